@@ -1,0 +1,64 @@
+# One library per folder of weft/; the link graph is read from weft/folders.txt.
+set(WEFT_FOLDERS_FILE "${CMAKE_SOURCE_DIR}/weft/folders.txt")
+set_property(DIRECTORY "${CMAKE_SOURCE_DIR}" APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${WEFT_FOLDERS_FILE}")
+
+# The test label of everything that takes seconds; `ctest -L fast` ends within a minute.
+set(WEFT_TEST_PREFIX "")
+if(WEFT_SANITIZE MATCHES "address")
+  set(WEFT_TEST_PREFIX "asan.")
+elseif(WEFT_SANITIZE MATCHES "thread")
+  set(WEFT_TEST_PREFIX "tsan.")
+endif()
+
+file(STRINGS "${WEFT_FOLDERS_FILE}" WEFT_FOLDER_LINES REGEX "^[a-z]")
+
+# weft_library(NAME [TORCH] [PUBLIC lib ...] [PRIVATE lib ...])
+# Makes weft_NAME from the folder's sources, links the folders that folders.txt allows (those that exist so far),
+# and builds its *_test.cpp files into weft_NAME_test.
+function(weft_library name)
+  cmake_parse_arguments(arg "TORCH" "" "PUBLIC;PRIVATE" ${ARGN})
+  set(dir "${CMAKE_CURRENT_SOURCE_DIR}/${name}")
+  file(GLOB sources CONFIGURE_DEPENDS "${dir}/*.cpp")
+  file(GLOB tests CONFIGURE_DEPENDS "${dir}/*_test.cpp")
+  list(REMOVE_ITEM sources ${tests})
+
+  add_library(weft_${name} STATIC ${sources})
+  target_include_directories(weft_${name} PUBLIC "${CMAKE_SOURCE_DIR}")
+  target_link_libraries(weft_${name} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
+  if(NOT name STREQUAL "base")
+    target_link_libraries(weft_${name} PUBLIC weft_base)
+  endif()
+
+  foreach(line IN LISTS WEFT_FOLDER_LINES)
+    string(REGEX MATCHALL "[a-z]+" words "${line}")
+    list(POP_FRONT words folder)
+    if(folder STREQUAL name)
+      foreach(used IN LISTS words)
+        if(TARGET weft_${used})
+          target_link_libraries(weft_${name} PUBLIC weft_${used})
+        endif()
+      endforeach()
+    endif()
+  endforeach()
+
+  if(arg_TORCH)
+    target_link_libraries(weft_${name} PUBLIC weft::libtorch)
+    target_precompile_headers(weft_${name} REUSE_FROM weft_torch_pch)
+  endif()
+  if(tests)
+    weft_test(weft_${name}_test SOURCES ${tests} LINK weft_${name})
+    if(arg_TORCH)
+      target_precompile_headers(weft_${name}_test REUSE_FROM weft_torch_pch)
+    endif()
+  endif()
+endfunction()
+
+# weft_test(NAME SOURCES ... LINK ...): a GoogleTest program, each of its tests known to ctest under the label "fast".
+function(weft_test name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE ${arg_LINK} GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE WEFT_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  gtest_discover_tests(${name} TEST_PREFIX "${WEFT_TEST_PREFIX}" DISCOVERY_TIMEOUT 60
+                       PROPERTIES LABELS fast TIMEOUT 60)
+endfunction()

@@ -1,0 +1,43 @@
+#include "weft/base/document.h"
+
+#include "weft/base/document_builder.h"
+#include "weft/base/document_readers.h"
+#include "weft/base/file.h"
+#include "weft/base/units.h"
+
+namespace weft {
+
+Syntax syntax_of(const std::filesystem::path& path, std::string_view text) {
+  if (path.extension() == ".json") return Syntax::kJson;
+  if (path.extension() == ".yaml" || path.extension() == ".yml") return Syntax::kYaml;
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  const bool opens_json = first != std::string_view::npos && (text[first] == '{' || text[first] == '[');
+  return opens_json ? Syntax::kJson : Syntax::kYaml;
+}
+
+Result<Document> parse_document(std::string_view text, std::string source, Syntax syntax, const DocumentLimits& limits) {
+  if (text.size() > limits.max_bytes) {
+    return Error{.source = std::move(source),
+                 .problem = "is larger than the " + format_bytes(static_cast<double>(limits.max_bytes)) + " allowed"};
+  }
+  const char* name = syntax == Syntax::kJson ? "JSON" : "YAML";
+  DocumentBuilder builder(limits);
+  std::string problem = syntax == Syntax::kJson ? read_json(text, builder) : read_yaml(text, builder);
+  if (builder.failed()) {
+    return Error{.source = std::move(source), .field = builder.path(), .problem = problem.empty() ? builder.problem() : problem};
+  }
+  if (!problem.empty()) {
+    return Error{.source = std::move(source),
+                 .problem = std::move(problem),
+                 .advice = std::string("Check that the file is complete and is ") + name + "."};
+  }
+  if (builder.empty()) return Error{.source = std::move(source), .problem = std::string("holds no ") + name + " value"};
+  return Document{.source = std::move(source), .root = builder.take()};
+}
+
+Result<Document> read_document(const std::filesystem::path& path, const DocumentLimits& limits) {
+  WEFT_TRY(const std::string text, read_file(path, limits.max_bytes));
+  return parse_document(text, path.string(), syntax_of(path, text), limits);
+}
+
+}  // namespace weft

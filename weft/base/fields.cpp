@@ -1,0 +1,211 @@
+#include "weft/base/fields.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "weft/base/text.h"
+
+namespace weft {
+namespace {
+
+const Json& empty_object() {
+  static const Json object = Json::object();
+  return object;
+}
+
+}  // namespace
+
+void Findings::add(std::string field, std::string problem, std::string advice) {
+  if (!first_) first_ = Error{.source = source_, .field = std::move(field), .problem = std::move(problem), .advice = std::move(advice)};
+}
+
+std::string describe_value(const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::null: return "null";
+    case Json::value_t::boolean: return value.get<bool>() ? "true" : "false";
+    case Json::value_t::string: return "the text " + in_quotes(value.get_ref<const std::string&>());
+    case Json::value_t::array: return "a list";
+    case Json::value_t::object: return "a mapping";
+    case Json::value_t::number_float: return fmt::format("the number {}", value.get<double>());
+    default: return "the number " + value.dump();
+  }
+}
+
+Fields::Fields(const Document& document, Findings& findings) : Fields(document.root, "", findings) {
+  if (!document.root.is_object()) {
+    object_ = &empty_object();
+    findings.add("", fmt::format("is {}, a mapping of fields is needed", describe_value(document.root)));
+  }
+}
+
+Fields::Fields(const Json& object, std::string path, Findings& findings)
+    : object_(&object), path_(std::move(path)), findings_(&findings) {}
+
+std::string Fields::path_of(std::string_view key) const {
+  return path_.empty() ? std::string(key) : path_ + "." + std::string(key);
+}
+
+void Fields::complain(std::string_view key, std::string problem, std::string advice) {
+  findings_->add(path_of(key), std::move(problem), std::move(advice));
+}
+
+const Json* Fields::find(std::string_view key) const {
+  const auto it = object_->find(std::string(key));
+  return it == object_->end() || it->is_null() ? nullptr : &*it;
+}
+
+const Json* Fields::raw(std::string_view key) {
+  asked_.emplace_back(key);
+  return find(key);
+}
+
+const Json* Fields::require(std::string_view key) {
+  const Json* value = raw(key);
+  if (value == nullptr) {
+    std::vector<std::string> present;
+    for (const auto& [name, ignored] : object_->items()) {
+      if (name != key) present.push_back(name);
+    }
+    complain(key, object_->contains(std::string(key)) ? "is null, a value is needed" : "is missing",
+             "Add it." + did_you_mean(key, present));
+  }
+  return value;
+}
+
+int64_t Fields::as_integer(const Json& value, std::string_view field, IntegerRange range) {
+  const std::string allowed = fmt::format("a whole number from {} to {} is needed", range.min, range.max);
+  if (!value.is_number_integer()) {
+    findings_->add(std::string(field), fmt::format("is {}, {}", describe_value(value), allowed));
+    return range.min;
+  }
+  const bool too_big = value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
+  if (too_big || value.get<int64_t>() < range.min || value.get<int64_t>() > range.max) {
+    findings_->add(std::string(field), fmt::format("is {}, {}", value.dump(), allowed));
+    return range.min;
+  }
+  return value.get<int64_t>();
+}
+
+double Fields::as_number(const Json& value, std::string_view field, NumberRange range) {
+  const bool fits = value.is_number() && std::isfinite(value.get<double>()) && value.get<double>() >= range.min &&
+                    value.get<double>() <= range.max;
+  if (!fits) {
+    findings_->add(std::string(field),
+                   fmt::format("is {}, a number from {} to {} is needed", describe_value(value), range.min, range.max));
+    return range.min;
+  }
+  return value.get<double>();
+}
+
+int64_t Fields::integer(std::string_view key, IntegerRange range) {
+  const Json* value = require(key);
+  return value == nullptr ? range.min : as_integer(*value, path_of(key), range);
+}
+
+int64_t Fields::integer_or(std::string_view key, int64_t fallback, IntegerRange range) {
+  const Json* value = raw(key);
+  return value == nullptr ? fallback : as_integer(*value, path_of(key), range);
+}
+
+double Fields::number(std::string_view key, NumberRange range) {
+  const Json* value = require(key);
+  return value == nullptr ? range.min : as_number(*value, path_of(key), range);
+}
+
+double Fields::number_or(std::string_view key, double fallback, NumberRange range) {
+  const Json* value = raw(key);
+  return value == nullptr ? fallback : as_number(*value, path_of(key), range);
+}
+
+bool Fields::flag_or(std::string_view key, bool fallback) {
+  const Json* value = raw(key);
+  if (value == nullptr) return fallback;
+  if (!value->is_boolean()) {
+    complain(key, fmt::format("is {}, true or false is needed", describe_value(*value)));
+    return fallback;
+  }
+  return value->get<bool>();
+}
+
+std::string Fields::text(std::string_view key) {
+  return require(key) == nullptr ? "" : text_or(key, "");
+}
+
+std::string Fields::text_or(std::string_view key, std::string fallback) {
+  const Json* value = raw(key);
+  if (value == nullptr) return fallback;
+  if (!value->is_string()) {
+    complain(key, fmt::format("is {}, a text is needed", describe_value(*value)));
+    return fallback;
+  }
+  return value->get<std::string>();
+}
+
+size_t Fields::choice(std::string_view key, std::span<const std::string> allowed) {
+  return require(key) == nullptr ? 0 : choice_or(key, 0, allowed);
+}
+
+size_t Fields::choice_or(std::string_view key, size_t fallback, std::span<const std::string> allowed) {
+  const Json* value = raw(key);
+  if (value == nullptr) return fallback;
+  const std::string word = value->is_string() ? value->get<std::string>() : "";
+  const auto it = std::find(allowed.begin(), allowed.end(), word);
+  if (it == allowed.end()) {
+    complain(key, fmt::format("is {}, {} is needed", describe_value(*value), joined_or(allowed)),
+             did_you_mean(word, allowed).empty() ? "" : did_you_mean(word, allowed).substr(1));
+    return fallback;
+  }
+  return static_cast<size_t>(it - allowed.begin());
+}
+
+std::vector<int64_t> Fields::integers_or_empty(std::string_view key, IntegerRange range) {
+  std::vector<int64_t> numbers;
+  const Json* value = raw(key);
+  if (value == nullptr) return numbers;
+  if (!value->is_array()) {
+    complain(key, fmt::format("is {}, a list of whole numbers is needed", describe_value(*value)));
+    return numbers;
+  }
+  for (size_t i = 0; i < value->size(); ++i) {
+    numbers.push_back(as_integer((*value)[i], fmt::format("{}[{}]", path_of(key), i), range));
+  }
+  return numbers;
+}
+
+std::vector<std::string> Fields::texts_or_empty(std::string_view key) {
+  std::vector<std::string> texts;
+  const Json* value = raw(key);
+  if (value == nullptr) return texts;
+  const bool all_texts = value->is_array() && std::all_of(value->begin(), value->end(), [](const Json& v) { return v.is_string(); });
+  if (!all_texts) {
+    complain(key, fmt::format("is {}, a list of texts is needed", value->is_array() ? "a list of other things" : describe_value(*value)));
+    return texts;
+  }
+  for (const Json& text : *value) texts.push_back(text.get<std::string>());
+  return texts;
+}
+
+Fields Fields::object(std::string_view key) {
+  const Json* value = require(key);
+  if (value != nullptr && !value->is_object()) {
+    complain(key, fmt::format("is {}, a mapping of fields is needed", describe_value(*value)));
+    value = nullptr;
+  }
+  return Fields(value == nullptr ? empty_object() : *value, path_of(key), *findings_);
+}
+
+void Fields::reject_unknown() const {
+  for (const auto& [name, ignored] : object_->items()) {
+    if (std::find(asked_.begin(), asked_.end(), name) != asked_.end()) continue;
+    std::vector<std::string> known = asked_;
+    std::sort(known.begin(), known.end());
+    known.erase(std::unique(known.begin(), known.end()), known.end());
+    findings_->add(path_of(printable(name)), "is not a known field; known are " + joined_or(known),
+                   "Correct or remove it." + did_you_mean(name, known));
+    return;
+  }
+}
+
+}  // namespace weft

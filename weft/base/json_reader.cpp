@@ -1,0 +1,62 @@
+#include <string>
+
+#include "weft/base/document_builder.h"
+#include "weft/base/document_readers.h"
+
+namespace weft {
+namespace {
+
+/// nlohmann's event interface, forwarded to the builder; keeps the parser's own message on a syntax error.
+class JsonEvents final : public nlohmann::json_sax<Json> {
+ public:
+  explicit JsonEvents(DocumentBuilder& builder) : builder_(builder) {}
+
+  bool null() override { return builder_.scalar(nullptr); }
+  bool boolean(bool value) override { return builder_.scalar(value); }
+  bool number_integer(number_integer_t value) override { return builder_.scalar(value); }
+  bool number_unsigned(number_unsigned_t value) override { return builder_.scalar(value); }
+  bool number_float(number_float_t value, const string_t&) override { return builder_.scalar(value); }
+  bool string(string_t& value) override { return builder_.scalar(std::move(value)); }
+  bool binary(binary_t&) override { return false; }
+  bool start_object(std::size_t) override { return builder_.open_object(); }
+  bool key(string_t& name) override { return builder_.key(std::move(name)); }
+  bool end_object() override { return close(); }
+  bool start_array(std::size_t) override { return builder_.open_array(); }
+  bool end_array() override { return close(); }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) override {
+    syntax_problem = error.what();
+    return false;
+  }
+
+  std::string syntax_problem;
+
+ private:
+  bool close() {
+    builder_.close();
+    return true;
+  }
+
+  DocumentBuilder& builder_;
+};
+
+/// nlohmann says "[json.exception.parse_error.101] parse error at line 3, column 5: syntax error while ...".
+std::string readable(const std::string& what) {
+  const size_t start = what.find("at line ");
+  const size_t bracket = what.find("] ");
+  std::string text = start != std::string::npos ? what.substr(start) : bracket != std::string::npos ? what.substr(bracket + 2) : what;
+  if (const size_t last = text.find("; last read: "); last != std::string::npos) {
+    const size_t expected = text.find("; expected ", last);
+    text = text.substr(0, last) + (expected != std::string::npos ? text.substr(expected) : "");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string read_json(std::string_view text, DocumentBuilder& builder) {
+  JsonEvents events(builder);
+  Json::sax_parse(text, &events);
+  return events.syntax_problem.empty() ? "" : "is not valid JSON: " + readable(events.syntax_problem);
+}
+
+}  // namespace weft

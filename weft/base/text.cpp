@@ -1,0 +1,89 @@
+#include "weft/base/text.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include <fmt/format.h>
+
+namespace weft {
+namespace {
+
+constexpr size_t kLongestQuote = 60;
+constexpr size_t kLongestGuess = 64;
+
+/// Optimal string alignment distance: insertions, deletions, changes and swaps of neighbours cost 1.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> before_last, last(b.size() + 1), row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) last[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        row[j] = std::min(row[j], before_last[j - 2] + 1);
+      }
+    }
+    before_last = last;
+    last = row;
+  }
+  return last[b.size()];
+}
+
+bool is_visible(unsigned char byte) { return byte >= 0x20 && byte != 0x7f; }
+
+}  // namespace
+
+std::string printable(std::string_view text) {
+  std::string shown;
+  size_t end = std::min(text.size(), kLongestQuote);
+  while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  for (const char c : text.substr(0, end)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (is_visible(byte)) {
+      shown += c;
+    } else {
+      shown += fmt::format("\\x{:02x}", byte);
+    }
+  }
+  return end < text.size() ? shown + "..." : shown;
+}
+
+std::string in_quotes(std::string_view text) { return "'" + printable(text) + "'"; }
+
+std::string joined_or(std::span<const std::string> words) {
+  std::string text;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) text += i + 1 == words.size() ? " or " : ", ";
+    text += words[i];
+  }
+  return text;
+}
+
+std::optional<std::string> closest(std::string_view typed, std::span<const std::string> known) {
+  if (typed.empty() || typed.size() > kLongestGuess) return std::nullopt;
+  std::optional<std::string> best;
+  size_t best_distance = std::max<size_t>(1, typed.size() / 3) + 1;
+  for (const std::string& word : known) {
+    if (word.size() > kLongestGuess) continue;
+    const size_t distance = edit_distance(typed, word);
+    if (distance < best_distance) {
+      best = word;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+std::string did_you_mean(std::string_view typed, std::span<const std::string> known) {
+  const std::optional<std::string> guess = closest(typed, known);
+  return guess ? " Did you mean " + in_quotes(*guess) + "?" : "";
+}
+
+std::string with_commas(int64_t number) {
+  std::string digits = std::to_string(number);
+  const int64_t first = number < 0 ? 1 : 0;
+  for (int64_t i = static_cast<int64_t>(digits.size()) - 3; i > first; i -= 3) digits.insert(static_cast<size_t>(i), ",");
+  return digits;
+}
+
+}  // namespace weft

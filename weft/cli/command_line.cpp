@@ -1,0 +1,118 @@
+#include "weft/cli/command_line.h"
+
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "weft/base/text.h"
+#include "weft/cli/verbs.h"
+
+namespace weft {
+namespace {
+
+constexpr int kDone = 0;
+constexpr int kJobFailed = 1;
+constexpr int kInputWrong = 2;
+
+int report(const Error& error) {
+  fmt::print(stderr, "weft: {}\n", error.message());
+  return error.kind == ErrorKind::kInput ? kInputWrong : kJobFailed;
+}
+
+/// Standard output may be a full disk or a closed pipe; a result that did not arrive is not a success.
+int print_output(const std::string& text) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (written) return kDone;
+  return report({.kind = ErrorKind::kJob, .source = "standard output", .problem = "could not be written", .advice = "Is the disk full?"});
+}
+
+std::vector<std::string> verb_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* verb : app.get_subcommands({})) names.push_back(verb->get_name());
+  return names;
+}
+
+std::vector<std::string> flag_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+/// What CLI11 found wrong, said better where the cause is a mistyped verb or flag.
+Error explain(const CLI::App& app, const CLI::ParseError& parse_error, const std::vector<std::string>& arguments) {
+  const std::vector<std::string> verbs = verb_names(app);
+  const CLI::App* scope = &app;
+  size_t first = 0;
+  if (arguments.empty()) {
+    return {.problem = "no verb given", .advice = fmt::format("Known are {}; 'weft --help' says more.", joined_or(verbs))};
+  }
+  if (!arguments[0].starts_with("-")) {
+    if (std::find(verbs.begin(), verbs.end(), arguments[0]) == verbs.end()) {
+      return {.problem = fmt::format("{} is not a verb", in_quotes(arguments[0])),
+              .advice = fmt::format("Known are {}.{}", joined_or(verbs), did_you_mean(arguments[0], verbs))};
+    }
+    scope = app.get_subcommand(arguments[0]);
+    first = 1;
+  }
+  const std::string help = fmt::format("'weft {}--help' says more.", first == 1 ? arguments[0] + " " : "");
+  const std::vector<std::string> flags = flag_names(*scope);
+  for (size_t i = first; i < arguments.size(); ++i) {
+    const std::string flag = arguments[i].substr(0, arguments[i].find('='));
+    if (flag.starts_with("--") && flag != "--" && std::find(flags.begin(), flags.end(), flag) == flags.end()) {
+      return {.source = first == 1 ? arguments[0] : "",
+              .problem = fmt::format("{} is not a flag", in_quotes(flag)),
+              .advice = fmt::format("Known are {}.{}", joined_or(flags), did_you_mean(flag, flags))};
+    }
+  }
+  return {.source = first == 1 ? arguments[0] : "", .problem = printable(parse_error.what()), .advice = help};
+}
+
+int parse_and_run(int argc, char** argv) {
+  CLI::App app{"Weft plans, simulates and runs hybrid-parallel training of multimodal models.", "weft"};
+  app.set_version_flag("--version", std::string("weft ") + WEFT_VERSION, "Print the version and exit");
+  app.set_help_flag("-h,--help", "Print this help and exit");
+  app.require_subcommand(1);
+  app.footer("'weft VERB --help' explains a verb. Exit status: 0 done, 1 the job failed, 2 the input is wrong.");
+
+  RunVerb run;
+  add_describe(app, run);
+  add_doctor(app, run);
+
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    const std::vector<CLI::App*> chosen = app.get_subcommands();
+    return print_output(chosen.empty() ? app.help() : chosen.front()->help("weft"));
+  } catch (const CLI::CallForVersion& version) {
+    return print_output(std::string(version.what()) + "\n");
+  } catch (const CLI::ParseError& error) {
+    return report(explain(app, error, arguments));
+  }
+  const Result<std::string> output = run();
+  return output ? print_output(*output) : report(output.error());
+}
+
+}  // namespace
+
+int run_command_line(int argc, char** argv) {
+  try {
+    return parse_and_run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    return report({.kind = ErrorKind::kJob, .problem = "memory ran out"});
+  } catch (const std::exception& error) {
+    return report({.kind = ErrorKind::kJob,
+                   .source = "internal error",
+                   .problem = error.what(),
+                   .advice = "This is a bug in Weft; please report it with the command and its files."});
+  }
+}
+
+}  // namespace weft

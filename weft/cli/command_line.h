@@ -1,0 +1,9 @@
+#pragma once
+
+namespace weft {
+
+/// Parses the arguments, runs the verb, prints its output or its error, and returns the exit status: 0 done, 1 the
+/// job failed, 2 the input is wrong.
+int run_command_line(int argc, char** argv);
+
+}  // namespace weft

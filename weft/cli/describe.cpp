@@ -1,0 +1,94 @@
+#include <memory>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "weft/base/json.h"
+#include "weft/base/text.h"
+#include "weft/cli/description.h"
+#include "weft/cli/installation.h"
+#include "weft/cli/verbs.h"
+
+namespace weft {
+namespace {
+
+struct DescribeOptions {
+  std::string model;
+  std::string workload;
+  std::string cluster;
+  std::optional<int64_t> nodes;
+  bool json = false;
+};
+
+/// The workload that suits the model's modules, when the user names none.
+std::string default_workload(const Model& model) {
+  if (model.find(ModuleKind::kAudio) != nullptr) return "omni_short";
+  return model.find(ModuleKind::kVision) != nullptr ? "vl_sft" : "text_4k";
+}
+
+Result<Description> gather(const DescribeOptions& options) {
+  const Scenarios scenarios = find_scenarios();
+  Description description;
+  if (!options.cluster.empty()) {
+    WEFT_TRY(description.cluster, scenarios.cluster(options.cluster, options.nodes));
+  }
+  if (!options.workload.empty()) {
+    WEFT_TRY(description.workload, scenarios.workload(options.workload));
+  }
+  if (options.model.empty()) return description;
+  WEFT_TRY(description.model, scenarios.model(options.model));
+  if (description.workload) {
+    WEFT_TRY(description.load, describe_load(*description.model, *description.workload));
+    return description;
+  }
+  // Parameters need no workload, so one that nobody asked for must not stand in their way.
+  const std::string name = default_workload(*description.model);
+  Result<Workload> workload = scenarios.workload(name);
+  if (workload) {
+    Result<LoadDescription> load = describe_load(*description.model, *workload);
+    if (load) {
+      description.workload = *std::move(workload);
+      description.load = *std::move(load);
+    } else {
+      description.note = "no FLOPs: " + load.error().message();
+    }
+  } else {
+    description.note = "no FLOPs: " + workload.error().message();
+  }
+  return description;
+}
+
+Result<std::string> describe(const DescribeOptions& options) {
+  if (options.model.empty() && options.workload.empty() && options.cluster.empty()) {
+    return Error{.source = "describe", .problem = "nothing to describe", .advice = "Give --model, --workload or --cluster."};
+  }
+  if (options.nodes && options.cluster.empty()) {
+    return Error{.source = "--nodes", .problem = "is given without a cluster", .advice = "Add --cluster."};
+  }
+  WEFT_TRY(const Description description, gather(options));
+  if (!options.json) return to_text(description);
+  // Names come from files and may hold any bytes.
+  return to_json(description).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+void add_describe(CLI::App& app, RunVerb& run) {
+  auto options = std::make_shared<DescribeOptions>();
+  CLI::App* verb = app.add_subcommand("describe", "What a model is made of: modules, blocks, parameters, FLOPs, bytes");
+  verb->add_option("--model", options->model, "Hugging Face config.json, a folder holding one, or a name in scenarios/models")->type_name("M");
+  verb->add_option("--workload", options->workload,
+                   "YAML or JSON file, or a name in scenarios/workloads (default: text_4k, vl_sft or omni_short, by the model's modules)")
+      ->type_name("W");
+  verb->add_option("--cluster", options->cluster, "YAML or JSON file, or a name in scenarios/clusters: describe that too")->type_name("C");
+  verb->add_option("--nodes", options->nodes, "Number of nodes, instead of the cluster file's")->type_name("N");
+  verb->add_flag("--json", options->json, "Print one JSON object");
+  verb->footer(
+      "Examples:\n"
+      "  weft describe --model qwen2-vl-72b\n"
+      "  weft describe --model path/to/config.json --workload vl_frozen --json\n"
+      "  weft describe --cluster dgx_h100 --nodes 16");
+  verb->callback([options, &run] { run = [options] { return describe(*options); }; });
+}
+
+}  // namespace weft

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace weft {
+
+/// Rows of cells, printed in aligned columns: the first to the left, the others to the right.
+class Table {
+ public:
+  void add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+  /// A line of dashes.
+  void add_rule() { rows_.emplace_back(); }
+  std::string text() const;
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace weft

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+
+#include "weft/base/result.h"
+
+namespace weft {
+
+/// What the runtime half says of itself after trying itself out.
+struct RuntimeReport {
+  std::string libtorch_version;
+  int num_threads = 0;
+  double loss_before = 0;
+  double loss_after = 0;
+  double gradient_error = 0;  ///< largest difference from the closed form
+};
+
+/// What the program calls in the runtime library. It is built with the program, so plain C++ types may cross.
+struct RuntimeApi {
+  const char* version;
+  Result<RuntimeReport> (*check)();
+};
+
+/// The library's one exported symbol: extern "C" const RuntimeApi* weft_runtime_api().
+inline constexpr const char* kRuntimeEntryPoint = "weft_runtime_api";
+
+}  // namespace weft

@@ -1,0 +1,71 @@
+#include "weft/spec/cluster.h"
+
+#include <fmt/format.h>
+
+#include "weft/base/fields.h"
+
+namespace weft {
+namespace {
+
+constexpr NumberRange kBandwidthRange{1e-3, 1e6};
+constexpr NumberRange kLatencyRange{0, 1e6};
+constexpr NumberRange kMemoryRange{1e-3, 1e6};
+constexpr NumberRange kRateRange{1e-6, 1e6};
+
+Link read_link(Fields& fields) {
+  return {.bandwidth_gb_per_s = fields.number("bandwidth_gb_per_s", kBandwidthRange),
+          .latency_us = fields.number("latency_us", kLatencyRange)};
+}
+
+Device read_device(Fields fields) {
+  Device device{.name = fields.text("name"),
+                .memory_gib = fields.number("memory_gib", kMemoryRange),
+                .reserved_memory_gib = fields.number_or("reserved_memory_gib", 0, {0, kMemoryRange.max}),
+                .memory_bandwidth_gb_per_s = fields.number("memory_bandwidth_gb_per_s", kBandwidthRange),
+                .matrix_tflops = {}};
+  if (device.reserved_memory_gib >= device.memory_gib) {
+    fields.complain("reserved_memory_gib",
+                    fmt::format("is {}, which leaves nothing of the {} GiB of memory", device.reserved_memory_gib, device.memory_gib));
+  }
+  Fields rates = fields.object("matrix_tflops");
+  for (size_t i = 0; i < precision_names().size(); ++i) {
+    const std::string& name = precision_names()[i];
+    if (rates.has(name)) device.matrix_tflops[static_cast<Precision>(i)] = rates.number(name, kRateRange);
+    rates.raw(name);
+  }
+  if (device.matrix_tflops.empty()) fields.complain("matrix_tflops", "gives no rate, at least one precision is needed");
+  rates.reject_unknown();
+  fields.reject_unknown();
+  return device;
+}
+
+}  // namespace
+
+Result<Cluster> read_cluster(const Document& document, std::string default_name) {
+  Findings findings(document.source);
+  Fields fields(document, findings);
+  Cluster cluster;
+  cluster.name = fields.text_or("name", std::move(default_name));
+  cluster.nodes = fields.integer("nodes", {1, kMostNodes});
+  cluster.devices_per_node = fields.integer("devices_per_node", {1, 1024});
+  cluster.device = read_device(fields.object("device"));
+  Fields links = fields.object("links");
+  Fields within = links.object("within_node");
+  Fields between = links.object("between_nodes");
+  cluster.within_node = read_link(within);
+  cluster.between_nodes = read_link(between);
+  cluster.cards_per_node = between.integer("cards_per_node", {1, 1024});
+  within.reject_unknown();
+  between.reject_unknown();
+  links.reject_unknown();
+  fields.reject_unknown();
+  if (findings.first()) return *findings.first();
+  return cluster;
+}
+
+Result<Cluster> read_cluster_file(const std::filesystem::path& path) {
+  WEFT_TRY(const Document document, read_document(path));
+  return read_cluster(document, path.stem().string());
+}
+
+}  // namespace weft

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "weft/base/document.h"
+#include "weft/spec/precision.h"
+
+namespace weft {
+
+/// One accelerator, or the share of a machine that one rank has.
+struct Device {
+  std::string name;
+  double memory_gib = 0;
+  double reserved_memory_gib = 0;  ///< taken by driver, context and communication library before training starts
+  double memory_bandwidth_gb_per_s = 0;
+  std::map<Precision, double> matrix_tflops;  ///< dense peak, for the precisions that the device has
+};
+
+/// Bandwidth in one direction, and the time that an empty message takes.
+struct Link {
+  double bandwidth_gb_per_s = 0;
+  double latency_us = 0;
+};
+
+/// Equal nodes of equal devices.
+struct Cluster {
+  std::string name;
+  int64_t nodes = 0;
+  int64_t devices_per_node = 0;
+  Device device;
+  Link within_node;            ///< per device
+  Link between_nodes;          ///< per network card
+  int64_t cards_per_node = 0;  ///< network cards, shared by the node's devices
+
+  int64_t num_devices() const { return nodes * devices_per_node; }
+};
+
+/// The most nodes that a cluster may have, in its file or by override.
+inline constexpr int64_t kMostNodes = 1'000'000;
+
+/// Unknown keys are rejected.
+Result<Cluster> read_cluster(const Document& document, std::string default_name);
+Result<Cluster> read_cluster_file(const std::filesystem::path& path);
+
+}  // namespace weft

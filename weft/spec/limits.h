@@ -1,0 +1,24 @@
+#pragma once
+
+#include "weft/base/fields.h"
+
+namespace weft {
+
+// What a configuration may ask for: far above any real model, and low enough that one block's parameter count fits
+// 64 bits whatever the combination.
+inline constexpr IntegerRange kLayerRange{1, 10'000};
+inline constexpr IntegerRange kWidthRange{1, 1 << 18};
+inline constexpr IntegerRange kIntermediateRange{1, 1 << 21};
+inline constexpr IntegerRange kHeadRange{1, 1 << 14};
+inline constexpr IntegerRange kHeadDimRange{2, 1 << 14};
+inline constexpr IntegerRange kVocabularyRange{1, 1 << 26};
+inline constexpr IntegerRange kExpertRange{1, 1 << 14};
+inline constexpr IntegerRange kWindowRange{1, 1 << 30};
+inline constexpr IntegerRange kPatchRange{1, 1 << 10};
+inline constexpr IntegerRange kChannelRange{1, 1 << 10};
+inline constexpr IntegerRange kMergeRange{1, 64};
+
+/// A whole model, all layers together.
+inline constexpr double kMostParameters = 1e17;
+
+}  // namespace weft

@@ -1,0 +1,156 @@
+#include "weft/spec/llm_reader.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "weft/spec/limits.h"
+#include "weft/spec/module_builder.h"
+#include "weft/spec/transformer_block.h"
+
+namespace weft {
+namespace {
+
+struct MoeConfig {
+  int64_t experts = 0;
+  int64_t experts_per_token = 0;
+  int64_t intermediate = 0;
+  int64_t sparse_step = 1;
+  std::vector<int64_t> dense_layers;
+
+  bool is_sparse(int64_t layer) const {
+    return (layer + 1) % sparse_step == 0 && std::find(dense_layers.begin(), dense_layers.end(), layer) == dense_layers.end();
+  }
+};
+
+MoeConfig read_moe(Fields& config, int64_t num_layers) {
+  // Old files say num_experts, new ones num_local_experts.
+  const char* experts_key = config.has("num_local_experts") ? "num_local_experts" : "num_experts";
+  MoeConfig moe{.experts = config.integer(experts_key, kExpertRange),
+                .experts_per_token = config.integer("num_experts_per_tok", kExpertRange),
+                .intermediate = config.integer("moe_intermediate_size", kIntermediateRange),
+                .sparse_step = config.integer_or("decoder_sparse_step", 1, kLayerRange),
+                .dense_layers = config.integers_or_empty("mlp_only_layers", {0, num_layers - 1})};
+  if (moe.experts_per_token > moe.experts) {
+    config.complain("num_experts_per_tok", fmt::format("is {}, but there are only {} experts", moe.experts_per_token, moe.experts));
+  }
+  return moe;
+}
+
+Attention read_heads(Fields& config, const LlmFamily& family, int64_t width) {
+  Attention attention{.heads = config.integer("num_attention_heads", kHeadRange), .mask = Mask::kCausal};
+  attention.kv_heads = config.integer_or("num_key_value_heads", attention.heads, kHeadRange);
+  if (attention.heads % attention.kv_heads != 0) {
+    config.complain("num_key_value_heads",
+                    fmt::format("is {}, which does not divide num_attention_heads {}", attention.kv_heads, attention.heads));
+  }
+  const bool is_given = family.reads_head_dim && config.has("head_dim");
+  if (is_given) {
+    attention.head_dim = config.integer("head_dim", kHeadDimRange);
+  } else if (family.default_head_dim > 0) {
+    attention.head_dim = family.default_head_dim;
+  } else {
+    check_heads_divide(config, "num_attention_heads", attention.heads, "hidden_size", width);
+    attention.head_dim = width / attention.heads;
+  }
+  check_rotary_dim(config, is_given ? "head_dim" : "num_attention_heads", attention.head_dim);
+  return attention;
+}
+
+/// The window of each layer, 0 for none.
+std::vector<int64_t> read_windows(Fields& config, const LlmFamily& family, int64_t num_layers) {
+  std::vector<int64_t> windows(static_cast<size_t>(num_layers), 0);
+  const bool slides = config.flag_or("use_sliding_window", false);
+  const int64_t window = config.integer_or("sliding_window", 4096, kWindowRange);
+  if (!family.slides_per_layer) {
+    if (slides) std::fill(windows.begin(), windows.end(), window);
+    return windows;
+  }
+  const int64_t first = config.integer_or("max_window_layers", num_layers, {0, kLayerRange.max});
+  const std::vector<std::string> types = config.texts_or_empty("layer_types");
+  if (!types.empty() && types.size() != windows.size()) {
+    config.complain("layer_types", fmt::format("has {} entries, but num_hidden_layers is {}", types.size(), num_layers));
+    return windows;
+  }
+  for (size_t layer = 0; layer < windows.size(); ++layer) {
+    bool is_sliding = slides && static_cast<int64_t>(layer) >= first;
+    if (!types.empty()) {
+      is_sliding = types[layer] == "sliding_attention";
+      if (!is_sliding && types[layer] != "full_attention") {
+        config.complain("layer_types", fmt::format("has {} at position {}, full_attention or sliding_attention is needed",
+                                                   describe_value(Json(types[layer])), layer));
+      }
+    }
+    if (is_sliding) windows[layer] = window;
+  }
+  return windows;
+}
+
+Block make_embedding(int64_t vocabulary, int64_t width) {
+  return {.name = "embedding",
+          .ops = {{.name = "embedding", .shape = Lookup{.entries = vocabulary, .width = width}, .split = TensorSplit::kColumn}}};
+}
+
+Block make_head(int64_t vocabulary, int64_t width, bool is_tied) {
+  return {.name = "head",
+          .ops = {make_norm("norm", NormKind::kRms, width),
+                  {.name = "logits",
+                   .shape = Matmul{.in = width, .out = vocabulary, .is_tied = is_tied},
+                   .split = TensorSplit::kColumn,
+                   .saved = {.whole = width}},
+                  {.name = "loss",
+                   .shape = CrossEntropy{.classes = vocabulary},
+                   .split = TensorSplit::kInside,
+                   .saved = {.divided_fp32 = vocabulary}}}};
+}
+
+}  // namespace
+
+Module read_llm(Fields& config, const LlmFamily& family, bool has_tied_embeddings) {
+  const int64_t width = config.integer("hidden_size", kWidthRange);
+  const int64_t vocabulary = config.integer("vocab_size", kVocabularyRange);
+  const int64_t num_layers = config.integer("num_hidden_layers", kLayerRange);
+  const Attention heads = read_heads(config, family, width);
+  const int64_t q_width = heads.heads * heads.head_dim;
+  const int64_t kv_width = heads.kv_heads * heads.head_dim;
+  const bool all_biased = family.reads_attention_bias && config.flag_or("attention_bias", false);
+  const bool qkv_biased = all_biased || family.has_qkv_bias;
+  const MoeConfig moe = family.is_moe ? read_moe(config, num_layers) : MoeConfig{};
+
+  TransformerBlockShape shape{
+      .width = width,
+      .attention = {.attention = heads,
+                    .q_bias = qkv_biased ? q_width : 0,
+                    .k_bias = qkv_biased ? kv_width : 0,
+                    .v_bias = qkv_biased ? kv_width : 0,
+                    .out_bias = all_biased ? width : 0,
+                    .norms_heads = family.norms_heads},
+      .mlp = {.has_bias = family.reads_mlp_bias && config.flag_or("mlp_bias", false)},
+  };
+  const int64_t dense_intermediate = config.integer("intermediate_size", kIntermediateRange);
+  const std::vector<int64_t> windows =
+      family.can_slide ? read_windows(config, family, num_layers) : std::vector<int64_t>(static_cast<size_t>(num_layers), 0);
+
+  ModuleBuilder builder;
+  for (int64_t layer = 0; layer < num_layers; ++layer) {
+    const bool is_sparse = family.is_moe && moe.is_sparse(layer);
+    const int64_t window = windows[static_cast<size_t>(layer)];
+    shape.name = std::string(is_sparse ? "moe layer" : "layer") + (window > 0 ? ", sliding window" : "");
+    shape.attention.attention.mask = window > 0 ? Mask::kSliding : Mask::kCausal;
+    shape.attention.attention.window = window;
+    shape.mlp.intermediate = is_sparse ? moe.intermediate : dense_intermediate;
+    shape.mlp.experts = is_sparse ? moe.experts : 0;
+    shape.mlp.experts_per_token = is_sparse ? moe.experts_per_token : 0;
+    builder.add_layer(shape);
+  }
+  Module module = builder.take();
+  module.kind = ModuleKind::kLlm;
+  module.width = width;
+  module.output_width = width;
+  module.entry = make_embedding(vocabulary, width);
+  module.exit = make_head(vocabulary, width, has_tied_embeddings);
+  return module;
+}
+
+}  // namespace weft

@@ -1,0 +1,117 @@
+#include "weft/spec/sample_load.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "weft/spec/work.h"
+
+namespace weft {
+namespace {
+
+Error bad_fit(const Workload& workload, std::string field, std::string problem, std::string advice) {
+  return {.source = "workload " + workload.name, .field = std::move(field), .problem = std::move(problem), .advice = std::move(advice)};
+}
+
+/// The distribution of f(size) for one piece.
+template <typename F>
+Distribution mapped(const Distribution& sizes, F f) {
+  std::vector<Distribution::Outcome> outcomes;
+  for (const auto& [value, probability] : sizes.outcomes()) outcomes.push_back({f(value), probability});
+  return Distribution::weighted(std::move(outcomes));
+}
+
+Segments expected_segments(const Distribution& pieces, const Distribution& lengths) {
+  Segments segments;
+  const double mean_pieces = pieces.mean();
+  if (mean_pieces == 0) return segments;
+  for (const auto& [length, probability] : lengths.outcomes()) segments.push_back({length, mean_pieces * probability});
+  return segments;
+}
+
+Segments as_segments(const Distribution& lengths) {
+  Segments segments;
+  for (const auto& [length, probability] : lengths.outcomes()) segments.push_back({length, probability});
+  return segments;
+}
+
+}  // namespace
+
+const Segments& SampleLoad::of(ModuleKind kind) const {
+  switch (kind) {
+    case ModuleKind::kVision: return vision;
+    case ModuleKind::kAudio: return audio;
+    case ModuleKind::kLlm: return llm;
+  }
+  WEFT_CHECK(false, "unknown module");
+}
+
+AudioLength audio_length(const MediaGeometry& media, double seconds) {
+  const double frames = std::max(1.0, std::floor(seconds * static_cast<double>(media.mel_frames_per_second) + 1e-9));
+  const auto stride = static_cast<double>(media.mel_frames_per_audio_position);
+  const auto pool = static_cast<double>(media.audio_positions_per_embedding);
+  const double positions = std::floor((frames - 1) / stride) + 1;
+  return {.positions = positions, .embeddings = std::max(0.0, std::floor((positions - pool) / pool) + 1)};
+}
+
+Result<SampleLoad> average_sample(const Model& model, const Workload& workload) {
+  SampleLoad load;
+  Distribution embeddings = Distribution::constant(0);
+  double most_embeddings = 0;
+  if (model.find(ModuleKind::kVision) != nullptr && workload.images.pieces_per_sample.max() > 0) {
+    const Media& images = workload.images;
+    const auto merged = static_cast<double>(model.media.patches_per_embedding);
+    for (const auto& [patches, ignored] : images.size.outcomes()) {
+      if (std::fmod(patches, merged) != 0) {
+        return bad_fit(workload, "patches_per_image",
+                       fmt::format("has {}, but {} merges {} patches into one embedding", patches, model.name, merged),
+                       fmt::format("Use multiples of {}.", merged));
+      }
+    }
+    load.vision = expected_segments(images.pieces_per_sample, images.size);
+    embeddings = sum_of_draws(images.pieces_per_sample, mapped(images.size, [&](double patches) { return patches / merged; }));
+    most_embeddings += images.pieces_per_sample.max() * images.size.max() / merged;
+  }
+  if (model.find(ModuleKind::kAudio) != nullptr && workload.audio.pieces_per_sample.max() > 0) {
+    const Media& clips = workload.audio;
+    const Distribution positions = mapped(clips.size, [&](double s) { return audio_length(model.media, s).positions; });
+    const Distribution per_clip = mapped(clips.size, [&](double s) { return audio_length(model.media, s).embeddings; });
+    load.audio = expected_segments(clips.pieces_per_sample, positions);
+    embeddings = sum(embeddings, sum_of_draws(clips.pieces_per_sample, per_clip));
+    most_embeddings += clips.pieces_per_sample.max() * per_clip.max();
+  }
+  if (workload.tokens_include_media && most_embeddings > workload.tokens.min()) {
+    return bad_fit(workload, "sequence_tokens",
+                   fmt::format("can be as short as {}, but the media of a sample of {} can take {} embeddings", workload.tokens.min(),
+                               model.name, most_embeddings),
+                   "Give longer sequences or fewer or smaller media, or give text_tokens and let the media come on top.");
+  }
+  load.llm = as_segments(workload.tokens_include_media ? workload.tokens : sum(workload.tokens, embeddings));
+  return load;
+}
+
+Result<double> training_step_flops(const Model& model, const Workload& workload) {
+  WEFT_TRY(const SampleLoad load, average_sample(model, workload));
+  const auto is_trained = [&](const Module& module) { return !workload.is_frozen(module.kind); };
+  if (std::none_of(model.modules.begin(), model.modules.end(), is_trained)) {
+    return bad_fit(workload, "frozen", fmt::format("names every module of {}, so that nothing is left to train", model.name),
+                   "Remove one.");
+  }
+  double per_sample = 0;
+  bool is_behind_trained = false;  // the backward must pass through, on its way to a trained encoder
+  for (const Module& module : model.modules) {
+    const Segments& segments = load.of(module.kind);
+    const double forward = forward_flops(module, segments);
+    const double entry = forward_flops(module.entry, segments);
+    const bool is_llm = module.kind == ModuleKind::kLlm;
+    per_sample += forward;
+    if (is_trained(module)) per_sample += forward;
+    // Nothing in front of an encoder's entry wants its input gradient.
+    if (is_trained(module) || (is_llm && is_behind_trained)) per_sample += forward - entry;
+    is_behind_trained |= is_trained(module) && !is_llm;
+  }
+  return per_sample * static_cast<double>(workload.global_batch_samples);
+}
+
+}  // namespace weft

@@ -1,0 +1,32 @@
+#pragma once
+
+#include "weft/spec/model.h"
+#include "weft/spec/segments.h"
+#include "weft/spec/workload.h"
+
+namespace weft {
+
+/// What one sample asks of each module.
+struct SampleLoad {
+  Segments vision;  ///< a segment an image, in patches
+  Segments audio;   ///< a segment a clip, in positions
+  Segments llm;     ///< one segment, in tokens
+
+  const Segments& of(ModuleKind kind) const;
+};
+
+/// The mean over the workload's distributions: segments carry expected counts. Media that the model has no encoder
+/// for are left out. Fails when the workload does not fit the model.
+Result<SampleLoad> average_sample(const Model& model, const Workload& workload);
+
+/// Positions of the audio encoder, and embeddings that it hands on, for a clip.
+struct AudioLength {
+  double positions = 0;
+  double embeddings = 0;
+};
+AudioLength audio_length(const MediaGeometry& media, double seconds);
+
+/// FLOPs of a whole training step of the workload's global batch: forward, and backward as far as it has to go.
+Result<double> training_step_flops(const Model& model, const Workload& workload);
+
+}  // namespace weft

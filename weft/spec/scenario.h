@@ -1,0 +1,34 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "weft/base/result.h"
+#include "weft/spec/cluster.h"
+#include "weft/spec/model.h"
+#include "weft/spec/workload.h"
+
+namespace weft {
+
+/// A folder of named models, clusters and workloads. Wherever a file is expected, such a name will do.
+class Scenarios {
+ public:
+  explicit Scenarios(std::filesystem::path root) : root_(std::move(root)) {}
+
+  /// `given` is a path to a file or folder, or a name in models/.
+  Result<Model> model(const std::string& given) const;
+  Result<Cluster> cluster(const std::string& given, std::optional<int64_t> nodes = std::nullopt) const;
+  Result<Workload> workload(const std::string& given) const;
+
+  /// The names in one of the folders "models", "clusters" and "workloads", sorted.
+  std::vector<std::string> names(const std::string& folder) const;
+
+ private:
+  Result<std::filesystem::path> locate(const std::string& folder, const std::string& given) const;
+
+  std::filesystem::path root_;
+};
+
+}  // namespace weft

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "weft/base/document.h"
+#include "weft/spec/distribution.h"
+#include "weft/spec/model.h"
+#include "weft/spec/precision.h"
+
+namespace weft {
+
+enum class Optimizer { kAdamW };
+
+const std::string& name_of(Optimizer optimizer);
+
+/// Media of one kind in a sample: how many pieces, and how large each is. Pieces are independent of each other.
+struct Media {
+  Distribution pieces_per_sample = Distribution::constant(0);
+  Distribution size = Distribution::constant(0);  ///< patches of an image, seconds of a clip
+};
+
+/// What a training step is made of.
+struct Workload {
+  std::string name;
+  int64_t global_batch_samples = 0;
+  /// Length of a sample's sequence in the llm. Either the text alone is given and media embeddings come on top, or
+  /// the whole sequence is given and text fills what the media leave.
+  Distribution tokens = Distribution::constant(0);
+  bool tokens_include_media = false;
+  Media images;
+  Media audio;
+  std::vector<ModuleKind> frozen;
+  Precision precision = Precision::kBf16;
+  Optimizer optimizer = Optimizer::kAdamW;
+
+  bool is_frozen(ModuleKind kind) const;
+};
+
+/// Unknown keys are rejected.
+Result<Workload> read_workload(const Document& document, std::string default_name);
+Result<Workload> read_workload_file(const std::filesystem::path& path);
+
+}  // namespace weft
