@@ -1,0 +1,225 @@
+"""Counts parameters and FLOPs with Hugging Face's own implementation, for weft/spec to be compared with.
+
+Makes configurations of every family that Weft reads, with awkward sizes, in the old flat and the new nested form, builds
+each model, counts its parameters, runs it once under PyTorch's FLOP counter, and writes configurations and counts to
+model_counts.json beside this file. Attention is the unfused kind, which computes every pair, masked or not; images are
+whole windows, because a window at an image's edge depends on more than the number of patches.
+
+    python -m venv env && env/bin/pip install torch==2.11.0 transformers==5.17.0
+    env/bin/python tests/parity/count_models.py [--seed 1] [--cases 6] [--out FILE]
+"""
+
+import argparse
+import copy
+import json
+import pathlib
+import random
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.models.qwen2_5_omni.configuration_qwen2_5_omni import Qwen2_5OmniThinkerConfig
+from transformers.models.qwen2_5_omni.modeling_qwen2_5_omni import Qwen2_5OmniThinkerForConditionalGeneration
+from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLForConditionalGeneration
+from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLForConditionalGeneration
+
+TEXT_FAMILIES = ("llama", "qwen2", "qwen3", "qwen3_moe")
+VISION_FAMILIES = ("qwen2_vl", "qwen2_5_vl")
+
+
+def text_fields(rng, family):
+    kv_heads = rng.choice([1, 2, 3, 5])
+    heads = kv_heads * rng.choice([1, 2, 4, 7])
+    head_dim = rng.choice([8, 16, 24])
+    fields = {
+        "vocab_size": rng.randrange(50, 2000),
+        "hidden_size": heads * head_dim,
+        "intermediate_size": rng.randrange(16, 500),
+        "num_hidden_layers": rng.randrange(1, 9),
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+    }
+    if family in ("llama", "qwen3", "qwen3_moe"):
+        fields["attention_bias"] = rng.random() < 0.5
+        if rng.random() < 0.6:
+            fields["head_dim"] = rng.choice([8, 32, 48])
+    if family == "llama":
+        fields["mlp_bias"] = rng.random() < 0.5
+    if family == "llama" and rng.random() < 0.3:
+        del fields["num_key_value_heads"]
+    if family == "qwen3_moe":
+        layers = fields["num_hidden_layers"]
+        fields |= {
+            "moe_intermediate_size": rng.randrange(8, 100),
+            "num_experts": rng.choice([4, 7, 16]),
+            "num_experts_per_tok": rng.choice([1, 2, 4]),
+            "decoder_sparse_step": rng.choice([1, 1, 2, 3]),
+            "mlp_only_layers": sorted(rng.sample(range(layers), rng.randrange(0, layers))),
+        }
+    return fields
+
+
+def mrope_text_fields(rng, is_new_form):
+    fields = text_fields(rng, "qwen2")
+    section = fields["hidden_size"] // fields["num_attention_heads"] // 2
+    third = section // 3
+    section = {"mrope_section": [section - 2 * third, third, third]}
+    if is_new_form:
+        return fields | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6, **section}}
+    return fields | {"rope_scaling": {"type": "mrope", **section}}
+
+
+def vision_fields(rng, family, llm_width):
+    heads = rng.choice([2, 3, 4])
+    width = heads * rng.choice([8, 16, 20])
+    fields = {
+        "depth": rng.randrange(1, 12),
+        "num_heads": heads,
+        "in_channels": rng.choice([1, 3]),
+        "patch_size": rng.choice([7, 14, 16]),
+        "spatial_merge_size": rng.choice([1, 2, 3]),
+        "temporal_patch_size": rng.choice([1, 2]),
+    }
+    if family == "qwen2_vl":
+        return fields | {"embed_dim": width, "hidden_size": llm_width, "mlp_ratio": rng.choice([2, 3, 4])}
+    indexes = sorted(rng.sample(range(fields["depth"]), rng.randrange(0, fields["depth"] + 1)))
+    return fields | {
+        "hidden_size": width,
+        "out_hidden_size": llm_width,
+        "intermediate_size": rng.randrange(16, 300),
+        "window_size": fields["patch_size"] * fields["spatial_merge_size"] * rng.choice([1, 2, 4]),
+        "fullatt_block_indexes": indexes,
+    }
+
+
+def audio_fields(rng, llm_width):
+    heads = rng.choice([2, 4, 5])
+    return {
+        "num_mel_bins": rng.choice([16, 80, 128]),
+        "encoder_layers": rng.randrange(1, 9),
+        "encoder_attention_heads": heads,
+        "encoder_ffn_dim": rng.randrange(16, 300),
+        "d_model": heads * rng.choice([8, 16, 20]),
+        "n_window": rng.choice([10, 50, 100]),
+        "output_dim": llm_width,
+        "max_source_positions": 1500,
+    }
+
+
+def tie(rng, where):
+    """Some files tie at the root, older ones inside text_config, some say nothing."""
+    config = {}
+    if rng.random() < 0.7:
+        config["tie_word_embeddings"] = rng.random() < 0.5
+    if where is not None and rng.random() < 0.5:
+        where["tie_word_embeddings"] = rng.random() < 0.5
+    return config
+
+
+def make_config(rng, family, form):
+    if family in TEXT_FAMILIES:
+        return {"model_type": family, **text_fields(rng, family), **tie(rng, None)}
+    text = mrope_text_fields(rng, is_new_form=form != "flat")
+    if family in VISION_FAMILIES:
+        vision = vision_fields(rng, family, text["hidden_size"])
+        if form == "flat":
+            return {"model_type": family, **text, "vision_config": vision, **tie(rng, None)}
+        return {"model_type": family, **tie(rng, text), "text_config": text, "vision_config": vision}
+    config = {
+        "model_type": "qwen2_5_omni_thinker",
+        **tie(rng, text),
+        "text_config": text,
+        "vision_config": vision_fields(rng, "qwen2_5_vl", text["hidden_size"]),
+        "audio_config": audio_fields(rng, text["hidden_size"]),
+    }
+    return {"model_type": "qwen2_5_omni", "thinker_config": config} if form == "whole" else config
+
+
+def build(config):
+    config = copy.deepcopy(config)
+    family = config.pop("model_type")
+    if family == "qwen2_5_omni":
+        config = config["thinker_config"]
+        family = config.pop("model_type")
+    config |= {"attn_implementation": "eager"}
+    if family == "qwen2_5_omni_thinker":
+        return Qwen2_5OmniThinkerForConditionalGeneration(Qwen2_5OmniThinkerConfig(**config))
+    if family == "qwen3_moe":
+        config |= {"experts_implementation": "eager"}
+    loaded = AutoConfig.for_model(family, **config)
+    if family == "qwen2_vl":
+        return Qwen2VLForConditionalGeneration(loaded)
+    if family == "qwen2_5_vl":
+        return Qwen2_5_VLForConditionalGeneration(loaded)
+    return AutoModelForCausalLM.from_config(loaded)
+
+
+def count(model):
+    model.tie_weights()
+    counts = {"vision": 0, "audio": 0, "llm": 0}
+    for name, parameter in model.named_parameters():  # lists a tied weight once
+        module = "vision" if "visual" in name else "audio" if "audio_tower" in name else "llm"
+        counts[module] += parameter.numel()
+    counts = {module: number for module, number in counts.items() if number > 0}
+    return counts | {"total": sum(counts.values())}
+
+
+def flops_of(run):
+    """Without the product that makes rotary angles: no model of FLOPs counts it."""
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        run()
+    counts = {name: sum(by_op.values()) for name, by_op in counter.get_flop_counts().items()}
+    return counts["Global"] - sum(number for name, number in counts.items() if "rotary" in name.rsplit(".", 1)[-1])
+
+
+def run_once(rng, model):
+    """One sequence of text, and where the model has encoders some images and a clip, each module by itself."""
+    text = getattr(model.config, "text_config", model.config)
+    tokens = rng.randrange(1, 60)
+    case = {"tokens": tokens}
+    flops = {"llm": flops_of(lambda: model(input_ids=torch.randint(0, text.vocab_size, (1, tokens))))}
+    vision = getattr(model.config, "vision_config", None)
+    if vision is not None:
+        side = vision.spatial_merge_size
+        if hasattr(vision, "window_size"):
+            side *= vision.window_size // vision.spatial_merge_size // vision.patch_size
+        grids = [(1, side * rng.randrange(1, 4), side * rng.randrange(1, 4)) for _ in range(rng.randrange(1, 4))]
+        case["patches"] = [h * w for _, h, w in grids]
+        pixels = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
+        tower = model.model.visual if hasattr(model.model, "visual") else model.visual
+        flops["vision"] = flops_of(lambda: tower(torch.randn(sum(case["patches"]), pixels), grid_thw=torch.tensor(grids)))
+    audio = getattr(model.config, "audio_config", None)
+    if audio is not None:
+        # Whole windows: a shorter one is padded to full length before the convolutions, which Weft does not do.
+        frames = 2 * audio.n_window * rng.randrange(1, 4)
+        case["mel_frames"] = frames
+        lengths = torch.tensor([frames])
+        flops["audio"] = flops_of(lambda: model.audio_tower(
+            torch.randn(audio.num_mel_bins, frames), feature_lens=lengths, aftercnn_lens=(lengths - 1) // 2 + 1))
+    return case | {"forward_flops": flops}
+
+
+def main():
+    options = argparse.ArgumentParser()
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--cases", type=int, default=6, help="configurations of each family and form")
+    options.add_argument("--out", default=pathlib.Path(__file__).with_name("model_counts.json"))
+    options = options.parse_args()
+    rng = random.Random(options.seed)
+    forms = [(family, "flat") for family in TEXT_FAMILIES]
+    forms += [(family, form) for family in VISION_FAMILIES for form in ("flat", "nested")]
+    forms += [("qwen2_5_omni", "thinker"), ("qwen2_5_omni", "whole")]
+    cases = []
+    for family, form in forms:
+        for _ in range(options.cases):
+            config = make_config(rng, family, form)
+            model = build(config)
+            cases.append({"config": config, "parameters": count(model), "run": run_once(rng, model)})
+    lines = ",\n".join(" " + json.dumps(case) for case in cases)
+    with open(options.out, "w") as out:
+        out.write('{"counted_with": "transformers 5.17.0, tied weights once, unfused attention", "cases": [\n' + lines + "\n]}\n")
+    print(f"{len(cases)} configurations")
+
+
+if __name__ == "__main__":
+    main()

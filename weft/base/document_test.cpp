@@ -1,0 +1,131 @@
+#include "weft/base/document.h"
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "weft/base/file.h"
+
+namespace weft {
+namespace {
+
+Result<Document> json(std::string_view text, const DocumentLimits& limits = {}) {
+  return parse_document(text, "test.json", Syntax::kJson, limits);
+}
+Result<Document> yaml(std::string_view text, const DocumentLimits& limits = {}) {
+  return parse_document(text, "test.yaml", Syntax::kYaml, limits);
+}
+
+std::string message(const Result<Document>& result) { return result ? "no error" : result.error().message(); }
+
+TEST(Document, JsonAndYamlOfTheSameContentAreEqual) {
+  const auto a = json(R"({"z": 1, "a": [true, null, -2, 1.5, "text"], "empty": {}, "list": []})");
+  const auto b = yaml("z: 1\na: [true, null, -2, 1.5, text]\nempty: {}\nlist: []\n");
+  ASSERT_TRUE(a.ok()) << message(a);
+  ASSERT_TRUE(b.ok()) << message(b);
+  EXPECT_EQ(a->root, b->root);
+  EXPECT_EQ(a->root.begin().key(), "z") << "keys keep their order";
+}
+
+TEST(Document, YamlScalarsFollowTheCoreSchema) {
+  const auto document = yaml(
+      "int: 42\nplus: +7\nhex: 0x1F\nnegative: -3\nfloat: 1e3\nquoted: \"42\"\nsingle: '1.5'\nyes: yes\n"
+      "tilde: ~\nnothing:\ninf: -.inf\nnan: .nan\nbig: 18446744073709551615\nversion: 1.2.3\nword: infinity\n");
+  ASSERT_TRUE(document.ok()) << message(document);
+  const Json& root = document->root;
+  EXPECT_EQ(root["int"], 42);
+  EXPECT_EQ(root["plus"], 7);
+  EXPECT_EQ(root["hex"], 31);
+  EXPECT_EQ(root["negative"], -3);
+  EXPECT_EQ(root["float"], 1000.0);
+  EXPECT_EQ(root["quoted"], "42");
+  EXPECT_EQ(root["single"], "1.5");
+  EXPECT_EQ(root["yes"], "yes") << "YAML 1.2: only true and false are booleans";
+  EXPECT_TRUE(root["tilde"].is_null());
+  EXPECT_TRUE(root["nothing"].is_null());
+  EXPECT_EQ(root["inf"].get<double>(), -HUGE_VAL);
+  EXPECT_TRUE(std::isnan(root["nan"].get<double>()));
+  EXPECT_EQ(root["big"].get<uint64_t>(), UINT64_MAX);
+  EXPECT_EQ(root["version"], "1.2.3");
+  EXPECT_EQ(root["word"], "infinity");
+}
+
+TEST(Document, TruncatedTextSaysWhere) {
+  const auto a = json("{\n \"depth\": 32,\n \"heads\": ");
+  ASSERT_FALSE(a.ok());
+  EXPECT_NE(message(a).find("test.json: is not valid JSON: at line 3"), std::string::npos) << message(a);
+  const auto b = yaml("a: [1, 2\n");
+  ASSERT_FALSE(b.ok());
+  EXPECT_NE(message(b).find("test.yaml: is not valid YAML: line"), std::string::npos) << message(b);
+}
+
+TEST(Document, DuplicateKeysAreRefusedAndLocated) {
+  EXPECT_EQ(message(json(R"({"a": {"b": 1, "b": 2}})")), "test.json: a.b: has the key 'b' twice");
+  EXPECT_FALSE(yaml("a: 1\na: 2\n").ok());
+}
+
+TEST(Document, HugeNestingIsRefusedQuicklyInBothSyntaxes) {
+  const std::string brackets(100'000, '[');
+  std::string braces;
+  for (int i = 0; i < 100'000; ++i) braces += "{\"a\":";
+  std::string indented;
+  for (int i = 0; i < 2'000; ++i) indented += std::string(static_cast<size_t>(i), ' ') + "a:\n";
+  for (const auto& result : {json(brackets), json(braces), yaml(brackets), yaml(braces), yaml(indented), yaml(std::string(100'000, '-'))}) {
+    if (result.ok()) {
+      EXPECT_TRUE(result->root.is_string()) << "a row of dashes is a plain word";
+      continue;
+    }
+    EXPECT_NE(message(result).find("nested more than 64 levels"), std::string::npos) << message(result).substr(0, 300);
+    EXPECT_LT(message(result).size(), 300u);
+  }
+}
+
+TEST(Document, OverflowAndNanAreRefused) {
+  EXPECT_FALSE(json("{\"a\": 1e999}").ok());
+  EXPECT_FALSE(json("{\"a\": NaN}").ok());
+  const auto infinite = yaml("a: 1e999");
+  ASSERT_TRUE(infinite.ok());
+  EXPECT_TRUE(std::isinf(infinite->root["a"].get<double>())) << "left to the field's range";
+}
+
+TEST(Document, LimitsHoldForBytesAndValues) {
+  EXPECT_NE(message(json("[1,2,3]", {.max_bytes = 4})).find("larger than the 4 B"), std::string::npos);
+  EXPECT_NE(message(json("[1,2,3,4]", {.max_values = 3})).find("more than 3 values"), std::string::npos);
+  EXPECT_NE(message(yaml("[1,2,3,4]", {.max_values = 3})).find("more than 3 values"), std::string::npos);
+}
+
+TEST(Document, WhatYamlAllowsAndWeftDoesNotIsNamed) {
+  EXPECT_NE(message(yaml("a: &x 1\nb: *x\n")).find("line 2: aliases"), std::string::npos);
+  EXPECT_NE(message(yaml("[1, 2]: 3\n")).find("a key must be a word"), std::string::npos);
+  EXPECT_NE(message(yaml("a: 1\n---\nb: 2\n")).find("more than one YAML document"), std::string::npos);
+  EXPECT_NE(message(yaml("")).find("holds no YAML value"), std::string::npos);
+  EXPECT_NE(message(json("")).find("not valid JSON"), std::string::npos);
+  EXPECT_TRUE(yaml("a: 1\n...\n").ok());
+  EXPECT_TRUE(yaml("---\na: 1\n").ok());
+}
+
+TEST(Document, SyntaxComesFromTheNameElseFromTheFirstCharacter) {
+  EXPECT_EQ(syntax_of("x.json", "a: 1"), Syntax::kJson);
+  EXPECT_EQ(syntax_of("x.yml", "{}"), Syntax::kYaml);
+  EXPECT_EQ(syntax_of("/dev/stdin", " \n{\"a\": 1}"), Syntax::kJson);
+  EXPECT_EQ(syntax_of("x", "a: 1"), Syntax::kYaml);
+}
+
+TEST(File, MissingFoldersAndTooLargeFilesAreNamed) {
+  const auto folder = std::filesystem::temp_directory_path() / ("weft_file_test_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  EXPECT_NE(read_file(folder / "none", 10).error().message().find("none: cannot be read: No such file"), std::string::npos);
+  EXPECT_NE(read_file(folder, 10).error().message().find("is a folder"), std::string::npos);
+  std::ofstream(folder / "full") << "0123456789";
+  EXPECT_EQ(*read_file(folder / "full", 10), "0123456789");
+  EXPECT_NE(read_file(folder / "full", 9).error().message().find("larger than the 9 B"), std::string::npos);
+  EXPECT_NE(read_file("/dev/zero", 1 << 20).error().message().find("larger than"), std::string::npos);
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace weft

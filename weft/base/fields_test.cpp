@@ -1,0 +1,86 @@
+#include "weft/base/fields.h"
+
+#include <gtest/gtest.h>
+
+namespace weft {
+namespace {
+
+Document document(std::string_view text) { return *parse_document(text, "file.yaml", Syntax::kYaml); }
+
+/// Runs a reader over the text and returns the message of the first finding.
+template <typename F>
+std::string finding(std::string_view text, F read) {
+  const Document parsed = document(text);
+  Findings findings(parsed.source);
+  Fields fields(parsed, findings);
+  read(fields);
+  return findings.first() ? findings.first()->message() : "";
+}
+
+TEST(Fields, ReadsWhatIsThereAndFallsBackOnWhatIsNot) {
+  EXPECT_EQ(finding("a: 3\nb: 1.5\nc: true\nd: word\ne: [1, 2]\nf: {g: 4}\nnothing: null\n",
+                    [](Fields& f) {
+                      EXPECT_EQ(f.integer("a", {1, 5}), 3);
+                      EXPECT_EQ(f.number("b", {0, 2}), 1.5);
+                      EXPECT_TRUE(f.flag_or("c", false));
+                      EXPECT_EQ(f.text("d"), "word");
+                      EXPECT_EQ(f.integers_or_empty("e", {0, 9}), (std::vector<int64_t>{1, 2}));
+                      EXPECT_EQ(f.object("f").integer("g", {0, 9}), 4);
+                      EXPECT_EQ(f.integer_or("nothing", 7, {0, 9}), 7) << "null counts as missing";
+                      EXPECT_FALSE(f.has("nothing"));
+                      f.reject_unknown();
+                    }),
+            "");
+}
+
+TEST(Fields, FindingsNameThePathWhatWasFoundAndWhatIsAllowed) {
+  const auto integer = [](Fields& f) { f.object("outer").integer("depth", {1, 100}); };
+  EXPECT_EQ(finding("outer: {depth: 0}", integer), "file.yaml: outer.depth: is 0, a whole number from 1 to 100 is needed");
+  EXPECT_EQ(finding("outer: {depth: -5}", integer), "file.yaml: outer.depth: is -5, a whole number from 1 to 100 is needed");
+  EXPECT_EQ(finding("outer: {depth: 18446744073709551615}", integer),
+            "file.yaml: outer.depth: is 18446744073709551615, a whole number from 1 to 100 is needed");
+  EXPECT_EQ(finding("outer: {depth: 1.5}", integer),
+            "file.yaml: outer.depth: is the number 1.5, a whole number from 1 to 100 is needed");
+  EXPECT_EQ(finding("outer: {depth: '3'}", integer),
+            "file.yaml: outer.depth: is the text '3', a whole number from 1 to 100 is needed");
+  EXPECT_EQ(finding("outer: {depht: 3}", integer), "file.yaml: outer.depth: is missing. Add it. Did you mean 'depht'?");
+  EXPECT_EQ(finding("outer: {depth: null}", integer), "file.yaml: outer.depth: is null, a value is needed. Add it.");
+  EXPECT_EQ(finding("outer: [1]", integer), "file.yaml: outer: is a list, a mapping of fields is needed");
+  EXPECT_EQ(finding("[1]", integer), "file.yaml: is a list, a mapping of fields is needed");
+}
+
+TEST(Fields, NumbersMustBeFinite) {
+  const auto number = [](Fields& f) { f.number("x", {0, 10}); };
+  EXPECT_EQ(finding("x: .nan", number), "file.yaml: x: is the number nan, a number from 0 to 10 is needed");
+  EXPECT_EQ(finding("x: .inf", number), "file.yaml: x: is the number inf, a number from 0 to 10 is needed");
+  EXPECT_EQ(finding("x: 1e999", number), "file.yaml: x: is the number inf, a number from 0 to 10 is needed");
+}
+
+TEST(Fields, UnknownKeysAreFoundWithAGuess) {
+  EXPECT_EQ(finding("nodes: 1\nndoes: 2\n",
+                    [](Fields& f) {
+                      f.integer("nodes", {1, 9});
+                      f.reject_unknown();
+                    }),
+            "file.yaml: ndoes: is not a known field; known are nodes. Correct or remove it. Did you mean 'nodes'?");
+}
+
+TEST(Fields, ChoicesListWhatIsAllowed) {
+  const std::vector<std::string> colours = {"red", "green"};
+  EXPECT_EQ(finding("c: gren", [&](Fields& f) { f.choice("c", colours); }),
+            "file.yaml: c: is the text 'gren', red or green is needed. Did you mean 'green'?");
+  EXPECT_EQ(finding("c: 3", [&](Fields& f) { f.choice("c", colours); }), "file.yaml: c: is the number 3, red or green is needed");
+  EXPECT_EQ(finding("c: green", [&](Fields& f) { EXPECT_EQ(f.choice("c", colours), 1u); }), "");
+}
+
+TEST(Fields, OnlyTheFirstFindingIsKept) {
+  EXPECT_EQ(finding("a: x\nb: y\n",
+                    [](Fields& f) {
+                      f.integer("a", {0, 1});
+                      f.integer("b", {0, 1});
+                    }),
+            "file.yaml: a: is the text 'x', a whole number from 0 to 1 is needed");
+}
+
+}  // namespace
+}  // namespace weft

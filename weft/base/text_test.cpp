@@ -1,0 +1,55 @@
+#include "weft/base/text.h"
+
+#include <cstdint>
+
+#include <gtest/gtest.h>
+
+#include "weft/base/units.h"
+
+namespace weft {
+namespace {
+
+const std::vector<std::string> kWords = {"describe", "plan", "simulate", "train"};
+
+TEST(Text, ClosestFindsTyposAndNotStrangers) {
+  EXPECT_EQ(closest("descirbe", kWords), "describe");
+  EXPECT_EQ(closest("trian", kWords), "train");
+  EXPECT_EQ(closest("pln", kWords), "plan");
+  EXPECT_EQ(closest("explode", kWords), std::nullopt);
+  EXPECT_EQ(closest("", kWords), std::nullopt);
+  EXPECT_EQ(closest(std::string(100'000, 'x'), kWords), std::nullopt);
+}
+
+TEST(Text, QuotesEscapeControlCharactersAndShortenWithoutCuttingACharacter) {
+  EXPECT_EQ(in_quotes("a\x1b[31m\n"), "'a\\x1b[31m\\x0a'");
+  EXPECT_EQ(in_quotes(std::string(59, 'a') + "\xc3\xa9" + "tail"), "'" + std::string(59, 'a') + "...'");
+  EXPECT_EQ(in_quotes("na\xc3\xafve"), "'na\xc3\xafve'");
+}
+
+TEST(Text, CommasGroupDigitsByThree) {
+  EXPECT_EQ(with_commas(0), "0");
+  EXPECT_EQ(with_commas(999), "999");
+  EXPECT_EQ(with_commas(1000), "1,000");
+  EXPECT_EQ(with_commas(-1234567), "-1,234,567");
+  EXPECT_EQ(with_commas(-123), "-123");
+  EXPECT_EQ(with_commas(INT64_MAX), "9,223,372,036,854,775,807");
+}
+
+TEST(Text, JoinsWithOr) {
+  EXPECT_EQ(joined_or(kWords), "describe, plan, simulate or train");
+  EXPECT_EQ(joined_or(std::vector<std::string>{"one"}), "one");
+}
+
+TEST(Units, PrefixesKeepThreeDigits) {
+  EXPECT_EQ(with_prefix(0, "FLOP"), "0 FLOP");
+  EXPECT_EQ(with_prefix(12'345, "FLOP"), "12.3 kFLOP");
+  EXPECT_EQ(with_prefix(999'600, "FLOP"), "1.00 MFLOP");
+  EXPECT_EQ(with_prefix(2.5e15, "FLOP"), "2.50 PFLOP");
+  EXPECT_EQ(format_bytes(1024 * 1024 * 1.5), "1.50 MiB");
+  EXPECT_EQ(format_bytes(512), "512 B");
+  EXPECT_EQ(format_percent(0.00953), "0.95 %");
+  EXPECT_EQ(format_percent(1.0), "100 %");
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,102 @@
+// Parameters and FLOPs against Hugging Face's own implementation (tests/parity/count_models.py makes the fixture), and
+// parameters against public counts of released models.
+#include <gtest/gtest.h>
+
+#include "weft/spec/model_reader.h"
+#include "weft/spec/sample_load.h"
+#include "weft/spec/work.h"
+
+namespace weft {
+namespace {
+
+const std::string kSource = WEFT_SOURCE_DIR;
+
+const Json& cases() {
+  static const Document fixture = *read_document(kSource + "/tests/parity/model_counts.json");
+  return fixture.root["cases"];
+}
+
+Model model_of(const Json& config) {
+  const Result<Model> model = read_model({.source = "case", .root = config}, "case");
+  EXPECT_TRUE(model.ok()) << model.error().message() << "\n" << config.dump();
+  return *model;
+}
+
+TEST(ModelCounts, ParametersEqualHuggingFaceForEveryModuleOfEveryCase) {
+  ASSERT_GE(cases().size(), 60u);
+  for (const Json& one : cases()) {
+    const Model model = model_of(one["config"]);
+    Json counts = Json::object();
+    for (const Module& module : model.modules) counts[std::string(name_of(module.kind))] = num_parameters(module);
+    counts["total"] = num_parameters(model);
+    for (const auto& [name, expected] : one["parameters"].items()) EXPECT_EQ(counts[name], expected) << name << " of " << one["config"].dump();
+    EXPECT_EQ(counts.size(), one["parameters"].size());
+  }
+}
+
+/// The fixture's attention computes masked pairs too.
+Module with_full_attention(Module module) {
+  for (Block& kind : module.layer_kinds) {
+    for (Op& op : kind.ops) {
+      if (auto* attention = std::get_if<Attention>(&op.shape); attention != nullptr && attention->mask == Mask::kCausal) {
+        attention->mask = Mask::kFull;
+      }
+    }
+  }
+  return module;
+}
+
+TEST(ModelCounts, ForwardFlopsEqualPyTorchsCounterForEveryModuleOfEveryCase) {
+  int num_compared = 0;
+  for (const Json& one : cases()) {
+    const Model model = model_of(one["config"]);
+    const Json& run = one["run"];
+    for (const Module& module : model.modules) {
+      Segments segments;
+      if (module.kind == ModuleKind::kLlm) segments.push_back({run["tokens"].get<double>(), 1});
+      if (module.kind == ModuleKind::kVision) {
+        for (const Json& patches : run["patches"]) segments.push_back({patches.get<double>(), 1});
+      }
+      if (module.kind == ModuleKind::kAudio) {
+        const double seconds = run["mel_frames"].get<double>() / static_cast<double>(model.media.mel_frames_per_second);
+        segments.push_back({audio_length(model.media, seconds).positions, 1});
+      }
+      const double expected = run["forward_flops"][std::string(name_of(module.kind))].get<double>();
+      EXPECT_EQ(forward_flops(with_full_attention(module), segments), expected) << name_of(module.kind) << " of " << one.dump();
+      ++num_compared;
+    }
+  }
+  EXPECT_GE(num_compared, 90);
+}
+
+struct PublicCount {
+  const char* name;
+  int64_t vision;
+  int64_t audio;
+  int64_t llm;
+};
+
+TEST(ModelCounts, NamedModelsHaveTheirPublicParameterCounts) {
+  const PublicCount counts[] = {
+      {"qwen2-vl-2b", 665271296, 0, 1543714304},     {"qwen2-vl-7b", 675759104, 0, 7615616512},
+      {"qwen2-vl-72b", 699356672, 0, 72706203648},   {"qwen2.5-vl-3b", 668684288, 0, 3085938688},
+      {"qwen2.5-vl-7b", 676550144, 0, 7615616512},   {"qwen2.5-omni-7b", 676550144, 639647232, 7615616512},
+      {"llama3-8b", 0, 0, 8030261248},               {"qwen3-30b-a3b", 0, 0, 30532122624},
+      {"llama3-70b", 0, 0, 70553706496},             {"qwen2.5-7b", 0, 0, 7615616512},
+      {"qwen3-8b", 0, 0, 8190735360},                {"qwen3-235b-a22b", 0, 0, 235093634560},
+  };
+  for (const PublicCount& count : counts) {
+    const Result<Model> model = read_model_file(kSource + "/scenarios/models/" + count.name + ".json");
+    ASSERT_TRUE(model.ok()) << model.error().message();
+    const auto parameters_of = [&](ModuleKind kind) {
+      const Module* module = model->find(kind);
+      return module == nullptr ? int64_t{0} : num_parameters(*module);
+    };
+    EXPECT_EQ(parameters_of(ModuleKind::kVision), count.vision) << count.name;
+    EXPECT_EQ(parameters_of(ModuleKind::kAudio), count.audio) << count.name;
+    EXPECT_EQ(parameters_of(ModuleKind::kLlm), count.llm) << count.name;
+  }
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,154 @@
+#include "weft/spec/model_reader.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+namespace weft {
+namespace {
+
+const std::string kModels = std::string(WEFT_SOURCE_DIR) + "/scenarios/models/";
+
+Json config_of(const std::string& name) { return read_document(kModels + name + ".json")->root; }
+
+/// The message that reading the configuration ends in, or "" when it is fine.
+std::string finding(const Json& config) {
+  const Result<Model> model = read_model({.source = "config.json", .root = config}, "m");
+  return model ? "" : model.error().message();
+}
+
+/// The finding after one field of a good configuration is replaced; `pointer` is a JSON pointer.
+std::string finding_with(const std::string& name, const std::string& pointer, const Json& value) {
+  Json config = config_of(name);
+  config[Json::json_pointer(pointer)] = value;
+  return finding(config);
+}
+
+TEST(ModelReader, EveryShippedModelIsReadable) {
+  int num_models = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(kModels)) {
+    const Result<Model> model = read_model_file(entry.path());
+    EXPECT_TRUE(model.ok()) << model.error().message();
+    ++num_models;
+  }
+  EXPECT_GE(num_models, 10);
+}
+
+TEST(ModelReader, FlatAndNestedFormsAreTheSameModel) {
+  Json flat = config_of("qwen2-vl-72b");
+  const Json text = flat["text_config"];
+  flat.erase("text_config");
+  for (const auto& [key, value] : text.items()) flat[key] = value;
+  const Result<Model> a = read_model({.source = "", .root = flat}, "m");
+  const Result<Model> b = read_model({.source = "", .root = config_of("qwen2-vl-72b")}, "m");
+  ASSERT_TRUE(a.ok()) << a.error().message();
+  EXPECT_EQ(num_parameters(*a), num_parameters(*b));
+  EXPECT_EQ(num_parameters(*a), 73405560320);
+}
+
+TEST(ModelReader, LayersOfDifferentKindsKeepTheirPlaces) {
+  const Result<Model> vl = read_model_file(kModels + "qwen2.5-vl-7b.json");
+  const Module& vision = *vl->find(ModuleKind::kVision);
+  ASSERT_EQ(vision.layers.size(), 32u);
+  ASSERT_EQ(vision.layer_kinds.size(), 2u);
+  for (size_t layer = 0; layer < 32; ++layer) {
+    const bool is_full = layer == 7 || layer == 15 || layer == 23 || layer == 31;
+    EXPECT_EQ(vision.layer_kinds[vision.layers[layer]].name, is_full ? "layer, full attention" : "layer, windowed attention") << layer;
+  }
+
+  Json moe = config_of("qwen3-30b-a3b");
+  moe["num_hidden_layers"] = 6;
+  moe["decoder_sparse_step"] = 2;
+  moe["mlp_only_layers"] = {3};
+  const Result<Model> mixed = read_model({.source = "", .root = moe}, "m");
+  std::string pattern;
+  for (const size_t kind : mixed->modules[0].layers) pattern += mixed->modules[0].layer_kinds[kind].name == "moe layer" ? 'M' : 'd';
+  EXPECT_EQ(pattern, "dMdddM");
+}
+
+TEST(ModelReader, SlidingWindowsFollowTheirFlagOrTheListOfLayers) {
+  const auto masks = [](const Json& config) {
+    const Result<Model> model = read_model({.source = "", .root = config}, "m");
+    std::string pattern;
+    for (const size_t kind : model->modules.back().layers) {
+      for (const Op& op : model->modules.back().layer_kinds[kind].ops) {
+        if (const auto* attention = std::get_if<Attention>(&op.shape)) pattern += attention->mask == Mask::kSliding ? 's' : 'f';
+      }
+    }
+    return pattern;
+  };
+  Json config = config_of("qwen3-8b");
+  config["num_hidden_layers"] = 4;
+  config["sliding_window"] = 128;
+  config["max_window_layers"] = 1;
+  EXPECT_EQ(masks(config), "ffff") << "use_sliding_window is off";
+  config["use_sliding_window"] = true;
+  EXPECT_EQ(masks(config), "fsss");
+  config["layer_types"] = {"sliding_attention", "full_attention", "full_attention", "sliding_attention"};
+  EXPECT_EQ(masks(config), "sffs");
+}
+
+TEST(ModelReader, MistakesNameTheField) {
+  EXPECT_EQ(finding_with("llama3-8b", "/hidden_size", -1),
+            "config.json: hidden_size: is -1, a whole number from 1 to 262144 is needed");
+  EXPECT_EQ(finding_with("llama3-8b", "/num_hidden_layers", "32"),
+            "config.json: num_hidden_layers: is the text '32', a whole number from 1 to 10000 is needed");
+  EXPECT_EQ(finding_with("qwen2-vl-7b", "/text_config/num_attention_heads", 27),
+            "config.json: text_config.num_key_value_heads: is 4, which does not divide num_attention_heads 27");
+  EXPECT_EQ(finding_with("qwen2-vl-7b", "/text_config/hidden_size", 3585),
+            "config.json: text_config.num_attention_heads: is 28, which does not divide hidden_size 3585. "
+            "Every head needs the same whole number of elements.");
+  EXPECT_EQ(finding_with("qwen2-vl-7b", "/vision_config/num_heads", 15),
+            "config.json: vision_config.num_heads: is 15, which does not divide embed_dim 1280. "
+            "Every head needs the same whole number of elements.");
+  EXPECT_EQ(finding_with("qwen2-vl-7b", "/vision_config/hidden_size", 4096),
+            "config.json: vision_config.hidden_size: is 4096, but the language model's hidden_size is 3584. "
+            "Image embeddings take the place of token embeddings, so the two must be equal.");
+  EXPECT_EQ(finding_with("qwen2.5-vl-7b", "/vision_config/window_size", 20),
+            "config.json: vision_config.window_size: is 20 pixels, but one merged patch has 14 × 2 = 28");
+  EXPECT_EQ(finding_with("qwen2.5-vl-7b", "/vision_config/fullatt_block_indexes", {7, 32}),
+            "config.json: vision_config.fullatt_block_indexes[1]: is 32, a whole number from 0 to 31 is needed");
+  EXPECT_EQ(finding_with("qwen2.5-omni-7b", "/audio_config/encoder_attention_heads", 7),
+            "config.json: audio_config.encoder_attention_heads: is 7, which does not divide d_model 1280. "
+            "Every head needs the same whole number of elements.");
+  EXPECT_EQ(finding_with("qwen3-30b-a3b", "/num_experts_per_tok", 200),
+            "config.json: num_experts_per_tok: is 200, but there are only 128 experts");
+  EXPECT_EQ(finding_with("qwen3-8b", "/layer_types", Json::array({"full_attention"})),
+            "config.json: layer_types: has 1 entries, but num_hidden_layers is 36");
+  EXPECT_EQ(finding_with("qwen2-vl-7b", "/vision_config", 3), "config.json: vision_config: is the number 3, a mapping of fields is needed");
+  EXPECT_EQ(finding_with("llama3-8b", "/tie_word_embeddings", "no"),
+            "config.json: tie_word_embeddings: is the text 'no', true or false is needed");
+}
+
+TEST(ModelReader, AnUnknownFamilyIsNamedWithAGuess) {
+  EXPECT_NE(finding_with("qwen2-vl-7b", "/model_type", "qwen2_5_v1").find("Did you mean 'qwen2_5_vl'?"), std::string::npos);
+  EXPECT_NE(finding_with("qwen2-vl-7b", "/model_type", "gpt_neox").find("known are llama, qwen2"), std::string::npos);
+  EXPECT_EQ(finding(Json::object()), "config.json: model_type: is missing. Add it.");
+  EXPECT_EQ(finding(Json::array()), "config.json: is a list, a mapping of fields is needed");
+}
+
+TEST(ModelReader, SizesWhoseProductOverflowsAreRefusedBeforeCounting) {
+  Json config = config_of("qwen3-30b-a3b");
+  config["hidden_size"] = 1 << 18;
+  config["moe_intermediate_size"] = 1 << 21;
+  config["num_experts"] = 1 << 14;
+  config["num_hidden_layers"] = 10'000;
+  EXPECT_NE(finding(config).find("num_hidden_layers: with these sizes the model would have 2.7e+20 parameters"), std::string::npos)
+      << finding(config);
+}
+
+TEST(ModelReader, AFolderNeedsAConfig) {
+  const auto folder = std::filesystem::temp_directory_path() / ("weft_model_test_" + std::to_string(::getpid())) / "my-model";
+  std::filesystem::create_directories(folder);
+  EXPECT_NE(read_model_file(folder).error().message().find("my-model: is a folder without a config.json"), std::string::npos);
+  std::filesystem::copy_file(kModels + "tiny-vl.json", folder / "config.json");
+  EXPECT_EQ(read_model_file(folder)->name, "my-model");
+  EXPECT_EQ(read_model_file(folder / "")->name, "my-model") << "with a final slash too";
+  std::filesystem::remove_all(folder.parent_path());
+}
+
+}  // namespace
+}  // namespace weft

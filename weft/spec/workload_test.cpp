@@ -1,0 +1,150 @@
+#include "weft/spec/workload.h"
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "weft/spec/sample_load.h"
+#include "weft/spec/scenario.h"
+#include "weft/spec/work.h"
+
+namespace weft {
+namespace {
+
+const Scenarios kScenarios(std::string(WEFT_SOURCE_DIR) + "/scenarios");
+
+Result<Workload> read(const std::string& text) { return read_workload(*parse_document(text, "w.yaml", Syntax::kYaml), "w"); }
+
+std::string finding(const std::string& text) {
+  const Result<Workload> workload = read(text);
+  return workload ? "" : workload.error().message();
+}
+
+TEST(Workload, EveryShippedWorkloadFitsTheModelsThatItIsFor) {
+  const std::map<std::string, std::string> models = {{"text_4k", "llama3-8b"}, {"vl_sft", "qwen2-vl-7b"}, {"vl_frozen", "qwen2.5-vl-7b"},
+                                                     {"omni_short", "qwen2.5-omni-7b"}, {"vl_long", "qwen2-vl-72b"}};
+  for (const auto& [workload, model] : models) {
+    const Result<double> flops = training_step_flops(*kScenarios.model(model), *kScenarios.workload(workload));
+    ASSERT_TRUE(flops.ok()) << flops.error().message();
+    EXPECT_GT(*flops, 0);
+  }
+  const Workload sft = *kScenarios.workload("vl_sft");
+  EXPECT_EQ(sft.tokens.mean(), 4096);
+  EXPECT_EQ(sft.images.pieces_per_sample.min(), 0);
+  EXPECT_EQ(sft.images.pieces_per_sample.max(), 4);
+  EXPECT_TRUE(sft.frozen.empty());
+  EXPECT_TRUE(kScenarios.workload("vl_frozen")->is_frozen(ModuleKind::kVision));
+  EXPECT_EQ(kScenarios.workload("vl_long")->tokens.mean(), 32768);
+  const Result<SampleLoad> omni = average_sample(*kScenarios.model("qwen2.5-omni-7b"), *kScenarios.workload("omni_short"));
+  EXPECT_NEAR(num_tokens(omni->llm), 1000, 150) << "about a thousand tokens";
+}
+
+TEST(Workload, MistakesNameTheField) {
+  EXPECT_EQ(finding("sequence_tokens: 10\n"), "w.yaml: global_batch_samples: is missing. Add it.");
+  EXPECT_NE(finding("global_batch_samples: 4\n").find("sequence_tokens: is missing, and so is text_tokens"), std::string::npos);
+  EXPECT_NE(finding("global_batch_samples: 4\nsequence_tokens: 1\ntext_tokens: 1\n").find("both given"), std::string::npos);
+  EXPECT_EQ(finding("global_batch_samples: 4\nsequence_tokens: 0\n"),
+            "w.yaml: sequence_tokens: is the number 0, a whole number from 1 to 100000000 is needed");
+  EXPECT_NE(finding("global_batch_samples: 4\nsequence_tokens: 1\nimages_per_sample: 1\n").find("patches_per_image: is missing"), std::string::npos);
+  EXPECT_NE(finding("global_batch_samples: 4\nsequence_tokens: 1\nfrozen: [vison]\n").find("Did you mean 'vision'?"), std::string::npos);
+  EXPECT_NE(finding("global_batch_samples: 4\nsequence_tokens: 1\nfrozen: [llm, llm]\n").find("twice"), std::string::npos);
+  EXPECT_EQ(finding("global_batch_samples: 4\nsequence_tokens: 1\nprecision: bf8\n"),
+            "w.yaml: precision: is the text 'bf8', fp64, fp32, bf16 or fp16 is needed. Did you mean 'bf16'?");
+  EXPECT_NE(finding("global_batch_samples: 4\nsequence_tokens: 1\nimage_per_sample: 1\n").find("Did you mean 'images_per_sample'?"),
+            std::string::npos);
+}
+
+TEST(SampleLoad, ExpectationsAgreeWithDrawnSamples) {
+  const Model model = *kScenarios.model("qwen2.5-omni-7b");
+  const Workload workload = *kScenarios.workload("omni_short");
+  const Result<SampleLoad> expected = average_sample(model, workload);
+  ASSERT_TRUE(expected.ok()) << expected.error().message();
+
+  std::mt19937_64 random(5);
+  const auto draw = [&](const Distribution& d) {
+    double u = std::uniform_real_distribution<double>(0, 1)(random);
+    for (const auto& [value, probability] : d.outcomes()) {
+      if ((u -= probability) < 0) return value;
+    }
+    return d.max();
+  };
+  constexpr int kSamples = 40'000;
+  std::map<ModuleKind, double> flops;
+  for (int i = 0; i < kSamples; ++i) {
+    SampleLoad sample;
+    double tokens = draw(workload.tokens);
+    for (double n = draw(workload.images.pieces_per_sample); n > 0; --n) {
+      const double patches = draw(workload.images.size);
+      sample.vision.push_back({patches, 1});
+      tokens += patches / 4;
+    }
+    for (double n = draw(workload.audio.pieces_per_sample); n > 0; --n) {
+      const double frames = 100 * draw(workload.audio.size);
+      sample.audio.push_back({std::floor((frames - 1) / 2) + 1, 1});
+      tokens += std::floor((std::floor((frames - 1) / 2) + 1 - 2) / 2) + 1;
+    }
+    sample.llm.push_back({tokens, 1});
+    for (const Module& module : model.modules) flops[module.kind] += forward_flops(module, sample.of(module.kind)) / kSamples;
+  }
+  for (const Module& module : model.modules) {
+    EXPECT_NEAR(forward_flops(module, expected->of(module.kind)) / flops[module.kind], 1.0, 0.01) << name_of(module.kind);
+  }
+}
+
+TEST(SampleLoad, AudioLengthsFollowTheConvolutionsAndThePooling) {
+  const MediaGeometry media{.mel_frames_per_second = 100, .mel_frames_per_audio_position = 2, .audio_positions_per_embedding = 2};
+  EXPECT_EQ(audio_length(media, 30).positions, 1500);
+  EXPECT_EQ(audio_length(media, 30).embeddings, 750);
+  EXPECT_EQ(audio_length(media, 0.05).positions, 3);
+  EXPECT_EQ(audio_length(media, 0.05).embeddings, 1);
+}
+
+TEST(SampleLoad, WorkloadsThatDoNotFitTheModelAreRefused) {
+  const Model model = *kScenarios.model("qwen2-vl-7b");
+  const auto message = [&](const std::string& text) { return average_sample(model, *read(text)).error().message(); };
+  EXPECT_EQ(message("global_batch_samples: 1\nsequence_tokens: 4096\nimages_per_sample: 1\npatches_per_image: 30\n"),
+            "workload w: patches_per_image: has 30, but qwen2-vl-7b merges 4 patches into one embedding. Use multiples of 4.");
+  EXPECT_NE(message("global_batch_samples: 1\nsequence_tokens: [4096, 100]\nimages_per_sample: [0, 2]\npatches_per_image: 400\n")
+                .find("sequence_tokens: can be as short as 100, but the media of a sample of qwen2-vl-7b can take 200 embeddings"),
+            std::string::npos);
+  const Workload frozen = *read("global_batch_samples: 1\nsequence_tokens: 64\nfrozen: [vision, llm]\n");
+  EXPECT_NE(training_step_flops(model, frozen).error().message().find("frozen: names every module"), std::string::npos);
+}
+
+TEST(SampleLoad, TrainingFlopsFollowWhatIsFrozen) {
+  const Model model = *kScenarios.model("tiny-vl");
+  const std::string base = "global_batch_samples: 3\nsequence_tokens: 128\nimages_per_sample: 1\npatches_per_image: 64\nfrozen: ";
+  const SampleLoad load = *average_sample(model, *read(base + "[]"));
+  const Module& vision = *model.find(ModuleKind::kVision);
+  const Module& llm = *model.find(ModuleKind::kLlm);
+  const double v = forward_flops(vision, load.vision);
+  const double entry = forward_flops(vision.entry, load.vision);
+  const double l = forward_flops(llm, load.llm);
+  const auto flops = [&](const std::string& frozen) { return *training_step_flops(model, *read(base + frozen)); };
+  EXPECT_DOUBLE_EQ(flops("[]"), 3 * (3 * v - entry + 3 * l)) << "pixels need no gradient";
+  EXPECT_DOUBLE_EQ(flops("[vision]"), 3 * (v + 3 * l)) << "a frozen encoder has no backward";
+  EXPECT_DOUBLE_EQ(flops("[llm]"), 3 * (3 * v - entry + 2 * l)) << "the backward passes through a frozen llm";
+}
+
+TEST(Work, ActivationBytesOfALlamaLayerMatchTheSumByHand) {
+  const Model model = *kScenarios.model("llama3-8b");
+  const Block& layer = model.modules[0].layer_kinds[0];
+  // Two norms keep their input and one statistic each; qkv and gate_up their input; attention q, k, v, output and one
+  // statistic a head; the activation its two inputs and its output.
+  const double elements = 4 * 4096 + (4096 + 1024 + 1024 + 4096) + 3 * 14336;
+  EXPECT_EQ(saved_bytes_per_token(layer, Precision::kBf16), 2 * elements + 4 * (2 + 32));
+  EXPECT_EQ(saved_bytes_per_token(layer, Precision::kFp32), 4 * elements + 4 * (2 + 32));
+}
+
+TEST(Work, TrafficCountsWeightsOnceAndRowsPerToken) {
+  const Op op{.name = "up", .shape = Matmul{.in = 10, .out = 20, .bias_elements = 20, .copies = 3}, .rows = {.numerator = 2}};
+  EXPECT_EQ(forward_traffic_bytes(op, {{5, 2}}, Precision::kBf16), 2.0 * (20 * 30 + 3 * 220));
+  EXPECT_EQ(forward_flops(op, {{5, 2}}), 2.0 * 20 * 200);
+  EXPECT_EQ(num_parameters(op), 660);
+}
+
+}  // namespace
+}  // namespace weft
