@@ -69,19 +69,19 @@ TEST(Document, DuplicateKeysAreRefusedAndLocated) {
 }
 
 TEST(Document, HugeNestingIsRefusedQuicklyInBothSyntaxes) {
-  const std::string brackets(100'000, '[');
+  const std::string brackets = std::string(100'000, '[') + std::string(100'000, ']');
   std::string braces;
-  for (int i = 0; i < 100'000; ++i) braces += "{\"a\":";
+  for (int i = 0; i < 100'000; ++i) braces += "{\"a\": ";
+  braces += "1" + std::string(100'000, '}');
   std::string indented;
   for (int i = 0; i < 2'000; ++i) indented += std::string(static_cast<size_t>(i), ' ') + "a:\n";
-  for (const auto& result : {json(brackets), json(braces), yaml(brackets), yaml(braces), yaml(indented), yaml(std::string(100'000, '-'))}) {
-    if (result.ok()) {
-      EXPECT_TRUE(result->root.is_string()) << "a row of dashes is a plain word";
-      continue;
-    }
+  for (const auto& result : {json(brackets), json(braces), yaml(brackets), yaml(braces), yaml(indented)}) {
+    ASSERT_FALSE(result.ok());
     EXPECT_NE(message(result).find("nested more than 64 levels"), std::string::npos) << message(result).substr(0, 300);
     EXPECT_LT(message(result).size(), 300u);
   }
+  EXPECT_FALSE(json(std::string(100'000, '[')).ok());
+  EXPECT_FALSE(yaml(std::string(100'000, '[')).ok());
 }
 
 TEST(Document, OverflowAndNanAreRefused) {
@@ -100,7 +100,7 @@ TEST(Document, LimitsHoldForBytesAndValues) {
 
 TEST(Document, WhatYamlAllowsAndWeftDoesNotIsNamed) {
   EXPECT_NE(message(yaml("a: &x 1\nb: *x\n")).find("line 2: aliases"), std::string::npos);
-  EXPECT_NE(message(yaml("[1, 2]: 3\n")).find("a key must be a word"), std::string::npos);
+  EXPECT_NE(message(yaml("[1, 2]: 3\n")).find("line 1: a list or mapping stands where a key is expected"), std::string::npos);
   EXPECT_NE(message(yaml("a: 1\n---\nb: 2\n")).find("more than one YAML document"), std::string::npos);
   EXPECT_NE(message(yaml("")).find("holds no YAML value"), std::string::npos);
   EXPECT_NE(message(json("")).find("not valid JSON"), std::string::npos);

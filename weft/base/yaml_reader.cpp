@@ -102,7 +102,7 @@ class YamlEvents final : public YAML::EventHandler {
   }
 
   void open(const YAML::Mark& mark, bool is_map) {
-    if (expects_key()) refuse(mark, "a key must be a word or a number");
+    if (expects_key()) refuse(mark, "a list or mapping stands where a key is expected; is a bracket or brace left open?");
     go_on(mark, is_map ? builder_.open_object() : builder_.open_array());
     levels_.push_back({is_map, is_map});
   }

@@ -44,7 +44,9 @@ std::string workload_text(const Workload& w) {
   if (w.audio.pieces_per_sample.max() > 0) {
     text += fmt::format(", {} of {:.4g} s", plural(w.audio.pieces_per_sample.mean(), "audio clip", "audio clips"), w.audio.size.mean());
   }
-  text += fmt::format(" (means), {}, {}", name_of(w.precision), name_of(w.optimizer));
+  const bool varies = !w.tokens.is_constant() || !w.images.pieces_per_sample.is_constant() || !w.images.size.is_constant() ||
+                      !w.audio.pieces_per_sample.is_constant() || !w.audio.size.is_constant();
+  text += fmt::format("{}, {}, {}", varies ? " (means)" : "", name_of(w.precision), name_of(w.optimizer));
   for (const ModuleKind kind : w.frozen) text += fmt::format(", {} frozen", name_of(kind));
   return text + "\n";
 }

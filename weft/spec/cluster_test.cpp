@@ -72,7 +72,7 @@ TEST(Cluster, MistakesNameTheField) {
 
 TEST(Scenarios, AnUnknownNameIsGuessed) {
   EXPECT_NE(kScenarios.cluster("dgx_h10").error().message().find("Did you mean 'dgx_h100'?"), std::string::npos);
-  EXPECT_NE(kScenarios.model("qwen2-vl-70b").error().message().find("Did you mean 'qwen2-vl-7b'?"), std::string::npos);
+  EXPECT_NE(kScenarios.model("qwen2-vl-70b").error().message().find("Did you mean 'qwen2-vl-72b'?"), std::string::npos);
   EXPECT_NE(kScenarios.workload("").error().message().find("neither a file nor the name of a workload"), std::string::npos);
   EXPECT_NE(Scenarios("/nowhere").model("x").error().message().find("set WEFT_SCENARIOS"), std::string::npos);
 }

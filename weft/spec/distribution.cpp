@@ -12,24 +12,41 @@ namespace {
 
 using Outcome = Distribution::Outcome;
 
+// Sums are listed one by one while they are few, then counted into bins: thousands of draws stay affordable.
 constexpr size_t kMostOutcomes = 512;
+constexpr size_t kMostExactPairs = 8 * kMostOutcomes;
+constexpr size_t kMostItemOutcomes = 64;
 
-/// Joins neighbours into at most kMostOutcomes outcomes of equal spacing, each at the mean of what it joins.
-std::vector<Outcome> thinned(const std::vector<Outcome>& outcomes) {
-  if (outcomes.size() <= kMostOutcomes) return outcomes;
-  const double low = outcomes.front().value;
-  const double width = (outcomes.back().value - low) / kMostOutcomes;
-  std::vector<double> probability(kMostOutcomes, 0.0), weighted_value(kMostOutcomes, 0.0);
-  for (const Outcome& outcome : outcomes) {
-    const size_t bin = std::min(kMostOutcomes - 1, static_cast<size_t>((outcome.value - low) / width));
-    probability[bin] += outcome.probability;
-    weighted_value[bin] += outcome.probability * outcome.value;
+/// Joins values of equal spacing between `low` and `high`, each bin at the mean of what falls into it.
+class Bins {
+ public:
+  Bins(double low, double high, size_t count) : low_(low), width_((high - low) / static_cast<double>(count)), bins_(count) {}
+
+  void add(double value, double probability) {
+    const auto bin = static_cast<size_t>((value - low_) / width_);
+    Outcome& joined = bins_[std::min(bins_.size() - 1, bin)];
+    joined.value += probability * value;
+    joined.probability += probability;
   }
-  std::vector<Outcome> joined;
-  for (size_t bin = 0; bin < kMostOutcomes; ++bin) {
-    if (probability[bin] > 0) joined.push_back({weighted_value[bin] / probability[bin], probability[bin]});
+
+  Distribution take() {
+    for (Outcome& joined : bins_) {
+      if (joined.probability > 0) joined.value /= joined.probability;
+    }
+    return Distribution::weighted(std::move(bins_));
   }
-  return joined;
+
+ private:
+  double low_;
+  double width_;
+  std::vector<Outcome> bins_;
+};
+
+Distribution thinned(const Distribution& d, size_t most) {
+  if (d.outcomes().size() <= most) return d;
+  Bins bins(d.min(), d.max(), most);
+  for (const auto& [value, probability] : d.outcomes()) bins.add(value, probability);
+  return bins.take();
 }
 
 }  // namespace
@@ -59,44 +76,39 @@ double Distribution::mean() const {
 }
 
 Distribution sum(const Distribution& a, const Distribution& b) {
-  std::vector<Outcome> sums;
-  sums.reserve(a.outcomes().size() * b.outcomes().size());
-  for (const Outcome& x : a.outcomes()) {
-    for (const Outcome& y : b.outcomes()) sums.push_back({x.value + y.value, x.probability * y.probability});
+  const Distribution x = thinned(a, kMostOutcomes);
+  const Distribution y = thinned(b, kMostOutcomes);
+  const auto for_each_pair = [&](auto use) {
+    for (const auto& [first, p] : x.outcomes()) {
+      for (const auto& [second, q] : y.outcomes()) use(first + second, p * q);
+    }
+  };
+  const size_t num_pairs = x.outcomes().size() * y.outcomes().size();
+  if (num_pairs > kMostExactPairs) {
+    Bins bins(x.min() + y.min(), x.max() + y.max(), kMostOutcomes);
+    for_each_pair([&](double value, double probability) { bins.add(value, probability); });
+    return bins.take();
   }
-  const Distribution exact = Distribution::weighted(std::move(sums));
-  return Distribution::weighted(thinned({exact.outcomes().begin(), exact.outcomes().end()}));
+  std::vector<Outcome> sums;
+  sums.reserve(num_pairs);
+  for_each_pair([&](double value, double probability) { sums.push_back({value, probability}); });
+  return thinned(Distribution::weighted(std::move(sums)), kMostOutcomes);
 }
 
 Distribution sum_of_draws(const Distribution& count, const Distribution& item) {
-  if (item.is_constant()) {
-    std::vector<Outcome> products;
-    for (const Outcome& n : count.outcomes()) products.push_back({n.value * item.mean(), n.probability});
-    return Distribution::weighted(std::move(products));
-  }
-  // Every draw multiplies the outcomes; few of each keep a thousand draws affordable.
-  constexpr size_t kMostItemOutcomes = 64;
-  Distribution step = item;
-  while (step.outcomes().size() > kMostItemOutcomes) {
-    std::vector<Outcome> halved;
-    for (size_t i = 0; i < step.outcomes().size(); i += 2) {
-      const Outcome& x = step.outcomes()[i];
-      const Outcome& y = step.outcomes()[std::min(i + 1, step.outcomes().size() - 1)];
-      const double p = i + 1 < step.outcomes().size() ? x.probability + y.probability : x.probability;
-      const double mean = i + 1 < step.outcomes().size() ? (x.probability * x.value + y.probability * y.value) / p : x.value;
-      halved.push_back({mean, p});
-    }
-    step = Distribution::weighted(std::move(halved));
-  }
   std::vector<Outcome> mixture;
+  if (item.is_constant()) {
+    for (const Outcome& n : count.outcomes()) mixture.push_back({n.value * item.mean(), n.probability});
+    return Distribution::weighted(std::move(mixture));
+  }
+  const Distribution step = thinned(item, kMostItemOutcomes);
   Distribution drawn = Distribution::constant(0);
   double draws = 0;
   for (const Outcome& n : count.outcomes()) {
     for (; draws < n.value; ++draws) drawn = sum(drawn, step);
     for (const Outcome& total : drawn.outcomes()) mixture.push_back({total.value, total.probability * n.probability});
   }
-  const Distribution exact = Distribution::weighted(std::move(mixture));
-  return Distribution::weighted(thinned({exact.outcomes().begin(), exact.outcomes().end()}));
+  return thinned(Distribution::weighted(std::move(mixture)), kMostOutcomes);
 }
 
 namespace {

@@ -37,7 +37,7 @@ class Distribution {
 };
 
 /// The sum of two independent quantities. Exact while there are at most a few hundred different sums; beyond that
-/// neighbouring sums are joined at their mean, which keeps the mean exact and the mean square to about one in 10⁵.
+/// neighbouring sums are joined at their mean, which keeps the mean exact and the mean square to about one in 10⁴.
 Distribution sum(const Distribution& a, const Distribution& b);
 
 /// The sum of a random, whole number of independent draws of `item`.

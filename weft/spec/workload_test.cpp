@@ -51,8 +51,8 @@ TEST(Workload, MistakesNameTheField) {
   EXPECT_NE(finding("global_batch_samples: 4\nsequence_tokens: 1\nimages_per_sample: 1\n").find("patches_per_image: is missing"), std::string::npos);
   EXPECT_NE(finding("global_batch_samples: 4\nsequence_tokens: 1\nfrozen: [vison]\n").find("Did you mean 'vision'?"), std::string::npos);
   EXPECT_NE(finding("global_batch_samples: 4\nsequence_tokens: 1\nfrozen: [llm, llm]\n").find("twice"), std::string::npos);
-  EXPECT_EQ(finding("global_batch_samples: 4\nsequence_tokens: 1\nprecision: bf8\n"),
-            "w.yaml: precision: is the text 'bf8', fp64, fp32, bf16 or fp16 is needed. Did you mean 'bf16'?");
+  EXPECT_EQ(finding("global_batch_samples: 4\nsequence_tokens: 1\nprecision: b16\n"),
+            "w.yaml: precision: is the text 'b16', fp64, fp32, bf16 or fp16 is needed. Did you mean 'bf16'?");
   EXPECT_NE(finding("global_batch_samples: 4\nsequence_tokens: 1\nimage_per_sample: 1\n").find("Did you mean 'images_per_sample'?"),
             std::string::npos);
 }

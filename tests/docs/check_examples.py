@@ -1,0 +1,39 @@
+"""Runs the examples of the documents and compares what they print: check_examples.py ROOT PROGRAM
+
+An example is a ```console block: a line "$ weft ..." (or "$ build/weft ...") and then exactly what it prints.
+Where the output is long, a line "..." stands for any lines.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+BLOCK = re.compile(r"^```console\n(.*?)^```", re.S | re.M)
+COMMAND = re.compile(r"^\$ (?:build/)?weft (.*)$", re.M)
+
+
+def matches(expected, printed):
+    pattern = "".join(".*" if line == "..." else re.escape(line) + "\n" for line in expected.splitlines())
+    return re.fullmatch(pattern, printed, re.S) is not None
+
+
+def main(root, program):
+    root = pathlib.Path(root)
+    num_run, failures = 0, []
+    for document in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
+        for block in BLOCK.findall(document.read_text()):
+            starts = list(COMMAND.finditer(block))
+            for i, start in enumerate(starts):
+                end = starts[i + 1].start() if i + 1 < len(starts) else len(block)
+                expected = block[start.end() + 1:end]
+                run = subprocess.run(f"{program} {start.group(1)}", shell=True, cwd=root, capture_output=True, text=True)
+                num_run += 1
+                if not matches(expected, run.stdout + run.stderr):
+                    failures.append(f"{document}: $ weft {start.group(1)}\nprints\n{run.stdout}{run.stderr}and not\n{expected}")
+    print("\n".join(failures) or f"{num_run} examples print what the documents say")
+    sys.exit(1 if failures or num_run == 0 else 0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
