@@ -27,16 +27,19 @@ void expect_refused(const std::vector<std::string>& arguments, const std::vector
   EXPECT_EQ(run.err.find("weft: "), 0u) << run.err;
   EXPECT_EQ(run.err.find('\n'), run.err.size() - 1) << "one line: " << run.err;
   EXPECT_LT(run.err.size(), 1000u);
-  for (const std::string& part : parts) EXPECT_NE(run.err.find(part), std::string::npos) << "no '" << part << "' in " << run.err;
+  for (const std::string& part : parts)
+    EXPECT_NE(run.err.find(part), std::string::npos) << "no '" << part << "' in " << run.err;
 }
 
 TEST(Describe, CountsTheParametersOfEveryModule) {
   const Json vl = describe_json({"--model", "qwen2-vl-72b"});
   EXPECT_EQ(vl["parameters"], (Json{{"vision", 699356672}, {"llm", 72706203648}, {"total", 73405560320}}));
   const Json omni = describe_json({"--model", "qwen2.5-omni-7b"});
-  EXPECT_EQ(omni["parameters"], (Json{{"vision", 676550144}, {"audio", 639647232}, {"llm", 7615616512}, {"total", 8931813888}}));
+  EXPECT_EQ(omni["parameters"],
+            (Json{{"vision", 676550144}, {"audio", 639647232}, {"llm", 7615616512}, {"total", 8931813888}}));
   const Json text = describe_json({"--model", kScenarios + "/models/llama3-8b.json"});
-  EXPECT_EQ(text["parameters"], (Json{{"llm", 8030261248}, {"total", 8030261248}})) << "modules that are not there are absent";
+  EXPECT_EQ(text["parameters"], (Json{{"llm", 8030261248}, {"total", 8030261248}}))
+      << "modules that are not there are absent";
 }
 
 TEST(Describe, BlocksAddUpToTheirModule) {
@@ -60,7 +63,8 @@ TEST(Describe, BlocksAddUpToTheirModule) {
 TEST(Describe, TablesNameModulesBlocksAndTotals) {
   const ProgramRun run = run_weft({"describe", "--model", "qwen2.5-vl-7b"});
   EXPECT_EQ(run.exit_status, 0) << run.err;
-  for (const char* part : {"8,292,166,656 parameters", "vision", "layer, windowed attention", "merger", "llm", "training step", "vl_sft"}) {
+  for (const char* part : {"8,292,166,656 parameters", "vision", "layer, windowed attention", "merger", "llm",
+                           "training step", "vl_sft"}) {
     EXPECT_NE(run.out.find(part), std::string::npos) << "no '" << part << "' in\n" << run.out;
   }
 }
@@ -84,7 +88,8 @@ TEST(Describe, ADefaultWorkloadThatDoesNotFitLeavesTheParameters) {
   const Json json = describe_json({"--model", path});
   EXPECT_GT(json["parameters"]["total"].get<int64_t>(), 0);
   EXPECT_NE(json["note"].get<std::string>().find("no FLOPs: workload vl_sft: patches_per_image"), std::string::npos);
-  expect_refused({"describe", "--model", path, "--workload", "vl_sft"}, {"workload vl_sft", "patches_per_image", "multiples of 25"});
+  expect_refused({"describe", "--model", path, "--workload", "vl_sft"},
+                 {"workload vl_sft", "patches_per_image", "multiples of 25"});
 }
 
 TEST(Describe, WrongFilesAreRefusedWithFileAndField) {
@@ -92,24 +97,33 @@ TEST(Describe, WrongFilesAreRefusedWithFileAndField) {
   const auto model = [&](const std::string& name, const std::string& text) {
     return std::vector<std::string>{"describe", "--model", folder.write(name, text)};
   };
-  const std::string llama = R"("model_type": "llama", "vocab_size": 100, "intermediate_size": 64, "num_hidden_layers": 2)";
+  const std::string llama =
+      R"("model_type": "llama", "vocab_size": 100, "intermediate_size": 64, "num_hidden_layers": 2)";
   expect_refused(model("truncated.json", "{" + llama + ", \"hidden_"), {"truncated.json", "not valid JSON", "line 1"});
   expect_refused(model("empty.json", ""), {"empty.json", "not valid JSON"});
   expect_refused(model("text.json", "hello"), {"text.json", "not valid JSON"});
   expect_refused(model("list.json", "[]"), {"list.json", "is a list"});
-  expect_refused(model("types.json", "{" + llama + R"(, "hidden_size": "big", "num_attention_heads": 4})"), {"types.json: hidden_size: is the text 'big'"});
-  expect_refused(model("negative.json", "{" + llama + R"(, "hidden_size": -64, "num_attention_heads": 4})"), {"negative.json: hidden_size: is -64"});
-  expect_refused(model("absurd.json", "{" + llama + R"(, "hidden_size": 99999999999999, "num_attention_heads": 4})"), {"absurd.json: hidden_size"});
-  expect_refused(model("overflow.json", "{" + llama + R"(, "hidden_size": 1e400, "num_attention_heads": 4})"), {"overflow.json", "not valid JSON"});
-  expect_refused(model("nan.json", "{" + llama + R"(, "hidden_size": NaN, "num_attention_heads": 4})"), {"nan.json", "not valid JSON"});
+  expect_refused(model("types.json", "{" + llama + R"(, "hidden_size": "big", "num_attention_heads": 4})"),
+                 {"types.json: hidden_size: is the text 'big'"});
+  expect_refused(model("negative.json", "{" + llama + R"(, "hidden_size": -64, "num_attention_heads": 4})"),
+                 {"negative.json: hidden_size: is -64"});
+  expect_refused(model("absurd.json", "{" + llama + R"(, "hidden_size": 99999999999999, "num_attention_heads": 4})"),
+                 {"absurd.json: hidden_size"});
+  expect_refused(model("overflow.json", "{" + llama + R"(, "hidden_size": 1e400, "num_attention_heads": 4})"),
+                 {"overflow.json", "not valid JSON"});
+  expect_refused(model("nan.json", "{" + llama + R"(, "hidden_size": NaN, "num_attention_heads": 4})"),
+                 {"nan.json", "not valid JSON"});
   expect_refused(model("heads.json", "{" + llama + R"(, "hidden_size": 64, "num_attention_heads": 5})"),
                  {"heads.json: num_attention_heads: is 5, which does not divide hidden_size 64"});
-  expect_refused(model("family.json", R"({"model_type": "lama"})"), {"family.json: model_type", "'lama'", "Did you mean 'llama'?"});
+  expect_refused(model("family.json", R"({"model_type": "lama"})"),
+                 {"family.json: model_type", "'lama'", "Did you mean 'llama'?"});
   expect_refused(model("deep.json", std::string(100'000, '[')), {"deep.json", "nested more than 64 levels"});
-  expect_refused(model("deep.yaml", std::string(100'000, '[') + std::string(100'000, ']')), {"deep.yaml", "nested more than 64 levels"});
+  expect_refused(model("deep.yaml", std::string(100'000, '[') + std::string(100'000, ']')),
+                 {"deep.yaml", "nested more than 64 levels"});
   expect_refused(model("binary.json", std::string("\0\1\2\xff", 4)), {"binary.json", "not valid JSON"});
   expect_refused({"describe", "--model", folder.path().string()}, {"folder without a config.json"});
-  expect_refused({"describe", "--model", (folder.path() / "none.json").string()}, {"none.json", "neither a file nor the name of a model"});
+  expect_refused({"describe", "--model", (folder.path() / "none.json").string()},
+                 {"none.json", "neither a file nor the name of a model"});
   expect_refused({"describe", "--model", "/proc/self/mem"}, {"/proc/self/mem", "cannot be read"});
   expect_refused({"describe", "--model", ""}, {"nothing to describe"});
 }
@@ -124,15 +138,19 @@ TEST(Describe, AHugeFileIsRefusedWithoutBeingRead) {
 
 TEST(Describe, ClustersAndWorkloadsRejectUnknownKeys) {
   const TemporaryFolder folder;
-  expect_refused({"describe", "--workload", folder.write("w.yaml", "global_batch_samples: 8\nsequence_tokens: 64\nglobal_bach: 1\n")},
+  expect_refused({"describe", "--workload",
+                  folder.write("w.yaml", "global_batch_samples: 8\nsequence_tokens: 64\nglobal_bach: 1\n")},
                  {"w.yaml: global_bach: is not a known field"});
-  expect_refused({"describe", "--workload", folder.write("tab.yaml", "a:\n\t- b\n")}, {"tab.yaml", "not valid YAML", "line 2"});
-  expect_refused({"describe", "--cluster", folder.write("c.json", "{\"nodes\": 1}")}, {"c.json: devices_per_node: is missing"});
+  expect_refused({"describe", "--workload", folder.write("tab.yaml", "a:\n\t- b\n")},
+                 {"tab.yaml", "not valid YAML", "line 2"});
+  expect_refused({"describe", "--cluster", folder.write("c.json", "{\"nodes\": 1}")},
+                 {"c.json: devices_per_node: is missing"});
 }
 
 TEST(Describe, NamesThatAreNotUtf8StillGiveValidJson) {
   const TemporaryFolder folder;
-  const std::string good = R"({"model_type": "llama", "vocab_size": 10, "intermediate_size": 8, "num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2})";
+  const std::string good =
+      R"({"model_type": "llama", "vocab_size": 10, "intermediate_size": 8, "num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2})";
   const Json json = describe_json({"--model", folder.write("na\xffme.json", good)});
   EXPECT_EQ(json["model"]["name"], "na\xef\xbf\xbdme");
 }

@@ -1,11 +1,10 @@
 #include "tests/cli/run_program.h"
 
 #include <cstdlib>
+#include <fcntl.h>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
-
-#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

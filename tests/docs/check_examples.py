@@ -1,4 +1,6 @@
-"""Runs the examples of the documents and compares what they print: check_examples.py ROOT PROGRAM
+"""Runs the examples of the documents and compares what they print: check_examples.py ROOT PROGRAM [--update]
+
+--update writes what they print into the documents.
 
 An example is a ```console block: a line "$ weft ..." (or "$ build/weft ...") and then exactly what it prints.
 Where the output is long, a line "..." stands for any lines.
@@ -18,19 +20,24 @@ def matches(expected, printed):
     return re.fullmatch(pattern, printed, re.S) is not None
 
 
-def main(root, program):
-    root = pathlib.Path(root)
+def main(root, program, mode=""):
+    root, program = pathlib.Path(root), pathlib.Path(program).resolve()
     num_run, failures = 0, []
     for document in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
-        for block in BLOCK.findall(document.read_text()):
+        text = document.read_text()
+        for block in BLOCK.findall(text):
             starts = list(COMMAND.finditer(block))
             for i, start in enumerate(starts):
                 end = starts[i + 1].start() if i + 1 < len(starts) else len(block)
                 expected = block[start.end() + 1:end]
                 run = subprocess.run(f"{program} {start.group(1)}", shell=True, cwd=root, capture_output=True, text=True)
+                printed = run.stdout + run.stderr
                 num_run += 1
-                if not matches(expected, run.stdout + run.stderr):
-                    failures.append(f"{document}: $ weft {start.group(1)}\nprints\n{run.stdout}{run.stderr}and not\n{expected}")
+                if not matches(expected, printed):
+                    failures.append(f"{document}: $ weft {start.group(1)}\nprints\n{printed}and not\n{expected}")
+                    text = text.replace(start.group(0) + "\n" + expected, start.group(0) + "\n" + printed)
+        if mode == "--update":
+            document.write_text(text)
     print("\n".join(failures) or f"{num_run} examples print what the documents say")
     sys.exit(1 if failures or num_run == 0 else 0)
 

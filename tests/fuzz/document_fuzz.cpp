@@ -12,7 +12,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       continue;
     }
     if (syntax == Syntax::kJson) {
-      const Result<Document> again = parse_document(document->root.dump(), "again", Syntax::kJson, {.max_bytes = 1 << 20});
+      const Result<Document> again =
+          parse_document(document->root.dump(), "again", Syntax::kJson, {.max_bytes = 1 << 20});
       claim(again.ok() && again->root == document->root);
     }
   }

@@ -8,7 +8,9 @@
 
 namespace weft {
 
-inline std::string_view as_text(const uint8_t* data, size_t size) { return {reinterpret_cast<const char*>(data), size}; }
+inline std::string_view as_text(const uint8_t* data, size_t size) {
+  return {reinterpret_cast<const char*>(data), size};
+}
 
 /// The input as a document, in the syntax that its first character suggests; small limits keep the fuzzer fast.
 inline Result<Document> fuzz_document(const uint8_t* data, size_t size) {

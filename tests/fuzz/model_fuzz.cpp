@@ -10,10 +10,11 @@ using namespace weft;
 namespace {
 
 const Workload& workload() {
-  static const Workload small = *read_workload(*parse_document("{global_batch_samples: 2, text_tokens: [1, 50], images_per_sample: [0, 3],"
-                                                               " patches_per_image: 144, audio_clips_per_sample: 1, audio_seconds_per_clip: [0.05, 7]}",
-                                                               "w", Syntax::kYaml),
-                                               "w");
+  static const Workload small = *read_workload(
+      *parse_document("{global_batch_samples: 2, text_tokens: [1, 50], images_per_sample: [0, 3],"
+                      " patches_per_image: 144, audio_clips_per_sample: 1, audio_seconds_per_clip: [0.05, 7]}",
+                      "w", Syntax::kYaml),
+      "w");
   return small;
 }
 

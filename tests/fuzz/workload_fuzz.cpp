@@ -9,13 +9,12 @@ using namespace weft;
 namespace {
 
 const Model& omni_model() {
-  static const Model model = *read_model(
-      *parse_document(R"({"model_type": "qwen2_5_omni_thinker",
+  static const Model model = *read_model(*parse_document(R"({"model_type": "qwen2_5_omni_thinker",
         "text_config": {"vocab_size": 100, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2},
         "vision_config": {"depth": 2, "hidden_size": 16, "out_hidden_size": 32, "intermediate_size": 24, "num_heads": 2, "fullatt_block_indexes": [1]},
         "audio_config": {"num_mel_bins": 8, "d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 16, "output_dim": 32}})",
-                      "m", Syntax::kJson),
-      "m");
+                                                         "m", Syntax::kJson),
+                                         "m");
   return model;
 }
 

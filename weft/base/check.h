@@ -19,7 +19,7 @@ class InternalError : public std::logic_error {
 }  // namespace weft
 
 /// Throws InternalError with file, line and a formatted reason when an invariant does not hold.
-#define WEFT_CHECK(condition, ...)                                                             \
-  do {                                                                                         \
+#define WEFT_CHECK(condition, ...)                                                                  \
+  do {                                                                                              \
     if (!(condition)) ::weft::fail_check(__FILE__, __LINE__, #condition, fmt::format(__VA_ARGS__)); \
   } while (false)

@@ -3,6 +3,7 @@
 #include "weft/base/document_builder.h"
 #include "weft/base/document_readers.h"
 #include "weft/base/file.h"
+#include "weft/base/text.h"
 #include "weft/base/units.h"
 
 namespace weft {
@@ -15,20 +16,24 @@ Syntax syntax_of(const std::filesystem::path& path, std::string_view text) {
   return opens_json ? Syntax::kJson : Syntax::kYaml;
 }
 
-Result<Document> parse_document(std::string_view text, std::string source, Syntax syntax, const DocumentLimits& limits) {
+Result<Document> parse_document(std::string_view text, std::string source, Syntax syntax,
+                                const DocumentLimits& limits) {
   if (text.size() > limits.max_bytes) {
     return Error{.source = std::move(source),
                  .problem = "is larger than the " + format_bytes(static_cast<double>(limits.max_bytes)) + " allowed"};
   }
   const char* name = syntax == Syntax::kJson ? "JSON" : "YAML";
   DocumentBuilder builder(limits);
-  std::string problem = syntax == Syntax::kJson ? read_json(text, builder) : read_yaml(text, builder);
+  // The parsers' messages can quote any byte of the text.
+  const std::string problem =
+      printable(syntax == Syntax::kJson ? read_json(text, builder) : read_yaml(text, builder), 200);
   if (builder.failed()) {
-    return Error{.source = std::move(source), .field = builder.path(), .problem = problem.empty() ? builder.problem() : problem};
+    return Error{
+        .source = std::move(source), .field = builder.path(), .problem = problem.empty() ? builder.problem() : problem};
   }
   if (!problem.empty()) {
     return Error{.source = std::move(source),
-                 .problem = std::move(problem),
+                 .problem = problem,
                  .advice = std::string("Check that the file is complete and is ") + name + "."};
   }
   if (builder.empty()) return Error{.source = std::move(source), .problem = std::string("holds no ") + name + " value"};

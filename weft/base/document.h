@@ -28,7 +28,8 @@ enum class Syntax { kJson, kYaml };
 Syntax syntax_of(const std::filesystem::path& path, std::string_view text);
 
 /// Parses one document. Duplicate keys, several documents in one text, and numbers out of range are errors.
-Result<Document> parse_document(std::string_view text, std::string source, Syntax syntax, const DocumentLimits& limits = {});
+Result<Document> parse_document(std::string_view text, std::string source, Syntax syntax,
+                                const DocumentLimits& limits = {});
 
 Result<Document> read_document(const std::filesystem::path& path, const DocumentLimits& limits = {});
 

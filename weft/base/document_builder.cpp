@@ -31,18 +31,25 @@ Json* DocumentBuilder::add(Json value) {
   return &members.back().second;
 }
 
-bool DocumentBuilder::scalar(Json value) { return add(std::move(value)) != nullptr; }
+bool DocumentBuilder::scalar(Json value) {
+  return add(std::move(value)) != nullptr;
+}
 
 bool DocumentBuilder::open(Json container) {
-  if (levels_.size() >= limits_.max_depth) return fail(fmt::format("is nested more than {} levels deep", limits_.max_depth));
+  if (levels_.size() >= limits_.max_depth)
+    return fail(fmt::format("is nested more than {} levels deep", limits_.max_depth));
   Json* node = add(std::move(container));
   if (node == nullptr) return false;
   levels_.push_back({.node = node, .key = {}, .keys = {}});
   return true;
 }
 
-bool DocumentBuilder::open_object() { return open(Json::object()); }
-bool DocumentBuilder::open_array() { return open(Json::array()); }
+bool DocumentBuilder::open_object() {
+  return open(Json::object());
+}
+bool DocumentBuilder::open_array() {
+  return open(Json::array());
+}
 
 bool DocumentBuilder::key(std::string name) {
   Level& top = levels_.back();
@@ -51,7 +58,9 @@ bool DocumentBuilder::key(std::string name) {
   return true;
 }
 
-void DocumentBuilder::close() { levels_.pop_back(); }
+void DocumentBuilder::close() {
+  levels_.pop_back();
+}
 
 std::string DocumentBuilder::path() const {
   std::string path;

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-
 #include <unistd.h>
 
 #include <gtest/gtest.h>
@@ -20,7 +19,9 @@ Result<Document> yaml(std::string_view text, const DocumentLimits& limits = {}) 
   return parse_document(text, "test.yaml", Syntax::kYaml, limits);
 }
 
-std::string message(const Result<Document>& result) { return result ? "no error" : result.error().message(); }
+std::string message(const Result<Document>& result) {
+  return result ? "no error" : result.error().message();
+}
 
 TEST(Document, JsonAndYamlOfTheSameContentAreEqual) {
   const auto a = json(R"({"z": 1, "a": [true, null, -2, 1.5, "text"], "empty": {}, "list": []})");
@@ -100,7 +101,8 @@ TEST(Document, LimitsHoldForBytesAndValues) {
 
 TEST(Document, WhatYamlAllowsAndWeftDoesNotIsNamed) {
   EXPECT_NE(message(yaml("a: &x 1\nb: *x\n")).find("line 2: aliases"), std::string::npos);
-  EXPECT_NE(message(yaml("[1, 2]: 3\n")).find("line 1: a list or mapping stands where a key is expected"), std::string::npos);
+  EXPECT_NE(message(yaml("[1, 2]: 3\n")).find("line 1: a list or mapping stands where a key is expected"),
+            std::string::npos);
   EXPECT_NE(message(yaml("a: 1\n---\nb: 2\n")).find("more than one YAML document"), std::string::npos);
   EXPECT_NE(message(yaml("")).find("holds no YAML value"), std::string::npos);
   EXPECT_NE(message(json("")).find("not valid JSON"), std::string::npos);
@@ -118,7 +120,8 @@ TEST(Document, SyntaxComesFromTheNameElseFromTheFirstCharacter) {
 TEST(File, MissingFoldersAndTooLargeFilesAreNamed) {
   const auto folder = std::filesystem::temp_directory_path() / ("weft_file_test_" + std::to_string(::getpid()));
   std::filesystem::create_directories(folder);
-  EXPECT_NE(read_file(folder / "none", 10).error().message().find("none: cannot be read: No such file"), std::string::npos);
+  EXPECT_NE(read_file(folder / "none", 10).error().message().find("none: cannot be read: No such file"),
+            std::string::npos);
   EXPECT_NE(read_file(folder, 10).error().message().find("is a folder"), std::string::npos);
   std::ofstream(folder / "full") << "0123456789";
   EXPECT_EQ(*read_file(folder / "full", 10), "0123456789");

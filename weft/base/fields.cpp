@@ -18,18 +18,27 @@ const Json& empty_object() {
 }  // namespace
 
 void Findings::add(std::string field, std::string problem, std::string advice) {
-  if (!first_) first_ = Error{.source = source_, .field = std::move(field), .problem = std::move(problem), .advice = std::move(advice)};
+  if (!first_)
+    first_ =
+        Error{.source = source_, .field = std::move(field), .problem = std::move(problem), .advice = std::move(advice)};
 }
 
 std::string describe_value(const Json& value) {
   switch (value.type()) {
-    case Json::value_t::null: return "null";
-    case Json::value_t::boolean: return value.get<bool>() ? "true" : "false";
-    case Json::value_t::string: return "the text " + in_quotes(value.get_ref<const std::string&>());
-    case Json::value_t::array: return "a list";
-    case Json::value_t::object: return "a mapping";
-    case Json::value_t::number_float: return fmt::format("the number {}", value.get<double>());
-    default: return "the number " + value.dump();
+    case Json::value_t::null:
+      return "null";
+    case Json::value_t::boolean:
+      return value.get<bool>() ? "true" : "false";
+    case Json::value_t::string:
+      return "the text " + in_quotes(value.get_ref<const std::string&>());
+    case Json::value_t::array:
+      return "a list";
+    case Json::value_t::object:
+      return "a mapping";
+    case Json::value_t::number_float:
+      return fmt::format("the number {}", value.get<double>());
+    default:
+      return "the number " + value.dump();
   }
 }
 
@@ -178,9 +187,11 @@ std::vector<std::string> Fields::texts_or_empty(std::string_view key) {
   std::vector<std::string> texts;
   const Json* value = raw(key);
   if (value == nullptr) return texts;
-  const bool all_texts = value->is_array() && std::all_of(value->begin(), value->end(), [](const Json& v) { return v.is_string(); });
+  const bool all_texts =
+      value->is_array() && std::all_of(value->begin(), value->end(), [](const Json& v) { return v.is_string(); });
   if (!all_texts) {
-    complain(key, fmt::format("is {}, a list of texts is needed", value->is_array() ? "a list of other things" : describe_value(*value)));
+    complain(key, fmt::format("is {}, a list of texts is needed",
+                              value->is_array() ? "a list of other things" : describe_value(*value)));
     return texts;
   }
   for (const Json& text : *value) texts.push_back(text.get<std::string>());

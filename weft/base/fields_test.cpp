@@ -5,7 +5,9 @@
 namespace weft {
 namespace {
 
-Document document(std::string_view text) { return *parse_document(text, "file.yaml", Syntax::kYaml); }
+Document document(std::string_view text) {
+  return *parse_document(text, "file.yaml", Syntax::kYaml);
+}
 
 /// Runs a reader over the text and returns the message of the first finding.
 template <typename F>
@@ -35,8 +37,10 @@ TEST(Fields, ReadsWhatIsThereAndFallsBackOnWhatIsNot) {
 
 TEST(Fields, FindingsNameThePathWhatWasFoundAndWhatIsAllowed) {
   const auto integer = [](Fields& f) { f.object("outer").integer("depth", {1, 100}); };
-  EXPECT_EQ(finding("outer: {depth: 0}", integer), "file.yaml: outer.depth: is 0, a whole number from 1 to 100 is needed");
-  EXPECT_EQ(finding("outer: {depth: -5}", integer), "file.yaml: outer.depth: is -5, a whole number from 1 to 100 is needed");
+  EXPECT_EQ(finding("outer: {depth: 0}", integer),
+            "file.yaml: outer.depth: is 0, a whole number from 1 to 100 is needed");
+  EXPECT_EQ(finding("outer: {depth: -5}", integer),
+            "file.yaml: outer.depth: is -5, a whole number from 1 to 100 is needed");
   EXPECT_EQ(finding("outer: {depth: 18446744073709551615}", integer),
             "file.yaml: outer.depth: is 18446744073709551615, a whole number from 1 to 100 is needed");
   EXPECT_EQ(finding("outer: {depth: 1.5}", integer),
@@ -69,7 +73,8 @@ TEST(Fields, ChoicesListWhatIsAllowed) {
   const std::vector<std::string> colours = {"red", "green"};
   EXPECT_EQ(finding("c: gren", [&](Fields& f) { f.choice("c", colours); }),
             "file.yaml: c: is the text 'gren', red or green is needed. Did you mean 'green'?");
-  EXPECT_EQ(finding("c: 3", [&](Fields& f) { f.choice("c", colours); }), "file.yaml: c: is the number 3, red or green is needed");
+  EXPECT_EQ(finding("c: 3", [&](Fields& f) { f.choice("c", colours); }),
+            "file.yaml: c: is the number 3, red or green is needed");
   EXPECT_EQ(finding("c: green", [&](Fields& f) { EXPECT_EQ(f.choice("c", colours), 1u); }), "");
 }
 

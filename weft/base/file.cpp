@@ -21,7 +21,8 @@ Error cannot_read(const std::filesystem::path& path, int code) {
 Result<std::string> read_file(const std::filesystem::path& path, size_t max_bytes) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
-    return Error{.source = path.string(), .problem = "is a folder, a file is needed", .advice = "Give the file inside it."};
+    return Error{
+        .source = path.string(), .problem = "is a folder, a file is needed", .advice = "Give the file inside it."};
   }
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
   if (!file) return cannot_read(path, errno);
@@ -39,9 +40,10 @@ Result<std::string> read_file(const std::filesystem::path& path, size_t max_byte
     }
   }
   if (bytes.size() > max_bytes) {
-    return Error{.source = path.string(),
-                 .problem = "is larger than the " + format_bytes(static_cast<double>(max_bytes)) + " allowed for such a file",
-                 .advice = "Check that this is the file you meant."};
+    return Error{
+        .source = path.string(),
+        .problem = "is larger than the " + format_bytes(static_cast<double>(max_bytes)) + " allowed for such a file",
+        .advice = "Check that this is the file you meant."};
   }
   return bytes;
 }

@@ -43,7 +43,9 @@ class JsonEvents final : public nlohmann::json_sax<Json> {
 std::string readable(const std::string& what) {
   const size_t start = what.find("at line ");
   const size_t bracket = what.find("] ");
-  std::string text = start != std::string::npos ? what.substr(start) : bracket != std::string::npos ? what.substr(bracket + 2) : what;
+  std::string text = start != std::string::npos     ? what.substr(start)
+                     : bracket != std::string::npos ? what.substr(bracket + 2)
+                                                    : what;
   if (const size_t last = text.find("; last read: "); last != std::string::npos) {
     const size_t expected = text.find("; expected ", last);
     text = text.substr(0, last) + (expected != std::string::npos ? text.substr(expected) : "");

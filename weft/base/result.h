@@ -49,7 +49,7 @@ class [[nodiscard]] Result {
 #define WEFT_CONCAT(a, b) WEFT_CONCAT_INNER(a, b)
 
 /// WEFT_TRY(const Model model, read_model(path)): declares `model`, or returns the error from the enclosing function.
-#define WEFT_TRY(declaration, expression)                                                                   \
-  auto WEFT_CONCAT(weft_result_, __LINE__) = (expression);                                                  \
+#define WEFT_TRY(declaration, expression)                                                                  \
+  auto WEFT_CONCAT(weft_result_, __LINE__) = (expression);                                                 \
   if (!WEFT_CONCAT(weft_result_, __LINE__)) return std::move(WEFT_CONCAT(weft_result_, __LINE__)).error(); \
   declaration = *std::move(WEFT_CONCAT(weft_result_, __LINE__))

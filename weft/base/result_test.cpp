@@ -6,7 +6,8 @@ namespace weft {
 namespace {
 
 Result<int> half(int number) {
-  if (number % 2 != 0) return Error{.source = "input", .field = "number", .problem = "is odd", .advice = "Give an even one."};
+  if (number % 2 != 0)
+    return Error{.source = "input", .field = "number", .problem = "is odd", .advice = "Give an even one."};
   return number / 2;
 }
 

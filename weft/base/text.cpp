@@ -8,7 +8,6 @@
 namespace weft {
 namespace {
 
-constexpr size_t kLongestQuote = 60;
 constexpr size_t kLongestGuess = 64;
 
 /// Optimal string alignment distance: insertions, deletions, changes and swaps of neighbours cost 1.
@@ -29,13 +28,15 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return last[b.size()];
 }
 
-bool is_visible(unsigned char byte) { return byte >= 0x20 && byte != 0x7f; }
+bool is_visible(unsigned char byte) {
+  return byte >= 0x20 && byte != 0x7f;
+}
 
 }  // namespace
 
-std::string printable(std::string_view text) {
+std::string printable(std::string_view text, size_t longest) {
   std::string shown;
-  size_t end = std::min(text.size(), kLongestQuote);
+  size_t end = std::min(text.size(), longest);
   while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
   for (const char c : text.substr(0, end)) {
     const auto byte = static_cast<unsigned char>(c);
@@ -48,7 +49,9 @@ std::string printable(std::string_view text) {
   return end < text.size() ? shown + "..." : shown;
 }
 
-std::string in_quotes(std::string_view text) { return "'" + printable(text) + "'"; }
+std::string in_quotes(std::string_view text) {
+  return "'" + printable(text) + "'";
+}
 
 std::string joined_or(std::span<const std::string> words) {
   std::string text;
@@ -82,7 +85,8 @@ std::string did_you_mean(std::string_view typed, std::span<const std::string> kn
 std::string with_commas(int64_t number) {
   std::string digits = std::to_string(number);
   const int64_t first = number < 0 ? 1 : 0;
-  for (int64_t i = static_cast<int64_t>(digits.size()) - 3; i > first; i -= 3) digits.insert(static_cast<size_t>(i), ",");
+  for (int64_t i = static_cast<int64_t>(digits.size()) - 3; i > first; i -= 3)
+    digits.insert(static_cast<size_t>(i), ",");
   return digits;
 }
 

@@ -10,7 +10,7 @@
 namespace weft {
 
 /// Someone else's text made fit for a one-line message: control characters escaped, and shortened.
-std::string printable(std::string_view text);
+std::string printable(std::string_view text, size_t longest = 60);
 
 /// The same in quotes.
 std::string in_quotes(std::string_view text);

@@ -36,6 +36,8 @@ std::string format_bytes(double bytes) {
   return scaled(bytes, 1024.0, std::array{"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}, "B");
 }
 
-std::string format_percent(double share) { return three_digits(share * 100.0) + " %"; }
+std::string format_percent(double share) {
+  return three_digits(share * 100.0) + " %";
+}
 
 }  // namespace weft

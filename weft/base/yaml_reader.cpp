@@ -51,7 +51,8 @@ Json plain_scalar(const std::string& text) {
   if (const auto value = whole_number<uint64_t>(digits)) return *value;
   if (const auto value = real_number(digits)) return *value;
   const std::string_view sign_free = digits.starts_with('-') ? digits.substr(1) : digits;
-  if (sign_free == ".inf" || sign_free == ".Inf" || sign_free == ".INF") return text.front() == '-' ? -HUGE_VAL : HUGE_VAL;
+  if (sign_free == ".inf" || sign_free == ".Inf" || sign_free == ".INF")
+    return text.front() == '-' ? -HUGE_VAL : HUGE_VAL;
   if (text == ".nan" || text == ".NaN" || text == ".NAN") return std::nan("");
   return text;
 }
@@ -102,7 +103,8 @@ class YamlEvents final : public YAML::EventHandler {
   }
 
   void open(const YAML::Mark& mark, bool is_map) {
-    if (expects_key()) refuse(mark, "a list or mapping stands where a key is expected; is a bracket or brace left open?");
+    if (expects_key())
+      refuse(mark, "a list or mapping stands where a key is expected; is a bracket or brace left open?");
     go_on(mark, is_map ? builder_.open_object() : builder_.open_array());
     levels_.push_back({is_map, is_map});
   }
@@ -145,7 +147,8 @@ std::string read_yaml(std::string_view text, DocumentBuilder& builder) {
   } catch (const Stop&) {
     return events.refused();
   } catch (const YAML::Exception& error) {
-    return fmt::format("is not valid YAML: line {}, column {}: {}", error.mark.line + 1, error.mark.column + 1, error.msg);
+    return fmt::format("is not valid YAML: line {}, column {}: {}", error.mark.line + 1, error.mark.column + 1,
+                       error.msg);
   }
   return "";
 }

@@ -28,7 +28,10 @@ int report(const Error& error) {
 int print_output(const std::string& text) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
   if (written) return kDone;
-  return report({.kind = ErrorKind::kJob, .source = "standard output", .problem = "could not be written", .advice = "Is the disk full?"});
+  return report({.kind = ErrorKind::kJob,
+                 .source = "standard output",
+                 .problem = "could not be written",
+                 .advice = "Is the disk full?"});
 }
 
 std::vector<std::string> verb_names(const CLI::App& app) {
@@ -51,7 +54,8 @@ Error explain(const CLI::App& app, const CLI::ParseError& parse_error, const std
   const CLI::App* scope = &app;
   size_t first = 0;
   if (arguments.empty()) {
-    return {.problem = "no verb given", .advice = fmt::format("Known are {}; 'weft --help' says more.", joined_or(verbs))};
+    return {.problem = "no verb given",
+            .advice = fmt::format("Known are {}; 'weft --help' says more.", joined_or(verbs))};
   }
   if (!arguments[0].starts_with("-")) {
     if (std::find(verbs.begin(), verbs.end(), arguments[0]) == verbs.end()) {

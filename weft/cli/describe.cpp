@@ -60,7 +60,8 @@ Result<Description> gather(const DescribeOptions& options) {
 
 Result<std::string> describe(const DescribeOptions& options) {
   if (options.model.empty() && options.workload.empty() && options.cluster.empty()) {
-    return Error{.source = "describe", .problem = "nothing to describe", .advice = "Give --model, --workload or --cluster."};
+    return Error{
+        .source = "describe", .problem = "nothing to describe", .advice = "Give --model, --workload or --cluster."};
   }
   if (options.nodes && options.cluster.empty()) {
     return Error{.source = "--nodes", .problem = "is given without a cluster", .advice = "Add --cluster."};
@@ -76,11 +77,16 @@ Result<std::string> describe(const DescribeOptions& options) {
 void add_describe(CLI::App& app, RunVerb& run) {
   auto options = std::make_shared<DescribeOptions>();
   CLI::App* verb = app.add_subcommand("describe", "What a model is made of: modules, blocks, parameters, FLOPs, bytes");
-  verb->add_option("--model", options->model, "Hugging Face config.json, a folder holding one, or a name in scenarios/models")->type_name("M");
+  verb->add_option("--model", options->model,
+                   "Hugging Face config.json, a folder holding one, or a name in scenarios/models")
+      ->type_name("M");
   verb->add_option("--workload", options->workload,
-                   "YAML or JSON file, or a name in scenarios/workloads (default: text_4k, vl_sft or omni_short, by the model's modules)")
+                   "YAML or JSON file, or a name in scenarios/workloads (default: text_4k, vl_sft or omni_short, by "
+                   "the model's modules)")
       ->type_name("W");
-  verb->add_option("--cluster", options->cluster, "YAML or JSON file, or a name in scenarios/clusters: describe that too")->type_name("C");
+  verb->add_option("--cluster", options->cluster,
+                   "YAML or JSON file, or a name in scenarios/clusters: describe that too")
+      ->type_name("C");
   verb->add_option("--nodes", options->nodes, "Number of nodes, instead of the cluster file's")->type_name("N");
   verb->add_flag("--json", options->json, "Print one JSON object");
   verb->footer(

@@ -26,9 +26,13 @@ std::vector<BlockRow> block_rows(const Module& module) {
   return rows;
 }
 
-double share(int64_t part, int64_t whole) { return static_cast<double>(part) / static_cast<double>(whole); }
+double share(int64_t part, int64_t whole) {
+  return static_cast<double>(part) / static_cast<double>(whole);
+}
 
-Precision precision_of(const Description& d) { return d.workload ? d.workload->precision : kDefaultPrecision; }
+Precision precision_of(const Description& d) {
+  return d.workload ? d.workload->precision : kDefaultPrecision;
+}
 
 std::string plural(double count, const std::string& one, const std::string& many) {
   return fmt::format("{:.4g} {}", count, count == 1 ? one : many);
@@ -39,34 +43,43 @@ std::string workload_text(const Workload& w) {
                                  with_commas(w.global_batch_samples), w.tokens.mean(),
                                  w.tokens_include_media ? "tokens" : "text tokens");
   if (w.images.pieces_per_sample.max() > 0) {
-    text += fmt::format(", {} of {:.6g} patches", plural(w.images.pieces_per_sample.mean(), "image", "images"), w.images.size.mean());
+    text += fmt::format(", {} of {:.6g} patches", plural(w.images.pieces_per_sample.mean(), "image", "images"),
+                        w.images.size.mean());
   }
   if (w.audio.pieces_per_sample.max() > 0) {
-    text += fmt::format(", {} of {:.4g} s", plural(w.audio.pieces_per_sample.mean(), "audio clip", "audio clips"), w.audio.size.mean());
+    text += fmt::format(", {} of {:.4g} s", plural(w.audio.pieces_per_sample.mean(), "audio clip", "audio clips"),
+                        w.audio.size.mean());
   }
-  const bool varies = !w.tokens.is_constant() || !w.images.pieces_per_sample.is_constant() || !w.images.size.is_constant() ||
-                      !w.audio.pieces_per_sample.is_constant() || !w.audio.size.is_constant();
+  const bool varies = !w.tokens.is_constant() || !w.images.pieces_per_sample.is_constant() ||
+                      !w.images.size.is_constant() || !w.audio.pieces_per_sample.is_constant() ||
+                      !w.audio.size.is_constant();
   text += fmt::format("{}, {}, {}", varies ? " (means)" : "", name_of(w.precision), name_of(w.optimizer));
   for (const ModuleKind kind : w.frozen) text += fmt::format(", {} frozen", name_of(kind));
   return text + "\n";
 }
 
 std::string cluster_text(const Cluster& c) {
-  std::string text = fmt::format("cluster {}: {} × {} = {} devices\n", printable(c.name), plural(static_cast<double>(c.nodes), "node", "nodes"),
-                                 c.devices_per_node, with_commas(c.num_devices()));
-  text += fmt::format("  {}: {:.4g} GiB ({:.3g} reserved), {:.5g} GB/s", printable(c.device.name), c.device.memory_gib, c.device.reserved_memory_gib,
-                      c.device.memory_bandwidth_gb_per_s);
-  for (const auto& [precision, tflops] : c.device.matrix_tflops) text += fmt::format(", {} {:.4g} TFLOP/s", name_of(precision), tflops);
-  text += fmt::format("\n  within a node {:.4g} GB/s, {:.3g} us; between nodes {} × {:.4g} GB/s, {:.3g} us\n", c.within_node.bandwidth_gb_per_s,
-                      c.within_node.latency_us, c.cards_per_node, c.between_nodes.bandwidth_gb_per_s, c.between_nodes.latency_us);
+  std::string text = fmt::format("cluster {}: {} × {} = {} devices\n", printable(c.name),
+                                 plural(static_cast<double>(c.nodes), "node", "nodes"), c.devices_per_node,
+                                 with_commas(c.num_devices()));
+  text += fmt::format("  {}: {:.4g} GiB ({:.3g} reserved), {:.5g} GB/s", printable(c.device.name), c.device.memory_gib,
+                      c.device.reserved_memory_gib, c.device.memory_bandwidth_gb_per_s);
+  for (const auto& [precision, tflops] : c.device.matrix_tflops)
+    text += fmt::format(", {} {:.4g} TFLOP/s", name_of(precision), tflops);
+  text += fmt::format("\n  within a node {:.4g} GB/s, {:.3g} us; between nodes {} × {:.4g} GB/s, {:.3g} us\n",
+                      c.within_node.bandwidth_gb_per_s, c.within_node.latency_us, c.cards_per_node,
+                      c.between_nodes.bandwidth_gb_per_s, c.between_nodes.latency_us);
   return text;
 }
 
 const char* token_name(ModuleKind kind) {
   switch (kind) {
-    case ModuleKind::kVision: return "patch";
-    case ModuleKind::kAudio: return "position";
-    case ModuleKind::kLlm: return "token";
+    case ModuleKind::kVision:
+      return "patch";
+    case ModuleKind::kAudio:
+      return "position";
+    case ModuleKind::kLlm:
+      return "token";
   }
   return "";
 }
@@ -75,36 +88,44 @@ std::string module_text(const Description& d, const Module& module, int64_t mode
   const Precision precision = precision_of(d);
   const auto flops = [&](double value) { return d.load ? with_prefix(value, "FLOP") : std::string("-"); };
   const Segments* segments = d.load ? &d.load->sample.of(module.kind) : nullptr;
-  const auto block_flops = [&](const Block& block) { return segments == nullptr ? 0.0 : forward_flops(block, *segments); };
+  const auto block_flops = [&](const Block& block) {
+    return segments == nullptr ? 0.0 : forward_flops(block, *segments);
+  };
 
   Table table;
-  table.add({std::string(name_of(module.kind)), "count", "parameters", "share", "forward/sample", fmt::format("kept/{}", token_name(module.kind))});
+  table.add({std::string(name_of(module.kind)), "count", "parameters", "share", "forward/sample",
+             fmt::format("kept/{}", token_name(module.kind))});
   table.add_rule();
   for (const auto& [block, count] : block_rows(module)) {
     const int64_t parameters = count * num_parameters(*block);
-    table.add({block->name, with_commas(count), with_commas(parameters), format_percent(share(parameters, model_parameters)),
+    table.add({block->name, with_commas(count), with_commas(parameters),
+               format_percent(share(parameters, model_parameters)),
                flops(static_cast<double>(count) * block_flops(*block)),
                format_bytes(static_cast<double>(count) * saved_bytes_per_token(*block, precision))});
   }
   table.add_rule();
-  table.add({"all", "", with_commas(num_parameters(module)), format_percent(share(num_parameters(module), model_parameters)),
-             flops(segments == nullptr ? 0.0 : forward_flops(module, *segments)), format_bytes(saved_bytes_per_token(module, precision))});
+  table.add({"all", "", with_commas(num_parameters(module)),
+             format_percent(share(num_parameters(module), model_parameters)),
+             flops(segments == nullptr ? 0.0 : forward_flops(module, *segments)),
+             format_bytes(saved_bytes_per_token(module, precision))});
   return table.text();
 }
 
 std::string model_text(const Description& d) {
   const Model& model = *d.model;
   const int64_t parameters = num_parameters(model);
-  std::string text = fmt::format("{}: {}, {} parameters ({} in {}), embeddings {}\n", printable(model.name), model.family, with_commas(parameters),
-                                 format_bytes(static_cast<double>(parameters) * num_bytes(precision_of(d))), name_of(precision_of(d)),
-                                 model.has_tied_embeddings ? "tied" : "not tied");
+  std::string text =
+      fmt::format("{}: {}, {} parameters ({} in {}), embeddings {}\n", printable(model.name), model.family,
+                  with_commas(parameters), format_bytes(static_cast<double>(parameters) * num_bytes(precision_of(d))),
+                  name_of(precision_of(d)), model.has_tied_embeddings ? "tied" : "not tied");
   if (d.workload) text += workload_text(*d.workload);
   for (const Module& module : model.modules) text += "\n" + module_text(d, module, parameters);
   text += fmt::format("\ntotal {} parameters", with_commas(parameters));
   if (d.load) {
     double forward = 0;
     for (const Module& module : model.modules) forward += forward_flops(module, d.load->sample.of(module.kind));
-    text += fmt::format(", forward {} a sample, training step {}", with_prefix(forward, "FLOP"), with_prefix(d.load->training_step_flops, "FLOP"));
+    text += fmt::format(", forward {} a sample, training step {}", with_prefix(forward, "FLOP"),
+                        with_prefix(d.load->training_step_flops, "FLOP"));
   }
   return text + "\n";
 }
@@ -132,7 +153,9 @@ Json workload_json(const Workload& w) {
   return json;
 }
 
-Json link_json(const Link& link) { return {{"bandwidth_gb_per_s", link.bandwidth_gb_per_s}, {"latency_us", link.latency_us}}; }
+Json link_json(const Link& link) {
+  return {{"bandwidth_gb_per_s", link.bandwidth_gb_per_s}, {"latency_us", link.latency_us}};
+}
 
 Json cluster_json(const Cluster& c) {
   Json rates = Json::object();
@@ -155,7 +178,8 @@ Json cluster_json(const Cluster& c) {
 Json block_json(const BlockRow& row, const Segments* segments, Precision precision) {
   Json json = {{"name", row.block->name}, {"count", row.count}, {"parameters_each", num_parameters(*row.block)}};
   if (segments != nullptr) json["forward_flops_per_sample_each"] = forward_flops(*row.block, *segments);
-  if (segments != nullptr) json["forward_traffic_bytes_per_sample_each"] = forward_traffic_bytes(*row.block, *segments, precision);
+  if (segments != nullptr)
+    json["forward_traffic_bytes_per_sample_each"] = forward_traffic_bytes(*row.block, *segments, precision);
   json["activation_bytes_per_token_each"] = saved_bytes_per_token(*row.block, precision);
   return json;
 }

@@ -27,14 +27,16 @@ Result<std::string> doctor(bool json) {
       "runtime: LibTorch {}, {} CPU threads\n"
       "one training step: loss {:.6f} -> {:.6f}, gradient within {:.1e} of the closed form\n"
       "all well\n",
-      WEFT_VERSION, report.libtorch_version, report.num_threads, report.loss_before, report.loss_after, report.gradient_error);
+      WEFT_VERSION, report.libtorch_version, report.num_threads, report.loss_before, report.loss_after,
+      report.gradient_error);
 }
 
 }  // namespace
 
 void add_doctor(CLI::App& app, RunVerb& run) {
   auto json = std::make_shared<bool>(false);
-  CLI::App* verb = app.add_subcommand("doctor", "Check this installation: load the runtime half and take one training step");
+  CLI::App* verb =
+      app.add_subcommand("doctor", "Check this installation: load the runtime half and take one training step");
   verb->add_flag("--json", *json, "Print one JSON object");
   verb->callback([json, &run] { run = [json] { return doctor(*json); }; });
 }

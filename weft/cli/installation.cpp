@@ -14,7 +14,8 @@ std::filesystem::path program_folder() {
 }  // namespace
 
 Scenarios find_scenarios() {
-  if (const char* folder = std::getenv("WEFT_SCENARIOS"); folder != nullptr && *folder != '\0') return Scenarios(folder);
+  if (const char* folder = std::getenv("WEFT_SCENARIOS"); folder != nullptr && *folder != '\0')
+    return Scenarios(folder);
   const std::filesystem::path above = program_folder().parent_path();
   const std::filesystem::path installed = above / "share" / "weft" / "scenarios";
   std::error_code ignored;

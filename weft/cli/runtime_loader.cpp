@@ -1,7 +1,6 @@
 #include "weft/cli/runtime_loader.h"
 
 #include <cstring>
-
 #include <dlfcn.h>
 
 #include <fmt/format.h>
@@ -13,7 +12,8 @@ namespace weft {
 Result<const RuntimeApi*> load_runtime() {
   const std::filesystem::path path = find_runtime_library();
   const auto failure = [&](const std::string& problem) {
-    return Error{.kind = ErrorKind::kJob, .source = path.string(), .problem = problem, .advice = "Run scripts/build again."};
+    return Error{
+        .kind = ErrorKind::kJob, .source = path.string(), .problem = problem, .advice = "Run scripts/build again."};
   };
   // Kept loaded until the process ends: LibTorch does not unload cleanly.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

@@ -47,8 +47,8 @@ Result<RuntimeReport> check_runtime() {
   if (!(report.gradient_error < kTolerance) || !(report.loss_after < report.loss_before)) {
     return Error{.kind = ErrorKind::kJob,
                  .source = "runtime",
-                 .problem = fmt::format("a training step went wrong: loss {} -> {}, gradient off by {}", report.loss_before,
-                                        report.loss_after, report.gradient_error),
+                 .problem = fmt::format("a training step went wrong: loss {} -> {}, gradient off by {}",
+                                        report.loss_before, report.loss_after, report.gradient_error),
                  .advice = "Check the LibTorch installation."};
   }
   return report;

@@ -27,7 +27,8 @@ Module read_qwen2_5_audio(Fields& config, int64_t llm_width, MediaGeometry& medi
   const int64_t output_width = config.integer_or("output_dim", 3584, kWidthRange);
   check_heads_divide(config, "encoder_attention_heads", heads, "d_model", width);
   if (output_width != llm_width) {
-    config.complain("output_dim", fmt::format("is {}, but the language model's hidden_size is {}", output_width, llm_width),
+    config.complain("output_dim",
+                    fmt::format("is {}, but the language model's hidden_size is {}", output_width, llm_width),
                     "Audio embeddings take the place of token embeddings, so the two must be equal.");
   }
 
@@ -70,19 +71,22 @@ Module read_qwen2_5_audio(Fields& config, int64_t llm_width, MediaGeometry& medi
                           {.name = "convolution.stride_activation",
                            .shape = Pointwise{.elements_in = width, .elements_out = width},
                            .saved = {.whole = width}}}};
-  module.exit = {.name = "pooling",
-                 .ops = {{.name = "pool", .shape = Pointwise{.elements_in = kPooledPositions * width, .elements_out = width}, .rows = pooled_rows},
-                         [&] {
-                           Op norm = make_norm("norm", NormKind::kLayer, width);
-                           norm.rows = pooled_rows;
-                           return norm;
-                         }(),
-                         {.name = "projection",
-                          .shape = Matmul{.in = width, .out = output_width, .bias_elements = output_width},
-                          .rows = pooled_rows,
-                          .saved = {.whole = width}},
-                         // Marks the begin and end of a clip; two rows a clip are too few to price.
-                         {.name = "clip_marks", .shape = Lookup{.entries = 2, .width = output_width}, .rows = {.numerator = 0}}}};
+  module.exit = {
+      .name = "pooling",
+      .ops = {{.name = "pool",
+               .shape = Pointwise{.elements_in = kPooledPositions * width, .elements_out = width},
+               .rows = pooled_rows},
+              [&] {
+                Op norm = make_norm("norm", NormKind::kLayer, width);
+                norm.rows = pooled_rows;
+                return norm;
+              }(),
+              {.name = "projection",
+               .shape = Matmul{.in = width, .out = output_width, .bias_elements = output_width},
+               .rows = pooled_rows,
+               .saved = {.whole = width}},
+              // Marks the begin and end of a clip; two rows a clip are too few to price.
+              {.name = "clip_marks", .shape = Lookup{.entries = 2, .width = output_width}, .rows = {.numerator = 0}}}};
   media.mel_frames_per_second = kMelFramesPerSecond;
   media.mel_frames_per_audio_position = kConvolutionStride;
   media.audio_positions_per_embedding = kPooledPositions;

@@ -24,8 +24,8 @@ Device read_device(Fields fields) {
                 .memory_bandwidth_gb_per_s = fields.number("memory_bandwidth_gb_per_s", kBandwidthRange),
                 .matrix_tflops = {}};
   if (device.reserved_memory_gib >= device.memory_gib) {
-    fields.complain("reserved_memory_gib",
-                    fmt::format("is {}, which leaves nothing of the {} GiB of memory", device.reserved_memory_gib, device.memory_gib));
+    fields.complain("reserved_memory_gib", fmt::format("is {}, which leaves nothing of the {} GiB of memory",
+                                                       device.reserved_memory_gib, device.memory_gib));
   }
   Fields rates = fields.object("matrix_tflops");
   for (size_t i = 0; i < precision_names().size(); ++i) {

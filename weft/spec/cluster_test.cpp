@@ -13,7 +13,8 @@ const Scenarios kScenarios(std::string(WEFT_SOURCE_DIR) + "/scenarios");
 
 const std::string kGood =
     "nodes: 2\ndevices_per_node: 8\n"
-    "device: {name: X, memory_gib: 80, reserved_memory_gib: 2, memory_bandwidth_gb_per_s: 2000, matrix_tflops: {bf16: 300}}\n"
+    "device: {name: X, memory_gib: 80, reserved_memory_gib: 2, memory_bandwidth_gb_per_s: 2000, matrix_tflops: {bf16: "
+    "300}}\n"
     "links:\n  within_node: {bandwidth_gb_per_s: 300, latency_us: 3}\n"
     "  between_nodes: {bandwidth_gb_per_s: 25, latency_us: 5, cards_per_node: 8}\n";
 
@@ -36,7 +37,8 @@ TEST(Cluster, EveryShippedClusterIsReadable) {
     EXPECT_EQ(cluster->name, name);
   }
   EXPECT_EQ(kScenarios.cluster("ascend_910b_16", 8)->num_devices(), 128);
-  EXPECT_EQ(kScenarios.cluster("dgx_h100", 0).error().message(), "--nodes: is 0, a whole number from 1 to 1000000 is needed");
+  EXPECT_EQ(kScenarios.cluster("dgx_h100", 0).error().message(),
+            "--nodes: is 0, a whole number from 1 to 1000000 is needed");
 }
 
 TEST(Cluster, ReadsEveryField) {
@@ -54,26 +56,32 @@ TEST(Cluster, ReadsEveryField) {
 
 TEST(Cluster, MistakesNameTheField) {
   EXPECT_EQ(finding_with("nodes: 2", "nodes: 0"), "c.yaml: nodes: is 0, a whole number from 1 to 1000000 is needed");
-  EXPECT_EQ(finding_with("memory_gib: 80", "memory_gb: 80"), "c.yaml: device.memory_gib: is missing. Add it. Did you mean 'memory_gb'?");
+  EXPECT_EQ(finding_with("memory_gib: 80", "memory_gb: 80"),
+            "c.yaml: device.memory_gib: is missing. Add it. Did you mean 'memory_gb'?");
   EXPECT_EQ(finding_with("memory_gib: 80", "memory_gib: -80"),
             "c.yaml: device.memory_gib: is the number -80, a number from 0.001 to 1000000 is needed");
   EXPECT_EQ(finding_with("reserved_memory_gib: 2", "reserved_memory_gib: 90"),
             "c.yaml: device.reserved_memory_gib: is 90, which leaves nothing of the 80 GiB of memory");
-  EXPECT_EQ(finding_with("{bf16: 300}", "{}"), "c.yaml: device.matrix_tflops: gives no rate, at least one precision is needed");
+  EXPECT_EQ(finding_with("{bf16: 300}", "{}"),
+            "c.yaml: device.matrix_tflops: gives no rate, at least one precision is needed");
   EXPECT_EQ(finding_with("{bf16: 300}", "{bf17: 300, bf16: 1}"),
-            "c.yaml: device.matrix_tflops.bf17: is not a known field; known are bf16, fp16, fp32 or fp64. Correct or remove it. "
+            "c.yaml: device.matrix_tflops.bf17: is not a known field; known are bf16, fp16, fp32 or fp64. Correct or "
+            "remove it. "
             "Did you mean 'bf16'?");
   EXPECT_EQ(finding_with("cards_per_node: 8", "cards_per_node: 8, speed: 3"),
-            "c.yaml: links.between_nodes.speed: is not a known field; known are bandwidth_gb_per_s, cards_per_node or latency_us. "
+            "c.yaml: links.between_nodes.speed: is not a known field; known are bandwidth_gb_per_s, cards_per_node or "
+            "latency_us. "
             "Correct or remove it.");
-  EXPECT_EQ(finding_with("bandwidth_gb_per_s: 300", "bandwidth_gb_per_s: .nan"),
-            "c.yaml: links.within_node.bandwidth_gb_per_s: is the number nan, a number from 0.001 to 1000000 is needed");
+  EXPECT_EQ(
+      finding_with("bandwidth_gb_per_s: 300", "bandwidth_gb_per_s: .nan"),
+      "c.yaml: links.within_node.bandwidth_gb_per_s: is the number nan, a number from 0.001 to 1000000 is needed");
 }
 
 TEST(Scenarios, AnUnknownNameIsGuessed) {
   EXPECT_NE(kScenarios.cluster("dgx_h10").error().message().find("Did you mean 'dgx_h100'?"), std::string::npos);
   EXPECT_NE(kScenarios.model("qwen2-vl-70b").error().message().find("Did you mean 'qwen2-vl-72b'?"), std::string::npos);
-  EXPECT_NE(kScenarios.workload("").error().message().find("neither a file nor the name of a workload"), std::string::npos);
+  EXPECT_NE(kScenarios.workload("").error().message().find("neither a file nor the name of a workload"),
+            std::string::npos);
   EXPECT_NE(Scenarios("/nowhere").model("x").error().message().find("set WEFT_SCENARIOS"), std::string::npos);
 }
 

@@ -20,7 +20,8 @@ constexpr size_t kMostItemOutcomes = 64;
 /// Joins values of equal spacing between `low` and `high`, each bin at the mean of what falls into it.
 class Bins {
  public:
-  Bins(double low, double high, size_t count) : low_(low), width_((high - low) / static_cast<double>(count)), bins_(count) {}
+  Bins(double low, double high, size_t count)
+      : low_(low), width_((high - low) / static_cast<double>(count)), bins_(count) {}
 
   void add(double value, double probability) {
     const auto bin = static_cast<size_t>((value - low_) / width_);
@@ -116,7 +117,8 @@ namespace {
 /// Reads one distribution value; complains and returns the range's minimum when it does not fit.
 double read_value(const Json& value, const std::string& path, DistributionRange range, Fields& fields) {
   const bool is_fitting = value.is_number() && std::isfinite(value.get<double>()) && value.get<double>() >= range.min &&
-                          value.get<double>() <= range.max && (!range.is_whole || value.get<double>() == std::floor(value.get<double>()));
+                          value.get<double>() <= range.max &&
+                          (!range.is_whole || value.get<double>() == std::floor(value.get<double>()));
   if (!is_fitting) {
     fields.findings().add(path, fmt::format("is {}, a {}number from {} to {} is needed", describe_value(value),
                                             range.is_whole ? "whole " : "", range.min, range.max));
@@ -128,7 +130,7 @@ double read_value(const Json& value, const std::string& path, DistributionRange 
 }  // namespace
 
 Distribution read_distribution(Fields& fields, std::string_view key, DistributionRange range) {
-  const Distribution harmless = Distribution::constant(range.min);
+  Distribution harmless = Distribution::constant(range.min);
   const Json* raw = fields.raw(key);
   if (raw == nullptr) {
     fields.complain(key, "is missing", "Give a number, a list, or {values: [...], weights: [...]}.");

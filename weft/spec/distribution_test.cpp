@@ -87,12 +87,14 @@ TEST(Distribution, BadFormsNameTheEntry) {
   EXPECT_EQ(read("d: [1, -2]"), "w.yaml: d[1]: is the number -2, a whole number from 0 to 100 is needed");
   EXPECT_EQ(read("d: [1, 2.5]"), "w.yaml: d[1]: is the number 2.5, a whole number from 0 to 100 is needed");
   EXPECT_EQ(read("d: []"), "w.yaml: d: is an empty list, at least one value is needed");
-  EXPECT_EQ(read("d: {values: [1], weights: [.nan]}"), "w.yaml: d.weights[0]: is the number nan, a number from 0 to 1000000000000 is needed");
+  EXPECT_EQ(read("d: {values: [1], weights: [.nan]}"),
+            "w.yaml: d.weights[0]: is the number nan, a number from 0 to 1000000000000 is needed");
   EXPECT_EQ(read("d: {values: [1, 2], weights: [1]}"),
             "w.yaml: d: needs two lists of the same length, values and weights, with at least one entry");
   EXPECT_EQ(read("d: {values: [1], weights: [0]}"), "w.yaml: d: has no positive weight, at least one is needed");
   EXPECT_EQ(read("d: {values: [1], weight: [1]}"),
-            "w.yaml: d.weight: is not a known field; known are values or weights. Correct or remove it. Did you mean 'weights'?");
+            "w.yaml: d.weight: is not a known field; known are values or weights. Correct or remove it. Did you mean "
+            "'weights'?");
   EXPECT_EQ(read("e: 1"), "w.yaml: d: is missing. Give a number, a list, or {values: [...], weights: [...]}.");
 }
 

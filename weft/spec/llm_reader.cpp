@@ -20,7 +20,8 @@ struct MoeConfig {
   std::vector<int64_t> dense_layers;
 
   bool is_sparse(int64_t layer) const {
-    return (layer + 1) % sparse_step == 0 && std::find(dense_layers.begin(), dense_layers.end(), layer) == dense_layers.end();
+    return (layer + 1) % sparse_step == 0 &&
+           std::find(dense_layers.begin(), dense_layers.end(), layer) == dense_layers.end();
   }
 };
 
@@ -33,7 +34,8 @@ MoeConfig read_moe(Fields& config, int64_t num_layers) {
                 .sparse_step = config.integer_or("decoder_sparse_step", 1, kLayerRange),
                 .dense_layers = config.integers_or_empty("mlp_only_layers", {0, num_layers - 1})};
   if (moe.experts_per_token > moe.experts) {
-    config.complain("num_experts_per_tok", fmt::format("is {}, but there are only {} experts", moe.experts_per_token, moe.experts));
+    config.complain("num_experts_per_tok",
+                    fmt::format("is {}, but there are only {} experts", moe.experts_per_token, moe.experts));
   }
   return moe;
 }
@@ -42,8 +44,8 @@ Attention read_heads(Fields& config, const LlmFamily& family, int64_t width) {
   Attention attention{.heads = config.integer("num_attention_heads", kHeadRange), .mask = Mask::kCausal};
   attention.kv_heads = config.integer_or("num_key_value_heads", attention.heads, kHeadRange);
   if (attention.heads % attention.kv_heads != 0) {
-    config.complain("num_key_value_heads",
-                    fmt::format("is {}, which does not divide num_attention_heads {}", attention.kv_heads, attention.heads));
+    config.complain("num_key_value_heads", fmt::format("is {}, which does not divide num_attention_heads {}",
+                                                       attention.kv_heads, attention.heads));
   }
   const bool is_given = family.reads_head_dim && config.has("head_dim");
   if (is_given) {
@@ -70,7 +72,8 @@ std::vector<int64_t> read_windows(Fields& config, const LlmFamily& family, int64
   const int64_t first = config.integer_or("max_window_layers", num_layers, {0, kLayerRange.max});
   const std::vector<std::string> types = config.texts_or_empty("layer_types");
   if (!types.empty() && types.size() != windows.size()) {
-    config.complain("layer_types", fmt::format("has {} entries, but num_hidden_layers is {}", types.size(), num_layers));
+    config.complain("layer_types",
+                    fmt::format("has {} entries, but num_hidden_layers is {}", types.size(), num_layers));
     return windows;
   }
   for (size_t layer = 0; layer < windows.size(); ++layer) {
@@ -78,8 +81,9 @@ std::vector<int64_t> read_windows(Fields& config, const LlmFamily& family, int64
     if (!types.empty()) {
       is_sliding = types[layer] == "sliding_attention";
       if (!is_sliding && types[layer] != "full_attention") {
-        config.complain("layer_types", fmt::format("has {} at position {}, full_attention or sliding_attention is needed",
-                                                   describe_value(Json(types[layer])), layer));
+        config.complain("layer_types",
+                        fmt::format("has {} at position {}, full_attention or sliding_attention is needed",
+                                    describe_value(Json(types[layer])), layer));
       }
     }
     if (is_sliding) windows[layer] = window;
@@ -89,7 +93,9 @@ std::vector<int64_t> read_windows(Fields& config, const LlmFamily& family, int64
 
 Block make_embedding(int64_t vocabulary, int64_t width) {
   return {.name = "embedding",
-          .ops = {{.name = "embedding", .shape = Lookup{.entries = vocabulary, .width = width}, .split = TensorSplit::kColumn}}};
+          .ops = {{.name = "embedding",
+                   .shape = Lookup{.entries = vocabulary, .width = width},
+                   .split = TensorSplit::kColumn}}};
 }
 
 Block make_head(int64_t vocabulary, int64_t width, bool is_tied) {
@@ -129,8 +135,8 @@ Module read_llm(Fields& config, const LlmFamily& family, bool has_tied_embedding
       .mlp = {.has_bias = family.reads_mlp_bias && config.flag_or("mlp_bias", false)},
   };
   const int64_t dense_intermediate = config.integer("intermediate_size", kIntermediateRange);
-  const std::vector<int64_t> windows =
-      family.can_slide ? read_windows(config, family, num_layers) : std::vector<int64_t>(static_cast<size_t>(num_layers), 0);
+  const std::vector<int64_t> windows = family.can_slide ? read_windows(config, family, num_layers)
+                                                        : std::vector<int64_t>(static_cast<size_t>(num_layers), 0);
 
   ModuleBuilder builder;
   for (int64_t layer = 0; layer < num_layers; ++layer) {

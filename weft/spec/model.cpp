@@ -4,9 +4,12 @@ namespace weft {
 
 std::string_view name_of(ModuleKind kind) {
   switch (kind) {
-    case ModuleKind::kVision: return "vision";
-    case ModuleKind::kAudio: return "audio";
-    case ModuleKind::kLlm: return "llm";
+    case ModuleKind::kVision:
+      return "vision";
+    case ModuleKind::kAudio:
+      return "audio";
+    case ModuleKind::kLlm:
+      return "llm";
   }
   return "";
 }

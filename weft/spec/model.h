@@ -37,10 +37,10 @@ struct Module {
 
 /// How an image and a second of audio become tokens, for workloads that count in patches and seconds.
 struct MediaGeometry {
-  int64_t patches_per_embedding = 0;           ///< spatial merge squared
-  int64_t mel_frames_per_second = 0;           ///< log-mel frames
-  int64_t mel_frames_per_audio_position = 0;   ///< stride of the convolutions
-  int64_t audio_positions_per_embedding = 0;   ///< pooling
+  int64_t patches_per_embedding = 0;          ///< spatial merge squared
+  int64_t mel_frames_per_second = 0;          ///< log-mel frames
+  int64_t mel_frames_per_audio_position = 0;  ///< stride of the convolutions
+  int64_t audio_positions_per_embedding = 0;  ///< pooling
 };
 
 /// A model as everything downstream reads it: modules in flow order, encoders first, the llm last.

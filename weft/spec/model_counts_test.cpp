@@ -29,7 +29,8 @@ TEST(ModelCounts, ParametersEqualHuggingFaceForEveryModuleOfEveryCase) {
     Json counts = Json::object();
     for (const Module& module : model.modules) counts[std::string(name_of(module.kind))] = num_parameters(module);
     counts["total"] = num_parameters(model);
-    for (const auto& [name, expected] : one["parameters"].items()) EXPECT_EQ(counts[name], expected) << name << " of " << one["config"].dump();
+    for (const auto& [name, expected] : one["parameters"].items())
+      EXPECT_EQ(counts[name], expected) << name << " of " << one["config"].dump();
     EXPECT_EQ(counts.size(), one["parameters"].size());
   }
 }
@@ -38,7 +39,8 @@ TEST(ModelCounts, ParametersEqualHuggingFaceForEveryModuleOfEveryCase) {
 Module with_full_attention(Module module) {
   for (Block& kind : module.layer_kinds) {
     for (Op& op : kind.ops) {
-      if (auto* attention = std::get_if<Attention>(&op.shape); attention != nullptr && attention->mask == Mask::kCausal) {
+      if (auto* attention = std::get_if<Attention>(&op.shape);
+          attention != nullptr && attention->mask == Mask::kCausal) {
         attention->mask = Mask::kFull;
       }
     }
@@ -62,7 +64,8 @@ TEST(ModelCounts, ForwardFlopsEqualPyTorchsCounterForEveryModuleOfEveryCase) {
         segments.push_back({audio_length(model.media, seconds).positions, 1});
       }
       const double expected = run["forward_flops"][std::string(name_of(module.kind))].get<double>();
-      EXPECT_EQ(forward_flops(with_full_attention(module), segments), expected) << name_of(module.kind) << " of " << one.dump();
+      EXPECT_EQ(forward_flops(with_full_attention(module), segments), expected)
+          << name_of(module.kind) << " of " << one.dump();
       ++num_compared;
     }
   }
@@ -78,12 +81,18 @@ struct PublicCount {
 
 TEST(ModelCounts, NamedModelsHaveTheirPublicParameterCounts) {
   const PublicCount counts[] = {
-      {"qwen2-vl-2b", 665271296, 0, 1543714304},     {"qwen2-vl-7b", 675759104, 0, 7615616512},
-      {"qwen2-vl-72b", 699356672, 0, 72706203648},   {"qwen2.5-vl-3b", 668684288, 0, 3085938688},
-      {"qwen2.5-vl-7b", 676550144, 0, 7615616512},   {"qwen2.5-omni-7b", 676550144, 639647232, 7615616512},
-      {"llama3-8b", 0, 0, 8030261248},               {"qwen3-30b-a3b", 0, 0, 30532122624},
-      {"llama3-70b", 0, 0, 70553706496},             {"qwen2.5-7b", 0, 0, 7615616512},
-      {"qwen3-8b", 0, 0, 8190735360},                {"qwen3-235b-a22b", 0, 0, 235093634560},
+      {"qwen2-vl-2b", 665271296, 0, 1543714304},
+      {"qwen2-vl-7b", 675759104, 0, 7615616512},
+      {"qwen2-vl-72b", 699356672, 0, 72706203648},
+      {"qwen2.5-vl-3b", 668684288, 0, 3085938688},
+      {"qwen2.5-vl-7b", 676550144, 0, 7615616512},
+      {"qwen2.5-omni-7b", 676550144, 639647232, 7615616512},
+      {"llama3-8b", 0, 0, 8030261248},
+      {"qwen3-30b-a3b", 0, 0, 30532122624},
+      {"llama3-70b", 0, 0, 70553706496},
+      {"qwen2.5-7b", 0, 0, 7615616512},
+      {"qwen3-8b", 0, 0, 8190735360},
+      {"qwen3-235b-a22b", 0, 0, 235093634560},
   };
   for (const PublicCount& count : counts) {
     const Result<Model> model = read_model_file(kSource + "/scenarios/models/" + count.name + ".json");

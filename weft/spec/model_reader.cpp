@@ -14,14 +14,16 @@
 namespace weft {
 namespace {
 
-constexpr LlmFamily kLlama{.reads_attention_bias = true, .reads_mlp_bias = true, .reads_head_dim = true, .can_slide = false};
+constexpr LlmFamily kLlama{
+    .reads_attention_bias = true, .reads_mlp_bias = true, .reads_head_dim = true, .can_slide = false};
 constexpr LlmFamily kQwen2{.has_qkv_bias = true, .reads_head_dim = true, .slides_per_layer = true};
 constexpr LlmFamily kQwen3{.reads_attention_bias = true,
                            .reads_head_dim = true,
                            .default_head_dim = 128,
                            .norms_heads = true,
                            .slides_per_layer = true};
-constexpr LlmFamily kQwen3Moe{.reads_attention_bias = true, .reads_head_dim = true, .norms_heads = true, .is_moe = true};
+constexpr LlmFamily kQwen3Moe{
+    .reads_attention_bias = true, .reads_head_dim = true, .norms_heads = true, .is_moe = true};
 constexpr LlmFamily kQwenMultimodal{.has_qkv_bias = true, .slides_per_layer = true};
 
 void read_text_model(Fields& config, const LlmFamily& family, Model& model) {
@@ -72,7 +74,8 @@ const std::vector<Family>& families() {
       {"qwen3", [](Fields& config, Model& model) { read_text_model(config, kQwen3, model); }},
       {"qwen3_moe", [](Fields& config, Model& model) { read_text_model(config, kQwen3Moe, model); }},
       {"qwen2_vl", [](Fields& config, Model& model) { read_vision_language_model(config, read_qwen2_vision, model); }},
-      {"qwen2_5_vl", [](Fields& config, Model& model) { read_vision_language_model(config, read_qwen2_5_vision, model); }},
+      {"qwen2_5_vl",
+       [](Fields& config, Model& model) { read_vision_language_model(config, read_qwen2_5_vision, model); }},
       {"qwen2_5_omni_thinker", read_thinker},
       // The whole of Qwen2.5-Omni: its thinker is what is trained; talker and vocoder are left out.
       {"qwen2_5_omni",
@@ -112,8 +115,9 @@ Result<Model> read_model(const Document& config, std::string name) {
       if (const double parameters = estimated_parameters(model); parameters > kMostParameters) {
         return Error{.source = config.source,
                      .field = "num_hidden_layers",
-                     .problem = fmt::format("with these sizes the model would have {:.2g} parameters, at most {:.0g} are supported",
-                                            parameters, kMostParameters),
+                     .problem = fmt::format(
+                         "with these sizes the model would have {:.2g} parameters, at most {:.0g} are supported",
+                         parameters, kMostParameters),
                      .advice = "Check the sizes."};
       }
       return model;
@@ -121,7 +125,8 @@ Result<Model> read_model(const Document& config, std::string name) {
   }
   return Error{.source = config.source,
                .field = "model_type",
-               .problem = fmt::format("is {}, a family that Weft does not know; known are {}", in_quotes(type), joined_or(known)),
+               .problem = fmt::format("is {}, a family that Weft does not know; known are {}", in_quotes(type),
+                                      joined_or(known)),
                .advice = "Use a model of a known family." + did_you_mean(type, known)};
 }
 
@@ -139,7 +144,8 @@ Result<Model> read_model_file(const std::filesystem::path& path) {
   }
   WEFT_TRY(const Document document, read_document(file));
   const std::filesystem::path named = std::filesystem::absolute(path).lexically_normal();
-  const std::string name = is_folder ? (named.has_filename() ? named : named.parent_path()).filename().string() : named.stem().string();
+  const std::string name =
+      is_folder ? (named.has_filename() ? named : named.parent_path()).filename().string() : named.stem().string();
   return read_model(document, name);
 }
 

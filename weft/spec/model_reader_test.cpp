@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <fstream>
-
 #include <unistd.h>
 
 #include <gtest/gtest.h>
@@ -12,7 +11,9 @@ namespace {
 
 const std::string kModels = std::string(WEFT_SOURCE_DIR) + "/scenarios/models/";
 
-Json config_of(const std::string& name) { return read_document(kModels + name + ".json")->root; }
+Json config_of(const std::string& name) {
+  return read_document(kModels + name + ".json")->root;
+}
 
 /// The message that reading the configuration ends in, or "" when it is fine.
 std::string finding(const Json& config) {
@@ -56,7 +57,9 @@ TEST(ModelReader, LayersOfDifferentKindsKeepTheirPlaces) {
   ASSERT_EQ(vision.layer_kinds.size(), 2u);
   for (size_t layer = 0; layer < 32; ++layer) {
     const bool is_full = layer == 7 || layer == 15 || layer == 23 || layer == 31;
-    EXPECT_EQ(vision.layer_kinds[vision.layers[layer]].name, is_full ? "layer, full attention" : "layer, windowed attention") << layer;
+    EXPECT_EQ(vision.layer_kinds[vision.layers[layer]].name,
+              is_full ? "layer, full attention" : "layer, windowed attention")
+        << layer;
   }
 
   Json moe = config_of("qwen3-30b-a3b");
@@ -65,7 +68,8 @@ TEST(ModelReader, LayersOfDifferentKindsKeepTheirPlaces) {
   moe["mlp_only_layers"] = {3};
   const Result<Model> mixed = read_model({.source = "", .root = moe}, "m");
   std::string pattern;
-  for (const size_t kind : mixed->modules[0].layers) pattern += mixed->modules[0].layer_kinds[kind].name == "moe layer" ? 'M' : 'd';
+  for (const size_t kind : mixed->modules[0].layers)
+    pattern += mixed->modules[0].layer_kinds[kind].name == "moe layer" ? 'M' : 'd';
   EXPECT_EQ(pattern, "dMdddM");
 }
 
@@ -75,7 +79,8 @@ TEST(ModelReader, SlidingWindowsFollowTheirFlagOrTheListOfLayers) {
     std::string pattern;
     for (const size_t kind : model->modules.back().layers) {
       for (const Op& op : model->modules.back().layer_kinds[kind].ops) {
-        if (const auto* attention = std::get_if<Attention>(&op.shape)) pattern += attention->mask == Mask::kSliding ? 's' : 'f';
+        if (const auto* attention = std::get_if<Attention>(&op.shape))
+          pattern += attention->mask == Mask::kSliding ? 's' : 'f';
       }
     }
     return pattern;
@@ -118,13 +123,15 @@ TEST(ModelReader, MistakesNameTheField) {
             "config.json: num_experts_per_tok: is 200, but there are only 128 experts");
   EXPECT_EQ(finding_with("qwen3-8b", "/layer_types", Json::array({"full_attention"})),
             "config.json: layer_types: has 1 entries, but num_hidden_layers is 36");
-  EXPECT_EQ(finding_with("qwen2-vl-7b", "/vision_config", 3), "config.json: vision_config: is the number 3, a mapping of fields is needed");
+  EXPECT_EQ(finding_with("qwen2-vl-7b", "/vision_config", 3),
+            "config.json: vision_config: is the number 3, a mapping of fields is needed");
   EXPECT_EQ(finding_with("llama3-8b", "/tie_word_embeddings", "no"),
             "config.json: tie_word_embeddings: is the text 'no', true or false is needed");
 }
 
 TEST(ModelReader, AnUnknownFamilyIsNamedWithAGuess) {
-  EXPECT_NE(finding_with("qwen2-vl-7b", "/model_type", "qwen2_5_v1").find("Did you mean 'qwen2_5_vl'?"), std::string::npos);
+  EXPECT_NE(finding_with("qwen2-vl-7b", "/model_type", "qwen2_5_v1").find("Did you mean 'qwen2_5_vl'?"),
+            std::string::npos);
   EXPECT_NE(finding_with("qwen2-vl-7b", "/model_type", "gpt_neox").find("known are llama, qwen2"), std::string::npos);
   EXPECT_EQ(finding(Json::object()), "config.json: model_type: is missing. Add it.");
   EXPECT_EQ(finding(Json::array()), "config.json: is a list, a mapping of fields is needed");
@@ -136,14 +143,17 @@ TEST(ModelReader, SizesWhoseProductOverflowsAreRefusedBeforeCounting) {
   config["moe_intermediate_size"] = 1 << 21;
   config["num_experts"] = 1 << 14;
   config["num_hidden_layers"] = 10'000;
-  EXPECT_NE(finding(config).find("num_hidden_layers: with these sizes the model would have 2.7e+20 parameters"), std::string::npos)
+  EXPECT_NE(finding(config).find("num_hidden_layers: with these sizes the model would have 2.7e+20 parameters"),
+            std::string::npos)
       << finding(config);
 }
 
 TEST(ModelReader, AFolderNeedsAConfig) {
-  const auto folder = std::filesystem::temp_directory_path() / ("weft_model_test_" + std::to_string(::getpid())) / "my-model";
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("weft_model_test_" + std::to_string(::getpid())) / "my-model";
   std::filesystem::create_directories(folder);
-  EXPECT_NE(read_model_file(folder).error().message().find("my-model: is a folder without a config.json"), std::string::npos);
+  EXPECT_NE(read_model_file(folder).error().message().find("my-model: is a folder without a config.json"),
+            std::string::npos);
   std::filesystem::copy_file(kModels + "tiny-vl.json", folder / "config.json");
   EXPECT_EQ(read_model_file(folder)->name, "my-model");
   EXPECT_EQ(read_model_file(folder / "")->name, "my-model") << "with a final slash too";

@@ -10,7 +10,8 @@ void ModuleBuilder::add_layer(const TransformerBlockShape& shape) {
   module_.layers.push_back(it->second);
 }
 
-void check_heads_divide(Fields& config, std::string_view heads_key, int64_t heads, std::string_view width_key, int64_t width) {
+void check_heads_divide(Fields& config, std::string_view heads_key, int64_t heads, std::string_view width_key,
+                        int64_t width) {
   if (width % heads != 0) {
     config.complain(heads_key, fmt::format("is {}, which does not divide {} {}", heads, width_key, width),
                     "Every head needs the same whole number of elements.");
@@ -19,7 +20,8 @@ void check_heads_divide(Fields& config, std::string_view heads_key, int64_t head
 
 void check_rotary_dim(Fields& config, std::string_view heads_key, int64_t head_dim) {
   if (head_dim % 2 != 0) {
-    config.complain(heads_key, fmt::format("gives heads of {} elements; rotary embedding needs an even number", head_dim));
+    config.complain(heads_key,
+                    fmt::format("gives heads of {} elements; rotary embedding needs an even number", head_dim));
   }
 }
 

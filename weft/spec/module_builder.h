@@ -21,7 +21,8 @@ class ModuleBuilder {
 };
 
 // Checks that readers of different modules share. Each complains about `heads_key` in the configuration.
-void check_heads_divide(Fields& config, std::string_view heads_key, int64_t heads, std::string_view width_key, int64_t width);
+void check_heads_divide(Fields& config, std::string_view heads_key, int64_t heads, std::string_view width_key,
+                        int64_t width);
 void check_rotary_dim(Fields& config, std::string_view heads_key, int64_t head_dim);
 
 }  // namespace weft

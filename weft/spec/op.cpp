@@ -3,12 +3,24 @@
 namespace weft {
 namespace {
 
-int64_t num_parameters_of(const Matmul& m) { return m.is_tied ? 0 : m.copies * (m.in * m.out + m.bias_elements); }
-int64_t num_parameters_of(const Attention&) { return 0; }
-int64_t num_parameters_of(const Norm& n) { return n.has_bias ? 2 * n.width : n.width; }
-int64_t num_parameters_of(const Pointwise&) { return 0; }
-int64_t num_parameters_of(const Lookup& l) { return l.entries * l.width; }
-int64_t num_parameters_of(const CrossEntropy&) { return 0; }
+int64_t num_parameters_of(const Matmul& m) {
+  return m.is_tied ? 0 : m.copies * (m.in * m.out + m.bias_elements);
+}
+int64_t num_parameters_of(const Attention&) {
+  return 0;
+}
+int64_t num_parameters_of(const Norm& n) {
+  return n.has_bias ? 2 * n.width : n.width;
+}
+int64_t num_parameters_of(const Pointwise&) {
+  return 0;
+}
+int64_t num_parameters_of(const Lookup& l) {
+  return l.entries * l.width;
+}
+int64_t num_parameters_of(const CrossEntropy&) {
+  return 0;
+}
 
 }  // namespace
 

@@ -69,8 +69,8 @@ enum class TensorSplit {
 /// What an operator keeps from its forward for its backward: elements per row. `whole` parts are divided by sequence
 /// parallelism, `divided` parts by tensor parallelism.
 struct Saved {
-  int64_t whole = 0;         ///< in compute precision
-  int64_t divided = 0;       ///< in compute precision
+  int64_t whole = 0;    ///< in compute precision
+  int64_t divided = 0;  ///< in compute precision
   int64_t whole_fp32 = 0;
   int64_t divided_fp32 = 0;
 };

@@ -6,10 +6,13 @@ namespace weft {
 
 double num_bytes(Precision precision) {
   switch (precision) {
-    case Precision::kFp64: return 8;
-    case Precision::kFp32: return 4;
+    case Precision::kFp64:
+      return 8;
+    case Precision::kFp32:
+      return 4;
     case Precision::kBf16:
-    case Precision::kFp16: return 2;
+    case Precision::kFp16:
+      return 2;
   }
   return 0;
 }
@@ -19,6 +22,8 @@ std::span<const std::string> precision_names() {
   return names;
 }
 
-const std::string& name_of(Precision precision) { return precision_names()[static_cast<size_t>(precision)]; }
+const std::string& name_of(Precision precision) {
+  return precision_names()[static_cast<size_t>(precision)];
+}
 
 }  // namespace weft

@@ -11,7 +11,10 @@ namespace weft {
 namespace {
 
 Error bad_fit(const Workload& workload, std::string field, std::string problem, std::string advice) {
-  return {.source = "workload " + workload.name, .field = std::move(field), .problem = std::move(problem), .advice = std::move(advice)};
+  return {.source = "workload " + workload.name,
+          .field = std::move(field),
+          .problem = std::move(problem),
+          .advice = std::move(advice)};
 }
 
 /// The distribution of f(size) for one piece.
@@ -40,9 +43,12 @@ Segments as_segments(const Distribution& lengths) {
 
 const Segments& SampleLoad::of(ModuleKind kind) const {
   switch (kind) {
-    case ModuleKind::kVision: return vision;
-    case ModuleKind::kAudio: return audio;
-    case ModuleKind::kLlm: return llm;
+    case ModuleKind::kVision:
+      return vision;
+    case ModuleKind::kAudio:
+      return audio;
+    case ModuleKind::kLlm:
+      return llm;
   }
   WEFT_CHECK(false, "unknown module");
 }
@@ -70,7 +76,8 @@ Result<SampleLoad> average_sample(const Model& model, const Workload& workload) 
       }
     }
     load.vision = expected_segments(images.pieces_per_sample, images.size);
-    embeddings = sum_of_draws(images.pieces_per_sample, mapped(images.size, [&](double patches) { return patches / merged; }));
+    embeddings =
+        sum_of_draws(images.pieces_per_sample, mapped(images.size, [&](double patches) { return patches / merged; }));
     most_embeddings += images.pieces_per_sample.max() * images.size.max() / merged;
   }
   if (model.find(ModuleKind::kAudio) != nullptr && workload.audio.pieces_per_sample.max() > 0) {
@@ -82,10 +89,11 @@ Result<SampleLoad> average_sample(const Model& model, const Workload& workload) 
     most_embeddings += clips.pieces_per_sample.max() * per_clip.max();
   }
   if (workload.tokens_include_media && most_embeddings > workload.tokens.min()) {
-    return bad_fit(workload, "sequence_tokens",
-                   fmt::format("can be as short as {}, but the media of a sample of {} can take {} embeddings", workload.tokens.min(),
-                               model.name, most_embeddings),
-                   "Give longer sequences or fewer or smaller media, or give text_tokens and let the media come on top.");
+    return bad_fit(
+        workload, "sequence_tokens",
+        fmt::format("can be as short as {}, but the media of a sample of {} can take {} embeddings",
+                    workload.tokens.min(), model.name, most_embeddings),
+        "Give longer sequences or fewer or smaller media, or give text_tokens and let the media come on top.");
   }
   load.llm = as_segments(workload.tokens_include_media ? workload.tokens : sum(workload.tokens, embeddings));
   return load;
@@ -95,7 +103,8 @@ Result<double> training_step_flops(const Model& model, const Workload& workload)
   WEFT_TRY(const SampleLoad load, average_sample(model, workload));
   const auto is_trained = [&](const Module& module) { return !workload.is_frozen(module.kind); };
   if (std::none_of(model.modules.begin(), model.modules.end(), is_trained)) {
-    return bad_fit(workload, "frozen", fmt::format("names every module of {}, so that nothing is left to train", model.name),
+    return bad_fit(workload, "frozen",
+                   fmt::format("names every module of {}, so that nothing is left to train", model.name),
                    "Remove one.");
   }
   double per_sample = 0;

@@ -13,7 +13,8 @@ namespace {
 constexpr const char* kExtensions[] = {".json", ".yaml", ".yml"};
 
 bool is_scenario_file(const std::filesystem::path& path) {
-  return std::any_of(std::begin(kExtensions), std::end(kExtensions), [&](const char* e) { return path.extension() == e; });
+  return std::any_of(std::begin(kExtensions), std::end(kExtensions),
+                     [&](const char* e) { return path.extension() == e; });
 }
 
 }  // namespace
@@ -41,12 +42,12 @@ Result<std::filesystem::path> Scenarios::locate(const std::string& folder, const
   const std::vector<std::string> known = names(folder);
   const std::string kind = folder.substr(0, folder.size() - 1);
   if (known.empty()) {
-    return Error{.source = in_quotes(given),
-                 .problem = fmt::format("is not a file, and there are no named {} in {}", folder, (root_ / folder).string()),
+    return Error{.problem = fmt::format("{} is not a file, and there are no named {} in {}", in_quotes(given), folder,
+                                        (root_ / folder).string()),
                  .advice = "Give a path, or set WEFT_SCENARIOS to the scenarios folder."};
   }
-  return Error{.source = in_quotes(given),
-               .problem = fmt::format("is neither a file nor the name of a {}; named are {}", kind, joined_or(known)),
+  return Error{.problem = fmt::format("{} is neither a file nor the name of a {}; named are {}", in_quotes(given), kind,
+                                      joined_or(known)),
                .advice = "Give a path or one of these names." + did_you_mean(given, known)};
 }
 
@@ -60,7 +61,8 @@ Result<Cluster> Scenarios::cluster(const std::string& given, std::optional<int64
   WEFT_TRY(Cluster cluster, read_cluster_file(path));
   if (nodes) {
     if (*nodes < 1 || *nodes > kMostNodes) {
-      return Error{.source = "--nodes", .problem = fmt::format("is {}, a whole number from 1 to {} is needed", *nodes, kMostNodes)};
+      return Error{.source = "--nodes",
+                   .problem = fmt::format("is {}, a whole number from 1 to {} is needed", *nodes, kMostNodes)};
     }
     cluster.nodes = *nodes;
   }

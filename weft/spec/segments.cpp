@@ -11,8 +11,10 @@ namespace {
 double pairs_in_sequence(const Attention& attention, double length) {
   const auto window = static_cast<double>(attention.window);
   switch (attention.mask) {
-    case Mask::kFull: return length * length;
-    case Mask::kCausal: return length * (length + 1) / 2;
+    case Mask::kFull:
+      return length * length;
+    case Mask::kCausal:
+      return length * (length + 1) / 2;
     case Mask::kSliding: {
       const double reach = std::min(length, window);
       return reach * (reach + 1) / 2 + (length - reach) * window;

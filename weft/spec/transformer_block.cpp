@@ -7,10 +7,11 @@ void add_attention(std::vector<Op>& ops, int64_t width, const AttentionShape& sh
   const Attention& a = shape.attention;
   const int64_t q = a.heads * a.head_dim;
   const int64_t kv = a.kv_heads * a.head_dim;
-  ops.push_back({.name = "attention.qkv",
-                 .shape = Matmul{.in = width, .out = q + 2 * kv, .bias_elements = shape.q_bias + shape.k_bias + shape.v_bias},
-                 .split = TensorSplit::kColumn,
-                 .saved = {.whole = width}});
+  ops.push_back(
+      {.name = "attention.qkv",
+       .shape = Matmul{.in = width, .out = q + 2 * kv, .bias_elements = shape.q_bias + shape.k_bias + shape.v_bias},
+       .split = TensorSplit::kColumn,
+       .saved = {.whole = width}});
   if (shape.norms_heads) {
     ops.push_back({.name = "attention.q_norm",
                    .shape = Norm{.width = a.head_dim, .groups = a.heads},
@@ -50,23 +51,26 @@ void add_mlp(std::vector<Op>& ops, int64_t width, const MlpShape& shape) {
     ops.push_back({.name = "moe.router",
                    .shape = Matmul{.in = width, .out = shape.experts},
                    .saved = {.whole = width, .whole_fp32 = shape.experts}});
-    ops.push_back({.name = "moe.dispatch", .shape = Pointwise{.elements_in = width, .elements_out = width}, .rows = rows});
+    ops.push_back(
+        {.name = "moe.dispatch", .shape = Pointwise{.elements_in = width, .elements_out = width}, .rows = rows});
   }
-  ops.push_back({.name = shape.is_gated ? "mlp.gate_up" : "mlp.up",
-                 .shape = Matmul{.in = width, .out = up_width, .bias_elements = shape.has_bias ? up_width : 0, .copies = copies},
-                 .split = TensorSplit::kColumn,
-                 .rows = rows,
-                 .saved = {.whole = width}});
+  ops.push_back(
+      {.name = shape.is_gated ? "mlp.gate_up" : "mlp.up",
+       .shape = Matmul{.in = width, .out = up_width, .bias_elements = shape.has_bias ? up_width : 0, .copies = copies},
+       .split = TensorSplit::kColumn,
+       .rows = rows,
+       .saved = {.whole = width}});
   ops.push_back({.name = "mlp.activation",
                  .shape = Pointwise{.elements_in = up_width, .elements_out = inner},
                  .split = TensorSplit::kInside,
                  .rows = rows,
                  .saved = {.divided = up_width}});
-  ops.push_back({.name = "mlp.down",
-                 .shape = Matmul{.in = inner, .out = width, .bias_elements = shape.has_bias ? width : 0, .copies = copies},
-                 .split = TensorSplit::kRow,
-                 .rows = rows,
-                 .saved = {.divided = inner}});
+  ops.push_back(
+      {.name = "mlp.down",
+       .shape = Matmul{.in = inner, .out = width, .bias_elements = shape.has_bias ? width : 0, .copies = copies},
+       .split = TensorSplit::kRow,
+       .rows = rows,
+       .saved = {.divided = inner}});
   if (is_moe) {
     // The routing weights' gradient needs every expert's output.
     ops.push_back({.name = "moe.combine",

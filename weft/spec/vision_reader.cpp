@@ -33,14 +33,16 @@ PatchConfig read_patches(Fields& config, std::string_view width_key, std::string
       .temporal_patch = config.integer_or("temporal_patch_size", 2, kMergeRange),
       .merge = config.integer_or("spatial_merge_size", 2, kMergeRange),
   };
-  const char* heads_key = config.has("num_attention_heads") && !config.has("num_heads") ? "num_attention_heads" : "num_heads";
+  const char* heads_key =
+      config.has("num_attention_heads") && !config.has("num_heads") ? "num_attention_heads" : "num_heads";
   patches.heads.heads = config.integer(heads_key, kHeadRange);
   patches.heads.kv_heads = patches.heads.heads;
   check_heads_divide(config, heads_key, patches.heads.heads, width_key, patches.width);
   patches.heads.head_dim = patches.width / patches.heads.heads;
   check_rotary_dim(config, heads_key, patches.heads.head_dim);
   if (patches.output_width != llm_width) {
-    config.complain(output_key, fmt::format("is {}, but the language model's hidden_size is {}", patches.output_width, llm_width),
+    config.complain(output_key,
+                    fmt::format("is {}, but the language model's hidden_size is {}", patches.output_width, llm_width),
                     "Image embeddings take the place of token embeddings, so the two must be equal.");
   }
   return patches;
@@ -64,24 +66,27 @@ void add_patch_embedding_and_merger(Module& module, const PatchConfig& patches, 
   module.output_width = patches.output_width;
   module.output_rows = merged_rows;
   module.entry = {.name = "patch embedding",
-                  .ops = {{.name = "patch_embedding", .shape = Matmul{.in = pixels, .out = patches.width}, .saved = {.whole = pixels}}}};
-  module.exit = {.name = "merger",
-                 .ops = {make_norm("norm", norm, patches.width),
-                         {.name = "merger.up",
-                          .shape = Matmul{.in = merged_width, .out = merged_width, .bias_elements = merged_width},
-                          .split = TensorSplit::kColumn,
-                          .rows = merged_rows,
-                          .saved = {.whole = merged_width}},
-                         {.name = "merger.activation",
-                          .shape = Pointwise{.elements_in = merged_width, .elements_out = merged_width},
-                          .split = TensorSplit::kInside,
-                          .rows = merged_rows,
-                          .saved = {.divided = merged_width}},
-                         {.name = "merger.down",
-                          .shape = Matmul{.in = merged_width, .out = patches.output_width, .bias_elements = patches.output_width},
-                          .split = TensorSplit::kRow,
-                          .rows = merged_rows,
-                          .saved = {.divided = merged_width}}}};
+                  .ops = {{.name = "patch_embedding",
+                           .shape = Matmul{.in = pixels, .out = patches.width},
+                           .saved = {.whole = pixels}}}};
+  module.exit = {
+      .name = "merger",
+      .ops = {make_norm("norm", norm, patches.width),
+              {.name = "merger.up",
+               .shape = Matmul{.in = merged_width, .out = merged_width, .bias_elements = merged_width},
+               .split = TensorSplit::kColumn,
+               .rows = merged_rows,
+               .saved = {.whole = merged_width}},
+              {.name = "merger.activation",
+               .shape = Pointwise{.elements_in = merged_width, .elements_out = merged_width},
+               .split = TensorSplit::kInside,
+               .rows = merged_rows,
+               .saved = {.divided = merged_width}},
+              {.name = "merger.down",
+               .shape = Matmul{.in = merged_width, .out = patches.output_width, .bias_elements = patches.output_width},
+               .split = TensorSplit::kRow,
+               .rows = merged_rows,
+               .saved = {.divided = merged_width}}}};
 }
 
 }  // namespace
@@ -116,7 +121,8 @@ Module read_qwen2_5_vision(Fields& config, int64_t llm_width, MediaGeometry& med
                                                patches.patch, patches.merge, patches.patch * patches.merge));
   }
   std::vector<int64_t> full_layers = {7, 15, 23, 31};
-  if (config.has("fullatt_block_indexes")) full_layers = config.integers_or_empty("fullatt_block_indexes", {0, patches.depth - 1});
+  if (config.has("fullatt_block_indexes"))
+    full_layers = config.integers_or_empty("fullatt_block_indexes", {0, patches.depth - 1});
   const int64_t patches_per_side = std::max<int64_t>(1, merged_per_side * patches.merge);
 
   ModuleBuilder builder;

@@ -7,7 +7,9 @@ namespace {
 
 constexpr double kFp32Bytes = 4;
 
-double as_double(int64_t value) { return static_cast<double>(value); }
+double as_double(int64_t value) {
+  return static_cast<double>(value);
+}
 
 /// Sums `value(block)` over a module's chain, visiting each kind of layer once.
 double over_chain(const Module& module, const std::function<double(const Block&)>& value) {
@@ -35,7 +37,8 @@ struct ForwardElements {
   double rows;
 
   double operator()(const Matmul& m) const {
-    return rows * as_double(m.in + m.out) + as_double(m.copies) * (as_double(m.in) * as_double(m.out) + as_double(m.bias_elements));
+    return rows * as_double(m.in + m.out) +
+           as_double(m.copies) * (as_double(m.in) * as_double(m.out) + as_double(m.bias_elements));
   }
   double operator()(const Attention& a) const {
     return rows * as_double(2 * a.heads + 2 * a.kv_heads) * as_double(a.head_dim);

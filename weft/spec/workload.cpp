@@ -22,7 +22,8 @@ std::span<const std::string> optimizer_names() {
 }
 
 /// Two keys that only make sense together: a count and the size of each piece.
-Media read_media(Fields& fields, std::string_view count_key, DistributionRange counts, std::string_view size_key, DistributionRange sizes) {
+Media read_media(Fields& fields, std::string_view count_key, DistributionRange counts, std::string_view size_key,
+                 DistributionRange sizes) {
   Media media;
   if (!fields.has(count_key) && !fields.has(size_key)) return media;
   media.pieces_per_sample = read_distribution(fields, count_key, counts);
@@ -36,7 +37,8 @@ std::vector<ModuleKind> read_frozen(Fields& fields) {
   for (const std::string& name : fields.texts_or_empty("frozen")) {
     const auto it = std::find(names.begin(), names.end(), name);
     if (it == names.end()) {
-      fields.complain("frozen", fmt::format("names the module {}, {} is needed.{}", in_quotes(name), joined_or(names), did_you_mean(name, names)));
+      fields.complain("frozen", fmt::format("names the module {}, {} is needed.{}", in_quotes(name), joined_or(names),
+                                            did_you_mean(name, names)));
       continue;
     }
     const auto kind = static_cast<ModuleKind>(it - names.begin());
@@ -50,9 +52,13 @@ std::vector<ModuleKind> read_frozen(Fields& fields) {
 
 }  // namespace
 
-const std::string& name_of(Optimizer optimizer) { return optimizer_names()[static_cast<size_t>(optimizer)]; }
+const std::string& name_of(Optimizer optimizer) {
+  return optimizer_names()[static_cast<size_t>(optimizer)];
+}
 
-bool Workload::is_frozen(ModuleKind kind) const { return std::find(frozen.begin(), frozen.end(), kind) != frozen.end(); }
+bool Workload::is_frozen(ModuleKind kind) const {
+  return std::find(frozen.begin(), frozen.end(), kind) != frozen.end();
+}
 
 Result<Workload> read_workload(const Document& document, std::string default_name) {
   Findings findings(document.source);
@@ -62,22 +68,28 @@ Result<Workload> read_workload(const Document& document, std::string default_nam
   workload.global_batch_samples = fields.integer("global_batch_samples", {1, 100'000'000});
   workload.tokens_include_media = fields.has("sequence_tokens");
   if (fields.has("sequence_tokens") && fields.has("text_tokens")) {
-    fields.complain("text_tokens", "and sequence_tokens are both given, one of them is allowed",
-                    "Give sequence_tokens for the whole sequence, media embeddings included, or text_tokens for the text alone.");
+    fields.complain(
+        "text_tokens", "and sequence_tokens are both given, one of them is allowed",
+        "Give sequence_tokens for the whole sequence, media embeddings included, or text_tokens for the text alone.");
   }
   if (!workload.tokens_include_media && !fields.has("text_tokens")) {
-    fields.complain("sequence_tokens", "is missing, and so is text_tokens",
-                    "Give sequence_tokens for the whole sequence, media embeddings included, or text_tokens for the text alone.");
+    fields.complain(
+        "sequence_tokens", "is missing, and so is text_tokens",
+        "Give sequence_tokens for the whole sequence, media embeddings included, or text_tokens for the text alone.");
   }
-  workload.tokens = read_distribution(fields, workload.tokens_include_media ? "sequence_tokens" : "text_tokens", kTokenRange);
+  workload.tokens =
+      read_distribution(fields, workload.tokens_include_media ? "sequence_tokens" : "text_tokens", kTokenRange);
   fields.raw("text_tokens");
   workload.images = read_media(fields, "images_per_sample", kImageCountRange, "patches_per_image", kPatchCountRange);
-  workload.audio = read_media(fields, "audio_clips_per_sample", kClipCountRange, "audio_seconds_per_clip", kClipSecondsRange);
+  workload.audio =
+      read_media(fields, "audio_clips_per_sample", kClipCountRange, "audio_seconds_per_clip", kClipSecondsRange);
   workload.frozen = read_frozen(fields);
-  workload.precision = static_cast<Precision>(fields.choice_or("precision", static_cast<size_t>(Precision::kBf16), precision_names()));
+  workload.precision =
+      static_cast<Precision>(fields.choice_or("precision", static_cast<size_t>(Precision::kBf16), precision_names()));
   workload.optimizer = static_cast<Optimizer>(fields.choice_or("optimizer", 0, optimizer_names()));
   // Asked for, so that the list of known fields is whole even where a file leaves them out.
-  for (const char* key : {"sequence_tokens", "images_per_sample", "patches_per_image", "audio_clips_per_sample", "audio_seconds_per_clip"}) {
+  for (const char* key : {"sequence_tokens", "images_per_sample", "patches_per_image", "audio_clips_per_sample",
+                          "audio_seconds_per_clip"}) {
     fields.raw(key);
   }
   fields.reject_unknown();

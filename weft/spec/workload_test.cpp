@@ -16,7 +16,9 @@ namespace {
 
 const Scenarios kScenarios(std::string(WEFT_SOURCE_DIR) + "/scenarios");
 
-Result<Workload> read(const std::string& text) { return read_workload(*parse_document(text, "w.yaml", Syntax::kYaml), "w"); }
+Result<Workload> read(const std::string& text) {
+  return read_workload(*parse_document(text, "w.yaml", Syntax::kYaml), "w");
+}
 
 std::string finding(const std::string& text) {
   const Result<Workload> workload = read(text);
@@ -24,8 +26,11 @@ std::string finding(const std::string& text) {
 }
 
 TEST(Workload, EveryShippedWorkloadFitsTheModelsThatItIsFor) {
-  const std::map<std::string, std::string> models = {{"text_4k", "llama3-8b"}, {"vl_sft", "qwen2-vl-7b"}, {"vl_frozen", "qwen2.5-vl-7b"},
-                                                     {"omni_short", "qwen2.5-omni-7b"}, {"vl_long", "qwen2-vl-72b"}};
+  const std::map<std::string, std::string> models = {{"text_4k", "llama3-8b"},
+                                                     {"vl_sft", "qwen2-vl-7b"},
+                                                     {"vl_frozen", "qwen2.5-vl-7b"},
+                                                     {"omni_short", "qwen2.5-omni-7b"},
+                                                     {"vl_long", "qwen2-vl-72b"}};
   for (const auto& [workload, model] : models) {
     const Result<double> flops = training_step_flops(*kScenarios.model(model), *kScenarios.workload(workload));
     ASSERT_TRUE(flops.ok()) << flops.error().message();
@@ -38,22 +43,30 @@ TEST(Workload, EveryShippedWorkloadFitsTheModelsThatItIsFor) {
   EXPECT_TRUE(sft.frozen.empty());
   EXPECT_TRUE(kScenarios.workload("vl_frozen")->is_frozen(ModuleKind::kVision));
   EXPECT_EQ(kScenarios.workload("vl_long")->tokens.mean(), 32768);
-  const Result<SampleLoad> omni = average_sample(*kScenarios.model("qwen2.5-omni-7b"), *kScenarios.workload("omni_short"));
+  const Result<SampleLoad> omni =
+      average_sample(*kScenarios.model("qwen2.5-omni-7b"), *kScenarios.workload("omni_short"));
   EXPECT_NEAR(num_tokens(omni->llm), 1000, 150) << "about a thousand tokens";
 }
 
 TEST(Workload, MistakesNameTheField) {
   EXPECT_EQ(finding("sequence_tokens: 10\n"), "w.yaml: global_batch_samples: is missing. Add it.");
-  EXPECT_NE(finding("global_batch_samples: 4\n").find("sequence_tokens: is missing, and so is text_tokens"), std::string::npos);
-  EXPECT_NE(finding("global_batch_samples: 4\nsequence_tokens: 1\ntext_tokens: 1\n").find("both given"), std::string::npos);
+  EXPECT_NE(finding("global_batch_samples: 4\n").find("sequence_tokens: is missing, and so is text_tokens"),
+            std::string::npos);
+  EXPECT_NE(finding("global_batch_samples: 4\nsequence_tokens: 1\ntext_tokens: 1\n").find("both given"),
+            std::string::npos);
   EXPECT_EQ(finding("global_batch_samples: 4\nsequence_tokens: 0\n"),
             "w.yaml: sequence_tokens: is the number 0, a whole number from 1 to 100000000 is needed");
-  EXPECT_NE(finding("global_batch_samples: 4\nsequence_tokens: 1\nimages_per_sample: 1\n").find("patches_per_image: is missing"), std::string::npos);
-  EXPECT_NE(finding("global_batch_samples: 4\nsequence_tokens: 1\nfrozen: [vison]\n").find("Did you mean 'vision'?"), std::string::npos);
-  EXPECT_NE(finding("global_batch_samples: 4\nsequence_tokens: 1\nfrozen: [llm, llm]\n").find("twice"), std::string::npos);
+  EXPECT_NE(finding("global_batch_samples: 4\nsequence_tokens: 1\nimages_per_sample: 1\n")
+                .find("patches_per_image: is missing"),
+            std::string::npos);
+  EXPECT_NE(finding("global_batch_samples: 4\nsequence_tokens: 1\nfrozen: [vison]\n").find("Did you mean 'vision'?"),
+            std::string::npos);
+  EXPECT_NE(finding("global_batch_samples: 4\nsequence_tokens: 1\nfrozen: [llm, llm]\n").find("twice"),
+            std::string::npos);
   EXPECT_EQ(finding("global_batch_samples: 4\nsequence_tokens: 1\nprecision: b16\n"),
             "w.yaml: precision: is the text 'b16', fp64, fp32, bf16 or fp16 is needed. Did you mean 'bf16'?");
-  EXPECT_NE(finding("global_batch_samples: 4\nsequence_tokens: 1\nimage_per_sample: 1\n").find("Did you mean 'images_per_sample'?"),
+  EXPECT_NE(finding("global_batch_samples: 4\nsequence_tokens: 1\nimage_per_sample: 1\n")
+                .find("Did you mean 'images_per_sample'?"),
             std::string::npos);
 }
 
@@ -87,15 +100,18 @@ TEST(SampleLoad, ExpectationsAgreeWithDrawnSamples) {
       tokens += std::floor((std::floor((frames - 1) / 2) + 1 - 2) / 2) + 1;
     }
     sample.llm.push_back({tokens, 1});
-    for (const Module& module : model.modules) flops[module.kind] += forward_flops(module, sample.of(module.kind)) / kSamples;
+    for (const Module& module : model.modules)
+      flops[module.kind] += forward_flops(module, sample.of(module.kind)) / kSamples;
   }
   for (const Module& module : model.modules) {
-    EXPECT_NEAR(forward_flops(module, expected->of(module.kind)) / flops[module.kind], 1.0, 0.01) << name_of(module.kind);
+    EXPECT_NEAR(forward_flops(module, expected->of(module.kind)) / flops[module.kind], 1.0, 0.01)
+        << name_of(module.kind);
   }
 }
 
 TEST(SampleLoad, AudioLengthsFollowTheConvolutionsAndThePooling) {
-  const MediaGeometry media{.mel_frames_per_second = 100, .mel_frames_per_audio_position = 2, .audio_positions_per_embedding = 2};
+  const MediaGeometry media{
+      .mel_frames_per_second = 100, .mel_frames_per_audio_position = 2, .audio_positions_per_embedding = 2};
   EXPECT_EQ(audio_length(media, 30).positions, 1500);
   EXPECT_EQ(audio_length(media, 30).embeddings, 750);
   EXPECT_EQ(audio_length(media, 0.05).positions, 3);
@@ -106,17 +122,22 @@ TEST(SampleLoad, WorkloadsThatDoNotFitTheModelAreRefused) {
   const Model model = *kScenarios.model("qwen2-vl-7b");
   const auto message = [&](const std::string& text) { return average_sample(model, *read(text)).error().message(); };
   EXPECT_EQ(message("global_batch_samples: 1\nsequence_tokens: 4096\nimages_per_sample: 1\npatches_per_image: 30\n"),
-            "workload w: patches_per_image: has 30, but qwen2-vl-7b merges 4 patches into one embedding. Use multiples of 4.");
-  EXPECT_NE(message("global_batch_samples: 1\nsequence_tokens: [4096, 100]\nimages_per_sample: [0, 2]\npatches_per_image: 400\n")
-                .find("sequence_tokens: can be as short as 100, but the media of a sample of qwen2-vl-7b can take 200 embeddings"),
-            std::string::npos);
+            "workload w: patches_per_image: has 30, but qwen2-vl-7b merges 4 patches into one embedding. Use multiples "
+            "of 4.");
+  EXPECT_NE(
+      message(
+          "global_batch_samples: 1\nsequence_tokens: [4096, 100]\nimages_per_sample: [0, 2]\npatches_per_image: 400\n")
+          .find("sequence_tokens: can be as short as 100, but the media of a sample of qwen2-vl-7b can take 200 "
+                "embeddings"),
+      std::string::npos);
   const Workload frozen = *read("global_batch_samples: 1\nsequence_tokens: 64\nfrozen: [vision, llm]\n");
   EXPECT_NE(training_step_flops(model, frozen).error().message().find("frozen: names every module"), std::string::npos);
 }
 
 TEST(SampleLoad, TrainingFlopsFollowWhatIsFrozen) {
   const Model model = *kScenarios.model("tiny-vl");
-  const std::string base = "global_batch_samples: 3\nsequence_tokens: 128\nimages_per_sample: 1\npatches_per_image: 64\nfrozen: ";
+  const std::string base =
+      "global_batch_samples: 3\nsequence_tokens: 128\nimages_per_sample: 1\npatches_per_image: 64\nfrozen: ";
   const SampleLoad load = *average_sample(model, *read(base + "[]"));
   const Module& vision = *model.find(ModuleKind::kVision);
   const Module& llm = *model.find(ModuleKind::kLlm);
@@ -140,7 +161,8 @@ TEST(Work, ActivationBytesOfALlamaLayerMatchTheSumByHand) {
 }
 
 TEST(Work, TrafficCountsWeightsOnceAndRowsPerToken) {
-  const Op op{.name = "up", .shape = Matmul{.in = 10, .out = 20, .bias_elements = 20, .copies = 3}, .rows = {.numerator = 2}};
+  const Op op{
+      .name = "up", .shape = Matmul{.in = 10, .out = 20, .bias_elements = 20, .copies = 3}, .rows = {.numerator = 2}};
   EXPECT_EQ(forward_traffic_bytes(op, {{5, 2}}, Precision::kBf16), 2.0 * (20 * 30 + 3 * 220));
   EXPECT_EQ(forward_flops(op, {{5, 2}}), 2.0 * 20 * 200);
   EXPECT_EQ(num_parameters(op), 660);
