@@ -14,6 +14,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options(-Wno-maybe-uninitialized -Wno-restrict)
 endif()
 
+# One C++ library in the process: LibTorch brings the shared one, and a compiler that is set up to link it statically (as
+# on some GPU images) would add a second copy, which crashes at exit.
+add_link_options("LINKER:--push-state,--no-as-needed,-l:libstdc++.so.6,--pop-state")
+
 if(WEFT_SANITIZE)
   add_compile_options(-fsanitize=${WEFT_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${WEFT_SANITIZE})

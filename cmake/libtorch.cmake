@@ -32,7 +32,6 @@ target_compile_definitions(weft::libtorch INTERFACE AT_PER_OPERATOR_HEADERS)
 target_link_libraries(weft::libtorch INTERFACE weft::torch_cpu weft::c10)
 # libtorch_cpu.so finds its CUDA runtime libraries through its own run path, which the linker does not follow.
 target_link_options(weft::libtorch INTERFACE "LINKER:--allow-shlib-undefined")
-
 # The precompiled header that every torch-side target reuses: half a gigabyte, so there is one.
 file(WRITE "${CMAKE_BINARY_DIR}/torch_pch.cpp" "")
 add_library(weft_torch_pch OBJECT "${CMAKE_BINARY_DIR}/torch_pch.cpp")
