@@ -2,7 +2,7 @@
 set(WEFT_FOLDERS_FILE "${CMAKE_SOURCE_DIR}/weft/folders.txt")
 set_property(DIRECTORY "${CMAKE_SOURCE_DIR}" APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${WEFT_FOLDERS_FILE}")
 
-# The test label of everything that takes seconds; `ctest -L fast` ends within a minute.
+# Tests of sanitizer builds have names of their own, so that one ctest run can hold several builds.
 set(WEFT_TEST_PREFIX "")
 if(WEFT_SANITIZE MATCHES "address")
   set(WEFT_TEST_PREFIX "asan.")
@@ -10,7 +10,17 @@ elseif(WEFT_SANITIZE MATCHES "thread")
   set(WEFT_TEST_PREFIX "tsan.")
 endif()
 
-file(STRINGS "${WEFT_FOLDERS_FILE}" WEFT_FOLDER_LINES REGEX "^[a-z]")
+# WEFT_USES_folder: everything that the folder may use, transitively.
+file(STRINGS "${WEFT_FOLDERS_FILE}" folder_lines REGEX "^[a-z]")
+foreach(line IN LISTS folder_lines)
+  string(REGEX MATCHALL "[a-z]+" used "${line}")
+  list(POP_FRONT used folder)
+  set(WEFT_USES_${folder} ${used})
+  foreach(other IN LISTS used)
+    list(APPEND WEFT_USES_${folder} ${WEFT_USES_${other}})
+  endforeach()
+  list(REMOVE_DUPLICATES WEFT_USES_${folder})
+endforeach()
 
 # weft_library(NAME [TORCH] [PUBLIC lib ...] [PRIVATE lib ...])
 # Makes weft_NAME from the folder's sources, links the folders that folders.txt allows (those that exist so far),
@@ -29,15 +39,9 @@ function(weft_library name)
     target_link_libraries(weft_${name} PUBLIC weft_base)
   endif()
 
-  foreach(line IN LISTS WEFT_FOLDER_LINES)
-    string(REGEX MATCHALL "[a-z]+" words "${line}")
-    list(POP_FRONT words folder)
-    if(folder STREQUAL name)
-      foreach(used IN LISTS words)
-        if(TARGET weft_${used})
-          target_link_libraries(weft_${name} PUBLIC weft_${used})
-        endif()
-      endforeach()
+  foreach(used IN LISTS WEFT_USES_${name})
+    if(TARGET weft_${used})
+      target_link_libraries(weft_${name} PUBLIC weft_${used})
     endif()
   endforeach()
 
@@ -53,7 +57,8 @@ function(weft_library name)
   endif()
 endfunction()
 
-# weft_test(NAME SOURCES ... LINK ...): a GoogleTest program, each of its tests known to ctest under the label "fast".
+# weft_test(NAME SOURCES ... LINK ...): a GoogleTest program, each of its tests known to ctest under the label "fast":
+# `ctest -L fast` ends within a minute.
 function(weft_test name)
   cmake_parse_arguments(arg "" "" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${arg_SOURCES})

@@ -74,7 +74,7 @@ TEST(Describe, NodesOverridesTheClusterFile) {
   EXPECT_EQ(json["cluster"]["nodes"], 8);
   EXPECT_EQ(json["cluster"]["devices"], 128);
   expect_refused({"describe", "--nodes", "8", "--model", "llama3-8b"}, {"--nodes", "without a cluster"});
-  expect_refused({"describe", "--cluster", "dgx_h100", "--nodes", "0"}, {"--nodes", "is 0"});
+  expect_refused({"describe", "--cluster", "dgx_h100", "--nodes", "0"}, {"--nodes", "is '0'"});
   expect_refused({"describe", "--cluster", "dgx_h100", "--nodes", "many"}, {"--nodes", "many"});
   expect_refused({"describe", "--cluster", "dgx_h100", "--nodes", "99999999999999999999"}, {"--nodes"});
 }
@@ -82,14 +82,14 @@ TEST(Describe, NodesOverridesTheClusterFile) {
 TEST(Describe, ADefaultWorkloadThatDoesNotFitLeavesTheParameters) {
   TemporaryFolder folder;
   Json config = Json::parse(R"({"model_type": "qwen2_vl", "vocab_size": 100, "hidden_size": 64, "intermediate_size": 64,
-    "num_hidden_layers": 1, "num_attention_heads": 4, "vision_config": {"depth": 1, "embed_dim": 32, "hidden_size": 64,
+    "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 4, "vision_config": {"depth": 1, "embed_dim": 32, "hidden_size": 64,
     "num_heads": 4, "spatial_merge_size": 5}})");
   const std::string path = folder.write("config.json", config.dump());
   const Json json = describe_json({"--model", path});
   EXPECT_GT(json["parameters"]["total"].get<int64_t>(), 0);
-  EXPECT_NE(json["note"].get<std::string>().find("no FLOPs: workload vl_sft: patches_per_image"), std::string::npos);
+  EXPECT_NE(json["note"].get<std::string>().find("vl_sft.yaml: patches_per_image"), std::string::npos);
   expect_refused({"describe", "--model", path, "--workload", "vl_sft"},
-                 {"workload vl_sft", "patches_per_image", "multiples of 25"});
+                 {"vl_sft.yaml", "patches_per_image", "multiples of 25"});
 }
 
 TEST(Describe, WrongFilesAreRefusedWithFileAndField) {
@@ -110,9 +110,9 @@ TEST(Describe, WrongFilesAreRefusedWithFileAndField) {
   expect_refused(model("absurd.json", "{" + llama + R"(, "hidden_size": 99999999999999, "num_attention_heads": 4})"),
                  {"absurd.json: hidden_size"});
   expect_refused(model("overflow.json", "{" + llama + R"(, "hidden_size": 1e400, "num_attention_heads": 4})"),
-                 {"overflow.json", "not valid JSON"});
+                 {"overflow.json: hidden_size: is not valid JSON"});
   expect_refused(model("nan.json", "{" + llama + R"(, "hidden_size": NaN, "num_attention_heads": 4})"),
-                 {"nan.json", "not valid JSON"});
+                 {"nan.json: hidden_size: is not valid JSON"});
   expect_refused(model("heads.json", "{" + llama + R"(, "hidden_size": 64, "num_attention_heads": 5})"),
                  {"heads.json: num_attention_heads: is 5, which does not divide hidden_size 64"});
   expect_refused(model("family.json", R"({"model_type": "lama"})"),
@@ -125,15 +125,15 @@ TEST(Describe, WrongFilesAreRefusedWithFileAndField) {
   expect_refused({"describe", "--model", (folder.path() / "none.json").string()},
                  {"none.json", "neither a file nor the name of a model"});
   expect_refused({"describe", "--model", "/proc/self/mem"}, {"/proc/self/mem", "cannot be read"});
-  expect_refused({"describe", "--model", ""}, {"nothing to describe"});
+  expect_refused({"describe", "--model", ""}, {"'' is neither a file nor the name of a model"});
 }
 
 TEST(Describe, AHugeFileIsRefusedWithoutBeingRead) {
   const TemporaryFolder folder;
   const std::string path = folder.write("huge.json", "{");
   std::filesystem::resize_file(path, 1'000'000'000);
-  expect_refused({"describe", "--model", path}, {"huge.json", "larger than the 16.0 MiB"});
-  expect_refused({"describe", "--workload", path}, {"huge.json", "larger than the 16.0 MiB"});
+  expect_refused({"describe", "--model", path}, {"huge.json", "larger than the 4.00 MiB"});
+  expect_refused({"describe", "--workload", path}, {"huge.json", "larger than the 4.00 MiB"});
 }
 
 TEST(Describe, ClustersAndWorkloadsRejectUnknownKeys) {

@@ -36,7 +36,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     total += num_parameters(module);
   }
   claim(total == num_parameters(*model) && total <= static_cast<int64_t>(1e17));
-  const Result<double> flops = training_step_flops(*model, workload());
+  const Result<SampleLoad> load = average_sample(*model, workload());
+  if (!load) {
+    claim_good_message(load);
+    return 0;
+  }
+  const Result<double> flops = training_step_flops(*model, workload(), *load);
   if (!flops) {
     claim_good_message(flops);
   } else {

@@ -10,7 +10,7 @@ namespace {
 
 const Model& omni_model() {
   static const Model model = *read_model(*parse_document(R"({"model_type": "qwen2_5_omni_thinker",
-        "text_config": {"vocab_size": 100, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2},
+        "text_config": {"vocab_size": 100, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4},
         "vision_config": {"depth": 2, "hidden_size": 16, "out_hidden_size": 32, "intermediate_size": 24, "num_heads": 2, "fullatt_block_indexes": [1]},
         "audio_config": {"num_mel_bins": 8, "d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 16, "output_dim": 32}})",
                                                          "m", Syntax::kJson),
@@ -45,7 +45,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     claim_distribution(*d);
   }
   if (workload->images.pieces_per_sample.max() > 64) return 0;  // slow, and no different
-  const Result<double> flops = training_step_flops(omni_model(), *workload);
+  const Result<SampleLoad> load = average_sample(omni_model(), *workload);
+  if (!load) {
+    claim_good_message(load);
+    return 0;
+  }
+  const Result<double> flops = training_step_flops(omni_model(), *workload, *load);
   if (!flops) {
     claim_good_message(flops);
   } else {

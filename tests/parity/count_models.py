@@ -47,6 +47,8 @@ def text_fields(rng, family):
         fields["mlp_bias"] = rng.random() < 0.5
     if family == "llama" and rng.random() < 0.3:
         del fields["num_key_value_heads"]
+    elif family != "qwen3_moe" and rng.random() < 0.2:
+        fields["num_key_value_heads"] = None
     if family == "qwen3_moe":
         layers = fields["num_hidden_layers"]
         fields |= {
@@ -54,7 +56,7 @@ def text_fields(rng, family):
             "num_experts": rng.choice([4, 7, 16]),
             "num_experts_per_tok": rng.choice([1, 2, 4]),
             "decoder_sparse_step": rng.choice([1, 1, 2, 3]),
-            "mlp_only_layers": sorted(rng.sample(range(layers), rng.randrange(0, layers))),
+            "mlp_only_layers": sorted(rng.sample(range(2 * layers), rng.randrange(0, layers))),
         }
     return fields
 
@@ -82,7 +84,7 @@ def vision_fields(rng, family, llm_width):
     }
     if family == "qwen2_vl":
         return fields | {"embed_dim": width, "hidden_size": llm_width, "mlp_ratio": rng.choice([2, 3, 4])}
-    indexes = sorted(rng.sample(range(fields["depth"]), rng.randrange(0, fields["depth"] + 1)))
+    indexes = sorted(rng.sample(range(2 * fields["depth"]), rng.randrange(0, fields["depth"] + 1)))
     return fields | {
         "hidden_size": width,
         "out_hidden_size": llm_width,
@@ -164,12 +166,25 @@ def count(model):
     return counts | {"total": sum(counts.values())}
 
 
-def flops_of(run):
+def flops_of(run, with_backward=False):
     """Without the product that makes rotary angles: no model of FLOPs counts it."""
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        run()
+    with torch.set_grad_enabled(with_backward), FlopCounterMode(display=False) as counter:
+        output = run()
+        if with_backward:
+            tensor = next(getattr(output, name) for name in ("logits", "pooler_output", "last_hidden_state")
+                          if getattr(output, name, None) is not None)
+            tensor.sum().backward()
     counts = {name: sum(by_op.values()) for name, by_op in counter.get_flop_counts().items()}
     return counts["Global"] - sum(number for name, number in counts.items() if "rotary" in name.rsplit(".", 1)[-1])
+
+
+def frozen_llm_flops(model, tokens, width):
+    """Forward and backward through a language model whose weights stay, to embeddings that are trained."""
+    model.requires_grad_(False)
+    embeddings = torch.randn(1, tokens, width, requires_grad=True)
+    flops = flops_of(lambda: model(inputs_embeds=embeddings), with_backward=True)
+    model.requires_grad_(True)
+    return flops
 
 
 def run_once(rng, model):
@@ -177,7 +192,7 @@ def run_once(rng, model):
     text = getattr(model.config, "text_config", model.config)
     tokens = rng.randrange(1, 60)
     case = {"tokens": tokens}
-    flops = {"llm": flops_of(lambda: model(input_ids=torch.randint(0, text.vocab_size, (1, tokens))))}
+    runs = {"llm": lambda: model(input_ids=torch.randint(0, text.vocab_size, (1, tokens)))}
     vision = getattr(model.config, "vision_config", None)
     if vision is not None:
         side = vision.spatial_merge_size
@@ -187,16 +202,47 @@ def run_once(rng, model):
         case["patches"] = [h * w for _, h, w in grids]
         pixels = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
         tower = model.model.visual if hasattr(model.model, "visual") else model.visual
-        flops["vision"] = flops_of(lambda: tower(torch.randn(sum(case["patches"]), pixels), grid_thw=torch.tensor(grids)))
+        runs["vision"] = lambda: tower(torch.randn(sum(case["patches"]), pixels), grid_thw=torch.tensor(grids))
     audio = getattr(model.config, "audio_config", None)
     if audio is not None:
         # Whole windows: a shorter one is padded to full length before the convolutions, which Weft does not do.
         frames = 2 * audio.n_window * rng.randrange(1, 4)
         case["mel_frames"] = frames
         lengths = torch.tensor([frames])
-        flops["audio"] = flops_of(lambda: model.audio_tower(
-            torch.randn(audio.num_mel_bins, frames), feature_lens=lengths, aftercnn_lens=(lengths - 1) // 2 + 1))
-    return case | {"forward_flops": flops}
+        runs["audio"] = lambda: model.audio_tower(
+            torch.randn(audio.num_mel_bins, frames), feature_lens=lengths, aftercnn_lens=(lengths - 1) // 2 + 1)
+    return case | {
+        "forward_flops": {module: flops_of(run) for module, run in runs.items()},
+        "training_flops": {module: flops_of(run, with_backward=True) for module, run in runs.items()},
+        "frozen_llm_flops": frozen_llm_flops(model, tokens, text.hidden_size),
+    }
+
+
+# Configurations as they are found: sizes left out where they equal the defaults, names of another program's fields.
+FOUND = [
+    {"model_type": "qwen2_vl", "vision_config": {"in_chans": 3, "model_type": "qwen2_vl", "spatial_patch_size": 14},
+     "hidden_size": 3584, "intermediate_size": 18944, "num_attention_heads": 28, "num_hidden_layers": 28,
+     "num_key_value_heads": 4, "vocab_size": 152064},
+    {"model_type": "qwen2_vl", "text_config": {}, "vision_config": {"hidden_size": 8192}},
+    {"model_type": "qwen2_vl", "text_config": {"hidden_size": 3584, "num_attention_heads": 32}, "vision_config": {}},
+    {"model_type": "qwen2_vl", "text_config": {"hidden_size": 3584, "num_attention_heads": 28, "num_key_value_heads": None},
+     "vision_config": {"in_chans": 1}},
+    {"model_type": "qwen2_5_vl", "hidden_size": 5120, "intermediate_size": 27648, "num_attention_heads": 40,
+     "num_hidden_layers": 64, "num_key_value_heads": 8, "vocab_size": 152064,
+     "vision_config": {"hidden_size": 1280, "intermediate_size": 3456, "out_hidden_size": 5120}},
+    {"model_type": "qwen2_5_vl", "text_config": {"hidden_size": 3584, "num_attention_heads": 32}, "vision_config": {"depth": 4}},
+    {"model_type": "qwen2_5_omni_thinker", "text_config": {}, "vision_config": {"hidden_size": 1280}, "audio_config": {}},
+    {"model_type": "qwen2", "vocab_size": 1000, "hidden_size": 640, "intermediate_size": 100, "num_hidden_layers": 2,
+     "num_attention_heads": 64},
+    {"model_type": "qwen3", "vocab_size": 1000, "hidden_size": 640, "intermediate_size": 100, "num_hidden_layers": 2,
+     "num_attention_heads": 64},
+    {"model_type": "qwen3_moe", "vocab_size": 1000, "hidden_size": 640, "num_hidden_layers": 2, "num_attention_heads": 8,
+     "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 30},
+    {"model_type": "qwen3_moe", "vocab_size": 1000, "hidden_size": 640, "intermediate_size": 100, "num_hidden_layers": 2,
+     "num_attention_heads": 8, "num_experts": 0, "num_experts_per_tok": 2, "moe_intermediate_size": 30},
+    {"model_type": "qwen2", "vocab_size": 1000, "hidden_size": 640, "intermediate_size": 100, "num_hidden_layers": 2,
+     "num_attention_heads": 12, "num_key_value_heads": 3, "head_dim": 30},
+]
 
 
 def main():
@@ -215,6 +261,9 @@ def main():
             config = make_config(rng, family, form)
             model = build(config)
             cases.append({"config": config, "parameters": count(model), "run": run_once(rng, model)})
+    for config in FOUND:
+        with torch.device("meta"):
+            cases.append({"config": config, "parameters": count(build(config))})
     lines = ",\n".join(" " + json.dumps(case) for case in cases)
     with open(options.out, "w") as out:
         out.write('{"counted_with": "transformers 5.17.0, tied weights once, unfused attention", "cases": [\n' + lines + "\n]}\n")

@@ -10,8 +10,10 @@ import re
 import sys
 
 TORCH = re.compile(r'#\s*include\s*[<"](torch|ATen|c10|caffe2)/')
-OWN = re.compile(r'#\s*include\s*[<"]weft/([a-z_]+)/([a-z_/]+\.h)[>"]')
-PRINTS = re.compile(r"\bstd::cout\b|\bstd::exit\(|[^_\w]exit\(|\bprintf\(|\bputs\(|fmt::print\(")
+OWN = re.compile(r'#\s*include\s*[<"]weft/(\w+)/([^>"]+)[>"]')
+RELATIVE = re.compile(r'#\s*include\s*"(?!weft/)')
+PRINTS = re.compile(r"\bstd::(cout|cerr|clog|exit|quick_exit|abort|terminate)\b|[^_\w](exit|abort)\(|"
+                    r"\bf?(printf|puts|putc)\(|\bfmt::print\(|\bstd(out|err)\b")
 
 
 def read_folders(path):
@@ -44,6 +46,8 @@ def violations(root):
             where = f"{source.relative_to(root)}:{number}"
             if folder not in below_line and TORCH.search(line):
                 yield f"{where}: {folder} is above the LibTorch line and includes torch"
+            if RELATIVE.search(line):
+                yield f"{where}: includes of the project start with weft/"
             if match := OWN.search(line):
                 used, header = match.groups()
                 if folder == "cli":

@@ -35,7 +35,10 @@ class CheckIncludes(unittest.TestCase):
         self.assertEqual(self.found({"cli/a.h": '#include "weft/engine/trainer.h"\n'}),
                          ["cli is torch-free and may include only an *_api.h of engine"])
         self.assertEqual(self.found({"extra/a.h": ""}), ["the folder extra is not in weft/folders.txt"])
-        self.assertEqual(self.found({"spec/a.cpp": "  std::cout << 1;\n"}), ["only cli prints and exits"])
+        self.assertEqual(self.found({"spec/a.cpp": '#include "weft/mesh/layout2.hpp"\n'}), ["spec may not use mesh"])
+        self.assertEqual(self.found({"spec/a.cpp": '#include "../mesh/a.h"\n'}), ["includes of the project start with weft/"])
+        for line in ("std::cout << 1;", "std::cerr << 1;", 'std::fprintf(stderr, "x");', "std::abort();", 'fmt::print("x");'):
+            self.assertEqual(self.found({"spec/a.cpp": f"  {line}\n"}), ["only cli prints and exits"])
 
 
 if __name__ == "__main__":

@@ -27,14 +27,15 @@ Result<Document> parse_document(std::string_view text, std::string source, Synta
   // The parsers' messages can quote any byte of the text.
   const std::string problem =
       printable(syntax == Syntax::kJson ? read_json(text, builder) : read_yaml(text, builder), 200);
-  if (builder.failed()) {
-    return Error{
-        .source = std::move(source), .field = builder.path(), .problem = problem.empty() ? builder.problem() : problem};
+  if (builder.failed() && problem.empty()) {
+    return Error{.source = std::move(source), .field = builder.path(), .problem = builder.problem()};
   }
   if (!problem.empty()) {
+    const bool is_malformed = problem.starts_with("is not valid");
     return Error{.source = std::move(source),
+                 .field = builder.path(),
                  .problem = problem,
-                 .advice = std::string("Check that the file is complete and is ") + name + "."};
+                 .advice = is_malformed ? std::string("Check that the file is complete and is ") + name + "." : ""};
   }
   if (builder.empty()) return Error{.source = std::move(source), .problem = std::string("holds no ") + name + " value"};
   return Document{.source = std::move(source), .root = builder.take()};

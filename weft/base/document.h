@@ -17,9 +17,9 @@ struct Document {
 
 /// What no honest specification file exceeds. Beyond it a text is refused instead of exhausting stack or memory.
 struct DocumentLimits {
-  size_t max_bytes = 16u << 20;
+  size_t max_bytes = 4u << 20;
   size_t max_depth = 64;
-  size_t max_values = 2'000'000;
+  size_t max_values = 500'000;
 };
 
 enum class Syntax { kJson, kYaml };

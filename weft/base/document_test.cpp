@@ -58,10 +58,10 @@ TEST(Document, YamlScalarsFollowTheCoreSchema) {
 TEST(Document, TruncatedTextSaysWhere) {
   const auto a = json("{\n \"depth\": 32,\n \"heads\": ");
   ASSERT_FALSE(a.ok());
-  EXPECT_NE(message(a).find("test.json: is not valid JSON: at line 3"), std::string::npos) << message(a);
+  EXPECT_NE(message(a).find("test.json: heads: is not valid JSON: at line 3"), std::string::npos) << message(a);
   const auto b = yaml("a: [1, 2\n");
   ASSERT_FALSE(b.ok());
-  EXPECT_NE(message(b).find("test.yaml: is not valid YAML: line"), std::string::npos) << message(b);
+  EXPECT_NE(message(b).find("is not valid YAML: line"), std::string::npos) << message(b);
 }
 
 TEST(Document, DuplicateKeysAreRefusedAndLocated) {
@@ -86,8 +86,9 @@ TEST(Document, HugeNestingIsRefusedQuicklyInBothSyntaxes) {
 }
 
 TEST(Document, OverflowAndNanAreRefused) {
-  EXPECT_FALSE(json("{\"a\": 1e999}").ok());
-  EXPECT_FALSE(json("{\"a\": NaN}").ok());
+  EXPECT_NE(message(json("{\"a\": {\"b\": 1e999}}")).find("test.json: a.b: is not valid JSON"), std::string::npos);
+  EXPECT_NE(message(json("{\"a\": NaN}")).find("test.json: a: is not valid JSON"), std::string::npos);
+  EXPECT_EQ(yaml("a: 1e-999")->root["a"], 0.0) << "too small is not too large";
   const auto infinite = yaml("a: 1e999");
   ASSERT_TRUE(infinite.ok());
   EXPECT_TRUE(std::isinf(infinite->root["a"].get<double>())) << "left to the field's range";

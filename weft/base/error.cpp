@@ -1,5 +1,7 @@
 #include "weft/base/error.h"
 
+#include "weft/base/text.h"
+
 namespace weft {
 
 std::string Error::message() const {
@@ -9,7 +11,9 @@ std::string Error::message() const {
   }
   text += problem;
   if (!advice.empty()) text += ". " + advice;
-  return text;
+  // File names and names inside files can hold anything.
+  constexpr size_t kLongest = 4000;
+  return printable(text, kLongest);
 }
 
 }  // namespace weft

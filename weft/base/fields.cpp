@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -70,21 +71,37 @@ const Json* Fields::raw(std::string_view key) {
   return find(key);
 }
 
+bool Fields::is_null(std::string_view key) const {
+  const auto it = object_->find(std::string(key));
+  return it != object_->end() && it->is_null();
+}
+
 const Json* Fields::require(std::string_view key) {
   const Json* value = raw(key);
+  if (value == nullptr && is_null(key)) complain(key, "is null, a value is needed");
   if (value == nullptr) {
+    constexpr size_t kMostGuesses = 1000;
     std::vector<std::string> present;
     for (const auto& [name, ignored] : object_->items()) {
-      if (name != key) present.push_back(name);
+      present.push_back(name);
+      if (present.size() == kMostGuesses) break;
     }
-    complain(key, object_->contains(std::string(key)) ? "is null, a value is needed" : "is missing",
-             "Add it." + did_you_mean(key, present));
+    const std::optional<std::string> similar = closest(key, present);
+    complain(key, "is missing",
+             similar ? fmt::format("Add it; is {} a misspelling of it?", in_quotes(*similar)) : "Add it.");
   }
   return value;
 }
 
 int64_t Fields::as_integer(const Json& value, std::string_view field, IntegerRange range) {
   const std::string allowed = fmt::format("a whole number from {} to {} is needed", range.min, range.max);
+  if (value.is_number_float()) {  // 1e3 and 8.0 are whole numbers too
+    const auto number = value.get<double>();
+    if (number == std::floor(number) && number >= static_cast<double>(range.min) &&
+        number <= static_cast<double>(range.max)) {
+      return static_cast<int64_t>(number);
+    }
+  }
   if (!value.is_number_integer()) {
     findings_->add(std::string(field), fmt::format("is {}, {}", describe_value(value), allowed));
     return range.min;
@@ -208,14 +225,18 @@ Fields Fields::object(std::string_view key) {
 }
 
 void Fields::reject_unknown() const {
-  for (const auto& [name, ignored] : object_->items()) {
-    if (std::find(asked_.begin(), asked_.end(), name) != asked_.end()) continue;
-    std::vector<std::string> known = asked_;
-    std::sort(known.begin(), known.end());
-    known.erase(std::unique(known.begin(), known.end()), known.end());
-    findings_->add(path_of(printable(name)), "is not a known field; known are " + joined_or(known),
-                   "Correct or remove it." + did_you_mean(name, known));
-    return;
+  const std::set<std::string> known_set(asked_.begin(), asked_.end());
+  const std::vector<std::string> known(known_set.begin(), known_set.end());
+  for (const auto& [name, value] : object_->items()) {
+    if (!known_set.contains(name)) {
+      findings_->add(path_of(printable(name)), "is not a known field; known are " + joined_or(known),
+                     "Correct or remove it." + did_you_mean(name, known));
+      return;
+    }
+    if (value.is_null()) {
+      findings_->add(path_of(name), "has no value", "Give one, or remove the field.");
+      return;
+    }
   }
 }
 

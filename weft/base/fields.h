@@ -44,6 +44,8 @@ class Fields {
   Fields(const Document& document, Findings& findings);
 
   bool has(std::string_view key) const { return find(key) != nullptr; }
+  /// Given, but as null.
+  bool is_null(std::string_view key) const;
 
   int64_t integer(std::string_view key, IntegerRange range);
   int64_t integer_or(std::string_view key, int64_t fallback, IntegerRange range);
@@ -62,7 +64,7 @@ class Fields {
   /// The raw value, for fields with several forms; nullptr when missing.
   const Json* raw(std::string_view key);
 
-  /// Finds keys that nobody asked for. Call it last.
+  /// Finds keys that nobody asked for, and keys without a value, which a file that was cut off ends in. Call it last.
   void reject_unknown() const;
 
   /// "vision_config.depth".

@@ -20,7 +20,7 @@ std::string finding(std::string_view text, F read) {
 }
 
 TEST(Fields, ReadsWhatIsThereAndFallsBackOnWhatIsNot) {
-  EXPECT_EQ(finding("a: 3\nb: 1.5\nc: true\nd: word\ne: [1, 2]\nf: {g: 4}\nnothing: null\n",
+  EXPECT_EQ(finding("a: 3\nb: 1.5\nc: true\nd: word\ne: [1, 2]\nf: {g: 4}\nh: 1e3\n",
                     [](Fields& f) {
                       EXPECT_EQ(f.integer("a", {1, 5}), 3);
                       EXPECT_EQ(f.number("b", {0, 2}), 1.5);
@@ -28,7 +28,8 @@ TEST(Fields, ReadsWhatIsThereAndFallsBackOnWhatIsNot) {
                       EXPECT_EQ(f.text("d"), "word");
                       EXPECT_EQ(f.integers_or_empty("e", {0, 9}), (std::vector<int64_t>{1, 2}));
                       EXPECT_EQ(f.object("f").integer("g", {0, 9}), 4);
-                      EXPECT_EQ(f.integer_or("nothing", 7, {0, 9}), 7) << "null counts as missing";
+                      EXPECT_EQ(f.integer("h", {0, 1000}), 1000);
+                      EXPECT_EQ(f.integer_or("nothing", 7, {0, 9}), 7);
                       EXPECT_FALSE(f.has("nothing"));
                       f.reject_unknown();
                     }),
@@ -47,8 +48,9 @@ TEST(Fields, FindingsNameThePathWhatWasFoundAndWhatIsAllowed) {
             "file.yaml: outer.depth: is the number 1.5, a whole number from 1 to 100 is needed");
   EXPECT_EQ(finding("outer: {depth: '3'}", integer),
             "file.yaml: outer.depth: is the text '3', a whole number from 1 to 100 is needed");
-  EXPECT_EQ(finding("outer: {depht: 3}", integer), "file.yaml: outer.depth: is missing. Add it. Did you mean 'depht'?");
-  EXPECT_EQ(finding("outer: {depth: null}", integer), "file.yaml: outer.depth: is null, a value is needed. Add it.");
+  EXPECT_EQ(finding("outer: {depht: 3}", integer),
+            "file.yaml: outer.depth: is missing. Add it; is 'depht' a misspelling of it?");
+  EXPECT_EQ(finding("outer: {depth: null}", integer), "file.yaml: outer.depth: is null, a value is needed");
   EXPECT_EQ(finding("outer: [1]", integer), "file.yaml: outer: is a list, a mapping of fields is needed");
   EXPECT_EQ(finding("[1]", integer), "file.yaml: is a list, a mapping of fields is needed");
 }
@@ -76,6 +78,17 @@ TEST(Fields, ChoicesListWhatIsAllowed) {
   EXPECT_EQ(finding("c: 3", [&](Fields& f) { f.choice("c", colours); }),
             "file.yaml: c: is the number 3, red or green is needed");
   EXPECT_EQ(finding("c: green", [&](Fields& f) { EXPECT_EQ(f.choice("c", colours), 1u); }), "");
+}
+
+TEST(Fields, NullCountsAsMissingInOthersFilesAndIsRefusedInOurs) {
+  EXPECT_EQ(finding("a:\n", [](Fields& f) { EXPECT_EQ(f.integer_or("a", 7, {0, 9}), 7); }), "");
+  EXPECT_EQ(finding("a:\n",
+                    [](Fields& f) {
+                      EXPECT_TRUE(f.is_null("a"));
+                      f.integer_or("a", 7, {0, 9});
+                      f.reject_unknown();
+                    }),
+            "file.yaml: a: has no value. Give one, or remove the field.");
 }
 
 TEST(Fields, OnlyTheFirstFindingIsKept) {

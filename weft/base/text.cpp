@@ -28,25 +28,40 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return last[b.size()];
 }
 
-bool is_visible(unsigned char byte) {
-  return byte >= 0x20 && byte != 0x7f;
+/// The length of the well-formed, harmless UTF-8 character at the front, or 0: control characters, marks that reverse
+/// the direction of text, and broken sequences have none.
+size_t harmless_character(std::string_view text) {
+  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const unsigned lead = byte(0);
+  if (lead < 0x80) return lead >= 0x20 && lead != 0x7f ? 1 : 0;
+  const size_t length = lead >= 0xc2 && lead <= 0xdf   ? 2
+                        : lead >= 0xe0 && lead <= 0xef ? 3
+                        : lead >= 0xf0 && lead <= 0xf4 ? 4
+                                                       : 0;
+  unsigned code = length == 2 ? lead & 0x1f : length == 3 ? lead & 0x0f : lead & 0x07;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+    code = code << 6 | (byte(i) & 0x3f);
+  }
+  const bool is_control = code < 0xa0 || (code >= 0x200e && code <= 0x200f) || (code >= 0x2028 && code <= 0x202e) ||
+                          (code >= 0x2066 && code <= 0x2069);
+  const bool is_overlong_or_surrogate = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000) ||
+                                        code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff);
+  return length == 0 || is_control || is_overlong_or_surrogate ? 0 : length;
 }
 
 }  // namespace
 
 std::string printable(std::string_view text, size_t longest) {
   std::string shown;
-  size_t end = std::min(text.size(), longest);
-  while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
-  for (const char c : text.substr(0, end)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (is_visible(byte)) {
-      shown += c;
-    } else {
-      shown += fmt::format("\\x{:02x}", byte);
-    }
+  for (size_t i = 0; i < text.size();) {
+    if (shown.size() >= longest) return shown + "...";
+    const size_t length = harmless_character(text.substr(i));
+    shown += length > 0 ? std::string(text.substr(i, length))
+                        : fmt::format("\\x{:02x}", static_cast<unsigned char>(text[i]));
+    i += std::max<size_t>(length, 1);
   }
-  return end < text.size() ? shown + "..." : shown;
+  return shown;
 }
 
 std::string in_quotes(std::string_view text) {

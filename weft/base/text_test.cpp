@@ -22,7 +22,12 @@ TEST(Text, ClosestFindsTyposAndNotStrangers) {
 
 TEST(Text, QuotesEscapeControlCharactersAndShortenWithoutCuttingACharacter) {
   EXPECT_EQ(in_quotes("a\x1b[31m\n"), "'a\\x1b[31m\\x0a'");
-  EXPECT_EQ(in_quotes(std::string(59, 'a') + "\xc3\xa9" + "tail"), "'" + std::string(59, 'a') + "...'");
+  EXPECT_EQ(in_quotes(std::string(59, 'a') + "\xc3\xa9" + "tail"), "'" + std::string(59, 'a') + "\xc3\xa9...'");
+  EXPECT_EQ(in_quotes("\xff\xc3"), "'\\xff\\xc3'") << "broken UTF-8";
+  EXPECT_EQ(in_quotes("\xc2\x9b"
+                      "x\xe2\x80\xae"),
+            "'\\xc2\\x9bx\\xe2\\x80\\xae'")
+      << "C1 controls and direction marks";
   EXPECT_EQ(in_quotes("na\xc3\xafve"), "'na\xc3\xafve'");
 }
 

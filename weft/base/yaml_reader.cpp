@@ -1,5 +1,6 @@
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <optional>
 #include <sstream>
 #include <vector>
@@ -33,7 +34,7 @@ std::optional<double> real_number(std::string_view text) {
   double value{};
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (end != text.data() + text.size()) return std::nullopt;
-  if (code == std::errc::result_out_of_range) return std::copysign(HUGE_VAL, text.front() == '-' ? -1.0 : 1.0);
+  if (code == std::errc::result_out_of_range) return std::strtod(std::string(text).c_str(), nullptr);  // infinity, or 0
   return code == std::errc() ? std::optional(value) : std::nullopt;
 }
 
@@ -104,7 +105,7 @@ class YamlEvents final : public YAML::EventHandler {
 
   void open(const YAML::Mark& mark, bool is_map) {
     if (expects_key())
-      refuse(mark, "a list or mapping stands where a key is expected; is a bracket or brace left open?");
+      refuse(mark, "a list or mapping stands where a key is expected; a bracket or brace may be left open");
     go_on(mark, is_map ? builder_.open_object() : builder_.open_array());
     levels_.push_back({is_map, is_map});
   }

@@ -1,5 +1,7 @@
 #include "weft/cli/command_line.h"
 
+#include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -20,11 +22,13 @@ constexpr int kJobFailed = 1;
 constexpr int kInputWrong = 2;
 
 int report(const Error& error) {
-  fmt::print(stderr, "weft: {}\n", error.message());
+  // Where even this cannot be written, the exit status still tells.
+  std::fputs(("weft: " + error.message() + "\n").c_str(), stderr);
   return error.kind == ErrorKind::kInput ? kInputWrong : kJobFailed;
 }
 
-/// Standard output may be a full disk or a closed pipe; a result that did not arrive is not a success.
+/// Standard output may be a full disk; a result that did not arrive is not a success. (A reader that closes a pipe
+/// early, like head, ends the program by signal, as usual.)
 int print_output(const std::string& text) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
   if (written) return kDone;
@@ -44,6 +48,7 @@ std::vector<std::string> flag_names(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
   }
   return names;
 }
@@ -69,7 +74,9 @@ Error explain(const CLI::App& app, const CLI::ParseError& parse_error, const std
   const std::vector<std::string> flags = flag_names(*scope);
   for (size_t i = first; i < arguments.size(); ++i) {
     const std::string flag = arguments[i].substr(0, arguments[i].find('='));
-    if (flag.starts_with("--") && flag != "--" && std::find(flags.begin(), flags.end(), flag) == flags.end()) {
+    const bool looks_like_flag =
+        flag.size() > 1 && flag[0] == '-' && flag != "--" && !std::isdigit(static_cast<unsigned char>(flag[1]));
+    if (looks_like_flag && std::find(flags.begin(), flags.end(), flag) == flags.end()) {
       return {.source = first == 1 ? arguments[0] : "",
               .problem = fmt::format("{} is not a flag", in_quotes(flag)),
               .advice = fmt::format("Known are {}.{}", joined_or(flags), did_you_mean(flag, flags))};

@@ -5,6 +5,7 @@
 
 #include "weft/base/json.h"
 #include "weft/base/text.h"
+#include "weft/cli/count_option.h"
 #include "weft/cli/description.h"
 #include "weft/cli/installation.h"
 #include "weft/cli/verbs.h"
@@ -13,10 +14,10 @@ namespace weft {
 namespace {
 
 struct DescribeOptions {
-  std::string model;
-  std::string workload;
-  std::string cluster;
-  std::optional<int64_t> nodes;
+  std::optional<std::string> model;
+  std::optional<std::string> workload;
+  std::optional<std::string> cluster;
+  std::optional<std::string> nodes;
   bool json = false;
 };
 
@@ -29,14 +30,18 @@ std::string default_workload(const Model& model) {
 Result<Description> gather(const DescribeOptions& options) {
   const Scenarios scenarios = find_scenarios();
   Description description;
-  if (!options.cluster.empty()) {
-    WEFT_TRY(description.cluster, scenarios.cluster(options.cluster, options.nodes));
+  if (options.cluster) {
+    std::optional<int64_t> nodes;
+    if (options.nodes) {
+      WEFT_TRY(nodes, parse_count("--nodes", *options.nodes, {1, kMostNodes}));
+    }
+    WEFT_TRY(description.cluster, scenarios.cluster(*options.cluster, nodes));
   }
-  if (!options.workload.empty()) {
-    WEFT_TRY(description.workload, scenarios.workload(options.workload));
+  if (options.workload) {
+    WEFT_TRY(description.workload, scenarios.workload(*options.workload));
   }
-  if (options.model.empty()) return description;
-  WEFT_TRY(description.model, scenarios.model(options.model));
+  if (!options.model) return description;
+  WEFT_TRY(description.model, scenarios.model(*options.model));
   if (description.workload) {
     WEFT_TRY(description.load, describe_load(*description.model, *description.workload));
     return description;
@@ -59,11 +64,11 @@ Result<Description> gather(const DescribeOptions& options) {
 }
 
 Result<std::string> describe(const DescribeOptions& options) {
-  if (options.model.empty() && options.workload.empty() && options.cluster.empty()) {
+  if (!options.model && !options.workload && !options.cluster) {
     return Error{
         .source = "describe", .problem = "nothing to describe", .advice = "Give --model, --workload or --cluster."};
   }
-  if (options.nodes && options.cluster.empty()) {
+  if (options.nodes && !options.cluster) {
     return Error{.source = "--nodes", .problem = "is given without a cluster", .advice = "Add --cluster."};
   }
   WEFT_TRY(const Description description, gather(options));

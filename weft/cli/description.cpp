@@ -206,7 +206,7 @@ Json module_json(const Description& d, const Module& module, int64_t model_param
 
 Result<LoadDescription> describe_load(const Model& model, const Workload& workload) {
   WEFT_TRY(SampleLoad sample, average_sample(model, workload));
-  WEFT_TRY(const double flops, training_step_flops(model, workload));
+  WEFT_TRY(const double flops, training_step_flops(model, workload, sample));
   return LoadDescription{.sample = std::move(sample), .training_step_flops = flops};
 }
 

@@ -18,11 +18,11 @@ constexpr int64_t kPooledPositions = 2;
 }  // namespace
 
 Module read_qwen2_5_audio(Fields& config, int64_t llm_width, MediaGeometry& media) {
-  const int64_t mel_bins = config.integer("num_mel_bins", kWidthRange);
-  const int64_t width = config.integer("d_model", kWidthRange);
-  const int64_t num_layers = config.integer("encoder_layers", kLayerRange);
-  const int64_t heads = config.integer("encoder_attention_heads", kHeadRange);
-  const int64_t intermediate = config.integer("encoder_ffn_dim", kIntermediateRange);
+  const int64_t mel_bins = config.integer_or("num_mel_bins", 128, kWidthRange);
+  const int64_t width = config.integer_or("d_model", 1280, kWidthRange);
+  const int64_t num_layers = config.integer_or("encoder_layers", 32, kLayerRange);
+  const int64_t heads = config.integer_or("encoder_attention_heads", 20, kHeadRange);
+  const int64_t intermediate = config.integer_or("encoder_ffn_dim", 5120, kIntermediateRange);
   const int64_t window = config.integer_or("n_window", 100, kWindowRange);
   const int64_t output_width = config.integer_or("output_dim", 3584, kWidthRange);
   check_heads_divide(config, "encoder_attention_heads", heads, "d_model", width);

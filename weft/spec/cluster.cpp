@@ -33,8 +33,8 @@ Device read_device(Fields fields) {
     if (rates.has(name)) device.matrix_tflops[static_cast<Precision>(i)] = rates.number(name, kRateRange);
     rates.raw(name);
   }
-  if (device.matrix_tflops.empty()) fields.complain("matrix_tflops", "gives no rate, at least one precision is needed");
   rates.reject_unknown();
+  if (device.matrix_tflops.empty()) fields.complain("matrix_tflops", "gives no rate, at least one precision is needed");
   fields.reject_unknown();
   return device;
 }

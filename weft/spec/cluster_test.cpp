@@ -37,8 +37,6 @@ TEST(Cluster, EveryShippedClusterIsReadable) {
     EXPECT_EQ(cluster->name, name);
   }
   EXPECT_EQ(kScenarios.cluster("ascend_910b_16", 8)->num_devices(), 128);
-  EXPECT_EQ(kScenarios.cluster("dgx_h100", 0).error().message(),
-            "--nodes: is 0, a whole number from 1 to 1000000 is needed");
 }
 
 TEST(Cluster, ReadsEveryField) {
@@ -57,7 +55,7 @@ TEST(Cluster, ReadsEveryField) {
 TEST(Cluster, MistakesNameTheField) {
   EXPECT_EQ(finding_with("nodes: 2", "nodes: 0"), "c.yaml: nodes: is 0, a whole number from 1 to 1000000 is needed");
   EXPECT_EQ(finding_with("memory_gib: 80", "memory_gb: 80"),
-            "c.yaml: device.memory_gib: is missing. Add it. Did you mean 'memory_gb'?");
+            "c.yaml: device.memory_gib: is missing. Add it; is 'memory_gb' a misspelling of it?");
   EXPECT_EQ(finding_with("memory_gib: 80", "memory_gib: -80"),
             "c.yaml: device.memory_gib: is the number -80, a number from 0.001 to 1000000 is needed");
   EXPECT_EQ(finding_with("reserved_memory_gib: 2", "reserved_memory_gib: 90"),

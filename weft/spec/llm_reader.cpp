@@ -17,59 +17,60 @@ struct MoeConfig {
   int64_t experts_per_token = 0;
   int64_t intermediate = 0;
   int64_t sparse_step = 1;
-  std::vector<int64_t> dense_layers;
+  std::vector<bool> is_dense;  // layers that have no experts whatever the step
 
   bool is_sparse(int64_t layer) const {
-    return (layer + 1) % sparse_step == 0 &&
-           std::find(dense_layers.begin(), dense_layers.end(), layer) == dense_layers.end();
+    return experts > 0 && (layer + 1) % sparse_step == 0 && !is_dense[static_cast<size_t>(layer)];
   }
 };
 
 MoeConfig read_moe(Fields& config, int64_t num_layers) {
-  // Old files say num_experts, new ones num_local_experts.
+  // Old files say num_experts, new ones num_local_experts. None means a dense model.
   const char* experts_key = config.has("num_local_experts") ? "num_local_experts" : "num_experts";
-  MoeConfig moe{.experts = config.integer(experts_key, kExpertRange),
+  MoeConfig moe{.experts = config.integer(experts_key, {0, kExpertRange.max}),
                 .experts_per_token = config.integer("num_experts_per_tok", kExpertRange),
                 .intermediate = config.integer("moe_intermediate_size", kIntermediateRange),
                 .sparse_step = config.integer_or("decoder_sparse_step", 1, kLayerRange),
-                .dense_layers = config.integers_or_empty("mlp_only_layers", {0, num_layers - 1})};
-  if (moe.experts_per_token > moe.experts) {
+                .is_dense = layer_flags(config.integers_or_empty("mlp_only_layers", kLayerIndexRange), num_layers)};
+  if (moe.experts > 0 && moe.experts_per_token > moe.experts) {
     config.complain("num_experts_per_tok",
                     fmt::format("is {}, but there are only {} experts", moe.experts_per_token, moe.experts));
   }
   return moe;
 }
 
-Attention read_heads(Fields& config, const LlmFamily& family, int64_t width) {
-  Attention attention{.heads = config.integer("num_attention_heads", kHeadRange), .mask = Mask::kCausal};
-  attention.kv_heads = config.integer_or("num_key_value_heads", attention.heads, kHeadRange);
-  if (attention.heads % attention.kv_heads != 0) {
-    config.complain("num_key_value_heads", fmt::format("is {}, which does not divide num_attention_heads {}",
-                                                       attention.kv_heads, attention.heads));
-  }
+Attention read_heads(Fields& config, const LlmFamily& family, int64_t heads, int64_t width) {
+  Attention attention{.heads = heads, .mask = Mask::kCausal};
   const bool is_given = family.reads_head_dim && config.has("head_dim");
-  if (is_given) {
-    attention.head_dim = config.integer("head_dim", kHeadDimRange);
-  } else if (family.default_head_dim > 0) {
-    attention.head_dim = family.default_head_dim;
-  } else {
-    check_heads_divide(config, "num_attention_heads", attention.heads, "hidden_size", width);
-    attention.head_dim = width / attention.heads;
-  }
+  const bool is_derived = !is_given && family.default_head_dim == 0;
+  if (is_derived || family.heads_divide_width)
+    check_heads_divide(config, "num_attention_heads", heads, "hidden_size", width);
+  attention.head_dim = is_given     ? config.integer("head_dim", kHeadDimRange)
+                       : is_derived ? width / heads
+                                    : family.default_head_dim;
   check_rotary_dim(config, is_given ? "head_dim" : "num_attention_heads", attention.head_dim);
+
+  const bool as_many_as_heads = config.is_null("num_key_value_heads") || family.default_kv_heads == 0;
+  attention.kv_heads =
+      config.integer_or("num_key_value_heads", as_many_as_heads ? heads : family.default_kv_heads, kHeadRange);
+  if (heads % attention.kv_heads != 0) {
+    const bool is_default = !config.has("num_key_value_heads");
+    config.complain("num_key_value_heads", fmt::format("is {}{}, which does not divide num_attention_heads {}",
+                                                       attention.kv_heads, is_default ? " by default" : "", heads));
+  }
   return attention;
 }
 
 /// The window of each layer, 0 for none.
 std::vector<int64_t> read_windows(Fields& config, const LlmFamily& family, int64_t num_layers) {
   std::vector<int64_t> windows(static_cast<size_t>(num_layers), 0);
-  const bool slides = config.flag_or("use_sliding_window", false);
+  const bool slides = config.flag_or("use_sliding_window", false) && !config.is_null("sliding_window");
   const int64_t window = config.integer_or("sliding_window", 4096, kWindowRange);
   if (!family.slides_per_layer) {
     if (slides) std::fill(windows.begin(), windows.end(), window);
     return windows;
   }
-  const int64_t first = config.integer_or("max_window_layers", num_layers, {0, kLayerRange.max});
+  const int64_t first = config.integer_or("max_window_layers", family.default_window_layers, {0, kLayerRange.max});
   const std::vector<std::string> types = config.texts_or_empty("layer_types");
   if (!types.empty() && types.size() != windows.size()) {
     config.complain("layer_types",
@@ -114,10 +115,14 @@ Block make_head(int64_t vocabulary, int64_t width, bool is_tied) {
 }  // namespace
 
 Module read_llm(Fields& config, const LlmFamily& family, bool has_tied_embeddings) {
-  const int64_t width = config.integer("hidden_size", kWidthRange);
-  const int64_t vocabulary = config.integer("vocab_size", kVocabularyRange);
-  const int64_t num_layers = config.integer("num_hidden_layers", kLayerRange);
-  const Attention heads = read_heads(config, family, width);
+  const auto size = [&](const char* key, int64_t LlmSizes::*fallback, IntegerRange range) {
+    return family.default_sizes ? config.integer_or(key, *family.default_sizes.*fallback, range)
+                                : config.integer(key, range);
+  };
+  const int64_t width = size("hidden_size", &LlmSizes::width, kWidthRange);
+  const int64_t vocabulary = size("vocab_size", &LlmSizes::vocabulary, kVocabularyRange);
+  const int64_t num_layers = size("num_hidden_layers", &LlmSizes::layers, kLayerRange);
+  const Attention heads = read_heads(config, family, size("num_attention_heads", &LlmSizes::heads, kHeadRange), width);
   const int64_t q_width = heads.heads * heads.head_dim;
   const int64_t kv_width = heads.kv_heads * heads.head_dim;
   const bool all_biased = family.reads_attention_bias && config.flag_or("attention_bias", false);
@@ -134,13 +139,16 @@ Module read_llm(Fields& config, const LlmFamily& family, bool has_tied_embedding
                     .norms_heads = family.norms_heads},
       .mlp = {.has_bias = family.reads_mlp_bias && config.flag_or("mlp_bias", false)},
   };
-  const int64_t dense_intermediate = config.integer("intermediate_size", kIntermediateRange);
+  int64_t dense_intermediate = 0;  // asked for when the first dense layer needs it
   const std::vector<int64_t> windows = family.can_slide ? read_windows(config, family, num_layers)
                                                         : std::vector<int64_t>(static_cast<size_t>(num_layers), 0);
 
   ModuleBuilder builder;
   for (int64_t layer = 0; layer < num_layers; ++layer) {
     const bool is_sparse = family.is_moe && moe.is_sparse(layer);
+    if (!is_sparse && dense_intermediate == 0) {
+      dense_intermediate = size("intermediate_size", &LlmSizes::intermediate, kIntermediateRange);
+    }
     const int64_t window = windows[static_cast<size_t>(layer)];
     shape.name = std::string(is_sparse ? "moe layer" : "layer") + (window > 0 ? ", sliding window" : "");
     shape.attention.attention.mask = window > 0 ? Mask::kSliding : Mask::kCausal;

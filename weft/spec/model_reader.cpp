@@ -14,17 +14,25 @@
 namespace weft {
 namespace {
 
-constexpr LlmFamily kLlama{
-    .reads_attention_bias = true, .reads_mlp_bias = true, .reads_head_dim = true, .can_slide = false};
-constexpr LlmFamily kQwen2{.has_qkv_bias = true, .reads_head_dim = true, .slides_per_layer = true};
-constexpr LlmFamily kQwen3{.reads_attention_bias = true,
+constexpr LlmFamily kLlama{.reads_attention_bias = true,
+                           .reads_mlp_bias = true,
+                           .reads_head_dim = true,
+                           .heads_divide_width = true,
+                           .can_slide = false};
+constexpr LlmFamily kQwen2{
+    .default_kv_heads = 32, .has_qkv_bias = true, .reads_head_dim = true, .slides_per_layer = true};
+constexpr LlmFamily kQwen3{.default_kv_heads = 32,
+                           .reads_attention_bias = true,
                            .reads_head_dim = true,
                            .default_head_dim = 128,
                            .norms_heads = true,
                            .slides_per_layer = true};
 constexpr LlmFamily kQwen3Moe{
-    .reads_attention_bias = true, .reads_head_dim = true, .norms_heads = true, .is_moe = true};
-constexpr LlmFamily kQwenMultimodal{.has_qkv_bias = true, .slides_per_layer = true};
+    .default_kv_heads = 4, .reads_attention_bias = true, .reads_head_dim = true, .norms_heads = true, .is_moe = true};
+constexpr LlmFamily kQwenMultimodal{
+    .default_kv_heads = 8, .default_window_layers = 80, .has_qkv_bias = true, .slides_per_layer = true};
+constexpr LlmSizes kQwenVlSizes{.vocabulary = 152064, .width = 8192, .intermediate = 29568, .layers = 80, .heads = 64};
+constexpr LlmSizes kOmniSizes{.vocabulary = 152064, .width = 3584, .intermediate = 18944, .layers = 28, .heads = 28};
 
 void read_text_model(Fields& config, const LlmFamily& family, Model& model) {
   model.has_tied_embeddings = config.flag_or("tie_word_embeddings", false);
@@ -38,7 +46,9 @@ Module read_multimodal_llm(Fields& config, Model& model) {
   Fields text = config.object("text_config");
   // Files from before transformers 5 tie in the inner configuration.
   model.has_tied_embeddings |= text.flag_or("tie_word_embeddings", false);
-  return read_llm(text, kQwenMultimodal, model.has_tied_embeddings);
+  LlmFamily family = kQwenMultimodal;
+  family.default_sizes = kQwenVlSizes;
+  return read_llm(text, family, model.has_tied_embeddings);
 }
 
 using VisionReader = Module (*)(Fields&, int64_t, MediaGeometry&);
@@ -56,7 +66,11 @@ void read_thinker(Fields& config, Model& model) {
   Fields text = config.object("text_config");
   Fields vision = config.object("vision_config");
   Fields audio = config.object("audio_config");
-  Module llm = read_llm(text, kQwenMultimodal, model.has_tied_embeddings);
+  LlmFamily family = kQwenMultimodal;
+  family.default_sizes = kOmniSizes;
+  family.default_kv_heads = 4;
+  family.default_window_layers = 28;
+  Module llm = read_llm(text, family, model.has_tied_embeddings);
   model.modules.push_back(read_qwen2_5_vision(vision, llm.width, model.media));
   model.modules.push_back(read_qwen2_5_audio(audio, llm.width, model.media));
   model.modules.push_back(std::move(llm));
@@ -136,7 +150,7 @@ Result<Model> read_model_file(const std::filesystem::path& path) {
   const bool is_folder = std::filesystem::is_directory(path, ignored);
   if (is_folder) {
     file = path / "config.json";
-    if (!std::filesystem::exists(file, ignored)) {
+    if (std::filesystem::status(file, ignored).type() == std::filesystem::file_type::not_found) {
       return Error{.source = path.string(),
                    .problem = "is a folder without a config.json",
                    .advice = "Give a Hugging Face model folder, or the configuration file itself."};

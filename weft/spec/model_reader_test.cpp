@@ -101,8 +101,11 @@ TEST(ModelReader, MistakesNameTheField) {
             "config.json: hidden_size: is -1, a whole number from 1 to 262144 is needed");
   EXPECT_EQ(finding_with("llama3-8b", "/num_hidden_layers", "32"),
             "config.json: num_hidden_layers: is the text '32', a whole number from 1 to 10000 is needed");
-  EXPECT_EQ(finding_with("qwen2-vl-7b", "/text_config/num_attention_heads", 27),
-            "config.json: text_config.num_key_value_heads: is 4, which does not divide num_attention_heads 27");
+  EXPECT_EQ(finding_with("qwen2-vl-7b", "/text_config/num_key_value_heads", 3),
+            "config.json: text_config.num_key_value_heads: is 3, which does not divide num_attention_heads 28");
+  EXPECT_EQ(finding_with("llama3-8b", "/num_attention_heads", 24),
+            "config.json: num_attention_heads: is 24, which does not divide hidden_size 4096. "
+            "Every head needs the same whole number of elements.");
   EXPECT_EQ(finding_with("qwen2-vl-7b", "/text_config/hidden_size", 3585),
             "config.json: text_config.num_attention_heads: is 28, which does not divide hidden_size 3585. "
             "Every head needs the same whole number of elements.");
@@ -114,8 +117,8 @@ TEST(ModelReader, MistakesNameTheField) {
             "Image embeddings take the place of token embeddings, so the two must be equal.");
   EXPECT_EQ(finding_with("qwen2.5-vl-7b", "/vision_config/window_size", 20),
             "config.json: vision_config.window_size: is 20 pixels, but one merged patch has 14 × 2 = 28");
-  EXPECT_EQ(finding_with("qwen2.5-vl-7b", "/vision_config/fullatt_block_indexes", {7, 32}),
-            "config.json: vision_config.fullatt_block_indexes[1]: is 32, a whole number from 0 to 31 is needed");
+  EXPECT_EQ(finding_with("qwen2.5-vl-7b", "/vision_config/fullatt_block_indexes", {7, -1}),
+            "config.json: vision_config.fullatt_block_indexes[1]: is -1, a whole number from 0 to 10000 is needed");
   EXPECT_EQ(finding_with("qwen2.5-omni-7b", "/audio_config/encoder_attention_heads", 7),
             "config.json: audio_config.encoder_attention_heads: is 7, which does not divide d_model 1280. "
             "Every head needs the same whole number of elements.");

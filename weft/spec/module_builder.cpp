@@ -10,6 +10,14 @@ void ModuleBuilder::add_layer(const TransformerBlockShape& shape) {
   module_.layers.push_back(it->second);
 }
 
+std::vector<bool> layer_flags(const std::vector<int64_t>& listed, int64_t num_layers) {
+  std::vector<bool> flags(static_cast<size_t>(num_layers), false);
+  for (const int64_t layer : listed) {
+    if (layer < num_layers) flags[static_cast<size_t>(layer)] = true;
+  }
+  return flags;
+}
+
 void check_heads_divide(Fields& config, std::string_view heads_key, int64_t heads, std::string_view width_key,
                         int64_t width) {
   if (width % heads != 0) {

@@ -20,6 +20,9 @@ class ModuleBuilder {
   std::map<std::string, size_t> kinds_;
 };
 
+/// For each layer whether it is listed; indices past the last layer are ignored.
+std::vector<bool> layer_flags(const std::vector<int64_t>& listed, int64_t num_layers);
+
 // Checks that readers of different modules share. Each complains about `heads_key` in the configuration.
 void check_heads_divide(Fields& config, std::string_view heads_key, int64_t heads, std::string_view width_key,
                         int64_t width);

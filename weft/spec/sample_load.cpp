@@ -11,10 +11,8 @@ namespace weft {
 namespace {
 
 Error bad_fit(const Workload& workload, std::string field, std::string problem, std::string advice) {
-  return {.source = "workload " + workload.name,
-          .field = std::move(field),
-          .problem = std::move(problem),
-          .advice = std::move(advice)};
+  return {
+      .source = workload.source, .field = std::move(field), .problem = std::move(problem), .advice = std::move(advice)};
 }
 
 /// The distribution of f(size) for one piece.
@@ -99,8 +97,7 @@ Result<SampleLoad> average_sample(const Model& model, const Workload& workload) 
   return load;
 }
 
-Result<double> training_step_flops(const Model& model, const Workload& workload) {
-  WEFT_TRY(const SampleLoad load, average_sample(model, workload));
+Result<double> training_step_flops(const Model& model, const Workload& workload, const SampleLoad& sample) {
   const auto is_trained = [&](const Module& module) { return !workload.is_frozen(module.kind); };
   if (std::none_of(model.modules.begin(), model.modules.end(), is_trained)) {
     return bad_fit(workload, "frozen",
@@ -110,14 +107,11 @@ Result<double> training_step_flops(const Model& model, const Workload& workload)
   double per_sample = 0;
   bool is_behind_trained = false;  // the backward must pass through, on its way to a trained encoder
   for (const Module& module : model.modules) {
-    const Segments& segments = load.of(module.kind);
-    const double forward = forward_flops(module, segments);
-    const double entry = forward_flops(module.entry, segments);
+    const Segments& segments = sample.of(module.kind);
     const bool is_llm = module.kind == ModuleKind::kLlm;
-    per_sample += forward;
-    if (is_trained(module)) per_sample += forward;
-    // Nothing in front of an encoder's entry wants its input gradient.
-    if (is_trained(module) || (is_llm && is_behind_trained)) per_sample += forward - entry;
+    const bool passes_on = is_trained(module) || (is_llm && is_behind_trained);
+    per_sample += forward_flops(module, segments) +
+                  backward_flops(module, segments, {.weights = is_trained(module), .inputs = passes_on});
     is_behind_trained |= is_trained(module) && !is_llm;
   }
   return per_sample * static_cast<double>(workload.global_batch_samples);

@@ -26,7 +26,8 @@ struct AudioLength {
 };
 AudioLength audio_length(const MediaGeometry& media, double seconds);
 
-/// FLOPs of a whole training step of the workload's global batch: forward, and backward as far as it has to go.
-Result<double> training_step_flops(const Model& model, const Workload& workload);
+/// FLOPs of a whole training step of the workload's global batch, made of samples like this one: forward, and backward
+/// as far as it has to go. Fails when nothing is left to train.
+Result<double> training_step_flops(const Model& model, const Workload& workload, const SampleLoad& sample);
 
 }  // namespace weft

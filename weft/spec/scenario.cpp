@@ -31,7 +31,10 @@ std::vector<std::string> Scenarios::names(const std::string& folder) const {
 
 Result<std::filesystem::path> Scenarios::locate(const std::string& folder, const std::string& given) const {
   std::error_code ignored;
-  if (!given.empty() && std::filesystem::exists(given, ignored)) return std::filesystem::path(given);
+  const auto kind_of_file = std::filesystem::status(given, ignored).type();
+  // What is there but cannot be looked at is for the reader to report.
+  const bool is_there = kind_of_file != std::filesystem::file_type::not_found;
+  if (!given.empty() && is_there) return std::filesystem::path(given);
   const bool is_bare_name = !given.empty() && given.find('/') == std::string::npos;
   if (is_bare_name) {
     for (const char* extension : kExtensions) {
@@ -59,13 +62,7 @@ Result<Model> Scenarios::model(const std::string& given) const {
 Result<Cluster> Scenarios::cluster(const std::string& given, std::optional<int64_t> nodes) const {
   WEFT_TRY(const std::filesystem::path path, locate("clusters", given));
   WEFT_TRY(Cluster cluster, read_cluster_file(path));
-  if (nodes) {
-    if (*nodes < 1 || *nodes > kMostNodes) {
-      return Error{.source = "--nodes",
-                   .problem = fmt::format("is {}, a whole number from 1 to {} is needed", *nodes, kMostNodes)};
-    }
-    cluster.nodes = *nodes;
-  }
+  if (nodes) cluster.nodes = *nodes;
   return cluster;
 }
 

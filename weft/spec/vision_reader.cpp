@@ -22,20 +22,22 @@ struct PatchConfig {
   Attention heads;
 };
 
-/// `width_key` and `output_key` differ between generations: in Qwen2-VL "hidden_size" is the output's width.
-PatchConfig read_patches(Fields& config, std::string_view width_key, std::string_view output_key, int64_t llm_width) {
+/// `width_key` and `output_key` differ between generations: in Qwen2-VL "hidden_size" is the output's width. Every size
+/// has Hugging Face's default, because Hugging Face leaves out what equals it when it saves a nested configuration.
+PatchConfig read_patches(Fields& config, std::string_view width_key, int64_t default_width, std::string_view output_key,
+                         int64_t llm_width) {
   PatchConfig patches{
-      .depth = config.integer("depth", kLayerRange),
-      .width = config.integer(width_key, kWidthRange),
+      .depth = config.integer_or("depth", 32, kLayerRange),
+      .width = config.integer_or(width_key, default_width, kWidthRange),
       .output_width = config.integer_or(output_key, 3584, kWidthRange),
-      .channels = config.integer_or(config.has("in_channels") ? "in_channels" : "in_chans", 3, kChannelRange),
+      .channels = config.integer_or("in_channels", 3, kChannelRange),
       .patch = config.integer_or("patch_size", 14, kPatchRange),
       .temporal_patch = config.integer_or("temporal_patch_size", 2, kMergeRange),
       .merge = config.integer_or("spatial_merge_size", 2, kMergeRange),
   };
   const char* heads_key =
       config.has("num_attention_heads") && !config.has("num_heads") ? "num_attention_heads" : "num_heads";
-  patches.heads.heads = config.integer(heads_key, kHeadRange);
+  patches.heads.heads = config.integer_or(heads_key, 16, kHeadRange);
   patches.heads.kv_heads = patches.heads.heads;
   check_heads_divide(config, heads_key, patches.heads.heads, width_key, patches.width);
   patches.heads.head_dim = patches.width / patches.heads.heads;
@@ -92,7 +94,7 @@ void add_patch_embedding_and_merger(Module& module, const PatchConfig& patches, 
 }  // namespace
 
 Module read_qwen2_vision(Fields& config, int64_t llm_width, MediaGeometry& media) {
-  const PatchConfig patches = read_patches(config, "embed_dim", "hidden_size", llm_width);
+  const PatchConfig patches = read_patches(config, "embed_dim", 1280, "hidden_size", llm_width);
   const double mlp_ratio = config.number_or("mlp_ratio", 4, {0.001, 1024});
   const auto intermediate = static_cast<int64_t>(static_cast<double>(patches.width) * mlp_ratio);
   if (intermediate < 1) config.complain("mlp_ratio", fmt::format("is {}, which leaves the MLP no width", mlp_ratio));
@@ -112,8 +114,8 @@ Module read_qwen2_vision(Fields& config, int64_t llm_width, MediaGeometry& media
 }
 
 Module read_qwen2_5_vision(Fields& config, int64_t llm_width, MediaGeometry& media) {
-  const PatchConfig patches = read_patches(config, "hidden_size", "out_hidden_size", llm_width);
-  const int64_t intermediate = config.integer("intermediate_size", kIntermediateRange);
+  const PatchConfig patches = read_patches(config, "hidden_size", 3584, "out_hidden_size", llm_width);
+  const int64_t intermediate = config.integer_or("intermediate_size", 3420, kIntermediateRange);
   const int64_t window_pixels = config.integer_or("window_size", 112, kWindowRange);
   const int64_t merged_per_side = window_pixels / patches.merge / patches.patch;
   if (merged_per_side < 1) {
@@ -122,12 +124,13 @@ Module read_qwen2_5_vision(Fields& config, int64_t llm_width, MediaGeometry& med
   }
   std::vector<int64_t> full_layers = {7, 15, 23, 31};
   if (config.has("fullatt_block_indexes"))
-    full_layers = config.integers_or_empty("fullatt_block_indexes", {0, patches.depth - 1});
+    full_layers = config.integers_or_empty("fullatt_block_indexes", kLayerIndexRange);
+  const std::vector<bool> is_full_layer = layer_flags(full_layers, patches.depth);
   const int64_t patches_per_side = std::max<int64_t>(1, merged_per_side * patches.merge);
 
   ModuleBuilder builder;
   for (int64_t layer = 0; layer < patches.depth; ++layer) {
-    const bool is_full = std::find(full_layers.begin(), full_layers.end(), layer) != full_layers.end();
+    const bool is_full = is_full_layer[static_cast<size_t>(layer)];
     AttentionShape attention = make_attention(patches);
     if (!is_full) {
       attention.attention.mask = Mask::kWindowed;

@@ -65,6 +65,26 @@ double forward_flops(const Module& module, const Segments& segments) {
   return over_chain(module, [&](const Block& block) { return forward_flops(block, segments); });
 }
 
+double weight_gradient_flops(const Op& op, const Segments& segments) {
+  return std::holds_alternative<Matmul>(op.shape) ? forward_flops(op, segments) : 0.0;
+}
+
+double input_gradient_flops(const Op& op, const Segments& segments) {
+  return forward_flops(op, segments) * (std::holds_alternative<Attention>(op.shape) ? 2.0 : 1.0);
+}
+
+double backward_flops(const Module& module, const Segments& segments, BackwardNeeds needs) {
+  const double all = over_chain(module, [&](const Block& block) {
+    double total = 0;
+    for (const Op& op : block.ops) {
+      if (needs.weights) total += weight_gradient_flops(op, segments);
+      if (needs.inputs) total += input_gradient_flops(op, segments);
+    }
+    return total;
+  });
+  return needs.inputs ? all - input_gradient_flops(module.entry.ops.front(), segments) : all;
+}
+
 double forward_traffic_bytes(const Op& op, const Segments& segments, Precision precision) {
   return num_bytes(precision) * std::visit(ForwardElements{op.rows.value() * num_tokens(segments)}, op.shape);
 }

@@ -12,6 +12,18 @@ double forward_flops(const Op& op, const Segments& segments);
 double forward_flops(const Block& block, const Segments& segments);
 double forward_flops(const Module& module, const Segments& segments);
 
+/// FLOPs of the backward pass: the gradients of an operator's weights, and of its inputs. Attention has no weights;
+/// both of its products need both inputs' gradients.
+double weight_gradient_flops(const Op& op, const Segments& segments);
+double input_gradient_flops(const Op& op, const Segments& segments);
+
+/// Which gradients a module's backward makes.
+struct BackwardNeeds {
+  bool weights = true;
+  bool inputs = true;  ///< of all operators but the very first, whose input is data
+};
+double backward_flops(const Module& module, const Segments& segments, BackwardNeeds needs);
+
 /// Bytes that the forward pass reads and writes when every operator is a kernel of its own and attention is fused.
 double forward_traffic_bytes(const Op& op, const Segments& segments, Precision precision);
 double forward_traffic_bytes(const Block& block, const Segments& segments, Precision precision);

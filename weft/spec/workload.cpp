@@ -63,7 +63,7 @@ bool Workload::is_frozen(ModuleKind kind) const {
 Result<Workload> read_workload(const Document& document, std::string default_name) {
   Findings findings(document.source);
   Fields fields(document, findings);
-  Workload workload;
+  Workload workload{.source = document.source};
   workload.name = fields.text_or("name", std::move(default_name));
   workload.global_batch_samples = fields.integer("global_batch_samples", {1, 100'000'000});
   workload.tokens_include_media = fields.has("sequence_tokens");

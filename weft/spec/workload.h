@@ -25,6 +25,7 @@ struct Media {
 /// What a training step is made of.
 struct Workload {
   std::string name;
+  std::string source;  ///< the file, for messages
   int64_t global_batch_samples = 0;
   /// Length of a sample's sequence in the llm. Either the text alone is given and media embeddings come on top, or
   /// the whole sequence is given and text fills what the media leave.

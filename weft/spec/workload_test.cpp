@@ -32,7 +32,11 @@ TEST(Workload, EveryShippedWorkloadFitsTheModelsThatItIsFor) {
                                                      {"omni_short", "qwen2.5-omni-7b"},
                                                      {"vl_long", "qwen2-vl-72b"}};
   for (const auto& [workload, model] : models) {
-    const Result<double> flops = training_step_flops(*kScenarios.model(model), *kScenarios.workload(workload));
+    const Model m = *kScenarios.model(model);
+    const Workload w = *kScenarios.workload(workload);
+    const Result<SampleLoad> load = average_sample(m, w);
+    ASSERT_TRUE(load.ok()) << load.error().message();
+    const Result<double> flops = training_step_flops(m, w, *load);
     ASSERT_TRUE(flops.ok()) << flops.error().message();
     EXPECT_GT(*flops, 0);
   }
@@ -122,7 +126,7 @@ TEST(SampleLoad, WorkloadsThatDoNotFitTheModelAreRefused) {
   const Model model = *kScenarios.model("qwen2-vl-7b");
   const auto message = [&](const std::string& text) { return average_sample(model, *read(text)).error().message(); };
   EXPECT_EQ(message("global_batch_samples: 1\nsequence_tokens: 4096\nimages_per_sample: 1\npatches_per_image: 30\n"),
-            "workload w: patches_per_image: has 30, but qwen2-vl-7b merges 4 patches into one embedding. Use multiples "
+            "w.yaml: patches_per_image: has 30, but qwen2-vl-7b merges 4 patches into one embedding. Use multiples "
             "of 4.");
   EXPECT_NE(
       message(
@@ -131,7 +135,11 @@ TEST(SampleLoad, WorkloadsThatDoNotFitTheModelAreRefused) {
                 "embeddings"),
       std::string::npos);
   const Workload frozen = *read("global_batch_samples: 1\nsequence_tokens: 64\nfrozen: [vision, llm]\n");
-  EXPECT_NE(training_step_flops(model, frozen).error().message().find("frozen: names every module"), std::string::npos);
+  EXPECT_NE(training_step_flops(model, frozen, *average_sample(model, frozen))
+                .error()
+                .message()
+                .find("frozen: names every module"),
+            std::string::npos);
 }
 
 TEST(SampleLoad, TrainingFlopsFollowWhatIsFrozen) {
@@ -144,10 +152,15 @@ TEST(SampleLoad, TrainingFlopsFollowWhatIsFrozen) {
   const double v = forward_flops(vision, load.vision);
   const double entry = forward_flops(vision.entry, load.vision);
   const double l = forward_flops(llm, load.llm);
-  const auto flops = [&](const std::string& frozen) { return *training_step_flops(model, *read(base + frozen)); };
+  double attention = 0;
+  for (const Op& op : llm.layer_kinds[0].ops) {
+    if (std::holds_alternative<Attention>(op.shape)) attention += 4 * forward_flops(op, load.llm);  // four layers
+  }
+  const auto flops = [&](const std::string& frozen) { return *training_step_flops(model, *read(base + frozen), load); };
   EXPECT_DOUBLE_EQ(flops("[]"), 3 * (3 * v - entry + 3 * l)) << "pixels need no gradient";
   EXPECT_DOUBLE_EQ(flops("[vision]"), 3 * (v + 3 * l)) << "a frozen encoder has no backward";
-  EXPECT_DOUBLE_EQ(flops("[llm]"), 3 * (3 * v - entry + 2 * l)) << "the backward passes through a frozen llm";
+  EXPECT_DOUBLE_EQ(flops("[llm]"), 3 * (3 * v - entry + 2 * l + attention))
+      << "the backward passes through a frozen llm";
 }
 
 TEST(Work, ActivationBytesOfALlamaLayerMatchTheSumByHand) {

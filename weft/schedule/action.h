@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "weft/base/result.h"
+
+namespace weft {
+
+/// What a rank does in one step of its row.
+enum class ActionKind : uint8_t {
+  kForward,         ///< F
+  kBackward,        ///< B, the whole backward
+  kBackwardInput,   ///< I, the input's gradient
+  kBackwardWeight,  ///< W, the weights' gradients, any time after I
+  kSendForward,     ///< SEND_F: this stage's output to the next stage
+  kRecvForward,     ///< RECV_F: this stage's input from the stage before
+  kSendBackward,    ///< SEND_B: this stage's input gradient to the stage before
+  kRecvBackward,    ///< RECV_B: this stage's output gradient from the next stage
+  kReduceGrad,      ///< REDUCE_GRAD: the stage's gradients over data-parallel ranks
+  kUpdate,          ///< UPDATE: the stage's optimizer step
+  kEncodeForward,   ///< EF: an encoder's forward of a macro batch
+  kEncodeBackward,  ///< EB: an encoder's backward of a macro batch
+};
+
+inline constexpr int kNumActionKinds = 12;
+
+/// One action, printed as in PyTorch's pipelining: 2F0 is stage 2, forward, microbatch 0. For encoder actions `stage` is the
+/// encoder's index and `microbatch` the macro batch: 0EF3. Actions of a whole stage have no microbatch: 2REDUCE_GRAD.
+struct Action {
+  ActionKind kind = ActionKind::kForward;
+  int32_t stage = 0;
+  int32_t microbatch = -1;
+
+  bool operator==(const Action&) const = default;
+};
+
+/// F, B, I or W.
+constexpr bool is_pipeline_compute(ActionKind kind) { return kind <= ActionKind::kBackwardWeight; }
+constexpr bool is_transfer(ActionKind kind) {
+  return kind >= ActionKind::kSendForward && kind <= ActionKind::kRecvBackward;
+}
+constexpr bool is_send(ActionKind kind) { return kind == ActionKind::kSendForward || kind == ActionKind::kSendBackward; }
+constexpr bool is_encoder(ActionKind kind) { return kind >= ActionKind::kEncodeForward; }
+constexpr bool has_microbatch(ActionKind kind) { return kind != ActionKind::kReduceGrad && kind != ActionKind::kUpdate; }
+
+std::string_view name_of(ActionKind kind);
+std::string to_text(const Action& action);
+
+/// The inverse of to_text. The error's problem says what is wrong with the word.
+Result<Action> parse_action(std::string_view word);
+
+}  // namespace weft

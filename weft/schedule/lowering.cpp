@@ -1,0 +1,99 @@
+#include "weft/schedule/lowering.h"
+
+#include <fmt/format.h>
+
+namespace weft {
+namespace {
+
+/// Runs the rows jointly in rounds, one action a rank and round, and writes the lowered rows as it goes. With equal times
+/// for all actions a round is a moment, so a RECV stands about where its data arrives.
+class Lowering {
+ public:
+  explicit Lowering(const Schedule& schedule)
+      : schedule_(schedule), next_(schedule.rows.size(), 0), forward_made_(num_cells(), 0), backward_made_(num_cells(), 0) {
+    lowered_.num_microbatches = schedule.num_microbatches;
+    lowered_.rank_of_stage = schedule.rank_of_stage;
+    lowered_.encoders = schedule.encoders;
+    lowered_.rows.resize(schedule.rows.size());
+    for (size_t rank = 0; rank < schedule.rows.size(); ++rank) lowered_.rows[rank].reserve(3 * schedule.rows[rank].size());
+  }
+
+  Result<Schedule> run() {
+    bool has_moved = true;
+    while (has_moved) {
+      ++round_;
+      has_moved = false;
+      for (int32_t rank = 0; rank < schedule_.num_ranks(); ++rank) has_moved |= advance(rank);
+    }
+    for (size_t rank = 0; rank < schedule_.rows.size(); ++rank) {
+      if (next_[rank] < schedule_.rows[rank].size()) {
+        return Error{.source = "schedule",
+                     .field = fmt::format("rank {}", rank),
+                     .problem = fmt::format("deadlock: {} waits for ever for its input",
+                                            to_text(schedule_.rows[rank][next_[rank]])),
+                     .advice = "The ranks' orders contradict each other."};
+      }
+    }
+    return std::move(lowered_);
+  }
+
+ private:
+  size_t num_cells() const {
+    return static_cast<size_t>(schedule_.num_stages()) * static_cast<size_t>(schedule_.num_microbatches);
+  }
+  size_t cell(int32_t stage, int32_t microbatch) const {
+    return static_cast<size_t>(stage) * static_cast<size_t>(schedule_.num_microbatches) + static_cast<size_t>(microbatch);
+  }
+
+  /// Whether what the action reads was made in an earlier round.
+  bool is_ready(const Action& action) const {
+    const auto made = [&](const std::vector<int32_t>& rounds) {
+      const int32_t round = rounds[cell(action.stage, action.microbatch)];
+      return round > 0 && round < round_;
+    };
+    switch (action.kind) {
+      case ActionKind::kForward: return action.stage == 0 || made(forward_made_);
+      case ActionKind::kBackward:
+      case ActionKind::kBackwardInput: return action.stage + 1 == schedule_.num_stages() || made(backward_made_);
+      default: return true;
+    }
+  }
+
+  bool advance(int32_t rank) {
+    const auto& row = schedule_.rows[static_cast<size_t>(rank)];
+    size_t& next = next_[static_cast<size_t>(rank)];
+    if (next == row.size() || !is_ready(row[next])) return false;
+    const Action& action = row[next++];
+    lowered_.rows[static_cast<size_t>(rank)].push_back(action);
+    if (action.kind == ActionKind::kForward && action.stage + 1 < schedule_.num_stages()) {
+      hand_over(action, action.stage + 1, ActionKind::kSendForward, ActionKind::kRecvForward, forward_made_);
+    }
+    const bool makes_gradient = action.kind == ActionKind::kBackward || action.kind == ActionKind::kBackwardInput;
+    if (makes_gradient && action.stage > 0) {
+      hand_over(action, action.stage - 1, ActionKind::kSendBackward, ActionKind::kRecvBackward, backward_made_);
+    }
+    return true;
+  }
+
+  void hand_over(const Action& action, int32_t to_stage, ActionKind send, ActionKind recv, std::vector<int32_t>& made) {
+    const int32_t from = schedule_.rank_of_stage[static_cast<size_t>(action.stage)];
+    const int32_t to = schedule_.rank_of_stage[static_cast<size_t>(to_stage)];
+    made[cell(to_stage, action.microbatch)] = round_;
+    if (from == to) return;
+    lowered_.rows[static_cast<size_t>(from)].push_back({send, action.stage, action.microbatch});
+    lowered_.rows[static_cast<size_t>(to)].push_back({recv, to_stage, action.microbatch});
+  }
+
+  const Schedule& schedule_;
+  Schedule lowered_;
+  int32_t round_ = 0;
+  std::vector<size_t> next_;
+  std::vector<int32_t> forward_made_;   // for each cell the round in which its input was made, 0 before
+  std::vector<int32_t> backward_made_;  // the same for its output's gradient
+};
+
+}  // namespace
+
+Result<Schedule> lower_schedule(const Schedule& schedule) { return Lowering(schedule).run(); }
+
+}  // namespace weft

@@ -1,0 +1,31 @@
+#include "weft/schedule/schedule.h"
+
+#include "weft/base/check.h"
+
+namespace weft {
+
+std::vector<int32_t> place_stages(Placement placement, int32_t pp, int32_t vpp) {
+  WEFT_CHECK(placement == Placement::kLoop || vpp == 2, "V placement has two chunks, not {}", vpp);
+  std::vector<int32_t> rank_of_stage;
+  for (int32_t stage = 0; stage < pp * vpp; ++stage) {
+    const bool goes_back = placement == Placement::kV && stage >= pp;
+    rank_of_stage.push_back(goes_back ? 2 * pp - 1 - stage : stage % pp);
+  }
+  return rank_of_stage;
+}
+
+std::vector<int32_t> stages_of_rank(const Schedule& schedule, int32_t rank) {
+  std::vector<int32_t> stages;
+  for (int32_t stage = 0; stage < schedule.num_stages(); ++stage) {
+    if (schedule.rank_of_stage[static_cast<size_t>(stage)] == rank) stages.push_back(stage);
+  }
+  return stages;
+}
+
+size_t num_actions(const Schedule& schedule) {
+  size_t total = 0;
+  for (const auto& row : schedule.rows) total += row.size();
+  return total;
+}
+
+}  // namespace weft

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "weft/schedule/action.h"
+
+namespace weft {
+
+/// An encoder that shares the pipeline's ranks: who runs it, and which microbatches need which of its macro batches.
+struct EncoderRows {
+  std::string name;
+  int32_t num_macro_batches = 0;
+  bool is_trained = true;  ///< a frozen one has no EB
+  /// The ranks that run it. Those of one group (the encoder's tp and cp) meet in every action; groups are independent.
+  std::vector<std::vector<int32_t>> groups;
+  /// For each microbatch: its embeddings come from the macro batches first_macro ≤ k < end_macro. Equal when it has none.
+  std::vector<int32_t> first_macro;
+  std::vector<int32_t> end_macro;
+
+  bool operator==(const EncoderRows&) const = default;
+};
+
+/// What every rank of one pipeline does in a step, in order: one row per rank. Compute-only as generated, or lowered, with
+/// transfers between the ranks.
+struct Schedule {
+  int32_t num_microbatches = 0;
+  std::vector<int32_t> rank_of_stage;
+  std::vector<std::vector<Action>> rows;
+  std::vector<EncoderRows> encoders;
+
+  int32_t num_ranks() const { return static_cast<int32_t>(rows.size()); }
+  int32_t num_stages() const { return static_cast<int32_t>(rank_of_stage.size()); }
+  /// Whether a stage's output goes to another rank.
+  bool crosses_ranks(int32_t stage) const {
+    return rank_of_stage[static_cast<size_t>(stage)] != rank_of_stage[static_cast<size_t>(stage) + 1];
+  }
+
+  bool operator==(const Schedule&) const = default;
+};
+
+/// How chunks are laid over ranks. Loop: rank r, chunk c is stage c·p + r. V (two chunks): chunk 0 is stage r, chunk 1 is
+/// stage 2p−1−r.
+enum class Placement { kLoop, kV };
+
+/// The rank of each of pp·vpp stages.
+std::vector<int32_t> place_stages(Placement placement, int32_t pp, int32_t vpp);
+
+/// The stages that a rank holds, in the order of its chunks.
+std::vector<int32_t> stages_of_rank(const Schedule& schedule, int32_t rank);
+
+/// Total number of actions in all rows.
+size_t num_actions(const Schedule& schedule);
+
+}  // namespace weft

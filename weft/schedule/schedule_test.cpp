@@ -1,0 +1,163 @@
+#include "weft/schedule/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include "weft/schedule/csv.h"
+#include "weft/schedule/generators.h"
+#include "weft/schedule/lowering.h"
+#include "weft/schedule/validate.h"
+
+namespace weft {
+namespace {
+
+struct Case {
+  ScheduleName name;
+  int64_t pp;
+  int64_t vpp;
+  int64_t microbatches;
+};
+
+std::string text_of(const Case& c) {
+  return name_of(c.name) + " pp " + std::to_string(c.pp) + " vpp " + std::to_string(c.vpp) + " m " + std::to_string(c.microbatches);
+}
+
+Schedule generate(const Case& c) {
+  const Result<Schedule> schedule = generate_schedule(c.name, {.pp = c.pp, .vpp = c.vpp, .microbatches = c.microbatches});
+  EXPECT_TRUE(schedule.ok()) << text_of(c) << ": " << schedule.error().message();
+  return *schedule;
+}
+
+/// Every schedule for all pp ≤ 8, vpp ≤ 4 and microbatches ≤ 32.
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (int64_t pp = 1; pp <= 8; ++pp) {
+    for (int64_t m = 1; m <= 32; ++m) {
+      for (const ScheduleName name : {ScheduleName::kGpipe, ScheduleName::k1f1b, ScheduleName::kZbH1}) cases.push_back({name, pp, 1, m});
+      for (int64_t vpp = 2; vpp <= 4; ++vpp) cases.push_back({ScheduleName::kInterleaved1f1b, pp, vpp, m});
+      cases.push_back({ScheduleName::kZbV, pp, 2, m});
+    }
+  }
+  return cases;
+}
+
+TEST(Schedule, EveryGeneratedScheduleIsValidBeforeAndAfterLowering) {
+  for (const Case& c : all_cases()) {
+    const Schedule schedule = generate(c);
+    auto problem = find_problem(schedule);
+    ASSERT_FALSE(problem) << text_of(c) << "\n" << show_problem(schedule, *problem);
+    const Result<Schedule> lowered = lower_schedule(schedule);
+    ASSERT_TRUE(lowered.ok()) << text_of(c) << ": " << lowered.error().message();
+    problem = find_problem(*lowered);
+    ASSERT_FALSE(problem) << text_of(c) << "\n" << show_problem(*lowered, *problem);
+  }
+}
+
+TEST(Schedule, LoopAndVPlacementPutStagesWhereTheDesignSays) {
+  EXPECT_EQ(place_stages(Placement::kLoop, 4, 2), (std::vector<int32_t>{0, 1, 2, 3, 0, 1, 2, 3}));
+  EXPECT_EQ(place_stages(Placement::kV, 4, 2), (std::vector<int32_t>{0, 1, 2, 3, 3, 2, 1, 0}));
+}
+
+TEST(Schedule, VirtualStagesFollowLayersPerStage) {
+  // 16 layers, pp 4, two layers a stage: vpp 2, and rank 0 holds layers 1-2 and 9-10.
+  EXPECT_EQ(*virtual_stages(16, 4, 2), 2);
+  const Schedule schedule = generate({ScheduleName::kInterleaved1f1b, 4, 2, 4});
+  std::vector<int32_t> layers;
+  for (const int32_t stage : stages_of_rank(schedule, 0)) {
+    layers.push_back(2 * stage + 1);
+    layers.push_back(2 * stage + 2);
+  }
+  EXPECT_EQ(layers, (std::vector<int32_t>{1, 2, 9, 10}));
+  EXPECT_FALSE(virtual_stages(16, 3, 2).ok());
+  EXPECT_FALSE(virtual_stages(0, 1, 1).ok());
+}
+
+TEST(Schedule, TheOneForwardOneBackwardRowsAreTheTextbookOnes) {
+  EXPECT_EQ(to_csv(generate({ScheduleName::k1f1b, 2, 1, 3})), "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n");
+  EXPECT_EQ(to_csv(generate({ScheduleName::kZbH1, 2, 1, 2})), "0F0,0F1,0I0,0W0,0I1,0W1\n1F0,1I0,1F1,1I1,1W0,1W1\n");
+}
+
+TEST(Schedule, CsvRoundTripsInBothForms) {
+  for (const Case& c : {Case{ScheduleName::kInterleaved1f1b, 4, 3, 7}, Case{ScheduleName::kZbV, 3, 2, 5}, Case{ScheduleName::kGpipe, 1, 1, 1}}) {
+    const Schedule schedule = generate(c);
+    EXPECT_EQ(*parse_csv(to_csv(schedule), "f.csv"), schedule) << text_of(c);
+    const Schedule lowered = *lower_schedule(schedule);
+    EXPECT_EQ(*parse_csv(to_csv(lowered), "f.csv"), lowered) << text_of(c);
+  }
+  EXPECT_EQ(parse_csv("0F0,,0B0\r\n", "f.csv")->rows[0].size(), 2u) << "empty cells are idle time";
+}
+
+TEST(Schedule, BadCsvNamesLineAndCell) {
+  const auto message = [](const std::string& text) { return parse_csv(text, "f.csv").error().message(); };
+  EXPECT_NE(message("0F0,0X0\n").find("f.csv: line 1, cell 2: '0X0' is not an action"), std::string::npos);
+  EXPECT_NE(message("0F0\n0B0\n").find("line 2, cell 1: stage 0 is on rank 0 and on rank 1"), std::string::npos);
+  EXPECT_NE(message("1F0\n").find("has a stage 1 but no stage 0"), std::string::npos);
+  EXPECT_NE(message("0F99999\n").find("has a microbatch 99999 but only 1 actions"), std::string::npos);
+  EXPECT_NE(message("0F99999999999\n").find("is not an action"), std::string::npos);
+  EXPECT_NE(message("\n").find("holds no actions"), std::string::npos);
+  EXPECT_NE(message("0F-1\n").find("is not an action"), std::string::npos);
+}
+
+TEST(Schedule, ImpossibleShapesNameTheFlag) {
+  const auto message = [](ScheduleName name, PipelineShape shape) { return generate_schedule(name, shape).error().message(); };
+  EXPECT_NE(message(ScheduleName::k1f1b, {.pp = 0}).find("pp: is 0"), std::string::npos);
+  EXPECT_NE(message(ScheduleName::k1f1b, {.pp = 2, .vpp = 2}).find("vpp: is 2, but 1f1b has one chunk a rank"), std::string::npos);
+  EXPECT_NE(message(ScheduleName::kZbV, {.pp = 2, .vpp = 3}).find("zb_v has exactly 2"), std::string::npos);
+  EXPECT_NE(message(ScheduleName::kInterleaved1f1b, {.pp = 2}).find("needs at least 2 chunks"), std::string::npos);
+  EXPECT_NE(message(ScheduleName::kGpipe, {.pp = 2, .microbatches = 0}).find("microbatches: is 0"), std::string::npos);
+  EXPECT_NE(message(ScheduleName::kGpipe, {.pp = 16'384, .microbatches = 1 << 20}).find("actions"), std::string::npos);
+  EXPECT_NE(parse_schedule_name("1f1v").error().message().find("Did you mean '1f1b'?"), std::string::npos);
+}
+
+/// The problem that a small schedule, given as CSV, has.
+std::string problem_of(const std::string& csv) {
+  const Schedule schedule = *parse_csv(csv, "f.csv");
+  const auto problem = find_problem(schedule);
+  return problem ? "rank " + std::to_string(problem->rank) + " at " + std::to_string(problem->position) + ": " + problem->message : "";
+}
+
+TEST(Validator, FindsEachKindOfMistake) {
+  EXPECT_EQ(problem_of("0F0,0B0\n1F0,1B0\n"), "");
+  EXPECT_EQ(problem_of("0F0,0F0,0B0\n1F0,1B0\n"), "rank 0 at 1: comes twice");
+  EXPECT_EQ(problem_of("0F0,0B0\n1F0\n"), "rank 1 at 1: 1B0 is missing");
+  EXPECT_EQ(problem_of("0F0,0I0\n1F0,1B0\n"), "rank 0 at 2: 0W0 is missing");
+  EXPECT_EQ(problem_of("0F0,0B0,0I0,0W0\n1F0,1B0\n"), "rank 0 at 4: stage 0, microbatch 0 has both B and a split backward");
+  EXPECT_EQ(problem_of("0B0,0F0\n1F0,1B0\n"), "rank 0 at 0: runs before its forward");
+  EXPECT_EQ(problem_of("0F0,0W0,0I0\n1F0,1B0\n"), "rank 0 at 1: runs before its input gradient (I)");
+  EXPECT_EQ(problem_of("0F0,0F1,0REDUCE_GRAD,0B0,0B1\n1F0,1B0,1F1,1B1\n"), "rank 0 at 2: reduces after only 0 of 2 weight gradients");
+  EXPECT_EQ(problem_of("0F0,0B0,0REDUCE_GRAD,0UPDATE\n1F0,1B0,1REDUCE_GRAD,1UPDATE\n"), "");
+}
+
+TEST(Validator, FindsContradictingOrders) {
+  // Each rank waits for what the other does later.
+  EXPECT_EQ(problem_of("0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n"), "rank 0 at 1: waits for ever: the rows deadlock");
+  // The same with transfers: both ranks send first, and channels have no buffer.
+  EXPECT_EQ(problem_of("0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+                       "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n"),
+            "rank 0 at 3: waits for ever: the rows deadlock");
+}
+
+TEST(Validator, FindsChannelMistakes) {
+  EXPECT_EQ(problem_of("0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n"), "");
+  EXPECT_EQ(problem_of("0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n"), "rank 1 at 0: rank 0 never sends it");
+  EXPECT_EQ(problem_of("0F0,0SEND_F0,0RECV_B0,0B0\n1F0,1RECV_F0,1B0,1SEND_B0\n"), "rank 1 at 0: runs before its input is received");
+  EXPECT_EQ(problem_of("0SEND_F0,0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n"), "rank 0 at 0: sends what is not made yet");
+  EXPECT_EQ(problem_of("0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+                       "1RECV_F1,1RECV_F0,1F0,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n"),
+            "rank 1 at 0: rank 0 sends 0SEND_F0 here: the two ends disagree on the order");
+}
+
+TEST(Validator, ShowsTheGridWithTheCellMarked) {
+  const Schedule schedule = *parse_csv("0F0,0B0\n1B0,1F0\n", "f.csv");
+  const std::string shown = show_problem(schedule, *find_problem(schedule));
+  EXPECT_NE(shown.find("rank 1, action 0: 1B0 runs before its forward"), std::string::npos) << shown;
+  EXPECT_NE(shown.find(">1B0 <"), std::string::npos) << shown;
+}
+
+TEST(Lowering, ContradictingOrdersAreRefused) {
+  const Result<Schedule> lowered = lower_schedule(*parse_csv("0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n", "f.csv"));
+  ASSERT_FALSE(lowered.ok());
+  EXPECT_NE(lowered.error().message().find("rank 0: deadlock: 0B0 waits for ever"), std::string::npos) << lowered.error().message();
+}
+
+}  // namespace
+}  // namespace weft

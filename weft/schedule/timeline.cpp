@@ -1,0 +1,194 @@
+#include "weft/schedule/timeline.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "weft/base/json.h"
+
+namespace weft {
+namespace {
+
+struct KindStyle {
+  ActionKind kind;
+  const char* label;
+  const char* fill;      // SVG
+  const char* stroke;    // SVG text and border
+  int ansi_background;   // 256-colour terminal
+};
+
+constexpr std::array<KindStyle, 8> kStyles = {{
+    {ActionKind::kForward, "F forward", "#bfdbfe", "#1e3a8a", 111},
+    {ActionKind::kBackward, "B backward", "#bbf7d0", "#14532d", 114},
+    {ActionKind::kBackwardInput, "I input gradient", "#99f6e4", "#134e4a", 79},
+    {ActionKind::kBackwardWeight, "W weight gradient", "#ddd6fe", "#4c1d95", 183},
+    {ActionKind::kEncodeForward, "EF encoder forward", "#fde68a", "#78350f", 221},
+    {ActionKind::kEncodeBackward, "EB encoder backward", "#fdba74", "#7c2d12", 215},
+    {ActionKind::kReduceGrad, "reduce gradients", "#fecdd3", "#881337", 217},
+    {ActionKind::kUpdate, "update", "#e5e7eb", "#374151", 250},
+}};
+
+const KindStyle* style_of(ActionKind kind) {
+  for (const KindStyle& style : kStyles) {
+    if (style.kind == kind) return &style;
+  }
+  return nullptr;
+}
+
+const char* name_of(Stream stream) {
+  switch (stream) {
+    case Stream::kCompute: return "compute";
+    case Stream::kSend: return "send";
+    case Stream::kReceive: return "receive";
+    case Stream::kReduce: return "reduce";
+  }
+  return "";
+}
+
+std::vector<const KindStyle*> used_styles(const Timeline& timeline) {
+  std::array<bool, kNumActionKinds> used{};
+  for (const auto& rank : timeline.ranks) {
+    for (const TimelineEvent& event : rank) used[static_cast<size_t>(event.action.kind)] = true;
+  }
+  std::vector<const KindStyle*> styles;
+  for (const KindStyle& style : kStyles) {
+    if (used[static_cast<size_t>(style.kind)]) styles.push_back(&style);
+  }
+  return styles;
+}
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '&') out += "&amp;";
+    else if (c == '<') out += "&lt;";
+    else if (c == '>') out += "&gt;";
+    else out += c;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string to_chrome_trace(const Timeline& timeline) {
+  std::string text = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
+  bool is_first = true;
+  const auto add = [&](const std::string& event) {
+    text += (is_first ? "" : ",\n") + event;
+    is_first = false;
+  };
+  for (size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
+    add(fmt::format(R"({{"name": "process_name", "ph": "M", "pid": {0}, "args": {{"name": "rank {0}"}}}})", rank));
+    add(fmt::format(R"({{"name": "process_sort_index", "ph": "M", "pid": {0}, "args": {{"sort_index": {0}}}}})", rank));
+    std::array<bool, 4> named{};
+    for (const TimelineEvent& event : timeline.ranks[rank]) {
+      const auto stream = static_cast<size_t>(event.stream);
+      if (!named[stream]) {
+        named[stream] = true;
+        add(fmt::format(R"({{"name": "thread_name", "ph": "M", "pid": {}, "tid": {}, "args": {{"name": "{}"}}}})", rank, stream,
+                        name_of(event.stream)));
+      }
+      // Chrome's times are microseconds.
+      add(fmt::format(R"({{"name": "{}", "cat": "{}", "ph": "X", "pid": {}, "tid": {}, "ts": {:.6f}, "dur": {:.6f}, "args": {{"stage": {}, "microbatch": {}}}}})",
+                      to_text(event.action), name_of(event.action.kind), rank, stream, event.start_ms * 1e3,
+                      (event.end_ms - event.start_ms) * 1e3, event.action.stage, event.action.microbatch));
+    }
+  }
+  return text + "\n]}\n";
+}
+
+std::string to_svg(const Timeline& timeline, const std::string& title) {
+  constexpr double kLeft = 64, kTop = 64, kRowHeight = 30, kGap = 6, kRight = 20;
+  size_t most_events = 1;
+  for (const auto& rank : timeline.ranks) most_events = std::max(most_events, rank.size());
+  // Wide enough that a typical action can carry its microbatch, within what a viewer handles.
+  const double width = std::clamp(20.0 * static_cast<double>(most_events), 700.0, 6000.0);
+  const double scale = timeline.makespan_ms > 0 ? width / timeline.makespan_ms : 0;
+  const double height = kTop + static_cast<double>(timeline.ranks.size()) * (kRowHeight + kGap) + 40;
+  std::string svg = fmt::format(
+      R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0:.0f}" height="{1:.0f}" viewBox="0 0 {0:.0f} {1:.0f}" font-family="Helvetica, Arial, sans-serif" font-size="12">
+<rect width="100%" height="100%" fill="#ffffff"/>
+<text x="{2}" y="22" font-size="15" font-weight="bold" fill="#111827">{3}</text>
+)",
+      kLeft + width + kRight, height, kLeft, escaped(title));
+  double x = kLeft;
+  for (const KindStyle* style : used_styles(timeline)) {
+    svg += fmt::format(R"(<rect x="{0:.1f}" y="34" width="14" height="14" rx="2" fill="{1}" stroke="{2}"/><text x="{3:.1f}" y="46" fill="#374151">{4}</text>
+)",
+                       x, style->fill, style->stroke, x + 19, style->label);
+    x += 30 + 7.0 * static_cast<double>(std::string_view(style->label).size());
+  }
+  for (size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
+    const double y = kTop + static_cast<double>(rank) * (kRowHeight + kGap);
+    svg += fmt::format(R"(<text x="{:.0f}" y="{:.1f}" text-anchor="end" fill="#374151">rank {}</text><rect x="{}" y="{:.1f}" width="{:.1f}" height="{}" fill="#f3f4f6"/>
+)",
+                       kLeft - 8, y + 19, rank, kLeft, y, width, kRowHeight);
+    for (const TimelineEvent& event : timeline.ranks[rank]) {
+      const KindStyle* style = style_of(event.action.kind);
+      if (event.stream != Stream::kCompute || style == nullptr) continue;
+      const double left = kLeft + event.start_ms * scale;
+      const double wide = (event.end_ms - event.start_ms) * scale;
+      svg += fmt::format(R"(<rect x="{:.2f}" y="{:.1f}" width="{:.2f}" height="{}" rx="2" fill="{}" stroke="{}" stroke-width="0.6"><title>{} {:.3f} to {:.3f} ms</title></rect>)",
+                         left, y, std::max(wide, 0.1), kRowHeight, style->fill, style->stroke, to_text(event.action), event.start_ms,
+                         event.end_ms);
+      const std::string label = event.action.microbatch >= 0 ? std::to_string(event.action.microbatch) : "";
+      if (wide > 7.0 * static_cast<double>(label.size())) {
+        svg += fmt::format(R"(<text x="{:.2f}" y="{:.1f}" text-anchor="middle" fill="{}">{}</text>)", left + wide / 2, y + 19,
+                           style->stroke, label);
+      }
+      svg += '\n';
+    }
+  }
+  const double base = kTop + static_cast<double>(timeline.ranks.size()) * (kRowHeight + kGap) + 16;
+  for (int tick = 0; tick <= 8; ++tick) {
+    const double at = timeline.makespan_ms * tick / 8;
+    svg += fmt::format(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="middle" fill="#6b7280">{:.4g}{}</text>
+)",
+                       kLeft + at * scale, base, at, tick == 8 ? " ms" : "");
+  }
+  return svg + "</svg>\n";
+}
+
+std::string to_terminal(const Timeline& timeline, int columns, bool with_colours) {
+  std::string text;
+  const double per_column = timeline.makespan_ms / std::max(1, columns);
+  for (size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
+    std::string line = fmt::format("{:>5} ", fmt::format("r{}", rank));
+    std::string cells(static_cast<size_t>(columns), ' ');
+    std::vector<const KindStyle*> styles(static_cast<size_t>(columns), nullptr);
+    for (const TimelineEvent& event : timeline.ranks[rank]) {
+      const KindStyle* style = style_of(event.action.kind);
+      if (event.stream != Stream::kCompute || style == nullptr || per_column <= 0) continue;
+      const auto first = static_cast<int>(std::ceil(event.start_ms / per_column - 0.5));
+      const auto end = std::min(columns, static_cast<int>(std::ceil(event.end_ms / per_column - 0.5)));
+      std::string label = fmt::format("{}{}", name_of(event.action.kind), event.action.microbatch);
+      if (static_cast<int>(label.size()) > end - first) label = std::to_string(event.action.microbatch);
+      if (static_cast<int>(label.size()) > end - first) label = std::string(name_of(event.action.kind)).substr(0, 1);
+      for (int c = std::max(0, first); c < end; ++c) {
+        const auto at = static_cast<size_t>(c);
+        styles[at] = style;
+        cells[at] = static_cast<size_t>(c - first) < label.size() ? label[static_cast<size_t>(c - first)] : (with_colours ? ' ' : '-');
+      }
+    }
+    const KindStyle* current = nullptr;
+    for (size_t c = 0; c < cells.size(); ++c) {
+      if (with_colours && styles[c] != current) {
+        line += styles[c] == nullptr ? "\033[0m" : fmt::format("\033[48;5;{}m\033[30m", styles[c]->ansi_background);
+        current = styles[c];
+      }
+      line += styles[c] == nullptr ? '.' : cells[c];
+    }
+    if (current != nullptr) line += "\033[0m";
+    text += line + "\n";
+  }
+  text += "      ";
+  for (const KindStyle* style : used_styles(timeline)) {
+    text += with_colours ? fmt::format("\033[48;5;{}m\033[30m {} \033[0m ", style->ansi_background, style->label)
+                         : fmt::format("{}  ", style->label);
+  }
+  return text + ". idle\n";
+}
+
+}  // namespace weft

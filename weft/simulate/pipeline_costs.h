@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "weft/base/document.h"
+
+namespace weft {
+
+/// A time for every (stage, microbatch): one number, one per stage, or a full matrix.
+class CostTable {
+ public:
+  CostTable() = default;
+  explicit CostTable(double value) : values_{value} {}
+  /// One row a stage; rows of one entry hold for all microbatches.
+  CostTable(int32_t num_stages, int32_t num_microbatches, std::vector<double> values)
+      : values_(std::move(values)),
+        stage_stride_(values_.size() == 1 ? 0 : static_cast<int64_t>(values_.size()) / num_stages),
+        microbatch_stride_(stage_stride_ == num_microbatches && num_microbatches > 1 ? 1 : 0) {}
+
+  double at(int32_t stage, int32_t microbatch) const {
+    return values_[static_cast<size_t>(stage * stage_stride_ + microbatch * microbatch_stride_)];
+  }
+
+ private:
+  std::vector<double> values_ = {0.0};
+  int64_t stage_stride_ = 0;
+  int64_t microbatch_stride_ = 0;
+};
+
+/// What the simulator needs to know of a pipeline: plain times in milliseconds. B takes I and W together.
+struct PipelineCosts {
+  CostTable forward_ms{1.0};
+  CostTable backward_input_ms{1.0};
+  CostTable backward_weight_ms{1.0};
+  CostTable p2p_ms{0.0};  ///< from the indexed (stage, microbatch) to a neighbour; delays the receiver, keeps nobody busy
+};
+
+/// Reads {"forward_ms": x, "backward_input_ms": y, "backward_weight_ms": z, "p2p_ms": t}; each is a number, an array per
+/// stage, or a matrix [stage][microbatch]. Unknown keys are rejected.
+Result<PipelineCosts> read_pipeline_costs(const Document& document, int32_t num_stages, int32_t num_microbatches);
+
+}  // namespace weft

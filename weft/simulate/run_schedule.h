@@ -1,0 +1,25 @@
+#pragma once
+
+#include <vector>
+
+#include "weft/base/result.h"
+#include "weft/schedule/schedule.h"
+#include "weft/schedule/timeline.h"
+#include "weft/simulate/pipeline_costs.h"
+
+namespace weft {
+
+/// What a simulated step came to.
+struct ScheduleRun {
+  double makespan_ms = 0;
+  double bubble_fraction = 0;           ///< idle share of all ranks' compute streams until the makespan
+  std::vector<double> busy_ms;          ///< of each rank's compute stream
+  std::vector<int32_t> peak_in_flight;  ///< per rank: most (stage, microbatch) pairs between their F and their B, or W
+};
+
+/// Runs a lowered schedule: each rank's compute stream takes its actions in order; a transfer leaves when its tensor is made and
+/// arrives p2p_ms later, and the action that reads it waits for it. Deterministic: streams and channels are first in, first out.
+/// The rows must be valid (find_problem). Writes every event to `timeline` when one is given.
+ScheduleRun run_schedule(const Schedule& lowered, const PipelineCosts& costs, Timeline* timeline = nullptr);
+
+}  // namespace weft
