@@ -128,6 +128,14 @@ TEST(File, MissingFoldersAndTooLargeFilesAreNamed) {
   EXPECT_EQ(*read_file(folder / "full", 10), "0123456789");
   EXPECT_NE(read_file(folder / "full", 9).error().message().find("larger than the 9 B"), std::string::npos);
   EXPECT_NE(read_file("/dev/zero", 1 << 20).error().message().find("larger than"), std::string::npos);
+  EXPECT_FALSE(write_file(folder / "new", "abc"));
+  EXPECT_EQ(*read_file(folder / "new", 10), "abc");
+  EXPECT_FALSE(write_file(folder / "new", "defg"));
+  EXPECT_EQ(*read_file(folder / "new", 10), "defg");
+  EXPECT_NE(write_file(folder / "none" / "x", "abc")->message().find("x: cannot be written: No such file"), std::string::npos);
+  EXPECT_NE(write_file(folder, "abc")->message().find("cannot be written: Is a directory"), std::string::npos);
+  EXPECT_NE(write_file("/dev/full", "abc")->message().find("No space left"), std::string::npos);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 2) << "no temporary files stay behind";
   std::filesystem::remove_all(folder);
 }
 

@@ -14,6 +14,7 @@ struct Error {
   std::string field;    ///< a path inside the source, like "vision_config.depth"; may be empty
   std::string problem;  ///< what was found and what is allowed, without a final full stop
   std::string advice;   ///< the next step, as a sentence; may be empty
+  std::string details;  ///< lines to show below the message as they are, like a grid with the failing cell marked
 
   /// "source: field: problem. advice", on one line.
   std::string message() const;

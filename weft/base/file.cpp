@@ -2,8 +2,13 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "weft/base/units.h"
 
@@ -46,6 +51,33 @@ Result<std::string> read_file(const std::filesystem::path& path, size_t max_byte
         .advice = "Check that this is the file you meant."};
   }
   return bytes;
+}
+
+std::optional<Error> write_file(const std::filesystem::path& path, std::string_view bytes) {
+  const auto failure = [&](int code) {
+    return Error{.kind = ErrorKind::kJob,
+                 .source = path.string(),
+                 .problem = std::string("cannot be written: ") + std::strerror(code),
+                 .advice = "Check the folder, its permissions and the space left."};
+  };
+  std::error_code ignored;
+  const bool is_special = std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored);
+  if (is_special && std::filesystem::is_directory(path, ignored)) return failure(EISDIR);
+  // A pipe or a device is written to; it cannot be replaced.
+  std::string temporary = is_special ? path.string() : path.string() + ".XXXXXX";
+  const int descriptor = is_special ? open(path.c_str(), O_WRONLY) : mkstemp(temporary.data());
+  if (descriptor < 0) return failure(errno);
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(fdopen(descriptor, "wb"), &std::fclose);
+  if (!is_special) fchmod(descriptor, 0644);
+  const bool is_written = std::fwrite(bytes.data(), 1, bytes.size(), file.get()) == bytes.size() && std::fflush(file.get()) == 0;
+  const int code = errno;
+  if (is_special) return is_written ? std::nullopt : std::optional(failure(code));
+  if (!is_written || std::rename(temporary.c_str(), path.c_str()) != 0) {
+    const Error error = failure(is_written ? errno : code);
+    std::remove(temporary.c_str());
+    return error;
+  }
+  return std::nullopt;
 }
 
 }  // namespace weft

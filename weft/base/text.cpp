@@ -78,7 +78,7 @@ std::string joined_or(std::span<const std::string> words) {
 }
 
 std::optional<std::string> closest(std::string_view typed, std::span<const std::string> known) {
-  if (typed.empty() || typed.size() > kLongestGuess) return std::nullopt;
+  if (typed.size() < 3 || typed.size() > kLongestGuess) return std::nullopt;
   std::optional<std::string> best;
   size_t best_distance = std::max<size_t>(1, typed.size() / 3) + 1;
   for (const std::string& word : known) {

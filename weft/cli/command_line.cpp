@@ -23,7 +23,7 @@ constexpr int kInputWrong = 2;
 
 int report(const Error& error) {
   // Where even this cannot be written, the exit status still tells.
-  std::fputs(("weft: " + error.message() + "\n").c_str(), stderr);
+  std::fputs(("weft: " + error.message() + "\n" + error.details).c_str(), stderr);
   return error.kind == ErrorKind::kInput ? kInputWrong : kJobFailed;
 }
 
@@ -94,6 +94,7 @@ int parse_and_run(int argc, char** argv) {
 
   RunVerb run;
   add_describe(app, run);
+  add_schedule(app, run);
   add_doctor(app, run);
 
   const std::vector<std::string> arguments(argv + 1, argv + argc);

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 
 #include <fmt/format.h>
 
-#include "weft/base/json.h"
 
 namespace weft {
 namespace {
@@ -59,6 +59,15 @@ std::vector<const KindStyle*> used_styles(const Timeline& timeline) {
   return styles;
 }
 
+/// For each stage in the events its position among the rank's stages.
+std::map<int32_t, size_t> chunks_of(const std::vector<TimelineEvent>& events) {
+  std::map<int32_t, size_t> chunks;
+  for (const TimelineEvent& event : events) chunks.emplace(event.action.stage, 0);
+  size_t next = 0;
+  for (auto& [stage, chunk] : chunks) chunk = next++;
+  return chunks;
+}
+
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -100,11 +109,15 @@ std::string to_chrome_trace(const Timeline& timeline) {
 }
 
 std::string to_svg(const Timeline& timeline, const std::string& title) {
-  constexpr double kLeft = 64, kTop = 64, kRowHeight = 30, kGap = 6, kRight = 20;
-  size_t most_events = 1;
-  for (const auto& rank : timeline.ranks) most_events = std::max(most_events, rank.size());
-  // Wide enough that a typical action can carry its microbatch, within what a viewer handles.
-  const double width = std::clamp(20.0 * static_cast<double>(most_events), 700.0, 6000.0);
+  constexpr double kLeft = 64, kTop = 64, kRowHeight = 30, kGap = 6, kRight = 40;
+  double shortest_ms = timeline.makespan_ms;
+  for (const auto& rank : timeline.ranks) {
+    for (const TimelineEvent& event : rank) {
+      if (event.stream == Stream::kCompute && event.end_ms > event.start_ms) shortest_ms = std::min(shortest_ms, event.end_ms - event.start_ms);
+    }
+  }
+  // Wide enough that the shortest action can carry a microbatch of two digits, within what a viewer handles.
+  const double width = shortest_ms > 0 ? std::clamp(17.0 * timeline.makespan_ms / shortest_ms, 700.0, 6000.0) : 700.0;
   const double scale = timeline.makespan_ms > 0 ? width / timeline.makespan_ms : 0;
   const double height = kTop + static_cast<double>(timeline.ranks.size()) * (kRowHeight + kGap) + 40;
   std::string svg = fmt::format(
@@ -125,13 +138,16 @@ std::string to_svg(const Timeline& timeline, const std::string& title) {
     svg += fmt::format(R"(<text x="{:.0f}" y="{:.1f}" text-anchor="end" fill="#374151">rank {}</text><rect x="{}" y="{:.1f}" width="{:.1f}" height="{}" fill="#f3f4f6"/>
 )",
                        kLeft - 8, y + 19, rank, kLeft, y, width, kRowHeight);
+    const std::map<int32_t, size_t> chunks = chunks_of(timeline.ranks[rank]);
     for (const TimelineEvent& event : timeline.ranks[rank]) {
       const KindStyle* style = style_of(event.action.kind);
       if (event.stream != Stream::kCompute || style == nullptr) continue;
+      // Later chunks of a rank are paler, so that two passes of one microbatch can be told apart.
+      const double opacity = 1.0 / (1.0 + 0.7 * static_cast<double>(chunks.at(event.action.stage)));
       const double left = kLeft + event.start_ms * scale;
       const double wide = (event.end_ms - event.start_ms) * scale;
-      svg += fmt::format(R"(<rect x="{:.2f}" y="{:.1f}" width="{:.2f}" height="{}" rx="2" fill="{}" stroke="{}" stroke-width="0.6"><title>{} {:.3f} to {:.3f} ms</title></rect>)",
-                         left, y, std::max(wide, 0.1), kRowHeight, style->fill, style->stroke, to_text(event.action), event.start_ms,
+      svg += fmt::format(R"(<rect x="{:.2f}" y="{:.1f}" width="{:.2f}" height="{}" rx="2" fill="{}" fill-opacity="{:.2f}" stroke="{}" stroke-width="0.6"><title>{} {:.3f} to {:.3f} ms</title></rect>)",
+                         left, y, std::max(wide, 0.1), kRowHeight, style->fill, opacity, style->stroke, to_text(event.action), event.start_ms,
                          event.end_ms);
       const std::string label = event.action.microbatch >= 0 ? std::to_string(event.action.microbatch) : "";
       if (wide > 7.0 * static_cast<double>(label.size())) {

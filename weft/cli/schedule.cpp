@@ -1,0 +1,193 @@
+#include <memory>
+#include <optional>
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "weft/base/file.h"
+#include "weft/base/json.h"
+#include "weft/base/units.h"
+#include "weft/cli/count_option.h"
+#include "weft/cli/verbs.h"
+#include "weft/schedule/csv.h"
+#include "weft/schedule/generators.h"
+#include "weft/schedule/lowering.h"
+#include "weft/schedule/validate.h"
+#include "weft/simulate/run_schedule.h"
+
+namespace weft {
+namespace {
+
+struct ScheduleOptions {
+  std::optional<std::string> name, pp, vpp, microbatches, from;
+  std::optional<std::string> costs, csv, csv_lowered, trace, svg;
+  bool grid = false;
+  bool json = false;
+};
+
+constexpr size_t kMostCsvBytes = 1u << 30;
+constexpr IntegerRange kCountRange{1, INT32_MAX};
+
+Result<Schedule> schedule_by_name(const ScheduleOptions& options) {
+  if (!options.name) return Error{.source = "schedule", .problem = "no schedule given", .advice = "Give --name or --from."};
+  Result<ScheduleName> name = parse_schedule_name(*options.name);
+  if (!name) {
+    Error error = name.error();
+    error.source = "--name";
+    return error;
+  }
+  PipelineShape shape{.vpp = placement_of(*name) == Placement::kV ? 2 : 1};
+  for (const auto& [flag, given, value] : {std::tuple{"--pp", &options.pp, &shape.pp},
+                                           {"--vpp", &options.vpp, &shape.vpp},
+                                           {"--microbatches", &options.microbatches, &shape.microbatches}}) {
+    if (*given) {
+      WEFT_TRY(*value, parse_count(flag, **given, kCountRange));
+    } else if (value != &shape.vpp) {
+      return Error{.source = flag, .problem = "is missing", .advice = "Give it with --name."};
+    }
+  }
+  Result<Schedule> schedule = generate_schedule(*name, shape);
+  if (schedule) return schedule;
+  Error error = schedule.error();
+  error.source = "--" + error.source;
+  return error;
+}
+
+Result<Schedule> schedule_from_file(const ScheduleOptions& options) {
+  for (const auto& [flag, given] : {std::pair{"--name", &options.name}, {"--pp", &options.pp}, {"--vpp", &options.vpp},
+                                    {"--microbatches", &options.microbatches}}) {
+    if (*given) return Error{.source = flag, .problem = "is given with --from", .advice = "The file says it; leave the flag out."};
+  }
+  WEFT_TRY(const std::string text, read_file(*options.from, kMostCsvBytes));
+  WEFT_TRY(Schedule schedule, parse_csv(text, *options.from));
+  if (const auto problem = find_problem(schedule)) {
+    return Error{.source = *options.from,
+                 .field = fmt::format("rank {}, action {}", problem->rank, problem->position),
+                 .problem = problem->message,
+                 .advice = "The cell is marked below.",
+                 .details = show_problem(schedule, *problem)};
+  }
+  return schedule;
+}
+
+bool is_lowered(const Schedule& schedule) {
+  for (const auto& row : schedule.rows) {
+    for (const Action& action : row) {
+      if (is_transfer(action.kind)) return true;
+    }
+  }
+  return false;
+}
+
+/// The schedule without its transfers, reductions and updates.
+Schedule compute_only(Schedule schedule) {
+  for (auto& row : schedule.rows) std::erase_if(row, [](const Action& action) { return !is_pipeline_compute(action.kind); });
+  return schedule;
+}
+
+/// As wide as the terminal allows, and no wider than three characters for the shortest action.
+int grid_columns(const Timeline& timeline) {
+  double shortest = timeline.makespan_ms;
+  for (const auto& rank : timeline.ranks) {
+    for (const TimelineEvent& event : rank) {
+      if (event.stream == Stream::kCompute && event.end_ms > event.start_ms) shortest = std::min(shortest, event.end_ms - event.start_ms);
+    }
+  }
+  winsize size{};
+  const bool is_terminal = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20;
+  const double widest = is_terminal ? size.ws_col - 7.0 : 320.0;
+  const double wanted = shortest > 0 ? 3 * timeline.makespan_ms / shortest : widest;
+  return static_cast<int>(std::min(widest, wanted));
+}
+
+std::string to_text(const Schedule& schedule, const ScheduleRun& run, const std::string& name) {
+  std::string peaks;
+  for (size_t rank = 0; rank < run.peak_in_flight.size(); ++rank) {
+    constexpr size_t kShown = 16;
+    if (rank == kShown) {
+      peaks += fmt::format(" ... ({} ranks)", run.peak_in_flight.size());
+      break;
+    }
+    peaks += fmt::format("{}{}", rank == 0 ? "" : " ", run.peak_in_flight[rank]);
+  }
+  return fmt::format("{}: {} ranks, {} stages, {} microbatches, {} actions: valid\nmakespan {:.6g} ms, bubble {}, most in flight per rank: {}\n",
+                     name, schedule.num_ranks(), schedule.num_stages(), schedule.num_microbatches, num_actions(schedule),
+                     run.makespan_ms, format_percent(run.bubble_fraction), peaks);
+}
+
+Result<std::string> run_schedule_verb(const ScheduleOptions& options) {
+  WEFT_TRY(const Schedule given, options.from ? schedule_from_file(options) : schedule_by_name(options));
+  WEFT_TRY(const Schedule lowered, is_lowered(given) ? Result<Schedule>(given) : lower_schedule(given));
+  PipelineCosts costs;
+  if (options.costs) {
+    WEFT_TRY(const Document document, read_document(*options.costs, {.max_bytes = 256u << 20, .max_values = 20'000'000}));
+    WEFT_TRY(costs, read_pipeline_costs(document, lowered.num_stages(), lowered.num_microbatches));
+  }
+  const bool needs_timeline = options.grid || options.trace || options.svg;
+  Timeline timeline;
+  const ScheduleRun run = run_schedule(lowered, costs, needs_timeline ? &timeline : nullptr);
+  const std::string name = options.from ? *options.from : *options.name;
+
+  // Everything that can be wrong with the input has been found by now; only then is anything written.
+  if (options.csv) {
+    if (auto error = write_file(*options.csv, to_csv(compute_only(lowered)))) return *error;
+  }
+  if (options.csv_lowered) {
+    if (auto error = write_file(*options.csv_lowered, to_csv(lowered))) return *error;
+  }
+  if (options.trace) {
+    if (auto error = write_file(*options.trace, to_chrome_trace(timeline))) return *error;
+  }
+  if (options.svg) {
+    const std::string title = fmt::format("{}: {} ranks, {} microbatches, {:.6g} ms, bubble {}", name, lowered.num_ranks(),
+                                          lowered.num_microbatches, run.makespan_ms, format_percent(run.bubble_fraction));
+    if (auto error = write_file(*options.svg, to_svg(timeline, title))) return *error;
+  }
+  if (options.json) {
+    const Json json = {{"valid", true},
+                       {"ranks", lowered.num_ranks()},
+                       {"stages", lowered.num_stages()},
+                       {"microbatches", lowered.num_microbatches},
+                       {"actions", num_actions(lowered)},
+                       {"makespan_ms", run.makespan_ms},
+                       {"bubble_fraction", run.bubble_fraction},
+                       {"busy_ms", run.busy_ms},
+                       {"peak_in_flight", run.peak_in_flight}};
+    return json.dump(2) + "\n";
+  }
+  std::string text = to_text(lowered, run, name);
+  if (options.grid) text += to_terminal(timeline, grid_columns(timeline), isatty(STDOUT_FILENO) != 0);
+  return text;
+}
+
+}  // namespace
+
+void add_schedule(CLI::App& app, RunVerb& run) {
+  auto options = std::make_shared<ScheduleOptions>();
+  CLI::App* verb = app.add_subcommand("schedule", "Generate or read a pipeline schedule, validate it and simulate it");
+  verb->add_option("--name", options->name, "gpipe, 1f1b, interleaved_1f1b, zb_h1 or zb_v")->type_name("S");
+  verb->add_option("--pp", options->pp, "Pipeline ranks")->type_name("P");
+  verb->add_option("--vpp", options->vpp, "Chunks a rank (default: 2 for zb_v, else 1)")->type_name("V");
+  verb->add_option("--microbatches", options->microbatches, "Microbatches a step")->type_name("N");
+  verb->add_option("--from", options->from, "Read the schedule from a CSV file, one line per rank, with or without transfers")->type_name("FILE");
+  verb->add_option("--costs", options->costs,
+                   "JSON or YAML: forward_ms, backward_input_ms, backward_weight_ms and p2p_ms, each a number, an array per stage, or a "
+                   "matrix [stage][microbatch] (default: 1, 1, 1, 0)")
+      ->type_name("FILE");
+  verb->add_flag("--grid", options->grid, "Print the timeline");
+  verb->add_option("--csv", options->csv, "Write the compute actions, as torch.distributed.pipelining reads them")->type_name("FILE");
+  verb->add_option("--csv-lowered", options->csv_lowered, "Write the actions with their transfers")->type_name("FILE");
+  verb->add_option("--trace", options->trace, "Write the timeline for Perfetto or chrome://tracing")->type_name("FILE");
+  verb->add_option("--svg", options->svg, "Write the timeline as a picture")->type_name("FILE");
+  verb->add_flag("--json", options->json, "Print one JSON object");
+  verb->footer(
+      "Examples:\n"
+      "  weft schedule --name 1f1b --pp 4 --microbatches 8 --grid\n"
+      "  weft schedule --name zb_v --pp 8 --microbatches 32 --costs costs.json --svg zb_v.svg\n"
+      "  weft schedule --from mine.csv --json");
+  verb->callback([options, &run] { run = [options] { return run_schedule_verb(*options); }; });
+}
+
+}  // namespace weft
