@@ -49,12 +49,14 @@ const std::vector<size_t>& DimCuts::over(AxisMask mask) {
 
 void DimCuts::add(AxisMask mask, Split split, std::vector<size_t>& cuts) {
   for (const size_t cut : cuts) {
-    if (*cuts_[cut].split == split) return;
+    if (cuts_[cut].split == split) return;
   }
-  int64_t longest = 0;
-  for (int64_t part = 0; part < split.num_parts(); ++part) longest = std::max(longest, split.part(part).size());
+  int64_t longest = split.part(0).size();
+  if (!split.is_balanced()) {
+    for (const Range part : split.parts()) longest = std::max(longest, part.size());
+  }
   cuts.push_back(cuts_.size());
-  cuts_.push_back({mask, std::make_unique<const Split>(std::move(split)), longest});
+  cuts_.push_back({mask, std::move(split), longest, {}});
 }
 
 void DimCuts::add_ragged(AxisMask mask, const Ragged& ragged, std::vector<size_t>& cuts) {
@@ -87,9 +89,10 @@ void DimCuts::add_ragged(AxisMask mask, const Ragged& ragged, std::vector<size_t
 }
 
 size_t DimCuts::of(const Layout& layout) {
-  const std::vector<int64_t> sizes = layout.split(dim_).sizes();
+  const Split& split = layout.split(dim_);
   for (const size_t cut : over(shard_mask(layout, dim_))) {
-    if (cuts_[cut].split->sizes() == sizes) return cut;
+    const Split& other = cuts_[cut].split;  // without counts of 1, which the layout may have
+    if (split.is_balanced() ? other.is_balanced() : other.parts() == split.parts()) return cut;
   }
   WEFT_CHECK(false, "the layout's cut of dim {} is not known", dim_);
   return 0;
@@ -97,12 +100,39 @@ size_t DimCuts::of(const Layout& layout) {
 
 const DimCuts::Refinement& DimCuts::refinement(size_t fine, size_t coarse) {
   const auto [entry, is_new] = refinements_.try_emplace({fine, coarse});
-  if (is_new) entry->second = refine(cuts_[fine], cuts_[coarse]);
+  if (is_new) {
+    const AxisMask coarse_mask = cuts_[coarse].mask;
+    const AxisMask inner = cuts_[fine].mask & ~coarse_mask;
+    const bool is_nested = coarse_mask == 0 || inner < (coarse_mask & (0u - coarse_mask));
+    const bool is_balanced = cuts_[fine].split.is_balanced() && cuts_[coarse].split.is_balanced();
+    entry->second = is_nested && is_balanced ? refine_balanced(cuts_[coarse].split, inner) : refine(fine, coarse);
+  }
   return entry->second;
 }
 
-DimCuts::Refinement DimCuts::refine(const Cut& fine, const Cut& coarse) const {
-  WEFT_CHECK((coarse.mask & ~fine.mask) == 0, "a coarse cut over axes that the fine one lacks");
+const std::vector<Range>& DimCuts::parts(size_t cut) {
+  if (cuts_[cut].parts.empty()) cuts_[cut].parts = cuts_[cut].split.parts();
+  return cuts_[cut].parts;
+}
+
+DimCuts::Refinement DimCuts::refine_balanced(const Split& coarse, AxisMask inner) const {
+  std::vector<int64_t> counts;
+  for (const size_t axis : axes_of(inner)) counts.push_back(grid_.size(axis));
+  // Balanced parts, nested or not, differ by one at most; the first is the longest and the last the shortest.
+  const int64_t longest = coarse.part(0).size();
+  const int64_t shortest = coarse.part(coarse.num_parts() - 1).size();
+  const std::vector<int64_t> of_shortest = Split(shortest, counts).sizes();
+  Refinement result{.holds = true, .longest_fine = Split(longest, counts).sizes()};
+  for (size_t place = 0; place < of_shortest.size(); ++place)
+    result.missing.push_back(std::max(longest - result.longest_fine[place], shortest - of_shortest[place]));
+  result.most_missing = *std::max_element(result.missing.begin(), result.missing.end());
+  return result;
+}
+
+DimCuts::Refinement DimCuts::refine(size_t fine, size_t coarse) {
+  const AxisMask fine_mask = cuts_[fine].mask;
+  const AxisMask coarse_mask = cuts_[coarse].mask;
+  WEFT_CHECK((coarse_mask & ~fine_mask) == 0, "a coarse cut over axes that the fine one lacks");
   struct Digit {
     int64_t size, coarse_stride, place_stride;
   };
@@ -110,8 +140,8 @@ DimCuts::Refinement DimCuts::refine(const Cut& fine, const Cut& coarse) const {
   int64_t num_coarse = 1;
   int64_t num_places = 1;
   for (size_t axis = 0; axis < grid_.num_axes(); ++axis) {
-    if ((fine.mask >> axis & 1) == 0) continue;
-    const bool is_coarse = (coarse.mask >> axis & 1) != 0;
+    if ((fine_mask >> axis & 1) == 0) continue;
+    const bool is_coarse = (coarse_mask >> axis & 1) != 0;
     digits.push_back({grid_.size(axis), is_coarse ? num_coarse : 0, is_coarse ? 0 : num_places});
     (is_coarse ? num_coarse : num_places) *= grid_.size(axis);
   }
@@ -119,8 +149,10 @@ DimCuts::Refinement DimCuts::refine(const Cut& fine, const Cut& coarse) const {
   Refinement result{.holds = true,
                     .missing = std::vector<int64_t>(static_cast<size_t>(num_places), 0),
                     .longest_fine = std::vector<int64_t>(static_cast<size_t>(num_places), 0)};
-  for (int64_t part = 0; part < fine.split->num_parts(); ++part) {
-    int64_t rest = part;
+  const std::vector<Range>& fine_parts = parts(fine);
+  const std::vector<Range>& coarse_parts = parts(coarse);
+  for (size_t part = 0; part < fine_parts.size(); ++part) {
+    auto rest = static_cast<int64_t>(part);
     int64_t coarse_part = 0;
     size_t place = 0;
     for (const Digit& digit : digits) {
@@ -128,8 +160,8 @@ DimCuts::Refinement DimCuts::refine(const Cut& fine, const Cut& coarse) const {
       place += static_cast<size_t>(rest % digit.size * digit.place_stride);
       rest /= digit.size;
     }
-    const Range inner = fine.split->part(part);
-    const Range outer = coarse.split->part(coarse_part);
+    const Range inner = fine_parts[part];
+    const Range outer = coarse_parts[static_cast<size_t>(coarse_part)];
     if (!inner.is_inside(outer)) return {};
     result.missing[place] = std::max(result.missing[place], outer.size() - inner.size());
     result.longest_fine[place] = std::max(result.longest_fine[place], inner.size());
@@ -139,11 +171,11 @@ DimCuts::Refinement DimCuts::refine(const Cut& fine, const Cut& coarse) const {
 }
 
 int64_t DimCuts::most_missing_after(size_t from, size_t to) {
+  const std::vector<Range>& held = parts(from);
+  const std::vector<Range>& wanted = parts(to);
   int64_t most = 0;
-  for (int64_t part = 0; part < split(to).num_parts(); ++part) {
-    const Range wanted = split(to).part(part);
-    most = std::max(most, wanted.size() - intersection(wanted, split(from).part(part)).size());
-  }
+  for (size_t part = 0; part < wanted.size(); ++part)
+    most = std::max(most, wanted[part].size() - intersection(wanted[part], held[part]).size());
   return most;
 }
 

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <vector>
 
 #include "weft/mesh/layout.h"
@@ -28,7 +27,7 @@ class DimCuts {
   DimCuts(const AxisGrid& grid, size_t dim, const Layout& from, const Layout& to);
 
   AxisMask mask(size_t cut) const { return cuts_[cut].mask; }
-  const Split& split(size_t cut) const { return *cuts_[cut].split; }
+  const Split& split(size_t cut) const { return cuts_[cut].split; }
   int64_t longest_part(size_t cut) const { return cuts_[cut].longest_part; }
   /// The cuts over exactly these axes.
   const std::vector<size_t>& over(AxisMask mask);
@@ -42,8 +41,9 @@ class DimCuts {
  private:
   struct Cut {
     AxisMask mask = 0;
-    std::unique_ptr<const Split> split;
+    Split split;
     int64_t longest_part = 0;
+    std::vector<Range> parts;  ///< empty until asked for
   };
   /// Sizes that a layout gives to the parts of this dim.
   struct Ragged {
@@ -54,7 +54,9 @@ class DimCuts {
   std::vector<size_t> axes_of(AxisMask mask) const;
   void add(AxisMask mask, Split split, std::vector<size_t>& cuts);
   void add_ragged(AxisMask mask, const Ragged& ragged, std::vector<size_t>& cuts);
-  Refinement refine(const Cut& fine, const Cut& coarse) const;
+  const std::vector<Range>& parts(size_t cut);
+  Refinement refine(size_t fine, size_t coarse);
+  Refinement refine_balanced(const Split& coarse, AxisMask inner) const;
 
   const AxisGrid& grid_;
   size_t dim_;

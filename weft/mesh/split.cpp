@@ -22,11 +22,7 @@ Split::Split(const std::vector<int64_t>& sizes, std::vector<int64_t> counts) : S
   }
   begins_.push_back(length_);
 
-  const Split balanced(length_, counts_);
-  for (int64_t index = 0; index < num_parts_; ++index) {
-    if (balanced.part(index) != part(index)) return;
-  }
-  begins_.clear();
+  if (Split(length_, counts_).parts() == parts()) begins_.clear();
 }
 
 Range Split::part(int64_t index) const {
@@ -41,10 +37,36 @@ Range Split::part(int64_t index) const {
   return range;
 }
 
+std::vector<Range> Split::parts() const {
+  std::vector<Range> parts;
+  parts.reserve(static_cast<size_t>(num_parts_));
+  if (!begins_.empty()) {
+    for (size_t i = 1; i < begins_.size(); ++i) parts.push_back({begins_[i - 1], begins_[i]});
+    return parts;
+  }
+  parts.push_back({0, length_});
+  for (const int64_t count : counts_) {
+    std::vector<Range> finer;
+    finer.reserve(static_cast<size_t>(num_parts_));
+    for (const Range whole : parts) {
+      const int64_t size = whole.size() / count;
+      const int64_t longer = whole.size() % count;
+      int64_t begin = whole.begin;
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t end = begin + size + (i < longer ? 1 : 0);
+        finer.push_back({begin, end});
+        begin = end;
+      }
+    }
+    parts = std::move(finer);
+  }
+  return parts;
+}
+
 std::vector<int64_t> Split::sizes() const {
   std::vector<int64_t> sizes;
   sizes.reserve(static_cast<size_t>(num_parts_));
-  for (int64_t index = 0; index < num_parts_; ++index) sizes.push_back(part(index).size());
+  for (const Range range : parts()) sizes.push_back(range.size());
   return sizes;
 }
 
