@@ -153,26 +153,10 @@ Json workload_json(const Workload& w) {
   return json;
 }
 
-Json link_json(const Link& link) {
-  return {{"bandwidth_gb_per_s", link.bandwidth_gb_per_s}, {"latency_us", link.latency_us}};
-}
-
-Json cluster_json(const Cluster& c) {
-  Json rates = Json::object();
-  for (const auto& [precision, tflops] : c.device.matrix_tflops) rates[name_of(precision)] = tflops;
-  Json between = link_json(c.between_nodes);
-  between["cards_per_node"] = c.cards_per_node;
-  return {{"name", c.name},
-          {"nodes", c.nodes},
-          {"devices_per_node", c.devices_per_node},
-          {"devices", c.num_devices()},
-          {"device",
-           {{"name", c.device.name},
-            {"memory_gib", c.device.memory_gib},
-            {"reserved_memory_gib", c.device.reserved_memory_gib},
-            {"memory_bandwidth_gb_per_s", c.device.memory_bandwidth_gb_per_s},
-            {"matrix_tflops", rates}}},
-          {"links", {{"within_node", link_json(c.within_node)}, {"between_nodes", between}}}};
+Json cluster_json(const Cluster& cluster) {
+  Json json = to_json(cluster);
+  json["devices"] = cluster.num_devices();
+  return json;
 }
 
 Json block_json(const BlockRow& row, const Segments* segments, Precision precision) {

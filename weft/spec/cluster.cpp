@@ -39,7 +39,28 @@ Device read_device(Fields fields) {
   return device;
 }
 
+Json link_json(const Link& link) {
+  return {{"bandwidth_gb_per_s", link.bandwidth_gb_per_s}, {"latency_us", link.latency_us}};
+}
+
 }  // namespace
+
+Json to_json(const Cluster& c) {
+  Json rates = Json::object();
+  for (const auto& [precision, tflops] : c.device.matrix_tflops) rates[name_of(precision)] = tflops;
+  Json between = link_json(c.between_nodes);
+  between["cards_per_node"] = c.cards_per_node;
+  return {{"name", c.name},
+          {"nodes", c.nodes},
+          {"devices_per_node", c.devices_per_node},
+          {"device",
+           {{"name", c.device.name},
+            {"memory_gib", c.device.memory_gib},
+            {"reserved_memory_gib", c.device.reserved_memory_gib},
+            {"memory_bandwidth_gb_per_s", c.device.memory_bandwidth_gb_per_s},
+            {"matrix_tflops", rates}}},
+          {"links", {{"within_node", link_json(c.within_node)}, {"between_nodes", between}}}};
+}
 
 Result<Cluster> read_cluster(const Document& document, std::string default_name) {
   Findings findings(document.source);

@@ -43,6 +43,8 @@ inline constexpr int64_t kMostNodes = 1'000'000;
 
 /// Unknown keys are rejected.
 Result<Cluster> read_cluster(const Document& document, std::string default_name);
+/// The inverse of read_cluster.
+Json to_json(const Cluster& cluster);
 Result<Cluster> read_cluster_file(const std::filesystem::path& path);
 
 }  // namespace weft

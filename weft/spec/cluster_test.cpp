@@ -39,6 +39,15 @@ TEST(Cluster, EveryShippedClusterIsReadable) {
   EXPECT_EQ(kScenarios.cluster("ascend_910b_16", 8)->num_devices(), 128);
 }
 
+TEST(Cluster, WhatIsWrittenReadsBackTheSame) {
+  for (const std::string& name : kScenarios.names("clusters")) {
+    const Json json = to_json(*kScenarios.cluster(name));
+    const Result<Cluster> again = read_cluster({.source = "again", .root = json}, "");
+    ASSERT_TRUE(again.ok()) << again.error().message();
+    EXPECT_EQ(to_json(*again), json);
+  }
+}
+
 TEST(Cluster, ReadsEveryField) {
   const Result<Cluster> cluster = read_cluster(*parse_document(kGood, "c.yaml", Syntax::kYaml), "c");
   ASSERT_TRUE(cluster.ok()) << cluster.error().message();

@@ -66,7 +66,10 @@ Distribution Distribution::weighted(std::vector<Outcome> outcomes) {
     }
   }
   WEFT_CHECK(!joined.empty(), "a distribution needs an outcome with positive weight");
-  for (Outcome& outcome : joined) outcome.probability /= total;
+  // Weights that sum to 1 but for rounding stay as they are, so that writing and reading changes nothing.
+  if (std::abs(total - 1) > 1e-9) {
+    for (Outcome& outcome : joined) outcome.probability /= total;
+  }
   return Distribution(std::move(joined));
 }
 
@@ -74,6 +77,18 @@ double Distribution::mean() const {
   double mean = 0;
   for (const Outcome& outcome : outcomes_) mean += outcome.probability * outcome.value;
   return mean;
+}
+
+Json to_json(const Distribution& distribution) {
+  // Whole numbers are written without a fraction, as a person would.
+  const auto number = [](double value) { return value == std::floor(value) && std::abs(value) < 1e15 ? Json(static_cast<int64_t>(value)) : Json(value); };
+  if (distribution.is_constant()) return number(distribution.min());
+  Json values = Json::array(), weights = Json::array();
+  for (const auto& [value, probability] : distribution.outcomes()) {
+    values.push_back(number(value));
+    weights.push_back(probability);
+  }
+  return {{"values", values}, {"weights", weights}};
 }
 
 Distribution sum(const Distribution& a, const Distribution& b) {

@@ -43,6 +43,9 @@ Distribution sum(const Distribution& a, const Distribution& b);
 /// The sum of a random, whole number of independent draws of `item`.
 Distribution sum_of_draws(const Distribution& count, const Distribution& item);
 
+/// As read_distribution reads it: a number, or a histogram.
+Json to_json(const Distribution& distribution);
+
 struct DistributionRange {
   double min;
   double max;

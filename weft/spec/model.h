@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "weft/base/json.h"
 #include "weft/spec/op.h"
 
 namespace weft {
@@ -50,6 +51,7 @@ struct Model {
   std::vector<Module> modules;
   MediaGeometry media;
   bool has_tied_embeddings = false;
+  Json config;  ///< what it was read from, so that documents which carry the model can stand alone
 
   const Module* find(ModuleKind kind) const;
 };

@@ -119,7 +119,7 @@ Result<Model> read_model(const Document& config, std::string name) {
   const std::string type = fields.text("model_type");
   if (findings.first()) return *findings.first();
 
-  Model model{.name = std::move(name), .family = type};
+  Model model{.name = std::move(name), .family = type, .config = config.root};
   std::vector<std::string> known;
   for (const Family& family : families()) {
     known.push_back(family.model_type);

@@ -60,6 +60,23 @@ bool Workload::is_frozen(ModuleKind kind) const {
   return std::find(frozen.begin(), frozen.end(), kind) != frozen.end();
 }
 
+Json to_json(const Workload& w) {
+  Json json = {{"name", w.name}, {"global_batch_samples", w.global_batch_samples}};
+  json[w.tokens_include_media ? "sequence_tokens" : "text_tokens"] = to_json(w.tokens);
+  const auto add_media = [&](const Media& media, const char* count_key, const char* size_key) {
+    if (media.pieces_per_sample.max() == 0) return;
+    json[count_key] = to_json(media.pieces_per_sample);
+    json[size_key] = to_json(media.size);
+  };
+  add_media(w.images, "images_per_sample", "patches_per_image");
+  add_media(w.audio, "audio_clips_per_sample", "audio_seconds_per_clip");
+  json["frozen"] = Json::array();
+  for (const ModuleKind kind : w.frozen) json["frozen"].push_back(name_of(kind));
+  json["precision"] = name_of(w.precision);
+  json["optimizer"] = name_of(w.optimizer);
+  return json;
+}
+
 Result<Workload> read_workload(const Document& document, std::string default_name) {
   Findings findings(document.source);
   Fields fields(document, findings);

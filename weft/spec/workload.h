@@ -42,6 +42,8 @@ struct Workload {
 
 /// Unknown keys are rejected.
 Result<Workload> read_workload(const Document& document, std::string default_name);
+/// The inverse of read_workload.
+Json to_json(const Workload& workload);
 Result<Workload> read_workload_file(const std::filesystem::path& path);
 
 }  // namespace weft

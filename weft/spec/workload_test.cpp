@@ -52,6 +52,16 @@ TEST(Workload, EveryShippedWorkloadFitsTheModelsThatItIsFor) {
   EXPECT_NEAR(num_tokens(omni->llm), 1000, 150) << "about a thousand tokens";
 }
 
+TEST(Workload, WhatIsWrittenReadsBackTheSame) {
+  for (const std::string& name : kScenarios.names("workloads")) {
+    const Json json = to_json(*kScenarios.workload(name));
+    const Result<Workload> again = read_workload({.source = "again", .root = json}, "");
+    ASSERT_TRUE(again.ok()) << again.error().message();
+    EXPECT_EQ(to_json(*again), json);
+    EXPECT_EQ(again->name, name);
+  }
+}
+
 TEST(Workload, MistakesNameTheField) {
   EXPECT_EQ(finding("sequence_tokens: 10\n"), "w.yaml: global_batch_samples: is missing. Add it.");
   EXPECT_NE(finding("global_batch_samples: 4\n").find("sequence_tokens: is missing, and so is text_tokens"),

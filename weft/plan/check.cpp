@@ -1,0 +1,329 @@
+#include "weft/plan/check.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "weft/base/text.h"
+#include "weft/mesh/mesh.h"
+#include "weft/plan/rank_set.h"
+#include "weft/schedule/generators.h"
+#include "weft/schedule/validate.h"
+
+namespace weft {
+namespace {
+
+class Checker {
+ public:
+  explicit Checker(const Plan& plan) : plan_(plan), llm_(plan.llm()) {}
+
+  std::vector<Violation> run() {
+    check_modules_match_the_model();
+    for (const ModulePlan& module : plan_.modules) {
+      module_ = &module;
+      check_product();
+      check_axis_order();
+      check_ranks();
+      check_shares();
+      check_layers();
+      check_recompute();
+      check_heads();
+      check_experts();
+      if (module.is_encoder()) {
+        check_encoder_placement();
+        check_encoder_form();
+      } else {
+        check_llm();
+      }
+    }
+    check_coverage();
+    check_batch();
+    check_schedule();
+    return std::move(violations_);
+  }
+
+ private:
+  void add(const std::string& field, std::string message) { violations_.push_back({field, std::move(message)}); }
+  void add_here(const std::string& field, std::string message) {
+    add(fmt::format("modules.{}.{}", name_of(module_->kind), field), std::move(message));
+  }
+  const Module* spec() const { return plan_.model.find(module_->kind); }
+  bool is_inline() const { return module_->placement == ModulePlacement::kInline; }
+
+  void check_modules_match_the_model() {
+    for (const ModulePlan& module : plan_.modules) {
+      if (plan_.model.find(module.kind) == nullptr) {
+        add(fmt::format("modules.{}", name_of(module.kind)), fmt::format("the model {} has no such module", plan_.model.name));
+      }
+    }
+    for (const Module& module : plan_.model.modules) {
+      if (plan_.find(module.kind) == nullptr) {
+        add(fmt::format("modules.{}", name_of(module.kind)), fmt::format("is missing, but the model {} has it", plan_.model.name));
+      }
+    }
+  }
+
+  void check_product() {
+    const ModulePlan& m = *module_;
+    const int64_t product = m.tp * m.cp * m.pp * m.dp;
+    if (product != static_cast<int64_t>(m.ranks.size())) {
+      add_here("ranks", fmt::format("tp {} × cp {} × pp {} × dp {} = {}, but the module has {} ranks", m.tp, m.cp, m.pp, m.dp, product,
+                                    m.ranks.size()));
+    }
+  }
+
+  void check_axis_order() {
+    const ModulePlan& m = *module_;
+    std::multiset<std::string> wanted = {"tp", "cp", "dp"};
+    if (m.pp > 1 || std::find(m.axis_order.begin(), m.axis_order.end(), "pp") != m.axis_order.end()) wanted.insert("pp");
+    if (std::multiset<std::string>(m.axis_order.begin(), m.axis_order.end()) != wanted) {
+      add_here("axis_order", fmt::format("is [{}], but each of tp, cp, dp{} must be there once", fmt::join(m.axis_order, ", "),
+                                         m.pp > 1 ? " and pp" : ""));
+    }
+  }
+
+  void check_ranks() {
+    std::vector<int64_t> sorted = module_->ranks;
+    std::sort(sorted.begin(), sorted.end());
+    if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end()) {
+      add_here("ranks", fmt::format("names rank {} twice", *twice));
+    }
+    if (!sorted.empty() && sorted.back() >= plan_.world_size) {
+      add_here("ranks", fmt::format("names rank {}, but world_size is {}", sorted.back(), plan_.world_size));
+    }
+  }
+
+  void check_shares() {
+    const ModulePlan& m = *module_;
+    if (m.cp % m.cp_ulysses != 0) {
+      add_here("cp_ulysses", fmt::format("is {}, which does not divide cp {}", m.cp_ulysses, m.cp));
+    }
+    if (m.sequence_parallel && m.tp == 1) add_here("sequence_parallel", "is on, but tp is 1: there is nothing to share");
+  }
+
+  void check_layers() {
+    const ModulePlan& m = *module_;
+    // An inline encoder's blocks lie in the llm's stages.
+    const int64_t pp = is_inline() ? llm_.pp : m.pp;
+    const int64_t vpp = is_inline() ? llm_.vpp : m.vpp;
+    if (!has_shape(m.layers, pp, vpp)) {
+      add_here("layers", fmt::format("must have {} rows (pp) of {} entries (vpp)", pp, vpp));
+      return;
+    }
+    int64_t sum = 0;
+    for (const auto& row : m.layers) sum += std::accumulate(row.begin(), row.end(), int64_t{0});
+    const auto expected = static_cast<int64_t>(spec() == nullptr ? 0 : spec()->layers.size());
+    if (spec() != nullptr && sum != expected) {
+      add_here("layers", fmt::format("add up to {}, but the module has {} layers", sum, expected));
+    }
+  }
+
+  template <typename T>
+  static bool has_shape(const std::vector<std::vector<T>>& rows, int64_t num_rows, int64_t num_columns) {
+    return static_cast<int64_t>(rows.size()) == num_rows &&
+           std::all_of(rows.begin(), rows.end(), [&](const auto& row) { return static_cast<int64_t>(row.size()) == num_columns; });
+  }
+
+  void check_recompute() {
+    const ModulePlan& m = *module_;
+    if (m.recompute.empty()) return;
+    if (m.recompute.size() != m.layers.size()) {
+      add_here("recompute", fmt::format("has {} rows, but layers has {}", m.recompute.size(), m.layers.size()));
+      return;
+    }
+    for (size_t rank = 0; rank < m.layers.size(); ++rank) {
+      if (m.recompute[rank].size() != m.layers[rank].size()) {
+        add_here(fmt::format("recompute[{}]", rank),
+                 fmt::format("has {} entries, but layers[{}] has {}", m.recompute[rank].size(), rank, m.layers[rank].size()));
+        continue;
+      }
+      for (size_t chunk = 0; chunk < m.layers[rank].size(); ++chunk) {
+        const Recompute& r = m.recompute[rank][chunk];
+        if (r.full + r.selective > m.layers[rank][chunk]) {
+          add_here(fmt::format("recompute[{}][{}]", rank, chunk),
+                   fmt::format("full {} + selective {} = {}, but the chunk has {} blocks", r.full, r.selective, r.full + r.selective,
+                               m.layers[rank][chunk]));
+        }
+      }
+    }
+  }
+
+  const Attention* attention() const {
+    if (spec() == nullptr) return nullptr;
+    for (const Op& op : spec()->layer_kinds.front().ops) {
+      if (const auto* shape = std::get_if<Attention>(&op.shape)) return shape;
+    }
+    return nullptr;
+  }
+
+  void check_heads() {
+    const Attention* shape = attention();
+    if (shape == nullptr) return;
+    const ModulePlan& m = *module_;
+    if (m.tp * m.cp_ulysses > shape->heads) {
+      add_here(m.cp_ulysses > 1 ? "cp_ulysses" : "tp", fmt::format("tp {} × cp_ulysses {} = {} ranks share the heads, but there are only {}", m.tp,
+                                                                   m.cp_ulysses, m.tp * m.cp_ulysses, shape->heads));
+    }
+  }
+
+  void check_experts() {
+    const ModulePlan& m = *module_;
+    if (m.ep == 1 || spec() == nullptr) return;
+    int64_t experts = 0;
+    for (const Block& kind : spec()->layer_kinds) {
+      for (const Op& op : kind.ops) {
+        if (const auto* matmul = std::get_if<Matmul>(&op.shape)) experts = std::max(experts, matmul->copies);
+      }
+    }
+    if (experts <= 1) add_here("ep", fmt::format("is {}, but the module has no experts", m.ep));
+    if (experts > 1 && experts % m.ep != 0) add_here("ep", fmt::format("is {}, which does not divide {} experts", m.ep, experts));
+    if (m.dp * m.cp % m.ep != 0) {
+      add_here("ep", fmt::format("is {}, which does not divide dp {} × cp {} = {}", m.ep, m.dp, m.cp, m.dp * m.cp));
+    }
+  }
+
+  void check_llm() {
+    if (module_->placement != ModulePlacement::kBase) add_here("placement", "must be base: the llm is what encoders are placed against");
+  }
+
+  void check_encoder_placement() {
+    const ModulePlan& m = *module_;
+    const std::set<int64_t> mine(m.ranks.begin(), m.ranks.end());
+    const std::set<int64_t> theirs(llm_.ranks.begin(), llm_.ranks.end());
+    switch (m.placement) {
+      case ModulePlacement::kBase: add_here("placement", "is base, which only the llm can be"); break;
+      case ModulePlacement::kInline:
+        if (m.ranks != llm_.ranks || m.tp != llm_.tp || m.cp != llm_.cp || m.pp != llm_.pp || m.dp != llm_.dp || m.axis_order != llm_.axis_order) {
+          add_here("placement", fmt::format("is inline, so ranks, order and degrees must be the llm's (tp {}, cp {}, pp {}, dp {})", llm_.tp, llm_.cp,
+                                            llm_.pp, llm_.dp));
+        }
+        break;
+      case ModulePlacement::kColocated:
+        if (mine != theirs) add_here("ranks", fmt::format("is {}, but a colocated encoder has the llm's ranks, {}", ranks_to_text(m.ranks), ranks_to_text(llm_.ranks)));
+        break;
+      case ModulePlacement::kDisjoint:
+        for (const int64_t rank : m.ranks) {
+          if (theirs.contains(rank)) {
+            add_here("ranks", fmt::format("is disjoint, but rank {} is the llm's too", rank));
+            break;
+          }
+        }
+        break;
+      case ModulePlacement::kPartial: check_partial(mine, theirs); break;
+    }
+    const bool shares_ranks = m.placement == ModulePlacement::kColocated || m.placement == ModulePlacement::kPartial;
+    if (shares_ranks && m.pp != 1) add_here("pp", fmt::format("is {}, but an encoder on the llm's ranks has pp 1", m.pp));
+    if (m.vpp != 1) add_here("vpp", fmt::format("is {}, but encoders have one chunk a rank", m.vpp));
+  }
+
+  /// A partial encoder's ranks are whole pipeline stages of the llm.
+  void check_partial(const std::set<int64_t>& mine, const std::set<int64_t>& theirs) {
+    if (!std::includes(theirs.begin(), theirs.end(), mine.begin(), mine.end())) {
+      add_here("ranks", "a partial encoder has some of the llm's ranks, and no others");
+      return;
+    }
+    if (mine.size() == theirs.size()) add_here("placement", "is partial, but the ranks are all of the llm's: that is colocated");
+    const Result<Mesh> mesh = llm_mesh();
+    if (!mesh) return;  // reported as the llm's own violation
+    const auto pp_axis = static_cast<size_t>(std::find(llm_.axis_order.begin(), llm_.axis_order.end(), "pp") - llm_.axis_order.begin());
+    if (pp_axis == llm_.axis_order.size()) return;
+    std::vector<int64_t> per_stage(static_cast<size_t>(llm_.pp), 0);
+    for (const int64_t rank : mine) ++per_stage[static_cast<size_t>(mesh->coordinates_of(rank)[pp_axis])];
+    const int64_t whole = static_cast<int64_t>(llm_.ranks.size()) / llm_.pp;
+    for (size_t stage = 0; stage < per_stage.size(); ++stage) {
+      if (per_stage[stage] != 0 && per_stage[stage] != whole) {
+        add_here("ranks", fmt::format("holds {} of the {} ranks of the llm's pipeline rank {}; whole pipeline ranks are needed", per_stage[stage], whole,
+                                      stage));
+        return;
+      }
+    }
+  }
+
+  Result<Mesh> llm_mesh() const {
+    std::vector<Axis> axes;
+    for (const std::string& name : llm_.axis_order) {
+      const int64_t size = name == "tp" ? llm_.tp : name == "cp" ? llm_.cp : name == "dp" ? llm_.dp : llm_.pp;
+      axes.push_back({name, size});
+    }
+    return Mesh::create(std::move(axes), llm_.ranks);
+  }
+
+  void check_encoder_form() {
+    const ModulePlan& m = *module_;
+    if (is_inline()) return;
+    const bool is_disjoint = m.placement == ModulePlacement::kDisjoint;
+    if (is_disjoint != (m.form == EncoderForm::kStream)) {
+      add_here("form", is_disjoint ? "must be stream: the encoder has ranks of its own" : "is stream, but the encoder shares the llm's ranks");
+    }
+    if (m.form == EncoderForm::kFill && m.live_macro_batches < 1) {
+      add_here("live_macro_batches", fmt::format("is {}, but fill needs at least 1", m.live_macro_batches));
+    }
+    if (m.form == EncoderForm::kFill && m.actions.empty()) add_here("actions", "is empty, but fill stores the order that was planned");
+    if (m.form != EncoderForm::kFill && !m.actions.empty()) add_here("actions", "is given, but only fill has a planned order");
+    if (m.recompute_from_inputs && m.form != EncoderForm::kBefore) add_here("recompute_from_inputs", "is on, but only before can do that");
+  }
+
+  void check_coverage() {
+    std::vector<bool> used(static_cast<size_t>(plan_.world_size), false);
+    for (const ModulePlan& module : plan_.modules) {
+      for (const int64_t rank : module.ranks) {
+        if (rank < plan_.world_size) used[static_cast<size_t>(rank)] = true;
+      }
+    }
+    std::vector<int64_t> idle;
+    for (size_t rank = 0; rank < used.size(); ++rank) {
+      if (!used[rank]) idle.push_back(static_cast<int64_t>(rank));
+    }
+    if (!idle.empty() && !plan_.idle_ranks) {
+      add("world_size", fmt::format("is {}, but no module uses rank{} {}; set idle_ranks if that is meant", plan_.world_size, idle.size() == 1 ? "" : "s",
+                                    printable(ranks_to_text(idle))));
+    }
+    if (plan_.world_size != plan_.cluster.num_devices()) {
+      add("world_size", fmt::format("is {}, but the cluster has {} nodes × {} = {} devices", plan_.world_size, plan_.cluster.nodes,
+                                    plan_.cluster.devices_per_node, plan_.cluster.num_devices()));
+    }
+  }
+
+  void check_batch() {
+    const SchedulePlan& s = plan_.schedule;
+    const int64_t product = s.mbs * s.microbatches * llm_.dp;
+    if (product != plan_.workload.global_batch_samples) {
+      add("schedule.microbatches", fmt::format("mbs {} × microbatches {} × dp {} = {}, but the global batch is {}", s.mbs, s.microbatches, llm_.dp, product,
+                                               plan_.workload.global_batch_samples));
+    }
+  }
+
+  void check_schedule() {
+    const Result<ScheduleName> name = parse_schedule_name(plan_.schedule.name);
+    if (!name) {
+      add("schedule.name", name.error().problem);
+      return;
+    }
+    const Result<Schedule> schedule =
+        generate_schedule(*name, {.pp = llm_.pp, .vpp = llm_.vpp, .microbatches = plan_.schedule.microbatches});
+    if (!schedule) {
+      const std::string field = schedule.error().source == "microbatches" ? "schedule.microbatches" : "modules.llm." + schedule.error().source;
+      add(field, schedule.error().problem);
+      return;
+    }
+    // Validation is linear in the actions; a huge number of microbatches repeats the same pattern.
+    constexpr size_t kMostValidated = 2'000'000;
+    if (num_actions(*schedule) > kMostValidated) return;
+    if (const auto problem = find_problem(*schedule)) {
+      add("schedule", fmt::format("rank {}, action {}: {}", problem->rank, problem->position, problem->message));
+    }
+  }
+
+  const Plan& plan_;
+  const ModulePlan& llm_;
+  const ModulePlan* module_ = nullptr;
+  std::vector<Violation> violations_;
+};
+
+}  // namespace
+
+std::vector<Violation> check_plan(const Plan& plan) { return Checker(plan).run(); }
+
+}  // namespace weft

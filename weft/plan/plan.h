@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "weft/base/json.h"
+#include "weft/spec/cluster.h"
+#include "weft/spec/model.h"
+#include "weft/spec/workload.h"
+
+namespace weft {
+
+/// Where a module lives. Base is the llm; the others are encoders: the first stages of the llm's pipeline, all of its ranks with
+/// degrees of their own, ranks of their own, or some of its ranks.
+enum class ModulePlacement { kBase, kInline, kColocated, kDisjoint, kPartial };
+
+/// How an encoder's macro batches interleave with the llm.
+enum class EncoderForm { kBefore, kFill, kStream };
+
+/// Which samples are reassigned between data-parallel ranks before a step.
+enum class Balance { kNone, kEncoder, kLlm, kBoth };
+
+/// Blocks of one chunk whose activations are recomputed: whole, or only attention.
+struct Recompute {
+  int64_t full = 0;
+  int64_t selective = 0;
+
+  bool operator==(const Recompute&) const = default;
+};
+
+/// The parallel settings of one module.
+struct ModulePlan {
+  ModuleKind kind = ModuleKind::kLlm;
+  ModulePlacement placement = ModulePlacement::kBase;
+  std::vector<int64_t> ranks;            ///< in mesh order
+  std::vector<std::string> axis_order;   ///< innermost first
+  int64_t tp = 1, cp = 1, cp_ulysses = 1, ep = 1, pp = 1, vpp = 1, dp = 1;
+  bool sequence_parallel = false;
+  std::vector<std::vector<int64_t>> layers;       ///< [rank][chunk] blocks
+  std::vector<std::vector<Recompute>> recompute;  ///< [rank][chunk]
+  int64_t zero = 0;
+  bool zero_keep_gathered = false;
+  // Encoders only.
+  int64_t mbs_scale = 1;
+  EncoderForm form = EncoderForm::kBefore;
+  int64_t live_macro_batches = 0;                      ///< with fill: how many may be alive at once
+  std::map<int64_t, std::vector<std::string>> actions;  ///< with fill: the order that was planned, by pipeline rank
+  bool recompute_from_inputs = false;
+
+  bool is_encoder() const { return kind != ModuleKind::kLlm; }
+};
+
+struct SchedulePlan {
+  std::string name = "1f1b";
+  int64_t mbs = 1;  ///< samples of each llm data-parallel rank in a microbatch
+  int64_t microbatches = 1;
+};
+
+struct PrecisionPlan {
+  Precision compute = Precision::kBf16;
+  Precision master = Precision::kFp32;
+  Precision reduce = Precision::kFp32;
+};
+
+struct Prediction {
+  double step_time_ms = 0;
+  double bubble_fraction = 0;
+  std::vector<double> peak_memory_gib;
+  double throughput_samples_per_s = 0;
+};
+
+/// The document that is searched, checked, simulated and executed. It carries model, cluster and workload, so it stands alone.
+struct Plan {
+  Model model;
+  Cluster cluster;
+  Workload workload;
+  int64_t world_size = 1;
+  std::vector<ModulePlan> modules;  ///< in flow order, the llm last
+  SchedulePlan schedule;
+  bool idle_ranks = false;  ///< ranks that no module uses are meant to be idle
+  int64_t batch_seed = 0;
+  PrecisionPlan precision;
+  double buckets_mb = 64;
+  bool overlap_dp = true;
+  bool overlap_tp = true;
+  Balance balance = Balance::kNone;
+  Json offload = Json::object();
+  Prediction predicted;
+
+  const ModulePlan* find(ModuleKind kind) const;
+  const ModulePlan& llm() const;
+};
+
+/// The version that this program writes, and the newest that it reads.
+inline constexpr int64_t kPlanVersion = 1;
+
+/// Identifies a model, cluster or workload inside a plan: the 64-bit FNV-1a hash of its JSON, in hexadecimal.
+std::string hash_of(const Json& document);
+
+}  // namespace weft

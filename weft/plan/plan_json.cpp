@@ -1,0 +1,312 @@
+#include "weft/plan/plan_json.h"
+
+#include <array>
+
+#include <fmt/format.h>
+
+#include "weft/base/fields.h"
+#include "weft/base/text.h"
+#include "weft/plan/rank_set.h"
+#include "weft/spec/model_reader.h"
+
+namespace weft {
+namespace {
+
+const std::array<std::string, 5> kPlacements = {"base", "inline", "colocated", "disjoint", "partial"};
+const std::array<std::string, 3> kForms = {"before", "fill", "stream"};
+const std::array<std::string, 4> kBalances = {"none", "encoder", "llm", "both"};
+
+constexpr IntegerRange kDegreeRange{1, 1'000'000};
+constexpr IntegerRange kCountRange{0, 1'000'000'000};
+constexpr NumberRange kFiniteRange{0, 1e18};
+
+template <typename Enum, size_t N>
+const std::string& name_in(const std::array<std::string, N>& names, Enum value) {
+  return names[static_cast<size_t>(value)];
+}
+
+// Writing.
+
+Json matrix_json(const std::vector<std::vector<int64_t>>& rows) {
+  Json json = Json::array();
+  for (const auto& row : rows) json.push_back(Json(row));
+  return json;
+}
+
+Json recompute_json(const std::vector<std::vector<Recompute>>& rows) {
+  Json json = Json::array();
+  for (const auto& row : rows) {
+    Json chunks = Json::array();
+    for (const Recompute& r : row) chunks.push_back({{"full", r.full}, {"selective", r.selective}});
+    json.push_back(std::move(chunks));
+  }
+  return json;
+}
+
+Json module_json(const ModulePlan& m) {
+  Json json = {{"placement", name_in(kPlacements, m.placement)},
+               {"ranks", ranks_to_text(m.ranks)},
+               {"axis_order", m.axis_order},
+               {"tp", m.tp},
+               {"cp", m.cp},
+               {"cp_ulysses", m.cp_ulysses}};
+  if (!m.is_encoder()) json["ep"] = m.ep;
+  json["pp"] = m.pp;
+  if (!m.is_encoder()) json["vpp"] = m.vpp;
+  json["dp"] = m.dp;
+  if (m.is_encoder() && m.placement != ModulePlacement::kInline) {
+    json["mbs_scale"] = m.mbs_scale;
+    json["form"] = name_in(kForms, m.form);
+    json["live_macro_batches"] = m.live_macro_batches;
+    Json actions = Json::object();
+    for (const auto& [rank, row] : m.actions) actions[std::to_string(rank)] = row;
+    json["actions"] = std::move(actions);
+    json["recompute_from_inputs"] = m.recompute_from_inputs;
+  }
+  json["sequence_parallel"] = m.sequence_parallel;
+  json["layers"] = matrix_json(m.layers);
+  json["recompute"] = recompute_json(m.recompute);
+  json["zero"] = m.zero;
+  json["zero_keep_gathered"] = m.zero_keep_gathered;
+  return json;
+}
+
+/// {"name": ..., "hash": ..., key: document}.
+Json carried(const std::string& name, const char* key, const Json& document) {
+  return {{"name", name}, {"hash", hash_of(document)}, {key, document}};
+}
+
+// Reading.
+
+/// Takes a carried document out of the plan and checks its hash.
+Document take_carried(Fields& plan, const char* what, const char* key, const std::string& source, std::string& name) {
+  Fields fields = plan.object(what);
+  name = fields.text("name");
+  const std::string hash = fields.text("hash");
+  const Json* raw = fields.raw(key);
+  Document document{.source = fmt::format("{}: {}.{}", source, what, key), .root = raw == nullptr ? Json::object() : *raw};
+  if (raw == nullptr) {
+    fields.complain(key, "is missing");
+  } else if (const std::string actual = hash_of(document.root); !hash.empty() && actual != hash) {
+    fields.complain("hash", fmt::format("is {}, but the {} below it has {}", in_quotes(hash), key, actual),
+                    "It was changed after the plan was made: plan again, or set the hash to say that it is meant.");
+  }
+  fields.reject_unknown();
+  return document;
+}
+
+std::vector<std::vector<int64_t>> read_layers(Fields& fields) {
+  std::vector<std::vector<int64_t>> rows;
+  const Json* raw = fields.raw("layers");
+  const auto bad = [&] { fields.complain("layers", "must be a list per pipeline rank of block counts per chunk, like [[7, 7], [7, 7]]"); };
+  if (raw == nullptr || !raw->is_array()) {
+    bad();
+    return rows;
+  }
+  for (const Json& row : *raw) {
+    auto& chunks = rows.emplace_back();
+    if (!row.is_array()) {
+      bad();
+      return rows;
+    }
+    for (const Json& count : row) {
+      const bool is_count = count.is_number_integer() && count.get<int64_t>() >= 0 && count.get<int64_t>() <= kCountRange.max;
+      if (!is_count) bad();
+      chunks.push_back(is_count ? count.get<int64_t>() : 0);
+    }
+  }
+  return rows;
+}
+
+std::vector<std::vector<Recompute>> read_recompute(Fields& fields, const std::string& source) {
+  std::vector<std::vector<Recompute>> rows;
+  const Json* raw = fields.raw("recompute");
+  const auto bad = [&] {
+    fields.complain("recompute", R"(must be a list per pipeline rank of objects per chunk, like [[{"full": 2, "selective": 0}]])");
+  };
+  if (raw == nullptr) return rows;
+  if (!raw->is_array()) {
+    bad();
+    return rows;
+  }
+  for (const Json& row : *raw) {
+    auto& chunks = rows.emplace_back();
+    if (!row.is_array()) {
+      bad();
+      return rows;
+    }
+    for (const Json& chunk : row) {
+      const Document document{.source = source, .root = chunk};
+      Findings findings(fields.path_of("recompute"));
+      Fields counts(document, findings);
+      chunks.push_back({.full = counts.integer_or("full", 0, kCountRange), .selective = counts.integer_or("selective", 0, kCountRange)});
+      counts.reject_unknown();
+      if (findings.first()) bad();
+    }
+  }
+  return rows;
+}
+
+std::map<int64_t, std::vector<std::string>> read_actions(Fields& fields) {
+  std::map<int64_t, std::vector<std::string>> actions;
+  if (!fields.has("actions")) {
+    fields.raw("actions");
+    return actions;
+  }
+  Fields rows = fields.object("actions");
+  for (const auto& [key, value] : fields.raw("actions")->items()) {
+    const Result<std::vector<int64_t>> rank = parse_ranks(key);
+    if (!rank || rank->size() != 1) fields.complain("actions", fmt::format("has the key {}, a pipeline rank is needed", in_quotes(key)));
+    auto words = rows.texts_or_empty(key);
+    if (rank) actions[rank->front()] = std::move(words);
+  }
+  return actions;
+}
+
+ModulePlan read_module(Fields fields, ModuleKind kind, const std::string& source) {
+  ModulePlan m{.kind = kind};
+  m.placement = static_cast<ModulePlacement>(fields.choice("placement", kPlacements));
+  const std::string text = fields.text("ranks");
+  if (!text.empty()) {
+    Result<std::vector<int64_t>> ranks = parse_ranks(text);
+    if (ranks) {
+      m.ranks = *std::move(ranks);
+    } else {
+      fields.complain("ranks", ranks.error().problem, ranks.error().advice);
+    }
+  }
+  m.axis_order = fields.texts_or_empty("axis_order");
+  for (const auto& [key, value] : {std::pair{"tp", &m.tp}, {"cp", &m.cp}, {"pp", &m.pp}, {"dp", &m.dp}}) {
+    *value = fields.integer(key, kDegreeRange);
+  }
+  for (const auto& [key, value] : {std::pair{"cp_ulysses", &m.cp_ulysses}, {"ep", &m.ep}, {"vpp", &m.vpp}, {"mbs_scale", &m.mbs_scale}}) {
+    *value = fields.integer_or(key, 1, kDegreeRange);
+  }
+  m.form = static_cast<EncoderForm>(fields.choice_or("form", 0, kForms));
+  m.live_macro_batches = fields.integer_or("live_macro_batches", 0, kCountRange);
+  m.actions = read_actions(fields);
+  m.recompute_from_inputs = fields.flag_or("recompute_from_inputs", false);
+  m.sequence_parallel = fields.flag_or("sequence_parallel", false);
+  m.layers = read_layers(fields);
+  m.recompute = read_recompute(fields, source);
+  m.zero = fields.integer_or("zero", 0, {0, 3});
+  m.zero_keep_gathered = fields.flag_or("zero_keep_gathered", false);
+  fields.reject_unknown();
+  return m;
+}
+
+Precision read_precision(Fields& fields, const char* key, Precision fallback) {
+  return static_cast<Precision>(fields.choice_or(key, static_cast<size_t>(fallback), precision_names()));
+}
+
+void read_settings(Fields& fields, Plan& plan) {
+  Fields schedule = fields.object("schedule");
+  plan.schedule = {.name = schedule.text("name"),
+                   .mbs = schedule.integer("mbs", kDegreeRange),
+                   .microbatches = schedule.integer("microbatches", kDegreeRange)};
+  schedule.reject_unknown();
+  plan.idle_ranks = fields.flag_or("idle_ranks", false);
+  plan.batch_seed = fields.integer_or("batch_seed", 0, {0, INT64_MAX});
+  if (fields.has("precision")) {
+    Fields precision = fields.object("precision");
+    plan.precision = {.compute = read_precision(precision, "compute", Precision::kBf16),
+                      .master = read_precision(precision, "master", Precision::kFp32),
+                      .reduce = read_precision(precision, "reduce", Precision::kFp32)};
+    precision.reject_unknown();
+  }
+  plan.buckets_mb = fields.number_or("buckets_mb", 64, {0.001, 1e6});
+  if (fields.has("overlap")) {
+    Fields overlap = fields.object("overlap");
+    plan.overlap_dp = overlap.flag_or("dp", true);
+    plan.overlap_tp = overlap.flag_or("tp", true);
+    overlap.reject_unknown();
+  }
+  plan.balance = static_cast<Balance>(fields.choice_or("balance", 0, kBalances));
+  if (const Json* offload = fields.raw("offload"); offload != nullptr && !offload->empty()) {
+    fields.complain("offload", "asks for something to be offloaded, which this version cannot", "Leave it empty: {}.");
+  }
+  if (fields.has("predicted")) {
+    Fields predicted = fields.object("predicted");
+    plan.predicted.step_time_ms = predicted.number_or("step_time_ms", 0, kFiniteRange);
+    plan.predicted.bubble_fraction = predicted.number_or("bubble_fraction", 0, {0, 1});
+    plan.predicted.throughput_samples_per_s = predicted.number_or("throughput_samples_per_s", 0, kFiniteRange);
+    if (const Json* memory = predicted.raw("peak_memory_gib"); memory != nullptr && memory->is_array()) {
+      for (const Json& gib : *memory) plan.predicted.peak_memory_gib.push_back(gib.is_number() ? gib.get<double>() : 0);
+    }
+    predicted.reject_unknown();
+  }
+}
+
+}  // namespace
+
+Result<Plan> read_plan(const Document& document) {
+  Findings findings(document.source);
+  Fields fields(document, findings);
+  const int64_t version = fields.integer("weft_plan", {1, INT32_MAX});
+  if (findings.first()) return *findings.first();
+  if (version > kPlanVersion) {
+    return Error{.source = document.source,
+                 .field = "weft_plan",
+                 .problem = fmt::format("is {}, but this program reads versions up to {}", version, kPlanVersion),
+                 .advice = "Use a newer Weft, or make the plan again with this one."};
+  }
+  std::string model_name, cluster_name, workload_name;
+  const Document model = take_carried(fields, "model", "config", document.source, model_name);
+  const Document cluster = take_carried(fields, "cluster", "spec", document.source, cluster_name);
+  const Document workload = take_carried(fields, "workload", "spec", document.source, workload_name);
+  Plan plan;
+  plan.world_size = fields.integer("world_size", kDegreeRange);
+  Fields modules = fields.object("modules");
+  for (const ModuleKind kind : {ModuleKind::kVision, ModuleKind::kAudio, ModuleKind::kLlm}) {
+    const std::string name(name_of(kind));
+    if (modules.has(name)) plan.modules.push_back(read_module(modules.object(name), kind, document.source));
+    modules.raw(name);
+  }
+  modules.reject_unknown();
+  if (plan.find(ModuleKind::kLlm) == nullptr) modules.complain("llm", "is missing", "Every plan has an llm.");
+  read_settings(fields, plan);
+  for (const char* key : {"precision", "overlap", "predicted"}) fields.raw(key);
+  fields.reject_unknown();
+  if (findings.first()) return *findings.first();
+
+  WEFT_TRY(plan.model, read_model(model, model_name));
+  WEFT_TRY(plan.cluster, read_cluster(cluster, cluster_name));
+  WEFT_TRY(plan.workload, read_workload(workload, workload_name));
+  return plan;
+}
+
+Result<Plan> read_plan_file(const std::filesystem::path& path) {
+  WEFT_TRY(const Document document, read_document(path, {.max_bytes = 64u << 20, .max_values = 5'000'000}));
+  return read_plan(document);
+}
+
+Json plan_to_json(const Plan& plan) {
+  Json modules = Json::object();
+  for (const ModulePlan& module : plan.modules) modules[std::string(name_of(module.kind))] = module_json(module);
+  return {{"weft_plan", kPlanVersion},
+          {"model", carried(plan.model.name, "config", plan.model.config)},
+          {"cluster", carried(plan.cluster.name, "spec", to_json(plan.cluster))},
+          {"workload", carried(plan.workload.name, "spec", to_json(plan.workload))},
+          {"world_size", plan.world_size},
+          {"modules", modules},
+          {"schedule", {{"name", plan.schedule.name}, {"mbs", plan.schedule.mbs}, {"microbatches", plan.schedule.microbatches}}},
+          {"idle_ranks", plan.idle_ranks},
+          {"batch_seed", plan.batch_seed},
+          {"precision",
+           {{"compute", name_of(plan.precision.compute)},
+            {"master", name_of(plan.precision.master)},
+            {"reduce", name_of(plan.precision.reduce)}}},
+          {"buckets_mb", plan.buckets_mb},
+          {"overlap", {{"dp", plan.overlap_dp}, {"tp", plan.overlap_tp}}},
+          {"balance", name_in(kBalances, plan.balance)},
+          {"offload", plan.offload},
+          {"predicted",
+           {{"step_time_ms", plan.predicted.step_time_ms},
+            {"bubble_fraction", plan.predicted.bubble_fraction},
+            {"peak_memory_gib", plan.predicted.peak_memory_gib},
+            {"throughput_samples_per_s", plan.predicted.throughput_samples_per_s}}}};
+}
+
+std::string plan_to_text(const Plan& plan) { return plan_to_json(plan).dump(1) + "\n"; }
+
+}  // namespace weft
