@@ -5,6 +5,7 @@
 #include "weft/schedule/csv.h"
 #include "weft/schedule/generators.h"
 #include "weft/schedule/lowering.h"
+#include "weft/schedule/step_end.h"
 #include "weft/schedule/validate.h"
 
 namespace weft {
@@ -151,6 +152,18 @@ TEST(Validator, ShowsTheGridWithTheCellMarked) {
   const std::string shown = show_problem(schedule, *find_problem(schedule));
   EXPECT_NE(shown.find("rank 1, action 0: 1B0 runs before its forward"), std::string::npos) << shown;
   EXPECT_NE(shown.find(">1B0 <"), std::string::npos) << shown;
+}
+
+TEST(StepEnd, ReducesAStageAfterItsLastGradientAndUpdatesAtTheEnd) {
+  EXPECT_EQ(to_csv(with_step_end(generate({ScheduleName::kZbV, 1, 2, 1}))), "0F0,1F0,1I0,1W0,1REDUCE_GRAD,0I0,0W0,0REDUCE_GRAD,1UPDATE,0UPDATE\n");
+  for (const Case& c : {Case{ScheduleName::k1f1b, 4, 1, 6}, Case{ScheduleName::kInterleaved1f1b, 3, 2, 5}, Case{ScheduleName::kZbH1, 4, 1, 2}}) {
+    const Schedule schedule = with_step_end(generate(c));
+    EXPECT_FALSE(find_problem(schedule)) << text_of(c);
+    const Result<Schedule> lowered = lower_schedule(schedule);
+    ASSERT_TRUE(lowered.ok());
+    EXPECT_FALSE(find_problem(*lowered)) << text_of(c);
+    EXPECT_EQ(num_actions(schedule), num_actions(generate(c)) + 2 * static_cast<size_t>(schedule.num_stages()));
+  }
 }
 
 TEST(Lowering, ContradictingOrdersAreRefused) {
