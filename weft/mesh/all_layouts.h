@@ -14,7 +14,7 @@ namespace weft {
 inline AxisGrid grid_of(const std::vector<int64_t>& sizes) {
   std::vector<Axis> axes;
   for (const int64_t size : sizes) axes.push_back({std::string(1, static_cast<char>('a' + axes.size())), size});
-  return *AxisGrid::create(std::move(axes));
+  return *AxisGrid::create(axes);
 }
 
 /// Every layout of a shape on a grid, with balanced parts.

@@ -8,7 +8,7 @@
 
 namespace weft {
 
-Result<AxisGrid> AxisGrid::create(std::vector<Axis> axes) {
+Result<AxisGrid> AxisGrid::create(const std::vector<Axis>& axes) {
   if (axes.size() > kMostAxes)
     return Error{.problem = fmt::format("a mesh has {} axes, at most {} are allowed", axes.size(), kMostAxes)};
   AxisGrid grid;

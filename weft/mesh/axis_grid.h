@@ -33,7 +33,7 @@ class AxisGrid {
 
   /// No axes at all is one position.
   AxisGrid() = default;
-  static Result<AxisGrid> create(std::vector<Axis> axes);
+  static Result<AxisGrid> create(const std::vector<Axis>& axes);
 
   const std::vector<Axis>& axes() const { return axes_; }
   size_t num_axes() const { return axes_.size(); }

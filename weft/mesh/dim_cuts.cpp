@@ -1,6 +1,7 @@
 #include "weft/mesh/dim_cuts.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "weft/base/check.h"
 
@@ -20,9 +21,7 @@ DimCuts::DimCuts(const AxisGrid& grid, size_t dim, const Layout& from, const Lay
     const Split& split = layout->split(dim);
     if (split.is_balanced()) continue;
     std::vector<size_t> axes = axes_of(shard_mask(*layout, dim));
-    std::vector<int64_t> counts;
-    for (const size_t axis : axes) counts.push_back(grid.size(axis));
-    ragged_.push_back({std::move(axes), Split(split.sizes(), std::move(counts))});
+    ragged_.push_back({std::move(axes), Split(split.sizes(), counts_of(shard_mask(*layout, dim)))});
   }
   over(0);
 }
@@ -35,13 +34,18 @@ std::vector<size_t> DimCuts::axes_of(AxisMask mask) const {
   return axes;
 }
 
+std::vector<int64_t> DimCuts::counts_of(AxisMask mask) const {
+  std::vector<int64_t> counts;
+  counts.reserve(grid_.num_axes());
+  for (const size_t axis : axes_of(mask)) counts.push_back(grid_.size(axis));
+  return counts;
+}
+
 const std::vector<size_t>& DimCuts::over(AxisMask mask) {
   const auto [entry, is_new] = by_mask_.try_emplace(mask);
   std::vector<size_t>& cuts = entry->second;
   if (is_new) {
-    std::vector<int64_t> counts;
-    for (const size_t axis : axes_of(mask)) counts.push_back(grid_.size(axis));
-    add(mask, Split(length_, std::move(counts)), cuts);
+    add(mask, Split(length_, counts_of(mask)), cuts);
     for (const Ragged& ragged : ragged_) add_ragged(mask, ragged, cuts);
   }
   return cuts;
@@ -67,12 +71,8 @@ void DimCuts::add_ragged(AxisMask mask, const Ragged& ragged, std::vector<size_t
   if (axes.empty() ||
       !std::equal(axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(common), ragged.axes.begin()))
     return;
-  std::vector<int64_t> counts;
-  int64_t num_parts = 1;
-  for (const size_t axis : axes) {
-    counts.push_back(grid_.size(axis));
-    num_parts *= grid_.size(axis);
-  }
+  std::vector<int64_t> counts = counts_of(mask);
+  const int64_t num_parts = std::accumulate(counts.begin(), counts.end(), int64_t{1}, std::multiplies<>());
   const int64_t given_parts = ragged.split.num_parts();
   std::vector<int64_t> sizes;
   if (num_parts <= given_parts) {
@@ -116,8 +116,7 @@ const std::vector<Range>& DimCuts::parts(size_t cut) {
 }
 
 DimCuts::Refinement DimCuts::refine_balanced(const Split& coarse, AxisMask inner) const {
-  std::vector<int64_t> counts;
-  for (const size_t axis : axes_of(inner)) counts.push_back(grid_.size(axis));
+  const std::vector<int64_t> counts = counts_of(inner);
   // Balanced parts, nested or not, differ by one at most; the first is the longest and the last the shortest.
   const int64_t longest = coarse.part(0).size();
   const int64_t shortest = coarse.part(coarse.num_parts() - 1).size();

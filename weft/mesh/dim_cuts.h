@@ -51,7 +51,9 @@ class DimCuts {
     Split split;
   };
 
+  /// Outermost first.
   std::vector<size_t> axes_of(AxisMask mask) const;
+  std::vector<int64_t> counts_of(AxisMask mask) const;
   void add(AxisMask mask, Split split, std::vector<size_t>& cuts);
   void add_ragged(AxisMask mask, const Ragged& ragged, std::vector<size_t>& cuts);
   const std::vector<Range>& parts(size_t cut);

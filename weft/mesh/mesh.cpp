@@ -7,9 +7,9 @@
 
 namespace weft {
 
-Result<Mesh> Mesh::create(std::vector<Axis> axes, std::vector<int64_t> ranks) {
+Result<Mesh> Mesh::create(const std::vector<Axis>& axes, std::vector<int64_t> ranks) {
   Mesh mesh;
-  WEFT_TRY(mesh.grid_, AxisGrid::create(std::move(axes)));
+  WEFT_TRY(mesh.grid_, AxisGrid::create(axes));
   const auto num_ranks = static_cast<int64_t>(ranks.size());
   if (mesh.num_ranks() != num_ranks) {
     return Error{.problem = fmt::format("{} = {}, but there {} {} rank{}", mesh.grid_.text(), mesh.num_ranks(),
@@ -29,11 +29,11 @@ Result<Mesh> Mesh::create(std::vector<Axis> axes, std::vector<int64_t> ranks) {
   return mesh;
 }
 
-Result<Mesh> Mesh::contiguous(std::vector<Axis> axes, int64_t first_rank) {
+Result<Mesh> Mesh::contiguous(const std::vector<Axis>& axes, int64_t first_rank) {
   WEFT_TRY(const AxisGrid grid, AxisGrid::create(axes));
   std::vector<int64_t> ranks(static_cast<size_t>(grid.num_positions()));
   std::iota(ranks.begin(), ranks.end(), first_rank);
-  return create(std::move(axes), std::move(ranks));
+  return create(axes, std::move(ranks));
 }
 
 std::optional<int64_t> Mesh::find(int64_t rank) const {
@@ -81,7 +81,7 @@ Mesh Mesh::sub_mesh(std::span<const std::pair<size_t, int64_t>> fixed) const {
 Mesh Mesh::sub_mesh_around(int64_t rank, const AxisList& axes) const {
   std::vector<Axis> kept;
   for (const size_t axis : grid_.all_but(grid_.all_but(axes))) kept.push_back(grid_.axes()[axis]);
-  return *create(std::move(kept), group_of(rank, axes));
+  return *create(kept, group_of(rank, axes));
 }
 
 std::vector<std::string> default_axis_order() {
@@ -129,7 +129,7 @@ Result<Mesh> expert_view(const Mesh& mesh, int64_t ep) {
       original += carved.coordinate(position, axis) * strides[axis];
     ranks.push_back(mesh.rank_at(original));
   }
-  return Mesh::create(std::move(axes), std::move(ranks));
+  return Mesh::create(axes, std::move(ranks));
 }
 
 }  // namespace weft

@@ -17,9 +17,9 @@ namespace weft {
 class Mesh {
  public:
   /// One rank per position of the axes, no rank twice.
-  static Result<Mesh> create(std::vector<Axis> axes, std::vector<int64_t> ranks);
+  static Result<Mesh> create(const std::vector<Axis>& axes, std::vector<int64_t> ranks);
   /// Ranks first_rank, first_rank + 1, ... as many as the axes have positions.
-  static Result<Mesh> contiguous(std::vector<Axis> axes, int64_t first_rank = 0);
+  static Result<Mesh> contiguous(const std::vector<Axis>& axes, int64_t first_rank = 0);
 
   const AxisGrid& grid() const { return grid_; }
   const std::vector<Axis>& axes() const { return grid_.axes(); }

@@ -65,8 +65,8 @@ TEST(Mesh, ASubMeshKeepsTheAxesThatAreNotFixed) {
 }
 
 TEST(Mesh, MistakesShowTheArithmetic) {
-  const auto problem = [](std::vector<Axis> axes, Ranks ranks) {
-    const Result<Mesh> mesh = Mesh::create(std::move(axes), std::move(ranks));
+  const auto problem = [](const std::vector<Axis>& axes, Ranks ranks) {
+    const Result<Mesh> mesh = Mesh::create(axes, std::move(ranks));
     return mesh ? "" : mesh.error().message();
   };
   EXPECT_EQ(problem({{"tp", 4}, {"dp", 2}}, {0, 1, 2}), "tp 4 × dp 2 = 8, but there are 3 ranks");

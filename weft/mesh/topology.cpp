@@ -1,6 +1,7 @@
 #include "weft/mesh/topology.h"
 
 #include <algorithm>
+#include <tuple>
 #include <unordered_map>
 
 #include <fmt/format.h>
@@ -97,7 +98,12 @@ std::vector<GroupPlacement> place_groups(const Mesh& mesh, const AxisList& axes,
 
 std::vector<GroupPlacement> distinct_placements(const Mesh& mesh, const AxisList& axes, const Topology& topology) {
   std::vector<GroupPlacement> placements = place_groups(mesh, axes, topology);
-  std::sort(placements.begin(), placements.end());
+  const auto key = [](const GroupPlacement& placement) {
+    return std::tie(placement.link, placement.num_ranks, placement.num_nodes, placement.most_ranks_per_node,
+                    placement.fewest_ranks_per_node, placement.groups_per_node);
+  };
+  std::sort(placements.begin(), placements.end(),
+            [&](const GroupPlacement& a, const GroupPlacement& b) { return key(a) < key(b); });
   placements.erase(std::unique(placements.begin(), placements.end()), placements.end());
   return placements;
 }

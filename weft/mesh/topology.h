@@ -46,14 +46,14 @@ struct GroupPlacement {
   /// 0 for a group within a node.
   int64_t groups_per_node = 0;
 
-  auto operator<=>(const GroupPlacement&) const = default;
+  bool operator==(const GroupPlacement&) const = default;
 };
 
 /// One per group of mesh.groups(axes), in that order. The groups are taken to talk at the same time. The topology must
 /// know every rank of the mesh.
 std::vector<GroupPlacement> place_groups(const Mesh& mesh, const AxisList& axes, const Topology& topology);
 
-/// The same without repetitions, sorted: a collective takes as long as on the slowest of these. One entry where the
+/// The same without repetitions: a collective takes as long as on the slowest of these. One entry where the
 /// mesh lies evenly on the nodes.
 std::vector<GroupPlacement> distinct_placements(const Mesh& mesh, const AxisList& axes, const Topology& topology);
 

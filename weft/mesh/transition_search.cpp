@@ -235,7 +235,7 @@ void TransitionSearch::reach(Node next, const Move& move) {
   const Price price{current_price_.received + move.received, current_price_.num_steps + 1};
   const auto [entry, is_new] = visits_.try_emplace(next);
   Visit& visit = entry->second;
-  if (!is_new && (visit.is_done || visit.price <= price)) return;
+  if (!is_new && (visit.is_done || !(price < visit.price))) return;
   visit = {.price = price, .before = current_, .move = move};
   queue_.push({.price = price, .sequence = ++sequence_, .node = next});
 }

@@ -37,7 +37,10 @@ class TransitionSearch {
     int64_t received = 0;
     int64_t num_steps = 0;
 
-    auto operator<=>(const Price&) const = default;
+    bool operator==(const Price&) const = default;
+    bool operator<(const Price& other) const {
+      return received != other.received ? received < other.received : num_steps < other.num_steps;
+    }
   };
   struct Move {
     StepKind kind = StepKind::kIdentity;
@@ -58,7 +61,7 @@ class TransitionSearch {
     Node node;
 
     bool operator>(const Entry& other) const {
-      return price != other.price ? price > other.price : sequence > other.sequence;
+      return price == other.price ? sequence > other.sequence : other.price < price;
     }
   };
 

@@ -136,6 +136,12 @@ TEST(Transition, ScatteringComesBeforeGathering) {
   EXPECT_EQ(busiest_received(transition.forward), 16);
 }
 
+TEST(Transition, AnIdleAxisHelpsWithALargeSum) {
+  // 2 · 7/8 of 128 elements by one all-reduce; half of that on halves of the tensor, and then half of the tensor.
+  const Transition transition = plan(grid_of({8, 2}), {16, 8}, {kP, kR}, {kR, kR});
+  EXPECT_EQ(busiest_received(transition.forward), 112 + 64);
+}
+
 TEST(Transition, AnotherDimMayServeOnTheWay) {
   // Rows are cut by b, then by a. To have them cut by a alone, gathering them all would bring a rank 16 and then 32
   // elements; moving the cuts to the columns and one of them back, and gathering the other, brings less.
