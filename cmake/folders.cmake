@@ -4,10 +4,13 @@ set_property(DIRECTORY "${CMAKE_SOURCE_DIR}" APPEND PROPERTY CMAKE_CONFIGURE_DEP
 
 # Tests of sanitizer builds have names of their own, so that one ctest run can hold several builds.
 set(WEFT_TEST_PREFIX "")
+set(WEFT_TEST_LABEL fast)
 if(WEFT_SANITIZE MATCHES "address")
   set(WEFT_TEST_PREFIX "asan.")
+  set(WEFT_TEST_LABEL sanitized)
 elseif(WEFT_SANITIZE MATCHES "thread")
   set(WEFT_TEST_PREFIX "tsan.")
+  set(WEFT_TEST_LABEL sanitized)
 endif()
 
 # WEFT_USES_folder: everything that the folder may use, transitively.
@@ -57,13 +60,13 @@ function(weft_library name)
   endif()
 endfunction()
 
-# weft_test(NAME SOURCES ... LINK ...): a GoogleTest program, each of its tests known to ctest under the label "fast":
-# `ctest -L fast` ends within a minute.
+# weft_test(NAME SOURCES ... LINK ...): a GoogleTest program, each of its tests known to ctest. The label is "fast"
+# (`ctest -L fast` ends within a minute) or, in a sanitizer build, "sanitized".
 function(weft_test name)
   cmake_parse_arguments(arg "" "" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LINK} GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE WEFT_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   gtest_discover_tests(${name} TEST_PREFIX "${WEFT_TEST_PREFIX}" DISCOVERY_TIMEOUT 60
-                       PROPERTIES LABELS fast TIMEOUT 60)
+                       PROPERTIES LABELS ${WEFT_TEST_LABEL} TIMEOUT 120)
 endfunction()
