@@ -1,8 +1,10 @@
 #include "weft/schedule/fill_bubbles.h"
 
 #include <algorithm>
+#include <array>
 
 #include "weft/schedule/encoder_before.h"
+#include "weft/schedule/encoder_clock.h"
 #include "weft/schedule/list_player.h"
 
 namespace weft {
@@ -16,13 +18,30 @@ bool allows_before(const Schedule& schedule, std::span<const int32_t> filling) {
   });
 }
 
-std::vector<FillPolicy> policies() {
-  std::vector<FillPolicy> all;
-  for (const FillPriority priority :
-       {FillPriority::kByTail, FillPriority::kPipelineFirst, FillPriority::kForwardsFirst}) {
-    for (const double patience : {0.0, 0.5, 1.0}) all.push_back({priority, patience});
+constexpr double kAlways = 1e9;
+
+/// Found by greedy cover: of 180 policies over some 2,000 pipelines and encoders, these ten miss the best by 0.03 % on
+/// average. Leads are in units of the longest stage's time for one microbatch.
+constexpr std::array<FillPolicy, 10> kPolicies = {{
+    {1, 0, 1},
+    {1, 1, 0},
+    {0.5, 0, 0.5},
+    {kAlways, 0, 1},
+    {0, -kAlways, 0},
+    {2, -1, 0},
+    {1, 1, 1},
+    {0.5, 1, 0.5},
+    {2, 0, 1},
+    {kAlways, -kAlways, 0},
+}};
+
+double longest_stage_ms(const StageDurations& durations) {
+  double longest_ms = 0;
+  for (size_t stage = 0; stage < durations.forward_ms.size(); ++stage) {
+    longest_ms = std::max(longest_ms, durations.forward_ms[stage] + durations.backward_input_ms[stage] +
+                                          durations.backward_weight_ms[stage]);
   }
-  return all;
+  return longest_ms;
 }
 
 }  // namespace
@@ -39,9 +58,10 @@ Schedule fill_bubbles(const Schedule& fixed, std::span<const int32_t> filling,
   };
   const FillProblem problem{fixed, filling, placements, durations};
   const FillTimes times = play_fixed(problem);
-  for (const FillPolicy& policy : policies()) {
+  const double unit_ms = longest_stage_ms(durations);
+  for (const FillPolicy& policy : kPolicies) {
     Schedule candidate = fixed;
-    candidate.rows = play_filling(problem, times, policy).rows;
+    candidate.rows = play_filling(problem, times, policy, unit_ms);
     consider(std::move(candidate));
   }
   if (allows_before(fixed, filling)) {

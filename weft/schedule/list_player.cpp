@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <numeric>
-#include <utility>
 
 #include "weft/base/check.h"
+#include "weft/schedule/encoder_clock.h"
 
 namespace weft {
 namespace {
@@ -20,7 +20,7 @@ struct Candidate {
   bool is_ready = true;  ///< otherwise `start_ms` is an estimate, and it only keeps others waiting
   double start_ms = 0;
   double duration_ms = 0;
-  std::pair<bool, double> priority = {false, 0};  ///< raised by the policy, then tail
+  double priority = 0;
 };
 
 /// What was run, in the order in which it was: a fixed action is known by rank and position.
@@ -32,11 +32,12 @@ struct Step {
 class Player {
  public:
   /// Without times the floating encoders are left out.
-  Player(const FillProblem& problem, const FillTimes* times, const FillPolicy& policy)
+  Player(const FillProblem& problem, const FillTimes* times, const FillPolicy& policy, double unit_ms)
       : problem_(problem),
         schedule_(problem.fixed),
         times_(times),
         policy_(policy),
+        unit_ms_(unit_ms),
         next_(schedule_.rows.size(), 0),
         free_ms_(schedule_.rows.size(), 0),
         ids_(schedule_.rows.size()),
@@ -44,7 +45,7 @@ class Player {
         forward_end_(num_cells(), kNever),
         gradient_end_(num_cells(), kNever) {
     std::iota(ids_.begin(), ids_.end(), 0);
-    result_.rows.resize(schedule_.rows.size());
+    rows_.resize(schedule_.rows.size());
     starts_.resize(schedule_.rows.size());
     for (int32_t e = 0; e < static_cast<int32_t>(schedule_.encoders.size()); ++e) {
       clocks_.emplace_back(schedule_.encoders[static_cast<size_t>(e)], schedule_.num_ranks());
@@ -63,10 +64,10 @@ class Player {
     for (size_t rank = 0; rank < next_.size(); ++rank) {
       WEFT_CHECK(next_[rank] == schedule_.rows[rank].size(), "rank {} waits for ever while bubbles are filled", rank);
     }
-    result_.makespan_ms = *std::max_element(free_ms_.begin(), free_ms_.end());
   }
 
-  FillResult take_result() { return std::move(result_); }
+  std::vector<std::vector<Action>> take_rows() { return std::move(rows_); }
+  double makespan_ms() const { return *std::max_element(free_ms_.begin(), free_ms_.end()); }
   const std::vector<Step>& steps() const { return steps_; }
   std::vector<std::vector<double>> take_starts() { return std::move(starts_); }
 
@@ -146,7 +147,7 @@ class Player {
     }
     candidate.duration_ms = problem_.duration_ms(action, candidate.group);
     candidate.start_ms = input_ms(action, candidate.group);
-    if (times_ != nullptr) candidate.priority = priority_of(action, times_->tail_ms[r][next_[r]]);
+    if (times_ != nullptr) candidate.priority = times_->tail_ms[r][next_[r]];
     if (candidate.start_ms == kNever) {
       if (times_ == nullptr) return;
       candidate.is_ready = false;
@@ -166,7 +167,7 @@ class Player {
     const EncoderClock& clock = clocks_[static_cast<size_t>(floating.encoder)];
     const EncoderRows& encoder = clock.encoder();
     const auto g = static_cast<size_t>(group);
-    const auto add_one = [&](ActionKind kind, int32_t macro, double tail_ms) {
+    const auto add_one = [&](ActionKind kind, int32_t macro, double priority) {
       const Action action{kind, floating.encoder, macro};
       const double start_ms = input_ms(action, group);
       if (start_ms == kNever) return;
@@ -176,27 +177,17 @@ class Player {
            .is_fixed = false,
            .start_ms = start_ms,
            .duration_ms = problem_.duration_ms(action, group),
-           .priority = priority_of(action, tail_ms)});
+           .priority = priority});
     };
     const int32_t forward = clock.num_forwards(group), backward = clock.num_backwards(group);
     if (forward < encoder.num_macro_batches) {
-      add_one(ActionKind::kEncodeForward, forward, floating.forward_tail_ms[g][static_cast<size_t>(forward)]);
+      add_one(ActionKind::kEncodeForward, forward,
+              lead_ms(policy_.forward_lead) + floating.forward_tail_ms[g][static_cast<size_t>(forward)]);
     }
     if (encoder.is_trained && backward < forward) {
-      add_one(ActionKind::kEncodeBackward, backward, floating.backward_tail_ms[g][static_cast<size_t>(backward)]);
+      add_one(ActionKind::kEncodeBackward, backward,
+              lead_ms(policy_.backward_lead) + floating.backward_tail_ms[g][static_cast<size_t>(backward)]);
     }
-  }
-
-  std::pair<bool, double> priority_of(const Action& action, double tail_ms) const {
-    switch (policy_.priority) {
-      case FillPriority::kByTail:
-        return {false, tail_ms};
-      case FillPriority::kPipelineFirst:
-        return {is_pipeline_compute(action.kind), tail_ms};
-      case FillPriority::kForwardsFirst:
-        return {action.kind == ActionKind::kEncodeForward, tail_ms};
-    }
-    return {};
   }
 
   /// When what an action reads is there; kNever when that is not known yet.
@@ -224,6 +215,8 @@ class Player {
       ready = std::max(ready, clocks_[static_cast<size_t>(e)].microbatch_ready(microbatch));
     return ready;
   }
+
+  double lead_ms(double lead) const { return lead * unit_ms_; }
 
   /// Whether the candidate would keep one of higher priority from a rank.
   bool is_in_the_way(const Candidate& candidate) const {
@@ -263,7 +256,7 @@ class Player {
     for (const int32_t rank : candidate.ranks) {
       const auto r = static_cast<size_t>(rank);
       free_ms_[r] = end_ms;
-      result_.rows[r].push_back(candidate.action);
+      rows_[r].push_back(candidate.action);
       if (!candidate.is_fixed) continue;
       if (times_ != nullptr) lag_ms_ = std::max(lag_ms_, candidate.start_ms - times_->start_ms[r][next_[r]]);
       starts_[r].push_back(candidate.start_ms);
@@ -292,7 +285,8 @@ class Player {
   const Schedule& schedule_;
   const FillTimes* times_;
   FillPolicy policy_;
-  FillResult result_;
+  double unit_ms_;
+  std::vector<std::vector<Action>> rows_;
   std::vector<Step> steps_;
   std::vector<std::vector<double>> starts_;  // of fixed actions
   double lag_ms_ = 0;                        // most by which a fixed action was later than in the rows alone
@@ -365,25 +359,26 @@ bool FillProblem::is_floating(int32_t encoder) const {
 }
 
 FillTimes play_fixed(const FillProblem& problem) {
-  Player player(problem, nullptr, {});
+  Player player(problem, nullptr, {}, 0);
   player.run();
   FillTimes times{.start_ms = player.take_starts(), .tail_ms = {}, .first_stage_tail_ms = {}};
   find_tails(problem, player.steps(), times);
   return times;
 }
 
-FillResult play_filling(const FillProblem& problem, const FillTimes& times, const FillPolicy& policy) {
-  Player player(problem, &times, policy);
+std::vector<std::vector<Action>> play_filling(const FillProblem& problem, const FillTimes& times,
+                                              const FillPolicy& policy, double unit_ms) {
+  Player player(problem, &times, policy, unit_ms);
   player.run();
-  return player.take_result();
+  return player.take_rows();
 }
 
 double makespan_ms(const Schedule& complete, std::span<const EncoderPlacement> placements,
                    const StageDurations& durations) {
   const FillProblem problem{complete, {}, placements, durations};
-  Player player(problem, nullptr, {});
+  Player player(problem, nullptr, {}, 0);
   player.run();
-  return player.take_result().makespan_ms;
+  return player.makespan_ms();
 }
 
 }  // namespace weft

@@ -1,23 +1,17 @@
 #pragma once
 
-#include <optional>
 #include <span>
 #include <vector>
 
-#include "weft/schedule/encoder_clock.h"
 #include "weft/schedule/encoder_forms.h"
 
 namespace weft {
 
-/// Which of two actions that want the same rank goes first.
-enum class FillPriority {
-  kByTail,         ///< the one with more work behind it
-  kPipelineFirst,  ///< the pipeline's; among the others by tail
-  kForwardsFirst,  ///< EF, so that the pipeline never waits for embeddings; among the others by tail
-};
-
+/// Which of two actions that want the same rank goes first: the one with more work behind it, where an encoder's
+/// actions count as having a lead of so many units more (or, negative, less).
 struct FillPolicy {
-  FillPriority priority = FillPriority::kByTail;
+  double forward_lead = 0;
+  double backward_lead = 0;
   /// An action does not start when one of higher priority could start on its ranks within this share of its duration.
   double patience = 0;
 };
@@ -40,17 +34,12 @@ struct FillTimes {
   std::vector<double> first_stage_tail_ms;   ///< of F of stage 0, per microbatch
 };
 
-/// A played order: rows that can be run, and when they end.
-struct FillResult {
-  std::vector<std::vector<Action>> rows;
-  double makespan_ms = 0;
-};
-
 /// Plays the fixed rows alone; floating encoders are taken to have run already.
 FillTimes play_fixed(const FillProblem& problem);
 
-/// Plays fixed rows and floating actions together.
-FillResult play_filling(const FillProblem& problem, const FillTimes& times, const FillPolicy& policy);
+/// Plays fixed rows and floating actions together, and returns the rows that came out. Leads are times `unit_ms`.
+std::vector<std::vector<Action>> play_filling(const FillProblem& problem, const FillTimes& times,
+                                              const FillPolicy& policy, double unit_ms);
 
 /// When rows that hold all encoders' actions end.
 double makespan_ms(const Schedule& complete, std::span<const EncoderPlacement> placements,

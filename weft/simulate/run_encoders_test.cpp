@@ -47,8 +47,11 @@ StageDurations uniform(int32_t stages, double f, double i, double w) {
 }
 
 /// The simulator's costs for the times that encoders were placed with.
-PipelineCosts costs_of(const Schedule& llm, const std::vector<EncoderPlacement>& encoders, const StageDurations& durations) {
-  const auto table = [&](const std::vector<double>& values) { return CostTable(llm.num_stages(), llm.num_microbatches, values); };
+PipelineCosts costs_of(const Schedule& llm, const std::vector<EncoderPlacement>& encoders,
+                       const StageDurations& durations) {
+  const auto table = [&](const std::vector<double>& values) {
+    return CostTable(llm.num_stages(), llm.num_microbatches, values);
+  };
   PipelineCosts costs{.forward_ms = table(durations.forward_ms),
                       .backward_input_ms = table(durations.backward_input_ms),
                       .backward_weight_ms = table(durations.backward_weight_ms),
@@ -57,13 +60,16 @@ PipelineCosts costs_of(const Schedule& llm, const std::vector<EncoderPlacement>&
     const auto per_group = [&](const std::vector<double>& values) {
       return CostTable(encoder.rows.num_groups(), encoder.rows.num_macro_batches, values);
     };
-    costs.encoders.push_back({.forward_ms = per_group(encoder.forward_ms), .backward_ms = per_group(encoder.backward_ms)});
+    costs.encoders.push_back(
+        {.forward_ms = per_group(encoder.forward_ms), .backward_ms = per_group(encoder.backward_ms)});
   }
   return costs;
 }
 
-ScheduleRun run(const Schedule& llm, const std::vector<EncoderPlacement>& encoders, const StageDurations& durations, Timeline* timeline = nullptr) {
-  return run_schedule(*lower_schedule(*place_encoders(llm, encoders, durations)), costs_of(llm, encoders, durations), timeline);
+ScheduleRun run(const Schedule& llm, const std::vector<EncoderPlacement>& encoders, const StageDurations& durations,
+                Timeline* timeline = nullptr) {
+  return run_schedule(*lower_schedule(*place_encoders(llm, encoders, durations)), costs_of(llm, encoders, durations),
+                      timeline);
 }
 
 double run_in_form(const Schedule& llm, EncoderPlacement encoder, EncoderForm form, const StageDurations& durations) {
@@ -78,7 +84,8 @@ double alone_ms(const Schedule& llm, const StageDurations& durations) {
 TEST(RunEncoders, BeforeTakesTheSumOfEncoderAndPipeline) {
   const Schedule llm = pipeline(ScheduleName::k1f1b, 4, 1, 8);
   const StageDurations durations = uniform(4, 1, 1, 1);
-  const EncoderPlacement encoder = placement(EncoderForm::kBefore, encoder_rows({.microbatches = 8, .mbs_scale = 2}, groups_of(0, 4, 1)), 0.5, 1.25);
+  const EncoderPlacement encoder =
+      placement(EncoderForm::kBefore, encoder_rows({.microbatches = 8, .mbs_scale = 2}, groups_of(0, 4, 1)), 0.5, 1.25);
   // The first rank ends last and then has its backwards to do.
   EXPECT_DOUBLE_EQ(run(llm, {encoder}, durations).makespan_ms, 4 * 0.5 + 3.0 * (8 + 3) + 4 * 1.25);
 }
@@ -86,7 +93,8 @@ TEST(RunEncoders, BeforeTakesTheSumOfEncoderAndPipeline) {
 TEST(RunEncoders, RecomputingFromInputsChargesTheForwardAgainAndKeepsNothing) {
   const Schedule llm = pipeline(ScheduleName::k1f1b, 2, 1, 4);
   const StageDurations durations = uniform(2, 1, 1, 1);
-  EncoderPlacement encoder = placement(EncoderForm::kBefore, encoder_rows({.microbatches = 4}, groups_of(0, 2, 1)), 0.5, 1);
+  EncoderPlacement encoder =
+      placement(EncoderForm::kBefore, encoder_rows({.microbatches = 4}, groups_of(0, 2, 1)), 0.5, 1);
   const ScheduleRun kept = run(llm, {encoder}, durations);
   EXPECT_DOUBLE_EQ(kept.encoders[0].busy_ms, 2 * 4 * 1.5);
   EXPECT_EQ(kept.encoders[0].peak_live_macro_batches, 4);
@@ -115,7 +123,8 @@ TEST(RunEncoders, FillHidesEverythingThatTheBubblesCanHold) {
   const int64_t p = 4, m = 4;
   const Schedule llm = pipeline(ScheduleName::k1f1b, p, 1, m);
   const StageDurations durations = uniform(4, 10, 10, 10);
-  const EncoderPlacement encoder = placement(EncoderForm::kFill, encoder_rows({.microbatches = m}, groups_of(0, 4, 1)), 1, 2);
+  const EncoderPlacement encoder =
+      placement(EncoderForm::kFill, encoder_rows({.microbatches = m}, groups_of(0, 4, 1)), 1, 2);
   // Only the first forward, before anything can start, and the last backward, after everything, stay visible.
   EXPECT_DOUBLE_EQ(run_in_form(llm, encoder, EncoderForm::kFill, durations), alone_ms(llm, durations) + 1 + 2);
   EXPECT_DOUBLE_EQ(run_in_form(llm, encoder, EncoderForm::kBefore, durations), alone_ms(llm, durations) + 4 * (1 + 2));
@@ -124,7 +133,8 @@ TEST(RunEncoders, FillHidesEverythingThatTheBubblesCanHold) {
 TEST(RunEncoders, WithoutBubblesFillTakesTheSum) {
   const Schedule llm = pipeline(ScheduleName::k1f1b, 1, 1, 6);
   const StageDurations durations = uniform(1, 1, 1, 1);
-  EncoderPlacement encoder = placement(EncoderForm::kFill, encoder_rows({.microbatches = 6, .mbs_scale = 2}, {{0}}), 2, 3);
+  EncoderPlacement encoder =
+      placement(EncoderForm::kFill, encoder_rows({.microbatches = 6, .mbs_scale = 2}, {{0}}), 2, 3);
   EXPECT_DOUBLE_EQ(run(llm, {encoder}, durations).makespan_ms, 6 * 3 + 3 * 5);
   encoder.rows.live_macro_batches = 1;
   EXPECT_DOUBLE_EQ(run(llm, {encoder}, durations).makespan_ms, 6 * 3 + 3 * 5);
@@ -138,9 +148,14 @@ struct RandomCase {
 };
 
 RandomCase random_case(std::mt19937_64& random) {
-  const auto pick = [&](int32_t low, int32_t high) { return low + static_cast<int32_t>(random() % static_cast<uint64_t>(high - low + 1)); };
-  constexpr std::pair<ScheduleName, int> kNames[] = {{ScheduleName::kGpipe, 1}, {ScheduleName::k1f1b, 1}, {ScheduleName::kInterleaved1f1b, 2},
-                                                     {ScheduleName::kZbH1, 1}, {ScheduleName::kZbV, 2}};
+  const auto pick = [&](int32_t low, int32_t high) {
+    return low + static_cast<int32_t>(random() % static_cast<uint64_t>(high - low + 1));
+  };
+  constexpr std::pair<ScheduleName, int> kNames[] = {{ScheduleName::kGpipe, 1},
+                                                     {ScheduleName::k1f1b, 1},
+                                                     {ScheduleName::kInterleaved1f1b, 2},
+                                                     {ScheduleName::kZbH1, 1},
+                                                     {ScheduleName::kZbV, 2}};
   const auto [name, vpp] = kNames[static_cast<size_t>(pick(0, 4))];
   const int32_t pp = pick(1, 8), m = pick(1, 24);
   Schedule llm = pipeline(name, pp, vpp, m);
@@ -152,8 +167,9 @@ RandomCase random_case(std::mt19937_64& random) {
   };
   StageDurations durations{times(), times(), times()};
   const int32_t first = pick(0, 1) * pick(0, pp - 1);
-  EncoderRows rows = encoder_rows({.microbatches = m, .mbs_scale = pick(1, 3), .dp_encoder = pick(1, 3), .dp_llm = pick(1, 2)},
-                                  groups_of(first, pp - first, pick(1, pp)));
+  EncoderRows rows =
+      encoder_rows({.microbatches = m, .mbs_scale = pick(1, 3), .dp_encoder = pick(1, 3), .dp_llm = pick(1, 2)},
+                   groups_of(first, pp - first, pick(1, pp)));
   rows.is_trained = pick(0, 2) > 0;
   rows.recompute_from_inputs = rows.is_trained && pick(0, 3) == 0;
   EncoderPlacement encoder{EncoderForm::kFill, rows, {}, {}};
@@ -189,9 +205,11 @@ int32_t most_alive(const Timeline& timeline, const EncoderRows& encoder, int32_t
     for (const TimelineEvent& event : events) {
       if (event.action.kind == ActionKind::kEncodeForward) {
         changes.push_back({event.end_ms, 1});
-        if (!encoder.keeps_activations()) changes.push_back({std::max(event.end_ms, last_read_ms[event.action.microbatch]), -1});
+        if (!encoder.keeps_activations())
+          changes.push_back({std::max(event.end_ms, last_read_ms[event.action.microbatch]), -1});
       }
-      if (event.action.kind == ActionKind::kEncodeBackward && encoder.keeps_activations()) changes.push_back({event.end_ms, -1});
+      if (event.action.kind == ActionKind::kEncodeBackward && encoder.keeps_activations())
+        changes.push_back({event.end_ms, -1});
     }
     std::sort(changes.begin(), changes.end());
     int32_t alive = 0;
@@ -224,7 +242,9 @@ double makespan_by_relaxation(const Schedule& schedule, const PipelineCosts& cos
   const auto group_of = [&](const Action& a, size_t rank) {
     if (!is_encoder(a.kind)) return -1;
     const auto& groups = schedule.encoders[static_cast<size_t>(a.stage)].groups;
-    const auto holds = [&](const auto& group) { return std::find(group.begin(), group.end(), static_cast<int32_t>(rank)) != group.end(); };
+    const auto holds = [&](const auto& group) {
+      return std::find(group.begin(), group.end(), static_cast<int32_t>(rank)) != group.end();
+    };
     return static_cast<int32_t>(std::find_if(groups.begin(), groups.end(), holds) - groups.begin());
   };
   const auto gradient_end = [&](int32_t stage, int32_t m) {
@@ -236,21 +256,26 @@ double makespan_by_relaxation(const Schedule& schedule, const PipelineCosts& cos
   const auto input = [&](const Action& a, int32_t group, size_t rank) {
     double at = 0;
     const auto p2p = [&](int32_t from) {
-      return schedule.rank_of_stage[static_cast<size_t>(from)] == static_cast<int32_t>(rank) ? 0.0 : costs.p2p_ms.at(from, a.microbatch);
+      return schedule.rank_of_stage[static_cast<size_t>(from)] == static_cast<int32_t>(rank)
+                 ? 0.0
+                 : costs.p2p_ms.at(from, a.microbatch);
     };
-    if (a.kind == ActionKind::kForward && a.stage > 0) at = end[{a.kind, a.stage - 1, a.microbatch, -1}] + p2p(a.stage - 1);
+    if (a.kind == ActionKind::kForward && a.stage > 0)
+      at = end[{a.kind, a.stage - 1, a.microbatch, -1}] + p2p(a.stage - 1);
     if (a.kind == ActionKind::kForward && a.stage == 0) {
       for (size_t e = 0; e < schedule.encoders.size(); ++e) {
         const EncoderRows& encoder = schedule.encoders[e];
         for (int32_t k = 0; k < encoder.num_macro_batches; ++k) {
           for (int32_t g = 0; needs(encoder, a.microbatch, k) && g < encoder.num_groups(); ++g) {
             if (!encoder.is_last_stage(g)) continue;
-            at = std::max(at, end[{ActionKind::kEncodeForward, static_cast<int32_t>(e), k, g}] + costs.encoders[e].bridge_ms);
+            at = std::max(
+                at, end[{ActionKind::kEncodeForward, static_cast<int32_t>(e), k, g}] + costs.encoders[e].bridge_ms);
           }
         }
       }
     }
-    if (makes_gradient(a.kind) && a.stage + 1 < schedule.num_stages()) at = gradient_end(a.stage + 1, a.microbatch) + p2p(a.stage + 1);
+    if (makes_gradient(a.kind) && a.stage + 1 < schedule.num_stages())
+      at = gradient_end(a.stage + 1, a.microbatch) + p2p(a.stage + 1);
     if (!is_encoder(a.kind)) return at;
     const EncoderRows& encoder = schedule.encoders[static_cast<size_t>(a.stage)];
     const EncoderCosts& of = costs.encoders[static_cast<size_t>(a.stage)];
@@ -258,7 +283,9 @@ double makespan_by_relaxation(const Schedule& schedule, const PipelineCosts& cos
       if (!encoder.is_first_stage(group)) at = end[{a.kind, a.stage, a.microbatch, group - 1}] + of.p2p_ms;
       // Macro batches run in order, so with a bound of n the one n before this one must have been read.
       const int32_t before = a.microbatch - encoder.live_macro_batches;
-      for (int32_t m = 0; encoder.live_macro_batches > 0 && !encoder.keeps_activations() && before >= 0 && m < schedule.num_microbatches; ++m) {
+      for (int32_t m = 0; encoder.live_macro_batches > 0 && !encoder.keeps_activations() && before >= 0 &&
+                          m < schedule.num_microbatches;
+           ++m) {
         if (needs(encoder, m, before)) at = std::max(at, end[{ActionKind::kForward, 0, m, -1}]);
       }
       return at;
@@ -271,15 +298,22 @@ double makespan_by_relaxation(const Schedule& schedule, const PipelineCosts& cos
   };
   const auto duration = [&](const Action& a, int32_t group) {
     switch (a.kind) {
-      case ActionKind::kForward: return costs.forward_ms.at(a.stage, a.microbatch);
-      case ActionKind::kBackward: return costs.backward_input_ms.at(a.stage, a.microbatch) + costs.backward_weight_ms.at(a.stage, a.microbatch);
-      case ActionKind::kBackwardInput: return costs.backward_input_ms.at(a.stage, a.microbatch);
-      case ActionKind::kBackwardWeight: return costs.backward_weight_ms.at(a.stage, a.microbatch);
-      default: break;
+      case ActionKind::kForward:
+        return costs.forward_ms.at(a.stage, a.microbatch);
+      case ActionKind::kBackward:
+        return costs.backward_input_ms.at(a.stage, a.microbatch) + costs.backward_weight_ms.at(a.stage, a.microbatch);
+      case ActionKind::kBackwardInput:
+        return costs.backward_input_ms.at(a.stage, a.microbatch);
+      case ActionKind::kBackwardWeight:
+        return costs.backward_weight_ms.at(a.stage, a.microbatch);
+      default:
+        break;
     }
     const EncoderCosts& of = costs.encoders[static_cast<size_t>(a.stage)];
-    const bool again = schedule.encoders[static_cast<size_t>(a.stage)].recompute_from_inputs || a.kind == ActionKind::kEncodeForward;
-    return (a.kind == ActionKind::kEncodeBackward ? of.backward_ms.at(group, a.microbatch) : 0) + (again ? of.forward_ms.at(group, a.microbatch) : 0);
+    const bool again =
+        schedule.encoders[static_cast<size_t>(a.stage)].recompute_from_inputs || a.kind == ActionKind::kEncodeForward;
+    return (a.kind == ActionKind::kEncodeBackward ? of.backward_ms.at(group, a.microbatch) : 0) +
+           (again ? of.forward_ms.at(group, a.microbatch) : 0);
   };
   double makespan = 0;
   for (bool has_changed = true; has_changed;) {
@@ -308,11 +342,14 @@ TEST(RunEncoders, RandomPlacementsAgreeWithARelaxationOfStartTimes) {
       EncoderRows rows = encoder_rows({.microbatches = c.llm.num_microbatches, .mbs_scale = 2}, std::move(groups));
       rows.num_stages = stages;
       rows.is_trained = trial % 2 == 0;
-      if (form == EncoderForm::kStream) rows.live_macro_batches = least_live_macro_batches(c.llm, rows) + (rows.is_trained ? stages - 1 : 0) + trial % 2;
+      if (form == EncoderForm::kStream)
+        rows.live_macro_batches =
+            least_live_macro_batches(c.llm, rows) + (rows.is_trained ? stages - 1 : 0) + trial % 2;
       return placement(form, rows, 0.7, 1.1);
     };
     std::vector<EncoderPlacement> encoders = {c.encoder};
-    if (trial % 3 > 0) encoders.push_back(extra(EncoderForm::kStream, groups_of(c.llm.num_ranks(), 4, 2), 1 + trial % 2));
+    if (trial % 3 > 0)
+      encoders.push_back(extra(EncoderForm::kStream, groups_of(c.llm.num_ranks(), 4, 2), 1 + trial % 2));
     if (trial % 3 > 1) encoders.push_back(extra(EncoderForm::kBefore, groups_of(0, c.llm.num_ranks(), 2), 1));
     encoders[0].rows.live_macro_batches = trial % 4 == 0 ? 0 : least_live_macro_batches(c.llm, c.encoder.rows);
     PipelineCosts costs = costs_of(c.llm, encoders, c.durations);
@@ -320,13 +357,15 @@ TEST(RunEncoders, RandomPlacementsAgreeWithARelaxationOfStartTimes) {
     for (EncoderCosts& of : costs.encoders) of.bridge_ms = 0.125, of.p2p_ms = 0.25;
     const Result<Schedule> placed = place_encoders(c.llm, encoders, c.durations);
     ASSERT_TRUE(placed.ok()) << placed.error().message();
-    EXPECT_NEAR(run_schedule(*lower_schedule(*placed), costs).makespan_ms, makespan_by_relaxation(*placed, costs), 1e-9) << c.text;
+    EXPECT_NEAR(run_schedule(*lower_schedule(*placed), costs).makespan_ms, makespan_by_relaxation(*placed, costs), 1e-9)
+        << c.text;
   }
 }
 
 TEST(RunEncoders, TheTimelineShowsAGroupsActionsAtOneTimeOnAllItsRanks) {
   const Schedule llm = pipeline(ScheduleName::k1f1b, 4, 1, 6);
-  const EncoderPlacement encoder = placement(EncoderForm::kFill, encoder_rows({.microbatches = 6}, groups_of(0, 4, 2)), 0.4, 0.9);
+  const EncoderPlacement encoder =
+      placement(EncoderForm::kFill, encoder_rows({.microbatches = 6}, groups_of(0, 4, 2)), 0.4, 0.9);
   Timeline timeline;
   run(llm, {encoder}, uniform(4, 1, 1, 1), &timeline);
   EXPECT_EQ(timeline.encoder_names, std::vector<std::string>{"vision"});
