@@ -9,9 +9,10 @@
 namespace weft {
 namespace {
 
-/// Runs the rows jointly in rounds, one action a rank and round, and writes the lowered rows as it goes. With equal times
-/// for all actions a round is a moment, so a RECV stands about where its data arrives. The actions of an encoder's group
-/// happen in one round on all its ranks: together with the pairs of SEND and RECV that makes one joint order of everything.
+/// Runs the rows jointly in rounds, one action a rank and round, and writes the lowered rows as it goes. With equal
+/// times for all actions a round is a moment, so a RECV stands about where its data arrives. The actions of an
+/// encoder's group happen in one round on all its ranks: together with the pairs of SEND and RECV that makes one joint
+/// order of everything.
 class Lowering {
  public:
   explicit Lowering(const Schedule& schedule)
@@ -59,7 +60,8 @@ class Lowering {
       return round > 0 && round < round_;
     };
     switch (action.kind) {
-      case ActionKind::kForward: return action.stage == 0 ? is_encoded(action.microbatch) : made(forward_made_);
+      case ActionKind::kForward:
+        return action.stage == 0 ? is_encoded(action.microbatch) : made(forward_made_);
       case ActionKind::kBackward:
       case ActionKind::kBackwardInput: return action.stage + 1 == schedule_.num_stages() || made(backward_made_);
       default: return true;
@@ -94,7 +96,8 @@ class Lowering {
     EncoderClock& clock = clocks_[static_cast<size_t>(action.stage)];
     const int32_t group = clock.group_of(rank);
     const bool is_forward = action.kind == ActionKind::kEncodeForward;
-    const double ready = is_forward ? clock.forward_ready(group, action.microbatch) : clock.backward_ready(group, action.microbatch);
+    const double ready =
+        is_forward ? clock.forward_ready(group, action.microbatch) : clock.backward_ready(group, action.microbatch);
     if (!(ready < round_)) return false;
     const auto& members = clock.encoder().groups[static_cast<size_t>(group)];
     const bool all_here = std::all_of(members.begin(), members.end(), [&](int32_t member) {
@@ -108,8 +111,10 @@ class Lowering {
       ++next_[m];
       moved_in_[m] = round_;
     }
-    if (is_forward) clock.forward_ended(group, action.microbatch, round_);
-    else clock.backward_ended(group, action.microbatch, round_);
+    if (is_forward)
+      clock.forward_ended(group, action.microbatch, round_);
+    else
+      clock.backward_ended(group, action.microbatch, round_);
     return true;
   }
 

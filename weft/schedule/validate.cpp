@@ -21,7 +21,8 @@ class Validator {
   }
 
   std::optional<ScheduleProblem> run() {
-    if (check_encoder_shapes() && check_cells() && check_counts() && check_local_order() && check_encoders() && (!is_lowered_ || check_channels())) {
+    if (check_encoder_shapes() && check_cells() && check_counts() && check_local_order() && check_encoders() &&
+        (!is_lowered_ || check_channels())) {
       check_progress();
     }
     return problem_;
@@ -64,7 +65,9 @@ class Validator {
   /// The lists that say who runs an encoder and who needs its macro batches make sense.
   bool check_encoder_shapes() {
     for (const EncoderRows& encoder : schedule_.encoders) {
-      const auto wrong = [&](const std::string& what) { return fail(0, 0, fmt::format("encoder {} {}", encoder.name, what)); };
+      const auto wrong = [&](const std::string& what) {
+        return fail(0, 0, fmt::format("encoder {} {}", encoder.name, what));
+      };
       if (encoder.num_stages < 1 || encoder.groups.empty() || encoder.num_groups() % encoder.num_stages != 0) {
         return wrong(fmt::format("has {} groups for {} stages", encoder.groups.size(), encoder.num_stages));
       }
@@ -73,7 +76,8 @@ class Validator {
       for (const auto& group : encoder.groups) {
         if (group.empty()) return wrong("has a group without ranks");
         for (const int32_t rank : group) {
-          if (rank < 0 || rank >= schedule_.num_ranks()) return wrong(fmt::format("runs on rank {}, which has no row", rank));
+          if (rank < 0 || rank >= schedule_.num_ranks())
+            return wrong(fmt::format("runs on rank {}, which has no row", rank));
           if (!ranks.insert(rank).second) return wrong(fmt::format("has rank {} twice", rank));
         }
       }
@@ -85,19 +89,22 @@ class Validator {
   bool check_macro_ranges(const EncoderRows& encoder) {
     const auto num_microbatches = static_cast<size_t>(schedule_.num_microbatches);
     if (encoder.first_macro.size() != num_microbatches || encoder.end_macro.size() != num_microbatches) {
-      return fail(0, 0, fmt::format("encoder {} lists macro batches for {} microbatches, there are {}", encoder.name,
-                                    encoder.first_macro.size(), num_microbatches));
+      return fail(0, 0,
+                  fmt::format("encoder {} lists macro batches for {} microbatches, there are {}", encoder.name,
+                              encoder.first_macro.size(), num_microbatches));
     }
     std::set<int32_t> needed;
     for (size_t m = 0; m < num_microbatches; ++m) {
       if (encoder.first_macro[m] < 0 || encoder.end_macro[m] > encoder.num_macro_batches) {
-        return fail(0, 0, fmt::format("microbatch {} needs macro batches that encoder {} does not have", m, encoder.name));
+        return fail(0, 0,
+                    fmt::format("microbatch {} needs macro batches that encoder {} does not have", m, encoder.name));
       }
       for (int32_t k = encoder.first_macro[m]; k < encoder.end_macro[m]; ++k) needed.insert(k);
     }
     if (static_cast<int32_t>(needed.size()) == encoder.num_macro_batches) return true;
-    return fail(0, 0, fmt::format("no microbatch needs some of the {} macro batches of encoder {}", encoder.num_macro_batches,
-                                  encoder.name));
+    return fail(0, 0,
+                fmt::format("no microbatch needs some of the {} macro batches of encoder {}", encoder.num_macro_batches,
+                            encoder.name));
   }
 
   bool check_encoder_cell(int32_t rank, size_t i, const Action& a) {
@@ -264,7 +271,9 @@ class Validator {
     const auto forwards = std::count_if(order.begin(), order.end(), is_forward);
     const auto live = 2 * forwards - static_cast<std::ptrdiff_t>(order.size());
     if (live <= encoder.live_macro_batches) return true;
-    return fail(rank, i, fmt::format("makes {} macro batches alive, encoder {} may have {}", live, encoder.name, encoder.live_macro_batches));
+    return fail(rank, i,
+                fmt::format("makes {} macro batches alive, encoder {} may have {}", live, encoder.name,
+                            encoder.live_macro_batches));
   }
 
   struct Channel {
@@ -409,9 +418,13 @@ class Validator {
 
   bool step_encoder(int32_t rank, const Action& action) {
     const EncoderRows& encoder = schedule_.encoders[static_cast<size_t>(action.stage)];
-    const auto holds_rank = [&](const auto& group) { return std::find(group.begin(), group.end(), rank) != group.end(); };
-    const auto group = static_cast<size_t>(std::find_if(encoder.groups.begin(), encoder.groups.end(), holds_rank) - encoder.groups.begin());
-    const bool may_run = action.kind == ActionKind::kEncodeForward ? may_encode(encoder, action, group) : has_gradient(encoder, action, group);
+    const auto holds_rank = [&](const auto& group) {
+      return std::find(group.begin(), group.end(), rank) != group.end();
+    };
+    const auto group = static_cast<size_t>(std::find_if(encoder.groups.begin(), encoder.groups.end(), holds_rank) -
+                                           encoder.groups.begin());
+    const bool may_run = action.kind == ActionKind::kEncodeForward ? may_encode(encoder, action, group)
+                                                                   : has_gradient(encoder, action, group);
     if (!may_run) return false;
     const bool all_here = std::all_of(encoder.groups[group].begin(), encoder.groups[group].end(), [&](int32_t member) {
       const Action* theirs = here(member);
@@ -431,7 +444,9 @@ class Validator {
 
   /// EF: the encoder's stage before has run, and outputs that nobody has read yet leave room for one more.
   bool may_encode(const EncoderRows& encoder, const Action& a, size_t group) {
-    if (!encoder.is_first_stage(static_cast<int32_t>(group)) && !ran_.contains({a.kind, a.stage, a.microbatch, group - 1})) return false;
+    if (!encoder.is_first_stage(static_cast<int32_t>(group)) &&
+        !ran_.contains({a.kind, a.stage, a.microbatch, group - 1}))
+      return false;
     if (encoder.live_macro_batches == 0 || encoder.keeps_activations()) return true;
     const auto& unread = unread_[static_cast<size_t>(a.stage)];
     const auto num_read = static_cast<int32_t>(std::count(unread.begin(), unread.end(), 0));
@@ -451,7 +466,8 @@ class Validator {
     for (size_t e = 0; e < schedule_.encoders.size(); ++e) {
       const EncoderRows& encoder = schedule_.encoders[e];
       const auto m = static_cast<size_t>(microbatch);
-      for (int32_t k = encoder.first_macro[m]; k < encoder.end_macro[m]; ++k) counts[e][static_cast<size_t>(k)] += change;
+      for (int32_t k = encoder.first_macro[m]; k < encoder.end_macro[m]; ++k)
+        counts[e][static_cast<size_t>(k)] += change;
     }
   }
 
@@ -460,9 +476,11 @@ class Validator {
   std::vector<uint8_t> forward_;
   std::vector<uint8_t> gradient_;
   std::vector<std::vector<int32_t>> encoded_;  // per encoder and macro batch: replicas that have run it
-  std::vector<std::vector<int32_t>> unread_, without_gradient_;  // the same: microbatches whose stage 0 has yet to run F, and B or I
-  std::set<std::tuple<ActionKind, int32_t, int32_t, size_t>> ran_;     // encoder actions: kind, encoder, macro batch, group
-  std::map<std::pair<int32_t, size_t>, int32_t> num_encoded_;          // per encoder and group
+  std::vector<std::vector<int32_t>> unread_,
+      without_gradient_;  // the same: microbatches whose stage 0 has yet to run F, and B or I
+  std::set<std::tuple<ActionKind, int32_t, int32_t, size_t>>
+      ran_;                                                    // encoder actions: kind, encoder, macro batch, group
+  std::map<std::pair<int32_t, size_t>, int32_t> num_encoded_;  // per encoder and group
 
   const Schedule& schedule_;
   bool is_lowered_ = false;

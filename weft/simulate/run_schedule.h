@@ -11,7 +11,7 @@ namespace weft {
 
 /// What one encoder came to.
 struct EncoderRun {
-  double busy_ms = 0;               ///< summed over its ranks
+  double busy_ms = 0;                   ///< summed over its ranks
   int32_t peak_live_macro_batches = 0;  ///< on any of its ranks; see EncoderRows::live_macro_batches
 };
 
@@ -24,10 +24,10 @@ struct ScheduleRun {
   std::vector<EncoderRun> encoders;
 };
 
-/// Runs a lowered schedule: each rank's compute stream takes its actions in order; a transfer leaves when its tensor is made and
-/// arrives p2p_ms later, and the action that reads it waits for it. Deterministic: streams and channels are first in, first out.
-/// An encoder's action starts on all ranks of its group together, when they are free and its inputs have arrived.
-/// The rows must be valid (find_problem). Writes every event to `timeline` when one is given.
+/// Runs a lowered schedule: each rank's compute stream takes its actions in order; a transfer leaves when its tensor is
+/// made and arrives p2p_ms later, and the action that reads it waits for it. Deterministic: streams and channels are
+/// first in, first out. An encoder's action starts on all ranks of its group together, when they are free and its
+/// inputs have arrived. The rows must be valid (find_problem). Writes every event to `timeline` when one is given.
 ScheduleRun run_schedule(const Schedule& lowered, const PipelineCosts& costs, Timeline* timeline = nullptr);
 
 }  // namespace weft
