@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -39,22 +40,26 @@ void add_stream(Schedule& schedule, int32_t index) {
   }
 }
 
-std::optional<Error> check_shared_ranks(std::span<const EncoderPlacement> encoders) {
-  std::vector<int32_t> taken;
+/// Streams have each a rank for itself, and together the ranks behind the pipeline's without a gap.
+std::optional<Error> check_stream_ranks(const Schedule& pipeline, std::span<const EncoderPlacement> encoders) {
+  std::set<int32_t> taken;
   for (const EncoderPlacement& encoder : encoders) {
     if (encoder.form != EncoderForm::kStream) continue;
     for (const auto& group : encoder.rows.groups) {
       for (const int32_t rank : group) {
-        if (std::find(taken.begin(), taken.end(), rank) != taken.end()) {
-          return Error{.source = encoder.rows.name,
-                       .field = "groups",
-                       .problem = fmt::format("rank {} streams another encoder already", rank)};
-        }
-        taken.push_back(rank);
+        if (taken.insert(rank).second) continue;
+        return Error{.source = encoder.rows.name,
+                     .field = "groups",
+                     .problem = fmt::format("rank {} streams another encoder already", rank)};
       }
     }
   }
-  return std::nullopt;
+  const auto num_ranks = static_cast<size_t>(pipeline.num_ranks()) + taken.size();
+  if (taken.empty() || static_cast<size_t>(*taken.rbegin()) < num_ranks) return std::nullopt;
+  return Error{.source = "groups",
+               .problem = fmt::format("rank {} streams, but with the pipeline there are only {} ranks", *taken.rbegin(),
+                                      num_ranks),
+               .advice = "Number the ranks of streams from the pipeline's on, without gaps."};
 }
 
 }  // namespace
@@ -131,7 +136,7 @@ Result<Schedule> place_encoders(const Schedule& pipeline, std::span<const Encode
   for (const EncoderPlacement& encoder : encoders) {
     if (auto error = check_placement(pipeline, encoder)) return *error;
   }
-  if (auto error = check_shared_ranks(encoders)) return *error;
+  if (auto error = check_stream_ranks(pipeline, encoders)) return *error;
   Schedule schedule = pipeline;
   std::vector<int32_t> before, filling;
   for (const EncoderPlacement& encoder : encoders) {

@@ -184,6 +184,23 @@ TEST(EncoderForms, ImpossiblePlacementsNameTheField) {
             "vision: first_macro: microbatch 1 needs macro batches 2 to 2, out of order");
 }
 
+TEST(EncoderForms, StreamsHaveRanksOfTheirOwnWithoutGaps) {
+  const Schedule llm = pipeline(ScheduleName::k1f1b, 2, 1, 4);
+  const auto message = [&](std::vector<int32_t> ranks) {
+    std::vector<EncoderPlacement> encoders;
+    for (const int32_t rank : ranks) {
+      encoders.push_back(placement(EncoderForm::kStream, encoder_rows({.microbatches = 4}, {{rank}}), 1, 1));
+    }
+    const Result<Schedule> schedule = place_encoders(llm, encoders);
+    return schedule ? "" : schedule.error().message();
+  };
+  EXPECT_EQ(message({3, 2}), "");
+  EXPECT_EQ(message({2, 2}), "vision: groups: rank 2 streams another encoder already");
+  EXPECT_EQ(message({2, 2'000'000'000}),
+            "groups: rank 2000000000 streams, but with the pipeline there are only 4 ranks. "
+            "Number the ranks of streams from the pipeline's on, without gaps.");
+}
+
 /// The problem of a two-rank pipeline with an encoder on both ranks, its rows given as words.
 std::string problem_of(const std::vector<std::string>& rows, auto change) {
   Schedule schedule{.num_microbatches = 2,

@@ -8,9 +8,9 @@
 namespace weft {
 namespace {
 
-/// Plays the rows with a work list of ranks that can move. Arrival times are kept per (stage, microbatch), so a receiver finds its
-/// tensor without searching. Pipelines without encoders have a player of their own: what encoders need, even when it is only
-/// asked for, costs a tenth of the speed.
+/// Plays the rows with a work list of ranks that can move. Arrival times are kept per (stage, microbatch), so a receiver
+/// finds its tensor without searching. Pipelines without encoders have a player of their own: asking for encoders that are
+/// not there costs several percent of its speed.
 template <bool kHasEncoders>
 class Run {
  public:
