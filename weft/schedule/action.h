@@ -38,6 +38,10 @@ struct Action {
 
 /// F, B, I or W.
 constexpr bool is_pipeline_compute(ActionKind kind) { return kind <= ActionKind::kBackwardWeight; }
+/// B or I: the stage's input gradient exists from then on.
+constexpr bool makes_gradient(ActionKind kind) {
+  return kind == ActionKind::kBackward || kind == ActionKind::kBackwardInput;
+}
 constexpr bool is_transfer(ActionKind kind) {
   return kind >= ActionKind::kSendForward && kind <= ActionKind::kRecvBackward;
 }

@@ -1,12 +1,18 @@
 #include "weft/schedule/lowering.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
+
+#include "weft/schedule/encoder_clock.h"
 
 namespace weft {
 namespace {
 
-/// Runs the rows jointly in rounds, one action a rank and round, and writes the lowered rows as it goes. With equal times
-/// for all actions a round is a moment, so a RECV stands about where its data arrives.
+/// Runs the rows jointly in rounds, one action a rank and round, and writes the lowered rows as it goes. With equal
+/// times for all actions a round is a moment, so a RECV stands about where its data arrives. The actions of an
+/// encoder's group happen in one round on all its ranks: together with the pairs of SEND and RECV that makes one joint
+/// order of everything.
 class Lowering {
  public:
   explicit Lowering(const Schedule& schedule)
@@ -16,6 +22,8 @@ class Lowering {
     lowered_.encoders = schedule.encoders;
     lowered_.rows.resize(schedule.rows.size());
     for (size_t rank = 0; rank < schedule.rows.size(); ++rank) lowered_.rows[rank].reserve(3 * schedule.rows[rank].size());
+    for (const EncoderRows& encoder : schedule.encoders) clocks_.emplace_back(encoder, schedule.num_ranks());
+    if (!clocks_.empty()) moved_in_.assign(schedule.rows.size(), 0);
   }
 
   Result<Schedule> run() {
@@ -52,27 +60,71 @@ class Lowering {
       return round > 0 && round < round_;
     };
     switch (action.kind) {
-      case ActionKind::kForward: return action.stage == 0 || made(forward_made_);
+      case ActionKind::kForward:
+        return action.stage == 0 ? is_encoded(action.microbatch) : made(forward_made_);
       case ActionKind::kBackward:
       case ActionKind::kBackwardInput: return action.stage + 1 == schedule_.num_stages() || made(backward_made_);
       default: return true;
     }
   }
 
+  bool is_encoded(int32_t microbatch) const {
+    return std::all_of(clocks_.begin(), clocks_.end(),
+                       [&](const EncoderClock& clock) { return clock.microbatch_ready(microbatch) < round_; });
+  }
+
   bool advance(int32_t rank) {
     const auto& row = schedule_.rows[static_cast<size_t>(rank)];
     size_t& next = next_[static_cast<size_t>(rank)];
-    if (next == row.size() || !is_ready(row[next])) return false;
+    if (next == row.size() || (!clocks_.empty() && moved_in_[static_cast<size_t>(rank)] == round_)) return false;
+    if (is_encoder(row[next].kind)) return advance_group(rank, row[next]);
+    if (!is_ready(row[next])) return false;
     const Action& action = row[next++];
     lowered_.rows[static_cast<size_t>(rank)].push_back(action);
+    if (!clocks_.empty()) tell_encoders(rank, action);
     if (action.kind == ActionKind::kForward && action.stage + 1 < schedule_.num_stages()) {
       hand_over(action, action.stage + 1, ActionKind::kSendForward, ActionKind::kRecvForward, forward_made_);
     }
-    const bool makes_gradient = action.kind == ActionKind::kBackward || action.kind == ActionKind::kBackwardInput;
-    if (makes_gradient && action.stage > 0) {
+    if (makes_gradient(action.kind) && action.stage > 0) {
       hand_over(action, action.stage - 1, ActionKind::kSendBackward, ActionKind::kRecvBackward, backward_made_);
     }
     return true;
+  }
+
+  /// Runs an encoder action on all ranks of the group, once all have reached it and its inputs are there.
+  bool advance_group(int32_t rank, const Action& action) {
+    EncoderClock& clock = clocks_[static_cast<size_t>(action.stage)];
+    const int32_t group = clock.group_of(rank);
+    const bool is_forward = action.kind == ActionKind::kEncodeForward;
+    const double ready =
+        is_forward ? clock.forward_ready(group, action.microbatch) : clock.backward_ready(group, action.microbatch);
+    if (!(ready < round_)) return false;
+    const auto& members = clock.encoder().groups[static_cast<size_t>(group)];
+    const bool all_here = std::all_of(members.begin(), members.end(), [&](int32_t member) {
+      const auto m = static_cast<size_t>(member);
+      return moved_in_[m] < round_ && next_[m] < schedule_.rows[m].size() && schedule_.rows[m][next_[m]] == action;
+    });
+    if (!all_here) return false;
+    for (const int32_t member : members) {
+      const auto m = static_cast<size_t>(member);
+      lowered_.rows[m].push_back(action);
+      ++next_[m];
+      moved_in_[m] = round_;
+    }
+    if (is_forward)
+      clock.forward_ended(group, action.microbatch, round_);
+    else
+      clock.backward_ended(group, action.microbatch, round_);
+    return true;
+  }
+
+  void tell_encoders(int32_t rank, const Action& action) {
+    moved_in_[static_cast<size_t>(rank)] = round_;
+    if (action.stage != 0) return;
+    for (EncoderClock& clock : clocks_) {
+      if (action.kind == ActionKind::kForward) clock.microbatch_read(action.microbatch, round_);
+      if (makes_gradient(action.kind)) clock.microbatch_gradient(action.microbatch, round_);
+    }
   }
 
   void hand_over(const Action& action, int32_t to_stage, ActionKind send, ActionKind recv, std::vector<int32_t>& made) {
@@ -87,6 +139,8 @@ class Lowering {
   const Schedule& schedule_;
   Schedule lowered_;
   int32_t round_ = 0;
+  std::vector<EncoderClock> clocks_;  // times are rounds
+  std::vector<int32_t> moved_in_;     // the last round in which a rank moved; only kept when there are encoders
   std::vector<size_t> next_;
   std::vector<int32_t> forward_made_;   // for each cell the round in which its input was made, 0 before
   std::vector<int32_t> backward_made_;  // the same for its output's gradient

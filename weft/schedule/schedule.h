@@ -8,16 +8,32 @@
 
 namespace weft {
 
-/// An encoder that shares the pipeline's ranks: who runs it, and which microbatches need which of its macro batches.
+/// An encoder beside the pipeline, on some of its ranks or on ranks of its own: who runs it, and which microbatches
+/// need which of its macro batches.
 struct EncoderRows {
   std::string name;
   int32_t num_macro_batches = 0;
   bool is_trained = true;  ///< a frozen one has no EB
-  /// The ranks that run it. Those of one group (the encoder's tp and cp) meet in every action; groups are independent.
+  /// EB runs the forward again, so that activations are not kept from EF to EB.
+  bool recompute_from_inputs = false;
+  /// Most macro batches alive at once, 0 for no bound. Alive is one from its EF until its EB; until the last microbatch
+  /// that needs it has run F of stage 0 when only its output is kept (frozen, or recomputed). An EF that would exceed
+  /// it waits.
+  int32_t live_macro_batches = 0;
+  /// Stages of the encoder's own pipeline. Group g is stage g % num_stages of replica g / num_stages.
+  int32_t num_stages = 1;
+  /// The ranks that run it. Those of one group (the encoder's tp and cp) meet in every action; replicas are
+  /// independent.
   std::vector<std::vector<int32_t>> groups;
   /// For each microbatch: its embeddings come from the macro batches first_macro ≤ k < end_macro. Equal when it has none.
   std::vector<int32_t> first_macro;
   std::vector<int32_t> end_macro;
+
+  int32_t num_groups() const { return static_cast<int32_t>(groups.size()); }
+  bool is_first_stage(int32_t group) const { return group % num_stages == 0; }
+  bool is_last_stage(int32_t group) const { return group % num_stages == num_stages - 1; }
+  /// Whether activations stay from EF to EB.
+  bool keeps_activations() const { return is_trained && !recompute_from_inputs; }
 
   bool operator==(const EncoderRows&) const = default;
 };

@@ -62,7 +62,9 @@ std::vector<const KindStyle*> used_styles(const Timeline& timeline) {
 /// For each stage in the events its position among the rank's stages.
 std::map<int32_t, size_t> chunks_of(const std::vector<TimelineEvent>& events) {
   std::map<int32_t, size_t> chunks;
-  for (const TimelineEvent& event : events) chunks.emplace(event.action.stage, 0);
+  for (const TimelineEvent& event : events) {
+    if (!is_encoder(event.action.kind)) chunks.emplace(event.action.stage, 0);
+  }
   size_t next = 0;
   for (auto& [stage, chunk] : chunks) chunk = next++;
   return chunks;
@@ -143,7 +145,8 @@ std::string to_svg(const Timeline& timeline, const std::string& title) {
       const KindStyle* style = style_of(event.action.kind);
       if (event.stream != Stream::kCompute || style == nullptr) continue;
       // Later chunks of a rank are paler, so that two passes of one microbatch can be told apart.
-      const double opacity = 1.0 / (1.0 + 0.7 * static_cast<double>(chunks.at(event.action.stage)));
+      const size_t chunk = is_encoder(event.action.kind) ? 0 : chunks.at(event.action.stage);
+      const double opacity = 1.0 / (1.0 + 0.7 * static_cast<double>(chunk));
       const double left = kLeft + event.start_ms * scale;
       const double wide = (event.end_ms - event.start_ms) * scale;
       svg += fmt::format(R"(<rect x="{:.2f}" y="{:.1f}" width="{:.2f}" height="{}" rx="2" fill="{}" fill-opacity="{:.2f}" stroke="{}" stroke-width="0.6"><title>{} {:.3f} to {:.3f} ms</title></rect>)",

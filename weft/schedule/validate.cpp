@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -10,8 +11,6 @@
 
 namespace weft {
 namespace {
-
-bool is_gradient(ActionKind kind) { return kind == ActionKind::kBackward || kind == ActionKind::kBackwardInput; }
 
 class Validator {
  public:
@@ -22,7 +21,8 @@ class Validator {
   }
 
   std::optional<ScheduleProblem> run() {
-    if (check_cells() && check_counts() && check_local_order() && check_encoders() && (!is_lowered_ || check_channels())) {
+    if (check_encoder_shapes() && check_cells() && check_counts() && check_local_order() && check_encoders() &&
+        (!is_lowered_ || check_channels())) {
       check_progress();
     }
     return problem_;
@@ -60,6 +60,51 @@ class Validator {
       }
       return true;
     });
+  }
+
+  /// The lists that say who runs an encoder and who needs its macro batches make sense.
+  bool check_encoder_shapes() {
+    for (const EncoderRows& encoder : schedule_.encoders) {
+      const auto wrong = [&](const std::string& what) {
+        return fail(0, 0, fmt::format("encoder {} {}", encoder.name, what));
+      };
+      if (encoder.num_stages < 1 || encoder.groups.empty() || encoder.num_groups() % encoder.num_stages != 0) {
+        return wrong(fmt::format("has {} groups for {} stages", encoder.groups.size(), encoder.num_stages));
+      }
+      if (encoder.live_macro_batches < 0) return wrong("has a negative number of live macro batches");
+      std::set<int32_t> ranks;
+      for (const auto& group : encoder.groups) {
+        if (group.empty()) return wrong("has a group without ranks");
+        for (const int32_t rank : group) {
+          if (rank < 0 || rank >= schedule_.num_ranks())
+            return wrong(fmt::format("runs on rank {}, which has no row", rank));
+          if (!ranks.insert(rank).second) return wrong(fmt::format("has rank {} twice", rank));
+        }
+      }
+      if (!check_macro_ranges(encoder)) return false;
+    }
+    return true;
+  }
+
+  bool check_macro_ranges(const EncoderRows& encoder) {
+    const auto num_microbatches = static_cast<size_t>(schedule_.num_microbatches);
+    if (encoder.first_macro.size() != num_microbatches || encoder.end_macro.size() != num_microbatches) {
+      return fail(0, 0,
+                  fmt::format("encoder {} lists macro batches for {} microbatches, there are {}", encoder.name,
+                              encoder.first_macro.size(), num_microbatches));
+    }
+    std::set<int32_t> needed;
+    for (size_t m = 0; m < num_microbatches; ++m) {
+      if (encoder.first_macro[m] < 0 || encoder.end_macro[m] > encoder.num_macro_batches) {
+        return fail(0, 0,
+                    fmt::format("microbatch {} needs macro batches that encoder {} does not have", m, encoder.name));
+      }
+      for (int32_t k = encoder.first_macro[m]; k < encoder.end_macro[m]; ++k) needed.insert(k);
+    }
+    if (static_cast<int32_t>(needed.size()) == encoder.num_macro_batches) return true;
+    return fail(0, 0,
+                fmt::format("no microbatch needs some of the {} macro batches of encoder {}", encoder.num_macro_batches,
+                            encoder.name));
   }
 
   bool check_encoder_cell(int32_t rank, size_t i, const Action& a) {
@@ -195,7 +240,7 @@ class Validator {
         return fail(rank, i, "is a backward of a frozen encoder");
       }
       order.push_back(a);
-      return true;
+      return check_live(rank, i, a, order);
     });
     if (!fine) return false;
     for (size_t e = 0; e < schedule_.encoders.size(); ++e) {
@@ -216,6 +261,19 @@ class Validator {
       }
     }
     return true;
+  }
+
+  /// No more macro batches between EF and EB than the encoder allows.
+  bool check_live(int32_t rank, size_t i, const Action& a, const std::vector<Action>& order) {
+    const EncoderRows& encoder = schedule_.encoders[static_cast<size_t>(a.stage)];
+    if (encoder.live_macro_batches == 0 || !encoder.keeps_activations()) return true;
+    const auto is_forward = [](const Action& done) { return done.kind == ActionKind::kEncodeForward; };
+    const auto forwards = std::count_if(order.begin(), order.end(), is_forward);
+    const auto live = 2 * forwards - static_cast<std::ptrdiff_t>(order.size());
+    if (live <= encoder.live_macro_batches) return true;
+    return fail(rank, i,
+                fmt::format("makes {} macro batches alive, encoder {} may have {}", live, encoder.name,
+                            encoder.live_macro_batches));
   }
 
   struct Channel {
@@ -303,6 +361,9 @@ class Validator {
     gradient_.assign(num_cells(), 0);
     encoded_.assign(schedule_.encoders.size(), {});
     for (size_t e = 0; e < encoded_.size(); ++e) encoded_[e].assign(static_cast<size_t>(schedule_.encoders[e].num_macro_batches), 0);
+    unread_ = encoded_;
+    for (int32_t m = 0; m < schedule_.num_microbatches; ++m) count_needs(unread_, m, 1);
+    without_gradient_ = unread_;
     bool has_moved = true;
     while (has_moved) {
       has_moved = false;
@@ -334,9 +395,11 @@ class Validator {
     } else if (a->kind == ActionKind::kForward) {
       if (a->stage > 0 ? forward_[cell({a->kind, a->stage - 1, a->microbatch})] == 0 : !is_encoded(a->microbatch)) return false;
       forward_[cell(*a)] = 1;
-    } else if (is_gradient(a->kind)) {
+      if (a->stage == 0) count_needs(unread_, a->microbatch, -1);
+    } else if (makes_gradient(a->kind)) {
       if (a->stage + 1 < schedule_.num_stages() && gradient_[cell({a->kind, a->stage + 1, a->microbatch})] == 0) return false;
       gradient_[cell(*a)] = 1;
+      if (a->stage == 0) count_needs(without_gradient_, a->microbatch, -1);
     }
     ++next_[static_cast<size_t>(rank)];
     return true;
@@ -347,7 +410,7 @@ class Validator {
     for (size_t e = 0; e < schedule_.encoders.size(); ++e) {
       const EncoderRows& encoder = schedule_.encoders[e];
       for (int32_t k = encoder.first_macro[static_cast<size_t>(microbatch)]; k < encoder.end_macro[static_cast<size_t>(microbatch)]; ++k) {
-        if (encoded_[e][static_cast<size_t>(k)] < encoder.groups.size()) return false;
+        if (encoded_[e][static_cast<size_t>(k)] < encoder.num_groups() / encoder.num_stages) return false;
       }
     }
     return true;
@@ -355,34 +418,69 @@ class Validator {
 
   bool step_encoder(int32_t rank, const Action& action) {
     const EncoderRows& encoder = schedule_.encoders[static_cast<size_t>(action.stage)];
-    if (action.kind == ActionKind::kEncodeBackward) {
-      for (int32_t m = 0; m < schedule_.num_microbatches; ++m) {
-        const bool uses = encoder.first_macro[static_cast<size_t>(m)] <= action.microbatch &&
-                          action.microbatch < encoder.end_macro[static_cast<size_t>(m)];
-        if (uses && gradient_[cell({ActionKind::kBackward, 0, m})] == 0) return false;
-      }
-    }
-    for (const auto& group : encoder.groups) {
-      if (std::find(group.begin(), group.end(), rank) == group.end()) continue;
-      const bool all_here = std::all_of(group.begin(), group.end(), [&](int32_t member) {
-        const Action* theirs = here(member);
-        return theirs != nullptr && *theirs == action;
-      });
-      if (!all_here) return false;
-      for (const int32_t member : group) ++next_[static_cast<size_t>(member)];
-      if (action.kind == ActionKind::kEncodeForward) {
+    const auto holds_rank = [&](const auto& group) {
+      return std::find(group.begin(), group.end(), rank) != group.end();
+    };
+    const auto group = static_cast<size_t>(std::find_if(encoder.groups.begin(), encoder.groups.end(), holds_rank) -
+                                           encoder.groups.begin());
+    const bool may_run = action.kind == ActionKind::kEncodeForward ? may_encode(encoder, action, group)
+                                                                   : has_gradient(encoder, action, group);
+    if (!may_run) return false;
+    const bool all_here = std::all_of(encoder.groups[group].begin(), encoder.groups[group].end(), [&](int32_t member) {
+      const Action* theirs = here(member);
+      return theirs != nullptr && *theirs == action;
+    });
+    if (!all_here) return false;
+    for (const int32_t member : encoder.groups[group]) ++next_[static_cast<size_t>(member)];
+    ran_.insert({action.kind, action.stage, action.microbatch, group});
+    if (action.kind == ActionKind::kEncodeForward) {
+      ++num_encoded_[{action.stage, group}];
+      if (encoder.is_last_stage(static_cast<int32_t>(group))) {
         ++encoded_[static_cast<size_t>(action.stage)][static_cast<size_t>(action.microbatch)];
       }
-      return true;
     }
-    return false;
+    return true;
+  }
+
+  /// EF: the encoder's stage before has run, and outputs that nobody has read yet leave room for one more.
+  bool may_encode(const EncoderRows& encoder, const Action& a, size_t group) {
+    if (!encoder.is_first_stage(static_cast<int32_t>(group)) &&
+        !ran_.contains({a.kind, a.stage, a.microbatch, group - 1}))
+      return false;
+    if (encoder.live_macro_batches == 0 || encoder.keeps_activations()) return true;
+    const auto& unread = unread_[static_cast<size_t>(a.stage)];
+    const auto num_read = static_cast<int32_t>(std::count(unread.begin(), unread.end(), 0));
+    return num_encoded_[{a.stage, group}] - num_read < encoder.live_macro_batches;
+  }
+
+  /// EB: every gradient has come back, or the encoder's next stage has sent its own.
+  bool has_gradient(const EncoderRows& encoder, const Action& a, size_t group) const {
+    if (encoder.is_last_stage(static_cast<int32_t>(group))) {
+      return without_gradient_[static_cast<size_t>(a.stage)][static_cast<size_t>(a.microbatch)] == 0;
+    }
+    return ran_.contains({a.kind, a.stage, a.microbatch, group + 1});
+  }
+
+  /// Adds to the count of each macro batch that a microbatch needs.
+  void count_needs(std::vector<std::vector<int32_t>>& counts, int32_t microbatch, int32_t change) const {
+    for (size_t e = 0; e < schedule_.encoders.size(); ++e) {
+      const EncoderRows& encoder = schedule_.encoders[e];
+      const auto m = static_cast<size_t>(microbatch);
+      for (int32_t k = encoder.first_macro[m]; k < encoder.end_macro[m]; ++k)
+        counts[e][static_cast<size_t>(k)] += change;
+    }
   }
 
   // The state of check_progress: how far each row is, and what exists.
   std::vector<size_t> next_;
   std::vector<uint8_t> forward_;
   std::vector<uint8_t> gradient_;
-  std::vector<std::vector<size_t>> encoded_;  // per encoder and macro batch: groups that have run it
+  std::vector<std::vector<int32_t>> encoded_;  // per encoder and macro batch: replicas that have run it
+  std::vector<std::vector<int32_t>> unread_,
+      without_gradient_;  // the same: microbatches whose stage 0 has yet to run F, and B or I
+  std::set<std::tuple<ActionKind, int32_t, int32_t, size_t>>
+      ran_;                                                    // encoder actions: kind, encoder, macro batch, group
+  std::map<std::pair<int32_t, size_t>, int32_t> num_encoded_;  // per encoder and group
 
   const Schedule& schedule_;
   bool is_lowered_ = false;

@@ -28,12 +28,21 @@ class CostTable {
   int64_t microbatch_stride_ = 0;
 };
 
+/// The same of one encoder. Tables are indexed by (group, macro batch).
+struct EncoderCosts {
+  CostTable forward_ms{1.0};
+  CostTable backward_ms{1.0};  ///< without the forward that recompute_from_inputs adds
+  double bridge_ms = 0;        ///< between the encoder and the first pipeline stage, each way; keeps nobody busy
+  double p2p_ms = 0;           ///< between two stages of the encoder's own pipeline
+};
+
 /// What the simulator needs to know of a pipeline: plain times in milliseconds. B takes I and W together.
 struct PipelineCosts {
   CostTable forward_ms{1.0};
   CostTable backward_input_ms{1.0};
   CostTable backward_weight_ms{1.0};
   CostTable p2p_ms{0.0};  ///< from the indexed (stage, microbatch) to a neighbour; delays the receiver, keeps nobody busy
+  std::vector<EncoderCosts> encoders = {};  ///< one for each encoder of the schedule
 };
 
 /// Reads {"forward_ms": x, "backward_input_ms": y, "backward_weight_ms": z, "p2p_ms": t}; each is a number, an array per

@@ -3,12 +3,15 @@
 #include <algorithm>
 
 #include "weft/base/check.h"
+#include "weft/schedule/encoder_clock.h"
 
 namespace weft {
 namespace {
 
-/// Plays the rows with a work list of ranks that can move. Arrival times are kept per (stage, microbatch), so a receiver finds its
-/// tensor without searching.
+/// Plays the rows with a work list of ranks that can move. Arrival times are kept per (stage, microbatch), so a receiver
+/// finds its tensor without searching. Pipelines without encoders have a player of their own: asking for encoders that are
+/// not there costs several percent of its speed.
+template <bool kHasEncoders>
 class Run {
  public:
   Run(const Schedule& schedule, const PipelineCosts& costs, Timeline* timeline)
@@ -18,7 +21,16 @@ class Run {
         ranks_(schedule.rows.size()),
         input_ms_(num_cells(), kNever),
         gradient_ms_(num_cells(), kNever) {
-    if (timeline_ != nullptr) timeline_->ranks.assign(schedule.rows.size(), {});
+    WEFT_CHECK(costs.encoders.size() == schedule.encoders.size(), "{} encoders, but costs for {}",
+               schedule.encoders.size(), costs.encoders.size());
+    for (size_t e = 0; e < schedule.encoders.size(); ++e) {
+      const EncoderCosts& of = costs.encoders[e];
+      encoders_.push_back({EncoderClock(schedule.encoders[e], schedule.num_ranks(), of.bridge_ms, of.p2p_ms)});
+    }
+    if (timeline_ == nullptr) return;
+    timeline_->ranks.assign(schedule.rows.size(), {});
+    timeline_->encoder_names.clear();
+    for (const EncoderRows& encoder : schedule.encoders) timeline_->encoder_names.push_back(encoder.name);
   }
 
   ScheduleRun run() {
@@ -45,6 +57,11 @@ class Run {
     bool is_waiting = false;
   };
 
+  struct EncoderState {
+    EncoderClock clock;
+    double busy_ms = 0;
+  };
+
   size_t num_cells() const {
     return static_cast<size_t>(schedule_.num_stages()) * static_cast<size_t>(schedule_.num_microbatches);
   }
@@ -60,9 +77,20 @@ class Run {
       switch (action.kind) {
         case ActionKind::kForward: {
           double start = state.free_ms;
-          if (action.stage > 0) start = std::max(start, input_ms_[cell(action.stage, action.microbatch)]);
+          if (action.stage > 0) {
+            start = std::max(start, input_ms_[cell(action.stage, action.microbatch)]);
+          } else if (kHasEncoders) {
+            start = std::max(start, embeddings_ms(action.microbatch));
+            if (start == EncoderClock::kNever) {
+              state.is_waiting = true;
+              return;
+            }
+          }
           compute(state, rank, action, start, costs_.forward_ms.at(action.stage, action.microbatch));
           state.peak_in_flight = std::max(state.peak_in_flight, ++state.in_flight);
+          if constexpr (kHasEncoders) {
+            if (action.stage == 0) tell_encoders(action, state.free_ms, ready);
+          }
           if (action.stage + 1 < schedule_.num_stages() && !schedule_.crosses_ranks(action.stage)) {
             input_ms_[cell(action.stage + 1, action.microbatch)] = state.free_ms;
           }
@@ -77,6 +105,9 @@ class Run {
           if (is_whole) duration += costs_.backward_weight_ms.at(action.stage, action.microbatch);
           compute(state, rank, action, start, duration);
           if (is_whole) --state.in_flight;
+          if constexpr (kHasEncoders) {
+            if (action.stage == 0) tell_encoders(action, state.free_ms, ready);
+          }
           if (action.stage > 0 && !schedule_.crosses_ranks(action.stage - 1)) {
             gradient_ms_[cell(action.stage - 1, action.microbatch)] = state.free_ms;
           }
@@ -103,6 +134,16 @@ class Run {
             return;
           }
           break;
+        case ActionKind::kEncodeForward:
+        case ActionKind::kEncodeBackward:
+          if constexpr (kHasEncoders) {
+            if (!run_encoder(rank, action, ready)) {
+              state.is_waiting = true;
+              return;
+            }
+            break;
+          }
+          [[fallthrough]];
         default: WEFT_CHECK(false, "{} has no cost here", to_text(action));
       }
     }
@@ -116,17 +157,90 @@ class Run {
     }
   }
 
+  double embeddings_ms(int32_t microbatch) const {
+    double arrived = 0;
+    for (const EncoderState& encoder : encoders_)
+      arrived = std::max(arrived, encoder.clock.microbatch_ready(microbatch));
+    return arrived;
+  }
+
+  /// Runs an action on all ranks of the group when all have reached it and its inputs are known. The others move on
+  /// past it; the caller does that for `rank`.
+  bool run_encoder(int32_t rank, const Action& action, std::vector<int32_t>& ready) {
+    EncoderState& encoder = encoders_[static_cast<size_t>(action.stage)];
+    EncoderClock& clock = encoder.clock;
+    const int32_t group = clock.group_of(rank);
+    const bool is_forward = action.kind == ActionKind::kEncodeForward;
+    double start =
+        is_forward ? clock.forward_ready(group, action.microbatch) : clock.backward_ready(group, action.microbatch);
+    const auto& members = clock.encoder().groups[static_cast<size_t>(group)];
+    for (const int32_t member : members) {
+      const auto& row = schedule_.rows[static_cast<size_t>(member)];
+      const RankState& state = ranks_[static_cast<size_t>(member)];
+      if (state.next == row.size() || row[state.next] != action) return false;
+      start = std::max(start, state.free_ms);
+    }
+    if (start == EncoderClock::kNever) return false;
+    const double duration = encoder_duration_ms(action, group);
+    for (const int32_t member : members) {
+      RankState& state = ranks_[static_cast<size_t>(member)];
+      compute(state, member, action, start, duration);
+      encoder.busy_ms += duration;
+      if (member == rank) continue;
+      ++state.next;
+      wake(member, ready);
+    }
+    if (is_forward) {
+      clock.forward_ended(group, action.microbatch, start + duration);
+      if (clock.encoder().is_last_stage(group))
+        wake(schedule_.rank_of_stage[0], ready);
+      else
+        wake_group(clock.encoder(), group + 1, ready);
+    } else {
+      clock.backward_ended(group, action.microbatch, start + duration);
+      if (!clock.encoder().is_first_stage(group)) wake_group(clock.encoder(), group - 1, ready);
+    }
+    return true;
+  }
+
+  double encoder_duration_ms(const Action& action, int32_t group) const {
+    const EncoderCosts& costs = costs_.encoders[static_cast<size_t>(action.stage)];
+    const double forward_ms = costs.forward_ms.at(group, action.microbatch);
+    if (action.kind == ActionKind::kEncodeForward) return forward_ms;
+    const bool runs_forward_again = schedule_.encoders[static_cast<size_t>(action.stage)].recompute_from_inputs;
+    return costs.backward_ms.at(group, action.microbatch) + (runs_forward_again ? forward_ms : 0);
+  }
+
+  /// An action of stage 0 has read embeddings, which may make room for others, or made their gradient.
+  void tell_encoders(const Action& action, double end_ms, std::vector<int32_t>& ready) {
+    for (EncoderState& encoder : encoders_) {
+      if (action.kind == ActionKind::kForward)
+        encoder.clock.microbatch_read(action.microbatch, end_ms);
+      else
+        encoder.clock.microbatch_gradient(action.microbatch, end_ms);
+      const EncoderRows& rows = encoder.clock.encoder();
+      for (int32_t group = 0; group < rows.num_groups(); ++group) wake_group(rows, group, ready);
+    }
+  }
+
+  void wake_group(const EncoderRows& encoder, int32_t group, std::vector<int32_t>& ready) {
+    for (const int32_t member : encoder.groups[static_cast<size_t>(group)]) wake(member, ready);
+  }
+
+  void wake(int32_t rank, std::vector<int32_t>& ready) {
+    RankState& state = ranks_[static_cast<size_t>(rank)];
+    if (!state.is_waiting) return;
+    state.is_waiting = false;
+    ready.push_back(rank);
+  }
+
   void deliver(int32_t rank, const Action& action, std::vector<double>& arrival_ms, int32_t to_stage, std::vector<int32_t>& ready) {
     const double start_ms = ranks_[static_cast<size_t>(rank)].free_ms;
     const double end_ms = start_ms + costs_.p2p_ms.at(action.stage, action.microbatch);
     arrival_ms[cell(to_stage, action.microbatch)] = end_ms;
     const int32_t peer = schedule_.rank_of_stage[static_cast<size_t>(to_stage)];
     if (timeline_ != nullptr) timeline_->ranks[static_cast<size_t>(rank)].push_back({action, Stream::kSend, start_ms, end_ms});
-    RankState& other = ranks_[static_cast<size_t>(peer)];
-    if (other.is_waiting) {
-      other.is_waiting = false;
-      ready.push_back(peer);
-    }
+    wake(peer, ready);
   }
 
   ScheduleRun summary() {
@@ -141,6 +255,7 @@ class Run {
       busy += state.busy_ms;
     }
     if (run.makespan_ms > 0) run.bubble_fraction = 1 - busy / (run.makespan_ms * static_cast<double>(ranks_.size()));
+    for (const EncoderState& encoder : encoders_) run.encoders.push_back({encoder.busy_ms, encoder.clock.peak_live()});
     if (timeline_ != nullptr) timeline_->makespan_ms = run.makespan_ms;
     return run;
   }
@@ -149,6 +264,7 @@ class Run {
   const PipelineCosts& costs_;
   Timeline* timeline_;
   std::vector<RankState> ranks_;
+  std::vector<EncoderState> encoders_;
   std::vector<double> input_ms_;     // when a cell's input arrives
   std::vector<double> gradient_ms_;  // when its output's gradient arrives
 };
@@ -156,7 +272,8 @@ class Run {
 }  // namespace
 
 ScheduleRun run_schedule(const Schedule& lowered, const PipelineCosts& costs, Timeline* timeline) {
-  return Run(lowered, costs, timeline).run();
+  if (lowered.encoders.empty()) return Run<false>(lowered, costs, timeline).run();
+  return Run<true>(lowered, costs, timeline).run();
 }
 
 }  // namespace weft

@@ -1,0 +1,102 @@
+#include "weft/schedule/encoder_clock.h"
+
+#include <algorithm>
+
+namespace weft {
+
+EncoderClock::EncoderClock(const EncoderRows& encoder, int32_t num_ranks, double bridge, double handover)
+    : encoder_(&encoder),
+      bridge_(bridge),
+      handover_(handover),
+      group_of_rank_(static_cast<size_t>(num_ranks), -1),
+      forwards_(encoder.groups.size(), 0),
+      backwards_(encoder.groups.size(), 0),
+      peak_kept_(encoder.groups.size(), 0),
+      forward_ends_(cell(encoder.num_groups(), 0), kNever),
+      backward_ends_(forward_ends_),
+      encoded_(static_cast<size_t>(encoder.num_macro_batches),
+               Parts{.missing = encoder.num_groups() / encoder.num_stages}),
+      gradients_(encoded_.size()),
+      unread_(encoded_.size(), 0) {
+  for (size_t g = 0; g < encoder.groups.size(); ++g) {
+    for (const int32_t rank : encoder.groups[g]) group_of_rank_[static_cast<size_t>(rank)] = static_cast<int32_t>(g);
+  }
+  for (size_t m = 0; m < encoder.first_macro.size(); ++m) {
+    for (int32_t k = encoder.first_macro[m]; k < encoder.end_macro[m]; ++k) {
+      ++unread_[static_cast<size_t>(k)];
+      ++gradients_[static_cast<size_t>(k)].missing;
+    }
+  }
+}
+
+double EncoderClock::forward_ready(int32_t group, int32_t macro) const {
+  const double input = encoder_->is_first_stage(group) ? 0 : forward_ends_[cell(group - 1, macro)] + handover_;
+  const int32_t over = forwards_[static_cast<size_t>(group)] - encoder_->live_macro_batches;
+  if (encoder_->live_macro_batches == 0 || over < 0) return input;
+  if (encoder_->keeps_activations()) return over < backwards_[static_cast<size_t>(group)] ? input : kNever;
+  return static_cast<size_t>(over) < released_.size() ? std::max(input, released_[static_cast<size_t>(over)]) : kNever;
+}
+
+double EncoderClock::backward_ready(int32_t group, int32_t macro) const {
+  if (encoder_->is_last_stage(group)) return gradients_[static_cast<size_t>(macro)].ready() + bridge_;
+  return backward_ends_[cell(group + 1, macro)] + handover_;
+}
+
+double EncoderClock::microbatch_ready(int32_t microbatch) const {
+  double ready = 0;
+  const auto m = static_cast<size_t>(microbatch);
+  for (int32_t k = encoder_->first_macro[m]; k < encoder_->end_macro[m]; ++k) {
+    ready = std::max(ready, encoded_[static_cast<size_t>(k)].ready() + bridge_);
+  }
+  return ready;
+}
+
+void EncoderClock::forward_ended(int32_t group, int32_t macro, double end) {
+  const auto g = static_cast<size_t>(group);
+  forward_ends_[cell(group, macro)] = end;
+  peak_kept_[g] = std::max(peak_kept_[g], ++forwards_[g] - backwards_[g]);
+  if (!encoder_->is_last_stage(group)) return;
+  Parts& encoded = encoded_[static_cast<size_t>(macro)];
+  --encoded.missing;
+  encoded.last = std::max(encoded.last, end);
+}
+
+void EncoderClock::backward_ended(int32_t group, int32_t macro, double end) {
+  ++backwards_[static_cast<size_t>(group)];
+  backward_ends_[cell(group, macro)] = end;
+}
+
+void EncoderClock::microbatch_read(int32_t microbatch, double end) {
+  const auto m = static_cast<size_t>(microbatch);
+  for (int32_t k = encoder_->first_macro[m]; k < encoder_->end_macro[m]; ++k) {
+    if (--unread_[static_cast<size_t>(k)] == 0) released_.push_back(end);
+  }
+}
+
+void EncoderClock::microbatch_gradient(int32_t microbatch, double end) {
+  const auto m = static_cast<size_t>(microbatch);
+  for (int32_t k = encoder_->first_macro[m]; k < encoder_->end_macro[m]; ++k) {
+    Parts& gradient = gradients_[static_cast<size_t>(k)];
+    --gradient.missing;
+    gradient.last = std::max(gradient.last, end);
+  }
+}
+
+int32_t EncoderClock::peak_live() const {
+  if (encoder_->keeps_activations())
+    return peak_kept_.empty() ? 0 : *std::max_element(peak_kept_.begin(), peak_kept_.end());
+  int32_t peak = 0;
+  const auto num_macro = static_cast<size_t>(encoder_->num_macro_batches);
+  for (size_t g = 0; g < encoder_->groups.size(); ++g) {
+    std::vector<double> ends(forward_ends_.begin() + static_cast<std::ptrdiff_t>(g * num_macro),
+                             forward_ends_.begin() + static_cast<std::ptrdiff_t>((g + 1) * num_macro));
+    std::sort(ends.begin(), ends.end());
+    for (size_t n = 0; n < ends.size(); ++n) {
+      const auto released = std::upper_bound(released_.begin(), released_.end(), ends[n]) - released_.begin();
+      peak = std::max(peak, static_cast<int32_t>(n + 1) - static_cast<int32_t>(released));
+    }
+  }
+  return peak;
+}
+
+}  // namespace weft

@@ -1,0 +1,261 @@
+#include "weft/schedule/encoder_forms.h"
+
+#include <algorithm>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "weft/schedule/csv.h"
+#include "weft/schedule/generators.h"
+#include "weft/schedule/lowering.h"
+#include "weft/schedule/validate.h"
+
+namespace weft {
+namespace {
+
+Schedule pipeline(ScheduleName name, int64_t pp, int64_t vpp, int64_t m) {
+  return *generate_schedule(name, {.pp = pp, .vpp = vpp, .microbatches = m});
+}
+
+StageDurations uniform(int32_t stages, double f, double i, double w) {
+  const auto n = static_cast<size_t>(stages);
+  return {std::vector<double>(n, f), std::vector<double>(n, i), std::vector<double>(n, w)};
+}
+
+/// Consecutive ranks from `first`, `size` to a group.
+std::vector<std::vector<int32_t>> groups_of(int32_t first, int32_t num_ranks, int32_t size) {
+  std::vector<std::vector<int32_t>> groups;
+  for (int32_t rank = 0; rank < num_ranks; ++rank) {
+    if (rank % size == 0) groups.emplace_back();
+    groups.back().push_back(first + rank);
+  }
+  return groups;
+}
+
+EncoderRows encoder_rows(const MacroShape& shape, std::vector<std::vector<int32_t>> groups) {
+  const MacroRanges ranges = *macro_ranges(shape);
+  return {.name = "vision",
+          .num_macro_batches = ranges.num_macro_batches,
+          .groups = std::move(groups),
+          .first_macro = ranges.first_macro,
+          .end_macro = ranges.end_macro};
+}
+
+EncoderPlacement placement(EncoderForm form, EncoderRows rows, double forward_ms, double backward_ms) {
+  const size_t groups = rows.groups.size();
+  return {form, std::move(rows), std::vector<double>(groups, forward_ms), std::vector<double>(groups, backward_ms)};
+}
+
+void expect_valid(const Schedule& schedule, const std::string& what) {
+  auto problem = find_problem(schedule);
+  ASSERT_FALSE(problem) << what << "\n" << show_problem(schedule, *problem);
+  const Result<Schedule> lowered = lower_schedule(schedule);
+  ASSERT_TRUE(lowered.ok()) << what << ": " << lowered.error().message();
+  problem = find_problem(*lowered);
+  ASSERT_FALSE(problem) << what << "\n" << show_problem(*lowered, *problem);
+}
+
+/// A random encoder that the pipeline can run, in a form that fits it.
+EncoderPlacement random_placement(const Schedule& llm, EncoderForm form, int32_t first_free_rank,
+                                  std::mt19937_64& random) {
+  const auto pick = [&](int32_t low, int32_t high) {
+    return low + static_cast<int32_t>(random() % static_cast<uint64_t>(high - low + 1));
+  };
+  const bool is_stream = form == EncoderForm::kStream;
+  const int32_t stages = is_stream ? pick(1, 3) : 1;
+  const int32_t first = is_stream ? first_free_rank : pick(0, llm.num_ranks() - 1);
+  const int32_t size = pick(1, 3);
+  const int32_t num_ranks = is_stream ? stages * pick(1, 2) * size : llm.num_ranks() - first;
+  EncoderRows rows = encoder_rows(
+      {.microbatches = llm.num_microbatches, .mbs_scale = pick(1, 4), .dp_encoder = pick(1, 3), .dp_llm = pick(1, 3)},
+      groups_of(first, num_ranks, size));
+  rows.num_stages = stages;
+  rows.is_trained = pick(0, 2) > 0;
+  rows.recompute_from_inputs = rows.is_trained && pick(0, 2) == 0;
+  EncoderRows kept = rows;
+  if (is_stream) kept.recompute_from_inputs = false;
+  const int32_t least = least_live_macro_batches(llm, kept) + (rows.is_trained ? stages - 1 : 0);
+  if (form != EncoderForm::kBefore) rows.live_macro_batches = pick(0, 1) == 0 ? 0 : least + pick(0, 2);
+  return placement(form, rows, pick(1, 30) / 10.0, pick(1, 60) / 10.0);
+}
+
+TEST(EncoderForms, EveryFormOnEveryPipelineIsValidBeforeAndAfterLowering) {
+  std::mt19937_64 random(5);
+  for (const auto& [name, most_vpp] : {std::pair{ScheduleName::kGpipe, 1},
+                                       {ScheduleName::k1f1b, 1},
+                                       {ScheduleName::kInterleaved1f1b, 4},
+                                       {ScheduleName::kZbH1, 1},
+                                       {ScheduleName::kZbV, 2}}) {
+    for (int64_t pp = 1; pp <= 8; ++pp) {
+      for (int trial = 0; trial < 24; ++trial) {
+        const int64_t vpp = most_vpp < 3 ? most_vpp : 2 + trial % 3;
+        const Schedule llm = pipeline(name, pp, vpp, 1 + static_cast<int64_t>(random() % 32));
+        std::vector<EncoderPlacement> encoders;
+        int32_t first_free_rank = llm.num_ranks();
+        for (int i = 0; i <= trial % 3; ++i) {
+          const auto form = static_cast<EncoderForm>((trial / 3 + i * (1 + trial % 2)) % 3);
+          encoders.push_back(random_placement(llm, form, first_free_rank, random));
+          if (form != EncoderForm::kStream) continue;
+          for (const auto& group : encoders.back().rows.groups) first_free_rank += static_cast<int32_t>(group.size());
+        }
+        const Result<Schedule> schedule = place_encoders(llm, encoders, uniform(llm.num_stages(), 1, 1, 1));
+        ASSERT_TRUE(schedule.ok()) << schedule.error().message();
+        expect_valid(*schedule, name_of(name) + " pp " + std::to_string(pp) + " trial " + std::to_string(trial));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(EncoderForms, BeforeRunsEverythingFirstAndBackwardsLast) {
+  const EncoderRows rows = encoder_rows({.microbatches = 2}, groups_of(0, 2, 1));
+  EncoderPlacement encoder = placement(EncoderForm::kBefore, rows, 1, 1);
+  EXPECT_EQ(to_csv(*place_encoders(pipeline(ScheduleName::k1f1b, 2, 1, 2), {&encoder, 1})),
+            "0EF0,0EF1,0F0,0F1,0B0,0B1,0EB0,0EB1\n0EF0,0EF1,1F0,1B0,1F1,1B1,0EB0,0EB1\n");
+  encoder.rows.is_trained = false;
+  EXPECT_EQ(to_csv(*place_encoders(pipeline(ScheduleName::k1f1b, 2, 1, 2), {&encoder, 1})),
+            "0EF0,0EF1,0F0,0F1,0B0,0B1\n0EF0,0EF1,1F0,1B0,1F1,1B1\n");
+}
+
+TEST(EncoderForms, StreamGoesThroughItsOwnStagesOneForwardOneBackward) {
+  EncoderRows rows = encoder_rows({.microbatches = 4}, {{2}, {3}});
+  rows.num_stages = 2;
+  rows.live_macro_batches = 3;
+  const EncoderPlacement encoder = placement(EncoderForm::kStream, rows, 1, 1);
+  EXPECT_EQ(to_csv(*place_encoders(pipeline(ScheduleName::k1f1b, 2, 1, 4), {&encoder, 1})),
+            "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n"
+            "0EF0,0EF1,0EF2,0EB0,0EF3,0EB1,0EB2,0EB3\n0EF0,0EF1,0EB0,0EF2,0EB1,0EF3,0EB2,0EB3\n");
+}
+
+TEST(EncoderForms, MacroBatchesCoverMbsScaleTimesDegreesMicrobatches) {
+  const MacroRanges whole = *macro_ranges({.microbatches = 5, .mbs_scale = 2, .dp_encoder = 4, .dp_llm = 4});
+  EXPECT_EQ(whole.num_macro_batches, 3) << "two microbatches each, the last is short";
+  EXPECT_EQ(whole.first_macro, (std::vector<int32_t>{0, 0, 1, 1, 2}));
+  EXPECT_EQ(whole.end_macro, (std::vector<int32_t>{1, 1, 2, 2, 3}));
+  const MacroRanges broken = *macro_ranges({.microbatches = 4, .mbs_scale = 1, .dp_encoder = 3, .dp_llm = 2});
+  EXPECT_EQ(broken.num_macro_batches, 3) << "one and a half microbatches each";
+  EXPECT_EQ(broken.first_macro, (std::vector<int32_t>{0, 0, 1, 2}));
+  EXPECT_EQ(broken.end_macro, (std::vector<int32_t>{1, 2, 2, 3}));
+  const MacroRanges small = *macro_ranges({.microbatches = 2, .mbs_scale = 1, .dp_encoder = 1, .dp_llm = 3});
+  EXPECT_EQ(small.first_macro, (std::vector<int32_t>{0, 3})) << "a third of a microbatch each";
+  EXPECT_EQ(small.end_macro, (std::vector<int32_t>{3, 6}));
+  EXPECT_EQ(macro_ranges({.mbs_scale = 0}).error().source, "mbs_scale");
+}
+
+TEST(EncoderForms, TheLeastLiveNumberFollowsFromTheFirstStage) {
+  const auto least = [](ScheduleName name, int64_t pp, int64_t m, bool is_trained) {
+    EncoderRows rows = encoder_rows({.microbatches = m}, {{0}});
+    rows.is_trained = is_trained;
+    return least_live_macro_batches(pipeline(name, pp, 1, m), rows);
+  };
+  EXPECT_EQ(least(ScheduleName::k1f1b, 4, 16, true), 4) << "1F1B's first stage holds pp microbatches";
+  EXPECT_EQ(least(ScheduleName::kGpipe, 4, 16, true), 16) << "GPipe returns gradients after all forwards";
+  EXPECT_EQ(least(ScheduleName::k1f1b, 4, 16, false), 1) << "a frozen one's outputs are read once";
+}
+
+TEST(EncoderForms, ImpossiblePlacementsNameTheField) {
+  const Schedule llm = pipeline(ScheduleName::k1f1b, 2, 1, 4);
+  const auto message = [&](EncoderForm form, auto change) {
+    EncoderRows rows = encoder_rows({.microbatches = 4}, {{0}});
+    change(rows);
+    const EncoderPlacement encoder = placement(form, rows, 1, 1);
+    return place_encoders(llm, {&encoder, 1}, uniform(2, 1, 1, 1)).error().message();
+  };
+  EXPECT_EQ(message(EncoderForm::kFill, [](EncoderRows& rows) { rows.live_macro_batches = 1; }),
+            "vision: live_macro_batches: is 1, but 2 are alive at once in this pipeline's order. Raise it, or set it "
+            "to 0 for no bound.");
+  EXPECT_EQ(
+      message(EncoderForm::kBefore, [](EncoderRows& rows) { rows.live_macro_batches = 3; }),
+      "vision: live_macro_batches: is 3, but 4 are alive at once in this form. Raise it, or set it to 0 for no bound.");
+  EXPECT_EQ(message(EncoderForm::kFill, [](EncoderRows& rows) { rows.groups = {{2}}; }),
+            "vision: groups: rank 2 is not one of the pipeline's 2 ranks. The forms before and fill share the "
+            "pipeline's ranks.");
+  EXPECT_EQ(message(EncoderForm::kStream, [](EncoderRows& rows) { rows.groups = {{1}}; }),
+            "vision: groups: rank 1 is one of the pipeline's 2 ranks. The form stream is for ranks of its own.");
+  EXPECT_EQ(
+      message(EncoderForm::kFill,
+              [](EncoderRows& rows) {
+                rows.groups = {{0}, {1}}, rows.num_stages = 2;
+              }),
+      "vision: pp: is 2, but an encoder on the pipeline's ranks has pp 1. Use the form stream on ranks of its own.");
+  EXPECT_EQ(message(EncoderForm::kFill, [](EncoderRows& rows) { rows.num_macro_batches = 5; }),
+            "vision: num_macro_batches: is 5, but microbatches need 4");
+  EXPECT_EQ(message(EncoderForm::kFill, [](EncoderRows& rows) { std::swap(rows.first_macro[1], rows.first_macro[2]); }),
+            "vision: first_macro: microbatch 1 needs macro batches 2 to 2, out of order");
+}
+
+TEST(EncoderForms, StreamsHaveRanksOfTheirOwnWithoutGaps) {
+  const Schedule llm = pipeline(ScheduleName::k1f1b, 2, 1, 4);
+  const auto message = [&](std::vector<int32_t> ranks) {
+    std::vector<EncoderPlacement> encoders;
+    for (const int32_t rank : ranks) {
+      encoders.push_back(placement(EncoderForm::kStream, encoder_rows({.microbatches = 4}, {{rank}}), 1, 1));
+    }
+    const Result<Schedule> schedule = place_encoders(llm, encoders);
+    return schedule ? "" : schedule.error().message();
+  };
+  EXPECT_EQ(message({3, 2}), "");
+  EXPECT_EQ(message({2, 2}), "vision: groups: rank 2 streams another encoder already");
+  EXPECT_EQ(message({2, 2'000'000'000}),
+            "groups: rank 2000000000 streams, but with the pipeline there are only 4 ranks. "
+            "Number the ranks of streams from the pipeline's on, without gaps.");
+}
+
+/// The problem of a two-rank pipeline with an encoder on both ranks, its rows given as words.
+std::string problem_of(const std::vector<std::string>& rows, auto change) {
+  Schedule schedule{.num_microbatches = 2,
+                    .rank_of_stage = {0, 1},
+                    .rows = {},
+                    .encoders = {encoder_rows({.microbatches = 2}, {{0, 1}})}};
+  change(schedule.encoders[0]);
+  for (const std::string& text : rows) {
+    auto& row = schedule.rows.emplace_back();
+    for (size_t at = 0; at < text.size(); at += text.substr(at).find(' ') + 1) {
+      row.push_back(*parse_action(text.substr(at, text.find(' ', at) - at)));
+      if (text.find(' ', at) == std::string::npos) break;
+    }
+  }
+  const auto problem = find_problem(schedule);
+  return problem ? "rank " + std::to_string(problem->rank) + " at " + std::to_string(problem->position) + ": " +
+                       problem->message
+                 : "";
+}
+
+TEST(Validator, FindsEachMistakeOfAnEncoder) {
+  const auto nothing = [](EncoderRows&) {};
+  const std::string rank1 = "0EF0 0EF1 1F0 1B0 1F1 1B1 0EB0 0EB1";
+  EXPECT_EQ(problem_of({"0EF0 0EF1 0F0 0F1 0B0 0B1 0EB0 0EB1", rank1}, nothing), "");
+  EXPECT_EQ(problem_of({"0EF0 0F0 0F1 0EF1 0B0 0B1 0EB0 0EB1", rank1}, nothing),
+            "rank 0 at 2: waits for ever: the rows deadlock");
+  EXPECT_EQ(problem_of({"0EF0 0EF1 0F0 0F1 0EB0 0B0 0B1 0EB1", rank1}, nothing),
+            "rank 0 at 4: waits for ever: the rows deadlock");
+  EXPECT_EQ(problem_of({"0EF1 0EF0 0F0 0F1 0B0 0B1 0EB0 0EB1", rank1}, nothing),
+            "rank 1 at 8: runs encoder vision in another order than rank 0 of its group");
+  EXPECT_EQ(problem_of({"0EF0 0EF1 0F0 0F1 0B0 0B1 0EB0", rank1}, nothing),
+            "rank 0 at 7: runs 3 of the 4 actions of encoder vision");
+  EXPECT_EQ(problem_of({"0EF0 0EF1 0F0 0F1 0B0 0B1 0EB0 0EB1", rank1},
+                       [](EncoderRows& rows) { rows.live_macro_batches = 1; }),
+            "rank 0 at 1: makes 2 macro batches alive, encoder vision may have 1");
+  EXPECT_EQ(problem_of({"0EF0 0EF1 0F0 0F1 0B0 0B1", "0EF0 0EF1 1F0 1B0 1F1 1B1"},
+                       [](EncoderRows& rows) { rows.live_macro_batches = 1, rows.is_trained = false; }),
+            "rank 0 at 1: waits for ever: the rows deadlock")
+      << "the second forward waits until the first output is read, which comes behind it";
+  EXPECT_EQ(problem_of({"0F0", "1F0"},
+                       [](EncoderRows& rows) {
+                         rows.groups = {{0, 7}};
+                       }),
+            "rank 0 at 0: encoder vision runs on rank 7, which has no row");
+  EXPECT_EQ(problem_of({"0F0", "1F0"},
+                       [](EncoderRows& rows) {
+                         rows.end_macro = {1, 3};
+                       }),
+            "rank 0 at 0: microbatch 1 needs macro batches that encoder vision does not have");
+}
+
+TEST(EncoderForms, NamesRoundTrip) {
+  for (const std::string& name : encoder_form_names()) EXPECT_EQ(name_of(*parse_encoder_form(name)), name);
+  EXPECT_NE(parse_encoder_form("fil").error().message().find("Did you mean 'fill'?"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace weft
