@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "weft/base/json.h"
+#include "weft/schedule/encoder_forms.h"
 #include "weft/spec/cluster.h"
 #include "weft/spec/model.h"
 #include "weft/spec/workload.h"
@@ -15,9 +16,6 @@ namespace weft {
 /// Where a module lives. Base is the llm; the others are encoders: the first stages of the llm's pipeline, all of its ranks with
 /// degrees of their own, ranks of their own, or some of its ranks.
 enum class ModulePlacement { kBase, kInline, kColocated, kDisjoint, kPartial };
-
-/// How an encoder's macro batches interleave with the llm.
-enum class EncoderForm { kBefore, kFill, kStream };
 
 /// Which samples are reassigned between data-parallel ranks before a step.
 enum class Balance { kNone, kEncoder, kLlm, kBoth };

@@ -13,7 +13,6 @@ namespace weft {
 namespace {
 
 const std::array<std::string, 5> kPlacements = {"base", "inline", "colocated", "disjoint", "partial"};
-const std::array<std::string, 3> kForms = {"before", "fill", "stream"};
 const std::array<std::string, 4> kBalances = {"none", "encoder", "llm", "both"};
 
 constexpr IntegerRange kDegreeRange{1, 1'000'000};
@@ -56,7 +55,7 @@ Json module_json(const ModulePlan& m) {
   json["dp"] = m.dp;
   if (m.is_encoder() && m.placement != ModulePlacement::kInline) {
     json["mbs_scale"] = m.mbs_scale;
-    json["form"] = name_in(kForms, m.form);
+    json["form"] = name_of(m.form);
     json["live_macro_batches"] = m.live_macro_batches;
     Json actions = Json::object();
     for (const auto& [rank, row] : m.actions) actions[std::to_string(rank)] = row;
@@ -182,7 +181,7 @@ ModulePlan read_module(Fields fields, ModuleKind kind, const std::string& source
   for (const auto& [key, value] : {std::pair{"cp_ulysses", &m.cp_ulysses}, {"ep", &m.ep}, {"vpp", &m.vpp}, {"mbs_scale", &m.mbs_scale}}) {
     *value = fields.integer_or(key, 1, kDegreeRange);
   }
-  m.form = static_cast<EncoderForm>(fields.choice_or("form", 0, kForms));
+  m.form = static_cast<EncoderForm>(fields.choice_or("form", 0, encoder_form_names()));
   m.live_macro_batches = fields.integer_or("live_macro_batches", 0, kCountRange);
   m.actions = read_actions(fields);
   m.recompute_from_inputs = fields.flag_or("recompute_from_inputs", false);
