@@ -23,7 +23,9 @@ TEST(CheckVerb, NamesEveryViolationWithItsArithmetic) {
   const ProgramRun one = run_weft({"check", "--plan", folder.write("one.json", plan.dump())});
   EXPECT_EQ(one.exit_status, 2);
   EXPECT_EQ(one.out, "");
-  EXPECT_NE(one.err.find("one.json: modules.llm.ranks: tp 4 × cp 1 × pp 2 × dp 2 = 16, but the module has 8 ranks"), std::string::npos) << one.err;
+  EXPECT_NE(one.err.find("one.json: modules.llm.ranks: tp 4 × cp 1 × pp 2 × dp 2 = 16, but the module has 8 ranks"),
+            std::string::npos)
+      << one.err;
   plan["schedule"]["mbs"] = 3;
   const ProgramRun two = run_weft({"check", "--plan", folder.write("two.json", plan.dump())});
   EXPECT_EQ(two.exit_status, 2);

@@ -44,10 +44,11 @@ TEST(ScheduleVerb, PrintsTheKnownAnswers) {
 TEST(ScheduleVerb, WhatItWritesReadsBackToTheSameNumbers) {
   const TemporaryFolder folder;
   const std::string compute = (folder.path() / "a.csv").string(), lowered = (folder.path() / "b.csv").string();
-  const std::string costs = folder.write("costs.json", R"({"forward_ms": [1, 2, 3, 4, 1, 2, 3, 4], "backward_input_ms": 2.5,
+  const std::string costs =
+      folder.write("costs.json", R"({"forward_ms": [1, 2, 3, 4, 1, 2, 3, 4], "backward_input_ms": 2.5,
     "backward_weight_ms": 1.5, "p2p_ms": 0.25})");
-  const Json made = schedule_json({"--name", "interleaved_1f1b", "--pp", "4", "--vpp", "2", "--microbatches", "7", "--costs", costs, "--csv",
-                                   compute, "--csv-lowered", lowered});
+  const Json made = schedule_json({"--name", "interleaved_1f1b", "--pp", "4", "--vpp", "2", "--microbatches", "7",
+                                   "--costs", costs, "--csv", compute, "--csv-lowered", lowered});
   for (const std::string& file : {compute, lowered}) {
     const Json read = schedule_json({"--from", file, "--costs", costs});
     EXPECT_EQ(read["makespan_ms"], made["makespan_ms"]) << file;
@@ -60,7 +61,8 @@ TEST(ScheduleVerb, WhatItWritesReadsBackToTheSameNumbers) {
 TEST(ScheduleVerb, TracesAreJsonAndPicturesAreSvg) {
   const TemporaryFolder folder;
   const std::string trace = (folder.path() / "t.json").string(), svg = (folder.path() / "t.svg").string();
-  const ProgramRun run = run_weft({"schedule", "--name", "zb_v", "--pp", "2", "--microbatches", "4", "--grid", "--trace", trace, "--svg", svg});
+  const ProgramRun run = run_weft(
+      {"schedule", "--name", "zb_v", "--pp", "2", "--microbatches", "4", "--grid", "--trace", trace, "--svg", svg});
   ASSERT_EQ(run.exit_status, 0) << run.err;
   EXPECT_NE(run.out.find("r1 "), std::string::npos) << run.out;
   const Json json = Json::parse(contents(trace));
@@ -74,26 +76,34 @@ TEST(ScheduleVerb, WrongInputIsRefusedAndNothingIsWritten) {
   const TemporaryFolder folder;
   const std::string out = (folder.path() / "out.csv").string();
   expect_refused({"--name", "1f1b", "--pp", "0", "--microbatches", "8", "--csv", out}, "--pp: is '0'");
-  expect_refused({"--name", "1f1b", "--pp", "4", "--microbatches", "99999999999", "--csv", out}, "--microbatches: is '99999999999'");
-  expect_refused({"--name", "1f1b", "--pp", "4", "--microbatches", "4000000", "--csv", out}, "--microbatches: is 4000000");
-  expect_refused({"--name", "1f1b", "--pp", "4", "--vpp", "2", "--microbatches", "8", "--csv", out}, "--vpp: is 2, but 1f1b has one chunk");
+  expect_refused({"--name", "1f1b", "--pp", "4", "--microbatches", "99999999999", "--csv", out},
+                 "--microbatches: is '99999999999'");
+  expect_refused({"--name", "1f1b", "--pp", "4", "--microbatches", "4000000", "--csv", out},
+                 "--microbatches: is 4000000");
+  expect_refused({"--name", "1f1b", "--pp", "4", "--vpp", "2", "--microbatches", "8", "--csv", out},
+                 "--vpp: is 2, but 1f1b has one chunk");
   expect_refused({"--name", "zbv", "--pp", "4", "--microbatches", "8", "--csv", out}, "Did you mean 'zb_v'?");
   expect_refused({"--name", "1f1b", "--pp", "4", "--csv", out}, "--microbatches: is missing");
   expect_refused({"--csv", out}, "no schedule given");
   const auto costs = [&](const std::string& text) {
-    return std::vector<std::string>{"--name", "1f1b", "--pp", "2", "--microbatches", "3", "--csv", out, "--costs", folder.write("c.json", text)};
+    return std::vector<std::string>{"--name", "1f1b",  "--pp", "2",       "--microbatches",
+                                    "3",      "--csv", out,    "--costs", folder.write("c.json", text)};
   };
-  expect_refused(costs(R"({"forward_ms": [1, 2, 3], "backward_input_ms": 1, "backward_weight_ms": 1})"), "c.json: forward_ms: has 3 entries");
-  expect_refused(costs(R"({"forward_ms": -1, "backward_input_ms": 1, "backward_weight_ms": 1})"), "c.json: forward_ms: is the number -1");
+  expect_refused(costs(R"({"forward_ms": [1, 2, 3], "backward_input_ms": 1, "backward_weight_ms": 1})"),
+                 "c.json: forward_ms: has 3 entries");
+  expect_refused(costs(R"({"forward_ms": -1, "backward_input_ms": 1, "backward_weight_ms": 1})"),
+                 "c.json: forward_ms: is the number -1");
   expect_refused(costs(R"({"forward_ms": NaN})"), "c.json: forward_ms: is not valid JSON");
   EXPECT_FALSE(std::filesystem::exists(out));
 }
 
 TEST(ScheduleVerb, ABadFileShowsTheGridWithTheCellMarked) {
   const TemporaryFolder folder;
-  expect_refused({"--from", folder.write("cycle.csv", "0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n")}, "cycle.csv: rank 0, action 1: waits for ever");
+  expect_refused({"--from", folder.write("cycle.csv", "0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n")},
+                 "cycle.csv: rank 0, action 1: waits for ever");
   expect_refused({"--from", folder.write("cycle.csv", "0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n")}, ">0B0 <");
-  expect_refused({"--from", folder.write("word.csv", "0F0,zero\n")}, "word.csv: line 1, cell 2: 'zero' is not an action");
+  expect_refused({"--from", folder.write("word.csv", "0F0,zero\n")},
+                 "word.csv: line 1, cell 2: 'zero' is not an action");
   expect_refused({"--from", folder.write("twice.csv", "0F0,0B0\n"), "--pp", "2"}, "--pp: is given with --from");
 }
 

@@ -16,7 +16,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   for (const Violation& violation : check_plan(*plan)) claim(!violation.field.empty() && !violation.message.empty());
   const std::string text = plan_to_text(*plan);
-  const Result<Document> again = parse_document(text, "again", Syntax::kJson, {.max_bytes = 64u << 20, .max_values = 5'000'000});
+  const Result<Document> again =
+      parse_document(text, "again", Syntax::kJson, {.max_bytes = 64u << 20, .max_values = 5'000'000});
   claim(again.ok());
   const Result<Plan> second = read_plan(*again);
   claim(second.ok() && plan_to_text(*second) == text && diff_plans(*plan, *second).empty());

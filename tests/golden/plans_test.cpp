@@ -35,7 +35,8 @@ TEST(ShippedPlans, AreLegalAndRoundTripByteForByte) {
 
 TEST(ShippedPlans, AreWhatTheGalleryBuilds) {
   for (const NamedPlan& named : plan_gallery(Scenarios(kScenarios))) {
-    EXPECT_EQ(plan_to_text(named.plan), *read_file(kScenarios / "plans" / (named.name + ".json"), 64u << 20)) << "run make_plans: " << named.name;
+    EXPECT_EQ(plan_to_text(named.plan), *read_file(kScenarios / "plans" / (named.name + ".json"), 64u << 20))
+        << "run make_plans: " << named.name;
   }
 }
 

@@ -132,7 +132,8 @@ TEST(File, MissingFoldersAndTooLargeFilesAreNamed) {
   EXPECT_EQ(*read_file(folder / "new", 10), "abc");
   EXPECT_FALSE(write_file(folder / "new", "defg"));
   EXPECT_EQ(*read_file(folder / "new", 10), "defg");
-  EXPECT_NE(write_file(folder / "none" / "x", "abc")->message().find("x: cannot be written: No such file"), std::string::npos);
+  EXPECT_NE(write_file(folder / "none" / "x", "abc")->message().find("x: cannot be written: No such file"),
+            std::string::npos);
   EXPECT_NE(write_file(folder, "abc")->message().find("cannot be written: Is a directory"), std::string::npos);
   EXPECT_NE(write_file("/dev/full", "abc")->message().find("No space left"), std::string::npos);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 2) << "no temporary files stay behind";

@@ -4,9 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
-
 #include <fcntl.h>
+#include <memory>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -69,7 +68,8 @@ std::optional<Error> write_file(const std::filesystem::path& path, std::string_v
   if (descriptor < 0) return failure(errno);
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(fdopen(descriptor, "wb"), &std::fclose);
   if (!is_special) fchmod(descriptor, 0644);
-  const bool is_written = std::fwrite(bytes.data(), 1, bytes.size(), file.get()) == bytes.size() && std::fflush(file.get()) == 0;
+  const bool is_written =
+      std::fwrite(bytes.data(), 1, bytes.size(), file.get()) == bytes.size() && std::fflush(file.get()) == 0;
   const int code = errno;
   if (is_special) return is_written ? std::nullopt : std::optional(failure(code));
   if (!is_written || std::rename(temporary.c_str(), path.c_str()) != 0) {

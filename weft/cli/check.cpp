@@ -1,3 +1,5 @@
+#include "weft/plan/check.h"
+
 #include <memory>
 #include <optional>
 
@@ -6,7 +8,6 @@
 #include "weft/base/json.h"
 #include "weft/cli/table.h"
 #include "weft/cli/verbs.h"
-#include "weft/plan/check.h"
 #include "weft/plan/diff.h"
 #include "weft/plan/plan_json.h"
 
@@ -20,15 +21,16 @@ struct CheckOptions {
 };
 
 std::string summary(const Plan& plan) {
-  std::string text = fmt::format("{} on {} ranks of {}, {} samples a step, {} with {} microbatches of {}\n", plan.model.name, plan.world_size,
-                                 plan.cluster.name, plan.workload.global_batch_samples, plan.schedule.name, plan.schedule.microbatches,
-                                 plan.schedule.mbs);
+  std::string text =
+      fmt::format("{} on {} ranks of {}, {} samples a step, {} with {} microbatches of {}\n", plan.model.name,
+                  plan.world_size, plan.cluster.name, plan.workload.global_batch_samples, plan.schedule.name,
+                  plan.schedule.microbatches, plan.schedule.mbs);
   Table table;
   table.add({"module", "ranks", "tp", "cp", "ep", "pp", "vpp", "dp", "zero"});
   for (const ModulePlan& m : plan.modules) {
     const auto number = [](int64_t value) { return std::to_string(value); };
-    table.add({std::string(name_of(m.kind)), number(static_cast<int64_t>(m.ranks.size())), number(m.tp), number(m.cp), number(m.ep), number(m.pp),
-               number(m.vpp), number(m.dp), number(m.zero)});
+    table.add({std::string(name_of(m.kind)), number(static_cast<int64_t>(m.ranks.size())), number(m.tp), number(m.cp),
+               number(m.ep), number(m.pp), number(m.vpp), number(m.dp), number(m.zero)});
   }
   return text + table.text();
 }
@@ -38,12 +40,15 @@ Result<std::string> compare_plans(const Plan& plan, const CheckOptions& options)
   const std::vector<Difference> differences = diff_plans(plan, other);
   if (options.json) {
     Json json = {{"same", differences.empty()}, {"differences", Json::array()}};
-    for (const Difference& d : differences) json["differences"].push_back({{"field", d.field}, {"before", d.before}, {"after", d.after}});
+    for (const Difference& d : differences)
+      json["differences"].push_back({{"field", d.field}, {"before", d.before}, {"after", d.after}});
     return json.dump(2) + "\n";
   }
   if (differences.empty()) return std::string("the plans are the same\n");
   std::string text;
-  for (const Difference& d : differences) text += fmt::format("{}: {} -> {}\n", d.field, d.before.empty() ? "nothing" : d.before, d.after.empty() ? "nothing" : d.after);
+  for (const Difference& d : differences)
+    text += fmt::format("{}: {} -> {}\n", d.field, d.before.empty() ? "nothing" : d.before,
+                        d.after.empty() ? "nothing" : d.after);
   return text;
 }
 
@@ -53,10 +58,13 @@ Result<std::string> check(const CheckOptions& options) {
   const std::vector<Violation> violations = check_plan(plan);
   if (!violations.empty()) {
     std::string lines;
-    for (const Violation& violation : violations) lines += fmt::format("  {}: {}\n", violation.field, violation.message);
+    for (const Violation& violation : violations)
+      lines += fmt::format("  {}: {}\n", violation.field, violation.message);
     return Error{.source = options.plan,
                  .field = violations.front().field,
-                 .problem = violations.size() == 1 ? violations.front().message : fmt::format("and {} other fields are not legal", violations.size() - 1),
+                 .problem = violations.size() == 1
+                                ? violations.front().message
+                                : fmt::format("and {} other fields are not legal", violations.size() - 1),
                  .advice = violations.size() == 1 ? "" : "All of them:",
                  .details = violations.size() == 1 ? "" : lines};
   }
@@ -70,7 +78,8 @@ void add_check(CLI::App& app, RunVerb& run) {
   auto options = std::make_shared<CheckOptions>();
   CLI::App* verb = app.add_subcommand("check", "Say whether a plan is legal, and every reason why not");
   verb->add_option("--plan", options->plan, "The plan document")->type_name("FILE")->required();
-  verb->add_option("--against", options->against, "Show the fields in which this other plan differs instead")->type_name("FILE");
+  verb->add_option("--against", options->against, "Show the fields in which this other plan differs instead")
+      ->type_name("FILE");
   verb->add_flag("--json", options->json, "Print one JSON object");
   verb->callback([options, &run] { run = [options] { return check(*options); }; });
 }

@@ -8,7 +8,8 @@
 
 namespace weft {
 
-/// The value of a flag that takes a whole number, in decimal digits. The error names the flag, what was given and the range.
+/// The value of a flag that takes a whole number, in decimal digits. The error names the flag, what was given and the
+/// range.
 Result<int64_t> parse_count(const std::string& flag, const std::string& given, IntegerRange range);
 
 }  // namespace weft

@@ -1,6 +1,5 @@
 #include <memory>
 #include <optional>
-
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -31,7 +30,8 @@ constexpr size_t kMostCsvBytes = 1u << 30;
 constexpr IntegerRange kCountRange{1, INT32_MAX};
 
 Result<Schedule> schedule_by_name(const ScheduleOptions& options) {
-  if (!options.name) return Error{.source = "schedule", .problem = "no schedule given", .advice = "Give --name or --from."};
+  if (!options.name)
+    return Error{.source = "schedule", .problem = "no schedule given", .advice = "Give --name or --from."};
   Result<ScheduleName> name = parse_schedule_name(*options.name);
   if (!name) {
     Error error = name.error();
@@ -56,9 +56,13 @@ Result<Schedule> schedule_by_name(const ScheduleOptions& options) {
 }
 
 Result<Schedule> schedule_from_file(const ScheduleOptions& options) {
-  for (const auto& [flag, given] : {std::pair{"--name", &options.name}, {"--pp", &options.pp}, {"--vpp", &options.vpp},
+  for (const auto& [flag, given] : {std::pair{"--name", &options.name},
+                                    {"--pp", &options.pp},
+                                    {"--vpp", &options.vpp},
                                     {"--microbatches", &options.microbatches}}) {
-    if (*given) return Error{.source = flag, .problem = "is given with --from", .advice = "The file says it; leave the flag out."};
+    if (*given)
+      return Error{
+          .source = flag, .problem = "is given with --from", .advice = "The file says it; leave the flag out."};
   }
   WEFT_TRY(const std::string text, read_file(*options.from, kMostCsvBytes));
   WEFT_TRY(Schedule schedule, parse_csv(text, *options.from));
@@ -83,7 +87,8 @@ bool is_lowered(const Schedule& schedule) {
 
 /// The schedule without its transfers, reductions and updates.
 Schedule compute_only(Schedule schedule) {
-  for (auto& row : schedule.rows) std::erase_if(row, [](const Action& action) { return !is_pipeline_compute(action.kind); });
+  for (auto& row : schedule.rows)
+    std::erase_if(row, [](const Action& action) { return !is_pipeline_compute(action.kind); });
   return schedule;
 }
 
@@ -92,7 +97,8 @@ int grid_columns(const Timeline& timeline) {
   double shortest = timeline.makespan_ms;
   for (const auto& rank : timeline.ranks) {
     for (const TimelineEvent& event : rank) {
-      if (event.stream == Stream::kCompute && event.end_ms > event.start_ms) shortest = std::min(shortest, event.end_ms - event.start_ms);
+      if (event.stream == Stream::kCompute && event.end_ms > event.start_ms)
+        shortest = std::min(shortest, event.end_ms - event.start_ms);
     }
   }
   winsize size{};
@@ -112,9 +118,11 @@ std::string to_text(const Schedule& schedule, const ScheduleRun& run, const std:
     }
     peaks += fmt::format("{}{}", rank == 0 ? "" : " ", run.peak_in_flight[rank]);
   }
-  return fmt::format("{}: {} ranks, {} stages, {} microbatches, {} actions: valid\nmakespan {:.6g} ms, bubble {}, most in flight per rank: {}\n",
-                     name, schedule.num_ranks(), schedule.num_stages(), schedule.num_microbatches, num_actions(schedule),
-                     run.makespan_ms, format_percent(run.bubble_fraction), peaks);
+  return fmt::format(
+      "{}: {} ranks, {} stages, {} microbatches, {} actions: valid\nmakespan {:.6g} ms, bubble {}, most in flight per "
+      "rank: {}\n",
+      name, schedule.num_ranks(), schedule.num_stages(), schedule.num_microbatches, num_actions(schedule),
+      run.makespan_ms, format_percent(run.bubble_fraction), peaks);
 }
 
 Result<std::string> run_schedule_verb(const ScheduleOptions& options) {
@@ -122,7 +130,8 @@ Result<std::string> run_schedule_verb(const ScheduleOptions& options) {
   WEFT_TRY(const Schedule lowered, is_lowered(given) ? Result<Schedule>(given) : lower_schedule(given));
   PipelineCosts costs;
   if (options.costs) {
-    WEFT_TRY(const Document document, read_document(*options.costs, {.max_bytes = 256u << 20, .max_values = 20'000'000}));
+    WEFT_TRY(const Document document,
+             read_document(*options.costs, {.max_bytes = 256u << 20, .max_values = 20'000'000}));
     WEFT_TRY(costs, read_pipeline_costs(document, lowered.num_stages(), lowered.num_microbatches));
   }
   const bool needs_timeline = options.grid || options.trace || options.svg;
@@ -141,8 +150,9 @@ Result<std::string> run_schedule_verb(const ScheduleOptions& options) {
     if (auto error = write_file(*options.trace, to_chrome_trace(timeline))) return *error;
   }
   if (options.svg) {
-    const std::string title = fmt::format("{}: {} ranks, {} microbatches, {:.6g} ms, bubble {}", name, lowered.num_ranks(),
-                                          lowered.num_microbatches, run.makespan_ms, format_percent(run.bubble_fraction));
+    const std::string title =
+        fmt::format("{}: {} ranks, {} microbatches, {:.6g} ms, bubble {}", name, lowered.num_ranks(),
+                    lowered.num_microbatches, run.makespan_ms, format_percent(run.bubble_fraction));
     if (auto error = write_file(*options.svg, to_svg(timeline, title))) return *error;
   }
   if (options.json) {
@@ -171,13 +181,17 @@ void add_schedule(CLI::App& app, RunVerb& run) {
   verb->add_option("--pp", options->pp, "Pipeline ranks")->type_name("P");
   verb->add_option("--vpp", options->vpp, "Chunks a rank (default: 2 for zb_v, else 1)")->type_name("V");
   verb->add_option("--microbatches", options->microbatches, "Microbatches a step")->type_name("N");
-  verb->add_option("--from", options->from, "Read the schedule from a CSV file, one line per rank, with or without transfers")->type_name("FILE");
+  verb->add_option("--from", options->from,
+                   "Read the schedule from a CSV file, one line per rank, with or without transfers")
+      ->type_name("FILE");
   verb->add_option("--costs", options->costs,
-                   "JSON or YAML: forward_ms, backward_input_ms, backward_weight_ms and p2p_ms, each a number, an array per stage, or a "
+                   "JSON or YAML: forward_ms, backward_input_ms, backward_weight_ms and p2p_ms, each a number, an "
+                   "array per stage, or a "
                    "matrix [stage][microbatch] (default: 1, 1, 1, 0)")
       ->type_name("FILE");
   verb->add_flag("--grid", options->grid, "Print the timeline");
-  verb->add_option("--csv", options->csv, "Write the compute actions, as torch.distributed.pipelining reads them")->type_name("FILE");
+  verb->add_option("--csv", options->csv, "Write the compute actions, as torch.distributed.pipelining reads them")
+      ->type_name("FILE");
   verb->add_option("--csv-lowered", options->csv_lowered, "Write the actions with their transfers")->type_name("FILE");
   verb->add_option("--trace", options->trace, "Write the timeline for Perfetto or chrome://tracing")->type_name("FILE");
   verb->add_option("--svg", options->svg, "Write the timeline as a picture")->type_name("FILE");

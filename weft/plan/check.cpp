@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
-#include "weft/mesh/mesh.h"
+#include "weft/plan/plan_schedule.h"
 #include "weft/plan/rank_set.h"
 #include "weft/schedule/generators.h"
 #include "weft/schedule/validate.h"
@@ -55,12 +55,14 @@ class Checker {
   void check_modules_match_the_model() {
     for (const ModulePlan& module : plan_.modules) {
       if (plan_.model.find(module.kind) == nullptr) {
-        add(fmt::format("modules.{}", name_of(module.kind)), fmt::format("the model {} has no such module", plan_.model.name));
+        add(fmt::format("modules.{}", name_of(module.kind)),
+            fmt::format("the model {} has no such module", plan_.model.name));
       }
     }
     for (const Module& module : plan_.model.modules) {
       if (plan_.find(module.kind) == nullptr) {
-        add(fmt::format("modules.{}", name_of(module.kind)), fmt::format("is missing, but the model {} has it", plan_.model.name));
+        add(fmt::format("modules.{}", name_of(module.kind)),
+            fmt::format("is missing, but the model {} has it", plan_.model.name));
       }
     }
   }
@@ -69,18 +71,19 @@ class Checker {
     const ModulePlan& m = *module_;
     const int64_t product = m.tp * m.cp * m.pp * m.dp;
     if (product != static_cast<int64_t>(m.ranks.size())) {
-      add_here("ranks", fmt::format("tp {} × cp {} × pp {} × dp {} = {}, but the module has {} ranks", m.tp, m.cp, m.pp, m.dp, product,
-                                    m.ranks.size()));
+      add_here("ranks", fmt::format("tp {} × cp {} × pp {} × dp {} = {}, but the module has {} ranks", m.tp, m.cp, m.pp,
+                                    m.dp, product, m.ranks.size()));
     }
   }
 
   void check_axis_order() {
     const ModulePlan& m = *module_;
     std::multiset<std::string> wanted = {"tp", "cp", "dp"};
-    if (m.pp > 1 || std::find(m.axis_order.begin(), m.axis_order.end(), "pp") != m.axis_order.end()) wanted.insert("pp");
+    if (m.pp > 1 || std::find(m.axis_order.begin(), m.axis_order.end(), "pp") != m.axis_order.end())
+      wanted.insert("pp");
     if (std::multiset<std::string>(m.axis_order.begin(), m.axis_order.end()) != wanted) {
-      add_here("axis_order", fmt::format("is [{}], but each of tp, cp, dp{} must be there once", fmt::join(m.axis_order, ", "),
-                                         m.pp > 1 ? " and pp" : ""));
+      add_here("axis_order", fmt::format("is [{}], but each of tp, cp, dp{} must be there once",
+                                         fmt::join(m.axis_order, ", "), m.pp > 1 ? " and pp" : ""));
     }
   }
 
@@ -100,7 +103,8 @@ class Checker {
     if (m.cp % m.cp_ulysses != 0) {
       add_here("cp_ulysses", fmt::format("is {}, which does not divide cp {}", m.cp_ulysses, m.cp));
     }
-    if (m.sequence_parallel && m.tp == 1) add_here("sequence_parallel", "is on, but tp is 1: there is nothing to share");
+    if (m.sequence_parallel && m.tp == 1)
+      add_here("sequence_parallel", "is on, but tp is 1: there is nothing to share");
   }
 
   void check_layers() {
@@ -122,8 +126,9 @@ class Checker {
 
   template <typename T>
   static bool has_shape(const std::vector<std::vector<T>>& rows, int64_t num_rows, int64_t num_columns) {
-    return static_cast<int64_t>(rows.size()) == num_rows &&
-           std::all_of(rows.begin(), rows.end(), [&](const auto& row) { return static_cast<int64_t>(row.size()) == num_columns; });
+    return static_cast<int64_t>(rows.size()) == num_rows && std::all_of(rows.begin(), rows.end(), [&](const auto& row) {
+             return static_cast<int64_t>(row.size()) == num_columns;
+           });
   }
 
   void check_recompute() {
@@ -136,15 +141,16 @@ class Checker {
     for (size_t rank = 0; rank < m.layers.size(); ++rank) {
       if (m.recompute[rank].size() != m.layers[rank].size()) {
         add_here(fmt::format("recompute[{}]", rank),
-                 fmt::format("has {} entries, but layers[{}] has {}", m.recompute[rank].size(), rank, m.layers[rank].size()));
+                 fmt::format("has {} entries, but layers[{}] has {}", m.recompute[rank].size(), rank,
+                             m.layers[rank].size()));
         continue;
       }
       for (size_t chunk = 0; chunk < m.layers[rank].size(); ++chunk) {
         const Recompute& r = m.recompute[rank][chunk];
         if (r.full + r.selective > m.layers[rank][chunk]) {
           add_here(fmt::format("recompute[{}][{}]", rank, chunk),
-                   fmt::format("full {} + selective {} = {}, but the chunk has {} blocks", r.full, r.selective, r.full + r.selective,
-                               m.layers[rank][chunk]));
+                   fmt::format("full {} + selective {} = {}, but the chunk has {} blocks", r.full, r.selective,
+                               r.full + r.selective, m.layers[rank][chunk]));
         }
       }
     }
@@ -163,8 +169,9 @@ class Checker {
     if (shape == nullptr) return;
     const ModulePlan& m = *module_;
     if (m.tp * m.cp_ulysses > shape->heads) {
-      add_here(m.cp_ulysses > 1 ? "cp_ulysses" : "tp", fmt::format("tp {} × cp_ulysses {} = {} ranks share the heads, but there are only {}", m.tp,
-                                                                   m.cp_ulysses, m.tp * m.cp_ulysses, shape->heads));
+      add_here(m.cp_ulysses > 1 ? "cp_ulysses" : "tp",
+               fmt::format("tp {} × cp_ulysses {} = {} ranks share the heads, but there are only {}", m.tp,
+                           m.cp_ulysses, m.tp * m.cp_ulysses, shape->heads));
     }
   }
 
@@ -178,14 +185,16 @@ class Checker {
       }
     }
     if (experts <= 1) add_here("ep", fmt::format("is {}, but the module has no experts", m.ep));
-    if (experts > 1 && experts % m.ep != 0) add_here("ep", fmt::format("is {}, which does not divide {} experts", m.ep, experts));
+    if (experts > 1 && experts % m.ep != 0)
+      add_here("ep", fmt::format("is {}, which does not divide {} experts", m.ep, experts));
     if (m.dp * m.cp % m.ep != 0) {
       add_here("ep", fmt::format("is {}, which does not divide dp {} × cp {} = {}", m.ep, m.dp, m.cp, m.dp * m.cp));
     }
   }
 
   void check_llm() {
-    if (module_->placement != ModulePlacement::kBase) add_here("placement", "must be base: the llm is what encoders are placed against");
+    if (module_->placement != ModulePlacement::kBase)
+      add_here("placement", "must be base: the llm is what encoders are placed against");
   }
 
   void check_encoder_placement() {
@@ -193,15 +202,21 @@ class Checker {
     const std::set<int64_t> mine(m.ranks.begin(), m.ranks.end());
     const std::set<int64_t> theirs(llm_.ranks.begin(), llm_.ranks.end());
     switch (m.placement) {
-      case ModulePlacement::kBase: add_here("placement", "is base, which only the llm can be"); break;
+      case ModulePlacement::kBase:
+        add_here("placement", "is base, which only the llm can be");
+        break;
       case ModulePlacement::kInline:
-        if (m.ranks != llm_.ranks || m.tp != llm_.tp || m.cp != llm_.cp || m.pp != llm_.pp || m.dp != llm_.dp || m.axis_order != llm_.axis_order) {
-          add_here("placement", fmt::format("is inline, so ranks, order and degrees must be the llm's (tp {}, cp {}, pp {}, dp {})", llm_.tp, llm_.cp,
-                                            llm_.pp, llm_.dp));
+        if (m.ranks != llm_.ranks || m.tp != llm_.tp || m.cp != llm_.cp || m.pp != llm_.pp || m.dp != llm_.dp ||
+            m.axis_order != llm_.axis_order) {
+          add_here("placement",
+                   fmt::format("is inline, so ranks, order and degrees must be the llm's (tp {}, cp {}, pp {}, dp {})",
+                               llm_.tp, llm_.cp, llm_.pp, llm_.dp));
         }
         break;
       case ModulePlacement::kColocated:
-        if (mine != theirs) add_here("ranks", fmt::format("is {}, but a colocated encoder has the llm's ranks, {}", ranks_to_text(m.ranks), ranks_to_text(llm_.ranks)));
+        if (mine != theirs)
+          add_here("ranks", fmt::format("is {}, but a colocated encoder has the llm's ranks, {}",
+                                        ranks_to_text(m.ranks), ranks_to_text(llm_.ranks)));
         break;
       case ModulePlacement::kDisjoint:
         for (const int64_t rank : m.ranks) {
@@ -211,10 +226,13 @@ class Checker {
           }
         }
         break;
-      case ModulePlacement::kPartial: check_partial(mine, theirs); break;
+      case ModulePlacement::kPartial:
+        check_partial(mine, theirs);
+        break;
     }
     const bool shares_ranks = m.placement == ModulePlacement::kColocated || m.placement == ModulePlacement::kPartial;
-    if (shares_ranks && m.pp != 1) add_here("pp", fmt::format("is {}, but an encoder on the llm's ranks has pp 1", m.pp));
+    if (shares_ranks && m.pp != 1)
+      add_here("pp", fmt::format("is {}, but an encoder on the llm's ranks has pp 1", m.pp));
     if (m.vpp != 1) add_here("vpp", fmt::format("is {}, but encoders have one chunk a rank", m.vpp));
   }
 
@@ -224,30 +242,24 @@ class Checker {
       add_here("ranks", "a partial encoder has some of the llm's ranks, and no others");
       return;
     }
-    if (mine.size() == theirs.size()) add_here("placement", "is partial, but the ranks are all of the llm's: that is colocated");
-    const Result<Mesh> mesh = llm_mesh();
+    if (mine.size() == theirs.size())
+      add_here("placement", "is partial, but the ranks are all of the llm's: that is colocated");
+    const Result<Mesh> mesh = mesh_of(llm_);
     if (!mesh) return;  // reported as the llm's own violation
-    const auto pp_axis = static_cast<size_t>(std::find(llm_.axis_order.begin(), llm_.axis_order.end(), "pp") - llm_.axis_order.begin());
+    const auto pp_axis =
+        static_cast<size_t>(std::find(llm_.axis_order.begin(), llm_.axis_order.end(), "pp") - llm_.axis_order.begin());
     if (pp_axis == llm_.axis_order.size()) return;
     std::vector<int64_t> per_stage(static_cast<size_t>(llm_.pp), 0);
     for (const int64_t rank : mine) ++per_stage[static_cast<size_t>(mesh->coordinates_of(rank)[pp_axis])];
     const int64_t whole = static_cast<int64_t>(llm_.ranks.size()) / llm_.pp;
     for (size_t stage = 0; stage < per_stage.size(); ++stage) {
       if (per_stage[stage] != 0 && per_stage[stage] != whole) {
-        add_here("ranks", fmt::format("holds {} of the {} ranks of the llm's pipeline rank {}; whole pipeline ranks are needed", per_stage[stage], whole,
-                                      stage));
+        add_here("ranks",
+                 fmt::format("holds {} of the {} ranks of the llm's pipeline rank {}; whole pipeline ranks are needed",
+                             per_stage[stage], whole, stage));
         return;
       }
     }
-  }
-
-  Result<Mesh> llm_mesh() const {
-    std::vector<Axis> axes;
-    for (const std::string& name : llm_.axis_order) {
-      const int64_t size = name == "tp" ? llm_.tp : name == "cp" ? llm_.cp : name == "dp" ? llm_.dp : llm_.pp;
-      axes.push_back({name, size});
-    }
-    return Mesh::create(std::move(axes), llm_.ranks);
   }
 
   void check_encoder_form() {
@@ -255,14 +267,27 @@ class Checker {
     if (is_inline()) return;
     const bool is_disjoint = m.placement == ModulePlacement::kDisjoint;
     if (is_disjoint != (m.form == EncoderForm::kStream)) {
-      add_here("form", is_disjoint ? "must be stream: the encoder has ranks of its own" : "is stream, but the encoder shares the llm's ranks");
+      add_here("form", is_disjoint ? "must be stream: the encoder has ranks of its own"
+                                   : "is stream, but the encoder shares the llm's ranks");
     }
     if (m.form == EncoderForm::kFill && m.live_macro_batches < 1) {
       add_here("live_macro_batches", fmt::format("is {}, but fill needs at least 1", m.live_macro_batches));
     }
-    if (m.form == EncoderForm::kFill && m.actions.empty()) add_here("actions", "is empty, but fill stores the order that was planned");
-    if (m.form != EncoderForm::kFill && !m.actions.empty()) add_here("actions", "is given, but only fill has a planned order");
-    if (m.recompute_from_inputs && m.form != EncoderForm::kBefore) add_here("recompute_from_inputs", "is on, but only before can do that");
+    const bool is_first_filler = m.form == EncoderForm::kFill && !has_filler_before(m);
+    if (is_first_filler && m.actions.empty()) {
+      add_here("actions", "is empty, but the first encoder that fills stores the order that was planned");
+    }
+    if (!is_first_filler && !m.actions.empty()) {
+      add_here("actions", "is given, but only the first encoder that fills stores the planned order");
+    }
+    if (m.recompute_from_inputs && m.form != EncoderForm::kBefore)
+      add_here("recompute_from_inputs", "is on, but only before can do that");
+  }
+
+  bool has_filler_before(const ModulePlan& module) const {
+    return std::any_of(plan_.modules.data(), &module, [](const ModulePlan& other) {
+      return other.is_encoder() && other.placement != ModulePlacement::kInline && other.form == EncoderForm::kFill;
+    });
   }
 
   void check_coverage() {
@@ -277,12 +302,12 @@ class Checker {
       if (!used[rank]) idle.push_back(static_cast<int64_t>(rank));
     }
     if (!idle.empty() && !plan_.idle_ranks) {
-      add("world_size", fmt::format("is {}, but no module uses rank{} {}; set idle_ranks if that is meant", plan_.world_size, idle.size() == 1 ? "" : "s",
-                                    printable(ranks_to_text(idle))));
+      add("world_size", fmt::format("is {}, but no module uses rank{} {}; set idle_ranks if that is meant",
+                                    plan_.world_size, idle.size() == 1 ? "" : "s", printable(ranks_to_text(idle))));
     }
     if (plan_.world_size != plan_.cluster.num_devices()) {
-      add("world_size", fmt::format("is {}, but the cluster has {} nodes × {} = {} devices", plan_.world_size, plan_.cluster.nodes,
-                                    plan_.cluster.devices_per_node, plan_.cluster.num_devices()));
+      add("world_size", fmt::format("is {}, but the cluster has {} nodes × {} = {} devices", plan_.world_size,
+                                    plan_.cluster.nodes, plan_.cluster.devices_per_node, plan_.cluster.num_devices()));
     }
   }
 
@@ -290,22 +315,21 @@ class Checker {
     const SchedulePlan& s = plan_.schedule;
     const int64_t product = s.mbs * s.microbatches * llm_.dp;
     if (product != plan_.workload.global_batch_samples) {
-      add("schedule.microbatches", fmt::format("mbs {} × microbatches {} × dp {} = {}, but the global batch is {}", s.mbs, s.microbatches, llm_.dp, product,
-                                               plan_.workload.global_batch_samples));
+      add("schedule.microbatches",
+          fmt::format("mbs {} × microbatches {} × dp {} = {}, but the global batch is {}", s.mbs, s.microbatches,
+                      llm_.dp, product, plan_.workload.global_batch_samples));
     }
   }
 
+  /// Only where everything else fits: a schedule of settings that contradict each other says nothing new.
   void check_schedule() {
-    const Result<ScheduleName> name = parse_schedule_name(plan_.schedule.name);
-    if (!name) {
-      add("schedule.name", name.error().problem);
+    if (!violations_.empty()) {
+      check_schedule_name();
       return;
     }
-    const Result<Schedule> schedule =
-        generate_schedule(*name, {.pp = llm_.pp, .vpp = llm_.vpp, .microbatches = plan_.schedule.microbatches});
+    const Result<Schedule> schedule = schedule_of(plan_);
     if (!schedule) {
-      const std::string field = schedule.error().source == "microbatches" ? "schedule.microbatches" : "modules.llm." + schedule.error().source;
-      add(field, schedule.error().problem);
+      add(schedule.error().field, schedule.error().problem);
       return;
     }
     // Validation is linear in the actions; a huge number of microbatches repeats the same pattern.
@@ -316,6 +340,11 @@ class Checker {
     }
   }
 
+  void check_schedule_name() {
+    const Result<ScheduleName> name = parse_schedule_name(plan_.schedule.name);
+    if (!name) add("schedule.name", name.error().problem);
+  }
+
   const Plan& plan_;
   const ModulePlan& llm_;
   const ModulePlan* module_ = nullptr;
@@ -324,6 +353,8 @@ class Checker {
 
 }  // namespace
 
-std::vector<Violation> check_plan(const Plan& plan) { return Checker(plan).run(); }
+std::vector<Violation> check_plan(const Plan& plan) {
+  return Checker(plan).run();
+}
 
 }  // namespace weft

@@ -15,8 +15,8 @@ struct Violation {
   bool operator==(const Violation&) const = default;
 };
 
-/// Everything that is wrong with a plan, in one go: products, divisibility, layer sums, rank coverage, and whether its schedule
-/// can run. Memory is not judged here: that needs costs.
+/// Everything that is wrong with a plan, in one go: products, divisibility, layer sums, rank coverage, and whether its
+/// schedule can run. Memory is not judged here: that needs costs.
 std::vector<Violation> check_plan(const Plan& plan);
 
 }  // namespace weft

@@ -11,12 +11,16 @@ constexpr size_t kLongestValue = 120;
 void compare(const std::string& path, const Json& before, const Json& after, std::vector<Difference>& differences) {
   if (before == after) return;
   if (!before.is_object() || !after.is_object()) {
-    const auto shown = [](const Json& value) { return value.is_discarded() ? "" : printable(value.dump(), kLongestValue); };
+    const auto shown = [](const Json& value) {
+      return value.is_discarded() ? "" : printable(value.dump(), kLongestValue);
+    };
     differences.push_back({path, shown(before), shown(after)});
     return;
   }
   const Json missing = Json(Json::value_t::discarded);
-  const auto member = [&](const Json& object, const std::string& key) -> const Json& { return object.contains(key) ? object[key] : missing; };
+  const auto member = [&](const Json& object, const std::string& key) -> const Json& {
+    return object.contains(key) ? object[key] : missing;
+  };
   const auto below = [&](const std::string& key) { return path.empty() ? key : path + "." + key; };
   for (const auto& [key, value] : before.items()) compare(below(key), value, member(after, key), differences);
   for (const auto& [key, value] : after.items()) {

@@ -16,7 +16,8 @@ struct Difference {
   bool operator==(const Difference&) const = default;
 };
 
-/// All fields in which two plans differ, in the order of the document. Model, cluster and workload are compared as wholes.
+/// All fields in which two plans differ, in the order of the document. Model, cluster and workload are compared as
+/// wholes.
 std::vector<Difference> diff_plans(const Plan& before, const Plan& after);
 
 }  // namespace weft

@@ -13,8 +13,8 @@
 
 namespace weft {
 
-/// Where a module lives. Base is the llm; the others are encoders: the first stages of the llm's pipeline, all of its ranks with
-/// degrees of their own, ranks of their own, or some of its ranks.
+/// Where a module lives. Base is the llm; the others are encoders: the first stages of the llm's pipeline, all of its
+/// ranks with degrees of their own, ranks of their own, or some of its ranks.
 enum class ModulePlacement { kBase, kInline, kColocated, kDisjoint, kPartial };
 
 /// Which samples are reassigned between data-parallel ranks before a step.
@@ -32,8 +32,8 @@ struct Recompute {
 struct ModulePlan {
   ModuleKind kind = ModuleKind::kLlm;
   ModulePlacement placement = ModulePlacement::kBase;
-  std::vector<int64_t> ranks;            ///< in mesh order
-  std::vector<std::string> axis_order;   ///< innermost first
+  std::vector<int64_t> ranks;           ///< in mesh order
+  std::vector<std::string> axis_order;  ///< innermost first
   int64_t tp = 1, cp = 1, cp_ulysses = 1, ep = 1, pp = 1, vpp = 1, dp = 1;
   bool sequence_parallel = false;
   std::vector<std::vector<int64_t>> layers;       ///< [rank][chunk] blocks
@@ -43,7 +43,7 @@ struct ModulePlan {
   // Encoders only.
   int64_t mbs_scale = 1;
   EncoderForm form = EncoderForm::kBefore;
-  int64_t live_macro_batches = 0;                      ///< with fill: how many may be alive at once
+  int64_t live_macro_batches = 0;                       ///< with fill: how many may be alive at once
   std::map<int64_t, std::vector<std::string>> actions;  ///< with fill: the order that was planned, by pipeline rank
   bool recompute_from_inputs = false;
 
@@ -69,7 +69,8 @@ struct Prediction {
   double throughput_samples_per_s = 0;
 };
 
-/// The document that is searched, checked, simulated and executed. It carries model, cluster and workload, so it stands alone.
+/// The document that is searched, checked, simulated and executed. It carries model, cluster and workload, so it stands
+/// alone.
 struct Plan {
   Model model;
   Cluster cluster;

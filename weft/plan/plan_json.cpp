@@ -83,7 +83,8 @@ Document take_carried(Fields& plan, const char* what, const char* key, const std
   name = fields.text("name");
   const std::string hash = fields.text("hash");
   const Json* raw = fields.raw(key);
-  Document document{.source = fmt::format("{}: {}.{}", source, what, key), .root = raw == nullptr ? Json::object() : *raw};
+  Document document{.source = fmt::format("{}: {}.{}", source, what, key),
+                    .root = raw == nullptr ? Json::object() : *raw};
   if (raw == nullptr) {
     fields.complain(key, "is missing");
   } else if (const std::string actual = hash_of(document.root); !hash.empty() && actual != hash) {
@@ -97,7 +98,9 @@ Document take_carried(Fields& plan, const char* what, const char* key, const std
 std::vector<std::vector<int64_t>> read_layers(Fields& fields) {
   std::vector<std::vector<int64_t>> rows;
   const Json* raw = fields.raw("layers");
-  const auto bad = [&] { fields.complain("layers", "must be a list per pipeline rank of block counts per chunk, like [[7, 7], [7, 7]]"); };
+  const auto bad = [&] {
+    fields.complain("layers", "must be a list per pipeline rank of block counts per chunk, like [[7, 7], [7, 7]]");
+  };
   if (raw == nullptr || !raw->is_array()) {
     bad();
     return rows;
@@ -109,7 +112,8 @@ std::vector<std::vector<int64_t>> read_layers(Fields& fields) {
       return rows;
     }
     for (const Json& count : row) {
-      const bool is_count = count.is_number_integer() && count.get<int64_t>() >= 0 && count.get<int64_t>() <= kCountRange.max;
+      const bool is_count =
+          count.is_number_integer() && count.get<int64_t>() >= 0 && count.get<int64_t>() <= kCountRange.max;
       if (!is_count) bad();
       chunks.push_back(is_count ? count.get<int64_t>() : 0);
     }
@@ -121,7 +125,8 @@ std::vector<std::vector<Recompute>> read_recompute(Fields& fields, const std::st
   std::vector<std::vector<Recompute>> rows;
   const Json* raw = fields.raw("recompute");
   const auto bad = [&] {
-    fields.complain("recompute", R"(must be a list per pipeline rank of objects per chunk, like [[{"full": 2, "selective": 0}]])");
+    fields.complain("recompute",
+                    R"(must be a list per pipeline rank of objects per chunk, like [[{"full": 2, "selective": 0}]])");
   };
   if (raw == nullptr) return rows;
   if (!raw->is_array()) {
@@ -138,7 +143,8 @@ std::vector<std::vector<Recompute>> read_recompute(Fields& fields, const std::st
       const Document document{.source = source, .root = chunk};
       Findings findings(fields.path_of("recompute"));
       Fields counts(document, findings);
-      chunks.push_back({.full = counts.integer_or("full", 0, kCountRange), .selective = counts.integer_or("selective", 0, kCountRange)});
+      chunks.push_back({.full = counts.integer_or("full", 0, kCountRange),
+                        .selective = counts.integer_or("selective", 0, kCountRange)});
       counts.reject_unknown();
       if (findings.first()) bad();
     }
@@ -155,7 +161,8 @@ std::map<int64_t, std::vector<std::string>> read_actions(Fields& fields) {
   Fields rows = fields.object("actions");
   for (const auto& [key, value] : fields.raw("actions")->items()) {
     const Result<std::vector<int64_t>> rank = parse_ranks(key);
-    if (!rank || rank->size() != 1) fields.complain("actions", fmt::format("has the key {}, a pipeline rank is needed", in_quotes(key)));
+    if (!rank || rank->size() != 1)
+      fields.complain("actions", fmt::format("has the key {}, a pipeline rank is needed", in_quotes(key)));
     auto words = rows.texts_or_empty(key);
     if (rank) actions[rank->front()] = std::move(words);
   }
@@ -178,7 +185,8 @@ ModulePlan read_module(Fields fields, ModuleKind kind, const std::string& source
   for (const auto& [key, value] : {std::pair{"tp", &m.tp}, {"cp", &m.cp}, {"pp", &m.pp}, {"dp", &m.dp}}) {
     *value = fields.integer(key, kDegreeRange);
   }
-  for (const auto& [key, value] : {std::pair{"cp_ulysses", &m.cp_ulysses}, {"ep", &m.ep}, {"vpp", &m.vpp}, {"mbs_scale", &m.mbs_scale}}) {
+  for (const auto& [key, value] :
+       {std::pair{"cp_ulysses", &m.cp_ulysses}, {"ep", &m.ep}, {"vpp", &m.vpp}, {"mbs_scale", &m.mbs_scale}}) {
     *value = fields.integer_or(key, 1, kDegreeRange);
   }
   m.form = static_cast<EncoderForm>(fields.choice_or("form", 0, encoder_form_names()));
@@ -288,7 +296,8 @@ Json plan_to_json(const Plan& plan) {
           {"workload", carried(plan.workload.name, "spec", to_json(plan.workload))},
           {"world_size", plan.world_size},
           {"modules", modules},
-          {"schedule", {{"name", plan.schedule.name}, {"mbs", plan.schedule.mbs}, {"microbatches", plan.schedule.microbatches}}},
+          {"schedule",
+           {{"name", plan.schedule.name}, {"mbs", plan.schedule.mbs}, {"microbatches", plan.schedule.microbatches}}},
           {"idle_ranks", plan.idle_ranks},
           {"batch_seed", plan.batch_seed},
           {"precision",
@@ -306,6 +315,8 @@ Json plan_to_json(const Plan& plan) {
             {"throughput_samples_per_s", plan.predicted.throughput_samples_per_s}}}};
 }
 
-std::string plan_to_text(const Plan& plan) { return plan_to_json(plan).dump(1) + "\n"; }
+std::string plan_to_text(const Plan& plan) {
+  return plan_to_json(plan).dump(1) + "\n";
+}
 
 }  // namespace weft

@@ -8,8 +8,8 @@
 
 namespace weft {
 
-/// Reads a plan document. Unknown keys, a newer version, and a model, cluster or workload that no longer fits its hash are errors;
-/// whether the plan is legal is for check_plan to say.
+/// Reads a plan document. Unknown keys, a newer version, and a model, cluster or workload that no longer fits its hash
+/// are errors; whether the plan is legal is for check_plan to say.
 Result<Plan> read_plan(const Document& document);
 Result<Plan> read_plan_file(const std::filesystem::path& path);
 

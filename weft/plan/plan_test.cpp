@@ -8,6 +8,7 @@
 #include "weft/plan/check.h"
 #include "weft/plan/diff.h"
 #include "weft/plan/plan_json.h"
+#include "weft/plan/plan_schedule.h"
 #include "weft/plan/rank_set.h"
 
 namespace weft {
@@ -15,7 +16,9 @@ namespace {
 
 const std::string kPlans = std::string(WEFT_SOURCE_DIR) + "/scenarios/plans/";
 
-Json shipped(const std::string& name) { return read_document(kPlans + name + ".json")->root; }
+Json shipped(const std::string& name) {
+  return read_document(kPlans + name + ".json")->root;
+}
 
 /// The message that reading ends in, or every violation, a line each.
 std::string findings(const Json& json) {
@@ -38,7 +41,8 @@ const std::string kTp = "llama3-8b_gpipe_tp2_pp2_dp2";
 TEST(RankSet, RoundTripsAndKeepsTheOrder) {
   EXPECT_EQ(ranks_to_text({0, 1, 2, 3, 8, 10, 11, 5}), "0-3,8,10-11,5");
   EXPECT_EQ(*parse_ranks("0-3,8,10-11,5"), (std::vector<int64_t>{0, 1, 2, 3, 8, 10, 11, 5}));
-  for (const char* bad : {"", "a", "3-1", "1,", "1-", "-1", "1;2", "0-99999999999", "1,,2", "5000000"}) EXPECT_FALSE(parse_ranks(bad).ok()) << bad;
+  for (const char* bad : {"", "a", "3-1", "1,", "1-", "-1", "1;2", "0-99999999999", "1,,2", "5000000"})
+    EXPECT_FALSE(parse_ranks(bad).ok()) << bad;
 }
 
 TEST(CheckPlan, ShowsTheArithmetic) {
@@ -46,9 +50,11 @@ TEST(CheckPlan, ShowsTheArithmetic) {
             "modules.llm.ranks: tp 4 × cp 1 × pp 2 × dp 2 = 16, but the module has 8 ranks\n");
   EXPECT_EQ(findings_with(kTp, "/schedule/microbatches", 15),
             "schedule.microbatches: mbs 1 × microbatches 15 × dp 2 = 30, but the global batch is 32\n");
-  EXPECT_EQ(findings_with(kTp, "/modules/llm/layers", {{16}, {15}}), "modules.llm.layers: add up to 31, but the module has 32 layers\n");
-  EXPECT_EQ(findings_with(kTp, "/modules/llm/layers", {{16, 16}}), "modules.llm.layers: must have 2 rows (pp) of 1 entries (vpp)\n"
-                                                                    "modules.llm.recompute: has 2 rows, but layers has 1\n");
+  EXPECT_EQ(findings_with(kTp, "/modules/llm/layers", {{16}, {15}}),
+            "modules.llm.layers: add up to 31, but the module has 32 layers\n");
+  EXPECT_EQ(findings_with(kTp, "/modules/llm/layers", {{16, 16}}),
+            "modules.llm.layers: must have 2 rows (pp) of 1 entries (vpp)\n"
+            "modules.llm.recompute: has 2 rows, but layers has 1\n");
   EXPECT_EQ(findings_with(kTp, "/modules/llm/recompute/0/0/full", 20),
             "modules.llm.recompute[0][0]: full 20 + selective 0 = 20, but the chunk has 16 blocks\n");
   EXPECT_EQ(findings_with(kTp, "/modules/llm/axis_order", {"tp", "dp", "pp"}),
@@ -62,39 +68,58 @@ TEST(CheckPlan, NamesEveryViolationInOneRun) {
   json["schedule"]["name"] = "1f1v";
   json["world_size"] = 16;
   const std::string all = findings(json);
-  for (const char* part : {"tp 64 × cp 1", "tp 64 × cp_ulysses 1 = 64 ranks share the heads, but there are only 32", "mbs 3 × microbatches 16",
-                           "'1f1v' is not a schedule", "no module uses ranks 8-15", "the cluster has 1 nodes × 8 = 8 devices"}) {
+  for (const char* part : {"tp 64 × cp 1", "tp 64 × cp_ulysses 1 = 64 ranks share the heads, but there are only 32",
+                           "mbs 3 × microbatches 16", "'1f1v' is not a schedule", "no module uses ranks 8-15",
+                           "the cluster has 1 nodes × 8 = 8 devices"}) {
     EXPECT_NE(all.find(part), std::string::npos) << "no '" << part << "' in\n" << all;
   }
 }
 
 TEST(CheckPlan, RanksMustExistAndBeUsedOnce) {
-  EXPECT_EQ(findings_with(kTp, "/modules/llm/ranks", "0-6,8"), "modules.llm.ranks: names rank 8, but world_size is 8\n"
-                                                               "world_size: is 8, but no module uses rank 7; set idle_ranks if that is meant\n");
-  EXPECT_EQ(findings_with(kTp, "/modules/llm/ranks", "0-6,0"), "modules.llm.ranks: names rank 0 twice\n"
-                                                               "world_size: is 8, but no module uses rank 7; set idle_ranks if that is meant\n");
+  EXPECT_EQ(findings_with(kTp, "/modules/llm/ranks", "0-6,8"),
+            "modules.llm.ranks: names rank 8, but world_size is 8\n"
+            "world_size: is 8, but no module uses rank 7; set idle_ranks if that is meant\n");
+  EXPECT_EQ(findings_with(kTp, "/modules/llm/ranks", "0-6,0"),
+            "modules.llm.ranks: names rank 0 twice\n"
+            "world_size: is 8, but no module uses rank 7; set idle_ranks if that is meant\n");
 }
 
 TEST(CheckPlan, ExpertsAndContextParallelismMustDivide) {
   const std::string moe = "qwen3-30b-a3b_zb_h1_ep8";
-  EXPECT_EQ(findings_with(moe, "/modules/llm/ep", 16), "modules.llm.ep: is 16, which does not divide dp 8 × cp 1 = 8\n");
+  EXPECT_EQ(findings_with(moe, "/modules/llm/ep", 16),
+            "modules.llm.ep: is 16, which does not divide dp 8 × cp 1 = 8\n");
   EXPECT_EQ(findings_with(moe, "/modules/llm/ep", 3),
-            "modules.llm.ep: is 3, which does not divide 128 experts\nmodules.llm.ep: is 3, which does not divide dp 8 × cp 1 = 8\n");
+            "modules.llm.ep: is 3, which does not divide 128 experts\nmodules.llm.ep: is 3, which does not divide dp 8 "
+            "× cp 1 = 8\n");
   EXPECT_EQ(findings_with(kTp, "/modules/llm/ep", 2), "modules.llm.ep: is 2, but the module has no experts\n");
-  EXPECT_EQ(findings_with("llama3-8b_cp4_ulysses2", "/modules/llm/cp_ulysses", 3), "modules.llm.cp_ulysses: is 3, which does not divide cp 4\n");
+  EXPECT_EQ(findings_with("llama3-8b_cp4_ulysses2", "/modules/llm/cp_ulysses", 3),
+            "modules.llm.cp_ulysses: is 3, which does not divide cp 4\n");
 }
 
 TEST(CheckPlan, SchedulesMustFitTheirChunks) {
-  EXPECT_EQ(findings_with("qwen3-8b_zb_v_pp4", "/schedule/name", "1f1b"), "modules.llm.vpp: is 2, but 1f1b has one chunk a rank\n");
+  EXPECT_EQ(findings_with("qwen3-8b_zb_v_pp4", "/schedule/name", "1f1b"),
+            "modules.llm.vpp: is 2, but 1f1b has one chunk a rank\n");
 }
 
 TEST(CheckPlan, EncodersMustBeWhereTheirPlacementSays) {
-  EXPECT_NE(findings_with("qwen2-vl-7b_colocated_before", "/modules/vision/ranks", "0-3").find("a colocated encoder has the llm's ranks, 0-7"), std::string::npos);
-  EXPECT_NE(findings_with("qwen2.5-vl-7b_disjoint_stream", "/modules/vision/ranks", "7-14").find("is disjoint, but rank 7 is the llm's too"), std::string::npos);
-  EXPECT_NE(findings_with("qwen2.5-vl-7b_disjoint_stream", "/modules/vision/form", "before").find("form: must be stream"), std::string::npos);
-  EXPECT_NE(findings_with("qwen2-vl-7b_partial", "/modules/vision/ranks", "5-6").find("holds 1 of the 2 ranks of the llm's pipeline rank 2"), std::string::npos);
-  EXPECT_NE(findings_with("qwen2-vl-7b_inline", "/modules/vision/tp", 1).find("is inline, so ranks, order and degrees must be the llm's (tp 2"), std::string::npos);
-  EXPECT_NE(findings_with("qwen2-vl-7b_colocated_before", "/modules/vision/form", "fill").find("live_macro_batches: is 0, but fill needs at least 1"), std::string::npos);
+  EXPECT_NE(findings_with("qwen2-vl-7b_colocated_before", "/modules/vision/ranks", "0-3")
+                .find("a colocated encoder has the llm's ranks, 0-7"),
+            std::string::npos);
+  EXPECT_NE(findings_with("qwen2.5-vl-7b_disjoint_stream", "/modules/vision/ranks", "7-14")
+                .find("is disjoint, but rank 7 is the llm's too"),
+            std::string::npos);
+  EXPECT_NE(
+      findings_with("qwen2.5-vl-7b_disjoint_stream", "/modules/vision/form", "before").find("form: must be stream"),
+      std::string::npos);
+  EXPECT_NE(findings_with("qwen2-vl-7b_partial", "/modules/vision/ranks", "5-6")
+                .find("holds 1 of the 2 ranks of the llm's pipeline rank 2"),
+            std::string::npos);
+  EXPECT_NE(findings_with("qwen2-vl-7b_inline", "/modules/vision/tp", 1)
+                .find("is inline, so ranks, order and degrees must be the llm's (tp 2"),
+            std::string::npos);
+  EXPECT_NE(findings_with("qwen2-vl-7b_colocated_before", "/modules/vision/form", "fill")
+                .find("live_macro_batches: is 0, but fill needs at least 1"),
+            std::string::npos);
   Json json = shipped("qwen2-vl-7b_inline");
   json["modules"].erase("vision");
   EXPECT_EQ(findings(json), "modules.vision: is missing, but the model qwen2-vl-7b has it\n");
@@ -103,15 +128,56 @@ TEST(CheckPlan, EncodersMustBeWhereTheirPlacementSays) {
   EXPECT_NE(findings(json).find("modules.audio: the model llama3-8b has no such module"), std::string::npos);
 }
 
+TEST(CheckPlan, TheStoredOrderOfAFillMustHoldTheScheduleAndRun) {
+  const std::string fill = "qwen2.5-vl-7b_colocated_fill";
+  const std::string actions = "/modules/vision/actions";
+  EXPECT_EQ(findings(shipped(fill)), "");
+  EXPECT_NE(findings_with(fill, actions + "/0/0", "0XF0").find("modules.vision.actions.0: '0XF0' is not an action"),
+            std::string::npos);
+  EXPECT_NE(
+      findings_with(fill, actions + "/0/1", "0F1").find("does not hold the llm's actions in the order of its schedule"),
+      std::string::npos);
+  Json json = shipped(fill);
+  json["modules"]["vision"]["actions"].erase("3");
+  EXPECT_EQ(findings(json), "modules.vision.actions: has 3 rows, but the pipeline has 4 ranks\n");
+  // The first encoder forward moved behind the microbatch that needs it: a deadlock.
+  json = shipped(fill);
+  Json& row = json["modules"]["vision"]["actions"]["0"];
+  ASSERT_EQ(row[0], "0EF0");
+  ASSERT_EQ(row[1], "0F0");
+  std::swap(row[0], row[1]);
+  EXPECT_NE(findings(json).find("schedule: rank 0, action 0: waits for ever"), std::string::npos) << findings(json);
+}
+
+TEST(PlanSchedule, RowsAreThePipelinesRanksAndThenTheEncodersOwnStages) {
+  const auto schedule = [](const std::string& name) { return *schedule_of(*read_plan_file(kPlans + name + ".json")); };
+  EXPECT_EQ(schedule("qwen2.5-vl-7b_disjoint_stream").num_ranks(), 4) << "pp 2 and the encoder's pp 2";
+  const Schedule partial = schedule("qwen2-vl-7b_partial");
+  EXPECT_EQ(partial.encoders[0].groups, (std::vector<std::vector<int32_t>>{{3}})) << "the last pipeline rank";
+  EXPECT_FALSE(partial.encoders[0].is_trained) << "the workload freezes it";
+  EXPECT_EQ(schedule("qwen2-vl-7b_inline").encoders.size(), 0u);
+  EXPECT_EQ(schedule("qwen2.5-omni-7b_colocated_dp8").encoders.size(), 2u);
+  EXPECT_EQ(schedule("qwen2.5-omni-7b_colocated_dp8").encoders[0].num_macro_batches, 2)
+      << "4 · 8 / 2 = 16 microbatches each, of 32";
+}
+
 TEST(ReadPlan, MalformedDocumentsNameTheField) {
   EXPECT_EQ(findings_with(kTp, "/weft_plan", 2),
-            "plan.json: weft_plan: is 2, but this program reads versions up to 1. Use a newer Weft, or make the plan again with this one.");
-  EXPECT_NE(findings_with(kTp, "/modules/llm/ranks", "0-").find("plan.json: modules.llm.ranks: is '0-': a range goes"), std::string::npos);
-  EXPECT_NE(findings_with(kTp, "/modules/llm/tpp", 2).find("plan.json: modules.llm.tpp: is not a known field"), std::string::npos);
-  EXPECT_NE(findings_with(kTp, "/modules/llm/layers", {{-1}, {33}}).find("plan.json: modules.llm.layers: must be a list per pipeline rank"), std::string::npos);
-  EXPECT_NE(findings_with(kTp, "/model/config/hidden_size", 2048).find("plan.json: model.hash: is '"), std::string::npos);
-  EXPECT_NE(findings_with(kTp, "/cluster/spec/nodes", 2).find("It was changed after the plan was made"), std::string::npos);
-  EXPECT_NE(findings_with(kTp, "/offload", {{"optimizer", "cpu"}}).find("offload: asks for something"), std::string::npos);
+            "plan.json: weft_plan: is 2, but this program reads versions up to 1. Use a newer Weft, or make the plan "
+            "again with this one.");
+  EXPECT_NE(findings_with(kTp, "/modules/llm/ranks", "0-").find("plan.json: modules.llm.ranks: is '0-': a range goes"),
+            std::string::npos);
+  EXPECT_NE(findings_with(kTp, "/modules/llm/tpp", 2).find("plan.json: modules.llm.tpp: is not a known field"),
+            std::string::npos);
+  EXPECT_NE(findings_with(kTp, "/modules/llm/layers", {{-1}, {33}})
+                .find("plan.json: modules.llm.layers: must be a list per pipeline rank"),
+            std::string::npos);
+  EXPECT_NE(findings_with(kTp, "/model/config/hidden_size", 2048).find("plan.json: model.hash: is '"),
+            std::string::npos);
+  EXPECT_NE(findings_with(kTp, "/cluster/spec/nodes", 2).find("It was changed after the plan was made"),
+            std::string::npos);
+  EXPECT_NE(findings_with(kTp, "/offload", {{"optimizer", "cpu"}}).find("offload: asks for something"),
+            std::string::npos);
   Json json = shipped(kTp);
   json["modules"].erase("llm");
   EXPECT_NE(findings(json).find("plan.json: modules.llm: is missing"), std::string::npos);

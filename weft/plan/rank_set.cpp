@@ -46,7 +46,8 @@ Result<std::vector<int64_t>> parse_ranks(std::string_view text) {
     int64_t last = first;
     if (at < end && *at == '-') {
       ++at;
-      if (at == end || !number(last) || last < first) return bad_ranks(text, "a range goes from a smaller to a larger number");
+      if (at == end || !number(last) || last < first)
+        return bad_ranks(text, "a range goes from a smaller to a larger number");
     }
     if (static_cast<int64_t>(ranks.size()) + last - first >= kMostRanks) return bad_ranks(text, "too many ranks");
     for (int64_t rank = first; rank <= last; ++rank) ranks.push_back(rank);

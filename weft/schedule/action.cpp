@@ -25,7 +25,9 @@ std::optional<int32_t> take_number(std::string_view& word) {
 
 }  // namespace
 
-std::string_view name_of(ActionKind kind) { return kNames[static_cast<size_t>(kind)]; }
+std::string_view name_of(ActionKind kind) {
+  return kNames[static_cast<size_t>(kind)];
+}
 
 std::string to_text(const Action& action) {
   std::string text = std::to_string(action.stage);
@@ -36,8 +38,9 @@ std::string to_text(const Action& action) {
 
 Result<Action> parse_action(std::string_view word) {
   const Error error{.problem = fmt::format("{} is not an action", in_quotes(word)),
-                    .advice = "An action is a stage, a kind (F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, REDUCE_GRAD, "
-                              "UPDATE, EF, EB) and a microbatch, like 2F0."};
+                    .advice =
+                        "An action is a stage, a kind (F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, REDUCE_GRAD, "
+                        "UPDATE, EF, EB) and a microbatch, like 2F0."};
   std::string_view rest = word;
   const std::optional<int32_t> stage = take_number(rest);
   if (!stage) return error;

@@ -26,8 +26,9 @@ enum class ActionKind : uint8_t {
 
 inline constexpr int kNumActionKinds = 12;
 
-/// One action, printed as in PyTorch's pipelining: 2F0 is stage 2, forward, microbatch 0. For encoder actions `stage` is the
-/// encoder's index and `microbatch` the macro batch: 0EF3. Actions of a whole stage have no microbatch: 2REDUCE_GRAD.
+/// One action, printed as in PyTorch's pipelining: 2F0 is stage 2, forward, microbatch 0. For encoder actions `stage`
+/// is the encoder's index and `microbatch` the macro batch: 0EF3. Actions of a whole stage have no microbatch:
+/// 2REDUCE_GRAD.
 struct Action {
   ActionKind kind = ActionKind::kForward;
   int32_t stage = 0;
@@ -37,7 +38,9 @@ struct Action {
 };
 
 /// F, B, I or W.
-constexpr bool is_pipeline_compute(ActionKind kind) { return kind <= ActionKind::kBackwardWeight; }
+constexpr bool is_pipeline_compute(ActionKind kind) {
+  return kind <= ActionKind::kBackwardWeight;
+}
 /// B or I: the stage's input gradient exists from then on.
 constexpr bool makes_gradient(ActionKind kind) {
   return kind == ActionKind::kBackward || kind == ActionKind::kBackwardInput;
@@ -45,9 +48,15 @@ constexpr bool makes_gradient(ActionKind kind) {
 constexpr bool is_transfer(ActionKind kind) {
   return kind >= ActionKind::kSendForward && kind <= ActionKind::kRecvBackward;
 }
-constexpr bool is_send(ActionKind kind) { return kind == ActionKind::kSendForward || kind == ActionKind::kSendBackward; }
-constexpr bool is_encoder(ActionKind kind) { return kind >= ActionKind::kEncodeForward; }
-constexpr bool has_microbatch(ActionKind kind) { return kind != ActionKind::kReduceGrad && kind != ActionKind::kUpdate; }
+constexpr bool is_send(ActionKind kind) {
+  return kind == ActionKind::kSendForward || kind == ActionKind::kSendBackward;
+}
+constexpr bool is_encoder(ActionKind kind) {
+  return kind >= ActionKind::kEncodeForward;
+}
+constexpr bool has_microbatch(ActionKind kind) {
+  return kind != ActionKind::kReduceGrad && kind != ActionKind::kUpdate;
+}
 
 std::string_view name_of(ActionKind kind);
 std::string to_text(const Action& action);

@@ -47,7 +47,8 @@ Result<Schedule> parse_csv(std::string_view text, const std::string& source) {
     std::string_view row_text = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
     if (trimmed(row_text).empty() && text.empty()) break;
-    if (line == kMostRanks) return Error{.source = source, .problem = fmt::format("has more than {} ranks", kMostRanks)};
+    if (line == kMostRanks)
+      return Error{.source = source, .problem = fmt::format("has more than {} ranks", kMostRanks)};
     auto& row = schedule.rows.emplace_back();
     for (size_t cell = 0; !row_text.empty(); ++cell) {
       const size_t comma = std::min(row_text.find(','), row_text.size());
@@ -56,7 +57,8 @@ Result<Schedule> parse_csv(std::string_view text, const std::string& source) {
       if (word.empty()) continue;
       Result<Action> action = parse_action(word);
       if (!action) return bad_cell(source, line, cell, action.error().problem, action.error().advice);
-      if (++num_cells > kMostCells) return Error{.source = source, .problem = fmt::format("has more than {} actions", kMostCells)};
+      if (++num_cells > kMostCells)
+        return Error{.source = source, .problem = fmt::format("has more than {} actions", kMostCells)};
       if (is_encoder(action->kind)) {
         return bad_cell(source, line, cell, fmt::format("{} is an encoder's action", to_text(*action)),
                         "A schedule file holds the pipeline alone; encoders are in the plan.");
@@ -71,17 +73,20 @@ Result<Schedule> parse_csv(std::string_view text, const std::string& source) {
       row.push_back(*action);
     }
   }
-  if (num_cells == 0) return Error{.source = source, .problem = "holds no actions", .advice = "One line per rank, like 0F0,0B0."};
+  if (num_cells == 0)
+    return Error{.source = source, .problem = "holds no actions", .advice = "One line per rank, like 0F0,0B0."};
   for (const auto& [stage, rank] : rank_of_stage) {
     if (stage != schedule.num_stages()) {
-      return Error{.source = source, .problem = fmt::format("has a stage {} but no stage {}", stage, schedule.num_stages())};
+      return Error{.source = source,
+                   .problem = fmt::format("has a stage {} but no stage {}", stage, schedule.num_stages())};
     }
     schedule.rank_of_stage.push_back(rank);
   }
   // The validator keeps a cell for every stage and microbatch: a stray huge number must not make it enormous.
   if (static_cast<size_t>(schedule.num_microbatches) > num_cells) {
-    return Error{.source = source,
-                 .problem = fmt::format("has a microbatch {} but only {} actions", schedule.num_microbatches - 1, num_cells)};
+    return Error{
+        .source = source,
+        .problem = fmt::format("has a microbatch {} but only {} actions", schedule.num_microbatches - 1, num_cells)};
   }
   return schedule;
 }

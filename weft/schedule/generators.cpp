@@ -18,7 +18,8 @@ constexpr int64_t kMostActions = 200'000'000;
 /// Appends to one rank's row, and knows which stage each of the rank's chunks is.
 class Row {
  public:
-  Row(std::vector<Action>& actions, int32_t num_microbatches) : actions_(actions), num_microbatches_(num_microbatches) {}
+  Row(std::vector<Action>& actions, int32_t num_microbatches)
+      : actions_(actions), num_microbatches_(num_microbatches) {}
 
   /// Microbatches past the end are left out, so that a pattern for more of them can be cut to size.
   void add(ActionKind kind, int32_t stage, int32_t microbatch) {
@@ -45,8 +46,8 @@ void fill_1f1b(Row row, int32_t rank, int32_t pp, int32_t m) {
   }
 }
 
-/// 1F1B with the backward split; the weight gradient trails by the rank's index, which fills the bubble that the rank would
-/// have at the end and holds no more than pp microbatches.
+/// 1F1B with the backward split; the weight gradient trails by the rank's index, which fills the bubble that the rank
+/// would have at the end and holds no more than pp microbatches.
 void fill_zb_h1(Row row, int32_t rank, int32_t pp, int32_t m) {
   const int32_t ahead = std::min(pp - rank - 1, m);
   for (int32_t i = 0; i < ahead; ++i) row.add(ActionKind::kForward, rank, i);
@@ -99,8 +100,8 @@ void fill_zb_v(Row row, int32_t rank, int32_t pp, int32_t m) {
   while (w_down < b_down) row.add(ActionKind::kBackwardWeight, down, w_down++);
 }
 
-/// The order in which a rank meets its (chunk, microbatch) pairs: microbatches in groups of pp (the last may be short), a
-/// group through all chunks before the next.
+/// The order in which a rank meets its (chunk, microbatch) pairs: microbatches in groups of pp (the last may be short),
+/// a group through all chunks before the next.
 struct Visit {
   int32_t chunk;
   int32_t microbatch;
@@ -117,9 +118,10 @@ std::vector<Visit> interleaved_order(int32_t pp, int32_t vpp, int32_t m, bool is
   return order;
 }
 
-/// Interleaved 1F1B. Each rank meets its forwards and its backwards in a fixed order and may be a fixed number of forwards
-/// ahead; how the two interleave is found by playing the pipeline with F taking one unit and B two. With microbatches in whole
-/// groups that is the usual alternation; after a short group a rank goes on with what is ready instead of waiting.
+/// Interleaved 1F1B. Each rank meets its forwards and its backwards in a fixed order and may be a fixed number of
+/// forwards ahead; how the two interleave is found by playing the pipeline with F taking one unit and B two. With
+/// microbatches in whole groups that is the usual alternation; after a short group a rank goes on with what is ready
+/// instead of waiting.
 class InterleavedGenerator {
  public:
   InterleavedGenerator(int32_t pp, int32_t vpp, int32_t m)
@@ -164,7 +166,8 @@ class InterleavedGenerator {
   bool is_backward_ready(int32_t rank, const Visit& visit, int64_t now) const {
     const int32_t stage = stage_of(rank, visit);
     const bool is_last = stage + 1 == pp_ * vpp_;
-    return is_last ? forward_end_[cell(stage, visit.microbatch)] <= now : backward_end_[cell(stage + 1, visit.microbatch)] <= now;
+    return is_last ? forward_end_[cell(stage, visit.microbatch)] <= now
+                   : backward_end_[cell(stage + 1, visit.microbatch)] <= now;
   }
 
   /// Lets a free rank take its next action; true when that was its last.
@@ -207,7 +210,9 @@ std::span<const std::string> schedule_names() {
   return names;
 }
 
-const std::string& name_of(ScheduleName name) { return schedule_names()[static_cast<size_t>(name)]; }
+const std::string& name_of(ScheduleName name) {
+  return schedule_names()[static_cast<size_t>(name)];
+}
 
 Result<ScheduleName> parse_schedule_name(const std::string& name) {
   const auto names = schedule_names();
@@ -219,9 +224,13 @@ Result<ScheduleName> parse_schedule_name(const std::string& name) {
   return static_cast<ScheduleName>(it - names.begin());
 }
 
-Placement placement_of(ScheduleName name) { return name == ScheduleName::kZbV ? Placement::kV : Placement::kLoop; }
+Placement placement_of(ScheduleName name) {
+  return name == ScheduleName::kZbV ? Placement::kV : Placement::kLoop;
+}
 
-bool splits_backward(ScheduleName name) { return name == ScheduleName::kZbH1 || name == ScheduleName::kZbV; }
+bool splits_backward(ScheduleName name) {
+  return name == ScheduleName::kZbH1 || name == ScheduleName::kZbV;
+}
 
 Result<Schedule> generate_schedule(ScheduleName name, const PipelineShape& shape) {
   const auto out_of_range = [](int64_t value, int64_t max) {
@@ -244,8 +253,8 @@ Result<Schedule> generate_schedule(ScheduleName name, const PipelineShape& shape
                   "Set it to 1, or use interleaved_1f1b.");
   }
   if (shape.pp * shape.vpp * shape.microbatches > kMostActions / 3) {
-    return refuse("microbatches", fmt::format("{} × pp {} × vpp {} gives more than {} actions", shape.microbatches, shape.pp,
-                                              shape.vpp, with_commas(kMostActions)));
+    return refuse("microbatches", fmt::format("{} × pp {} × vpp {} gives more than {} actions", shape.microbatches,
+                                              shape.pp, shape.vpp, with_commas(kMostActions)));
   }
 
   const auto pp = static_cast<int32_t>(shape.pp);
@@ -262,11 +271,20 @@ Result<Schedule> generate_schedule(ScheduleName name, const PipelineShape& shape
     actions.reserve(static_cast<size_t>(m) * static_cast<size_t>(vpp) * (splits_backward(name) ? 3 : 2));
     const Row row(actions, m);
     switch (name) {
-      case ScheduleName::kGpipe: fill_gpipe(row, rank, m); break;
-      case ScheduleName::k1f1b: fill_1f1b(row, rank, pp, m); break;
-      case ScheduleName::kInterleaved1f1b: break;
-      case ScheduleName::kZbH1: fill_zb_h1(row, rank, pp, m); break;
-      case ScheduleName::kZbV: fill_zb_v(row, rank, pp, m); break;
+      case ScheduleName::kGpipe:
+        fill_gpipe(row, rank, m);
+        break;
+      case ScheduleName::k1f1b:
+        fill_1f1b(row, rank, pp, m);
+        break;
+      case ScheduleName::kInterleaved1f1b:
+        break;
+      case ScheduleName::kZbH1:
+        fill_zb_h1(row, rank, pp, m);
+        break;
+      case ScheduleName::kZbV:
+        fill_zb_v(row, rank, pp, m);
+        break;
     }
   }
   return schedule;

@@ -12,7 +12,8 @@ std::string row_grid(const Schedule& schedule, int32_t marked_rank, size_t marke
   const size_t first = marked_position > kBefore ? marked_position - kBefore : 0;
   size_t width = 4;
   for (const auto& row : schedule.rows) {
-    for (size_t i = first; i < std::min(first + kShown, row.size()); ++i) width = std::max(width, to_text(row[i]).size());
+    for (size_t i = first; i < std::min(first + kShown, row.size()); ++i)
+      width = std::max(width, to_text(row[i]).size());
   }
   std::string text;
   for (int32_t rank = 0; rank < schedule.num_ranks(); ++rank) {

@@ -16,12 +16,16 @@ namespace {
 class Lowering {
  public:
   explicit Lowering(const Schedule& schedule)
-      : schedule_(schedule), next_(schedule.rows.size(), 0), forward_made_(num_cells(), 0), backward_made_(num_cells(), 0) {
+      : schedule_(schedule),
+        next_(schedule.rows.size(), 0),
+        forward_made_(num_cells(), 0),
+        backward_made_(num_cells(), 0) {
     lowered_.num_microbatches = schedule.num_microbatches;
     lowered_.rank_of_stage = schedule.rank_of_stage;
     lowered_.encoders = schedule.encoders;
     lowered_.rows.resize(schedule.rows.size());
-    for (size_t rank = 0; rank < schedule.rows.size(); ++rank) lowered_.rows[rank].reserve(3 * schedule.rows[rank].size());
+    for (size_t rank = 0; rank < schedule.rows.size(); ++rank)
+      lowered_.rows[rank].reserve(3 * schedule.rows[rank].size());
     for (const EncoderRows& encoder : schedule.encoders) clocks_.emplace_back(encoder, schedule.num_ranks());
     if (!clocks_.empty()) moved_in_.assign(schedule.rows.size(), 0);
   }
@@ -50,7 +54,8 @@ class Lowering {
     return static_cast<size_t>(schedule_.num_stages()) * static_cast<size_t>(schedule_.num_microbatches);
   }
   size_t cell(int32_t stage, int32_t microbatch) const {
-    return static_cast<size_t>(stage) * static_cast<size_t>(schedule_.num_microbatches) + static_cast<size_t>(microbatch);
+    return static_cast<size_t>(stage) * static_cast<size_t>(schedule_.num_microbatches) +
+           static_cast<size_t>(microbatch);
   }
 
   /// Whether what the action reads was made in an earlier round.
@@ -63,8 +68,10 @@ class Lowering {
       case ActionKind::kForward:
         return action.stage == 0 ? is_encoded(action.microbatch) : made(forward_made_);
       case ActionKind::kBackward:
-      case ActionKind::kBackwardInput: return action.stage + 1 == schedule_.num_stages() || made(backward_made_);
-      default: return true;
+      case ActionKind::kBackwardInput:
+        return action.stage + 1 == schedule_.num_stages() || made(backward_made_);
+      default:
+        return true;
     }
   }
 
@@ -148,6 +155,8 @@ class Lowering {
 
 }  // namespace
 
-Result<Schedule> lower_schedule(const Schedule& schedule) { return Lowering(schedule).run(); }
+Result<Schedule> lower_schedule(const Schedule& schedule) {
+  return Lowering(schedule).run();
+}
 
 }  // namespace weft

@@ -5,9 +5,10 @@
 
 namespace weft {
 
-/// Inserts the transfers that a compute-only schedule implies: SEND after the action that makes a tensor, RECV on the other
-/// rank at the point that it had reached in a joint run. All pairs follow one joint order on both sides, so channels may be
-/// unbuffered and in order, and nothing can deadlock. Fails, naming the stuck ranks, when the rows wait for each other.
+/// Inserts the transfers that a compute-only schedule implies: SEND after the action that makes a tensor, RECV on the
+/// other rank at the point that it had reached in a joint run. All pairs follow one joint order on both sides, so
+/// channels may be unbuffered and in order, and nothing can deadlock. Fails, naming the stuck ranks, when the rows wait
+/// for each other.
 Result<Schedule> lower_schedule(const Schedule& schedule);
 
 }  // namespace weft

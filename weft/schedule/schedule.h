@@ -25,7 +25,8 @@ struct EncoderRows {
   /// The ranks that run it. Those of one group (the encoder's tp and cp) meet in every action; replicas are
   /// independent.
   std::vector<std::vector<int32_t>> groups;
-  /// For each microbatch: its embeddings come from the macro batches first_macro ≤ k < end_macro. Equal when it has none.
+  /// For each microbatch: its embeddings come from the macro batches first_macro ≤ k < end_macro. Equal when it has
+  /// none.
   std::vector<int32_t> first_macro;
   std::vector<int32_t> end_macro;
 
@@ -38,8 +39,8 @@ struct EncoderRows {
   bool operator==(const EncoderRows&) const = default;
 };
 
-/// What every rank of one pipeline does in a step, in order: one row per rank. Compute-only as generated, or lowered, with
-/// transfers between the ranks.
+/// What every rank of one pipeline does in a step, in order: one row per rank. Compute-only as generated, or lowered,
+/// with transfers between the ranks.
 struct Schedule {
   int32_t num_microbatches = 0;
   std::vector<int32_t> rank_of_stage;
@@ -56,8 +57,8 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-/// How chunks are laid over ranks. Loop: rank r, chunk c is stage c·p + r. V (two chunks): chunk 0 is stage r, chunk 1 is
-/// stage 2p−1−r.
+/// How chunks are laid over ranks. Loop: rank r, chunk c is stage c·p + r. V (two chunks): chunk 0 is stage r, chunk 1
+/// is stage 2p−1−r.
 enum class Placement { kLoop, kV };
 
 /// The rank of each of pp·vpp stages.

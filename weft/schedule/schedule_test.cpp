@@ -19,11 +19,13 @@ struct Case {
 };
 
 std::string text_of(const Case& c) {
-  return name_of(c.name) + " pp " + std::to_string(c.pp) + " vpp " + std::to_string(c.vpp) + " m " + std::to_string(c.microbatches);
+  return name_of(c.name) + " pp " + std::to_string(c.pp) + " vpp " + std::to_string(c.vpp) + " m " +
+         std::to_string(c.microbatches);
 }
 
 Schedule generate(const Case& c) {
-  const Result<Schedule> schedule = generate_schedule(c.name, {.pp = c.pp, .vpp = c.vpp, .microbatches = c.microbatches});
+  const Result<Schedule> schedule =
+      generate_schedule(c.name, {.pp = c.pp, .vpp = c.vpp, .microbatches = c.microbatches});
   EXPECT_TRUE(schedule.ok()) << text_of(c) << ": " << schedule.error().message();
   return *schedule;
 }
@@ -33,7 +35,8 @@ std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (int64_t pp = 1; pp <= 8; ++pp) {
     for (int64_t m = 1; m <= 32; ++m) {
-      for (const ScheduleName name : {ScheduleName::kGpipe, ScheduleName::k1f1b, ScheduleName::kZbH1}) cases.push_back({name, pp, 1, m});
+      for (const ScheduleName name : {ScheduleName::kGpipe, ScheduleName::k1f1b, ScheduleName::kZbH1})
+        cases.push_back({name, pp, 1, m});
       for (int64_t vpp = 2; vpp <= 4; ++vpp) cases.push_back({ScheduleName::kInterleaved1f1b, pp, vpp, m});
       cases.push_back({ScheduleName::kZbV, pp, 2, m});
     }
@@ -78,7 +81,8 @@ TEST(Schedule, TheOneForwardOneBackwardRowsAreTheTextbookOnes) {
 }
 
 TEST(Schedule, CsvRoundTripsInBothForms) {
-  for (const Case& c : {Case{ScheduleName::kInterleaved1f1b, 4, 3, 7}, Case{ScheduleName::kZbV, 3, 2, 5}, Case{ScheduleName::kGpipe, 1, 1, 1}}) {
+  for (const Case& c : {Case{ScheduleName::kInterleaved1f1b, 4, 3, 7}, Case{ScheduleName::kZbV, 3, 2, 5},
+                        Case{ScheduleName::kGpipe, 1, 1, 1}}) {
     const Schedule schedule = generate(c);
     EXPECT_EQ(*parse_csv(to_csv(schedule), "f.csv"), schedule) << text_of(c);
     const Schedule lowered = *lower_schedule(schedule);
@@ -99,9 +103,12 @@ TEST(Schedule, BadCsvNamesLineAndCell) {
 }
 
 TEST(Schedule, ImpossibleShapesNameTheFlag) {
-  const auto message = [](ScheduleName name, PipelineShape shape) { return generate_schedule(name, shape).error().message(); };
+  const auto message = [](ScheduleName name, PipelineShape shape) {
+    return generate_schedule(name, shape).error().message();
+  };
   EXPECT_NE(message(ScheduleName::k1f1b, {.pp = 0}).find("pp: is 0"), std::string::npos);
-  EXPECT_NE(message(ScheduleName::k1f1b, {.pp = 2, .vpp = 2}).find("vpp: is 2, but 1f1b has one chunk a rank"), std::string::npos);
+  EXPECT_NE(message(ScheduleName::k1f1b, {.pp = 2, .vpp = 2}).find("vpp: is 2, but 1f1b has one chunk a rank"),
+            std::string::npos);
   EXPECT_NE(message(ScheduleName::kZbV, {.pp = 2, .vpp = 3}).find("zb_v has exactly 2"), std::string::npos);
   EXPECT_NE(message(ScheduleName::kInterleaved1f1b, {.pp = 2}).find("needs at least 2 chunks"), std::string::npos);
   EXPECT_NE(message(ScheduleName::kGpipe, {.pp = 2, .microbatches = 0}).find("microbatches: is 0"), std::string::npos);
@@ -113,7 +120,9 @@ TEST(Schedule, ImpossibleShapesNameTheFlag) {
 std::string problem_of(const std::string& csv) {
   const Schedule schedule = *parse_csv(csv, "f.csv");
   const auto problem = find_problem(schedule);
-  return problem ? "rank " + std::to_string(problem->rank) + " at " + std::to_string(problem->position) + ": " + problem->message : "";
+  return problem ? "rank " + std::to_string(problem->rank) + " at " + std::to_string(problem->position) + ": " +
+                       problem->message
+                 : "";
 }
 
 TEST(Validator, FindsEachKindOfMistake) {
@@ -121,10 +130,12 @@ TEST(Validator, FindsEachKindOfMistake) {
   EXPECT_EQ(problem_of("0F0,0F0,0B0\n1F0,1B0\n"), "rank 0 at 1: comes twice");
   EXPECT_EQ(problem_of("0F0,0B0\n1F0\n"), "rank 1 at 1: 1B0 is missing");
   EXPECT_EQ(problem_of("0F0,0I0\n1F0,1B0\n"), "rank 0 at 2: 0W0 is missing");
-  EXPECT_EQ(problem_of("0F0,0B0,0I0,0W0\n1F0,1B0\n"), "rank 0 at 4: stage 0, microbatch 0 has both B and a split backward");
+  EXPECT_EQ(problem_of("0F0,0B0,0I0,0W0\n1F0,1B0\n"),
+            "rank 0 at 4: stage 0, microbatch 0 has both B and a split backward");
   EXPECT_EQ(problem_of("0B0,0F0\n1F0,1B0\n"), "rank 0 at 0: runs before its forward");
   EXPECT_EQ(problem_of("0F0,0W0,0I0\n1F0,1B0\n"), "rank 0 at 1: runs before its input gradient (I)");
-  EXPECT_EQ(problem_of("0F0,0F1,0REDUCE_GRAD,0B0,0B1\n1F0,1B0,1F1,1B1\n"), "rank 0 at 2: reduces after only 0 of 2 weight gradients");
+  EXPECT_EQ(problem_of("0F0,0F1,0REDUCE_GRAD,0B0,0B1\n1F0,1B0,1F1,1B1\n"),
+            "rank 0 at 2: reduces after only 0 of 2 weight gradients");
   EXPECT_EQ(problem_of("0F0,0B0,0REDUCE_GRAD,0UPDATE\n1F0,1B0,1REDUCE_GRAD,1UPDATE\n"), "");
 }
 
@@ -140,8 +151,10 @@ TEST(Validator, FindsContradictingOrders) {
 TEST(Validator, FindsChannelMistakes) {
   EXPECT_EQ(problem_of("0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n"), "");
   EXPECT_EQ(problem_of("0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n"), "rank 1 at 0: rank 0 never sends it");
-  EXPECT_EQ(problem_of("0F0,0SEND_F0,0RECV_B0,0B0\n1F0,1RECV_F0,1B0,1SEND_B0\n"), "rank 1 at 0: runs before its input is received");
-  EXPECT_EQ(problem_of("0SEND_F0,0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n"), "rank 0 at 0: sends what is not made yet");
+  EXPECT_EQ(problem_of("0F0,0SEND_F0,0RECV_B0,0B0\n1F0,1RECV_F0,1B0,1SEND_B0\n"),
+            "rank 1 at 0: runs before its input is received");
+  EXPECT_EQ(problem_of("0SEND_F0,0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n"),
+            "rank 0 at 0: sends what is not made yet");
   EXPECT_EQ(problem_of("0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
                        "1RECV_F1,1RECV_F0,1F0,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n"),
             "rank 1 at 0: rank 0 sends 0SEND_F0 here: the two ends disagree on the order");
@@ -155,8 +168,10 @@ TEST(Validator, ShowsTheGridWithTheCellMarked) {
 }
 
 TEST(StepEnd, ReducesAStageAfterItsLastGradientAndUpdatesAtTheEnd) {
-  EXPECT_EQ(to_csv(with_step_end(generate({ScheduleName::kZbV, 1, 2, 1}))), "0F0,1F0,1I0,1W0,1REDUCE_GRAD,0I0,0W0,0REDUCE_GRAD,1UPDATE,0UPDATE\n");
-  for (const Case& c : {Case{ScheduleName::k1f1b, 4, 1, 6}, Case{ScheduleName::kInterleaved1f1b, 3, 2, 5}, Case{ScheduleName::kZbH1, 4, 1, 2}}) {
+  EXPECT_EQ(to_csv(with_step_end(generate({ScheduleName::kZbV, 1, 2, 1}))),
+            "0F0,1F0,1I0,1W0,1REDUCE_GRAD,0I0,0W0,0REDUCE_GRAD,1UPDATE,0UPDATE\n");
+  for (const Case& c : {Case{ScheduleName::k1f1b, 4, 1, 6}, Case{ScheduleName::kInterleaved1f1b, 3, 2, 5},
+                        Case{ScheduleName::kZbH1, 4, 1, 2}}) {
     const Schedule schedule = with_step_end(generate(c));
     EXPECT_FALSE(find_problem(schedule)) << text_of(c);
     const Result<Schedule> lowered = lower_schedule(schedule);
@@ -169,7 +184,8 @@ TEST(StepEnd, ReducesAStageAfterItsLastGradientAndUpdatesAtTheEnd) {
 TEST(Lowering, ContradictingOrdersAreRefused) {
   const Result<Schedule> lowered = lower_schedule(*parse_csv("0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n", "f.csv"));
   ASSERT_FALSE(lowered.ok());
-  EXPECT_NE(lowered.error().message().find("rank 0: deadlock: 0B0 waits for ever"), std::string::npos) << lowered.error().message();
+  EXPECT_NE(lowered.error().message().find("rank 0: deadlock: 0B0 waits for ever"), std::string::npos)
+      << lowered.error().message();
 }
 
 }  // namespace

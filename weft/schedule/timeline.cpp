@@ -7,16 +7,15 @@
 
 #include <fmt/format.h>
 
-
 namespace weft {
 namespace {
 
 struct KindStyle {
   ActionKind kind;
   const char* label;
-  const char* fill;      // SVG
-  const char* stroke;    // SVG text and border
-  int ansi_background;   // 256-colour terminal
+  const char* fill;     // SVG
+  const char* stroke;   // SVG text and border
+  int ansi_background;  // 256-colour terminal
 };
 
 constexpr std::array<KindStyle, 8> kStyles = {{
@@ -39,10 +38,14 @@ const KindStyle* style_of(ActionKind kind) {
 
 const char* name_of(Stream stream) {
   switch (stream) {
-    case Stream::kCompute: return "compute";
-    case Stream::kSend: return "send";
-    case Stream::kReceive: return "receive";
-    case Stream::kReduce: return "reduce";
+    case Stream::kCompute:
+      return "compute";
+    case Stream::kSend:
+      return "send";
+    case Stream::kReceive:
+      return "receive";
+    case Stream::kReduce:
+      return "reduce";
   }
   return "";
 }
@@ -73,10 +76,14 @@ std::map<int32_t, size_t> chunks_of(const std::vector<TimelineEvent>& events) {
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) {
-    if (c == '&') out += "&amp;";
-    else if (c == '<') out += "&lt;";
-    else if (c == '>') out += "&gt;";
-    else out += c;
+    if (c == '&')
+      out += "&amp;";
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else
+      out += c;
   }
   return out;
 }
@@ -98,13 +105,14 @@ std::string to_chrome_trace(const Timeline& timeline) {
       const auto stream = static_cast<size_t>(event.stream);
       if (!named[stream]) {
         named[stream] = true;
-        add(fmt::format(R"({{"name": "thread_name", "ph": "M", "pid": {}, "tid": {}, "args": {{"name": "{}"}}}})", rank, stream,
-                        name_of(event.stream)));
+        add(fmt::format(R"({{"name": "thread_name", "ph": "M", "pid": {}, "tid": {}, "args": {{"name": "{}"}}}})", rank,
+                        stream, name_of(event.stream)));
       }
       // Chrome's times are microseconds.
-      add(fmt::format(R"({{"name": "{}", "cat": "{}", "ph": "X", "pid": {}, "tid": {}, "ts": {:.6f}, "dur": {:.6f}, "args": {{"stage": {}, "microbatch": {}}}}})",
-                      to_text(event.action), name_of(event.action.kind), rank, stream, event.start_ms * 1e3,
-                      (event.end_ms - event.start_ms) * 1e3, event.action.stage, event.action.microbatch));
+      add(fmt::format(
+          R"({{"name": "{}", "cat": "{}", "ph": "X", "pid": {}, "tid": {}, "ts": {:.6f}, "dur": {:.6f}, "args": {{"stage": {}, "microbatch": {}}}}})",
+          to_text(event.action), name_of(event.action.kind), rank, stream, event.start_ms * 1e3,
+          (event.end_ms - event.start_ms) * 1e3, event.action.stage, event.action.microbatch));
     }
   }
   return text + "\n]}\n";
@@ -115,7 +123,8 @@ std::string to_svg(const Timeline& timeline, const std::string& title) {
   double shortest_ms = timeline.makespan_ms;
   for (const auto& rank : timeline.ranks) {
     for (const TimelineEvent& event : rank) {
-      if (event.stream == Stream::kCompute && event.end_ms > event.start_ms) shortest_ms = std::min(shortest_ms, event.end_ms - event.start_ms);
+      if (event.stream == Stream::kCompute && event.end_ms > event.start_ms)
+        shortest_ms = std::min(shortest_ms, event.end_ms - event.start_ms);
     }
   }
   // Wide enough that the shortest action can carry a microbatch of two digits, within what a viewer handles.
@@ -130,16 +139,18 @@ std::string to_svg(const Timeline& timeline, const std::string& title) {
       kLeft + width + kRight, height, kLeft, escaped(title));
   double x = kLeft;
   for (const KindStyle* style : used_styles(timeline)) {
-    svg += fmt::format(R"(<rect x="{0:.1f}" y="34" width="14" height="14" rx="2" fill="{1}" stroke="{2}"/><text x="{3:.1f}" y="46" fill="#374151">{4}</text>
+    svg += fmt::format(
+        R"(<rect x="{0:.1f}" y="34" width="14" height="14" rx="2" fill="{1}" stroke="{2}"/><text x="{3:.1f}" y="46" fill="#374151">{4}</text>
 )",
-                       x, style->fill, style->stroke, x + 19, style->label);
+        x, style->fill, style->stroke, x + 19, style->label);
     x += 30 + 7.0 * static_cast<double>(std::string_view(style->label).size());
   }
   for (size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
     const double y = kTop + static_cast<double>(rank) * (kRowHeight + kGap);
-    svg += fmt::format(R"(<text x="{:.0f}" y="{:.1f}" text-anchor="end" fill="#374151">rank {}</text><rect x="{}" y="{:.1f}" width="{:.1f}" height="{}" fill="#f3f4f6"/>
+    svg += fmt::format(
+        R"(<text x="{:.0f}" y="{:.1f}" text-anchor="end" fill="#374151">rank {}</text><rect x="{}" y="{:.1f}" width="{:.1f}" height="{}" fill="#f3f4f6"/>
 )",
-                       kLeft - 8, y + 19, rank, kLeft, y, width, kRowHeight);
+        kLeft - 8, y + 19, rank, kLeft, y, width, kRowHeight);
     const std::map<int32_t, size_t> chunks = chunks_of(timeline.ranks[rank]);
     for (const TimelineEvent& event : timeline.ranks[rank]) {
       const KindStyle* style = style_of(event.action.kind);
@@ -149,13 +160,14 @@ std::string to_svg(const Timeline& timeline, const std::string& title) {
       const double opacity = 1.0 / (1.0 + 0.7 * static_cast<double>(chunk));
       const double left = kLeft + event.start_ms * scale;
       const double wide = (event.end_ms - event.start_ms) * scale;
-      svg += fmt::format(R"(<rect x="{:.2f}" y="{:.1f}" width="{:.2f}" height="{}" rx="2" fill="{}" fill-opacity="{:.2f}" stroke="{}" stroke-width="0.6"><title>{} {:.3f} to {:.3f} ms</title></rect>)",
-                         left, y, std::max(wide, 0.1), kRowHeight, style->fill, opacity, style->stroke, to_text(event.action), event.start_ms,
-                         event.end_ms);
+      svg += fmt::format(
+          R"(<rect x="{:.2f}" y="{:.1f}" width="{:.2f}" height="{}" rx="2" fill="{}" fill-opacity="{:.2f}" stroke="{}" stroke-width="0.6"><title>{} {:.3f} to {:.3f} ms</title></rect>)",
+          left, y, std::max(wide, 0.1), kRowHeight, style->fill, opacity, style->stroke, to_text(event.action),
+          event.start_ms, event.end_ms);
       const std::string label = event.action.microbatch >= 0 ? std::to_string(event.action.microbatch) : "";
       if (wide > 7.0 * static_cast<double>(label.size())) {
-        svg += fmt::format(R"(<text x="{:.2f}" y="{:.1f}" text-anchor="middle" fill="{}">{}</text>)", left + wide / 2, y + 19,
-                           style->stroke, label);
+        svg += fmt::format(R"(<text x="{:.2f}" y="{:.1f}" text-anchor="middle" fill="{}">{}</text>)", left + wide / 2,
+                           y + 19, style->stroke, label);
       }
       svg += '\n';
     }
@@ -188,7 +200,8 @@ std::string to_terminal(const Timeline& timeline, int columns, bool with_colours
       for (int c = std::max(0, first); c < end; ++c) {
         const auto at = static_cast<size_t>(c);
         styles[at] = style;
-        cells[at] = static_cast<size_t>(c - first) < label.size() ? label[static_cast<size_t>(c - first)] : (with_colours ? ' ' : '-');
+        cells[at] = static_cast<size_t>(c - first) < label.size() ? label[static_cast<size_t>(c - first)]
+                                                                  : (with_colours ? ' ' : '-');
       }
     }
     const KindStyle* current = nullptr;

@@ -25,13 +25,15 @@ struct Timeline {
   double makespan_ms = 0;
 };
 
-/// Chrome's trace format, one JSON object, which Perfetto and chrome://tracing open: a process a rank, a thread a stream.
+/// Chrome's trace format, one JSON object, which Perfetto and chrome://tracing open: a process a rank, a thread a
+/// stream.
 std::string to_chrome_trace(const Timeline& timeline);
 
 /// A picture of the compute streams with a legend.
 std::string to_svg(const Timeline& timeline, const std::string& title);
 
-/// The compute streams in `columns` characters a rank; each cell shows what runs in its middle. With colours for a terminal.
+/// The compute streams in `columns` characters a rank; each cell shows what runs in its middle. With colours for a
+/// terminal.
 std::string to_terminal(const Timeline& timeline, int columns, bool with_colours);
 
 }  // namespace weft

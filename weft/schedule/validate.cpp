@@ -54,7 +54,8 @@ class Validator {
       if (a.stage < 0 || a.stage >= schedule_.num_stages()) {
         return fail(rank, i, fmt::format("there are only {} stages", schedule_.num_stages()));
       }
-      if (rank_of(a.stage) != rank) return fail(rank, i, fmt::format("stage {} lives on rank {}", a.stage, rank_of(a.stage)));
+      if (rank_of(a.stage) != rank)
+        return fail(rank, i, fmt::format("stage {} lives on rank {}", a.stage, rank_of(a.stage)));
       if (has_microbatch(a.kind) && (a.microbatch < 0 || a.microbatch >= schedule_.num_microbatches)) {
         return fail(rank, i, fmt::format("there are only {} microbatches", schedule_.num_microbatches));
       }
@@ -122,7 +123,8 @@ class Validator {
   }
 
   size_t cell(const Action& a) const {
-    return static_cast<size_t>(a.stage) * static_cast<size_t>(schedule_.num_microbatches) + static_cast<size_t>(a.microbatch);
+    return static_cast<size_t>(a.stage) * static_cast<size_t>(schedule_.num_microbatches) +
+           static_cast<size_t>(a.microbatch);
   }
   size_t num_cells() const {
     return static_cast<size_t>(schedule_.num_stages()) * static_cast<size_t>(schedule_.num_microbatches);
@@ -157,7 +159,8 @@ class Validator {
       };
       if (!has(seen[c], ActionKind::kForward)) return missing(ActionKind::kForward);
       if (b && (in || w)) {
-        return fail(rank_of(stage), end, fmt::format("stage {}, microbatch {} has both B and a split backward", stage, microbatch));
+        return fail(rank_of(stage), end,
+                    fmt::format("stage {}, microbatch {} has both B and a split backward", stage, microbatch));
       }
       if (!b && !in && !w) return missing(ActionKind::kBackward);
       if (!b && !in) return missing(ActionKind::kBackwardInput);
@@ -166,21 +169,25 @@ class Validator {
     return true;
   }
 
-  /// What one rank can see of the order: F before the backward before W, data received before it is used and made before it is
-  /// sent, and reduction and update after everything that adds to the gradient.
+  /// What one rank can see of the order: F before the backward before W, data received before it is used and made
+  /// before it is sent, and reduction and update after everything that adds to the gradient.
   bool check_local_order() {
     std::vector<uint16_t> done(num_cells(), 0);
     std::vector<int32_t> gradients(static_cast<size_t>(schedule_.num_stages()), 0);
     std::vector<uint8_t> reduced(static_cast<size_t>(schedule_.num_stages()), 0), updated = reduced;
-    const auto has = [&](const Action& a, ActionKind kind) { return (done[cell(a)] >> static_cast<unsigned>(kind) & 1) != 0; };
+    const auto has = [&](const Action& a, ActionKind kind) {
+      return (done[cell(a)] >> static_cast<unsigned>(kind) & 1) != 0;
+    };
     return for_each([&](int32_t rank, size_t i, const Action& a) {
       if (is_encoder(a.kind)) return true;
       const auto stage = static_cast<size_t>(a.stage);
       const bool receives_input = is_lowered_ && a.stage > 0 && schedule_.crosses_ranks(a.stage - 1);
-      const bool receives_gradient = is_lowered_ && a.stage + 1 < schedule_.num_stages() && schedule_.crosses_ranks(a.stage);
+      const bool receives_gradient =
+          is_lowered_ && a.stage + 1 < schedule_.num_stages() && schedule_.crosses_ranks(a.stage);
       switch (a.kind) {
         case ActionKind::kForward:
-          if (receives_input && !has(a, ActionKind::kRecvForward)) return fail(rank, i, "runs before its input is received");
+          if (receives_input && !has(a, ActionKind::kRecvForward))
+            return fail(rank, i, "runs before its input is received");
           break;
         case ActionKind::kBackward:
         case ActionKind::kBackwardInput:
@@ -202,16 +209,19 @@ class Validator {
           break;
         case ActionKind::kReduceGrad:
           if (gradients[stage] < schedule_.num_microbatches) {
-            return fail(rank, i, fmt::format("reduces after only {} of {} weight gradients", gradients[stage],
-                                             schedule_.num_microbatches));
+            return fail(rank, i,
+                        fmt::format("reduces after only {} of {} weight gradients", gradients[stage],
+                                    schedule_.num_microbatches));
           }
           reduced[stage] = 1;
           return true;
         case ActionKind::kUpdate:
-          if (gradients[stage] < schedule_.num_microbatches) return fail(rank, i, "updates before the last weight gradient");
+          if (gradients[stage] < schedule_.num_microbatches)
+            return fail(rank, i, "updates before the last weight gradient");
           updated[stage] = 1;
           return true;
-        default: break;
+        default:
+          break;
       }
       if (updated[stage] != 0) return fail(rank, i, "comes after the stage's update");
       const bool adds_gradient = a.kind == ActionKind::kBackward || a.kind == ActionKind::kBackwardWeight;
@@ -222,8 +232,8 @@ class Validator {
     });
   }
 
-  /// Encoder actions: each once per macro batch on every rank that runs the encoder, EB after EF, and the ranks of a group in
-  /// the same order.
+  /// Encoder actions: each once per macro batch on every rank that runs the encoder, EB after EF, and the ranks of a
+  /// group in the same order.
   bool check_encoders() {
     std::vector<std::vector<std::vector<Action>>> orders(schedule_.rows.size());
     for (auto& of_rank : orders) of_rank.resize(schedule_.encoders.size());
@@ -251,11 +261,13 @@ class Validator {
           const auto& order = orders[static_cast<size_t>(rank)][e];
           const size_t end = schedule_.rows[static_cast<size_t>(rank)].size();
           if (order.size() != expected) {
-            return fail(rank, end, fmt::format("runs {} of the {} actions of encoder {}", order.size(), expected, encoder.name));
+            return fail(rank, end,
+                        fmt::format("runs {} of the {} actions of encoder {}", order.size(), expected, encoder.name));
           }
           if (order != orders[static_cast<size_t>(group.front())][e]) {
-            return fail(rank, end, fmt::format("runs encoder {} in another order than rank {} of its group", encoder.name,
-                                               group.front()));
+            return fail(
+                rank, end,
+                fmt::format("runs encoder {} in another order than rank {} of its group", encoder.name, group.front()));
           }
         }
       }
@@ -280,15 +292,20 @@ class Validator {
     int32_t from;
     int32_t to;
     bool is_forward;
+    // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 stumbles over the default
     auto operator<=>(const Channel&) const = default;
   };
 
   Channel channel_of(const Action& a) const {
     switch (a.kind) {
-      case ActionKind::kSendForward: return {rank_of(a.stage), rank_of(a.stage + 1), true};
-      case ActionKind::kRecvForward: return {rank_of(a.stage - 1), rank_of(a.stage), true};
-      case ActionKind::kSendBackward: return {rank_of(a.stage), rank_of(a.stage - 1), false};
-      default: return {rank_of(a.stage + 1), rank_of(a.stage), false};
+      case ActionKind::kSendForward:
+        return {rank_of(a.stage), rank_of(a.stage + 1), true};
+      case ActionKind::kRecvForward:
+        return {rank_of(a.stage - 1), rank_of(a.stage), true};
+      case ActionKind::kSendBackward:
+        return {rank_of(a.stage), rank_of(a.stage - 1), false};
+      default:
+        return {rank_of(a.stage + 1), rank_of(a.stage), false};
     }
   }
 
@@ -299,7 +316,8 @@ class Validator {
     return a;
   }
 
-  /// Transfers exist exactly where a tensor crosses ranks, and both ends of a channel list the same ones in the same order.
+  /// Transfers exist exactly where a tensor crosses ranks, and both ends of a channel list the same ones in the same
+  /// order.
   bool check_channels() {
     std::map<Channel, std::vector<std::pair<size_t, Action>>> sends, recvs;
     const bool fine = for_each([&](int32_t rank, size_t i, const Action& a) {
@@ -353,14 +371,15 @@ class Validator {
     return true;
   }
 
-  /// Plays the rows with unbuffered channels: a SEND and its RECV happen together, an encoder action on the ranks of its group
-  /// together, everything else when its inputs exist.
+  /// Plays the rows with unbuffered channels: a SEND and its RECV happen together, an encoder action on the ranks of
+  /// its group together, everything else when its inputs exist.
   bool check_progress() {
     next_.assign(schedule_.rows.size(), 0);
     forward_.assign(num_cells(), 0);
     gradient_.assign(num_cells(), 0);
     encoded_.assign(schedule_.encoders.size(), {});
-    for (size_t e = 0; e < encoded_.size(); ++e) encoded_[e].assign(static_cast<size_t>(schedule_.encoders[e].num_macro_batches), 0);
+    for (size_t e = 0; e < encoded_.size(); ++e)
+      encoded_[e].assign(static_cast<size_t>(schedule_.encoders[e].num_macro_batches), 0);
     unread_ = encoded_;
     for (int32_t m = 0; m < schedule_.num_microbatches; ++m) count_needs(unread_, m, 1);
     without_gradient_ = unread_;
@@ -372,7 +391,8 @@ class Validator {
       }
     }
     for (int32_t rank = 0; rank < schedule_.num_ranks(); ++rank) {
-      if (here(rank) != nullptr) return fail(rank, next_[static_cast<size_t>(rank)], "waits for ever: the rows deadlock");
+      if (here(rank) != nullptr)
+        return fail(rank, next_[static_cast<size_t>(rank)], "waits for ever: the rows deadlock");
     }
     return true;
   }
@@ -390,14 +410,17 @@ class Validator {
       const Channel channel = channel_of(*a);
       const int32_t peer = channel.from == rank ? channel.to : channel.from;
       const Action* b = here(peer);
-      if (b == nullptr || !is_transfer(b->kind) || is_send(a->kind) == is_send(b->kind) || sent(*a) != sent(*b)) return false;
+      if (b == nullptr || !is_transfer(b->kind) || is_send(a->kind) == is_send(b->kind) || sent(*a) != sent(*b))
+        return false;
       ++next_[static_cast<size_t>(peer)];
     } else if (a->kind == ActionKind::kForward) {
-      if (a->stage > 0 ? forward_[cell({a->kind, a->stage - 1, a->microbatch})] == 0 : !is_encoded(a->microbatch)) return false;
+      if (a->stage > 0 ? forward_[cell({a->kind, a->stage - 1, a->microbatch})] == 0 : !is_encoded(a->microbatch))
+        return false;
       forward_[cell(*a)] = 1;
       if (a->stage == 0) count_needs(unread_, a->microbatch, -1);
     } else if (makes_gradient(a->kind)) {
-      if (a->stage + 1 < schedule_.num_stages() && gradient_[cell({a->kind, a->stage + 1, a->microbatch})] == 0) return false;
+      if (a->stage + 1 < schedule_.num_stages() && gradient_[cell({a->kind, a->stage + 1, a->microbatch})] == 0)
+        return false;
       gradient_[cell(*a)] = 1;
       if (a->stage == 0) count_needs(without_gradient_, a->microbatch, -1);
     }
@@ -409,7 +432,8 @@ class Validator {
   bool is_encoded(int32_t microbatch) const {
     for (size_t e = 0; e < schedule_.encoders.size(); ++e) {
       const EncoderRows& encoder = schedule_.encoders[e];
-      for (int32_t k = encoder.first_macro[static_cast<size_t>(microbatch)]; k < encoder.end_macro[static_cast<size_t>(microbatch)]; ++k) {
+      for (int32_t k = encoder.first_macro[static_cast<size_t>(microbatch)];
+           k < encoder.end_macro[static_cast<size_t>(microbatch)]; ++k) {
         if (encoded_[e][static_cast<size_t>(k)] < encoder.num_groups() / encoder.num_stages) return false;
       }
     }
@@ -489,7 +513,9 @@ class Validator {
 
 }  // namespace
 
-std::optional<ScheduleProblem> find_problem(const Schedule& schedule) { return Validator(schedule).run(); }
+std::optional<ScheduleProblem> find_problem(const Schedule& schedule) {
+  return Validator(schedule).run();
+}
 
 std::string show_problem(const Schedule& schedule, const ScheduleProblem& problem) {
   const auto& row = schedule.rows[static_cast<size_t>(problem.rank)];

@@ -41,12 +41,19 @@ struct PipelineCosts {
   CostTable forward_ms{1.0};
   CostTable backward_input_ms{1.0};
   CostTable backward_weight_ms{1.0};
-  CostTable p2p_ms{0.0};  ///< from the indexed (stage, microbatch) to a neighbour; delays the receiver, keeps nobody busy
+  CostTable p2p_ms{
+      0.0};  ///< from the indexed (stage, microbatch) to a neighbour; delays the receiver, keeps nobody busy
+  CostTable p2p_busy_ms{
+      0.0};  ///< bytes over bandwidth: how long the transfer keeps its sender's channel, before p2p_ms
+  CostTable reduce_grad_ms{0.0};  ///< per stage
+  CostTable update_ms{0.0};       ///< per stage; waits for the stage's reduction
+  bool overlaps_reduce = true;    ///< reductions run beside compute, one after the other; else they hold it up
   std::vector<EncoderCosts> encoders = {};  ///< one for each encoder of the schedule
 };
 
-/// Reads {"forward_ms": x, "backward_input_ms": y, "backward_weight_ms": z, "p2p_ms": t}; each is a number, an array per
-/// stage, or a matrix [stage][microbatch]. Unknown keys are rejected.
+/// Reads {"forward_ms": x, "backward_input_ms": y, "backward_weight_ms": z, "p2p_ms": t, "p2p_busy_ms": u}; each is a
+/// number, an array per stage, or a matrix [stage][microbatch]; also "reduce_grad_ms" and "update_ms", a number or an
+/// array per stage, and "overlaps_reduce". The first three must be given. Unknown keys are rejected.
 Result<PipelineCosts> read_pipeline_costs(const Document& document, int32_t num_stages, int32_t num_microbatches);
 
 }  // namespace weft

@@ -8,9 +8,9 @@
 namespace weft {
 namespace {
 
-/// Plays the rows with a work list of ranks that can move. Arrival times are kept per (stage, microbatch), so a receiver
-/// finds its tensor without searching. Pipelines without encoders have a player of their own: asking for encoders that are
-/// not there costs several percent of its speed.
+/// Plays the rows with a work list of ranks that can move. Arrival times are kept per (stage, microbatch), so a
+/// receiver finds its tensor without searching. Pipelines without encoders have a player of their own: asking for
+/// encoders that are not there costs several percent of its speed.
 template <bool kHasEncoders>
 class Run {
  public:
@@ -20,7 +20,8 @@ class Run {
         timeline_(timeline),
         ranks_(schedule.rows.size()),
         input_ms_(num_cells(), kNever),
-        gradient_ms_(num_cells(), kNever) {
+        gradient_ms_(num_cells(), kNever),
+        reduced_ms_(static_cast<size_t>(schedule.num_stages()), 0) {
     WEFT_CHECK(costs.encoders.size() == schedule.encoders.size(), "{} encoders, but costs for {}",
                schedule.encoders.size(), costs.encoders.size());
     for (size_t e = 0; e < schedule.encoders.size(); ++e) {
@@ -52,6 +53,8 @@ class Run {
     size_t next = 0;
     double free_ms = 0;
     double busy_ms = 0;
+    double reduce_free_ms = 0;
+    double channel_free_ms[2] = {0, 0};  // forwards and backwards
     int32_t in_flight = 0;
     int32_t peak_in_flight = 0;
     bool is_waiting = false;
@@ -66,7 +69,8 @@ class Run {
     return static_cast<size_t>(schedule_.num_stages()) * static_cast<size_t>(schedule_.num_microbatches);
   }
   size_t cell(int32_t stage, int32_t microbatch) const {
-    return static_cast<size_t>(stage) * static_cast<size_t>(schedule_.num_microbatches) + static_cast<size_t>(microbatch);
+    return static_cast<size_t>(stage) * static_cast<size_t>(schedule_.num_microbatches) +
+           static_cast<size_t>(microbatch);
   }
 
   void advance(int32_t rank, std::vector<int32_t>& ready) {
@@ -100,7 +104,8 @@ class Run {
         case ActionKind::kBackwardInput: {
           const bool is_whole = action.kind == ActionKind::kBackward;
           double start = state.free_ms;
-          if (action.stage + 1 < schedule_.num_stages()) start = std::max(start, gradient_ms_[cell(action.stage, action.microbatch)]);
+          if (action.stage + 1 < schedule_.num_stages())
+            start = std::max(start, gradient_ms_[cell(action.stage, action.microbatch)]);
           double duration = costs_.backward_input_ms.at(action.stage, action.microbatch);
           if (is_whole) duration += costs_.backward_weight_ms.at(action.stage, action.microbatch);
           compute(state, rank, action, start, duration);
@@ -121,7 +126,9 @@ class Run {
           // The SEND follows the action that made the tensor, so the tensor exists now.
           deliver(rank, action, input_ms_, action.stage + 1, ready);
           break;
-        case ActionKind::kSendBackward: deliver(rank, action, gradient_ms_, action.stage - 1, ready); break;
+        case ActionKind::kSendBackward:
+          deliver(rank, action, gradient_ms_, action.stage - 1, ready);
+          break;
         case ActionKind::kRecvForward:
           if (input_ms_[cell(action.stage, action.microbatch)] == kNever) {
             state.is_waiting = true;
@@ -134,6 +141,13 @@ class Run {
             return;
           }
           break;
+        case ActionKind::kReduceGrad:
+          reduce(state, rank, action);
+          break;
+        case ActionKind::kUpdate:
+          compute(state, rank, action, std::max(state.free_ms, reduced_ms_[static_cast<size_t>(action.stage)]),
+                  costs_.update_ms.at(action.stage, 0));
+          break;
         case ActionKind::kEncodeForward:
         case ActionKind::kEncodeBackward:
           if constexpr (kHasEncoders) {
@@ -143,8 +157,7 @@ class Run {
             }
             break;
           }
-          [[fallthrough]];
-        default: WEFT_CHECK(false, "{} has no cost here", to_text(action));
+          WEFT_CHECK(false, "{} in a schedule without encoders", to_text(action));
       }
     }
   }
@@ -154,6 +167,17 @@ class Run {
     state.busy_ms += duration_ms;
     if (timeline_ != nullptr) {
       timeline_->ranks[static_cast<size_t>(rank)].push_back({action, Stream::kCompute, start_ms, state.free_ms});
+    }
+  }
+
+  /// On the reduce stream, after what is already there; the compute stream waits only where nothing overlaps.
+  void reduce(RankState& state, int32_t rank, const Action& action) {
+    const double start_ms = std::max(state.free_ms, state.reduce_free_ms);
+    state.reduce_free_ms = start_ms + costs_.reduce_grad_ms.at(action.stage, 0);
+    reduced_ms_[static_cast<size_t>(action.stage)] = state.reduce_free_ms;
+    if (!costs_.overlaps_reduce) state.free_ms = state.reduce_free_ms;
+    if (timeline_ != nullptr) {
+      timeline_->ranks[static_cast<size_t>(rank)].push_back({action, Stream::kReduce, start_ms, state.reduce_free_ms});
     }
   }
 
@@ -234,12 +258,17 @@ class Run {
     ready.push_back(rank);
   }
 
-  void deliver(int32_t rank, const Action& action, std::vector<double>& arrival_ms, int32_t to_stage, std::vector<int32_t>& ready) {
-    const double start_ms = ranks_[static_cast<size_t>(rank)].free_ms;
-    const double end_ms = start_ms + costs_.p2p_ms.at(action.stage, action.microbatch);
+  void deliver(int32_t rank, const Action& action, std::vector<double>& arrival_ms, int32_t to_stage,
+               std::vector<int32_t>& ready) {
+    RankState& sender = ranks_[static_cast<size_t>(rank)];
+    double& channel_free_ms = sender.channel_free_ms[action.kind == ActionKind::kSendForward ? 0 : 1];
+    const double start_ms = std::max(sender.free_ms, channel_free_ms);
+    channel_free_ms = start_ms + costs_.p2p_busy_ms.at(action.stage, action.microbatch);
+    const double end_ms = channel_free_ms + costs_.p2p_ms.at(action.stage, action.microbatch);
     arrival_ms[cell(to_stage, action.microbatch)] = end_ms;
     const int32_t peer = schedule_.rank_of_stage[static_cast<size_t>(to_stage)];
-    if (timeline_ != nullptr) timeline_->ranks[static_cast<size_t>(rank)].push_back({action, Stream::kSend, start_ms, end_ms});
+    if (timeline_ != nullptr)
+      timeline_->ranks[static_cast<size_t>(rank)].push_back({action, Stream::kSend, start_ms, end_ms});
     wake(peer, ready);
   }
 
@@ -249,7 +278,7 @@ class Run {
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
       const RankState& state = ranks_[rank];
       WEFT_CHECK(state.next == schedule_.rows[rank].size(), "rank {} waits for ever: run find_problem first", rank);
-      run.makespan_ms = std::max(run.makespan_ms, state.free_ms);
+      run.makespan_ms = std::max({run.makespan_ms, state.free_ms, state.reduce_free_ms});
       run.busy_ms.push_back(state.busy_ms);
       run.peak_in_flight.push_back(state.peak_in_flight);
       busy += state.busy_ms;
@@ -267,6 +296,7 @@ class Run {
   std::vector<EncoderState> encoders_;
   std::vector<double> input_ms_;     // when a cell's input arrives
   std::vector<double> gradient_ms_;  // when its output's gradient arrives
+  std::vector<double> reduced_ms_;   // when a stage's gradients are reduced
 };
 
 }  // namespace

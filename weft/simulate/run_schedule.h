@@ -25,9 +25,11 @@ struct ScheduleRun {
 };
 
 /// Runs a lowered schedule: each rank's compute stream takes its actions in order; a transfer leaves when its tensor is
-/// made and arrives p2p_ms later, and the action that reads it waits for it. Deterministic: streams and channels are
-/// first in, first out. An encoder's action starts on all ranks of its group together, when they are free and its
-/// inputs have arrived. The rows must be valid (find_problem). Writes every event to `timeline` when one is given.
+/// made, keeps its channel for p2p_busy_ms and arrives p2p_ms later, and the action that reads it waits for it;
+/// gradient reductions have a stream of their own, and a stage's update waits for its reduction. Deterministic: streams
+/// and channels are first in, first out. An encoder's action starts on all ranks of its group together, when they are
+/// free and its inputs have arrived. The rows must be valid (find_problem). Writes every event to `timeline` when one
+/// is given.
 ScheduleRun run_schedule(const Schedule& lowered, const PipelineCosts& costs, Timeline* timeline = nullptr);
 
 }  // namespace weft

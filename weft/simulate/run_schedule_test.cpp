@@ -8,6 +8,8 @@
 
 #include "weft/schedule/generators.h"
 #include "weft/schedule/lowering.h"
+#include "weft/schedule/step_end.h"
+#include "weft/simulate/walk_memory.h"
 
 namespace weft {
 namespace {
@@ -17,16 +19,22 @@ Schedule lowered(ScheduleName name, int64_t pp, int64_t vpp, int64_t m) {
 }
 
 PipelineCosts uniform(double f, double i, double w, double p2p = 0) {
-  return {.forward_ms = CostTable(f), .backward_input_ms = CostTable(i), .backward_weight_ms = CostTable(w), .p2p_ms = CostTable(p2p)};
+  return {.forward_ms = CostTable(f),
+          .backward_input_ms = CostTable(i),
+          .backward_weight_ms = CostTable(w),
+          .p2p_ms = CostTable(p2p)};
 }
 
-double ratio(int64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(b); }
+double ratio(int64_t a, int64_t b) {
+  return static_cast<double>(a) / static_cast<double>(b);
+}
 
 TEST(RunSchedule, GpipeAnd1f1bHaveTheTextbookBubble) {
   for (int64_t p = 1; p <= 8; ++p) {
     for (int64_t m = 1; m <= 32; ++m) {
       for (const ScheduleName name : {ScheduleName::kGpipe, ScheduleName::k1f1b}) {
-        EXPECT_NEAR(run_schedule(lowered(name, p, 1, m), uniform(1, 1, 1)).bubble_fraction, ratio(p - 1, m + p - 1), 1e-12)
+        EXPECT_NEAR(run_schedule(lowered(name, p, 1, m), uniform(1, 1, 1)).bubble_fraction, ratio(p - 1, m + p - 1),
+                    1e-12)
             << name_of(name) << " p " << p << " m " << m;
       }
     }
@@ -50,7 +58,8 @@ TEST(RunSchedule, ZbH1IdlesPMinusOneTimesForwardPlusInputMinusWeight) {
     for (int64_t m = p; m <= 32; ++m) {
       const ScheduleRun run = run_schedule(lowered(ScheduleName::kZbH1, p, 1, m), uniform(2, 2, 2));
       EXPECT_NEAR(run.makespan_ms - run.busy_ms[0], 2.0 * static_cast<double>(p - 1), 1e-9) << "p " << p << " m " << m;
-      EXPECT_LE(*std::max_element(run.peak_in_flight.begin(), run.peak_in_flight.end()), p) << "no more memory than 1F1B";
+      EXPECT_LE(*std::max_element(run.peak_in_flight.begin(), run.peak_in_flight.end()), p)
+          << "no more memory than 1F1B";
     }
   }
 }
@@ -69,21 +78,25 @@ TEST(RunSchedule, OneForwardOneBackwardHoldsMinOfRanksBehindAndMicrobatches) {
   for (int32_t p = 1; p <= 8; ++p) {
     for (int32_t m = 1; m <= 32; ++m) {
       const ScheduleRun run = run_schedule(lowered(ScheduleName::k1f1b, p, 1, m), uniform(1, 1, 1));
-      for (int32_t r = 0; r < p; ++r) EXPECT_EQ(run.peak_in_flight[static_cast<size_t>(r)], std::min(p - r, m)) << "p " << p << " m " << m;
+      for (int32_t r = 0; r < p; ++r)
+        EXPECT_EQ(run.peak_in_flight[static_cast<size_t>(r)], std::min(p - r, m)) << "p " << p << " m " << m;
     }
   }
 }
 
-/// The same semantics written as a fixed-point iteration over start times, without streams, channels or work lists: an action
-/// starts when the one before it in its row has ended and its input has arrived.
+/// The same semantics written as a fixed-point iteration over start times, without streams, channels or work lists: an
+/// action starts when the one before it in its row has ended and its input has arrived.
 double makespan_by_relaxation(const Schedule& schedule, const PipelineCosts& costs) {
   const auto duration = [&](const Action& a) {
     switch (a.kind) {
-      case ActionKind::kForward: return costs.forward_ms.at(a.stage, a.microbatch);
+      case ActionKind::kForward:
+        return costs.forward_ms.at(a.stage, a.microbatch);
       case ActionKind::kBackward:
         return costs.backward_input_ms.at(a.stage, a.microbatch) + costs.backward_weight_ms.at(a.stage, a.microbatch);
-      case ActionKind::kBackwardInput: return costs.backward_input_ms.at(a.stage, a.microbatch);
-      default: return costs.backward_weight_ms.at(a.stage, a.microbatch);
+      case ActionKind::kBackwardInput:
+        return costs.backward_input_ms.at(a.stage, a.microbatch);
+      default:
+        return costs.backward_weight_ms.at(a.stage, a.microbatch);
     }
   };
   std::map<std::pair<int32_t, int32_t>, double> forward_end, gradient_end;
@@ -97,7 +110,8 @@ double makespan_by_relaxation(const Schedule& schedule, const PipelineCosts& cos
         const bool is_gradient = a.kind == ActionKind::kBackward || a.kind == ActionKind::kBackwardInput;
         double start = free;
         const int32_t source = a.kind == ActionKind::kForward ? a.stage - 1 : a.stage + 1;
-        const bool has_source = (a.kind == ActionKind::kForward || is_gradient) && source >= 0 && source < schedule.num_stages();
+        const bool has_source =
+            (a.kind == ActionKind::kForward || is_gradient) && source >= 0 && source < schedule.num_stages();
         if (has_source) {
           const bool crosses = schedule.rank_of_stage[static_cast<size_t>(source)] != static_cast<int32_t>(rank);
           const double arrival = (a.kind == ActionKind::kForward ? forward_end : gradient_end)[{source, a.microbatch}] +
@@ -120,8 +134,11 @@ double makespan_by_relaxation(const Schedule& schedule, const PipelineCosts& cos
 TEST(RunSchedule, RandomCostsAgreeWithARelaxationOfStartTimes) {
   std::mt19937_64 random(11);
   std::uniform_real_distribution<double> time(0.1, 3.0);
-  for (const auto& [name, vpp] : {std::pair{ScheduleName::kGpipe, 1}, {ScheduleName::k1f1b, 1}, {ScheduleName::kInterleaved1f1b, 3},
-                                  {ScheduleName::kZbH1, 1}, {ScheduleName::kZbV, 2}}) {
+  for (const auto& [name, vpp] : {std::pair{ScheduleName::kGpipe, 1},
+                                  {ScheduleName::k1f1b, 1},
+                                  {ScheduleName::kInterleaved1f1b, 3},
+                                  {ScheduleName::kZbH1, 1},
+                                  {ScheduleName::kZbV, 2}}) {
     for (int trial = 0; trial < 20; ++trial) {
       const int32_t pp = 1 + static_cast<int32_t>(random() % 6), m = 1 + static_cast<int32_t>(random() % 12);
       const Schedule schedule = lowered(name, pp, vpp, m);
@@ -141,6 +158,56 @@ TEST(RunSchedule, TransfersDelayTheReceiverAndKeepNobodyBusy) {
   const ScheduleRun run = run_schedule(lowered(ScheduleName::k1f1b, 2, 1, 1), uniform(10, 5, 5, 3));
   EXPECT_EQ(run.makespan_ms, 10 + 3 + 10 + 10 + 3 + 10);
   EXPECT_EQ(run.busy_ms[0], 20);
+}
+
+TEST(RunSchedule, BandwidthMakesTransfersQueueOnTheirChannel) {
+  // Three forwards of 1 ms, each transfer keeps the channel for 5 ms: the last arrives at 1 + 3 · 5 + 2.
+  PipelineCosts costs = uniform(1, 0, 0, 2);
+  costs.p2p_busy_ms = CostTable(5);
+  const ScheduleRun run = run_schedule(lowered(ScheduleName::kGpipe, 2, 1, 3), costs);
+  // Rank 1 runs F2 until 19, then its three backwards at once; three gradients queue on the way back.
+  EXPECT_EQ(run.makespan_ms, 1 + 3 * 5 + 2 + 1 + 3 * 5 + 2);
+}
+
+TEST(RunSchedule, ReductionsOverlapWithWhatFollowsAndUpdatesWaitForThem) {
+  const Schedule schedule =
+      *lower_schedule(with_step_end(*generate_schedule(ScheduleName::kZbV, {.pp = 1, .vpp = 2, .microbatches = 1})));
+  // 0F 1F 1I 1W 1REDUCE 0I 0W 0REDUCE 1UPDATE 0UPDATE, each compute action 1 ms.
+  PipelineCosts costs = uniform(1, 1, 1);
+  costs.reduce_grad_ms = CostTable(1.5);
+  costs.update_ms = CostTable(0.25);
+  const ScheduleRun overlapped = run_schedule(schedule, costs);
+  EXPECT_EQ(overlapped.makespan_ms, 6 + 1.5 + 0.25)
+      << "the first reduction hides behind 0I and 0W, the second does not";
+  costs.overlaps_reduce = false;
+  EXPECT_EQ(run_schedule(schedule, costs).makespan_ms, 6 + 2 * 1.5 + 2 * 0.25);
+  costs.overlaps_reduce = true;
+  costs.reduce_grad_ms = CostTable(10);
+  EXPECT_EQ(run_schedule(schedule, costs).makespan_ms, 4 + 2 * 10 + 0.25) << "reductions are one after the other";
+}
+
+TEST(WalkMemory, OneForwardOneBackwardHoldsWhatIsInFlight) {
+  for (int64_t p = 1; p <= 8; ++p) {
+    for (int64_t m = 1; m <= 12; ++m) {
+      const Schedule schedule = *generate_schedule(ScheduleName::k1f1b, {.pp = p, .vpp = 1, .microbatches = m});
+      std::vector<StageMemory> stages;
+      for (int64_t s = 0; s < p; ++s)
+        stages.push_back({.static_bytes = 100.0 + static_cast<double>(s), .activation_bytes = 7, .workspace_bytes = 3});
+      const std::vector<double> peaks = peak_memory_bytes(schedule, stages);
+      for (int64_t r = 0; r < p; ++r) {
+        EXPECT_EQ(peaks[static_cast<size_t>(r)],
+                  100.0 + static_cast<double>(r) + 7.0 * static_cast<double>(std::min(p - r, m)) + 3);
+      }
+    }
+  }
+}
+
+TEST(WalkMemory, ASplitBackwardFreesInTwoParts) {
+  const Schedule schedule = *generate_schedule(ScheduleName::kZbH1, {.pp = 2, .vpp = 1, .microbatches = 3});
+  // Rank 1: F0 I0 F1 I1 W0 F2 I2 W1 W2. With half freed by I, the most is two halves and a whole.
+  const std::vector<double> peaks = peak_memory_bytes(
+      schedule, {{.activation_bytes = 8}, {.activation_bytes = 8, .freed_by_input_gradient_bytes = 4}});
+  EXPECT_EQ(peaks[1], 12);
 }
 
 TEST(RunSchedule, TheTimelineHoldsEveryActionOnceAndNeverOverlaps) {
@@ -173,7 +240,8 @@ std::string costs_finding(const std::string& text) {
 TEST(PipelineCosts, NumbersArraysAndMatricesAreRead) {
   const std::string rest = R"("backward_input_ms": [1, 2], "backward_weight_ms": 3)";
   EXPECT_EQ(costs_finding("{\"forward_ms\": [[1, 2, 3], [4, 5, 6]], " + rest + "}"), "");
-  const PipelineCosts costs = *read_pipeline_costs(*parse_document("{\"forward_ms\": [[1, 2, 3], [4, 5, 6]], " + rest + "}", "c", Syntax::kJson), 2, 3);
+  const PipelineCosts costs = *read_pipeline_costs(
+      *parse_document("{\"forward_ms\": [[1, 2, 3], [4, 5, 6]], " + rest + "}", "c", Syntax::kJson), 2, 3);
   EXPECT_EQ(costs.forward_ms.at(1, 2), 6);
   EXPECT_EQ(costs.backward_input_ms.at(1, 2), 2);
   EXPECT_EQ(costs.backward_weight_ms.at(1, 2), 3);
@@ -182,13 +250,18 @@ TEST(PipelineCosts, NumbersArraysAndMatricesAreRead) {
 
 TEST(PipelineCosts, WrongShapesAndTimesNameTheField) {
   const std::string rest = R"("backward_input_ms": 1, "backward_weight_ms": 1)";
-  EXPECT_EQ(costs_finding("{" + rest + "}"), "c.json: forward_ms: is missing. Give a number, an array per stage, or a matrix [stage][microbatch].");
-  EXPECT_EQ(costs_finding("{\"forward_ms\": [1, 2, 3], " + rest + "}"), "c.json: forward_ms: has 3 entries, but there are 2 stages");
-  EXPECT_EQ(costs_finding("{\"forward_ms\": [[1, 2, 3], [4, 5]], " + rest + "}"), "c.json: forward_ms[1]: has 2 entries, but there are 3 microbatches");
+  EXPECT_EQ(costs_finding("{" + rest + "}"),
+            "c.json: forward_ms: is missing. Give a number, an array per stage, or a matrix [stage][microbatch].");
+  EXPECT_EQ(costs_finding("{\"forward_ms\": [1, 2, 3], " + rest + "}"),
+            "c.json: forward_ms: has 3 entries, but there are 2 stages");
+  EXPECT_EQ(costs_finding("{\"forward_ms\": [[1, 2, 3], [4, 5]], " + rest + "}"),
+            "c.json: forward_ms[1]: has 2 entries, but there are 3 microbatches");
   EXPECT_EQ(costs_finding("{\"forward_ms\": [[1, 2, 3], 4], " + rest + "}"),
             "c.json: forward_ms[1]: numbers and arrays are mixed, all entries must be of one kind");
   EXPECT_EQ(costs_finding("{\"forward_ms\": [1, -2], " + rest + "}"),
             "c.json: forward_ms[1]: is the number -2, a time in milliseconds from 0 to 1000000000 is needed");
+  EXPECT_EQ(costs_finding("{\"forward_ms\": 1, \"update_ms\": [[1, 1, 1], [1, 1, 1]], " + rest + "}"),
+            "c.json: update_ms: is a matrix, but it belongs to whole stages. Give a number or an array per stage.");
   EXPECT_EQ(costs_finding("{\"forward_ms\": 1, \"bakward\": 2, " + rest + "}").substr(0, 16), "c.json: bakward:");
 }
 

@@ -81,7 +81,9 @@ double Distribution::mean() const {
 
 Json to_json(const Distribution& distribution) {
   // Whole numbers are written without a fraction, as a person would.
-  const auto number = [](double value) { return value == std::floor(value) && std::abs(value) < 1e15 ? Json(static_cast<int64_t>(value)) : Json(value); };
+  const auto number = [](double value) {
+    return value == std::floor(value) && std::abs(value) < 1e15 ? Json(static_cast<int64_t>(value)) : Json(value);
+  };
   if (distribution.is_constant()) return number(distribution.min());
   Json values = Json::array(), weights = Json::array();
   for (const auto& [value, probability] : distribution.outcomes()) {

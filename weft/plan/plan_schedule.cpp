@@ -1,0 +1,173 @@
+#include "weft/plan/plan_schedule.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "weft/base/text.h"
+#include "weft/schedule/generators.h"
+
+namespace weft {
+namespace {
+
+Error bad_field(std::string field, std::string problem) {
+  return {.field = std::move(field), .problem = std::move(problem)};
+}
+
+std::string field_of(const ModulePlan& module, const char* name) {
+  return fmt::format("modules.{}.{}", name_of(module.kind), name);
+}
+
+/// The rows whose llm ranks meet in the encoder's tp and cp groups. Rows that share a group's rank meet as a whole.
+Result<std::vector<std::vector<int32_t>>> shared_groups(const ModulePlan& encoder, const ModulePlan& llm) {
+  WEFT_TRY(const Mesh llm_mesh, mesh_of(llm));
+  WEFT_TRY(const Mesh mesh, mesh_of(encoder));
+  const std::optional<size_t> pp_axis = llm_mesh.grid().find("pp");
+  std::vector<int32_t> leader(static_cast<size_t>(llm.pp));
+  std::iota(leader.begin(), leader.end(), 0);
+  const auto find = [&](int32_t row) {
+    while (leader[static_cast<size_t>(row)] != row) row = leader[static_cast<size_t>(row)];
+    return row;
+  };
+  std::set<int32_t> used;
+  for (const auto& group : mesh.groups(mesh.grid().axes_named({"tp", "cp"}))) {
+    std::optional<int32_t> first;
+    for (const int64_t rank : group) {
+      if (!llm_mesh.contains(rank))
+        return bad_field(field_of(encoder, "ranks"), fmt::format("rank {} is not the llm's", rank));
+      const auto row = pp_axis ? static_cast<int32_t>(llm_mesh.coordinates_of(rank)[*pp_axis]) : 0;
+      used.insert(row);
+      if (!first) first = find(row);
+      leader[static_cast<size_t>(find(row))] = find(*first);
+    }
+  }
+  std::map<int32_t, std::vector<int32_t>> joined;
+  for (const int32_t row : used) joined[find(row)].push_back(row);
+  std::vector<std::vector<int32_t>> groups;
+  for (auto& [ignored, rows] : joined) groups.push_back(std::move(rows));
+  return groups;
+}
+
+Result<EncoderPlacement> placement_of_encoder(const Plan& plan, const ModulePlan& module, int32_t& next_own_row) {
+  Result<MacroRanges> ranges = macro_ranges({.microbatches = plan.schedule.microbatches,
+                                             .mbs_scale = module.mbs_scale,
+                                             .dp_encoder = module.dp,
+                                             .dp_llm = plan.llm().dp});
+  if (!ranges) return bad_field(field_of(module, "mbs_scale"), ranges.error().problem);
+  EncoderPlacement placement{.form = module.form};
+  EncoderRows& rows = placement.rows;
+  rows = {
+      .name = std::string(name_of(module.kind)),
+      .num_macro_batches = ranges->num_macro_batches,
+      .is_trained = !plan.workload.is_frozen(module.kind),
+      .recompute_from_inputs = module.recompute_from_inputs,
+      .live_macro_batches = static_cast<int32_t>(module.form == EncoderForm::kBefore ? 0 : module.live_macro_batches),
+      .first_macro = ranges->first_macro,
+      .end_macro = ranges->end_macro};
+  if (module.placement != ModulePlacement::kDisjoint) {
+    WEFT_TRY(rows.groups, shared_groups(module, plan.llm()));
+    return placement;
+  }
+  rows.num_stages = static_cast<int32_t>(module.pp);
+  for (int32_t stage = 0; stage < rows.num_stages; ++stage) rows.groups.push_back({next_own_row++});
+  return placement;
+}
+
+const ModulePlan* first_filler(const Plan& plan) {
+  for (const ModulePlan& module : plan.modules) {
+    const bool fills =
+        module.is_encoder() && module.placement != ModulePlacement::kInline && module.form == EncoderForm::kFill;
+    if (fills) return &module;
+  }
+  return nullptr;
+}
+
+/// The rows that the plan stores, which must hold the pipeline's own actions in their own order.
+Result<Schedule> stored_schedule(const ModulePlan& filler, const Schedule& pipeline,
+                                 std::vector<EncoderRows> encoders) {
+  Schedule schedule{.num_microbatches = pipeline.num_microbatches,
+                    .rank_of_stage = pipeline.rank_of_stage,
+                    .rows = {},
+                    .encoders = std::move(encoders)};
+  for (const auto& [row, words] : filler.actions) {
+    const std::string field = fmt::format("{}.{}", field_of(filler, "actions"), row);
+    if (row != schedule.num_ranks())
+      return bad_field(field_of(filler, "actions"), fmt::format("has row {} but no row {}", row, schedule.num_ranks()));
+    auto& actions = schedule.rows.emplace_back();
+    std::vector<Action> own;
+    for (const std::string& word : words) {
+      const Result<Action> action = parse_action(word);
+      if (!action) return bad_field(field, action.error().problem);
+      actions.push_back(*action);
+      if (!is_encoder(action->kind)) own.push_back(*action);
+    }
+    const bool is_llm_row = row < pipeline.num_ranks();
+    if (own != (is_llm_row ? pipeline.rows[static_cast<size_t>(row)] : std::vector<Action>{})) {
+      return bad_field(field, "does not hold the llm's actions in the order of its schedule");
+    }
+  }
+  if (schedule.num_ranks() < pipeline.num_ranks()) {
+    return bad_field(field_of(filler, "actions"), fmt::format("has {} rows, but the pipeline has {} ranks",
+                                                              schedule.num_ranks(), pipeline.num_ranks()));
+  }
+  return schedule;
+}
+
+}  // namespace
+
+Result<Mesh> mesh_of(const ModulePlan& module) {
+  std::vector<Axis> axes;
+  for (const std::string& name : module.axis_order) {
+    axes.push_back({name, name == "tp" ? module.tp : name == "cp" ? module.cp : name == "dp" ? module.dp : module.pp});
+  }
+  Result<Mesh> mesh = Mesh::create(axes, module.ranks);
+  if (!mesh) return bad_field(field_of(module, "ranks"), mesh.error().problem);
+  return mesh;
+}
+
+Result<std::vector<EncoderPlacement>> encoder_placements(const Plan& plan) {
+  std::vector<EncoderPlacement> placements;
+  auto next_own_row = static_cast<int32_t>(plan.llm().pp);
+  for (const ModulePlan& module : plan.modules) {
+    if (!module.is_encoder() || module.placement == ModulePlacement::kInline) continue;
+    WEFT_TRY(EncoderPlacement placement, placement_of_encoder(plan, module, next_own_row));
+    placements.push_back(std::move(placement));
+  }
+  return placements;
+}
+
+Result<Schedule> schedule_of(const Plan& plan) {
+  const Result<ScheduleName> name = parse_schedule_name(plan.schedule.name);
+  if (!name) return bad_field("schedule.name", name.error().problem);
+  const ModulePlan& llm = plan.llm();
+  Result<Schedule> pipeline =
+      generate_schedule(*name, {.pp = llm.pp, .vpp = llm.vpp, .microbatches = plan.schedule.microbatches});
+  if (!pipeline) {
+    const std::string& what = pipeline.error().source;
+    return bad_field(what == "microbatches" ? "schedule.microbatches" : "modules.llm." + what,
+                     pipeline.error().problem);
+  }
+  WEFT_TRY(const std::vector<EncoderPlacement> placements, encoder_placements(plan));
+  if (placements.empty()) return pipeline;
+  if (const ModulePlan* filler = first_filler(plan)) {
+    std::vector<EncoderRows> encoders;
+    for (const EncoderPlacement& placement : placements) encoders.push_back(placement.rows);
+    return stored_schedule(*filler, *pipeline, std::move(encoders));
+  }
+  Result<Schedule> placed = place_encoders(*pipeline, placements);
+  if (!placed) return bad_field("modules", placed.error().message());
+  return placed;
+}
+
+std::map<int64_t, std::vector<std::string>> stored_rows(const Schedule& schedule) {
+  std::map<int64_t, std::vector<std::string>> rows;
+  for (int32_t rank = 0; rank < schedule.num_ranks(); ++rank) {
+    auto& words = rows[rank];
+    for (const Action& action : schedule.rows[static_cast<size_t>(rank)]) words.push_back(to_text(action));
+  }
+  return rows;
+}
+
+}  // namespace weft

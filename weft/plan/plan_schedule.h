@@ -1,0 +1,24 @@
+#pragma once
+
+#include "weft/base/result.h"
+#include "weft/mesh/mesh.h"
+#include "weft/plan/plan.h"
+#include "weft/schedule/schedule.h"
+
+namespace weft {
+
+/// The mesh of a module: its axes in the plan's order over its ranks. The error names the plan's field.
+Result<Mesh> mesh_of(const ModulePlan& module);
+
+/// What one pipeline of the plan does in a step: row r stands for all llm ranks of pipeline rank r, and rows behind
+/// those for the stages of encoders with ranks of their own. Encoders that fill bubbles have the order that the plan
+/// stores. The error names the plan's field.
+Result<Schedule> schedule_of(const Plan& plan);
+
+/// How the encoders of the plan (those not inline) interleave with the llm, to be placed: without times.
+Result<std::vector<EncoderPlacement>> encoder_placements(const Plan& plan);
+
+/// The rows as a plan stores them, in the first encoder that fills: by row, the texts of its actions.
+std::map<int64_t, std::vector<std::string>> stored_rows(const Schedule& schedule);
+
+}  // namespace weft
