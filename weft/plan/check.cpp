@@ -15,6 +15,15 @@
 namespace weft {
 namespace {
 
+/// Settings that nobody has checked yet can be anything: a product that does not fit stays at the largest number.
+int64_t product_of(std::initializer_list<int64_t> factors) {
+  int64_t product = 1;
+  for (const int64_t factor : factors) {
+    if (__builtin_mul_overflow(product, factor, &product)) return INT64_MAX;
+  }
+  return product;
+}
+
 class Checker {
  public:
   explicit Checker(const Plan& plan) : plan_(plan), llm_(plan.llm()) {}
@@ -69,7 +78,7 @@ class Checker {
 
   void check_product() {
     const ModulePlan& m = *module_;
-    const int64_t product = m.tp * m.cp * m.pp * m.dp;
+    const int64_t product = product_of({m.tp, m.cp, m.pp, m.dp});
     if (product != static_cast<int64_t>(m.ranks.size())) {
       add_here("ranks", fmt::format("tp {} × cp {} × pp {} × dp {} = {}, but the module has {} ranks", m.tp, m.cp, m.pp,
                                     m.dp, product, m.ranks.size()));
@@ -313,7 +322,7 @@ class Checker {
 
   void check_batch() {
     const SchedulePlan& s = plan_.schedule;
-    const int64_t product = s.mbs * s.microbatches * llm_.dp;
+    const int64_t product = product_of({s.mbs, s.microbatches, llm_.dp});
     if (product != plan_.workload.global_batch_samples) {
       add("schedule.microbatches",
           fmt::format("mbs {} × microbatches {} × dp {} = {}, but the global batch is {}", s.mbs, s.microbatches,
