@@ -1,6 +1,6 @@
-"""How long `weft describe` takes from start to end, beside the shortest program there is: cold_start.py [RUNS]
+"""How long verbs that need no tensors take from start to end, beside the shortest program there is: cold_start.py [RUNS]
 
-Both are started in turn, so that the machine's noise falls on both alike. Prints medians and their ratio.
+All are started in turn, so that the machine's noise falls on all alike. Prints medians and their ratio.
 """
 
 import pathlib
@@ -10,6 +10,12 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+WEFT = ROOT / "build" / "weft"
+COMMANDS = {
+    "/bin/true": ["/bin/true"],
+    "describe qwen2-vl-72b": [WEFT, "describe", "--model", "qwen2-vl-72b", "--json"],
+    "check a plan of 16,384 ranks": [WEFT, "check", "--plan", ROOT / "scenarios" / "plans" / "qwen2-vl-72b_16384.json"],
+}
 
 
 def milliseconds(command):
@@ -19,12 +25,14 @@ def milliseconds(command):
 
 
 def main(runs=100):
-    describe = [ROOT / "build" / "weft", "describe", "--model", "qwen2-vl-72b", "--json"]
-    samples = [(milliseconds(describe), milliseconds(["/bin/true"])) for _ in range(runs)]
-    weft, nothing = (statistics.median(column) for column in zip(*samples))
-    slowest = max(first for first, _ in samples)
-    print(f"weft describe --model qwen2-vl-72b: median {weft:.2f} ms, slowest of {runs} {slowest:.2f} ms")
-    print(f"/bin/true: median {nothing:.2f} ms; ratio {weft / nothing:.1f}")
+    samples = {name: [] for name in COMMANDS}
+    for _ in range(runs):
+        for name, command in COMMANDS.items():
+            samples[name].append(milliseconds(command))
+    shortest = statistics.median(samples["/bin/true"])
+    for name, times in samples.items():
+        median = statistics.median(times)
+        print(f"{name}: median {median:.2f} ms, slowest of {runs} {max(times):.2f} ms, {median / shortest:.1f} x /bin/true")
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ Result<Schedule> parse_csv(std::string_view text, const std::string& source) {
     const size_t end = std::min(text.find('\n'), text.size());
     std::string_view row_text = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
-    if (trimmed(row_text).empty() && text.empty()) break;
+    if (text.find_first_not_of(" \t\r\n\",") == std::string_view::npos && trimmed(row_text).empty()) break;  // blank to the end
     if (line == kMostRanks)
       return Error{.source = source, .problem = fmt::format("has more than {} ranks", kMostRanks)};
     auto& row = schedule.rows.emplace_back();
@@ -71,6 +71,14 @@ Result<Schedule> parse_csv(std::string_view text, const std::string& source) {
       }
       schedule.num_microbatches = std::max(schedule.num_microbatches, action->microbatch + 1);
       row.push_back(*action);
+    }
+  }
+  for (size_t rank = 0; rank < schedule.rows.size() && num_cells > 0; ++rank) {
+    if (schedule.rows[rank].empty()) {
+      return Error{.source = source,
+                   .field = fmt::format("line {}", rank + 1),
+                   .problem = "holds no actions, but every line is a rank of the pipeline",
+                   .advice = "Remove it."};
     }
   }
   if (num_cells == 0)
