@@ -83,6 +83,9 @@ Result<Schedule> parse_csv(std::string_view text, const std::string& source) {
   }
   if (num_cells == 0)
     return Error{.source = source, .problem = "holds no actions", .advice = "One line per rank, like 0F0,0B0."};
+  if (schedule.num_microbatches == 0) {
+    return Error{.source = source, .problem = "holds no microbatch", .advice = "A stage runs at least one, like 0F0,0B0."};
+  }
   for (const auto& [stage, rank] : rank_of_stage) {
     if (stage != schedule.num_stages()) {
       return Error{.source = source,

@@ -101,6 +101,7 @@ TEST(Schedule, BadCsvNamesLineAndCell) {
   EXPECT_NE(message("\n").find("holds no actions"), std::string::npos);
   EXPECT_NE(message("0F0,0B0\n\n1F0,1B0\n").find("f.csv: line 2: holds no actions"), std::string::npos);
   EXPECT_EQ(parse_csv("0F0,0B0\n\n\n", "f.csv")->num_ranks(), 1) << "blank lines at the end are no ranks";
+  EXPECT_NE(message("0UPDATE\n").find("holds no microbatch"), std::string::npos);
   EXPECT_NE(message("0F-1\n").find("is not an action"), std::string::npos);
 }
 
