@@ -78,7 +78,8 @@ TEST(CheckPlan, NamesEveryViolationInOneRun) {
 TEST(CheckPlan, ProductsThatDoNotFitAreRefusedAndNotComputed) {
   Json json = shipped(kTp);
   for (const char* degree : {"tp", "cp", "pp", "dp"}) json["modules"]["llm"][degree] = 1'000'000;
-  EXPECT_NE(findings(json).find("= 9223372036854775807, but the module has 8 ranks"), std::string::npos) << findings(json);
+  EXPECT_NE(findings(json).find("= 9223372036854775807, but the module has 8 ranks"), std::string::npos)
+      << findings(json);
 }
 
 TEST(CheckPlan, RanksMustExistAndBeUsedOnce) {

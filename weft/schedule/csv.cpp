@@ -46,7 +46,8 @@ Result<Schedule> parse_csv(std::string_view text, const std::string& source) {
     const size_t end = std::min(text.find('\n'), text.size());
     std::string_view row_text = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
-    if (text.find_first_not_of(" \t\r\n\",") == std::string_view::npos && trimmed(row_text).empty()) break;  // blank to the end
+    if (text.find_first_not_of(" \t\r\n\",") == std::string_view::npos && trimmed(row_text).empty())
+      break;  // blank to the end
     if (line == kMostRanks)
       return Error{.source = source, .problem = fmt::format("has more than {} ranks", kMostRanks)};
     auto& row = schedule.rows.emplace_back();
@@ -84,7 +85,8 @@ Result<Schedule> parse_csv(std::string_view text, const std::string& source) {
   if (num_cells == 0)
     return Error{.source = source, .problem = "holds no actions", .advice = "One line per rank, like 0F0,0B0."};
   if (schedule.num_microbatches == 0) {
-    return Error{.source = source, .problem = "holds no microbatch", .advice = "A stage runs at least one, like 0F0,0B0."};
+    return Error{
+        .source = source, .problem = "holds no microbatch", .advice = "A stage runs at least one, like 0F0,0B0."};
   }
   for (const auto& [stage, rank] : rank_of_stage) {
     if (stage != schedule.num_stages()) {
