@@ -73,16 +73,6 @@ const std::string& name_of(EncoderForm form) {
   return encoder_form_names()[static_cast<size_t>(form)];
 }
 
-Result<EncoderForm> parse_encoder_form(const std::string& name) {
-  const auto names = encoder_form_names();
-  const auto it = std::find(names.begin(), names.end(), name);
-  if (it == names.end()) {
-    return Error{.problem = fmt::format("{} is not a form; known are {}", in_quotes(name), joined_or(names)),
-                 .advice = "Give one of these." + did_you_mean(name, names)};
-  }
-  return static_cast<EncoderForm>(it - names.begin());
-}
-
 Result<MacroRanges> macro_ranges(const MacroShape& shape) {
   constexpr int64_t kMost = 1'000'000;
   for (const auto& [name, value] : {std::pair{"microbatches", shape.microbatches},

@@ -19,7 +19,6 @@ enum class EncoderForm {
 /// "before", "fill", "stream", in the order of the enum.
 std::span<const std::string> encoder_form_names();
 const std::string& name_of(EncoderForm form);
-Result<EncoderForm> parse_encoder_form(const std::string& name);
 
 /// Which macro batches the microbatches need.
 struct MacroRanges {

@@ -252,10 +252,5 @@ TEST(Validator, FindsEachMistakeOfAnEncoder) {
             "rank 0 at 0: microbatch 1 needs macro batches that encoder vision does not have");
 }
 
-TEST(EncoderForms, NamesRoundTrip) {
-  for (const std::string& name : encoder_form_names()) EXPECT_EQ(name_of(*parse_encoder_form(name)), name);
-  EXPECT_NE(parse_encoder_form("fil").error().message().find("Did you mean 'fill'?"), std::string::npos);
-}
-
 }  // namespace
 }  // namespace weft
