@@ -1,22 +1,25 @@
-#include "weft/plan/check.h"
-
 #include <memory>
 #include <optional>
 
 #include <fmt/format.h>
 
 #include "weft/base/json.h"
+#include "weft/base/units.h"
+#include "weft/cli/legal_plan.h"
+#include "weft/cli/report_text.h"
 #include "weft/cli/table.h"
 #include "weft/cli/verbs.h"
 #include "weft/plan/diff.h"
 #include "weft/plan/plan_json.h"
+#include "weft/profile/profile.h"
+#include "weft/simulate/plan_simulator.h"
 
 namespace weft {
 namespace {
 
 struct CheckOptions {
   std::string plan;
-  std::optional<std::string> against;
+  std::optional<std::string> against, profile;
   bool json = false;
 };
 
@@ -53,33 +56,48 @@ Result<std::string> compare_plans(const Plan& plan, const CheckOptions& options)
 }
 
 Result<std::string> check(const CheckOptions& options) {
-  WEFT_TRY(const Plan plan, read_plan_file(options.plan));
-  if (options.against) return compare_plans(plan, options);
-  const std::vector<Violation> violations = check_plan(plan);
-  if (!violations.empty()) {
-    std::string lines;
-    for (const Violation& violation : violations)
-      lines += fmt::format("  {}: {}\n", violation.field, violation.message);
-    return Error{.source = options.plan,
-                 .field = violations.front().field,
-                 .problem = violations.size() == 1
-                                ? violations.front().message
-                                : fmt::format("and {} other fields are not legal", violations.size() - 1),
-                 .advice = violations.size() == 1 ? "" : "All of them:",
-                 .details = violations.size() == 1 ? "" : lines};
+  if (options.against) {
+    WEFT_TRY(const Plan plan, read_plan_file(options.plan));
+    return compare_plans(plan, options);
   }
-  if (options.json) return Json{{"legal", true}, {"world_size", plan.world_size}}.dump(2) + "\n";
-  return summary(plan) + "legal (memory is not judged here)\n";
+  WEFT_TRY(const Plan plan, read_legal_plan(options.plan));
+  // One mean batch will do: memory is judged for a high load in any case.
+  SimulateOptions how{.batches = 0};
+  std::optional<Profile> profile;
+  if (options.profile) {
+    WEFT_TRY(profile, read_profile_file(*options.profile));
+    how.profile = &*profile;
+  }
+  WEFT_TRY(const PlanReport report, simulate_plan(plan, how));
+  if (!report.fits()) {
+    return Error{.source = options.plan,
+                 .field = "memory",
+                 .problem = memory_summary(report),
+                 .advice =
+                     "Divide the model further, recompute, or use devices with more memory; 'weft simulate' shows "
+                     "the parts."};
+  }
+  if (options.json) {
+    return Json{{"legal", true},
+                {"world_size", plan.world_size},
+                {"peak_memory_gib", report.peak_memory_bytes() / kGiB},
+                {"memory_limit_gib", report.memory_limit_bytes / kGiB}}
+               .dump(2) +
+           "\n";
+  }
+  return summary(plan) + "legal: " + memory_summary(report) + "\n";
 }
 
 }  // namespace
 
 void add_check(CLI::App& app, RunVerb& run) {
   auto options = std::make_shared<CheckOptions>();
-  CLI::App* verb = app.add_subcommand("check", "Say whether a plan is legal, and every reason why not");
+  CLI::App* verb =
+      app.add_subcommand("check", "Say whether a plan is legal and fits in memory, and every reason why not");
   verb->add_option("--plan", options->plan, "The plan document")->type_name("FILE")->required();
   verb->add_option("--against", options->against, "Show the fields in which this other plan differs instead")
       ->type_name("FILE");
+  verb->add_option("--profile", options->profile, "Measured blocks and links, as for simulate")->type_name("FILE");
   verb->add_flag("--json", options->json, "Print one JSON object");
   verb->callback([options, &run] { run = [options] { return check(*options); }; });
 }

@@ -95,6 +95,8 @@ int parse_and_run(int argc, char** argv) {
   RunVerb run;
   add_describe(app, run);
   add_check(app, run);
+  add_simulate(app, run);
+  add_validate(app, run);
   add_schedule(app, run);
   add_doctor(app, run);
 

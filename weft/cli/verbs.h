@@ -15,6 +15,8 @@ using RunVerb = std::function<Result<std::string>()>;
 // One function a verb, each in a file of its name: declares the verb's options, and sets `run` when it is chosen.
 void add_describe(CLI::App& app, RunVerb& run);
 void add_check(CLI::App& app, RunVerb& run);
+void add_simulate(CLI::App& app, RunVerb& run);
+void add_validate(CLI::App& app, RunVerb& run);
 void add_schedule(CLI::App& app, RunVerb& run);
 void add_doctor(CLI::App& app, RunVerb& run);
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,14 @@ struct PrecisionPlan {
   Precision reduce = Precision::kFp32;
 };
 
+/// What lies in the host's memory instead of the device's, as shares.
+struct OffloadPlan {
+  double optimizer = 0;    ///< of the optimizer's states
+  double activations = 0;  ///< of what is kept from forward to backward
+
+  bool is_empty() const { return optimizer == 0 && activations == 0; }
+};
+
 struct Prediction {
   double step_time_ms = 0;
   double bubble_fraction = 0;
@@ -79,13 +88,16 @@ struct Plan {
   std::vector<ModulePlan> modules;  ///< in flow order, the llm last
   SchedulePlan schedule;
   bool idle_ranks = false;  ///< ranks that no module uses are meant to be idle
+  /// How many batches drawn from the workload's distributions the step time is the mean of; 0 for one mean batch.
+  /// Nothing: the simulator decides.
+  std::optional<int64_t> batches;
   int64_t batch_seed = 0;
   PrecisionPlan precision;
   double buckets_mb = 64;
   bool overlap_dp = true;
   bool overlap_tp = true;
   Balance balance = Balance::kNone;
-  Json offload = Json::object();
+  OffloadPlan offload;
   Prediction predicted;
 
   const ModulePlan* find(ModuleKind kind) const;

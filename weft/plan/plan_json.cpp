@@ -121,6 +121,9 @@ std::vector<std::vector<int64_t>> read_layers(Fields& fields) {
   return rows;
 }
 
+/// More would only narrow a spread that is narrow already.
+constexpr int64_t kMostBatches = 10'000;
+
 std::vector<std::vector<Recompute>> read_recompute(Fields& fields, const std::string& source) {
   std::vector<std::vector<Recompute>> rows;
   const Json* raw = fields.raw("recompute");
@@ -213,6 +216,7 @@ void read_settings(Fields& fields, Plan& plan) {
                    .microbatches = schedule.integer("microbatches", kDegreeRange)};
   schedule.reject_unknown();
   plan.idle_ranks = fields.flag_or("idle_ranks", false);
+  if (fields.has("batches")) plan.batches = fields.integer("batches", {0, kMostBatches});
   plan.batch_seed = fields.integer_or("batch_seed", 0, {0, INT64_MAX});
   if (fields.has("precision")) {
     Fields precision = fields.object("precision");
@@ -229,8 +233,11 @@ void read_settings(Fields& fields, Plan& plan) {
     overlap.reject_unknown();
   }
   plan.balance = static_cast<Balance>(fields.choice_or("balance", 0, kBalances));
-  if (const Json* offload = fields.raw("offload"); offload != nullptr && !offload->empty()) {
-    fields.complain("offload", "asks for something to be offloaded, which this version cannot", "Leave it empty: {}.");
+  if (fields.has("offload")) {
+    Fields offload = fields.object("offload");
+    plan.offload = {.optimizer = offload.number_or("optimizer", 0, {0, 1}),
+                    .activations = offload.number_or("activations", 0, {0, 1})};
+    offload.reject_unknown();
   }
   if (fields.has("predicted")) {
     Fields predicted = fields.object("predicted");
@@ -272,7 +279,7 @@ Result<Plan> read_plan(const Document& document) {
   modules.reject_unknown();
   if (plan.find(ModuleKind::kLlm) == nullptr) modules.complain("llm", "is missing", "Every plan has an llm.");
   read_settings(fields, plan);
-  for (const char* key : {"precision", "overlap", "predicted"}) fields.raw(key);
+  for (const char* key : {"precision", "overlap", "offload", "predicted", "batches"}) fields.raw(key);
   fields.reject_unknown();
   if (findings.first()) return *findings.first();
 
@@ -290,29 +297,35 @@ Result<Plan> read_plan_file(const std::filesystem::path& path) {
 Json plan_to_json(const Plan& plan) {
   Json modules = Json::object();
   for (const ModulePlan& module : plan.modules) modules[std::string(name_of(module.kind))] = module_json(module);
-  return {{"weft_plan", kPlanVersion},
-          {"model", carried(plan.model.name, "config", plan.model.config)},
-          {"cluster", carried(plan.cluster.name, "spec", to_json(plan.cluster))},
-          {"workload", carried(plan.workload.name, "spec", to_json(plan.workload))},
-          {"world_size", plan.world_size},
-          {"modules", modules},
-          {"schedule",
-           {{"name", plan.schedule.name}, {"mbs", plan.schedule.mbs}, {"microbatches", plan.schedule.microbatches}}},
-          {"idle_ranks", plan.idle_ranks},
-          {"batch_seed", plan.batch_seed},
-          {"precision",
-           {{"compute", name_of(plan.precision.compute)},
-            {"master", name_of(plan.precision.master)},
-            {"reduce", name_of(plan.precision.reduce)}}},
-          {"buckets_mb", plan.buckets_mb},
-          {"overlap", {{"dp", plan.overlap_dp}, {"tp", plan.overlap_tp}}},
-          {"balance", name_in(kBalances, plan.balance)},
-          {"offload", plan.offload},
-          {"predicted",
-           {{"step_time_ms", plan.predicted.step_time_ms},
-            {"bubble_fraction", plan.predicted.bubble_fraction},
-            {"peak_memory_gib", plan.predicted.peak_memory_gib},
-            {"throughput_samples_per_s", plan.predicted.throughput_samples_per_s}}}};
+  Json offload = Json::object();
+  if (plan.offload.optimizer > 0) offload["optimizer"] = plan.offload.optimizer;
+  if (plan.offload.activations > 0) offload["activations"] = plan.offload.activations;
+  Json json = {
+      {"weft_plan", kPlanVersion},
+      {"model", carried(plan.model.name, "config", plan.model.config)},
+      {"cluster", carried(plan.cluster.name, "spec", to_json(plan.cluster))},
+      {"workload", carried(plan.workload.name, "spec", to_json(plan.workload))},
+      {"world_size", plan.world_size},
+      {"modules", modules},
+      {"schedule",
+       {{"name", plan.schedule.name}, {"mbs", plan.schedule.mbs}, {"microbatches", plan.schedule.microbatches}}},
+      {"idle_ranks", plan.idle_ranks},
+      {"batch_seed", plan.batch_seed},
+      {"precision",
+       {{"compute", name_of(plan.precision.compute)},
+        {"master", name_of(plan.precision.master)},
+        {"reduce", name_of(plan.precision.reduce)}}},
+      {"buckets_mb", plan.buckets_mb},
+      {"overlap", {{"dp", plan.overlap_dp}, {"tp", plan.overlap_tp}}},
+      {"balance", name_in(kBalances, plan.balance)},
+      {"offload", offload},
+      {"predicted",
+       {{"step_time_ms", plan.predicted.step_time_ms},
+        {"bubble_fraction", plan.predicted.bubble_fraction},
+        {"peak_memory_gib", plan.predicted.peak_memory_gib},
+        {"throughput_samples_per_s", plan.predicted.throughput_samples_per_s}}}};
+  if (plan.batches) json["batches"] = *plan.batches;
+  return json;
 }
 
 std::string plan_to_text(const Plan& plan) {

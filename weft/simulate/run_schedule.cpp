@@ -280,6 +280,7 @@ class Run {
       WEFT_CHECK(state.next == schedule_.rows[rank].size(), "rank {} waits for ever: run find_problem first", rank);
       run.makespan_ms = std::max({run.makespan_ms, state.free_ms, state.reduce_free_ms});
       run.busy_ms.push_back(state.busy_ms);
+      run.end_ms.push_back(state.free_ms);
       run.peak_in_flight.push_back(state.peak_in_flight);
       busy += state.busy_ms;
     }

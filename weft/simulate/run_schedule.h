@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "weft/base/result.h"
+#include "weft/cost/pipeline_costs.h"
 #include "weft/schedule/schedule.h"
 #include "weft/schedule/timeline.h"
-#include "weft/simulate/pipeline_costs.h"
 
 namespace weft {
 
@@ -20,6 +20,7 @@ struct ScheduleRun {
   double makespan_ms = 0;
   double bubble_fraction = 0;           ///< idle share of all ranks' compute streams until the makespan
   std::vector<double> busy_ms;          ///< of each rank's compute stream
+  std::vector<double> end_ms;           ///< when each rank's compute stream ends
   std::vector<int32_t> peak_in_flight;  ///< per rank: most (stage, microbatch) pairs between their F and their B, or W
   std::vector<EncoderRun> encoders;
 };

@@ -50,6 +50,8 @@ Json to_json(const Cluster& c) {
   for (const auto& [precision, tflops] : c.device.matrix_tflops) rates[name_of(precision)] = tflops;
   Json between = link_json(c.between_nodes);
   between["cards_per_node"] = c.cards_per_node;
+  Json links = {{"within_node", link_json(c.within_node)}, {"between_nodes", between}};
+  if (c.host.bandwidth_gb_per_s > 0) links["host"] = link_json(c.host);
   return {{"name", c.name},
           {"nodes", c.nodes},
           {"devices_per_node", c.devices_per_node},
@@ -59,7 +61,8 @@ Json to_json(const Cluster& c) {
             {"reserved_memory_gib", c.device.reserved_memory_gib},
             {"memory_bandwidth_gb_per_s", c.device.memory_bandwidth_gb_per_s},
             {"matrix_tflops", rates}}},
-          {"links", {{"within_node", link_json(c.within_node)}, {"between_nodes", between}}}};
+          {"links", links},
+          {"efficiency", to_json(c.efficiency)}};
 }
 
 Result<Cluster> read_cluster(const Document& document, std::string default_name) {
@@ -76,6 +79,14 @@ Result<Cluster> read_cluster(const Document& document, std::string default_name)
   cluster.within_node = read_link(within);
   cluster.between_nodes = read_link(between);
   cluster.cards_per_node = between.integer("cards_per_node", {1, 1024});
+  if (links.has("host")) {
+    Fields host = links.object("host");
+    cluster.host = read_link(host);
+    host.reject_unknown();
+  }
+  links.raw("host");
+  if (fields.has("efficiency")) cluster.efficiency = read_efficiency(fields.object("efficiency"));
+  fields.raw("efficiency");
   within.reject_unknown();
   between.reject_unknown();
   links.reject_unknown();

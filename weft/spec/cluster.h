@@ -4,8 +4,10 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "weft/base/document.h"
+#include "weft/spec/efficiency.h"
 #include "weft/spec/precision.h"
 
 namespace weft {
@@ -34,6 +36,8 @@ struct Cluster {
   Link within_node;            ///< per device
   Link between_nodes;          ///< per network card
   int64_t cards_per_node = 0;  ///< network cards, shared by the node's devices
+  Link host;                   ///< between a device and its host's memory; no bandwidth where it is not known
+  Efficiency efficiency;
 
   int64_t num_devices() const { return nodes * devices_per_node; }
 };
@@ -46,5 +50,9 @@ Result<Cluster> read_cluster(const Document& document, std::string default_name)
 /// The inverse of read_cluster.
 Json to_json(const Cluster& cluster);
 Result<Cluster> read_cluster_file(const std::filesystem::path& path);
+
+/// Values that are possible but unlike any machine's, each as a sentence with the field and the usual range: mostly a
+/// unit that was mistaken.
+std::vector<std::string> unusual_values(const Cluster& cluster);
 
 }  // namespace weft

@@ -99,9 +99,11 @@ Block make_embedding(int64_t vocabulary, int64_t width) {
                    .split = TensorSplit::kColumn}}};
 }
 
-Block make_head(int64_t vocabulary, int64_t width, bool is_tied) {
+}  // namespace
+
+Block make_head(int64_t vocabulary, int64_t width, NormKind norm, bool is_tied) {
   return {.name = "head",
-          .ops = {make_norm("norm", NormKind::kRms, width),
+          .ops = {make_norm("norm", norm, width),
                   {.name = "logits",
                    .shape = Matmul{.in = width, .out = vocabulary, .is_tied = is_tied},
                    .split = TensorSplit::kColumn,
@@ -111,8 +113,6 @@ Block make_head(int64_t vocabulary, int64_t width, bool is_tied) {
                    .split = TensorSplit::kInside,
                    .saved = {.divided_fp32 = vocabulary}}}};
 }
-
-}  // namespace
 
 Module read_llm(Fields& config, const LlmFamily& family, bool has_tied_embeddings) {
   const auto size = [&](const char* key, int64_t LlmSizes::*fallback, IntegerRange range) {
@@ -163,7 +163,7 @@ Module read_llm(Fields& config, const LlmFamily& family, bool has_tied_embedding
   module.width = width;
   module.output_width = width;
   module.entry = make_embedding(vocabulary, width);
-  module.exit = make_head(vocabulary, width, has_tied_embeddings);
+  module.exit = make_head(vocabulary, width, NormKind::kRms, has_tied_embeddings);
   return module;
 }
 

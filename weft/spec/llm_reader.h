@@ -4,6 +4,7 @@
 
 #include "weft/base/fields.h"
 #include "weft/spec/model.h"
+#include "weft/spec/transformer_block.h"
 
 namespace weft {
 
@@ -35,5 +36,11 @@ struct LlmFamily {
 
 /// Reads the fields of a text configuration into the llm's chain of blocks.
 Module read_llm(Fields& config, const LlmFamily& family, bool has_tied_embeddings);
+
+/// GPT-2, whose configuration has names of its own: learned positions, layer norms with biases, a plain MLP, dropout.
+Module read_gpt2(Fields& config, bool has_tied_embeddings);
+
+/// What a language model ends in: norm, logits and loss.
+Block make_head(int64_t vocabulary, int64_t width, NormKind norm, bool is_tied);
 
 }  // namespace weft

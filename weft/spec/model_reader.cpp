@@ -83,6 +83,11 @@ struct Family {
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all = {
+      {"gpt2",
+       [](Fields& config, Model& model) {
+         model.has_tied_embeddings = config.flag_or("tie_word_embeddings", true);
+         model.modules.push_back(read_gpt2(config, model.has_tied_embeddings));
+       }},
       {"llama", [](Fields& config, Model& model) { read_text_model(config, kLlama, model); }},
       {"qwen2", [](Fields& config, Model& model) { read_text_model(config, kQwen2, model); }},
       {"qwen3", [](Fields& config, Model& model) { read_text_model(config, kQwen3, model); }},

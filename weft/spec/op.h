@@ -14,6 +14,9 @@ struct Matmul {
   int64_t bias_elements = 0;
   int64_t copies = 1;
   bool is_tied = false;  ///< the weight belongs to the embedding; it is counted there
+  /// The side that tensor parallelism cuts is made of heads of so many elements, and is cut between them; 0: anywhere.
+  int64_t head_dim = 0;
+  int64_t kv_heads = 0;  ///< of these heads, so many are keys and as many values: ranks beyond their number copy them
 };
 
 /// Which pairs of tokens of one sequence see each other.
@@ -30,6 +33,7 @@ struct Attention {
   int64_t head_dim = 0;
   Mask mask = Mask::kFull;
   int64_t window = 0;  ///< tokens; for kSliding and kWindowed
+  bool has_dropout = false;
 };
 
 /// Root-mean-square or layer norm of `groups` equal parts of a row, which share one weight of `width` elements.
@@ -43,6 +47,8 @@ struct Norm {
 struct Pointwise {
   int64_t elements_in = 0;   ///< per row
   int64_t elements_out = 0;  ///< per row
+  int64_t dropped = 0;       ///< elements per row that dropout masks, at a byte each
+  bool is_sum = false;       ///< its gradient is its output's, so that going back costs nothing
 };
 
 /// A table of `entries` rows of `width` elements. Each input row reads one of them.

@@ -22,6 +22,8 @@ class Scenarios {
   Result<Cluster> cluster(const std::string& given, std::optional<int64_t> nodes = std::nullopt) const;
   Result<Workload> workload(const std::string& given) const;
 
+  const std::filesystem::path& root() const { return root_; }
+
   /// The names in one of the folders "models", "clusters" and "workloads", sorted.
   std::vector<std::string> names(const std::string& folder) const;
 

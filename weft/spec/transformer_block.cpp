@@ -3,15 +3,19 @@
 namespace weft {
 namespace {
 
-void add_attention(std::vector<Op>& ops, int64_t width, const AttentionShape& shape) {
-  const Attention& a = shape.attention;
+void add_attention(std::vector<Op>& ops, int64_t width, const AttentionShape& shape, bool has_dropout) {
+  Attention a = shape.attention;
+  a.has_dropout = has_dropout;
   const int64_t q = a.heads * a.head_dim;
   const int64_t kv = a.kv_heads * a.head_dim;
-  ops.push_back(
-      {.name = "attention.qkv",
-       .shape = Matmul{.in = width, .out = q + 2 * kv, .bias_elements = shape.q_bias + shape.k_bias + shape.v_bias},
-       .split = TensorSplit::kColumn,
-       .saved = {.whole = width}});
+  ops.push_back({.name = "attention.qkv",
+                 .shape = Matmul{.in = width,
+                                 .out = q + 2 * kv,
+                                 .bias_elements = shape.q_bias + shape.k_bias + shape.v_bias,
+                                 .head_dim = a.head_dim,
+                                 .kv_heads = a.kv_heads},
+                 .split = TensorSplit::kColumn,
+                 .saved = {.whole = width}});
   if (shape.norms_heads) {
     ops.push_back({.name = "attention.q_norm",
                    .shape = Norm{.width = a.head_dim, .groups = a.heads},
@@ -33,12 +37,15 @@ void add_attention(std::vector<Op>& ops, int64_t width, const AttentionShape& sh
                  .split = TensorSplit::kInside,
                  .saved = {.divided = 2 * q + 2 * kv, .divided_fp32 = a.heads}});
   ops.push_back({.name = "attention.out",
-                 .shape = Matmul{.in = q, .out = width, .bias_elements = shape.out_bias},
+                 .shape = Matmul{.in = q, .out = width, .bias_elements = shape.out_bias, .head_dim = a.head_dim},
                  .split = TensorSplit::kRow});
 }
 
-void add_sum(std::vector<Op>& ops, std::string name, int64_t width) {
-  ops.push_back({.name = std::move(name), .shape = Pointwise{.elements_in = 2 * width, .elements_out = width}});
+void add_sum(std::vector<Op>& ops, std::string name, int64_t width, bool has_dropout) {
+  ops.push_back(
+      {.name = std::move(name),
+       .shape = Pointwise{
+           .elements_in = 2 * width, .elements_out = width, .dropped = has_dropout ? width : 0, .is_sum = true}});
 }
 
 void add_mlp(std::vector<Op>& ops, int64_t width, const MlpShape& shape) {
@@ -92,11 +99,11 @@ Op make_norm(std::string name, NormKind kind, int64_t width) {
 Block make_transformer_block(const TransformerBlockShape& shape) {
   Block block{.name = shape.name, .ops = {}};
   block.ops.push_back(make_norm("attention.norm", shape.norm, shape.width));
-  add_attention(block.ops, shape.width, shape.attention);
-  add_sum(block.ops, "attention.sum", shape.width);
+  add_attention(block.ops, shape.width, shape.attention, shape.dropout.in_attention);
+  add_sum(block.ops, "attention.sum", shape.width, shape.dropout.in_sums);
   block.ops.push_back(make_norm("mlp.norm", shape.norm, shape.width));
   add_mlp(block.ops, shape.width, shape.mlp);
-  add_sum(block.ops, "mlp.sum", shape.width);
+  add_sum(block.ops, "mlp.sum", shape.width, shape.dropout.in_sums);
   return block;
 }
 

@@ -17,6 +17,12 @@ struct AttentionShape {
   bool has_rotary = true;
 };
 
+/// Where a block drops activations at random.
+struct DropoutShape {
+  bool in_attention = false;
+  bool in_sums = false;
+};
+
 /// The other half: a plain or gated MLP, or `experts` of them with a router in front.
 struct MlpShape {
   int64_t intermediate = 0;
@@ -32,6 +38,7 @@ struct TransformerBlockShape {
   NormKind norm = NormKind::kRms;
   AttentionShape attention;
   MlpShape mlp;
+  DropoutShape dropout = {};
 };
 
 /// norm → attention → sum → norm → MLP → sum.

@@ -21,6 +21,11 @@ std::span<const std::string> optimizer_names() {
   return names;
 }
 
+std::span<const std::string> attention_kernel_names() {
+  static const std::array<std::string, 2> names = {"fused", "unfused"};
+  return names;
+}
+
 /// Two keys that only make sense together: a count and the size of each piece.
 Media read_media(Fields& fields, std::string_view count_key, DistributionRange counts, std::string_view size_key,
                  DistributionRange sizes) {
@@ -56,6 +61,10 @@ const std::string& name_of(Optimizer optimizer) {
   return optimizer_names()[static_cast<size_t>(optimizer)];
 }
 
+const std::string& name_of(AttentionKernel kernel) {
+  return attention_kernel_names()[static_cast<size_t>(kernel)];
+}
+
 bool Workload::is_frozen(ModuleKind kind) const {
   return std::find(frozen.begin(), frozen.end(), kind) != frozen.end();
 }
@@ -74,6 +83,7 @@ Json to_json(const Workload& w) {
   for (const ModuleKind kind : w.frozen) json["frozen"].push_back(name_of(kind));
   json["precision"] = name_of(w.precision);
   json["optimizer"] = name_of(w.optimizer);
+  json["attention"] = name_of(w.attention);
   return json;
 }
 
@@ -104,6 +114,7 @@ Result<Workload> read_workload(const Document& document, std::string default_nam
   workload.precision =
       static_cast<Precision>(fields.choice_or("precision", static_cast<size_t>(Precision::kBf16), precision_names()));
   workload.optimizer = static_cast<Optimizer>(fields.choice_or("optimizer", 0, optimizer_names()));
+  workload.attention = static_cast<AttentionKernel>(fields.choice_or("attention", 0, attention_kernel_names()));
   // Asked for, so that the list of known fields is whole even where a file leaves them out.
   for (const char* key : {"sequence_tokens", "images_per_sample", "patches_per_image", "audio_clips_per_sample",
                           "audio_seconds_per_clip"}) {

@@ -16,6 +16,12 @@ enum class Optimizer { kAdamW };
 
 const std::string& name_of(Optimizer optimizer);
 
+/// How attention is computed: in one kernel that never writes the scores out, or as two products with a softmax
+/// between.
+enum class AttentionKernel { kFused, kUnfused };
+
+const std::string& name_of(AttentionKernel kernel);
+
 /// Media of one kind in a sample: how many pieces, and how large each is. Pieces are independent of each other.
 struct Media {
   Distribution pieces_per_sample = Distribution::constant(0);
@@ -36,6 +42,7 @@ struct Workload {
   std::vector<ModuleKind> frozen;
   Precision precision = Precision::kBf16;
   Optimizer optimizer = Optimizer::kAdamW;
+  AttentionKernel attention = AttentionKernel::kFused;
 
   bool is_frozen(ModuleKind kind) const;
 };

@@ -1,4 +1,4 @@
-#include "weft/simulate/pipeline_costs.h"
+#include "weft/cost/pipeline_costs.h"
 
 #include <cmath>
 

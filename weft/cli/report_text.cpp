@@ -1,0 +1,181 @@
+#include "weft/cli/report_text.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "weft/base/units.h"
+#include "weft/cli/table.h"
+
+namespace weft {
+namespace {
+
+struct TimePart {
+  const char* key;
+  const char* heading;
+  double TimeSplit::*value;
+};
+constexpr std::array<TimePart, 13> kTimeParts = {{
+    {"compute_ms", "compute", &TimeSplit::compute_ms},
+    {"recompute_ms", "recompute", &TimeSplit::recompute_ms},
+    {"encoder_ms", "encoders", &TimeSplit::encoder_ms},
+    {"tp_ms", "tp", &TimeSplit::tp_ms},
+    {"cp_ms", "cp", &TimeSplit::cp_ms},
+    {"ep_ms", "ep", &TimeSplit::ep_ms},
+    {"zero_ms", "zero", &TimeSplit::zero_ms},
+    {"offload_ms", "offload", &TimeSplit::offload_ms},
+    {"host_ms", "host", &TimeSplit::host_ms},
+    {"update_ms", "update", &TimeSplit::update_ms},
+    {"dp_ms", "dp", &TimeSplit::dp_ms},
+    {"transfer_ms", "transfers", &TimeSplit::transfer_ms},
+    {"bubble_ms", "bubble", &TimeSplit::bubble_ms},
+}};
+
+struct MemoryPart {
+  const char* key;
+  const char* heading;
+  double MemorySplit::*value;
+};
+constexpr std::array<MemoryPart, 8> kMemoryParts = {{
+    {"weights_gib", "weights", &MemorySplit::weights},
+    {"gradients_gib", "gradients", &MemorySplit::gradients},
+    {"optimizer_gib", "optimizer", &MemorySplit::optimizer},
+    {"activations_gib", "activations", &MemorySplit::activations},
+    {"workspace_gib", "workspace", &MemorySplit::workspace},
+    {"buffers_gib", "buffers", &MemorySplit::buffers},
+    {"rounding_gib", "rounding", &MemorySplit::rounding},
+    {"reserved_gib", "reserved", &MemorySplit::reserved},
+}};
+
+/// Rows that are the same are shown once.
+template <typename Same>
+std::vector<std::pair<std::string, const RowReport*>> grouped(const PlanReport& report, Same same) {
+  std::vector<std::pair<std::string, const RowReport*>> groups;
+  size_t first = 0;
+  for (size_t i = 1; i <= report.rows.size(); ++i) {
+    if (i < report.rows.size() && same(report.rows[first], report.rows[i])) continue;
+    const std::string name = i - first == 1 ? report.rows[first].name
+                                            : fmt::format("{} to {}", report.rows[first].name, i - 1);
+    groups.emplace_back(name, &report.rows[first]);
+    first = i;
+  }
+  return groups;
+}
+
+bool is_close(double a, double b) {
+  return std::abs(a - b) <= 5e-4 * std::max({1e-3, std::abs(a), std::abs(b)});
+}
+
+std::string time_table(const PlanReport& report) {
+  Table table;
+  std::vector<std::string> header = {"ms a step"};
+  std::vector<const TimePart*> shown;
+  for (const TimePart& part : kTimeParts) {
+    const bool is_used = std::any_of(report.rows.begin(), report.rows.end(),
+                                     [&](const RowReport& row) { return row.time.*part.value >= 5e-4; });
+    if (!is_used) continue;
+    shown.push_back(&part);
+    header.emplace_back(part.heading);
+  }
+  table.add(header);
+  const auto same = [](const RowReport& a, const RowReport& b) {
+    return std::all_of(kTimeParts.begin(), kTimeParts.end(),
+                       [&](const TimePart& part) { return is_close(a.time.*part.value, b.time.*part.value); });
+  };
+  for (const auto& [name, row] : grouped(report, same)) {
+    std::vector<std::string> cells = {name};
+    for (const TimePart* part : shown) cells.push_back(fmt::format("{:.1f}", row->time.*part->value));
+    table.add(cells);
+  }
+  return table.text();
+}
+
+std::string memory_table(const PlanReport& report) {
+  Table table;
+  std::vector<std::string> header = {"GiB"};
+  for (const MemoryPart& part : kMemoryParts) header.emplace_back(part.heading);
+  header.emplace_back("in all");
+  table.add(header);
+  const auto same = [](const RowReport& a, const RowReport& b) {
+    return std::all_of(kMemoryParts.begin(), kMemoryParts.end(),
+                       [&](const MemoryPart& part) { return is_close(a.memory.*part.value, b.memory.*part.value); });
+  };
+  for (const auto& [name, row] : grouped(report, same)) {
+    std::vector<std::string> cells = {name};
+    for (const MemoryPart& part : kMemoryParts) cells.push_back(fmt::format("{:.2f}", row->memory.*part.value / kGiB));
+    cells.push_back(fmt::format("{:.2f}", row->memory.total() / kGiB));
+    table.add(cells);
+  }
+  return table.text();
+}
+
+const RowReport& fullest(const PlanReport& report) {
+  return *std::max_element(report.rows.begin(), report.rows.end(), [](const RowReport& a, const RowReport& b) {
+    return a.memory.total() < b.memory.total();
+  });
+}
+
+}  // namespace
+
+std::string memory_summary(const PlanReport& report) {
+  const RowReport& row = fullest(report);
+  const MemoryPart& largest = *std::max_element(
+      kMemoryParts.begin(), kMemoryParts.end(),
+      [&](const MemoryPart& a, const MemoryPart& b) { return row.memory.*a.value < row.memory.*b.value; });
+  const double over = row.memory.total() - report.memory_limit_bytes;
+  return fmt::format("{} needs {:.2f} GiB, {:.2f} GiB {} the device's {:.2f} GiB; most of it are {} ({:.2f} GiB)", row.name,
+                     row.memory.total() / kGiB, std::abs(over) / kGiB, over > 0 ? "more than" : "less than",
+                     report.memory_limit_bytes / kGiB, largest.heading, row.memory.*largest.value / kGiB);
+}
+
+std::string to_text(const Plan& plan, const PlanReport& report) {
+  std::string text = fmt::format("{} on {} devices of {}, {} samples a step\n", plan.model.name, plan.world_size,
+                                 plan.cluster.name, plan.workload.global_batch_samples);
+  text += fmt::format("step {:.1f} ms", report.step_time_ms);
+  if (report.batches > 0) {
+    text += fmt::format(" (mean of {} drawn batches, {:.1f} to {:.1f}, standard deviation {:.1f}; mean batch {:.1f})",
+                        report.batches, report.shortest_step_ms, report.longest_step_ms, report.step_time_deviation_ms,
+                        report.mean_batch_step_time_ms);
+  }
+  text += fmt::format("\n{:.2f} samples/s, {:.1f} tokens/s a device, model FLOPs utilization {}, idle {}\n",
+                      report.throughput_samples_per_s, report.tokens_per_s_per_device,
+                      format_percent(report.model_flops_utilization), format_percent(report.bubble_fraction));
+  text += "\n" + time_table(report) + "\n" + memory_table(report);
+  text += fmt::format("{}: {}\n", report.fits() ? "fits" : "DOES NOT FIT", memory_summary(report));
+  for (const std::string& warning : report.warnings) text += "warning: " + warning + "\n";
+  return text;
+}
+
+Json to_json(const PlanReport& report) {
+  Json rows = Json::array();
+  for (const RowReport& row : report.rows) {
+    Json time = Json::object(), memory = Json::object();
+    for (const TimePart& part : kTimeParts) time[part.key] = row.time.*part.value;
+    for (const MemoryPart& part : kMemoryParts) memory[part.key] = row.memory.*part.value / kGiB;
+    memory["total_gib"] = row.memory.total() / kGiB;
+    rows.push_back({{"name", row.name}, {"time", time}, {"memory", memory}});
+  }
+  Json peaks = Json::array();
+  for (const RowReport& row : report.rows) peaks.push_back(row.memory.total() / kGiB);
+  Json json = {{"step_time_ms", report.step_time_ms},
+               {"bubble_fraction", report.bubble_fraction},
+               {"throughput_samples_per_s", report.throughput_samples_per_s},
+               {"tokens_per_s_per_device", report.tokens_per_s_per_device},
+               {"model_flops_utilization", report.model_flops_utilization},
+               {"mean_batch_step_time_ms", report.mean_batch_step_time_ms},
+               {"batches", report.batches}};
+  if (report.batches > 0) {
+    json["step_time_deviation_ms"] = report.step_time_deviation_ms;
+    json["shortest_step_ms"] = report.shortest_step_ms;
+    json["longest_step_ms"] = report.longest_step_ms;
+  }
+  json["fits"] = report.fits();
+  json["memory_limit_gib"] = report.memory_limit_bytes / kGiB;
+  json["peak_memory_gib"] = peaks;
+  json["ranks"] = rows;
+  json["warnings"] = report.warnings;
+  return json;
+}
+
+}  // namespace weft

@@ -1,0 +1,68 @@
+#include <memory>
+#include <optional>
+
+#include "weft/base/file.h"
+#include "weft/cli/count_option.h"
+#include "weft/cli/legal_plan.h"
+#include "weft/cli/report_text.h"
+#include "weft/cli/verbs.h"
+#include "weft/profile/profile.h"
+#include "weft/simulate/plan_simulator.h"
+
+namespace weft {
+namespace {
+
+struct SimulateVerbOptions {
+  std::string plan;
+  std::optional<std::string> profile, batches, trace, svg;
+  bool json = false;
+};
+
+Result<std::string> simulate(const SimulateVerbOptions& options) {
+  WEFT_TRY(const Plan plan, read_legal_plan(options.plan));
+  SimulateOptions how;
+  std::optional<Profile> profile;
+  if (options.profile) {
+    WEFT_TRY(profile, read_profile_file(*options.profile));
+    how.profile = &*profile;
+  }
+  if (options.batches) {
+    WEFT_TRY(how.batches, parse_count("--batches", *options.batches, {0, 10'000}));
+  }
+  Timeline timeline;
+  if (options.trace || options.svg) how.timeline = &timeline;
+  WEFT_TRY(const PlanReport report, simulate_plan(plan, how));
+  if (options.trace) {
+    if (auto error = write_file(*options.trace, to_chrome_trace(timeline))) return *error;
+  }
+  if (options.svg) {
+    if (auto error = write_file(*options.svg, to_svg(timeline, plan.model.name))) return *error;
+  }
+  if (options.json) return to_json(report).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return to_text(plan, report);
+}
+
+}  // namespace
+
+void add_simulate(CLI::App& app, RunVerb& run) {
+  auto options = std::make_shared<SimulateVerbOptions>();
+  CLI::App* verb = app.add_subcommand("simulate", "Predict a plan's step time and memory, and show where they go");
+  verb->add_option("--plan", options->plan, "The plan document")->type_name("FILE")->required();
+  verb->add_option("--profile", options->profile, "Measured blocks and links, which take the place of formulas")
+      ->type_name("FILE");
+  verb->add_option("--batches", options->batches,
+                   "Batches to draw from the workload's distributions; 0 for the mean batch alone (default: the plan's, "
+                   "else 16)")
+      ->type_name("N");
+  verb->add_option("--trace", options->trace, "Write the mean batch's timeline for Perfetto or chrome://tracing")
+      ->type_name("FILE");
+  verb->add_option("--svg", options->svg, "Write it as a picture")->type_name("FILE");
+  verb->add_flag("--json", options->json, "Print one JSON object");
+  verb->footer(
+      "Examples:\n"
+      "  weft simulate --plan scenarios/plans/qwen2-vl-7b_inline.json\n"
+      "  weft simulate --plan plan.json --trace step.json --json");
+  verb->callback([options, &run] { run = [options] { return simulate(*options); }; });
+}
+
+}  // namespace weft

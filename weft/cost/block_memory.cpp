@@ -1,0 +1,133 @@
+#include "weft/cost/block_memory.h"
+
+#include <algorithm>
+
+namespace weft {
+namespace {
+
+constexpr double kFp32Bytes = 4;
+constexpr double kMaskBytes = 1;
+
+double as_double(int64_t value) {
+  return static_cast<double>(value);
+}
+
+struct OpMemory {
+  double saved = 0;
+  double statistics = 0;
+  double scores = 0;          ///< what unfused attention keeps of its scores
+  double weight_input = 0;    ///< of `saved`, what a weight gradient reads
+  double output_gradient = 0; ///< what a deferred weight gradient reads besides
+  double moved = 0;           ///< inputs and outputs while the operator runs
+};
+
+class OpMeter {
+ public:
+  OpMeter(const Op& op, const BlockSetting& setting, const Segments& segments, double tokens)
+      : op_(op),
+        setting_(setting),
+        segments_(segments),
+        rows_(op.rows.value() * tokens / as_double(setting.cp)),
+        bytes_(num_bytes(setting.precision)) {}
+
+  OpMemory measure() const {
+    OpMemory memory;
+    const double sp = as_double(setting_.row_share());
+    const Saved& kept = op_.saved;
+    const double divided = as_double(kept.divided) * unevenness();
+    memory.saved = rows_ * bytes_ * (as_double(kept.whole) / sp + divided);
+    memory.statistics = rows_ * kFp32Bytes * (as_double(kept.whole_fp32) / sp + as_double(kept.divided_fp32) * unevenness());
+    std::visit([&](const auto& shape) { add(shape, memory); }, op_.shape);
+    memory.saved += memory.statistics + memory.scores;
+    return memory;
+  }
+
+ private:
+  /// What the busiest rank has of features that tensor parallelism divides: 1/tp, or more where heads do not divide.
+  double unevenness() const {
+    const auto* a = std::get_if<Attention>(&op_.shape);
+    if (a == nullptr) return 1 / as_double(setting_.tp);
+    const int64_t tp = setting_.tp;
+    const int64_t heads = (a->heads + tp - 1) / tp;
+    const int64_t kv_heads = std::max<int64_t>(1, (a->kv_heads + tp - 1) / tp);
+    return as_double(heads + kv_heads) / as_double(a->heads + a->kv_heads);
+  }
+
+  void add(const Matmul& m, OpMemory& memory) const {
+    const LocalMatmul local = local_matmul(m, op_.split, setting_);
+    const double rows = rows_ / as_double(row_share(op_, setting_));
+    memory.weight_input = memory.saved;
+    memory.output_gradient = rows * as_double(local.out) * bytes_;
+    // Inputs of a column split are gathered whole while it runs.
+    memory.moved = rows * as_double(local.in + local.out) * bytes_;
+  }
+  void add(const Attention& a, OpMemory& memory) const {
+    const double heads = as_double((a.heads + setting_.tp - 1) / setting_.tp);
+    memory.moved = rows_ * 4 * heads * as_double(a.head_dim) * bytes_;
+    if (setting_.attention == AttentionKernel::kFused) return;
+    Attention all = a;
+    if (all.mask != Mask::kWindowed) all.mask = Mask::kFull;
+    const double scores = num_attention_pairs(all, segments_) / as_double(setting_.cp) * heads;
+    // Softmax's output and, with dropout, its mask and its output.
+    memory.scores = scores * (bytes_ + (a.has_dropout ? kMaskBytes + bytes_ : 0));
+    memory.statistics = 0;  // log-sums are the fused kernel's
+    memory.moved += 2 * scores * bytes_;
+  }
+  void add(const Norm& n, OpMemory& memory) const {
+    memory.moved = rows_ / as_double(row_share(op_, setting_)) * 2 * as_double(n.width * n.groups) /
+                   as_double(feature_share(op_, setting_)) * bytes_;
+  }
+  void add(const Pointwise& p, OpMemory& memory) const {
+    const double rows = rows_ / as_double(row_share(op_, setting_)) / as_double(feature_share(op_, setting_));
+    memory.saved += rows * as_double(p.dropped) * kMaskBytes;
+    memory.moved = rows * as_double(p.elements_in + p.elements_out) * bytes_;
+  }
+  void add(const Lookup& l, OpMemory& memory) const { memory.moved = rows_ * as_double(l.width) * bytes_; }
+  void add(const CrossEntropy& c, OpMemory& memory) const {
+    // Logits and their gradient, in both precisions.
+    memory.moved = rows_ * as_double(c.classes) / as_double(feature_share(op_, setting_)) * (2 * bytes_ + kFp32Bytes);
+    memory.saved += memory.statistics;  // the softmax itself
+    memory.statistics = 0;
+  }
+
+  const Op& op_;
+  const BlockSetting& setting_;
+  const Segments& segments_;
+  double rows_;
+  double bytes_;
+};
+
+}  // namespace
+
+BlockMemory memory_of(const Module& module, const Block& block, const BlockSetting& setting, const Segments& segments) {
+  BlockMemory total;
+  const double tokens = num_tokens(segments);
+  if (tokens <= 0) return total;
+  double most_moved = 0, recomputed = 0, weight_inputs = 0, output_gradients = 0;
+  for (const Op& op : block.ops) {
+    const OpMemory memory = OpMeter(op, setting, segments, tokens).measure();
+    total.saved += memory.saved;
+    total.statistics += memory.statistics;
+    recomputed += memory.scores;
+    if (std::holds_alternative<Attention>(op.shape)) recomputed += memory.statistics;
+    weight_inputs += memory.weight_input;
+    output_gradients += memory.output_gradient;
+    most_moved = std::max(most_moved, memory.moved);
+  }
+  total.saved_selective = total.saved - recomputed;
+  total.saved_full = std::min(total.saved, tokens / static_cast<double>(setting.cp) /
+                                               static_cast<double>(setting.row_share()) *
+                                               static_cast<double>(module.width) * num_bytes(setting.precision));
+  total.deferred_extra = std::max(0.0, output_gradients - (total.saved - weight_inputs));
+  // Going back, gradients stand beside the values they belong to.
+  total.workspace = 2 * most_moved;
+  return total;
+}
+
+LocalParameters local_parameters(const Block& block, const BlockSetting& setting) {
+  LocalParameters total;
+  for (const Op& op : block.ops) total += local_parameters(op, setting);
+  return total;
+}
+
+}  // namespace weft

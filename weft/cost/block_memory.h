@@ -1,0 +1,24 @@
+#pragma once
+
+#include "weft/cost/block_setting.h"
+#include "weft/cost/local_shape.h"
+#include "weft/spec/model.h"
+#include "weft/spec/segments.h"
+
+namespace weft {
+
+/// What one rank keeps of one microbatch's pass through a block, in bytes, and what it needs for a while on top.
+struct BlockMemory {
+  double saved = 0;             ///< from forward to backward
+  double saved_selective = 0;   ///< the same when attention is recomputed
+  double saved_full = 0;        ///< the same when the whole block is: its input
+  double statistics = 0;        ///< of `saved`: norms' and fused attention's numbers in fp32
+  double deferred_extra = 0;    ///< more between an input gradient and a weight gradient that comes later
+  double workspace = 0;         ///< while the block runs, forwards or backwards
+};
+
+BlockMemory memory_of(const Module& module, const Block& block, const BlockSetting& setting, const Segments& segments);
+
+LocalParameters local_parameters(const Block& block, const BlockSetting& setting);
+
+}  // namespace weft

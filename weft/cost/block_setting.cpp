@@ -1,0 +1,41 @@
+#include "weft/cost/block_setting.h"
+
+namespace weft {
+
+BlockSetting setting_of(const Plan& plan, const ModulePlan& m) {
+  const Cluster& cluster = plan.cluster;
+  BlockSetting setting{.tp = m.tp,
+                       .cp = m.cp,
+                       .cp_ulysses = m.cp_ulysses,
+                       .ep = m.ep,
+                       .sequence_parallel = m.sequence_parallel,
+                       .overlap_tp = plan.overlap_tp,
+                       .precision = plan.precision.compute,
+                       .attention = plan.workload.attention};
+  if (m.tp > 1) setting.tp_link = link_of(cluster, placement_along(cluster, m, {"tp"}));
+  if (m.ep > 1) setting.ep_link = link_of(cluster, expert_placement(cluster, m, "ep"));
+  if (m.cp > 1) {
+    // Ulysses groups are neighbours along cp; the ring goes from one such group to the next.
+    const GroupPlacement whole = placement_along(cluster, m, {"cp"});
+    const int64_t ring = m.cp / m.cp_ulysses;
+    GroupPlacement inner = whole;
+    inner.num_ranks = m.cp_ulysses;
+    inner.most_ranks_per_node = std::min(whole.most_ranks_per_node, m.cp_ulysses);
+    if (m.cp_ulysses <= whole.fewest_ranks_per_node) {
+      inner.link = LinkKind::kWithinNode;
+      inner.num_nodes = 1;
+      inner.groups_per_node = 0;
+    }
+    GroupPlacement outer = whole;
+    outer.num_ranks = ring;
+    // As many rings run beside each other as a Ulysses group has ranks, and those on one node share its cards.
+    outer.most_ranks_per_node = std::max<int64_t>(1, whole.most_ranks_per_node / m.cp_ulysses);
+    if (outer.link == LinkKind::kBetweenNodes)
+      outer.groups_per_node = whole.groups_per_node * std::min(m.cp_ulysses, whole.most_ranks_per_node);
+    setting.ulysses_link = link_of(cluster, inner);
+    setting.ring_link = link_of(cluster, outer);
+  }
+  return setting;
+}
+
+}  // namespace weft

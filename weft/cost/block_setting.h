@@ -1,0 +1,26 @@
+#pragma once
+
+#include "weft/cost/group_link.h"
+#include "weft/spec/precision.h"
+#include "weft/spec/workload.h"
+
+namespace weft {
+
+/// How a module's work is divided, as far as the operators of one rank feel it.
+struct BlockSetting {
+  int64_t tp = 1, cp = 1, cp_ulysses = 1, ep = 1;
+  bool sequence_parallel = false;
+  bool overlap_tp = true;  ///< communication of input gradients runs behind weight gradients
+  Precision precision = Precision::kBf16;
+  AttentionKernel attention = AttentionKernel::kFused;
+  GroupLink tp_link, ulysses_link, ring_link, ep_link;
+
+  /// By how many the rows between tensor-parallel regions are divided.
+  int64_t row_share() const { return sequence_parallel ? tp : 1; }
+  bool operator==(const BlockSetting&) const = default;
+};
+
+/// A module's setting in a plan on a cluster.
+BlockSetting setting_of(const Plan& plan, const ModulePlan& module);
+
+}  // namespace weft

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <map>
+
+#include "weft/cost/op_time.h"
+#include "weft/spec/model.h"
+
+namespace weft {
+
+/// One rank's time in one pass through a block (or several), by what it is spent on. Communication counts as far as it
+/// holds compute up.
+struct PassTime {
+  double compute_ms = 0;
+  double tp_ms = 0;
+  double cp_ms = 0;
+  double ep_ms = 0;
+
+  double total_ms() const { return compute_ms + tp_ms + cp_ms + ep_ms; }
+  PassTime& operator+=(const PassTime& other) {
+    compute_ms += other.compute_ms;
+    tp_ms += other.tp_ms;
+    cp_ms += other.cp_ms;
+    ep_ms += other.ep_ms;
+    return *this;
+  }
+  friend PassTime operator*(double factor, const PassTime& time) {
+    return {factor * time.compute_ms, factor * time.tp_ms, factor * time.cp_ms, factor * time.ep_ms};
+  }
+};
+
+/// A block's times for one microbatch.
+struct BlockTime {
+  PassTime forward;
+  PassTime backward_input;
+  PassTime backward_weight;
+  PassTime attention;  ///< the part of the forward that selective recomputation repeats
+};
+
+/// The one interface behind which times come from formulas or from measurements.
+class BlockTimes {
+ public:
+  virtual ~BlockTimes() = default;
+  /// `segments` are the microbatch's before any division; none of them takes no time.
+  virtual BlockTime time_of(const Module& module, const Block& block, const BlockSetting& setting,
+                            const Segments& segments) const = 0;
+};
+
+/// From the cluster's rates and efficiency alone.
+class AnalyticTimes final : public BlockTimes {
+ public:
+  /// The cluster must outlive it.
+  explicit AnalyticTimes(const Cluster& cluster) : cluster_(&cluster) {}
+  BlockTime time_of(const Module& module, const Block& block, const BlockSetting& setting,
+                    const Segments& segments) const override;
+
+ private:
+  const Cluster* cluster_;
+};
+
+}  // namespace weft

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "weft/cost/group_link.h"
+
+namespace weft {
+
+// Times of collectives, latency and bandwidth: `bytes` is the whole tensor as it is when joined; for all_to_all_ms what
+// each rank holds. A group of one takes no time.
+
+double all_gather_ms(const GroupLink& link, double bytes);
+double reduce_scatter_ms(const GroupLink& link, double bytes);
+double all_reduce_ms(const GroupLink& link, double bytes);
+double all_to_all_ms(const GroupLink& link, double bytes);
+/// Each rank passes `bytes` to its neighbour in the ring, once.
+double ring_step_ms(const GroupLink& link, double bytes);
+
+}  // namespace weft

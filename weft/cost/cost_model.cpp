@@ -1,0 +1,197 @@
+#include "weft/cost/cost_model.h"
+
+#include <algorithm>
+#include <bit>
+
+#include <fmt/format.h>
+
+#include "weft/base/text.h"
+
+namespace weft {
+namespace {
+
+Segments scaled(const Segments& segments, double factor) {
+  Segments result = segments;
+  for (Segment& segment : result) segment.count *= factor;
+  return result;
+}
+
+Error lacking(const Plan& plan, std::string field, std::string problem, std::string advice) {
+  return {.source = plan.cluster.name, .field = std::move(field), .problem = std::move(problem), .advice = std::move(advice)};
+}
+
+/// What the plan needs of its cluster.
+std::optional<Error> find_lack(const Plan& plan) {
+  const Cluster& cluster = plan.cluster;
+  const Precision precision = plan.precision.compute;
+  if (!cluster.device.matrix_tflops.contains(precision)) {
+    std::vector<std::string> given;
+    for (const auto& [has, ignored] : cluster.device.matrix_tflops) given.push_back(name_of(has));
+    return lacking(plan, "device.matrix_tflops",
+                   fmt::format("has no rate for {}, in which the plan computes; given are {}", name_of(precision),
+                               joined_or(given)),
+                   "Add the device's rate to the cluster, or plan in another precision.");
+  }
+  if (!plan.offload.is_empty() && cluster.host.bandwidth_gb_per_s == 0) {
+    return lacking(plan, "links.host", "is missing, but the plan offloads to the host",
+                   "Add its bandwidth_gb_per_s and latency_us to the cluster, or leave the plan's offload empty.");
+  }
+  return std::nullopt;
+}
+
+std::optional<Error> find_mismatch(const Plan& plan, const Profile& profile) {
+  if (profile.device != plan.cluster.device.name) {
+    return Error{.source = profile.source,
+                 .field = "device",
+                 .problem = fmt::format("is {}, but the cluster {} has {}", in_quotes(profile.device), plan.cluster.name,
+                                        in_quotes(plan.cluster.device.name)),
+                 .advice = "Use a profile of this device, or leave the profile out."};
+  }
+  const std::string hash = hash_of(plan.model.config);
+  if (profile.model_hash != hash) {
+    return Error{.source = profile.source,
+                 .field = "model_hash",
+                 .problem = fmt::format("is {} (of {}), but the plan's model {} has {}", in_quotes(profile.model_hash),
+                                        in_quotes(profile.model), plan.model.name, hash),
+                 .advice = "Use a profile of this model, or leave the profile out."};
+  }
+  if (profile.precision != plan.precision.compute) {
+    return Error{.source = profile.source,
+                 .field = "precision",
+                 .problem = fmt::format("is {}, but the plan computes in {}", name_of(profile.precision),
+                                        name_of(plan.precision.compute)),
+                 .advice = "Use a profile in this precision, or leave the profile out."};
+  }
+  return std::nullopt;
+}
+
+bool is_beside(const ModulePlan& module) {
+  return module.is_encoder() && module.placement != ModulePlacement::kInline;
+}
+
+/// One microbatch's embeddings: they leave the encoder's ranks evenly and reach the first stage's.
+double bridge_ms(const Plan& plan, const ModulePlan& encoder, const ModuleCosts& costs) {
+  const ModulePlan& llm = plan.llm();
+  const Cluster& cluster = plan.cluster;
+  const double macro_per_microbatch = static_cast<double>(llm.dp) / static_cast<double>(encoder.dp * encoder.mbs_scale);
+  // What an llm data-parallel rank's microbatch needs, in all its tensor- and context-parallel ranks' parts.
+  const double whole = costs.output_bytes * static_cast<double>(encoder.tp * encoder.cp) * macro_per_microbatch *
+                       static_cast<double>(encoder.dp) / static_cast<double>(llm.dp);
+  const double per_rank = whole / static_cast<double>(llm.cp * (llm.sequence_parallel ? llm.tp : 1));
+  const bool crosses = encoder.placement == ModulePlacement::kDisjoint ? cluster.nodes > 1
+                                                                         : cluster.nodes > 1 && llm.pp > 1;
+  GroupPlacement placement{.link = crosses ? LinkKind::kBetweenNodes : LinkKind::kWithinNode,
+                           .num_ranks = 2,
+                           .num_nodes = crosses ? 2 : 1,
+                           .most_ranks_per_node = 1,
+                           .fewest_ranks_per_node = 1,
+                           .groups_per_node = crosses ? cluster.devices_per_node : 0};
+  const GroupLink link = link_of(cluster, placement);
+  return per_rank / link.ring_bytes_per_ms + link.latency_ms;
+}
+
+}  // namespace
+
+size_t CostModel::KeyHash::operator()(const Key& key) const {
+  uint64_t hash = 1469598103934665603ull;
+  for (const int64_t value : key.values) {
+    hash ^= static_cast<uint64_t>(value);
+    hash *= 1099511628211ull;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+CostModel::Key CostModel::key_of(const Plan& plan, const ModulePlan& m, double samples) {
+  int64_t order = 0;
+  for (const std::string& axis : m.axis_order) order = order * 256 + axis[0];
+  // Ranks in an order of their own, or with gaps, are told apart by a hash of them all.
+  int64_t ranks_code = static_cast<int64_t>(m.ranks.size());
+  bool is_consecutive = true;
+  for (size_t i = 1; i < m.ranks.size(); ++i) is_consecutive &= m.ranks[i] == m.ranks[i - 1] + 1;
+  if (!is_consecutive) {
+    uint64_t hash = 1469598103934665603ull;
+    for (const int64_t rank : m.ranks) hash = (hash ^ static_cast<uint64_t>(rank)) * 1099511628211ull;
+    ranks_code = -static_cast<int64_t>(hash >> 1) - 1;
+  }
+  return {{static_cast<int64_t>(m.kind), m.tp, m.cp, m.cp_ulysses, m.ep, m.pp, m.dp, m.sequence_parallel ? 1 : 0,
+           plan.overlap_tp ? 1 : 0, order, m.ranks.front(), ranks_code, std::bit_cast<int64_t>(samples),
+           static_cast<int64_t>(plan.precision.compute)}};
+}
+
+Result<CostModel> CostModel::create(const Plan& plan, const Profile* profile) {
+  if (auto error = find_lack(plan)) return *error;
+  CostModel model;
+  WEFT_TRY(SampleLoad average, average_sample(plan.model, plan.workload));
+  // Fails when nothing is left to train.
+  WEFT_TRY([[maybe_unused]] const double flops, training_step_flops(plan.model, plan.workload, average));
+  model.given_ = std::make_unique<Given>(Given{plan.model, plan.cluster, plan.workload, std::move(average), {}});
+  Given& given = *model.given_;
+  for (const Module& module : given.model.modules) {
+    given.spreads[static_cast<size_t>(module.kind)] =
+        token_spread(given.model, given.workload, given.average, module.kind);
+  }
+  if (profile == nullptr) {
+    model.times_ = std::make_unique<AnalyticTimes>(given.cluster);
+    return model;
+  }
+  if (auto error = find_mismatch(plan, *profile)) return *error;
+  auto measured = std::make_unique<MeasuredTimes>(given.cluster, given.model, *profile);
+  model.measured_ = measured.get();
+  model.times_ = std::move(measured);
+  return model;
+}
+
+const ModuleCosts& CostModel::module_costs(const Plan& plan, const ModulePlan& module, double samples) {
+  const Key key = key_of(plan, module, samples);
+  if (const auto found = cache_.find(key); found != cache_.end()) return found->second;
+  const Segments segments = scaled(given_->average.of(module.kind), samples);
+  ModuleCosts costs = price_module(plan, module, *times_, segments);
+  // Memory has to do for the largest microbatches too.
+  const TokenSpread& spread = given_->spreads[static_cast<size_t>(module.kind)];
+  const double tokens = num_tokens(segments);
+  if (tokens > 0 && spread.deviation > 0) {
+    const Segments high = scaled(segments, high_tokens(spread, samples) / tokens);
+    const Module& spec = *given_->model.find(module.kind);
+    costs.entry.memory = memory_of(spec, spec.entry, costs.setting, high);
+    for (size_t i = 0; i < costs.kinds.size(); ++i)
+      costs.kinds[i].memory = memory_of(spec, spec.layer_kinds[i], costs.setting, high);
+    costs.exit.memory = memory_of(spec, spec.exit, costs.setting, high);
+  }
+  return cache_.emplace(key, std::move(costs)).first->second;
+}
+
+ModuleCosts CostModel::module_costs(const Plan& plan, const ModulePlan& module, const Segments& segments) const {
+  return price_module(plan, module, *times_, segments);
+}
+
+void CostModel::price(const Plan& plan, PlanCosts& costs) {
+  list_stage_parts(plan, costs.parts);
+  costs.modules.resize(plan.modules.size());
+  const auto mbs = static_cast<double>(plan.schedule.mbs);
+  size_t num_beside = 0;
+  for (size_t m = 0; m < plan.modules.size(); ++m) {
+    const ModulePlan& module = plan.modules[m];
+    const double scale = is_beside(module) ? static_cast<double>(module.mbs_scale) : 1.0;
+    costs.modules[m] = &module_costs(plan, module, mbs * scale);
+    num_beside += is_beside(module) ? 1 : 0;
+  }
+  price_stages(plan, costs.parts, costs.modules, costs.stages);
+  costs.encoders.resize(num_beside);
+  size_t next = 0;
+  for (size_t m = 0; m < plan.modules.size(); ++m) {
+    const ModulePlan& module = plan.modules[m];
+    if (!is_beside(module)) continue;
+    PlanCosts::Encoder& encoder = costs.encoders[next++];
+    encoder.module = static_cast<int32_t>(m);
+    price_encoder(plan, encoder.module, *costs.modules[m], encoder.stages);
+    encoder.bridge_ms = bridge_ms(plan, module, *costs.modules[m]);
+    encoder.output_bytes = costs.modules[m]->output_bytes;
+  }
+}
+
+std::vector<std::string> CostModel::warnings() const {
+  return measured_ == nullptr ? std::vector<std::string>{} : measured_->warnings();
+}
+
+}  // namespace weft

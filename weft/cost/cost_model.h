@@ -1,0 +1,74 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <unordered_map>
+
+#include "weft/cost/measured_times.h"
+#include "weft/cost/stage_cost.h"
+#include "weft/spec/draw_batch.h"
+
+namespace weft {
+
+/// What a plan's step costs, apart from the order in which things happen.
+struct PlanCosts {
+  std::vector<StagePart> parts;
+  std::vector<StageCost> stages;  ///< of the llm's pipeline
+  ModuleCostsOf modules;          ///< by module of the plan; they belong to the cost model
+
+  /// An encoder beside the pipeline.
+  struct Encoder {
+    int32_t module = 0;
+    std::vector<StageCost> stages;  ///< of its own pipeline, for a whole macro batch
+    double bridge_ms = 0;           ///< one microbatch's embeddings to the first stage, and their gradients back
+    double output_bytes = 0;        ///< of a macro batch's embeddings on one rank
+  };
+  std::vector<Encoder> encoders;
+};
+
+/// Prices plans for one model, cluster and workload. Blocks are priced once for every setting that occurs, and kept.
+class CostModel {
+ public:
+  /// Fails when the cluster lacks what the plan needs, the workload does not fit the model, or the profile is of another
+  /// model or device. The plan gives model, cluster, workload and precision; plans that are priced later may differ in
+  /// everything else. Links that the profile measured are in the plan's cluster already (apply_links).
+  static Result<CostModel> create(const Plan& plan, const Profile* profile = nullptr);
+
+  /// The mean batch. `costs` keeps its storage from call to call.
+  void price(const Plan& plan, PlanCosts& costs);
+
+  /// Blocks of a module that takes so many mean samples at once. Memory is that of a high load, not of the mean one.
+  const ModuleCosts& module_costs(const Plan& plan, const ModulePlan& module, double samples);
+  /// The same for a given load, priced anew.
+  ModuleCosts module_costs(const Plan& plan, const ModulePlan& module, const Segments& segments) const;
+
+  const SampleLoad& average() const { return given_->average; }
+  /// What lies outside the profile's table; nothing without a profile.
+  std::vector<std::string> warnings() const;
+
+ private:
+  struct Given {
+    Model model;
+    Cluster cluster;
+    Workload workload;
+    SampleLoad average;
+    std::array<TokenSpread, 3> spreads;  ///< by ModuleKind
+  };
+  struct Key {
+    std::array<int64_t, 14> values;
+    bool operator==(const Key&) const = default;
+  };
+  struct KeyHash {
+    size_t operator()(const Key& key) const;
+  };
+
+  CostModel() = default;
+  static Key key_of(const Plan& plan, const ModulePlan& module, double samples);
+
+  std::unique_ptr<Given> given_;
+  std::unique_ptr<BlockTimes> times_;
+  const MeasuredTimes* measured_ = nullptr;  ///< times_, where there is a profile
+  std::unordered_map<Key, ModuleCosts, KeyHash> cache_;
+};
+
+}  // namespace weft

@@ -1,0 +1,170 @@
+#include "weft/cost/measured_times.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace weft {
+namespace {
+
+const Block* find_block(const Module& module, const std::string& name) {
+  if (module.entry.name == name) return &module.entry;
+  if (module.exit.name == name) return &module.exit;
+  for (const Block& kind : module.layer_kinds) {
+    if (kind.name == name) return &kind;
+  }
+  return nullptr;
+}
+
+double ratio_of(double measured_ms, double formula_ms) {
+  return formula_ms > 0 ? measured_ms / formula_ms : 1;
+}
+
+/// How far between a and b x lies, 0 to 1; beyond them it stays at the end.
+double between(double x, double a, double b) {
+  return b > a ? std::clamp((x - a) / (b - a), 0.0, 1.0) : 0.0;
+}
+
+}  // namespace
+
+MeasuredTimes::MeasuredTimes(const Cluster& cluster, const Model& model, const Profile& profile)
+    : analytic_(cluster), precision_(profile.precision) {
+  // A block on one device knows nothing of the cluster's size.
+  Cluster one_node = cluster;
+  one_node.nodes = 1;
+  const AnalyticTimes formula(one_node);
+  for (const BlockMeasurement& m : profile.blocks) {
+    const Module* module = model.find(m.module);
+    const Block* block = module == nullptr ? nullptr : find_block(*module, m.block);
+    if (block == nullptr) {
+      warnings_.insert(fmt::format("{}: measures the block '{}' of {}, which {} does not have", profile.source, m.block,
+                                   name_of(m.module), model.name));
+      continue;
+    }
+    BlockSetting setting{.tp = m.tp,
+                         .ep = m.ep,
+                         .sequence_parallel = m.sequence_parallel,
+                         .precision = profile.precision,
+                         .attention = m.attention};
+    setting.ep_link.num_ranks = setting.tp_link.num_ranks = 1;  // compute alone
+    const Segments segments = {{m.sequence_tokens, m.tokens / m.sequence_tokens}};
+    const BlockTime time = formula.time_of(*module, *block, setting, segments);
+    const Point point{.log_tokens = std::log(m.tokens),
+                      .ratios = {ratio_of(m.forward_ms, time.forward.compute_ms),
+                                 ratio_of(m.backward_input_ms, time.backward_input.compute_ms),
+                                 ratio_of(m.backward_weight_ms, time.backward_weight.compute_ms)}};
+    auto table = std::find_if(tables_.begin(), tables_.end(), [&](const Table& t) {
+      return t.module == m.module && t.block == m.block && t.tp == m.tp && t.ep == m.ep &&
+             t.sequence_parallel == m.sequence_parallel && t.attention == m.attention;
+    });
+    if (table == tables_.end()) {
+      tables_.push_back({m.module, m.block, m.tp, m.ep, m.sequence_parallel, m.attention, {}});
+      table = tables_.end() - 1;
+    }
+    const double log_length = std::log(m.sequence_tokens);
+    auto row = std::find_if(table->rows.begin(), table->rows.end(), [&](const Row& r) { return r.log_length == log_length; });
+    if (row == table->rows.end()) row = table->rows.insert(row, Row{.log_length = log_length});
+    row->points.push_back(point);
+  }
+  for (Table& table : tables_) {
+    std::sort(table.rows.begin(), table.rows.end(), [](const Row& a, const Row& b) { return a.log_length < b.log_length; });
+    for (Row& row : table.rows) {
+      std::sort(row.points.begin(), row.points.end(),
+                [](const Point& a, const Point& b) { return a.log_tokens < b.log_tokens; });
+    }
+  }
+}
+
+const MeasuredTimes::Table* MeasuredTimes::find(const Module& module, const Block& block,
+                                                const BlockSetting& setting) const {
+  if (setting.precision != precision_) return nullptr;
+  for (const Table& t : tables_) {
+    const bool is_it = t.module == module.kind && t.block == block.name && t.tp == setting.tp && t.ep == setting.ep &&
+                       t.sequence_parallel == setting.sequence_parallel && t.attention == setting.attention;
+    if (is_it) return &t;
+  }
+  return nullptr;
+}
+
+MeasuredTimes::Ratios MeasuredTimes::interpolate(const Row& row, double log_tokens) {
+  size_t next = 0;
+  while (next < row.points.size() && row.points[next].log_tokens < log_tokens) ++next;
+  const Point& high = row.points[std::min(next, row.points.size() - 1)];
+  const Point& low = row.points[next == 0 ? 0 : next - 1];
+  const double share = between(log_tokens, low.log_tokens, high.log_tokens);
+  const auto mix = [&](double Ratios::*part) {
+    return (1 - share) * (low.ratios.*part) + share * (high.ratios.*part);
+  };
+  return {mix(&Ratios::forward), mix(&Ratios::backward_input), mix(&Ratios::backward_weight)};
+}
+
+BlockTime MeasuredTimes::time_of(const Module& module, const Block& block, const BlockSetting& setting,
+                                 const Segments& segments) const {
+  BlockTime time = analytic_.time_of(module, block, setting, segments);
+  const double tokens = num_tokens(segments);
+  if (tokens <= 0) return time;
+  const Table* table = find(module, block, setting);
+  if (table == nullptr) {
+    warnings_.insert(fmt::format("the profile has no {} '{}' at tp {}{}: its time comes from the formula",
+                                 name_of(module.kind), block.name, setting.tp,
+                                 setting.ep > 1 ? fmt::format(", ep {}", setting.ep) : ""));
+    return time;
+  }
+  double squares = 0;
+  for (const Segment& segment : segments) squares += segment.count * segment.length * segment.length;
+  const double log_tokens = std::log(tokens / static_cast<double>(setting.cp));
+  const double log_length = std::log(squares / tokens);
+  size_t next = 0;
+  while (next < table->rows.size() && table->rows[next].log_length < log_length) ++next;
+  const Row& high = table->rows[std::min(next, table->rows.size() - 1)];
+  const Row& low = table->rows[next == 0 ? 0 : next - 1];
+  constexpr double kTolerance = 1e-6;
+  const bool is_outside = log_length < table->rows.front().log_length - kTolerance ||
+                          log_length > table->rows.back().log_length + kTolerance ||
+                          log_tokens < std::max(low.points.front().log_tokens, high.points.front().log_tokens) - kTolerance ||
+                          log_tokens > std::min(low.points.back().log_tokens, high.points.back().log_tokens) + kTolerance;
+  if (is_outside) {
+    warnings_.insert(fmt::format("{} '{}' at tp {} is asked for outside the profile's table and extrapolated",
+                                 name_of(module.kind), block.name, setting.tp));
+  }
+  const Ratios a = interpolate(low, log_tokens);
+  const Ratios b = interpolate(high, log_tokens);
+  const double share = between(log_length, low.log_length, high.log_length);
+  const double forward = (1 - share) * a.forward + share * b.forward;
+  time.forward.compute_ms *= forward;
+  time.attention.compute_ms *= forward;
+  time.backward_input.compute_ms *= (1 - share) * a.backward_input + share * b.backward_input;
+  time.backward_weight.compute_ms *= (1 - share) * a.backward_weight + share * b.backward_weight;
+  return time;
+}
+
+void apply_links(const Profile& profile, Cluster& cluster) {
+  for (const bool is_between : {false, true}) {
+    const LinkMeasurement* largest = nullptr;
+    const LinkMeasurement* smallest = nullptr;
+    for (const LinkMeasurement& m : profile.links) {
+      if (m.is_between_nodes != is_between) continue;
+      if (largest == nullptr || m.bytes > largest->bytes) largest = &m;
+      if (smallest == nullptr || m.bytes < smallest->bytes) smallest = &m;
+    }
+    if (largest == nullptr) continue;
+    // Two measurements, two unknowns: time = passes · (share · bytes / bandwidth + hops · latency).
+    const auto passes = [](const LinkMeasurement& m) { return m.collective == "all_reduce" ? 2.0 : 1.0; };
+    const auto share = [](const LinkMeasurement& m) { return 1 - 1.0 / static_cast<double>(m.ranks); };
+    const auto hops = [](const LinkMeasurement& m) {
+      const auto n = static_cast<double>(m.ranks);
+      return std::min(n - 1, 2 * std::ceil(std::log2(n)));
+    };
+    Link& link = is_between ? cluster.between_nodes : cluster.within_node;
+    if (largest != smallest)
+      link.latency_us = 1e3 * std::max(0.0, smallest->ms / passes(*smallest) / hops(*smallest));
+    const double moving_ms = largest->ms / passes(*largest) - hops(*largest) * link.latency_us * 1e-3;
+    if (moving_ms <= 0) continue;
+    const double reached = share(*largest) * largest->bytes / moving_ms * 1e-6;
+    double& efficiency = is_between ? cluster.efficiency.between_nodes : cluster.efficiency.within_node;
+    efficiency = std::clamp(reached / link.bandwidth_gb_per_s, 0.01, 1.0);
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,53 @@
+#include "weft/cost/module_costs.h"
+
+#include <algorithm>
+
+namespace weft {
+namespace {
+
+BlockCost price_block(const Module& module, const Block& block, const BlockSetting& setting, const BlockTimes& times,
+                      const Segments& segments) {
+  return {.time = times.time_of(module, block, setting, segments),
+          .memory = memory_of(module, block, setting, segments),
+          .parameters = local_parameters(block, setting)};
+}
+
+}  // namespace
+
+GroupLink pipeline_link(const Cluster& cluster, const ModulePlan& module) {
+  if (module.pp == 1) return {};
+  GroupPlacement placement = placement_along(cluster, module, {"pp"});
+  placement.num_ranks = 2;
+  if (placement.link == LinkKind::kBetweenNodes) {
+    // Every rank of the node may be sending.
+    placement.most_ranks_per_node = 1;
+    placement.groups_per_node = cluster.devices_per_node;
+  }
+  return link_of(cluster, placement);
+}
+
+ModuleCosts price_module(const Plan& plan, const ModulePlan& m, const BlockTimes& times, const Segments& segments) {
+  const Module& module = *plan.model.find(m.kind);
+  ModuleCosts costs{.setting = setting_of(plan, m)};
+  costs.entry = price_block(module, module.entry, costs.setting, times, segments);
+  for (const Block& kind : module.layer_kinds)
+    costs.kinds.push_back(price_block(module, kind, costs.setting, times, segments));
+  costs.exit = price_block(module, module.exit, costs.setting, times, segments);
+  for (const Op& op : module.entry.ops) {
+    if (std::holds_alternative<Lookup>(op.shape) && op.split == TensorSplit::kColumn)
+      costs.table_elements += local_parameters(op, costs.setting).dense;
+  }
+  if (m.dp * m.cp > 1) {
+    costs.gradient_link = link_of(plan.cluster, placement_along(plan.cluster, m, {"cp", "dp"}));
+    costs.expert_gradient_link =
+        m.ep > 1 ? link_of(plan.cluster, expert_placement(plan.cluster, m, "edp")) : costs.gradient_link;
+  }
+  costs.pipeline_link = pipeline_link(plan.cluster, m);
+  const double rows = num_tokens(segments) / static_cast<double>(m.cp) / static_cast<double>(m.tp);
+  const double bytes = num_bytes(costs.setting.precision);
+  costs.boundary_bytes = rows * static_cast<double>(module.width) * bytes;
+  costs.output_bytes = rows * module.output_rows.value() * static_cast<double>(module.output_width) * bytes;
+  return costs;
+}
+
+}  // namespace weft

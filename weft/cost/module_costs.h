@@ -1,0 +1,37 @@
+#pragma once
+
+#include <vector>
+
+#include "weft/cost/block_memory.h"
+#include "weft/cost/block_time.h"
+
+namespace weft {
+
+/// Everything about one kind of block on one rank, for one microbatch.
+struct BlockCost {
+  BlockTime time;
+  BlockMemory memory;
+  LocalParameters parameters;
+};
+
+/// A module's blocks as one rank of a plan runs them on one microbatch.
+struct ModuleCosts {
+  BlockSetting setting;
+  BlockCost entry;
+  std::vector<BlockCost> kinds;  ///< by Module::layer_kinds
+  BlockCost exit;
+  int64_t table_elements = 0;       ///< of the entry's tables on this rank, which a tied head shares
+  GroupLink gradient_link;          ///< over which gradients are summed
+  GroupLink expert_gradient_link;   ///< the same for experts
+  GroupLink pipeline_link;          ///< to the next stage: of one rank
+  double boundary_bytes = 0;        ///< a rank's part of what passes from one layer to the next
+  double output_bytes = 0;          ///< of what the module hands on
+};
+
+/// `segments` are what one of the module's data-parallel ranks takes at once.
+ModuleCosts price_module(const Plan& plan, const ModulePlan& module, const BlockTimes& times, const Segments& segments);
+
+/// The link that one rank has to a rank of the next pipeline stage.
+GroupLink pipeline_link(const Cluster& cluster, const ModulePlan& module);
+
+}  // namespace weft

@@ -1,0 +1,39 @@
+#pragma once
+
+#include "weft/cost/block_setting.h"
+#include "weft/spec/cluster.h"
+#include "weft/spec/op.h"
+#include "weft/spec/segments.h"
+
+namespace weft {
+
+/// One rank's time in an operator, without communication, and how many kernels that is.
+struct OpTime {
+  double forward_ms = 0;
+  double input_gradient_ms = 0;
+  double weight_gradient_ms = 0;
+  double forward_kernels = 0;
+  double input_gradient_kernels = 0;
+  double weight_gradient_kernels = 0;
+};
+
+/// Rates of a device as kernels see them.
+struct DeviceRates {
+  double flops_per_ms = 0;  ///< of large products
+  double bytes_per_ms = 0;  ///< of memory-bound kernels
+  double kernel_ms = 0;
+  double half_size = 0;
+  double attention_products = 0;
+  double fused_attention = 0;
+};
+/// The device must have the precision.
+DeviceRates rates_of(const Cluster& cluster, Precision precision);
+
+/// A product of rows × in with in × out: roofline, with a share of the peak that falls with short dims.
+double product_ms(const DeviceRates& rates, Precision precision, double rows, double in, double out);
+
+/// `tokens` and `segments` are the microbatch's, before any division.
+OpTime analytic_time(const Op& op, const BlockSetting& setting, const DeviceRates& rates, const Segments& segments,
+                     double tokens);
+
+}  // namespace weft

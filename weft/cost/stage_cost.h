@@ -1,0 +1,61 @@
+#pragma once
+
+#include <vector>
+
+#include "weft/cost/stage_parts.h"
+#include "weft/cost/state_cost.h"
+
+namespace weft {
+
+/// What one pipeline stage of the llm, with inline encoders, costs one of its ranks.
+struct StageCost {
+  // One microbatch.
+  PassTime forward;
+  PassTime backward_input;
+  PassTime backward_weight;
+  PassTime recompute;  ///< runs before the input gradient
+  double zero_forward_ms = 0;
+  double zero_backward_ms = 0;
+  double offload_forward_ms = 0;
+  double offload_backward_ms = 0;
+  double action_ms = 0;         ///< around a forward, and around a backward
+  double transfer_ms = 0;       ///< latency of a transfer to a neighbour, and what follows it
+  double transfer_busy_ms = 0;  ///< of the sender's link
+  // Once a step.
+  double reduce_ms = 0;
+  double update_ms = 0;
+  // Bytes.
+  StateMemory state;
+  double activation_bytes = 0;  ///< of one microbatch
+  double deferred_bytes = 0;    ///< more of it where weight gradients come later
+  double workspace_bytes = 0;
+  double buffer_bytes = 0;
+
+  double forward_ms() const { return forward.total_ms() + zero_forward_ms + offload_forward_ms + action_ms; }
+  double backward_input_ms() const {
+    return recompute.total_ms() + backward_input.total_ms() + zero_backward_ms + offload_backward_ms + action_ms;
+  }
+  double backward_weight_ms() const { return backward_weight.total_ms(); }
+};
+
+/// Which gradients the backward of a module makes.
+struct ModuleBackward {
+  bool weights = true;
+  bool inputs = true;
+
+  bool runs() const { return weights || inputs; }
+};
+ModuleBackward backward_of(const Plan& plan, ModuleKind kind);
+
+/// By module of the plan; entries of encoders that are not in the pipeline are not read.
+using ModuleCostsOf = std::vector<const ModuleCosts*>;
+
+/// The stages' costs, for the microbatch that the modules were priced for. `stages` is resized; nothing else is
+/// allocated when it is large enough. The parts are list_stage_parts'.
+void price_stages(const Plan& plan, const std::vector<StagePart>& parts, const ModuleCostsOf& modules,
+                  std::vector<StageCost>& stages);
+
+/// The stages of an encoder beside the pipeline, for the macro batch that it was priced for.
+void price_encoder(const Plan& plan, int32_t module, const ModuleCosts& costs, std::vector<StageCost>& stages);
+
+}  // namespace weft

@@ -1,0 +1,79 @@
+#include "weft/cost/stage_parts.h"
+
+#include <algorithm>
+
+#include "weft/schedule/generators.h"
+
+namespace weft {
+namespace {
+
+bool is_in_pipeline(const ModulePlan& module) {
+  return !module.is_encoder() || module.placement == ModulePlacement::kInline;
+}
+
+/// The first and the last stage with layers of a module, for its entry and exit.
+struct Ends {
+  int32_t first = 0;
+  int32_t last = 0;
+};
+
+Ends ends_of(const Plan& plan, const ModulePlan& module) {
+  Ends ends{.first = -1, .last = 0};
+  for (int32_t stage = 0; stage < num_stages(plan); ++stage) {
+    const StagePlace place = place_of_stage(plan, stage);
+    if (module.layers[static_cast<size_t>(place.rank)][static_cast<size_t>(place.chunk)] == 0) continue;
+    if (ends.first < 0) ends.first = stage;
+    ends.last = stage;
+  }
+  ends.first = std::max(ends.first, 0);
+  return ends;
+}
+
+}  // namespace
+
+int32_t num_stages(const Plan& plan) {
+  return static_cast<int32_t>(plan.llm().pp * plan.llm().vpp);
+}
+
+StagePlace place_of_stage(const Plan& plan, int32_t stage) {
+  const auto pp = static_cast<int32_t>(plan.llm().pp);
+  const bool is_v = plan.schedule.name == name_of(ScheduleName::kZbV);
+  if (is_v && stage >= pp) return {.rank = 2 * pp - 1 - stage, .chunk = 1};
+  return {.rank = stage % pp, .chunk = stage / pp};
+}
+
+void list_stage_parts(const Plan& plan, std::vector<StagePart>& parts) {
+  parts.clear();
+  const int32_t stages = num_stages(plan);
+  const bool has_inline = std::any_of(plan.modules.begin(), plan.modules.end(),
+                                      [](const ModulePlan& m) { return m.placement == ModulePlacement::kInline; });
+  for (size_t index = 0; index < plan.modules.size(); ++index) {
+    const ModulePlan& module = plan.modules[index];
+    if (!is_in_pipeline(module)) continue;
+    Ends ends = ends_of(plan, module);
+    if (!module.is_encoder()) {
+      if (!has_inline) ends.first = 0;
+      ends.last = stages - 1;
+    }
+    int64_t next_layer = 0;
+    for (int32_t stage = 0; stage < stages; ++stage) {
+      const StagePlace place = place_of_stage(plan, stage);
+      const auto rank = static_cast<size_t>(place.rank);
+      const auto chunk = static_cast<size_t>(place.chunk);
+      StagePart part{.stage = stage,
+                     .module = static_cast<int32_t>(index),
+                     .first_layer = next_layer,
+                     .num_layers = module.layers[rank][chunk],
+                     .has_entry = stage == ends.first,
+                     .has_exit = stage == ends.last};
+      if (!module.recompute.empty()) part.recompute = module.recompute[rank][chunk];
+      next_layer += part.num_layers;
+      if (part.num_layers > 0 || part.has_entry || part.has_exit) parts.push_back(part);
+    }
+  }
+  std::sort(parts.begin(), parts.end(), [](const StagePart& a, const StagePart& b) {
+    return a.stage != b.stage ? a.stage < b.stage : a.module < b.module;
+  });
+}
+
+}  // namespace weft

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "weft/plan/plan.h"
+
+namespace weft {
+
+/// The blocks of one module in one pipeline stage.
+struct StagePart {
+  int32_t stage = 0;
+  int32_t module = 0;       ///< in the plan
+  int64_t first_layer = 0;  ///< in the module
+  int64_t num_layers = 0;
+  Recompute recompute;  ///< the first so many whole, the next so many their attention
+  bool has_entry = false;
+  bool has_exit = false;
+};
+
+/// Where pipeline rank and chunk of a stage are.
+struct StagePlace {
+  int32_t rank = 0;
+  int32_t chunk = 0;
+};
+StagePlace place_of_stage(const Plan& plan, int32_t stage);
+/// Of the llm's pipeline.
+int32_t num_stages(const Plan& plan);
+
+/// What lies in the llm's pipeline, by stage, then in flow order: the llm and inline encoders. Embedding and patch
+/// embedding lie where their module's first layer is, the llm's on the first stage where no encoder is inline; the head
+/// lies on the last stage. Clears `parts` first.
+void list_stage_parts(const Plan& plan, std::vector<StagePart>& parts);
+
+}  // namespace weft

@@ -1,0 +1,128 @@
+#include "weft/cost/state_cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "weft/cost/collective_time.h"
+
+namespace weft {
+namespace {
+
+constexpr double kMegabyte = 1e6;
+constexpr double kBytesPerMs = 1e6;  // 1 GB/s
+
+double as_double(int64_t value) {
+  return static_cast<double>(value);
+}
+
+bool has_own_master(const PrecisionPlan& precision) {
+  return precision.master != precision.compute;
+}
+
+/// The optimizer's states of one kind of weight: dense ones, or experts'.
+struct Share {
+  double elements = 0;
+  const GroupLink* link = nullptr;
+
+  double ranks() const { return as_double(std::max<int64_t>(1, link->num_ranks)); }
+};
+
+class Pricer {
+ public:
+  Pricer(const Plan& plan, const ModulePlan& module, const StateContext& context)
+      : plan_(plan),
+        module_(module),
+        context_(context),
+        weight_bytes_(num_bytes(plan.precision.compute)),
+        gradient_bytes_(num_bytes(plan.precision.reduce)),
+        overlap_(plan.overlap_dp ? plan.cluster.efficiency.overlap : 0) {}
+
+  void add(const Share& share, bool is_trained, StateCost& cost) const {
+    if (share.elements == 0) return;
+    const bool keeps_weights = module_.zero < 3 || module_.zero_keep_gathered;
+    cost.memory.weights += share.elements * weight_bytes_ / (module_.zero < 3 ? 1 : share.ranks());
+    if (module_.zero == 3 && keeps_weights) cost.memory.weights += share.elements * weight_bytes_;
+    if (module_.zero == 3 && !keeps_weights) add_gathers(share, is_trained, cost);
+    if (!is_trained) return;
+    const double owned = share.elements / (module_.zero >= 1 ? share.ranks() : 1);
+    cost.memory.gradients += (module_.zero >= 2 ? owned : share.elements) * gradient_bytes_;
+    cost.memory.optimizer += owned * optimizer_bytes(plan_.precision) * (1 - plan_.offload.optimizer);
+    add_reduction(share, cost);
+    add_update(share, owned, cost);
+  }
+
+ private:
+  void add_gathers(const Share& share, bool is_trained, StateCost& cost) const {
+    const double gather_ms = all_gather_ms(*share.link, share.elements * weight_bytes_);
+    cost.forward_gather_ms += exposed(gather_ms, context_.forward_ms);
+    if (is_trained || context_.backward_ms > 0) cost.backward_gather_ms += exposed(gather_ms, context_.backward_ms);
+  }
+
+  void add_reduction(const Share& share, StateCost& cost) const {
+    const double bytes = share.elements * gradient_bytes_;
+    if (module_.zero >= 2) {
+      cost.backward_scatter_ms += exposed(reduce_scatter_ms(*share.link, bytes), context_.backward_ms);
+      return;
+    }
+    const double whole_ms = module_.zero == 1 ? reduce_scatter_ms(*share.link, bytes) : all_reduce_ms(*share.link, bytes);
+    // Buckets are sent while the last microbatch's backward goes on; the last bucket has nothing left to hide behind.
+    const double last_bucket_ms = whole_ms * std::min(1.0, plan_.buckets_mb * kMegabyte / bytes);
+    cost.reduce_ms += std::max(std::min(whole_ms, last_bucket_ms), exposed(whole_ms, context_.backward_ms));
+  }
+
+  void add_update(const Share& share, double owned, StateCost& cost) const {
+    const Cluster& cluster = plan_.cluster;
+    const double bytes_per_ms = cluster.device.memory_bandwidth_gb_per_s * cluster.efficiency.update * kBytesPerMs;
+    cost.update_ms += owned * update_traffic_bytes(plan_.precision) / bytes_per_ms;
+    if (plan_.offload.optimizer > 0) {
+      const double moved = 2 * owned * plan_.offload.optimizer * optimizer_bytes(plan_.precision);
+      cost.update_ms += moved / (cluster.host.bandwidth_gb_per_s * kBytesPerMs);
+    }
+    const bool comes_back = module_.zero == 1 || module_.zero == 2 || (module_.zero == 3 && module_.zero_keep_gathered);
+    if (comes_back)
+      cost.update_ms += exposed(all_gather_ms(*share.link, share.elements * weight_bytes_), context_.forward_ms);
+  }
+
+  double exposed(double communication_ms, double compute_ms) const {
+    return std::max(0.0, communication_ms - overlap_ * compute_ms);
+  }
+
+  const Plan& plan_;
+  const ModulePlan& module_;
+  const StateContext& context_;
+  double weight_bytes_;
+  double gradient_bytes_;
+  double overlap_;
+};
+
+}  // namespace
+
+double optimizer_bytes(const PrecisionPlan& precision) {
+  const double state = num_bytes(precision.master);
+  return 2 * state + (has_own_master(precision) ? state : 0);
+}
+
+double update_traffic_bytes(const PrecisionPlan& precision) {
+  // The gradient twice, for its norm and for the step; states and master weights read and written; the weight written.
+  const double master = num_bytes(precision.master);
+  return 2 * num_bytes(precision.reduce) + 2 * 3 * master + (has_own_master(precision) ? num_bytes(precision.compute) : 0);
+}
+
+StateCost price_state(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs, const LocalParameters& elements,
+                      const StateContext& context) {
+  StateCost cost;
+  const bool is_trained = !plan.workload.is_frozen(module.kind);
+  const Pricer pricer(plan, module, context);
+  pricer.add({as_double(elements.dense), &costs.gradient_link}, is_trained, cost);
+  pricer.add({as_double(elements.expert), &costs.expert_gradient_link}, is_trained, cost);
+  if (is_trained && module.dp * module.cp > 1) {
+    // One bucket is being filled while another is on its way.
+    const double all = as_double(elements.total()) * num_bytes(plan.precision.reduce);
+    cost.buffer_bytes += std::min(2 * plan.buckets_mb * kMegabyte, all);
+  }
+  if (module.zero == 3 && !module.zero_keep_gathered)
+    cost.buffer_bytes += 2 * context.largest_block_elements * num_bytes(plan.precision.compute);
+  return cost;
+}
+
+}  // namespace weft

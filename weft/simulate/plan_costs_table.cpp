@@ -1,0 +1,130 @@
+// Priced stages as the schedule's player and the memory walk take them.
+#include <algorithm>
+
+#include "weft/simulate/plan_simulator.h"
+
+namespace weft {
+namespace {
+
+/// Tensors are placed in blocks of whole pages, and freed ones leave gaps: what allocators lose on activations.
+constexpr double kRoundingShare = 0.04;
+
+template <typename F>
+CostTable table_of(const std::vector<StageCost>& stages, F value) {
+  std::vector<double> values;
+  values.reserve(stages.size());
+  for (const StageCost& stage : stages) values.push_back(value(stage));
+  return {static_cast<int32_t>(stages.size()), 1, std::move(values)};
+}
+
+bool is_disjoint(const Plan& plan, const PlanCosts::Encoder& encoder) {
+  return plan.modules[static_cast<size_t>(encoder.module)].placement == ModulePlacement::kDisjoint;
+}
+
+/// What an encoder's last macro batch has of a whole one.
+double last_macro_share(const Plan& plan, const PlanCosts::Encoder& encoder, int32_t num_macro_batches) {
+  const ModulePlan& module = plan.modules[static_cast<size_t>(encoder.module)];
+  const double samples = static_cast<double>(plan.schedule.microbatches * plan.llm().dp);
+  const double whole = static_cast<double>(module.mbs_scale * module.dp);
+  return std::clamp(samples / whole - (num_macro_batches - 1), 0.0, 1.0);
+}
+
+EncoderCosts encoder_costs(const Plan& plan, const EncoderRows& rows, const PlanCosts::Encoder& encoder) {
+  EncoderCosts costs{.bridge_ms = encoder.bridge_ms};
+  std::vector<double> forward, backward;
+  const double last_share = last_macro_share(plan, encoder, rows.num_macro_batches);
+  for (int32_t group = 0; group < rows.num_groups(); ++group) {
+    const StageCost& stage = encoder.stages[static_cast<size_t>(group % rows.num_stages)];
+    for (int32_t macro = 0; macro < rows.num_macro_batches; ++macro) {
+      const double share = macro + 1 == rows.num_macro_batches ? last_share : 1.0;
+      forward.push_back(share * stage.forward_ms());
+      backward.push_back(share * (stage.backward_input_ms() + stage.backward_weight_ms()));
+    }
+    costs.p2p_ms = std::max(costs.p2p_ms, stage.transfer_ms + stage.transfer_busy_ms);
+  }
+  costs.forward_ms = CostTable(rows.num_groups(), rows.num_macro_batches, std::move(forward));
+  costs.backward_ms = CostTable(rows.num_groups(), rows.num_macro_batches, std::move(backward));
+  return costs;
+}
+
+}  // namespace
+
+PipelineCosts pipeline_costs(const Plan& plan, const Schedule& schedule, const PlanCosts& costs) {
+  PipelineCosts result{
+      .forward_ms = table_of(costs.stages, [](const StageCost& s) { return s.forward_ms(); }),
+      .backward_input_ms = table_of(costs.stages, [](const StageCost& s) { return s.backward_input_ms(); }),
+      .backward_weight_ms = table_of(costs.stages, [](const StageCost& s) { return s.backward_weight_ms(); }),
+      .overlaps_reduce = plan.overlap_dp};
+  // A gradient goes back over the link that its value came by: from stage s to s - 1.
+  const size_t num_stages = costs.stages.size();
+  std::vector<double> latency(num_stages), busy(num_stages), reduce(num_stages), update(num_stages);
+  for (size_t s = 0; s < num_stages; ++s) {
+    const StageCost& stage = costs.stages[s];
+    const StageCost& before = costs.stages[s == 0 ? 0 : s - 1];
+    latency[s] = std::max(stage.transfer_ms, before.transfer_ms);
+    busy[s] = std::max(stage.transfer_busy_ms, before.transfer_busy_ms);
+    reduce[s] = stage.reduce_ms;
+    update[s] = stage.update_ms;
+  }
+  // Encoders on the llm's ranks end their step with the first of the rank's stages.
+  for (size_t e = 0; e < costs.encoders.size(); ++e) {
+    const PlanCosts::Encoder& encoder = costs.encoders[e];
+    result.encoders.push_back(encoder_costs(plan, schedule.encoders[e], encoder));
+    if (is_disjoint(plan, encoder)) continue;
+    for (const auto& group : schedule.encoders[e].groups) {
+      for (const int32_t row : group) {
+        const auto first = static_cast<size_t>(stages_of_rank(schedule, row).front());
+        reduce[first] += encoder.stages.front().reduce_ms;
+        update[first] += encoder.stages.front().update_ms;
+      }
+    }
+  }
+  const auto count = static_cast<int32_t>(num_stages);
+  result.p2p_ms = CostTable(count, 1, std::move(latency));
+  result.p2p_busy_ms = CostTable(count, 1, std::move(busy));
+  result.reduce_grad_ms = CostTable(count, 1, std::move(reduce));
+  result.update_ms = CostTable(count, 1, std::move(update));
+  return result;
+}
+
+std::vector<MemorySplit> memory_of_rows(const Plan& plan, const Schedule& schedule, const PlanCosts& costs) {
+  std::vector<MemorySplit> rows(schedule.rows.size());
+  const bool splits_backward = std::any_of(schedule.rows.front().begin(), schedule.rows.front().end(), [](const Action& a) {
+    return a.kind == ActionKind::kBackwardWeight;
+  });
+  std::vector<StageMemory> stages;
+  const auto add_state = [](MemorySplit& row, const StageCost& stage) {
+    row.weights += stage.state.weights;
+    row.gradients += stage.state.gradients;
+    row.optimizer += stage.state.optimizer;
+    row.buffers += stage.buffer_bytes;
+  };
+  for (size_t s = 0; s < costs.stages.size(); ++s) {
+    const StageCost& stage = costs.stages[s];
+    stages.push_back({.activation_bytes = stage.activation_bytes + (splits_backward ? stage.deferred_bytes : 0),
+                      .workspace_bytes = stage.workspace_bytes});
+    add_state(rows[static_cast<size_t>(schedule.rank_of_stage[s])], stage);
+  }
+  std::vector<std::vector<EncoderMemory>> encoders;
+  for (size_t e = 0; e < costs.encoders.size(); ++e) {
+    const EncoderRows& encoder = schedule.encoders[e];
+    auto& groups = encoders.emplace_back();
+    for (int32_t group = 0; group < encoder.num_groups(); ++group) {
+      const StageCost& stage = costs.encoders[e].stages[static_cast<size_t>(group % encoder.num_stages)];
+      groups.push_back({.activation_bytes = stage.activation_bytes,
+                        .output_bytes = costs.encoders[e].output_bytes,
+                        .workspace_bytes = stage.workspace_bytes});
+      for (const int32_t row : encoder.groups[static_cast<size_t>(group)]) add_state(rows[static_cast<size_t>(row)], stage);
+    }
+  }
+  const std::vector<PeakMemory> peaks = walk_memory(schedule, stages, encoders);
+  for (size_t r = 0; r < rows.size(); ++r) {
+    rows[r].activations = peaks[r].activation_bytes;
+    rows[r].workspace = peaks[r].workspace_bytes;
+    rows[r].rounding = kRoundingShare * (peaks[r].activation_bytes + peaks[r].workspace_bytes + rows[r].buffers);
+    rows[r].reserved = plan.cluster.device.reserved_memory_gib * 1024.0 * 1024.0 * 1024.0;
+  }
+  return rows;
+}
+
+}  // namespace weft

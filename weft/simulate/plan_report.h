@@ -1,0 +1,71 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace weft {
+
+/// Where the step's time goes on one rank. The parts add up to the step.
+struct TimeSplit {
+  double compute_ms = 0;
+  double recompute_ms = 0;
+  double encoder_ms = 0;  ///< of encoders beside the pipeline
+  double tp_ms = 0;       ///< communication as far as it holds compute up, here and below
+  double cp_ms = 0;
+  double ep_ms = 0;
+  double zero_ms = 0;
+  double offload_ms = 0;
+  double host_ms = 0;  ///< around the actions of a pipeline
+  double update_ms = 0;
+  double dp_ms = 0;        ///< the step would end so much sooner without gradient reduction
+  double transfer_ms = 0;  ///< the same without transfers between stages
+  double bubble_ms = 0;    ///< idle for other reasons
+};
+
+/// What a rank holds when it holds most, in bytes.
+struct MemorySplit {
+  double weights = 0;
+  double gradients = 0;
+  double optimizer = 0;
+  double activations = 0;
+  double workspace = 0;  ///< of the action that runs
+  double buffers = 0;    ///< for communication
+  double rounding = 0;   ///< of the allocator
+  double reserved = 0;   ///< by driver, context and libraries
+
+  double total() const {
+    return weights + gradients + optimizer + activations + workspace + buffers + rounding + reserved;
+  }
+};
+
+/// One row of the schedule, which stands for all ranks that do the same.
+struct RowReport {
+  std::string name;  ///< "pipeline rank 2", "vision stage 0"
+  TimeSplit time;
+  MemorySplit memory;
+};
+
+/// What a plan's step comes to.
+struct PlanReport {
+  double step_time_ms = 0;  ///< of the mean batch, or the mean over drawn batches
+  double bubble_fraction = 0;
+  double throughput_samples_per_s = 0;
+  double tokens_per_s_per_device = 0;  ///< the llm's tokens
+  double model_flops_utilization = 0;
+  double mean_batch_step_time_ms = 0;
+
+  /// Drawn batches: none, or their number and how their step times spread.
+  int64_t batches = 0;
+  double step_time_deviation_ms = 0;
+  double shortest_step_ms = 0;
+  double longest_step_ms = 0;
+
+  std::vector<RowReport> rows;
+  double memory_limit_bytes = 0;
+  std::vector<std::string> warnings;
+
+  double peak_memory_bytes() const;
+  bool fits() const { return peak_memory_bytes() <= memory_limit_bytes; }
+};
+
+}  // namespace weft

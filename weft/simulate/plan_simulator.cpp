@@ -1,0 +1,183 @@
+#include "weft/simulate/plan_simulator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "weft/base/units.h"
+#include "weft/plan/plan_schedule.h"
+#include "weft/schedule/lowering.h"
+#include "weft/schedule/step_end.h"
+#include "weft/simulate/drawn_batch.h"
+
+namespace weft {
+namespace {
+
+/// A step ends when the pipeline has, and when encoders on ranks of their own have updated their weights.
+double step_end_ms(const Plan& plan, const Schedule& schedule, const PlanCosts& costs, const ScheduleRun& run) {
+  double end_ms = run.makespan_ms;
+  for (size_t e = 0; e < costs.encoders.size(); ++e) {
+    const PlanCosts::Encoder& encoder = costs.encoders[e];
+    if (plan.modules[static_cast<size_t>(encoder.module)].placement != ModulePlacement::kDisjoint) continue;
+    const EncoderRows& rows = schedule.encoders[e];
+    for (int32_t group = 0; group < rows.num_groups(); ++group) {
+      const StageCost& stage = encoder.stages[static_cast<size_t>(group % rows.num_stages)];
+      for (const int32_t row : rows.groups[static_cast<size_t>(group)])
+        end_ms = std::max(end_ms, run.end_ms[static_cast<size_t>(row)] + stage.reduce_ms + stage.update_ms);
+    }
+  }
+  return end_ms;
+}
+
+/// The step without some cost: what that cost adds.
+template <typename Change>
+double added_by(const Plan& plan, const Schedule& schedule, const PlanCosts& costs, double step_ms, Change change) {
+  PlanCosts without = costs;
+  for (StageCost& stage : without.stages) change(stage);
+  for (PlanCosts::Encoder& encoder : without.encoders) {
+    for (StageCost& stage : encoder.stages) change(stage);
+  }
+  const ScheduleRun run = run_schedule(schedule, pipeline_costs(plan, schedule, without));
+  return std::max(0.0, step_ms - step_end_ms(plan, schedule, without, run));
+}
+
+/// What a rank's actions of a stage are spent on, all microbatches together.
+void add_stage_time(const StageCost& stage, double microbatches, bool splits_update, TimeSplit& time) {
+  for (const PassTime* pass : {&stage.forward, &stage.backward_input, &stage.backward_weight, &stage.recompute}) {
+    time.tp_ms += microbatches * pass->tp_ms;
+    time.cp_ms += microbatches * pass->cp_ms;
+    time.ep_ms += microbatches * pass->ep_ms;
+  }
+  time.compute_ms += microbatches * (stage.forward.compute_ms + stage.backward_input.compute_ms +
+                                     stage.backward_weight.compute_ms);
+  time.recompute_ms += microbatches * stage.recompute.compute_ms;
+  time.zero_ms += microbatches * (stage.zero_forward_ms + stage.zero_backward_ms);
+  time.offload_ms += microbatches * (stage.offload_forward_ms + stage.offload_backward_ms);
+  time.host_ms += microbatches * 2 * stage.action_ms;
+  if (splits_update) time.update_ms += stage.update_ms;
+}
+
+std::vector<RowReport> row_reports(const Plan& plan, const Schedule& schedule, const PlanCosts& costs, const MeanStep& step) {
+  const double dp_ms = added_by(plan, schedule, costs, step.step_time_ms, [](StageCost& s) { s.reduce_ms = 0; });
+  const double transfer_ms = added_by(plan, schedule, costs, step.step_time_ms, [](StageCost& s) {
+    s.transfer_ms = 0;
+    s.transfer_busy_ms = 0;
+  });
+  std::vector<RowReport> rows(schedule.rows.size());
+  const auto microbatches = static_cast<double>(plan.schedule.microbatches);
+  for (size_t s = 0; s < costs.stages.size(); ++s)
+    add_stage_time(costs.stages[s], microbatches, true, rows[static_cast<size_t>(schedule.rank_of_stage[s])].time);
+  for (size_t r = 0; r < rows.size(); ++r) {
+    RowReport& row = rows[r];
+    const bool is_llm = r < static_cast<size_t>(plan.llm().pp);
+    row.name = fmt::format("{} {}", is_llm ? "pipeline rank" : "encoder row", r);
+    row.memory = step.memory[r];
+    TimeSplit& t = row.time;
+    // Whatever else the compute stream did was encoders' work.
+    const double llm_busy = t.compute_ms + t.recompute_ms + t.tp_ms + t.cp_ms + t.ep_ms + t.zero_ms + t.offload_ms +
+                            t.host_ms + t.update_ms;
+    t.encoder_ms = std::max(0.0, step.run.busy_ms[r] - llm_busy);
+    const double idle = std::max(0.0, step.step_time_ms - llm_busy - t.encoder_ms);
+    t.dp_ms = std::min(idle, dp_ms);
+    t.transfer_ms = std::min(idle - t.dp_ms, transfer_ms);
+    t.bubble_ms = idle - t.dp_ms - t.transfer_ms;
+  }
+  return rows;
+}
+
+void add_batches(PlanSimulator& simulator, const Plan& plan, const Schedule& schedule, int64_t batches, PlanReport& report) {
+  std::vector<double> steps;
+  for (int64_t b = 0; b < batches; ++b)
+    steps.push_back(simulator.run_drawn(plan, schedule, static_cast<uint64_t>(plan.batch_seed) * 1'000'003u + static_cast<uint64_t>(b)));
+  const double mean = std::accumulate(steps.begin(), steps.end(), 0.0) / static_cast<double>(batches);
+  double squares = 0;
+  for (const double step : steps) squares += (step - mean) * (step - mean);
+  report.batches = batches;
+  report.step_time_ms = mean;
+  report.step_time_deviation_ms = batches > 1 ? std::sqrt(squares / static_cast<double>(batches - 1)) : 0;
+  report.shortest_step_ms = *std::min_element(steps.begin(), steps.end());
+  report.longest_step_ms = *std::max_element(steps.begin(), steps.end());
+}
+
+}  // namespace
+
+double PlanReport::peak_memory_bytes() const {
+  double most = 0;
+  for (const RowReport& row : rows) most = std::max(most, row.memory.total());
+  return most;
+}
+
+Result<PlanSimulator> PlanSimulator::create(const Plan& plan, const Profile* profile) {
+  WEFT_TRY(CostModel model, CostModel::create(plan, profile));
+  return PlanSimulator(std::move(model));
+}
+
+const PlanCosts& PlanSimulator::price(const Plan& plan) {
+  model_.price(plan, scratch_);
+  return scratch_;
+}
+
+MeanStep PlanSimulator::run_mean(const Plan& plan, const Schedule& schedule, Timeline* timeline) {
+  const PlanCosts& costs = price(plan);
+  MeanStep step;
+  step.run = run_schedule(schedule, pipeline_costs(plan, schedule, costs), timeline);
+  step.step_time_ms = step_end_ms(plan, schedule, costs, step.run);
+  step.memory = memory_of_rows(plan, schedule, costs);
+  return step;
+}
+
+double PlanSimulator::step_time_ms(const Plan& plan, const Schedule& schedule) {
+  const PlanCosts& costs = price(plan);
+  return step_end_ms(plan, schedule, costs, run_schedule(schedule, pipeline_costs(plan, schedule, costs)));
+}
+
+double PlanSimulator::run_drawn(const Plan& plan, const Schedule& schedule, uint64_t seed) {
+  const PlanCosts& costs = price(plan);
+  double longest_ms = 0;
+  const DrawnBatch batch(plan, model_, seed);
+  for (const int64_t replica : batch.slowest_replicas()) {
+    PipelineCosts times = pipeline_costs(plan, schedule, costs);
+    batch.apply(replica, schedule, costs, times);
+    longest_ms = std::max(longest_ms, step_end_ms(plan, schedule, costs, run_schedule(schedule, times)));
+  }
+  return longest_ms;
+}
+
+Result<Schedule> playable_schedule(const Plan& plan) {
+  WEFT_TRY(Schedule schedule, schedule_of(plan));
+  return lower_schedule(with_step_end(std::move(schedule)));
+}
+
+Result<PlanReport> simulate_plan(const Plan& given, const SimulateOptions& options) {
+  Plan plan = given;
+  if (options.profile != nullptr) apply_links(*options.profile, plan.cluster);
+  WEFT_TRY(PlanSimulator simulator, PlanSimulator::create(plan, options.profile));
+  WEFT_TRY(const Schedule schedule, playable_schedule(plan));
+  const MeanStep step = simulator.run_mean(plan, schedule, options.timeline);
+  PlanReport report{.step_time_ms = step.step_time_ms, .mean_batch_step_time_ms = step.step_time_ms};
+  report.rows = row_reports(plan, schedule, simulator.price(plan), step);
+  report.memory_limit_bytes = plan.cluster.device.memory_gib * kGiB;
+  double idle = 0;
+  for (const RowReport& row : report.rows) idle += row.time.bubble_ms + row.time.dp_ms + row.time.transfer_ms;
+  report.bubble_fraction = idle / (step.step_time_ms * static_cast<double>(report.rows.size()));
+
+  const bool varies = has_distributions(plan.workload);
+  const int64_t batches = options.batches.value_or(plan.batches.value_or(kDefaultBatches));
+  if (varies && batches > 0) add_batches(simulator, plan, schedule, batches, report);
+
+  const double seconds = report.step_time_ms * 1e-3;
+  const auto samples = static_cast<double>(plan.workload.global_batch_samples);
+  const auto devices = static_cast<double>(plan.world_size);
+  report.throughput_samples_per_s = samples / seconds;
+  report.tokens_per_s_per_device = samples * num_tokens(simulator.costs().average().llm) / seconds / devices;
+  WEFT_TRY(const double flops, training_step_flops(plan.model, plan.workload, simulator.costs().average()));
+  const double peak = plan.cluster.device.matrix_tflops.at(plan.precision.compute) * 1e12;
+  report.model_flops_utilization = flops / (seconds * devices * peak);
+  report.warnings = unusual_values(plan.cluster);
+  for (std::string& warning : simulator.costs().warnings()) report.warnings.push_back(std::move(warning));
+  return report;
+}
+
+}  // namespace weft

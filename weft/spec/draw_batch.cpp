@@ -1,0 +1,102 @@
+#include "weft/spec/draw_batch.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace weft {
+namespace {
+
+struct Moments {
+  double mean = 0;
+  double variance = 0;
+  double most = 0;
+};
+
+Moments moments_of(const Distribution& distribution) {
+  Moments moments{.mean = distribution.mean(), .most = distribution.max()};
+  for (const auto& [value, probability] : distribution.outcomes())
+    moments.variance += probability * (value - moments.mean) * (value - moments.mean);
+  return moments;
+}
+
+/// Of the sum of a random number of independent pieces.
+Moments moments_of(const Media& media) {
+  const Moments pieces = moments_of(media.pieces_per_sample);
+  const Moments size = moments_of(media.size);
+  return {.mean = pieces.mean * size.mean,
+          .variance = pieces.mean * size.variance + pieces.variance * size.mean * size.mean,
+          .most = pieces.most * size.most};
+}
+
+}  // namespace
+
+double SampleDrawer::draw(const Distribution& distribution) {
+  // Not the standard library's distributions, whose results differ between libraries.
+  constexpr double kScale = 0x1p-53;
+  const double uniform = static_cast<double>(generator_() >> 11) * kScale;
+  double sum = 0;
+  for (const auto& [value, probability] : distribution.outcomes()) {
+    sum += probability;
+    if (uniform < sum) return value;
+  }
+  return distribution.max();
+}
+
+SampleLoad SampleDrawer::draw() {
+  SampleLoad load;
+  double embeddings = 0;
+  const double tokens = draw(workload_->tokens);
+  if (model_->find(ModuleKind::kVision) != nullptr) {
+    const auto images = static_cast<int64_t>(draw(workload_->images.pieces_per_sample));
+    for (int64_t i = 0; i < images; ++i) {
+      const double patches = draw(workload_->images.size);
+      load.vision.push_back({patches, 1});
+      embeddings += patches / static_cast<double>(model_->media.patches_per_embedding);
+    }
+  }
+  if (model_->find(ModuleKind::kAudio) != nullptr) {
+    const auto clips = static_cast<int64_t>(draw(workload_->audio.pieces_per_sample));
+    for (int64_t i = 0; i < clips; ++i) {
+      const AudioLength length = audio_length(model_->media, draw(workload_->audio.size));
+      load.audio.push_back({length.positions, 1});
+      embeddings += length.embeddings;
+    }
+  }
+  load.llm.push_back({workload_->tokens_include_media ? tokens : tokens + embeddings, 1});
+  return load;
+}
+
+bool has_distributions(const Workload& workload) {
+  const auto varies = [](const Media& media) {
+    return media.pieces_per_sample.max() > 0 && !(media.pieces_per_sample.is_constant() && media.size.is_constant());
+  };
+  return !workload.tokens.is_constant() || varies(workload.images) || varies(workload.audio);
+}
+
+TokenSpread token_spread(const Model& model, const Workload& workload, const SampleLoad& average, ModuleKind kind) {
+  const Segments& segments = average.of(kind);
+  TokenSpread spread{.mean = num_tokens(segments)};
+  if (kind == ModuleKind::kLlm) {
+    // One segment a sample; counts are probabilities.
+    for (const Segment& segment : segments) {
+      spread.deviation += segment.count * (segment.length - spread.mean) * (segment.length - spread.mean);
+      spread.most = std::max(spread.most, segment.length);
+    }
+    spread.deviation = std::sqrt(spread.deviation);
+    return spread;
+  }
+  if (model.find(kind) == nullptr) return {};
+  const Moments moments = moments_of(kind == ModuleKind::kVision ? workload.images : workload.audio);
+  if (moments.mean == 0) return {};
+  // Audio is given in seconds; its positions are so many times more.
+  const double scale = spread.mean / moments.mean;
+  spread.deviation = std::sqrt(moments.variance) * scale;
+  spread.most = moments.most * scale;
+  return spread;
+}
+
+double high_tokens(const TokenSpread& spread, double samples) {
+  return std::min(samples * spread.most, samples * spread.mean + 4 * std::sqrt(samples) * spread.deviation);
+}
+
+}  // namespace weft

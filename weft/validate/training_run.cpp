@@ -1,0 +1,114 @@
+#include "weft/validate/training_run.h"
+
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "weft/base/text.h"
+#include "weft/plan/check.h"
+#include "weft/simulate/plan_simulator.h"
+#include "weft/spec/model_reader.h"
+
+namespace weft {
+namespace {
+
+Result<Model> model_of(const TrainingRun& run) {
+  const Json config = {{"model_type", "gpt2"},
+                       {"n_embd", run.hidden_size},
+                       {"n_head", run.num_heads},
+                       {"n_layer", run.num_layers},
+                       {"n_positions", run.sequence_length},
+                       {"vocab_size", run.vocabulary},
+                       {"tie_word_embeddings", false}};
+  return read_model({.source = run.source, .root = config}, "gpt");
+}
+
+Error bad_run(const TrainingRun& run, std::string field, std::string problem, std::string advice) {
+  return {.source = run.source, .field = std::move(field), .problem = std::move(problem), .advice = std::move(advice)};
+}
+
+std::optional<Error> find_contradiction(const TrainingRun& run, const Cluster& cluster) {
+  if (run.tp * run.dp * run.pp != run.num_devices) {
+    return bad_run(run, "num_gpus",
+                   fmt::format("is {}, but tp {} x dp {} x pp {} = {}", run.num_devices, run.tp, run.dp, run.pp,
+                               run.tp * run.dp * run.pp),
+                   "Correct the row.");
+  }
+  if (run.num_devices > cluster.devices_per_node && run.num_devices % cluster.devices_per_node != 0) {
+    return bad_run(run, "num_gpus",
+                   fmt::format("is {}, which nodes of {} devices do not make up", run.num_devices, cluster.devices_per_node),
+                   "Correct the row, or use the cluster on which it was measured.");
+  }
+  if (run.global_batch % (run.dp * run.micro_batch) != 0) {
+    return bad_run(run, "global_batch",
+                   fmt::format("is {}, which dp {} x micro_batch {} = {} does not divide", run.global_batch, run.dp,
+                               run.micro_batch, run.dp * run.micro_batch),
+                   "Correct the row.");
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<Plan> plan_of(const TrainingRun& run, const Cluster& cluster) {
+  if (auto error = find_contradiction(run, cluster)) return *error;
+  Plan plan;
+  WEFT_TRY(plan.model, model_of(run));
+  plan.cluster = cluster;
+  plan.cluster.nodes = std::max<int64_t>(1, run.num_devices / cluster.devices_per_node);
+  if (run.num_devices < cluster.devices_per_node) plan.cluster.devices_per_node = run.num_devices;
+  plan.world_size = run.num_devices;
+  plan.workload = {.name = "gpt",
+                   .source = run.source,
+                   .global_batch_samples = run.global_batch,
+                   .tokens = Distribution::constant(static_cast<double>(run.sequence_length)),
+                   .tokens_include_media = true,
+                   .attention = run.fused_attention ? AttentionKernel::kFused : AttentionKernel::kUnfused};
+  ModulePlan llm{.axis_order = {"tp", "cp", "dp", "pp"}, .tp = run.tp, .pp = run.pp, .vpp = run.vpp, .dp = run.dp};
+  llm.ranks.resize(static_cast<size_t>(run.num_devices));
+  std::iota(llm.ranks.begin(), llm.ranks.end(), 0);
+  llm.sequence_parallel = run.sequence_parallel && run.tp > 1;
+  llm.zero = run.zero;
+  const int64_t stages = run.pp * run.vpp;
+  for (int64_t rank = 0; rank < run.pp; ++rank) {
+    auto& layers = llm.layers.emplace_back();
+    auto& recompute = llm.recompute.emplace_back();
+    for (int64_t chunk = 0; chunk < run.vpp; ++chunk) {
+      const int64_t stage = chunk * run.pp + rank;
+      const int64_t count = run.num_layers / stages + (stage < run.num_layers % stages ? 1 : 0);
+      layers.push_back(count);
+      recompute.push_back({.full = run.recompute == Recomputation::kFull ? count : 0,
+                           .selective = run.recompute == Recomputation::kSelective ? count : 0});
+    }
+  }
+  plan.modules.push_back(std::move(llm));
+  plan.schedule = {.name = run.vpp > 1 ? "interleaved_1f1b" : "1f1b",
+                   .mbs = run.micro_batch,
+                   .microbatches = run.global_batch / (run.dp * run.micro_batch)};
+  plan.overlap_dp = false;
+  const std::vector<Violation> violations = check_plan(plan);
+  if (!violations.empty())
+    return bad_run(run, violations.front().field, violations.front().message, "Correct the row.");
+  return plan;
+}
+
+Result<std::vector<PreparedRun>> prepare(const std::vector<TrainingRun>& runs, const Cluster& cluster) {
+  std::vector<PreparedRun> prepared;
+  for (const TrainingRun& run : runs) {
+    WEFT_TRY(Plan plan, plan_of(run, cluster));
+    WEFT_TRY(Schedule schedule, playable_schedule(plan));
+    // Everything that can be wrong is found here, so that predictions cannot fail.
+    WEFT_TRY([[maybe_unused]] const PlanSimulator simulator, PlanSimulator::create(plan));
+    prepared.push_back({run, std::move(plan), std::move(schedule)});
+  }
+  return prepared;
+}
+
+double predict_ms(const PreparedRun& run, const Efficiency& efficiency) {
+  Plan plan = run.plan;
+  plan.cluster.efficiency = efficiency;
+  PlanSimulator simulator = *PlanSimulator::create(plan);
+  return simulator.step_time_ms(plan, run.schedule);
+}
+
+}  // namespace weft

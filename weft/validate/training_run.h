@@ -1,0 +1,49 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "weft/plan/plan.h"
+#include "weft/schedule/schedule.h"
+
+namespace weft {
+
+/// Which activations every layer of a run recomputed.
+enum class Recomputation { kNone, kSelective, kFull };
+
+/// A training run of a GPT model that somebody measured: what it was, and how long a step took.
+struct TrainingRun {
+  std::string name;    ///< for messages and tables
+  std::string source;  ///< file and line
+  int64_t hidden_size = 0;
+  int64_t num_heads = 0;
+  int64_t num_layers = 0;
+  int64_t sequence_length = 0;
+  int64_t vocabulary = 51'200;
+  int64_t num_devices = 0;
+  int64_t global_batch = 0;
+  int64_t micro_batch = 0;
+  int64_t tp = 1, dp = 1, pp = 1, vpp = 1;
+  int64_t zero = 0;
+  bool sequence_parallel = false;
+  bool fused_attention = false;
+  Recomputation recompute = Recomputation::kFull;
+  double measured_ms = 0;
+};
+
+/// The plan that such a run followed, on nodes of the cluster's kind: 1F1B, or interleaved where vpp > 1; layers spread
+/// evenly; neither embeddings tied nor attention fused unless the run says so.
+Result<Plan> plan_of(const TrainingRun& run, const Cluster& cluster);
+
+/// A run made ready to be predicted again and again for other efficiencies.
+struct PreparedRun {
+  TrainingRun run;
+  Plan plan;
+  Schedule schedule;
+};
+Result<std::vector<PreparedRun>> prepare(const std::vector<TrainingRun>& runs, const Cluster& cluster);
+
+/// The step time if the cluster had this efficiency.
+double predict_ms(const PreparedRun& run, const Efficiency& efficiency);
+
+}  // namespace weft
