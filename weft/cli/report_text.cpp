@@ -55,8 +55,8 @@ std::vector<std::pair<std::string, const RowReport*>> grouped(const PlanReport& 
   size_t first = 0;
   for (size_t i = 1; i <= report.rows.size(); ++i) {
     if (i < report.rows.size() && same(report.rows[first], report.rows[i])) continue;
-    const std::string name = i - first == 1 ? report.rows[first].name
-                                            : fmt::format("{} to {}", report.rows[first].name, i - 1);
+    const std::string name =
+        i - first == 1 ? report.rows[first].name : fmt::format("{} to {}", report.rows[first].name, i - 1);
     groups.emplace_back(name, &report.rows[first]);
     first = i;
   }
@@ -111,9 +111,8 @@ std::string memory_table(const PlanReport& report) {
 }
 
 const RowReport& fullest(const PlanReport& report) {
-  return *std::max_element(report.rows.begin(), report.rows.end(), [](const RowReport& a, const RowReport& b) {
-    return a.memory.total() < b.memory.total();
-  });
+  return *std::max_element(report.rows.begin(), report.rows.end(),
+                           [](const RowReport& a, const RowReport& b) { return a.memory.total() < b.memory.total(); });
 }
 
 }  // namespace
@@ -124,8 +123,8 @@ std::string memory_summary(const PlanReport& report) {
       kMemoryParts.begin(), kMemoryParts.end(),
       [&](const MemoryPart& a, const MemoryPart& b) { return row.memory.*a.value < row.memory.*b.value; });
   const double over = row.memory.total() - report.memory_limit_bytes;
-  return fmt::format("{} needs {:.2f} GiB, {:.2f} GiB {} the device's {:.2f} GiB; most of it are {} ({:.2f} GiB)", row.name,
-                     row.memory.total() / kGiB, std::abs(over) / kGiB, over > 0 ? "more than" : "less than",
+  return fmt::format("{} needs {:.2f} GiB, {:.2f} GiB {} the device's {:.2f} GiB; most of it are {} ({:.2f} GiB)",
+                     row.name, row.memory.total() / kGiB, std::abs(over) / kGiB, over > 0 ? "more than" : "less than",
                      report.memory_limit_bytes / kGiB, largest.heading, row.memory.*largest.value / kGiB);
 }
 

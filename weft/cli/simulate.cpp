@@ -50,9 +50,10 @@ void add_simulate(CLI::App& app, RunVerb& run) {
   verb->add_option("--plan", options->plan, "The plan document")->type_name("FILE")->required();
   verb->add_option("--profile", options->profile, "Measured blocks and links, which take the place of formulas")
       ->type_name("FILE");
-  verb->add_option("--batches", options->batches,
-                   "Batches to draw from the workload's distributions; 0 for the mean batch alone (default: the plan's, "
-                   "else 16)")
+  verb->add_option(
+          "--batches", options->batches,
+          "Batches to draw from the workload's distributions; 0 for the mean batch alone (default: the plan's, "
+          "else 16)")
       ->type_name("N");
   verb->add_option("--trace", options->trace, "Write the mean batch's timeline for Perfetto or chrome://tracing")
       ->type_name("FILE");

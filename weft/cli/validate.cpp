@@ -57,7 +57,8 @@ std::optional<Error> find_bad_flag(const ValidateOptions& o) {
   if (o.measurements && !o.family)
     return bad_flag("--model-family", "is missing", "Say what was trained: --model-family gpt.");
   if (o.family && *o.family != "gpt")
-    return bad_flag("--model-family", fmt::format("is {}, gpt is the only one that tables are read for", in_quotes(*o.family)),
+    return bad_flag("--model-family",
+                    fmt::format("is {}, gpt is the only one that tables are read for", in_quotes(*o.family)),
                     "Give --model-family gpt.");
   if (o.folds && !o.measurements)
     return bad_flag("--folds", "is given without measurements", "Add --measurements FILE.");
@@ -159,18 +160,18 @@ Json to_json(const Validation& v, const std::optional<Efficiency>& calibrated) {
     for (size_t i = 0; i < v.memory.size(); ++i) {
       const PublishedMemory& p = v.published->memory[i];
       const MatchingMemory& m = v.memory[i];
-      memory.push_back({{"name", p.name},
-                        {"published",
-                         {{"layer_gib", p.layer_gib},
-                          {"layer_gib_selective_sequence_parallel", p.layer_gib_selective_sequence_parallel},
-                          {"state_gib", p.state_gib}}},
-                        {"predicted",
-                         {{"layer_gib", m.layer_gib},
-                          {"layer_gib_selective_sequence_parallel", m.layer_gib_selective_sequence_parallel},
-                          {"state_gib", m.state_gib}}},
-                        {"full_prediction_gib", m.full_prediction_gib},
-                        {"full_prediction_gib_selective_sequence_parallel",
-                         m.full_prediction_gib_selective_sequence_parallel}});
+      memory.push_back(
+          {{"name", p.name},
+           {"published",
+            {{"layer_gib", p.layer_gib},
+             {"layer_gib_selective_sequence_parallel", p.layer_gib_selective_sequence_parallel},
+             {"state_gib", p.state_gib}}},
+           {"predicted",
+            {{"layer_gib", m.layer_gib},
+             {"layer_gib_selective_sequence_parallel", m.layer_gib_selective_sequence_parallel},
+             {"state_gib", m.state_gib}}},
+           {"full_prediction_gib", m.full_prediction_gib},
+           {"full_prediction_gib_selective_sequence_parallel", m.full_prediction_gib_selective_sequence_parallel}});
     }
     json["memory"] = memory;
   }
@@ -233,14 +234,17 @@ Result<std::string> validate(const ValidateOptions& options) {
 
 void add_validate(CLI::App& app, RunVerb& run) {
   auto options = std::make_shared<ValidateOptions>();
-  CLI::App* verb = app.add_subcommand("validate", "Compare predictions with measured runs, and calibrate a cluster to them");
-  verb->add_flag("--published", options->published, "Step times and memory that a paper published (scenarios/validation)");
+  CLI::App* verb =
+      app.add_subcommand("validate", "Compare predictions with measured runs, and calibrate a cluster to them");
+  verb->add_flag("--published", options->published,
+                 "Step times and memory that a paper published (scenarios/validation)");
   verb->add_option("--measurements", options->measurements, "Your own table of runs, as CSV")->type_name("FILE");
   verb->add_option("--model-family", options->family, "What the table's runs trained: gpt")->type_name("F");
   verb->add_option("--cluster", options->cluster,
                    "YAML or JSON file, or a name in scenarios/clusters (default with --published: the paper's)")
       ->type_name("C");
-  verb->add_option("--folds", options->folds, "Fit and predict the measurements in so many parts in turn")->type_name("N");
+  verb->add_option("--folds", options->folds, "Fit and predict the measurements in so many parts in turn")
+      ->type_name("N");
   verb->add_option("--calibrate-to", options->calibrate_to,
                    "Fit the cluster's efficiency to all these runs and write the cluster there")
       ->type_name("FILE.yaml");

@@ -15,10 +15,10 @@ double as_double(int64_t value) {
 struct OpMemory {
   double saved = 0;
   double statistics = 0;
-  double scores = 0;          ///< what unfused attention keeps of its scores
-  double weight_input = 0;    ///< of `saved`, what a weight gradient reads
-  double output_gradient = 0; ///< what a deferred weight gradient reads besides
-  double moved = 0;           ///< inputs and outputs while the operator runs
+  double scores = 0;           ///< what unfused attention keeps of its scores
+  double weight_input = 0;     ///< of `saved`, what a weight gradient reads
+  double output_gradient = 0;  ///< what a deferred weight gradient reads besides
+  double moved = 0;            ///< inputs and outputs while the operator runs
 };
 
 class OpMeter {
@@ -36,7 +36,8 @@ class OpMeter {
     const Saved& kept = op_.saved;
     const double divided = as_double(kept.divided) * unevenness();
     memory.saved = rows_ * bytes_ * (as_double(kept.whole) / sp + divided);
-    memory.statistics = rows_ * kFp32Bytes * (as_double(kept.whole_fp32) / sp + as_double(kept.divided_fp32) * unevenness());
+    memory.statistics =
+        rows_ * kFp32Bytes * (as_double(kept.whole_fp32) / sp + as_double(kept.divided_fp32) * unevenness());
     std::visit([&](const auto& shape) { add(shape, memory); }, op_.shape);
     memory.saved += memory.statistics + memory.scores;
     return memory;
@@ -115,9 +116,9 @@ BlockMemory memory_of(const Module& module, const Block& block, const BlockSetti
     most_moved = std::max(most_moved, memory.moved);
   }
   total.saved_selective = total.saved - recomputed;
-  total.saved_full = std::min(total.saved, tokens / static_cast<double>(setting.cp) /
-                                               static_cast<double>(setting.row_share()) *
-                                               static_cast<double>(module.width) * num_bytes(setting.precision));
+  total.saved_full =
+      std::min(total.saved, tokens / static_cast<double>(setting.cp) / static_cast<double>(setting.row_share()) *
+                                static_cast<double>(module.width) * num_bytes(setting.precision));
   total.deferred_extra = std::max(0.0, output_gradients - (total.saved - weight_inputs));
   // Going back, gradients stand beside the values they belong to.
   total.workspace = 2 * most_moved;

@@ -9,12 +9,12 @@ namespace weft {
 
 /// What one rank keeps of one microbatch's pass through a block, in bytes, and what it needs for a while on top.
 struct BlockMemory {
-  double saved = 0;             ///< from forward to backward
-  double saved_selective = 0;   ///< the same when attention is recomputed
-  double saved_full = 0;        ///< the same when the whole block is: its input
-  double statistics = 0;        ///< of `saved`: norms' and fused attention's numbers in fp32
-  double deferred_extra = 0;    ///< more between an input gradient and a weight gradient that comes later
-  double workspace = 0;         ///< while the block runs, forwards or backwards
+  double saved = 0;            ///< from forward to backward
+  double saved_selective = 0;  ///< the same when attention is recomputed
+  double saved_full = 0;       ///< the same when the whole block is: its input
+  double statistics = 0;       ///< of `saved`: norms' and fused attention's numbers in fp32
+  double deferred_extra = 0;   ///< more between an input gradient and a weight gradient that comes later
+  double workspace = 0;        ///< while the block runs, forwards or backwards
 };
 
 BlockMemory memory_of(const Module& module, const Block& block, const BlockSetting& setting, const Segments& segments);

@@ -43,7 +43,8 @@ class Communication {
     const bool divides_rows = setting_.sequence_parallel;
     if (const auto* table = std::get_if<Lookup>(&op.shape); table != nullptr && op.split == TensorSplit::kColumn) {
       const double size = rows * as_double(table->width) * bytes_;
-      block.forward.tp_ms += divides_rows ? reduce_scatter_ms(setting_.tp_link, size) : all_reduce_ms(setting_.tp_link, size);
+      block.forward.tp_ms +=
+          divides_rows ? reduce_scatter_ms(setting_.tp_link, size) : all_reduce_ms(setting_.tp_link, size);
       if (divides_rows) block.backward_weight.tp_ms += all_gather_ms(setting_.tp_link, size);
       return;
     }
@@ -57,7 +58,8 @@ class Communication {
     if (matmul == nullptr) return;
     if (op.split == TensorSplit::kColumn) {
       const double size = rows * as_double(matmul->in) * bytes_;
-      const double back_ms = divides_rows ? reduce_scatter_ms(setting_.tp_link, size) : all_reduce_ms(setting_.tp_link, size);
+      const double back_ms =
+          divides_rows ? reduce_scatter_ms(setting_.tp_link, size) : all_reduce_ms(setting_.tp_link, size);
       block.backward_input.tp_ms += setting_.overlap_tp ? exposed(back_ms, time.weight_gradient_ms) : back_ms;
       if (divides_rows) {
         const double gather_ms = all_gather_ms(setting_.tp_link, size);
@@ -67,13 +69,14 @@ class Communication {
       }
     } else if (op.split == TensorSplit::kRow) {
       const double size = rows * as_double(matmul->out) * bytes_;
-      block.forward.tp_ms += divides_rows ? reduce_scatter_ms(setting_.tp_link, size) : all_reduce_ms(setting_.tp_link, size);
+      block.forward.tp_ms +=
+          divides_rows ? reduce_scatter_ms(setting_.tp_link, size) : all_reduce_ms(setting_.tp_link, size);
       if (divides_rows) block.backward_input.tp_ms += all_gather_ms(setting_.tp_link, size);
     }
   }
 
-  /// Ulysses exchanges heads for rows before and after attention; in a ring keys and values travel, and going back their
-  /// gradients too, behind the attention of the block before.
+  /// Ulysses exchanges heads for rows before and after attention; in a ring keys and values travel, and going back
+  /// their gradients too, behind the attention of the block before.
   void add_context_parallel(const Attention& a, const OpTime& time, BlockTime& block) const {
     const double tp = as_double(setting_.tp);
     const double query = as_double(a.heads * a.head_dim) / tp;

@@ -17,7 +17,10 @@ Segments scaled(const Segments& segments, double factor) {
 }
 
 Error lacking(const Plan& plan, std::string field, std::string problem, std::string advice) {
-  return {.source = plan.cluster.name, .field = std::move(field), .problem = std::move(problem), .advice = std::move(advice)};
+  return {.source = plan.cluster.name,
+          .field = std::move(field),
+          .problem = std::move(problem),
+          .advice = std::move(advice)};
 }
 
 /// What the plan needs of its cluster.
@@ -43,8 +46,8 @@ std::optional<Error> find_mismatch(const Plan& plan, const Profile& profile) {
   if (profile.device != plan.cluster.device.name) {
     return Error{.source = profile.source,
                  .field = "device",
-                 .problem = fmt::format("is {}, but the cluster {} has {}", in_quotes(profile.device), plan.cluster.name,
-                                        in_quotes(plan.cluster.device.name)),
+                 .problem = fmt::format("is {}, but the cluster {} has {}", in_quotes(profile.device),
+                                        plan.cluster.name, in_quotes(plan.cluster.device.name)),
                  .advice = "Use a profile of this device, or leave the profile out."};
   }
   const std::string hash = hash_of(plan.model.config);
@@ -78,8 +81,8 @@ double bridge_ms(const Plan& plan, const ModulePlan& encoder, const ModuleCosts&
   const double whole = costs.output_bytes * static_cast<double>(encoder.tp * encoder.cp) * macro_per_microbatch *
                        static_cast<double>(encoder.dp) / static_cast<double>(llm.dp);
   const double per_rank = whole / static_cast<double>(llm.cp * (llm.sequence_parallel ? llm.tp : 1));
-  const bool crosses = encoder.placement == ModulePlacement::kDisjoint ? cluster.nodes > 1
-                                                                         : cluster.nodes > 1 && llm.pp > 1;
+  const bool crosses =
+      encoder.placement == ModulePlacement::kDisjoint ? cluster.nodes > 1 : cluster.nodes > 1 && llm.pp > 1;
   GroupPlacement placement{.link = crosses ? LinkKind::kBetweenNodes : LinkKind::kWithinNode,
                            .num_ranks = 2,
                            .num_nodes = crosses ? 2 : 1,

@@ -29,9 +29,9 @@ struct PlanCosts {
 /// Prices plans for one model, cluster and workload. Blocks are priced once for every setting that occurs, and kept.
 class CostModel {
  public:
-  /// Fails when the cluster lacks what the plan needs, the workload does not fit the model, or the profile is of another
-  /// model or device. The plan gives model, cluster, workload and precision; plans that are priced later may differ in
-  /// everything else. Links that the profile measured are in the plan's cluster already (apply_links).
+  /// Fails when the cluster lacks what the plan needs, the workload does not fit the model, or the profile is of
+  /// another model or device. The plan gives model, cluster, workload and precision; plans that are priced later may
+  /// differ in everything else. Links that the profile measured are in the plan's cluster already (apply_links).
   static Result<CostModel> create(const Plan& plan, const Profile* profile = nullptr);
 
   /// The mean batch. `costs` keeps its storage from call to call.

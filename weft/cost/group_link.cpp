@@ -51,11 +51,8 @@ bool is_consecutive(const std::vector<int64_t>& ranks) {
 /// Nothing where groups or modules lie across nodes unevenly.
 std::optional<GroupPlacement> by_arithmetic(const Cluster& cluster, const ModulePlan& module, StridedGroups groups) {
   if (groups.size == 1) {
-    return GroupPlacement{.link = LinkKind::kNone,
-                          .num_ranks = 1,
-                          .num_nodes = 1,
-                          .most_ranks_per_node = 1,
-                          .fewest_ranks_per_node = 1};
+    return GroupPlacement{
+        .link = LinkKind::kNone, .num_ranks = 1, .num_nodes = 1, .most_ranks_per_node = 1, .fewest_ranks_per_node = 1};
   }
   const int64_t node = cluster.devices_per_node;
   const auto num_ranks = static_cast<int64_t>(module.ranks.size());
@@ -95,9 +92,8 @@ GroupPlacement slowest(const std::vector<GroupPlacement>& placements) {
     if (p.link != LinkKind::kBetweenNodes) return 1e9 - static_cast<double>(p.num_ranks);
     return 1.0 / static_cast<double>(p.groups_per_node);
   };
-  return *std::min_element(placements.begin(), placements.end(), [&](const GroupPlacement& a, const GroupPlacement& b) {
-    return speed(a) < speed(b);
-  });
+  return *std::min_element(placements.begin(), placements.end(),
+                           [&](const GroupPlacement& a, const GroupPlacement& b) { return speed(a) < speed(b); });
 }
 
 GroupPlacement by_looking(const Cluster& cluster, const Mesh& mesh, const std::vector<std::string>& axes) {
@@ -122,16 +118,16 @@ GroupLink link_of(const Cluster& cluster, const GroupPlacement& placement) {
     link.latency_ms = cluster.within_node.latency_us * 1e-3;
     return link;
   }
-  const double cards =
-      static_cast<double>(cluster.cards_per_node) / static_cast<double>(std::max<int64_t>(1, placement.groups_per_node));
+  const double cards = static_cast<double>(cluster.cards_per_node) /
+                       static_cast<double>(std::max<int64_t>(1, placement.groups_per_node));
   link.ring_bytes_per_ms = cards * cluster.between_nodes.bandwidth_gb_per_s * share.between_nodes * kBytesPerMs;
   // A ring that stays inside a node part of the way is no faster than that part, nor can one rank fill many cards.
   link.ring_bytes_per_ms = std::min(
-      link.ring_bytes_per_ms, link.ranks_per_node > 1 ? link.within_bytes_per_ms
-                                                      : std::max(1.0, static_cast<double>(cluster.cards_per_node) /
-                                                                          static_cast<double>(cluster.devices_per_node)) *
-                                                            cluster.between_nodes.bandwidth_gb_per_s *
-                                                            share.between_nodes * kBytesPerMs);
+      link.ring_bytes_per_ms,
+      link.ranks_per_node > 1
+          ? link.within_bytes_per_ms
+          : std::max(1.0, static_cast<double>(cluster.cards_per_node) / static_cast<double>(cluster.devices_per_node)) *
+                cluster.between_nodes.bandwidth_gb_per_s * share.between_nodes * kBytesPerMs);
   link.latency_ms = cluster.between_nodes.latency_us * 1e-3;
   return link;
 }

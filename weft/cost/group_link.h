@@ -11,10 +11,10 @@ namespace weft {
 /// What the collectives of one kind of group run over, efficiency included.
 struct GroupLink {
   int64_t num_ranks = 1;
-  int64_t ranks_per_node = 1;       ///< of this group
-  double ring_bytes_per_ms = 0;     ///< what passes a rank in a ring; across nodes, the group's share of a node's cards
-  double within_bytes_per_ms = 0;   ///< a device's own links inside the node
-  double latency_ms = 0;            ///< of one hop
+  int64_t ranks_per_node = 1;      ///< of this group
+  double ring_bytes_per_ms = 0;    ///< what passes a rank in a ring; across nodes, the group's share of a node's cards
+  double within_bytes_per_ms = 0;  ///< a device's own links inside the node
+  double latency_ms = 0;           ///< of one hop
   bool operator==(const GroupLink&) const = default;
 };
 

@@ -63,12 +63,14 @@ MeasuredTimes::MeasuredTimes(const Cluster& cluster, const Model& model, const P
       table = tables_.end() - 1;
     }
     const double log_length = std::log(m.sequence_tokens);
-    auto row = std::find_if(table->rows.begin(), table->rows.end(), [&](const Row& r) { return r.log_length == log_length; });
+    auto row =
+        std::find_if(table->rows.begin(), table->rows.end(), [&](const Row& r) { return r.log_length == log_length; });
     if (row == table->rows.end()) row = table->rows.insert(row, Row{.log_length = log_length});
     row->points.push_back(point);
   }
   for (Table& table : tables_) {
-    std::sort(table.rows.begin(), table.rows.end(), [](const Row& a, const Row& b) { return a.log_length < b.log_length; });
+    std::sort(table.rows.begin(), table.rows.end(),
+              [](const Row& a, const Row& b) { return a.log_length < b.log_length; });
     for (Row& row : table.rows) {
       std::sort(row.points.begin(), row.points.end(),
                 [](const Point& a, const Point& b) { return a.log_tokens < b.log_tokens; });
@@ -93,9 +95,7 @@ MeasuredTimes::Ratios MeasuredTimes::interpolate(const Row& row, double log_toke
   const Point& high = row.points[std::min(next, row.points.size() - 1)];
   const Point& low = row.points[next == 0 ? 0 : next - 1];
   const double share = between(log_tokens, low.log_tokens, high.log_tokens);
-  const auto mix = [&](double Ratios::*part) {
-    return (1 - share) * (low.ratios.*part) + share * (high.ratios.*part);
-  };
+  const auto mix = [&](double Ratios::*part) { return (1 - share) * (low.ratios.*part) + share * (high.ratios.*part); };
   return {mix(&Ratios::forward), mix(&Ratios::backward_input), mix(&Ratios::backward_weight)};
 }
 
@@ -120,10 +120,11 @@ BlockTime MeasuredTimes::time_of(const Module& module, const Block& block, const
   const Row& high = table->rows[std::min(next, table->rows.size() - 1)];
   const Row& low = table->rows[next == 0 ? 0 : next - 1];
   constexpr double kTolerance = 1e-6;
-  const bool is_outside = log_length < table->rows.front().log_length - kTolerance ||
-                          log_length > table->rows.back().log_length + kTolerance ||
-                          log_tokens < std::max(low.points.front().log_tokens, high.points.front().log_tokens) - kTolerance ||
-                          log_tokens > std::min(low.points.back().log_tokens, high.points.back().log_tokens) + kTolerance;
+  const bool is_outside =
+      log_length < table->rows.front().log_length - kTolerance ||
+      log_length > table->rows.back().log_length + kTolerance ||
+      log_tokens < std::max(low.points.front().log_tokens, high.points.front().log_tokens) - kTolerance ||
+      log_tokens > std::min(low.points.back().log_tokens, high.points.back().log_tokens) + kTolerance;
   if (is_outside) {
     warnings_.insert(fmt::format("{} '{}' at tp {} is asked for outside the profile's table and extrapolated",
                                  name_of(module.kind), block.name, setting.tp));
@@ -157,8 +158,7 @@ void apply_links(const Profile& profile, Cluster& cluster) {
       return std::min(n - 1, 2 * std::ceil(std::log2(n)));
     };
     Link& link = is_between ? cluster.between_nodes : cluster.within_node;
-    if (largest != smallest)
-      link.latency_us = 1e3 * std::max(0.0, smallest->ms / passes(*smallest) / hops(*smallest));
+    if (largest != smallest) link.latency_us = 1e3 * std::max(0.0, smallest->ms / passes(*smallest) / hops(*smallest));
     const double moving_ms = largest->ms / passes(*largest) - hops(*largest) * link.latency_us * 1e-3;
     if (moving_ms <= 0) continue;
     const double reached = share(*largest) * largest->bytes / moving_ms * 1e-6;

@@ -11,7 +11,8 @@ namespace weft {
 
 /// Measured times where a profile has them, formulas elsewhere. Between two measurements the formula's error is
 /// interpolated (in the logarithm of the tokens, then of their sequences' length), so that the time passes through what
-/// was measured and bends as the formula does. Outside, the nearest measurement's error is taken on, and a warning kept.
+/// was measured and bends as the formula does. Outside, the nearest measurement's error is taken on, and a warning
+/// kept.
 class MeasuredTimes final : public BlockTimes {
  public:
   /// Cluster, model and profile must outlive it.

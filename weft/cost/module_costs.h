@@ -20,12 +20,12 @@ struct ModuleCosts {
   BlockCost entry;
   std::vector<BlockCost> kinds;  ///< by Module::layer_kinds
   BlockCost exit;
-  int64_t table_elements = 0;       ///< of the entry's tables on this rank, which a tied head shares
-  GroupLink gradient_link;          ///< over which gradients are summed
-  GroupLink expert_gradient_link;   ///< the same for experts
-  GroupLink pipeline_link;          ///< to the next stage: of one rank
-  double boundary_bytes = 0;        ///< a rank's part of what passes from one layer to the next
-  double output_bytes = 0;          ///< of what the module hands on
+  int64_t table_elements = 0;      ///< of the entry's tables on this rank, which a tied head shares
+  GroupLink gradient_link;         ///< over which gradients are summed
+  GroupLink expert_gradient_link;  ///< the same for experts
+  GroupLink pipeline_link;         ///< to the next stage: of one rank
+  double boundary_bytes = 0;       ///< a rank's part of what passes from one layer to the next
+  double output_bytes = 0;         ///< of what the module hands on
 };
 
 /// `segments` are what one of the module's data-parallel ranks takes at once.

@@ -49,7 +49,8 @@ class Pricer {
 
   OpTime operator()(const Attention& a) const {
     const double heads = as_double(a.heads) / as_double(setting_.tp);
-    const double uneven = as_double(local_heads(a.heads, setting_) * setting_.tp * setting_.cp_ulysses) / as_double(a.heads);
+    const double uneven =
+        as_double(local_heads(a.heads, setting_) * setting_.tp * setting_.cp_ulysses) / as_double(a.heads);
     return setting_.attention == AttentionKernel::kFused ? fused(a, heads * uneven) : unfused(a, heads * uneven);
   }
 
@@ -98,7 +99,8 @@ class Pricer {
   OpTime fused(const Attention& a, double heads) const {
     const double pairs = num_attention_pairs(a, segments_) / as_double(setting_.cp);
     const double flops = 4 * pairs * heads * as_double(a.head_dim);
-    const double moved = rows_ * as_double((2 * a.heads + 2 * a.kv_heads) * a.head_dim) / as_double(setting_.tp) * bytes_;
+    const double moved =
+        rows_ * as_double((2 * a.heads + 2 * a.kv_heads) * a.head_dim) / as_double(setting_.tp) * bytes_;
     const double by_flops = flops / (rates_.flops_per_ms * rates_.fused_attention);
     const double by_bytes = moved / rates_.bytes_per_ms;
     return {.forward_ms = std::max(by_flops, by_bytes) + rates_.kernel_ms,
@@ -154,7 +156,8 @@ DeviceRates rates_of(const Cluster& cluster, Precision precision) {
 
 double product_ms(const DeviceRates& rates, Precision precision, double rows, double in, double out) {
   if (rows <= 0) return 0;
-  const double by_flops = 2 * rows * in * out / rates.flops_per_ms * (1 + rates.half_size * (1 / rows + 1 / in + 1 / out));
+  const double by_flops =
+      2 * rows * in * out / rates.flops_per_ms * (1 + rates.half_size * (1 / rows + 1 / in + 1 / out));
   const double by_bytes = num_bytes(precision) * (rows * in + in * out + rows * out) / rates.bytes_per_ms;
   return std::max(by_flops, by_bytes);
 }

@@ -64,7 +64,8 @@ class Pricer {
       cost.backward_scatter_ms += exposed(reduce_scatter_ms(*share.link, bytes), context_.backward_ms);
       return;
     }
-    const double whole_ms = module_.zero == 1 ? reduce_scatter_ms(*share.link, bytes) : all_reduce_ms(*share.link, bytes);
+    const double whole_ms =
+        module_.zero == 1 ? reduce_scatter_ms(*share.link, bytes) : all_reduce_ms(*share.link, bytes);
     // Buckets are sent while the last microbatch's backward goes on; the last bucket has nothing left to hide behind.
     const double last_bucket_ms = whole_ms * std::min(1.0, plan_.buckets_mb * kMegabyte / bytes);
     cost.reduce_ms += std::max(std::min(whole_ms, last_bucket_ms), exposed(whole_ms, context_.backward_ms));
@@ -105,11 +106,12 @@ double optimizer_bytes(const PrecisionPlan& precision) {
 double update_traffic_bytes(const PrecisionPlan& precision) {
   // The gradient twice, for its norm and for the step; states and master weights read and written; the weight written.
   const double master = num_bytes(precision.master);
-  return 2 * num_bytes(precision.reduce) + 2 * 3 * master + (has_own_master(precision) ? num_bytes(precision.compute) : 0);
+  return 2 * num_bytes(precision.reduce) + 2 * 3 * master +
+         (has_own_master(precision) ? num_bytes(precision.compute) : 0);
 }
 
-StateCost price_state(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs, const LocalParameters& elements,
-                      const StateContext& context) {
+StateCost price_state(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs,
+                      const LocalParameters& elements, const StateContext& context) {
   StateCost cost;
   const bool is_trained = !plan.workload.is_frozen(module.kind);
   const Pricer pricer(plan, module, context);

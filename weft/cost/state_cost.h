@@ -22,24 +22,24 @@ struct StateMemory {
 /// What keeping and changing a stage's weights costs a rank, besides its passes.
 struct StateCost {
   StateMemory memory;
-  double buffer_bytes = 0;            ///< for communication
-  double forward_gather_ms = 0;       ///< in every microbatch: ZeRO 3's weights, as far as it holds compute up
-  double backward_gather_ms = 0;      ///< the same for the backward
-  double backward_scatter_ms = 0;     ///< in every microbatch: ZeRO 2's and 3's gradients
-  double reduce_ms = 0;               ///< once a step: gradients over data-parallel ranks
-  double update_ms = 0;               ///< once a step: the optimizer, and weights that come back from it
+  double buffer_bytes = 0;         ///< for communication
+  double forward_gather_ms = 0;    ///< in every microbatch: ZeRO 3's weights, as far as it holds compute up
+  double backward_gather_ms = 0;   ///< the same for the backward
+  double backward_scatter_ms = 0;  ///< in every microbatch: ZeRO 2's and 3's gradients
+  double reduce_ms = 0;            ///< once a step: gradients over data-parallel ranks
+  double update_ms = 0;            ///< once a step: the optimizer, and weights that come back from it
 };
 
 /// What the state's communication can hide behind.
 struct StateContext {
-  double forward_ms = 0;   ///< of one microbatch in this stage
+  double forward_ms = 0;  ///< of one microbatch in this stage
   double backward_ms = 0;
   double largest_block_elements = 0;  ///< ZeRO 3 holds two blocks whole
 };
 
 /// Of `elements` of a module's weights on one rank.
-StateCost price_state(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs, const LocalParameters& elements,
-                      const StateContext& context);
+StateCost price_state(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs,
+                      const LocalParameters& elements, const StateContext& context);
 
 /// Bytes of one trained element's optimizer states, and of what an update reads and writes.
 double optimizer_bytes(const PrecisionPlan& precision);

@@ -32,7 +32,8 @@ BlockMeasurement read_block(Fields& fields) {
   block.backward_input_ms = fields.number("backward_input_ms", kMsRange);
   block.backward_weight_ms = fields.number("backward_weight_ms", kMsRange);
   if (block.sequence_tokens > block.tokens) {
-    fields.complain("sequence_tokens", fmt::format("is {}, but there are only {} tokens", block.sequence_tokens, block.tokens));
+    fields.complain("sequence_tokens",
+                    fmt::format("is {}, but there are only {} tokens", block.sequence_tokens, block.tokens));
   }
   return block;
 }
@@ -64,8 +65,9 @@ std::vector<T> read_list(Fields& fields, const char* key, Read read) {
     items.push_back(read(item));
     item.reject_unknown();
     if (const auto& error = findings.first()) {
-      fields.findings().add(fmt::format("{}[{}]{}{}", fields.path_of(key), i, error->field.empty() ? "" : ".", error->field),
-                            error->problem, error->advice);
+      fields.findings().add(
+          fmt::format("{}[{}]{}{}", fields.path_of(key), i, error->field.empty() ? "" : ".", error->field),
+          error->problem, error->advice);
       break;
     }
   }

@@ -89,9 +89,8 @@ PipelineCosts pipeline_costs(const Plan& plan, const Schedule& schedule, const P
 
 std::vector<MemorySplit> memory_of_rows(const Plan& plan, const Schedule& schedule, const PlanCosts& costs) {
   std::vector<MemorySplit> rows(schedule.rows.size());
-  const bool splits_backward = std::any_of(schedule.rows.front().begin(), schedule.rows.front().end(), [](const Action& a) {
-    return a.kind == ActionKind::kBackwardWeight;
-  });
+  const bool splits_backward = std::any_of(schedule.rows.front().begin(), schedule.rows.front().end(),
+                                           [](const Action& a) { return a.kind == ActionKind::kBackwardWeight; });
   std::vector<StageMemory> stages;
   const auto add_state = [](MemorySplit& row, const StageCost& stage) {
     row.weights += stage.state.weights;
@@ -114,7 +113,8 @@ std::vector<MemorySplit> memory_of_rows(const Plan& plan, const Schedule& schedu
       groups.push_back({.activation_bytes = stage.activation_bytes,
                         .output_bytes = costs.encoders[e].output_bytes,
                         .workspace_bytes = stage.workspace_bytes});
-      for (const int32_t row : encoder.groups[static_cast<size_t>(group)]) add_state(rows[static_cast<size_t>(row)], stage);
+      for (const int32_t row : encoder.groups[static_cast<size_t>(group)])
+        add_state(rows[static_cast<size_t>(row)], stage);
     }
   }
   const std::vector<PeakMemory> peaks = walk_memory(schedule, stages, encoders);

@@ -50,8 +50,8 @@ void add_stage_time(const StageCost& stage, double microbatches, bool splits_upd
     time.cp_ms += microbatches * pass->cp_ms;
     time.ep_ms += microbatches * pass->ep_ms;
   }
-  time.compute_ms += microbatches * (stage.forward.compute_ms + stage.backward_input.compute_ms +
-                                     stage.backward_weight.compute_ms);
+  time.compute_ms +=
+      microbatches * (stage.forward.compute_ms + stage.backward_input.compute_ms + stage.backward_weight.compute_ms);
   time.recompute_ms += microbatches * stage.recompute.compute_ms;
   time.zero_ms += microbatches * (stage.zero_forward_ms + stage.zero_backward_ms);
   time.offload_ms += microbatches * (stage.offload_forward_ms + stage.offload_backward_ms);
@@ -59,7 +59,8 @@ void add_stage_time(const StageCost& stage, double microbatches, bool splits_upd
   if (splits_update) time.update_ms += stage.update_ms;
 }
 
-std::vector<RowReport> row_reports(const Plan& plan, const Schedule& schedule, const PlanCosts& costs, const MeanStep& step) {
+std::vector<RowReport> row_reports(const Plan& plan, const Schedule& schedule, const PlanCosts& costs,
+                                   const MeanStep& step) {
   const double dp_ms = added_by(plan, schedule, costs, step.step_time_ms, [](StageCost& s) { s.reduce_ms = 0; });
   const double transfer_ms = added_by(plan, schedule, costs, step.step_time_ms, [](StageCost& s) {
     s.transfer_ms = 0;
@@ -87,10 +88,12 @@ std::vector<RowReport> row_reports(const Plan& plan, const Schedule& schedule, c
   return rows;
 }
 
-void add_batches(PlanSimulator& simulator, const Plan& plan, const Schedule& schedule, int64_t batches, PlanReport& report) {
+void add_batches(PlanSimulator& simulator, const Plan& plan, const Schedule& schedule, int64_t batches,
+                 PlanReport& report) {
   std::vector<double> steps;
   for (int64_t b = 0; b < batches; ++b)
-    steps.push_back(simulator.run_drawn(plan, schedule, static_cast<uint64_t>(plan.batch_seed) * 1'000'003u + static_cast<uint64_t>(b)));
+    steps.push_back(simulator.run_drawn(
+        plan, schedule, static_cast<uint64_t>(plan.batch_seed) * 1'000'003u + static_cast<uint64_t>(b)));
   const double mean = std::accumulate(steps.begin(), steps.end(), 0.0) / static_cast<double>(batches);
   double squares = 0;
   for (const double step : steps) squares += (step - mean) * (step - mean);

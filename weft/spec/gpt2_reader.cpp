@@ -10,16 +10,14 @@ constexpr IntegerRange kPositionRange{1, 1 << 26};
 constexpr NumberRange kProbabilityRange{0, 1};
 
 Block make_gpt2_embedding(int64_t vocabulary, int64_t positions, int64_t width, bool has_dropout) {
-  return {.name = "embedding",
-          .ops = {{.name = "embedding",
-                   .shape = Lookup{.entries = vocabulary, .width = width},
-                   .split = TensorSplit::kColumn},
-                  {.name = "positions", .shape = Lookup{.entries = positions, .width = width}},
-                  {.name = "embedding.sum",
-                   .shape = Pointwise{.elements_in = 2 * width,
-                                      .elements_out = width,
-                                      .dropped = has_dropout ? width : 0,
-                                      .is_sum = true}}}};
+  return {
+      .name = "embedding",
+      .ops = {
+          {.name = "embedding", .shape = Lookup{.entries = vocabulary, .width = width}, .split = TensorSplit::kColumn},
+          {.name = "positions", .shape = Lookup{.entries = positions, .width = width}},
+          {.name = "embedding.sum",
+           .shape = Pointwise{
+               .elements_in = 2 * width, .elements_out = width, .dropped = has_dropout ? width : 0, .is_sum = true}}}};
 }
 
 }  // namespace

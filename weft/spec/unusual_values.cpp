@@ -20,8 +20,8 @@ class Collector {
  public:
   void check(std::string_view field, double value, NumberRange usual, std::string_view unit, std::string_view hint) {
     if (value >= usual.min && value <= usual.max) return;
-    sentences_.push_back(fmt::format("{} is {:.6g} {}, usual are {:.6g} to {:.6g}: {}", field, value, unit, usual.min,
-                                     usual.max, hint));
+    sentences_.push_back(
+        fmt::format("{} is {:.6g} {}, usual are {:.6g} to {:.6g}: {}", field, value, unit, usual.min, usual.max, hint));
   }
   void add(std::string sentence) { sentences_.push_back(std::move(sentence)); }
   std::vector<std::string> take() { return std::move(sentences_); }
@@ -46,9 +46,10 @@ std::vector<std::string> unusual_values(const Cluster& c) {
   for (const KnownLink& known : kKnownLinks) {
     const bool is_it = c.device.name.find(known.word) != std::string::npos;
     if (is_it && c.within_node.bandwidth_gb_per_s > 1.05 * known.gb_per_s) {
-      found.add(fmt::format("links.within_node.bandwidth_gb_per_s is {:.6g} GB/s, usual for {} are at most {:.6g}: it is "
-                            "one direction, data sheets give both together",
-                            c.within_node.bandwidth_gb_per_s, known.word, known.gb_per_s));
+      found.add(
+          fmt::format("links.within_node.bandwidth_gb_per_s is {:.6g} GB/s, usual for {} are at most {:.6g}: it is "
+                      "one direction, data sheets give both together",
+                      c.within_node.bandwidth_gb_per_s, known.word, known.gb_per_s));
     }
   }
   found.check("links.between_nodes.bandwidth_gb_per_s", c.between_nodes.bandwidth_gb_per_s, {0.1, 130}, "GB/s",

@@ -72,7 +72,8 @@ std::vector<WeightedRun> weighted(const std::vector<const std::vector<PreparedRu
   for (const auto* table : tables) longest = std::max(longest, table->size());
   std::vector<WeightedRun> runs;
   for (const auto* table : tables) {
-    const double weight = std::sqrt(static_cast<double>(longest) / static_cast<double>(std::max<size_t>(1, table->size())));
+    const double weight =
+        std::sqrt(static_cast<double>(longest) / static_cast<double>(std::max<size_t>(1, table->size())));
     for (const PreparedRun& run : *table) runs.push_back({&run, weight});
   }
   return runs;

@@ -9,7 +9,7 @@ namespace weft {
 /// Residuals beyond 1 count less and less than their square (soft L1).
 struct LeastSquares {
   std::vector<double> start;
-  std::vector<double> low;        ///< bounds
+  std::vector<double> low;  ///< bounds
   std::vector<double> high;
   std::vector<double> deviation;  ///< how far from its start a parameter lies for the cost of 1
   size_t num_residuals = 0;

@@ -83,11 +83,10 @@ const std::vector<Column>& columns() {
          return error == std::errc() && end == cell.data() + cell.size() && std::isfinite(run.measured_ms) &&
                 run.measured_ms > 0 && run.measured_ms < 1e9;
        }},
-      word_column<Recomputation>("recompute",
-                                 {{"none", Recomputation::kNone},
-                                  {"selective", Recomputation::kSelective},
-                                  {"full", Recomputation::kFull}},
-                                 &TrainingRun::recompute),
+      word_column<Recomputation>(
+          "recompute",
+          {{"none", Recomputation::kNone}, {"selective", Recomputation::kSelective}, {"full", Recomputation::kFull}},
+          &TrainingRun::recompute),
       count_column("zero", false, &TrainingRun::zero, 0, 3),
       count_column("vpp", false, &TrainingRun::vpp, 1, 1000),
       word_column<bool>("sequence_parallel", {{"true", true}, {"false", false}, {"1", true}, {"0", false}},

@@ -51,8 +51,8 @@ double layer_activations_gib(PlanSimulator& simulator, const Plan& plan, const S
   for (const StagePart& part : costs.parts) {
     const auto selective = static_cast<double>(part.recompute.selective);
     const double rest = static_cast<double>(part.num_layers) - selective;
-    stages[static_cast<size_t>(part.stage)].activation_bytes =
-        selective * layer.saved_selective + rest * layer.saved - static_cast<double>(part.num_layers) * layer.statistics;
+    stages[static_cast<size_t>(part.stage)].activation_bytes = selective * layer.saved_selective + rest * layer.saved -
+                                                               static_cast<double>(part.num_layers) * layer.statistics;
   }
   return peak_memory_bytes(schedule, stages).front() / kGiB;
 }
@@ -81,7 +81,8 @@ Result<PredictedMemory> predict(const TrainingRun& run, const Cluster& cluster) 
     }
   }
   const double layers = static_cast<double>(run.num_layers) / static_cast<double>(run.pp);
-  const double bytes = num_bytes(plan.precision.compute) + num_bytes(plan.precision.reduce) + optimizer_bytes(plan.precision);
+  const double bytes =
+      num_bytes(plan.precision.compute) + num_bytes(plan.precision.reduce) + optimizer_bytes(plan.precision);
   prediction.state_gib = elements * layers * bytes / kGiB;
   return prediction;
 }

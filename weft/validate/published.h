@@ -32,7 +32,7 @@ struct MatchingMemory {
   double layer_gib = 0;
   double layer_gib_selective_sequence_parallel = 0;
   double state_gib = 0;
-  double full_prediction_gib = 0;                                ///< everything, without recomputation
+  double full_prediction_gib = 0;  ///< everything, without recomputation
   double full_prediction_gib_selective_sequence_parallel = 0;
 };
 Result<MatchingMemory> matching_memory(const PublishedMemory& published, const Cluster& cluster);

@@ -13,13 +13,10 @@ namespace weft {
 namespace {
 
 Result<Model> model_of(const TrainingRun& run) {
-  const Json config = {{"model_type", "gpt2"},
-                       {"n_embd", run.hidden_size},
-                       {"n_head", run.num_heads},
-                       {"n_layer", run.num_layers},
-                       {"n_positions", run.sequence_length},
-                       {"vocab_size", run.vocabulary},
-                       {"tie_word_embeddings", false}};
+  const Json config = {
+      {"model_type", "gpt2"},        {"n_embd", run.hidden_size},          {"n_head", run.num_heads},
+      {"n_layer", run.num_layers},   {"n_positions", run.sequence_length}, {"vocab_size", run.vocabulary},
+      {"tie_word_embeddings", false}};
   return read_model({.source = run.source, .root = config}, "gpt");
 }
 
@@ -35,9 +32,10 @@ std::optional<Error> find_contradiction(const TrainingRun& run, const Cluster& c
                    "Correct the row.");
   }
   if (run.num_devices > cluster.devices_per_node && run.num_devices % cluster.devices_per_node != 0) {
-    return bad_run(run, "num_gpus",
-                   fmt::format("is {}, which nodes of {} devices do not make up", run.num_devices, cluster.devices_per_node),
-                   "Correct the row, or use the cluster on which it was measured.");
+    return bad_run(
+        run, "num_gpus",
+        fmt::format("is {}, which nodes of {} devices do not make up", run.num_devices, cluster.devices_per_node),
+        "Correct the row, or use the cluster on which it was measured.");
   }
   if (run.global_batch % (run.dp * run.micro_batch) != 0) {
     return bad_run(run, "global_batch",

@@ -49,17 +49,20 @@ std::vector<std::string> suspicions(const std::vector<PredictedRun>& runs) {
   std::sort(ratios.begin(), ratios.end());
   const double median = ratios[ratios.size() / 2];
   if (median > 100)
-    return {fmt::format("iteration_ms is about {:.0f} times shorter than predicted, usual are 0.3 to 3 times: are these "
-                        "seconds?",
-                        median)};
+    return {
+        fmt::format("iteration_ms is about {:.0f} times shorter than predicted, usual are 0.3 to 3 times: are these "
+                    "seconds?",
+                    median)};
   if (median < 0.01)
-    return {fmt::format("iteration_ms is about {:.0f} times longer than predicted, usual are 0.3 to 3 times: are these "
-                        "microseconds?",
-                        1 / median)};
+    return {
+        fmt::format("iteration_ms is about {:.0f} times longer than predicted, usual are 0.3 to 3 times: are these "
+                    "microseconds?",
+                    1 / median)};
   if (median > 3 || median < 1.0 / 3) {
-    return {fmt::format("predictions are {:.2f} times the measured times: do cluster, recompute and attention fit the "
-                        "table?",
-                        median)};
+    return {
+        fmt::format("predictions are {:.2f} times the measured times: do cluster, recompute and attention fit the "
+                    "table?",
+                    median)};
   }
   return {};
 }

@@ -26,8 +26,8 @@ struct Accuracy {
 std::vector<PredictedRun> predict(const std::vector<PreparedRun>& runs, const Efficiency& efficiency);
 Accuracy accuracy_of(const std::vector<PredictedRun>& runs);
 
-/// Each group of runs predicted by a calibration to all the others: how far a fit carries. `group_of` numbers the groups
-/// from 0. `progress`, where given, is told how many groups are done.
+/// Each group of runs predicted by a calibration to all the others: how far a fit carries. `group_of` numbers the
+/// groups from 0. `progress`, where given, is told how many groups are done.
 std::vector<PredictedRun> cross_validate(const std::vector<PreparedRun>& runs,
                                          const std::function<size_t(size_t run)>& group_of, size_t num_groups,
                                          const std::function<void(size_t)>& progress = {});
