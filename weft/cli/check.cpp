@@ -57,16 +57,9 @@ Result<std::string> check(const CheckOptions& options) {
   if (options.against) return compare_plans(plan, options);
   const std::vector<Violation> violations = check_plan(plan);
   if (!violations.empty()) {
-    std::string lines;
-    for (const Violation& violation : violations)
-      lines += fmt::format("  {}: {}\n", violation.field, violation.message);
-    return Error{.source = options.plan,
-                 .field = violations.front().field,
-                 .problem = violations.size() == 1
-                                ? violations.front().message
-                                : fmt::format("and {} other fields are not legal", violations.size() - 1),
-                 .advice = violations.size() == 1 ? "" : "All of them:",
-                 .details = violations.size() == 1 ? "" : lines};
+    Error error = to_error(violations, "are not legal");
+    error.source = options.plan;
+    return error;
   }
   if (options.json) return Json{{"legal", true}, {"world_size", plan.world_size}}.dump(2) + "\n";
   return summary(plan) + "legal (memory is not judged here)\n";
