@@ -53,8 +53,7 @@ TEST(ExportVerb, PrintsAMindspeedSearchResultThatParses) {
   Json plan = read_document(kPlans + "qwen2-vl-7b_inline.json")->root;
   plan["predicted"]["step_time_ms"] = 2000;
   plan["predicted"]["throughput_samples_per_s"] = 16;
-  const ProgramRun run =
-      run_weft({"export", "--plan", folder.write("plan.json", plan.dump()), "--to", "mindspeed-mm"});
+  const ProgramRun run = run_weft({"export", "--plan", folder.write("plan.json", plan.dump()), "--to", "mindspeed-mm"});
   EXPECT_EQ(run.exit_status, 0) << run.err;
   const Json json = Json::parse(run.out);
   EXPECT_EQ(json["layer_placement"]["llm_layer_placement"], Json::parse("[4, 8, 8, 8]"));
@@ -86,8 +85,8 @@ TEST(ExportVerb, WritesAFileOrIntoAFolder) {
 TEST(ExportVerb, RefusesWithTheFieldAndWritesNothing) {
   const TemporaryFolder folder;
   const std::string out = folder.path() / "line.txt";
-  const ProgramRun run = run_weft(
-      {"export", "--plan", kPlans + "qwen3-8b_zb_v_pp4.json", "--to", "megatron", "--out", out, "--json"});
+  const ProgramRun run =
+      run_weft({"export", "--plan", kPlans + "qwen3-8b_zb_v_pp4.json", "--to", "megatron", "--out", out, "--json"});
   EXPECT_EQ(run.exit_status, 2);
   EXPECT_EQ(run.out, "");
   EXPECT_NE(run.err.find("qwen3-8b_zb_v_pp4.json: schedule.name: is zb_v, but Megatron-LM runs 1f1b"),

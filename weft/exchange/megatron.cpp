@@ -57,8 +57,7 @@ class MegatronExport {
   void add_stages() {
     const std::string& name = plan_.schedule.name;
     if (name != "1f1b" && name != "interleaved_1f1b") {
-      refusals_.add("schedule.name",
-                    fmt::format("is {}, but Megatron-LM runs 1f1b and interleaved_1f1b", name));
+      refusals_.add("schedule.name", fmt::format("is {}, but Megatron-LM runs 1f1b and interleaved_1f1b", name));
     }
     if (llm_.vpp > 1) check_interleaving();
     if (!is_even(llm_.layers)) {
@@ -71,8 +70,8 @@ class MegatronExport {
 
   void check_interleaving() {
     if (llm_.pp == 1) {
-      refusals_.add(llm_, "vpp", fmt::format("is {} with pp 1, but Megatron-LM interleaves only with pp above 1",
-                                             llm_.vpp));
+      refusals_.add(llm_, "vpp",
+                    fmt::format("is {} with pp 1, but Megatron-LM interleaves only with pp above 1", llm_.vpp));
     }
     if (plan_.schedule.microbatches % llm_.pp != 0) {
       refusals_.add("schedule.microbatches",
@@ -98,14 +97,14 @@ class MegatronExport {
     if (has_axis_order(llm_, {"tp", "cp", "dp", "pp"})) return;
     const std::string order = fmt::format("{}", fmt::join(llm_.axis_order, ", "));
     if (!has_axis_order(llm_, {"tp", "cp", "pp", "dp"})) {
-      refusals_.add(llm_, "axis_order",
-                    fmt::format("is [{}], but Megatron-LM lays ranks out as [tp, cp, dp, pp] or [tp, cp, pp, dp]",
-                                order));
+      refusals_.add(
+          llm_, "axis_order",
+          fmt::format("is [{}], but Megatron-LM lays ranks out as [tp, cp, dp, pp] or [tp, cp, pp, dp]", order));
     } else if (llm_.ep > 1) {
       // The experts' pipeline groups would not be the dense layers'.
-      refusals_.add(llm_, "axis_order",
-                    fmt::format("is [{}], but with ep {} Megatron-LM lays ranks out as [tp, cp, dp, pp]", order,
-                                llm_.ep));
+      refusals_.add(
+          llm_, "axis_order",
+          fmt::format("is [{}], but with ep {} Megatron-LM lays ranks out as [tp, cp, dp, pp]", order, llm_.ep));
     } else {
       line_.add("--use-tp-pp-dp-mapping");
     }
@@ -131,9 +130,10 @@ class MegatronExport {
 
   void add_fully_sharded() {
     if (llm_.pp > 1) {
-      refusals_.add(llm_, "zero", fmt::format("is {} with pp {}, but Megatron-LM's fully sharded data parallelism is "
-                                              "not documented for pipelines; use zero 0 or 1",
-                                              llm_.zero, llm_.pp));
+      refusals_.add(llm_, "zero",
+                    fmt::format("is {} with pp {}, but Megatron-LM's fully sharded data parallelism is "
+                                "not documented for pipelines; use zero 0 or 1",
+                                llm_.zero, llm_.pp));
     }
     if (llm_.zero_keep_gathered) {
       refusals_.add(llm_, "zero_keep_gathered",
@@ -143,8 +143,8 @@ class MegatronExport {
       refusals_.add("overlap.dp", fmt::format("is false, but with zero {} Megatron-LM always overlaps", llm_.zero));
     }
     line_.add("--use-megatron-fsdp --use-distributed-optimizer");
-    line_.add(fmt::format("--data-parallel-sharding-strategy {}",
-                          llm_.zero == 2 ? "optim_grads" : "optim_grads_params"));
+    line_.add(
+        fmt::format("--data-parallel-sharding-strategy {}", llm_.zero == 2 ? "optim_grads" : "optim_grads_params"));
     line_.add("--ckpt-format fsdp_dtensor --overlap-grad-reduce --overlap-param-gather");
     line_.add("--suggested-communication-unit-size", bucket_elements(plan_));
   }

@@ -62,8 +62,8 @@ void add_precision(const PrecisionPlan& precision, ArgumentLine& line, Refusals&
   if (precision.compute == Precision::kFp64)
     refusals.add("precision.compute", fmt::format("is fp64, but {} trains in bf16, fp16 or fp32", system));
   if (precision.master != Precision::kFp32) {
-    refusals.add("precision.master", fmt::format("is {}, but {} keeps the optimizer's weights in fp32",
-                                                 name_of(precision.master), system));
+    refusals.add("precision.master",
+                 fmt::format("is {}, but {} keeps the optimizer's weights in fp32", name_of(precision.master), system));
   }
   if (precision.compute == Precision::kBf16) line.add("--bf16");
   if (precision.compute == Precision::kFp16) line.add("--fp16");

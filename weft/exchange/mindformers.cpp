@@ -71,15 +71,17 @@ class MindformersExport {
   void refuse_overlap() {
     for (const auto& [name, is_on] : {std::pair{"overlap.dp", plan_.overlap_dp}, {"overlap.tp", plan_.overlap_tp}}) {
       if (!is_on)
-        refusals_.add(name, "is false, but MindSpore's graph compiler orders communication by itself; only true can be "
-                            "exported");
+        refusals_.add(name,
+                      "is false, but MindSpore's graph compiler orders communication by itself; only true can be "
+                      "exported");
     }
   }
 
   void add_parallel_config() {
     if (!has_axis_order(llm_, {"tp", "cp", "dp", "pp"})) {
-      refusals_.add(llm_, "axis_order", fmt::format("is [{}], but MindFormers lays ranks out as [tp, cp, dp, pp]",
-                                                    fmt::join(llm_.axis_order, ", ")));
+      refusals_.add(
+          llm_, "axis_order",
+          fmt::format("is [{}], but MindFormers lays ranks out as [tp, cp, dp, pp]", fmt::join(llm_.axis_order, ", ")));
     }
     yaml_.open("parallel_config");
     yaml_.add("data_parallel", llm_.dp);
@@ -108,9 +110,9 @@ class MindformersExport {
       yaml_.add("ulysses_degree_in_cp", llm_.cp_ulysses);
     }
     if (llm_.sequence_parallel) {
-      refusals_.add(llm_, "sequence_parallel",
-                    fmt::format("is on with cp {}, but MindFormers ignores use_seq_parallel beside context_parallel",
-                                llm_.cp));
+      refusals_.add(
+          llm_, "sequence_parallel",
+          fmt::format("is on with cp {}, but MindFormers ignores use_seq_parallel beside context_parallel", llm_.cp));
     }
   }
 
@@ -203,8 +205,9 @@ class MindformersExport {
       for (const int64_t count : row) num_layers += count;
     }
     if (num_layers < llm_.pp * llm_.vpp) {
-      refusals_.add(llm_, "layers", fmt::format("are {} on {} stages, but MindFormers needs a layer a stage", num_layers,
-                                                llm_.pp * llm_.vpp));
+      refusals_.add(
+          llm_, "layers",
+          fmt::format("are {} on {} stages, but MindFormers needs a layer a stage", num_layers, llm_.pp * llm_.vpp));
     }
     for (auto& row : offset) {
       for (int64_t& count : row) count -= num_layers / (llm_.pp * llm_.vpp);

@@ -105,9 +105,8 @@ TEST(MindformersExport, NamesTheKindOfContextParallelism) {
 }
 
 TEST(MindformersExport, RunsGpipeToo) {
-  EXPECT_EQ(
-      yaml_of(shipped_plan("llama3-8b_gpipe_tp2_pp2_dp2"))["parallel"]["pipeline_config"]["pipeline_scheduler"],
-      "gpipe");
+  EXPECT_EQ(yaml_of(shipped_plan("llama3-8b_gpipe_tp2_pp2_dp2"))["parallel"]["pipeline_config"]["pipeline_scheduler"],
+            "gpipe");
 }
 
 TEST(MindformersExport, NamesTheDegreeOfExperts) {

@@ -12,6 +12,8 @@
 namespace weft {
 namespace {
 
+constexpr const char* kPredictFirst = "Simulate the plan first, or make it with weft plan.";
+
 std::string array_of(const std::vector<std::vector<int64_t>>& rows) {
   std::vector<int64_t> stages;
   for (const auto& row : rows) stages.push_back(row.front());
@@ -43,8 +45,8 @@ class SearchResult {
  private:
   void refuse_degrees() {
     if (plan_.schedule.name != "1f1b")
-      refusals_.add("schedule.name", fmt::format("is {}, but MindSpeed-MM's search result is for 1f1b",
-                                                 plan_.schedule.name));
+      refusals_.add("schedule.name",
+                    fmt::format("is {}, but MindSpeed-MM's search result is for 1f1b", plan_.schedule.name));
     for (const auto& [name, value] : {std::pair{"cp", llm_.cp}, {"ep", llm_.ep}, {"vpp", llm_.vpp}}) {
       if (value > 1) {
         refusals_.add(llm_, name,
@@ -52,8 +54,9 @@ class SearchResult {
       }
     }
     if (!has_axis_order(llm_, {"tp", "cp", "dp", "pp"})) {
-      refusals_.add(llm_, "axis_order", fmt::format("is [{}], but MindSpeed-MM lays ranks out as [tp, cp, dp, pp]",
-                                                    fmt::join(llm_.axis_order, ", ")));
+      refusals_.add(llm_, "axis_order",
+                    fmt::format("is [{}], but MindSpeed-MM lays ranks out as [tp, cp, dp, pp]",
+                                fmt::join(llm_.axis_order, ", ")));
     }
   }
 
@@ -63,20 +66,21 @@ class SearchResult {
         refusals_.add(module, "placement",
                       "is inline, but MindSpeed-MM's search result places vision and llm layers only");
       if (module.zero > 1) {
-        refusals_.add(module, "zero",
-                      fmt::format("is {}, but the distributed optimizer of MindSpeed-MM's search is ZeRO 1", module.zero));
+        refusals_.add(
+            module, "zero",
+            fmt::format("is {}, but the distributed optimizer of MindSpeed-MM's search is ZeRO 1", module.zero));
       }
       refuse_selective(module, "layer_recompute counts whole layers; use full or none", refusals_);
     }
   }
 
   void refuse_missing_prediction() {
-    const char* const kAdvice = "Simulate the plan first, or make it with weft plan.";
     const Prediction& predicted = plan_.predicted;
     if (predicted.step_time_ms <= 0) {
-      refusals_.add("predicted.step_time_ms", "is 0, but e2e_time comes from it: the plan was never simulated", kAdvice);
+      refusals_.add("predicted.step_time_ms", "is 0, but e2e_time comes from it: the plan was never simulated",
+                    kPredictFirst);
     } else if (predicted.throughput_samples_per_s <= 0) {
-      refusals_.add("predicted.throughput_samples_per_s", "is 0, but throughput comes from it", kAdvice);
+      refusals_.add("predicted.throughput_samples_per_s", "is 0, but throughput comes from it", kPredictFirst);
     }
   }
 
@@ -116,10 +120,9 @@ Result<std::vector<ExportedFile>> export_mindspeed_search(const Plan& plan) {
 }
 
 Result<std::vector<ExportedFile>> export_mindspeed_mm(const Plan& plan) {
-  const bool is_one_pipeline =
-      std::all_of(plan.modules.begin(), plan.modules.end(), [](const ModulePlan& module) {
-        return !module.is_encoder() || module.placement == ModulePlacement::kInline;
-      });
+  const bool is_one_pipeline = std::all_of(plan.modules.begin(), plan.modules.end(), [](const ModulePlan& module) {
+    return !module.is_encoder() || module.placement == ModulePlacement::kInline;
+  });
   return is_one_pipeline ? export_mindspeed_search(plan) : export_mindspeed_modules(plan);
 }
 

@@ -55,7 +55,8 @@ TEST(MindspeedSearchExport, TakesAModelWithoutEncoders) {
   Plan plan = llama_plan();
   plan.predicted = {.step_time_ms = 1000, .peak_memory_gib = {}, .throughput_samples_per_s = 32};
   const Json json = Json::parse(outcome(plan, Target::kMindspeedMm));
-  EXPECT_EQ(json["layer_placement"], Json::parse(R"({"vit_layer_placement": [0, 0], "llm_layer_placement": [16, 16]})"));
+  EXPECT_EQ(json["layer_placement"],
+            Json::parse(R"({"vit_layer_placement": [0, 0], "llm_layer_placement": [16, 16]})"));
   EXPECT_EQ(json["layer_recompute"], Json::parse(R"({"vit_layer_recompute": [0, 0], "llm_layer_recompute": [0, 0]})"));
 }
 
@@ -156,15 +157,17 @@ TEST(MindspeedModulesExport, ScalesByTheMicrobatchesThatAMacroBatchCovers) {
   EXPECT_NE(text.find("--hetero-encoder-mbs-scale 16 "), std::string::npos) << text;
   EXPECT_NE(text.find("\"mbs\": 2"), std::string::npos) << text;
   vision.mbs_scale = 3;
-  expect_refused(plan, "modules.vision.mbs_scale: is 3 on dp 8, which covers 24 of the llm's microbatches, but "
-                       "MindSpeed-MM needs a number that divides all 32 of them");
+  expect_refused(plan,
+                 "modules.vision.mbs_scale: is 3 on dp 8, which covers 24 of the llm's microbatches, but "
+                 "MindSpeed-MM needs a number that divides all 32 of them");
 }
 
 TEST(MindspeedModulesExport, RefusesMacroBatchesThatMindspeedCannotForm) {
   Plan plan = modules_example();
   reshape(plan, 2, 1, 1, 4, {{28}});
-  expect_refused(plan, "modules.vision.mbs_scale: is 1 on dp 8, which covers 2 of the llm's microbatches, but where the "
-                       "llm has no pipeline");
+  expect_refused(plan,
+                 "modules.vision.mbs_scale: is 1 on dp 8, which covers 2 of the llm's microbatches, but where the "
+                 "llm has no pipeline");
   ModulePlan& vision = module_of(plan, ModuleKind::kVision);
   vision.tp = 4, vision.dp = 2;
   vision.sequence_parallel = true;
@@ -176,9 +179,10 @@ TEST(MindspeedModulesExport, RefusesMacroBatchesThatMindspeedCannotForm) {
 
 TEST(MindspeedModulesExport, RefusesEncodersOfDifferentScales) {
   const std::string text = outcome(shipped_plan("qwen2.5-omni-7b_colocated_dp8"), Target::kMindspeedMm);
-  EXPECT_NE(text.find("  modules.audio.mbs_scale: is 8 on dp 8, which covers 32 of the llm's microbatches where another "
-                      "encoder covers 16"),
-            std::string::npos)
+  EXPECT_NE(
+      text.find("  modules.audio.mbs_scale: is 8 on dp 8, which covers 32 of the llm's microbatches where another "
+                "encoder covers 16"),
+      std::string::npos)
       << text;
   EXPECT_NE(text.find("  modules.audio.zero: is 0 where the llm's is 1"), std::string::npos) << text;
 }
@@ -203,8 +207,9 @@ TEST(MindspeedModulesExport, PutsRecomputationWhereTheLayersAre) {
   module_of(plan, ModuleKind::kVision).recompute = {{{.full = 32}}};
   llm_of(plan).recompute.assign(4, {{.selective = 7}});
   const Json model = Json::parse(export_plan(plan, Target::kMindspeedMm)->front().text);
-  EXPECT_EQ(model["image_encoder"]["vision_encoder"],
-            Json::parse(R"({"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 32})"));
+  EXPECT_EQ(
+      model["image_encoder"]["vision_encoder"],
+      Json::parse(R"({"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 32})"));
   EXPECT_EQ(model["text_decoder"]["recompute_granularity"], "selective");
   llm_of(plan).recompute = {{{.full = 1}}, {{.full = 2}}, {{.full = 2}}, {{.full = 2}}};
   expect_refused(plan, "modules.llm.recompute[0][0]: has full 1 of 7 blocks where another stage has 2");
@@ -217,8 +222,9 @@ TEST(MindspeedModulesExport, NamesOneAlgorithmOfContextParallelism) {
   llm_of(plan).cp_ulysses = 4;
   EXPECT_NE(outcome(plan, Target::kMindspeedMm).find("--context-parallel-algo ulysses_cp_algo "), std::string::npos);
   llm_of(plan).cp_ulysses = 2;
-  EXPECT_NE(outcome(plan, Target::kMindspeedMm).find("--context-parallel-algo hybrid_cp_algo --ulysses-degree-in-cp 2 "),
-            std::string::npos);
+  EXPECT_NE(
+      outcome(plan, Target::kMindspeedMm).find("--context-parallel-algo hybrid_cp_algo --ulysses-degree-in-cp 2 "),
+      std::string::npos);
   ModulePlan& vision = module_of(plan, ModuleKind::kVision);
   vision.cp = 2, vision.dp = 4;
   expect_refused(plan, "modules.llm.cp_ulysses: is 2 of cp 4");

@@ -33,7 +33,9 @@ class ModuleSettings {
 
  private:
   static std::string key_of(ModuleKind kind) {
-    return kind == ModuleKind::kVision ? "image_encoder" : kind == ModuleKind::kAudio ? "audio_encoder" : "text_decoder";
+    return kind == ModuleKind::kVision  ? "image_encoder"
+           : kind == ModuleKind::kAudio ? "audio_encoder"
+                                        : "text_decoder";
   }
 
   void check_encoder(const ModulePlan& encoder) {
@@ -45,8 +47,9 @@ class ModuleSettings {
       return;
     }
     if (encoder.form != EncoderForm::kBefore) {
-      refusals_.add(encoder, "form", fmt::format("is {}, but MindSpeed-MM runs encoders before the llm's pipeline",
-                                                 name_of(encoder.form)));
+      refusals_.add(
+          encoder, "form",
+          fmt::format("is {}, but MindSpeed-MM runs encoders before the llm's pipeline", name_of(encoder.form)));
     }
     if (encoder.recompute_from_inputs) {
       refusals_.add(encoder, "recompute_from_inputs",
@@ -61,9 +64,10 @@ class ModuleSettings {
     const int64_t covered = encoder.mbs_scale * encoder.dp;
     const std::string macro_batch = fmt::format("is {} on dp {}", encoder.mbs_scale, encoder.dp);
     if (covered % llm_.dp != 0) {
-      refusals_.add(encoder, "mbs_scale",
-                    fmt::format("{}, which covers {}/{} of the llm's microbatches, but MindSpeed-MM needs a whole number",
-                                macro_batch, covered, llm_.dp));
+      refusals_.add(
+          encoder, "mbs_scale",
+          fmt::format("{}, which covers {}/{} of the llm's microbatches, but MindSpeed-MM needs a whole number",
+                      macro_batch, covered, llm_.dp));
       return;
     }
     const int64_t scale = covered / llm_.dp;
@@ -90,23 +94,27 @@ class ModuleSettings {
   /// What the command line says once for all modules.
   void check_shared_settings(const ModulePlan& module) {
     if (!has_axis_order(module, {"tp", "cp", "dp", "pp"})) {
-      refusals_.add(module, "axis_order", fmt::format("is [{}], but MindSpeed-MM lays ranks out as [tp, cp, dp, pp]",
-                                                      fmt::join(module.axis_order, ", ")));
+      refusals_.add(module, "axis_order",
+                    fmt::format("is [{}], but MindSpeed-MM lays ranks out as [tp, cp, dp, pp]",
+                                fmt::join(module.axis_order, ", ")));
     }
     for (const auto& [name, value] : {std::pair{"ep", module.ep}, {"vpp", module.vpp}}) {
       if (value > 1) {
-        refusals_.add(module, name,
-                      fmt::format("is {}, but the modules of MindSpeed-MM's model.json have only tp, pp and cp", value));
+        refusals_.add(
+            module, name,
+            fmt::format("is {}, but the modules of MindSpeed-MM's model.json have only tp, pp and cp", value));
       }
     }
     if (module.zero > 1) {
-      refusals_.add(module, "zero", fmt::format("is {}, but with modules of their own degrees MindSpeed-MM has zero 0 "
-                                                "and 1",
-                                                module.zero));
+      refusals_.add(module, "zero",
+                    fmt::format("is {}, but with modules of their own degrees MindSpeed-MM has zero 0 "
+                                "and 1",
+                                module.zero));
     } else if (module.zero != llm_.zero && !plan_.workload.is_frozen(module.kind)) {
-      refusals_.add(module, "zero", fmt::format("is {} where the llm's is {}, but MindSpeed-MM's distributed optimizer "
-                                                "is for all modules or none",
-                                                module.zero, llm_.zero));
+      refusals_.add(module, "zero",
+                    fmt::format("is {} where the llm's is {}, but MindSpeed-MM's distributed optimizer "
+                                "is for all modules or none",
+                                module.zero, llm_.zero));
     }
     if (module.tp > 1 && module.sequence_parallel != llm_.sequence_parallel) {
       refusals_.add(module, "sequence_parallel",
@@ -168,8 +176,8 @@ class ModuleSettings {
     line.add("--hetero-encoder-mbs-scale", scale_.value_or(1));
     line.add("--tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 --context-parallel-size 1");
     line.add("--micro-batch-size", plan_.schedule.mbs);
-    // MindSpeed-MM takes the batch to be meant for the command line's degrees, that is, for dp = world_size, and divides
-    // it by the ranks of one replica of the llm.
+    // MindSpeed-MM takes the batch to be meant for the command line's degrees, that is, for dp = world_size, and
+    // divides it by the ranks of one replica of the llm.
     line.add("--global-batch-size", plan_.schedule.mbs * plan_.schedule.microbatches * plan_.world_size);
     if (context_flags_) line.add(*context_flags_);
     bool is_sequence_parallel = false;

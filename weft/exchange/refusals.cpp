@@ -14,10 +14,7 @@ constexpr std::string_view kPlacementNames[] = {"base", "inline", "colocated", "
 std::vector<std::string> axes_that_matter(const ModulePlan& module, const std::vector<std::string>& order) {
   std::vector<std::string> axes;
   for (const std::string& axis : order) {
-    const int64_t size = axis == "tp"   ? module.tp
-                         : axis == "cp" ? module.cp
-                         : axis == "dp" ? module.dp
-                                        : module.pp;
+    const int64_t size = axis == "tp" ? module.tp : axis == "cp" ? module.cp : axis == "dp" ? module.dp : module.pp;
     if (size > 1) axes.push_back(axis);
   }
   return axes;
@@ -57,8 +54,9 @@ void refuse_what_no_target_has(const Plan& plan, Refusals& refusals) {
       if (module.ranks.size() != llm.ranks.size()) continue;  // its placement is refused
       for (size_t i = 0; i < module.ranks.size(); ++i) {
         if (module.ranks[i] == static_cast<int64_t>(i)) continue;
-        refusals.add(module, "ranks", fmt::format("is {}, but {} counts the ranks of a mesh from 0 upwards",
-                                                  ranks_to_text(module.ranks), system));
+        refusals.add(module, "ranks",
+                     fmt::format("is {}, but {} counts the ranks of a mesh from 0 upwards", ranks_to_text(module.ranks),
+                                 system));
         break;
       }
     }
