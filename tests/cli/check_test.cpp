@@ -11,7 +11,7 @@ const std::string kPlan = std::string(WEFT_SOURCE_DIR) + "/scenarios/plans/llama
 TEST(CheckVerb, SaysThatALegalPlanIsLegal) {
   const ProgramRun run = run_weft({"check", "--plan", kPlan});
   EXPECT_EQ(run.exit_status, 0) << run.err;
-  EXPECT_NE(run.out.find("llama3-8b on 8 ranks of dgx_a100_80g"), std::string::npos) << run.out;
+  EXPECT_NE(run.out.find("llama3-8b on 8 ranks of hgx_h200"), std::string::npos) << run.out;
   const ProgramRun json = run_weft({"check", "--plan", kPlan, "--json"});
   EXPECT_EQ(Json::parse(json.out)["legal"], true);
 }

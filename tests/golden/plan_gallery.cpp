@@ -113,7 +113,7 @@ std::vector<NamedPlan> plan_gallery(const Scenarios& scenarios) {
   std::vector<NamedPlan> plans;
   plans.push_back({"llama3-8b_zero3_dp8",
                    make("llama3-8b", "dgx_h100", 1, "text_4k", 64).llm({.dp = 8, .zero = 3}, "1f1b", 1).build()});
-  plans.push_back({"llama3-8b_gpipe_tp2_pp2_dp2", make("llama3-8b", "dgx_a100_80g", 1, "text_4k", 8)
+  plans.push_back({"llama3-8b_gpipe_tp2_pp2_dp2", make("llama3-8b", "hgx_h200", 1, "text_4k", 32)
                                                       .llm({.tp = 2, .pp = 2, .dp = 2, .zero = 1}, "gpipe", 1)
                                                       .build()});
   plans.push_back({"llama3-70b_interleaved_tp8_pp4_vpp5",

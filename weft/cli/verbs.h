@@ -18,6 +18,7 @@ void add_check(CLI::App& app, RunVerb& run);
 void add_simulate(CLI::App& app, RunVerb& run);
 void add_validate(CLI::App& app, RunVerb& run);
 void add_schedule(CLI::App& app, RunVerb& run);
+void add_export(CLI::App& app, RunVerb& run);
 void add_doctor(CLI::App& app, RunVerb& run);
 
 }  // namespace weft

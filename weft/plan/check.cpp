@@ -366,4 +366,15 @@ std::vector<Violation> check_plan(const Plan& plan) {
   return Checker(plan).run();
 }
 
+Error to_error(const std::vector<Violation>& violations, std::string_view verdict) {
+  const Violation& first = violations.front();
+  if (violations.size() == 1) return {.field = first.field, .problem = first.message};
+  std::string lines;
+  for (const Violation& violation : violations) lines += fmt::format("  {}: {}\n", violation.field, violation.message);
+  return {.field = first.field,
+          .problem = fmt::format("and {} other fields {}", violations.size() - 1, verdict),
+          .advice = "All of them:",
+          .details = std::move(lines)};
+}
+
 }  // namespace weft

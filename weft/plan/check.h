@@ -1,8 +1,10 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "weft/base/error.h"
 #include "weft/plan/plan.h"
 
 namespace weft {
@@ -18,5 +20,9 @@ struct Violation {
 /// Everything that is wrong with a plan, in one go: products, divisibility, layer sums, rank coverage, and whether its
 /// schedule can run. Memory is not judged here: that needs costs.
 std::vector<Violation> check_plan(const Plan& plan);
+
+/// Violations, at least one, as the error that a user reads; where there are several, the verdict ("are not legal") is
+/// said of all and each has a line below. The source is the caller's to add.
+Error to_error(const std::vector<Violation>& violations, std::string_view verdict);
 
 }  // namespace weft

@@ -1,0 +1,104 @@
+#include "weft/exchange/export.h"
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "weft/base/file.h"
+#include "weft/base/json.h"
+#include "weft/cli/verbs.h"
+#include "weft/plan/plan_json.h"
+
+namespace weft {
+namespace {
+
+struct ExportOptions {
+  std::string plan;
+  std::string to;
+  std::optional<std::string> out;
+  bool json = false;
+};
+
+Result<Target> target_of(const ExportOptions& options) {
+  Result<Target> target = parse_target(options.to);
+  if (target) return target;
+  Error error = target.error();
+  error.source = "--to";
+  return error;
+}
+
+Result<std::vector<ExportedFile>> exported(const ExportOptions& options, Target target) {
+  WEFT_TRY(const Plan plan, read_plan_file(options.plan));
+  Result<std::vector<ExportedFile>> files = export_plan(plan, target);
+  if (files) return files;
+  Error error = files.error();
+  error.source = options.plan;
+  return error;
+}
+
+/// One file as it is; of several, each below a line with its name.
+std::string shown(const std::vector<ExportedFile>& files) {
+  if (files.size() == 1) return files.front().text;
+  std::string text;
+  for (const ExportedFile& file : files) text += fmt::format("# {}\n{}", file.name, file.text);
+  return text;
+}
+
+/// A single file goes to the path itself, unless that is a folder; several go into a folder, which is made.
+Result<std::string> written(const std::vector<ExportedFile>& files, const std::filesystem::path& out) {
+  std::error_code ignored;
+  const bool is_folder = files.size() > 1 || !out.has_filename() || std::filesystem::is_directory(out, ignored);
+  if (is_folder) {
+    std::error_code failure;
+    std::filesystem::create_directories(out, failure);
+    if (failure) {
+      return Error{.source = "--out",
+                   .problem = fmt::format("{} cannot be made a folder: {}", out.string(), failure.message()),
+                   .advice = "Give a folder that can be written to."};
+    }
+  }
+  std::string text;
+  for (const ExportedFile& file : files) {
+    const std::filesystem::path path = is_folder ? out / file.name : out;
+    if (auto error = write_file(path, file.text)) return *error;
+    text += fmt::format("wrote {}\n", path.string());
+  }
+  return text;
+}
+
+Result<std::string> run_export(const ExportOptions& options) {
+  WEFT_TRY(const Target target, target_of(options));
+  WEFT_TRY(const std::vector<ExportedFile> files, exported(options, target));
+  std::string text = shown(files);
+  if (options.out) {
+    WEFT_TRY(text, written(files, *options.out));
+  }
+  if (!options.json) return text;
+  Json json = {{"target", name_of(target)}, {"files", Json::array()}};
+  for (const ExportedFile& file : files) json["files"].push_back({{"name", file.name}, {"text", file.text}});
+  return json.dump(2) + "\n";
+}
+
+}  // namespace
+
+void add_export(CLI::App& app, RunVerb& run) {
+  auto options = std::make_shared<ExportOptions>();
+  CLI::App* verb = app.add_subcommand("export", "Write a plan as the settings of another training system");
+  verb->add_option("--plan", options->plan, "The plan document")->type_name("FILE")->required();
+  verb->add_option("--to", options->to, "megatron, mindspeed-mm or mindformers")->type_name("SYSTEM")->required();
+  verb->add_option("--out", options->out,
+                   "Write there instead of to standard output: a file, or a folder where there are several")
+      ->type_name("PATH");
+  verb->add_flag("--json", options->json, "Print one JSON object with the name and text of every file");
+  verb->footer(
+      "What the system cannot express is refused with the reason; nothing is left out unseen.\n"
+      "Examples:\n"
+      "  weft export --plan plan.json --to megatron\n"
+      "  weft export --plan plan.json --to mindspeed-mm --out settings/\n"
+      "  weft export --plan plan.json --to mindformers --out parallel.yaml");
+  verb->callback([options, &run] { run = [options] { return run_export(*options); }; });
+}
+
+}  // namespace weft

@@ -1,0 +1,48 @@
+#include "weft/exchange/export.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "weft/base/text.h"
+#include "weft/exchange/targets.h"
+#include "weft/plan/check.h"
+
+namespace weft {
+namespace {
+
+const std::array<std::string, 3> kNames = {"megatron", "mindspeed-mm", "mindformers"};
+
+}  // namespace
+
+std::span<const std::string> target_names() {
+  return kNames;
+}
+
+const std::string& name_of(Target target) {
+  return kNames[static_cast<size_t>(target)];
+}
+
+Result<Target> parse_target(const std::string& name) {
+  const auto found = std::find(kNames.begin(), kNames.end(), name);
+  if (found != kNames.end()) return static_cast<Target>(found - kNames.begin());
+  return Error{.problem = fmt::format("{} is not a system that plans are exported to", in_quotes(name)),
+               .advice = fmt::format("Known are {}.{}", joined_or(kNames), did_you_mean(name, kNames))};
+}
+
+Result<std::vector<ExportedFile>> export_plan(const Plan& plan, Target target) {
+  if (const std::vector<Violation> violations = check_plan(plan); !violations.empty())
+    return to_error(violations, "are not legal");
+  switch (target) {
+    case Target::kMegatron:
+      return export_megatron(plan);
+    case Target::kMindspeedMm:
+      return export_mindspeed_mm(plan);
+    case Target::kMindformers:
+      return export_mindformers(plan);
+  }
+  WEFT_CHECK(false, "no such target");
+}
+
+}  // namespace weft

@@ -1,0 +1,109 @@
+#include "weft/exchange/megatron_arguments.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace weft {
+namespace {
+
+int64_t most_in_full(const std::vector<std::vector<int64_t>>& full) {
+  int64_t most = 0;
+  for (const auto& row : full) {
+    for (const int64_t count : row) most = std::max(most, count);
+  }
+  return most;
+}
+
+bool has_selective(const ModulePlan& module) {
+  for (const auto& row : module.recompute) {
+    for (const Recompute& chunk : row) {
+      if (chunk.selective > 0) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::optional<MegatronRecompute> megatron_recompute(const ModulePlan& module, Refusals& refusals) {
+  const std::vector<std::vector<int64_t>> full = full_recompute(module);
+  const bool is_selective = has_selective(module);
+  const int64_t most = most_in_full(full);
+  for (size_t rank = 0; rank < full.size(); ++rank) {
+    for (size_t chunk = 0; chunk < full[rank].size(); ++chunk) {
+      const int64_t layers = module.layers[rank][chunk];
+      const std::string field = fmt::format("recompute[{}][{}]", rank, chunk);
+      if (is_selective) {
+        const Recompute& here = module.recompute[rank][chunk];
+        if (here.selective == layers && here.full == 0) continue;
+        refusals.add(module, field,
+                     fmt::format("has full {} and selective {} of {} blocks, but {} recomputes attention in all blocks "
+                                 "of a module or in none, and not beside whole blocks",
+                                 here.full, here.selective, layers, refusals.system()));
+        return std::nullopt;
+      }
+      if (full[rank][chunk] == std::min(most, layers)) continue;
+      refusals.add(module, field,
+                   fmt::format("has full {} of {} blocks where another stage has {}, but {} recomputes one number of "
+                               "blocks in every stage (all of a stage that has fewer)",
+                               full[rank][chunk], layers, most, refusals.system()));
+      return std::nullopt;
+    }
+  }
+  if (is_selective) return MegatronRecompute{.kind = MegatronRecompute::Kind::kSelective};
+  if (most > 0) return MegatronRecompute{.kind = MegatronRecompute::Kind::kBlock, .num_layers = most};
+  return MegatronRecompute{};
+}
+
+void add_precision(const PrecisionPlan& precision, ArgumentLine& line, Refusals& refusals) {
+  const std::string& system = refusals.system();
+  if (precision.compute == Precision::kFp64)
+    refusals.add("precision.compute", fmt::format("is fp64, but {} trains in bf16, fp16 or fp32", system));
+  if (precision.master != Precision::kFp32) {
+    refusals.add("precision.master",
+                 fmt::format("is {}, but {} keeps the optimizer's weights in fp32", name_of(precision.master), system));
+  }
+  if (precision.compute == Precision::kBf16) line.add("--bf16");
+  if (precision.compute == Precision::kFp16) line.add("--fp16");
+  const bool is_half = precision.compute == Precision::kBf16 || precision.compute == Precision::kFp16;
+  if (precision.reduce == Precision::kFp32) {
+    if (is_half) line.add("--accumulate-allreduce-grads-in-fp32");
+  } else if (precision.reduce != precision.compute) {
+    refusals.add("precision.reduce",
+                 fmt::format("is {}, but {} reduces gradients in fp32 or in the precision of compute, {}",
+                             name_of(precision.reduce), system, name_of(precision.compute)));
+  } else if (precision.reduce == Precision::kBf16) {
+    line.add("--grad-reduce-in-bf16");
+  }
+}
+
+void refuse_unwanted_overlap(const Plan& plan, Refusals& refusals) {
+  if (plan.overlap_tp) return;
+  for (const ModulePlan& module : plan.modules) {
+    if (module.tp == 1 || module.sequence_parallel) continue;
+    refusals.add("overlap.tp",
+                 fmt::format("is false, but without sequence parallelism {} always overlaps the backward's all-reduce",
+                             refusals.system()));
+    return;
+  }
+}
+
+int64_t bucket_elements(const Plan& plan) {
+  constexpr double kBytesPerMb = 1e6;
+  return std::max<int64_t>(1, std::llround(plan.buckets_mb * kBytesPerMb / num_bytes(plan.precision.reduce)));
+}
+
+void add_data_parallel(const Plan& plan, ArgumentLine& line) {
+  const ModulePlan& llm = plan.llm();
+  if (llm.zero == 1) line.add("--use-distributed-optimizer");
+  const bool has_replicas = std::any_of(plan.modules.begin(), plan.modules.end(),
+                                        [](const ModulePlan& module) { return module.dp * module.cp > 1; });
+  if (!plan.overlap_dp || !has_replicas) return;
+  line.add("--overlap-grad-reduce");
+  if (llm.zero == 1) line.add("--overlap-param-gather");
+  line.add("--ddp-bucket-size", bucket_elements(plan));
+}
+
+}  // namespace weft

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "weft/exchange/export.h"
+
+namespace weft {
+
+// The two forms of export_mindspeed_mm.
+
+/// The result file of its search: one pipeline that holds vision and language layers, or language layers alone.
+Result<std::vector<ExportedFile>> export_mindspeed_search(const Plan& plan);
+
+/// Encoders with degrees of their own: entries for its model.json, and the arguments that go with them.
+Result<std::vector<ExportedFile>> export_mindspeed_modules(const Plan& plan);
+
+}  // namespace weft

@@ -1,0 +1,206 @@
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "weft/exchange/megatron_arguments.h"
+#include "weft/exchange/mindspeed_mm.h"
+
+namespace weft {
+namespace {
+
+/// --hetero-parallel: every module has its degrees in model.json, and those of the command line are all 1.
+class ModuleSettings {
+ public:
+  explicit ModuleSettings(const Plan& plan) : plan_(plan), llm_(plan.llm()) {}
+
+  Result<std::vector<ExportedFile>> run() {
+    refuse_what_no_target_has(plan_, refusals_);
+    if (plan_.schedule.name != "1f1b") {
+      refusals_.add("schedule.name", fmt::format("is {}, but MindSpeed-MM's encoders with degrees of their own run "
+                                                 "beside 1f1b",
+                                                 plan_.schedule.name));
+    }
+    Json model = Json::object();
+    for (const ModulePlan& module : plan_.modules) {
+      if (module.is_encoder()) check_encoder(module);
+      check_shared_settings(module);
+      model[key_of(module.kind)] = entries_of(module);
+    }
+    const ArgumentLine line = arguments();
+    if (!refusals_.empty()) return refusals_.error();
+    return std::vector<ExportedFile>{{"model.json", model.dump(4) + "\n"}, {"mindspeed_mm_args.txt", line.text()}};
+  }
+
+ private:
+  static std::string key_of(ModuleKind kind) {
+    return kind == ModuleKind::kVision  ? "image_encoder"
+           : kind == ModuleKind::kAudio ? "audio_encoder"
+                                        : "text_decoder";
+  }
+
+  void check_encoder(const ModulePlan& encoder) {
+    if (encoder.placement != ModulePlacement::kColocated) {
+      refusals_.add(encoder, "placement",
+                    fmt::format("is {}, but beside an encoder with degrees of its own MindSpeed-MM has all modules on "
+                                "all ranks, each with its own: colocated",
+                                name_of(encoder.placement)));
+      return;
+    }
+    if (encoder.form != EncoderForm::kBefore) {
+      refusals_.add(
+          encoder, "form",
+          fmt::format("is {}, but MindSpeed-MM runs encoders before the llm's pipeline", name_of(encoder.form)));
+    }
+    if (encoder.recompute_from_inputs) {
+      refusals_.add(encoder, "recompute_from_inputs",
+                    "is true, but MindSpeed-MM recomputes an encoder layer by layer; use recompute");
+    }
+    check_macro_batch(encoder);
+  }
+
+  /// MindSpeed-MM's scale counts the llm's microbatches that one pass of the encoders covers. Their samples are spread
+  /// over the encoder's data-parallel ranks, so a rank's macro batch is scale × dp of the llm / dp of the encoder.
+  void check_macro_batch(const ModulePlan& encoder) {
+    const int64_t covered = encoder.mbs_scale * encoder.dp;
+    const std::string macro_batch = fmt::format("is {} on dp {}", encoder.mbs_scale, encoder.dp);
+    if (covered % llm_.dp != 0) {
+      refusals_.add(
+          encoder, "mbs_scale",
+          fmt::format("{}, which covers {}/{} of the llm's microbatches, but MindSpeed-MM needs a whole number",
+                      macro_batch, covered, llm_.dp));
+      return;
+    }
+    const int64_t scale = covered / llm_.dp;
+    if (scale_ && *scale_ != scale) {
+      refusals_.add(encoder, "mbs_scale",
+                    fmt::format("{}, which covers {} of the llm's microbatches where another encoder covers {}, but "
+                                "MindSpeed-MM has one --hetero-encoder-mbs-scale",
+                                macro_batch, scale, *scale_));
+    } else if (scale > 1 && llm_.pp == 1) {
+      refusals_.add(encoder, "mbs_scale",
+                    fmt::format("{}, which covers {} of the llm's microbatches, but where the llm has no pipeline "
+                                "MindSpeed-MM runs encoders once for each",
+                                macro_batch, scale),
+                    "Use pp above 1 for the llm, or the llm's dp and an mbs_scale of 1 for the encoder.");
+    } else if (plan_.schedule.microbatches % scale != 0) {
+      refusals_.add(encoder, "mbs_scale",
+                    fmt::format("{}, which covers {} of the llm's microbatches, but MindSpeed-MM needs a number that "
+                                "divides all {} of them",
+                                macro_batch, scale, plan_.schedule.microbatches));
+    }
+    scale_ = scale;
+  }
+
+  /// What the command line says once for all modules.
+  void check_shared_settings(const ModulePlan& module) {
+    if (!has_axis_order(module, {"tp", "cp", "dp", "pp"})) {
+      refusals_.add(module, "axis_order",
+                    fmt::format("is [{}], but MindSpeed-MM lays ranks out as [tp, cp, dp, pp]",
+                                fmt::join(module.axis_order, ", ")));
+    }
+    for (const auto& [name, value] : {std::pair{"ep", module.ep}, {"vpp", module.vpp}}) {
+      if (value > 1) {
+        refusals_.add(
+            module, name,
+            fmt::format("is {}, but the modules of MindSpeed-MM's model.json have only tp, pp and cp", value));
+      }
+    }
+    if (module.zero > 1) {
+      refusals_.add(module, "zero",
+                    fmt::format("is {}, but with modules of their own degrees MindSpeed-MM has zero 0 "
+                                "and 1",
+                                module.zero));
+    } else if (module.zero != llm_.zero && !plan_.workload.is_frozen(module.kind)) {
+      refusals_.add(module, "zero",
+                    fmt::format("is {} where the llm's is {}, but MindSpeed-MM's distributed optimizer "
+                                "is for all modules or none",
+                                module.zero, llm_.zero));
+    }
+    if (module.tp > 1 && module.sequence_parallel != llm_.sequence_parallel) {
+      refusals_.add(module, "sequence_parallel",
+                    fmt::format("is {} where the llm's is {}, but MindSpeed-MM has it for all modules or none",
+                                module.sequence_parallel, llm_.sequence_parallel));
+    }
+    if (module.cp > 1) check_context(module);
+  }
+
+  void check_context(const ModulePlan& module) {
+    std::string flags = "--context-parallel-algo ";
+    if (module.cp_ulysses == 1) {
+      flags += "megatron_cp_algo";
+    } else if (module.cp_ulysses == module.cp) {
+      flags += "ulysses_cp_algo";
+    } else {
+      flags += fmt::format("hybrid_cp_algo --ulysses-degree-in-cp {}", module.cp_ulysses);
+    }
+    if (context_flags_ && *context_flags_ != flags) {
+      refusals_.add(module, "cp_ulysses",
+                    fmt::format("is {} of cp {}, which is {}, but another module has {}, and MindSpeed-MM has one for "
+                                "all",
+                                module.cp_ulysses, module.cp, flags, *context_flags_));
+    }
+    context_flags_ = flags;
+  }
+
+  Json entries_of(const ModulePlan& module) {
+    const int64_t mbs = plan_.schedule.mbs * (module.is_encoder() ? module.mbs_scale : 1);
+    Json entries = {{"tp", module.tp}, {"pp", module.pp}, {"cp", module.cp}, {"mbs", mbs}};
+    if (module.pp > 1 && module.vpp == 1) {
+      Json stages = Json::array();
+      for (const auto& row : module.layers) stages.push_back(row.front());
+      entries["pipeline_num_layers"] = stages;
+    }
+    const Json recompute = recompute_of(module);
+    if (recompute.empty()) return entries;
+    // The degrees of an encoder stand beside its network, and what the layers do inside it.
+    if (module.is_encoder()) {
+      entries[module.kind == ModuleKind::kVision ? "vision_encoder" : "audio_encoder"] = recompute;
+    } else {
+      entries.update(recompute);
+    }
+    return entries;
+  }
+
+  Json recompute_of(const ModulePlan& module) {
+    const auto recompute = megatron_recompute(module, refusals_);
+    if (!recompute || recompute->kind == MegatronRecompute::Kind::kNone) return Json::object();
+    if (recompute->kind == MegatronRecompute::Kind::kSelective) return {{"recompute_granularity", "selective"}};
+    return {{"recompute_granularity", "full"},
+            {"recompute_method", "block"},
+            {"recompute_num_layers", recompute->num_layers}};
+  }
+
+  ArgumentLine arguments() {
+    ArgumentLine line;
+    line.add("--hetero-parallel");
+    line.add("--hetero-encoder-mbs-scale", scale_.value_or(1));
+    line.add("--tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 --context-parallel-size 1");
+    line.add("--micro-batch-size", plan_.schedule.mbs);
+    // MindSpeed-MM takes the batch to be meant for the command line's degrees, that is, for dp = world_size, and
+    // divides it by the ranks of one replica of the llm.
+    line.add("--global-batch-size", plan_.schedule.mbs * plan_.schedule.microbatches * plan_.world_size);
+    if (context_flags_) line.add(*context_flags_);
+    bool is_sequence_parallel = false;
+    for (const ModulePlan& module : plan_.modules) is_sequence_parallel |= module.sequence_parallel;
+    if (is_sequence_parallel) line.add("--sequence-parallel");
+    if (is_sequence_parallel && plan_.overlap_tp) line.add("--use-ascend-mc2");
+    refuse_unwanted_overlap(plan_, refusals_);
+    add_data_parallel(plan_, line);
+    add_precision(plan_.precision, line, refusals_);
+    return line;
+  }
+
+  const Plan& plan_;
+  const ModulePlan& llm_;
+  Refusals refusals_{"MindSpeed-MM"};
+  std::optional<int64_t> scale_;
+  std::optional<std::string> context_flags_;
+};
+
+}  // namespace
+
+Result<std::vector<ExportedFile>> export_mindspeed_modules(const Plan& plan) {
+  return ModuleSettings(plan).run();
+}
+
+}  // namespace weft
