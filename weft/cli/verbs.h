@@ -16,6 +16,7 @@ using RunVerb = std::function<Result<std::string>()>;
 void add_describe(CLI::App& app, RunVerb& run);
 void add_check(CLI::App& app, RunVerb& run);
 void add_schedule(CLI::App& app, RunVerb& run);
+void add_balance(CLI::App& app, RunVerb& run);
 void add_doctor(CLI::App& app, RunVerb& run);
 
 }  // namespace weft

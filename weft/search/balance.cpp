@@ -1,0 +1,207 @@
+#include "weft/search/balance.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "weft/base/check.h"
+#include "weft/schedule/lowering.h"
+#include "weft/search/balance_memory.h"
+#include "weft/search/chain_search.h"
+#include "weft/search/schedule_graph.h"
+#include "weft/search/stage_options.h"
+#include "weft/simulate/run_schedule.h"
+
+namespace weft {
+namespace {
+
+using Clock = ChainSearch::Clock;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+/// Improvements below this share are not looked for: they would be rounding.
+constexpr double kPrecision = 1e-9;
+
+/// Cuts the makespan's lower bound out of the schedule's paths: a search proposes placements that all known paths allow
+/// to beat the best so far; each is simulated, and is either better or shows the path that forbids it.
+class Solver {
+ public:
+  Solver(const BalanceCosts& costs, const Schedule& schedule, const StageOptions& options, Clock::time_point deadline)
+      : costs_(costs), options_(options), graph_(schedule), search_(options), deadline_(deadline) {
+    if (costs.has_memory_limit() && costs.shape.vpp > 1) {
+      for (ChainRow& row : memory_rows(schedule)) {
+        row.limit = with_rounding(costs.memory_gib);
+        memory_rows_.push_back(row);
+        search_.add_row(std::move(row));
+      }
+    }
+  }
+
+  /// False when there is no placement, or none was found in time.
+  bool run() {
+    if (!add_first_paths()) return false;
+    size_t width = 4;
+    while (Clock::now() < deadline_) {
+      const ChainSearch::Outcome outcome =
+          search_.find_below(best_ms_ * (1 - kPrecision), {.labels_a_block = width, .deadline = deadline_});
+      for (const Chain& chain : outcome.found) try_chain(chain);
+      if (!outcome.found.empty()) continue;
+      if (outcome.is_complete) {
+        is_exhausted_ = true;
+        break;
+      }
+      width *= 4;
+    }
+    return !best_.empty();
+  }
+
+  bool is_exhausted() const { return is_exhausted_; }
+  const Chain& best() const { return best_; }
+  double best_ms() const { return best_ms_; }
+  double bound_ms() { return is_exhausted_ ? best_ms_ : std::min(best_ms_, search_.bound()); }
+  int64_t num_simulated() const { return num_simulated_; }
+  int64_t num_paths() const { return static_cast<int64_t>(paths_.size()); }
+
+ private:
+  std::vector<StageTimes> times_of(const Chain& chain) const {
+    std::vector<StageTimes> times;
+    for (const size_t option : chain) times.push_back(options_[option].times);
+    return times;
+  }
+
+  bool fits(const Chain& chain) const {
+    return std::all_of(memory_rows_.begin(), memory_rows_.end(), [&](const ChainRow& row) {
+      double sum = row.constant;
+      for (size_t stage = 0; stage < chain.size(); ++stage) sum += row.value(stage, options_[chain[stage]]);
+      return sum <= row.limit;
+    });
+  }
+
+  double simulate(const std::vector<StageTimes>& times) {
+    ++num_simulated_;
+    const double makespan = graph_.makespan_ms(times, costs_.p2p_ms);
+    CriticalPath path = graph_.critical_path();
+    if (std::find(paths_.begin(), paths_.end(), path) == paths_.end()) {
+      search_.add_row(row_of(path));
+      paths_.push_back(std::move(path));
+    }
+    return makespan;
+  }
+
+  void try_chain(const Chain& chain) {
+    const double makespan = simulate(times_of(chain));
+    if (makespan >= best_ms_ || !fits(chain)) return;
+    best_ms_ = makespan;
+    best_ = chain;
+  }
+
+  ChainRow row_of(const CriticalPath& path) const {
+    ChainRow row;
+    row.constant = costs_.p2p_ms * path.num_transfers;
+    for (const auto& visits : path.visits) {
+      ChainRow::Weights weights;
+      for (size_t work = 0; work < kNumWorks; ++work) weights.times[work] = visits[work];
+      row.stages.push_back(weights);
+    }
+    return row;
+  }
+
+  /// Paths to begin with: of the placement with the smallest bottleneck, and of the same with each stage in turn slowed
+  /// down, which finds the paths that go through that stage. Their mean bounds what no single path sees: a stage can
+  /// only be relieved at the others' expense.
+  bool add_first_paths() {
+    const Chain chain = search_.least_bottleneck();
+    if (chain.empty()) return false;
+    try_chain(chain);
+    std::vector<StageTimes> times = times_of(chain);
+    for (size_t stage = 0; stage < times.size(); ++stage) {
+      const StageTimes kept = times[stage];
+      for (double& time : times[stage]) time *= 1.25;
+      simulate(times);
+      times[stage] = kept;
+    }
+    ChainRow mean = row_of(paths_.front());
+    for (size_t i = 1; i < paths_.size(); ++i) {
+      const ChainRow row = row_of(paths_[i]);
+      mean.constant += row.constant;
+      for (size_t stage = 0; stage < times.size(); ++stage) {
+        for (size_t work = 0; work < kNumWorks; ++work)
+          mean.stages[stage].times[work] += row.stages[stage].times[work];
+      }
+    }
+    const auto num = static_cast<double>(paths_.size());
+    mean.constant /= num;
+    for (ChainRow::Weights& weights : mean.stages) {
+      for (double& weight : weights.times) weight /= num;
+    }
+    search_.add_row(std::move(mean));
+    return true;
+  }
+
+  const BalanceCosts& costs_;
+  const StageOptions& options_;
+  ScheduleGraph graph_;
+  ChainSearch search_;
+  Clock::time_point deadline_;
+  std::vector<ChainRow> memory_rows_;
+  std::vector<CriticalPath> paths_;
+  Chain best_;
+  double best_ms_ = kInfinity;
+  bool is_exhausted_ = false;
+  int64_t num_simulated_ = 0;
+};
+
+/// The figures of a placement, from the simulator that plans are priced with.
+Balance describe(const BalanceCosts& costs, const Schedule& schedule, const StageOptions& options, const Chain& chain) {
+  Balance balance;
+  std::vector<double> forward, input, weight;
+  for (const size_t index : chain) {
+    const StageOption& option = options[index];
+    const auto recomputed = options.recompute_of(option);
+    balance.stages.push_back({.blocks = blocks_of_kinds(costs, option.first, option.count),
+                              .recomputed = {recomputed.begin(), recomputed.end()},
+                              .forward_ms = option.times[0],
+                              .backward_ms = option.times[1] + option.times[2]});
+    forward.push_back(option.times[0]);
+    input.push_back(option.times[1]);
+    weight.push_back(option.times[2]);
+  }
+  const auto table = [&](const std::vector<double>& values) {
+    return CostTable(schedule.num_stages(), schedule.num_microbatches, values);
+  };
+  const Result<Schedule> lowered = lower_schedule(schedule);
+  WEFT_CHECK(lowered.ok(), "a generated schedule does not lower");
+  const ScheduleRun run = run_schedule(*lowered, {.forward_ms = table(forward),
+                                                  .backward_input_ms = table(input),
+                                                  .backward_weight_ms = table(weight),
+                                                  .p2p_ms = CostTable(costs.p2p_ms)});
+  balance.makespan_ms = run.makespan_ms;
+  balance.bubble_fraction = run.bubble_fraction;
+  balance.memory_gib = memory_of_ranks(schedule, options, chain);
+  for (int32_t rank = 0; rank < schedule.num_ranks(); ++rank)
+    balance.stages_of_rank.push_back(stages_of_rank(schedule, rank));
+  return balance;
+}
+
+}  // namespace
+
+Result<Balance> balance(const BalanceCosts& costs, const BalanceOptions& options) {
+  const auto deadline =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.time_limit_s));
+  WEFT_TRY(const Schedule schedule, generate_schedule(costs.schedule, costs.shape));
+  WEFT_TRY(const StageOptions stage_options,
+           StageOptions::make(costs, most_in_flight(schedule),
+                              costs.shape.vpp > 1 ? Recomputation::kPareto : Recomputation::kLeast));
+  Solver solver(costs, schedule, stage_options, deadline);
+  if (!solver.run()) return explain_no_placement(costs, schedule, deadline);
+  Balance balance = describe(costs, schedule, stage_options, solver.best());
+  WEFT_CHECK(std::abs(balance.makespan_ms - solver.best_ms()) <= 1e-9 * balance.makespan_ms,
+             "the search found {} ms, the simulator {} ms", solver.best_ms(), balance.makespan_ms);
+  balance.is_optimal = solver.is_exhausted() || solver.bound_ms() >= balance.makespan_ms * (1 - kPrecision);
+  balance.bound_ms = balance.is_optimal ? balance.makespan_ms : solver.bound_ms();
+  balance.num_simulated = solver.num_simulated();
+  balance.num_paths = solver.num_paths();
+  return balance;
+}
+
+}  // namespace weft
