@@ -10,6 +10,8 @@
 #include "weft/schedule/lowering.h"
 #include "weft/search/balance_memory.h"
 #include "weft/search/chain_search.h"
+#include "weft/search/local_search.h"
+#include "weft/search/price_mix.h"
 #include "weft/search/schedule_graph.h"
 #include "weft/search/stage_options.h"
 #include "weft/simulate/run_schedule.h"
@@ -27,29 +29,37 @@ constexpr double kPrecision = 1e-9;
 class Solver {
  public:
   Solver(const BalanceCosts& costs, const Schedule& schedule, const StageOptions& options, Clock::time_point deadline)
-      : costs_(costs), options_(options), graph_(schedule), search_(options), deadline_(deadline) {
-    if (costs.has_memory_limit() && costs.shape.vpp > 1) {
-      for (ChainRow& row : memory_rows(schedule)) {
-        row.limit = with_rounding(costs.memory_gib);
-        memory_rows_.push_back(row);
-        search_.add_row(std::move(row));
-      }
-    }
+      : costs_(costs),
+        options_(options),
+        graph_(schedule),
+        search_(options),
+        deadline_(deadline),
+        memory_rows_(limited_memory_rows(costs, schedule)),
+        mix_(memory_rows_),
+        local_search_(schedule, options, memory_rows_, graph_, costs.p2p_ms) {
+    for (const ChainRow& row : memory_rows_) search_.add_row(row);
   }
 
   /// False when there is no placement, or none was found in time.
   bool run() {
     if (!add_first_paths()) return false;
+    if (!memory_rows_.empty()) {
+      improve_placement(search_.least_bottleneck());
+      improve_mix();
+    }
     size_t width = 4;
     while (Clock::now() < deadline_) {
       const ChainSearch::Outcome outcome =
           search_.find_below(best_ms_ * (1 - kPrecision), {.labels_a_block = width, .deadline = deadline_});
       for (const Chain& chain : outcome.found) try_chain(chain);
+      if (getenv("WEFT_DEBUG")) fmt::print(stderr, "width {} found {} complete {} best {} bound {} mix {} rows {}\n", width, outcome.found.size(), outcome.is_complete, best_ms_, search_.bound(), mix_.best_bound(), search_.num_rows());
       if (!outcome.found.empty()) continue;
       if (outcome.is_complete) {
         is_exhausted_ = true;
         break;
       }
+      improve_placement(best_);
+      improve_mix();
       width *= 4;
     }
     return !best_.empty();
@@ -59,7 +69,7 @@ class Solver {
   const Chain& best() const { return best_; }
   double best_ms() const { return best_ms_; }
   double bound_ms() { return is_exhausted_ ? best_ms_ : std::min(best_ms_, search_.bound()); }
-  int64_t num_simulated() const { return num_simulated_; }
+  int64_t num_simulated() const { return num_simulated_ + local_search_.num_simulated(); }
   int64_t num_paths() const { return static_cast<int64_t>(paths_.size()); }
 
  private:
@@ -83,6 +93,7 @@ class Solver {
     CriticalPath path = graph_.critical_path();
     if (std::find(paths_.begin(), paths_.end(), path) == paths_.end()) {
       search_.add_row(row_of(path));
+      mix_.add_objective(row_of(path));
       paths_.push_back(std::move(path));
     }
     return makespan;
@@ -107,8 +118,7 @@ class Solver {
   }
 
   /// Paths to begin with: of the placement with the smallest bottleneck, and of the same with each stage in turn slowed
-  /// down, which finds the paths that go through that stage. Their mean bounds what no single path sees: a stage can
-  /// only be relieved at the others' expense.
+  /// down, which finds the paths that go through that stage.
   bool add_first_paths() {
     const Chain chain = search_.least_bottleneck();
     if (chain.empty()) return false;
@@ -120,22 +130,29 @@ class Solver {
       simulate(times);
       times[stage] = kept;
     }
-    ChainRow mean = row_of(paths_.front());
-    for (size_t i = 1; i < paths_.size(); ++i) {
-      const ChainRow row = row_of(paths_[i]);
-      mean.constant += row.constant;
-      for (size_t stage = 0; stage < times.size(); ++stage) {
-        for (size_t work = 0; work < kNumWorks; ++work)
-          mean.stages[stage].times[work] += row.stages[stage].times[work];
-      }
-    }
-    const auto num = static_cast<double>(paths_.size());
-    mean.constant /= num;
-    for (ChainRow::Weights& weights : mean.stages) {
-      for (double& weight : weights.times) weight /= num;
-    }
-    search_.add_row(std::move(mean));
     return true;
+  }
+
+  void improve_placement(const Chain& start) {
+    if (start.empty()) return;
+    const Chain chain = local_search_.improve(start, 20, deadline_);
+    if (!chain.empty()) try_chain(chain);
+  }
+
+  /// Adds the best mix of the paths known so far, and of memory, as a row of its own.
+  void improve_mix() {
+    const bool has_best = best_ms_ < kInfinity;
+    const double target = has_best ? best_ms_ * (1 - kPrecision) : 2 * search_.bound();
+    search_.add_row(mix_.improve(search_, options_, {.iterations = getenv("IT") ? atoi(getenv("IT")) : 150, .target = target, .deadline = deadline_},
+                                 [this](const Chain& chain) { try_chain(chain); }));
+  }
+
+  static std::vector<ChainRow> limited_memory_rows(const BalanceCosts& costs, const Schedule& schedule) {
+    // A rank with one stage is judged when its options are made.
+    if (!costs.has_memory_limit() || costs.shape.vpp == 1) return {};
+    std::vector<ChainRow> rows = memory_rows(schedule);
+    for (ChainRow& row : rows) row.limit = with_rounding(costs.memory_gib);
+    return rows;
   }
 
   const BalanceCosts& costs_;
@@ -144,6 +161,8 @@ class Solver {
   ChainSearch search_;
   Clock::time_point deadline_;
   std::vector<ChainRow> memory_rows_;
+  PriceMix mix_;
+  LocalSearch local_search_;
   std::vector<CriticalPath> paths_;
   Chain best_;
   double best_ms_ = kInfinity;
