@@ -28,21 +28,25 @@ constexpr double kPrecision = 1e-9;
 /// to beat the best so far; each is simulated, and is either better or shows the path that forbids it.
 class Solver {
  public:
-  Solver(const BalanceCosts& costs, const Schedule& schedule, const StageOptions& options, Clock::time_point deadline)
+  Solver(const BalanceCosts& costs, const Schedule& schedule, const StageOptions& options, Clock::duration time_limit)
       : costs_(costs),
         options_(options),
         graph_(schedule),
         search_(options),
-        deadline_(deadline),
+        end_(Clock::now() + time_limit),
+        deadline_(end_ - time_limit / 5),
         memory_rows_(limited_memory_rows(costs, schedule)),
         mix_(memory_rows_),
         local_search_(schedule, options, memory_rows_, graph_, costs.p2p_ms) {
     for (const ChainRow& row : memory_rows_) search_.add_row(row);
   }
 
-  /// False when there is no placement, or none was found in time.
-  bool run() {
-    if (!add_first_paths()) return false;
+  /// Looks until nothing better is left, or until the deadline.
+  void run() {
+    if (!add_first_paths()) {
+      is_exhausted_ = true;  // some stage cannot be filled at all
+      return;
+    }
     if (!memory_rows_.empty()) {
       improve_placement(search_.least_bottleneck());
       improve_mix();
@@ -52,7 +56,6 @@ class Solver {
       const ChainSearch::Outcome outcome =
           search_.find_below(best_ms_ * (1 - kPrecision), {.labels_a_block = width, .deadline = deadline_});
       for (const Chain& chain : outcome.found) try_chain(chain);
-      if (getenv("WEFT_DEBUG")) fmt::print(stderr, "width {} found {} complete {} best {} bound {} mix {} rows {}\n", width, outcome.found.size(), outcome.is_complete, best_ms_, search_.bound(), mix_.best_bound(), search_.num_rows());
       if (!outcome.found.empty()) continue;
       if (outcome.is_complete) {
         is_exhausted_ = true;
@@ -62,13 +65,14 @@ class Solver {
       improve_mix();
       width *= 4;
     }
-    return !best_.empty();
+    if (!is_exhausted_) raise_bound();
   }
 
+  /// Nothing that fits is better than the best; when there is no best, nothing fits.
   bool is_exhausted() const { return is_exhausted_; }
   const Chain& best() const { return best_; }
   double best_ms() const { return best_ms_; }
-  double bound_ms() { return is_exhausted_ ? best_ms_ : std::min(best_ms_, search_.bound()); }
+  double bound_ms() const { return is_exhausted_ ? best_ms_ : std::min(best_ms_, bound_ms_); }
   int64_t num_simulated() const { return num_simulated_ + local_search_.num_simulated(); }
   int64_t num_paths() const { return static_cast<int64_t>(paths_.size()); }
 
@@ -143,8 +147,32 @@ class Solver {
   void improve_mix() {
     const bool has_best = best_ms_ < kInfinity;
     const double target = has_best ? best_ms_ * (1 - kPrecision) : 2 * search_.bound();
-    search_.add_row(mix_.improve(search_, options_, {.iterations = getenv("IT") ? atoi(getenv("IT")) : 150, .target = target, .deadline = deadline_},
+    search_.add_row(mix_.improve(search_, options_, {.iterations = 150, .target = target, .deadline = deadline_},
                                  [this](const Chain& chain) { try_chain(chain); }));
+  }
+
+  /// Halves the gap while it can: a target that a short search shows to be out of reach is a bound.
+  void raise_bound() {
+    constexpr size_t kWidth = 64;
+    constexpr int kMostRetries = 4;
+    bound_ms_ = search_.bound();
+    if (best_ms_ == kInfinity) return;
+    const std::vector<char> alive = search_.alive();
+    double high = best_ms_;
+    int num_retries = 0;
+    while (high - bound_ms_ > 1e-4 * high && Clock::now() < end_) {
+      const double target = (bound_ms_ + high) / 2;
+      const ChainSearch::Outcome outcome = search_.find_below(target, {.labels_a_block = kWidth, .deadline = end_});
+      search_.set_alive(alive);
+      for (const Chain& chain : outcome.found) try_chain(chain);
+      if (outcome.found.empty() && outcome.is_complete) {
+        bound_ms_ = target;
+      } else if (outcome.found.empty() || ++num_retries > kMostRetries) {
+        high = target;
+        num_retries = 0;
+      }
+      high = std::min(high, best_ms_);
+    }
   }
 
   static std::vector<ChainRow> limited_memory_rows(const BalanceCosts& costs, const Schedule& schedule) {
@@ -159,13 +187,15 @@ class Solver {
   const StageOptions& options_;
   ScheduleGraph graph_;
   ChainSearch search_;
-  Clock::time_point deadline_;
+  Clock::time_point end_;
+  Clock::time_point deadline_;  // of the search for better placements; what is left until the end raises the bound
   std::vector<ChainRow> memory_rows_;
   PriceMix mix_;
   LocalSearch local_search_;
   std::vector<CriticalPath> paths_;
   Chain best_;
   double best_ms_ = kInfinity;
+  double bound_ms_ = 0;
   bool is_exhausted_ = false;
   int64_t num_simulated_ = 0;
 };
@@ -205,14 +235,16 @@ Balance describe(const BalanceCosts& costs, const Schedule& schedule, const Stag
 }  // namespace
 
 Result<Balance> balance(const BalanceCosts& costs, const BalanceOptions& options) {
-  const auto deadline =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.time_limit_s));
+  const auto limit = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.time_limit_s));
   WEFT_TRY(const Schedule schedule, generate_schedule(costs.schedule, costs.shape));
   WEFT_TRY(const StageOptions stage_options,
            StageOptions::make(costs, most_in_flight(schedule),
                               costs.shape.vpp > 1 ? Recomputation::kPareto : Recomputation::kLeast));
-  Solver solver(costs, schedule, stage_options, deadline);
-  if (!solver.run()) return explain_no_placement(costs, schedule, deadline);
+  Solver solver(costs, schedule, stage_options, limit);
+  solver.run();
+  if (solver.best().empty()) {
+    return explain_no_placement(costs, schedule, {.is_proven = solver.is_exhausted(), .deadline = Clock::now() + limit});
+  }
   Balance balance = describe(costs, schedule, stage_options, solver.best());
   WEFT_CHECK(std::abs(balance.makespan_ms - solver.best_ms()) <= 1e-9 * balance.makespan_ms,
              "the search found {} ms, the simulator {} ms", solver.best_ms(), balance.makespan_ms);

@@ -50,7 +50,7 @@ struct BalanceCosts {
 };
 
 /// Most blocks in a chain: the solver keeps a few numbers for every run of blocks on every stage.
-inline constexpr int32_t kMostBalancedBlocks = 1024;
+inline constexpr int32_t kMostBalancedBlocks = 512;
 
 /// Reads {"schedule", "pp", "vpp", "microbatches", "p2p_ms", "memory_gib", "chain": [{"name", "count", "forward_ms",
 /// "backward_ms" or "backward_input_ms" and "backward_weight_ms", "activation_gib", "recompute_saves_gib",

@@ -28,7 +28,8 @@ struct LeastMemory {
   bool is_exact = false;
 };
 
-/// The smallest memory limit with which there is a placement, all blocks recomputed; not searched below `enough_gib`.
+/// The smallest memory limit up to that of `costs` with which there is a placement, all blocks recomputed; not searched
+/// below `enough_gib`.
 Result<LeastMemory> least_memory(const BalanceCosts& costs, const Schedule& schedule, double enough_gib,
                                  Clock::time_point deadline) {
   WEFT_TRY(const StageOptions options, StageOptions::make(costs, most_in_flight(schedule), Recomputation::kAll));
@@ -119,25 +120,33 @@ std::vector<double> memory_of_ranks(const Schedule& schedule, const StageOptions
   return memory;
 }
 
-Error explain_no_placement(const BalanceCosts& costs, const Schedule& schedule, Clock::time_point deadline) {
-  const Result<LeastMemory> least = least_memory(costs, schedule, with_rounding(costs.memory_gib), deadline);
+Error explain_no_placement(const BalanceCosts& costs, const Schedule& schedule, const NoPlacement& known) {
+  BalanceCosts unlimited = costs;
+  unlimited.memory_gib = kInfinity;
+  const Result<LeastMemory> least =
+      least_memory(unlimited, schedule, with_rounding(costs.memory_gib) * (known.is_proven ? 0 : 1), known.deadline);
   if (!least) return least.error();
-  if (least->gib <= with_rounding(costs.memory_gib) || !least->is_exact) {
+  const bool is_infeasible = known.is_proven || (least->is_exact && least->gib > with_rounding(costs.memory_gib));
+  if (!is_infeasible) {
     return {.kind = ErrorKind::kJob,
             .source = "balance",
-            .problem = "no placement was found in the time given, and it is not known whether there is one",
+            .problem = least->gib <= with_rounding(costs.memory_gib)
+                           ? "no placement was found in the time given, though there is one"
+                           : "no placement was found in the time given, and it is not known whether there is one",
             .advice = "Raise --time-limit or memory_gib."};
   }
   // Rounded up, so that the figure can be given back as the limit.
   const double needed = std::ceil(least->gib * 1e6 - 1e-6) / 1e6;
-  std::string advice = fmt::format("With pp {} the smallest memory_gib that fits is {}", costs.shape.pp, needed);
-  const std::optional<int64_t> pp = larger_pp(costs, deadline);
+  std::string advice = least->is_exact
+                           ? fmt::format("With pp {} the smallest memory_gib that fits is {}", costs.shape.pp, needed)
+                           : fmt::format("With pp {} memory_gib {} is enough", costs.shape.pp, needed);
+  const std::optional<int64_t> pp = larger_pp(costs, known.deadline);
   advice += pp ? fmt::format("; with memory_gib {} the smallest larger pp that fits is {}.", costs.memory_gib, *pp)
                : fmt::format("; no larger pp was found to fit into memory_gib {}.", costs.memory_gib);
   return {.kind = ErrorKind::kJob,
           .source = "balance",
-          .problem = fmt::format("no placement fits into memory_gib {}, even with every block recomputed",
-                                 costs.memory_gib),
+          .problem =
+              fmt::format("no placement fits into memory_gib {}, even with every block recomputed", costs.memory_gib),
           .advice = advice};
 }
 

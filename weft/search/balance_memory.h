@@ -15,7 +15,12 @@ std::vector<ChainRow> memory_rows(const Schedule& schedule);
 /// The peak memory of each rank.
 std::vector<double> memory_of_ranks(const Schedule& schedule, const StageOptions& options, const Chain& chain);
 
-/// Why no placement was found: none fits, and which memory limit or pp would do, or the time was too short.
-Error explain_no_placement(const BalanceCosts& costs, const Schedule& schedule, ChainSearch::Clock::time_point deadline);
+struct NoPlacement {
+  bool is_proven = false;  ///< nothing fits; otherwise the time was too short to know
+  ChainSearch::Clock::time_point deadline;
+};
+
+/// Why no placement was found, and which memory limit or pp would do.
+Error explain_no_placement(const BalanceCosts& costs, const Schedule& schedule, const NoPlacement& known);
 
 }  // namespace weft

@@ -79,8 +79,7 @@ Result<StageOptions> StageOptions::make(const BalanceCosts& costs, std::span<con
   made.num_stages_ = static_cast<int32_t>(in_flight.size());
   made.num_blocks_ = costs.num_blocks();
   made.num_kinds_ = costs.chain.size();
-  const double limit =
-      which == Recomputation::kAll ? std::numeric_limits<double>::infinity() : with_rounding(costs.memory_gib);
+  const double limit = with_rounding(costs.memory_gib);
 
   const auto add = [&](const Run& run, const RecomputeChoice& choice) {
     StageOption option = run.option;

@@ -25,7 +25,7 @@ struct StageOption {
 enum class Recomputation {
   kLeast,   ///< the one that adds the least time and fits: enough where a rank holds one stage
   kPareto,  ///< each that no other beats in both time and memory: where stages share a rank's memory
-  kAll,     ///< every block recomputed, whether it fits or not: the least memory
+  kAll,     ///< every block recomputed: the least memory
 };
 
 /// The options of all stages, sorted by stage, first block and count. Stage s starts at block s at the earliest and
