@@ -31,15 +31,14 @@ void read_backward(Fields& fields, bool is_split, bool is_required, WorkTimes& t
                     "Give backward_input_ms and backward_weight_ms instead.");
   }
   const double whole = fields.number_or("backward_ms", 0, kTimeRange);
-  double input = 0, weight = 0;
-  if (is_required && !has_whole && (has_parts || is_split)) {
-    input = fields.number("backward_input_ms", kTimeRange);
-    weight = fields.number("backward_weight_ms", kTimeRange);
-  } else if (is_required && !has_whole) {
+  if (is_required && !has_whole && !has_parts && !is_split)
     fields.complain("backward_ms", "is missing", "Add it, or backward_input_ms and backward_weight_ms.");
+  for (const auto* part : {"backward_input_ms", "backward_weight_ms"}) {
+    if (is_required && !has_whole && (has_parts || is_split) && !fields.has(part))
+      fields.complain(part, "is missing", "Add it.");
   }
-  input = fields.number_or("backward_input_ms", input, kTimeRange);
-  weight = fields.number_or("backward_weight_ms", weight, kTimeRange);
+  const double input = fields.number_or("backward_input_ms", 0, kTimeRange);
+  const double weight = fields.number_or("backward_weight_ms", 0, kTimeRange);
   times.backward_input_ms = is_split ? input : whole + input + weight;
   times.backward_weight_ms = is_split ? weight : 0;
 }

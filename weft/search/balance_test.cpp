@@ -182,7 +182,7 @@ int compare(ScheduleName schedule, int64_t vpp, int64_t most_pp, int32_t most_bl
 }
 
 TEST(Balance, FindsTheOptimumOfRandom1f1bInstances) {
-  EXPECT_GT(compare(ScheduleName::k1f1b, 1, 4, 8, 300, 1), 150);
+  EXPECT_GT(compare(ScheduleName::k1f1b, 1, 4, 8, 600, 1), 300);
 }
 
 TEST(Balance, FindsTheOptimumOfRandomGpipeInstances) {
