@@ -43,7 +43,8 @@ TEST(BalanceVerb, PrintsTheProvenOptimum) {
 }
 
 TEST(BalanceVerb, SaysTheSameTwice) {
-  const ProgramRun first = run_weft({"balance", "--costs", kExample}), second = run_weft({"balance", "--costs", kExample});
+  const ProgramRun first = run_weft({"balance", "--costs", kExample}),
+                   second = run_weft({"balance", "--costs", kExample});
   EXPECT_EQ(first.exit_status, 0) << first.err;
   EXPECT_EQ(first.out, second.out);
   EXPECT_NE(first.out.find("makespan 14631.4 ms"), std::string::npos) << first.out;

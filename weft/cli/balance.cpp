@@ -1,3 +1,5 @@
+#include "weft/search/balance.h"
+
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -8,7 +10,6 @@
 #include "weft/base/units.h"
 #include "weft/cli/table.h"
 #include "weft/cli/verbs.h"
-#include "weft/search/balance.h"
 
 namespace weft {
 namespace {
@@ -21,8 +22,8 @@ struct BalanceVerbOptions {
 
 /// Why the makespan is the smallest, or how far from it the bound is.
 std::string proof_of(const Balance& balance) {
-  const std::string work = fmt::format("{} placements simulated, {} critical paths as bounds", balance.num_simulated,
-                                       balance.num_paths);
+  const std::string work =
+      fmt::format("{} placements simulated, {} critical paths as bounds", balance.num_simulated, balance.num_paths);
   if (balance.is_optimal) {
     return fmt::format("exhaustive: every other placement that fits has a critical path at least as long ({})", work);
   }
@@ -92,9 +93,9 @@ std::string to_text(const BalanceCosts& costs, const Balance& balance) {
 
 Result<std::string> run_balance(const BalanceVerbOptions& options) {
   if (!(options.time_limit_s > 0) || options.time_limit_s > 1e6) {
-    return Error{.source = "--time-limit",
-                 .problem = fmt::format("is {}, a number of seconds above 0 and up to 1000000 is needed",
-                                        options.time_limit_s)};
+    return Error{
+        .source = "--time-limit",
+        .problem = fmt::format("is {}, a number of seconds above 0 and up to 1000000 is needed", options.time_limit_s)};
   }
   WEFT_TRY(const Document document, read_document(options.costs));
   WEFT_TRY(const BalanceCosts costs, read_balance_costs(document));
@@ -111,9 +112,11 @@ Result<std::string> run_balance(const BalanceVerbOptions& options) {
 
 void add_balance(CLI::App& app, RunVerb& run) {
   auto options = std::make_shared<BalanceVerbOptions>();
-  CLI::App* verb = app.add_subcommand("balance", "Spread a chain of blocks over pipeline stages, recomputing what must be");
-  verb->add_option("--costs", options->costs,
-                   "JSON or YAML: the schedule, its shape, a memory limit, and the time and memory of each kind of block")
+  CLI::App* verb =
+      app.add_subcommand("balance", "Spread a chain of blocks over pipeline stages, recomputing what must be");
+  verb->add_option(
+          "--costs", options->costs,
+          "JSON or YAML: the schedule, its shape, a memory limit, and the time and memory of each kind of block")
       ->type_name("FILE")
       ->required();
   verb->add_option("--time-limit", options->time_limit_s,

@@ -243,7 +243,8 @@ Result<Balance> balance(const BalanceCosts& costs, const BalanceOptions& options
   Solver solver(costs, schedule, stage_options, limit);
   solver.run();
   if (solver.best().empty()) {
-    return explain_no_placement(costs, schedule, {.is_proven = solver.is_exhausted(), .deadline = Clock::now() + limit});
+    return explain_no_placement(costs, schedule,
+                                {.is_proven = solver.is_exhausted(), .deadline = Clock::now() + limit});
   }
   Balance balance = describe(costs, schedule, stage_options, solver.best());
   WEFT_CHECK(std::abs(balance.makespan_ms - solver.best_ms()) <= 1e-9 * balance.makespan_ms,

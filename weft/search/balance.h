@@ -36,8 +36,8 @@ struct BalanceOptions {
   double time_limit_s = 10;
 };
 
-/// The placement and recomputation with the smallest makespan that fits in memory. Where nothing fits, the error (of the
-/// job, not of the input) says which memory limit or which pp would do. See docs/design/exact-balance.md.
+/// The placement and recomputation with the smallest makespan that fits in memory. Where nothing fits, the error (of
+/// the job, not of the input) says which memory limit or which pp would do. See docs/design/exact-balance.md.
 Result<Balance> balance(const BalanceCosts& costs, const BalanceOptions& options = {});
 
 }  // namespace weft

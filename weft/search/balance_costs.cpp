@@ -108,11 +108,11 @@ void check_shape(Fields& fields, const BalanceCosts& costs) {
       generate_schedule(costs.schedule, {.pp = costs.shape.pp, .vpp = costs.shape.vpp, .microbatches = 1});
   if (!judged) fields.complain(judged.error().source, judged.error().problem, judged.error().advice);
   if (stages > costs.num_blocks()) {
-    fields.complain("pp",
-                    fmt::format("is {}{}, but the chain has {} blocks and every stage needs one", costs.shape.pp,
-                                costs.shape.vpp > 1 ? fmt::format(" with vpp {}", costs.shape.vpp) : "",
-                                costs.num_blocks()),
-                    costs.shape.vpp > 1 ? "Lower pp or vpp." : "Lower it.");
+    fields.complain(
+        "pp",
+        fmt::format("is {}{}, but the chain has {} blocks and every stage needs one", costs.shape.pp,
+                    costs.shape.vpp > 1 ? fmt::format(" with vpp {}", costs.shape.vpp) : "", costs.num_blocks()),
+        costs.shape.vpp > 1 ? "Lower pp or vpp." : "Lower it.");
   }
 }
 

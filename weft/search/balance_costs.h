@@ -23,9 +23,9 @@ struct BlockKind {
   std::string name;
   int32_t count = 0;
   WorkTimes times;
-  double activation_gib = 0;        ///< what one microbatch in flight holds
-  double recompute_saves_gib = 0;   ///< the part of it that a recomputed block does not hold
-  double static_gib = 0;            ///< weights, gradients, optimizer states
+  double activation_gib = 0;       ///< what one microbatch in flight holds
+  double recompute_saves_gib = 0;  ///< the part of it that a recomputed block does not hold
+  double static_gib = 0;           ///< weights, gradients, optimizer states
 };
 
 /// What the first or the last stage has on top of its blocks.

@@ -55,8 +55,7 @@ TEST(BalanceCosts, TheBackwardMayBeGivenWholeOrInParts) {
 
 TEST(BalanceCosts, MistakesNameTheField) {
   EXPECT_EQ(finding(R"({"schedule": "1f1b", "pp": 2, "microbatches": 4})"), "c.json: chain: is missing. Add it.");
-  EXPECT_EQ(finding(document(kHead, "")),
-            "c.json: chain: has no blocks, at least one kind is needed. Add one.");
+  EXPECT_EQ(finding(document(kHead, "")), "c.json: chain: has no blocks, at least one kind is needed. Add one.");
   EXPECT_EQ(finding(document(kHead, "1")), "c.json: chain: is a list of other things, a list of mappings is needed");
   EXPECT_EQ(finding(document(kHead, kBlock + "," + kBlock)),
             "c.json: chain[1].name: 'a' is there twice. Give each kind of block a name of its own.");
@@ -73,8 +72,9 @@ TEST(BalanceCosts, MistakesNameTheField) {
   EXPECT_NE(finding(document(kHead + R"(, "memory_gb": 3)")).find("Did you mean 'memory_gib'?"), std::string::npos);
   EXPECT_NE(finding(document(kHead + R"(, "first_stage": {"static": 3})")).find("c.json: first_stage.static: is not"),
             std::string::npos);
-  EXPECT_NE(finding(document(R"("schedule": "2f2b", "pp": 2, "microbatches": 4)")).find("c.json: schedule: is the text"),
-            std::string::npos);
+  EXPECT_NE(
+      finding(document(R"("schedule": "2f2b", "pp": 2, "microbatches": 4)")).find("c.json: schedule: is the text"),
+      std::string::npos);
 }
 
 TEST(BalanceCosts, TheScheduleJudgesItsShape) {

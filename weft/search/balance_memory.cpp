@@ -39,8 +39,8 @@ Result<LeastMemory> least_memory(const BalanceCosts& costs, const Schedule& sche
   LeastMemory least;
   size_t width = 4;
   while (Clock::now() < deadline) {
-    const ChainSearch::Outcome outcome = search.find_below(
-        least.gib == kInfinity ? kInfinity : least.gib * (1 - 1e-12), {.labels_a_block = width, .deadline = deadline});
+    const ChainSearch::Outcome outcome = search.find_below(least.gib == kInfinity ? kInfinity : least.gib * (1 - 1e-12),
+                                                           {.labels_a_block = width, .deadline = deadline});
     for (const Chain& chain : outcome.found) least.gib = std::min(least.gib, largest_row(rows, options, chain));
     if (least.gib <= enough_gib) return least;
     if (!outcome.found.empty()) continue;
@@ -53,20 +53,25 @@ Result<LeastMemory> least_memory(const BalanceCosts& costs, const Schedule& sche
   return least;
 }
 
-/// The next larger pp whose placements fit, when there is one.
-std::optional<int64_t> larger_pp(const BalanceCosts& costs, Clock::time_point deadline) {
+struct LargerPp {
+  std::optional<int64_t> pp;
+  bool is_certain = true;  ///< otherwise there may be a smaller one, or one at all
+};
+
+/// The next larger pp whose placements fit.
+LargerPp larger_pp(const BalanceCosts& costs, Clock::time_point deadline) {
   BalanceCosts larger = costs;
-  while ((larger.shape.pp + 1) * larger.shape.vpp <= costs.num_blocks() && Clock::now() < deadline) {
+  const double enough = with_rounding(costs.memory_gib);
+  while ((larger.shape.pp + 1) * larger.shape.vpp <= costs.num_blocks()) {
     ++larger.shape.pp;
     const Result<Schedule> schedule = generate_schedule(larger.schedule, larger.shape);
-    if (!schedule) return std::nullopt;
-    const double enough = with_rounding(larger.memory_gib);
+    if (!schedule || Clock::now() > deadline) return {.is_certain = false};
     const Result<LeastMemory> least = least_memory(larger, *schedule, enough, deadline);
-    if (!least) return std::nullopt;
-    if (least->gib <= enough) return larger.shape.pp;
-    if (!least->is_exact) return std::nullopt;
+    if (!least) return {.is_certain = false};
+    if (least->gib <= enough) return {.pp = larger.shape.pp};
+    if (!least->is_exact) return {.is_certain = false};
   }
-  return std::nullopt;
+  return {};
 }
 
 }  // namespace
@@ -140,9 +145,13 @@ Error explain_no_placement(const BalanceCosts& costs, const Schedule& schedule, 
   std::string advice = least->is_exact
                            ? fmt::format("With pp {} the smallest memory_gib that fits is {}", costs.shape.pp, needed)
                            : fmt::format("With pp {} memory_gib {} is enough", costs.shape.pp, needed);
-  const std::optional<int64_t> pp = larger_pp(costs, known.deadline);
-  advice += pp ? fmt::format("; with memory_gib {} the smallest larger pp that fits is {}.", costs.memory_gib, *pp)
-               : fmt::format("; no larger pp was found to fit into memory_gib {}.", costs.memory_gib);
+  const LargerPp larger = larger_pp(costs, known.deadline);
+  if (larger.pp) {
+    advice += fmt::format("; with memory_gib {} the smallest larger pp that fits is {}.", costs.memory_gib, *larger.pp);
+  } else {
+    advice += fmt::format("; no larger pp {} into memory_gib {}.", larger.is_certain ? "fits" : "was found to fit",
+                          costs.memory_gib);
+  }
   return {.kind = ErrorKind::kJob,
           .source = "balance",
           .problem =

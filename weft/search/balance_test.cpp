@@ -200,13 +200,14 @@ TEST(Balance, FindsTheOptimumOfRandomZeroBubbleInstances) {
 }
 
 BalanceCosts vision_language(int64_t pp, int64_t microbatches, double memory_gib, int32_t num_vit, int32_t num_llm) {
-  return {.schedule = ScheduleName::k1f1b,
-          .shape = {.pp = pp, .vpp = 1, .microbatches = microbatches},
-          .p2p_ms = 0.7,
-          .memory_gib = memory_gib,
-          .chain = {{"vit", num_vit, {3.1, 6.2, 0}, 0.35, 0.33, 0.17}, {"llm", num_llm, {9.7, 19.6, 0}, 0.92, 0.88, 1.75}},
-          .first_stage = {{1.5, 1.0, 0}, 2.5},
-          .last_stage = {{11.0, 21.0, 0}, 2.6}};
+  return {
+      .schedule = ScheduleName::k1f1b,
+      .shape = {.pp = pp, .vpp = 1, .microbatches = microbatches},
+      .p2p_ms = 0.7,
+      .memory_gib = memory_gib,
+      .chain = {{"vit", num_vit, {3.1, 6.2, 0}, 0.35, 0.33, 0.17}, {"llm", num_llm, {9.7, 19.6, 0}, 0.92, 0.88, 1.75}},
+      .first_stage = {{1.5, 1.0, 0}, 2.5},
+      .last_stage = {{11.0, 21.0, 0}, 2.6}};
 }
 
 TEST(Balance, KnownInstancesHaveTheirProvenOptima) {

@@ -256,7 +256,8 @@ Chain ChainSearch::least(const ChainRow& row) const {
       double& here = best[at(stage, first)];
       for (size_t i = options_.begin(stage, first); i < options_.begin(stage, first + 1); ++i) {
         if (!alive_[i]) continue;
-        const double value = row.value(static_cast<size_t>(stage), options_[i]) + best[at(stage + 1, options_[i].end())];
+        const double value =
+            row.value(static_cast<size_t>(stage), options_[i]) + best[at(stage + 1, options_[i].end())];
         if (value < here) {
           here = value;
           choice[at(stage, first)] = i;

@@ -39,7 +39,8 @@ double LocalSearch::fit_rank(size_t rank, Chain& chain) const {
     const ChainRow* worst = nullptr;
     for (const ChainRow* row : rows_of_rank_[rank]) {
       double sum = -row->limit;
-      for (const int32_t stage : stages) sum += row->value(static_cast<size_t>(stage), options_[chain[static_cast<size_t>(stage)]]);
+      for (const int32_t stage : stages)
+        sum += row->value(static_cast<size_t>(stage), options_[chain[static_cast<size_t>(stage)]]);
       if (sum > excess) {
         excess = sum;
         worst = row;

@@ -18,12 +18,9 @@ struct Case {
   int64_t vpp;
 };
 
-constexpr Case kCases[] = {{ScheduleName::kGpipe, 1},
-                           {ScheduleName::k1f1b, 1},
-                           {ScheduleName::kInterleaved1f1b, 2},
-                           {ScheduleName::kInterleaved1f1b, 3},
-                           {ScheduleName::kZbH1, 1},
-                           {ScheduleName::kZbV, 2}};
+constexpr Case kCases[] = {
+    {ScheduleName::kGpipe, 1},           {ScheduleName::k1f1b, 1}, {ScheduleName::kInterleaved1f1b, 2},
+    {ScheduleName::kInterleaved1f1b, 3}, {ScheduleName::kZbH1, 1}, {ScheduleName::kZbV, 2}};
 
 std::vector<StageTimes> random_times(std::mt19937_64& random, int32_t stages, bool is_split) {
   std::uniform_real_distribution<double> time(0, 3);
@@ -36,8 +33,9 @@ TEST(ScheduleGraph, AgreesWithTheSimulator) {
   std::mt19937_64 random(3);
   for (const Case& c : kCases) {
     for (int trial = 0; trial < 30; ++trial) {
-      const Schedule schedule = *generate_schedule(
-          c.name, {.pp = 1 + static_cast<int64_t>(random() % 5), .vpp = c.vpp, .microbatches = 1 + static_cast<int64_t>(random() % 9)});
+      const Schedule schedule = *generate_schedule(c.name, {.pp = 1 + static_cast<int64_t>(random() % 5),
+                                                            .vpp = c.vpp,
+                                                            .microbatches = 1 + static_cast<int64_t>(random() % 9)});
       const std::vector<StageTimes> times = random_times(random, schedule.num_stages(), splits_backward(c.name));
       const double p2p_ms = static_cast<double>(random() % 3) / 2;
       std::vector<double> columns[kNumWorks];
@@ -111,8 +109,7 @@ TEST(InFlightPeaks, GiveThePeakOfAWalkOverTheRows) {
 }
 
 TEST(InFlightPeaks, AreFew) {
-  const Schedule schedule =
-      *generate_schedule(ScheduleName::kInterleaved1f1b, {.pp = 8, .vpp = 2, .microbatches = 64});
+  const Schedule schedule = *generate_schedule(ScheduleName::kInterleaved1f1b, {.pp = 8, .vpp = 2, .microbatches = 64});
   for (int32_t rank = 0; rank < 8; ++rank) EXPECT_LE(in_flight_peaks(schedule, rank).size(), 3u) << rank;
 }
 

@@ -116,11 +116,12 @@ Result<StageOptions> StageOptions::make(const BalanceCosts& costs, std::span<con
           }
         }
         if (made.options_.size() > kMostOptions) {
-          return Error{.source = "balance",
-                       .problem = fmt::format("{} blocks on {} stages can be placed and recomputed in more than {} ways "
-                                              "a stage",
-                                              made.num_blocks_, made.num_stages_, with_commas(kMostOptions)),
-                       .advice = "Take several layers as one block."};
+          return Error{
+              .source = "balance",
+              .problem = fmt::format("{} blocks on {} stages can be placed and recomputed in more than {} ways "
+                                     "a stage",
+                                     made.num_blocks_, made.num_stages_, with_commas(kMostOptions)),
+              .advice = "Take several layers as one block."};
         }
       }
     }
