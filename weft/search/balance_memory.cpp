@@ -37,6 +37,10 @@ Result<LeastMemory> least_memory(const BalanceCosts& costs, const Schedule& sche
   const std::vector<ChainRow> rows = memory_rows(schedule);
   for (const ChainRow& row : rows) search.add_row(row);
   LeastMemory least;
+  const Chain any = search.least(rows.front());
+  if (any.empty()) return LeastMemory{.is_exact = true};
+  least.gib = largest_row(rows, options, any);
+  if (least.gib <= enough_gib) return least;
   size_t width = 4;
   while (Clock::now() < deadline) {
     const ChainSearch::Outcome outcome = search.find_below(least.gib == kInfinity ? kInfinity : least.gib * (1 - 1e-12),

@@ -72,7 +72,7 @@ ChainRow PriceMix::improve(const ChainSearch& search, const StageOptions& option
   for (int i = 0; i < effort.iterations && ChainSearch::Clock::now() < effort.deadline; ++i) {
     const ChainRow row = mix();
     const Chain chain = search.least(row);
-    if (chain.empty()) return row;  // no chain is left: the search will see it
+    if (chain.empty()) break;  // no chain is left: the search will see it
     const double bound = value_of(row, options, chain);
     if (bound > best_bound_) {
       best_bound_ = bound;
