@@ -28,12 +28,13 @@ constexpr double kPrecision = 1e-9;
 /// to beat the best so far; each is simulated, and is either better or shows the path that forbids it.
 class Solver {
  public:
-  Solver(const BalanceCosts& costs, const Schedule& schedule, const StageOptions& options, Clock::duration time_limit)
+  Solver(const BalanceCosts& costs, const Schedule& schedule, const StageOptions& options, Clock::time_point start,
+         Clock::duration time_limit)
       : costs_(costs),
         options_(options),
         graph_(schedule),
         search_(options),
-        end_(Clock::now() + time_limit),
+        end_(start + time_limit),
         deadline_(end_ - time_limit / 5),
         memory_rows_(limited_memory_rows(costs, schedule)),
         mix_(memory_rows_),
@@ -64,6 +65,7 @@ class Solver {
       improve_placement(best_);
       improve_mix();
       width *= 4;
+      num_kicks_ *= 2;
     }
     if (!is_exhausted_) raise_bound();
   }
@@ -87,7 +89,7 @@ class Solver {
     return std::all_of(memory_rows_.begin(), memory_rows_.end(), [&](const ChainRow& row) {
       double sum = row.constant;
       for (size_t stage = 0; stage < chain.size(); ++stage) sum += row.value(stage, options_[chain[stage]]);
-      return sum <= row.limit;
+      return sum <= row.limit * (1 + 1e-12);  // the search added in another order
     });
   }
 
@@ -139,7 +141,7 @@ class Solver {
 
   void improve_placement(const Chain& start) {
     if (start.empty()) return;
-    const Chain chain = local_search_.improve(start, 20, deadline_);
+    const Chain chain = local_search_.improve(start, num_kicks_, deadline_);
     if (!chain.empty()) try_chain(chain);
   }
 
@@ -192,6 +194,7 @@ class Solver {
   std::vector<ChainRow> memory_rows_;
   PriceMix mix_;
   LocalSearch local_search_;
+  int num_kicks_ = 20;
   std::vector<CriticalPath> paths_;
   Chain best_;
   double best_ms_ = kInfinity;
@@ -200,15 +203,29 @@ class Solver {
   int64_t num_simulated_ = 0;
 };
 
+/// A makespan that can be had: everything recomputed, the largest stage as small as it gets. A stage works that long at
+/// most, and runs of blocks beyond it need no look at their recomputation. Infinite when that placement does not fit.
+Result<double> makespan_with_all_recomputed(const BalanceCosts& costs, const Schedule& schedule,
+                                            const std::vector<int32_t>& in_flight) {
+  WEFT_TRY(const StageOptions options, StageOptions::make(costs, in_flight, Recomputation::kAll));
+  const Chain chain = ChainSearch(options).least_bottleneck();
+  if (chain.empty()) return kInfinity;
+  for (const double gib : memory_of_ranks(schedule, options, chain)) {
+    if (gib > with_rounding(costs.memory_gib)) return kInfinity;
+  }
+  std::vector<StageTimes> times;
+  for (const size_t option : chain) times.push_back(options[option].times);
+  return ScheduleGraph(schedule).makespan_ms(times, costs.p2p_ms) * (1 + kPrecision);
+}
+
 /// The figures of a placement, from the simulator that plans are priced with.
 Balance describe(const BalanceCosts& costs, const Schedule& schedule, const StageOptions& options, const Chain& chain) {
   Balance balance;
   std::vector<double> forward, input, weight;
-  for (const size_t index : chain) {
-    const StageOption& option = options[index];
-    const auto recomputed = options.recompute_of(option);
+  for (size_t stage = 0; stage < chain.size(); ++stage) {
+    const StageOption& option = options[chain[stage]];
     balance.stages.push_back({.blocks = blocks_of_kinds(costs, option.first, option.count),
-                              .recomputed = {recomputed.begin(), recomputed.end()},
+                              .recomputed = options.recomputed_blocks(costs, static_cast<int32_t>(stage), option),
                               .forward_ms = option.times[0],
                               .backward_ms = option.times[1] + option.times[2]});
     forward.push_back(option.times[0]);
@@ -235,12 +252,19 @@ Balance describe(const BalanceCosts& costs, const Schedule& schedule, const Stag
 }  // namespace
 
 Result<Balance> balance(const BalanceCosts& costs, const BalanceOptions& options) {
+  const auto start = Clock::now();
   const auto limit = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.time_limit_s));
   WEFT_TRY(const Schedule schedule, generate_schedule(costs.schedule, costs.shape));
+  const std::vector<int32_t> in_flight = most_in_flight(schedule);
+  double most_ms = kInfinity;
+  if (costs.has_memory_limit()) {
+    WEFT_TRY(most_ms, makespan_with_all_recomputed(costs, schedule, in_flight));
+    most_ms /= static_cast<double>(costs.shape.microbatches);
+  }
   WEFT_TRY(const StageOptions stage_options,
-           StageOptions::make(costs, most_in_flight(schedule),
-                              costs.shape.vpp > 1 ? Recomputation::kPareto : Recomputation::kLeast));
-  Solver solver(costs, schedule, stage_options, limit);
+           StageOptions::make(costs, in_flight, costs.shape.vpp > 1 ? Recomputation::kPareto : Recomputation::kLeast,
+                              most_ms));
+  Solver solver(costs, schedule, stage_options, start, limit);
   solver.run();
   if (solver.best().empty()) {
     return explain_no_placement(costs, schedule,

@@ -289,8 +289,7 @@ Chain ChainSearch::least_bottleneck() const {
       Load& here = best[at(stage, first)];
       for (size_t i = options_.begin(stage, first); i < options_.begin(stage, first + 1); ++i) {
         if (!alive_[i]) continue;
-        const StageTimes& t = options_[i].times;
-        const double own = t[0] + t[1] + t[2];
+        const double own = options_[i].total_ms();
         const Load& rest = best[at(stage + 1, options_[i].end())];
         const Load load{std::max(own, rest.largest), own + rest.sum};
         if (load.largest < here.largest || (load.largest == here.largest && load.sum < here.sum)) {

@@ -28,7 +28,8 @@ LocalSearch::LocalSearch(const Schedule& schedule, const StageOptions& options,
 
 bool LocalSearch::State::is_better_than(const State& other) const {
   if (excess_gib != other.excess_gib) return excess_gib < other.excess_gib;
-  return makespan_ms < other.makespan_ms;
+  if (makespan_ms != other.makespan_ms) return makespan_ms < other.makespan_ms;
+  return unevenness < other.unevenness;
 }
 
 /// Lets the rank's chunks recompute until they fit, the cheapest saving for its price first. Returns what is too much.
@@ -98,6 +99,14 @@ bool LocalSearch::rate(State& state) {
   for (const size_t option : state.chain) times.push_back(options_[option].times);
   state.makespan_ms = graph_.makespan_ms(times, p2p_ms_);
   ++num_simulated_;
+  state.unevenness = 0;
+  for (const auto& stages : stages_of_rank_) {
+    double load = 0;
+    for (const int32_t stage : stages) {
+      for (const double time : times[static_cast<size_t>(stage)]) load += time;
+    }
+    state.unevenness += load * load;
+  }
   return true;
 }
 

@@ -29,6 +29,7 @@ class LocalSearch {
     Chain chain;
     double excess_gib = 0;  ///< over the memory limit
     double makespan_ms = 0;
+    double unevenness = 0;  ///< the squares of the ranks' loads: of equally long placements the more even is the better
 
     bool is_better_than(const State& other) const;
   };

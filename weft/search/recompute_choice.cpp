@@ -78,11 +78,13 @@ std::optional<RecomputeChoice> choose_least(std::span<const RecomputeKind> kinds
   return sum_up(kinds, search.best());
 }
 
-std::vector<RecomputeChoice> choose_pareto(std::span<const RecomputeKind> kinds) {
+std::vector<RecomputeChoice> choose_pareto(std::span<const RecomputeKind> kinds, size_t most) {
   std::vector<RecomputeChoice> front = {{.blocks = std::vector<int32_t>(kinds.size(), 0)}};
   for (size_t k = 0; k < kinds.size(); ++k) {
     if (kinds[k].saves_gib <= 0) continue;
+    if (front.size() > most) break;
     std::vector<RecomputeChoice> all;
+    all.reserve(front.size() * static_cast<size_t>(kinds[k].num_blocks + 1));
     for (const RecomputeChoice& choice : front) {
       for (int32_t n = 0; n <= kinds[k].num_blocks; ++n) {
         all.push_back(choice);

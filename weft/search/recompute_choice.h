@@ -25,8 +25,9 @@ struct RecomputeChoice {
 /// blocks together do not save enough. Of equals, the one that recomputes more of what is cheapest to save.
 std::optional<RecomputeChoice> choose_least(std::span<const RecomputeKind> kinds, double need_gib);
 
-/// Every choice that no other beats in both time and memory, the quickest first.
-std::vector<RecomputeChoice> choose_pareto(std::span<const RecomputeKind> kinds);
+/// Every choice that no other beats in both time and memory, the quickest first. There can be as many as subsets of the
+/// kinds: once more than `most` are there, the rest is not looked for.
+std::vector<RecomputeChoice> choose_pareto(std::span<const RecomputeKind> kinds, size_t most);
 
 /// All blocks that save something.
 RecomputeChoice choose_all(std::span<const RecomputeKind> kinds);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -16,9 +17,10 @@ struct StageOption {
   StageTimes times{};         ///< recomputation is in the backward, or in I where it is split
   double activation_gib = 0;  ///< one microbatch in flight holds this
   double static_gib = 0;
-  int32_t recompute = 0;  ///< see StageOptions::recompute_of
+  int32_t choice = 0;  ///< which of the run's recomputations, where there are several
 
   int32_t end() const { return first + count; }
+  double total_ms() const { return times[0] + times[1] + times[2]; }
 };
 
 /// Which recomputations are worth an option of their own.
@@ -33,8 +35,10 @@ enum class Recomputation {
 class StageOptions {
  public:
   /// `in_flight` is, per stage, the most microbatches that it holds at once. Options that do not fit into the memory
-  /// limit even alone on their rank are left out. Fails when there are too many.
-  static Result<StageOptions> make(const BalanceCosts& costs, std::span<const int32_t> in_flight, Recomputation which);
+  /// limit even alone on their rank, or whose work for one microbatch takes longer than `most_ms`, are left out. Fails,
+  /// as the input is too large, when there are too many.
+  static Result<StageOptions> make(const BalanceCosts& costs, std::span<const int32_t> in_flight, Recomputation which,
+                                   double most_ms = std::numeric_limits<double>::infinity());
 
   int32_t num_stages() const { return num_stages_; }
   int32_t num_blocks() const { return num_blocks_; }
@@ -44,18 +48,16 @@ class StageOptions {
   size_t begin(int32_t stage, int32_t first) const {
     return begins_[static_cast<size_t>(stage) * (static_cast<size_t>(num_blocks_) + 1) + static_cast<size_t>(first)];
   }
-  /// Recomputed blocks of each kind.
-  std::span<const int32_t> recompute_of(const StageOption& option) const {
-    return std::span(recomputed_).subspan(static_cast<size_t>(option.recompute), num_kinds_);
-  }
+  /// Recomputed blocks of each kind. Found anew: chains of many kinds would need too much memory to keep them all.
+  std::vector<int32_t> recomputed_blocks(const BalanceCosts& costs, int32_t stage, const StageOption& option) const;
 
  private:
   int32_t num_stages_ = 0;
   int32_t num_blocks_ = 0;
-  size_t num_kinds_ = 0;
+  Recomputation which_ = Recomputation::kLeast;
+  std::vector<int32_t> in_flight_;
   std::vector<StageOption> options_;
   std::vector<size_t> begins_;
-  std::vector<int32_t> recomputed_;
 };
 
 /// How many blocks of each kind are among `count` blocks from `first` on.
