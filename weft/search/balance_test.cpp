@@ -199,6 +199,30 @@ TEST(Balance, FindsTheOptimumOfRandomZeroBubbleInstances) {
   EXPECT_GT(compare(ScheduleName::kZbV, 2, 3, 7, 150, 6), 50);
 }
 
+TEST(Balance, FindsTheOptimumWhenEveryBlockIsOfItsOwnKind) {
+  RandomInstances instances(8);
+  for (int i = 0; i < 100; ++i) {
+    BalanceCosts costs =
+        instances.next(i % 2 == 0 ? ScheduleName::k1f1b : ScheduleName::kInterleaved1f1b, 2, i % 2 == 0 ? 1 : 2, 6);
+    std::vector<BlockKind> chain;
+    for (const BlockKind& kind : costs.chain) {
+      for (int32_t block = 0; block < kind.count; ++block) {
+        chain.push_back(kind);
+        chain.back().count = 1;
+        chain.back().times.forward_ms += instances.tenths(0, 9);
+        chain.back().recompute_saves_gib = kind.recompute_saves_gib * instances.tenths(5, 10);
+      }
+    }
+    costs.chain = std::move(chain);
+    const std::optional<double> expected = BruteForce(costs).best_ms();
+    const Result<Balance> found = balance(costs);
+    ASSERT_EQ(found.ok(), expected.has_value()) << "instance " << i;
+    if (!found) continue;
+    EXPECT_NEAR(found->makespan_ms, *expected, 1e-6) << "instance " << i;
+    EXPECT_TRUE(found->is_optimal) << "instance " << i;
+  }
+}
+
 BalanceCosts vision_language(int64_t pp, int64_t microbatches, double memory_gib, int32_t num_vit, int32_t num_llm) {
   return {
       .schedule = ScheduleName::k1f1b,
