@@ -1,16 +1,19 @@
 """Has HiGHS solve what weft balance solves: check_balance.py PROGRAM [INSTANCES] [SEED]
 
-Random 1F1B instances as mixed-integer programs that share nothing with Weft: whole numbers of blocks and of recomputed
+Random instances as mixed-integer programs that share nothing with Weft's search: whole numbers of blocks and of recomputed
 blocks for every stage and kind, the order of the chain as constraints between neighbouring kinds, a start time for every
-forward and backward, and the memory of every stage. Both must find the same makespan, or both that nothing fits. What Weft
-prints is also checked on its own: the blocks, their order, and the memory that follows from them.
+action, and the memory of every rank after every forward. Both must find the same makespan, or both that nothing fits. What Weft
+prints is also checked on its own: the blocks, their order, and the memory that follows from them. The rows of 1F1B are made
+here; those of the other schedules come from `weft schedule`, which check_schedules.py judges.
 
     python -m venv env && env/bin/pip install highspy
     env/bin/python tests/parity/check_balance.py build/weft
 """
 
+import csv
 import json
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,36 +23,67 @@ import highspy
 TOLERANCE = 1e-5  # HiGHS is told to stop at 1e-7, its feasibility tolerance is larger
 
 
+SCHEDULES = ["1f1b", "1f1b", "gpipe", "zb_h1", "interleaved_1f1b", "zb_v"]
+
+
 def random_instance(rng):
-    pp = rng.randint(2, 4)
+    schedule = rng.choice(SCHEDULES)
+    splits = schedule.startswith("zb")
+    vpp = 2 if schedule in ("interleaved_1f1b", "zb_v") else 1
+    pp = rng.randint(2, 4) if vpp == 1 else rng.randint(1, 3)
     kinds = rng.randint(1, 3)
+    low, high = (0.5, 1.5) if splits else (1, 3)
+
+    def backward(forward):
+        parts = [round(forward * rng.uniform(low, high), 2) for _ in range(2)]
+        return {"backward_input_ms": parts[0], "backward_weight_ms": parts[1]} if splits else {"backward_ms": parts[0]}
+
     chain = []
     for k in range(kinds):
         forward = round(rng.uniform(0.5, 10), 2)
         activation = round(rng.uniform(0.1, 1.0), 2)
-        chain.append({"name": f"kind{k}", "count": rng.randint(max(1, pp // kinds + 1), 10 // kinds + 2), "forward_ms": forward,
-                      "backward_ms": round(forward * rng.uniform(1, 3), 2), "activation_gib": activation,
-                      "recompute_saves_gib": round(activation * rng.uniform(0, 1), 2), "static_gib": round(rng.uniform(0, 1), 2)})
-    costs = {"schedule": "1f1b", "pp": pp, "microbatches": rng.randint(1, 8),
+        fewest = max(1, pp * vpp // kinds + 1)
+        chain.append({"name": f"kind{k}", "count": rng.randint(fewest, max(fewest, 10 // kinds + 2)), "forward_ms": forward,
+                      "activation_gib": activation, "recompute_saves_gib": round(activation * rng.uniform(0, 1), 2),
+                      "static_gib": round(rng.uniform(0, 1), 2)} | backward(forward))
+    costs = {"schedule": schedule, "pp": pp, "vpp": vpp, "microbatches": rng.randint(1, 8),
              "p2p_ms": rng.choice([0, round(rng.uniform(0, 5), 2)]), "chain": chain}
     if rng.random() < 0.7:
-        costs["first_stage"] = {"forward_ms": 1.5, "backward_ms": 1.0, "static_gib": 0.5}
+        costs["first_stage"] = {"forward_ms": 1.5, "static_gib": 0.5} | backward(1.0)
     if rng.random() < 0.7:
-        costs["last_stage"] = {"forward_ms": 6.0, "backward_ms": 11.0, "static_gib": 0.6}
-    need = sum(c["count"] * (c["static_gib"] + c["activation_gib"] * min(pp, costs["microbatches"]) * 0.7) for c in chain) / pp
+        costs["last_stage"] = {"forward_ms": 6.0, "static_gib": 0.6} | backward(6.0)
+    held = costs["microbatches"] if schedule == "gpipe" else min(pp, costs["microbatches"])
+    need = sum(c["count"] * (c["static_gib"] + c["activation_gib"] * held * 0.7) for c in chain) / pp
     if rng.random() < 0.9:
         costs["memory_gib"] = round(need * rng.uniform(0.5, 1.6), 3)
     return costs
 
 
-def in_flight(costs, stage):
-    return min(costs["pp"] - stage, costs["microbatches"])
-
-
 def extra(costs, stage, key):
     """What the first and the last stage have on top."""
     value = costs.get("first_stage", {}).get(key, 0) if stage == 0 else 0
-    return value + (costs.get("last_stage", {}).get(key, 0) if stage == costs["pp"] - 1 else 0)
+    return value + (costs.get("last_stage", {}).get(key, 0) if stage == costs["pp"] * costs["vpp"] - 1 else 0)
+
+
+def rows_of(program, costs):
+    """The rows of the schedule, a list of (stage, kind, microbatch) for each rank."""
+    if costs["schedule"] == "1f1b":
+        return [[(stage, kind, i) for kind, i in one_f_one_b(costs, stage)] for stage in range(costs["pp"])]
+    with tempfile.NamedTemporaryFile("r", suffix=".csv") as file:
+        subprocess.run([program, "schedule", "--name", costs["schedule"], "--pp", str(costs["pp"]), "--vpp", str(costs["vpp"]),
+                        "--microbatches", str(costs["microbatches"]), "--csv", file.name], check=True, capture_output=True)
+        with open(file.name, newline="") as rows:
+            words = [[re.fullmatch(r"(\d+)([FBIW])(\d+)", word) for word in row] for row in csv.reader(rows)]
+    return [[(int(word[1]), word[2], int(word[3])) for word in row] for row in words]
+
+
+def in_flight(row):
+    """After every forward of a row: how many microbatches each stage holds."""
+    held = {stage: 0 for stage, _, _ in row}
+    for stage, kind, _ in row:
+        held[stage] += {"F": 1, "B": -1, "I": 0, "W": -1}[kind]
+        if kind == "F":
+            yield dict(held)
 
 
 def one_f_one_b(costs, stage):
@@ -64,48 +98,52 @@ def one_f_one_b(costs, stage):
     return row
 
 
-def solve(costs):
+def solve(costs, rows):
     """The smallest makespan, or None when nothing fits."""
-    pp, m, chain = costs["pp"], costs["microbatches"], costs["chain"]
+    stages, chain = range(costs["pp"] * costs["vpp"]), costs["chain"]
     model = highspy.Highs()
     model.setOptionValue("output_flag", False)
     model.setOptionValue("mip_rel_gap", 1e-7)
     kinds = range(len(chain))
-    blocks = {(s, k): model.addIntegral(0, chain[k]["count"]) for s in range(pp) for k in kinds}
-    again = {(s, k): model.addIntegral(0, chain[k]["count"]) for s in range(pp) for k in kinds}
+    blocks = {(s, k): model.addIntegral(0, chain[k]["count"]) for s in stages for k in kinds}
+    again = {(s, k): model.addIntegral(0, chain[k]["count"]) for s in stages for k in kinds}
     for k in kinds:
-        model.addConstr(sum(blocks[s, k] for s in range(pp)) == chain[k]["count"])
-    for s in range(pp):
+        model.addConstr(sum(blocks[s, k] for s in stages) == chain[k]["count"])
+    for s in stages:
         model.addConstr(sum(blocks[s, k] for k in kinds) >= 1)
         for k in kinds:
             model.addConstr(again[s, k] <= blocks[s, k])
     # Order: a later kind starts on a stage or before only when all blocks of the kind before it are placed by then.
     for k in kinds[1:]:
-        for s in range(pp):
+        for s in stages:
             has_begun = model.addBinary()
             model.addConstr(sum(blocks[t, k] for t in range(s + 1)) <= chain[k]["count"] * has_begun)
             model.addConstr(sum(blocks[t, k - 1] for t in range(s + 1)) >= chain[k - 1]["count"] * has_begun)
     if "memory_gib" in costs:
-        for s in range(pp):
-            held = in_flight(costs, s)
-            model.addConstr(sum((held * c["activation_gib"] + c["static_gib"]) * blocks[s, k]
-                                - held * c["recompute_saves_gib"] * again[s, k] for k, c in enumerate(chain))
-                            <= costs["memory_gib"] - extra(costs, s, "static_gib"))
-    start = {(s, kind, i): model.addVariable(0) for s in range(pp) for kind in "FB" for i in range(m)}
-    forward = [sum(c["forward_ms"] * blocks[s, k] for k, c in enumerate(chain)) + extra(costs, s, "forward_ms") for s in range(pp)]
-    backward = [sum(c["backward_ms"] * blocks[s, k] + c["forward_ms"] * again[s, k] for k, c in enumerate(chain))
-                + extra(costs, s, "backward_ms") for s in range(pp)]
-    time = {"F": forward, "B": backward}
-    for s in range(pp):
-        row = one_f_one_b(costs, s)
-        for (kind, i), (next_kind, j) in zip(row, row[1:]):
-            model.addConstr(start[s, next_kind, j] >= start[s, kind, i] + time[kind][s])
-        for i in range(m):
-            if s > 0:
-                model.addConstr(start[s, "F", i] >= start[s - 1, "F", i] + forward[s - 1] + costs["p2p_ms"])
-                model.addConstr(start[s - 1, "B", i] >= start[s, "B", i] + backward[s] + costs["p2p_ms"])
+        for row in rows:
+            for held in in_flight(row):
+                model.addConstr(sum((n * c["activation_gib"] + c["static_gib"]) * blocks[s, k]
+                                    - n * c["recompute_saves_gib"] * again[s, k]
+                                    for s, n in held.items() for k, c in enumerate(chain))
+                                <= costs["memory_gib"] - sum(extra(costs, s, "static_gib") for s in held))
+
+    def time(stage, kind):
+        key = {"F": "forward_ms", "B": "backward_ms", "I": "backward_input_ms", "W": "backward_weight_ms"}[kind]
+        own = sum(c[key] * blocks[stage, k] for k, c in enumerate(chain)) + extra(costs, stage, key)
+        return own + (sum(c["forward_ms"] * again[stage, k] for k, c in enumerate(chain)) if kind in "BI" else 0)
+
+    rank_of = {stage: rank for rank, row in enumerate(rows) for stage, _, _ in row}
+    start = {action: model.addVariable(0) for row in rows for action in row}
     makespan = model.addVariable(0)
-    model.addConstr(makespan >= start[0, "B", m - 1] + backward[0])
+    for row in rows:
+        for before, after in zip(row, row[1:]):
+            model.addConstr(start[after] >= start[before] + time(before[0], before[1]))
+        model.addConstr(makespan >= start[row[-1]] + time(row[-1][0], row[-1][1]))
+        for stage, kind, i in row:
+            if kind == "W" or (source := (stage + (-1 if kind == "F" else 1), kind, i)) not in start:
+                continue
+            delay = 0 if rank_of[source[0]] == rank_of[stage] else costs["p2p_ms"]
+            model.addConstr(start[stage, kind, i] >= start[source] + time(source[0], kind) + delay)
     model.minimize(makespan)
     status = model.getModelStatus()
     if status == highspy.HighsModelStatus.kInfeasible:
@@ -128,24 +166,33 @@ def weft(program, costs):
     return json.loads(run.stdout)
 
 
-def check_placement(costs, found):
+def check_placement(costs, found, rows):
     """Blocks, order and memory of what was printed."""
-    stages = range(costs["pp"])
+    def of_stage(counts):
+        """By stage what is printed by rank, or by rank and chunk."""
+        by_stage = {}
+        for row, value in zip(rows, counts):
+            chunks = sorted({stage for stage, _, _ in row})
+            by_stage.update(zip(chunks, value if costs["vpp"] > 1 else [value]))
+        return by_stage
+
+    placed = [of_stage(found["placement"][c["name"]]) for c in costs["chain"]]
+    again = [of_stage(found["recompute"][c["name"]]) for c in costs["chain"]]
     order = []
-    for s in stages:
-        run = [k for k, c in enumerate(costs["chain"]) for _ in range(found["placement"][c["name"]][s])]
+    for s in range(costs["pp"] * costs["vpp"]):
+        run = [k for k, stages in enumerate(placed) for _ in range(stages[s])]
         assert run, f"stage {s} is empty"
+        assert all(0 <= again[k][s] <= placed[k][s] for k in range(len(placed)))
         order += run
     assert order == [k for k, c in enumerate(costs["chain"]) for _ in range(c["count"])], "blocks are missing or out of order"
-    for s in stages:
-        held = in_flight(costs, s)
-        memory = extra(costs, s, "static_gib")
-        for c in costs["chain"]:
-            blocks, again = found["placement"][c["name"]][s], found["recompute"][c["name"]][s]
-            assert 0 <= again <= blocks
-            memory += blocks * (held * c["activation_gib"] + c["static_gib"]) - again * held * c["recompute_saves_gib"]
-        assert abs(memory - found["memory_gib"][s]) < 1e-6, f"stage {s} holds {memory} GiB"
-        assert memory <= costs.get("memory_gib", memory) + 1e-6
+    for rank, row in enumerate(rows):
+        peak = max(sum(extra(costs, s, "static_gib")
+                       + sum(placed[k][s] * (n * c["activation_gib"] + c["static_gib"]) - again[k][s] * n * c["recompute_saves_gib"]
+                             for k, c in enumerate(costs["chain"]))
+                       for s, n in held.items())
+                   for held in in_flight(row))
+        assert abs(peak - found["memory_gib"][rank]) < 1e-6, f"rank {rank} holds {peak} GiB"
+        assert peak <= costs.get("memory_gib", peak) + 1e-6
 
 
 def main(program, instances="100", seed="1"):
@@ -153,13 +200,14 @@ def main(program, instances="100", seed="1"):
     num_infeasible = 0
     for index in range(int(instances)):
         costs = random_instance(rng)
-        expected, found = solve(costs), weft(program, costs)
+        rows = rows_of(program, costs)
+        expected, found = solve(costs, rows), weft(program, costs)
         if (expected is None) != (found is None):
             sys.exit(f"instance {index}: HiGHS {expected}, Weft {found and found['makespan_ms']}\n{json.dumps(costs)}")
         if expected is None:
             num_infeasible += 1
             continue
-        check_placement(costs, found)
+        check_placement(costs, found, rows)
         if not found["optimal"] or abs(found["makespan_ms"] - expected) > TOLERANCE * expected:
             sys.exit(f"instance {index}: HiGHS {expected}, Weft {found['makespan_ms']} ({found['proof']})\n{json.dumps(costs)}")
     print(f"HiGHS and Weft agree on {instances} instances, {num_infeasible} of them without a placement that fits")
