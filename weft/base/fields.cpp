@@ -224,6 +224,23 @@ Fields Fields::object(std::string_view key) {
   return Fields(value == nullptr ? empty_object() : *value, path_of(key), *findings_);
 }
 
+std::vector<Fields> Fields::objects(std::string_view key) {
+  std::vector<Fields> objects;
+  const Json* value = require(key);
+  if (value == nullptr) return objects;
+  const bool all_objects =
+      value->is_array() && std::all_of(value->begin(), value->end(), [](const Json& v) { return v.is_object(); });
+  if (!all_objects) {
+    complain(key, fmt::format("is {}, a list of mappings is needed",
+                              value->is_array() ? "a list of other things" : describe_value(*value)));
+    return objects;
+  }
+  for (size_t i = 0; i < value->size(); ++i) {
+    objects.push_back(Fields((*value)[i], fmt::format("{}[{}]", path_of(key), i), *findings_));
+  }
+  return objects;
+}
+
 void Fields::reject_unknown() const {
   const std::set<std::string> known_set(asked_.begin(), asked_.end());
   const std::vector<std::string> known(known_set.begin(), known_set.end());

@@ -61,6 +61,9 @@ class Fields {
   std::vector<std::string> texts_or_empty(std::string_view key);
   /// A nested object; an empty one, and a finding, when it is missing or something else.
   Fields object(std::string_view key);
+  /// A list of objects, each with its own path, like "chain[2]"; none, and a finding, when it is missing or something
+  /// else.
+  std::vector<Fields> objects(std::string_view key);
   /// The raw value, for fields with several forms; nullptr when missing.
   const Json* raw(std::string_view key);
 

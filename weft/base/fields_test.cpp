@@ -91,6 +91,23 @@ TEST(Fields, NullCountsAsMissingInOthersFilesAndIsRefusedInOurs) {
             "file.yaml: a: has no value. Give one, or remove the field.");
 }
 
+TEST(Fields, ListsOfObjectsNameTheEntry) {
+  const auto read = [](Fields& f) {
+    for (Fields& object : f.objects("list")) {
+      object.integer("a", {0, 9});
+      object.reject_unknown();
+    }
+  };
+  EXPECT_EQ(finding("list: [{a: 1}, {a: 2}]", read), "");
+  EXPECT_EQ(finding("list: []", read), "");
+  EXPECT_EQ(finding("list: [{a: 1}, {a: 12}]", read),
+            "file.yaml: list[1].a: is 12, a whole number from 0 to 9 is needed");
+  EXPECT_EQ(finding("list: {a: 1}", read), "file.yaml: list: is a mapping, a list of mappings is needed");
+  EXPECT_EQ(finding("list: [{a: 1}, 2]", read),
+            "file.yaml: list: is a list of other things, a list of mappings is needed");
+  EXPECT_EQ(finding("b: 1", read), "file.yaml: list: is missing. Add it.");
+}
+
 TEST(Fields, OnlyTheFirstFindingIsKept) {
   EXPECT_EQ(finding("a: x\nb: y\n",
                     [](Fields& f) {
