@@ -29,7 +29,7 @@ void solve_often(int64_t pp, int64_t microbatches, double memory_gib) {
   bool is_optimal = true;
   for (int i = 0; i < 21; ++i) {
     const auto start = std::chrono::steady_clock::now();
-    const Result<Balance> found = balance(costs);
+    const Result<BalancedPipeline> found = balance(costs);
     times_ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
     makespan_ms = found->makespan_ms;
     is_optimal &= found->is_optimal;

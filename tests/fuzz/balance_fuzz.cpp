@@ -16,7 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   // Larger ones are no different, only slower.
   if (costs->num_blocks() > 120 || costs->num_stages() * costs->shape.microbatches > 4096) return 0;
-  const Result<Balance> found = balance(*costs, {.time_limit_s = 0.05});
+  const Result<BalancedPipeline> found = balance(*costs, {.time_limit_s = 0.05});
   if (!found) {
     claim_good_message(found);
     claim(found.error().kind == ErrorKind::kJob);

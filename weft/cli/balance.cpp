@@ -21,7 +21,7 @@ struct BalanceVerbOptions {
 };
 
 /// Why the makespan is the smallest, or how far from it the bound is.
-std::string proof_of(const Balance& balance) {
+std::string proof_of(const BalancedPipeline& balance) {
   const std::string work =
       fmt::format("{} placements simulated, {} critical paths as bounds", balance.num_simulated, balance.num_paths);
   if (balance.is_optimal) {
@@ -31,7 +31,7 @@ std::string proof_of(const Balance& balance) {
                      format_percent(balance.gap()), work);
 }
 
-Json to_json(const BalanceCosts& costs, const Balance& balance) {
+Json to_json(const BalanceCosts& costs, const BalancedPipeline& balance) {
   // Over stages, or over rank and chunk where a rank has several.
   const auto over_stages = [&](const auto& count_of) {
     Json list = Json::array();
@@ -60,7 +60,7 @@ Json to_json(const BalanceCosts& costs, const Balance& balance) {
           {"proof", proof_of(balance)}};
 }
 
-std::string to_text(const BalanceCosts& costs, const Balance& balance) {
+std::string to_text(const BalanceCosts& costs, const BalancedPipeline& balance) {
   Table table;
   std::vector<std::string> header = {"stage", "rank"};
   for (const BlockKind& kind : costs.chain) {
@@ -99,7 +99,7 @@ Result<std::string> run_balance(const BalanceVerbOptions& options) {
   }
   WEFT_TRY(const Document document, read_document(options.costs));
   WEFT_TRY(const BalanceCosts costs, read_balance_costs(document));
-  Result<Balance> found = balance(costs, {.time_limit_s = options.time_limit_s});
+  Result<BalancedPipeline> found = balance(costs, {.time_limit_s = options.time_limit_s});
   if (!found) {
     Error error = found.error();
     error.source = options.costs;

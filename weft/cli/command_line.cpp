@@ -94,6 +94,7 @@ int parse_and_run(int argc, char** argv) {
 
   RunVerb run;
   add_describe(app, run);
+  add_plan(app, run);
   add_check(app, run);
   add_simulate(app, run);
   add_validate(app, run);

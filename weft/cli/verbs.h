@@ -14,6 +14,7 @@ using RunVerb = std::function<Result<std::string>()>;
 
 // One function a verb, each in a file of its name: declares the verb's options, and sets `run` when it is chosen.
 void add_describe(CLI::App& app, RunVerb& run);
+void add_plan(CLI::App& app, RunVerb& run);
 void add_check(CLI::App& app, RunVerb& run);
 void add_simulate(CLI::App& app, RunVerb& run);
 void add_validate(CLI::App& app, RunVerb& run);

@@ -29,7 +29,7 @@ constexpr double kPrecision = 1e-9;
 class Solver {
  public:
   Solver(const BalanceCosts& costs, const Schedule& schedule, const StageOptions& options, Clock::time_point start,
-         Clock::duration time_limit)
+         Clock::duration time_limit, double below_ms)
       : costs_(costs),
         options_(options),
         graph_(schedule),
@@ -38,7 +38,8 @@ class Solver {
         deadline_(end_ - time_limit / 5),
         memory_rows_(limited_memory_rows(costs, schedule)),
         mix_(memory_rows_),
-        local_search_(schedule, options, memory_rows_, graph_, costs.p2p_ms) {
+        local_search_(schedule, options, memory_rows_, graph_, costs.p2p_ms),
+        best_ms_(below_ms) {
     for (const ChainRow& row : memory_rows_) search_.add_row(row);
   }
 
@@ -197,7 +198,7 @@ class Solver {
   int num_kicks_ = 20;
   std::vector<CriticalPath> paths_;
   Chain best_;
-  double best_ms_ = kInfinity;
+  double best_ms_;
   double bound_ms_ = 0;
   bool is_exhausted_ = false;
   int64_t num_simulated_ = 0;
@@ -207,7 +208,7 @@ class Solver {
 /// most, and runs of blocks beyond it need no look at their recomputation. Infinite when that placement does not fit.
 Result<double> makespan_with_all_recomputed(const BalanceCosts& costs, const Schedule& schedule,
                                             const std::vector<int32_t>& in_flight) {
-  WEFT_TRY(const StageOptions options, StageOptions::make(costs, in_flight, Recomputation::kAll));
+  WEFT_TRY(const StageOptions options, StageOptions::make(costs, in_flight, RecomputeOptions::kAll));
   const Chain chain = ChainSearch(options).least_bottleneck();
   if (chain.empty()) return kInfinity;
   for (const double gib : memory_of_ranks(schedule, options, chain)) {
@@ -219,8 +220,9 @@ Result<double> makespan_with_all_recomputed(const BalanceCosts& costs, const Sch
 }
 
 /// The figures of a placement, from the simulator that plans are priced with.
-Balance describe(const BalanceCosts& costs, const Schedule& schedule, const StageOptions& options, const Chain& chain) {
-  Balance balance;
+BalancedPipeline describe(const BalanceCosts& costs, const Schedule& schedule, const StageOptions& options,
+                          const Chain& chain) {
+  BalancedPipeline balance;
   std::vector<double> forward, input, weight;
   for (size_t stage = 0; stage < chain.size(); ++stage) {
     const StageOption& option = options[chain[stage]];
@@ -249,35 +251,56 @@ Balance describe(const BalanceCosts& costs, const Schedule& schedule, const Stag
   return balance;
 }
 
-}  // namespace
+/// What a solver came to.
+struct Solution {
+  std::optional<BalancedPipeline> best;
+  double bound_ms = 0;
+  bool is_exhausted = false;
+};
 
-Result<Balance> balance(const BalanceCosts& costs, const BalanceOptions& options) {
+Result<Solution> solve(const BalanceCosts& costs, const Schedule& schedule, const BalanceOptions& options) {
   const auto start = Clock::now();
   const auto limit = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.time_limit_s));
-  WEFT_TRY(const Schedule schedule, generate_schedule(costs.schedule, costs.shape));
   const std::vector<int32_t> in_flight = most_in_flight(schedule);
-  double most_ms = kInfinity;
+  double most_ms = options.below_ms;
   if (costs.has_memory_limit()) {
-    WEFT_TRY(most_ms, makespan_with_all_recomputed(costs, schedule, in_flight));
-    most_ms /= static_cast<double>(costs.shape.microbatches);
+    WEFT_TRY(const double reachable_ms, makespan_with_all_recomputed(costs, schedule, in_flight));
+    most_ms = std::min(most_ms, reachable_ms);
   }
-  WEFT_TRY(const StageOptions stage_options,
-           StageOptions::make(costs, in_flight, costs.shape.vpp > 1 ? Recomputation::kPareto : Recomputation::kLeast,
-                              most_ms));
-  Solver solver(costs, schedule, stage_options, start, limit);
+  most_ms /= static_cast<double>(costs.shape.microbatches);
+  const RecomputeOptions recompute = costs.shape.vpp > 1 ? RecomputeOptions::kPareto : RecomputeOptions::kLeast;
+  WEFT_TRY(const StageOptions stage_options, StageOptions::make(costs, in_flight, recompute, most_ms));
+  Solver solver(costs, schedule, stage_options, start, limit, options.below_ms);
   solver.run();
-  if (solver.best().empty()) {
-    return explain_no_placement(costs, schedule,
-                                {.is_proven = solver.is_exhausted(), .deadline = Clock::now() + limit});
-  }
-  Balance balance = describe(costs, schedule, stage_options, solver.best());
+  Solution solution{.best = {}, .bound_ms = solver.bound_ms(), .is_exhausted = solver.is_exhausted()};
+  if (solver.best().empty()) return solution;
+  BalancedPipeline balance = describe(costs, schedule, stage_options, solver.best());
   WEFT_CHECK(std::abs(balance.makespan_ms - solver.best_ms()) <= 1e-9 * balance.makespan_ms,
              "the search found {} ms, the simulator {} ms", solver.best_ms(), balance.makespan_ms);
   balance.is_optimal = solver.is_exhausted() || solver.bound_ms() >= balance.makespan_ms * (1 - kPrecision);
   balance.bound_ms = balance.is_optimal ? balance.makespan_ms : solver.bound_ms();
   balance.num_simulated = solver.num_simulated();
   balance.num_paths = solver.num_paths();
-  return balance;
+  solution.bound_ms = balance.bound_ms;
+  solution.best = std::move(balance);
+  return solution;
+}
+
+}  // namespace
+
+Result<BalancedPipeline> balance(const BalanceCosts& costs, const BalanceOptions& options) {
+  WEFT_TRY(const Schedule schedule, generate_schedule(costs.schedule, costs.shape));
+  WEFT_TRY(Solution solution, solve(costs, schedule, options));
+  if (solution.best) return *std::move(solution.best);
+  const auto limit = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.time_limit_s));
+  return explain_no_placement(costs, schedule, {.is_proven = solution.is_exhausted, .deadline = Clock::now() + limit});
+}
+
+Result<BalanceBelow> balance_below(const BalanceCosts& costs, const BalanceOptions& options) {
+  WEFT_TRY(const Schedule schedule, generate_schedule(costs.schedule, costs.shape));
+  WEFT_TRY(Solution solution, solve(costs, schedule, options));
+  if (!solution.best && solution.is_exhausted) solution.bound_ms = kInfinity;
+  return BalanceBelow{.best = std::move(solution.best), .bound_ms = solution.bound_ms};
 }
 
 }  // namespace weft

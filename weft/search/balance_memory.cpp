@@ -32,7 +32,7 @@ struct LeastMemory {
 /// below `enough_gib`.
 Result<LeastMemory> least_memory(const BalanceCosts& costs, const Schedule& schedule, double enough_gib,
                                  Clock::time_point deadline) {
-  WEFT_TRY(const StageOptions options, StageOptions::make(costs, most_in_flight(schedule), Recomputation::kAll));
+  WEFT_TRY(const StageOptions options, StageOptions::make(costs, most_in_flight(schedule), RecomputeOptions::kAll));
   ChainSearch search(options);
   const std::vector<ChainRow> rows = memory_rows(schedule);
   for (const ChainRow& row : rows) search.add_row(row);

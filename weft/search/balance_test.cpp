@@ -165,7 +165,7 @@ int compare(ScheduleName schedule, int64_t vpp, int64_t most_pp, int32_t most_bl
   for (int i = 0; i < num_instances; ++i) {
     const BalanceCosts costs = instances.next(schedule, most_pp, vpp, most_blocks);
     const std::optional<double> expected = BruteForce(costs).best_ms();
-    const Result<Balance> found = balance(costs);
+    const Result<BalancedPipeline> found = balance(costs);
     EXPECT_EQ(found.ok(), expected.has_value()) << name_of(schedule) << " instance " << i;
     if (!found || !expected) {
       if (!found) {
@@ -215,7 +215,7 @@ TEST(Balance, FindsTheOptimumWhenEveryBlockIsOfItsOwnKind) {
     }
     costs.chain = std::move(chain);
     const std::optional<double> expected = BruteForce(costs).best_ms();
-    const Result<Balance> found = balance(costs);
+    const Result<BalancedPipeline> found = balance(costs);
     ASSERT_EQ(found.ok(), expected.has_value()) << "instance " << i;
     if (!found) continue;
     EXPECT_NEAR(found->makespan_ms, *expected, 1e-6) << "instance " << i;
@@ -236,11 +236,11 @@ BalanceCosts vision_language(int64_t pp, int64_t microbatches, double memory_gib
 
 TEST(Balance, KnownInstancesHaveTheirProvenOptima) {
   // Both were solved as mixed-integer programs with HiGHS.
-  const Result<Balance> large = balance(vision_language(8, 32, 56, 32, 80));
+  const Result<BalancedPipeline> large = balance(vision_language(8, 32, 56, 32, 80));
   ASSERT_TRUE(large.ok());
   EXPECT_NEAR(large->makespan_ms, 14631.4, 1e-6);
   EXPECT_TRUE(large->is_optimal);
-  const Result<Balance> small = balance(vision_language(4, 8, 24, 8, 16));
+  const Result<BalancedPipeline> small = balance(vision_language(4, 8, 24, 8, 16));
   ASSERT_TRUE(small.ok());
   EXPECT_NEAR(small->makespan_ms, 1632.5, 1e-6);
   EXPECT_TRUE(small->is_optimal);
@@ -249,7 +249,7 @@ TEST(Balance, KnownInstancesHaveTheirProvenOptima) {
 TEST(Balance, MoreMemoryIsNeverSlower) {
   double last_ms = 1e9;
   for (double gib = 40; gib <= 120; gib += 8) {
-    const Result<Balance> found = balance(vision_language(8, 16, gib, 32, 80));
+    const Result<BalancedPipeline> found = balance(vision_language(8, 16, gib, 32, 80));
     if (!found) continue;
     EXPECT_TRUE(found->is_optimal);
     EXPECT_LE(found->makespan_ms, last_ms * (1 + 1e-9)) << gib;
@@ -262,7 +262,7 @@ TEST(Balance, BlocksStayInOrderAndAreAllPlaced) {
   BalanceCosts costs = vision_language(4, 8, 30, 8, 16);
   costs.schedule = ScheduleName::kInterleaved1f1b;
   costs.shape.vpp = 2;
-  const Result<Balance> found = balance(costs);
+  const Result<BalancedPipeline> found = balance(costs);
   ASSERT_TRUE(found.ok()) << found.error().message();
   int32_t num_vit = 0, num_llm = 0;
   for (const BalancedStage& stage : found->stages) {
@@ -296,7 +296,7 @@ TEST(Balance, WhatDoesNotFitSaysTheSmallestLimitThatDoes) {
                                       {ScheduleName::kZbV, 2}}) {
     for (int i = 0; i < 60; ++i) {
       BalanceCosts costs = instances.next(schedule, vpp == 1 ? 4 : 2, vpp, 7);
-      const Result<Balance> found = balance(costs);
+      const Result<BalancedPipeline> found = balance(costs);
       if (found) continue;
       ++num_refused;
       const std::string message = found.error().message();

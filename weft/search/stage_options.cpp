@@ -82,20 +82,28 @@ class Run {
 };
 
 /// The recomputations of a run that are worth an option each; none when it cannot fit.
-std::vector<RecomputeChoice> choices_of(const Run& run, double held, double limit_gib, Recomputation which) {
+std::vector<RecomputeChoice> choices_of(const Run& run, double held, const BalanceCosts& costs,
+                                        RecomputeOptions which) {
+  const double limit_gib = with_rounding(costs.memory_gib);
   const StageOption whole = run.option();
   const std::vector<RecomputeKind> kinds = run.recompute_kinds();
-  const double excess_gib = held * whole.activation_gib + whole.static_gib - limit_gib;
+  const double plain_excess_gib = held * whole.activation_gib + whole.static_gib - limit_gib;
+  const double excess_gib = plain_excess_gib + costs.recompute_workspace_gib;  // once something is recomputed
   RecomputeChoice all = choose_all(kinds);
-  if (excess_gib > held * all.saves_gib + 1e-12 * limit_gib) return {};
-  if (which == Recomputation::kAll) return {std::move(all)};
-  if (which == Recomputation::kLeast || limit_gib == std::numeric_limits<double>::infinity()) {
-    auto choice = choose_least(kinds, excess_gib <= 0 ? 0 : excess_gib / held);
+  if (plain_excess_gib > 0 && excess_gib > held * all.saves_gib + 1e-12 * limit_gib) return {};
+  if (which == RecomputeOptions::kAll) {
+    return excess_gib > held * all.saves_gib + 1e-12 * limit_gib ? std::vector<RecomputeChoice>{}
+                                                                 : std::vector{std::move(all)};
+  }
+  if (which == RecomputeOptions::kLeast || limit_gib == std::numeric_limits<double>::infinity()) {
+    auto choice = choose_least(kinds, plain_excess_gib <= 0 ? 0 : excess_gib / held);
     return choice ? std::vector{*std::move(choice)} : std::vector<RecomputeChoice>{};
   }
   std::vector<RecomputeChoice> choices = choose_pareto(kinds, kMostChoices);
   if (choices.size() > kMostChoices) return choices;
-  std::erase_if(choices, [&](const RecomputeChoice& choice) { return excess_gib > held * choice.saves_gib; });
+  std::erase_if(choices, [&](const RecomputeChoice& choice) {
+    return (choice.saves_gib > 0 ? excess_gib : plain_excess_gib) > held * choice.saves_gib;
+  });
   return choices;
 }
 
@@ -113,13 +121,12 @@ std::vector<int32_t> blocks_of_kinds(const BalanceCosts& costs, int32_t first, i
 }
 
 Result<StageOptions> StageOptions::make(const BalanceCosts& costs, std::span<const int32_t> in_flight,
-                                        Recomputation which, double most_ms) {
+                                        RecomputeOptions which, double most_ms) {
   StageOptions made;
   made.num_stages_ = static_cast<int32_t>(in_flight.size());
   made.num_blocks_ = costs.num_blocks();
   made.which_ = which;
   made.in_flight_.assign(in_flight.begin(), in_flight.end());
-  const double limit = with_rounding(costs.memory_gib);
   const Error too_many{
       .source = "balance",
       .field = "chain",
@@ -141,13 +148,14 @@ Result<StageOptions> StageOptions::make(const BalanceCosts& costs, std::span<con
         if (behind == 0 && count < longest) continue;  // the last stage takes all that is left
         const StageOption whole = run.option();
         if (whole.total_ms() > most_ms) break;
-        const std::vector<RecomputeChoice> choices = choices_of(run, held, limit, which);
+        const std::vector<RecomputeChoice> choices = choices_of(run, held, costs, which);
         if (choices.empty()) break;  // a longer run needs more still
         if (choices.size() + made.options_.size() > kMostOptions || choices.size() > kMostChoices) return too_many;
         StageOption option = whole;
         for (const RecomputeChoice& choice : choices) {
           option.times[1] = whole.times[1] + choice.adds_ms;
           option.activation_gib = whole.activation_gib - choice.saves_gib;
+          option.static_gib = whole.static_gib + (choice.saves_gib > 0 ? costs.recompute_workspace_gib : 0);
           made.options_.push_back(option);
           ++option.choice;
         }
@@ -162,8 +170,7 @@ std::vector<int32_t> StageOptions::recomputed_blocks(const BalanceCosts& costs, 
                                                      const StageOption& option) const {
   Run run(costs, stage, num_stages_, option.first);
   for (int32_t i = 0; i < option.count; ++i) run.grow();
-  const std::vector<RecomputeChoice> choices =
-      choices_of(run, in_flight_[static_cast<size_t>(stage)], with_rounding(costs.memory_gib), which_);
+  const std::vector<RecomputeChoice> choices = choices_of(run, in_flight_[static_cast<size_t>(stage)], costs, which_);
   const RecomputeChoice& choice = choices[static_cast<size_t>(option.choice)];
   std::vector<int32_t> blocks(costs.chain.size(), 0);
   for (size_t i = 0; i < choice.blocks.size(); ++i) blocks[run.kind(i)] = choice.blocks[i];

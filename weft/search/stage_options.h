@@ -24,7 +24,7 @@ struct StageOption {
 };
 
 /// Which recomputations are worth an option of their own.
-enum class Recomputation {
+enum class RecomputeOptions {
   kLeast,   ///< the one that adds the least time and fits: enough where a rank holds one stage
   kPareto,  ///< each that no other beats in both time and memory: where stages share a rank's memory
   kAll,     ///< every block recomputed: the least memory
@@ -37,8 +37,8 @@ class StageOptions {
   /// `in_flight` is, per stage, the most microbatches that it holds at once. Options that do not fit into the memory
   /// limit even alone on their rank, or whose work for one microbatch takes longer than `most_ms`, are left out. Fails,
   /// as the input is too large, when there are too many.
-  static Result<StageOptions> make(const BalanceCosts& costs, std::span<const int32_t> in_flight, Recomputation which,
-                                   double most_ms = std::numeric_limits<double>::infinity());
+  static Result<StageOptions> make(const BalanceCosts& costs, std::span<const int32_t> in_flight,
+                                   RecomputeOptions which, double most_ms = std::numeric_limits<double>::infinity());
 
   int32_t num_stages() const { return num_stages_; }
   int32_t num_blocks() const { return num_blocks_; }
@@ -54,7 +54,7 @@ class StageOptions {
  private:
   int32_t num_stages_ = 0;
   int32_t num_blocks_ = 0;
-  Recomputation which_ = Recomputation::kLeast;
+  RecomputeOptions which_ = RecomputeOptions::kLeast;
   std::vector<int32_t> in_flight_;
   std::vector<StageOption> options_;
   std::vector<size_t> begins_;

@@ -6,9 +6,6 @@
 namespace weft {
 namespace {
 
-/// Tensors are placed in blocks of whole pages, and freed ones leave gaps: what allocators lose on activations.
-constexpr double kRoundingShare = 0.04;
-
 template <typename F>
 CostTable table_of(const std::vector<StageCost>& stages, F value) {
   std::vector<double> values;
@@ -121,7 +118,7 @@ std::vector<MemorySplit> memory_of_rows(const Plan& plan, const Schedule& schedu
   for (size_t r = 0; r < rows.size(); ++r) {
     rows[r].activations = peaks[r].activation_bytes;
     rows[r].workspace = peaks[r].workspace_bytes;
-    rows[r].rounding = kRoundingShare * (peaks[r].activation_bytes + peaks[r].workspace_bytes + rows[r].buffers);
+    rows[r].rounding = kAllocatorRounding * (peaks[r].activation_bytes + peaks[r].workspace_bytes + rows[r].buffers);
     rows[r].reserved = plan.cluster.device.reserved_memory_gib * 1024.0 * 1024.0 * 1024.0;
   }
   return rows;

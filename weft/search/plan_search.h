@@ -1,0 +1,59 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "weft/profile/profile.h"
+#include "weft/search/candidate.h"
+#include "weft/search/plan_space.h"
+
+namespace weft {
+
+/// A candidate with its best known placement.
+struct FoundPlan {
+  Candidate candidate;
+  Plan plan;
+  double step_time_ms = 0;
+  double bound_ms = 0;  ///< no placement of this candidate is faster
+};
+
+/// What became of the candidates of a space. The parts add up to `considered`.
+struct SearchCounts {
+  int64_t considered = 0;
+  int64_t slower_by_work = 0;       ///< their work alone, spread evenly, takes longer than the best plan
+  int64_t slower_by_placement = 0;  ///< no placement of their layers is faster than the best plan
+  int64_t over_memory = 0;          ///< no placement fits
+  int64_t evaluated = 0;            ///< simulated
+  int64_t left = 0;                 ///< the time was too short for these
+};
+
+struct PlanSearchResult {
+  std::vector<FoundPlan> best;  ///< fastest first, at most as many as were asked for
+  SearchCounts counts;
+  bool is_optimal = false;
+  double bound_ms = 0;  ///< no plan of the space is faster
+  /// The feasible candidate that needs least memory where nothing fits: by how many GiB it exceeds the device.
+  std::optional<std::string> nearest;
+
+  double gap() const { return best.empty() ? 0 : 1 - bound_ms / best.front().step_time_ms; }
+};
+
+struct PlanSearchOptions {
+  double time_limit_s = 60;
+  size_t top = 1;
+  const Profile* profile = nullptr;
+  std::function<void(const std::string&)> progress = {};
+  const std::atomic<bool>* stop = nullptr;
+};
+
+/// The fastest plan of a space that fits: best first by lower bounds, each candidate's layers and recomputation placed
+/// by the exact balance, every survivor priced by the plan simulator. Deterministic unless the time limit cuts it
+/// short.
+Result<PlanSearchResult> search_plans(const Model& model, const Cluster& cluster, const Workload& workload,
+                                      const PlanSpace& space, const PlanSearchOptions& options = {});
+
+}  // namespace weft

@@ -1,0 +1,125 @@
+#include "weft/search/plan_space.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "weft/base/fields.h"
+#include "weft/base/text.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kMostDegree = 1 << 20;
+
+int64_t read_number(Fields& fields, std::string_view key, const Json& value, int64_t least) {
+  const bool fits = value.is_number_integer() && value.get<int64_t>() >= least && value.get<int64_t>() <= kMostDegree;
+  if (fits) return value.get<int64_t>();
+  fields.complain(
+      key, fmt::format("holds {}, a whole number from {} to {} is needed", describe_value(value), least, kMostDegree));
+  return least;
+}
+
+Allowed read_allowed(Fields& fields, std::string_view key, Allowed fallback) {
+  const Json* raw = fields.raw(key);
+  if (raw == nullptr) return fallback;
+  const int64_t least = std::min<int64_t>(fallback.at_least, 1);
+  Allowed allowed{.values = {}, .at_least = least};
+  if (raw->is_object()) {
+    Fields bounds = fields.object(key);
+    allowed.at_least = bounds.integer_or("at_least", least, {least, kMostDegree});
+    allowed.at_most = bounds.integer_or("at_most", kMostDegree, {least, kMostDegree});
+    bounds.reject_unknown();
+    if (allowed.at_most < allowed.at_least)
+      fields.complain(key,
+                      fmt::format("allows nothing: at_least is {}, at_most {}", allowed.at_least, allowed.at_most));
+    allowed.values = fallback.values;
+    return allowed;
+  }
+  if (!raw->is_array()) {
+    allowed.values.push_back(read_number(fields, key, *raw, least));
+    return allowed;
+  }
+  for (const Json& value : *raw) allowed.values.push_back(read_number(fields, key, value, least));
+  if (allowed.values.empty())
+    fields.complain(key, "is an empty list, which allows nothing", "Leave it out or name values.");
+  return allowed;
+}
+
+/// A word or a list of words.
+std::vector<std::string> read_words(Fields& fields, std::string_view key) {
+  const Json* raw = fields.raw(key);
+  if (raw != nullptr && raw->is_string()) return {raw->get<std::string>()};
+  return fields.texts_or_empty(key);
+}
+
+void read_encoders(Fields fields, EncoderSpace& space) {
+  const auto choose = [&](std::string_view key, std::vector<std::pair<std::string, bool*>> known) {
+    const std::vector<std::string> words = read_words(fields, key);
+    if (words.empty()) return;
+    std::vector<std::string> names;
+    for (auto& [name, flag] : known) {
+      *flag = false;
+      names.push_back(name);
+    }
+    for (const std::string& word : words) {
+      const auto it = std::find_if(known.begin(), known.end(), [&](const auto& k) { return k.first == word; });
+      if (it == known.end()) {
+        fields.complain(key, fmt::format("names {}, {} is needed.{}", in_quotes(word), joined_or(names),
+                                         did_you_mean(word, names)));
+      } else {
+        *it->second = true;
+      }
+    }
+  };
+  choose("placement", {{"inline", &space.allows_inline}, {"colocated", &space.allows_colocated}});
+  choose("form", {{"before", &space.allows_before}, {"fill", &space.allows_fill}});
+  space.tp = read_allowed(fields, "tp", space.tp);
+  space.mbs_scale = read_allowed(fields, "mbs_scale", space.mbs_scale);
+  fields.reject_unknown();
+}
+
+}  // namespace
+
+bool Allowed::contains(int64_t value) const {
+  if (value < at_least || value > at_most) return false;
+  return values.empty() || std::find(values.begin(), values.end(), value) != values.end();
+}
+
+Result<PlanSpace> read_plan_space(const Document& document) {
+  Findings findings(document.source);
+  Fields fields(document, findings);
+  PlanSpace space;
+  if (fields.has("llm")) {
+    Fields llm = fields.object("llm");
+    space.tp = read_allowed(llm, "tp", space.tp);
+    space.cp = read_allowed(llm, "cp", space.cp);
+    space.ep = read_allowed(llm, "ep", space.ep);
+    space.pp = read_allowed(llm, "pp", space.pp);
+    space.dp = read_allowed(llm, "dp", space.dp);
+    space.vpp = read_allowed(llm, "vpp", space.vpp);
+    space.zero = read_allowed(llm, "zero", space.zero);
+    if (llm.has("sequence_parallel")) space.sequence_parallel = llm.flag_or("sequence_parallel", true);
+    llm.raw("sequence_parallel");
+    llm.reject_unknown();
+  }
+  space.mbs = read_allowed(fields, "mbs", space.mbs);
+  if (const std::vector<std::string> names = read_words(fields, "schedule"); !names.empty()) {
+    space.schedules.clear();
+    for (const std::string& name : names) {
+      const Result<ScheduleName> schedule = parse_schedule_name(name);
+      if (schedule) {
+        space.schedules.push_back(*schedule);
+      } else {
+        fields.complain("schedule", schedule.error().problem);
+      }
+    }
+  }
+  if (fields.has("encoders")) read_encoders(fields.object("encoders"), space.encoders);
+  for (const char* key : {"llm", "encoders"}) fields.raw(key);
+  fields.reject_unknown();
+  if (findings.first()) return *findings.first();
+  return space;
+}
+
+}  // namespace weft
