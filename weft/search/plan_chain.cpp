@@ -170,11 +170,11 @@ class ChainMaker {
       double bytes = stage.state.total() + (is_safe_ ? stage.buffer_bytes : 0);
       const double macros = std::ceil(microbatches / static_cast<double>(module.mbs_scale * module.dp));
       const bool keeps = !plan_.workload.is_frozen(module.kind) && !module.recompute_from_inputs;
-      if (module.form == EncoderForm::kBefore)
-        bytes += rounding() * macros * (keeps ? stage.activation_bytes : encoder.output_bytes);
-      else if (is_safe_)
-        bytes += rounding() * std::min(macros, static_cast<double>(std::max<int64_t>(1, module.live_macro_batches))) *
-                 (keeps ? stage.activation_bytes : encoder.output_bytes);
+      // Filling bubbles, at least one macro batch is alive whenever the pipeline is.
+      const double alive = module.form == EncoderForm::kBefore ? macros
+                           : is_safe_ ? std::min(macros, static_cast<double>(std::max<int64_t>(1, module.live_macro_batches)))
+                                      : 1;
+      bytes += rounding() * alive * (keeps ? stage.activation_bytes : encoder.output_bytes);
       chain_.beside_gib += bytes / kGiB;
       if (is_safe_) note(layer_workspace_, stage.workspace_bytes + (keeps ? 0 : stage.activation_bytes));
     }

@@ -304,7 +304,9 @@ class Searcher {
     // It did not fit after all: again with as much less memory as it exceeded, and at last with all that the chain
     // leaves out taken at its most.
     BalanceCosts tighter = hopeful.costs;
-    for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+    // Filling bubbles takes long to plan and needs room for its own sake, so it gets one more look, not several.
+    const int attempts = c.encoders.form == EncoderForm::kFill ? 0 : kMostAttempts;
+    for (int attempt = 0; attempt < attempts; ++attempt) {
       tighter.memory_gib -= last_excess_gib_ * (1 + 1e-6);
       if (tighter.memory_gib <= 0) break;
       fill_plan(c, plan_);
@@ -359,6 +361,22 @@ class Searcher {
     return true;
   }
 
+  /// Whether pipeline and encoders fit with one macro batch alive: known without planning an order, which takes long.
+  bool has_room_to_fill(const PlanCosts& costs, const Schedule& pipeline) {
+    PlanCosts bare = costs;
+    bare.encoders.clear();
+    double most = 0;
+    for (const MemorySplit& row : memory_of_rows(plan_, pipeline, bare)) most = std::max(most, row.total());
+    for (const PlanCosts::Encoder& encoder : costs.encoders) {
+      const StageCost& stage = encoder.stages.front();
+      most += stage.state.total() + (plan_.workload.is_frozen(plan_.modules[static_cast<size_t>(encoder.module)].kind)
+                                         ? encoder.output_bytes
+                                         : stage.activation_bytes);
+    }
+    last_excess_gib_ = most / kGiB - plan_.cluster.device.memory_gib;
+    return last_excess_gib_ <= 0;
+  }
+
   /// The order inside the bubbles, for several numbers of live macro batches.
   bool play_filled(const Candidate& c, double bound_ms) {
     const PlanCosts& costs = simulator_.price(plan_);
@@ -371,7 +389,7 @@ class Searcher {
     const Result<std::vector<EncoderPlacement>> placements = encoder_placements(plan_);
     const Result<Schedule> pipeline =
         generate_schedule(c.schedule, {.pp = c.pp, .vpp = c.vpp, .microbatches = plan_.schedule.microbatches});
-    if (!placements || !pipeline) return false;
+    if (!placements || !pipeline || !has_room_to_fill(costs, *pipeline)) return false;
     bool fits = false;
     int32_t least = 1;
     for (const EncoderPlacement& placement : *placements)
@@ -394,7 +412,8 @@ class Searcher {
         module.actions = is_first ? stored_rows(*placed) : std::map<int64_t, std::vector<std::string>>{};
         is_first = false;
       }
-      fits |= play_once(c, bound_ms);
+      if (!play_once(c, bound_ms)) break;  // more alive at once need more memory still
+      fits = true;
     }
     return fits;
   }
