@@ -22,8 +22,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// Time that one placement may take where its proof is out of reach: several chunks a rank.
-constexpr double kPlacementLimitS = 0.01;
+/// Time that one placement may take. With one chunk a rank it is proven within milliseconds, so the limit only guards
+/// against surprises; with several the proof is out of reach, and the best so far has to do.
+double placement_limit_s(const Candidate& c) {
+  return c.vpp > 1 ? 0.01 : 2;
+}
+
 /// How often a placement that turned out not to fit is sought again.
 constexpr int kMostAttempts = 4;
 
@@ -249,7 +253,7 @@ class Searcher {
     BalanceCosts costs = chain.costs;
     costs.memory_gib = kInfinity;
     FreePlacement free;
-    Result<BalanceBelow> solved = balance_below(costs, {.time_limit_s = kPlacementLimitS});
+    Result<BalanceBelow> solved = balance_below(costs, {.time_limit_s = placement_limit_s(c)});
     if (solved) {
       free.placement = std::move(solved->best);
       free.bound_ms = solved->bound_ms;
@@ -266,7 +270,7 @@ class Searcher {
       note_over_memory(c);
       return;
     }
-    const BalanceOptions below{.time_limit_s = kPlacementLimitS, .below_ms = limit_ms() - fixed_ms};
+    const BalanceOptions below{.time_limit_s = placement_limit_s(c), .below_ms = limit_ms() - fixed_ms};
     const FreePlacement& free = free_placement(c, hopeful);
     if (free.bound_ms >= below.below_ms) {
       ++result_.counts.slower_by_placement;
@@ -317,7 +321,7 @@ class Searcher {
     }
     fill_plan(c, plan_);
     const PlanChain safe = chain_of(plan_, simulator_.price(plan_), ChainReading::kSafe);
-    const Result<BalanceBelow> second = balance_below(safe.costs, {.time_limit_s = kPlacementLimitS});
+    const Result<BalanceBelow> second = balance_below(safe.costs, {.time_limit_s = placement_limit_s(c)});
     if (!second || !second->best) {
       note_nearest(c);
       return;
