@@ -22,10 +22,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// Time that one placement may take. With one chunk a rank it is proven within milliseconds, so the limit only guards
-/// against surprises; with several the proof is out of reach, and the best so far has to do.
+/// Time that one placement may take. Short pipelines with one chunk a rank are proven within milliseconds, so that the
+/// limit only guards against surprises; for others the proof is often out of reach, and the best so far has to do.
 double placement_limit_s(const Candidate& c) {
-  return c.vpp > 1 ? 0.01 : 2;
+  constexpr int64_t kShortPipeline = 8;
+  return c.vpp > 1 || c.pp > kShortPipeline ? 0.01 : 2;
 }
 
 /// How often a placement that turned out not to fit is sought again.
