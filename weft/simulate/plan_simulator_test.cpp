@@ -301,6 +301,28 @@ TEST(PlanSimulator, DealingSamplesEvenlyIsNotSlowerOnAverage) {
   EXPECT_LT(simulate(plan, 40).step_time_ms, none);
 }
 
+TEST(PlanSimulator, EncodersThatShareTheirImagesEvenlyAreNotSlowerOnAverage) {
+  Plan plan = shipped("qwen2-vl-7b_colocated_before");
+  plan.balance = Balance::kNone;
+  const double none = simulate(plan, 20).step_time_ms;
+  plan.balance = Balance::kEncoder;
+  EXPECT_LT(simulate(plan, 20).step_time_ms, none);
+}
+
+TEST(PlanSimulator, ALastMacroBatchThatIsShortTakesItsShare) {
+  Plan plan = shipped("qwen2-vl-7b_partial");
+  ModulePlan& vision = plan.modules.front();
+  vision.mbs_scale = 3;  // with dp 2 six microbatches a macro batch: 32 are five and a third
+  ASSERT_EQ(vision.dp * plan.schedule.microbatches, 64);
+  const Schedule schedule = *playable_schedule(plan);
+  ASSERT_EQ(schedule.encoders.front().num_macro_batches, 6);
+  PlanSimulator simulator = *PlanSimulator::create(plan);
+  const PipelineCosts costs = pipeline_costs(plan, schedule, simulator.price(plan));
+  const CostTable& forward = costs.encoders.front().forward_ms;
+  EXPECT_NEAR(forward.at(0, 5) / forward.at(0, 4), 2.0 / 6, 1e-9);
+  EXPECT_EQ(forward.at(0, 0), forward.at(0, 4));
+}
+
 TEST(PlanSimulator, AStepWaitsForTheUpdateOfEncodersOnRanksOfTheirOwn) {
   Plan plan = shipped("qwen2.5-vl-7b_disjoint_stream");
   plan.workload.frozen = {ModuleKind::kLlm};
