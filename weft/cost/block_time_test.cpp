@@ -96,6 +96,21 @@ TEST(BlockTime, SequenceParallelismMovesTheSameBytesAndGathersOnceMoreForWeights
   }
 }
 
+TEST(BlockTime, DividedTablesAndLogitsAreSummedOverTheirRanks) {
+  const Cluster cluster = ideal_cluster();
+  const AnalyticTimes times(cluster);
+  const Model model = gpt_model({.width = 512, .heads = 8});
+  const Module& llm = model.modules.front();
+  const Segments segments = {{256, 2}};
+  const double pass = 0.75 * 512 * 512 * 2 / 1e6;  // 512 rows, tp 4
+  const BlockTime entry = times.time_of(llm, llm.entry, tensor_parallel(4, false), segments);
+  EXPECT_NEAR(entry.forward.tp_ms, 2 * pass, 1e-9) << "each rank knows some of the words: all-reduce";
+  EXPECT_NEAR(times.time_of(llm, llm.entry, tensor_parallel(4, true), segments).forward.tp_ms, pass, 1e-9);
+  // Cross entropy needs the largest logit, the sum of exponentials and the target's logit of every row, in fp32.
+  const BlockTime exit = times.time_of(llm, llm.exit, tensor_parallel(4, false), segments);
+  EXPECT_NEAR(exit.forward.tp_ms, 3 * 2 * 0.75 * 512 * 4 / 1e6, 1e-9);
+}
+
 TEST(BlockTime, OverlapHidesNoMoreThanItsShareOfTheComputeBeside) {
   Cluster cluster = ideal_cluster();
   cluster.efficiency.overlap = 0.75;
@@ -169,6 +184,9 @@ TEST(BlockTime, UnfusedAttentionComputesMaskedScoresTooAndMovesEveryScore) {
   // Softmax reads and writes a score in two bytes, dropout too, and writes a mask of one.
   const double scores_ms = heads * s * s * (4 + 4 + 1) / 1e9;
   EXPECT_NEAR(time.forward.total_ms(), std::max(flops_ms, bytes_ms) + scores_ms, 1e-9);
+  // Going back, both products have two gradients, and softmax reads its output too.
+  EXPECT_NEAR(time.backward_input.total_ms(), 2 * std::max(flops_ms, bytes_ms) + scores_ms + heads * s * s * 2 / 1e9,
+              1e-9);
 }
 
 TEST(BlockTime, MoreNodesSlowComputeByAShareForEachDoubling) {

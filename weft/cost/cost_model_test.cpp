@@ -88,6 +88,8 @@ TEST(CostModel, WhatIsKeptFromEarlierPlansChangesNothing) {
           module.sequence_parallel = sequence_parallel;
           module.axis_order = order;
         }
+        variants.push_back(variant);
+        variant.overlap_tp = !variant.overlap_tp;
         variants.push_back(std::move(variant));
       }
     }
@@ -172,6 +174,53 @@ TEST(CostModel, RecomputingMoreTakesNoLessTimeAndKeepsNoMore) {
     }
     EXPECT_LT(steps[2].stages.front().activation_bytes, steps[0].stages.front().activation_bytes) << name;
   }
+}
+
+TEST(CostModel, RecomputationRepeatsTheForwardOrItsAttention) {
+  Plan plan = text_plan(gpt_model({.layers = 6}), shipped("qwen2-vl-7b_inline").cluster, {}, 512);
+  plan.modules[0].recompute = {{{.full = 3, .selective = 2}}};
+  const Priced costs = price(plan);
+  const BlockCost& layer = costs.modules.front()->kinds.front();
+  EXPECT_NEAR(costs.stages[0].recompute.total_ms(),
+              3 * layer.time.forward.total_ms() + 2 * layer.time.attention.total_ms(), 1e-9);
+  EXPECT_GT(layer.time.attention.total_ms(), 0);
+  EXPECT_LT(layer.time.attention.total_ms(), layer.time.forward.total_ms());
+  EXPECT_NEAR(costs.stages[0].activation_bytes,
+              3 * layer.memory.saved_full + 2 * layer.memory.saved_selective + layer.memory.saved +
+                  costs.modules.front()->entry.memory.saved + costs.modules.front()->exit.memory.saved,
+              1);
+  EXPECT_GE(costs.stages[0].workspace_bytes, layer.memory.workspace + layer.memory.saved)
+      << "a block that is recomputed is there as a whole";
+}
+
+TEST(CostModel, DataHasNoGradient) {
+  const Plan plan = shipped("qwen2-vl-7b_inline");
+  const Priced costs = price(plan);
+  const ModuleCosts& vision = *costs.modules[0];
+  const ModuleCosts& llm = *costs.modules[1];
+  ASSERT_EQ(vision.kinds.size(), 1u);
+  EXPECT_GT(vision.entry.time.backward_input.total_ms(), 0) << "the patch embedding is a product";
+  EXPECT_NEAR(costs.stages[0].backward_input.total_ms(),
+              32 * vision.kinds[0].time.backward_input.total_ms() + vision.exit.time.backward_input.total_ms() +
+                  4 * llm.kinds[0].time.backward_input.total_ms(),
+              1e-9);
+}
+
+TEST(CostModel, StagesPassOneMicrobatchsRowsOnAndHaveRoomForTwo) {
+  Cluster cluster = ideal_cluster();
+  cluster.within_node = {.bandwidth_gb_per_s = 10, .latency_us = 7};
+  Plan plan = text_plan(gpt_model({.width = 1024}), cluster, {.tp = 2, .pp = 2, .sequence_parallel = true}, 512);
+  const double bytes = 512 * 1024 * 2 / 2;  // half of the rows to each of two ranks
+  const StageCost divided = price(plan).stages[0];
+  EXPECT_NEAR(divided.transfer_busy_ms, bytes / 10e6, 1e-9);
+  EXPECT_NEAR(divided.transfer_ms, 7e-3, 1e-9);
+  EXPECT_NEAR(divided.buffer_bytes, 2 * bytes, 1e-6);
+  plan.modules[0].sequence_parallel = false;
+  const StageCost whole = price(plan).stages[0];
+  EXPECT_NEAR(whole.transfer_busy_ms, bytes / 10e6, 1e-9) << "they travel in parts";
+  EXPECT_NEAR(whole.transfer_ms, 7e-3 + bytes / 10e6 + 7e-3, 1e-9) << "and are joined at the other end";
+  EXPECT_NEAR(whole.buffer_bytes, 4 * bytes, 1e-6);
+  EXPECT_EQ(price(plan).stages[1].transfer_busy_ms, 0);
 }
 
 TEST(CostModel, FrozenModulesHaveNoBackward) {

@@ -301,6 +301,20 @@ TEST(PlanSimulator, DealingSamplesEvenlyIsNotSlowerOnAverage) {
   EXPECT_LT(simulate(plan, 40).step_time_ms, none);
 }
 
+TEST(PlanSimulator, DealingHeaviestFirstForwardsAndBackwardsGivesEveryReplicaAlmostTheSame) {
+  Plan plan =
+      text_plan(gpt_model({.width = 2048, .layers = 4}), ideal_cluster(1, 8), {.dp = 8}, 500, {.microbatches = 2});
+  std::vector<Distribution::Outcome> lengths;
+  for (int i = 1; i <= 100; ++i) lengths.push_back({10.0 * i, 1});
+  plan.workload.tokens = Distribution::weighted(std::move(lengths));
+  plan.balance = Balance::kLlm;
+  const PlanReport report = simulate(plan, 40);
+  // The longest of eight pairs that were drawn alone is about 1.6 times the mean.
+  EXPECT_LT(report.step_time_ms, 1.2 * report.mean_batch_step_time_ms);
+  plan.balance = Balance::kNone;
+  EXPECT_GT(simulate(plan, 40).step_time_ms, 1.4 * report.mean_batch_step_time_ms);
+}
+
 TEST(PlanSimulator, EncodersThatShareTheirImagesEvenlyAreNotSlowerOnAverage) {
   Plan plan = shipped("qwen2-vl-7b_colocated_before");
   plan.balance = Balance::kNone;
