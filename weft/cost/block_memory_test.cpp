@@ -73,6 +73,20 @@ TEST(BlockMemory, OneRankWithFusedAttentionKeepsWhatTheModelsDescriptionSays) {
   }
 }
 
+TEST(BlockMemory, ADeferredWeightGradientKeepsItsInputAndTheOutputsGradient) {
+  const Module module{.width = 10};
+  Block block{.name = "product",
+              .ops = {{.name = "product", .shape = Matmul{.in = 10, .out = 30}, .saved = {.whole = 10}}}};
+  BlockMemory memory = memory_of(module, block, {}, {{100, 1}});
+  EXPECT_EQ(memory.saved, 100 * 10 * 2);
+  EXPECT_EQ(memory.deferred_extra, 100 * 30 * 2);
+  // What the input gradient frees makes room for it.
+  block.ops.push_back(
+      {.name = "sum", .shape = Pointwise{.elements_in = 30, .elements_out = 30}, .saved = {.whole = 20}});
+  memory = memory_of(module, block, {}, {{100, 1}});
+  EXPECT_EQ(memory.deferred_extra, 100 * (30 - 20) * 2);
+}
+
 /// Of all tp ranks together, with what is not divided counted once.
 int64_t joined_parameters(const Block& block, const BlockSetting& setting) {
   int64_t total = 0;

@@ -223,6 +223,21 @@ TEST(CostModel, StagesPassOneMicrobatchsRowsOnAndHaveRoomForTwo) {
   EXPECT_EQ(price(plan).stages[1].transfer_busy_ms, 0);
 }
 
+TEST(CostModel, StagesBetweenAnInlineEncoderAndTheLlmPassItsOutputOn) {
+  Plan plan = shipped("qwen2-vl-7b_inline");
+  plan.modules[0].layers = {{32}, {0}, {0}, {0}};
+  plan.modules[1].layers = {{0}, {0}, {14}, {14}};
+  const Priced costs = price(plan);
+  const ModuleCosts& vision = *costs.modules[0];
+  // 1.55 images of 1078.4 patches, a quarter as many embeddings, 3584 wide in bf16, to two tp ranks.
+  EXPECT_NEAR(vision.output_bytes, 1.55 * 1078.4 / 4 * 3584 * 2 / 2, 0.01 * vision.output_bytes);
+  const double passed_ms = vision.output_bytes / vision.pipeline_link.ring_bytes_per_ms;
+  EXPECT_NEAR(costs.stages[0].transfer_busy_ms, passed_ms, 1e-9);
+  EXPECT_NEAR(costs.stages[1].transfer_busy_ms, passed_ms, 1e-9);
+  EXPECT_NEAR(costs.stages[2].transfer_busy_ms,
+              costs.modules[1]->boundary_bytes / vision.pipeline_link.ring_bytes_per_ms, 1e-9);
+}
+
 TEST(CostModel, FrozenModulesHaveNoBackward) {
   Plan plan = shipped("qwen2-vl-7b_inline");
   const StageCost trained = price(plan).stages.front();

@@ -110,6 +110,36 @@ TEST(StateCost, OverlapHidesReductionBehindTheBackwardButNotTheLastBucket) {
   EXPECT_DOUBLE_EQ(s.price({.dense = kElements}, {.backward_ms = 100}).reduce_ms, 6);
 }
 
+TEST(StateCost, BuffersHoldTwoBucketsAndTwoGatheredBlocks) {
+  Setting s = with_ranks(8, 0);
+  s.plan.buckets_mb = 1;
+  EXPECT_DOUBLE_EQ(s.price({.dense = kElements}).buffer_bytes, 2e6);
+  s.plan.buckets_mb = 64;
+  EXPECT_DOUBLE_EQ(s.price({.dense = kElements}).buffer_bytes, 4e6) << "no more than there are gradients";
+  s.plan.modules.back().zero = 3;
+  EXPECT_DOUBLE_EQ(s.price({.dense = kElements}, {.largest_block_elements = 1e5}).buffer_bytes, 4e6 + 2 * 1e5 * 2);
+  s = with_ranks(1, 0);
+  EXPECT_EQ(s.price({.dense = kElements}).buffer_bytes, 0);
+}
+
+TEST(StateCost, BothEndsOfAPipelineAddUpATiedTablesGradients) {
+  Cluster cluster = ideal_cluster(1, 2);
+  cluster.within_node.bandwidth_gb_per_s = 10;
+  GptShape shape{.width = 256, .heads = 4, .layers = 4, .positions = 128, .vocabulary = 5000};
+  const auto reduce_ms = [&](bool is_tied) {
+    shape.is_tied = is_tied;
+    const Plan plan = text_plan(gpt_model(shape), cluster, {.pp = 2}, 128, {.microbatches = 2});
+    PlanCosts costs;
+    CostModel model = *CostModel::create(plan);
+    model.price(plan, costs);
+    return std::pair{costs.stages[0].reduce_ms, costs.stages[1].reduce_ms};
+  };
+  const double table_ms = 5000 * 256 * 4 / 10e6;  // two passes of half the bytes
+  EXPECT_NEAR(reduce_ms(true).first, table_ms, 1e-9);
+  EXPECT_NEAR(reduce_ms(true).second, table_ms, 1e-9);
+  EXPECT_EQ(reduce_ms(false).first + reduce_ms(false).second, 0);
+}
+
 TEST(StateCost, AnOffloadedOptimizerLeavesTheDeviceAndTravelsBothWays) {
   Setting s = with_ranks(1, 0);
   s.plan.cluster.host = {.bandwidth_gb_per_s = 1};

@@ -74,7 +74,29 @@ TEST(PlanSimulator, EqualStagesTakeTheTextbooksTimeThenReduceAndUpdate) {
     const PlanReport report = simulate(equal_stages(e));
     // The head's one class is (h · 1) of 12 h² · layers.
     EXPECT_NEAR(report.step_time_ms / expected, 1, 2e-4) << "pp " << pp << " dp " << dp;
+    EXPECT_NEAR(report.rows.front().time.dp_ms, reduce, 1e-3 * reduce) << "pp " << pp << " dp " << dp;
   }
+}
+
+TEST(PlanSimulator, TheHostStartsEveryActionOfAPipelineAndNoneWithout) {
+  for (const int64_t pp : {1, 4}) {
+    Plan plan = equal_stages({.pp = pp, .dp = 1, .microbatches = 6});
+    plan.cluster.efficiency.action_us = 500;
+    for (const RowReport& row : simulate(plan).rows) EXPECT_NEAR(row.time.host_ms, pp == 1 ? 0 : 6 * 2 * 0.5, 1e-9);
+  }
+}
+
+TEST(PlanSimulator, SplitBackwardsHoldMoreUntilTheWeightGradient) {
+  Plan plan = equal_stages({.pp = 2, .dp = 1, .microbatches = 4});
+  PlanSimulator simulator = *PlanSimulator::create(plan);
+  PlanCosts costs = simulator.price(plan);
+  for (StageCost& stage : costs.stages) stage.deferred_bytes = 1e9;
+  const auto activations = [&](const std::string& name) {
+    plan.schedule.name = name;
+    return memory_of_rows(plan, *playable_schedule(plan), costs).front().activations;
+  };
+  EXPECT_NEAR(activations("1f1b"), 2 * costs.stages[0].activation_bytes, 1);
+  EXPECT_NEAR(activations("zb_h1"), 2 * (costs.stages[0].activation_bytes + 1e9), 1);
 }
 
 TEST(PlanSimulator, TheIdleShareOfEqualStagesIsTheTextbooks) {
@@ -145,7 +167,9 @@ TEST(PlanSimulator, MemoryPartsAreThoseOfTheStages) {
   for (size_t r = 0; r < 4; ++r) {
     // 1F1B holds as many microbatches as there are ranks behind.
     EXPECT_NEAR(report.rows[r].memory.activations, static_cast<double>(4 - r) * costs.stages[r].activation_bytes, 1);
-    EXPECT_EQ(report.rows[r].memory.optimizer, costs.stages[r].state.optimizer);
+    const MemorySplit& memory = report.rows[r].memory;
+    EXPECT_EQ(memory.optimizer, costs.stages[r].state.optimizer);
+    EXPECT_NEAR(memory.rounding, 0.04 * (memory.activations + memory.workspace + memory.buffers), 1);
   }
   EXPECT_EQ(report.memory_limit_bytes, 1e5 * kGiB);
   EXPECT_TRUE(report.fits());
