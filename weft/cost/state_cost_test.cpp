@@ -110,6 +110,22 @@ TEST(StateCost, OverlapHidesReductionBehindTheBackwardButNotTheLastBucket) {
   EXPECT_DOUBLE_EQ(s.price({.dense = kElements}, {.backward_ms = 100}).reduce_ms, 6);
 }
 
+TEST(StateCost, WhatHidesBehindOnePassSharesIt) {
+  Setting s = with_ranks(4, 3);
+  s.plan.cluster.efficiency.overlap = 1;
+  // Gathering takes 1.5 ms and scattering 3 ms: a backward of 3.5 ms hides all but 1 ms of the two together.
+  StateCost cost = s.price({.dense = kElements}, {.forward_ms = 1, .backward_ms = 3.5});
+  EXPECT_DOUBLE_EQ(cost.forward_gather_ms, 0.5);
+  EXPECT_DOUBLE_EQ(cost.backward_gather_ms + cost.backward_scatter_ms, 1);
+  // Dense weights and experts: 3 + 3 ms of reduction behind 4 ms.
+  s = with_ranks(4, 1);
+  s.plan.cluster.efficiency.overlap = 1;
+  s.plan.buckets_mb = 1e-6;
+  cost = s.price({.dense = kElements, .expert = kElements}, {.forward_ms = 2, .backward_ms = 4});
+  EXPECT_DOUBLE_EQ(cost.reduce_ms, 2);
+  EXPECT_NEAR(cost.update_ms, 2 * 1.5 - 2, 1e-9);
+}
+
 TEST(StateCost, BuffersHoldTwoBucketsAndTwoGatheredBlocks) {
   Setting s = with_ranks(8, 0);
   s.plan.buckets_mb = 1;
