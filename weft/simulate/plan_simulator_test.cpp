@@ -376,6 +376,9 @@ TEST(PlanSimulator, AStepWaitsForTheUpdateOfEncodersOnRanksOfTheirOwn) {
   }
   EXPECT_GT(expected, step.run.makespan_ms);
   EXPECT_DOUBLE_EQ(step.step_time_ms, expected);
+  const PlanReport report = simulate(plan);
+  EXPECT_EQ(report.rows[2].time.update_ms, stages[0].update_ms) << "and its rows show it";
+  EXPECT_EQ(report.rows[3].time.update_ms, stages[1].update_ms);
 }
 
 TEST(PlanSimulator, ShippedPlansFitAndTheirUnitsAreNotUnusual) {
