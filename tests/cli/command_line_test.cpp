@@ -8,7 +8,8 @@ namespace {
 TEST(CommandLine, HelpNamesEveryVerbAndEveryVerbHasHelp) {
   const ProgramRun help = run_weft({"--help"});
   EXPECT_EQ(help.exit_status, 0);
-  for (const char* verb : {"describe", "check", "schedule", "balance", "doctor"}) {
+  for (const char* verb :
+       {"describe", "plan", "check", "simulate", "validate", "schedule", "export", "balance", "doctor"}) {
     EXPECT_NE(help.out.find(verb), std::string::npos);
     const ProgramRun verb_help = run_weft({verb, "--help"});
     EXPECT_EQ(verb_help.exit_status, 0);

@@ -61,6 +61,22 @@ def text_fields(rng, family):
     return fields
 
 
+def gpt2_fields(rng):
+    heads = rng.choice([1, 2, 3, 5, 8])
+    fields = {
+        "vocab_size": rng.randrange(50, 2000),
+        "n_positions": rng.randrange(64, 300),
+        "n_embd": heads * rng.choice([8, 16, 24]),
+        "n_layer": rng.randrange(1, 9),
+        "n_head": heads,
+    }
+    if rng.random() < 0.5:
+        fields["n_inner"] = rng.choice([None, rng.randrange(16, 500)])
+    if rng.random() < 0.3:
+        fields |= {"attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0}
+    return fields
+
+
 def mrope_text_fields(rng, is_new_form):
     fields = text_fields(rng, "qwen2")
     section = fields["hidden_size"] // fields["num_attention_heads"] // 2
@@ -119,6 +135,8 @@ def tie(rng, where):
 
 
 def make_config(rng, family, form):
+    if family == "gpt2":
+        return {"model_type": family, **gpt2_fields(rng), **tie(rng, None)}
     if family in TEXT_FAMILIES:
         return {"model_type": family, **text_fields(rng, family), **tie(rng, None)}
     text = mrope_text_fields(rng, is_new_form=form != "flat")
@@ -245,6 +263,20 @@ FOUND = [
 ]
 
 
+def gpt2_cases(options):
+    rng = random.Random(f"gpt2 {options.seed}")
+    cases = []
+    for _ in range(options.cases):
+        config = make_config(rng, "gpt2", "flat")
+        model = build(config)
+        cases.append({"config": config, "parameters": count(model), "run": run_once(rng, model)})
+    for size in ({}, {"n_embd": 1024, "n_layer": 24, "n_head": 16}, {"n_embd": 1280, "n_layer": 36, "n_head": 20},
+                 {"n_embd": 1600, "n_layer": 48, "n_head": 25}):
+        with torch.device("meta"):
+            cases.append({"config": {"model_type": "gpt2", **size}, "parameters": count(build({"model_type": "gpt2", **size}))})
+    return cases
+
+
 def main():
     options = argparse.ArgumentParser()
     options.add_argument("--seed", type=int, default=1)
@@ -264,6 +296,8 @@ def main():
     for config in FOUND:
         with torch.device("meta"):
             cases.append({"config": config, "parameters": count(build(config))})
+    # Drawn apart, so that the cases above stay what they were before this family was read.
+    cases += gpt2_cases(options)
     lines = ",\n".join(" " + json.dumps(case) for case in cases)
     with open(options.out, "w") as out:
         out.write('{"counted_with": "transformers 5.17.0, tied weights once, unfused attention", "cases": [\n' + lines + "\n]}\n")

@@ -115,11 +115,13 @@ BlockTime MeasuredTimes::time_of(const Module& module, const Block& block, const
   for (const Segment& segment : segments) squares += segment.count * segment.length * segment.length;
   const double log_tokens = std::log(tokens / static_cast<double>(setting.cp));
   const double log_length = std::log(squares / tokens);
-  size_t next = 0;
-  while (next < table->rows.size() && table->rows[next].log_length < log_length) ++next;
-  const Row& high = table->rows[std::min(next, table->rows.size() - 1)];
-  const Row& low = table->rows[next == 0 ? 0 : next - 1];
   constexpr double kTolerance = 1e-6;
+  size_t next = 0;
+  while (next < table->rows.size() && table->rows[next].log_length < log_length - kTolerance) ++next;
+  const Row& high = table->rows[std::min(next, table->rows.size() - 1)];
+  // On a row, its neighbours' ends do not matter.
+  const bool is_on_row = std::abs(high.log_length - log_length) <= kTolerance;
+  const Row& low = is_on_row ? high : table->rows[next == 0 ? 0 : next - 1];
   const bool is_outside =
       log_length < table->rows.front().log_length - kTolerance ||
       log_length > table->rows.back().log_length + kTolerance ||
@@ -158,10 +160,14 @@ void apply_links(const Profile& profile, Cluster& cluster) {
       return std::min(n - 1, 2 * std::ceil(std::log2(n)));
     };
     Link& link = is_between ? cluster.between_nodes : cluster.within_node;
-    if (largest != smallest) link.latency_us = 1e3 * std::max(0.0, smallest->ms / passes(*smallest) / hops(*smallest));
-    const double moving_ms = largest->ms / passes(*largest) - hops(*largest) * link.latency_us * 1e-3;
+    const double large_ms = largest->ms / passes(*largest), large_bytes = share(*largest) * largest->bytes;
+    const double small_ms = smallest->ms / passes(*smallest), small_bytes = share(*smallest) * smallest->bytes;
+    const double determinant = large_bytes * hops(*smallest) - small_bytes * hops(*largest);
+    if (determinant > 0)
+      link.latency_us = 1e3 * std::max(0.0, (large_bytes * small_ms - small_bytes * large_ms) / determinant);
+    const double moving_ms = large_ms - hops(*largest) * link.latency_us * 1e-3;
     if (moving_ms <= 0) continue;
-    const double reached = share(*largest) * largest->bytes / moving_ms * 1e-6;
+    const double reached = large_bytes / moving_ms * 1e-6;
     double& efficiency = is_between ? cluster.efficiency.between_nodes : cluster.efficiency.within_node;
     efficiency = std::clamp(reached / link.bandwidth_gb_per_s, 0.01, 1.0);
   }

@@ -10,12 +10,14 @@ namespace {
 /// Adds up one module's blocks in one stage.
 class PartPricer {
  public:
-  PartPricer(const Plan& plan, const StagePart& part, const ModuleCosts& costs, StageCost& stage)
+  /// `copies_table`: embedding and head of a model that ties them lie on different ranks.
+  PartPricer(const Plan& plan, const StagePart& part, const ModuleCosts& costs, bool copies_table, StageCost& stage)
       : plan_(plan),
         part_(part),
         module_(plan.modules[static_cast<size_t>(part.module)]),
         spec_(*plan.model.find(module_.kind)),
         costs_(costs),
+        copies_table_(copies_table),
         backward_(backward_of(plan, module_.kind)),
         stage_(stage) {}
 
@@ -80,7 +82,7 @@ class PartPricer {
     stage_.backward_input += backward_input_;
     stage_.backward_weight += backward_weight_;
     stage_.workspace_bytes = std::max(stage_.workspace_bytes, workspace_);
-    if (is_head_of_tied_model()) elements_.dense += costs_.table_elements;
+    if (has_copy_of_table()) elements_.dense += costs_.table_elements;
     const StateCost state = price_state(plan_, module_, costs_, elements_,
                                         {.forward_ms = forward_.total_ms(),
                                          .backward_ms = backward_input_.total_ms() + backward_weight_.total_ms(),
@@ -95,15 +97,13 @@ class PartPricer {
     add_activations();
   }
 
-  /// The last stage has a copy of the embedding's table when the first is another.
-  bool is_head_of_tied_model() const {
-    return !module_.is_encoder() && plan_.model.has_tied_embeddings && part_.has_exit && !part_.has_entry;
-  }
+  /// The last stage has a copy of the embedding's table when the first is on another rank.
+  bool has_copy_of_table() const { return !module_.is_encoder() && copies_table_ && part_.has_exit; }
 
   /// First and last stage add up their gradients of a table that both use.
   void add_tied_reduction() {
-    const bool is_end = part_.has_entry != part_.has_exit;
-    if (module_.is_encoder() || !plan_.model.has_tied_embeddings || !is_end || !backward_.weights) return;
+    const bool is_end = part_.has_entry || part_.has_exit;
+    if (module_.is_encoder() || !copies_table_ || !is_end || !backward_.weights) return;
     const double bytes = static_cast<double>(costs_.table_elements) * num_bytes(plan_.precision.reduce);
     stage_.reduce_ms += all_reduce_ms(costs_.pipeline_link, bytes);
   }
@@ -126,6 +126,7 @@ class PartPricer {
   const ModulePlan& module_;
   const Module& spec_;
   const ModuleCosts& costs_;
+  bool copies_table_;
   ModuleBackward backward_;
   StageCost& stage_;
   LocalParameters elements_;
@@ -134,6 +135,17 @@ class PartPricer {
   double activations_ = 0;
   double workspace_ = 0;
 };
+
+/// Whether the llm's embedding and head lie on different ranks. With V placement the last stage is back on the first's.
+bool has_ends_apart(const Plan& plan, const std::vector<StagePart>& parts) {
+  int32_t entry = 0, exit = 0;
+  for (const StagePart& part : parts) {
+    if (plan.modules[static_cast<size_t>(part.module)].is_encoder()) continue;
+    if (part.has_entry) entry = part.stage;
+    if (part.has_exit) exit = part.stage;
+  }
+  return place_of_stage(plan, entry).rank != place_of_stage(plan, exit).rank;
+}
 
 /// What passes from each stage to the next: the llm's rows once it has begun, else what inline encoders have made.
 void add_transfers(const Plan& plan, const std::vector<StagePart>& parts, const ModuleCostsOf& modules,
@@ -181,7 +193,7 @@ void price_encoder(const Plan& plan, int32_t module, const ModuleCosts& costs, s
     if (!encoder.recompute.empty()) part.recompute = encoder.recompute[rank][0];
     next_layer += part.num_layers;
     StageCost& cost = stages[rank];
-    PartPricer(plan, part, costs, cost).add();
+    PartPricer(plan, part, costs, /*copies_table=*/false, cost).add();
     if (stage + 1 < encoder.pp) {
       cost.transfer_busy_ms = costs.boundary_bytes / costs.pipeline_link.ring_bytes_per_ms;
       cost.transfer_ms = costs.pipeline_link.latency_ms;
@@ -201,8 +213,12 @@ ModuleBackward backward_of(const Plan& plan, ModuleKind kind) {
 void price_stages(const Plan& plan, const std::vector<StagePart>& parts, const ModuleCostsOf& modules,
                   std::vector<StageCost>& stages) {
   stages.assign(static_cast<size_t>(num_stages(plan)), StageCost{});
-  for (const StagePart& part : parts)
-    PartPricer(plan, part, *modules[static_cast<size_t>(part.module)], stages[static_cast<size_t>(part.stage)]).add();
+  const bool copies_table = plan.model.has_tied_embeddings && has_ends_apart(plan, parts);
+  for (const StagePart& part : parts) {
+    PartPricer(plan, part, *modules[static_cast<size_t>(part.module)], copies_table,
+               stages[static_cast<size_t>(part.stage)])
+        .add();
+  }
   if (plan.llm().pp == 1) return;
   for (StageCost& stage : stages) stage.action_ms = plan.cluster.efficiency.action_us * 1e-3;
   add_transfers(plan, parts, modules, stages);

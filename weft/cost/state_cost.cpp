@@ -27,6 +27,16 @@ struct Share {
   double ranks() const { return as_double(std::max<int64_t>(1, link->num_ranks)); }
 };
 
+/// How long a stage's state communicates. What hides behind one pass shares it, so it is subtracted once from the sum.
+struct Traffic {
+  double forward_gather_ms = 0;
+  double backward_gather_ms = 0;
+  double backward_scatter_ms = 0;
+  double reduce_ms = 0;
+  double reduced_bytes = 0;
+  double returned_ms = 0;  ///< weights after the update, behind the next forward
+};
+
 class Pricer {
  public:
   Pricer(const Plan& plan, const ModulePlan& module, const StateContext& context)
@@ -37,41 +47,53 @@ class Pricer {
         gradient_bytes_(num_bytes(plan.precision.reduce)),
         overlap_(plan.overlap_dp ? plan.cluster.efficiency.overlap : 0) {}
 
-  void add(const Share& share, bool is_trained, StateCost& cost) const {
+  void add(const Share& share, bool is_trained, StateCost& cost) {
     if (share.elements == 0) return;
     const bool keeps_weights = module_.zero < 3 || module_.zero_keep_gathered;
     cost.memory.weights += share.elements * weight_bytes_ / (module_.zero < 3 ? 1 : share.ranks());
     if (module_.zero == 3 && keeps_weights) cost.memory.weights += share.elements * weight_bytes_;
-    if (module_.zero == 3 && !keeps_weights) add_gathers(share, is_trained, cost);
+    if (module_.zero == 3 && !keeps_weights) add_gathers(share, is_trained);
     if (!is_trained) return;
     const double owned = share.elements / (module_.zero >= 1 ? share.ranks() : 1);
     cost.memory.gradients += (module_.zero >= 2 ? owned : share.elements) * gradient_bytes_;
     cost.memory.optimizer += owned * optimizer_bytes(plan_.precision) * (1 - plan_.offload.optimizer);
-    add_reduction(share, cost);
+    add_reduction(share);
     add_update(share, owned, cost);
   }
 
- private:
-  void add_gathers(const Share& share, bool is_trained, StateCost& cost) const {
-    const double gather_ms = all_gather_ms(*share.link, share.elements * weight_bytes_);
-    cost.forward_gather_ms += exposed(gather_ms, context_.forward_ms);
-    if (is_trained || context_.backward_ms > 0) cost.backward_gather_ms += exposed(gather_ms, context_.backward_ms);
+  /// What of all shares' communication holds compute up.
+  void expose(StateCost& cost) const {
+    cost.forward_gather_ms = exposed(traffic_.forward_gather_ms, context_.forward_ms);
+    cost.backward_gather_ms = exposed(traffic_.backward_gather_ms, context_.backward_ms);
+    cost.backward_scatter_ms =
+        exposed(traffic_.backward_gather_ms + traffic_.backward_scatter_ms, context_.backward_ms) -
+        cost.backward_gather_ms;
+    cost.update_ms += exposed(traffic_.returned_ms, context_.forward_ms);
+    if (traffic_.reduced_bytes == 0) return;
+    // Buckets are sent while the last microbatch's backward goes on; the last bucket has nothing left to hide behind.
+    const double last_bucket_ms =
+        traffic_.reduce_ms * std::min(1.0, plan_.buckets_mb * kMegabyte / traffic_.reduced_bytes);
+    cost.reduce_ms = std::max(last_bucket_ms, exposed(traffic_.reduce_ms, context_.backward_ms));
   }
 
-  void add_reduction(const Share& share, StateCost& cost) const {
+ private:
+  void add_gathers(const Share& share, bool is_trained) {
+    const double gather_ms = all_gather_ms(*share.link, share.elements * weight_bytes_);
+    traffic_.forward_gather_ms += gather_ms;
+    if (is_trained || context_.backward_ms > 0) traffic_.backward_gather_ms += gather_ms;
+  }
+
+  void add_reduction(const Share& share) {
     const double bytes = share.elements * gradient_bytes_;
     if (module_.zero >= 2) {
-      cost.backward_scatter_ms += exposed(reduce_scatter_ms(*share.link, bytes), context_.backward_ms);
+      traffic_.backward_scatter_ms += reduce_scatter_ms(*share.link, bytes);
       return;
     }
-    const double whole_ms =
-        module_.zero == 1 ? reduce_scatter_ms(*share.link, bytes) : all_reduce_ms(*share.link, bytes);
-    // Buckets are sent while the last microbatch's backward goes on; the last bucket has nothing left to hide behind.
-    const double last_bucket_ms = whole_ms * std::min(1.0, plan_.buckets_mb * kMegabyte / bytes);
-    cost.reduce_ms += std::max(std::min(whole_ms, last_bucket_ms), exposed(whole_ms, context_.backward_ms));
+    traffic_.reduce_ms += module_.zero == 1 ? reduce_scatter_ms(*share.link, bytes) : all_reduce_ms(*share.link, bytes);
+    if (share.ranks() > 1) traffic_.reduced_bytes += bytes;
   }
 
-  void add_update(const Share& share, double owned, StateCost& cost) const {
+  void add_update(const Share& share, double owned, StateCost& cost) {
     const Cluster& cluster = plan_.cluster;
     const double bytes_per_ms = cluster.device.memory_bandwidth_gb_per_s * cluster.efficiency.update * kBytesPerMs;
     cost.update_ms += owned * update_traffic_bytes(plan_.precision) / bytes_per_ms;
@@ -80,8 +102,7 @@ class Pricer {
       cost.update_ms += moved / (cluster.host.bandwidth_gb_per_s * kBytesPerMs);
     }
     const bool comes_back = module_.zero == 1 || module_.zero == 2 || (module_.zero == 3 && module_.zero_keep_gathered);
-    if (comes_back)
-      cost.update_ms += exposed(all_gather_ms(*share.link, share.elements * weight_bytes_), context_.forward_ms);
+    if (comes_back) traffic_.returned_ms += all_gather_ms(*share.link, share.elements * weight_bytes_);
   }
 
   double exposed(double communication_ms, double compute_ms) const {
@@ -94,6 +115,7 @@ class Pricer {
   double weight_bytes_;
   double gradient_bytes_;
   double overlap_;
+  Traffic traffic_;
 };
 
 }  // namespace
@@ -114,9 +136,10 @@ StateCost price_state(const Plan& plan, const ModulePlan& module, const ModuleCo
                       const LocalParameters& elements, const StateContext& context) {
   StateCost cost;
   const bool is_trained = !plan.workload.is_frozen(module.kind);
-  const Pricer pricer(plan, module, context);
+  Pricer pricer(plan, module, context);
   pricer.add({as_double(elements.dense), &costs.gradient_link}, is_trained, cost);
   pricer.add({as_double(elements.expert), &costs.expert_gradient_link}, is_trained, cost);
+  pricer.expose(cost);
   if (is_trained && module.dp * module.cp > 1) {
     // One bucket is being filled while another is on its way.
     const double all = as_double(elements.total()) * num_bytes(plan.precision.reduce);

@@ -15,6 +15,21 @@
 namespace weft {
 namespace {
 
+/// What the update of encoders on ranks of their own takes, by row. It follows the row's actions and is none of them.
+std::vector<double> own_updates_ms(const Plan& plan, const Schedule& schedule, const PlanCosts& costs) {
+  std::vector<double> updates(schedule.rows.size(), 0.0);
+  for (size_t e = 0; e < costs.encoders.size(); ++e) {
+    const PlanCosts::Encoder& encoder = costs.encoders[e];
+    if (plan.modules[static_cast<size_t>(encoder.module)].placement != ModulePlacement::kDisjoint) continue;
+    const EncoderRows& rows = schedule.encoders[e];
+    for (int32_t group = 0; group < rows.num_groups(); ++group) {
+      for (const int32_t row : rows.groups[static_cast<size_t>(group)])
+        updates[static_cast<size_t>(row)] += encoder.stages[static_cast<size_t>(group % rows.num_stages)].update_ms;
+    }
+  }
+  return updates;
+}
+
 /// A step ends when the pipeline has, and when encoders on ranks of their own have updated their weights.
 double step_end_ms(const Plan& plan, const Schedule& schedule, const PlanCosts& costs, const ScheduleRun& run) {
   double end_ms = run.makespan_ms;
@@ -67,6 +82,7 @@ std::vector<RowReport> row_reports(const Plan& plan, const Schedule& schedule, c
     s.transfer_busy_ms = 0;
   });
   std::vector<RowReport> rows(schedule.rows.size());
+  const std::vector<double> own_updates = own_updates_ms(plan, schedule, costs);
   const auto microbatches = static_cast<double>(plan.schedule.microbatches);
   for (size_t s = 0; s < costs.stages.size(); ++s)
     add_stage_time(costs.stages[s], microbatches, true, rows[static_cast<size_t>(schedule.rank_of_stage[s])].time);
@@ -80,7 +96,8 @@ std::vector<RowReport> row_reports(const Plan& plan, const Schedule& schedule, c
     const double llm_busy = t.compute_ms + t.recompute_ms + t.tp_ms + t.cp_ms + t.ep_ms + t.zero_ms + t.offload_ms +
                             t.host_ms + t.update_ms;
     t.encoder_ms = std::max(0.0, step.run.busy_ms[r] - llm_busy);
-    const double idle = std::max(0.0, step.step_time_ms - llm_busy - t.encoder_ms);
+    t.update_ms += own_updates[r];
+    const double idle = std::max(0.0, step.step_time_ms - llm_busy - t.encoder_ms - own_updates[r]);
     t.dp_ms = std::min(idle, dp_ms);
     t.transfer_ms = std::min(idle - t.dp_ms, transfer_ms);
     t.bubble_ms = idle - t.dp_ms - t.transfer_ms;

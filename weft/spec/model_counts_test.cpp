@@ -119,5 +119,17 @@ TEST(ModelCounts, NamedModelsHaveTheirPublicParameterCounts) {
   }
 }
 
+TEST(ModelCounts, Gpt2HasItsPublicParameterCounts) {
+  const auto count = [](const Json& sizes) {
+    Json config = sizes;
+    config["model_type"] = "gpt2";
+    return num_parameters(model_of(config));
+  };
+  EXPECT_EQ(count(Json::object()), 124439808);
+  EXPECT_EQ(count({{"n_embd", 1024}, {"n_layer", 24}, {"n_head", 16}}), 354823168);
+  EXPECT_EQ(count({{"n_embd", 1280}, {"n_layer", 36}, {"n_head", 20}}), 774030080);
+  EXPECT_EQ(count({{"n_embd", 1600}, {"n_layer", 48}, {"n_head", 25}}), 1557611200);
+}
+
 }  // namespace
 }  // namespace weft

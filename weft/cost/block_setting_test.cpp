@@ -1,0 +1,102 @@
+#include "weft/cost/block_setting.h"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "weft/cost/cost_model.h"
+#include "weft/cost/example_plan.h"
+#include "weft/plan/plan_json.h"
+
+namespace weft {
+namespace {
+
+Cluster real_links(int64_t nodes, int64_t devices_per_node, int64_t cards) {
+  Cluster cluster = ideal_cluster(nodes, devices_per_node);
+  cluster.within_node = {.bandwidth_gb_per_s = 300, .latency_us = 3};
+  cluster.between_nodes = {.bandwidth_gb_per_s = 25, .latency_us = 6};
+  cluster.cards_per_node = cards;
+  return cluster;
+}
+
+/// The link of the groups along one axis of a mesh whose cp axis is cut into Ulysses groups and rings.
+GroupLink link_along(const Cluster& cluster, const ModulePlan& module, const std::string& axis) {
+  std::vector<Axis> axes;
+  for (const std::string& name : module.axis_order) {
+    if (name == "cp") {
+      axes.push_back({"ulysses", module.cp_ulysses});
+      axes.push_back({"ring", module.cp / module.cp_ulysses});
+    } else {
+      axes.push_back({name, name == "tp" ? module.tp : name == "dp" ? module.dp : module.pp});
+    }
+  }
+  const Mesh mesh = *Mesh::create(axes, module.ranks);
+  const Topology topology = *Topology::uniform(cluster.devices_per_node, cluster.cards_per_node);
+  const auto placements = distinct_placements(mesh, {*mesh.grid().find(axis)}, topology);
+  EXPECT_EQ(placements.size(), 1u) << "the meshes of this test are regular";
+  return link_of(cluster, placements.front());
+}
+
+TEST(BlockSetting, UlyssesGroupsAndRingsLieWhereTheirOwnMeshAxesWould) {
+  std::mt19937_64 random(3);
+  const auto power = [&](int most) { return int64_t{1} << (random() % static_cast<uint64_t>(most + 1)); };
+  int num_compared = 0;
+  for (int trial = 0; trial < 2000; ++trial) {
+    ModulePlan module{.tp = power(3), .cp = 2 * power(3), .pp = power(1), .dp = power(2)};
+    module.cp_ulysses = std::min(power(4), module.cp);
+    module.axis_order = {"tp", "cp", "dp", "pp"};
+    std::shuffle(module.axis_order.begin(), module.axis_order.end(), random);
+    Plan plan = text_plan(gpt_model({}), real_links(64, 8, power(3)), module, 512);
+    if (plan.world_size % 8 != 0) continue;
+    const BlockSetting setting = setting_of(plan, plan.modules.front());
+    const ModulePlan& m = plan.modules.front();
+    const std::string what = m.axis_order[0] + m.axis_order[1] + m.axis_order[2] + " tp " + std::to_string(m.tp) +
+                             " cp " + std::to_string(m.cp) + " ulysses " + std::to_string(m.cp_ulysses) + " dp " +
+                             std::to_string(m.dp);
+    const GroupLink ulysses = link_along(plan.cluster, m, "ulysses"), ring = link_along(plan.cluster, m, "ring");
+    if (m.cp_ulysses > 1) {
+      EXPECT_EQ(setting.ulysses_link, ulysses) << what;
+    }
+    if (m.cp > m.cp_ulysses) {
+      EXPECT_EQ(setting.ring_link, ring) << what;
+    }
+    if (HasFailure()) return;
+    ++num_compared;
+  }
+  EXPECT_GT(num_compared, 500);
+}
+
+TEST(BlockSetting, ADegreeOfOneNeedsNoLink) {
+  const Plan plan = text_plan(gpt_model({}), real_links(1, 8, 8), {.dp = 8}, 512);
+  const BlockSetting setting = setting_of(plan, plan.modules.front());
+  for (const GroupLink& link : {setting.tp_link, setting.ulysses_link, setting.ring_link, setting.ep_link})
+    EXPECT_EQ(link.num_ranks, 1);
+}
+
+TEST(PipelineLink, StagesOnOneNodeHaveItsLinksAndOthersACardTogether) {
+  const Plan near = text_plan(gpt_model({}), real_links(1, 8, 2), {.tp = 2, .pp = 4}, 512);
+  EXPECT_DOUBLE_EQ(pipeline_link(near.cluster, near.modules.front()).ring_bytes_per_ms, 300e6);
+  // Two cards for eight senders.
+  const Plan far = text_plan(gpt_model({}), real_links(4, 8, 2), {.tp = 8, .pp = 4}, 512);
+  EXPECT_DOUBLE_EQ(pipeline_link(far.cluster, far.modules.front()).ring_bytes_per_ms, 25e6 / 4);
+  EXPECT_EQ(pipeline_link(far.cluster, far.modules.front()).num_ranks, 2);
+}
+
+TEST(Bridge, AMicrobatchsEmbeddingsTravelOnceAndAreDividedAmongRanksThatDivideRows) {
+  Plan plan = *read_plan_file(std::string(WEFT_SOURCE_DIR) + "/scenarios/plans/qwen2.5-vl-7b_disjoint_stream.json");
+  plan.cluster.between_nodes = {.bandwidth_gb_per_s = 8, .latency_us = 0};
+  plan.cluster.efficiency.between_nodes = 1;
+  plan.cluster.cards_per_node = 8;
+  plan.workload.images = {Distribution::constant(2), Distribution::constant(1024)};
+  CostModel model = *CostModel::create(plan);
+  PlanCosts costs;
+  model.price(plan, costs);
+  // Two images of 256 embeddings, 3584 wide in bf16, over 8 MB/ms, half of the rows to each of two sequence-parallel
+  // ranks.
+  EXPECT_NEAR(costs.encoders.front().bridge_ms, 2 * 256 * 3584 * 2 / 2 / 8e6, 1e-9);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,249 @@
+#include "weft/cost/block_time.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "weft/cost/example_plan.h"
+#include "weft/spec/scenario.h"
+#include "weft/spec/work.h"
+
+namespace weft {
+namespace {
+
+constexpr double kFlopsPerMs = 100e9;  // the ideal cluster's
+
+Model scenario_model(const std::string& name) {
+  return *Scenarios(std::filesystem::path(WEFT_SOURCE_DIR) / "scenarios").model(name);
+}
+
+std::vector<const Block*> blocks_of(const Module& module) {
+  std::vector<const Block*> blocks = {&module.entry, &module.exit};
+  for (const Block& kind : module.layer_kinds) blocks.push_back(&kind);
+  return blocks;
+}
+
+BlockSetting tensor_parallel(int64_t tp, bool sequence_parallel, double bytes_per_ms = 1e6) {
+  BlockSetting setting{.tp = tp, .sequence_parallel = sequence_parallel, .overlap_tp = false};
+  setting.tp_link = {.num_ranks = tp,
+                     .ranks_per_node = tp,
+                     .ring_bytes_per_ms = bytes_per_ms,
+                     .within_bytes_per_ms = bytes_per_ms,
+                     .latency_ms = 0};
+  return setting;
+}
+
+TEST(BlockTime, AMachineThatLosesNothingTakesFlopsOverRate) {
+  const Cluster cluster = ideal_cluster();
+  const AnalyticTimes times(cluster);
+  const Segments segments = {{1024, 1.5}, {300, 2}};
+  for (const char* name : {"qwen2-vl-72b", "qwen2.5-vl-7b", "qwen2.5-omni-7b", "qwen3-30b-a3b", "llama3-8b"}) {
+    const Model model = scenario_model(name);
+    for (const Module& module : model.modules) {
+      for (const Block* block : blocks_of(module)) {
+        const BlockTime time = times.time_of(module, *block, {}, segments);
+        double weight_flops = 0, input_flops = 0;
+        for (const Op& op : block->ops) {
+          weight_flops += weight_gradient_flops(op, segments);
+          // Fused attention computes its scores once more: five products where the model has four.
+          const double again = std::holds_alternative<Attention>(op.shape) ? 1.25 : 1;
+          input_flops += again * input_gradient_flops(op, segments);
+        }
+        const std::string what = std::string(name) + " " + block->name;
+        const double flops = forward_flops(*block, segments);
+        EXPECT_NEAR(time.forward.total_ms() * kFlopsPerMs, flops, 1e-9 * flops + 1e-9) << what;
+        EXPECT_NEAR(time.backward_weight.total_ms() * kFlopsPerMs, weight_flops, 1e-9 * weight_flops + 1e-9) << what;
+        EXPECT_NEAR(time.backward_input.total_ms() * kFlopsPerMs, input_flops, 1e-9 * input_flops + 1e-9) << what;
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(BlockTime, TensorParallelismDividesComputeWhereItDividesHeadsAndWidths) {
+  const Cluster cluster = ideal_cluster();
+  const AnalyticTimes times(cluster);
+  const Model model = scenario_model("llama3-8b");  // 32 heads, 8 key and value heads
+  const Module& llm = *model.find(ModuleKind::kLlm);
+  const Segments segments = {{2048, 1}};
+  const Block& layer = llm.layer_kinds.front();
+  const double whole = times.time_of(llm, layer, {}, segments).forward.compute_ms;
+  for (const int64_t tp : {2, 4, 8}) {
+    const BlockTime time = times.time_of(llm, layer, tensor_parallel(tp, true), segments);
+    EXPECT_NEAR(time.forward.compute_ms, whole / static_cast<double>(tp), 1e-9 * whole);
+  }
+  // Beyond its heads, keys and values are copied, so more is left than a sixteenth.
+  EXPECT_GT(times.time_of(llm, layer, tensor_parallel(16, true), segments).forward.compute_ms, whole / 16 * 1.01);
+}
+
+TEST(BlockTime, SequenceParallelismMovesTheSameBytesAndGathersOnceMoreForWeights) {
+  const Cluster cluster = ideal_cluster();
+  const AnalyticTimes times(cluster);
+  const Model model = gpt_model({.width = 512, .heads = 8});
+  const Module& llm = model.modules.front();
+  const Segments segments = {{256, 2}};
+  for (const int64_t tp : {2, 4, 8}) {
+    const BlockTime plain = times.time_of(llm, llm.layer_kinds.front(), tensor_parallel(tp, false), segments);
+    const BlockTime divided = times.time_of(llm, llm.layer_kinds.front(), tensor_parallel(tp, true), segments);
+    // Two all-reduces of rows × width in half precision, each way: 2 · 2 · (tp − 1)/tp · 512 rows · 512 · 2 bytes.
+    const double reduced = 4 * (1 - 1.0 / static_cast<double>(tp)) * 512 * 512 * 2 / 1e6;
+    EXPECT_NEAR(plain.forward.tp_ms, reduced, 1e-9);
+    EXPECT_NEAR(plain.backward_input.tp_ms, reduced, 1e-9);
+    EXPECT_EQ(plain.backward_weight.tp_ms, 0);
+    EXPECT_NEAR(divided.forward.tp_ms, reduced, 1e-9);
+    EXPECT_NEAR(divided.backward_input.tp_ms, reduced, 1e-9);
+    EXPECT_NEAR(divided.backward_weight.tp_ms, reduced / 2, 1e-9);
+  }
+}
+
+TEST(BlockTime, DividedTablesAndLogitsAreSummedOverTheirRanks) {
+  const Cluster cluster = ideal_cluster();
+  const AnalyticTimes times(cluster);
+  const Model model = gpt_model({.width = 512, .heads = 8});
+  const Module& llm = model.modules.front();
+  const Segments segments = {{256, 2}};
+  const double pass = 0.75 * 512 * 512 * 2 / 1e6;  // 512 rows, tp 4
+  const BlockTime entry = times.time_of(llm, llm.entry, tensor_parallel(4, false), segments);
+  EXPECT_NEAR(entry.forward.tp_ms, 2 * pass, 1e-9) << "each rank knows some of the words: all-reduce";
+  EXPECT_NEAR(times.time_of(llm, llm.entry, tensor_parallel(4, true), segments).forward.tp_ms, pass, 1e-9);
+  // Cross entropy needs the largest logit, the sum of exponentials and the target's logit of every row, in fp32.
+  const BlockTime exit = times.time_of(llm, llm.exit, tensor_parallel(4, false), segments);
+  EXPECT_NEAR(exit.forward.tp_ms, 3 * 2 * 0.75 * 512 * 4 / 1e6, 1e-9);
+}
+
+TEST(BlockTime, OverlapHidesNoMoreThanItsShareOfTheComputeBeside) {
+  Cluster cluster = ideal_cluster();
+  cluster.efficiency.overlap = 0.75;
+  const AnalyticTimes times(cluster);
+  const Model model = gpt_model({.width = 512, .heads = 8});
+  const Module& llm = model.modules.front();
+  const Segments segments = {{256, 2}};
+  for (const double bytes_per_ms : {1e4, 1e6, 1e7, 1e8, 1e10}) {
+    BlockSetting setting = tensor_parallel(4, true, bytes_per_ms);
+    const BlockTime open = times.time_of(llm, llm.layer_kinds.front(), setting, segments);
+    setting.overlap_tp = true;
+    const BlockTime hidden = times.time_of(llm, llm.layer_kinds.front(), setting, segments);
+    const double open_ms = open.backward_input.tp_ms + open.backward_weight.tp_ms;
+    const double hidden_ms = hidden.backward_input.tp_ms + hidden.backward_weight.tp_ms;
+    const double compute_ms = open.backward_input.compute_ms + open.backward_weight.compute_ms;
+    EXPECT_LT(hidden_ms, open_ms);
+    EXPECT_GE(hidden_ms, open_ms - 0.75 * compute_ms - 1e-12);
+    EXPECT_EQ(hidden.forward.tp_ms, open.forward.tp_ms) << "nothing stands beside the forward's";
+  }
+}
+
+TEST(BlockTime, AHostThatIsSlowToStartKernelsDecides) {
+  Cluster cluster = ideal_cluster();
+  cluster.efficiency.host_us_per_kernel = 1e6;
+  const AnalyticTimes times(cluster);
+  const Model model = gpt_model({});
+  const Module& llm = model.modules.front();
+  // norm, qkv, attention, out, sum, norm, up, activation, down, sum.
+  BlockTime time = times.time_of(llm, llm.layer_kinds.front(), {}, {{128, 1}});
+  EXPECT_NEAR(time.forward.total_ms(), 10 * 1e3, 1e-6);
+  // Unfused attention with dropout is four of them: scores, softmax, dropout, values.
+  time = times.time_of(llm, llm.layer_kinds.front(), {.attention = AttentionKernel::kUnfused}, {{128, 1}});
+  EXPECT_NEAR(time.forward.total_ms(), 13 * 1e3, 1e-6);
+  EXPECT_NEAR(time.backward_weight.total_ms(), 4 * 1e3, 1e-6) << "four products have weights";
+}
+
+TEST(BlockTime, KernelsAndShortDimsCostExtra) {
+  Cluster cluster = ideal_cluster();
+  const Model model = gpt_model({.width = 256, .heads = 4});
+  const Module& llm = model.modules.front();
+  const Segments segments = {{128, 1}};
+  const double ideal = AnalyticTimes(cluster).time_of(llm, llm.layer_kinds.front(), {}, segments).forward.total_ms();
+  cluster.efficiency.kernel_us = 1000;
+  const double with_kernels =
+      AnalyticTimes(cluster).time_of(llm, llm.layer_kinds.front(), {}, segments).forward.total_ms();
+  EXPECT_NEAR(with_kernels, ideal + 10, 1e-9) << "1 ms for each of ten kernels";
+}
+
+TEST(OpTime, AProductWhoseDimsAreThreeTimesTheHalfSizeTakesTwiceItsIdealTime) {
+  DeviceRates rates{.flops_per_ms = 1e9, .bytes_per_ms = 1e30, .half_size = 100};
+  EXPECT_NEAR(product_ms(rates, Precision::kBf16, 300, 300, 300), 2 * 2.0 * 300 * 300 * 300 / 1e9, 1e-12);
+  rates.bytes_per_ms = 1;  // then memory decides: two bytes for each element of three matrices
+  EXPECT_NEAR(product_ms(rates, Precision::kBf16, 10, 20, 30), 2.0 * (10 * 20 + 20 * 30 + 10 * 30), 1e-9);
+  EXPECT_EQ(product_ms(rates, Precision::kBf16, 0, 20, 30), 0);
+}
+
+TEST(BlockTime, UnfusedAttentionComputesMaskedScoresTooAndMovesEveryScore) {
+  Cluster cluster = ideal_cluster();
+  cluster.device.memory_bandwidth_gb_per_s = 1000;
+  const Model model = gpt_model({.width = 1024, .heads = 16});
+  const Module& llm = model.modules.front();
+  Block core{.name = "core", .ops = {}};
+  for (const Op& op : llm.layer_kinds.front().ops) {
+    if (std::holds_alternative<Attention>(op.shape)) core.ops.push_back(op);
+  }
+  ASSERT_EQ(core.ops.size(), 1u);
+  const double s = 512, heads = 16, d = 64;
+  const BlockTime time = AnalyticTimes(cluster).time_of(llm, core, {.attention = AttentionKernel::kUnfused}, {{s, 1}});
+  const double flops_ms = 2 * 2 * s * s * d * heads / kFlopsPerMs;
+  const double bytes_ms = 2 * (s * d + s * d + s * s) * 2 * heads / 1e9;
+  // Softmax reads and writes a score in two bytes, dropout too, and writes a mask of one.
+  const double scores_ms = heads * s * s * (4 + 4 + 1) / 1e9;
+  EXPECT_NEAR(time.forward.total_ms(), std::max(flops_ms, bytes_ms) + scores_ms, 1e-9);
+  // Going back, both products have two gradients, and softmax reads its output too.
+  EXPECT_NEAR(time.backward_input.total_ms(), 2 * std::max(flops_ms, bytes_ms) + scores_ms + heads * s * s * 2 / 1e9,
+              1e-9);
+}
+
+TEST(BlockTime, MoreNodesSlowComputeByAShareForEachDoubling) {
+  Cluster cluster = ideal_cluster();
+  cluster.efficiency.slowdown_per_doubling = 0.02;
+  const Model model = gpt_model({});
+  const Module& llm = model.modules.front();
+  const Segments segments = {{512, 1}};
+  const double one = AnalyticTimes(cluster).time_of(llm, llm.layer_kinds.front(), {}, segments).forward.total_ms();
+  cluster.nodes = 16;
+  const double sixteen = AnalyticTimes(cluster).time_of(llm, llm.layer_kinds.front(), {}, segments).forward.total_ms();
+  EXPECT_NEAR(sixteen / one, 1.08, 1e-9);
+}
+
+TEST(BlockTime, NoTokensTakeNoTime) {
+  Cluster cluster = ideal_cluster();
+  cluster.efficiency.host_us_per_kernel = 10;
+  const Model model = gpt_model({});
+  const Module& llm = model.modules.front();
+  EXPECT_EQ(AnalyticTimes(cluster).time_of(llm, llm.layer_kinds.front(), {}, {}).forward.total_ms(), 0);
+}
+
+TEST(BlockTime, ContextParallelismDividesTokensAndExchangesHeadsOrPassesKeysRound) {
+  const Cluster cluster = ideal_cluster();
+  const AnalyticTimes times(cluster);
+  const Model model = gpt_model({.width = 512, .heads = 8});
+  const Module& llm = model.modules.front();
+  const Segments segments = {{1024, 1}};
+  const double whole = times.time_of(llm, llm.layer_kinds.front(), {}, segments).forward.compute_ms;
+  const GroupLink link{
+      .num_ranks = 4, .ranks_per_node = 4, .ring_bytes_per_ms = 1e6, .within_bytes_per_ms = 1e6, .latency_ms = 0};
+  BlockSetting ulysses{.cp = 4, .cp_ulysses = 4};
+  ulysses.ulysses_link = link;
+  BlockTime time = times.time_of(llm, llm.layer_kinds.front(), ulysses, segments);
+  EXPECT_NEAR(time.forward.compute_ms, whole / 4, 1e-9);
+  // Query, key and value go out, the output comes back; three quarters of 256 rows × 512 in two bytes travel.
+  EXPECT_NEAR(time.forward.cp_ms, 4 * 0.75 * 256 * 512 * 2 / 1e6, 1e-9);
+  BlockSetting ring{.cp = 4};
+  ring.ring_link = link;
+  time = times.time_of(llm, llm.layer_kinds.front(), ring, segments);
+  // Keys and values pass three times; nothing hides them at an overlap of 0.
+  EXPECT_NEAR(time.forward.cp_ms, 3 * 2 * 256 * 512 * 2 / 1e6, 1e-9);
+  EXPECT_NEAR(time.backward_input.cp_ms, 2 * time.forward.cp_ms, 1e-9) << "their gradients travel too";
+}
+
+TEST(BlockTime, ExpertsReceiveTheirTokensAndSendThemBack) {
+  const Cluster cluster = ideal_cluster();
+  const Model model = scenario_model("qwen3-30b-a3b");  // width 2048, 8 experts a token
+  const Module& llm = *model.find(ModuleKind::kLlm);
+  BlockSetting setting{.ep = 8};
+  setting.ep_link = {
+      .num_ranks = 8, .ranks_per_node = 8, .ring_bytes_per_ms = 1e6, .within_bytes_per_ms = 1e6, .latency_ms = 0};
+  const BlockTime time = AnalyticTimes(cluster).time_of(llm, llm.layer_kinds.front(), setting, {{100, 1}});
+  const double one_way_ms = 7.0 / 8 * 100 * 8 * 2048 * 2 / 1e6;
+  EXPECT_NEAR(time.forward.ep_ms, 2 * one_way_ms, 1e-9);
+  EXPECT_NEAR(time.backward_input.ep_ms, 2 * one_way_ms, 1e-9);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,338 @@
+#include "weft/cost/cost_model.h"
+
+#include <memory>
+
+#include <gtest/gtest.h>
+
+#include "weft/cost/example_plan.h"
+#include "weft/plan/plan_json.h"
+#include "weft/spec/scenario.h"
+
+namespace weft {
+namespace {
+
+Plan shipped(const std::string& name) {
+  return *read_plan_file(std::string(WEFT_SOURCE_DIR) + "/scenarios/plans/" + name + ".json");
+}
+
+const std::vector<std::string> kShipped = {"llama3-70b_interleaved_tp8_pp4_vpp5",
+                                           "llama3-8b_cp4_ulysses2",
+                                           "llama3-8b_gpipe_tp2_pp2_dp2",
+                                           "llama3-8b_zero3_dp8",
+                                           "qwen2-vl-72b_16384",
+                                           "qwen2-vl-7b_colocated_before",
+                                           "qwen2-vl-7b_inline",
+                                           "qwen2-vl-7b_partial",
+                                           "qwen2.5-omni-7b_colocated_dp8",
+                                           "qwen2.5-vl-7b_disjoint_stream",
+                                           "qwen3-30b-a3b_zb_h1_ep8",
+                                           "qwen3-8b_zb_v_pp4"};
+
+/// With the model that its modules belong to.
+struct Priced : PlanCosts {
+  std::unique_ptr<CostModel> model;
+};
+
+Priced price(const Plan& plan) {
+  Priced priced;
+  priced.model = std::make_unique<CostModel>(*CostModel::create(plan));
+  priced.model->price(plan, priced);
+  return priced;
+}
+
+std::vector<double> numbers(const StageCost& s) {
+  return {s.forward_ms(),
+          s.backward_input_ms(),
+          s.backward_weight_ms(),
+          s.recompute.total_ms(),
+          s.transfer_ms,
+          s.transfer_busy_ms,
+          s.reduce_ms,
+          s.update_ms,
+          s.zero_forward_ms,
+          s.zero_backward_ms,
+          s.offload_forward_ms,
+          s.offload_backward_ms,
+          s.state.weights,
+          s.state.gradients,
+          s.state.optimizer,
+          s.activation_bytes,
+          s.deferred_bytes,
+          s.workspace_bytes,
+          s.buffer_bytes};
+}
+
+std::vector<std::vector<double>> all_numbers(const PlanCosts& costs) {
+  std::vector<std::vector<double>> rows;
+  for (const StageCost& stage : costs.stages) rows.push_back(numbers(stage));
+  for (const PlanCosts::Encoder& encoder : costs.encoders) {
+    for (const StageCost& stage : encoder.stages) rows.push_back(numbers(stage));
+  }
+  return rows;
+}
+
+TEST(CostModel, WhatIsKeptFromEarlierPlansChangesNothing) {
+  // One model prices variants in turn; each must come out as from a model of its own.
+  const Plan plan = shipped("qwen2-vl-7b_inline");
+  CostModel kept = *CostModel::create(plan);
+  PlanCosts costs;
+  std::vector<Plan> variants;
+  for (const int64_t mbs : {1, 2, 4, 1}) {
+    for (const bool sequence_parallel : {true, false}) {
+      for (const std::vector<std::string>& order :
+           std::vector<std::vector<std::string>>{{"tp", "cp", "dp", "pp"}, {"pp", "cp", "dp", "tp"}}) {
+        Plan variant = plan;
+        variant.schedule.mbs = mbs;
+        variant.schedule.microbatches = 32 / mbs;
+        for (ModulePlan& module : variant.modules) {
+          module.sequence_parallel = sequence_parallel;
+          module.axis_order = order;
+        }
+        variants.push_back(variant);
+        variant.overlap_tp = !variant.overlap_tp;
+        variants.push_back(std::move(variant));
+      }
+    }
+  }
+  for (int round = 0; round < 2; ++round) {
+    for (const Plan& variant : variants) {
+      kept.price(variant, costs);
+      EXPECT_EQ(all_numbers(costs), all_numbers(price(variant)));
+    }
+  }
+}
+
+TEST(CostModel, EveryStageIsPricedByItsOwnLayers) {
+  const Cluster cluster = ideal_cluster();
+  const Plan plan = text_plan(gpt_model({.layers = 12}), cluster, {.pp = 3, .layers = {{1}, {7}, {4}}}, 512);
+  const Priced costs = price(plan);
+  const double layer = costs.modules.front()->kinds.front().time.forward.total_ms();
+  const double head = costs.modules.front()->exit.time.forward.total_ms();
+  EXPECT_NEAR(costs.stages[0].forward_ms(), layer, 1e-9);
+  EXPECT_NEAR(costs.stages[1].forward_ms(), 7 * layer, 1e-9);
+  EXPECT_NEAR(costs.stages[2].forward_ms(), 4 * layer + head, 1e-9);
+}
+
+/// What a stage's ranks wait for. A reduction alone may become shorter where the backward that hides it is longer.
+std::vector<double> waits(const StageCost& s) {
+  const double microbatch = s.forward_ms() + s.backward_input_ms() + s.backward_weight_ms();
+  return {s.forward_ms(), microbatch,         microbatch + s.reduce_ms + s.update_ms,
+          s.transfer_ms,  s.transfer_busy_ms, s.recompute.total_ms()};
+}
+
+std::vector<std::vector<double>> all_waits(const PlanCosts& costs) {
+  std::vector<std::vector<double>> rows;
+  for (const StageCost& stage : costs.stages) rows.push_back(waits(stage));
+  for (const PlanCosts::Encoder& encoder : costs.encoders) {
+    for (const StageCost& stage : encoder.stages) rows.push_back(waits(stage));
+    rows.push_back({encoder.bridge_ms});
+  }
+  return rows;
+}
+
+TEST(CostModel, SlowerLinksNeverMakeAnythingFaster) {
+  for (const std::string& name : kShipped) {
+    const Plan plan = shipped(name);
+    const auto before = all_waits(price(plan));
+    for (const bool is_between : {false, true}) {
+      Plan slower = plan;
+      (is_between ? slower.cluster.between_nodes : slower.cluster.within_node).bandwidth_gb_per_s /= 2;
+      const auto after = all_waits(price(slower));
+      ASSERT_EQ(before.size(), after.size());
+      for (size_t stage = 0; stage < before.size(); ++stage) {
+        for (size_t i = 0; i < before[stage].size(); ++i)
+          EXPECT_GE(after[stage][i], before[stage][i] * (1 - 1e-12)) << name << " stage " << stage << " number " << i;
+      }
+    }
+  }
+}
+
+TEST(CostModel, RecomputingMoreTakesNoLessTimeAndKeepsNoMore) {
+  for (const std::string& name : kShipped) {
+    const Plan plan = shipped(name);
+    std::vector<Priced> steps;
+    for (int how = 0; how < 3; ++how) {
+      Plan changed = plan;
+      for (ModulePlan& module : changed.modules) {
+        for (size_t rank = 0; rank < module.recompute.size(); ++rank) {
+          for (size_t chunk = 0; chunk < module.recompute[rank].size(); ++chunk) {
+            const int64_t layers = module.layers[rank][chunk];
+            module.recompute[rank][chunk] = {.full = how == 2 ? layers : 0, .selective = how == 1 ? layers : 0};
+          }
+        }
+      }
+      steps.push_back(price(changed));
+    }
+    for (size_t how = 1; how < steps.size(); ++how) {
+      for (size_t s = 0; s < steps[how].stages.size(); ++s) {
+        const StageCost& less = steps[how - 1].stages[s];
+        const StageCost& more = steps[how].stages[s];
+        EXPECT_GE(more.backward_input_ms(), less.backward_input_ms()) << name << " stage " << s;
+        EXPECT_LE(more.activation_bytes, less.activation_bytes) << name << " stage " << s;
+        EXPECT_EQ(more.forward_ms(), less.forward_ms()) << name << " stage " << s;
+      }
+    }
+    EXPECT_LT(steps[2].stages.front().activation_bytes, steps[0].stages.front().activation_bytes) << name;
+  }
+}
+
+TEST(CostModel, RecomputationRepeatsTheForwardOrItsAttention) {
+  Plan plan = text_plan(gpt_model({.layers = 6}), shipped("qwen2-vl-7b_inline").cluster, {}, 512);
+  plan.modules[0].recompute = {{{.full = 3, .selective = 2}}};
+  const Priced costs = price(plan);
+  const BlockCost& layer = costs.modules.front()->kinds.front();
+  EXPECT_NEAR(costs.stages[0].recompute.total_ms(),
+              3 * layer.time.forward.total_ms() + 2 * layer.time.attention.total_ms(), 1e-9);
+  EXPECT_GT(layer.time.attention.total_ms(), 0);
+  EXPECT_LT(layer.time.attention.total_ms(), layer.time.forward.total_ms());
+  EXPECT_NEAR(costs.stages[0].activation_bytes,
+              3 * layer.memory.saved_full + 2 * layer.memory.saved_selective + layer.memory.saved +
+                  costs.modules.front()->entry.memory.saved + costs.modules.front()->exit.memory.saved,
+              1);
+  EXPECT_GE(costs.stages[0].workspace_bytes, layer.memory.workspace + layer.memory.saved)
+      << "a block that is recomputed is there as a whole";
+}
+
+TEST(CostModel, DataHasNoGradient) {
+  const Plan plan = shipped("qwen2-vl-7b_inline");
+  const Priced costs = price(plan);
+  const ModuleCosts& vision = *costs.modules[0];
+  const ModuleCosts& llm = *costs.modules[1];
+  ASSERT_EQ(vision.kinds.size(), 1u);
+  EXPECT_GT(vision.entry.time.backward_input.total_ms(), 0) << "the patch embedding is a product";
+  EXPECT_NEAR(costs.stages[0].backward_input.total_ms(),
+              32 * vision.kinds[0].time.backward_input.total_ms() + vision.exit.time.backward_input.total_ms() +
+                  4 * llm.kinds[0].time.backward_input.total_ms(),
+              1e-9);
+}
+
+TEST(CostModel, StagesPassOneMicrobatchsRowsOnAndHaveRoomForTwo) {
+  Cluster cluster = ideal_cluster();
+  cluster.within_node = {.bandwidth_gb_per_s = 10, .latency_us = 7};
+  Plan plan = text_plan(gpt_model({.width = 1024}), cluster, {.tp = 2, .pp = 2, .sequence_parallel = true}, 512);
+  const double bytes = 512 * 1024 * 2 / 2;  // half of the rows to each of two ranks
+  const StageCost divided = price(plan).stages[0];
+  EXPECT_NEAR(divided.transfer_busy_ms, bytes / 10e6, 1e-9);
+  EXPECT_NEAR(divided.transfer_ms, 7e-3, 1e-9);
+  EXPECT_NEAR(divided.buffer_bytes, 2 * bytes, 1e-6);
+  plan.modules[0].sequence_parallel = false;
+  const StageCost whole = price(plan).stages[0];
+  EXPECT_NEAR(whole.transfer_busy_ms, bytes / 10e6, 1e-9) << "they travel in parts";
+  EXPECT_NEAR(whole.transfer_ms, 7e-3 + bytes / 10e6 + 7e-3, 1e-9) << "and are joined at the other end";
+  EXPECT_NEAR(whole.buffer_bytes, 4 * bytes, 1e-6);
+  EXPECT_EQ(price(plan).stages[1].transfer_busy_ms, 0);
+}
+
+TEST(CostModel, StagesBetweenAnInlineEncoderAndTheLlmPassItsOutputOn) {
+  Plan plan = shipped("qwen2-vl-7b_inline");
+  plan.modules[0].layers = {{32}, {0}, {0}, {0}};
+  plan.modules[1].layers = {{0}, {0}, {14}, {14}};
+  const Priced costs = price(plan);
+  const ModuleCosts& vision = *costs.modules[0];
+  // 1.55 images of 1078.4 patches, a quarter as many embeddings, 3584 wide in bf16, to two tp ranks.
+  EXPECT_NEAR(vision.output_bytes, 1.55 * 1078.4 / 4 * 3584 * 2 / 2, 0.01 * vision.output_bytes);
+  const double passed_ms = vision.output_bytes / vision.pipeline_link.ring_bytes_per_ms;
+  EXPECT_NEAR(costs.stages[0].transfer_busy_ms, passed_ms, 1e-9);
+  EXPECT_NEAR(costs.stages[1].transfer_busy_ms, passed_ms, 1e-9);
+  EXPECT_NEAR(costs.stages[2].transfer_busy_ms,
+              costs.modules[1]->boundary_bytes / vision.pipeline_link.ring_bytes_per_ms, 1e-9);
+}
+
+TEST(CostModel, FrozenModulesHaveNoBackward) {
+  Plan plan = shipped("qwen2-vl-7b_inline");
+  const StageCost trained = price(plan).stages.front();
+  plan.workload.frozen = {ModuleKind::kVision};
+  const Priced costs = price(plan);
+  const ModuleCosts& llm = *costs.modules[1];
+  const auto layers = static_cast<double>(plan.modules[1].layers[0][0]);
+  EXPECT_NEAR(costs.stages.front().backward_weight.total_ms(),
+              layers * llm.kinds.front().time.backward_weight.total_ms() + llm.entry.time.backward_weight.total_ms(),
+              1e-9)
+      << "only the llm's own";
+  EXPECT_LT(costs.stages.front().activation_bytes, trained.activation_bytes);
+  EXPECT_EQ(costs.stages.front().forward_ms(), trained.forward_ms());
+  // A frozen llm hands gradients on to a trained encoder, but makes none of its own.
+  plan.workload.frozen = {ModuleKind::kLlm};
+  const StageCost last = price(plan).stages.back();
+  EXPECT_EQ(last.backward_weight.total_ms(), 0);
+  EXPECT_GT(last.backward_input.total_ms(), 0);
+  EXPECT_EQ(last.state.optimizer, 0);
+}
+
+TEST(CostModel, MemoryAllowsForLargeMicrobatchesAndTimeIsTheMeans) {
+  const Scenarios scenarios(std::filesystem::path(WEFT_SOURCE_DIR) / "scenarios");
+  Plan plan = text_plan(*scenarios.model("llama3-8b"), ideal_cluster(), {.dp = 1}, 1000, {.mbs = 4});
+  plan.workload.tokens = Distribution::weighted({{500, 0.5}, {1500, 0.5}});
+  const Priced spread = price(plan);
+  plan.workload.tokens = Distribution::constant(1000);
+  const Priced constant = price(plan);
+  // Four standard deviations of four samples are 4 · 2 · 500 above 4000: capped at what four samples can have, 6000.
+  EXPECT_NEAR(spread.stages[0].activation_bytes / constant.stages[0].activation_bytes, 1.5, 1e-9);
+  // Products are linear in tokens; attention's pairs make the mean batch's time slightly longer.
+  EXPECT_NEAR(spread.stages[0].forward_ms() / constant.stages[0].forward_ms(), 1, 0.02);
+}
+
+TEST(CostModel, OffloadedActivationsLeaveTheDeviceAndTakeTheHostsLink) {
+  Plan plan = text_plan(gpt_model({}), ideal_cluster(), {}, 512);
+  const StageCost whole = price(plan).stages.front();
+  plan.cluster.host = {.bandwidth_gb_per_s = 1};
+  plan.offload.activations = 0.5;
+  const StageCost half = price(plan).stages.front();
+  EXPECT_NEAR(half.activation_bytes, whole.activation_bytes / 2, 1);
+  EXPECT_NEAR(half.offload_forward_ms, whole.activation_bytes / 2 / 1e6, 1e-9);
+  EXPECT_NEAR(half.offload_backward_ms, half.offload_forward_ms, 1e-9);
+}
+
+std::string refusal(const Plan& plan, const Profile* profile = nullptr) {
+  const Result<CostModel> model = CostModel::create(plan, profile);
+  return model.ok() ? "" : model.error().message();
+}
+
+TEST(CostModel, AClusterThatLacksWhatThePlanNeedsIsNamed) {
+  Plan plan = text_plan(gpt_model({}), ideal_cluster(), {}, 512);
+  EXPECT_EQ(refusal(plan), "");
+  plan.precision.compute = Precision::kFp16;
+  EXPECT_EQ(refusal(plan),
+            "ideal: device.matrix_tflops: has no rate for fp16, in which the plan computes; given are fp32 or bf16. "
+            "Add the device's rate to the cluster, or plan in another precision.");
+  plan.precision.compute = Precision::kBf16;
+  plan.offload.optimizer = 0.1;
+  EXPECT_EQ(refusal(plan),
+            "ideal: links.host: is missing, but the plan offloads to the host. Add its bandwidth_gb_per_s and "
+            "latency_us to the cluster, or leave the plan's offload empty.");
+}
+
+TEST(CostModel, AProfileOfSomethingElseIsRefused) {
+  const Plan plan = text_plan(gpt_model({}), ideal_cluster(), {}, 512);
+  Profile profile{.source = "p.json",
+                  .device = "ideal device",
+                  .model = "gpt",
+                  .model_hash = hash_of(plan.model.config),
+                  .precision = Precision::kBf16,
+                  .blocks = {},
+                  .links = {}};
+  EXPECT_EQ(refusal(plan, &profile), "");
+  Profile other = profile;
+  other.device = "A100";
+  EXPECT_EQ(refusal(plan, &other),
+            "p.json: device: is 'A100', but the cluster ideal has 'ideal device'. Use a profile of this device, or "
+            "leave the profile out.");
+  other = profile;
+  other.model_hash = "12";
+  EXPECT_EQ(refusal(plan, &other), "p.json: model_hash: is '12' (of 'gpt'), but the plan's model gpt has " +
+                                       profile.model_hash + ". Use a profile of this model, or leave the profile out.");
+  other = profile;
+  other.precision = Precision::kFp32;
+  EXPECT_EQ(refusal(plan, &other),
+            "p.json: precision: is fp32, but the plan computes in bf16. Use a profile in this precision, or leave the "
+            "profile out.");
+}
+
+TEST(CostModel, AWorkloadThatTrainsNothingIsRefused) {
+  Plan plan = text_plan(gpt_model({}), ideal_cluster(), {}, 512);
+  plan.workload.frozen = {ModuleKind::kLlm};
+  EXPECT_NE(refusal(plan), "");
+}
+
+}  // namespace
+}  // namespace weft

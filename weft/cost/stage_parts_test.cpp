@@ -1,0 +1,83 @@
+#include "weft/cost/stage_parts.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "weft/cost/example_plan.h"
+#include "weft/plan/plan_json.h"
+
+namespace weft {
+namespace {
+
+std::string text_of(const StagePart& part) {
+  return std::to_string(part.stage) + ": " + std::to_string(part.first_layer) + "+" + std::to_string(part.num_layers) +
+         (part.has_entry ? " entry" : "") + (part.has_exit ? " exit" : "");
+}
+
+std::vector<std::string> texts(const Plan& plan) {
+  std::vector<StagePart> parts(3);  // what is there is cleared
+  list_stage_parts(plan, parts);
+  std::vector<std::string> result;
+  for (const StagePart& part : parts) {
+    result.push_back(std::string(name_of(plan.modules[static_cast<size_t>(part.module)].kind)) + " " + text_of(part));
+  }
+  return result;
+}
+
+using Texts = std::vector<std::string>;
+
+TEST(StageParts, UnevenLayersLieInStageOrder) {
+  const Plan plan =
+      text_plan(gpt_model({.layers = 10}), ideal_cluster(), {.pp = 4, .layers = {{1}, {5}, {4}, {0}}}, 128);
+  EXPECT_EQ(texts(plan), (Texts{"llm 0: 0+1 entry", "llm 1: 1+5", "llm 2: 6+4", "llm 3: 10+0 exit"}));
+}
+
+TEST(StageParts, ChunksLoopOverTheRanks) {
+  const Plan plan = text_plan(gpt_model({.layers = 10}), ideal_cluster(),
+                              {.pp = 2, .vpp = 2, .layers = {{1, 2}, {3, 4}}}, 128, {.name = "interleaved_1f1b"});
+  EXPECT_EQ(texts(plan), (Texts{"llm 0: 0+1 entry", "llm 1: 1+3", "llm 2: 4+2", "llm 3: 6+4 exit"}));
+  EXPECT_EQ(place_of_stage(plan, 2).rank, 0);
+  EXPECT_EQ(place_of_stage(plan, 3).rank, 1);
+}
+
+TEST(StageParts, VPlacementComesBackToTheFirstRank) {
+  const Plan plan = text_plan(gpt_model({.layers = 10}), ideal_cluster(),
+                              {.pp = 2, .vpp = 2, .layers = {{1, 2}, {3, 4}}}, 128, {.name = "zb_v"});
+  EXPECT_EQ(texts(plan), (Texts{"llm 0: 0+1 entry", "llm 1: 1+3", "llm 2: 4+4", "llm 3: 8+2 exit"}));
+  EXPECT_EQ(place_of_stage(plan, 2).rank, 1);
+  EXPECT_EQ(place_of_stage(plan, 3).rank, 0);
+}
+
+Plan inline_plan(const std::vector<std::vector<int64_t>>& vision, const std::vector<std::vector<int64_t>>& llm) {
+  Plan plan = *read_plan_file(std::string(WEFT_SOURCE_DIR) + "/scenarios/plans/qwen2-vl-7b_inline.json");
+  plan.modules[0].layers = vision;
+  plan.modules[1].layers = llm;
+  return plan;
+}
+
+TEST(StageParts, AnInlineEncoderHasItsEntryAndExitWhereItsLayersAre) {
+  EXPECT_EQ(texts(inline_plan({{32}, {0}, {0}, {0}}, {{4}, {8}, {8}, {8}})),
+            (Texts{"vision 0: 0+32 entry exit", "llm 0: 0+4 entry", "llm 1: 4+8", "llm 2: 12+8", "llm 3: 20+8 exit"}));
+  // The llm's table lies where its first layer is, behind the encoder.
+  EXPECT_EQ(
+      texts(inline_plan({{20}, {12}, {0}, {0}}, {{0}, {4}, {12}, {12}})),
+      (Texts{"vision 0: 0+20 entry", "vision 1: 20+12 exit", "llm 1: 0+4 entry", "llm 2: 4+12", "llm 3: 16+12 exit"}));
+}
+
+TEST(StageParts, EncodersBesideThePipelineAreNotInIt) {
+  const Plan plan = *read_plan_file(std::string(WEFT_SOURCE_DIR) + "/scenarios/plans/qwen2-vl-7b_partial.json");
+  for (const std::string& text : texts(plan)) EXPECT_EQ(text.substr(0, 3), "llm") << text;
+}
+
+TEST(StageParts, RecomputationIsThatOfItsRankAndChunk) {
+  Plan plan = text_plan(gpt_model({.layers = 8}), ideal_cluster(), {.pp = 2}, 128);
+  plan.modules[0].recompute = {{{.full = 1, .selective = 2}}, {{.full = 3}}};
+  std::vector<StagePart> parts;
+  list_stage_parts(plan, parts);
+  EXPECT_EQ(parts[0].recompute, (Recompute{.full = 1, .selective = 2}));
+  EXPECT_EQ(parts[1].recompute, (Recompute{.full = 3}));
+}
+
+}  // namespace
+}  // namespace weft

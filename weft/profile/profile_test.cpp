@@ -1,0 +1,69 @@
+#include "weft/profile/profile.h"
+
+#include <functional>
+
+#include <gtest/gtest.h>
+
+namespace weft {
+namespace {
+
+Json example() {
+  return Json::parse(R"({"weft_profile": 1, "device": "A100", "model": "m", "model_hash": "ab", "precision": "fp16",
+    "blocks": [{"module": "vision", "block": "layer", "tp": 2, "ep": 1, "sequence_parallel": true, "attention": "unfused",
+                "tokens": 1024, "sequence_tokens": 256, "forward_ms": 1.5, "backward_input_ms": 2, "backward_weight_ms": 0}],
+    "links": [{"link": "between_nodes", "collective": "all_gather", "ranks": 4, "bytes": 1e9, "ms": 30}]})");
+}
+
+std::string finding(const Json& json) {
+  const Result<Profile> profile = read_profile({.source = "p.json", .root = json});
+  return profile.ok() ? "" : profile.error().message();
+}
+
+TEST(Profile, WhatIsWrittenIsReadBackTheSame) {
+  const Result<Profile> profile = read_profile({.source = "p.json", .root = example()});
+  ASSERT_TRUE(profile.ok()) << profile.error().message();
+  EXPECT_EQ(profile->blocks.front().module, ModuleKind::kVision);
+  EXPECT_EQ(profile->blocks.front().attention, AttentionKernel::kUnfused);
+  EXPECT_TRUE(profile->links.front().is_between_nodes);
+  EXPECT_EQ(to_json(*profile), example());
+}
+
+TEST(Profile, ListsMayBeLeftOutAndDefaultsHold) {
+  Json json = example();
+  json.erase("links");
+  json.erase("precision");
+  for (const char* key : {"tp", "ep", "sequence_parallel", "attention"}) json["blocks"][0].erase(key);
+  const Result<Profile> profile = read_profile({.source = "p.json", .root = json});
+  ASSERT_TRUE(profile.ok()) << profile.error().message();
+  EXPECT_EQ(profile->precision, Precision::kBf16);
+  EXPECT_EQ(profile->blocks.front().tp, 1);
+  EXPECT_EQ(profile->blocks.front().attention, AttentionKernel::kFused);
+}
+
+TEST(Profile, MistakesNameTheMeasurementAndItsField) {
+  const auto changed = [](const std::function<void(Json&)>& change) {
+    Json json = example();
+    change(json);
+    return finding(json);
+  };
+  const auto expect_start = [](const std::string& text, const std::string& start) {
+    EXPECT_EQ(text.substr(0, start.size()), start);
+  };
+  expect_start(changed([](Json& j) { j["weft_profile"] = 2; }), "p.json: weft_profile: is 2");
+  expect_start(changed([](Json& j) { j.erase("device"); }), "p.json: device: is missing");
+  expect_start(changed([](Json& j) { j["blocks"] = 3; }), "p.json: blocks: must be a list of measurements");
+  expect_start(changed([](Json& j) { j["blocks"][0]["module"] = "text"; }),
+               "p.json: blocks[0].module: is the text 'text'");
+  expect_start(changed([](Json& j) { j["blocks"][0]["forward_ms"] = 0; }), "p.json: blocks[0].forward_ms: is ");
+  expect_start(changed([](Json& j) { j["blocks"][0]["sequence_tokens"] = 2048; }),
+               "p.json: blocks[0].sequence_tokens: is 2048, but there are only 1024 tokens");
+  expect_start(changed([](Json& j) { j["blocks"][0]["tokns"] = 1; }), "p.json: blocks[0].tokns: ");
+  expect_start(changed([](Json& j) { j["blocks"][0] = 7; }), "p.json: blocks[0]");
+  expect_start(changed([](Json& j) { j["links"][0]["ranks"] = 1; }), "p.json: links[0].ranks: is 1");
+  expect_start(changed([](Json& j) { j["links"][0]["collective"] = "broadcast"; }),
+               "p.json: links[0].collective: is the text 'broadcast'");
+  expect_start(changed([](Json& j) { j["link"] = 1; }), "p.json: link: ");
+}
+
+}  // namespace
+}  // namespace weft
