@@ -123,7 +123,10 @@ TEST(SimulateVerb, UsesAProfileAndSaysWhatItLacks) {
   const Json json = Json::parse(run.out);
   // 16 layers a stage, 3 s each for 16 microbatches, on the way through two stages.
   EXPECT_NEAR(json["step_time_ms"].get<double>(), 17 * 16 * 3000, 0.02 * 17 * 16 * 3000);
-  ASSERT_EQ(json["warnings"].size(), 2u) << json["warnings"].dump() << ": embedding and head come from formulas";
+  // Embedding and head come from formulas, and times that are hundreds of times the formula's are doubted.
+  ASSERT_EQ(json["warnings"].size(), 5u) << json["warnings"].dump();
+  EXPECT_NE(json["warnings"][0].get<std::string>().find("backward_input_ms of llm 'layer' at tp 2 is"),
+            std::string::npos);
   profile["device"] = "another";
   const ProgramRun other =
       run_weft({"simulate", "--plan", kPipeline, "--profile", folder.write("o.json", profile.dump())});

@@ -40,7 +40,8 @@ TEST(ValidateVerb, PrintsATable) {
   const ProgramRun run = run_weft({"validate", "--published"});
   EXPECT_EQ(run.exit_status, 0) << run.err;
   EXPECT_EQ(run.err, "") << "progress is for terminals";
-  for (const char* part : {"run on dgx_a100_80g", "175B, full recomputation", "dgx_a100_80g: mean error ",
+  for (const char* part : {"run on dgx_a100_80g", "175B, full recomputation",
+                           "dgx_a100_80g (calibrated to these runs and others): mean error ",
                            "each published model by a fit to the others: mean error ", "GiB a device"}) {
     EXPECT_NE(run.out.find(part), std::string::npos) << "no '" << part << "' in " << run.out;
   }

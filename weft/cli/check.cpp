@@ -81,11 +81,14 @@ Result<std::string> check(const CheckOptions& options) {
     return Json{{"legal", true},
                 {"world_size", plan.world_size},
                 {"peak_memory_gib", report.peak_memory_bytes() / kGiB},
-                {"memory_limit_gib", report.memory_limit_bytes / kGiB}}
+                {"memory_limit_gib", report.memory_limit_bytes / kGiB},
+                {"warnings", report.warnings}}
                .dump(2) +
            "\n";
   }
-  return summary(plan) + "legal: " + memory_summary(report) + "\n";
+  std::string text = summary(plan) + "legal: " + memory_summary(report) + "\n";
+  for (const std::string& warning : report.warnings) text += "warning: " + warning + "\n";
+  return text;
 }
 
 }  // namespace

@@ -124,16 +124,22 @@ Result<std::string> search(const PlanOptions& options) {
                                                    cluster.num_devices(), workload.global_batch_samples)
                                      : fmt::format("none of {} candidates fits in {:.4g} GiB a device",
                                                    result.counts.considered, cluster.device.memory_gib),
-                 .advice = is_empty ? "Choose a global batch with more divisors, or widen the space."
-                                    : fmt::format("The nearest is {}. Use more devices or devices with more memory.",
-                                                  result.nearest.value_or("not known"))};
+                 .advice = is_empty
+                               ? std::string(options.space ? "Look at what the space pins: tp must divide a node's "
+                                                             "devices, the degrees the devices, and dp x mbs the batch."
+                                                           : "Choose a global batch with more divisors.")
+                               : fmt::format("Tried were, for instance, {}. Use more devices, devices with more "
+                                             "memory, or a wider space.",
+                                             result.nearest.value_or("none of them"))};
   }
+  std::vector<std::string> warnings;
   for (FoundPlan& found : result.best) {
     WEFT_TRY(const PlanReport report, simulate_plan(found.plan, {.profile = how.profile}));
     found.plan.predicted = {.step_time_ms = report.step_time_ms,
                             .bubble_fraction = report.bubble_fraction,
                             .throughput_samples_per_s = report.throughput_samples_per_s};
     for (const RowReport& row : report.rows) found.plan.predicted.peak_memory_gib.push_back(row.memory.total() / kGiB);
+    if (warnings.empty()) warnings = report.warnings;
   }
   const FoundPlan& best = result.best.front();
   if (options.out) {
@@ -155,6 +161,7 @@ Result<std::string> search(const PlanOptions& options) {
                        {"space_size", result.counts.considered},
                        {"counts", to_json(result.counts)},
                        {"top", top},
+                       {"warnings", warnings},
                        {"plan", plan_to_json(best.plan)}};
     return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   }

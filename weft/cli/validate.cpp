@@ -25,6 +25,8 @@ struct ValidateOptions {
   bool json = false;
 };
 
+constexpr IntegerRange kFoldRange{2, 100};
+
 /// Everything that was asked for, predicted.
 struct Validation {
   Cluster cluster;
@@ -60,6 +62,10 @@ std::optional<Error> find_bad_flag(const ValidateOptions& o) {
     return bad_flag("--model-family",
                     fmt::format("is {}, gpt is the only one that tables are read for", in_quotes(*o.family)),
                     "Give --model-family gpt.");
+  if (o.folds) {
+    const Result<int64_t> folds = parse_count("--folds", *o.folds, kFoldRange);
+    if (!folds) return folds.error();
+  }
   if (o.folds && !o.measurements)
     return bad_flag("--folds", "is given without measurements", "Add --measurements FILE.");
   return std::nullopt;
@@ -103,7 +109,7 @@ Result<Validation> with_fits(Validation v, const ValidateOptions& options) {
         [&](size_t done) { show_progress(fmt::format("published: {} of {} models left out", done, models)); });
   }
   if (options.folds) {
-    WEFT_TRY(const int64_t folds, parse_count("--folds", *options.folds, {2, 100}));
+    WEFT_TRY(const int64_t folds, parse_count("--folds", *options.folds, kFoldRange));
     const auto count = static_cast<size_t>(folds);
     if (count > v.measured_runs.size())
       return bad_flag("--folds", fmt::format("is {}, but there are only {} runs", folds, v.measured_runs.size()),
@@ -122,8 +128,11 @@ Result<Efficiency> calibrate_all(const Validation& v, const std::string& path) {
   if (!v.published_runs.empty()) tables.push_back(&v.published_runs);
   if (!v.measured_runs.empty()) tables.push_back(&v.measured_runs);
   show_progress("calibrating");
-  const Efficiency efficiency = calibrate(weighted(tables));
+  const Efficiency fitted = calibrate(weighted(tables));
   show_progress("");
+  // What the runs say nothing about stays as it was.
+  Efficiency efficiency = v.cluster.efficiency;
+  for (const FittedParameter& parameter : fitted_parameters()) efficiency.*parameter.value = fitted.*parameter.value;
   Cluster cluster = v.cluster;
   cluster.efficiency = rounded(efficiency);
   const std::string comment = fmt::format("{} with its efficiency calibrated to {} measured runs.", v.cluster.name,
@@ -209,7 +218,9 @@ std::string to_text(const Validation& v, const ValidateOptions& options) {
     table.add({run.name, fmt::format("{:.1f}", run.measured_ms), fmt::format("{:.1f}", run.predicted_ms),
                fmt::format("{:+.2f} %", run.error_percent())});
   }
-  text += table.text() + accuracy_line(v.cluster.name, v.predicted);
+  const bool is_own = v.published && !options.cluster;
+  text += table.text() +
+          accuracy_line(v.cluster.name + (is_own ? " (calibrated to these runs and others)" : ""), v.predicted);
   if (!v.left_out.empty()) text += accuracy_line("each published model by a fit to the others", v.left_out);
   if (!v.folded.empty()) text += accuracy_line(fmt::format("{}-fold cross-validation", *options.folds), v.folded);
   if (v.published) text += "\n" + memory_text(v);

@@ -50,7 +50,7 @@ class OpMeter {
     if (a == nullptr) return 1 / as_double(setting_.tp);
     const int64_t tp = setting_.tp;
     const int64_t heads = (a->heads + tp - 1) / tp;
-    const int64_t kv_heads = std::max<int64_t>(1, (a->kv_heads + tp - 1) / tp);
+    const int64_t kv_heads = local_kv_heads(a->kv_heads, setting_) * setting_.cp_ulysses;
     return as_double(heads + kv_heads) / as_double(a->heads + a->kv_heads);
   }
 
@@ -65,6 +65,7 @@ class OpMeter {
   void add(const Attention& a, OpMemory& memory) const {
     const double heads = as_double((a.heads + setting_.tp - 1) / setting_.tp);
     memory.moved = rows_ * 4 * heads * as_double(a.head_dim) * bytes_;
+    memory.weight_input = rows_ * heads * as_double(a.head_dim) * bytes_;  // the projection's, kept here
     if (setting_.attention == AttentionKernel::kFused) return;
     Attention all = a;
     if (all.mask != Mask::kWindowed) all.mask = Mask::kFull;
@@ -119,7 +120,7 @@ BlockMemory memory_of(const Module& module, const Block& block, const BlockSetti
   total.saved_full =
       std::min(total.saved, tokens / static_cast<double>(setting.cp) / static_cast<double>(setting.row_share()) *
                                 static_cast<double>(module.width) * num_bytes(setting.precision));
-  total.deferred_extra = std::max(0.0, output_gradients - (total.saved - weight_inputs));
+  total.deferred = weight_inputs + output_gradients;
   // Going back, gradients stand beside the values they belong to.
   total.workspace = 2 * most_moved;
   return total;

@@ -13,7 +13,7 @@ struct BlockMemory {
   double saved_selective = 0;  ///< the same when attention is recomputed
   double saved_full = 0;       ///< the same when the whole block is: its input
   double statistics = 0;       ///< of `saved`: norms' and fused attention's numbers in fp32
-  double deferred_extra = 0;   ///< more between an input gradient and a weight gradient that comes later
+  double deferred = 0;         ///< inputs and output gradients of products, for weight gradients that come later
   double workspace = 0;        ///< while the block runs, forwards or backwards
 };
 

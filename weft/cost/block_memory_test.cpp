@@ -79,12 +79,13 @@ TEST(BlockMemory, ADeferredWeightGradientKeepsItsInputAndTheOutputsGradient) {
               .ops = {{.name = "product", .shape = Matmul{.in = 10, .out = 30}, .saved = {.whole = 10}}}};
   BlockMemory memory = memory_of(module, block, {}, {{100, 1}});
   EXPECT_EQ(memory.saved, 100 * 10 * 2);
-  EXPECT_EQ(memory.deferred_extra, 100 * 30 * 2);
-  // What the input gradient frees makes room for it.
+  EXPECT_EQ(memory.deferred, 100 * (10 + 30) * 2);
+  // What only the input gradient reads is not among it.
   block.ops.push_back(
       {.name = "sum", .shape = Pointwise{.elements_in = 30, .elements_out = 30}, .saved = {.whole = 20}});
   memory = memory_of(module, block, {}, {{100, 1}});
-  EXPECT_EQ(memory.deferred_extra, 100 * (30 - 20) * 2);
+  EXPECT_EQ(memory.saved, 100 * (10 + 20) * 2);
+  EXPECT_EQ(memory.deferred, 100 * (10 + 30) * 2);
 }
 
 /// Of all tp ranks together, with what is not divided counted once.

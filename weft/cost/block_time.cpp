@@ -60,12 +60,16 @@ class Communication {
       const double size = rows * as_double(matmul->in) * bytes_;
       const double back_ms =
           divides_rows ? reduce_scatter_ms(setting_.tp_link, size) : all_reduce_ms(setting_.tp_link, size);
-      block.backward_input.tp_ms += setting_.overlap_tp ? exposed(back_ms, time.weight_gradient_ms) : back_ms;
+      const double left_ms = setting_.overlap_tp ? exposed(back_ms, time.weight_gradient_ms) : back_ms;
+      block.backward_input.tp_ms += left_ms;
+      block.hidden_input_tp_ms += back_ms - left_ms;
       if (divides_rows) {
         const double gather_ms = all_gather_ms(setting_.tp_link, size);
         block.forward.tp_ms += gather_ms;
         // The weights' gradient needs the whole rows again.
-        block.backward_weight.tp_ms += setting_.overlap_tp ? exposed(gather_ms, time.input_gradient_ms) : gather_ms;
+        const double gather_left_ms = setting_.overlap_tp ? exposed(gather_ms, time.input_gradient_ms) : gather_ms;
+        block.backward_weight.tp_ms += gather_left_ms;
+        block.hidden_weight_tp_ms += gather_ms - gather_left_ms;
       }
     } else if (op.split == TensorSplit::kRow) {
       const double size = rows * as_double(matmul->out) * bytes_;
@@ -80,7 +84,7 @@ class Communication {
   void add_context_parallel(const Attention& a, const OpTime& time, BlockTime& block) const {
     const double tp = as_double(setting_.tp);
     const double query = as_double(a.heads * a.head_dim) / tp;
-    const double kv = as_double(std::max(a.kv_heads, setting_.tp) * a.head_dim) / tp;
+    const double kv = as_double(local_kv_heads(a.kv_heads, setting_) * setting_.cp_ulysses * a.head_dim);
     PassTime forward;
     const double exchanged = tokens_ * bytes_;
     forward.cp_ms += all_to_all_ms(setting_.ulysses_link, exchanged * (query + 2 * kv)) +

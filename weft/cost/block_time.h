@@ -34,6 +34,9 @@ struct BlockTime {
   PassTime backward_input;
   PassTime backward_weight;
   PassTime attention;  ///< the part of the forward that selective recomputation repeats
+  // Tensor-parallel communication that is not in the passes because the other half of the same backward hides it.
+  double hidden_input_tp_ms = 0;   ///< behind the weight gradient
+  double hidden_weight_tp_ms = 0;  ///< behind the input gradient
 };
 
 /// The one interface behind which times come from formulas or from measurements.

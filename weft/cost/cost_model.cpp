@@ -145,6 +145,17 @@ Result<CostModel> CostModel::create(const Plan& plan, const Profile* profile) {
   return model;
 }
 
+Segments CostModel::high_load(ModuleKind kind, double samples) const {
+  const TokenSpread& spread = given_->spreads[static_cast<size_t>(kind)];
+  const Segments& average = given_->average.of(kind);
+  const double tokens = high_tokens(spread, samples);
+  // The llm's longest sample is one sequence; how media of a heavy sample are cut is not known.
+  if (kind != ModuleKind::kLlm) return scaled(average, tokens / spread.mean);
+  Segments high = scaled(average, (tokens - spread.most) / spread.mean);
+  high.push_back({spread.most, 1});
+  return high;
+}
+
 const ModuleCosts& CostModel::module_costs(const Plan& plan, const ModulePlan& module, double samples) {
   const Key key = key_of(plan, module, samples);
   if (const auto found = cache_.find(key); found != cache_.end()) return found->second;
@@ -154,12 +165,13 @@ const ModuleCosts& CostModel::module_costs(const Plan& plan, const ModulePlan& m
   const TokenSpread& spread = given_->spreads[static_cast<size_t>(module.kind)];
   const double tokens = num_tokens(segments);
   if (tokens > 0 && spread.deviation > 0) {
-    const Segments high = scaled(segments, high_tokens(spread, samples) / tokens);
+    const Segments high = high_load(module.kind, samples);
     const Module& spec = *given_->model.find(module.kind);
     costs.entry.memory = memory_of(spec, spec.entry, costs.setting, high);
     for (size_t i = 0; i < costs.kinds.size(); ++i)
       costs.kinds[i].memory = memory_of(spec, spec.layer_kinds[i], costs.setting, high);
     costs.exit.memory = memory_of(spec, spec.exit, costs.setting, high);
+    costs.output_memory_bytes *= num_tokens(high) / tokens;
   }
   return cache_.emplace(key, std::move(costs)).first->second;
 }
@@ -189,7 +201,7 @@ void CostModel::price(const Plan& plan, PlanCosts& costs) {
     encoder.module = static_cast<int32_t>(m);
     price_encoder(plan, encoder.module, *costs.modules[m], encoder.stages);
     encoder.bridge_ms = bridge_ms(plan, module, *costs.modules[m]);
-    encoder.output_bytes = costs.modules[m]->output_bytes;
+    encoder.output_bytes = costs.modules[m]->output_memory_bytes;
   }
 }
 

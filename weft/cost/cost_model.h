@@ -21,7 +21,7 @@ struct PlanCosts {
     int32_t module = 0;
     std::vector<StageCost> stages;  ///< of its own pipeline, for a whole macro batch
     double bridge_ms = 0;           ///< one microbatch's embeddings to the first stage, and their gradients back
-    double output_bytes = 0;        ///< of a macro batch's embeddings on one rank
+    double output_bytes = 0;        ///< of a macro batch's embeddings in one rank's memory, at a high load
   };
   std::vector<Encoder> encoders;
 };
@@ -63,6 +63,8 @@ class CostModel {
   };
 
   CostModel() = default;
+  /// What so many samples together hardly ever exceed.
+  Segments high_load(ModuleKind kind, double samples) const;
   static Key key_of(const Plan& plan, const ModulePlan& module, double samples);
 
   std::unique_ptr<Given> given_;

@@ -214,12 +214,13 @@ TEST(CostModel, StagesPassOneMicrobatchsRowsOnAndHaveRoomForTwo) {
   const StageCost divided = price(plan).stages[0];
   EXPECT_NEAR(divided.transfer_busy_ms, bytes / 10e6, 1e-9);
   EXPECT_NEAR(divided.transfer_ms, 7e-3, 1e-9);
-  EXPECT_NEAR(divided.buffer_bytes, 2 * bytes, 1e-6);
+  const double gradient = (1024 * 4096 + 4096) * 2 / 2;  // of half of the largest weight, with its bias
+  EXPECT_NEAR(divided.buffer_bytes, 2 * bytes + gradient, 1e-6);
   plan.modules[0].sequence_parallel = false;
   const StageCost whole = price(plan).stages[0];
   EXPECT_NEAR(whole.transfer_busy_ms, bytes / 10e6, 1e-9) << "they travel in parts";
   EXPECT_NEAR(whole.transfer_ms, 7e-3 + bytes / 10e6 + 7e-3, 1e-9) << "and are joined at the other end";
-  EXPECT_NEAR(whole.buffer_bytes, 4 * bytes, 1e-6);
+  EXPECT_NEAR(whole.buffer_bytes, 4 * bytes + gradient, 1e-6);
   EXPECT_EQ(price(plan).stages[1].transfer_busy_ms, 0);
 }
 
@@ -332,6 +333,61 @@ TEST(CostModel, AWorkloadThatTrainsNothingIsRefused) {
   Plan plan = text_plan(gpt_model({}), ideal_cluster(), {}, 512);
   plan.workload.frozen = {ModuleKind::kLlm};
   EXPECT_NE(refusal(plan), "");
+}
+
+double buffers_of(const Plan& plan, size_t stage) {
+  CostModel model = *CostModel::create(plan);
+  PlanCosts costs;
+  model.price(plan, costs);
+  return costs.stages[stage].buffer_bytes;
+}
+
+TEST(CostModel, TheLargestWeightsGradientIsThereWholeBeforeItIsScattered) {
+  Plan plan = text_plan(gpt_model({.layers = 2, .vocabulary = 100'000}), ideal_cluster(), {.dp = 2}, 128);
+  const double one_rank = buffers_of(plan, 0);
+  plan.modules.front().zero = 2;
+  // In bf16, and with ZeRO 2 in fp32 too.
+  EXPECT_GE(one_rank, 100'000.0 * 1024 * 2);
+  EXPECT_NEAR(buffers_of(plan, 0) - one_rank, 100'000.0 * 1024 * 4, 1);
+}
+
+TEST(CostModel, ATiedHeadOnALastStageGathersItsTable) {
+  const GptShape shape{.layers = 2, .vocabulary = 100'000, .is_tied = true};
+  const Plan plan = text_plan(gpt_model(shape), ideal_cluster(), {.pp = 2, .dp = 2, .zero = 3}, 128);
+  EXPECT_GE(buffers_of(plan, 1), 2 * 100'000.0 * 1024 * 2);
+}
+
+TEST(CostModel, MemoryHoldsTheLongestSampleHoweverRareItIs) {
+  Plan plan = text_plan(gpt_model({.layers = 2, .positions = 40'000}), ideal_cluster(), {}, 512);
+  const auto activations = [](const Plan& priced) {
+    CostModel model = *CostModel::create(priced);
+    PlanCosts costs;
+    model.price(priced, costs);
+    return costs.stages.front().activation_bytes;
+  };
+  plan.workload.tokens = Distribution::constant(32'768);
+  const double longest = activations(plan);
+  plan.workload.tokens = Distribution::weighted({{512, 0.9999}, {32'768, 0.0001}});
+  EXPECT_NEAR(activations(plan), longest, 1e-6 * longest);
+}
+
+TEST(CostModel, TensorParallelTrafficHidesOnlyBehindTheOtherHalfOfTheSameBackward) {
+  Cluster cluster = ideal_cluster();
+  cluster.within_node.bandwidth_gb_per_s = 100;
+  cluster.efficiency.overlap = 1;
+  Plan plan = text_plan(gpt_model({}), cluster, {.tp = 2, .pp = 2}, 512, {.name = "1f1b", .microbatches = 4});
+  const auto tp_ms = [](const Plan& priced) {
+    CostModel model = *CostModel::create(priced);
+    PlanCosts costs;
+    model.price(priced, costs);
+    return costs.stages[1].backward_input.tp_ms + costs.stages[1].backward_weight.tp_ms;
+  };
+  const double whole = tp_ms(plan);
+  plan.schedule.name = "zb_h1";
+  const double split = tp_ms(plan);
+  EXPECT_LT(whole, split);
+  plan.overlap_tp = false;
+  EXPECT_DOUBLE_EQ(tp_ms(plan), split) << "a split backward has nothing to hide it behind";
 }
 
 }  // namespace

@@ -54,6 +54,16 @@ MeasuredTimes::MeasuredTimes(const Cluster& cluster, const Model& model, const P
                       .ratios = {ratio_of(m.forward_ms, time.forward.compute_ms),
                                  ratio_of(m.backward_input_ms, time.backward_input.compute_ms),
                                  ratio_of(m.backward_weight_ms, time.backward_weight.compute_ms)}};
+    for (const auto& [key, measured_ratio] : {std::pair{"forward_ms", point.ratios.forward},
+                                              {"backward_input_ms", point.ratios.backward_input},
+                                              {"backward_weight_ms", point.ratios.backward_weight}}) {
+      constexpr NumberRange kUsual{0.1, 10};
+      if (measured_ratio >= kUsual.min && measured_ratio <= kUsual.max) continue;
+      warnings_.insert(
+          fmt::format("{}: {} of {} '{}' at tp {} is {:.3g} times what the formula says, usual are {} to {}: is "
+                      "it in milliseconds?",
+                      profile.source, key, name_of(m.module), m.block, m.tp, measured_ratio, kUsual.min, kUsual.max));
+    }
     auto table = std::find_if(tables_.begin(), tables_.end(), [&](const Table& t) {
       return t.module == m.module && t.block == m.block && t.tp == m.tp && t.ep == m.ep &&
              t.sequence_parallel == m.sequence_parallel && t.attention == m.attention;
@@ -106,9 +116,10 @@ BlockTime MeasuredTimes::time_of(const Module& module, const Block& block, const
   if (tokens <= 0) return time;
   const Table* table = find(module, block, setting);
   if (table == nullptr) {
-    warnings_.insert(fmt::format("the profile has no {} '{}' at tp {}{}: its time comes from the formula",
-                                 name_of(module.kind), block.name, setting.tp,
-                                 setting.ep > 1 ? fmt::format(", ep {}", setting.ep) : ""));
+    warnings_.insert(fmt::format(
+        "the profile has no {} '{}' at tp {}{}{}, attention {}: its time comes from the formula", name_of(module.kind),
+        block.name, setting.tp, setting.ep > 1 ? fmt::format(", ep {}", setting.ep) : "",
+        setting.sequence_parallel ? ", sequence parallel" : "", name_of(setting.attention)));
     return time;
   }
   double squares = 0;
@@ -142,7 +153,8 @@ BlockTime MeasuredTimes::time_of(const Module& module, const Block& block, const
   return time;
 }
 
-void apply_links(const Profile& profile, Cluster& cluster) {
+std::vector<std::string> apply_links(const Profile& profile, Cluster& cluster) {
+  std::vector<std::string> warnings;
   for (const bool is_between : {false, true}) {
     const LinkMeasurement* largest = nullptr;
     const LinkMeasurement* smallest = nullptr;
@@ -169,8 +181,25 @@ void apply_links(const Profile& profile, Cluster& cluster) {
     if (moving_ms <= 0) continue;
     const double reached = large_bytes / moving_ms * 1e-6;
     double& efficiency = is_between ? cluster.efficiency.between_nodes : cluster.efficiency.within_node;
-    efficiency = std::clamp(reached / link.bandwidth_gb_per_s, 0.01, 1.0);
+    // What such a group could have at best: its share of a node's cards.
+    Cluster ideal = cluster;
+    ideal.efficiency.within_node = ideal.efficiency.between_nodes = 1;
+    const GroupPlacement placement{.link = is_between ? LinkKind::kBetweenNodes : LinkKind::kWithinNode,
+                                   .num_ranks = largest->ranks,
+                                   .most_ranks_per_node = largest->ranks_per_node,
+                                   .groups_per_node = is_between ? 1 : 0};
+    const double share_reached = reached * 1e6 / link_of(ideal, placement).ring_bytes_per_ms;
+    efficiency = std::clamp(share_reached, 0.01, 1.0);
+    if (share_reached > 1.02 || share_reached < 0.01) {
+      warnings.push_back(
+          fmt::format("{}: links: {} over {} ranks reached {:.4g} GB/s, {:.3g} times what the cluster's links allow; "
+                      "usual are 0.3 to "
+                      "0.95: are bytes and ms right, and links.{}.bandwidth_gb_per_s?",
+                      profile.source, largest->collective, largest->ranks, reached, share_reached,
+                      is_between ? "between_nodes" : "within_node"));
+    }
   }
+  return warnings;
 }
 
 }  // namespace weft

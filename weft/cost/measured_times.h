@@ -60,6 +60,7 @@ class MeasuredTimes final : public BlockTimes {
 };
 
 /// Bandwidth efficiency and latency of the links that a profile measured, in place of the cluster's.
-void apply_links(const Profile& profile, Cluster& cluster);
+/// Returns what looks like a mistaken unit.
+std::vector<std::string> apply_links(const Profile& profile, Cluster& cluster);
 
 }  // namespace weft

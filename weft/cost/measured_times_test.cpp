@@ -92,7 +92,8 @@ TEST_F(MeasuredTimesTest, FallBackToTheFormulaForBlocksThatWereNotMeasured) {
   EXPECT_EQ(times.time_of(llm(), llm().exit, {}, segments).forward.total_ms(),
             formula.time_of(llm(), llm().exit, {}, segments).forward.total_ms());
   EXPECT_EQ(times.warnings(),
-            std::vector<std::string>{"the profile has no llm 'head' at tp 1: its time comes from the formula"});
+            std::vector<std::string>{
+                "the profile has no llm 'head' at tp 1, attention fused: its time comes from the formula"});
   const BlockTime other = time_of(times, 1024, 512, {.tp = 4});
   EXPECT_NE(other.forward.total_ms(), 2);
   EXPECT_EQ(times.warnings().size(), 2u);
@@ -166,7 +167,8 @@ TEST(ApplyLinks, NoiseThatNoLinkExplainsDoesNotGiveNonsense) {
   // A small message slower than a large one: nothing negative or endless comes of it.
   Cluster cluster = real_cluster();
   Profile profile;
-  profile.links = {{false, "all_reduce", 8, 1e3, 5.0}, {false, "all_reduce", 8, 1e6, 0.5}};
+  profile.links = {{.collective = "all_reduce", .ranks = 8, .bytes = 1e3, .ms = 5.0},
+                   {.collective = "all_reduce", .ranks = 8, .bytes = 1e6, .ms = 0.5}};
   apply_links(profile, cluster);
   EXPECT_TRUE(std::isfinite(cluster.within_node.latency_us));
   EXPECT_GE(cluster.within_node.latency_us, 0);

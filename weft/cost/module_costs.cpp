@@ -7,9 +7,12 @@ namespace {
 
 BlockCost price_block(const Module& module, const Block& block, const BlockSetting& setting, const BlockTimes& times,
                       const Segments& segments) {
-  return {.time = times.time_of(module, block, setting, segments),
-          .memory = memory_of(module, block, setting, segments),
-          .parameters = local_parameters(block, setting)};
+  BlockCost cost{.time = times.time_of(module, block, setting, segments),
+                 .memory = memory_of(module, block, setting, segments),
+                 .parameters = local_parameters(block, setting)};
+  for (const Op& op : block.ops)
+    cost.largest_weight = std::max(cost.largest_weight, local_parameters(op, setting).total());
+  return cost;
 }
 
 }  // namespace
@@ -46,6 +49,9 @@ ModuleCosts price_module(const Plan& plan, const ModulePlan& m, const BlockTimes
   const double rows = num_tokens(segments) / static_cast<double>(m.cp) / static_cast<double>(m.tp);
   const double bytes = num_bytes(costs.setting.precision);
   costs.boundary_bytes = rows * static_cast<double>(module.width) * bytes;
+  costs.output_memory_bytes = num_tokens(segments) / static_cast<double>(m.cp) /
+                              static_cast<double>(costs.setting.row_share()) * module.output_rows.value() *
+                              static_cast<double>(module.output_width) * bytes;
   costs.output_bytes = rows * module.output_rows.value() * static_cast<double>(module.output_width) * bytes;
   return costs;
 }

@@ -12,6 +12,7 @@ struct BlockCost {
   BlockTime time;
   BlockMemory memory;
   LocalParameters parameters;
+  int64_t largest_weight = 0;  ///< elements of its largest weight on this rank
 };
 
 /// A module's blocks as one rank of a plan runs them on one microbatch.
@@ -26,6 +27,7 @@ struct ModuleCosts {
   GroupLink pipeline_link;         ///< to the next stage: of one rank
   double boundary_bytes = 0;       ///< a rank's part of what passes from one layer to the next
   double output_bytes = 0;         ///< of what the module hands on
+  double output_memory_bytes = 0;  ///< of the same in a rank's memory, at a high load
 };
 
 /// `segments` are what one of the module's data-parallel ranks takes at once.

@@ -3,9 +3,17 @@
 #include <algorithm>
 
 #include "weft/cost/collective_time.h"
+#include "weft/schedule/generators.h"
 
 namespace weft {
 namespace {
+
+/// Encoders beside the pipeline have whole backwards, whatever the pipeline's schedule.
+bool has_split_backward(const Plan& plan, const ModulePlan& module) {
+  if (module.is_encoder() && module.placement != ModulePlacement::kInline) return false;
+  const Result<ScheduleName> schedule = parse_schedule_name(plan.schedule.name);
+  return schedule.ok() && splits_backward(*schedule);
+}
 
 /// Adds up one module's blocks in one stage.
 class PartPricer {
@@ -18,6 +26,7 @@ class PartPricer {
         spec_(*plan.model.find(module_.kind)),
         costs_(costs),
         copies_table_(copies_table),
+        splits_(has_split_backward(plan, module_)),
         backward_(backward_of(plan, module_.kind)),
         stage_(stage) {}
 
@@ -61,8 +70,15 @@ class PartPricer {
     forward_ += count * block.time.forward;
     workspace_ = std::max(workspace_, block.memory.workspace);
     if (!backward_.runs()) return;
-    if (backward_.inputs && makes_input_gradient) backward_input_ += count * block.time.backward_input;
-    if (backward_.weights) backward_weight_ += count * block.time.backward_weight;
+    if (backward_.inputs && makes_input_gradient) {
+      backward_input_ += count * block.time.backward_input;
+      if (splits_ || !backward_.weights) backward_input_.tp_ms += count * block.time.hidden_input_tp_ms;
+    }
+    if (backward_.weights) {
+      backward_weight_ += count * block.time.backward_weight;
+      if (splits_) backward_weight_.tp_ms += count * block.time.hidden_weight_tp_ms;
+      largest_weight_ = std::max(largest_weight_, block.largest_weight);
+    }
     double saved = block.memory.saved;
     if (kept == Kept::kAllButAttention) {
       stage_.recompute += count * block.time.attention;
@@ -74,7 +90,8 @@ class PartPricer {
       workspace_ = std::max(workspace_, block.memory.workspace + block.memory.saved);
     }
     activations_ += count * saved;
-    stage_.deferred_bytes += backward_.weights ? count * block.memory.deferred_extra : 0;
+    largest_saved_ = std::max(largest_saved_, saved);
+    if (backward_.weights) stage_.deferred_bytes += count * std::max(0.0, block.memory.deferred - saved);
   }
 
   void add_state() {
@@ -82,11 +99,16 @@ class PartPricer {
     stage_.backward_input += backward_input_;
     stage_.backward_weight += backward_weight_;
     stage_.workspace_bytes = std::max(stage_.workspace_bytes, workspace_);
-    if (has_copy_of_table()) elements_.dense += costs_.table_elements;
+    if (has_copy_of_table()) {
+      elements_.dense += costs_.table_elements;
+      largest_block_ = std::max(largest_block_, costs_.table_elements);
+      largest_weight_ = std::max(largest_weight_, backward_.weights ? costs_.table_elements : 0);
+    }
     const StateCost state = price_state(plan_, module_, costs_, elements_,
                                         {.forward_ms = forward_.total_ms(),
                                          .backward_ms = backward_input_.total_ms() + backward_weight_.total_ms(),
-                                         .largest_block_elements = static_cast<double>(largest_block_)});
+                                         .largest_block_elements = static_cast<double>(largest_block_),
+                                         .largest_weight_elements = static_cast<double>(largest_weight_)});
     stage_.state += state.memory;
     stage_.buffer_bytes += state.buffer_bytes;
     stage_.zero_forward_ms += state.forward_gather_ms;
@@ -118,7 +140,7 @@ class PartPricer {
     stage_.offload_backward_ms +=
         std::max(0.0, host_ms - overlap * (backward_input_.total_ms() + backward_weight_.total_ms()));
     // What is on its way lies on both sides.
-    stage_.buffer_bytes += 2 * moved / static_cast<double>(std::max<int64_t>(1, part_.num_layers));
+    stage_.buffer_bytes += 2 * largest_saved_ * plan_.offload.activations;
   }
 
   const Plan& plan_;
@@ -127,10 +149,13 @@ class PartPricer {
   const Module& spec_;
   const ModuleCosts& costs_;
   bool copies_table_;
+  bool splits_;  ///< weight gradients run apart from input gradients
   ModuleBackward backward_;
   StageCost& stage_;
   LocalParameters elements_;
   int64_t largest_block_ = 0;
+  int64_t largest_weight_ = 0;
+  double largest_saved_ = 0;
   PassTime forward_, backward_input_, backward_weight_;
   double activations_ = 0;
   double workspace_ = 0;

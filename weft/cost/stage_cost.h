@@ -27,7 +27,7 @@ struct StageCost {
   // Bytes.
   StateMemory state;
   double activation_bytes = 0;  ///< of one microbatch
-  double deferred_bytes = 0;    ///< more of it where weight gradients come later
+  double deferred_bytes = 0;    ///< more of it between an input gradient and a weight gradient that comes later
   double workspace_bytes = 0;
   double buffer_bytes = 0;
 

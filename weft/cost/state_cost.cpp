@@ -145,6 +145,10 @@ StateCost price_state(const Plan& plan, const ModulePlan& module, const ModuleCo
     const double all = as_double(elements.total()) * num_bytes(plan.precision.reduce);
     cost.buffer_bytes += std::min(2 * plan.buckets_mb * kMegabyte, all);
   }
+  if (is_trained) {
+    const double whole = num_bytes(plan.precision.compute) + (module.zero >= 2 ? num_bytes(plan.precision.reduce) : 0);
+    cost.buffer_bytes += context.largest_weight_elements * whole;
+  }
   if (module.zero == 3 && !module.zero_keep_gathered)
     cost.buffer_bytes += 2 * context.largest_block_elements * num_bytes(plan.precision.compute);
   return cost;

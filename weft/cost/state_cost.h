@@ -34,7 +34,8 @@ struct StateCost {
 struct StateContext {
   double forward_ms = 0;  ///< of one microbatch in this stage
   double backward_ms = 0;
-  double largest_block_elements = 0;  ///< ZeRO 3 holds two blocks whole
+  double largest_block_elements = 0;   ///< ZeRO 3 holds two blocks whole
+  double largest_weight_elements = 0;  ///< whose gradient is there whole before it is added up or scattered
 };
 
 /// Of `elements` of a module's weights on one rank.

@@ -43,6 +43,7 @@ LinkMeasurement read_link(Fields& fields) {
   link.is_between_nodes = fields.choice("link", kLinks) == 1;
   link.collective = kCollectives[fields.choice("collective", kCollectives)];
   link.ranks = fields.integer("ranks", {2, kDegreeRange.max});
+  link.ranks_per_node = fields.integer_or("ranks_per_node", 1, {1, kDegreeRange.max});
   link.bytes = fields.number("bytes", {1, 1e15});
   link.ms = fields.number("ms", kMeasuredMsRange);
   return link;
@@ -118,6 +119,7 @@ Json to_json(const Profile& profile) {
     links.push_back({{"link", kLinks[l.is_between_nodes ? 1 : 0]},
                      {"collective", l.collective},
                      {"ranks", l.ranks},
+                     {"ranks_per_node", l.ranks_per_node},
                      {"bytes", l.bytes},
                      {"ms", l.ms}});
   }

@@ -32,7 +32,8 @@ struct LinkMeasurement {
   bool is_between_nodes = false;
   std::string collective;  ///< "all_reduce", "all_gather" or "reduce_scatter"
   int64_t ranks = 0;
-  double bytes = 0;  ///< of the whole tensor
+  int64_t ranks_per_node = 1;  ///< of those, where nodes are crossed
+  double bytes = 0;            ///< of the whole tensor
   double ms = 0;
 };
 

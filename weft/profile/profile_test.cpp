@@ -11,7 +11,7 @@ Json example() {
   return Json::parse(R"({"weft_profile": 1, "device": "A100", "model": "m", "model_hash": "ab", "precision": "fp16",
     "blocks": [{"module": "vision", "block": "layer", "tp": 2, "ep": 1, "sequence_parallel": true, "attention": "unfused",
                 "tokens": 1024, "sequence_tokens": 256, "forward_ms": 1.5, "backward_input_ms": 2, "backward_weight_ms": 0}],
-    "links": [{"link": "between_nodes", "collective": "all_gather", "ranks": 4, "bytes": 1e9, "ms": 30}]})");
+    "links": [{"link": "between_nodes", "collective": "all_gather", "ranks": 4, "ranks_per_node": 1, "bytes": 1e9, "ms": 30}]})");
 }
 
 std::string finding(const Json& json) {

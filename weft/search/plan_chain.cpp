@@ -81,8 +81,13 @@ class ChainMaker {
                            bool is_entry) const {
     const ModuleBackward backward = backward_of(plan_, module.kind);
     WorkTimes times{.forward_ms = block.time.forward.total_ms()};
-    if (backward.inputs && !is_entry) times.backward_input_ms = block.time.backward_input.total_ms();
-    if (backward.weights) times.backward_weight_ms = block.time.backward_weight.total_ms();
+    const bool splits = splits_backward(chain_.costs.schedule);
+    if (backward.inputs && !is_entry) {
+      times.backward_input_ms = block.time.backward_input.total_ms();
+      if (splits || !backward.weights) times.backward_input_ms += block.time.hidden_input_tp_ms;
+    }
+    if (backward.weights)
+      times.backward_weight_ms = block.time.backward_weight.total_ms() + (splits ? block.time.hidden_weight_tp_ms : 0);
     if (!is_safe_) return times;
     const StateCost state = price_state(
         plan_, module, costs, block.parameters,
@@ -120,9 +125,12 @@ class ChainMaker {
                      .times = times_of(module, costs, block, false),
                      .static_gib = state_gib(module, costs, block.parameters)};
       if (backward.runs()) {
-        const double extra = splits && backward.weights ? block.memory.deferred_extra : 0;
-        kind.activation_gib = rounding() * (block.memory.saved + extra) / kGiB;
-        kind.recompute_saves_gib = rounding() * (block.memory.saved - block.memory.saved_full) / kGiB;
+        // What weight gradients read stays until they run, recomputed or not.
+        const bool defers = is_safe_ && splits && backward.weights;
+        const double kept = std::max(block.memory.saved, defers ? block.memory.deferred : 0);
+        const double kept_full = std::max(block.memory.saved_full, defers ? block.memory.deferred : 0);
+        kind.activation_gib = rounding() * kept / kGiB;
+        kind.recompute_saves_gib = rounding() * (kept - kept_full) / kGiB;
       }
       note(layer_workspace_, block.memory.workspace);
       if (backward.runs()) note(recompute_workspace_, block.memory.saved);
@@ -172,9 +180,11 @@ class ChainMaker {
       const bool keeps = !plan_.workload.is_frozen(module.kind) && !module.recompute_from_inputs;
       // Filling bubbles, at least one macro batch is alive whenever the pipeline is.
       const double alive = module.form == EncoderForm::kBefore ? macros
-                           : is_safe_ ? std::min(macros, static_cast<double>(std::max<int64_t>(1, module.live_macro_batches)))
-                                      : 1;
-      bytes += rounding() * alive * (keeps ? stage.activation_bytes : encoder.output_bytes);
+                           : is_safe_
+                               ? std::min(macros, static_cast<double>(std::max<int64_t>(1, module.live_macro_batches)))
+                               : 1;
+      const double outputs = (plan_.workload.is_frozen(module.kind) ? 1 : 2) * encoder.output_bytes;
+      bytes += rounding() * alive * (outputs + (keeps ? stage.activation_bytes : 0));
       chain_.beside_gib += bytes / kGiB;
       if (is_safe_) note(layer_workspace_, stage.workspace_bytes + (keeps ? 0 : stage.activation_bytes));
     }

@@ -93,6 +93,7 @@ class Searcher {
     if (count == 0) return;
     if (group.bound_ms == kInfinity) {
       result_.counts.over_memory += count;
+      if (!result_.nearest) result_.nearest = candidates.back().text(plan_.modules.size() > 1);
     } else if (group.bound_ms >= limit_ms()) {
       result_.counts.slower_by_work += count;
     } else if (is_over()) {
@@ -288,7 +289,12 @@ class Searcher {
       fill_plan(c, plan_);
     }
     const Result<BalanceBelow> first = balance_below(hopeful.costs, below);
-    if (!first) return;
+    if (!first) {
+      // Too many ways to place its layers.
+      ++result_.counts.left;
+      open_bound_ms_ = std::min(open_bound_ms_, work_bound_ms);
+      return;
+    }
     if (!first->best) {
       if (first->bound_ms == kInfinity && below.below_ms == kInfinity) {
         note_over_memory(c);
@@ -342,7 +348,8 @@ class Searcher {
     double ms = costs.stages.front().update_ms;
     // The reduction may run beside the backward of encoders.
     if (costs.encoders.empty()) ms += costs.stages.front().reduce_ms;
-    for (const PlanCosts::Encoder& encoder : costs.encoders) ms += encoder.stages.front().update_ms;
+    for (const PlanCosts::Encoder& encoder : costs.encoders)
+      ms += encoder.stages.front().reduce_ms + encoder.stages.front().update_ms;
     return ms;
   }
 

@@ -50,6 +50,8 @@ Allowed read_allowed(Fields& fields, std::string_view key, Allowed fallback) {
 std::vector<std::string> read_words(Fields& fields, std::string_view key) {
   const Json* raw = fields.raw(key);
   if (raw != nullptr && raw->is_string()) return {raw->get<std::string>()};
+  if (raw != nullptr && raw->is_array() && raw->empty())
+    fields.complain(key, "is an empty list, which allows nothing", "Leave it out or name values.");
   return fields.texts_or_empty(key);
 }
 

@@ -71,8 +71,8 @@ PipelineCosts pipeline_costs(const Plan& plan, const Schedule& schedule, const P
     for (const auto& group : schedule.encoders[e].groups) {
       for (const int32_t row : group) {
         const auto first = static_cast<size_t>(stages_of_rank(schedule, row).front());
-        reduce[first] += encoder.stages.front().reduce_ms;
-        update[first] += encoder.stages.front().update_ms;
+        // Its reduction follows its own backward, which ends the row: nothing is left beside it but the update.
+        update[first] += encoder.stages.front().reduce_ms + encoder.stages.front().update_ms;
       }
     }
   }
@@ -97,7 +97,9 @@ std::vector<MemorySplit> memory_of_rows(const Plan& plan, const Schedule& schedu
   };
   for (size_t s = 0; s < costs.stages.size(); ++s) {
     const StageCost& stage = costs.stages[s];
-    stages.push_back({.activation_bytes = stage.activation_bytes + (splits_backward ? stage.deferred_bytes : 0),
+    // An input gradient frees nothing where the weight gradient comes later, but leaves more behind.
+    stages.push_back({.activation_bytes = stage.activation_bytes,
+                      .freed_by_input_gradient_bytes = splits_backward ? -stage.deferred_bytes : 0,
                       .workspace_bytes = stage.workspace_bytes});
     add_state(rows[static_cast<size_t>(schedule.rank_of_stage[s])], stage);
   }
@@ -107,8 +109,10 @@ std::vector<MemorySplit> memory_of_rows(const Plan& plan, const Schedule& schedu
     auto& groups = encoders.emplace_back();
     for (int32_t group = 0; group < encoder.num_groups(); ++group) {
       const StageCost& stage = costs.encoders[e].stages[static_cast<size_t>(group % encoder.num_stages)];
-      groups.push_back({.activation_bytes = stage.activation_bytes,
-                        .output_bytes = costs.encoders[e].output_bytes,
+      // Embeddings lie beside what their backward needs, and until then their gradients do too.
+      const double outputs = (encoder.is_trained ? 2 : 1) * costs.encoders[e].output_bytes;
+      groups.push_back({.activation_bytes = stage.activation_bytes + (encoder.keeps_activations() ? outputs : 0),
+                        .output_bytes = outputs,
                         .workspace_bytes = stage.workspace_bytes});
       for (const int32_t row : encoder.groups[static_cast<size_t>(group)])
         add_state(rows[static_cast<size_t>(row)], stage);

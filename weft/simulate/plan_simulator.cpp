@@ -172,7 +172,8 @@ Result<Schedule> playable_schedule(const Plan& plan) {
 
 Result<PlanReport> simulate_plan(const Plan& given, const SimulateOptions& options) {
   Plan plan = given;
-  if (options.profile != nullptr) apply_links(*options.profile, plan.cluster);
+  std::vector<std::string> link_warnings;
+  if (options.profile != nullptr) link_warnings = apply_links(*options.profile, plan.cluster);
   WEFT_TRY(PlanSimulator simulator, PlanSimulator::create(plan, options.profile));
   WEFT_TRY(const Schedule schedule, playable_schedule(plan));
   const MeanStep step = simulator.run_mean(plan, schedule, options.timeline);
@@ -196,6 +197,9 @@ Result<PlanReport> simulate_plan(const Plan& given, const SimulateOptions& optio
   const double peak = plan.cluster.device.matrix_tflops.at(plan.precision.compute) * 1e12;
   report.model_flops_utilization = flops / (seconds * devices * peak);
   report.warnings = unusual_values(plan.cluster);
+  report.warnings.insert(report.warnings.end(), link_warnings.begin(), link_warnings.end());
+  if (report.model_flops_utilization > 1)
+    report.warnings.push_back("model FLOPs utilization is above 1: device.matrix_tflops or the profile is wrong");
   for (std::string& warning : simulator.costs().warnings()) report.warnings.push_back(std::move(warning));
   return report;
 }

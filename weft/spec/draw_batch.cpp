@@ -96,7 +96,8 @@ TokenSpread token_spread(const Model& model, const Workload& workload, const Sam
 }
 
 double high_tokens(const TokenSpread& spread, double samples) {
-  return std::min(samples * spread.most, samples * spread.mean + 4 * std::sqrt(samples) * spread.deviation);
+  const double others = std::max(0.0, samples - 1);
+  return std::min(samples * spread.most, spread.most + others * spread.mean + 4 * std::sqrt(others) * spread.deviation);
 }
 
 }  // namespace weft

@@ -36,8 +36,8 @@ struct TokenSpread {
 };
 TokenSpread token_spread(const Model& model, const Workload& workload, const SampleLoad& average, ModuleKind kind);
 
-/// Tokens that so many samples together hardly ever exceed: four standard deviations above the mean, and no more than
-/// the workload allows.
+/// Tokens that so many samples together hardly ever exceed: the largest that there can be, and the others four standard
+/// deviations above their mean; no more than the workload allows.
 double high_tokens(const TokenSpread& spread, double samples);
 
 }  // namespace weft

@@ -84,10 +84,10 @@ TEST(SampleDrawer, WorkloadsWithoutSpreadAreKnown) {
   EXPECT_TRUE(has_distributions(workload));
 }
 
-TEST(TokenSpread, HighLoadsAreFourDeviationsUpAndNoMoreThanPossible) {
+TEST(TokenSpread, HighLoadsHoldTheLargestSampleAndAreNoMoreThanPossible) {
   const TokenSpread spread{.mean = 100, .deviation = 10, .most = 300};
-  EXPECT_DOUBLE_EQ(high_tokens(spread, 1), 140);
-  EXPECT_DOUBLE_EQ(high_tokens(spread, 25), 2500 + 4 * 5 * 10);
+  EXPECT_DOUBLE_EQ(high_tokens(spread, 1), 300);
+  EXPECT_DOUBLE_EQ(high_tokens(spread, 26), 300 + 2500 + 4 * 5 * 10);
   EXPECT_DOUBLE_EQ(high_tokens({.mean = 100, .deviation = 10, .most = 110}, 1), 110);
   EXPECT_DOUBLE_EQ(high_tokens({.mean = 100, .deviation = 0, .most = 100}, 7), 700);
 }

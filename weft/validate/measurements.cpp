@@ -124,6 +124,8 @@ Result<std::vector<const Column*>> read_header(std::string_view line, const std:
 }  // namespace
 
 Result<std::vector<TrainingRun>> parse_measurements(std::string_view text, const std::string& source) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   std::vector<TrainingRun> runs;
   std::vector<const Column*> header;
   int64_t line_number = 0;
@@ -142,7 +144,7 @@ Result<std::vector<TrainingRun>> parse_measurements(std::string_view text, const
                    .problem = fmt::format("has {} cells, but the header names {} columns", cells.size(), header.size()),
                    .advice = "Correct the row."};
     }
-    TrainingRun run{.source = source + ": " + where};
+    TrainingRun run{.source = fmt::format("{}: {}", source, where)};
     for (size_t i = 0; i < cells.size(); ++i) {
       if (header[i]->read(cells[i], run)) continue;
       return Error{.source = source,
