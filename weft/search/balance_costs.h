@@ -28,7 +28,7 @@ struct BlockKind {
   double static_gib = 0;           ///< weights, gradients, optimizer states
 };
 
-/// What the first or the last stage has on top of its blocks.
+/// What a stage has on top of its blocks.
 struct StageExtra {
   WorkTimes times;
   double static_gib = 0;
@@ -43,6 +43,7 @@ struct BalanceCosts {
   std::vector<BlockKind> chain;
   /// A stage that recomputes anything holds this much more: a block's activations while its backward runs.
   double recompute_workspace_gib = 0;
+  StageExtra every_stage;  ///< what all stages have on top: the host's time around actions
   StageExtra first_stage;
   StageExtra last_stage;
 

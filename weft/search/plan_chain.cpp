@@ -26,6 +26,8 @@ class ChainMaker {
     costs.schedule = *parse_schedule_name(plan_.schedule.name);
     costs.shape = {.pp = llm.pp, .vpp = llm.vpp, .microbatches = plan_.schedule.microbatches};
     costs.p2p_ms = transfer_ms();
+    const double action_ms = priced_.stages.front().action_ms;
+    costs.every_stage.times = {.forward_ms = action_ms, .backward_input_ms = action_ms};
     for (size_t m = 0; m < plan_.modules.size(); ++m) {
       if (is_in_pipeline(plan_.modules[m])) add_module(m);
     }

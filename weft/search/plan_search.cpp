@@ -205,13 +205,18 @@ class Searcher {
   double bound_of(const Candidate& c) {
     const Beside beside = beside_of(c);
     const FluidChain fluid = fluid_chain(c, beside.bytes);
-    const double bottleneck_ms = least_bottleneck_ms(fluid);
+    // Every rank's chunks have the host's time around a forward and a backward.
+    const double host_ms = c.pp > 1 ? 2 * static_cast<double>(c.vpp) * plan_.cluster.efficiency.action_us * 1e-3 : 0;
+    const double bottleneck_ms = least_bottleneck_ms(fluid) + host_ms;
     const auto microbatches = static_cast<double>(plan_.schedule.microbatches);
     const double busy_ms = microbatches * bottleneck_ms;
     double bound = busy_ms;
     // In 1F1B and GPipe one microbatch passes all stages before and after the fullest has worked through the others.
     const bool is_plain = c.schedule == ScheduleName::k1f1b || c.schedule == ScheduleName::kGpipe;
-    if (is_plain) bound = fluid.layers * fluid.layer_ms + fluid.other_ms + (microbatches - 1) * bottleneck_ms;
+    if (is_plain) {
+      bound = fluid.layers * fluid.layer_ms + fluid.other_ms + static_cast<double>(c.pp) * host_ms +
+              (microbatches - 1) * bottleneck_ms;
+    }
     return c.encoders.form == EncoderForm::kFill ? std::max(bound, busy_ms + beside.ms) : bound + beside.ms;
   }
 

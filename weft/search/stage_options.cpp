@@ -21,6 +21,7 @@ class Run {
   Run(const BalanceCosts& costs, int32_t stage, int32_t num_stages, int32_t first) : costs_(costs), first_(first) {
     while (first >= costs.chain[kind_].count) first -= costs.chain[kind_++].count;
     left_ = costs.chain[kind_].count - first;
+    extras_.push_back(&costs.every_stage);
     if (stage == 0) extras_.push_back(&costs.first_stage);
     if (stage + 1 == num_stages) extras_.push_back(&costs.last_stage);
   }
