@@ -35,8 +35,9 @@ void solve_often(int64_t pp, int64_t microbatches, double memory_gib) {
     is_optimal &= found->is_optimal;
   }
   std::sort(times_ms.begin(), times_ms.end());
-  std::printf("pp %ld x %ld, 112 blocks, %.0f GiB: median %.1f ms, slowest %.1f ms (makespan %.1f ms, %s)\n", pp, microbatches,
-              memory_gib, times_ms[10], times_ms.back(), makespan_ms, is_optimal ? "optimal" : "not proven");
+  std::printf("pp %ld x %ld, 112 blocks, %.0f GiB: median %.1f ms, slowest %.1f ms (makespan %.1f ms, %s)\n", pp,
+              microbatches, memory_gib, times_ms[10], times_ms.back(), makespan_ms,
+              is_optimal ? "optimal" : "not proven");
 }
 
 }  // namespace

@@ -5,9 +5,8 @@
 #include <chrono>
 #include <cstdio>
 #include <random>
-#include <vector>
-
 #include <sys/resource.h>
+#include <vector>
 
 #include "weft/schedule/generators.h"
 #include "weft/schedule/lowering.h"
@@ -44,8 +43,8 @@ void simulate_one() {
     rates.push_back(actions / seconds_since(start));
   }
   std::sort(rates.begin(), rates.end());
-  std::printf("1f1b pp 16 x 1024: %.0f lowered actions, median %.1f M actions/s, slowest %.1f (checksum %.0f)\n", actions, rates[25] / 1e6,
-              rates[0] / 1e6, checksum);
+  std::printf("1f1b pp 16 x 1024: %.0f lowered actions, median %.1f M actions/s, slowest %.1f (checksum %.0f)\n",
+              actions, rates[25] / 1e6, rates[0] / 1e6, checksum);
 }
 
 void simulate_many() {
@@ -55,13 +54,14 @@ void simulate_many() {
   double slowest = 0;
   for (int i = 0; i < kPipelines; ++i) {
     const Schedule schedule = lowered(64, 64);
-    const PipelineCosts costs{random_costs(random, 64, 64), random_costs(random, 64, 64), random_costs(random, 64, 64), CostTable(0.1)};
+    const PipelineCosts costs{random_costs(random, 64, 64), random_costs(random, 64, 64), random_costs(random, 64, 64),
+                              CostTable(0.1)};
     slowest = std::max(slowest, run_schedule(schedule, costs).makespan_ms);
   }
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  std::printf("%d pipelines of pp 64 x 64: %.2f s, peak memory %.0f MiB (slowest pipeline %.1f ms)\n", kPipelines, seconds_since(start),
-              static_cast<double>(usage.ru_maxrss) / 1024, slowest);
+  std::printf("%d pipelines of pp 64 x 64: %.2f s, peak memory %.0f MiB (slowest pipeline %.1f ms)\n", kPipelines,
+              seconds_since(start), static_cast<double>(usage.ru_maxrss) / 1024, slowest);
 }
 
 }  // namespace
