@@ -68,10 +68,6 @@ std::optional<Error> find_mismatch(const Plan& plan, const Profile& profile) {
   return std::nullopt;
 }
 
-bool is_beside(const ModulePlan& module) {
-  return module.is_encoder() && module.placement != ModulePlacement::kInline;
-}
-
 /// One microbatch's embeddings: they leave the encoder's ranks evenly and reach the first stage's.
 double bridge_ms(const Plan& plan, const ModulePlan& encoder, const ModuleCosts& costs) {
   const ModulePlan& llm = plan.llm();
@@ -187,16 +183,16 @@ void CostModel::price(const Plan& plan, PlanCosts& costs) {
   size_t num_beside = 0;
   for (size_t m = 0; m < plan.modules.size(); ++m) {
     const ModulePlan& module = plan.modules[m];
-    const double scale = is_beside(module) ? static_cast<double>(module.mbs_scale) : 1.0;
+    const double scale = module.is_in_pipeline() ? 1.0 : static_cast<double>(module.mbs_scale);
     costs.modules[m] = &module_costs(plan, module, mbs * scale);
-    num_beside += is_beside(module) ? 1 : 0;
+    num_beside += module.is_in_pipeline() ? 0 : 1;
   }
   price_stages(plan, costs.parts, costs.modules, costs.stages);
   costs.encoders.resize(num_beside);
   size_t next = 0;
   for (size_t m = 0; m < plan.modules.size(); ++m) {
     const ModulePlan& module = plan.modules[m];
-    if (!is_beside(module)) continue;
+    if (module.is_in_pipeline()) continue;
     PlanCosts::Encoder& encoder = costs.encoders[next++];
     encoder.module = static_cast<int32_t>(m);
     price_encoder(plan, encoder.module, *costs.modules[m], encoder.stages);

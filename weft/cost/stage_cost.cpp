@@ -10,7 +10,7 @@ namespace {
 
 /// Encoders beside the pipeline have whole backwards, whatever the pipeline's schedule.
 bool has_split_backward(const Plan& plan, const ModulePlan& module) {
-  if (module.is_encoder() && module.placement != ModulePlacement::kInline) return false;
+  if (!module.is_in_pipeline()) return false;
   const Result<ScheduleName> schedule = parse_schedule_name(plan.schedule.name);
   return schedule.ok() && splits_backward(*schedule);
 }
@@ -177,7 +177,7 @@ void add_transfers(const Plan& plan, const std::vector<StagePart>& parts, const 
                    std::vector<StageCost>& stages) {
   for (size_t m = 0; m < plan.modules.size(); ++m) {
     const ModulePlan& module = plan.modules[m];
-    if (module.is_encoder() && module.placement != ModulePlacement::kInline) continue;
+    if (!module.is_in_pipeline()) continue;
     int32_t begin = 0, end = 0, llm_begin = 0;
     for (const StagePart& part : parts) {
       if (part.has_entry && part.module == static_cast<int32_t>(m)) begin = part.stage;

@@ -7,10 +7,6 @@
 namespace weft {
 namespace {
 
-bool is_in_pipeline(const ModulePlan& module) {
-  return !module.is_encoder() || module.placement == ModulePlacement::kInline;
-}
-
 /// The first and the last stage with layers of a module, for its entry and exit.
 struct Ends {
   int32_t first = 0;
@@ -49,7 +45,7 @@ void list_stage_parts(const Plan& plan, std::vector<StagePart>& parts) {
                                       [](const ModulePlan& m) { return m.placement == ModulePlacement::kInline; });
   for (size_t index = 0; index < plan.modules.size(); ++index) {
     const ModulePlan& module = plan.modules[index];
-    if (!is_in_pipeline(module)) continue;
+    if (!module.is_in_pipeline()) continue;
     Ends ends = ends_of(plan, module);
     if (!module.is_encoder()) {
       if (!has_inline) ends.first = 0;

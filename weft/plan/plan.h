@@ -49,6 +49,8 @@ struct ModulePlan {
   bool recompute_from_inputs = false;
 
   bool is_encoder() const { return kind != ModuleKind::kLlm; }
+  /// Whether its blocks lie in the llm's pipeline, instead of beside it.
+  bool is_in_pipeline() const { return !is_encoder() || placement == ModulePlacement::kInline; }
 };
 
 struct SchedulePlan {

@@ -11,10 +11,6 @@
 namespace weft {
 namespace {
 
-bool is_in_pipeline(const ModulePlan& module) {
-  return !module.is_encoder() || module.placement == ModulePlacement::kInline;
-}
-
 class ChainMaker {
  public:
   ChainMaker(const Plan& plan, const PlanCosts& costs, ChainReading reading)
@@ -29,7 +25,7 @@ class ChainMaker {
     const double action_ms = priced_.stages.front().action_ms;
     costs.every_stage.times = {.forward_ms = action_ms, .backward_input_ms = action_ms};
     for (size_t m = 0; m < plan_.modules.size(); ++m) {
-      if (is_in_pipeline(plan_.modules[m])) add_module(m);
+      if (plan_.modules[m].is_in_pipeline()) add_module(m);
     }
     add_beside();
     const Device& device = plan_.cluster.device;
@@ -211,7 +207,7 @@ PlanChain chain_of(const Plan& plan, const PlanCosts& costs, ChainReading readin
 
 void apply_balance(const PlanChain& chain, const BalancedPipeline& balance, Plan& plan) {
   for (ModulePlan& module : plan.modules) {
-    if (!is_in_pipeline(module)) continue;
+    if (!module.is_in_pipeline()) continue;
     for (auto& row : module.layers) std::fill(row.begin(), row.end(), 0);
     for (auto& row : module.recompute) std::fill(row.begin(), row.end(), Recompute{});
   }

@@ -135,7 +135,7 @@ class Searcher {
                      .microbatches = plan_.schedule.microbatches,
                      .memory_bytes = (device.memory_gib - device.reserved_memory_gib) * kGiB - beside_bytes};
     for (const ModulePlan& module : plan_.modules) {
-      if (module.is_encoder() && module.placement != ModulePlacement::kInline) continue;
+      if (!module.is_in_pipeline()) continue;
       const ModuleCosts& costs = simulator_.costs().module_costs(plan_, module, static_cast<double>(c.mbs));
       if (module.is_encoder()) {
         fluid.other_ms += module_ms(plan_, module, costs);
@@ -181,7 +181,7 @@ class Searcher {
   Beside beside_of(const Candidate& c) {
     Beside beside;
     for (const ModulePlan& module : plan_.modules) {
-      if (!module.is_encoder() || module.placement == ModulePlacement::kInline) continue;
+      if (module.is_in_pipeline()) continue;
       const double samples = static_cast<double>(c.mbs * module.mbs_scale);
       const ModuleCosts& costs = simulator_.costs().module_costs(plan_, module, samples);
       const bool is_frozen = plan_.workload.is_frozen(module.kind);

@@ -9,15 +9,11 @@ namespace {
 /// Replicas that are played: the step ends with the slowest, and work tells it nearly always.
 constexpr size_t kMostPlayed = 3;
 
-bool is_in_pipeline(const ModulePlan& module) {
-  return !module.is_encoder() || module.placement == ModulePlacement::kInline;
-}
-
 /// Multiply-adds with weights: what tells heavy samples from light ones.
 double work_of(const Plan& plan, const SampleLoad& sample) {
   double work = 0;
   for (const ModulePlan& module : plan.modules) {
-    if (is_in_pipeline(module))
+    if (module.is_in_pipeline())
       work += num_tokens(sample.of(module.kind)) * static_cast<double>(num_parameters(*plan.model.find(module.kind)));
   }
   return work;
@@ -94,7 +90,7 @@ void DrawnBatch::apply(int64_t replica, const Schedule& schedule, const PlanCost
   for (int32_t microbatch = 0; microbatch < microbatches; ++microbatch) {
     const int64_t first = (microbatch * plan_.llm().dp + replica) * plan_.schedule.mbs;
     for (size_t m = 0; m < plan_.modules.size(); ++m) {
-      if (!is_in_pipeline(plan_.modules[m])) continue;
+      if (!plan_.modules[m].is_in_pipeline()) continue;
       own[m] = model_.module_costs(plan_, plan_.modules[m], joined(first, plan_.schedule.mbs, plan_.modules[m].kind));
       modules[m] = &own[m];
     }
