@@ -36,7 +36,8 @@ struct PlanSearchResult {
   SearchCounts counts;
   bool is_optimal = false;
   double bound_ms = 0;  ///< no plan of the space is faster
-  /// The feasible candidate that needs least memory where nothing fits: by how many GiB it exceeds the device.
+  /// A candidate that did not fit, for messages: of those that were placed, the one that exceeds the device least, and
+  /// by how many GiB.
   std::optional<std::string> nearest;
 
   double gap() const { return best.empty() ? 0 : 1 - bound_ms / best.front().step_time_ms; }

@@ -40,7 +40,7 @@ struct MemorySplit {
 
 /// One row of the schedule, which stands for all ranks that do the same.
 struct RowReport {
-  std::string name;  ///< "pipeline rank 2", "vision stage 0"
+  std::string name;  ///< "pipeline rank 2", "encoder row 4"
   TimeSplit time;
   MemorySplit memory;
 };
