@@ -43,6 +43,7 @@ void show_progress(const std::string& text) {
 Json to_json(const SearchCounts& counts) {
   return {{"considered", counts.considered},
           {"slower_by_work", counts.slower_by_work},
+          {"slower_by_schedule", counts.slower_by_schedule},
           {"slower_by_placement", counts.slower_by_placement},
           {"over_memory", counts.over_memory},
           {"evaluated", counts.evaluated},
@@ -51,9 +52,9 @@ Json to_json(const SearchCounts& counts) {
 
 std::string counts_text(const SearchCounts& c) {
   return fmt::format(
-      "{} candidates: {} slower by their work alone, {} by any placement of their layers, {} over memory, {} "
-      "simulated{}\n",
-      c.considered, c.slower_by_work, c.slower_by_placement, c.over_memory, c.evaluated,
+      "{} candidates: {} slower by their work alone, {} by their schedule, {} by any placement that fits, {} over "
+      "memory, {} simulated{}\n",
+      c.considered, c.slower_by_work, c.slower_by_schedule, c.slower_by_placement, c.over_memory, c.evaluated,
       c.left > 0 ? fmt::format(", {} not looked at", c.left) : "");
 }
 
@@ -128,9 +129,7 @@ Result<std::string> search(const PlanOptions& options) {
                                ? std::string(options.space ? "Look at what the space pins: tp must divide a node's "
                                                              "devices, the degrees the devices, and dp x mbs the batch."
                                                            : "Choose a global batch with more divisors.")
-                               : fmt::format("Tried were, for instance, {}. Use more devices, devices with more "
-                                             "memory, or a wider space.",
-                                             result.nearest.value_or("none of them"))};
+                               : std::string("Use more devices, devices with more memory, or a wider space.")};
   }
   std::vector<std::string> warnings;
   for (FoundPlan& found : result.best) {
@@ -145,11 +144,10 @@ Result<std::string> search(const PlanOptions& options) {
   if (options.out) {
     if (auto error = write_file(*options.out, plan_to_text(best.plan))) return *error;
   }
-  const bool has_encoders = model.modules.size() > 1;
   if (options.json) {
     Json top = Json::array();
     for (const FoundPlan& found : result.best) {
-      top.push_back({{"settings", found.candidate.text(has_encoders)},
+      top.push_back({{"settings", found.candidate.text(found.plan)},
                      {"step_time_ms", found.step_time_ms},
                      {"bound_ms", found.bound_ms},
                      {"peak_memory_gib", found.plan.predicted.peak_memory_gib}});
@@ -165,14 +163,14 @@ Result<std::string> search(const PlanOptions& options) {
                        {"plan", plan_to_json(best.plan)}};
     return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   }
-  std::string text = fmt::format("{}\n", best.candidate.text(has_encoders)) + layers_text(best.plan);
+  std::string text = fmt::format("{}\n", best.candidate.text(best.plan)) + layers_text(best.plan);
   WEFT_TRY(const PlanReport report, simulate_plan(best.plan, {.profile = how.profile}));
   text += to_text(best.plan, report) + "\n" + counts_text(result.counts) + proof_text(result);
   if (result.best.size() > 1) {
     Table table;
     table.add({"settings", "step ms", "slower by"});
     for (const FoundPlan& found : result.best) {
-      table.add({found.candidate.text(has_encoders), fmt::format("{:.1f}", found.step_time_ms),
+      table.add({found.candidate.text(found.plan), fmt::format("{:.1f}", found.step_time_ms),
                  format_percent(found.step_time_ms / best.step_time_ms - 1)});
     }
     text += "\n" + table.text();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "weft/base/document.h"
@@ -41,10 +42,13 @@ struct PipelineCosts {
   CostTable forward_ms{1.0};
   CostTable backward_input_ms{1.0};
   CostTable backward_weight_ms{1.0};
-  CostTable p2p_ms{
-      0.0};  ///< from the indexed (stage, microbatch) to a neighbour; delays the receiver, keeps nobody busy
-  CostTable p2p_busy_ms{
-      0.0};  ///< bytes over bandwidth: how long the transfer keeps its sender's channel, before p2p_ms
+  /// From the indexed (stage, microbatch) to the next stage; delays the receiver, keeps nobody busy.
+  CostTable p2p_ms{0.0};
+  /// Bytes over bandwidth: how long the transfer keeps its sender's channel, before p2p_ms.
+  CostTable p2p_busy_ms{0.0};
+  /// The same for gradients, from the indexed stage to the one before it; where they are not given, as the values.
+  std::optional<CostTable> gradient_p2p_ms = std::nullopt;
+  std::optional<CostTable> gradient_p2p_busy_ms = std::nullopt;
   CostTable reduce_grad_ms{0.0};  ///< per stage
   CostTable update_ms{0.0};       ///< per stage; waits for the stage's reduction
   bool overlaps_reduce = true;    ///< reductions run beside compute, one after the other; else they hold it up

@@ -190,18 +190,26 @@ void add_transfers(const Plan& plan, const std::vector<StagePart>& parts, const 
       if (stage >= begin && stage < end) bytes = costs.boundary_bytes;
       if (module.is_encoder() && stage >= end && stage < llm_begin) bytes = costs.output_bytes;
       if (bytes == 0) continue;
-      StageCost& cost = stages[static_cast<size_t>(stage)];
-      cost.transfer_busy_ms += bytes / costs.pipeline_link.ring_bytes_per_ms;
-      cost.transfer_ms = std::max(cost.transfer_ms, costs.pipeline_link.latency_ms);
-      // Without sequence parallelism every rank needs all rows; they travel in parts and are joined at the other end.
-      if (module.tp > 1 && !module.sequence_parallel)
-        cost.transfer_ms += all_gather_ms(costs.setting.tp_link, bytes * static_cast<double>(module.tp));
-      cost.buffer_bytes += 2 * bytes * static_cast<double>(module.sequence_parallel ? 1 : module.tp);
+      price_transfer(module, costs, bytes, stages[static_cast<size_t>(stage)]);
     }
   }
 }
 
 }  // namespace
+
+void price_part(const Plan& plan, const StagePart& part, const ModuleCosts& costs, bool copies_table,
+                StageCost& stage) {
+  PartPricer(plan, part, costs, copies_table, stage).add();
+}
+
+void price_transfer(const ModulePlan& module, const ModuleCosts& costs, double bytes, StageCost& stage) {
+  stage.transfer_busy_ms += bytes / costs.pipeline_link.ring_bytes_per_ms;
+  stage.transfer_ms = std::max(stage.transfer_ms, costs.pipeline_link.latency_ms);
+  // Without sequence parallelism every rank needs all rows; they travel in parts and are joined at the other end.
+  if (module.tp > 1 && !module.sequence_parallel)
+    stage.transfer_ms += all_gather_ms(costs.setting.tp_link, bytes * static_cast<double>(module.tp));
+  stage.buffer_bytes += 2 * bytes * static_cast<double>(module.sequence_parallel ? 1 : module.tp);
+}
 
 void price_encoder(const Plan& plan, int32_t module, const ModuleCosts& costs, std::vector<StageCost>& stages) {
   const ModulePlan& encoder = plan.modules[static_cast<size_t>(module)];
@@ -240,9 +248,8 @@ void price_stages(const Plan& plan, const std::vector<StagePart>& parts, const M
   stages.assign(static_cast<size_t>(num_stages(plan)), StageCost{});
   const bool copies_table = plan.model.has_tied_embeddings && has_ends_apart(plan, parts);
   for (const StagePart& part : parts) {
-    PartPricer(plan, part, *modules[static_cast<size_t>(part.module)], copies_table,
-               stages[static_cast<size_t>(part.stage)])
-        .add();
+    price_part(plan, part, *modules[static_cast<size_t>(part.module)], copies_table,
+               stages[static_cast<size_t>(part.stage)]);
   }
   if (plan.llm().pp == 1) return;
   for (StageCost& stage : stages) stage.action_ms = plan.cluster.efficiency.action_us * 1e-3;

@@ -50,6 +50,13 @@ ModuleBackward backward_of(const Plan& plan, ModuleKind kind);
 /// By module of the plan; entries of encoders that are not in the pipeline are not read.
 using ModuleCostsOf = std::vector<const ModuleCosts*>;
 
+/// Adds what a part costs to its stage. `copies_table`: the llm's embedding and head share their weights, but lie on
+/// different ranks.
+void price_part(const Plan& plan, const StagePart& part, const ModuleCosts& costs, bool copies_table, StageCost& stage);
+
+/// Adds what it costs a stage to pass so many bytes of a module to the next one, on every rank.
+void price_transfer(const ModulePlan& module, const ModuleCosts& costs, double bytes, StageCost& stage);
+
 /// The stages' costs, for the microbatch that the modules were priced for. `stages` is resized; nothing else is
 /// allocated when it is large enough. The parts are list_stage_parts'.
 void price_stages(const Plan& plan, const std::vector<StagePart>& parts, const ModuleCostsOf& modules,

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <limits>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,21 +34,10 @@ struct BalancedPipeline {
 
 struct BalanceOptions {
   double time_limit_s = 10;
-  /// Only makespans below this are of interest.
-  double below_ms = std::numeric_limits<double>::infinity();
 };
 
 /// The placement and recomputation with the smallest makespan that fits in memory. Where nothing fits, the error (of
 /// the job, not of the input) says which memory limit or which pp would do. See docs/design/exact-balance.md.
 Result<BalancedPipeline> balance(const BalanceCosts& costs, const BalanceOptions& options = {});
-
-/// What is known about placements below a makespan.
-struct BalanceBelow {
-  std::optional<BalancedPipeline> best;
-  double bound_ms = 0;  ///< no placement that fits is faster; infinite where nothing fits, or nothing is below
-};
-/// The same for a search that tries many chains: where nothing below the limit fits, it says so without looking for a
-/// reason.
-Result<BalanceBelow> balance_below(const BalanceCosts& costs, const BalanceOptions& options);
 
 }  // namespace weft

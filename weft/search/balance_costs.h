@@ -41,9 +41,6 @@ struct BalanceCosts {
   double p2p_ms = 0;
   double memory_gib = std::numeric_limits<double>::infinity();  ///< of one rank
   std::vector<BlockKind> chain;
-  /// A stage that recomputes anything holds this much more: a block's activations while its backward runs.
-  double recompute_workspace_gib = 0;
-  StageExtra every_stage;  ///< what all stages have on top: the host's time around actions
   StageExtra first_stage;
   StageExtra last_stage;
 

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "weft/search/chain_source.h"
+
 namespace weft {
 namespace {
 
@@ -32,9 +34,11 @@ struct LeastMemory {
 /// below `enough_gib`.
 Result<LeastMemory> least_memory(const BalanceCosts& costs, const Schedule& schedule, double enough_gib,
                                  Clock::time_point deadline) {
-  WEFT_TRY(const StageOptions options, StageOptions::make(costs, most_in_flight(schedule), RecomputeOptions::kAll));
+  const MomentsOfRanks moments = moments_of_ranks(schedule);
+  ChainSource source(costs, most_in_flight(schedule, moments), RecomputeOptions::kAll);
+  WEFT_TRY(const StageOptions options, StageOptions::make(source));
   ChainSearch search(options);
-  const std::vector<ChainRow> rows = memory_rows(schedule);
+  const std::vector<ChainRow> rows = memory_rows(schedule, moments);
   for (const ChainRow& row : rows) search.add_row(row);
   LeastMemory least;
   const Chain any = search.least(rows.front());
@@ -80,47 +84,61 @@ LargerPp larger_pp(const BalanceCosts& costs, Clock::time_point deadline) {
 
 }  // namespace
 
-std::vector<int32_t> most_in_flight(const Schedule& schedule) {
+MomentsOfRanks moments_of_ranks(const Schedule& schedule) {
+  MomentsOfRanks moments;
+  // Ranks behind the pipeline's belong to encoders.
+  const int32_t ranks = *std::max_element(schedule.rank_of_stage.begin(), schedule.rank_of_stage.end()) + 1;
+  for (int32_t rank = 0; rank < ranks; ++rank) moments.push_back(memory_moments(schedule, rank));
+  return moments;
+}
+
+std::vector<int32_t> most_in_flight(const Schedule& schedule, const MomentsOfRanks& moments) {
   std::vector<int32_t> most(static_cast<size_t>(schedule.num_stages()), 0);
-  for (int32_t rank = 0; rank < schedule.num_ranks(); ++rank) {
-    const std::vector<int32_t> stages = stages_of_rank(schedule, rank);
-    for (const auto& peak : in_flight_peaks(schedule, rank)) {
+  for (size_t rank = 0; rank < moments.size(); ++rank) {
+    const std::vector<int32_t> stages = stages_of_rank(schedule, static_cast<int32_t>(rank));
+    for (const MemoryMoment& moment : moments[rank]) {
       for (size_t chunk = 0; chunk < stages.size(); ++chunk) {
         int32_t& of_stage = most[static_cast<size_t>(stages[chunk])];
-        of_stage = std::max(of_stage, peak[chunk]);
+        of_stage = std::max(of_stage, moment.held[chunk]);
       }
     }
   }
   return most;
 }
 
-std::vector<ChainRow> memory_rows(const Schedule& schedule) {
+std::vector<ChainRow> memory_rows(const Schedule& schedule, const MomentsOfRanks& moments,
+                                  std::span<const double> limits_gib) {
   std::vector<ChainRow> rows;
-  for (int32_t rank = 0; rank < schedule.num_ranks(); ++rank) {
-    const std::vector<int32_t> stages = stages_of_rank(schedule, rank);
-    for (const auto& peak : in_flight_peaks(schedule, rank)) {
+  for (size_t rank = 0; rank < moments.size(); ++rank) {
+    const std::vector<int32_t> stages = stages_of_rank(schedule, static_cast<int32_t>(rank));
+    for (const MemoryMoment& moment : moments[rank]) {
       ChainRow& row = rows.emplace_back();
-      row.stages.resize(static_cast<size_t>(schedule.num_stages()));
+      if (!limits_gib.empty()) row.limit = with_rounding(limits_gib[rank]);
+      row.stages.resize(static_cast<size_t>(schedule.num_stages()), StageFigures{});
       for (size_t chunk = 0; chunk < stages.size(); ++chunk) {
-        ChainRow::Weights& weights = row.stages[static_cast<size_t>(stages[chunk])];
-        weights.activation = peak[chunk];
-        weights.statics = 1;
+        StageFigures& weights = row.stages[static_cast<size_t>(stages[chunk])];
+        weights[kActivationGib] = moment.held[chunk];
+        weights[kDeferredGib] = moment.deferred[chunk];
+        weights[kStaticGib] = 1;
+        weights[kWorkspaceGib] = moment.runs == static_cast<int32_t>(chunk) ? 1 : 0;
       }
     }
   }
   return rows;
 }
 
-std::vector<double> memory_of_ranks(const Schedule& schedule, const StageOptions& options, const Chain& chain) {
+std::vector<double> memory_of_ranks(const Schedule& schedule, const MomentsOfRanks& moments,
+                                    const StageOptions& options, const Chain& chain) {
   std::vector<double> memory;
-  for (int32_t rank = 0; rank < schedule.num_ranks(); ++rank) {
-    const std::vector<int32_t> stages = stages_of_rank(schedule, rank);
+  for (size_t rank = 0; rank < moments.size(); ++rank) {
+    const std::vector<int32_t> stages = stages_of_rank(schedule, static_cast<int32_t>(rank));
     double peak_gib = 0;
-    for (const auto& peak : in_flight_peaks(schedule, rank)) {
+    for (const MemoryMoment& moment : moments[rank]) {
       double gib = 0;
       for (size_t chunk = 0; chunk < stages.size(); ++chunk) {
-        const StageOption& option = options[chain[static_cast<size_t>(stages[chunk])]];
-        gib += peak[chunk] * option.activation_gib + option.static_gib;
+        const StageFigures& figures = options[chain[static_cast<size_t>(stages[chunk])]].figures;
+        gib += moment.held[chunk] * figures[kActivationGib] + moment.deferred[chunk] * figures[kDeferredGib] +
+               figures[kStaticGib] + (moment.runs == static_cast<int32_t>(chunk) ? figures[kWorkspaceGib] : 0);
       }
       peak_gib = std::max(peak_gib, gib);
     }

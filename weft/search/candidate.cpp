@@ -17,26 +17,60 @@ std::vector<std::vector<int64_t>> even_layers(int64_t layers, int64_t pp, int64_
   return rows;
 }
 
+/// The ranks of the llm's last pipeline ranks, those of a replica together.
+void set_last_stages(const Candidate& c, int64_t stages, ModulePlan& module) {
+  const int64_t inner = c.tp * c.cp;
+  module.ranks.clear();
+  if (!c.stages_are_neighbours) {
+    const int64_t per_stage = inner * c.dp;
+    for (int64_t rank = per_stage * (c.pp - stages); rank < per_stage * c.pp; ++rank) module.ranks.push_back(rank);
+    return;
+  }
+  for (int64_t replica = 0; replica < c.dp; ++replica) {
+    const int64_t begin = replica * inner * c.pp;
+    for (int64_t rank = begin + inner * (c.pp - stages); rank < begin + inner * c.pp; ++rank)
+      module.ranks.push_back(rank);
+  }
+}
+
 void recompute_nothing(ModulePlan& module) {
   module.recompute.clear();
   for (const auto& row : module.layers) module.recompute.emplace_back(row.size());
 }
 
+std::string text_of(const EncoderChoice& e) {
+  if (e.is_inline()) return "inline";
+  std::string text = e.placement == ModulePlacement::kColocated ? std::string("colocated")
+                     : e.placement == ModulePlacement::kDisjoint
+                         ? fmt::format("on {} ranks of its own", e.ranks)
+                         : fmt::format("on the last {} pipeline ranks", e.stages);
+  text += fmt::format(" with tp {}, mbs_scale {}, {}", e.tp, e.mbs_scale, name_of(e.form));
+  return e.recompute_from_inputs ? text + ", recomputed from inputs" : text;
+}
+
+void set_ranks(ModulePlan& module, int64_t first, int64_t count) {
+  if (module.ranks.size() != static_cast<size_t>(count)) module.ranks.resize(static_cast<size_t>(count));
+  if (count > 0 && module.ranks.front() == first && module.ranks.back() == first + count - 1) return;
+  std::iota(module.ranks.begin(), module.ranks.end(), first);
+}
+
 }  // namespace
 
-std::string Candidate::text(bool has_encoders) const {
+std::string Candidate::text(const Plan& plan) const {
   std::string text = fmt::format("tp {}, pp {}, dp {}", tp, pp, dp);
   if (vpp > 1) text += fmt::format(", vpp {}", vpp);
   if (cp > 1) text += fmt::format(", cp {} (ulysses {})", cp, cp_ulysses);
   if (ep > 1) text += fmt::format(", ep {}", ep);
-  text += fmt::format(", mbs {}, zero {}", mbs, zero);
+  text += fmt::format(", mbs {}, zero {}{}", mbs, zero, zero_keep_gathered ? " (weights kept gathered)" : "");
   if (sequence_parallel) text += ", sequence parallel";
   if (stages_are_neighbours) text += ", stages side by side";
   text += fmt::format(", {}", name_of(schedule));
-  if (!has_encoders) return text;
-  if (encoders.is_inline) return text + ", encoders inline";
-  return text + fmt::format(", encoders colocated with tp {}, mbs_scale {}, {}{}", encoders.tp, encoders.mbs_scale,
-                            name_of(encoders.form), encoders.recompute_from_inputs ? ", recomputed from inputs" : "");
+  size_t encoder = 0;
+  for (const Module& module : plan.model.modules) {
+    if (module.kind == ModuleKind::kLlm) continue;
+    text += fmt::format(", {} {}", name_of(module.kind), text_of(encoders[encoder++]));
+  }
+  return text;
 }
 
 Plan plan_without_settings(Model model, Cluster cluster, Workload workload) {
@@ -58,14 +92,21 @@ Plan plan_without_settings(Model model, Cluster cluster, Workload workload) {
 }
 
 void fill_plan(const Candidate& c, Plan& plan) {
-  const std::vector<std::string> order = c.stages_are_neighbours ? std::vector<std::string>{"tp", "cp", "pp", "dp"}
-                                                                 : std::vector<std::string>{"tp", "cp", "dp", "pp"};
+  static const std::vector<std::string> kApart = {"tp", "cp", "dp", "pp"}, kNeighbours = {"tp", "cp", "pp", "dp"},
+                                        kEncoder = {"tp", "cp", "dp"};
+  const int64_t llm_ranks = c.tp * c.cp * c.pp * c.dp;
+  int64_t next_own = llm_ranks;
+  size_t encoder = 0;
   for (ModulePlan& m : plan.modules) {
     const auto layers = static_cast<int64_t>(plan.model.find(m.kind)->layers.size());
-    if (m.kind == ModuleKind::kLlm || c.encoders.is_inline) {
-      const bool is_llm = m.kind == ModuleKind::kLlm;
+    const bool is_llm = m.kind == ModuleKind::kLlm;
+    const EncoderChoice& e = is_llm ? EncoderChoice{} : c.encoders[encoder++];
+    m.zero_keep_gathered = false;
+    m.recompute_from_inputs = false;
+    if (is_llm || e.is_inline()) {
       m.placement = is_llm ? ModulePlacement::kBase : ModulePlacement::kInline;
-      m.axis_order = order;
+      set_ranks(m, 0, llm_ranks);
+      m.axis_order = c.stages_are_neighbours ? kNeighbours : kApart;
       m.tp = c.tp;
       m.cp = c.cp;
       m.cp_ulysses = c.cp_ulysses;
@@ -75,21 +116,30 @@ void fill_plan(const Candidate& c, Plan& plan) {
       m.dp = c.dp;
       m.sequence_parallel = c.sequence_parallel;
       m.zero = c.zero;
+      m.zero_keep_gathered = c.zero_keep_gathered;
       m.layers = even_layers(layers, c.pp, c.vpp);
       m.mbs_scale = 1;
       m.form = EncoderForm::kBefore;
     } else {
-      m.placement = ModulePlacement::kColocated;
-      m.axis_order = {"tp", "cp", "dp"};
-      m.tp = c.encoders.tp;
+      m.placement = e.placement;
+      m.axis_order = kEncoder;
+      if (e.placement == ModulePlacement::kColocated) {
+        set_ranks(m, 0, llm_ranks);
+      } else if (e.placement == ModulePlacement::kDisjoint) {
+        set_ranks(m, next_own, e.ranks);
+        next_own += e.ranks;
+      } else {
+        set_last_stages(c, e.stages, m);
+      }
+      m.tp = e.tp;
       m.cp = m.cp_ulysses = m.ep = m.pp = m.vpp = 1;
-      m.dp = plan.world_size / m.tp;
+      m.dp = static_cast<int64_t>(m.ranks.size()) / m.tp;
       m.sequence_parallel = false;
-      m.zero = c.zero == 0 ? 0 : 1;
+      m.zero = c.zero == 0 || m.dp == 1 ? 0 : 1;
       m.layers = {{layers}};
-      m.mbs_scale = c.encoders.mbs_scale;
-      m.form = c.encoders.form;
-      m.recompute_from_inputs = c.encoders.recompute_from_inputs;
+      m.mbs_scale = e.mbs_scale;
+      m.form = e.form;
+      m.recompute_from_inputs = e.recompute_from_inputs;
     }
     m.actions.clear();
     m.live_macro_batches = 0;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -8,28 +9,40 @@
 
 namespace weft {
 
-/// How the encoders of a candidate are run; all of them alike.
+/// How one encoder of a candidate is run.
 struct EncoderChoice {
-  bool is_inline = true;
+  ModulePlacement placement = ModulePlacement::kInline;
   int64_t tp = 1;
   int64_t mbs_scale = 1;
   EncoderForm form = EncoderForm::kBefore;
   bool recompute_from_inputs = false;
+  int64_t ranks = 0;   ///< disjoint: of its own, the last of the cluster
+  int64_t stages = 0;  ///< partial: on the last so many pipeline ranks of the llm
+
+  bool is_inline() const { return placement == ModulePlacement::kInline; }
+  bool fills() const { return !is_inline() && form == EncoderForm::kFill; }
+  bool operator==(const EncoderChoice&) const = default;
 };
+
+/// The most encoders that a model has in front of its llm.
+inline constexpr size_t kMostEncoders = 2;
+/// By encoder of the model, in flow order.
+using EncoderChoices = std::array<EncoderChoice, kMostEncoders>;
 
 /// A plan without its layer placement and recomputation.
 struct Candidate {
   int64_t tp = 1, cp = 1, cp_ulysses = 1, ep = 1, pp = 1, vpp = 1, dp = 1;
   int64_t mbs = 1;
   int64_t zero = 0;
+  bool zero_keep_gathered = false;
   bool sequence_parallel = false;
   bool stages_are_neighbours = false;  ///< pp inside dp, instead of dp inside pp
   ScheduleName schedule = ScheduleName::k1f1b;
-  EncoderChoice encoders;
+  EncoderChoices encoders;
 
   int64_t microbatches(int64_t global_batch) const { return global_batch / (mbs * dp); }
-  /// "tp 8, pp 4, dp 2, mbs 1, zero 1, sequence parallel, 1f1b, encoders inline".
-  std::string text(bool has_encoders) const;
+  /// "tp 8, pp 4, dp 2, mbs 1, zero 1, sequence parallel, 1f1b, vision inline".
+  std::string text(const Plan& plan) const;
 };
 
 /// What candidates share: model, cluster, workload, and everything that is not searched.

@@ -8,18 +8,24 @@ namespace weft {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr size_t kNumWeights = kNumWorks + 2;
-
 }  // namespace
 
 ChainSearch::ChainSearch(const StageOptions& options)
-    : options_(options), alive_(options.size(), 1), weights_(static_cast<size_t>(options.num_stages()) * kNumWeights) {}
+    : options_(options), alive_(options.size(), 1), columns_(static_cast<size_t>(options.num_stages())) {}
 
 void ChainSearch::add_row(ChainRow row) {
   for (size_t stage = 0; stage < row.stages.size(); ++stage) {
-    const ChainRow::Weights& w = row.stages[stage];
-    const double values[kNumWeights] = {w.times[0], w.times[1], w.times[2], w.activation, w.statics};
-    for (size_t i = 0; i < kNumWeights; ++i) weights_[stage * kNumWeights + i].push_back(values[i]);
+    std::vector<Column>& columns = columns_[stage];
+    for (size_t figure = 0; figure < kNumFigures; ++figure) {
+      const double weight = row.stages[stage][figure];
+      auto column = std::find_if(columns.begin(), columns.end(), [&](const Column& c) { return c.figure == figure; });
+      if (column == columns.end()) {
+        if (weight == 0) continue;
+        columns.push_back({figure, std::vector<double>(rows_.size(), 0)});
+        column = columns.end() - 1;
+      }
+      column->weights.push_back(weight);
+    }
   }
   rows_.push_back(std::move(row));
   is_behind_current_ = false;
@@ -31,13 +37,12 @@ void ChainSearch::set_alive(std::vector<char> alive) {
 }
 
 void ChainSearch::price(int32_t stage, const StageOption& option, double* values) const {
-  const std::vector<double>* weights = weights_.data() + static_cast<size_t>(stage) * kNumWeights;
-  const double *f = weights[0].data(), *b = weights[1].data(), *w = weights[2].data();
-  const double *a = weights[3].data(), *s = weights[4].data();
   const size_t n = rows_.size();
-  for (size_t r = 0; r < n; ++r) {
-    values[r] = f[r] * option.times[0] + b[r] * option.times[1] + w[r] * option.times[2] +
-                a[r] * option.activation_gib + s[r] * option.static_gib;
+  std::fill_n(values, n, 0.0);
+  for (const Column& column : columns_[static_cast<size_t>(stage)]) {
+    const double figure = option.figures[column.figure];
+    const double* weights = column.weights.data();
+    for (size_t r = 0; r < n; ++r) values[r] += weights[r] * figure;
   }
 }
 
@@ -48,7 +53,7 @@ void ChainSearch::sum_behind() {
   std::fill_n(behind(stages, blocks), n, 0.0);
   std::vector<double> price_of(n);
   for (int32_t stage = stages - 1; stage >= 0; --stage) {
-    for (int32_t first = stage; first < blocks; ++first) {
+    for (int32_t first = options_.low(stage); first <= options_.high(stage); ++first) {
       double* best = behind(stage, first);
       for (size_t i = options_.begin(stage, first); i < options_.begin(stage, first + 1); ++i) {
         if (!alive_[i]) continue;
@@ -68,7 +73,7 @@ void ChainSearch::sum_ahead() {
   for (size_t r = 0; r < n; ++r) ahead(0, 0)[r] = rows_[r].constant;
   std::vector<double> price_of(n);
   for (int32_t stage = 0; stage < stages; ++stage) {
-    for (int32_t first = stage; first < blocks; ++first) {
+    for (int32_t first = options_.low(stage); first <= options_.high(stage); ++first) {
       const double* so_far = ahead(stage, first);
       if (n > 0 && so_far[0] == kInfinity) continue;
       for (size_t i = options_.begin(stage, first); i < options_.begin(stage, first + 1); ++i) {
@@ -100,7 +105,7 @@ size_t ChainSearch::filter(double target) {
   sum_ahead();
   size_t num_removed = 0;
   for (int32_t stage = 0; stage < options_.num_stages(); ++stage) {
-    for (int32_t first = stage; first < options_.num_blocks(); ++first) {
+    for (int32_t first = options_.low(stage); first <= options_.high(stage); ++first) {
       const double* so_far = ahead(stage, first);
       for (size_t i = options_.begin(stage, first); i < options_.begin(stage, first + 1); ++i) {
         if (!alive_[i]) continue;
@@ -126,7 +131,7 @@ void ChainSearch::find_most_behind() {
   needless_.assign(at(stages, blocks + 1) * n, -kInfinity);
   std::fill_n(needless_.data() + at(stages, blocks) * n, n, 0.0);
   for (int32_t stage = stages - 1; stage >= 0; --stage) {
-    for (int32_t first = stage; first < blocks; ++first) {
+    for (int32_t first = options_.low(stage); first <= options_.high(stage); ++first) {
       double* most = needless_.data() + at(stage, first) * n;
       for (size_t i = options_.begin(stage, first); i < options_.begin(stage, first + 1); ++i) {
         if (!alive_[i]) continue;
@@ -252,7 +257,7 @@ Chain ChainSearch::least(const ChainRow& row) const {
   std::vector<size_t> choice(best.size(), 0);
   best[at(stages, blocks)] = 0;
   for (int32_t stage = stages - 1; stage >= 0; --stage) {
-    for (int32_t first = stage; first < blocks; ++first) {
+    for (int32_t first = options_.low(stage); first <= options_.high(stage); ++first) {
       double& here = best[at(stage, first)];
       for (size_t i = options_.begin(stage, first); i < options_.begin(stage, first + 1); ++i) {
         if (!alive_[i]) continue;
@@ -285,7 +290,7 @@ Chain ChainSearch::least_bottleneck() const {
   std::vector<size_t> choice(best.size(), 0);
   best[at(stages, blocks)] = {0, 0};
   for (int32_t stage = stages - 1; stage >= 0; --stage) {
-    for (int32_t first = stage; first < blocks; ++first) {
+    for (int32_t first = options_.low(stage); first <= options_.high(stage); ++first) {
       Load& here = best[at(stage, first)];
       for (size_t i = options_.begin(stage, first); i < options_.begin(stage, first + 1); ++i) {
         if (!alive_[i]) continue;

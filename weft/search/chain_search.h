@@ -10,13 +10,7 @@ namespace weft {
 
 /// A weighted sum over the stages of what their options cost: a path through the schedule, or the memory of a rank.
 struct ChainRow {
-  struct Weights {
-    StageTimes times{};
-    double activation = 0;
-    double statics = 0;
-  };
-
-  std::vector<Weights> stages;
+  std::vector<StageFigures> stages;  ///< weights
   double constant = 0;
   /// Of a row that is a constraint the sum may not exceed this; the others are the objective, their maximum is to be
   /// small.
@@ -24,9 +18,9 @@ struct ChainRow {
 
   bool is_constraint() const { return limit < std::numeric_limits<double>::infinity(); }
   double value(size_t stage, const StageOption& option) const {
-    const Weights& w = stages[stage];
-    return w.times[0] * option.times[0] + w.times[1] * option.times[1] + w.times[2] * option.times[2] +
-           w.activation * option.activation_gib + w.statics * option.static_gib;
+    double sum = 0;
+    for (size_t i = 0; i < kNumFigures; ++i) sum += stages[stage][i] * option.figures[i];
+    return sum;
   }
 };
 
@@ -103,8 +97,12 @@ class ChainSearch {
   std::vector<double> ahead_;     // per (stage, block) and row: the least that the stages before add
   std::vector<double> behind_;    // the least that this stage and those behind it add
   std::vector<double> needless_;  // below this, a row at (stage, block) can no longer reach its limit
-  // The rows' weights by stage, each a run of num_rows() numbers, for loops over rows.
-  std::vector<std::vector<double>> weights_;
+  /// The weights of one figure on one stage, by row, for loops over rows.
+  struct Column {
+    size_t figure;
+    std::vector<double> weights;
+  };
+  std::vector<std::vector<Column>> columns_;  // by stage; figures that no row weighs have none
 };
 
 }  // namespace weft

@@ -36,22 +36,45 @@ int64_t num_heads(const Module& module) {
   return heads;
 }
 
-bool has_encoders(const Plan& problem) {
-  return problem.model.modules.size() > 1;
+std::vector<const Module*> encoders_of(const Plan& problem) {
+  std::vector<const Module*> encoders;
+  for (const Module& module : problem.model.modules) {
+    if (module.kind != ModuleKind::kLlm && encoders.size() < kMostEncoders) encoders.push_back(&module);
+  }
+  return encoders;
 }
 
-class DegreeLister {
+/// How many ranks an encoder can have of its own: divisors of a node, or as many whole nodes as divide theirs; 0 where
+/// it shares the llm's.
+std::vector<int64_t> own_ranks(const Plan& problem, const EncoderSpace& space) {
+  std::vector<int64_t> counts;
+  if (space.allows_inline || space.allows_colocated || space.allows_partial) counts.push_back(0);
+  if (!space.allows_disjoint) return counts;
+  const int64_t node = problem.cluster.devices_per_node;
+  std::vector<int64_t> possible = divisors(node);
+  for (const int64_t nodes : divisors(problem.cluster.nodes)) possible.push_back(nodes * node);
+  std::sort(possible.begin(), possible.end());
+  possible.erase(std::unique(possible.begin(), possible.end()), possible.end());
+  for (const int64_t ranks : possible) {
+    if (ranks < problem.world_size && space.ranks.contains(ranks)) counts.push_back(ranks);
+  }
+  return counts;
+}
+
+class FrameLister {
  public:
-  DegreeLister(const Plan& problem, const PlanSpace& space)
+  FrameLister(const Plan& problem, const PlanSpace& space, const EncoderChoices& encoders, int64_t world)
       : problem_(problem),
         space_(space),
+        encoders_(encoders),
         llm_(*problem.model.find(ModuleKind::kLlm)),
-        world_(problem.world_size),
+        world_(world),
         experts_(num_experts(llm_)),
         heads_(num_heads(llm_)) {}
 
   std::vector<Candidate> list() {
     Candidate c;
+    c.encoders = encoders_;
     for (const int64_t tp : divisors(problem_.cluster.devices_per_node)) {
       if (!space_.tp.contains(tp) || tp > heads_ || world_ % tp != 0) continue;
       c.tp = tp;
@@ -73,7 +96,7 @@ class DegreeLister {
       c.pp = pp;
       c.dp = dp;
       for (const int64_t ulysses : divisors(c.cp)) {
-        if (c.tp * ulysses > heads_) continue;
+        if (c.tp * ulysses > heads_ || !space_.cp_ulysses.contains(ulysses)) continue;
         c.cp_ulysses = ulysses;
         add_experts(c);
       }
@@ -99,11 +122,11 @@ class DegreeLister {
     for (const int64_t mbs : divisors(batch / c.dp)) {
       if (!space_.mbs.contains(mbs)) continue;
       c.mbs = mbs;
-      c.stages_are_neighbours = false;
-      found_.push_back(c);
       // Which of the two lies inside only matters where both are there and nodes are crossed.
-      if (c.pp > 1 && c.dp > 1 && problem_.cluster.nodes > 1) {
-        c.stages_are_neighbours = true;
+      const bool matters = c.pp > 1 && c.dp > 1 && problem_.cluster.nodes > 1;
+      for (const bool neighbours : {false, true}) {
+        if (matters ? space_.stages_are_neighbours.value_or(neighbours) != neighbours : neighbours) continue;
+        c.stages_are_neighbours = neighbours;
         found_.push_back(c);
       }
     }
@@ -111,6 +134,7 @@ class DegreeLister {
 
   const Plan& problem_;
   const PlanSpace& space_;
+  const EncoderChoices& encoders_;
   const Module& llm_;
   int64_t world_;
   int64_t experts_;
@@ -118,27 +142,49 @@ class DegreeLister {
   std::vector<Candidate> found_;
 };
 
-std::vector<EncoderChoice> encoder_choices(const Candidate& c, const Plan& problem, const PlanSpace& space) {
-  if (!has_encoders(problem)) return {EncoderChoice{}};
+constexpr int64_t kMostScale = 64;
+constexpr int64_t kMostChunks = 16;
+
+/// The ways to run an encoder in a frame, which says how many ranks it has of its own.
+std::vector<EncoderChoice> encoder_choices(const Candidate& frame, const EncoderChoice& given, const Module& module,
+                                           bool is_frozen, const EncoderSpace& space) {
   std::vector<EncoderChoice> choices;
-  const EncoderSpace& encoders = space.encoders;
-  if (encoders.allows_inline) choices.push_back({});
-  if (!encoders.allows_colocated) return choices;
-  for (const int64_t tp : divisors(c.tp)) {
-    bool fits_heads = encoders.tp.contains(tp);
-    for (const Module& module : problem.model.modules) fits_heads &= tp <= num_heads(module);
-    if (!fits_heads) continue;
-    for (const int64_t scale : {1, 2, 4, 8, 16}) {
-      if (!encoders.mbs_scale.contains(scale)) continue;
-      EncoderChoice choice{.is_inline = false, .tp = tp, .mbs_scale = scale};
-      if (encoders.allows_before) {
+  const auto add_degrees = [&](EncoderChoice choice, int64_t ranks) {
+    for (const int64_t tp : divisors(ranks)) {
+      if (!space.tp.contains(tp) || tp > num_heads(module)) continue;
+      for (int64_t scale = 1; scale <= kMostScale; ++scale) {
+        if (!space.mbs_scale.contains(scale)) continue;
+        choice.tp = tp;
+        choice.mbs_scale = scale;
         choices.push_back(choice);
-        choice.recompute_from_inputs = true;
-        choices.push_back(choice);
-        choice.recompute_from_inputs = false;
       }
-      choice.form = EncoderForm::kFill;
-      if (encoders.allows_fill && c.pp > 1) choices.push_back(choice);
+    }
+  };
+  if (given.placement == ModulePlacement::kDisjoint) {
+    EncoderChoice choice = given;
+    choice.form = EncoderForm::kStream;
+    add_degrees(choice, given.ranks);
+    return choices;
+  }
+  if (space.allows_inline) choices.push_back({});
+  const auto add_before = [&](EncoderChoice choice) {
+    if (!space.allows_before) return;
+    for (const bool from_inputs : {false, true}) {
+      const bool is_allowed = space.recompute_from_inputs.value_or(from_inputs) == from_inputs;
+      if (!is_allowed || (is_frozen && from_inputs)) continue;
+      choice.recompute_from_inputs = from_inputs;
+      add_degrees(choice, frame.tp);
+    }
+  };
+  if (space.allows_colocated) {
+    add_before({.placement = ModulePlacement::kColocated});
+    if (space.allows_fill && frame.pp > 1)
+      add_degrees({.placement = ModulePlacement::kColocated, .form = EncoderForm::kFill}, frame.tp);
+  }
+  if (space.allows_partial) {
+    for (const int64_t stages : divisors(frame.pp)) {
+      if (stages < frame.pp && space.stages.contains(stages))
+        add_before({.placement = ModulePlacement::kPartial, .stages = stages});
     }
   }
   return choices;
@@ -146,37 +192,88 @@ std::vector<EncoderChoice> encoder_choices(const Candidate& c, const Plan& probl
 
 }  // namespace
 
-std::vector<Candidate> enumerate_degrees(const Plan& problem, const PlanSpace& space) {
-  return DegreeLister(problem, space).list();
+std::vector<Candidate> enumerate_frames(const Plan& problem, const PlanSpace& space) {
+  const std::vector<const Module*> encoders = encoders_of(problem);
+  std::vector<EncoderChoices> splits = {EncoderChoices{}};
+  for (size_t e = 0; e < encoders.size(); ++e) {
+    std::vector<EncoderChoices> longer;
+    for (const EncoderChoices& split : splits) {
+      for (const int64_t ranks : own_ranks(problem, space.encoders.at(encoders[e]->kind))) {
+        longer.push_back(split);
+        if (ranks > 0) longer.back()[e] = {.placement = ModulePlacement::kDisjoint, .ranks = ranks};
+      }
+    }
+    splits = std::move(longer);
+  }
+  std::vector<Candidate> frames;
+  for (const EncoderChoices& split : splits) {
+    int64_t world = problem.world_size;
+    for (const EncoderChoice& encoder : split) world -= encoder.ranks;
+    if (world < 1) continue;
+    const std::vector<Candidate> found = FrameLister(problem, space, split, world).list();
+    frames.insert(frames.end(), found.begin(), found.end());
+  }
+  return frames;
 }
 
-std::vector<Candidate> enumerate_choices(const Candidate& degrees, const Plan& problem, const PlanSpace& space) {
-  std::vector<Candidate> found;
+FrameChoices choices_of(const Candidate& frame, const Plan& problem, const PlanSpace& space) {
+  FrameChoices choices;
   const auto layers = static_cast<int64_t>(problem.model.find(ModuleKind::kLlm)->layers.size());
-  for (const EncoderChoice& encoders : encoder_choices(degrees, problem, space)) {
-    for (const ScheduleName schedule : space.schedules) {
+  for (const ScheduleName schedule : space.schedules) {
+    if (frame.pp == 1) {
       // One stage has nothing to schedule: 1F1B stands for all.
-      if (degrees.pp == 1 && schedule != space.schedules.front()) continue;
-      const bool interleaves = schedule == ScheduleName::kInterleaved1f1b;
-      for (int64_t vpp = 1; vpp <= 16; ++vpp) {
-        const bool is_allowed = degrees.pp == 1 ? vpp == 1
-                                : interleaves   ? vpp > 1 && space.vpp.contains(vpp) && degrees.pp * vpp <= layers
-                                : schedule == ScheduleName::kZbV ? vpp == 2 && 2 * degrees.pp <= layers
-                                                                 : vpp == 1;
-        if (!is_allowed) continue;
-        for (const int64_t zero : {0, 1, 2, 3}) {
-          if (!space.zero.contains(zero) || (zero > 0 && degrees.dp * degrees.cp == 1)) continue;
-          Candidate candidate = degrees;
-          candidate.encoders = encoders;
-          candidate.schedule = degrees.pp == 1 ? ScheduleName::k1f1b : schedule;
-          candidate.vpp = vpp;
-          candidate.zero = zero;
-          found.push_back(candidate);
+      choices.schedules = {{}};
+      break;
+    }
+    if (schedule == ScheduleName::kInterleaved1f1b) {
+      for (int64_t vpp = 2; vpp <= kMostChunks; ++vpp) {
+        if (space.vpp.contains(vpp) && frame.pp * vpp <= layers) choices.schedules.push_back({schedule, vpp});
+      }
+    } else if (schedule == ScheduleName::kZbV) {
+      if (2 * frame.pp <= layers) choices.schedules.push_back({schedule, 2});
+    } else {
+      choices.schedules.push_back({schedule, 1});
+    }
+  }
+  for (const int64_t zero : {0, 1, 2, 3}) {
+    if (!space.zero.contains(zero) || (zero > 0 && frame.dp * frame.cp == 1)) continue;
+    for (const bool keeps : {false, true}) {
+      if (zero == 3 ? space.zero_keep_gathered.value_or(keeps) == keeps : !keeps) choices.zeros.push_back({zero, keeps});
+    }
+  }
+  // Where nothing is shared, all stages are one.
+  if (choices.zeros.empty() && frame.dp * frame.cp == 1) choices.zeros.push_back({});
+  const std::vector<const Module*> encoders = encoders_of(problem);
+  for (size_t e = 0; e < kMostEncoders; ++e) {
+    if (e >= encoders.size()) {
+      choices.encoders[e].push_back({});
+      continue;
+    }
+    choices.encoders[e] = encoder_choices(frame, frame.encoders[e], *encoders[e],
+                                          problem.workload.is_frozen(encoders[e]->kind),
+                                          space.encoders.at(encoders[e]->kind));
+  }
+  return choices;
+}
+
+std::vector<Candidate> enumerate_candidates(const Candidate& frame, const FrameChoices& choices) {
+  std::vector<Candidate> candidates;
+  Candidate c = frame;
+  for (const EncoderChoice& first : choices.encoders[0]) {
+    for (const EncoderChoice& second : choices.encoders[1]) {
+      c.encoders = {first, second};
+      for (const ScheduleChoice& schedule : choices.schedules) {
+        c.schedule = schedule.name;
+        c.vpp = schedule.vpp;
+        for (const ZeroChoice& zero : choices.zeros) {
+          c.zero = zero.zero;
+          c.zero_keep_gathered = zero.keeps_gathered;
+          candidates.push_back(c);
         }
       }
     }
   }
-  return found;
+  return candidates;
 }
 
 }  // namespace weft

@@ -7,11 +7,36 @@
 
 namespace weft {
 
-/// The degrees, micro-batches and orders of a space for a problem: candidates with schedule, ZeRO stage and encoders
-/// still at their defaults.
-std::vector<Candidate> enumerate_degrees(const Plan& problem, const PlanSpace& space);
+/// The degrees, micro-batches and orders of the llm in a space: candidates whose schedule, ZeRO stage and encoders are
+/// still open, but for the ranks that encoders have of their own.
+std::vector<Candidate> enumerate_frames(const Plan& problem, const PlanSpace& space);
 
-/// The schedules, ZeRO stages and encoder choices for one of them.
-std::vector<Candidate> enumerate_choices(const Candidate& degrees, const Plan& problem, const PlanSpace& space);
+/// A schedule with its chunks.
+struct ScheduleChoice {
+  ScheduleName name = ScheduleName::k1f1b;
+  int64_t vpp = 1;
+};
+
+struct ZeroChoice {
+  int64_t zero = 0;
+  bool keeps_gathered = false;
+};
+
+/// What is left to choose for a frame: every combination of these is a candidate.
+struct FrameChoices {
+  std::vector<ScheduleChoice> schedules;
+  std::vector<ZeroChoice> zeros;
+  std::array<std::vector<EncoderChoice>, kMostEncoders> encoders;  ///< one choice for encoders that are not there
+
+  int64_t size() const {
+    size_t product = schedules.size() * zeros.size();
+    for (const auto& choices : encoders) product *= choices.size();
+    return static_cast<int64_t>(product);
+  }
+};
+FrameChoices choices_of(const Candidate& frame, const Plan& problem, const PlanSpace& space);
+
+/// The candidates of a frame. Frames can have very many.
+std::vector<Candidate> enumerate_candidates(const Candidate& frame, const FrameChoices& choices);
 
 }  // namespace weft

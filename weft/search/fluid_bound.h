@@ -11,7 +11,7 @@ struct FluidChain {
   int64_t microbatches = 1;
   double layers = 0;
   double layer_ms = 0;    ///< forward and backward of one microbatch
-  double forward_ms = 0;  ///< what recomputing a layer adds
+  double forward_ms = 0;  ///< what recomputing a layer adds, at least for what it saves
   double static_bytes = 0;
   double activation_bytes = 0;
   double recompute_saves_bytes = 0;

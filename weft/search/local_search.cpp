@@ -10,16 +10,15 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 }  // namespace
 
 LocalSearch::LocalSearch(const Schedule& schedule, const StageOptions& options,
-                         const std::vector<ChainRow>& memory_rows, ScheduleGraph& graph, double p2p_ms)
+                         const std::vector<ChainRow>& memory_rows, ScheduleGraph& graph)
     : options_(options),
       graph_(graph),
-      p2p_ms_(p2p_ms),
       rows_of_rank_(schedule.rows.size()),
       prices_(static_cast<size_t>(schedule.num_stages()), 1) {
   for (int32_t rank = 0; rank < schedule.num_ranks(); ++rank) stages_of_rank_.push_back(stages_of_rank(schedule, rank));
   for (const ChainRow& row : memory_rows) {
     for (size_t stage = 0; stage < row.stages.size(); ++stage) {
-      if (row.stages[stage].statics == 0) continue;
+      if (row.stages[stage][kStaticGib] == 0) continue;
       rows_of_rank_[static_cast<size_t>(schedule.rank_of_stage[stage])].push_back(&row);
       break;
     }
@@ -57,9 +56,9 @@ double LocalSearch::fit_rank(size_t rank, Chain& chain) const {
       for (size_t i = chain[stage] + 1; i < options_.size(); ++i) {
         const StageOption& more = options_[i];
         if (more.first != now.first || more.count != now.count || i >= options_.begin(s, now.first + 1)) break;
-        const double saved = worst->stages[stage].activation * (now.activation_gib - more.activation_gib);
+        const double saved = worst->value(stage, now) - worst->value(stage, more);
         if (saved <= 0) continue;
-        const double rate = prices_[stage] * (more.times[1] - now.times[1]) / std::min(saved, excess);
+        const double rate = prices_[stage] * (more.figures[kInputWork] - now.figures[kInputWork]) / std::min(saved, excess);
         if (rate < best_rate) {
           best_rate = rate;
           best_stage = stage;
@@ -96,29 +95,27 @@ bool LocalSearch::rate(State& state) {
   state.excess_gib = 0;
   for (size_t rank = 0; rank < stages_of_rank_.size(); ++rank) state.excess_gib += fit_rank(rank, state.chain);
   std::vector<StageTimes> times;
-  for (const size_t option : state.chain) times.push_back(options_[option].times);
-  state.makespan_ms = graph_.makespan_ms(times, p2p_ms_);
+  for (const size_t option : state.chain) times.push_back(options_[option].times());
+  state.makespan_ms = graph_.makespan_ms(times);
   ++num_simulated_;
   state.unevenness = 0;
   for (const auto& stages : stages_of_rank_) {
     double load = 0;
-    for (const int32_t stage : stages) {
-      for (const double time : times[static_cast<size_t>(stage)]) load += time;
-    }
+    for (const int32_t stage : stages) load += options_[state.chain[static_cast<size_t>(stage)]].total_ms();
     state.unevenness += load * load;
   }
   return true;
 }
 
 /// Moves one block at a time from a stage to another, those between passing theirs on, until nothing gets better.
-void LocalSearch::descend(State& state, Clock::time_point deadline) {
+void LocalSearch::descend(State& state) {
   const size_t stages = state.counts.size();
   for (bool has_improved = true; has_improved;) {
     has_improved = false;
     for (size_t from = 0; from < stages; ++from) {
       for (size_t to = 0; to < stages; ++to) {
         if (from == to || state.counts[from] == 1) continue;
-        if (Clock::now() > deadline) return;
+        if (is_over()) return;
         State moved{.counts = state.counts};
         --moved.counts[from];
         ++moved.counts[to];
@@ -134,12 +131,14 @@ void LocalSearch::descend(State& state, Clock::time_point deadline) {
   }
 }
 
-Chain LocalSearch::improve(const Chain& start, int num_kicks, Clock::time_point deadline) {
+Chain LocalSearch::improve(const Chain& start, const Effort& effort) {
+  effort_ = effort;
+  end_simulated_ = num_simulated_ + effort.most_simulated;
   State best;
   for (const size_t option : start) best.counts.push_back(options_[option].count);
   if (!rate(best)) return {};
-  descend(best, deadline);
-  for (int kick = 0; kick < num_kicks && Clock::now() < deadline; ++kick) {
+  descend(best);
+  for (int kick = 0; kick < effort.num_kicks && !is_over(); ++kick) {
     State state{.counts = best.counts};
     const auto num_moves = 2 + random_() % 4;
     for (uint64_t move = 0; move < num_moves; ++move) {
@@ -149,7 +148,7 @@ Chain LocalSearch::improve(const Chain& start, int num_kicks, Clock::time_point 
       ++state.counts[to];
     }
     if (!rate(state)) continue;
-    descend(state, deadline);
+    descend(state);
     if (state.is_better_than(best)) best = std::move(state);
   }
   return best.excess_gib > 0 ? Chain{} : best.chain;

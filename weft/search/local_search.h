@@ -16,11 +16,16 @@ class LocalSearch {
 
   /// `memory_rows` have limits. What is handed in must outlive this.
   LocalSearch(const Schedule& schedule, const StageOptions& options, const std::vector<ChainRow>& memory_rows,
-              ScheduleGraph& graph, double p2p_ms);
+              ScheduleGraph& graph);
 
-  /// The best chain met from `start` on by moves of a block and by `num_kicks` random displacements of the best, the
-  /// same on every run. Empty when none met fits.
-  Chain improve(const Chain& start, int num_kicks, Clock::time_point deadline);
+  struct Effort {
+    int num_kicks = 0;
+    int64_t most_simulated = std::numeric_limits<int64_t>::max() / 2;
+    Clock::time_point deadline = Clock::time_point::max();
+  };
+  /// The best chain met from `start` on by moves of a block and by random displacements of the best, the same on every
+  /// run. Empty when none met fits.
+  Chain improve(const Chain& start, const Effort& effort);
   int64_t num_simulated() const { return num_simulated_; }
 
  private:
@@ -35,12 +40,14 @@ class LocalSearch {
   };
 
   bool rate(State& state);
-  void descend(State& state, Clock::time_point deadline);
+  void descend(State& state);
+  bool is_over() const { return num_simulated_ >= end_simulated_ || Clock::now() > effort_.deadline; }
   double fit_rank(size_t rank, Chain& chain) const;
 
   const StageOptions& options_;
   ScheduleGraph& graph_;
-  double p2p_ms_;
+  Effort effort_;
+  int64_t end_simulated_ = 0;
   std::vector<std::vector<int32_t>> stages_of_rank_;
   std::vector<std::vector<const ChainRow*>> rows_of_rank_;
   std::vector<double> prices_;  // of a millisecond of recomputation on each stage

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <limits>
+#include <map>
+#include <memory>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -11,9 +12,12 @@
 #include "weft/base/units.h"
 #include "weft/plan/plan_schedule.h"
 #include "weft/schedule/encoder_forms.h"
+#include "weft/schedule/lowering.h"
+#include "weft/schedule/step_end.h"
 #include "weft/search/enumerate.h"
-#include "weft/search/fluid_bound.h"
-#include "weft/search/plan_chain.h"
+#include "weft/search/plan_beside.h"
+#include "weft/search/plan_bounds.h"
+#include "weft/search/plan_stages.h"
 #include "weft/simulate/plan_simulator.h"
 
 namespace weft {
@@ -21,32 +25,37 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+/// What differs by less is rounding.
+constexpr double kPrecision = 1e-9;
 
-/// Time that one placement may take. Short pipelines with one chunk a rank are proven within milliseconds, so that the
-/// limit only guards against surprises; for others the proof is often out of reach, and the best so far has to do.
-double placement_limit_s(const Candidate& c) {
-  constexpr int64_t kShortPipeline = 8;
-  return c.vpp > 1 || c.pp > kShortPipeline ? 0.01 : 2;
-}
-
-/// How often a placement that turned out not to fit is sought again.
+/// Labels that a walk keeps at a block before a placement is left unproven. One chunk a rank is nearly always proven
+/// with few; for several chunks the proof is often out of reach, and the best so far has to do.
+constexpr size_t kLabelsOfOneChunk = 4096;
+constexpr size_t kLabelsOfMany = 4;
+constexpr int64_t kLocalOfMany = 100;
+/// How often a placement that turned out not to fit is sought again with less memory.
 constexpr int kMostAttempts = 4;
 
-/// Forward and backward of one microbatch in a block, without recomputation.
-double block_ms(const ModuleBackward& backward, const BlockCost& block, bool is_entry = false) {
-  double ms = block.time.forward.total_ms();
-  if (backward.inputs && !is_entry) ms += block.time.backward_input.total_ms();
-  if (backward.weights) ms += block.time.backward_weight.total_ms();
-  return ms;
-}
+/// Candidates with the same degrees of the llm, and what no one of them can be faster than.
+struct Frame {
+  Candidate degrees;
+  int64_t size = 0;
+  double bound_ms = 0;
+};
 
-/// The same of a whole module.
-double module_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs) {
-  const ModuleBackward backward = backward_of(plan, module.kind);
-  double ms = block_ms(backward, costs.entry, true) + block_ms(backward, costs.exit);
-  for (const size_t kind : plan.model.find(module.kind)->layers) ms += block_ms(backward, costs.kinds[kind]);
-  return ms;
-}
+/// A combination of encoder choices in a frame.
+struct Combination {
+  std::array<size_t, kMostEncoders> choices{};
+  double bound_ms = 0;
+};
+
+/// A pipeline schedule with all that does not depend on times.
+struct PlanShape {
+  explicit PlanShape(Schedule whole) : lowered(*lower_schedule(whole)), solver(std::move(whole)) {}
+
+  Schedule lowered;
+  SolverShape solver;
+};
 
 class Searcher {
  public:
@@ -55,347 +64,481 @@ class Searcher {
         options_(options),
         simulator_(std::move(simulator)),
         plan_(std::move(plan)),
+        num_encoders_(plan_.modules.size() - 1),
         end_(Clock::now() +
              std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.time_limit_s))) {}
 
   PlanSearchResult run() {
-    const std::vector<Group> groups = sorted_groups();
-    // What is quick to place comes first: the best of it rules out most of the rest.
-    for (const Phase phase : {Phase::kInline, Phase::kBeside, Phase::kInterleaved}) {
-      for (size_t g = 0; g < groups.size(); ++g) {
-        run_group(groups[g], phase);
-        if (options_.progress) report_progress(phase, g + 1, groups.size());
-      }
+    std::vector<Frame> frames = list_frames();
+    probe(frames);
+    for (size_t f = 0; f < frames.size(); ++f) {
+      run_frame(frames[f]);
+      if (options_.progress) report_progress(f + 1, frames.size());
     }
     finish();
     return std::move(result_);
   }
 
  private:
-  /// Candidates with the same degrees, and what no one of them can be faster than.
-  struct Group {
-    Candidate degrees;
-    double bound_ms = 0;
-  };
-
-  enum class Phase { kInline, kBeside, kInterleaved };
-
-  static Phase phase_of(const Candidate& c) {
-    if (c.vpp > 1) return Phase::kInterleaved;
-    return c.encoders.is_inline ? Phase::kInline : Phase::kBeside;
-  }
-
-  void run_group(const Group& group, Phase phase) {
-    std::vector<Candidate> candidates = enumerate_choices(group.degrees, plan_, space_);
-    std::erase_if(candidates, [&](const Candidate& c) { return phase_of(c) != phase; });
-    const auto count = static_cast<int64_t>(candidates.size());
-    result_.counts.considered += count;
-    if (count == 0) return;
-    if (group.bound_ms == kInfinity) {
-      result_.counts.over_memory += count;
-      if (!result_.nearest) result_.nearest = candidates.back().text(plan_.modules.size() > 1);
-    } else if (group.bound_ms >= limit_ms()) {
-      result_.counts.slower_by_work += count;
-    } else if (is_over()) {
-      result_.counts.left += count;
-      open_bound_ms_ = std::min(open_bound_ms_, group.bound_ms);
-    } else {
-      look_at(candidates);
-    }
-  }
-
   bool is_over() const { return Clock::now() >= end_ || (options_.stop != nullptr && options_.stop->load()); }
+  bool uses(SearchBound bound) const { return options_.without != bound; }
 
   /// Only what is faster than this is of interest: the slowest of the best that are asked for.
   double limit_ms() const {
-    return result_.best.size() < std::max<size_t>(1, options_.top) ? kInfinity : result_.best.back().step_time_ms;
+    return result_.best.size() < std::max<size_t>(1, options_.top) ? kInfinity
+                                                                   : result_.best.back().step_time_ms * (1 - kPrecision);
   }
 
-  std::vector<Group> sorted_groups() {
-    std::vector<Group> groups;
-    for (const Candidate& degrees : enumerate_degrees(plan_, space_)) {
-      Candidate lightest = degrees;
-      // The most divided state, and no encoder in the pipeline: nothing in the group is lighter.
-      lightest.zero = 3;
-      lightest.encoders.is_inline = false;
-      fill_plan(lightest, plan_);
-      const auto microbatches = static_cast<double>(plan_.schedule.microbatches);
-      const FluidChain fluid = fluid_chain(lightest, 0);
-      groups.push_back({degrees, microbatches * least_bottleneck_ms(fluid)});
+  // ---- Frames ----
+
+  std::vector<Frame> list_frames() {
+    std::vector<Frame> frames;
+    for (const Candidate& degrees : enumerate_frames(plan_, space_)) {
+      const int64_t size = choices_of(degrees, plan_, space_).size();
+      if (size > 0) frames.push_back({.degrees = degrees, .size = size});
     }
-    std::stable_sort(groups.begin(), groups.end(),
-                     [](const Group& a, const Group& b) { return a.bound_ms < b.bound_ms; });
-    return groups;
-  }
-
-  /// The pipeline of the candidate that plan_ is filled with, as a relaxation.
-  FluidChain fluid_chain(const Candidate& c, double beside_bytes) {
-    const Device& device = plan_.cluster.device;
-    FluidChain fluid{.pp = c.pp,
-                     .microbatches = plan_.schedule.microbatches,
-                     .memory_bytes = (device.memory_gib - device.reserved_memory_gib) * kGiB - beside_bytes};
-    for (const ModulePlan& module : plan_.modules) {
-      if (!module.is_in_pipeline()) continue;
-      const ModuleCosts& costs = simulator_.costs().module_costs(plan_, module, static_cast<double>(c.mbs));
-      if (module.is_encoder()) {
-        fluid.other_ms += module_ms(plan_, module, costs);
-        continue;
-      }
-      add_layers(module, costs, fluid);
+    for (Frame& frame : frames) {
+      frame.bound_ms = frame_bound(frame.degrees);
+      result_.counts.considered += frame.size;
     }
-    return fluid;
+    std::stable_sort(frames.begin(), frames.end(),
+                     [](const Frame& a, const Frame& b) { return a.bound_ms < b.bound_ms; });
+    return frames;
   }
 
-  /// Where layers differ, the lightest stands for all, and what the others take more is work that weighs nothing.
-  void add_layers(const ModulePlan& module, const ModuleCosts& costs, FluidChain& fluid) const {
-    const ModuleBackward backward = backward_of(plan_, module.kind);
-    constexpr double kRounding = 1 + kAllocatorRounding;
-    fluid.layers = static_cast<double>(plan_.model.find(module.kind)->layers.size());
-    fluid.layer_ms = fluid.forward_ms = fluid.static_bytes = fluid.activation_bytes = kInfinity;
-    for (const BlockCost& block : costs.kinds) {
-      fluid.layer_ms = std::min(fluid.layer_ms, block_ms(backward, block));
-      fluid.forward_ms = std::min(fluid.forward_ms, block.time.forward.total_ms());
-      const StateCost state =
-          price_state(plan_, module, costs, block.parameters, {.forward_ms = 1e18, .backward_ms = 1e18});
-      fluid.static_bytes = std::min(fluid.static_bytes, state.memory.total());
-      fluid.activation_bytes = std::min(fluid.activation_bytes, backward.runs() ? kRounding * block.memory.saved : 0);
-      fluid.recompute_saves_bytes =
-          std::max(fluid.recompute_saves_bytes, kRounding * (block.memory.saved - block.memory.saved_full));
+  /// The lightest candidate of a frame: state divided most, encoders beside or inside the pipeline.
+  Candidate lightest(const Candidate& degrees, unsigned inline_mask) const {
+    Candidate c = degrees;
+    c.zero = c.dp * c.cp > 1 ? 3 : 0;
+    for (size_t e = 0; e < kMostEncoders; ++e) {
+      if (c.encoders[e].placement == ModulePlacement::kDisjoint) continue;
+      c.encoders[e] = {};
+      if ((inline_mask >> e & 1u) == 0) c.encoders[e].placement = ModulePlacement::kColocated;
     }
-    fluid.recompute_saves_bytes = std::min(fluid.recompute_saves_bytes, fluid.activation_bytes);
-    double workspace = kInfinity;
-    for (const BlockCost& block : costs.kinds) workspace = std::min(workspace, block.memory.workspace);
-    fluid.memory_bytes -= kRounding * workspace;
-    const StateCost head =
-        price_state(plan_, module, costs, costs.exit.parameters, {.forward_ms = 1e18, .backward_ms = 1e18});
-    fluid.last_rank_bytes = head.memory.total() + kRounding * std::max(0.0, costs.exit.memory.workspace - workspace) +
-                            (backward.runs() ? kRounding * costs.exit.memory.saved : 0);
-    fluid.other_ms += module_ms(plan_, module, costs) - fluid.layers * fluid.layer_ms;
+    return c;
   }
 
-  /// What encoders beside the pipeline add to every rank, at least.
-  struct Beside {
-    double ms = 0;
-    double bytes = 0;
-  };
-  Beside beside_of(const Candidate& c) {
-    Beside beside;
-    for (const ModulePlan& module : plan_.modules) {
-      if (module.is_in_pipeline()) continue;
-      const double samples = static_cast<double>(c.mbs * module.mbs_scale);
-      const ModuleCosts& costs = simulator_.costs().module_costs(plan_, module, samples);
-      const bool is_frozen = plan_.workload.is_frozen(module.kind);
-      double ms = module_ms(plan_, module, costs);
-      if (module.recompute_from_inputs && !is_frozen) ms += forward_ms(module, costs);
-      // Every rank runs its share of the macro batches, the last one perhaps short.
-      const double macros =
-          static_cast<double>(plan_.schedule.microbatches * c.dp) / static_cast<double>(module.mbs_scale * module.dp);
-      beside.ms += ms * macros;
-      const bool keeps = !is_frozen && !module.recompute_from_inputs;
-      if (module.form == EncoderForm::kBefore && keeps) {
-        double saved = costs.entry.memory.saved + costs.exit.memory.saved;
-        for (const size_t kind : plan_.model.find(module.kind)->layers) saved += costs.kinds[kind].memory.saved;
-        beside.bytes += std::ceil(macros) * saved;
-      }
+  /// Costs of the modules that lie in the pipeline; the others' are not asked for.
+  const ModuleCostsOf& pipeline_modules() {
+    modules_.assign(plan_.modules.size(), nullptr);
+    for (size_t m = 0; m < plan_.modules.size(); ++m) {
+      if (plan_.modules[m].is_in_pipeline())
+        modules_[m] = &simulator_.costs().module_costs(plan_, plan_.modules[m], static_cast<double>(plan_.schedule.mbs));
     }
-    return beside;
+    return modules_;
   }
 
-  /// No placement of the candidate's layers is faster; plan_ is filled with the candidate.
-  double bound_of(const Candidate& c) {
-    const Beside beside = beside_of(c);
-    const FluidChain fluid = fluid_chain(c, beside.bytes);
-    // Every rank's chunks have the host's time around a forward and a backward.
-    const double host_ms = c.pp > 1 ? 2 * static_cast<double>(c.vpp) * plan_.cluster.efficiency.action_us * 1e-3 : 0;
-    const double bottleneck_ms = least_bottleneck_ms(fluid) + host_ms;
+  /// The busiest rank's share of the llm alone; and the work of llm and encoders, spread evenly.
+  double frame_bound(const Candidate& degrees) {
+    const unsigned all_inline = (1u << num_encoders_) - 1;
+    fill_plan(lightest(degrees, all_inline), plan_);
     const auto microbatches = static_cast<double>(plan_.schedule.microbatches);
-    const double busy_ms = microbatches * bottleneck_ms;
-    double bound = busy_ms;
-    // In 1F1B and GPipe one microbatch passes all stages before and after the fullest has worked through the others.
-    const bool is_plain = c.schedule == ScheduleName::k1f1b || c.schedule == ScheduleName::kGpipe;
-    if (is_plain) {
-      bound = fluid.layers * fluid.layer_ms + fluid.other_ms + static_cast<double>(c.pp) * host_ms +
-              (microbatches - 1) * bottleneck_ms;
+    const ModuleCostsOf inside = pipeline_modules();
+    std::array<double, kMostEncoders> inline_ms{};
+    for (size_t m = 0, e = 0; m < plan_.modules.size(); ++m) {
+      if (!plan_.modules[m].is_encoder()) continue;
+      if (plan_.modules[m].is_in_pipeline()) inline_ms[e] = microbatches * module_ms(plan_, plan_.modules[m], *inside[m]);
+      ++e;
     }
-    return c.encoders.form == EncoderForm::kFill ? std::max(bound, busy_ms + beside.ms) : bound + beside.ms;
+    fill_plan(lightest(degrees, 0), plan_);
+    const WorkBound llm = work_bound(plan_, pipeline_modules());
+    if (llm.bottleneck_ms == kInfinity) return kInfinity;
+    double work_ms = microbatches * llm.pass_ms;
+    const double samples_a_row = static_cast<double>(plan_.workload.global_batch_samples * degrees.pp) /
+                                 static_cast<double>(plan_.llm().ranks.size());
+    for (size_t e = 0; e < num_encoders_; ++e) {
+      if (degrees.encoders[e].placement == ModulePlacement::kDisjoint) continue;
+      work_ms += std::min(inline_ms[e], least_encoder(degrees, e).total_ms * samples_a_row);
+    }
+    return std::max(microbatches * llm.bottleneck_ms, work_ms / static_cast<double>(degrees.pp));
   }
 
-  double forward_ms(const ModulePlan& module, const ModuleCosts& costs) const {
-    const Module& spec = *plan_.model.find(module.kind);
-    double ms = costs.entry.time.forward.total_ms() + costs.exit.time.forward.total_ms();
-    for (const size_t kind : spec.layers) ms += costs.kinds[kind].time.forward.total_ms();
-    return ms;
+  const EncoderLeast& least_encoder(const Candidate& degrees, size_t encoder) {
+    const auto key = std::tuple(encoder, degrees.mbs, degrees.tp);
+    const auto found = least_.find(key);
+    if (found != least_.end()) return found->second;
+    Candidate c = degrees;
+    for (EncoderChoice& choice : c.encoders) choice = {};
+    Plan scratch = plan_;
+    return least_.emplace(key, least_encoder_work(c, encoder, space_, scratch, simulator_)).first->second;
   }
 
-  void look_at(const std::vector<Candidate>& candidates) {
-    free_.clear();
-    std::vector<std::pair<double, const Candidate*>> by_bound;
-    for (const Candidate& c : candidates) {
-      fill_plan(c, plan_);
-      by_bound.emplace_back(bound_of(c), &c);
-    }
-    std::stable_sort(by_bound.begin(), by_bound.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (const auto& [bound_ms, candidate] : by_bound) {
-      if (is_over()) {
-        ++result_.counts.left;
-        open_bound_ms_ = std::min(open_bound_ms_, bound_ms);
-      } else if (bound_ms == kInfinity) {
-        note_over_memory(*candidate);
-      } else if (bound_ms >= limit_ms()) {
-        ++result_.counts.slower_by_work;
-      } else {
-        evaluate(*candidate, bound_ms);
+  /// A good plan early rules out most of the rest: the most promising candidate of each of the best frames.
+  void probe(const std::vector<Frame>& frames) {
+    constexpr size_t kMostProbes = 24;
+    for (size_t f = 0; f < std::min(kMostProbes, frames.size()) && !is_over(); ++f) {
+      if (frames[f].bound_ms >= limit_ms()) break;
+      open_frame(frames[f]);
+      for (const Combination& combination : combinations_) {
+        if (combination.bound_ms >= limit_ms() || !is_separable(candidate_of(frames[f], combination))) continue;
+        Candidate c = candidate_of(frames[f], combination);
+        for (const ScheduleChoice& schedule : choices_.schedules) {
+          if (schedule.vpp > 1) continue;
+          c.schedule = schedule.name;
+          c.vpp = 1;
+          for (const ZeroChoice& zero : choices_.zeros) {
+            c.zero = zero.zero;
+            c.zero_keep_gathered = zero.keeps_gathered;
+            evaluate(c, combination.bound_ms, /*is_probe=*/true);
+          }
+        }
+        break;
       }
     }
   }
 
-  /// The best placement of a pipeline whose memory is not limited. Candidates of a group share it.
-  struct FreePlacement {
-    std::optional<BalancedPipeline> placement;
-    double bound_ms = 0;
-  };
-  const FreePlacement& free_placement(const Candidate& c, const PlanChain& chain) {
-    const auto key = std::tuple(c.schedule, c.vpp, c.encoders.is_inline);
-    if (const auto found = free_.find(key); found != free_.end()) return found->second;
-    BalanceCosts costs = chain.costs;
-    costs.memory_gib = kInfinity;
-    FreePlacement free;
-    Result<BalanceBelow> solved = balance_below(costs, {.time_limit_s = placement_limit_s(c)});
-    if (solved) {
-      free.placement = std::move(solved->best);
-      free.bound_ms = solved->bound_ms;
+  void run_frame(const Frame& frame) {
+    SearchCounts& counts = result_.counts;
+    if (frame.bound_ms == kInfinity) {
+      counts.over_memory += frame.size;
+      return;
     }
-    return free_.emplace(key, std::move(free)).first->second;
+    if (uses(SearchBound::kWork) && frame.bound_ms >= limit_ms()) {
+      counts.slower_by_work += frame.size;
+      return;
+    }
+    if (is_over()) {
+      leave(frame.size, frame.bound_ms);
+      return;
+    }
+    open_frame(frame);
+    const auto per_combination = static_cast<int64_t>(choices_.schedules.size() * choices_.zeros.size());
+    for (const Combination& combination : combinations_) {
+      if (combination.bound_ms == kInfinity) {
+        counts.over_memory += per_combination;
+      } else if (uses(SearchBound::kWork) && combination.bound_ms >= limit_ms()) {
+        counts.slower_by_work += per_combination;
+      } else if (is_over()) {
+        leave(per_combination, combination.bound_ms);
+      } else {
+        run_combination(frame, combination);
+      }
+    }
   }
 
-  void evaluate(const Candidate& c, double work_bound_ms) {
+  void leave(int64_t count, double bound_ms) {
+    result_.counts.left += count;
+    open_bound_ms_ = std::min(open_bound_ms_, bound_ms);
+  }
+
+  // ---- Encoders ----
+
+  Candidate candidate_of(const Frame& frame, const Combination& combination) const {
+    Candidate c = frame.degrees;
+    for (size_t e = 0; e < kMostEncoders; ++e) c.encoders[e] = choices_.encoders[e][combination.choices[e]];
+    return c;
+  }
+
+  /// Lists what a frame leaves open, the combinations of encoders by their bounds.
+  void open_frame(const Frame& frame) {
+    if (opened_ == &frame) return;
+    opened_ = &frame;
+    free_.clear();
+    choices_ = choices_of(frame.degrees, plan_, space_);
+    std::array<std::vector<EncoderWork>, kMostEncoders> works;
+    for (size_t e = 0; e < num_encoders_; ++e) {
+      for (const EncoderChoice& choice : choices_.encoders[e]) {
+        works[e].emplace_back();
+        if (!choice.is_inline()) works[e].back() = encoder_work(frame.degrees, e, choice);
+      }
+    }
+    for (size_t e = num_encoders_; e < kMostEncoders; ++e) works[e].emplace_back();
+    std::array<WorkBound, 1 << kMostEncoders> by_mask;
+    std::array<bool, 1 << kMostEncoders> is_known{};
+    combinations_.clear();
+    for (size_t i = 0; i < choices_.encoders[0].size(); ++i) {
+      for (size_t j = 0; j < choices_.encoders[1].size(); ++j) {
+        Combination combination{.choices = {i, j}};
+        const unsigned mask = mask_of(candidate_of(frame, combination));
+        if (!is_known[mask]) {
+          fill_plan(lightest(frame.degrees, mask), plan_);
+          by_mask[mask] = work_bound(plan_, pipeline_modules());
+          is_known[mask] = true;
+        }
+        combination.bound_ms = combination_bound(frame, combination, by_mask[mask], works);
+        combinations_.push_back(combination);
+      }
+    }
+    std::stable_sort(combinations_.begin(), combinations_.end(),
+                     [](const Combination& a, const Combination& b) { return a.bound_ms < b.bound_ms; });
+  }
+
+  /// Which encoders lie in the pipeline.
+  unsigned mask_of(const Candidate& c) const {
+    unsigned mask = 0;
+    for (size_t e = 0; e < num_encoders_; ++e) mask |= c.encoders[e].is_inline() ? 1u << e : 0u;
+    return mask;
+  }
+
+  EncoderWork encoder_work(const Candidate& degrees, size_t encoder, const EncoderChoice& choice) {
+    Candidate c = lightest(degrees, 0);
+    c.zero = degrees.dp * degrees.cp > 1 ? 1 : 0;
+    c.encoders[encoder] = choice;
+    fill_plan(c, plan_);
+    PlanCosts::Encoder priced;
+    size_t seen = 0;
+    for (size_t m = 0; m < plan_.modules.size(); ++m) {
+      if (!plan_.modules[m].is_encoder() || seen++ != encoder) continue;
+      const ModulePlan& module = plan_.modules[m];
+      const ModuleCosts& costs = simulator_.costs().module_costs(
+          plan_, module, static_cast<double>(plan_.schedule.mbs * module.mbs_scale));
+      priced.module = static_cast<int32_t>(m);
+      price_encoder(plan_, priced.module, costs, priced.stages);
+    }
+    return work_of(plan_, priced);
+  }
+
+  double combination_bound(const Frame& frame, const Combination& combination, const WorkBound& pipeline,
+                           const std::array<std::vector<EncoderWork>, kMostEncoders>& works) const {
+    const auto microbatches =
+        static_cast<double>(frame.degrees.microbatches(plan_.workload.global_batch_samples));
+    double shared_ms = microbatches * pipeline.bottleneck_ms, own_ms = 0;
+    for (size_t e = 0; e < num_encoders_; ++e) {
+      const EncoderChoice& choice = choices_.encoders[e][combination.choices[e]];
+      const EncoderWork& work = works[e][combination.choices[e]];
+      if (choice.placement == ModulePlacement::kDisjoint) {
+        own_ms = std::max(own_ms, work.forwards_ms() + work.backwards_ms());
+      } else if (choice.placement == ModulePlacement::kPartial) {
+        // Its backwards may run while other ranks still work.
+        shared_ms += work.forwards_ms() + work.last_backward_ms();
+      } else if (!choice.is_inline()) {
+        shared_ms += work.forwards_ms() + work.backwards_ms();
+      }
+    }
+    return std::max(shared_ms, own_ms);
+  }
+
+  /// Whether the step is the pipeline's time and the encoders', one after the other.
+  static bool is_separable(const Candidate& c) {
+    return std::all_of(c.encoders.begin(), c.encoders.end(), [](const EncoderChoice& e) {
+      return e.is_inline() || (e.placement == ModulePlacement::kColocated && e.form == EncoderForm::kBefore);
+    });
+  }
+
+  void run_combination(const Frame& frame, const Combination& combination) {
+    Candidate c = candidate_of(frame, combination);
+    for (const ScheduleChoice& schedule : choices_.schedules) {
+      c.schedule = schedule.name;
+      c.vpp = schedule.vpp;
+      for (const ZeroChoice& zero : choices_.zeros) {
+        c.zero = zero.zero;
+        c.zero_keep_gathered = zero.keeps_gathered;
+        if (is_over()) {
+          leave(1, combination.bound_ms);
+        } else {
+          evaluate(c, combination.bound_ms, false);
+        }
+      }
+    }
+  }
+
+  // ---- Placement ----
+
+  PlanShape& shape_of(const Candidate& c) {
+    const int64_t microbatches = c.microbatches(plan_.workload.global_batch_samples);
+    auto& shape = shapes_[std::tuple(c.schedule, c.pp, c.vpp, microbatches)];
+    if (shape == nullptr) {
+      Result<Schedule> schedule =
+          generate_schedule(c.schedule, {.pp = c.pp, .vpp = c.vpp, .microbatches = microbatches});
+      if (schedule) shape = std::make_unique<PlanShape>(with_step_end(*std::move(schedule)));
+    }
+    return *shape;
+  }
+
+  SolverEffort effort_of(const Candidate& c) const {
+    SolverEffort effort;
+    effort.time_limit = std::max<Clock::duration>(end_ - effort.start, std::chrono::milliseconds(1));
+    if (c.vpp > 1) {
+      effort.most_labels = kLabelsOfMany;
+      effort.most_local = kLocalOfMany;
+    } else {
+      effort.most_labels = kLabelsOfOneChunk;
+    }
+    return effort;
+  }
+
+  static PlanStages::Beside nothing_beside(int64_t pp) {
+    const auto ranks = static_cast<size_t>(pp);
+    return {.memory = std::vector<BesideMemory>(ranks),
+            .update_ms = std::vector<double>(ranks, 0),
+            .backward_ms = std::vector<double>(ranks, 0)};
+  }
+
+  /// No placement of the pipeline alone is faster, whatever the memory; plan_ is filled with the candidate. Candidates
+  /// of a frame share it.
+  double free_bound(const Candidate& c, bool has_encoder_backward) {
+    const auto key = std::tuple(mask_of(c), c.schedule, c.vpp, c.zero, c.zero_keep_gathered, has_encoder_backward);
+    if (const auto found = free_.find(key); found != free_.end()) return found->second;
+    PlanStages::Beside beside = nothing_beside(c.pp);
+    // Where encoders' backwards follow, reductions hide behind them.
+    RecomputeSpace none{.allows_full = false, .allows_selective = false};
+    SolverShape& shape = shape_of(c).solver;
+    PlanStages stages(plan_, pipeline_modules(), shape, std::move(beside), none, /*has_memory_limit=*/false);
+    stages.ignore_reductions(has_encoder_backward);
+    const double below_ms = limit_ms();
+    const double bound = solve(c, shape, stages, below_ms).solved.bound_ms;
+    return free_.emplace(key, bound).first->second;
+  }
+
+  struct Solved {
+    Result<StageOptions> options;
+    SolvedChain solved;
+  };
+  /// The best placement below a makespan.
+  Solved solve(const Candidate& c, SolverShape& shape, PlanStages& stages, double below_ms) {
+    const double most_ms = below_ms / static_cast<double>(plan_.schedule.microbatches);
+    Solved result{.options = StageOptions::make(stages, most_ms), .solved = {}};
+    if (!result.options) return result;
+    result.solved = solve_chain(shape, *result.options, stages.limits_gib(), below_ms, effort_of(c));
+    return result;
+  }
+
+  void evaluate(const Candidate& c, double bound_ms, bool is_probe) {
+    SearchCounts ignored;
+    SearchCounts& counts = is_probe ? ignored : result_.counts;
     fill_plan(c, plan_);
     const PlanCosts& costs = simulator_.price(plan_);
-    const double fixed_ms = fixed_part_ms(c) + tail_ms(c, costs);
-    const PlanChain hopeful = chain_of(plan_, costs, ChainReading::kHopeful);
-    if (hopeful.costs.memory_gib <= 1e-6) {
-      note_over_memory(c);
-      return;
+    std::vector<EncoderWork> works;
+    for (const PlanCosts::Encoder& encoder : costs.encoders) works.push_back(work_of(plan_, encoder));
+    const bool is_separate = is_separable(c);
+    int64_t live = 1;
+    if (!is_separate) live = least_live(c);
+    BesidePipeline beside = beside_pipeline(plan_, works, live);
+    double backwards_ms = 0;
+    for (const double ms : beside.ranks.backward_ms) backwards_ms = std::max(backwards_ms, ms);
+    if (!is_separate) {
+      // The placement is the pipeline's own best.
+      std::fill(beside.ranks.backward_ms.begin(), beside.ranks.backward_ms.end(), 0.0);
     }
-    const BalanceOptions below{.time_limit_s = placement_limit_s(c), .below_ms = limit_ms() - fixed_ms};
-    const FreePlacement& free = free_placement(c, hopeful);
-    if (free.bound_ms >= below.below_ms) {
-      ++result_.counts.slower_by_placement;
-      return;
-    }
-    if (free.placement) {
-      // Fastest without a memory limit, so the fastest if it fits.
-      apply_balance(hopeful, *free.placement, plan_);
-      if (play(c, std::max(work_bound_ms, free.bound_ms + fixed_ms))) {
-        ++result_.counts.evaluated;
-        candidate_bounds_.push_back(std::max(work_bound_ms, free.bound_ms + fixed_ms));
+    if (uses(SearchBound::kSchedule)) {
+      const Woven woven = is_separate ? Woven{} : woven_ends(works);
+      const double start_ms = std::max(beside.before_ms, woven.start_ms);
+      const double end_ms = is_separate ? backwards_ms : woven.end_ms;
+      if (end_ms == 0 || !is_separate) bound_ms = std::max(bound_ms, start_ms + free_bound(c, false));
+      if (end_ms > 0) bound_ms = std::max(bound_ms, start_ms + free_bound(c, true) + end_ms);
+      if (bound_ms >= limit_ms()) {
+        ++counts.slower_by_schedule;
         return;
       }
-      fill_plan(c, plan_);
     }
-    const Result<BalanceBelow> first = balance_below(hopeful.costs, below);
-    if (!first) {
-      // Too many ways to place its layers.
-      ++result_.counts.left;
-      open_bound_ms_ = std::min(open_bound_ms_, work_bound_ms);
-      return;
-    }
-    if (!first->best) {
-      if (first->bound_ms == kInfinity && below.below_ms == kInfinity) {
-        note_over_memory(c);
-      } else if (first->bound_ms == kInfinity) {
-        ++result_.counts.slower_by_placement;
+    SolverShape& shape = shape_of(c).solver;
+    PlanStages stages(plan_, pipeline_modules(), shape, beside.ranks, space_.recompute, /*has_memory_limit=*/true);
+    const double below_ms = uses(SearchBound::kPlacement) ? limit_ms() - beside.before_ms : kInfinity;
+    Solved found = solve(c, shape, stages, below_ms);
+    if (found.solved.best.empty()) {
+      if (!found.solved.is_exhausted) {
+        // Neither found nor excluded.
+        ++counts.evaluated;
+        note_open(std::max(bound_ms, beside.before_ms + found.solved.bound_ms));
+      } else if (below_ms == kInfinity) {
+        ++counts.over_memory;
       } else {
-        // Neither found nor excluded in time.
-        ++result_.counts.evaluated;
-        open_bound_ms_ = std::min(open_bound_ms_, std::max(work_bound_ms, first->bound_ms + fixed_ms));
+        ++counts.slower_by_placement;
       }
       return;
     }
-    ++result_.counts.evaluated;
-    const double bound_ms = std::max(work_bound_ms, first->bound_ms + fixed_ms);
-    candidate_bounds_.push_back(bound_ms);
-    apply_balance(hopeful, *first->best, plan_);
+    ++counts.evaluated;
+    const double placed_bound_ms =
+        std::max(bound_ms, beside.before_ms + (found.solved.is_exhausted ? found.solved.best_ms : found.solved.bound_ms));
+    stages.apply(*found.options, found.solved.best, plan_);
+    if (is_separate) {
+      play_separable(c, beside, stages, placed_bound_ms, below_ms);
+    } else {
+      play_woven(c, live);
+    }
+  }
+
+  /// What encoders that run beside the pipeline add at its ends whatever the order: the first macro batch comes before
+  /// everything, and the last one's backward after it where it lies on all ranks.
+  struct Woven {
+    double start_ms = 0;
+    double end_ms = 0;
+  };
+  Woven woven_ends(const std::vector<EncoderWork>& works) const {
+    Woven ends;
+    size_t next = 0;
+    for (const ModulePlan& module : plan_.modules) {
+      if (module.is_in_pipeline()) continue;
+      const EncoderWork& work = works[next++];
+      if (module.form == EncoderForm::kBefore) continue;
+      ends.start_ms = std::max(ends.start_ms, work.forward_ms * std::min(1.0, work.macros) + work.bridge_ms);
+      if (module.form == EncoderForm::kFill && work.backward_ms > 0)
+        ends.end_ms = std::max(ends.end_ms, work.last_backward_ms() + work.bridge_ms);
+    }
+    return ends;
+  }
+
+  void note_open(double bound_ms) { open_bound_ms_ = std::min(open_bound_ms_, bound_ms); }
+
+  /// Simulates the placement; where it does not fit after all, others are tried with less memory.
+  void play_separable(const Candidate& c, const BesidePipeline& beside, PlanStages& stages, double bound_ms,
+                      double below_ms) {
     if (play(c, bound_ms)) return;
-    // It did not fit after all: again with as much less memory as it exceeded, and at last with all that the chain
-    // leaves out taken at its most.
-    BalanceCosts tighter = hopeful.costs;
-    // Filling bubbles takes long to plan and needs room for its own sake, so it gets one more look, not several.
-    const int attempts = c.encoders.form == EncoderForm::kFill ? 0 : kMostAttempts;
-    for (int attempt = 0; attempt < attempts; ++attempt) {
-      tighter.memory_gib -= last_excess_gib_ * (1 + 1e-6);
-      if (tighter.memory_gib <= 0) break;
+    note_open(bound_ms);
+    BesidePipeline tighter = beside;
+    for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+      for (BesideMemory& memory : tighter.ranks.memory) memory.static_gib += last_excess_gib_ * (1 + 1e-6);
       fill_plan(c, plan_);
-      const Result<BalanceBelow> next = balance_below(tighter, below);
-      if (!next || !next->best) break;
-      apply_balance(hopeful, *next->best, plan_);
+      SolverShape& shape = shape_of(c).solver;
+      PlanStages again(plan_, pipeline_modules(), shape, tighter.ranks, space_.recompute, true);
+      Solved found = solve(c, shape, again, below_ms);
+      if (found.solved.best.empty()) return;
+      again.apply(*found.options, found.solved.best, plan_);
       if (play(c, bound_ms)) return;
     }
-    fill_plan(c, plan_);
-    const PlanChain safe = chain_of(plan_, simulator_.price(plan_), ChainReading::kSafe);
-    const Result<BalanceBelow> second = balance_below(safe.costs, {.time_limit_s = placement_limit_s(c)});
-    if (!second || !second->best) {
-      note_nearest(c);
-      return;
-    }
-    apply_balance(safe, *second->best, plan_);
-    if (!play(c, bound_ms)) note_nearest(c);
-  }
-
-  /// What a step takes besides the pipeline, whatever the placement: encoders that run before and after it.
-  double fixed_part_ms(const Candidate& c) {
-    return c.encoders.is_inline || c.encoders.form == EncoderForm::kFill ? 0 : beside_of(c).ms;
-  }
-
-  /// What follows the last backward whatever the placement: with one stage, all of reduction and update.
-  double tail_ms(const Candidate& c, const PlanCosts& costs) const {
-    if (c.pp > 1) return 0;
-    double ms = costs.stages.front().update_ms;
-    // The reduction may run beside the backward of encoders.
-    if (costs.encoders.empty()) ms += costs.stages.front().reduce_ms;
-    for (const PlanCosts::Encoder& encoder : costs.encoders)
-      ms += encoder.stages.front().reduce_ms + encoder.stages.front().update_ms;
-    return ms;
+    (void)stages;
   }
 
   /// Simulates plan_ as it is filled; false when it does not fit.
   bool play(const Candidate& c, double bound_ms) {
-    if (c.encoders.form == EncoderForm::kFill && !c.encoders.is_inline) return play_filled(c, bound_ms);
-    return play_once(c, bound_ms);
-  }
-
-  bool play_once(const Candidate& c, double bound_ms) {
-    const Result<Schedule> schedule = playable_schedule(plan_);
-    if (!schedule) return false;
-    MeanStep step = simulator_.run_mean(plan_, *schedule);
+    const bool is_alone = mask_of(c) + 1 == 1u << num_encoders_;
+    MeanStep step;
+    if (is_alone) {
+      step = simulator_.run_mean(plan_, shape_of(c).lowered);
+    } else {
+      const Result<Schedule> schedule = playable_schedule(plan_);
+      if (!schedule) return true;  // more actions than schedules may have: nothing that could be run
+      step = simulator_.run_mean(plan_, *schedule);
+    }
     double most = 0;
     for (const MemorySplit& row : step.memory) most = std::max(most, row.total());
-    if (most > plan_.cluster.device.memory_gib * kGiB) {
-      last_excess_gib_ = most / kGiB - plan_.cluster.device.memory_gib;
-      return false;
-    }
+    last_excess_gib_ = most / kGiB - plan_.cluster.device.memory_gib;
+    if (last_excess_gib_ > 0) return false;
     keep(c, step, bound_ms);
     return true;
   }
 
-  /// Whether pipeline and encoders fit with one macro batch alive: known without planning an order, which takes long.
-  bool has_room_to_fill(const PlanCosts& costs, const Schedule& pipeline) {
-    PlanCosts bare = costs;
-    bare.encoders.clear();
-    double most = 0;
-    for (const MemorySplit& row : memory_of_rows(plan_, pipeline, bare)) most = std::max(most, row.total());
-    for (const PlanCosts::Encoder& encoder : costs.encoders) {
-      const StageCost& stage = encoder.stages.front();
-      most += stage.state.total() + (plan_.workload.is_frozen(plan_.modules[static_cast<size_t>(encoder.module)].kind)
-                                         ? encoder.output_bytes
-                                         : stage.activation_bytes);
+  // ---- Encoders that run while the pipeline does ----
+
+  int64_t least_live(const Candidate& c) {
+    const Result<std::vector<EncoderPlacement>> placements = encoder_placements(plan_);
+    if (!placements) return 1;
+    int32_t least = 1;
+    for (const EncoderPlacement& placement : *placements) {
+      if (placement.form == EncoderForm::kBefore) continue;
+      least = std::max(least, least_live_macro_batches(shape_of(c).solver.schedule, placement.rows));
     }
-    last_excess_gib_ = most / kGiB - plan_.cluster.device.memory_gib;
-    return last_excess_gib_ <= 0;
+    return least;
   }
 
-  /// The order inside the bubbles, for several numbers of live macro batches.
-  bool play_filled(const Candidate& c, double bound_ms) {
+  /// The placement is the pipeline's own best; encoders are woven in for several numbers of live macro batches. What
+  /// comes out is the candidate's time, as the space is defined.
+  void play_woven(const Candidate& c, int64_t least) {
+    for (const int64_t live : {least, 2 * least}) {
+      if (!weave(live) || !play(c, 0)) return;  // more alive at once need more memory still
+    }
+  }
+
+  /// Gives the plan's encoders so many live macro batches, and an order where they fill bubbles.
+  bool weave(int64_t live) {
+    bool fills = false;
+    for (ModulePlan& module : plan_.modules) {
+      if (module.is_in_pipeline()) continue;
+      module.actions.clear();
+      if (module.form != EncoderForm::kBefore) module.live_macro_batches = live;
+      fills |= module.form == EncoderForm::kFill;
+    }
+    if (!fills) return true;
     const PlanCosts& costs = simulator_.price(plan_);
     StageDurations durations;
     for (const StageCost& stage : costs.stages) {
@@ -403,96 +546,95 @@ class Searcher {
       durations.backward_input_ms.push_back(stage.recompute.compute_ms + stage.backward_input.compute_ms);
       durations.backward_weight_ms.push_back(stage.backward_weight.compute_ms);
     }
-    const Result<std::vector<EncoderPlacement>> placements = encoder_placements(plan_);
-    const Result<Schedule> pipeline =
-        generate_schedule(c.schedule, {.pp = c.pp, .vpp = c.vpp, .microbatches = plan_.schedule.microbatches});
-    if (!placements || !pipeline || !has_room_to_fill(costs, *pipeline)) return false;
-    bool fits = false;
-    int32_t least = 1;
-    for (const EncoderPlacement& placement : *placements)
-      least = std::max(least, least_live_macro_batches(*pipeline, placement.rows));
-    for (const int32_t live : {least, 2 * least}) {
-      std::vector<EncoderPlacement> encoders = *placements;
-      for (size_t e = 0; e < encoders.size(); ++e) {
-        const StageCost& stage = costs.encoders[e].stages.front();
-        encoders[e].rows.live_macro_batches = live;
-        encoders[e].forward_ms.assign(encoders[e].rows.groups.size(), stage.forward.compute_ms);
-        encoders[e].backward_ms.assign(encoders[e].rows.groups.size(),
-                                       stage.backward_input.compute_ms + stage.backward_weight.compute_ms);
-      }
-      const Result<Schedule> placed = place_encoders(*pipeline, encoders, durations);
-      if (!placed) continue;
-      bool is_first = true;
-      for (ModulePlan& module : plan_.modules) {
-        if (!module.is_encoder()) continue;
-        module.live_macro_batches = live;
-        module.actions = is_first ? stored_rows(*placed) : std::map<int64_t, std::vector<std::string>>{};
-        is_first = false;
-      }
-      if (!play_once(c, bound_ms)) break;  // more alive at once need more memory still
-      fits = true;
+    Result<std::vector<EncoderPlacement>> encoders = encoder_placements(plan_);
+    if (!encoders) return false;
+    for (size_t e = 0; e < encoders->size(); ++e) {
+      const StageCost& stage = costs.encoders[e].stages.front();
+      EncoderPlacement& encoder = (*encoders)[e];
+      encoder.forward_ms.assign(encoder.rows.groups.size(), stage.forward.compute_ms);
+      encoder.backward_ms.assign(encoder.rows.groups.size(),
+                                 stage.backward_input.compute_ms + stage.backward_weight.compute_ms);
     }
-    return fits;
+    const auto& pipeline = generate_schedule(*parse_schedule_name(plan_.schedule.name),
+                                             {.pp = plan_.llm().pp,
+                                              .vpp = plan_.llm().vpp,
+                                              .microbatches = plan_.schedule.microbatches});
+    if (!pipeline) return false;
+    const Result<Schedule> placed = place_encoders(*pipeline, *encoders, durations);
+    if (!placed) return false;
+    for (ModulePlan& module : plan_.modules) {
+      if (module.is_in_pipeline() || module.form != EncoderForm::kFill) continue;
+      module.actions = stored_rows(*placed);
+      break;
+    }
+    return true;
   }
 
+  // ---- Results ----
+
   void keep(const Candidate& c, const MeanStep& step, double bound_ms) {
+    if (bound_ms > 0 && bound_ms < step.step_time_ms * (1 - kPrecision)) note_open(bound_ms);
     if (step.step_time_ms >= limit_ms()) return;
-    FoundPlan found{.candidate = c, .plan = plan_, .step_time_ms = step.step_time_ms, .bound_ms = bound_ms};
+    FoundPlan found{.candidate = c,
+                    .plan = plan_,
+                    .step_time_ms = step.step_time_ms,
+                    .bound_ms = bound_ms > 0 ? std::min(bound_ms, step.step_time_ms) : step.step_time_ms};
+    // A probe may have found the same candidate before.
+    const auto same = std::find_if(result_.best.begin(), result_.best.end(), [&](const FoundPlan& other) {
+      return other.candidate.text(plan_) == c.text(plan_);
+    });
+    if (same != result_.best.end()) {
+      if (same->step_time_ms <= found.step_time_ms) return;
+      result_.best.erase(same);
+    }
     const auto place = std::upper_bound(result_.best.begin(), result_.best.end(), found.step_time_ms,
                                         [](double ms, const FoundPlan& other) { return ms < other.step_time_ms; });
     result_.best.insert(place, std::move(found));
     if (result_.best.size() > std::max<size_t>(1, options_.top)) result_.best.pop_back();
   }
 
-  void note_over_memory(const Candidate& c) {
-    ++result_.counts.over_memory;
-    if (!result_.nearest) result_.nearest = c.text(plan_.modules.size() > 1);
-  }
-
-  void note_nearest(const Candidate& c) {
-    if (last_excess_gib_ >= nearest_excess_gib_) return;
-    nearest_excess_gib_ = last_excess_gib_;
-    result_.nearest = fmt::format("{}: {:.2f} GiB too much", c.text(plan_.modules.size() > 1), last_excess_gib_);
-  }
-
-  void report_progress(Phase phase, size_t done, size_t all) {
+  void report_progress(size_t done, size_t all) {
     options_.progress(fmt::format(
-        "part {} of 3, {} of {} groups, {} plans simulated, best {}", static_cast<int>(phase) + 1, done, all,
-        result_.counts.evaluated,
+        "{} of {} groups of candidates, {} plans simulated, best {}", done, all, result_.counts.evaluated,
         result_.best.empty() ? std::string("none") : fmt::format("{:.1f} ms", result_.best.front().step_time_ms)));
   }
 
   /// The least that anything which could still win might take.
   void finish() {
-    if (result_.best.empty()) {
-      result_.bound_ms = open_bound_ms_;
-      return;
-    }
+    result_.bound_ms = open_bound_ms_;
+    if (result_.best.empty()) return;
     const double best_ms = result_.best.front().step_time_ms;
-    double bound_ms = std::min(best_ms, open_bound_ms_);
-    for (const double bound : candidate_bounds_) bound_ms = std::min(bound_ms, bound);
-    result_.bound_ms = bound_ms;
-    result_.is_optimal = bound_ms >= best_ms * (1 - 1e-9);
+    result_.bound_ms = std::min(best_ms, open_bound_ms_);
+    result_.is_optimal = result_.bound_ms >= best_ms * (1 - kPrecision);
+    if (result_.is_optimal) result_.bound_ms = best_ms;
   }
 
   const PlanSpace& space_;
   const PlanSearchOptions& options_;
   PlanSimulator simulator_;
   Plan plan_;  // filled anew for every candidate
+  size_t num_encoders_;
   Clock::time_point end_;
   PlanSearchResult result_;
-  std::map<std::tuple<ScheduleName, int64_t, bool>, FreePlacement> free_;  // of the group that is looked at
-  std::vector<double> candidate_bounds_;
-  double open_bound_ms_ = kInfinity;
-  double last_excess_gib_ = kInfinity;
-  double nearest_excess_gib_ = kInfinity;
+  double open_bound_ms_ = kInfinity;  // of what was neither placed for certain nor excluded
+  double last_excess_gib_ = 0;
+  ModuleCostsOf modules_;
+  std::map<std::tuple<size_t, int64_t, int64_t>, EncoderLeast> least_;
+  std::map<std::tuple<ScheduleName, int64_t, int64_t, int64_t>, std::unique_ptr<PlanShape>> shapes_;
+  // Of the frame that is open.
+  const Frame* opened_ = nullptr;
+  FrameChoices choices_;
+  std::vector<Combination> combinations_;
+  std::map<std::tuple<unsigned, ScheduleName, int64_t, int64_t, bool, bool>, double> free_;
 };
 
 }  // namespace
 
 Result<PlanSearchResult> search_plans(const Model& model, const Cluster& cluster, const Workload& workload,
                                       const PlanSpace& space, const PlanSearchOptions& options) {
-  Plan plan = plan_without_settings(model, cluster, workload);
+  Workload load = workload;
+  if (space.frozen) load.frozen = *space.frozen;
+  Plan plan = plan_without_settings(model, cluster, std::move(load));
   if (options.profile != nullptr) apply_links(*options.profile, plan.cluster);
   WEFT_TRY(PlanSimulator simulator, PlanSimulator::create(plan, options.profile));
   return Searcher(space, options, std::move(simulator), std::move(plan)).run();

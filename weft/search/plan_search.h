@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,7 +24,8 @@ struct FoundPlan {
 struct SearchCounts {
   int64_t considered = 0;
   int64_t slower_by_work = 0;       ///< their work alone, spread evenly, takes longer than the best plan
-  int64_t slower_by_placement = 0;  ///< no placement of their layers is faster than the best plan
+  int64_t slower_by_schedule = 0;   ///< no placement of their layers is faster, even without a memory limit
+  int64_t slower_by_placement = 0;  ///< no placement that fits is faster than the best plan
   int64_t over_memory = 0;          ///< no placement fits
   int64_t evaluated = 0;            ///< simulated
   int64_t left = 0;                 ///< the time was too short for these
@@ -36,12 +36,12 @@ struct PlanSearchResult {
   SearchCounts counts;
   bool is_optimal = false;
   double bound_ms = 0;  ///< no plan of the space is faster
-  /// A candidate that did not fit, for messages: of those that were placed, the one that exceeds the device least, and
-  /// by how many GiB.
-  std::optional<std::string> nearest;
 
   double gap() const { return best.empty() ? 0 : 1 - bound_ms / best.front().step_time_ms; }
 };
+
+/// The bounds that drop candidates. Without any one of them the answer is the same, and takes longer.
+enum class SearchBound { kWork, kSchedule, kPlacement };
 
 struct PlanSearchOptions {
   double time_limit_s = 60;
@@ -49,11 +49,12 @@ struct PlanSearchOptions {
   const Profile* profile = nullptr;
   std::function<void(const std::string&)> progress = {};
   const std::atomic<bool>* stop = nullptr;
+  std::optional<SearchBound> without = {};
 };
 
 /// The fastest plan of a space that fits: best first by lower bounds, each candidate's layers and recomputation placed
-/// by the exact balance, every survivor priced by the plan simulator. Deterministic unless the time limit cuts it
-/// short.
+/// by an exact solver, every survivor priced by the plan simulator. Deterministic unless the time limit cuts it short.
+/// See docs/design/plan-search.md.
 Result<PlanSearchResult> search_plans(const Model& model, const Cluster& cluster, const Workload& workload,
                                       const PlanSpace& space, const PlanSearchOptions& options = {});
 

@@ -55,30 +55,78 @@ std::vector<std::string> read_words(Fields& fields, std::string_view key) {
   return fields.texts_or_empty(key);
 }
 
-void read_encoders(Fields fields, EncoderSpace& space) {
-  const auto choose = [&](std::string_view key, std::vector<std::pair<std::string, bool*>> known) {
-    const std::vector<std::string> words = read_words(fields, key);
-    if (words.empty()) return;
-    std::vector<std::string> names;
-    for (auto& [name, flag] : known) {
-      *flag = false;
-      names.push_back(name);
+using Flags = std::vector<std::pair<std::string, bool*>>;
+
+/// Sets the flags that are named and clears the others; leaves all of them where the key is missing.
+void read_flags(Fields& fields, std::string_view key, const Flags& known) {
+  const std::vector<std::string> words = read_words(fields, key);
+  if (words.empty()) return;
+  std::vector<std::string> names;
+  for (const auto& [name, flag] : known) {
+    *flag = false;
+    names.push_back(name);
+  }
+  for (const std::string& word : words) {
+    const auto it = std::find_if(known.begin(), known.end(), [&](const auto& k) { return k.first == word; });
+    if (it == known.end()) {
+      fields.complain(key, fmt::format("names {}, {} is needed.{}", in_quotes(word), joined_or(names),
+                                       did_you_mean(word, names)));
+    } else {
+      *it->second = true;
     }
-    for (const std::string& word : words) {
-      const auto it = std::find_if(known.begin(), known.end(), [&](const auto& k) { return k.first == word; });
-      if (it == known.end()) {
-        fields.complain(key, fmt::format("names {}, {} is needed.{}", in_quotes(word), joined_or(names),
-                                         did_you_mean(word, names)));
-      } else {
-        *it->second = true;
-      }
-    }
-  };
-  choose("placement", {{"inline", &space.allows_inline}, {"colocated", &space.allows_colocated}});
-  choose("form", {{"before", &space.allows_before}, {"fill", &space.allows_fill}});
+  }
+}
+
+void read_flag(Fields& fields, const char* key, std::optional<bool>& flag) {
+  if (fields.has(key)) flag = fields.flag_or(key, true);
+  fields.raw(key);
+}
+
+void read_encoder(Fields fields, EncoderSpace& space) {
+  read_flags(fields, "placement",
+             {{"inline", &space.allows_inline},
+              {"colocated", &space.allows_colocated},
+              {"disjoint", &space.allows_disjoint},
+              {"partial", &space.allows_partial}});
+  read_flags(fields, "form", {{"before", &space.allows_before}, {"fill", &space.allows_fill}});
   space.tp = read_allowed(fields, "tp", space.tp);
   space.mbs_scale = read_allowed(fields, "mbs_scale", space.mbs_scale);
+  space.ranks = read_allowed(fields, "ranks", space.ranks);
+  space.stages = read_allowed(fields, "stages", space.stages);
+  read_flag(fields, "recompute_from_inputs", space.recompute_from_inputs);
   fields.reject_unknown();
+}
+
+void read_llm(Fields llm, PlanSpace& space) {
+  space.tp = read_allowed(llm, "tp", space.tp);
+  space.cp = read_allowed(llm, "cp", space.cp);
+  space.cp_ulysses = read_allowed(llm, "cp_ulysses", space.cp_ulysses);
+  space.ep = read_allowed(llm, "ep", space.ep);
+  space.pp = read_allowed(llm, "pp", space.pp);
+  space.dp = read_allowed(llm, "dp", space.dp);
+  space.vpp = read_allowed(llm, "vpp", space.vpp);
+  space.zero = read_allowed(llm, "zero", space.zero);
+  read_flag(llm, "zero_keep_gathered", space.zero_keep_gathered);
+  read_flag(llm, "sequence_parallel", space.sequence_parallel);
+  read_flag(llm, "stages_are_neighbours", space.stages_are_neighbours);
+  llm.reject_unknown();
+}
+
+void read_frozen(Fields& fields, PlanSpace& space) {
+  if (!fields.has("frozen")) return;
+  space.frozen.emplace();
+  // An empty list says that nothing is frozen.
+  for (const std::string& name : fields.texts_or_empty("frozen")) {
+    const auto kind = name == "vision"  ? std::optional(ModuleKind::kVision)
+                      : name == "audio" ? std::optional(ModuleKind::kAudio)
+                      : name == "llm"   ? std::optional(ModuleKind::kLlm)
+                                        : std::nullopt;
+    if (kind) {
+      space.frozen->push_back(*kind);
+    } else {
+      fields.complain("frozen", fmt::format("names {}, vision, audio or llm is needed", in_quotes(name)));
+    }
+  }
 }
 
 }  // namespace
@@ -92,19 +140,7 @@ Result<PlanSpace> read_plan_space(const Document& document) {
   Findings findings(document.source);
   Fields fields(document, findings);
   PlanSpace space;
-  if (fields.has("llm")) {
-    Fields llm = fields.object("llm");
-    space.tp = read_allowed(llm, "tp", space.tp);
-    space.cp = read_allowed(llm, "cp", space.cp);
-    space.ep = read_allowed(llm, "ep", space.ep);
-    space.pp = read_allowed(llm, "pp", space.pp);
-    space.dp = read_allowed(llm, "dp", space.dp);
-    space.vpp = read_allowed(llm, "vpp", space.vpp);
-    space.zero = read_allowed(llm, "zero", space.zero);
-    if (llm.has("sequence_parallel")) space.sequence_parallel = llm.flag_or("sequence_parallel", true);
-    llm.raw("sequence_parallel");
-    llm.reject_unknown();
-  }
+  if (fields.has("llm")) read_llm(fields.object("llm"), space);
   space.mbs = read_allowed(fields, "mbs", space.mbs);
   if (const std::vector<std::string> names = read_words(fields, "schedule"); !names.empty()) {
     space.schedules.clear();
@@ -117,8 +153,17 @@ Result<PlanSpace> read_plan_space(const Document& document) {
       }
     }
   }
-  if (fields.has("encoders")) read_encoders(fields.object("encoders"), space.encoders);
-  for (const char* key : {"llm", "encoders"}) fields.raw(key);
+  bool allows_none = true;
+  read_flags(fields, "recompute",
+             {{"none", &allows_none}, {"selective", &space.recompute.allows_selective}, {"full", &space.recompute.allows_full}});
+  read_frozen(fields, space);
+  for (const auto& [key, kinds] : {std::pair{"encoders", std::vector{ModuleKind::kVision, ModuleKind::kAudio}},
+                                   {"vision", std::vector{ModuleKind::kVision}},
+                                   {"audio", std::vector{ModuleKind::kAudio}}}) {
+    if (!fields.has(key)) continue;
+    for (const ModuleKind kind : kinds) read_encoder(fields.object(key), space.encoders[kind]);
+  }
+  for (const char* key : {"llm", "encoders", "vision", "audio"}) fields.raw(key);
   fields.reject_unknown();
   if (findings.first()) return *findings.first();
   return space;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,34 +20,51 @@ struct Allowed {
   bool contains(int64_t value) const;
 };
 
-/// How encoders may be placed.
+/// How an encoder may be placed.
 struct EncoderSpace {
   bool allows_inline = true;
   bool allows_colocated = true;
+  bool allows_disjoint = true;
+  bool allows_partial = true;
   bool allows_before = true;
   bool allows_fill = true;
   Allowed tp;
   Allowed mbs_scale{.values = {1, 2, 4}};
+  Allowed ranks;   ///< disjoint
+  Allowed stages;  ///< partial
+  std::optional<bool> recompute_from_inputs;
 };
 
-/// The plans that a search considers, at a fixed global batch.
+/// What layers of the pipeline may recompute.
+struct RecomputeSpace {
+  bool allows_full = true;
+  bool allows_selective = true;  ///< where a rank has one chunk
+};
+
+/// The plans that a search considers, at a fixed global batch. docs/manual/plan.md says what is in it.
 struct PlanSpace {
   Allowed tp;  ///< divides the devices of a node
   Allowed cp{.values = {1, 2, 4, 8}};
-  Allowed ep;  ///< divides the experts and dp·cp
-  Allowed pp;  ///< at most the number of layers
+  Allowed cp_ulysses;  ///< divides cp
+  Allowed ep;          ///< divides the experts and dp·cp
+  Allowed pp;          ///< at most the number of layers
   Allowed dp;
   Allowed vpp{.values = {1, 2, 3, 4}};  ///< beyond 1 with interleaved_1f1b
   Allowed mbs{.values = {1, 2, 4, 8}};
   Allowed zero{.values = {0, 1, 2, 3}, .at_least = 0};
-  std::optional<bool> sequence_parallel;  ///< both where tp > 1
+  std::optional<bool> zero_keep_gathered;      ///< both with ZeRO 3
+  std::optional<bool> sequence_parallel;       ///< both where tp > 1
+  std::optional<bool> stages_are_neighbours;  ///< both where it matters
   std::vector<ScheduleName> schedules = {ScheduleName::k1f1b, ScheduleName::kInterleaved1f1b, ScheduleName::kZbH1};
-  EncoderSpace encoders;
+  RecomputeSpace recompute;
+  std::map<ModuleKind, EncoderSpace> encoders = {{ModuleKind::kVision, {}}, {ModuleKind::kAudio, {}}};
+  std::optional<std::vector<ModuleKind>> frozen;  ///< instead of the workload's
 };
 
 /// A search file: {"llm": {"tp": 8, "pp": [1, 2, 4], "zero": {"at_most": 1}, ...}, "schedule": ["1f1b"], "mbs": 1,
-/// "encoders": {"placement": ["inline"], "form": ["before"], "tp": 1, "mbs_scale": [1, 2]}}. A setting is a number, a
-/// list, or an object with at_least and at_most. Unknown keys are rejected.
+/// "recompute": ["full"], "frozen": ["vision"], "encoders": {"placement": ["inline"], "form": ["before"], "tp": 1,
+/// "mbs_scale": [1, 2]}, "vision": {...}, "audio": {...}}. A setting is a number, a list, or an object with at_least and
+/// at_most; what vision and audio say comes before what encoders says. Unknown keys are rejected.
 Result<PlanSpace> read_plan_space(const Document& document);
 
 }  // namespace weft

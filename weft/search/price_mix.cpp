@@ -13,10 +13,7 @@ void add(ChainRow& sum, const ChainRow& row, double times) {
   if (times == 0) return;
   sum.constant += times * row.constant;
   for (size_t stage = 0; stage < sum.stages.size(); ++stage) {
-    for (size_t work = 0; work < kNumWorks; ++work)
-      sum.stages[stage].times[work] += times * row.stages[stage].times[work];
-    sum.stages[stage].activation += times * row.stages[stage].activation;
-    sum.stages[stage].statics += times * row.stages[stage].statics;
+    for (size_t i = 0; i < kNumFigures; ++i) sum.stages[stage][i] += times * row.stages[stage][i];
   }
 }
 

@@ -1,44 +1,61 @@
 #pragma once
 
+#include <algorithm>
 #include <limits>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "weft/base/result.h"
-#include "weft/search/balance_costs.h"
 #include "weft/search/schedule_graph.h"
 
 namespace weft {
+
+/// What an option costs: the works of the schedule's graph in milliseconds, then memory in GiB.
+enum Figure : size_t {
+  kActivationGib = kNumWorks,  ///< what one microbatch in flight holds
+  kDeferredGib,                ///< more of it between I and W
+  kStaticGib,                  ///< all the time
+  kWorkspaceGib,               ///< while an action of the stage runs
+};
+inline constexpr size_t kNumFigures = kNumWorks + 4;
+using StageFigures = std::array<double, kNumFigures>;
 
 /// One way to fill a stage: a run of blocks, some of them recomputed.
 struct StageOption {
   int32_t first = 0;  ///< the run's first block
   int32_t count = 0;
-  StageTimes times{};         ///< recomputation is in the backward, or in I where it is split
-  double activation_gib = 0;  ///< one microbatch in flight holds this
-  double static_gib = 0;
-  int32_t choice = 0;  ///< which of the run's recomputations, where there are several
+  int32_t choice = 0;      ///< which of the run's recomputations, where there are several
+  StageFigures figures{};  ///< recomputation is in the backward, or in I where it is split
 
   int32_t end() const { return first + count; }
-  double total_ms() const { return times[0] + times[1] + times[2]; }
+  StageTimes times() const {
+    StageTimes times;
+    std::copy_n(figures.begin(), kNumWorks, times.begin());
+    return times;
+  }
+  /// One microbatch.
+  double total_ms() const { return figures[kForwardWork] + figures[kInputWork] + figures[kWeightWork]; }
 };
 
-/// Which recomputations are worth an option of their own.
-enum class RecomputeOptions {
-  kLeast,   ///< the one that adds the least time and fits: enough where a rank holds one stage
-  kPareto,  ///< each that no other beats in both time and memory: where stages share a rank's memory
-  kAll,     ///< every block recomputed: the least memory
+/// Where the options of stages come from.
+class StageSource {
+ public:
+  virtual ~StageSource() = default;
+  virtual int32_t num_stages() const = 0;
+  virtual int32_t num_blocks() const = 0;
+  /// Appends the ways to fill a stage with a run of blocks that fit in memory, the quickest first. Where there is none,
+  /// a longer run has none either. Fails, as the input is too large, when there are too many.
+  virtual std::optional<Error> list(int32_t stage, int32_t first, int32_t count, std::vector<StageOption>& options) = 0;
 };
 
 /// The options of all stages, sorted by stage, first block and count. Stage s starts at block s at the earliest and
 /// leaves a block for each stage behind it.
 class StageOptions {
  public:
-  /// `in_flight` is, per stage, the most microbatches that it holds at once. Options that do not fit into the memory
-  /// limit even alone on their rank, or whose work for one microbatch takes longer than `most_ms`, are left out. Fails,
-  /// as the input is too large, when there are too many.
-  static Result<StageOptions> make(const BalanceCosts& costs, std::span<const int32_t> in_flight,
-                                   RecomputeOptions which, double most_ms = std::numeric_limits<double>::infinity());
+  /// Options whose work for one microbatch takes longer than `most_ms` are left out, and those that no chain of the
+  /// others reaches.
+  static Result<StageOptions> make(StageSource& source, double most_ms = std::numeric_limits<double>::infinity());
 
   int32_t num_stages() const { return num_stages_; }
   int32_t num_blocks() const { return num_blocks_; }
@@ -48,20 +65,17 @@ class StageOptions {
   size_t begin(int32_t stage, int32_t first) const {
     return begins_[static_cast<size_t>(stage) * (static_cast<size_t>(num_blocks_) + 1) + static_cast<size_t>(first)];
   }
-  /// Recomputed blocks of each kind. Found anew: chains of many kinds would need too much memory to keep them all.
-  std::vector<int32_t> recomputed_blocks(const BalanceCosts& costs, int32_t stage, const StageOption& option) const;
+  /// The blocks at which a stage can start: low ≤ first ≤ high. The stage behind the last starts at the end.
+  int32_t low(int32_t stage) const { return low_[static_cast<size_t>(stage)]; }
+  int32_t high(int32_t stage) const { return high_[static_cast<size_t>(stage)]; }
 
  private:
   int32_t num_stages_ = 0;
   int32_t num_blocks_ = 0;
-  RecomputeOptions which_ = RecomputeOptions::kLeast;
-  std::vector<int32_t> in_flight_;
   std::vector<StageOption> options_;
   std::vector<size_t> begins_;
+  std::vector<int32_t> low_, high_;
 };
-
-/// How many blocks of each kind are among `count` blocks from `first` on.
-std::vector<int32_t> blocks_of_kinds(const BalanceCosts& costs, int32_t first, int32_t count);
 
 /// Memory that a limit allows: a sum of decimal fractions may exceed it by rounding.
 inline double with_rounding(double limit_gib) {

@@ -83,7 +83,8 @@ void DrawnBatch::apply(int64_t replica, const Schedule& schedule, const PlanCost
   const auto microbatches = static_cast<int32_t>(plan_.schedule.microbatches);
   const size_t num_stages = mean.stages.size();
   const size_t num_cells = num_stages * static_cast<size_t>(microbatches);
-  std::vector<double> forward(num_cells), input(num_cells), weight(num_cells), latency(num_cells), busy(num_cells);
+  std::vector<double> forward(num_cells), input(num_cells), weight(num_cells), latency(num_cells), busy(num_cells),
+      back_latency(num_cells), back_busy(num_cells);
   std::vector<ModuleCosts> own(plan_.modules.size());
   ModuleCostsOf modules = mean.modules;
   std::vector<StageCost> stages;
@@ -101,8 +102,10 @@ void DrawnBatch::apply(int64_t replica, const Schedule& schedule, const PlanCost
       forward[cell] = stages[s].forward_ms();
       input[cell] = stages[s].backward_input_ms();
       weight[cell] = stages[s].backward_weight_ms();
-      latency[cell] = std::max(stages[s].transfer_ms, before.transfer_ms);
-      busy[cell] = std::max(stages[s].transfer_busy_ms, before.transfer_busy_ms);
+      latency[cell] = stages[s].transfer_ms;
+      busy[cell] = stages[s].transfer_busy_ms;
+      back_latency[cell] = before.transfer_ms;
+      back_busy[cell] = before.transfer_busy_ms;
     }
   }
   const auto table = [&](std::vector<double> values) {
@@ -113,6 +116,8 @@ void DrawnBatch::apply(int64_t replica, const Schedule& schedule, const PlanCost
   times.backward_weight_ms = table(std::move(weight));
   times.p2p_ms = table(std::move(latency));
   times.p2p_busy_ms = table(std::move(busy));
+  times.gradient_p2p_ms = table(std::move(back_latency));
+  times.gradient_p2p_busy_ms = table(std::move(back_busy));
   for (size_t e = 0; e < mean.encoders.size(); ++e)
     apply_encoder(mean.encoders[e], schedule.encoders[e], times.encoders[e]);
 }

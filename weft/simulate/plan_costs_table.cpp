@@ -51,17 +51,18 @@ PipelineCosts pipeline_costs(const Plan& plan, const Schedule& schedule, const P
       .forward_ms = table_of(costs.stages, [](const StageCost& s) { return s.forward_ms(); }),
       .backward_input_ms = table_of(costs.stages, [](const StageCost& s) { return s.backward_input_ms(); }),
       .backward_weight_ms = table_of(costs.stages, [](const StageCost& s) { return s.backward_weight_ms(); }),
+      .p2p_ms = table_of(costs.stages, [](const StageCost& s) { return s.transfer_ms; }),
+      .p2p_busy_ms = table_of(costs.stages, [](const StageCost& s) { return s.transfer_busy_ms; }),
+      .reduce_grad_ms = table_of(costs.stages, [](const StageCost& s) { return s.reduce_ms; }),
       .overlaps_reduce = plan.overlap_dp};
   // A gradient goes back over the link that its value came by: from stage s to s - 1.
   const size_t num_stages = costs.stages.size();
-  std::vector<double> latency(num_stages), busy(num_stages), reduce(num_stages), update(num_stages);
+  std::vector<double> back_latency(num_stages), back_busy(num_stages), update(num_stages);
   for (size_t s = 0; s < num_stages; ++s) {
-    const StageCost& stage = costs.stages[s];
     const StageCost& before = costs.stages[s == 0 ? 0 : s - 1];
-    latency[s] = std::max(stage.transfer_ms, before.transfer_ms);
-    busy[s] = std::max(stage.transfer_busy_ms, before.transfer_busy_ms);
-    reduce[s] = stage.reduce_ms;
-    update[s] = stage.update_ms;
+    back_latency[s] = before.transfer_ms;
+    back_busy[s] = before.transfer_busy_ms;
+    update[s] = costs.stages[s].update_ms;
   }
   // Encoders on the llm's ranks end their step with the first of the rank's stages.
   for (size_t e = 0; e < costs.encoders.size(); ++e) {
@@ -77,9 +78,8 @@ PipelineCosts pipeline_costs(const Plan& plan, const Schedule& schedule, const P
     }
   }
   const auto count = static_cast<int32_t>(num_stages);
-  result.p2p_ms = CostTable(count, 1, std::move(latency));
-  result.p2p_busy_ms = CostTable(count, 1, std::move(busy));
-  result.reduce_grad_ms = CostTable(count, 1, std::move(reduce));
+  result.gradient_p2p_ms = CostTable(count, 1, std::move(back_latency));
+  result.gradient_p2p_busy_ms = CostTable(count, 1, std::move(back_busy));
   result.update_ms = CostTable(count, 1, std::move(update));
   return result;
 }

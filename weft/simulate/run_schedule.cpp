@@ -18,6 +18,8 @@ class Run {
       : schedule_(schedule),
         costs_(costs),
         timeline_(timeline),
+        latency_ms_{&costs.p2p_ms, costs.gradient_p2p_ms ? &*costs.gradient_p2p_ms : &costs.p2p_ms},
+        busy_ms_{&costs.p2p_busy_ms, costs.gradient_p2p_busy_ms ? &*costs.gradient_p2p_busy_ms : &costs.p2p_busy_ms},
         ranks_(schedule.rows.size()),
         input_ms_(num_cells(), kNever),
         gradient_ms_(num_cells(), kNever),
@@ -261,10 +263,11 @@ class Run {
   void deliver(int32_t rank, const Action& action, std::vector<double>& arrival_ms, int32_t to_stage,
                std::vector<int32_t>& ready) {
     RankState& sender = ranks_[static_cast<size_t>(rank)];
-    double& channel_free_ms = sender.channel_free_ms[action.kind == ActionKind::kSendForward ? 0 : 1];
+    const size_t way = action.kind == ActionKind::kSendForward ? 0 : 1;
+    double& channel_free_ms = sender.channel_free_ms[way];
     const double start_ms = std::max(sender.free_ms, channel_free_ms);
-    channel_free_ms = start_ms + costs_.p2p_busy_ms.at(action.stage, action.microbatch);
-    const double end_ms = channel_free_ms + costs_.p2p_ms.at(action.stage, action.microbatch);
+    channel_free_ms = start_ms + busy_ms_[way]->at(action.stage, action.microbatch);
+    const double end_ms = channel_free_ms + latency_ms_[way]->at(action.stage, action.microbatch);
     arrival_ms[cell(to_stage, action.microbatch)] = end_ms;
     const int32_t peer = schedule_.rank_of_stage[static_cast<size_t>(to_stage)];
     if (timeline_ != nullptr)
@@ -293,6 +296,8 @@ class Run {
   const Schedule& schedule_;
   const PipelineCosts& costs_;
   Timeline* timeline_;
+  const CostTable* latency_ms_[2];  // forwards and backwards
+  const CostTable* busy_ms_[2];
   std::vector<RankState> ranks_;
   std::vector<EncoderState> encoders_;
   std::vector<double> input_ms_;     // when a cell's input arrives

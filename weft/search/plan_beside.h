@@ -1,0 +1,40 @@
+#pragma once
+
+#include <vector>
+
+#include "weft/cost/cost_model.h"
+#include "weft/search/candidate.h"
+#include "weft/search/plan_stages.h"
+
+namespace weft {
+
+/// What an encoder beside the pipeline does in a step, on each of its ranks.
+struct EncoderWork {
+  double forward_ms = 0;   ///< of a whole macro batch
+  double backward_ms = 0;  ///< with what is recomputed; 0 where it is frozen
+  double macros = 0;       ///< the last may be short: a share of one
+  double bridge_ms = 0;
+  double tail_ms = 0;  ///< reduction and update
+  // In GiB on a rank, as the simulator counts it.
+  double static_gib = 0;
+  double held_gib = 0;    ///< of a macro batch, from its forward to its backward
+  double moment_gib = 0;  ///< while it runs
+
+  double forwards_ms() const { return forward_ms * macros; }
+  double backwards_ms() const { return backward_ms * macros; }
+  double last_backward_ms() const;
+};
+
+/// The work of one of the plan's encoders as it is priced now.
+EncoderWork work_of(const Plan& plan, const PlanCosts::Encoder& encoder);
+
+/// What encoders add to the pipeline's ranks, and to its time.
+struct BesidePipeline {
+  PlanStages::Beside ranks;
+  double before_ms = 0;  ///< what runs before the pipeline's first action
+};
+/// `works` are by encoder of the plan that is not inline, in its order. Encoders that fill bubbles keep `live` macro
+/// batches at most.
+BesidePipeline beside_pipeline(const Plan& plan, const std::vector<EncoderWork>& works, int64_t live);
+
+}  // namespace weft

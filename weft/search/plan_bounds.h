@@ -1,0 +1,32 @@
+#pragma once
+
+#include "weft/search/enumerate.h"
+#include "weft/search/fluid_bound.h"
+#include "weft/simulate/plan_simulator.h"
+
+namespace weft {
+
+/// Forward and backward of one microbatch in all of a module's blocks, without recomputation.
+double module_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs);
+
+/// The pipeline that a plan is filled with, as a relaxation of all its placements: layers in fractions, everything else
+/// spread at will. `costs` are by module.
+FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs);
+
+/// What a step takes at least, per microbatch of the busiest rank and in all.
+struct WorkBound {
+  double bottleneck_ms = 0;  ///< of one microbatch; infinite where the layers fit in no way
+  double pass_ms = 0;        ///< of one microbatch through all stages
+};
+WorkBound work_bound(const Plan& plan, const ModuleCostsOf& costs);
+
+/// The least that an encoder can take of a device: milliseconds for one sample, forwards alone and in all. Looks at
+/// every tp and mbs_scale of the space for this micro-batch; `plan` is overwritten.
+struct EncoderLeast {
+  double forward_ms = 0;
+  double total_ms = 0;
+};
+EncoderLeast least_encoder_work(const Candidate& frame, size_t encoder, const PlanSpace& space, Plan& plan,
+                                PlanSimulator& simulator);
+
+}  // namespace weft

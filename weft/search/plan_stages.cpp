@@ -1,0 +1,289 @@
+#include "weft/search/plan_stages.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "weft/base/units.h"
+#include "weft/simulate/plan_simulator.h"
+
+namespace weft {
+namespace {
+
+constexpr double kRounding = 1 + kAllocatorRounding;
+/// Sums in another order than the simulator's may differ by this share.
+constexpr double kHair = 1e-12;
+
+}  // namespace
+
+PlanStages::PlanStages(const Plan& plan, const ModuleCostsOf& costs, const SolverShape& shape, Beside beside,
+                       const RecomputeSpace& recompute, bool has_memory_limit)
+    : plan_(plan),
+      costs_(costs),
+      shape_(shape),
+      beside_(std::move(beside)),
+      recompute_(recompute),
+      has_memory_limit_(has_memory_limit),
+      shares_ranks_(shape.schedule.num_stages() > static_cast<int32_t>(shape.moments.size())),
+      splits_(splits_backward(*parse_schedule_name(plan.schedule.name))),
+      num_stages_(shape.schedule.num_stages()) {
+  for (size_t m = 0; m < plan.modules.size(); ++m) {
+    const ModulePlan& module = plan.modules[m];
+    if (!module.is_in_pipeline()) continue;
+    has_inline_ |= module.is_encoder();
+    const auto layers = static_cast<int32_t>(plan.model.find(module.kind)->layers.size());
+    Span span{.module = static_cast<int32_t>(m),
+              .begin = num_blocks_,
+              .end = num_blocks_ + layers,
+              .is_uniform = costs[m]->kinds.size() == 1,
+              .backward = backward_of(plan, module.kind)};
+    for (const BlockCost& block : costs[m]->kinds)
+      span.saves_selectively |= block.memory.saved_selective < block.memory.saved;
+    num_blocks_ = span.end;
+    spans_.push_back(span);
+  }
+  const Device& device = plan.cluster.device;
+  for (const BesideMemory& beside_of : beside_.memory) {
+    limits_gib_.push_back(device.memory_gib - device.reserved_memory_gib - beside_of.static_gib - beside_of.held_gib);
+  }
+  if (!has_memory_limit) limits_gib_.clear();
+}
+
+int64_t PlanStages::layers_of(const Span& span, const Run& run) const {
+  return std::max(0, std::min(span.end, run.end()) - std::max(span.begin, run.first));
+}
+
+/// Runs inside one module's equal layers cost the same wherever they start.
+PlanStages::Run PlanStages::with_equal_price(Run run) const {
+  for (const Span& span : spans_) {
+    if (span.is_uniform && run.first > span.begin && run.end() < span.end) run.first = span.begin + 1;
+  }
+  return run;
+}
+
+StageFigures PlanStages::price(const Run& run, const Recomputes& recomputes) const {
+  StageCost cost;
+  const bool is_last = run.stage + 1 == num_stages_;
+  const Span& llm = spans_.back();
+  const bool has_llm_entry = has_inline_ ? run.first <= llm.begin && run.end() > llm.begin : run.stage == 0;
+  const auto& rank_of = shape_.schedule.rank_of_stage;
+  // Where the llm begins is known for the stage that holds its beginning; it lies on another rank than its end, but
+  // for chunks that come back to the same rank.
+  const bool ends_apart = has_llm_entry ? rank_of[static_cast<size_t>(run.stage)] != rank_of.back()
+                          : !has_inline_ ? rank_of.front() != rank_of.back()
+                                         : !shares_ranks_;
+  const bool copies_table = plan_.model.has_tied_embeddings && ends_apart;
+  for (size_t i = 0; i < spans_.size(); ++i) {
+    const Span& span = spans_[i];
+    const auto module = static_cast<size_t>(span.module);
+    const ModulePlan& m = plan_.modules[module];
+    const int64_t layers = layers_of(span, run);
+    const bool is_llm = !m.is_encoder();
+    StagePart part{.stage = run.stage,
+                   .module = span.module,
+                   .first_layer = std::max(0, run.first - span.begin),
+                   .num_layers = layers,
+                   .recompute = recomputes[i],
+                   .has_entry = is_llm ? has_llm_entry : layers > 0 && run.first <= span.begin,
+                   .has_exit = is_llm ? is_last : layers > 0 && run.end() >= span.end};
+    if (layers > 0 || part.has_entry || part.has_exit) price_part(plan_, part, *costs_[module], copies_table, cost);
+    if (is_last || plan_.llm().pp == 1) continue;
+    // What passes on to the next stage.
+    double bytes = 0;
+    if (span.begin < run.end() && (is_llm || run.end() < span.end)) bytes = costs_[module]->boundary_bytes;
+    if (!is_llm && run.end() >= span.end && run.end() <= llm.begin) bytes = costs_[module]->output_bytes;
+    if (bytes > 0) price_transfer(m, *costs_[module], bytes, cost);
+  }
+  if (plan_.llm().pp > 1) cost.action_ms = plan_.cluster.efficiency.action_us * 1e-3;
+
+  const auto rank = static_cast<size_t>(rank_of[static_cast<size_t>(run.stage)]);
+  // Encoders on the llm's ranks end their step with the first of the rank's stages.
+  const bool is_first_of_rank = std::find(rank_of.begin(), rank_of.end(), static_cast<int32_t>(rank)) ==
+                                rank_of.begin() + run.stage;
+  StageFigures figures{};
+  figures[kForwardWork] = cost.forward_ms();
+  figures[kInputWork] = cost.backward_input_ms() + (splits_ ? 0 : cost.backward_weight_ms());
+  figures[kWeightWork] = splits_ ? cost.backward_weight_ms() : 0;
+  // Encoders' backwards follow the pipeline, and reductions run beside them. Where several chunks reduce one after the
+  // other, what of that outlasts the encoders is left out: a bound, not the time.
+  const double encoders_ms = beside_.backward_ms[rank];
+  figures[kReduceWork] = !shares_ranks_ ? std::max(cost.reduce_ms, encoders_ms) : encoders_ms > 0 ? 0 : cost.reduce_ms;
+  if (ignores_reductions_) figures[kReduceWork] = 0;
+  figures[kUpdateWork] = cost.update_ms;
+  if (is_first_of_rank) figures[kUpdateWork] += beside_.update_ms[rank] + (shares_ranks_ ? encoders_ms : 0);
+  figures[kTransferWork] = cost.transfer_ms + cost.transfer_busy_ms;
+  figures[kActivationGib] = kRounding * cost.activation_bytes / kGiB;
+  figures[kDeferredGib] = splits_ ? kRounding * cost.deferred_bytes / kGiB : 0;
+  figures[kStaticGib] = (cost.state.total() + kRounding * cost.buffer_bytes) / kGiB;
+  figures[kWorkspaceGib] = kRounding * cost.workspace_bytes / kGiB;
+  return figures;
+}
+
+/// What a stage alone on its rank has too much.
+double PlanStages::excess_gib(int32_t stage, const StageFigures& figures) const {
+  if (!has_memory_limit_) return 0;
+  const auto rank = static_cast<size_t>(shape_.schedule.rank_of_stage[static_cast<size_t>(stage)]);
+  double moment_gib = beside_.memory[rank].moment_gib;
+  if (shares_ranks_) {
+    // Other chunks come on top; the solver adds all of them up.
+    moment_gib = std::max(moment_gib, shape_.in_flight[static_cast<size_t>(stage)] * figures[kActivationGib]);
+  } else {
+    for (const MemoryMoment& moment : shape_.moments[rank]) {
+      moment_gib = std::max(moment_gib, moment.held[0] * figures[kActivationGib] +
+                                            moment.deferred[0] * figures[kDeferredGib] + figures[kWorkspaceGib]);
+    }
+  }
+  const double limit = limits_gib_[rank];
+  const double excess = figures[kStaticGib] + moment_gib - limit;
+  return excess > kHair * plan_.cluster.device.memory_gib ? excess : 0;
+}
+
+/// The recomputation that adds the least time and fits. More of it never needs more memory, but for the workspace of the
+/// first block, which is why the numbers of one module's layers can be bisected.
+void PlanStages::find_least(const Run& run, std::vector<Priced>& found) const {
+  Priced plain{.figures = price(run, {}), .recomputes = {}};
+  if (fits(run.stage, plain.figures)) {
+    found.push_back(plain);
+    return;
+  }
+  Recomputes all{};
+  std::vector<size_t> open;  // spans with something to recompute
+  for (size_t i = 0; i < spans_.size(); ++i) {
+    const int64_t layers = layers_of(spans_[i], run);
+    if (layers == 0 || !spans_[i].backward.runs()) continue;
+    open.push_back(i);
+    if (recompute_.allows_full) {
+      all[i].full = layers;
+    } else if (recompute_.allows_selective) {
+      all[i].selective = layers;
+    }
+  }
+  const bool may_recompute = recompute_.allows_full || recompute_.allows_selective;
+  if (open.empty() || !may_recompute || !fits(run.stage, price(run, all))) return;
+  std::optional<Priced> best;
+  Recomputes now{};
+  const auto offer = [&] {
+    const Priced priced{.figures = price(run, now), .recomputes = now};
+    if (!fits(run.stage, priced.figures)) return;
+    if (!best || priced.figures[kInputWork] < best->figures[kInputWork]) best = priced;
+  };
+  /// The smallest count that fits, by bisection; `most` is known to fit.
+  const auto least_that_fits = [&](int64_t& count, int64_t most) {
+    int64_t low = 0, high = most;
+    while (low < high) {
+      count = (low + high) / 2;
+      if (fits(run.stage, price(run, now))) {
+        high = count;
+      } else {
+        low = count + 1;
+      }
+    }
+    count = high;
+  };
+  const std::function<void(size_t)> choose = [&](size_t depth) {
+    const size_t span = open[depth];
+    const int64_t layers = layers_of(spans_[span], run);
+    Recompute& own = now[span];
+    const bool selects = recompute_.allows_selective && spans_[span].saves_selectively;
+    const bool is_last = depth + 1 == open.size();
+    for (int64_t full = 0; full <= (recompute_.allows_full ? layers : 0); ++full) {
+      own = {.full = full};
+      if (!is_last) {
+        choose(depth + 1);
+        if (!selects) continue;
+        for (own.selective = 1; own.selective <= layers - full; ++own.selective) choose(depth + 1);
+        continue;
+      }
+      if (!selects) {
+        // Without the attention alone there is one number to find.
+        own.full = layers;
+        if (fits(run.stage, price(run, now))) {
+          least_that_fits(own.full, layers);
+          offer();
+        }
+        break;
+      }
+      own.selective = layers - full;
+      if (!fits(run.stage, price(run, now))) continue;
+      least_that_fits(own.selective, layers - full);
+      offer();
+      if (own.selective == 0) break;  // more whole layers only take longer
+    }
+    own = {};
+  };
+  choose(0);
+  if (best) found.push_back(*best);
+}
+
+/// Every number of recomputed layers that no other beats in both time and memory, and that fits alone.
+void PlanStages::find_pareto(const Run& run, std::vector<Priced>& found) const {
+  std::vector<Priced> all;
+  Recomputes now{};
+  const std::function<void(size_t)> choose = [&](size_t span) {
+    if (span == spans_.size()) {
+      Priced priced{.figures = price(run, now), .recomputes = now};
+      if (fits(run.stage, priced.figures)) all.push_back(priced);
+      return;
+    }
+    const bool may = recompute_.allows_full && has_memory_limit_ && spans_[span].backward.runs();
+    const int64_t most = may ? layers_of(spans_[span], run) : 0;
+    for (now[span].full = 0; now[span].full <= most; ++now[span].full) choose(span + 1);
+    now[span] = {};
+  };
+  choose(0);
+  std::stable_sort(all.begin(), all.end(), [](const Priced& a, const Priced& b) {
+    return a.figures[kInputWork] < b.figures[kInputWork];
+  });
+  for (const Priced& priced : all) {
+    const auto is_no_worse = [&](const Priced& other) {
+      for (const size_t figure : {size_t{kActivationGib}, size_t{kDeferredGib}, size_t{kWorkspaceGib}}) {
+        if (other.figures[figure] > priced.figures[figure]) return false;
+      }
+      return true;
+    };
+    if (std::none_of(found.begin(), found.end(), is_no_worse)) found.push_back(priced);
+  }
+}
+
+const std::vector<PlanStages::Priced>& PlanStages::priced(const Run& given) {
+  const Run run = with_equal_price(given);
+  const uint64_t key = (static_cast<uint64_t>(run.stage) << 40) | (static_cast<uint64_t>(run.first) << 20) |
+                       static_cast<uint64_t>(run.count);
+  const auto [place, is_new] = priced_.try_emplace(key);
+  if (is_new) {
+    if (shares_ranks_) {
+      find_pareto(run, place->second);
+    } else {
+      find_least(run, place->second);
+    }
+  }
+  return place->second;
+}
+
+std::optional<Error> PlanStages::list(int32_t stage, int32_t first, int32_t count, std::vector<StageOption>& options) {
+  int32_t choice = 0;
+  for (const Priced& priced : priced({stage, first, count}))
+    options.push_back({.first = first, .count = count, .choice = choice++, .figures = priced.figures});
+  return std::nullopt;
+}
+
+void PlanStages::apply(const StageOptions& options, const Chain& chain, Plan& plan) {
+  for (const Span& span : spans_) {
+    ModulePlan& module = plan.modules[static_cast<size_t>(span.module)];
+    for (auto& row : module.layers) std::fill(row.begin(), row.end(), 0);
+    for (auto& row : module.recompute) std::fill(row.begin(), row.end(), Recompute{});
+  }
+  for (size_t stage = 0; stage < chain.size(); ++stage) {
+    const StageOption& option = options[chain[stage]];
+    const Run run{static_cast<int32_t>(stage), option.first, option.count};
+    const Priced& choice = priced(run)[static_cast<size_t>(option.choice)];
+    const StagePlace place = place_of_stage(plan, run.stage);
+    for (size_t i = 0; i < spans_.size(); ++i) {
+      ModulePlan& module = plan.modules[static_cast<size_t>(spans_[i].module)];
+      const auto rank = static_cast<size_t>(place.rank), chunk = static_cast<size_t>(place.chunk);
+      module.layers[rank][chunk] = layers_of(spans_[i], run);
+      module.recompute[rank][chunk] = choice.recomputes[i];
+    }
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <array>
+#include <unordered_map>
+#include <vector>
+
+#include "weft/cost/cost_model.h"
+#include "weft/search/candidate.h"
+#include "weft/search/chain_solver.h"
+#include "weft/search/plan_space.h"
+
+namespace weft {
+
+/// What encoders beside the pipeline hold on a pipeline rank while it runs.
+struct BesideMemory {
+  double static_gib = 0;  ///< with buffers
+  double held_gib = 0;    ///< activations and embeddings
+  double moment_gib = 0;  ///< more of it while one of their own actions runs
+};
+
+/// The stages of a plan's pipeline, priced as the plan simulator prices them: chains of these options take as long as
+/// the simulator says, and fit where it says so.
+class PlanStages : public StageSource {
+ public:
+  struct Beside {
+    std::vector<BesideMemory> memory;   ///< by pipeline rank
+    std::vector<double> update_ms;      ///< by pipeline rank: what their reduction and update add
+    std::vector<double> backward_ms;    ///< by pipeline rank: what runs between the pipeline and the update
+  };
+
+  /// The plan is filled with a candidate; `costs` are its modules'. What is handed in must outlive this.
+  PlanStages(const Plan& plan, const ModuleCostsOf& costs, const SolverShape& shape, Beside beside,
+             const RecomputeSpace& recompute, bool has_memory_limit);
+
+  int32_t num_stages() const override { return num_stages_; }
+  int32_t num_blocks() const override { return num_blocks_; }
+  std::optional<Error> list(int32_t stage, int32_t first, int32_t count, std::vector<StageOption>& options) override;
+
+  /// Leaves the reduction of gradients out of the stages' times: for bounds where something hides it.
+  void ignore_reductions(bool ignores) { ignores_reductions_ = ignores; }
+  /// What each pipeline rank has for its stages; nothing where memory is not limited.
+  const std::vector<double>& limits_gib() const { return limits_gib_; }
+  /// Puts a chain's layers and recomputation into a plan.
+  void apply(const StageOptions& options, const Chain& chain, Plan& plan);
+
+ private:
+  static constexpr size_t kMostModules = kMostEncoders + 1;
+  using Recomputes = std::array<Recompute, kMostModules>;
+
+  /// A module's layers in the chain of blocks.
+  struct Span {
+    int32_t module = 0;  ///< in the plan
+    int32_t begin = 0;
+    int32_t end = 0;
+    bool is_uniform = false;
+    bool saves_selectively = false;
+    ModuleBackward backward;
+  };
+  /// A run of blocks on a stage.
+  struct Run {
+    int32_t stage, first, count;
+    int32_t end() const { return first + count; }
+  };
+  struct Priced {
+    StageFigures figures;
+    Recomputes recomputes;
+  };
+
+  const std::vector<Priced>& priced(const Run& run);
+  Run with_equal_price(Run run) const;
+  StageFigures price(const Run& run, const Recomputes& recomputes) const;
+  double excess_gib(int32_t stage, const StageFigures& figures) const;
+  bool fits(int32_t stage, const StageFigures& figures) const { return excess_gib(stage, figures) <= 0; }
+  void find_least(const Run& run, std::vector<Priced>& found) const;
+  void find_pareto(const Run& run, std::vector<Priced>& found) const;
+  int64_t layers_of(const Span& span, const Run& run) const;
+
+  const Plan& plan_;
+  const ModuleCostsOf& costs_;
+  const SolverShape& shape_;
+  Beside beside_;
+  RecomputeSpace recompute_;
+  bool has_memory_limit_;
+  bool shares_ranks_;
+  bool splits_;
+  bool has_inline_ = false;
+  bool ignores_reductions_ = false;
+  int32_t num_stages_;
+  int32_t num_blocks_ = 0;
+  std::vector<Span> spans_;
+  std::vector<double> limits_gib_;
+  std::unordered_map<uint64_t, std::vector<Priced>> priced_;
+};
+
+}  // namespace weft
