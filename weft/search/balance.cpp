@@ -25,7 +25,7 @@ constexpr double kPrecision = 1e-9;
 /// most, and runs of blocks beyond it need no look at their recomputation. Infinite when that placement does not fit.
 Result<double> makespan_with_all_recomputed(const BalanceCosts& costs, SolverShape& shape) {
   ChainSource source(costs, shape.in_flight, RecomputeOptions::kAll);
-  WEFT_TRY(const StageOptions options, StageOptions::make(source));
+  WEFT_TRY(const StageOptions options, StageOptions::make(source, {}));
   const Chain chain = ChainSearch(options).least_bottleneck();
   if (chain.empty()) return kInfinity;
   for (const double gib : memory_of_ranks(shape.schedule, shape.moments, options, chain)) {
@@ -79,11 +79,10 @@ Result<BalancedPipeline> balance(const BalanceCosts& costs, const BalanceOptions
   double most_ms = kInfinity;
   if (costs.has_memory_limit()) {
     WEFT_TRY(most_ms, makespan_with_all_recomputed(costs, shape));
-    most_ms /= static_cast<double>(costs.shape.microbatches);
   }
   ChainSource source(costs, shape.in_flight,
                      costs.shape.vpp > 1 ? RecomputeOptions::kPareto : RecomputeOptions::kLeast);
-  WEFT_TRY(const StageOptions stage_options, StageOptions::make(source, most_ms));
+  WEFT_TRY(const StageOptions stage_options, StageOptions::make(source, {.below_ms = most_ms, .microbatches = costs.shape.microbatches}));
   const std::vector<double> limits(costs.has_memory_limit() ? shape.moments.size() : 0, costs.memory_gib);
   const SolvedChain solved = solve_chain(shape, stage_options, limits, kInfinity, effort);
   if (solved.best.empty()) {

@@ -36,7 +36,7 @@ Result<LeastMemory> least_memory(const BalanceCosts& costs, const Schedule& sche
                                  Clock::time_point deadline) {
   const MomentsOfRanks moments = moments_of_ranks(schedule);
   ChainSource source(costs, most_in_flight(schedule, moments), RecomputeOptions::kAll);
-  WEFT_TRY(const StageOptions options, StageOptions::make(source));
+  WEFT_TRY(const StageOptions options, StageOptions::make(source, {}));
   ChainSearch search(options);
   const std::vector<ChainRow> rows = memory_rows(schedule, moments);
   for (const ChainRow& row : rows) search.add_row(row);

@@ -12,7 +12,7 @@ using Clock = ChainSearch::Clock;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// Improvements below this share are not looked for: they would be rounding.
 constexpr double kPrecision = 1e-9;
-/// Paths that a shape remembers.
+/// Paths that a shape remembers besides the plain ones.
 constexpr size_t kMostPaths = 48;
 
 /// Cuts the makespan's lower bound out of the schedule's paths: a search proposes placements that all known paths allow
@@ -37,7 +37,7 @@ class Solver {
 
   /// Looks until nothing better is left, or until the deadline.
   void run() {
-    if (options_.size() == 0 || !add_first_paths()) {
+    if (options_.size() == 0 || !try_first_chain()) {
       is_exhausted_ = true;  // some stage cannot be filled at all
       return;
     }
@@ -116,23 +116,11 @@ class Solver {
     return row;
   }
 
-  /// Paths to begin with: of the placement with the smallest bottleneck, and of the same with each stage in turn slowed
-  /// down, which finds the paths that go through that stage.
-  bool add_first_paths() {
+  /// The placement with the smallest bottleneck, unless the paths known so far exclude everything.
+  bool try_first_chain() {
     const Chain chain = search_.least_bottleneck();
     if (chain.empty()) return false;
-    // Where many paths are known already, others are found as they are needed.
-    const bool knows_enough = shape_.paths.size() > chain.size();
-    if (knows_enough && search_.bound() >= best_ms_) return true;
-    try_chain(chain);
-    if (knows_enough) return true;
-    std::vector<StageTimes> times = times_of(chain);
-    for (size_t stage = 0; stage < times.size(); ++stage) {
-      const StageTimes kept = times[stage];
-      for (double& time : times[stage]) time *= 1.25;
-      simulate(times);
-      times[stage] = kept;
-    }
+    if (search_.bound() < best_ms_) try_chain(chain);
     return true;
   }
 
@@ -200,16 +188,48 @@ class Solver {
 
 }  // namespace
 
+namespace {
+
+/// A game of moments against chunks: the more a chunk was held so far, the less a layer wants to lie there, and the next
+/// moment is the one that such a layer minds most.
+double held_anyway(const std::vector<MemoryMoment>& moments) {
+  constexpr int kRounds = 60;
+  if (moments.empty()) return 0;
+  std::vector<double> held(moments.front().held.size(), 0);
+  double best = 0;
+  for (int round = 1; round <= kRounds; ++round) {
+    const size_t least = static_cast<size_t>(std::min_element(held.begin(), held.end()) - held.begin());
+    const auto most = std::max_element(moments.begin(), moments.end(), [&](const MemoryMoment& a, const MemoryMoment& b) {
+      return a.held[least] < b.held[least];
+    });
+    for (size_t chunk = 0; chunk < held.size(); ++chunk) held[chunk] += most->held[chunk];
+    best = std::max(best, *std::min_element(held.begin(), held.end()) / round);
+  }
+  return best;
+}
+
+std::vector<double> held_anyway(const MomentsOfRanks& moments) {
+  std::vector<double> held;
+  for (const auto& of_rank : moments) held.push_back(held_anyway(of_rank));
+  return held;
+}
+
+}  // namespace
+
 SolverShape::SolverShape(Schedule of)
     : schedule(std::move(of)),
       graph(schedule),
       moments(moments_of_ranks(schedule)),
-      in_flight(most_in_flight(schedule, moments)) {}
+      in_flight(most_in_flight(schedule, moments)),
+      held_anyway(weft::held_anyway(moments)),
+      paths(plain_paths(schedule)),
+      mix(mix_of(paths)) {}
 
 SolvedChain solve_chain(SolverShape& shape, const StageOptions& options,
                         std::span<const double> memory_gib, double below_ms, const SolverEffort& effort) {
-  if (shape.paths.size() > kMostPaths)
-    shape.paths.erase(shape.paths.begin(), shape.paths.end() - static_cast<std::ptrdiff_t>(kMostPaths / 2));
+  const auto num_plain = static_cast<std::ptrdiff_t>(shape.schedule.num_stages());
+  if (shape.paths.size() > static_cast<size_t>(num_plain) + kMostPaths)
+    shape.paths.erase(shape.paths.begin() + num_plain, shape.paths.end() - static_cast<std::ptrdiff_t>(kMostPaths / 2));
   Solver solver(shape, options, memory_gib, below_ms, effort);
   solver.run();
   SolvedChain solved{.best = solver.best(),

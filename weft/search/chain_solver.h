@@ -5,6 +5,7 @@
 
 #include "weft/search/balance_memory.h"
 #include "weft/search/chain_search.h"
+#include "weft/search/path_mix.h"
 #include "weft/search/schedule_graph.h"
 
 namespace weft {
@@ -18,7 +19,11 @@ struct SolverShape {
   ScheduleGraph graph;
   MomentsOfRanks moments;
   std::vector<int32_t> in_flight;    ///< by stage, at most
-  std::vector<CriticalPath> paths;   ///< the last that were found
+  /// By rank: microbatches of a layer that are held at once whichever of the rank's chunks it lies in, at least, as a
+  /// mix of moments shows.
+  std::vector<double> held_anyway;
+  std::vector<CriticalPath> paths;   ///< the plain ones first, then the last that were found
+  PathMix mix;                       ///< of the plain ones
 };
 
 /// How long to look.

@@ -1,66 +1,69 @@
 #include "weft/search/fluid_bound.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace weft {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+/// Bounds leave this for rounding.
+constexpr double kHair = 1e-9;
 
-/// One rank: so many layers at the plain price, then more at the price with recomputation.
-struct RankRoom {
-  double plain_layers = 0;
-  double dear_layers = 0;  ///< beyond the plain ones
-  double dear_ms = 0;      ///< of one of them
+class Ranks {
+ public:
+  Ranks(const FluidChain& chain, std::span<const double> in_flight) : c_(chain), in_flight_(in_flight) {}
+
+  /// How many layers a rank can take without working longer than the bottleneck.
+  double most_layers(int64_t rank, double bottleneck_ms) const {
+    const bool is_last = rank + 1 == c_.pp;
+    const double time_ms = bottleneck_ms * (1 + kHair) - (rank == 0 ? c_.first_ms : 0) - (is_last ? c_.last_ms : 0);
+    const double memory = c_.memory_bytes - (is_last ? c_.last_rank_bytes : 0);
+    if (time_ms < 0 || memory < 0) return 0;
+    const double held = in_flight_.empty() ? static_cast<double>(std::min(c_.pp - rank, c_.microbatches))
+                                           : in_flight_[static_cast<size_t>(rank)];
+    const double plain = c_.static_bytes + held * c_.activation_bytes;
+    const double saved = held * c_.recompute_saves_bytes;
+    const double by_time = std::floor(time_ms / c_.layer_ms * (1 + kHair));
+    if (by_time * plain <= memory * (1 + kHair)) return std::min(by_time, c_.layers);
+    if (saved <= 0) return std::min({by_time, c_.layers, std::floor(memory / plain * (1 + kHair))});
+    // n layers of which k are recomputed: n·plain − k·saved fits, and n·layer + k·forward is in time; k is taken as a
+    // fraction, since the attention alone may be recomputed too.
+    const double in_both =
+        (time_ms + c_.forward_ms * memory / saved) / (c_.layer_ms + c_.forward_ms * plain / saved);
+    const double by_memory = plain > saved ? memory / (plain - saved) : kInfinity;
+    return std::min(c_.layers, std::floor(std::min({by_time, in_both, by_memory}) * (1 + kHair)));
+  }
+
+  /// Whether everything finds room.
+  bool is_enough(double bottleneck_ms) const {
+    const double total_ms = c_.layers * c_.layer_ms + c_.other_ms + c_.first_ms + c_.last_ms;
+    if (total_ms > static_cast<double>(c_.pp) * bottleneck_ms * (1 + kHair)) return false;
+    if (std::max(c_.first_ms, c_.last_ms) > bottleneck_ms * (1 + kHair)) return false;
+    double layers = 0;
+    for (int64_t rank = 0; rank < c_.pp && layers < c_.layers; ++rank) layers += most_layers(rank, bottleneck_ms);
+    return layers >= c_.layers - 0.5;
+  }
+
+ private:
+  const FluidChain& c_;
+  std::span<const double> in_flight_;
 };
-
-RankRoom room_of(const FluidChain& c, int64_t rank) {
-  const auto in_flight = static_cast<double>(std::min(c.pp - rank, c.microbatches));
-  const double plain = c.static_bytes + in_flight * c.activation_bytes;
-  const double recomputed = plain - in_flight * c.recompute_saves_bytes;
-  const double memory = std::max(0.0, c.memory_bytes - (rank + 1 == c.pp ? c.last_rank_bytes : 0));
-  RankRoom room{.plain_layers = plain > 0 ? memory / plain : kInfinity};
-  if (c.recompute_saves_bytes <= 0) return room;
-  room.dear_layers = recomputed > 0 ? memory / recomputed - room.plain_layers : kInfinity;
-  room.dear_ms = c.layer_ms + c.forward_ms * plain / (in_flight * c.recompute_saves_bytes);
-  return room;
-}
-
-/// Whether all layers find room when no rank works longer than `bottleneck_ms`.
-bool is_enough(const FluidChain& c, double bottleneck_ms) {
-  double left = c.layers;
-  double spent_ms = c.other_ms;
-  for (int64_t rank = 0; rank < c.pp && left > 0; ++rank) {
-    const double taken = std::min({left, room_of(c, rank).plain_layers, bottleneck_ms / c.layer_ms});
-    left -= taken;
-    spent_ms += taken * c.layer_ms;
-  }
-  // The more a rank has in flight, the more a recomputed layer saves there: earlier ranks are cheaper.
-  for (int64_t rank = 0; rank < c.pp && left > 1e-12; ++rank) {
-    const RankRoom room = room_of(c, rank);
-    if (room.dear_ms <= 0) continue;
-    const double time_left = bottleneck_ms - room.plain_layers * c.layer_ms;
-    if (time_left <= 0) continue;
-    const double taken = std::min({left, room.dear_layers, time_left / room.dear_ms});
-    left -= taken;
-    spent_ms += taken * room.dear_ms;
-  }
-  return left <= 1e-9 * c.layers && spent_ms <= static_cast<double>(c.pp) * bottleneck_ms * (1 + 1e-12);
-}
 
 }  // namespace
 
-double least_bottleneck_ms(const FluidChain& c) {
+double least_bottleneck_ms(const FluidChain& c, std::span<const double> in_flight) {
   if (c.memory_bytes <= 0 || c.memory_bytes < c.last_rank_bytes) return kInfinity;
-  double low = (c.layers * c.layer_ms + c.other_ms) / static_cast<double>(c.pp);
-  if (is_enough(c, low)) return low;
-  double high = 2 * (c.layers * (c.layer_ms + c.forward_ms) + c.other_ms);
-  if (!is_enough(c, high)) return kInfinity;
-  constexpr double kPrecision = 1e-3;
+  const Ranks ranks(c, in_flight);
+  double low = (c.layers * c.layer_ms + c.other_ms + c.first_ms + c.last_ms) / static_cast<double>(c.pp);
+  if (ranks.is_enough(low)) return low;
+  double high = 2 * (c.layers * (c.layer_ms + c.forward_ms) + c.other_ms + c.first_ms + c.last_ms);
+  if (!ranks.is_enough(high)) return kInfinity;
+  constexpr double kPrecision = 1e-4;
   while (high - low > kPrecision * high) {
     const double middle = (low + high) / 2;
-    (is_enough(c, middle) ? high : low) = middle;
+    (ranks.is_enough(middle) ? high : low) = middle;
   }
   return low;
 }

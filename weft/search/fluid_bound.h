@@ -1,11 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 namespace weft {
 
-/// Layers of one kind that may be divided between pipeline ranks in any fractions, and other work that weighs nothing:
-/// a relaxation of every placement, whose bottleneck no placement undercuts.
+/// Layers of one kind that lie on pipeline ranks in whole numbers but in any order, and other work that may be divided
+/// at will and weighs nothing: a relaxation of every placement, whose bottleneck no placement undercuts.
 struct FluidChain {
   int64_t pp = 1;
   int64_t microbatches = 1;
@@ -15,13 +16,16 @@ struct FluidChain {
   double static_bytes = 0;
   double activation_bytes = 0;
   double recompute_saves_bytes = 0;
-  double other_ms = 0;  ///< embeddings, head, inline encoders
+  double other_ms = 0;  ///< inline encoders, and what differs between layers
+  double first_ms = 0;  ///< what only the first rank can do: the embedding
+  double last_ms = 0;   ///< the same of the last: the head
   double memory_bytes = 0;
   double last_rank_bytes = 0;  ///< what the last rank holds besides layers
 };
 
 /// The least time that the busiest rank needs for one microbatch; infinite where the layers fit in no way. Rank r holds
-/// at least min(pp − r, microbatches) microbatches in flight, in every schedule that has them.
-double least_bottleneck_ms(const FluidChain& chain);
+/// at least in_flight[r] microbatches of each of its layers at once; where that is not given, min(pp − r, microbatches),
+/// as every schedule does.
+double least_bottleneck_ms(const FluidChain& chain, std::span<const double> in_flight = {});
 
 }  // namespace weft

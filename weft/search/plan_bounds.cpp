@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "weft/base/units.h"
 #include "weft/search/plan_beside.h"
@@ -21,6 +22,29 @@ double block_ms(const ModuleBackward& backward, const BlockCost& block, bool is_
   return ms;
 }
 
+/// What ZeRO's communication adds to a microbatch beyond what hides behind so much compute; below 0 where compute could
+/// hide more.
+struct Exposed {
+  double forward_ms = 0;
+  double backward_ms = 0;
+
+  double total_ms() const { return forward_ms + backward_ms; }
+  double positive_ms() const { return std::max(0.0, forward_ms) + std::max(0.0, backward_ms); }
+  double negative_ms() const { return std::min(0.0, forward_ms) + std::min(0.0, backward_ms); }
+};
+
+Exposed exposed(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs, const BlockCost& block,
+                bool is_entry) {
+  if (module.zero < 2) return {};
+  const ModuleBackward backward = backward_of(plan, module.kind);
+  const StateCost state = price_state(plan, module, costs, block.parameters, {});
+  const double overlap = plan.overlap_dp ? plan.cluster.efficiency.overlap : 0;
+  const double forward_ms = block.time.forward.total_ms();
+  return {.forward_ms = state.forward_gather_ms - overlap * forward_ms,
+          .backward_ms = state.backward_gather_ms + state.backward_scatter_ms -
+                         overlap * (block_ms(backward, block, is_entry) - forward_ms)};
+}
+
 /// Where layers differ, the lightest stands for all, and what the others take more is work that weighs nothing.
 void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs, FluidChain& fluid) {
   const ModuleBackward backward = backward_of(plan, module.kind);
@@ -28,7 +52,8 @@ void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
   fluid.layer_ms = fluid.forward_ms = fluid.static_bytes = fluid.activation_bytes = kInfinity;
   double workspace = kInfinity;
   for (const BlockCost& block : costs.kinds) {
-    fluid.layer_ms = std::min(fluid.layer_ms, block_ms(backward, block));
+    fluid.layer_ms =
+        std::min(fluid.layer_ms, block_ms(backward, block) + exposed(plan, module, costs, block, false).positive_ms());
     // What recomputing adds: the attention alone saves less, but may be cheaper for what it saves.
     const double saves = block.memory.saved - block.memory.saved_full;
     const double saves_selective = block.memory.saved - block.memory.saved_selective;
@@ -47,7 +72,16 @@ void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
   const StateCost head = price_state(plan, module, costs, costs.exit.parameters, kBytesOnly);
   fluid.last_rank_bytes = head.memory.total() + kRounding * std::max(0.0, costs.exit.memory.workspace - workspace) +
                           (backward.runs() ? kRounding * costs.exit.memory.saved : 0);
-  fluid.other_ms += module_ms(plan, module, costs) - fluid.layers * fluid.layer_ms;
+  // Compute of embedding and head may hide some of the layers' communication.
+  fluid.first_ms = std::max(
+      0.0, block_ms(backward, costs.entry, true) + exposed(plan, module, costs, costs.entry, true).negative_ms());
+  fluid.last_ms = std::max(
+      0.0, block_ms(backward, costs.exit) + exposed(plan, module, costs, costs.exit, false).negative_ms());
+  if (costs.kinds.size() == 1) return;
+  double layers_ms = 0;
+  for (const size_t kind : plan.model.find(module.kind)->layers)
+    layers_ms += block_ms(backward, costs.kinds[kind]) + exposed(plan, module, costs, costs.kinds[kind], false).positive_ms();
+  fluid.other_ms += std::max(0.0, layers_ms - fluid.layers * fluid.layer_ms);
 }
 
 }  // namespace
@@ -61,30 +95,65 @@ double module_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& 
   return ms;
 }
 
+FreeWork free_work(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs) {
+  const ModuleBackward backward = backward_of(plan, module.kind);
+  const bool splits = splits_backward(*parse_schedule_name(plan.schedule.name));
+  FreeWork work;
+  const auto add = [&](const BlockCost& block, double count, bool is_entry) {
+    work.shares[kForwardWork] += count * block.time.forward.total_ms();
+    if (backward.inputs && !is_entry) work.shares[kInputWork] += count * block.time.backward_input.total_ms();
+    if (backward.weights) {
+      work.shares[splits ? kWeightWork : kInputWork] += count * block.time.backward_weight.total_ms();
+    }
+  };
+  add(costs.entry, 1, true);
+  add(costs.exit, 1, false);
+  const std::vector<size_t>& layers = plan.model.find(module.kind)->layers;
+  if (costs.kinds.size() == 1) {
+    add(costs.kinds[0], static_cast<double>(layers.size()), false);
+  } else {
+    for (const size_t kind : layers) add(costs.kinds[kind], 1, false);
+  }
+  for (const double ms : work.shares) work.ms += ms;
+  if (work.ms > 0) {
+    for (double& share : work.shares) share /= work.ms;
+  }
+  return work;
+}
+
 FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs) {
   const Device& device = plan.cluster.device;
   FluidChain fluid{.pp = plan.llm().pp,
                    .microbatches = plan.schedule.microbatches,
                    .memory_bytes = (device.memory_gib - device.reserved_memory_gib) * kGiB};
+  bool has_inline = false;
   for (size_t m = 0; m < plan.modules.size(); ++m) {
     const ModulePlan& module = plan.modules[m];
     if (!module.is_in_pipeline()) continue;
     if (module.is_encoder()) {
       fluid.other_ms += module_ms(plan, module, *costs[m]);
+      has_inline = true;
     } else {
       add_layers(plan, module, *costs[m], fluid);
     }
   }
+  // Behind an encoder the embedding lies wherever the llm begins; with chunks that come back, the head is elsewhere.
+  if (has_inline) fluid.other_ms += std::exchange(fluid.first_ms, 0);
+  if (plan.schedule.name == name_of(ScheduleName::kZbV)) {
+    fluid.other_ms += std::exchange(fluid.last_ms, 0);
+    fluid.last_rank_bytes = 0;
+  }
   return fluid;
 }
 
-WorkBound work_bound(const Plan& plan, const ModuleCostsOf& costs) {
-  const FluidChain fluid = fluid_chain(plan, costs);
+double least_busy_ms(const Plan& plan, const FluidChain& fluid, double beside_gib,
+                     std::span<const double> in_flight) {
+  FluidChain chain = fluid;
+  chain.memory_bytes -= beside_gib * kGiB;
   // Every rank has the host's time around a forward and a backward.
   const double host_ms =
       plan.llm().pp > 1 ? 2 * static_cast<double>(plan.llm().vpp) * plan.cluster.efficiency.action_us * 1e-3 : 0;
-  return {.bottleneck_ms = least_bottleneck_ms(fluid) + host_ms,
-          .pass_ms = fluid.layers * fluid.layer_ms + fluid.other_ms + static_cast<double>(fluid.pp) * host_ms};
+  return least_bottleneck_ms(chain, in_flight) + host_ms;
 }
 
 EncoderLeast least_encoder_work(const Candidate& frame, size_t encoder, const PlanSpace& space, Plan& plan,

@@ -2,6 +2,7 @@
 
 #include "weft/search/enumerate.h"
 #include "weft/search/fluid_bound.h"
+#include "weft/search/path_mix.h"
 #include "weft/simulate/plan_simulator.h"
 
 namespace weft {
@@ -9,16 +10,17 @@ namespace weft {
 /// Forward and backward of one microbatch in all of a module's blocks, without recomputation.
 double module_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs);
 
+/// The same as work that may lie on any stage, by the plan's schedule.
+FreeWork free_work(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs);
+
 /// The pipeline that a plan is filled with, as a relaxation of all its placements: layers in fractions, everything else
 /// spread at will. `costs` are by module.
 FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs);
 
-/// What a step takes at least, per microbatch of the busiest rank and in all.
-struct WorkBound {
-  double bottleneck_ms = 0;  ///< of one microbatch; infinite where the layers fit in no way
-  double pass_ms = 0;        ///< of one microbatch through all stages
-};
-WorkBound work_bound(const Plan& plan, const ModuleCostsOf& costs);
+/// What one microbatch keeps the busiest rank busy, at least; infinite where the layers fit in no way. `beside_gib` is
+/// held by encoders on every rank; `in_flight` as for least_bottleneck_ms.
+double least_busy_ms(const Plan& plan, const FluidChain& fluid, double beside_gib = 0,
+                     std::span<const double> in_flight = {});
 
 /// The least that an encoder can take of a device: milliseconds for one sample, forwards alone and in all. Looks at
 /// every tp and mbs_scale of the space for this micro-batch; `plan` is overwritten.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "weft/schedule/encoder_forms.h"
 #include "weft/schedule/lowering.h"
 #include "weft/schedule/step_end.h"
+#include "weft/search/chunk_placer.h"
 #include "weft/search/enumerate.h"
 #include "weft/search/plan_beside.h"
 #include "weft/search/plan_bounds.h"
@@ -28,11 +30,9 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// What differs by less is rounding.
 constexpr double kPrecision = 1e-9;
 
-/// Labels that a walk keeps at a block before a placement is left unproven. One chunk a rank is nearly always proven
-/// with few; for several chunks the proof is often out of reach, and the best so far has to do.
-constexpr size_t kLabelsOfOneChunk = 4096;
-constexpr size_t kLabelsOfMany = 4;
-constexpr int64_t kLocalOfMany = 100;
+/// Labels that a walk keeps at a block before a placement is left unproven: nearly always few are enough.
+constexpr size_t kMostLabels = 256;
+constexpr size_t kLabelsOfProbes = 4;
 /// How often a placement that turned out not to fit is sought again with less memory.
 constexpr int kMostAttempts = 4;
 
@@ -41,12 +41,23 @@ struct Frame {
   Candidate degrees;
   int64_t size = 0;
   double bound_ms = 0;
+  bool is_refined = false;  ///< the bound knows what the schedules leave idle
 };
 
 /// A combination of encoder choices in a frame.
 struct Combination {
   std::array<size_t, kMostEncoders> choices{};
-  double bound_ms = 0;
+  double beside_gib = 0;  ///< what encoders hold on every rank
+  double around_ms = 0;  ///< what runs before and after the pipeline
+  double within_ms = 0;  ///< what runs on all its ranks while it does
+  double own_ms = 0;     ///< what encoders do on ranks of their own
+
+  double least_ms = 0;   ///< with the ZeRO stage that is best
+
+  /// With a pipeline that takes at least so long, and keeps its busiest rank busy at least so long.
+  double bound_ms(double pipeline_ms, double busy_ms) const {
+    return std::max(own_ms, around_ms + std::max(pipeline_ms, busy_ms + within_ms));
+  }
 };
 
 /// A pipeline schedule with all that does not depend on times.
@@ -71,9 +82,9 @@ class Searcher {
   PlanSearchResult run() {
     std::vector<Frame> frames = list_frames();
     probe(frames);
-    for (size_t f = 0; f < frames.size(); ++f) {
-      run_frame(frames[f]);
-      if (options_.progress) report_progress(f + 1, frames.size());
+    for (size_t done = 0; done < frames.size(); ++done) {
+      run_frame(next_frame(frames, done));
+      if (options_.progress) report_progress(done + 1, frames.size());
     }
     finish();
     return std::move(result_);
@@ -106,10 +117,9 @@ class Searcher {
     return frames;
   }
 
-  /// The lightest candidate of a frame: state divided most, encoders beside or inside the pipeline.
-  Candidate lightest(const Candidate& degrees, unsigned inline_mask) const {
+  /// A candidate of a frame with encoders beside or inside the pipeline.
+  static Candidate with_inline(const Candidate& degrees, unsigned inline_mask) {
     Candidate c = degrees;
-    c.zero = c.dp * c.cp > 1 ? 3 : 0;
     for (size_t e = 0; e < kMostEncoders; ++e) {
       if (c.encoders[e].placement == ModulePlacement::kDisjoint) continue;
       c.encoders[e] = {};
@@ -128,10 +138,10 @@ class Searcher {
     return modules_;
   }
 
-  /// The busiest rank's share of the llm alone; and the work of llm and encoders, spread evenly.
+  /// The work of llm and encoders, spread evenly.
   double frame_bound(const Candidate& degrees) {
     const unsigned all_inline = (1u << num_encoders_) - 1;
-    fill_plan(lightest(degrees, all_inline), plan_);
+    fill_plan(with_inline(degrees, all_inline), plan_);
     const auto microbatches = static_cast<double>(plan_.schedule.microbatches);
     const ModuleCostsOf inside = pipeline_modules();
     std::array<double, kMostEncoders> inline_ms{};
@@ -140,17 +150,16 @@ class Searcher {
       if (plan_.modules[m].is_in_pipeline()) inline_ms[e] = microbatches * module_ms(plan_, plan_.modules[m], *inside[m]);
       ++e;
     }
-    fill_plan(lightest(degrees, 0), plan_);
-    const WorkBound llm = work_bound(plan_, pipeline_modules());
-    if (llm.bottleneck_ms == kInfinity) return kInfinity;
-    double work_ms = microbatches * llm.pass_ms;
+    fill_plan(with_inline(degrees, 0), plan_);
+    const ModuleCostsOf& llm = pipeline_modules();
+    double work_ms = microbatches * module_ms(plan_, plan_.llm(), *llm.back());
     const double samples_a_row = static_cast<double>(plan_.workload.global_batch_samples * degrees.pp) /
                                  static_cast<double>(plan_.llm().ranks.size());
     for (size_t e = 0; e < num_encoders_; ++e) {
       if (degrees.encoders[e].placement == ModulePlacement::kDisjoint) continue;
       work_ms += std::min(inline_ms[e], least_encoder(degrees, e).total_ms * samples_a_row);
     }
-    return std::max(microbatches * llm.bottleneck_ms, work_ms / static_cast<double>(degrees.pp));
+    return work_ms / static_cast<double>(degrees.pp);
   }
 
   const EncoderLeast& least_encoder(const Candidate& degrees, size_t encoder) {
@@ -163,15 +172,64 @@ class Searcher {
     return least_.emplace(key, least_encoder_work(c, encoder, space_, scratch, simulator_)).first->second;
   }
 
+  /// The frame with the least bound from `begin` on, moved there. Bounds are refined as they come to the front: most
+  /// frames are ruled out before.
+  const Frame& next_frame(std::vector<Frame>& frames, size_t begin) {
+    const auto is_later = [](const Frame& a, const Frame& b) { return a.bound_ms > b.bound_ms; };
+    // Sorted but for the front, whose bound may have grown.
+    while (true) {
+      Frame& front = frames[begin];
+      if (front.is_refined || front.bound_ms >= limit_ms() || front.bound_ms == kInfinity) return front;
+      front.bound_ms = std::max(front.bound_ms, refined_bound(front.degrees));
+      front.is_refined = true;
+      size_t place = begin;
+      while (place + 1 < frames.size() && is_later(frames[place], frames[place + 1])) {
+        std::swap(frames[place], frames[place + 1]);
+        ++place;
+      }
+    }
+  }
+
+  /// What the llm alone takes, with the schedule that leaves the least idle and with the ZeRO stage that needs the least
+  /// of communication and recomputation.
+  double refined_bound(const Candidate& degrees) {
+    Candidate c = with_inline(degrees, 0);
+    mixed_.clear();
+    opened_ = nullptr;
+    const FrameChoices choices = choices_of(degrees, plan_, space_);
+    double least_busy = kInfinity;
+    for (const ZeroChoice& zero : choices.zeros) {
+      c.zero = zero.zero;
+      c.zero_keep_gathered = zero.keeps_gathered;
+      fill_plan(c, plan_);
+      least_busy = std::min(least_busy, least_busy_ms(plan_, fluid_chain(plan_, pipeline_modules())));
+    }
+    if (least_busy == kInfinity) return kInfinity;
+    double least_mixed = kInfinity;
+    for (const ScheduleChoice& schedule : choices.schedules) {
+      c.schedule = schedule.name;
+      c.vpp = schedule.vpp;
+      least_mixed = std::min(least_mixed, mixed_bound(c));
+    }
+    return std::max(least_mixed, least_busy * static_cast<double>(plan_.schedule.microbatches));
+  }
+
   /// A good plan early rules out most of the rest: the most promising candidate of each of the best frames.
-  void probe(const std::vector<Frame>& frames) {
+  void probe(std::vector<Frame>& frames) {
     constexpr size_t kMostProbes = 24;
+    constexpr int kMostTried = 16;
+    is_probing_ = true;
     for (size_t f = 0; f < std::min(kMostProbes, frames.size()) && !is_over(); ++f) {
-      if (frames[f].bound_ms >= limit_ms()) break;
-      open_frame(frames[f]);
+      const Frame frame = next_frame(frames, f);
+      if (frame.bound_ms >= limit_ms()) break;
+      open_frame(frame);
+      int num_tried = 0;
+      bool has_found = false;
       for (const Combination& combination : combinations_) {
-        if (combination.bound_ms >= limit_ms() || !is_separable(candidate_of(frames[f], combination))) continue;
-        Candidate c = candidate_of(frames[f], combination);
+        if (combination.least_ms >= limit_ms() || has_found || num_tried == kMostTried) break;
+        Candidate c = candidate_of(frame, combination);
+        if (!is_separable(c)) continue;
+        ++num_tried;
         for (const ScheduleChoice& schedule : choices_.schedules) {
           if (schedule.vpp > 1) continue;
           c.schedule = schedule.name;
@@ -179,12 +237,14 @@ class Searcher {
           for (const ZeroChoice& zero : choices_.zeros) {
             c.zero = zero.zero;
             c.zero_keep_gathered = zero.keeps_gathered;
-            evaluate(c, combination.bound_ms, /*is_probe=*/true);
+            has_found |= evaluate(c, combination.least_ms);
           }
         }
-        break;
       }
     }
+    is_probing_ = false;
+    opened_ = nullptr;
+    open_bound_ms_ = kInfinity;
   }
 
   void run_frame(const Frame& frame) {
@@ -204,12 +264,12 @@ class Searcher {
     open_frame(frame);
     const auto per_combination = static_cast<int64_t>(choices_.schedules.size() * choices_.zeros.size());
     for (const Combination& combination : combinations_) {
-      if (combination.bound_ms == kInfinity) {
+      if (combination.least_ms == kInfinity) {
         counts.over_memory += per_combination;
-      } else if (uses(SearchBound::kWork) && combination.bound_ms >= limit_ms()) {
+      } else if (uses(SearchBound::kWork) && combination.least_ms >= limit_ms()) {
         counts.slower_by_work += per_combination;
       } else if (is_over()) {
-        leave(per_combination, combination.bound_ms);
+        leave(per_combination, combination.least_ms);
       } else {
         run_combination(frame, combination);
       }
@@ -234,6 +294,7 @@ class Searcher {
     if (opened_ == &frame) return;
     opened_ = &frame;
     free_.clear();
+    mixed_.clear();
     choices_ = choices_of(frame.degrees, plan_, space_);
     std::array<std::vector<EncoderWork>, kMostEncoders> works;
     for (size_t e = 0; e < num_encoders_; ++e) {
@@ -243,24 +304,32 @@ class Searcher {
       }
     }
     for (size_t e = num_encoders_; e < kMostEncoders; ++e) works[e].emplace_back();
-    std::array<WorkBound, 1 << kMostEncoders> by_mask;
-    std::array<bool, 1 << kMostEncoders> is_known{};
+    for (auto& fluids : fluids_) fluids.clear();
+    const auto microbatches = static_cast<double>(frame.degrees.microbatches(plan_.workload.global_batch_samples));
+    std::array<double, 1 << kMostEncoders> least_busy;
     combinations_.clear();
     for (size_t i = 0; i < choices_.encoders[0].size(); ++i) {
       for (size_t j = 0; j < choices_.encoders[1].size(); ++j) {
         Combination combination{.choices = {i, j}};
         const unsigned mask = mask_of(candidate_of(frame, combination));
-        if (!is_known[mask]) {
-          fill_plan(lightest(frame.degrees, mask), plan_);
-          by_mask[mask] = work_bound(plan_, pipeline_modules());
-          is_known[mask] = true;
+        if (fluids_[mask].empty()) {
+          least_busy[mask] = kInfinity;
+          Candidate c = with_inline(frame.degrees, mask);
+          for (const ZeroChoice& zero : choices_.zeros) {
+            c.zero = zero.zero;
+            c.zero_keep_gathered = zero.keeps_gathered;
+            fill_plan(c, plan_);
+            fluids_[mask].push_back(fluid_chain(plan_, pipeline_modules()));
+            least_busy[mask] = std::min(least_busy[mask], least_busy_ms(plan_, fluids_[mask].back()));
+          }
         }
-        combination.bound_ms = combination_bound(frame, combination, by_mask[mask], works);
+        add_bounds(works, combination);
+        combination.least_ms = combination.bound_ms(0, microbatches * least_busy[mask]);
         combinations_.push_back(combination);
       }
     }
     std::stable_sort(combinations_.begin(), combinations_.end(),
-                     [](const Combination& a, const Combination& b) { return a.bound_ms < b.bound_ms; });
+                     [](const Combination& a, const Combination& b) { return a.least_ms < b.least_ms; });
   }
 
   /// Which encoders lie in the pipeline.
@@ -271,7 +340,7 @@ class Searcher {
   }
 
   EncoderWork encoder_work(const Candidate& degrees, size_t encoder, const EncoderChoice& choice) {
-    Candidate c = lightest(degrees, 0);
+    Candidate c = with_inline(degrees, 0);
     c.zero = degrees.dp * degrees.cp > 1 ? 1 : 0;
     c.encoders[encoder] = choice;
     fill_plan(c, plan_);
@@ -288,24 +357,23 @@ class Searcher {
     return work_of(plan_, priced);
   }
 
-  double combination_bound(const Frame& frame, const Combination& combination, const WorkBound& pipeline,
-                           const std::array<std::vector<EncoderWork>, kMostEncoders>& works) const {
-    const auto microbatches =
-        static_cast<double>(frame.degrees.microbatches(plan_.workload.global_batch_samples));
-    double shared_ms = microbatches * pipeline.bottleneck_ms, own_ms = 0;
+  void add_bounds(const std::array<std::vector<EncoderWork>, kMostEncoders>& works, Combination& combination) const {
     for (size_t e = 0; e < num_encoders_; ++e) {
       const EncoderChoice& choice = choices_.encoders[e][combination.choices[e]];
       const EncoderWork& work = works[e][combination.choices[e]];
+      if (choice.is_inline()) continue;
       if (choice.placement == ModulePlacement::kDisjoint) {
-        own_ms = std::max(own_ms, work.forwards_ms() + work.backwards_ms());
-      } else if (choice.placement == ModulePlacement::kPartial) {
-        // Its backwards may run while other ranks still work.
-        shared_ms += work.forwards_ms() + work.last_backward_ms();
-      } else if (!choice.is_inline()) {
-        shared_ms += work.forwards_ms() + work.backwards_ms();
+        combination.own_ms = std::max(combination.own_ms, work.forwards_ms() + work.backwards_ms());
+      } else if (choice.fills()) {
+        combination.within_ms += work.forwards_ms() + work.backwards_ms();
+        combination.beside_gib += work.static_gib + work.held_gib;
+      } else {
+        // Backwards of a part of the ranks may run while others still work.
+        const bool is_partial = choice.placement == ModulePlacement::kPartial;
+        if (!is_partial) combination.beside_gib += work.static_gib + std::ceil(work.macros) * work.held_gib;
+        combination.around_ms += work.forwards_ms() + (is_partial ? work.last_backward_ms() : work.backwards_ms());
       }
     }
-    return std::max(shared_ms, own_ms);
   }
 
   /// Whether the step is the pipeline's time and the encoders', one after the other.
@@ -317,19 +385,63 @@ class Searcher {
 
   void run_combination(const Frame& frame, const Combination& combination) {
     Candidate c = candidate_of(frame, combination);
-    for (const ScheduleChoice& schedule : choices_.schedules) {
-      c.schedule = schedule.name;
-      c.vpp = schedule.vpp;
-      for (const ZeroChoice& zero : choices_.zeros) {
-        c.zero = zero.zero;
-        c.zero_keep_gathered = zero.keeps_gathered;
-        if (is_over()) {
-          leave(1, combination.bound_ms);
+    SearchCounts& counts = result_.counts;
+    const auto num_schedules = static_cast<int64_t>(choices_.schedules.size());
+    for (size_t z = 0; z < choices_.zeros.size(); ++z) {
+      c.zero = choices_.zeros[z].zero;
+      c.zero_keep_gathered = choices_.zeros[z].keeps_gathered;
+      c.schedule = choices_.schedules.front().name;
+      c.vpp = 1;
+      fill_plan(c, plan_);
+      const double busy_ms = static_cast<double>(plan_.schedule.microbatches) *
+                             least_busy_ms(plan_, fluids_[mask_of(c)][z], combination.beside_gib);
+      if (busy_ms == kInfinity) {
+        counts.over_memory += num_schedules;
+        continue;
+      }
+      if (uses(SearchBound::kWork) && combination.bound_ms(0, busy_ms) >= limit_ms()) {
+        counts.slower_by_work += num_schedules;
+        continue;
+      }
+      for (const ScheduleChoice& schedule : choices_.schedules) {
+        c.schedule = schedule.name;
+        c.vpp = schedule.vpp;
+        const double bound_ms = combination.bound_ms(uses(SearchBound::kSchedule) ? mixed_bound(c) : 0,
+                                                     busy_with_chunks(c, combination, z, busy_ms));
+        if (bound_ms == kInfinity) {
+          ++counts.over_memory;
+        } else if (uses(SearchBound::kSchedule) && bound_ms >= limit_ms()) {
+          ++counts.slower_by_schedule;
+        } else if (is_over()) {
+          leave(1, bound_ms);
         } else {
-          evaluate(c, combination.bound_ms, false);
+          evaluate(c, bound_ms);
         }
       }
     }
+  }
+
+  /// Several chunks a rank hold more microbatches than one would.
+  double busy_with_chunks(const Candidate& c, const Combination& combination, size_t zero, double busy_ms) {
+    if (c.vpp == 1) return busy_ms;
+    const double ms =
+        least_busy_ms(plan_, fluids_[mask_of(c)][zero], combination.beside_gib, shape_of(c).solver.held_anyway);
+    return std::max(busy_ms, static_cast<double>(plan_.schedule.microbatches) * ms);
+  }
+
+  /// No placement of the candidate's pipeline is faster, as a mix of the schedule's paths shows. Candidates of a frame
+  /// share it.
+  double mixed_bound(const Candidate& c) {
+    const auto key = std::tuple(mask_of(c), c.schedule, c.vpp);
+    if (const auto found = mixed_.find(key); found != mixed_.end()) return found->second;
+    fill_plan(c, plan_);
+    const ModuleCostsOf& modules = pipeline_modules();
+    std::vector<FreeWork> works;
+    for (size_t m = 0; m < modules.size(); ++m) {
+      if (modules[m] != nullptr) works.push_back(free_work(plan_, plan_.modules[m], *modules[m]));
+    }
+    const SolverShape& shape = shape_of(c).solver;
+    return mixed_.emplace(key, least_makespan_ms(shape.schedule, shape.mix, works)).first->second;
   }
 
   // ---- Placement ----
@@ -345,15 +457,10 @@ class Searcher {
     return *shape;
   }
 
-  SolverEffort effort_of(const Candidate& c) const {
+  SolverEffort effort_of() const {
     SolverEffort effort;
     effort.time_limit = std::max<Clock::duration>(end_ - effort.start, std::chrono::milliseconds(1));
-    if (c.vpp > 1) {
-      effort.most_labels = kLabelsOfMany;
-      effort.most_local = kLocalOfMany;
-    } else {
-      effort.most_labels = kLabelsOfOneChunk;
-    }
+    effort.most_labels = is_probing_ ? kLabelsOfProbes : kMostLabels;
     return effort;
   }
 
@@ -376,26 +483,39 @@ class Searcher {
     PlanStages stages(plan_, pipeline_modules(), shape, std::move(beside), none, /*has_memory_limit=*/false);
     stages.ignore_reductions(has_encoder_backward);
     const double below_ms = limit_ms();
-    const double bound = solve(c, shape, stages, below_ms).solved.bound_ms;
+    const double bound = solve(c, shape, stages, below_ms).bound_ms;
     return free_.emplace(key, bound).first->second;
   }
 
+  /// What is known about a candidate's pipeline below a makespan.
   struct Solved {
-    Result<StageOptions> options;
-    SolvedChain solved;
+    std::vector<StageOption> stages;  ///< empty where nothing was found
+    double makespan_ms = kInfinity;
+    double bound_ms = 0;  ///< no placement is faster
+    bool is_exhausted = false;
   };
-  /// The best placement below a makespan.
   Solved solve(const Candidate& c, SolverShape& shape, PlanStages& stages, double below_ms) {
-    const double most_ms = below_ms / static_cast<double>(plan_.schedule.microbatches);
-    Solved result{.options = StageOptions::make(stages, most_ms), .solved = {}};
-    if (!result.options) return result;
-    result.solved = solve_chain(shape, *result.options, stages.limits_gib(), below_ms, effort_of(c));
-    return result;
+    Solved solved;
+    if (c.vpp > 1) {
+      solved.stages = ChunkPlacer(stages, shape, stages.limits_gib()).place();
+      return solved;
+    }
+    const Result<StageOptions> options =
+        StageOptions::make(stages, {.below_ms = below_ms, .microbatches = plan_.schedule.microbatches});
+    if (!options) return solved;
+    const SolvedChain chain = solve_chain(shape, *options, stages.limits_gib(), below_ms, effort_of());
+    for (const size_t option : chain.best) solved.stages.push_back((*options)[option]);
+    solved.makespan_ms = chain.best_ms;
+    solved.bound_ms = chain.bound_ms;
+    solved.is_exhausted = chain.is_exhausted;
+    return solved;
   }
 
-  void evaluate(const Candidate& c, double bound_ms, bool is_probe) {
+  /// Places and simulates a candidate that may be below the limit; whether one was found.
+  bool evaluate(const Candidate& c, double bound_ms) {
+    struct Trace { const Candidate& c; const Plan& p; double b; Clock::time_point t = Clock::now(); const SearchCounts& n; double lim; ~Trace() { if (getenv("TRACE")) fmt::print(stderr, "{:.3f} ms  bound {:.1f} limit {:.1f} eval {}: {}\n", std::chrono::duration<double>(Clock::now() - t).count() * 1e3, b, lim, n.evaluated, c.text(p)); } } trace{c, plan_, bound_ms, Clock::now(), result_.counts, limit_ms()};
     SearchCounts ignored;
-    SearchCounts& counts = is_probe ? ignored : result_.counts;
+    SearchCounts& counts = is_probing_ ? ignored : result_.counts;
     fill_plan(c, plan_);
     const PlanCosts& costs = simulator_.price(plan_);
     std::vector<EncoderWork> works;
@@ -410,7 +530,7 @@ class Searcher {
       // The placement is the pipeline's own best.
       std::fill(beside.ranks.backward_ms.begin(), beside.ranks.backward_ms.end(), 0.0);
     }
-    if (uses(SearchBound::kSchedule)) {
+    if (uses(SearchBound::kSchedule) && !is_probing_ && c.vpp == 1) {
       const Woven woven = is_separate ? Woven{} : woven_ends(works);
       const double start_ms = std::max(beside.before_ms, woven.start_ms);
       const double end_ms = is_separate ? backwards_ms : woven.end_ms;
@@ -418,34 +538,35 @@ class Searcher {
       if (end_ms > 0) bound_ms = std::max(bound_ms, start_ms + free_bound(c, true) + end_ms);
       if (bound_ms >= limit_ms()) {
         ++counts.slower_by_schedule;
-        return;
+        return false;
       }
     }
     SolverShape& shape = shape_of(c).solver;
     PlanStages stages(plan_, pipeline_modules(), shape, beside.ranks, space_.recompute, /*has_memory_limit=*/true);
     const double below_ms = uses(SearchBound::kPlacement) ? limit_ms() - beside.before_ms : kInfinity;
     Solved found = solve(c, shape, stages, below_ms);
-    if (found.solved.best.empty()) {
-      if (!found.solved.is_exhausted) {
+    if (found.stages.empty()) {
+      if (!found.is_exhausted) {
         // Neither found nor excluded.
         ++counts.evaluated;
-        note_open(std::max(bound_ms, beside.before_ms + found.solved.bound_ms));
+        note_open(std::max(bound_ms, beside.before_ms + found.bound_ms));
       } else if (below_ms == kInfinity) {
         ++counts.over_memory;
       } else {
         ++counts.slower_by_placement;
       }
-      return;
+      return false;
     }
     ++counts.evaluated;
     const double placed_bound_ms =
-        std::max(bound_ms, beside.before_ms + (found.solved.is_exhausted ? found.solved.best_ms : found.solved.bound_ms));
-    stages.apply(*found.options, found.solved.best, plan_);
+        std::max(bound_ms, beside.before_ms + (found.is_exhausted ? found.makespan_ms : found.bound_ms));
+    stages.apply(found.stages, plan_);
     if (is_separate) {
-      play_separable(c, beside, stages, placed_bound_ms, below_ms);
+      play_separable(c, beside, placed_bound_ms, below_ms);
     } else {
       play_woven(c, live);
     }
+    return true;
   }
 
   /// What encoders that run beside the pipeline add at its ends whatever the order: the first macro batch comes before
@@ -471,8 +592,7 @@ class Searcher {
   void note_open(double bound_ms) { open_bound_ms_ = std::min(open_bound_ms_, bound_ms); }
 
   /// Simulates the placement; where it does not fit after all, others are tried with less memory.
-  void play_separable(const Candidate& c, const BesidePipeline& beside, PlanStages& stages, double bound_ms,
-                      double below_ms) {
+  void play_separable(const Candidate& c, const BesidePipeline& beside, double bound_ms, double below_ms) {
     if (play(c, bound_ms)) return;
     note_open(bound_ms);
     BesidePipeline tighter = beside;
@@ -482,11 +602,10 @@ class Searcher {
       SolverShape& shape = shape_of(c).solver;
       PlanStages again(plan_, pipeline_modules(), shape, tighter.ranks, space_.recompute, true);
       Solved found = solve(c, shape, again, below_ms);
-      if (found.solved.best.empty()) return;
-      again.apply(*found.options, found.solved.best, plan_);
+      if (found.stages.empty()) return;
+      again.apply(found.stages, plan_);
       if (play(c, bound_ms)) return;
     }
-    (void)stages;
   }
 
   /// Simulates plan_ as it is filled; false when it does not fit.
@@ -615,6 +734,7 @@ class Searcher {
   Plan plan_;  // filled anew for every candidate
   size_t num_encoders_;
   Clock::time_point end_;
+  bool is_probing_ = false;  // candidates are met again later, with more care
   PlanSearchResult result_;
   double open_bound_ms_ = kInfinity;  // of what was neither placed for certain nor excluded
   double last_excess_gib_ = 0;
@@ -626,6 +746,8 @@ class Searcher {
   FrameChoices choices_;
   std::vector<Combination> combinations_;
   std::map<std::tuple<unsigned, ScheduleName, int64_t, int64_t, bool, bool>, double> free_;
+  std::map<std::tuple<unsigned, ScheduleName, int64_t>, double> mixed_;
+  std::array<std::vector<FluidChain>, 1 << kMostEncoders> fluids_;  // by which are inline, and ZeRO stage
 };
 
 }  // namespace

@@ -40,12 +40,25 @@ PlanStages::PlanStages(const Plan& plan, const ModuleCostsOf& costs, const Solve
       span.saves_selectively |= block.memory.saved_selective < block.memory.saved;
     num_blocks_ = span.end;
     spans_.push_back(span);
+    for (const size_t kind : plan.model.find(module.kind)->layers) {
+      const BlockTime& time = costs[m]->kinds[kind].time;
+      double ms = time.forward.total_ms();
+      // What follows the rank's last action: whole backwards, but input gradients may come before its last.
+      if (!splits_ && span.backward.inputs) ms += time.backward_input.total_ms();
+      if (!splits_ && span.backward.weights) ms += time.backward_weight.total_ms();
+      lead_ms_.push_back((lead_ms_.empty() ? 0 : lead_ms_.back()) + ms);
+    }
   }
   const Device& device = plan.cluster.device;
   for (const BesideMemory& beside_of : beside_.memory) {
     limits_gib_.push_back(device.memory_gib - device.reserved_memory_gib - beside_of.static_gib - beside_of.held_gib);
   }
   if (!has_memory_limit) limits_gib_.clear();
+}
+
+double PlanStages::lead_ms(int32_t stage, int32_t first) const {
+  // Chunks behind the first follow others on their own rank.
+  return shares_ranks_ || stage == 0 || first == 0 ? 0 : lead_ms_[static_cast<size_t>(first) - 1];
 }
 
 int64_t PlanStages::layers_of(const Span& span, const Run& run) const {
@@ -137,8 +150,127 @@ double PlanStages::excess_gib(int32_t stage, const StageFigures& figures) const 
   return excess > kHair * plan_.cluster.device.memory_gib ? excess : 0;
 }
 
-/// The recomputation that adds the least time and fits. More of it never needs more memory, but for the workspace of the
-/// first block, which is why the numbers of one module's layers can be bisected.
+/// What each moment of a rank has too much with one option, a number a moment; the last is an encoder's.
+void PlanStages::excesses(int32_t stage, const StageFigures& figures, std::vector<double>& excess) const {
+  const auto rank = static_cast<size_t>(shape_.schedule.rank_of_stage[static_cast<size_t>(stage)]);
+  excess.clear();
+  const double rest = figures[kStaticGib] - limits_gib_[rank];
+  for (const MemoryMoment& moment : shape_.moments[rank]) {
+    excess.push_back(rest + moment.held[0] * figures[kActivationGib] + moment.deferred[0] * figures[kDeferredGib] +
+                     figures[kWorkspaceGib]);
+  }
+  excess.push_back(rest + beside_.memory[rank].moment_gib);
+}
+
+/// Layers of equal modules that are recomputed, on top of a given start: a small knapsack with a need for every moment
+/// of the rank, solved exactly. Depth first, the cheapest saving first; what the rest must cost at least is known from a
+/// fractional filling.
+class PlanStages::Knapsack {
+ public:
+  Knapsack(const PlanStages& stages, const Run& run, const Recomputes& start) : stages_(stages), run_(run), now_(start) {
+    const StageFigures base = stages.price(run, start);
+    base_ms_ = base[kInputWork];
+    stages.excesses(run.stage, base, need_);
+    for (size_t i = 0; i < stages.spans_.size(); ++i) {
+      const Span& span = stages.spans_[i];
+      const int64_t layers = stages.layers_of(span, run);
+      if (!span.is_uniform || layers == 0 || !span.backward.runs()) continue;
+      room_[i] = layers - start[i].full;
+      // The first whole layer brings its workspace, and is part of the start.
+      if (start[i].full > 0) add_item(i, true, base);
+      if (stages.recompute_.allows_selective && span.saves_selectively) add_item(i, false, base);
+    }
+    std::stable_sort(items_.begin(), items_.end(), [](const Item& a, const Item& b) {
+      return a.adds_ms * b.most_saved() < b.adds_ms * a.most_saved();
+    });
+  }
+
+  /// Below a time; nothing where there is none.
+  std::optional<Recomputes> solve(double below_ms) {
+    best_ms_ = below_ms;
+    descend(0, need_, base_ms_);
+    return best_;
+  }
+  double best_ms() const { return best_ms_; }
+
+ private:
+  struct Item {
+    size_t span;
+    bool is_full;
+    double adds_ms;
+    std::vector<double> saves;  ///< by moment
+    double most_saved() const { return *std::max_element(saves.begin(), saves.end()); }
+  };
+
+  void add_item(size_t span, bool is_full, const StageFigures& base) {
+    if (room_[span] < 1) return;
+    Recomputes more = now_;
+    ++(is_full ? more[span].full : more[span].selective);
+    const StageFigures figures = stages_.price(run_, more);
+    Item item{.span = span, .is_full = is_full, .adds_ms = figures[kInputWork] - base[kInputWork], .saves = {}};
+    stages_.excesses(run_.stage, figures, item.saves);
+    for (size_t m = 0; m < need_.size(); ++m) item.saves[m] = need_[m] - item.saves[m];
+    if (item.most_saved() > 0) items_.push_back(std::move(item));
+  }
+
+  bool is_satisfied(const std::vector<double>& need) const {
+    const double hair = kHair * stages_.plan_.cluster.device.memory_gib;
+    return std::all_of(need.begin(), need.end(), [&](double gib) { return gib <= hair; });
+  }
+
+  void descend(size_t depth, const std::vector<double>& need, double ms) {
+    if (is_satisfied(need)) {
+      if (ms >= best_ms_) return;
+      // The sums' last digits are the pricing's own.
+      if (!stages_.fits(run_.stage, stages_.price(run_, now_))) return;
+      best_ms_ = ms;
+      best_ = now_;
+      return;
+    }
+    if (depth == items_.size()) return;
+    double least_ms = ms;
+    for (size_t m = 0; m < need.size(); ++m) {
+      if (need[m] <= 0) continue;
+      double price = std::numeric_limits<double>::infinity();
+      for (size_t i = depth; i < items_.size(); ++i) {
+        if (items_[i].saves[m] > 0) price = std::min(price, items_[i].adds_ms / items_[i].saves[m]);
+      }
+      least_ms = std::max(least_ms, ms + price * need[m] * (1 - 1e-9));
+    }
+    if (least_ms >= best_ms_) return;
+    const Item& item = items_[depth];
+    int64_t& count = item.is_full ? now_[item.span].full : now_[item.span].selective;
+    const int64_t start = count;
+    // As many as could be of use.
+    double wanted = 0;
+    for (size_t m = 0; m < need.size(); ++m) {
+      if (need[m] > 0 && item.saves[m] > 0) wanted = std::max(wanted, std::ceil(need[m] / item.saves[m]));
+    }
+    int64_t& room = room_[item.span];
+    const auto most = static_cast<int64_t>(std::min(wanted, static_cast<double>(room)));
+    room -= most;
+    std::vector<double> left(need.size());
+    for (int64_t n = most; n >= 0; --n, ++room) {
+      count = start + n;
+      for (size_t m = 0; m < need.size(); ++m) left[m] = need[m] - static_cast<double>(n) * item.saves[m];
+      descend(depth + 1, left, ms + static_cast<double>(n) * item.adds_ms);
+    }
+    --room;
+    count = start;
+  }
+
+  const PlanStages& stages_;
+  Run run_;
+  Recomputes now_;
+  double base_ms_ = 0;
+  std::vector<double> need_;
+  std::array<int64_t, kMostModules> room_{};
+  std::vector<Item> items_;
+  double best_ms_ = 0;
+  std::optional<Recomputes> best_;
+};
+
+/// The recomputation that adds the least time and fits.
 void PlanStages::find_least(const Run& run, std::vector<Priced>& found) const {
   Priced plain{.figures = price(run, {}), .recomputes = {}};
   if (fits(run.stage, plain.figures)) {
@@ -153,65 +285,33 @@ void PlanStages::find_least(const Run& run, std::vector<Priced>& found) const {
     open.push_back(i);
     if (recompute_.allows_full) {
       all[i].full = layers;
-    } else if (recompute_.allows_selective) {
+    } else if (recompute_.allows_selective && spans_[i].is_uniform) {
       all[i].selective = layers;
     }
   }
   const bool may_recompute = recompute_.allows_full || recompute_.allows_selective;
   if (open.empty() || !may_recompute || !fits(run.stage, price(run, all))) return;
-  std::optional<Priced> best;
-  Recomputes now{};
-  const auto offer = [&] {
-    const Priced priced{.figures = price(run, now), .recomputes = now};
-    if (!fits(run.stage, priced.figures)) return;
-    if (!best || priced.figures[kInputWork] < best->figures[kInputWork]) best = priced;
-  };
-  /// The smallest count that fits, by bisection; `most` is known to fit.
-  const auto least_that_fits = [&](int64_t& count, int64_t most) {
-    int64_t low = 0, high = most;
-    while (low < high) {
-      count = (low + high) / 2;
-      if (fits(run.stage, price(run, now))) {
-        high = count;
-      } else {
-        low = count + 1;
-      }
-    }
-    count = high;
-  };
+  std::optional<Recomputes> best;
+  double best_ms = std::numeric_limits<double>::infinity();
+  // Layers that differ are recomputed from the first on, so each number is a case of its own; of equal layers there is
+  // none or at least one, because the first brings its workspace.
+  Recomputes start{};
   const std::function<void(size_t)> choose = [&](size_t depth) {
-    const size_t span = open[depth];
-    const int64_t layers = layers_of(spans_[span], run);
-    Recompute& own = now[span];
-    const bool selects = recompute_.allows_selective && spans_[span].saves_selectively;
-    const bool is_last = depth + 1 == open.size();
-    for (int64_t full = 0; full <= (recompute_.allows_full ? layers : 0); ++full) {
-      own = {.full = full};
-      if (!is_last) {
-        choose(depth + 1);
-        if (!selects) continue;
-        for (own.selective = 1; own.selective <= layers - full; ++own.selective) choose(depth + 1);
-        continue;
+    if (depth == open.size()) {
+      Knapsack knapsack(*this, run, start);
+      if (auto choice = knapsack.solve(best_ms)) {
+        best = choice;
+        best_ms = knapsack.best_ms();
       }
-      if (!selects) {
-        // Without the attention alone there is one number to find.
-        own.full = layers;
-        if (fits(run.stage, price(run, now))) {
-          least_that_fits(own.full, layers);
-          offer();
-        }
-        break;
-      }
-      own.selective = layers - full;
-      if (!fits(run.stage, price(run, now))) continue;
-      least_that_fits(own.selective, layers - full);
-      offer();
-      if (own.selective == 0) break;  // more whole layers only take longer
+      return;
     }
-    own = {};
+    const size_t span = open[depth];
+    const int64_t most = !recompute_.allows_full ? 0 : spans_[span].is_uniform ? 1 : layers_of(spans_[span], run);
+    for (start[span].full = 0; start[span].full <= most; ++start[span].full) choose(depth + 1);
+    start[span] = {};
   };
   choose(0);
-  if (best) found.push_back(*best);
+  if (best) found.push_back({.figures = price(run, *best), .recomputes = *best});
 }
 
 /// Every number of recomputed layers that no other beats in both time and memory, and that fits alone.
@@ -266,14 +366,14 @@ std::optional<Error> PlanStages::list(int32_t stage, int32_t first, int32_t coun
   return std::nullopt;
 }
 
-void PlanStages::apply(const StageOptions& options, const Chain& chain, Plan& plan) {
+void PlanStages::apply(std::span<const StageOption> options, Plan& plan) {
   for (const Span& span : spans_) {
     ModulePlan& module = plan.modules[static_cast<size_t>(span.module)];
     for (auto& row : module.layers) std::fill(row.begin(), row.end(), 0);
     for (auto& row : module.recompute) std::fill(row.begin(), row.end(), Recompute{});
   }
-  for (size_t stage = 0; stage < chain.size(); ++stage) {
-    const StageOption& option = options[chain[stage]];
+  for (size_t stage = 0; stage < options.size(); ++stage) {
+    const StageOption& option = options[stage];
     const Run run{static_cast<int32_t>(stage), option.first, option.count};
     const Priced& choice = priced(run)[static_cast<size_t>(option.choice)];
     const StagePlace place = place_of_stage(plan, run.stage);

@@ -34,14 +34,15 @@ class PlanStages : public StageSource {
 
   int32_t num_stages() const override { return num_stages_; }
   int32_t num_blocks() const override { return num_blocks_; }
+  double lead_ms(int32_t stage, int32_t first) const override;
   std::optional<Error> list(int32_t stage, int32_t first, int32_t count, std::vector<StageOption>& options) override;
 
   /// Leaves the reduction of gradients out of the stages' times: for bounds where something hides it.
   void ignore_reductions(bool ignores) { ignores_reductions_ = ignores; }
   /// What each pipeline rank has for its stages; nothing where memory is not limited.
   const std::vector<double>& limits_gib() const { return limits_gib_; }
-  /// Puts a chain's layers and recomputation into a plan.
-  void apply(const StageOptions& options, const Chain& chain, Plan& plan);
+  /// Puts the layers and recomputation of one option a stage into a plan.
+  void apply(std::span<const StageOption> options, Plan& plan);
 
  private:
   static constexpr size_t kMostModules = kMostEncoders + 1;
@@ -69,6 +70,8 @@ class PlanStages : public StageSource {
   const std::vector<Priced>& priced(const Run& run);
   Run with_equal_price(Run run) const;
   StageFigures price(const Run& run, const Recomputes& recomputes) const;
+  class Knapsack;
+  void excesses(int32_t stage, const StageFigures& figures, std::vector<double>& excess) const;
   double excess_gib(int32_t stage, const StageFigures& figures) const;
   bool fits(int32_t stage, const StageFigures& figures) const { return excess_gib(stage, figures) <= 0; }
   void find_least(const Run& run, std::vector<Priced>& found) const;
@@ -88,6 +91,7 @@ class PlanStages : public StageSource {
   int32_t num_stages_;
   int32_t num_blocks_ = 0;
   std::vector<Span> spans_;
+  std::vector<double> lead_ms_;  // by block: one microbatch through all before it
   std::vector<double> limits_gib_;
   std::unordered_map<uint64_t, std::vector<Priced>> priced_;
 };

@@ -16,8 +16,8 @@ constexpr size_t kMostOptions = 20'000'000;
 /// still fits without its first or its last block, so one sweep each way is enough.
 class Windows {
  public:
-  Windows(StageSource& source, double most_ms)
-      : source_(source), most_ms_(most_ms), stages_(source.num_stages()), blocks_(source.num_blocks()) {}
+  Windows(StageSource& source, const StageOptions::Limit& limit)
+      : source_(source), limit_(limit), stages_(source.num_stages()), blocks_(source.num_blocks()) {}
 
   std::optional<Error> find() {
     low.assign(static_cast<size_t>(stages_) + 1, blocks_);
@@ -43,6 +43,11 @@ class Windows {
     return error_;
   }
 
+  /// What a stage that starts at a block may work for one microbatch.
+  double most_ms(int32_t stage, int32_t first) const {
+    return (limit_.below_ms - source_.lead_ms(stage, first)) / static_cast<double>(limit_.microbatches);
+  }
+
   std::vector<int32_t> low, high;
   bool is_empty = false;
 
@@ -54,11 +59,11 @@ class Windows {
     }
     scratch_.clear();
     if (auto error = source_.list(stage, first, end - first, scratch_)) error_ = std::move(error);
-    return !error_ && !scratch_.empty() && scratch_.front().total_ms() <= most_ms_;
+    return !error_ && !scratch_.empty() && scratch_.front().total_ms() <= most_ms(stage, first);
   }
 
   StageSource& source_;
-  double most_ms_;
+  StageOptions::Limit limit_;
   int32_t stages_, blocks_;
   std::vector<StageOption> scratch_;
   std::optional<Error> error_;
@@ -66,11 +71,11 @@ class Windows {
 
 }  // namespace
 
-Result<StageOptions> StageOptions::make(StageSource& source, double most_ms) {
+Result<StageOptions> StageOptions::make(StageSource& source, const Limit& limit) {
   StageOptions made;
   made.num_stages_ = source.num_stages();
   made.num_blocks_ = source.num_blocks();
-  Windows windows(source, most_ms);
+  Windows windows(source, limit);
   if (auto error = windows.find()) return *std::move(error);
   made.low_ = windows.low;
   made.high_ = windows.high;
@@ -81,6 +86,7 @@ Result<StageOptions> StageOptions::make(StageSource& source, double most_ms) {
       made.begins_.push_back(made.options_.size());
       if (windows.is_empty || first < std::max(stage, made.low_[s]) || first > made.high_[s]) continue;
       if (stage == 0 && first > 0) continue;
+      const double most_ms = windows.most_ms(stage, first);
       for (int32_t end = std::max(first + 1, made.low_[s + 1]); end <= made.high_[s + 1]; ++end) {
         const size_t size = made.options_.size();
         if (auto error = source.list(stage, first, end - first, made.options_)) return *std::move(error);

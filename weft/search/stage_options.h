@@ -44,6 +44,8 @@ class StageSource {
   virtual ~StageSource() = default;
   virtual int32_t num_stages() const = 0;
   virtual int32_t num_blocks() const = 0;
+  /// What passes before a stage that starts at a block can do anything, and after it, at least.
+  virtual double lead_ms(int32_t /*stage*/, int32_t /*first*/) const { return 0; }
   /// Appends the ways to fill a stage with a run of blocks that fit in memory, the quickest first. Where there is none,
   /// a longer run has none either. Fails, as the input is too large, when there are too many.
   virtual std::optional<Error> list(int32_t stage, int32_t first, int32_t count, std::vector<StageOption>& options) = 0;
@@ -53,9 +55,13 @@ class StageSource {
 /// leaves a block for each stage behind it.
 class StageOptions {
  public:
-  /// Options whose work for one microbatch takes longer than `most_ms` are left out, and those that no chain of the
-  /// others reaches.
-  static Result<StageOptions> make(StageSource& source, double most_ms = std::numeric_limits<double>::infinity());
+  /// Options that no chain with a makespan below the limit has are left out, as far as their rank's own work and that of
+  /// one microbatch before it can tell; and those that no chain of the others reaches.
+  struct Limit {
+    double below_ms = std::numeric_limits<double>::infinity();
+    int64_t microbatches = 1;
+  };
+  static Result<StageOptions> make(StageSource& source, const Limit& limit);
 
   int32_t num_stages() const { return num_stages_; }
   int32_t num_blocks() const { return num_blocks_; }
