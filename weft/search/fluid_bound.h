@@ -20,6 +20,7 @@ struct FluidChain {
   double first_ms = 0;  ///< what only the first rank can do: the embedding
   double last_ms = 0;   ///< the same of the last: the head
   double memory_bytes = 0;
+  double stage_bytes = 0;  ///< what every stage has for communication, however few its layers
   double last_rank_bytes = 0;  ///< what the last rank holds besides layers
 };
 

@@ -114,11 +114,46 @@ FreeWork free_work(const Plan& plan, const ModulePlan& module, const ModuleCosts
   } else {
     for (const size_t kind : layers) add(costs.kinds[kind], 1, false);
   }
+  // Ends may hide some of the layers' communication, so only what all of them leave counts.
+  if (module.zero >= 2) {
+    Exposed all = exposed(plan, module, costs, costs.entry, true);
+    const Exposed last = exposed(plan, module, costs, costs.exit, false);
+    all.forward_ms = std::min(0.0, all.forward_ms) + std::min(0.0, last.forward_ms);
+    all.backward_ms = std::min(0.0, all.backward_ms) + std::min(0.0, last.backward_ms);
+    std::vector<Exposed> of_kinds;
+    for (const BlockCost& block : costs.kinds) of_kinds.push_back(exposed(plan, module, costs, block, false));
+    for (const size_t kind : layers) {
+      all.forward_ms += of_kinds[kind].forward_ms;
+      all.backward_ms += of_kinds[kind].backward_ms;
+    }
+    work.shares[kForwardWork] += std::max(0.0, all.forward_ms);
+    work.shares[kInputWork] += std::max(0.0, all.backward_ms);
+  }
   for (const double ms : work.shares) work.ms += ms;
   if (work.ms > 0) {
     for (double& share : work.shares) share /= work.ms;
   }
   return work;
+}
+
+StageTimes every_stage(const Plan& plan, const ModuleCostsOf& costs) {
+  StageTimes times{};
+  if (plan.llm().pp == 1) return times;
+  times[kForwardWork] = times[kInputWork] = plan.cluster.efficiency.action_us * 1e-3;
+  // Boundaries inside encoders pass other rows than those inside the llm.
+  double least = kInfinity;
+  for (size_t m = 0; m < plan.modules.size(); ++m) {
+    if (!plan.modules[m].is_in_pipeline()) continue;
+    StageCost stage;
+    price_transfer(plan.modules[m], *costs[m], costs[m]->boundary_bytes, stage);
+    least = std::min(least, stage.transfer_ms + stage.transfer_busy_ms);
+    if (!plan.modules[m].is_encoder()) continue;
+    StageCost behind;
+    price_transfer(plan.modules[m], *costs[m], costs[m]->output_bytes, behind);
+    least = std::min(least, behind.transfer_ms + behind.transfer_busy_ms);
+  }
+  times[kTransferWork] = least;
+  return times;
 }
 
 FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs) {
@@ -127,9 +162,19 @@ FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs) {
                    .microbatches = plan.schedule.microbatches,
                    .memory_bytes = (device.memory_gib - device.reserved_memory_gib) * kGiB};
   bool has_inline = false;
+  fluid.stage_bytes = kInfinity;
   for (size_t m = 0; m < plan.modules.size(); ++m) {
     const ModulePlan& module = plan.modules[m];
     if (!module.is_in_pipeline()) continue;
+    for (const BlockCost& block : costs[m]->kinds) {
+      const StateCost state =
+          price_state(plan, module, *costs[m], block.parameters,
+                      {.forward_ms = 1e18,
+                       .backward_ms = 1e18,
+                       .largest_block_elements = static_cast<double>(block.parameters.total()),
+                       .largest_weight_elements = static_cast<double>(block.largest_weight)});
+      fluid.stage_bytes = std::min(fluid.stage_bytes, kRounding * state.buffer_bytes);
+    }
     if (module.is_encoder()) {
       fluid.other_ms += module_ms(plan, module, *costs[m]);
       has_inline = true;
@@ -146,14 +191,13 @@ FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs) {
   return fluid;
 }
 
-double least_busy_ms(const Plan& plan, const FluidChain& fluid, double beside_gib,
-                     std::span<const double> in_flight) {
+double least_busy_ms(const Plan& plan, const FluidChain& fluid, const RankLoad& load) {
   FluidChain chain = fluid;
-  chain.memory_bytes -= beside_gib * kGiB;
+  const auto chunks = static_cast<double>(load.chunks);
+  chain.memory_bytes -= load.beside_gib * kGiB + chunks * fluid.stage_bytes;
   // Every rank has the host's time around a forward and a backward.
-  const double host_ms =
-      plan.llm().pp > 1 ? 2 * static_cast<double>(plan.llm().vpp) * plan.cluster.efficiency.action_us * 1e-3 : 0;
-  return least_bottleneck_ms(chain, in_flight) + host_ms;
+  const double host_ms = fluid.pp > 1 ? 2 * chunks * plan.cluster.efficiency.action_us * 1e-3 : 0;
+  return least_bottleneck_ms(chain, load.in_flight) + host_ms;
 }
 
 EncoderLeast least_encoder_work(const Candidate& frame, size_t encoder, const PlanSpace& space, Plan& plan,

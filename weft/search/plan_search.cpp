@@ -205,6 +205,9 @@ class Searcher {
       least_busy = std::min(least_busy, least_busy_ms(plan_, fluid_chain(plan_, pipeline_modules())));
     }
     if (least_busy == kInfinity) return kInfinity;
+    // The least of any ZeRO stage: without their communication.
+    c.zero = 0;
+    c.zero_keep_gathered = false;
     double least_mixed = kInfinity;
     for (const ScheduleChoice& schedule : choices.schedules) {
       c.schedule = schedule.name;
@@ -394,7 +397,7 @@ class Searcher {
       c.vpp = 1;
       fill_plan(c, plan_);
       const double busy_ms = static_cast<double>(plan_.schedule.microbatches) *
-                             least_busy_ms(plan_, fluids_[mask_of(c)][z], combination.beside_gib);
+                             least_busy_ms(plan_, fluids_[mask_of(c)][z], {.beside_gib = combination.beside_gib});
       if (busy_ms == kInfinity) {
         counts.over_memory += num_schedules;
         continue;
@@ -425,14 +428,17 @@ class Searcher {
   double busy_with_chunks(const Candidate& c, const Combination& combination, size_t zero, double busy_ms) {
     if (c.vpp == 1) return busy_ms;
     const double ms =
-        least_busy_ms(plan_, fluids_[mask_of(c)][zero], combination.beside_gib, shape_of(c).solver.held_anyway);
+        least_busy_ms(plan_, fluids_[mask_of(c)][zero],
+                      {.beside_gib = combination.beside_gib,
+                       .chunks = c.vpp,
+                       .in_flight = shape_of(c).solver.held_anyway});
     return std::max(busy_ms, static_cast<double>(plan_.schedule.microbatches) * ms);
   }
 
   /// No placement of the candidate's pipeline is faster, as a mix of the schedule's paths shows. Candidates of a frame
   /// share it.
   double mixed_bound(const Candidate& c) {
-    const auto key = std::tuple(mask_of(c), c.schedule, c.vpp);
+    const auto key = std::tuple(mask_of(c), c.schedule, c.vpp, c.zero);
     if (const auto found = mixed_.find(key); found != mixed_.end()) return found->second;
     fill_plan(c, plan_);
     const ModuleCostsOf& modules = pipeline_modules();
@@ -440,8 +446,10 @@ class Searcher {
     for (size_t m = 0; m < modules.size(); ++m) {
       if (modules[m] != nullptr) works.push_back(free_work(plan_, plan_.modules[m], *modules[m]));
     }
-    const SolverShape& shape = shape_of(c).solver;
-    return mixed_.emplace(key, least_makespan_ms(shape.schedule, shape.mix, works)).first->second;
+    SolverShape& shape = shape_of(c).solver;
+    const StageTimes rest = every_stage(plan_, modules);
+    const double bound = least_makespan_ms(shape.schedule, shape.graph, shape.mix, works, rest);
+    return mixed_.emplace(key, bound).first->second;
   }
 
   // ---- Placement ----
@@ -497,7 +505,19 @@ class Searcher {
   Solved solve(const Candidate& c, SolverShape& shape, PlanStages& stages, double below_ms) {
     Solved solved;
     if (c.vpp > 1) {
-      solved.stages = ChunkPlacer(stages, shape, stages.limits_gib()).place();
+      ChunkPlacer placer(stages, shape, stages.limits_gib());
+      for (int32_t fewer = 0; fewer <= ChunkPlacer::kMostFewer; ++fewer) {
+        std::vector<StageOption> placed = placer.place(fewer);
+        if (placed.empty()) continue;
+        std::vector<StageTimes> times;
+        for (const StageOption& option : placed) times.push_back(option.times());
+        const double makespan_ms = shape.graph.makespan_ms(times);
+        if (makespan_ms >= std::min(below_ms, solved.makespan_ms)) continue;
+        solved.makespan_ms = makespan_ms;
+        solved.stages = std::move(placed);
+      }
+      solved.bound_ms = std::min(below_ms, solved.makespan_ms);
+      solved.is_exhausted = true;
       return solved;
     }
     const Result<StageOptions> options =
@@ -692,6 +712,7 @@ class Searcher {
   // ---- Results ----
 
   void keep(const Candidate& c, const MeanStep& step, double bound_ms) {
+    if (getenv("TRACE2") && bound_ms > 0 && bound_ms < step.step_time_ms * (1 - kPrecision)) fmt::print(stderr, "open {:.1f} got {:.1f} {}\n", bound_ms, step.step_time_ms, c.text(plan_));
     if (bound_ms > 0 && bound_ms < step.step_time_ms * (1 - kPrecision)) note_open(bound_ms);
     if (step.step_time_ms >= limit_ms()) return;
     FoundPlan found{.candidate = c,
@@ -746,7 +767,7 @@ class Searcher {
   FrameChoices choices_;
   std::vector<Combination> combinations_;
   std::map<std::tuple<unsigned, ScheduleName, int64_t, int64_t, bool, bool>, double> free_;
-  std::map<std::tuple<unsigned, ScheduleName, int64_t>, double> mixed_;
+  std::map<std::tuple<unsigned, ScheduleName, int64_t, int64_t>, double> mixed_;
   std::array<std::vector<FluidChain>, 1 << kMostEncoders> fluids_;  // by which are inline, and ZeRO stage
 };
 
