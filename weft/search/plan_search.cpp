@@ -297,6 +297,7 @@ class Searcher {
     if (opened_ == &frame) return;
     opened_ = &frame;
     free_.clear();
+    woven_.clear();
     mixed_.clear();
     choices_ = choices_of(frame.degrees, plan_, space_);
     std::array<std::vector<EncoderWork>, kMostEncoders> works;
@@ -533,7 +534,6 @@ class Searcher {
 
   /// Places and simulates a candidate that may be below the limit; whether one was found.
   bool evaluate(const Candidate& c, double bound_ms) {
-    struct Trace { const Candidate& c; const Plan& p; double b; Clock::time_point t = Clock::now(); const SearchCounts& n; double lim; ~Trace() { if (getenv("TRACE")) fmt::print(stderr, "{:.3f} ms  bound {:.1f} limit {:.1f} eval {}: {}\n", std::chrono::duration<double>(Clock::now() - t).count() * 1e3, b, lim, n.evaluated, c.text(p)); } } trace{c, plan_, bound_ms, Clock::now(), result_.counts, limit_ms()};
     SearchCounts ignored;
     SearchCounts& counts = is_probing_ ? ignored : result_.counts;
     fill_plan(c, plan_);
@@ -631,14 +631,13 @@ class Searcher {
   /// Simulates plan_ as it is filled; false when it does not fit.
   bool play(const Candidate& c, double bound_ms) {
     const bool is_alone = mask_of(c) + 1 == 1u << num_encoders_;
-    MeanStep step;
-    if (is_alone) {
-      step = simulator_.run_mean(plan_, shape_of(c).lowered);
-    } else {
-      const Result<Schedule> schedule = playable_schedule(plan_);
-      if (!schedule) return true;  // more actions than schedules may have: nothing that could be run
-      step = simulator_.run_mean(plan_, *schedule);
-    }
+    if (is_alone) return keep_if_it_fits(c, shape_of(c).lowered, bound_ms);
+    const Result<Schedule> schedule = playable_schedule(plan_);
+    return !schedule || keep_if_it_fits(c, *schedule, bound_ms);
+  }
+
+  bool keep_if_it_fits(const Candidate& c, const Schedule& schedule, double bound_ms) {
+    const MeanStep step = simulator_.run_mean(plan_, schedule);
     double most = 0;
     for (const MemorySplit& row : step.memory) most = std::max(most, row.total());
     last_excess_gib_ = most / kGiB - plan_.cluster.device.memory_gib;
@@ -664,20 +663,20 @@ class Searcher {
   /// comes out is the candidate's time, as the space is defined.
   void play_woven(const Candidate& c, int64_t least) {
     for (const int64_t live : {least, 2 * least}) {
-      if (!weave(live) || !play(c, 0)) return;  // more alive at once need more memory still
+      bool fills = false;
+      for (ModulePlan& module : plan_.modules) {
+        if (module.is_in_pipeline()) continue;
+        module.actions.clear();
+        if (module.form != EncoderForm::kBefore) module.live_macro_batches = live;
+        fills |= module.form == EncoderForm::kFill;
+      }
+      // More alive at once need more memory still.
+      if (!(fills ? play_filled(c) : play(c, 0))) return;
     }
   }
 
-  /// Gives the plan's encoders so many live macro batches, and an order where they fill bubbles.
-  bool weave(int64_t live) {
-    bool fills = false;
-    for (ModulePlan& module : plan_.modules) {
-      if (module.is_in_pipeline()) continue;
-      module.actions.clear();
-      if (module.form != EncoderForm::kBefore) module.live_macro_batches = live;
-      fills |= module.form == EncoderForm::kFill;
-    }
-    if (!fills) return true;
+  /// Gives encoders an order in which they fill bubbles, from compute times alone.
+  bool play_filled(const Candidate& c) {
     const PlanCosts& costs = simulator_.price(plan_);
     StageDurations durations;
     for (const StageCost& stage : costs.stages) {
@@ -694,25 +693,56 @@ class Searcher {
       encoder.backward_ms.assign(encoder.rows.groups.size(),
                                  stage.backward_input.compute_ms + stage.backward_weight.compute_ms);
     }
-    const auto& pipeline = generate_schedule(*parse_schedule_name(plan_.schedule.name),
-                                             {.pp = plan_.llm().pp,
-                                              .vpp = plan_.llm().vpp,
-                                              .microbatches = plan_.schedule.microbatches});
-    if (!pipeline) return false;
-    const Result<Schedule> placed = place_encoders(*pipeline, *encoders, durations);
-    if (!placed) return false;
-    for (ModulePlan& module : plan_.modules) {
-      if (module.is_in_pipeline() || module.form != EncoderForm::kFill) continue;
-      module.actions = stored_rows(*placed);
-      break;
+    const Schedule* woven = woven_schedule(c, *encoders, durations);
+    if (woven == nullptr) return false;
+    const size_t num_kept = num_kept_;
+    const Result<Schedule> lowered = lower_schedule(with_step_end(*woven));
+    if (!lowered || !keep_if_it_fits(c, *lowered, 0)) return false;
+    if (num_kept_ == num_kept) return true;
+    // The plan that was kept stores the order.
+    for (FoundPlan& found : result_.best) {
+      const bool is_this = found.candidate.text(plan_) == c.text(plan_);
+      if (!is_this) continue;
+      for (ModulePlan& module : found.plan.modules) {
+        if (module.is_in_pipeline() || module.form != EncoderForm::kFill) continue;
+        module.actions = stored_rows(*woven);
+        break;
+      }
     }
     return true;
+  }
+
+  /// Candidates that differ only in what does not compute share their order.
+  const Schedule* woven_schedule(const Candidate& c, const std::vector<EncoderPlacement>& encoders,
+                                 const StageDurations& durations) {
+    std::vector<double> key = {static_cast<double>(c.schedule), static_cast<double>(c.pp), static_cast<double>(c.vpp),
+                               static_cast<double>(plan_.schedule.microbatches)};
+    for (const auto* column : {&durations.forward_ms, &durations.backward_input_ms, &durations.backward_weight_ms})
+      key.insert(key.end(), column->begin(), column->end());
+    for (const EncoderPlacement& encoder : encoders) {
+      const EncoderRows& rows = encoder.rows;
+      key.insert(key.end(), {static_cast<double>(encoder.form), static_cast<double>(rows.num_macro_batches),
+                             static_cast<double>(rows.live_macro_batches), static_cast<double>(rows.num_groups()),
+                             rows.recompute_from_inputs ? 1.0 : 0.0});
+      key.insert(key.end(), encoder.forward_ms.begin(), encoder.forward_ms.end());
+      key.insert(key.end(), encoder.backward_ms.begin(), encoder.backward_ms.end());
+      key.insert(key.end(), rows.first_macro.begin(), rows.first_macro.end());
+    }
+    const auto [place, is_new] = woven_.try_emplace(std::move(key));
+    if (is_new) {
+      const Result<Schedule> pipeline = generate_schedule(
+          c.schedule, {.pp = c.pp, .vpp = c.vpp, .microbatches = plan_.schedule.microbatches});
+      if (pipeline) {
+        Result<Schedule> placed = place_encoders(*pipeline, encoders, durations);
+        if (placed) place->second = *std::move(placed);
+      }
+    }
+    return place->second.rows.empty() ? nullptr : &place->second;
   }
 
   // ---- Results ----
 
   void keep(const Candidate& c, const MeanStep& step, double bound_ms) {
-    if (getenv("TRACE2") && bound_ms > 0 && bound_ms < step.step_time_ms * (1 - kPrecision)) fmt::print(stderr, "open {:.1f} got {:.1f} {}\n", bound_ms, step.step_time_ms, c.text(plan_));
     if (bound_ms > 0 && bound_ms < step.step_time_ms * (1 - kPrecision)) note_open(bound_ms);
     if (step.step_time_ms >= limit_ms()) return;
     FoundPlan found{.candidate = c,
@@ -727,6 +757,7 @@ class Searcher {
       if (same->step_time_ms <= found.step_time_ms) return;
       result_.best.erase(same);
     }
+    ++num_kept_;
     const auto place = std::upper_bound(result_.best.begin(), result_.best.end(), found.step_time_ms,
                                         [](double ms, const FoundPlan& other) { return ms < other.step_time_ms; });
     result_.best.insert(place, std::move(found));
@@ -759,6 +790,7 @@ class Searcher {
   PlanSearchResult result_;
   double open_bound_ms_ = kInfinity;  // of what was neither placed for certain nor excluded
   double last_excess_gib_ = 0;
+  size_t num_kept_ = 0;
   ModuleCostsOf modules_;
   std::map<std::tuple<size_t, int64_t, int64_t>, EncoderLeast> least_;
   std::map<std::tuple<ScheduleName, int64_t, int64_t, int64_t>, std::unique_ptr<PlanShape>> shapes_;
@@ -768,6 +800,7 @@ class Searcher {
   std::vector<Combination> combinations_;
   std::map<std::tuple<unsigned, ScheduleName, int64_t, int64_t, bool, bool>, double> free_;
   std::map<std::tuple<unsigned, ScheduleName, int64_t, int64_t>, double> mixed_;
+  std::map<std::vector<double>, Schedule> woven_;
   std::array<std::vector<FluidChain>, 1 << kMostEncoders> fluids_;  // by which are inline, and ZeRO stage
 };
 

@@ -248,14 +248,17 @@ class PlanStages::Knapsack {
     }
     int64_t& room = room_[item.span];
     const auto most = static_cast<int64_t>(std::min(wanted, static_cast<double>(room)));
+    // Of the last item no fewer are enough.
+    const int64_t fewest = depth + 1 == items_.size() ? most : 0;
     room -= most;
-    std::vector<double> left(need.size());
-    for (int64_t n = most; n >= 0; --n, ++room) {
+    std::vector<double>& left = left_[depth];
+    left.resize(need.size());
+    for (int64_t n = most; n >= fewest; --n, ++room) {
       count = start + n;
       for (size_t m = 0; m < need.size(); ++m) left[m] = need[m] - static_cast<double>(n) * item.saves[m];
       descend(depth + 1, left, ms + static_cast<double>(n) * item.adds_ms);
     }
-    --room;
+    room += fewest - 1;
     count = start;
   }
 
@@ -266,6 +269,7 @@ class PlanStages::Knapsack {
   std::vector<double> need_;
   std::array<int64_t, kMostModules> room_{};
   std::vector<Item> items_;
+  std::array<std::vector<double>, 2 * kMostModules> left_;  // by depth
   double best_ms_ = 0;
   std::optional<Recomputes> best_;
 };
