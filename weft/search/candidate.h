@@ -43,6 +43,7 @@ struct Candidate {
   int64_t microbatches(int64_t global_batch) const { return global_batch / (mbs * dp); }
   /// "tp 8, pp 4, dp 2, mbs 1, zero 1, sequence parallel, 1f1b, vision inline".
   std::string text(const Plan& plan) const;
+  bool operator==(const Candidate&) const = default;
 };
 
 /// What candidates share: model, cluster, workload, and everything that is not searched.

@@ -41,7 +41,7 @@ BesidePipeline beside_pipeline(const Plan& plan, const std::vector<EncoderWork>&
   beside.ranks = {.memory = std::vector<BesideMemory>(ranks),
                   .update_ms = std::vector<double>(ranks, 0),
                   .backward_ms = std::vector<double>(ranks, 0)};
-  double bridge_ms = 0, back_bridge_ms = 0;
+  double bridge_ms = 0, back_bridge_ms = 0, first_ms = 0;
   bool has_backward = false;
   size_t next = 0;
   for (const ModulePlan& module : plan.modules) {
@@ -62,6 +62,11 @@ BesidePipeline beside_pipeline(const Plan& plan, const std::vector<EncoderWork>&
       if (module.form == EncoderForm::kBefore && !is_partial) beside.ranks.backward_ms[rank] += work.backwards_ms();
     }
     if (module.form != EncoderForm::kBefore) continue;
+    if (is_partial) {
+      // The first stage has none of it, and waits for the first macro batch.
+      first_ms = std::max(first_ms, work.first_forward_ms() + work.bridge_ms);
+      continue;
+    }
     beside.before_ms += work.forwards_ms();
     // A bridge is hidden by the other macro batches. Of several encoders the last has nothing behind its forwards, and
     // the first nothing in front of its backwards.
@@ -71,7 +76,7 @@ BesidePipeline beside_pipeline(const Plan& plan, const std::vector<EncoderWork>&
       has_backward = true;
     }
   }
-  beside.before_ms += std::max(0.0, bridge_ms);
+  beside.before_ms = std::max(beside.before_ms + std::max(0.0, bridge_ms), first_ms);
   if (back_bridge_ms > 0 && beside.ranks.backward_ms[0] > 0) beside.ranks.backward_ms[0] += back_bridge_ms;
   return beside;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "weft/cost/cost_model.h"
@@ -22,6 +23,7 @@ struct EncoderWork {
 
   double forwards_ms() const { return forward_ms * macros; }
   double backwards_ms() const { return backward_ms * macros; }
+  double first_forward_ms() const { return forward_ms * std::min(1.0, macros); }
   double last_backward_ms() const;
 };
 

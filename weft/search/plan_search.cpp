@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -92,12 +93,11 @@ class Searcher {
 
  private:
   bool is_over() const { return Clock::now() >= end_ || (options_.stop != nullptr && options_.stop->load()); }
-  bool uses(SearchBound bound) const { return options_.without != bound; }
 
   /// Only what is faster than this is of interest: the slowest of the best that are asked for.
   double limit_ms() const {
-    return result_.best.size() < std::max<size_t>(1, options_.top) ? kInfinity
-                                                                   : result_.best.back().step_time_ms * (1 - kPrecision);
+    const bool has_all = result_.best.size() >= std::max<size_t>(1, options_.top);
+    return std::min(probed_ms_, has_all ? result_.best.back().step_time_ms * (1 - kPrecision) : kInfinity);
   }
 
   // ---- Frames ----
@@ -248,6 +248,9 @@ class Searcher {
     is_probing_ = false;
     opened_ = nullptr;
     open_bound_ms_ = kInfinity;
+    // They are met again, and then with all that is known about them.
+    if (limit_ms() < kInfinity) probed_ms_ = result_.best.back().step_time_ms * (1 + kPrecision);
+    probed_ = std::exchange(result_.best, {});
   }
 
   void run_frame(const Frame& frame) {
@@ -256,7 +259,7 @@ class Searcher {
       counts.over_memory += frame.size;
       return;
     }
-    if (uses(SearchBound::kWork) && frame.bound_ms >= limit_ms()) {
+    if (options_.bounds.work && frame.bound_ms >= limit_ms()) {
       counts.slower_by_work += frame.size;
       return;
     }
@@ -269,7 +272,7 @@ class Searcher {
     for (const Combination& combination : combinations_) {
       if (combination.least_ms == kInfinity) {
         counts.over_memory += per_combination;
-      } else if (uses(SearchBound::kWork) && combination.least_ms >= limit_ms()) {
+      } else if (options_.bounds.work && combination.least_ms >= limit_ms()) {
         counts.slower_by_work += per_combination;
       } else if (is_over()) {
         leave(per_combination, combination.least_ms);
@@ -372,10 +375,10 @@ class Searcher {
         combination.within_ms += work.forwards_ms() + work.backwards_ms();
         combination.beside_gib += work.static_gib + work.held_gib;
       } else {
-        // Backwards of a part of the ranks may run while others still work.
+        // Ranks without the encoder wait for the first macro batch only, and for the last one's backward for nothing.
         const bool is_partial = choice.placement == ModulePlacement::kPartial;
         if (!is_partial) combination.beside_gib += work.static_gib + std::ceil(work.macros) * work.held_gib;
-        combination.around_ms += work.forwards_ms() + (is_partial ? work.last_backward_ms() : work.backwards_ms());
+        combination.around_ms += is_partial ? work.first_forward_ms() : work.forwards_ms() + work.backwards_ms();
       }
     }
   }
@@ -397,24 +400,25 @@ class Searcher {
       c.schedule = choices_.schedules.front().name;
       c.vpp = 1;
       fill_plan(c, plan_);
-      const double busy_ms = static_cast<double>(plan_.schedule.microbatches) *
+      double busy_ms = static_cast<double>(plan_.schedule.microbatches) *
                              least_busy_ms(plan_, fluids_[mask_of(c)][z], {.beside_gib = combination.beside_gib});
       if (busy_ms == kInfinity) {
         counts.over_memory += num_schedules;
         continue;
       }
-      if (uses(SearchBound::kWork) && combination.bound_ms(0, busy_ms) >= limit_ms()) {
+      if (options_.bounds.work && combination.bound_ms(0, busy_ms) >= limit_ms()) {
         counts.slower_by_work += num_schedules;
         continue;
       }
+      if (!options_.bounds.work) busy_ms = 0;
       for (const ScheduleChoice& schedule : choices_.schedules) {
         c.schedule = schedule.name;
         c.vpp = schedule.vpp;
-        const double bound_ms = combination.bound_ms(uses(SearchBound::kSchedule) ? mixed_bound(c) : 0,
+        const double bound_ms = combination.bound_ms(options_.bounds.schedule ? mixed_bound(c) : 0,
                                                      busy_with_chunks(c, combination, z, busy_ms));
         if (bound_ms == kInfinity) {
           ++counts.over_memory;
-        } else if (uses(SearchBound::kSchedule) && bound_ms >= limit_ms()) {
+        } else if (options_.bounds.schedule && bound_ms >= limit_ms()) {
           ++counts.slower_by_schedule;
         } else if (is_over()) {
           leave(1, bound_ms);
@@ -427,7 +431,7 @@ class Searcher {
 
   /// Several chunks a rank hold more microbatches than one would.
   double busy_with_chunks(const Candidate& c, const Combination& combination, size_t zero, double busy_ms) {
-    if (c.vpp == 1) return busy_ms;
+    if (c.vpp == 1 || !options_.bounds.work) return busy_ms;
     const double ms =
         least_busy_ms(plan_, fluids_[mask_of(c)][zero],
                       {.beside_gib = combination.beside_gib,
@@ -550,7 +554,7 @@ class Searcher {
       // The placement is the pipeline's own best.
       std::fill(beside.ranks.backward_ms.begin(), beside.ranks.backward_ms.end(), 0.0);
     }
-    if (uses(SearchBound::kSchedule) && !is_probing_ && c.vpp == 1) {
+    if (options_.bounds.schedule && !is_probing_ && c.vpp == 1) {
       const Woven woven = is_separate ? Woven{} : woven_ends(works);
       const double start_ms = std::max(beside.before_ms, woven.start_ms);
       const double end_ms = is_separate ? backwards_ms : woven.end_ms;
@@ -563,7 +567,7 @@ class Searcher {
     }
     SolverShape& shape = shape_of(c).solver;
     PlanStages stages(plan_, pipeline_modules(), shape, beside.ranks, space_.recompute, /*has_memory_limit=*/true);
-    const double below_ms = uses(SearchBound::kPlacement) ? limit_ms() - beside.before_ms : kInfinity;
+    const double below_ms = options_.bounds.placement ? limit_ms() - beside.before_ms : kInfinity;
     Solved found = solve(c, shape, stages, below_ms);
     if (found.stages.empty()) {
       if (!found.is_exhausted) {
@@ -602,7 +606,7 @@ class Searcher {
       if (module.is_in_pipeline()) continue;
       const EncoderWork& work = works[next++];
       if (module.form == EncoderForm::kBefore) continue;
-      ends.start_ms = std::max(ends.start_ms, work.forward_ms * std::min(1.0, work.macros) + work.bridge_ms);
+      ends.start_ms = std::max(ends.start_ms, work.first_forward_ms() + work.bridge_ms);
       if (module.form == EncoderForm::kFill && work.backward_ms > 0)
         ends.end_ms = std::max(ends.end_ms, work.last_backward_ms() + work.bridge_ms);
     }
@@ -701,8 +705,7 @@ class Searcher {
     if (num_kept_ == num_kept) return true;
     // The plan that was kept stores the order.
     for (FoundPlan& found : result_.best) {
-      const bool is_this = found.candidate.text(plan_) == c.text(plan_);
-      if (!is_this) continue;
+      if (!(found.candidate == c)) continue;
       for (ModulePlan& module : found.plan.modules) {
         if (module.is_in_pipeline() || module.form != EncoderForm::kFill) continue;
         module.actions = stored_rows(*woven);
@@ -749,9 +752,13 @@ class Searcher {
                     .plan = plan_,
                     .step_time_ms = step.step_time_ms,
                     .bound_ms = bound_ms > 0 ? std::min(bound_ms, step.step_time_ms) : step.step_time_ms};
-    // A probe may have found the same candidate before.
+    insert(std::move(found));
+  }
+
+  void insert(FoundPlan found) {
+    // Of one candidate only the best is of interest.
     const auto same = std::find_if(result_.best.begin(), result_.best.end(), [&](const FoundPlan& other) {
-      return other.candidate.text(plan_) == c.text(plan_);
+      return other.candidate == found.candidate;
     });
     if (same != result_.best.end()) {
       if (same->step_time_ms <= found.step_time_ms) return;
@@ -772,6 +779,13 @@ class Searcher {
 
   /// The least that anything which could still win might take.
   void finish() {
+    if (result_.counts.left > 0) {
+      // What the probes found may be among what was left.
+      for (FoundPlan& found : probed_) {
+        if (found.step_time_ms < limit_ms() || result_.best.size() < std::max<size_t>(1, options_.top))
+          insert(std::move(found));
+      }
+    }
     result_.bound_ms = open_bound_ms_;
     if (result_.best.empty()) return;
     const double best_ms = result_.best.front().step_time_ms;
@@ -791,6 +805,8 @@ class Searcher {
   double open_bound_ms_ = kInfinity;  // of what was neither placed for certain nor excluded
   double last_excess_gib_ = 0;
   size_t num_kept_ = 0;
+  double probed_ms_ = kInfinity;
+  std::vector<FoundPlan> probed_;
   ModuleCostsOf modules_;
   std::map<std::tuple<size_t, int64_t, int64_t>, EncoderLeast> least_;
   std::map<std::tuple<ScheduleName, int64_t, int64_t, int64_t>, std::unique_ptr<PlanShape>> shapes_;

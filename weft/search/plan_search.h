@@ -40,8 +40,12 @@ struct PlanSearchResult {
   double gap() const { return best.empty() ? 0 : 1 - bound_ms / best.front().step_time_ms; }
 };
 
-/// The bounds that drop candidates. Without any one of them the answer is the same, and takes longer.
-enum class SearchBound { kWork, kSchedule, kPlacement };
+/// The bounds that drop candidates. Without any of them the answer is the same, and takes longer.
+struct SearchBounds {
+  bool work = true;
+  bool schedule = true;
+  bool placement = true;
+};
 
 struct PlanSearchOptions {
   double time_limit_s = 60;
@@ -49,7 +53,7 @@ struct PlanSearchOptions {
   const Profile* profile = nullptr;
   std::function<void(const std::string&)> progress = {};
   const std::atomic<bool>* stop = nullptr;
-  std::optional<SearchBound> without = {};
+  SearchBounds bounds = {};
 };
 
 /// The fastest plan of a space that fits: best first by lower bounds, each candidate's layers and recomputation placed

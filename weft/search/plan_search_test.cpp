@@ -152,6 +152,75 @@ TEST(PlanSearch, NeverClaimsMoreThanBruteForceShows) {
   EXPECT_GE(num_feasible, 30);
 }
 
+/// A small cluster of several nodes, on which everything that can be chosen matters.
+Problem spread_problem(int64_t nodes, int64_t devices_per_node, double memory_gib) {
+  Problem problem = tiny_problem(devices_per_node, memory_gib);
+  problem.cluster.nodes = nodes;
+  problem.cluster.between_nodes = problem.cluster.within_node;
+  problem.cluster.between_nodes.bandwidth_gb_per_s /= 8;
+  problem.workload.global_batch_samples = 2 * nodes * devices_per_node;
+  problem.space = {};
+  problem.space.cp = {.values = {1, 2}};
+  problem.space.mbs = {.values = {1, 2}};
+  problem.space.schedules = {ScheduleName::k1f1b, ScheduleName::kInterleaved1f1b, ScheduleName::kZbH1,
+                             ScheduleName::kGpipe, ScheduleName::kZbV};
+  return problem;
+}
+
+PlanSearchResult search(const Problem& problem, const PlanSearchOptions& options = {.time_limit_s = 1000}) {
+  return *search_plans(problem.model, problem.cluster, problem.workload, problem.space, options);
+}
+
+constexpr SearchBounds kEach[] = {{.work = false}, {.schedule = false}, {.placement = false}};
+
+void expect_bounds_to_change_nothing(const Problem& problem, std::span<const SearchBounds> weaker,
+                                     const std::string& where) {
+  const PlanSearchResult all = search(problem);
+  for (const SearchBounds& bounds : weaker) {
+    const PlanSearchResult without = search(problem, {.time_limit_s = 1000, .bounds = bounds});
+    const std::string which = where + (bounds.work ? "" : ", without work") +
+                              (bounds.schedule ? "" : ", without schedule") +
+                              (bounds.placement ? "" : ", without placement");
+    EXPECT_EQ(without.counts.considered, all.counts.considered) << which;
+    ASSERT_EQ(without.best.size(), all.best.size()) << which;
+    if (all.best.empty()) continue;
+    const FoundPlan &ours = all.best.front(), &theirs = without.best.front();
+    EXPECT_EQ(theirs.step_time_ms, ours.step_time_ms)
+        << which << ": " << theirs.candidate.text(theirs.plan) << " instead of " << ours.candidate.text(ours.plan);
+  }
+}
+
+TEST(PlanSearch, WithoutAnyOneBoundTheAnswerIsTheSame) {
+  for (const auto& [nodes, devices, gib] :
+       {std::tuple{2, 2, 0.36}, {2, 4, 0.32}, {4, 4, 0.3}, {4, 4, 1.0}, {8, 8, 0.3}, {8, 8, 1.0}}) {
+    const std::string where = std::to_string(nodes) + " x " + std::to_string(devices) + ", " + std::to_string(gib);
+    expect_bounds_to_change_nothing(spread_problem(nodes, devices, gib), kEach, where);
+  }
+}
+
+TEST(PlanSearch, WithoutAnyBoundsTheAnswerIsTheSameForEveryKindOfEncoder) {
+  const SearchBounds none[] = {{.work = false, .schedule = false, .placement = false}};
+  for (const auto& [nodes, devices, gib] : {std::tuple{1, 4, 0.4}, {2, 2, 1.0}, {2, 4, 0.36}}) {
+    for (const char* kind : {"inline", "before", "fill", "disjoint", "partial"}) {
+      for (const bool is_frozen : {false, true}) {
+        Problem problem = spread_problem(nodes, devices, gib);
+        const std::string name = kind;
+        EncoderSpace& vision = problem.space.encoders[ModuleKind::kVision];
+        vision.allows_inline = name == "inline";
+        vision.allows_colocated = name == "before" || name == "fill";
+        vision.allows_before = name != "fill";
+        vision.allows_fill = name == "fill";
+        vision.allows_disjoint = name == "disjoint";
+        vision.allows_partial = name == "partial";
+        if (is_frozen) problem.space.frozen = {ModuleKind::kVision};
+        const std::string where = std::to_string(nodes) + " x " + std::to_string(devices) + ", " + kind +
+                                  (is_frozen ? ", frozen" : "");
+        expect_bounds_to_change_nothing(problem, none, where);
+      }
+    }
+  }
+}
+
 TEST(PlanSearch, WhatItFindsIsLegalFitsAndSimulatesToTheSameTime) {
   for (const auto& [model, cluster, workload] : {std::tuple{"qwen2-vl-7b", "dgx_h100", "vl_sft"},
                                                  {"llama3-8b", "dgx_a100_80g", "text_4k"},
