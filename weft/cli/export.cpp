@@ -8,6 +8,7 @@
 
 #include "weft/base/file.h"
 #include "weft/base/json.h"
+#include "weft/cli/exported_text.h"
 #include "weft/cli/verbs.h"
 #include "weft/plan/plan_json.h"
 
@@ -36,14 +37,6 @@ Result<std::vector<ExportedFile>> exported(const ExportOptions& options, Target 
   Error error = files.error();
   error.source = options.plan;
   return error;
-}
-
-/// One file as it is; of several, each below a line with its name.
-std::string shown(const std::vector<ExportedFile>& files) {
-  if (files.size() == 1) return files.front().text;
-  std::string text;
-  for (const ExportedFile& file : files) text += fmt::format("# {}\n{}", file.name, file.text);
-  return text;
 }
 
 /// A single file goes to the path itself, unless that is a folder; several go into a folder, which is made.

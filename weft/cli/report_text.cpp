@@ -1,7 +1,6 @@
 #include "weft/cli/report_text.h"
 
 #include <algorithm>
-#include <array>
 
 #include <fmt/format.h>
 
@@ -10,43 +9,6 @@
 
 namespace weft {
 namespace {
-
-struct TimePart {
-  const char* key;
-  const char* heading;
-  double TimeSplit::*value;
-};
-constexpr std::array<TimePart, 13> kTimeParts = {{
-    {"compute_ms", "compute", &TimeSplit::compute_ms},
-    {"recompute_ms", "recompute", &TimeSplit::recompute_ms},
-    {"encoder_ms", "encoders", &TimeSplit::encoder_ms},
-    {"tp_ms", "tp", &TimeSplit::tp_ms},
-    {"cp_ms", "cp", &TimeSplit::cp_ms},
-    {"ep_ms", "ep", &TimeSplit::ep_ms},
-    {"zero_ms", "zero", &TimeSplit::zero_ms},
-    {"offload_ms", "offload", &TimeSplit::offload_ms},
-    {"host_ms", "host", &TimeSplit::host_ms},
-    {"update_ms", "update", &TimeSplit::update_ms},
-    {"dp_ms", "dp", &TimeSplit::dp_ms},
-    {"transfer_ms", "transfers", &TimeSplit::transfer_ms},
-    {"bubble_ms", "bubble", &TimeSplit::bubble_ms},
-}};
-
-struct MemoryPart {
-  const char* key;
-  const char* heading;
-  double MemorySplit::*value;
-};
-constexpr std::array<MemoryPart, 8> kMemoryParts = {{
-    {"weights_gib", "weights", &MemorySplit::weights},
-    {"gradients_gib", "gradients", &MemorySplit::gradients},
-    {"optimizer_gib", "optimizer", &MemorySplit::optimizer},
-    {"activations_gib", "activations", &MemorySplit::activations},
-    {"workspace_gib", "workspace", &MemorySplit::workspace},
-    {"buffers_gib", "buffers", &MemorySplit::buffers},
-    {"rounding_gib", "rounding", &MemorySplit::rounding},
-    {"reserved_gib", "reserved", &MemorySplit::reserved},
-}};
 
 /// Rows that are the same are shown once.
 template <typename Same>
@@ -110,18 +72,11 @@ std::string memory_table(const PlanReport& report) {
   return table.text();
 }
 
-const RowReport& fullest(const PlanReport& report) {
-  return *std::max_element(report.rows.begin(), report.rows.end(),
-                           [](const RowReport& a, const RowReport& b) { return a.memory.total() < b.memory.total(); });
-}
-
 }  // namespace
 
 std::string memory_summary(const PlanReport& report) {
-  const RowReport& row = fullest(report);
-  const MemoryPart& largest = *std::max_element(
-      kMemoryParts.begin(), kMemoryParts.end(),
-      [&](const MemoryPart& a, const MemoryPart& b) { return row.memory.*a.value < row.memory.*b.value; });
+  const RowReport& row = report.fullest();
+  const MemoryPart& largest = largest_part(row.memory);
   const double over = row.memory.total() - report.memory_limit_bytes;
   return fmt::format("{} needs {:.2f} GiB, {:.2f} GiB {} the device's {:.2f} GiB; most of it are {} ({:.2f} GiB)",
                      row.name, row.memory.total() / kGiB, std::abs(over) / kGiB, over > 0 ? "more than" : "less than",

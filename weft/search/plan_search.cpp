@@ -34,6 +34,8 @@ constexpr double kPrecision = 1e-9;
 /// Labels that a walk keeps at a block before a placement is left unproven: nearly always few are enough.
 constexpr size_t kMostLabels = 256;
 constexpr size_t kLabelsOfProbes = 4;
+/// Simulations of a local search between two walks.
+constexpr int64_t kMostLocal = 32;
 /// How often a placement that turned out not to fit is sought again with less memory.
 constexpr int kMostAttempts = 4;
 
@@ -92,7 +94,10 @@ class Searcher {
   }
 
  private:
-  bool is_over() const { return Clock::now() >= end_ || (options_.stop != nullptr && options_.stop->load()); }
+  bool is_over() const {
+    if (options_.first_only && !(result_.best.empty() && probed_.empty())) return true;
+    return Clock::now() >= end_ || (options_.stop != nullptr && options_.stop->load());
+  }
 
   /// Only what is faster than this is of interest: the slowest of the best that are asked for.
   double limit_ms() const {
@@ -474,6 +479,7 @@ class Searcher {
     SolverEffort effort;
     effort.time_limit = std::max<Clock::duration>(end_ - effort.start, std::chrono::milliseconds(1));
     effort.most_labels = is_probing_ ? kLabelsOfProbes : kMostLabels;
+    effort.most_local = kMostLocal;
     return effort;
   }
 
@@ -568,6 +574,10 @@ class Searcher {
     SolverShape& shape = shape_of(c).solver;
     PlanStages stages(plan_, pipeline_modules(), shape, beside.ranks, space_.recompute, /*has_memory_limit=*/true);
     const double below_ms = options_.bounds.placement ? limit_ms() - beside.before_ms : kInfinity;
+    if (!stages.can_fit()) {
+      ++counts.over_memory;
+      return false;
+    }
     Solved found = solve(c, shape, stages, below_ms);
     if (found.stages.empty()) {
       if (!found.is_exhausted) {
@@ -822,14 +832,42 @@ class Searcher {
 
 }  // namespace
 
+namespace {
+
+/// How many of the plans that are fastest for the mean batch are priced on drawn batches.
+constexpr size_t kPricedOnBatches = 32;
+
+/// Orders the best by their mean step over drawn batches, the same for all.
+Result<PlanSearchResult> price_on_batches(PlanSearchResult result, const PlanSearchOptions& options) {
+  result.batches = options.batches;
+  result.priced_on_batches = static_cast<int64_t>(result.best.size());
+  result.is_optimal = false;
+  for (FoundPlan& found : result.best) {
+    found.plan.batches = options.batches;
+    WEFT_TRY(const PlanReport report, simulate_plan(found.plan, {.profile = options.profile}));
+    found.step_time_ms = report.step_time_ms;
+  }
+  std::stable_sort(result.best.begin(), result.best.end(),
+                   [](const FoundPlan& a, const FoundPlan& b) { return a.step_time_ms < b.step_time_ms; });
+  if (result.best.size() > options.top) result.best.resize(options.top);
+  return result;
+}
+
+}  // namespace
+
 Result<PlanSearchResult> search_plans(const Model& model, const Cluster& cluster, const Workload& workload,
                                       const PlanSpace& space, const PlanSearchOptions& options) {
   Workload load = workload;
   if (space.frozen) load.frozen = *space.frozen;
+  const bool draws = options.batches > 0 && has_distributions(load);
+  PlanSearchOptions how = options;
+  if (draws) how.top = std::max(how.top, kPricedOnBatches);
   Plan plan = plan_without_settings(model, cluster, std::move(load));
-  if (options.profile != nullptr) apply_links(*options.profile, plan.cluster);
-  WEFT_TRY(PlanSimulator simulator, PlanSimulator::create(plan, options.profile));
-  return Searcher(space, options, std::move(simulator), std::move(plan)).run();
+  if (how.profile != nullptr) apply_links(*how.profile, plan.cluster);
+  WEFT_TRY(PlanSimulator simulator, PlanSimulator::create(plan, how.profile));
+  PlanSearchResult result = Searcher(space, how, std::move(simulator), std::move(plan)).run();
+  if (!draws) return result;
+  return price_on_batches(std::move(result), options);
 }
 
 }  // namespace weft

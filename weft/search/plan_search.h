@@ -35,7 +35,10 @@ struct PlanSearchResult {
   std::vector<FoundPlan> best;  ///< fastest first, at most as many as were asked for
   SearchCounts counts;
   bool is_optimal = false;
-  double bound_ms = 0;  ///< no plan of the space is faster
+  double bound_ms = 0;  ///< no plan of the space is faster, for the mean batch
+  /// Drawn batches that the best were priced on, and how many plans were; 0 where the mean batch decided.
+  int64_t batches = 0;
+  int64_t priced_on_batches = 0;
 
   double gap() const { return best.empty() ? 0 : 1 - bound_ms / best.front().step_time_ms; }
 };
@@ -50,6 +53,9 @@ struct SearchBounds {
 struct PlanSearchOptions {
   double time_limit_s = 60;
   size_t top = 1;
+  /// Price the plans that are fastest for the mean batch on so many batches drawn from the workload's distributions.
+  int64_t batches = 0;
+  bool first_only = false;  ///< any plan that fits will do
   const Profile* profile = nullptr;
   std::function<void(const std::string&)> progress = {};
   const std::atomic<bool>* stop = nullptr;

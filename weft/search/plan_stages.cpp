@@ -274,6 +274,45 @@ class PlanStages::Knapsack {
   std::optional<Recomputes> best_;
 };
 
+PlanStages::Recomputes PlanStages::all_recomputed(const Run& run) const {
+  Recomputes all{};
+  for (size_t i = 0; i < spans_.size(); ++i) {
+    if (!spans_[i].backward.runs()) continue;
+    const int64_t layers = layers_of(spans_[i], run);
+    if (recompute_.allows_full) {
+      all[i].full = layers;
+    } else if (recompute_.allows_selective && spans_[i].is_uniform) {
+      all[i].selective = layers;
+    }
+  }
+  return all;
+}
+
+bool PlanStages::can_fit() const {
+  if (shares_ranks_ || !has_memory_limit_) return true;
+  // Each stage as far as it gets; where a stage cannot start, one that starts earlier may still reach as far.
+  int32_t end = 0;
+  for (int32_t stage = 0; stage < num_stages_; ++stage) {
+    const int32_t first = end;
+    const int32_t most = num_blocks_ - (num_stages_ - stage - 1);
+    const auto fits_to = [&](int32_t to) {
+      const Run run{stage, first, to - first};
+      return fits(stage, price(run, {})) || fits(stage, price(run, all_recomputed(run)));
+    };
+    // The last stage takes all that is left; with it, an embedding that it would have to copy may come along.
+    if (stage + 1 == num_stages_) {
+      for (int32_t from = first; from >= stage; --from) {
+        const Run run{stage, from, num_blocks_ - from};
+        if (fits(stage, price(run, {})) || fits(stage, price(run, all_recomputed(run)))) return true;
+        if (!plan_.model.has_tied_embeddings) return false;
+      }
+      return false;
+    }
+    while (end < most && fits_to(end + 1)) ++end;
+  }
+  return false;
+}
+
 /// The recomputation that adds the least time and fits.
 void PlanStages::find_least(const Run& run, std::vector<Priced>& found) const {
   Priced plain{.figures = price(run, {}), .recomputes = {}};
@@ -281,20 +320,11 @@ void PlanStages::find_least(const Run& run, std::vector<Priced>& found) const {
     found.push_back(plain);
     return;
   }
-  Recomputes all{};
+  if (!fits(run.stage, price(run, all_recomputed(run)))) return;
   std::vector<size_t> open;  // spans with something to recompute
   for (size_t i = 0; i < spans_.size(); ++i) {
-    const int64_t layers = layers_of(spans_[i], run);
-    if (layers == 0 || !spans_[i].backward.runs()) continue;
-    open.push_back(i);
-    if (recompute_.allows_full) {
-      all[i].full = layers;
-    } else if (recompute_.allows_selective && spans_[i].is_uniform) {
-      all[i].selective = layers;
-    }
+    if (layers_of(spans_[i], run) > 0 && spans_[i].backward.runs()) open.push_back(i);
   }
-  const bool may_recompute = recompute_.allows_full || recompute_.allows_selective;
-  if (open.empty() || !may_recompute || !fits(run.stage, price(run, all))) return;
   std::optional<Recomputes> best;
   double best_ms = std::numeric_limits<double>::infinity();
   // Layers that differ are recomputed from the first on, so each number is a case of its own; of equal layers there is

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -38,6 +40,46 @@ struct MemorySplit {
   }
 };
 
+/// The parts of a split, for tables, documents and sentences.
+struct TimePart {
+  const char* key;
+  const char* heading;
+  const char* words;
+  double TimeSplit::*value;
+};
+inline constexpr std::array<TimePart, 13> kTimeParts = {{
+    {"compute_ms", "compute", "compute", &TimeSplit::compute_ms},
+    {"recompute_ms", "recompute", "recomputation", &TimeSplit::recompute_ms},
+    {"encoder_ms", "encoders", "encoders", &TimeSplit::encoder_ms},
+    {"tp_ms", "tp", "tensor-parallel communication", &TimeSplit::tp_ms},
+    {"cp_ms", "cp", "context-parallel communication", &TimeSplit::cp_ms},
+    {"ep_ms", "ep", "expert communication", &TimeSplit::ep_ms},
+    {"zero_ms", "zero", "ZeRO communication", &TimeSplit::zero_ms},
+    {"offload_ms", "offload", "offload", &TimeSplit::offload_ms},
+    {"host_ms", "host", "the host", &TimeSplit::host_ms},
+    {"update_ms", "update", "the update", &TimeSplit::update_ms},
+    {"dp_ms", "dp", "gradient reduction", &TimeSplit::dp_ms},
+    {"transfer_ms", "transfers", "transfers between stages", &TimeSplit::transfer_ms},
+    {"bubble_ms", "bubble", "idle ranks", &TimeSplit::bubble_ms},
+}};
+
+struct MemoryPart {
+  const char* key;
+  const char* heading;
+  double MemorySplit::*value;
+};
+inline constexpr std::array<MemoryPart, 8> kMemoryParts = {{
+    {"weights_gib", "weights", &MemorySplit::weights},
+    {"gradients_gib", "gradients", &MemorySplit::gradients},
+    {"optimizer_gib", "optimizer", &MemorySplit::optimizer},
+    {"activations_gib", "activations", &MemorySplit::activations},
+    {"workspace_gib", "workspace", &MemorySplit::workspace},
+    {"buffers_gib", "buffers", &MemorySplit::buffers},
+    {"rounding_gib", "rounding", &MemorySplit::rounding},
+    {"reserved_gib", "reserved", &MemorySplit::reserved},
+}};
+const MemoryPart& largest_part(const MemorySplit& memory);
+
 /// One row of the schedule, which stands for all ranks that do the same.
 struct RowReport {
   std::string name;  ///< "pipeline rank 2", "encoder row 4"
@@ -64,7 +106,8 @@ struct PlanReport {
   double memory_limit_bytes = 0;
   std::vector<std::string> warnings;
 
-  double peak_memory_bytes() const;
+  const RowReport& fullest() const;
+  double peak_memory_bytes() const { return fullest().memory.total(); }
   bool fits() const { return peak_memory_bytes() <= memory_limit_bytes; }
 };
 

@@ -123,12 +123,6 @@ void add_batches(PlanSimulator& simulator, const Plan& plan, const Schedule& sch
 
 }  // namespace
 
-double PlanReport::peak_memory_bytes() const {
-  double most = 0;
-  for (const RowReport& row : rows) most = std::max(most, row.memory.total());
-  return most;
-}
-
 Result<PlanSimulator> PlanSimulator::create(const Plan& plan, const Profile* profile) {
   WEFT_TRY(CostModel model, CostModel::create(plan, profile));
   return PlanSimulator(std::move(model));

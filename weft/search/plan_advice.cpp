@@ -1,0 +1,191 @@
+#include "weft/search/plan_advice.h"
+
+#include <chrono>
+#include <cmath>
+#include <functional>
+
+#include <fmt/format.h>
+
+#include "weft/base/text.h"
+#include "weft/base/units.h"
+#include "weft/search/enumerate.h"
+#include "weft/simulate/plan_simulator.h"
+
+namespace weft {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+/// Devices that much larger are no advice any more.
+constexpr double kMostMemory = 1024;
+/// What one of several quick searches may take.
+constexpr double kQuick_s = 2;
+
+/// Whether anything of the space divides devices and batch.
+bool has_candidates(const PlanProblem& problem) {
+  const Plan plan = plan_without_settings(problem.model, problem.cluster, problem.workload);
+  for (const Candidate& frame : enumerate_frames(plan, problem.space)) {
+    if (choices_of(frame, plan, problem.space).size() > 0) return true;
+  }
+  return false;
+}
+
+std::optional<FoundPlan> any_plan(const PlanProblem& problem, const PlanSearchOptions& options, double time_limit_s) {
+  PlanSearchOptions how = options;
+  how.first_only = true;
+  how.top = 1;
+  how.time_limit_s = time_limit_s;
+  how.progress = {};
+  Result<PlanSearchResult> found = search_plans(problem.model, problem.cluster, problem.workload, problem.space, how);
+  if (!found || found->best.empty()) return std::nullopt;
+  return std::move(found->best.front());
+}
+
+/// The settings of a space that can be left open again, by their names in a search file.
+std::vector<std::pair<std::string, std::function<void(PlanSpace&)>>> settings() {
+  const auto of = [](auto PlanSpace::*field) {
+    return [field](PlanSpace& space) { space.*field = PlanSpace().*field; };
+  };
+  return {{"llm.tp", of(&PlanSpace::tp)},       {"llm.cp", of(&PlanSpace::cp)},
+          {"llm.ep", of(&PlanSpace::ep)},       {"llm.pp", of(&PlanSpace::pp)},
+          {"llm.dp", of(&PlanSpace::dp)},       {"llm.vpp", of(&PlanSpace::vpp)},
+          {"llm.zero", of(&PlanSpace::zero)},   {"mbs", of(&PlanSpace::mbs)},
+          {"schedule", of(&PlanSpace::schedules)}, {"llm.cp_ulysses", of(&PlanSpace::cp_ulysses)},
+          {"encoders", of(&PlanSpace::encoders)}};
+}
+
+std::vector<std::string> contradicting_pins(const PlanProblem& problem) {
+  std::vector<std::string> names;
+  for (const auto& [name, open] : settings()) {
+    PlanProblem relaxed = problem;
+    open(relaxed.space);
+    if (has_candidates(relaxed)) names.push_back(name);
+  }
+  return names;
+}
+
+/// The batches next to this one that something divides.
+std::vector<std::string> nearest_batches(const PlanProblem& problem) {
+  std::vector<std::string> found;
+  const int64_t batch = problem.workload.global_batch_samples;
+  for (const int64_t step : {-1, 1}) {
+    for (int64_t n = batch + step, tries = 0; n >= 1 && tries < 4096; n += step, ++tries) {
+      PlanProblem other = problem;
+      other.workload.global_batch_samples = n;
+      if (!has_candidates(other)) continue;
+      found.push_back(fmt::format("{}", n));
+      break;
+    }
+  }
+  return found;
+}
+
+Error no_candidates(const PlanProblem& problem) {
+  const int64_t devices = problem.cluster.num_devices();
+  const int64_t batch = problem.workload.global_batch_samples;
+  PlanProblem open = problem;
+  open.space = PlanSpace();
+  open.space.frozen = problem.space.frozen;
+  if (has_candidates(open)) {
+    const std::vector<std::string> pins = contradicting_pins(problem);
+    return {.kind = ErrorKind::kJob,
+            .source = "plan",
+            .problem = fmt::format("the search file leaves nothing: its pins contradict each other, or {} devices and a "
+                                   "global batch of {} samples",
+                                   devices, batch),
+            .advice = pins.empty() ? std::string("Several pins would have to go: tp divides a node's devices, tp x cp x "
+                                                 "pp x dp is the number of devices, and dp x mbs divides the batch.")
+                                   : fmt::format("Without {} there would be candidates.", joined_or(pins))};
+  }
+  const std::vector<std::string> batches = nearest_batches(problem);
+  return {.kind = ErrorKind::kJob,
+          .source = "plan",
+          .problem = fmt::format("nothing divides a global batch of {} samples on {} devices: tp x cp x pp x dp is the "
+                                 "number of devices, and dp x mbs must divide the batch",
+                                 batch, devices),
+          .advice = batches.empty() ? std::string("Choose a global batch with more divisors, or another number of nodes.")
+                                    : fmt::format("A global batch of {} can be divided.", joined_or(batches))};
+}
+
+/// The part that takes most, for messages.
+std::string where_it_goes(const FoundPlan& found) {
+  const Result<PlanReport> report = simulate_plan(found.plan);
+  if (!report) return "";
+  const RowReport& fullest = report->fullest();
+  const MemoryPart& part = largest_part(fullest.memory);
+  return fmt::format("; most of it on {}: {} ({:.2f} GiB)", fullest.name, part.heading,
+                     fullest.memory.*part.value / kGiB);
+}
+
+}  // namespace
+
+std::optional<LeastMemory> least_memory(const PlanProblem& problem, const PlanSearchOptions& options) {
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                      std::chrono::duration<double>(options.time_limit_s));
+  const auto left_s = [&] { return std::chrono::duration<double>(end - Clock::now()).count(); };
+  constexpr double kPrecision = 0.01;
+  PlanProblem larger = problem;
+  double& gib = larger.cluster.device.memory_gib;
+  double low = gib;
+  std::optional<LeastMemory> least;
+  while (!least && left_s() > 0) {
+    gib *= 2;
+    if (gib > kMostMemory * problem.cluster.device.memory_gib) return std::nullopt;
+    if (auto found = any_plan(larger, options, left_s())) {
+      least = LeastMemory{.gib = gib, .plan = *std::move(found)};
+    } else {
+      low = gib;
+    }
+  }
+  while (least && least->gib - low > kPrecision * low && left_s() > 0) {
+    gib = (low + least->gib) / 2;
+    if (auto found = any_plan(larger, options, left_s())) {
+      least = LeastMemory{.gib = gib, .plan = *std::move(found)};
+    } else {
+      low = gib;
+    }
+  }
+  return least;
+}
+
+std::optional<int64_t> enough_nodes(const PlanProblem& problem, const PlanSearchOptions& options) {
+  PlanProblem larger = problem;
+  constexpr int64_t kMostTimes = 256;
+  for (int64_t times = 2; times <= kMostTimes; times *= 2) {
+    larger.cluster.nodes = problem.cluster.nodes * times;
+    if (any_plan(larger, options, std::min(kQuick_s, options.time_limit_s))) return larger.cluster.nodes;
+  }
+  return std::nullopt;
+}
+
+Error explain_no_plan(const PlanProblem& problem, const PlanSearchResult& result, const PlanSearchOptions& options) {
+  if (result.counts.considered == 0) return no_candidates(problem);
+  const double has_gib = problem.cluster.device.memory_gib;
+  if (result.counts.left > 0) {
+    return {.kind = ErrorKind::kJob,
+            .source = "plan",
+            .problem = fmt::format("no plan was found in the time given; {} of {} candidates were not looked at",
+                                   with_commas(result.counts.left), with_commas(result.counts.considered)),
+            .advice = "Raise --time-limit, or pin settings in a search file."};
+  }
+  Error error{.kind = ErrorKind::kJob,
+              .source = "plan",
+              .problem = fmt::format("none of {} candidates fits in {:.4g} GiB a device",
+                                     with_commas(result.counts.considered), has_gib)};
+  if (const auto least = least_memory(problem, options)) {
+    // Rounded up, so that the figure can be used.
+    const double needed = std::ceil(least->gib * 10) / 10;
+    error.problem += fmt::format(": at least {:.4g} GiB more are needed", std::max(0.1, needed - has_gib));
+    error.advice = fmt::format("With {:.5g} GiB a device this fits: {}{}.", needed,
+                               least->plan.candidate.text(least->plan.plan), where_it_goes(least->plan));
+  } else {
+    error.advice = fmt::format("Not even {:.4g} GiB a device would do.", kMostMemory * has_gib);
+  }
+  if (const auto nodes = enough_nodes(problem, options)) {
+    error.advice += fmt::format(" With devices of {:.4g} GiB, {} nodes are enough.", has_gib, *nodes);
+  } else {
+    error.advice += " No larger number of nodes was found to be enough.";
+  }
+  return error;
+}
+
+}  // namespace weft
