@@ -789,12 +789,13 @@ class Searcher {
 
   /// The least that anything which could still win might take.
   void finish() {
-    if (result_.counts.left > 0) {
-      // What the probes found may be among what was left.
-      for (FoundPlan& found : probed_) {
-        if (found.step_time_ms < limit_ms() || result_.best.size() < std::max<size_t>(1, options_.top))
-          insert(std::move(found));
-      }
+    // What the probes found is found again, unless the time was too short.
+    for (FoundPlan& found : probed_) {
+      const bool is_missing = result_.best.size() < std::max<size_t>(1, options_.top) ||
+                              found.step_time_ms < result_.best.back().step_time_ms * (1 - kPrecision);
+      if (!is_missing) continue;
+      note_open(found.bound_ms);
+      insert(std::move(found));
     }
     result_.bound_ms = open_bound_ms_;
     if (result_.best.empty()) return;
