@@ -106,7 +106,7 @@ Result<std::string> formatted(const Plan& plan, const std::string& format) {
     Error error = files.error();
     error.kind = ErrorKind::kJob;
     error.source = "plan";
-    error.advice += " A search file (--space) can leave such settings out.";
+    error.advice = "A search file (--space) can leave such settings out. " + error.advice;
     return error;
   }
   return shown(*files);
