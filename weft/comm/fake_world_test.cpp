@@ -48,6 +48,14 @@ void run_steps(World& world, const Mesh& mesh, const std::vector<Step>& steps) {
       group.reduce_scatter(floats(in), floats(out), Reduction::kSum, counts_of(step.after)).wait();
     } else if (step.kind == StepKind::kAllReduce) {
       group.all_reduce(floats(in), floats(out), Reduction::kSum).wait();
+    } else {
+      std::vector<int64_t> sent, received;
+      for (const int64_t rank : group.ranks()) {
+        const int64_t other = mesh.position_of(rank);
+        sent.push_back(num_elements(intersection(step.before.box(position), step.after.box(other))));
+        received.push_back(num_elements(intersection(step.before.box(other), step.after.box(position))));
+      }
+      group.all_to_all(floats(in), floats(out), sent, received).wait();
     }
   }
 }

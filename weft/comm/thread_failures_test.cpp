@@ -208,7 +208,7 @@ TEST(ThreadFailures, RanksThatEndAtRandomPointsNeverHangTheOthers) {
     const auto dead = static_cast<int64_t>(random() % 4);
     const int until = static_cast<int>(random() % 20);
     const bool throws = random() % 2 == 0;
-    const uint32_t seed = random();
+    const auto seed = static_cast<uint32_t>(random());
     const Outcome outcome = outcome_of(4, {.timeout = std::chrono::seconds(60)}, [&](World& world) {
       std::mt19937 own(seed + static_cast<uint32_t>(world.rank()));
       const bool is_dead = world.rank() == dead;

@@ -1,0 +1,87 @@
+#include <exception>
+#include <mpi.h>
+#include <random>
+
+#include <fmt/format.h>
+
+#include "weft/comm/failure.h"
+#include "weft/comm/mpi/mpi_api.h"
+#include "weft/comm/mpi/mpi_world.h"
+
+namespace weft {
+namespace {
+
+/// The same on all ranks: a folder that no run before has used.
+std::filesystem::path new_records_folder() {
+  uint64_t token = std::random_device()() * 0x100000001ull + std::random_device()();
+  MPI_Bcast(&token, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+  return std::filesystem::temp_directory_path() / fmt::format("weft-records-{:016x}", token);
+}
+
+std::string how_it_failed(const std::exception_ptr& cause) {
+  try {
+    std::rethrow_exception(cause);
+  } catch (const std::exception& error) {
+    return fmt::format("failed: {}", error.what());
+  } catch (...) {
+    return "failed: it threw something that is no std::exception";
+  }
+}
+
+/// Tells everyone, and decides who tells the user: the first to know on this host.
+[[noreturn]] void fail(MpiRank& rank) {
+  try {
+    throw;
+  } catch (const RankFailure& failure) {
+    const bool should_print = rank.claim_message();
+    rank.watch().stand_down();
+    throw RankFailure(failure.what(), failure.rank(), should_print);
+  } catch (...) {
+    const RankNews news{.rank = rank.rank(), .how = how_it_failed(std::current_exception())};
+    const bool should_print = rank.claim_message();
+    rank.watch().stand_down();
+    rank.watch().announce(news);
+    std::throw_with_nested(
+        RankFailure(rank.describe(news, rank.who_waits()), rank.rank(), should_print));
+  }
+}
+
+std::optional<Error> run(const RunOptions& options, const std::function<void(World&)>& body) {
+  int is_initialized = 0;
+  MPI_Initialized(&is_initialized);
+  WEFT_CHECK(is_initialized == 0, "MPI ranks can be run once in a process");
+  int provided = 0, rank = 0, size = 1;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+  WEFT_CHECK(provided >= MPI_THREAD_SERIALIZED, "this MPI lets only one thread call it");
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (options.size > 0 && options.size != size) {
+    MPI_Finalize();
+    return Error{.problem = fmt::format("{} ranks are needed, but {} processes were started", options.size, size),
+                 .advice = fmt::format("Start {} processes.", options.size)};
+  }
+  const std::filesystem::path records = options.comm.records.empty() ? new_records_folder() : options.comm.records;
+  const auto backend = std::make_shared<MpiRank>(rank, size, options.comm, options.mpi_tuning, records, options.report);
+  if (auto error = backend->record().keep_in(records)) return error;
+  try {
+    World world(backend);
+    body(world);
+    backend->leave();
+  } catch (...) {
+    fail(*backend);
+  }
+  backend->record().remove_file();
+  std::error_code not_empty;
+  std::filesystem::remove(records, not_empty);  // by the last of a host's ranks
+  MPI_Finalize();
+  return {};
+}
+
+}  // namespace
+}  // namespace weft
+
+extern "C" __attribute__((visibility("default"))) const weft::MpiApi* weft_mpi_api() {
+  static const weft::MpiApi api{.version = weft::kMpiApiVersion, .run = weft::run};
+  return &api;
+}
