@@ -49,10 +49,10 @@ std::optional<Error> run_mpi_rank(const RunOptions& options, const std::function
 }  // namespace
 
 Launch detect_launch() {
-  if (const auto size = number_in("OMPI_COMM_WORLD_SIZE")) return {Launch::Kind::kMpi, *size};
+  if (const auto size = number_in("OMPI_COMM_WORLD_SIZE")) return {Launch::Kind::kMpi, *size, number_in("OMPI_COMM_WORLD_RANK").value_or(0)};
   // srun with PMIx or PMI-2. Its own SLURM_NTASKS alone does not mean that this process is one of several.
-  if (number_in("PMIX_RANK") || number_in("PMI_RANK")) {
-    return {Launch::Kind::kMpi, number_in("SLURM_NTASKS").value_or(0)};
+  for (const char* variable : {"PMIX_RANK", "PMI_RANK"}) {
+    if (const auto rank = number_in(variable)) return {Launch::Kind::kMpi, number_in("SLURM_NTASKS").value_or(0), *rank};
   }
   return {};
 }

@@ -16,6 +16,7 @@ struct Launch {
   enum class Kind : uint8_t { kThreads, kMpi };
   Kind kind = Kind::kThreads;
   int64_t size = 0;  ///< processes that a launcher started; 0 for threads and where it does not say
+  int64_t rank = 0;  ///< of this process among them: 0 is the one that tells of errors that all have
 };
 
 /// Threads, unless mpirun or Slurm started this process as one of several.

@@ -72,7 +72,9 @@ MpiRank::MpiRank(int64_t rank, int64_t size, const CommOptions& options, const M
   tags_ = tag_limit(world_comm_) / 4;
   watch_ = std::make_unique<Watch>(
       world_comm_, fewest_local == size, Watch::Options{.end_process = [this, report](const RankNews& news) {
-        if (report && claim_message()) report(describe(news, who_waits()));
+        if (report && claim_message()) report(describe(news, who_waits(std::chrono::milliseconds(0))));
+        // Whoever speaks is heard: once enough others have ended, the launcher waits for nobody.
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
         std::signal(SIGTERM, SIG_DFL);
         kill(getpid(), SIGTERM);
       }});
@@ -190,11 +192,19 @@ void MpiRank::give_up(const RankNews& news, const OperationNote& note) {
 
 std::string MpiRank::describe(const RankNews& news, const std::string& waiting) const {
   const auto line = read_record(records_, news.rank);
-  return fmt::format("rank {} {}; {}. Its last operation: {}. All ranks' last operations: {}", news.rank, news.how,
+  return fmt::format("rank {} {}; {}. Its record: {}. All records: {}", news.rank, news.how,
                      waiting, line.value_or("not on this host"), records_.string());
 }
 
 void MpiRank::leave() {
+  if (engine_.is_halted() && !watch_->has_failed()) {
+    const auto error = engine_.error();
+    const RankNews news{.rank = rank(),
+                        .how = error ? fmt::format("failed: {}", *error) : "returned early, in the middle of operations"};
+    const std::string message = describe(news, who_waits());
+    watch_->announce(news);
+    throw RankFailure(message, rank());
+  }
   {
     const auto lock = engine_.lock();
     watch_->leave(counts_);
@@ -211,9 +221,9 @@ void MpiRank::leave() {
   engine_.halt();
 }
 
-std::string MpiRank::who_waits() const {
+std::string MpiRank::who_waits(std::chrono::milliseconds patience) const {
   constexpr std::string_view kWaiting = ": waiting for ";
-  const auto until = Clock::now() + std::chrono::milliseconds(300);
+  const auto until = Clock::now() + patience;
   for (;;) {
     std::string found;
     int num_found = 0;

@@ -40,8 +40,8 @@ class MpiRank : public WorldBackend {
   void leave();
   /// Whether this process is the one on its host that tells the user.
   bool claim_message();
-  /// Which of this host's other ranks wait, and in what. Gives them a moment to come to it.
-  std::string who_waits() const;
+  /// Which of this host's other ranks wait, and in what. Gives them so long to come to it.
+  std::string who_waits(std::chrono::milliseconds patience = std::chrono::milliseconds(200)) const;
   /// What is said of a failure: who, what it did last, and who waited.
   std::string describe(const RankNews& news, const std::string& waiting) const;
   const std::filesystem::path& records() const { return records_; }

@@ -102,7 +102,7 @@ int main(int argc, char** argv) {
                                    } catch (const Returned&) {
                                    }
                                  });
-    if (error) show(error->message());
+    if (error && detect_launch().rank == 0) show(error->message());
     return error ? 2 : 0;
   } catch (const RankFailure& failure) {
     if (failure.should_print()) show(failure.what());

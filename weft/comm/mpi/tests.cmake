@@ -21,6 +21,10 @@ endfunction()
 foreach(size IN ITEMS 1 2 4 8)
   weft_mpi_test(TheSuiteHoldsOn${size} "${run_mpi}" -n ${size} "$<TARGET_FILE:weft_comm_mpi_suite>")
 endforeach()
+weft_test(weft_comm_kill_test SOURCES comm/mpi/kill_ranks_test.cpp LINK weft_comm)
+target_compile_definitions(weft_comm_kill_test PRIVATE WEFT_RUN_MPI="${run_mpi}"
+                           WEFT_RANK_PROGRAM="$<TARGET_FILE:weft_comm_rank_program>")
+add_dependencies(weft_comm_kill_test weft_comm_rank_program)
 weft_mpi_test(TheSuiteHoldsWithTinyMessages "${run_mpi}" -n 3 "$<TARGET_FILE:weft_comm_mpi_suite>" --tiny
               --gtest_filter=-*RandomPrograms*:*SumsAre*)
 weft_mpi_test(TheSuiteHoldsUnchecked "${run_mpi}" -n 4 "$<TARGET_FILE:weft_comm_mpi_suite>" --unchecked

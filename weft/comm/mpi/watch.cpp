@@ -23,9 +23,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 /// After SIGTERM: how long news of who died may take, before the signal itself is the reason.
-constexpr auto kNewsPatience = std::chrono::milliseconds(300);
+constexpr auto kNewsPatience = std::chrono::milliseconds(200);
 /// A launcher that has sent SIGTERM sends SIGKILL a second later; what there is to say is said before.
-constexpr auto kAfterSigterm = std::chrono::milliseconds(800);
+constexpr auto kAfterSigterm = std::chrono::milliseconds(450);
 
 constexpr char kFailed = 'F', kLeft = 'L', kGoodbye = 'G';
 
