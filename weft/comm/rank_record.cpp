@@ -20,15 +20,31 @@ std::filesystem::path record_path(const std::filesystem::path& folder, int64_t r
 }
 
 std::string_view words_of(RankPhase phase) {
+  // All of one length, so that one takes another's place in a file.
   switch (phase) {
     case RankPhase::kStarted:
-      return "started";
+      return "starting";
     case RankPhase::kWaiting:
-      return "waiting for";
+      return "awaiting";
     case RankPhase::kFinished:
       break;
   }
   return "finished";
+}
+
+/// "11:39:47.802"; short enough for a string without memory of its own.
+std::string time_of_day() {
+  const auto now = std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now());
+  const auto ms = now.time_since_epoch().count();
+  std::string time = "00:00:00.000";
+  const auto put = [&](size_t at, int64_t number, int digits) {
+    for (; digits > 0; number /= 10) time[at + static_cast<size_t>(--digits)] = static_cast<char>('0' + number % 10);
+  };
+  put(0, ms / 3'600'000 % 24, 2);
+  put(3, ms / 60'000 % 60, 2);
+  put(6, ms / 1000 % 60, 2);
+  put(9, ms % 1000, 3);
+  return time;
 }
 
 Error file_error(const std::filesystem::path& path, const char* what) {
@@ -79,6 +95,10 @@ void RecordFile::write(std::string_view line) {
   memory_[kBytes - 1] = '\n';
 }
 
+void RecordFile::overwrite(size_t at, std::string_view letters) {
+  if (at + letters.size() < kBytes) std::memcpy(memory_ + at, letters.data(), letters.size());
+}
+
 void RecordFile::remove() {
   if (!is_open()) return;
   std::error_code ignored;
@@ -90,22 +110,24 @@ std::optional<Error> RankRecord::keep_in(const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder, failed);
   const std::lock_guard lock(mutex_);
   if (auto error = file_.open(record_path(folder, rank_))) return error;
-  file_.write(fmt::format("rank {}, process {}: no operation yet", rank_, getpid()));
+  prefix_ = fmt::format("rank {}, process {}, ", rank_, getpid());
+  file_.write(fmt::format("{}{} UTC: no operation yet", prefix_, time_of_day()));
   return {};
 }
 
 void RankRecord::note(RankPhase phase, const OperationNote& operation) {
   const std::lock_guard lock(mutex_);
+  const bool is_same = phase_ && operation_.number == operation.number && operation_.group == operation.group;
   phase_ = phase;
   operation_ = operation;
   if (!file_.is_open()) return;
-  const auto now = std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now());
-  const auto ms = now.time_since_epoch().count();
-  fmt::basic_memory_buffer<char, RecordFile::kBytes> line;
-  fmt::format_to(std::back_inserter(line), "rank {}, process {}: {} {} ({:02}:{:02}:{:02}.{:03} UTC)", rank_, getpid(),
-                 words_of(phase), weft::text(operation), ms / 3'600'000 % 24, ms / 60'000 % 60, ms / 1000 % 60,
-                 ms % 1000);
-  file_.write({line.data(), line.size()});
+  const std::string time = time_of_day();
+  if (is_same) {
+    file_.overwrite(prefix_.size(), time);
+    file_.overwrite(prefix_.size() + time.size() + 6, words_of(phase));
+  } else {
+    file_.write(fmt::format("{}{} UTC: {} {}", prefix_, time, words_of(phase), weft::text(operation)));
+  }
 }
 
 std::string RankRecord::text() const {

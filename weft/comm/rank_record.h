@@ -45,6 +45,8 @@ class RecordFile {
   bool is_open() const { return memory_ != nullptr; }
   const std::filesystem::path& path() const { return path_; }
   void write(std::string_view line);
+  /// Overwrites some letters of the line.
+  void overwrite(size_t at, std::string_view letters);
   /// Deletes it: nothing went wrong that anyone would read up on.
   void remove();
 
@@ -65,7 +67,7 @@ class RankRecord {
   const std::filesystem::path& path() const { return file_.path(); }
 
   void note(RankPhase phase, const OperationNote& operation);
-  /// "waiting for all_reduce of ...", "no operation yet".
+  /// "awaiting all_reduce of ...", "no operation yet".
   std::string text() const;
   /// The operation that the rank waits for, if it does.
   std::optional<OperationNote> waited_for() const;
@@ -76,6 +78,7 @@ class RankRecord {
   std::optional<RankPhase> phase_;
   OperationNote operation_;
   RecordFile file_;
+  std::string prefix_;  ///< of the file's line: whose it is
 };
 
 /// The line in another rank's file, or nothing.

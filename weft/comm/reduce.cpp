@@ -56,24 +56,42 @@ struct Larger {
 constexpr int64_t kBlock = 1024;
 
 template <typename Element, typename Combine>
+void reduce_block(std::span<const std::byte* const> inputs, int64_t begin, int64_t size, int64_t divisor,
+                  typename Element::SumType* __restrict sums) {
+  using Stored = typename Element::StoredType;
+  const auto values_of = [&](size_t k) { return reinterpret_cast<const Stored*>(inputs[k]) + begin; };
+  const Stored* first = values_of(0);
+  if (inputs.size() == 1) {
+    for (int64_t i = 0; i < size; ++i) sums[i] = Element::load(first[i]);
+  } else {
+    const Stored* second = values_of(1);
+    for (int64_t i = 0; i < size; ++i) sums[i] = Combine::apply(Element::load(first[i]), Element::load(second[i]));
+  }
+  for (size_t k = 2; k < inputs.size(); ++k) {
+    const Stored* values = values_of(k);
+    for (int64_t i = 0; i < size; ++i) sums[i] = Combine::apply(sums[i], Element::load(values[i]));
+  }
+  if (divisor > 1) {
+    for (int64_t i = 0; i < size; ++i) sums[i] /= static_cast<typename Element::SumType>(divisor);
+  }
+}
+
+template <typename Element, typename Combine>
 void reduce_blocks(std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs, int64_t count,
                    int64_t divisor) {
   using Stored = typename Element::StoredType;
   using Sum = typename Element::SumType;
+  // Summed up apart from the outputs, as an output may be an input.
   Sum sums[kBlock];
-  Stored results[kBlock];
   for (int64_t begin = 0; begin < count; begin += kBlock) {
     const int64_t size = std::min(kBlock, count - begin);
-    const auto* first = reinterpret_cast<const Stored*>(inputs[0]) + begin;
-    for (int64_t i = 0; i < size; ++i) sums[i] = Element::load(first[i]);
-    for (size_t k = 1; k < inputs.size(); ++k) {
-      const auto* values = reinterpret_cast<const Stored*>(inputs[k]) + begin;
-      for (int64_t i = 0; i < size; ++i) sums[i] = Combine::apply(sums[i], Element::load(values[i]));
+    reduce_block<Element, Combine>(inputs, begin, size, divisor, sums);
+    Stored converted[std::is_same_v<Stored, Sum> ? 1 : kBlock];
+    const void* results = sums;
+    if constexpr (!std::is_same_v<Stored, Sum>) {
+      for (int64_t i = 0; i < size; ++i) converted[i] = Element::store(sums[i]);
+      results = converted;
     }
-    if (divisor > 1) {
-      for (int64_t i = 0; i < size; ++i) sums[i] /= static_cast<Sum>(divisor);
-    }
-    for (int64_t i = 0; i < size; ++i) results[i] = Element::store(sums[i]);
     for (std::byte* output : outputs) {
       std::memcpy(output + begin * static_cast<int64_t>(sizeof(Stored)), results,
                   static_cast<size_t>(size) * sizeof(Stored));

@@ -79,24 +79,22 @@ std::string text(const Signature& signature) {
   return std::string(kind);
 }
 
-std::optional<std::string> find_disagreement(std::span<const Signature> by_rank, std::span<const int64_t> ranks) {
-  for (size_t r = 1; r < by_rank.size(); ++r) {
-    if (by_rank[r] == by_rank[0]) continue;
-    const std::string first = text(by_rank[0]), other = text(by_rank[r]);
-    const char* parts = first == other ? ", with other part sizes" : "";
-    return fmt::format("rank {} asks for {}, rank {} for {}{}", ranks[0], first, ranks[r], other, parts);
-  }
-  return {};
+std::optional<std::string> find_disagreement(const Signature& one, int64_t one_rank, const Signature& other,
+                                             int64_t other_rank) {
+  if (one == other) return {};
+  const std::string asked = text(one), asked_other = text(other);
+  return fmt::format("rank {} asks for {}, rank {} for {}{}", one_rank, asked, other_rank, asked_other,
+                     asked == asked_other ? ", with other part sizes" : "");
 }
 
-std::optional<std::string> find_disagreement(int64_t sender, int64_t num_sent, int64_t receiver, int64_t num_expected) {
+std::optional<std::string> find_mismatch(int64_t sender, int64_t num_sent, int64_t receiver, int64_t num_expected) {
   if (num_sent == num_expected) return {};
   return fmt::format("rank {} sends {} elements to rank {}, which expects {}", sender, num_sent, receiver,
                      num_expected);
 }
 
-std::optional<std::string> find_disagreement(const Signature& send, int64_t sender, const Signature& recv,
-                                             int64_t receiver) {
+std::optional<std::string> find_mismatch(const Signature& send, int64_t sender, const Signature& recv,
+                                         int64_t receiver) {
   if (send.count == recv.count && send.type == recv.type) return {};
   return fmt::format("rank {} sends {} {} to rank {}, which expects {} {}", sender, send.count, name_of(send.type),
                      receiver, recv.count, name_of(recv.type));

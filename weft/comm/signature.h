@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 
 #include "weft/comm/operation.h"
@@ -28,14 +27,15 @@ Signature signature_of(const Operation& operation, int64_t size);
 /// "all_reduce of 1024 fp32 (sum)".
 std::string text(const Signature& signature);
 
-/// How ranks that met in a collective disagree, the first pair of them; `ranks` are their numbers in the world.
-std::optional<std::string> find_disagreement(std::span<const Signature> by_rank, std::span<const int64_t> ranks);
+/// How two ranks that met in a collective disagree; ranks are named by their numbers in the world, here and below.
+std::optional<std::string> find_disagreement(const Signature& one, int64_t one_rank, const Signature& other,
+                                             int64_t other_rank);
 
-/// How a rank's parts of an all-to-all disagree with another's: what the sender sends and the receiver expects.
-std::optional<std::string> find_disagreement(int64_t sender, int64_t num_sent, int64_t receiver, int64_t num_expected);
+/// How a part of an all-to-all does not match: what the sender sends and the receiver expects.
+std::optional<std::string> find_mismatch(int64_t sender, int64_t num_sent, int64_t receiver, int64_t num_expected);
 
-/// How a send and the recv that it met disagree.
-std::optional<std::string> find_disagreement(const Signature& send, int64_t sender, const Signature& recv,
-                                             int64_t receiver);
+/// How a send does not match the recv that it met.
+std::optional<std::string> find_mismatch(const Signature& send, int64_t sender, const Signature& recv,
+                                         int64_t receiver);
 
 }  // namespace weft

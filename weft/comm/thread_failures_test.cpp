@@ -125,7 +125,7 @@ TEST(ThreadFailures, TwoSendsThatFaceEachOtherEndInsteadOfHanging) {
     world.all().send(floats(values), 1 - world.rank()).wait();
     world.all().recv(floats(values), 1 - world.rank()).wait();
   });
-  EXPECT_TRUE(contains(outcome.message, "waiting for send of 10 fp32")) << outcome.message;
+  EXPECT_TRUE(contains(outcome.message, "awaiting send of 10 fp32")) << outcome.message;
   EXPECT_LT(outcome.seconds, 5);
 }
 
@@ -165,7 +165,7 @@ TEST(ThreadFailures, TheLastOperationsAreKeptInFilesWhenARunFails) {
                        })
                 .message,
             "");
-  EXPECT_TRUE(contains(read_record(folder, 0).value_or("none"), ": waiting for barrier, operation 1 of group 'world' ("));
+  EXPECT_TRUE(contains(read_record(folder, 0).value_or("none"), " UTC: awaiting barrier, operation 1 of group 'world'"));
   EXPECT_TRUE(contains(read_record(folder, 1).value_or("none"), ": no operation yet"));
   std::filesystem::remove_all(folder);
 }

@@ -135,26 +135,29 @@ void MpiEngine::halt() {
 }
 
 void MpiEngine::move_on_in_background() {
-  // Looks every millisecond while operations come and go, so that starting one needs no wake-up; sleeps until woken when
-  // none has been there for a while.
+  // Pauses are a share of the time that nothing has moved: data that flows is fetched at once, and a rank that stays away
+  // for long costs little. Looks a few thousand times a second while operations come and go, so that starting one needs
+  // no wake-up, and sleeps until it is woken when none has been there for a while.
   constexpr auto kShortest = std::chrono::microseconds(20), kLongest = std::chrono::microseconds(1000);
-  constexpr auto kIdleAfter = std::chrono::milliseconds(50);
-  auto pause = kShortest;
-  auto last_busy = Clock::now();
+  constexpr auto kLook = std::chrono::microseconds(250);
+  constexpr auto kIdleAfter = std::chrono::milliseconds(20);
+  auto last_busy = Clock::now(), last_moved = last_busy;
   for (;;) {
     const bool has_work = num_operations_ > 0;
     const bool is_mine = has_work && num_waiters_ == 0;
-    if (has_work) last_busy = Clock::now();
     const bool moved = is_mine && poll().has_moved;
-    pause = moved ? kShortest : std::min(pause * 2, kLongest);
+    const auto now = Clock::now();
+    if (has_work) last_busy = now;
+    if (moved || !is_mine) last_moved = now;
     std::unique_lock lock(idle_mutex_);
     if (is_ending_) return;
-    if (!has_work && Clock::now() - last_busy > kIdleAfter) {
+    if (!has_work && now - last_busy > kIdleAfter) {
       is_idle_ = true;
       wake_.wait(lock, [&] { return is_ending_ || num_operations_ > 0; });
       is_idle_ = false;
     } else if (!moved) {
-      wake_.wait_for(lock, is_mine ? pause : kLongest);
+      const auto share = std::chrono::duration_cast<std::chrono::microseconds>(now - last_moved) / 4;
+      wake_.wait_for(lock, is_mine ? std::clamp(share, kShortest, kLongest) : kLook);
     }
   }
 }

@@ -34,7 +34,8 @@ class Patience {
   bool pause() {
     ++num_idle_;
     if (num_idle_ < kPolls) {
-      if (!has_core_) std::this_thread::yield();
+      // Even with a core for each, two ranks may be on one.
+      if (!has_core_ || num_idle_ % 16 == 0) std::this_thread::yield();
       return num_idle_ % 256 == 0;
     }
     const int64_t doublings = std::min<int64_t>((num_idle_ - kPolls) / 8, 5);
@@ -178,7 +179,7 @@ void MpiRank::wait(const MpiOperation& operation, const OperationNote& note, con
     for (const int64_t other : ranks) {
       const auto line = read_record(records_, other);
       if (other == rank() || !line) continue;
-      if (late == rank() || line->find("waiting for") == std::string::npos) late = other;
+      if (late == rank() || line->find(": awaiting ") == std::string::npos) late = other;
     }
     give_up({.rank = late, .how = fmt::format("did not come within {:g} s", seconds)}, note);
   }
@@ -222,7 +223,7 @@ void MpiRank::leave() {
 }
 
 std::string MpiRank::who_waits(std::chrono::milliseconds patience) const {
-  constexpr std::string_view kWaiting = ": waiting for ";
+  constexpr std::string_view kWaiting = ": awaiting ";
   const auto until = Clock::now() + patience;
   for (;;) {
     std::string found;
@@ -234,7 +235,7 @@ std::string MpiRank::who_waits(std::chrono::milliseconds patience) const {
       if (++num_found > 4) return found + ", and more";
       const std::string operation = line->substr(at + kWaiting.size());
       found += fmt::format("{}rank {} waited in {}", found.empty() ? "" : ", ", other,
-                           operation.substr(0, operation.rfind(" (")));
+                           operation);
     }
     if (!found.empty()) return found;
     if (Clock::now() > until) return "no other rank of this host waited";

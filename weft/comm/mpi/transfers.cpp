@@ -56,23 +56,29 @@ struct Plan {
 
 using SharedPlan = std::shared_ptr<Plan>;
 
-/// Everyone's `bytes` bytes in rank order at `all`, in about log2(size) steps: in each, a rank has a run of blocks that
-/// begins with its own, and doubles it.
-MpiChain gather_small(const SharedPlan& plan, const std::shared_ptr<std::vector<std::byte>>& all, int64_t bytes) {
-  const auto block = [plan, all, bytes](int64_t index) { return all->data() + index % plan->size * bytes; };
+/// Where everyone's block of `bytes` bytes is, or comes to be, in a gathering.
+using BlockAt = std::function<std::byte*(int64_t rank)>;
+
+/// Everyone gets everyone's block, in about log2(size) steps: in each, a rank has a run of blocks that begins with its
+/// own, and doubles it.
+MpiChain gather_small(const SharedPlan& plan, const BlockAt& block_of, int64_t bytes) {
   MpiChain chain;
   for (int64_t have = 1; have < plan->size; have *= 2) {
     const int64_t more = std::min<int64_t>(have, plan->size - have);
     const int tag = plan->take_tag();
-    chain.emplace_back([plan, block, bytes, have, more, tag](MpiRequests& requests) {
+    chain.emplace_back([plan, block_of, bytes, have, more, tag](MpiRequests& requests) {
       const int64_t to = (plan->rank - have + plan->size) % plan->size, from = (plan->rank + have) % plan->size;
-      for (int64_t i = 0; i < more; ++i) {
-        plan->send(requests, block(plan->rank + i), bytes, to, tag);
-        plan->recv(requests, block(plan->rank + have + i), bytes, from, tag);
-      }
+      const auto block = [&](int64_t index) { return block_of(index % plan->size); };
+      for (int64_t i = 0; i < more; ++i) plan->recv(requests, block(plan->rank + have + i), bytes, from, tag);
+      for (int64_t i = 0; i < more; ++i) plan->send(requests, block(plan->rank + i), bytes, to, tag);
     });
   }
   return chain;
+}
+
+/// Blocks one after the other.
+BlockAt blocks_in(const std::shared_ptr<std::vector<std::byte>>& all, int64_t bytes) {
+  return [all, bytes](int64_t rank) { return all->data() + rank * bytes; };
 }
 
 /// Inputs in rank order: the others' from scratch, without a gap at this rank, and this rank's own.
@@ -151,24 +157,35 @@ MpiChain reduce_segment(const SharedPlan& plan, Range segment) {
   return chain;
 }
 
+/// One segment of an all-reduce that everyone gathers from everyone and reduces.
+MpiChain gather_and_reduce(const SharedPlan& plan, Range segment) {
+  const int64_t bytes = segment.size() * plan->element_bytes();
+  const auto scratch = std::make_shared<MpiScratch::Block>();
+  const BlockAt block_of = [plan, segment, bytes, scratch](int64_t rank) {
+    // Only read: a gathering writes the others' blocks.
+    if (rank == plan->rank) return const_cast<std::byte*>(plan->in(segment.begin));
+    if (!*scratch) *scratch = plan->scratch->take(bytes * (plan->size - 1));
+    return (*scratch)->data() + (rank < plan->rank ? rank : rank - 1) * bytes;
+  };
+  MpiChain chain = gather_small(plan, block_of, bytes);
+  chain.emplace_back([plan, segment, bytes, scratch](MpiRequests&) {
+    const std::byte* others = *scratch ? (*scratch)->data() : nullptr;
+    reduce_to(*plan, inputs_in_order(*plan, others, bytes, plan->in(segment.begin)), plan->out(segment.begin),
+              segment.size());
+    if (*scratch) plan->scratch->give(std::move(*scratch));
+  });
+  return chain;
+}
+
 void add_all_reduce(MpiOperation& transfers, const SharedPlan& plan) {
   const int64_t bytes = plan->op.in.num_bytes();
-  if (bytes <= plan->tuning.small_bytes) {
-    if (bytes == 0) return;
-    const auto all = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(bytes * plan->size));
-    std::memcpy(all->data() + plan->rank * bytes, plan->op.in.data, static_cast<size_t>(bytes));
-    MpiChain chain = gather_small(plan, all, bytes);
-    chain.emplace_back([plan, all, bytes](MpiRequests&) {
-      std::vector<const std::byte*> inputs;
-      for (int64_t r = 0; r < plan->size; ++r) inputs.push_back(all->data() + r * bytes);
-      reduce_to(*plan, inputs, plan->out(0), plan->op.in.count);
-    });
-    return transfers.add_chain(std::move(chain));
-  }
-  const int64_t segment = std::max<int64_t>(1, plan->tuning.segment_bytes / plan->element_bytes()) * plan->size;
+  const MpiTuning& tuning = plan->tuning;
+  const bool is_small = bytes <= (plan->size <= 2 ? tuning.small_pair_bytes : tuning.small_bytes);
+  const int64_t most = std::max<int64_t>(1, tuning.segment_bytes / plan->element_bytes()) * (is_small ? 1 : plan->size);
   std::vector<MpiChain> chains;
-  for (int64_t begin = 0; begin < plan->op.in.count; begin += segment) {
-    chains.push_back(reduce_segment(plan, {begin, std::min(begin + segment, plan->op.in.count)}));
+  for (int64_t begin = 0; begin < plan->op.in.count; begin += most) {
+    const Range segment{begin, std::min(begin + most, plan->op.in.count)};
+    chains.push_back(is_small ? gather_and_reduce(plan, segment) : reduce_segment(plan, segment));
   }
   transfers.add_stage([chains = std::move(chains)]() mutable { return std::move(chains); });
 }
@@ -251,7 +268,8 @@ void add_broadcast(MpiOperation& transfers, const SharedPlan& plan) {
 }
 
 void add_barrier(MpiOperation& transfers, const SharedPlan& plan) {
-  transfers.add_chain(gather_small(plan, std::make_shared<std::vector<std::byte>>(), 0));
+  transfers.add_chain(gather_small(
+      plan, [](int64_t) { return nullptr; }, 0));
 }
 
 void add_check(const std::shared_ptr<MpiOperation>& transfers, const SharedPlan& plan) {
@@ -259,13 +277,16 @@ void add_check(const std::shared_ptr<MpiOperation>& transfers, const SharedPlan&
   const Signature own = signature_of(plan->op, plan->size);
   const auto all = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(kBytes * plan->size));
   std::memcpy(all->data() + plan->rank * kBytes, &own, sizeof(own));
-  MpiChain chain = gather_small(plan, all, kBytes);
+  MpiChain chain = gather_small(plan, blocks_in(all, kBytes), kBytes);
   // The operation holds its own steps, so they must not hold it.
   const std::weak_ptr<MpiOperation> refused = transfers;
   chain.emplace_back([plan, all, refused](MpiRequests&) {
     std::vector<Signature> signatures(static_cast<size_t>(plan->size));
     std::memcpy(signatures.data(), all->data(), all->size());
-    if (auto found = find_disagreement(signatures, plan->ranks)) refused.lock()->refuse(*std::move(found));
+    for (size_t r = 1; r < signatures.size(); ++r) {
+      auto found = find_disagreement(signatures[0], plan->ranks[0], signatures[r], plan->ranks[r]);
+      if (found) return refused.lock()->refuse(*std::move(found));
+    }
   });
   transfers->add_chain(std::move(chain));
 }
@@ -282,7 +303,7 @@ void add_parts_check(const std::shared_ptr<MpiOperation>& transfers, const Share
   };
   put(2 * bytes * plan->rank, parts_of(plan->op.in.count, plan->op.in_counts, plan->size));
   put(2 * bytes * plan->rank + bytes, parts_of(plan->op.out.count, plan->op.out_counts, plan->size));
-  MpiChain chain = gather_small(plan, all, 2 * bytes);
+  MpiChain chain = gather_small(plan, blocks_in(all, 2 * bytes), 2 * bytes);
   const std::weak_ptr<MpiOperation> refused = transfers;
   chain.emplace_back([plan, all, bytes, refused](MpiRequests&) {
     const auto count_at = [&](int64_t rank, int64_t offset) {
@@ -292,7 +313,7 @@ void add_parts_check(const std::shared_ptr<MpiOperation>& transfers, const Share
     };
     for (int from = 0; from < plan->size; ++from) {
       for (int to = 0; to < plan->size; ++to) {
-        auto found = find_disagreement(plan->ranks[static_cast<size_t>(from)], count_at(from, 8 * to),
+        auto found = find_mismatch(plan->ranks[static_cast<size_t>(from)], count_at(from, 8 * to),
                                        plan->ranks[static_cast<size_t>(to)], count_at(to, bytes + 8 * from));
         if (found) return refused.lock()->refuse(*std::move(found));
       }
@@ -319,8 +340,8 @@ void add_message(const std::shared_ptr<MpiOperation>& transfers, const SharedPla
                           [=](MpiRequests&) {
                             const int64_t me = plan->ranks[static_cast<size_t>(plan->rank)];
                             const int64_t other = plan->ranks[static_cast<size_t>(peer)];
-                            auto found = sends ? find_disagreement(*own, me, *theirs, other)
-                                               : find_disagreement(*theirs, other, *own, me);
+                            auto found = sends ? find_mismatch(*own, me, *theirs, other)
+                                               : find_mismatch(*theirs, other, *own, me);
                             if (found) refused.lock()->refuse(*std::move(found));
                           }});
   }

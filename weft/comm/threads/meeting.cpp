@@ -11,6 +11,20 @@ constexpr int64_t kSmallBytes = 32 * 1024;
 
 }  // namespace
 
+void Meeting::reset(size_t num_roles) {
+  posted_.resize(num_roles);
+  has_posted_.assign(num_roles, false);
+  num_posted_ = 0;
+  disagreement_.clear();
+  pieces_.clear();
+  is_small_ = true;
+  state_ = State::kGathering;
+  next_piece_ = 0;
+  num_done_ = 0;
+  num_users_ = static_cast<int>(num_roles);
+  abandoned_by_ = -1;
+}
+
 bool Meeting::post(size_t role, const Operation& operation) {
   WEFT_CHECK(!has_posted_[role], "a rank came to one operation twice");
   posted_[role] = operation;
@@ -24,7 +38,7 @@ void Meeting::refuse(std::string disagreement) {
 }
 
 void Meeting::make_ready() {
-  pieces_ = cut_into_pieces(posted_);
+  cut_into_pieces(posted_, pieces_);
   int64_t count = 0;
   for (const Piece& piece : pieces_) count += piece.count;
   is_small_ = count * bytes_per_element(posted_.front().type()) <= kSmallBytes;
@@ -61,10 +75,18 @@ std::optional<size_t> Meeting::abandoned_by() const {
   return role < 0 ? std::nullopt : std::optional(static_cast<size_t>(role));
 }
 
-std::shared_ptr<Meeting> MeetingQueue::next(size_t role) {
+Meeting& MeetingPool::take(size_t num_roles) {
+  if (free_.empty()) free_.push_back(&all_.emplace_back());
+  Meeting& meeting = *free_.back();
+  free_.pop_back();
+  meeting.reset(num_roles);
+  return meeting;
+}
+
+Meeting& MeetingQueue::next(size_t role, MeetingPool& pool) {
   const uint64_t number = next_[role]++;
-  while (first_ + meetings_.size() <= number) meetings_.push_back(std::make_shared<Meeting>(next_.size()));
-  return meetings_[number - first_];
+  while (first_ + meetings_.size() <= number) meetings_.push_back(&pool.take(next_.size()));
+  return *meetings_[number - first_];
 }
 
 void MeetingQueue::trim() {

@@ -3,7 +3,6 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,9 +24,12 @@ class Meeting {
     kRefused,  ///< the ranks disagree
   };
 
-  explicit Meeting(size_t num_roles) : posted_(num_roles), has_posted_(num_roles, false) {}
+  /// Begins anew, for so many.
+  void reset(size_t num_roles);
+  /// A role will not touch it again; whether it was the last one.
+  bool release() { return num_users_.fetch_sub(1) == 1; }
 
-  // Under the group's mutex.
+  // Under the group's lock.
   /// Whether this was the last.
   bool post(size_t role, const Operation& operation);
   bool has_posted(size_t role) const { return has_posted_[role]; }
@@ -63,11 +65,24 @@ class Meeting {
 
   std::vector<Piece> pieces_;
   bool is_small_ = true;
-  std::atomic<State> state_{State::kGathering};
-  std::atomic<size_t> next_piece_{0};
+  alignas(64) std::atomic<State> state_{State::kGathering};  ///< waiting ranks look at this and nothing else
+  alignas(64) std::atomic<size_t> next_piece_{0};
   std::atomic<size_t> num_done_{0};
   std::atomic<int> num_helpers_{0};
+  std::atomic<int> num_users_{0};
   std::atomic<int> abandoned_by_{-1};
+};
+
+/// Owns meetings, and keeps those that are over for the next time: memory that one thread takes and another gives back
+/// is slow, and meetings are many.
+class MeetingPool {
+ public:
+  Meeting& take(size_t num_roles);
+  void give(Meeting& meeting) { free_.push_back(&meeting); }
+
+ private:
+  std::deque<Meeting> all_;
+  std::vector<Meeting*> free_;
 };
 
 /// The meetings of the same roles, in the order in which each role comes to them.
@@ -76,12 +91,12 @@ class MeetingQueue {
   explicit MeetingQueue(size_t num_roles) : next_(num_roles, 0) {}
 
   /// The next meeting of this role.
-  std::shared_ptr<Meeting> next(size_t role);
-  /// Forgets meetings that all have come to; their handles keep them.
+  Meeting& next(size_t role, MeetingPool& pool);
+  /// Forgets meetings that all have come to; those who came hold them.
   void trim();
 
  private:
-  std::deque<std::shared_ptr<Meeting>> meetings_;
+  std::deque<Meeting*> meetings_;
   uint64_t first_ = 0;          ///< the number of the front
   std::vector<uint64_t> next_;  ///< by role
 };

@@ -46,10 +46,9 @@ class Pointers {
 
 }  // namespace
 
-std::vector<Piece> cut_into_pieces(std::span<const Operation> posted) {
+void cut_into_pieces(std::span<const Operation> posted, std::vector<Piece>& pieces) {
   const Operation& first = posted.front();
   const auto size = static_cast<int64_t>(posted.size());
-  std::vector<Piece> pieces;
   switch (first.kind) {
     case OperationKind::kAllReduce:
       add_pieces(pieces, {.count = first.in.count}, first.in.type);
@@ -96,7 +95,6 @@ std::vector<Piece> cut_into_pieces(std::span<const Operation> posted) {
     case OperationKind::kBarrier:
       break;
   }
-  return pieces;
 }
 
 void do_piece(const Piece& piece, std::span<const Operation> posted) {

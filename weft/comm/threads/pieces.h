@@ -21,9 +21,9 @@ struct Piece {
   int64_t count = 0;
 };
 
-/// Cuts an operation into pieces. `posted` is what each rank asked for, and agrees; for a message it is the send and
-/// the recv.
-std::vector<Piece> cut_into_pieces(std::span<const Operation> posted);
+/// Cuts an operation into pieces and adds them. `posted` is what each rank asked for, and agrees; for a message it is
+/// the send and the recv.
+void cut_into_pieces(std::span<const Operation> posted, std::vector<Piece>& pieces);
 
 void do_piece(const Piece& piece, std::span<const Operation> posted);
 

@@ -11,40 +11,33 @@
 namespace weft {
 namespace {
 
-/// How often a waiting rank looks again before it sleeps: about 20 µs where it has a core, a few turns of the scheduler
-/// where it has not.
-constexpr int kSpins = 1500;
+/// How often a waiting rank looks again before it sleeps: about 30 µs where every rank has a core, a few turns of the
+/// scheduler where not. Even with a core for each, two ranks may be on one: then only yielding lets the other come.
+constexpr int kSpins = 20;
+constexpr int kYieldsWithCore = 60;
 constexpr int kYields = 8;
-
-void pause_briefly() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#else
-  std::this_thread::yield();
-#endif
-}
 
 std::optional<std::string> disagreement_of(std::span<const Operation> posted, std::span<const int64_t> ranks) {
   const auto size = static_cast<int64_t>(ranks.size());
   const Operation& first = posted.front();
   if (first.kind == OperationKind::kSend) {
     const Operation& recv = posted[1];
-    return find_disagreement(signature_of(first, size), ranks[static_cast<size_t>(recv.peer)], signature_of(recv, size),
-                             ranks[static_cast<size_t>(first.peer)]);
+    return find_mismatch(signature_of(first, size), ranks[static_cast<size_t>(recv.peer)], signature_of(recv, size),
+                         ranks[static_cast<size_t>(first.peer)]);
   }
-  std::vector<Signature> signatures;
-  signatures.reserve(posted.size());
-  for (const Operation& operation : posted) signatures.push_back(signature_of(operation, size));
-  if (auto found = find_disagreement(signatures, ranks)) return found;
+  const Signature expected = signature_of(first, size);
+  for (size_t r = 1; r < posted.size(); ++r) {
+    if (auto found = find_disagreement(expected, ranks[0], signature_of(posted[r], size), ranks[r])) return found;
+  }
   if (first.kind != OperationKind::kAllToAll) return {};
   for (int64_t from = 0; from < size; ++from) {
     for (int64_t to = 0; to < size; ++to) {
       const Operation& sender = posted[static_cast<size_t>(from)];
       const Operation& receiver = posted[static_cast<size_t>(to)];
-      if (auto found = find_disagreement(ranks[static_cast<size_t>(from)],
-                                         part_of(sender.in.count, sender.in_counts, to, size).size,
-                                         ranks[static_cast<size_t>(to)],
-                                         part_of(receiver.out.count, receiver.out_counts, from, size).size)) {
+      if (auto found = find_mismatch(ranks[static_cast<size_t>(from)],
+                                     part_of(sender.in.count, sender.in_counts, to, size).size,
+                                     ranks[static_cast<size_t>(to)],
+                                     part_of(receiver.out.count, receiver.out_counts, from, size).size)) {
         return found;
       }
     }
@@ -55,14 +48,17 @@ std::optional<std::string> disagreement_of(std::span<const Operation> posted, st
 /// One rank's part in a meeting.
 class ThreadWork : public WorkState {
  public:
-  ThreadWork(std::shared_ptr<SharedGroup> group, std::shared_ptr<Meeting> meeting, int64_t world_rank, size_t role,
-             std::vector<int64_t> role_ranks, const OperationNote& note)
+  ThreadWork(std::shared_ptr<SharedGroup> group, Meeting& meeting, int64_t world_rank, size_t role,
+             std::vector<int64_t> pair, const OperationNote& note)
       : group_(std::move(group)),
-        meeting_(std::move(meeting)),
+        meeting_(&meeting),
         world_rank_(world_rank),
         role_(role),
-        role_ranks_(std::move(role_ranks)),
+        pair_(std::move(pair)),
         note_(note) {}
+  ~ThreadWork() override { group_->release(*meeting_); }
+  ThreadWork(const ThreadWork&) = delete;
+  ThreadWork& operator=(const ThreadWork&) = delete;
 
   bool poll() override {
     if (is_done()) return true;
@@ -72,9 +68,10 @@ class ThreadWork : public WorkState {
 
   void wait() override {
     const bool can_spin = group_->world().has_core_per_rank();
-    for (int i = 0; i < (can_spin ? kSpins : kYields); ++i) {
-      if (is_done()) return;
-      can_spin ? pause_briefly() : std::this_thread::yield();
+    const int num_spins = can_spin ? kSpins : 0, num_yields = can_spin ? kYieldsWithCore : kYields;
+    for (int i = 0; i < num_spins + num_yields; ++i) {
+      if (meeting_->state() != Meeting::State::kGathering && is_done()) return;
+      i < num_spins ? pause_briefly() : std::this_thread::yield();
     }
     const auto deadline = std::chrono::steady_clock::now() + group_->world().options().timeout;
     while (!is_done()) {
@@ -93,6 +90,9 @@ class ThreadWork : public WorkState {
   void abandon() noexcept override { meeting_->abandon(role_); }
 
  private:
+  /// By role, in the world.
+  const std::vector<int64_t>& role_ranks() const { return pair_.empty() ? group_->ranks() : pair_; }
+
   bool is_done() {
     if (meeting_->help()) group_->wake();
     const Meeting::State state = meeting_->state();
@@ -104,8 +104,8 @@ class ThreadWork : public WorkState {
   }
 
   void blame_who_left() {
-    for (const size_t role : group_->missing(*meeting_, role_ranks_.size())) {
-      const int64_t rank = role_ranks_[role];
+    for (const size_t role : group_->missing(*meeting_, role_ranks().size())) {
+      const int64_t rank = role_ranks()[role];
       if (!group_->world().has_left(rank)) continue;
       group_->world().fail(rank, "returned early");
       give_up();
@@ -114,11 +114,11 @@ class ThreadWork : public WorkState {
 
   [[noreturn]] void blame_who_is_late() {
     const double seconds = std::chrono::duration<double>(group_->world().options().timeout).count();
-    const std::vector<size_t> missing = group_->missing(*meeting_, role_ranks_.size());
+    const std::vector<size_t> missing = group_->missing(*meeting_, role_ranks().size());
     if (const auto role = meeting_->abandoned_by()) {
-      group_->world().fail(role_ranks_[*role], "abandoned the operation and went on");
+      group_->world().fail(role_ranks()[*role], "abandoned the operation and went on");
     } else if (!missing.empty()) {
-      group_->world().fail(role_ranks_[missing.front()], fmt::format("did not come within {:g} s", seconds));
+      group_->world().fail(role_ranks()[missing.front()], fmt::format("did not come within {:g} s", seconds));
     } else {
       group_->world().fail(world_rank_, fmt::format("was not done within {:g} s", seconds));
     }
@@ -138,10 +138,10 @@ class ThreadWork : public WorkState {
   }
 
   std::shared_ptr<SharedGroup> group_;
-  std::shared_ptr<Meeting> meeting_;
+  Meeting* meeting_;  ///< the group's
   int64_t world_rank_;
   size_t role_;
-  std::vector<int64_t> role_ranks_;  ///< in the world
+  std::vector<int64_t> pair_;  ///< a message's sender and receiver in the world; empty for a collective
   OperationNote note_;
 };
 
@@ -150,14 +150,14 @@ class ThreadWork : public WorkState {
 SharedGroup::SharedGroup(ThreadWorld& world, std::string name, std::vector<int64_t> ranks)
     : world_(world), name_(std::move(name)), ranks_(std::move(ranks)), collectives_(ranks_.size()) {}
 
-std::shared_ptr<Meeting> SharedGroup::post(size_t rank, const Operation& operation) {
+Meeting& SharedGroup::post(size_t rank, const Operation& operation) {
   const size_t role = is_collective(operation.kind) ? rank : operation.kind == OperationKind::kSend ? 0 : 1;
-  std::shared_ptr<Meeting> meeting;
+  Meeting* meeting = nullptr;
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(lock_);
     MeetingQueue& queue = queue_for(rank, operation);
-    meeting = queue.next(role);
-    if (!meeting->post(role, operation)) return meeting;
+    meeting = &queue.next(role, pool_);
+    if (!meeting->post(role, operation)) return *meeting;
     queue.trim();
   }
   if (auto disagreement = disagreement_of(meeting->posted(), ranks_)) {
@@ -167,7 +167,13 @@ std::shared_ptr<Meeting> SharedGroup::post(size_t rank, const Operation& operati
     if (meeting->is_small()) meeting->help();
   }
   wake();
-  return meeting;
+  return *meeting;
+}
+
+void SharedGroup::release(Meeting& meeting) {
+  if (!meeting.release()) return;
+  const std::lock_guard lock(lock_);
+  pool_.give(meeting);
 }
 
 MeetingQueue& SharedGroup::queue_for(size_t rank, const Operation& operation) {
@@ -178,7 +184,7 @@ MeetingQueue& SharedGroup::queue_for(size_t rank, const Operation& operation) {
 }
 
 std::vector<size_t> SharedGroup::missing(const Meeting& meeting, size_t num_roles) {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(lock_);
   std::vector<size_t> roles;
   for (size_t role = 0; role < num_roles; ++role) {
     if (!meeting.has_posted(role)) roles.push_back(role);
@@ -202,16 +208,13 @@ ThreadGroup::ThreadGroup(std::shared_ptr<ThreadWorld> world, std::shared_ptr<Sha
 std::unique_ptr<WorkState> ThreadGroup::start(const Operation& operation, const OperationNote& note) {
   const auto peer = static_cast<size_t>(std::max<int64_t>(operation.peer, 0));
   size_t role = rank_;
-  std::vector<int64_t> role_ranks;
-  if (is_collective(operation.kind)) {
-    role_ranks = group_->ranks();
-  } else {
+  std::vector<int64_t> pair;
+  if (!is_collective(operation.kind)) {
     role = operation.kind == OperationKind::kSend ? 0 : 1;
-    role_ranks = {world_rank_, group_->ranks()[peer]};
-    if (role == 1) std::swap(role_ranks[0], role_ranks[1]);
+    pair = {world_rank_, group_->ranks()[peer]};
+    if (role == 1) std::swap(pair[0], pair[1]);
   }
-  return std::make_unique<ThreadWork>(group_, group_->post(rank_, operation), world_rank_, role, std::move(role_ranks),
-                                      note);
+  return std::make_unique<ThreadWork>(group_, group_->post(rank_, operation), world_rank_, role, std::move(pair), note);
 }
 
 }  // namespace weft

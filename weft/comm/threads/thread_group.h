@@ -13,6 +13,7 @@
 
 #include "weft/comm/group.h"
 #include "weft/comm/threads/meeting.h"
+#include "weft/comm/threads/short_lock.h"
 
 namespace weft {
 
@@ -29,7 +30,9 @@ class SharedGroup {
   ThreadWorld& world() const { return world_; }
 
   /// A rank of the group comes to its next meeting of this kind. The last one to come makes it ready.
-  std::shared_ptr<Meeting> post(size_t rank, const Operation& operation);
+  Meeting& post(size_t rank, const Operation& operation);
+  /// One who came to it has no more to do with it.
+  void release(Meeting& meeting);
   /// Which of a meeting's roles have not come yet.
   std::vector<size_t> missing(const Meeting& meeting, size_t num_roles);
 
@@ -50,7 +53,8 @@ class SharedGroup {
   std::string name_;
   std::vector<int64_t> ranks_;
 
-  std::mutex mutex_;
+  ShortLock lock_;
+  MeetingPool pool_;
   MeetingQueue collectives_;
   std::map<std::pair<size_t, size_t>, MeetingQueue> messages_;  ///< by sender and receiver
 
