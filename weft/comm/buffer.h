@@ -28,7 +28,8 @@ struct Buffer {
   int64_t count = 0;  ///< elements
   DataType type = DataType::kFp32;
   Device device;
-  void* stream = nullptr;  ///< of a GPU: what was put there before comes first, what is put there after waiting comes after
+  void* stream =
+      nullptr;  ///< of a GPU: what was put there before comes first, what is put there after waiting comes after
 
   int64_t num_bytes() const { return count * bytes_per_element(type); }
   /// Elements from `begin`, `size` of them.

@@ -71,8 +71,8 @@ Work Group::start(Operation operation) {
   if (const auto mistake = find_mistake(operation, state.rank, size())) refuse(operation, *mistake);
   const Device device = operation.kind == OperationKind::kRecv ? operation.out.device : operation.in.device;
   if (!state.backend->takes(device)) {
-    refuse(operation, fmt::format("memory on {}, expected memory that {} can move", text(device),
-                                  state.world->backend_name()));
+    refuse(operation,
+           fmt::format("memory on {}, expected memory that {} can move", text(device), state.world->backend_name()));
   }
   const Traffic traffic = traffic_of(operation, state.rank, size());
   state.sent_bytes += traffic.sent;

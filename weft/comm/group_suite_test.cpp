@@ -22,8 +22,7 @@ std::vector<Numbers> inputs_of(int64_t num_ranks, int64_t count, DataType type, 
                                int64_t present) {
   std::vector<Numbers> inputs;
   for (int64_t r = 0; r < num_ranks; ++r) {
-    inputs.push_back(is_fake && r != present ? Numbers(static_cast<size_t>(count), 0)
-                                             : input_of(r, count, type, seed));
+    inputs.push_back(is_fake && r != present ? Numbers(static_cast<size_t>(count), 0) : input_of(r, count, type, seed));
   }
   return inputs;
 }
@@ -71,8 +70,8 @@ TEST_P(OnRanks, AllGatherGivesEveryoneAllInputs) {
     for (const DataType type : kAllDataTypes) {
       for (const int64_t count : {0, 1, 5, 1025, 20'000}) {
         for (const bool is_uneven : {false, true}) {
-          const auto counts = is_uneven ? uneven(group.size(), count)
-                                        : std::vector<int64_t>(static_cast<size_t>(group.size()), count);
+          const auto counts =
+              is_uneven ? uneven(group.size(), count) : std::vector<int64_t>(static_cast<size_t>(group.size()), count);
           Numbers expected;
           for (int64_t r = 0; r < group.size(); ++r) {
             const int64_t part = counts[static_cast<size_t>(r)];
@@ -96,8 +95,8 @@ TEST_P(OnRanks, AllGatherWorksInPlace) {
     const auto counts = uneven(group.size(), 7);
     Numbers expected;
     for (int64_t r = 0; r < group.size(); ++r) {
-      const auto inputs = inputs_of(group.size(), counts[static_cast<size_t>(r)], DataType::kFp32, 3, is_fake(),
-                                    group.rank());
+      const auto inputs =
+          inputs_of(group.size(), counts[static_cast<size_t>(r)], DataType::kFp32, 3, is_fake(), group.rank());
       const Numbers& input = inputs[static_cast<size_t>(r)];
       expected.insert(expected.end(), input.begin(), input.end());
     }
@@ -118,8 +117,8 @@ TEST_P(OnRanks, ReduceScatterGivesEveryoneItsPart) {
     for (const DataType type : kAllDataTypes) {
       for (const int64_t count : {0, 1, 5, 1025, 20'000}) {
         for (const bool is_uneven : {false, true}) {
-          const auto counts = is_uneven ? uneven(group.size(), count)
-                                        : std::vector<int64_t>(static_cast<size_t>(group.size()), count);
+          const auto counts =
+              is_uneven ? uneven(group.size(), count) : std::vector<int64_t>(static_cast<size_t>(group.size()), count);
           const auto inputs = inputs_of(group.size(), sum(counts), type, 4, is_fake(), group.rank());
           const Numbers whole = reduced(Reduction::kSum, type, inputs);
           const PartRange own = part_of(sum(counts), counts, group.rank(), group.size());
@@ -209,8 +208,8 @@ TEST_P(OnRanks, MessagesArriveInTheOrderInWhichTheyWereSent) {
     for (size_t i = 0; i < counts.size(); ++i) works.push_back(group.recv(received[i].buffer(), last));
     for (Work& work : works) work.wait();
     for (size_t i = 0; i < counts.size(); ++i) {
-      const Numbers expected = is_fake() ? Numbers(static_cast<size_t>(counts[i]), 0)
-                                         : input_of(last, counts[i], DataType::kFp64, i);
+      const Numbers expected =
+          is_fake() ? Numbers(static_cast<size_t>(counts[i]), 0) : input_of(last, counts[i], DataType::kFp64, i);
       EXPECT_EQ(received[i], Memory(expected, DataType::kFp64)) << i;
     }
   });
@@ -430,8 +429,7 @@ TEST_P(OnRanks, RandomProgramsEqualTheOracle) {
       }
       for (size_t i = 0; i < works.size(); ++i) {
         works[i].wait();
-        EXPECT_EQ(outs[i], expected[i]) << "seed " << seed << " operation " << i << " "
-                                        << name_of(operations[i].kind);
+        EXPECT_EQ(outs[i], expected[i]) << "seed " << seed << " operation " << i << " " << name_of(operations[i].kind);
       }
     }
   });
@@ -536,13 +534,11 @@ TEST_P(OnRanks, RanksThatDisagreeAreToldSo) {
               std::string::npos)
         << operation;
     EXPECT_NE(operation.find("group 'tp'"), std::string::npos) << operation;
-    const std::string type = told([&](Group& group) {
-      group.all_reduce(is_odd_one ? b.buffer() : a.buffer(), Reduction::kSum).wait();
-    });
+    const std::string type =
+        told([&](Group& group) { group.all_reduce(is_odd_one ? b.buffer() : a.buffer(), Reduction::kSum).wait(); });
     EXPECT_NE(type.find(last + " for all_reduce of 64 int32"), std::string::npos) << type;
-    const std::string count = told([&](Group& group) {
-      group.all_reduce(a.buffer().part(0, is_odd_one ? 63 : 64), Reduction::kSum).wait();
-    });
+    const std::string count =
+        told([&](Group& group) { group.all_reduce(a.buffer().part(0, is_odd_one ? 63 : 64), Reduction::kSum).wait(); });
     EXPECT_NE(count.find("all_reduce of 63 fp32"), std::string::npos) << count;
     const std::string parts = told([&](Group& group) {
       std::vector<int64_t> sent(static_cast<size_t>(world.size()), 1), received = sent;

@@ -42,7 +42,8 @@ TEST(Half, EveryFp16NumberSurvivesTheWayToFloatAndBack) {
 TEST(Half, RoundingIsToTheNearestAndToEvenOnTies) {
   // Between every two neighbours: the middle goes to the even one, what lies off the middle to the nearer one.
   for (uint32_t bits = 0; bits < 0x7bff; ++bits) {
-    const double low = fp16_to_float(static_cast<uint16_t>(bits)), high = fp16_to_float(static_cast<uint16_t>(bits + 1));
+    const double low = fp16_to_float(static_cast<uint16_t>(bits)),
+                 high = fp16_to_float(static_cast<uint16_t>(bits + 1));
     const auto middle = static_cast<float>((low + high) / 2);
     EXPECT_EQ(float_to_fp16(middle), bits % 2 == 0 ? bits : bits + 1) << bits;
     EXPECT_EQ(float_to_fp16(std::nextafter(middle, 0.0f)), bits);
@@ -51,7 +52,8 @@ TEST(Half, RoundingIsToTheNearestAndToEvenOnTies) {
   EXPECT_EQ(float_to_fp16(65519.996f), 0x7bff);
   EXPECT_EQ(float_to_fp16(65520.0f), 0x7c00);
   for (uint32_t bits = 0; bits < 0x7f80; bits += 3) {
-    const double low = bf16_to_float(static_cast<uint16_t>(bits)), high = bf16_to_float(static_cast<uint16_t>(bits + 1));
+    const double low = bf16_to_float(static_cast<uint16_t>(bits)),
+                 high = bf16_to_float(static_cast<uint16_t>(bits + 1));
     if (std::isinf(high)) continue;
     EXPECT_EQ(float_to_bf16(static_cast<float>((low + high) / 2)), bits % 2 == 0 ? bits : bits + 1) << bits;
   }

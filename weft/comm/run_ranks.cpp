@@ -37,7 +37,8 @@ std::optional<Error> run_mpi_rank(const RunOptions& options, const std::function
                  .problem = problem,
                  .advice = "Build where OpenMPI is installed (scripts/setup installs it)."};
   };
-  // OpenMPI loads parts of its own that look for its symbols, so they are global. It stays loaded until the process ends.
+  // OpenMPI loads parts of its own that look for its symbols, so they are global. It stays loaded until the process
+  // ends.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) return failure(fmt::format("the MPI backend cannot be loaded: {}", dlerror()));
   const auto get_api = reinterpret_cast<const MpiApi* (*)()>(dlsym(library, kMpiEntryPoint));
@@ -49,10 +50,12 @@ std::optional<Error> run_mpi_rank(const RunOptions& options, const std::function
 }  // namespace
 
 Launch detect_launch() {
-  if (const auto size = number_in("OMPI_COMM_WORLD_SIZE")) return {Launch::Kind::kMpi, *size, number_in("OMPI_COMM_WORLD_RANK").value_or(0)};
+  if (const auto size = number_in("OMPI_COMM_WORLD_SIZE"))
+    return {Launch::Kind::kMpi, *size, number_in("OMPI_COMM_WORLD_RANK").value_or(0)};
   // srun with PMIx or PMI-2. Its own SLURM_NTASKS alone does not mean that this process is one of several.
   for (const char* variable : {"PMIX_RANK", "PMI_RANK"}) {
-    if (const auto rank = number_in(variable)) return {Launch::Kind::kMpi, number_in("SLURM_NTASKS").value_or(0), *rank};
+    if (const auto rank = number_in(variable))
+      return {Launch::Kind::kMpi, number_in("SLURM_NTASKS").value_or(0), *rank};
   }
   return {};
 }
@@ -63,9 +66,9 @@ std::optional<Error> run_ranks(const RunOptions& options, const std::function<vo
     return run_thread_ranks(options.size > 0 ? options.size : 1, options.comm, body);
   }
   if (options.size > 0 && launch.size > 0 && options.size != launch.size) {
-    return Error{.problem = fmt::format("{} ranks are needed, but the launcher started {} processes", options.size,
-                                        launch.size),
-                 .advice = fmt::format("Start it with mpirun -n {}.", options.size)};
+    return Error{
+        .problem = fmt::format("{} ranks are needed, but the launcher started {} processes", options.size, launch.size),
+        .advice = fmt::format("Start it with mpirun -n {}.", options.size)};
   }
   return run_mpi_rank(options, body);
 }

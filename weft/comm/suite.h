@@ -99,7 +99,7 @@ inline Numbers input_of(int64_t rank, int64_t count, DataType type, uint64_t see
     uint64_t bits = (static_cast<uint64_t>(rank) * 1000003 + i * 7919 + seed * 104729 + 12345) * 0x9e3779b97f4a7c15u;
     bits ^= bits >> 29;
     const auto small = static_cast<double>(bits % 13);
-    numbers[i] = type == DataType::kBool ? static_cast<double>(bits % 5 == 0)
+    numbers[i] = type == DataType::kBool    ? static_cast<double>(bits % 5 == 0)
                  : type == DataType::kUint8 ? small
                                             : small - 6;
   }
@@ -118,9 +118,8 @@ inline Numbers reduced(Reduction reduction, DataType type, const std::vector<Num
     if (type == DataType::kBool) value = value != 0;
     if (reduction != Reduction::kAvg) continue;
     const auto num_ranks = static_cast<double>(inputs.size());
-    value = type == DataType::kFp64
-                ? value / num_ranks
-                : static_cast<double>(static_cast<float>(value) / static_cast<float>(num_ranks));
+    value = type == DataType::kFp64 ? value / num_ranks
+                                    : static_cast<double>(static_cast<float>(value) / static_cast<float>(num_ranks));
   }
   return result;
 }

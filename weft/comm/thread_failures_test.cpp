@@ -52,7 +52,8 @@ TEST(ThreadFailures, OneMessageNamesTheRankThatThrewAndWhoWaitedForItWhere) {
   });
   EXPECT_EQ(outcome.rank, 2);
   EXPECT_TRUE(contains(outcome.message, "rank 2 failed: out of memory")) << outcome.message;
-  EXPECT_TRUE(contains(outcome.message, "rank 0 waited for it in all_reduce of 1000 fp32 (sum), operation 2 of group 'tp'"))
+  EXPECT_TRUE(
+      contains(outcome.message, "rank 0 waited for it in all_reduce of 1000 fp32 (sum), operation 2 of group 'tp'"))
       << outcome.message;
   EXPECT_TRUE(contains(outcome.message, "before that: finished all_reduce")) << outcome.message;
   EXPECT_LT(outcome.seconds, 5);
@@ -165,15 +166,15 @@ TEST(ThreadFailures, TheLastOperationsAreKeptInFilesWhenARunFails) {
                        })
                 .message,
             "");
-  EXPECT_TRUE(contains(read_record(folder, 0).value_or("none"), " UTC: awaiting barrier, operation 1 of group 'world'"));
+  EXPECT_TRUE(
+      contains(read_record(folder, 0).value_or("none"), " UTC: awaiting barrier, operation 1 of group 'world'"));
   EXPECT_TRUE(contains(read_record(folder, 1).value_or("none"), ": no operation yet"));
   std::filesystem::remove_all(folder);
 }
 
 TEST(ThreadFailures, RecordsThatCannotBeKeptAreToldBeforeAnythingRuns) {
   bool has_run = false;
-  const Outcome outcome =
-      outcome_of(1, {.records = "/proc/nowhere"}, [&](World&) { has_run = true; });
+  const Outcome outcome = outcome_of(1, {.records = "/proc/nowhere"}, [&](World&) { has_run = true; });
   EXPECT_TRUE(contains(outcome.message, "WEFT_RECORDS")) << outcome.message;
   EXPECT_FALSE(has_run);
 }

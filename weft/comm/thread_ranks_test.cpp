@@ -14,9 +14,10 @@ std::vector<Ranks> all_ranks() {
                    }});
   }
   for (const int64_t size : {1, 3, 8}) {
-    all.push_back({.name = "Fake" + std::to_string(size), .size = size, .is_fake = true, .run = [size](const auto& body) {
-                     for (const int64_t rank : {int64_t{0}, size / 2}) body(FakeWorld({.rank = rank, .size = size}).world());
-                   }});
+    all.push_back(
+        {.name = "Fake" + std::to_string(size), .size = size, .is_fake = true, .run = [size](const auto& body) {
+           for (const int64_t rank : {int64_t{0}, size / 2}) body(FakeWorld({.rank = rank, .size = size}).world());
+         }});
   }
   return all;
 }

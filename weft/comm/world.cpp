@@ -16,8 +16,7 @@ Group make_world_group(const std::shared_ptr<WorldBackend>& backend) {
 
 }  // namespace
 
-World::World(std::shared_ptr<WorldBackend> backend)
-    : backend_(std::move(backend)), all_(make_world_group(backend_)) {}
+World::World(std::shared_ptr<WorldBackend> backend) : backend_(std::move(backend)), all_(make_world_group(backend_)) {}
 
 Result<Group> World::group(const std::string& name, const std::vector<int64_t>& ranks) {
   const auto refuse = [&](std::string problem) {

@@ -57,8 +57,7 @@ void pretend(const Operation& op, int64_t rank, int64_t size) {
       return reduce_with_zeros(op, op.in.part(in_part.begin, in_part.size), rank, size);
     case OperationKind::kAllGather:
     case OperationKind::kAllToAll: {
-      const ConstBuffer own =
-          op.kind == OperationKind::kAllGather ? op.in : op.in.part(in_part.begin, in_part.size);
+      const ConstBuffer own = op.kind == OperationKind::kAllGather ? op.in : op.in.part(in_part.begin, in_part.size);
       copy(own, op.out.part(out_part.begin, out_part.size));
       fill_with_zeros(op.out.part(0, out_part.begin));
       const int64_t end = out_part.begin + out_part.size;
@@ -111,9 +110,7 @@ class FakeRank : public WorldBackend {
     calls_->push_back(std::move(call));
     return static_cast<int64_t>(calls_->size()) == options_.fail_at;
   }
-  int64_t failing_rank() const {
-    return options_.failing_rank >= 0 ? options_.failing_rank : (rank() + 1) % size();
-  }
+  int64_t failing_rank() const { return options_.failing_rank >= 0 ? options_.failing_rank : (rank() + 1) % size(); }
 
  private:
   FakeOptions options_;
@@ -130,10 +127,10 @@ std::unique_ptr<WorkState> FakeGroup::start(const Operation& operation, const Op
   for (SentBytes& sent : call.sent) sent.to_rank = ranks_[static_cast<size_t>(sent.to_rank)];
   if (world_.add(std::move(call))) {
     const int64_t dead = world_.failing_rank();
-    return std::make_unique<FakeWork>(RankFailure(
-        fmt::format("rank {} failed, as the fake was told; rank {} waited for it in {}", dead, world_.rank(),
-                    text(note)),
-        dead));
+    return std::make_unique<FakeWork>(
+        RankFailure(fmt::format("rank {} failed, as the fake was told; rank {} waited for it in {}", dead,
+                                world_.rank(), text(note)),
+                    dead));
   }
   pretend(operation, rank_, size);
   return std::make_unique<FakeWork>();

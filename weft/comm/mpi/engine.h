@@ -33,8 +33,8 @@ class MpiOperation {
   void refuse(std::string disagreement) { disagreement_ = std::move(disagreement); }
 
   // Under the engine's lock.
-  /// Whether anything moved.
-  bool advance();
+  /// Whether anything moved. Not more than so many chains are begun.
+  bool advance(size_t most_running);
   bool is_over() const { return is_done_ || disagreement_.has_value(); }
   const std::optional<std::string>& disagreement() const { return disagreement_; }
 
@@ -93,7 +93,7 @@ class MpiEngine {
 
  private:
   void move_on_in_background();
-  bool advance_all();
+  bool advance_all(size_t most_running);
 
   std::mutex mutex_;
   std::list<std::shared_ptr<MpiOperation>> operations_;

@@ -1,4 +1,5 @@
-// MPI processes that throw, exit, return or are killed in the middle of anything: all end, and the user reads one message.
+// MPI processes that throw, exit, return or are killed in the middle of anything: all end, and the user reads one
+// message.
 #include <algorithm>
 #include <chrono>
 #include <csignal>

@@ -70,7 +70,9 @@ uint64_t operation_key(uint64_t group_id, const Operation& operation, size_t own
 }
 
 MpiGroup::MpiGroup(MpiRank& world, MpiChannel channel, std::vector<int64_t> ranks, uint64_t id)
-    : world_(world), channel_(std::move(channel)), ranks_(std::make_shared<const std::vector<int64_t>>(std::move(ranks))),
+    : world_(world),
+      channel_(std::move(channel)),
+      ranks_(std::make_shared<const std::vector<int64_t>>(std::move(ranks))),
       id_(id) {}
 
 MpiGroup::~MpiGroup() = default;

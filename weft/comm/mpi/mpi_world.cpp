@@ -23,8 +23,8 @@ uint64_t hash_text(std::string_view text) {
   return hash;
 }
 
-/// Polls without pause, then with the other processes in turn, then ever more rarely: latency where there are cores, and
-/// no core burnt where others compute.
+/// Polls without pause, then with the other processes in turn, then ever more rarely: latency where there are cores,
+/// and no core burnt where others compute.
 class Patience {
  public:
   explicit Patience(bool has_core) : has_core_(has_core) {}
@@ -64,21 +64,24 @@ MpiRank::MpiRank(int64_t rank, int64_t size, const CommOptions& options, const M
   MPI_Comm host_comm = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &world_comm_), "MPI_Comm_dup");
   MPI_Comm_set_errhandler(world_comm_, MPI_ERRORS_RETURN);
-  check_mpi(MPI_Comm_split_type(world_comm_, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host_comm), "MPI_Comm_split_type");
+  check_mpi(MPI_Comm_split_type(world_comm_, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host_comm),
+            "MPI_Comm_split_type");
   int num_local = 1, fewest_local = 1;
   MPI_Comm_size(host_comm, &num_local);
   MPI_Comm_free(&host_comm);
   check_mpi(MPI_Allreduce(&num_local, &fewest_local, 1, MPI_INT, MPI_MIN, world_comm_), "MPI_Allreduce");
   has_core_per_rank_ = num_local <= static_cast<int>(std::thread::hardware_concurrency());
   tags_ = tag_limit(world_comm_) / 4;
-  watch_ = std::make_unique<Watch>(
-      world_comm_, fewest_local == size, Watch::Options{.end_process = [this, report](const RankNews& news) {
-        if (report && claim_message()) report(describe(news, who_waits(std::chrono::milliseconds(0))));
-        // Whoever speaks is heard: once enough others have ended, the launcher waits for nobody.
-        std::this_thread::sleep_for(std::chrono::milliseconds(100));
-        std::signal(SIGTERM, SIG_DFL);
-        kill(getpid(), SIGTERM);
-      }});
+  watch_ = std::make_unique<Watch>(world_comm_, fewest_local == size,
+                                   Watch::Options{.end_process = [this, report](const RankNews& news) {
+                                     if (report && claim_message())
+                                       report(describe(news, who_waits(std::chrono::milliseconds(0))));
+                                     // Whoever speaks is heard: once enough others have ended, the launcher waits for
+                                     // nobody.
+                                     std::this_thread::sleep_for(std::chrono::milliseconds(100));
+                                     std::signal(SIGTERM, SIG_DFL);
+                                     kill(getpid(), SIGTERM);
+                                   }});
 }
 
 MpiRank::~MpiRank() {
@@ -112,8 +115,7 @@ std::unique_ptr<GroupBackend> MpiRank::make_group(const std::string& name, const
         const auto peer = static_cast<int>(member);
         if (peer == rank()) continue;
         check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, peer, tag, MPI_COMM_WORLD, &requests.emplace_back()), "MPI_Isend");
-        check_mpi(MPI_Irecv(nullptr, 0, MPI_BYTE, peer, tag, MPI_COMM_WORLD, &requests.emplace_back()),
-                  "MPI_Irecv");
+        check_mpi(MPI_Irecv(nullptr, 0, MPI_BYTE, peer, tag, MPI_COMM_WORLD, &requests.emplace_back()), "MPI_Irecv");
       }
     }});
     uint64_t number = 0;
@@ -122,7 +124,8 @@ std::unique_ptr<GroupBackend> MpiRank::make_group(const std::string& name, const
       number = count(id ^ 1);
     }
     engine_.start(meeting);
-    wait(*meeting, note, ranks, [id](size_t) { return id ^ 1; }, number);
+    wait(
+        *meeting, note, ranks, [id](size_t) { return id ^ 1; }, number);
     const auto lock = engine_.lock();
     std::vector<int> members(ranks.begin(), ranks.end());
     MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
@@ -193,15 +196,16 @@ void MpiRank::give_up(const RankNews& news, const OperationNote& note) {
 
 std::string MpiRank::describe(const RankNews& news, const std::string& waiting) const {
   const auto line = read_record(records_, news.rank);
-  return fmt::format("rank {} {}; {}. Its record: {}. All records: {}", news.rank, news.how,
-                     waiting, line.value_or("not on this host"), records_.string());
+  return fmt::format("rank {} {}; {}. Its record: {}. All records: {}", news.rank, news.how, waiting,
+                     line.value_or("not on this host"), records_.string());
 }
 
 void MpiRank::leave() {
   if (engine_.is_halted() && !watch_->has_failed()) {
     const auto error = engine_.error();
-    const RankNews news{.rank = rank(),
-                        .how = error ? fmt::format("failed: {}", *error) : "returned early, in the middle of operations"};
+    const RankNews news{
+        .rank = rank(),
+        .how = error ? fmt::format("failed: {}", *error) : "returned early, in the middle of operations"};
     const std::string message = describe(news, who_waits());
     watch_->announce(news);
     throw RankFailure(message, rank());
@@ -217,7 +221,8 @@ void MpiRank::leave() {
     check_mpi(MPI_Ibarrier(world_comm_, &requests.emplace_back()), "MPI_Ibarrier");
   }});
   engine_.start(meeting);
-  wait(*meeting, note, {}, [](size_t) { return 0; }, 0);
+  wait(
+      *meeting, note, {}, [](size_t) { return 0; }, 0);
   watch_->say_goodbye();
   engine_.halt();
 }
@@ -234,8 +239,7 @@ std::string MpiRank::who_waits(std::chrono::milliseconds patience) const {
       if (other == rank() || at == std::string::npos) continue;
       if (++num_found > 4) return found + ", and more";
       const std::string operation = line->substr(at + kWaiting.size());
-      found += fmt::format("{}rank {} waited in {}", found.empty() ? "" : ", ", other,
-                           operation);
+      found += fmt::format("{}rank {} waited in {}", found.empty() ? "" : ", ", other, operation);
     }
     if (!found.empty()) return found;
     if (Clock::now() > until) return "no other rank of this host waited";

@@ -57,8 +57,8 @@ class MpiRank : public WorldBackend {
   MpiScratch scratch_;
   MpiEngine engine_;
   std::unique_ptr<Watch> watch_;
-  OperationCounts counts_;                       ///< under the engine's lock
-  std::map<std::string, uint64_t> num_groups_;   ///< made under each name and ranks
+  OperationCounts counts_;                      ///< under the engine's lock
+  std::map<std::string, uint64_t> num_groups_;  ///< made under each name and ranks
 };
 
 }  // namespace weft

@@ -41,8 +41,7 @@ std::string how_it_failed(const std::exception_ptr& cause) {
     const bool should_print = rank.claim_message();
     rank.watch().stand_down();
     rank.watch().announce(news);
-    std::throw_with_nested(
-        RankFailure(rank.describe(news, rank.who_waits()), rank.rank(), should_print));
+    std::throw_with_nested(RankFailure(rank.describe(news, rank.who_waits()), rank.rank(), should_print));
   }
 }
 

@@ -1,5 +1,5 @@
-// A program for the tests of ranks that end: rank_program MODE RANK STEP [SEED]. All ranks go through random operations;
-// at that step, that rank does what the mode says. Prints what a user would see, as the command line does.
+// A program for the tests of ranks that end: rank_program MODE RANK STEP [SEED]. All ranks go through random
+// operations; at that step, that rank does what the mode says. Prints what a user would see, as the command line does.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -95,13 +95,13 @@ int main(int argc, char** argv) {
       return 2;
     }
     const int64_t needed = mode == "needs" ? rank : 0;
-    const auto error = run_ranks({.size = needed, .comm = *comm, .mpi_library = WEFT_MPI_LIBRARY, .report = show},
-                                 [&](World& world) {
-                                   try {
-                                     if (mode != "needs") work(world, mode, rank, step, seed);
-                                   } catch (const Returned&) {
-                                   }
-                                 });
+    const auto error =
+        run_ranks({.size = needed, .comm = *comm, .mpi_library = WEFT_MPI_LIBRARY, .report = show}, [&](World& world) {
+          try {
+            if (mode != "needs") work(world, mode, rank, step, seed);
+          } catch (const Returned&) {
+          }
+        });
     if (error && detect_launch().rank == 0) show(error->message());
     return error ? 2 : 0;
   } catch (const RankFailure& failure) {

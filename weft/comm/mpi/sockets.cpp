@@ -60,7 +60,8 @@ void Descriptor::close() {
 
 std::pair<Descriptor, ListenAddress> listen_for_ranks(bool is_local) {
   Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(is_local ? INADDR_LOOPBACK : INADDR_ANY)}};
+  sockaddr_in address{
+      .sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(is_local ? INADDR_LOOPBACK : INADDR_ANY)}};
   socklen_t length = sizeof(address);
   if (!listener.is_open() || bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
       listen(listener.get(), SOMAXCONN) != 0 ||

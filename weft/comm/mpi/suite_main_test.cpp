@@ -1,5 +1,5 @@
-// The suite on MPI ranks: mpirun -n N weft_comm_mpi_test [--tiny]. Every process runs the same tests in step. With --tiny
-// all thresholds are so small that every way of doing things is taken.
+// The suite on MPI ranks: mpirun -n N weft_comm_mpi_test [--tiny]. Every process runs the same tests in step. With
+// --tiny all thresholds are so small that every way of doing things is taken.
 #include <cstdio>
 #include <cstring>
 

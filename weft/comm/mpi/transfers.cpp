@@ -27,7 +27,9 @@ struct Plan {
   int take_tag() { return tag(TagRange::kCollective, next_tag++); }
 
   int64_t element_bytes() const { return bytes_per_element(op.type()); }
-  const std::byte* in(int64_t begin) const { return static_cast<const std::byte*>(op.in.data) + begin * element_bytes(); }
+  const std::byte* in(int64_t begin) const {
+    return static_cast<const std::byte*>(op.in.data) + begin * element_bytes();
+  }
   std::byte* out(int64_t begin) const { return static_cast<std::byte*>(op.out.data) + begin * element_bytes(); }
 
   void send(MpiRequests& requests, const void* data, int64_t bytes, int64_t to, int tag_used) const {
@@ -124,8 +126,7 @@ std::function<void(MpiRequests&)> exchange_slices(const SharedPlan& plan, std::v
 void reduce_slice(const Plan& plan, PartRange own, const std::shared_ptr<MpiScratch::Block>& scratch,
                   int64_t out_begin) {
   if (own.size > 0) {
-    const auto inputs =
-        inputs_in_order(plan, (*scratch)->data(), own.size * plan.element_bytes(), plan.in(own.begin));
+    const auto inputs = inputs_in_order(plan, (*scratch)->data(), own.size * plan.element_bytes(), plan.in(own.begin));
     reduce_to(plan, inputs, plan.out(out_begin), own.size);
   }
   plan.scratch->give(std::move(*scratch));
@@ -206,8 +207,7 @@ void add_reduce_scatter(MpiOperation& transfers, const SharedPlan& plan) {
     const auto scratch = std::make_shared<MpiScratch::Block>();
     MpiChain chain;
     chain.push_back(exchange_slices(plan, slices, plan->take_tag(), scratch));
-    chain.emplace_back(
-        [plan, own, scratch, begin](MpiRequests&) { reduce_slice(*plan, own, scratch, begin); });
+    chain.emplace_back([plan, own, scratch, begin](MpiRequests&) { reduce_slice(*plan, own, scratch, begin); });
     chains.push_back(std::move(chain));
   }
   transfers.add_stage([chains = std::move(chains)]() mutable { return std::move(chains); });
@@ -314,7 +314,7 @@ void add_parts_check(const std::shared_ptr<MpiOperation>& transfers, const Share
     for (int from = 0; from < plan->size; ++from) {
       for (int to = 0; to < plan->size; ++to) {
         auto found = find_mismatch(plan->ranks[static_cast<size_t>(from)], count_at(from, 8 * to),
-                                       plan->ranks[static_cast<size_t>(to)], count_at(to, bytes + 8 * from));
+                                   plan->ranks[static_cast<size_t>(to)], count_at(to, bytes + 8 * from));
         if (found) return refused.lock()->refuse(*std::move(found));
       }
     }
@@ -374,8 +374,7 @@ void add_transfers(const std::shared_ptr<MpiOperation>& transfers, const Operati
                                                 .next_tag = channel.next_tag});
   if (!is_collective(operation.kind)) {
     const auto peer = static_cast<size_t>(operation.peer);
-    uint64_t& number =
-        operation.kind == OperationKind::kSend ? channel.num_sent[peer] : channel.num_received[peer];
+    uint64_t& number = operation.kind == OperationKind::kSend ? channel.num_sent[peer] : channel.num_received[peer];
     return add_message(transfers, plan, is_checked, number++);
   }
   if (is_checked) {

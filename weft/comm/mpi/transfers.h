@@ -32,9 +32,9 @@ struct MpiChannel {
   int tags = 1 << 13;  ///< in each of four ranges
   MpiTuning tuning;
   MpiScratch* scratch = nullptr;
-  uint64_t next_tag = 0;                  ///< of collectives
-  std::vector<uint64_t> num_sent;         ///< messages, by receiver
-  std::vector<uint64_t> num_received;     ///< by sender
+  uint64_t next_tag = 0;               ///< of collectives
+  std::vector<uint64_t> num_sent;      ///< messages, by receiver
+  std::vector<uint64_t> num_received;  ///< by sender
 };
 
 /// Adds the stages of an operation. Ranks start the collectives of a group in the same order; messages of a pair too.

@@ -265,7 +265,8 @@ void Watch::meet_deadlines() {
   {
     const std::lock_guard lock(mutex_);
     if (has_sigterm && !asked_to_end_) asked_to_end_ = now;
-    if (asked_to_end_) end_at_ = std::min(end_at_.value_or(*asked_to_end_ + kAfterSigterm), *asked_to_end_ + kAfterSigterm);
+    if (asked_to_end_)
+      end_at_ = std::min(end_at_.value_or(*asked_to_end_ + kAfterSigterm), *asked_to_end_ + kAfterSigterm);
     is_unexplained = asked_to_end_ && !failure_ && now >= *asked_to_end_ + kNewsPatience;
     if (end_at_ && now >= *end_at_ && failure_ && !has_stood_down_) ending = failure_;
   }
@@ -284,7 +285,8 @@ void Watch::listen() {
       if (is_ending_) return;
     }
     waiting.assign(1, {.fd = wake_.get(), .events = POLLIN});
-    for (const Connection& connection : connections_) waiting.push_back({.fd = connection.socket.get(), .events = POLLIN});
+    for (const Connection& connection : connections_)
+      waiting.push_back({.fd = connection.socket.get(), .events = POLLIN});
     const auto patience = until_next_deadline();
     const int timeout_ms = patience ? static_cast<int>(patience->count()) : -1;
     if (poll(waiting.data(), waiting.size(), timeout_ms) < 0 && errno != EINTR) return;

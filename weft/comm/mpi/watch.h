@@ -25,9 +25,9 @@ struct RankNews {
 /// How many operations of each kind a rank has started, by a key that its peers compute alike.
 using OperationCounts = std::map<uint64_t, uint64_t>;
 
-/// A side channel by which processes learn how others end, whatever MPI does: everyone has a connection to rank 0, which
-/// passes the news on. The kernel closes the connection of a process that was killed, so that is news at once. One
-/// thread listens; it costs nothing while nothing happens.
+/// A side channel by which processes learn how others end, whatever MPI does: everyone has a connection to rank 0,
+/// which passes the news on. The kernel closes the connection of a process that was killed, so that is news at once.
+/// One thread listens; it costs nothing while nothing happens.
 class Watch {
  public:
   struct Options {

@@ -34,10 +34,9 @@ std::optional<std::string> disagreement_of(std::span<const Operation> posted, st
     for (int64_t to = 0; to < size; ++to) {
       const Operation& sender = posted[static_cast<size_t>(from)];
       const Operation& receiver = posted[static_cast<size_t>(to)];
-      if (auto found = find_mismatch(ranks[static_cast<size_t>(from)],
-                                     part_of(sender.in.count, sender.in_counts, to, size).size,
-                                     ranks[static_cast<size_t>(to)],
-                                     part_of(receiver.out.count, receiver.out_counts, from, size).size)) {
+      if (auto found = find_mismatch(
+              ranks[static_cast<size_t>(from)], part_of(sender.in.count, sender.in_counts, to, size).size,
+              ranks[static_cast<size_t>(to)], part_of(receiver.out.count, receiver.out_counts, from, size).size)) {
         return found;
       }
     }
@@ -132,9 +131,9 @@ class ThreadWork : public WorkState {
     const auto& ranks = group_->ranks();
     const bool is_direct = std::find(ranks.begin(), ranks.end(), failure.rank) != ranks.end();
     if (failure.rank != world_rank_) world.add_waiting({world_rank_, is_direct, note_});
-    throw RankFailure(fmt::format("rank {} {}; rank {} waited in {}", failure.rank, failure.how, world_rank_,
-                                  weft::text(note_)),
-                      failure.rank);
+    throw RankFailure(
+        fmt::format("rank {} {}; rank {} waited in {}", failure.rank, failure.how, world_rank_, weft::text(note_)),
+        failure.rank);
   }
 
   std::shared_ptr<SharedGroup> group_;
