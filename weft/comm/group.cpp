@@ -65,7 +65,7 @@ void Group::close() {
   if (!state_->is_closed.exchange(true)) state_->backend->close();
 }
 
-Work Group::start(Operation operation) {
+Work Group::start(const Operation& operation) {
   State& state = *state_;
   if (state.is_closed) refuse(operation, "the group was closed, expected an open one");
   if (const auto mistake = find_mistake(operation, state.rank, size())) refuse(operation, *mistake);

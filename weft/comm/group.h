@@ -80,7 +80,7 @@ class Group {
     std::atomic<bool> is_closed{false};
   };
 
-  Work start(Operation operation);
+  Work start(const Operation& operation);
   [[noreturn]] void refuse(const Operation& operation, const std::string& mistake) const;
 
   std::shared_ptr<State> state_;

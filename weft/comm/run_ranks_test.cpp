@@ -101,7 +101,7 @@ TEST(CommOptions, WrongValuesAreRefusedWithTheVariable) {
     EXPECT_EQ(options.error().message().find("WEFT_COMM_TIMEOUT_S: '"), 0u) << options.error().message();
   }
   const Environment environment({{"WEFT_COMM_CHECKED", "yes"}});
-  EXPECT_EQ(comm_options_from_environment().error().message(), "WEFT_COMM_CHECKED: 'yes' is neither 0 nor 1.");
+  EXPECT_EQ(comm_options_from_environment().error().message(), "WEFT_COMM_CHECKED: 'yes' is neither 0 nor 1");
 }
 
 }  // namespace

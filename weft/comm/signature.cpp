@@ -59,7 +59,7 @@ Signature signature_of(const Operation& op, int64_t size) {
 
 std::string text(const Signature& signature) {
   const auto kind = name_of(signature.kind);
-  const auto what = fmt::format("{} of {} {}", kind, signature.count, name_of(signature.type));
+  auto what = fmt::format("{} of {} {}", kind, signature.count, name_of(signature.type));
   switch (signature.kind) {
     case OperationKind::kAllReduce:
     case OperationKind::kReduceScatter:

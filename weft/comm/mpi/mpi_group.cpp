@@ -75,7 +75,10 @@ MpiGroup::MpiGroup(MpiRank& world, MpiChannel channel, std::vector<int64_t> rank
       ranks_(std::make_shared<const std::vector<int64_t>>(std::move(ranks))),
       id_(id) {}
 
-MpiGroup::~MpiGroup() = default;
+void MpiGroup::close() {
+  const auto lock = world_.engine().lock();
+  if (!world_.engine().is_halted()) check_mpi(MPI_Comm_free(&channel_.comm), "MPI_Comm_free");
+}
 
 std::unique_ptr<WorkState> MpiGroup::start(const Operation& operation, const OperationNote& note) {
   const auto own = static_cast<size_t>(channel_.rank);

@@ -14,10 +14,10 @@ class MpiGroup : public GroupBackend {
  public:
   /// `id` is the same on all of the group's ranks and that of no other group.
   MpiGroup(MpiRank& world, MpiChannel channel, std::vector<int64_t> ranks, uint64_t id);
-  ~MpiGroup() override;
 
   std::unique_ptr<WorkState> start(const Operation& operation, const OperationNote& note) override;
   bool takes(Device device) const override { return device.kind == DeviceKind::kCpu; }
+  void close() override;
 
  private:
   MpiRank& world_;

@@ -59,7 +59,7 @@ int tag_limit(MPI_Comm comm) {
 }  // namespace
 
 MpiRank::MpiRank(int64_t rank, int64_t size, const CommOptions& options, const MpiTuning& tuning,
-                 std::filesystem::path records, std::function<void(const std::string&)> report)
+                 std::filesystem::path records, const std::function<void(const std::string&)>& report)
     : WorldBackend(rank, size, options), tuning_(tuning), records_(std::move(records)) {
   MPI_Comm host_comm = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &world_comm_), "MPI_Comm_dup");

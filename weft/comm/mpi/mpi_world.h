@@ -19,7 +19,7 @@ class MpiRank : public WorldBackend {
  public:
   /// All processes together. `records` is the folder of the ranks' records, the same on all ranks of a host.
   MpiRank(int64_t rank, int64_t size, const CommOptions& options, const MpiTuning& tuning,
-          std::filesystem::path records, std::function<void(const std::string&)> report);
+          std::filesystem::path records, const std::function<void(const std::string&)>& report);
   ~MpiRank() override;
 
   std::string_view backend_name() const override { return "MPI"; }

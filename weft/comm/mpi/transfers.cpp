@@ -293,7 +293,7 @@ void add_check(const std::shared_ptr<MpiOperation>& transfers, const SharedPlan&
 
 /// An all-to-all's parts are compared too: what is sent against what is expected.
 void add_parts_check(const std::shared_ptr<MpiOperation>& transfers, const SharedPlan& plan) {
-  const int64_t bytes = 8 * plan->size;
+  const int64_t bytes = int64_t{8} * plan->size;
   const auto all = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(2 * bytes * plan->size));
   const auto put = [&](int64_t place, const std::vector<PartRange>& parts) {
     for (const PartRange& part : parts) {
@@ -313,8 +313,8 @@ void add_parts_check(const std::shared_ptr<MpiOperation>& transfers, const Share
     };
     for (int from = 0; from < plan->size; ++from) {
       for (int to = 0; to < plan->size; ++to) {
-        auto found = find_mismatch(plan->ranks[static_cast<size_t>(from)], count_at(from, 8 * to),
-                                   plan->ranks[static_cast<size_t>(to)], count_at(to, bytes + 8 * from));
+        auto found = find_mismatch(plan->ranks[static_cast<size_t>(from)], count_at(from, int64_t{8} * to),
+                                   plan->ranks[static_cast<size_t>(to)], count_at(to, bytes + int64_t{8} * from));
         if (found) return refused.lock()->refuse(*std::move(found));
       }
     }

@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kSmallBytes = 32 * 1024;
+constexpr int64_t kSmallBytes = int64_t{32} << 10;
 
 }  // namespace
 

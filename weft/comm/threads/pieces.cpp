@@ -8,7 +8,7 @@ namespace weft {
 namespace {
 
 /// Large enough that taking a piece costs nothing beside doing it, small enough that threads that come late find some.
-constexpr int64_t kPieceBytes = 128 * 1024;
+constexpr int64_t kPieceBytes = int64_t{128} << 10;
 
 void add_pieces(std::vector<Piece>& pieces, const Piece& whole, DataType type) {
   const int64_t most = kPieceBytes / bytes_per_element(type);
