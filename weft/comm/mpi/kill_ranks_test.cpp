@@ -226,6 +226,17 @@ TEST(KillRanks, KillsFromOutsideAtRandomTimesNeverHangTheOthers) {
   }
 }
 
+TEST(KillRanks, EveryRunInTheSameFolderOfRecordsIsTold) {
+  const auto records = std::filesystem::temp_directory_path() / ("weft_kill_records_" + std::to_string(getpid()));
+  for (int round = 0; round < 2; ++round) {
+    expect_end("throw", 1, 2, round, {"rank 1 failed: out of luck", "All records: " + records.string()},
+               {"-n", "2", "-x", "WEFT_RECORDS=" + records.string()});
+  }
+  std::filesystem::remove_all(records);
+  // Where no records can be kept, that is what is told.
+  expect_end("throw", 1, 2, 1, {"WEFT_RECORDS"}, {"-n", "1", "-x", "WEFT_RECORDS=/proc/nowhere"});
+}
+
 TEST(KillRanks, CtrlCEndsAllRanks) {
   RankRun run({"-n", "4"}, {"none", "0", "-1"});
   ASSERT_TRUE(run.wait_for_ranks(4)) << run.output();

@@ -58,8 +58,8 @@ int tag_limit(MPI_Comm comm) {
 
 }  // namespace
 
-MpiRank::MpiRank(int64_t rank, int64_t size, const CommOptions& options, const MpiTuning& tuning,
-                 std::filesystem::path records, const std::function<void(const std::string&)>& report)
+MpiRank::MpiRank(int64_t rank, int64_t size, const CommOptions& options, const MpiTuning& tuning, Records records,
+                 const std::function<void(const std::string&)>& report)
     : WorldBackend(rank, size, options), tuning_(tuning), records_(std::move(records)) {
   MPI_Comm host_comm = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &world_comm_), "MPI_Comm_dup");
@@ -180,7 +180,7 @@ void MpiRank::wait(const MpiOperation& operation, const OperationNote& note, con
     // Who is late cannot be known from here; the records of this host's ranks tell what each does.
     int64_t late = rank();
     for (const int64_t other : ranks) {
-      const auto line = read_record(records_, other);
+      const auto line = read_record(records_.folder, other);
       if (other == rank() || !line) continue;
       if (late == rank() || line->find(": awaiting ") == std::string::npos) late = other;
     }
@@ -195,9 +195,9 @@ void MpiRank::give_up(const RankNews& news, const OperationNote& note) {
 }
 
 std::string MpiRank::describe(const RankNews& news, const std::string& waiting) const {
-  const auto line = read_record(records_, news.rank);
+  const auto line = read_record(records_.folder, news.rank);
   return fmt::format("rank {} {}; {}. Its record: {}. All records: {}", news.rank, news.how, waiting,
-                     line.value_or("not on this host"), records_.string());
+                     line.value_or("not on this host"), records_.folder.string());
 }
 
 void MpiRank::leave() {
@@ -234,7 +234,7 @@ std::string MpiRank::who_waits(std::chrono::milliseconds patience) const {
     std::string found;
     int num_found = 0;
     for (int64_t other = 0; other < size(); ++other) {
-      const auto line = read_record(records_, other);
+      const auto line = read_record(records_.folder, other);
       const size_t at = line ? line->find(kWaiting) : std::string::npos;
       if (other == rank() || at == std::string::npos) continue;
       if (++num_found > 4) return found + ", and more";
@@ -248,8 +248,10 @@ std::string MpiRank::who_waits(std::chrono::milliseconds patience) const {
 }
 
 bool MpiRank::claim_message() {
-  const int file = open((records_ / "told").c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (file < 0) return errno != EEXIST;
+  const std::filesystem::path path = records_.folder / fmt::format("told-{:016x}", records_.run);
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  // Where nothing can be written, those speak who have heard of no failure.
+  if (file < 0) return errno != EEXIST && !watch_->has_failed();
   close(file);
   return true;
 }

@@ -17,9 +17,15 @@ namespace weft {
 /// One MPI process's end of the world. MPI is initialized before and finalized after it.
 class MpiRank : public WorldBackend {
  public:
-  /// All processes together. `records` is the folder of the ranks' records, the same on all ranks of a host.
-  MpiRank(int64_t rank, int64_t size, const CommOptions& options, const MpiTuning& tuning,
-          std::filesystem::path records, const std::function<void(const std::string&)>& report);
+  /// Where the ranks' records are, the same on all ranks of a host, and what tells this run from others there.
+  struct Records {
+    std::filesystem::path folder;
+    uint64_t run = 0;
+  };
+
+  /// All processes together.
+  MpiRank(int64_t rank, int64_t size, const CommOptions& options, const MpiTuning& tuning, Records records,
+          const std::function<void(const std::string&)>& report);
   ~MpiRank() override;
 
   std::string_view backend_name() const override { return "MPI"; }
@@ -44,13 +50,12 @@ class MpiRank : public WorldBackend {
   std::string who_waits(std::chrono::milliseconds patience = std::chrono::milliseconds(200)) const;
   /// What is said of a failure: who, what it did last, and who waited.
   std::string describe(const RankNews& news, const std::string& waiting) const;
-  const std::filesystem::path& records() const { return records_; }
 
  private:
   [[noreturn]] void give_up(const RankNews& news, const OperationNote& note);
 
   MpiTuning tuning_;
-  std::filesystem::path records_;
+  Records records_;
   bool has_core_per_rank_ = true;
   int tags_ = 0;
   MPI_Comm world_comm_ = MPI_COMM_NULL;

@@ -1,6 +1,7 @@
 #include <exception>
 #include <mpi.h>
 #include <random>
+#include <stdexcept>
 
 #include <fmt/format.h>
 
@@ -11,11 +12,12 @@
 namespace weft {
 namespace {
 
-/// The same on all ranks: a folder that no run before has used.
-std::filesystem::path new_records_folder() {
-  uint64_t token = std::random_device()() * 0x100000001ull + std::random_device()();
-  MPI_Bcast(&token, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
-  return std::filesystem::temp_directory_path() / fmt::format("weft-records-{:016x}", token);
+/// The given folder, or one that no run before has used; the same on all ranks.
+MpiRank::Records records_in(const std::filesystem::path& given) {
+  uint64_t run = std::random_device()() * 0x100000001ull + std::random_device()();
+  MPI_Bcast(&run, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+  if (!given.empty()) return {given, run};
+  return {std::filesystem::temp_directory_path() / fmt::format("weft-records-{:016x}", run), run};
 }
 
 std::string how_it_failed(const std::exception_ptr& cause) {
@@ -60,10 +62,10 @@ std::optional<Error> run(const RunOptions& options, const std::function<void(Wor
     return Error{.problem = fmt::format("{} ranks are needed, but {} processes were started", options.size, size),
                  .advice = fmt::format("Start {} processes.", options.size)};
   }
-  const std::filesystem::path records = options.comm.records.empty() ? new_records_folder() : options.comm.records;
+  const MpiRank::Records records = records_in(options.comm.records);
   const auto backend = std::make_shared<MpiRank>(rank, size, options.comm, options.mpi_tuning, records, options.report);
-  if (auto error = backend->record().keep_in(records)) return error;
   try {
+    if (const auto error = backend->record().keep_in(records.folder)) throw std::runtime_error(error->message());
     World world(backend);
     body(world);
     backend->leave();
@@ -72,7 +74,7 @@ std::optional<Error> run(const RunOptions& options, const std::function<void(Wor
   }
   backend->record().remove_file();
   std::error_code not_empty;
-  std::filesystem::remove(records, not_empty);  // by the last of a host's ranks
+  if (options.comm.records.empty()) std::filesystem::remove(records.folder, not_empty);  // by a host's last rank
   MPI_Finalize();
   return {};
 }
