@@ -17,6 +17,9 @@ constexpr int kSpins = 20;
 constexpr int kYieldsWithCore = 60;
 constexpr int kYields = 8;
 
+/// How long a rank that abandoned an operation may take to say why, before that alone is the reason.
+constexpr auto kReasonPatience = std::chrono::seconds(1);
+
 std::optional<std::string> disagreement_of(std::span<const Operation> posted, std::span<const int64_t> ranks) {
   const auto size = static_cast<int64_t>(ranks.size());
   const Operation& first = posted.front();
@@ -72,21 +75,27 @@ class ThreadWork : public WorkState {
       if (meeting_->state() != Meeting::State::kGathering && is_done()) return;
       i < num_spins ? pause_briefly() : std::this_thread::yield();
     }
-    const auto deadline = std::chrono::steady_clock::now() + group_->world().options().timeout;
+    auto deadline = std::chrono::steady_clock::now() + group_->world().options().timeout;
     while (!is_done()) {
       ThreadWorld& world = group_->world();
       if (world.has_failed()) give_up();
       const int64_t num_left = world.num_left();
       if (num_left > 0) blame_who_left();
+      const bool is_abandoned = meeting_->is_abandoned();
+      // Usually an exception passes through the rank that abandoned it, and the reason is about to come.
+      if (is_abandoned) deadline = std::min(deadline, std::chrono::steady_clock::now() + kReasonPatience);
       group_->sleep_until(deadline, [&] {
         return meeting_->is_settled() || meeting_->has_pieces_left() || world.has_failed() ||
-               world.num_left() != num_left;
+               world.num_left() != num_left || meeting_->is_abandoned() != is_abandoned;
       });
       if (std::chrono::steady_clock::now() >= deadline && !is_done()) blame_who_is_late();
     }
   }
 
-  void abandon() noexcept override { meeting_->abandon(role_); }
+  void abandon() noexcept override {
+    meeting_->abandon(role_);
+    group_->wake();
+  }
 
  private:
   /// By role, in the world.
@@ -103,7 +112,9 @@ class ThreadWork : public WorkState {
   }
 
   void blame_who_left() {
-    for (const size_t role : group_->missing(*meeting_, role_ranks().size())) {
+    std::vector<size_t> absent = group_->missing(*meeting_, role_ranks().size());
+    if (const auto role = meeting_->abandoned_by()) absent.push_back(*role);
+    for (const size_t role : absent) {
       const int64_t rank = role_ranks()[role];
       if (!group_->world().has_left(rank)) continue;
       group_->world().fail(rank, "returned early");
