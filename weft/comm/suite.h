@@ -3,6 +3,7 @@
 #include <cstring>
 #include <functional>
 #include <initializer_list>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,11 @@ struct Ranks {
   bool is_fake = false;
   std::function<void(const std::function<void(World&)>&)> run;
 };
+
+/// Tests are listed by this, so it must not change from run to run.
+inline void PrintTo(const Ranks& ranks, std::ostream* out) {  // NOLINT(readability-identifier-naming)
+  *out << ranks.name;
+}
 
 /// Defined once in each test program.
 std::vector<Ranks> all_ranks();
