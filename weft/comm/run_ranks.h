@@ -29,7 +29,8 @@ struct RunOptions {
   /// The library with the MPI backend; empty: looked for beside the program.
   std::filesystem::path mpi_library;
   MpiTuning mpi_tuning;
-  /// Shows a last message when this process is ended from inside, because its own thread cannot come to it.
+  /// Shows the message of a failed run, in the one process that is to, before others end; also where this process's own
+  /// thread cannot come to it. What it has shown is not to be printed again (RankFailure::should_print). For MPI.
   std::function<void(const std::string&)> report;
 };
 

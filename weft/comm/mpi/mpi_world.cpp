@@ -190,8 +190,9 @@ void MpiRank::wait(const MpiOperation& operation, const OperationNote& note, con
 
 void MpiRank::give_up(const RankNews& news, const OperationNote& note) {
   engine_.halt();
+  const std::string message = describe(news, fmt::format("rank {} waited for it in {}", rank(), text(note)));
   if (!watch_->has_failed()) watch_->announce(news);
-  throw RankFailure(describe(news, fmt::format("rank {} waited for it in {}", rank(), text(note))), news.rank);
+  throw RankFailure(message, news.rank);
 }
 
 std::string MpiRank::describe(const RankNews& news, const std::string& waiting) const {

@@ -2,6 +2,7 @@
 #include <mpi.h>
 #include <random>
 #include <stdexcept>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -30,20 +31,30 @@ std::string how_it_failed(const std::exception_ptr& cause) {
   }
 }
 
-/// Tells everyone, and decides who tells the user: the first to know on this host.
-[[noreturn]] void fail(MpiRank& rank) {
+/// Whether the message is still to be shown. The first process of a host that knows shows it at once, before others
+/// hear of it and end: once some have, a launcher may end this one, or not listen any more. The others give it time.
+bool must_still_print(MpiRank& rank, const RunOptions& options, const std::string& message) {
+  if (!rank.claim_message()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    return false;
+  }
+  if (options.report) options.report(message);
+  return !options.report;
+}
+
+/// Tells the user and everyone else. Called while an exception is handled.
+[[noreturn]] void fail(MpiRank& rank, const RunOptions& options) {
+  rank.watch().stand_down();
   try {
     throw;
   } catch (const RankFailure& failure) {
-    const bool should_print = rank.claim_message();
-    rank.watch().stand_down();
-    throw RankFailure(failure.what(), failure.rank(), should_print);
+    throw RankFailure(failure.what(), failure.rank(), must_still_print(rank, options, failure.what()));
   } catch (...) {
     const RankNews news{.rank = rank.rank(), .how = how_it_failed(std::current_exception())};
-    const bool should_print = rank.claim_message();
-    rank.watch().stand_down();
+    const std::string message = rank.describe(news, rank.who_waits());
+    const bool should_print = must_still_print(rank, options, message);
     rank.watch().announce(news);
-    std::throw_with_nested(RankFailure(rank.describe(news, rank.who_waits()), rank.rank(), should_print));
+    std::throw_with_nested(RankFailure(message, rank.rank(), should_print));
   }
 }
 
@@ -70,7 +81,7 @@ std::optional<Error> run(const RunOptions& options, const std::function<void(Wor
     body(world);
     backend->leave();
   } catch (...) {
-    fail(*backend);
+    fail(*backend, options);
   }
   backend->record().remove_file();
   std::error_code not_empty;
