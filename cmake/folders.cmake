@@ -25,14 +25,20 @@ foreach(line IN LISTS folder_lines)
   list(REMOVE_DUPLICATES WEFT_USES_${folder})
 endforeach()
 
-# weft_library(NAME [TORCH] [PUBLIC lib ...] [PRIVATE lib ...])
-# Makes weft_NAME from the folder's sources, links the folders that folders.txt allows (those that exist so far),
+# weft_library(NAME [TORCH] [PARTS subfolder ...] [PUBLIC lib ...] [PRIVATE lib ...])
+# Makes weft_NAME from the sources of the folder and of these subfolders, links the folders that folders.txt allows (those that exist so far),
 # and builds its *_test.cpp files into weft_NAME_test.
 function(weft_library name)
-  cmake_parse_arguments(arg "TORCH" "" "PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(arg "TORCH" "" "PARTS;PUBLIC;PRIVATE" ${ARGN})
   set(dir "${CMAKE_CURRENT_SOURCE_DIR}/${name}")
-  file(GLOB sources CONFIGURE_DEPENDS "${dir}/*.cpp")
-  file(GLOB tests CONFIGURE_DEPENDS "${dir}/*_test.cpp")
+  set(source_globs "${dir}/*.cpp")
+  set(test_globs "${dir}/*_test.cpp")
+  foreach(part IN LISTS arg_PARTS)
+    list(APPEND source_globs "${dir}/${part}/*.cpp")
+    list(APPEND test_globs "${dir}/${part}/*_test.cpp")
+  endforeach()
+  file(GLOB sources CONFIGURE_DEPENDS ${source_globs})
+  file(GLOB tests CONFIGURE_DEPENDS ${test_globs})
   list(REMOVE_ITEM sources ${tests})
 
   add_library(weft_${name} STATIC ${sources})

@@ -1,0 +1,115 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mpi.h>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace weft {
+
+using MpiRequests = std::vector<MPI_Request>;
+
+/// Things that are done one after the other: each step may start requests, and the next begins when they are complete.
+using MpiChain = std::vector<std::function<void(MpiRequests&)>>;
+
+/// One operation of this process under way: stages one after the other, each of chains side by side.
+class MpiOperation {
+ public:
+  /// Adds a stage. A stage is asked for its chains when it begins, so that it can depend on those before.
+  void add_stage(std::function<std::vector<MpiChain>()> make_chains) { stages_.push_back(std::move(make_chains)); }
+  void add_chain(MpiChain chain) {
+    add_stage([chain = std::move(chain)]() mutable { return std::vector<MpiChain>{std::move(chain)}; });
+  }
+  /// Ends it: the ranks disagree.
+  void refuse(std::string disagreement) { disagreement_ = std::move(disagreement); }
+
+  // Under the engine's lock.
+  /// Whether anything moved. Not more than so many chains are begun.
+  bool advance(size_t most_running);
+  bool is_over() const { return is_done_ || disagreement_.has_value(); }
+  const std::optional<std::string>& disagreement() const { return disagreement_; }
+
+ private:
+  struct RunningChain {
+    MpiChain steps;
+    size_t next = 0;
+    MpiRequests requests;
+  };
+
+  bool advance(RunningChain& chain);
+
+  std::vector<std::function<std::vector<MpiChain>()>> stages_;
+  size_t next_stage_ = 0;
+  std::vector<MpiChain> waiting_;  ///< chains of this stage that have not begun, last first
+  std::list<RunningChain> running_;
+  bool is_done_ = false;
+  std::optional<std::string> disagreement_;
+};
+
+/// Moves operations on. Every call of MPI happens under its lock. Whoever waits moves everything on; a thread of its
+/// own does while nobody waits, so that operations go on during computation.
+class MpiEngine {
+ public:
+  MpiEngine();
+  ~MpiEngine();
+  MpiEngine(const MpiEngine&) = delete;
+  MpiEngine& operator=(const MpiEngine&) = delete;
+
+  std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
+  /// Begins an operation.
+  void start(const std::shared_ptr<MpiOperation>& operation);
+  struct Progress {
+    bool has_moved = false;
+    bool is_over = false;  ///< the operation that was asked about
+  };
+  /// Moves everything on once.
+  Progress poll(const MpiOperation* operation = nullptr);
+  /// What MPI complained of, if it did; nothing is moved on then.
+  std::optional<std::string> error();
+  /// Nothing is moved on any more, so that no memory of the operations that are left is touched.
+  void halt();
+  bool is_halted() const { return is_halted_; }
+
+  /// While one exists, somebody waits and polls.
+  class Waiter {
+   public:
+    explicit Waiter(MpiEngine& engine) : engine_(engine) { ++engine_.num_waiters_; }
+    ~Waiter() { --engine_.num_waiters_; }
+    Waiter(const Waiter&) = delete;
+    Waiter& operator=(const Waiter&) = delete;
+
+   private:
+    MpiEngine& engine_;
+  };
+
+ private:
+  void move_on_in_background();
+  bool advance_all(size_t most_running);
+
+  std::mutex mutex_;
+  std::list<std::shared_ptr<MpiOperation>> operations_;
+  std::atomic<size_t> num_operations_{0};
+  std::atomic<bool> is_halted_{false};
+  std::optional<std::string> error_;
+  std::atomic<int> num_waiters_{0};
+
+  std::mutex idle_mutex_;
+  std::condition_variable wake_;
+  std::atomic<bool> is_idle_{false};  ///< the thread sleeps until it is woken
+  bool is_ending_ = false;
+  std::thread thread_;
+};
+
+/// Throws a std::runtime_error that says what MPI says, unless all is well.
+void check_mpi(int code, const char* what);
+
+}  // namespace weft

@@ -1,0 +1,108 @@
+#include "weft/comm/run_ranks.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <initializer_list>
+
+#include <gtest/gtest.h>
+
+#include "weft/comm/failure.h"
+
+namespace weft {
+namespace {
+
+/// Sets variables for a scope, and takes away all that launchers and options use.
+class Environment {
+ public:
+  explicit Environment(std::initializer_list<std::pair<const char*, const char*>> variables) {
+    for (const char* name : {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_NTASKS",
+                             "WEFT_COMM_TIMEOUT_S", "WEFT_COMM_CHECKED", "WEFT_RECORDS"}) {
+      if (const char* value = std::getenv(name)) kept_.emplace_back(name, value);
+      unsetenv(name);
+    }
+    for (const auto& [name, value] : variables) {
+      setenv(name, value, 1);
+      set_.emplace_back(name);
+    }
+  }
+  ~Environment() {
+    for (const std::string& name : set_) unsetenv(name.c_str());
+    for (const auto& [name, value] : kept_) setenv(name.c_str(), value.c_str(), 1);
+  }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  std::vector<std::string> set_;
+  std::vector<std::pair<std::string, std::string>> kept_;
+};
+
+TEST(RunRanks, ThreadsAreTheDefault) {
+  const Environment plain({{"SLURM_NTASKS", "4"}});
+  EXPECT_EQ(detect_launch().kind, Launch::Kind::kThreads);
+  std::atomic<int64_t> sum = 0;
+  EXPECT_FALSE(run_ranks({.size = 3}, [&](World& world) {
+                 EXPECT_EQ(world.backend_name(), "threads");
+                 EXPECT_EQ(world.size(), 3);
+                 sum += world.rank() + 1;
+               }).has_value());
+  EXPECT_EQ(sum, 6);
+}
+
+TEST(RunRanks, AProcessThatMpirunOrSlurmStartedIsOneRank) {
+  {
+    const Environment mpirun({{"OMPI_COMM_WORLD_SIZE", "8"}, {"OMPI_COMM_WORLD_RANK", "5"}});
+    EXPECT_EQ(detect_launch().kind, Launch::Kind::kMpi);
+    EXPECT_EQ(detect_launch().size, 8);
+    EXPECT_EQ(detect_launch().rank, 5);
+  }
+  const Environment slurm({{"PMIX_RANK", "2"}, {"SLURM_NTASKS", "16"}});
+  EXPECT_EQ(detect_launch().kind, Launch::Kind::kMpi);
+  EXPECT_EQ(detect_launch().size, 16);
+  EXPECT_EQ(detect_launch().rank, 2);
+}
+
+TEST(RunRanks, AWorldOfAnotherSizeThanNeededIsAnError) {
+  const Environment mpirun({{"OMPI_COMM_WORLD_SIZE", "4"}});
+  const auto error = run_ranks({.size = 8}, [](World&) { FAIL() << "it ran"; });
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->message(), "8 ranks are needed, but the launcher started 4 processes. Start it with mpirun -n 8.");
+}
+
+TEST(RunRanks, AMissingMpiLibraryIsAnErrorWithTheNextStep) {
+  const Environment mpirun({{"OMPI_COMM_WORLD_SIZE", "1"}});
+  const auto error = run_ranks({.mpi_library = "/nowhere/libweft_mpi.so"}, [](World&) { FAIL() << "it ran"; });
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->kind, ErrorKind::kJob);
+  EXPECT_NE(error->message().find("cannot be loaded"), std::string::npos) << error->message();
+  EXPECT_NE(error->message().find("scripts/setup"), std::string::npos) << error->message();
+}
+
+TEST(CommOptions, ComeFromTheEnvironment) {
+  {
+    const Environment none({});
+    const CommOptions options = *comm_options_from_environment();
+    EXPECT_EQ(options.timeout, std::chrono::minutes(10));
+    EXPECT_FALSE(options.is_checked);
+    EXPECT_TRUE(options.records.empty());
+  }
+  const Environment some({{"WEFT_COMM_TIMEOUT_S", "1.5"}, {"WEFT_COMM_CHECKED", "1"}, {"WEFT_RECORDS", "/tmp/x"}});
+  const CommOptions options = *comm_options_from_environment();
+  EXPECT_EQ(options.timeout, std::chrono::milliseconds(1500));
+  EXPECT_TRUE(options.is_checked);
+  EXPECT_EQ(options.records, "/tmp/x");
+}
+
+TEST(CommOptions, WrongValuesAreRefusedWithTheVariable) {
+  for (const char* wrong : {"0", "-1", "ten", "5s", "nan", "inf", "1e99"}) {
+    const Environment environment({{"WEFT_COMM_TIMEOUT_S", wrong}});
+    const auto options = comm_options_from_environment();
+    ASSERT_FALSE(options.ok()) << wrong;
+    EXPECT_EQ(options.error().message().find("WEFT_COMM_TIMEOUT_S: '"), 0u) << options.error().message();
+  }
+  const Environment environment({{"WEFT_COMM_CHECKED", "yes"}});
+  EXPECT_EQ(comm_options_from_environment().error().message(), "WEFT_COMM_CHECKED: 'yes' is neither 0 nor 1");
+}
+
+}  // namespace
+}  // namespace weft

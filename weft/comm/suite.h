@@ -1,0 +1,133 @@
+#pragma once
+
+#include <cstring>
+#include <functional>
+#include <initializer_list>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "weft/comm/half.h"
+#include "weft/comm/world.h"
+
+namespace weft::suite {
+
+/// A way to have ranks; the suite runs on every one that a test program defines.
+struct Ranks {
+  std::string name;
+  int64_t size = 1;
+  /// Only one of the ranks is there; the others hold zeros.
+  bool is_fake = false;
+  std::function<void(const std::function<void(World&)>&)> run;
+};
+
+/// Tests are listed by this, so it must not change from run to run.
+inline void PrintTo(const Ranks& ranks, std::ostream* out) {  // NOLINT(readability-identifier-naming)
+  *out << ranks.name;
+}
+
+/// Defined once in each test program.
+std::vector<Ranks> all_ranks();
+
+class OnRanks : public testing::TestWithParam<Ranks> {
+ protected:
+  void run(const std::function<void(World&)>& body) { GetParam().run(body); }
+  bool is_fake() const { return GetParam().is_fake; }
+};
+
+inline std::string name_of_ranks(const testing::TestParamInfo<Ranks>& info) {
+  return info.param.name;
+}
+
+/// Elements of any type, as numbers. All numbers in the suite are exact in the type unless said otherwise.
+using Numbers = std::vector<double>;
+
+inline std::vector<std::byte> encode(const Numbers& numbers, DataType type) {
+  std::vector<std::byte> bytes(numbers.size() * static_cast<size_t>(bytes_per_element(type)));
+  const auto put = [&](size_t i, auto value) { std::memcpy(bytes.data() + i * sizeof(value), &value, sizeof(value)); };
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    switch (type) {
+      case DataType::kFp64:
+        put(i, numbers[i]);
+        break;
+      case DataType::kFp32:
+        put(i, static_cast<float>(numbers[i]));
+        break;
+      case DataType::kBf16:
+        put(i, float_to_bf16(static_cast<float>(numbers[i])));
+        break;
+      case DataType::kFp16:
+        put(i, float_to_fp16(static_cast<float>(numbers[i])));
+        break;
+      case DataType::kInt64:
+        put(i, static_cast<int64_t>(numbers[i]));
+        break;
+      case DataType::kInt32:
+        put(i, static_cast<int32_t>(numbers[i]));
+        break;
+      case DataType::kUint8:
+        put(i, static_cast<uint8_t>(static_cast<int64_t>(numbers[i])));
+        break;
+      case DataType::kBool:
+        put(i, static_cast<uint8_t>(numbers[i] != 0));
+        break;
+    }
+  }
+  return bytes;
+}
+
+/// A buffer with memory of its own: exactly as much as it says, so that sanitizers see every step beyond it.
+class Memory {
+ public:
+  Memory(const Numbers& numbers, DataType type)
+      : bytes_(encode(numbers, type)), count_(static_cast<int64_t>(numbers.size())), type_(type) {}
+  Memory(std::initializer_list<double> numbers, DataType type) : Memory(Numbers(numbers), type) {}
+  /// Filled with what no test expects.
+  Memory(int64_t count, DataType type)
+      : bytes_(static_cast<size_t>(count * bytes_per_element(type)), std::byte{0x5a}), count_(count), type_(type) {}
+
+  Buffer buffer() { return {.data = bytes_.data(), .count = count_, .type = type_}; }
+  const std::vector<std::byte>& bytes() const { return bytes_; }
+  bool operator==(const Memory& other) const { return bytes_ == other.bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+  int64_t count_;
+  DataType type_;
+};
+
+/// A rank's input: small whole numbers that depend on rank, index and seed; 0 for ranks that are not there.
+inline Numbers input_of(int64_t rank, int64_t count, DataType type, uint64_t seed = 0) {
+  Numbers numbers(static_cast<size_t>(count));
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    uint64_t bits = (static_cast<uint64_t>(rank) * 1000003 + i * 7919 + seed * 104729 + 12345) * 0x9e3779b97f4a7c15u;
+    bits ^= bits >> 29;
+    const auto small = static_cast<double>(bits % 13);
+    numbers[i] = type == DataType::kBool    ? static_cast<double>(bits % 5 == 0)
+                 : type == DataType::kUint8 ? small
+                                            : small - 6;
+  }
+  return numbers;
+}
+
+/// The reduction of all ranks' numbers, as the type holds it.
+inline Numbers reduced(Reduction reduction, DataType type, const std::vector<Numbers>& inputs) {
+  Numbers result = inputs[0];
+  for (size_t r = 1; r < inputs.size(); ++r) {
+    for (size_t i = 0; i < result.size(); ++i) {
+      result[i] = reduction == Reduction::kMax ? std::max(result[i], inputs[r][i]) : result[i] + inputs[r][i];
+    }
+  }
+  for (double& value : result) {
+    if (type == DataType::kBool) value = value != 0;
+    if (reduction != Reduction::kAvg) continue;
+    const auto num_ranks = static_cast<double>(inputs.size());
+    value = type == DataType::kFp64 ? value / num_ranks
+                                    : static_cast<double>(static_cast<float>(value) / static_cast<float>(num_ranks));
+  }
+  return result;
+}
+
+}  // namespace weft::suite

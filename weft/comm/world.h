@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/base/result.h"
+#include "weft/comm/comm_options.h"
+#include "weft/comm/group.h"
+#include "weft/mesh/mesh.h"
+
+namespace weft {
+
+/// One rank's end of a backend: makes groups, and holds what they share.
+class WorldBackend {
+ public:
+  WorldBackend(int64_t rank, int64_t size, const CommOptions& options)
+      : rank_(rank), size_(size), options_(options), record_(rank) {}
+  virtual ~WorldBackend() = default;
+  WorldBackend(const WorldBackend&) = delete;
+  WorldBackend& operator=(const WorldBackend&) = delete;
+
+  /// "threads", for messages.
+  virtual std::string_view backend_name() const = 0;
+  /// Every one of the ranks calls this alike, and no others need to.
+  virtual std::unique_ptr<GroupBackend> make_group(const std::string& name, const std::vector<int64_t>& ranks) = 0;
+
+  int64_t rank() const { return rank_; }
+  int64_t size() const { return size_; }
+  const CommOptions& options() const { return options_; }
+  RankRecord& record() { return record_; }
+
+ private:
+  int64_t rank_;
+  int64_t size_;
+  CommOptions options_;
+  RankRecord record_;
+};
+
+/// All ranks of a run, seen from one of them; groups are made here.
+class World {
+ public:
+  explicit World(std::shared_ptr<WorldBackend> backend);
+
+  int64_t rank() const { return backend_->rank(); }
+  int64_t size() const { return backend_->size(); }
+  std::string_view backend_name() const { return backend_->backend_name(); }
+  const CommOptions& options() const { return backend_->options(); }
+
+  /// The group of everyone.
+  Group& all() { return all_; }
+  /// A group of these ranks, which name it alike and make their common groups in the same order. This rank must be
+  /// one of them.
+  Result<Group> group(const std::string& name, const std::vector<int64_t>& ranks);
+  /// This rank's group along the joined axes of a mesh (see Mesh::groups), named by them, like "tp+cp".
+  Result<Group> group(const Mesh& mesh, const AxisList& axes);
+
+ private:
+  std::shared_ptr<WorldBackend> backend_;
+  Group all_;
+};
+
+}  // namespace weft
