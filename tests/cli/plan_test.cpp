@@ -56,8 +56,9 @@ TEST(PlanVerb, SaysWhatIsMissingWhereNothingFits) {
 TEST(PlanVerb, ExplainsDrawsBatchesAndFormats) {
   const TemporaryFolder folder;
   const std::string space = folder.write("space.yaml", kSpace);
-  const std::vector<std::string> common = {"plan",         "--model",  "qwen2-vl-7b", "--cluster", "dgx_h100", "--workload",
-                                           "vl_sft",       "--global-batch", "64",    "--space",   space};
+  const std::vector<std::string> common = {"plan",     "--model",    "qwen2-vl-7b", "--cluster",
+                                           "dgx_h100", "--workload", "vl_sft",      "--global-batch",
+                                           "64",       "--space",    space};
   const auto run = [&](std::vector<std::string> more) {
     more.insert(more.begin(), common.begin(), common.end());
     return run_weft(more);
@@ -86,10 +87,11 @@ TEST(PlanVerb, ExplainsDrawsBatchesAndFormats) {
   const ProgramRun refused = run({"--format", "mindspeed-mm"});
   EXPECT_EQ(refused.exit_status, 1);
   EXPECT_NE(refused.err.find("modules.llm.zero: is 2"), std::string::npos) << refused.err;
-  const ProgramRun formatted = run_weft({"plan", "--model", "qwen2-vl-7b", "--cluster", "dgx_h100", "--workload", "vl_sft",
-                                   "--global-batch", "64", "--format", "mindspeed-mm", "--space",
-                                   folder.write("zero1.yaml", "schedule: [1f1b]\nllm: {cp: 1, zero: 1}\n"
-                                                              "recompute: [full]\nencoders: {placement: [inline]}\n")});
+  const ProgramRun formatted = run_weft({"plan", "--model", "qwen2-vl-7b", "--cluster", "dgx_h100", "--workload",
+                                         "vl_sft", "--global-batch", "64", "--format", "mindspeed-mm", "--space",
+                                         folder.write("zero1.yaml",
+                                                      "schedule: [1f1b]\nllm: {cp: 1, zero: 1}\n"
+                                                      "recompute: [full]\nencoders: {placement: [inline]}\n")});
   ASSERT_EQ(formatted.exit_status, 0) << formatted.err;
   EXPECT_TRUE(Json::parse(formatted.out).contains("parallel_config")) << formatted.out;
   const ProgramRun unknown = run({"--format", "deepspeed"});

@@ -10,8 +10,8 @@
 #include "weft/base/file.h"
 #include "weft/base/units.h"
 #include "weft/cli/count_option.h"
-#include "weft/cli/installation.h"
 #include "weft/cli/exported_text.h"
+#include "weft/cli/installation.h"
 #include "weft/cli/plan_text.h"
 #include "weft/cli/report_text.h"
 #include "weft/cli/verbs.h"
@@ -208,7 +208,8 @@ void add_plan(CLI::App& app, RunVerb& run) {
   verb->add_option("--batches", options->batches,
                    "Price the best plans on so many batches drawn from the workload (default: the mean batch)")
       ->type_name("N");
-  verb->add_flag("--explain", options->explains, "Say why the usual alternatives lost, and what would change the answer");
+  verb->add_flag("--explain", options->explains,
+                 "Say why the usual alternatives lost, and what would change the answer");
   verb->add_option("--format", options->format, "Print the plan as megatron, mindspeed-mm or mindformers settings")
       ->type_name("SYSTEM");
   verb->add_option("--out", options->out, "Write the plan document there")->type_name("FILE");

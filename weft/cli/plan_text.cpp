@@ -52,9 +52,10 @@ std::string search_text(const PlanSearchResult& result) {
   if (c.left > 0) text += fmt::format(", {} not looked at", with_commas(c.left));
   text += "\n";
   if (result.batches > 0) {
-    return text + fmt::format("best of the {} plans that are fastest for the mean batch, priced on {} drawn batches each; "
-                              "not proven optimal\n",
-                              result.priced_on_batches, result.batches);
+    return text + fmt::format(
+                      "best of the {} plans that are fastest for the mean batch, priced on {} drawn batches each; "
+                      "not proven optimal\n",
+                      result.priced_on_batches, result.batches);
   }
   if (result.is_optimal) return text + "optimal: nothing in the space is faster\n";
   return text + fmt::format("not proven optimal: nothing in the space is faster than {:.1f} ms, {} below this plan\n",

@@ -82,7 +82,8 @@ Result<BalancedPipeline> balance(const BalanceCosts& costs, const BalanceOptions
   }
   ChainSource source(costs, shape.in_flight,
                      costs.shape.vpp > 1 ? RecomputeOptions::kPareto : RecomputeOptions::kLeast);
-  WEFT_TRY(const StageOptions stage_options, StageOptions::make(source, {.below_ms = most_ms, .microbatches = costs.shape.microbatches}));
+  WEFT_TRY(const StageOptions stage_options,
+           StageOptions::make(source, {.below_ms = most_ms, .microbatches = costs.shape.microbatches}));
   const std::vector<double> limits(costs.has_memory_limit() ? shape.moments.size() : 0, costs.memory_gib);
   const SolvedChain solved = solve_chain(shape, stage_options, limits, kInfinity, effort);
   if (solved.best.empty()) {

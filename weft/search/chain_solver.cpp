@@ -19,11 +19,11 @@ constexpr size_t kMostPaths = 48;
 /// to beat the best so far; each is simulated, and is either better or shows the path that forbids it.
 class Solver {
  public:
-  Solver(SolverShape& shape, const StageOptions& options, std::span<const double> memory_gib,
-         double below_ms, const SolverEffort& effort)
+  Solver(SolverShape& shape, const StageOptions& options, std::span<const double> memory_gib, double below_ms,
+         const SolverEffort& effort)
       : shape_(shape),
         options_(options),
-          effort_(effort),
+        effort_(effort),
         search_(options),
         end_(effort.start + effort.time_limit),
         deadline_(end_ - effort.time_limit / 5),
@@ -190,8 +190,8 @@ class Solver {
 
 namespace {
 
-/// A game of moments against chunks: the more a chunk was held so far, the less a layer wants to lie there, and the next
-/// moment is the one that such a layer minds most.
+/// A game of moments against chunks: the more a chunk was held so far, the less a layer wants to lie there, and the
+/// next moment is the one that such a layer minds most.
 double held_anyway(const std::vector<MemoryMoment>& moments) {
   constexpr int kRounds = 60;
   if (moments.empty()) return 0;
@@ -199,9 +199,9 @@ double held_anyway(const std::vector<MemoryMoment>& moments) {
   double best = 0;
   for (int round = 1; round <= kRounds; ++round) {
     const size_t least = static_cast<size_t>(std::min_element(held.begin(), held.end()) - held.begin());
-    const auto most = std::max_element(moments.begin(), moments.end(), [&](const MemoryMoment& a, const MemoryMoment& b) {
-      return a.held[least] < b.held[least];
-    });
+    const auto most =
+        std::max_element(moments.begin(), moments.end(),
+                         [&](const MemoryMoment& a, const MemoryMoment& b) { return a.held[least] < b.held[least]; });
     for (size_t chunk = 0; chunk < held.size(); ++chunk) held[chunk] += most->held[chunk];
     best = std::max(best, *std::min_element(held.begin(), held.end()) / round);
   }
@@ -225,8 +225,8 @@ SolverShape::SolverShape(Schedule of)
       paths(plain_paths(schedule)),
       mix(mix_of(paths)) {}
 
-SolvedChain solve_chain(SolverShape& shape, const StageOptions& options,
-                        std::span<const double> memory_gib, double below_ms, const SolverEffort& effort) {
+SolvedChain solve_chain(SolverShape& shape, const StageOptions& options, std::span<const double> memory_gib,
+                        double below_ms, const SolverEffort& effort) {
   const auto num_plain = static_cast<std::ptrdiff_t>(shape.schedule.num_stages());
   if (shape.paths.size() > static_cast<size_t>(num_plain) + kMostPaths)
     shape.paths.erase(shape.paths.begin() + num_plain, shape.paths.end() - static_cast<std::ptrdiff_t>(kMostPaths / 2));

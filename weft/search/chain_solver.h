@@ -18,19 +18,19 @@ struct SolverShape {
   Schedule schedule;
   ScheduleGraph graph;
   MomentsOfRanks moments;
-  std::vector<int32_t> in_flight;    ///< by stage, at most
+  std::vector<int32_t> in_flight;  ///< by stage, at most
   /// By rank: microbatches of a layer that are held at once whichever of the rank's chunks it lies in, at least, as a
   /// mix of moments shows.
   std::vector<double> held_anyway;
-  std::vector<CriticalPath> paths;   ///< the plain ones first, then the last that were found
-  PathMix mix;                       ///< of the plain ones
+  std::vector<CriticalPath> paths;  ///< the plain ones first, then the last that were found
+  PathMix mix;                      ///< of the plain ones
 };
 
 /// How long to look.
 struct SolverEffort {
   ChainSearch::Clock::time_point start = ChainSearch::Clock::now();
   ChainSearch::Clock::duration time_limit = std::chrono::hours(1);
-  size_t most_labels = std::numeric_limits<size_t>::max();  ///< a block, in one walk
+  size_t most_labels = std::numeric_limits<size_t>::max();       ///< a block, in one walk
   int64_t most_local = std::numeric_limits<int64_t>::max() / 2;  ///< simulations of the local search, each time
 };
 
@@ -46,7 +46,7 @@ struct SolvedChain {
 
 /// The chain of options with the smallest makespan below `below_ms`. Ranks that hold several stages share
 /// their memory, `memory_gib` by rank where it is limited; a rank with one stage was judged when its options were made.
-SolvedChain solve_chain(SolverShape& shape, const StageOptions& options,
-                        std::span<const double> memory_gib, double below_ms, const SolverEffort& effort);
+SolvedChain solve_chain(SolverShape& shape, const StageOptions& options, std::span<const double> memory_gib,
+                        double below_ms, const SolverEffort& effort);
 
 }  // namespace weft

@@ -108,8 +108,7 @@ std::vector<int32_t> blocks_of_kinds(const BalanceCosts& costs, int32_t first, i
   return blocks;
 }
 
-std::optional<Error> ChainSource::list(int32_t stage, int32_t first, int32_t count,
-                                       std::vector<StageOption>& options) {
+std::optional<Error> ChainSource::list(int32_t stage, int32_t first, int32_t count, std::vector<StageOption>& options) {
   const Run run(costs_, stage, num_stages(), first, count);
   const StageOption whole = run.option();
   const std::vector<RecomputeChoice> choices = choices_of(run, in_flight_[static_cast<size_t>(stage)], costs_, which_);

@@ -8,8 +8,8 @@ namespace weft {
 
 /// Places blocks where ranks hold several stages, by a rule: all stages get the same number, and what does not divide
 /// goes to ranks in turn, from the first on, each time into their last chunk that has none of it yet. Where the last
-/// stage is to have `fewer`, the rest is spread as if it had them. Each rank recomputes where that saves the most for its
-/// time, until it fits.
+/// stage is to have `fewer`, the rest is spread as if it had them. Each rank recomputes where that saves the most for
+/// its time, until it fits.
 class ChunkPlacer {
  public:
   /// What is handed in must outlive this. `memory_gib` is by rank, empty without a limit.

@@ -238,7 +238,8 @@ FrameChoices choices_of(const Candidate& frame, const Plan& problem, const PlanS
   for (const int64_t zero : {0, 1, 2, 3}) {
     if (!space.zero.contains(zero) || (zero > 0 && frame.dp * frame.cp == 1)) continue;
     for (const bool keeps : {false, true}) {
-      if (zero == 3 ? space.zero_keep_gathered.value_or(keeps) == keeps : !keeps) choices.zeros.push_back({zero, keeps});
+      if (zero == 3 ? space.zero_keep_gathered.value_or(keeps) == keeps : !keeps)
+        choices.zeros.push_back({zero, keeps});
     }
   }
   // Where nothing is shared, all stages are one.
@@ -249,9 +250,9 @@ FrameChoices choices_of(const Candidate& frame, const Plan& problem, const PlanS
       choices.encoders[e].push_back({});
       continue;
     }
-    choices.encoders[e] = encoder_choices(frame, frame.encoders[e], *encoders[e],
-                                          problem.workload.is_frozen(encoders[e]->kind),
-                                          space.encoders.at(encoders[e]->kind));
+    choices.encoders[e] =
+        encoder_choices(frame, frame.encoders[e], *encoders[e], problem.workload.is_frozen(encoders[e]->kind),
+                        space.encoders.at(encoders[e]->kind));
   }
   return choices;
 }

@@ -36,8 +36,7 @@ class PinLister {
 
  private:
   void add(std::string name, PlanSpace space) {
-    const bool is_there =
-        std::any_of(pins_.begin(), pins_.end(), [&](const Pin& pin) { return pin.name == name; });
+    const bool is_there = std::any_of(pins_.begin(), pins_.end(), [&](const Pin& pin) { return pin.name == name; });
     if (!is_there) pins_.push_back({std::move(name), std::move(space)});
   }
 
@@ -169,8 +168,7 @@ Result<Explanation> explain_plan(const PlanProblem& problem, const FoundPlan& be
     if (is_over()) break;
     if (options.progress) options.progress(fmt::format("explaining: {}", pin.name));
     how.progress = {};
-    Result<PlanSearchResult> found =
-        search_plans(problem.model, problem.cluster, problem.workload, pin.space, how);
+    Result<PlanSearchResult> found = search_plans(problem.model, problem.cluster, problem.workload, pin.space, how);
     if (!found || found->counts.considered == 0) continue;
     Alternative alternative{.name = pin.name};
     if (found->best.empty()) {

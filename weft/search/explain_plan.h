@@ -9,7 +9,7 @@ namespace weft {
 
 /// The best that could be had with one setting pinned.
 struct Alternative {
-  std::string name;              ///< "pp 1", "schedule zb_h1", "vision inline"
+  std::string name;               ///< "pp 1", "schedule zb_h1", "vision inline"
   std::optional<FoundPlan> best;  ///< nothing where nothing fits
   double slower_by = 0;           ///< a share of the best plan's step
   std::string reason;
@@ -28,8 +28,8 @@ struct Explanation {
   std::vector<WhatIf> what_ifs;
 };
 
-/// Why the best plan of a space is the best: pins one setting after the other to its usual values and searches again. The
-/// time limit holds for each of these searches.
+/// Why the best plan of a space is the best: pins one setting after the other to its usual values and searches again.
+/// The time limit holds for each of these searches.
 Result<Explanation> explain_plan(const PlanProblem& problem, const FoundPlan& best, const PlanSearchOptions& options);
 
 }  // namespace weft

@@ -30,16 +30,14 @@ class Ranks {
     if (saved <= 0) return std::min({by_time, c_.layers, std::floor(memory / plain * (1 + kHair))});
     // n layers of which k are recomputed: n·plain − k·saved fits, and n·layer + k·forward is in time; k is taken as a
     // fraction, since the attention alone may be recomputed too.
-    const double in_both =
-        (time_ms + c_.forward_ms * memory / saved) / (c_.layer_ms + c_.forward_ms * plain / saved);
+    const double in_both = (time_ms + c_.forward_ms * memory / saved) / (c_.layer_ms + c_.forward_ms * plain / saved);
     const double by_memory = plain > saved ? memory / (plain - saved) : kInfinity;
     return std::min(c_.layers, std::floor(std::min({by_time, in_both, by_memory}) * (1 + kHair)));
   }
 
   /// Whether everything finds room.
   bool is_enough(double bottleneck_ms) const {
-    const double total_ms = c_.layers * c_.layer_ms + c_.other_ms + c_.first_ms + c_.last_ms;
-    if (total_ms > static_cast<double>(c_.pp) * bottleneck_ms * (1 + kHair)) return false;
+    if (c_.even_ms() > bottleneck_ms * (1 + kHair)) return false;
     if (std::max(c_.first_ms, c_.last_ms) > bottleneck_ms * (1 + kHair)) return false;
     double layers = 0;
     for (int64_t rank = 0; rank < c_.pp && layers < c_.layers; ++rank) layers += most_layers(rank, bottleneck_ms);
@@ -56,7 +54,7 @@ class Ranks {
 double least_bottleneck_ms(const FluidChain& c, std::span<const double> in_flight) {
   if (c.memory_bytes <= 0 || c.memory_bytes < c.last_rank_bytes) return kInfinity;
   const Ranks ranks(c, in_flight);
-  double low = (c.layers * c.layer_ms + c.other_ms + c.first_ms + c.last_ms) / static_cast<double>(c.pp);
+  double low = c.even_ms();
   if (ranks.is_enough(low)) return low;
   double high = 2 * (c.layers * (c.layer_ms + c.forward_ms) + c.other_ms + c.first_ms + c.last_ms);
   if (!ranks.is_enough(high)) return kInfinity;

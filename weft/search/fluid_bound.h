@@ -20,13 +20,16 @@ struct FluidChain {
   double first_ms = 0;  ///< what only the first rank can do: the embedding
   double last_ms = 0;   ///< the same of the last: the head
   double memory_bytes = 0;
-  double stage_bytes = 0;  ///< what every stage has for communication, however few its layers
+  double stage_bytes = 0;      ///< what every stage has for communication, however few its layers
   double last_rank_bytes = 0;  ///< what the last rank holds besides layers
+
+  /// All of it, spread evenly over the ranks.
+  double even_ms() const { return (layers * layer_ms + other_ms + first_ms + last_ms) / static_cast<double>(pp); }
 };
 
 /// The least time that the busiest rank needs for one microbatch; infinite where the layers fit in no way. Rank r holds
-/// at least in_flight[r] microbatches of each of its layers at once; where that is not given, min(pp − r, microbatches),
-/// as every schedule does.
+/// at least in_flight[r] microbatches of each of its layers at once; where that is not given, min(pp − r,
+/// microbatches), as every schedule does.
 double least_bottleneck_ms(const FluidChain& chain, std::span<const double> in_flight = {});
 
 }  // namespace weft

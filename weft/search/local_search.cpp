@@ -58,7 +58,8 @@ double LocalSearch::fit_rank(size_t rank, Chain& chain) const {
         if (more.first != now.first || more.count != now.count || i >= options_.begin(s, now.first + 1)) break;
         const double saved = worst->value(stage, now) - worst->value(stage, more);
         if (saved <= 0) continue;
-        const double rate = prices_[stage] * (more.figures[kInputWork] - now.figures[kInputWork]) / std::min(saved, excess);
+        const double rate =
+            prices_[stage] * (more.figures[kInputWork] - now.figures[kInputWork]) / std::min(saved, excess);
         if (rate < best_rate) {
           best_rate = rate;
           best_stage = stage;

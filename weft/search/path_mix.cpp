@@ -14,9 +14,7 @@ struct StageSpan {
 };
 
 Work work_of(ActionKind kind) {
-  return kind == ActionKind::kForward          ? kForwardWork
-         : kind == ActionKind::kBackwardWeight ? kWeightWork
-                                               : kInputWork;
+  return kind == ActionKind::kForward ? kForwardWork : kind == ActionKind::kBackwardWeight ? kWeightWork : kInputWork;
 }
 
 }  // namespace

@@ -25,13 +25,13 @@ struct FreeWork {
   StageTimes shares{};
 };
 
-/// The least makespan of any placement of the work, as far as the mix and the ranks' own loads can tell. `every_stage` is
-/// what each stage has besides: the host's time around actions, transfers.
+/// The least makespan of any placement of the work, as far as the mix and the ranks' own loads can tell. `every_stage`
+/// is what each stage has besides: the host's time around actions, transfers.
 double least_makespan_ms(const Schedule& schedule, const PathMix& mix, std::span<const FreeWork> works,
                          const StageTimes& every_stage);
 
-/// The same for the best mix of a given one with the longest path of evenly loaded stages, which sees what transfers hold
-/// up.
+/// The same for the best mix of a given one with the longest path of evenly loaded stages, which sees what transfers
+/// hold up.
 double least_makespan_ms(const Schedule& schedule, ScheduleGraph& graph, const PathMix& mix,
                          std::span<const FreeWork> works, const StageTimes& every_stage);
 

@@ -45,10 +45,10 @@ std::vector<std::pair<std::string, std::function<void(PlanSpace&)>>> settings() 
   const auto of = [](auto PlanSpace::*field) {
     return [field](PlanSpace& space) { space.*field = PlanSpace().*field; };
   };
-  return {{"llm.tp", of(&PlanSpace::tp)},       {"llm.cp", of(&PlanSpace::cp)},
-          {"llm.ep", of(&PlanSpace::ep)},       {"llm.pp", of(&PlanSpace::pp)},
-          {"llm.dp", of(&PlanSpace::dp)},       {"llm.vpp", of(&PlanSpace::vpp)},
-          {"llm.zero", of(&PlanSpace::zero)},   {"mbs", of(&PlanSpace::mbs)},
+  return {{"llm.tp", of(&PlanSpace::tp)},          {"llm.cp", of(&PlanSpace::cp)},
+          {"llm.ep", of(&PlanSpace::ep)},          {"llm.pp", of(&PlanSpace::pp)},
+          {"llm.dp", of(&PlanSpace::dp)},          {"llm.vpp", of(&PlanSpace::vpp)},
+          {"llm.zero", of(&PlanSpace::zero)},      {"mbs", of(&PlanSpace::mbs)},
           {"schedule", of(&PlanSpace::schedules)}, {"llm.cp_ulysses", of(&PlanSpace::cp_ulysses)},
           {"encoders", of(&PlanSpace::encoders)}};
 }
@@ -87,14 +87,15 @@ Error no_candidates(const PlanProblem& problem) {
   open.space.frozen = problem.space.frozen;
   if (has_candidates(open)) {
     const std::vector<std::string> pins = contradicting_pins(problem);
-    return {.kind = ErrorKind::kJob,
-            .source = "plan",
-            .problem = fmt::format("the search file leaves nothing: its pins contradict each other, or {} devices and a "
-                                   "global batch of {} samples",
-                                   devices, batch),
-            .advice = pins.empty() ? std::string("Several pins would have to go: tp divides a node's devices, tp x cp x "
-                                                 "pp x dp is the number of devices, and dp x mbs divides the batch.")
-                                   : fmt::format("Without {} there would be candidates.", joined_or(pins))};
+    return {
+        .kind = ErrorKind::kJob,
+        .source = "plan",
+        .problem = fmt::format("the search file leaves nothing: its pins contradict each other, or {} devices and a "
+                               "global batch of {} samples",
+                               devices, batch),
+        .advice = pins.empty() ? std::string("Several pins would have to go: tp divides a node's devices, tp x cp x "
+                                             "pp x dp is the number of devices, and dp x mbs divides the batch.")
+                               : fmt::format("Without {} there would be candidates.", joined_or(pins))};
   }
   const std::vector<std::string> batches = nearest_batches(problem);
   return {.kind = ErrorKind::kJob,
@@ -102,8 +103,9 @@ Error no_candidates(const PlanProblem& problem) {
           .problem = fmt::format("nothing divides a global batch of {} samples on {} devices: tp x cp x pp x dp is the "
                                  "number of devices, and dp x mbs must divide the batch",
                                  batch, devices),
-          .advice = batches.empty() ? std::string("Choose a global batch with more divisors, or another number of nodes.")
-                                    : fmt::format("A global batch of {} can be divided.", joined_or(batches))};
+          .advice = batches.empty()
+                        ? std::string("Choose a global batch with more divisors, or another number of nodes.")
+                        : fmt::format("A global batch of {} can be divided.", joined_or(batches))};
 }
 
 /// The part that takes most, for messages.
@@ -119,8 +121,8 @@ std::string where_it_goes(const FoundPlan& found) {
 }  // namespace
 
 std::optional<LeastMemory> least_memory(const PlanProblem& problem, const PlanSearchOptions& options) {
-  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                      std::chrono::duration<double>(options.time_limit_s));
+  const auto end =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.time_limit_s));
   const auto left_s = [&] { return std::chrono::duration<double>(end - Clock::now()).count(); };
   constexpr double kPrecision = 0.01;
   PlanProblem larger = problem;

@@ -50,7 +50,8 @@ BesidePipeline beside_pipeline(const Plan& plan, const std::vector<EncoderWork>&
     if (module.placement == ModulePlacement::kDisjoint) continue;
     const bool is_partial = module.placement == ModulePlacement::kPartial;
     const double per_stage = static_cast<double>(plan.llm().ranks.size()) / static_cast<double>(pp);
-    const auto first = is_partial ? ranks - static_cast<size_t>(static_cast<double>(module.ranks.size()) / per_stage) : 0;
+    const auto first =
+        is_partial ? ranks - static_cast<size_t>(static_cast<double>(module.ranks.size()) / per_stage) : 0;
     const double macros = std::ceil(work.macros);
     const double alive = module.form == EncoderForm::kFill ? std::min(macros, static_cast<double>(live)) : macros;
     for (size_t rank = first; rank < ranks; ++rank) {
@@ -79,8 +80,7 @@ BesidePipeline beside_pipeline(const Plan& plan, const std::vector<EncoderWork>&
   beside.before_ms = std::max(beside.before_ms + std::max(0.0, bridge_ms), first_ms);
   // Weight gradients that are left to do hide the bridge back.
   const bool splits = splits_backward(*parse_schedule_name(plan.schedule.name));
-  if (!splits && back_bridge_ms > 0 && beside.ranks.backward_ms[0] > 0)
-    beside.ranks.backward_ms[0] += back_bridge_ms;
+  if (!splits && back_bridge_ms > 0 && beside.ranks.backward_ms[0] > 0) beside.ranks.backward_ms[0] += back_bridge_ms;
   return beside;
 }
 

@@ -75,12 +75,13 @@ void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
   // Compute of embedding and head may hide some of the layers' communication.
   fluid.first_ms = std::max(
       0.0, block_ms(backward, costs.entry, true) + exposed(plan, module, costs, costs.entry, true).negative_ms());
-  fluid.last_ms = std::max(
-      0.0, block_ms(backward, costs.exit) + exposed(plan, module, costs, costs.exit, false).negative_ms());
+  fluid.last_ms =
+      std::max(0.0, block_ms(backward, costs.exit) + exposed(plan, module, costs, costs.exit, false).negative_ms());
   if (costs.kinds.size() == 1) return;
   double layers_ms = 0;
   for (const size_t kind : plan.model.find(module.kind)->layers)
-    layers_ms += block_ms(backward, costs.kinds[kind]) + exposed(plan, module, costs, costs.kinds[kind], false).positive_ms();
+    layers_ms +=
+        block_ms(backward, costs.kinds[kind]) + exposed(plan, module, costs, costs.kinds[kind], false).positive_ms();
   fluid.other_ms += std::max(0.0, layers_ms - fluid.layers * fluid.layer_ms);
 }
 
@@ -167,12 +168,11 @@ FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs) {
     const ModulePlan& module = plan.modules[m];
     if (!module.is_in_pipeline()) continue;
     for (const BlockCost& block : costs[m]->kinds) {
-      const StateCost state =
-          price_state(plan, module, *costs[m], block.parameters,
-                      {.forward_ms = 1e18,
-                       .backward_ms = 1e18,
-                       .largest_block_elements = static_cast<double>(block.parameters.total()),
-                       .largest_weight_elements = static_cast<double>(block.largest_weight)});
+      const StateCost state = price_state(plan, module, *costs[m], block.parameters,
+                                          {.forward_ms = 1e18,
+                                           .backward_ms = 1e18,
+                                           .largest_block_elements = static_cast<double>(block.parameters.total()),
+                                           .largest_weight_elements = static_cast<double>(block.largest_weight)});
       fluid.stage_bytes = std::min(fluid.stage_bytes, kRounding * state.buffer_bytes);
     }
     if (module.is_encoder()) {

@@ -51,15 +51,18 @@ struct Frame {
 struct Combination {
   std::array<size_t, kMostEncoders> choices{};
   double beside_gib = 0;  ///< what encoders hold on every rank
-  double around_ms = 0;  ///< what runs before and after the pipeline
-  double within_ms = 0;  ///< what runs on all its ranks while it does
-  double own_ms = 0;     ///< what encoders do on ranks of their own
+  double first_ms = 0;    ///< what the pipeline waits for, but not all of its ranks do
+  double around_ms = 0;   ///< what runs before and after the pipeline
+  double within_ms = 0;   ///< what runs on all its ranks while it does
+  double partly_ms = 0;   ///< what runs on some of its ranks, spread over all
+  double own_ms = 0;      ///< what encoders do on ranks of their own
 
-  double least_ms = 0;   ///< with the ZeRO stage that is best
+  double least_ms = 0;  ///< with the ZeRO stage that is best
 
-  /// With a pipeline that takes at least so long, and keeps its busiest rank busy at least so long.
-  double bound_ms(double pipeline_ms, double busy_ms) const {
-    return std::max(own_ms, around_ms + std::max(pipeline_ms, busy_ms + within_ms));
+  /// With a pipeline that takes at least so long, keeps its busiest rank busy for so long, and all ranks on average.
+  double bound_ms(double pipeline_ms, double busy_ms, double even_ms) const {
+    const double within = std::max(busy_ms, even_ms + partly_ms) + within_ms;
+    return std::max(own_ms, around_ms + std::max(first_ms + pipeline_ms, within));
   }
 };
 
@@ -138,7 +141,8 @@ class Searcher {
     modules_.assign(plan_.modules.size(), nullptr);
     for (size_t m = 0; m < plan_.modules.size(); ++m) {
       if (plan_.modules[m].is_in_pipeline())
-        modules_[m] = &simulator_.costs().module_costs(plan_, plan_.modules[m], static_cast<double>(plan_.schedule.mbs));
+        modules_[m] =
+            &simulator_.costs().module_costs(plan_, plan_.modules[m], static_cast<double>(plan_.schedule.mbs));
     }
     return modules_;
   }
@@ -152,7 +156,8 @@ class Searcher {
     std::array<double, kMostEncoders> inline_ms{};
     for (size_t m = 0, e = 0; m < plan_.modules.size(); ++m) {
       if (!plan_.modules[m].is_encoder()) continue;
-      if (plan_.modules[m].is_in_pipeline()) inline_ms[e] = microbatches * module_ms(plan_, plan_.modules[m], *inside[m]);
+      if (plan_.modules[m].is_in_pipeline())
+        inline_ms[e] = microbatches * module_ms(plan_, plan_.modules[m], *inside[m]);
       ++e;
     }
     fill_plan(with_inline(degrees, 0), plan_);
@@ -195,8 +200,8 @@ class Searcher {
     }
   }
 
-  /// What the llm alone takes, with the schedule that leaves the least idle and with the ZeRO stage that needs the least
-  /// of communication and recomputation.
+  /// What the llm alone takes, with the schedule that leaves the least idle and with the ZeRO stage that needs the
+  /// least of communication and recomputation.
   double refined_bound(const Candidate& degrees) {
     Candidate c = with_inline(degrees, 0);
     mixed_.clear();
@@ -225,19 +230,20 @@ class Searcher {
   /// A good plan early rules out most of the rest: the most promising candidate of each of the best frames.
   void probe(std::vector<Frame>& frames) {
     constexpr size_t kMostProbes = 24;
-    constexpr int kMostTried = 16;
+    constexpr int kMostTried = 24, kMostFound = 6;
     is_probing_ = true;
     for (size_t f = 0; f < std::min(kMostProbes, frames.size()) && !is_over(); ++f) {
       const Frame frame = next_frame(frames, f);
       if (frame.bound_ms >= limit_ms()) break;
       open_frame(frame);
       int num_tried = 0;
-      bool has_found = false;
+      int num_found = 0;
       for (const Combination& combination : combinations_) {
-        if (combination.least_ms >= limit_ms() || has_found || num_tried == kMostTried) break;
+        if (combination.least_ms >= limit_ms() || num_found == kMostFound || num_tried == kMostTried) break;
         Candidate c = candidate_of(frame, combination);
         if (!is_separable(c)) continue;
         ++num_tried;
+        bool has_found = false;
         for (const ScheduleChoice& schedule : choices_.schedules) {
           if (schedule.vpp > 1) continue;
           c.schedule = schedule.name;
@@ -248,6 +254,7 @@ class Searcher {
             has_found |= evaluate(c, combination.least_ms);
           }
         }
+        num_found += has_found ? 1 : 0;
       }
     }
     is_probing_ = false;
@@ -318,14 +325,14 @@ class Searcher {
     for (size_t e = num_encoders_; e < kMostEncoders; ++e) works[e].emplace_back();
     for (auto& fluids : fluids_) fluids.clear();
     const auto microbatches = static_cast<double>(frame.degrees.microbatches(plan_.workload.global_batch_samples));
-    std::array<double, 1 << kMostEncoders> least_busy;
+    std::array<double, 1 << kMostEncoders> least_busy, least_even;
     combinations_.clear();
     for (size_t i = 0; i < choices_.encoders[0].size(); ++i) {
       for (size_t j = 0; j < choices_.encoders[1].size(); ++j) {
         Combination combination{.choices = {i, j}};
         const unsigned mask = mask_of(candidate_of(frame, combination));
         if (fluids_[mask].empty()) {
-          least_busy[mask] = kInfinity;
+          least_busy[mask] = least_even[mask] = kInfinity;
           Candidate c = with_inline(frame.degrees, mask);
           for (const ZeroChoice& zero : choices_.zeros) {
             c.zero = zero.zero;
@@ -333,10 +340,12 @@ class Searcher {
             fill_plan(c, plan_);
             fluids_[mask].push_back(fluid_chain(plan_, pipeline_modules()));
             least_busy[mask] = std::min(least_busy[mask], least_busy_ms(plan_, fluids_[mask].back()));
+            least_even[mask] = std::min(least_even[mask], fluids_[mask].back().even_ms());
           }
         }
-        add_bounds(works, combination);
-        combination.least_ms = combination.bound_ms(0, microbatches * least_busy[mask]);
+        add_bounds(frame, works, combination);
+        combination.least_ms =
+            combination.bound_ms(0, microbatches * least_busy[mask], microbatches * least_even[mask]);
         combinations_.push_back(combination);
       }
     }
@@ -361,15 +370,16 @@ class Searcher {
     for (size_t m = 0; m < plan_.modules.size(); ++m) {
       if (!plan_.modules[m].is_encoder() || seen++ != encoder) continue;
       const ModulePlan& module = plan_.modules[m];
-      const ModuleCosts& costs = simulator_.costs().module_costs(
-          plan_, module, static_cast<double>(plan_.schedule.mbs * module.mbs_scale));
+      const ModuleCosts& costs =
+          simulator_.costs().module_costs(plan_, module, static_cast<double>(plan_.schedule.mbs * module.mbs_scale));
       priced.module = static_cast<int32_t>(m);
       price_encoder(plan_, priced.module, costs, priced.stages);
     }
     return work_of(plan_, priced);
   }
 
-  void add_bounds(const std::array<std::vector<EncoderWork>, kMostEncoders>& works, Combination& combination) const {
+  void add_bounds(const Frame& frame, const std::array<std::vector<EncoderWork>, kMostEncoders>& works,
+                  Combination& combination) const {
     for (size_t e = 0; e < num_encoders_; ++e) {
       const EncoderChoice& choice = choices_.encoders[e][combination.choices[e]];
       const EncoderWork& work = works[e][combination.choices[e]];
@@ -379,11 +389,14 @@ class Searcher {
       } else if (choice.fills()) {
         combination.within_ms += work.forwards_ms() + work.backwards_ms();
         combination.beside_gib += work.static_gib + work.held_gib;
+      } else if (choice.placement == ModulePlacement::kPartial) {
+        // Other ranks wait for its first macro batch only.
+        combination.first_ms = std::max(combination.first_ms, work.first_forward_ms());
+        combination.partly_ms += (work.forwards_ms() + work.backwards_ms()) * static_cast<double>(choice.stages) /
+                                 static_cast<double>(frame.degrees.pp);
       } else {
-        // Ranks without the encoder wait for the first macro batch only, and for the last one's backward for nothing.
-        const bool is_partial = choice.placement == ModulePlacement::kPartial;
-        if (!is_partial) combination.beside_gib += work.static_gib + std::ceil(work.macros) * work.held_gib;
-        combination.around_ms += is_partial ? work.first_forward_ms() : work.forwards_ms() + work.backwards_ms();
+        combination.around_ms += work.forwards_ms() + work.backwards_ms();
+        combination.beside_gib += work.static_gib + std::ceil(work.macros) * work.held_gib;
       }
     }
   }
@@ -405,22 +418,24 @@ class Searcher {
       c.schedule = choices_.schedules.front().name;
       c.vpp = 1;
       fill_plan(c, plan_);
-      double busy_ms = static_cast<double>(plan_.schedule.microbatches) *
-                             least_busy_ms(plan_, fluids_[mask_of(c)][z], {.beside_gib = combination.beside_gib});
+      const auto microbatches = static_cast<double>(plan_.schedule.microbatches);
+      const FluidChain& fluid = fluids_[mask_of(c)][z];
+      double busy_ms = microbatches * least_busy_ms(plan_, fluid, {.beside_gib = combination.beside_gib});
+      double even_ms = microbatches * fluid.even_ms();
       if (busy_ms == kInfinity) {
         counts.over_memory += num_schedules;
         continue;
       }
-      if (options_.bounds.work && combination.bound_ms(0, busy_ms) >= limit_ms()) {
+      if (options_.bounds.work && combination.bound_ms(0, busy_ms, even_ms) >= limit_ms()) {
         counts.slower_by_work += num_schedules;
         continue;
       }
-      if (!options_.bounds.work) busy_ms = 0;
+      if (!options_.bounds.work) busy_ms = even_ms = 0;
       for (const ScheduleChoice& schedule : choices_.schedules) {
         c.schedule = schedule.name;
         c.vpp = schedule.vpp;
         const double bound_ms = combination.bound_ms(options_.bounds.schedule ? mixed_bound(c) : 0,
-                                                     busy_with_chunks(c, combination, z, busy_ms));
+                                                     busy_with_chunks(c, combination, z, busy_ms), even_ms);
         if (bound_ms == kInfinity) {
           ++counts.over_memory;
         } else if (options_.bounds.schedule && bound_ms >= limit_ms()) {
@@ -437,11 +452,9 @@ class Searcher {
   /// Several chunks a rank hold more microbatches than one would.
   double busy_with_chunks(const Candidate& c, const Combination& combination, size_t zero, double busy_ms) {
     if (c.vpp == 1 || !options_.bounds.work) return busy_ms;
-    const double ms =
-        least_busy_ms(plan_, fluids_[mask_of(c)][zero],
-                      {.beside_gib = combination.beside_gib,
-                       .chunks = c.vpp,
-                       .in_flight = shape_of(c).solver.held_anyway});
+    const double ms = least_busy_ms(
+        plan_, fluids_[mask_of(c)][zero],
+        {.beside_gib = combination.beside_gib, .chunks = c.vpp, .in_flight = shape_of(c).solver.held_anyway});
     return std::max(busy_ms, static_cast<double>(plan_.schedule.microbatches) * ms);
   }
 
@@ -591,6 +604,10 @@ class Searcher {
       }
       return false;
     }
+    if (!is_separate && options_.bounds.placement && busy_ms(found, shape, works) >= limit_ms()) {
+      ++counts.slower_by_placement;
+      return false;
+    }
     ++counts.evaluated;
     const double placed_bound_ms =
         std::max(bound_ms, beside.before_ms + (found.is_exhausted ? found.makespan_ms : found.bound_ms));
@@ -601,6 +618,26 @@ class Searcher {
       play_woven(c, live);
     }
     return true;
+  }
+
+  /// What the busiest rank of a placed pipeline has to do, with its encoders, whatever the order.
+  double busy_ms(const Solved& found, const SolverShape& shape, const std::vector<EncoderWork>& works) const {
+    std::vector<double> busy(shape.moments.size(), 0);
+    for (size_t stage = 0; stage < found.stages.size(); ++stage) {
+      const StageOption& option = found.stages[stage];
+      busy[static_cast<size_t>(shape.schedule.rank_of_stage[stage])] +=
+          static_cast<double>(plan_.schedule.microbatches) * option.total_ms() + option.figures[kUpdateWork];
+    }
+    size_t next = 0;
+    for (const ModulePlan& module : plan_.modules) {
+      if (module.is_in_pipeline()) continue;
+      const EncoderWork& work = works[next++];
+      if (module.placement == ModulePlacement::kDisjoint) continue;
+      const size_t on = busy.size() * module.ranks.size() / plan_.llm().ranks.size();
+      for (size_t rank = busy.size() - on; rank < busy.size(); ++rank)
+        busy[rank] += work.forwards_ms() + work.backwards_ms();
+    }
+    return *std::max_element(busy.begin(), busy.end());
   }
 
   /// What encoders that run beside the pipeline add at its ends whatever the order: the first macro batch comes before
@@ -743,8 +780,8 @@ class Searcher {
     }
     const auto [place, is_new] = woven_.try_emplace(std::move(key));
     if (is_new) {
-      const Result<Schedule> pipeline = generate_schedule(
-          c.schedule, {.pp = c.pp, .vpp = c.vpp, .microbatches = plan_.schedule.microbatches});
+      const Result<Schedule> pipeline =
+          generate_schedule(c.schedule, {.pp = c.pp, .vpp = c.vpp, .microbatches = plan_.schedule.microbatches});
       if (pipeline) {
         Result<Schedule> placed = place_encoders(*pipeline, encoders, durations);
         if (placed) place->second = *std::move(placed);
@@ -767,9 +804,8 @@ class Searcher {
 
   void insert(FoundPlan found) {
     // Of one candidate only the best is of interest.
-    const auto same = std::find_if(result_.best.begin(), result_.best.end(), [&](const FoundPlan& other) {
-      return other.candidate == found.candidate;
-    });
+    const auto same = std::find_if(result_.best.begin(), result_.best.end(),
+                                   [&](const FoundPlan& other) { return other.candidate == found.candidate; });
     if (same != result_.best.end()) {
       if (same->step_time_ms <= found.step_time_ms) return;
       result_.best.erase(same);

@@ -248,8 +248,8 @@ TEST(PlanSearch, WithoutAnyBoundsTheAnswerIsTheSameForEveryKindOfEncoder) {
         vision.allows_disjoint = name == "disjoint";
         vision.allows_partial = name == "partial";
         if (is_frozen) problem.space.frozen = {ModuleKind::kVision};
-        const std::string where = std::to_string(nodes) + " x " + std::to_string(devices) + ", " + kind +
-                                  (is_frozen ? ", frozen" : "");
+        const std::string where =
+            std::to_string(nodes) + " x " + std::to_string(devices) + ", " + kind + (is_frozen ? ", frozen" : "");
         expect_bounds_to_change_nothing(problem, none, where);
       }
     }
@@ -277,7 +277,8 @@ TEST(PlanSearch, WhatItFindsIsLegalFitsAndSimulatesToTheSameTime) {
       EXPECT_LE(found.bound_ms, found.step_time_ms * (1 + 1e-9));
     }
     const SearchCounts& c = result->counts;
-    EXPECT_EQ(c.considered, c.slower_by_work + c.slower_by_schedule + c.slower_by_placement + c.over_memory + c.evaluated + c.left);
+    EXPECT_EQ(c.considered,
+              c.slower_by_work + c.slower_by_schedule + c.slower_by_placement + c.over_memory + c.evaluated + c.left);
   }
 }
 
@@ -320,8 +321,8 @@ TEST(PlanSearch, AModelThatDoesNotFitADeviceIsSplit) {
 }
 
 TEST(PlanSearch, SettingsOfTheirOwnNeverMakeEncodersSlower) {
-  for (const auto& [model, cluster, workload] : {std::tuple{"qwen2-vl-7b", "dgx_h100", "vl_sft"},
-                                                 {"qwen2.5-omni-7b", "hgx_h200", "omni_short"}}) {
+  for (const auto& [model, cluster, workload] :
+       {std::tuple{"qwen2-vl-7b", "dgx_h100", "vl_sft"}, {"qwen2.5-omni-7b", "hgx_h200", "omni_short"}}) {
     Problem problem = real_problem(model, cluster, 1, workload, 128);
     problem.space.cp = {.values = {1}};
     const double hetero = search(problem).best.front().step_time_ms;
@@ -331,8 +332,8 @@ TEST(PlanSearch, SettingsOfTheirOwnNeverMakeEncodersSlower) {
   }
 }
 
-/// On 8 devices, short sequences, the usual answer is encoders at dp 8 and the llm at tp 4 x dp 2. With devices as large
-/// as these it loses to an llm that is not split at all, and the reason is its tensor-parallel communication.
+/// On 8 devices, short sequences, the usual answer is encoders at dp 8 and the llm at tp 4 x dp 2. With devices as
+/// large as these it loses to an llm that is not split at all, and the reason is its tensor-parallel communication.
 TEST(PlanSearch, ShortOmniSequencesKeepEncodersAtDp8) {
   Problem problem = real_problem("qwen2.5-omni-7b", "hgx_h200", 1, "omni_short", 256);
   const PlanSearchResult free = search(problem);

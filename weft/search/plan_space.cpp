@@ -69,8 +69,8 @@ void read_flags(Fields& fields, std::string_view key, const Flags& known) {
   for (const std::string& word : words) {
     const auto it = std::find_if(known.begin(), known.end(), [&](const auto& k) { return k.first == word; });
     if (it == known.end()) {
-      fields.complain(key, fmt::format("names {}, {} is needed.{}", in_quotes(word), joined_or(names),
-                                       did_you_mean(word, names)));
+      fields.complain(
+          key, fmt::format("names {}, {} is needed.{}", in_quotes(word), joined_or(names), did_you_mean(word, names)));
     } else {
       *it->second = true;
     }
@@ -155,7 +155,9 @@ Result<PlanSpace> read_plan_space(const Document& document) {
   }
   bool allows_none = true;
   read_flags(fields, "recompute",
-             {{"none", &allows_none}, {"selective", &space.recompute.allows_selective}, {"full", &space.recompute.allows_full}});
+             {{"none", &allows_none},
+              {"selective", &space.recompute.allows_selective},
+              {"full", &space.recompute.allows_full}});
   read_frozen(fields, space);
   for (const auto& [key, kinds] : {std::pair{"encoders", std::vector{ModuleKind::kVision, ModuleKind::kAudio}},
                                    {"vision", std::vector{ModuleKind::kVision}},

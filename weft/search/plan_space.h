@@ -52,8 +52,8 @@ struct PlanSpace {
   Allowed vpp{.values = {1, 2, 3, 4}};  ///< beyond 1 with interleaved_1f1b
   Allowed mbs{.values = {1, 2, 4, 8}};
   Allowed zero{.values = {0, 1, 2, 3}, .at_least = 0};
-  std::optional<bool> zero_keep_gathered;      ///< both with ZeRO 3
-  std::optional<bool> sequence_parallel;       ///< both where tp > 1
+  std::optional<bool> zero_keep_gathered;     ///< both with ZeRO 3
+  std::optional<bool> sequence_parallel;      ///< both where tp > 1
   std::optional<bool> stages_are_neighbours;  ///< both where it matters
   std::vector<ScheduleName> schedules = {ScheduleName::k1f1b, ScheduleName::kInterleaved1f1b, ScheduleName::kZbH1};
   RecomputeSpace recompute;
@@ -63,8 +63,8 @@ struct PlanSpace {
 
 /// A search file: {"llm": {"tp": 8, "pp": [1, 2, 4], "zero": {"at_most": 1}, ...}, "schedule": ["1f1b"], "mbs": 1,
 /// "recompute": ["full"], "frozen": ["vision"], "encoders": {"placement": ["inline"], "form": ["before"], "tp": 1,
-/// "mbs_scale": [1, 2]}, "vision": {...}, "audio": {...}}. A setting is a number, a list, or an object with at_least and
-/// at_most; what vision and audio say comes before what encoders says. Unknown keys are rejected.
+/// "mbs_scale": [1, 2]}, "vision": {...}, "audio": {...}}. A setting is a number, a list, or an object with at_least
+/// and at_most; what vision and audio say comes before what encoders says. Unknown keys are rejected.
 Result<PlanSpace> read_plan_space(const Document& document);
 
 }  // namespace weft

@@ -81,7 +81,7 @@ StageFigures PlanStages::price(const Run& run, const Recomputes& recomputes) con
   const auto& rank_of = shape_.schedule.rank_of_stage;
   // Where the llm begins is known for the stage that holds its beginning; it lies on another rank than its end, but
   // for chunks that come back to the same rank.
-  const bool ends_apart = has_llm_entry ? rank_of[static_cast<size_t>(run.stage)] != rank_of.back()
+  const bool ends_apart = has_llm_entry  ? rank_of[static_cast<size_t>(run.stage)] != rank_of.back()
                           : !has_inline_ ? rank_of.front() != rank_of.back()
                                          : !shares_ranks_;
   const bool copies_table = plan_.model.has_tied_embeddings && ends_apart;
@@ -110,8 +110,8 @@ StageFigures PlanStages::price(const Run& run, const Recomputes& recomputes) con
 
   const auto rank = static_cast<size_t>(rank_of[static_cast<size_t>(run.stage)]);
   // Encoders on the llm's ranks end their step with the first of the rank's stages.
-  const bool is_first_of_rank = std::find(rank_of.begin(), rank_of.end(), static_cast<int32_t>(rank)) ==
-                                rank_of.begin() + run.stage;
+  const bool is_first_of_rank =
+      std::find(rank_of.begin(), rank_of.end(), static_cast<int32_t>(rank)) == rank_of.begin() + run.stage;
   StageFigures figures{};
   figures[kForwardWork] = cost.forward_ms();
   figures[kInputWork] = cost.backward_input_ms() + (splits_ ? 0 : cost.backward_weight_ms());
@@ -163,13 +163,13 @@ void PlanStages::excesses(int32_t stage, const StageFigures& figures, std::vecto
 }
 
 /// Layers of equal modules that are recomputed, on top of a given start: a small knapsack with a need for every moment
-/// of the rank, solved exactly. Depth first, the cheapest saving first; what the rest must cost at least is known from a
-/// fractional filling.
+/// of the rank, solved exactly. Depth first, the cheapest saving first; what the rest must cost at least is known from
+/// a fractional filling.
 class PlanStages::Knapsack {
  public:
-  Knapsack(const PlanStages& stages, const Run& run, const Recomputes& start) : stages_(stages), run_(run), now_(start) {
-    const StageFigures base = stages.price(run, start);
-    base_ms_ = base[kInputWork];
+  /// `base` is the price of the start.
+  Knapsack(const PlanStages& stages, const Run& run, const Recomputes& start, const StageFigures& base)
+      : stages_(stages), run_(run), now_(start), base_ms_(base[kInputWork]) {
     stages.excesses(run.stage, base, need_);
     for (size_t i = 0; i < stages.spans_.size(); ++i) {
       const Span& span = stages.spans_[i];
@@ -265,7 +265,7 @@ class PlanStages::Knapsack {
   const PlanStages& stages_;
   Run run_;
   Recomputes now_;
-  double base_ms_ = 0;
+  double base_ms_;
   std::vector<double> need_;
   std::array<int64_t, kMostModules> room_{};
   std::vector<Item> items_;
@@ -330,19 +330,27 @@ void PlanStages::find_least(const Run& run, std::vector<Priced>& found) const {
   // Layers that differ are recomputed from the first on, so each number is a case of its own; of equal layers there is
   // none or at least one, because the first brings its workspace.
   Recomputes start{};
-  const std::function<void(size_t)> choose = [&](size_t depth) {
+  // Whether anything from here on can still be better: more recomputation only takes longer.
+  const std::function<bool(size_t)> choose = [&](size_t depth) {
     if (depth == open.size()) {
-      Knapsack knapsack(*this, run, start);
+      const StageFigures base = price(run, start);
+      if (base[kInputWork] >= best_ms) return false;
+      Knapsack knapsack(*this, run, start, base);
       if (auto choice = knapsack.solve(best_ms)) {
         best = choice;
         best_ms = knapsack.best_ms();
       }
-      return;
+      return true;
     }
     const size_t span = open[depth];
     const int64_t most = !recompute_.allows_full ? 0 : spans_[span].is_uniform ? 1 : layers_of(spans_[span], run);
-    for (start[span].full = 0; start[span].full <= most; ++start[span].full) choose(depth + 1);
+    bool can_improve = false;
+    for (start[span].full = 0; start[span].full <= most; ++start[span].full) {
+      if (!choose(depth + 1)) break;
+      can_improve = true;
+    }
     start[span] = {};
+    return can_improve;
   };
   choose(0);
   if (best) found.push_back({.figures = price(run, *best), .recomputes = *best});
@@ -364,9 +372,8 @@ void PlanStages::find_pareto(const Run& run, std::vector<Priced>& found) const {
     now[span] = {};
   };
   choose(0);
-  std::stable_sort(all.begin(), all.end(), [](const Priced& a, const Priced& b) {
-    return a.figures[kInputWork] < b.figures[kInputWork];
-  });
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Priced& a, const Priced& b) { return a.figures[kInputWork] < b.figures[kInputWork]; });
   for (const Priced& priced : all) {
     const auto is_no_worse = [&](const Priced& other) {
       for (const size_t figure : {size_t{kActivationGib}, size_t{kDeferredGib}, size_t{kWorkspaceGib}}) {

@@ -23,9 +23,9 @@ struct BesideMemory {
 class PlanStages : public StageSource {
  public:
   struct Beside {
-    std::vector<BesideMemory> memory;   ///< by pipeline rank
-    std::vector<double> update_ms;      ///< by pipeline rank: what their reduction and update add
-    std::vector<double> backward_ms;    ///< by pipeline rank: what runs between the pipeline and the update
+    std::vector<BesideMemory> memory;  ///< by pipeline rank
+    std::vector<double> update_ms;     ///< by pipeline rank: what their reduction and update add
+    std::vector<double> backward_ms;   ///< by pipeline rank: what runs between the pipeline and the update
   };
 
   /// The plan is filled with a candidate; `costs` are its modules'. What is handed in must outlive this.

@@ -182,7 +182,8 @@ std::vector<MemoryMoment> memory_moments(const Schedule& schedule, int32_t rank)
     const auto chunk = static_cast<size_t>(std::find(stages.begin(), stages.end(), action.stage) - stages.begin());
     now.runs = static_cast<int32_t>(chunk);
     if (action.kind == ActionKind::kForward) ++now.held[chunk];
-    const bool is_new = seen.empty() || (!covers(seen.back(), now) && (seen.size() < 2 || !covers(seen[seen.size() - 2], now)));
+    const bool is_new =
+        seen.empty() || (!covers(seen.back(), now) && (seen.size() < 2 || !covers(seen[seen.size() - 2], now)));
     if (is_new) seen.push_back(now);
     if (action.kind == ActionKind::kBackwardInput) ++now.deferred[chunk];
     if (action.kind == ActionKind::kBackwardWeight) --now.deferred[chunk];

@@ -108,10 +108,10 @@ TEST(MemoryMoments, GiveThePeakOfAWalkOverTheRows) {
         const Schedule schedule = *generate_schedule(c.name, {.pp = pp, .vpp = c.vpp, .microbatches = m});
         std::vector<StageMemory> stages;
         for (int32_t s = 0; s < schedule.num_stages(); ++s) {
-          stages.push_back({.activation_bytes = static_cast<double>(random() % 100),
-                            .freed_by_input_gradient_bytes =
-                                splits_backward(c.name) ? -static_cast<double>(random() % 50) : 0,
-                            .workspace_bytes = static_cast<double>(random() % 100)});
+          stages.push_back(
+              {.activation_bytes = static_cast<double>(random() % 100),
+               .freed_by_input_gradient_bytes = splits_backward(c.name) ? -static_cast<double>(random() % 50) : 0,
+               .workspace_bytes = static_cast<double>(random() % 100)});
         }
         const std::vector<double> peaks = peak_memory_bytes(schedule, stages);
         for (int32_t rank = 0; rank < schedule.num_ranks(); ++rank) {

@@ -94,11 +94,12 @@ Result<StageOptions> StageOptions::make(StageSource& source, const Limit& limit)
         while (made.options_.size() > size && made.options_.back().total_ms() > most_ms) made.options_.pop_back();
         if (made.options_.size() == size) break;
         if (made.options_.size() > kMostOptions) {
-          return Error{.source = "balance",
-                       .field = "chain",
-                       .problem = fmt::format("{} blocks on {} stages can be placed and recomputed in more than {} ways",
-                                              made.num_blocks_, made.num_stages_, with_commas(kMostOptions)),
-                       .advice = "Take several layers as one block, or similar blocks as one kind."};
+          return Error{
+              .source = "balance",
+              .field = "chain",
+              .problem = fmt::format("{} blocks on {} stages can be placed and recomputed in more than {} ways",
+                                     made.num_blocks_, made.num_stages_, with_commas(kMostOptions)),
+              .advice = "Take several layers as one block, or similar blocks as one kind."};
         }
       }
     }

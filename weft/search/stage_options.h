@@ -55,8 +55,8 @@ class StageSource {
 /// leaves a block for each stage behind it.
 class StageOptions {
  public:
-  /// Options that no chain with a makespan below the limit has are left out, as far as their rank's own work and that of
-  /// one microbatch before it can tell; and those that no chain of the others reaches.
+  /// Options that no chain with a makespan below the limit has are left out, as far as their rank's own work and that
+  /// of one microbatch before it can tell; and those that no chain of the others reaches.
   struct Limit {
     double below_ms = std::numeric_limits<double>::infinity();
     int64_t microbatches = 1;
