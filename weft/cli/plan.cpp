@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/check.h"
 #include "weft/base/file.h"
 #include "weft/base/units.h"
 #include "weft/cli/count_option.h"
@@ -15,6 +16,7 @@
 #include "weft/cli/plan_text.h"
 #include "weft/cli/report_text.h"
 #include "weft/cli/verbs.h"
+#include "weft/plan/check.h"
 #include "weft/plan/plan_json.h"
 #include "weft/search/explain_plan.h"
 #include "weft/search/plan_advice.h"
@@ -67,6 +69,8 @@ Result<PlanProblem> read_problem(const PlanOptions& options) {
 
 /// The plan with what the simulator says of it.
 Result<PlanReport> predict(FoundPlan& found, const Profile* profile) {
+  const std::vector<Violation> violations = check_plan(found.plan);
+  WEFT_CHECK(violations.empty(), "the search made a plan that is not legal: {}", violations.front().message);
   WEFT_TRY(PlanReport report, simulate_plan(found.plan, {.profile = profile}));
   found.plan.predicted = {.step_time_ms = report.step_time_ms,
                           .bubble_fraction = report.bubble_fraction,
