@@ -12,6 +12,7 @@ struct Redistribution::State {
   Layout to;
   Transition transition;
   int64_t rank;
+  std::string what;  ///< for messages
   std::vector<int64_t> from_shape;
   RankSteps forward;
   RankSteps adjoint;
@@ -21,6 +22,7 @@ struct Redistribution::State {
         to(to_in),
         transition(plan_transition(from, to)),
         rank(groups.rank()),
+        what("redistribute of " + from.text()),
         from_shape(from.local_shape(groups.position())),
         forward(transition.forward, groups),
         adjoint(transition.adjoint, groups) {}
@@ -74,8 +76,7 @@ const Transition& Redistribution::transition() const {
 }
 
 at::Tensor Redistribution::operator()(const at::Tensor& x) const {
-  check_tensor(x, {.shape = state_->from_shape, .type = {}, .device = {}}, state_->rank,
-               fmt::format("redistribute of {}", state_->from.text()));
+  check_tensor(x, {.shape = state_->from_shape, .type = {}, .device = {}}, state_->rank, state_->what);
   if (state_->transition.forward.empty() && state_->transition.adjoint.empty()) return x;
   return RedistributeFunction::apply(x, state_, false);
 }

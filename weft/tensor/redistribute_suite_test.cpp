@@ -262,24 +262,5 @@ TEST_P(Redistribute, AWorldWithoutTheMeshsRanksIsRefused) {
   });
 }
 
-TEST_P(Redistribute, RanksWithTensorsOfDifferentTypesAreTold) {
-  if (GetParam().size == 1 || GetParam().name == "Mpi") GTEST_SKIP() << "ends the run";
-  std::string message;
-  try {
-    run([&](World& world) {
-      const Mesh mesh = *Mesh::contiguous({{"a", world.size()}});
-      const MeshGroups groups = *MeshGroups::create(world, mesh);
-      const auto layout = [&](AxisState state) { return *Layout::create(mesh.grid(), {4, 3}, {state}); };
-      const at::Tensor x = random_tensor({4, 3}, 1).to(world.rank() == 1 ? at::kFloat : at::kDouble);
-      (void)redistribute(x, layout(kP), layout(kR), groups);
-    });
-  } catch (const std::exception& error) {
-    message = error.what();
-  }
-  EXPECT_NE(message.find("disagree"), std::string::npos) << message;
-  EXPECT_NE(message.find("fp32"), std::string::npos) << message;
-  EXPECT_NE(message.find("fp64"), std::string::npos) << message;
-}
-
 }  // namespace
 }  // namespace weft
