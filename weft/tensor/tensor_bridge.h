@@ -109,7 +109,7 @@ class RankRoute {
 
 /// A tensor's way from a layout on one mesh to a layout on another, and its gradient's way back: exactly the messages
 /// that mesh/ plans, and the sums before them. Not part of any autograd graph: rows arrive detached, and the way back
-/// is a call of its own. See docs/design/bridges.md.
+/// is a call of its own. See docs/design/redistribute-and-bridge.md.
 class TensorBridge {
  public:
   struct Options {
