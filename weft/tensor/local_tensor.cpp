@@ -34,7 +34,9 @@ void check_tensor(const at::Tensor& x, const ExpectedTensor& expected, int64_t r
   if (!x.is_cpu() && !x.is_cuda()) {
     refuse(rank, what, fmt::format("the tensor is on {}, expected cpu or cuda", x.device().str()));
   }
-  if (expected.device && x.device() != *expected.device) {
+  const bool is_elsewhere = expected.device && (x.device().type() != expected.device->type() ||
+                                                (expected.device->has_index() && x.device() != *expected.device));
+  if (is_elsewhere) {
     refuse(rank, what, fmt::format("the tensor is on {}, expected {}", x.device().str(), expected.device->str()));
   }
 }

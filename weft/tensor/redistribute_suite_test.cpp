@@ -239,6 +239,13 @@ TEST_P(Redistribute, WrongTensorsAreToldWithRankWhatItHasAndWhatWasExpected) {
               }),
               start + "the tensor is sparse, expected a dense one");
 
+    // A group of one moves nothing, and so is not asked.
+    if (world.size() > 1) {
+      const MeshGroups closed = *MeshGroups::create(world, mesh);
+      const Redistribution late(closed, layout(kP), layout(kR));
+      closed.close();
+      EXPECT_NE(refusal([&] { (void)late(random_tensor({4, 3}, 1)); }).find("the group was closed"), std::string::npos);
+    }
     const Layout elsewhere = *Layout::create(grid_of({world.size() + 1}), {4, 3}, {kR});
     EXPECT_NE(
         refusal([&] { Redistribution(groups, layout(kP), elsewhere); }).find("expected layouts on that mesh's axes"),
