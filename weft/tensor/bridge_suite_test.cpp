@@ -70,7 +70,7 @@ void expect_right(World& world, const Mesh& from_mesh, const Layout& from, const
 
 TEST_P(Bridges, RandomMeshesLayoutsAndRaggedShapesKeepValueAndGradient) {
   run([&](World& world) {
-    for (uint64_t seed = 1; seed <= 400; ++seed) {
+    for (uint64_t seed = 1; seed <= some_of(400); ++seed) {
       std::mt19937_64 random(seed);
       const Mesh from_mesh = random_mesh(world.size(), random);
       // Now and then the same mesh, else any: disjoint ones and such that share ranks.

@@ -54,7 +54,11 @@ TEST_P(Redistribute, EveryPairOfLayoutsOnOneAndTwoAxesKeepsValueAndGradient) {
       const MeshGroups groups = *MeshGroups::create(world, mesh), checking = *MeshGroups::create(world, mesh);
       const std::vector<Layout> layouts = all_layouts(mesh.grid(), {3, 5});
       for (const Layout& from : layouts) {
-        for (const Layout& to : layouts) expect_right(groups, checking, from, to, ++seed);
+        for (const Layout& to : layouts) {
+          ++seed;
+          // All pairs, or some from everywhere among them.
+          if ((seed * 0x9e3779b97f4a7c15u >> 32) % 5 < some_of(5)) expect_right(groups, checking, from, to, seed);
+        }
       }
     }
   });
@@ -62,7 +66,7 @@ TEST_P(Redistribute, EveryPairOfLayoutsOnOneAndTwoAxesKeepsValueAndGradient) {
 
 TEST_P(Redistribute, RandomMeshesLayoutsAndRaggedShapesKeepValueAndGradient) {
   run([&](World& world) {
-    for (uint64_t seed = 1; seed <= 150; ++seed) {
+    for (uint64_t seed = 1; seed <= some_of(150); ++seed) {
       std::mt19937_64 random(seed);
       const Mesh mesh = random_mesh(world.size(), random);
       std::vector<std::pair<Layout, Layout>> pairs;
