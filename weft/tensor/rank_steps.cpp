@@ -47,13 +47,13 @@ at::Tensor RankSteps::communicate(const RankStep& step, const at::Tensor& x, boo
     }
     case StepKind::kReduceScatter: {
       const at::Tensor packed = step.to_members.pack(x);
-      const at::Tensor own = at::empty(step.after_shape, x.options());
+      at::Tensor own = at::empty(step.after_shape, x.options());
       group.reduce_scatter(buffer_of(packed), buffer_of(own), Reduction::kSum, step.to_members.counts()).wait();
       return own;
     }
     case StepKind::kAllReduce: {
       const at::Tensor summand = x.contiguous();
-      const at::Tensor sum = may_overwrite ? summand : at::empty(step.after_shape, x.options());
+      at::Tensor sum = may_overwrite ? summand : at::empty(step.after_shape, x.options());
       group.all_reduce(buffer_of(summand), buffer_of(sum), Reduction::kSum).wait();
       return sum;
     }
