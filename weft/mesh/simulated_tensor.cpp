@@ -23,14 +23,6 @@ void add_rows(const Box& part, size_t dim, const double* source, const Box& sour
   }
 }
 
-/// Whether this position is the one along the step's axes whose copy is kept when copies become summands.
-bool keeps_copy(const Step& step, int64_t position) {
-  for (const size_t axis : step.axes) {
-    if (step.before.state(axis).is_replicated() && step.before.grid().coordinate(position, axis) != 0) return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 void add_part(const Box& part, std::span<const double> source, const Box& source_box, std::span<double> target,

@@ -58,6 +58,13 @@ std::string Step::text() const {
   return text;
 }
 
+bool keeps_copy(const Step& step, int64_t position) {
+  for (const size_t axis : step.axes) {
+    if (step.before.state(axis).is_replicated() && step.before.grid().coordinate(position, axis) != 0) return false;
+  }
+  return true;
+}
+
 Traffic& Traffic::operator+=(const Traffic& other) {
   sent += other.sent;
   received += other.received;

@@ -38,6 +38,9 @@ struct Step {
   std::string text() const;
 };
 
+/// Whether the rank at a position keeps its elements in a zero-pad: where copies become summands, only the first does.
+bool keeps_copy(const Step& step, int64_t position);
+
 /// What one rank sends and receives, in elements.
 struct Traffic {
   int64_t sent = 0;

@@ -222,7 +222,7 @@ FrameChoices choices_of(const Candidate& frame, const Plan& problem, const PlanS
   for (const ScheduleName schedule : space.schedules) {
     if (frame.pp == 1) {
       // One stage has nothing to schedule: 1F1B stands for all.
-      choices.schedules = {{}};
+      if (space.vpp.contains(1)) choices.schedules = {{}};
       break;
     }
     if (schedule == ScheduleName::kInterleaved1f1b) {
@@ -230,8 +230,8 @@ FrameChoices choices_of(const Candidate& frame, const Plan& problem, const PlanS
         if (space.vpp.contains(vpp) && frame.pp * vpp <= layers) choices.schedules.push_back({schedule, vpp});
       }
     } else if (schedule == ScheduleName::kZbV) {
-      if (2 * frame.pp <= layers) choices.schedules.push_back({schedule, 2});
-    } else {
+      if (space.vpp.contains(2) && 2 * frame.pp <= layers) choices.schedules.push_back({schedule, 2});
+    } else if (space.vpp.contains(1)) {
       choices.schedules.push_back({schedule, 1});
     }
   }

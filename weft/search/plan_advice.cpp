@@ -180,7 +180,7 @@ Error explain_no_plan(const PlanProblem& problem, const PlanSearchResult& result
     error.advice = fmt::format("With {:.5g} GiB a device this fits: {}{}.", needed,
                                least->plan.candidate.text(least->plan.plan), where_it_goes(least->plan));
   } else {
-    error.advice = fmt::format("Not even {:.4g} GiB a device would do.", kMostMemory * has_gib);
+    error.advice = std::string("No larger device was found to be enough.");
   }
   if (const auto nodes = enough_nodes(problem, options)) {
     error.advice += fmt::format(" With devices of {:.4g} GiB, {} nodes are enough.", has_gib, *nodes);

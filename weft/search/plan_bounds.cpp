@@ -37,12 +37,15 @@ Exposed exposed(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
                 bool is_entry) {
   if (module.zero < 2) return {};
   const ModuleBackward backward = backward_of(plan, module.kind);
-  const StateCost state = price_state(plan, module, costs, block.parameters, {});
+  // What one more block adds: a stage has the links' latency once, however many its blocks.
+  const LocalParameters& own = block.parameters;
+  const StateCost once = price_state(plan, module, costs, own, {});
+  const StateCost twice = price_state(plan, module, costs, {.dense = 2 * own.dense, .expert = 2 * own.expert}, {});
   const double overlap = plan.overlap_dp ? plan.cluster.efficiency.overlap : 0;
   const double forward_ms = block.time.forward.total_ms();
-  return {.forward_ms = state.forward_gather_ms - overlap * forward_ms,
-          .backward_ms = state.backward_gather_ms + state.backward_scatter_ms -
-                         overlap * (block_ms(backward, block, is_entry) - forward_ms)};
+  return {.forward_ms = twice.forward_gather_ms - once.forward_gather_ms - overlap * forward_ms,
+          .backward_ms = twice.backward_gather_ms - once.backward_gather_ms + twice.backward_scatter_ms -
+                         once.backward_scatter_ms - overlap * (block_ms(backward, block, is_entry) - forward_ms)};
 }
 
 /// Where layers differ, the lightest stands for all, and what the others take more is work that weighs nothing.

@@ -44,6 +44,7 @@ struct Frame {
   Candidate degrees;
   int64_t size = 0;
   double bound_ms = 0;
+  bool is_bounded = false;
   bool is_refined = false;  ///< the bound knows what the schedules leave idle
 };
 
@@ -52,7 +53,8 @@ struct Combination {
   std::array<size_t, kMostEncoders> choices{};
   double beside_gib = 0;  ///< what encoders hold on every rank
   double first_ms = 0;    ///< what the pipeline waits for, but not all of its ranks do
-  double around_ms = 0;   ///< what runs before and after the pipeline
+  double before_ms = 0;   ///< what runs on all ranks before the pipeline
+  double after_ms = 0;    ///< and after it
   double within_ms = 0;   ///< what runs on all its ranks while it does
   double partly_ms = 0;   ///< what runs on some of its ranks, spread over all
   double own_ms = 0;      ///< what encoders do on ranks of their own
@@ -62,7 +64,7 @@ struct Combination {
   /// With a pipeline that takes at least so long, keeps its busiest rank busy for so long, and all ranks on average.
   double bound_ms(double pipeline_ms, double busy_ms, double even_ms) const {
     const double within = std::max(busy_ms, even_ms + partly_ms) + within_ms;
-    return std::max(own_ms, around_ms + std::max(first_ms + pipeline_ms, within));
+    return std::max(own_ms, after_ms + std::max(std::max(before_ms, first_ms) + pipeline_ms, before_ms + within));
   }
 };
 
@@ -89,6 +91,11 @@ class Searcher {
     std::vector<Frame> frames = list_frames();
     probe(frames);
     for (size_t done = 0; done < frames.size(); ++done) {
+      if (is_over()) {
+        // Ruled out by what is known of them, or left.
+        run_frame(frames[done]);
+        continue;
+      }
       run_frame(next_frame(frames, done));
       if (options_.progress) report_progress(done + 1, frames.size());
     }
@@ -117,11 +124,14 @@ class Searcher {
       if (size > 0) frames.push_back({.degrees = degrees, .size = size});
     }
     for (Frame& frame : frames) {
-      frame.bound_ms = frame_bound(frame.degrees);
       result_.counts.considered += frame.size;
+      // Without time, nothing is known of a frame.
+      if (!is_over()) frame.bound_ms = frame_bound(frame.degrees);
+      frame.is_bounded = frame.bound_ms > 0;
     }
-    std::stable_sort(frames.begin(), frames.end(),
-                     [](const Frame& a, const Frame& b) { return a.bound_ms < b.bound_ms; });
+    std::stable_sort(frames.begin(), frames.end(), [](const Frame& a, const Frame& b) {
+      return a.is_bounded != b.is_bounded ? a.is_bounded : a.bound_ms < b.bound_ms;
+    });
     return frames;
   }
 
@@ -173,7 +183,7 @@ class Searcher {
   }
 
   const EncoderLeast& least_encoder(const Candidate& degrees, size_t encoder) {
-    const auto key = std::tuple(encoder, degrees.mbs, degrees.tp);
+    const auto key = std::tuple(encoder, degrees.mbs, degrees.tp, degrees.pp > 1);
     const auto found = least_.find(key);
     if (found != least_.end()) return found->second;
     Candidate c = degrees;
@@ -205,7 +215,7 @@ class Searcher {
   double refined_bound(const Candidate& degrees) {
     Candidate c = with_inline(degrees, 0);
     mixed_.clear();
-    opened_ = nullptr;
+    opened_.reset();
     const FrameChoices choices = choices_of(degrees, plan_, space_);
     double least_busy = kInfinity;
     for (const ZeroChoice& zero : choices.zeros) {
@@ -222,7 +232,14 @@ class Searcher {
     for (const ScheduleChoice& schedule : choices.schedules) {
       c.schedule = schedule.name;
       c.vpp = schedule.vpp;
-      least_mixed = std::min(least_mixed, mixed_bound(c));
+      fill_plan(c, plan_);
+      const ModuleCostsOf& modules = pipeline_modules();
+      const FreeWork llm = free_work(plan_, plan_.llm(), *modules.back());
+      // Transfers behind inline encoders may be smaller than the llm's.
+      StageTimes rest = every_stage(plan_, modules);
+      rest[kTransferWork] = 0;
+      SolverShape& shape = shape_of(c).solver;
+      least_mixed = std::min(least_mixed, least_makespan_ms(shape.schedule, shape.mix, std::span(&llm, 1), rest));
     }
     return std::max(least_mixed, least_busy * static_cast<double>(plan_.schedule.microbatches));
   }
@@ -230,9 +247,12 @@ class Searcher {
   /// A good plan early rules out most of the rest: the most promising candidate of each of the best frames.
   void probe(std::vector<Frame>& frames) {
     constexpr size_t kMostProbes = 24;
+    constexpr size_t kFewestProbes = 4;
     constexpr int kMostTried = 24, kMostFound = 6;
     is_probing_ = true;
-    for (size_t f = 0; f < std::min(kMostProbes, frames.size()) && !is_over(); ++f) {
+    for (size_t f = 0; f < std::min(kMostProbes, frames.size()); ++f) {
+      // Something is better than nothing, however short the time.
+      if (is_over() && (f >= kFewestProbes || !result_.best.empty())) break;
       const Frame frame = next_frame(frames, f);
       if (frame.bound_ms >= limit_ms()) break;
       open_frame(frame);
@@ -258,7 +278,7 @@ class Searcher {
       }
     }
     is_probing_ = false;
-    opened_ = nullptr;
+    opened_.reset();
     open_bound_ms_ = kInfinity;
     // They are met again, and then with all that is known about them.
     if (limit_ms() < kInfinity) probed_ms_ = result_.best.back().step_time_ms * (1 + kPrecision);
@@ -309,8 +329,8 @@ class Searcher {
 
   /// Lists what a frame leaves open, the combinations of encoders by their bounds.
   void open_frame(const Frame& frame) {
-    if (opened_ == &frame) return;
-    opened_ = &frame;
+    if (opened_ == frame.degrees) return;
+    opened_ = frame.degrees;
     free_.clear();
     woven_.clear();
     mixed_.clear();
@@ -395,7 +415,8 @@ class Searcher {
         combination.partly_ms += (work.forwards_ms() + work.backwards_ms()) * static_cast<double>(choice.stages) /
                                  static_cast<double>(frame.degrees.pp);
       } else {
-        combination.around_ms += work.forwards_ms() + work.backwards_ms();
+        combination.before_ms += work.forwards_ms();
+        combination.after_ms += work.backwards_ms();
         combination.beside_gib += work.static_gib + std::ceil(work.macros) * work.held_gib;
       }
     }
@@ -420,7 +441,8 @@ class Searcher {
       fill_plan(c, plan_);
       const auto microbatches = static_cast<double>(plan_.schedule.microbatches);
       const FluidChain& fluid = fluids_[mask_of(c)][z];
-      double busy_ms = microbatches * least_busy_ms(plan_, fluid, {.beside_gib = combination.beside_gib});
+      double busy_ms = microbatches *
+                       least_busy_ms(plan_, fluid, {.beside_gib = combination.beside_gib, .in_flight = held_by_all(c)});
       double even_ms = microbatches * fluid.even_ms();
       if (busy_ms == kInfinity) {
         counts.over_memory += num_schedules;
@@ -449,6 +471,16 @@ class Searcher {
     }
   }
 
+  /// What ranks hold in every schedule that the frame leaves open; nothing where that is what one chunk a rank holds.
+  /// With chunks that come back, some layers of the first rank are held as little as the last rank's.
+  std::span<const double> held_by_all(const Candidate& c) {
+    const bool comes_back = std::any_of(choices_.schedules.begin(), choices_.schedules.end(),
+                                        [](const ScheduleChoice& s) { return s.name == ScheduleName::kZbV; });
+    if (!comes_back) return {};
+    ones_.assign(static_cast<size_t>(c.pp), 1.0);
+    return ones_;
+  }
+
   /// Several chunks a rank hold more microbatches than one would.
   double busy_with_chunks(const Candidate& c, const Combination& combination, size_t zero, double busy_ms) {
     if (c.vpp == 1 || !options_.bounds.work) return busy_ms;
@@ -461,7 +493,7 @@ class Searcher {
   /// No placement of the candidate's pipeline is faster, as a mix of the schedule's paths shows. Candidates of a frame
   /// share it.
   double mixed_bound(const Candidate& c) {
-    const auto key = std::tuple(mask_of(c), c.schedule, c.vpp, c.zero);
+    const auto key = std::tuple(mask_of(c), c.schedule, c.vpp, c.zero, c.zero_keep_gathered);
     if (const auto found = mixed_.find(key); found != mixed_.end()) return found->second;
     fill_plan(c, plan_);
     const ModuleCostsOf& modules = pipeline_modules();
@@ -615,6 +647,8 @@ class Searcher {
     if (is_separate) {
       play_separable(c, beside, placed_bound_ms, below_ms);
     } else {
+      // The placement is the pipeline's best only where that was proven.
+      if (!found.is_exhausted) note_open(placed_bound_ms);
       play_woven(c, live);
     }
     return true;
@@ -826,18 +860,20 @@ class Searcher {
   /// The least that anything which could still win might take.
   void finish() {
     // What the probes found is found again, unless the time was too short.
+    bool is_sound = true;
     for (FoundPlan& found : probed_) {
       const bool is_missing = result_.best.size() < std::max<size_t>(1, options_.top) ||
                               found.step_time_ms < result_.best.back().step_time_ms * (1 - kPrecision);
       if (!is_missing) continue;
-      note_open(found.bound_ms);
+      // Otherwise a bound dropped what it should not have.
+      is_sound = is_sound && result_.counts.left > 0;
       insert(std::move(found));
     }
     result_.bound_ms = open_bound_ms_;
     if (result_.best.empty()) return;
     const double best_ms = result_.best.front().step_time_ms;
     result_.bound_ms = std::min(best_ms, open_bound_ms_);
-    result_.is_optimal = result_.bound_ms >= best_ms * (1 - kPrecision);
+    result_.is_optimal = is_sound && result_.counts.left == 0 && result_.bound_ms >= best_ms * (1 - kPrecision);
     if (result_.is_optimal) result_.bound_ms = best_ms;
   }
 
@@ -855,14 +891,15 @@ class Searcher {
   double probed_ms_ = kInfinity;
   std::vector<FoundPlan> probed_;
   ModuleCostsOf modules_;
-  std::map<std::tuple<size_t, int64_t, int64_t>, EncoderLeast> least_;
+  std::vector<double> ones_;
+  std::map<std::tuple<size_t, int64_t, int64_t, bool>, EncoderLeast> least_;
   std::map<std::tuple<ScheduleName, int64_t, int64_t, int64_t>, std::unique_ptr<PlanShape>> shapes_;
   // Of the frame that is open.
-  const Frame* opened_ = nullptr;
+  std::optional<Candidate> opened_;
   FrameChoices choices_;
   std::vector<Combination> combinations_;
   std::map<std::tuple<unsigned, ScheduleName, int64_t, int64_t, bool, bool>, double> free_;
-  std::map<std::tuple<unsigned, ScheduleName, int64_t, int64_t>, double> mixed_;
+  std::map<std::tuple<unsigned, ScheduleName, int64_t, int64_t, bool>, double> mixed_;
   std::map<std::vector<double>, Schedule> woven_;
   std::array<std::vector<FluidChain>, 1 << kMostEncoders> fluids_;  // by which are inline, and ZeRO stage
 };
@@ -877,13 +914,18 @@ constexpr size_t kPricedOnBatches = 32;
 /// Orders the best by their mean step over drawn batches, the same for all.
 Result<PlanSearchResult> price_on_batches(PlanSearchResult result, const PlanSearchOptions& options) {
   result.batches = options.batches;
-  result.priced_on_batches = static_cast<int64_t>(result.best.size());
   result.is_optimal = false;
+  const auto end =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.time_limit_s));
   for (FoundPlan& found : result.best) {
+    const bool is_over = Clock::now() > end || (options.stop != nullptr && options.stop->load());
+    if (is_over && result.priced_on_batches > 0) break;
+    ++result.priced_on_batches;
     found.plan.batches = options.batches;
     WEFT_TRY(const PlanReport report, simulate_plan(found.plan, {.profile = options.profile}));
     found.step_time_ms = report.step_time_ms;
   }
+  result.best.resize(static_cast<size_t>(result.priced_on_batches));
   std::stable_sort(result.best.begin(), result.best.end(),
                    [](const FoundPlan& a, const FoundPlan& b) { return a.step_time_ms < b.step_time_ms; });
   if (result.best.size() > options.top) result.best.resize(options.top);

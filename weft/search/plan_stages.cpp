@@ -274,18 +274,28 @@ class PlanStages::Knapsack {
   std::optional<Recomputes> best_;
 };
 
-PlanStages::Recomputes PlanStages::all_recomputed(const Run& run) const {
-  Recomputes all{};
-  for (size_t i = 0; i < spans_.size(); ++i) {
-    if (!spans_[i].backward.runs()) continue;
+bool PlanStages::fits_somehow(const Run& run) const {
+  // Memory is linear in the numbers of recomputed layers but for the workspace that the first brings, so that the least
+  // is at the ends: of each module nothing, all layers' attention, or all whole layers.
+  Recomputes now{};
+  const std::function<bool(size_t)> try_all = [&](size_t i) {
+    if (i == spans_.size()) return fits(run.stage, price(run, now));
+    now[i] = {};
+    if (try_all(i + 1)) return true;
     const int64_t layers = layers_of(spans_[i], run);
+    if (layers == 0 || !spans_[i].backward.runs()) return false;
     if (recompute_.allows_full) {
-      all[i].full = layers;
-    } else if (recompute_.allows_selective && spans_[i].is_uniform) {
-      all[i].selective = layers;
+      now[i] = {.full = layers};
+      if (try_all(i + 1)) return true;
     }
-  }
-  return all;
+    if (recompute_.allows_selective && spans_[i].is_uniform && spans_[i].saves_selectively) {
+      now[i] = {.selective = layers};
+      if (try_all(i + 1)) return true;
+    }
+    now[i] = {};
+    return false;
+  };
+  return try_all(0);
 }
 
 bool PlanStages::can_fit() const {
@@ -295,15 +305,11 @@ bool PlanStages::can_fit() const {
   for (int32_t stage = 0; stage < num_stages_; ++stage) {
     const int32_t first = end;
     const int32_t most = num_blocks_ - (num_stages_ - stage - 1);
-    const auto fits_to = [&](int32_t to) {
-      const Run run{stage, first, to - first};
-      return fits(stage, price(run, {})) || fits(stage, price(run, all_recomputed(run)));
-    };
+    const auto fits_to = [&](int32_t to) { return fits_somehow({stage, first, to - first}); };
     // The last stage takes all that is left; with it, an embedding that it would have to copy may come along.
     if (stage + 1 == num_stages_) {
       for (int32_t from = first; from >= stage; --from) {
-        const Run run{stage, from, num_blocks_ - from};
-        if (fits(stage, price(run, {})) || fits(stage, price(run, all_recomputed(run)))) return true;
+        if (fits_somehow({stage, from, num_blocks_ - from})) return true;
         if (!plan_.model.has_tied_embeddings) return false;
       }
       return false;
@@ -320,7 +326,7 @@ void PlanStages::find_least(const Run& run, std::vector<Priced>& found) const {
     found.push_back(plain);
     return;
   }
-  if (!fits(run.stage, price(run, all_recomputed(run)))) return;
+  if (!fits_somehow(run)) return;
   std::vector<size_t> open;  // spans with something to recompute
   for (size_t i = 0; i < spans_.size(); ++i) {
     if (layers_of(spans_[i], run) > 0 && spans_[i].backward.runs()) open.push_back(i);

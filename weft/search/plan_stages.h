@@ -37,7 +37,7 @@ class PlanStages : public StageSource {
   double lead_ms(int32_t stage, int32_t first) const override;
   std::optional<Error> list(int32_t stage, int32_t first, int32_t count, std::vector<StageOption>& options) override;
 
-  /// Whether stages that recompute everything can take all blocks, one chunk a rank: false when nothing fits.
+  /// Whether stages can take all blocks however much they recompute, one chunk a rank: false when nothing fits.
   bool can_fit() const;
   /// Leaves the reduction of gradients out of the stages' times: for bounds where something hides it.
   void ignore_reductions(bool ignores) { ignores_reductions_ = ignores; }
@@ -76,7 +76,7 @@ class PlanStages : public StageSource {
   void excesses(int32_t stage, const StageFigures& figures, std::vector<double>& excess) const;
   double excess_gib(int32_t stage, const StageFigures& figures) const;
   bool fits(int32_t stage, const StageFigures& figures) const { return excess_gib(stage, figures) <= 0; }
-  Recomputes all_recomputed(const Run& run) const;
+  bool fits_somehow(const Run& run) const;
   void find_least(const Run& run, std::vector<Priced>& found) const;
   void find_pareto(const Run& run, std::vector<Priced>& found) const;
   int64_t layers_of(const Span& span, const Run& run) const;

@@ -22,7 +22,7 @@ class Windows {
   std::optional<Error> find() {
     low.assign(static_cast<size_t>(stages_) + 1, blocks_);
     high.assign(static_cast<size_t>(stages_) + 1, 0);
-    for (int32_t stage = 0; stage < stages_; ++stage) {
+    for (int32_t stage = 0; stage + 1 < stages_; ++stage) {
       const int32_t first = high[static_cast<size_t>(stage)];
       int32_t end = first;  // where not even one block fits, a stage that starts earlier may still reach this far
       while (end < blocks_ - (stages_ - stage - 1) && fits(stage, first, end + 1)) ++end;
@@ -39,7 +39,8 @@ class Windows {
       while (first > stage && fits(stage, first - 1, end)) --first;
       low[static_cast<size_t>(stage)] = first;
     }
-    is_empty |= high.back() != blocks_ || low.front() != 0;
+    high.back() = blocks_;
+    is_empty |= low[static_cast<size_t>(stages_) - 1] > high[static_cast<size_t>(stages_) - 1] || low.front() != 0;
     return error_;
   }
 

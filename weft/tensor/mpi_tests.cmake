@@ -1,0 +1,12 @@
+# The suite of tensor/ on 2, 4 and 8 MPI processes. As for comm/, ThreadSanitizer does not know what OpenMPI does.
+if(WEFT_SANITIZE MATCHES "thread")
+  return()
+endif()
+add_executable(weft_tensor_mpi_suite comm/mpi/suite_main_test.cpp tensor/redistribute_suite_test.cpp tensor/bridge_suite_test.cpp)
+target_link_libraries(weft_tensor_mpi_suite PRIVATE weft_tensor GTest::gtest)
+target_compile_definitions(weft_tensor_mpi_suite PRIVATE WEFT_MPI_LIBRARY="$<TARGET_FILE:weft_mpi>")
+target_precompile_headers(weft_tensor_mpi_suite REUSE_FROM weft_torch_pch)
+add_dependencies(weft_tensor_mpi_suite weft_mpi)
+foreach(size IN ITEMS 2 4 8)
+  weft_mpi_test(TensorsHoldOn${size} "${CMAKE_SOURCE_DIR}/scripts/mpirun" -n ${size} "$<TARGET_FILE:weft_tensor_mpi_suite>")
+endforeach()
