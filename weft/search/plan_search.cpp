@@ -281,7 +281,8 @@ class Searcher {
     opened_.reset();
     open_bound_ms_ = kInfinity;
     // They are met again, and then with all that is known about them.
-    if (limit_ms() < kInfinity) probed_ms_ = result_.best.back().step_time_ms * (1 + kPrecision);
+    // A little more than they take, because solvers look for what is better than a limit by more than rounding.
+    if (limit_ms() < kInfinity) probed_ms_ = result_.best.back().step_time_ms * (1 + 4 * kPrecision);
     probed_ = std::exchange(result_.best, {});
   }
 
@@ -862,8 +863,12 @@ class Searcher {
     // What the probes found is found again, unless the time was too short.
     bool is_sound = true;
     for (FoundPlan& found : probed_) {
-      const bool is_missing = result_.best.size() < std::max<size_t>(1, options_.top) ||
-                              found.step_time_ms < result_.best.back().step_time_ms * (1 - kPrecision);
+      const bool is_there = std::any_of(result_.best.begin(), result_.best.end(), [&](const FoundPlan& other) {
+        return other.candidate == found.candidate && other.step_time_ms <= found.step_time_ms * (1 + kPrecision);
+      });
+      const bool is_wanted = result_.best.size() < std::max<size_t>(1, options_.top) ||
+                             found.step_time_ms < result_.best.back().step_time_ms * (1 - kPrecision);
+      const bool is_missing = is_wanted && !is_there;
       if (!is_missing) continue;
       // Otherwise a bound dropped what it should not have.
       is_sound = is_sound && result_.counts.left > 0;

@@ -256,6 +256,101 @@ TEST(PlanSearch, WithoutAnyBoundsTheAnswerIsTheSameForEveryKindOfEncoder) {
   }
 }
 
+/// Problems at random: few layers, so that every candidate can be tried; links from slow to fast; memory from too
+/// little to plenty; few microbatches.
+class RandomProblems {
+ public:
+  explicit RandomProblems(uint64_t seed) : random_(seed) {}
+
+  Problem next() {
+    const std::string model =
+        pick<std::string>({"tiny-vl", "qwen2-vl-2b", "qwen2.5-vl-3b", "qwen2.5-omni-7b", "llama3-8b", "qwen3-30b-a3b"});
+    const bool has_audio = model == "qwen2.5-omni-7b", is_text = model == "llama3-8b" || model == "qwen3-30b-a3b";
+    Problem problem{.model = *kScenarios.model(model),
+                    .cluster = *kScenarios.cluster(model == "tiny-vl" ? "local_cpu" : "dgx_h100"),
+                    .workload = *kScenarios.workload(has_audio ? "omni_short"
+                                                     : is_text ? "text_4k"
+                                                               : "vl_sft"),
+                    .space = {}};
+    for (Module& module : problem.model.modules)
+      module.layers.resize(std::min<size_t>(module.layers.size(), pick<size_t>({2, 3, 4, 6})));
+    Cluster& cluster = problem.cluster;
+    cluster.nodes = pick<int64_t>({1, 1, 2, 3});
+    cluster.devices_per_node = pick<int64_t>({1, 2, 4});
+    if (cluster.nodes > 1 && model == "tiny-vl") cluster.between_nodes = cluster.within_node;
+    const double latency = pick<double>({1, 1, 20, 100}), bandwidth = pick<double>({1, 1, 0.1, 0.02, 4});
+    for (Link* link : {&cluster.within_node, &cluster.between_nodes}) {
+      link->latency_us *= latency;
+      link->bandwidth_gb_per_s *= bandwidth;
+    }
+    cluster.device.memory_gib *= pick<double>({0.14, 0.17, 0.2, 0.3, 0.5, 1, 10});
+    cluster.device.reserved_memory_gib = std::min(cluster.device.reserved_memory_gib, cluster.device.memory_gib / 4);
+    problem.workload.global_batch_samples = cluster.num_devices() * pick<int64_t>({1, 2, 3});
+    if (pick({false, false, true})) problem.workload.attention = AttentionKernel::kUnfused;
+    PlanSpace& space = problem.space;
+    space.cp = {.values = {pick<int64_t>({1, 1, 2})}};
+    space.mbs = {.values = {1, 2}};
+    space.schedules = {pick({ScheduleName::k1f1b, ScheduleName::kZbH1, ScheduleName::kInterleaved1f1b,
+                             ScheduleName::kGpipe, ScheduleName::kZbV}),
+                       ScheduleName::k1f1b};
+    if (space.schedules[0] == space.schedules[1]) space.schedules.pop_back();
+    if (!is_text && pick({false, false, true})) space.frozen = {ModuleKind::kVision};
+    for (auto& [kind, encoder] : space.encoders) {
+      encoder.allows_inline = pick({true, false});
+      encoder.allows_disjoint = pick({true, false, false});
+      encoder.allows_partial = pick({true, false});
+      encoder.allows_fill = pick({true, false});
+      encoder.mbs_scale = {.values = {pick<int64_t>({1, 2})}};
+    }
+    return problem;
+  }
+
+ private:
+  template <typename T>
+  T pick(std::initializer_list<T> from) {
+    return from.begin()[random_() % from.size()];
+  }
+  std::mt19937_64 random_;
+};
+
+/// Whether the space has the candidate.
+bool contains(const Problem& problem, const Candidate& candidate) {
+  Workload workload = problem.workload;
+  if (problem.space.frozen) workload.frozen = *problem.space.frozen;
+  const Plan plan = plan_without_settings(problem.model, problem.cluster, workload);
+  for (const Candidate& frame : enumerate_frames(plan, problem.space)) {
+    const std::vector<Candidate> all = enumerate_candidates(frame, choices_of(frame, plan, problem.space));
+    if (std::find(all.begin(), all.end(), candidate) != all.end()) return true;
+  }
+  return false;
+}
+
+TEST(PlanSearch, BoundsDropNothingThatCouldWinInProblemsAtRandom) {
+  RandomProblems problems(11);
+  int num_compared = 0;
+  for (int i = 0; i < 160; ++i) {
+    const Problem problem = problems.next();
+    const PlanSearchResult all = search(problem, {.time_limit_s = 1000, .top = 5});
+    if (all.counts.considered > 3000) continue;
+    ++num_compared;
+    const std::string where = "problem " + std::to_string(i) + ", " + problem.model.name;
+    const SearchBounds none{.work = false, .schedule = false, .placement = false};
+    const PlanSearchResult oracle = search(problem, {.time_limit_s = 1000, .bounds = none});
+    ASSERT_EQ(all.best.empty(), oracle.best.empty()) << where;
+    if (all.best.empty()) continue;
+    EXPECT_NEAR(all.best.front().step_time_ms, oracle.best.front().step_time_ms,
+                1e-8 * oracle.best.front().step_time_ms)
+        << where << ": " << oracle.best.front().candidate.text(oracle.best.front().plan) << " instead of "
+        << all.best.front().candidate.text(all.best.front().plan);
+    EXPECT_LE(all.bound_ms, oracle.best.front().step_time_ms * (1 + 1e-8)) << where;
+    for (const FoundPlan& found : all.best) {
+      EXPECT_TRUE(contains(problem, found.candidate)) << where << ": " << found.candidate.text(found.plan);
+      EXPECT_TRUE(check_plan(found.plan).empty()) << where << ": " << check_plan(found.plan).front().message;
+    }
+  }
+  EXPECT_GE(num_compared, 80);
+}
+
 TEST(PlanSearch, WhatItFindsIsLegalFitsAndSimulatesToTheSameTime) {
   for (const auto& [model, cluster, workload] : {std::tuple{"qwen2-vl-7b", "dgx_h100", "vl_sft"},
                                                  {"llama3-8b", "dgx_a100_80g", "text_4k"},
