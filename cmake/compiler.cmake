@@ -10,8 +10,8 @@ set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
                     -Wno-missing-field-initializers -Werror)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # GCC 12 and 13 see phantom uses inside std::variant, std::string and std::regex at -O2.
-  add_compile_options(-Wno-maybe-uninitialized -Wno-restrict)
+  # GCC 12 and 13 see phantom uses inside std::variant, std::string, std::regex and std::vector at -O2.
+  add_compile_options(-Wno-maybe-uninitialized -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow)
 endif()
 
 # One C++ library in the process: LibTorch brings the shared one, and a compiler that is set up to link it statically (as
