@@ -1,5 +1,6 @@
 #include "weft/search/plan_advice.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <functional>
@@ -40,27 +41,54 @@ std::optional<FoundPlan> any_plan(const PlanProblem& problem, const PlanSearchOp
   return std::move(found->best.front());
 }
 
-/// The settings of a space that can be left open again, by their names in a search file.
-std::vector<std::pair<std::string, std::function<void(PlanSpace&)>>> settings() {
+/// A setting of a space that can be left open again.
+struct Setting {
+  std::string name;  ///< in a search file
+  std::function<void(PlanSpace&)> open;
+  std::string rule;  ///< what its values must be
+};
+
+std::vector<Setting> settings(const PlanProblem& problem) {
   const auto of = [](auto PlanSpace::*field) {
     return [field](PlanSpace& space) { space.*field = PlanSpace().*field; };
   };
-  return {{"llm.tp", of(&PlanSpace::tp)},          {"llm.cp", of(&PlanSpace::cp)},
-          {"llm.ep", of(&PlanSpace::ep)},          {"llm.pp", of(&PlanSpace::pp)},
-          {"llm.dp", of(&PlanSpace::dp)},          {"llm.vpp", of(&PlanSpace::vpp)},
-          {"llm.zero", of(&PlanSpace::zero)},      {"mbs", of(&PlanSpace::mbs)},
-          {"schedule", of(&PlanSpace::schedules)}, {"llm.cp_ulysses", of(&PlanSpace::cp_ulysses)},
-          {"encoders", of(&PlanSpace::encoders)}};
+  const std::string devices = fmt::format("tp x cp x pp x dp is {} devices", problem.cluster.num_devices());
+  const std::string batch = fmt::format("dp x mbs divides the batch of {}", problem.workload.global_batch_samples);
+  const std::string chunks =
+      "one chunk goes with 1f1b, zb_h1 and gpipe, two with zb_v, more than one with interleaved_1f1b, "
+      "and pp x vpp is at most the number of layers";
+  return {
+      {"llm.tp", of(&PlanSpace::tp), fmt::format("tp divides a node's {} devices", problem.cluster.devices_per_node)},
+      {"llm.cp", of(&PlanSpace::cp), devices},
+      {"llm.cp_ulysses", of(&PlanSpace::cp_ulysses), "cp_ulysses divides cp"},
+      {"llm.ep", of(&PlanSpace::ep), "ep divides the number of experts and dp x cp"},
+      {"llm.pp", of(&PlanSpace::pp), devices},
+      {"llm.dp", of(&PlanSpace::dp), devices},
+      {"llm.vpp", of(&PlanSpace::vpp), chunks},
+      {"llm.zero", of(&PlanSpace::zero), "ZeRO is 0 to 3, and 0 where dp x cp is 1"},
+      {"mbs", of(&PlanSpace::mbs), batch},
+      {"schedule", of(&PlanSpace::schedules), chunks},
+      {"encoders", of(&PlanSpace::encoders),
+       "an encoder's tp divides the llm's or its own ranks, mbs_scale is at most 64"}};
 }
 
-std::vector<std::string> contradicting_pins(const PlanProblem& problem) {
+/// The pins without any one of which something would be left, and the rules that they break.
+struct Contradiction {
   std::vector<std::string> names;
-  for (const auto& [name, open] : settings()) {
+  std::vector<std::string> rules;
+};
+
+Contradiction contradicting_pins(const PlanProblem& problem) {
+  Contradiction found;
+  for (const Setting& setting : settings(problem)) {
     PlanProblem relaxed = problem;
-    open(relaxed.space);
-    if (has_candidates(relaxed)) names.push_back(name);
+    setting.open(relaxed.space);
+    if (!has_candidates(relaxed)) continue;
+    found.names.push_back(setting.name);
+    if (std::find(found.rules.begin(), found.rules.end(), setting.rule) == found.rules.end())
+      found.rules.push_back(setting.rule);
   }
-  return names;
+  return found;
 }
 
 /// The batches next to this one that something divides.
@@ -86,7 +114,7 @@ Error no_candidates(const PlanProblem& problem) {
   open.space = PlanSpace();
   open.space.frozen = problem.space.frozen;
   if (has_candidates(open)) {
-    const std::vector<std::string> pins = contradicting_pins(problem);
+    const Contradiction pins = contradicting_pins(problem);
     return {
         .kind = ErrorKind::kJob,
         .source = "plan",
@@ -95,7 +123,8 @@ Error no_candidates(const PlanProblem& problem) {
                                devices, batch),
         .advice = pins.empty() ? std::string("Several pins would have to go: tp divides a node's devices, tp x cp x "
                                              "pp x dp is the number of devices, and dp x mbs divides the batch.")
-                               : fmt::format("Without {} there would be candidates.", joined_or(pins))};
+                               : fmt::format("Without {} there would be candidates: {}.", joined_or(pins.names),
+                                             fmt::join(pins.rules, "; "))};
   }
   const std::vector<std::string> batches = nearest_batches(problem);
   return {.kind = ErrorKind::kJob,
