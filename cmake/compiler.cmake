@@ -11,7 +11,8 @@ add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-con
                     -Wno-missing-field-initializers -Werror)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 and 13 see phantom uses inside std::variant, std::string, std::regex and std::vector at -O2.
-  add_compile_options(-Wno-maybe-uninitialized -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow)
+  add_compile_options(-Wno-maybe-uninitialized -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow
+                      -Wno-stringop-overread)
 endif()
 
 # One C++ library in the process: LibTorch brings the shared one, and a compiler that is set up to link it statically (as

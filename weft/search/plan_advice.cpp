@@ -121,10 +121,11 @@ Error no_candidates(const PlanProblem& problem) {
         .problem = fmt::format("the search file leaves nothing: its pins contradict each other, or {} devices and a "
                                "global batch of {} samples",
                                devices, batch),
-        .advice = pins.empty() ? std::string("Several pins would have to go: tp divides a node's devices, tp x cp x "
-                                             "pp x dp is the number of devices, and dp x mbs divides the batch.")
-                               : fmt::format("Without {} there would be candidates: {}.", joined_or(pins.names),
-                                             fmt::join(pins.rules, "; "))};
+        .advice = pins.names.empty()
+                      ? std::string("Several pins would have to go: tp divides a node's devices, tp x cp x "
+                                    "pp x dp is the number of devices, and dp x mbs divides the batch.")
+                      : fmt::format("Without {} there would be candidates: {}.", joined_or(pins.names),
+                                    fmt::join(pins.rules, "; "))};
   }
   const std::vector<std::string> batches = nearest_batches(problem);
   return {.kind = ErrorKind::kJob,
