@@ -74,5 +74,5 @@ function(weft_test name)
   target_link_libraries(${name} PRIVATE ${arg_LINK} GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE WEFT_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   gtest_discover_tests(${name} TEST_PREFIX "${WEFT_TEST_PREFIX}" DISCOVERY_TIMEOUT 60
-                       PROPERTIES LABELS ${WEFT_TEST_LABEL} TIMEOUT 120)
+                       PROPERTIES LABELS ${WEFT_TEST_LABEL} TIMEOUT 300)
 endfunction()
