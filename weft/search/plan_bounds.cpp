@@ -203,9 +203,9 @@ double least_busy_ms(const Plan& plan, const FluidChain& fluid, const RankLoad& 
   return least_bottleneck_ms(chain, load.in_flight) + host_ms;
 }
 
-EncoderLeast least_encoder_work(const Candidate& frame, size_t encoder, const PlanSpace& space, Plan& plan,
-                                PlanSimulator& simulator) {
-  EncoderLeast least{kInfinity, kInfinity};
+double least_encoder_ms(const Candidate& frame, size_t encoder, const PlanSpace& space, Plan& plan,
+                        PlanSimulator& simulator) {
+  double least_ms = kInfinity;
   const FrameChoices choices = choices_of(frame, plan, space);
   Candidate c = frame;
   for (EncoderChoice& other : c.encoders) other = {.placement = ModulePlacement::kColocated};
@@ -220,10 +220,9 @@ EncoderLeast least_encoder_work(const Candidate& frame, size_t encoder, const Pl
     const ModulePlan& module = plan.modules[static_cast<size_t>(costs.encoders[encoder].module)];
     const double samples = static_cast<double>(module.mbs_scale * c.mbs);
     const double devices = static_cast<double>(module.tp);
-    least.forward_ms = std::min(least.forward_ms, work.forward_ms * devices / samples);
-    least.total_ms = std::min(least.total_ms, (work.forward_ms + work.backward_ms) * devices / samples);
+    least_ms = std::min(least_ms, (work.forward_ms + work.backward_ms) * devices / samples);
   }
-  return least;
+  return least_ms;
 }
 
 }  // namespace weft

@@ -29,13 +29,9 @@ struct RankLoad {
 /// What one microbatch keeps the busiest rank busy, at least; infinite where the layers fit in no way.
 double least_busy_ms(const Plan& plan, const FluidChain& fluid, const RankLoad& load = {});
 
-/// The least that an encoder can take of a device: milliseconds for one sample, forwards alone and in all. Looks at
-/// every tp and mbs_scale of the space for this micro-batch; `plan` is overwritten.
-struct EncoderLeast {
-  double forward_ms = 0;
-  double total_ms = 0;
-};
-EncoderLeast least_encoder_work(const Candidate& frame, size_t encoder, const PlanSpace& space, Plan& plan,
-                                PlanSimulator& simulator);
+/// The least that an encoder can take of a device: milliseconds for one sample, forwards and backwards. Looks at every
+/// tp and mbs_scale of the space for this micro-batch; `plan` is overwritten.
+double least_encoder_ms(const Candidate& frame, size_t encoder, const PlanSpace& space, Plan& plan,
+                        PlanSimulator& simulator);
 
 }  // namespace weft

@@ -177,19 +177,19 @@ class Searcher {
                                  static_cast<double>(plan_.llm().ranks.size());
     for (size_t e = 0; e < num_encoders_; ++e) {
       if (degrees.encoders[e].placement == ModulePlacement::kDisjoint) continue;
-      work_ms += std::min(inline_ms[e], least_encoder(degrees, e).total_ms * samples_a_row);
+      work_ms += std::min(inline_ms[e], least_encoder_of(degrees, e) * samples_a_row);
     }
     return work_ms / static_cast<double>(degrees.pp);
   }
 
-  const EncoderLeast& least_encoder(const Candidate& degrees, size_t encoder) {
+  double least_encoder_of(const Candidate& degrees, size_t encoder) {
     const auto key = std::tuple(encoder, degrees.mbs, degrees.tp, degrees.pp > 1);
     const auto found = least_.find(key);
     if (found != least_.end()) return found->second;
     Candidate c = degrees;
     for (EncoderChoice& choice : c.encoders) choice = {};
     Plan scratch = plan_;
-    return least_.emplace(key, least_encoder_work(c, encoder, space_, scratch, simulator_)).first->second;
+    return least_.emplace(key, least_encoder_ms(c, encoder, space_, scratch, simulator_)).first->second;
   }
 
   /// The frame with the least bound from `begin` on, moved there. Bounds are refined as they come to the front: most
@@ -897,7 +897,7 @@ class Searcher {
   std::vector<FoundPlan> probed_;
   ModuleCostsOf modules_;
   std::vector<double> ones_;
-  std::map<std::tuple<size_t, int64_t, int64_t, bool>, EncoderLeast> least_;
+  std::map<std::tuple<size_t, int64_t, int64_t, bool>, double> least_;
   std::map<std::tuple<ScheduleName, int64_t, int64_t, int64_t>, std::unique_ptr<PlanShape>> shapes_;
   // Of the frame that is open.
   std::optional<Candidate> opened_;
