@@ -1,0 +1,77 @@
+#include "weft/layers/activation.h"
+
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/silu_backward.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "weft/base/check.h"
+
+namespace weft {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr double kQuickGeluSlope = 1.702;
+
+struct QuickGeluFunction : torch::autograd::Function<QuickGeluFunction> {
+  static at::Tensor forward(AutogradContext* saved, const at::Tensor& x) {
+    saved->save_for_backward({x});
+    return at::mul(x, kQuickGeluSlope).sigmoid_().mul_(x);
+  }
+
+  /// s · (1 + a·x·(1 − s)) with s = sigmoid(a·x).
+  static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
+    const at::Tensor x = saved->get_saved_variables()[0];
+    const at::Tensor s = at::mul(x, kQuickGeluSlope).sigmoid_();
+    at::Tensor slope = at::mul(s, -1).add_(1).mul_(x).mul_(kQuickGeluSlope).add_(1).mul_(s);
+    return {slope.mul_(gradients[0])};
+  }
+};
+
+struct SwigluFunction : torch::autograd::Function<SwigluFunction> {
+  static at::Tensor forward(AutogradContext* saved, const at::Tensor& gate_up) {
+    saved->save_for_backward({gate_up});
+    const int64_t width = gate_up.size(-1) / 2;
+    return at::silu(gate_up.narrow(-1, 0, width)).mul_(gate_up.narrow(-1, width, width));
+  }
+
+  static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
+    const at::Tensor gate_up = saved->get_saved_variables()[0];
+    const at::Tensor& dy = gradients[0];
+    const int64_t width = gate_up.size(-1) / 2;
+    const at::Tensor gate = gate_up.narrow(-1, 0, width);
+    at::Tensor result = at::empty_like(gate_up);
+    at::Tensor dup = result.narrow(-1, width, width);
+    at::silu_out(dup, gate);
+    dup.mul_(dy);
+    result.narrow(-1, 0, width).copy_(at::silu_backward(at::mul(dy, gate_up.narrow(-1, width, width)), gate));
+    return {result};
+  }
+};
+
+}  // namespace
+
+at::Tensor activate(const at::Tensor& x, Activation activation) {
+  switch (activation) {
+    case Activation::kSilu:
+      return at::silu(x);
+    case Activation::kGelu:
+      return at::gelu(x);
+    case Activation::kGeluTanh:
+      return at::gelu(x, "tanh");
+    case Activation::kQuickGelu:
+      return QuickGeluFunction::apply(x);
+  }
+  WEFT_CHECK(false, "an activation without a rule");
+}
+
+at::Tensor swiglu(const at::Tensor& gate_up) {
+  return SwigluFunction::apply(gate_up);
+}
+
+}  // namespace weft

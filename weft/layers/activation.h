@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+namespace weft {
+
+enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kQuickGelu };
+
+at::Tensor activate(const at::Tensor& x, Activation activation);
+
+/// silu(gate) · up of rows that hold gate and up side by side. Keeps only its input for the backward.
+at::Tensor swiglu(const at::Tensor& gate_up);
+
+}  // namespace weft

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+#include "weft/layers/rotary.h"
+#include "weft/layers/segments.h"
+
+namespace weft {
+
+/// The heads that packed rows [rows, (heads + 2·kv_heads)·head_dim] hold: queries, then keys, then values.
+struct HeadCounts {
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+
+  int64_t packed_width() const { return (heads + 2 * kv_heads) * head_dim; }
+};
+
+/// Who sees whom inside a segment.
+struct AttentionMask {
+  bool is_causal = false;
+  int64_t window = 0;  ///< rows back, itself included; 0: all. Only with is_causal.
+};
+
+/// Attention of packed rows, [rows, heads·head_dim]: turned by the table if there is one, each row with the rows of its
+/// segment. `qkv` is used up: it is turned in place, so it must be a fresh value that nothing else keeps.
+at::Tensor attention_core(const at::Tensor& qkv, const HeadCounts& heads, const RotaryTable& rotary,
+                          const PackedSegments& segments, AttentionMask mask);
+
+/// Attention of the last rows of one sequence, whose keys and values [rows, kv_heads, head_dim] are all given and
+/// already turned. For generation: no gradients.
+at::Tensor attention_with_past(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, AttentionMask mask);
+
+}  // namespace weft

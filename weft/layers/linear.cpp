@@ -1,0 +1,81 @@
+#include "weft/layers/linear.h"
+
+#include <ATen/ops/add.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/mm.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace weft {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct Holder : torch::CustomClassHolder {
+  ParameterPtr weight;
+  ParameterPtr bias;
+  WeightGradients* deferred = nullptr;
+};
+
+void add_weight_gradients(const Holder& layer, const at::Tensor& x, const at::Tensor& dy) {
+  if (layer.weight->is_trainable()) layer.weight->add_product(dy.t(), x);
+  if (layer.bias && layer.bias->is_trainable()) layer.bias->add_gradient(dy.sum(0));
+}
+
+// Weight and bias are inputs so that autograd makes a node even where x needs no gradient; they get theirs by hand.
+struct LinearFunction : torch::autograd::Function<LinearFunction> {
+  static at::Tensor forward(AutogradContext* saved, const at::Tensor& x, const at::Tensor& weight,
+                            const at::Tensor& bias, const c10::intrusive_ptr<Holder>& layer) {
+    const bool needs_x = layer->weight->is_trainable();
+    saved->save_for_backward({needs_x ? x : at::Tensor(), weight});
+    saved->saved_data["layer"] = at::IValue::make_capsule(layer);
+    return at::linear(x, weight, bias.defined() ? c10::optional<at::Tensor>(bias) : c10::nullopt);
+  }
+
+  static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
+    const variable_list tensors = saved->get_saved_variables();
+    const at::Tensor& x = tensors[0];
+    const at::Tensor& dy = gradients[0];
+    const auto layer = c10::static_intrusive_pointer_cast<Holder>(saved->saved_data["layer"].toCapsule());
+    const bool has_weights = layer->weight->is_trainable() || (layer->bias && layer->bias->is_trainable());
+    if (has_weights && layer->deferred != nullptr) {
+      layer->deferred->add(
+          [layer, x = x.defined() ? x.detach() : x, dy = dy.detach()] { add_weight_gradients(*layer, x, dy); });
+    } else if (has_weights) {
+      add_weight_gradients(*layer, x, dy);
+    }
+    const at::Tensor dx = saved->needs_input_grad(0) ? at::mm(dy, tensors[1]) : at::Tensor();
+    return {dx, at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+struct AddBiasFunction : torch::autograd::Function<AddBiasFunction> {
+  static at::Tensor forward(AutogradContext* saved, const at::Tensor& x, const at::Tensor& value,
+                            const ParameterPtr& bias) {
+    saved->saved_data["bias"] = at::IValue::make_capsule(bias);
+    return at::add(x, value);
+  }
+
+  static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
+    const auto bias = c10::static_intrusive_pointer_cast<Parameter>(saved->saved_data["bias"].toCapsule());
+    if (bias->is_trainable()) bias->add_gradient(gradients[0].sum(0));
+    return {gradients[0], at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor add_bias(const at::Tensor& x, const ParameterPtr& bias) {
+  return AddBiasFunction::apply(x, bias->value, bias);
+}
+
+at::Tensor linear(const at::Tensor& x, const ParameterPtr& weight, const ParameterPtr& bias,
+                  const RunContext& context) {
+  auto layer = c10::make_intrusive<Holder>();
+  layer->weight = weight;
+  layer->bias = bias;
+  layer->deferred = context.deferred;
+  return LinearFunction::apply(x, weight->value, bias ? bias->value : at::Tensor(), layer);
+}
+
+}  // namespace weft

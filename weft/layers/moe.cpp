@@ -1,0 +1,166 @@
+#include "weft/layers/moe.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/bincount.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/sort.h>
+#include <ATen/ops/topk.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "weft/layers/activation.h"
+#include "weft/layers/linear.h"
+
+namespace weft {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct Experts : torch::CustomClassHolder {
+  ParameterPtr weight;
+  std::vector<int64_t> counts;
+  WeightGradients* deferred = nullptr;
+
+  /// Calls visit(expert, first row, rows) for every expert that has rows.
+  template <typename Visit>
+  void each(Visit visit) const {
+    int64_t row = 0;
+    for (size_t expert = 0; expert < counts.size(); ++expert) {
+      if (counts[expert] > 0) visit(static_cast<int64_t>(expert), row, counts[expert]);
+      row += counts[expert];
+    }
+  }
+};
+
+void add_expert_gradients(const Experts& experts, const at::Tensor& x, const at::Tensor& dy) {
+  const at::NoGradGuard no_graph;
+  Parameter& weight = *experts.weight;
+  if (!weight.gradient.defined())
+    weight.gradient = at::zeros(weight.value.sizes(), weight.value.options().dtype(weight.gradient_type));
+  const bool is_same_type = weight.gradient_type == x.scalar_type();
+  experts.each([&](int64_t expert, int64_t row, int64_t rows) {
+    const at::Tensor part = weight.gradient.select(0, expert);
+    const at::Tensor left = dy.narrow(0, row, rows).t();
+    const at::Tensor right = x.narrow(0, row, rows);
+    if (is_same_type) {
+      part.addmm_(left, right);
+    } else {
+      part.add_(at::mm(left, right));
+    }
+  });
+}
+
+struct ExpertLinearFunction : torch::autograd::Function<ExpertLinearFunction> {
+  static at::Tensor forward(AutogradContext* saved, const at::Tensor& x, const at::Tensor& weight,
+                            const c10::intrusive_ptr<Experts>& experts) {
+    at::Tensor y = at::empty({x.size(0), weight.size(1)}, x.options());
+    experts->each([&](int64_t expert, int64_t row, int64_t rows) {
+      at::Tensor part = y.narrow(0, row, rows);
+      at::mm_out(part, x.narrow(0, row, rows), weight.select(0, expert).t());
+    });
+    saved->save_for_backward({x, weight});
+    saved->saved_data["experts"] = at::IValue::make_capsule(experts);
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
+    const variable_list tensors = saved->get_saved_variables();
+    const at::Tensor dy = gradients[0].contiguous();
+    const auto experts = c10::static_intrusive_pointer_cast<Experts>(saved->saved_data["experts"].toCapsule());
+    if (experts->weight->is_trainable()) {
+      if (experts->deferred != nullptr) {
+        experts->deferred->add([experts, x = tensors[0].detach(), dy] { add_expert_gradients(*experts, x, dy); });
+      } else {
+        add_expert_gradients(*experts, tensors[0], dy);
+      }
+    }
+    at::Tensor dx;
+    if (saved->needs_input_grad(0)) {
+      dx = at::empty(tensors[0].sizes(), tensors[0].options());
+      experts->each([&](int64_t expert, int64_t row, int64_t rows) {
+        at::Tensor part = dx.narrow(0, row, rows);
+        at::mm_out(part, dy.narrow(0, row, rows), tensors[1].select(0, expert));
+      });
+    }
+    return {dx, at::Tensor(), at::Tensor()};
+  }
+};
+
+/// Passes its first input on and adds `scale` times the second, a loss of its own, to what is minimised. A stage of a
+/// pipeline so needs no second output.
+struct AddLossFunction : torch::autograd::Function<AddLossFunction> {
+  static at::Tensor forward(AutogradContext* saved, const at::Tensor& x, const at::Tensor& loss, double scale) {
+    saved->save_for_backward({loss});
+    saved->saved_data["scale"] = scale;
+    return x.view_as(x);
+  }
+
+  static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
+    const at::Tensor loss = saved->get_saved_variables()[0];
+    return {gradients[0], at::ones_like(loss).mul_(saved->saved_data["scale"].toDouble()), at::Tensor()};
+  }
+};
+
+/// experts / (rows² · k) · Σ over experts of rows that chose it · Σ over rows of its probability: 1 when all are equal.
+at::Tensor balance_loss(const at::Tensor& probabilities, const std::vector<int64_t>& counts,
+                        int64_t experts_per_token) {
+  const auto rows = static_cast<double>(probabilities.size(0));
+  const auto num_experts = static_cast<double>(counts.size());
+  const at::Tensor chosen = at::empty({static_cast<int64_t>(counts.size())}, at::TensorOptions().dtype(at::kDouble));
+  for (size_t expert = 0; expert < counts.size(); ++expert)
+    chosen.data_ptr<double>()[expert] = static_cast<double>(counts[expert]);
+  const at::Tensor total = probabilities.sum(0);
+  return (total * chosen.to(total.options())).sum() *
+         (num_experts / (rows * rows * static_cast<double>(experts_per_token)));
+}
+
+}  // namespace
+
+at::Tensor expert_linear(const at::Tensor& x, const ParameterPtr& weight, const std::vector<int64_t>& counts,
+                         const RunContext& context) {
+  auto experts = c10::make_intrusive<Experts>();
+  experts->weight = weight;
+  experts->counts = counts;
+  experts->deferred = context.deferred;
+  return ExpertLinearFunction::apply(x, weight->value, experts);
+}
+
+Routing MoeLayer::route(const at::Tensor& x, const RunContext& context) const {
+  const at::Tensor logits = linear(x, router, {}, context);
+  const at::ScalarType exact = logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor probabilities = at::softmax(logits, -1, exact);
+  auto [weights, experts] = at::topk(probabilities, experts_per_token, -1);
+  if (normalizes_weights) weights = weights / weights.sum(-1, /*keepdim=*/true);
+
+  Routing routing;
+  routing.experts = experts;
+  routing.order = std::get<1>(at::sort(experts.flatten(), /*stable=*/true, /*dim=*/0));
+  const at::Tensor counts = at::bincount(experts.flatten(), {}, router->value.size(0)).cpu();
+  routing.counts.assign(counts.data_ptr<int64_t>(), counts.data_ptr<int64_t>() + counts.numel());
+  if (context.balance_scale != 0 || context.balance_losses != nullptr) {
+    const at::Tensor loss =
+        x.size(0) > 0 ? balance_loss(probabilities, routing.counts, experts_per_token) : probabilities.sum();
+    if (context.balance_losses != nullptr) context.balance_losses->push_back(loss.detach());
+    if (context.balance_scale != 0) weights = AddLossFunction::apply(weights, loss, context.balance_scale);
+  }
+  routing.weights = weights.to(x.scalar_type());
+  return routing;
+}
+
+at::Tensor MoeLayer::forward(const at::Tensor& x, const RunContext& context) const {
+  const Routing routing = route(x, context);
+  const at::Tensor row_of = routing.order.floor_divide(experts_per_token);
+  const at::Tensor sorted = x.index_select(0, row_of);
+  const at::Tensor inner = swiglu(expert_linear(sorted, gate_up, routing.counts, context));
+  const at::Tensor outer = expert_linear(inner, down, routing.counts, context);
+  const at::Tensor weights = routing.weights.flatten().index_select(0, routing.order).unsqueeze(1);
+  return at::zeros_like(x).index_add(0, row_of, outer * weights);
+}
+
+}  // namespace weft

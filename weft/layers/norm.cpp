@@ -1,0 +1,181 @@
+#include "weft/layers/norm.h"
+
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/native_layer_norm.h>
+#include <ATen/ops/native_layer_norm_backward.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace weft {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+at::ScalarType norm_type(const at::Tensor& x) {
+  const bool is_half = x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf;
+  return is_half ? at::kFloat : x.scalar_type();
+}
+
+at::Tensor reciprocal_rms(const at::Tensor& x, double epsilon) {
+  const auto width = static_cast<double>(x.size(-1));
+  const at::Tensor length = at::linalg_vector_norm(x, 2, at::IntArrayRef{-1}, /*keepdim=*/true, norm_type(x));
+  return length.square_().div_(width).add_(epsilon).rsqrt_();
+}
+
+at::Tensor rms_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& scale) {
+  if (norm_type(x) == x.scalar_type()) return at::mul(x, scale).mul_(weight);
+  return at::mul(x.to(at::kFloat), scale).to(x.scalar_type()).mul_(weight);
+}
+
+struct RmsGradients {
+  at::Tensor dx;
+  at::Tensor dweight;
+};
+
+/// With n = x·scale: dx = scale · (dn − n · mean(dn · n)), dn = dy · weight.
+RmsGradients rms_backward(const at::Tensor& dy_in, const at::Tensor& x, const at::Tensor& weight,
+                          const at::Tensor& scale, bool needs_weight) {
+  const at::ScalarType type = norm_type(x);
+  const at::Tensor dy = dy_in.to(type);
+  at::Tensor normed = at::mul(x.to(type), scale);
+  RmsGradients result;
+  if (needs_weight) result.dweight = at::mul(dy, normed).reshape({-1, x.size(-1)}).sum(0);
+  at::Tensor dx = at::mul(dy, weight.to(type));
+  const at::Tensor mean = at::mul(dx, normed).mean(-1, /*keepdim=*/true);
+  dx.sub_(normed.mul_(mean)).mul_(scale);
+  result.dx = dx.to(x.scalar_type());
+  return result;
+}
+
+struct Weights : torch::CustomClassHolder {
+  ParameterPtr weight;
+  ParameterPtr second;  // bias, or the keys' weight
+};
+
+c10::intrusive_ptr<Weights> weights_of(const ParameterPtr& weight, const ParameterPtr& second = {}) {
+  auto weights = c10::make_intrusive<Weights>();
+  weights->weight = weight;
+  weights->second = second;
+  return weights;
+}
+
+c10::intrusive_ptr<Weights> saved_weights(AutogradContext* saved) {
+  return c10::static_intrusive_pointer_cast<Weights>(saved->saved_data["weights"].toCapsule());
+}
+
+struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
+  static at::Tensor forward(AutogradContext* saved, const at::Tensor& x, const at::Tensor& weight, double epsilon,
+                            const c10::intrusive_ptr<Weights>& weights) {
+    const at::Tensor scale = reciprocal_rms(x, epsilon);
+    saved->save_for_backward({x, weight, scale});
+    saved->saved_data["weights"] = at::IValue::make_capsule(weights);
+    return rms_forward(x, weight, scale);
+  }
+
+  static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
+    const variable_list tensors = saved->get_saved_variables();
+    const auto weights = saved_weights(saved);
+    const bool needs_weight = weights->weight->is_trainable();
+    const RmsGradients found = rms_backward(gradients[0], tensors[0], tensors[1], tensors[2], needs_weight);
+    if (needs_weight) weights->weight->add_gradient(found.dweight);
+    return {found.dx, at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
+  static at::Tensor forward(AutogradContext* saved, const at::Tensor& x, const at::Tensor& weight,
+                            const at::Tensor& bias, double epsilon, const c10::intrusive_ptr<Weights>& weights) {
+    auto [y, mean, scale] = at::native_layer_norm(x, {x.size(-1)}, weight, bias, epsilon);
+    saved->save_for_backward({x, weight, bias, mean, scale});
+    saved->saved_data["weights"] = at::IValue::make_capsule(weights);
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
+    const variable_list tensors = saved->get_saved_variables();
+    const auto weights = saved_weights(saved);
+    const std::array<bool, 3> wanted = {saved->needs_input_grad(0), weights->weight->is_trainable(),
+                                        weights->second->is_trainable()};
+    const at::Tensor& x = tensors[0];
+    auto [dx, dweight, dbias] = at::native_layer_norm_backward(gradients[0].contiguous(), x, {x.size(-1)}, tensors[3],
+                                                               tensors[4], tensors[1], tensors[2], wanted);
+    if (wanted[1]) weights->weight->add_gradient(dweight);
+    if (wanted[2]) weights->second->add_gradient(dbias);
+    return {dx, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+/// The query heads and the key heads of packed rows, [tokens, heads, head_dim]; what is left are values.
+struct HeadViews {
+  at::Tensor q;
+  at::Tensor k;
+  at::Tensor v;
+};
+
+HeadViews heads_of(const at::Tensor& qkv, int64_t heads, int64_t kv_heads, int64_t head_dim) {
+  const at::Tensor all = qkv.view({qkv.size(0), heads + 2 * kv_heads, head_dim});
+  return {all.narrow(1, 0, heads), all.narrow(1, heads, kv_heads), all.narrow(1, heads + kv_heads, kv_heads)};
+}
+
+struct NormHeadsFunction : torch::autograd::Function<NormHeadsFunction> {
+  static at::Tensor forward(AutogradContext* saved, const at::Tensor& qkv, const at::Tensor& q_weight,
+                            const at::Tensor& k_weight, int64_t heads, int64_t kv_heads, double epsilon,
+                            const c10::intrusive_ptr<Weights>& weights) {
+    const int64_t head_dim = q_weight.size(0);
+    const HeadViews in = heads_of(qkv, heads, kv_heads, head_dim);
+    const at::Tensor result = at::empty_like(qkv);
+    const HeadViews out = heads_of(result, heads, kv_heads, head_dim);
+    const at::Tensor q_scale = reciprocal_rms(in.q, epsilon);
+    const at::Tensor k_scale = reciprocal_rms(in.k, epsilon);
+    out.q.copy_(rms_forward(in.q, q_weight, q_scale));
+    out.k.copy_(rms_forward(in.k, k_weight, k_scale));
+    out.v.copy_(in.v);
+    saved->save_for_backward({qkv, q_weight, k_weight, q_scale, k_scale});
+    saved->saved_data["weights"] = at::IValue::make_capsule(weights);
+    saved->saved_data["heads"] = heads;
+    saved->saved_data["kv_heads"] = kv_heads;
+    return result;
+  }
+
+  static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
+    const variable_list tensors = saved->get_saved_variables();
+    const auto weights = saved_weights(saved);
+    const int64_t heads = saved->saved_data["heads"].toInt();
+    const int64_t kv_heads = saved->saved_data["kv_heads"].toInt();
+    const int64_t head_dim = tensors[1].size(0);
+    const HeadViews in = heads_of(tensors[0], heads, kv_heads, head_dim);
+    const HeadViews dy = heads_of(gradients[0].contiguous(), heads, kv_heads, head_dim);
+    const at::Tensor result = at::empty_like(tensors[0]);
+    const HeadViews dx = heads_of(result, heads, kv_heads, head_dim);
+    const auto pass = [&](const at::Tensor& dout, const at::Tensor& x, const at::Tensor& weight,
+                          const at::Tensor& scale, const at::Tensor& din, Parameter& parameter) {
+      const RmsGradients found = rms_backward(dout, x, weight, scale, parameter.is_trainable());
+      if (parameter.is_trainable()) parameter.add_gradient(found.dweight);
+      din.copy_(found.dx);
+    };
+    pass(dy.q, in.q, tensors[1], tensors[3], dx.q, *weights->weight);
+    pass(dy.k, in.k, tensors[2], tensors[4], dx.k, *weights->second);
+    dx.v.copy_(dy.v);
+    return {result, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor rms_norm(const at::Tensor& x, const ParameterPtr& weight, double epsilon) {
+  return RmsNormFunction::apply(x, weight->value, epsilon, weights_of(weight));
+}
+
+at::Tensor layer_norm(const at::Tensor& x, const ParameterPtr& weight, const ParameterPtr& bias, double epsilon) {
+  return LayerNormFunction::apply(x, weight->value, bias->value, epsilon, weights_of(weight, bias));
+}
+
+at::Tensor norm_heads(const at::Tensor& qkv, const ParameterPtr& q_weight, const ParameterPtr& k_weight, int64_t heads,
+                      int64_t kv_heads, double epsilon) {
+  return NormHeadsFunction::apply(qkv, q_weight->value, k_weight->value, heads, kv_heads, epsilon,
+                                  weights_of(q_weight, k_weight));
+}
+
+}  // namespace weft

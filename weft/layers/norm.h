@@ -1,0 +1,17 @@
+#pragma once
+
+#include "weft/layers/parameter.h"
+
+namespace weft {
+
+/// Root-mean-square norm of every row, times a weight. bf16 and fp16 rows are normed in fp32.
+at::Tensor rms_norm(const at::Tensor& x, const ParameterPtr& weight, double epsilon);
+
+/// Mean and variance taken out of every row, times a weight, plus a bias.
+at::Tensor layer_norm(const at::Tensor& x, const ParameterPtr& weight, const ParameterPtr& bias, double epsilon);
+
+/// Attention's packed rows [tokens, (heads + 2·kv_heads)·head_dim] with every query and key head normed.
+at::Tensor norm_heads(const at::Tensor& qkv, const ParameterPtr& q_weight, const ParameterPtr& k_weight, int64_t heads,
+                      int64_t kv_heads, double epsilon);
+
+}  // namespace weft

@@ -1,0 +1,82 @@
+#include "weft/layers/parameter.h"
+
+#include <algorithm>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+
+#include "weft/base/check.h"
+#include "weft/base/text.h"
+
+namespace weft {
+
+WeightPiece whole_weight(std::string name, std::vector<int64_t> shape, WeightCut cut) {
+  const int64_t rows = shape.front();
+  return {.name = std::move(name), .shape = std::move(shape), .num_rows = rows, .cut = cut};
+}
+
+WeightPiece zero_rows(int64_t count) {
+  return {.shape = {count}, .num_rows = count};
+}
+
+std::string Parameter::name() const {
+  std::string text;
+  for (const WeightPiece& piece : spec.pieces) {
+    if (piece.name.empty() || text.ends_with(piece.name)) continue;
+    if (!text.empty()) text += " + ";
+    text += piece.name;
+    if (text.size() > 200) return text + " …";
+  }
+  return text;
+}
+
+void Parameter::add_gradient(const at::Tensor& part) {
+  const at::NoGradGuard no_graph;
+  if (gradient.defined()) {
+    gradient.add_(part.view(gradient.sizes()));
+  } else {
+    gradient = part.view(value.sizes()).to(gradient_type);
+  }
+  clear_unnamed_rows();
+}
+
+void Parameter::clear_unnamed_rows() {
+  int64_t row = 0;
+  for (const WeightPiece& piece : spec.pieces) {
+    if (piece.name.empty()) gradient.narrow(0, row, piece.num_rows).zero_();
+    row += piece.num_rows;
+  }
+}
+
+void Parameter::add_product(const at::Tensor& left, const at::Tensor& right) {
+  const at::NoGradGuard no_graph;
+  const bool is_plain = gradient.defined() && gradient.dim() == 2 && left.scalar_type() == gradient_type;
+  if (is_plain) {
+    gradient.addmm_(left, right);
+  } else {
+    add_gradient(at::mm(left, right));
+  }
+}
+
+ParameterPtr WholeParameters::make(ParameterSpec spec) {
+  int64_t elements = 1;
+  for (const int64_t size : spec.shape) elements *= size;
+  int64_t in_pieces = 0;
+  for (const WeightPiece& piece : spec.pieces) {
+    int64_t row = 1;
+    for (size_t dim = 1; dim < piece.shape.size(); ++dim) row *= piece.shape[dim];
+    in_pieces += piece.num_rows * row;
+  }
+  WEFT_CHECK(elements == in_pieces, "a parameter of {} elements is made of pieces with {}", elements, in_pieces);
+
+  auto parameter = c10::make_intrusive<Parameter>();
+  parameter->value = at::empty(spec.shape, options_).set_requires_grad(true);
+  parameter->gradient_type = parameter->value.scalar_type();
+  parameter->spec = std::move(spec);
+  all_.push_back(parameter);
+  return parameter;
+}
+
+}  // namespace weft

@@ -1,0 +1,107 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+namespace weft {
+
+/// Which dim of a weight tensor parallelism may cut, and between what.
+enum class CutUnit : uint8_t {
+  kNone,        ///< every rank holds it whole
+  kElements,    ///< between any two elements
+  kQueryHeads,  ///< between heads, as attention deals them out
+  kKeyHeads,    ///< between key or value heads; where there are fewer than ranks, they are copied
+  kVocabulary,  ///< between entries of the vocabulary
+};
+
+/// How tensor parallelism may divide a weight: data for whoever spreads a model; the layers do not read it.
+struct WeightCut {
+  CutUnit unit = CutUnit::kNone;
+  size_t dim = 0;
+};
+
+/// Rows of a weight as files name it: a parameter is made of one or several, one below the other. Rows without a name
+/// are zero and stay so: the bias that one of three fused projections lacks.
+struct WeightPiece {
+  std::string name;            ///< of the whole weight
+  std::vector<int64_t> shape;  ///< of the whole weight
+  int64_t first_row = 0;       ///< along its first dim
+  int64_t num_rows = 0;
+  WeightCut cut;
+  bool is_expert = false;  ///< belongs to one expert, so that expert parallelism may move it
+};
+
+/// All of a weight.
+WeightPiece whole_weight(std::string name, std::vector<int64_t> shape, WeightCut cut = {});
+
+/// Rows that are zero and stay so.
+WeightPiece zero_rows(int64_t count);
+
+/// What a fresh parameter holds.
+struct Initialization {
+  enum class Kind : uint8_t { kZeros, kOnes, kNormal };
+  Kind kind = Kind::kZeros;
+  double deviation = 0;   ///< of kNormal
+  int64_t zero_row = -1;  ///< a row that is zero all the same: the embedding of padding
+
+  static Initialization zeros() { return {}; }
+  static Initialization ones() { return {.kind = Kind::kOnes}; }
+  static Initialization normal(double deviation) { return {.kind = Kind::kNormal, .deviation = deviation}; }
+};
+
+/// What a layer asks for.
+struct ParameterSpec {
+  std::vector<WeightPiece> pieces;
+  std::vector<int64_t> shape;  ///< its elements are those of the pieces, in their order
+  Initialization init;
+};
+
+/// A trainable tensor and its gradient. The gradient is not autograd's: layers add to it themselves, at once or when a
+/// deferred weight gradient is computed, and it may have more precision than the value.
+struct Parameter : torch::CustomClassHolder {
+  ParameterSpec spec;
+  at::Tensor value;
+  at::Tensor gradient;  ///< undefined until something was added
+
+  /// The gradient as it is kept: of the value's type unless this says otherwise.
+  at::ScalarType gradient_type = at::kFloat;
+
+  bool is_trainable() const { return value.requires_grad(); }
+  /// "model.norm.weight", or "a, b and c".
+  std::string name() const;
+  void add_gradient(const at::Tensor& part);
+  /// Adds left · right, with no copy of the product where that is possible.
+  void add_product(const at::Tensor& left, const at::Tensor& right);
+
+ private:
+  void clear_unnamed_rows();
+};
+
+using ParameterPtr = c10::intrusive_ptr<Parameter>;
+
+/// Who makes parameters: decides where they live, of what type, and, when a model is spread, which part of each.
+class ParameterMaker {
+ public:
+  virtual ~ParameterMaker() = default;
+  virtual ParameterPtr make(ParameterSpec spec) = 0;
+};
+
+/// Makes whole parameters on one device and remembers them in the order they were asked for. Their values are
+/// undefined elements until initialised or loaded.
+class WholeParameters : public ParameterMaker {
+ public:
+  explicit WholeParameters(at::TensorOptions options) : options_(options) {}
+
+  ParameterPtr make(ParameterSpec spec) override;
+  const std::vector<ParameterPtr>& all() const { return all_; }
+
+ private:
+  at::TensorOptions options_;
+  std::vector<ParameterPtr> all_;
+};
+
+}  // namespace weft

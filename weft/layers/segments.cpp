@@ -1,0 +1,17 @@
+#include "weft/layers/segments.h"
+
+#include "weft/base/check.h"
+
+namespace weft {
+
+PackedSegments::PackedSegments(const std::vector<int64_t>& lengths) {
+  for (const int64_t length : lengths) {
+    WEFT_CHECK(length >= 0, "a segment has {} rows", length);
+    if (length == 0) continue;
+    if (runs_.empty() || runs_.back().length != length) runs_.push_back({.begin = num_rows_, .length = length});
+    ++runs_.back().count;
+    num_rows_ += length;
+  }
+}
+
+}  // namespace weft

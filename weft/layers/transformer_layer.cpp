@@ -1,0 +1,54 @@
+#include "weft/layers/transformer_layer.h"
+
+#include <ATen/TensorOperators.h>
+
+#include "weft/base/check.h"
+#include "weft/layers/linear.h"
+#include "weft/layers/norm.h"
+
+namespace weft {
+namespace {
+
+/// A row-cut product's bias is added once, after the summands of all ranks came together.
+at::Tensor row_cut_linear(const at::Tensor& x, const ParameterPtr& weight, const ParameterPtr& bias,
+                          const RunContext& context) {
+  if (context.sites == nullptr) return linear(x, weight, bias, context);
+  const at::Tensor rows = context.leave(linear(x, weight, {}, context));
+  return bias ? add_bias(rows, bias) : rows;
+}
+
+at::Tensor attend_with_cache(const at::Tensor& qkv, const AttentionLayer& layer, const AttentionCall& call) {
+  const HeadCounts& h = layer.heads;
+  const at::Tensor all = qkv.view({qkv.size(0), h.heads + 2 * h.kv_heads, h.head_dim});
+  if (call.rotary.is_defined()) rotate_(all.narrow(1, 0, h.heads + h.kv_heads), call.rotary);
+  const KvCache::Rows past = call.cache->append(call.layer, all.narrow(1, h.heads, h.kv_heads),
+                                                all.narrow(1, h.heads + h.kv_heads, h.kv_heads));
+  return attention_with_past(all.narrow(1, 0, h.heads), past.keys, past.values, layer.mask);
+}
+
+}  // namespace
+
+at::Tensor NormLayer::forward(const at::Tensor& x) const {
+  return bias ? layer_norm(x, weight, bias, epsilon) : rms_norm(x, weight, epsilon);
+}
+
+at::Tensor AttentionLayer::forward(const at::Tensor& x, const AttentionCall& call, const RunContext& context) const {
+  at::Tensor packed = linear(context.enter(x), qkv, qkv_bias, context);
+  if (q_norm) packed = norm_heads(packed, q_norm, k_norm, heads.heads, heads.kv_heads, norm_epsilon);
+  const at::Tensor mixed = call.cache != nullptr ? attend_with_cache(packed, *this, call)
+                                                 : attention_core(packed, heads, call.rotary, call.segments, mask);
+  return row_cut_linear(mixed, out, out_bias, context);
+}
+
+at::Tensor MlpLayer::forward(const at::Tensor& x, const RunContext& context) const {
+  const at::Tensor wide = linear(context.enter(x), up, up_bias, context);
+  return row_cut_linear(is_gated ? swiglu(wide) : activate(wide, activation), down, down_bias, context);
+}
+
+at::Tensor TransformerLayer::forward(const at::Tensor& x, const AttentionCall& call, const RunContext& context) const {
+  const at::Tensor attended = x + attention.forward(attention_norm.forward(x), call, context);
+  const at::Tensor normed = mlp_norm.forward(attended);
+  return attended + (moe ? moe->forward(normed, context) : mlp.forward(normed, context));
+}
+
+}  // namespace weft

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <optional>
+
+#include "weft/layers/activation.h"
+#include "weft/layers/attention_core.h"
+#include "weft/layers/kv_cache.h"
+#include "weft/layers/moe.h"
+#include "weft/layers/parameter.h"
+#include "weft/layers/run_context.h"
+
+namespace weft {
+
+/// Root-mean-square norm, or layer norm where there is a bias.
+struct NormLayer {
+  ParameterPtr weight;
+  ParameterPtr bias;
+  double epsilon = 0;
+
+  at::Tensor forward(const at::Tensor& x) const;
+};
+
+/// What attention needs to know of the rows that it is given.
+struct AttentionCall {
+  const PackedSegments& segments;
+  const RotaryTable& rotary;
+  KvCache* cache = nullptr;  ///< of one sequence, while it is generated
+  int64_t layer = 0;         ///< in the cache
+};
+
+struct AttentionLayer {
+  HeadCounts heads;
+  AttentionMask mask;
+  ParameterPtr qkv;
+  ParameterPtr qkv_bias;
+  ParameterPtr q_norm;  ///< Qwen3 norms every query and key head
+  ParameterPtr k_norm;
+  double norm_epsilon = 0;
+  ParameterPtr out;
+  ParameterPtr out_bias;
+
+  at::Tensor forward(const at::Tensor& x, const AttentionCall& call, const RunContext& context) const;
+};
+
+/// Plain, or gated where `up` holds gate and up, one below the other.
+struct MlpLayer {
+  Activation activation = Activation::kSilu;
+  bool is_gated = true;
+  ParameterPtr up;
+  ParameterPtr up_bias;
+  ParameterPtr down;
+  ParameterPtr down_bias;
+
+  at::Tensor forward(const at::Tensor& x, const RunContext& context) const;
+};
+
+/// x + attention(norm(x)), then x + mlp(norm(x)).
+struct TransformerLayer {
+  NormLayer attention_norm;
+  AttentionLayer attention;
+  NormLayer mlp_norm;
+  MlpLayer mlp;
+  std::optional<MoeLayer> moe;  ///< instead of the MLP
+
+  at::Tensor forward(const at::Tensor& x, const AttentionCall& call, const RunContext& context) const;
+};
+
+}  // namespace weft

@@ -1,0 +1,113 @@
+#include "weft/models/audio/audio_encoder.h"
+
+#include <cmath>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/cos.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/sin.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+
+#include "weft/layers/linear.h"
+#include "weft/models/layer_shape.h"
+#include "weft/models/transformer_weights.h"
+
+namespace weft {
+namespace {
+
+constexpr double kNormEpsilon = 1e-5;
+constexpr double kLongestTimescale = 10000;
+constexpr WeightCut kColumns{.unit = CutUnit::kElements, .dim = 0};
+constexpr WeightCut kRows{.unit = CutUnit::kElements, .dim = 1};
+
+/// Every row's three taps side by side, as a convolution's weight [out, channels, 3] orders them.
+at::Tensor gather_taps(const at::Tensor& rows, const at::Tensor& taps) {
+  const at::Tensor padded = at::cat({rows, at::zeros({1, rows.size(1)}, rows.options())});
+  return padded.index_select(0, taps).view({-1, 3, rows.size(1)}).transpose(1, 2).reshape({-1, 3 * rows.size(1)});
+}
+
+/// Sines of falling frequency, then cosines.
+at::Tensor sinusoids(const at::Tensor& positions, int64_t width) {
+  const int64_t half = width / 2;
+  const double step = std::log(kLongestTimescale) / static_cast<double>(half - 1);
+  const at::Tensor scales = at::exp(at::arange(half, at::kFloat) * -step).to(positions.device());
+  const at::Tensor angles = positions.to(at::kFloat).unsqueeze(1) * scales;
+  return at::cat({at::sin(angles), at::cos(angles)}, 1);
+}
+
+}  // namespace
+
+AudioEncoder::AudioEncoder(const Module& module, const AudioNumbers& numbers, const std::string& prefix,
+                           const BlockRange& blocks, ParameterMaker& maker)
+    : numbers_(numbers) {
+  const WeightMaker make{.maker = maker, .deviation = numbers.deviation};
+  const std::string tower = prefix + "audio_tower.";
+  const int64_t width = module.width;
+  if (blocks.has_entry) {
+    const int64_t bins = numbers.mel_bins;
+    first_convolution_ = make.matrix({whole_weight(tower + "conv1.weight", {width, bins, 3})}, width, 3 * bins);
+    first_bias_ = make.bias({whole_weight(tower + "conv1.bias", {width})}, width);
+    second_convolution_ = make.matrix({whole_weight(tower + "conv2.weight", {width, width, 3})}, width, 3 * width);
+    second_bias_ = make.bias({whole_weight(tower + "conv2.bias", {width})}, width);
+  }
+  const int64_t end = blocks.end_layer(static_cast<int64_t>(module.layers.size()));
+  for (int64_t index = blocks.first_layer; index < end; ++index) {
+    const LayerShape shape = layer_shape(module.layer_kinds[module.layers[static_cast<size_t>(index)]]);
+    const std::string name = fmt::format("{}layers.{}.", tower, index);
+    const std::string attention = name + "self_attn.";
+    const HeadCounts& heads = shape.heads;
+    const WeightCut by_heads{.unit = CutUnit::kQueryHeads, .dim = 1};
+    TransformerLayer layer;
+    layer.attention_norm = make.layer_norm(name + "self_attn_layer_norm", width, kNormEpsilon);
+    layer.attention.heads = heads;
+    layer.attention.qkv =
+        make.matrix(qkv_weights({attention + "q_proj.weight", attention + "k_proj.weight", attention + "v_proj.weight"},
+                                heads, width),
+                    heads.packed_width(), width);
+    layer.attention.qkv_bias = make.bias(
+        qkv_weights({attention + "q_proj.bias", "", attention + "v_proj.bias"}, heads, 0), heads.packed_width());
+    layer.attention.out =
+        make.matrix({whole_weight(attention + "out_proj.weight", {width, width}, by_heads)}, width, width);
+    layer.attention.out_bias = make.bias({whole_weight(attention + "out_proj.bias", {width})}, width);
+    layer.mlp_norm = make.layer_norm(name + "final_layer_norm", width, kNormEpsilon);
+    const int64_t inner = shape.intermediate;
+    layer.mlp = {.activation = numbers.activation, .is_gated = false};
+    layer.mlp.up = make.matrix({whole_weight(name + "fc1.weight", {inner, width}, kColumns)}, inner, width);
+    layer.mlp.up_bias = make.bias({whole_weight(name + "fc1.bias", {inner}, kColumns)}, inner);
+    layer.mlp.down = make.matrix({whole_weight(name + "fc2.weight", {width, inner}, kRows)}, width, inner);
+    layer.mlp.down_bias = make.bias({whole_weight(name + "fc2.bias", {width})}, width);
+    layers_.push_back(std::move(layer));
+  }
+  if (!blocks.has_exit) return;
+  norm_ = make.layer_norm(tower + "ln_post", width, kNormEpsilon);
+  projection_ =
+      make.matrix({whole_weight(tower + "proj.weight", {module.output_width, width})}, module.output_width, width);
+  projection_bias_ = make.bias({whole_weight(tower + "proj.bias", {module.output_width})}, module.output_width);
+  marks_ = make.matrix({whole_weight(tower + "audio_bos_eos_token.weight", {2, module.output_width})}, 2,
+                       module.output_width);
+}
+
+at::Tensor AudioEncoder::convolve(const AudioInputs& inputs, const RunContext& context) const {
+  const at::Tensor first =
+      activate(linear(gather_taps(inputs.frames, inputs.first_taps), first_convolution_, first_bias_, context),
+               Activation::kGelu);
+  const at::Tensor second = activate(
+      linear(gather_taps(first, inputs.second_taps), second_convolution_, second_bias_, context), Activation::kGelu);
+  return second + sinusoids(inputs.row_positions, second.size(1)).to(second.options());
+}
+
+at::Tensor AudioEncoder::layer(int64_t index, const at::Tensor& x, const AudioInputs& inputs,
+                               const RunContext& context) const {
+  const RotaryTable unturned;
+  return layers_[static_cast<size_t>(index)].forward(x, {.segments = inputs.chunks, .rotary = unturned}, context);
+}
+
+at::Tensor AudioEncoder::pool(const at::Tensor& x, const AudioInputs& inputs, const RunContext& context) const {
+  const at::Tensor pairs = x.index_select(0, inputs.pooled_rows) + x.index_select(0, inputs.pooled_rows + 1);
+  return linear(norm_.forward(pairs / 2), projection_, projection_bias_, context);
+}
+
+}  // namespace weft

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "weft/layers/transformer_layer.h"
+#include "weft/models/block_range.h"
+#include "weft/models/numbers.h"
+#include "weft/spec/model.h"
+
+namespace weft {
+
+/// Rows that an encoder hands to the language model, and the token rows that they replace.
+struct MediaRows {
+  at::Tensor positions;  ///< [rows], in the packed tokens
+  at::Tensor rows;       ///< [rows, width]
+};
+
+/// The language model of every family: embedding, decoder layers, norm and head. Tokens of several samples are packed;
+/// a row sees what came before in its own sample.
+class Decoder {
+ public:
+  Decoder(const Module& module, const TextNumbers& numbers, bool has_tied_embeddings, const std::string& prefix,
+          const BlockRange& blocks, ParameterMaker& maker);
+
+  const TextNumbers& numbers() const { return numbers_; }
+  int64_t num_layers() const { return static_cast<int64_t>(layers_.size()); }
+  int64_t vocabulary() const { return vocabulary_; }
+  int64_t head_dim() const { return head_dim_; }
+
+  at::Tensor embed_tokens(const at::Tensor& ids, const std::vector<MediaRows>& media) const;
+  /// For positions [axes, rows], to be handed to every layer.
+  RotaryTable rotary(const at::Tensor& positions, at::ScalarType type) const;
+  /// Layer `index` of those that are here.
+  at::Tensor layer(int64_t index, const at::Tensor& x, const AttentionCall& call, const RunContext& context) const;
+  const TransformerLayer& layer(int64_t index) const { return layers_[static_cast<size_t>(index)]; }
+  at::Tensor logits(const at::Tensor& x, const RunContext& context) const;
+
+ private:
+  TransformerLayer make_layer(const std::string& name, const LayerShape& shape, const struct WeightMaker& make) const;
+
+  TextNumbers numbers_;
+  int64_t vocabulary_ = 0;
+  int64_t head_dim_ = 0;
+  at::Tensor frequencies_;
+  ParameterPtr embedding_;
+  std::vector<TransformerLayer> layers_;
+  NormLayer norm_;
+  ParameterPtr head_;  ///< the embedding itself where they are tied
+};
+
+}  // namespace weft
