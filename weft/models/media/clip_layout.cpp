@@ -1,13 +1,15 @@
 #include "weft/models/media/clip_layout.h"
 
 #include <algorithm>
+#include <cmath>
+
+#include "weft/base/check.h"
 
 namespace weft {
 namespace {
 
-/// Where each chunk ends, of `count` tokens in order of time. A token that is past the end of the open chunk closes it,
-/// but only one chunk per token: after a gap of several chunks the following ones hold a single token until the count
-/// has caught up. Models were trained on that.
+/// Where each chunk ends, of `count` tokens in order of time. A token past the end of the open chunk closes it, but
+/// only that one: after a gap of several chunks, the next ones hold a single token each until the count has caught up.
 template <typename TimeOf>
 std::vector<int64_t> chunk_ends(int64_t count, int64_t positions_per_chunk, const TimeOf& time_of) {
   using Time = decltype(time_of(int64_t{0}));
@@ -20,6 +22,11 @@ std::vector<int64_t> chunk_ends(int64_t count, int64_t positions_per_chunk, cons
   }
   ends.push_back(count);
   return ends;
+}
+
+/// As Hugging Face's processor computes it, product by product.
+double time_of_frame(const Clip& clip, const ClipClock& clock, int64_t frame) {
+  return static_cast<double>(frame) * clip.frame_seconds * static_cast<double>(clock.positions_per_second);
 }
 
 std::vector<int64_t> audio_chunk_ends(int64_t audio_tokens, const ClipClock& clock) {
@@ -40,23 +47,10 @@ std::vector<ClipPiece> alternate(const std::vector<int64_t>& video_ends, const s
 
 }  // namespace
 
-std::vector<ClipPiece> clip_layout(const Grid& video, int64_t merge_size, double frame_seconds, int64_t audio_tokens,
-                                   const ClipClock& clock) {
-  const int64_t tokens_per_frame = num_merged_tokens({1, video.h, video.w}, merge_size);
-  const auto per_second = static_cast<double>(clock.positions_per_second);
-  const auto time_of = [&](int64_t token) {
-    return static_cast<double>(token / tokens_per_frame) * frame_seconds * per_second;
-  };
-  return alternate(chunk_ends(video.t * tokens_per_frame, clock.positions_per_chunk(), time_of),
-                   audio_chunk_ends(audio_tokens, clock));
-}
-
-std::vector<ClipPiece> clip_layout_at(const std::vector<int64_t>& frame_positions, int64_t tokens_per_frame,
-                                      int64_t audio_tokens, const ClipClock& clock) {
-  const auto time_of = [&](int64_t token) { return frame_positions[static_cast<size_t>(token / tokens_per_frame)]; };
-  const int64_t video_tokens = static_cast<int64_t>(frame_positions.size()) * tokens_per_frame;
-  return alternate(chunk_ends(video_tokens, clock.positions_per_chunk(), time_of),
-                   audio_chunk_ends(audio_tokens, clock));
+std::vector<ClipPiece> clip_layout(const Clip& clip, const ClipClock& clock) {
+  const auto time_of = [&](int64_t token) { return time_of_frame(clip, clock, token / clip.tokens_per_frame()); };
+  return alternate(chunk_ends(clip.video.t * clip.tokens_per_frame(), clock.positions_per_chunk(), time_of),
+                   audio_chunk_ends(clip.audio_tokens, clock));
 }
 
 std::vector<int64_t> frame_positions(int64_t num_frames, double frame_seconds, const ClipClock& clock) {
@@ -70,6 +64,40 @@ std::vector<int64_t> frame_positions(int64_t num_frames, double frame_seconds, c
     positions.push_back(static_cast<int64_t>(at_seconds * per_second));
   }
   return positions;
+}
+
+std::vector<ClipPiece> clip_layout_of_positions(const Clip& clip, const ClipClock& clock) {
+  const std::vector<int64_t> frames = frame_positions(clip.video.t, clip.frame_seconds, clock);
+  const auto time_of = [&](int64_t token) { return frames[static_cast<size_t>(token / clip.tokens_per_frame())]; };
+  return alternate(chunk_ends(clip.video.t * clip.tokens_per_frame(), clock.positions_per_chunk(), time_of),
+                   audio_chunk_ends(clip.audio_tokens, clock));
+}
+
+std::optional<ClipMismatch> find_clip_mismatch(const Clip& clip, const ClipClock& clock,
+                                               const std::vector<bool>& is_audio) {
+  WEFT_CHECK(static_cast<int64_t>(is_audio.size()) == clip.num_tokens(), "{} tokens for a clip of {}", is_audio.size(),
+             clip.num_tokens());
+  const int64_t video_tokens = clip.video.t * clip.tokens_per_frame();
+  int64_t video = 0;
+  int64_t audio = 0;
+  int64_t border = 0;
+  const auto is_audio_here = [&] { return is_audio[static_cast<size_t>(video + audio)]; };
+  const auto closes_chunk = [&](int64_t token) {
+    const double past = time_of_frame(clip, clock, token / clip.tokens_per_frame()) - static_cast<double>(border);
+    const bool on_border = std::abs(past) <= 1e-6 * static_cast<double>(border);
+    return on_border && audio < clip.audio_tokens ? is_audio_here() : past >= 0;
+  };
+  while (video < video_tokens || audio < clip.audio_tokens) {
+    border += clock.positions_per_chunk();
+    for (bool open = video < video_tokens; open; open = video < video_tokens && !closes_chunk(video)) {
+      if (is_audio_here()) return ClipMismatch{.offset = video + audio, .expects_audio = false};
+      ++video;
+    }
+    for (; audio < std::min(border, clip.audio_tokens); ++audio) {
+      if (!is_audio_here()) return ClipMismatch{.offset = video + audio, .expects_audio = true};
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace weft

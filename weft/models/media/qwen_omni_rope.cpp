@@ -91,20 +91,18 @@ class OmniPositions {
   Result<int64_t> write_clip() {
     WEFT_TRY(const size_t video, cursor_.take_video(at()));
     WEFT_TRY(const int64_t audio_tokens, cursor_.take_audio(at()));
-    const std::string what =
-        fmt::format("{} with {} audio tokens, in chunks of {} s,", vision_name("a video", media_.videos[video]),
-                    audio_tokens, rules_.clock.seconds_per_chunk);
-    const int64_t num_tokens = num_merged_tokens(media_.videos[video], rules_.merge_size) + audio_tokens;
-    WEFT_TRY([[maybe_unused]] const int64_t count, cursor_.check_mixed_run(at() + 2, num_tokens, what));
-    const VisionRun run = video_run(video);
-    const auto pieces = clip_layout_at(run.frame_positions, run.tokens_per_frame(), audio_tokens, rules_.clock);
-    WEFT_TRY(const int64_t end, check_clip(at() + 2, pieces, video, audio_tokens, what));
-    WEFT_TRY(const int64_t last, cursor_.check_token(end, ids_.audio_end, "an audio end", what));
-    WEFT_TRY(const int64_t next, cursor_.check_token(last, ids_.vision_end, "a vision end", what));
+    const Clip clip{.video = media_.videos[video],
+                    .merge_size = rules_.merge_size,
+                    .frame_seconds = media_.video_frame_seconds[video],
+                    .audio_tokens = audio_tokens};
+    WEFT_TRY(const int64_t next, check_clip(at() + 2, clip));
 
     write_twice(writer_.after_last_piece());
     const int64_t first = writer_.after_last_piece();
-    for (const ClipPiece& piece : pieces) {
+    const VisionRun run = video_run(video);
+    // Where the tokens were laid out with a frame on the other side of a chunk's border, Hugging Face gives them the
+    // positions as they come, and so does this.
+    for (const ClipPiece& piece : clip_layout_of_positions(clip, rules_.clock)) {
       if (piece.is_audio) {
         writer_.write_line(first + piece.begin, piece.end - piece.begin);
       } else {
@@ -115,37 +113,20 @@ class OmniPositions {
     return next;
   }
 
-  /// The clip's tokens, from `begin`, alternate as they should. Returns the token after them.
-  Result<int64_t> check_clip(int64_t begin, const std::vector<ClipPiece>& pieces, size_t video, int64_t audio_tokens,
-                             std::string_view what) const {
-    // The tokens were laid out in double precision and the positions are in single. Where the two differ, Hugging Face
-    // gives the layout of the positions to the tokens as they come, and so does this.
-    const auto as_prepared = clip_layout(media_.videos[video], rules_.merge_size, media_.video_frame_seconds[video],
-                                         audio_tokens, rules_.clock);
-    const int64_t wrong = first_mismatch(begin, as_prepared);
-    const int64_t end = begin + num_merged_tokens(media_.videos[video], rules_.merge_size) + audio_tokens;
-    if (wrong == end || first_mismatch(begin, pieces) == end) return end;
-    const int64_t expected = is_audio_at(wrong - begin, as_prepared) ? ids_.audio : ids_.video;
-    return cursor_.check_token(wrong, expected, expected == ids_.audio ? "an audio token" : "a video token", what);
-  }
-
-  /// The first token from `begin` that is not of its piece's kind, or the one after all pieces.
-  int64_t first_mismatch(int64_t begin, const std::vector<ClipPiece>& pieces) const {
-    int64_t index = begin;
-    for (const ClipPiece& piece : pieces) {
-      for (int64_t i = piece.begin; i < piece.end; ++i, ++index) {
-        if (!stands_at(index, piece.is_audio ? ids_.audio : ids_.video)) return index;
-      }
+  /// From `begin` stand the clip's tokens, as they should alternate, and both ends.
+  Result<int64_t> check_clip(int64_t begin, const Clip& clip) const {
+    const std::string what = fmt::format("{} with {} audio tokens, {} s from frame to frame, in chunks of {} s,",
+                                         vision_name("a video", clip.video), clip.audio_tokens, clip.frame_seconds,
+                                         rules_.clock.seconds_per_chunk);
+    WEFT_TRY(const int64_t count, cursor_.check_mixed_run(begin, clip.num_tokens(), what));
+    std::vector<bool> is_audio;
+    for (int64_t i = 0; i < count; ++i) is_audio.push_back(stands_at(begin + i, ids_.audio));
+    if (const auto wrong = find_clip_mismatch(clip, rules_.clock, is_audio)) {
+      return cursor_.check_token(begin + wrong->offset, wrong->expects_audio ? ids_.audio : ids_.video,
+                                 wrong->expects_audio ? "an audio token" : "a video token", what);
     }
-    return index;
-  }
-
-  static bool is_audio_at(int64_t offset, const std::vector<ClipPiece>& pieces) {
-    for (const ClipPiece& piece : pieces) {
-      if (offset < piece.end - piece.begin) return piece.is_audio;
-      offset -= piece.end - piece.begin;
-    }
-    WEFT_CHECK(false, "the clip has no token {} past its end", offset);
+    WEFT_TRY(const int64_t last, cursor_.check_token(begin + count, ids_.audio_end, "an audio end", what));
+    return cursor_.check_token(last, ids_.vision_end, "a vision end", what);
   }
 
   /// The end token gets its position as text does, so it is only looked at. Returns its index.
