@@ -148,6 +148,7 @@ TEST(SafetensorsFile, AHeaderThatIsNoObjectInJsonIsNamed) {
   expect_start(problem_of_header("[]"), "m.safetensors: is no safetensors file: its header starts with '['");
   expect_start(problem_of_header(R"({"w":)"), "m.safetensors: w: is not valid JSON: ");
   expect_start(problem_of_header(R"({} x)"), "m.safetensors: is not valid JSON: ");
+  expect_start(problem_of_header(std::string("{}\0x", 4)), "m.safetensors: is not valid JSON: it holds a zero byte");
   expect_start(problem_of_header("{\"\xff\":1}"), "m.safetensors: is not valid JSON: ");
   expect_start(problem_of_header(R"({"w":[[[[[1]]]]]})"), "m.safetensors: w[0][0]: is nested more than 4 levels deep");
 }

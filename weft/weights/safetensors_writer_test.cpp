@@ -84,7 +84,7 @@ TEST(SafetensorsWriter, MetadataIsAbsentEmptyOrInTheGivenOrder) {
   EXPECT_EQ(header({}), "{}      ");
   EXPECT_EQ(header(WeightMetadata(std::in_place)), R"({"__metadata__":{}}     )");
   EXPECT_EQ(header(WeightMetadata{{{"z", "1"}, {"a", "\xc3\xa9\t"}}}),
-            "{\"__metadata__\":{\"z\":\"1\",\"a\":\"\xc3\xa9\\t\"}}       ");
+            "{\"__metadata__\":{\"z\":\"1\",\"a\":\"\xc3\xa9\\t\"}}   ");
 }
 
 TEST(SafetensorsWriter, WhatIsWrittenIsReadBackAndWrittenAgainTheSame) {
