@@ -64,6 +64,13 @@ TEST(Document, TruncatedTextSaysWhere) {
   EXPECT_NE(message(b).find("is not valid YAML: line"), std::string::npos) << message(b);
 }
 
+TEST(Document, AZeroByteDoesNotHideWhatFollowsIt) {
+  using namespace std::string_view_literals;
+  EXPECT_EQ(message(json("{} \0 rest"sv)),
+            "test.json: is not valid JSON: it holds a zero byte. Check that the file is complete and is JSON.");
+  EXPECT_EQ(message(json(R"({"a": "\u0000"})"sv)), "no error");
+}
+
 TEST(Document, DuplicateKeysAreRefusedAndLocated) {
   EXPECT_EQ(message(json(R"({"a": {"b": 1, "b": 2}})")), "test.json: a.b: has the key 'b' twice");
   EXPECT_FALSE(yaml("a: 1\na: 2\n").ok());

@@ -56,6 +56,8 @@ std::string readable(const std::string& what) {
 }  // namespace
 
 std::string read_json(std::string_view text, DocumentBuilder& builder) {
+  // nlohmann takes a zero byte for the end of the text and would leave all that follows unread.
+  if (text.find('\0') != std::string_view::npos) return "is not valid JSON: it holds a zero byte";
   JsonEvents events(builder);
   Json::sax_parse(text, &events);
   return events.syntax_problem.empty() ? "" : "is not valid JSON: " + readable(events.syntax_problem);

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "weft/base/result.h"
+#include "weft/models/media/clip_layout.h"
+#include "weft/models/media/grid.h"
+
+namespace weft {
+
+/// The ids of the tokens that stand for media or enclose them. A family without one of them leaves it at -1.
+struct MediaTokens {
+  int64_t image = -1;
+  int64_t video = -1;
+  int64_t audio = -1;
+  int64_t vision_start = -1;
+  int64_t vision_end = -1;
+  int64_t audio_start = -1;
+  int64_t audio_end = -1;
+};
+
+/// How a family counts positions.
+enum class RopeFamily {
+  kQwen2Vl,     ///< every frame of a video is one position after the one before
+  kQwen2_5Vl,   ///< frames are `tokens_per_second` positions apart for each whole second between them
+  kQwen2_5Omni  ///< frames and audio stand on one clock of `clock.positions_per_second`
+};
+
+struct RopeRules {
+  RopeFamily family = RopeFamily::kQwen2Vl;
+  MediaTokens tokens;
+  int64_t merge_size = 2;
+  int64_t tokens_per_second = 4;  ///< read for kQwen2_5Vl
+  ClipClock clock;                ///< read for kQwen2_5Omni
+};
+
+/// The media of one sample, each kind in the order of its tokens.
+struct SampleMedia {
+  std::span<const Grid> images;
+  std::span<const Grid> videos;
+  /// Time from one frame (temporal patch) of each video to the next. Not read for kQwen2Vl; for kQwen2_5Vl, none given
+  /// means 1 s for all.
+  std::span<const double> video_frame_seconds;
+  std::span<const int64_t> audio_frames;  ///< mel frames of each clip, those of videos included; kQwen2_5Omni
+  bool audio_in_video = false;            ///< every video's audio is interleaved with it; kQwen2_5Omni
+};
+
+/// Rotary positions of one sample's tokens on three axes.
+struct RopeIndex {
+  int64_t num_tokens = 0;
+  std::vector<int64_t> positions;  ///< [3, num_tokens]: temporal, height, width
+  /// What generation adds: the token at index i >= num_tokens has position i + delta on all three axes.
+  int64_t delta = 0;
+
+  std::span<const int64_t> temporal() const { return axis(0); }
+  std::span<const int64_t> height() const { return axis(1); }
+  std::span<const int64_t> width() const { return axis(2); }
+
+ private:
+  std::span<const int64_t> axis(int64_t which) const {
+    return std::span(positions).subspan(static_cast<size_t>(which * num_tokens), static_cast<size_t>(num_tokens));
+  }
+};
+
+/// Positions of the tokens of one sample without padding. Tokens that do not fit the media are an error that names the
+/// first such token as `tokens[i]`.
+Result<RopeIndex> rope_index(const RopeRules& rules, std::span<const int64_t> tokens, const SampleMedia& media);
+
+}  // namespace weft
