@@ -1,0 +1,197 @@
+"""Configurations of the tiny models of make_fixtures.py: every family, sizes drawn from awkward ranges."""
+
+import random
+
+from transformers import (
+    LlamaConfig,
+    Qwen2_5_VLConfig,
+    Qwen2Config,
+    Qwen2VLConfig,
+    Qwen3Config,
+    Qwen3MoeConfig,
+)
+from transformers.models.qwen2_5_omni.configuration_qwen2_5_omni import Qwen2_5OmniThinkerConfig
+
+TEXT_CASES = ("packed", "single")
+VISION_CASES = ("mixed", "video", "text")
+
+CASES = {
+    "llama_tied": TEXT_CASES,
+    "llama_scaled": TEXT_CASES,
+    "llama_bias": ("packed",),
+    "qwen2_tied": TEXT_CASES,
+    "qwen2_sharded": ("packed",),
+    "qwen3": TEXT_CASES,
+    "qwen3_moe_norm": TEXT_CASES,
+    "qwen3_moe_mixed": ("packed",),
+    "qwen2_vl_tied": VISION_CASES,
+    "qwen2_vl_untied": ("mixed",),
+    "qwen2_5_vl": VISION_CASES,
+    "qwen2_5_omni": ("mixed", "audio", "audio_in_video", "text"),
+}
+# The case of a fixture that is also computed in double precision.
+DOUBLE = {
+    "llama_tied": "single",
+    "llama_scaled": "single",
+    "qwen2_tied": "single",
+    "qwen3": "single",
+    "qwen3_moe_norm": "single",
+    "qwen2_vl_tied": "video",
+    "qwen2_5_vl": "video",
+    "qwen2_5_omni": "audio_in_video",
+}
+SHARDED = {"qwen2_sharded": "12KB"}
+TRAINED = "qwen2_vl_train"
+
+
+def text_sizes(rng, shapes=((4, 2, 6), (6, 2, 6), (4, 2, 8), (3, 1, 10), (3, 1, 8), (2, 1, 14))):
+    heads, kv_heads, head_dim = rng.choice(shapes)
+    return {
+        "vocab_size": rng.randrange(83, 128),
+        "hidden_size": heads * head_dim,
+        "intermediate_size": rng.randrange(29, 50),
+        "num_hidden_layers": rng.choice([2, 2, 3]),
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "max_position_embeddings": 512,
+        "rms_norm_eps": rng.choice([1e-5, 1e-6, 3e-4]),
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+
+
+def theta(rng):
+    return rng.choice([1e4, 5e5, 1e6])
+
+
+def llama_tied(rng):
+    return LlamaConfig(**text_sizes(rng), rope_parameters={"rope_type": "default", "rope_theta": theta(rng)},
+                       tie_word_embeddings=True)
+
+
+def llama_scaled(rng):
+    # A short original context puts the three ranges of wavelengths (kept, smoothed, divided) inside the few there are.
+    rope = {"rope_type": "llama3", "rope_theta": theta(rng), "factor": rng.choice([4.0, 8.0]), "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0, "original_max_position_embeddings": rng.choice([48, 96])}
+    return LlamaConfig(**text_sizes(rng, ((2, 1, 16), (2, 2, 12), (3, 1, 12))), rope_parameters=rope, tie_word_embeddings=False)
+
+
+def llama_bias(rng):
+    return LlamaConfig(**text_sizes(rng), head_dim=rng.choice([4, 14]), attention_bias=True, mlp_bias=True,
+                       rope_parameters={"rope_type": "default", "rope_theta": theta(rng)}, tie_word_embeddings=False)
+
+
+def qwen2(rng, tied):
+    return Qwen2Config(**text_sizes(rng), rope_parameters={"rope_type": "default", "rope_theta": theta(rng)},
+                       tie_word_embeddings=tied)
+
+
+def qwen3(rng):
+    return Qwen3Config(**text_sizes(rng), head_dim=rng.choice([4, 12, 14]), tie_word_embeddings=rng.random() < 0.5,
+                       rope_parameters={"rope_type": "default", "rope_theta": theta(rng)})
+
+
+def qwen3_moe(rng, mixed):
+    sizes = text_sizes(rng)
+    sizes["num_hidden_layers"] = 4 if mixed else 2
+    fields = {
+        "head_dim": rng.choice([4, 12]),
+        "moe_intermediate_size": rng.randrange(7, 14),
+        "num_experts": rng.choice([5, 6, 7]) if mixed else 8,
+        "num_experts_per_tok": rng.choice([2, 3]),
+        "norm_topk_prob": not mixed,
+        "decoder_sparse_step": 2 if mixed else 1,
+        "mlp_only_layers": [3] if mixed else [],
+        "router_aux_loss_coef": 0.0,
+        "tie_word_embeddings": False,
+        "rope_parameters": {"rope_type": "default", "rope_theta": theta(rng)},
+    }
+    return Qwen3MoeConfig(**sizes, **fields)
+
+
+def mrope_text(rng):
+    sizes = text_sizes(rng, ((4, 2, 8), (3, 1, 8), (3, 1, 12), (2, 1, 12)))
+    sizes["num_hidden_layers"] = 2
+    half = sizes["hidden_size"] // sizes["num_attention_heads"] // 2
+    section = {4: [1, 1, 2], 6: [1, 2, 3]}[half]
+    rng.shuffle(section)
+    sizes["rope_parameters"] = {"rope_type": "default", "rope_theta": theta(rng), "mrope_section": section}
+    return sizes
+
+
+def special_tokens(rng, vocab, names):
+    return dict(zip(names, rng.sample(range(3, vocab), len(names))))
+
+
+VISION_TOKENS = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
+
+
+def vision_sizes(rng):
+    heads, head_dim = rng.choice([(2, 8), (3, 4), (4, 4), (1, 12)])
+    return heads * head_dim, {
+        "depth": rng.choice([2, 3]),
+        "num_heads": heads,
+        "in_channels": 3,
+        "patch_size": rng.choice([2, 3]),
+        "spatial_merge_size": 2,
+        "temporal_patch_size": rng.choice([1, 2, 2]),
+    }
+
+
+def qwen2_vl(rng, tied):
+    text = mrope_text(rng)
+    width, vision = vision_sizes(rng)
+    vision |= {"embed_dim": width, "hidden_size": text["hidden_size"], "mlp_ratio": rng.choice([2, 3])}
+    return Qwen2VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=tied,
+                         **special_tokens(rng, text["vocab_size"], VISION_TOKENS))
+
+
+def windowed_vision(rng, llm_width):
+    width, vision = vision_sizes(rng)
+    vision["depth"] = 3
+    window = vision["patch_size"] * vision["spatial_merge_size"] * rng.choice([2, 3])
+    return vision | {"hidden_size": width, "out_hidden_size": llm_width, "intermediate_size": rng.randrange(19, 34),
+                     "window_size": window + rng.randrange(vision["patch_size"]),
+                     "fullatt_block_indexes": [rng.choice([0, 1, 2])]}
+
+
+def qwen2_5_vl(rng):
+    text = mrope_text(rng)
+    vision = windowed_vision(rng, text["hidden_size"]) | {"tokens_per_second": rng.choice([2, 3])}
+    return Qwen2_5_VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=rng.random() < 0.5,
+                            **special_tokens(rng, text["vocab_size"], VISION_TOKENS))
+
+
+def qwen2_5_omni(rng):
+    text = mrope_text(rng)
+    text["tie_word_embeddings"] = False
+    heads, head_dim = rng.choice([(2, 8), (3, 6), (2, 6)])
+    audio = {"num_mel_bins": rng.choice([9, 11]), "encoder_layers": 2, "encoder_attention_heads": heads,
+             "encoder_ffn_dim": rng.randrange(19, 34), "d_model": heads * head_dim, "max_source_positions": 40,
+             "n_window": rng.choice([5, 6, 7]), "output_dim": text["hidden_size"]}
+    names = ("image_token_index", "video_token_index", "audio_token_index", "vision_start_token_id", "vision_end_token_id",
+             "audio_start_token_id", "audio_end_token_id")
+    return Qwen2_5OmniThinkerConfig(text_config=text, vision_config=windowed_vision(rng, text["hidden_size"]),
+                                    audio_config=audio, position_id_per_seconds=rng.choice([3, 4, 5]), seconds_per_chunk=2,
+                                    tie_word_embeddings=False, **special_tokens(rng, text["vocab_size"], names))
+
+
+MAKERS = {
+    "llama_tied": llama_tied,
+    "llama_scaled": llama_scaled,
+    "llama_bias": llama_bias,
+    "qwen2_tied": lambda rng: qwen2(rng, True),
+    "qwen2_sharded": lambda rng: qwen2(rng, False),
+    "qwen3": qwen3,
+    "qwen3_moe_norm": lambda rng: qwen3_moe(rng, False),
+    "qwen3_moe_mixed": lambda rng: qwen3_moe(rng, True),
+    "qwen2_vl_tied": lambda rng: qwen2_vl(rng, True),
+    "qwen2_vl_untied": lambda rng: qwen2_vl(rng, False),
+    "qwen2_vl_train": lambda rng: qwen2_vl(rng, True),
+    "qwen2_5_vl": qwen2_5_vl,
+    "qwen2_5_omni": qwen2_5_omni,
+}
+
+
+def make_config(seed, name):
+    return MAKERS[name](random.Random(f"{seed}/{name}/config"))
