@@ -115,7 +115,9 @@ def difference(found, expected):
         return float("inf")
     if not found.is_floating_point():
         return 0.0 if torch.equal(found, expected) else float("inf")
-    return ((found - expected).norm() / expected.norm().clamp(min=1e-30)).item() if found.numel() else 0.0
+    if not (found.isfinite().all() and expected.isfinite().all()):
+        return float("inf")
+    return ((found - expected).norm() / expected.norm().clamp(min=1e-30)).item()
 
 
 def check_case(model, folder, case):
