@@ -22,14 +22,14 @@ void add_weight_gradients(const Holder& layer, const at::Tensor& x, const at::Te
   if (layer.bias && layer.bias->is_trainable()) layer.bias->add_gradient(dy.sum(0));
 }
 
-// Weight and bias are inputs so that autograd makes a node even where x needs no gradient; they get theirs by hand.
+// A parameter is an input so that autograd makes a node even where x needs no gradient; it gets its own by hand.
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
-  static at::Tensor forward(AutogradContext* saved, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& bias, const c10::intrusive_ptr<Holder>& layer) {
-    const bool needs_x = layer->weight->is_trainable();
-    saved->save_for_backward({needs_x ? x : at::Tensor(), weight});
+  static at::Tensor forward(AutogradContext* saved, const at::Tensor& x, const at::Tensor& /*parameter*/,
+                            const c10::intrusive_ptr<Holder>& layer) {
+    const at::Tensor& weight = layer->weight->value;
+    saved->save_for_backward({layer->weight->is_trainable() ? x : at::Tensor(), weight});
     saved->saved_data["layer"] = at::IValue::make_capsule(layer);
-    return at::linear(x, weight, bias.defined() ? c10::optional<at::Tensor>(bias) : c10::nullopt);
+    return at::linear(x, weight, layer->bias ? c10::optional<at::Tensor>(layer->bias->value) : c10::nullopt);
   }
 
   static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
@@ -45,7 +45,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
       add_weight_gradients(*layer, x, dy);
     }
     const at::Tensor dx = saved->needs_input_grad(0) ? at::mm(dy, tensors[1]) : at::Tensor();
-    return {dx, at::Tensor(), at::Tensor(), at::Tensor()};
+    return {dx, at::Tensor(), at::Tensor()};
   }
 };
 
@@ -75,7 +75,8 @@ at::Tensor linear(const at::Tensor& x, const ParameterPtr& weight, const Paramet
   layer->weight = weight;
   layer->bias = bias;
   layer->deferred = context.deferred;
-  return LinearFunction::apply(x, weight->value, bias ? bias->value : at::Tensor(), layer);
+  const bool is_bias_alone = bias && bias->is_trainable() && !weight->is_trainable();
+  return LinearFunction::apply(x, is_bias_alone ? bias->value : weight->value, layer);
 }
 
 }  // namespace weft

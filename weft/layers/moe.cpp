@@ -140,7 +140,7 @@ Routing MoeLayer::route(const at::Tensor& x, const RunContext& context) const {
 
   Routing routing;
   routing.experts = experts;
-  routing.order = std::get<1>(at::sort(experts.flatten(), /*stable=*/true, /*dim=*/0));
+  routing.order = std::get<1>(at::sort(experts.flatten(), std::optional<bool>(true), /*dim=*/0));
   const at::Tensor counts = at::bincount(experts.flatten(), {}, router->value.size(0)).cpu();
   routing.counts.assign(counts.data_ptr<int64_t>(), counts.data_ptr<int64_t>() + counts.numel());
   if (context.balance_scale != 0 || context.balance_losses != nullptr) {

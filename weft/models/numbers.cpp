@@ -1,11 +1,13 @@
 #include "weft/models/numbers.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
 #include <fmt/format.h>
 
 #include "weft/base/fields.h"
+#include "weft/models/layer_shape.h"
 
 namespace weft {
 namespace {
@@ -102,13 +104,8 @@ TextNumbers read_text(Fields& config, const Defaults& defaults, const Module& ll
   text.deviation = config.number_or("initializer_range", 0.02, {0, 1e3});
   text.padding_id = config.integer_or("pad_token_id", -1, {-1, kTokenRange.max});
   text.max_positions = config.integer_or("max_position_embeddings", defaults.max_positions, kSizeRange);
-  const auto& core = std::get<Attention>([&] {
-    for (const Op& op : llm.layer_kinds.front().ops) {
-      if (op.name == "attention.core") return op.shape;
-    }
-    return OpShape(Attention{});
-  }());
-  text.rope = read_rope(config, defaults, text.max_positions, core.head_dim, has_axes);
+  text.rope =
+      read_rope(config, defaults, text.max_positions, layer_shape(llm.layer_kinds.front()).heads.head_dim, has_axes);
   text.normalizes_expert_weights = config.flag_or("norm_topk_prob", false);
   text.balance_coefficient = config.number_or("router_aux_loss_coef", 0.001, {0, 1e3});
   text.end_ids = read_end_ids(config);

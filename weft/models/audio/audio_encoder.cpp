@@ -30,11 +30,12 @@ at::Tensor gather_taps(const at::Tensor& rows, const at::Tensor& taps) {
 }
 
 /// Sines of falling frequency, then cosines.
-at::Tensor sinusoids(const at::Tensor& positions, int64_t width) {
+at::Tensor sinusoids(const at::Tensor& positions, int64_t width, at::ScalarType type) {
+  const at::ScalarType exact = type == at::kDouble ? at::kDouble : at::kFloat;
   const int64_t half = width / 2;
   const double step = std::log(kLongestTimescale) / static_cast<double>(half - 1);
-  const at::Tensor scales = at::exp(at::arange(half, at::kFloat) * -step).to(positions.device());
-  const at::Tensor angles = positions.to(at::kFloat).unsqueeze(1) * scales;
+  const at::Tensor scales = at::exp(at::arange(half, exact) * -step).to(positions.device());
+  const at::Tensor angles = positions.to(exact).unsqueeze(1) * scales;
   return at::cat({at::sin(angles), at::cos(angles)}, 1);
 }
 
@@ -96,7 +97,7 @@ at::Tensor AudioEncoder::convolve(const AudioInputs& inputs, const RunContext& c
                Activation::kGelu);
   const at::Tensor second = activate(
       linear(gather_taps(first, inputs.second_taps), second_convolution_, second_bias_, context), Activation::kGelu);
-  return second + sinusoids(inputs.row_positions, second.size(1)).to(second.options());
+  return second + sinusoids(inputs.row_positions, second.size(1), second.scalar_type()).to(second.options());
 }
 
 at::Tensor AudioEncoder::layer(int64_t index, const at::Tensor& x, const AudioInputs& inputs,

@@ -83,20 +83,21 @@ MoeLayer make_moe(const std::string& name, const LayerShape& shape, const TextNu
   return layer;
 }
 
-}  // namespace
-
-TransformerLayer Decoder::make_layer(const std::string& name, const LayerShape& shape, const WeightMaker& make) const {
+TransformerLayer make_layer(const std::string& name, const LayerShape& shape, const TextNumbers& numbers,
+                            const WeightMaker& make) {
   TransformerLayer layer;
-  layer.attention_norm = make.rms_norm(name + ".input_layernorm", shape.width, numbers_.norm_epsilon);
-  layer.attention = make_attention(name, shape, numbers_.norm_epsilon, make);
-  layer.mlp_norm = make.rms_norm(name + ".post_attention_layernorm", shape.width, numbers_.norm_epsilon);
+  layer.attention_norm = make.rms_norm(name + ".input_layernorm", shape.width, numbers.norm_epsilon);
+  layer.attention = make_attention(name, shape, numbers.norm_epsilon, make);
+  layer.mlp_norm = make.rms_norm(name + ".post_attention_layernorm", shape.width, numbers.norm_epsilon);
   if (shape.experts > 0) {
-    layer.moe = make_moe(name, shape, numbers_, make);
+    layer.moe = make_moe(name, shape, numbers, make);
   } else {
     layer.mlp = make_mlp(name, shape, make);
   }
   return layer;
 }
+
+}  // namespace
 
 Decoder::Decoder(const Module& module, const TextNumbers& numbers, bool has_tied_embeddings, const std::string& prefix,
                  const BlockRange& blocks, ParameterMaker& maker)
@@ -105,7 +106,6 @@ Decoder::Decoder(const Module& module, const TextNumbers& numbers, bool has_tied
   const auto& table = std::get<Lookup>(op_named(module.entry, "embedding").shape);
   vocabulary_ = table.entries;
   head_dim_ = layer_shape(module.layer_kinds.front()).heads.head_dim;
-  frequencies_ = rope_frequencies(numbers.rope, head_dim_);
 
   const WeightCut by_entries{.unit = CutUnit::kVocabulary};
   const std::vector<int64_t> shape = {table.entries, module.width};
@@ -119,7 +119,7 @@ Decoder::Decoder(const Module& module, const TextNumbers& numbers, bool has_tied
   const int64_t end = blocks.end_layer(static_cast<int64_t>(module.layers.size()));
   for (int64_t index = blocks.first_layer; index < end; ++index) {
     const Block& block = module.layer_kinds[module.layers[static_cast<size_t>(index)]];
-    layers_.push_back(make_layer(fmt::format("{}model.layers.{}", prefix, index), layer_shape(block), make));
+    layers_.push_back(make_layer(fmt::format("{}model.layers.{}", prefix, index), layer_shape(block), numbers, make));
   }
   if (!blocks.has_exit) return;
   norm_ = make.rms_norm(prefix + "model.norm", module.width, numbers.norm_epsilon);
@@ -137,7 +137,7 @@ at::Tensor Decoder::embed_tokens(const at::Tensor& ids, const std::vector<MediaR
 }
 
 RotaryTable Decoder::rotary(const at::Tensor& positions, at::ScalarType type) const {
-  return rope_table(numbers_.rope, frequencies_, positions, type);
+  return rope_table(numbers_.rope, head_dim_, positions, type);
 }
 
 at::Tensor Decoder::layer(int64_t index, const at::Tensor& x, const AttentionCall& call,

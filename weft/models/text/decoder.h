@@ -37,12 +37,9 @@ class Decoder {
   at::Tensor logits(const at::Tensor& x, const RunContext& context) const;
 
  private:
-  TransformerLayer make_layer(const std::string& name, const LayerShape& shape, const struct WeightMaker& make) const;
-
   TextNumbers numbers_;
   int64_t vocabulary_ = 0;
   int64_t head_dim_ = 0;
-  at::Tensor frequencies_;
   ParameterPtr embedding_;
   std::vector<TransformerLayer> layers_;
   NormLayer norm_;

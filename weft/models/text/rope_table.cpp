@@ -41,14 +41,14 @@ at::Tensor yarn_frequencies(const RopeNumbers& rope, const at::Tensor& plain, in
   low = std::max(low, 0.0);
   high = std::min(high, dim - 1);
   if (low == high) high += 0.001;
-  const at::Tensor ramp = ((at::arange(head_dim / 2, at::kFloat) - low) / (high - low)).clamp_(0, 1);
+  const at::Tensor ramp = ((at::arange(head_dim / 2, plain.scalar_type()) - low) / (high - low)).clamp_(0, 1);
   return plain / rope.factor * ramp + plain * (1 - ramp);
 }
 
 }  // namespace
 
-at::Tensor rope_frequencies(const RopeNumbers& rope, int64_t head_dim) {
-  const at::Tensor exponents = at::arange(0, head_dim, 2, at::kFloat) / static_cast<double>(head_dim);
+at::Tensor rope_frequencies(const RopeNumbers& rope, int64_t head_dim, at::ScalarType type) {
+  const at::Tensor exponents = at::arange(0, head_dim, 2, type) / static_cast<double>(head_dim);
   const at::Tensor plain = at::reciprocal(at::pow(rope.theta, exponents));
   switch (rope.scaling) {
     case RopeScaling::kNone:
@@ -63,21 +63,21 @@ at::Tensor rope_frequencies(const RopeNumbers& rope, int64_t head_dim) {
   return plain;
 }
 
-RotaryTable rope_table(const RopeNumbers& rope, const at::Tensor& frequencies, const at::Tensor& positions,
-                       at::ScalarType type) {
-  at::Tensor by_pair = positions.to(at::kFloat).select(0, 0).unsqueeze(1);
+RotaryTable rope_table(const RopeNumbers& rope, int64_t head_dim, const at::Tensor& positions, at::ScalarType type) {
+  const at::ScalarType exact = type == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor frequencies = rope_frequencies(rope, head_dim, exact).to(positions.device());
+  const at::Tensor places = positions.to(exact);
+  at::Tensor by_pair = places.select(0, 0).unsqueeze(1);
   if (!rope.sections.empty()) {
     std::vector<int64_t> axis_of_pair;
     for (size_t section = 0; section < rope.sections.size(); ++section) {
       axis_of_pair.insert(axis_of_pair.end(), static_cast<size_t>(rope.sections[section]),
                           static_cast<int64_t>(section % 3));
     }
-    const at::Tensor axes = at::tensor(axis_of_pair, at::kLong).to(positions.device());
-    by_pair = positions.to(at::kFloat).index_select(0, axes).t();
+    by_pair = places.index_select(0, at::tensor(axis_of_pair, at::kLong).to(positions.device())).t();
   }
-  const at::Tensor angles = by_pair * frequencies.to(positions.device()).unsqueeze(0);
-  const at::ScalarType exact = type == at::kDouble ? at::kDouble : at::kFloat;
-  return {(at::cos(angles) * rope.amplitude).to(exact), (at::sin(angles) * rope.amplitude).to(exact)};
+  const at::Tensor angles = by_pair * frequencies.unsqueeze(0);
+  return {at::cos(angles) * rope.amplitude, at::sin(angles) * rope.amplitude};
 }
 
 }  // namespace weft

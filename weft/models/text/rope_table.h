@@ -5,12 +5,11 @@
 
 namespace weft {
 
-/// The frequency of every pair of a head's elements, in fp32 as all implementations have them.
-at::Tensor rope_frequencies(const RopeNumbers& rope, int64_t head_dim);
+/// The frequency of every pair of a head's elements.
+at::Tensor rope_frequencies(const RopeNumbers& rope, int64_t head_dim, at::ScalarType type);
 
-/// Cosines and sines for positions [axes, rows], where axes is 1 or, with sections, 3. Angles are fp32 whatever the
-/// type, as the models were trained so.
-RotaryTable rope_table(const RopeNumbers& rope, const at::Tensor& frequencies, const at::Tensor& positions,
-                       at::ScalarType type);
+/// Cosines and sines for positions [axes, rows], where axes is 1 or, with sections, 3. Everything is computed in fp32,
+/// as the models were trained, or in fp64 where the model is run so.
+RotaryTable rope_table(const RopeNumbers& rope, int64_t head_dim, const at::Tensor& positions, at::ScalarType type);
 
 }  // namespace weft

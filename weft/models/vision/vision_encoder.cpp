@@ -113,12 +113,12 @@ at::Tensor VisionEncoder::embed_patches(const VisionInputs& inputs, const RunCon
 
 RotaryTable VisionEncoder::rotary(const at::Tensor& positions, at::ScalarType type) const {
   // Half of a head's pairs turn by the row, the other half by the column, with the same frequencies.
-  const int64_t half = head_dim_ / 2;
-  const at::Tensor exponents = at::arange(0, half, 2, at::kFloat) / static_cast<double>(half);
-  const at::Tensor frequencies = at::reciprocal(at::pow(numbers_.rope_theta, exponents)).to(positions.device());
-  const at::Tensor angles = (positions.to(at::kFloat).unsqueeze(2) * frequencies).flatten(1);
   const at::ScalarType exact = type == at::kDouble ? at::kDouble : at::kFloat;
-  return {at::cos(angles).to(exact), at::sin(angles).to(exact)};
+  const int64_t half = head_dim_ / 2;
+  const at::Tensor exponents = at::arange(0, half, 2, exact) / static_cast<double>(half);
+  const at::Tensor frequencies = at::reciprocal(at::pow(numbers_.rope_theta, exponents)).to(positions.device());
+  const at::Tensor angles = (positions.to(exact).unsqueeze(2) * frequencies).flatten(1);
+  return {at::cos(angles), at::sin(angles)};
 }
 
 at::Tensor VisionEncoder::layer(int64_t index, const at::Tensor& x, const VisionInputs& inputs,

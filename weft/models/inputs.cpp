@@ -1,0 +1,267 @@
+#include "weft/models/inputs.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/tensor.h>
+#include <fmt/format.h>
+
+#include "weft/models/media/audio_index.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kNoTarget = -100;
+
+std::optional<Error> check_tokens(const RawInputs& raw, int64_t vocabulary, int64_t max_positions) {
+  const int64_t* ids = raw.input_ids.data_ptr<int64_t>();
+  const int64_t num_tokens = raw.input_ids.size(0);
+  if (num_tokens == 0) return Error{.field = "input_ids", .problem = "is empty", .advice = "Give at least one token."};
+  for (int64_t i = 0; i < num_tokens; ++i) {
+    if (ids[i] >= 0 && ids[i] < vocabulary) continue;
+    return Error{
+        .field = fmt::format("input_ids[{}]", i),
+        .problem = fmt::format("is {}, but the model's vocabulary has the ids 0 to {}", ids[i], vocabulary - 1),
+        .advice = "Use the tokenizer of this model."};
+  }
+  int64_t total = 0;
+  for (size_t sample = 0; sample < raw.lengths.size(); ++sample) {
+    const int64_t length = raw.lengths[sample];
+    if (length < 1 || length > max_positions) {
+      return Error{.field = fmt::format("lengths[{}]", sample),
+                   .problem = fmt::format("is {}, 1 to the model's max_position_embeddings {} are allowed", length,
+                                          max_positions),
+                   .advice = "Shorten the sample."};
+    }
+    total += length;
+  }
+  if (total != num_tokens) {
+    return Error{.field = "lengths",
+                 .problem = fmt::format("add up to {}, but there are {} tokens", total, num_tokens),
+                 .advice = "Give the tokens of every sample, in order."};
+  }
+  return std::nullopt;
+}
+
+std::optional<Error> check_targets(const RawInputs& raw, int64_t vocabulary) {
+  if (!raw.targets.defined()) return std::nullopt;
+  if (raw.targets.size(0) != raw.input_ids.size(0)) {
+    return Error{
+        .field = "targets",
+        .problem = fmt::format("has {} entries, but there are {} tokens", raw.targets.size(0), raw.input_ids.size(0))};
+  }
+  const int64_t* targets = raw.targets.data_ptr<int64_t>();
+  for (int64_t i = 0; i < raw.targets.size(0); ++i) {
+    if (targets[i] == kNoTarget || (targets[i] >= 0 && targets[i] < vocabulary)) continue;
+    return Error{.field = fmt::format("targets[{}]", i),
+                 .problem = fmt::format("is {}, but the model's vocabulary has the ids 0 to {}; {} stands for none",
+                                        targets[i], vocabulary - 1, kNoTarget)};
+  }
+  return std::nullopt;
+}
+
+std::vector<int64_t> places_of(std::span<const int64_t> ids, int64_t token) {
+  std::vector<int64_t> places;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] == token) places.push_back(static_cast<int64_t>(i));
+  }
+  return places;
+}
+
+/// Deals media out to samples: each sample takes as many as its tokens of that kind stand for.
+class MediaDealer {
+ public:
+  MediaDealer(const char* kind, const char* field, std::vector<int64_t> tokens)
+      : kind_(kind), field_(field), tokens_(std::move(tokens)) {}
+
+  /// The number of media whose tokens add up to `wanted`, beginning where the last sample ended.
+  Result<size_t> take(size_t sample, int64_t wanted) {
+    size_t count = 0;
+    int64_t got = 0;
+    while (got < wanted && next_ + count < tokens_.size()) got += tokens_[next_ + count++];
+    if (got != wanted) {
+      return Error{.field = fmt::format("sample {}", sample),
+                   .problem = fmt::format("has {} {} tokens, but the next {} of {} stand for {}", wanted, kind_, count,
+                                          field_, got),
+                   .advice = fmt::format("Give as many {} tokens as each {} has embeddings.", kind_, kind_)};
+    }
+    next_ += count;
+    return count;
+  }
+
+  std::optional<Error> finish() const {
+    if (next_ == tokens_.size()) return std::nullopt;
+    return Error{
+        .field = field_,
+        .problem = fmt::format("has {} entries, but the tokens of all samples need only {}", tokens_.size(), next_),
+        .advice = fmt::format("Give as many {}s as there are tokens for.", kind_)};
+  }
+
+ private:
+  const char* kind_;
+  const char* field_;
+  std::vector<int64_t> tokens_;
+  size_t next_ = 0;
+};
+
+/// Positions of all samples, [3, tokens].
+struct Positions {
+  at::Tensor values;
+  int64_t delta = 0;
+};
+
+Result<Positions> media_positions(const ModelNumbers& numbers, const RawInputs& raw) {
+  const MediaTokens& tokens = numbers.media.tokens;
+  const auto merged = [&](const std::vector<Grid>& grids) {
+    std::vector<int64_t> counts;
+    for (const Grid& grid : grids) counts.push_back(num_merged_tokens(grid, numbers.media.merge_size));
+    return counts;
+  };
+  std::vector<int64_t> clip_tokens;
+  for (const int64_t frames : raw.audio_frames) clip_tokens.push_back(num_audio_tokens(frames));
+  MediaDealer images("image", "image_grid_thw", merged(raw.image_grids));
+  MediaDealer videos("video", "video_grid_thw", merged(raw.video_grids));
+  MediaDealer clips("audio", "audio_feature_lengths", clip_tokens);
+
+  Positions result;
+  std::vector<at::Tensor> parts;
+  const std::span<const int64_t> all(raw.input_ids.data_ptr<int64_t>(), static_cast<size_t>(raw.input_ids.size(0)));
+  size_t token = 0;
+  size_t image = 0;
+  size_t video = 0;
+  size_t clip = 0;
+  for (size_t sample = 0; sample < raw.lengths.size(); ++sample) {
+    const std::span<const int64_t> ids = all.subspan(token, static_cast<size_t>(raw.lengths[sample]));
+    const auto count = [&](int64_t id) { return std::count(ids.begin(), ids.end(), id); };
+    WEFT_TRY(const size_t num_images, images.take(sample, count(tokens.image)));
+    WEFT_TRY(const size_t num_videos, videos.take(sample, count(tokens.video)));
+    WEFT_TRY(const size_t num_clips, clips.take(sample, tokens.audio < 0 ? 0 : count(tokens.audio)));
+    SampleMedia media{.images = std::span(raw.image_grids).subspan(image, num_images),
+                      .videos = std::span(raw.video_grids).subspan(video, num_videos),
+                      .audio_frames = std::span(raw.audio_frames).subspan(clip, num_clips),
+                      .audio_in_video = raw.has_audio_in_video && num_videos > 0};
+    if (!raw.video_frame_seconds.empty()) {
+      media.video_frame_seconds = std::span(raw.video_frame_seconds).subspan(video, num_videos);
+    }
+    auto index = rope_index(numbers.media, ids, media);
+    if (!index) {
+      Error error = std::move(index).error();
+      if (raw.lengths.size() > 1) error.field = fmt::format("sample {}, {}", sample, error.field);
+      return error;
+    }
+    parts.push_back(at::tensor(index->positions, at::kLong).view({3, index->num_tokens}));
+    result.delta = index->delta;
+    token += ids.size();
+    image += num_images;
+    video += num_videos;
+    clip += num_clips;
+  }
+  for (const MediaDealer* dealer : {&images, &videos, &clips}) {
+    if (const auto error = dealer->finish()) return *error;
+  }
+  result.values = at::cat(parts, 1);
+  return result;
+}
+
+at::Tensor text_positions(const RawInputs& raw) {
+  std::vector<at::Tensor> parts;
+  for (const int64_t length : raw.lengths) parts.push_back(at::arange(length, at::kLong));
+  return at::cat(parts).unsqueeze(0);
+}
+
+Error unexpected_media(const std::string& field, const char* what) {
+  return {.field = field,
+          .problem = fmt::format("is given, but the model has no {} encoder", what),
+          .advice = "Leave it out, or use a model that takes it."};
+}
+
+/// Pixels of images and videos in one batch: the encoder treats them alike.
+Result<std::optional<VisionInputs>> vision_inputs(const ModelNumbers& numbers, const RawInputs& raw) {
+  std::vector<Grid> grids = raw.image_grids;
+  grids.insert(grids.end(), raw.video_grids.begin(), raw.video_grids.end());
+  const bool has_pixels = raw.pixel_values.defined() || raw.pixel_values_videos.defined();
+  if (!numbers.vision) {
+    if (has_pixels || !grids.empty()) return unexpected_media(has_pixels ? "pixel_values" : "image_grid_thw", "vision");
+    return std::optional<VisionInputs>();
+  }
+  std::vector<at::Tensor> pixels;
+  const auto add = [&](const at::Tensor& rows, const std::vector<Grid>& own, const char* field,
+                       const char* grid_field) -> std::optional<Error> {
+    if (rows.defined() != !own.empty()) {
+      return Error{.field = rows.defined() ? grid_field : field,
+                   .problem = fmt::format("is missing, but {} is given", rows.defined() ? field : grid_field),
+                   .advice = "Give both, or neither."};
+    }
+    if (!rows.defined()) return std::nullopt;
+    const auto checked = prepare_vision(*numbers.vision, rows, own, field);
+    if (!checked) return checked.error();
+    pixels.push_back(rows);
+    return std::nullopt;
+  };
+  if (const auto error = add(raw.pixel_values, raw.image_grids, "pixel_values", "image_grid_thw")) return *error;
+  if (const auto error = add(raw.pixel_values_videos, raw.video_grids, "pixel_values_videos", "video_grid_thw"))
+    return *error;
+  if (pixels.empty()) return std::optional<VisionInputs>();
+  WEFT_TRY(VisionInputs inputs,
+           prepare_vision(*numbers.vision, pixels.size() == 1 ? pixels[0] : at::cat(pixels), grids, "pixel_values"));
+  return std::optional(std::move(inputs));
+}
+
+Result<std::optional<AudioInputs>> audio_inputs(const ModelNumbers& numbers, const RawInputs& raw) {
+  if (!numbers.audio) {
+    if (raw.input_features.defined()) return unexpected_media("input_features", "audio");
+    return std::optional<AudioInputs>();
+  }
+  if (!raw.input_features.defined() && raw.audio_frames.empty()) return std::optional<AudioInputs>();
+  if (!raw.input_features.defined() || raw.audio_frames.empty()) {
+    return Error{.field = raw.input_features.defined() ? "audio_feature_lengths" : "input_features",
+                 .problem = "is missing, but the other of the two is given",
+                 .advice = "Give the mel features of all clips and the number of frames of each."};
+  }
+  WEFT_TRY(AudioInputs inputs, prepare_audio(*numbers.audio, raw.input_features, raw.audio_frames, "input_features"));
+  return std::optional(std::move(inputs));
+}
+
+}  // namespace
+
+Result<Inputs> prepare_inputs(const ModelNumbers& numbers, int64_t vocabulary, const RawInputs& raw) {
+  if (const auto error = check_tokens(raw, vocabulary, numbers.text.max_positions)) return *error;
+  if (const auto error = check_targets(raw, vocabulary)) return *error;
+  Inputs inputs{.ids = raw.input_ids, .samples = PackedSegments(raw.lengths)};
+  WEFT_TRY(inputs.vision, vision_inputs(numbers, raw));
+  WEFT_TRY(inputs.audio, audio_inputs(numbers, raw));
+  if (numbers.vision) {
+    WEFT_TRY(const Positions positions, media_positions(numbers, raw));
+    inputs.positions = positions.values;
+    inputs.position_delta = positions.delta;
+  } else {
+    inputs.positions = text_positions(raw);
+  }
+  const std::span<const int64_t> ids(raw.input_ids.data_ptr<int64_t>(), static_cast<size_t>(raw.input_ids.size(0)));
+  const MediaTokens& tokens = numbers.media.tokens;
+  std::vector<int64_t> vision_places = places_of(ids, tokens.image);
+  const std::vector<int64_t> video_places = places_of(ids, tokens.video);
+  vision_places.insert(vision_places.end(), video_places.begin(), video_places.end());
+  inputs.vision_places = at::tensor(vision_places, at::kLong);
+  inputs.audio_places = at::tensor(places_of(ids, tokens.audio), at::kLong);
+  if (raw.targets.defined()) {
+    inputs.target_rows = raw.targets.ne(kNoTarget).nonzero().squeeze(1);
+    inputs.targets = raw.targets.index_select(0, inputs.target_rows);
+  }
+  return inputs;
+}
+
+Inputs Inputs::to(const at::TensorOptions& options) const {
+  Inputs moved = *this;
+  for (at::Tensor* indices :
+       {&moved.ids, &moved.positions, &moved.target_rows, &moved.targets, &moved.vision_places, &moved.audio_places}) {
+    if (indices->defined()) *indices = indices->to(options.device());
+  }
+  if (vision) moved.vision = vision->to(options);
+  if (audio) moved.audio = audio->to(options);
+  return moved;
+}
+
+}  // namespace weft

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "weft/models/audio/audio_encoder.h"
+#include "weft/models/numbers.h"
+#include "weft/models/vision/vision_encoder.h"
+
+namespace weft {
+
+/// A batch as it comes from a file or a loader: tensors under the names that Hugging Face's processors give them. All
+/// are on the CPU; samples and media are packed, one after the other, without padding.
+struct RawInputs {
+  at::Tensor input_ids;          ///< int64 [tokens]
+  std::vector<int64_t> lengths;  ///< tokens of each sample
+  at::Tensor targets;            ///< int64 [tokens], -100 where there is none; may be undefined
+  at::Tensor pixel_values;       ///< fp32 [patches, patch elements] of the images; may be undefined
+  std::vector<Grid> image_grids;
+  at::Tensor pixel_values_videos;  ///< the same of the videos
+  std::vector<Grid> video_grids;
+  std::vector<double> video_frame_seconds;
+  at::Tensor input_features;          ///< fp32 [mel bins, frames]; may be undefined
+  std::vector<int64_t> audio_frames;  ///< of each clip
+  bool has_audio_in_video = false;    ///< every video's sound is interleaved with it
+};
+
+/// Reads tensors by their names; a wrong type or shape, or a name that nothing reads, is an error that names it.
+Result<RawInputs> raw_inputs(std::map<std::string, at::Tensor> tensors);
+
+/// A batch that fits a model: checked, with positions, and in the order in which modules take it.
+struct Inputs {
+  at::Tensor ids;        ///< [tokens]
+  at::Tensor positions;  ///< [1 or 3, tokens]
+  PackedSegments samples;
+  at::Tensor target_rows;    ///< rows that have a target
+  at::Tensor targets;        ///< of those
+  at::Tensor vision_places;  ///< the tokens that the vision encoder's rows replace, images first
+  at::Tensor audio_places;
+  std::optional<VisionInputs> vision;  ///< nothing: no images and videos
+  std::optional<AudioInputs> audio;
+  int64_t position_delta = 0;  ///< of the last sample: what generation adds to a token's index to get its position
+
+  int64_t num_targets() const { return targets.defined() ? targets.size(0) : 0; }
+  /// On a device, pixels and mel frames in a type.
+  Inputs to(const at::TensorOptions& options) const;
+};
+
+/// Token ids out of range, media that do not match their tokens, and whatever else does not fit the model: an error
+/// that names it.
+Result<Inputs> prepare_inputs(const ModelNumbers& numbers, int64_t vocabulary, const RawInputs& raw);
+
+}  // namespace weft

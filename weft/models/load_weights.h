@@ -1,0 +1,45 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "weft/layers/parameter.h"
+#include "weft/weights/weight_folder.h"
+
+namespace weft {
+
+/// Fills parameters with the weights of a Hugging Face folder. Weights that are missing, extra, of another shape or
+/// type or not finite are named; the parameters are then of no use.
+std::optional<Error> load_weights(const WeightFolder& folder, const std::vector<ParameterPtr>& parameters,
+                                  std::string_view prefix);
+
+/// Weights by the names that files give them, put together from the parameters that hold their rows.
+class NamedWeights {
+ public:
+  explicit NamedWeights(const std::vector<ParameterPtr>& parameters);
+
+  std::vector<std::string> names() const;
+  /// On the CPU, of the parameter's type and the weight's shape; undefined where no parameter has it.
+  at::Tensor value(std::string_view name) const;
+  /// The same of its gradient; undefined too where there is none yet.
+  at::Tensor gradient(std::string_view name) const;
+
+ private:
+  struct Place {
+    ParameterPtr parameter;
+    size_t piece = 0;
+    int64_t first_element = 0;  ///< of the piece in the parameter
+  };
+  at::Tensor assemble(std::string_view name, const std::function<at::Tensor(const Parameter&)>& part) const;
+
+  std::map<std::string, std::vector<Place>, std::less<>> places_;
+};
+
+/// Writes the parameters into an existing folder as `layout` describes: byte for byte what was loaded, if nothing
+/// changed.
+std::optional<Error> save_weights(const std::filesystem::path& folder, const FolderLayout& layout,
+                                  const std::vector<ParameterPtr>& parameters);
+
+}  // namespace weft
