@@ -42,7 +42,7 @@ inline RopeRules example_rules(RopeFamily family) {
 
 /// Omni's rules with a clock of 4 positions per second and per chunk, so that small clips have several chunks.
 inline RopeRules example_clip_rules() {
-  RopeRules rules = example_rules(RopeFamily::kQwen2_5Omni);
+  RopeRules rules = example_rules(RopeFamily::kQwen25Omni);
   rules.clock = {.positions_per_second = 4, .seconds_per_chunk = 1};
   return rules;
 }

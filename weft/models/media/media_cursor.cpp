@@ -107,7 +107,7 @@ Result<int64_t> MediaCursor::check_all_taken() const {
   if (videos_taken_ < media_.videos.size()) {
     return left_over("video_grids", media_.videos.size(), videos_taken_);
   }
-  if (rules_.family == RopeFamily::kQwen2_5Omni && audios_taken_ < media_.audio_frames.size()) {
+  if (rules_.family == RopeFamily::kQwen25Omni && audios_taken_ < media_.audio_frames.size()) {
     return left_over("audio_frames", media_.audio_frames.size(), audios_taken_);
   }
   return static_cast<int64_t>(images_taken_ + videos_taken_ + audios_taken_);

@@ -29,7 +29,7 @@ TEST(QwenOmniRope, EveryPartStartsAfterTheOneBefore) {
   const std::vector<double> seconds = {0.5};
   const std::vector<int64_t> audio = {12};
   const auto index =
-      rope_index(example_rules(RopeFamily::kQwen2_5Omni), tokens,
+      rope_index(example_rules(RopeFamily::kQwen25Omni), tokens,
                  {.images = images, .videos = videos, .video_frame_seconds = seconds, .audio_frames = audio});
   ASSERT_TRUE(index) << index.error().message();
   // Frames are 12.5 positions apart, cut off: 0, 12, 25.
@@ -105,7 +105,7 @@ TEST(QwenOmniRope, AFrameOnAChunksBorderMayStandOnEitherSideOfIt) {
     }
     tokens.insert(tokens.end(), {kAudioEnd, kVisionEnd});
     for (const double seconds : {8.0 / 41, static_cast<double>(8.0F / 41)}) {
-      const auto index = rope_index(example_rules(RopeFamily::kQwen2_5Omni), tokens,
+      const auto index = rope_index(example_rules(RopeFamily::kQwen25Omni), tokens,
                                     {.videos = videos,
                                      .video_frame_seconds = std::span(&seconds, 1),
                                      .audio_frames = audio,

@@ -34,9 +34,9 @@ TEST(QwenVlRope, Qwen2VlPutsFramesOnePositionApart) {
   EXPECT_EQ(index->delta, -9);
 }
 
-TEST(QwenVlRope, Qwen2_5VlPutsFramesWholeSecondsApart) {
+TEST(QwenVlRope, Qwen25VlPutsFramesWholeSecondsApart) {
   const auto temporal_of_video = [](std::vector<double> seconds) {
-    const auto index = rope_index(example_rules(RopeFamily::kQwen2_5Vl), kTokens,
+    const auto index = rope_index(example_rules(RopeFamily::kQwen25Vl), kTokens,
                                   {.images = kImages, .videos = kVideos, .video_frame_seconds = seconds});
     EXPECT_TRUE(index) << index.error().message();
     const auto video = index->temporal().subspan(12, 8);
@@ -52,7 +52,7 @@ TEST(QwenVlRope, Qwen2_5VlPutsFramesWholeSecondsApart) {
 
 TEST(QwenVlRope, GenerationGoesOnAfterTheLargestPosition) {
   const std::vector<double> seconds = {2.5};
-  const auto index = rope_index(example_rules(RopeFamily::kQwen2_5Vl), kTokens,
+  const auto index = rope_index(example_rules(RopeFamily::kQwen25Vl), kTokens,
                                 {.images = kImages, .videos = kVideos, .video_frame_seconds = seconds});
   ASSERT_TRUE(index) << index.error().message();
   // The last word is at 12, but the video's last frame is at 21.
@@ -61,7 +61,7 @@ TEST(QwenVlRope, GenerationGoesOnAfterTheLargestPosition) {
 }
 
 TEST(QwenVlRope, TextAloneCountsTokens) {
-  for (const RopeFamily family : {RopeFamily::kQwen2Vl, RopeFamily::kQwen2_5Vl, RopeFamily::kQwen2_5Omni}) {
+  for (const RopeFamily family : {RopeFamily::kQwen2Vl, RopeFamily::kQwen25Vl, RopeFamily::kQwen25Omni}) {
     const auto index = rope_index(example_rules(family), make_tokens({{kText, 4}}), {});
     ASSERT_TRUE(index) << index.error().message();
     EXPECT_THAT(index->positions, ElementsAreArray({0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3}));

@@ -16,7 +16,7 @@ using testing::Not;
 
 /// A sample that owns its media.
 struct Sample {
-  RopeFamily family = RopeFamily::kQwen2_5Omni;
+  RopeFamily family = RopeFamily::kQwen25Omni;
   std::vector<int64_t> tokens;
   std::vector<Grid> images = {};
   std::vector<Grid> videos = {};
@@ -37,7 +37,7 @@ std::string error_of(const Sample& sample, const RopeRules* rules = nullptr) {
   return index.error().message();
 }
 
-const std::vector<RopeFamily> kFamilies = {RopeFamily::kQwen2Vl, RopeFamily::kQwen2_5Vl, RopeFamily::kQwen2_5Omni};
+const std::vector<RopeFamily> kFamilies = {RopeFamily::kQwen2Vl, RopeFamily::kQwen25Vl, RopeFamily::kQwen25Omni};
 
 std::vector<int64_t> with_images(size_t first, size_t second) {
   return make_tokens({{kText, 1},
@@ -100,7 +100,7 @@ TEST(RopeErrors, SecondsAreGivenForEachVideo) {
   EXPECT_THAT(error_of({.tokens = tokens, .videos = videos}),
               AllOf(HasSubstr("video_frame_seconds: 0 numbers for 1 videos; one for each is needed"),
                     Not(HasSubstr("none at all"))));
-  EXPECT_THAT(error_of({.family = RopeFamily::kQwen2_5Vl, .tokens = tokens, .videos = videos, .seconds = {1, 1}}),
+  EXPECT_THAT(error_of({.family = RopeFamily::kQwen25Vl, .tokens = tokens, .videos = videos, .seconds = {1, 1}}),
               HasSubstr("video_frame_seconds: 2 numbers for 1 videos; one for each is needed, or none at all"));
   for (const double seconds : {0.0, -1.0, std::numeric_limits<double>::infinity(), std::nan(""), 1e9}) {
     EXPECT_THAT(error_of({.tokens = tokens, .videos = videos, .seconds = {seconds}}),

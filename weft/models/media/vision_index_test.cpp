@@ -33,7 +33,7 @@ TEST(VisionIndex, FramesAttendWithinThemselves) {
 TEST(VisionIndex, WindowsAtTheEdgesAreSmallerAndNoneIsEmpty) {
   // 3 x 4 units in windows of 2 x 2: the right one of each row is full, the lower row is half as high.
   const std::vector<Grid> grids = {{1, 6, 8}};
-  const auto windows = window_order(grids, 2, 4 * 14, 14);
+  const auto windows = window_order(grids, 2, 56, 14);
   ASSERT_TRUE(windows) << windows.error().message();
   EXPECT_THAT(windows->order, ElementsAre(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 10, 11));
   EXPECT_THAT(windows->inverse, ElementsAre(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 10, 11));
