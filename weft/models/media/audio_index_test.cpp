@@ -1,13 +1,9 @@
 #include "weft/models/media/audio_index.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace weft {
 namespace {
-
-using testing::ElementsAre;
-using testing::HasSubstr;
 
 TEST(AudioIndex, TokensArePairsOfRowsAndRowsPairsOfFrames) {
   // A row is the convolution's window every second frame, starting at the first.
@@ -29,19 +25,19 @@ TEST(AudioIndex, ClipsAreCutIntoChunksAndPooledAcrossThem) {
   // Chunks of 6 frames. Clip 0: 6 + 6 + 1 frames, 3 + 3 + 1 rows, 3 tokens and a row left. Clip 1: 4 frames, 2 rows.
   const auto index = audio_index(std::vector<int64_t>{13, 4}, 3);
   ASSERT_TRUE(index) << index.error().message();
-  EXPECT_THAT(index->chunk_frames, ElementsAre(6, 6, 1, 4));
-  EXPECT_THAT(index->chunk_rows, ElementsAre(3, 3, 1, 2));
+  EXPECT_EQ(index->chunk_frames, (std::vector<int64_t>{6, 6, 1, 4}));
+  EXPECT_EQ(index->chunk_rows, (std::vector<int64_t>{3, 3, 1, 2}));
   EXPECT_EQ(index->padded_frames, 6);
   EXPECT_EQ(index->padded_rows, 3);
-  EXPECT_THAT(index->kept_rows, ElementsAre(0, 1, 2, 3, 4, 5, 6, 9, 10));
-  EXPECT_THAT(index->clip_tokens, ElementsAre(3, 1));
-  EXPECT_THAT(index->pool_first_row, ElementsAre(0, 2, 4, 7));
+  EXPECT_EQ(index->kept_rows, (std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 9, 10}));
+  EXPECT_EQ(index->clip_tokens, (std::vector<int64_t>{3, 1}));
+  EXPECT_EQ(index->pool_first_row, (std::vector<int64_t>{0, 2, 4, 7}));
 }
 
 TEST(AudioIndex, AClipThatFillsItsChunksHasNoEmptyOne) {
   const auto index = audio_index(std::vector<int64_t>{12}, 3);
   ASSERT_TRUE(index) << index.error().message();
-  EXPECT_THAT(index->chunk_frames, ElementsAre(6, 6));
+  EXPECT_EQ(index->chunk_frames, (std::vector<int64_t>{6, 6}));
 }
 
 TEST(AudioIndex, PaddingReachesOnlyToTheLongestChunk) {
@@ -49,8 +45,8 @@ TEST(AudioIndex, PaddingReachesOnlyToTheLongestChunk) {
   ASSERT_TRUE(index) << index.error().message();
   EXPECT_EQ(index->padded_frames, 3);
   EXPECT_EQ(index->padded_rows, 2);
-  EXPECT_THAT(index->kept_rows, ElementsAre(0, 1, 2));
-  EXPECT_THAT(index->clip_tokens, ElementsAre(1, 0));
+  EXPECT_EQ(index->kept_rows, (std::vector<int64_t>{0, 1, 2}));
+  EXPECT_EQ(index->clip_tokens, (std::vector<int64_t>{1, 0}));
 }
 
 TEST(AudioIndex, NoClipsAreNothing) {
@@ -64,7 +60,8 @@ TEST(AudioIndex, AClipWithoutFramesIsNamed) {
   for (const int64_t frames : {int64_t{0}, int64_t{-3}, int64_t{1} << 40}) {
     const auto index = audio_index(std::vector<int64_t>{5, frames}, 100);
     ASSERT_FALSE(index);
-    EXPECT_THAT(index.error().message(), HasSubstr("audio_frames[1]: the clip has " + std::to_string(frames)));
+    EXPECT_PRED_FORMAT2(testing::IsSubstring, "audio_frames[1]: the clip has " + std::to_string(frames),
+                        index.error().message());
   }
 }
 

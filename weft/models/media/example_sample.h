@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,10 @@ inline std::vector<int64_t> make_tokens(std::initializer_list<std::pair<int64_t,
   std::vector<int64_t> tokens;
   for (const auto& [token, count] : runs) tokens.insert(tokens.end(), count, token);
   return tokens;
+}
+
+inline std::vector<int64_t> values_of(std::span<const int64_t> positions) {
+  return {positions.begin(), positions.end()};
 }
 
 inline RopeRules example_rules(RopeFamily family) {

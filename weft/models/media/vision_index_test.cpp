@@ -5,29 +5,26 @@
 #include <random>
 #include <tuple>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace weft {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-
 TEST(VisionIndex, PatchesThatAreMergedStandTogether) {
   const std::vector<Grid> grids = {{1, 2, 4}, {2, 2, 2}};
   const auto positions = patch_positions(grids, 2);
   ASSERT_TRUE(positions) << positions.error().message();
-  EXPECT_THAT(*positions, ElementsAre(0, 0, 0, 1, 1, 0, 1, 1, 0, 2, 0, 3, 1, 2, 1, 3,  // two blocks beside each other
-                                      0, 0, 0, 1, 1, 0, 1, 1,                          // a frame
-                                      0, 0, 0, 1, 1, 0, 1, 1));                        // and the next
+  EXPECT_EQ(*positions,
+            (std::vector<int64_t>{0, 0, 0, 1, 1, 0, 1, 1, 0, 2, 0, 3, 1, 2, 1, 3,  // two blocks beside each other
+                                  0, 0, 0, 1, 1, 0, 1, 1,                          // a frame
+                                  0, 0, 0, 1, 1, 0, 1, 1}));                       // and the next
 }
 
 TEST(VisionIndex, FramesAttendWithinThemselves) {
   const std::vector<Grid> grids = {{1, 4, 6}, {3, 2, 4}};
   const auto segments = frame_segments(grids, 2);
   ASSERT_TRUE(segments) << segments.error().message();
-  EXPECT_THAT(*segments, ElementsAre(24, 8, 8, 8));
+  EXPECT_EQ(*segments, (std::vector<int64_t>{24, 8, 8, 8}));
 }
 
 TEST(VisionIndex, WindowsAtTheEdgesAreSmallerAndNoneIsEmpty) {
@@ -35,9 +32,9 @@ TEST(VisionIndex, WindowsAtTheEdgesAreSmallerAndNoneIsEmpty) {
   const std::vector<Grid> grids = {{1, 6, 8}};
   const auto windows = window_order(grids, 2, 56, 14);
   ASSERT_TRUE(windows) << windows.error().message();
-  EXPECT_THAT(windows->order, ElementsAre(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 10, 11));
-  EXPECT_THAT(windows->inverse, ElementsAre(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 10, 11));
-  EXPECT_THAT(windows->segments, ElementsAre(16, 16, 8, 8));
+  EXPECT_EQ(windows->order, (std::vector<int64_t>{0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 10, 11}));
+  EXPECT_EQ(windows->inverse, (std::vector<int64_t>{0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 10, 11}));
+  EXPECT_EQ(windows->segments, (std::vector<int64_t>{16, 16, 8, 8}));
 }
 
 TEST(VisionIndex, WindowsEqualASortOfUnitsByTheWindowTheyAreIn) {
@@ -80,7 +77,7 @@ TEST(VisionIndex, GridsThatCannotBeAreNamed) {
   const std::vector<Grid> odd = {{1, 4, 4}, {1, 4, 5}};
   for (const auto& result : {patch_positions(odd, 2), frame_segments(odd, 2)}) {
     ASSERT_FALSE(result);
-    EXPECT_THAT(result.error().message(), HasSubstr("grids[1]: the grid is 1 x 4 x 5"));
+    EXPECT_PRED_FORMAT2(testing::IsSubstring, "grids[1]: the grid is 1 x 4 x 5", result.error().message());
   }
   EXPECT_FALSE(window_order(odd, 2, 112, 14));
 }
@@ -89,7 +86,8 @@ TEST(VisionIndex, AWindowHoldsAtLeastOneUnit) {
   const std::vector<Grid> grids = {{1, 4, 4}};
   const auto windows = window_order(grids, 2, 27, 14);
   ASSERT_FALSE(windows);
-  EXPECT_THAT(windows.error().message(), HasSubstr("vision_config.window_size: a window of 27 pixels"));
+  EXPECT_PRED_FORMAT2(testing::IsSubstring, "vision_config.window_size: a window of 27 pixels",
+                      windows.error().message());
 }
 
 }  // namespace
