@@ -56,11 +56,12 @@ MappedFile::~MappedFile() {
 
 void will_need(std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
+  // Whole pages: a map starts at the start of one.
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<uintptr_t>(bytes.data());
-  const uintptr_t first = begin / page * page;
+  const size_t before = reinterpret_cast<uintptr_t>(bytes.data()) % page;
+  auto* first = const_cast<std::byte*>(bytes.data() - before);
   // A hint: where the kernel does not take it, reading is only slower.
-  (void)madvise(reinterpret_cast<void*>(first), begin + bytes.size() - first, MADV_WILLNEED);
+  (void)madvise(first, before + bytes.size(), MADV_WILLNEED);
 }
 
 }  // namespace weft

@@ -29,6 +29,12 @@ double time_of_frame(const Clip& clip, const ClipClock& clock, int64_t frame) {
   return static_cast<double>(frame) * clip.frame_seconds * static_cast<double>(clock.positions_per_second);
 }
 
+/// As Hugging Face's model computes it: reordered, some frames would come out one position off.
+float single_time_of_frame(double frame_seconds, const ClipClock& clock, int64_t frame) {
+  const float at_seconds = static_cast<float>(frame) * static_cast<float>(frame_seconds);
+  return at_seconds * static_cast<float>(clock.positions_per_second);
+}
+
 std::vector<int64_t> audio_chunk_ends(int64_t audio_tokens, const ClipClock& clock) {
   return chunk_ends(audio_tokens, clock.positions_per_chunk(), [](int64_t token) { return token; });
 }
@@ -54,14 +60,10 @@ std::vector<ClipPiece> clip_layout(const Clip& clip, const ClipClock& clock) {
 }
 
 std::vector<int64_t> frame_positions(int64_t num_frames, double frame_seconds, const ClipClock& clock) {
-  const auto seconds = static_cast<float>(frame_seconds);
-  const auto per_second = static_cast<float>(clock.positions_per_second);
   std::vector<int64_t> positions;
   positions.reserve(static_cast<size_t>(num_frames));
   for (int64_t frame = 0; frame < num_frames; ++frame) {
-    // Rounded after each product, then cut off: reordered, some frames would be one position off.
-    const float at_seconds = static_cast<float>(frame) * seconds;
-    positions.push_back(static_cast<int64_t>(at_seconds * per_second));
+    positions.push_back(static_cast<int64_t>(single_time_of_frame(frame_seconds, clock, frame)));
   }
   return positions;
 }
@@ -83,8 +85,11 @@ std::optional<ClipMismatch> find_clip_mismatch(const Clip& clip, const ClipClock
   int64_t border = 0;
   const auto is_audio_here = [&] { return is_audio[static_cast<size_t>(video + audio)]; };
   const auto closes_chunk = [&](int64_t token) {
-    const double past = time_of_frame(clip, clock, token / clip.tokens_per_frame()) - static_cast<double>(border);
-    const bool on_border = std::abs(past) <= 1e-6 * static_cast<double>(border);
+    const int64_t frame = token / clip.tokens_per_frame();
+    const double time = time_of_frame(clip, clock, frame);
+    const double past = time - static_cast<double>(border);
+    const bool is_rounded = time != static_cast<double>(single_time_of_frame(clip.frame_seconds, clock, frame));
+    const bool on_border = is_rounded && std::abs(past) <= 1e-6 * static_cast<double>(border);
     return on_border && audio < clip.audio_tokens ? is_audio_here() : past >= 0;
   };
   while (video < video_tokens || audio < clip.audio_tokens) {

@@ -56,7 +56,7 @@ struct ClipMismatch {
 };
 
 /// The first token of a clip that is not where it should be. `is_audio` says of each of its tokens what it is. Either
-/// side of a border is right for a frame that stands on it within single precision.
+/// side of a border is right for a frame that rounding to single precision could put on either.
 std::optional<ClipMismatch> find_clip_mismatch(const Clip& clip, const ClipClock& clock,
                                                const std::vector<bool>& is_audio);
 

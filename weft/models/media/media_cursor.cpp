@@ -4,8 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "weft/models/media/audio_index.h"
-
 namespace weft {
 namespace {
 
@@ -13,9 +11,8 @@ constexpr std::string_view kExpandAdvice =
     "Expand each placeholder to as many tokens as its media give, and keep tokens and media in the same order.";
 
 constexpr std::string_view kEncloseAdvice =
-    "Enclose each of the media in its start and end tokens, say whether videos hold their audio, and do not cut a "
-    "sample "
-    "off inside its media.";
+    "Enclose each of the media in its start and end tokens, say whether videos hold their audio, and cut no sample off "
+    "inside its media.";
 
 std::string field_of_token(int64_t at) {
   return fmt::format("tokens[{}]", at);
@@ -49,18 +46,16 @@ Result<size_t> take_next(size_t& taken, size_t given, int64_t at, std::string_vi
 
 }  // namespace
 
-Result<Grid> MediaCursor::take_image(int64_t at) {
-  WEFT_TRY(const size_t index, take_next(images_taken_, media_.images.size(), at, "image", "image_grids"));
-  return media_.images[index];
+Result<size_t> MediaCursor::take_image(int64_t at) {
+  return take_next(images_taken_, media_.images.size(), at, "image", "image_grids");
 }
 
 Result<size_t> MediaCursor::take_video(int64_t at) {
   return take_next(videos_taken_, media_.videos.size(), at, "video", "video_grids");
 }
 
-Result<int64_t> MediaCursor::take_audio(int64_t at) {
-  WEFT_TRY(const size_t index, take_next(audios_taken_, media_.audio_frames.size(), at, "audio clip", "audio_frames"));
-  return num_audio_tokens(media_.audio_frames[index]);
+Result<size_t> MediaCursor::take_audio(int64_t at) {
+  return take_next(audios_taken_, media_.audio_frames.size(), at, "audio clip", "audio_frames");
 }
 
 Result<int64_t> MediaCursor::check_run(int64_t at, int64_t expected, std::string_view what) const {
@@ -98,22 +93,22 @@ std::string MediaCursor::found_at(int64_t at) const {
 }
 
 Result<int64_t> MediaCursor::check_all_taken() const {
-  const auto left_over = [&](std::string_view list, size_t given, size_t taken, std::string_view kind) {
+  const auto left_over = [&](std::string_view list, size_t given, size_t taken) {
     return Error{
         .field = field_of_token(static_cast<int64_t>(tokens_.size())),
-        .problem = fmt::format("the sample's tokens end after {} of {}, and {} has {}", taken, kind, list, given),
-        .advice = fmt::format("Give the sample one entry of {} for each of the {} in its tokens, and do not cut "
+        .problem = fmt::format("the tokens end here and hold {} of the {} entries of {}", taken, given, list),
+        .advice = fmt::format("Give the sample only those entries of {} that are in its tokens, and do not cut "
                               "its tokens off before the last.",
-                              list, kind)};
+                              list)};
   };
   if (images_taken_ < media_.images.size()) {
-    return left_over("image_grids", media_.images.size(), images_taken_, "images");
+    return left_over("image_grids", media_.images.size(), images_taken_);
   }
   if (videos_taken_ < media_.videos.size()) {
-    return left_over("video_grids", media_.videos.size(), videos_taken_, "videos");
+    return left_over("video_grids", media_.videos.size(), videos_taken_);
   }
-  if (rules_.family == RopeFamily::kQwen2_5Omni && audios_taken_ < media_.audio_frames.size()) {
-    return left_over("audio_frames", media_.audio_frames.size(), audios_taken_, "audio clips");
+  if (rules_.family == RopeFamily::kQwen25Omni && audios_taken_ < media_.audio_frames.size()) {
+    return left_over("audio_frames", media_.audio_frames.size(), audios_taken_);
   }
   return static_cast<int64_t>(images_taken_ + videos_taken_ + audios_taken_);
 }

@@ -16,10 +16,10 @@ class MediaCursor {
   MediaCursor(const RopeRules& rules, std::span<const int64_t> tokens, const SampleMedia& media)
       : rules_(rules), tokens_(tokens), media_(media) {}
 
-  /// The media whose tokens begin at `at`, taken: the next of its kind.
-  Result<Grid> take_image(int64_t at);
-  Result<size_t> take_video(int64_t at);   ///< its index
-  Result<int64_t> take_audio(int64_t at);  ///< its number of tokens
+  /// The index of the media that begin at `at`: the next of their kind.
+  Result<size_t> take_image(int64_t at);
+  Result<size_t> take_video(int64_t at);
+  Result<size_t> take_audio(int64_t at);
 
   /// From `at` stand exactly `expected` tokens like that at `at`. Returns `expected`.
   Result<int64_t> check_run(int64_t at, int64_t expected, std::string_view what) const;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/models/media/audio_index.h"
 #include "weft/models/media/media_cursor.h"
 #include "weft/models/media/position_writer.h"
 #include "weft/models/media/rope_families.h"
@@ -53,7 +54,8 @@ class OmniPositions {
   }
 
   Result<int64_t> write_image() {
-    WEFT_TRY(const Grid grid, cursor_.take_image(at()));
+    WEFT_TRY(const size_t image, cursor_.take_image(at()));
+    const Grid& grid = media_.images[image];
     const std::string what = vision_name("an image", grid);
     WEFT_TRY([[maybe_unused]] const int64_t start, cursor_.check_before(at(), ids_.vision_start, "vision start", what));
     WEFT_TRY(const int64_t count, cursor_.check_run(at(), num_merged_tokens(grid, rules_.merge_size), what));
@@ -78,10 +80,11 @@ class OmniPositions {
   }
 
   Result<int64_t> write_audio() {
-    WEFT_TRY(const int64_t expected, cursor_.take_audio(at()));
-    const std::string what = fmt::format("an audio clip of {} tokens", expected);
+    WEFT_TRY(const size_t clip, cursor_.take_audio(at()));
+    const int64_t mel_frames = media_.audio_frames[clip];
+    const std::string what = fmt::format("an audio clip of {} mel frames", mel_frames);
     WEFT_TRY([[maybe_unused]] const int64_t start, cursor_.check_before(at(), ids_.audio_start, "audio start", what));
-    WEFT_TRY(const int64_t count, cursor_.check_run(at(), expected, what));
+    WEFT_TRY(const int64_t count, cursor_.check_run(at(), num_audio_tokens(mel_frames), what));
     writer_.write_line(writer_.after_last_piece(), count);
     return check_end(ids_.audio_end, "audio end", what);
   }
@@ -90,11 +93,11 @@ class OmniPositions {
   /// both ends at the position after the piece that came last, even where an earlier one reached further.
   Result<int64_t> write_clip() {
     WEFT_TRY(const size_t video, cursor_.take_video(at()));
-    WEFT_TRY(const int64_t audio_tokens, cursor_.take_audio(at()));
+    WEFT_TRY(const size_t audio, cursor_.take_audio(at()));
     const Clip clip{.video = media_.videos[video],
                     .merge_size = rules_.merge_size,
                     .frame_seconds = media_.video_frame_seconds[video],
-                    .audio_tokens = audio_tokens};
+                    .audio_tokens = num_audio_tokens(media_.audio_frames[audio])};
     WEFT_TRY(const int64_t next, check_clip(at() + 2, clip));
 
     write_twice(writer_.after_last_piece());

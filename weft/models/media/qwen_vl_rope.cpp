@@ -10,9 +10,8 @@ namespace weft {
 namespace {
 
 int64_t frame_distance(const RopeRules& rules, const SampleMedia& media, size_t video) {
-  if (rules.family == RopeFamily::kQwen2Vl || media.video_frame_seconds.empty()) {
-    return rules.family == RopeFamily::kQwen2Vl ? 1 : rules.tokens_per_second;
-  }
+  if (rules.family == RopeFamily::kQwen2Vl) return 1;
+  if (media.video_frame_seconds.empty()) return rules.tokens_per_second;
   // Hugging Face cuts the seconds, kept in single precision, down to whole ones before it multiplies: the frames of a
   // video with half a second between them all have one temporal position.
   return rules.tokens_per_second * static_cast<int64_t>(static_cast<float>(media.video_frame_seconds[video]));
@@ -45,7 +44,8 @@ Result<RopeIndex> qwen_vl_rope_index(const RopeRules& rules, std::span<const int
     Grid grid;
     int64_t distance = 1;
     if (token == rules.tokens.image) {
-      WEFT_TRY(grid, cursor.take_image(at));
+      WEFT_TRY(const size_t image, cursor.take_image(at));
+      grid = media.images[image];
     } else {
       WEFT_TRY(const size_t video, cursor.take_video(at));
       grid = media.videos[video];

@@ -28,7 +28,7 @@ void check_rules(const RopeRules& rules) {
 Result<size_t> check_frame_seconds(const RopeRules& rules, const SampleMedia& media) {
   const std::span<const double> seconds = media.video_frame_seconds;
   if (rules.family == RopeFamily::kQwen2Vl) return seconds.size();
-  const bool may_be_missing = rules.family == RopeFamily::kQwen2_5Vl;
+  const bool may_be_missing = rules.family == RopeFamily::kQwen25Vl;
   if (seconds.size() != media.videos.size() && !(may_be_missing && seconds.empty())) {
     return Error{.field = "video_frame_seconds",
                  .problem = fmt::format("{} numbers for {} videos; one for each is needed{}", seconds.size(),
@@ -48,7 +48,7 @@ Result<size_t> check_frame_seconds(const RopeRules& rules, const SampleMedia& me
 
 /// Returns how many clips there are.
 Result<size_t> check_audio(const RopeRules& rules, const SampleMedia& media) {
-  if (rules.family != RopeFamily::kQwen2_5Omni) {
+  if (rules.family != RopeFamily::kQwen25Omni) {
     if (media.audio_frames.empty() && !media.audio_in_video) return size_t{0};
     return Error{.field = "audio_frames",
                  .problem = fmt::format("{} audio clips for a model that hears nothing", media.audio_frames.size()),
@@ -73,7 +73,7 @@ Result<RopeIndex> rope_index(const RopeRules& rules, std::span<const int64_t> to
   WEFT_TRY([[maybe_unused]] const int64_t video_patches, check_grids(media.videos, rules.merge_size, "video_grids"));
   WEFT_TRY([[maybe_unused]] const size_t num_seconds, check_frame_seconds(rules, media));
   WEFT_TRY([[maybe_unused]] const size_t num_clips, check_audio(rules, media));
-  if (rules.family == RopeFamily::kQwen2_5Omni) return qwen_omni_rope_index(rules, tokens, media);
+  if (rules.family == RopeFamily::kQwen25Omni) return qwen_omni_rope_index(rules, tokens, media);
   return qwen_vl_rope_index(rules, tokens, media);
 }
 

@@ -23,28 +23,28 @@ struct MediaTokens {
 
 /// How a family counts positions.
 enum class RopeFamily {
-  kQwen2Vl,     ///< every frame of a video is one position after the one before
-  kQwen2_5Vl,   ///< frames are `tokens_per_second` positions apart for each whole second between them
-  kQwen2_5Omni  ///< frames and audio stand on one clock of `clock.positions_per_second`
+  kQwen2Vl,    ///< every frame of a video is one position after the one before
+  kQwen25Vl,   ///< frames are `tokens_per_second` positions apart for each whole second between them
+  kQwen25Omni  ///< frames and audio stand on one clock of `clock.positions_per_second`
 };
 
 struct RopeRules {
   RopeFamily family = RopeFamily::kQwen2Vl;
   MediaTokens tokens;
   int64_t merge_size = 2;
-  int64_t tokens_per_second = 4;  ///< read for kQwen2_5Vl
-  ClipClock clock;                ///< read for kQwen2_5Omni
+  int64_t tokens_per_second = 4;  ///< read for kQwen25Vl
+  ClipClock clock;                ///< read for kQwen25Omni
 };
 
 /// The media of one sample, each kind in the order of its tokens.
 struct SampleMedia {
   std::span<const Grid> images;
   std::span<const Grid> videos;
-  /// Time from one frame (temporal patch) of each video to the next. Not read for kQwen2Vl; for kQwen2_5Vl, none given
+  /// Time from one frame (temporal patch) of each video to the next. Not read for kQwen2Vl; for kQwen25Vl, none given
   /// means 1 s for all.
   std::span<const double> video_frame_seconds;
-  std::span<const int64_t> audio_frames;  ///< mel frames of each clip, those of videos included; kQwen2_5Omni
-  bool audio_in_video = false;            ///< every video's audio is interleaved with it; kQwen2_5Omni
+  std::span<const int64_t> audio_frames;  ///< mel frames of each clip, those of videos included; kQwen25Omni
+  bool audio_in_video = false;            ///< every video's audio is interleaved with it; kQwen25Omni
 };
 
 /// Rotary positions of one sample's tokens on three axes.
