@@ -73,32 +73,31 @@ int64_t elements_of(std::span<const int64_t> shape) {
   return elements;
 }
 
-int64_t row_elements(const WeightPiece& piece) {
-  return elements_of(std::span(piece.shape).subspan(1));
-}
-
 std::string shape_text_of(std::span<const int64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-/// False where the piece is not finite.
+/// False where the rows that the piece is of are not finite.
 bool fill_piece(const at::Tensor& elements, const WeightEntry& entry, const WeightPiece& piece, at::ScalarType type) {
-  const auto element_bytes = static_cast<int64_t>(c10::elementSize(type));
-  const int64_t row = row_elements(piece);
-  const std::byte* from = entry.bytes.data() + piece.first_row * row * element_bytes;
-  const auto size = static_cast<size_t>(piece.num_rows * row * element_bytes);
-  if (elements.scalar_type() == type && elements.device().is_cpu()) {
+  const auto row_bytes = piece.row_elements() * static_cast<int64_t>(c10::elementSize(type));
+  const std::byte* from = entry.bytes.data() + piece.first_row * row_bytes;
+  const auto size = static_cast<size_t>(piece.num_rows * row_bytes);
+  const bool has_whole_rows = piece.num_columns < 0;
+  if (has_whole_rows && elements.scalar_type() == type && elements.device().is_cpu()) {
     return copy_finite(static_cast<std::byte*>(elements.data_ptr()), from, size, type);
   }
   if (has_not_finite(from, size, type)) return false;
-  at::Tensor stored;
+  std::vector<int64_t> shape = piece.shape;
+  shape[0] = piece.num_rows;
+  at::Tensor rows;
   if (is_aligned(entry)) {
-    stored = at::from_blob(const_cast<std::byte*>(from), {piece.num_rows * row}, at::TensorOptions().dtype(type));
+    rows = at::from_blob(const_cast<std::byte*>(from), shape, at::TensorOptions().dtype(type));
   } else {
-    stored = at::empty({piece.num_rows * row}, at::TensorOptions().dtype(type));
-    std::memcpy(stored.data_ptr(), from, size);
+    rows = at::empty(shape, at::TensorOptions().dtype(type));
+    std::memcpy(rows.data_ptr(), from, size);
   }
-  elements.copy_(stored);
+  if (!has_whole_rows) rows = rows.narrow(1, piece.first_column, piece.num_columns);
+  elements.copy_(rows.reshape({-1}));
   return true;
 }
 
@@ -173,7 +172,7 @@ std::optional<Error> load_weights(const WeightFolder& folder, const std::vector<
     const at::Tensor elements = parameter->value.detach().view({-1});
     int64_t begin = 0;
     for (const WeightPiece& piece : parameter->spec.pieces) {
-      const int64_t count = piece.num_rows * row_elements(piece);
+      const int64_t count = piece.num_elements();
       const at::Tensor part = elements.narrow(0, begin, count);
       begin += count;
       if (piece.name.empty()) {
@@ -198,7 +197,7 @@ NamedWeights::NamedWeights(const std::vector<ParameterPtr>& parameters) {
       const WeightPiece& piece = parameter->spec.pieces[index];
       if (!piece.name.empty())
         places_[piece.name].push_back({.parameter = parameter, .piece = index, .first_element = begin});
-      begin += piece.num_rows * row_elements(piece);
+      begin += piece.num_elements();
     }
   }
 }
@@ -219,10 +218,8 @@ at::Tensor NamedWeights::assemble(std::string_view name,
     const at::Tensor source = part(*place.parameter);
     if (!source.defined()) return {};
     if (!whole.defined()) whole = at::empty(piece.shape, source.options().device(at::kCPU));
-    const int64_t row = row_elements(piece);
-    whole.view({-1})
-        .narrow(0, piece.first_row * row, piece.num_rows * row)
-        .copy_(source.detach().reshape({-1}).narrow(0, place.first_element, piece.num_rows * row));
+    const at::Tensor part = held_part(piece, whole);
+    part.copy_(source.detach().reshape({-1}).narrow(0, place.first_element, piece.num_elements()).view(part.sizes()));
   }
   return whole;
 }
