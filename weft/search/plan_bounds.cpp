@@ -161,7 +161,7 @@ StageTimes every_stage(const Plan& plan, const ModuleCostsOf& costs) {
 }
 
 FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs) {
-  const Device& device = plan.cluster.device;
+  const ClusterDevice& device = plan.cluster.device;
   FluidChain fluid{.pp = plan.llm().pp,
                    .microbatches = plan.schedule.microbatches,
                    .memory_bytes = (device.memory_gib - device.reserved_memory_gib) * kGiB};

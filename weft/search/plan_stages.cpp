@@ -49,7 +49,7 @@ PlanStages::PlanStages(const Plan& plan, const ModuleCostsOf& costs, const Solve
       lead_ms_.push_back((lead_ms_.empty() ? 0 : lead_ms_.back()) + ms);
     }
   }
-  const Device& device = plan.cluster.device;
+  const ClusterDevice& device = plan.cluster.device;
   for (const BesideMemory& beside_of : beside_.memory) {
     limits_gib_.push_back(device.memory_gib - device.reserved_memory_gib - beside_of.static_gib - beside_of.held_gib);
   }

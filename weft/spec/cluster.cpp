@@ -17,8 +17,8 @@ Link read_link(Fields& fields) {
           .latency_us = fields.number("latency_us", kLatencyRange)};
 }
 
-Device read_device(Fields fields) {
-  Device device{.name = fields.text("name"),
+ClusterDevice read_device(Fields fields) {
+  ClusterDevice device{.name = fields.text("name"),
                 .memory_gib = fields.number("memory_gib", kMemoryRange),
                 .reserved_memory_gib = fields.number_or("reserved_memory_gib", 0, {0, kMemoryRange.max}),
                 .memory_bandwidth_gb_per_s = fields.number("memory_bandwidth_gb_per_s", kBandwidthRange),

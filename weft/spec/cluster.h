@@ -13,7 +13,7 @@
 namespace weft {
 
 /// One accelerator, or the share of a machine that one rank has.
-struct Device {
+struct ClusterDevice {
   std::string name;
   double memory_gib = 0;
   double reserved_memory_gib = 0;  ///< taken by driver, context and communication library before training starts
@@ -32,7 +32,7 @@ struct Cluster {
   std::string name;
   int64_t nodes = 0;
   int64_t devices_per_node = 0;
-  Device device;
+  ClusterDevice device;
   Link within_node;            ///< per device
   Link between_nodes;          ///< per network card
   int64_t cards_per_node = 0;  ///< network cards, shared by the node's devices

@@ -1,0 +1,61 @@
+#include "weft/parallelize/cut_parameter.h"
+
+#include "weft/base/check.h"
+#include "weft/mesh/split.h"
+#include "weft/parallelize/head_share.h"
+
+namespace weft {
+namespace {
+
+/// What a rank has of `length` elements that a cut deals out.
+Range cut_range(const WeightCut& cut, int64_t length, const TensorShare& share) {
+  if (cut.unit == CutUnit::kNone) return {0, length};
+  if (cut.unit == CutUnit::kElements || cut.unit == CutUnit::kVocabulary)
+    return Split(length, {share.num_ranks}).part(share.rank);
+  const HeadShare heads = share_of_heads(cut.heads, share.num_ranks, share.rank);
+  const int64_t dim = cut.heads.head_dim;
+  if (cut.unit == CutUnit::kQueryHeads) return {heads.first_head * dim, (heads.first_head + heads.num_heads) * dim};
+  return {heads.first_kv_head * dim, (heads.first_kv_head + heads.num_kv_heads) * dim};
+}
+
+}  // namespace
+
+ParameterSpec cut_parameter(const ParameterSpec& whole, const TensorShare& share) {
+  if (share.num_ranks == 1) return whole;
+  ParameterSpec part = whole;
+  int64_t rows = 0;
+  int64_t columns = whole.shape.back();
+  for (WeightPiece& piece : part.pieces) {
+    if (piece.cut.unit != CutUnit::kNone && piece.cut.dim == 1) {
+      const Range range = cut_range(piece.cut, piece.shape[1], share);
+      piece.first_column = range.begin;
+      piece.num_columns = range.end - range.begin;
+      columns = piece.num_columns;
+    } else {
+      const Range range = cut_range(piece.cut, piece.num_rows, share);
+      piece.first_row += range.begin;
+      piece.num_rows = range.end - range.begin;
+    }
+    rows += piece.num_rows;
+  }
+  switch (part.shape.size()) {
+    case 1:
+      part.shape = {rows};
+      break;
+    case 2:
+      part.shape = {rows, columns};
+      break;
+    default:
+      part.shape = {whole.shape[0], rows / whole.shape[0], columns};
+  }
+  return part;
+}
+
+PieceCopies copies_of(const WeightPiece& piece, const TensorShare& share) {
+  if (piece.cut.unit == CutUnit::kNone) return {.count = share.num_ranks, .place = share.rank};
+  if (piece.cut.unit != CutUnit::kKeyHeads) return {};
+  const HeadShare heads = share_of_heads(piece.cut.heads, share.num_ranks, share.rank);
+  return {.count = heads.sharers, .place = heads.place};
+}
+
+}  // namespace weft

@@ -1,0 +1,36 @@
+#pragma once
+
+#include "weft/layers/parameter.h"
+
+namespace weft {
+
+/// One of the ranks that tensor parallelism spreads a module over.
+struct TensorShare {
+  int64_t num_ranks = 1;
+  int64_t rank = 0;
+};
+
+/// The part of a parameter that a rank holds: the same pieces, smaller.
+ParameterSpec cut_parameter(const ParameterSpec& whole, const TensorShare& share);
+
+/// How many ranks hold the same elements of a piece, and which of them this is.
+struct PieceCopies {
+  int64_t count = 1;
+  int64_t place = 0;
+};
+PieceCopies copies_of(const WeightPiece& piece, const TensorShare& share);
+
+/// Makes a rank's parts of parameters.
+class CutParameters : public ParameterMaker {
+ public:
+  CutParameters(at::TensorOptions options, TensorShare share) : whole_(options), share_(share) {}
+
+  ParameterPtr make(ParameterSpec spec) override { return whole_.make(cut_parameter(spec, share_)); }
+  const std::vector<ParameterPtr>& all() const { return whole_.all(); }
+
+ private:
+  WholeParameters whole_;
+  TensorShare share_;
+};
+
+}  // namespace weft

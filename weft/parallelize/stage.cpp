@@ -1,0 +1,198 @@
+#include "weft/parallelize/stage.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include "weft/base/check.h"
+#include "weft/layers/recompute.h"
+#include "weft/parallelize/head_share.h"
+
+namespace weft {
+namespace {
+
+void deal_heads(std::vector<TransformerLayer>& layers, const TensorShare& share) {
+  for (TransformerLayer& layer : layers) {
+    const HeadShare heads = share_of_heads(layer.attention.heads, share.num_ranks, share.rank);
+    layer.attention.heads.heads = heads.num_heads;
+    layer.attention.heads.kv_heads = heads.num_kv_heads;
+  }
+}
+
+/// Runs the layers of a part, of which the first are recomputed.
+template <typename Layer>
+at::Tensor run_layers(const StagePart& part, at::Tensor x, const at::Tensor& anchor, const Layer& layer) {
+  for (int64_t index = 0; index < part.num_layers; ++index) {
+    const auto one = [&layer, index](const at::Tensor& rows) { return layer(index, rows); };
+    x = index < part.recompute.full && at::GradMode::is_enabled()
+            ? recomputed([layer, index](const at::Tensor& rows) { return layer(index, rows); }, x, anchor)
+            : one(x);
+  }
+  return x;
+}
+
+}  // namespace
+
+StageModel::StageModel(const Settings& settings, TensorParallel& text, TensorParallel& encoders)
+    : stage_(settings.stage),
+      is_last_(settings.stage == num_stages(settings.plan) - 1),
+      type_(c10::typeMetaToScalarType(settings.options.dtype())),
+      text_(&text),
+      encoders_(&encoders) {
+  const Plan& plan = settings.plan;
+  const std::string& prefix = settings.numbers.weight_prefix;
+  std::vector<StagePart> parts;
+  list_stage_parts(plan, parts);
+  routes_.resize(plan.modules.size());
+  for (size_t index = 0; index < plan.modules.size(); ++index) {
+    const ModuleKind kind = plan.modules[index].kind;
+    const Module& module = *plan.model.find(kind);
+    routes_[index] = {.kind = kind,
+                      .is_in_pipeline = plan.modules[index].is_in_pipeline(),
+                      .is_frozen = plan.workload.is_frozen(kind),
+                      .width = module.width,
+                      .output_width = module.output_width};
+  }
+  CutParameters maker(settings.options, text.share());
+  for (const StagePart& part : parts) {
+    ModuleRoute& route = routes_[static_cast<size_t>(part.module)];
+    if (part.has_entry) route.first_stage = part.stage;
+    if (part.has_exit) route.last_stage = part.stage;
+    if (part.stage != stage_) continue;
+    const Module& module = *plan.model.find(route.kind);
+    const BlockRange blocks{.has_entry = part.has_entry,
+                            .first_layer = part.first_layer,
+                            .num_layers = part.num_layers,
+                            .has_exit = part.has_exit};
+    const size_t first_parameter = maker.all().size();
+    PartModel model{.part = part, .kind = route.kind};
+    switch (route.kind) {
+      case ModuleKind::kVision:
+        model.vision = std::make_shared<VisionEncoder>(module, *settings.numbers.vision, prefix, blocks, maker);
+        deal_heads(model.vision->layers(), encoders.share());
+        break;
+      case ModuleKind::kAudio:
+        model.audio = std::make_shared<AudioEncoder>(module, *settings.numbers.audio, prefix, blocks, maker);
+        deal_heads(model.audio->layers(), encoders.share());
+        break;
+      case ModuleKind::kLlm:
+        decoder_ = std::make_shared<Decoder>(module, settings.numbers.text, plan.model.has_tied_embeddings, prefix,
+                                             blocks, maker);
+        deal_heads(decoder_->layers(), text.share());
+        break;
+    }
+    if (route.is_frozen) {
+      for (size_t i = first_parameter; i < maker.all().size(); ++i) maker.all()[i]->value.set_requires_grad(false);
+    }
+    parts_.push_back(std::move(model));
+  }
+  parameters_ = maker.all();
+}
+
+bool StageModel::has_data(const ModuleRoute& route, const Inputs& inputs) const {
+  if (route.kind == ModuleKind::kVision) return inputs.vision.has_value();
+  if (route.kind == ModuleKind::kAudio) return inputs.audio.has_value();
+  return true;
+}
+
+std::vector<FlowTensor> StageModel::tensors_between(int32_t stage, const Inputs& inputs) const {
+  std::vector<FlowTensor> tensors;
+  if (stage < 0 || stage == routes_.back().last_stage) return tensors;
+  const bool is_in_llm = routes_.back().first_stage <= stage;
+  bool encoders_need_gradient = false;
+  for (size_t index = 0; index < routes_.size(); ++index) {
+    const ModuleRoute& route = routes_[index];
+    if (!route.is_in_pipeline || !has_data(route, inputs)) continue;
+    if (route.kind == ModuleKind::kLlm) {
+      if (!is_in_llm) continue;
+      const int64_t rows = text_->local_rows(inputs.ids.size(0));
+      tensors.push_back({index, {rows, route.width}, !route.is_frozen || encoders_need_gradient});
+      continue;
+    }
+    encoders_need_gradient |= !route.is_frozen;
+    if (is_in_llm || route.first_stage > stage) continue;
+    const bool is_done = route.last_stage <= stage;
+    const bool is_vision = route.kind == ModuleKind::kVision;
+    const int64_t inside = is_vision ? inputs.vision->pixels.size(0) : inputs.audio->chunks.num_rows();
+    const int64_t outside = is_vision ? inputs.vision->num_rows : inputs.audio->num_rows;
+    tensors.push_back(
+        {index, {is_done ? outside : inside, is_done ? route.output_width : route.width}, !route.is_frozen});
+  }
+  return tensors;
+}
+
+at::Tensor StageModel::run_vision(const PartModel& model, at::Tensor x, const Inputs& inputs,
+                                  RunContext context) const {
+  const VisionInputs& images = *inputs.vision;
+  // The encoder's rows are whole on every rank, so the sites need not know how many there are until they see them.
+  const ActivationSites patches = encoders_->sites(images.pixels.size(0));
+  const ActivationSites merged = encoders_->sites(images.num_rows);
+  const bool is_spread = encoders_->share().num_ranks > 1;
+  context.sites = is_spread ? &patches : nullptr;
+  if (model.part.has_entry) x = model.vision->embed_patches(images, context);
+  const RotaryTable rotary = model.vision->rotary(images.positions, type_);
+  const auto layer = [vision = model.vision, images, rotary, patches, is_spread, deferred = context.deferred](
+                         int64_t index, const at::Tensor& rows) {
+    return vision->layer(index, rows, images, rotary, {.deferred = deferred, .sites = is_spread ? &patches : nullptr});
+  };
+  x = run_layers(model.part, x, x, layer);
+  context.sites = is_spread ? &merged : nullptr;
+  return model.part.has_exit ? model.vision->merge(x, images, context) : x;
+}
+
+at::Tensor StageModel::run_audio(const PartModel& model, at::Tensor x, const Inputs& inputs, RunContext context) const {
+  const AudioInputs& clips = *inputs.audio;
+  const ActivationSites rows_sites = encoders_->sites(clips.chunks.num_rows());
+  const bool is_spread = encoders_->share().num_ranks > 1;
+  context.sites = is_spread ? &rows_sites : nullptr;
+  if (model.part.has_entry) x = model.audio->convolve(clips, context);
+  const auto layer = [audio = model.audio, clips, rows_sites, is_spread, deferred = context.deferred](
+                         int64_t index, const at::Tensor& rows) {
+    return audio->layer(index, rows, clips, {.deferred = deferred, .sites = is_spread ? &rows_sites : nullptr});
+  };
+  x = run_layers(model.part, x, x, layer);
+  return model.part.has_exit ? model.audio->pool(x, clips, context) : x;
+}
+
+StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients* deferred) const {
+  flow.resize(routes_.size());
+  StageResult result;
+  for (const PartModel& model : parts_) {
+    const auto index = static_cast<size_t>(model.part.module);
+    at::Tensor& x = flow[index];
+    if (!has_data(routes_[index], inputs)) continue;
+    if (model.kind == ModuleKind::kVision) {
+      x = run_vision(model, x, inputs, {.deferred = deferred});
+    } else if (model.kind == ModuleKind::kAudio) {
+      x = run_audio(model, x, inputs, {.deferred = deferred});
+    } else {
+      const bool is_spread = text_->share().num_ranks > 1;
+      const ActivationSites sites = text_->sites(inputs.ids.size(0));
+      const RunContext context{.deferred = deferred, .sites = is_spread ? &sites : nullptr};
+      if (model.part.has_entry) {
+        std::vector<MediaRows> media;
+        for (size_t other = 0; other < index; ++other) {
+          if (!flow[other].defined()) continue;
+          const bool is_vision = routes_[other].kind == ModuleKind::kVision;
+          media.push_back({is_vision ? inputs.vision_places : inputs.audio_places, flow[other]});
+          flow[other].reset();
+        }
+        x = decoder_->embed_tokens(inputs.ids, media, context);
+      }
+      const RotaryTable rotary = decoder_->rotary(inputs.positions, type_);
+      const at::Tensor anchor = model.part.num_layers > 0 ? decoder_->layer(0).attention.qkv->value : x;
+      const auto layer = [decoder = decoder_, samples = inputs.samples, rotary, sites, is_spread, deferred](
+                             int64_t layer_index, const at::Tensor& rows) {
+        return decoder->layer(layer_index, rows, {.segments = samples, .rotary = rotary},
+                              {.deferred = deferred, .sites = is_spread ? &sites : nullptr});
+      };
+      x = run_layers(model.part, x, anchor, layer);
+      if (model.part.has_exit) {
+        result.loss = decoder_->loss_sum(x, inputs.target_rows, inputs.targets, context);
+        x.reset();
+      }
+    }
+  }
+  result.flow = std::move(flow);
+  return result;
+}
+
+}  // namespace weft

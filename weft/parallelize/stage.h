@@ -1,0 +1,91 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "weft/models/inputs.h"
+#include "weft/models/text/decoder.h"
+#include "weft/parallelize/tensor_parallel.h"
+#include "weft/plan/plan.h"
+#include "weft/plan/stage_parts.h"
+
+namespace weft {
+
+/// What a microbatch carries from one pipeline stage to the next, by module of the plan: what leaves a module's last
+/// block so far, or, when all of them are behind, its output. Undefined where a module has not begun, has no data in
+/// this microbatch, or was taken in by the language model.
+using Flow = std::vector<at::Tensor>;
+
+/// What one tensor of a Flow is.
+struct FlowTensor {
+  size_t module = 0;
+  std::vector<int64_t> shape;  ///< on this rank
+  bool needs_gradient = false;
+};
+
+/// What a stage gives: its Flow, or the loss on the last stage.
+struct StageResult {
+  Flow flow;
+  at::Tensor loss;  ///< the sum over target tokens
+};
+
+/// One pipeline stage of a plan on one rank: blocks of the llm and of inline encoders, cut for tensor parallelism.
+class StageModel {
+ public:
+  struct Settings {
+    const Plan& plan;
+    const ModelNumbers& numbers;
+    int32_t stage = 0;
+    at::TensorOptions options;
+  };
+  /// `tensor_parallel` is shared by the stages of a rank; the encoders' leaves rows whole.
+  StageModel(const Settings& settings, TensorParallel& text, TensorParallel& encoders);
+
+  int32_t stage() const { return stage_; }
+  bool is_last() const { return is_last_; }
+  const std::vector<ParameterPtr>& parameters() const { return parameters_; }
+  /// The parameter of the embedding, if it is here or, where it is tied, its copy in the head.
+  ParameterPtr embedding() const { return decoder_ ? decoder_->embedding() : ParameterPtr(); }
+
+  /// The tensors that this stage is given for a microbatch, and that it gives, in order.
+  std::vector<FlowTensor> tensors_in(const Inputs& inputs) const { return tensors_between(stage_ - 1, inputs); }
+  std::vector<FlowTensor> tensors_out(const Inputs& inputs) const { return tensors_between(stage_, inputs); }
+
+  StageResult forward(Flow flow, const Inputs& inputs, WeightGradients* deferred) const;
+
+ private:
+  struct ModuleRoute {
+    ModuleKind kind = ModuleKind::kLlm;
+    bool is_in_pipeline = false;
+    bool is_frozen = false;
+    int32_t first_stage = 0;  ///< where its entry is
+    int32_t last_stage = 0;   ///< where its exit is
+    int64_t width = 0;
+    int64_t output_width = 0;
+  };
+  struct PartModel {
+    StagePart part;
+    ModuleKind kind = ModuleKind::kLlm;
+    std::shared_ptr<VisionEncoder> vision;
+    std::shared_ptr<AudioEncoder> audio;
+  };
+
+  std::vector<FlowTensor> tensors_between(int32_t stage, const Inputs& inputs) const;
+  bool has_data(const ModuleRoute& route, const Inputs& inputs) const;
+  at::Tensor run_vision(const PartModel& model, at::Tensor x, const Inputs& inputs, RunContext context) const;
+  at::Tensor run_audio(const PartModel& model, at::Tensor x, const Inputs& inputs, RunContext context) const;
+
+  int32_t stage_ = 0;
+  bool is_last_ = false;
+  at::ScalarType type_ = at::kFloat;
+  TensorParallel* text_;
+  TensorParallel* encoders_;
+  std::vector<ModuleRoute> routes_;  ///< by module of the plan
+  std::vector<PartModel> parts_;
+  std::shared_ptr<Decoder> decoder_;
+  std::vector<ParameterPtr> parameters_;
+};
+
+}  // namespace weft

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "weft/layers/run_context.h"
+#include "weft/parallelize/cut_parameter.h"
+#include "weft/tensor/mesh_groups.h"
+#include "weft/tensor/redistribute.h"
+
+namespace weft {
+
+/// The layout changes of tensor and sequence parallelism on one rank.
+class TensorParallel {
+ public:
+  /// `groups` is of a mesh with the tensor-parallel axis alone.
+  TensorParallel(MeshGroups groups, bool divides_rows);
+
+  TensorShare share() const { return {groups_.mesh().num_ranks(), groups_.position()}; }
+  Group group() const { return groups_.along({0}); }
+  bool divides_rows() const { return divides_rows_; }
+
+  /// What layers do with activations of so many rows altogether.
+  ActivationSites sites(int64_t num_rows);
+  /// Rows of so many that this rank has between blocks.
+  int64_t local_rows(int64_t num_rows) const;
+
+ private:
+  enum class Change { kEnter, kLeave, kSum, kDivide };
+  at::Tensor change(Change which, const at::Tensor& x, int64_t num_rows);
+
+  MeshGroups groups_;
+  bool divides_rows_;
+  std::map<std::tuple<Change, int64_t, int64_t>, Redistribution> known_;
+};
+
+}  // namespace weft
