@@ -8,7 +8,8 @@
 
 #include "weft/comm/group.h"
 #include "weft/optim/adamw.h"
-#include "weft/optim/bucket_layout.h"
+#include "weft/optim/bucket_gradients.h"
+#include "weft/optim/bucket_values.h"
 
 namespace weft {
 
@@ -64,21 +65,18 @@ struct HeldElements {
 class StageOptimizer {
  public:
   StageOptimizer(std::vector<StageParameter> parameters, Group data_parallel, OptimizerOptions options);
-  ~StageOptimizer();
-  StageOptimizer(StageOptimizer&&) noexcept;
-  StageOptimizer& operator=(StageOptimizer&&) noexcept;
 
   /// Forgets gradients.
-  void begin_step();
+  void begin_step() { gradients_.begin_step(); }
   /// Nothing more will be added to this parameter's gradient before the next microbatch_done (ZeRO 2 and 3) or
   /// start_reduce (0 and 1); so its bucket may go as soon as it is complete. Needs not be called. A bucket waits for
   /// those before it, so that all ranks send them in one order.
-  void gradient_ready(const Parameter& parameter);
+  void gradient_ready(const Parameter& parameter) { gradients_.ready(parameter); }
   /// A microbatch's backward is done, weight gradients included. ZeRO 2 and 3: its gradients go to their owners.
-  void microbatch_done();
+  void microbatch_done() { gradients_.microbatch_done(); }
   /// Starts the sum over data-parallel ranks of all that is not on its way yet.
-  void start_reduce();
-  void finish_reduce();
+  void start_reduce() { gradients_.start_reduce(); }
+  void finish_reduce() { gradients_.finish_reduce(); }
 
   /// Of the reduced gradients that this rank answers for: sum of squares, each parameter's times its weight. Added up
   /// over data-parallel ranks, every element is counted once.
@@ -91,18 +89,18 @@ class StageOptimizer {
   void start_update(double learning_rate, double gradient_scale);
 
   /// Makes values whole, of one kind or all: waits for what is on its way, and with ZeRO 3 fetches what was released.
-  void gather_values(std::optional<int64_t> kind = {});
-  void start_gather_values(std::optional<int64_t> kind = {});
+  void gather_values(std::optional<int64_t> kind = {}) { values_.gather(kind); }
+  void start_gather_values(std::optional<int64_t> kind = {}) { values_.start_gather(kind); }
   /// ZeRO 3, unless they are to be kept: frees values. They must not be used until gathered again.
-  void release_values(std::optional<int64_t> kind = {});
+  void release_values(std::optional<int64_t> kind = {}) { values_.release(kind); }
 
   /// Takes over values that were written into the parameters, which must be whole.
-  void adopt_values();
+  void adopt_values() { values_.adopt(); }
 
-  int64_t step() const;
-  const std::vector<StageParameter>& parameters() const;
-  const std::vector<BucketLayout>& buckets() const;
-  ElementRange owned(size_t bucket) const;
+  int64_t step() const { return step_; }
+  const std::vector<StageParameter>& parameters() const { return buckets_->parameters(); }
+  const std::vector<BucketLayout>& buckets() const { return buckets_->layouts(); }
+  ElementRange owned(size_t bucket) const { return buckets_->owned(bucket); }
   /// In the parameters' order, those of which this rank owns nothing left out. With ZeRO 0 every rank owns all.
   std::vector<OwnedPart> owned_parts() const;
   OptimizerState state() const;
@@ -114,8 +112,15 @@ class StageOptimizer {
   HeldElements held_elements() const;
 
  private:
-  class Buckets;
-  std::unique_ptr<Buckets> buckets_;
+  bool counts_norm() const { return options_.zero > 0 || group_.rank() == 0; }
+
+  OptimizerOptions options_;
+  Group group_;
+  std::shared_ptr<const ParameterBuckets> buckets_;
+  BucketValues values_;
+  BucketGradients gradients_;
+  std::vector<AdamWState> states_;  ///< by bucket; empty for frozen ones
+  int64_t step_ = 0;
 };
 
 }  // namespace weft
