@@ -26,6 +26,10 @@ ElementRange common(const ElementRange& a, const ElementRange& b) {
   return {begin, std::max(begin, std::min(a.end, b.end))};
 }
 
+ElementRange shifted(const ElementRange& range, int64_t by) {
+  return {range.begin + by, range.end + by};
+}
+
 std::vector<BucketLayout> lay_out_buckets(const std::vector<StageParameter>& parameters, const BucketOptions& options) {
   WEFT_CHECK(options.num_shards > 0 && options.alignment > 0 && options.max_bytes >= 0,
              "buckets of {} bytes, {} shards, aligned to {}", options.max_bytes, options.num_shards, options.alignment);

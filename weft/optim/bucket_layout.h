@@ -19,6 +19,7 @@ struct ElementRange {
 
 /// What two ranges have in common; empty where that is nothing.
 ElementRange common(const ElementRange& a, const ElementRange& b);
+ElementRange shifted(const ElementRange& range, int64_t by);
 
 /// A parameter of a stage, with a number that keeps its bucket apart from others': a block's, so that ZeRO 3 can gather
 /// block by block, or anything else.

@@ -27,11 +27,11 @@ BucketValues::Part BucketValues::make_part(size_t bucket) const {
   for (const BucketSlot& slot : layout.slots) {
     Parameter& parameter = buckets_->parameter(slot);
     const at::Tensor given = parameter.value.detach();
-    if (has_master) {
-      // From the values as they were given, which may have more precision than they will have from now on.
-      const ElementRange mine = common(slot.elements, owned);
-      range_view(part.master, {mine.begin - owned.begin, mine.end - owned.begin})
-          .copy_(given.reshape({-1}).narrow(0, mine.begin - slot.elements.begin, mine.size()));
+    // Masters are of the values as they were given, which may have more precision than they will have from now on.
+    const ElementRange mine = common(slot.elements, owned);
+    if (has_master && mine.size() > 0) {
+      range_view(part.master, shifted(mine, -owned.begin))
+          .copy_(range_view(given.reshape({-1}), shifted(mine, -slot.elements.begin)));
     }
     const at::Tensor view = slot_view(part.whole, slot, given.sizes());
     view.copy_(given);

@@ -54,10 +54,6 @@ void copy_state(const at::Tensor& from, const at::Tensor& to, size_t bucket) {
   to.copy_(from);
 }
 
-ElementRange shifted(const ElementRange& range, int64_t by) {
-  return {range.begin + by, range.end + by};
-}
-
 }  // namespace
 
 StageOptimizer::StageOptimizer(std::vector<StageParameter> parameters, Group data_parallel, OptimizerOptions options)
