@@ -1,5 +1,7 @@
 #include "weft/parallelize/stage.h"
 
+#include <algorithm>
+
 #include <ATen/core/grad_mode.h>
 
 #include "weft/base/check.h"
@@ -34,6 +36,7 @@ at::Tensor run_layers(const StagePart& part, at::Tensor x, const at::Tensor& anc
 StageModel::StageModel(const Settings& settings, TensorParallel& text, TensorParallel& encoders)
     : stage_(settings.stage),
       is_last_(settings.stage == num_stages(settings.plan) - 1),
+      options_(settings.options),
       type_(c10::typeMetaToScalarType(settings.options.dtype())),
       text_(&text),
       encoders_(&encoders) {
@@ -74,6 +77,7 @@ StageModel::StageModel(const Settings& settings, TensorParallel& text, TensorPar
         deal_heads(model.audio->layers(), encoders.share());
         break;
       case ModuleKind::kLlm:
+        first_text_parameter_ = first_parameter;
         decoder_ = std::make_shared<Decoder>(module, settings.numbers.text, plan.model.has_tied_embeddings, prefix,
                                              blocks, maker);
         deal_heads(decoder_->layers(), text.share());
@@ -85,6 +89,12 @@ StageModel::StageModel(const Settings& settings, TensorParallel& text, TensorPar
     parts_.push_back(std::move(model));
   }
   parameters_ = maker.all();
+  if (!decoder_) first_text_parameter_ = parameters_.size();
+}
+
+bool StageModel::is_text(const ParameterPtr& parameter) const {
+  return std::find(parameters_.begin() + static_cast<std::ptrdiff_t>(first_text_parameter_), parameters_.end(),
+                   parameter) != parameters_.end();
 }
 
 bool StageModel::has_data(const ModuleRoute& route, const Inputs& inputs) const {

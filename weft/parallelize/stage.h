@@ -45,7 +45,11 @@ class StageModel {
 
   int32_t stage() const { return stage_; }
   bool is_last() const { return is_last_; }
+  /// Of activations.
+  at::TensorOptions options() const { return options_; }
   const std::vector<ParameterPtr>& parameters() const { return parameters_; }
+  /// Whether it is the language model's, not an encoder's.
+  bool is_text(const ParameterPtr& parameter) const;
   /// The parameter of the embedding, if it is here or, where it is tied, its copy in the head.
   ParameterPtr embedding() const { return decoder_ ? decoder_->embedding() : ParameterPtr(); }
 
@@ -79,6 +83,7 @@ class StageModel {
 
   int32_t stage_ = 0;
   bool is_last_ = false;
+  at::TensorOptions options_;
   at::ScalarType type_ = at::kFloat;
   TensorParallel* text_;
   TensorParallel* encoders_;
@@ -86,6 +91,7 @@ class StageModel {
   std::vector<PartModel> parts_;
   std::shared_ptr<Decoder> decoder_;
   std::vector<ParameterPtr> parameters_;
+  size_t first_text_parameter_ = 0;  ///< those of encoders come before
 };
 
 }  // namespace weft

@@ -1,0 +1,76 @@
+#include "weft/optim/adamw.h"
+
+#include <random>
+
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros_like.h>
+#include <gtest/gtest.h>
+
+#include "weft/base/check.h"
+#include "weft/optim/plain_adamw.h"
+
+namespace weft {
+namespace {
+
+AdamWState fresh(const std::vector<double>& weights, at::ScalarType type = at::kDouble) {
+  const at::Tensor master = at::tensor(weights).to(type);
+  return {.master = master, .moment1 = at::zeros_like(master), .moment2 = at::zeros_like(master)};
+}
+
+void expect_near(const at::Tensor& found, const std::vector<double>& expected, double tolerance) {
+  const at::Tensor numbers = found.to(at::kDouble);
+  ASSERT_EQ(numbers.numel(), static_cast<int64_t>(expected.size()));
+  for (size_t i = 0; i < expected.size(); ++i)
+    EXPECT_NEAR(numbers.data_ptr<double>()[i], expected[i], tolerance) << "element " << i;
+}
+
+// torch.optim.AdamW (2.11, neither fused nor foreach) in double precision, five steps with these gradients and rates.
+TEST(AdamW, GivesTheNumbersOfPyTorch) {
+  const AdamWState state = fresh({1.0, -2.0, 0.5, 3.0});
+  const AdamWSettings settings{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+  for (int64_t step = 1; step <= 5; ++step) {
+    const auto k = static_cast<double>(step);
+    const at::Tensor gradient = at::tensor(std::vector<double>{0.1 * k, -0.2 * k * k, 0.3 / k, step % 2 ? -1.0 : 1.0});
+    update_adamw(state, gradient, settings, 0.01 * k, step);
+  }
+  expect_near(state.master, {0.8436841159514454, -1.8420582025760677, 0.36396657783198044, 2.982184337398285}, 1e-13);
+  expect_near(state.moment1, {0.13144099999999997, -1.0052419999999997, 0.051467999999999986, -0.08370999999999998},
+              1e-14);
+  expect_near(state.moment2, {0.026283253125000024, 1.911670012500002, 0.005528262500000005, 0.22621906250000018},
+              1e-14);
+}
+
+// 1003 elements: whole vector registers and a rest.
+TEST(AdamW, IsItsFormula) {
+  for (const auto& [type, tolerance] : {std::pair{at::kDouble, 1e-12}, std::pair{at::kFloat, 2e-5}}) {
+    std::mt19937_64 random(1);
+    std::normal_distribution<double> draw;
+    const auto numbers = [&] {
+      std::vector<double> all(1003);
+      for (double& x : all) x = draw(random);
+      return all;
+    };
+    for (const double decay : {0.0, 0.1}) {
+      const AdamWSettings settings{.weight_decay = decay};
+      PlainAdamW plain{.weights = numbers()};
+      const AdamWState state = fresh(plain.weights, type);
+      for (int64_t step = 1; step <= 20; ++step) {
+        const std::vector<double> gradient = numbers();
+        plain.update(gradient, settings, 1e-2, step);
+        update_adamw(state, at::tensor(gradient).to(type), settings, 1e-2, step);
+      }
+      expect_near(state.master, plain.weights, tolerance);
+      expect_near(state.moment1, plain.moment1, tolerance);
+      expect_near(state.moment2, plain.moment2, tolerance);
+    }
+  }
+}
+
+TEST(AdamW, RefusesGradientsOfAnotherTypeOrSize) {
+  const AdamWState state = fresh({1, 2});
+  EXPECT_THROW(update_adamw(state, at::tensor(std::vector<float>{1, 2}), {}, 1, 1), InternalError);
+  EXPECT_THROW(update_adamw(state, at::tensor(std::vector<double>{1}), {}, 1, 1), InternalError);
+}
+
+}  // namespace
+}  // namespace weft

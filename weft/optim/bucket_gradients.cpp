@@ -1,0 +1,177 @@
+#include "weft/optim/bucket_gradients.h"
+
+#include <algorithm>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include "weft/base/check.h"
+#include "weft/optim/flat_memory.h"
+#include "weft/tensor/local_tensor.h"
+
+namespace weft {
+namespace {
+
+// While one bucket is put together another may be on its way; more would be as much memory as whole gradients.
+constexpr size_t kMaxFlights = 2;
+
+}  // namespace
+
+BucketGradients::BucketGradients(std::shared_ptr<const ParameterBuckets> buckets, Group group,
+                                 const GradientOptions& options)
+    : buckets_(std::move(buckets)), group_(std::move(group)), options_(options) {
+  gradients_.resize(buckets_->size());
+  num_missing_.resize(buckets_->size());
+  is_ready_.resize(buckets_->size());
+  for (size_t b = 0; b < buckets_->size(); ++b) {
+    const BucketLayout& layout = (*buckets_)[b];
+    if (!layout.is_trained) continue;
+    for (const BucketSlot& slot : layout.slots) buckets_->parameter(slot).gradient_type = options_.type;
+    const bool is_sum = scatters_every_microbatch();
+    gradients_[b] =
+        at::empty({is_sum ? buckets_->owned(b).size() : layout.num_elements},
+                  at::TensorOptions().device(buckets_->device()).dtype(is_sum ? options_.sum_type : options_.type));
+    if (layout.num_elements > 0) trained_.push_back(b);
+  }
+  begin_step();
+}
+
+void BucketGradients::begin_step() {
+  const at::NoGradGuard no_graph;
+  WEFT_CHECK(flights_.empty(), "a step begins while gradients of the last are on their way");
+  for (size_t b = 0; b < buckets_->size(); ++b) {
+    if (!gradients_[b].defined()) continue;
+    gradients_[b].zero_();
+    for (const BucketSlot& slot : (*buckets_)[b].slots) {
+      Parameter& parameter = buckets_->parameter(slot);
+      // Scattered gradients are only there while a backward adds to them, so layers make them when they need them.
+      parameter.gradient =
+          scatters_every_microbatch() ? at::Tensor() : slot_view(gradients_[b], slot, parameter.value.sizes());
+    }
+  }
+  is_reduced_ = false;
+  expect_all();
+}
+
+void BucketGradients::expect_all() {
+  for (size_t b = 0; b < buckets_->size(); ++b) {
+    num_missing_[b] = (*buckets_)[b].slots.size();
+    is_ready_[b].assign(num_missing_[b], false);
+  }
+  num_sent_ = 0;
+}
+
+void BucketGradients::ready(const Parameter& parameter) {
+  const size_t bucket = buckets_->bucket_of(parameter);
+  const std::vector<BucketSlot>& slots = (*buckets_)[bucket].slots;
+  const auto slot = std::find_if(slots.begin(), slots.end(),
+                                 [&](const BucketSlot& s) { return &buckets_->parameter(s) == &parameter; });
+  const size_t place = slot - slots.begin();
+  WEFT_CHECK(!is_ready_[bucket][place], "the gradient of {} is ready twice", parameter.name());
+  is_ready_[bucket][place] = true;
+  --num_missing_[bucket];
+  send_complete();
+}
+
+void BucketGradients::send_complete() {
+  while (num_sent_ < trained_.size() && num_missing_[trained_[num_sent_]] == 0) send(trained_[num_sent_++]);
+}
+
+void BucketGradients::microbatch_done() {
+  if (!scatters_every_microbatch()) return;
+  while (num_sent_ < trained_.size()) send(trained_[num_sent_++]);
+  expect_all();
+}
+
+void BucketGradients::start_reduce() {
+  WEFT_CHECK(!is_reduced_, "gradients of one step are reduced twice");
+  if (!scatters_every_microbatch()) {
+    while (num_sent_ < trained_.size()) send(trained_[num_sent_++]);
+    return;
+  }
+  for (const size_t b : trained_)
+    for (const BucketSlot& slot : (*buckets_)[b].slots)
+      WEFT_CHECK(!buckets_->parameter(slot).gradient.defined(), "{} has a gradient that came after the last microbatch",
+                 buckets_->parameter(slot).name());
+}
+
+void BucketGradients::finish_reduce() {
+  WEFT_CHECK(scatters_every_microbatch() || num_sent_ == trained_.size(), "gradients that were not sent are awaited");
+  land_all();
+  is_reduced_ = true;
+}
+
+void BucketGradients::send(size_t bucket) {
+  const at::NoGradGuard no_graph;
+  const ElementRange owned = buckets_->owned(bucket);
+  if (!scatters_every_microbatch()) {
+    const at::Tensor& whole = gradients_[bucket];
+    for (const BucketSlot& slot : (*buckets_)[bucket].slots) {
+      const Parameter& parameter = buckets_->parameter(slot);
+      WEFT_CHECK(parameter.gradient.defined() && parameter.gradient.is_alias_of(whole),
+                 "the gradient of {} was replaced by another tensor", parameter.name());
+    }
+    const Buffer sent = buffer_of(whole);
+    Work work = options_.way == GradientOptions::Way::kAllReduce
+                    ? group_.all_reduce(sent, Reduction::kSum)
+                    : group_.reduce_scatter(sent, sent.part(owned.begin, owned.size()), Reduction::kSum);
+    flights_.push_back({.bucket = bucket, .whole = {}, .part = {}, .work = std::move(work)});
+  } else {
+    while (flights_.size() >= kMaxFlights) land_first();
+    const at::Tensor whole = take_whole(bucket);
+    const at::Tensor part = at::empty({owned.size()}, whole.options());
+    Work work = group_.reduce_scatter(buffer_of(whole), buffer_of(part), Reduction::kSum);
+    flights_.push_back({.bucket = bucket, .whole = whole, .part = part, .work = std::move(work)});
+  }
+  if (!options_.overlap) land_all();
+}
+
+void BucketGradients::land_first() {
+  const at::NoGradGuard no_graph;
+  Flight& flight = flights_.front();
+  flight.work.wait();
+  if (flight.part.defined()) gradients_[flight.bucket].add_(flight.part);
+  flights_.pop_front();
+}
+
+void BucketGradients::land_all() {
+  while (!flights_.empty()) land_first();
+}
+
+at::Tensor BucketGradients::take_whole(size_t bucket) {
+  const BucketLayout& layout = (*buckets_)[bucket];
+  const at::Tensor& first = buckets_->parameter(layout.slots.front()).gradient;
+  const bool is_whole = layout.slots.size() == 1 && first.defined() && first.numel() == layout.num_elements &&
+                        first.is_contiguous() && first.scalar_type() == options_.type;
+  at::Tensor whole;
+  if (is_whole) {
+    whole = first.view({-1});
+  } else {
+    whole = at::zeros({layout.num_elements}, at::TensorOptions().device(buckets_->device()).dtype(options_.type));
+    for (const BucketSlot& slot : layout.slots) {
+      const at::Tensor& gradient = buckets_->parameter(slot).gradient;
+      if (gradient.defined()) slot_view(whole, slot, gradient.sizes()).copy_(gradient);
+    }
+  }
+  for (const BucketSlot& slot : layout.slots) buckets_->parameter(slot).gradient = at::Tensor();
+  return whole;
+}
+
+at::Tensor BucketGradients::reduced(size_t bucket) const {
+  WEFT_CHECK(is_reduced_, "gradients are used before they are reduced");
+  if (scatters_every_microbatch()) return gradients_[bucket];
+  return range_view(gradients_[bucket], buckets_->owned(bucket));
+}
+
+int64_t BucketGradients::held_elements() const {
+  int64_t count = 0;
+  for (const at::Tensor& gradient : gradients_) count += num_held(gradient);
+  for (const Flight& flight : flights_) count += num_held(flight.whole) + num_held(flight.part);
+  if (!scatters_every_microbatch()) return count;
+  for (const StageParameter& p : buckets_->parameters())
+    if (p.parameter->is_trainable()) count += num_held(p.parameter->gradient);
+  return count;
+}
+
+}  // namespace weft

@@ -1,0 +1,136 @@
+#include "weft/optim/bucket_values.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+
+#include "weft/base/check.h"
+#include "weft/optim/flat_memory.h"
+#include "weft/tensor/local_tensor.h"
+
+namespace weft {
+
+BucketValues::BucketValues(std::shared_ptr<const ParameterBuckets> buckets, Group group, const ValueOptions& options)
+    : buckets_(std::move(buckets)), group_(std::move(group)), options_(options) {
+  const at::NoGradGuard no_graph;
+  for (size_t b = 0; b < buckets_->size(); ++b) parts_.push_back(make_part(b));
+}
+
+BucketValues::Part BucketValues::make_part(size_t bucket) const {
+  const BucketLayout& layout = (*buckets_)[bucket];
+  const ElementRange owned = buckets_->owned(bucket);
+  const auto options = at::TensorOptions().device(buckets_->device()).dtype(options_.value_type);
+  const bool has_master = layout.is_trained && options_.master_type != options_.value_type;
+
+  Part part;
+  part.whole = at::zeros({layout.num_elements}, options);
+  if (has_master) part.master = at::zeros({owned.size()}, options.dtype(options_.master_type));
+  for (const BucketSlot& slot : layout.slots) {
+    Parameter& parameter = buckets_->parameter(slot);
+    const at::Tensor given = parameter.value.detach();
+    // Masters are of the values as they were given, which may have more precision than they will have from now on.
+    const ElementRange mine = common(slot.elements, owned);
+    if (has_master && mine.size() > 0) {
+      range_view(part.master, shifted(mine, -owned.begin))
+          .copy_(range_view(given.reshape({-1}), shifted(mine, -slot.elements.begin)));
+    }
+    const at::Tensor view = slot_view(part.whole, slot, given.sizes());
+    view.copy_(given);
+    parameter.value.set_data(view);
+  }
+  part.owned = range_view(part.whole, owned);
+  if (options_.releases) part.owned = part.owned.clone();
+  if (!has_master) part.master = part.owned;
+  return part;
+}
+
+void BucketValues::start_all_gather(size_t bucket) {
+  Part& part = parts_[bucket];
+  if (part.whole.numel() == 0) return;
+  const at::Tensor mine = range_view(part.whole, buckets_->owned(bucket));
+  Work work = group_.all_gather(buffer_of(mine), buffer_of(part.whole));
+  if (options_.overlap)
+    part.arriving = std::move(work);
+  else
+    work.wait();
+}
+
+void BucketValues::publish(size_t bucket) {
+  const at::NoGradGuard no_graph;
+  Part& part = parts_[bucket];
+  if (!part.master.is_same(part.owned)) part.owned.copy_(part.master);
+  if (options_.releases)
+    release_bucket(bucket);
+  else if (options_.has_shards)
+    start_all_gather(bucket);
+}
+
+void BucketValues::adopt() {
+  const at::NoGradGuard no_graph;
+  for (size_t b = 0; b < parts_.size(); ++b) {
+    Part& part = parts_[b];
+    WEFT_CHECK(!part.is_released && !part.arriving, "values to adopt that are not whole");
+    if (options_.releases) part.owned.copy_(range_view(part.whole, buckets_->owned(b)));
+    if (!part.master.is_same(part.owned)) part.master.copy_(part.owned);
+  }
+}
+
+void BucketValues::start_gather(std::optional<int64_t> kind) {
+  const at::NoGradGuard no_graph;
+  for (const size_t b : of_kind(kind)) {
+    Part& part = parts_[b];
+    if (!part.is_released) continue;
+    allocate_memory(part.whole);
+    range_view(part.whole, buckets_->owned(b)).copy_(part.owned);
+    part.is_released = false;
+    start_all_gather(b);
+  }
+}
+
+void BucketValues::gather(std::optional<int64_t> kind) {
+  start_gather(kind);
+  finish_arrivals(kind);
+}
+
+void BucketValues::finish_arrivals(std::optional<int64_t> kind) {
+  for (const size_t b : of_kind(kind)) {
+    if (parts_[b].arriving) parts_[b].arriving->wait();
+    parts_[b].arriving.reset();
+  }
+}
+
+void BucketValues::release(std::optional<int64_t> kind) {
+  if (!options_.releases) return;
+  for (const size_t b : of_kind(kind)) release_bucket(b);
+}
+
+void BucketValues::release_bucket(size_t bucket) {
+  Part& part = parts_[bucket];
+  if (part.is_released) return;
+  if (part.arriving) part.arriving->wait();
+  part.arriving.reset();
+  free_memory(part.whole);
+  part.is_released = true;
+}
+
+std::vector<size_t> BucketValues::of_kind(std::optional<int64_t> kind) const {
+  std::vector<size_t> found;
+  // Forwards use parameters in the order in which they were given, which is the reverse of the buckets'.
+  for (size_t b = parts_.size(); b-- > 0;)
+    if (!kind || (*buckets_)[b].kind == *kind) found.push_back(b);
+  return found;
+}
+
+int64_t BucketValues::held_elements() const {
+  int64_t count = 0;
+  for (const Part& part : parts_) count += num_held(part.whole) + (options_.releases ? num_held(part.owned) : 0);
+  return count;
+}
+
+int64_t BucketValues::held_masters() const {
+  int64_t count = 0;
+  for (const Part& part : parts_)
+    if (!part.master.is_same(part.owned)) count += num_held(part.master);
+  return count;
+}
+
+}  // namespace weft

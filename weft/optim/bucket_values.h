@@ -1,0 +1,65 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "weft/comm/group.h"
+#include "weft/optim/parameter_buckets.h"
+
+namespace weft {
+
+struct ValueOptions {
+  at::ScalarType value_type = at::kBFloat16;
+  at::ScalarType master_type = at::kFloat;
+  bool has_shards = false;  ///< ranks own different elements, so that new values must be gathered
+  bool releases = false;    ///< whole values come and go; between, each rank has those that it owns
+  bool overlap = true;
+};
+
+/// The values of a stage's parameters: whole in flat memory that the parameters are views of, and the owned part in the
+/// precision of the optimizer.
+class BucketValues {
+ public:
+  BucketValues(std::shared_ptr<const ParameterBuckets> buckets, Group group, const ValueOptions& options);
+
+  /// The owned elements as the optimizer changes them. Of frozen buckets, and where types are the same, they are the
+  /// values themselves.
+  const at::Tensor& master(size_t bucket) const { return parts_[bucket].master; }
+
+  /// New master weights are to become values: on the way when this returns, if values are kept whole; otherwise what
+  /// was gathered is released.
+  void publish(size_t bucket);
+  /// The other way round: the owned part of values that someone has written.
+  void adopt();
+
+  void finish_arrivals() { finish_arrivals({}); }
+  void start_gather(std::optional<int64_t> kind);
+  void gather(std::optional<int64_t> kind);
+  void release(std::optional<int64_t> kind);
+
+  int64_t held_elements() const;
+  int64_t held_masters() const;  ///< that are not values at the same time
+
+ private:
+  struct Part {
+    at::Tensor whole;   ///< the parameters' memory
+    at::Tensor owned;   ///< in the values' type: a part of `whole`, or memory of its own where that is released
+    at::Tensor master;  ///< `owned` itself where the types are the same
+    bool is_released = false;
+    std::optional<Work> arriving;
+  };
+
+  Part make_part(size_t bucket) const;
+  void start_all_gather(size_t bucket);
+  void finish_arrivals(std::optional<int64_t> kind);
+  void release_bucket(size_t bucket);
+  std::vector<size_t> of_kind(std::optional<int64_t> kind) const;
+
+  std::shared_ptr<const ParameterBuckets> buckets_;
+  Group group_;
+  ValueOptions options_;
+  std::vector<Part> parts_;
+};
+
+}  // namespace weft

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+
+namespace weft {
+
+/// The learning rate over a run: it rises linearly to `peak` in the warm-up, then falls to `peak · end_fraction` at
+/// `total_steps` and stays there.
+struct LearningRate {
+  enum class Kind : uint8_t { kConstant, kLinear, kCosine };
+
+  Kind kind = Kind::kCosine;  ///< the way from peak to end; a constant rate stays at its peak
+  double peak = 0;
+  int64_t warmup_steps = 0;
+  int64_t total_steps = 0;
+  double end_fraction = 0;
+
+  /// Of the step before which `step` others were done. The first step of a warm-up has rate 0, as in Hugging Face's
+  /// schedules.
+  double at(int64_t step) const;
+};
+
+}  // namespace weft

@@ -1,0 +1,176 @@
+#include "weft/optim/stage_optimizer.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "weft/base/check.h"
+#include "weft/optim/flat_memory.h"
+
+namespace weft {
+namespace {
+
+constexpr double kMegabyte = 1e6;
+
+std::shared_ptr<const ParameterBuckets> make_buckets(std::vector<StageParameter> parameters, const Group& group,
+                                                     const OptimizerOptions& options) {
+  WEFT_CHECK(options.zero >= 0 && options.zero <= 3, "ZeRO {}", options.zero);
+  const BucketOptions layout{.max_bytes = static_cast<int64_t>(options.buckets_mb * kMegabyte),
+                             .gradient_type = options.reduce_type,
+                             .num_shards = group.size(),
+                             .alignment = options.alignment,
+                             .has_decay = options.has_decay};
+  return std::make_shared<const ParameterBuckets>(std::move(parameters), layout, options.zero > 0, group.rank());
+}
+
+ValueOptions value_options(const OptimizerOptions& options) {
+  return {.value_type = options.compute_type,
+          .master_type = options.master_type,
+          .has_shards = options.zero > 0,
+          .releases = options.zero == 3 && !options.keep_gathered,
+          .overlap = options.overlap};
+}
+
+GradientOptions gradient_options(const OptimizerOptions& options) {
+  using Way = GradientOptions::Way;
+  return {.way = options.zero == 0   ? Way::kAllReduce
+                 : options.zero == 1 ? Way::kReduceScatter
+                                     : Way::kScatterEveryMicrobatch,
+          .type = options.reduce_type,
+          .sum_type = options.master_type,
+          .overlap = options.overlap};
+}
+
+/// A part of all three.
+AdamWState part_of(const AdamWState& state, const ElementRange& range) {
+  const auto part = [&](const at::Tensor& x) { return x.defined() ? range_view(x, range) : x; };
+  return {.master = part(state.master), .moment1 = part(state.moment1), .moment2 = part(state.moment2)};
+}
+
+void copy_state(const at::Tensor& from, const at::Tensor& to, size_t bucket) {
+  WEFT_CHECK(from.defined() && from.sizes() == to.sizes(), "a state of bucket {} has another size than its {} elements",
+             bucket, to.numel());
+  to.copy_(from);
+}
+
+}  // namespace
+
+StageOptimizer::StageOptimizer(std::vector<StageParameter> parameters, Group data_parallel, OptimizerOptions options)
+    : options_(std::move(options)),
+      group_(std::move(data_parallel)),
+      buckets_(make_buckets(std::move(parameters), group_, options_)),
+      values_(buckets_, group_, value_options(options_)),
+      gradients_(buckets_, group_, gradient_options(options_)) {
+  for (size_t b = 0; b < buckets_->size(); ++b) {
+    AdamWState& state = states_.emplace_back();
+    state.master = values_.master(b);
+    if (!(*buckets_)[b].is_trained) continue;
+    state.moment1 = at::zeros_like(state.master);
+    state.moment2 = at::zeros_like(state.master);
+  }
+}
+
+double StageOptimizer::local_squared_norm(
+    const std::function<double(const Parameter&, const WeightPiece&)>& weight) const {
+  if (!counts_norm()) return 0;
+  const at::NoGradGuard no_graph;
+  // One number stays on the device until the end: reading it there waits for all that was asked of it.
+  at::Tensor sum = at::zeros({}, at::TensorOptions().device(buckets_->device()).dtype(at::kDouble));
+  for (size_t b = 0; b < buckets_->size(); ++b) {
+    const BucketLayout& layout = (*buckets_)[b];
+    if (!layout.is_trained) continue;
+    const ElementRange owned = buckets_->owned(b);
+    const at::Tensor gradient = gradients_.reduced(b);
+    for (const BucketSlot& slot : layout.slots) {
+      const Parameter& parameter = buckets_->parameter(slot);
+      int64_t begin = slot.elements.begin;
+      for (const WeightPiece& piece : parameter.spec.pieces) {
+        const ElementRange mine = common({begin, begin + piece.num_elements()}, owned);
+        begin += piece.num_elements();
+        const double factor = weight(parameter, piece);
+        if (mine.size() == 0 || factor == 0) continue;
+        const at::Tensor part = range_view(gradient, shifted(mine, -owned.begin));
+        sum.add_(at::linalg_vector_norm(part, 2, c10::nullopt, false, at::kDouble).square_(), factor);
+      }
+    }
+  }
+  return sum.item<double>();
+}
+
+void StageOptimizer::start_update(double learning_rate, double gradient_scale) {
+  const at::NoGradGuard no_graph;
+  ++step_;
+  for (size_t b = 0; b < buckets_->size(); ++b) {
+    const BucketLayout& layout = (*buckets_)[b];
+    if (!layout.is_trained) continue;
+    at::Tensor gradient = gradients_.reduced(b).to(options_.master_type);
+    if (gradient_scale != 1) gradient.mul_(gradient_scale);
+    AdamWSettings settings = options_.adamw;
+    if (!layout.has_decay) settings.weight_decay = 0;
+    update_adamw(states_[b], gradient, settings, learning_rate, step_);
+    values_.publish(b);
+  }
+}
+
+void StageOptimizer::update(double learning_rate, double gradient_scale) {
+  start_update(learning_rate, gradient_scale);
+  values_.finish_arrivals();
+}
+
+std::vector<OwnedPart> StageOptimizer::owned_parts() const {
+  std::vector<OwnedPart> parts(parameters().size());
+  for (size_t b = 0; b < buckets_->size(); ++b) {
+    const ElementRange owned = buckets_->owned(b);
+    for (const BucketSlot& slot : (*buckets_)[b].slots) {
+      const ElementRange mine = common(slot.elements, owned);
+      if (mine.size() == 0) continue;
+      parts[slot.parameter] = {.parameter = parameters()[slot.parameter].parameter,
+                               .index = slot.parameter,
+                               .elements = shifted(mine, -slot.elements.begin),
+                               .state = part_of(states_[b], shifted(mine, -owned.begin))};
+    }
+  }
+  std::erase_if(parts, [](const OwnedPart& part) { return !part.parameter; });
+  return parts;
+}
+
+OptimizerState StageOptimizer::state() const {
+  OptimizerState state{.step = step_, .buckets = {}};
+  for (size_t b = 0; b < buckets_->size(); ++b)
+    if ((*buckets_)[b].is_trained)
+      state.buckets.push_back({.bucket = b, .owned = buckets_->owned(b), .state = states_[b]});
+  return state;
+}
+
+void StageOptimizer::restore(int64_t step) {
+  step_ = step;
+  for (size_t b = 0; b < buckets_->size(); ++b) values_.publish(b);
+  values_.finish_arrivals();
+}
+
+void StageOptimizer::load(const OptimizerState& state) {
+  const at::NoGradGuard no_graph;
+  const OptimizerState own = this->state();
+  WEFT_CHECK(state.buckets.size() == own.buckets.size(), "a state of {} buckets for an optimizer with {}",
+             state.buckets.size(), own.buckets.size());
+  for (size_t i = 0; i < own.buckets.size(); ++i) {
+    const BucketState &from = state.buckets[i], &to = own.buckets[i];
+    WEFT_CHECK(from.bucket == to.bucket && from.owned == to.owned,
+               "a state of bucket {}, elements {} to {}, for bucket {}, elements {} to {}", from.bucket,
+               from.owned.begin, from.owned.end, to.bucket, to.owned.begin, to.owned.end);
+    copy_state(from.state.master, to.state.master, to.bucket);
+    copy_state(from.state.moment1, to.state.moment1, to.bucket);
+    copy_state(from.state.moment2, to.state.moment2, to.bucket);
+  }
+  restore(state.step);
+}
+
+HeldElements StageOptimizer::held_elements() const {
+  HeldElements held{
+      .values = values_.held_elements(), .gradients = gradients_.held_elements(), .states = values_.held_masters()};
+  for (const AdamWState& state : states_) held.states += num_held(state.moment1) + num_held(state.moment2);
+  return held;
+}
+
+}  // namespace weft

@@ -1,0 +1,236 @@
+#include "weft/pipeline/executor.h"
+
+#include <chrono>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "weft/base/check.h"
+#include "weft/tensor/local_tensor.h"
+
+namespace weft {
+namespace {
+
+double now_ms() {
+  using Clock = std::chrono::steady_clock;
+  return std::chrono::duration<double, std::milli>(Clock::now().time_since_epoch()).count();
+}
+
+template <typename Map>
+typename Map::mapped_type take(Map& map, const typename Map::key_type& key, const char* what) {
+  auto node = map.extract(key);
+  WEFT_CHECK(!node.empty(), "{} of stage {}, microbatch {} is not there", what, key.first, key.second);
+  return std::move(node.mapped());
+}
+
+Stream stream_of(ActionKind kind) {
+  if (kind == ActionKind::kReduceGrad) return Stream::kReduce;
+  if (is_send(kind)) return Stream::kSend;
+  return is_transfer(kind) ? Stream::kReceive : Stream::kCompute;
+}
+
+}  // namespace
+
+void PipelineExecutor::Transfer::wait() {
+  for (Work& work : works) work.wait();
+}
+
+PipelineExecutor::PipelineExecutor(Schedule lowered, int32_t row, std::vector<StageModel*> stages, Group pipeline)
+    : schedule_(std::move(lowered)), row_(row), stages_(std::move(stages)), pipeline_(std::move(pipeline)) {
+  WEFT_CHECK(pipeline_.rank() == row_, "rank {} of the pipeline runs row {}", pipeline_.rank(), row_);
+  first_stage_ = stages_of_rank(schedule_, row_).front();
+  for (const Action& action : schedule_.rows[static_cast<size_t>(row_)]) {
+    splits_backward_ |= action.kind == ActionKind::kBackwardWeight;
+  }
+}
+
+void PipelineExecutor::forward(int32_t index, int32_t microbatch) {
+  const StageModel& model = stage(index);
+  const Place place{index, microbatch};
+  Visit visit;
+  Flow flow(8);
+  if (index > 0) {
+    std::vector<at::Tensor> given;
+    if (schedule_.crosses_ranks(index - 1)) {
+      Transfer transfer = take(arrived_, place, "the input");
+      transfer.wait();
+      given = std::move(transfer.tensors);
+    } else {
+      given = take(made_, {index - 1, microbatch}, "the output");
+    }
+    const std::vector<FlowTensor> tensors = model.tensors_in(inputs(microbatch));
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      visit.inputs.push_back(given[i].detach().set_requires_grad(tensors[i].needs_gradient));
+      flow[tensors[i].module] = visit.inputs.back();
+    }
+  }
+  visit.deferred = std::make_unique<WeightGradients>();
+  if (hooks(index).before_use) hooks(index).before_use();
+  StageResult result =
+      model.forward(std::move(flow), inputs(microbatch), splits_backward_ ? visit.deferred.get() : nullptr);
+  if (hooks(index).after_use) hooks(index).after_use();
+  if (model.is_last()) {
+    visit.loss = result.loss * loss_scale_;
+    const at::Tensor value = result.loss.detach();
+    output_.loss_sum = output_.loss_sum.defined() ? output_.loss_sum + value : value;
+  } else {
+    std::vector<at::Tensor>& outputs = made_[place];
+    for (const FlowTensor& tensor : model.tensors_out(inputs(microbatch))) {
+      const at::Tensor& x = result.flow[tensor.module];
+      outputs.push_back(x.detach());
+      if (tensor.needs_gradient) visit.outputs.push_back(x);
+    }
+  }
+  visits_[place] = std::move(visit);
+}
+
+void PipelineExecutor::backward(int32_t index, int32_t microbatch, bool defers_weights) {
+  const StageModel& model = stage(index);
+  const Place place{index, microbatch};
+  Visit& visit = visits_.at(place);
+  std::vector<at::Tensor> gradients;
+  if (!model.is_last()) {
+    if (schedule_.crosses_ranks(index)) {
+      Transfer transfer = take(arrived_gradients_, place, "the output's gradient");
+      transfer.wait();
+      gradients = std::move(transfer.tensors);
+    } else {
+      gradients = take(made_gradients_, {index + 1, microbatch}, "the input's gradient");
+    }
+  }
+  if (hooks(index).before_use) hooks(index).before_use();
+  std::vector<at::Tensor> roots;
+  std::vector<at::Tensor> root_gradients;
+  if (model.is_last()) {
+    if (visit.loss.requires_grad()) roots = {visit.loss};
+    root_gradients.resize(roots.size());
+  }
+  for (size_t i = 0; i < visit.outputs.size(); ++i) {
+    // A stage that only passes something on, or all of whose blocks are frozen, has no graph for it.
+    if (!visit.outputs[i].requires_grad()) continue;
+    roots.push_back(visit.outputs[i]);
+    root_gradients.push_back(gradients[i]);
+  }
+  if (!roots.empty()) torch::autograd::backward(roots, root_gradients);
+  if (!defers_weights) visit.deferred->run();
+  if (hooks(index).after_use) hooks(index).after_use();
+  if (index > 0) {
+    std::vector<at::Tensor>& made = made_gradients_[place];
+    for (const at::Tensor& input : visit.inputs) {
+      if (!input.requires_grad()) continue;
+      made.push_back(input.grad().defined() ? input.grad() : at::zeros_like(input));
+    }
+  }
+  visit.inputs.clear();
+  visit.outputs.clear();
+  visit.loss.reset();
+  if (defers_weights) return;
+  visits_.erase(place);
+  if (hooks(index).microbatch_done) hooks(index).microbatch_done();
+}
+
+void PipelineExecutor::weights(int32_t index, int32_t microbatch) {
+  const Place place{index, microbatch};
+  visits_.at(place).deferred->run();
+  visits_.erase(place);
+  if (hooks(index).microbatch_done) hooks(index).microbatch_done();
+}
+
+void PipelineExecutor::send(const std::vector<at::Tensor>& tensors, int32_t to_stage) {
+  reap_sends(/*all=*/false);
+  Transfer transfer;
+  const int64_t to = schedule_.rank_of_stage[static_cast<size_t>(to_stage)];
+  for (const at::Tensor& tensor : tensors) {
+    transfer.tensors.push_back(tensor.contiguous());
+    transfer.works.push_back(pipeline_.send(buffer_of(transfer.tensors.back()), to));
+  }
+  sends_.push_back(std::move(transfer));
+}
+
+PipelineExecutor::Transfer PipelineExecutor::receive(const std::vector<FlowTensor>& shapes, int32_t from_stage) {
+  Transfer transfer;
+  const int64_t from = schedule_.rank_of_stage[static_cast<size_t>(from_stage)];
+  for (const FlowTensor& shape : shapes) {
+    transfer.tensors.push_back(at::empty(shape.shape, stage(first_stage_).options()));
+    transfer.works.push_back(pipeline_.recv(buffer_of(transfer.tensors.back()), from));
+  }
+  return transfer;
+}
+
+void PipelineExecutor::reap_sends(bool all) {
+  while (!sends_.empty()) {
+    bool is_done = true;
+    for (Work& work : sends_.front().works) is_done = is_done && work.is_done();
+    if (!is_done && !all) return;
+    sends_.front().wait();
+    sends_.pop_front();
+  }
+}
+
+StepOutput PipelineExecutor::run(const std::vector<Inputs>& microbatches, double loss_scale,
+                                 const std::vector<StageHooks>& hooks, const std::function<void()>& update) {
+  WEFT_CHECK(std::ssize(microbatches) == schedule_.num_microbatches, "{} microbatches for a schedule of {}",
+             microbatches.size(), schedule_.num_microbatches);
+  microbatches_ = &microbatches;
+  hooks_ = &hooks;
+  loss_scale_ = loss_scale;
+  output_ = {};
+  const auto needing = [](std::vector<FlowTensor> tensors) {
+    std::erase_if(tensors, [](const FlowTensor& tensor) { return !tensor.needs_gradient; });
+    return tensors;
+  };
+  bool is_updated = false;
+  for (const Action& action : schedule_.rows[static_cast<size_t>(row_)]) {
+    const int32_t s = action.stage;
+    const int32_t m = action.microbatch;
+    const double start = now_ms();
+    switch (action.kind) {
+      case ActionKind::kForward:
+        forward(s, m);
+        break;
+      case ActionKind::kBackward:
+        backward(s, m, /*defers_weights=*/false);
+        break;
+      case ActionKind::kBackwardInput:
+        backward(s, m, /*defers_weights=*/true);
+        break;
+      case ActionKind::kBackwardWeight:
+        weights(s, m);
+        break;
+      case ActionKind::kSendForward:
+        send(take(made_, {s, m}, "the output"), s + 1);
+        break;
+      case ActionKind::kRecvForward:
+        arrived_[{s, m}] = receive(stage(s).tensors_in(inputs(m)), s - 1);
+        break;
+      case ActionKind::kSendBackward:
+        send(take(made_gradients_, {s, m}, "the input's gradient"), s - 1);
+        break;
+      case ActionKind::kRecvBackward:
+        arrived_gradients_[{s, m}] = receive(needing(stage(s).tensors_out(inputs(m))), s + 1);
+        break;
+      case ActionKind::kReduceGrad:
+        if (this->hooks(s).reduce_gradients) this->hooks(s).reduce_gradients();
+        break;
+      case ActionKind::kUpdate:
+        if (!is_updated) update();
+        is_updated = true;
+        break;
+      case ActionKind::kEncodeForward:
+      case ActionKind::kEncodeBackward:
+        WEFT_CHECK(false, "{} needs an encoder beside the pipeline, which this executor does not run", to_text(action));
+    }
+    output_.events.push_back(
+        {.action = action, .stream = stream_of(action.kind), .start_ms = start, .end_ms = now_ms()});
+  }
+  reap_sends(/*all=*/true);
+  WEFT_CHECK(
+      visits_.empty() && arrived_.empty() && arrived_gradients_.empty() && made_.empty() && made_gradients_.empty(),
+      "a step left tensors behind");
+  return std::move(output_);
+}
+
+}  // namespace weft

@@ -1,0 +1,339 @@
+#include "weft/pipeline/training_rank.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/tensor.h>
+#include <fmt/format.h>
+
+#include "weft/models/initialize.h"
+#include "weft/optim/clip.h"
+#include "weft/parallelize/head_share.h"
+#include "weft/plan/plan_schedule.h"
+#include "weft/schedule/lowering.h"
+#include "weft/schedule/step_end.h"
+#include "weft/tensor/local_tensor.h"
+
+namespace weft {
+namespace {
+
+at::ScalarType type_of(Precision precision) {
+  switch (precision) {
+    case Precision::kFp64:
+      return at::kDouble;
+    case Precision::kFp32:
+      return at::kFloat;
+    case Precision::kBf16:
+      return at::kBFloat16;
+    case Precision::kFp16:
+      return at::kHalf;
+  }
+  return at::kFloat;
+}
+
+/// What a plan may say and is not run yet.
+std::optional<Error> check_runs(const Plan& plan) {
+  const auto refuse = [](std::string field, std::string problem) {
+    return Error{.field = std::move(field), .problem = std::move(problem), .advice = "Choose a plan without it."};
+  };
+  for (const ModulePlan& module : plan.modules) {
+    const std::string field = fmt::format("modules.{}", name_of(module.kind));
+    if (!module.is_in_pipeline())
+      return refuse(field + ".placement", "is beside the pipeline, which training does not run yet");
+    if (module.cp > 1) return refuse(field + ".cp", "is more than 1: context parallelism is not trained with yet");
+    if (module.ep > 1) return refuse(field + ".ep", "is more than 1: expert parallelism is not trained with yet");
+    for (const auto& chunks : module.recompute) {
+      for (const Recompute& chunk : chunks) {
+        if (chunk.selective > 0)
+          return refuse(field + ".recompute", "has selective recomputation, which is not run yet");
+      }
+    }
+    if (module.tp > 1) {
+      for (const Block& block : plan.model.find(module.kind)->layer_kinds) {
+        for (const Op& op : block.ops) {
+          if (op.name == "moe.router")
+            return refuse(field + ".tp", "is more than 1 for a mixture of experts, which is not run yet");
+        }
+      }
+    }
+  }
+  if (!plan.offload.is_empty()) return refuse("offload", "is not run yet");
+  return std::nullopt;
+}
+
+/// The elements of a piece in its parameter.
+template <typename Visit>
+void each_piece(const Parameter& parameter, Visit visit) {
+  int64_t begin = 0;
+  for (const WeightPiece& piece : parameter.spec.pieces) {
+    visit(piece, ElementRange{begin, begin + piece.num_elements()});
+    begin += piece.num_elements();
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const Plan& plan,
+                                                           const TrainingSettings& settings) {
+  if (const auto error = check_runs(plan)) return *error;
+  const ModulePlan& llm = plan.llm();
+  WEFT_TRY(const Mesh mesh, mesh_of(llm));
+  WEFT_TRY(const Schedule schedule, schedule_of(plan));
+  WEFT_TRY(Schedule lowered, lower_schedule(with_step_end(schedule)));
+  if (!mesh.contains(world.rank())) {
+    return Error{.field = "modules.llm.ranks",
+                 .problem = fmt::format("do not have rank {}, and idle ranks are not run yet", world.rank()),
+                 .advice = "Choose a plan that uses every rank."};
+  }
+
+  std::unique_ptr<TrainingRank> rank(new TrainingRank);
+  WEFT_TRY(rank->numbers_, read_numbers(plan.model));
+  rank->options_ = at::TensorOptions().dtype(type_of(plan.precision.compute)).device(settings.device);
+  rank->zero_ = llm.zero;
+  rank->max_gradient_norm_ = settings.max_gradient_norm;
+  const AxisGrid& grid = mesh.grid();
+  const int64_t position = mesh.position_of(world.rank());
+  const AxisList tensor_axis = grid.axes_named({"tp"});
+  const AxisList data_axes = grid.axes_named({"cp", "dp"});
+  const AxisList pipeline_axis = grid.axes_named({"pp"});
+  WEFT_TRY(const MeshGroups tensor_groups, MeshGroups::create(world, mesh.sub_mesh_around(world.rank(), tensor_axis)));
+  rank->text_ = std::make_unique<TensorParallel>(tensor_groups, llm.sequence_parallel && llm.tp > 1);
+  rank->encoders_ = std::make_unique<TensorParallel>(tensor_groups, false);
+  WEFT_TRY(Group data_parallel, world.group(mesh, data_axes));
+  WEFT_TRY(Group pipeline, world.group(mesh, pipeline_axis));
+  rank->everyone_ = world.all();
+  rank->data_parallel_rank_ = grid.group_index(position, data_axes);
+  rank->vocabulary_ = std::get<Lookup>(plan.model.modules.back().entry.ops.front().shape).entries;
+
+  const auto row = static_cast<int32_t>(pipeline.rank());
+  const std::vector<int32_t> held = stages_of_rank(lowered, row);
+  rank->stages_.resize(held.size());
+  rank->stage_of_.resize(static_cast<size_t>(lowered.num_stages()));
+  std::vector<StageModel*> models(rank->stage_of_.size());
+  for (size_t chunk = 0; chunk < held.size(); ++chunk) {
+    Stage& stage = rank->stages_[chunk];
+    stage.model = std::make_unique<StageModel>(
+        StageModel::Settings{.plan = plan, .numbers = rank->numbers_, .stage = held[chunk], .options = rank->options_},
+        *rank->text_, *rank->encoders_);
+    initialize_weights(stage.model->parameters(), settings.seed);
+    rank->stage_of_[static_cast<size_t>(held[chunk])] = &stage;
+    models[static_cast<size_t>(held[chunk])] = stage.model.get();
+  }
+  rank->tie_embeddings(world, mesh, plan);
+  rank->make_optimizers(plan, settings, data_parallel);
+  rank->find_copies(world);
+  rank->executor_ = std::make_unique<PipelineExecutor>(std::move(lowered), row, std::move(models), pipeline);
+  return rank;
+}
+
+void TrainingRank::tie_embeddings(World& world, const Mesh& mesh, const Plan& plan) {
+  const size_t num_stages_here = stage_of_.size();
+  if (!plan.model.has_tied_embeddings || num_stages_here == 1) return;
+  std::vector<StagePart> parts;
+  list_stage_parts(plan, parts);
+  int32_t first = 0;
+  for (const StagePart& part : parts) {
+    if (part.has_entry && plan.modules[static_cast<size_t>(part.module)].kind == ModuleKind::kLlm) first = part.stage;
+  }
+  const auto last = static_cast<int32_t>(num_stages_here) - 1;
+  if (first == last) return;
+  for (const int32_t stage : {first, last}) {
+    if (const Stage* here = stage_of_[static_cast<size_t>(stage)]) embeddings_.push_back(here->model->embedding());
+  }
+  counts_embedding_ = stage_of_[static_cast<size_t>(first)] != nullptr;
+  const int32_t first_row = place_of_stage(plan, first).rank;
+  const int32_t last_row = place_of_stage(plan, last).rank;
+  if (first_row == last_row || embeddings_.empty()) return;
+  const std::vector<int64_t> pipeline = mesh.group_of(world.rank(), mesh.grid().axes_named({"pp"}));
+  auto group = world.group("embedding", {pipeline[static_cast<size_t>(std::min(first_row, last_row))],
+                                         pipeline[static_cast<size_t>(std::max(first_row, last_row))]});
+  WEFT_CHECK(group.ok(), "{}", group.error().message());
+  embedding_group_ = *group;
+}
+
+void TrainingRank::make_optimizers(const Plan& plan, const TrainingSettings& settings, Group data_parallel) {
+  OptimizerOptions options{.zero = plan.llm().zero,
+                           .keep_gathered = plan.llm().zero_keep_gathered,
+                           .buckets_mb = plan.buckets_mb,
+                           .overlap = plan.overlap_dp,
+                           .adamw = settings.adamw,
+                           .compute_type = type_of(plan.precision.compute),
+                           .master_type = type_of(plan.precision.master),
+                           .reduce_type = type_of(plan.precision.reduce)};
+  const auto is_tied = [&](const ParameterPtr& parameter) {
+    return std::find(embeddings_.begin(), embeddings_.end(), parameter) != embeddings_.end();
+  };
+  for (Stage& stage : stages_) {
+    std::vector<StageParameter> parameters;
+    for (const ParameterPtr& parameter : stage.model->parameters()) {
+      if (!is_tied(parameter)) parameters.push_back({parameter});
+    }
+    stage.optimizer = std::make_unique<StageOptimizer>(std::move(parameters), data_parallel, options);
+  }
+  // The gradients of both copies are summed when the whole step's are there, so they stay whole until then.
+  options.zero = std::min<int64_t>(options.zero, 1);
+  for (const ParameterPtr& parameter : embeddings_) {
+    embedding_optimizers_.push_back(
+        std::make_unique<StageOptimizer>(std::vector<StageParameter>{{parameter}}, data_parallel, options));
+  }
+}
+
+void TrainingRank::find_copies(World& world) {
+  const TensorShare share = text_->share();
+  if (share.num_ranks == 1) return;
+  const Group tensor = text_->group();
+  std::optional<Group> sharers;
+  for (Stage& stage : stages_) {
+    Copies all{.group = tensor, .parts = {}};
+    std::vector<std::pair<ParameterPtr, ElementRange>> keys;
+    for (const ParameterPtr& parameter : stage.model->parameters()) {
+      if (!parameter->is_trainable()) continue;
+      const bool is_text = stage.model->is_text(parameter);
+      each_piece(*parameter, [&](const WeightPiece& piece, ElementRange elements) {
+        const bool is_whole = piece.cut.unit == CutUnit::kNone;
+        if (is_whole && (parameter->spec.sees_divided || (is_text && text_->divides_rows()))) {
+          all.parts.emplace_back(parameter, elements);
+        } else if (!is_whole && copies_of(piece, share).count > 1) {
+          keys.emplace_back(parameter, elements);
+        }
+      });
+    }
+    if (!all.parts.empty()) stage.copies.push_back(std::move(all));
+    if (keys.empty()) continue;
+    if (!sharers) {
+      // One llm has one number of key heads, and encoders have as many keys as queries.
+      const HeadCounts heads = [&] {
+        for (const auto& [parameter, elements] : keys) {
+          for (const WeightPiece& piece : parameter->spec.pieces) {
+            if (piece.cut.unit == CutUnit::kKeyHeads) return piece.cut.heads;
+          }
+        }
+        return HeadCounts{};
+      }();
+      const HeadShare mine = share_of_heads(heads, share.num_ranks, share.rank);
+      const auto ranks =
+          tensor.ranks().subspan(static_cast<size_t>(share.rank - mine.place), static_cast<size_t>(mine.sharers));
+      auto group = world.group("same keys", {ranks.begin(), ranks.end()});
+      WEFT_CHECK(group.ok(), "{}", group.error().message());
+      sharers = *group;
+    }
+    stage.copies.push_back({.group = *sharers, .parts = std::move(keys)});
+  }
+}
+
+namespace {
+
+void sum_copies(Group& group, const std::vector<std::pair<ParameterPtr, ElementRange>>& parts) {
+  const at::NoGradGuard no_graph;
+  std::vector<at::Tensor> views;
+  for (const auto& [parameter, elements] : parts) {
+    if (!parameter->gradient.defined()) continue;  // on all ranks alike: they have the same data
+    views.push_back(parameter->gradient.view({-1}).narrow(0, elements.begin, elements.size()));
+  }
+  if (views.empty()) return;
+  const at::Tensor together = at::cat(views);
+  group.all_reduce(buffer_of(together), Reduction::kSum).wait();
+  int64_t begin = 0;
+  for (const at::Tensor& view : views) {
+    view.copy_(together.narrow(0, begin, view.size(0)));
+    begin += view.size(0);
+  }
+}
+
+}  // namespace
+
+std::vector<StageHooks> TrainingRank::hooks(int64_t zero) {
+  std::vector<StageHooks> hooks(stage_of_.size());
+  for (size_t index = 0; index < stage_of_.size(); ++index) {
+    Stage* stage = stage_of_[index];
+    if (stage == nullptr) continue;
+    const auto sum = [stage] {
+      for (Copies& copies : stage->copies) sum_copies(copies.group, copies.parts);
+    };
+    if (zero >= 2) {
+      hooks[index].microbatch_done = [stage, sum] {
+        sum();
+        stage->optimizer->microbatch_done();
+      };
+      hooks[index].reduce_gradients = [stage] { stage->optimizer->start_reduce(); };
+    } else {
+      hooks[index].reduce_gradients = [stage, sum] {
+        sum();
+        stage->optimizer->start_reduce();
+      };
+    }
+    if (zero == 3) {
+      hooks[index].before_use = [stage] { stage->optimizer->gather_values(); };
+      hooks[index].after_use = [stage] { stage->optimizer->release_values(); };
+    }
+  }
+  return hooks;
+}
+
+double TrainingRank::sum_over_ranks(double value) {
+  const at::Tensor number = at::tensor(value, at::kDouble);
+  everyone_->all_reduce(buffer_of(number), Reduction::kSum).wait();
+  return number.item<double>();
+}
+
+double TrainingRank::finish_gradients() {
+  const TensorShare share = text_->share();
+  for (Stage& stage : stages_) stage.optimizer->finish_reduce();
+  if (embeddings_.size() == 2) {
+    const at::NoGradGuard no_graph;
+    embeddings_[0]->gradient.add_(embeddings_[1]->gradient);
+    embeddings_[1]->gradient.copy_(embeddings_[0]->gradient);
+  }
+  for (size_t i = 0; i < embeddings_.size(); ++i) {
+    if (embedding_group_) {
+      embedding_group_->all_reduce(buffer_of(embeddings_[i]->gradient), Reduction::kSum).wait();
+    }
+    embedding_optimizers_[i]->start_reduce();
+    embedding_optimizers_[i]->finish_reduce();
+  }
+  const auto once = [&](const Parameter&, const WeightPiece& piece) {
+    return copies_of(piece, share).place == 0 ? 1.0 : 0.0;
+  };
+  double squares = 0;
+  for (const Stage& stage : stages_) squares += stage.optimizer->local_squared_norm(once);
+  if (counts_embedding_) squares += embedding_optimizers_.front()->local_squared_norm(once);
+  return std::sqrt(sum_over_ranks(squares));
+}
+
+StepReport TrainingRank::step(const std::vector<Inputs>& microbatches, int64_t num_targets, double learning_rate) {
+  for (Stage& stage : stages_) stage.optimizer->begin_step();
+  for (auto& optimizer : embedding_optimizers_) optimizer->begin_step();
+  StepReport report;
+  const auto update = [&] {
+    report.gradient_norm = finish_gradients();
+    const double scale = max_gradient_norm_ > 0 ? clip_factor(max_gradient_norm_, report.gradient_norm) : 1;
+    for (Stage& stage : stages_) stage.optimizer->update(learning_rate, scale);
+    for (auto& optimizer : embedding_optimizers_) optimizer->update(learning_rate, scale);
+  };
+  StepOutput output = executor_->run(microbatches, 1 / static_cast<double>(num_targets), hooks(zero_), update);
+  const bool tells_loss = output.loss_sum.defined() && text_->share().rank == 0;
+  report.loss = sum_over_ranks(tells_loss ? output.loss_sum.item<double>() : 0) / static_cast<double>(num_targets);
+  report.events = std::move(output.events);
+  return report;
+}
+
+std::vector<ParameterPtr> TrainingRank::parameters() const {
+  std::vector<ParameterPtr> all;
+  for (const Stage& stage : stages_) {
+    all.insert(all.end(), stage.model->parameters().begin(), stage.model->parameters().end());
+  }
+  return all;
+}
+
+void TrainingRank::adopt_values() {
+  for (Stage& stage : stages_) stage.optimizer->adopt_values();
+  for (auto& optimizer : embedding_optimizers_) optimizer->adopt_values();
+}
+
+void TrainingRank::gather_values() {
+  for (Stage& stage : stages_) stage.optimizer->gather_values();
+}
+
+}  // namespace weft

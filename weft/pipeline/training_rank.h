@@ -1,0 +1,87 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "weft/comm/world.h"
+#include "weft/optim/stage_optimizer.h"
+#include "weft/pipeline/executor.h"
+
+namespace weft {
+
+/// What a training run adds to a plan.
+struct TrainingSettings {
+  AdamWSettings adamw;
+  double max_gradient_norm = 0;  ///< 0: gradients are not clipped
+  uint64_t seed = 0;             ///< of fresh weights
+  at::Device device = at::kCPU;
+};
+
+/// What all ranks know after a step.
+struct StepReport {
+  double loss = 0;  ///< per target token of the whole batch
+  double gradient_norm = 0;
+  std::vector<TimelineEvent> events;  ///< this rank's
+};
+
+/// One rank of a plan that trains: its stages, their optimizers, and the groups that they talk in. Every rank of the
+/// plan's world makes one and calls it alike.
+class TrainingRank {
+ public:
+  /// The plan must be legal, with all encoders inline; a form that is not run yet is an error that names its field.
+  static Result<std::unique_ptr<TrainingRank>> create(World& world, const Plan& plan, const TrainingSettings& settings);
+
+  const ModelNumbers& numbers() const { return numbers_; }
+  int64_t vocabulary() const { return vocabulary_; }
+  int64_t data_parallel_rank() const { return data_parallel_rank_; }
+  at::TensorOptions options() const { return options_; }
+  std::vector<ParameterPtr> parameters() const;
+
+  /// Takes over values that were written into the parameters, on all ranks.
+  void adopt_values();
+  /// Makes parameters whole for reading, where ZeRO 3 divides them.
+  void gather_values();
+
+  /// One step over this rank's microbatches, of a batch with so many target tokens on all ranks.
+  StepReport step(const std::vector<Inputs>& microbatches, int64_t num_targets, double learning_rate);
+
+ private:
+  /// Gradients of copies, to be summed over ranks before data parallelism sums them.
+  struct Copies {
+    Group group;
+    std::vector<std::pair<ParameterPtr, ElementRange>> parts;
+  };
+  struct Stage {
+    std::unique_ptr<StageModel> model;
+    std::unique_ptr<StageOptimizer> optimizer;
+    std::vector<Copies> copies;
+  };
+
+  TrainingRank() = default;
+  void make_optimizers(const Plan& plan, const TrainingSettings& settings, Group data_parallel);
+  void find_copies(World& world);
+  void tie_embeddings(World& world, const Mesh& mesh, const Plan& plan);
+  std::vector<StageHooks> hooks(int64_t zero);
+  double finish_gradients();
+  double sum_over_ranks(double value);
+
+  ModelNumbers numbers_;
+  int64_t vocabulary_ = 0;
+  int64_t data_parallel_rank_ = 0;
+  int64_t zero_ = 0;
+  double max_gradient_norm_ = 0;
+  at::TensorOptions options_;
+  std::optional<Group> everyone_;
+  std::unique_ptr<TensorParallel> text_;
+  std::unique_ptr<TensorParallel> encoders_;
+  std::vector<Stage> stages_;     ///< of this rank, in the order of its chunks
+  std::vector<Stage*> stage_of_;  ///< by stage, null elsewhere
+  /// The embedding's copies here where it is tied to a head in another stage, and what keeps them equal.
+  std::vector<ParameterPtr> embeddings_;
+  bool counts_embedding_ = false;  ///< in the gradient's norm, and not on the other rank
+  std::optional<Group> embedding_group_;
+  std::vector<std::unique_ptr<StageOptimizer>> embedding_optimizers_;
+  std::unique_ptr<PipelineExecutor> executor_;
+};
+
+}  // namespace weft
