@@ -85,7 +85,8 @@ class StageOptimizer {
   /// One AdamW step with gradients times `gradient_scale`; values are new when it returns (ZeRO 3: when they are
   /// gathered).
   void update(double learning_rate, double gradient_scale);
-  /// The same, but values may still be on their way until gather_values.
+  /// The same, but values may still be on their way until gather_values, which must come before anyone uses them and
+  /// before the optimizer ends.
   void start_update(double learning_rate, double gradient_scale);
 
   /// Makes values whole, of one kind or all: waits for what is on its way, and with ZeRO 3 fetches what was released.
