@@ -145,7 +145,7 @@ Outcome train_on_one_rank(const Model& model, int64_t batch, const std::vector<M
     const std::vector<RawInputs> samples = batch_of(network.numbers(), vocabulary, step, batch);
     const at::Tensor loss = network.loss_sum(prepared(network.numbers(), vocabulary, samples), {}) /
                             static_cast<double>(num_targets(samples));
-    loss.backward();
+    if (loss.requires_grad()) loss.backward();  // else everything that is trained has no data in this batch
     outcome.losses.push_back(loss.item<double>());
     const at::NoGradGuard no_graph;
     double squares = 0;
