@@ -13,10 +13,12 @@ namespace weft {
 class MpiGroup : public GroupBackend {
  public:
   /// `id` is the same on all of the group's ranks and that of no other group.
-  MpiGroup(MpiRank& world, MpiChannel channel, std::vector<int64_t> ranks, uint64_t id);
+  /// What `for_gpus` is, takes operations on GPU memory; without it, they go through the host's memory.
+  MpiGroup(MpiRank& world, MpiChannel channel, std::vector<int64_t> ranks, uint64_t id,
+           std::unique_ptr<GroupBackend> for_gpus);
 
   std::unique_ptr<WorkState> start(const Operation& operation, const OperationNote& note) override;
-  bool takes(Device device) const override { return device.kind == DeviceKind::kCpu; }
+  std::optional<std::string> refusal_of(Device device) const override;
   void close() override;
 
  private:
@@ -24,10 +26,7 @@ class MpiGroup : public GroupBackend {
   MpiChannel channel_;
   std::shared_ptr<const std::vector<int64_t>> ranks_;
   uint64_t id_;
+  std::unique_ptr<GroupBackend> for_gpus_;
 };
-
-/// The key under which the rank at `place` of a group counts its part in an operation that the rank at `own` takes part
-/// in: collectives count together, messages by pair and direction.
-uint64_t operation_key(uint64_t group_id, const Operation& operation, size_t own, size_t place);
 
 }  // namespace weft
