@@ -41,16 +41,17 @@ struct OwnCopies::Message {
 
 class OwnCopies::MessageWork : public WorkState {
  public:
-  MessageWork(OwnCopies& owner, std::shared_ptr<Message> message) : owner_(owner), message_(std::move(message)) {}
+  MessageWork(std::shared_ptr<OwnCopies> owner, std::shared_ptr<Message> message)
+      : owner_(std::move(owner)), message_(std::move(message)) {}
 
   bool poll() override {
-    const std::lock_guard lock(owner_.mutex_);
+    const std::lock_guard lock(owner_->mutex_);
     if (message_->state == Message::State::kRefused) throw RanksDisagree(message_->disagreement);
     return message_->state == Message::State::kDone;
   }
   void wait() override {
     // Only another thread of this rank can bring the other side, so there is nothing to wait for but that.
-    const auto until = std::chrono::steady_clock::now() + owner_.timeout_;
+    const auto until = std::chrono::steady_clock::now() + owner_->timeout_;
     while (!poll()) {
       if (std::chrono::steady_clock::now() > until)
         throw CommMisuse("a message of a rank to itself has no other side, expected a send for every recv");
@@ -58,15 +59,15 @@ class OwnCopies::MessageWork : public WorkState {
     }
   }
   void abandon() noexcept override {
-    const std::lock_guard lock(owner_.mutex_);
+    const std::lock_guard lock(owner_->mutex_);
     if (message_->state != Message::State::kWaiting) return;
     message_->state = Message::State::kAbandoned;
-    std::erase(owner_.sends_, message_);
-    std::erase(owner_.recvs_, message_);
+    std::erase(owner_->sends_, message_);
+    std::erase(owner_->recvs_, message_);
   }
 
  private:
-  OwnCopies& owner_;
+  std::shared_ptr<OwnCopies> owner_;
   std::shared_ptr<Message> message_;
 };
 
@@ -99,7 +100,7 @@ std::unique_ptr<WorkState> OwnCopies::start_message(const Operation& operation) 
   auto& others = sends ? recvs_ : sends_;
   if (others.empty()) {
     (sends ? sends_ : recvs_).push_back(own);
-    return std::make_unique<MessageWork>(*this, std::move(own));
+    return std::make_unique<MessageWork>(shared_from_this(), std::move(own));
   }
   const std::shared_ptr<Message> other = others.front();
   others.pop_front();
@@ -113,7 +114,7 @@ std::unique_ptr<WorkState> OwnCopies::start_message(const Operation& operation) 
     copy(in, out);
     own->state = other->state = Message::State::kDone;
   }
-  return std::make_unique<MessageWork>(*this, std::move(own));
+  return std::make_unique<MessageWork>(shared_from_this(), std::move(own));
 }
 
 }  // namespace weft

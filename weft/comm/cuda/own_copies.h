@@ -14,7 +14,7 @@ namespace weft {
 
 /// Operations in which a rank has only itself to talk to: the collectives of a group of one, and messages of a rank to
 /// itself. They are copies: of GPU memory on the caller's stream, of the host's at once.
-class OwnCopies {
+class OwnCopies : public std::enable_shared_from_this<OwnCopies> {
  public:
   explicit OwnCopies(const CommOptions& options) : timeout_(options.timeout) {}
   std::unique_ptr<WorkState> start(const Operation& operation);

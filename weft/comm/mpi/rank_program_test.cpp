@@ -96,7 +96,7 @@ int main(int argc, char** argv) {
     }
     const int64_t needed = mode == "needs" ? rank : 0;
     const auto error =
-        run_ranks({.size = needed, .comm = *comm, .mpi_library = WEFT_MPI_LIBRARY, .report = show}, [&](World& world) {
+        run_ranks({.size = needed, .comm = *comm, .mpi_library = WEFT_MPI_LIBRARY, .nccl_library = WEFT_NCCL_LIBRARY, .report = show}, [&](World& world) {
           try {
             if (mode != "needs") work(world, mode, rank, step, seed);
           } catch (const Returned&) {

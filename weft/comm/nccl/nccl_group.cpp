@@ -81,11 +81,11 @@ class HostCopies {
 /// One process's part in an operation.
 class NcclWork : public WorkState {
  public:
-  NcclWork(ProcessRank& world, NcclChannel& channel, std::shared_ptr<NcclTask> task, Awaited awaited,
+  NcclWork(ProcessRank& world, std::shared_ptr<NcclChannel> channel, std::shared_ptr<NcclTask> task, Awaited awaited,
            std::shared_ptr<const std::vector<int64_t>> ranks, std::shared_ptr<HostCopies> host,
            std::shared_ptr<Agreement> agreement)
       : world_(world),
-        channel_(channel),
+        channel_(std::move(channel)),
         task_(std::move(task)),
         ranks_(std::move(ranks)),
         host_(std::move(host)),
@@ -130,7 +130,7 @@ class NcclWork : public WorkState {
     }
     if (!is_done) {
       if (++num_looks_ % 1024 != 0) return false;
-      if (const auto error = channel_.async_error()) fail(*error);
+      if (const auto error = channel_->async_error()) fail(*error);
       return false;
     }
     if (host_) host_->finish();
@@ -149,7 +149,7 @@ class NcclWork : public WorkState {
   }
 
   ProcessRank& world_;
-  NcclChannel& channel_;
+  std::shared_ptr<NcclChannel> channel_;
   std::shared_ptr<NcclTask> task_;
   std::shared_ptr<const std::vector<int64_t>> ranks_;
   std::shared_ptr<HostCopies> host_;  ///< of the host's memory
@@ -167,7 +167,7 @@ NcclGroup::NcclGroup(OwnNcclPlane& plane, std::string name, std::vector<int64_t>
       ranks_(std::make_shared<const std::vector<int64_t>>(std::move(ranks))),
       id_(id),
       own_(static_cast<size_t>(std::find(ranks_->begin(), ranks_->end(), plane.world().rank()) - ranks_->begin())),
-      own_copies_(plane.world().options()) {}
+      own_copies_(std::make_shared<OwnCopies>(plane.world().options())) {}
 
 std::optional<std::string> NcclGroup::refusal_of(Device device) const {
   const Device own{DeviceKind::kCuda, plane_.device()->index()};
@@ -175,7 +175,7 @@ std::optional<std::string> NcclGroup::refusal_of(Device device) const {
   return fmt::format("memory on cpu or on {}, this rank's GPU", text(own));
 }
 
-NcclChannel& NcclGroup::channel_for(const Operation& operation) {
+std::shared_ptr<NcclChannel> NcclGroup::channel_for(const Operation& operation) {
   std::pair<int64_t, int64_t> pair{-1, -1};
   const auto own = static_cast<int64_t>(own_);
   if (operation.kind == OperationKind::kSend) pair = {own, operation.peer};
@@ -190,14 +190,14 @@ NcclChannel& NcclGroup::channel_for(const Operation& operation) {
                   ? plane_.make_channel(key, static_cast<int>(own_), static_cast<int>(ranks_->size()))
                   : plane_.make_channel(key, operation.kind == OperationKind::kSend ? 0 : 1, 2);
   }
-  return *channel;
+  return channel;
 }
 
 std::unique_ptr<WorkState> NcclGroup::start(const Operation& operation, const OperationNote& note) {
   ProcessRank& world = plane_.world();
   const uint64_t number = world.count(operation_key(id_, operation.kind, operation.peer, own_, own_));
   if (!is_collective(operation.kind) && operation.peer == static_cast<int64_t>(own_))
-    return own_copies_.start(operation);
+    return own_copies_->start(operation);
   Awaited awaited{.note = note,
                   .ranks = *ranks_,
                   .key_at =
@@ -235,8 +235,8 @@ std::unique_ptr<WorkState> NcclGroup::start(const Operation& operation, const Op
     call_collective(nccl, on_device, rank, size, comm, stream);
     if (host) host->start_out(stream);
   };
-  NcclChannel& channel = channel_for(operation);
-  channel.push(task);
+  const std::shared_ptr<NcclChannel> channel = channel_for(operation);
+  channel->push(task);
   return std::make_unique<NcclWork>(world, channel, std::move(task), std::move(awaited), ranks_, std::move(host),
                                     std::move(agreement));
 }

@@ -25,14 +25,14 @@ class NcclGroup : public GroupBackend {
   void close() override;
 
  private:
-  NcclChannel& channel_for(const Operation& operation);
+  std::shared_ptr<NcclChannel> channel_for(const Operation& operation);
 
   OwnNcclPlane& plane_;
   std::string name_;
   std::shared_ptr<const std::vector<int64_t>> ranks_;
   uint64_t id_;
   size_t own_;
-  OwnCopies own_copies_;
+  std::shared_ptr<OwnCopies> own_copies_;
   std::mutex mutex_;
   std::map<std::pair<int64_t, int64_t>, std::shared_ptr<NcclChannel>> channels_;  ///< by sender and receiver; -1: all
 };

@@ -210,7 +210,7 @@ void SharedGroup::wake() {
 }
 
 ThreadGroup::ThreadGroup(std::shared_ptr<ThreadWorld> world, std::shared_ptr<SharedGroup> group, int64_t world_rank)
-    : world_(std::move(world)), group_(std::move(group)), world_rank_(world_rank), own_copies_(world_->options()) {
+    : world_(std::move(world)), group_(std::move(group)), world_rank_(world_rank), own_copies_(std::make_shared<OwnCopies>(world_->options())) {
   const auto& ranks = group_->ranks();
   rank_ = static_cast<size_t>(std::find(ranks.begin(), ranks.end(), world_rank_) - ranks.begin());
 }
@@ -225,7 +225,7 @@ std::optional<std::string> ThreadGroup::refusal_of(Device device) const {
 
 std::unique_ptr<WorkState> ThreadGroup::start(const Operation& operation, const OperationNote& note) {
   const Device device = operation.kind == OperationKind::kRecv ? operation.out.device : operation.in.device;
-  if (device.kind == DeviceKind::kCuda) return own_copies_.start(operation);
+  if (device.kind == DeviceKind::kCuda) return own_copies_->start(operation);
   const auto peer = static_cast<size_t>(std::max<int64_t>(operation.peer, 0));
   size_t role = rank_;
   std::vector<int64_t> pair;

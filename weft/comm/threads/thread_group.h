@@ -78,7 +78,7 @@ class ThreadGroup : public GroupBackend {
   std::shared_ptr<SharedGroup> group_;
   int64_t world_rank_;
   size_t rank_;
-  OwnCopies own_copies_;  ///< of GPU memory
+  std::shared_ptr<OwnCopies> own_copies_;  ///< of GPU memory
 };
 
 }  // namespace weft
