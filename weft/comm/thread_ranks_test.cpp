@@ -1,4 +1,5 @@
-// The suite on threads, and on a fake of several sizes.
+// The suite on threads, on one thread with a GPU's memory, and on a fake of several sizes.
+#include "weft/comm/cuda/gpu_place.h"
 #include "weft/comm/fake/fake_world.h"
 #include "weft/comm/suite.h"
 #include "weft/comm/threads/run_threads.h"
@@ -19,6 +20,7 @@ std::vector<Ranks> all_ranks() {
            for (const int64_t rank : {int64_t{0}, size / 2}) body(FakeWorld({.rank = rank, .size = size}).world());
          }});
   }
+  all.push_back(one_thread_on_gpu());
   return all;
 }
 

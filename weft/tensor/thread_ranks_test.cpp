@@ -1,4 +1,5 @@
 // The suite on threads, and what ends a run.
+#include "weft/comm/cuda/gpu_place.h"
 #include "weft/comm/failure.h"
 #include "weft/comm/suite.h"
 #include "weft/comm/threads/run_threads.h"
@@ -16,6 +17,7 @@ std::vector<Ranks> all_ranks() {
                      ASSERT_FALSE(error.has_value()) << error->message();
                    }});
   }
+  all.push_back(one_thread_on_gpu());
   return all;
 }
 

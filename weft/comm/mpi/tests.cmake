@@ -58,6 +58,7 @@ endforeach()
 weft_stand_in_test(StandInsForMpiAndNcclHold 4 "${run_mpi}" -n 3 "$<TARGET_FILE:weft_comm_mpi_suite>" --gpu
                    --gtest_filter=-*Disagree*)
 weft_stand_in_test(StandInsForAGpuThatIsSharedHold 1 "${run_mpi}" -n 3 "$<TARGET_FILE:weft_comm_mpi_suite>" --gpu)
+weft_stand_in_test(AStandInForAGpuHoldsOnOneThread 1 "$<TARGET_FILE:weft_comm_test>" --gtest_filter=*OnGpu*)
 weft_stand_in_test(AKilledRankEndsTheOthers 4 "${start_ranks}" 3 "$<TARGET_FILE:weft_comm_rank_program>" kill 1 5)
 set_tests_properties(${WEFT_TEST_PREFIX}MpiRanks.AKilledRankEndsTheOthers PROPERTIES
                      PASS_REGULAR_EXPRESSION "rank 1 ended without a word .*; rank [02] waited")

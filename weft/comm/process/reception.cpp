@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <random>
 #include <stdexcept>
@@ -76,6 +78,8 @@ std::vector<RankConnection> Reception::receive(int64_t size, uint64_t run, milli
     }
     Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.is_open()) continue;
+    const int on = 1;
+    setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     const auto hello = read_value<Hello>(socket.get(), milliseconds(5000));
     if (!hello || hello->token != invitation_.token) continue;  // a stranger
     const bool is_known = std::any_of(visitors.begin(), visitors.end(),
