@@ -126,8 +126,7 @@ TEST_P(OnRanks, ReduceScatterGivesEveryoneItsPart) {
           EXPECT_EQ(out, expected) << what(type, count) << (is_uneven ? " uneven" : "");
           const Buffer own_part = in.buffer().part(own.begin, own.size);
           group.reduce_scatter(in.buffer(), own_part, Reduction::kSum, given).wait();
-          EXPECT_EQ(in.bytes(own.begin, own.size), expected.bytes())
-              << what(type, count) << " in place";
+          EXPECT_EQ(in.bytes(own.begin, own.size), expected.bytes()) << what(type, count) << " in place";
         }
       }
     }

@@ -26,7 +26,8 @@ std::optional<int64_t> number_in(const char* variable) {
 }
 
 constexpr char kAdvice[] =
-    "A launcher like torchrun sets WORLD_SIZE, RANK, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; without WORLD_SIZE, ranks "
+    "A launcher like torchrun sets WORLD_SIZE, RANK, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; without WORLD_SIZE, "
+    "ranks "
     "are threads.";
 
 /// A number in a range that must be there, unless there is a default.
@@ -34,9 +35,10 @@ Result<int64_t> required(const char* variable, int64_t least, int64_t most, std:
   const char* text = setting(variable);
   if (text == nullptr) {
     if (otherwise) return *otherwise;
-    return Error{.source = variable,
-                 .problem = fmt::format("is not set, expected a number from {} to {}, since WORLD_SIZE is set", least, most),
-                 .advice = kAdvice};
+    return Error{
+        .source = variable,
+        .problem = fmt::format("is not set, expected a number from {} to {}, since WORLD_SIZE is set", least, most),
+        .advice = kAdvice};
   }
   const auto number = number_in(variable);
   if (number && *number >= least && *number <= most) return *number;
@@ -77,7 +79,8 @@ Result<EnvironmentRank> read_environment_rank() {
   }
   result.master_host = host == nullptr ? "127.0.0.1" : host;
   // One rank has nobody to meet.
-  WEFT_TRY(int64_t port, required("MASTER_PORT", 1, 65535, result.size == 1 ? std::optional<int64_t>(0) : std::nullopt));
+  WEFT_TRY(int64_t port,
+           required("MASTER_PORT", 1, 65535, result.size == 1 ? std::optional<int64_t>(0) : std::nullopt));
   // torchrun's agent may itself listen at that port; then the one after it is ours.
   const char* agent = setting("TORCHELASTIC_USE_AGENT_STORE");
   if (agent != nullptr && std::strcmp(agent, "True") == 0 && port > 0 && port < 65535) ++port;

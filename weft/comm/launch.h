@@ -33,7 +33,8 @@ struct EnvironmentRank {
   bool operator==(const EnvironmentRank&) const = default;
 };
 
-/// From WORLD_SIZE, RANK, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. The Error names the variable that is missing or wrong.
+/// From WORLD_SIZE, RANK, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. The Error names the variable that is missing or
+/// wrong.
 Result<EnvironmentRank> read_environment_rank();
 
 }  // namespace weft

@@ -40,16 +40,12 @@ TEST(Launch, MpirunComesBeforeTorchrunsVariables) {
 }
 
 TEST(Launch, TorchrunsVariablesSayWhichRankThisIs) {
-  const Environment torchrun({{"WORLD_SIZE", "16"},
-                              {"RANK", "9"},
-                              {"LOCAL_RANK", "1"},
-                              {"MASTER_ADDR", "node0"},
-                              {"MASTER_PORT", "29500"}});
+  const Environment torchrun(
+      {{"WORLD_SIZE", "16"}, {"RANK", "9"}, {"LOCAL_RANK", "1"}, {"MASTER_ADDR", "node0"}, {"MASTER_PORT", "29500"}});
   EXPECT_EQ(detect_launch().kind, Launch::Kind::kEnvironment);
   EXPECT_EQ(detect_launch().size, 16);
   EXPECT_EQ(detect_launch().rank, 9);
-  const EnvironmentRank expected{
-      .rank = 9, .size = 16, .local_rank = 1, .master_host = "node0", .master_port = 29500};
+  const EnvironmentRank expected{.rank = 9, .size = 16, .local_rank = 1, .master_host = "node0", .master_port = 29500};
   EXPECT_EQ(*read_environment_rank(), expected);
 }
 
@@ -72,7 +68,8 @@ TEST(Launch, WrongVariablesAreNamed) {
   EXPECT_EQ(problem_of({{"WORLD_SIZE", "4"}, {"RANK", "4"}}), "RANK: '4' is no whole number from 0 to 3");
   EXPECT_EQ(problem_of({{"WORLD_SIZE", "4"}}),
             "RANK: is not set, expected a number from 0 to 3, since WORLD_SIZE is set");
-  EXPECT_EQ(problem_of({{"WORLD_SIZE", "many"}, {"RANK", "0"}}), "WORLD_SIZE: 'many' is no whole number from 1 to 1048576");
+  EXPECT_EQ(problem_of({{"WORLD_SIZE", "many"}, {"RANK", "0"}}),
+            "WORLD_SIZE: 'many' is no whole number from 1 to 1048576");
   EXPECT_EQ(problem_of({{"WORLD_SIZE", "0"}, {"RANK", "0"}}), "WORLD_SIZE: '0' is no whole number from 1 to 1048576");
   EXPECT_EQ(problem_of({{"WORLD_SIZE", "2"}, {"RANK", "0"}, {"MASTER_PORT", "1"}}),
             "MASTER_ADDR: is not set, expected the name or the address of rank 0's host, since WORLD_SIZE is set");

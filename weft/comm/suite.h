@@ -140,7 +140,9 @@ class Memory {
             .device = place_->device(),
             .stream = place_->stream()};
   }
-  std::vector<std::byte> bytes() const { return place_ == nullptr ? host_ : place_->read(elsewhere_.get(), host_.size()); }
+  std::vector<std::byte> bytes() const {
+    return place_ == nullptr ? host_ : place_->read(elsewhere_.get(), host_.size());
+  }
   /// Of some of the elements.
   std::vector<std::byte> bytes(int64_t begin, int64_t count) const {
     const std::vector<std::byte> all = bytes();

@@ -309,11 +309,13 @@ TEST_P(Bridges, WrongTensorsAreToldWithRankWhatItHasAndWhatWasExpected) {
     EXPECT_NE(refusal([&] { TensorBridge(groups, from, to, {.type = at::kComplexFloat}); }).find("ComplexFloat"),
               std::string::npos);
     EXPECT_NE(refusal([&] {
-                TensorBridge(groups, from, *Layout::create(first.grid(), {2, 4}, {kR}), {.type = at::kFloat, .device = test_device()});
+                TensorBridge(groups, from, *Layout::create(first.grid(), {2, 4}, {kR}),
+                             {.type = at::kFloat, .device = test_device()});
               }).find("expected one shape"),
               std::string::npos);
     EXPECT_NE(refusal([&] {
-                TensorBridge(groups, *Layout::create(grid_of({9}), {4, 2}, {kR}), to, {.type = at::kFloat, .device = test_device()});
+                TensorBridge(groups, *Layout::create(grid_of({9}), {4, 2}, {kR}), to,
+                             {.type = at::kFloat, .device = test_device()});
               }).find("expected layouts on those meshes' axes"),
               std::string::npos);
     const auto too_large = BridgeGroups::create(world, all, *Mesh::contiguous({{"a", 1}}, world.size()));

@@ -29,9 +29,10 @@ Result<bool> load() {
                    "CUDA_VISIBLE_DEVICES= to run without it.");
   }
   if (!at::globalContext().hasCUDA()) {
-    return failure("LibTorch's CUDA half is loaded, but LibTorch sees no GPU",
-                   "Look whether the driver is new enough for it (nvidia-smi shows the CUDA version that it supports), and "
-                   "that nothing asks LibTorch about CUDA before it is loaded.");
+    return failure(
+        "LibTorch's CUDA half is loaded, but LibTorch sees no GPU",
+        "Look whether the driver is new enough for it (nvidia-smi shows the CUDA version that it supports), and "
+        "that nothing asks LibTorch about CUDA before it is loaded.");
   }
   return true;
 }

@@ -33,7 +33,9 @@ Result<CudaDriver> load() {
   WEFT_GET(cuDeviceGetCount);
   WEFT_GET(cuDeviceGet);
   WEFT_GET(cuDeviceGetName);
-  WEFT_GET(cuDeviceGetUuid);
+  // Where only the second version is left, parts of a GPU (MIG) have uuids of their own.
+  driver.cuDeviceGetUuid = reinterpret_cast<decltype(driver.cuDeviceGetUuid)>(dlsym(library, "cuDeviceGetUuid"));
+  if (driver.cuDeviceGetUuid == nullptr) get(driver.cuDeviceGetUuid, "cuDeviceGetUuid_v2");
   WEFT_GET(cuDevicePrimaryCtxRetain);
   WEFT_GET(cuDevicePrimaryCtxRelease_v2);
   WEFT_GET(cuCtxPushCurrent_v2);
@@ -57,7 +59,8 @@ Result<CudaDriver> load() {
   WEFT_GET(cuEventSynchronize);
 #undef WEFT_GET
   if (missing != nullptr) {
-    return no_gpu(fmt::format("NVIDIA's driver has no function {}", missing), "Install a driver of the CUDA 11 time or later.");
+    return no_gpu(fmt::format("NVIDIA's driver has no function {}", missing),
+                  "Install a driver of the CUDA 11 time or later.");
   }
   if (const CudaStatus status = driver.cuInit(0); status != 0) {
     return no_gpu(fmt::format("NVIDIA's driver does not start: {}", driver.text_of(status)),

@@ -12,8 +12,8 @@
 
 namespace weft {
 
-/// Memory of a GPU, or of the host where a GPU reaches it directly, kept for the next time: having it is slow, and giving
-/// it back waits for the GPU. Several threads may use it.
+/// Memory of a GPU, or of the host where a GPU reaches it directly, kept for the next time: having it is slow, and
+/// giving it back waits for the GPU. Several threads may use it.
 class CudaMemory : public std::enable_shared_from_this<CudaMemory> {
  public:
   enum class Kind { kDevice, kPinned };

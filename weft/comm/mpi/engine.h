@@ -27,7 +27,9 @@ using MpiChain = std::vector<std::function<void(MpiRequests&)>>;
 class MpiOperation {
  public:
   /// Adds a stage. A stage is asked for its chains when it begins, so that it can depend on those before.
-  void add_stage(std::function<std::vector<MpiChain>()> make_chains) { stages_.push_back({{}, std::move(make_chains)}); }
+  void add_stage(std::function<std::vector<MpiChain>()> make_chains) {
+    stages_.push_back({{}, std::move(make_chains)});
+  }
   /// What comes after waits for something that is not MPI's. It is asked again and again, so it must be quick.
   void add_gate(std::function<bool()> is_open) {
     stages_.push_back({std::move(is_open), [] { return std::vector<MpiChain>(); }});

@@ -19,10 +19,8 @@ class MpiWork : public WorkState {
         staged_(std::move(staged)),
         awaited_{.note = note,
                  .ranks = *ranks_,
-                 .key_at =
-                     [group_id, kind = operation.kind, peer = operation.peer, own](size_t place) {
-                       return operation_key(group_id, kind, peer, own, place);
-                     },
+                 .key_at = [group_id, kind = operation.kind, peer = operation.peer,
+                            own](size_t place) { return operation_key(group_id, kind, peer, own, place); },
                  .number = number,
                  .poll = [this] { return world_.engine().poll(transfers_.get()); }} {}
 
@@ -57,8 +55,8 @@ class MpiWork : public WorkState {
  private:
   void throw_disagreement() const {
     if (!transfers_->disagreement()) return;
-    throw RanksDisagree(fmt::format("the ranks of group '{}' disagree on operation {}: {}",
-                                    awaited_.note.group.data(), awaited_.note.number, *transfers_->disagreement()));
+    throw RanksDisagree(fmt::format("the ranks of group '{}' disagree on operation {}: {}", awaited_.note.group.data(),
+                                    awaited_.note.number, *transfers_->disagreement()));
   }
 
   MpiRank& world_;
@@ -70,22 +68,32 @@ class MpiWork : public WorkState {
 
 }  // namespace
 
-MpiGroup::MpiGroup(MpiRank& world, MpiChannel channel, std::vector<int64_t> ranks, uint64_t id,
-                   std::unique_ptr<GroupBackend> for_gpus)
+MpiGroup::MpiGroup(MpiRank& world, MpiChannel channel, std::string name, std::vector<int64_t> ranks, uint64_t id)
     : world_(world),
       channel_(std::move(channel)),
+      name_(std::move(name)),
       ranks_(std::make_shared<const std::vector<int64_t>>(std::move(ranks))),
-      id_(id),
-      for_gpus_(std::move(for_gpus)) {}
+      id_(id) {}
+
+Result<GroupBackend*> MpiGroup::for_gpus() const {
+  WEFT_TRY(NcclPlane * nccl, world_.nccl());
+  const std::lock_guard lock(mutex_);
+  if (!for_gpus_) for_gpus_ = nccl->make_group(name_, *ranks_, id_);
+  return for_gpus_.get();
+}
 
 std::optional<std::string> MpiGroup::refusal_of(Device device) const {
   if (device.kind == DeviceKind::kCpu) return {};
-  if (for_gpus_) return for_gpus_->refusal_of(device);
+  if (world_.uses_nccl()) {
+    const auto nccl = for_gpus();
+    if (nccl) return (*nccl)->refusal_of(device);
+    return fmt::format("memory on cpu, since NCCL cannot be used: {}", nccl.error().message());
+  }
   return device.index >= 0 && device.index < num_gpus() ? std::nullopt : std::optional(memory_of_gpus_text());
 }
 
 void MpiGroup::close() {
-  if (for_gpus_) for_gpus_->close();
+  if (const std::lock_guard gpu_lock(mutex_); for_gpus_) for_gpus_->close();
   const auto lock = world_.engine().lock();
   if (!world_.engine().is_halted()) check_mpi(MPI_Comm_free(&channel_.comm), "MPI_Comm_free");
 }
@@ -93,7 +101,7 @@ void MpiGroup::close() {
 std::unique_ptr<WorkState> MpiGroup::start(const Operation& operation, const OperationNote& note) {
   const Device device = operation.kind == OperationKind::kRecv ? operation.out.device : operation.in.device;
   const bool is_on_gpu = device.kind == DeviceKind::kCuda;
-  if (is_on_gpu && for_gpus_) return for_gpus_->start(operation, note);
+  if (is_on_gpu && world_.uses_nccl()) return (*for_gpus())->start(operation, note);
   const auto own = static_cast<size_t>(channel_.rank);
   const std::shared_ptr<StagedOperation> staged =
       is_on_gpu ? world_.staging().stage(operation, channel_.rank) : nullptr;

@@ -2,6 +2,9 @@
 
 #include <memory>
 #include <mpi.h>
+#include <mutex>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "weft/comm/group.h"
@@ -13,20 +16,23 @@ namespace weft {
 class MpiGroup : public GroupBackend {
  public:
   /// `id` is the same on all of the group's ranks and that of no other group.
-  /// What `for_gpus` is, takes operations on GPU memory; without it, they go through the host's memory.
-  MpiGroup(MpiRank& world, MpiChannel channel, std::vector<int64_t> ranks, uint64_t id,
-           std::unique_ptr<GroupBackend> for_gpus);
+  MpiGroup(MpiRank& world, MpiChannel channel, std::string name, std::vector<int64_t> ranks, uint64_t id);
 
   std::unique_ptr<WorkState> start(const Operation& operation, const OperationNote& note) override;
   std::optional<std::string> refusal_of(Device device) const override;
   void close() override;
 
  private:
+  /// The same group on NCCL.
+  Result<GroupBackend*> for_gpus() const;
+
   MpiRank& world_;
   MpiChannel channel_;
+  std::string name_;
   std::shared_ptr<const std::vector<int64_t>> ranks_;
   uint64_t id_;
-  std::unique_ptr<GroupBackend> for_gpus_;
+  mutable std::mutex mutex_;
+  mutable std::unique_ptr<GroupBackend> for_gpus_;  ///< when it has been used
 };
 
 }  // namespace weft

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <stdexcept>
 #include <thread>
 #include <unistd.h>
 
@@ -61,12 +60,13 @@ MpiRank::Host MpiRank::Host::of_this_process(MPI_Comm comm) {
 MpiRank::MpiRank(int64_t rank, int64_t size, const RunOptions& options, RunRecords records, const Host& host)
     : ProcessRank(rank, size, options.comm, std::move(records),
                   host.num_local <= static_cast<int>(std::thread::hardware_concurrency())),
-      tuning_(options.mpi_tuning) {
+      tuning_(options.mpi_tuning),
+      nccl_library_(options.nccl_library) {
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &world_comm_), "MPI_Comm_dup");
   MPI_Comm_set_errhandler(world_comm_, MPI_ERRORS_RETURN);
   tags_ = tag_limit(world_comm_) / 4;
   start_watch(connect_ranks(world_comm_, rank, size, host.is_only), options.report);
-  choose_gpus(options, host);
+  choose_gpus(host);
 }
 
 MpiRank::~MpiRank() {
@@ -77,7 +77,7 @@ std::string_view MpiRank::backend_name() const {
   return plane_.plane == GpuPlane::kNccl ? "MPI and NCCL" : "MPI";
 }
 
-void MpiRank::choose_gpus(const RunOptions& options, const Host& host) {
+void MpiRank::choose_gpus(const Host& host) {
   GpuCard own;
   gethostname(own.host, sizeof(own.host) - 1);
   if (const int num = num_gpus(); num > 0) {
@@ -93,18 +93,27 @@ void MpiRank::choose_gpus(const RunOptions& options, const Host& host) {
   std::vector<RankGpu> gpus;
   for (const GpuCard& card : cards) gpus.push_back({card.host, card.uuid});
   plane_ = choose_gpu_plane(gpus);
-  if (plane_.plane != GpuPlane::kNccl) return;
-  const auto api = load_nccl_backend(options.nccl_library);
-  if (!api) throw std::runtime_error(api.error().message());
-  auto nccl = (*api)->make_plane(*this, gpu_->index);
-  if (!nccl) throw std::runtime_error(nccl.error().message());
-  nccl_ = *std::move(nccl);
+}
+
+Result<NcclPlane*> MpiRank::nccl() {
+  const std::lock_guard lock(nccl_mutex_);
+  if (!nccl_) {
+    const auto api = load_nccl_backend(nccl_library_);
+    if (api) {
+      nccl_.emplace((*api)->make_plane(*this, gpu_->index));
+    } else {
+      nccl_.emplace(api.error());
+    }
+  }
+  if (!*nccl_) return nccl_->error();
+  return (**nccl_).get();
 }
 
 void MpiRank::halt() noexcept {
   ProcessRank::halt();
   engine_.halt();
-  if (nccl_) nccl_->abort();
+  const std::lock_guard lock(nccl_mutex_);
+  if (nccl_ && *nccl_) (**nccl_)->abort();
 }
 
 std::unique_ptr<GroupBackend> MpiRank::make_group(const std::string& name, const std::vector<int64_t>& ranks) {
@@ -135,9 +144,11 @@ std::unique_ptr<GroupBackend> MpiRank::make_group(const std::string& name, const
     const uint64_t number = count(id ^ 1);
     engine_.start(meeting);
     const MpiEngine::Waiter waiter(engine_);
-    wait({.note = note, .ranks = ranks, .key_at = [id](size_t) { return id ^ 1; }, .number = number, .poll = [&] {
-            return engine_.poll(meeting.get());
-          }});
+    wait({.note = note,
+          .ranks = ranks,
+          .key_at = [id](size_t) { return id ^ 1; },
+          .number = number,
+          .poll = [&] { return engine_.poll(meeting.get()); }});
     const auto lock = engine_.lock();
     std::vector<int> members(ranks.begin(), ranks.end());
     MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
@@ -152,9 +163,7 @@ std::unique_ptr<GroupBackend> MpiRank::make_group(const std::string& name, const
     const auto lock = engine_.lock();
     check_mpi(MPI_Comm_dup(MPI_COMM_SELF, &channel.comm), "MPI_Comm_dup");
   }
-  std::unique_ptr<GroupBackend> for_gpus;
-  if (nccl_) for_gpus = nccl_->make_group(name, ranks, id);
-  return std::make_unique<MpiGroup>(*this, std::move(channel), ranks, id, std::move(for_gpus));
+  return std::make_unique<MpiGroup>(*this, std::move(channel), name, ranks, id);
 }
 
 void MpiRank::meet_at_end(const OperationNote& note) {
@@ -165,11 +174,13 @@ void MpiRank::meet_at_end(const OperationNote& note) {
   engine_.start(meeting);
   {
     const MpiEngine::Waiter waiter(engine_);
-    wait({.note = note, .ranks = {}, .key_at = [](size_t) { return 0; }, .number = 0, .poll = [&] {
-            return engine_.poll(meeting.get());
-          }});
+    wait({.note = note,
+          .ranks = {},
+          .key_at = [](size_t) { return 0; },
+          .number = 0,
+          .poll = [&] { return engine_.poll(meeting.get()); }});
   }
-  if (nccl_) nccl_->close();
+  if (nccl_ && *nccl_) (**nccl_)->close();
   engine_.halt();
 }
 

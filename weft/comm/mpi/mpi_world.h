@@ -1,8 +1,9 @@
 #pragma once
 
-#include <functional>
+#include <filesystem>
 #include <memory>
 #include <mpi.h>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,7 +39,10 @@ class MpiRank : public ProcessRank {
 
   MpiEngine& engine() { return engine_; }
   MpiStaging& staging() { return staging_; }
-  GpuPlane gpu_plane() const { return plane_.plane; }
+  /// Whether GPU memory goes by NCCL, else through the host.
+  bool uses_nccl() const { return plane_.plane == GpuPlane::kNccl; }
+  /// It is taken into use when it is first asked for, so that runs without GPU memory need none of it.
+  Result<NcclPlane*> nccl();
   void halt() noexcept override;
   bool is_halted() override { return ProcessRank::is_halted() || engine_.is_halted(); }
   std::optional<std::string> complaint() override { return engine_.error(); }
@@ -48,9 +52,10 @@ class MpiRank : public ProcessRank {
 
  private:
   /// Which GPU this rank has, and how all of them move GPU memory. All processes together.
-  void choose_gpus(const RunOptions& options, const Host& host);
+  void choose_gpus(const Host& host);
 
   MpiTuning tuning_;
+  std::filesystem::path nccl_library_;
   int tags_ = 0;
   MPI_Comm world_comm_ = MPI_COMM_NULL;
   MpiScratch scratch_;
@@ -58,7 +63,8 @@ class MpiRank : public ProcessRank {
   MpiEngine engine_;
   std::optional<Device> gpu_;
   GpuPlaneChoice plane_;
-  std::unique_ptr<NcclPlane> nccl_;
+  std::mutex nccl_mutex_;
+  std::optional<Result<std::unique_ptr<NcclPlane>>> nccl_;
 };
 
 }  // namespace weft

@@ -24,8 +24,8 @@ struct StagingDevice {
         pinned(CudaMemory::create(device, CudaMemory::Kind::kPinned)) {}
 };
 
-/// One operation on GPU memory as MPI sees it: on copies in the host's memory. The copy to the host comes after what the
-/// caller's stream had when this was made, and the way back is over when is_back says so.
+/// One operation on GPU memory as MPI sees it: on copies in the host's memory. The copy to the host comes after what
+/// the caller's stream had when this was made, and the way back is over when is_back says so.
 class StagedOperation {
  public:
   /// `rank` is this rank's place in the group. Begins the copy to the host.

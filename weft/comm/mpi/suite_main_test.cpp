@@ -1,7 +1,8 @@
 // The suite on ranks that are processes, as mpirun or a torchrun-style launcher starts them: mpirun -n N
-// weft_comm_mpi_suite [--tiny] [--unchecked] [--gpu] [--sums-differ]. Every process runs the same tests in step. With --tiny all
-// thresholds are so small that every way of doing things is taken; with --gpu all memory is a GPU's, and without one
-// the program says so and ends with 77; with --sums-differ sums need not be in rank order, as those of NCCL are not.
+// weft_comm_mpi_suite [--tiny] [--unchecked] [--gpu] [--sums-differ]. Every process runs the same tests in step. With
+// --tiny all thresholds are so small that every way of doing things is taken; with --gpu all memory is a GPU's, and
+// without one the program says so and ends with 77; with --sums-differ sums need not be in rank order, as those of NCCL
+// are not.
 #include <cstdio>
 #include <cstring>
 

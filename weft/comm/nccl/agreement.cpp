@@ -40,8 +40,7 @@ Agreement::Agreement(Watch& watch, const Operation& operation, const std::vector
   }
   for (const size_t place : places) {
     ranks_.push_back(ranks[place]);
-    keys_.push_back(
-        notice_key(operation_key(group_id, operation.kind, operation.peer, own, place), number, place));
+    keys_.push_back(notice_key(operation_key(group_id, operation.kind, operation.peer, own, place), number, place));
     shown_.emplace_back();
     if (place == own) {
       watch_.post(keys_.back(), packed(shown));

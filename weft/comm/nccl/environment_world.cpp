@@ -68,8 +68,7 @@ void EnvironmentWorld::halt() noexcept {
   if (plane_) plane_->abort();
 }
 
-std::unique_ptr<GroupBackend> EnvironmentWorld::make_group(const std::string& name,
-                                                           const std::vector<int64_t>& ranks) {
+std::unique_ptr<GroupBackend> EnvironmentWorld::make_group(const std::string& name, const std::vector<int64_t>& ranks) {
   return plane_->make_group(name, ranks, new_group_id(name, ranks));
 }
 

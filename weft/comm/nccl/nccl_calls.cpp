@@ -47,9 +47,9 @@ void reduce_parts(const NcclLibrary& nccl, const Operation& op, int64_t size, Nc
     for (int64_t r = 0; r < size; ++r) {
       const PartRange part = parts[static_cast<size_t>(r)];
       if (part.size == 0) continue;
-      const NcclStatus one = nccl.ncclReduce(op.in.part(part.begin, part.size).data, op.out.data,
-                                             static_cast<size_t>(part.size), nccl_type(op.in.type),
-                                             nccl_reduction(op.reduction, op.in.type), static_cast<int>(r), comm, stream);
+      const NcclStatus one = nccl.ncclReduce(
+          op.in.part(part.begin, part.size).data, op.out.data, static_cast<size_t>(part.size), nccl_type(op.in.type),
+          nccl_reduction(op.reduction, op.in.type), static_cast<int>(r), comm, stream);
       if (status == 0) status = one;
     }
     return status;
@@ -94,12 +94,14 @@ void call_collective(const NcclLibrary& nccl, const Operation& op, int64_t rank,
 void call_message(const NcclLibrary& nccl, const Operation& op, NcclComm comm, void* stream) {
   constexpr int kSender = 0, kReceiver = 1;
   if (op.kind == OperationKind::kSend && op.in.count > 0) {
-    nccl.check(nccl.ncclSend(op.in.data, static_cast<size_t>(op.in.count), nccl_type(op.in.type), kReceiver, comm, stream),
-               "ncclSend");
+    nccl.check(
+        nccl.ncclSend(op.in.data, static_cast<size_t>(op.in.count), nccl_type(op.in.type), kReceiver, comm, stream),
+        "ncclSend");
   }
   if (op.kind == OperationKind::kRecv && op.out.count > 0) {
-    nccl.check(nccl.ncclRecv(op.out.data, static_cast<size_t>(op.out.count), nccl_type(op.out.type), kSender, comm, stream),
-               "ncclRecv");
+    nccl.check(
+        nccl.ncclRecv(op.out.data, static_cast<size_t>(op.out.count), nccl_type(op.out.type), kSender, comm, stream),
+        "ncclRecv");
   }
 }
 

@@ -186,9 +186,8 @@ std::shared_ptr<NcclChannel> NcclGroup::channel_for(const Operation& operation) 
     const uint64_t key =
         (id_ ^ static_cast<uint64_t>((pair.first + 1) * 0x100000 + pair.second + 2) * 0x9e3779b97f4a7c15u) *
         0xc2b2ae3d27d4eb4fu;
-    channel = pair.first < 0
-                  ? plane_.make_channel(key, static_cast<int>(own_), static_cast<int>(ranks_->size()))
-                  : plane_.make_channel(key, operation.kind == OperationKind::kSend ? 0 : 1, 2);
+    channel = pair.first < 0 ? plane_.make_channel(key, static_cast<int>(own_), static_cast<int>(ranks_->size()))
+                             : plane_.make_channel(key, operation.kind == OperationKind::kSend ? 0 : 1, 2);
   }
   return channel;
 }
@@ -200,10 +199,8 @@ std::unique_ptr<WorkState> NcclGroup::start(const Operation& operation, const Op
     return own_copies_->start(operation);
   Awaited awaited{.note = note,
                   .ranks = *ranks_,
-                  .key_at =
-                      [id = id_, kind = operation.kind, peer = operation.peer, own = own_](size_t place) {
-                        return operation_key(id, kind, peer, own, place);
-                      },
+                  .key_at = [id = id_, kind = operation.kind, peer = operation.peer,
+                             own = own_](size_t place) { return operation_key(id, kind, peer, own, place); },
                   .number = number,
                   .poll = {}};
   if (world.is_halted() || world.watch().has_failed()) world.look_for_failures(awaited);

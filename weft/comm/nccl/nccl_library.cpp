@@ -21,8 +21,13 @@ constexpr char kLibrary[] = "libnccl.so.2";
 /// Where LibTorch's packages keep it, seen from the folder of LibTorch's libraries.
 void add_places_beside_libtorch(const std::filesystem::path& libraries, std::vector<std::string>& places) {
   if (libraries.empty()) return;
-  places.push_back((libraries / kLibrary).string());
-  places.push_back((libraries.parent_path().parent_path() / "nvidia" / "nccl" / "lib" / kLibrary).string());
+  std::error_code failed;
+  const std::filesystem::path real = std::filesystem::canonical(libraries, failed);
+  for (const std::filesystem::path& folder : {libraries, real}) {
+    if (folder.empty()) continue;
+    places.push_back((folder / kLibrary).string());
+    places.push_back((folder.parent_path().parent_path() / "nvidia" / "nccl" / "lib" / kLibrary).string());
+  }
 }
 
 /// The folder of the LibTorch that this process has loaded, if it has.

@@ -38,8 +38,7 @@ struct NcclLibrary {
   NcclStatus (*ncclAllGather)(const void* in, void* out, size_t count_of_one, int type, NcclComm comm, void* stream);
   NcclStatus (*ncclReduceScatter)(const void* in, void* out, size_t count_of_one, int type, int operation,
                                   NcclComm comm, void* stream);
-  NcclStatus (*ncclBroadcast)(const void* in, void* out, size_t count, int type, int root, NcclComm comm,
-                              void* stream);
+  NcclStatus (*ncclBroadcast)(const void* in, void* out, size_t count, int type, int root, NcclComm comm, void* stream);
   NcclStatus (*ncclSend)(const void* in, size_t count, int type, int peer, NcclComm comm, void* stream);
   NcclStatus (*ncclRecv)(void* out, size_t count, int type, int peer, NcclComm comm, void* stream);
 

@@ -44,12 +44,8 @@ std::shared_ptr<NcclChannel> OwnNcclPlane::make_channel(uint64_t key, int rank, 
   const std::lock_guard lock(mutex_);
   if (is_aborted_) throw std::runtime_error("NCCL was ended after a failure");
   channels_.remove_if([](const auto& channel) { return channel->ends_until(Clock::time_point::min()); });
-  channels_.push_back(NcclChannel::start({.nccl = &nccl_,
-                                          .device = device_,
-                                          .watch = &world_.watch(),
-                                          .key = key,
-                                          .rank = rank,
-                                          .size = size}));
+  channels_.push_back(NcclChannel::start(
+      {.nccl = &nccl_, .device = device_, .watch = &world_.watch(), .key = key, .rank = rank, .size = size}));
   return channels_.back();
 }
 

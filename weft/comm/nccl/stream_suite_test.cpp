@@ -1,4 +1,5 @@
-// What groups promise of a GPU's streams. all_ranks() says on which ranks; without a GPU's memory there is nothing to test.
+// What groups promise of a GPU's streams. all_ranks() says on which ranks; without a GPU's memory there is nothing to
+// test.
 #include "weft/comm/cuda/gpu_place.h"
 #include "weft/comm/suite.h"
 

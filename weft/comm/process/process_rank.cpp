@@ -123,9 +123,9 @@ void ProcessRank::look_for_failures(const Awaited& awaited) {
   if (watch_->has_failed()) give_up(*watch_->failure(), awaited.note);
   if (is_halted()) {
     const auto error = complaint();
-    give_up({.rank = rank(),
-             .how = error ? fmt::format("failed: {}", *error) : "abandoned an operation and cannot go on"},
-            awaited.note);
+    give_up(
+        {.rank = rank(), .how = error ? fmt::format("failed: {}", *error) : "abandoned an operation and cannot go on"},
+        awaited.note);
   }
   if (watch_->num_left() == 0) return;
   for (size_t place = 0; place < awaited.ranks.size(); ++place) {
@@ -200,9 +200,11 @@ void ProcessRank::leave() {
 }
 
 void ProcessRank::meet_at_end(const OperationNote& note) {
-  wait({.note = note, .ranks = {}, .key_at = [](size_t) { return 0; }, .number = 0, .poll = [this] {
-          return Awaited::Progress{.is_over = watch_->num_left() == size()};
-        }});
+  wait({.note = note,
+        .ranks = {},
+        .key_at = [](size_t) { return 0; },
+        .number = 0,
+        .poll = [this] { return Awaited::Progress{.is_over = watch_->num_left() == size()}; }});
 }
 
 std::string ProcessRank::who_waits(std::chrono::milliseconds patience) const {

@@ -39,8 +39,8 @@ struct Awaited {
   std::function<Progress()> poll;
 };
 
-/// One process's end of a world of processes: what they have in common whatever moves their data. Failures are told here,
-/// once a run, and nobody waits for the dead.
+/// One process's end of a world of processes: what they have in common whatever moves their data. Failures are told
+/// here, once a run, and nobody waits for the dead.
 class ProcessRank : public WorldBackend {
  public:
   ProcessRank(int64_t rank, int64_t size, const CommOptions& options, RunRecords records, bool has_core_per_rank)

@@ -73,8 +73,8 @@ std::vector<RankConnection> Reception::receive(int64_t size, uint64_t run, milli
     const auto left = std::chrono::ceil<milliseconds>(until - Clock::now()).count();
     pollfd waiting{.fd = listener_.get(), .events = POLLIN};
     if (left <= 0 || poll(&waiting, 1, static_cast<int>(std::min<int64_t>(left, 1 << 30))) != 1) {
-      throw std::runtime_error(fmt::format("{} of {} other ranks came to rank 0 over TCP within {:g} s", visitors.size(),
-                                           size - 1, std::chrono::duration<double>(patience).count()));
+      throw std::runtime_error(fmt::format("{} of {} other ranks came to rank 0 over TCP within {:g} s",
+                                           visitors.size(), size - 1, std::chrono::duration<double>(patience).count()));
     }
     Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.is_open()) continue;
@@ -114,8 +114,9 @@ Result<Visit> visit(const std::string& host, uint16_t port, uint64_t token, int6
                  .source = fmt::format("{}:{}", host, port),
                  .problem = fmt::format("rank {}: {} (waited {:g} s)", rank, problem,
                                         std::chrono::duration<double>(patience).count()),
-                 .advice = "Give all ranks the MASTER_ADDR and MASTER_PORT of rank 0's host, with a free port, and start "
-                           "all of them."};
+                 .advice =
+                     "Give all ranks the MASTER_ADDR and MASTER_PORT of rank 0's host, with a free port, and start "
+                     "all of them."};
   };
   std::string last = "the host has no IPv4 address";
   while (Clock::now() < until) {

@@ -30,8 +30,8 @@ struct RankConnection {
   Descriptor socket;
 };
 
-/// A side channel by which processes learn how others end, whatever MPI or NCCL do: everyone has a connection to rank 0,
-/// which passes the news on. The kernel closes the connection of a process that was killed, so that is news at once.
+/// A side channel by which processes learn how others end, whatever MPI or NCCL do: everyone has a connection to rank
+/// 0, which passes the news on. The kernel closes the connection of a process that was killed, so that is news at once.
 /// It carries small notices between ranks, too. One thread listens; it costs nothing while nothing happens.
 class Watch {
  public:

@@ -210,7 +210,10 @@ void SharedGroup::wake() {
 }
 
 ThreadGroup::ThreadGroup(std::shared_ptr<ThreadWorld> world, std::shared_ptr<SharedGroup> group, int64_t world_rank)
-    : world_(std::move(world)), group_(std::move(group)), world_rank_(world_rank), own_copies_(std::make_shared<OwnCopies>(world_->options())) {
+    : world_(std::move(world)),
+      group_(std::move(group)),
+      world_rank_(world_rank),
+      own_copies_(std::make_shared<OwnCopies>(world_->options())) {
   const auto& ranks = group_->ranks();
   rank_ = static_cast<size_t>(std::find(ranks.begin(), ranks.end(), world_rank_) - ranks.begin());
 }

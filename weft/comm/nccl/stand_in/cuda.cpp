@@ -1,5 +1,5 @@
-// A stand-in for NVIDIA's libcuda.so.1 on machines without a GPU, for tests: a GPU's memory is the host's, and what is put on a
-// stream is done at once. WEFT_STAND_IN_GPUS is how many GPUs it shows, each with a uuid of its own.
+// A stand-in for NVIDIA's libcuda.so.1 on machines without a GPU, for tests: a GPU's memory is the host's, and what is
+// put on a stream is done at once. WEFT_STAND_IN_GPUS is how many GPUs it shows, each with a uuid of its own.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>

@@ -1,5 +1,5 @@
-// A stand-in for libnccl.so.2 on machines without a GPU, for tests: processes of one host exchange small files, and every
-// call returns when it is done. Collectives are made of messages, and reductions are Weft's own.
+// A stand-in for libnccl.so.2 on machines without a GPU, for tests: processes of one host exchange small files, and
+// every call returns when it is done. Collectives are made of messages, and reductions are Weft's own.
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -230,7 +230,8 @@ STAND_IN int ncclBroadcast(const void* in, void* out, size_t count, int type, in
 STAND_IN int ncclSend(const void* in, size_t count, int type, int peer, void* comm, void*) {
   const auto work = [=] {
     return send_bytes(comm_of(comm),
-                      std::string(static_cast<const char*>(in), count * static_cast<size_t>(element_bytes(type))), peer);
+                      std::string(static_cast<const char*>(in), count * static_cast<size_t>(element_bytes(type))),
+                      peer);
   };
   if (depth == 0) return work();
   sends.emplace_back(work);
