@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <initializer_list>
@@ -42,8 +41,6 @@ struct Ranks {
   std::shared_ptr<MemoryPlace> place = nullptr;
   /// Sums are the same bits as everywhere else.
   bool sums_in_rank_order = true;
-  /// Why it cannot be had on this machine; its tests are skipped.
-  std::string missing = {};
 };
 
 /// Tests are listed by this, so it must not change from run to run.
@@ -53,14 +50,11 @@ inline void PrintTo(const Ranks& ranks, std::ostream* out) {  // NOLINT(readabil
 
 /// Defined once in each test program.
 std::vector<Ranks> all_ranks();
+/// The same: says on standard error that something was skipped, so that it is not overlooked.
+void tell_skipped(const std::string& reason);
 
 class OnRanks : public testing::TestWithParam<Ranks> {
  protected:
-  void SetUp() override {
-    if (GetParam().missing.empty()) return;
-    std::fprintf(stderr, "skipped: %s\n", GetParam().missing.c_str());
-    GTEST_SKIP() << GetParam().missing;
-  }
   void TearDown() override { current_place = nullptr; }
   void run(const std::function<void(World&)>& body) {
     current_place = GetParam().place.get();

@@ -1,5 +1,6 @@
-// The suite on threads, on one thread with a GPU's memory, and on a fake of several sizes.
-#include "weft/comm/cuda/gpu_place.h"
+// The suite on threads, and on a fake of several sizes.
+#include <cstdio>
+
 #include "weft/comm/fake/fake_world.h"
 #include "weft/comm/suite.h"
 #include "weft/comm/threads/run_threads.h"
@@ -20,8 +21,11 @@ std::vector<Ranks> all_ranks() {
            for (const int64_t rank : {int64_t{0}, size / 2}) body(FakeWorld({.rank = rank, .size = size}).world());
          }});
   }
-  all.push_back(one_thread_on_gpu());
   return all;
+}
+
+void tell_skipped(const std::string& reason) {
+  std::fprintf(stderr, "skipped: %s\n", reason.c_str());
 }
 
 }  // namespace weft::suite

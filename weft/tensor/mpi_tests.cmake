@@ -11,7 +11,8 @@ add_dependencies(weft_tensor_mpi_suite weft_mpi weft_nccl)
 foreach(size IN ITEMS 2 4 8)
   weft_mpi_test(TensorsHoldOn${size} "${CMAKE_SOURCE_DIR}/scripts/mpirun" -n ${size} "$<TARGET_FILE:weft_tensor_mpi_suite>")
 endforeach()
-# On a GPU: one rank with NCCL, and several that share it.
+# On a GPU: one rank that is a thread, one with NCCL, and several that share it.
+weft_mpi_test(TensorsHoldOnOneThreadWithAGpu "$<TARGET_FILE:weft_tensor_mpi_suite>" --gpu)
 weft_mpi_test(TensorsHoldOnNccl "${CMAKE_CURRENT_SOURCE_DIR}/comm/nccl/start_ranks.sh" 1 "$<TARGET_FILE:weft_tensor_mpi_suite>" --gpu)
 foreach(size IN ITEMS 2 4)
   weft_mpi_test(TensorsHoldOnAGpuOf${size} "${CMAKE_SOURCE_DIR}/scripts/mpirun" -n ${size} "$<TARGET_FILE:weft_tensor_mpi_suite>" --gpu)

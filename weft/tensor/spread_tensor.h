@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdio>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -45,7 +44,7 @@ class OnTensorRanks : public suite::OnRanks {
       if (missing == nullptr) body(world);
     });
     if (missing == nullptr) return;
-    std::fprintf(stderr, "skipped: %s\n", missing);
+    suite::tell_skipped(missing);
     GTEST_SKIP() << missing;
   }
 };

@@ -1,5 +1,6 @@
 // The suite on threads, and what ends a run.
-#include "weft/comm/cuda/gpu_place.h"
+#include <cstdio>
+
 #include "weft/comm/failure.h"
 #include "weft/comm/suite.h"
 #include "weft/comm/threads/run_threads.h"
@@ -17,8 +18,11 @@ std::vector<Ranks> all_ranks() {
                      ASSERT_FALSE(error.has_value()) << error->message();
                    }});
   }
-  all.push_back(one_thread_on_gpu());
   return all;
+}
+
+void tell_skipped(const std::string& reason) {
+  std::fprintf(stderr, "skipped: %s\n", reason.c_str());
 }
 
 }  // namespace weft::suite

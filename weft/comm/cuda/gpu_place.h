@@ -7,7 +7,6 @@
 #include "weft/comm/cuda/cuda_device.h"
 #include "weft/comm/cuda/cuda_memory.h"
 #include "weft/comm/suite.h"
-#include "weft/comm/threads/run_threads.h"
 
 namespace weft::suite {
 
@@ -51,27 +50,10 @@ class GpuPlace : public MemoryPlace {
   std::shared_ptr<CudaMemory> memory_;
 };
 
-/// Of the GPU that this rank would be given, or why there is none.
+/// Of a GPU, or why it cannot be used.
 inline Result<std::shared_ptr<GpuPlace>> gpu_place(int index) {
   WEFT_TRY(const std::shared_ptr<CudaDevice> device, CudaDevice::open(index));
   return std::make_shared<GpuPlace>(device);
-}
-
-/// One rank that is a thread, with the first GPU's memory.
-inline Ranks one_thread_on_gpu() {
-  const auto driver = cuda_driver();
-  return {.name = "Threads1OnGpu",
-          .size = 1,
-          .run =
-              [](const auto& body) {
-                const auto place = gpu_place(0);
-                ASSERT_TRUE(place.ok()) << place.error().message();
-                current_place = place->get();
-                const auto error = run_thread_ranks(1, {.timeout = std::chrono::seconds(60)}, body);
-                current_place = nullptr;
-                ASSERT_FALSE(error.has_value()) << error->message();
-              },
-          .missing = driver ? "" : driver.error().message()};
 }
 
 }  // namespace weft::suite

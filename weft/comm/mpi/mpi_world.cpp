@@ -113,7 +113,7 @@ void MpiRank::halt() noexcept {
   ProcessRank::halt();
   engine_.halt();
   const std::lock_guard lock(nccl_mutex_);
-  if (nccl_ && *nccl_) (**nccl_)->abort();
+  if (nccl_ && *nccl_) (**nccl_)->break_off();
 }
 
 std::unique_ptr<GroupBackend> MpiRank::make_group(const std::string& name, const std::vector<int64_t>& ranks) {

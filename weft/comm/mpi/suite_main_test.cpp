@@ -1,8 +1,10 @@
-// The suite on ranks that are processes, as mpirun or a torchrun-style launcher starts them: mpirun -n N
-// weft_comm_mpi_suite [--tiny] [--unchecked] [--gpu] [--sums-differ]. Every process runs the same tests in step. With
+// The suite on ranks that are processes, as mpirun or a torchrun-style launcher starts them, or on one thread: mpirun
+// -n N weft_comm_mpi_suite [--tiny] [--unchecked] [--gpu] [--sums-differ]. Every process runs the same tests in step.
+// With
 // --tiny all thresholds are so small that every way of doing things is taken; with --gpu all memory is a GPU's, and
 // without one the program says so and ends with 77; with --sums-differ sums need not be in rank order, as those of NCCL
 // are not.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -34,10 +36,12 @@ class OnlyFailures : public testing::EmptyTestEventListener {
 
 std::vector<Ranks> all_ranks() {
   const Launch launch = detect_launch();
-  std::string name = launch.kind == Launch::Kind::kEnvironment ? "Nccl" : "Mpi";
+  std::string name = launch.kind == Launch::Kind::kEnvironment ? "Nccl"
+                     : launch.kind == Launch::Kind::kMpi       ? "Mpi"
+                                                               : "OneThread";
   if (uses_gpu) name += "OnGpu";
   return {{.name = name,
-           .size = launch.size,
+           .size = std::max<int64_t>(launch.size, 1),
            .run =
                [](const auto& body) {
                  current_place = place.get();
@@ -45,6 +49,10 @@ std::vector<Ranks> all_ranks() {
                  current_world->all().barrier().wait();
                },
            .sums_in_rank_order = !sums_differ}};
+}
+
+void tell_skipped(const std::string& reason) {
+  std::fprintf(stderr, "skipped: %s\n", reason.c_str());
 }
 
 }  // namespace weft::suite
@@ -76,9 +84,10 @@ int main(int argc, char** argv) {
     const auto error = run_ranks(options, [&](World& world) {
       suite::current_world = &world;
       if (suite::uses_gpu) {
-        suite::place = *suite::gpu_place(world.gpu()->index);
+        const Device gpu = world.gpu().value_or(Device{DeviceKind::kCuda, 0});
+        suite::place = *suite::gpu_place(gpu.index);
         std::fprintf(stderr, "rank %ld: %s on %s\n", static_cast<long>(world.rank()),
-                     std::string(world.backend_name()).c_str(), text(*world.gpu()).c_str());
+                     std::string(world.backend_name()).c_str(), text(gpu).c_str());
       }
       if (world.rank() != 0) {
         auto& listeners = testing::UnitTest::GetInstance()->listeners();

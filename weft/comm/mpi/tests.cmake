@@ -18,7 +18,7 @@ target_sources(weft_comm_rank_program PRIVATE comm/mpi/rank_program_test.cpp)
 # Ends with 77 where there is no GPU and one is needed.
 function(weft_mpi_test name)
   add_test(NAME ${WEFT_TEST_PREFIX}MpiRanks.${name} COMMAND ${ARGN})
-  set_tests_properties(${WEFT_TEST_PREFIX}MpiRanks.${name} PROPERTIES LABELS ${WEFT_TEST_LABEL} TIMEOUT 120
+  set_tests_properties(${WEFT_TEST_PREFIX}MpiRanks.${name} PROPERTIES LABELS ${WEFT_TEST_LABEL} TIMEOUT 300
                        SKIP_RETURN_CODE 77 ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0")
 endfunction()
 foreach(size IN ITEMS 1 2 4 8)
@@ -33,7 +33,8 @@ weft_mpi_test(TheSuiteHoldsWithTinyMessages "${run_mpi}" -n 3 "$<TARGET_FILE:wef
 weft_mpi_test(TheSuiteHoldsUnchecked "${run_mpi}" -n 4 "$<TARGET_FILE:weft_comm_mpi_suite>" --unchecked
               --gtest_filter=-*Disagree*)
 
-# Processes that share a GPU.
+# One thread with a GPU, and processes that share one.
+weft_mpi_test(TheSuiteHoldsOnOneThreadWithAGpu "$<TARGET_FILE:weft_comm_mpi_suite>" --gpu)
 foreach(size IN ITEMS 2 4)
   weft_mpi_test(TheSuiteHoldsOnAGpuOf${size} "${run_mpi}" -n ${size} "$<TARGET_FILE:weft_comm_mpi_suite>" --gpu)
 endforeach()
@@ -58,7 +59,7 @@ endforeach()
 weft_stand_in_test(StandInsForMpiAndNcclHold 4 "${run_mpi}" -n 3 "$<TARGET_FILE:weft_comm_mpi_suite>" --gpu
                    --gtest_filter=-*Disagree*)
 weft_stand_in_test(StandInsForAGpuThatIsSharedHold 1 "${run_mpi}" -n 3 "$<TARGET_FILE:weft_comm_mpi_suite>" --gpu)
-weft_stand_in_test(AStandInForAGpuHoldsOnOneThread 1 "$<TARGET_FILE:weft_comm_test>" --gtest_filter=*OnGpu*)
+weft_stand_in_test(AStandInForAGpuHoldsOnOneThread 1 "$<TARGET_FILE:weft_comm_mpi_suite>" --gpu)
 weft_stand_in_test(AKilledRankEndsTheOthers 4 "${start_ranks}" 3 "$<TARGET_FILE:weft_comm_rank_program>" kill 1 5)
 set_tests_properties(${WEFT_TEST_PREFIX}MpiRanks.AKilledRankEndsTheOthers PROPERTIES
                      PASS_REGULAR_EXPRESSION "rank 1 ended without a word .*; rank [02] waited")

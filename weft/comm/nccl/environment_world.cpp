@@ -53,7 +53,7 @@ EnvironmentWorld::EnvironmentWorld(const EnvironmentRank& own, const RunOptions&
 }
 
 EnvironmentWorld::~EnvironmentWorld() {
-  if (plane_) plane_->abort();
+  if (plane_) plane_->break_off();
 }
 
 std::optional<Error> EnvironmentWorld::start_plane() {
@@ -65,7 +65,7 @@ std::optional<Error> EnvironmentWorld::start_plane() {
 
 void EnvironmentWorld::halt() noexcept {
   ProcessRank::halt();
-  if (plane_) plane_->abort();
+  if (plane_) plane_->break_off();
 }
 
 std::unique_ptr<GroupBackend> EnvironmentWorld::make_group(const std::string& name, const std::vector<int64_t>& ranks) {

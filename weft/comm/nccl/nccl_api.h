@@ -20,7 +20,7 @@ class NcclPlane {
   virtual std::unique_ptr<GroupBackend> make_group(const std::string& name, const std::vector<int64_t>& ranks,
                                                    uint64_t id) = 0;
   /// Ends everything that is under way, so that nobody touches its memory. After a failure.
-  virtual void abort() noexcept = 0;
+  virtual void break_off() noexcept = 0;
   /// Ends all communicators in order. Everyone has come to the end of the run.
   virtual void close() = 0;
 };

@@ -53,15 +53,15 @@ void NcclChannel::close_soon() {
   changed_.notify_all();
 }
 
-void NcclChannel::ask_to_abort() noexcept {
+void NcclChannel::ask_to_end() noexcept {
   is_aborted_ = true;
   // Whoever is between looking and sleeping holds this; afterwards the notification reaches them.
   { const std::lock_guard lock(mutex_); }
   changed_.notify_all();
 }
 
-void NcclChannel::abort(std::chrono::steady_clock::time_point until) noexcept {
-  ask_to_abort();
+void NcclChannel::break_off(std::chrono::steady_clock::time_point until) noexcept {
+  ask_to_end();
   {
     // A thread that is inside NCCL cannot be helped out: nothing of its operation is on the GPU yet.
     const std::unique_lock lock(calls_, until);

@@ -69,9 +69,9 @@ class NcclChannel {
   std::optional<std::string> async_error();
   /// Ends it once its tasks are done.
   void close_soon();
-  void ask_to_abort() noexcept;
+  void ask_to_end() noexcept;
   /// Ends what is under way on the GPU and then the thread; gives up when that takes until then.
-  void abort(std::chrono::steady_clock::time_point until) noexcept;
+  void break_off(std::chrono::steady_clock::time_point until) noexcept;
   /// Whether the thread ends before then.
   bool ends_until(std::chrono::steady_clock::time_point until);
 
@@ -80,7 +80,7 @@ class NcclChannel {
   void run();
   void connect();
   void launch(NcclTask& task);
-  /// Whether it was open before an abort.
+  /// Whether it came to be before everything was ended.
   bool wait_for(const std::function<bool()>& is_so) const;
 
   Description what_;

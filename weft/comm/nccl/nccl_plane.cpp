@@ -49,7 +49,7 @@ std::shared_ptr<NcclChannel> OwnNcclPlane::make_channel(uint64_t key, int rank, 
   return channels_.back();
 }
 
-void OwnNcclPlane::abort() noexcept {
+void OwnNcclPlane::break_off() noexcept {
   std::list<std::shared_ptr<NcclChannel>> channels;
   {
     const std::lock_guard lock(mutex_);
@@ -57,8 +57,8 @@ void OwnNcclPlane::abort() noexcept {
     channels.swap(channels_);
   }
   const auto until = Clock::now() + kAbortPatience;
-  for (const auto& channel : channels) channel->ask_to_abort();
-  for (const auto& channel : channels) channel->abort(until);
+  for (const auto& channel : channels) channel->ask_to_end();
+  for (const auto& channel : channels) channel->break_off(until);
 }
 
 void OwnNcclPlane::close() {

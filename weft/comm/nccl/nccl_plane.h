@@ -15,11 +15,11 @@ class OwnNcclPlane : public NcclPlane {
  public:
   /// An Error where NCCL or the GPU cannot be used.
   static Result<std::unique_ptr<OwnNcclPlane>> create(ProcessRank& rank, int gpu);
-  ~OwnNcclPlane() override { abort(); }
+  ~OwnNcclPlane() override { break_off(); }
 
   std::unique_ptr<GroupBackend> make_group(const std::string& name, const std::vector<int64_t>& ranks,
                                            uint64_t id) override;
-  void abort() noexcept override;
+  void break_off() noexcept override;
   void close() override;
 
   ProcessRank& world() { return world_; }
