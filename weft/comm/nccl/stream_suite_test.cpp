@@ -22,7 +22,7 @@ class OnStreams : public OnRanks {
 };
 INSTANTIATE_TEST_SUITE_P(Comm, OnStreams, testing::ValuesIn(all_ranks()), name_of_ranks);
 
-constexpr int64_t kLong = int64_t{1} << 22;  // elements
+constexpr int64_t kLong = int64_t{1} << 20;  // elements
 
 /// Keeps a stream busy for some milliseconds, and then fills a buffer of bytes.
 void fill_late(const GpuPlace& place, const Buffer& buffer, unsigned char value, CudaStreamHandle stream) {
