@@ -64,7 +64,11 @@ void NcclChannel::break_off(std::chrono::steady_clock::time_point until) noexcep
   ask_to_end();
   {
     // A thread that is inside NCCL cannot be helped out: nothing of its operation is on the GPU yet.
-    const std::unique_lock lock(calls_, until);
+    std::unique_lock lock(calls_, std::try_to_lock);
+    while (!lock.owns_lock() && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      lock.try_lock();
+    }
     if (lock.owns_lock() && comm_ != nullptr) what_.nccl->ncclCommAbort(std::exchange(comm_, nullptr));
   }
   ends_until(until);

@@ -86,7 +86,7 @@ class NcclChannel {
   Description what_;
   CudaStream stream_;
 
-  std::timed_mutex calls_;  ///< of NCCL on this communicator
+  std::mutex calls_;  ///< of NCCL on this communicator
   NcclComm comm_ = nullptr;
 
   std::mutex mutex_;
