@@ -114,14 +114,15 @@ class NcclWork : public WorkState {
  private:
   bool is_over() {
     if (is_finished_) return true;
-    if (task_->state() == NcclTask::State::kFailed) {
+    const NcclTask::State state = task_->state();  // once: the channel changes it
+    if (state == NcclTask::State::kQueued) return false;
+    if (state == NcclTask::State::kFailed) {
       if (agreement_ && agreement_->disagreement()) {
         throw RanksDisagree(fmt::format("the ranks of group '{}' disagree on operation {}: {}",
                                         awaited_.note.group.data(), awaited_.note.number, *agreement_->disagreement()));
       }
       fail(task_->complaint());
     }
-    if (task_->state() == NcclTask::State::kQueued) return false;
     bool is_done = false;
     try {
       is_done = task_->is_done();
