@@ -70,10 +70,8 @@ Work Group::start(const Operation& operation) {
   if (state.is_closed) refuse(operation, "the group was closed, expected an open one");
   if (const auto mistake = find_mistake(operation, state.rank, size())) refuse(operation, *mistake);
   const Device device = operation.kind == OperationKind::kRecv ? operation.out.device : operation.in.device;
-  if (!state.backend->takes(device)) {
-    refuse(operation,
-           fmt::format("memory on {}, expected memory that {} can move", text(device), state.world->backend_name()));
-  }
+  if (const auto expected = state.backend->refusal_of(device))
+    refuse(operation, fmt::format("memory on {}, expected {}", text(device), *expected));
   const Traffic traffic = traffic_of(operation, state.rank, size());
   state.sent_bytes += traffic.sent;
   state.received_bytes += traffic.received;

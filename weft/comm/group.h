@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,8 +19,8 @@ class GroupBackend {
  public:
   virtual ~GroupBackend() = default;
   virtual std::unique_ptr<WorkState> start(const Operation& operation, const OperationNote& note) = 0;
-  /// Says which devices it can move memory of, like "cpu".
-  virtual bool takes(Device device) const = 0;
+  /// Nothing where it can move a device's memory, else what it can: completes "memory on cuda:0, expected ...".
+  virtual std::optional<std::string> refusal_of(Device device) const = 0;
   /// Frees what the group holds, after the last operation has been waited for.
   virtual void close() {}
 };

@@ -1,63 +1,52 @@
 #include "weft/comm/run_ranks.h"
 
-#include <cstdlib>
 #include <cstring>
-#include <dlfcn.h>
 
 #include <fmt/format.h>
 
 #include "weft/comm/mpi/mpi_api.h"
+#include "weft/comm/nccl/nccl_api.h"
+#include "weft/comm/plugin_library.h"
 #include "weft/comm/threads/run_threads.h"
 
 namespace weft {
 namespace {
 
-std::optional<int64_t> number_in(const char* variable) {
-  const char* text = std::getenv(variable);
-  if (text == nullptr || *text == '\0') return {};
-  char* end = nullptr;
-  const int64_t number = std::strtoll(text, &end, 10);
-  if (*end != '\0' || number < 0) return {};
-  return number;
-}
-
-std::filesystem::path find_mpi_library() {
-  const std::filesystem::path name = "libweft_mpi.so";
-  std::error_code failed;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", failed).parent_path();
-  const std::filesystem::path installed = program.parent_path() / "lib" / name;
-  return std::filesystem::exists(installed, failed) ? installed : program / name;
+Error other_version(const std::string& file) {
+  return {.kind = ErrorKind::kJob, .source = file, .problem = "belongs to another version of Weft"};
 }
 
 std::optional<Error> run_mpi_rank(const RunOptions& options, const std::function<void(World&)>& body) {
-  const std::filesystem::path path = options.mpi_library.empty() ? find_mpi_library() : options.mpi_library;
-  const auto failure = [&](const std::string& problem) {
-    return Error{.kind = ErrorKind::kJob,
-                 .source = path.string(),
-                 .problem = problem,
-                 .advice = "Build where OpenMPI is installed (scripts/setup installs it)."};
-  };
-  // OpenMPI loads parts of its own that look for its symbols, so they are global. It stays loaded until the process
-  // ends.
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
-  if (library == nullptr) return failure(fmt::format("the MPI backend cannot be loaded: {}", dlerror()));
-  const auto get_api = reinterpret_cast<const MpiApi* (*)()>(dlsym(library, kMpiEntryPoint));
-  if (get_api == nullptr) return failure("is not Weft's MPI backend");
-  if (std::strcmp(get_api()->version, kMpiApiVersion) != 0) return failure("belongs to another version of Weft");
-  return get_api()->run(options, body);
+  const PluginLibrary library{.file = "libweft_mpi.so",
+                              .what = "the MPI backend",
+                              .entry_point = kMpiEntryPoint,
+                              .advice = "Build where OpenMPI is installed (scripts/setup installs it)."};
+  const auto entry_point = load_plugin(library, options.mpi_library);
+  if (!entry_point) return entry_point.error();
+  const MpiApi* api = reinterpret_cast<const MpiApi* (*)()>(*entry_point)();
+  if (std::strcmp(api->version, kMpiApiVersion) != 0) return other_version(library.file);
+  return api->run(options, body);
+}
+
+std::optional<Error> run_environment_rank(const RunOptions& options, const std::function<void(World&)>& body) {
+  // Before anything is loaded: mistakes in the environment are told everywhere.
+  if (const auto rank = read_environment_rank(); !rank) return rank.error();
+  const auto api = load_nccl_backend(options.nccl_library);
+  if (!api) return api.error();
+  return (*api)->run(options, body);
 }
 
 }  // namespace
 
-Launch detect_launch() {
-  if (const auto size = number_in("OMPI_COMM_WORLD_SIZE"))
-    return {Launch::Kind::kMpi, *size, number_in("OMPI_COMM_WORLD_RANK").value_or(0)};
-  // srun with PMIx or PMI-2. Its own SLURM_NTASKS alone does not mean that this process is one of several.
-  for (const char* variable : {"PMIX_RANK", "PMI_RANK"}) {
-    if (const auto rank = number_in(variable))
-      return {Launch::Kind::kMpi, number_in("SLURM_NTASKS").value_or(0), *rank};
-  }
-  return {};
+Result<const NcclApi*> load_nccl_backend(const std::filesystem::path& given) {
+  const PluginLibrary library{.file = "libweft_nccl.so",
+                              .what = "the NCCL backend",
+                              .entry_point = kNcclEntryPoint,
+                              .advice = "Build or install Weft anew: the library belongs beside the program."};
+  WEFT_TRY(void* entry_point, load_plugin(library, given));
+  const NcclApi* api = reinterpret_cast<const NcclApi* (*)()>(entry_point)();
+  if (std::strcmp(api->version, kNcclApiVersion) != 0) return other_version(library.file);
+  return api;
 }
 
 std::optional<Error> run_ranks(const RunOptions& options, const std::function<void(World&)>& body) {
@@ -65,12 +54,14 @@ std::optional<Error> run_ranks(const RunOptions& options, const std::function<vo
   if (launch.kind == Launch::Kind::kThreads) {
     return run_thread_ranks(options.size > 0 ? options.size : 1, options.comm, body);
   }
+  const bool is_mpi = launch.kind == Launch::Kind::kMpi;
   if (options.size > 0 && launch.size > 0 && options.size != launch.size) {
     return Error{
         .problem = fmt::format("{} ranks are needed, but the launcher started {} processes", options.size, launch.size),
-        .advice = fmt::format("Start it with mpirun -n {}.", options.size)};
+        .advice = is_mpi ? fmt::format("Start it with mpirun -n {}.", options.size)
+                         : fmt::format("Start {} processes: WORLD_SIZE says {}.", options.size, launch.size)};
   }
-  return run_mpi_rank(options, body);
+  return is_mpi ? run_mpi_rank(options, body) : run_environment_rank(options, body);
 }
 
 }  // namespace weft

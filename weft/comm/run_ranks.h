@@ -6,21 +6,11 @@
 #include <optional>
 #include <string>
 
+#include "weft/comm/launch.h"
 #include "weft/comm/mpi/mpi_tuning.h"
 #include "weft/comm/world.h"
 
 namespace weft {
-
-/// How the ranks of this run come about.
-struct Launch {
-  enum class Kind : uint8_t { kThreads, kMpi };
-  Kind kind = Kind::kThreads;
-  int64_t size = 0;  ///< processes that a launcher started; 0 for threads and where it does not say
-  int64_t rank = 0;  ///< of this process among them: 0 is the one that tells of errors that all have
-};
-
-/// Threads, unless mpirun or Slurm started this process as one of several.
-Launch detect_launch();
 
 struct RunOptions {
   /// How many ranks are needed. Threads: so many are made. Processes: so many must be there; 0 takes what is there.
@@ -28,13 +18,16 @@ struct RunOptions {
   CommOptions comm;
   /// The library with the MPI backend; empty: looked for beside the program.
   std::filesystem::path mpi_library;
+  /// The same of the NCCL backend, which processes with GPUs load.
+  std::filesystem::path nccl_library;
   MpiTuning mpi_tuning;
   /// Shows the message of a failed run, in the one process that is to, before others end; also where this process's own
-  /// thread cannot come to it. What it has shown is not to be printed again (RankFailure::should_print). For MPI.
+  /// thread cannot come to it. What it has shown is not to be printed again (RankFailure::should_print). For
+  /// processes.
   std::function<void(const std::string&)> report;
 };
 
-/// Runs the body once for every rank that this process stands for: all of them as threads, or the one of this MPI
+/// Runs the body once for every rank that this process stands for: all of them as threads, or the one of this
 /// process. Returns when they have ended, with an Error if the ranks cannot be had. Throws a RankFailure when a rank
 /// failed; of several processes only one is to print it (RankFailure::should_print), and all are to exit then. With
 /// MPI it can be called once in a process.

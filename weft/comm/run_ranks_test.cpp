@@ -1,41 +1,14 @@
 #include "weft/comm/run_ranks.h"
 
 #include <atomic>
-#include <cstdlib>
-#include <initializer_list>
 
 #include <gtest/gtest.h>
 
+#include "weft/comm/environment.h"
 #include "weft/comm/failure.h"
 
 namespace weft {
 namespace {
-
-/// Sets variables for a scope, and takes away all that launchers and options use.
-class Environment {
- public:
-  explicit Environment(std::initializer_list<std::pair<const char*, const char*>> variables) {
-    for (const char* name : {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_NTASKS",
-                             "WEFT_COMM_TIMEOUT_S", "WEFT_COMM_CHECKED", "WEFT_RECORDS"}) {
-      if (const char* value = std::getenv(name)) kept_.emplace_back(name, value);
-      unsetenv(name);
-    }
-    for (const auto& [name, value] : variables) {
-      setenv(name, value, 1);
-      set_.emplace_back(name);
-    }
-  }
-  ~Environment() {
-    for (const std::string& name : set_) unsetenv(name.c_str());
-    for (const auto& [name, value] : kept_) setenv(name.c_str(), value.c_str(), 1);
-  }
-  Environment(const Environment&) = delete;
-  Environment& operator=(const Environment&) = delete;
-
- private:
-  std::vector<std::string> set_;
-  std::vector<std::pair<std::string, std::string>> kept_;
-};
 
 TEST(RunRanks, ThreadsAreTheDefault) {
   const Environment plain({{"SLURM_NTASKS", "4"}});
@@ -47,19 +20,6 @@ TEST(RunRanks, ThreadsAreTheDefault) {
                  sum += world.rank() + 1;
                }).has_value());
   EXPECT_EQ(sum, 6);
-}
-
-TEST(RunRanks, AProcessThatMpirunOrSlurmStartedIsOneRank) {
-  {
-    const Environment mpirun({{"OMPI_COMM_WORLD_SIZE", "8"}, {"OMPI_COMM_WORLD_RANK", "5"}});
-    EXPECT_EQ(detect_launch().kind, Launch::Kind::kMpi);
-    EXPECT_EQ(detect_launch().size, 8);
-    EXPECT_EQ(detect_launch().rank, 5);
-  }
-  const Environment slurm({{"PMIX_RANK", "2"}, {"SLURM_NTASKS", "16"}});
-  EXPECT_EQ(detect_launch().kind, Launch::Kind::kMpi);
-  EXPECT_EQ(detect_launch().size, 16);
-  EXPECT_EQ(detect_launch().rank, 2);
 }
 
 TEST(RunRanks, AWorldOfAnotherSizeThanNeededIsAnError) {

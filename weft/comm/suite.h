@@ -1,8 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <initializer_list>
+#include <memory>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -14,6 +16,21 @@
 
 namespace weft::suite {
 
+/// Where the suite's memory is, if not with the host.
+class MemoryPlace {
+ public:
+  virtual ~MemoryPlace() = default;
+  virtual Device device() const = 0;
+  virtual void* stream() const = 0;
+  virtual std::shared_ptr<std::byte> allocate(size_t num_bytes) const = 0;
+  /// In order with the stream.
+  virtual void write(std::byte* to, const std::vector<std::byte>& bytes) const = 0;
+  virtual std::vector<std::byte> read(const std::byte* from, size_t num_bytes) const = 0;
+};
+
+/// Of the test that runs; null: the host's. All ranks of a process have one.
+inline const MemoryPlace* current_place = nullptr;
+
 /// A way to have ranks; the suite runs on every one that a test program defines.
 struct Ranks {
   std::string name;
@@ -21,6 +38,9 @@ struct Ranks {
   /// Only one of the ranks is there; the others hold zeros.
   bool is_fake = false;
   std::function<void(const std::function<void(World&)>&)> run;
+  std::shared_ptr<MemoryPlace> place = nullptr;
+  /// Sums are the same bits as everywhere else.
+  bool sums_in_rank_order = true;
 };
 
 /// Tests are listed by this, so it must not change from run to run.
@@ -30,10 +50,16 @@ inline void PrintTo(const Ranks& ranks, std::ostream* out) {  // NOLINT(readabil
 
 /// Defined once in each test program.
 std::vector<Ranks> all_ranks();
+/// The same: says on standard error that something was skipped, so that it is not overlooked.
+void tell_skipped(const std::string& reason);
 
 class OnRanks : public testing::TestWithParam<Ranks> {
  protected:
-  void run(const std::function<void(World&)>& body) { GetParam().run(body); }
+  void TearDown() override { current_place = nullptr; }
+  void run(const std::function<void(World&)>& body) {
+    current_place = GetParam().place.get();
+    GetParam().run(body);
+  }
   bool is_fake() const { return GetParam().is_fake; }
 };
 
@@ -81,21 +107,62 @@ inline std::vector<std::byte> encode(const Numbers& numbers, DataType type) {
 /// A buffer with memory of its own: exactly as much as it says, so that sanitizers see every step beyond it.
 class Memory {
  public:
-  Memory(const Numbers& numbers, DataType type)
-      : bytes_(encode(numbers, type)), count_(static_cast<int64_t>(numbers.size())), type_(type) {}
+  Memory(const Numbers& numbers, DataType type) : Memory(encode(numbers, type), type) {}
   Memory(std::initializer_list<double> numbers, DataType type) : Memory(Numbers(numbers), type) {}
   /// Filled with what no test expects.
   Memory(int64_t count, DataType type)
-      : bytes_(static_cast<size_t>(count * bytes_per_element(type)), std::byte{0x5a}), count_(count), type_(type) {}
+      : Memory(std::vector<std::byte>(static_cast<size_t>(count * bytes_per_element(type)), std::byte{0x5a}), type) {}
+  Memory(std::vector<std::byte> bytes, DataType type)
+      : place_(current_place),
+        count_(static_cast<int64_t>(bytes.size()) / bytes_per_element(type)),
+        type_(type),
+        host_(std::move(bytes)) {
+    if (place_ == nullptr) return;
+    elsewhere_ = place_->allocate(host_.size());
+    place_->write(elsewhere_.get(), host_);
+  }
+  Memory(const Memory& other) : Memory(other.bytes(), other.type_) {}
+  Memory(Memory&&) = default;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() = default;
 
-  Buffer buffer() { return {.data = bytes_.data(), .count = count_, .type = type_}; }
-  const std::vector<std::byte>& bytes() const { return bytes_; }
-  bool operator==(const Memory& other) const { return bytes_ == other.bytes_; }
+  Buffer buffer() {
+    if (place_ == nullptr) return {.data = host_.data(), .count = count_, .type = type_};
+    return {.data = elsewhere_.get(),
+            .count = count_,
+            .type = type_,
+            .device = place_->device(),
+            .stream = place_->stream()};
+  }
+  std::vector<std::byte> bytes() const {
+    return place_ == nullptr ? host_ : place_->read(elsewhere_.get(), host_.size());
+  }
+  /// Of some of the elements.
+  std::vector<std::byte> bytes(int64_t begin, int64_t count) const {
+    const std::vector<std::byte> all = bytes();
+    const int64_t element = bytes_per_element(type_);
+    return {all.begin() + begin * element, all.begin() + (begin + count) * element};
+  }
+  void put(int64_t begin, const Numbers& numbers) {
+    const std::vector<std::byte> part = encode(numbers, type_);
+    const auto at = static_cast<size_t>(begin * bytes_per_element(type_));
+    if (place_ != nullptr) return place_->write(elsewhere_.get() + at, part);
+    std::copy(part.begin(), part.end(), host_.begin() + static_cast<ptrdiff_t>(at));
+  }
+  /// The only element, an fp64.
+  double number() const {
+    double value = 0;
+    std::memcpy(&value, bytes().data(), sizeof(value));
+    return value;
+  }
+  bool operator==(const Memory& other) const { return bytes() == other.bytes(); }
 
  private:
-  std::vector<std::byte> bytes_;
+  const MemoryPlace* place_;
   int64_t count_;
   DataType type_;
+  std::vector<std::byte> host_;  ///< the memory, or as much
+  std::shared_ptr<std::byte> elsewhere_;
 };
 
 /// A rank's input: small whole numbers that depend on rank, index and seed; 0 for ranks that are not there.

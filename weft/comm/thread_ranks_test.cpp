@@ -1,4 +1,6 @@
 // The suite on threads, and on a fake of several sizes.
+#include <cstdio>
+
 #include "weft/comm/fake/fake_world.h"
 #include "weft/comm/suite.h"
 #include "weft/comm/threads/run_threads.h"
@@ -20,6 +22,10 @@ std::vector<Ranks> all_ranks() {
          }});
   }
   return all;
+}
+
+void tell_skipped(const std::string& reason) {
+  std::fprintf(stderr, "skipped: %s\n", reason.c_str());
 }
 
 }  // namespace weft::suite

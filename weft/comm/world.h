@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,9 @@ class WorldBackend {
   /// Every one of the ranks calls this alike, and no others need to.
   virtual std::unique_ptr<GroupBackend> make_group(const std::string& name, const std::vector<int64_t>& ranks) = 0;
 
+  /// The GPU that this rank is to use, where the world has given it one.
+  virtual std::optional<Device> gpu() const { return {}; }
+
   int64_t rank() const { return rank_; }
   int64_t size() const { return size_; }
   const CommOptions& options() const { return options_; }
@@ -48,6 +52,8 @@ class World {
   int64_t size() const { return backend_->size(); }
   std::string_view backend_name() const { return backend_->backend_name(); }
   const CommOptions& options() const { return backend_->options(); }
+  /// The GPU that this rank is to use: processes are given one each as far as there are enough, thread ranks none.
+  std::optional<Device> gpu() const { return backend_->gpu(); }
 
   /// The group of everyone.
   Group& all() { return all_; }

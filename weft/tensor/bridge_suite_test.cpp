@@ -16,7 +16,10 @@ INSTANTIATE_TEST_SUITE_P(Tensor, Bridges, testing::ValuesIn(suite::all_ranks()),
 const AxisState kP = AxisState::partial();
 const AxisState kR = AxisState::replicated();
 const AxisState kG = AxisState::replicated_partial_grad();
-const TensorBridge::Options kDoubles{.type = at::kDouble};
+
+TensorBridge::Options doubles() {
+  return {.type = at::kDouble, .device = test_device()};
+}
 
 AxisState s(size_t dim) {
   return AxisState::shard(dim);
@@ -41,7 +44,7 @@ void expect_right(World& world, const Mesh& from_mesh, const Layout& from, const
   const std::string what = from.text() + " -> " + to.text();
   const BridgeGroups groups = *BridgeGroups::create(world, from_mesh, to_mesh);
   const BridgeGroups checking = *BridgeGroups::create(world, from_mesh, to_mesh);
-  const TensorBridge bridge(groups, from, to, kDoubles);
+  const TensorBridge bridge(groups, from, to, doubles());
   const at::Tensor whole = random_tensor(from.shape(), seed);
   const SharedLoss loss(to, seed + 2);
 
@@ -180,7 +183,7 @@ TEST_P(Bridges, AnEncoderTrainsThroughMicrobatchesOfRaggedRowsAsOnOneRank) {
       std::vector<TensorBridge> bridges;
       std::vector<at::Tensor> rows;
       for (size_t i = 0; i < parts.size(); ++i) {
-        bridges.emplace_back(groups, rows_layout(macro_batch, 0, parts[i]), setting.microbatch(i), kDoubles);
+        bridges.emplace_back(groups, rows_layout(macro_batch, 0, parts[i]), setting.microbatch(i), doubles());
         at::Tensor own;
         if (groups.from()) {
           const Range local = local_rows(macro_batch, 0, parts[i], groups.from()->position());
@@ -215,7 +218,7 @@ TEST_P(Bridges, TransfersMayBeUnderWayTogetherAndEachRankMayWaitInItsOwnOrder) {
     const BridgeGroups groups = *BridgeGroups::create(world, mesh, mesh);
     const Layout rows = *Layout::create(mesh.grid(), {40, 3}, {s(0)}),
                  columns = *Layout::create(mesh.grid(), {40, 3}, {s(1)});
-    const TensorBridge bridge(groups, rows, columns, kDoubles);
+    const TensorBridge bridge(groups, rows, columns, doubles());
     const int64_t position = groups.from()->position();
     std::vector<at::Tensor> wholes;
     std::vector<BridgeTransfer> there, back;
@@ -246,7 +249,7 @@ TEST_P(Bridges, RowsThatStayWhereTheyAreAreNotCopied) {
     const BridgeGroups groups = *BridgeGroups::create(world, mesh, mesh);
     const Layout rows = *Layout::create(mesh.grid(), {16, 3}, {s(0)});
     const at::Tensor x = spread(random_tensor({16, 3}, 1), rows, groups.from()->position(), 0).set_requires_grad(true);
-    const at::Tensor y = TensorBridge(groups, rows, rows, kDoubles).forward(x);
+    const at::Tensor y = TensorBridge(groups, rows, rows, doubles()).forward(x);
     EXPECT_EQ(y.data_ptr(), x.data_ptr());
     EXPECT_FALSE(y.requires_grad());
     EXPECT_EQ(groups.traffic(), Traffic{});
@@ -262,7 +265,7 @@ TEST_P(Bridges, NonContiguousRowsTravel) {
       const Layout from = *Layout::create(mesh.grid(), {9, 4}, {state}),
                    to = *Layout::create(last.grid(), {9, 4}, {kR});
       const at::Tensor x = block_of(whole, from.box(groups.from()->position())).t().contiguous().t();
-      const at::Tensor y = TensorBridge(groups, from, to, kDoubles).forward(x);
+      const at::Tensor y = TensorBridge(groups, from, to, doubles()).forward(x);
       EXPECT_EQ(y.defined(), world.rank() == world.size() - 1);
       if (!y.defined()) continue;
       EXPECT_TRUE(y.equal(whole));
@@ -285,7 +288,7 @@ TEST_P(Bridges, WrongTensorsAreToldWithRankWhatItHasAndWhatWasExpected) {
     const Mesh all = *Mesh::contiguous({{"a", world.size()}}), first = *Mesh::contiguous({{"a", 1}});
     const BridgeGroups groups = *BridgeGroups::create(world, all, first);
     const Layout from = *Layout::create(all.grid(), {4, 2}, {kR}), to = *Layout::create(first.grid(), {4, 2}, {kR});
-    const TensorBridge bridge(groups, from, to, {.type = at::kFloat});
+    const TensorBridge bridge(groups, from, to, {.type = at::kFloat, .device = test_device()});
     const std::string start = "rank " + std::to_string(world.rank()) + ", bridge of " + from.text() + ": ";
     const at::Tensor good = random_tensor({4, 2}, 1).to(at::kFloat);
     EXPECT_EQ(refusal([&] { (void)bridge.forward(good.to(at::kDouble)); }),
@@ -293,6 +296,10 @@ TEST_P(Bridges, WrongTensorsAreToldWithRankWhatItHasAndWhatWasExpected) {
     EXPECT_EQ(refusal([&] { (void)bridge.forward(good.t()); }), start + "the tensor is [2, 4], expected [4, 2]");
     EXPECT_EQ(refusal([&] { (void)bridge.forward(good.to(at::kMeta)); }),
               start + "the tensor is on meta, expected cpu or cuda");
+    if (good.is_cuda()) {
+      EXPECT_EQ(refusal([&] { (void)bridge.forward(good.cpu()); }),
+                start + "the tensor is on cpu, expected " + test_device().str());
+    }
     EXPECT_EQ(refusal([&] { (void)bridge.forward(at::Tensor()); }), start + "there is no tensor, expected [4, 2]");
     if (world.rank() > 0) {
       EXPECT_EQ(refusal([&] { (void)bridge.backward(good); }),
@@ -302,11 +309,13 @@ TEST_P(Bridges, WrongTensorsAreToldWithRankWhatItHasAndWhatWasExpected) {
     EXPECT_NE(refusal([&] { TensorBridge(groups, from, to, {.type = at::kComplexFloat}); }).find("ComplexFloat"),
               std::string::npos);
     EXPECT_NE(refusal([&] {
-                TensorBridge(groups, from, *Layout::create(first.grid(), {2, 4}, {kR}), {.type = at::kFloat});
+                TensorBridge(groups, from, *Layout::create(first.grid(), {2, 4}, {kR}),
+                             {.type = at::kFloat, .device = test_device()});
               }).find("expected one shape"),
               std::string::npos);
     EXPECT_NE(refusal([&] {
-                TensorBridge(groups, *Layout::create(grid_of({9}), {4, 2}, {kR}), to, {.type = at::kFloat});
+                TensorBridge(groups, *Layout::create(grid_of({9}), {4, 2}, {kR}), to,
+                             {.type = at::kFloat, .device = test_device()});
               }).find("expected layouts on those meshes' axes"),
               std::string::npos);
     const auto too_large = BridgeGroups::create(world, all, *Mesh::contiguous({{"a", 1}}, world.size()));

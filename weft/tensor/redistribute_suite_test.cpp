@@ -181,7 +181,10 @@ TEST_P(Redistribute, ElementsOfEveryTypeMove) {
     const auto layout = [&](AxisState state) { return *Layout::create(mesh.grid(), {13, 3}, {state}); };
     for (const at::ScalarType type :
          {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf, at::kLong, at::kInt, at::kByte, at::kBool}) {
-      const at::Tensor whole = at::arange(39, at::kLong).remainder(5).view({13, 3}).to(type);
+      const at::Tensor whole = at::arange(39, at::TensorOptions().dtype(at::kLong).device(test_device()))
+                                   .remainder(5)
+                                   .view({13, 3})
+                                   .to(type);
       const at::Tensor rows = block_of(whole, layout(s(0)).box(groups.position()));
       EXPECT_TRUE(redistribute(rows, layout(s(0)), layout(kR), groups).equal(whole)) << c10::toString(type);
       EXPECT_TRUE(redistribute(rows, layout(s(0)), layout(s(1)), groups)

@@ -14,6 +14,7 @@
 
 #include "weft/comm/suite.h"
 #include "weft/mesh/all_layouts.h"
+#include "weft/tensor/cuda_library.h"
 #include "weft/tensor/local_tensor.h"
 #include "weft/tensor/mesh_groups.h"
 
@@ -28,17 +29,35 @@ class OnTensorRanks : public suite::OnRanks {
  protected:
   OnTensorRanks() { at::set_num_threads(1); }
   /// Of a number of cases, how many are tried. Processes that share cores take turns, and so have fewer.
-  uint64_t some_of(uint64_t num_cases) const { return GetParam().name == "Mpi" ? num_cases / 5 : num_cases; }
+  uint64_t some_of(uint64_t num_cases) const {
+    return GetParam().name.rfind("Threads", 0) == 0 ? num_cases : num_cases / 5;
+  }
   void run(const std::function<void(World&)>& body) {
+    const char* missing = nullptr;
     suite::OnRanks::run([&](World& world) {
+      if (suite::current_place != nullptr) {
+        const auto has_cuda = load_cuda_library();
+        ASSERT_TRUE(has_cuda.ok()) << has_cuda.error().message();
+        if (!*has_cuda) missing = "LibTorch has no CUDA half here";
+      }
       at::set_num_threads(1);
-      body(world);
+      if (missing == nullptr) body(world);
     });
+    if (missing == nullptr) return;
+    suite::tell_skipped(missing);
+    GTEST_SKIP() << missing;
   }
 };
 
+/// Where the ranks' tensors are.
+inline at::Device test_device() {
+  if (suite::current_place == nullptr) return at::kCPU;
+  return {at::kCUDA, static_cast<c10::DeviceIndex>(suite::current_place->device().index)};
+}
+
 inline at::Tensor random_tensor(const std::vector<int64_t>& shape, uint64_t seed) {
-  return at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions().dtype(at::kDouble));
+  return at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions().dtype(at::kDouble))
+      .to(test_device());
 }
 
 /// What the rank at a position of the layout's grid holds of a tensor: copies are equal, and summands are drawn, but

@@ -1,4 +1,6 @@
 // The suite on threads, and what ends a run.
+#include <cstdio>
+
 #include "weft/comm/failure.h"
 #include "weft/comm/suite.h"
 #include "weft/comm/threads/run_threads.h"
@@ -17,6 +19,10 @@ std::vector<Ranks> all_ranks() {
                    }});
   }
   return all;
+}
+
+void tell_skipped(const std::string& reason) {
+  std::fprintf(stderr, "skipped: %s\n", reason.c_str());
 }
 
 }  // namespace weft::suite

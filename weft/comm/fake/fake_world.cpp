@@ -82,7 +82,10 @@ class FakeGroup : public GroupBackend {
       : world_(world), name_(std::move(name)), ranks_(std::move(ranks)), rank_(rank) {}
 
   std::unique_ptr<WorkState> start(const Operation& operation, const OperationNote& note) override;
-  bool takes(Device device) const override { return device.kind == DeviceKind::kCpu; }
+  std::optional<std::string> refusal_of(Device device) const override {
+    if (device.kind == DeviceKind::kCpu) return {};
+    return "memory on cpu, which the fake can move";
+  }
 
  private:
   FakeRank& world_;

@@ -81,7 +81,9 @@ bool MpiOperation::advance(size_t most_running) {
       is_done_ = true;
       return true;
     }
-    waiting_ = stages_[next_stage_++]();
+    if (stages_[next_stage_].gate && !stages_[next_stage_].gate()) return moved;
+    moved |= stages_[next_stage_].gate != nullptr;
+    waiting_ = stages_[next_stage_++].make_chains();
     std::reverse(waiting_.begin(), waiting_.end());
   }
   return moved;
@@ -115,9 +117,9 @@ void MpiEngine::start(const std::shared_ptr<MpiOperation>& operation) {
   }
 }
 
-MpiEngine::Progress MpiEngine::poll(const MpiOperation* operation) {
+Awaited::Progress MpiEngine::poll(const MpiOperation* operation) {
   const std::lock_guard lock(mutex_);
-  Progress progress;
+  Awaited::Progress progress;
   try {
     progress.has_moved = !is_halted_ && advance_all(num_waiters_ > 0 ? kMostRunning : kMostInBackground);
   } catch (const std::exception& error) {

@@ -14,6 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "weft/comm/process/process_rank.h"
+
 namespace weft {
 
 using MpiRequests = std::vector<MPI_Request>;
@@ -25,7 +27,13 @@ using MpiChain = std::vector<std::function<void(MpiRequests&)>>;
 class MpiOperation {
  public:
   /// Adds a stage. A stage is asked for its chains when it begins, so that it can depend on those before.
-  void add_stage(std::function<std::vector<MpiChain>()> make_chains) { stages_.push_back(std::move(make_chains)); }
+  void add_stage(std::function<std::vector<MpiChain>()> make_chains) {
+    stages_.push_back({{}, std::move(make_chains)});
+  }
+  /// What comes after waits for something that is not MPI's. It is asked again and again, so it must be quick.
+  void add_gate(std::function<bool()> is_open) {
+    stages_.push_back({std::move(is_open), [] { return std::vector<MpiChain>(); }});
+  }
   void add_chain(MpiChain chain) {
     add_stage([chain = std::move(chain)]() mutable { return std::vector<MpiChain>{std::move(chain)}; });
   }
@@ -47,7 +55,12 @@ class MpiOperation {
 
   bool advance(RunningChain& chain);
 
-  std::vector<std::function<std::vector<MpiChain>()>> stages_;
+  struct Stage {
+    std::function<bool()> gate;
+    std::function<std::vector<MpiChain>()> make_chains;
+  };
+
+  std::vector<Stage> stages_;
   size_t next_stage_ = 0;
   std::vector<MpiChain> waiting_;  ///< chains of this stage that have not begun, last first
   std::list<RunningChain> running_;
@@ -67,12 +80,8 @@ class MpiEngine {
   std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
   /// Begins an operation.
   void start(const std::shared_ptr<MpiOperation>& operation);
-  struct Progress {
-    bool has_moved = false;
-    bool is_over = false;  ///< the operation that was asked about
-  };
-  /// Moves everything on once.
-  Progress poll(const MpiOperation* operation = nullptr);
+  /// Moves everything on once; over is the operation that was asked about.
+  Awaited::Progress poll(const MpiOperation* operation = nullptr);
   /// What MPI complained of, if it did; nothing is moved on then.
   std::optional<std::string> error();
   /// Nothing is moved on any more, so that no memory of the operations that are left is touched.

@@ -12,85 +12,112 @@ class MpiWork : public WorkState {
  public:
   MpiWork(MpiRank& world, std::shared_ptr<MpiOperation> transfers, const Operation& operation,
           const OperationNote& note, std::shared_ptr<const std::vector<int64_t>> ranks, size_t own, uint64_t group_id,
-          uint64_t number)
-      : world_(world), transfers_(std::move(transfers)), note_(note), ranks_(std::move(ranks)), number_(number) {
-    what_.kind = operation.kind;
-    what_.peer = operation.peer;
-    own_ = own;
-    group_id_ = group_id;
-  }
+          uint64_t number, std::shared_ptr<StagedOperation> staged)
+      : world_(world),
+        transfers_(std::move(transfers)),
+        ranks_(std::move(ranks)),
+        staged_(std::move(staged)),
+        awaited_{.note = note,
+                 .ranks = *ranks_,
+                 .key_at = [group_id, kind = operation.kind, peer = operation.peer,
+                            own](size_t place) { return operation_key(group_id, kind, peer, own, place); },
+                 .number = number,
+                 .poll = [this] { return world_.engine().poll(transfers_.get()); }} {}
 
   bool poll() override {
     if (world_.engine().poll(transfers_.get()).is_over) {
       throw_disagreement();
       return true;
     }
-    if (world_.watch().has_failed() || world_.engine().is_halted()) wait();
+    if (world_.watch().has_failed() || world_.is_halted()) wait();
     return false;
   }
 
   void wait() override {
-    world_.wait(
-        *transfers_, note_, *ranks_, [this](size_t place) { return operation_key(group_id_, what_, own_, place); },
-        number_);
+    try {
+      const MpiEngine::Waiter waiter(world_.engine());
+      world_.wait(awaited_);
+    } catch (...) {
+      if (staged_) staged_->finish();
+      throw;
+    }
     throw_disagreement();
   }
 
   void abandon() noexcept override {
-    if (world_.engine().poll(transfers_.get()).is_over) return;
-    // MPI cannot be told to let go of memory, but it touches none while nobody calls it.
-    world_.engine().halt();
+    if (!world_.engine().poll(transfers_.get()).is_over) {
+      // MPI cannot be told to let go of memory, but it touches none while nobody calls it.
+      world_.engine().halt();
+    }
+    if (staged_) staged_->finish();
   }
 
  private:
   void throw_disagreement() const {
     if (!transfers_->disagreement()) return;
-    throw RanksDisagree(fmt::format("the ranks of group '{}' disagree on operation {}: {}", note_.group.data(),
-                                    note_.number, *transfers_->disagreement()));
+    throw RanksDisagree(fmt::format("the ranks of group '{}' disagree on operation {}: {}", awaited_.note.group.data(),
+                                    awaited_.note.number, *transfers_->disagreement()));
   }
 
   MpiRank& world_;
   std::shared_ptr<MpiOperation> transfers_;
-  Operation what_;  ///< kind and peer
-  OperationNote note_;
   std::shared_ptr<const std::vector<int64_t>> ranks_;
-  size_t own_ = 0;
-  uint64_t group_id_ = 0;
-  uint64_t number_;
+  std::shared_ptr<StagedOperation> staged_;  ///< of GPU memory
+  Awaited awaited_;
 };
 
 }  // namespace
 
-uint64_t operation_key(uint64_t group_id, const Operation& operation, size_t own, size_t place) {
-  if (is_collective(operation.kind)) return group_id;
-  // The rank itself counts what it sends or receives; its peer the other side of the same messages.
-  const bool sends = (operation.kind == OperationKind::kSend) == (place == own);
-  const size_t other = place == own ? static_cast<size_t>(operation.peer) : own;
-  return (group_id ^ (other * 2 + (sends ? 1 : 0) + 1) * 0x9e3779b97f4a7c15u) * 0xff51afd7ed558ccdu;
-}
-
-MpiGroup::MpiGroup(MpiRank& world, MpiChannel channel, std::vector<int64_t> ranks, uint64_t id)
+MpiGroup::MpiGroup(MpiRank& world, MpiChannel channel, std::string name, std::vector<int64_t> ranks, uint64_t id)
     : world_(world),
       channel_(std::move(channel)),
+      name_(std::move(name)),
       ranks_(std::make_shared<const std::vector<int64_t>>(std::move(ranks))),
       id_(id) {}
 
+Result<GroupBackend*> MpiGroup::for_gpus() const {
+  WEFT_TRY(NcclPlane * nccl, world_.nccl());
+  const std::lock_guard lock(mutex_);
+  if (!for_gpus_) for_gpus_ = nccl->make_group(name_, *ranks_, id_);
+  return for_gpus_.get();
+}
+
+std::optional<std::string> MpiGroup::refusal_of(Device device) const {
+  if (device.kind == DeviceKind::kCpu) return {};
+  if (world_.uses_nccl()) {
+    const auto nccl = for_gpus();
+    if (nccl) return (*nccl)->refusal_of(device);
+    return fmt::format("memory on cpu, since NCCL cannot be used: {}", nccl.error().message());
+  }
+  return device.index >= 0 && device.index < num_gpus() ? std::nullopt : std::optional(memory_of_gpus_text());
+}
+
 void MpiGroup::close() {
+  if (const std::lock_guard gpu_lock(mutex_); for_gpus_) for_gpus_->close();
   const auto lock = world_.engine().lock();
   if (!world_.engine().is_halted()) check_mpi(MPI_Comm_free(&channel_.comm), "MPI_Comm_free");
 }
 
 std::unique_ptr<WorkState> MpiGroup::start(const Operation& operation, const OperationNote& note) {
+  const Device device = operation.kind == OperationKind::kRecv ? operation.out.device : operation.in.device;
+  const bool is_on_gpu = device.kind == DeviceKind::kCuda;
+  if (is_on_gpu && world_.uses_nccl()) return (*for_gpus())->start(operation, note);
   const auto own = static_cast<size_t>(channel_.rank);
+  const std::shared_ptr<StagedOperation> staged =
+      is_on_gpu ? world_.staging().stage(operation, channel_.rank) : nullptr;
   auto transfers = std::make_shared<MpiOperation>();
-  uint64_t number = 0;
+  const uint64_t number = world_.count(operation_key(id_, operation.kind, operation.peer, own, own));
   {
     const auto lock = world_.engine().lock();
-    number = world_.count(operation_key(id_, operation, own, own));
-    add_transfers(transfers, operation, channel_, world_.options().is_checked, *ranks_);
+    if (staged) transfers->add_gate([staged] { return staged->is_on_host(); });
+    add_transfers(transfers, staged ? staged->on_host() : operation, channel_, world_.options().is_checked, *ranks_);
+    if (staged) {
+      transfers->add_chain({[staged](MpiRequests&) { staged->start_back(); }});
+      transfers->add_gate([staged] { return staged->is_back(); });
+    }
   }
   world_.engine().start(transfers);
-  return std::make_unique<MpiWork>(world_, std::move(transfers), operation, note, ranks_, own, id_, number);
+  return std::make_unique<MpiWork>(world_, std::move(transfers), operation, note, ranks_, own, id_, number, staged);
 }
 
 }  // namespace weft

@@ -2,6 +2,9 @@
 
 #include <memory>
 #include <mpi.h>
+#include <mutex>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "weft/comm/group.h"
@@ -13,21 +16,23 @@ namespace weft {
 class MpiGroup : public GroupBackend {
  public:
   /// `id` is the same on all of the group's ranks and that of no other group.
-  MpiGroup(MpiRank& world, MpiChannel channel, std::vector<int64_t> ranks, uint64_t id);
+  MpiGroup(MpiRank& world, MpiChannel channel, std::string name, std::vector<int64_t> ranks, uint64_t id);
 
   std::unique_ptr<WorkState> start(const Operation& operation, const OperationNote& note) override;
-  bool takes(Device device) const override { return device.kind == DeviceKind::kCpu; }
+  std::optional<std::string> refusal_of(Device device) const override;
   void close() override;
 
  private:
+  /// The same group on NCCL.
+  Result<GroupBackend*> for_gpus() const;
+
   MpiRank& world_;
   MpiChannel channel_;
+  std::string name_;
   std::shared_ptr<const std::vector<int64_t>> ranks_;
   uint64_t id_;
+  mutable std::mutex mutex_;
+  mutable std::unique_ptr<GroupBackend> for_gpus_;  ///< when it has been used
 };
-
-/// The key under which the rank at `place` of a group counts its part in an operation that the rank at `own` takes part
-/// in: collectives count together, messages by pair and direction.
-uint64_t operation_key(uint64_t group_id, const Operation& operation, size_t own, size_t place);
 
 }  // namespace weft

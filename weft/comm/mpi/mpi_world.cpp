@@ -1,53 +1,19 @@
 #include "weft/comm/mpi/mpi_world.h"
 
 #include <algorithm>
-#include <csignal>
-#include <fcntl.h>
+#include <cstring>
 #include <thread>
 #include <unistd.h>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include "weft/comm/cuda/cuda_device.h"
 #include "weft/comm/failure.h"
 #include "weft/comm/mpi/mpi_group.h"
+#include "weft/comm/process/reception.h"
 
 namespace weft {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-uint64_t hash_text(std::string_view text) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const char letter : text) hash = (hash ^ static_cast<uint8_t>(letter)) * 0x100000001b3u;
-  return hash;
-}
-
-/// Polls without pause, then with the other processes in turn, then ever more rarely: latency where there are cores,
-/// and no core burnt where others compute.
-class Patience {
- public:
-  explicit Patience(bool has_core) : has_core_(has_core) {}
-
-  void moved() { num_idle_ = 0; }
-  /// Whether it is time to look at the clock and for news.
-  bool pause() {
-    ++num_idle_;
-    if (num_idle_ < kPolls) {
-      // Even with a core for each, two ranks may be on one.
-      if (!has_core_ || num_idle_ % 16 == 0) std::this_thread::yield();
-      return num_idle_ % 256 == 0;
-    }
-    const int64_t doublings = std::min<int64_t>((num_idle_ - kPolls) / 8, 5);
-    std::this_thread::sleep_for(std::chrono::microseconds(30) * (int64_t{1} << doublings));
-    return true;
-  }
-
- private:
-  static constexpr int64_t kPolls = 4000;
-  bool has_core_;
-  int64_t num_idle_ = 0;
-};
 
 int tag_limit(MPI_Comm comm) {
   int* limit = nullptr;
@@ -56,45 +22,102 @@ int tag_limit(MPI_Comm comm) {
   return is_set != 0 ? *limit : 32767;
 }
 
+/// Everyone comes to rank 0 over TCP.
+std::vector<RankConnection> connect_ranks(MPI_Comm comm, int64_t rank, int64_t size, bool is_local) {
+  std::unique_ptr<Reception> reception;
+  Invitation invitation;
+  if (rank == 0 && size > 1) {
+    reception = std::make_unique<Reception>(is_local);
+    invitation = reception->invitation();
+  }
+  check_mpi(MPI_Bcast(&invitation, sizeof(invitation), MPI_BYTE, 0, comm), "MPI_Bcast");
+  if (rank != 0) return visit(invitation, rank);
+  return reception ? reception->receive(size, 0, std::chrono::seconds(30)) : std::vector<RankConnection>();
+}
+
+/// A rank's GPU as bytes that MPI gathers.
+struct GpuCard {
+  char host[256] = {};
+  char uuid[33] = {};
+};
+
 }  // namespace
 
-MpiRank::MpiRank(int64_t rank, int64_t size, const CommOptions& options, const MpiTuning& tuning, Records records,
-                 const std::function<void(const std::string&)>& report)
-    : WorldBackend(rank, size, options), tuning_(tuning), records_(std::move(records)) {
+MpiRank::Host MpiRank::Host::of_this_process(MPI_Comm comm) {
   MPI_Comm host_comm = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host_comm), "MPI_Comm_split_type");
+  Host host;
+  int fewest = 1, size = 1;
+  MPI_Comm_size(comm, &size);
+  MPI_Comm_rank(host_comm, &host.local_rank);
+  MPI_Comm_size(host_comm, &host.num_local);
+  MPI_Comm_free(&host_comm);
+  check_mpi(MPI_Allreduce(&host.num_local, &fewest, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
+  host.is_only = fewest == size;
+  return host;
+}
+
+MpiRank::MpiRank(int64_t rank, int64_t size, const RunOptions& options, RunRecords records, const Host& host)
+    : ProcessRank(rank, size, options.comm, std::move(records),
+                  host.num_local <= static_cast<int>(std::thread::hardware_concurrency())),
+      tuning_(options.mpi_tuning),
+      nccl_library_(options.nccl_library) {
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &world_comm_), "MPI_Comm_dup");
   MPI_Comm_set_errhandler(world_comm_, MPI_ERRORS_RETURN);
-  check_mpi(MPI_Comm_split_type(world_comm_, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host_comm),
-            "MPI_Comm_split_type");
-  int num_local = 1, fewest_local = 1;
-  MPI_Comm_size(host_comm, &num_local);
-  MPI_Comm_free(&host_comm);
-  check_mpi(MPI_Allreduce(&num_local, &fewest_local, 1, MPI_INT, MPI_MIN, world_comm_), "MPI_Allreduce");
-  has_core_per_rank_ = num_local <= static_cast<int>(std::thread::hardware_concurrency());
   tags_ = tag_limit(world_comm_) / 4;
-  watch_ = std::make_unique<Watch>(world_comm_, fewest_local == size,
-                                   Watch::Options{.end_process = [this, report](const RankNews& news) {
-                                     if (report && claim_message())
-                                       report(describe(news, who_waits(std::chrono::milliseconds(0))));
-                                     // Whoever speaks is heard: once enough others have ended, the launcher waits for
-                                     // nobody.
-                                     std::this_thread::sleep_for(std::chrono::milliseconds(100));
-                                     std::signal(SIGTERM, SIG_DFL);
-                                     kill(getpid(), SIGTERM);
-                                   }});
+  start_watch(connect_ranks(world_comm_, rank, size, host.is_only), options.report);
+  choose_gpus(host);
 }
 
 MpiRank::~MpiRank() {
   engine_.halt();
 }
 
-uint64_t MpiRank::count(uint64_t key) {
-  return ++counts_[key];
+std::string_view MpiRank::backend_name() const {
+  return plane_.plane == GpuPlane::kNccl ? "MPI and NCCL" : "MPI";
+}
+
+void MpiRank::choose_gpus(const Host& host) {
+  GpuCard own;
+  gethostname(own.host, sizeof(own.host) - 1);
+  if (const int num = num_gpus(); num > 0) {
+    const int index = host.local_rank % num;
+    if (const auto name = gpu_name(index)) {
+      gpu_ = Device{DeviceKind::kCuda, index};
+      std::strncpy(own.uuid, name->uuid.c_str(), sizeof(own.uuid) - 1);
+    }
+  }
+  std::vector<GpuCard> cards(static_cast<size_t>(size()));
+  check_mpi(MPI_Allgather(&own, sizeof(own), MPI_BYTE, cards.data(), sizeof(own), MPI_BYTE, world_comm_),
+            "MPI_Allgather");
+  std::vector<RankGpu> gpus;
+  for (const GpuCard& card : cards) gpus.push_back({card.host, card.uuid});
+  plane_ = choose_gpu_plane(gpus);
+}
+
+Result<NcclPlane*> MpiRank::nccl() {
+  const std::lock_guard lock(nccl_mutex_);
+  if (!nccl_) {
+    const auto api = load_nccl_backend(nccl_library_);
+    if (api) {
+      nccl_.emplace((*api)->make_plane(*this, gpu_->index));
+    } else {
+      nccl_.emplace(api.error());
+    }
+  }
+  if (!*nccl_) return nccl_->error();
+  return (**nccl_).get();
+}
+
+void MpiRank::halt() noexcept {
+  ProcessRank::halt();
+  engine_.halt();
+  const std::lock_guard lock(nccl_mutex_);
+  if (nccl_ && *nccl_) (**nccl_)->break_off();
 }
 
 std::unique_ptr<GroupBackend> MpiRank::make_group(const std::string& name, const std::vector<int64_t>& ranks) {
-  const std::string label = fmt::format("{} of {}", name, fmt::join(ranks, ","));
-  const uint64_t id = hash_text(fmt::format("{} {}", label, num_groups_[label]++));
+  const uint64_t id = new_group_id(name, ranks);
   const auto place = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin());
   MpiChannel channel{.comm = world_comm_,
                      .rank = place,
@@ -118,14 +141,14 @@ std::unique_ptr<GroupBackend> MpiRank::make_group(const std::string& name, const
         check_mpi(MPI_Irecv(nullptr, 0, MPI_BYTE, peer, tag, MPI_COMM_WORLD, &requests.emplace_back()), "MPI_Irecv");
       }
     }});
-    uint64_t number = 0;
-    {
-      const auto lock = engine_.lock();
-      number = count(id ^ 1);
-    }
+    const uint64_t number = count(id ^ 1);
     engine_.start(meeting);
-    wait(
-        *meeting, note, ranks, [id](size_t) { return id ^ 1; }, number);
+    const MpiEngine::Waiter waiter(engine_);
+    wait({.note = note,
+          .ranks = ranks,
+          .key_at = [id](size_t) { return id ^ 1; },
+          .number = number,
+          .poll = [&] { return engine_.poll(meeting.get()); }});
     const auto lock = engine_.lock();
     std::vector<int> members(ranks.begin(), ranks.end());
     MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
@@ -140,121 +163,25 @@ std::unique_ptr<GroupBackend> MpiRank::make_group(const std::string& name, const
     const auto lock = engine_.lock();
     check_mpi(MPI_Comm_dup(MPI_COMM_SELF, &channel.comm), "MPI_Comm_dup");
   }
-  return std::make_unique<MpiGroup>(*this, std::move(channel), ranks, id);
+  return std::make_unique<MpiGroup>(*this, std::move(channel), name, ranks, id);
 }
 
-void MpiRank::wait(const MpiOperation& operation, const OperationNote& note, const std::vector<int64_t>& ranks,
-                   const std::function<uint64_t(size_t)>& key_at, uint64_t number) {
-  const MpiEngine::Waiter waiter(engine_);
-  Patience patience(has_core_per_rank_);
-  std::optional<Clock::time_point> deadline;
-  for (;;) {
-    const MpiEngine::Progress progress = engine_.poll(&operation);
-    if (progress.is_over) return;
-    if (progress.has_moved) {
-      patience.moved();
-      deadline.reset();
-      continue;
-    }
-    if (!patience.pause() && !engine_.is_halted()) continue;
-    if (watch_->has_failed()) give_up(*watch_->failure(), note);
-    if (engine_.is_halted()) {
-      const auto error = engine_.error();
-      give_up({.rank = rank(),
-               .how = error ? fmt::format("failed: {}", *error) : "abandoned an operation and cannot go on"},
-              note);
-    }
-    if (watch_->num_left() > 0) {
-      for (size_t place = 0; place < ranks.size(); ++place) {
-        if (ranks[place] == rank()) continue;
-        const auto started = watch_->started_by_left(ranks[place], key_at(place));
-        if (started && *started < number) give_up({.rank = ranks[place], .how = "returned early"}, note);
-      }
-    }
-    // At the end of the run ranks wait for each other as long as it takes.
-    if (ranks.empty()) continue;
-    const auto now = Clock::now();
-    if (!deadline) deadline = now + options().timeout;
-    if (now < *deadline) continue;
-    const double seconds = std::chrono::duration<double>(options().timeout).count();
-    // Who is late cannot be known from here; the records of this host's ranks tell what each does.
-    int64_t late = rank();
-    for (const int64_t other : ranks) {
-      const auto line = read_record(records_.folder, other);
-      if (other == rank() || !line) continue;
-      if (late == rank() || line->find(": awaiting ") == std::string::npos) late = other;
-    }
-    give_up({.rank = late, .how = fmt::format("did not come within {:g} s", seconds)}, note);
-  }
-}
-
-void MpiRank::give_up(const RankNews& news, const OperationNote& note) {
-  engine_.halt();
-  const std::string message = describe(news, fmt::format("rank {} waited for it in {}", rank(), text(note)));
-  if (!watch_->has_failed()) watch_->announce(news);
-  throw RankFailure(message, news.rank);
-}
-
-std::string MpiRank::describe(const RankNews& news, const std::string& waiting) const {
-  const auto line = read_record(records_.folder, news.rank);
-  return fmt::format("rank {} {}; {}. Its record: {}. All records: {}", news.rank, news.how, waiting,
-                     line.value_or("not on this host"), records_.folder.string());
-}
-
-void MpiRank::leave() {
-  if (engine_.is_halted() && !watch_->has_failed()) {
-    const auto error = engine_.error();
-    const RankNews news{
-        .rank = rank(),
-        .how = error ? fmt::format("failed: {}", *error) : "returned early, in the middle of operations"};
-    const std::string message = describe(news, who_waits());
-    watch_->announce(news);
-    throw RankFailure(message, rank());
-  }
-  {
-    const auto lock = engine_.lock();
-    watch_->leave(counts_);
-  }
-  const OperationNote note({}, 0, "the end of the run");
-  record().note(RankPhase::kWaiting, note);
+void MpiRank::meet_at_end(const OperationNote& note) {
   const auto meeting = std::make_shared<MpiOperation>();
   meeting->add_chain({[this](MpiRequests& requests) {
     check_mpi(MPI_Ibarrier(world_comm_, &requests.emplace_back()), "MPI_Ibarrier");
   }});
   engine_.start(meeting);
-  wait(
-      *meeting, note, {}, [](size_t) { return 0; }, 0);
-  watch_->say_goodbye();
-  engine_.halt();
-}
-
-std::string MpiRank::who_waits(std::chrono::milliseconds patience) const {
-  constexpr std::string_view kWaiting = ": awaiting ";
-  const auto until = Clock::now() + patience;
-  for (;;) {
-    std::string found;
-    int num_found = 0;
-    for (int64_t other = 0; other < size(); ++other) {
-      const auto line = read_record(records_.folder, other);
-      const size_t at = line ? line->find(kWaiting) : std::string::npos;
-      if (other == rank() || at == std::string::npos) continue;
-      if (++num_found > 4) return found + ", and more";
-      const std::string operation = line->substr(at + kWaiting.size());
-      found += fmt::format("{}rank {} waited in {}", found.empty() ? "" : ", ", other, operation);
-    }
-    if (!found.empty()) return found;
-    if (Clock::now() > until) return "no other rank of this host waited";
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  {
+    const MpiEngine::Waiter waiter(engine_);
+    wait({.note = note,
+          .ranks = {},
+          .key_at = [](size_t) { return 0; },
+          .number = 0,
+          .poll = [&] { return engine_.poll(meeting.get()); }});
   }
-}
-
-bool MpiRank::claim_message() {
-  const std::filesystem::path path = records_.folder / fmt::format("told-{:016x}", records_.run);
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  // Where nothing can be written, those speak who have heard of no failure.
-  if (file < 0) return errno != EEXIST && !watch_->has_failed();
-  close(file);
-  return true;
+  if (nccl_ && *nccl_) (**nccl_)->close();
+  engine_.halt();
 }
 
 }  // namespace weft

@@ -1,69 +1,70 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <mpi.h>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "weft/comm/cuda/gpu_plane.h"
 #include "weft/comm/mpi/engine.h"
+#include "weft/comm/mpi/staging.h"
 #include "weft/comm/mpi/transfers.h"
-#include "weft/comm/mpi/watch.h"
-#include "weft/comm/run_ranks.h"
+#include "weft/comm/nccl/nccl_api.h"
+#include "weft/comm/process/process_rank.h"
 
 namespace weft {
 
 /// One MPI process's end of the world. MPI is initialized before and finalized after it.
-class MpiRank : public WorldBackend {
+class MpiRank : public ProcessRank {
  public:
-  /// Where the ranks' records are, the same on all ranks of a host, and what tells this run from others there.
-  struct Records {
-    std::filesystem::path folder;
-    uint64_t run = 0;
+  /// What the processes of a host have in common.
+  struct Host {
+    int local_rank = 0;
+    int num_local = 1;
+    bool is_only = true;  ///< all processes are on this host
+
+    static Host of_this_process(MPI_Comm comm);
   };
 
   /// All processes together.
-  MpiRank(int64_t rank, int64_t size, const CommOptions& options, const MpiTuning& tuning, Records records,
-          const std::function<void(const std::string&)>& report);
+  MpiRank(int64_t rank, int64_t size, const RunOptions& options, RunRecords records, const Host& host);
   ~MpiRank() override;
 
-  std::string_view backend_name() const override { return "MPI"; }
+  std::string_view backend_name() const override;
   std::unique_ptr<GroupBackend> make_group(const std::string& name, const std::vector<int64_t>& ranks) override;
+  std::optional<Device> gpu() const override { return gpu_; }
 
   MpiEngine& engine() { return engine_; }
-  Watch& watch() { return *watch_; }
-  bool has_core_per_rank() const { return has_core_per_rank_; }
-  /// Counts an operation that this process starts, under a key that its peers compute alike; returns its number.
-  uint64_t count(uint64_t key);
+  MpiStaging& staging() { return staging_; }
+  /// Whether GPU memory goes by NCCL, else through the host.
+  bool uses_nccl() const { return plane_.plane == GpuPlane::kNccl; }
+  /// It is taken into use when it is first asked for, so that runs without GPU memory need none of it.
+  Result<NcclPlane*> nccl();
+  void halt() noexcept override;
+  bool is_halted() override { return ProcessRank::is_halted() || engine_.is_halted(); }
+  std::optional<std::string> complaint() override { return engine_.error(); }
 
-  /// Moves everything on until the operation is over. Throws RankFailure when a rank that it needs is dead, has left
-  /// without coming (`key_at` says under which key each rank counts what is number `number` here), or is late.
-  void wait(const MpiOperation& operation, const OperationNote& note, const std::vector<int64_t>& ranks,
-            const std::function<uint64_t(size_t)>& key_at, uint64_t number);
-
-  /// Waits for everyone to come here, so that nobody's messages are lost.
-  void leave();
-  /// Whether this process is the one on its host that tells the user.
-  bool claim_message();
-  /// Which of this host's other ranks wait, and in what. Gives them so long to come to it.
-  std::string who_waits(std::chrono::milliseconds patience = std::chrono::milliseconds(200)) const;
-  /// What is said of a failure: who, what it did last, and who waited.
-  std::string describe(const RankNews& news, const std::string& waiting) const;
+ protected:
+  void meet_at_end(const OperationNote& note) override;
 
  private:
-  [[noreturn]] void give_up(const RankNews& news, const OperationNote& note);
+  /// Which GPU this rank has, and how all of them move GPU memory. All processes together.
+  void choose_gpus(const Host& host);
 
   MpiTuning tuning_;
-  Records records_;
-  bool has_core_per_rank_ = true;
+  std::filesystem::path nccl_library_;
   int tags_ = 0;
   MPI_Comm world_comm_ = MPI_COMM_NULL;
   MpiScratch scratch_;
+  MpiStaging staging_;
   MpiEngine engine_;
-  std::unique_ptr<Watch> watch_;
-  OperationCounts counts_;                      ///< under the engine's lock
-  std::map<std::string, uint64_t> num_groups_;  ///< made under each name and ranks
+  std::optional<Device> gpu_;
+  GpuPlaneChoice plane_;
+  std::mutex nccl_mutex_;
+  std::optional<Result<std::unique_ptr<NcclPlane>>> nccl_;
 };
 
 }  // namespace weft

@@ -95,13 +95,17 @@ int main(int argc, char** argv) {
       return 2;
     }
     const int64_t needed = mode == "needs" ? rank : 0;
-    const auto error =
-        run_ranks({.size = needed, .comm = *comm, .mpi_library = WEFT_MPI_LIBRARY, .report = show}, [&](World& world) {
-          try {
-            if (mode != "needs") work(world, mode, rank, step, seed);
-          } catch (const Returned&) {
-          }
-        });
+    const auto error = run_ranks({.size = needed,
+                                  .comm = *comm,
+                                  .mpi_library = WEFT_MPI_LIBRARY,
+                                  .nccl_library = WEFT_NCCL_LIBRARY,
+                                  .report = show},
+                                 [&](World& world) {
+                                   try {
+                                     if (mode != "needs") work(world, mode, rank, step, seed);
+                                   } catch (const Returned&) {
+                                   }
+                                 });
     if (error && detect_launch().rank == 0) show(error->message());
     return error ? 2 : 0;
   } catch (const RankFailure& failure) {

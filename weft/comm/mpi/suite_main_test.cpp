@@ -1,8 +1,14 @@
-// The suite on MPI ranks: mpirun -n N weft_comm_mpi_test [--tiny]. Every process runs the same tests in step. With
-// --tiny all thresholds are so small that every way of doing things is taken.
+// The suite on ranks that are processes, as mpirun or a torchrun-style launcher starts them, or on one thread: mpirun
+// -n N weft_comm_mpi_suite [--tiny] [--unchecked] [--gpu] [--sums-differ]. Every process runs the same tests in step.
+// With
+// --tiny all thresholds are so small that every way of doing things is taken; with --gpu all memory is a GPU's, and
+// without one the program says so and ends with 77; with --sums-differ sums need not be in rank order, as those of NCCL
+// are not.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
+#include "weft/comm/cuda/gpu_place.h"
 #include "weft/comm/failure.h"
 #include "weft/comm/run_ranks.h"
 #include "weft/comm/suite.h"
@@ -11,6 +17,11 @@ namespace weft::suite {
 namespace {
 
 World* current_world = nullptr;
+bool uses_gpu = false, sums_differ = false;
+std::shared_ptr<GpuPlace> place;
+
+/// What ctest takes for "skipped".
+constexpr int kSkipped = 77;
 
 /// Only rank 0 tells of what passes; everyone tells of failures.
 class OnlyFailures : public testing::EmptyTestEventListener {
@@ -25,19 +36,42 @@ class OnlyFailures : public testing::EmptyTestEventListener {
 
 std::vector<Ranks> all_ranks() {
   const Launch launch = detect_launch();
-  return {{.name = "Mpi", .size = launch.size, .run = [](const auto& body) {
-             body(*current_world);
-             current_world->all().barrier().wait();
-           }}};
+  std::string name = launch.kind == Launch::Kind::kEnvironment ? "Nccl"
+                     : launch.kind == Launch::Kind::kMpi       ? "Mpi"
+                                                               : "OneThread";
+  if (uses_gpu) name += "OnGpu";
+  return {{.name = name,
+           .size = std::max<int64_t>(launch.size, 1),
+           .run =
+               [](const auto& body) {
+                 current_place = place.get();
+                 body(*current_world);
+                 current_world->all().barrier().wait();
+               },
+           .sums_in_rank_order = !sums_differ}};
+}
+
+void tell_skipped(const std::string& reason) {
+  std::fprintf(stderr, "skipped: %s\n", reason.c_str());
 }
 
 }  // namespace weft::suite
 
 int main(int argc, char** argv) {
   using namespace weft;
+  for (int i = 1; i < argc; ++i) {
+    suite::uses_gpu = suite::uses_gpu || std::strcmp(argv[i], "--gpu") == 0;
+    suite::sums_differ = suite::sums_differ || std::strcmp(argv[i], "--sums-differ") == 0;
+  }
+  const bool needs_gpu = suite::uses_gpu || detect_launch().kind == Launch::Kind::kEnvironment;
+  if (const auto driver = cuda_driver(); needs_gpu && !driver) {
+    std::fprintf(stderr, "skipped, there is no GPU: %s\n", driver.error().message().c_str());
+    return suite::kSkipped;
+  }
   testing::InitGoogleTest(&argc, argv);
   RunOptions options{.comm = {.timeout = std::chrono::seconds(60), .is_checked = true},
                      .mpi_library = WEFT_MPI_LIBRARY,
+                     .nccl_library = WEFT_NCCL_LIBRARY,
                      .report = [](const std::string& message) { std::fprintf(stderr, "%s\n", message.c_str()); }};
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--tiny") == 0) {
@@ -49,12 +83,19 @@ int main(int argc, char** argv) {
   try {
     const auto error = run_ranks(options, [&](World& world) {
       suite::current_world = &world;
+      if (suite::uses_gpu) {
+        const Device gpu = world.gpu().value_or(Device{DeviceKind::kCuda, 0});
+        suite::place = *suite::gpu_place(gpu.index);
+        std::fprintf(stderr, "rank %ld: %s on %s\n", static_cast<long>(world.rank()),
+                     std::string(world.backend_name()).c_str(), text(gpu).c_str());
+      }
       if (world.rank() != 0) {
         auto& listeners = testing::UnitTest::GetInstance()->listeners();
         delete listeners.Release(listeners.default_result_printer());
         listeners.Append(new suite::OnlyFailures);
       }
       status = RUN_ALL_TESTS();
+      suite::place.reset();
     });
     if (error) {
       std::fprintf(stderr, "%s\n", error->message().c_str());

@@ -7,16 +7,19 @@ set(run_mpi "${CMAKE_SOURCE_DIR}/scripts/mpirun")
 foreach(program IN ITEMS weft_comm_mpi_suite weft_comm_rank_program)
   add_executable(${program})
   target_link_libraries(${program} PRIVATE weft_comm GTest::gtest)
-  target_compile_definitions(${program} PRIVATE WEFT_MPI_LIBRARY="$<TARGET_FILE:weft_mpi>")
-  add_dependencies(${program} weft_mpi)
+  target_compile_definitions(${program} PRIVATE WEFT_MPI_LIBRARY="$<TARGET_FILE:weft_mpi>"
+                             WEFT_NCCL_LIBRARY="$<TARGET_FILE:weft_nccl>")
+  add_dependencies(${program} weft_mpi weft_nccl)
 endforeach()
-target_sources(weft_comm_mpi_suite PRIVATE comm/mpi/suite_main_test.cpp comm/group_suite_test.cpp)
+target_sources(weft_comm_mpi_suite PRIVATE comm/mpi/suite_main_test.cpp comm/group_suite_test.cpp
+               comm/nccl/stream_suite_test.cpp)
 target_sources(weft_comm_rank_program PRIVATE comm/mpi/rank_program_test.cpp)
 
+# Ends with 77 where there is no GPU and one is needed.
 function(weft_mpi_test name)
   add_test(NAME ${WEFT_TEST_PREFIX}MpiRanks.${name} COMMAND ${ARGN})
-  set_tests_properties(${WEFT_TEST_PREFIX}MpiRanks.${name} PROPERTIES LABELS ${WEFT_TEST_LABEL} TIMEOUT 120
-                       ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0")
+  set_tests_properties(${WEFT_TEST_PREFIX}MpiRanks.${name} PROPERTIES LABELS ${WEFT_TEST_LABEL} TIMEOUT 300
+                       SKIP_RETURN_CODE 77 ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0")
 endfunction()
 foreach(size IN ITEMS 1 2 4 8)
   weft_mpi_test(TheSuiteHoldsOn${size} "${run_mpi}" -n ${size} "$<TARGET_FILE:weft_comm_mpi_suite>")
@@ -29,3 +32,34 @@ weft_mpi_test(TheSuiteHoldsWithTinyMessages "${run_mpi}" -n 3 "$<TARGET_FILE:wef
               --gtest_filter=-*RandomPrograms*:*SumsAre*)
 weft_mpi_test(TheSuiteHoldsUnchecked "${run_mpi}" -n 4 "$<TARGET_FILE:weft_comm_mpi_suite>" --unchecked
               --gtest_filter=-*Disagree*)
+
+# One thread with a GPU, and processes that share one.
+weft_mpi_test(TheSuiteHoldsOnOneThreadWithAGpu "$<TARGET_FILE:weft_comm_mpi_suite>" --gpu)
+foreach(size IN ITEMS 2 4)
+  weft_mpi_test(TheSuiteHoldsOnAGpuOf${size} "${run_mpi}" -n ${size} "$<TARGET_FILE:weft_comm_mpi_suite>" --gpu)
+endforeach()
+
+# NCCL, on processes that a launcher like torchrun starts: on a GPU that is there, and on stand-ins for CUDA and NCCL, which
+# every machine has. With stand-ins MPI ranks have GPUs, too, of their own or one for all.
+set(start_ranks "${CMAKE_CURRENT_SOURCE_DIR}/comm/nccl/start_ranks.sh")
+set(stand_in "LD_LIBRARY_PATH=${WEFT_STAND_IN_DIR}")
+function(weft_stand_in_test name gpus)
+  weft_mpi_test(${name} ${CMAKE_COMMAND} -E env ${stand_in} WEFT_STAND_IN_GPUS=${gpus} ${ARGN})
+endfunction()
+add_dependencies(weft_comm_mpi_suite weft_stand_in_cuda weft_stand_in_nccl)
+weft_mpi_test(TheSuiteHoldsOnNccl "${start_ranks}" 1 "$<TARGET_FILE:weft_comm_mpi_suite>" --gpu)
+weft_mpi_test(TheSuiteHoldsOnNcclWithMemoryOfTheHost "${start_ranks}" 1 "$<TARGET_FILE:weft_comm_mpi_suite>")
+weft_mpi_test(TheSuiteHoldsOnMpiWithNccl "${run_mpi}" -n 1 "$<TARGET_FILE:weft_comm_mpi_suite>" --gpu)
+foreach(size IN ITEMS 1 3)
+  weft_stand_in_test(StandInsForNcclHoldOn${size} 4 "${start_ranks}" ${size} "$<TARGET_FILE:weft_comm_mpi_suite>" --gpu)
+  weft_stand_in_test(StandInsForNcclHoldOn${size}WithMemoryOfTheHost 4 "${start_ranks}" ${size}
+                     "$<TARGET_FILE:weft_comm_mpi_suite>")
+endforeach()
+# A barrier goes over MPI and a sum over NCCL: ranks that disagree on which it is wait in vain.
+weft_stand_in_test(StandInsForMpiAndNcclHold 4 "${run_mpi}" -n 3 "$<TARGET_FILE:weft_comm_mpi_suite>" --gpu
+                   --gtest_filter=-*Disagree*)
+weft_stand_in_test(StandInsForAGpuThatIsSharedHold 1 "${run_mpi}" -n 3 "$<TARGET_FILE:weft_comm_mpi_suite>" --gpu)
+weft_stand_in_test(AStandInForAGpuHoldsOnOneThread 1 "$<TARGET_FILE:weft_comm_mpi_suite>" --gpu)
+weft_stand_in_test(AKilledRankEndsTheOthers 4 "${start_ranks}" 3 "$<TARGET_FILE:weft_comm_rank_program>" kill 1 5)
+set_tests_properties(${WEFT_TEST_PREFIX}MpiRanks.AKilledRankEndsTheOthers PROPERTIES
+                     PASS_REGULAR_EXPRESSION "rank 1 ended without a word .*; rank [02] waited")

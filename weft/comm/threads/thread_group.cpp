@@ -210,12 +210,25 @@ void SharedGroup::wake() {
 }
 
 ThreadGroup::ThreadGroup(std::shared_ptr<ThreadWorld> world, std::shared_ptr<SharedGroup> group, int64_t world_rank)
-    : world_(std::move(world)), group_(std::move(group)), world_rank_(world_rank) {
+    : world_(std::move(world)),
+      group_(std::move(group)),
+      world_rank_(world_rank),
+      own_copies_(std::make_shared<OwnCopies>(world_->options())) {
   const auto& ranks = group_->ranks();
   rank_ = static_cast<size_t>(std::find(ranks.begin(), ranks.end(), world_rank_) - ranks.begin());
 }
 
+std::optional<std::string> ThreadGroup::refusal_of(Device device) const {
+  if (device.kind == DeviceKind::kCpu) return {};
+  // LibTorch runs a device's backward on one thread, where two ranks of a process would wait for each other.
+  if (group_->ranks().size() > 1)
+    return "memory on cpu: with several ranks on GPUs, each is a process of its own, as mpirun starts them";
+  return device.index >= 0 && device.index < num_gpus() ? std::nullopt : std::optional(memory_of_gpus_text());
+}
+
 std::unique_ptr<WorkState> ThreadGroup::start(const Operation& operation, const OperationNote& note) {
+  const Device device = operation.kind == OperationKind::kRecv ? operation.out.device : operation.in.device;
+  if (device.kind == DeviceKind::kCuda) return own_copies_->start(operation);
   const auto peer = static_cast<size_t>(std::max<int64_t>(operation.peer, 0));
   size_t role = rank_;
   std::vector<int64_t> pair;

@@ -7,10 +7,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "weft/comm/cuda/own_copies.h"
 #include "weft/comm/group.h"
 #include "weft/comm/threads/meeting.h"
 #include "weft/comm/threads/short_lock.h"
@@ -69,13 +71,14 @@ class ThreadGroup : public GroupBackend {
   ThreadGroup(std::shared_ptr<ThreadWorld> world, std::shared_ptr<SharedGroup> group, int64_t world_rank);
 
   std::unique_ptr<WorkState> start(const Operation& operation, const OperationNote& note) override;
-  bool takes(Device device) const override { return device.kind == DeviceKind::kCpu; }
+  std::optional<std::string> refusal_of(Device device) const override;
 
  private:
   std::shared_ptr<ThreadWorld> world_;
   std::shared_ptr<SharedGroup> group_;
   int64_t world_rank_;
   size_t rank_;
+  std::shared_ptr<OwnCopies> own_copies_;  ///< of GPU memory
 };
 
 }  // namespace weft

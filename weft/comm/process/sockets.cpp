@@ -1,9 +1,10 @@
-#include "weft/comm/mpi/sockets.h"
+#include "weft/comm/process/sockets.h"
 
 #include <arpa/inet.h>
 #include <cerrno>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -58,11 +59,14 @@ void Descriptor::close() {
   number_ = -1;
 }
 
-std::pair<Descriptor, ListenAddress> listen_for_ranks(bool is_local) {
+std::pair<Descriptor, ListenAddress> listen_for_ranks(bool is_local, uint16_t port) {
   Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{
-      .sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(is_local ? INADDR_LOOPBACK : INADDR_ANY)}};
+      .sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(is_local ? INADDR_LOOPBACK : INADDR_ANY)}};
   socklen_t length = sizeof(address);
+  // A given port may still be known from the run before.
+  const int on = 1;
+  if (port != 0) setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (!listener.is_open() || bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
       listen(listener.get(), SOMAXCONN) != 0 ||
       getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
@@ -73,7 +77,20 @@ std::pair<Descriptor, ListenAddress> listen_for_ranks(bool is_local) {
   return {std::move(listener), std::move(where)};
 }
 
-Descriptor connect_to(const ListenAddress& address) {
+std::vector<uint32_t> addresses_of(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* first = nullptr;
+  std::vector<uint32_t> found;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &first) != 0) return found;
+  for (const addrinfo* one = first; one != nullptr; one = one->ai_next)
+    found.push_back(reinterpret_cast<const sockaddr_in*>(one->ai_addr)->sin_addr.s_addr);
+  freeaddrinfo(first);
+  return found;
+}
+
+Descriptor try_to_connect(const ListenAddress& address) {
   for (const uint32_t host : address.hosts) {
     Descriptor connection(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!connection.is_open()) throw_errno("a connection to rank 0");
@@ -84,6 +101,12 @@ Descriptor connect_to(const ListenAddress& address) {
     setsockopt(connection.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     return connection;
   }
+  return {};
+}
+
+Descriptor connect_to(const ListenAddress& address) {
+  Descriptor connection = try_to_connect(address);
+  if (connection.is_open()) return connection;
   throw std::runtime_error("rank 0 cannot be reached over TCP, by which ranks tell each other how they end");
 }
 

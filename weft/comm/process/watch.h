@@ -5,14 +5,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mpi.h>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "weft/comm/mpi/sockets.h"
+#include "weft/comm/process/sockets.h"
 
 namespace weft {
 
@@ -25,9 +24,15 @@ struct RankNews {
 /// How many operations of each kind a rank has started, by a key that its peers compute alike.
 using OperationCounts = std::map<uint64_t, uint64_t>;
 
-/// A side channel by which processes learn how others end, whatever MPI does: everyone has a connection to rank 0,
-/// which passes the news on. The kernel closes the connection of a process that was killed, so that is news at once.
-/// One thread listens; it costs nothing while nothing happens.
+/// A connection to another rank's process.
+struct RankConnection {
+  int64_t rank = 0;
+  Descriptor socket;
+};
+
+/// A side channel by which processes learn how others end, whatever MPI or NCCL do: everyone has a connection to rank
+/// 0, which passes the news on. The kernel closes the connection of a process that was killed, so that is news at once.
+/// It carries small notices between ranks, too. One thread listens; it costs nothing while nothing happens.
 class Watch {
  public:
   struct Options {
@@ -37,8 +42,8 @@ class Watch {
     std::function<void(const RankNews&)> end_process;
   };
 
-  /// All processes of the communicator make theirs together.
-  Watch(MPI_Comm comm, bool is_local, Options options);
+  /// Rank 0 has connections to all others, which have one to it.
+  Watch(int64_t rank, std::vector<RankConnection> connections, Options options);
   ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
@@ -53,15 +58,17 @@ class Watch {
   int64_t num_left() const { return num_left_; }
   /// How many operations of a key a rank has started in all; nothing while it has not left.
   std::optional<uint64_t> started_by_left(int64_t rank, uint64_t key) const;
+  /// Tells all ranks something under a key, which is used for nothing else.
+  void post(uint64_t key, const std::string& notice);
+  /// What some rank has posted under a key, if it has and the news has come.
+  std::optional<std::string> posted(uint64_t key) const;
   /// Everyone has left: connections end without being missed.
   void say_goodbye();
   /// Nobody is ended any more: this process is on its way out.
   void stand_down();
 
  private:
-  struct Connection {
-    int64_t rank = 0;
-    Descriptor socket;
+  struct Connection : RankConnection {
     std::string received;
     bool said_goodbye = false;
   };
@@ -84,6 +91,7 @@ class Watch {
   mutable std::mutex mutex_;
   std::optional<RankNews> failure_;
   std::map<int64_t, OperationCounts> left_;
+  std::map<uint64_t, std::string> notices_;
   std::optional<std::chrono::steady_clock::time_point> asked_to_end_;  ///< by SIGTERM
   std::optional<std::chrono::steady_clock::time_point> end_at_;
   bool has_stood_down_ = false;

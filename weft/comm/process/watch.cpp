@@ -1,4 +1,4 @@
-#include "weft/comm/mpi/watch.h"
+#include "weft/comm/process/watch.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -6,7 +6,6 @@
 #include <cstring>
 #include <poll.h>
 #include <pthread.h>
-#include <random>
 #include <stdexcept>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -15,7 +14,6 @@
 #include <fmt/format.h>
 
 #include "weft/base/check.h"
-#include "weft/comm/mpi/engine.h"
 
 namespace weft {
 namespace {
@@ -27,7 +25,7 @@ constexpr auto kNewsPatience = std::chrono::milliseconds(200);
 /// A launcher that has sent SIGTERM sends SIGKILL a second later; what there is to say is said before.
 constexpr auto kAfterSigterm = std::chrono::milliseconds(450);
 
-constexpr char kFailed = 'F', kLeft = 'L', kGoodbye = 'G';
+constexpr char kFailed = 'F', kLeft = 'L', kGoodbye = 'G', kNotice = 'N';
 
 struct FrameHead {
   int64_t about = 0;
@@ -80,64 +78,11 @@ void on_sigterm(int) {
   errno = kept;
 }
 
-/// What rank 0 tells the others before they connect.
-struct Invitation {
-  uint64_t token = 0;
-  uint32_t num_hosts = 0;
-  uint32_t port = 0;
-  uint32_t hosts[32] = {};
-};
-
-/// What a rank says first.
-struct Hello {
-  uint64_t token = 0;
-  int64_t rank = 0;
-};
-
-std::optional<Hello> read_hello(int descriptor) {
-  std::string bytes;
-  pollfd waiting{.fd = descriptor, .events = POLLIN};
-  while (bytes.size() < sizeof(Hello)) {
-    if (poll(&waiting, 1, 5000) != 1 || !read_some(descriptor, bytes)) return {};
-  }
-  Hello hello;
-  std::memcpy(&hello, bytes.data(), sizeof(hello));
-  return hello;
-}
-
 }  // namespace
 
-Watch::Watch(MPI_Comm comm, bool is_local, Options options) : options_(std::move(options)) {
-  int rank = 0, size = 1;
-  MPI_Comm_rank(comm, &rank);
-  MPI_Comm_size(comm, &size);
-  rank_ = rank;
-  Invitation invitation;
-  Descriptor listener;
-  if (rank == 0 && size > 1) {
-    auto [made, address] = listen_for_ranks(is_local);
-    listener = std::move(made);
-    invitation = {.token = std::random_device()() * 0x100000001ull + std::random_device()(),
-                  .num_hosts = static_cast<uint32_t>(std::min<size_t>(address.hosts.size(), 32)),
-                  .port = address.port};
-    std::copy_n(address.hosts.begin(), invitation.num_hosts, invitation.hosts);
-  }
-  check_mpi(MPI_Bcast(&invitation, sizeof(invitation), MPI_BYTE, 0, comm), "MPI_Bcast");
-  if (rank != 0) {
-    ListenAddress address{.hosts = {invitation.hosts, invitation.hosts + invitation.num_hosts},
-                          .port = static_cast<uint16_t>(invitation.port)};
-    connections_.push_back({.rank = 0, .socket = connect_to(address)});
-    const Hello hello{.token = invitation.token, .rank = rank};
-    write_all(connections_[0].socket.get(), {reinterpret_cast<const char*>(&hello), sizeof(hello)});
-  }
-  while (rank == 0 && static_cast<int>(connections_.size()) < size - 1) {
-    pollfd waiting{.fd = listener.get(), .events = POLLIN};
-    if (poll(&waiting, 1, 30'000) != 1) throw std::runtime_error("not all ranks came to rank 0 over TCP within 30 s");
-    Descriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    const auto hello = read_hello(socket.get());
-    if (!hello || hello->token != invitation.token) continue;  // a stranger
-    connections_.push_back({.rank = hello->rank, .socket = std::move(socket)});
-  }
+Watch::Watch(int64_t rank, std::vector<RankConnection> connections, Options options)
+    : rank_(rank), options_(std::move(options)) {
+  for (RankConnection& connection : connections) connections_.push_back({{std::move(connection)}, {}, false});
   wake_ = Descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   WEFT_CHECK(wake_.is_open(), "no event descriptor: {}", std::strerror(errno));
   sigterm_event = wake_.get();
@@ -182,6 +127,17 @@ std::optional<uint64_t> Watch::started_by_left(int64_t rank, uint64_t key) const
   return count == left->second.end() ? 0 : count->second;
 }
 
+void Watch::post(uint64_t key, const std::string& notice) {
+  hear(rank_, kNotice, static_cast<int64_t>(key), notice);
+}
+
+std::optional<std::string> Watch::posted(uint64_t key) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = notices_.find(key);
+  if (found == notices_.end()) return {};
+  return found->second;
+}
+
 void Watch::say_goodbye() {
   stand_down();
   pass_on(kGoodbye, rank_, "", -1);
@@ -219,6 +175,10 @@ void Watch::hear(int64_t from, char kind, int64_t about, const std::string& text
     const std::lock_guard lock(mutex_);
     left_[about] = unpacked(text);
     num_left_ = static_cast<int64_t>(left_.size());
+  }
+  if (kind == kNotice) {
+    const std::lock_guard lock(mutex_);
+    notices_[static_cast<uint64_t>(about)] = text;
   }
   // Rank 0 tells everyone; the others' only connection is to it.
   if (kind != kGoodbye && (rank_ == 0 || from == rank_)) pass_on(kind, about, text, from);

@@ -31,10 +31,14 @@ struct ListenAddress {
   uint16_t port = 0;
 };
 
-/// Listens on a free port: of this host alone, or of all its networks. Throws std::system_error.
-std::pair<Descriptor, ListenAddress> listen_for_ranks(bool is_local);
+/// Listens on a port, 0: a free one, of this host alone or of all its networks. Throws std::system_error.
+std::pair<Descriptor, ListenAddress> listen_for_ranks(bool is_local, uint16_t port = 0);
 /// Tries the addresses in turn. Throws std::runtime_error if none answers.
 Descriptor connect_to(const ListenAddress& address);
+/// The same, but not open if none answers.
+Descriptor try_to_connect(const ListenAddress& address);
+/// The IPv4 addresses of a host's name, in network order; empty if it has none.
+std::vector<uint32_t> addresses_of(const std::string& host);
 
 /// Writes everything, or returns false: the other side is gone.
 bool write_all(int descriptor, std::string_view bytes);

@@ -1,0 +1,91 @@
+#include "weft/comm/launch.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "weft/base/text.h"
+
+namespace weft {
+namespace {
+
+const char* setting(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text == nullptr || *text == '\0' ? nullptr : text;
+}
+
+std::optional<int64_t> number_in(const char* variable) {
+  const char* text = setting(variable);
+  if (text == nullptr) return {};
+  char* end = nullptr;
+  const int64_t number = std::strtoll(text, &end, 10);
+  if (*end != '\0' || number < 0) return {};
+  return number;
+}
+
+constexpr char kAdvice[] =
+    "A launcher like torchrun sets WORLD_SIZE, RANK, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; without WORLD_SIZE, "
+    "ranks "
+    "are threads.";
+
+/// A number in a range that must be there, unless there is a default.
+Result<int64_t> required(const char* variable, int64_t least, int64_t most, std::optional<int64_t> otherwise = {}) {
+  const char* text = setting(variable);
+  if (text == nullptr) {
+    if (otherwise) return *otherwise;
+    return Error{
+        .source = variable,
+        .problem = fmt::format("is not set, expected a number from {} to {}, since WORLD_SIZE is set", least, most),
+        .advice = kAdvice};
+  }
+  const auto number = number_in(variable);
+  if (number && *number >= least && *number <= most) return *number;
+  return Error{.source = variable,
+               .problem = fmt::format("{} is no whole number from {} to {}", in_quotes(text), least, most),
+               .advice = kAdvice};
+}
+
+}  // namespace
+
+Launch detect_launch() {
+  if (const auto size = number_in("OMPI_COMM_WORLD_SIZE"))
+    return {Launch::Kind::kMpi, *size, number_in("OMPI_COMM_WORLD_RANK").value_or(0)};
+  // srun with PMIx or PMI-2. Its own SLURM_NTASKS alone does not mean that this process is one of several.
+  for (const char* variable : {"PMIX_RANK", "PMI_RANK"}) {
+    if (const auto rank = number_in(variable))
+      return {Launch::Kind::kMpi, number_in("SLURM_NTASKS").value_or(0), *rank};
+  }
+  if (setting("WORLD_SIZE") != nullptr) {
+    return {Launch::Kind::kEnvironment, number_in("WORLD_SIZE").value_or(0), number_in("RANK").value_or(0)};
+  }
+  return {};
+}
+
+Result<EnvironmentRank> read_environment_rank() {
+  constexpr int64_t kMostRanks = 1 << 20, kMostGpus = 1 << 10;
+  EnvironmentRank result;
+  WEFT_TRY(result.size, required("WORLD_SIZE", 1, kMostRanks));
+  WEFT_TRY(result.rank, required("RANK", 0, result.size - 1));
+  // Without it, all ranks are taken to be on one host.
+  WEFT_TRY(const int64_t local_rank, required("LOCAL_RANK", 0, kMostGpus, result.rank));
+  result.local_rank = static_cast<int>(local_rank);
+  const char* host = setting("MASTER_ADDR");
+  if (host == nullptr && result.size > 1) {
+    return Error{.source = "MASTER_ADDR",
+                 .problem = "is not set, expected the name or the address of rank 0's host, since WORLD_SIZE is set",
+                 .advice = kAdvice};
+  }
+  result.master_host = host == nullptr ? "127.0.0.1" : host;
+  // One rank has nobody to meet.
+  WEFT_TRY(int64_t port,
+           required("MASTER_PORT", 1, 65535, result.size == 1 ? std::optional<int64_t>(0) : std::nullopt));
+  // torchrun's agent may itself listen at that port; then the one after it is ours.
+  const char* agent = setting("TORCHELASTIC_USE_AGENT_STORE");
+  if (agent != nullptr && std::strcmp(agent, "True") == 0 && port > 0 && port < 65535) ++port;
+  result.master_port = static_cast<uint16_t>(port);
+  return result;
+}
+
+}  // namespace weft

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "weft/base/result.h"
+
+namespace weft {
+
+/// How the ranks of this run come about.
+struct Launch {
+  enum class Kind : uint8_t {
+    kThreads,
+    kMpi,          ///< mpirun or Slurm started this process as one of several
+    kEnvironment,  ///< a launcher that sets WORLD_SIZE, RANK and where rank 0 is, as torchrun does
+  };
+  Kind kind = Kind::kThreads;
+  int64_t size = 0;  ///< processes that a launcher started; 0 for threads and where it does not say
+  int64_t rank = 0;  ///< of this process among them: 0 is the one that tells of errors that all have
+};
+
+/// Threads, unless a launcher started this process as one of several.
+Launch detect_launch();
+
+/// What the environment says of a process among others.
+struct EnvironmentRank {
+  int64_t rank = 0;
+  int64_t size = 1;
+  int local_rank = 0;  ///< among those of its host: the GPU that it uses
+  std::string master_host;
+  uint16_t master_port = 0;  ///< where rank 0 listens
+
+  bool operator==(const EnvironmentRank&) const = default;
+};
+
+/// From WORLD_SIZE, RANK, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. The Error names the variable that is missing or
+/// wrong.
+Result<EnvironmentRank> read_environment_rank();
+
+}  // namespace weft
