@@ -14,6 +14,7 @@ namespace {
 
 constexpr IntegerRange kTokenRange{0, int64_t{1} << 31};
 constexpr IntegerRange kSizeRange{1, int64_t{1} << 31};
+constexpr IntegerRange kRateRange{1, 1'000'000};
 constexpr NumberRange kPositiveRange{1e-30, 1e30};
 
 /// What Hugging Face assumes where a configuration is silent.
@@ -91,11 +92,9 @@ RopeNumbers read_rope(Fields& config, const Defaults& defaults, int64_t max_posi
 
 std::vector<int64_t> read_end_ids(Fields& config) {
   const Json* value = config.raw("eos_token_id");
-  std::vector<int64_t> ids;
-  if (value == nullptr) return ids;
-  if (value->is_number_integer()) ids.push_back(value->get<int64_t>());
-  if (value->is_array()) ids = config.integers_or_empty("eos_token_id", kTokenRange);
-  return ids;
+  if (value == nullptr) return {};
+  if (value->is_array()) return config.integers_or_empty("eos_token_id", kTokenRange);
+  return {config.integer("eos_token_id", kTokenRange)};
 }
 
 TextNumbers read_text(Fields& config, const Defaults& defaults, const Module& llm, bool has_axes) {
@@ -152,7 +151,7 @@ int64_t read_token(Fields& config, const std::string& name, int64_t fallback) {
 }
 
 void read_multimodal(Fields& config, RopeFamily family, const Model& model, ModelNumbers& numbers) {
-  const bool is_omni = family == RopeFamily::kQwen2_5Omni;
+  const bool is_omni = family == RopeFamily::kQwen25Omni;
   const Defaults defaults{.norm_epsilon = is_omni ? 1e-6 : 1e-5, .theta = 1e6};
   const Module& llm = model.modules.back();
   if (config.has("text_config")) {
@@ -171,15 +170,19 @@ void read_multimodal(Fields& config, RopeFamily family, const Model& model, Mode
                           .video = read_token(config, "video_token", 151656),
                           .vision_start = config.integer_or("vision_start_token_id", 151652, kTokenRange),
                           .vision_end = config.integer_or("vision_end_token_id", 151653, kTokenRange)};
-  numbers.media.tokens_per_second = vision.integer_or("tokens_per_second", 4, kSizeRange);
+  numbers.media.tokens_per_second = vision.integer_or("tokens_per_second", 4, kRateRange);
   if (!is_omni) return;
   Fields audio = config.object("audio_config");
   numbers.audio = read_audio(audio);
   numbers.media.tokens.audio = read_token(config, "audio_token", 151646);
   numbers.media.tokens.audio_start = config.integer_or("audio_start_token_id", 151647, kTokenRange);
   numbers.media.tokens.audio_end = config.integer_or("audio_end_token_id", 151648, kTokenRange);
-  numbers.media.clock.positions_per_second = config.integer_or("position_id_per_seconds", 25, kSizeRange);
-  numbers.media.clock.seconds_per_chunk = config.number_or("seconds_per_chunk", 2, kPositiveRange);
+  numbers.media.clock.positions_per_second = config.integer_or("position_id_per_seconds", 25, kRateRange);
+  numbers.media.clock.seconds_per_chunk = config.number_or("seconds_per_chunk", 2, {1e-6, 86400});
+  if (numbers.media.clock.positions_per_chunk() < 1) {
+    config.complain("seconds_per_chunk", "is so short that no position falls into a chunk",
+                    "Give at least 1 / position_id_per_seconds.");
+  }
 }
 
 }  // namespace
@@ -192,12 +195,12 @@ Result<ModelNumbers> read_numbers(const Model& model) {
   if (model.family == "qwen2_vl") {
     read_multimodal(config, RopeFamily::kQwen2Vl, model, numbers);
   } else if (model.family == "qwen2_5_vl") {
-    read_multimodal(config, RopeFamily::kQwen2_5Vl, model, numbers);
+    read_multimodal(config, RopeFamily::kQwen25Vl, model, numbers);
   } else if (model.family == "qwen2_5_omni_thinker") {
-    read_multimodal(config, RopeFamily::kQwen2_5Omni, model, numbers);
+    read_multimodal(config, RopeFamily::kQwen25Omni, model, numbers);
   } else if (model.family == "qwen2_5_omni") {
     Fields thinker = config.object("thinker_config");
-    read_multimodal(thinker, RopeFamily::kQwen2_5Omni, model, numbers);
+    read_multimodal(thinker, RopeFamily::kQwen25Omni, model, numbers);
     numbers.weight_prefix = "thinker.";
   } else if (model.family == "llama" || model.family == "qwen2" || model.family == "qwen3" ||
              model.family == "qwen3_moe") {
