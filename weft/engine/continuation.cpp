@@ -1,5 +1,6 @@
 #include "weft/engine/continuation.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
 
@@ -10,21 +11,18 @@ namespace weft {
 Continuation::Continuation(const Network& network, const Inputs& prompt, int64_t max_new_tokens)
     : network_(&network),
       cache_(network.decoder().num_layers(), prompt.ids.size(0) + max_new_tokens),
-      num_tokens_(prompt.ids.size(0)),
-      position_delta_(prompt.position_delta),
-      num_axes_(prompt.positions.size(0)),
-      device_(prompt.ids.device()) {
+      last_positions_(prompt.positions.narrow(1, prompt.positions.size(1) - 1, 1)) {
   WEFT_CHECK(prompt.samples.runs().size() == 1 && prompt.samples.runs()[0].count == 1, "a prompt of several samples");
   run(prompt);
 }
 
 void Continuation::append(int64_t token) {
-  const at::TensorOptions integers = at::TensorOptions().dtype(at::kLong).device(device_);
-  Inputs row{.ids = at::full({1}, token, integers),
-             .positions = at::full({num_axes_, 1}, num_tokens_ + position_delta_, integers),
-             .samples = PackedSegments({1})};
-  ++num_tokens_;
-  run(row);
+  // Counting on from the last token, on every axis: where a video's time runs past the text after it, the new tokens
+  // stand as they would in a longer prompt.
+  last_positions_ = last_positions_ + 1;
+  run({.ids = at::full({1}, token, last_positions_.options()),
+       .positions = last_positions_,
+       .samples = PackedSegments({1})});
 }
 
 void Continuation::run(const Inputs& rows) {

@@ -21,10 +21,7 @@ class Continuation {
 
   const Network* network_;
   KvCache cache_;
-  int64_t num_tokens_ = 0;
-  int64_t position_delta_ = 0;
-  int64_t num_axes_ = 1;
-  at::Device device_;
+  at::Tensor last_positions_;  ///< [axes, 1]
   at::Tensor logits_;
 };
 
