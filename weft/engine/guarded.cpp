@@ -25,8 +25,10 @@ Error explain_libtorch_error(const c10::Error& error) {
                          reason.find("not enough memory") != std::string::npos ||
                          reason.find("out of memory") != std::string::npos;
   if (is_memory) {
-    const size_t asked = reason.find("you tried to allocate");
-    return memory_ran_out(asked == std::string::npos ? "" : printable(reason.substr(asked + 4), kLongestReason));
+    // "... you tried to allocate N bytes. Error code 12 (...)"
+    const size_t asked = reason.find("tried to allocate");
+    if (asked == std::string::npos) return memory_ran_out();
+    return memory_ran_out(printable(reason.substr(asked, reason.find(". ", asked) - asked), kLongestReason));
   }
   return {.kind = ErrorKind::kJob,
           .source = "internal error",
