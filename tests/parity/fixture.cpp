@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include "weft/models/load_weights.h"
-#include "weft/models/media/audio_index.h"
 #include "weft/models/tensor_file.h"
 #include "weft/spec/model_reader.h"
 
@@ -83,46 +82,6 @@ double relative_difference(const at::Tensor& found, const at::Tensor& expected, 
   const at::Tensor b = expected.cpu().to(at::kDouble);
   const double scale = std::max({b.abs().max().item<double>(), floor, 1e-30});
   return (a - b).abs().max().item<double>() / scale;
-}
-
-RawInputs sample_of(const LoadedModel& loaded, const RawInputs& raw, size_t sample) {
-  const MediaTokens& tokens = loaded.network.numbers().media.tokens;
-  const int64_t merge = loaded.network.numbers().media.merge_size;
-  RawInputs one;
-  int64_t token = 0;
-  size_t image = 0, video = 0, clip = 0;
-  int64_t image_patch = 0, video_patch = 0, frame = 0;
-  for (size_t i = 0; i <= sample; ++i) {
-    one = {};
-    one.has_audio_in_video = raw.has_audio_in_video;
-    one.lengths = {raw.lengths[i]};
-    one.input_ids = raw.input_ids.narrow(0, token, raw.lengths[i]);
-    token += raw.lengths[i];
-    const auto take_grids = [&](int64_t id, const std::vector<Grid>& all, size_t& next, int64_t& patch,
-                                const at::Tensor& pixels, std::vector<Grid>& grids, at::Tensor& rows) {
-      const int64_t first = patch;
-      for (int64_t left = (one.input_ids == id).sum().item<int64_t>(); left > 0; ++next) {
-        grids.push_back(all[next]);
-        left -= num_merged_tokens(all[next], merge);
-        patch += num_patches(all[next]);
-      }
-      if (!grids.empty()) rows = pixels.narrow(0, first, patch - first);
-    };
-    const size_t first_video = video;
-    take_grids(tokens.image, raw.image_grids, image, image_patch, raw.pixel_values, one.image_grids, one.pixel_values);
-    take_grids(tokens.video, raw.video_grids, video, video_patch, raw.pixel_values_videos, one.video_grids,
-               one.pixel_values_videos);
-    for (size_t v = first_video; v < video && v < raw.video_frame_seconds.size(); ++v)
-      one.video_frame_seconds.push_back(raw.video_frame_seconds[v]);
-    const int64_t first_frame = frame;
-    for (int64_t left = (one.input_ids == tokens.audio).sum().item<int64_t>(); tokens.audio >= 0 && left > 0; ++clip) {
-      one.audio_frames.push_back(raw.audio_frames[clip]);
-      left -= num_audio_tokens(raw.audio_frames[clip]);
-      frame += raw.audio_frames[clip];
-    }
-    if (frame > first_frame) one.input_features = raw.input_features.narrow(1, first_frame, frame - first_frame);
-  }
-  return one;
 }
 
 }  // namespace weft::parity

@@ -23,7 +23,9 @@ struct Case {
 };
 
 /// For GoogleTest's messages.
-inline void PrintTo(const Case& which, std::ostream* out) { *out << which.text(); }
+inline void PrintTo(const Case& which, std::ostream* out) {
+  *out << which.text();
+}
 
 /// All cases of the committed fixtures, or of the folder that WEFT_FIXTURES names.
 std::vector<Case> all_cases();
@@ -48,8 +50,5 @@ LoadedCase load_case(const Case& which, const LoadedModel& loaded, at::TensorOpt
 
 /// The largest difference over the largest expected magnitude, of which `floor` is the least.
 double relative_difference(const at::Tensor& found, const at::Tensor& expected, double floor = 0);
-
-/// One sample of a batch with its media, and without targets.
-RawInputs sample_of(const LoadedModel& loaded, const RawInputs& raw, size_t sample);
 
 }  // namespace weft::parity

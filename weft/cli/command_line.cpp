@@ -101,6 +101,7 @@ int parse_and_run(int argc, char** argv) {
   add_schedule(app, run);
   add_export(app, run);
   add_balance(app, run);
+  add_predict(app, run);
   add_doctor(app, run);
 
   const std::vector<std::string> arguments(argv + 1, argv + argc);

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "weft/base/result.h"
+#include "weft/engine/predict_request.h"
 
 namespace weft {
 
@@ -15,10 +16,12 @@ struct RuntimeReport {
   double gradient_error = 0;  ///< largest difference from the closed form
 };
 
-/// What the program calls in the runtime library. It is built with the program, so plain C++ types may cross.
+/// What the program calls in the runtime library. It is built with the program, so plain C++ types may cross. Nothing
+/// that LibTorch throws comes out of it.
 struct RuntimeApi {
   const char* version;
   Result<RuntimeReport> (*check)();
+  Result<PredictReport> (*predict)(const PredictRequest& request);
 };
 
 /// The library's one exported symbol: extern "C" const RuntimeApi* weft_runtime_api().

@@ -113,6 +113,12 @@ struct Positions {
 };
 
 Result<Positions> media_positions(const ModelNumbers& numbers, const RawInputs& raw) {
+  if (!raw.video_frame_seconds.empty() && raw.video_frame_seconds.size() != raw.video_grids.size()) {
+    return Error{.field = "second_per_grid_ts",
+                 .problem = fmt::format("has {} numbers, but there are {} videos", raw.video_frame_seconds.size(),
+                                        raw.video_grids.size()),
+                 .advice = "Give the seconds between frames of each video: temporal patch size / frames per second."};
+  }
   const MediaTokens& tokens = numbers.media.tokens;
   const auto merged = [&](const std::vector<Grid>& grids) {
     std::vector<int64_t> counts;
@@ -181,9 +187,12 @@ Error unexpected_media(const std::string& field, const char* what) {
 Result<std::optional<VisionInputs>> vision_inputs(const ModelNumbers& numbers, const RawInputs& raw) {
   std::vector<Grid> grids = raw.image_grids;
   grids.insert(grids.end(), raw.video_grids.begin(), raw.video_grids.end());
-  const bool has_pixels = raw.pixel_values.defined() || raw.pixel_values_videos.defined();
   if (!numbers.vision) {
-    if (has_pixels || !grids.empty()) return unexpected_media(has_pixels ? "pixel_values" : "image_grid_thw", "vision");
+    if (raw.pixel_values.defined() || !raw.image_grids.empty())
+      return unexpected_media(raw.pixel_values.defined() ? "pixel_values" : "image_grid_thw", "vision");
+    if (raw.pixel_values_videos.defined() || !raw.video_grids.empty())
+      return unexpected_media(raw.pixel_values_videos.defined() ? "pixel_values_videos" : "video_grid_thw", "vision");
+    if (!raw.video_frame_seconds.empty()) return unexpected_media("second_per_grid_ts", "vision");
     return std::optional<VisionInputs>();
   }
   std::vector<at::Tensor> pixels;
@@ -212,6 +221,8 @@ Result<std::optional<VisionInputs>> vision_inputs(const ModelNumbers& numbers, c
 Result<std::optional<AudioInputs>> audio_inputs(const ModelNumbers& numbers, const RawInputs& raw) {
   if (!numbers.audio) {
     if (raw.input_features.defined()) return unexpected_media("input_features", "audio");
+    if (!raw.audio_frames.empty()) return unexpected_media("audio_feature_lengths", "audio");
+    if (raw.has_audio_in_video) return unexpected_media("use_audio_in_video", "audio");
     return std::optional<AudioInputs>();
   }
   if (!raw.input_features.defined() && raw.audio_frames.empty()) return std::optional<AudioInputs>();

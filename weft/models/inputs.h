@@ -41,7 +41,7 @@ struct Inputs {
   at::Tensor audio_places;
   std::optional<VisionInputs> vision;  ///< nothing: no images and videos
   std::optional<AudioInputs> audio;
-  int64_t position_delta = 0;  ///< of the last sample: what generation adds to a token's index to get its position
+  int64_t position_delta = 0;  ///< of the last sample, see RopeIndex
 
   int64_t num_targets() const { return targets.defined() ? targets.size(0) : 0; }
   /// On a device, pixels and mel frames in a type.

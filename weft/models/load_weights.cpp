@@ -123,7 +123,7 @@ Error missing_weights(const std::vector<std::string>& missing, const std::set<st
 }  // namespace
 
 std::optional<Error> load_weights(const WeightFolder& folder, const std::vector<ParameterPtr>& parameters,
-                                  std::string_view prefix) {
+                                  std::string_view prefix, const LoadProgress& progress) {
   const at::NoGradGuard no_graph;
   const auto located = [&](Error error) {
     error.source = folder.path().string();
@@ -162,7 +162,12 @@ std::optional<Error> load_weights(const WeightFolder& folder, const std::vector<
     return located(std::move(error));
   }
 
+  int64_t bytes_of_all = 0;
+  for (const ParameterPtr& parameter : parameters) bytes_of_all += static_cast<int64_t>(parameter->value.nbytes());
+  int64_t bytes_done = 0;
   for (const ParameterPtr& parameter : parameters) {
+    if (progress) progress(bytes_done, bytes_of_all);
+    bytes_done += static_cast<int64_t>(parameter->value.nbytes());
     const at::Tensor elements = parameter->value.detach().view({-1});
     int64_t begin = 0;
     for (const WeightPiece& piece : parameter->spec.pieces) {

@@ -10,10 +10,13 @@
 
 namespace weft {
 
+/// Called now and then while weights are read.
+using LoadProgress = std::function<void(int64_t bytes_done, int64_t bytes_of_all)>;
+
 /// Fills parameters with the weights of a Hugging Face folder. Weights that are missing, extra, of another shape or
 /// type or not finite are named; the parameters are then of no use.
 std::optional<Error> load_weights(const WeightFolder& folder, const std::vector<ParameterPtr>& parameters,
-                                  std::string_view prefix);
+                                  std::string_view prefix, const LoadProgress& progress = {});
 
 /// Weights by the names that files give them, put together from the parameters that hold their rows.
 class NamedWeights {

@@ -14,6 +14,7 @@ namespace {
 
 constexpr IntegerRange kTokenRange{0, int64_t{1} << 31};
 constexpr IntegerRange kSizeRange{1, int64_t{1} << 31};
+constexpr IntegerRange kRateRange{1, 1'000'000};
 constexpr NumberRange kPositiveRange{1e-30, 1e30};
 
 /// What Hugging Face assumes where a configuration is silent.
@@ -91,11 +92,9 @@ RopeNumbers read_rope(Fields& config, const Defaults& defaults, int64_t max_posi
 
 std::vector<int64_t> read_end_ids(Fields& config) {
   const Json* value = config.raw("eos_token_id");
-  std::vector<int64_t> ids;
-  if (value == nullptr) return ids;
-  if (value->is_number_integer()) ids.push_back(value->get<int64_t>());
-  if (value->is_array()) ids = config.integers_or_empty("eos_token_id", kTokenRange);
-  return ids;
+  if (value == nullptr) return {};
+  if (value->is_array()) return config.integers_or_empty("eos_token_id", kTokenRange);
+  return {config.integer("eos_token_id", kTokenRange)};
 }
 
 TextNumbers read_text(Fields& config, const Defaults& defaults, const Module& llm, bool has_axes) {
@@ -171,15 +170,19 @@ void read_multimodal(Fields& config, RopeFamily family, const Model& model, Mode
                           .video = read_token(config, "video_token", 151656),
                           .vision_start = config.integer_or("vision_start_token_id", 151652, kTokenRange),
                           .vision_end = config.integer_or("vision_end_token_id", 151653, kTokenRange)};
-  numbers.media.tokens_per_second = vision.integer_or("tokens_per_second", 4, kSizeRange);
+  numbers.media.tokens_per_second = vision.integer_or("tokens_per_second", 4, kRateRange);
   if (!is_omni) return;
   Fields audio = config.object("audio_config");
   numbers.audio = read_audio(audio);
   numbers.media.tokens.audio = read_token(config, "audio_token", 151646);
   numbers.media.tokens.audio_start = config.integer_or("audio_start_token_id", 151647, kTokenRange);
   numbers.media.tokens.audio_end = config.integer_or("audio_end_token_id", 151648, kTokenRange);
-  numbers.media.clock.positions_per_second = config.integer_or("position_id_per_seconds", 25, kSizeRange);
-  numbers.media.clock.seconds_per_chunk = config.number_or("seconds_per_chunk", 2, kPositiveRange);
+  numbers.media.clock.positions_per_second = config.integer_or("position_id_per_seconds", 25, kRateRange);
+  numbers.media.clock.seconds_per_chunk = config.number_or("seconds_per_chunk", 2, {1e-6, 86400});
+  if (numbers.media.clock.positions_per_chunk() < 1) {
+    config.complain("seconds_per_chunk", "is so short that no position falls into a chunk",
+                    "Give at least 1 / position_id_per_seconds.");
+  }
 }
 
 }  // namespace

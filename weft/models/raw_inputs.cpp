@@ -24,16 +24,25 @@ class TensorFields {
     at::Tensor tensor = take(name);
     if (!tensor.defined()) return tensor;
     if (dims == 1 && tensor.dim() == 2 && tensor.size(0) == 1) tensor = tensor.squeeze(0);
-    const bool is_integer = at::isIntegralType(tensor.scalar_type(), /*includeBool=*/false);
-    if (!is_integer || tensor.dim() != dims) complain(name, tensor, fmt::format("integers with {} dims", dims));
-    return is_integer ? tensor.to(at::kLong).contiguous() : at::Tensor();
+    if (!at::isIntegralType(tensor.scalar_type(), /*includeBool=*/false) || tensor.dim() != dims) {
+      complain(name, tensor, fmt::format("integers with {} dims", dims));
+      return {};
+    }
+    return tensor.to(at::kLong).contiguous();
   }
 
   at::Tensor numbers(const std::string& name, int64_t dims) {
     at::Tensor tensor = take(name);
     if (!tensor.defined()) return tensor;
-    if (!tensor.is_floating_point() || tensor.dim() != dims)
+    if (!tensor.is_floating_point() || tensor.dim() != dims) {
       complain(name, tensor, fmt::format("floating point with {} dims", dims));
+      return {};
+    }
+    if (!tensor.isfinite().all().item<bool>()) {
+      complain({.field = name,
+                .problem = "holds a value that is not a finite number",
+                .advice = "Prepare the media again; the file may be damaged."});
+    }
     return tensor.contiguous();
   }
 
@@ -57,11 +66,13 @@ class TensorFields {
   }
 
   void complain(const std::string& name, const at::Tensor& tensor, const std::string& expected) {
-    if (error_) return;
-    error_ = Error{.field = name,
-                   .problem = fmt::format("is {} of shape [{}], expected {}", c10::toString(tensor.scalar_type()),
-                                          fmt::join(tensor.sizes(), ", "), expected),
-                   .advice = "Save what the model's own processor returns for one conversation."};
+    complain({.field = name,
+              .problem = fmt::format("is {} of shape [{}], expected {}", c10::toString(tensor.scalar_type()),
+                                     fmt::join(tensor.sizes(), ", "), expected),
+              .advice = "Save what the model's own processor returns for one conversation."});
+  }
+  void complain(Error error) {
+    if (!error_) error_ = std::move(error);
   }
   const std::optional<Error>& error() const { return error_; }
 
@@ -78,7 +89,11 @@ void unpad_features(RawInputs& raw, const at::Tensor& padded, const at::Tensor& 
   }
   std::vector<at::Tensor> clips;
   for (int64_t clip = 0; clip < padded.size(0); ++clip) {
-    const int64_t frames = mask.select(0, clip).sum().item<int64_t>();
+    const at::Tensor is_real = mask.select(0, clip).ne(0);
+    const int64_t frames = is_real.sum().item<int64_t>();
+    if (!is_real.narrow(0, 0, frames).all().item<bool>()) {
+      return fields.complain("feature_attention_mask", mask, "in every row ones, then zeros");
+    }
     raw.audio_frames.push_back(frames);
     clips.push_back(padded.select(0, clip).narrow(1, 0, frames));
   }
@@ -104,6 +119,10 @@ Result<RawInputs> raw_inputs(std::map<std::string, at::Tensor> tensors) {
   for (const char* name : {"second_per_grid_ts", "video_second_per_grid"}) {
     const at::Tensor seconds = fields.take(name);
     if (!seconds.defined()) continue;
+    if (seconds.dim() > 1) {
+      fields.complain(name, seconds, "numbers with 1 dim");
+      continue;
+    }
     const at::Tensor values = seconds.to(at::kDouble).flatten().contiguous();
     raw.video_frame_seconds.assign(values.data_ptr<double>(), values.data_ptr<double>() + values.numel());
   }
@@ -113,11 +132,12 @@ Result<RawInputs> raw_inputs(std::map<std::string, at::Tensor> tensors) {
   if (mask.defined() && raw.input_features.defined() && !fields.error())
     unpad_features(raw, raw.input_features, mask, fields);
   if (const at::Tensor flag = fields.take("use_audio_in_video"); flag.defined()) {
-    raw.has_audio_in_video = flag.numel() == 1 && flag.to(at::kLong).item<int64_t>() != 0;
+    if (flag.numel() != 1) fields.complain("use_audio_in_video", flag, "one value");
+    raw.has_audio_in_video = flag.to(at::kLong).ne(0).any().item<bool>();
   }
   // A processor's mask of real tokens. Prompts come one at a time here, so that all of them are.
   if (const at::Tensor real = fields.take("attention_mask"); real.defined()) {
-    if (real.to(at::kLong).min().item<int64_t>() == 0)
+    if (!real.to(at::kLong).ne(0).all().item<bool>())
       fields.complain("attention_mask", real, "only ones: a prompt without padding");
   }
   fields.take("mm_token_type_ids");

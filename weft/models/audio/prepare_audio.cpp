@@ -17,7 +17,7 @@ Result<AudioInputs> prepare_audio(const AudioNumbers& numbers, const at::Tensor&
   int64_t total = 0;
   for (size_t clip = 0; clip < clip_frames.size(); ++clip) {
     const int64_t frames = clip_frames[clip];
-    const int64_t rows = std::min(frames, 2 * numbers.half_window) / 2;
+    const int64_t rows = num_audio_rows(std::min(frames, 2 * numbers.half_window));
     if (frames < 3 || rows > numbers.max_positions) {
       return Error{
           .field = fmt::format("audio clip {}", clip),

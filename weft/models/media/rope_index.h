@@ -51,7 +51,8 @@ struct SampleMedia {
 struct RopeIndex {
   int64_t num_tokens = 0;
   std::vector<int64_t> positions;  ///< [3, num_tokens]: temporal, height, width
-  /// What generation adds: the token at index i >= num_tokens has position i + delta on all three axes.
+  /// What Hugging Face calls the rope delta: one more than the largest position, less the tokens. Its generation used
+  /// to go on at index + delta; since transformers 5 it goes on from the last token's position instead, and so do we.
   int64_t delta = 0;
 
   std::span<const int64_t> temporal() const { return axis(0); }

@@ -8,7 +8,8 @@ namespace weft {
 
 Result<VisionInputs> prepare_vision(const VisionNumbers& numbers, const at::Tensor& pixels,
                                     const std::vector<Grid>& grids, std::string_view field) {
-  WEFT_TRY(const int64_t patches, check_grids(grids, numbers.merge_size, "grids"));
+  const char* const grid_field = field == "pixel_values_videos" ? "video_grid_thw" : "image_grid_thw";
+  WEFT_TRY(const int64_t patches, check_grids(grids, numbers.merge_size, grid_field));
   if (pixels.dim() != 2 || pixels.size(1) != numbers.patch_elements()) {
     return Error{
         .field = std::string(field),

@@ -1,0 +1,136 @@
+#include "weft/engine/predict.h"
+
+#include <algorithm>
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include "weft/base/units.h"
+#include "weft/engine/end_ids.h"
+#include "weft/engine/host_memory.h"
+#include "weft/engine/predictor.h"
+#include "weft/engine/prompt_file.h"
+#include "weft/engine/tensor_options.h"
+#include "weft/models/layer_shape.h"
+#include "weft/models/samples.h"
+#include "weft/spec/model_reader.h"
+
+namespace weft {
+namespace {
+
+/// A prompt that fits the model.
+struct Prompt {
+  Inputs inputs;
+  int64_t max_new_tokens = 0;
+};
+
+Result<Model> read_model_folder(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored)) {
+    const bool is_there = std::filesystem::exists(folder, ignored);
+    return Error{.source = folder.string(),
+                 .problem = is_there ? "is not a folder" : "does not exist",
+                 .advice = "Give the folder of a Hugging Face model, with its config.json and its weights."};
+  }
+  return read_model_file(folder);
+}
+
+/// How many tokens may follow a prompt of this length.
+Result<int64_t> new_tokens_for(int64_t length, const PromptEntry& entry, const PredictRequest& request,
+                               int64_t max_positions) {
+  const std::optional<int64_t> wanted = request.max_new_tokens ? request.max_new_tokens : entry.max_new_tokens;
+  const int64_t room = max_positions - length;
+  if (room < 1) {
+    return Error{.field = "input_ids",
+                 .problem = fmt::format("has {} tokens, which leaves no room for a new one: the model's "
+                                        "max_position_embeddings is {}",
+                                        length, max_positions),
+                 .advice = "Shorten the prompt."};
+  }
+  if (!wanted) return std::min(kDefaultNewTokens, room);
+  if (*wanted > room) {
+    return Error{.field = "max_new_tokens",
+                 .problem = fmt::format("is {}, but after a prompt of {} tokens the model's max_position_embeddings {} "
+                                        "leaves room for {}",
+                                        *wanted, length, max_positions, room),
+                 .advice = "Ask for fewer tokens, or shorten the prompt."};
+  }
+  return *wanted;
+}
+
+/// The prompts of an entry, each checked against the model.
+Result<std::vector<Prompt>> prompts_of(const PromptEntry& entry, const PredictRequest& request,
+                                       const ModelNumbers& numbers, int64_t vocabulary) {
+  for (const int64_t length : entry.raw.lengths) {
+    if (length < 1) continue;  // prepare_inputs says what is wrong
+    WEFT_TRY([[maybe_unused]] const int64_t count, new_tokens_for(length, entry, request, numbers.text.max_positions));
+  }
+  WEFT_TRY([[maybe_unused]] const Inputs all, prepare_inputs(numbers, vocabulary, entry.raw));
+  std::vector<Prompt> prompts;
+  for (const RawInputs& sample : split_samples(numbers, entry.raw)) {
+    Prompt prompt;
+    WEFT_TRY(prompt.inputs, prepare_inputs(numbers, vocabulary, sample));
+    WEFT_TRY(prompt.max_new_tokens, new_tokens_for(sample.lengths[0], entry, request, numbers.text.max_positions));
+    prompts.push_back(std::move(prompt));
+  }
+  return prompts;
+}
+
+std::optional<Error> check_memory(const Model& model, const PredictRequest& request, at::ScalarType type) {
+  const std::optional<int64_t> available = available_host_memory();
+  const double needed = static_cast<double>(num_parameters(model)) * static_cast<double>(c10::elementSize(type));
+  if (request.device != "cpu" || !available || needed <= static_cast<double>(*available)) return std::nullopt;
+  return Error{
+      .kind = ErrorKind::kJob,
+      .source = request.model.string(),
+      .problem = fmt::format("the model's weights take {} in {}, but this machine has {} left", format_bytes(needed),
+                             name_of_type(type), format_bytes(static_cast<double>(*available))),
+      .advice = type == at::kBFloat16 ? "Use a machine with more memory."
+                                      : "Use --dtype bf16, or a machine with more memory."};
+}
+
+}  // namespace
+
+Result<PredictReport> predict(const PredictRequest& request) {
+  if (request.num_threads > 0) at::set_num_threads(request.num_threads);
+  WEFT_TRY(const at::Device device, open_device(request.device));
+  WEFT_TRY(const Model model, read_model_folder(request.model));
+  WEFT_TRY(const at::ScalarType type, compute_type(request.dtype, model));
+  WEFT_TRY(const ModelNumbers numbers, read_numbers(model));
+  GenerationLimits limits;
+  if (!request.ignores_end) {
+    WEFT_TRY(limits.end_ids, read_end_ids(request.model, model, numbers));
+  }
+
+  WEFT_TRY(const std::vector<PromptEntry> entries, read_prompt_file(request.prompt_file));
+  const int64_t vocabulary = std::get<Lookup>(op_named(model.modules.back().entry, "embedding").shape).entries;
+  std::vector<Prompt> prompts;
+  for (const PromptEntry& entry : entries) {
+    auto own = prompts_of(entry, request, numbers, vocabulary);
+    if (!own) {
+      Error error = std::move(own).error();
+      if (error.source.empty()) error.source = request.prompt_file.string();
+      if (!entry.place.empty()) error.field = entry.place + "." + error.field;
+      return error;
+    }
+    for (Prompt& prompt : *own) prompts.push_back(std::move(prompt));
+  }
+
+  if (auto error = check_memory(model, request, type)) return *std::move(error);
+  WEFT_TRY(const Predictor predictor,
+           Predictor::load(model, request.model, at::TensorOptions(device).dtype(type), request.load_progress));
+  PredictReport report{.dtype = name_of_type(type)};
+  for (const Prompt& prompt : prompts) {
+    limits.max_new_tokens = prompt.max_new_tokens;
+    WEFT_TRY(Generation generation, predictor.generate(prompt.inputs, limits));
+    report.prefill_ms += generation.prefill_ms;
+    report.decode_ms += generation.decode_ms;
+    report.num_decoded += std::ssize(generation.tokens) - 1;
+    report.prompts.push_back({.input_tokens = prompt.inputs.ids.size(0),
+                              .tokens = std::move(generation.tokens),
+                              .reached_end = generation.reached_end});
+  }
+  return report;
+}
+
+}  // namespace weft

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace weft {
+
+/// What `weft predict` asks of the runtime half.
+struct PredictRequest {
+  std::filesystem::path model;  ///< a folder with config.json and weights
+  std::filesystem::path prompt_file;
+  std::optional<int64_t> max_new_tokens;  ///< goes before what the prompt file says
+  std::string dtype;                      ///< empty: as the configuration says
+  std::string device = "cpu";
+  bool ignores_end = false;
+  int num_threads = 0;  ///< 0: LibTorch's choice
+  std::function<void(int64_t bytes_done, int64_t bytes_of_all)> load_progress;
+};
+
+struct PredictedPrompt {
+  int64_t input_tokens = 0;
+  std::vector<int64_t> tokens;
+  bool reached_end = false;  ///< else the number of new tokens was reached
+};
+
+struct PredictReport {
+  std::vector<PredictedPrompt> prompts;
+  double prefill_ms = 0;    ///< all prompts, each with its first new token
+  int64_t num_decoded = 0;  ///< tokens after the first of each prompt
+  double decode_ms = 0;     ///< what these took
+  std::string dtype;        ///< that was used
+};
+
+/// Tokens generated where neither the flag nor the prompt file says how many, if the model's context has room for them.
+inline constexpr int64_t kDefaultNewTokens = 64;
+inline constexpr int64_t kMostNewTokens = 1'000'000;
+
+}  // namespace weft

@@ -1,0 +1,66 @@
+#include "weft/engine/predictor.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include <ATen/ops/argmax.h>
+#include <fmt/format.h>
+
+#include "weft/engine/continuation.h"
+
+namespace weft {
+namespace {
+
+class Stopwatch {
+ public:
+  double ms() const {
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+/// The likeliest token; of equals the first. Where any logit is not a number, it is the likeliest and fails the job.
+Result<int64_t> likeliest(const at::Tensor& logits, size_t num_before) {
+  const int64_t token = at::argmax(logits).item<int64_t>();
+  const auto value = logits[token].item<double>();
+  if (std::isfinite(value)) return token;
+  return Error{.kind = ErrorKind::kJob,
+               .problem = fmt::format("the model's output for new token {} is not a finite number", num_before),
+               .advice = "Try --dtype fp32; if that does not help, the weights are damaged."};
+}
+
+}  // namespace
+
+Result<Predictor> Predictor::load(const Model& model, const std::filesystem::path& folder, at::TensorOptions options,
+                                  const LoadProgress& progress) {
+  WEFT_TRY(const WeightFolder files, WeightFolder::open(folder));
+  WholeParameters maker(options);
+  WEFT_TRY(Network network, Network::create(model, maker));
+  if (auto error = load_weights(files, maker.all(), network.numbers().weight_prefix, progress))
+    return *std::move(error);
+  return Predictor(std::move(network), options);
+}
+
+Result<Generation> Predictor::generate(const Inputs& prompt, const GenerationLimits& limits) const {
+  WEFT_CHECK(limits.max_new_tokens > 0, "asked for {} tokens", limits.max_new_tokens);
+  Generation result;
+  const Stopwatch prefill;
+  Continuation text(network_, prompt.to(options_), limits.max_new_tokens - 1);
+  WEFT_TRY(int64_t token, likeliest(text.logits(), 0));
+  result.prefill_ms = prefill.ms();
+  const Stopwatch decode;
+  while (true) {
+    result.tokens.push_back(token);
+    result.reached_end = std::find(limits.end_ids.begin(), limits.end_ids.end(), token) != limits.end_ids.end();
+    if (result.reached_end || std::ssize(result.tokens) == limits.max_new_tokens) break;
+    text.append(token);
+    WEFT_TRY(token, likeliest(text.logits(), result.tokens.size()));
+  }
+  result.decode_ms = decode.ms();
+  return result;
+}
+
+}  // namespace weft
