@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/tensor/cuda_library.h"
 
 namespace weft {
 namespace {
@@ -61,9 +62,11 @@ Result<at::Device> open_device(const std::string& name) {
   if (name == "cpu") return at::Device(at::kCPU);
   static const std::vector<std::string> known = {"cpu", "cuda"};
   if (name == "cuda") {
+    WEFT_TRY(const bool has_gpu, load_cuda_library());
+    if (has_gpu) return at::Device(at::kCUDA, 0);
     return Error{.kind = ErrorKind::kJob,
                  .source = "--device",
-                 .problem = "is cuda, but this build runs models on the CPU only",
+                 .problem = "is cuda, but this machine has no GPU, or its LibTorch no CUDA half",
                  .advice = "Use --device cpu."};
   }
   return Error{.source = "--device",

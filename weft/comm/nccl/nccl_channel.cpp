@@ -67,7 +67,7 @@ void NcclChannel::break_off(std::chrono::steady_clock::time_point until) noexcep
     std::unique_lock lock(calls_, std::try_to_lock);
     while (!lock.owns_lock() && std::chrono::steady_clock::now() < until) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      lock.try_lock();
+      if (lock.try_lock()) break;
     }
     if (lock.owns_lock() && comm_ != nullptr) what_.nccl->ncclCommAbort(std::exchange(comm_, nullptr));
   }
