@@ -42,7 +42,7 @@ endforeach()
 # NCCL, on processes that a launcher like torchrun starts: on a GPU that is there, and on stand-ins for CUDA and NCCL, which
 # every machine has. With stand-ins MPI ranks have GPUs, too, of their own or one for all.
 set(start_ranks "${CMAKE_CURRENT_SOURCE_DIR}/comm/nccl/start_ranks.sh")
-set(stand_in "LD_LIBRARY_PATH=${WEFT_STAND_IN_DIR}")
+set(stand_in "LD_LIBRARY_PATH=${WEFT_STAND_IN_DIR}" "WEFT_NCCL=${WEFT_STAND_IN_DIR}/libnccl.so.2")
 function(weft_stand_in_test name gpus)
   weft_mpi_test(${name} ${CMAKE_COMMAND} -E env ${stand_in} WEFT_STAND_IN_GPUS=${gpus} ${ARGN})
 endfunction()
