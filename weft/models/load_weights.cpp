@@ -1,16 +1,14 @@
 #include "weft/models/load_weights.h"
 
-#include <cstring>
 #include <set>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/models/weight_copies.h"
 #include "weft/models/weight_names.h"
-#include "weft/weights/mapped_file.h"
 
 namespace weft {
 namespace {
@@ -30,43 +28,6 @@ std::optional<at::ScalarType> tensor_type(WeightType type) {
   }
 }
 
-/// Whether an element's exponent is all ones. Written for the compiler to vectorise.
-template <typename Bits>
-bool has_not_finite(const std::byte* bytes, size_t size, Bits exponent) {
-  Bits found = 0;
-  for (size_t i = 0; i < size; i += sizeof(Bits)) {
-    Bits bits;
-    std::memcpy(&bits, bytes + i, sizeof(Bits));
-    found |= static_cast<Bits>((bits & exponent) == exponent);
-  }
-  return found != 0;
-}
-
-bool has_not_finite(const std::byte* bytes, size_t size, at::ScalarType type) {
-  switch (type) {
-    case at::kDouble:
-      return has_not_finite<uint64_t>(bytes, size, 0x7ff0'0000'0000'0000);
-    case at::kFloat:
-      return has_not_finite<uint32_t>(bytes, size, 0x7f80'0000);
-    case at::kHalf:
-      return has_not_finite<uint16_t>(bytes, size, 0x7c00);
-    default:
-      return has_not_finite<uint16_t>(bytes, size, 0x7f80);
-  }
-}
-
-/// Copies and looks in one go, while the bytes are in the cache.
-bool copy_finite(std::byte* to, const std::byte* from, size_t size, at::ScalarType type) {
-  constexpr size_t kStep = size_t{64} << 10;
-  bool is_finite = true;
-  for (size_t begin = 0; begin < size; begin += kStep) {
-    const size_t step = std::min(kStep, size - begin);
-    std::memcpy(to + begin, from + begin, step);
-    is_finite = is_finite && !has_not_finite(to + begin, step, type);
-  }
-  return is_finite;
-}
-
 int64_t elements_of(std::span<const int64_t> shape) {
   int64_t elements = 1;
   for (const int64_t size : shape) elements *= size;
@@ -79,27 +40,6 @@ int64_t row_elements(const WeightPiece& piece) {
 
 std::string shape_text_of(std::span<const int64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
-}
-
-/// False where the piece is not finite.
-bool fill_piece(const at::Tensor& elements, const WeightEntry& entry, const WeightPiece& piece, at::ScalarType type) {
-  const auto element_bytes = static_cast<int64_t>(c10::elementSize(type));
-  const int64_t row = row_elements(piece);
-  const std::byte* from = entry.bytes.data() + piece.first_row * row * element_bytes;
-  const auto size = static_cast<size_t>(piece.num_rows * row * element_bytes);
-  if (elements.scalar_type() == type && elements.device().is_cpu()) {
-    return copy_finite(static_cast<std::byte*>(elements.data_ptr()), from, size, type);
-  }
-  if (has_not_finite(from, size, type)) return false;
-  at::Tensor stored;
-  if (is_aligned(entry)) {
-    stored = at::from_blob(const_cast<std::byte*>(from), {piece.num_rows * row}, at::TensorOptions().dtype(type));
-  } else {
-    stored = at::empty({piece.num_rows * row}, at::TensorOptions().dtype(type));
-    std::memcpy(stored.data_ptr(), from, size);
-  }
-  elements.copy_(stored);
-  return true;
 }
 
 /// What is wrong with the weight that a piece wants, if anything.
@@ -169,11 +109,14 @@ std::optional<Error> load_weights(const WeightFolder& folder, const std::vector<
     return located(std::move(error));
   }
 
+  std::vector<WeightCopy> copies;
+  std::vector<const WeightPiece*> copied;
   for (const ParameterPtr& parameter : parameters) {
     const at::Tensor elements = parameter->value.detach().view({-1});
     int64_t begin = 0;
     for (const WeightPiece& piece : parameter->spec.pieces) {
-      const int64_t count = piece.num_rows * row_elements(piece);
+      const int64_t row = row_elements(piece);
+      const int64_t count = piece.num_rows * row;
       const at::Tensor part = elements.narrow(0, begin, count);
       begin += count;
       if (piece.name.empty()) {
@@ -181,12 +124,16 @@ std::optional<Error> load_weights(const WeightFolder& folder, const std::vector<
         continue;
       }
       const WeightEntry& entry = *entries.find(piece.name)->second;
-      if (!fill_piece(part, entry, piece, *tensor_type(entry.info.type))) {
-        return located({.field = piece.name,
-                        .problem = "holds a value that is not a finite number",
-                        .advice = "The file is damaged, or the training that wrote it diverged."});
-      }
+      const at::ScalarType type = *tensor_type(entry.info.type);
+      const auto skipped = static_cast<size_t>(piece.first_row * row) * c10::elementSize(type);
+      copies.push_back({.to = part, .from = entry.bytes.data() + skipped, .type = type});
+      copied.push_back(&piece);
     }
+  }
+  if (const auto bad = copy_weights(copies)) {
+    return located({.field = copied[*bad]->name,
+                    .problem = "holds a value that is not a finite number",
+                    .advice = "The file is damaged, or the training that wrote it diverged."});
   }
   return std::nullopt;
 }

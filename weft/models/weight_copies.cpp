@@ -1,0 +1,165 @@
+#include "weft/models/weight_copies.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <span>
+#include <sys/mman.h>
+#include <thread>
+
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+namespace weft {
+namespace {
+
+/// What a thread takes at a time.
+constexpr int64_t kChunkElements = int64_t{1} << 20;
+/// What stays in the nearest cache between the copy and the look at it.
+constexpr int64_t kStepElements = int64_t{8} << 10;
+
+/// Whether an element's exponent is all ones. Written for the compiler to vectorise.
+template <typename Bits>
+bool has_not_finite(const std::byte* bytes, size_t size, Bits exponent) {
+  Bits found = 0;
+  for (size_t i = 0; i < size; i += sizeof(Bits)) {
+    Bits bits;
+    std::memcpy(&bits, bytes + i, sizeof(Bits));
+    found |= static_cast<Bits>((bits & exponent) == exponent);
+  }
+  return found != 0;
+}
+
+bool has_not_finite(const std::byte* bytes, size_t size, at::ScalarType type) {
+  switch (type) {
+    case at::kDouble:
+      return has_not_finite<uint64_t>(bytes, size, 0x7ff0'0000'0000'0000);
+    case at::kFloat:
+      return has_not_finite<uint32_t>(bytes, size, 0x7f80'0000);
+    case at::kHalf:
+      return has_not_finite<uint16_t>(bytes, size, 0x7c00);
+    default:
+      return has_not_finite<uint16_t>(bytes, size, 0x7f80);
+  }
+}
+
+/// The whole pages inside a range of memory, for hints to the kernel.
+template <typename Byte>
+std::span<std::byte> whole_pages(Byte* begin, size_t size, size_t page) {
+  const auto first = reinterpret_cast<uintptr_t>(begin);
+  const uintptr_t from = (first + page - 1) / page * page;
+  const uintptr_t to = (first + size) / page * page;
+  if (to <= from) return {};
+  return {reinterpret_cast<std::byte*>(from), to - from};
+}
+
+/// Memory that is written for the first time comes in large pages where the kernel has them: a fault for each small one
+/// costs more than the copy.
+void hint_large_pages(const at::Tensor& tensor) {
+  constexpr size_t kLargePage = size_t{2} << 20;
+  const auto pages = whole_pages(static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes(), kLargePage);
+  if (!pages.empty()) (void)madvise(pages.data(), pages.size(), MADV_HUGEPAGE);
+}
+
+/// Mapped bytes that are about to be read get their pages in one go.
+void hint_reading(const std::byte* from, size_t size) {
+#ifdef MADV_POPULATE_READ
+  const auto pages = whole_pages(from, size, size_t{4096});
+  if (!pages.empty()) (void)madvise(pages.data(), pages.size(), MADV_POPULATE_READ);
+#else
+  (void)from, (void)size;
+#endif
+}
+
+at::Tensor stored_elements(const std::byte* from, int64_t count, at::ScalarType type) {
+  const size_t element = c10::elementSize(type);
+  const auto options = at::TensorOptions().dtype(type);
+  if (reinterpret_cast<uintptr_t>(from) % element == 0)
+    return at::from_blob(const_cast<std::byte*>(from), {count}, options);
+  at::Tensor aligned = at::empty({count}, options);
+  std::memcpy(aligned.data_ptr(), from, static_cast<size_t>(count) * element);
+  return aligned;
+}
+
+/// Copies and looks in one go, while the bytes are in the cache. False where something is not finite.
+bool copy_chunk(const WeightCopy& copy, int64_t begin, int64_t count) {
+  const auto element = static_cast<int64_t>(c10::elementSize(copy.type));
+  const std::byte* from = copy.from + begin * element;
+  hint_reading(from, static_cast<size_t>(count * element));
+  bool is_finite = true;
+  for (int64_t done = 0; done < count && is_finite; done += kStepElements) {
+    const int64_t step = std::min(kStepElements, count - done);
+    const auto bytes = static_cast<size_t>(step * element);
+    if (copy.to.scalar_type() == copy.type) {
+      std::byte* to = static_cast<std::byte*>(copy.to.data_ptr()) + (begin + done) * element;
+      std::memcpy(to, from + done * element, bytes);
+      is_finite = !has_not_finite(to, bytes, copy.type);
+    } else {
+      is_finite = !has_not_finite(from + done * element, bytes, copy.type);
+      copy.to.narrow(0, begin + done, step).copy_(stored_elements(from + done * element, step, copy.type));
+    }
+  }
+  return is_finite;
+}
+
+bool copy_to_device(const WeightCopy& copy) {
+  const int64_t count = copy.to.numel();
+  if (has_not_finite(copy.from, static_cast<size_t>(count) * c10::elementSize(copy.type), copy.type)) return false;
+  copy.to.copy_(stored_elements(copy.from, count, copy.type));
+  return true;
+}
+
+struct Chunk {
+  size_t copy = 0;
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+
+}  // namespace
+
+std::optional<size_t> copy_weights(const std::vector<WeightCopy>& copies) {
+  std::vector<Chunk> chunks;
+  size_t first_bad = copies.size();
+  for (size_t i = 0; i < copies.size(); ++i) {
+    const at::Tensor& to = copies[i].to;
+    if (!to.device().is_cpu()) {
+      const at::NoGradGuard no_graph;
+      if (!copy_to_device(copies[i])) first_bad = std::min(first_bad, i);
+      continue;
+    }
+    hint_large_pages(to);
+    for (int64_t begin = 0; begin < to.numel(); begin += kChunkElements)
+      chunks.push_back({.copy = i, .begin = begin, .count = std::min(kChunkElements, to.numel() - begin)});
+  }
+
+  std::mutex guard;
+  std::exception_ptr failure;
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    const at::NoGradGuard no_graph;
+    try {
+      for (size_t i = next++; i < chunks.size(); i = next++) {
+        if (copy_chunk(copies[chunks[i].copy], chunks[i].begin, chunks[i].count)) continue;
+        const std::lock_guard lock(guard);
+        first_bad = std::min(first_bad, chunks[i].copy);
+      }
+    } catch (...) {
+      const std::lock_guard lock(guard);
+      failure = std::current_exception();
+    }
+  };
+  std::vector<std::jthread> helpers;
+  const size_t num_threads = std::min(static_cast<size_t>(std::max(at::get_num_threads(), 1)), chunks.size());
+  for (size_t i = 1; i < num_threads; ++i) helpers.emplace_back(work);
+  work();
+  helpers.clear();
+  if (failure) std::rethrow_exception(failure);
+  if (first_bad == copies.size()) return std::nullopt;
+  return first_bad;
+}
+
+}  // namespace weft
