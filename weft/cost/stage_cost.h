@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "weft/cost/stage_parts.h"
 #include "weft/cost/state_cost.h"
+#include "weft/plan/stage_parts.h"
 
 namespace weft {
 

@@ -1,4 +1,4 @@
-#include "weft/cost/stage_parts.h"
+#include "weft/plan/stage_parts.h"
 
 #include <algorithm>
 

@@ -4,19 +4,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "weft/layers/head_counts.h"
 #include "weft/layers/rotary.h"
 #include "weft/layers/segments.h"
 
 namespace weft {
-
-/// The heads that packed rows [rows, (heads + 2·kv_heads)·head_dim] hold: queries, then keys, then values.
-struct HeadCounts {
-  int64_t heads = 0;
-  int64_t kv_heads = 0;
-  int64_t head_dim = 0;
-
-  int64_t packed_width() const { return (heads + 2 * kv_heads) * head_dim; }
-};
 
 /// Who sees whom inside a segment.
 struct AttentionMask {

@@ -2,13 +2,19 @@
 
 #include <algorithm>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/logsumexp.h>
+#include <ATen/ops/max.h>
 #include <ATen/ops/sub.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
+
+#include "weft/tensor/local_tensor.h"
 
 namespace weft {
 namespace {
@@ -59,7 +65,57 @@ struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
   }
 };
 
+at::Tensor reduced(const at::Tensor& x, Group& group, Reduction reduction) {
+  const at::Tensor result = x.contiguous();
+  group.all_reduce(buffer_of(result), reduction).wait();
+  return result;
+}
+
+/// A target's place among the classes of this rank, and whether it is one of them.
+struct LocalTargets {
+  at::Tensor places;  ///< 0 where it is not
+  at::Tensor is_here;
+};
+
+LocalTargets local_targets(const at::Tensor& targets, int64_t first_class, int64_t num_classes) {
+  const at::Tensor shifted = targets - first_class;
+  const at::Tensor is_here = shifted.ge(0).logical_and_(shifted.lt(num_classes)).unsqueeze(1);
+  return {at::where(is_here, shifted.unsqueeze(1), at::zeros_like(shifted).unsqueeze(1)), is_here};
+}
+
+struct VocabularyCrossEntropyFunction : torch::autograd::Function<VocabularyCrossEntropyFunction> {
+  static at::Tensor forward(AutogradContext* saved, const at::Tensor& logits, const at::Tensor& targets,
+                            int64_t first_class, Group group) {
+    const at::ScalarType exact = logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    const LocalTargets local = local_targets(targets, first_class, logits.size(1));
+    const at::Tensor values = logits.to(exact);
+    const at::Tensor largest = reduced(std::get<0>(values.max(1, /*keepdim=*/true)), group, Reduction::kMax);
+    const at::Tensor total = reduced((values - largest).exp_().sum(1, /*keepdim=*/true), group, Reduction::kSum);
+    const at::Tensor sums = total.log().add_(largest);
+    const at::Tensor here = at::gather(values, 1, local.places).masked_fill_(local.is_here.logical_not(), 0);
+    const at::Tensor chosen = reduced(here, group, Reduction::kSum);
+    saved->save_for_backward({logits, local.places, local.is_here, sums});
+    return at::sub(sums, chosen).sum();
+  }
+
+  static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
+    const at::NoGradGuard no_graph;
+    const variable_list tensors = saved->get_saved_variables();
+    const at::Tensor& sums = tensors[3];
+    at::Tensor dlogits = tensors[0].to(sums.scalar_type());
+    dlogits.sub_(sums).exp_();
+    dlogits.scatter_add_(1, tensors[1], tensors[2].to(sums.scalar_type()).neg_());
+    dlogits.mul_(gradients[0]);
+    return {dlogits.to(tensors[0].scalar_type()), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
 }  // namespace
+
+at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets, int64_t first_class,
+                             const Group& vocabulary) {
+  return VocabularyCrossEntropyFunction::apply(logits, targets, first_class, vocabulary);
+}
 
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets) {
   return CrossEntropyFunction::apply(logits, targets);

@@ -1,11 +1,20 @@
 #pragma once
 
+#include <cstdint>
+
 #include <ATen/core/Tensor.h>
+
+#include "weft/comm/group.h"
 
 namespace weft {
 
 /// The sum over rows of the cross entropy between a row's logits and its target, in fp32 or better. `logits` is used
 /// up: the backward turns it into its gradient in place, so it must be a fresh value that nothing else keeps.
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets);
+
+/// The same where every rank of a group holds the logits of a part of the vocabulary, that from `first_class` on here.
+/// All get the sum.
+at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets, int64_t first_class,
+                             const Group& vocabulary);
 
 }  // namespace weft

@@ -12,6 +12,11 @@
 
 namespace weft {
 
+at::Tensor held_part(const WeightPiece& piece, const at::Tensor& whole) {
+  const at::Tensor rows = whole.narrow(0, piece.first_row, piece.num_rows);
+  return piece.num_columns < 0 ? rows : rows.narrow(1, piece.first_column, piece.num_columns);
+}
+
 WeightPiece whole_weight(std::string name, std::vector<int64_t> shape, WeightCut cut) {
   const int64_t rows = shape.front();
   return {.name = std::move(name), .shape = std::move(shape), .num_rows = rows, .cut = cut};
@@ -19,6 +24,17 @@ WeightPiece whole_weight(std::string name, std::vector<int64_t> shape, WeightCut
 
 WeightPiece zero_rows(int64_t count) {
   return {.shape = {count}, .num_rows = count};
+}
+
+int64_t WeightPiece::row_elements() const {
+  int64_t elements = 1;
+  for (size_t dim = 1; dim < shape.size(); ++dim) elements *= shape[dim];
+  return elements;
+}
+
+int64_t WeightPiece::held_row_elements() const {
+  if (num_columns < 0 || shape.size() < 2) return row_elements();
+  return row_elements() / shape[1] * num_columns;
 }
 
 std::string Parameter::name() const {
@@ -65,11 +81,7 @@ ParameterPtr WholeParameters::make(ParameterSpec spec) {
   int64_t elements = 1;
   for (const int64_t size : spec.shape) elements *= size;
   int64_t in_pieces = 0;
-  for (const WeightPiece& piece : spec.pieces) {
-    int64_t row = 1;
-    for (size_t dim = 1; dim < piece.shape.size(); ++dim) row *= piece.shape[dim];
-    in_pieces += piece.num_rows * row;
-  }
+  for (const WeightPiece& piece : spec.pieces) in_pieces += piece.num_elements();
   WEFT_CHECK(elements == in_pieces, "a parameter of {} elements is made of pieces with {}", elements, in_pieces);
 
   auto parameter = c10::make_intrusive<Parameter>();

@@ -7,6 +7,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
+#include "weft/layers/head_counts.h"
+
 namespace weft {
 
 /// Which dim of a weight tensor parallelism may cut, and between what.
@@ -22,6 +24,7 @@ enum class CutUnit : uint8_t {
 struct WeightCut {
   CutUnit unit = CutUnit::kNone;
   size_t dim = 0;
+  HeadCounts heads = {};  ///< of the whole model, where heads are what is dealt out
 };
 
 /// Rows of a weight as files name it: a parameter is made of one or several, one below the other. Rows without a name
@@ -31,9 +34,19 @@ struct WeightPiece {
   std::vector<int64_t> shape;  ///< of the whole weight
   int64_t first_row = 0;       ///< along its first dim
   int64_t num_rows = 0;
+  int64_t first_column = 0;  ///< along its second dim, which all other dims follow whole
+  int64_t num_columns = -1;  ///< -1: all
   WeightCut cut;
   bool is_expert = false;  ///< belongs to one expert, so that expert parallelism may move it
+
+  /// Elements of a whole row of the weight, and of what is here of it.
+  int64_t row_elements() const;
+  int64_t held_row_elements() const;
+  int64_t num_elements() const { return num_rows * held_row_elements(); }
 };
+
+/// What a piece holds of its weight, as a view.
+at::Tensor held_part(const WeightPiece& piece, const at::Tensor& whole);
 
 /// All of a weight.
 WeightPiece whole_weight(std::string name, std::vector<int64_t> shape, WeightCut cut = {});
@@ -58,6 +71,8 @@ struct ParameterSpec {
   std::vector<WeightPiece> pieces;
   std::vector<int64_t> shape;  ///< its elements are those of the pieces, in their order
   Initialization init;
+  /// Works on what tensor parallelism divides (heads), so that the gradient of a whole copy is a summand of all ranks'.
+  bool sees_divided = false;
 };
 
 /// A trainable tensor and its gradient. The gradient is not autograd's: layers add to it themselves, at once or when a

@@ -1,21 +1,28 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include "weft/comm/group.h"
 #include "weft/layers/weight_gradients.h"
 
 namespace weft {
 
 /// The places of a block at which activations change their layout when tensor parallelism spreads it. On one rank
-/// nothing happens there.
+/// nothing happens there. Between blocks rows are whole on every rank or, with sequence parallelism, divided.
 struct ActivationSites {
-  /// Whole rows become the input of weights that are cut by columns.
+  /// Rows as between blocks become whole ones, the input of weights that are cut by columns.
   std::function<at::Tensor(const at::Tensor&)> enter;
-  /// What weights that are cut by rows give becomes whole rows.
+  /// The summands that weights which are cut by rows give become rows as between blocks.
   std::function<at::Tensor(const at::Tensor&)> leave;
+  /// Summands become whole rows on every rank.
+  std::function<at::Tensor(const at::Tensor&)> sum;
+  /// Whole rows, the same on every rank, become rows as between blocks.
+  std::function<at::Tensor(const at::Tensor&)> divide;
+  std::optional<Group> vocabulary;  ///< the ranks that share out the vocabulary, in order
 };
 
 /// How layers are being run: handed down with every call, so that nothing is kept elsewhere.
@@ -25,8 +32,10 @@ struct RunContext {
   double balance_scale = 0;                           ///< of every router's load-balancing loss in what is minimised
   std::vector<at::Tensor>* balance_losses = nullptr;  ///< where routers put the value of theirs
 
-  at::Tensor enter(const at::Tensor& x) const { return sites && sites->enter ? sites->enter(x) : x; }
-  at::Tensor leave(const at::Tensor& x) const { return sites && sites->leave ? sites->leave(x) : x; }
+  at::Tensor enter(const at::Tensor& x) const { return sites != nullptr ? sites->enter(x) : x; }
+  at::Tensor leave(const at::Tensor& x) const { return sites != nullptr ? sites->leave(x) : x; }
+  at::Tensor sum(const at::Tensor& x) const { return sites != nullptr ? sites->sum(x) : x; }
+  at::Tensor divide(const at::Tensor& x) const { return sites != nullptr ? sites->divide(x) : x; }
 };
 
 }  // namespace weft

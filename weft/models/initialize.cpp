@@ -39,15 +39,12 @@ void initialize_weights(const std::vector<ParameterPtr>& parameters, uint64_t se
     const at::Tensor elements = parameter->value.detach().view({-1});
     int64_t begin = 0;
     for (const WeightPiece& piece : parameter->spec.pieces) {
-      int64_t row = 1;
-      for (size_t dim = 1; dim < piece.shape.size(); ++dim) row *= piece.shape[dim];
-      const at::Tensor part = elements.narrow(0, begin, piece.num_rows * row);
-      begin += piece.num_rows * row;
+      const at::Tensor part = elements.narrow(0, begin, piece.num_elements());
+      begin += piece.num_elements();
       if (piece.name.empty()) {
         part.zero_();
       } else {
-        part.copy_(
-            fresh_weight(piece, parameter->spec.init, seed).narrow(0, piece.first_row, piece.num_rows).reshape({-1}));
+        part.copy_(held_part(piece, fresh_weight(piece, parameter->spec.init, seed)).reshape({-1}));
       }
     }
   }

@@ -34,10 +34,6 @@ int64_t elements_of(std::span<const int64_t> shape) {
   return elements;
 }
 
-int64_t row_elements(const WeightPiece& piece) {
-  return elements_of(std::span(piece.shape).subspan(1));
-}
-
 std::string shape_text_of(std::span<const int64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
@@ -115,8 +111,7 @@ std::optional<Error> load_weights(const WeightFolder& folder, const std::vector<
     const at::Tensor elements = parameter->value.detach().view({-1});
     int64_t begin = 0;
     for (const WeightPiece& piece : parameter->spec.pieces) {
-      const int64_t row = row_elements(piece);
-      const int64_t count = piece.num_rows * row;
+      const int64_t count = piece.num_elements();
       const at::Tensor part = elements.narrow(0, begin, count);
       begin += count;
       if (piece.name.empty()) {
@@ -125,8 +120,14 @@ std::optional<Error> load_weights(const WeightFolder& folder, const std::vector<
       }
       const WeightEntry& entry = *entries.find(piece.name)->second;
       const at::ScalarType type = *tensor_type(entry.info.type);
-      const auto skipped = static_cast<size_t>(piece.first_row * row) * c10::elementSize(type);
-      copies.push_back({.to = part, .from = entry.bytes.data() + skipped, .type = type});
+      const int64_t row = piece.row_elements();
+      const int64_t column = piece.num_columns < 0 ? 0 : piece.first_column * (row / piece.shape[1]);
+      const auto skipped = static_cast<size_t>(piece.first_row * row + column) * c10::elementSize(type);
+      copies.push_back({.to = part,
+                        .from = entry.bytes.data() + skipped,
+                        .type = type,
+                        .row_elements = piece.held_row_elements(),
+                        .row_stride = row});
       copied.push_back(&piece);
     }
   }
@@ -145,7 +146,7 @@ NamedWeights::NamedWeights(const std::vector<ParameterPtr>& parameters) {
       const WeightPiece& piece = parameter->spec.pieces[index];
       if (!piece.name.empty())
         places_[piece.name].push_back({.parameter = parameter, .piece = index, .first_element = begin});
-      begin += piece.num_rows * row_elements(piece);
+      begin += piece.num_elements();
     }
   }
 }
@@ -166,10 +167,8 @@ at::Tensor NamedWeights::assemble(std::string_view name,
     const at::Tensor source = part(*place.parameter);
     if (!source.defined()) return {};
     if (!whole.defined()) whole = at::empty(piece.shape, source.options().device(at::kCPU));
-    const int64_t row = row_elements(piece);
-    whole.view({-1})
-        .narrow(0, piece.first_row * row, piece.num_rows * row)
-        .copy_(source.detach().reshape({-1}).narrow(0, place.first_element, piece.num_rows * row));
+    const at::Tensor part = held_part(piece, whole);
+    part.copy_(source.detach().reshape({-1}).narrow(0, place.first_element, piece.num_elements()).view(part.sizes()));
   }
   return whole;
 }

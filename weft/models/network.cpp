@@ -1,6 +1,5 @@
 #include "weft/models/network.h"
 
-#include "weft/layers/loss.h"
 #include "weft/layers/recompute.h"
 
 namespace weft {
@@ -58,7 +57,7 @@ at::Tensor Network::hidden(const Inputs& inputs, const NetworkRun& run, KvCache*
   std::vector<MediaRows> media;
   if (inputs.vision) media.push_back({inputs.vision_places, encode_vision(*inputs.vision, run)});
   if (inputs.audio) media.push_back({inputs.audio_places, encode_audio(*inputs.audio, run)});
-  at::Tensor x = decoder_->embed_tokens(inputs.ids, media);
+  at::Tensor x = decoder_->embed_tokens(inputs.ids, media, run.context);
   const RotaryTable rotary = decoder_->rotary(inputs.positions, type_);
   for (int64_t index = 0; index < decoder_->num_layers(); ++index) {
     const auto layer = [this, index, samples = inputs.samples, rotary, cache,
@@ -76,9 +75,7 @@ at::Tensor Network::logits(const Inputs& inputs, const NetworkRun& run) const {
 }
 
 at::Tensor Network::loss_sum(const Inputs& inputs, const NetworkRun& run) const {
-  at::Tensor x = hidden(inputs, run);
-  if (inputs.num_targets() < x.size(0)) x = x.index_select(0, inputs.target_rows);
-  return cross_entropy_sum(decoder_->logits(x, run.context), inputs.targets);
+  return decoder_->loss_sum(hidden(inputs, run), inputs.target_rows, inputs.targets, run.context);
 }
 
 }  // namespace weft

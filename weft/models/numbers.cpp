@@ -152,7 +152,7 @@ int64_t read_token(Fields& config, const std::string& name, int64_t fallback) {
 }
 
 void read_multimodal(Fields& config, RopeFamily family, const Model& model, ModelNumbers& numbers) {
-  const bool is_omni = family == RopeFamily::kQwen2_5Omni;
+  const bool is_omni = family == RopeFamily::kQwen25Omni;
   const Defaults defaults{.norm_epsilon = is_omni ? 1e-6 : 1e-5, .theta = 1e6};
   const Module& llm = model.modules.back();
   if (config.has("text_config")) {
@@ -192,12 +192,12 @@ Result<ModelNumbers> read_numbers(const Model& model) {
   if (model.family == "qwen2_vl") {
     read_multimodal(config, RopeFamily::kQwen2Vl, model, numbers);
   } else if (model.family == "qwen2_5_vl") {
-    read_multimodal(config, RopeFamily::kQwen2_5Vl, model, numbers);
+    read_multimodal(config, RopeFamily::kQwen25Vl, model, numbers);
   } else if (model.family == "qwen2_5_omni_thinker") {
-    read_multimodal(config, RopeFamily::kQwen2_5Omni, model, numbers);
+    read_multimodal(config, RopeFamily::kQwen25Omni, model, numbers);
   } else if (model.family == "qwen2_5_omni") {
     Fields thinker = config.object("thinker_config");
-    read_multimodal(thinker, RopeFamily::kQwen2_5Omni, model, numbers);
+    read_multimodal(thinker, RopeFamily::kQwen25Omni, model, numbers);
     numbers.weight_prefix = "thinker.";
   } else if (model.family == "llama" || model.family == "qwen2" || model.family == "qwen3" ||
              model.family == "qwen3_moe") {

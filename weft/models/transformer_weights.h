@@ -15,6 +15,8 @@ struct WeightMaker {
   ParameterPtr matrix(std::vector<WeightPiece> pieces, int64_t rows, int64_t columns) const;
   ParameterPtr bias(std::vector<WeightPiece> pieces, int64_t rows) const;
   NormLayer rms_norm(const std::string& name, int64_t width, double epsilon) const;
+  /// The weight of a norm that every head has.
+  ParameterPtr head_norm(const std::string& name, int64_t head_dim) const;
   NormLayer layer_norm(const std::string& name, int64_t width, double epsilon) const;
 };
 

@@ -19,6 +19,8 @@ namespace {
 
 /// What a thread takes at a time.
 constexpr int64_t kChunkElements = int64_t{1} << 20;
+/// No more than ATen converts on the thread that asks.
+constexpr int64_t kConvertedElements = int64_t{32} << 10;
 /// What stays in the nearest cache between the copy and the look at it.
 constexpr int64_t kStepElements = int64_t{8} << 10;
 
@@ -75,42 +77,70 @@ void hint_reading(const std::byte* from, size_t size) {
 #endif
 }
 
-at::Tensor stored_elements(const std::byte* from, int64_t count, at::ScalarType type) {
-  const size_t element = c10::elementSize(type);
-  const auto options = at::TensorOptions().dtype(type);
+/// Where element `index` of a copy is stored.
+const std::byte* stored_at(const WeightCopy& copy, int64_t index) {
+  const int64_t place = index / copy.row_elements * copy.row_stride + index % copy.row_elements;
+  return copy.from + place * static_cast<int64_t>(c10::elementSize(copy.type));
+}
+
+/// Elements of whole rows, or of a part of them where there are no gaps.
+bool are_finite(const WeightCopy& copy, int64_t begin, int64_t count) {
+  const int64_t run = copy.has_gaps() ? copy.row_elements : count;
+  bool is_finite = true;
+  for (int64_t i = begin; i < begin + count; i += run)
+    is_finite &= !has_not_finite(stored_at(copy, i), static_cast<size_t>(run) * c10::elementSize(copy.type), copy.type);
+  return is_finite;
+}
+
+/// The same as a tensor.
+at::Tensor stored_elements(const WeightCopy& copy, int64_t begin, int64_t count) {
+  const size_t element = c10::elementSize(copy.type);
+  const auto options = at::TensorOptions().dtype(copy.type);
+  const std::byte* from = stored_at(copy, begin);
+  const int64_t run = copy.has_gaps() ? copy.row_elements : count;
   if (reinterpret_cast<uintptr_t>(from) % element == 0)
-    return at::from_blob(const_cast<std::byte*>(from), {count}, options);
-  at::Tensor aligned = at::empty({count}, options);
-  std::memcpy(aligned.data_ptr(), from, static_cast<size_t>(count) * element);
+    return at::from_blob(const_cast<std::byte*>(from), {count / run, run}, {copy.row_stride, 1}, options);
+  at::Tensor aligned = at::empty({count / run, run}, options);
+  for (int64_t i = 0; i < count; i += run) {
+    std::memcpy(static_cast<std::byte*>(aligned.data_ptr()) + i * static_cast<int64_t>(element),
+                stored_at(copy, begin + i), static_cast<size_t>(run) * element);
+  }
   return aligned;
 }
 
 /// Copies and looks in one go, while the bytes are in the cache. False where something is not finite.
-bool copy_chunk(const WeightCopy& copy, int64_t begin, int64_t count) {
+bool copy_bytes(const WeightCopy& copy, int64_t begin, int64_t count) {
   const auto element = static_cast<int64_t>(c10::elementSize(copy.type));
-  const std::byte* from = copy.from + begin * element;
-  hint_reading(from, static_cast<size_t>(count * element));
+  std::byte* to = static_cast<std::byte*>(copy.to.data_ptr());
   bool is_finite = true;
-  for (int64_t done = 0; done < count && is_finite; done += kStepElements) {
-    const int64_t step = std::min(kStepElements, count - done);
+  for (int64_t at = begin; at < begin + count;) {
+    const int64_t left_in_row = copy.has_gaps() ? copy.row_elements - at % copy.row_elements : count;
+    const int64_t step = std::min({kStepElements, begin + count - at, left_in_row});
     const auto bytes = static_cast<size_t>(step * element);
-    if (copy.to.scalar_type() == copy.type) {
-      std::byte* to = static_cast<std::byte*>(copy.to.data_ptr()) + (begin + done) * element;
-      std::memcpy(to, from + done * element, bytes);
-      is_finite = !has_not_finite(to, bytes, copy.type);
-    } else {
-      is_finite = !has_not_finite(from + done * element, bytes, copy.type);
-      copy.to.narrow(0, begin + done, step).copy_(stored_elements(from + done * element, step, copy.type));
-    }
+    std::memcpy(to + at * element, stored_at(copy, at), bytes);
+    is_finite &= !has_not_finite(to + at * element, bytes, copy.type);
+    at += step;
   }
   return is_finite;
 }
 
-bool copy_to_device(const WeightCopy& copy) {
-  const int64_t count = copy.to.numel();
-  if (has_not_finite(copy.from, static_cast<size_t>(count) * c10::elementSize(copy.type), copy.type)) return false;
-  copy.to.copy_(stored_elements(copy.from, count, copy.type));
-  return true;
+bool convert(const WeightCopy& copy, int64_t begin, int64_t count) {
+  const at::Tensor stored = stored_elements(copy, begin, count);
+  copy.to.narrow(0, begin, count).view(stored.sizes()).copy_(stored);
+  return are_finite(copy, begin, count);
+}
+
+/// Elements that one go takes: of whole rows where there are gaps, and few enough for the cache to convert them in it.
+int64_t chunk_elements(const WeightCopy& copy) {
+  if (!copy.to.device().is_cpu()) return copy.to.numel();
+  const int64_t wanted = copy.to.scalar_type() == copy.type ? kChunkElements : kConvertedElements;
+  return copy.has_gaps() ? std::max<int64_t>(1, wanted / copy.row_elements) * copy.row_elements : wanted;
+}
+
+bool copy_chunk(const WeightCopy& copy, int64_t begin, int64_t count) {
+  if (!copy.has_gaps()) hint_reading(stored_at(copy, begin), static_cast<size_t>(count) * c10::elementSize(copy.type));
+  const bool is_plain = copy.to.scalar_type() == copy.type && copy.to.device().is_cpu();
+  return is_plain ? copy_bytes(copy, begin, count) : convert(copy, begin, count);
 }
 
 struct Chunk {
@@ -124,16 +154,15 @@ struct Chunk {
 std::optional<size_t> copy_weights(const std::vector<WeightCopy>& copies) {
   std::vector<Chunk> chunks;
   size_t first_bad = copies.size();
+  bool is_on_cpu = true;
   for (size_t i = 0; i < copies.size(); ++i) {
     const at::Tensor& to = copies[i].to;
-    if (!to.device().is_cpu()) {
-      const at::NoGradGuard no_graph;
-      if (!copy_to_device(copies[i])) first_bad = std::min(first_bad, i);
-      continue;
-    }
-    hint_large_pages(to);
-    for (int64_t begin = 0; begin < to.numel(); begin += kChunkElements)
-      chunks.push_back({.copy = i, .begin = begin, .count = std::min(kChunkElements, to.numel() - begin)});
+    if (to.numel() == 0) continue;
+    if (to.device().is_cpu()) hint_large_pages(to);
+    is_on_cpu &= to.device().is_cpu();
+    const int64_t step = chunk_elements(copies[i]);
+    for (int64_t begin = 0; begin < to.numel(); begin += step)
+      chunks.push_back({.copy = i, .begin = begin, .count = std::min(step, to.numel() - begin)});
   }
 
   std::mutex guard;
@@ -153,7 +182,8 @@ std::optional<size_t> copy_weights(const std::vector<WeightCopy>& copies) {
     }
   };
   std::vector<std::jthread> helpers;
-  const size_t num_threads = std::min(static_cast<size_t>(std::max(at::get_num_threads(), 1)), chunks.size());
+  const size_t wanted_threads = is_on_cpu ? static_cast<size_t>(std::max(at::get_num_threads(), 1)) : 1;
+  const size_t num_threads = std::min(wanted_threads, chunks.size());
   for (size_t i = 1; i < num_threads; ++i) helpers.emplace_back(work);
   work();
   helpers.clear();

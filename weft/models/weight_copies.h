@@ -8,11 +8,15 @@
 
 namespace weft {
 
-/// Stored elements that are to fill a tensor.
+/// Stored elements that are to fill a tensor: rows, or the same columns of each.
 struct WeightCopy {
   at::Tensor to;                    ///< flat; of any type and device
-  const std::byte* from = nullptr;  ///< as many elements, in memory that may still have to be read from disk
+  const std::byte* from = nullptr;  ///< the first one, in memory that may still have to be read from disk
   at::ScalarType type = at::kFloat;
+  int64_t row_elements = 0;
+  int64_t row_stride = 0;  ///< elements from the start of a row to that of the next; more where columns are left out
+
+  bool has_gaps() const { return row_stride != row_elements; }
 };
 
 /// Makes all copies, on as many threads as ATen uses. The index of the first whose elements are not all finite, if any.

@@ -60,7 +60,7 @@ AudioEncoder::AudioEncoder(const Module& module, const AudioNumbers& numbers, co
     const std::string name = fmt::format("{}layers.{}.", tower, index);
     const std::string attention = name + "self_attn.";
     const HeadCounts& heads = shape.heads;
-    const WeightCut by_heads{.unit = CutUnit::kQueryHeads, .dim = 1};
+    const WeightCut by_heads{.unit = CutUnit::kQueryHeads, .dim = 1, .heads = heads};
     TransformerLayer layer;
     layer.attention_norm = make.layer_norm(name + "self_attn_layer_norm", width, kNormEpsilon);
     layer.attention.heads = heads;

@@ -36,6 +36,7 @@ class AudioEncoder {
 
   const AudioNumbers& numbers() const { return numbers_; }
   int64_t num_layers() const { return static_cast<int64_t>(layers_.size()); }
+  std::vector<TransformerLayer>& layers() { return layers_; }
 
   at::Tensor convolve(const AudioInputs& inputs, const RunContext& context) const;
   at::Tensor layer(int64_t index, const at::Tensor& x, const AudioInputs& inputs, const RunContext& context) const;

@@ -1,9 +1,11 @@
 #include "weft/models/text/decoder.h"
 
+#include <ATen/TensorOperators.h>
 #include <fmt/format.h>
 
 #include "weft/layers/embedding.h"
 #include "weft/layers/linear.h"
+#include "weft/layers/loss.h"
 #include "weft/models/layer_shape.h"
 #include "weft/models/text/rope_table.h"
 #include "weft/models/transformer_weights.h"
@@ -30,10 +32,10 @@ AttentionLayer make_attention(const std::string& name, const LayerShape& shape, 
     layer.qkv_bias = make.bias(qkv_weights(names(".bias"), heads, 0), heads.packed_width());
   }
   if (shape.norms_heads) {
-    layer.q_norm = make.rms_norm(attention + "q_norm", heads.head_dim, epsilon).weight;
-    layer.k_norm = make.rms_norm(attention + "k_norm", heads.head_dim, epsilon).weight;
+    layer.q_norm = make.head_norm(attention + "q_norm", heads.head_dim);
+    layer.k_norm = make.head_norm(attention + "k_norm", heads.head_dim);
   }
-  const WeightCut by_heads{.unit = CutUnit::kQueryHeads, .dim = 1};
+  const WeightCut by_heads{.unit = CutUnit::kQueryHeads, .dim = 1, .heads = heads};
   layer.out =
       make.matrix({whole_weight(attention + "o_proj.weight", {shape.width, q_width}, by_heads)}, shape.width, q_width);
   if (shape.has_out_bias)
@@ -97,6 +99,13 @@ TransformerLayer make_layer(const std::string& name, const LayerShape& shape, co
   return layer;
 }
 
+at::Tensor placed_media(at::Tensor x, const std::vector<MediaRows>& media) {
+  for (const MediaRows& kind : media) {
+    if (kind.positions.size(0) > 0) x = place_rows(x, kind.positions, kind.rows);
+  }
+  return x;
+}
+
 }  // namespace
 
 Decoder::Decoder(const Module& module, const TextNumbers& numbers, bool has_tied_embeddings, const std::string& prefix,
@@ -128,10 +137,20 @@ Decoder::Decoder(const Module& module, const TextNumbers& numbers, bool has_tied
               : make.matrix({whole_weight(prefix + "lm_head.weight", shape, by_entries)}, table.entries, module.width);
 }
 
-at::Tensor Decoder::embed_tokens(const at::Tensor& ids, const std::vector<MediaRows>& media) const {
-  at::Tensor x = embed(ids, embedding_, numbers_.padding_id);
-  for (const MediaRows& kind : media) {
-    if (kind.positions.size(0) > 0) x = place_rows(x, kind.positions, kind.rows);
+at::Tensor Decoder::embed_tokens(const at::Tensor& ids, const std::vector<MediaRows>& media,
+                                 const RunContext& context) const {
+  const WeightPiece& entries = embedding_->spec.pieces.front();
+  at::Tensor x;
+  if (entries.num_rows == vocabulary_) {
+    x = context.divide(placed_media(embed(ids, embedding_, numbers_.padding_id), media));
+  } else {
+    // Rows whose token another rank has are zero here, so that all ranks' sum is the embedding.
+    const at::Tensor places = ids - entries.first_row;
+    const at::Tensor is_elsewhere = places.lt(0).logical_or_(places.ge(entries.num_rows));
+    const at::Tensor found =
+        embed(places.masked_fill(is_elsewhere, 0), embedding_, numbers_.padding_id - entries.first_row);
+    const at::Tensor summand = found.masked_fill(is_elsewhere.unsqueeze(1), 0);
+    x = media.empty() ? context.leave(summand) : context.divide(placed_media(context.sum(summand), media));
   }
   return x;
 }
@@ -145,8 +164,18 @@ at::Tensor Decoder::layer(int64_t index, const at::Tensor& x, const AttentionCal
   return layers_[static_cast<size_t>(index)].forward(x, call, context);
 }
 
-at::Tensor Decoder::logits(const at::Tensor& x, const RunContext& context) const {
-  return linear(context.enter(norm_.forward(x)), head_, {}, context);
+at::Tensor Decoder::logits(const at::Tensor& x, const RunContext& context, const at::Tensor& rows) const {
+  at::Tensor whole = context.enter(norm_.forward(x));
+  if (rows.defined() && rows.size(0) < whole.size(0)) whole = whole.index_select(0, rows);
+  return linear(whole, head_, {}, context);
+}
+
+at::Tensor Decoder::loss_sum(const at::Tensor& x, const at::Tensor& rows, const at::Tensor& targets,
+                             const RunContext& context) const {
+  const at::Tensor part = logits(x, context, rows);
+  const WeightPiece& entries = head_->spec.pieces.front();
+  if (entries.num_rows == vocabulary_) return cross_entropy_sum(part, targets);
+  return cross_entropy_sum(part, targets, entries.first_row, *context.sites->vocabulary);
 }
 
 }  // namespace weft

@@ -28,13 +28,19 @@ class Decoder {
   int64_t vocabulary() const { return vocabulary_; }
   int64_t head_dim() const { return head_dim_; }
 
-  at::Tensor embed_tokens(const at::Tensor& ids, const std::vector<MediaRows>& media) const;
+  at::Tensor embed_tokens(const at::Tensor& ids, const std::vector<MediaRows>& media, const RunContext& context) const;
   /// For positions [axes, rows], to be handed to every layer.
   RotaryTable rotary(const at::Tensor& positions, at::ScalarType type) const;
   /// Layer `index` of those that are here.
   at::Tensor layer(int64_t index, const at::Tensor& x, const AttentionCall& call, const RunContext& context) const;
   const TransformerLayer& layer(int64_t index) const { return layers_[static_cast<size_t>(index)]; }
-  at::Tensor logits(const at::Tensor& x, const RunContext& context) const;
+  /// To tell each how many heads it has where they are dealt out over ranks.
+  std::vector<TransformerLayer>& layers() { return layers_; }
+  /// Logits of this rank's part of the vocabulary, for all rows or for some.
+  at::Tensor logits(const at::Tensor& x, const RunContext& context, const at::Tensor& rows = {}) const;
+  /// The sum over the given rows of the cross entropy with their targets.
+  at::Tensor loss_sum(const at::Tensor& x, const at::Tensor& rows, const at::Tensor& targets,
+                      const RunContext& context) const;
 
  private:
   TextNumbers numbers_;

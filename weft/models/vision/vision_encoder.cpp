@@ -31,7 +31,7 @@ AttentionLayer make_attention(const std::string& name, const LayerShape& shape, 
     if (!has_separate_qkv) return fused_qkv_weights(name + ".attn.qkv" + ending, heads, width);
     return qkv_weights({name + ".attn.q" + ending, name + ".attn.k" + ending, name + ".attn.v" + ending}, heads, width);
   };
-  const WeightCut by_heads{.unit = CutUnit::kQueryHeads, .dim = 1};
+  const WeightCut by_heads{.unit = CutUnit::kQueryHeads, .dim = 1, .heads = heads};
   AttentionLayer layer{.heads = heads};
   layer.qkv = make.matrix(pieces(".weight", shape.width), heads.packed_width(), shape.width);
   layer.qkv_bias = make.bias(pieces(".bias", 0), heads.packed_width());

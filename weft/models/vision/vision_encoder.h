@@ -35,6 +35,7 @@ class VisionEncoder {
 
   const VisionNumbers& numbers() const { return numbers_; }
   int64_t num_layers() const { return static_cast<int64_t>(layers_.size()); }
+  std::vector<TransformerLayer>& layers() { return layers_; }
 
   at::Tensor embed_patches(const VisionInputs& inputs, const RunContext& context) const;
   RotaryTable rotary(const at::Tensor& positions, at::ScalarType type) const;
