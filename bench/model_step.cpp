@@ -75,7 +75,7 @@ class AdamW {
     }
     at::_fused_adamw_(values, gradients, means, squares, {}, steps, /*lr=*/1e-3, 0.9, 0.999, /*weight_decay=*/1e-2,
                       /*eps=*/1e-8, /*amsgrad=*/false, /*maximize=*/false);
-    for (const ParameterPtr& parameter : parameters_) parameter->gradient = {};
+    for (const ParameterPtr& parameter : parameters_) parameter->gradient = at::Tensor();
   }
 
  private:

@@ -87,7 +87,7 @@ TEST(AttentionCore, WithoutATableNothingTurns) {
 TEST(AttentionCore, NoRowsGiveNoRows) {
   for (const HeadCounts& h : {kHeads[1], kHeads[2]}) {
     const at::Tensor qkv = at::empty({0, h.packed_width()}, at::kDouble).set_requires_grad(true);
-    const at::Tensor y = attention_core(qkv.clone(), h, table_of(0, h.head_dim), PackedSegments({}), {});
+    const at::Tensor y = attention_core(qkv.clone(), h, table_of(0, h.head_dim), PackedSegments(), {});
     EXPECT_EQ(y.sizes(), (std::vector<int64_t>{0, h.heads * h.head_dim}));
     y.sum().backward();
     EXPECT_EQ(qkv.grad().sizes(), qkv.sizes());

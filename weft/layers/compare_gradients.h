@@ -54,7 +54,7 @@ inline void expect_same(const at::Tensor& x, const std::vector<ParameterPtr>& pa
   const at::Tensor x_plain = x.detach().clone().set_requires_grad(true);
   std::vector<at::Tensor> weights;
   for (const ParameterPtr& parameter : parameters) {
-    parameter->gradient = {};
+    parameter->gradient = at::Tensor();
     weights.push_back(parameter->value.detach().clone().set_requires_grad(true));
   }
   const at::Tensor found = layer(x_found);

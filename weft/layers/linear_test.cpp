@@ -32,9 +32,15 @@ TEST(Linear, AnyOfWeightBiasAndInputMayBeFrozen) {
     EXPECT_EQ(weight->gradient.defined(), (which & 1) != 0);
     EXPECT_EQ(bias->gradient.defined(), (which & 2) != 0);
     EXPECT_EQ(x.grad().defined(), (which & 4) != 0);
-    if (which & 1) EXPECT_LE(relative_difference(weight->gradient, at::matmul(dy.t(), x.detach())), 1e-13);
-    if (which & 2) EXPECT_LE(relative_difference(bias->gradient, dy.sum(0)), 1e-13);
-    if (which & 4) EXPECT_LE(relative_difference(x.grad(), at::matmul(dy, weight->value.detach())), 1e-13);
+    if (which & 1) {
+      EXPECT_LE(relative_difference(weight->gradient, at::matmul(dy.t(), x.detach())), 1e-13);
+    }
+    if (which & 2) {
+      EXPECT_LE(relative_difference(bias->gradient, dy.sum(0)), 1e-13);
+    }
+    if (which & 4) {
+      EXPECT_LE(relative_difference(x.grad(), at::matmul(dy, weight->value.detach())), 1e-13);
+    }
   }
 }
 
@@ -78,7 +84,7 @@ TEST(Linear, InputsAndGradientsWithGapsAreUnderstood) {
         [](const auto& rows, const auto& w) { return at::matmul(rows, w[0].t()) + w[1]; });
   }
   const at::Tensor x = dense.clone().set_requires_grad(true);
-  bias->gradient = {};
+  bias->gradient = at::Tensor();
   linear(x, weight, bias, {}).sum().backward();
   EXPECT_LE(relative_difference(bias->gradient, at::full({5}, 6.0, at::kDouble)), 1e-13);
 }

@@ -40,7 +40,9 @@ TEST(Recompute, GivesTheSameAndRunsTwice) {
       EXPECT_TRUE(again.first->gradient.equal(plain.first->gradient));
       EXPECT_TRUE(again.second->gradient.equal(plain.second->gradient));
       EXPECT_EQ(same.grad().defined(), has_input_gradient);
-      if (has_input_gradient) EXPECT_TRUE(same.grad().equal(x.grad()));
+      if (has_input_gradient) {
+        EXPECT_TRUE(same.grad().equal(x.grad()));
+      }
       EXPECT_FALSE(again.first->value.grad().defined());
     }
   }

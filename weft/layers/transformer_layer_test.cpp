@@ -133,8 +133,8 @@ TEST(TransformerLayers, SegmentsAreAsIfAlone) {
   const at::Tensor x = random_tensor({12, kWidth}, 23);
   const at::NoGradGuard no_graph;
   const at::Tensor all = layer.forward(x, {.segments = PackedSegments({4, 4, 1, 3}), .rotary = rotary}, {});
-  const at::Tensor alone =
-      layer.forward(x.narrow(0, 9, 3), {.segments = PackedSegments({3}), .rotary = rotary.rows(9, 3)}, {});
+  const at::Tensor alone = layer.forward(
+      x.narrow(0, 9, 3), {.segments = PackedSegments(std::vector<int64_t>{3}), .rotary = rotary.rows(9, 3)}, {});
   EXPECT_LE(relative_difference(all.narrow(0, 9, 3), alone), 1e-13);
 }
 
@@ -142,7 +142,7 @@ TEST(TransformerLayers, NoRowsWorkBothWaysAndGiveGradientsOfZero) {
   for (const Kind kind : kKinds) {
     const TransformerLayer layer = layer_of(kind.is_gated, kind.norms_heads, kind.has_experts);
     const at::Tensor x = at::empty({0, kWidth}, at::kDouble).set_requires_grad(true);
-    const at::Tensor y = layer.forward(x, {.segments = PackedSegments({}), .rotary = table_of(0)}, {});
+    const at::Tensor y = layer.forward(x, {.segments = PackedSegments(), .rotary = table_of(0)}, {});
     EXPECT_EQ(y.sizes(), x.sizes());
     y.sum().backward();
     EXPECT_EQ(x.grad().sizes(), x.sizes());

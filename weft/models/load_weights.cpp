@@ -28,12 +28,6 @@ std::optional<at::ScalarType> tensor_type(WeightType type) {
   }
 }
 
-int64_t elements_of(std::span<const int64_t> shape) {
-  int64_t elements = 1;
-  for (const int64_t size : shape) elements *= size;
-  return elements;
-}
-
 std::string shape_text_of(std::span<const int64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
@@ -167,8 +161,8 @@ at::Tensor NamedWeights::assemble(std::string_view name,
     const at::Tensor source = part(*place.parameter);
     if (!source.defined()) return {};
     if (!whole.defined()) whole = at::empty(piece.shape, source.options().device(at::kCPU));
-    const at::Tensor part = held_part(piece, whole);
-    part.copy_(source.detach().reshape({-1}).narrow(0, place.first_element, piece.num_elements()).view(part.sizes()));
+    const at::Tensor held = held_part(piece, whole);
+    held.copy_(source.detach().reshape({-1}).narrow(0, place.first_element, piece.num_elements()).view(held.sizes()));
   }
   return whole;
 }
