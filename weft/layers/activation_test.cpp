@@ -47,8 +47,9 @@ TEST(Activation, EveryKindIsTheFunctionItIsCalled) {
 TEST(Activation, RowsWithGapsAreTakenAlike) {
   const at::Tensor dense = random_tensor({5, 24}, 1);
   for (const at::Tensor& x : {dense.t().contiguous().t(), with_gaps(dense)}) {
-    EXPECT_TRUE(swiglu(x).equal(swiglu(dense)));
-    EXPECT_TRUE(activate(x, Activation::kQuickGelu).equal(activate(dense, Activation::kQuickGelu)));
+    const Layer quick_gelu = [](const at::Tensor& rows) { return activate(rows, Activation::kQuickGelu); };
+    EXPECT_LE(relative_difference(swiglu(x), swiglu(dense)), 1e-14);
+    EXPECT_LE(relative_difference(quick_gelu(x), quick_gelu(dense)), 1e-14);
     expect_same(
         x, {}, [](const auto& rows) { return swiglu(rows); },
         [](const auto& rows, const auto&) { return plain_swiglu(rows); });
