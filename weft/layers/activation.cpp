@@ -24,12 +24,10 @@ struct QuickGeluFunction : torch::autograd::Function<QuickGeluFunction> {
     return at::mul(x, kQuickGeluSlope).sigmoid_().mul_(x);
   }
 
-  /// s · (1 + a·x·(1 − s)) with s = sigmoid(a·x).
+  /// As it is silu(a·x) / a, its slope is that of silu at a·x.
   static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
     const at::Tensor x = saved->get_saved_variables()[0];
-    const at::Tensor s = at::mul(x, kQuickGeluSlope).sigmoid_();
-    at::Tensor slope = at::mul(s, -1).add_(1).mul_(x).mul_(kQuickGeluSlope).add_(1).mul_(s);
-    return {slope.mul_(gradients[0])};
+    return {at::silu_backward(gradients[0], at::mul(x, kQuickGeluSlope))};
   }
 };
 
@@ -49,7 +47,9 @@ struct SwigluFunction : torch::autograd::Function<SwigluFunction> {
     at::Tensor dup = result.narrow(-1, width, width);
     at::silu_out(dup, gate);
     dup.mul_(dy);
-    result.narrow(-1, 0, width).copy_(at::silu_backward(at::mul(dy, gate_up.narrow(-1, width, width)), gate));
+    at::Tensor dgate = result.narrow(-1, 0, width);
+    at::mul_out(dgate, dy, gate_up.narrow(-1, width, width));
+    at::silu_backward_out(dgate, dgate, gate);
     return {result};
   }
 };

@@ -1,8 +1,11 @@
 #include "weft/layers/loss.h"
 
+#include <algorithm>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/full_like.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/max.h>
@@ -19,10 +22,25 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+/// Calls visit(first row, rows) for rows that a processor's cache can hold, so that what is made of them in passing
+/// needs no memory to speak of; for all at once on devices that want large pieces.
+template <typename Visit>
+void each_chunk(const at::Tensor& logits, Visit visit) {
+  constexpr int64_t kChunkElements = int64_t{128} << 10;
+  const int64_t rows = logits.size(0);
+  const int64_t fitting = std::max<int64_t>(1, kChunkElements / std::max<int64_t>(1, logits.size(1)));
+  const int64_t step = logits.device().is_cpu() ? fitting : std::max<int64_t>(1, rows);
+  for (int64_t row = 0; row < rows; row += step) visit(row, std::min(step, rows - row));
+}
+
 struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
   static at::Tensor forward(AutogradContext* saved, const at::Tensor& logits, const at::Tensor& targets) {
     const at::ScalarType exact = logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-    const at::Tensor sums = at::logsumexp(logits.to(exact), {1}, /*keepdim=*/true);
+    const at::Tensor sums = at::empty({logits.size(0), 1}, logits.options().dtype(exact));
+    each_chunk(logits, [&](int64_t row, int64_t rows) {
+      at::Tensor part = sums.narrow(0, row, rows);
+      at::logsumexp_out(part, logits.narrow(0, row, rows).to(exact), {1}, /*keepdim=*/true);
+    });
     const at::Tensor chosen = at::gather(logits, 1, targets.unsqueeze(1)).to(exact);
     saved->save_for_backward({logits, targets, sums});
     return at::sub(sums, chosen).sum();
@@ -31,13 +49,19 @@ struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
   static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
     const at::NoGradGuard no_graph;
     const variable_list tensors = saved->get_saved_variables();
-    const at::Tensor& sums = tensors[2];
-    at::Tensor dlogits = tensors[0].to(sums.scalar_type());  // the logits themselves, unless they are half precision
-    dlogits.sub_(sums).exp_();
+    const at::Tensor& logits = tensors[0];
     const at::Tensor targets = tensors[1].unsqueeze(1);
-    dlogits.scatter_add_(1, targets, at::full_like(sums, -1));
-    dlogits.mul_(gradients[0]);
-    return {dlogits.to(tensors[0].scalar_type()), at::Tensor()};
+    const at::Tensor& sums = tensors[2];
+    const at::Tensor minus_one = at::full({}, -1, sums.options());
+    each_chunk(logits, [&](int64_t row, int64_t rows) {
+      const at::Tensor part = logits.narrow(0, row, rows);
+      const at::Tensor exact = part.to(sums.scalar_type());  // the logits themselves, unless they are half precision
+      exact.sub_(sums.narrow(0, row, rows)).exp_();
+      exact.scatter_add_(1, targets.narrow(0, row, rows), minus_one.expand({rows, 1}));
+      exact.mul_(gradients[0]);
+      if (!exact.is_same(part)) part.copy_(exact);
+    });
+    return {logits.detach(), at::Tensor()};
   }
 };
 

@@ -71,6 +71,7 @@ void Parameter::add_product(const at::Tensor& left, const at::Tensor& right) {
   const bool is_plain = gradient.defined() && gradient.dim() == 2 && left.scalar_type() == gradient_type;
   if (is_plain) {
     gradient.addmm_(left, right);
+    clear_unnamed_rows();
   } else {
     add_gradient(at::mm(left, right));
   }

@@ -1,16 +1,14 @@
 #include "weft/models/load_weights.h"
 
-#include <cstring>
 #include <set>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/models/weight_copies.h"
 #include "weft/models/weight_names.h"
-#include "weft/weights/mapped_file.h"
 
 namespace weft {
 namespace {
@@ -30,69 +28,8 @@ std::optional<at::ScalarType> tensor_type(WeightType type) {
   }
 }
 
-/// Whether an element's exponent is all ones. Written for the compiler to vectorise.
-template <typename Bits>
-bool has_not_finite(const std::byte* bytes, size_t size, Bits exponent) {
-  Bits found = 0;
-  for (size_t i = 0; i < size; i += sizeof(Bits)) {
-    Bits bits;
-    std::memcpy(&bits, bytes + i, sizeof(Bits));
-    found |= static_cast<Bits>((bits & exponent) == exponent);
-  }
-  return found != 0;
-}
-
-bool has_not_finite(const std::byte* bytes, size_t size, at::ScalarType type) {
-  switch (type) {
-    case at::kDouble:
-      return has_not_finite<uint64_t>(bytes, size, 0x7ff0'0000'0000'0000);
-    case at::kFloat:
-      return has_not_finite<uint32_t>(bytes, size, 0x7f80'0000);
-    case at::kHalf:
-      return has_not_finite<uint16_t>(bytes, size, 0x7c00);
-    default:
-      return has_not_finite<uint16_t>(bytes, size, 0x7f80);
-  }
-}
-
-/// Copies and looks in one go, while the bytes are in the cache.
-bool copy_finite(std::byte* to, const std::byte* from, size_t size, at::ScalarType type) {
-  constexpr size_t kStep = size_t{64} << 10;
-  bool is_finite = true;
-  for (size_t begin = 0; begin < size; begin += kStep) {
-    const size_t step = std::min(kStep, size - begin);
-    std::memcpy(to + begin, from + begin, step);
-    is_finite = is_finite && !has_not_finite(to + begin, step, type);
-  }
-  return is_finite;
-}
-
 std::string shape_text_of(std::span<const int64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
-}
-
-/// False where the rows that the piece is of are not finite.
-bool fill_piece(const at::Tensor& elements, const WeightEntry& entry, const WeightPiece& piece, at::ScalarType type) {
-  const auto row_bytes = piece.row_elements() * static_cast<int64_t>(c10::elementSize(type));
-  const std::byte* from = entry.bytes.data() + piece.first_row * row_bytes;
-  const auto size = static_cast<size_t>(piece.num_rows * row_bytes);
-  const bool has_whole_rows = piece.num_columns < 0;
-  if (has_whole_rows && elements.scalar_type() == type && elements.device().is_cpu()) {
-    return copy_finite(static_cast<std::byte*>(elements.data_ptr()), from, size, type);
-  }
-  if (has_not_finite(from, size, type)) return false;
-  std::vector<int64_t> shape = piece.shape;
-  shape[0] = piece.num_rows;
-  at::Tensor rows;
-  if (is_aligned(entry)) {
-    rows = at::from_blob(const_cast<std::byte*>(from), shape, at::TensorOptions().dtype(type));
-  } else {
-    rows = at::empty(shape, at::TensorOptions().dtype(type));
-    std::memcpy(rows.data_ptr(), from, size);
-  }
-  if (!has_whole_rows) rows = rows.narrow(1, piece.first_column, piece.num_columns);
-  elements.copy_(rows.reshape({-1}));
-  return true;
 }
 
 /// What is wrong with the weight that a piece wants, if anything.
@@ -118,6 +55,28 @@ Error missing_weights(const std::vector<std::string>& missing, const std::set<st
   if (!extra.empty())
     error.advice += did_you_mean(missing.front(), std::vector<std::string>(extra.begin(), extra.end()));
   return error;
+}
+
+/// In stretches between which progress is told.
+std::optional<size_t> copy_with_progress(const std::vector<WeightCopy>& copies, const LoadProgress& progress) {
+  if (!progress) return copy_weights(copies);
+  constexpr int64_t kStretchBytes = int64_t{512} << 20;
+  int64_t total = 0;
+  for (const WeightCopy& copy : copies) total += static_cast<int64_t>(copy.to.nbytes());
+  int64_t done = 0;
+  for (size_t begin = 0; begin < copies.size();) {
+    progress(done, total);
+    size_t end = begin;
+    for (int64_t bytes = 0; end < copies.size() && bytes < kStretchBytes; ++end) {
+      bytes += static_cast<int64_t>(copies[end].to.nbytes());
+      done += static_cast<int64_t>(copies[end].to.nbytes());
+    }
+    const auto first = copies.begin() + static_cast<std::ptrdiff_t>(begin);
+    if (const auto bad = copy_weights({first, copies.begin() + static_cast<std::ptrdiff_t>(end)})) return begin + *bad;
+    begin = end;
+  }
+  progress(total, total);
+  return std::nullopt;
 }
 
 }  // namespace
@@ -162,12 +121,9 @@ std::optional<Error> load_weights(const WeightFolder& folder, const std::vector<
     return located(std::move(error));
   }
 
-  int64_t bytes_of_all = 0;
-  for (const ParameterPtr& parameter : parameters) bytes_of_all += static_cast<int64_t>(parameter->value.nbytes());
-  int64_t bytes_done = 0;
+  std::vector<WeightCopy> copies;
+  std::vector<const WeightPiece*> copied;
   for (const ParameterPtr& parameter : parameters) {
-    if (progress) progress(bytes_done, bytes_of_all);
-    bytes_done += static_cast<int64_t>(parameter->value.nbytes());
     const at::Tensor elements = parameter->value.detach().view({-1});
     int64_t begin = 0;
     for (const WeightPiece& piece : parameter->spec.pieces) {
@@ -179,12 +135,22 @@ std::optional<Error> load_weights(const WeightFolder& folder, const std::vector<
         continue;
       }
       const WeightEntry& entry = *entries.find(piece.name)->second;
-      if (!fill_piece(part, entry, piece, *tensor_type(entry.info.type))) {
-        return located({.field = piece.name,
-                        .problem = "holds a value that is not a finite number",
-                        .advice = "The file is damaged, or the training that wrote it diverged."});
-      }
+      const at::ScalarType type = *tensor_type(entry.info.type);
+      const int64_t row = piece.row_elements();
+      const int64_t column = piece.num_columns < 0 ? 0 : piece.first_column * (row / piece.shape[1]);
+      const auto skipped = static_cast<size_t>(piece.first_row * row + column) * c10::elementSize(type);
+      copies.push_back({.to = part,
+                        .from = entry.bytes.data() + skipped,
+                        .type = type,
+                        .row_elements = piece.held_row_elements(),
+                        .row_stride = row});
+      copied.push_back(&piece);
     }
+  }
+  if (const auto bad = copy_with_progress(copies, progress)) {
+    return located({.field = copied[*bad]->name,
+                    .problem = "holds a value that is not a finite number",
+                    .advice = "The file is damaged, or the training that wrote it diverged."});
   }
   return std::nullopt;
 }
