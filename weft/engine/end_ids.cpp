@@ -36,8 +36,11 @@ Result<std::vector<int64_t>> read_end_ids(const std::filesystem::path& folder, c
     WEFT_TRY(std::vector<int64_t> ids, end_ids_of(document));
     if (!ids.empty()) return ids;
   }
-  if (!numbers.text.end_ids.empty()) return numbers.text.end_ids;
-  return end_ids_of({.source = (folder / "config.json").string(), .root = model.config});
+  // What the whole model says goes before what its language model says.
+  const auto thinker = model.config.find("thinker_config");
+  const Json& outer = thinker != model.config.end() && thinker->is_object() ? *thinker : model.config;
+  WEFT_TRY(std::vector<int64_t> ids, end_ids_of({.source = (folder / "config.json").string(), .root = outer}));
+  return ids.empty() ? numbers.text.end_ids : ids;
 }
 
 }  // namespace weft

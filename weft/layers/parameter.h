@@ -86,7 +86,7 @@ struct Parameter : torch::CustomClassHolder {
   at::ScalarType gradient_type = at::kFloat;
 
   bool is_trainable() const { return value.requires_grad(); }
-  /// "model.norm.weight", or "a, b and c".
+  /// "model.norm.weight", or "a + b + c".
   std::string name() const;
   void add_gradient(const at::Tensor& part);
   /// Adds left · right, with no copy of the product where that is possible.

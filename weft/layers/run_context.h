@@ -27,10 +27,11 @@ struct ActivationSites {
 
 /// How layers are being run: handed down with every call, so that nothing is kept elsewhere.
 struct RunContext {
-  WeightGradients* deferred = nullptr;                ///< nothing: weight gradients are computed with the backward
-  const ActivationSites* sites = nullptr;             ///< nothing: one rank
-  double balance_scale = 0;                           ///< of every router's load-balancing loss in what is minimised
-  std::vector<at::Tensor>* balance_losses = nullptr;  ///< where routers put the value of theirs
+  WeightGradients* deferred = nullptr;     ///< nothing: weight gradients are computed with the backward
+  const ActivationSites* sites = nullptr;  ///< nothing: one rank
+  double balance_scale = 0;                ///< of every router's load-balancing loss in what is minimised
+  /// Where routers put the value of theirs: once more for a layer that is recomputed. It must outlive the backward.
+  std::vector<at::Tensor>* balance_losses = nullptr;
 
   at::Tensor enter(const at::Tensor& x) const { return sites != nullptr ? sites->enter(x) : x; }
   at::Tensor leave(const at::Tensor& x) const { return sites != nullptr ? sites->leave(x) : x; }

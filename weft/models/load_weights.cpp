@@ -1,5 +1,6 @@
 #include "weft/models/load_weights.h"
 
+#include <cstring>
 #include <set>
 
 #include <ATen/core/grad_mode.h>
@@ -57,6 +58,22 @@ Error missing_weights(const std::vector<std::string>& missing, const std::set<st
   return error;
 }
 
+/// Where the configuration ties the head to the embedding, a file may hold it all the same, as a copy.
+std::optional<Error> check_tied_head(const std::map<std::string, const WeightEntry*, std::less<>>& entries,
+                                     std::string_view prefix, bool has_head) {
+  const auto head = entries.find(std::string(prefix) + "lm_head.weight");
+  const auto table = entries.find(std::string(prefix) + "model.embed_tokens.weight");
+  if (has_head || head == entries.end() || table == entries.end()) return std::nullopt;
+  const WeightEntry& a = *head->second;
+  const WeightEntry& b = *table->second;
+  const bool is_copy = a.info.type == b.info.type && a.info.shape == b.info.shape &&
+                       std::memcmp(a.bytes.data(), b.bytes.data(), a.bytes.size()) == 0;
+  if (is_copy) return std::nullopt;
+  return Error{.field = head->first,
+               .problem = "is another weight than the embedding, but the configuration ties the two",
+               .advice = "Set tie_word_embeddings to false in config.json, or leave the weight out."};
+}
+
 /// In stretches between which progress is told.
 std::optional<size_t> copy_with_progress(const std::vector<WeightCopy>& copies, const LoadProgress& progress) {
   if (!progress) return copy_weights(copies);
@@ -93,7 +110,11 @@ std::optional<Error> load_weights(const WeightFolder& folder, const std::vector<
   for (const SafetensorsFile& file : folder.files()) {
     for (const WeightEntry& entry : file.entries()) {
       const std::string name = parameter_name(entry.info.name);
-      entries[name] = &entry;
+      if (!entries.emplace(name, &entry).second) {
+        return located({.field = entry.info.name,
+                        .problem = fmt::format("is a second weight for {}", name),
+                        .advice = "Keep the one that belongs to the model."});
+      }
       extra.insert(name);
     }
   }
@@ -112,6 +133,7 @@ std::optional<Error> load_weights(const WeightFolder& folder, const std::vector<
       }
     }
   }
+  if (auto error = check_tied_head(entries, prefix, has_head)) return located(*std::move(error));
   std::erase_if(extra, [&](const std::string& name) { return is_ignored_weight(name, prefix, has_head); });
   if (!missing.empty()) return located(missing_weights(missing, extra));
   if (!extra.empty()) {

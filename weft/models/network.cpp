@@ -37,7 +37,7 @@ at::Tensor Network::encode_vision(const VisionInputs& inputs, const NetworkRun& 
     const auto layer = [this, index, inputs, rotary, context = run.context](const at::Tensor& rows) {
       return vision_->layer(index, rows, inputs, rotary, context);
     };
-    x = run_layer(layer, x, x, run.recomputes);
+    x = run_layer(layer, x, vision_->layers()[static_cast<size_t>(index)].attention.qkv->value, run.recomputes);
   }
   return vision_->merge(x, inputs, run.context);
 }
@@ -48,7 +48,7 @@ at::Tensor Network::encode_audio(const AudioInputs& inputs, const NetworkRun& ru
     const auto layer = [this, index, inputs, context = run.context](const at::Tensor& rows) {
       return audio_->layer(index, rows, inputs, context);
     };
-    x = run_layer(layer, x, x, run.recomputes);
+    x = run_layer(layer, x, audio_->layers()[static_cast<size_t>(index)].attention.qkv->value, run.recomputes);
   }
   return audio_->pool(x, inputs, run.context);
 }

@@ -57,8 +57,16 @@ RopeNumbers read_rope(Fields& config, const Defaults& defaults, int64_t max_posi
                       bool has_axes) {
   RopeNumbers rope;
   rope.theta = config.number_or("rope_theta", defaults.theta, kPositiveRange);
-  const char* key = config.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
-  if (config.has(key)) {
+  const auto is_given = [&](const char* name) {
+    const Json* value = config.raw(name);
+    return value != nullptr && !value->empty();
+  };
+  if (is_given("rope_parameters") && is_given("rope_scaling")) {
+    config.complain("rope_scaling", "is given beside rope_parameters, and either could be meant",
+                    "Put everything into one of the two.");
+  }
+  const char* key = is_given("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  if (is_given(key)) {
     Fields scaling = config.object(key);
     rope.theta = scaling.number_or("rope_theta", rope.theta, kPositiveRange);
     const char* type_key = scaling.has("rope_type") ? "rope_type" : "type";
@@ -105,6 +113,15 @@ TextNumbers read_text(Fields& config, const Defaults& defaults, const Module& ll
   text.max_positions = config.integer_or("max_position_embeddings", defaults.max_positions, kSizeRange);
   text.rope =
       read_rope(config, defaults, text.max_positions, layer_shape(llm.layer_kinds.front()).heads.head_dim, has_axes);
+  if (text.rope.scaling == RopeScaling::kYarn || text.rope.scaling == RopeScaling::kLinear) {
+    // The stretched context, which files do not always count as positions.
+    const double base = text.rope.original_positions;
+    text.max_positions = std::max(text.max_positions, static_cast<int64_t>(std::min(base * text.rope.factor, 1e12)));
+  }
+  const int64_t entries = std::get<Lookup>(op_named(llm.entry, "embedding").shape).entries;
+  if (text.padding_id >= entries) {
+    config.complain("pad_token_id", fmt::format("is {}, but vocab_size is {}", text.padding_id, entries));
+  }
   text.normalizes_expert_weights = config.flag_or("norm_topk_prob", false);
   text.balance_coefficient = config.number_or("router_aux_loss_coef", 0.001, {0, 1e3});
   text.end_ids = read_end_ids(config);
@@ -112,7 +129,7 @@ TextNumbers read_text(Fields& config, const Defaults& defaults, const Module& ll
   return text;
 }
 
-VisionNumbers read_vision(Fields& config, bool is_first_generation) {
+VisionNumbers read_vision(Fields& config, bool is_first_generation, int64_t head_dim) {
   VisionNumbers vision;
   if (is_first_generation) {
     vision.activation = read_activation(config, "hidden_act", "quick_gelu");
@@ -120,6 +137,11 @@ VisionNumbers read_vision(Fields& config, bool is_first_generation) {
     check_gated_activation(config);
     vision.activation = Activation::kSilu;
     vision.window_size = config.integer_or("window_size", 112, kSizeRange);
+  }
+  if (head_dim % 4 != 0) {
+    config.complain("num_heads", fmt::format("gives heads of {} elements; half of them turn by the row and half by the "
+                                             "column, so a multiple of 4 is needed",
+                                             head_dim));
   }
   vision.deviation = config.number_or("initializer_range", 0.02, {0, 1e3});
   const char* channels_key = config.has("in_channels") ? "in_channels" : "in_chans";
@@ -140,6 +162,10 @@ AudioNumbers read_audio(Fields& config) {
   audio.mel_bins = config.integer_or("num_mel_bins", 128, kSizeRange);
   audio.half_window = config.integer_or("n_window", 100, kSizeRange);
   audio.max_positions = config.integer_or("max_source_positions", 1500, kSizeRange);
+  if (const int64_t width = config.integer_or("d_model", 1280, kSizeRange); width % 2 != 0 || width < 4) {
+    config.complain(
+        "d_model", fmt::format("is {}; positions are sines and cosines, so an even number from 4 on is needed", width));
+  }
   return audio;
 }
 
@@ -161,7 +187,8 @@ void read_multimodal(Fields& config, RopeFamily family, const Model& model, Mode
     numbers.text = read_text(config, defaults, llm, true);
   }
   Fields vision = config.object("vision_config");
-  numbers.vision = read_vision(vision, family == RopeFamily::kQwen2Vl);
+  const LayerShape vision_layer = layer_shape(model.find(ModuleKind::kVision)->layer_kinds.front());
+  numbers.vision = read_vision(vision, family == RopeFamily::kQwen2Vl, vision_layer.heads.head_dim);
   numbers.vision->has_separate_qkv = is_omni;
 
   numbers.media.family = family;

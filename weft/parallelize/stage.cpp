@@ -143,7 +143,8 @@ at::Tensor StageModel::run_vision(const PartModel& model, at::Tensor x, const In
                          int64_t index, const at::Tensor& rows) {
     return vision->layer(index, rows, images, rotary, {.deferred = deferred, .sites = is_spread ? &patches : nullptr});
   };
-  x = run_layers(model.part, x, x, layer);
+  const at::Tensor anchor = model.part.num_layers > 0 ? model.vision->layers().front().attention.qkv->value : x;
+  x = run_layers(model.part, x, anchor, layer);
   context.sites = is_spread ? &merged : nullptr;
   return model.part.has_exit ? model.vision->merge(x, images, context) : x;
 }
@@ -158,7 +159,8 @@ at::Tensor StageModel::run_audio(const PartModel& model, at::Tensor x, const Inp
                          int64_t index, const at::Tensor& rows) {
     return audio->layer(index, rows, clips, {.deferred = deferred, .sites = is_spread ? &rows_sites : nullptr});
   };
-  x = run_layers(model.part, x, x, layer);
+  const at::Tensor anchor = model.part.num_layers > 0 ? model.audio->layers().front().attention.qkv->value : x;
+  x = run_layers(model.part, x, anchor, layer);
   return model.part.has_exit ? model.audio->pool(x, clips, context) : x;
 }
 
@@ -180,7 +182,10 @@ StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients
       if (model.part.has_entry) {
         std::vector<MediaRows> media;
         for (size_t other = 0; other < index; ++other) {
-          if (!flow[other].defined()) continue;
+          const bool is_due = routes_[other].is_in_pipeline && has_data(routes_[other], inputs);
+          WEFT_CHECK(flow[other].defined() == is_due,
+                     "an encoder's output is not there when the language model begins");
+          if (!is_due) continue;
           const bool is_vision = routes_[other].kind == ModuleKind::kVision;
           media.push_back({is_vision ? inputs.vision_places : inputs.audio_places, flow[other]});
           flow[other].reset();

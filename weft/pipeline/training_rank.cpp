@@ -60,6 +60,23 @@ std::optional<Error> check_runs(const Plan& plan) {
     }
   }
   if (!plan.offload.is_empty()) return refuse("offload", "is not run yet");
+  if (plan.precision.compute == Precision::kFp16) {
+    return refuse("precision.compute",
+                  "is fp16, whose small gradients vanish without a scaled loss; fp64, fp32 and bf16 are run");
+  }
+  std::vector<StagePart> parts;
+  list_stage_parts(plan, parts);
+  int32_t llm_entry = 0;
+  for (const StagePart& part : parts) {
+    if (part.has_entry && !plan.modules[static_cast<size_t>(part.module)].is_encoder()) llm_entry = part.stage;
+  }
+  for (const StagePart& part : parts) {
+    const ModulePlan& module = plan.modules[static_cast<size_t>(part.module)];
+    if (!module.is_encoder() || !part.has_exit || part.stage <= llm_entry) continue;
+    return refuse(fmt::format("modules.{}.layers", name_of(module.kind)),
+                  fmt::format("end in stage {}, but the llm, which takes their output, begins in stage {}", part.stage,
+                              llm_entry));
+  }
   return std::nullopt;
 }
 
@@ -130,7 +147,8 @@ Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const P
 
 void TrainingRank::tie_embeddings(World& world, const Mesh& mesh, const Plan& plan) {
   const size_t num_stages_here = stage_of_.size();
-  if (!plan.model.has_tied_embeddings || num_stages_here == 1) return;
+  // Frozen copies need nothing to stay equal.
+  if (!plan.model.has_tied_embeddings || num_stages_here == 1 || plan.workload.is_frozen(ModuleKind::kLlm)) return;
   std::vector<StagePart> parts;
   list_stage_parts(plan, parts);
   int32_t first = 0;
@@ -303,11 +321,15 @@ double TrainingRank::finish_gradients() {
 }
 
 StepReport TrainingRank::step(const std::vector<Inputs>& microbatches, int64_t num_targets, double learning_rate) {
+  WEFT_CHECK(num_targets > 0, "a step over {} target tokens", num_targets);
+  for (const Inputs& inputs : microbatches) WEFT_CHECK(inputs.targets.defined(), "a microbatch without targets");
   for (Stage& stage : stages_) stage.optimizer->begin_step();
   for (auto& optimizer : embedding_optimizers_) optimizer->begin_step();
   StepReport report;
   const auto update = [&] {
     report.gradient_norm = finish_gradients();
+    report.is_updated = std::isfinite(report.gradient_norm);  // the same on all ranks
+    if (!report.is_updated) return;
     const double scale = max_gradient_norm_ > 0 ? clip_factor(max_gradient_norm_, report.gradient_norm) : 1;
     for (Stage& stage : stages_) stage.optimizer->update(learning_rate, scale);
     for (auto& optimizer : embedding_optimizers_) optimizer->update(learning_rate, scale);

@@ -21,6 +21,7 @@ struct TrainingSettings {
 struct StepReport {
   double loss = 0;  ///< per target token of the whole batch
   double gradient_norm = 0;
+  bool is_updated = false;  ///< not where the gradient is not finite: weights are then as before
   std::vector<TimelineEvent> events;  ///< this rank's
 };
 

@@ -266,8 +266,8 @@ Outcome train(const Shape& shape, const Model& model) {
   const Plan plan = plan_of(shape, model);
   Outcome outcome;
   std::mutex guard;
-  const auto error =
-      run_ranks({.size = plan.world_size, .comm = {.timeout = std::chrono::seconds(60), .is_checked = true}}, [&](World& world) {
+  const auto error = run_ranks(
+      {.size = plan.world_size, .comm = {.timeout = std::chrono::seconds(60), .is_checked = true}}, [&](World& world) {
         at::set_num_threads(1);
         auto made = TrainingRank::create(world, plan, {.max_gradient_norm = kMaxNorm, .seed = kSeed});
         WEFT_CHECK(made.ok(), "{}", made.error().message());
@@ -375,9 +375,68 @@ std::vector<Shape> shapes() {
   all.push_back({.fixture = "qwen2_vl_untied", .pp = 2, .microbatches = 3, .frozen = {ModuleKind::kVision}});
   all.push_back({.fixture = "qwen2_vl_untied", .pp = 2, .microbatches = 3, .frozen = {ModuleKind::kLlm}});
   all.push_back({.fixture = "qwen2_5_vl", .pp = 2, .dp = 2, .zero = 2, .microbatches = 3});
+  all.push_back({.fixture = "qwen2_vl_tied", .pp = 2, .microbatches = 3, .frozen = {ModuleKind::kLlm}});
+  all.push_back({.fixture = "qwen2_vl_tied", .tp = 2, .dp = 2, .sequence_parallel = true, .zero = 3});
+  // Copied keys, uneven cuts, weights that are gathered for forward and backward apart.
+  all.push_back({.fixture = "qwen2_tied", .tp = 3, .pp = 2, .sequence_parallel = true});
+  all.push_back({.fixture = "llama_scaled",
+                 .pp = 2,
+                 .dp = 2,
+                 .zero = 3,
+                 .schedule = "zb_h1",
+                 .microbatches = 4,
+                 .recomputed = 1});
   // A mixture of experts, without cutting it.
   all.push_back({.fixture = "qwen3_moe_mixed", .pp = 2, .dp = 2, .zero = 1});
   return all;
+}
+
+TEST(TrainingRank, AGradientThatIsNotFiniteLeavesTheWeights) {
+  const Model model = model_of("llama_tied");
+  const Plan plan = plan_of({.dp = 2}, model);
+  const auto error = run_ranks({.size = 2}, [&](World& world) {
+    const auto made = TrainingRank::create(world, plan, {.seed = kSeed});
+    TrainingRank& rank = **made;
+    const std::vector<RawInputs> samples = batch_of(rank.numbers(), rank.vocabulary(), 1, 2);
+    const Inputs inputs = prepared(rank.numbers(), rank.vocabulary(), samples);
+    const at::NoGradGuard no_graph;
+    const at::Tensor weight = rank.parameters().front()->value.detach();
+    if (world.rank() == 1) weight.view({-1})[0] = std::nan("");
+    const at::Tensor before = weight.clone();
+    const StepReport report = [&] {
+      const at::AutoGradMode with_graph(true);
+      return rank.step({inputs, inputs}, 10, kLearningRate);
+    }();
+    EXPECT_FALSE(report.is_updated);
+    EXPECT_TRUE(weight.equal(before) || world.rank() == 1);
+  });
+  EXPECT_FALSE(error);
+}
+
+TEST(TrainingRank, WhatIsNotRunYetIsNamed) {
+  const Model model = model_of("qwen2_vl_tied");
+  const auto refusal = [&](const std::function<void(Plan&)>& change) {
+    Plan plan = plan_of({.pp = 2}, model);
+    change(plan);
+    std::string message;
+    std::mutex guard;
+    const auto error = run_ranks({.size = 2}, [&](World& world) {
+      const auto made = TrainingRank::create(world, plan, {});
+      const std::lock_guard lock(guard);
+      message = made.ok() ? "" : made.error().message();
+    });
+    EXPECT_FALSE(error);
+    return message;
+  };
+  EXPECT_EQ(refusal([](Plan&) {}), "");
+  EXPECT_NE(refusal([](Plan& plan) { plan.precision.compute = Precision::kFp16; }).find("precision.compute"),
+            std::string::npos);
+  EXPECT_NE(refusal([](Plan& plan) { plan.offload.optimizer = 1; }).find("offload"), std::string::npos);
+  EXPECT_NE(refusal([](Plan& plan) {
+              plan.modules[0].placement = ModulePlacement::kColocated;
+            }).find("modules.vision.placement"),
+            std::string::npos);
+  EXPECT_NE(refusal([](Plan& plan) { plan.modules[0].layers = {{0}, {2}}; }).find("end in stage 1"), std::string::npos);
 }
 
 INSTANTIATE_TEST_SUITE_P(Plans, Training, testing::ValuesIn(shapes()),

@@ -34,7 +34,7 @@ Result<std::filesystem::path> choose(const std::filesystem::path& folder) {
   const bool has_single = is_there(folder / kSingleName), has_index = is_there(folder / kIndexName);
   if (has_single && has_index) {
     return refuse(folder, "", fmt::format("holds both {} and {}, and either could be meant", kSingleName, kIndexName),
-                  "Give the path of one of the two.");
+                  "Remove the one that is not meant, or give the path of the other where a path is taken.");
   }
   if (has_single) return folder / kSingleName;
   if (has_index) return folder / kIndexName;

@@ -27,6 +27,12 @@ Result<AudioInputs> prepare_audio(const AudioNumbers& numbers, const at::Tensor&
                                        numbers.max_positions),
           .advice = "Cut the clip to a length that the model allows."};
     }
+    if (frames > features.size(1) - total) {
+      return Error{.field = fmt::format("audio clip {}", clip),
+                   .problem = fmt::format("has {} frames, but only {} are left of the {} that are given", frames,
+                                          features.size(1) - total, features.size(1)),
+                   .advice = "Give the frames of all clips one after the other, without padding."};
+    }
     total += frames;
   }
   if (features.size(1) != total) {
