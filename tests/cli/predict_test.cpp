@@ -296,7 +296,7 @@ TEST_F(Predict, AudioThatDoesNotFitIsRefused) {
   EXPECT_SAYS(said([](StoredTensors& t) {
                 t["input_features"] = floats({9, 53}, 0);
               }),
-              "input_features: has 53 frames");
+              "audio clip 2: has 18 frames, but only 17 are left of the 53");
   EXPECT_SAYS(said([](StoredTensors& t) { t["input_features"] = floats({8, 54}, 0); }), "this model takes [9 mel bins");
   EXPECT_SAYS(said([](StoredTensors& t) { t.erase("input_features"); }), "input_features: is missing");
   EXPECT_SAYS(said([](StoredTensors& t) {
@@ -362,6 +362,15 @@ TEST_F(Predict, WeightsOfAnotherModelAreRefused) {
               "model.norm.weight: is a weight of the model, but the files do not have it");
   EXPECT_SAYS(said([](StoredTensors& w) { w["model.extra.weight"] = floats({2}, 1); }),
               "model.extra.weight: is in the files, but the model has no such weight");
+  EXPECT_SAYS(said([](StoredTensors& w) { w["lm_head.weight"] = floats({95, 36}, 1); }),
+              "lm_head.weight: is another weight than the embedding, but the configuration ties the two");
+  {
+    const ModelCopy copied(kLlama);
+    copied.change_weights([](StoredTensors& w) { w["lm_head.weight"] = w.at("model.embed_tokens.weight"); });
+    EXPECT_EQ(predicted(copied.at(), file, {})["prompts"].size(), 1u);
+  }
+  EXPECT_SAYS(said([](StoredTensors& w) { w["model.language_model.norm.weight"] = w.at("model.norm.weight"); }),
+              "is a second weight for model.norm.weight");
   EXPECT_SAYS(said([](StoredTensors& w) { w["model.norm.weight"].set(7, std::numeric_limits<float>::quiet_NaN()); }),
               "model.norm.weight: holds a value that is not a finite number");
   EXPECT_SAYS(said([](StoredTensors& w) {

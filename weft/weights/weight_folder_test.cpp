@@ -179,7 +179,8 @@ TEST_F(WeightFolderTest, TwoModelsInOneFolderAreNotGuessedBetween) {
   folder_.write("model.safetensors", shard("a"));
   EXPECT_EQ(problem(), folder_.path().string() +
                            ": holds both model.safetensors and model.safetensors.index.json, and either "
-                           "could be meant. Give the path of one of the two.");
+                           "could be meant. Remove the one that is not meant, or give the path of the other "
+                           "where a path is taken.");
   EXPECT_EQ(problem(kIndex), "");
   EXPECT_EQ(problem("model.safetensors"), "");
 }
