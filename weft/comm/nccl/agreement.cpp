@@ -61,7 +61,7 @@ Agreement::Shown Agreement::unpacked(const std::string& bytes) {
   std::memcpy(&shown.what, bytes.data(), sizeof(shown.what));
   const size_t num_counts = (bytes.size() - sizeof(shown.what)) / sizeof(int64_t);
   std::vector<int64_t> counts(num_counts);
-  std::memcpy(counts.data(), bytes.data() + sizeof(shown.what), num_counts * sizeof(int64_t));
+  if (num_counts > 0) std::memcpy(counts.data(), bytes.data() + sizeof(shown.what), num_counts * sizeof(int64_t));
   const auto middle = counts.begin() + static_cast<ptrdiff_t>(num_counts / 2);
   shown.sent.assign(counts.begin(), middle);
   shown.expected.assign(middle, counts.end());

@@ -22,6 +22,11 @@
 
 namespace {
 
+/// Nothing may be copied from nowhere to nowhere.
+void copy_bytes(void* to, const void* from, size_t size) {
+  if (size > 0) std::memcpy(to, from, size);
+}
+
 struct UniqueId {
   char internal[128];
 };
@@ -187,7 +192,7 @@ STAND_IN int ncclAllReduce(const void* in, void* out, size_t count, int type, in
   return call([=] {
     std::string result;
     const int status = reduce_all(comm_of(comm), in, result, count, type, operation);
-    if (status == 0) std::memcpy(out, result.data(), result.size());
+    if (status == 0) copy_bytes(out, result.data(), result.size());
     return status;
   });
 }
@@ -195,7 +200,7 @@ STAND_IN int ncclReduce(const void* in, void* out, size_t count, int type, int o
   return call([=] {
     std::string result;
     const int status = reduce_all(comm_of(comm), in, result, count, type, operation);
-    if (status == 0 && comm_of(comm).rank == root) std::memcpy(out, result.data(), result.size());
+    if (status == 0 && comm_of(comm).rank == root) copy_bytes(out, result.data(), result.size());
     return status;
   });
 }
@@ -205,7 +210,7 @@ STAND_IN int ncclAllGather(const void* in, void* out, size_t count, int type, vo
     const size_t bytes = count * static_cast<size_t>(element_bytes(type));
     const int status = gather(comm_of(comm), in, bytes, all);
     for (size_t r = 0; r < all.size() && status == 0; ++r)
-      std::memcpy(static_cast<char*>(out) + r * bytes, all[r].data(), bytes);
+      copy_bytes(static_cast<char*>(out) + r * bytes, all[r].data(), bytes);
     return status;
   });
 }
@@ -215,7 +220,7 @@ STAND_IN int ncclReduceScatter(const void* in, void* out, size_t count, int type
     const auto size = static_cast<size_t>(comm_of(comm).size), rank = static_cast<size_t>(comm_of(comm).rank);
     const int status = reduce_all(comm_of(comm), in, result, count * size, type, operation);
     const size_t bytes = count * static_cast<size_t>(element_bytes(type));
-    if (status == 0) std::memcpy(out, result.data() + rank * bytes, bytes);
+    if (status == 0) copy_bytes(out, result.data() + rank * bytes, bytes);
     return status;
   });
 }
@@ -223,7 +228,7 @@ STAND_IN int ncclBroadcast(const void* in, void* out, size_t count, int type, in
   return call([=] {
     std::vector<std::string> all;
     const int status = gather(comm_of(comm), in, count * static_cast<size_t>(element_bytes(type)), all);
-    if (status == 0) std::memcpy(out, all[static_cast<size_t>(root)].data(), all[static_cast<size_t>(root)].size());
+    if (status == 0) copy_bytes(out, all[static_cast<size_t>(root)].data(), all[static_cast<size_t>(root)].size());
     return status;
   });
 }
@@ -242,7 +247,7 @@ STAND_IN int ncclRecv(void* out, size_t count, int type, int peer, void* comm, v
     std::string bytes;
     if (const int status = recv_bytes(comm_of(comm), bytes, peer)) return status;
     if (bytes.size() != count * static_cast<size_t>(element_bytes(type))) return kInvalidArgument;
-    std::memcpy(out, bytes.data(), bytes.size());
+    copy_bytes(out, bytes.data(), bytes.size());
     return 0;
   });
 }
