@@ -40,32 +40,50 @@ std::string TemporaryFolder::write(const std::string& name, const std::string& t
   return (path_ / name).string();
 }
 
-ProgramRun run_weft(const std::vector<std::string>& arguments, const std::vector<std::string>& environment,
-                    const std::string& standard_output) {
-  const TemporaryFolder folder;
-  const std::string out = standard_output.empty() ? (folder.path() / "out").string() : standard_output;
-  const std::string err = (folder.path() / "err").string();
-  std::vector<std::string> words = {WEFT_PROGRAM};
-  words.insert(words.end(), arguments.begin(), arguments.end());
+StartedProgram start_command(std::vector<std::string> words, const std::filesystem::path& folder,
+                             const std::vector<std::string>& environment) {
+  StartedProgram program{.out = folder / "out", .err = folder / "err"};
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-
-  const pid_t child = fork();
-  if (child == 0) {
-    redirect(STDOUT_FILENO, out);
-    redirect(STDERR_FILENO, err);
+  program.process = fork();
+  if (program.process == 0) {
+    redirect(STDOUT_FILENO, program.out.string());
+    redirect(STDERR_FILENO, program.err.string());
     for (const std::string& entry : environment) {
       setenv(entry.substr(0, entry.find('=')).c_str(), entry.substr(entry.find('=') + 1).c_str(), 1);
     }
     execv(argv[0], argv.data());
     _exit(127);
   }
+  return program;
+}
+
+ProgramRun wait_for(const StartedProgram& program) {
   int status = 0;
-  waitpid(child, &status, 0);
+  waitpid(program.process, &status, 0);
   return {.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
-          .out = standard_output.empty() ? contents(out) : "",
-          .err = contents(err)};
+          .out = contents(program.out),
+          .err = contents(program.err)};
+}
+
+ProgramRun run_weft(const std::vector<std::string>& arguments, const std::vector<std::string>& environment,
+                    const std::string& standard_output) {
+  const TemporaryFolder folder;
+  std::vector<std::string> words = {WEFT_PROGRAM};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  if (!standard_output.empty()) std::filesystem::create_symlink(standard_output, folder.path() / "out");
+  ProgramRun run = wait_for(start_command(std::move(words), folder.path(), environment));
+  if (!standard_output.empty()) run.out.clear();
+  return run;
+}
+
+ProgramRun run_weft_with_mpi(int num_processes, const std::vector<std::string>& arguments) {
+  const TemporaryFolder folder;
+  std::vector<std::string> words = {std::string(WEFT_SOURCE_DIR) + "/scripts/mpirun", "-n",
+                                    std::to_string(num_processes), WEFT_PROGRAM};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return wait_for(start_command(std::move(words), folder.path()));
 }
 
 }  // namespace weft

@@ -17,6 +17,18 @@ struct ProgramRun {
 ProgramRun run_weft(const std::vector<std::string>& arguments, const std::vector<std::string>& environment = {},
                     const std::string& standard_output = "");
 
+/// The same of any command, the first word of which is a path. Nothing is waited for: the child is the caller's to end.
+struct StartedProgram {
+  int process = -1;
+  std::filesystem::path out, err;  ///< what it writes
+};
+StartedProgram start_command(std::vector<std::string> words, const std::filesystem::path& folder,
+                             const std::vector<std::string>& environment = {});
+/// Waits for it and reads what it wrote.
+ProgramRun wait_for(const StartedProgram& program);
+/// Runs the built program as so many MPI processes.
+ProgramRun run_weft_with_mpi(int num_processes, const std::vector<std::string>& arguments);
+
 /// A folder that is removed with everything in it at the end of the scope.
 class TemporaryFolder {
  public:

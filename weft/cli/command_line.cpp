@@ -22,8 +22,9 @@ constexpr int kJobFailed = 1;
 constexpr int kInputWrong = 2;
 
 int report(const Error& error) {
-  // Where even this cannot be written, the exit status still tells.
-  std::fputs(("weft: " + error.message() + "\n" + error.details).c_str(), stderr);
+  // Where even this cannot be written, the exit status still tells. An error without words is one that another process
+  // of the same run shows.
+  if (!error.problem.empty()) std::fputs(("weft: " + error.message() + "\n" + error.details).c_str(), stderr);
   return error.kind == ErrorKind::kInput ? kInputWrong : kJobFailed;
 }
 
@@ -101,6 +102,8 @@ int parse_and_run(int argc, char** argv) {
   add_schedule(app, run);
   add_export(app, run);
   add_balance(app, run);
+  add_train(app, run);
+  add_eval(app, run);
   add_predict(app, run);
   add_doctor(app, run);
 

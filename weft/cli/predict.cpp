@@ -1,6 +1,5 @@
 #include <memory>
 #include <optional>
-#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -8,6 +7,7 @@
 #include "weft/base/units.h"
 #include "weft/cli/count_option.h"
 #include "weft/cli/runtime_loader.h"
+#include "weft/cli/terminal_line.h"
 #include "weft/cli/verbs.h"
 
 namespace weft {
@@ -23,12 +23,6 @@ struct PredictVerbOptions {
   std::optional<std::string> threads;
   bool json = false;
 };
-
-/// A line on the terminal that the next one replaces.
-void show_progress(const std::string& text) {
-  fmt::print(stderr, "\r\033[K{}", text);
-  std::fflush(stderr);
-}
 
 /// Tokens after the first of each prompt, in a second; nothing where there were none.
 std::optional<double> tokens_per_s(const PredictReport& report) {
@@ -74,7 +68,7 @@ Result<std::string> run_predict(const PredictVerbOptions& options) {
     WEFT_TRY(const int64_t threads, parse_count("--threads", *options.threads, {1, 1024}));
     request.num_threads = static_cast<int>(threads);
   }
-  const bool is_terminal = isatty(STDERR_FILENO) != 0;
+  const bool is_terminal = has_terminal();
   if (is_terminal) {
     request.load_progress = [](int64_t done, int64_t all) {
       show_progress(fmt::format("loading weights: {} of {}", format_bytes(static_cast<double>(done)),

@@ -21,6 +21,8 @@ void add_validate(CLI::App& app, RunVerb& run);
 void add_schedule(CLI::App& app, RunVerb& run);
 void add_export(CLI::App& app, RunVerb& run);
 void add_balance(CLI::App& app, RunVerb& run);
+void add_train(CLI::App& app, RunVerb& run);
+void add_eval(CLI::App& app, RunVerb& run);
 void add_predict(CLI::App& app, RunVerb& run);
 void add_doctor(CLI::App& app, RunVerb& run);
 

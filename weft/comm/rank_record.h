@@ -1,6 +1,8 @@
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -69,11 +71,17 @@ class RankRecord {
   void note(RankPhase phase, const OperationNote& operation);
   /// "awaiting all_reduce of ...", "no operation yet".
   std::string text() const;
+  /// How long the rank has been blocked in operations altogether.
+  void add_waited(std::chrono::nanoseconds time) { waited_ns_.fetch_add(time.count(), std::memory_order_relaxed); }
+  std::chrono::nanoseconds waited() const {
+    return std::chrono::nanoseconds(waited_ns_.load(std::memory_order_relaxed));
+  }
   /// The operation that the rank waits for, if it does.
   std::optional<OperationNote> waited_for() const;
 
  private:
   int64_t rank_;
+  std::atomic<int64_t> waited_ns_{0};
   mutable std::mutex mutex_;
   std::optional<RankPhase> phase_;
   OperationNote operation_;

@@ -15,7 +15,9 @@ void Work::wait() {
   if (!state_) return;
   record_->note(RankPhase::kWaiting, note_);
   const std::unique_ptr<WorkState> state = std::move(state_);
+  const auto start = std::chrono::steady_clock::now();
   state->wait();
+  record_->add_waited(std::chrono::steady_clock::now() - start);
   record_->note(RankPhase::kFinished, note_);
 }
 

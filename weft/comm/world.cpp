@@ -18,6 +18,10 @@ Group make_world_group(const std::shared_ptr<WorldBackend>& backend) {
 
 World::World(std::shared_ptr<WorldBackend> backend) : backend_(std::move(backend)), all_(make_world_group(backend_)) {}
 
+double World::waited_ms() const {
+  return std::chrono::duration<double, std::milli>(backend_->record().waited()).count();
+}
+
 Result<Group> World::group(const std::string& name, const std::vector<int64_t>& ranks) {
   const auto refuse = [&](std::string problem) {
     return Error{.source = fmt::format("rank {}", rank()),

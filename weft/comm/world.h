@@ -55,6 +55,9 @@ class World {
   /// The GPU that this rank is to use: processes are given one each as far as there are enough, thread ranks none.
   std::optional<Device> gpu() const { return backend_->gpu(); }
 
+  /// How long this rank has been blocked in operations so far.
+  double waited_ms() const;
+
   /// The group of everyone.
   Group& all() { return all_; }
   /// A group of these ranks, which name it alike and make their common groups in the same order. This rank must be

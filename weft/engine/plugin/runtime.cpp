@@ -2,6 +2,7 @@
 #include "weft/engine/predict.h"
 #include "weft/engine/runtime_api.h"
 #include "weft/engine/runtime_check.h"
+#include "weft/engine/trainer.h"
 
 namespace {
 
@@ -13,9 +14,17 @@ weft::Result<weft::PredictReport> predict(const weft::PredictRequest& request) {
   return weft::guarded([&] { return weft::predict(request); });
 }
 
+weft::Result<std::optional<weft::TrainReport>> train(const weft::TrainRequest& request) {
+  return weft::guarded([&] { return weft::train(request); });
+}
+
+weft::Result<std::optional<weft::EvalReport>> evaluate(const weft::EvalRequest& request) {
+  return weft::guarded([&] { return weft::evaluate(request); });
+}
+
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) const weft::RuntimeApi* weft_runtime_api() {
-  static const weft::RuntimeApi api{.version = WEFT_VERSION, .check = check, .predict = predict};
+  static const weft::RuntimeApi api{.version = WEFT_VERSION, .check = check, .predict = predict, .train = train, .evaluate = evaluate};
   return &api;
 }

@@ -1,0 +1,323 @@
+#include <cmath>
+#include <csignal>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <thread>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/cli/run_program.h"
+#include "weft/base/json.h"
+
+namespace weft {
+namespace {
+
+using std::filesystem::path;
+
+const path kFixtures = path(WEFT_SOURCE_DIR) / "tests/parity/fixtures";
+
+std::string text_of(const path& file) {
+  std::ostringstream text;
+  text << std::ifstream(file, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+/// Samples that take milliseconds, in double precision so that sums in another order do not show.
+constexpr const char* kWorkload = R"(global_batch_samples: 8
+text_tokens: {values: [12, 20, 33], weights: [0.3, 0.4, 0.3]}
+images_per_sample: {values: [0, 1, 2], weights: [0.3, 0.5, 0.2]}
+patches_per_image: {values: [16, 64], weights: [0.5, 0.5]}
+precision: fp64
+optimizer: adamw
+)";
+
+std::string config_text(int64_t steps, int64_t interval, const std::string& more = "") {
+  std::string text = fmt::format(
+      "steps: {}\nseed: 7\nthreads_per_rank: 1\noptimizer: {{learning_rate: 3.0e-3}}\n"
+      "learning_rate_schedule: {{kind: constant, warmup_steps: 2}}\nevaluation_batches: 2\n",
+      steps);
+  if (interval > 0) text += fmt::format("checkpoints: {{interval_steps: {}}}\n", interval);
+  return text + more;
+}
+
+/// Plans, configurations and runs of one test.
+class Train : public testing::Test {
+ protected:
+  /// `space` pins what the search may choose.
+  std::string plan(const std::string& name, int devices, const std::string& space,
+                   const std::string& model = "tiny-vl") {
+    const std::string workload = folder_.write("workload.yaml", kWorkload);
+    std::string cluster = text_of(path(WEFT_SOURCE_DIR) / "scenarios/clusters/local_cpu.yaml");
+    const std::string usual = "devices_per_node: 8";
+    cluster.replace(cluster.find(usual), usual.size(), fmt::format("devices_per_node: {}", devices));
+    const std::string file = (folder_.path() / (name + ".json")).string();
+    const ProgramRun run =
+        run_weft({"plan", "--model", model, "--cluster", folder_.write("cluster.yaml", cluster), "--workload", workload,
+                  "--space", folder_.write(name + ".yaml", space), "--out", file});
+    EXPECT_EQ(run.exit_status, 0) << run.err;
+    return file;
+  }
+  std::string two_ranks_plan() {
+    return plan("two", 2,
+                "mbs: 2\nllm: {tp: 1, pp: 2, cp: 1, dp: 1}\nvision: {placement: inline}\n"
+                "schedule: [1f1b]\n");
+  }
+  std::string config(int64_t steps, int64_t interval, const std::string& more = "") {
+    return folder_.write("train.yaml", config_text(steps, interval, more));
+  }
+  std::string run_folder(const std::string& name) const { return (folder_.path() / name).string(); }
+  std::vector<Json> metrics(const std::string& name) const {
+    std::vector<Json> lines;
+    std::ifstream file(folder_.path() / name / "metrics.jsonl");
+    for (std::string line; std::getline(file, line);) lines.push_back(Json::parse(line));
+    return lines;
+  }
+  std::string refusal(std::vector<std::string> arguments, int exit_status = 2) {
+    arguments.insert(arguments.begin(), "train");
+    const ProgramRun run = run_weft(arguments);
+    EXPECT_EQ(run.exit_status, exit_status) << run.err;
+    EXPECT_EQ(run.out, "");
+    return run.err;
+  }
+
+  TemporaryFolder folder_;
+};
+
+testing::AssertionResult says(const std::string& text, const std::string& what) {
+  if (text.find(what) != std::string::npos) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << text << "does not say\n" << what;
+}
+
+TEST_F(Train, TheLossFallsAndARunLeavesMetricsACheckpointAndATrace) {
+  const std::string plan = two_ranks_plan();
+  const std::string trace = run_folder("trace.json");
+  const ProgramRun run = run_weft(
+      {"train", "--plan", plan, "--config", config(30, 15), "--run", run_folder("run"), "--trace", trace, "--json"});
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  const Json report = Json::parse(run.out);
+  EXPECT_EQ(report["last_step"], 30);
+  EXPECT_LT(report["last"]["loss"].get<double>(), report["first_loss"].get<double>() - 0.3);
+  const std::vector<Json> lines = metrics("run");
+  ASSERT_EQ(lines.size(), 30u);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    EXPECT_EQ(lines[i]["step"], i + 1);
+    for (const char* key : {"loss", "gradient_norm", "tokens_per_s", "model_flops_utilisation"})
+      EXPECT_GT(lines[i][key].get<double>(), 0) << key;
+    ASSERT_EQ(lines[i]["peak_memory_gib"].size(), 2u);
+    for (size_t rank = 0; rank < 2; ++rank) {
+      EXPECT_GT(lines[i]["peak_memory_gib"][rank].get<double>(), 0);
+      const double parts = lines[i]["compute_ms"][rank].get<double>() +
+                           lines[i]["communication_ms"][rank].get<double>() + lines[i]["bubble_ms"][rank].get<double>();
+      EXPECT_NEAR(parts, lines[i]["step_ms"].get<double>(), 0.5 * parts);
+      EXPECT_GE(lines[i]["communication_ms"][rank].get<double>(), 0);
+    }
+  }
+  EXPECT_EQ(lines[0]["learning_rate"], 0);
+  EXPECT_EQ(lines[5]["learning_rate"], 3e-3);
+  EXPECT_TRUE(std::filesystem::exists(path(run_folder("run")) / "checkpoints/step-00000030/checkpoint.json"));
+  const Json events = Json::parse(text_of(trace))["traceEvents"];
+  int forwards[2] = {0, 0};
+  for (const Json& event : events) {
+    if (event["ph"] == "X" && event["cat"] == "F") ++forwards[event["pid"].get<int>()];
+  }
+  EXPECT_EQ(forwards[0], 4);
+  EXPECT_EQ(forwards[1], 4);
+}
+
+TEST_F(Train, ARunThatGoesOnIsTheRunThatDidNotStop) {
+  const std::string plan = two_ranks_plan();
+  ASSERT_EQ(run_weft({"train", "--plan", plan, "--config", config(9, 3), "--run", run_folder("whole")}).exit_status, 0);
+  ASSERT_EQ(run_weft({"train", "--plan", plan, "--config", config(6, 3), "--run", run_folder("parts")}).exit_status, 0);
+  // From the one before the newest, so that what was done since is done again.
+  const std::string from = run_folder("parts") + "/checkpoints/step-00000003";
+  const ProgramRun rest = run_weft({"train", "--plan", plan, "--config", config(9, 3), "--resume", from});
+  ASSERT_EQ(rest.exit_status, 0) << rest.err;
+  const std::vector<Json> whole = metrics("whole"), parts = metrics("parts");
+  ASSERT_EQ(whole.size(), 9u);
+  ASSERT_EQ(parts.size(), 9u);
+  for (size_t i = 0; i < 9; ++i) {
+    EXPECT_EQ(whole[i]["loss"], parts[i]["loss"]) << i;
+    EXPECT_EQ(whole[i]["gradient_norm"], parts[i]["gradient_norm"]) << i;
+  }
+  for (const char* file : {"rank-00000.safetensors", "rank-00001.safetensors"}) {
+    const path there = path("checkpoints/step-00000009") / file;
+    EXPECT_EQ(text_of(run_folder("whole") / there), text_of(run_folder("parts") / there)) << file;
+  }
+}
+
+TEST_F(Train, LossesAreThoseOfOneRankWhateverTheRanks) {
+  const std::string one = plan("one", 1, "mbs: 4\nllm: {tp: 1, pp: 1, cp: 1, dp: 1}\nvision: {placement: inline}\n");
+  const std::string eight =
+      plan("eight", 8, "mbs: 1\nllm: {tp: 2, pp: 2, cp: 1, dp: 2}\nvision: {placement: inline}\n");
+  const std::string settings = config(4, 0);
+  ASSERT_EQ(run_weft({"train", "--plan", one, "--config", settings, "--run", run_folder("one")}).exit_status, 0);
+  const ProgramRun threads = run_weft({"train", "--plan", eight, "--config", settings, "--run", run_folder("eight")});
+  ASSERT_EQ(threads.exit_status, 0) << threads.err;
+  const ProgramRun processes =
+      run_weft_with_mpi(8, {"train", "--plan", eight, "--config", settings, "--run", run_folder("mpi")});
+  ASSERT_EQ(processes.exit_status, 0) << processes.err;
+  EXPECT_TRUE(says(processes.out, "loss"));
+  EXPECT_EQ(processes.out.find("loss", processes.out.find("loss") + 1), std::string::npos) << "one process reports";
+  const std::vector<Json> a = metrics("one"), b = metrics("eight"), c = metrics("mpi");
+  ASSERT_EQ(a.size(), 4u);
+  ASSERT_EQ(b.size(), 4u);
+  ASSERT_EQ(c.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) {
+    for (const char* key : {"loss", "gradient_norm"}) {
+      const double expected = a[i][key];
+      EXPECT_NEAR(b[i][key].get<double>(), expected, 1e-9 * expected) << key << " of step " << i;
+      EXPECT_NEAR(c[i][key].get<double>(), expected, 1e-9 * expected) << key << " of step " << i;
+    }
+    EXPECT_EQ(a[i]["tokens"], b[i]["tokens"]);
+  }
+}
+
+TEST_F(Train, EvaluationSeesWhatTrainingLearnt) {
+  const std::string plan = two_ranks_plan();
+  const std::string settings = config(30, 30);
+  const auto loss = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"eval", "--plan", plan, "--config", settings, "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const ProgramRun run = run_weft(arguments);
+    EXPECT_EQ(run.exit_status, 0) << run.err;
+    return run.exit_status == 0 ? Json::parse(run.out)["loss"].get<double>() : 0.0;
+  };
+  const double fresh = loss({});
+  EXPECT_NEAR(fresh, std::log(1024), 0.3) << "fresh weights know nothing of 1024 tokens";
+  ASSERT_EQ(run_weft({"train", "--plan", plan, "--config", settings, "--run", run_folder("run")}).exit_status, 0);
+  EXPECT_LT(loss({"--checkpoint", run_folder("run")}), fresh - 0.3);
+}
+
+TEST_F(Train, FinetuningStartsFromGivenWeights) {
+  const std::string model = (kFixtures / "qwen2_vl_train").string();
+  const std::string one = plan("one", 1, "mbs: 4\nllm: {cp: 1}\nvision: {placement: inline}\n", model);
+  const std::string settings = config(1, 0, "weights: " + model + "\n");
+  const ProgramRun run = run_weft({"train", "--plan", one, "--config", settings, "--run", run_folder("run"), "--json"});
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  const std::string fresh = config(1, 0);
+  const ProgramRun other = run_weft({"train", "--plan", one, "--config", fresh, "--run", run_folder("o"), "--json"});
+  ASSERT_EQ(other.exit_status, 0) << other.err;
+  EXPECT_NE(Json::parse(run.out)["first_loss"], Json::parse(other.out)["first_loss"]);
+  EXPECT_TRUE(says(refusal({"--plan", two_ranks_plan(), "--config", settings, "--run", run_folder("x")}),
+                   "config.json: is of another model than the plan's tiny-vl"));
+}
+
+TEST_F(Train, BadInputIsNamedAndNothingIsLost) {
+  const std::string plan_file = two_ranks_plan();
+  const auto with = [&](const std::string& settings, std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {"--plan", plan_file, "--config", settings, "--run", run_folder("new")};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return refusal(arguments);
+  };
+  EXPECT_TRUE(says(with(folder_.write("a.yaml", "step: 3\noptimizer: {learning_rate: 1}\n")), "steps: is missing"));
+  EXPECT_TRUE(says(with(config(3, 0, "optimiser: {}\n")), "optimiser"));
+  EXPECT_TRUE(says(with(config(3, 0, "optimiser: {}\n")), "Did you mean 'optimizer'?"));
+  EXPECT_TRUE(says(with(folder_.write("b.yaml", "steps: 3\noptimizer: {lr: 1}\n")), "optimizer.learning_rate"));
+  EXPECT_TRUE(says(with(config(3, 0, "weights: /nowhere\n")), "/nowhere"));
+  EXPECT_TRUE(says(with(config(3, 0, "device: tpu\n")), "'cpu' or 'cuda'"));
+  EXPECT_TRUE(says(with("/nowhere.yaml"), "/nowhere.yaml"));
+  EXPECT_TRUE(says(with(config(3, 0), {"--resume", "/nowhere"}), "/nowhere"));
+  EXPECT_TRUE(says(with(config(3, 0), {"--resume"}), "checkpoint"));
+  EXPECT_FALSE(std::filesystem::exists(run_folder("new"))) << "nothing was begun";
+
+  ASSERT_EQ(run_weft({"train", "--plan", plan_file, "--config", config(2, 2), "--run", run_folder("run")}).exit_status,
+            0);
+  EXPECT_TRUE(says(refusal({"--plan", plan_file, "--config", config(4, 2), "--run", run_folder("run")}),
+                   "holds a run already"));
+  const std::string other =
+      plan("other", 2, "mbs: 2\nllm: {tp: 2, pp: 1, cp: 1, dp: 1}\nvision: {placement: inline}\n");
+  const std::string told = refusal({"--plan", other, "--config", config(4, 2), "--resume", run_folder("run")});
+  EXPECT_TRUE(says(told, "modules.llm.tp"));
+  EXPECT_TRUE(says(refusal({"--plan", plan_file, "--config", config(1, 2), "--resume", run_folder("run")}),
+                   "steps: is 1, but"));
+  EXPECT_EQ(metrics("run").size(), 2u);
+
+  const ProgramRun wrong_size =
+      run_weft_with_mpi(3, {"train", "--plan", plan_file, "--config", config(2, 0), "--run", run_folder("m")});
+  EXPECT_NE(wrong_size.exit_status, 0);
+  EXPECT_TRUE(says(wrong_size.err, "2 ranks are needed, but the launcher started 3 processes"));
+  EXPECT_EQ(wrong_size.err.find("ranks are needed", wrong_size.err.find("ranks are needed") + 1), std::string::npos)
+      << wrong_size.err;
+}
+
+/// Processes that descend from one: mpirun's ranks.
+std::vector<pid_t> children_of(pid_t parent) {
+  std::vector<pid_t> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::ifstream stat(entry.path() / "stat");
+    std::string line;
+    std::getline(stat, line);
+    const size_t after_name = line.rfind(')');
+    if (after_name == std::string::npos) continue;
+    std::istringstream fields(line.substr(after_name + 2));
+    char state = 0;
+    pid_t parent_of_it = 0;
+    fields >> state >> parent_of_it;
+    if (parent_of_it == parent && state != 'Z') found.push_back(std::stoi(name));
+  }
+  return found;
+}
+
+TEST_F(Train, AKilledRankEndsTheRunAndTheNextGoesOnAsIfNothingHadBeen) {
+  const std::string plan_file = two_ranks_plan();
+  const std::string settings = config(12, 1);
+  ASSERT_EQ(run_weft({"train", "--plan", plan_file, "--config", settings, "--run", run_folder("whole")}).exit_status,
+            0);
+  const std::vector<Json> whole = metrics("whole");
+  const char* wanted = std::getenv("WEFT_KILLS");
+  const int kills = wanted != nullptr ? std::stoi(wanted) : 3;
+  std::mt19937 random(static_cast<unsigned>(::getpid()));
+  int times_killed = 0;
+  for (int i = 0; i < kills; ++i) {
+    const std::string name = fmt::format("killed{}", i);
+    const TemporaryFolder output;
+    const StartedProgram run =
+        start_command({std::string(WEFT_SOURCE_DIR) + "/scripts/mpirun", "-n", "2", WEFT_PROGRAM, "train", "--plan",
+                       plan_file, "--config", settings, "--run", run_folder(name)},
+                      output.path());
+    // At a random moment after the first step.
+    const path lines = path(run_folder(name)) / "metrics.jsonl";
+    for (int waits = 0; waits < 6000 && (!std::filesystem::exists(lines) || text_of(lines).empty()); ++waits)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 400'000));
+    const std::vector<pid_t> ranks = children_of(run.process);
+    if (!ranks.empty()) {
+      ++times_killed;
+      kill(ranks[random() % ranks.size()], SIGKILL);
+    }
+    const auto start = std::chrono::steady_clock::now();
+    const ProgramRun ended = wait_for(run);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20)) << "a hang";
+    if (!ranks.empty() && metrics(name).size() < 12) EXPECT_NE(ended.exit_status, 0);
+    std::vector<std::string> again = {"train", "--plan", plan_file, "--config", settings, "--run", run_folder(name)};
+    // A run that was killed before its first checkpoint begins again.
+    if (std::filesystem::exists(path(run_folder(name)) / "checkpoints") &&
+        !std::filesystem::is_empty(path(run_folder(name)) / "checkpoints")) {
+      again.push_back("--resume");
+    } else {
+      std::filesystem::remove_all(run_folder(name));
+    }
+    ProgramRun rest = run_weft(again);
+    if (rest.exit_status != 0 && again.back() == "--resume" &&
+        rest.err.find("has no checkpoint") != std::string::npos) {
+      std::filesystem::remove_all(run_folder(name));
+      again.pop_back();
+      rest = run_weft(again);
+    }
+    ASSERT_EQ(rest.exit_status, 0) << rest.err;
+    const std::vector<Json> found = metrics(name);
+    ASSERT_EQ(found.size(), whole.size());
+    for (size_t step = 0; step < whole.size(); ++step)
+      EXPECT_NEAR(found[step]["loss"].get<double>(), whole[step]["loss"].get<double>(), 1e-12) << step;
+    const path last = "checkpoints/step-00000012";
+    EXPECT_TRUE(std::filesystem::exists(run_folder(name) / last / "checkpoint.json"));
+  }
+  EXPECT_GT(times_killed, 0);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,62 @@
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "weft/base/json.h"
+#include "weft/cli/legal_plan.h"
+#include "weft/cli/runtime_loader.h"
+#include "weft/cli/verbs.h"
+
+namespace weft {
+namespace {
+
+struct EvalVerbOptions {
+  std::string plan;
+  std::string config;
+  std::string checkpoint;
+  bool json = false;
+};
+
+Result<std::string> run_eval(const EvalVerbOptions& options) {
+  WEFT_TRY(Plan plan, read_legal_plan(options.plan));
+  WEFT_TRY(const RuntimeApi* runtime, load_runtime());
+  Result<std::optional<EvalReport>> result = runtime->evaluate({.plan = std::move(plan),
+                                                                .plan_source = options.plan,
+                                                                .config_file = options.config,
+                                                                .checkpoint = options.checkpoint});
+  if (!result) {
+    Error error = std::move(result).error();
+    if (error.source.empty() && !error.field.empty()) error.source = options.plan;
+    return error;
+  }
+  if (!*result) return std::string();
+  const EvalReport& report = **result;
+  const double tokens_per_s = report.ms > 0 ? static_cast<double>(report.num_tokens) / report.ms * 1e3 : 0;
+  if (options.json) {
+    return Json{{"loss", report.loss},         {"target_tokens", report.num_targets},
+                {"tokens", report.num_tokens}, {"batches", report.num_batches},
+                {"step", report.step},         {"tokens_per_s", tokens_per_s}}
+               .dump(2) +
+           "\n";
+  }
+  return fmt::format("loss {:.6f} over {} target tokens of {} batches, {:.0f} tokens/s\n", report.loss,
+                     report.num_targets, report.num_batches, tokens_per_s);
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app, RunVerb& run) {
+  auto options = std::make_shared<EvalVerbOptions>();
+  CLI::App* verb = app.add_subcommand("eval", "The loss of a model over samples that training does not see");
+  verb->add_option("--plan", options->plan, "The plan document")->required()->type_name("FILE");
+  verb->add_option("--config", options->config, "The run's configuration: YAML or JSON")->required()->type_name("FILE");
+  verb->add_option("--checkpoint", options->checkpoint,
+                   "A run's folder, whose newest checkpoint is taken, or a checkpoint (default: the configuration's "
+                   "weights)")
+      ->type_name("DIR");
+  verb->add_flag("--json", options->json, "Print one JSON object");
+  verb->footer("Example:\n  weft eval --plan plan.json --config train.yaml --checkpoint runs/qwen2-vl-2b");
+  verb->callback([options, &run] { run = [options] { return run_eval(*options); }; });
+}
+
+}  // namespace weft

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "weft/spec/sample_load.h"
+
+namespace weft {
+
+/// Where a token has no target.
+inline constexpr int64_t kNoTarget = -100;
+
+/// Patches of an image: so many rows of so many.
+struct ImageGrid {
+  int64_t rows = 0;
+  int64_t columns = 0;
+
+  int64_t num_patches() const { return rows * columns; }
+  bool operator==(const ImageGrid&) const = default;
+};
+
+/// One training sample: tokens, what they are to predict, and the media that some of them stand for.
+struct Sample {
+  std::vector<int64_t> ids;
+  std::vector<int64_t> targets;  ///< of each token the next one, or kNoTarget
+  std::vector<ImageGrid> images;
+  std::vector<float> pixels;  ///< of all images, patch by patch
+  std::vector<int64_t> clip_frames;
+  std::vector<float> features;  ///< [mel bins, frames of all clips]
+  SampleLoad load;              ///< what it asks of each module
+};
+
+}  // namespace weft

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "weft/base/result.h"
+#include "weft/data/sample.h"
+#include "weft/data/sample_form.h"
+
+namespace weft {
+
+/// Samples made from a workload's distributions. Sample i is the same on every machine and on however many ranks. Its
+/// text follows a rule that a model can learn, so that a loss which does not fall shows a mistake.
+class SyntheticSamples {
+ public:
+  /// Model and workload must outlive it. The error says where they do not fit.
+  static Result<SyntheticSamples> create(const Model& model, const Workload& workload, const SampleForm& form,
+                                         uint64_t seed);
+
+  Sample make(int64_t index) const;
+  /// Only what sample `index` asks of each module.
+  SampleLoad load(int64_t index) const;
+
+ private:
+  SyntheticSamples(const Model& model, const Workload& workload, const SampleForm& form, uint64_t seed);
+
+  const Model* model_;
+  const Workload* workload_;
+  SampleForm form_;
+  uint64_t seed_;
+  std::vector<int64_t> words_;  ///< the tokens that text is made of
+};
+
+/// Rows and columns of an image with so many patches: as square as whole merge units allow.
+ImageGrid grid_of_patches(int64_t patches, int64_t merge_size);
+
+}  // namespace weft

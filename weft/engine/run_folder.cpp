@@ -1,0 +1,73 @@
+#include "weft/engine/run_folder.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include <fmt/format.h>
+
+#include "weft/base/file.h"
+
+namespace weft {
+namespace {
+
+Error file_error(const std::filesystem::path& path, const char* what, const std::string& reason) {
+  return {.kind = ErrorKind::kJob,
+          .source = path.string(),
+          .problem = fmt::format("cannot be {}: {}", what, reason),
+          .advice = "Choose another run folder, or make room and give permission there."};
+}
+
+}  // namespace
+
+std::filesystem::path new_run_folder(const std::string& model_name) {
+  const std::filesystem::path runs = "runs";
+  std::error_code ignored;
+  std::filesystem::path path = runs / model_name;
+  for (int number = 2; std::filesystem::exists(path, ignored); ++number)
+    path = runs / fmt::format("{}-{}", model_name, number);
+  return path;
+}
+
+std::optional<Error> begin_run(const RunFolder& folder, const std::string& plan_text, const std::string& config_text) {
+  std::error_code failure;
+  for (const std::filesystem::path& left : {folder.metrics(), folder.checkpoints()}) {
+    if (!std::filesystem::exists(left, failure)) continue;
+    return Error{.source = folder.path.string(),
+                 .problem = fmt::format("holds a run already: there is {}", left.filename().string()),
+                 .advice = "Use --resume to go on with it, or choose another run folder."};
+  }
+  std::filesystem::create_directories(folder.path, failure);
+  if (failure) return file_error(folder.path, "made", failure.message());
+  if (auto error = write_file(folder.plan(), plan_text)) return error;
+  return write_file(folder.config(), config_text);
+}
+
+std::optional<Error> rewind_metrics(const RunFolder& folder, int64_t step) {
+  std::ifstream file(folder.metrics());
+  if (!file) return std::nullopt;
+  std::string kept;
+  for (std::string line; std::getline(file, line);) {
+    const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    // A line that a killed run has not finished, or that is of no step before the checkpoint.
+    if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) continue;
+    if (json["step"].get<int64_t>() <= step) kept += line + "\n";
+  }
+  return write_file(folder.metrics(), kept);
+}
+
+Result<MetricsFile> MetricsFile::open(const RunFolder& folder) {
+  std::FILE* file = std::fopen(folder.metrics().c_str(), "a");
+  if (file == nullptr) return file_error(folder.metrics(), "written", std::strerror(errno));
+  return MetricsFile(folder.metrics(), file);
+}
+
+std::optional<Error> MetricsFile::append(const StepMetrics& metrics) {
+  const std::string line = to_json(metrics).dump() + "\n";
+  const bool is_written =
+      std::fwrite(line.data(), 1, line.size(), file_.get()) == line.size() && std::fflush(file_.get()) == 0;
+  if (is_written) return std::nullopt;
+  return file_error(path_, "written", std::strerror(errno));
+}
+
+}  // namespace weft

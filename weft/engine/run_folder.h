@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "weft/base/result.h"
+#include "weft/schedule/step_metrics.h"
+
+namespace weft {
+
+/// Where a run leaves what it did: the plan and the configuration it ran with, a line of metrics for each step, and
+/// checkpoints.
+struct RunFolder {
+  std::filesystem::path path;
+
+  std::filesystem::path plan() const { return path / "plan.json"; }
+  std::filesystem::path config() const { return path / "config.json"; }
+  std::filesystem::path metrics() const { return path / "metrics.jsonl"; }
+  std::filesystem::path checkpoints() const { return path / "checkpoints"; }
+};
+
+/// A name that is not taken: runs/MODEL, or runs/MODEL-2 and so on.
+std::filesystem::path new_run_folder(const std::string& model_name);
+
+/// Makes the folder for a new run. One that holds a run already is refused.
+std::optional<Error> begin_run(const RunFolder& folder, const std::string& plan_text, const std::string& config_text);
+
+/// Removes the metrics of steps after `step`, which will be done again.
+std::optional<Error> rewind_metrics(const RunFolder& folder, int64_t step);
+
+/// Appends lines to the metrics; each is on disk's side of the program when it returns.
+class MetricsFile {
+ public:
+  static Result<MetricsFile> open(const RunFolder& folder);
+  std::optional<Error> append(const StepMetrics& metrics);
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  MetricsFile(std::filesystem::path path, std::FILE* file) : path_(std::move(path)), file_(file) {}
+
+  std::filesystem::path path_;
+  std::unique_ptr<std::FILE, Close> file_;
+};
+
+}  // namespace weft

@@ -1,0 +1,63 @@
+#include "weft/engine/sample_inputs.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/from_blob.h>
+
+namespace weft {
+namespace {
+
+template <typename T>
+void append(std::vector<T>& all, const std::vector<T>& part) {
+  all.insert(all.end(), part.begin(), part.end());
+}
+
+template <typename T>
+at::Tensor tensor_of(const std::vector<T>& values, at::IntArrayRef shape, at::ScalarType type) {
+  return at::from_blob(const_cast<T*>(values.data()), shape, at::TensorOptions().dtype(type)).clone();
+}
+
+}  // namespace
+
+SampleForm sample_form(const ModelNumbers& numbers, int64_t vocabulary) {
+  const MediaTokens& tokens = numbers.media.tokens;
+  SampleForm form{.vocabulary = vocabulary,
+                  .max_tokens = numbers.text.max_positions,
+                  .image = {.begin = tokens.vision_start, .inside = tokens.image, .end = tokens.vision_end},
+                  .audio = {.begin = tokens.audio_start, .inside = tokens.audio, .end = tokens.audio_end},
+                  .other_special = tokens.video};
+  if (numbers.vision) {
+    form.merge_size = numbers.vision->merge_size;
+    form.patch_elements = numbers.vision->patch_elements();
+  }
+  if (numbers.audio) form.mel_bins = numbers.audio->mel_bins;
+  return form;
+}
+
+Result<Inputs> inputs_of(const ModelNumbers& numbers, int64_t vocabulary, const std::vector<Sample>& samples) {
+  RawInputs raw;
+  std::vector<int64_t> ids, targets;
+  std::vector<float> pixels;
+  std::vector<at::Tensor> clips;
+  for (const Sample& sample : samples) {
+    append(ids, sample.ids);
+    append(targets, sample.targets);
+    append(pixels, sample.pixels);
+    raw.lengths.push_back(std::ssize(sample.ids));
+    for (const ImageGrid& grid : sample.images) raw.image_grids.push_back({1, grid.rows, grid.columns});
+    append(raw.audio_frames, sample.clip_frames);
+    if (sample.features.empty()) continue;
+    const int64_t bins = numbers.audio->mel_bins;
+    clips.push_back(tensor_of(sample.features, {bins, std::ssize(sample.features) / bins}, at::kFloat));
+  }
+  const auto num_tokens = std::ssize(ids);
+  raw.input_ids = tensor_of(ids, {num_tokens}, at::kLong);
+  raw.targets = tensor_of(targets, {num_tokens}, at::kLong);
+  if (!pixels.empty()) {
+    const int64_t width = numbers.vision->patch_elements();
+    raw.pixel_values = tensor_of(pixels, {std::ssize(pixels) / width, width}, at::kFloat);
+  }
+  if (!clips.empty()) raw.input_features = at::cat(clips, 1);
+  return prepare_inputs(numbers, vocabulary, raw);
+}
+
+}  // namespace weft

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <vector>
+
+#include "weft/data/sample.h"
+#include "weft/data/sample_form.h"
+#include "weft/models/inputs.h"
+
+namespace weft {
+
+/// What samples for a model must look like.
+SampleForm sample_form(const ModelNumbers& numbers, int64_t vocabulary);
+
+/// Samples one after the other, as a batch that fits the model.
+Result<Inputs> inputs_of(const ModelNumbers& numbers, int64_t vocabulary, const std::vector<Sample>& samples);
+
+}  // namespace weft

@@ -1,0 +1,62 @@
+#include "weft/engine/start_weights.h"
+
+#include <array>
+
+#include <fmt/format.h>
+
+#include "weft/base/text.h"
+#include "weft/models/load_weights.h"
+#include "weft/spec/model_reader.h"
+
+namespace weft {
+namespace {
+
+/// Keys that say nothing of the weights.
+bool matters(const std::string& key) {
+  static const std::array<std::string_view, 12> ignored = {
+      "_name_or_path", "architectures", "attn_implementation",  "dtype",     "eos_token_id", "bos_token_id",
+      "pad_token_id",  "torch_dtype",   "transformers_version", "use_cache", "name_or_path", "attention_dropout"};
+  return std::find(ignored.begin(), ignored.end(), key) == ignored.end() && !key.starts_with("_");
+}
+
+/// The fields of two configurations that differ, as lines; a field that only one has is not told.
+void list_differences(const Json& there, const Json& here, const std::string& path, std::vector<std::string>& lines) {
+  for (const auto& [key, value] : there.items()) {
+    if (!matters(key) || !here.contains(key)) continue;
+    const std::string field = path.empty() ? key : path + "." + key;
+    if (value.is_object() && here[key].is_object()) {
+      list_differences(value, here[key], field, lines);
+    } else if (value != here[key]) {
+      lines.push_back(
+          fmt::format("  {}: {} there, {} in the plan\n", field, printable(value.dump()), printable(here[key].dump())));
+    }
+  }
+}
+
+}  // namespace
+
+std::optional<Error> check_same_model(const std::filesystem::path& folder, const Model& model) {
+  const auto there = read_model_file(folder);
+  if (!there) return there.error();
+  std::vector<std::string> lines;
+  list_differences(there->config, model.config, "", lines);
+  if (lines.empty() && num_parameters(*there) == num_parameters(model)) return std::nullopt;
+  Error error{.source = folder.string(),
+              .field = "config.json",
+              .problem = fmt::format("is of another model than the plan's {}", model.name),
+              .advice = "Make a plan for this model, or use the weights of the plan's."};
+  if (lines.empty()) {
+    error.problem +=
+        fmt::format(": it has {} parameters, the plan's {}", num_parameters(*there), num_parameters(model));
+  }
+  for (const std::string& line : lines) error.details += line;
+  return error;
+}
+
+std::optional<Error> load_start_weights(const std::filesystem::path& folder, const Model& model, TrainingRank& rank) {
+  const auto weights = WeightFolder::open(folder);
+  if (!weights) return weights.error();
+  return load_weights_of_part(*weights, rank.parameters(), model);
+}
+
+}  // namespace weft

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "weft/base/document.h"
+#include "weft/optim/adamw.h"
+#include "weft/optim/learning_rate.h"
+
+namespace weft {
+
+/// What a run adds to a plan: how long, how fast, from which weights, and what it leaves behind.
+struct TrainConfig {
+  std::string source;  ///< the file, for messages
+  int64_t steps = 0;
+  uint64_t seed = 0;                 ///< of fresh weights and of synthetic samples
+  std::string device;                ///< "cpu" or "cuda"
+  int64_t threads_per_rank = 0;      ///< 0: the machine's cores shared out among its ranks
+  std::filesystem::path weights;     ///< a Hugging Face folder to start from; empty: fresh weights
+  std::filesystem::path run_folder;  ///< empty: the caller chooses
+
+  AdamWSettings adamw;
+  double max_gradient_norm = 1;  ///< 0: gradients are not clipped
+  LearningRate learning_rate;
+
+  struct Checkpoints {
+    int64_t interval_steps = 0;  ///< 0: none
+    int64_t keep = 0;            ///< the newest so many; 0: all
+  };
+  Checkpoints checkpoints;
+  int64_t evaluation_batches = 8;
+};
+
+/// Unknown keys are rejected.
+Result<TrainConfig> read_train_config(const Document& document);
+Result<TrainConfig> read_train_config_file(const std::filesystem::path& path);
+/// What decides a run's numbers, to be compared when it goes on.
+Json to_json(const TrainConfig& config);
+
+}  // namespace weft

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "weft/schedule/step_metrics.h"
+#include "weft/plan/plan.h"
+
+namespace weft {
+
+/// What `weft train` asks of the runtime half.
+struct TrainRequest {
+  Plan plan;                ///< a legal one
+  std::string plan_source;  ///< its file, for messages
+  std::filesystem::path config_file;
+  std::filesystem::path run_folder;  ///< goes before the configuration's; empty: that, else a new one in runs/
+  bool resumes = false;
+  std::filesystem::path resume_from;  ///< a run's folder, or one of its checkpoints; empty: the run folder
+  std::filesystem::path trace;        ///< where the last step's timeline goes; empty: nowhere
+  /// Called on one rank, after every step.
+  std::function<void(const StepMetrics& metrics, int64_t num_steps)> on_step;
+  /// Says something that is not the result: a line.
+  std::function<void(const std::string&)> say;
+};
+
+struct TrainReport {
+  std::filesystem::path run_folder;
+  int64_t first_step = 0;  ///< steps that were done before this run
+  int64_t last_step = 0;
+  std::optional<double> first_loss;  ///< of this run's first step
+  StepMetrics last;                  ///< of its last step; nothing where there was none left to do
+  double mean_step_ms = 0;           ///< without the first, which warms up
+  double mean_tokens_per_s = 0;
+  std::optional<double> mean_utilisation;
+  std::filesystem::path checkpoint;  ///< the newest; empty where there is none
+};
+
+/// What `weft eval` asks.
+struct EvalRequest {
+  Plan plan;
+  std::string plan_source;
+  std::filesystem::path config_file;
+  std::filesystem::path checkpoint;  ///< a run's folder, or one of its checkpoints; empty: the configuration's weights
+  std::function<void(const std::string&)> say;
+};
+
+struct EvalReport {
+  double loss = 0;  ///< per target token
+  int64_t num_targets = 0;
+  int64_t num_tokens = 0;
+  int64_t num_batches = 0;
+  double ms = 0;
+  int64_t step = 0;  ///< of the checkpoint; 0 for weights
+};
+
+}  // namespace weft

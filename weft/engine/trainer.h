@@ -1,0 +1,57 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "weft/base/result.h"
+#include "weft/engine/predict_request.h"
+#include "weft/engine/train_config.h"
+#include "weft/engine/train_request.h"
+#include "weft/plan/plan.h"
+
+namespace weft {
+
+/// How a run is started, and who hears of it.
+struct TrainOptions {
+  std::filesystem::path run_folder;  ///< empty: the configuration's, else a new one in runs/
+  bool resumes = false;
+  std::filesystem::path resume_from;  ///< a run's folder, or one of its checkpoints; empty: the run folder
+  std::filesystem::path trace;        ///< where the last step's timeline goes; empty: nowhere
+  std::function<void(const StepMetrics& metrics, int64_t num_steps)> on_step;  ///< on rank 0
+  std::function<void(const std::string&)> say;                                 ///< a line, on rank 0
+};
+
+/// Trains, fine-tunes and evaluates a model by a plan, and predicts with it. Ranks are threads of this process, or
+/// processes where a launcher started several; each of these makes a Trainer of its own and calls it alike. Only the
+/// process of rank 0 gets reports. With MPI a process can call one of the functions that use ranks, once.
+///
+/// A plan comes from a file, from the search, or from settings in code (make_plan):
+///
+///   Trainer trainer(*make_plan(model, cluster, workload, {.data_parallel = 2, .pipeline_stage = 2}), config);
+///   trainer.train();
+class Trainer {
+ public:
+  /// The plan must be legal.
+  Trainer(Plan plan, TrainConfig config) : plan_(std::move(plan)), config_(std::move(config)) {}
+
+  /// With fresh weights, those of the configuration, or where a run ended.
+  Result<std::optional<TrainReport>> train(const TrainOptions& options = {});
+  /// The same from the weights of a Hugging Face folder.
+  Result<std::optional<TrainReport>> finetune(const std::filesystem::path& weights, const TrainOptions& options = {});
+  /// The loss of a checkpoint (a run's folder, or a checkpoint's) or, where none is given, of the configuration's
+  /// weights, over samples that training does not see.
+  Result<std::optional<EvalReport>> evaluate(const std::filesystem::path& checkpoint = {});
+  /// Continues prompts with the newest weights of a run's folder. They are written into its folder `model` first, as a
+  /// Hugging Face model. On one process.
+  Result<PredictReport> predict(const std::filesystem::path& run_folder, PredictRequest request);
+
+ private:
+  Plan plan_;
+  TrainConfig config_;
+};
+
+/// What the verbs ask.
+Result<std::optional<TrainReport>> train(const TrainRequest& request);
+Result<std::optional<EvalReport>> evaluate(const EvalRequest& request);
+
+}  // namespace weft

@@ -1,0 +1,207 @@
+#include "weft/engine/training_session.h"
+
+#include <array>
+#include <chrono>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "weft/checkpoint/agreement.h"
+#include "weft/checkpoint/load_checkpoint.h"
+#include "weft/checkpoint/save_checkpoint.h"
+#include "weft/engine/rank_device.h"
+#include "weft/engine/rank_memory.h"
+#include "weft/engine/sample_inputs.h"
+#include "weft/engine/start_weights.h"
+
+namespace weft {
+namespace {
+
+/// Keeps the samples that are evaluated on apart from those that are trained on.
+constexpr uint64_t kUnseen = 0x5eed0fe5a1ULL;
+
+double now_ms() {
+  using Clock = std::chrono::steady_clock;
+  return std::chrono::duration<double, std::milli>(Clock::now().time_since_epoch()).count();
+}
+
+/// What must be as it was for a run to go on as if it had not ended.
+std::optional<Error> check_same_config(const Checkpoint& checkpoint, const TrainConfig& config) {
+  const Json now = to_json(config);
+  for (const char* field : {"seed", "data"}) {
+    if (!checkpoint.run.contains(field) || checkpoint.run[field] == now[field]) continue;
+    return Error{.source = config.source,
+                 .field = field,
+                 .problem = fmt::format("is {}, but the run in {} has {}", now[field].dump(),
+                                        checkpoint.folder.string(), checkpoint.run[field].dump()),
+                 .advice = "Go on with the run's own value, or begin a new run."};
+  }
+  if (checkpoint.step > config.steps) {
+    return Error{.source = config.source,
+                 .field = "steps",
+                 .problem = fmt::format("is {}, but {} has done {} already", config.steps, checkpoint.folder.string(),
+                                        checkpoint.step),
+                 .advice = "Give more steps."};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, const Plan& plan,
+                                                                 const TrainConfig& config,
+                                                                 const std::optional<Checkpoint>& checkpoint) {
+  std::unique_ptr<TrainingSession> session(new TrainingSession(world, plan, config));
+  const auto prepare = [&]() -> std::optional<Error> {
+    auto device = open_rank_device(world, config.device);
+    if (!device) return device.error();
+    session->device_ = *device;
+    if (checkpoint) {
+      if (auto error = check_same_plan(*checkpoint, plan)) return error;
+      if (auto error = check_same_config(*checkpoint, config)) return error;
+    } else if (!config.weights.empty()) {
+      if (auto error = check_same_model(config.weights, plan.model)) return error;
+    }
+    const ModulePlan& llm = plan.llm();
+    session->order_ = {.data_parallel = llm.dp, .microbatches = plan.schedule.microbatches, .mbs = plan.schedule.mbs};
+    return std::nullopt;
+  };
+  if (auto error = first_error(world.all(), prepare())) return *error;
+
+  auto rank = TrainingRank::create(world, plan,
+                                   {.adamw = config.adamw,
+                                    .max_gradient_norm = config.max_gradient_norm,
+                                    .seed = config.seed,
+                                    .device = session->device_});
+  if (!rank) return rank.error();  // the same on all ranks: it depends on the plan alone
+  session->rank_ = *std::move(rank);
+
+  const auto fill = [&]() -> std::optional<Error> {
+    const SampleForm form = sample_form(session->rank_->numbers(), session->rank_->vocabulary());
+    auto samples = SyntheticSamples::create(plan.model, plan.workload, form, config.seed);
+    if (!samples) return samples.error();
+    session->samples_ = *std::move(samples);
+    session->unseen_samples_ = *SyntheticSamples::create(plan.model, plan.workload, form, config.seed ^ kUnseen);
+    if (checkpoint || config.weights.empty()) return std::nullopt;
+    return load_start_weights(config.weights, plan.model, *session->rank_);
+  };
+  if (auto error = first_error(world.all(), fill())) return *error;
+  if (checkpoint) {
+    if (auto error = load_checkpoint(*checkpoint, world.all(), session->rank_->optimizers())) return *error;
+    session->step_ = checkpoint->step;
+  } else if (!config.weights.empty()) {
+    session->rank_->adopt_values();
+  }
+  return session;
+}
+
+Result<TrainingSession::Share> TrainingSession::read_batch(const SyntheticSamples& samples, int64_t batch) {
+  Share share;
+  std::array<double, 3> counts{};  // tokens, targets, flops of this rank's samples
+  for (int64_t microbatch = 0; microbatch < order_.microbatches; ++microbatch) {
+    std::vector<Sample> own;
+    for (int64_t place = 0; place < order_.mbs; ++place) {
+      const int64_t index = order_.index(rank_->data_parallel_rank(), microbatch, place);
+      own.push_back(samples.make(batch * order_.size() + index));
+      counts[0] += static_cast<double>(own.back().ids.size());
+      WEFT_TRY(const double flops, training_step_flops(plan_->model, plan_->workload, own.back().load));
+      counts[2] += flops / static_cast<double>(plan_->workload.global_batch_samples);
+    }
+    WEFT_TRY(const Inputs inputs, inputs_of(rank_->numbers(), rank_->vocabulary(), own));
+    counts[1] += static_cast<double>(inputs.num_targets());
+    share.microbatches.push_back(inputs.to(rank_->options()));
+  }
+  Group& all = world_->all();
+  all.all_reduce(Buffer{.data = counts.data(), .count = std::ssize(counts), .type = DataType::kFp64}, Reduction::kSum)
+      .wait();
+  // Ranks with the same data-parallel rank have counted the same samples.
+  const double copies = static_cast<double>(all.size() / order_.data_parallel);
+  share.num_tokens = std::llround(counts[0] / copies);
+  share.num_targets = std::llround(counts[1] / copies);
+  share.flops = counts[2] / copies;
+  return share;
+}
+
+std::vector<RankStep> TrainingSession::gather_ranks(const RankStep& own) {
+  Group& all = world_->all();
+  constexpr int64_t kNumbers = 4;
+  const std::array<double, kNumbers> mine = {own.compute_ms, own.communication_ms, own.bubble_ms,
+                                             own.peak_memory_bytes};
+  std::vector<double> numbers(static_cast<size_t>(kNumbers * all.size()));
+  all.all_gather(ConstBuffer(mine.data(), kNumbers, DataType::kFp64),
+                 Buffer{.data = numbers.data(), .count = std::ssize(numbers), .type = DataType::kFp64})
+      .wait();
+  std::vector<RankStep> ranks;
+  for (size_t i = 0; i < numbers.size(); i += kNumbers)
+    ranks.push_back({numbers[i], numbers[i + 1], numbers[i + 2], numbers[i + 3]});
+  return ranks;
+}
+
+std::optional<double> TrainingSession::peak_flops() const {
+  const auto found = plan_->cluster.device.matrix_tflops.find(plan_->precision.compute);
+  if (found == plan_->cluster.device.matrix_tflops.end()) return std::nullopt;
+  return found->second * 1e12 * static_cast<double>(plan_->world_size);
+}
+
+Result<StepMetrics> TrainingSession::step() {
+  world_->all().barrier().wait();  // so that all clocks start at once
+  last_start_ms_ = now_ms();
+  const double waited_before = world_->waited_ms();
+  reset_peak_memory(device_);
+  WEFT_TRY(const Share share, read_batch(*samples_, step_));
+  StepMetrics metrics{.step = step_ + 1,
+                      .learning_rate = config_->learning_rate.at(step_),
+                      .num_tokens = share.num_tokens,
+                      .num_targets = share.num_targets,
+                      .model_flops = share.flops};
+  StepReport report = rank_->step(share.microbatches, share.num_targets, metrics.learning_rate);
+  metrics.step_ms = now_ms() - last_start_ms_;
+  metrics.loss = report.loss;
+  metrics.gradient_norm = report.gradient_norm;
+  const double blocked = world_->waited_ms() - waited_before;
+  metrics.ranks = gather_ranks({.compute_ms = metrics.step_ms - blocked,
+                                .communication_ms = blocked - report.pipeline_wait_ms,
+                                .bubble_ms = report.pipeline_wait_ms,
+                                .peak_memory_bytes = static_cast<double>(peak_memory(device_))});
+  if (const std::optional<double> peak = peak_flops())
+    metrics.utilisation = metrics.model_flops / (*peak * metrics.step_ms * 1e-3);
+  last_events_ = std::move(report.events);
+  if (!report.is_updated || !std::isfinite(report.loss)) {
+    const bool is_loss = !std::isfinite(report.loss);
+    return Error{.kind = ErrorKind::kJob,
+                 .source = fmt::format("step {}", metrics.step),
+                 .field = is_loss ? "loss" : "gradient",
+                 .problem = fmt::format("is {}; {}", is_loss ? report.loss : report.gradient_norm, report.not_finite),
+                 .advice =
+                     "Lower the learning rate or max_gradient_norm, warm up longer, or compute in fp32; the "
+                     "newest checkpoint is from before."};
+  }
+  ++step_;
+  return metrics;
+}
+
+Result<EvalReport> TrainingSession::evaluate(int64_t num_batches) {
+  EvalReport report{.num_batches = num_batches, .step = step_};
+  const double start = now_ms();
+  double sum = 0;
+  for (int64_t batch = 0; batch < num_batches; ++batch) {
+    WEFT_TRY(const Share share, read_batch(*unseen_samples_, batch));
+    sum += rank_->evaluate(share.microbatches);
+    report.num_targets += share.num_targets;
+    report.num_tokens += share.num_tokens;
+  }
+  report.loss = sum / static_cast<double>(report.num_targets);
+  report.ms = now_ms() - start;
+  return report;
+}
+
+Result<SavedCheckpoint> TrainingSession::save(const std::filesystem::path& checkpoints) {
+  return save_checkpoint({.checkpoints = checkpoints,
+                          .step = step_,
+                          .plan = *plan_,
+                          .run = to_json(*config_),
+                          .keep_last = config_->checkpoints.keep},
+                         world_->all(), rank_->optimizers());
+}
+
+}  // namespace weft

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "weft/checkpoint/checkpoint.h"
+#include "weft/checkpoint/save_checkpoint.h"
+#include "weft/comm/world.h"
+#include "weft/data/batch_order.h"
+#include "weft/data/synthetic.h"
+#include "weft/engine/train_config.h"
+#include "weft/engine/train_request.h"
+#include "weft/pipeline/training_rank.h"
+
+namespace weft {
+
+/// One rank of a run: its part of the model, its share of the samples, and where it stands. All ranks make one and call
+/// it alike; errors are the same on all of them.
+class TrainingSession {
+ public:
+  /// Begins with fresh weights, with the configuration's, or where a checkpoint ended. World, plan and configuration
+  /// must outlive it.
+  static Result<std::unique_ptr<TrainingSession>> create(World& world, const Plan& plan, const TrainConfig& config,
+                                                         const std::optional<Checkpoint>& checkpoint);
+
+  /// Steps done.
+  int64_t num_steps() const { return step_; }
+
+  /// The next step. A loss or a gradient that is not finite is an error that names step and module; weights are then
+  /// as before.
+  Result<StepMetrics> step();
+  /// This rank's part of the last step, by the clock of `last_start_ms`.
+  const std::vector<TimelineEvent>& last_events() const { return last_events_; }
+  double last_start_ms() const { return last_start_ms_; }
+
+  /// The loss over batches that training does not see.
+  Result<EvalReport> evaluate(int64_t num_batches);
+
+  /// Between two steps.
+  Result<SavedCheckpoint> save(const std::filesystem::path& checkpoints);
+
+ private:
+  TrainingSession(World& world, const Plan& plan, const TrainConfig& config)
+      : world_(&world), plan_(&plan), config_(&config) {}
+
+  /// A batch's share of this rank.
+  struct Share {
+    std::vector<Inputs> microbatches;
+    int64_t num_tokens = 0;   ///< of the whole batch
+    int64_t num_targets = 0;  ///< of the whole batch
+    double flops = 0;         ///< of a training step over the whole batch
+  };
+  Result<Share> read_batch(const SyntheticSamples& samples, int64_t batch);
+  std::vector<RankStep> gather_ranks(const RankStep& own);
+  std::optional<double> peak_flops() const;
+
+  World* world_;
+  const Plan* plan_;
+  const TrainConfig* config_;
+  at::Device device_ = at::kCPU;
+  std::unique_ptr<TrainingRank> rank_;
+  std::optional<SyntheticSamples> samples_;
+  std::optional<SyntheticSamples> unseen_samples_;
+  BatchOrder order_;
+  int64_t step_ = 0;
+  std::vector<TimelineEvent> last_events_;
+  double last_start_ms_ = 0;
+};
+
+}  // namespace weft
