@@ -103,6 +103,8 @@ class ParameterMaker {
  public:
   virtual ~ParameterMaker() = default;
   virtual ParameterPtr make(ParameterSpec spec) = 0;
+  /// What is made from now on belongs to the next block.
+  virtual void next_block() {}
 };
 
 /// Makes whole parameters on one device and remembers them in the order they were asked for. Their values are

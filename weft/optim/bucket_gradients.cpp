@@ -1,6 +1,7 @@
 #include "weft/optim/bucket_gradients.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -13,8 +14,9 @@
 namespace weft {
 namespace {
 
-// While one bucket is put together another may be on its way; more would be as much memory as whole gradients.
-constexpr size_t kMaxFlights = 2;
+// While one bucket is put together another may be on its way, and small ones besides; more would be as much memory as
+// whole gradients. In sizes of the largest bucket.
+constexpr double kMostInFlight = 1.5;
 
 }  // namespace
 
@@ -22,6 +24,7 @@ BucketGradients::BucketGradients(std::shared_ptr<const ParameterBuckets> buckets
                                  const GradientOptions& options)
     : buckets_(std::move(buckets)), group_(std::move(group)), options_(options) {
   gradients_.resize(buckets_->size());
+  wholes_.resize(buckets_->size());
   num_missing_.resize(buckets_->size());
   is_ready_.resize(buckets_->size());
   for (size_t b = 0; b < buckets_->size(); ++b) {
@@ -32,6 +35,7 @@ BucketGradients::BucketGradients(std::shared_ptr<const ParameterBuckets> buckets
     gradients_[b] =
         at::empty({is_sum ? buckets_->owned(b).size() : layout.num_elements},
                   at::TensorOptions().device(buckets_->device()).dtype(is_sum ? options_.sum_type : options_.type));
+    largest_bucket_ = std::max(largest_bucket_, layout.num_elements);
     if (layout.num_elements > 0) trained_.push_back(b);
   }
   begin_step();
@@ -43,6 +47,7 @@ void BucketGradients::begin_step() {
   for (size_t b = 0; b < buckets_->size(); ++b) {
     if (!gradients_[b].defined()) continue;
     gradients_[b].zero_();
+    wholes_[b].reset();
     for (const BucketSlot& slot : (*buckets_)[b].slots) {
       Parameter& parameter = buckets_->parameter(slot);
       // Scattered gradients are only there while a backward adds to them, so layers make them when they need them.
@@ -51,6 +56,7 @@ void BucketGradients::begin_step() {
     }
   }
   is_reduced_ = false;
+  peak_elements_ = held_elements();
   expect_all();
 }
 
@@ -60,6 +66,29 @@ void BucketGradients::expect_all() {
     is_ready_[b].assign(num_missing_[b], false);
   }
   num_sent_ = 0;
+}
+
+void BucketGradients::expect(Parameter& parameter) {
+  if (!scatters_every_microbatch()) return;
+  const size_t bucket = buckets_->bucket_of(parameter);
+  for (const BucketSlot& slot : (*buckets_)[bucket].slots) {
+    if (&buckets_->parameter(slot) == &parameter) place_in_whole(bucket, slot);
+  }
+  note_peak();
+}
+
+void BucketGradients::place_in_whole(size_t bucket, const BucketSlot& slot) {
+  const at::NoGradGuard no_graph;
+  at::Tensor& whole = wholes_[bucket];
+  if (!whole.defined()) {
+    whole = at::zeros({(*buckets_)[bucket].num_elements},
+                      at::TensorOptions().device(buckets_->device()).dtype(options_.type));
+  }
+  Parameter& parameter = buckets_->parameter(slot);
+  if (parameter.gradient.defined() && parameter.gradient.is_alias_of(whole)) return;
+  const at::Tensor view = slot_view(whole, slot, parameter.value.sizes());
+  if (parameter.gradient.defined()) view.copy_(parameter.gradient);
+  parameter.gradient = view;
 }
 
 void BucketGradients::ready(const Parameter& parameter) {
@@ -118,11 +147,17 @@ void BucketGradients::send(size_t bucket) {
                     : group_.reduce_scatter(sent, sent.part(owned.begin, owned.size()), Reduction::kSum);
     flights_.push_back({.bucket = bucket, .whole = {}, .part = {}, .work = std::move(work)});
   } else {
-    while (flights_.size() >= kMaxFlights) land_first();
+    const auto in_flight = [&] {
+      int64_t elements = (*buckets_)[bucket].num_elements;
+      for (const Flight& flight : flights_) elements += flight.whole.numel();
+      return static_cast<double>(elements);
+    };
+    while (!flights_.empty() && in_flight() > kMostInFlight * static_cast<double>(largest_bucket_)) land_first();
     const at::Tensor whole = take_whole(bucket);
     const at::Tensor part = at::empty({owned.size()}, whole.options());
     Work work = group_.reduce_scatter(buffer_of(whole), buffer_of(part), Reduction::kSum);
     flights_.push_back({.bucket = bucket, .whole = whole, .part = part, .work = std::move(work)});
+    note_peak();
   }
   if (!options_.overlap) land_all();
 }
@@ -145,14 +180,11 @@ at::Tensor BucketGradients::take_whole(size_t bucket) {
   const bool is_whole = layout.slots.size() == 1 && first.defined() && first.numel() == layout.num_elements &&
                         first.is_contiguous() && first.scalar_type() == options_.type;
   at::Tensor whole;
-  if (is_whole) {
+  if (is_whole && !wholes_[bucket].defined()) {
     whole = first.view({-1});
   } else {
-    whole = at::zeros({layout.num_elements}, at::TensorOptions().device(buckets_->device()).dtype(options_.type));
-    for (const BucketSlot& slot : layout.slots) {
-      const at::Tensor& gradient = buckets_->parameter(slot).gradient;
-      if (gradient.defined()) slot_view(whole, slot, gradient.sizes()).copy_(gradient);
-    }
+    for (const BucketSlot& slot : layout.slots) place_in_whole(bucket, slot);
+    whole = std::exchange(wholes_[bucket], {});
   }
   for (const BucketSlot& slot : layout.slots) buckets_->parameter(slot).gradient = at::Tensor();
   return whole;
@@ -169,8 +201,15 @@ int64_t BucketGradients::held_elements() const {
   for (const at::Tensor& gradient : gradients_) count += num_held(gradient);
   for (const Flight& flight : flights_) count += num_held(flight.whole) + num_held(flight.part);
   if (!scatters_every_microbatch()) return count;
-  for (const StageParameter& p : buckets_->parameters())
-    if (p.parameter->is_trainable()) count += num_held(p.parameter->gradient);
+  for (size_t b = 0; b < buckets_->size(); ++b) {
+    count += num_held(wholes_[b]);
+    if (!(*buckets_)[b].is_trained) continue;
+    for (const BucketSlot& slot : (*buckets_)[b].slots) {
+      const at::Tensor& gradient = buckets_->parameter(slot).gradient;
+      const bool is_counted = gradient.defined() && wholes_[b].defined() && gradient.is_alias_of(wholes_[b]);
+      if (!is_counted) count += num_held(gradient);
+    }
+  }
   return count;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -28,6 +29,7 @@ class BucketGradients {
   BucketGradients(std::shared_ptr<const ParameterBuckets> buckets, Group group, const GradientOptions& options);
 
   void begin_step();
+  void expect(Parameter& parameter);
   void ready(const Parameter& parameter);
   void microbatch_done();
   void start_reduce();
@@ -36,6 +38,7 @@ class BucketGradients {
   /// The owned elements of a trained bucket, summed over ranks.
   at::Tensor reduced(size_t bucket) const;
   int64_t held_elements() const;
+  int64_t peak_elements() const { return peak_elements_; }  ///< since the last step began
 
  private:
   /// A bucket whose sum is under way.
@@ -53,17 +56,22 @@ class BucketGradients {
   void land_first();
   void land_all();
   at::Tensor take_whole(size_t bucket);
+  void place_in_whole(size_t bucket, const BucketSlot& slot);
+  void note_peak() { peak_elements_ = std::max(peak_elements_, held_elements()); }
 
   std::shared_ptr<const ParameterBuckets> buckets_;
   Group group_;
   GradientOptions options_;
   std::vector<size_t> trained_;              ///< buckets, in the order in which they are sent
   std::vector<at::Tensor> gradients_;        ///< by bucket: whole ones, or sums of what is owned
+  std::vector<at::Tensor> wholes_;           ///< by bucket: gradients of a microbatch until they are scattered
   std::vector<std::vector<bool>> is_ready_;  ///< by bucket and slot
   std::vector<size_t> num_missing_;          ///< by bucket
   size_t num_sent_ = 0;                      ///< of trained_
   bool is_reduced_ = false;
   std::deque<Flight> flights_;
+  int64_t largest_bucket_ = 0;
+  int64_t peak_elements_ = 0;
 };
 
 }  // namespace weft

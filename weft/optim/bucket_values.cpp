@@ -1,5 +1,7 @@
 #include "weft/optim/bucket_values.h"
 
+#include <algorithm>
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 
@@ -83,6 +85,7 @@ void BucketValues::start_gather(std::optional<int64_t> kind) {
     range_view(part.whole, buckets_->owned(b)).copy_(part.owned);
     part.is_released = false;
     start_all_gather(b);
+    peak_elements_ = std::max(peak_elements_, held_elements());
   }
 }
 

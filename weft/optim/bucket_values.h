@@ -39,6 +39,8 @@ class BucketValues {
   void release(std::optional<int64_t> kind);
 
   int64_t held_elements() const;
+  int64_t peak_elements() const { return peak_elements_; }  ///< since the last step began
+  void forget_peak() { peak_elements_ = held_elements(); }
   int64_t held_masters() const;  ///< that are not values at the same time
 
  private:
@@ -60,6 +62,7 @@ class BucketValues {
   Group group_;
   ValueOptions options_;
   std::vector<Part> parts_;
+  int64_t peak_elements_ = 0;
 };
 
 }  // namespace weft

@@ -166,6 +166,13 @@ void StageOptimizer::load(const OptimizerState& state) {
   restore(state.step);
 }
 
+HeldElements StageOptimizer::peak_elements() const {
+  HeldElements peak = held_elements();
+  peak.values = values_.peak_elements();
+  peak.gradients = gradients_.peak_elements();
+  return peak;
+}
+
 HeldElements StageOptimizer::held_elements() const {
   HeldElements held{
       .values = values_.held_elements(), .gradients = gradients_.held_elements(), .states = values_.held_masters()};

@@ -67,7 +67,13 @@ class StageOptimizer {
   StageOptimizer(std::vector<StageParameter> parameters, Group data_parallel, OptimizerOptions options);
 
   /// Forgets gradients.
-  void begin_step() { gradients_.begin_step(); }
+  void begin_step() {
+    gradients_.begin_step();
+    values_.forget_peak();
+  }
+  /// A backward is about to add to this parameter's gradient. Needs not be called; with ZeRO 2 and 3 it then adds to
+  /// memory of the bucket, else what it gives is copied there.
+  void expect_gradient(Parameter& parameter) { gradients_.expect(parameter); }
   /// Nothing more will be added to this parameter's gradient before the next microbatch_done (ZeRO 2 and 3) or
   /// start_reduce (0 and 1); so its bucket may go as soon as it is complete. Needs not be called. A bucket waits for
   /// those before it, so that all ranks send them in one order.
@@ -77,9 +83,14 @@ class StageOptimizer {
   /// Starts the sum over data-parallel ranks of all that is not on its way yet.
   void start_reduce() { gradients_.start_reduce(); }
   void finish_reduce() { gradients_.finish_reduce(); }
+  /// What this rank owns of the reduced gradients in a parameter's bucket; what is written there is what the update
+  /// takes.
+  at::Tensor reduced_gradients(const Parameter& parameter) const {
+    return gradients_.reduced(buckets_->bucket_of(parameter));
+  }
 
-  /// Of the reduced gradients that this rank answers for: sum of squares, those of each piece times its weight. Added up
-  /// over data-parallel ranks, every element is counted once.
+  /// Of the reduced gradients that this rank answers for: sum of squares, those of each piece times its weight. Added
+  /// up over data-parallel ranks, every element is counted once.
   double local_squared_norm(const std::function<double(const Parameter&, const WeightPiece&)>& weight) const;
 
   /// One AdamW step with gradients times `gradient_scale`; values are new when it returns (ZeRO 3: when they are
@@ -111,6 +122,8 @@ class StageOptimizer {
   void load(const OptimizerState& state);
 
   HeldElements held_elements() const;
+  /// The most values and the most gradients since the step began.
+  HeldElements peak_elements() const;
 
  private:
   bool counts_norm() const { return options_.zero > 0 || group_.rank() == 0; }

@@ -26,11 +26,15 @@ class CutParameters : public ParameterMaker {
   CutParameters(at::TensorOptions options, TensorShare share) : whole_(options), share_(share) {}
 
   ParameterPtr make(ParameterSpec spec) override { return whole_.make(cut_parameter(spec, share_)); }
+  void next_block() override { block_begins_.push_back(all().size()); }
   const std::vector<ParameterPtr>& all() const { return whole_.all(); }
+  /// The place in all() at which each block begins but the first.
+  const std::vector<size_t>& block_begins() const { return block_begins_; }
 
  private:
   WholeParameters whole_;
   TensorShare share_;
+  std::vector<size_t> block_begins_;
 };
 
 }  // namespace weft

@@ -19,14 +19,28 @@ void deal_heads(std::vector<TransformerLayer>& layers, const TensorShare& share)
   }
 }
 
+/// Runs a block between what others do around it.
+template <typename Block>
+at::Tensor run_block(const BlockHooks* hooks, size_t index, const Block& block) {
+  if (hooks == nullptr) return block();
+  hooks->before_forward(index);
+  const at::Tensor y = block();
+  hooks->after_forward(index);
+  if (y.requires_grad()) y.register_hook([hooks, index](const at::Tensor&) { hooks->before_backward(index); });
+  return y;
+}
+
 /// Runs the layers of a part, of which the first are recomputed.
 template <typename Layer>
-at::Tensor run_layers(const StagePart& part, at::Tensor x, const at::Tensor& anchor, const Layer& layer) {
+at::Tensor run_layers(const StagePart& part, at::Tensor x, const at::Tensor& anchor, const Layer& layer,
+                      const BlockHooks* hooks, size_t first_block) {
   for (int64_t index = 0; index < part.num_layers; ++index) {
     const auto one = [&layer, index](const at::Tensor& rows) { return layer(index, rows); };
-    x = index < part.recompute.full && at::GradMode::is_enabled()
-            ? recomputed([layer, index](const at::Tensor& rows) { return layer(index, rows); }, x, anchor)
-            : one(x);
+    x = run_block(hooks, first_block + static_cast<size_t>(index), [&] {
+      return index < part.recompute.full && at::GradMode::is_enabled()
+                 ? recomputed([layer, index](const at::Tensor& rows) { return layer(index, rows); }, x, anchor)
+                 : one(x);
+    });
   }
   return x;
 }
@@ -66,6 +80,7 @@ StageModel::StageModel(const Settings& settings, TensorParallel& text, TensorPar
                             .num_layers = part.num_layers,
                             .has_exit = part.has_exit};
     const size_t first_parameter = maker.all().size();
+    const size_t first_begin = maker.block_begins().size();
     PartModel model{.part = part, .kind = route.kind};
     switch (route.kind) {
       case ModuleKind::kVision:
@@ -86,10 +101,44 @@ StageModel::StageModel(const Settings& settings, TensorParallel& text, TensorPar
     if (route.is_frozen) {
       for (size_t i = first_parameter; i < maker.all().size(); ++i) maker.all()[i]->value.set_requires_grad(false);
     }
+    list_blocks(model, maker, first_parameter, first_begin);
     parts_.push_back(std::move(model));
   }
   parameters_ = maker.all();
   if (!decoder_) first_text_parameter_ = parameters_.size();
+}
+
+void StageModel::list_blocks(PartModel& model, const CutParameters& maker, size_t first_parameter, size_t first_begin) {
+  const ModuleRoute& route = routes_[static_cast<size_t>(model.part.module)];
+  // Gradients of what a trained encoder gave go back through a frozen language model.
+  bool has_backward = !route.is_frozen;
+  if (route.kind == ModuleKind::kLlm) {
+    for (const ModuleRoute& other : routes_) has_backward |= other.is_in_pipeline && !other.is_frozen;
+  }
+  const auto& all = maker.all();
+  std::vector<StageBlock> made;
+  size_t begin = first_parameter;
+  for (size_t next = first_begin; next <= maker.block_begins().size(); ++next) {
+    const size_t end = next < maker.block_begins().size() ? maker.block_begins()[next] : all.size();
+    StageBlock& block = made.emplace_back();
+    block.parameters.assign(all.begin() + static_cast<std::ptrdiff_t>(begin),
+                            all.begin() + static_cast<std::ptrdiff_t>(end));
+    block.has_backward = has_backward;
+    begin = end;
+  }
+  model.first_block = blocks_.size();
+  const bool is_tied = model.part.has_exit && route.kind == ModuleKind::kLlm && decoder_->is_tied();
+  if (is_tied && model.part.has_entry) made.back().borrowed = model.first_block;
+  if (!model.part.has_entry) {
+    // A head's copy of the embedding, where the embedding is in another stage.
+    std::vector<ParameterPtr>& copies = made.front().parameters;
+    if (is_tied) made.back().parameters.insert(made.back().parameters.begin(), copies.begin(), copies.end());
+    WEFT_CHECK(is_tied || copies.empty(), "a stage without the entry of a module has {} of its parameters",
+               copies.size());
+    made.erase(made.begin());
+  }
+  blocks_.insert(blocks_.end(), std::make_move_iterator(made.begin()), std::make_move_iterator(made.end()));
+  model.end_block = blocks_.size();
 }
 
 bool StageModel::is_text(const ParameterPtr& parameter) const {
@@ -129,56 +178,69 @@ std::vector<FlowTensor> StageModel::tensors_between(int32_t stage, const Inputs&
   return tensors;
 }
 
-at::Tensor StageModel::run_vision(const PartModel& model, at::Tensor x, const Inputs& inputs,
-                                  RunContext context) const {
+at::Tensor StageModel::run_vision(const PartModel& model, at::Tensor x, const Inputs& inputs, RunContext context,
+                                  const BlockHooks* hooks) const {
   const VisionInputs& images = *inputs.vision;
   // The encoder's rows are whole on every rank, so the sites need not know how many there are until they see them.
   const ActivationSites patches = encoders_->sites(images.pixels.size(0));
   const ActivationSites merged = encoders_->sites(images.num_rows);
   const bool is_spread = encoders_->share().num_ranks > 1;
   context.sites = is_spread ? &patches : nullptr;
-  if (model.part.has_entry) x = model.vision->embed_patches(images, context);
+  size_t block = model.first_block;
+  if (model.part.has_entry) x = run_block(hooks, block++, [&] { return model.vision->embed_patches(images, context); });
   const RotaryTable rotary = model.vision->rotary(images.positions, type_);
   const auto layer = [vision = model.vision, images, rotary, patches, is_spread, deferred = context.deferred](
                          int64_t index, const at::Tensor& rows) {
     return vision->layer(index, rows, images, rotary, {.deferred = deferred, .sites = is_spread ? &patches : nullptr});
   };
   const at::Tensor anchor = model.part.num_layers > 0 ? model.vision->layers().front().attention.qkv->value : x;
-  x = run_layers(model.part, x, anchor, layer);
+  x = run_layers(model.part, x, anchor, layer, hooks, block);
+  if (!model.part.has_exit) return x;
   context.sites = is_spread ? &merged : nullptr;
-  return model.part.has_exit ? model.vision->merge(x, images, context) : x;
+  return run_block(hooks, model.end_block - 1, [&] { return model.vision->merge(x, images, context); });
 }
 
-at::Tensor StageModel::run_audio(const PartModel& model, at::Tensor x, const Inputs& inputs, RunContext context) const {
+at::Tensor StageModel::run_audio(const PartModel& model, at::Tensor x, const Inputs& inputs, RunContext context,
+                                 const BlockHooks* hooks) const {
   const AudioInputs& clips = *inputs.audio;
   const ActivationSites rows_sites = encoders_->sites(clips.chunks.num_rows());
   const bool is_spread = encoders_->share().num_ranks > 1;
   context.sites = is_spread ? &rows_sites : nullptr;
-  if (model.part.has_entry) x = model.audio->convolve(clips, context);
+  size_t block = model.first_block;
+  if (model.part.has_entry) x = run_block(hooks, block++, [&] { return model.audio->convolve(clips, context); });
   const auto layer = [audio = model.audio, clips, rows_sites, is_spread, deferred = context.deferred](
                          int64_t index, const at::Tensor& rows) {
     return audio->layer(index, rows, clips, {.deferred = deferred, .sites = is_spread ? &rows_sites : nullptr});
   };
   const at::Tensor anchor = model.part.num_layers > 0 ? model.audio->layers().front().attention.qkv->value : x;
-  x = run_layers(model.part, x, anchor, layer);
-  return model.part.has_exit ? model.audio->pool(x, clips, context) : x;
+  x = run_layers(model.part, x, anchor, layer, hooks, block);
+  if (!model.part.has_exit) return x;
+  return run_block(hooks, model.end_block - 1, [&] { return model.audio->pool(x, clips, context); });
 }
 
-StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients* deferred) const {
+StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients* deferred,
+                                const BlockHooks* hooks) const {
   flow.resize(routes_.size());
   StageResult result;
   for (const PartModel& model : parts_) {
     const auto index = static_cast<size_t>(model.part.module);
     at::Tensor& x = flow[index];
-    if (!has_data(routes_[index], inputs)) continue;
+    if (!has_data(routes_[index], inputs)) {
+      for (size_t block = model.first_block; hooks != nullptr && block < model.end_block; ++block) {
+        hooks->before_forward(block);
+        hooks->after_forward(block);
+      }
+      continue;
+    }
     if (model.kind == ModuleKind::kVision) {
-      x = run_vision(model, x, inputs, {.deferred = deferred});
+      x = run_vision(model, x, inputs, {.deferred = deferred}, hooks);
     } else if (model.kind == ModuleKind::kAudio) {
-      x = run_audio(model, x, inputs, {.deferred = deferred});
+      x = run_audio(model, x, inputs, {.deferred = deferred}, hooks);
     } else {
       const bool is_spread = text_->share().num_ranks > 1;
       const ActivationSites sites = text_->sites(inputs.ids.size(0));
       const RunContext context{.deferred = deferred, .sites = is_spread ? &sites : nullptr};
+      size_t block = model.first_block;
       if (model.part.has_entry) {
         std::vector<MediaRows> media;
         for (size_t other = 0; other < index; ++other) {
@@ -190,7 +252,7 @@ StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients
           media.push_back({is_vision ? inputs.vision_places : inputs.audio_places, flow[other]});
           flow[other].reset();
         }
-        x = decoder_->embed_tokens(inputs.ids, media, context);
+        x = run_block(hooks, block++, [&] { return decoder_->embed_tokens(inputs.ids, media, context); });
       }
       const RotaryTable rotary = decoder_->rotary(inputs.positions, type_);
       const at::Tensor anchor = model.part.num_layers > 0 ? decoder_->layer(0).attention.qkv->value : x;
@@ -199,9 +261,10 @@ StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients
         return decoder->layer(layer_index, rows, {.segments = samples, .rotary = rotary},
                               {.deferred = deferred, .sites = is_spread ? &sites : nullptr});
       };
-      x = run_layers(model.part, x, anchor, layer);
+      x = run_layers(model.part, x, anchor, layer, hooks, block);
       if (model.part.has_exit) {
-        result.loss = decoder_->loss_sum(x, inputs.target_rows, inputs.targets, context);
+        result.loss = run_block(hooks, model.end_block - 1,
+                                [&] { return decoder_->loss_sum(x, inputs.target_rows, inputs.targets, context); });
         x.reset();
       }
     }

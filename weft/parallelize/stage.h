@@ -7,6 +7,7 @@
 
 #include "weft/models/inputs.h"
 #include "weft/models/text/decoder.h"
+#include "weft/parallelize/block_hooks.h"
 #include "weft/parallelize/tensor_parallel.h"
 #include "weft/plan/plan.h"
 #include "weft/plan/stage_parts.h"
@@ -48,6 +49,8 @@ class StageModel {
   /// Of activations.
   at::TensorOptions options() const { return options_; }
   const std::vector<ParameterPtr>& parameters() const { return parameters_; }
+  /// In the order of a forward; every parameter belongs to one.
+  const std::vector<StageBlock>& blocks() const { return blocks_; }
   /// Whether it is the language model's, not an encoder's.
   bool is_text(const ParameterPtr& parameter) const;
   /// The parameter of the embedding, if it is here or, where it is tied, its copy in the head.
@@ -57,7 +60,9 @@ class StageModel {
   std::vector<FlowTensor> tensors_in(const Inputs& inputs) const { return tensors_between(stage_ - 1, inputs); }
   std::vector<FlowTensor> tensors_out(const Inputs& inputs) const { return tensors_between(stage_, inputs); }
 
-  StageResult forward(Flow flow, const Inputs& inputs, WeightGradients* deferred) const;
+  /// The hooks must be there until the backward.
+  StageResult forward(Flow flow, const Inputs& inputs, WeightGradients* deferred,
+                      const BlockHooks* hooks = nullptr) const;
 
  private:
   struct ModuleRoute {
@@ -72,14 +77,19 @@ class StageModel {
   struct PartModel {
     StagePart part;
     ModuleKind kind = ModuleKind::kLlm;
+    size_t first_block = 0;
+    size_t end_block = 0;
     std::shared_ptr<VisionEncoder> vision;
     std::shared_ptr<AudioEncoder> audio;
   };
 
   std::vector<FlowTensor> tensors_between(int32_t stage, const Inputs& inputs) const;
   bool has_data(const ModuleRoute& route, const Inputs& inputs) const;
-  at::Tensor run_vision(const PartModel& model, at::Tensor x, const Inputs& inputs, RunContext context) const;
-  at::Tensor run_audio(const PartModel& model, at::Tensor x, const Inputs& inputs, RunContext context) const;
+  void list_blocks(PartModel& model, const CutParameters& maker, size_t first_parameter, size_t first_begin);
+  at::Tensor run_vision(const PartModel& model, at::Tensor x, const Inputs& inputs, RunContext context,
+                        const BlockHooks* hooks) const;
+  at::Tensor run_audio(const PartModel& model, at::Tensor x, const Inputs& inputs, RunContext context,
+                       const BlockHooks* hooks) const;
 
   int32_t stage_ = 0;
   bool is_last_ = false;
@@ -91,6 +101,7 @@ class StageModel {
   std::vector<PartModel> parts_;
   std::shared_ptr<Decoder> decoder_;
   std::vector<ParameterPtr> parameters_;
+  std::vector<StageBlock> blocks_;
   size_t first_text_parameter_ = 0;  ///< those of encoders come before
 };
 

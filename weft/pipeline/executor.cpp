@@ -5,8 +5,10 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include "weft/base/check.h"
 #include "weft/tensor/local_tensor.h"
@@ -26,6 +28,11 @@ typename Map::mapped_type take(Map& map, const typename Map::key_type& key, cons
   return std::move(node.mapped());
 }
 
+std::optional<torch::autograd::Edge> root_of(const at::Tensor& x) {
+  if (!x.requires_grad()) return std::nullopt;
+  return torch::autograd::impl::gradient_edge(x);
+}
+
 Stream stream_of(ActionKind kind) {
   if (kind == ActionKind::kReduceGrad) return Stream::kReduce;
   if (is_send(kind)) return Stream::kSend;
@@ -38,13 +45,20 @@ void PipelineExecutor::Transfer::wait() {
   for (Work& work : works) work.wait();
 }
 
-PipelineExecutor::PipelineExecutor(Schedule lowered, int32_t row, std::vector<StageModel*> stages, Group pipeline)
+PipelineExecutor::PipelineExecutor(Schedule lowered, int32_t row, std::vector<Stage> stages, Group pipeline)
     : schedule_(std::move(lowered)), row_(row), stages_(std::move(stages)), pipeline_(std::move(pipeline)) {
   WEFT_CHECK(pipeline_.rank() == row_, "rank {} of the pipeline runs row {}", pipeline_.rank(), row_);
   first_stage_ = stages_of_rank(schedule_, row_).front();
+  last_microbatch_.resize(stages_.size(), -1);
   for (const Action& action : schedule_.rows[static_cast<size_t>(row_)]) {
     splits_backward_ |= action.kind == ActionKind::kBackwardWeight;
+    if (action.kind == ActionKind::kBackward || action.kind == ActionKind::kBackwardWeight)
+      last_microbatch_[static_cast<size_t>(action.stage)] = action.microbatch;
   }
+}
+
+bool PipelineExecutor::is_last_of_stage(int32_t stage, int32_t microbatch) const {
+  return last_microbatch_[static_cast<size_t>(stage)] == microbatch;
 }
 
 void PipelineExecutor::forward(int32_t index, int32_t microbatch) {
@@ -68,12 +82,11 @@ void PipelineExecutor::forward(int32_t index, int32_t microbatch) {
     }
   }
   visit.deferred = std::make_unique<WeightGradients>();
-  if (hooks(index).before_use) hooks(index).before_use();
-  StageResult result =
-      model.forward(std::move(flow), inputs(microbatch), splits_backward_ ? visit.deferred.get() : nullptr);
-  if (hooks(index).after_use) hooks(index).after_use();
+  StageResult result = model.forward(std::move(flow), inputs(microbatch),
+                                     splits_backward_ ? visit.deferred.get() : nullptr, &weights_of(index).hooks());
   if (model.is_last()) {
-    visit.loss = result.loss * loss_scale_;
+    visit.roots.push_back(root_of(result.loss));
+    loss_type_ = result.loss.scalar_type();
     const at::Tensor value = result.loss.detach();
     output_.loss_sum = output_.loss_sum.defined() ? output_.loss_sum + value : value;
   } else {
@@ -81,7 +94,7 @@ void PipelineExecutor::forward(int32_t index, int32_t microbatch) {
     for (const FlowTensor& tensor : model.tensors_out(inputs(microbatch))) {
       const at::Tensor& x = result.flow[tensor.module];
       outputs.push_back(x.detach());
-      if (tensor.needs_gradient) visit.outputs.push_back(x);
+      if (tensor.needs_gradient) visit.roots.push_back(root_of(x));
     }
   }
   visits_[place] = std::move(visit);
@@ -101,22 +114,30 @@ void PipelineExecutor::backward(int32_t index, int32_t microbatch, bool defers_w
       gradients = take(made_gradients_, {index + 1, microbatch}, "the input's gradient");
     }
   }
-  if (hooks(index).before_use) hooks(index).before_use();
-  std::vector<at::Tensor> roots;
-  std::vector<at::Tensor> root_gradients;
-  if (model.is_last()) {
-    if (visit.loss.requires_grad()) roots = {visit.loss};
-    root_gradients.resize(roots.size());
+  if (model.is_last()) gradients = {at::full({}, loss_scale_, model.options().dtype(loss_type_))};
+  WEFT_CHECK(gradients.size() == visit.roots.size(), "{} gradients for {} outputs", gradients.size(),
+             visit.roots.size());
+  torch::autograd::edge_list roots;
+  torch::autograd::variable_list root_gradients;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (!visit.roots[i]) continue;
+    roots.push_back(*visit.roots[i]);
+    root_gradients.push_back(std::move(gradients[i]));
   }
-  for (size_t i = 0; i < visit.outputs.size(); ++i) {
-    // A stage that only passes something on, or all of whose blocks are frozen, has no graph for it.
-    if (!visit.outputs[i].requires_grad()) continue;
-    roots.push_back(visit.outputs[i]);
-    root_gradients.push_back(gradients[i]);
+  StageWeights& weights = weights_of(index);
+  const bool is_last = is_last_of_stage(index, microbatch);
+  if (!splits_backward_) weights.begin_gradients(is_last);
+  weights.begin_backward(splits_backward_ ? visit.deferred.get() : nullptr);
+  if (!roots.empty()) {
+    torch::autograd::Engine::get_default_engine().execute(roots, root_gradients, /*keep_graph=*/false,
+                                                          /*create_graph=*/false, /*accumulate_grad=*/true);
+    root_gradients.clear();
   }
-  if (!roots.empty()) torch::autograd::backward(roots, root_gradients);
-  if (!defers_weights) visit.deferred->run();
-  if (hooks(index).after_use) hooks(index).after_use();
+  weights.end_backward();
+  if (splits_backward_ && !defers_weights) {
+    weights.begin_gradients(is_last);
+    visit.deferred->run();
+  }
   if (index > 0) {
     std::vector<at::Tensor>& made = made_gradients_[place];
     for (const at::Tensor& input : visit.inputs) {
@@ -125,18 +146,19 @@ void PipelineExecutor::backward(int32_t index, int32_t microbatch, bool defers_w
     }
   }
   visit.inputs.clear();
-  visit.outputs.clear();
-  visit.loss.reset();
+  visit.roots.clear();
   if (defers_weights) return;
   visits_.erase(place);
-  if (hooks(index).microbatch_done) hooks(index).microbatch_done();
+  weights.end_gradients();
 }
 
 void PipelineExecutor::weights(int32_t index, int32_t microbatch) {
   const Place place{index, microbatch};
+  StageWeights& weights = weights_of(index);
+  weights.begin_gradients(is_last_of_stage(index, microbatch));
   visits_.at(place).deferred->run();
   visits_.erase(place);
-  if (hooks(index).microbatch_done) hooks(index).microbatch_done();
+  weights.end_gradients();
 }
 
 void PipelineExecutor::send(const std::vector<at::Tensor>& tensors, int32_t to_stage) {
@@ -171,11 +193,10 @@ void PipelineExecutor::reap_sends(bool all) {
 }
 
 StepOutput PipelineExecutor::run(const std::vector<Inputs>& microbatches, double loss_scale,
-                                 const std::vector<StageHooks>& hooks, const std::function<void()>& update) {
+                                 const std::function<void()>& update) {
   WEFT_CHECK(std::ssize(microbatches) == schedule_.num_microbatches, "{} microbatches for a schedule of {}",
              microbatches.size(), schedule_.num_microbatches);
   microbatches_ = &microbatches;
-  hooks_ = &hooks;
   loss_scale_ = loss_scale;
   output_ = {};
   const auto needing = [](std::vector<FlowTensor> tensors) {
@@ -213,7 +234,7 @@ StepOutput PipelineExecutor::run(const std::vector<Inputs>& microbatches, double
         arrived_gradients_[{s, m}] = receive(needing(stage(s).tensors_out(inputs(m))), s + 1);
         break;
       case ActionKind::kReduceGrad:
-        if (this->hooks(s).reduce_gradients) this->hooks(s).reduce_gradients();
+        weights_of(s).reduce();
         break;
       case ActionKind::kUpdate:
         if (!is_updated) update();

@@ -3,22 +3,18 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <vector>
+
+#include <torch/csrc/autograd/edge.h>
 
 #include "weft/comm/group.h"
 #include "weft/parallelize/stage.h"
+#include "weft/pipeline/stage_weights.h"
 #include "weft/schedule/schedule.h"
 #include "weft/schedule/timeline.h"
 
 namespace weft {
-
-/// What others do at a stage's actions: its optimizer.
-struct StageHooks {
-  std::function<void()> before_use;        ///< its weights are about to be used
-  std::function<void()> after_use;         ///< and are not any more
-  std::function<void()> microbatch_done;   ///< a microbatch's weight gradients are complete
-  std::function<void()> reduce_gradients;  ///< REDUCE_GRAD
-};
 
 /// What a step gave on one rank.
 struct StepOutput {
@@ -30,20 +26,25 @@ struct StepOutput {
 /// stage's backward is one call on its own graph.
 class PipelineExecutor {
  public:
+  /// A stage and its weights.
+  struct Stage {
+    const StageModel* model = nullptr;
+    StageWeights* weights = nullptr;
+  };
   /// `stages` are those of this row, by stage, nothing for others'. `pipeline` has the pipeline's ranks in order.
-  PipelineExecutor(Schedule lowered, int32_t row, std::vector<StageModel*> stages, Group pipeline);
+  PipelineExecutor(Schedule lowered, int32_t row, std::vector<Stage> stages, Group pipeline);
 
   /// One step over microbatches: the loss is the sum over target tokens times `loss_scale`. UPDATE actions call
   /// `update` once, at the first of them.
-  StepOutput run(const std::vector<Inputs>& microbatches, double loss_scale, const std::vector<StageHooks>& hooks,
-                 const std::function<void()>& update);
+  StepOutput run(const std::vector<Inputs>& microbatches, double loss_scale, const std::function<void()>& update);
 
  private:
   /// A microbatch in a stage, from its forward to its weight gradients.
   struct Visit {
-    std::vector<at::Tensor> inputs;   ///< cut off from what made them; by tensors_in
-    std::vector<at::Tensor> outputs;  ///< by tensors_out; only those that need a gradient
-    at::Tensor loss;
+    std::vector<at::Tensor> inputs;  ///< cut off from what made them; by tensors_in
+    /// Where the backward begins, for each of tensors_out that needs a gradient, or for the loss: not the tensors,
+    /// which need not stay. Nothing where a stage only passes a tensor on, or all of its blocks are frozen.
+    std::vector<std::optional<torch::autograd::Edge>> roots;
     std::unique_ptr<WeightGradients> deferred;
   };
   using Place = std::pair<int32_t, int32_t>;  ///< stage and microbatch
@@ -61,21 +62,23 @@ class PipelineExecutor {
   void send(const std::vector<at::Tensor>& tensors, int32_t to_stage);
   Transfer receive(const std::vector<FlowTensor>& shapes, int32_t from_stage);
   void reap_sends(bool all);
-  const StageModel& stage(int32_t index) const { return *stages_[static_cast<size_t>(index)]; }
+  bool is_last_of_stage(int32_t stage, int32_t microbatch) const;
+  const StageModel& stage(int32_t index) const { return *stages_[static_cast<size_t>(index)].model; }
+  StageWeights& weights_of(int32_t index) const { return *stages_[static_cast<size_t>(index)].weights; }
   const Inputs& inputs(int32_t microbatch) const { return (*microbatches_)[static_cast<size_t>(microbatch)]; }
-  const StageHooks& hooks(int32_t index) const { return (*hooks_)[static_cast<size_t>(index)]; }
 
   Schedule schedule_;
   int32_t row_;
-  std::vector<StageModel*> stages_;
+  std::vector<Stage> stages_;
   Group pipeline_;
-  int32_t first_stage_ = 0;       ///< of those here
-  bool splits_backward_ = false;  ///< into I and W
+  int32_t first_stage_ = 0;               ///< of those here
+  bool splits_backward_ = false;          ///< into I and W
+  std::vector<int32_t> last_microbatch_;  ///< by stage: whose weight gradients come last
 
   // Of the step that is running.
   const std::vector<Inputs>* microbatches_ = nullptr;
-  const std::vector<StageHooks>* hooks_ = nullptr;
   double loss_scale_ = 1;
+  at::ScalarType loss_type_ = at::kFloat;
   StepOutput output_;
   std::map<Place, Visit> visits_;
   std::map<Place, Transfer> arrived_;                        ///< inputs, by the stage that takes them

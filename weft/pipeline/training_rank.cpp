@@ -90,6 +90,41 @@ void each_piece(const Parameter& parameter, Visit visit) {
   }
 }
 
+/// Which blocks may share buckets: ZeRO 3 gathers them one by one; with ZeRO 2, as many as fill a bucket, so that none
+/// waits for the gradients of a block that comes later while its own are complete.
+std::vector<int64_t> kinds_of_blocks(const std::vector<StageBlock>& blocks, const OptimizerOptions& options) {
+  std::vector<int64_t> kinds(blocks.size(), 0);
+  const double most = options.buckets_mb * 1e6 / static_cast<double>(c10::elementSize(options.reduce_type));
+  double filled = 0;
+  for (size_t block = blocks.size(); block-- > 0 && options.zero >= 2;) {
+    double elements = 0;
+    for (const ParameterPtr& parameter : blocks[block].parameters)
+      elements += static_cast<double>(parameter->value.numel());
+    const bool is_first = block + 1 == blocks.size();
+    const bool is_full = options.zero == 3 || filled + elements > most;
+    kinds[block] = is_first ? 0 : kinds[block + 1] + (is_full ? 1 : 0);
+    filled = is_first || !is_full ? filled + elements : elements;
+  }
+  return kinds;
+}
+
+void sum_copies(Group& group, const std::vector<std::pair<ParameterPtr, ElementRange>>& parts) {
+  const at::NoGradGuard no_graph;
+  std::vector<at::Tensor> views;
+  for (const auto& [parameter, elements] : parts) {
+    if (!parameter->gradient.defined()) continue;  // on all ranks alike: they have the same data
+    views.push_back(parameter->gradient.view({-1}).narrow(0, elements.begin, elements.size()));
+  }
+  if (views.empty()) return;
+  const at::Tensor together = at::cat(views);
+  group.all_reduce(buffer_of(together), Reduction::kSum).wait();
+  int64_t begin = 0;
+  for (const at::Tensor& view : views) {
+    view.copy_(together.narrow(0, begin, view.size(0)));
+    begin += view.size(0);
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const Plan& plan,
@@ -128,7 +163,7 @@ Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const P
   const std::vector<int32_t> held = stages_of_rank(lowered, row);
   rank->stages_.resize(held.size());
   rank->stage_of_.resize(static_cast<size_t>(lowered.num_stages()));
-  std::vector<StageModel*> models(rank->stage_of_.size());
+  std::vector<PipelineExecutor::Stage> stages(rank->stage_of_.size());
   for (size_t chunk = 0; chunk < held.size(); ++chunk) {
     Stage& stage = rank->stages_[chunk];
     stage.model = std::make_unique<StageModel>(
@@ -136,12 +171,21 @@ Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const P
         *rank->text_, *rank->encoders_);
     initialize_weights(stage.model->parameters(), settings.seed);
     rank->stage_of_[static_cast<size_t>(held[chunk])] = &stage;
-    models[static_cast<size_t>(held[chunk])] = stage.model.get();
   }
   rank->tie_embeddings(world, mesh, plan);
   rank->make_optimizers(plan, settings, data_parallel);
   rank->find_copies(world);
-  rank->executor_ = std::make_unique<PipelineExecutor>(std::move(lowered), row, std::move(models), pipeline);
+  for (const int32_t index : held) {
+    Stage& stage = *rank->stage_of_[static_cast<size_t>(index)];
+    const auto sum = [&stage](size_t block) {
+      for (Copies& copies : stage.copies[block]) sum_copies(copies.group, copies.parts);
+    };
+    stage.weights = std::make_unique<StageWeights>(
+        stage.model->blocks(), *stage.optimizer,
+        StageWeights::Options{.zero = llm.zero, .overlap = plan.overlap_dp, .complete = sum});
+    stages[static_cast<size_t>(index)] = {stage.model.get(), stage.weights.get()};
+  }
+  rank->executor_ = std::make_unique<PipelineExecutor>(std::move(lowered), row, std::move(stages), pipeline);
   return rank;
 }
 
@@ -158,7 +202,7 @@ void TrainingRank::tie_embeddings(World& world, const Mesh& mesh, const Plan& pl
   const auto last = static_cast<int32_t>(num_stages_here) - 1;
   if (first == last) return;
   for (const int32_t stage : {first, last}) {
-    if (const Stage* here = stage_of_[static_cast<size_t>(stage)]) embeddings_.push_back(here->model->embedding());
+    if (Stage* here = stage_of_[static_cast<size_t>(stage)]) embeddings_.emplace_back(here, here->model->embedding());
   }
   counts_embedding_ = stage_of_[static_cast<size_t>(first)] != nullptr;
   const int32_t first_row = place_of_stage(plan, first).rank;
@@ -181,113 +225,66 @@ void TrainingRank::make_optimizers(const Plan& plan, const TrainingSettings& set
                            .master_type = type_of(plan.precision.master),
                            .reduce_type = type_of(plan.precision.reduce)};
   const auto is_tied = [&](const ParameterPtr& parameter) {
-    return std::find(embeddings_.begin(), embeddings_.end(), parameter) != embeddings_.end();
+    return std::any_of(embeddings_.begin(), embeddings_.end(),
+                       [&](const auto& copy) { return copy.second == parameter; });
   };
   for (Stage& stage : stages_) {
     std::vector<StageParameter> parameters;
-    for (const ParameterPtr& parameter : stage.model->parameters()) {
-      if (!is_tied(parameter)) parameters.push_back({parameter});
+    const std::vector<StageBlock>& blocks = stage.model->blocks();
+    const std::vector<int64_t> kinds = kinds_of_blocks(blocks, options);
+    for (size_t block = 0; block < blocks.size(); ++block) {
+      for (const ParameterPtr& parameter : blocks[block].parameters) {
+        // A tied embedding is alone, so that both copies lie in equal buckets.
+        parameters.push_back({parameter, is_tied(parameter) ? static_cast<int64_t>(blocks.size()) : kinds[block]});
+      }
     }
     stage.optimizer = std::make_unique<StageOptimizer>(std::move(parameters), data_parallel, options);
-  }
-  // The gradients of both copies are summed when the whole step's are there, so they stay whole until then.
-  options.zero = std::min<int64_t>(options.zero, 1);
-  for (const ParameterPtr& parameter : embeddings_) {
-    embedding_optimizers_.push_back(
-        std::make_unique<StageOptimizer>(std::vector<StageParameter>{{parameter}}, data_parallel, options));
   }
 }
 
 void TrainingRank::find_copies(World& world) {
   const TensorShare share = text_->share();
-  if (share.num_ranks == 1) return;
+  if (share.num_ranks == 1) {
+    for (Stage& stage : stages_) stage.copies.resize(stage.model->blocks().size());
+    return;
+  }
   const Group tensor = text_->group();
   std::optional<Group> sharers;
-  for (Stage& stage : stages_) {
+  const auto find = [&](const StageModel& model, const std::vector<ParameterPtr>& parameters) {
+    std::vector<Copies> found;
     Copies all{.group = tensor, .parts = {}};
     std::vector<std::pair<ParameterPtr, ElementRange>> keys;
-    for (const ParameterPtr& parameter : stage.model->parameters()) {
+    std::optional<HeadCounts> heads;
+    for (const ParameterPtr& parameter : parameters) {
       if (!parameter->is_trainable()) continue;
-      const bool is_text = stage.model->is_text(parameter);
+      const bool is_text = model.is_text(parameter);
       each_piece(*parameter, [&](const WeightPiece& piece, ElementRange elements) {
         const bool is_whole = piece.cut.unit == CutUnit::kNone;
         if (is_whole && (parameter->spec.sees_divided || (is_text && text_->divides_rows()))) {
           all.parts.emplace_back(parameter, elements);
         } else if (!is_whole && copies_of(piece, share).count > 1) {
           keys.emplace_back(parameter, elements);
+          heads = piece.cut.heads;
         }
       });
     }
-    if (!all.parts.empty()) stage.copies.push_back(std::move(all));
-    if (keys.empty()) continue;
+    if (!all.parts.empty()) found.push_back(std::move(all));
+    if (keys.empty()) return found;
     if (!sharers) {
       // One llm has one number of key heads, and encoders have as many keys as queries.
-      const HeadCounts heads = [&] {
-        for (const auto& [parameter, elements] : keys) {
-          for (const WeightPiece& piece : parameter->spec.pieces) {
-            if (piece.cut.unit == CutUnit::kKeyHeads) return piece.cut.heads;
-          }
-        }
-        return HeadCounts{};
-      }();
-      const HeadShare mine = share_of_heads(heads, share.num_ranks, share.rank);
+      const HeadShare mine = share_of_heads(*heads, share.num_ranks, share.rank);
       const auto ranks =
           tensor.ranks().subspan(static_cast<size_t>(share.rank - mine.place), static_cast<size_t>(mine.sharers));
       auto group = world.group("same keys", {ranks.begin(), ranks.end()});
       WEFT_CHECK(group.ok(), "{}", group.error().message());
       sharers = *group;
     }
-    stage.copies.push_back({.group = *sharers, .parts = std::move(keys)});
+    found.push_back({.group = *sharers, .parts = std::move(keys)});
+    return found;
+  };
+  for (Stage& stage : stages_) {
+    for (const StageBlock& block : stage.model->blocks()) stage.copies.push_back(find(*stage.model, block.parameters));
   }
-}
-
-namespace {
-
-void sum_copies(Group& group, const std::vector<std::pair<ParameterPtr, ElementRange>>& parts) {
-  const at::NoGradGuard no_graph;
-  std::vector<at::Tensor> views;
-  for (const auto& [parameter, elements] : parts) {
-    if (!parameter->gradient.defined()) continue;  // on all ranks alike: they have the same data
-    views.push_back(parameter->gradient.view({-1}).narrow(0, elements.begin, elements.size()));
-  }
-  if (views.empty()) return;
-  const at::Tensor together = at::cat(views);
-  group.all_reduce(buffer_of(together), Reduction::kSum).wait();
-  int64_t begin = 0;
-  for (const at::Tensor& view : views) {
-    view.copy_(together.narrow(0, begin, view.size(0)));
-    begin += view.size(0);
-  }
-}
-
-}  // namespace
-
-std::vector<StageHooks> TrainingRank::hooks(int64_t zero) {
-  std::vector<StageHooks> hooks(stage_of_.size());
-  for (size_t index = 0; index < stage_of_.size(); ++index) {
-    Stage* stage = stage_of_[index];
-    if (stage == nullptr) continue;
-    const auto sum = [stage] {
-      for (Copies& copies : stage->copies) sum_copies(copies.group, copies.parts);
-    };
-    if (zero >= 2) {
-      hooks[index].microbatch_done = [stage, sum] {
-        sum();
-        stage->optimizer->microbatch_done();
-      };
-      hooks[index].reduce_gradients = [stage] { stage->optimizer->start_reduce(); };
-    } else {
-      hooks[index].reduce_gradients = [stage, sum] {
-        sum();
-        stage->optimizer->start_reduce();
-      };
-    }
-    if (zero == 3) {
-      hooks[index].before_use = [stage] { stage->optimizer->gather_values(); };
-      hooks[index].after_use = [stage] { stage->optimizer->release_values(); };
-    }
-  }
-  return hooks;
 }
 
 double TrainingRank::sum_over_ranks(double value) {
@@ -296,35 +293,41 @@ double TrainingRank::sum_over_ranks(double value) {
   return number.item<double>();
 }
 
+void TrainingRank::sum_tied_embeddings() {
+  const at::NoGradGuard no_graph;
+  // Both copies lie alone in equal buckets, so that a rank owns the same elements of both.
+  std::vector<at::Tensor> owned;
+  for (const auto& [stage, parameter] : embeddings_) owned.push_back(stage->optimizer->reduced_gradients(*parameter));
+  if (owned.size() == 2) {
+    owned[0].add_(owned[1]);
+    owned[1].copy_(owned[0]);
+  } else if (embedding_group_) {
+    embedding_group_->all_reduce(buffer_of(owned.front()), Reduction::kSum).wait();
+  }
+}
+
 double TrainingRank::finish_gradients() {
   const TensorShare share = text_->share();
   for (Stage& stage : stages_) stage.optimizer->finish_reduce();
-  if (embeddings_.size() == 2) {
-    const at::NoGradGuard no_graph;
-    embeddings_[0]->gradient.add_(embeddings_[1]->gradient);
-    embeddings_[1]->gradient.copy_(embeddings_[0]->gradient);
-  }
-  for (size_t i = 0; i < embeddings_.size(); ++i) {
-    if (embedding_group_) {
-      embedding_group_->all_reduce(buffer_of(embeddings_[i]->gradient), Reduction::kSum).wait();
+  sum_tied_embeddings();
+  const auto once = [&](const Parameter& parameter, const WeightPiece& piece) {
+    if (!embeddings_.empty()) {
+      const bool is_first = &parameter == embeddings_.front().second.get();
+      const bool is_second = &parameter == embeddings_.back().second.get() && !is_first;
+      if (is_second || (is_first && !counts_embedding_)) return 0.0;
     }
-    embedding_optimizers_[i]->start_reduce();
-    embedding_optimizers_[i]->finish_reduce();
-  }
-  const auto once = [&](const Parameter&, const WeightPiece& piece) {
     return copies_of(piece, share).place == 0 ? 1.0 : 0.0;
   };
   double squares = 0;
   for (const Stage& stage : stages_) squares += stage.optimizer->local_squared_norm(once);
-  if (counts_embedding_) squares += embedding_optimizers_.front()->local_squared_norm(once);
   return std::sqrt(sum_over_ranks(squares));
 }
 
 StepReport TrainingRank::step(const std::vector<Inputs>& microbatches, int64_t num_targets, double learning_rate) {
   WEFT_CHECK(num_targets > 0, "a step over {} target tokens", num_targets);
   for (const Inputs& inputs : microbatches) WEFT_CHECK(inputs.targets.defined(), "a microbatch without targets");
+  release_values();  // which may be whole since they were made, written or read
   for (Stage& stage : stages_) stage.optimizer->begin_step();
-  for (auto& optimizer : embedding_optimizers_) optimizer->begin_step();
   StepReport report;
   const auto update = [&] {
     report.gradient_norm = finish_gradients();
@@ -332,9 +335,8 @@ StepReport TrainingRank::step(const std::vector<Inputs>& microbatches, int64_t n
     if (!report.is_updated) return;
     const double scale = max_gradient_norm_ > 0 ? clip_factor(max_gradient_norm_, report.gradient_norm) : 1;
     for (Stage& stage : stages_) stage.optimizer->update(learning_rate, scale);
-    for (auto& optimizer : embedding_optimizers_) optimizer->update(learning_rate, scale);
   };
-  StepOutput output = executor_->run(microbatches, 1 / static_cast<double>(num_targets), hooks(zero_), update);
+  StepOutput output = executor_->run(microbatches, 1 / static_cast<double>(num_targets), update);
   const bool tells_loss = output.loss_sum.defined() && text_->share().rank == 0;
   report.loss = sum_over_ranks(tells_loss ? output.loss_sum.item<double>() : 0) / static_cast<double>(num_targets);
   report.events = std::move(output.events);
@@ -351,7 +353,16 @@ std::vector<ParameterPtr> TrainingRank::parameters() const {
 
 void TrainingRank::adopt_values() {
   for (Stage& stage : stages_) stage.optimizer->adopt_values();
-  for (auto& optimizer : embedding_optimizers_) optimizer->adopt_values();
+}
+
+void TrainingRank::release_values() {
+  for (Stage& stage : stages_) stage.optimizer->release_values();
+}
+
+std::vector<HeldElements> TrainingRank::peak_elements() const {
+  std::vector<HeldElements> peaks;
+  for (const Stage& stage : stages_) peaks.push_back(stage.optimizer->peak_elements());
+  return peaks;
 }
 
 void TrainingRank::gather_values() {

@@ -21,7 +21,7 @@ struct TrainingSettings {
 struct StepReport {
   double loss = 0;  ///< per target token of the whole batch
   double gradient_norm = 0;
-  bool is_updated = false;  ///< not where the gradient is not finite: weights are then as before
+  bool is_updated = false;            ///< not where the gradient is not finite: weights are then as before
   std::vector<TimelineEvent> events;  ///< this rank's
 };
 
@@ -43,6 +43,9 @@ class TrainingRank {
   /// Makes parameters whole for reading, where ZeRO 3 divides them.
   void gather_values();
 
+  /// By stage of this rank: the most that its optimizer held since the last step began.
+  std::vector<HeldElements> peak_elements() const;
+
   /// One step over this rank's microbatches, of a batch with so many target tokens on all ranks.
   StepReport step(const std::vector<Inputs>& microbatches, int64_t num_targets, double learning_rate);
 
@@ -55,14 +58,16 @@ class TrainingRank {
   struct Stage {
     std::unique_ptr<StageModel> model;
     std::unique_ptr<StageOptimizer> optimizer;
-    std::vector<Copies> copies;
+    std::vector<std::vector<Copies>> copies;  ///< by block
+    std::unique_ptr<StageWeights> weights;
   };
 
   TrainingRank() = default;
   void make_optimizers(const Plan& plan, const TrainingSettings& settings, Group data_parallel);
   void find_copies(World& world);
   void tie_embeddings(World& world, const Mesh& mesh, const Plan& plan);
-  std::vector<StageHooks> hooks(int64_t zero);
+  void release_values();
+  void sum_tied_embeddings();
   double finish_gradients();
   double sum_over_ranks(double value);
 
@@ -78,10 +83,9 @@ class TrainingRank {
   std::vector<Stage> stages_;     ///< of this rank, in the order of its chunks
   std::vector<Stage*> stage_of_;  ///< by stage, null elsewhere
   /// The embedding's copies here where it is tied to a head in another stage, and what keeps them equal.
-  std::vector<ParameterPtr> embeddings_;
+  std::vector<std::pair<Stage*, ParameterPtr>> embeddings_;
   bool counts_embedding_ = false;  ///< in the gradient's norm, and not on the other rank
   std::optional<Group> embedding_group_;
-  std::vector<std::unique_ptr<StageOptimizer>> embedding_optimizers_;
   std::unique_ptr<PipelineExecutor> executor_;
 };
 

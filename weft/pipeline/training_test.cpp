@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "weft/base/document.h"
 #include "weft/comm/run_ranks.h"
 #include "weft/models/initialize.h"
 #include "weft/models/load_weights.h"
@@ -386,9 +387,91 @@ std::vector<Shape> shapes() {
                  .schedule = "zb_h1",
                  .microbatches = 4,
                  .recomputed = 1});
+  // Blocks that are gathered and scattered one by one, with images on one data-parallel rank and not on the other, and
+  // copies of the embedding on two ranks or on one.
+  all.push_back({.fixture = "qwen2_vl_tied", .pp = 2, .dp = 2, .zero = 3, .microbatches = 3});
+  all.push_back({.fixture = "qwen2_vl_untied", .dp = 2, .zero = 2, .microbatches = 3, .buckets_mb = 0.01});
+  all.push_back({.fixture = "qwen2_5_vl", .dp = 2, .zero = 3, .microbatches = 3, .recomputed = 1});
+  all.push_back({.fixture = "qwen2_vl_tied", .dp = 2, .zero = 3, .microbatches = 3, .frozen = {ModuleKind::kLlm}});
+  all.push_back({.fixture = "qwen2_vl_tied", .dp = 2, .zero = 3, .microbatches = 3, .frozen = {ModuleKind::kVision}});
+  for (const int64_t zero : {0, 1, 2, 3}) {
+    all.push_back({.fixture = "qwen2_tied",
+                   .pp = 2,
+                   .vpp = 2,
+                   .dp = 2,
+                   .zero = zero,
+                   .schedule = "zb_v",
+                   .microbatches = 4,
+                   .buckets_mb = 0.01});
+  }
   // A mixture of experts, without cutting it.
   all.push_back({.fixture = "qwen3_moe_mixed", .pp = 2, .dp = 2, .zero = 1});
   return all;
+}
+
+/// Eight equal layers, with an embedding and a head that are smaller.
+Model eight_layers() {
+  const Document document{.source = "test", .root = Json::parse(R"({"model_type": "llama", "hidden_size": 32,
+    "intermediate_size": 64, "num_hidden_layers": 8, "num_attention_heads": 2, "vocab_size": 64,
+    "tie_word_embeddings": false, "max_position_embeddings": 128})")};
+  auto model = read_model(document, "eight layers");
+  WEFT_CHECK(model.ok(), "{}", model.error().message());
+  return *std::move(model);
+}
+
+/// The most that rank 0's only stage held in a step, and elements of a layer and of the whole.
+struct Held {
+  HeldElements peak;
+  int64_t layer = 0;
+  int64_t all = 0;
+};
+
+Held most_held(const Shape& shape) {
+  const Model model = eight_layers();
+  const Plan plan = plan_of(shape, model);
+  Held held;
+  const auto error = run_ranks({.size = plan.world_size}, [&](World& world) {
+    auto made = TrainingRank::create(world, plan, {.seed = kSeed});
+    TrainingRank& rank = **made;
+    const std::vector<RawInputs> samples = batch_of(rank.numbers(), rank.vocabulary(), 1, 1);
+    const Inputs inputs = prepared(rank.numbers(), rank.vocabulary(), samples);
+    // In the second step values and gradients come from an update, not from the start.
+    for (int64_t step = 0; step < 2; ++step) {
+      rank.step(std::vector<Inputs>(static_cast<size_t>(shape.microbatches), inputs), 10, kLearningRate);
+    }
+    if (world.rank() != 0) return;
+    held.peak = rank.peak_elements().front();
+    for (const ParameterPtr& parameter : rank.parameters()) {
+      held.all += parameter->value.numel();
+      if (parameter->name().find(".layers.3.") != std::string::npos) held.layer += parameter->value.numel();
+    }
+  });
+  EXPECT_FALSE(error);
+  return held;
+}
+
+TEST(TrainingRank, Zero3HoldsTwoBlocksOfValues) {
+  for (const std::string schedule : {"1f1b", "zb_h1"}) {
+    for (const int64_t recomputed : {0, 8}) {
+      const Held held = most_held({.dp = 2, .zero = 3, .schedule = schedule, .recomputed = recomputed});
+      const int64_t owned = held.all / 2;
+      EXPECT_GT(held.peak.values, owned + held.layer);
+      EXPECT_LE(held.peak.values, owned + 2 * held.layer + held.all / 20) << "of " << held.all;  // with padding
+    }
+  }
+}
+
+TEST(TrainingRank, Zero2HoldsABucketOrTwoOfWholeGradients) {
+  for (const int64_t zero : {2, 3}) {
+    for (const std::string schedule : {"1f1b", "zb_h1"}) {
+      const Held whole = most_held({.dp = 2, .zero = 0, .schedule = schedule});
+      // Buckets of about a layer: one is filled, as much and half of it again on its way, and half of that back.
+      const double bucket_mb = static_cast<double>(whole.layer) * 8 * 1.05 / 1e6;
+      const Held held = most_held({.dp = 2, .zero = zero, .schedule = schedule, .buckets_mb = bucket_mb});
+      EXPECT_GE(whole.peak.gradients, whole.all);
+      EXPECT_LE(held.peak.gradients, held.all / 2 + 13 * held.layer / 4 + held.all / 20) << "of " << held.all;
+    }
+  }
 }
 
 TEST(TrainingRank, AGradientThatIsNotFiniteLeavesTheWeights) {

@@ -56,6 +56,7 @@ AudioEncoder::AudioEncoder(const Module& module, const AudioNumbers& numbers, co
   }
   const int64_t end = blocks.end_layer(static_cast<int64_t>(module.layers.size()));
   for (int64_t index = blocks.first_layer; index < end; ++index) {
+    maker.next_block();
     const LayerShape shape = layer_shape(module.layer_kinds[module.layers[static_cast<size_t>(index)]]);
     const std::string name = fmt::format("{}layers.{}.", tower, index);
     const std::string attention = name + "self_attn.";
@@ -83,6 +84,7 @@ AudioEncoder::AudioEncoder(const Module& module, const AudioNumbers& numbers, co
     layers_.push_back(std::move(layer));
   }
   if (!blocks.has_exit) return;
+  maker.next_block();
   norm_ = make.layer_norm(tower + "ln_post", width, kNormEpsilon);
   projection_ =
       make.matrix({whole_weight(tower + "proj.weight", {module.output_width, width})}, module.output_width, width);

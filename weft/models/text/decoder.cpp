@@ -127,10 +127,12 @@ Decoder::Decoder(const Module& module, const TextNumbers& numbers, bool has_tied
   }
   const int64_t end = blocks.end_layer(static_cast<int64_t>(module.layers.size()));
   for (int64_t index = blocks.first_layer; index < end; ++index) {
+    maker.next_block();
     const Block& block = module.layer_kinds[module.layers[static_cast<size_t>(index)]];
     layers_.push_back(make_layer(fmt::format("{}model.layers.{}", prefix, index), layer_shape(block), numbers, make));
   }
   if (!blocks.has_exit) return;
+  maker.next_block();
   norm_ = make.rms_norm(prefix + "model.norm", module.width, numbers.norm_epsilon);
   head_ = has_tied_embeddings
               ? embedding_

@@ -36,6 +36,8 @@ class Decoder {
   const TransformerLayer& layer(int64_t index) const { return layers_[static_cast<size_t>(index)]; }
   /// Undefined where this stage has neither the embedding nor a head that is tied to it.
   ParameterPtr embedding() const { return embedding_; }
+  /// Whether the head here is the embedding.
+  bool is_tied() const { return head_ && head_ == embedding_; }
   /// To tell each how many heads it has where they are dealt out over ranks.
   std::vector<TransformerLayer>& layers() { return layers_; }
   /// Logits of this rank's part of the vocabulary, for all rows or for some.

@@ -81,6 +81,7 @@ VisionEncoder::VisionEncoder(const Module& module, const VisionNumbers& numbers,
   }
   const int64_t end = blocks.end_layer(static_cast<int64_t>(module.layers.size()));
   for (int64_t index = blocks.first_layer; index < end; ++index) {
+    maker.next_block();
     const LayerShape shape = layer_shape(module.layer_kinds[module.layers[static_cast<size_t>(index)]]);
     const std::string name = fmt::format("{}blocks.{}", visual, index);
     const std::string mlp = name + ".mlp.";
@@ -95,6 +96,7 @@ VisionEncoder::VisionEncoder(const Module& module, const VisionNumbers& numbers,
     is_windowed_.push_back(shape.mask == Mask::kWindowed);
   }
   if (!blocks.has_exit) return;
+  maker.next_block();
   const int64_t merged = module.width * numbers.merge_size * numbers.merge_size;
   norm_ = make_norm_layer(make, visual + "merger.ln_q", module.width, is_first_generation);
   merger_.activation = Activation::kGelu;

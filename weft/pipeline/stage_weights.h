@@ -1,0 +1,68 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "weft/layers/weight_gradients.h"
+#include "weft/optim/stage_optimizer.h"
+#include "weft/parallelize/block_hooks.h"
+
+namespace weft {
+
+/// A stage's weights as microbatches go through its blocks: with ZeRO 3 the values of a block are there while it runs,
+/// those of the next on their way, and others only as far as this rank owns them; and a block's gradients are handed to
+/// the optimizer as soon as they are complete, while the backward goes on with the blocks before it.
+///
+/// What this asks of the optimizer, and in which order, does not depend on what data a microbatch has: data-parallel
+/// ranks communicate alike.
+class StageWeights {
+ public:
+  struct Options {
+    int64_t zero = 0;
+    bool overlap = true;  ///< gradients may go before the step's last backward is over
+    /// To be done with a block's complete gradients before data-parallel ranks sum them.
+    std::function<void(size_t block)> complete;
+  };
+  /// With ZeRO 3 a block's parameters are of kinds that no other's are.
+  StageWeights(const std::vector<StageBlock>& blocks, StageOptimizer& optimizer, Options options);
+  StageWeights(const StageWeights&) = delete;
+  StageWeights& operator=(const StageWeights&) = delete;
+
+  /// For the forward, which refers to them until its backward.
+  const BlockHooks& hooks() const { return hooks_; }
+
+  /// Around a backward. Where there is a queue, weight gradients are complete when it has run.
+  void begin_backward(WeightGradients* deferred);
+  void end_backward();
+
+  /// Around what completes a microbatch's weight gradients: a backward, or a queue's run. `is_last`: nothing more is
+  /// added in this step.
+  void begin_gradients(bool is_last);
+  void end_gradients();
+
+  /// All microbatches are through: the rest is on its way to be summed when this returns.
+  void reduce();
+
+ private:
+  void gather(size_t block);
+  void start_gather(size_t block);
+  void release(size_t block);
+  void reach(size_t block);
+  void enter(size_t block);
+  void leave(size_t block);
+  void expect(size_t block);
+  void complete_from(size_t block);
+
+  const std::vector<StageBlock>& blocks_;
+  StageOptimizer& optimizer_;
+  Options options_;
+  BlockHooks hooks_;
+  std::vector<std::vector<int64_t>> kinds_;  ///< by block: of all parameters that it uses
+  WeightGradients* deferred_ = nullptr;
+  size_t backward_at_ = 0;      ///< the block that the backward is in, or behind which it begins
+  size_t complete_from_ = 0;    ///< blocks from here on have complete gradients
+  bool hands_on_ = false;       ///< complete gradients go to the optimizer now
+  bool has_handed_on_ = false;  ///< those of the whole step
+};
+
+}  // namespace weft
