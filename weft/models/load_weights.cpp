@@ -8,26 +8,12 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/models/tensor_type.h"
 #include "weft/models/weight_copies.h"
 #include "weft/models/weight_names.h"
 
 namespace weft {
 namespace {
-
-std::optional<at::ScalarType> tensor_type(WeightType type) {
-  switch (type) {
-    case WeightType::kF64:
-      return at::kDouble;
-    case WeightType::kF32:
-      return at::kFloat;
-    case WeightType::kF16:
-      return at::kHalf;
-    case WeightType::kBf16:
-      return at::kBFloat16;
-    default:
-      return std::nullopt;
-  }
-}
 
 std::string shape_text_of(std::span<const int64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
