@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/models/config_type.h"
 #include "weft/tensor/cuda_library.h"
 
 namespace weft {
@@ -20,24 +21,11 @@ struct TypeName {
 constexpr std::array<TypeName, 3> kTypes = {
     {{"fp32", "float32", at::kFloat}, {"fp64", "float64", at::kDouble}, {"bf16", "bfloat16", at::kBFloat16}}};
 
-/// The first of these objects that says it; multimodal configurations of some versions do so only for a part.
-std::string saved_type(const Json& config) {
-  for (const char* key : {"dtype", "torch_dtype"}) {
-    if (config.contains(key) && config[key].is_string()) return config[key].get<std::string>();
-  }
-  for (const char* part : {"thinker_config", "text_config"}) {
-    if (!config.contains(part) || !config[part].is_object()) continue;
-    const std::string type = saved_type(config[part]);
-    if (!type.empty()) return type;
-  }
-  return "";
-}
-
 }  // namespace
 
 Result<at::ScalarType> compute_type(const std::string& name, const Model& model) {
   if (name.empty()) {
-    const std::string saved = saved_type(model.config);
+    const std::string saved = type_in_config(model.config);
     const auto* const found = std::find_if(kTypes.begin(), kTypes.end(),
                                            [&](const TypeName& type) { return saved == type.in_configurations; });
     return found == kTypes.end() ? at::kFloat : found->type;

@@ -7,42 +7,29 @@
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
+#include "weft/base/check.h"
 #include "weft/base/text.h"
+#include "weft/models/tensor_type.h"
 #include "weft/models/weight_copies.h"
 #include "weft/models/weight_names.h"
 
 namespace weft {
 namespace {
 
-std::optional<at::ScalarType> tensor_type(WeightType type) {
-  switch (type) {
-    case WeightType::kF64:
-      return at::kDouble;
-    case WeightType::kF32:
-      return at::kFloat;
-    case WeightType::kF16:
-      return at::kHalf;
-    case WeightType::kBf16:
-      return at::kBFloat16;
-    default:
-      return std::nullopt;
-  }
-}
-
 std::string shape_text_of(std::span<const int64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-/// What is wrong with the weight that a piece wants, if anything.
-std::optional<Error> check_entry(const WeightEntry& entry, const WeightPiece& piece) {
-  if (entry.info.shape != piece.shape) {
-    return Error{.field = piece.name,
+/// What is wrong with a weight that the model has, if anything.
+std::optional<Error> check_entry(const WeightEntry& entry, const NamedShape& weight) {
+  if (entry.info.shape != weight.shape) {
+    return Error{.field = weight.name,
                  .problem = fmt::format("has the shape {}, but the model's configuration makes it {}",
-                                        shape_text_of(entry.info.shape), shape_text_of(piece.shape)),
+                                        shape_text_of(entry.info.shape), shape_text_of(weight.shape)),
                  .advice = "Are these the weights of another model?"};
   }
   if (!tensor_type(entry.info.type)) {
-    return Error{.field = piece.name,
+    return Error{.field = weight.name,
                  .problem = fmt::format("holds {}, but F64, F32, F16 or BF16 is needed", name_of(entry.info.type)),
                  .advice = "Convert the weights to one of these types."};
   }
@@ -59,8 +46,7 @@ Error missing_weights(const std::vector<std::string>& missing, const std::set<st
 }
 
 /// Where the configuration ties the head to the embedding, a file may hold it all the same, as a copy.
-std::optional<Error> check_tied_head(const std::map<std::string, const WeightEntry*, std::less<>>& entries,
-                                     std::string_view prefix, bool has_head) {
+std::optional<Error> check_tied_head(const WeightEntries& entries, std::string_view prefix, bool has_head) {
   const auto head = entries.find(std::string(prefix) + "lm_head.weight");
   const auto table = entries.find(std::string(prefix) + "model.embed_tokens.weight");
   if (has_head || head == entries.end() || table == entries.end()) return std::nullopt;
@@ -96,52 +82,68 @@ std::optional<size_t> copy_with_progress(const std::vector<WeightCopy>& copies, 
   return std::nullopt;
 }
 
-}  // namespace
-
-std::optional<Error> load_weights(const WeightFolder& folder, const std::vector<ParameterPtr>& parameters,
-                                  std::string_view prefix, const LoadProgress& progress) {
-  const at::NoGradGuard no_graph;
-  const auto located = [&](Error error) {
-    error.source = folder.path().string();
-    return error;
-  };
-  std::map<std::string, const WeightEntry*, std::less<>> entries;
-  std::set<std::string> extra;
+/// The weights of the files under the names that parameters have for them.
+Result<WeightEntries> entries_of(const WeightFolder& folder) {
+  WeightEntries entries;
   for (const SafetensorsFile& file : folder.files()) {
     for (const WeightEntry& entry : file.entries()) {
       const std::string name = parameter_name(entry.info.name);
       if (!entries.emplace(name, &entry).second) {
-        return located({.field = entry.info.name,
-                        .problem = fmt::format("is a second weight for {}", name),
-                        .advice = "Keep the one that belongs to the model."});
+        return Error{.field = entry.info.name,
+                     .problem = fmt::format("is a second weight for {}", name),
+                     .advice = "Keep the one that belongs to the model."};
       }
-      extra.insert(name);
     }
   }
+  return entries;
+}
+
+/// The files hold the model's weights, all of them and no others.
+std::optional<Error> check_entries(const WeightEntries& entries, const WeightList& model) {
+  std::set<std::string> extra;
+  for (const auto& [name, entry] : entries) extra.insert(name);
   std::vector<std::string> missing;
   bool has_head = false;
-  for (const ParameterPtr& parameter : parameters) {
-    for (const WeightPiece& piece : parameter->spec.pieces) {
-      if (piece.name.empty()) continue;
-      has_head |= piece.name.ends_with("lm_head.weight");
-      extra.erase(piece.name);
-      const auto found = entries.find(piece.name);
-      if (found == entries.end()) {
-        missing.push_back(piece.name);
-      } else if (auto error = check_entry(*found->second, piece)) {
-        return located(*std::move(error));
-      }
+  for (const NamedShape& weight : model.weights) {
+    has_head |= weight.name.ends_with("lm_head.weight");
+    extra.erase(weight.name);
+    const auto found = entries.find(weight.name);
+    if (found == entries.end()) {
+      missing.push_back(weight.name);
+    } else if (auto error = check_entry(*found->second, weight)) {
+      return error;
     }
   }
-  if (auto error = check_tied_head(entries, prefix, has_head)) return located(*std::move(error));
-  std::erase_if(extra, [&](const std::string& name) { return is_ignored_weight(name, prefix, has_head); });
-  if (!missing.empty()) return located(missing_weights(missing, extra));
-  if (!extra.empty()) {
-    Error error{.field = *extra.begin(), .problem = "is in the files, but the model has no such weight"};
-    if (extra.size() > 1) error.problem += fmt::format(", nor {} others, like {}", extra.size() - 1, *extra.rbegin());
-    error.advice = "Are these the weights of another model?";
-    return located(std::move(error));
-  }
+  if (auto error = check_tied_head(entries, model.prefix, has_head)) return error;
+  std::erase_if(extra, [&](const std::string& name) { return is_ignored_weight(name, model.prefix, has_head); });
+  if (!missing.empty()) return missing_weights(missing, extra);
+  if (extra.empty()) return std::nullopt;
+  Error error{.field = *extra.begin(), .problem = "is in the files, but the model has no such weight"};
+  if (extra.size() > 1) error.problem += fmt::format(", nor {} others, like {}", extra.size() - 1, *extra.rbegin());
+  error.advice = "Are these the weights of another model?";
+  return error;
+}
+
+}  // namespace
+
+Result<WeightEntries> find_weights(const WeightFolder& folder, const WeightList& model) {
+  auto entries = entries_of(folder);
+  std::optional<Error> error = entries ? check_entries(*entries, model) : std::optional(entries.error());
+  if (!error) return entries;
+  error->source = folder.path().string();
+  return *std::move(error);
+}
+
+std::optional<Error> load_weights(const WeightFolder& folder, const std::vector<ParameterPtr>& parameters,
+                                  std::string_view prefix, const LoadProgress& progress) {
+  return load_weight_parts(folder, list_weights(parameters, prefix), parameters, progress);
+}
+
+std::optional<Error> load_weight_parts(const WeightFolder& folder, const WeightList& model,
+                                       const std::vector<ParameterPtr>& parameters, const LoadProgress& progress) {
+  const at::NoGradGuard no_graph;
+  const auto entries = find_weights(folder, model);
+  if (!entries) return entries.error();
 
   std::vector<WeightCopy> copies;
   std::vector<const WeightPiece*> copied;
@@ -156,7 +158,10 @@ std::optional<Error> load_weights(const WeightFolder& folder, const std::vector<
         part.zero_();
         continue;
       }
-      const WeightEntry& entry = *entries.find(piece.name)->second;
+      if (count == 0) continue;
+      const auto found = entries->find(piece.name);
+      WEFT_CHECK(found != entries->end(), "{} is no weight of the model", piece.name);
+      const WeightEntry& entry = *found->second;
       const at::ScalarType type = *tensor_type(entry.info.type);
       const int64_t row = piece.row_elements();
       const int64_t column = piece.num_columns < 0 ? 0 : piece.first_column * (row / piece.shape[1]);
@@ -170,9 +175,10 @@ std::optional<Error> load_weights(const WeightFolder& folder, const std::vector<
     }
   }
   if (const auto bad = copy_with_progress(copies, progress)) {
-    return located({.field = copied[*bad]->name,
-                    .problem = "holds a value that is not a finite number",
-                    .advice = "The file is damaged, or the training that wrote it diverged."});
+    return Error{.source = folder.path().string(),
+                 .field = copied[*bad]->name,
+                 .problem = "holds a value that is not a finite number",
+                 .advice = "The file is damaged, or the training that wrote it diverged."};
   }
   return std::nullopt;
 }

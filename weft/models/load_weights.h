@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "weft/layers/parameter.h"
+#include "weft/models/weight_list.h"
 #include "weft/weights/weight_folder.h"
 
 namespace weft {
@@ -17,6 +18,19 @@ using LoadProgress = std::function<void(int64_t bytes_done, int64_t bytes_of_all
 /// type or not finite are named; the parameters are then of no use.
 std::optional<Error> load_weights(const WeightFolder& folder, const std::vector<ParameterPtr>& parameters,
                                   std::string_view prefix, const LoadProgress& progress = {});
+
+/// Weights of files by the names that parameters have for them.
+using WeightEntries = std::map<std::string, const WeightEntry*, std::less<>>;
+
+/// The weights of a folder, which must be those of the model: none missing, none extra, of its shapes and of a type
+/// that can be read. They are the folder's own.
+Result<WeightEntries> find_weights(const WeightFolder& folder, const WeightList& model);
+
+/// Fills the parameters of one rank of several: whatever parts of weights they are made of, and of the files only
+/// those. The files must hold what the whole model has, no less and no more, so all ranks find the same mistakes but
+/// one: a number that is not finite is found by who reads it.
+std::optional<Error> load_weight_parts(const WeightFolder& folder, const WeightList& model,
+                                       const std::vector<ParameterPtr>& parameters, const LoadProgress& progress = {});
 
 /// Weights by the names that files give them, put together from the parameters that hold their rows.
 class NamedWeights {

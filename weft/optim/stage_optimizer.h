@@ -113,6 +113,9 @@ class StageOptimizer {
   const std::vector<StageParameter>& parameters() const { return buckets_->parameters(); }
   const std::vector<BucketLayout>& buckets() const { return buckets_->layouts(); }
   ElementRange owned(size_t bucket) const { return buckets_->owned(bucket); }
+  /// The rank, as the world numbers them, that answers for what this one owns: itself or, with ZeRO 0, where all of the
+  /// group own the same, the first.
+  int64_t owner_rank() const { return group_.ranks()[options_.zero > 0 ? static_cast<size_t>(group_.rank()) : 0]; }
   /// In the parameters' order, those of which this rank owns nothing left out. With ZeRO 0 every rank owns all.
   std::vector<OwnedPart> owned_parts() const;
   OptimizerState state() const;

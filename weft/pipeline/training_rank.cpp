@@ -351,6 +351,13 @@ std::vector<ParameterPtr> TrainingRank::parameters() const {
   return all;
 }
 
+std::vector<StageOptimizer*> TrainingRank::optimizers() const {
+  std::vector<StageOptimizer*> all;
+  for (const Stage& stage : stages_) all.push_back(stage.optimizer.get());
+  for (const auto& optimizer : embedding_optimizers_) all.push_back(optimizer.get());
+  return all;
+}
+
 void TrainingRank::adopt_values() {
   for (Stage& stage : stages_) stage.optimizer->adopt_values();
 }

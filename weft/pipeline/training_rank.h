@@ -37,6 +37,8 @@ class TrainingRank {
   int64_t data_parallel_rank() const { return data_parallel_rank_; }
   at::TensorOptions options() const { return options_; }
   std::vector<ParameterPtr> parameters() const;
+  /// In one order whenever the plan is run: those of its stages, then those of tied embeddings.
+  std::vector<StageOptimizer*> optimizers() const;
 
   /// Takes over values that were written into the parameters, on all ranks.
   void adopt_values();

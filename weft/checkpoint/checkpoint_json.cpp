@@ -1,0 +1,173 @@
+#include "weft/checkpoint/checkpoint_json.h"
+
+#include <charconv>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "weft/base/fields.h"
+#include "weft/base/text.h"
+#include "weft/plan/plan_json.h"
+#include "weft/weights/weight_type.h"
+
+namespace weft {
+namespace {
+
+constexpr IntegerRange kCountRange{0, INT64_MAX / 8};
+constexpr IntegerRange kRankRange{0, 99'999'999};
+
+Json range_json(int64_t begin, int64_t end) {
+  return Json::array({begin, end});
+}
+
+std::string part_text(const StoredPart& part) {
+  const WeightPiece& piece = part.piece;
+  Json json = {{"weight", piece.name},
+               {"shape", piece.shape},
+               {"rows", range_json(piece.first_row, piece.first_row + piece.num_rows)}};
+  if (piece.num_columns >= 0) json["columns"] = range_json(piece.first_column, piece.first_column + piece.num_columns);
+  json["elements"] = range_json(part.elements.begin, part.elements.end);
+  json["tensor"] = part.tensor;
+  json["trained"] = part.is_trained;
+  return json.dump();
+}
+
+/// Two numbers, the second not below the first and none above `most`.
+ElementRange read_range(Fields& fields, const char* key, int64_t most) {
+  const std::vector<int64_t> ends = fields.integers_or_empty(key, {0, std::max<int64_t>(most, 0)});
+  if (ends.size() == 2 && ends[0] <= ends[1]) return {ends[0], ends[1]};
+  fields.complain(key, "must be two numbers, where it begins and where it ends, like [0, 64]");
+  return {};
+}
+
+StoredPart read_part(Fields& fields) {
+  StoredPart part;
+  WeightPiece& piece = part.piece;
+  piece.name = fields.text("weight");
+  piece.shape = fields.integers_or_empty("shape", kCountRange);
+  // A fixed point for all that follows: the bytes of a weight can be counted.
+  if (piece.shape.empty() || !bytes_of(WeightType::kF64, piece.shape)) {
+    fields.complain("shape", "must be the sizes of a weight's dims, at least one, like [128, 64]");
+    piece.shape = {0};
+  }
+  const ElementRange rows = read_range(fields, "rows", piece.shape[0]);
+  piece.first_row = rows.begin;
+  piece.num_rows = rows.size();
+  if (fields.has("columns")) {
+    if (piece.shape.size() < 2) {
+      fields.complain("columns", fmt::format("is given for a weight of {} dim", piece.shape.size()));
+    } else {
+      const ElementRange columns = read_range(fields, "columns", piece.shape[1]);
+      piece.first_column = columns.begin;
+      piece.num_columns = columns.size();
+    }
+  }
+  fields.raw("columns");
+  part.elements = read_range(fields, "elements", piece.shape[1 % piece.shape.size()] == 0 ? 0 : piece.num_elements());
+  part.tensor = fields.text("tensor");
+  part.is_trained = fields.flag_or("trained", true);
+  fields.reject_unknown();
+  return part;
+}
+
+/// Eight hexadecimal digits.
+uint32_t read_checksum(Fields& fields) {
+  const std::string text = fields.text("crc32c");
+  uint32_t number = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number, 16);
+  if (!text.empty() && (text.size() != 8 || problem != std::errc() || end != text.data() + text.size()))
+    fields.complain("crc32c", fmt::format("is {}, eight hexadecimal digits are needed", in_quotes(text)));
+  return number;
+}
+
+CheckpointFile read_file_entry(Fields& fields) {
+  CheckpointFile file;
+  file.rank = fields.integer("rank", kRankRange);
+  const std::string name = fields.text("name");
+  if (!name.empty() && name != checkpoint_file_name(file.rank)) {
+    fields.complain("name", fmt::format("is {}, but rank {} writes {}", in_quotes(name), file.rank,
+                                        checkpoint_file_name(file.rank)));
+  }
+  file.num_bytes = fields.integer("bytes", kCountRange);
+  file.checksum = read_checksum(fields);
+  for (Fields& part : fields.objects("parts")) file.parts.push_back(read_part(part));
+  fields.reject_unknown();
+  return file;
+}
+
+Result<Plan> read_carried_plan(Fields& fields, const std::string& source) {
+  const std::string hash = fields.text("plan_hash");
+  const Json* raw = fields.raw("plan");
+  if (raw == nullptr) {
+    fields.complain("plan", "is missing");
+  } else if (!hash.empty() && hash_of(*raw) != hash) {
+    fields.complain("plan_hash", fmt::format("is {}, but the plan below it has {}", in_quotes(hash), hash_of(*raw)),
+                    "The file was changed after it was written: use another checkpoint.");
+  }
+  if (const auto& error = fields.findings().first()) return *error;
+  return read_plan({.source = source + ": plan", .root = *raw});
+}
+
+}  // namespace
+
+std::string checkpoint_file_to_text(const CheckpointFile& file) {
+  std::string text = fmt::format(R"({{"rank": {}, "name": "{}", "bytes": {}, "crc32c": "{:08x}", "parts": [)",
+                                 file.rank, checkpoint_file_name(file.rank), file.num_bytes, file.checksum);
+  for (size_t i = 0; i < file.parts.size(); ++i) text += (i == 0 ? "\n  " : ",\n  ") + part_text(file.parts[i]);
+  return text + "]}";
+}
+
+Result<CheckpointFile> checkpoint_file_from(const Document& document) {
+  Findings findings(document.source);
+  Fields fields(document, findings);
+  CheckpointFile file = read_file_entry(fields);
+  if (findings.first()) return *findings.first();
+  return file;
+}
+
+std::string checkpoint_to_text(const Checkpoint& checkpoint) {
+  const Json plan = plan_to_json(checkpoint.plan);
+  std::string text = fmt::format("{{\n\"weft_checkpoint\": {},\n\"step\": {},\n\"updates\": {},\n\"world_size\": {},\n",
+                                 kCheckpointVersion, checkpoint.step, checkpoint.updates, checkpoint.plan.world_size);
+  text += fmt::format("\"plan_hash\": \"{}\",\n\"plan\": {},\n\"run\": {},\n\"files\": [", hash_of(plan), plan.dump(),
+                      checkpoint.run.dump());
+  for (size_t i = 0; i < checkpoint.files.size(); ++i)
+    text += (i == 0 ? "\n " : ",\n ") + checkpoint_file_to_text(checkpoint.files[i]);
+  return text + "]\n}\n";
+}
+
+Result<Checkpoint> checkpoint_from(const Document& document) {
+  Findings findings(document.source);
+  Fields fields(document, findings);
+  const int64_t version = fields.integer("weft_checkpoint", {1, INT32_MAX});
+  if (findings.first()) return *findings.first();
+  if (version > kCheckpointVersion) {
+    return Error{.source = document.source,
+                 .field = "weft_checkpoint",
+                 .problem = fmt::format("is {}, but this program reads versions up to {}", version, kCheckpointVersion),
+                 .advice = "Use the Weft that wrote it, or a newer one."};
+  }
+  Checkpoint checkpoint;
+  checkpoint.step = fields.integer("step", kCountRange);
+  checkpoint.updates = fields.integer("updates", kCountRange);
+  const int64_t world_size = fields.integer("world_size", {1, kRankRange.max + 1});
+  fields.object("run");
+  if (const Json* run = fields.raw("run")) checkpoint.run = *run;
+  std::set<int64_t> ranks;
+  for (Fields& entry : fields.objects("files")) {
+    checkpoint.files.push_back(read_file_entry(entry));
+    const int64_t rank = checkpoint.files.back().rank;
+    if (rank >= world_size) entry.complain("rank", fmt::format("is {}, but there are {} ranks", rank, world_size));
+    if (!ranks.insert(rank).second) entry.complain("rank", fmt::format("is {}, as of another file", rank));
+  }
+  WEFT_TRY(checkpoint.plan, read_carried_plan(fields, document.source));
+  if (checkpoint.plan.world_size != world_size) {
+    fields.complain("world_size",
+                    fmt::format("is {}, but the plan is for {} ranks", world_size, checkpoint.plan.world_size));
+  }
+  fields.reject_unknown();
+  if (findings.first()) return *findings.first();
+  return checkpoint;
+}
+
+}  // namespace weft

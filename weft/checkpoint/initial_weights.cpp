@@ -1,0 +1,70 @@
+#include "weft/checkpoint/initial_weights.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include "weft/base/check.h"
+#include "weft/checkpoint/agreement.h"
+#include "weft/checkpoint/stored_part.h"
+#include "weft/models/load_weights.h"
+#include "weft/models/tensor_type.h"
+#include "weft/models/weight_copies.h"
+
+namespace weft {
+namespace {
+
+/// What there is to copy of a weight, each a stretch of the owned elements.
+void add_copies(const OwnedPiece& owned, const WeightEntry& entry, std::vector<WeightCopy>& copies) {
+  const at::ScalarType type = *tensor_type(entry.info.type);
+  const int64_t row = owned.piece->row_elements();
+  for (const PartBox& box : boxes_of(*owned.piece, owned.elements)) {
+    const int64_t skipped = box.rows.begin * row + box.columns.begin;
+    copies.push_back({.to = owned.state.master.narrow(0, box.first, box.rows.size() * box.columns.size()),
+                      .from = entry.bytes.data() + skipped * static_cast<int64_t>(c10::elementSize(type)),
+                      .type = type,
+                      .row_elements = box.columns.size(),
+                      .row_stride = row});
+  }
+}
+
+std::optional<Error> fill_owned(const WeightFolder& folder, const Model& model,
+                                std::span<StageOptimizer* const> optimizers) {
+  const auto list = list_weights(model);
+  if (!list) return list.error();
+  const auto entries = find_weights(folder, *list);
+  if (!entries) return entries.error();
+  std::vector<WeightCopy> copies;
+  std::vector<std::string> names;
+  for (const StageOptimizer* optimizer : optimizers) {
+    for (const OwnedPiece& owned : owned_pieces(*optimizer)) {
+      for (const at::Tensor* moment : {&owned.state.moment1, &owned.state.moment2})
+        if (moment->defined()) moment->zero_();
+      if (owned.piece->name.empty()) {
+        owned.state.master.zero_();
+        continue;
+      }
+      const auto found = entries->find(owned.piece->name);
+      WEFT_CHECK(found != entries->end(), "{} is no weight of the model", owned.piece->name);
+      add_copies(owned, *found->second, copies);
+      names.resize(copies.size(), owned.piece->name);
+    }
+  }
+  if (const auto bad = copy_weights(copies)) {
+    return Error{.source = folder.path().string(),
+                 .field = names[*bad],
+                 .problem = "holds a value that is not a finite number",
+                 .advice = "The file is damaged, or the training that wrote it diverged."};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Error> load_initial_weights(const WeightFolder& folder, const Model& model, Group& everyone,
+                                          std::span<StageOptimizer* const> optimizers) {
+  const at::NoGradGuard no_graph;
+  if (auto error = first_error(everyone, fill_owned(folder, model, optimizers))) return error;
+  for (StageOptimizer* optimizer : optimizers) optimizer->restore(0);
+  return std::nullopt;
+}
+
+}  // namespace weft

@@ -1,0 +1,109 @@
+#include "weft/checkpoint/new_folder.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <unistd.h>
+#include <vector>
+
+namespace weft {
+namespace {
+
+constexpr const char* kSaving = ".saving-";
+constexpr const char* kRemoving = ".removing-";
+
+std::filesystem::path parent_of(const std::filesystem::path& folder) {
+  return folder.has_parent_path() ? folder.parent_path() : ".";
+}
+
+Error failure(const std::filesystem::path& path, const std::string& what, int code) {
+  const bool is_full = code == ENOSPC || code == EDQUOT;
+  return {.kind = ErrorKind::kJob,
+          .source = path.string(),
+          .problem = what + std::strerror(code),
+          .advice = is_full ? "Free some space, or write elsewhere." : "Check the folder and its permissions."};
+}
+
+std::optional<Error> sync_folder(const std::filesystem::path& folder) {
+  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return failure(folder, "cannot be opened: ", errno);
+  const int code = fsync(descriptor) == 0 ? 0 : errno;
+  close(descriptor);
+  // Some file systems cannot, and need not.
+  if (code != 0 && code != EINVAL) return failure(folder, "cannot be brought to disk: ", code);
+  return std::nullopt;
+}
+
+std::optional<Error> remove_tree(const std::filesystem::path& folder) {
+  std::error_code problem;
+  std::filesystem::remove_all(folder, problem);
+  if (problem) return failure(folder, "cannot be removed: ", problem.value());
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::filesystem::path hidden_folder(const std::filesystem::path& folder) {
+  return parent_of(folder) / (kSaving + folder.filename().string());
+}
+
+std::optional<Error> begin_folder(const std::filesystem::path& folder) {
+  const std::filesystem::path hidden = hidden_folder(folder);
+  std::error_code problem;
+  std::filesystem::create_directories(parent_of(folder), problem);
+  if (problem) return failure(parent_of(folder), "cannot be made: ", problem.value());
+  if (auto error = remove_tree(hidden)) return error;
+  std::filesystem::create_directory(hidden, problem);
+  if (problem) return failure(hidden, "cannot be made: ", problem.value());
+  return std::nullopt;
+}
+
+std::optional<Error> remove_leftovers(const std::filesystem::path& around) {
+  std::vector<std::filesystem::path> left;
+  std::error_code problem;
+  std::filesystem::directory_iterator entry(around, problem);
+  if (problem == std::errc::no_such_file_or_directory) return std::nullopt;
+  for (; !problem && entry != std::filesystem::directory_iterator(); entry.increment(problem)) {
+    const std::string name = entry->path().filename().string();
+    if (name.starts_with(kSaving) || name.starts_with(kRemoving)) left.push_back(entry->path());
+  }
+  if (problem) return failure(around, "cannot be read: ", problem.value());
+  for (const std::filesystem::path& path : left) {
+    if (auto error = remove_tree(path)) return error;
+  }
+  return std::nullopt;
+}
+
+std::optional<Error> finish_folder(const std::filesystem::path& folder) {
+  const std::filesystem::path hidden = hidden_folder(folder);
+  if (auto error = sync_folder(hidden)) return error;
+  std::error_code ignored;
+  const bool replaces = std::filesystem::exists(folder, ignored);
+  bool is_exchanged = false;
+  if (replaces) {
+    is_exchanged = renameat2(AT_FDCWD, hidden.c_str(), AT_FDCWD, folder.c_str(), RENAME_EXCHANGE) == 0;
+    if (!is_exchanged) {
+      if (auto error = remove_folder(folder)) return error;
+    }
+  }
+  if (!is_exchanged && std::rename(hidden.c_str(), folder.c_str()) != 0)
+    return failure(folder, "cannot be given its name: ", errno);
+  if (auto error = sync_folder(parent_of(folder))) return error;
+  // What was replaced has the hidden name now. It is in nobody's way, and the next save would remove it, too.
+  if (is_exchanged) discard_folder(folder);
+  return std::nullopt;
+}
+
+void discard_folder(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  std::filesystem::remove_all(hidden_folder(folder), ignored);
+}
+
+std::optional<Error> remove_folder(const std::filesystem::path& folder) {
+  const std::filesystem::path going = parent_of(folder) / (kRemoving + folder.filename().string());
+  if (std::rename(folder.c_str(), going.c_str()) != 0) return failure(folder, "cannot be removed: ", errno);
+  return remove_tree(going);
+}
+
+}  // namespace weft

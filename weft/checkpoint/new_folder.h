@@ -1,0 +1,31 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "weft/base/result.h"
+
+namespace weft {
+
+// A folder that is written beside the one that it will be, under a hidden name, and then renamed: whole or not at all.
+
+/// ".saving-NAME" beside it.
+std::filesystem::path hidden_folder(const std::filesystem::path& folder);
+
+/// Makes the hidden folder, empty, and the one around it where there is none.
+std::optional<Error> begin_folder(const std::filesystem::path& folder);
+
+/// Removes what runs that died have left in a folder: hidden folders that were begun, or half removed.
+std::optional<Error> remove_leftovers(const std::filesystem::path& around);
+
+/// Brings it to disk and gives it its name. A folder that has the name already is replaced, in one instant where the
+/// file system can.
+std::optional<Error> finish_folder(const std::filesystem::path& folder);
+
+/// Forgets what was begun.
+void discard_folder(const std::filesystem::path& folder);
+
+/// Takes a folder away: its name first, so that no one sees half of it.
+std::optional<Error> remove_folder(const std::filesystem::path& folder);
+
+}  // namespace weft

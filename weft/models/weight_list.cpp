@@ -1,0 +1,26 @@
+#include "weft/models/weight_list.h"
+
+#include <unordered_set>
+
+#include "weft/models/network.h"
+
+namespace weft {
+
+Result<WeightList> list_weights(const Model& model) {
+  WholeParameters maker(at::TensorOptions().device(at::kMeta));  // which have no memory
+  WEFT_TRY(const Network network, Network::create(model, maker));
+  return list_weights(maker.all(), network.numbers().weight_prefix);
+}
+
+WeightList list_weights(const std::vector<ParameterPtr>& parameters, std::string_view prefix) {
+  WeightList list{.weights = {}, .prefix = std::string(prefix)};
+  std::unordered_set<std::string> known;
+  for (const ParameterPtr& parameter : parameters) {
+    for (const WeightPiece& piece : parameter->spec.pieces) {
+      if (!piece.name.empty() && known.insert(piece.name).second) list.weights.push_back({piece.name, piece.shape});
+    }
+  }
+  return list;
+}
+
+}  // namespace weft
