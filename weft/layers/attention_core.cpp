@@ -15,6 +15,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "weft/base/check.h"
+#include "weft/layers/recompute.h"
 
 namespace weft {
 namespace {
@@ -27,6 +28,7 @@ struct Core : torch::CustomClassHolder {
   RotaryTable rotary;
   PackedSegments segments;
   AttentionMask mask;
+  AttentionKeeps keeps = AttentionKeeps::kResults;
 
   double scale() const { return 1 / std::sqrt(static_cast<double>(heads.head_dim)); }
 };
@@ -101,31 +103,44 @@ c10::optional<at::Tensor> window_mask(AttentionMask mask, int64_t length, const 
   return at::zeros({length, length}, options).masked_fill_(hidden, -std::numeric_limits<double>::infinity());
 }
 
+/// Of turned queries, keys and values: the output, [rows, heads, head_dim], then the log-sums of every piece.
+variable_list attend(const at::Tensor& qkv, const Core& core) {
+  const HeadCounts& h = core.heads;
+  const Parts parts = parts_of(qkv, h);
+  const at::Tensor out = at::empty({qkv.size(0), h.heads, h.head_dim}, qkv.options());
+  variable_list results = {out};
+  for (const Piece& piece : pieces_of(core.segments, h)) {
+    const auto hidden = window_mask(core.mask, piece.length, qkv.options());
+    auto [result, log_sums] = at::_scaled_dot_product_flash_attention_for_cpu(
+        piece.queries(parts.q, h), piece.keys(parts.k, h), piece.keys(parts.v, h), /*dropout_p=*/0.0,
+        core.mask.is_causal && !hidden, hidden, core.scale());
+    piece.queries(out, h).copy_(result);
+    results.push_back(log_sums);
+  }
+  return results;
+}
+
 struct CpuAttentionFunction : torch::autograd::Function<CpuAttentionFunction> {
   static at::Tensor forward(AutogradContext* saved, const at::Tensor& qkv, const c10::intrusive_ptr<Core>& core) {
     const HeadCounts& h = core->heads;
     if (core->rotary.is_defined()) rotate_(turning_heads(qkv, h), core->rotary);
-    const Parts parts = parts_of(qkv, h);
-    const at::Tensor out = at::empty({qkv.size(0), h.heads, h.head_dim}, qkv.options());
-    variable_list kept = {qkv, out};
-    for (const Piece& piece : pieces_of(core->segments, h)) {
-      const auto hidden = window_mask(core->mask, piece.length, qkv.options());
-      auto [result, log_sums] = at::_scaled_dot_product_flash_attention_for_cpu(
-          piece.queries(parts.q, h), piece.keys(parts.k, h), piece.keys(parts.v, h), /*dropout_p=*/0.0,
-          core->mask.is_causal && !hidden, hidden, core->scale());
-      piece.queries(out, h).copy_(result);
-      kept.push_back(log_sums);
-    }
+    const variable_list results = attend(qkv, *core);
+    variable_list kept = {qkv};
+    if (core->keeps == AttentionKeeps::kResults) kept.insert(kept.end(), results.begin(), results.end());
     saved->save_for_backward(kept);
     saved->saved_data["core"] = at::IValue::make_capsule(core);
-    return out.view({qkv.size(0), h.heads * h.head_dim});
+    return results.front().view({qkv.size(0), h.heads * h.head_dim});
   }
 
   static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
-    const variable_list kept = saved->get_saved_variables();
+    variable_list kept = saved->get_saved_variables();
     const auto core = c10::static_intrusive_pointer_cast<Core>(saved->saved_data["core"].toCapsule());
     const HeadCounts& h = core->heads;
-    const at::Tensor& qkv = kept[0];
+    const at::Tensor qkv = kept[0];
+    if (core->keeps == AttentionKeeps::kNothing) {
+      const variable_list results = attend(qkv, *core);
+      kept.insert(kept.end(), results.begin(), results.end());
+    }
     const at::Tensor& out = kept[1];
     const at::Tensor dout = gradients[0].contiguous().view(out.sizes());
     const at::Tensor dqkv = at::empty_like(qkv);
@@ -172,7 +187,7 @@ at::Tensor composed_attention(const at::Tensor& qkv, const Core& core) {
 }  // namespace
 
 at::Tensor attention_core(const at::Tensor& qkv, const HeadCounts& heads, const RotaryTable& rotary,
-                          const PackedSegments& segments, AttentionMask mask) {
+                          const PackedSegments& segments, AttentionMask mask, AttentionKeeps keeps) {
   WEFT_CHECK(qkv.dim() == 2 && qkv.size(1) == heads.packed_width() && qkv.size(0) == segments.num_rows(),
              "attention of {} rows × {} with segments of {} rows and heads of width {}", qkv.size(0), qkv.size(1),
              segments.num_rows(), heads.packed_width());
@@ -181,9 +196,11 @@ at::Tensor attention_core(const at::Tensor& qkv, const HeadCounts& heads, const 
   core->rotary = rotary;
   core->segments = segments;
   core->mask = mask;
+  core->keeps = keeps;
   if (qkv.size(0) == 0) return qkv.narrow(1, 0, heads.heads * heads.head_dim);
   if (qkv.device().is_cpu()) return CpuAttentionFunction::apply(qkv, core);
-  return composed_attention(qkv, *core);
+  if (keeps == AttentionKeeps::kResults) return composed_attention(qkv, *core);
+  return recomputed([core](const at::Tensor& same) { return composed_attention(same, *core); }, qkv, qkv);
 }
 
 at::Tensor attention_with_past(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, AttentionMask mask) {

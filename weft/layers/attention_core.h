@@ -16,10 +16,17 @@ struct AttentionMask {
   int64_t window = 0;  ///< rows back, itself included; 0: all. Only with is_causal.
 };
 
+/// What attention keeps from its forward for its backward besides queries, keys and values.
+enum class AttentionKeeps : uint8_t {
+  kResults,  ///< its output, and a log-sum per row and head
+  kNothing,  ///< the backward runs it again
+};
+
 /// Attention of packed rows, [rows, heads·head_dim]: turned by the table if there is one, each row with the rows of its
 /// segment. `qkv` is used up: it is turned in place, so it must be a fresh value that nothing else keeps.
 at::Tensor attention_core(const at::Tensor& qkv, const HeadCounts& heads, const RotaryTable& rotary,
-                          const PackedSegments& segments, AttentionMask mask);
+                          const PackedSegments& segments, AttentionMask mask,
+                          AttentionKeeps keeps = AttentionKeeps::kResults);
 
 /// Attention of the last rows of one sequence, whose keys and values [rows, kv_heads, head_dim] are all given and
 /// already turned. For generation: no gradients.

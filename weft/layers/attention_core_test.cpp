@@ -49,10 +49,12 @@ void expect_attention(const HeadCounts& h, const std::vector<int64_t>& lengths, 
   const PackedSegments segments(lengths);
   const int64_t rows = segments.num_rows();
   const RotaryTable rotary = turns ? table_of(rows, h.head_dim) : RotaryTable{};
-  expect_same(
-      random_tensor({rows, h.packed_width()}, 1), {},
-      [&](const auto& x) { return attention_core(x.clone(), h, rotary, segments, mask); },
-      [&](const auto& x, const auto&) { return plain_attention(x, h, rotary, lengths, mask); }, 1e-11);
+  for (const AttentionKeeps keeps : {AttentionKeeps::kResults, AttentionKeeps::kNothing}) {
+    expect_same(
+        random_tensor({rows, h.packed_width()}, 1), {},
+        [&](const auto& x) { return attention_core(x.clone(), h, rotary, segments, mask, keeps); },
+        [&](const auto& x, const auto&) { return plain_attention(x, h, rotary, lengths, mask); }, 1e-11);
+  }
 }
 
 const std::vector<HeadCounts> kHeads = {{1, 1, 4}, {4, 4, 6}, {4, 2, 8}, {6, 1, 10}, {8, 2, 16}};

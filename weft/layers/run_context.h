@@ -29,6 +29,7 @@ struct ActivationSites {
 struct RunContext {
   WeightGradients* deferred = nullptr;     ///< nothing: weight gradients are computed with the backward
   const ActivationSites* sites = nullptr;  ///< nothing: one rank
+  bool recomputes_attention = false;       ///< the core runs again in the backward instead of keeping its results
   double balance_scale = 0;                ///< of every router's load-balancing loss in what is minimised
   /// Where routers put the value of theirs: once more for a layer that is recomputed. It must outlive the backward.
   std::vector<at::Tensor>* balance_losses = nullptr;

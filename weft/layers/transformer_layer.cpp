@@ -35,8 +35,11 @@ at::Tensor NormLayer::forward(const at::Tensor& x) const {
 at::Tensor AttentionLayer::forward(const at::Tensor& x, const AttentionCall& call, const RunContext& context) const {
   at::Tensor packed = linear(context.enter(x), qkv, qkv_bias, context);
   if (q_norm) packed = norm_heads(packed, q_norm, k_norm, heads.heads, heads.kv_heads, norm_epsilon);
-  const at::Tensor mixed = call.cache != nullptr ? attend_with_cache(packed, *this, call)
-                                                 : attention_core(packed, heads, call.rotary, call.segments, mask);
+  const at::Tensor mixed =
+      call.cache != nullptr
+          ? attend_with_cache(packed, *this, call)
+          : attention_core(packed, heads, call.rotary, call.segments, mask,
+                           context.recomputes_attention ? AttentionKeeps::kNothing : AttentionKeeps::kResults);
   return row_cut_linear(mixed, out, out_bias, context);
 }
 

@@ -1,6 +1,7 @@
 #include "weft/layers/transformer_layer.h"
 
 #include "weft/layers/compare_gradients.h"
+#include "weft/layers/live_bytes.h"
 #include "weft/layers/recompute.h"
 
 namespace weft {
@@ -99,6 +100,34 @@ TEST(TransformerLayers, GradientsAreLimitsOfDifferences) {
       const double expected = (p->gradient * turn).sum().item<double>();
       EXPECT_NEAR(slope(p->value.detach(), turn), expected, 1e-6 * (1 + std::abs(expected))) << "weight " << seed;
     }
+  }
+}
+
+TEST(TransformerLayers, RecomputedAttentionGivesTheSameAndKeepsNoLogSums) {
+  for (const Kind kind : kKinds) {
+    const PackedSegments segments({4, 4, 1, 3});
+    const RotaryTable rotary = table_of(12);
+    const at::Tensor dy = random_tensor({12, kWidth}, 22).to(at::kFloat);
+    std::vector<int64_t> kept_bytes;
+    std::vector<std::vector<at::Tensor>> results;
+    for (const bool recomputes : {false, true}) {
+      const TransformerLayer layer = layer_of(kind.is_gated, kind.norms_heads, kind.has_experts);
+      for (const ParameterPtr& p : parameters_of(layer)) {
+        p->value = p->value.detach().to(at::kFloat).set_requires_grad(true);
+        p->gradient_type = at::kFloat;
+      }
+      const at::Tensor x = random_tensor({12, kWidth}, 23).to(at::kFloat).set_requires_grad(true);
+      const LiveBytes live;
+      const at::Tensor y =
+          layer.forward(x, {.segments = segments, .rotary = rotary}, {.recomputes_attention = recomputes});
+      kept_bytes.push_back(live.now());
+      y.backward(dy);
+      results.push_back({y.detach(), x.grad()});
+      for (const ParameterPtr& p : parameters_of(layer)) results.back().push_back(p->gradient);
+    }
+    for (size_t i = 0; i < results[0].size(); ++i) EXPECT_TRUE(results[1][i].equal(results[0][i])) << i;
+    // What the cost model prices: a number in fp32 for every row and head. The output is the projection's input.
+    EXPECT_EQ(kept_bytes[0] - kept_bytes[1], 12 * kHeads.heads * static_cast<int64_t>(sizeof(float)));
   }
 }
 

@@ -30,16 +30,17 @@ at::Tensor run_block(const BlockHooks* hooks, size_t index, const Block& block) 
   return y;
 }
 
-/// Runs the layers of a part, of which the first are recomputed.
+/// Runs the layers of a part, of which the first are recomputed, and of the next ones the attention.
 template <typename Layer>
 at::Tensor run_layers(const StagePart& part, at::Tensor x, const at::Tensor& anchor, const Layer& layer,
                       const BlockHooks* hooks, size_t first_block) {
+  const Recompute& recompute = part.recompute;
   for (int64_t index = 0; index < part.num_layers; ++index) {
-    const auto one = [&layer, index](const at::Tensor& rows) { return layer(index, rows); };
+    const bool recomputes_attention = index >= recompute.full && index < recompute.full + recompute.selective;
     x = run_block(hooks, first_block + static_cast<size_t>(index), [&] {
-      return index < part.recompute.full && at::GradMode::is_enabled()
-                 ? recomputed([layer, index](const at::Tensor& rows) { return layer(index, rows); }, x, anchor)
-                 : one(x);
+      return index < recompute.full && at::GradMode::is_enabled()
+                 ? recomputed([layer, index](const at::Tensor& rows) { return layer(index, rows, false); }, x, anchor)
+                 : layer(index, x, recomputes_attention);
     });
   }
   return x;
@@ -190,8 +191,10 @@ at::Tensor StageModel::run_vision(const PartModel& model, at::Tensor x, const In
   if (model.part.has_entry) x = run_block(hooks, block++, [&] { return model.vision->embed_patches(images, context); });
   const RotaryTable rotary = model.vision->rotary(images.positions, type_);
   const auto layer = [vision = model.vision, images, rotary, patches, is_spread, deferred = context.deferred](
-                         int64_t index, const at::Tensor& rows) {
-    return vision->layer(index, rows, images, rotary, {.deferred = deferred, .sites = is_spread ? &patches : nullptr});
+                         int64_t index, const at::Tensor& rows, bool recomputes_attention) {
+    return vision->layer(
+        index, rows, images, rotary,
+        {.deferred = deferred, .sites = is_spread ? &patches : nullptr, .recomputes_attention = recomputes_attention});
   };
   const at::Tensor anchor = model.part.num_layers > 0 ? model.vision->layers().front().attention.qkv->value : x;
   x = run_layers(model.part, x, anchor, layer, hooks, block);
@@ -209,8 +212,11 @@ at::Tensor StageModel::run_audio(const PartModel& model, at::Tensor x, const Inp
   size_t block = model.first_block;
   if (model.part.has_entry) x = run_block(hooks, block++, [&] { return model.audio->convolve(clips, context); });
   const auto layer = [audio = model.audio, clips, rows_sites, is_spread, deferred = context.deferred](
-                         int64_t index, const at::Tensor& rows) {
-    return audio->layer(index, rows, clips, {.deferred = deferred, .sites = is_spread ? &rows_sites : nullptr});
+                         int64_t index, const at::Tensor& rows, bool recomputes_attention) {
+    return audio->layer(index, rows, clips,
+                        {.deferred = deferred,
+                         .sites = is_spread ? &rows_sites : nullptr,
+                         .recomputes_attention = recomputes_attention});
   };
   const at::Tensor anchor = model.part.num_layers > 0 ? model.audio->layers().front().attention.qkv->value : x;
   x = run_layers(model.part, x, anchor, layer, hooks, block);
@@ -257,9 +263,11 @@ StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients
       const RotaryTable rotary = decoder_->rotary(inputs.positions, type_);
       const at::Tensor anchor = model.part.num_layers > 0 ? decoder_->layer(0).attention.qkv->value : x;
       const auto layer = [decoder = decoder_, samples = inputs.samples, rotary, sites, is_spread, deferred](
-                             int64_t layer_index, const at::Tensor& rows) {
+                             int64_t layer_index, const at::Tensor& rows, bool recomputes_attention) {
         return decoder->layer(layer_index, rows, {.segments = samples, .rotary = rotary},
-                              {.deferred = deferred, .sites = is_spread ? &sites : nullptr});
+                              {.deferred = deferred,
+                               .sites = is_spread ? &sites : nullptr,
+                               .recomputes_attention = recomputes_attention});
       };
       x = run_layers(model.part, x, anchor, layer, hooks, block);
       if (model.part.has_exit) {

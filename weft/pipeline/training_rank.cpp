@@ -44,12 +44,6 @@ std::optional<Error> check_runs(const Plan& plan) {
       return refuse(field + ".placement", "is beside the pipeline, which training does not run yet");
     if (module.cp > 1) return refuse(field + ".cp", "is more than 1: context parallelism is not trained with yet");
     if (module.ep > 1) return refuse(field + ".ep", "is more than 1: expert parallelism is not trained with yet");
-    for (const auto& chunks : module.recompute) {
-      for (const Recompute& chunk : chunks) {
-        if (chunk.selective > 0)
-          return refuse(field + ".recompute", "has selective recomputation, which is not run yet");
-      }
-    }
     if (module.tp > 1) {
       for (const Block& block : plan.model.find(module.kind)->layer_kinds) {
         for (const Op& op : block.ops) {
