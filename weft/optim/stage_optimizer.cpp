@@ -1,12 +1,14 @@
 #include "weft/optim/stage_optimizer.h"
 
+#include <cmath>
+
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include "weft/base/check.h"
 #include "weft/optim/flat_memory.h"
+#include "weft/optim/squared_norm.h"
 
 namespace weft {
 namespace {
@@ -75,27 +77,31 @@ double StageOptimizer::local_squared_norm(
     const std::function<double(const Parameter&, const WeightPiece&)>& weight) const {
   if (!counts_norm()) return 0;
   const at::NoGradGuard no_graph;
-  // One number stays on the device until the end: reading it there waits for all that was asked of it.
-  at::Tensor sum = at::zeros({}, at::TensorOptions().device(buckets_->device()).dtype(at::kDouble));
-  for (size_t b = 0; b < buckets_->size(); ++b) {
-    const BucketLayout& layout = (*buckets_)[b];
-    if (!layout.is_trained) continue;
-    const ElementRange owned = buckets_->owned(b);
-    const at::Tensor gradient = gradients_.reduced(b);
-    for (const BucketSlot& slot : layout.slots) {
-      const Parameter& parameter = buckets_->parameter(slot);
-      int64_t begin = slot.elements.begin;
-      for (const WeightPiece& piece : parameter.spec.pieces) {
-        const ElementRange mine = common({begin, begin + piece.num_elements()}, owned);
-        begin += piece.num_elements();
-        const double factor = weight(parameter, piece);
-        if (mine.size() == 0 || factor == 0) continue;
-        const at::Tensor part = range_view(gradient, shifted(mine, -owned.begin));
-        sum.add_(at::linalg_vector_norm(part, 2, c10::nullopt, false, at::kDouble).square_(), factor);
+  const auto sum_with = [&](at::Tensor (*squares_of)(const at::Tensor&)) {
+    // One number stays on the device until the end: reading it there waits for all that was asked of it.
+    at::Tensor sum = at::zeros({}, at::TensorOptions().device(buckets_->device()).dtype(at::kDouble));
+    for (size_t b = 0; b < buckets_->size(); ++b) {
+      const BucketLayout& layout = (*buckets_)[b];
+      if (!layout.is_trained) continue;
+      const ElementRange owned = buckets_->owned(b);
+      const at::Tensor gradient = gradients_.reduced(b);
+      for (const BucketSlot& slot : layout.slots) {
+        const Parameter& parameter = buckets_->parameter(slot);
+        int64_t begin = slot.elements.begin;
+        for (const WeightPiece& piece : parameter.spec.pieces) {
+          const ElementRange mine = common({begin, begin + piece.num_elements()}, owned);
+          begin += piece.num_elements();
+          const double factor = weight(parameter, piece);
+          if (mine.size() == 0 || factor == 0) continue;
+          sum.add_(squares_of(range_view(gradient, shifted(mine, -owned.begin))), factor);
+        }
       }
     }
-  }
-  return sum.item<double>();
+    return sum.item<double>();
+  };
+  const double sum = sum_with(squared_norm);
+  // Squares of large gradients may only be too large for single precision.
+  return std::isfinite(sum) ? sum : sum_with(squared_norm_in_double);
 }
 
 void StageOptimizer::start_update(double learning_rate, double gradient_scale) {

@@ -1,0 +1,31 @@
+#include "weft/optim/squared_norm.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/linalg_vector_norm.h>
+
+namespace weft {
+namespace {
+
+constexpr int64_t kRow = 1024;
+
+}  // namespace
+
+at::Tensor squared_norm(const at::Tensor& flat) {
+  const at::NoGradGuard no_graph;
+  const at::ScalarType type = flat.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const auto squares_of = [&](const at::Tensor& rows) {
+    return at::linalg_vector_norm(rows, 2, at::IntArrayRef{1}, false, type).to(at::kDouble).square_().sum();
+  };
+  const int64_t in_rows = flat.size(0) / kRow * kRow;
+  const at::Tensor sum = squares_of(flat.narrow(0, 0, in_rows).view({-1, kRow}));
+  const at::Tensor rest = flat.narrow(0, in_rows, flat.size(0) - in_rows).unsqueeze(0);
+  return rest.size(1) > 0 ? sum + squares_of(rest) : sum;
+}
+
+at::Tensor squared_norm_in_double(const at::Tensor& flat) {
+  const at::NoGradGuard no_graph;
+  return at::linalg_vector_norm(flat, 2, c10::nullopt, false, at::kDouble).square_();
+}
+
+}  // namespace weft
