@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/parity/fixture.h"
+#include "weft/checkpoint/initial_weights.h"
 #include "weft/comm/run_ranks.h"
-#include "weft/engine/start_weights.h"
 #include "weft/models/load_weights.h"
 #include "weft/models/samples.h"
 #include "weft/models/tensor_file.h"
@@ -54,9 +54,8 @@ TEST_P(TrainingParity, LossesNormsAndWeightsAreThoseOfPyTorch) {
     auto made = TrainingRank::create(world, *plan, training);
     WEFT_CHECK(made.ok(), "{}", made.error().message());
     TrainingRank& rank = **made;
-    const auto failed = load_start_weights(folder, model, rank);
+    const auto failed = load_initial_weights(*WeightFolder::open(folder), model, world.all(), rank.optimizers());
     WEFT_CHECK(!failed, "{}", failed->message());
-    rank.adopt_values();
     for (size_t step = 0; step < facts["losses"].size(); ++step) {
       const RawInputs raw = *raw_inputs(*read_tensors(folder / ("step" + std::to_string(step) + ".safetensors")));
       const std::vector<RawInputs> samples = split_samples(rank.numbers(), raw);

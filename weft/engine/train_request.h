@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "weft/schedule/step_metrics.h"
 #include "weft/plan/plan.h"
+#include "weft/schedule/step_metrics.h"
 
 namespace weft {
 

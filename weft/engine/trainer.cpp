@@ -256,8 +256,12 @@ Result<std::optional<EvalReport>> Trainer::evaluate(const std::filesystem::path&
 Result<PredictReport> Trainer::predict(const std::filesystem::path& run_folder, PredictRequest request) {
   WEFT_TRY(const std::filesystem::path folder, find_checkpoint(run_folder));
   WEFT_TRY(const Checkpoint checkpoint, read_checkpoint(folder));
-  request.model = run_folder / "model";
-  if (auto error = export_checkpoint(checkpoint, {.folder = request.model})) return *error;
+  request.model = run_folder / "model" / folder.filename();
+  std::error_code ignored;
+  const bool is_there = std::filesystem::exists(request.model / "config.json", ignored);
+  if (!is_there) {
+    if (auto error = export_checkpoint(checkpoint, request.model)) return *error;
+  }
   return weft::predict(request);
 }
 

@@ -41,8 +41,8 @@ class Trainer {
   /// The loss of a checkpoint (a run's folder, or a checkpoint's) or, where none is given, of the configuration's
   /// weights, over samples that training does not see.
   Result<std::optional<EvalReport>> evaluate(const std::filesystem::path& checkpoint = {});
-  /// Continues prompts with the newest weights of a run's folder. They are written into its folder `model` first, as a
-  /// Hugging Face model. On one process.
+  /// Continues prompts with the newest weights of a run's folder. They are written into its folder `model` first, as
+  /// a Hugging Face model, where that is not done yet. On one process.
   Result<PredictReport> predict(const std::filesystem::path& run_folder, PredictRequest request);
 
  private:

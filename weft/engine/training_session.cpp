@@ -7,12 +7,12 @@
 #include <fmt/format.h>
 
 #include "weft/checkpoint/agreement.h"
+#include "weft/checkpoint/initial_weights.h"
 #include "weft/checkpoint/load_checkpoint.h"
 #include "weft/checkpoint/save_checkpoint.h"
 #include "weft/engine/rank_device.h"
-#include "weft/engine/rank_memory.h"
+#include "weft/engine/same_model.h"
 #include "weft/engine/sample_inputs.h"
-#include "weft/engine/start_weights.h"
 
 namespace weft {
 namespace {
@@ -68,6 +68,7 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
   };
   if (auto error = first_error(world.all(), prepare())) return *error;
 
+  session->memory_.emplace(session->device_);
   auto rank = TrainingRank::create(world, plan,
                                    {.adamw = config.adamw,
                                     .max_gradient_norm = config.max_gradient_norm,
@@ -82,15 +83,17 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
     if (!samples) return samples.error();
     session->samples_ = *std::move(samples);
     session->unseen_samples_ = *SyntheticSamples::create(plan.model, plan.workload, form, config.seed ^ kUnseen);
-    if (checkpoint || config.weights.empty()) return std::nullopt;
-    return load_start_weights(config.weights, plan.model, *session->rank_);
+    return std::nullopt;
   };
   if (auto error = first_error(world.all(), fill())) return *error;
   if (checkpoint) {
     if (auto error = load_checkpoint(*checkpoint, world.all(), session->rank_->optimizers())) return *error;
     session->step_ = checkpoint->step;
   } else if (!config.weights.empty()) {
-    session->rank_->adopt_values();
+    const auto weights = WeightFolder::open(config.weights);
+    if (auto error = first_error(world.all(), weights ? std::nullopt : std::optional(weights.error()))) return *error;
+    if (auto error = load_initial_weights(*weights, plan.model, world.all(), session->rank_->optimizers()))
+      return *error;
   }
   return session;
 }
@@ -147,7 +150,7 @@ Result<StepMetrics> TrainingSession::step() {
   world_->all().barrier().wait();  // so that all clocks start at once
   last_start_ms_ = now_ms();
   const double waited_before = world_->waited_ms();
-  reset_peak_memory(device_);
+  memory_->forget_peak();
   WEFT_TRY(const Share share, read_batch(*samples_, step_));
   StepMetrics metrics{.step = step_ + 1,
                       .learning_rate = config_->learning_rate.at(step_),
@@ -160,9 +163,9 @@ Result<StepMetrics> TrainingSession::step() {
   metrics.gradient_norm = report.gradient_norm;
   const double blocked = world_->waited_ms() - waited_before;
   metrics.ranks = gather_ranks({.compute_ms = metrics.step_ms - blocked,
-                                .communication_ms = blocked - report.pipeline_wait_ms,
-                                .bubble_ms = report.pipeline_wait_ms,
-                                .peak_memory_bytes = static_cast<double>(peak_memory(device_))});
+                                .communication_ms = blocked - report.waited_ms,
+                                .bubble_ms = report.waited_ms,
+                                .peak_memory_bytes = static_cast<double>(memory_->peak_bytes())});
   if (const std::optional<double> peak = peak_flops())
     metrics.utilisation = metrics.model_flops / (*peak * metrics.step_ms * 1e-3);
   last_events_ = std::move(report.events);

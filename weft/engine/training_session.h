@@ -8,6 +8,7 @@
 #include "weft/comm/world.h"
 #include "weft/data/batch_order.h"
 #include "weft/data/synthetic.h"
+#include "weft/engine/rank_memory.h"
 #include "weft/engine/train_config.h"
 #include "weft/engine/train_request.h"
 #include "weft/pipeline/training_rank.h"
@@ -58,6 +59,7 @@ class TrainingSession {
   const Plan* plan_;
   const TrainConfig* config_;
   at::Device device_ = at::kCPU;
+  std::optional<RankMemory> memory_;
   std::unique_ptr<TrainingRank> rank_;
   std::optional<SyntheticSamples> samples_;
   std::optional<SyntheticSamples> unseen_samples_;

@@ -147,6 +147,17 @@ bool StageModel::is_text(const ParameterPtr& parameter) const {
                    parameter) != parameters_.end();
 }
 
+ModuleKind StageModel::module_of(const Parameter& parameter) const {
+  for (const PartModel& model : parts_) {
+    for (size_t block = model.first_block; block < model.end_block; ++block) {
+      for (const ParameterPtr& own : blocks_[block].parameters) {
+        if (own.get() == &parameter) return model.kind;
+      }
+    }
+  }
+  WEFT_CHECK(false, "{} is in no block of stage {}", parameter.name(), stage_);
+}
+
 bool StageModel::has_data(const ModuleRoute& route, const Inputs& inputs) const {
   if (route.kind == ModuleKind::kVision) return inputs.vision.has_value();
   if (route.kind == ModuleKind::kAudio) return inputs.audio.has_value();
@@ -276,6 +287,11 @@ StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients
         x.reset();
       }
     }
+    const at::NoGradGuard no_graph;
+    const at::Tensor& given = x.defined() ? x : result.loss;
+    result.sums.emplace_back(
+        model.kind,
+        given.detach().sum(c10::typeMetaToScalarType(given.dtype()) == at::kDouble ? at::kDouble : at::kFloat));
   }
   result.flow = std::move(flow);
   return result;

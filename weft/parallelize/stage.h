@@ -30,6 +30,8 @@ struct FlowTensor {
 struct StageResult {
   Flow flow;
   at::Tensor loss;  ///< the sum over target tokens
+  /// Of the modules that ran here, the sum of all that they gave: not finite where any of it is not.
+  std::vector<std::pair<ModuleKind, at::Tensor>> sums;
 };
 
 /// One pipeline stage of a plan on one rank: blocks of the llm and of inline encoders, cut for tensor parallelism.
@@ -53,6 +55,7 @@ class StageModel {
   const std::vector<StageBlock>& blocks() const { return blocks_; }
   /// Whether it is the language model's, not an encoder's.
   bool is_text(const ParameterPtr& parameter) const;
+  ModuleKind module_of(const Parameter& parameter) const;
   /// The parameter of the embedding, if it is here or, where it is tied, its copy in the head.
   ParameterPtr embedding() const { return decoder_ ? decoder_->embedding() : ParameterPtr(); }
 

@@ -57,6 +57,12 @@ PipelineExecutor::PipelineExecutor(Schedule lowered, int32_t row, std::vector<St
   }
 }
 
+void PipelineExecutor::wait_for(Transfer& transfer) {
+  const double start = now_ms();
+  transfer.wait();
+  output_.waited_ms += now_ms() - start;
+}
+
 bool PipelineExecutor::is_last_of_stage(int32_t stage, int32_t microbatch) const {
   return last_microbatch_[static_cast<size_t>(stage)] == microbatch;
 }
@@ -70,7 +76,7 @@ void PipelineExecutor::forward(int32_t index, int32_t microbatch) {
     std::vector<at::Tensor> given;
     if (schedule_.crosses_ranks(index - 1)) {
       Transfer transfer = take(arrived_, place, "the input");
-      transfer.wait();
+      wait_for(transfer);
       given = std::move(transfer.tensors);
     } else {
       given = take(made_, {index - 1, microbatch}, "the output");
@@ -84,6 +90,10 @@ void PipelineExecutor::forward(int32_t index, int32_t microbatch) {
   visit.deferred = std::make_unique<WeightGradients>();
   StageResult result = model.forward(std::move(flow), inputs(microbatch),
                                      splits_backward_ ? visit.deferred.get() : nullptr, &weights_of(index).hooks());
+  for (const auto& [kind, sum] : result.sums) {
+    at::Tensor& all = output_.sums[kind];
+    all = all.defined() ? all + sum : sum;
+  }
   if (model.is_last()) {
     visit.roots.push_back(root_of(result.loss));
     loss_type_ = result.loss.scalar_type();
@@ -97,7 +107,7 @@ void PipelineExecutor::forward(int32_t index, int32_t microbatch) {
       if (tensor.needs_gradient) visit.roots.push_back(root_of(x));
     }
   }
-  visits_[place] = std::move(visit);
+  if (at::GradMode::is_enabled()) visits_[place] = std::move(visit);
 }
 
 void PipelineExecutor::backward(int32_t index, int32_t microbatch, bool defers_weights) {
@@ -108,7 +118,7 @@ void PipelineExecutor::backward(int32_t index, int32_t microbatch, bool defers_w
   if (!model.is_last()) {
     if (schedule_.crosses_ranks(index)) {
       Transfer transfer = take(arrived_gradients_, place, "the output's gradient");
-      transfer.wait();
+      wait_for(transfer);
       gradients = std::move(transfer.tensors);
     } else {
       gradients = take(made_gradients_, {index + 1, microbatch}, "the input's gradient");
@@ -192,13 +202,38 @@ void PipelineExecutor::reap_sends(bool all) {
   }
 }
 
-StepOutput PipelineExecutor::run(const std::vector<Inputs>& microbatches, double loss_scale,
-                                 const std::function<void()>& update) {
+void PipelineExecutor::begin(const std::vector<Inputs>& microbatches) {
   WEFT_CHECK(std::ssize(microbatches) == schedule_.num_microbatches, "{} microbatches for a schedule of {}",
              microbatches.size(), schedule_.num_microbatches);
   microbatches_ = &microbatches;
-  loss_scale_ = loss_scale;
   output_ = {};
+}
+
+StepOutput PipelineExecutor::end() {
+  reap_sends(/*all=*/true);
+  WEFT_CHECK(
+      visits_.empty() && arrived_.empty() && arrived_gradients_.empty() && made_.empty() && made_gradients_.empty(),
+      "a step left tensors behind");
+  return std::move(output_);
+}
+
+StepOutput PipelineExecutor::evaluate(const std::vector<Inputs>& microbatches) {
+  const at::NoGradGuard no_graph;
+  begin(microbatches);
+  for (const Action& action : schedule_.rows[static_cast<size_t>(row_)]) {
+    const int32_t s = action.stage;
+    const int32_t m = action.microbatch;
+    if (action.kind == ActionKind::kForward) forward(s, m);
+    if (action.kind == ActionKind::kSendForward) send(take(made_, {s, m}, "the output"), s + 1);
+    if (action.kind == ActionKind::kRecvForward) arrived_[{s, m}] = receive(stage(s).tensors_in(inputs(m)), s - 1);
+  }
+  return end();
+}
+
+StepOutput PipelineExecutor::run(const std::vector<Inputs>& microbatches, double loss_scale,
+                                 const std::function<void()>& update) {
+  begin(microbatches);
+  loss_scale_ = loss_scale;
   const auto needing = [](std::vector<FlowTensor> tensors) {
     std::erase_if(tensors, [](const FlowTensor& tensor) { return !tensor.needs_gradient; });
     return tensors;
@@ -247,11 +282,7 @@ StepOutput PipelineExecutor::run(const std::vector<Inputs>& microbatches, double
     output_.events.push_back(
         {.action = action, .stream = stream_of(action.kind), .start_ms = start, .end_ms = now_ms()});
   }
-  reap_sends(/*all=*/true);
-  WEFT_CHECK(
-      visits_.empty() && arrived_.empty() && arrived_gradients_.empty() && made_.empty() && made_gradients_.empty(),
-      "a step left tensors behind");
-  return std::move(output_);
+  return end();
 }
 
 }  // namespace weft

@@ -20,6 +20,9 @@ namespace weft {
 struct StepOutput {
   at::Tensor loss_sum;                ///< over this rank's target tokens; undefined where the last stage is elsewhere
   std::vector<TimelineEvent> events;  ///< in the order of the row
+  /// Of each module that has blocks here, the sum of what its blocks gave: not finite where any of it is not.
+  std::map<ModuleKind, at::Tensor> sums;
+  double waited_ms = 0;  ///< for neighbours in the pipeline
 };
 
 /// Runs one pipeline rank's row of a lowered schedule, action by action. Autograd's graphs are cut at every stage: a
@@ -37,6 +40,9 @@ class PipelineExecutor {
   /// One step over microbatches: the loss is the sum over target tokens times `loss_scale`. UPDATE actions call
   /// `update` once, at the first of them.
   StepOutput run(const std::vector<Inputs>& microbatches, double loss_scale, const std::function<void()>& update);
+
+  /// Only the forwards, in the row's order, and without graphs.
+  StepOutput evaluate(const std::vector<Inputs>& microbatches);
 
  private:
   /// A microbatch in a stage, from its forward to its weight gradients.
@@ -56,6 +62,9 @@ class PipelineExecutor {
     void wait();
   };
 
+  void begin(const std::vector<Inputs>& microbatches);
+  StepOutput end();
+  void wait_for(Transfer& transfer);
   void forward(int32_t stage, int32_t microbatch);
   void backward(int32_t stage, int32_t microbatch, bool defers_weights);
   void weights(int32_t stage, int32_t microbatch);

@@ -1,6 +1,7 @@
 #include "weft/pipeline/training_rank.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include <ATen/core/grad_mode.h>
@@ -331,10 +332,43 @@ StepReport TrainingRank::step(const std::vector<Inputs>& microbatches, int64_t n
     for (Stage& stage : stages_) stage.optimizer->update(learning_rate, scale);
   };
   StepOutput output = executor_->run(microbatches, 1 / static_cast<double>(num_targets), update);
-  const bool tells_loss = output.loss_sum.defined() && text_->share().rank == 0;
-  report.loss = sum_over_ranks(tells_loss ? output.loss_sum.item<double>() : 0) / static_cast<double>(num_targets);
+  report.loss = sum_of_losses(output) / static_cast<double>(num_targets);
+  report.waited_ms = output.waited_ms;
+  if (!report.is_updated || !std::isfinite(report.loss)) report.not_finite = find_not_finite(output);
   report.events = std::move(output.events);
   return report;
+}
+
+double TrainingRank::evaluate(const std::vector<Inputs>& microbatches) {
+  release_values();
+  return sum_of_losses(executor_->evaluate(microbatches));
+}
+
+double TrainingRank::sum_of_losses(const StepOutput& output) {
+  const bool tells_loss = output.loss_sum.defined() && text_->share().rank == 0;
+  return sum_over_ranks(tells_loss ? output.loss_sum.item<double>() : 0);
+}
+
+std::string TrainingRank::find_not_finite(const StepOutput& output) {
+  // In the order in which data flows: what is not finite makes everything behind it so.
+  constexpr std::array kOrder = {ModuleKind::kVision, ModuleKind::kAudio, ModuleKind::kLlm};
+  for (const ModuleKind kind : kOrder) {
+    const auto found = output.sums.find(kind);
+    if (!std::isfinite(sum_over_ranks(found == output.sums.end() ? 0 : found->second.item<double>())))
+      return fmt::format("what the {} module computes is not finite", name_of(kind));
+  }
+  // And gradients flow back.
+  for (auto kind = kOrder.rbegin(); kind != kOrder.rend(); ++kind) {
+    double squares = 0;
+    for (const Stage& stage : stages_) {
+      squares += stage.optimizer->local_squared_norm([&](const Parameter& parameter, const WeightPiece&) {
+        return stage.model->module_of(parameter) == *kind ? 1.0 : 0.0;
+      });
+    }
+    if (!std::isfinite(sum_over_ranks(squares)))
+      return fmt::format("the gradient of the {} module is not finite", name_of(*kind));
+  }
+  return "the sum over all modules is not finite";
 }
 
 std::vector<ParameterPtr> TrainingRank::parameters() const {
@@ -348,7 +382,6 @@ std::vector<ParameterPtr> TrainingRank::parameters() const {
 std::vector<StageOptimizer*> TrainingRank::optimizers() const {
   std::vector<StageOptimizer*> all;
   for (const Stage& stage : stages_) all.push_back(stage.optimizer.get());
-  for (const auto& optimizer : embedding_optimizers_) all.push_back(optimizer.get());
   return all;
 }
 

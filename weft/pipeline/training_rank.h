@@ -23,6 +23,8 @@ struct StepReport {
   double gradient_norm = 0;
   bool is_updated = false;            ///< not where the gradient is not finite: weights are then as before
   std::vector<TimelineEvent> events;  ///< this rank's
+  double waited_ms = 0;               ///< on this rank, for its neighbours in the pipeline
+  std::string not_finite;             ///< where loss or gradient are not: the module whose doing it is
 };
 
 /// One rank of a plan that trains: its stages, their optimizers, and the groups that they talk in. Every rank of the
@@ -37,7 +39,7 @@ class TrainingRank {
   int64_t data_parallel_rank() const { return data_parallel_rank_; }
   at::TensorOptions options() const { return options_; }
   std::vector<ParameterPtr> parameters() const;
-  /// In one order whenever the plan is run: those of its stages, then those of tied embeddings.
+  /// Of its stages, in the order of chunks.
   std::vector<StageOptimizer*> optimizers() const;
 
   /// Takes over values that were written into the parameters, on all ranks.
@@ -50,6 +52,8 @@ class TrainingRank {
 
   /// One step over this rank's microbatches, of a batch with so many target tokens on all ranks.
   StepReport step(const std::vector<Inputs>& microbatches, int64_t num_targets, double learning_rate);
+  /// The loss of a batch, summed over its target tokens on all ranks.
+  double evaluate(const std::vector<Inputs>& microbatches);
 
  private:
   /// Gradients of copies, to be summed over ranks before data parallelism sums them.
@@ -71,6 +75,8 @@ class TrainingRank {
   void release_values();
   void sum_tied_embeddings();
   double finish_gradients();
+  double sum_of_losses(const StepOutput& output);
+  std::string find_not_finite(const StepOutput& output);
   double sum_over_ranks(double value);
 
   ModelNumbers numbers_;

@@ -1,11 +1,10 @@
-#include "weft/engine/start_weights.h"
+#include "weft/engine/same_model.h"
 
 #include <array>
 
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
-#include "weft/models/load_weights.h"
 #include "weft/spec/model_reader.h"
 
 namespace weft {
@@ -51,12 +50,6 @@ std::optional<Error> check_same_model(const std::filesystem::path& folder, const
   }
   for (const std::string& line : lines) error.details += line;
   return error;
-}
-
-std::optional<Error> load_start_weights(const std::filesystem::path& folder, const Model& model, TrainingRank& rank) {
-  const auto weights = WeightFolder::open(folder);
-  if (!weights) return weights.error();
-  return load_weights_of_part(*weights, rank.parameters(), model);
 }
 
 }  // namespace weft
