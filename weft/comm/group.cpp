@@ -72,12 +72,14 @@ Work Group::start(const Operation& operation) {
   const Device device = operation.kind == OperationKind::kRecv ? operation.out.device : operation.in.device;
   if (const auto expected = state.backend->refusal_of(device))
     refuse(operation, fmt::format("memory on {}, expected {}", text(device), *expected));
+  const OperationNote note(signature_of(operation, size()), ++state.num_operations, state.name);
+  std::unique_ptr<WorkState> started = state.backend->start(operation, note);
+  // Written down and counted while the first bytes are on their way.
+  state.world->record().note(RankPhase::kStarted, note);
   const Traffic traffic = traffic_of(operation, state.rank, size());
   state.sent_bytes += traffic.sent;
   state.received_bytes += traffic.received;
-  const OperationNote note(signature_of(operation, size()), ++state.num_operations, state.name);
-  state.world->record().note(RankPhase::kStarted, note);
-  return {state.backend->start(operation, note), state.world->record(), note};
+  return {std::move(started), state.world->record(), note};
 }
 
 void Group::refuse(const Operation& operation, const std::string& mistake) const {

@@ -29,6 +29,7 @@ struct OperationNote {
 
 /// "all_reduce of 1024 fp32 (sum), operation 17 of group 'tp'".
 std::string text(const OperationNote& note);
+void append_text(std::string& line, const OperationNote& note);
 
 enum class RankPhase : uint8_t { kStarted, kWaiting, kFinished };
 
@@ -55,6 +56,7 @@ class RecordFile {
  private:
   std::filesystem::path path_;
   char* memory_ = nullptr;
+  size_t length_ = kBytes - 1;  ///< of the line, without the blanks after it
 };
 
 /// What a rank did last, for the messages of others and, in a file, for those who come after. Several threads of a rank
@@ -80,13 +82,19 @@ class RankRecord {
   std::optional<OperationNote> waited_for() const;
 
  private:
+  /// Whether the line's time changed.
+  bool update_time();
+
   int64_t rank_;
   std::atomic<int64_t> waited_ns_{0};
   mutable std::mutex mutex_;
   std::optional<RankPhase> phase_;
   OperationNote operation_;
   RecordFile file_;
-  std::string prefix_;  ///< of the file's line: whose it is
+  std::string line_;        ///< of the file: whose it is, and the time
+  size_t time_begin_ = 0;   ///< in the line
+  size_t words_begin_ = 0;  ///< what comes after the time
+  int64_t time_ms_ = 0;     ///< that the line shows
 };
 
 /// The line in another rank's file, or nothing.

@@ -80,6 +80,37 @@ TEST(Reduce, TheOrderIsThatOfTheInputs) {
   EXPECT_EQ(reduced<float>(Reduction::kSum, DataType::kFp32, {inputs[2], inputs[0], inputs[1]})[0], 0.0f);
 }
 
+/// Two outputs are written block by block, one straight from the inputs: both ways, and in place, give the same bits.
+TEST(Reduce, TwoInputsGiveTheSameBitsWhereverTheResultGoes) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const Reduction reduction : {Reduction::kSum, Reduction::kMax, Reduction::kAvg}) {
+    for (const size_t count : {size_t{0}, size_t{1}, size_t{15}, size_t{16}, size_t{17}, size_t{1024}, size_t{2000}}) {
+      std::vector<float> one(count), other(count), expected(count), again(count), apart(count);
+      for (size_t i = 0; i < count; ++i) {
+        one[i] = i % 7 == 3 ? nan : 1.0f / static_cast<float>(i + 1);
+        other[i] = i % 7 == 5 ? -nan : -3e-8f * static_cast<float>(i * i % 101);
+      }
+      const auto bytes = [](std::vector<float>& values) { return reinterpret_cast<std::byte*>(values.data()); };
+      const auto reduce_to = [&](const std::vector<std::byte*>& outputs) {
+        const std::vector<const std::byte*> inputs = {bytes(one), bytes(other)};
+        reduce(reduction, DataType::kFp32, inputs, outputs, static_cast<int64_t>(count));
+      };
+      const auto is_expected = [&](std::vector<float>& found) {
+        return std::memcmp(found.data(), expected.data(), count * sizeof(float)) == 0;
+      };
+      reduce_to({bytes(expected), bytes(again)});
+      reduce_to({bytes(apart)});
+      EXPECT_TRUE(is_expected(apart)) << count;
+      const std::vector<float> kept = one;
+      reduce_to({bytes(one)});
+      EXPECT_TRUE(is_expected(one)) << count;
+      one = kept;
+      reduce_to({bytes(other)});
+      EXPECT_TRUE(is_expected(other)) << count;
+    }
+  }
+}
+
 TEST(Reduce, NotANumberIsKeptAndIntegersWrap) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   EXPECT_TRUE(std::isnan(reduced<float>(Reduction::kMax, DataType::kFp32, {{nan}, {1}})[0]));

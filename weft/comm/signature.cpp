@@ -1,5 +1,7 @@
 #include "weft/comm/signature.h"
 
+#include <charconv>
+
 #include <fmt/format.h>
 
 namespace weft {
@@ -57,26 +59,45 @@ Signature signature_of(const Operation& op, int64_t size) {
   return signature;
 }
 
-std::string text(const Signature& signature) {
-  const auto kind = name_of(signature.kind);
-  auto what = fmt::format("{} of {} {}", kind, signature.count, name_of(signature.type));
+void append_text(std::string& line, int64_t number) {
+  char digits[24];
+  line.append(digits, std::to_chars(digits, digits + sizeof(digits), number).ptr);
+}
+
+void append_text(std::string& line, const Signature& signature) {
+  line += name_of(signature.kind);
+  if (signature.kind == OperationKind::kBarrier) return;
+  line += " of ";
+  if (signature.kind != OperationKind::kAllToAll) {
+    append_text(line, signature.count);
+    line += ' ';
+  }
+  line += name_of(signature.type);
   switch (signature.kind) {
     case OperationKind::kAllReduce:
     case OperationKind::kReduceScatter:
-      return fmt::format("{} ({})", what, name_of(signature.reduction));
-    case OperationKind::kAllGather:
-      return what;
-    case OperationKind::kAllToAll:
-      return fmt::format("{} of {}", kind, name_of(signature.type));
+      line += " (";
+      line += name_of(signature.reduction);
+      line += ')';
+      break;
     case OperationKind::kBroadcast:
     case OperationKind::kRecv:
-      return fmt::format("{} from its rank {}", what, signature.peer);
+      line += " from its rank ";
+      append_text(line, signature.peer);
+      break;
     case OperationKind::kSend:
-      return fmt::format("{} to its rank {}", what, signature.peer);
-    case OperationKind::kBarrier:
+      line += " to its rank ";
+      append_text(line, signature.peer);
+      break;
+    default:
       break;
   }
-  return std::string(kind);
+}
+
+std::string text(const Signature& signature) {
+  std::string line;
+  append_text(line, signature);
+  return line;
 }
 
 std::optional<std::string> find_disagreement(const Signature& one, int64_t one_rank, const Signature& other,

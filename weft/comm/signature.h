@@ -26,6 +26,9 @@ Signature signature_of(const Operation& operation, int64_t size);
 
 /// "all_reduce of 1024 fp32 (sum)".
 std::string text(const Signature& signature);
+/// The same at the end of a line. Every operation of a process is written down, so this is quick.
+void append_text(std::string& line, const Signature& signature);
+void append_text(std::string& line, int64_t number);
 
 /// How two ranks that met in a collective disagree; ranks are named by their numbers in the world, here and below.
 std::optional<std::string> find_disagreement(const Signature& one, int64_t one_rank, const Signature& other,

@@ -45,25 +45,58 @@ void check_mpi(int code, const char* what) {
   throw std::runtime_error(fmt::format("{}: {}", what, std::string_view(text, static_cast<size_t>(length))));
 }
 
-bool MpiOperation::advance(RunningChain& chain) {
-  bool moved = false;
-  for (;;) {
-    if (!chain.requests.empty()) {
-      int is_complete = 0;
-      check_mpi(MPI_Testall(static_cast<int>(chain.requests.size()), chain.requests.data(), &is_complete,
-                            MPI_STATUSES_IGNORE),
-                "MPI_Testall");
-      if (is_complete == 0) return moved;
-      chain.requests.clear();
-      moved = true;
-    }
-    if (chain.next == chain.steps.size() || disagreement_) return moved;
-    chain.steps[chain.next++](chain.requests);
-    moved = true;
-  }
+void MpiPending::add(const MpiRequests& started, size_t& num_left) {
+  requests_.insert(requests_.end(), started.begin(), started.end());
+  owners_.insert(owners_.end(), started.size(), &num_left);
+  num_left += started.size();
 }
 
-bool MpiOperation::advance(size_t most_running) {
+MPI_Request* MpiPending::add(size_t& num_left) {
+  owners_.push_back(&num_left);
+  ++num_left;
+  return &requests_.emplace_back(MPI_REQUEST_NULL);
+}
+
+bool MpiPending::test() {
+  if (requests_.empty()) return false;
+  complete_.resize(requests_.size());
+  int num_complete = 0;
+  check_mpi(MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &num_complete, complete_.data(),
+                         MPI_STATUSES_IGNORE),
+            "MPI_Testsome");
+  if (num_complete == MPI_UNDEFINED || num_complete == 0) return false;
+  for (int i = 0; i < num_complete; ++i) --*owners_[static_cast<size_t>(complete_[static_cast<size_t>(i)])];
+  // MPI has set what is complete to null.
+  size_t num_kept = 0;
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    if (requests_[i] == MPI_REQUEST_NULL) continue;
+    requests_[num_kept] = requests_[i];
+    owners_[num_kept++] = owners_[i];
+  }
+  requests_.resize(num_kept);
+  owners_.resize(num_kept);
+  return true;
+}
+
+void MpiPending::clear() {
+  requests_.clear();
+  owners_.clear();
+}
+
+bool MpiStages::advance(RunningChain& chain, MpiPending& pending) {
+  bool moved = false;
+  MpiRequests started;
+  while (chain.num_pending == 0 && chain.next < chain.steps.size() && !disagreement()) {
+    started.clear();
+    chain.steps[chain.next++](started);
+    pending.add(started, chain.num_pending);
+    moved = true;
+  }
+  return moved;
+}
+
+bool MpiStages::advance(MpiPending& pending, bool is_awaited) {
+  const size_t most_running = is_awaited ? kMostRunning : kMostInBackground;
   bool moved = false;
   while (!is_over()) {
     while (!waiting_.empty() && running_.size() < most_running) {
@@ -71,14 +104,13 @@ bool MpiOperation::advance(size_t most_running) {
       waiting_.pop_back();
     }
     for (auto chain = running_.begin(); chain != running_.end();) {
-      moved |= advance(*chain);
-      const bool is_over = chain->requests.empty() && chain->next == chain->steps.size();
-      chain = is_over ? running_.erase(chain) : std::next(chain);
+      moved |= advance(*chain, pending);
+      chain = chain->is_over() ? running_.erase(chain) : std::next(chain);
     }
     if (!waiting_.empty() && running_.size() < most_running) continue;
-    if (!running_.empty() || disagreement_) return moved;
+    if (!running_.empty() || disagreement()) return moved;
     if (next_stage_ == stages_.size()) {
-      is_done_ = true;
+      set_done();
       return true;
     }
     if (stages_[next_stage_].gate && !stages_[next_stage_].gate()) return moved;
@@ -102,17 +134,19 @@ MpiEngine::~MpiEngine() {
   thread_.join();
 }
 
-void MpiEngine::start(const std::shared_ptr<MpiOperation>& operation) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (is_halted_) return;
-    operation->advance(kMostRunning);
-    if (operation->is_over()) return;
-    operations_.push_back(operation);
-    ++num_operations_;
+void MpiEngine::start(std::shared_ptr<MpiOperation> operation, std::unique_lock<std::mutex> lock) {
+  if (is_halted_) return;
+  try {
+    operation->advance(pending_, true);
+  } catch (const std::exception& error) {
+    fail(error);
   }
+  if (operation->is_over()) return;
+  operations_.push_back(std::move(operation));
+  ++num_operations_;
+  lock.unlock();
   if (is_idle_) {
-    { const std::lock_guard lock(idle_mutex_); }
+    { const std::lock_guard idle_lock(idle_mutex_); }
     wake_.notify_all();
   }
 }
@@ -121,13 +155,17 @@ Awaited::Progress MpiEngine::poll(const MpiOperation* operation) {
   const std::lock_guard lock(mutex_);
   Awaited::Progress progress;
   try {
-    progress.has_moved = !is_halted_ && advance_all(num_waiters_ > 0 ? kMostRunning : kMostInBackground);
+    progress.has_moved = !is_halted_ && advance_all(num_waiters_ > 0);
   } catch (const std::exception& error) {
-    error_ = error.what();
-    is_halted_ = true;
+    fail(error);
   }
   progress.is_over = operation != nullptr && operation->is_over();
   return progress;
+}
+
+void MpiEngine::fail(const std::exception& error) {
+  error_ = error.what();
+  is_halted_ = true;
 }
 
 std::optional<std::string> MpiEngine::error() {
@@ -135,17 +173,20 @@ std::optional<std::string> MpiEngine::error() {
   return error_;
 }
 
-bool MpiEngine::advance_all(size_t most_running) {
-  bool moved = false;
-  for (auto operation = operations_.begin(); operation != operations_.end();) {
-    moved |= (*operation)->advance(most_running);
-    if ((*operation)->is_over()) {
-      operation = operations_.erase(operation);
+bool MpiEngine::advance_all(bool is_awaited) {
+  bool moved = pending_.test();
+  size_t num_kept = 0;
+  for (size_t i = 0; i < operations_.size(); ++i) {
+    moved |= operations_[i]->advance(pending_, is_awaited);
+    if (operations_[i]->is_over()) {
+      operations_[i].reset();
       --num_operations_;
     } else {
-      ++operation;
+      if (num_kept != i) operations_[num_kept] = std::move(operations_[i]);
+      ++num_kept;
     }
   }
+  operations_.resize(num_kept);
   return moved;
 }
 
@@ -153,6 +194,7 @@ void MpiEngine::halt() {
   const std::lock_guard lock(mutex_);
   is_halted_ = true;
   operations_.clear();
+  pending_.clear();
   num_operations_ = 0;
 }
 

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <list>
 #include <memory>
@@ -20,11 +21,49 @@ namespace weft {
 
 using MpiRequests = std::vector<MPI_Request>;
 
+/// All requests under way. They are tested together: every test lets MPI work, and it may give up this process's turn
+/// when there is nothing to do, so one for every request or operation would be waiting for nothing.
+class MpiPending {
+ public:
+  /// Counts `num_left` up, and down as requests are complete. It stays where it is until then.
+  void add(const MpiRequests& started, size_t& num_left);
+  /// One that is started now, by whoever is given its place.
+  MPI_Request* add(size_t& num_left);
+  /// Whether any was complete.
+  bool test();
+  /// Forgets them: nobody calls MPI any more.
+  void clear();
+
+ private:
+  MpiRequests requests_;
+  std::vector<size_t*> owners_;  ///< of each request
+  std::vector<int> complete_;
+};
+
+/// One operation of this process under way. All is under the engine's lock, but for what holds when it is over.
+class MpiOperation {
+ public:
+  virtual ~MpiOperation() = default;
+  /// Goes on as far as that is possible before requests are complete. Returns whether anything moved.
+  virtual bool advance(MpiPending& pending, bool is_awaited) = 0;
+  bool is_over() const { return is_done_ || disagreement_.has_value(); }
+  const std::optional<std::string>& disagreement() const { return disagreement_; }
+  /// Ends it: the ranks disagree.
+  void refuse(std::string disagreement) { disagreement_ = std::move(disagreement); }
+
+ protected:
+  void set_done() { is_done_ = true; }
+
+ private:
+  bool is_done_ = false;
+  std::optional<std::string> disagreement_;
+};
+
 /// Things that are done one after the other: each step may start requests, and the next begins when they are complete.
 using MpiChain = std::vector<std::function<void(MpiRequests&)>>;
 
-/// One operation of this process under way: stages one after the other, each of chains side by side.
-class MpiOperation {
+/// Stages one after the other, each of chains side by side.
+class MpiStages : public MpiOperation {
  public:
   /// Adds a stage. A stage is asked for its chains when it begins, so that it can depend on those before.
   void add_stage(std::function<std::vector<MpiChain>()> make_chains) {
@@ -37,23 +76,19 @@ class MpiOperation {
   void add_chain(MpiChain chain) {
     add_stage([chain = std::move(chain)]() mutable { return std::vector<MpiChain>{std::move(chain)}; });
   }
-  /// Ends it: the ranks disagree.
-  void refuse(std::string disagreement) { disagreement_ = std::move(disagreement); }
 
-  // Under the engine's lock.
-  /// Whether anything moved. Not more than so many chains are begun.
-  bool advance(size_t most_running);
-  bool is_over() const { return is_done_ || disagreement_.has_value(); }
-  const std::optional<std::string>& disagreement() const { return disagreement_; }
+  bool advance(MpiPending& pending, bool is_awaited) override;
 
  private:
   struct RunningChain {
     MpiChain steps;
     size_t next = 0;
-    MpiRequests requests;
+    size_t num_pending = 0;
+
+    bool is_over() const { return num_pending == 0 && next == steps.size(); }
   };
 
-  bool advance(RunningChain& chain);
+  bool advance(RunningChain& chain, MpiPending& pending);
 
   struct Stage {
     std::function<bool()> gate;
@@ -64,8 +99,6 @@ class MpiOperation {
   size_t next_stage_ = 0;
   std::vector<MpiChain> waiting_;  ///< chains of this stage that have not begun, last first
   std::list<RunningChain> running_;
-  bool is_done_ = false;
-  std::optional<std::string> disagreement_;
 };
 
 /// Moves operations on. Every call of MPI happens under its lock. Whoever waits moves everything on; a thread of its
@@ -78,8 +111,9 @@ class MpiEngine {
   MpiEngine& operator=(const MpiEngine&) = delete;
 
   std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
-  /// Begins an operation.
-  void start(const std::shared_ptr<MpiOperation>& operation);
+  /// Begins an operation. Whoever has made it under the lock hands that over.
+  void start(std::shared_ptr<MpiOperation> operation, std::unique_lock<std::mutex> lock);
+  void start(std::shared_ptr<MpiOperation> operation) { start(std::move(operation), lock()); }
   /// Moves everything on once; over is the operation that was asked about.
   Awaited::Progress poll(const MpiOperation* operation = nullptr);
   /// What MPI complained of, if it did; nothing is moved on then.
@@ -102,10 +136,13 @@ class MpiEngine {
 
  private:
   void move_on_in_background();
-  bool advance_all(size_t most_running);
+  bool advance_all(bool is_awaited);
+  /// MPI complained. Operations stay where they are, since it may know their memory, and those who wait are told.
+  void fail(const std::exception& error);
 
   std::mutex mutex_;
-  std::list<std::shared_ptr<MpiOperation>> operations_;
+  std::vector<std::shared_ptr<MpiOperation>> operations_;
+  MpiPending pending_;
   std::atomic<size_t> num_operations_{0};
   std::atomic<bool> is_halted_{false};
   std::optional<std::string> error_;

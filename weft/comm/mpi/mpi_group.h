@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mpi.h>
 #include <mutex>
@@ -25,12 +26,16 @@ class MpiGroup : public GroupBackend {
  private:
   /// The same group on NCCL.
   Result<GroupBackend*> for_gpus() const;
+  /// The same operation as messages. Under the engine's lock.
+  std::shared_ptr<MpiOperation> transfers_of(const Operation& operation,
+                                             const std::shared_ptr<StagedOperation>& staged);
 
   MpiRank& world_;
   MpiChannel channel_;
   std::string name_;
   std::shared_ptr<const std::vector<int64_t>> ranks_;
   uint64_t id_;
+  std::atomic<uint64_t>& num_collectives_;
   mutable std::mutex mutex_;
   mutable std::unique_ptr<GroupBackend> for_gpus_;  ///< when it has been used
 };

@@ -131,7 +131,7 @@ std::unique_ptr<GroupBackend> MpiRank::make_group(const std::string& name, const
   if (ranks.size() > 1 && !engine_.is_halted()) {
     const OperationNote note({}, 0, name);
     record().note(RankPhase::kWaiting, note);
-    const auto meeting = std::make_shared<MpiOperation>();
+    const auto meeting = std::make_shared<MpiStages>();
     const int tag = 3 * tags_ + static_cast<int>(id % static_cast<uint64_t>(tags_));
     meeting->add_chain({[this, &ranks, tag](MpiRequests& requests) {
       for (const int64_t member : ranks) {
@@ -167,7 +167,7 @@ std::unique_ptr<GroupBackend> MpiRank::make_group(const std::string& name, const
 }
 
 void MpiRank::meet_at_end(const OperationNote& note) {
-  const auto meeting = std::make_shared<MpiOperation>();
+  const auto meeting = std::make_shared<MpiStages>();
   meeting->add_chain({[this](MpiRequests& requests) {
     check_mpi(MPI_Ibarrier(world_comm_, &requests.emplace_back()), "MPI_Ibarrier");
   }});

@@ -30,8 +30,10 @@ target_compile_definitions(weft_comm_kill_test PRIVATE WEFT_RUN_MPI="${run_mpi}"
 add_dependencies(weft_comm_kill_test weft_comm_rank_program)
 weft_mpi_test(TheSuiteHoldsWithTinyMessages "${run_mpi}" -n 3 "$<TARGET_FILE:weft_comm_mpi_suite>" --tiny
               --gtest_filter=-*RandomPrograms*:*SumsAre*)
-weft_mpi_test(TheSuiteHoldsUnchecked "${run_mpi}" -n 4 "$<TARGET_FILE:weft_comm_mpi_suite>" --unchecked
-              --gtest_filter=-*Disagree*)
+foreach(size IN ITEMS 2 3 4)
+  weft_mpi_test(TheSuiteHoldsUncheckedOn${size} "${run_mpi}" -n ${size} "$<TARGET_FILE:weft_comm_mpi_suite>" --unchecked
+                --gtest_filter=-*Disagree*)
+endforeach()
 
 # One thread with a GPU, and processes that share one.
 weft_mpi_test(TheSuiteHoldsOnOneThreadWithAGpu "$<TARGET_FILE:weft_comm_mpi_suite>" --gpu)

@@ -20,11 +20,11 @@ struct Plan {
   std::vector<int64_t> ranks;
   uint64_t next_tag = 0;
 
-  enum class TagRange { kCollective, kHeader, kReply, kMessage };
+  enum class TagRange { kCollective, kHeader, kReply, kMessage };  // see collective_tag
   int tag(TagRange range, uint64_t number) const {
     return static_cast<int>(range) * tags + static_cast<int>(number % static_cast<uint64_t>(tags));
   }
-  int take_tag() { return tag(TagRange::kCollective, next_tag++); }
+  int take_tag() { return collective_tag(next_tag++, tags); }
 
   int64_t element_bytes() const { return bytes_per_element(op.type()); }
   const std::byte* in(int64_t begin) const {
@@ -65,14 +65,14 @@ using BlockAt = std::function<std::byte*(int64_t rank)>;
 /// own, and doubles it.
 MpiChain gather_small(const SharedPlan& plan, const BlockAt& block_of, int64_t bytes) {
   MpiChain chain;
-  for (int64_t have = 1; have < plan->size; have *= 2) {
-    const int64_t more = std::min<int64_t>(have, plan->size - have);
-    const int tag = plan->take_tag();
-    chain.emplace_back([plan, block_of, bytes, have, more, tag](MpiRequests& requests) {
-      const int64_t to = (plan->rank - have + plan->size) % plan->size, from = (plan->rank + have) % plan->size;
-      const auto block = [&](int64_t index) { return block_of(index % plan->size); };
-      for (int64_t i = 0; i < more; ++i) plan->recv(requests, block(plan->rank + have + i), bytes, from, tag);
-      for (int64_t i = 0; i < more; ++i) plan->send(requests, block(plan->rank + i), bytes, to, tag);
+  for (int have = 1; have < plan->size; have *= 2) {
+    chain.emplace_back([plan, block_of, bytes, have, tag = plan->take_tag()](MpiRequests& requests) {
+      const GatherRound round = gather_round(plan->rank, plan->size, have);
+      const auto block = [&](int index) { return block_of(index % plan->size); };
+      for (int i = 0; i < round.more; ++i) {
+        plan->recv(requests, block(plan->rank + have + i), bytes, round.from, tag);
+      }
+      for (int i = 0; i < round.more; ++i) plan->send(requests, block(plan->rank + i), bytes, round.to, tag);
     });
   }
   return chain;
@@ -178,10 +178,10 @@ MpiChain gather_and_reduce(const SharedPlan& plan, Range segment) {
   return chain;
 }
 
-void add_all_reduce(MpiOperation& transfers, const SharedPlan& plan) {
+void add_all_reduce(MpiStages& transfers, const SharedPlan& plan) {
   const int64_t bytes = plan->op.in.num_bytes();
   const MpiTuning& tuning = plan->tuning;
-  const bool is_small = bytes <= (plan->size <= 2 ? tuning.small_pair_bytes : tuning.small_bytes);
+  const bool is_small = bytes <= tuning.most_small_bytes(plan->size);
   const int64_t most = std::max<int64_t>(1, tuning.segment_bytes / plan->element_bytes()) * (is_small ? 1 : plan->size);
   std::vector<MpiChain> chains;
   for (int64_t begin = 0; begin < plan->op.in.count; begin += most) {
@@ -191,7 +191,7 @@ void add_all_reduce(MpiOperation& transfers, const SharedPlan& plan) {
   transfers.add_stage([chains = std::move(chains)]() mutable { return std::move(chains); });
 }
 
-void add_reduce_scatter(MpiOperation& transfers, const SharedPlan& plan) {
+void add_reduce_scatter(MpiStages& transfers, const SharedPlan& plan) {
   const auto parts = parts_of(plan->op.in.count, plan->op.in_counts, plan->size);
   int64_t longest = 0;
   for (const PartRange& part : parts) longest = std::max(longest, part.size);
@@ -214,7 +214,7 @@ void add_reduce_scatter(MpiOperation& transfers, const SharedPlan& plan) {
 }
 
 /// Everyone sends everyone its part, straight.
-void add_exchange(MpiOperation& transfers, const SharedPlan& plan) {
+void add_exchange(MpiStages& transfers, const SharedPlan& plan) {
   const bool gathers = plan->op.kind == OperationKind::kAllGather;
   const auto out_parts = parts_of(plan->op.out.count, plan->op.out_counts, plan->size);
   const auto in_parts = gathers ? std::vector<PartRange>(static_cast<size_t>(plan->size), {0, plan->op.in.count})
@@ -239,7 +239,7 @@ void add_exchange(MpiOperation& transfers, const SharedPlan& plan) {
 }
 
 /// Down a binomial tree, a segment after the other, so that a rank passes one on while it receives the next.
-void add_broadcast(MpiOperation& transfers, const SharedPlan& plan) {
+void add_broadcast(MpiStages& transfers, const SharedPlan& plan) {
   const int64_t segment = plan->tuning.segment_bytes, total = plan->op.out.num_bytes();
   const int place = (plan->rank - static_cast<int>(plan->op.peer) + plan->size) % plan->size;
   const auto rank_at = [plan](int at) { return (at + static_cast<int>(plan->op.peer)) % plan->size; };
@@ -267,19 +267,19 @@ void add_broadcast(MpiOperation& transfers, const SharedPlan& plan) {
   transfers.add_stage([chains = std::move(chains)]() mutable { return std::move(chains); });
 }
 
-void add_barrier(MpiOperation& transfers, const SharedPlan& plan) {
+void add_barrier(MpiStages& transfers, const SharedPlan& plan) {
   transfers.add_chain(gather_small(
       plan, [](int64_t) { return nullptr; }, 0));
 }
 
-void add_check(const std::shared_ptr<MpiOperation>& transfers, const SharedPlan& plan) {
+void add_check(const std::shared_ptr<MpiStages>& transfers, const SharedPlan& plan) {
   constexpr auto kBytes = static_cast<int64_t>(sizeof(Signature));
   const Signature own = signature_of(plan->op, plan->size);
   const auto all = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(kBytes * plan->size));
   std::memcpy(all->data() + plan->rank * kBytes, &own, sizeof(own));
   MpiChain chain = gather_small(plan, blocks_in(all, kBytes), kBytes);
   // The operation holds its own steps, so they must not hold it.
-  const std::weak_ptr<MpiOperation> refused = transfers;
+  const std::weak_ptr<MpiStages> refused = transfers;
   chain.emplace_back([plan, all, refused](MpiRequests&) {
     std::vector<Signature> signatures(static_cast<size_t>(plan->size));
     std::memcpy(signatures.data(), all->data(), all->size());
@@ -292,7 +292,7 @@ void add_check(const std::shared_ptr<MpiOperation>& transfers, const SharedPlan&
 }
 
 /// An all-to-all's parts are compared too: what is sent against what is expected.
-void add_parts_check(const std::shared_ptr<MpiOperation>& transfers, const SharedPlan& plan) {
+void add_parts_check(const std::shared_ptr<MpiStages>& transfers, const SharedPlan& plan) {
   const int64_t bytes = int64_t{8} * plan->size;
   const auto all = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(2 * bytes * plan->size));
   const auto put = [&](int64_t place, const std::vector<PartRange>& parts) {
@@ -304,7 +304,7 @@ void add_parts_check(const std::shared_ptr<MpiOperation>& transfers, const Share
   put(2 * bytes * plan->rank, parts_of(plan->op.in.count, plan->op.in_counts, plan->size));
   put(2 * bytes * plan->rank + bytes, parts_of(plan->op.out.count, plan->op.out_counts, plan->size));
   MpiChain chain = gather_small(plan, blocks_in(all, 2 * bytes), 2 * bytes);
-  const std::weak_ptr<MpiOperation> refused = transfers;
+  const std::weak_ptr<MpiStages> refused = transfers;
   chain.emplace_back([plan, all, bytes, refused](MpiRequests&) {
     const auto count_at = [&](int64_t rank, int64_t offset) {
       int64_t count = 0;
@@ -323,7 +323,7 @@ void add_parts_check(const std::shared_ptr<MpiOperation>& transfers, const Share
 }
 
 /// A message that is number `number` of its pair. When checked, both sides first show each other what they ask for.
-void add_message(const std::shared_ptr<MpiOperation>& transfers, const SharedPlan& plan, bool is_checked,
+void add_message(const std::shared_ptr<MpiStages>& transfers, const SharedPlan& plan, bool is_checked,
                  uint64_t number) {
   using TagRange = Plan::TagRange;
   const bool sends = plan->op.kind == OperationKind::kSend;
@@ -331,7 +331,7 @@ void add_message(const std::shared_ptr<MpiOperation>& transfers, const SharedPla
   if (is_checked) {
     const auto own = std::make_shared<Signature>(signature_of(plan->op, plan->size));
     const auto theirs = std::make_shared<Signature>();
-    const std::weak_ptr<MpiOperation> refused = transfers;
+    const std::weak_ptr<MpiStages> refused = transfers;
     const int header = plan->tag(TagRange::kHeader, number), reply = plan->tag(TagRange::kReply, number);
     transfers->add_chain({[=](MpiRequests& requests) {
                             plan->send(requests, own.get(), sizeof(Signature), peer, sends ? header : reply);
@@ -361,7 +361,7 @@ MpiScratch::Block MpiScratch::take(int64_t num_bytes) {
   return block;
 }
 
-void add_transfers(const std::shared_ptr<MpiOperation>& transfers, const Operation& operation, MpiChannel& channel,
+void add_transfers(const std::shared_ptr<MpiStages>& transfers, const Operation& operation, MpiChannel& channel,
                    bool is_checked, const std::vector<int64_t>& ranks) {
   const auto plan = std::make_shared<Plan>(Plan{.op = operation,
                                                 .comm = channel.comm,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -37,10 +38,26 @@ struct MpiChannel {
   std::vector<uint64_t> num_received;  ///< by sender
 };
 
+/// The tag of a collective's message; those of sends and receives lie above.
+inline int collective_tag(uint64_t number, int tags) {
+  return static_cast<int>(number % static_cast<uint64_t>(tags));
+}
+
+/// One round of a gathering in which everyone gets everyone's block in about log2(size) rounds: in each, a rank has a
+/// run of blocks that begins with its own, gives them to `to`, and gets as many `more` from `from`.
+struct GatherRound {
+  int more = 0;
+  int to = 0;
+  int from = 0;
+};
+inline GatherRound gather_round(int rank, int size, int have) {
+  return {.more = std::min(have, size - have), .to = (rank - have + size) % size, .from = (rank + have) % size};
+}
+
 /// Adds the stages of an operation. Ranks start the collectives of a group in the same order; messages of a pair too.
 /// What `is_checked` adds comes first: an exchange of signatures that refuses the operation where ranks disagree.
 /// `ranks` are the group's in the world, for the message.
-void add_transfers(const std::shared_ptr<MpiOperation>& transfers, const Operation& operation, MpiChannel& channel,
+void add_transfers(const std::shared_ptr<MpiStages>& transfers, const Operation& operation, MpiChannel& channel,
                    bool is_checked, const std::vector<int64_t>& ranks);
 
 }  // namespace weft

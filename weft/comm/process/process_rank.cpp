@@ -114,9 +114,9 @@ uint64_t ProcessRank::new_group_id(const std::string& name, const std::vector<in
   return hash_text(fmt::format("{} {}", label, num_groups_[label]++));
 }
 
-uint64_t ProcessRank::count(uint64_t key) {
+std::atomic<uint64_t>& ProcessRank::counter(uint64_t key) {
   const std::lock_guard lock(mutex_);
-  return ++counts_[key];
+  return counts_[key];
 }
 
 void ProcessRank::look_for_failures(const Awaited& awaited) {
@@ -191,7 +191,7 @@ void ProcessRank::leave() {
   }
   {
     const std::lock_guard lock(mutex_);
-    watch_->leave(counts_);
+    watch_->leave(OperationCounts(counts_.begin(), counts_.end()));
   }
   const OperationNote note({}, 0, "the end of the run");
   record().note(RankPhase::kWaiting, note);

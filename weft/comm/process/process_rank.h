@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -52,7 +53,9 @@ class ProcessRank : public WorldBackend {
   /// A number for a new group, the same on all of its ranks and that of no other group.
   uint64_t new_group_id(const std::string& name, const std::vector<int64_t>& ranks);
   /// Counts an operation that this process starts, under a key that its peers compute alike; returns its number.
-  uint64_t count(uint64_t key);
+  uint64_t count(uint64_t key) { return ++counter(key); }
+  /// Where operations of a key are counted, for those who count often. Stays where it is.
+  std::atomic<uint64_t>& counter(uint64_t key);
 
   /// Waits, with growing pauses. Throws RankFailure when a rank that is needed is dead, has left without coming, or is
   /// late.
@@ -88,7 +91,7 @@ class ProcessRank : public WorldBackend {
   std::atomic<bool> is_halted_{false};
   std::unique_ptr<Watch> watch_;
   std::mutex mutex_;
-  OperationCounts counts_;
+  std::map<uint64_t, std::atomic<uint64_t>> counts_;
   std::map<std::string, uint64_t> num_groups_;  ///< made under each name and ranks
 };
 
