@@ -72,6 +72,10 @@ void PipelineExecutor::forward(int32_t index, int32_t microbatch) {
   StageResult result =
       model.forward(std::move(flow), inputs(microbatch), splits_backward_ ? visit.deferred.get() : nullptr);
   if (hooks(index).after_use) hooks(index).after_use();
+  if (result.balance_loss.defined()) {
+    at::Tensor& sum = output_.balance_loss;
+    sum = sum.defined() ? sum + result.balance_loss : result.balance_loss;
+  }
   if (model.is_last()) {
     visit.loss = result.loss * loss_scale_;
     const at::Tensor value = result.loss.detach();

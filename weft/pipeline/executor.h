@@ -23,6 +23,7 @@ struct StageHooks {
 /// What a step gave on one rank.
 struct StepOutput {
   at::Tensor loss_sum;                ///< over this rank's target tokens; undefined where the last stage is elsewhere
+  at::Tensor balance_loss;            ///< what routers here add to the loss; undefined where there are none
   std::vector<TimelineEvent> events;  ///< in the order of the row
 };
 
