@@ -160,6 +160,7 @@ Result<StepMetrics> TrainingSession::step() {
   StepReport report = rank_->step(share.microbatches, share.num_targets, metrics.learning_rate);
   metrics.step_ms = now_ms() - last_start_ms_;
   metrics.loss = report.loss;
+  metrics.balance_loss = report.balance_loss;
   metrics.gradient_norm = report.gradient_norm;
   const double blocked = world_->waited_ms() - waited_before;
   metrics.ranks = gather_ranks({.compute_ms = metrics.step_ms - blocked,

@@ -8,7 +8,6 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/logsumexp.h>
-#include <ATen/ops/max.h>
 #include <ATen/ops/sub.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
@@ -33,14 +32,33 @@ void each_chunk(const at::Tensor& logits, Visit visit) {
   for (int64_t row = 0; row < rows; row += step) visit(row, std::min(step, rows - row));
 }
 
+/// The logarithm of every row's sum of exponentials, [rows, 1].
+at::Tensor log_sums(const at::Tensor& logits, at::ScalarType exact) {
+  const at::Tensor sums = at::empty({logits.size(0), 1}, logits.options().dtype(exact));
+  each_chunk(logits, [&](int64_t row, int64_t rows) {
+    at::Tensor part = sums.narrow(0, row, rows);
+    at::logsumexp_out(part, logits.narrow(0, row, rows).to(exact), {1}, /*keepdim=*/true);
+  });
+  return sums;
+}
+
+/// Probabilities, `minus_one` added at the targets, times the loss's gradient: in place.
+void turn_into_gradient(const at::Tensor& logits, const at::Tensor& sums, const at::Tensor& targets,
+                        const at::Tensor& minus_one, const at::Tensor& gradient) {
+  each_chunk(logits, [&](int64_t row, int64_t rows) {
+    const at::Tensor part = logits.narrow(0, row, rows);
+    const at::Tensor exact = part.to(sums.scalar_type());  // the logits themselves, unless they are half precision
+    exact.sub_(sums.narrow(0, row, rows)).exp_();
+    exact.scatter_add_(1, targets.narrow(0, row, rows), minus_one.narrow(0, row, rows));
+    exact.mul_(gradient);
+    if (!exact.is_same(part)) part.copy_(exact);
+  });
+}
+
 struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
   static at::Tensor forward(AutogradContext* saved, const at::Tensor& logits, const at::Tensor& targets) {
     const at::ScalarType exact = logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-    const at::Tensor sums = at::empty({logits.size(0), 1}, logits.options().dtype(exact));
-    each_chunk(logits, [&](int64_t row, int64_t rows) {
-      at::Tensor part = sums.narrow(0, row, rows);
-      at::logsumexp_out(part, logits.narrow(0, row, rows).to(exact), {1}, /*keepdim=*/true);
-    });
+    const at::Tensor sums = log_sums(logits, exact);
     const at::Tensor chosen = at::gather(logits, 1, targets.unsqueeze(1)).to(exact);
     saved->save_for_backward({logits, targets, sums});
     return at::sub(sums, chosen).sum();
@@ -49,19 +67,10 @@ struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
   static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
     const at::NoGradGuard no_graph;
     const variable_list tensors = saved->get_saved_variables();
-    const at::Tensor& logits = tensors[0];
-    const at::Tensor targets = tensors[1].unsqueeze(1);
     const at::Tensor& sums = tensors[2];
-    const at::Tensor minus_one = at::full({}, -1, sums.options());
-    each_chunk(logits, [&](int64_t row, int64_t rows) {
-      const at::Tensor part = logits.narrow(0, row, rows);
-      const at::Tensor exact = part.to(sums.scalar_type());  // the logits themselves, unless they are half precision
-      exact.sub_(sums.narrow(0, row, rows)).exp_();
-      exact.scatter_add_(1, targets.narrow(0, row, rows), minus_one.expand({rows, 1}));
-      exact.mul_(gradients[0]);
-      if (!exact.is_same(part)) part.copy_(exact);
-    });
-    return {logits.detach(), at::Tensor()};
+    const at::Tensor minus_one = at::full({1, 1}, -1, sums.options()).expand_as(sums);
+    turn_into_gradient(tensors[0], sums, tensors[1].unsqueeze(1), minus_one, gradients[0]);
+    return {tensors[0].detach(), at::Tensor()};
   }
 };
 
@@ -88,11 +97,11 @@ struct VocabularyCrossEntropyFunction : torch::autograd::Function<VocabularyCros
                             int64_t first_class, Group group) {
     const at::ScalarType exact = logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     const LocalTargets local = local_targets(targets, first_class, logits.size(1));
-    const at::Tensor values = logits.to(exact);
-    const at::Tensor largest = reduced(std::get<0>(values.max(1, /*keepdim=*/true)), group, Reduction::kMax);
-    const at::Tensor total = reduced((values - largest).exp_().sum(1, /*keepdim=*/true), group, Reduction::kSum);
-    const at::Tensor sums = total.log().add_(largest);
-    const at::Tensor here = at::gather(values, 1, local.places).masked_fill_(local.is_here.logical_not(), 0);
+    const at::Tensor own_sums = log_sums(logits, exact);
+    const at::Tensor largest = reduced(own_sums.clone(), group, Reduction::kMax);
+    const at::Tensor total = reduced(at::sub(own_sums, largest).exp_(), group, Reduction::kSum);
+    const at::Tensor sums = total.log_().add_(largest);
+    const at::Tensor here = at::gather(logits, 1, local.places).to(exact).masked_fill_(local.is_here.logical_not(), 0);
     const at::Tensor chosen = reduced(here, group, Reduction::kSum);
     saved->save_for_backward({logits, local.places, local.is_here, sums});
     return at::sub(sums, chosen).sum();
@@ -102,11 +111,9 @@ struct VocabularyCrossEntropyFunction : torch::autograd::Function<VocabularyCros
     const at::NoGradGuard no_graph;
     const variable_list tensors = saved->get_saved_variables();
     const at::Tensor& sums = tensors[3];
-    at::Tensor dlogits = tensors[0].to(sums.scalar_type());
-    dlogits.sub_(sums).exp_();
-    dlogits.scatter_add_(1, tensors[1], tensors[2].to(sums.scalar_type()).neg_());
-    dlogits.mul_(gradients[0]);
-    return {dlogits.to(tensors[0].scalar_type()), at::Tensor(), at::Tensor(), at::Tensor()};
+    const at::Tensor minus_one_here = tensors[2].to(sums.scalar_type()).neg_();
+    turn_into_gradient(tensors[0], sums, tensors[1], minus_one_here, gradients[0]);
+    return {tensors[0].detach(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 

@@ -1,6 +1,11 @@
 #include "weft/layers/loss.h"
 
+#include <mutex>
+
+#include "weft/comm/run_ranks.h"
 #include "weft/layers/compare_gradients.h"
+#include "weft/layers/live_bytes.h"
+#include "weft/mesh/split.h"
 
 namespace weft {
 namespace {
@@ -57,6 +62,49 @@ TEST(Loss, HalfPrecisionIsSummedInFloat) {
   expected.backward();
   EXPECT_EQ(x.grad().scalar_type(), at::kBFloat16);
   EXPECT_LE(relative_difference(x.grad(), exact.grad()), 0.005);
+}
+
+TEST(Loss, RanksThatShareOutTheVocabularyGetTheSame) {
+  // More elements than fit into one piece, and fewer.
+  for (const auto& [rows, width] : {std::pair{700, 401}, std::pair{3, 7}, std::pair{0, 5}}) {
+    for (const at::ScalarType type : {at::kDouble, at::kBFloat16}) {
+      const at::Tensor logits = (2 * random_tensor({rows, width}, 1)).to(type);
+      const at::Tensor targets = random_ids(rows, width, 2);
+      const at::Tensor whole = logits.clone().set_requires_grad(true);
+      const at::Tensor expected = cross_entropy_sum(whole.clone(), targets);
+      (expected / 7).square().backward();
+      std::mutex guard;
+      const auto error = run_ranks({.size = 3}, [&, rows = rows, width = width](World& world) {
+        const Range own = Split(width, {3}).part(world.rank());
+        const at::Tensor part =
+            logits.narrow(1, own.begin, own.end - own.begin).contiguous().detach().set_requires_grad(true);
+        const at::Tensor loss = cross_entropy_sum(part.clone(), targets, own.begin, world.all());
+        (loss / 7).square().backward();
+        const std::lock_guard lock(guard);
+        const double tolerance = type == at::kDouble ? 1e-12 : 1e-6;
+        EXPECT_LE(relative_difference(loss, expected), tolerance);
+        // Half precision is rounded once, from numbers that differ in their last digit.
+        EXPECT_LE(relative_difference(part.grad(), whole.grad().narrow(1, own.begin, own.end - own.begin)),
+                  type == at::kDouble ? 1e-12 : 0.004);
+      });
+      EXPECT_FALSE(error);
+    }
+  }
+}
+
+TEST(Loss, APartOfTheVocabularyNeedsNoCopyInHigherPrecision) {
+  constexpr int64_t kRows = 4000, kWidth = 500;
+  const at::Tensor targets = random_ids(kRows, kWidth, 2);
+  const auto error = run_ranks({.size = 1}, [&](World& world) {
+    const at::Tensor logits = random_tensor({kRows, kWidth}, 1).to(at::kBFloat16).set_requires_grad(true);
+    const at::Tensor fresh = logits.clone();
+    LiveBytes live;
+    const at::Tensor loss = cross_entropy_sum(fresh, targets, 0, world.all());
+    loss.backward();
+    EXPECT_LT(live.most(), kRows * kWidth);  // a copy in fp32 has four times as many bytes
+    EXPECT_GT(live.most(), 0);
+  });
+  EXPECT_FALSE(error);
 }
 
 }  // namespace

@@ -154,13 +154,16 @@ Routing MoeLayer::route(const at::Tensor& x, const RunContext& context) const {
 }
 
 at::Tensor MoeLayer::forward(const at::Tensor& x, const RunContext& context) const {
-  const Routing routing = route(x, context);
+  // Where experts are cut, every rank routes all rows, and alike; what follows, routing weights' gradients included,
+  // are summands.
+  const at::Tensor rows = context.enter(x);
+  const Routing routing = route(rows, context);
   const at::Tensor row_of = routing.order.floor_divide(experts_per_token);
-  const at::Tensor sorted = x.index_select(0, row_of);
+  const at::Tensor sorted = rows.index_select(0, row_of);
   const at::Tensor inner = swiglu(expert_linear(sorted, gate_up, routing.counts, context));
   const at::Tensor outer = expert_linear(inner, down, routing.counts, context);
   const at::Tensor weights = routing.weights.flatten().index_select(0, routing.order).unsqueeze(1);
-  return at::zeros_like(x).index_add(0, row_of, outer * weights);
+  return context.leave(at::zeros_like(rows).index_add(0, row_of, outer * weights));
 }
 
 }  // namespace weft

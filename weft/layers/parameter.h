@@ -71,7 +71,8 @@ struct ParameterSpec {
   std::vector<WeightPiece> pieces;
   std::vector<int64_t> shape;  ///< its elements are those of the pieces, in their order
   Initialization init;
-  /// Works on what tensor parallelism divides (heads), so that the gradient of a whole copy is a summand of all ranks'.
+  /// Works on what tensor parallelism divides (heads), or its results weigh that (a router's), so that the gradient of
+  /// a whole copy is a summand of all ranks'.
   bool sees_divided = false;
 };
 

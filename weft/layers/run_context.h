@@ -22,6 +22,11 @@ struct ActivationSites {
   std::function<at::Tensor(const at::Tensor&)> sum;
   /// Whole rows, the same on every rank, become rows as between blocks.
   std::function<at::Tensor(const at::Tensor&)> divide;
+  /// Rows as between blocks become whole ones that every rank does the same with.
+  std::function<at::Tensor(const at::Tensor&)> gather;
+  bool divides_rows = false;  ///< between blocks
+  int64_t first_row = 0;      ///< that this rank has between blocks
+  int64_t num_rows = 0;
   std::optional<Group> vocabulary;  ///< the ranks that share out the vocabulary, in order
 };
 
@@ -30,7 +35,9 @@ struct RunContext {
   WeightGradients* deferred = nullptr;     ///< nothing: weight gradients are computed with the backward
   const ActivationSites* sites = nullptr;  ///< nothing: one rank
   bool recomputes_attention = false;       ///< the core runs again in the backward instead of keeping its results
-  double balance_scale = 0;                ///< of every router's load-balancing loss in what is minimised
+  /// Of every router's load-balancing loss in what is minimised. Ranks that share experts out have one router, so
+  /// their scales add up.
+  double balance_scale = 0;
   /// Where routers put the value of theirs: once more for a layer that is recomputed. It must outlive the backward.
   std::vector<at::Tensor>* balance_losses = nullptr;
 
@@ -38,6 +45,12 @@ struct RunContext {
   at::Tensor leave(const at::Tensor& x) const { return sites != nullptr ? sites->leave(x) : x; }
   at::Tensor sum(const at::Tensor& x) const { return sites != nullptr ? sites->sum(x) : x; }
   at::Tensor divide(const at::Tensor& x) const { return sites != nullptr ? sites->divide(x) : x; }
+  at::Tensor gather(const at::Tensor& x) const { return sites != nullptr ? sites->gather(x) : x; }
+  bool divides_rows() const { return sites != nullptr && sites->divides_rows; }
+  /// Of data that every rank has whole, `per_row` entries a row, what belongs to this rank's rows between blocks.
+  at::Tensor own_rows(const at::Tensor& whole, int64_t per_row = 1) const {
+    return divides_rows() ? whole.narrow(0, sites->first_row * per_row, sites->num_rows * per_row) : whole;
+  }
 };
 
 }  // namespace weft

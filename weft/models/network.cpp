@@ -39,7 +39,7 @@ at::Tensor Network::encode_vision(const VisionInputs& inputs, const NetworkRun& 
     };
     x = run_layer(layer, x, vision_->layers()[static_cast<size_t>(index)].attention.qkv->value, run.recomputes);
   }
-  return vision_->merge(x, inputs, run.context);
+  return vision_->merge(x, inputs, run.context, run.context);
 }
 
 at::Tensor Network::encode_audio(const AudioInputs& inputs, const NetworkRun& run) const {
@@ -50,7 +50,7 @@ at::Tensor Network::encode_audio(const AudioInputs& inputs, const NetworkRun& ru
     };
     x = run_layer(layer, x, audio_->layers()[static_cast<size_t>(index)].attention.qkv->value, run.recomputes);
   }
-  return audio_->pool(x, inputs, run.context);
+  return audio_->pool(x, inputs, run.context, run.context);
 }
 
 at::Tensor Network::hidden(const Inputs& inputs, const NetworkRun& run, KvCache* cache) const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 
 #include "weft/base/check.h"
@@ -17,6 +18,17 @@ void deal_heads(std::vector<TransformerLayer>& layers, const TensorShare& share)
     layer.attention.heads.heads = heads.num_heads;
     layer.attention.heads.kv_heads = heads.num_kv_heads;
   }
+}
+
+/// Rows between an encoder's blocks, and of its output, on all ranks together.
+struct EncoderRowCounts {
+  int64_t inside = 0;
+  int64_t outside = 0;
+};
+
+EncoderRowCounts encoder_rows(ModuleKind kind, const Inputs& inputs) {
+  if (kind == ModuleKind::kVision) return {inputs.vision->pixels.size(0), inputs.vision->num_rows};
+  return {inputs.audio->chunks.num_rows(), inputs.audio->num_rows};
 }
 
 /// Runs a block between what others do around it.
@@ -48,15 +60,15 @@ at::Tensor run_layers(const StagePart& part, at::Tensor x, const at::Tensor& anc
 
 }  // namespace
 
-StageModel::StageModel(const Settings& settings, TensorParallel& text, TensorParallel& encoders)
+StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_parallel)
     : stage_(settings.stage),
       is_last_(settings.stage == num_stages(settings.plan) - 1),
       options_(settings.options),
-      type_(c10::typeMetaToScalarType(settings.options.dtype())),
-      text_(&text),
-      encoders_(&encoders) {
+      type_(c10::typeMetaToScalarType(settings.options.dtype())) {
   const Plan& plan = settings.plan;
   const std::string& prefix = settings.numbers.weight_prefix;
+  balance_scale_ =
+      settings.numbers.text.balance_coefficient / static_cast<double>(plan.schedule.microbatches * plan.llm().dp);
   std::vector<StagePart> parts;
   list_stage_parts(plan, parts);
   routes_.resize(plan.modules.size());
@@ -67,9 +79,11 @@ StageModel::StageModel(const Settings& settings, TensorParallel& text, TensorPar
                       .is_in_pipeline = plan.modules[index].is_in_pipeline(),
                       .is_frozen = plan.workload.is_frozen(kind),
                       .width = module.width,
-                      .output_width = module.output_width};
+                      .output_width = module.output_width,
+                      .tensor_parallel = tensor_parallel[index].get()};
   }
-  CutParameters maker(settings.options, text.share());
+  const TensorShare share = tensor_parallel.back()->share();
+  CutParameters maker(settings.options, share);
   for (const StagePart& part : parts) {
     ModuleRoute& route = routes_[static_cast<size_t>(part.module)];
     if (part.has_entry) route.first_stage = part.stage;
@@ -86,27 +100,26 @@ StageModel::StageModel(const Settings& settings, TensorParallel& text, TensorPar
     switch (route.kind) {
       case ModuleKind::kVision:
         model.vision = std::make_shared<VisionEncoder>(module, *settings.numbers.vision, prefix, blocks, maker);
-        deal_heads(model.vision->layers(), encoders.share());
+        deal_heads(model.vision->layers(), share);
         break;
       case ModuleKind::kAudio:
         model.audio = std::make_shared<AudioEncoder>(module, *settings.numbers.audio, prefix, blocks, maker);
-        deal_heads(model.audio->layers(), encoders.share());
+        deal_heads(model.audio->layers(), share);
         break;
       case ModuleKind::kLlm:
-        first_text_parameter_ = first_parameter;
         decoder_ = std::make_shared<Decoder>(module, settings.numbers.text, plan.model.has_tied_embeddings, prefix,
                                              blocks, maker);
-        deal_heads(decoder_->layers(), text.share());
+        deal_heads(decoder_->layers(), share);
         break;
     }
     if (route.is_frozen) {
       for (size_t i = first_parameter; i < maker.all().size(); ++i) maker.all()[i]->value.set_requires_grad(false);
     }
     list_blocks(model, maker, first_parameter, first_begin);
+    has_divided_rows_.resize(maker.all().size(), route.tensor_parallel->divides_rows());
     parts_.push_back(std::move(model));
   }
   parameters_ = maker.all();
-  if (!decoder_) first_text_parameter_ = parameters_.size();
 }
 
 void StageModel::list_blocks(PartModel& model, const CutParameters& maker, size_t first_parameter, size_t first_begin) {
@@ -142,9 +155,10 @@ void StageModel::list_blocks(PartModel& model, const CutParameters& maker, size_
   model.end_block = blocks_.size();
 }
 
-bool StageModel::is_text(const ParameterPtr& parameter) const {
-  return std::find(parameters_.begin() + static_cast<std::ptrdiff_t>(first_text_parameter_), parameters_.end(),
-                   parameter) != parameters_.end();
+bool StageModel::has_divided_rows(const ParameterPtr& parameter) const {
+  const auto found = std::find(parameters_.begin(), parameters_.end(), parameter);
+  WEFT_CHECK(found != parameters_.end(), "{} is not of stage {}", parameter->name(), stage_);
+  return has_divided_rows_[static_cast<size_t>(found - parameters_.begin())];
 }
 
 ModuleKind StageModel::module_of(const Parameter& parameter) const {
@@ -174,18 +188,18 @@ std::vector<FlowTensor> StageModel::tensors_between(int32_t stage, const Inputs&
     if (!route.is_in_pipeline || !has_data(route, inputs)) continue;
     if (route.kind == ModuleKind::kLlm) {
       if (!is_in_llm) continue;
-      const int64_t rows = text_->local_rows(inputs.ids.size(0));
+      const int64_t rows = route.tensor_parallel->local_rows(inputs.ids.size(0));
       tensors.push_back({index, {rows, route.width}, !route.is_frozen || encoders_need_gradient});
       continue;
     }
     encoders_need_gradient |= !route.is_frozen;
     if (is_in_llm || route.first_stage > stage) continue;
     const bool is_done = route.last_stage <= stage;
-    const bool is_vision = route.kind == ModuleKind::kVision;
-    const int64_t inside = is_vision ? inputs.vision->pixels.size(0) : inputs.audio->chunks.num_rows();
-    const int64_t outside = is_vision ? inputs.vision->num_rows : inputs.audio->num_rows;
-    tensors.push_back(
-        {index, {is_done ? outside : inside, is_done ? route.output_width : route.width}, !route.is_frozen});
+    const EncoderRowCounts rows = encoder_rows(route.kind, inputs);
+    tensors.push_back({index,
+                       {route.tensor_parallel->local_rows(is_done ? rows.outside : rows.inside),
+                        is_done ? route.output_width : route.width},
+                       !route.is_frozen});
   }
   return tensors;
 }
@@ -193,10 +207,10 @@ std::vector<FlowTensor> StageModel::tensors_between(int32_t stage, const Inputs&
 at::Tensor StageModel::run_vision(const PartModel& model, at::Tensor x, const Inputs& inputs, RunContext context,
                                   const BlockHooks* hooks) const {
   const VisionInputs& images = *inputs.vision;
-  // The encoder's rows are whole on every rank, so the sites need not know how many there are until they see them.
-  const ActivationSites patches = encoders_->sites(images.pixels.size(0));
-  const ActivationSites merged = encoders_->sites(images.num_rows);
-  const bool is_spread = encoders_->share().num_ranks > 1;
+  TensorParallel& tensor_parallel = *route_of(model).tensor_parallel;
+  const ActivationSites patches = tensor_parallel.sites(images.pixels.size(0));
+  const ActivationSites merged = tensor_parallel.sites(images.num_rows);
+  const bool is_spread = tensor_parallel.share().num_ranks > 1;
   context.sites = is_spread ? &patches : nullptr;
   size_t block = model.first_block;
   if (model.part.has_entry) x = run_block(hooks, block++, [&] { return model.vision->embed_patches(images, context); });
@@ -210,15 +224,17 @@ at::Tensor StageModel::run_vision(const PartModel& model, at::Tensor x, const In
   const at::Tensor anchor = model.part.num_layers > 0 ? model.vision->layers().front().attention.qkv->value : x;
   x = run_layers(model.part, x, anchor, layer, hooks, block);
   if (!model.part.has_exit) return x;
-  context.sites = is_spread ? &merged : nullptr;
-  return run_block(hooks, model.end_block - 1, [&] { return model.vision->merge(x, images, context); });
+  const RunContext outside{.deferred = context.deferred, .sites = is_spread ? &merged : nullptr};
+  return run_block(hooks, model.end_block - 1, [&] { return model.vision->merge(x, images, context, outside); });
 }
 
 at::Tensor StageModel::run_audio(const PartModel& model, at::Tensor x, const Inputs& inputs, RunContext context,
                                  const BlockHooks* hooks) const {
   const AudioInputs& clips = *inputs.audio;
-  const ActivationSites rows_sites = encoders_->sites(clips.chunks.num_rows());
-  const bool is_spread = encoders_->share().num_ranks > 1;
+  TensorParallel& tensor_parallel = *route_of(model).tensor_parallel;
+  const ActivationSites rows_sites = tensor_parallel.sites(clips.chunks.num_rows());
+  const ActivationSites pooled = tensor_parallel.sites(clips.num_rows);
+  const bool is_spread = tensor_parallel.share().num_ranks > 1;
   context.sites = is_spread ? &rows_sites : nullptr;
   size_t block = model.first_block;
   if (model.part.has_entry) x = run_block(hooks, block++, [&] { return model.audio->convolve(clips, context); });
@@ -232,7 +248,14 @@ at::Tensor StageModel::run_audio(const PartModel& model, at::Tensor x, const Inp
   const at::Tensor anchor = model.part.num_layers > 0 ? model.audio->layers().front().attention.qkv->value : x;
   x = run_layers(model.part, x, anchor, layer, hooks, block);
   if (!model.part.has_exit) return x;
-  return run_block(hooks, model.end_block - 1, [&] { return model.audio->pool(x, clips, context); });
+  const RunContext outside{.deferred = context.deferred, .sites = is_spread ? &pooled : nullptr};
+  return run_block(hooks, model.end_block - 1, [&] { return model.audio->pool(x, clips, context, outside); });
+}
+
+/// An encoder's output as the language model takes it in: all rows, on every rank.
+at::Tensor StageModel::media_rows(const ModuleRoute& route, const at::Tensor& x, const Inputs& inputs) const {
+  if (!route.tensor_parallel->divides_rows()) return x;
+  return route.tensor_parallel->sites(encoder_rows(route.kind, inputs).outside).gather(x);
 }
 
 StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients* deferred,
@@ -254,8 +277,9 @@ StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients
     } else if (model.kind == ModuleKind::kAudio) {
       x = run_audio(model, x, inputs, {.deferred = deferred}, hooks);
     } else {
-      const bool is_spread = text_->share().num_ranks > 1;
-      const ActivationSites sites = text_->sites(inputs.ids.size(0));
+      TensorParallel& tensor_parallel = *routes_[index].tensor_parallel;
+      const bool is_spread = tensor_parallel.share().num_ranks > 1;
+      const ActivationSites sites = tensor_parallel.sites(inputs.ids.size(0));
       const RunContext context{.deferred = deferred, .sites = is_spread ? &sites : nullptr};
       size_t block = model.first_block;
       if (model.part.has_entry) {
@@ -266,21 +290,32 @@ StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients
                      "an encoder's output is not there when the language model begins");
           if (!is_due) continue;
           const bool is_vision = routes_[other].kind == ModuleKind::kVision;
-          media.push_back({is_vision ? inputs.vision_places : inputs.audio_places, flow[other]});
+          media.push_back({is_vision ? inputs.vision_places : inputs.audio_places,
+                           media_rows(routes_[other], flow[other], inputs)});
           flow[other].reset();
         }
         x = run_block(hooks, block++, [&] { return decoder_->embed_tokens(inputs.ids, media, context); });
       }
       const RotaryTable rotary = decoder_->rotary(inputs.positions, type_);
       const at::Tensor anchor = model.part.num_layers > 0 ? decoder_->layer(0).attention.qkv->value : x;
-      const auto layer = [decoder = decoder_, samples = inputs.samples, rotary, sites, is_spread, deferred](
-                             int64_t layer_index, const at::Tensor& rows, bool recomputes_attention) {
+      // Layers that run again in the backward write into it once more, which nobody reads.
+      const auto balance_losses = std::make_shared<std::vector<at::Tensor>>();
+      const double balance_scale = balance_scale_ / static_cast<double>(tensor_parallel.share().num_ranks);
+      const auto layer = [decoder = decoder_, samples = inputs.samples, rotary, sites, is_spread, deferred,
+                          balance_losses,
+                          balance_scale](int64_t layer_index, const at::Tensor& rows, bool recomputes_attention) {
         return decoder->layer(layer_index, rows, {.segments = samples, .rotary = rotary},
                               {.deferred = deferred,
                                .sites = is_spread ? &sites : nullptr,
-                               .recomputes_attention = recomputes_attention});
+                               .recomputes_attention = recomputes_attention,
+                               .balance_scale = balance_scale,
+                               .balance_losses = balance_scale != 0 ? balance_losses.get() : nullptr});
       };
       x = run_layers(model.part, x, anchor, layer, hooks, block);
+      for (const at::Tensor& loss : *balance_losses) {
+        const at::Tensor part = loss.to(at::kDouble) * balance_scale_;
+        result.balance_loss = result.balance_loss.defined() ? result.balance_loss + part : part;
+      }
       if (model.part.has_exit) {
         result.loss = run_block(hooks, model.end_block - 1,
                                 [&] { return decoder_->loss_sum(x, inputs.target_rows, inputs.targets, context); });

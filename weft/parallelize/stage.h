@@ -29,7 +29,8 @@ struct FlowTensor {
 /// What a stage gives: its Flow, or the loss on the last stage.
 struct StageResult {
   Flow flow;
-  at::Tensor loss;  ///< the sum over target tokens
+  at::Tensor loss;          ///< the sum over target tokens
+  at::Tensor balance_loss;  ///< this microbatch's part of what routers here add to the step's loss, if there are any
   /// Of the modules that ran here, the sum of all that they gave: not finite where any of it is not.
   std::vector<std::pair<ModuleKind, at::Tensor>> sums;
 };
@@ -43,8 +44,9 @@ class StageModel {
     int32_t stage = 0;
     at::TensorOptions options;
   };
-  /// `tensor_parallel` is shared by the stages of a rank; the encoders' leaves rows whole.
-  StageModel(const Settings& settings, TensorParallel& text, TensorParallel& encoders);
+  /// By module of the plan, shared by the stages of a rank.
+  using TensorParallels = std::vector<std::unique_ptr<TensorParallel>>;
+  StageModel(const Settings& settings, const TensorParallels& tensor_parallel);
 
   int32_t stage() const { return stage_; }
   bool is_last() const { return is_last_; }
@@ -53,9 +55,9 @@ class StageModel {
   const std::vector<ParameterPtr>& parameters() const { return parameters_; }
   /// In the order of a forward; every parameter belongs to one.
   const std::vector<StageBlock>& blocks() const { return blocks_; }
-  /// Whether it is the language model's, not an encoder's.
-  bool is_text(const ParameterPtr& parameter) const;
   ModuleKind module_of(const Parameter& parameter) const;
+  /// Whether sequence parallelism divides the rows between the blocks of its module.
+  bool has_divided_rows(const ParameterPtr& parameter) const;
   /// The parameter of the embedding, if it is here or, where it is tied, its copy in the head.
   ParameterPtr embedding() const { return decoder_ ? decoder_->embedding() : ParameterPtr(); }
 
@@ -76,6 +78,7 @@ class StageModel {
     int32_t last_stage = 0;   ///< where its exit is
     int64_t width = 0;
     int64_t output_width = 0;
+    TensorParallel* tensor_parallel = nullptr;
   };
   struct PartModel {
     StagePart part;
@@ -87,6 +90,8 @@ class StageModel {
   };
 
   std::vector<FlowTensor> tensors_between(int32_t stage, const Inputs& inputs) const;
+  const ModuleRoute& route_of(const PartModel& model) const { return routes_[static_cast<size_t>(model.part.module)]; }
+  at::Tensor media_rows(const ModuleRoute& route, const at::Tensor& x, const Inputs& inputs) const;
   bool has_data(const ModuleRoute& route, const Inputs& inputs) const;
   void list_blocks(PartModel& model, const CutParameters& maker, size_t first_parameter, size_t first_begin);
   at::Tensor run_vision(const PartModel& model, at::Tensor x, const Inputs& inputs, RunContext context,
@@ -98,14 +103,15 @@ class StageModel {
   bool is_last_ = false;
   at::TensorOptions options_;
   at::ScalarType type_ = at::kFloat;
-  TensorParallel* text_;
-  TensorParallel* encoders_;
+  /// Of a router's loss for one microbatch: a step's is the mean over all microbatches of all data-parallel ranks, so
+  /// that its weight does not depend on their number.
+  double balance_scale_ = 0;
   std::vector<ModuleRoute> routes_;  ///< by module of the plan
   std::vector<PartModel> parts_;
   std::shared_ptr<Decoder> decoder_;
   std::vector<ParameterPtr> parameters_;
   std::vector<StageBlock> blocks_;
-  size_t first_text_parameter_ = 0;  ///< those of encoders come before
+  std::vector<bool> has_divided_rows_;  ///< by parameter
 };
 
 }  // namespace weft

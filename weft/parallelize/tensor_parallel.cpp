@@ -1,5 +1,7 @@
 #include "weft/parallelize/tensor_parallel.h"
 
+#include <algorithm>
+
 #include "weft/mesh/split.h"
 
 namespace weft {
@@ -7,54 +9,75 @@ namespace weft {
 TensorParallel::TensorParallel(MeshGroups groups, bool divides_rows)
     : groups_(std::move(groups)), divides_rows_(divides_rows) {}
 
+Range TensorParallel::rows_between(int64_t num_rows) const {
+  if (!divides_rows_) return {0, num_rows};
+  return Split(num_rows, {groups_.mesh().num_ranks()}).part(groups_.position());
+}
+
 int64_t TensorParallel::local_rows(int64_t num_rows) const {
-  if (!divides_rows_) return num_rows;
-  const Range rows = Split(num_rows, {groups_.mesh().num_ranks()}).part(groups_.position());
+  const Range rows = rows_between(num_rows);
   return rows.end - rows.begin;
 }
 
-at::Tensor TensorParallel::change(Change which, const at::Tensor& x, int64_t num_rows) {
-  const auto key = std::tuple(which, num_rows, x.size(1));
-  auto found = known_.find(key);
-  if (found == known_.end()) {
-    // How rows lie between blocks, and what each change starts from and ends in.
-    const AxisState between = divides_rows_ ? AxisState::shard(0) : AxisState::replicated();
-    AxisState from;
-    AxisState to;
-    switch (which) {
-      case Change::kEnter:
-        from = between;
-        to = AxisState::replicated_partial_grad();
-        break;
-      case Change::kLeave:
-        from = AxisState::partial();
-        to = between;
-        break;
-      case Change::kSum:
-        from = AxisState::partial();
-        to = AxisState::replicated();
-        break;
-      case Change::kDivide:
-        from = AxisState::replicated();
-        to = between;
-        break;
-    }
-    const auto layout = [&](AxisState state) {
-      return *Layout::create(groups_.mesh().grid(), {num_rows, x.size(1)}, {state});
-    };
-    found = known_.emplace(key, Redistribution(groups_, layout(from), layout(to))).first;
+Redistribution TensorParallel::make(const Key& key) const {
+  const auto [which, num_rows, num_columns] = key;
+  // How rows lie between blocks, and what each change starts from and ends in.
+  const AxisState between = divides_rows_ ? AxisState::shard(0) : AxisState::replicated();
+  AxisState from;
+  AxisState to;
+  switch (which) {
+    case Change::kEnter:
+      from = between;
+      to = AxisState::replicated_partial_grad();
+      break;
+    case Change::kLeave:
+      from = AxisState::partial();
+      to = between;
+      break;
+    case Change::kSum:
+      from = AxisState::partial();
+      to = AxisState::replicated();
+      break;
+    case Change::kDivide:
+      from = AxisState::replicated();
+      to = between;
+      break;
+    case Change::kGather:
+      from = between;
+      to = AxisState::replicated();
+      break;
   }
-  return found->second(x);
+  const std::vector<int64_t> shape = {num_rows, num_columns};
+  const auto layout = [&](AxisState state) { return *Layout::create(groups_.mesh().grid(), shape, {state}); };
+  return Redistribution(groups_, layout(from), layout(to));
+}
+
+at::Tensor TensorParallel::change(Change which, const at::Tensor& x, int64_t num_rows) {
+  const Key key(which, num_rows, x.size(1));
+  const auto found = std::find_if(known_.begin(), known_.end(), [&](const auto& entry) { return entry.first == key; });
+  if (found != known_.end()) {
+    known_.splice(known_.begin(), known_, found);
+  } else {
+    known_.emplace_front(key, make(key));
+    if (known_.size() > kMostKnown) known_.pop_back();
+  }
+  const Redistribution used = known_.front().second;  // running it may come back here
+  return used(x);
 }
 
 ActivationSites TensorParallel::sites(int64_t num_rows) {
   const auto site = [this, num_rows](Change which) {
     return [this, num_rows, which](const at::Tensor& x) { return change(which, x, num_rows); };
   };
+  const Range own = rows_between(num_rows);
   return {.enter = site(Change::kEnter),
           .leave = site(Change::kLeave),
           .sum = site(Change::kSum),
           .divide = site(Change::kDivide),
+          .gather = site(Change::kGather),
+          .divides_rows = divides_rows_,
+          .first_row = own.begin,
+          .num_rows = own.end - own.begin,
           .vocabulary = group()};
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <map>
-#include <memory>
+#include <list>
+#include <tuple>
 
 #include "weft/layers/run_context.h"
 #include "weft/parallelize/cut_parameter.h"
@@ -24,14 +24,21 @@ class TensorParallel {
   ActivationSites sites(int64_t num_rows);
   /// Rows of so many that this rank has between blocks.
   int64_t local_rows(int64_t num_rows) const;
+  size_t num_known() const { return known_.size(); }
+  static constexpr size_t kMostKnown = 64;
 
  private:
-  enum class Change { kEnter, kLeave, kSum, kDivide };
+  enum class Change { kEnter, kLeave, kSum, kDivide, kGather };
+  using Key = std::tuple<Change, int64_t, int64_t>;  ///< with rows altogether and columns
+
+  Range rows_between(int64_t num_rows) const;
+  Redistribution make(const Key& key) const;
   at::Tensor change(Change which, const at::Tensor& x, int64_t num_rows);
 
   MeshGroups groups_;
   bool divides_rows_;
-  std::map<std::tuple<Change, int64_t, int64_t>, Redistribution> known_;
+  /// The last ones that were used, the latest first. Every rank of the group uses the same ones in the same order.
+  std::list<std::pair<Key, Redistribution>> known_;
 };
 
 }  // namespace weft

@@ -94,6 +94,10 @@ void PipelineExecutor::forward(int32_t index, int32_t microbatch) {
     at::Tensor& all = output_.sums[kind];
     all = all.defined() ? all + sum : sum;
   }
+  if (result.balance_loss.defined()) {
+    at::Tensor& sum = output_.balance_loss;
+    sum = sum.defined() ? sum + result.balance_loss : result.balance_loss;
+  }
   if (model.is_last()) {
     visit.roots.push_back(root_of(result.loss));
     loss_type_ = result.loss.scalar_type();

@@ -19,6 +19,7 @@ namespace weft {
 /// What a step gave on one rank.
 struct StepOutput {
   at::Tensor loss_sum;                ///< over this rank's target tokens; undefined where the last stage is elsewhere
+  at::Tensor balance_loss;            ///< what routers here add to the loss; undefined where there are none
   std::vector<TimelineEvent> events;  ///< in the order of the row
   /// Of each module that has blocks here, the sum of what its blocks gave: not finite where any of it is not.
   std::map<ModuleKind, at::Tensor> sums;

@@ -45,13 +45,11 @@ std::optional<Error> check_runs(const Plan& plan) {
       return refuse(field + ".placement", "is beside the pipeline, which training does not run yet");
     if (module.cp > 1) return refuse(field + ".cp", "is more than 1: context parallelism is not trained with yet");
     if (module.ep > 1) return refuse(field + ".ep", "is more than 1: expert parallelism is not trained with yet");
-    if (module.tp > 1) {
-      for (const Block& block : plan.model.find(module.kind)->layer_kinds) {
-        for (const Op& op : block.ops) {
-          if (op.name == "moe.router")
-            return refuse(field + ".tp", "is more than 1 for a mixture of experts, which is not run yet");
-        }
-      }
+    if (module.zero != plan.llm().zero) {
+      return Error{.field = field + ".zero",
+                   .problem = fmt::format("is {}, but the llm's is {}, and an inline encoder lies in its stages",
+                                          module.zero, plan.llm().zero),
+                   .advice = "Give both the same ZeRO stage."};
     }
   }
   if (!plan.offload.is_empty()) return refuse("offload", "is not run yet");
@@ -59,20 +57,16 @@ std::optional<Error> check_runs(const Plan& plan) {
     return refuse("precision.compute",
                   "is fp16, whose small gradients vanish without a scaled loss; fp64, fp32 and bf16 are run");
   }
-  std::vector<StagePart> parts;
-  list_stage_parts(plan, parts);
-  int32_t llm_entry = 0;
-  for (const StagePart& part : parts) {
-    if (part.has_entry && !plan.modules[static_cast<size_t>(part.module)].is_encoder()) llm_entry = part.stage;
-  }
-  for (const StagePart& part : parts) {
-    const ModulePlan& module = plan.modules[static_cast<size_t>(part.module)];
-    if (!module.is_encoder() || !part.has_exit || part.stage <= llm_entry) continue;
-    return refuse(fmt::format("modules.{}.layers", name_of(module.kind)),
-                  fmt::format("end in stage {}, but the llm, which takes their output, begins in stage {}", part.stage,
-                              llm_entry));
-  }
   return std::nullopt;
+}
+
+bool has_routers(const Model& model) {
+  for (const Block& block : model.modules.back().layer_kinds) {
+    for (const Op& op : block.ops) {
+      if (op.name == "moe.router") return true;
+    }
+  }
+  return false;
 }
 
 /// The elements of a piece in its parameter.
@@ -139,6 +133,7 @@ Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const P
   WEFT_TRY(rank->numbers_, read_numbers(plan.model));
   rank->options_ = at::TensorOptions().dtype(type_of(plan.precision.compute)).device(settings.device);
   rank->zero_ = llm.zero;
+  rank->has_routers_ = has_routers(plan.model);
   rank->max_gradient_norm_ = settings.max_gradient_norm;
   const AxisGrid& grid = mesh.grid();
   const int64_t position = mesh.position_of(world.rank());
@@ -146,8 +141,11 @@ Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const P
   const AxisList data_axes = grid.axes_named({"cp", "dp"});
   const AxisList pipeline_axis = grid.axes_named({"pp"});
   WEFT_TRY(const MeshGroups tensor_groups, MeshGroups::create(world, mesh.sub_mesh_around(world.rank(), tensor_axis)));
-  rank->text_ = std::make_unique<TensorParallel>(tensor_groups, llm.sequence_parallel && llm.tp > 1);
-  rank->encoders_ = std::make_unique<TensorParallel>(tensor_groups, false);
+  for (const ModulePlan& module : plan.modules) {
+    rank->tensor_parallel_.push_back(
+        std::make_unique<TensorParallel>(tensor_groups, module.sequence_parallel && module.tp > 1));
+  }
+  rank->text_ = rank->tensor_parallel_.back().get();
   WEFT_TRY(Group data_parallel, world.group(mesh, data_axes));
   WEFT_TRY(Group pipeline, world.group(mesh, pipeline_axis));
   rank->everyone_ = world.all();
@@ -163,7 +161,7 @@ Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const P
     Stage& stage = rank->stages_[chunk];
     stage.model = std::make_unique<StageModel>(
         StageModel::Settings{.plan = plan, .numbers = rank->numbers_, .stage = held[chunk], .options = rank->options_},
-        *rank->text_, *rank->encoders_);
+        rank->tensor_parallel_);
     initialize_weights(stage.model->parameters(), settings.seed);
     rank->stage_of_[static_cast<size_t>(held[chunk])] = &stage;
   }
@@ -252,10 +250,10 @@ void TrainingRank::find_copies(World& world) {
     std::optional<HeadCounts> heads;
     for (const ParameterPtr& parameter : parameters) {
       if (!parameter->is_trainable()) continue;
-      const bool is_text = model.is_text(parameter);
+      const bool has_divided_rows = model.has_divided_rows(parameter);
       each_piece(*parameter, [&](const WeightPiece& piece, ElementRange elements) {
         const bool is_whole = piece.cut.unit == CutUnit::kNone;
-        if (is_whole && (parameter->spec.sees_divided || (is_text && text_->divides_rows()))) {
+        if (is_whole && (parameter->spec.sees_divided || has_divided_rows)) {
           all.parts.emplace_back(parameter, elements);
         } else if (!is_whole && copies_of(piece, share).count > 1) {
           keys.emplace_back(parameter, elements);
@@ -332,7 +330,8 @@ StepReport TrainingRank::step(const std::vector<Inputs>& microbatches, int64_t n
     for (Stage& stage : stages_) stage.optimizer->update(learning_rate, scale);
   };
   StepOutput output = executor_->run(microbatches, 1 / static_cast<double>(num_targets), update);
-  report.loss = sum_of_losses(output) / static_cast<double>(num_targets);
+  report.loss = sum_of_first(output.loss_sum) / static_cast<double>(num_targets);
+  if (has_routers_) report.balance_loss = sum_of_first(output.balance_loss);
   report.waited_ms = output.waited_ms;
   if (!report.is_updated || !std::isfinite(report.loss)) report.not_finite = find_not_finite(output);
   report.events = std::move(output.events);
@@ -341,12 +340,12 @@ StepReport TrainingRank::step(const std::vector<Inputs>& microbatches, int64_t n
 
 double TrainingRank::evaluate(const std::vector<Inputs>& microbatches) {
   release_values();
-  return sum_of_losses(executor_->evaluate(microbatches));
+  return sum_of_first(executor_->evaluate(microbatches).loss_sum);
 }
 
-double TrainingRank::sum_of_losses(const StepOutput& output) {
-  const bool tells_loss = output.loss_sum.defined() && text_->share().rank == 0;
-  return sum_over_ranks(tells_loss ? output.loss_sum.item<double>() : 0);
+double TrainingRank::sum_of_first(const at::Tensor& number) {
+  // Of tensor-parallel ranks, which all know it, the first tells.
+  return sum_over_ranks(number.defined() && text_->share().rank == 0 ? number.item<double>() : 0);
 }
 
 std::string TrainingRank::find_not_finite(const StepOutput& output) {

@@ -20,6 +20,9 @@ struct TrainingSettings {
 /// What all ranks know after a step.
 struct StepReport {
   double loss = 0;  ///< per target token of the whole batch
+  /// What routers add to it for balanced loads: every layer's loss times the model's coefficient, the mean over
+  /// microbatches and data-parallel ranks.
+  double balance_loss = 0;
   double gradient_norm = 0;
   bool is_updated = false;            ///< not where the gradient is not finite: weights are then as before
   std::vector<TimelineEvent> events;  ///< this rank's
@@ -75,7 +78,7 @@ class TrainingRank {
   void release_values();
   void sum_tied_embeddings();
   double finish_gradients();
-  double sum_of_losses(const StepOutput& output);
+  double sum_of_first(const at::Tensor& number);
   std::string find_not_finite(const StepOutput& output);
   double sum_over_ranks(double value);
 
@@ -84,12 +87,13 @@ class TrainingRank {
   int64_t data_parallel_rank_ = 0;
   int64_t zero_ = 0;
   double max_gradient_norm_ = 0;
+  bool has_routers_ = false;  ///< on any rank
   at::TensorOptions options_;
   std::optional<Group> everyone_;
-  std::unique_ptr<TensorParallel> text_;
-  std::unique_ptr<TensorParallel> encoders_;
-  std::vector<Stage> stages_;     ///< of this rank, in the order of its chunks
-  std::vector<Stage*> stage_of_;  ///< by stage, null elsewhere
+  StageModel::TensorParallels tensor_parallel_;  ///< by module of the plan
+  TensorParallel* text_ = nullptr;               ///< the llm's
+  std::vector<Stage> stages_;                    ///< of this rank, in the order of its chunks
+  std::vector<Stage*> stage_of_;                 ///< by stage, null elsewhere
   /// The embedding's copies here where it is tied to a head in another stage, and what keeps them equal.
   std::vector<std::pair<Stage*, ParameterPtr>> embeddings_;
   bool counts_embedding_ = false;  ///< in the gradient's norm, and not on the other rank

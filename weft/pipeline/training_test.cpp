@@ -519,7 +519,6 @@ TEST(TrainingRank, WhatIsNotRunYetIsNamed) {
               plan.modules[0].placement = ModulePlacement::kColocated;
             }).find("modules.vision.placement"),
             std::string::npos);
-  EXPECT_NE(refusal([](Plan& plan) { plan.modules[0].layers = {{0}, {2}}; }).find("end in stage 1"), std::string::npos);
 }
 
 INSTANTIATE_TEST_SUITE_P(Plans, Training, testing::ValuesIn(shapes()),

@@ -9,6 +9,7 @@
 #include "weft/base/text.h"
 #include "weft/plan/plan_schedule.h"
 #include "weft/plan/rank_set.h"
+#include "weft/plan/stage_parts.h"
 #include "weft/schedule/generators.h"
 #include "weft/schedule/validate.h"
 
@@ -49,6 +50,7 @@ class Checker {
     }
     check_coverage();
     check_batch();
+    check_encoder_ends();
     check_schedule();
     return std::move(violations_);
   }
@@ -327,6 +329,26 @@ class Checker {
       add("schedule.microbatches",
           fmt::format("mbs {} × microbatches {} × dp {} = {}, but the global batch is {}", s.mbs, s.microbatches,
                       llm_.dp, product, plan_.workload.global_batch_samples));
+    }
+  }
+
+  /// The llm takes encoders' rows in where it begins. Stages mean something only where everything else fits.
+  void check_encoder_ends() {
+    if (!violations_.empty()) return;
+    std::vector<StagePart> parts;
+    list_stage_parts(plan_, parts);
+    const auto module_of = [&](const StagePart& part) -> const ModulePlan& {
+      return plan_.modules[static_cast<size_t>(part.module)];
+    };
+    const auto entry = std::find_if(parts.begin(), parts.end(), [&](const StagePart& part) {
+      return part.has_entry && !module_of(part).is_encoder();
+    });
+    if (entry == parts.end()) return;
+    for (const StagePart& part : parts) {
+      if (!module_of(part).is_encoder() || !part.has_exit || part.stage <= entry->stage) continue;
+      module_ = &module_of(part);
+      add_here("layers", fmt::format("end in stage {}, but the llm, which takes their output, begins in stage {}",
+                                     part.stage, entry->stage));
     }
   }
 

@@ -108,6 +108,19 @@ TEST(CheckPlan, SchedulesMustFitTheirChunks) {
             "modules.llm.vpp: is 2, but 1f1b has one chunk a rank\n");
 }
 
+TEST(CheckPlan, AnInlineEncoderEndsBeforeTheLlmTakesItsOutput) {
+  const std::string inline_plan = "qwen2-vl-7b_inline";
+  EXPECT_EQ(findings(shipped(inline_plan)), "");
+  EXPECT_EQ(findings_with(inline_plan, "/modules/vision/layers", {{16}, {16}, {0}, {0}}),
+            "modules.vision.layers: end in stage 1, but the llm, which takes their output, begins in stage 0\n");
+  EXPECT_EQ(findings_with(inline_plan, "/modules/vision/layers", {{31}, {0}, {0}, {1}}),
+            "modules.vision.layers: end in stage 3, but the llm, which takes their output, begins in stage 0\n");
+  Json later = shipped(inline_plan);
+  later["modules"]["vision"]["layers"] = {{16}, {16}, {0}, {0}};
+  later["modules"]["llm"]["layers"] = {{0}, {12}, {8}, {8}};
+  EXPECT_EQ(findings(later), "");
+}
+
 TEST(CheckPlan, EncodersMustBeWhereTheirPlacementSays) {
   EXPECT_NE(findings_with("qwen2-vl-7b_colocated_before", "/modules/vision/ranks", "0-3")
                 .find("a colocated encoder has the llm's ranks, 0-7"),

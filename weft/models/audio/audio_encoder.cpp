@@ -29,6 +29,25 @@ at::Tensor gather_taps(const at::Tensor& rows, const at::Tensor& taps) {
   return padded.index_select(0, taps).view({-1, 3, rows.size(1)}).transpose(1, 2).reshape({-1, 3 * rows.size(1)});
 }
 
+/// What both convolutions see for the rows that a rank has.
+struct Taps {
+  at::Tensor first;
+  at::Tensor second;
+};
+
+/// Frames at the edge of a rank's rows are convolved by both neighbours.
+Taps own_taps(const AudioInputs& inputs, const RunContext& context) {
+  if (!context.divides_rows()) return {inputs.first_taps, inputs.second_taps};
+  constexpr int64_t kTaps = 3;
+  const at::Tensor taps = context.own_rows(inputs.second_taps, kTaps);
+  const at::Tensor is_nothing = taps.eq(inputs.frames.size(0));
+  const at::Tensor seen = taps.masked_select(is_nothing.logical_not());
+  if (seen.size(0) == 0) return {inputs.first_taps.narrow(0, 0, 0), taps};
+  const auto begin = seen.min().item<int64_t>();
+  const auto count = seen.max().item<int64_t>() + 1 - begin;
+  return {inputs.first_taps.narrow(0, begin * kTaps, count * kTaps), (taps - begin).masked_fill_(is_nothing, count)};
+}
+
 /// Sines of falling frequency, then cosines.
 at::Tensor sinusoids(const at::Tensor& positions, int64_t width, at::ScalarType type) {
   const at::ScalarType exact = type == at::kDouble ? at::kDouble : at::kFloat;
@@ -94,12 +113,13 @@ AudioEncoder::AudioEncoder(const Module& module, const AudioNumbers& numbers, co
 }
 
 at::Tensor AudioEncoder::convolve(const AudioInputs& inputs, const RunContext& context) const {
-  const at::Tensor first =
-      activate(linear(gather_taps(inputs.frames, inputs.first_taps), first_convolution_, first_bias_, context),
-               Activation::kGelu);
-  const at::Tensor second = activate(
-      linear(gather_taps(first, inputs.second_taps), second_convolution_, second_bias_, context), Activation::kGelu);
-  return second + sinusoids(inputs.row_positions, second.size(1), second.scalar_type()).to(second.options());
+  const Taps taps = own_taps(inputs, context);
+  const at::Tensor first = activate(
+      linear(gather_taps(inputs.frames, taps.first), first_convolution_, first_bias_, context), Activation::kGelu);
+  const at::Tensor second =
+      activate(linear(gather_taps(first, taps.second), second_convolution_, second_bias_, context), Activation::kGelu);
+  const at::Tensor positions = context.own_rows(inputs.row_positions);
+  return second + sinusoids(positions, second.size(1), second.scalar_type()).to(second.options());
 }
 
 at::Tensor AudioEncoder::layer(int64_t index, const at::Tensor& x, const AudioInputs& inputs,
@@ -108,8 +128,12 @@ at::Tensor AudioEncoder::layer(int64_t index, const at::Tensor& x, const AudioIn
   return layers_[static_cast<size_t>(index)].forward(x, {.segments = inputs.chunks, .rotary = unturned}, context);
 }
 
-at::Tensor AudioEncoder::pool(const at::Tensor& x, const AudioInputs& inputs, const RunContext& context) const {
-  const at::Tensor pairs = x.index_select(0, inputs.pooled_rows) + x.index_select(0, inputs.pooled_rows + 1);
+at::Tensor AudioEncoder::pool(const at::Tensor& x, const AudioInputs& inputs, const RunContext& context,
+                              const RunContext& pooled) const {
+  // The rows of a pair may lie on two ranks, so they are made whole; each rank then pools its own.
+  const at::Tensor rows = context.divides_rows() ? context.enter(x) : x;
+  const at::Tensor first = pooled.own_rows(inputs.pooled_rows);
+  const at::Tensor pairs = rows.index_select(0, first) + rows.index_select(0, first + 1);
   return linear(norm_.forward(pairs / 2), projection_, projection_bias_, context);
 }
 

@@ -40,7 +40,9 @@ class AudioEncoder {
 
   at::Tensor convolve(const AudioInputs& inputs, const RunContext& context) const;
   at::Tensor layer(int64_t index, const at::Tensor& x, const AudioInputs& inputs, const RunContext& context) const;
-  at::Tensor pool(const at::Tensor& x, const AudioInputs& inputs, const RunContext& context) const;
+  /// `context` is how rows are run, `pooled` how the fewer ones are that come of them.
+  at::Tensor pool(const at::Tensor& x, const AudioInputs& inputs, const RunContext& context,
+                  const RunContext& pooled) const;
 
  private:
   AudioNumbers numbers_;

@@ -66,7 +66,6 @@ MoeLayer make_moe(const std::string& name, const LayerShape& shape, const TextNu
   const int64_t width = shape.width;
   const std::string mlp = name + ".mlp.";
   MoeLayer layer{.experts_per_token = shape.experts_per_token, .normalizes_weights = numbers.normalizes_expert_weights};
-  layer.router = make.matrix({whole_weight(mlp + "gate.weight", {shape.experts, width})}, shape.experts, width);
   std::vector<WeightPiece> up;
   std::vector<WeightPiece> down;
   for (int64_t expert = 0; expert < shape.experts; ++expert) {
@@ -80,6 +79,10 @@ MoeLayer make_moe(const std::string& name, const LayerShape& shape, const TextNu
     add(down, "down_proj.weight", {width, inner}, kRows);
   }
   const Initialization init = Initialization::normal(make.deviation);
+  layer.router = make.maker.make({.pieces = {whole_weight(mlp + "gate.weight", {shape.experts, width})},
+                                  .shape = {shape.experts, width},
+                                  .init = init,
+                                  .sees_divided = true});
   layer.gate_up = make.maker.make({.pieces = std::move(up), .shape = {shape.experts, 2 * inner, width}, .init = init});
   layer.down = make.maker.make({.pieces = std::move(down), .shape = {shape.experts, width, inner}, .init = init});
   return layer;

@@ -110,7 +110,7 @@ VisionEncoder::VisionEncoder(const Module& module, const VisionNumbers& numbers,
 }
 
 at::Tensor VisionEncoder::embed_patches(const VisionInputs& inputs, const RunContext& context) const {
-  return linear(inputs.pixels, patch_embedding_, {}, context);
+  return linear(context.own_rows(inputs.pixels), patch_embedding_, {}, context);
 }
 
 RotaryTable VisionEncoder::rotary(const at::Tensor& positions, at::ScalarType type) const {
@@ -130,10 +130,16 @@ at::Tensor VisionEncoder::layer(int64_t index, const at::Tensor& x, const Vision
   return layers_[place].forward(x, call, context);
 }
 
-at::Tensor VisionEncoder::merge(const at::Tensor& x, const VisionInputs& inputs, const RunContext& context) const {
-  const at::Tensor normed = norm_.forward(x);
-  const at::Tensor rows = merger_.forward(normed.view({inputs.num_rows, merger_.up->value.size(1)}), context);
-  return inputs.output_order.defined() ? rows.index_select(0, inputs.output_order) : rows;
+at::Tensor VisionEncoder::merge(const at::Tensor& x, const VisionInputs& inputs, const RunContext& context,
+                                const RunContext& merged) const {
+  const auto in_order = [&](const at::Tensor& rows) {
+    return inputs.output_order.defined() ? rows.index_select(0, inputs.output_order) : rows;
+  };
+  // Patches that are merged may lie on two ranks, and so may rows that change places: both happen to whole rows.
+  const at::Tensor normed = context.enter(norm_.forward(x)).view({inputs.num_rows, merger_.up->value.size(1)});
+  const at::Tensor wide = activate(linear(normed, merger_.up, merger_.up_bias, context), merger_.activation);
+  if (merged.sites == nullptr) return in_order(linear(wide, merger_.down, merger_.down_bias, context));
+  return add_bias(merged.leave(in_order(linear(wide, merger_.down, {}, context))), merger_.down_bias);
 }
 
 }  // namespace weft

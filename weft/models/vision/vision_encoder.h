@@ -41,7 +41,9 @@ class VisionEncoder {
   RotaryTable rotary(const at::Tensor& positions, at::ScalarType type) const;
   at::Tensor layer(int64_t index, const at::Tensor& x, const VisionInputs& inputs, const RotaryTable& rotary,
                    const RunContext& context) const;
-  at::Tensor merge(const at::Tensor& x, const VisionInputs& inputs, const RunContext& context) const;
+  /// `context` is how patches are run, `merged` how the fewer rows are that come of them.
+  at::Tensor merge(const at::Tensor& x, const VisionInputs& inputs, const RunContext& context,
+                   const RunContext& merged) const;
 
  private:
   VisionNumbers numbers_;

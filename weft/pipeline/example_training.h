@@ -1,0 +1,389 @@
+#pragma once
+
+#include <cmath>
+#include <mutex>
+#include <random>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "weft/comm/run_ranks.h"
+#include "weft/models/initialize.h"
+#include "weft/models/load_weights.h"
+#include "weft/models/media/audio_index.h"
+#include "weft/models/network.h"
+#include "weft/pipeline/training_rank.h"
+#include "weft/spec/model_reader.h"
+
+// What tests of training share: tiny models, batches that do not depend on the plan, a plan that trains them, and one
+// rank that does the same by hand.
+namespace weft {
+
+struct TrainingExample {
+  std::string fixture = "llama_tied";
+  int64_t tp = 1, pp = 1, vpp = 1, dp = 1;
+  bool sequence_parallel = false;
+  std::optional<bool> encoder_sequence_parallel;  ///< the llm's
+  int64_t zero = 0;
+  std::string schedule = "1f1b";
+  int64_t mbs = 1;
+  int64_t microbatches = 2;
+  std::vector<std::vector<int64_t>> layers;  ///< of the llm; as even as it goes
+  std::vector<std::vector<int64_t>> vision_layers;
+  std::vector<std::vector<int64_t>> audio_layers;
+  Recompute recompute;  ///< of every chunk, as far as it has blocks
+  std::vector<ModuleKind> frozen;
+  PrecisionPlan precision = {.compute = Precision::kFp64, .master = Precision::kFp64, .reduce = Precision::kFp64};
+  double balance_coefficient = 0;
+  bool has_masked_sample = false;  ///< the first sample of every batch has no target
+  bool has_short_sample = false;   ///< the last sample of every batch has one token
+  int64_t steps = 3;
+
+  int64_t batch() const { return mbs * microbatches * dp; }
+  bool divides_encoder_rows() const { return encoder_sequence_parallel.value_or(sequence_parallel); }
+  std::string name() const {
+    std::string text =
+        fmt::format("{}_tp{}{}{}_pp{}x{}_dp{}_zero{}_{}_mbs{}x{}", fixture, tp, sequence_parallel ? "sp" : "",
+                    divides_encoder_rows() ? "e" : "", pp, vpp, dp, zero, schedule, mbs, microbatches);
+    if (recompute.full > 0) text += fmt::format("_full{}", recompute.full);
+    if (recompute.selective > 0) text += fmt::format("_selective{}", recompute.selective);
+    for (const ModuleKind kind : frozen) text += fmt::format("_frozen_{}", name_of(kind));
+    for (const auto& rank : vision_layers) text += fmt::format("_v{}", fmt::join(rank, "."));
+    for (const auto& rank : audio_layers) text += fmt::format("_a{}", fmt::join(rank, "."));
+    if (balance_coefficient > 0) text += "_balanced";
+    if (has_masked_sample) text += "_masked";
+    if (has_short_sample) text += "_short";
+    std::replace_if(
+        text.begin(), text.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+    return text;
+  }
+};
+
+inline void PrintTo(const TrainingExample& example, std::ostream* out) {
+  *out << example.name();
+}
+
+inline constexpr double kExampleRate = 1e-2;
+inline constexpr double kExampleMaxNorm = 0.5;
+inline constexpr uint64_t kExampleSeed = 3;
+
+inline Model example_model(const TrainingExample& example) {
+  const auto folder = std::filesystem::path(WEFT_SOURCE_DIR) / "tests/parity/fixtures" / example.fixture;
+  auto model = read_model_file(folder);
+  WEFT_CHECK(model.ok(), "{}", model.error().message());
+  Json config = model->config;
+  if (model->family == "qwen3_moe") config["router_aux_loss_coef"] = example.balance_coefficient;
+  if (model->family == "qwen2_5_omni_thinker") {
+    // As many heads as two ranks need.
+    config["vision_config"]["num_heads"] = 2;
+    config["vision_config"]["hidden_size"] = 16;
+  }
+  model = read_model({.source = example.fixture, .root = std::move(config)}, example.fixture);
+  WEFT_CHECK(model.ok(), "{}", model.error().message());
+  return *std::move(model);
+}
+
+/// A sample of random length, with images and clips where the model takes them and chance will.
+inline RawInputs draw_example(const ModelNumbers& numbers, int64_t vocabulary, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<double> normal;
+  const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
+  const auto draw = [&](int64_t rows, int64_t columns) {
+    const at::Tensor values = at::zeros({rows, columns}, at::kDouble);
+    for (int64_t i = 0; i < values.numel(); ++i) values.data_ptr<double>()[i] = normal(random);
+    return values;
+  };
+  const MediaTokens& special = numbers.media.tokens;
+  std::vector<int64_t> ids;
+  const auto add_text = [&](int64_t count) {
+    while (count > 0) {
+      const int64_t id = below(vocabulary);
+      if (id == special.image || id == special.video || id == special.audio || id == special.vision_start ||
+          id == special.vision_end || id == special.audio_start || id == special.audio_end)
+        continue;
+      ids.push_back(id);
+      --count;
+    }
+  };
+  const auto add_media = [&](int64_t start, int64_t token, int64_t count, int64_t end) {
+    ids.push_back(start);
+    ids.insert(ids.end(), static_cast<size_t>(count), token);
+    ids.push_back(end);
+    add_text(1 + below(3));
+  };
+  RawInputs raw;
+  add_text(1 + below(5));
+  std::vector<at::Tensor> pixels, frames;
+  for (int64_t left = numbers.vision ? below(3) : 0; left > 0; --left) {
+    const int64_t merge = numbers.vision->merge_size;
+    const Grid grid{1, merge * (1 + below(4)), merge * (1 + below(4))};
+    add_media(special.vision_start, special.image, num_merged_tokens(grid, merge), special.vision_end);
+    raw.image_grids.push_back(grid);
+    pixels.push_back(draw(num_patches(grid), numbers.vision->patch_elements()));
+  }
+  for (int64_t left = numbers.audio ? below(3) : 0; left > 0; --left) {
+    const int64_t length = 3 + below(22);
+    add_media(special.audio_start, special.audio, num_audio_tokens(length), special.audio_end);
+    raw.audio_frames.push_back(length);
+    frames.push_back(draw(numbers.audio->mel_bins, length));
+  }
+  add_text(2 + below(6));
+  if (!pixels.empty()) raw.pixel_values = at::cat(pixels);
+  if (!frames.empty()) raw.input_features = at::cat(frames, 1);
+  raw.lengths = {static_cast<int64_t>(ids.size())};
+  std::vector<int64_t> targets(ids.size(), -100);
+  for (size_t i = 0; i + 1 < ids.size(); ++i) {
+    if (ids[i + 1] != special.image && ids[i + 1] != special.audio && below(5) > 0) targets[i] = ids[i + 1];
+  }
+  raw.input_ids = at::tensor(ids, at::kLong);
+  raw.targets = at::tensor(targets, at::kLong);
+  return raw;
+}
+
+/// The samples of a step's batch: the same whatever the plan.
+inline std::vector<RawInputs> example_batch(const TrainingExample& example, const ModelNumbers& numbers,
+                                            int64_t vocabulary, int64_t step) {
+  std::vector<RawInputs> samples;
+  for (int64_t i = 0; i < example.batch(); ++i)
+    samples.push_back(draw_example(numbers, vocabulary, static_cast<uint64_t>(1000 * step + i)));
+  if (example.has_masked_sample) samples.front().targets = at::full_like(samples.front().targets, -100);
+  if (example.has_short_sample) {
+    samples.back() = {
+        .input_ids = at::full({1}, step, at::kLong), .lengths = {1}, .targets = at::full({1}, -100, at::kLong)};
+  }
+  return samples;
+}
+
+inline Inputs packed_example(const ModelNumbers& numbers, int64_t vocabulary, std::span<const RawInputs> samples,
+                             at::ScalarType type) {
+  RawInputs all;
+  std::vector<at::Tensor> ids, targets, pixels, frames;
+  for (const RawInputs& sample : samples) {
+    ids.push_back(sample.input_ids);
+    targets.push_back(sample.targets);
+    if (sample.pixel_values.defined()) pixels.push_back(sample.pixel_values);
+    if (sample.input_features.defined()) frames.push_back(sample.input_features);
+    all.lengths.insert(all.lengths.end(), sample.lengths.begin(), sample.lengths.end());
+    all.image_grids.insert(all.image_grids.end(), sample.image_grids.begin(), sample.image_grids.end());
+    all.audio_frames.insert(all.audio_frames.end(), sample.audio_frames.begin(), sample.audio_frames.end());
+  }
+  all.input_ids = at::cat(ids);
+  all.targets = at::cat(targets);
+  if (!pixels.empty()) all.pixel_values = at::cat(pixels);
+  if (!frames.empty()) all.input_features = at::cat(frames, 1);
+  auto inputs = prepare_inputs(numbers, vocabulary, all);
+  WEFT_CHECK(inputs.ok(), "{}", inputs.error().message());
+  return inputs->to(at::TensorOptions().dtype(type));
+}
+
+inline int64_t num_example_targets(const std::vector<RawInputs>& samples) {
+  int64_t count = 0;
+  for (const RawInputs& sample : samples) count += sample.targets.ne(-100).sum().item<int64_t>();
+  return count;
+}
+
+struct TrainingOutcome {
+  std::vector<double> losses;
+  std::vector<double> balance_losses;
+  std::vector<double> norms;
+  std::map<std::string, at::Tensor> weights;
+};
+
+/// One rank in double precision, with AdamW written out. Without a balancing loss the batch is one piece; that loss is
+/// of a microbatch, so that with it they are the plan's.
+inline TrainingOutcome train_by_hand(const TrainingExample& example, const Model& model) {
+  WholeParameters maker(at::TensorOptions().dtype(at::kDouble));
+  const Network network = *Network::create(model, maker);
+  initialize_weights(maker.all(), kExampleSeed);
+  for (const ParameterPtr& parameter : maker.all()) {
+    const bool is_vision = parameter->name().starts_with("visual.");
+    const bool is_audio = parameter->name().starts_with("audio_tower.");
+    const ModuleKind kind = is_vision ? ModuleKind::kVision : is_audio ? ModuleKind::kAudio : ModuleKind::kLlm;
+    if (std::find(example.frozen.begin(), example.frozen.end(), kind) != example.frozen.end())
+      parameter->value.set_requires_grad(false);
+  }
+  const AdamWSettings settings;
+  TrainingOutcome outcome;
+  std::map<Parameter*, std::pair<at::Tensor, at::Tensor>> moments;
+  const int64_t pieces = example.balance_coefficient > 0 ? example.microbatches * example.dp : 1;
+  const int64_t samples_a_piece = example.batch() / pieces;
+  for (int64_t step = 1; step <= example.steps; ++step) {
+    const int64_t vocabulary = network.decoder().vocabulary();
+    const std::vector<RawInputs> samples = example_batch(example, network.numbers(), vocabulary, step);
+    const auto num_targets = static_cast<double>(num_example_targets(samples));
+    double loss_sum = 0;
+    const double balance_scale = example.balance_coefficient / static_cast<double>(pieces);
+    std::vector<at::Tensor> balance_losses;
+    for (int64_t piece = 0; piece < pieces; ++piece) {
+      const std::span here = std::span(samples).subspan(static_cast<size_t>(piece * samples_a_piece),
+                                                        static_cast<size_t>(samples_a_piece));
+      RunContext context;
+      if (balance_scale > 0) context = {.balance_scale = balance_scale, .balance_losses = &balance_losses};
+      const at::Tensor loss =
+          network.loss_sum(packed_example(network.numbers(), vocabulary, here, at::kDouble), {.context = context});
+      loss_sum += loss.item<double>();
+      if (loss.requires_grad()) (loss / num_targets).backward();
+    }
+    outcome.losses.push_back(loss_sum / num_targets);
+    outcome.balance_losses.push_back(0);
+    for (const at::Tensor& loss : balance_losses) outcome.balance_losses.back() += balance_scale * loss.item<double>();
+    const at::NoGradGuard no_graph;
+    double squares = 0;
+    for (const ParameterPtr& p : maker.all()) {
+      if (p->gradient.defined()) squares += p->gradient.square().sum().item<double>();
+    }
+    outcome.norms.push_back(std::sqrt(squares));
+    const double scale = std::min(1.0, kExampleMaxNorm / (std::sqrt(squares) + 1e-6));
+    for (const ParameterPtr& p : maker.all()) {
+      if (!p->is_trainable()) continue;
+      auto& [first, second] = moments[p.get()];
+      if (!first.defined()) {
+        first = at::zeros_like(p->value);
+        second = at::zeros_like(p->value);
+      }
+      const at::Tensor gradient = p->gradient.defined() ? p->gradient * scale : at::zeros_like(p->value);
+      at::Tensor value = p->value.detach();
+      if (value.dim() >= 2) value.mul_(1 - kExampleRate * settings.weight_decay);
+      first.mul_(settings.beta1).add_(gradient, 1 - settings.beta1);
+      second.mul_(settings.beta2).addcmul_(gradient, gradient, 1 - settings.beta2);
+      const double c1 = 1 - std::pow(settings.beta1, static_cast<double>(step));
+      const double c2 = 1 - std::pow(settings.beta2, static_cast<double>(step));
+      value.sub_(first / c1 / ((second / c2).sqrt() + settings.epsilon) * kExampleRate);
+      p->gradient.reset();
+    }
+  }
+  const NamedWeights weights(maker.all());
+  for (const std::string& name : weights.names()) outcome.weights[name] = weights.value(name);
+  return outcome;
+}
+
+inline std::vector<std::vector<int64_t>> even_example_layers(int64_t layers, int64_t pp, int64_t vpp) {
+  std::vector<std::vector<int64_t>> dealt(static_cast<size_t>(pp), std::vector<int64_t>(static_cast<size_t>(vpp)));
+  for (int64_t stage = 0; stage < pp * vpp; ++stage) {
+    dealt[static_cast<size_t>(stage % pp)][static_cast<size_t>(stage / pp)] =
+        layers * (stage + 1) / (pp * vpp) - layers * stage / (pp * vpp);
+  }
+  return dealt;
+}
+
+inline Plan example_training_plan(const TrainingExample& example, const Model& model) {
+  Plan plan;
+  plan.model = model;
+  plan.workload.frozen = example.frozen;
+  plan.workload.global_batch_samples = example.batch();
+  plan.world_size = example.tp * example.pp * example.dp;
+  plan.cluster.nodes = 1;
+  plan.cluster.devices_per_node = plan.world_size;
+  plan.schedule = {.name = example.schedule, .mbs = example.mbs, .microbatches = example.microbatches};
+  plan.precision = example.precision;
+  for (const Module& module : model.modules) {
+    const bool is_llm = module.kind == ModuleKind::kLlm;
+    ModulePlan settings{.kind = module.kind,
+                        .placement = is_llm ? ModulePlacement::kBase : ModulePlacement::kInline,
+                        .axis_order = default_axis_order(),
+                        .tp = example.tp,
+                        .pp = example.pp,
+                        .vpp = is_llm ? example.vpp : 1,
+                        .dp = example.dp,
+                        .sequence_parallel = is_llm ? example.sequence_parallel : example.divides_encoder_rows(),
+                        .zero = example.zero};
+    for (int64_t rank = 0; rank < plan.world_size; ++rank) settings.ranks.push_back(rank);
+    const auto count = static_cast<int64_t>(module.layers.size());
+    settings.layers = is_llm                               ? example.layers
+                      : module.kind == ModuleKind::kVision ? example.vision_layers
+                                                           : example.audio_layers;
+    if (settings.layers.empty()) {
+      settings.layers = even_example_layers(is_llm ? count : 0, example.pp, example.vpp);
+      if (!is_llm) settings.layers[0][0] = count;
+    }
+    for (const auto& chunks : settings.layers) {
+      settings.recompute.emplace_back();
+      for (const int64_t layers : chunks) {
+        const int64_t full = std::min(layers, example.recompute.full);
+        settings.recompute.back().push_back(
+            {.full = full, .selective = std::min(layers - full, example.recompute.selective)});
+      }
+    }
+    plan.modules.push_back(std::move(settings));
+  }
+  return plan;
+}
+
+inline TrainingOutcome train_example(const TrainingExample& example, const Model& model) {
+  const Plan plan = example_training_plan(example, model);
+  TrainingOutcome outcome;
+  std::mutex guard;
+  const auto error = run_ranks(
+      {.size = plan.world_size, .comm = {.timeout = std::chrono::seconds(60), .is_checked = true}}, [&](World& world) {
+        at::set_num_threads(1);
+        auto made = TrainingRank::create(world, plan, {.max_gradient_norm = kExampleMaxNorm, .seed = kExampleSeed});
+        WEFT_CHECK(made.ok(), "{}", made.error().message());
+        TrainingRank& rank = **made;
+        const at::ScalarType type = c10::typeMetaToScalarType(rank.options().dtype());
+        for (int64_t step = 1; step <= example.steps; ++step) {
+          const std::vector<RawInputs> samples = example_batch(example, rank.numbers(), rank.vocabulary(), step);
+          std::vector<Inputs> microbatches;
+          for (int64_t m = 0; m < example.microbatches; ++m) {
+            const int64_t first = (m * example.dp + rank.data_parallel_rank()) * example.mbs;
+            microbatches.push_back(packed_example(
+                rank.numbers(), rank.vocabulary(),
+                std::span(samples).subspan(static_cast<size_t>(first), static_cast<size_t>(example.mbs)), type));
+          }
+          const StepReport report = rank.step(microbatches, num_example_targets(samples), kExampleRate);
+          const std::lock_guard lock(guard);
+          if (world.rank() != 0) continue;
+          outcome.losses.push_back(report.loss);
+          outcome.balance_losses.push_back(report.balance_loss);
+          outcome.norms.push_back(report.gradient_norm);
+        }
+        rank.gather_values();
+        const std::lock_guard lock(guard);
+        for (const ParameterPtr& parameter : rank.parameters()) {
+          int64_t begin = 0;
+          for (const WeightPiece& piece : parameter->spec.pieces) {
+            const at::Tensor elements = parameter->value.detach().reshape({-1}).narrow(0, begin, piece.num_elements());
+            begin += piece.num_elements();
+            if (piece.name.empty()) continue;
+            at::Tensor& whole = outcome.weights[piece.name];
+            if (!whole.defined()) whole = at::full(piece.shape, std::nan(""), at::kDouble);
+            at::Tensor part = held_part(piece, whole);
+            // Copies of a part must be equal to the last digit.
+            const at::Tensor found = elements.view(part.sizes());
+            if (part.numel() > 0 && !part.flatten()[0].isnan().item<bool>()) {
+              EXPECT_LE((part - found).abs().max().item<double>(), 1e-12) << piece.name;
+            }
+            part.copy_(found);
+          }
+        }
+      });
+  WEFT_CHECK(!error, "{}", error->message());
+  return outcome;
+}
+
+/// Relative tolerances.
+struct TrainingTolerance {
+  double numbers = 1e-9;
+  double weights = 1e-9;
+};
+
+inline void expect_same_training(const TrainingOutcome& found, const TrainingOutcome& expected,
+                                 const TrainingTolerance& tolerance = {}) {
+  ASSERT_EQ(found.losses.size(), expected.losses.size());
+  const auto near = [&](double is, double should, const char* what, size_t step) {
+    EXPECT_NEAR(is, should, tolerance.numbers * std::abs(should)) << what << " of step " << step + 1;
+  };
+  for (size_t step = 0; step < expected.losses.size(); ++step) {
+    near(found.losses[step], expected.losses[step], "loss", step);
+    near(found.balance_losses[step], expected.balance_losses[step], "balancing loss", step);
+    near(found.norms[step], expected.norms[step], "gradient's norm", step);
+  }
+  ASSERT_EQ(found.weights.size(), expected.weights.size());
+  for (const auto& [name, value] : expected.weights) {
+    const double scale = value.abs().max().item<double>();
+    EXPECT_LE((found.weights.at(name) - value).abs().max().item<double>(), tolerance.weights * scale) << name;
+  }
+}
+
+}  // namespace weft
