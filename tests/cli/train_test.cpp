@@ -36,8 +36,8 @@ optimizer: adamw
 std::string config_text(int64_t steps, int64_t interval, const std::string& more = "") {
   std::string text = fmt::format(
       "steps: {}\nseed: 7\nthreads_per_rank: 1\noptimizer: {{learning_rate: 3.0e-3}}\n"
-      "learning_rate_schedule: {{kind: constant, warmup_steps: 2}}\nevaluation_batches: 2\n",
-      steps);
+      "learning_rate_schedule: {{kind: constant, warmup_steps: {}}}\nevaluation_batches: 2\n",
+      steps, steps > 2 ? 2 : 0);
   if (interval > 0) text += fmt::format("checkpoints: {{interval_steps: {}}}\n", interval);
   return text + more;
 }
@@ -200,7 +200,8 @@ TEST_F(Train, FinetuningStartsFromGivenWeights) {
   const ProgramRun other = run_weft({"train", "--plan", one, "--config", fresh, "--run", run_folder("o"), "--json"});
   ASSERT_EQ(other.exit_status, 0) << other.err;
   EXPECT_NE(Json::parse(run.out)["first_loss"], Json::parse(other.out)["first_loss"]);
-  EXPECT_TRUE(says(refusal({"--plan", two_ranks_plan(), "--config", settings, "--run", run_folder("x")}),
+  const std::string again = config(1, 0, "weights: " + model + "\n");
+  EXPECT_TRUE(says(refusal({"--plan", two_ranks_plan(), "--config", again, "--run", run_folder("x")}),
                    "config.json: is of another model than the plan's tiny-vl"));
 }
 
@@ -216,7 +217,7 @@ TEST_F(Train, BadInputIsNamedAndNothingIsLost) {
   EXPECT_TRUE(says(with(config(3, 0, "optimiser: {}\n")), "Did you mean 'optimizer'?"));
   EXPECT_TRUE(says(with(folder_.write("b.yaml", "steps: 3\noptimizer: {lr: 1}\n")), "optimizer.learning_rate"));
   EXPECT_TRUE(says(with(config(3, 0, "weights: /nowhere\n")), "/nowhere"));
-  EXPECT_TRUE(says(with(config(3, 0, "device: tpu\n")), "'cpu' or 'cuda'"));
+  EXPECT_TRUE(says(with(config(3, 0, "device: tpu\n")), "cpu or cuda is needed"));
   EXPECT_TRUE(says(with("/nowhere.yaml"), "/nowhere.yaml"));
   EXPECT_TRUE(says(with(config(3, 0), {"--resume", "/nowhere"}), "/nowhere"));
   EXPECT_TRUE(says(with(config(3, 0), {"--resume"}), "checkpoint"));
@@ -292,7 +293,9 @@ TEST_F(Train, AKilledRankEndsTheRunAndTheNextGoesOnAsIfNothingHadBeen) {
     const auto start = std::chrono::steady_clock::now();
     const ProgramRun ended = wait_for(run);
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20)) << "a hang";
-    if (!ranks.empty() && metrics(name).size() < 12) EXPECT_NE(ended.exit_status, 0);
+    if (!ranks.empty() && metrics(name).size() < 12) {
+      EXPECT_NE(ended.exit_status, 0);
+    }
     std::vector<std::string> again = {"train", "--plan", plan_file, "--config", settings, "--run", run_folder(name)};
     // A run that was killed before its first checkpoint begins again.
     if (std::filesystem::exists(path(run_folder(name)) / "checkpoints") &&

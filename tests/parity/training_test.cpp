@@ -76,7 +76,8 @@ TEST_P(TrainingParity, LossesNormsAndWeightsAreThoseOfPyTorch) {
     }
     if (world.size() > 1) return;
     const NamedWeights weights(rank.parameters());
-    for (const auto& [name, expected] : *read_tensors(folder / "trained.safetensors")) {
+    const auto trained = *read_tensors(folder / "trained.safetensors");
+    for (const auto& [name, expected] : trained) {
       const at::Tensor found = weights.value(name);
       ASSERT_TRUE(found.defined()) << name;
       // AdamW divides small gradients by their own size, so that rounding in them is not small in the weights.
@@ -93,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Split{"Tensor", {.model_parallel = 2, .micro_batch_size = 3, .sequence_parallel = true}},
                     Split{"Pipeline", {.pipeline_stage = 2, .micro_batch_num = 3}},
                     Split{"TensorAndPipeline", {.model_parallel = 2, .pipeline_stage = 2, .micro_batch_num = 3}}),
-    [](const auto& info) { return info.param.name; });
+    [](const auto& split) { return split.param.name; });
 
 }  // namespace
 }  // namespace weft::parity

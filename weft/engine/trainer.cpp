@@ -9,6 +9,7 @@
 #include "weft/base/file.h"
 #include "weft/checkpoint/agreement.h"
 #include "weft/checkpoint/export_checkpoint.h"
+#include "weft/comm/failure.h"
 #include "weft/comm/run_ranks.h"
 #include "weft/engine/guarded.h"
 #include "weft/engine/predict.h"

@@ -36,6 +36,8 @@ Result<Plan> make_plan(const Model& model, const Cluster& cluster, const Workloa
   Plan plan{.model = model, .cluster = cluster, .workload = workload};
   plan.world_size = settings.data_parallel * settings.model_parallel * settings.pipeline_stage;
   plan.workload.global_batch_samples = settings.data_parallel * settings.micro_batch_num * settings.micro_batch_size;
+  plan.cluster.devices_per_node = std::min(cluster.devices_per_node, plan.world_size);
+  plan.cluster.nodes = (plan.world_size + plan.cluster.devices_per_node - 1) / plan.cluster.devices_per_node;
   const bool is_interleaved = settings.virtual_stages > 1;
   plan.schedule = {.name = !settings.schedule.empty() ? settings.schedule
                            : is_interleaved           ? "interleaved_1f1b"

@@ -25,7 +25,8 @@ struct ParallelSettings {
 };
 
 /// The plan that these settings are: encoders inline on the first stage, the llm's layers dealt out evenly. The
-/// workload's global batch becomes what the settings multiply to. The error names what is not legal.
+/// workload's global batch becomes what the settings multiply to, and the cluster is as many nodes of its kind as the
+/// ranks need. The error names what is not legal.
 Result<Plan> make_plan(const Model& model, const Cluster& cluster, const Workload& workload,
                        const ParallelSettings& settings);
 
