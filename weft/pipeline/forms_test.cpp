@@ -1,11 +1,12 @@
 #include "weft/pipeline/example_training.h"
+#include "weft/plan/check.h"
 
 namespace weft {
 namespace {
 
-class TrainingForms : public testing::TestWithParam<TrainingExample> {};
+class TrainedForms : public testing::TestWithParam<TrainingExample> {};
 
-TEST_P(TrainingForms, EqualOneRank) {
+TEST_P(TrainedForms, EqualOneRank) {
   const TrainingExample& example = GetParam();
   const Model model = example_model(example);
   expect_same_training(train_example(example, model), train_by_hand(example, model));
@@ -118,7 +119,58 @@ std::vector<TrainingExample> forms() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Plans, TrainingForms, testing::ValuesIn(forms()),
+// Ranks add products up in another order and round each sum to eight bits, and where a gradient is near zero AdamW's
+// first steps go by its sign alone: weights go apart. So losses are compared, which average over all of them, and the
+// gradient's norm while weights are still the same.
+TEST(TrainingForms, Bfloat16WithWeightsInFloatIsNearOneRank) {
+  TrainingExample example{
+      .fixture = "qwen2_vl_untied",
+      .tp = 2,
+      .pp = 2,
+      .dp = 2,
+      .sequence_parallel = true,
+      .zero = 1,
+      .precision = {.compute = Precision::kBf16, .master = Precision::kFp32, .reduce = Precision::kFp32},
+      .steps = 5};
+  const Model model = example_model(example);
+  const TrainingOutcome found = train_example(example, model);
+  const TrainingOutcome exact = train_by_hand(example, model);
+  example.tp = example.pp = example.dp = 1;
+  example.microbatches *= 2;
+  example.sequence_parallel = false;
+  const TrainingOutcome one_rank = train_example(example, model);
+  for (size_t step = 0; step < found.losses.size(); ++step) {
+    for (const TrainingOutcome& other : {one_rank, exact}) {
+      EXPECT_NEAR(found.losses[step], other.losses[step], 0.01 * other.losses[step]) << "step " << step + 1;
+    }
+  }
+  for (const TrainingOutcome& other : {one_rank, exact})
+    EXPECT_NEAR(found.norms.front(), other.norms.front(), 0.02 * other.norms.front());
+  EXPECT_LT(found.losses.back(), found.losses.front());
+}
+
+TEST(TrainingForms, AnEncoderWithAnotherZeroStageIsRefused) {
+  const TrainingExample example{.fixture = "qwen2_vl_untied", .dp = 2, .zero = 1};
+  Plan plan = example_training_plan(example, example_model(example));
+  plan.modules.front().zero = 2;
+  const auto error = run_ranks({.size = 2}, [&](World& world) {
+    const auto made = TrainingRank::create(world, plan, {});
+    ASSERT_FALSE(made.ok());
+    EXPECT_EQ(made.error().field, "modules.vision.zero");
+  });
+  EXPECT_FALSE(error);
+}
+
+// A legal plan is what the forms above stand for.
+TEST(TrainingForms, ArePlansThatTheCheckerAllows) {
+  for (const TrainingExample& example : forms()) {
+    const std::vector<Violation> violations = check_plan(example_training_plan(example, example_model(example)));
+    EXPECT_TRUE(violations.empty()) << example.name() << ": " << violations.front().field << ": "
+                                    << violations.front().message;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Plans, TrainedForms, testing::ValuesIn(forms()),
                          [](const auto& named) { return named.param.name(); });
 
 }  // namespace
