@@ -13,6 +13,7 @@
 #include "weft/comm/run_ranks.h"
 #include "weft/engine/guarded.h"
 #include "weft/engine/predict.h"
+#include "weft/engine/rank_error.h"
 #include "weft/engine/run_folder.h"
 #include "weft/engine/step_timeline.h"
 #include "weft/engine/training_session.h"
@@ -21,12 +22,6 @@
 
 namespace weft {
 namespace {
-
-/// A failure of one rank that the others cannot know of; they end with its message.
-class RankError : public std::runtime_error {
- public:
-  explicit RankError(const Error& error) : std::runtime_error(error.message()) {}
-};
 
 /// An error without words: another process of the run shows it.
 Error told_elsewhere(ErrorKind kind) {

@@ -10,7 +10,9 @@
 #include "weft/checkpoint/initial_weights.h"
 #include "weft/checkpoint/load_checkpoint.h"
 #include "weft/checkpoint/save_checkpoint.h"
+#include "weft/engine/guarded.h"
 #include "weft/engine/rank_device.h"
+#include "weft/engine/rank_error.h"
 #include "weft/engine/same_model.h"
 #include "weft/engine/sample_inputs.h"
 
@@ -146,6 +148,26 @@ std::optional<double> TrainingSession::peak_flops() const {
   return found->second * 1e12 * static_cast<double>(plan_->world_size);
 }
 
+StepReport TrainingSession::guarded_step(const Share& share, double learning_rate) {
+  // LibTorch's messages are stack traces; what a rank dies of is told in our words, with what it was doing.
+  const auto fail = [&](Error error) {
+    error.source = fmt::format("step {}, {}", step_ + 1, rank_->doing());
+    if (error.problem.starts_with(memory_ran_out().problem)) {
+      error.advice =
+          "Choose a plan with more recomputation, a higher ZeRO stage, more ranks or a smaller mbs; weft check "
+          "says what it needs.";
+    }
+    return RankError(error);
+  };
+  try {
+    return rank_->step(share.microbatches, share.num_targets, learning_rate);
+  } catch (const c10::Error& error) {
+    throw fail(explain_libtorch_error(error));
+  } catch (const std::bad_alloc&) {
+    throw fail(memory_ran_out());
+  }
+}
+
 Result<StepMetrics> TrainingSession::step() {
   world_->all().barrier().wait();  // so that all clocks start at once
   last_start_ms_ = now_ms();
@@ -157,7 +179,7 @@ Result<StepMetrics> TrainingSession::step() {
                       .num_tokens = share.num_tokens,
                       .num_targets = share.num_targets,
                       .model_flops = share.flops};
-  StepReport report = rank_->step(share.microbatches, share.num_targets, metrics.learning_rate);
+  StepReport report = guarded_step(share, metrics.learning_rate);
   metrics.step_ms = now_ms() - last_start_ms_;
   metrics.loss = report.loss;
   metrics.balance_loss = report.balance_loss;

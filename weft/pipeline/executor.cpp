@@ -247,6 +247,7 @@ StepOutput PipelineExecutor::run(const std::vector<Inputs>& microbatches, double
     const int32_t s = action.stage;
     const int32_t m = action.microbatch;
     const double start = now_ms();
+    doing_ = action;
     switch (action.kind) {
       case ActionKind::kForward:
         forward(s, m);

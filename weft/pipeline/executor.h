@@ -42,6 +42,8 @@ class PipelineExecutor {
   /// `update` once, at the first of them.
   StepOutput run(const std::vector<Inputs>& microbatches, double loss_scale, const std::function<void()>& update);
 
+  /// The action that runs, or ran last.
+  std::string doing() const { return to_text(doing_); }
   /// Only the forwards, in the row's order, and without graphs.
   StepOutput evaluate(const std::vector<Inputs>& microbatches);
 
@@ -86,6 +88,7 @@ class PipelineExecutor {
   std::vector<int32_t> last_microbatch_;  ///< by stage: whose weight gradients come last
 
   // Of the step that is running.
+  Action doing_;
   const std::vector<Inputs>* microbatches_ = nullptr;
   double loss_scale_ = 1;
   at::ScalarType loss_type_ = at::kFloat;

@@ -55,6 +55,8 @@ class TrainingRank {
 
   /// One step over this rank's microbatches, of a batch with so many target tokens on all ranks.
   StepReport step(const std::vector<Inputs>& microbatches, int64_t num_targets, double learning_rate);
+  /// The action that runs, or ran last: "2F0".
+  std::string doing() const { return executor_->doing(); }
   /// The loss of a batch, summed over its target tokens on all ranks.
   double evaluate(const std::vector<Inputs>& microbatches);
 

@@ -1,0 +1,101 @@
+#include "weft/engine/trainer.h"
+
+#include <cstdlib>
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include "weft/engine/run_folder.h"
+#include "weft/plan/parallel_settings.h"
+#include "weft/spec/scenario.h"
+
+namespace weft {
+namespace {
+
+class TrainerApi : public testing::Test {
+ protected:
+  TrainerApi() {
+    std::string name = (std::filesystem::temp_directory_path() / "weft_trainer_XXXXXX").string();
+    WEFT_CHECK(mkdtemp(name.data()) != nullptr, "no temporary folder");
+    folder_ = name;
+  }
+  ~TrainerApi() override { std::filesystem::remove_all(folder_); }
+
+  Plan plan(const ParallelSettings& settings) const {
+    const Scenarios scenarios(std::filesystem::path(WEFT_SOURCE_DIR) / "scenarios");
+    auto made = make_plan(*scenarios.model("tiny-vl"), *scenarios.cluster("local_cpu"), *scenarios.workload("tiny_vl"),
+                          settings);
+    WEFT_CHECK(made.ok(), "{}", made.error().message());
+    return *std::move(made);
+  }
+  static TrainConfig config(int64_t steps) {
+    TrainConfig config{.source = "code", .steps = steps, .seed = 3, .device = "cpu", .threads_per_rank = 1};
+    config.learning_rate = {.kind = LearningRate::Kind::kConstant, .peak = 2e-3, .total_steps = steps};
+    config.checkpoints.interval_steps = steps;
+    config.evaluation_batches = 1;
+    return config;
+  }
+
+  std::filesystem::path folder_;
+};
+
+constexpr PrecisionPlan kFp32{.compute = Precision::kFp32, .master = Precision::kFp32, .reduce = Precision::kFp32};
+
+TEST_F(TrainerApi, TrainsEvaluatesPredictsAndFinetunes) {
+  const ParallelSettings settings{.data_parallel = 2, .pipeline_stage = 2, .micro_batch_num = 2, .precision = kFp32};
+  Trainer trainer(plan(settings), config(6));
+  std::vector<double> losses;
+  const auto report =
+      trainer.train({.run_folder = folder_ / "run", .on_step = [&](const StepMetrics& metrics, int64_t num_steps) {
+                       EXPECT_EQ(num_steps, 6);
+                       losses.push_back(metrics.loss);
+                     }});
+  ASSERT_TRUE(report.ok()) << report.error().message();
+  ASSERT_TRUE(report->has_value());
+  EXPECT_EQ((*report)->last_step, 6);
+  ASSERT_EQ(losses.size(), 6u);
+  EXPECT_EQ(losses.front(), (*report)->first_loss);
+  EXPECT_LT(losses.back(), losses.front());
+
+  const auto before = trainer.evaluate();
+  const auto after = trainer.evaluate(folder_ / "run");
+  ASSERT_TRUE(before.ok() && after.ok());
+  EXPECT_EQ((*after)->step, 6);
+  EXPECT_LT((*after)->loss, (*before)->loss);
+  EXPECT_EQ((*after)->num_targets, (*before)->num_targets);
+
+  std::ofstream(folder_ / "prompt.json") << R"({"input_ids": [4, 23, 118, 1], "max_new_tokens": 3})";
+  const auto predicted =
+      trainer.predict(folder_ / "run", {.prompt_file = folder_ / "prompt.json", .ignores_end = true});
+  ASSERT_TRUE(predicted.ok()) << predicted.error().message();
+  EXPECT_EQ(predicted->prompts.front().tokens.size(), 3u);
+
+  // On other ranks from the weights that the run has left; its first loss is what the run would have had next.
+  Trainer other(plan({.micro_batch_num = 4, .precision = kFp32}), config(1));
+  const auto tuned = other.finetune(folder_ / "run/model/step-00000006", {.run_folder = folder_ / "tuned"});
+  ASSERT_TRUE(tuned.ok()) << tuned.error().message();
+  EXPECT_LT(*(*tuned)->first_loss, losses.front() - 0.1);
+}
+
+TEST_F(TrainerApi, SettingsThatAreNotLegalAreNamed) {
+  const Scenarios scenarios(std::filesystem::path(WEFT_SOURCE_DIR) / "scenarios");
+  const auto problem = [&](const ParallelSettings& settings) {
+    const auto made = make_plan(*scenarios.model("tiny-vl"), *scenarios.cluster("local_cpu"),
+                                *scenarios.workload("tiny_vl"), settings);
+    return made.ok() ? std::string() : made.error().message();
+  };
+  EXPECT_NE(problem({.data_parallel = 0}).find("data_parallel: is 0"), std::string::npos);
+  EXPECT_NE(problem({.pipeline_stage = 2, .schedule = "2f2b"}).find("schedule"), std::string::npos);
+  EXPECT_EQ(problem({.data_parallel = 2, .model_parallel = 2, .pipeline_stage = 2}), "");
+}
+
+TEST_F(TrainerApi, MetricsOfStepsThatAreDoneAgainGo) {
+  const RunFolder run{folder_};
+  std::ofstream(run.metrics()) << "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"st";
+  EXPECT_FALSE(rewind_metrics(run, 2));
+  std::ifstream file(run.metrics());
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "{\"step\":1}\n{\"step\":2}\n");
+}
+
+}  // namespace
+}  // namespace weft
