@@ -11,13 +11,13 @@ constexpr size_t kLongestReason = 300;
 
 }  // namespace
 
-Error memory_ran_out(const std::string& details) {
+Error memory_ran_out(const std::string& details, const std::string& advice) {
   return {.kind = ErrorKind::kJob,
           .problem = details.empty() ? "memory ran out" : fmt::format("memory ran out: {}", details),
-          .advice = "Use --dtype bf16, shorter prompts, fewer new tokens, or a machine with more memory."};
+          .advice = advice};
 }
 
-Error explain_libtorch_error(const c10::Error& error) {
+Error explain_libtorch_error(const c10::Error& error, const std::string& memory_advice) {
   std::string reason = error.what_without_backtrace();
   reason = reason.substr(0, reason.find('\n'));
   const bool is_memory = dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
@@ -27,8 +27,9 @@ Error explain_libtorch_error(const c10::Error& error) {
   if (is_memory) {
     // "... you tried to allocate N bytes. Error code 12 (...)"
     const size_t asked = reason.find("tried to allocate");
-    if (asked == std::string::npos) return memory_ran_out();
-    return memory_ran_out(printable(reason.substr(asked, reason.find(". ", asked) - asked), kLongestReason));
+    if (asked == std::string::npos) return memory_ran_out("", memory_advice);
+    return memory_ran_out(printable(reason.substr(asked, reason.find(". ", asked) - asked), kLongestReason),
+                          memory_advice);
   }
   return {.kind = ErrorKind::kJob,
           .source = "internal error",

@@ -9,9 +9,14 @@
 
 namespace weft {
 
-/// What the user is told of an exception from LibTorch, whose own text is a stack trace: memory that ran out, or a bug.
-Error explain_libtorch_error(const c10::Error& error);
-Error memory_ran_out(const std::string& details = "");
+/// What helps where memory ran out on prompts.
+inline constexpr const char* kPromptMemoryAdvice =
+    "Use --dtype bf16, shorter prompts, fewer new tokens, or a machine with more memory.";
+
+/// What the user is told of an exception from LibTorch, whose own text is a stack trace: memory that ran out, with this
+/// advice, or a bug.
+Error explain_libtorch_error(const c10::Error& error, const std::string& memory_advice = kPromptMemoryAdvice);
+Error memory_ran_out(const std::string& details = "", const std::string& advice = kPromptMemoryAdvice);
 
 /// Runs something of the runtime half so that no exception of LibTorch leaves it.
 template <typename Function>

@@ -196,9 +196,9 @@ Result<std::optional<Value>> on_ranks(const Plan& plan, const TrainConfig& confi
       try {
         return body(world);
       } catch (const c10::Error& failure) {
-        throw RankError(explain_libtorch_error(failure));
+        throw RankError(explain_libtorch_error(failure, kMemoryAdvice));
       } catch (const std::bad_alloc&) {
-        throw RankError(memory_ran_out());
+        throw RankError(memory_ran_out("", kMemoryAdvice));
       }
     }();
     const std::lock_guard lock(guard);

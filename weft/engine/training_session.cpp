@@ -152,19 +152,14 @@ StepReport TrainingSession::guarded_step(const Share& share, double learning_rat
   // LibTorch's messages are stack traces; what a rank dies of is told in our words, with what it was doing.
   const auto fail = [&](Error error) {
     error.source = fmt::format("step {}, {}", step_ + 1, rank_->doing());
-    if (error.problem.starts_with(memory_ran_out().problem)) {
-      error.advice =
-          "Choose a plan with more recomputation, a higher ZeRO stage, more ranks or a smaller mbs; weft check "
-          "says what it needs.";
-    }
     return RankError(error);
   };
   try {
     return rank_->step(share.microbatches, share.num_targets, learning_rate);
   } catch (const c10::Error& error) {
-    throw fail(explain_libtorch_error(error));
+    throw fail(explain_libtorch_error(error, kMemoryAdvice));
   } catch (const std::bad_alloc&) {
-    throw fail(memory_ran_out());
+    throw fail(memory_ran_out("", kMemoryAdvice));
   }
 }
 
@@ -197,7 +192,7 @@ Result<StepMetrics> TrainingSession::step() {
     return Error{.kind = ErrorKind::kJob,
                  .source = fmt::format("step {}", metrics.step),
                  .field = is_loss ? "loss" : "gradient",
-                 .problem = fmt::format("is {}; {}", is_loss ? report.loss : report.gradient_norm, report.not_finite),
+                 .problem = fmt::format("is not finite: {}", report.not_finite),
                  .advice =
                      "Lower the learning rate or max_gradient_norm, warm up longer, or compute in fp32; the "
                      "newest checkpoint is from before."};
