@@ -23,6 +23,7 @@ namespace weft {
 
 struct TrainingExample {
   std::string fixture = "llama_tied";
+  std::string sizes = "{}";  ///< JSON that goes over the fixture's configuration
   int64_t tp = 1, pp = 1, vpp = 1, dp = 1;
   bool sequence_parallel = false;
   std::optional<bool> encoder_sequence_parallel;  ///< the llm's
@@ -47,6 +48,8 @@ struct TrainingExample {
     std::string text =
         fmt::format("{}_tp{}{}{}_pp{}x{}_dp{}_zero{}_{}_mbs{}x{}", fixture, tp, sequence_parallel ? "sp" : "",
                     divides_encoder_rows() ? "e" : "", pp, vpp, dp, zero, schedule, mbs, microbatches);
+    const Json changes = Json::parse(sizes);
+    for (const auto& [key, value] : changes.items()) text += fmt::format("_{}{}", key, value.dump());
     if (recompute.full > 0) text += fmt::format("_full{}", recompute.full);
     if (recompute.selective > 0) text += fmt::format("_selective{}", recompute.selective);
     for (const ModuleKind kind : frozen) text += fmt::format("_frozen_{}", name_of(kind));
@@ -74,6 +77,7 @@ inline Model example_model(const TrainingExample& example) {
   auto model = read_model_file(folder);
   WEFT_CHECK(model.ok(), "{}", model.error().message());
   Json config = model->config;
+  config.update(Json::parse(example.sizes));
   if (model->family == "qwen3_moe") config["router_aux_loss_coef"] = example.balance_coefficient;
   if (model->family == "qwen2_5_omni_thinker") {
     // As many heads as two ranks need.

@@ -116,6 +116,34 @@ std::vector<TrainingExample> forms() {
                  .recompute = {.full = 1, .selective = 1},
                  .has_short_sample = true});
   all.push_back({.fixture = "qwen2_vl_untied", .tp = 2, .sequence_parallel = true, .has_short_sample = true});
+  // Sizes that do not divide, and products of everything on eight ranks.
+  const std::string five_layers = R"({"num_hidden_layers": 5})";
+  const std::string seven_groups = R"({"hidden_size": 84, "num_attention_heads": 14, "num_key_value_heads": 7})";
+  all.push_back({.sizes = seven_groups, .tp = 2});
+  all.push_back({.sizes = seven_groups, .tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true, .zero = 3});
+  all.push_back({.sizes = five_layers, .pp = 3, .microbatches = 4});
+  all.push_back({.sizes = five_layers, .pp = 2, .microbatches = 3});
+  all.push_back({.sizes = five_layers, .pp = 4, .schedule = "zb_h1", .microbatches = 5});
+  all.push_back({.sizes = five_layers, .tp = 2, .pp = 4, .sequence_parallel = true, .microbatches = 4});
+  all.push_back({.sizes = five_layers, .tp = 2, .pp = 4, .schedule = "gpipe", .microbatches = 3});
+  all.push_back({.sizes = five_layers,
+                 .tp = 2,
+                 .pp = 2,
+                 .vpp = 2,
+                 .dp = 2,
+                 .sequence_parallel = true,
+                 .zero = 2,
+                 .schedule = "interleaved_1f1b",
+                 .microbatches = 4});
+  all.push_back(
+      {.sizes = five_layers, .tp = 2, .pp = 2, .vpp = 2, .dp = 2, .zero = 1, .schedule = "zb_v", .microbatches = 4});
+  all.push_back({.sizes = five_layers,
+                 .pp = 4,
+                 .dp = 2,
+                 .zero = 3,
+                 .schedule = "zb_h1",
+                 .microbatches = 4,
+                 .layers = {{2}, {0}, {3}, {0}}});
   return all;
 }
 
