@@ -26,9 +26,9 @@ Error explain_libtorch_error(const c10::Error& error, const std::string& memory_
                          reason.find("out of memory") != std::string::npos;
   if (is_memory) {
     // "... you tried to allocate N bytes. Error code 12 (...)"
-    const size_t asked = reason.find("tried to allocate");
+    const size_t asked = reason.find("ried to allocate");
     if (asked == std::string::npos) return memory_ran_out("", memory_advice);
-    return memory_ran_out(printable(reason.substr(asked, reason.find(". ", asked) - asked), kLongestReason),
+    return memory_ran_out(printable("t" + reason.substr(asked, reason.find(". ", asked) - asked), kLongestReason),
                           memory_advice);
   }
   return {.kind = ErrorKind::kJob,

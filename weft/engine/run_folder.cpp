@@ -29,14 +29,19 @@ std::filesystem::path new_run_folder(const std::string& model_name) {
   return path;
 }
 
-std::optional<Error> begin_run(const RunFolder& folder, const std::string& plan_text, const std::string& config_text) {
-  std::error_code failure;
+std::optional<Error> check_no_run(const RunFolder& folder) {
+  std::error_code ignored;
   for (const std::filesystem::path& left : {folder.metrics(), folder.checkpoints()}) {
-    if (!std::filesystem::exists(left, failure)) continue;
+    if (!std::filesystem::exists(left, ignored)) continue;
     return Error{.source = folder.path.string(),
                  .problem = fmt::format("holds a run already: there is {}", left.filename().string()),
                  .advice = "Use --resume to go on with it, or choose another run folder."};
   }
+  return std::nullopt;
+}
+
+std::optional<Error> begin_run(const RunFolder& folder, const std::string& plan_text, const std::string& config_text) {
+  std::error_code failure;
   std::filesystem::create_directories(folder.path, failure);
   if (failure) return file_error(folder.path, "made", failure.message());
   if (auto error = write_file(folder.plan(), plan_text)) return error;

@@ -25,7 +25,10 @@ struct RunFolder {
 /// A name that is not taken: runs/MODEL, or runs/MODEL-2 and so on.
 std::filesystem::path new_run_folder(const std::string& model_name);
 
-/// Makes the folder for a new run. One that holds a run already is refused.
+/// An error where the folder holds a run already.
+std::optional<Error> check_no_run(const RunFolder& folder);
+
+/// Makes the folder if it is not there, and writes down what the run is.
 std::optional<Error> begin_run(const RunFolder& folder, const std::string& plan_text, const std::string& config_text);
 
 /// Removes the metrics of steps after `step`, which will be done again.

@@ -93,21 +93,28 @@ Result<TrainConfig> read_train_config_file(const std::filesystem::path& path) {
 
 Json to_json(const TrainConfig& config) {
   const LearningRate& rate = config.learning_rate;
-  return {{"steps", config.steps},
-          {"seed", config.seed},
-          {"weights", config.weights.string()},
-          {"data", "synthetic"},
-          {"optimizer",
-           {{"learning_rate", rate.peak},
-            {"beta1", config.adamw.beta1},
-            {"beta2", config.adamw.beta2},
-            {"epsilon", config.adamw.epsilon},
-            {"weight_decay", config.adamw.weight_decay},
-            {"max_gradient_norm", config.max_gradient_norm}}},
-          {"learning_rate_schedule",
-           {{"kind", schedule_names()[static_cast<size_t>(rate.kind)]},
-            {"warmup_steps", rate.warmup_steps},
-            {"end_fraction", rate.end_fraction}}}};
+  Json json = {{"steps", config.steps},
+               {"seed", config.seed},
+               {"weights", config.weights.string()},
+               {"data", "synthetic"},
+               {"optimizer",
+                {{"learning_rate", rate.peak},
+                 {"beta1", config.adamw.beta1},
+                 {"beta2", config.adamw.beta2},
+                 {"epsilon", config.adamw.epsilon},
+                 {"weight_decay", config.adamw.weight_decay},
+                 {"max_gradient_norm", config.max_gradient_norm}}},
+               {"learning_rate_schedule",
+                {{"kind", schedule_names()[static_cast<size_t>(rate.kind)]},
+                 {"warmup_steps", rate.warmup_steps},
+                 {"end_fraction", rate.end_fraction}}},
+               {"evaluation_batches", config.evaluation_batches},
+               {"device", config.device}};
+  if (config.threads_per_rank > 0) json["threads_per_rank"] = config.threads_per_rank;
+  if (config.checkpoints.interval_steps > 0) {
+    json["checkpoints"] = {{"interval_steps", config.checkpoints.interval_steps}, {"keep", config.checkpoints.keep}};
+  }
+  return json;
 }
 
 }  // namespace weft

@@ -35,7 +35,7 @@ struct TrainConfig {
 /// Unknown keys are rejected.
 Result<TrainConfig> read_train_config(const Document& document);
 Result<TrainConfig> read_train_config_file(const std::filesystem::path& path);
-/// What decides a run's numbers, to be compared when it goes on.
+/// The inverse, but for the run folder.
 Json to_json(const TrainConfig& config);
 
 }  // namespace weft

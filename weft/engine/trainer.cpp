@@ -1,20 +1,24 @@
 #include "weft/engine/trainer.h"
 
+#include <cstdlib>
 #include <mutex>
+#include <sched.h>
 #include <thread>
+#include <unistd.h>
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include "weft/base/file.h"
 #include "weft/checkpoint/agreement.h"
-#include "weft/checkpoint/export_checkpoint.h"
 #include "weft/comm/failure.h"
 #include "weft/comm/run_ranks.h"
 #include "weft/engine/guarded.h"
 #include "weft/engine/predict.h"
 #include "weft/engine/rank_error.h"
 #include "weft/engine/run_folder.h"
+#include "weft/engine/run_model.h"
+#include "weft/engine/run_start.h"
 #include "weft/engine/step_timeline.h"
 #include "weft/engine/training_session.h"
 #include "weft/plan/plan_json.h"
@@ -23,85 +27,24 @@
 namespace weft {
 namespace {
 
+/// What the launcher leaves each rank of this host: its own cores where it binds ranks to some, else an equal share.
+int usual_threads(int world_size) {
+  const int all = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  cpu_set_t mine;
+  CPU_ZERO(&mine);
+  const int own = sched_getaffinity(0, sizeof(mine), &mine) == 0 ? CPU_COUNT(&mine) : all;
+  int ranks_here = world_size;
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "LOCAL_WORLD_SIZE"}) {
+    const char* value = std::getenv(name);
+    if (value != nullptr && std::atoi(value) > 0) ranks_here = std::atoi(value);
+  }
+  const long online = sysconf(_SC_NPROCESSORS_ONLN);
+  return own < online ? std::max(1, own) : threads_per_rank(own, ranks_here);
+}
+
 /// An error without words: another process of the run shows it.
 Error told_elsewhere(ErrorKind kind) {
   return {.kind = kind};
-}
-
-/// What rank 0 has decided, on all ranks.
-std::string broadcast_text(Group& group, std::string text) {
-  auto length = static_cast<int64_t>(text.size());
-  group.broadcast(Buffer{.data = &length, .count = 1, .type = DataType::kInt64}, 0).wait();
-  text.resize(static_cast<size_t>(length));
-  if (length > 0) group.broadcast(Buffer{.data = text.data(), .count = length, .type = DataType::kUint8}, 0).wait();
-  return text;
-}
-
-/// A checkpoint by its own folder or by that of its run; the newest of a run.
-Result<std::filesystem::path> find_checkpoint(const std::filesystem::path& given) {
-  std::error_code ignored;
-  if (std::filesystem::exists(given / "checkpoint.json", ignored)) return given;
-  WEFT_TRY(const std::optional<std::filesystem::path> newest, newest_checkpoint(RunFolder{given}.checkpoints()));
-  if (newest) return *newest;
-  const bool is_there = std::filesystem::is_directory(given, ignored);
-  return Error{.source = given.string(),
-               .problem = is_there ? "has no checkpoint" : "is no folder",
-               .advice = "Give the folder of a run that has saved checkpoints, or one of these."};
-}
-
-/// Where a run starts: the same on all ranks.
-struct Start {
-  RunFolder folder;
-  std::optional<Checkpoint> checkpoint;
-};
-
-Result<Start> find_start(World& world, const Plan& plan, const TrainConfig& config, const TrainOptions& options) {
-  // One rank looks, so that all see the same even while the folders change.
-  std::string run_folder, checkpoint;
-  const auto look = [&]() -> std::optional<Error> {
-    if (world.rank() != 0) return std::nullopt;
-    std::filesystem::path folder = options.run_folder.empty() ? config.run_folder : options.run_folder;
-    if (options.resumes) {
-      std::filesystem::path from = options.resume_from.empty() ? folder : options.resume_from;
-      if (from.empty()) {
-        return Error{.source = "--resume",
-                     .problem = "has no folder to go on from",
-                     .advice = "Give it a run's folder, or give run_folder in the configuration."};
-      }
-      const auto found = find_checkpoint(from);
-      if (!found) return found.error();
-      checkpoint = found->string();
-      // The run goes on where it is: .../checkpoints/step-00000010.
-      if (folder.empty()) folder = std::filesystem::weakly_canonical(*found).parent_path().parent_path();
-    }
-    if (folder.empty()) folder = new_run_folder(plan.model.name);
-    run_folder = folder.string();
-    return std::nullopt;
-  };
-  if (auto error = first_error(world.all(), look())) return *error;
-  Start start{.folder = {broadcast_text(world.all(), run_folder)}};
-  checkpoint = broadcast_text(world.all(), checkpoint);
-  if (checkpoint.empty()) return start;
-  auto read = read_checkpoint(checkpoint);
-  if (auto error = first_error(world.all(), read ? std::nullopt : std::optional(read.error()))) return *error;
-  start.checkpoint = *std::move(read);
-  return start;
-}
-
-/// Rank 0 makes the folder ready to be written.
-std::optional<Error> open_folder(World& world, const Start& start, const Plan& plan, const TrainConfig& config) {
-  std::optional<Error> error;
-  if (world.rank() == 0) {
-    const bool is_old = start.checkpoint && std::filesystem::exists(start.folder.metrics());
-    error = is_old             ? rewind_metrics(start.folder, start.checkpoint->step)
-            : start.checkpoint ? std::nullopt
-                               : begin_run(start.folder, plan_to_text(plan), to_json(config).dump(2) + "\n");
-    if (!error && start.checkpoint && !is_old) {
-      std::error_code failure;
-      std::filesystem::create_directories(start.folder.path, failure);
-    }
-  }
-  return first_error(world.all(), error);
 }
 
 /// Means over the steps of a run but the first.
@@ -129,13 +72,35 @@ class Means {
   double ms_ = 0, tokens_ = 0, flops_share_ = 0;
 };
 
+/// What cannot be written at the end is better known at the beginning.
+std::optional<Error> begin_trace(World& world, const TrainOptions& options) {
+  if (options.trace.empty() || world.rank() != 0) return std::nullopt;
+  return write_file(options.trace, to_chrome_trace({}));
+}
+
+/// The settings that a run goes on with and did not have before.
+std::string changed_settings(const Json& before, const Json& now, const std::string& path = "") {
+  std::string text;
+  for (const auto& [key, value] : now.items()) {
+    if (!before.contains(key) || before[key] == value) continue;
+    const std::string field = path.empty() ? key : path + "." + key;
+    if (value.is_object() && before[key].is_object()) {
+      text += changed_settings(before[key], value, field);
+    } else {
+      text += fmt::format("{}{} {} instead of {}", text.empty() ? "" : ", ", field, value.dump(), before[key].dump());
+    }
+  }
+  return text;
+}
+
 /// One rank's run. The report is rank 0's.
 Result<TrainReport> train_rank(World& world, const Plan& plan, const TrainConfig& config, const TrainOptions& options) {
   const bool is_first = world.rank() == 0;
-  WEFT_TRY(const Start start, find_start(world, plan, config, options));
+  WEFT_TRY(const RunStart start, find_start(world, plan, config, options));
   WEFT_TRY(const std::unique_ptr<TrainingSession> session,
-           TrainingSession::create(world, plan, config, start.checkpoint));
-  if (auto error = open_folder(world, start, plan, config)) return *error;
+           TrainingSession::create(world, plan, config, start.checkpoint, /*goes_on=*/true));
+  if (auto error = open_run(world, start, plan, config)) return *error;
+  if (auto error = first_error(world.all(), begin_trace(world, options))) return *error;
 
   TrainReport report{.run_folder = start.folder.path, .first_step = session->num_steps()};
   if (start.checkpoint) report.checkpoint = start.checkpoint->folder;
@@ -144,8 +109,14 @@ Result<TrainReport> train_rank(World& world, const Plan& plan, const TrainConfig
     auto file = MetricsFile::open(start.folder);
     if (!file) throw RankError(file.error());
     metrics_file = *std::move(file);
-    if (options.say && start.checkpoint)
-      options.say(fmt::format("going on from {}", start.checkpoint->folder.string()));
+    if (options.say && options.resumes) {
+      options.say(start.checkpoint
+                      ? fmt::format("going on from {}", start.checkpoint->folder.string())
+                      : fmt::format("{} has no checkpoint yet: beginning again", start.folder.path.string()));
+      const std::string changed =
+          start.checkpoint ? changed_settings(start.checkpoint->run, to_json(config)) : std::string();
+      if (!changed.empty()) options.say("from here on with " + changed);
+    }
   }
   const int64_t interval = config.checkpoints.interval_steps;
   Means means;
@@ -169,7 +140,8 @@ Result<TrainReport> train_rank(World& world, const Plan& plan, const TrainConfig
   if (!options.trace.empty() && report.last_step > report.first_step) {
     const Timeline timeline = gather_timeline(world.all(), session->last_events(), session->last_start_ms());
     if (is_first) {
-      if (auto error = write_file(options.trace, to_chrome_trace(timeline))) throw RankError(*error);
+      const auto error = write_file(options.trace, to_chrome_trace(timeline));
+      if (error && options.say) options.say(error->message());
     }
   }
   return report;
@@ -186,11 +158,10 @@ Result<std::optional<Value>> on_ranks(const Plan& plan, const TrainConfig& confi
   std::mutex guard;
   std::optional<Value> value;
   std::optional<Error> error;
+  bool is_own = false;  // of this process alone
   const auto run = [&](World& world) {
-    const auto cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-    const auto ranks = static_cast<int>(world.size());
     use_rank_threads(config.threads_per_rank > 0 ? static_cast<int>(config.threads_per_rank)
-                                                 : threads_per_rank(cores, ranks));
+                                                 : usual_threads(static_cast<int>(world.size())));
     // LibTorch's messages are stack traces; what a rank dies of is told in our words.
     Result<Value> result = [&]() -> Result<Value> {
       try {
@@ -209,13 +180,17 @@ Result<std::optional<Value>> on_ranks(const Plan& plan, const TrainConfig& confi
     }
   };
   try {
-    if (auto failed = run_ranks(options, run)) error = std::move(failed);
+    if (auto failed = run_ranks(options, run)) {
+      error = std::move(failed);
+      is_own = launch.size == plan.world_size;  // else all processes find the same: that they are too many or too few
+    }
   } catch (const RankFailure& failure) {
+    if (error && failure.should_print()) return *error;  // why a rank of this process did not go on
     if (!failure.should_print()) return told_elsewhere(ErrorKind::kJob);
     return Error{.kind = ErrorKind::kJob, .problem = failure.what()};
   }
   if (!error) return value;
-  return launch.rank == 0 ? *error : told_elsewhere(error->kind);
+  return launch.rank == 0 || is_own ? *error : told_elsewhere(error->kind);
 }
 
 }  // namespace
@@ -236,28 +211,16 @@ Result<std::optional<EvalReport>> Trainer::evaluate(const std::filesystem::path&
   return on_ranks<EvalReport>(plan_, config_, {}, [&](World& world) -> Result<EvalReport> {
     std::optional<Checkpoint> start;
     if (!checkpoint.empty()) {
-      const auto read = [&]() -> Result<Checkpoint> {
-        WEFT_TRY(const std::filesystem::path folder, find_checkpoint(checkpoint));
-        return read_checkpoint(folder);
-      };
-      Result<Checkpoint> found = read();
-      if (auto error = first_error(world.all(), found ? std::nullopt : std::optional(found.error()))) return *error;
-      start = *std::move(found);
+      WEFT_TRY(start, read_checkpoint_on_ranks(world, checkpoint));
     }
-    WEFT_TRY(const std::unique_ptr<TrainingSession> session, TrainingSession::create(world, plan_, config_, start));
+    WEFT_TRY(const std::unique_ptr<TrainingSession> session,
+             TrainingSession::create(world, plan_, config_, start, /*goes_on=*/false));
     return session->evaluate(config_.evaluation_batches);
   });
 }
 
 Result<PredictReport> Trainer::predict(const std::filesystem::path& run_folder, PredictRequest request) {
-  WEFT_TRY(const std::filesystem::path folder, find_checkpoint(run_folder));
-  WEFT_TRY(const Checkpoint checkpoint, read_checkpoint(folder));
-  request.model = run_folder / "model" / folder.filename();
-  std::error_code ignored;
-  const bool is_there = std::filesystem::exists(request.model / "config.json", ignored);
-  if (!is_there) {
-    if (auto error = export_checkpoint(checkpoint, request.model)) return *error;
-  }
+  WEFT_TRY(request.model, model_of_run(run_folder));
   return weft::predict(request);
 }
 

@@ -27,8 +27,15 @@ double now_ms() {
   return std::chrono::duration<double, std::milli>(Clock::now().time_since_epoch()).count();
 }
 
+/// What a workload says of samples.
+Json samples_of(const Workload& workload) {
+  Json json = to_json(workload);
+  for (const char* key : {"name", "precision", "optimizer", "attention"}) json.erase(key);
+  return json;
+}
+
 /// What must be as it was for a run to go on as if it had not ended.
-std::optional<Error> check_same_config(const Checkpoint& checkpoint, const TrainConfig& config) {
+std::optional<Error> check_same_samples(const Checkpoint& checkpoint, const Plan& plan, const TrainConfig& config) {
   const Json now = to_json(config);
   for (const char* field : {"seed", "data"}) {
     if (!checkpoint.run.contains(field) || checkpoint.run[field] == now[field]) continue;
@@ -37,6 +44,11 @@ std::optional<Error> check_same_config(const Checkpoint& checkpoint, const Train
                  .problem = fmt::format("is {}, but the run in {} has {}", now[field].dump(),
                                         checkpoint.folder.string(), checkpoint.run[field].dump()),
                  .advice = "Go on with the run's own value, or begin a new run."};
+  }
+  if (samples_of(checkpoint.plan.workload) != samples_of(plan.workload)) {
+    return Error{.field = "workload",
+                 .problem = fmt::format("makes other samples than that of the run in {}", checkpoint.folder.string()),
+                 .advice = "Go on with the run's own plan, or begin a new run from its weights."};
   }
   if (checkpoint.step > config.steps) {
     return Error{.source = config.source,
@@ -48,19 +60,37 @@ std::optional<Error> check_same_config(const Checkpoint& checkpoint, const Train
   return std::nullopt;
 }
 
+std::optional<Error> check_model_of(const Checkpoint& checkpoint, const Plan& plan) {
+  if (checkpoint.plan.model.config == plan.model.config) return std::nullopt;
+  return Error{.field = "model",
+               .problem = fmt::format("is {}, but {} is of {}, or of another configuration of that name",
+                                      plan.model.name, checkpoint.folder.string(), checkpoint.plan.model.name),
+               .advice = "Use a plan for the checkpoint's model: its run's folder has one."};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, const Plan& plan,
                                                                  const TrainConfig& config,
-                                                                 const std::optional<Checkpoint>& checkpoint) {
+                                                                 const std::optional<Checkpoint>& checkpoint,
+                                                                 bool goes_on) {
   std::unique_ptr<TrainingSession> session(new TrainingSession(world, plan, config));
   const auto prepare = [&]() -> std::optional<Error> {
     auto device = open_rank_device(world, config.device);
-    if (!device) return device.error();
+    if (!device) {
+      Error error = std::move(device).error();
+      error.source = config.source;
+      error.field = "device";
+      return error;
+    }
     session->device_ = *device;
     if (checkpoint) {
-      if (auto error = check_same_plan(*checkpoint, plan)) return error;
-      if (auto error = check_same_config(*checkpoint, config)) return error;
+      if (goes_on) {
+        if (auto error = check_same_plan(*checkpoint, plan)) return error;
+        if (auto error = check_same_samples(*checkpoint, plan, config)) return error;
+      } else if (auto error = check_model_of(*checkpoint, plan)) {
+        return error;
+      }
     } else if (!config.weights.empty()) {
       if (auto error = check_same_model(config.weights, plan.model)) return error;
     }
@@ -102,23 +132,33 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
 
 Result<TrainingSession::Share> TrainingSession::read_batch(const SyntheticSamples& samples, int64_t batch) {
   Share share;
-  std::array<double, 3> counts{};  // tokens, targets, flops of this rank's samples
-  for (int64_t microbatch = 0; microbatch < order_.microbatches; ++microbatch) {
-    std::vector<Sample> own;
-    for (int64_t place = 0; place < order_.mbs; ++place) {
-      const int64_t index = order_.index(rank_->data_parallel_rank(), microbatch, place);
-      own.push_back(samples.make(batch * order_.size() + index));
-      counts[0] += static_cast<double>(own.back().ids.size());
-      WEFT_TRY(const double flops, training_step_flops(plan_->model, plan_->workload, own.back().load));
-      counts[2] += flops / static_cast<double>(plan_->workload.global_batch_samples);
+  std::array<double, 4> counts{};  // tokens, targets and flops of this rank's samples; ranks that have failed
+  const auto read = [&]() -> std::optional<Error> {
+    for (int64_t microbatch = 0; microbatch < order_.microbatches; ++microbatch) {
+      std::vector<Sample> own;
+      for (int64_t place = 0; place < order_.mbs; ++place) {
+        const int64_t index = order_.index(rank_->data_parallel_rank(), microbatch, place);
+        own.push_back(samples.make(batch * order_.size() + index));
+        counts[0] += static_cast<double>(own.back().ids.size());
+        const auto flops = training_step_flops(plan_->model, plan_->workload, own.back().load);
+        if (!flops) return flops.error();
+        counts[2] += *flops / static_cast<double>(plan_->workload.global_batch_samples);
+      }
+      const auto inputs = inputs_of(rank_->numbers(), rank_->vocabulary(), own);
+      if (!inputs) return inputs.error();
+      counts[1] += static_cast<double>(inputs->num_targets());
+      share.microbatches.push_back(inputs->to(rank_->options()));
     }
-    WEFT_TRY(const Inputs inputs, inputs_of(rank_->numbers(), rank_->vocabulary(), own));
-    counts[1] += static_cast<double>(inputs.num_targets());
-    share.microbatches.push_back(inputs.to(rank_->options()));
-  }
+    return std::nullopt;
+  };
+  const std::optional<Error> own_error = read();
+  if (own_error) counts[3] = 1;
   Group& all = world_->all();
   all.all_reduce(Buffer{.data = counts.data(), .count = std::ssize(counts), .type = DataType::kFp64}, Reduction::kSum)
       .wait();
+  if (counts[3] > 0) {
+    if (auto error = first_error(all, own_error)) return *error;
+  }
   // Ranks with the same data-parallel rank have counted the same samples.
   const double copies = static_cast<double>(all.size() / order_.data_parallel);
   share.num_tokens = std::llround(counts[0] / copies);
@@ -194,8 +234,8 @@ Result<StepMetrics> TrainingSession::step() {
                  .field = is_loss ? "loss" : "gradient",
                  .problem = fmt::format("is not finite: {}", report.not_finite),
                  .advice =
-                     "Lower the learning rate or max_gradient_norm, warm up longer, or compute in fp32; the "
-                     "newest checkpoint is from before."};
+                     "Lower the learning rate, warm up longer, clip gradients, or compute in fp32; weights are as "
+                     "before this step."};
   }
   ++step_;
   return metrics;

@@ -19,10 +19,10 @@ namespace weft {
 /// it alike; errors are the same on all of them.
 class TrainingSession {
  public:
-  /// Begins with fresh weights, with the configuration's, or where a checkpoint ended. World, plan and configuration
-  /// must outlive it.
+  /// Begins with fresh weights, with the configuration's, or where a checkpoint ended. A run that goes on must have the
+  /// plan and the samples of the checkpoint; else its model is enough. World, plan and configuration must outlive it.
   static Result<std::unique_ptr<TrainingSession>> create(World& world, const Plan& plan, const TrainConfig& config,
-                                                         const std::optional<Checkpoint>& checkpoint);
+                                                         const std::optional<Checkpoint>& checkpoint, bool goes_on);
 
   /// Steps done.
   int64_t num_steps() const { return step_; }

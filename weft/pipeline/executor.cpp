@@ -227,6 +227,7 @@ StepOutput PipelineExecutor::evaluate(const std::vector<Inputs>& microbatches) {
   for (const Action& action : schedule_.rows[static_cast<size_t>(row_)]) {
     const int32_t s = action.stage;
     const int32_t m = action.microbatch;
+    doing_ = action;
     if (action.kind == ActionKind::kForward) forward(s, m);
     if (action.kind == ActionKind::kSendForward) send(take(made_, {s, m}, "the output"), s + 1);
     if (action.kind == ActionKind::kRecvForward) arrived_[{s, m}] = receive(stage(s).tensors_in(inputs(m)), s - 1);

@@ -42,6 +42,8 @@ class PipelineExecutor {
   /// `update` once, at the first of them.
   StepOutput run(const std::vector<Inputs>& microbatches, double loss_scale, const std::function<void()>& update);
 
+  /// Of the step that runs: StepOutput::loss_sum, which is complete before its first UPDATE.
+  const at::Tensor& loss_so_far() const { return output_.loss_sum; }
   /// The action that runs, or ran last.
   std::string doing() const { return to_text(doing_); }
   /// Only the forwards, in the row's order, and without graphs.

@@ -52,6 +52,12 @@ std::optional<Error> check_runs(const Plan& plan) {
                    .advice = "Give both the same ZeRO stage."};
     }
   }
+  if (std::ssize(plan.llm().ranks) != plan.world_size) {
+    return Error{.field = "modules.llm.ranks",
+                 .problem = fmt::format("are {} of {}, and idle ranks are not run yet", plan.llm().ranks.size(),
+                                        plan.world_size),
+                 .advice = "Choose a plan that uses every rank."};
+  }
   if (!plan.offload.is_empty()) return refuse("offload", "is not run yet");
   if (plan.balance != Balance::kNone) return refuse("balance", "is not none: samples are not reassigned yet");
   if (plan.precision.compute == Precision::kFp16) {
@@ -124,11 +130,6 @@ Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const P
   WEFT_TRY(const Mesh mesh, mesh_of(llm));
   WEFT_TRY(const Schedule schedule, schedule_of(plan));
   WEFT_TRY(Schedule lowered, lower_schedule(with_step_end(schedule)));
-  if (!mesh.contains(world.rank())) {
-    return Error{.field = "modules.llm.ranks",
-                 .problem = fmt::format("do not have rank {}, and idle ranks are not run yet", world.rank()),
-                 .advice = "Choose a plan that uses every rank."};
-  }
 
   std::unique_ptr<TrainingRank> rank(new TrainingRank);
   WEFT_TRY(rank->numbers_, read_numbers(plan.model));
@@ -325,16 +326,16 @@ StepReport TrainingRank::step(const std::vector<Inputs>& microbatches, int64_t n
   StepReport report;
   const auto update = [&] {
     report.gradient_norm = finish_gradients();
-    report.is_updated = std::isfinite(report.gradient_norm);  // the same on all ranks
+    report.loss = sum_of_first(executor_->loss_so_far()) / static_cast<double>(num_targets);
+    report.is_updated = std::isfinite(report.gradient_norm) && std::isfinite(report.loss);  // the same on all ranks
     if (!report.is_updated) return;
     const double scale = max_gradient_norm_ > 0 ? clip_factor(max_gradient_norm_, report.gradient_norm) : 1;
     for (Stage& stage : stages_) stage.optimizer->update(learning_rate, scale);
   };
   StepOutput output = executor_->run(microbatches, 1 / static_cast<double>(num_targets), update);
-  report.loss = sum_of_first(output.loss_sum) / static_cast<double>(num_targets);
   if (has_routers_) report.balance_loss = sum_of_first(output.balance_loss);
   report.waited_ms = output.waited_ms;
-  if (!report.is_updated || !std::isfinite(report.loss)) report.not_finite = find_not_finite(output);
+  if (!report.is_updated) report.not_finite = find_not_finite(output);
   report.events = std::move(output.events);
   return report;
 }

@@ -1,0 +1,29 @@
+#include "weft/engine/run_model.h"
+
+#include "weft/checkpoint/export_checkpoint.h"
+#include "weft/engine/run_folder.h"
+
+namespace weft {
+
+Result<std::filesystem::path> model_of_run(const std::filesystem::path& run_folder) {
+  namespace fs = std::filesystem;
+  WEFT_TRY(const std::optional<fs::path> newest, newest_checkpoint(RunFolder{run_folder}.checkpoints()));
+  if (!newest) {
+    std::error_code ignored;
+    return Error{.source = run_folder.string(),
+                 .problem = fs::is_directory(run_folder, ignored) ? "has no checkpoint" : "is no folder",
+                 .advice = "Give the folder of a run that has saved checkpoints."};
+  }
+  const fs::path model = run_folder / "model" / newest->filename();
+  std::error_code missing;
+  const auto written = fs::last_write_time(model / "config.json", missing);
+  // Older than its checkpoint: of a run that was in this folder before.
+  if (!missing && written >= fs::last_write_time(*newest / "checkpoint.json")) return model;
+  std::error_code ignored;
+  fs::remove_all(model, ignored);
+  WEFT_TRY(const Checkpoint checkpoint, read_checkpoint(*newest));
+  if (auto error = export_checkpoint(checkpoint, model)) return *error;
+  return model;
+}
+
+}  // namespace weft

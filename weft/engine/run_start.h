@@ -1,0 +1,34 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "weft/checkpoint/checkpoint.h"
+#include "weft/comm/world.h"
+#include "weft/engine/run_folder.h"
+#include "weft/engine/train_config.h"
+#include "weft/engine/trainer.h"
+
+namespace weft {
+
+/// Where a run starts: the same on all ranks.
+struct RunStart {
+  RunFolder folder;
+  std::optional<Checkpoint> checkpoint;  ///< nothing: at step 0
+  bool is_own = false;                   ///< the folder holds this run already, which goes on in it
+};
+
+/// A checkpoint by its own folder or by that of its run; the newest of a run.
+Result<std::filesystem::path> find_checkpoint(const std::filesystem::path& given);
+
+/// The same on all ranks: one looks, so that all see the same even while the folders change.
+Result<Checkpoint> read_checkpoint_on_ranks(World& world, const std::filesystem::path& given);
+
+/// Finds out where to start and where to write, and refuses what would write over something. A run that is to go on
+/// and has no checkpoint yet begins again.
+Result<RunStart> find_start(World& world, const Plan& plan, const TrainConfig& config, const TrainOptions& options);
+
+/// Rank 0 makes the folder ready to be written.
+std::optional<Error> open_run(World& world, const RunStart& start, const Plan& plan, const TrainConfig& config);
+
+}  // namespace weft
