@@ -1,9 +1,11 @@
-# The suite of comm/ on 1, 2, 4 and 8 MPI processes, and ranks that end in the middle of it. OpenMPI itself is not built
-# with ThreadSanitizer, which then sees races that are none; and it leaks what it allocates once.
-if(WEFT_SANITIZE MATCHES "thread")
-  return()
-endif()
+# The suite of comm/ on 1, 2, 4 and 8 MPI processes, and ranks that end in the middle of it. OpenMPI leaks what it
+# allocates once.
 set(run_mpi "${CMAKE_SOURCE_DIR}/scripts/mpirun")
+set(tsan_suppressions "${CMAKE_CURRENT_SOURCE_DIR}/comm/mpi/tsan_suppressions.txt")
+set(mpi_timeout_s 300)
+if(WEFT_SANITIZE MATCHES "thread")
+  set(mpi_timeout_s 1500)
+endif()
 foreach(program IN ITEMS weft_comm_mpi_suite weft_comm_rank_program)
   add_executable(${program})
   target_link_libraries(${program} PRIVATE weft_comm GTest::gtest)
@@ -18,9 +20,27 @@ target_sources(weft_comm_rank_program PRIVATE comm/mpi/rank_program_test.cpp)
 # Ends with 77 where there is no GPU and one is needed.
 function(weft_mpi_test name)
   add_test(NAME ${WEFT_TEST_PREFIX}MpiRanks.${name} COMMAND ${ARGN})
-  set_tests_properties(${WEFT_TEST_PREFIX}MpiRanks.${name} PROPERTIES LABELS ${WEFT_TEST_LABEL} TIMEOUT 300
-                       SKIP_RETURN_CODE 77 ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0")
+  set_tests_properties(
+    ${WEFT_TEST_PREFIX}MpiRanks.${name} PROPERTIES LABELS ${WEFT_TEST_LABEL} TIMEOUT ${mpi_timeout_s} SKIP_RETURN_CODE 77
+    ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0;TSAN_OPTIONS=suppressions=${tsan_suppressions}")
 endfunction()
+
+# Processes that a launcher like torchrun starts, and stand-ins for CUDA and NCCL, which every machine has.
+set(start_ranks "${CMAKE_CURRENT_SOURCE_DIR}/comm/nccl/start_ranks.sh")
+set(stand_in "LD_LIBRARY_PATH=${WEFT_STAND_IN_DIR}" "WEFT_NCCL=${WEFT_STAND_IN_DIR}/libnccl.so.2")
+function(weft_stand_in_test name gpus)
+  weft_mpi_test(${name} ${CMAKE_COMMAND} -E env ${stand_in} WEFT_STAND_IN_GPUS=${gpus} ${ARGN})
+endfunction()
+add_dependencies(weft_comm_mpi_suite weft_stand_in_cuda weft_stand_in_nccl)
+
+# Slow under ThreadSanitizer, so once for MPI, with memory of the host, and once for NCCL.
+if(WEFT_SANITIZE MATCHES "thread")
+  weft_mpi_test(TheSuiteHoldsUncheckedOn2 "${run_mpi}" -n 2 "$<TARGET_FILE:weft_comm_mpi_suite>" --unchecked
+                --gtest_filter=-*Disagree*)
+  weft_stand_in_test(StandInsForNcclHoldOn3 4 "${start_ranks}" 3 "$<TARGET_FILE:weft_comm_mpi_suite>" --gpu)
+  return()
+endif()
+
 foreach(size IN ITEMS 1 2 4 8)
   weft_mpi_test(TheSuiteHoldsOn${size} "${run_mpi}" -n ${size} "$<TARGET_FILE:weft_comm_mpi_suite>")
 endforeach()
@@ -41,14 +61,7 @@ foreach(size IN ITEMS 2 4)
   weft_mpi_test(TheSuiteHoldsOnAGpuOf${size} "${run_mpi}" -n ${size} "$<TARGET_FILE:weft_comm_mpi_suite>" --gpu)
 endforeach()
 
-# NCCL, on processes that a launcher like torchrun starts: on a GPU that is there, and on stand-ins for CUDA and NCCL, which
-# every machine has. With stand-ins MPI ranks have GPUs, too, of their own or one for all.
-set(start_ranks "${CMAKE_CURRENT_SOURCE_DIR}/comm/nccl/start_ranks.sh")
-set(stand_in "LD_LIBRARY_PATH=${WEFT_STAND_IN_DIR}" "WEFT_NCCL=${WEFT_STAND_IN_DIR}/libnccl.so.2")
-function(weft_stand_in_test name gpus)
-  weft_mpi_test(${name} ${CMAKE_COMMAND} -E env ${stand_in} WEFT_STAND_IN_GPUS=${gpus} ${ARGN})
-endfunction()
-add_dependencies(weft_comm_mpi_suite weft_stand_in_cuda weft_stand_in_nccl)
+# NCCL: on a GPU that is there, and on stand-ins. With these MPI ranks have GPUs, too, of their own or one for all.
 weft_mpi_test(TheSuiteHoldsOnNccl "${start_ranks}" 1 "$<TARGET_FILE:weft_comm_mpi_suite>" --gpu)
 weft_mpi_test(TheSuiteHoldsOnNcclWithMemoryOfTheHost "${start_ranks}" 1 "$<TARGET_FILE:weft_comm_mpi_suite>")
 weft_mpi_test(TheSuiteHoldsOnMpiWithNccl "${run_mpi}" -n 1 "$<TARGET_FILE:weft_comm_mpi_suite>" --gpu)
