@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/file.h"
 #include "weft/base/text.h"
-#include "weft/base/units.h"
 #include "weft/checkpoint/checkpoint_json.h"
 #include "weft/plan/diff.h"
 
@@ -87,8 +87,10 @@ Result<Checkpoint> read_checkpoint(const std::filesystem::path& folder) {
                  .problem = fmt::format("is no checkpoint: there is no {} in it", kCheckpointJsonName),
                  .advice = "Give the path of a step-… folder."};
   }
-  WEFT_TRY(const Document document, read_document(json, kJsonLimits));
+  WEFT_TRY(const std::string text, read_file(json, kJsonLimits.max_bytes));
+  WEFT_TRY(const Document document, parse_document(text, json.string(), Syntax::kJson, kJsonLimits));
   WEFT_TRY(Checkpoint checkpoint, checkpoint_from(document));
+  if (auto error = check_seal(text, json.string())) return *std::move(error);
   checkpoint.folder = folder;
   for (const CheckpointFile& file : checkpoint.files) {
     const std::filesystem::path path = folder / checkpoint_file_name(file.rank);

@@ -7,6 +7,7 @@
 
 #include "weft/base/fields.h"
 #include "weft/base/text.h"
+#include "weft/checkpoint/crc32c.h"
 #include "weft/plan/plan_json.h"
 #include "weft/weights/weight_type.h"
 
@@ -95,6 +96,10 @@ CheckpointFile read_file_entry(Fields& fields) {
   return file;
 }
 
+std::string seal_of(std::string_view text) {
+  return fmt::format("\"crc32c\": \"{:08x}\"\n}}\n", crc32c(std::as_bytes(std::span(text))));
+}
+
 Result<Plan> read_carried_plan(Fields& fields, const std::string& source) {
   const std::string hash = fields.text("plan_hash");
   const Json* raw = fields.raw("plan");
@@ -133,7 +138,25 @@ std::string checkpoint_to_text(const Checkpoint& checkpoint) {
                       checkpoint.run.dump());
   for (size_t i = 0; i < checkpoint.files.size(); ++i)
     text += (i == 0 ? "\n " : ",\n ") + checkpoint_file_to_text(checkpoint.files[i]);
-  return text + "]\n}\n";
+  return sealed(text + "]");
+}
+
+std::string sealed(std::string text) {
+  text += ",\n";
+  text += seal_of(text);
+  return text;
+}
+
+std::optional<Error> check_seal(std::string_view text, const std::string& source) {
+  const size_t length = seal_of("").size();
+  if (text.size() >= length) {
+    const std::string_view before = text.substr(0, text.size() - length);
+    if (text.substr(before.size()) == seal_of(before)) return std::nullopt;
+  }
+  return Error{.source = source,
+               .field = "crc32c",
+               .problem = "is not that of the text before it, which was changed after it was written",
+               .advice = "The checkpoint is damaged: copy it again, or use an older one."};
 }
 
 Result<Checkpoint> checkpoint_from(const Document& document) {
@@ -151,6 +174,7 @@ Result<Checkpoint> checkpoint_from(const Document& document) {
   checkpoint.step = fields.integer("step", kCountRange);
   checkpoint.updates = fields.integer("updates", kCountRange);
   const int64_t world_size = fields.integer("world_size", {1, kRankRange.max + 1});
+  fields.text("crc32c");
   fields.object("run");
   if (const Json* run = fields.raw("run")) checkpoint.run = *run;
   std::set<int64_t> ranks;

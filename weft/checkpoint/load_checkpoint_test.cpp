@@ -1,5 +1,7 @@
 #include "weft/checkpoint/load_checkpoint.h"
 
+#include <random>
+
 #include <gtest/gtest.h>
 
 #include "weft/checkpoint/checkpoint_json.h"
@@ -24,12 +26,15 @@ class LoadCheckpoint : public testing::Test {
     return message;
   }
   Json json() const { return read_document(scratch_ / (kStep + "checkpoint.json"))->root; }
-  /// After a change of checkpoint.json.
+  /// After a change of checkpoint.json that someone made who knows its format.
   std::string problem_with(const std::string& pointer, const Json& value) const {
     const std::string good = scratch_.read(kStep + "checkpoint.json");
     Json changed = json();
     changed[Json::json_pointer(pointer)] = value;
-    scratch_.write(kStep + "checkpoint.json", changed.dump());
+    changed.erase("crc32c");
+    std::string text = changed.dump();
+    text.pop_back();
+    scratch_.write(kStep + "checkpoint.json", sealed(text));
     const std::string message = problem();
     scratch_.write(kStep + "checkpoint.json", good);
     return message;
@@ -118,6 +123,34 @@ TEST_F(LoadCheckpoint, FieldsAreReadStrictly) {
   const std::string text = scratch_.read(kStep + "checkpoint.json");
   scratch_.write(kStep + "checkpoint.json", text.substr(0, text.size() / 2));
   EXPECT_NE(problem().find("is not valid JSON"), std::string::npos) << problem();
+}
+
+TEST_F(LoadCheckpoint, AnyDamageOfTheJsonIsRefused) {
+  const std::string good = scratch_.read(kStep + "checkpoint.json");
+  std::mt19937_64 random(23);
+  for (int round = 0; round < 400; ++round) {
+    std::string bad = good;
+    for (uint64_t changes = 1 + random() % 3; changes > 0; --changes) {
+      const size_t place = random() % bad.size();
+      switch (random() % 3) {
+        case 0:
+          bad[place] = "0123456789-[]{},:\"eE.x"[random() % 22];
+          break;
+        case 1:
+          bad.erase(place, 1 + random() % 40);
+          break;
+        default:
+          bad.insert(place, bad.substr(random() % bad.size(), 1 + random() % 40));
+      }
+    }
+    scratch_.write(kStep + "checkpoint.json", bad);
+    if (bad == good) continue;
+    EXPECT_FALSE(read_checkpoint(scratch_ / "step-00000003").ok()) << bad;
+  }
+  scratch_.write(kStep + "checkpoint.json", good + "\n");
+  EXPECT_EQ(problem(),
+            "/checkpoint.json: crc32c: is not that of the text before it, which was changed after it was written. The "
+            "checkpoint is damaged: copy it again, or use an older one.");
 }
 
 TEST_F(LoadCheckpoint, WhatIsMissingOrDoesNotFitIsNamed) {

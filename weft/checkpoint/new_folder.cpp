@@ -51,8 +51,12 @@ std::filesystem::path hidden_folder(const std::filesystem::path& folder) {
 std::optional<Error> begin_folder(const std::filesystem::path& folder) {
   const std::filesystem::path hidden = hidden_folder(folder);
   std::error_code problem;
-  std::filesystem::create_directories(parent_of(folder), problem);
-  if (problem) return failure(parent_of(folder), "cannot be made: ", problem.value());
+  const std::filesystem::path around = parent_of(folder);
+  const bool is_new = std::filesystem::create_directories(around, problem);
+  if (problem) return failure(around, "cannot be made: ", problem.value());
+  if (is_new) {
+    if (auto error = sync_folder(parent_of(around))) return error;
+  }
   if (auto error = remove_tree(hidden)) return error;
   std::filesystem::create_directory(hidden, problem);
   if (problem) return failure(hidden, "cannot be made: ", problem.value());

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "weft/base/check.h"
-#include "weft/base/units.h"
 #include "weft/checkpoint/agreement.h"
 #include "weft/checkpoint/checkpoint_json.h"
 #include "weft/checkpoint/crc32c.h"
@@ -103,6 +102,14 @@ std::optional<Error> write_json(const SaveRequest& request, int64_t updates, con
     WEFT_CHECK(document.ok(), "{}", document.error().message());
     auto file = checkpoint_file_from(*document);
     WEFT_CHECK(file.ok(), "{}", file.error().message());
+    const std::filesystem::path path = folder / checkpoint_file_name(file->rank);
+    std::error_code problem;
+    if (std::filesystem::file_size(path, problem) != static_cast<uintmax_t>(file->num_bytes)) {
+      return Error{.kind = ErrorKind::kJob,
+                   .source = path.string(),
+                   .problem = fmt::format("is not there for rank 0 as rank {} has written it", file->rank),
+                   .advice = "Save to a file system that all ranks share."};
+    }
     checkpoint.files.push_back(*std::move(file));
   }
   const std::string text = checkpoint_to_text(checkpoint);
