@@ -340,6 +340,7 @@ StepReport TrainingRank::step(const std::vector<Inputs>& microbatches, int64_t n
   const bool tells_loss = output.loss_sum.defined() && text_->share().rank == 0;
   report.loss = sum_over_ranks(tells_loss ? output.loss_sum.item<double>() : 0) / static_cast<double>(num_targets);
   report.events = std::move(output.events);
+  report.memory = std::move(output.memory);
   return report;
 }
 

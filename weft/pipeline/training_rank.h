@@ -23,6 +23,7 @@ struct StepReport {
   double gradient_norm = 0;
   bool is_updated = false;            ///< not where the gradient is not finite: weights are then as before
   std::vector<TimelineEvent> events;  ///< this rank's
+  std::vector<ActionMemory> memory;   ///< of each event, where this rank's thread counts its memory
 };
 
 /// One rank of a plan that trains: its stages, their optimizers, and the groups that they talk in. Every rank of the
