@@ -12,6 +12,7 @@
 
 #include "weft/base/check.h"
 #include "weft/tensor/local_tensor.h"
+#include "weft/tensor/memory_count.h"
 
 namespace weft {
 namespace {
@@ -176,7 +177,6 @@ void PipelineExecutor::weights(int32_t index, int32_t microbatch) {
 }
 
 void PipelineExecutor::send(const std::vector<at::Tensor>& tensors, int32_t to_stage) {
-  reap_sends(/*all=*/false);
   Transfer transfer;
   const int64_t to = schedule_.rank_of_stage[static_cast<size_t>(to_stage)];
   for (const at::Tensor& tensor : tensors) {
@@ -244,9 +244,12 @@ StepOutput PipelineExecutor::run(const std::vector<Inputs>& microbatches, double
     return tensors;
   };
   bool is_updated = false;
+  const std::shared_ptr<MemoryCount> memory = current_memory_count();
   for (const Action& action : schedule_.rows[static_cast<size_t>(row_)]) {
     const int32_t s = action.stage;
     const int32_t m = action.microbatch;
+    reap_sends(/*all=*/false);
+    if (memory) memory->forget_peak();
     const double start = now_ms();
     doing_ = action;
     switch (action.kind) {
@@ -287,6 +290,7 @@ StepOutput PipelineExecutor::run(const std::vector<Inputs>& microbatches, double
     }
     output_.events.push_back(
         {.action = action, .stream = stream_of(action.kind), .start_ms = start, .end_ms = now_ms()});
+    if (memory) output_.memory.push_back({memory->current_bytes(), memory->peak_bytes()});
   }
   return end();
 }

@@ -16,6 +16,12 @@
 
 namespace weft {
 
+/// Bytes of this rank's CPU tensors, where its thread counts them: when an action was over, and the most while it ran.
+struct ActionMemory {
+  int64_t held_bytes = 0;
+  int64_t peak_bytes = 0;
+};
+
 /// What a step gave on one rank.
 struct StepOutput {
   at::Tensor loss_sum;                ///< over this rank's target tokens; undefined where the last stage is elsewhere
@@ -24,6 +30,7 @@ struct StepOutput {
   /// Of each module that has blocks here, the sum of what its blocks gave: not finite where any of it is not.
   std::map<ModuleKind, at::Tensor> sums;
   double waited_ms = 0;  ///< for neighbours in the pipeline
+  std::vector<ActionMemory> memory;   ///< of each event; empty where it is not counted
 };
 
 /// Runs one pipeline rank's row of a lowered schedule, action by action. Autograd's graphs are cut at every stage: a

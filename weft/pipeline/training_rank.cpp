@@ -337,6 +337,7 @@ StepReport TrainingRank::step(const std::vector<Inputs>& microbatches, int64_t n
   report.waited_ms = output.waited_ms;
   if (!report.is_updated) report.not_finite = find_not_finite(output);
   report.events = std::move(output.events);
+  report.memory = std::move(output.memory);
   return report;
 }
 

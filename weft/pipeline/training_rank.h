@@ -28,6 +28,7 @@ struct StepReport {
   std::vector<TimelineEvent> events;  ///< this rank's
   double waited_ms = 0;               ///< on this rank, for its neighbours in the pipeline
   std::string not_finite;             ///< where loss or gradient are not: the module whose doing it is
+  std::vector<ActionMemory> memory;   ///< of each event, where this rank's thread counts its memory
 };
 
 /// One rank of a plan that trains: its stages, their optimizers, and the groups that they talk in. Every rank of the
