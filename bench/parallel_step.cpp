@@ -5,9 +5,11 @@
 // Ranks are threads, or processes under mpirun, of one intra-op thread each. Answers every line of standard input with
 // one: milliseconds of the slower rank, processor time of both, loss, norm of the gradient, and the time of the
 // actions on rank 0 by kind.
+#include <cctype>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
 #include <iostream>
 #include <map>
 #include <string>
@@ -15,7 +17,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/tensor.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "weft/base/check.h"
 #include "weft/comm/run_ranks.h"
@@ -23,7 +24,6 @@
 #include "weft/models/network.h"
 #include "weft/models/tensor_file.h"
 #include "weft/pipeline/training_rank.h"
-#include "weft/plan/check.h"
 #include "weft/spec/model_reader.h"
 #include "weft/tensor/local_tensor.h"
 #include "weft/tensor/rank_threads.h"

@@ -1,7 +1,7 @@
 """A training step of ours on two ranks beside PyTorch's own distributed training:
-    python bench/parallel_step.py [--steps N] [--only CASE ...] [--detail]
+    cmake --build build --target weft_parallel_step && python bench/parallel_step.py [--steps N] [--only CASE ...] [--detail]
 
-Needs torch 2.11 and transformers, and the target weft_parallel_step. Every side starts from the same weights, gets the same
+Needs torch 2.11 and transformers. Every side starts from the same weights, gets the same
 batch in fp32, and has two ranks of one thread each; a step is forward, backward, gradient reduction, clipping by the global
 norm and fused AdamW. Ours run as thread ranks and as MPI processes, PyTorch's under torchrun with gloo: dp is
 DistributedDataParallel, tp is parallelize_module with the loss parallel too (with and without sequence parallelism), pp is
@@ -10,7 +10,7 @@ noise falls on all alike; a ratio is of two steps of one round. Where a side has
 counts. The clock is that of the slower rank; processor time is of both ranks together. On a machine that others use, too, only
 the latter says something: the scheduler gives torchrun's two sessions more than one of ours. All of it takes about four
 minutes on two idle cores. Losses and norms of all sides must agree, or they do different work; norms do to about 1e-3 only, as PyTorch adds up
-single precision without care.
+single precision without care, and losses to 1e-4 where its sequence parallelism runs, which drifts from all others.
 
 What PyTorch cannot do with its own parts: parallelize_module cuts no fused qkv, so that attention in the vision encoder is
 whole on both ranks there (ours divides it), and its sequence parallelism does not fit images that are scattered into rows, so
