@@ -46,9 +46,9 @@ std::string config_text(int64_t steps, int64_t interval, const std::string& more
 class Train : public testing::Test {
  protected:
   /// `space` pins what the search may choose.
-  std::string plan(const std::string& name, int devices, const std::string& space,
-                   const std::string& model = "tiny-vl") {
-    const std::string workload = folder_.write("workload.yaml", kWorkload);
+  std::string plan(const std::string& name, int devices, const std::string& space, const std::string& model = "tiny-vl",
+                   const std::string& workload_text = kWorkload) {
+    const std::string workload = folder_.write("workload.yaml", workload_text);
     std::string cluster = text_of(path(WEFT_SOURCE_DIR) / "scenarios/clusters/local_cpu.yaml");
     const std::string usual = "devices_per_node: 8";
     cluster.replace(cluster.find(usual), usual.size(), fmt::format("devices_per_node: {}", devices));
@@ -112,6 +112,7 @@ TEST_F(Train, TheLossFallsAndARunLeavesMetricsACheckpointAndATrace) {
                            lines[i]["communication_ms"][rank].get<double>() + lines[i]["bubble_ms"][rank].get<double>();
       EXPECT_NEAR(parts, lines[i]["step_ms"].get<double>(), 0.5 * parts);
       EXPECT_GE(lines[i]["communication_ms"][rank].get<double>(), 0);
+      EXPECT_GT(lines[i]["bubble_ms"][rank].get<double>(), 0) << "two ranks of a pipeline wait for each other";
     }
   }
   EXPECT_EQ(lines[0]["learning_rate"], 0);
@@ -130,20 +131,33 @@ TEST_F(Train, ARunThatGoesOnIsTheRunThatDidNotStop) {
   const std::string plan = two_ranks_plan();
   ASSERT_EQ(run_weft({"train", "--plan", plan, "--config", config(9, 3), "--run", run_folder("whole")}).exit_status, 0);
   ASSERT_EQ(run_weft({"train", "--plan", plan, "--config", config(6, 3), "--run", run_folder("parts")}).exit_status, 0);
-  // From the one before the newest, so that what was done since is done again.
-  const std::string from = run_folder("parts") + "/checkpoints/step-00000003";
-  const ProgramRun rest = run_weft({"train", "--plan", plan, "--config", config(9, 3), "--resume", from});
+  const ProgramRun rest =
+      run_weft({"train", "--plan", plan, "--config", config(9, 3), "--resume", run_folder("parts")});
   ASSERT_EQ(rest.exit_status, 0) << rest.err;
-  const std::vector<Json> whole = metrics("whole"), parts = metrics("parts");
+  // A checkpoint that is not the newest goes on elsewhere, and its own run stays as it is.
+  const std::string from = run_folder("parts") + "/checkpoints/step-00000003";
+  EXPECT_TRUE(says(refusal({"--plan", plan, "--config", config(9, 3), "--resume", from}), "is not the newest"));
+  EXPECT_TRUE(says(refusal({"--plan", plan, "--config", config(9, 3), "--resume", from, "--run", run_folder("whole")}),
+                   "holds a run already"));
+  const ProgramRun other =
+      run_weft({"train", "--plan", plan, "--config", config(9, 3), "--resume", from, "--run", run_folder("other")});
+  ASSERT_EQ(other.exit_status, 0) << other.err;
+  const std::vector<Json> whole = metrics("whole"), parts = metrics("parts"), others = metrics("other");
   ASSERT_EQ(whole.size(), 9u);
   ASSERT_EQ(parts.size(), 9u);
+  ASSERT_EQ(others.size(), 6u);
   for (size_t i = 0; i < 9; ++i) {
-    EXPECT_EQ(whole[i]["loss"], parts[i]["loss"]) << i;
-    EXPECT_EQ(whole[i]["gradient_norm"], parts[i]["gradient_norm"]) << i;
+    for (const char* key : {"loss", "gradient_norm"}) {
+      EXPECT_EQ(whole[i][key], parts[i][key]) << key << " of step " << i;
+      if (i >= 3) {
+        EXPECT_EQ(whole[i][key], others[i - 3][key]) << key << " of step " << i;
+      }
+    }
   }
   for (const char* file : {"rank-00000.safetensors", "rank-00001.safetensors"}) {
     const path there = path("checkpoints/step-00000009") / file;
-    EXPECT_EQ(text_of(run_folder("whole") / there), text_of(run_folder("parts") / there)) << file;
+    for (const char* run : {"parts", "other"})
+      EXPECT_EQ(text_of(run_folder("whole") / there), text_of(run_folder(run) / there)) << run << "/" << file;
   }
 }
 
@@ -187,7 +201,22 @@ TEST_F(Train, EvaluationSeesWhatTrainingLearnt) {
   const double fresh = loss({});
   EXPECT_NEAR(fresh, std::log(1024), 0.3) << "fresh weights know nothing of 1024 tokens";
   ASSERT_EQ(run_weft({"train", "--plan", plan, "--config", settings, "--run", run_folder("run")}).exit_status, 0);
-  EXPECT_LT(loss({"--checkpoint", run_folder("run")}), fresh - 0.3);
+  const double learnt = loss({"--checkpoint", run_folder("run")});
+  EXPECT_LT(learnt, fresh - 0.3);
+  // On other ranks, and with the run's own plan and configuration.
+  const ProgramRun alone =
+      run_weft({"eval", "--plan", this->plan("one", 1, "mbs: 4\nllm: {cp: 1}\nvision: {placement: inline}\n"),
+                "--checkpoint", run_folder("run"), "--json"});
+  ASSERT_EQ(alone.exit_status, 0) << alone.err;
+  EXPECT_NEAR(Json::parse(alone.out)["loss"].get<double>(), learnt, 1e-9 * learnt);
+  const ProgramRun own = run_weft({"eval", "--checkpoint", run_folder("run"), "--json"});
+  ASSERT_EQ(own.exit_status, 0) << own.err;
+  EXPECT_NEAR(Json::parse(own.out)["loss"].get<double>(), learnt, 1e-9 * learnt);
+  const ProgramRun predicted =
+      run_weft({"predict", "--run", run_folder("run"), "--prompt-file",
+                folder_.write("prompt.json", R"({"input_ids": [4, 23, 118], "max_new_tokens": 2})"), "--json"});
+  ASSERT_EQ(predicted.exit_status, 0) << predicted.err;
+  EXPECT_EQ(Json::parse(predicted.out)["prompts"][0]["tokens"].size(), 2u);
 }
 
 TEST_F(Train, FinetuningStartsFromGivenWeights) {
@@ -205,6 +234,25 @@ TEST_F(Train, FinetuningStartsFromGivenWeights) {
                    "config.json: is of another model than the plan's tiny-vl"));
 }
 
+TEST_F(Train, ALossThatIsNotFiniteStopsBeforeWeightsChange) {
+  const std::string settings = folder_.write("nan.yaml",
+                                             "steps: 9\noptimizer: {learning_rate: 1.0e+6, max_gradient_norm: 0}\n"
+                                             "learning_rate_schedule: {kind: constant}\n"
+                                             "checkpoints: {interval_steps: 1}\nthreads_per_rank: 1\n");
+  std::string text(kWorkload);
+  text.replace(text.find("fp64"), 4, "fp32");
+  const std::string plan_file =
+      plan("two32", 2, "mbs: 2\nllm: {tp: 1, pp: 2, cp: 1, dp: 1}\nvision: {placement: inline}\n", "tiny-vl", text);
+  const std::string told =
+      refusal({"--plan", plan_file, "--config", settings, "--run", run_folder("run")}, /*exit_status=*/1);
+  EXPECT_TRUE(says(told, "is not finite: "));
+  EXPECT_TRUE(says(told, " module "));
+  const size_t done = metrics("run").size();
+  EXPECT_TRUE(says(told, fmt::format("step {}: ", done + 1)));
+  EXPECT_TRUE(
+      std::filesystem::exists(path(run_folder("run")) / fmt::format("checkpoints/step-{:08}/checkpoint.json", done)));
+}
+
 TEST_F(Train, BadInputIsNamedAndNothingIsLost) {
   const std::string plan_file = two_ranks_plan();
   const auto with = [&](const std::string& settings, std::vector<std::string> more = {}) {
@@ -220,7 +268,7 @@ TEST_F(Train, BadInputIsNamedAndNothingIsLost) {
   EXPECT_TRUE(says(with(config(3, 0, "device: tpu\n")), "cpu or cuda is needed"));
   EXPECT_TRUE(says(with("/nowhere.yaml"), "/nowhere.yaml"));
   EXPECT_TRUE(says(with(config(3, 0), {"--resume", "/nowhere"}), "/nowhere"));
-  EXPECT_TRUE(says(with(config(3, 0), {"--resume"}), "checkpoint"));
+  EXPECT_TRUE(says(with(config(3, 0), {"--resume"}), "is no folder"));
   EXPECT_FALSE(std::filesystem::exists(run_folder("new"))) << "nothing was begun";
 
   ASSERT_EQ(run_weft({"train", "--plan", plan_file, "--config", config(2, 2), "--run", run_folder("run")}).exit_status,
@@ -235,12 +283,26 @@ TEST_F(Train, BadInputIsNamedAndNothingIsLost) {
                    "steps: is 1, but"));
   EXPECT_EQ(metrics("run").size(), 2u);
 
+  const auto times = [](const std::string& text, const std::string& what) {
+    int count = 0;
+    for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+    return count;
+  };
+  const ProgramRun bad_config = run_weft_with_mpi(
+      2, {"train", "--plan", plan_file, "--config", config(3, 0, "optimiser: {}\n"), "--run", run_folder("m")});
+  EXPECT_NE(bad_config.exit_status, 0);
+  EXPECT_EQ(times(bad_config.err, "weft: "), 1) << bad_config.err;
+  const ProgramRun bad_plan =
+      run_weft_with_mpi(2, {"train", "--plan", "/nowhere", "--config", config(3, 0), "--run", run_folder("m")});
+  EXPECT_EQ(times(bad_plan.err, "weft: "), 1) << bad_plan.err;
   const ProgramRun wrong_size =
       run_weft_with_mpi(3, {"train", "--plan", plan_file, "--config", config(2, 0), "--run", run_folder("m")});
   EXPECT_NE(wrong_size.exit_status, 0);
   EXPECT_TRUE(says(wrong_size.err, "2 ranks are needed, but the launcher started 3 processes"));
-  EXPECT_EQ(wrong_size.err.find("ranks are needed", wrong_size.err.find("ranks are needed") + 1), std::string::npos)
-      << wrong_size.err;
+  EXPECT_EQ(times(wrong_size.err, "ranks are needed"), 1) << wrong_size.err;
+  // Ranks that no module uses are refused before anybody begins.
+  const std::string idle = (path(WEFT_SOURCE_DIR) / "scenarios/plans/tiny-vl_one_rank.json").string();
+  EXPECT_TRUE(says(refusal({"--plan", idle, "--config", config(3, 0), "--run", run_folder("i")}), "modules."));
 }
 
 /// Processes that descend from one: mpirun's ranks.
@@ -296,21 +358,8 @@ TEST_F(Train, AKilledRankEndsTheRunAndTheNextGoesOnAsIfNothingHadBeen) {
     if (!ranks.empty() && metrics(name).size() < 12) {
       EXPECT_NE(ended.exit_status, 0);
     }
-    std::vector<std::string> again = {"train", "--plan", plan_file, "--config", settings, "--run", run_folder(name)};
-    // A run that was killed before its first checkpoint begins again.
-    if (std::filesystem::exists(path(run_folder(name)) / "checkpoints") &&
-        !std::filesystem::is_empty(path(run_folder(name)) / "checkpoints")) {
-      again.push_back("--resume");
-    } else {
-      std::filesystem::remove_all(run_folder(name));
-    }
-    ProgramRun rest = run_weft(again);
-    if (rest.exit_status != 0 && again.back() == "--resume" &&
-        rest.err.find("has no checkpoint") != std::string::npos) {
-      std::filesystem::remove_all(run_folder(name));
-      again.pop_back();
-      rest = run_weft(again);
-    }
+    const ProgramRun rest =
+        run_weft({"train", "--plan", plan_file, "--config", settings, "--run", run_folder(name), "--resume"});
     ASSERT_EQ(rest.exit_status, 0) << rest.err;
     const std::vector<Json> found = metrics(name);
     ASSERT_EQ(found.size(), whole.size());

@@ -84,18 +84,27 @@ std::optional<Error> finish_folder(const std::filesystem::path& folder) {
   if (auto error = sync_folder(hidden)) return error;
   std::error_code ignored;
   const bool replaces = std::filesystem::exists(folder, ignored);
-  bool is_exchanged = false;
-  if (replaces) {
-    is_exchanged = renameat2(AT_FDCWD, hidden.c_str(), AT_FDCWD, folder.c_str(), RENAME_EXCHANGE) == 0;
-    if (!is_exchanged) {
-      if (auto error = remove_folder(folder)) return error;
+  const bool is_exchanged =
+      replaces && renameat2(AT_FDCWD, hidden.c_str(), AT_FDCWD, folder.c_str(), RENAME_EXCHANGE) == 0;
+  if (!is_exchanged) {
+    // Where the file system cannot exchange two: the old one steps aside, and comes back if the new one cannot follow.
+    const std::filesystem::path aside = parent_of(folder) / (kRemoving + folder.filename().string());
+    if (replaces) {
+      if (auto error = remove_tree(aside)) return error;
+      if (std::rename(folder.c_str(), aside.c_str()) != 0) return failure(folder, "cannot be replaced: ", errno);
     }
+    if (std::rename(hidden.c_str(), folder.c_str()) != 0) {
+      const int reason = errno;
+      if (replaces) std::rename(aside.c_str(), folder.c_str());
+      return failure(folder, "cannot be given its name: ", reason);
+    }
+    if (auto error = sync_folder(parent_of(folder))) return error;
+    if (replaces) std::filesystem::remove_all(aside, ignored);  // else the next save does
+    return std::nullopt;
   }
-  if (!is_exchanged && std::rename(hidden.c_str(), folder.c_str()) != 0)
-    return failure(folder, "cannot be given its name: ", errno);
   if (auto error = sync_folder(parent_of(folder))) return error;
   // What was replaced has the hidden name now. It is in nobody's way, and the next save would remove it, too.
-  if (is_exchanged) discard_folder(folder);
+  discard_folder(folder);
   return std::nullopt;
 }
 

@@ -1,9 +1,11 @@
+#include <filesystem>
 #include <memory>
 
 #include <fmt/format.h>
 
 #include "weft/base/json.h"
 #include "weft/cli/legal_plan.h"
+#include "weft/cli/one_process.h"
 #include "weft/cli/runtime_loader.h"
 #include "weft/cli/verbs.h"
 
@@ -18,15 +20,31 @@ struct EvalVerbOptions {
 };
 
 Result<std::string> run_eval(const EvalVerbOptions& options) {
-  WEFT_TRY(Plan plan, read_legal_plan(options.plan));
+  // A run's folder has the plan and the configuration that it ran with.
+  const std::filesystem::path run = options.checkpoint;
+  const auto given_or = [&](const std::string& given, const char* flag, const char* name) -> Result<std::string> {
+    if (!given.empty()) return given;
+    std::error_code ignored;
+    if (!run.empty() && std::filesystem::exists(run / name, ignored)) return (run / name).string();
+    return Error{.source = flag,
+                 .problem = run.empty() ? "is missing, and there is no run to take it from"
+                                        : fmt::format("is missing, and {} has no {}", run.string(), name),
+                 .advice = "Give it, or give --checkpoint with a run's folder."};
+  };
+  Result<std::string> plan_file = given_or(options.plan, "--plan", "plan.json");
+  if (!plan_file) return told_once(std::move(plan_file).error());
+  Result<std::string> config_file = given_or(options.config, "--config", "config.json");
+  if (!config_file) return told_once(std::move(config_file).error());
+  Result<Plan> plan = read_legal_plan(*plan_file);
+  if (!plan) return told_once(std::move(plan).error());
   WEFT_TRY(const RuntimeApi* runtime, load_runtime());
-  Result<std::optional<EvalReport>> result = runtime->evaluate({.plan = std::move(plan),
-                                                                .plan_source = options.plan,
-                                                                .config_file = options.config,
+  Result<std::optional<EvalReport>> result = runtime->evaluate({.plan = *std::move(plan),
+                                                                .plan_source = *plan_file,
+                                                                .config_file = *config_file,
                                                                 .checkpoint = options.checkpoint});
   if (!result) {
     Error error = std::move(result).error();
-    if (error.source.empty() && !error.field.empty()) error.source = options.plan;
+    if (error.source.empty() && !error.field.empty()) error.source = *plan_file;
     return error;
   }
   if (!*result) return std::string();
@@ -48,14 +66,18 @@ Result<std::string> run_eval(const EvalVerbOptions& options) {
 void add_eval(CLI::App& app, RunVerb& run) {
   auto options = std::make_shared<EvalVerbOptions>();
   CLI::App* verb = app.add_subcommand("eval", "The loss of a model over samples that training does not see");
-  verb->add_option("--plan", options->plan, "The plan document")->required()->type_name("FILE");
-  verb->add_option("--config", options->config, "The run's configuration: YAML or JSON")->required()->type_name("FILE");
+  verb->add_option("--plan", options->plan, "The plan document (default: the run's own)")->type_name("FILE");
+  verb->add_option("--config", options->config, "The configuration: YAML or JSON (default: the run's own)")
+      ->type_name("FILE");
   verb->add_option("--checkpoint", options->checkpoint,
                    "A run's folder, whose newest checkpoint is taken, or a checkpoint (default: the configuration's "
                    "weights)")
       ->type_name("DIR");
   verb->add_flag("--json", options->json, "Print one JSON object");
-  verb->footer("Example:\n  weft eval --plan plan.json --config train.yaml --checkpoint runs/qwen2-vl-2b");
+  verb->footer(
+      "Examples:\n"
+      "  weft eval --checkpoint runs/qwen2-vl-2b\n"
+      "  weft eval --plan plan.json --config train.yaml");
   verb->callback([options, &run] { run = [options] { return run_eval(*options); }; });
 }
 

@@ -15,6 +15,7 @@ namespace {
 
 struct PredictVerbOptions {
   std::string model;
+  std::string run;
   std::string prompt_file;
   std::optional<std::string> max_new_tokens;
   std::string dtype;
@@ -56,7 +57,13 @@ std::string to_text(const PredictReport& report) {
 }
 
 Result<std::string> run_predict(const PredictVerbOptions& options) {
+  if (options.model.empty() == options.run.empty()) {
+    return Error{.source = options.model.empty() ? "--model" : "--run",
+                 .problem = options.model.empty() ? "is missing, and so is --run" : "and --model are both given",
+                 .advice = "Give a Hugging Face folder as --model, or the folder of a training run as --run."};
+  }
   PredictRequest request{.model = options.model,
+                         .run_folder = options.run,
                          .prompt_file = options.prompt_file,
                          .dtype = options.dtype,
                          .device = options.device,
@@ -88,7 +95,8 @@ void add_predict(CLI::App& app, RunVerb& run) {
   auto options = std::make_shared<PredictVerbOptions>();
   CLI::App* verb = app.add_subcommand("predict", "Continue prompts with a model, the likeliest token each time");
   verb->add_option("--model", options->model, "Folder of a Hugging Face model: config.json and weights")
-      ->required()
+      ->type_name("DIR");
+  verb->add_option("--run", options->run, "Instead of it, the folder of a training run: its newest checkpoint")
       ->type_name("DIR");
   verb->add_option("--prompt-file", options->prompt_file,
                    "JSON with token ids, or a processor's tensors as .safetensors")

@@ -6,6 +6,7 @@
 #include "weft/base/json.h"
 #include "weft/base/units.h"
 #include "weft/cli/legal_plan.h"
+#include "weft/cli/one_process.h"
 #include "weft/cli/runtime_loader.h"
 #include "weft/cli/terminal_line.h"
 #include "weft/cli/verbs.h"
@@ -82,8 +83,9 @@ std::string to_text(const TrainReport& report) {
 }
 
 Result<std::string> run_train(const TrainVerbOptions& options) {
-  WEFT_TRY(Plan plan, read_legal_plan(options.plan));
-  TrainRequest request{.plan = std::move(plan),
+  Result<Plan> plan = read_legal_plan(options.plan);
+  if (!plan) return told_once(std::move(plan).error());
+  TrainRequest request{.plan = *std::move(plan),
                        .plan_source = options.plan,
                        .config_file = options.config,
                        .run_folder = options.run_folder,

@@ -10,6 +10,7 @@
 #include "weft/engine/host_memory.h"
 #include "weft/engine/predictor.h"
 #include "weft/engine/prompt_file.h"
+#include "weft/engine/run_model.h"
 #include "weft/engine/tensor_options.h"
 #include "weft/models/layer_shape.h"
 #include "weft/models/samples.h"
@@ -91,7 +92,11 @@ std::optional<Error> check_memory(const Model& model, const PredictRequest& requ
 
 }  // namespace
 
-Result<PredictReport> predict(const PredictRequest& request) {
+Result<PredictReport> predict(const PredictRequest& given) {
+  PredictRequest request = given;
+  if (!request.run_folder.empty()) {
+    WEFT_TRY(request.model, model_of_run(request.run_folder));
+  }
   if (request.num_threads > 0) at::set_num_threads(request.num_threads);
   WEFT_TRY(const at::Device device, open_device(request.device));
   WEFT_TRY(const Model model, read_model_folder(request.model));

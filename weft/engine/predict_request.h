@@ -11,7 +11,8 @@ namespace weft {
 
 /// What `weft predict` asks of the runtime half.
 struct PredictRequest {
-  std::filesystem::path model;  ///< a folder with config.json and weights
+  std::filesystem::path model;       ///< a folder with config.json and weights
+  std::filesystem::path run_folder;  ///< or a training run's, whose newest checkpoint is taken
   std::filesystem::path prompt_file;
   std::optional<int64_t> max_new_tokens;  ///< goes before what the prompt file says
   std::string dtype;                      ///< empty: as the configuration says

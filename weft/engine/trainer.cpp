@@ -17,7 +17,6 @@
 #include "weft/engine/predict.h"
 #include "weft/engine/rank_error.h"
 #include "weft/engine/run_folder.h"
-#include "weft/engine/run_model.h"
 #include "weft/engine/run_start.h"
 #include "weft/engine/step_timeline.h"
 #include "weft/engine/training_session.h"
@@ -220,13 +219,14 @@ Result<std::optional<EvalReport>> Trainer::evaluate(const std::filesystem::path&
 }
 
 Result<PredictReport> Trainer::predict(const std::filesystem::path& run_folder, PredictRequest request) {
-  WEFT_TRY(request.model, model_of_run(run_folder));
+  request.run_folder = run_folder;
   return weft::predict(request);
 }
 
 Result<std::optional<TrainReport>> train(const TrainRequest& request) {
-  WEFT_TRY(TrainConfig config, read_train_config_file(request.config_file));
-  return Trainer(request.plan, std::move(config))
+  Result<TrainConfig> config = read_train_config_file(request.config_file);
+  if (!config) return detect_launch().rank == 0 ? config.error() : told_elsewhere(config.error().kind);
+  return Trainer(request.plan, *std::move(config))
       .train({.run_folder = request.run_folder,
               .resumes = request.resumes,
               .resume_from = request.resume_from,
@@ -236,8 +236,9 @@ Result<std::optional<TrainReport>> train(const TrainRequest& request) {
 }
 
 Result<std::optional<EvalReport>> evaluate(const EvalRequest& request) {
-  WEFT_TRY(TrainConfig config, read_train_config_file(request.config_file));
-  return Trainer(request.plan, std::move(config)).evaluate(request.checkpoint);
+  Result<TrainConfig> config = read_train_config_file(request.config_file);
+  if (!config) return detect_launch().rank == 0 ? config.error() : told_elsewhere(config.error().kind);
+  return Trainer(request.plan, *std::move(config)).evaluate(request.checkpoint);
 }
 
 }  // namespace weft

@@ -188,6 +188,15 @@ std::optional<double> TrainingSession::peak_flops() const {
   return found->second * 1e12 * static_cast<double>(plan_->world_size);
 }
 
+int64_t TrainingSession::peak_bytes(const StepReport& report) const {
+  // The executor forgets the peak at every action.
+  int64_t peak = memory_->peak_bytes();
+  if (device_.is_cpu()) {
+    for (const ActionMemory& action : report.memory) peak = std::max(peak, action.peak_bytes);
+  }
+  return peak;
+}
+
 StepReport TrainingSession::guarded_step(const Share& share, double learning_rate) {
   // LibTorch's messages are stack traces; what a rank dies of is told in our words, with what it was doing.
   const auto fail = [&](Error error) {
@@ -223,7 +232,7 @@ Result<StepMetrics> TrainingSession::step() {
   metrics.ranks = gather_ranks({.compute_ms = metrics.step_ms - blocked,
                                 .communication_ms = blocked - report.waited_ms,
                                 .bubble_ms = report.waited_ms,
-                                .peak_memory_bytes = static_cast<double>(memory_->peak_bytes())});
+                                .peak_memory_bytes = static_cast<double>(peak_bytes(report))});
   if (const std::optional<double> peak = peak_flops())
     metrics.utilisation = metrics.model_flops / (*peak * metrics.step_ms * 1e-3);
   last_events_ = std::move(report.events);

@@ -52,6 +52,7 @@ class TrainingSession {
     double flops = 0;         ///< of a training step over the whole batch
   };
   Result<Share> read_batch(const SyntheticSamples& samples, int64_t batch);
+  int64_t peak_bytes(const StepReport& report) const;
   StepReport guarded_step(const Share& share, double learning_rate);
   std::vector<RankStep> gather_ranks(const RankStep& own);
   std::optional<double> peak_flops() const;
