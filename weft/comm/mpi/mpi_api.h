@@ -14,6 +14,6 @@ struct MpiApi {
 };
 
 inline constexpr char kMpiEntryPoint[] = "weft_mpi_api";
-inline constexpr char kMpiApiVersion[] = "1";
+inline constexpr char kMpiApiVersion[] = "2";
 
 }  // namespace weft

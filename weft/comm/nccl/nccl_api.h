@@ -34,7 +34,7 @@ struct NcclApi {
 };
 
 inline constexpr char kNcclEntryPoint[] = "weft_nccl_api";
-inline constexpr char kNcclApiVersion[] = "1";
+inline constexpr char kNcclApiVersion[] = "2";
 
 /// Loads it. `given` as in RunOptions.
 Result<const NcclApi*> load_nccl_backend(const std::filesystem::path& given);
