@@ -20,7 +20,7 @@ namespace {
 
 using namespace weft;
 
-constexpr int64_t kMicrobatches = 8, kLayers = 8, kTokens = 128;
+constexpr int64_t kMicrobatches = 8, kLayers = 8, kTokens = 40;
 constexpr int kSteps = 9;
 
 template <typename T>

@@ -59,12 +59,20 @@ StartedProgram start_command(std::vector<std::string> words, const std::filesyst
   return program;
 }
 
-ProgramRun wait_for(const StartedProgram& program) {
+namespace {
+
+ProgramRun wait_and_read(const StartedProgram& program, bool reads_output) {
   int status = 0;
   waitpid(program.process, &status, 0);
   return {.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
-          .out = contents(program.out),
+          .out = reads_output ? contents(program.out) : "",
           .err = contents(program.err)};
+}
+
+}  // namespace
+
+ProgramRun wait_for(const StartedProgram& program) {
+  return wait_and_read(program, /*reads_output=*/true);
 }
 
 ProgramRun run_weft(const std::vector<std::string>& arguments, const std::vector<std::string>& environment,
@@ -73,9 +81,7 @@ ProgramRun run_weft(const std::vector<std::string>& arguments, const std::vector
   std::vector<std::string> words = {WEFT_PROGRAM};
   words.insert(words.end(), arguments.begin(), arguments.end());
   if (!standard_output.empty()) std::filesystem::create_symlink(standard_output, folder.path() / "out");
-  ProgramRun run = wait_for(start_command(std::move(words), folder.path(), environment));
-  if (!standard_output.empty()) run.out.clear();
-  return run;
+  return wait_and_read(start_command(std::move(words), folder.path(), environment), standard_output.empty());
 }
 
 ProgramRun run_weft_with_mpi(int num_processes, const std::vector<std::string>& arguments) {
