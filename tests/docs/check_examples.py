@@ -3,15 +3,18 @@
 --update writes what they print into the documents.
 
 An example is a ```console block: a line "$ weft ..." (or "$ build/weft ...") and then exactly what it prints.
-Where the output is long, a line "..." stands for any lines.
+Where the output is long, a line "..." stands for any lines. The commands of a ```sh block whose lines all call weft are
+run one after the other in a folder of their own that sees the tree, and must succeed.
 """
 
 import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.S | re.M)
+SCRIPT = re.compile(r"^```sh\n((?:(?:build/)?weft .*\n)+)^```", re.M)
 COMMAND = re.compile(r"^\$ (?:build/)?weft (.*)$", re.M)
 
 
@@ -20,11 +23,29 @@ def matches(expected, printed):
     return re.fullmatch(pattern, printed, re.S) is not None
 
 
+def run_script(root, program, script):
+    """What went wrong, if anything did."""
+    with tempfile.TemporaryDirectory() as folder:
+        for entry in root.resolve().iterdir():
+            if not entry.name.startswith("build"):
+                (pathlib.Path(folder) / entry.name).symlink_to(entry)
+        for line in script.splitlines():
+            command = re.sub(r"^(build/)?weft", str(program), line)
+            run = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True)
+            if run.returncode != 0:
+                return f"$ {line}\nexits with {run.returncode}: {run.stderr}"
+    return ""
+
+
 def main(root, program, mode=""):
     root, program = pathlib.Path(root), pathlib.Path(program).resolve()
     num_run, failures = 0, []
     for document in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
         text = document.read_text()
+        for script in SCRIPT.findall(text):
+            num_run += 1
+            if problem := run_script(root, program, script):
+                failures.append(f"{document}: {problem}")
         for block in BLOCK.findall(text):
             starts = list(COMMAND.finditer(block))
             for i, start in enumerate(starts):
