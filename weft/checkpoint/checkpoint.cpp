@@ -13,7 +13,7 @@
 namespace weft {
 namespace {
 
-constexpr std::string_view kStepPrefix = "step-";
+constexpr std::string_view kStepPrefix = kCheckpointPrefix;
 constexpr DocumentLimits kJsonLimits{.max_bytes = size_t{2} << 30, .max_values = 200'000'000};
 
 std::optional<int64_t> step_in(const std::string& name) {

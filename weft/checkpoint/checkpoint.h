@@ -31,6 +31,9 @@ struct Checkpoint {
 /// The version that this program writes, and the newest that it reads.
 inline constexpr int64_t kCheckpointVersion = 1;
 
+/// What the names of checkpoints begin with.
+inline constexpr const char* kCheckpointPrefix = "step-";
+
 /// "step-00000100" and "rank-00003.safetensors".
 std::string checkpoint_name(int64_t step);
 std::string checkpoint_file_name(int64_t rank);

@@ -12,6 +12,7 @@ namespace {
 
 constexpr const char* kSaving = ".saving-";
 constexpr const char* kRemoving = ".removing-";
+constexpr const char* kReplaced = ".replaced-";
 
 std::filesystem::path parent_of(const std::filesystem::path& folder) {
   return folder.has_parent_path() ? folder.parent_path() : ".";
@@ -63,18 +64,26 @@ std::optional<Error> begin_folder(const std::filesystem::path& folder) {
   return std::nullopt;
 }
 
-std::optional<Error> remove_leftovers(const std::filesystem::path& around) {
+std::optional<Error> remove_leftovers(const std::filesystem::path& around, const std::string& names) {
   std::vector<std::filesystem::path> left;
   std::error_code problem;
   std::filesystem::directory_iterator entry(around, problem);
   if (problem == std::errc::no_such_file_or_directory) return std::nullopt;
   for (; !problem && entry != std::filesystem::directory_iterator(); entry.increment(problem)) {
     const std::string name = entry->path().filename().string();
-    if (name.starts_with(kSaving) || name.starts_with(kRemoving)) left.push_back(entry->path());
+    const bool is_left =
+        name.starts_with(kSaving + names) || name.starts_with(kRemoving + names) || name.starts_with(kReplaced + names);
+    if (is_left) left.push_back(entry->path());
   }
   if (problem) return failure(around, "cannot be read: ", problem.value());
   for (const std::filesystem::path& path : left) {
-    if (auto error = remove_tree(path)) return error;
+    const std::string name = path.filename().string();
+    const std::filesystem::path own = around / name.substr(name.starts_with(kReplaced) ? std::strlen(kReplaced) : 0);
+    if (name.starts_with(kReplaced) && !std::filesystem::exists(own, problem)) {
+      if (std::rename(path.c_str(), own.c_str()) != 0) return failure(path, "cannot be renamed: ", errno);
+    } else if (auto error = remove_tree(path)) {
+      return error;
+    }
   }
   return std::nullopt;
 }
@@ -88,7 +97,7 @@ std::optional<Error> finish_folder(const std::filesystem::path& folder) {
       replaces && renameat2(AT_FDCWD, hidden.c_str(), AT_FDCWD, folder.c_str(), RENAME_EXCHANGE) == 0;
   if (!is_exchanged) {
     // Where the file system cannot exchange two: the old one steps aside, and comes back if the new one cannot follow.
-    const std::filesystem::path aside = parent_of(folder) / (kRemoving + folder.filename().string());
+    const std::filesystem::path aside = parent_of(folder) / (kReplaced + folder.filename().string());
     if (replaces) {
       if (auto error = remove_tree(aside)) return error;
       if (std::rename(folder.c_str(), aside.c_str()) != 0) return failure(folder, "cannot be replaced: ", errno);

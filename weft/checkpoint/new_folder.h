@@ -15,8 +15,9 @@ std::filesystem::path hidden_folder(const std::filesystem::path& folder);
 /// Makes the hidden folder, empty, and the one around it where there is none.
 std::optional<Error> begin_folder(const std::filesystem::path& folder);
 
-/// Removes what runs that died have left in a folder: hidden folders that were begun, or half removed.
-std::optional<Error> remove_leftovers(const std::filesystem::path& around);
+/// Clears up what runs that died have left in a folder, of folders whose names begin so: what was begun or half removed
+/// goes, and what had stepped aside for a successor that did not come gets its name back.
+std::optional<Error> remove_leftovers(const std::filesystem::path& around, const std::string& names);
 
 /// Brings it to disk and gives it its name. A folder that has the name already is replaced, in one instant where the
 /// file system can.

@@ -150,7 +150,7 @@ Result<SavedCheckpoint> save_checkpoint(const SaveRequest& request, Group& every
 
   std::optional<Error> error;
   if (is_first) {
-    error = remove_leftovers(request.checkpoints);
+    error = remove_leftovers(request.checkpoints, kCheckpointPrefix);
     if (!error) error = begin_folder(saved.folder);
   }
   if (auto failed = first_error(everyone, error)) return *std::move(failed);

@@ -76,9 +76,22 @@ TEST(SaveCheckpoint, LeftoversAreIgnoredAndThenRemoved) {
   std::filesystem::create_directory(scratch / ".removing-step-00000002");
   scratch.write(".removing-step-00000002/checkpoint.json", "{}");
   scratch.write("step-9", "no checkpoint's name");
+  std::filesystem::create_directory(scratch / ".saving-model");
   EXPECT_EQ((*newest_checkpoint(scratch.path()))->filename(), "step-00000004");
   save_example(scratch.path(), {5});
-  EXPECT_EQ(names_in(scratch.path()), (std::vector<std::string>{"step-00000004", "step-00000005", "step-9"}));
+  EXPECT_EQ(names_in(scratch.path()),
+            (std::vector<std::string>{".saving-model", "step-00000004", "step-00000005", "step-9"}))
+      << "what another program writes stays";
+}
+
+TEST(SaveCheckpoint, WhatStoodAsideForASuccessorThatDidNotComeIsThereAgain) {
+  const ScratchFolder scratch;
+  save_example(scratch.path(), {4});
+  std::filesystem::rename(scratch / "step-00000004", scratch / ".replaced-step-00000004");
+  std::filesystem::create_directory(scratch / ".saving-step-00000004");
+  save_example(scratch.path(), {5});
+  EXPECT_EQ(names_in(scratch.path()), (std::vector<std::string>{"step-00000004", "step-00000005"}));
+  EXPECT_EQ(load_problem(scratch / "step-00000004"), "");
 }
 
 TEST(SaveCheckpoint, AFolderThatCannotBeMadeIsAnErrorOnAllRanks) {

@@ -15,6 +15,7 @@
 #include "weft/engine/rank_error.h"
 #include "weft/engine/same_model.h"
 #include "weft/engine/sample_inputs.h"
+#include "weft/tensor/rank_threads.h"
 
 namespace weft {
 namespace {
@@ -130,40 +131,46 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
   return session;
 }
 
-Result<TrainingSession::Share> TrainingSession::read_batch(const SyntheticSamples& samples, int64_t batch) {
-  Share share;
-  std::array<double, 4> counts{};  // tokens, targets and flops of this rank's samples; ranks that have failed
-  const auto read = [&]() -> std::optional<Error> {
-    for (int64_t microbatch = 0; microbatch < order_.microbatches; ++microbatch) {
-      std::vector<Sample> own;
-      for (int64_t place = 0; place < order_.mbs; ++place) {
-        const int64_t index = order_.index(rank_->data_parallel_rank(), microbatch, place);
-        own.push_back(samples.make(batch * order_.size() + index));
-        counts[0] += static_cast<double>(own.back().ids.size());
-        const auto flops = training_step_flops(plan_->model, plan_->workload, own.back().load);
-        if (!flops) return flops.error();
-        counts[2] += *flops / static_cast<double>(plan_->workload.global_batch_samples);
+TrainingSession::LocalBatch TrainingSession::make_batch(const SyntheticSamples& samples, int64_t batch) const {
+  LocalBatch local;
+  for (int64_t microbatch = 0; microbatch < order_.microbatches; ++microbatch) {
+    std::vector<Sample> own;
+    for (int64_t place = 0; place < order_.mbs; ++place) {
+      const int64_t index = order_.index(rank_->data_parallel_rank(), microbatch, place);
+      own.push_back(samples.make(batch * order_.size() + index));
+      local.num_tokens += static_cast<double>(own.back().ids.size());
+      const auto flops = training_step_flops(plan_->model, plan_->workload, own.back().load);
+      if (!flops) {
+        local.error = flops.error();
+        return local;
       }
-      const auto inputs = inputs_of(rank_->numbers(), rank_->vocabulary(), own);
-      if (!inputs) return inputs.error();
-      counts[1] += static_cast<double>(inputs->num_targets());
-      share.microbatches.push_back(inputs->to(rank_->options()));
+      local.flops += *flops / static_cast<double>(plan_->workload.global_batch_samples);
     }
-    return std::nullopt;
-  };
-  const std::optional<Error> own_error = read();
-  if (own_error) counts[3] = 1;
+    auto inputs = inputs_of(rank_->numbers(), rank_->vocabulary(), own);
+    if (!inputs) {
+      local.error = inputs.error();
+      return local;
+    }
+    local.num_targets += static_cast<double>(inputs->num_targets());
+    local.microbatches.push_back(*std::move(inputs));
+  }
+  return local;
+}
+
+Result<TrainingSession::Share> TrainingSession::share_batch(LocalBatch local) {
+  std::array<double, 4> counts = {local.num_tokens, local.num_targets, local.flops, local.error ? 1.0 : 0.0};
   Group& all = world_->all();
   all.all_reduce(Buffer{.data = counts.data(), .count = std::ssize(counts), .type = DataType::kFp64}, Reduction::kSum)
       .wait();
   if (counts[3] > 0) {
-    if (auto error = first_error(all, own_error)) return *error;
+    if (auto error = first_error(all, local.error)) return *error;
   }
   // Ranks with the same data-parallel rank have counted the same samples.
   const double copies = static_cast<double>(all.size() / order_.data_parallel);
-  share.num_tokens = std::llround(counts[0] / copies);
-  share.num_targets = std::llround(counts[1] / copies);
-  share.flops = counts[2] / copies;
+  Share share{.num_tokens = std::llround(counts[0] / copies),
+              .num_targets = std::llround(counts[1] / copies),
+              .flops = counts[2] / copies};
+  for (const Inputs& inputs : local.microbatches) share.microbatches.push_back(inputs.to(rank_->options()));
   return share;
 }
 
@@ -217,7 +224,13 @@ Result<StepMetrics> TrainingSession::step() {
   last_start_ms_ = now_ms();
   const double waited_before = world_->waited_ms();
   memory_->forget_peak();
-  WEFT_TRY(const Share share, read_batch(*samples_, step_));
+  WEFT_TRY(const Share share, share_batch(next_batch_.valid() ? next_batch_.get() : make_batch(*samples_, step_)));
+  if (step_ + 1 < config_->steps) {
+    next_batch_ = std::async(std::launch::async, [this, batch = step_ + 1] {
+      use_rank_threads(1);
+      return make_batch(*samples_, batch);
+    });
+  }
   StepMetrics metrics{.step = step_ + 1,
                       .learning_rate = config_->learning_rate.at(step_),
                       .num_tokens = share.num_tokens,
@@ -255,7 +268,7 @@ Result<EvalReport> TrainingSession::evaluate(int64_t num_batches) {
   const double start = now_ms();
   double sum = 0;
   for (int64_t batch = 0; batch < num_batches; ++batch) {
-    WEFT_TRY(const Share share, read_batch(*unseen_samples_, batch));
+    WEFT_TRY(const Share share, share_batch(make_batch(*unseen_samples_, batch)));
     sum += rank_->evaluate(share.microbatches);
     report.num_targets += share.num_targets;
     report.num_tokens += share.num_tokens;

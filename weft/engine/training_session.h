@@ -1,5 +1,6 @@
 #pragma once
 
+#include <future>
 #include <memory>
 #include <optional>
 
@@ -51,7 +52,14 @@ class TrainingSession {
     int64_t num_targets = 0;  ///< of the whole batch
     double flops = 0;         ///< of a training step over the whole batch
   };
-  Result<Share> read_batch(const SyntheticSamples& samples, int64_t batch);
+  /// What this rank makes of a batch by itself, on the CPU: the next one while a step runs.
+  struct LocalBatch {
+    std::vector<Inputs> microbatches;
+    double num_tokens = 0, num_targets = 0, flops = 0;
+    std::optional<Error> error;
+  };
+  LocalBatch make_batch(const SyntheticSamples& samples, int64_t batch) const;
+  Result<Share> share_batch(LocalBatch local);
   int64_t peak_bytes(const StepReport& report) const;
   StepReport guarded_step(const Share& share, double learning_rate);
   std::vector<RankStep> gather_ranks(const RankStep& own);
@@ -69,6 +77,7 @@ class TrainingSession {
   int64_t step_ = 0;
   std::vector<TimelineEvent> last_events_;
   double last_start_ms_ = 0;
+  std::future<LocalBatch> next_batch_;  ///< last, so that its thread ends before what it uses
 };
 
 }  // namespace weft
