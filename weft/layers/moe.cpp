@@ -14,6 +14,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "weft/layers/activation.h"
+#include "weft/layers/expert_exchange.h"
 #include "weft/layers/linear.h"
 
 namespace weft {
@@ -159,9 +160,17 @@ at::Tensor MoeLayer::forward(const at::Tensor& x, const RunContext& context) con
   const at::Tensor rows = context.enter(x);
   const Routing routing = route(rows, context);
   const at::Tensor row_of = routing.order.floor_divide(experts_per_token);
-  const at::Tensor sorted = rows.index_select(0, row_of);
-  const at::Tensor inner = swiglu(expert_linear(sorted, gate_up, routing.counts, context));
-  const at::Tensor outer = expert_linear(inner, down, routing.counts, context);
+  at::Tensor sorted = rows.index_select(0, row_of);
+  std::vector<int64_t> counts = routing.counts;
+  std::optional<ExpertExchange> exchange;
+  if (context.experts != nullptr) {
+    exchange = plan_exchange(*context.experts, routing.counts, rows.device());
+    sorted = dispatch(sorted, *exchange);
+    counts = exchange->counts;
+  }
+  const at::Tensor inner = swiglu(expert_linear(sorted, gate_up, counts, context));
+  at::Tensor outer = expert_linear(inner, down, counts, context);
+  if (exchange) outer = combine(outer, *exchange);
   const at::Tensor weights = routing.weights.flatten().index_select(0, routing.order).unsqueeze(1);
   return context.leave(at::zeros_like(rows).index_add(0, row_of, outer * weights));
 }

@@ -26,8 +26,8 @@ struct MoeLayer {
   int64_t experts_per_token = 0;
   bool normalizes_weights = false;  ///< the chosen experts' weights of a row sum to 1
   ParameterPtr router;              ///< [experts, width]
-  ParameterPtr gate_up;             ///< [experts, 2·intermediate, width]
-  ParameterPtr down;                ///< [experts, width, intermediate]
+  ParameterPtr gate_up;             ///< [experts here, 2·intermediate, width]
+  ParameterPtr down;                ///< [experts here, width, intermediate]
 
   Routing route(const at::Tensor& x, const RunContext& context) const;
   at::Tensor forward(const at::Tensor& x, const RunContext& context) const;

@@ -40,6 +40,7 @@ struct RunContext {
   double balance_scale = 0;
   /// Where routers put the value of theirs: once more for a layer that is recomputed. It must outlive the backward.
   std::vector<at::Tensor>* balance_losses = nullptr;
+  const Group* experts = nullptr;  ///< the ranks that share out the experts; nothing: all are here
 
   at::Tensor enter(const at::Tensor& x) const { return sites != nullptr ? sites->enter(x) : x; }
   at::Tensor leave(const at::Tensor& x) const { return sites != nullptr ? sites->leave(x) : x; }

@@ -20,6 +20,19 @@ Range cut_range(const WeightCut& cut, int64_t length, const TensorShare& share) 
 
 }  // namespace
 
+ParameterSpec cut_experts(const ParameterSpec& whole, const TensorShare& share) {
+  if (share.num_ranks == 1 || whole.pieces.empty() || !whole.pieces.front().is_expert) return whole;
+  const int64_t experts = whole.shape.front();
+  WEFT_CHECK(experts % share.num_ranks == 0, "{} experts on {} ranks", experts, share.num_ranks);
+  const int64_t here = experts / share.num_ranks;
+  const int64_t pieces = std::ssize(whole.pieces) / experts;  // of each expert
+  ParameterSpec part = whole;
+  const auto first = whole.pieces.begin() + static_cast<std::ptrdiff_t>(share.rank * here * pieces);
+  part.pieces.assign(first, first + static_cast<std::ptrdiff_t>(here * pieces));
+  part.shape.front() = here;
+  return part;
+}
+
 ParameterSpec cut_parameter(const ParameterSpec& whole, const TensorShare& share) {
   if (share.num_ranks == 1) return whole;
   ParameterSpec part = whole;

@@ -13,6 +13,9 @@ struct TensorShare {
 /// The part of a parameter that a rank holds: the same pieces, smaller.
 ParameterSpec cut_parameter(const ParameterSpec& whole, const TensorShare& share);
 
+/// What a rank holds of a parameter of all experts: an equal part of them, in order. Others stay as they are.
+ParameterSpec cut_experts(const ParameterSpec& whole, const TensorShare& share);
+
 /// How many ranks hold the same elements of a piece, and which of them this is.
 struct PieceCopies {
   int64_t count = 1;
@@ -23,9 +26,12 @@ PieceCopies copies_of(const WeightPiece& piece, const TensorShare& share);
 /// Makes a rank's parts of parameters.
 class CutParameters : public ParameterMaker {
  public:
-  CutParameters(at::TensorOptions options, TensorShare share) : whole_(options), share_(share) {}
+  CutParameters(at::TensorOptions options, TensorShare share, TensorShare experts = {})
+      : whole_(options), share_(share), experts_(experts) {}
 
-  ParameterPtr make(ParameterSpec spec) override { return whole_.make(cut_parameter(spec, share_)); }
+  ParameterPtr make(ParameterSpec spec) override {
+    return whole_.make(cut_parameter(cut_experts(spec, experts_), share_));
+  }
   void next_block() override { block_begins_.push_back(all().size()); }
   const std::vector<ParameterPtr>& all() const { return whole_.all(); }
   /// The place in all() at which each block begins but the first.
@@ -34,6 +40,7 @@ class CutParameters : public ParameterMaker {
  private:
   WholeParameters whole_;
   TensorShare share_;
+  TensorShare experts_;
   std::vector<size_t> block_begins_;
 };
 

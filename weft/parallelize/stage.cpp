@@ -83,7 +83,10 @@ StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_p
                       .tensor_parallel = tensor_parallel[index].get()};
   }
   const TensorShare share = tensor_parallel.back()->share();
-  CutParameters maker(settings.options, share);
+  const TensorShare experts =
+      settings.experts ? TensorShare{settings.experts->size(), settings.experts->rank()} : TensorShare{};
+  experts_ = settings.experts;
+  CutParameters maker(settings.options, share, experts);
   for (const StagePart& part : parts) {
     ModuleRoute& route = routes_[static_cast<size_t>(part.module)];
     if (part.has_entry) route.first_stage = part.stage;
@@ -302,14 +305,15 @@ StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients
       const auto balance_losses = std::make_shared<std::vector<at::Tensor>>();
       const double balance_scale = balance_scale_ / static_cast<double>(tensor_parallel.share().num_ranks);
       const auto layer = [decoder = decoder_, samples = inputs.samples, rotary, sites, is_spread, deferred,
-                          balance_losses,
-                          balance_scale](int64_t layer_index, const at::Tensor& rows, bool recomputes_attention) {
+                          balance_losses, balance_scale, experts = experts_ ? &*experts_ : nullptr](
+                             int64_t layer_index, const at::Tensor& rows, bool recomputes_attention) {
         return decoder->layer(layer_index, rows, {.segments = samples, .rotary = rotary},
                               {.deferred = deferred,
                                .sites = is_spread ? &sites : nullptr,
                                .recomputes_attention = recomputes_attention,
                                .balance_scale = balance_scale,
-                               .balance_losses = balance_scale != 0 ? balance_losses.get() : nullptr});
+                               .balance_losses = balance_scale != 0 ? balance_losses.get() : nullptr,
+                               .experts = experts});
       };
       x = run_layers(model.part, x, anchor, layer, hooks, block);
       for (const at::Tensor& loss : *balance_losses) {

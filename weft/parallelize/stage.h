@@ -43,6 +43,7 @@ class StageModel {
     const ModelNumbers& numbers;
     int32_t stage = 0;
     at::TensorOptions options;
+    std::optional<Group> experts;  ///< the ranks that share out the llm's experts; nothing: each has all
   };
   /// By module of the plan, shared by the stages of a rank.
   using TensorParallels = std::vector<std::unique_ptr<TensorParallel>>;
@@ -109,6 +110,7 @@ class StageModel {
   std::vector<ModuleRoute> routes_;  ///< by module of the plan
   std::vector<PartModel> parts_;
   std::shared_ptr<Decoder> decoder_;
+  std::optional<Group> experts_;
   std::vector<ParameterPtr> parameters_;
   std::vector<StageBlock> blocks_;
   std::vector<bool> has_divided_rows_;  ///< by parameter

@@ -24,7 +24,7 @@ namespace weft {
 struct TrainingExample {
   std::string fixture = "llama_tied";
   std::string sizes = "{}";  ///< JSON that goes over the fixture's configuration
-  int64_t tp = 1, pp = 1, vpp = 1, dp = 1;
+  int64_t tp = 1, pp = 1, vpp = 1, dp = 1, ep = 1;
   bool sequence_parallel = false;
   std::optional<bool> encoder_sequence_parallel;  ///< the llm's
   int64_t zero = 0;
@@ -55,6 +55,7 @@ struct TrainingExample {
     for (const ModuleKind kind : frozen) text += fmt::format("_frozen_{}", name_of(kind));
     for (const auto& rank : vision_layers) text += fmt::format("_v{}", fmt::join(rank, "."));
     for (const auto& rank : audio_layers) text += fmt::format("_a{}", fmt::join(rank, "."));
+    if (ep > 1) text += fmt::format("_ep{}", ep);
     if (balance_coefficient > 0) text += "_balanced";
     if (has_masked_sample) text += "_masked";
     if (has_short_sample) text += "_short";
@@ -288,6 +289,7 @@ inline Plan example_training_plan(const TrainingExample& example, const Model& m
                         .placement = is_llm ? ModulePlacement::kBase : ModulePlacement::kInline,
                         .axis_order = default_axis_order(),
                         .tp = example.tp,
+                        .ep = is_llm ? example.ep : 1,
                         .pp = example.pp,
                         .vpp = is_llm ? example.vpp : 1,
                         .dp = example.dp,

@@ -29,8 +29,8 @@ struct StepOutput {
   std::vector<TimelineEvent> events;  ///< in the order of the row
   /// Of each module that has blocks here, the sum of what its blocks gave: not finite where any of it is not.
   std::map<ModuleKind, at::Tensor> sums;
-  double waited_ms = 0;  ///< for neighbours in the pipeline
-  std::vector<ActionMemory> memory;   ///< of each event; empty where it is not counted
+  double waited_ms = 0;              ///< for neighbours in the pipeline
+  std::vector<ActionMemory> memory;  ///< of each event; empty where it is not counted
 };
 
 /// Runs one pipeline rank's row of a lowered schedule, action by action. Autograd's graphs are cut at every stage: a

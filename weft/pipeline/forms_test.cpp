@@ -116,6 +116,18 @@ std::vector<TrainingExample> forms() {
                  .recompute = {.full = 1, .selective = 1},
                  .has_short_sample = true});
   all.push_back({.fixture = "qwen2_vl_untied", .tp = 2, .sequence_parallel = true, .has_short_sample = true});
+  // Experts shared out: alone, with copies, and with everything else.
+  all.push_back({.fixture = "qwen3_moe_norm", .dp = 2, .ep = 2});
+  all.push_back({.fixture = "qwen3_moe_norm", .dp = 4, .ep = 2, .mbs = 2});
+  all.push_back({.fixture = "qwen3_moe_norm", .dp = 4, .ep = 4, .zero = 1});
+  all.push_back({.fixture = "qwen3_moe_norm", .dp = 8, .ep = 8, .microbatches = 1});
+  all.push_back({.fixture = "qwen3_moe_norm", .dp = 2, .ep = 2, .microbatches = 3, .balance_coefficient = 0.3});
+  all.push_back({.fixture = "qwen3_moe_norm", .pp = 2, .dp = 4, .ep = 2, .zero = 1, .microbatches = 3});
+  all.push_back({.fixture = "qwen3_moe_norm", .pp = 2, .dp = 2, .ep = 2, .schedule = "zb_h1", .microbatches = 4});
+  all.push_back({.fixture = "qwen3_moe_norm", .tp = 2, .pp = 2, .dp = 2, .ep = 2, .sequence_parallel = true});
+  all.push_back({.fixture = "qwen3_moe_norm", .dp = 2, .ep = 2, .recompute = {.full = 2}});
+  all.push_back({.fixture = "qwen3_moe_norm", .dp = 2, .ep = 2, .has_masked_sample = true, .has_short_sample = true});
+  all.push_back({.fixture = "qwen3_moe_mixed", .sizes = R"({"num_local_experts": 6})", .dp = 2, .ep = 2});
   // Sizes that do not divide, and products of everything on eight ranks.
   const std::string five_layers = R"({"num_hidden_layers": 5})";
   const std::string seven_groups = R"({"hidden_size": 84, "num_attention_heads": 14, "num_key_value_heads": 7})";

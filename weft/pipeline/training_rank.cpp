@@ -44,7 +44,8 @@ std::optional<Error> check_runs(const Plan& plan) {
     if (!module.is_in_pipeline())
       return refuse(field + ".placement", "is beside the pipeline, which training does not run yet");
     if (module.cp > 1) return refuse(field + ".cp", "is more than 1: context parallelism is not trained with yet");
-    if (module.ep > 1) return refuse(field + ".ep", "is more than 1: expert parallelism is not trained with yet");
+    if (module.ep > 1 && module.zero > 1)
+      return refuse(field + ".zero", "is more than 1 with expert parallelism, which is not run yet");
     if (module.zero != plan.llm().zero) {
       return Error{.field = field + ".zero",
                    .problem = fmt::format("is {}, but the llm's is {}, and an inline encoder lies in its stages",
@@ -150,6 +151,7 @@ Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const P
   rank->text_ = rank->tensor_parallel_.back().get();
   WEFT_TRY(Group data_parallel, world.group(mesh, data_axes));
   WEFT_TRY(Group pipeline, world.group(mesh, pipeline_axis));
+  WEFT_TRY(const std::optional<ExpertGroups> expert_groups, make_expert_groups(world, mesh, llm.ep));
   rank->everyone_ = world.all();
   rank->data_parallel_rank_ = grid.group_index(position, data_axes);
   rank->vocabulary_ = std::get<Lookup>(plan.model.modules.back().entry.ops.front().shape).entries;
@@ -162,13 +164,17 @@ Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const P
   for (size_t chunk = 0; chunk < held.size(); ++chunk) {
     Stage& stage = rank->stages_[chunk];
     stage.model = std::make_unique<StageModel>(
-        StageModel::Settings{.plan = plan, .numbers = rank->numbers_, .stage = held[chunk], .options = rank->options_},
+        StageModel::Settings{.plan = plan,
+                             .numbers = rank->numbers_,
+                             .stage = held[chunk],
+                             .options = rank->options_,
+                             .experts = expert_groups ? std::optional(expert_groups->experts) : std::nullopt},
         rank->tensor_parallel_);
     initialize_weights(stage.model->parameters(), settings.seed);
     rank->stage_of_[static_cast<size_t>(held[chunk])] = &stage;
   }
   rank->tie_embeddings(world, mesh, plan);
-  rank->make_optimizers(plan, settings, data_parallel);
+  rank->make_optimizers(plan, settings, data_parallel, expert_groups);
   rank->find_copies(world);
   for (const int32_t index : held) {
     Stage& stage = *rank->stage_of_[static_cast<size_t>(index)];
@@ -176,12 +182,30 @@ Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const P
       for (Copies& copies : stage.copies[block]) sum_copies(copies.group, copies.parts);
     };
     stage.weights = std::make_unique<StageWeights>(
-        stage.model->blocks(), *stage.optimizer,
+        stage.blocks, *stage.optimizer,
         StageWeights::Options{.zero = llm.zero, .overlap = plan.overlap_dp, .complete = sum});
     stages[static_cast<size_t>(index)] = {stage.model.get(), stage.weights.get()};
   }
   rank->executor_ = std::make_unique<PipelineExecutor>(std::move(lowered), row, std::move(stages), pipeline);
   return rank;
+}
+
+Result<std::optional<TrainingRank::ExpertGroups>> TrainingRank::make_expert_groups(World& world, const Mesh& mesh,
+                                                                                   int64_t ep) {
+  if (ep == 1) return std::optional<ExpertGroups>();
+  const AxisList axes = mesh.grid().axes_named({"cp", "dp"});
+  const std::vector<int64_t> ranks = mesh.group_of(world.rank(), axes);
+  const auto position = mesh.grid().group_index(mesh.position_of(world.rank()), axes);
+  // Neighbours share out the experts.
+  std::vector<int64_t> sharers, copies;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const auto other = static_cast<int64_t>(i);
+    if (other / ep == position / ep) sharers.push_back(ranks[i]);
+    if (other % ep == position % ep) copies.push_back(ranks[i]);
+  }
+  WEFT_TRY(Group experts, world.group("ep", sharers));
+  WEFT_TRY(Group same, world.group("same experts", copies));
+  return std::optional(ExpertGroups{std::move(experts), std::move(same)});
 }
 
 void TrainingRank::tie_embeddings(World& world, const Mesh& mesh, const Plan& plan) {
@@ -210,7 +234,8 @@ void TrainingRank::tie_embeddings(World& world, const Mesh& mesh, const Plan& pl
   embedding_group_ = *group;
 }
 
-void TrainingRank::make_optimizers(const Plan& plan, const TrainingSettings& settings, Group data_parallel) {
+void TrainingRank::make_optimizers(const Plan& plan, const TrainingSettings& settings, Group data_parallel,
+                                   const std::optional<ExpertGroups>& experts) {
   OptimizerOptions options{.zero = plan.llm().zero,
                            .keep_gathered = plan.llm().zero_keep_gathered,
                            .buckets_mb = plan.buckets_mb,
@@ -225,7 +250,18 @@ void TrainingRank::make_optimizers(const Plan& plan, const TrainingSettings& set
   };
   for (Stage& stage : stages_) {
     std::vector<StageParameter> parameters;
-    const std::vector<StageBlock>& blocks = stage.model->blocks();
+    stage.blocks = stage.model->blocks();
+    std::vector<StageParameter> expert_parameters;
+    if (experts) {
+      for (StageBlock& block : stage.blocks) {
+        std::erase_if(block.parameters, [&](const ParameterPtr& parameter) {
+          const bool is_expert = parameter->spec.pieces.front().is_expert;
+          if (is_expert) expert_parameters.push_back({parameter});
+          return is_expert;
+        });
+      }
+    }
+    const std::vector<StageBlock>& blocks = stage.blocks;
     const std::vector<int64_t> kinds = kinds_of_blocks(blocks, options);
     for (size_t block = 0; block < blocks.size(); ++block) {
       for (const ParameterPtr& parameter : blocks[block].parameters) {
@@ -234,6 +270,8 @@ void TrainingRank::make_optimizers(const Plan& plan, const TrainingSettings& set
       }
     }
     stage.optimizer = std::make_unique<StageOptimizer>(std::move(parameters), data_parallel, options);
+    if (!expert_parameters.empty())
+      stage.experts = std::make_unique<StageOptimizer>(std::move(expert_parameters), experts->copies, options);
   }
 }
 
@@ -303,7 +341,12 @@ void TrainingRank::sum_tied_embeddings() {
 
 double TrainingRank::finish_gradients() {
   const TensorShare share = text_->share();
-  for (Stage& stage : stages_) stage.optimizer->finish_reduce();
+  for (Stage& stage : stages_) {
+    stage.optimizer->finish_reduce();
+    if (!stage.experts) continue;
+    stage.experts->start_reduce();
+    stage.experts->finish_reduce();
+  }
   sum_tied_embeddings();
   const auto once = [&](const Parameter& parameter, const WeightPiece& piece) {
     if (!embeddings_.empty()) {
@@ -314,7 +357,7 @@ double TrainingRank::finish_gradients() {
     return copies_of(piece, share).place == 0 ? 1.0 : 0.0;
   };
   double squares = 0;
-  for (const Stage& stage : stages_) squares += stage.optimizer->local_squared_norm(once);
+  for (const StageOptimizer* optimizer : optimizers()) squares += optimizer->local_squared_norm(once);
   return std::sqrt(sum_over_ranks(squares));
 }
 
@@ -322,7 +365,7 @@ StepReport TrainingRank::step(const std::vector<Inputs>& microbatches, int64_t n
   WEFT_CHECK(num_targets > 0, "a step over {} target tokens", num_targets);
   for (const Inputs& inputs : microbatches) WEFT_CHECK(inputs.targets.defined(), "a microbatch without targets");
   release_values();  // which may be whole since they were made, written or read
-  for (Stage& stage : stages_) stage.optimizer->begin_step();
+  for (StageOptimizer* optimizer : optimizers()) optimizer->begin_step();
   StepReport report;
   const auto update = [&] {
     report.gradient_norm = finish_gradients();
@@ -330,7 +373,7 @@ StepReport TrainingRank::step(const std::vector<Inputs>& microbatches, int64_t n
     report.is_updated = std::isfinite(report.gradient_norm) && std::isfinite(report.loss);  // the same on all ranks
     if (!report.is_updated) return;
     const double scale = max_gradient_norm_ > 0 ? clip_factor(max_gradient_norm_, report.gradient_norm) : 1;
-    for (Stage& stage : stages_) stage.optimizer->update(learning_rate, scale);
+    for (StageOptimizer* optimizer : optimizers()) optimizer->update(learning_rate, scale);
   };
   StepOutput output = executor_->run(microbatches, 1 / static_cast<double>(num_targets), update);
   if (has_routers_) report.balance_loss = sum_of_first(output.balance_loss);
@@ -363,9 +406,11 @@ std::string TrainingRank::find_not_finite(const StepOutput& output) {
   for (auto kind = kOrder.rbegin(); kind != kOrder.rend(); ++kind) {
     double squares = 0;
     for (const Stage& stage : stages_) {
-      squares += stage.optimizer->local_squared_norm([&](const Parameter& parameter, const WeightPiece&) {
+      const auto is_of_kind = [&](const Parameter& parameter, const WeightPiece&) {
         return stage.model->module_of(parameter) == *kind ? 1.0 : 0.0;
-      });
+      };
+      squares += stage.optimizer->local_squared_norm(is_of_kind);
+      if (stage.experts) squares += stage.experts->local_squared_norm(is_of_kind);
     }
     if (!std::isfinite(sum_over_ranks(squares)))
       return fmt::format("the gradient of the {} module is not finite", name_of(*kind));
@@ -384,15 +429,18 @@ std::vector<ParameterPtr> TrainingRank::parameters() const {
 std::vector<StageOptimizer*> TrainingRank::optimizers() const {
   std::vector<StageOptimizer*> all;
   for (const Stage& stage : stages_) all.push_back(stage.optimizer.get());
+  for (const Stage& stage : stages_) {
+    if (stage.experts) all.push_back(stage.experts.get());
+  }
   return all;
 }
 
 void TrainingRank::adopt_values() {
-  for (Stage& stage : stages_) stage.optimizer->adopt_values();
+  for (StageOptimizer* optimizer : optimizers()) optimizer->adopt_values();
 }
 
 void TrainingRank::release_values() {
-  for (Stage& stage : stages_) stage.optimizer->release_values();
+  for (StageOptimizer* optimizer : optimizers()) optimizer->release_values();
 }
 
 std::vector<HeldElements> TrainingRank::peak_elements() const {
@@ -402,7 +450,7 @@ std::vector<HeldElements> TrainingRank::peak_elements() const {
 }
 
 void TrainingRank::gather_values() {
-  for (Stage& stage : stages_) stage.optimizer->gather_values();
+  for (StageOptimizer* optimizer : optimizers()) optimizer->gather_values();
 }
 
 }  // namespace weft

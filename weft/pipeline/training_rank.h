@@ -43,7 +43,7 @@ class TrainingRank {
   int64_t data_parallel_rank() const { return data_parallel_rank_; }
   at::TensorOptions options() const { return options_; }
   std::vector<ParameterPtr> parameters() const;
-  /// Of its stages, in the order of chunks.
+  /// Of its stages, in the order of chunks; those of experts after.
   std::vector<StageOptimizer*> optimizers() const;
 
   /// Takes over values that were written into the parameters, on all ranks.
@@ -70,12 +70,21 @@ class TrainingRank {
   struct Stage {
     std::unique_ptr<StageModel> model;
     std::unique_ptr<StageOptimizer> optimizer;
+    std::unique_ptr<StageOptimizer> experts;  ///< of experts that other ranks have others of; null where there are none
+    std::vector<StageBlock> blocks;           ///< of the model, without those experts
     std::vector<std::vector<Copies>> copies;  ///< by block
     std::unique_ptr<StageWeights> weights;
   };
 
   TrainingRank() = default;
-  void make_optimizers(const Plan& plan, const TrainingSettings& settings, Group data_parallel);
+  /// The groups of expert parallelism on one rank.
+  struct ExpertGroups {
+    Group experts;  ///< the ranks that share out the experts
+    Group copies;   ///< those that have the same
+  };
+  static Result<std::optional<ExpertGroups>> make_expert_groups(World& world, const Mesh& mesh, int64_t ep);
+  void make_optimizers(const Plan& plan, const TrainingSettings& settings, Group data_parallel,
+                       const std::optional<ExpertGroups>& experts);
   void find_copies(World& world);
   void tie_embeddings(World& world, const Mesh& mesh, const Plan& plan);
   void release_values();
