@@ -88,6 +88,8 @@ std::vector<SmallRun> runs() {
       {.fixture = "qwen2_vl_untied", .dp = 2, .zero = 3, .frozen = {ModuleKind::kVision}, .precision = mixed});
   all.push_back({.fixture = "qwen2_vl_tied", .tp = 2, .pp = 2, .frozen = {ModuleKind::kLlm}});
   all.push_back({.fixture = "qwen3_moe_mixed", .pp = 2, .dp = 2, .zero = 1});
+  all.push_back({.fixture = "qwen3_moe_norm", .dp = 4, .ep = 2, .zero = 1});
+  all.push_back({.fixture = "qwen3_moe_norm", .tp = 2, .dp = 2, .ep = 2});
   return all;
 }
 

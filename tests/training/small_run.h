@@ -13,7 +13,7 @@ namespace weft::training {
 /// A run of a fixture's model over a few thread ranks.
 struct SmallRun {
   std::string fixture = "llama_tied";
-  int64_t tp = 1, pp = 1, vpp = 1, dp = 1;
+  int64_t tp = 1, pp = 1, vpp = 1, dp = 1, ep = 1;
   bool sequence_parallel = false;
   int64_t zero = 0;
   std::string schedule = "1f1b";

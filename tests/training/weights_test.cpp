@@ -64,6 +64,7 @@ std::vector<SmallRun> spread_runs() {
   all.push_back({.fixture = "llama_tied", .tp = 2, .dp = 2, .zero = 2, .precision = kMixed, .buckets_mb = 0.01});
   all.push_back({.fixture = "qwen2_vl_tied", .pp = 2, .frozen = {ModuleKind::kVision}, .precision = kMixed});
   all.push_back({.fixture = "qwen3_moe_mixed", .pp = 2, .dp = 2, .zero = 1});
+  all.push_back({.fixture = "qwen3_moe_norm", .tp = 2, .dp = 2, .ep = 2});
   return all;
 }
 
