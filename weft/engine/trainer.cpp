@@ -26,12 +26,13 @@
 namespace weft {
 namespace {
 
-/// What the launcher leaves each rank of this host: its own cores where it binds ranks to some, else an equal share.
-int usual_threads(int world_size) {
+/// An equal share of the cores for each rank of this host; for processes that their launcher has bound to cores, these.
+int usual_threads(int world_size, const Launch& launch) {
   const int all = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   cpu_set_t mine;
   CPU_ZERO(&mine);
   const int own = sched_getaffinity(0, sizeof(mine), &mine) == 0 ? CPU_COUNT(&mine) : all;
+  if (launch.kind == Launch::Kind::kThreads) return threads_per_rank(own, world_size);
   int ranks_here = world_size;
   for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "LOCAL_WORLD_SIZE"}) {
     const char* value = std::getenv(name);
@@ -78,18 +79,18 @@ std::optional<Error> begin_trace(World& world, const TrainOptions& options) {
 }
 
 /// The settings that a run goes on with and did not have before.
-std::string changed_settings(const Json& before, const Json& now, const std::string& path = "") {
-  std::string text;
+std::vector<std::string> changed_settings(const Json& before, const Json& now, const std::string& path = "") {
+  std::vector<std::string> changes;
   for (const auto& [key, value] : now.items()) {
     if (!before.contains(key) || before[key] == value) continue;
     const std::string field = path.empty() ? key : path + "." + key;
     if (value.is_object() && before[key].is_object()) {
-      text += changed_settings(before[key], value, field);
+      for (std::string& change : changed_settings(before[key], value, field)) changes.push_back(std::move(change));
     } else {
-      text += fmt::format("{}{} {} instead of {}", text.empty() ? "" : ", ", field, value.dump(), before[key].dump());
+      changes.push_back(fmt::format("{} {} instead of {}", field, value.dump(), before[key].dump()));
     }
   }
-  return text;
+  return changes;
 }
 
 /// One rank's run. The report is rank 0's.
@@ -112,9 +113,9 @@ Result<TrainReport> train_rank(World& world, const Plan& plan, const TrainConfig
       options.say(start.checkpoint
                       ? fmt::format("going on from {}", start.checkpoint->folder.string())
                       : fmt::format("{} has no checkpoint yet: beginning again", start.folder.path.string()));
-      const std::string changed =
-          start.checkpoint ? changed_settings(start.checkpoint->run, to_json(config)) : std::string();
-      if (!changed.empty()) options.say("from here on with " + changed);
+      const std::vector<std::string> changes =
+          start.checkpoint ? changed_settings(start.checkpoint->run, to_json(config)) : std::vector<std::string>();
+      if (!changes.empty()) options.say(fmt::format("from here on with {}", fmt::join(changes, ", ")));
     }
   }
   const int64_t interval = config.checkpoints.interval_steps;
@@ -160,7 +161,7 @@ Result<std::optional<Value>> on_ranks(const Plan& plan, const TrainConfig& confi
   bool is_own = false;  // of this process alone
   const auto run = [&](World& world) {
     use_rank_threads(config.threads_per_rank > 0 ? static_cast<int>(config.threads_per_rank)
-                                                 : usual_threads(static_cast<int>(world.size())));
+                                                 : usual_threads(static_cast<int>(world.size()), launch));
     // LibTorch's messages are stack traces; what a rank dies of is told in our words.
     Result<Value> result = [&]() -> Result<Value> {
       try {
