@@ -240,6 +240,7 @@ Result<StepMetrics> TrainingSession::step() {
   metrics.step_ms = now_ms() - last_start_ms_;
   metrics.loss = report.loss;
   metrics.balance_loss = report.balance_loss;
+  metrics.experts = std::move(report.experts);
   metrics.gradient_norm = report.gradient_norm;
   const double blocked = world_->waited_ms() - waited_before;
   metrics.ranks = gather_ranks({.compute_ms = metrics.step_ms - blocked,

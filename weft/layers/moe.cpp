@@ -144,6 +144,7 @@ Routing MoeLayer::route(const at::Tensor& x, const RunContext& context) const {
   routing.order = std::get<1>(at::sort(experts.flatten(), std::optional<bool>(true), /*dim=*/0));
   const at::Tensor counts = at::bincount(experts.flatten(), {}, router->value.size(0)).cpu();
   routing.counts.assign(counts.data_ptr<int64_t>(), counts.data_ptr<int64_t>() + counts.numel());
+  if (context.expert_rows != nullptr) context.expert_rows->push_back(routing.counts);
   if (context.balance_scale != 0 || context.balance_losses != nullptr) {
     const at::Tensor loss =
         x.size(0) > 0 ? balance_loss(probabilities, routing.counts, experts_per_token) : probabilities.sum();

@@ -41,6 +41,9 @@ struct RunContext {
   /// Where routers put the value of theirs: once more for a layer that is recomputed. It must outlive the backward.
   std::vector<at::Tensor>* balance_losses = nullptr;
   const Group* experts = nullptr;  ///< the ranks that share out the experts; nothing: all are here
+  /// Where routers put how many rows chose each expert: once more for a layer that is recomputed. It must outlive the
+  /// backward.
+  std::vector<std::vector<int64_t>>* expert_rows = nullptr;
 
   at::Tensor enter(const at::Tensor& x) const { return sites != nullptr ? sites->enter(x) : x; }
   at::Tensor leave(const at::Tensor& x) const { return sites != nullptr ? sites->leave(x) : x; }

@@ -303,9 +303,10 @@ StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients
       const at::Tensor anchor = model.part.num_layers > 0 ? decoder_->layer(0).attention.qkv->value : x;
       // Layers that run again in the backward write into it once more, which nobody reads.
       const auto balance_losses = std::make_shared<std::vector<at::Tensor>>();
+      const auto expert_rows = std::make_shared<std::vector<std::vector<int64_t>>>();
       const double balance_scale = balance_scale_ / static_cast<double>(tensor_parallel.share().num_ranks);
       const auto layer = [decoder = decoder_, samples = inputs.samples, rotary, sites, is_spread, deferred,
-                          balance_losses, balance_scale, experts = experts_ ? &*experts_ : nullptr](
+                          balance_losses, balance_scale, expert_rows, experts = experts_ ? &*experts_ : nullptr](
                              int64_t layer_index, const at::Tensor& rows, bool recomputes_attention) {
         return decoder->layer(layer_index, rows, {.segments = samples, .rotary = rotary},
                               {.deferred = deferred,
@@ -313,9 +314,11 @@ StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients
                                .recomputes_attention = recomputes_attention,
                                .balance_scale = balance_scale,
                                .balance_losses = balance_scale != 0 ? balance_losses.get() : nullptr,
-                               .experts = experts});
+                               .experts = experts,
+                               .expert_rows = expert_rows.get()});
       };
       x = run_layers(model.part, x, anchor, layer, hooks, block);
+      result.expert_rows = *expert_rows;
       for (const at::Tensor& loss : *balance_losses) {
         const at::Tensor part = loss.to(at::kDouble) * balance_scale_;
         result.balance_loss = result.balance_loss.defined() ? result.balance_loss + part : part;

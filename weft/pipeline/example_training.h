@@ -317,6 +317,20 @@ inline Plan example_training_plan(const TrainingExample& example, const Model& m
   return plan;
 }
 
+/// A rank's share of a batch.
+inline std::vector<Inputs> example_microbatches(const TrainingExample& example, const TrainingRank& rank,
+                                                const std::vector<RawInputs>& samples) {
+  std::vector<Inputs> microbatches;
+  for (int64_t m = 0; m < example.microbatches; ++m) {
+    const int64_t first = (m * example.dp + rank.data_parallel_rank()) * example.mbs;
+    microbatches.push_back(
+        packed_example(rank.numbers(), rank.vocabulary(),
+                       std::span(samples).subspan(static_cast<size_t>(first), static_cast<size_t>(example.mbs)),
+                       c10::typeMetaToScalarType(rank.options().dtype())));
+  }
+  return microbatches;
+}
+
 inline TrainingOutcome train_example(const TrainingExample& example, const Model& model) {
   const Plan plan = example_training_plan(example, model);
   TrainingOutcome outcome;
@@ -327,17 +341,10 @@ inline TrainingOutcome train_example(const TrainingExample& example, const Model
         auto made = TrainingRank::create(world, plan, {.max_gradient_norm = kExampleMaxNorm, .seed = kExampleSeed});
         WEFT_CHECK(made.ok(), "{}", made.error().message());
         TrainingRank& rank = **made;
-        const at::ScalarType type = c10::typeMetaToScalarType(rank.options().dtype());
         for (int64_t step = 1; step <= example.steps; ++step) {
           const std::vector<RawInputs> samples = example_batch(example, rank.numbers(), rank.vocabulary(), step);
-          std::vector<Inputs> microbatches;
-          for (int64_t m = 0; m < example.microbatches; ++m) {
-            const int64_t first = (m * example.dp + rank.data_parallel_rank()) * example.mbs;
-            microbatches.push_back(packed_example(
-                rank.numbers(), rank.vocabulary(),
-                std::span(samples).subspan(static_cast<size_t>(first), static_cast<size_t>(example.mbs)), type));
-          }
-          const StepReport report = rank.step(microbatches, num_example_targets(samples), kExampleRate);
+          const StepReport report =
+              rank.step(example_microbatches(example, rank, samples), num_example_targets(samples), kExampleRate);
           const std::lock_guard lock(guard);
           if (world.rank() != 0) continue;
           outcome.losses.push_back(report.loss);

@@ -27,6 +27,8 @@ struct StepOutput {
   at::Tensor loss_sum;                ///< over this rank's target tokens; undefined where the last stage is elsewhere
   at::Tensor balance_loss;            ///< what routers here add to the loss; undefined where there are none
   std::vector<TimelineEvent> events;  ///< in the order of the row
+  /// By stage and router: rows of this rank that chose each expert.
+  std::map<int32_t, std::vector<std::vector<int64_t>>> expert_rows;
   /// Of each module that has blocks here, the sum of what its blocks gave: not finite where any of it is not.
   std::map<ModuleKind, at::Tensor> sums;
   double waited_ms = 0;              ///< for neighbours in the pipeline

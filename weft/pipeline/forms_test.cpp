@@ -189,6 +189,35 @@ TEST(TrainingForms, Bfloat16WithWeightsInFloatIsNearOneRank) {
   EXPECT_LT(found.losses.back(), found.losses.front());
 }
 
+TEST(TrainingForms, RowsOfExpertsAreCountedOnce) {
+  for (const TrainingExample& example :
+       {TrainingExample{.fixture = "qwen3_moe_norm", .dp = 2, .recompute = {.full = 1}},
+        TrainingExample{.fixture = "qwen3_moe_norm", .tp = 2, .pp = 2, .dp = 2, .ep = 2, .sequence_parallel = true}}) {
+    const Model model = example_model(example);
+    const Plan plan = example_training_plan(example, model);
+    std::mutex guard;
+    const auto error = run_ranks({.size = plan.world_size}, [&](World& world) {
+      at::set_num_threads(1);
+      const auto made = TrainingRank::create(world, plan, {.seed = kExampleSeed});
+      TrainingRank& rank = **made;
+      const std::vector<RawInputs> samples = example_batch(example, rank.numbers(), rank.vocabulary(), 1);
+      const StepReport report = rank.step(example_microbatches(example, rank, samples), 10, kExampleRate);
+      int64_t tokens = 0;
+      for (const RawInputs& sample : samples) tokens += sample.input_ids.size(0);
+      const std::lock_guard lock(guard);
+      ASSERT_TRUE(report.experts);
+      ASSERT_EQ(report.experts->rows.size(), 8u);
+      int64_t rows = 0;
+      for (const int64_t count : report.experts->rows) rows += count;
+      EXPECT_EQ(rows, tokens * 3 * 2) << "three experts of every token, in two layers";
+      EXPECT_GE(report.experts->imbalance, 1);
+      EXPECT_LE(report.experts->imbalance, 8.0 / 3);
+      EXPECT_EQ(report.experts->moved_bytes > 0, example.ep > 1);
+    });
+    EXPECT_FALSE(error);
+  }
+}
+
 TEST(TrainingForms, AnEncoderWithAnotherZeroStageIsRefused) {
   const TrainingExample example{.fixture = "qwen2_vl_untied", .dp = 2, .zero = 1};
   Plan plan = example_training_plan(example, example_model(example));

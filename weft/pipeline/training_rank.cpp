@@ -7,6 +7,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include "weft/models/initialize.h"
@@ -68,13 +69,35 @@ std::optional<Error> check_runs(const Plan& plan) {
   return std::nullopt;
 }
 
-bool has_routers(const Model& model) {
-  for (const Block& block : model.modules.back().layer_kinds) {
-    for (const Op& op : block.ops) {
-      if (op.name == "moe.router") return true;
+/// Experts of a layer; 0 where it is dense.
+int64_t num_experts(const Block& layer) {
+  for (const Op& op : layer.ops) {
+    if (op.name == "moe.router") return std::get<Matmul>(op.shape).out;
+  }
+  return 0;
+}
+
+int64_t num_experts(const Model& model) {
+  int64_t most = 0;
+  for (const Block& layer : model.modules.back().layer_kinds) most = std::max(most, num_experts(layer));
+  return most;
+}
+
+/// By stage, how many routers come before; at the end all of them.
+std::vector<int64_t> count_routers(const Plan& plan) {
+  const Module& llm = plan.model.modules.back();
+  std::vector<StagePart> parts;
+  list_stage_parts(plan, parts);
+  std::vector<int64_t> first(static_cast<size_t>(num_stages(plan)) + 1);
+  for (const StagePart& part : parts) {
+    if (plan.modules[static_cast<size_t>(part.module)].is_encoder()) continue;
+    for (int64_t layer = part.first_layer; layer < part.first_layer + part.num_layers; ++layer) {
+      const Block& block = llm.layer_kinds[llm.layers[static_cast<size_t>(layer)]];
+      first[static_cast<size_t>(part.stage) + 1] += num_experts(block) > 0 ? 1 : 0;
     }
   }
-  return false;
+  for (size_t stage = 1; stage < first.size(); ++stage) first[stage] += first[stage - 1];
+  return first;
 }
 
 /// The elements of a piece in its parameter.
@@ -136,7 +159,8 @@ Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const P
   WEFT_TRY(rank->numbers_, read_numbers(plan.model));
   rank->options_ = at::TensorOptions().dtype(type_of(plan.precision.compute)).device(settings.device);
   rank->zero_ = llm.zero;
-  rank->has_routers_ = has_routers(plan.model);
+  rank->num_experts_ = num_experts(plan.model);
+  rank->first_router_ = count_routers(plan);
   rank->max_gradient_norm_ = settings.max_gradient_norm;
   const AxisGrid& grid = mesh.grid();
   const int64_t position = mesh.position_of(world.rank());
@@ -152,6 +176,7 @@ Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const P
   WEFT_TRY(Group data_parallel, world.group(mesh, data_axes));
   WEFT_TRY(Group pipeline, world.group(mesh, pipeline_axis));
   WEFT_TRY(const std::optional<ExpertGroups> expert_groups, make_expert_groups(world, mesh, llm.ep));
+  if (expert_groups) rank->expert_group_ = expert_groups->experts;
   rank->everyone_ = world.all();
   rank->data_parallel_rank_ = grid.group_index(position, data_axes);
   rank->vocabulary_ = std::get<Lookup>(plan.model.modules.back().entry.ops.front().shape).entries;
@@ -366,6 +391,7 @@ StepReport TrainingRank::step(const std::vector<Inputs>& microbatches, int64_t n
   for (const Inputs& inputs : microbatches) WEFT_CHECK(inputs.targets.defined(), "a microbatch without targets");
   release_values();  // which may be whole since they were made, written or read
   for (StageOptimizer* optimizer : optimizers()) optimizer->begin_step();
+  const int64_t sent_before = expert_group_ ? expert_group_->traffic().sent : 0;
   StepReport report;
   const auto update = [&] {
     report.gradient_norm = finish_gradients();
@@ -376,7 +402,10 @@ StepReport TrainingRank::step(const std::vector<Inputs>& microbatches, int64_t n
     for (StageOptimizer* optimizer : optimizers()) optimizer->update(learning_rate, scale);
   };
   StepOutput output = executor_->run(microbatches, 1 / static_cast<double>(num_targets), update);
-  if (has_routers_) report.balance_loss = sum_of_first(output.balance_loss);
+  if (num_experts_ > 0) {
+    report.balance_loss = sum_of_first(output.balance_loss);
+    report.experts = sum_expert_rows(output, expert_group_ ? expert_group_->traffic().sent - sent_before : 0);
+  }
   report.waited_ms = output.waited_ms;
   if (!report.is_updated) report.not_finite = find_not_finite(output);
   report.events = std::move(output.events);
@@ -392,6 +421,34 @@ double TrainingRank::evaluate(const std::vector<Inputs>& microbatches) {
 double TrainingRank::sum_of_first(const at::Tensor& number) {
   // Of tensor-parallel ranks, which all know it, the first tells.
   return sum_over_ranks(number.defined() && text_->share().rank == 0 ? number.item<double>() : 0);
+}
+
+ExpertLoad TrainingRank::sum_expert_rows(const StepOutput& output, int64_t moved_bytes) {
+  const int64_t num_routers = first_router_.back();
+  const at::Tensor counts = at::zeros({num_routers * num_experts_ + 1}, at::kLong);
+  int64_t* values = counts.data_ptr<int64_t>();
+  // Tensor-parallel ranks route the same rows.
+  for (const auto& [stage, routers] : output.expert_rows) {
+    if (text_->share().rank != 0) break;
+    int64_t* next = values + first_router_[static_cast<size_t>(stage)] * num_experts_;
+    for (const std::vector<int64_t>& rows : routers) next = std::copy(rows.begin(), rows.end(), next);
+  }
+  values[num_routers * num_experts_] = moved_bytes;
+  everyone_->all_reduce(buffer_of(counts), Reduction::kSum).wait();
+  ExpertLoad load{.rows = std::vector<int64_t>(static_cast<size_t>(num_experts_)),
+                  .moved_bytes = values[num_routers * num_experts_]};
+  for (int64_t router = 0; router < num_routers; ++router) {
+    const int64_t* rows = values + router * num_experts_;
+    int64_t all = 0, most = 0;
+    for (int64_t expert = 0; expert < num_experts_; ++expert) {
+      load.rows[static_cast<size_t>(expert)] += rows[expert];
+      all += rows[expert];
+      most = std::max(most, rows[expert]);
+    }
+    if (all > 0)
+      load.imbalance = std::max(load.imbalance, static_cast<double>(most * num_experts_) / static_cast<double>(all));
+  }
+  return load;
 }
 
 std::string TrainingRank::find_not_finite(const StepOutput& output) {

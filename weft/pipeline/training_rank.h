@@ -6,6 +6,7 @@
 #include "weft/comm/world.h"
 #include "weft/optim/stage_optimizer.h"
 #include "weft/pipeline/executor.h"
+#include "weft/schedule/step_metrics.h"
 
 namespace weft {
 
@@ -26,6 +27,7 @@ struct StepReport {
   double gradient_norm = 0;
   bool is_updated = false;            ///< not where the gradient is not finite: weights are then as before
   std::vector<TimelineEvent> events;  ///< this rank's
+  std::optional<ExpertLoad> experts;  ///< of all ranks; nothing without routers
   double waited_ms = 0;               ///< on this rank, for its neighbours in the pipeline
   std::string not_finite;             ///< where loss or gradient are not: the module whose doing it is
   std::vector<ActionMemory> memory;   ///< of each event, where this rank's thread counts its memory
@@ -91,6 +93,7 @@ class TrainingRank {
   void sum_tied_embeddings();
   double finish_gradients();
   double sum_of_first(const at::Tensor& number);
+  ExpertLoad sum_expert_rows(const StepOutput& output, int64_t moved_bytes);
   std::string find_not_finite(const StepOutput& output);
   double sum_over_ranks(double value);
 
@@ -99,13 +102,15 @@ class TrainingRank {
   int64_t data_parallel_rank_ = 0;
   int64_t zero_ = 0;
   double max_gradient_norm_ = 0;
-  bool has_routers_ = false;  ///< on any rank
   at::TensorOptions options_;
   std::optional<Group> everyone_;
   StageModel::TensorParallels tensor_parallel_;  ///< by module of the plan
   TensorParallel* text_ = nullptr;               ///< the llm's
-  std::vector<Stage> stages_;                    ///< of this rank, in the order of its chunks
-  std::vector<Stage*> stage_of_;                 ///< by stage, null elsewhere
+  int64_t num_experts_ = 0;
+  std::vector<int64_t> first_router_;  ///< by stage, of all routers; at the end their number
+  std::optional<Group> expert_group_;
+  std::vector<Stage> stages_;     ///< of this rank, in the order of its chunks
+  std::vector<Stage*> stage_of_;  ///< by stage, null elsewhere
   /// The embedding's copies here where it is tied to a head in another stage, and what keeps them equal.
   std::vector<std::pair<Stage*, ParameterPtr>> embeddings_;
   bool counts_embedding_ = false;  ///< in the gradient's norm, and not on the other rank

@@ -39,6 +39,11 @@ Json to_json(const StepMetrics& metrics) {
                {"communication_ms", of_ranks(metrics.ranks, &RankStep::communication_ms, 1)},
                {"bubble_ms", of_ranks(metrics.ranks, &RankStep::bubble_ms, 1)},
                {"peak_memory_gib", of_ranks(metrics.ranks, &RankStep::peak_memory_bytes, 1 / kGibibyte)}};
+  if (metrics.experts) {
+    json["expert_rows"] = metrics.experts->rows;
+    json["expert_imbalance"] = metrics.experts->imbalance;
+    json["expert_bytes"] = metrics.experts->moved_bytes;
+  }
   if (metrics.balance_loss != 0) json["balance_loss"] = number(metrics.balance_loss);
   return json;
 }

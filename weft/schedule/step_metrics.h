@@ -17,6 +17,13 @@ struct RankStep {
   double peak_memory_bytes = 0;
 };
 
+/// What routers did in a step.
+struct ExpertLoad {
+  std::vector<int64_t> rows;  ///< that chose each expert, of all layers and ranks
+  double imbalance = 1;       ///< in the layer where it is largest: rows of the busiest expert over the mean
+  int64_t moved_bytes = 0;    ///< from rank to rank, there and back
+};
+
 /// What is known after a step.
 struct StepMetrics {
   int64_t step = 0;  ///< steps done
@@ -30,6 +37,7 @@ struct StepMetrics {
   double model_flops = 0;
   std::optional<double> utilisation;  ///< share of the cluster's peak; nothing where the peak is not known
   std::vector<RankStep> ranks;
+  std::optional<ExpertLoad> experts;  ///< nothing without routers
 
   double tokens_per_s() const { return step_ms > 0 ? static_cast<double>(num_tokens) / step_ms * 1e3 : 0; }
 };

@@ -30,6 +30,16 @@ TEST(StepMetrics, ALineHasEveryRank) {
   EXPECT_FALSE(json.contains("balance_loss"));
 }
 
+TEST(StepMetrics, RoutersHaveFieldsOfTheirOwn) {
+  StepMetrics metrics = example();
+  EXPECT_FALSE(to_json(metrics).contains("expert_rows"));
+  metrics.experts = ExpertLoad{.rows = {3, 5}, .imbalance = 1.25, .moved_bytes = 96};
+  const Json json = to_json(metrics);
+  EXPECT_EQ(json["expert_rows"], (Json{3, 5}));
+  EXPECT_EQ(json["expert_imbalance"], 1.25);
+  EXPECT_EQ(json["expert_bytes"], 96);
+}
+
 TEST(StepMetrics, WhatIsNotFiniteStaysReadable) {
   StepMetrics metrics = example();
   metrics.loss = std::nan("");
