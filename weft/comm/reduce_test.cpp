@@ -96,7 +96,7 @@ TEST(Reduce, TwoInputsGiveTheSameBitsWhereverTheResultGoes) {
         reduce(reduction, DataType::kFp32, inputs, outputs, static_cast<int64_t>(count));
       };
       const auto is_expected = [&](std::vector<float>& found) {
-        return std::memcmp(found.data(), expected.data(), count * sizeof(float)) == 0;
+        return count == 0 || std::memcmp(found.data(), expected.data(), count * sizeof(float)) == 0;
       };
       reduce_to({bytes(expected), bytes(again)});
       reduce_to({bytes(apart)});
