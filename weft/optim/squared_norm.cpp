@@ -8,11 +8,14 @@ namespace weft {
 namespace {
 
 constexpr int64_t kRow = 1024;
+/// Rounding of rows in single precision cancels out over many; fewer rows are summed in double precision at once.
+constexpr int64_t kFewRows = 64;
 
 }  // namespace
 
 at::Tensor squared_norm(const at::Tensor& flat) {
   const at::NoGradGuard no_graph;
+  if (flat.size(0) < kFewRows * kRow) return squared_norm_in_double(flat);
   const at::ScalarType type = flat.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const auto squares_of = [&](const at::Tensor& rows) {
     return at::linalg_vector_norm(rows, 2, at::IntArrayRef{1}, false, type).to(at::kDouble).square_().sum();
