@@ -27,6 +27,13 @@ if(WEFT_SANITIZE)
   endif()
 endif()
 
+# Tests and verbs take longer to compile than to run: their work is done in the libraries. (Not less than -O1 where the
+# precompiled header is used, which knows whether there is any optimisation.)
+set(WEFT_GLUE_OPTIONS -O1)
+if(WEFT_SANITIZE AND NOT WEFT_TORCH)
+  set(WEFT_GLUE_OPTIONS -O0)
+endif()
+
 find_program(WEFT_CCACHE ccache)
 if(WEFT_CCACHE)
   # Precompiled headers are cached only with these relaxations; ninja still rebuilds on any header change.

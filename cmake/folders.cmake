@@ -73,6 +73,7 @@ function(weft_test name)
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LINK} GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE WEFT_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  target_compile_options(${name} PRIVATE ${WEFT_GLUE_OPTIONS})
   gtest_discover_tests(${name} TEST_PREFIX "${WEFT_TEST_PREFIX}" DISCOVERY_TIMEOUT 60
                        PROPERTIES LABELS ${WEFT_TEST_LABEL} TIMEOUT 300)
 endfunction()
