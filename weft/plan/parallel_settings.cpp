@@ -7,6 +7,7 @@
 
 #include "weft/mesh/mesh.h"
 #include "weft/plan/check.h"
+#include "weft/plan/default_ulysses.h"
 
 namespace weft {
 namespace {
@@ -18,6 +19,7 @@ std::optional<Error> check_counts(const ParallelSettings& settings) {
   };
   for (const Count& count :
        {Count{"data_parallel", settings.data_parallel}, Count{"model_parallel", settings.model_parallel},
+        Count{"context_parallel", settings.context_parallel}, Count{"expert_parallel", settings.expert_parallel},
         Count{"pipeline_stage", settings.pipeline_stage}, Count{"virtual_stages", settings.virtual_stages},
         Count{"micro_batch_num", settings.micro_batch_num}, Count{"micro_batch_size", settings.micro_batch_size}}) {
     if (count.value >= 1 && count.value <= 1'000'000) continue;
@@ -34,7 +36,8 @@ Result<Plan> make_plan(const Model& model, const Cluster& cluster, const Workloa
                        const ParallelSettings& settings) {
   if (auto error = check_counts(settings)) return *error;
   Plan plan{.model = model, .cluster = cluster, .workload = workload};
-  plan.world_size = settings.data_parallel * settings.model_parallel * settings.pipeline_stage;
+  plan.world_size =
+      settings.data_parallel * settings.context_parallel * settings.model_parallel * settings.pipeline_stage;
   plan.workload.global_batch_samples = settings.data_parallel * settings.micro_batch_num * settings.micro_batch_size;
   plan.cluster.devices_per_node = std::min(cluster.devices_per_node, plan.world_size);
   plan.cluster.nodes = (plan.world_size + plan.cluster.devices_per_node - 1) / plan.cluster.devices_per_node;
@@ -53,6 +56,8 @@ Result<Plan> make_plan(const Model& model, const Cluster& cluster, const Workloa
                    .placement = is_llm ? ModulePlacement::kBase : ModulePlacement::kInline,
                    .axis_order = default_axis_order(),
                    .tp = settings.model_parallel,
+                   .cp = settings.context_parallel,
+                   .ep = is_llm ? settings.expert_parallel : 1,
                    .pp = settings.pipeline_stage,
                    .vpp = settings.virtual_stages,
                    .dp = settings.data_parallel,
@@ -75,6 +80,7 @@ Result<Plan> make_plan(const Model& model, const Cluster& cluster, const Workloa
         recompute.push_back({.full = std::min(dealt, settings.recomputed_layers)});
       }
     }
+    own.cp_ulysses = default_ulysses(plan, own);
     plan.modules.push_back(std::move(own));
   }
   const std::vector<Violation> violations = check_plan(plan);

@@ -11,7 +11,9 @@ namespace weft {
 /// One setting for the whole model, as code gives it that does not search.
 struct ParallelSettings {
   int64_t data_parallel = 1;
-  int64_t model_parallel = 1;  ///< tensor parallelism
+  int64_t model_parallel = 1;    ///< tensor parallelism
+  int64_t context_parallel = 1;  ///< by Ulysses inside a node and by a ring across nodes
+  int64_t expert_parallel = 1;   ///< divides data_parallel · context_parallel
   int64_t pipeline_stage = 1;
   int64_t virtual_stages = 1;    ///< chunks of each pipeline rank
   int64_t micro_batch_num = 1;   ///< microbatches of each data-parallel rank in a step

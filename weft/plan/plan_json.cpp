@@ -6,6 +6,7 @@
 
 #include "weft/base/fields.h"
 #include "weft/base/text.h"
+#include "weft/plan/default_ulysses.h"
 #include "weft/plan/rank_set.h"
 #include "weft/spec/model_reader.h"
 
@@ -172,6 +173,7 @@ std::map<int64_t, std::vector<std::string>> read_actions(Fields& fields) {
   return actions;
 }
 
+/// A cp_ulysses that nobody gave stays 0.
 ModulePlan read_module(Fields fields, ModuleKind kind, const std::string& source) {
   ModulePlan m{.kind = kind};
   m.placement = static_cast<ModulePlacement>(fields.choice("placement", kPlacements));
@@ -188,10 +190,10 @@ ModulePlan read_module(Fields fields, ModuleKind kind, const std::string& source
   for (const auto& [key, value] : {std::pair{"tp", &m.tp}, {"cp", &m.cp}, {"pp", &m.pp}, {"dp", &m.dp}}) {
     *value = fields.integer(key, kDegreeRange);
   }
-  for (const auto& [key, value] :
-       {std::pair{"cp_ulysses", &m.cp_ulysses}, {"ep", &m.ep}, {"vpp", &m.vpp}, {"mbs_scale", &m.mbs_scale}}) {
+  for (const auto& [key, value] : {std::pair{"ep", &m.ep}, {"vpp", &m.vpp}, {"mbs_scale", &m.mbs_scale}}) {
     *value = fields.integer_or(key, 1, kDegreeRange);
   }
+  m.cp_ulysses = fields.has("cp_ulysses") ? fields.integer("cp_ulysses", kDegreeRange) : 0;
   m.form = static_cast<EncoderForm>(fields.choice_or("form", 0, encoder_form_names()));
   m.live_macro_batches = fields.integer_or("live_macro_batches", 0, kCountRange);
   m.actions = read_actions(fields);
@@ -286,6 +288,9 @@ Result<Plan> read_plan(const Document& document) {
   WEFT_TRY(plan.model, read_model(model, model_name));
   WEFT_TRY(plan.cluster, read_cluster(cluster, cluster_name));
   WEFT_TRY(plan.workload, read_workload(workload, workload_name));
+  for (ModulePlan& module : plan.modules) {
+    if (module.cp_ulysses == 0) module.cp_ulysses = default_ulysses(plan, module);
+  }
   return plan;
 }
 
