@@ -26,6 +26,15 @@ at::Tensor attend_with_cache(const at::Tensor& qkv, const AttentionLayer& layer,
   return attention_with_past(all.narrow(1, 0, h.heads), past.keys, past.values, layer.mask);
 }
 
+at::Tensor attend(const at::Tensor& qkv, const AttentionLayer& layer, const AttentionCall& call,
+                  const RunContext& context) {
+  if (call.cache != nullptr) return attend_with_cache(qkv, layer, call);
+  const AttentionKeeps keeps = context.recomputes_attention ? AttentionKeeps::kNothing : AttentionKeeps::kResults;
+  if (call.context != nullptr)
+    return context_attention(qkv, layer.heads, call.rotary, call.segments, layer.mask, keeps, *call.context);
+  return attention_core(qkv, layer.heads, call.rotary, call.segments, layer.mask, keeps);
+}
+
 }  // namespace
 
 at::Tensor NormLayer::forward(const at::Tensor& x) const {
@@ -35,11 +44,7 @@ at::Tensor NormLayer::forward(const at::Tensor& x) const {
 at::Tensor AttentionLayer::forward(const at::Tensor& x, const AttentionCall& call, const RunContext& context) const {
   at::Tensor packed = linear(context.enter(x), qkv, qkv_bias, context);
   if (q_norm) packed = norm_heads(packed, q_norm, k_norm, heads.heads, heads.kv_heads, norm_epsilon);
-  const at::Tensor mixed =
-      call.cache != nullptr
-          ? attend_with_cache(packed, *this, call)
-          : attention_core(packed, heads, call.rotary, call.segments, mask,
-                           context.recomputes_attention ? AttentionKeeps::kNothing : AttentionKeeps::kResults);
+  const at::Tensor mixed = attend(packed, *this, call, context);
   return row_cut_linear(mixed, out, out_bias, context);
 }
 

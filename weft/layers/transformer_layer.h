@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "weft/layers/activation.h"
-#include "weft/layers/attention_core.h"
+#include "weft/layers/context_attention.h"
 #include "weft/layers/kv_cache.h"
 #include "weft/layers/moe.h"
 #include "weft/layers/parameter.h"
@@ -22,10 +22,11 @@ struct NormLayer {
 
 /// What attention needs to know of the rows that it is given.
 struct AttentionCall {
-  const PackedSegments& segments;
-  const RotaryTable& rotary;
-  KvCache* cache = nullptr;  ///< of one sequence, while it is generated
-  int64_t layer = 0;         ///< in the cache
+  const PackedSegments& segments;        ///< of all rows, also where they are shared out
+  const RotaryTable& rotary;             ///< of the rows that are here
+  KvCache* cache = nullptr;              ///< of one sequence, while it is generated
+  int64_t layer = 0;                     ///< in the cache
+  const ContextRows* context = nullptr;  ///< where rows are shared out
 };
 
 struct AttentionLayer {

@@ -1,8 +1,8 @@
 #include "weft/parallelize/cut_parameter.h"
 
 #include "weft/base/check.h"
+#include "weft/layers/head_share.h"
 #include "weft/mesh/split.h"
-#include "weft/parallelize/head_share.h"
 
 namespace weft {
 namespace {

@@ -6,8 +6,8 @@
 #include <ATen/core/grad_mode.h>
 
 #include "weft/base/check.h"
+#include "weft/layers/head_share.h"
 #include "weft/layers/recompute.h"
-#include "weft/parallelize/head_share.h"
 
 namespace weft {
 namespace {

@@ -10,9 +10,9 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
+#include "weft/layers/head_share.h"
 #include "weft/models/initialize.h"
 #include "weft/optim/clip.h"
-#include "weft/parallelize/head_share.h"
 #include "weft/plan/plan_schedule.h"
 #include "weft/schedule/lowering.h"
 #include "weft/schedule/step_end.h"

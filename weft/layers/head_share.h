@@ -6,7 +6,7 @@
 
 namespace weft {
 
-/// The heads of an attention layer that one of several tensor-parallel ranks has.
+/// The heads of an attention layer that one of several ranks has.
 struct HeadShare {
   int64_t first_head = 0;
   int64_t num_heads = 0;

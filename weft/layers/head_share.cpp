@@ -1,4 +1,4 @@
-#include "weft/parallelize/head_share.h"
+#include "weft/layers/head_share.h"
 
 #include "weft/base/check.h"
 #include "weft/mesh/split.h"

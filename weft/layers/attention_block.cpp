@@ -1,0 +1,196 @@
+#include "weft/layers/attention_block.h"
+
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <tuple>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/logaddexp.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/zeros.h>
+
+namespace weft {
+namespace {
+
+/// A block's rows as kernels want them, [batch, heads, length, head_dim] views: the blocks of one size are the batch,
+/// or, where several queries share a key, the key heads of one block are; no key is copied.
+class BlockViews {
+ public:
+  BlockViews(const AttentionBlock& block, const HeadCounts& h) : block_(block), h_(h) {}
+
+  at::Tensor queries(const at::Tensor& x) const {
+    const at::Tensor rows = rows_of(x, block_.queries);
+    if (!shares_keys()) return batch_of(rows, block_.queries);
+    return rows.unflatten(1, {h_.kv_heads, h_.heads / h_.kv_heads}).permute({1, 2, 0, 3});
+  }
+  at::Tensor keys(const at::Tensor& x) const {
+    const at::Tensor rows = rows_of(x, block_.keys);
+    if (!shares_keys()) return batch_of(rows, block_.keys);
+    return rows.transpose(0, 1).unsqueeze(1).expand({h_.kv_heads, h_.heads / h_.kv_heads, rows.size(0), h_.head_dim});
+  }
+  at::Tensor log_sums(const at::Tensor& x) const { return queries(x.unsqueeze(2)).squeeze(3); }
+
+  void put_queries(const at::Tensor& gradient, const at::Tensor& x) const { put(gradient, queries(x)); }
+  void put_keys(const at::Tensor& gradient, const at::Tensor& x) const {
+    const at::Tensor rows = rows_of(x, block_.keys);
+    if (shares_keys()) {
+      put(gradient.sum(1).transpose(0, 1), rows);
+    } else {
+      put(gradient, batch_of(rows, block_.keys));
+    }
+  }
+
+ private:
+  void put(const at::Tensor& from, const at::Tensor& to) const {
+    if (block_.has_own_keys) {
+      to.copy_(from);
+    } else {
+      to.add_(from);
+    }
+  }
+  bool shares_keys() const { return h_.heads != h_.kv_heads; }
+  at::Tensor rows_of(const at::Tensor& x, Range range) const {
+    return x.narrow(0, range.begin, range.size() * block_.count);
+  }
+  at::Tensor batch_of(const at::Tensor& rows, Range range) const {
+    return rows.unflatten(0, {block_.count, range.size()}).transpose(1, 2);
+  }
+
+  const AttentionBlock& block_;
+  const HeadCounts& h_;
+};
+
+double scale_of(const HeadCounts& h) {
+  return 1 / std::sqrt(static_cast<double>(h.head_dim));
+}
+
+struct BlockResult {
+  at::Tensor out;
+  at::Tensor log_sums;
+};
+
+/// The flash kernel hides what comes later itself.
+c10::optional<at::Tensor> hidden_window(const AttentionBlock& block, const at::TensorOptions& options) {
+  return block.sees == AttentionBlock::Sees::kWindow ? hidden_keys(block, options) : c10::nullopt;
+}
+
+BlockResult flash(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionBlock& block,
+                  double scale) {
+  const bool is_causal = block.sees == AttentionBlock::Sees::kCausal;
+  auto [out, log_sums] = at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, /*dropout_p=*/0.0, is_causal,
+                                                                         hidden_window(block, q.options()), scale);
+  return {out, log_sums};
+}
+
+at::Tensor composed_scores(const at::Tensor& q, const at::Tensor& k, const AttentionBlock& block, double scale) {
+  const at::Tensor scores = at::matmul(q, k.transpose(2, 3)).to(accumulation_type(q.scalar_type())).mul_(scale);
+  const auto hidden = hidden_keys(block, scores.options());
+  if (hidden) scores.add_(*hidden);
+  return scores;
+}
+
+BlockResult composed(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionBlock& block,
+                     double scale) {
+  const at::Tensor scores = composed_scores(q, k, block, scale);
+  const at::Tensor log_sums = at::logsumexp(scores, {3});
+  return {at::matmul(scores.sub_(log_sums.unsqueeze(3)).exp_().to(v.scalar_type()), v), log_sums};
+}
+
+struct BlockInput {
+  at::Tensor dout, q, k, v, out, log_sums;
+};
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(const BlockInput& in, const AttentionBlock& block,
+                                                              double scale) {
+  return at::_scaled_dot_product_flash_attention_for_cpu_backward(
+      in.dout, in.q, in.k, in.v, in.out, in.log_sums, /*dropout_p=*/0.0, block.sees == AttentionBlock::Sees::kCausal,
+      hidden_window(block, in.q.options()), scale);
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> composed_backward(const BlockInput& in, const AttentionBlock& block,
+                                                                 double scale) {
+  const at::ScalarType type = in.q.scalar_type();
+  const at::Tensor weights = composed_scores(in.q, in.k, block, scale).sub_(in.log_sums.unsqueeze(3)).exp_();
+  const at::ScalarType wide = weights.scalar_type();
+  const at::Tensor dv = at::matmul(weights.to(type).transpose(2, 3), in.dout);
+  const at::Tensor dots = (in.dout.to(wide) * in.out.to(wide)).sum(3, /*keepdim=*/true);
+  const at::Tensor dscores =
+      at::matmul(in.dout, in.v.transpose(2, 3)).to(wide).sub_(dots).mul_(weights).mul_(scale).to(type);
+  return {at::matmul(dscores, in.k), at::matmul(dscores.transpose(2, 3), in.q), dv};
+}
+
+}  // namespace
+
+c10::optional<at::Tensor> hidden_keys(const AttentionBlock& block, const at::TensorOptions& options) {
+  if (block.sees == AttentionBlock::Sees::kAll) return c10::nullopt;
+  const at::TensorOptions whole = options.dtype(at::kLong);
+  const at::Tensor query = at::arange(block.offset, block.offset + block.queries.size(), whole).unsqueeze(1);
+  const at::Tensor key = at::arange(block.keys.size(), whole).unsqueeze(0);
+  at::Tensor hidden = key > query;
+  if (block.sees == AttentionBlock::Sees::kWindow) hidden.logical_or_(key <= query - block.window);
+  return at::zeros({block.queries.size(), block.keys.size()}, options)
+      .masked_fill_(hidden, -std::numeric_limits<double>::infinity());
+}
+
+AttentionParts attention_parts(const at::Tensor& qkv, const HeadCounts& h) {
+  const at::Tensor all = qkv.view({qkv.size(0), h.heads + 2 * h.kv_heads, h.head_dim});
+  return {all.narrow(1, 0, h.heads), all.narrow(1, h.heads, h.kv_heads),
+          all.narrow(1, h.heads + h.kv_heads, h.kv_heads)};
+}
+
+at::ScalarType accumulation_type(at::ScalarType type) {
+  return type == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+AttentionState empty_state(const at::Tensor& q) {
+  const at::TensorOptions options = q.options().dtype(accumulation_type(q.scalar_type()));
+  return {at::empty(q.sizes(), options), at::empty({q.size(0), q.size(1)}, options)};
+}
+
+AttentionKernel kernel_for(at::Device device) {
+  return device.is_cpu() ? AttentionKernel::kFlash : AttentionKernel::kComposed;
+}
+
+void attend_block(const AttentionParts& parts, const AttentionBlock& block, const HeadCounts& heads,
+                  const AttentionState& state, AttentionKernel kernel) {
+  const BlockViews views(block, heads);
+  const auto attend = kernel == AttentionKernel::kFlash ? flash : composed;
+  const BlockResult result =
+      attend(views.queries(parts.q), views.keys(parts.k), views.keys(parts.v), block, scale_of(heads));
+  const at::Tensor out = views.queries(state.out);
+  const at::Tensor log_sums = views.log_sums(state.log_sums);
+  if (block.has_own_keys) {
+    out.copy_(result.out);
+    log_sums.copy_(result.log_sums);
+    return;
+  }
+  const at::Tensor together = at::logaddexp(log_sums, result.log_sums);
+  out.mul_((log_sums - together).exp_().unsqueeze(3));
+  out.addcmul_(result.out.to(out.scalar_type()), (result.log_sums - together).exp_().unsqueeze(3));
+  log_sums.copy_(together);
+}
+
+void attend_block_backward(const at::Tensor& dout, const AttentionParts& parts, const AttentionBlock& block,
+                           const HeadCounts& heads, const AttentionState& state, const AttentionParts& gradients,
+                           AttentionKernel kernel) {
+  const BlockViews views(block, heads);
+  const BlockInput in{.dout = views.queries(dout),
+                      .q = views.queries(parts.q),
+                      .k = views.keys(parts.k),
+                      .v = views.keys(parts.v),
+                      .out = views.queries(state.out),
+                      .log_sums = views.log_sums(state.log_sums)};
+  const auto backward = kernel == AttentionKernel::kFlash ? flash_backward : composed_backward;
+  const auto [dq, dk, dv] = backward(in, block, scale_of(heads));
+  views.put_queries(dq, gradients.q);
+  views.put_keys(dk, gradients.k);
+  views.put_keys(dv, gradients.v);
+}
+
+}  // namespace weft

@@ -1,0 +1,150 @@
+#include "weft/layers/ring_attention.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include "weft/base/check.h"
+#include "weft/layers/context_blocks.h"
+#include "weft/tensor/local_tensor.h"
+
+namespace weft {
+namespace {
+
+/// Some rows of a tensor, one after the other.
+at::Tensor packed_rows(const at::Tensor& x, const std::vector<Range>& ranges) {
+  std::vector<at::Tensor> views;
+  for (const Range& range : ranges) views.push_back(x.narrow(0, range.begin, range.size()));
+  return views.size() == 1 ? views.front().contiguous() : at::cat(views);
+}
+
+/// Where [rows, 2·kv_heads, head_dim] are keys and values.
+AttentionParts with_keys(const at::Tensor& q, const at::Tensor& kv) {
+  const int64_t kv_heads = kv.size(1) / 2;
+  return {q, kv.narrow(1, 0, kv_heads), kv.narrow(1, kv_heads, kv_heads)};
+}
+
+int64_t size_of(const std::vector<Range>& ranges) {
+  int64_t sum = 0;
+  for (const Range& range : ranges) sum += range.size();
+  return sum;
+}
+
+}  // namespace
+
+RingAttention::RingAttention(std::optional<Group> group, const HeadCounts& heads,
+                             const std::vector<std::vector<Range>>& ranges, const PackedSegments& segments,
+                             AttentionMask mask)
+    : group_(std::move(group)), heads_(heads) {
+  const int64_t num_ranks = group_ ? group_->size() : 1;
+  const int64_t rank = group_ ? group_->rank() : 0;
+  WEFT_CHECK(static_cast<int64_t>(ranges.size()) == num_ranks, "rows of {} ranks in a ring of {}", ranges.size(),
+             num_ranks);
+  const auto parts_of = [&](int64_t r) { return segment_parts(ranges[static_cast<size_t>(r)], segments); };
+  const std::vector<SegmentPart> own = parts_of(rank);
+  own_ = own_blocks(own, mask, /*batches=*/heads.heads == heads.kv_heads);
+  for (int64_t s = 1; s < num_ranks; ++s) {
+    Step step{.to = (rank + s) % num_ranks, .from = (rank + num_ranks - s) % num_ranks};
+    step.sent = used_keys(blocks_between(parts_of(step.to), own, mask));
+    std::vector<AttentionBlock> blocks = blocks_between(own, parts_of(step.from), mask);
+    const std::vector<Range> received = used_keys(blocks);
+    step.num_received = size_of(received);
+    step.blocks = with_packed_keys(std::move(blocks), received);
+    steps_.push_back(std::move(step));
+  }
+}
+
+RingAttention::Transfer RingAttention::start_keys(const Step& step, const at::Tensor& keys_and_values) {
+  Transfer transfer;
+  if (step.num_received > 0) {
+    transfer.received = at::empty({step.num_received, 2 * heads_.kv_heads, heads_.head_dim}, keys_and_values.options());
+    transfer.recv = group_->recv(buffer_of(transfer.received), step.from);
+  }
+  if (!step.sent.empty()) {
+    transfer.sent = packed_rows(keys_and_values, step.sent);
+    transfer.send = group_->send(buffer_of(transfer.sent), step.to);
+  }
+  return transfer;
+}
+
+RingAttention::Transfer RingAttention::start_gradients(const Step& step, at::Tensor theirs,
+                                                       const at::TensorOptions& options) {
+  Transfer transfer;
+  if (!step.sent.empty()) {
+    transfer.received = at::empty({size_of(step.sent), 2 * heads_.kv_heads, heads_.head_dim}, options);
+    transfer.recv = group_->recv(buffer_of(transfer.received), step.to);
+  }
+  if (step.num_received > 0) {
+    transfer.sent = std::move(theirs);
+    transfer.send = group_->send(buffer_of(transfer.sent), step.from);
+  }
+  return transfer;
+}
+
+AttentionState RingAttention::forward(const at::Tensor& qkv) {
+  const AttentionParts parts = attention_parts(qkv, heads_);
+  const at::Tensor kv = qkv.narrow(1, heads_.heads, 2 * heads_.kv_heads);
+  const AttentionKernel kernel = kernel_for(qkv.device());
+  AttentionState state = empty_state(parts.q);
+  Transfer next;
+  if (!steps_.empty()) next = start_keys(steps_.front(), kv);
+  for (const AttentionBlock& block : own_) attend_block(parts, block, heads_, state, kernel);
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    Transfer transfer = std::move(next);
+    next = i + 1 < steps_.size() ? start_keys(steps_[i + 1], kv) : Transfer{};
+    if (transfer.recv) {
+      transfer.recv->wait();
+      const AttentionParts with_theirs = with_keys(parts.q, transfer.received);
+      for (const AttentionBlock& block : steps_[i].blocks) attend_block(with_theirs, block, heads_, state, kernel);
+    }
+    if (transfer.send) transfer.send->wait();
+  }
+  return state;
+}
+
+at::Tensor RingAttention::backward(const at::Tensor& dout, const at::Tensor& qkv, const AttentionState& state) {
+  const AttentionParts parts = attention_parts(qkv, heads_);
+  const at::Tensor kv = qkv.narrow(1, heads_.heads, 2 * heads_.kv_heads);
+  const AttentionKernel kernel = kernel_for(qkv.device());
+  const at::TensorOptions wide = qkv.options().dtype(accumulation_type(qkv.scalar_type()));
+  const at::Tensor gradient = at::empty(qkv.sizes(), wide);
+  const AttentionParts dparts = attention_parts(gradient, heads_);
+  const at::Tensor dkv = gradient.narrow(1, heads_.heads, 2 * heads_.kv_heads);
+
+  const auto add_gradients = [&](const Step& step, Transfer& transfer) {
+    if (transfer.recv) {
+      transfer.recv->wait();
+      int64_t row = 0;
+      for (const Range& range : step.sent) {
+        dkv.narrow(0, range.begin, range.size()).add_(transfer.received.narrow(0, row, range.size()));
+        row += range.size();
+      }
+    }
+    if (transfer.send) transfer.send->wait();
+  };
+
+  Transfer next, returned;
+  if (!steps_.empty()) next = start_keys(steps_.front(), kv);
+  for (const AttentionBlock& block : own_) attend_block_backward(dout, parts, block, heads_, state, dparts, kernel);
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    Transfer transfer = std::move(next);
+    next = i + 1 < steps_.size() ? start_keys(steps_[i + 1], kv) : Transfer{};
+    at::Tensor theirs;
+    if (transfer.recv) {
+      transfer.recv->wait();
+      theirs = at::zeros(transfer.received.sizes(), wide);
+      const AttentionParts with_theirs = with_keys(parts.q, transfer.received);
+      const AttentionParts their_gradients = with_keys(dparts.q, theirs);
+      for (const AttentionBlock& block : steps_[i].blocks)
+        attend_block_backward(dout, with_theirs, block, heads_, state, their_gradients, kernel);
+      theirs = theirs.to(qkv.scalar_type());
+    }
+    if (transfer.send) transfer.send->wait();
+    if (i > 0) add_gradients(steps_[i - 1], returned);
+    returned = start_gradients(steps_[i], theirs, qkv.options());
+  }
+  if (!steps_.empty()) add_gradients(steps_.back(), returned);
+  return gradient.to(qkv.scalar_type());
+}
+
+}  // namespace weft
