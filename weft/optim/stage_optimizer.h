@@ -109,6 +109,7 @@ class StageOptimizer {
   /// Takes over values that were written into the parameters, which must be whole.
   void adopt_values() { values_.adopt(); }
 
+  int64_t zero() const { return options_.zero; }
   int64_t step() const { return step_; }
   const std::vector<StageParameter>& parameters() const { return buckets_->parameters(); }
   const std::vector<BucketLayout>& buckets() const { return buckets_->layouts(); }

@@ -28,6 +28,7 @@ struct TrainingExample {
   bool sequence_parallel = false;
   std::optional<bool> encoder_sequence_parallel;  ///< the llm's
   int64_t zero = 0;
+  double buckets_mb = 64;
   std::string schedule = "1f1b";
   int64_t mbs = 1;
   int64_t microbatches = 2;
@@ -56,6 +57,7 @@ struct TrainingExample {
     for (const auto& rank : vision_layers) text += fmt::format("_v{}", fmt::join(rank, "."));
     for (const auto& rank : audio_layers) text += fmt::format("_a{}", fmt::join(rank, "."));
     if (ep > 1) text += fmt::format("_ep{}", ep);
+    if (buckets_mb < 1) text += "_small_buckets";
     if (balance_coefficient > 0) text += "_balanced";
     if (has_masked_sample) text += "_masked";
     if (has_short_sample) text += "_short";
@@ -283,6 +285,7 @@ inline Plan example_training_plan(const TrainingExample& example, const Model& m
   plan.cluster.devices_per_node = plan.world_size;
   plan.schedule = {.name = example.schedule, .mbs = example.mbs, .microbatches = example.microbatches};
   plan.precision = example.precision;
+  plan.buckets_mb = example.buckets_mb;
   for (const Module& module : model.modules) {
     const bool is_llm = module.kind == ModuleKind::kLlm;
     ModulePlan settings{.kind = module.kind,

@@ -119,15 +119,41 @@ std::vector<TrainingExample> forms() {
   // Experts shared out: alone, with copies, and with everything else.
   all.push_back({.fixture = "qwen3_moe_norm", .dp = 2, .ep = 2});
   all.push_back({.fixture = "qwen3_moe_norm", .dp = 4, .ep = 2, .mbs = 2});
-  all.push_back({.fixture = "qwen3_moe_norm", .dp = 4, .ep = 4, .zero = 1});
   all.push_back({.fixture = "qwen3_moe_norm", .dp = 8, .ep = 8, .microbatches = 1});
   all.push_back({.fixture = "qwen3_moe_norm", .dp = 2, .ep = 2, .microbatches = 3, .balance_coefficient = 0.3});
-  all.push_back({.fixture = "qwen3_moe_norm", .pp = 2, .dp = 4, .ep = 2, .zero = 1, .microbatches = 3});
   all.push_back({.fixture = "qwen3_moe_norm", .pp = 2, .dp = 2, .ep = 2, .schedule = "zb_h1", .microbatches = 4});
   all.push_back({.fixture = "qwen3_moe_norm", .tp = 2, .pp = 2, .dp = 2, .ep = 2, .sequence_parallel = true});
   all.push_back({.fixture = "qwen3_moe_norm", .dp = 2, .ep = 2, .recompute = {.full = 2}});
   all.push_back({.fixture = "qwen3_moe_norm", .dp = 2, .ep = 2, .has_masked_sample = true, .has_short_sample = true});
   all.push_back({.fixture = "qwen3_moe_mixed", .sizes = R"({"num_local_experts": 6})", .dp = 2, .ep = 2});
+  // And divided by ZeRO: between two ranks that have the same experts, or between none.
+  for (const int64_t ep : {2, 4}) {
+    for (const int64_t zero : {1, 2, 3}) {
+      const double buckets_mb = zero == 2 ? 0.01 : 64;
+      const TrainingExample four{
+          .fixture = "qwen3_moe_norm", .dp = 4, .ep = ep, .zero = zero, .buckets_mb = buckets_mb};
+      all.push_back(four);
+      all.push_back(four);
+      all.back().pp = 2;
+      all.back().microbatches = 3;
+      all.push_back(all.back());
+      all.back().schedule = "zb_h1";
+      all.push_back(four);
+      all.back().tp = 2;
+      all.back().sequence_parallel = true;
+      all.push_back(four);
+      all.back().recompute = {.full = 2};
+      all.back().balance_coefficient = 0.3;
+    }
+  }
+  all.push_back({.fixture = "qwen3_moe_mixed",
+                 .sizes = R"({"num_local_experts": 6})",
+                 .dp = 4,
+                 .ep = 2,
+                 .zero = 3,
+                 .schedule = "zb_h1",
+                 .recompute = {.full = 1},
+                 .has_short_sample = true});
   // Sizes that do not divide, and products of everything on eight ranks.
   const std::string five_layers = R"({"num_hidden_layers": 5})";
   const std::string seven_groups = R"({"hidden_size": 84, "num_attention_heads": 14, "num_key_value_heads": 7})";

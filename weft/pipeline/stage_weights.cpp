@@ -7,21 +7,17 @@
 
 namespace weft {
 
-StageWeights::StageWeights(const std::vector<StageBlock>& blocks, StageOptimizer& optimizer, Options options)
-    : blocks_(blocks), optimizer_(optimizer), options_(std::move(options)) {
-  std::map<const Parameter*, int64_t> kind_of;
-  for (const StageParameter& p : optimizer.parameters()) kind_of[p.parameter.get()] = p.kind;
-  for (const StageBlock& block : blocks) {
-    std::vector<int64_t>& kinds = kinds_.emplace_back();
-    for (const ParameterPtr& p : block.parameters) kinds.push_back(kind_of.at(p.get()));
-    std::sort(kinds.begin(), kinds.end());
-    kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
+StageWeights::StageWeights(const std::vector<StageBlock>& blocks, const std::vector<StageOptimizer*>& optimizers,
+                           Options options)
+    : blocks_(blocks), options_(std::move(options)) {
+  size_t num_parameters = 0, num_optimized = 0;
+  for (const StageBlock& block : blocks) num_parameters += block.parameters.size();
+  for (StageOptimizer* optimizer : optimizers) {
+    parts_.push_back(make_part(*optimizer));
+    num_optimized += optimizer->parameters().size();
   }
-  for (size_t block = 0; block < blocks.size(); ++block) {
-    if (!blocks[block].borrowed) continue;
-    const std::vector<int64_t>& others = kinds_[*blocks[block].borrowed];
-    kinds_[block].insert(kinds_[block].end(), others.begin(), others.end());
-  }
+  WEFT_CHECK(num_parameters == num_optimized, "blocks have {} parameters, their optimizers {}", num_parameters,
+             num_optimized);
   hooks_.before_forward = [this](size_t block) {
     gather(block);
     if (block + 1 < blocks_.size()) start_gather(block + 1);
@@ -30,19 +26,51 @@ StageWeights::StageWeights(const std::vector<StageBlock>& blocks, StageOptimizer
   hooks_.before_backward = [this](size_t block) { reach(block); };
 }
 
+StageWeights::Part StageWeights::make_part(StageOptimizer& optimizer) const {
+  Part part{.optimizer = &optimizer};
+  std::map<const Parameter*, int64_t> kind_of;
+  for (const StageParameter& p : optimizer.parameters()) kind_of[p.parameter.get()] = p.kind;
+  for (const StageBlock& block : blocks_) {
+    std::vector<int64_t>& kinds = part.kinds.emplace_back();
+    std::vector<Parameter*>& trained = part.trained.emplace_back();
+    for (const ParameterPtr& p : block.parameters) {
+      const auto found = kind_of.find(p.get());
+      if (found == kind_of.end()) continue;
+      kinds.push_back(found->second);
+      if (p->is_trainable()) trained.push_back(p.get());
+    }
+    std::sort(kinds.begin(), kinds.end());
+    kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
+  }
+  for (size_t block = 0; block < blocks_.size(); ++block) {
+    if (!blocks_[block].borrowed) continue;
+    const std::vector<int64_t>& others = part.kinds[*blocks_[block].borrowed];
+    part.kinds[block].insert(part.kinds[block].end(), others.begin(), others.end());
+  }
+  return part;
+}
+
 void StageWeights::gather(size_t block) {
-  if (options_.zero < 3) return;
-  for (const int64_t kind : kinds_[block]) optimizer_.gather_values(kind);
+  // All of them on their way before the first is waited for.
+  start_gather(block);
+  for (Part& part : parts_) {
+    if (part.optimizer->zero() < 3) continue;
+    for (const int64_t kind : part.kinds[block]) part.optimizer->gather_values(kind);
+  }
 }
 
 void StageWeights::start_gather(size_t block) {
-  if (options_.zero < 3) return;
-  for (const int64_t kind : kinds_[block]) optimizer_.start_gather_values(kind);
+  for (Part& part : parts_) {
+    if (part.optimizer->zero() < 3) continue;
+    for (const int64_t kind : part.kinds[block]) part.optimizer->start_gather_values(kind);
+  }
 }
 
 void StageWeights::release(size_t block) {
-  if (options_.zero < 3) return;
-  for (const int64_t kind : kinds_[block]) optimizer_.release_values(kind);
+  for (Part& part : parts_) {
+    if (part.optimizer->zero() < 3) continue;
+    for (const int64_t kind : part.kinds[block]) part.optimizer->release_values(kind);
+  }
 }
 
 void StageWeights::begin_backward(WeightGradients* deferred) {
@@ -84,41 +112,47 @@ void StageWeights::leave(size_t block) {
 }
 
 void StageWeights::expect(size_t block) {
-  for (const ParameterPtr& parameter : blocks_[block].parameters) {
-    if (parameter->is_trainable()) optimizer_.expect_gradient(*parameter);
+  for (Part& part : parts_) {
+    for (Parameter* parameter : part.trained[block]) part.optimizer->expect_gradient(*parameter);
   }
 }
 
 void StageWeights::begin_gradients(bool is_last) {
-  complete_from_ = blocks_.size();
-  hands_on_ = options_.zero >= 2 || (is_last && options_.overlap);
-  has_handed_on_ = hands_on_ && is_last;
+  for (Part& part : parts_) {
+    part.complete_from = blocks_.size();
+    part.hands_on = part.optimizer->zero() >= 2 || (is_last && options_.overlap);
+    part.has_handed_on = part.hands_on && is_last;
+  }
 }
 
 void StageWeights::complete_from(size_t block) {
-  if (!hands_on_) return;
-  while (complete_from_ > block) {
-    --complete_from_;
-    options_.complete(complete_from_);
-    for (const ParameterPtr& parameter : blocks_[complete_from_].parameters) {
-      if (parameter->is_trainable()) optimizer_.gradient_ready(*parameter);
-    }
+  for (Part& part : parts_) complete_from(part, block);
+}
+
+void StageWeights::complete_from(Part& part, size_t block) {
+  if (!part.hands_on) return;
+  while (part.complete_from > block) {
+    --part.complete_from;
+    options_.complete(*part.optimizer, part.complete_from);
+    for (const Parameter* parameter : part.trained[part.complete_from]) part.optimizer->gradient_ready(*parameter);
   }
 }
 
 void StageWeights::end_gradients() {
   complete_from(0);
-  optimizer_.microbatch_done();
+  for (Part& part : parts_) part.optimizer->microbatch_done();
 }
 
 void StageWeights::reduce() {
-  if (!has_handed_on_ && options_.zero < 2) {
-    begin_gradients(/*is_last=*/true);
-    hands_on_ = true;
-    complete_from(0);
+  for (Part& part : parts_) {
+    if (!part.has_handed_on && part.optimizer->zero() < 2) {
+      part.complete_from = blocks_.size();
+      part.hands_on = true;
+      complete_from(part, 0);
+    }
+    part.has_handed_on = false;
+    part.optimizer->start_reduce();
   }
-  has_handed_on_ = false;
-  optimizer_.start_reduce();
 }
 
 }  // namespace weft

@@ -11,20 +11,21 @@ namespace weft {
 
 /// A stage's weights as microbatches go through its blocks: with ZeRO 3 the values of a block are there while it runs,
 /// those of the next on their way, and others only as far as this rank owns them; and a block's gradients are handed to
-/// the optimizer as soon as they are complete, while the backward goes on with the blocks before it.
+/// their optimizer as soon as they are complete, while the backward goes on with the blocks before it.
 ///
-/// What this asks of the optimizer, and in which order, does not depend on what data a microbatch has: data-parallel
+/// What this asks of the optimizers, and in which order, does not depend on what data a microbatch has: data-parallel
 /// ranks communicate alike.
 class StageWeights {
  public:
   struct Options {
-    int64_t zero = 0;
     bool overlap = true;  ///< gradients may go before the step's last backward is over
-    /// To be done with a block's complete gradients before data-parallel ranks sum them.
-    std::function<void(size_t block)> complete;
+    /// To be done with an optimizer's complete gradients of a block before it sums them over ranks.
+    std::function<void(const StageOptimizer& optimizer, size_t block)> complete;
   };
-  /// With ZeRO 3 a block's parameters are of kinds that no other's are.
-  StageWeights(const std::vector<StageBlock>& blocks, StageOptimizer& optimizer, Options options);
+  /// Every parameter is one optimizer's: parameters that other ranks have the same of are others' than experts that
+  /// only some have. Optimizers may differ in what they divide. With ZeRO 3 a block's parameters are of kinds that no
+  /// other's are.
+  StageWeights(const std::vector<StageBlock>& blocks, const std::vector<StageOptimizer*>& optimizers, Options options);
   StageWeights(const StageWeights&) = delete;
   StageWeights& operator=(const StageWeights&) = delete;
 
@@ -44,6 +45,17 @@ class StageWeights {
   void reduce();
 
  private:
+  /// What one of the optimizers has of the blocks, and how far its gradients are.
+  struct Part {
+    StageOptimizer* optimizer = nullptr;
+    std::vector<std::vector<Parameter*>> trained;  ///< by block
+    std::vector<std::vector<int64_t>> kinds;       ///< by block: of all parameters that it uses
+    size_t complete_from = 0;                      ///< blocks from here on have complete gradients
+    bool hands_on = false;                         ///< complete gradients go to the optimizer now
+    bool has_handed_on = false;                    ///< those of the whole step
+  };
+
+  Part make_part(StageOptimizer& optimizer) const;
   void gather(size_t block);
   void start_gather(size_t block);
   void release(size_t block);
@@ -52,17 +64,14 @@ class StageWeights {
   void leave(size_t block);
   void expect(size_t block);
   void complete_from(size_t block);
+  void complete_from(Part& part, size_t block);
 
   const std::vector<StageBlock>& blocks_;
-  StageOptimizer& optimizer_;
+  std::vector<Part> parts_;  ///< by optimizer
   Options options_;
   BlockHooks hooks_;
-  std::vector<std::vector<int64_t>> kinds_;  ///< by block: of all parameters that it uses
   WeightGradients* deferred_ = nullptr;
-  size_t backward_at_ = 0;      ///< the block that the backward is in, or behind which it begins
-  size_t complete_from_ = 0;    ///< blocks from here on have complete gradients
-  bool hands_on_ = false;       ///< complete gradients go to the optimizer now
-  bool has_handed_on_ = false;  ///< those of the whole step
+  size_t backward_at_ = 0;  ///< the block that the backward is in, or behind which it begins
 };
 
 }  // namespace weft

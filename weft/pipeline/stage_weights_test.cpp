@@ -1,5 +1,6 @@
 #include "weft/pipeline/stage_weights.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include <ATen/ops/full.h>
@@ -44,7 +45,8 @@ void on_two_ranks(int64_t zero,
                                        .master_type = at::kDouble,
                                        .reduce_type = at::kDouble};
         StageOptimizer optimizer(stage.parameters, world.all(), options);
-        StageWeights weights(stage.blocks, optimizer, {.zero = zero, .overlap = true, .complete = [](size_t) {}});
+        StageWeights weights(stage.blocks, {&optimizer},
+                             {.overlap = true, .complete = [](const StageOptimizer&, size_t) {}});
         body(stage, optimizer, weights, world.all());
       });
   WEFT_CHECK(!error, "{}", error->message());
@@ -124,6 +126,82 @@ TEST(StageWeights, RanksThatHaveNoDataInABlockCommunicateAllTheSame) {
         for (size_t block = 0; block < kBlocks; ++block)
           EXPECT_EQ(summed(optimizer, stage, block), block == 3 ? 2.0 : 1.0) << "ZeRO " << zero;
       });
+    }
+  }
+}
+
+// Blocks 0 and 2 are the same on all four ranks, 1 and 3 only on ranks that are two apart, or on no other.
+TEST(StageWeights, BlocksOfSeveralOptimizersGoToDifferentRanks) {
+  for (const int64_t zero : {0, 1, 2, 3}) {
+    for (const bool has_copies : {true, false}) {
+      const auto body = [&](World& world) {
+        ExampleBlocks stage;
+        const OptimizerOptions options{.zero = zero,
+                                       .buckets_mb = 0,
+                                       .compute_type = at::kDouble,
+                                       .master_type = at::kDouble,
+                                       .reduce_type = at::kDouble,
+                                       .alignment = 32};
+        OptimizerOptions of_experts = options;
+        if (!has_copies) of_experts.zero = 0;
+        const int64_t rank = world.rank();
+        Group same = *world.group(
+            "same", has_copies ? std::vector<int64_t>{rank % 2, rank % 2 + 2} : std::vector<int64_t>{rank});
+        StageOptimizer shared({stage.parameters[0], stage.parameters[2]}, world.all(), options);
+        StageOptimizer experts({stage.parameters[1], stage.parameters[3]}, same, of_experts);
+        std::vector<std::pair<bool, size_t>> completed;
+        StageWeights weights(stage.blocks, {&shared, &experts},
+                             {.complete = [&](const StageOptimizer& optimizer, size_t block) {
+                               completed.emplace_back(&optimizer == &experts, block);
+                             }});
+        for (StageOptimizer* optimizer : {&shared, &experts}) {
+          optimizer->release_values();
+          optimizer->begin_step();
+        }
+        if (zero == 3) {
+          EXPECT_EQ(shared.held_elements().values, 2 * kElements / 4);
+          EXPECT_EQ(experts.held_elements().values, has_copies ? kElements : 2 * kElements);
+        }
+        for (int microbatch = 0; microbatch < 2; ++microbatch) {
+          const bool is_last = microbatch == 1;
+          weights.begin_gradients(is_last);
+          weights.begin_backward(nullptr);
+          for (size_t block = kBlocks; block-- > 0;) {
+            const int64_t before = same.traffic().sent;
+            weights.hooks().before_backward(block);
+            EXPECT_EQ(stage.blocks[block].parameters.front()->value.sum().item<double>(),
+                      static_cast<double>(kElements));
+            // The gradient of block 3 goes when the backward comes to block 2.
+            if (block == 2 && has_copies && (zero >= 2 || is_last)) {
+              EXPECT_GT(same.traffic().sent, before);
+            }
+            stage.add_gradient(block, static_cast<double>((block + 1) * static_cast<size_t>(rank + 1)));
+          }
+          weights.end_backward();
+          weights.end_gradients();
+        }
+        weights.reduce();
+        if (!has_copies) {
+          EXPECT_EQ(same.traffic().sent, 0);
+        }
+        for (StageOptimizer* optimizer : {&shared, &experts}) optimizer->finish_reduce();
+        // Every optimizer completes all blocks in order, in every microbatch in which its gradients go.
+        const bool divides_experts = zero >= 2 && has_copies;
+        EXPECT_EQ(std::count_if(completed.begin(), completed.end(), [](const auto& c) { return c.first; }),
+                  divides_experts ? 8 : 4);
+        EXPECT_EQ(std::count_if(completed.begin(), completed.end(), [](const auto& c) { return !c.first; }),
+                  zero >= 2 ? 8 : 4);
+        for (size_t block = 0; block < kBlocks; ++block) {
+          const bool is_expert = block % 2 == 1;
+          const int64_t ranks = !is_expert ? 10 : has_copies ? 2 * (rank % 2 + 1) + 2 : rank + 1;
+          EXPECT_EQ(summed(is_expert ? experts : shared, stage, block),
+                    static_cast<double>(2 * static_cast<int64_t>(block + 1) * ranks))
+              << "ZeRO " << zero;
+        }
+      };
+      const auto error =
+          run_ranks({.size = 4, .comm = {.timeout = std::chrono::seconds(60), .is_checked = true}}, body);
+      EXPECT_FALSE(error) << error->message();
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
@@ -45,8 +46,6 @@ std::optional<Error> check_runs(const Plan& plan) {
     if (!module.is_in_pipeline())
       return refuse(field + ".placement", "is beside the pipeline, which training does not run yet");
     if (module.cp > 1) return refuse(field + ".cp", "is more than 1: context parallelism is not trained with yet");
-    if (module.ep > 1 && module.zero > 1)
-      return refuse(field + ".zero", "is more than 1 with expert parallelism, which is not run yet");
     if (module.zero != plan.llm().zero) {
       return Error{.field = field + ".zero",
                    .problem = fmt::format("is {}, but the llm's is {}, and an inline encoder lies in its stages",
@@ -203,12 +202,14 @@ Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const P
   rank->find_copies(world);
   for (const int32_t index : held) {
     Stage& stage = *rank->stage_of_[static_cast<size_t>(index)];
-    const auto sum = [&stage](size_t block) {
+    const auto sum = [&stage](const StageOptimizer& optimizer, size_t block) {
+      if (&optimizer == stage.experts.get()) return;  // which tensor parallelism cuts, and never copies
       for (Copies& copies : stage.copies[block]) sum_copies(copies.group, copies.parts);
     };
-    stage.weights = std::make_unique<StageWeights>(
-        stage.blocks, *stage.optimizer,
-        StageWeights::Options{.zero = llm.zero, .overlap = plan.overlap_dp, .complete = sum});
+    std::vector<StageOptimizer*> optimizers = {stage.optimizer.get()};
+    if (stage.experts) optimizers.push_back(stage.experts.get());
+    stage.weights = std::make_unique<StageWeights>(stage.model->blocks(), optimizers,
+                                                   StageWeights::Options{.overlap = plan.overlap_dp, .complete = sum});
     stages[static_cast<size_t>(index)] = {stage.model.get(), stage.weights.get()};
   }
   rank->executor_ = std::make_unique<PipelineExecutor>(std::move(lowered), row, std::move(stages), pipeline);
@@ -261,32 +262,20 @@ void TrainingRank::tie_embeddings(World& world, const Mesh& mesh, const Plan& pl
 
 void TrainingRank::make_optimizers(const Plan& plan, const TrainingSettings& settings, Group data_parallel,
                                    const std::optional<ExpertGroups>& experts) {
-  OptimizerOptions options{.zero = plan.llm().zero,
-                           .keep_gathered = plan.llm().zero_keep_gathered,
-                           .buckets_mb = plan.buckets_mb,
-                           .overlap = plan.overlap_dp,
-                           .adamw = settings.adamw,
-                           .compute_type = type_of(plan.precision.compute),
-                           .master_type = type_of(plan.precision.master),
-                           .reduce_type = type_of(plan.precision.reduce)};
+  const OptimizerOptions options{.zero = plan.llm().zero,
+                                 .keep_gathered = plan.llm().zero_keep_gathered,
+                                 .buckets_mb = plan.buckets_mb,
+                                 .overlap = plan.overlap_dp,
+                                 .adamw = settings.adamw,
+                                 .compute_type = type_of(plan.precision.compute),
+                                 .master_type = type_of(plan.precision.master),
+                                 .reduce_type = type_of(plan.precision.reduce)};
   const auto is_tied = [&](const ParameterPtr& parameter) {
     return std::any_of(embeddings_.begin(), embeddings_.end(),
                        [&](const auto& copy) { return copy.second == parameter; });
   };
-  for (Stage& stage : stages_) {
+  const auto make = [&](const std::vector<StageBlock>& blocks, const Group& group) {
     std::vector<StageParameter> parameters;
-    stage.blocks = stage.model->blocks();
-    std::vector<StageParameter> expert_parameters;
-    if (experts) {
-      for (StageBlock& block : stage.blocks) {
-        std::erase_if(block.parameters, [&](const ParameterPtr& parameter) {
-          const bool is_expert = parameter->spec.pieces.front().is_expert;
-          if (is_expert) expert_parameters.push_back({parameter});
-          return is_expert;
-        });
-      }
-    }
-    const std::vector<StageBlock>& blocks = stage.blocks;
     const std::vector<int64_t> kinds = kinds_of_blocks(blocks, options);
     for (size_t block = 0; block < blocks.size(); ++block) {
       for (const ParameterPtr& parameter : blocks[block].parameters) {
@@ -294,9 +283,24 @@ void TrainingRank::make_optimizers(const Plan& plan, const TrainingSettings& set
         parameters.push_back({parameter, is_tied(parameter) ? static_cast<int64_t>(blocks.size()) : kinds[block]});
       }
     }
-    stage.optimizer = std::make_unique<StageOptimizer>(std::move(parameters), data_parallel, options);
-    if (!expert_parameters.empty())
-      stage.experts = std::make_unique<StageOptimizer>(std::move(expert_parameters), experts->copies, options);
+    OptimizerOptions own = options;
+    if (group.size() == 1) own.zero = 0;  // there is nobody to divide anything with
+    return std::make_unique<StageOptimizer>(std::move(parameters), group, own);
+  };
+  for (Stage& stage : stages_) {
+    std::vector<StageBlock> shared = stage.model->blocks();
+    std::vector<StageBlock> expert_blocks = shared;
+    const auto is_expert = [&](const ParameterPtr& parameter) {
+      return experts && parameter->spec.pieces.front().is_expert;
+    };
+    for (StageBlock& block : shared) std::erase_if(block.parameters, is_expert);
+    size_t num_experts_here = 0;
+    for (StageBlock& block : expert_blocks) {
+      std::erase_if(block.parameters, std::not_fn(is_expert));
+      num_experts_here += block.parameters.size();
+    }
+    stage.optimizer = make(shared, data_parallel);
+    if (num_experts_here > 0) stage.experts = make(expert_blocks, experts->copies);
   }
 }
 
@@ -368,9 +372,7 @@ double TrainingRank::finish_gradients() {
   const TensorShare share = text_->share();
   for (Stage& stage : stages_) {
     stage.optimizer->finish_reduce();
-    if (!stage.experts) continue;
-    stage.experts->start_reduce();
-    stage.experts->finish_reduce();
+    if (stage.experts) stage.experts->finish_reduce();
   }
   sum_tied_embeddings();
   const auto once = [&](const Parameter& parameter, const WeightPiece& piece) {
@@ -502,7 +504,14 @@ void TrainingRank::release_values() {
 
 std::vector<HeldElements> TrainingRank::peak_elements() const {
   std::vector<HeldElements> peaks;
-  for (const Stage& stage : stages_) peaks.push_back(stage.optimizer->peak_elements());
+  for (const Stage& stage : stages_) {
+    HeldElements& peak = peaks.emplace_back(stage.optimizer->peak_elements());
+    if (!stage.experts) continue;
+    const HeldElements experts = stage.experts->peak_elements();
+    peak.values += experts.values;
+    peak.gradients += experts.gradients;
+    peak.states += experts.states;
+  }
   return peaks;
 }
 

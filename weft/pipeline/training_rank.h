@@ -53,7 +53,7 @@ class TrainingRank {
   /// Makes parameters whole for reading, where ZeRO 3 divides them.
   void gather_values();
 
-  /// By stage of this rank: the most that its optimizer held since the last step began.
+  /// By stage of this rank: the most that each of its optimizers held since the last step began, added up.
   std::vector<HeldElements> peak_elements() const;
 
   /// One step over this rank's microbatches, of a batch with so many target tokens on all ranks.
@@ -73,7 +73,6 @@ class TrainingRank {
     std::unique_ptr<StageModel> model;
     std::unique_ptr<StageOptimizer> optimizer;
     std::unique_ptr<StageOptimizer> experts;  ///< of experts that other ranks have others of; null where there are none
-    std::vector<StageBlock> blocks;           ///< of the model, without those experts
     std::vector<std::vector<Copies>> copies;  ///< by block
     std::unique_ptr<StageWeights> weights;
   };
