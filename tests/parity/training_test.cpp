@@ -92,6 +92,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Split{"OneRank", {.micro_batch_size = 3}}, Split{"Accumulated", {.micro_batch_num = 3}},
                     Split{"Data", {.data_parallel = 3}}, Split{"Zero3", {.data_parallel = 3, .optimizer_shard = 3}},
                     Split{"Tensor", {.model_parallel = 2, .micro_batch_size = 3, .sequence_parallel = true}},
+                    Split{"Context", {.context_parallel = 2, .micro_batch_size = 3}},
                     Split{"Pipeline", {.pipeline_stage = 2, .micro_batch_num = 3}},
                     Split{"TensorAndPipeline", {.model_parallel = 2, .pipeline_stage = 2, .micro_batch_num = 3}}),
     [](const auto& split) { return split.param.name; });

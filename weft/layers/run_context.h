@@ -40,6 +40,7 @@ struct RunContext {
   double balance_scale = 0;
   /// Where routers put the value of theirs: once more for a layer that is recomputed. It must outlive the backward.
   std::vector<at::Tensor>* balance_losses = nullptr;
+  const Group* balance = nullptr;  ///< ranks whose rows are one microbatch's; nothing: all are here
   const Group* experts = nullptr;  ///< the ranks that share out the experts; nothing: all are here
   /// Where routers put how many rows chose each expert: once more for a layer that is recomputed. It must outlive the
   /// backward.

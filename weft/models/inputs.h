@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,6 +31,8 @@ struct RawInputs {
 /// Reads tensors by their names; a wrong type or shape, or a name that nothing reads, is an error that names it.
 Result<RawInputs> raw_inputs(std::map<std::string, at::Tensor> tensors);
 
+struct ContextShare;
+
 /// A batch that fits a model: checked, with positions, and in the order in which modules take it.
 struct Inputs {
   at::Tensor ids;        ///< [tokens]
@@ -42,6 +45,9 @@ struct Inputs {
   std::optional<VisionInputs> vision;  ///< nothing: no images and videos
   std::optional<AudioInputs> audio;
   int64_t position_delta = 0;  ///< of the last sample, see RopeIndex
+  /// Where this is a rank's share of a batch: who has the rest. Samples and what encoders call frames, windows and
+  /// chunks are then those of all shares together.
+  std::shared_ptr<const ContextShare> context;
 
   int64_t num_targets() const { return targets.defined() ? targets.size(0) : 0; }
   /// On a device, pixels and mel frames in a type.

@@ -20,7 +20,7 @@ void deal_heads(std::vector<TransformerLayer>& layers, const TensorShare& share)
   }
 }
 
-/// Rows between an encoder's blocks, and of its output, on all ranks together.
+/// Rows between an encoder's blocks, and of its output, on all tensor-parallel ranks together.
 struct EncoderRowCounts {
   int64_t inside = 0;
   int64_t outside = 0;
@@ -28,7 +28,7 @@ struct EncoderRowCounts {
 
 EncoderRowCounts encoder_rows(ModuleKind kind, const Inputs& inputs) {
   if (kind == ModuleKind::kVision) return {inputs.vision->pixels.size(0), inputs.vision->num_rows};
-  return {inputs.audio->chunks.num_rows(), inputs.audio->num_rows};
+  return {inputs.audio->row_positions.size(0), inputs.audio->num_rows};
 }
 
 /// Runs a block between what others do around it.
@@ -64,7 +64,8 @@ StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_p
     : stage_(settings.stage),
       is_last_(settings.stage == num_stages(settings.plan) - 1),
       options_(settings.options),
-      type_(c10::typeMetaToScalarType(settings.options.dtype())) {
+      type_(c10::typeMetaToScalarType(settings.options.dtype())),
+      context_(&settings.context) {
   const Plan& plan = settings.plan;
   const std::string& prefix = settings.numbers.weight_prefix;
   balance_scale_ =
@@ -218,11 +219,13 @@ at::Tensor StageModel::run_vision(const PartModel& model, at::Tensor x, const In
   size_t block = model.first_block;
   if (model.part.has_entry) x = run_block(hooks, block++, [&] { return model.vision->embed_patches(images, context); });
   const RotaryTable rotary = model.vision->rotary(images.positions, type_);
-  const auto layer = [vision = model.vision, images, rotary, patches, is_spread, deferred = context.deferred](
+  const auto shared = context_->rows(static_cast<size_t>(model.part.module), model.kind, inputs);
+  const auto layer = [vision = model.vision, images, rotary, patches, is_spread, shared, deferred = context.deferred](
                          int64_t index, const at::Tensor& rows, bool recomputes_attention) {
     return vision->layer(
         index, rows, images, rotary,
-        {.deferred = deferred, .sites = is_spread ? &patches : nullptr, .recomputes_attention = recomputes_attention});
+        {.deferred = deferred, .sites = is_spread ? &patches : nullptr, .recomputes_attention = recomputes_attention},
+        shared.get());
   };
   const at::Tensor anchor = model.part.num_layers > 0 ? model.vision->layers().front().attention.qkv->value : x;
   x = run_layers(model.part, x, anchor, layer, hooks, block);
@@ -235,18 +238,20 @@ at::Tensor StageModel::run_audio(const PartModel& model, at::Tensor x, const Inp
                                  const BlockHooks* hooks) const {
   const AudioInputs& clips = *inputs.audio;
   TensorParallel& tensor_parallel = *route_of(model).tensor_parallel;
-  const ActivationSites rows_sites = tensor_parallel.sites(clips.chunks.num_rows());
+  const ActivationSites rows_sites = tensor_parallel.sites(encoder_rows(model.kind, inputs).inside);
   const ActivationSites pooled = tensor_parallel.sites(clips.num_rows);
   const bool is_spread = tensor_parallel.share().num_ranks > 1;
   context.sites = is_spread ? &rows_sites : nullptr;
   size_t block = model.first_block;
   if (model.part.has_entry) x = run_block(hooks, block++, [&] { return model.audio->convolve(clips, context); });
-  const auto layer = [audio = model.audio, clips, rows_sites, is_spread, deferred = context.deferred](
+  const auto shared = context_->rows(static_cast<size_t>(model.part.module), model.kind, inputs);
+  const auto layer = [audio = model.audio, clips, rows_sites, is_spread, shared, deferred = context.deferred](
                          int64_t index, const at::Tensor& rows, bool recomputes_attention) {
     return audio->layer(index, rows, clips,
                         {.deferred = deferred,
                          .sites = is_spread ? &rows_sites : nullptr,
-                         .recomputes_attention = recomputes_attention});
+                         .recomputes_attention = recomputes_attention},
+                        shared.get());
   };
   const at::Tensor anchor = model.part.num_layers > 0 ? model.audio->layers().front().attention.qkv->value : x;
   x = run_layers(model.part, x, anchor, layer, hooks, block);
@@ -255,10 +260,12 @@ at::Tensor StageModel::run_audio(const PartModel& model, at::Tensor x, const Inp
   return run_block(hooks, model.end_block - 1, [&] { return model.audio->pool(x, clips, context, outside); });
 }
 
-/// An encoder's output as the language model takes it in: all rows, on every rank.
+/// An encoder's output as the language model takes it in: all rows for the tokens of this rank's share.
 at::Tensor StageModel::media_rows(const ModuleRoute& route, const at::Tensor& x, const Inputs& inputs) const {
-  if (!route.tensor_parallel->divides_rows()) return x;
-  return route.tensor_parallel->sites(encoder_rows(route.kind, inputs).outside).gather(x);
+  at::Tensor made = x;
+  if (route.tensor_parallel->divides_rows())
+    made = route.tensor_parallel->sites(encoder_rows(route.kind, inputs).outside).gather(x);
+  return context_->media_rows(route.kind, made, inputs);
 }
 
 StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients* deferred,
@@ -306,14 +313,17 @@ StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients
       const auto expert_rows = std::make_shared<std::vector<std::vector<int64_t>>>();
       const double balance_scale = balance_scale_ / static_cast<double>(tensor_parallel.share().num_ranks);
       const auto layer = [decoder = decoder_, samples = inputs.samples, rotary, sites, is_spread, deferred,
-                          balance_losses, balance_scale, expert_rows, experts = experts_ ? &*experts_ : nullptr](
+                          balance_losses, balance_scale, expert_rows, experts = experts_ ? &*experts_ : nullptr,
+                          shared = context_->rows(index, model.kind, inputs),
+                          balance = context_->group() ? &*context_->group() : nullptr](
                              int64_t layer_index, const at::Tensor& rows, bool recomputes_attention) {
-        return decoder->layer(layer_index, rows, {.segments = samples, .rotary = rotary},
+        return decoder->layer(layer_index, rows, {.segments = samples, .rotary = rotary, .context = shared.get()},
                               {.deferred = deferred,
                                .sites = is_spread ? &sites : nullptr,
                                .recomputes_attention = recomputes_attention,
                                .balance_scale = balance_scale,
                                .balance_losses = balance_scale != 0 ? balance_losses.get() : nullptr,
+                               .balance = balance,
                                .experts = experts,
                                .expert_rows = expert_rows.get()});
       };

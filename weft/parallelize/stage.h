@@ -8,6 +8,7 @@
 #include "weft/models/inputs.h"
 #include "weft/models/text/decoder.h"
 #include "weft/parallelize/block_hooks.h"
+#include "weft/parallelize/context_parallel.h"
 #include "weft/parallelize/tensor_parallel.h"
 #include "weft/plan/plan.h"
 #include "weft/plan/stage_parts.h"
@@ -44,7 +45,8 @@ class StageModel {
     const ModelNumbers& numbers;
     int32_t stage = 0;
     at::TensorOptions options;
-    std::optional<Group> experts;  ///< the ranks that share out the llm's experts; nothing: each has all
+    std::optional<Group> experts;    ///< the ranks that share out the llm's experts; nothing: each has all
+    const ContextParallel& context;  ///< must outlive the stage
   };
   /// By module of the plan, shared by the stages of a rank.
   using TensorParallels = std::vector<std::unique_ptr<TensorParallel>>;
@@ -67,7 +69,8 @@ class StageModel {
   std::vector<FlowTensor> tensors_in(const Inputs& inputs) const { return tensors_between(stage_ - 1, inputs); }
   std::vector<FlowTensor> tensors_out(const Inputs& inputs) const { return tensors_between(stage_, inputs); }
 
-  /// The hooks must be there until the backward.
+  /// The inputs are this rank's share of a microbatch (ContextParallel::share), here and above. The hooks must be there
+  /// until the backward.
   StageResult forward(Flow flow, const Inputs& inputs, WeightGradients* deferred,
                       const BlockHooks* hooks = nullptr) const;
 
@@ -112,6 +115,7 @@ class StageModel {
   std::vector<PartModel> parts_;
   std::shared_ptr<Decoder> decoder_;
   std::optional<Group> experts_;
+  const ContextParallel* context_;
   std::vector<ParameterPtr> parameters_;
   std::vector<StageBlock> blocks_;
   std::vector<bool> has_divided_rows_;  ///< by parameter

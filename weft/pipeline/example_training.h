@@ -24,7 +24,9 @@ namespace weft {
 struct TrainingExample {
   std::string fixture = "llama_tied";
   std::string sizes = "{}";  ///< JSON that goes over the fixture's configuration
-  int64_t tp = 1, pp = 1, vpp = 1, dp = 1, ep = 1;
+  int64_t tp = 1, cp = 1, pp = 1, vpp = 1, dp = 1, ep = 1;
+  int64_t ulysses = 1;          ///< of cp
+  int64_t encoder_ulysses = 1;  ///< of encoders' cp
   bool sequence_parallel = false;
   std::optional<bool> encoder_sequence_parallel;  ///< the llm's
   int64_t zero = 0;
@@ -56,6 +58,7 @@ struct TrainingExample {
     for (const ModuleKind kind : frozen) text += fmt::format("_frozen_{}", name_of(kind));
     for (const auto& rank : vision_layers) text += fmt::format("_v{}", fmt::join(rank, "."));
     for (const auto& rank : audio_layers) text += fmt::format("_a{}", fmt::join(rank, "."));
+    if (cp > 1) text += fmt::format("_cp{}u{}e{}", cp, ulysses, encoder_ulysses);
     if (ep > 1) text += fmt::format("_ep{}", ep);
     if (buckets_mb < 1) text += "_small_buckets";
     if (balance_coefficient > 0) text += "_balanced";
@@ -80,7 +83,7 @@ inline Model example_model(const TrainingExample& example) {
   auto model = read_model_file(folder);
   WEFT_CHECK(model.ok(), "{}", model.error().message());
   Json config = model->config;
-  config.update(Json::parse(example.sizes));
+  config.merge_patch(Json::parse(example.sizes));
   if (model->family == "qwen3_moe") config["router_aux_loss_coef"] = example.balance_coefficient;
   if (model->family == "qwen2_5_omni_thinker") {
     // As many heads as two ranks need.
@@ -280,7 +283,7 @@ inline Plan example_training_plan(const TrainingExample& example, const Model& m
   plan.model = model;
   plan.workload.frozen = example.frozen;
   plan.workload.global_batch_samples = example.batch();
-  plan.world_size = example.tp * example.pp * example.dp;
+  plan.world_size = example.tp * example.cp * example.pp * example.dp;
   plan.cluster.nodes = 1;
   plan.cluster.devices_per_node = plan.world_size;
   plan.schedule = {.name = example.schedule, .mbs = example.mbs, .microbatches = example.microbatches};
@@ -292,6 +295,8 @@ inline Plan example_training_plan(const TrainingExample& example, const Model& m
                         .placement = is_llm ? ModulePlacement::kBase : ModulePlacement::kInline,
                         .axis_order = default_axis_order(),
                         .tp = example.tp,
+                        .cp = example.cp,
+                        .cp_ulysses = is_llm ? example.ulysses : example.encoder_ulysses,
                         .ep = is_llm ? example.ep : 1,
                         .pp = example.pp,
                         .vpp = is_llm ? example.vpp : 1,

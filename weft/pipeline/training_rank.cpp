@@ -45,7 +45,6 @@ std::optional<Error> check_runs(const Plan& plan) {
     const std::string field = fmt::format("modules.{}", name_of(module.kind));
     if (!module.is_in_pipeline())
       return refuse(field + ".placement", "is beside the pipeline, which training does not run yet");
-    if (module.cp > 1) return refuse(field + ".cp", "is more than 1: context parallelism is not trained with yet");
     if (module.zero != plan.llm().zero) {
       return Error{.field = field + ".zero",
                    .problem = fmt::format("is {}, but the llm's is {}, and an inline encoder lies in its stages",
@@ -177,7 +176,8 @@ Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const P
   WEFT_TRY(const std::optional<ExpertGroups> expert_groups, make_expert_groups(world, mesh, llm.ep));
   if (expert_groups) rank->expert_group_ = expert_groups->experts;
   rank->everyone_ = world.all();
-  rank->data_parallel_rank_ = grid.group_index(position, data_axes);
+  WEFT_TRY(rank->context_, ContextParallel::create(world, plan, mesh));
+  rank->data_parallel_rank_ = grid.group_index(position, grid.axes_named({"dp"}));
   rank->vocabulary_ = std::get<Lookup>(plan.model.modules.back().entry.ops.front().shape).entries;
 
   const auto row = static_cast<int32_t>(pipeline.rank());
@@ -192,7 +192,8 @@ Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const P
                              .numbers = rank->numbers_,
                              .stage = held[chunk],
                              .options = rank->options_,
-                             .experts = expert_groups ? std::optional(expert_groups->experts) : std::nullopt},
+                             .experts = expert_groups ? std::optional(expert_groups->experts) : std::nullopt,
+                             .context = *rank->context_},
         rank->tensor_parallel_);
     initialize_weights(stage.model->parameters(), settings.seed);
     rank->stage_of_[static_cast<size_t>(held[chunk])] = &stage;
@@ -403,7 +404,7 @@ StepReport TrainingRank::step(const std::vector<Inputs>& microbatches, int64_t n
     const double scale = max_gradient_norm_ > 0 ? clip_factor(max_gradient_norm_, report.gradient_norm) : 1;
     for (StageOptimizer* optimizer : optimizers()) optimizer->update(learning_rate, scale);
   };
-  StepOutput output = executor_->run(microbatches, 1 / static_cast<double>(num_targets), update);
+  StepOutput output = executor_->run(share_out(microbatches), 1 / static_cast<double>(num_targets), update);
   if (num_experts_ > 0) {
     report.balance_loss = sum_of_first(output.balance_loss);
     report.experts = sum_expert_rows(output, expert_group_ ? expert_group_->traffic().sent - sent_before : 0);
@@ -417,7 +418,13 @@ StepReport TrainingRank::step(const std::vector<Inputs>& microbatches, int64_t n
 
 double TrainingRank::evaluate(const std::vector<Inputs>& microbatches) {
   release_values();
-  return sum_of_first(executor_->evaluate(microbatches).loss_sum);
+  return sum_of_first(executor_->evaluate(share_out(microbatches)).loss_sum);
+}
+
+std::vector<Inputs> TrainingRank::share_out(const std::vector<Inputs>& microbatches) const {
+  std::vector<Inputs> shares;
+  for (const Inputs& whole : microbatches) shares.push_back(context_->share(whole, numbers_));
+  return shares;
 }
 
 double TrainingRank::sum_of_first(const at::Tensor& number) {

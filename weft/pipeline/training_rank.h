@@ -56,7 +56,7 @@ class TrainingRank {
   /// By stage of this rank: the most that each of its optimizers held since the last step began, added up.
   std::vector<HeldElements> peak_elements() const;
 
-  /// One step over this rank's microbatches, of a batch with so many target tokens on all ranks.
+  /// One step over the microbatches of this rank's data-parallel rank, of a batch with so many target tokens on all ranks.
   StepReport step(const std::vector<Inputs>& microbatches, int64_t num_targets, double learning_rate);
   /// The action that runs, or ran last: "2F0".
   std::string doing() const { return executor_->doing(); }
@@ -88,6 +88,7 @@ class TrainingRank {
                        const std::optional<ExpertGroups>& experts);
   void find_copies(World& world);
   void tie_embeddings(World& world, const Mesh& mesh, const Plan& plan);
+  std::vector<Inputs> share_out(const std::vector<Inputs>& microbatches) const;
   void release_values();
   void sum_tied_embeddings();
   double finish_gradients();
@@ -103,6 +104,7 @@ class TrainingRank {
   double max_gradient_norm_ = 0;
   at::TensorOptions options_;
   std::optional<Group> everyone_;
+  std::optional<ContextParallel> context_;
   StageModel::TensorParallels tensor_parallel_;  ///< by module of the plan
   TensorParallel* text_ = nullptr;               ///< the llm's
   int64_t num_experts_ = 0;

@@ -123,9 +123,10 @@ at::Tensor AudioEncoder::convolve(const AudioInputs& inputs, const RunContext& c
 }
 
 at::Tensor AudioEncoder::layer(int64_t index, const at::Tensor& x, const AudioInputs& inputs,
-                               const RunContext& context) const {
+                               const RunContext& context, const ContextRows* shared) const {
   const RotaryTable unturned;
-  return layers_[static_cast<size_t>(index)].forward(x, {.segments = inputs.chunks, .rotary = unturned}, context);
+  const AttentionCall call{.segments = inputs.chunks, .rotary = unturned, .context = shared};
+  return layers_[static_cast<size_t>(index)].forward(x, call, context);
 }
 
 at::Tensor AudioEncoder::pool(const at::Tensor& x, const AudioInputs& inputs, const RunContext& context,

@@ -39,7 +39,9 @@ class AudioEncoder {
   std::vector<TransformerLayer>& layers() { return layers_; }
 
   at::Tensor convolve(const AudioInputs& inputs, const RunContext& context) const;
-  at::Tensor layer(int64_t index, const at::Tensor& x, const AudioInputs& inputs, const RunContext& context) const;
+  /// `shared` is how rows are shared out to ranks; null where all are here.
+  at::Tensor layer(int64_t index, const at::Tensor& x, const AudioInputs& inputs, const RunContext& context,
+                   const ContextRows* shared = nullptr) const;
   /// `context` is how rows are run, `pooled` how the fewer ones are that come of them.
   at::Tensor pool(const at::Tensor& x, const AudioInputs& inputs, const RunContext& context,
                   const RunContext& pooled) const;

@@ -124,9 +124,10 @@ RotaryTable VisionEncoder::rotary(const at::Tensor& positions, at::ScalarType ty
 }
 
 at::Tensor VisionEncoder::layer(int64_t index, const at::Tensor& x, const VisionInputs& inputs,
-                                const RotaryTable& rotary, const RunContext& context) const {
+                                const RotaryTable& rotary, const RunContext& context, const ContextRows* shared) const {
   const auto place = static_cast<size_t>(index);
-  const AttentionCall call{.segments = is_windowed_[place] ? inputs.windows : inputs.frames, .rotary = rotary};
+  const AttentionCall call{
+      .segments = is_windowed_[place] ? inputs.windows : inputs.frames, .rotary = rotary, .context = shared};
   return layers_[place].forward(x, call, context);
 }
 

@@ -39,8 +39,9 @@ class VisionEncoder {
 
   at::Tensor embed_patches(const VisionInputs& inputs, const RunContext& context) const;
   RotaryTable rotary(const at::Tensor& positions, at::ScalarType type) const;
+  /// `shared` is how patches are shared out to ranks; null where all are here.
   at::Tensor layer(int64_t index, const at::Tensor& x, const VisionInputs& inputs, const RotaryTable& rotary,
-                   const RunContext& context) const;
+                   const RunContext& context, const ContextRows* shared = nullptr) const;
   /// `context` is how patches are run, `merged` how the fewer rows are that come of them.
   at::Tensor merge(const at::Tensor& x, const VisionInputs& inputs, const RunContext& context,
                    const RunContext& merged) const;

@@ -1,0 +1,76 @@
+#include "weft/parallelize/context_parallel.h"
+
+#include <map>
+
+#include "weft/base/check.h"
+#include "weft/models/context_inputs.h"
+#include "weft/models/context_share.h"
+#include "weft/tensor/row_exchange.h"
+
+namespace weft {
+
+Result<ContextParallel> ContextParallel::create(World& world, const Plan& plan, const Mesh& mesh) {
+  ContextParallel context;
+  context.modules_.resize(plan.modules.size());
+  if (plan.llm().cp == 1) return context;
+  const AxisList axis = mesh.grid().axes_named({"cp"});
+  WEFT_TRY(context.all_, world.group(mesh, axis));
+  const std::vector<int64_t> ranks = mesh.group_of(world.rank(), axis);
+  const auto num_ranks = static_cast<int64_t>(ranks.size());
+  const int64_t rank = context.all_->rank();
+  std::map<int64_t, ContextGroups> known;  // by the size of a Ulysses group
+  for (size_t module = 0; module < plan.modules.size(); ++module) {
+    if (!plan.modules[module].is_in_pipeline()) continue;
+    const int64_t ulysses = plan.modules[module].cp_ulysses;
+    if (!known.contains(ulysses)) {
+      ContextGroups groups{.rank = rank, .num_ranks = num_ranks};
+      std::vector<int64_t> neighbours, ring;
+      for (int64_t other = 0; other < num_ranks; ++other) {
+        if (other / ulysses == rank / ulysses) neighbours.push_back(ranks[static_cast<size_t>(other)]);
+        if (other % ulysses == rank % ulysses) ring.push_back(ranks[static_cast<size_t>(other)]);
+      }
+      if (neighbours.size() > 1) {
+        WEFT_TRY(groups.ulysses, world.group("ulysses", neighbours));
+      }
+      if (ring.size() > 1) {
+        WEFT_TRY(groups.ring, world.group("ring", ring));
+      }
+      known.emplace(ulysses, std::move(groups));
+    }
+    context.modules_[module] = known.at(ulysses);
+  }
+  return context;
+}
+
+Inputs ContextParallel::share(const Inputs& whole, const ModelNumbers& numbers) const {
+  if (!all_) return whole;
+  ContextBatch batch = context_batch(whole, numbers, all_->size(), all_->rank());
+  const auto routes = [](const RowLists& made, const RowLists& needed) {
+    return MediaRoutes{plan_row_route(made, needed), plan_row_route(needed, made)};
+  };
+  batch.own.context =
+      std::make_shared<const ContextShare>(ContextShare{.tokens = std::move(batch.tokens),
+                                                        .patches = std::move(batch.patches),
+                                                        .audio_rows = std::move(batch.audio_rows),
+                                                        .vision = routes(batch.vision_made, batch.vision_needed),
+                                                        .audio = routes(batch.audio_made, batch.audio_needed)});
+  return std::move(batch.own);
+}
+
+std::shared_ptr<const ContextRows> ContextParallel::rows(size_t module, ModuleKind kind, const Inputs& share) const {
+  if (!all_) return nullptr;
+  WEFT_CHECK(share.context, "a microbatch that was not shared out to {} ranks", all_->size());
+  const ContextShare& context = *share.context;
+  const RowDeal& deal = kind == ModuleKind::kVision  ? context.patches
+                        : kind == ModuleKind::kAudio ? context.audio_rows
+                                                     : context.tokens;
+  return std::make_shared<const ContextRows>(ContextRows{.groups = &modules_[module], .deal = deal});
+}
+
+at::Tensor ContextParallel::media_rows(ModuleKind kind, const at::Tensor& made, const Inputs& share) const {
+  if (!all_) return made;
+  const MediaRoutes& routes = kind == ModuleKind::kVision ? share.context->vision : share.context->audio;
+  return exchange_rows(made, *all_, routes.forward, routes.backward);
+}
+
+}  // namespace weft
