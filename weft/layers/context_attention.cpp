@@ -41,7 +41,7 @@ struct ContextCore : torch::CustomClassHolder {
 struct ContextAttentionFunction : torch::autograd::Function<ContextAttentionFunction> {
   static at::Tensor forward(AutogradContext* saved, const at::Tensor& qkv,
                             const c10::intrusive_ptr<ContextCore>& core) {
-    const at::Tensor packed = core->as_heads(qkv);
+    const at::Tensor packed = core->as_heads(qkv.detach());
     core->turn(packed, /*back=*/false);
     const at::Tensor shared = core->exchange.share_packed(packed);
     const AttentionState state = core->attend(shared);
