@@ -89,6 +89,8 @@ std::vector<SmallRun> runs() {
   all.push_back({.fixture = "qwen2_vl_tied", .tp = 2, .pp = 2, .frozen = {ModuleKind::kLlm}});
   all.push_back({.fixture = "qwen3_moe_mixed", .pp = 2, .dp = 2, .zero = 1});
   all.push_back({.fixture = "qwen3_moe_norm", .dp = 4, .ep = 2, .zero = 1});
+  all.push_back({.fixture = "qwen2_vl_tied", .cp = 2, .dp = 2, .zero = 3, .buckets_mb = 0.01});
+  all.push_back({.fixture = "qwen3_moe_norm", .cp = 4, .cp_ulysses = 2, .ep = 2});
   all.push_back({.fixture = "qwen3_moe_norm", .tp = 2, .dp = 2, .ep = 2});
   return all;
 }

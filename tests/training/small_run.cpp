@@ -79,6 +79,7 @@ std::vector<std::vector<int64_t>> deal_layers(int64_t layers, int64_t pp, int64_
 std::string SmallRun::text() const {
   std::string name = fmt::format("{}_tp{}{}_pp{}x{}_dp{}_zero{}_{}_{}_{}", fixture, tp, sequence_parallel ? "sp" : "",
                                  pp, vpp, dp, zero, schedule, name_of(precision.compute), name_of(precision.master));
+  if (cp > 1) name += fmt::format("_cp{}u{}", cp, cp_ulysses);
   if (ep > 1) name += fmt::format("_ep{}", ep);
   for (const ModuleKind kind : frozen) name += fmt::format("_frozen_{}", name_of(kind));
   return name;
@@ -110,6 +111,8 @@ Plan plan_of(const SmallRun& run) {
                         .placement = is_llm ? ModulePlacement::kBase : ModulePlacement::kInline,
                         .axis_order = default_axis_order(),
                         .tp = run.tp,
+                        .cp = run.cp,
+                        .cp_ulysses = run.cp_ulysses,
                         .ep = is_llm ? run.ep : 1,
                         .pp = run.pp,
                         .vpp = run.vpp,

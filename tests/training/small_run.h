@@ -13,7 +13,7 @@ namespace weft::training {
 /// A run of a fixture's model over a few thread ranks.
 struct SmallRun {
   std::string fixture = "llama_tied";
-  int64_t tp = 1, pp = 1, vpp = 1, dp = 1, ep = 1;
+  int64_t tp = 1, cp = 1, cp_ulysses = 1, pp = 1, vpp = 1, dp = 1, ep = 1;
   bool sequence_parallel = false;
   int64_t zero = 0;
   std::string schedule = "1f1b";
@@ -22,7 +22,7 @@ struct SmallRun {
   PrecisionPlan precision = {.compute = Precision::kFp64, .master = Precision::kFp64, .reduce = Precision::kFp64};
   double buckets_mb = 64;
 
-  int64_t world_size() const { return tp * pp * dp; }
+  int64_t world_size() const { return tp * cp * pp * dp; }
   std::string text() const;
 };
 void PrintTo(const SmallRun& run, std::ostream* out);

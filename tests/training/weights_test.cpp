@@ -257,6 +257,7 @@ TEST(LoadCheckpoint, SpreadsStatesAnewForAnotherPlan) {
       {.fixture = "qwen2_tied"},
       {.fixture = "qwen2_tied", .tp = 2, .pp = 2, .dp = 2, .zero = 3, .buckets_mb = 0.01},
       {.fixture = "qwen2_tied", .tp = 3},
+      {.fixture = "qwen2_tied", .cp = 2, .dp = 2, .zero = 2},
       {.fixture = "qwen2_tied", .dp = 3, .zero = 1, .buckets_mb = 0.02},
       {.fixture = "qwen2_tied", .pp = 2, .vpp = 2, .schedule = "zb_v", .microbatches = 4},
   };
