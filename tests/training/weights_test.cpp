@@ -252,15 +252,8 @@ TEST(ExportCheckpoint, WritesTheConfigurationWithTheTypeOfItsWeights) {
   EXPECT_EQ(again->problem, "is there already, and not an empty folder");
 }
 
-TEST(LoadCheckpoint, SpreadsStatesAnewForAnotherPlan) {
-  const std::vector<SmallRun> shapes = {
-      {.fixture = "qwen2_tied"},
-      {.fixture = "qwen2_tied", .tp = 2, .pp = 2, .dp = 2, .zero = 3, .buckets_mb = 0.01},
-      {.fixture = "qwen2_tied", .tp = 3},
-      {.fixture = "qwen2_tied", .cp = 2, .dp = 2, .zero = 2},
-      {.fixture = "qwen2_tied", .dp = 3, .zero = 1, .buckets_mb = 0.02},
-      {.fixture = "qwen2_tied", .pp = 2, .vpp = 2, .schedule = "zb_v", .microbatches = 4},
-  };
+/// Takes a checkpoint of every plan to every other.
+void expect_spread_anew(const std::vector<SmallRun>& shapes) {
   for (const SmallRun& from : shapes) {
     const ScratchFolder scratch;
     const Plan plan = plan_of(from);
@@ -302,6 +295,26 @@ TEST(LoadCheckpoint, SpreadsStatesAnewForAnotherPlan) {
       });
     }
   }
+}
+
+TEST(LoadCheckpoint, SpreadsStatesAnewForAnotherPlan) {
+  expect_spread_anew({
+      {.fixture = "qwen2_tied"},
+      {.fixture = "qwen2_tied", .tp = 2, .pp = 2, .dp = 2, .zero = 3, .buckets_mb = 0.01},
+      {.fixture = "qwen2_tied", .tp = 3},
+      {.fixture = "qwen2_tied", .cp = 2, .dp = 2, .zero = 2},
+      {.fixture = "qwen2_tied", .dp = 3, .zero = 1, .buckets_mb = 0.02},
+      {.fixture = "qwen2_tied", .pp = 2, .vpp = 2, .schedule = "zb_v", .microbatches = 4},
+  });
+}
+
+TEST(LoadCheckpoint, SpreadsExpertsAnewForAnotherPlan) {
+  expect_spread_anew({
+      {.fixture = "qwen3_moe_norm"},
+      {.fixture = "qwen3_moe_norm", .dp = 4, .ep = 2, .zero = 3, .buckets_mb = 0.01},
+      {.fixture = "qwen3_moe_norm", .dp = 4, .ep = 4, .zero = 2},
+      {.fixture = "qwen3_moe_norm", .tp = 2, .pp = 2, .dp = 2, .ep = 2, .zero = 1},
+  });
 }
 
 }  // namespace

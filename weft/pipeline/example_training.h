@@ -41,6 +41,7 @@ struct TrainingExample {
   std::vector<ModuleKind> frozen;
   PrecisionPlan precision = {.compute = Precision::kFp64, .master = Precision::kFp64, .reduce = Precision::kFp64};
   double balance_coefficient = 0;
+  bool crowds_experts = false;     ///< every row chooses the last experts, and no row the others
   bool has_masked_sample = false;  ///< the first sample of every batch has no target
   bool has_short_sample = false;   ///< the last sample of every batch has one token
   int64_t steps = 3;
@@ -62,6 +63,7 @@ struct TrainingExample {
     if (ep > 1) text += fmt::format("_ep{}", ep);
     if (buckets_mb < 1) text += "_small_buckets";
     if (balance_coefficient > 0) text += "_balanced";
+    if (crowds_experts) text += "_crowded";
     if (has_masked_sample) text += "_masked";
     if (has_short_sample) text += "_short";
     std::replace_if(
@@ -199,7 +201,19 @@ struct TrainingOutcome {
   std::vector<double> balance_losses;
   std::vector<double> norms;
   std::map<std::string, at::Tensor> weights;
+  std::vector<ExpertLoad> loads;  ///< of every step; nothing where they are not counted
 };
+
+/// All rows get the same first element, by which routers prefer an expert to those before it.
+inline void crowd_experts(const std::vector<ParameterPtr>& parameters) {
+  const at::NoGradGuard no_graph;
+  for (const ParameterPtr& parameter : parameters) {
+    const at::Tensor value = parameter->value.detach();
+    if (parameter->name() == "model.embed_tokens.weight") value.select(1, 0).fill_(0.5);
+    if (parameter->name().ends_with(".mlp.gate.weight"))
+      value.select(1, 0).copy_(at::arange(value.size(0), at::kDouble) / 2);
+  }
+}
 
 /// One rank in double precision, with AdamW written out. Without a balancing loss the batch is one piece; that loss is
 /// of a microbatch, so that with it they are the plan's.
@@ -214,6 +228,7 @@ inline TrainingOutcome train_by_hand(const TrainingExample& example, const Model
     if (std::find(example.frozen.begin(), example.frozen.end(), kind) != example.frozen.end())
       parameter->value.set_requires_grad(false);
   }
+  if (example.crowds_experts) crowd_experts(maker.all());
   const AdamWSettings settings;
   TrainingOutcome outcome;
   std::map<Parameter*, std::pair<at::Tensor, at::Tensor>> moments;
@@ -349,6 +364,10 @@ inline TrainingOutcome train_example(const TrainingExample& example, const Model
         auto made = TrainingRank::create(world, plan, {.max_gradient_norm = kExampleMaxNorm, .seed = kExampleSeed});
         WEFT_CHECK(made.ok(), "{}", made.error().message());
         TrainingRank& rank = **made;
+        if (example.crowds_experts) {
+          crowd_experts(rank.parameters());
+          rank.adopt_values();
+        }
         for (int64_t step = 1; step <= example.steps; ++step) {
           const std::vector<RawInputs> samples = example_batch(example, rank.numbers(), rank.vocabulary(), step);
           const StepReport report =
@@ -358,6 +377,7 @@ inline TrainingOutcome train_example(const TrainingExample& example, const Model
           outcome.losses.push_back(report.loss);
           outcome.balance_losses.push_back(report.balance_loss);
           outcome.norms.push_back(report.gradient_norm);
+          if (report.experts) outcome.loads.push_back(*report.experts);
         }
         rank.gather_values();
         const std::lock_guard lock(guard);
