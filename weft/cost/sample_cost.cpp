@@ -1,0 +1,211 @@
+#include "weft/cost/sample_cost.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "weft/base/check.h"
+#include "weft/schedule/generators.h"
+
+namespace weft {
+namespace {
+
+/// How often each pass of a block runs for a microbatch.
+struct Passes {
+  double forward = 0;
+  double attention = 0;  ///< again, for selective recomputation
+  double input = 0;
+  double weight = 0;
+};
+
+double time_of(const BlockTime& time, const Passes& passes, const ModuleBackward& backward, bool splits) {
+  double input_ms = time.backward_input.total_ms(), weight_ms = time.backward_weight.total_ms();
+  // What the other half of a backward would hide.
+  if (splits || !backward.weights) input_ms += time.hidden_input_tp_ms;
+  if (splits) weight_ms += time.hidden_weight_tp_ms;
+  return passes.forward * time.forward.total_ms() + passes.attention * time.attention.total_ms() +
+         passes.input * input_ms + passes.weight * weight_ms;
+}
+
+/// A module's blocks and how often they run, all stages together.
+class ModulePasses {
+ public:
+  ModulePasses(const Plan& plan, const ModulePlan& module)
+      : module_(module),
+        spec_(*plan.model.find(module.kind)),
+        backward_(backward_of(plan, module.kind)),
+        kinds_(spec_.layer_kinds.size()) {
+    const Result<ScheduleName> schedule = parse_schedule_name(plan.schedule.name);
+    splits_ = module.is_in_pipeline() && schedule.ok() && splits_backward(*schedule);
+    entry_ = passes_of(Passes{.forward = 1, .weight = 1});
+    exit_ = passes_of(Passes{.forward = 1, .input = 1, .weight = 1});
+    if (module.is_in_pipeline()) {
+      std::vector<StagePart> parts;
+      list_stage_parts(plan, parts);
+      for (const StagePart& part : parts) {
+        if (plan.modules[static_cast<size_t>(part.module)].kind == module.kind)
+          add_layers(part.first_layer, part.num_layers, part.recompute);
+      }
+    } else {
+      int64_t first = 0;
+      for (size_t rank = 0; rank < module.layers.size(); ++rank) {
+        const int64_t count = module.layers[rank][0];
+        add_layers(first, count, module.recompute.empty() ? Recompute{} : module.recompute[rank][0]);
+        first += count;
+      }
+    }
+  }
+
+  /// Visits every block with its passes: visit(block, passes).
+  template <typename Visit>
+  void for_each(Visit visit) const {
+    visit(spec_.entry, entry_, [](const ModuleCosts& costs) -> const BlockCost& { return costs.entry; });
+    for (size_t kind = 0; kind < kinds_.size(); ++kind) {
+      visit(spec_.layer_kinds[kind], kinds_[kind],
+            [kind](const ModuleCosts& costs) -> const BlockCost& { return costs.kinds[kind]; });
+    }
+    visit(spec_.exit, exit_, [](const ModuleCosts& costs) -> const BlockCost& { return costs.exit; });
+  }
+
+  double ms(const BlockCost& block, const Passes& passes) const {
+    return time_of(block.time, passes, backward_, splits_);
+  }
+
+ private:
+  /// As far as the backward has to go.
+  Passes passes_of(Passes passes) const {
+    if (!backward_.runs()) passes.attention = 0;
+    if (!backward_.inputs) passes.input = 0;
+    if (!backward_.weights) passes.weight = 0;
+    if (module_.recompute_from_inputs && backward_.runs()) passes.forward += 1;
+    return passes;
+  }
+
+  void add_layers(int64_t first, int64_t count, const Recompute& recompute) {
+    for (int64_t i = 0; i < count; ++i) {
+      Passes passes{.forward = 1, .input = 1, .weight = 1};
+      if (i < recompute.full) {
+        passes.forward += backward_.runs() ? 1 : 0;
+      } else if (i < recompute.full + recompute.selective) {
+        passes.attention = 1;
+      }
+      passes = passes_of(passes);
+      Passes& all = kinds_[spec_.layers[static_cast<size_t>(first + i)]];
+      all.forward += passes.forward;
+      all.attention += passes.attention;
+      all.input += passes.input;
+      all.weight += passes.weight;
+    }
+  }
+
+  const ModulePlan& module_;
+  const Module& spec_;
+  ModuleBackward backward_;
+  bool splits_ = false;
+  Passes entry_, exit_;
+  std::vector<Passes> kinds_;
+};
+
+/// The attention of a block, with the pairs that its kernel computes: unfused, masked ones too.
+std::optional<Attention> attention_of(const Block& block, AttentionKernel kernel) {
+  for (const Op& op : block.ops) {
+    const auto* attention = std::get_if<Attention>(&op.shape);
+    if (attention == nullptr) continue;
+    Attention counted = *attention;
+    if (kernel == AttentionKernel::kUnfused && counted.mask != Mask::kWindowed) counted.mask = Mask::kFull;
+    return counted;
+  }
+  return std::nullopt;
+}
+
+bool has_bound(const Attention& attention) {
+  return attention.mask == Mask::kSliding || attention.mask == Mask::kWindowed;
+}
+
+bool counts_alike(const Attention& a, const Attention& b) {
+  return a.mask == b.mask && (!has_bound(a) || a.window == b.window);
+}
+
+/// The usual load with a little more of sequences of one length.
+struct Probe {
+  double length = 0;
+  double count = 0;
+
+  Segments added_to(Segments load) const {
+    load.push_back({length, count});
+    return load;
+  }
+};
+
+}  // namespace
+
+double SampleCost::operator()(const Segments& segments) const {
+  double ms = ms_per_token_ * num_tokens(segments);
+  for (const PairTerm& term : pairs_) ms += term.ms_per_pair * num_attention_pairs(term.attention, segments);
+  return std::max(0.0, ms);
+}
+
+SampleCost sample_cost(const CostModel& model, const Plan& plan, const ModulePlan& module) {
+  SampleCost cost;
+  Segments load = model.average().of(module.kind);
+  const auto at_once = static_cast<double>(plan.schedule.mbs * (module.is_in_pipeline() ? 1 : module.mbs_scale));
+  double squares = 0;
+  for (Segment& segment : load) {
+    segment.count *= at_once;
+    squares += segment.count * segment.length * segment.length;
+  }
+  const double tokens = num_tokens(load);
+  if (tokens <= 0) return cost;
+  const double usual_length = squares / tokens;
+  const ModulePasses passes(plan, module);
+  const ModuleCosts before = model.module_costs(plan, module, load);
+  passes.for_each([&](const Block& block, const Passes& own, auto of) {
+    const auto attention = attention_of(block, plan.workload.attention);
+    const double middle = attention && has_bound(*attention) ? static_cast<double>(attention->window) : usual_length;
+    // Little enough to stay on one straight piece, long enough for the difference to be exact.
+    constexpr double kShare = 1e-5;
+    const Probe shorter{.length = middle / 2, .count = kShare * tokens / (middle / 2)};
+    const Probe longer{.length = 4 * middle, .count = kShare * tokens / (4 * middle)};
+    const double before_ms = passes.ms(of(before), own);
+    const auto added_ms = [&](const Probe& probe) {
+      return (passes.ms(of(model.module_costs(plan, module, probe.added_to(load))), own) - before_ms) / probe.count;
+    };
+    const double short_ms = added_ms(shorter);
+    double ms_per_token = short_ms / shorter.length;
+    if (attention) {
+      // a · length + b · pairs(length), at two lengths.
+      const double long_ms = added_ms(longer);
+      const double short_pairs = num_attention_pairs(*attention, {{shorter.length, 1}});
+      const double long_pairs = num_attention_pairs(*attention, {{longer.length, 1}});
+      const double determinant = short_pairs * longer.length - long_pairs * shorter.length;
+      WEFT_CHECK(determinant != 0, "pairs grow like tokens from {} to {}", shorter.length, longer.length);
+      const double ms_per_pair = (short_ms * longer.length - long_ms * shorter.length) / determinant;
+      ms_per_token = (short_ms - ms_per_pair * short_pairs) / shorter.length;
+      auto term = std::find_if(cost.pairs_.begin(), cost.pairs_.end(),
+                               [&](const auto& t) { return counts_alike(t.attention, *attention); });
+      if (term == cost.pairs_.end()) term = cost.pairs_.insert(term, {.attention = *attention});
+      term->ms_per_pair += ms_per_pair;
+    }
+    cost.ms_per_token_ += ms_per_token;
+    cost.fixed_ms_ += before_ms;
+  });
+  cost.fixed_ms_ -= cost(load);
+  return cost;
+}
+
+PlanSampleCosts::PlanSampleCosts(const CostModel& model, const Plan& plan) {
+  for (const ModulePlan& module : plan.modules)
+    (module.is_in_pipeline() ? in_pipeline_ : beside_).emplace(module.kind, sample_cost(model, plan, module));
+}
+
+double PlanSampleCosts::llm_ms(const SampleLoad& sample) const {
+  double ms = 0;
+  for (const auto& [kind, cost] : in_pipeline_) ms += cost(sample.of(kind));
+  return ms;
+}
+
+double PlanSampleCosts::encoder_ms(ModuleKind kind, const SampleLoad& sample) const {
+  return beside_.at(kind)(sample.of(kind));
+}
+
+}  // namespace weft
