@@ -1,3 +1,6 @@
+#include <array>
+#include <set>
+
 #include "weft/pipeline/example_training.h"
 #include "weft/plan/check.h"
 
@@ -16,6 +19,48 @@ TEST_P(ContextForms, EqualOneRank) {
 
 constexpr const char* kEightHeads =
     R"({"hidden_size": 48, "head_dim": 6, "num_attention_heads": 8, "num_key_value_heads": 2})";
+
+/// Sixteen heads everywhere, for eight ranks that share out those of two.
+struct Attending {
+  const char* fixture;
+  const char* sizes;
+};
+constexpr std::array<Attending, 3> kAttending = {
+    // Packed samples, each token with those before it.
+    Attending{"llama_tied", R"({"hidden_size": 96, "num_attention_heads": 16, "num_key_value_heads": 4})"},
+    // Besides, every patch of an image with all others,
+    Attending{"qwen2_vl_untied",
+              R"({"text_config": {"hidden_size": 192, "num_attention_heads": 16, "num_key_value_heads": 4},
+                  "vision_config": {"num_heads": 16, "embed_dim": 64, "hidden_size": 192}})"},
+    // or with those of its window.
+    Attending{"qwen2_5_vl",
+              R"({"text_config": {"hidden_size": 128, "num_attention_heads": 16, "num_key_value_heads": 4},
+                  "vision_config": {"num_heads": 16, "hidden_size": 64, "out_hidden_size": 128}})"}};
+
+/// Every degree, by ring, by Ulysses and by both, for every kind of attention, with each other axis.
+std::vector<TrainingExample> products() {
+  std::vector<TrainingExample> all;
+  for (const int64_t cp : {2, 4, 8}) {
+    for (const int64_t ulysses : std::set<int64_t>{1, cp / 2, cp}) {
+      for (const Attending& attending : kAttending) {
+        TrainingExample example{.fixture = attending.fixture,
+                                .sizes = attending.sizes,
+                                .sizes_name = "sixteen_heads",
+                                .cp = cp,
+                                .ulysses = ulysses,
+                                .encoder_ulysses = ulysses,
+                                .mbs = 2,
+                                .steps = 5};
+        for (int64_t TrainingExample::*axis : {&TrainingExample::tp, &TrainingExample::pp, &TrainingExample::dp}) {
+          TrainingExample& with = all.emplace_back(example);
+          with.*axis = 2;
+          with.sequence_parallel = with.tp > 1;
+        }
+      }
+    }
+  }
+  return all;
+}
 
 std::vector<TrainingExample> forms() {
   std::vector<TrainingExample> all;
@@ -127,6 +172,8 @@ std::vector<TrainingExample> forms() {
   return all;
 }
 
+INSTANTIATE_TEST_SUITE_P(Products, ContextForms, testing::ValuesIn(products()),
+                         [](const auto& test) { return test.param.name(); });
 INSTANTIATE_TEST_SUITE_P(All, ContextForms, testing::ValuesIn(forms()),
                          [](const auto& test) { return test.param.name(); });
 

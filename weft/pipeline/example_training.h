@@ -24,6 +24,7 @@ namespace weft {
 struct TrainingExample {
   std::string fixture = "llama_tied";
   std::string sizes = "{}";  ///< JSON that goes over the fixture's configuration
+  std::string sizes_name;    ///< what names say instead of the sizes
   int64_t tp = 1, cp = 1, pp = 1, vpp = 1, dp = 1, ep = 1;
   int64_t ulysses = 1;          ///< of cp
   int64_t encoder_ulysses = 1;  ///< of encoders' cp
@@ -53,7 +54,11 @@ struct TrainingExample {
         fmt::format("{}_tp{}{}{}_pp{}x{}_dp{}_zero{}_{}_mbs{}x{}", fixture, tp, sequence_parallel ? "sp" : "",
                     divides_encoder_rows() ? "e" : "", pp, vpp, dp, zero, schedule, mbs, microbatches);
     const Json changes = Json::parse(sizes);
-    for (const auto& [key, value] : changes.items()) text += fmt::format("_{}{}", key, value.dump());
+    if (!sizes_name.empty()) {
+      text += "_" + sizes_name;
+    } else {
+      for (const auto& [key, value] : changes.items()) text += fmt::format("_{}{}", key, value.dump());
+    }
     if (recompute.full > 0) text += fmt::format("_full{}", recompute.full);
     if (recompute.selective > 0) text += fmt::format("_selective{}", recompute.selective);
     for (const ModuleKind kind : frozen) text += fmt::format("_frozen_{}", name_of(kind));
