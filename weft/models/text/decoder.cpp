@@ -104,7 +104,7 @@ TransformerLayer make_layer(const std::string& name, const LayerShape& shape, co
 
 at::Tensor placed_media(at::Tensor x, const std::vector<MediaRows>& media) {
   for (const MediaRows& kind : media) {
-    // Rows that go back to other ranks go back from here too if there are none.
+    // No rows are placed, too, if others of them are elsewhere: their backward takes all ranks.
     if (kind.positions.size(0) > 0 || kind.rows.requires_grad()) x = place_rows(x, kind.positions, kind.rows);
   }
   return x;
