@@ -15,6 +15,20 @@ namespace {
 
 constexpr AttentionMask kCausal{.is_causal = true};
 
+class ContextAttention : public testing::Test {
+ protected:
+  ContextAttention() { use_rank_threads(1); }
+};
+
+/// Every rank has one thread: there are more of them than cores.
+void run_on_ranks(int64_t num_ranks, const std::function<void(World&)>& body) {
+  const auto error = run_ranks({.size = num_ranks}, [&](World& world) {
+    use_rank_threads(1);
+    body(world);
+  });
+  EXPECT_FALSE(error);
+}
+
 /// The groups of rank i of a world, all of whose ranks share rows.
 ContextGroups groups_of(World& world, int64_t ulysses) {
   const int64_t ring = world.size() / ulysses;
@@ -111,8 +125,7 @@ std::vector<int64_t> divisors(int64_t n) {
 /// Runs all cases on all ways to share `num_ranks` between Ulysses and ring that the heads allow.
 void expect_cases(const std::vector<Case>& cases, int64_t num_ranks) {
   for (const int64_t ulysses : divisors(num_ranks)) {
-    const auto error = run_ranks({.size = num_ranks}, [&](World& world) {
-      use_rank_threads(1);
+    run_on_ranks(num_ranks, [&](World& world) {
       const ContextGroups groups = groups_of(world, ulysses);
       for (size_t i = 0; i < cases.size(); ++i) {
         const HeadCounts& h = cases[i].heads;
@@ -124,7 +137,6 @@ void expect_cases(const std::vector<Case>& cases, int64_t num_ranks) {
         expect_case(cases[i], groups);
       }
     });
-    EXPECT_FALSE(error);
   }
 }
 
@@ -134,7 +146,7 @@ const std::vector<AttentionMask> kMasks = {
 const std::vector<std::vector<int64_t>> kLengths = {{48},           {1},          {3, 1}, {5, 5, 5, 5, 1, 1},
                                                     {29, 2, 1, 17}, {0, 7, 0, 23}};
 
-TEST(ContextAttention, ZigzagRowsAttendAsOnOneRank) {
+TEST_F(ContextAttention, ZigzagRowsAttendAsOnOneRank) {
   for (const int64_t num_ranks : {2, 3, 4, 8}) {
     std::vector<Case> cases;
     uint64_t seed = 1;
@@ -160,11 +172,11 @@ RowDeal random_deal(int64_t num_rows, int64_t num_ranks, std::mt19937_64& random
   return RowDeal(ranges);
 }
 
-TEST(ContextAttention, AnyDealGivesTheSame) {
+TEST_F(ContextAttention, AnyDealGivesTheSame) {
   std::mt19937_64 random(7);
   for (const int64_t num_ranks : {2, 3, 4, 6}) {
     std::vector<Case> cases;
-    for (uint64_t round = 0; round < 40; ++round) {
+    for (uint64_t round = 0; round < 16; ++round) {
       std::vector<int64_t> lengths(1 + random() % 6);
       for (int64_t& length : lengths) length = 1 + static_cast<int64_t>(random() % (round % 4 == 0 ? 4 : 25));
       AttentionMask mask = kMasks[random() % 3];
@@ -179,27 +191,26 @@ TEST(ContextAttention, AnyDealGivesTheSame) {
   }
 }
 
-TEST(ContextAttention, SegmentsThatNoRankSharesSendNothing) {
+TEST_F(ContextAttention, SegmentsThatNoRankSharesSendNothing) {
   const std::vector<int64_t> lengths = {6, 6, 3, 9, 4, 8, 5, 7};
   const std::vector<int64_t> borders = {0, 6, 12, 15, 24, 28, 36, 41, 48};
   for (const AttentionMask& mask : kMasks) {
     for (const int64_t ulysses : {1, 2, 4}) {
       const Case c = finished({{4, 2, 4}, lengths, mask, RowDeal::contiguous(48, 4, borders, borders)}, 3);
-      const auto error = run_ranks({.size = 4}, [&](World& world) {
+      run_on_ranks(4, [&](World& world) {
         const ContextGroups groups = groups_of(world, ulysses);
         const SentBothWays sent = expect_case(c, groups);
         EXPECT_EQ(sent.forward, Sent{});
         EXPECT_EQ(sent.backward, Sent{});
       });
-      EXPECT_FALSE(error);
     }
   }
 }
 
-TEST(ContextAttention, OnlyGroupsThatShareASegmentExchange) {
+TEST_F(ContextAttention, OnlyGroupsThatShareASegmentExchange) {
   // Ranks 0 and 1 share the first segment; 2 and 3 have one each.
   const Case c = finished({{4, 2, 4}, {20, 8, 9}, kCausal, RowDeal({{{0, 9}}, {{9, 20}}, {{20, 28}}, {{28, 37}}})}, 5);
-  const auto error = run_ranks({.size = 4}, [&](World& world) {
+  run_on_ranks(4, [&](World& world) {
     const SentBothWays in_ulysses = expect_case(c, groups_of(world, 2));
     EXPECT_EQ(in_ulysses.forward.ulysses > 0, world.rank() < 2);
     EXPECT_EQ(in_ulysses.forward.ring + in_ulysses.backward.ring, 0);
@@ -209,10 +220,9 @@ TEST(ContextAttention, OnlyGroupsThatShareASegmentExchange) {
     EXPECT_EQ(in_ring.forward.ring, world.rank() == 0 ? bytes : 0);
     EXPECT_EQ(in_ring.backward.ring, world.rank() < 2 ? bytes : 0);
   });
-  EXPECT_FALSE(error);
 }
 
-TEST(ContextAttention, ARingMovesKeysAndValuesThatAreSeenOncePerRank) {
+TEST_F(ContextAttention, ARingMovesKeysAndValuesThatAreSeenOncePerRank) {
   constexpr int64_t kRows = 6, kKeyHeads = 2, kDim = 4;  // rows of a rank
   for (const int64_t num_ranks : {2, 3, 5}) {
     const std::vector<int64_t> lengths = {kRows * num_ranks};
@@ -221,7 +231,7 @@ TEST(ContextAttention, ARingMovesKeysAndValuesThatAreSeenOncePerRank) {
     for (const AttentionKeeps keeps : {AttentionKeeps::kResults, AttentionKeeps::kNothing}) {
       const Case full = finished({{4, kKeyHeads, kDim}, lengths, {}, deal, keeps}, 3);
       const Case causal = finished({{4, kKeyHeads, kDim}, lengths, kCausal, deal, keeps}, 4);
-      const auto error = run_ranks({.size = num_ranks}, [&](World& world) {
+      run_on_ranks(num_ranks, [&](World& world) {
         const ContextGroups groups = groups_of(world, 1);
         const int64_t again = keeps == AttentionKeeps::kNothing ? 1 : 0;
         const SentBothWays sent = expect_case(full, groups);
@@ -235,32 +245,30 @@ TEST(ContextAttention, ARingMovesKeysAndValuesThatAreSeenOncePerRank) {
         EXPECT_EQ(sent_causal.forward.ring, keys);
         EXPECT_EQ(sent_causal.backward.ring, (1 + again) * keys + gradients);
       });
-      EXPECT_FALSE(error);
     }
   }
 }
 
-TEST(ContextAttention, WindowsBoundWhatTravels) {
+TEST_F(ContextAttention, WindowsBoundWhatTravels) {
   // Rank r's rows follow those of rank r - 1, of which the first five are seen.
   constexpr int64_t kRows = 20, kWindow = 6;
   const std::vector<int64_t> lengths = {3 * kRows};
   const RowDeal deal({{{0, 20}}, {{20, 40}}, {{40, 60}}});
   const Case c = finished({{2, 2, 4}, lengths, {.is_causal = true, .window = kWindow}, deal}, 3);
-  const auto error = run_ranks({.size = 3}, [&](World& world) {
+  run_on_ranks(3, [&](World& world) {
     const SentBothWays sent = expect_case(c, groups_of(world, 1));
     const int64_t bytes = (kWindow - 1) * 2 * 2 * 4 * 8;
     EXPECT_EQ(sent.forward.ring, world.rank() < 2 ? bytes : 0);
     EXPECT_EQ(sent.backward.ring, (world.rank() < 2 ? bytes : 0) + (world.rank() > 0 ? bytes : 0));
   });
-  EXPECT_FALSE(error);
 }
 
-TEST(ContextAttention, UlyssesMovesRowsForHeads) {
+TEST_F(ContextAttention, UlyssesMovesRowsForHeads) {
   constexpr int64_t kRows = 6, kRanks = 4, kHeadsAll = 8, kDim = 2;
   const std::vector<int64_t> lengths = {kRows * kRanks};
   for (const int64_t key_heads : {8, 4, 2, 1}) {
     const Case c = finished({{kHeadsAll, key_heads, kDim}, lengths, kCausal, RowDeal::zigzag(lengths, kRanks)}, 3);
-    const auto error = run_ranks({.size = kRanks}, [&](World& world) {
+    run_on_ranks(kRanks, [&](World& world) {
       const SentBothWays sent = expect_case(c, groups_of(world, kRanks));
       // To each of the others its heads, with copies of keys where there are fewer of them than ranks.
       const int64_t queries = kHeadsAll / kRanks;
@@ -269,16 +277,15 @@ TEST(ContextAttention, UlyssesMovesRowsForHeads) {
       EXPECT_EQ(sent.forward, (Sent{.ulysses = bytes}));
       EXPECT_EQ(sent.backward, (Sent{.ulysses = bytes}));
     });
-    EXPECT_FALSE(error);
   }
 }
 
-TEST(ContextAttention, LowerPrecisionsAreAsPreciseAsOnOneRank) {
+TEST_F(ContextAttention, LowerPrecisionsAreAsPreciseAsOnOneRank) {
   const std::vector<int64_t> lengths = {90, 7, 150};
   const std::vector<std::pair<at::ScalarType, double>> types = {{at::kFloat, 4e-6}, {at::kBFloat16, 2.5e-2}};
   for (const auto& [type, tolerance] : types) {
     std::vector<Case> cases;
-    for (const AttentionMask& mask : kMasks) {
+    for (const AttentionMask& mask : {kMasks[0], kMasks[1], kMasks[4]}) {
       cases.push_back(finished({{8, 2, 16}, lengths, mask, RowDeal::zigzag(lengths, 4)}, 3, type));
       cases.back().tolerance = tolerance;
     }
@@ -286,10 +293,10 @@ TEST(ContextAttention, LowerPrecisionsAreAsPreciseAsOnOneRank) {
   }
 }
 
-TEST(ContextAttention, ABlockThatIsRunAgainCommunicatesAgain) {
+TEST_F(ContextAttention, ABlockThatIsRunAgainCommunicatesAgain) {
   const Case c = finished({{4, 2, 4}, {30, 3}, kCausal, RowDeal::zigzag(std::vector<int64_t>{30, 3}, 4)}, 3);
   const PackedSegments segments(c.lengths);
-  const auto error = run_ranks({.size = 4}, [&](World& world) {
+  run_on_ranks(4, [&](World& world) {
     const ContextGroups groups = groups_of(world, 2);
     const ContextRows rows{.groups = &groups, .deal = c.deal};
     const auto here = [&](const at::Tensor& x) { return rows_of(x, c.deal, groups.rank); };
@@ -304,10 +311,9 @@ TEST(ContextAttention, ABlockThatIsRunAgainCommunicatesAgain) {
     EXPECT_LE(relative_difference(out, here(c.out)), c.tolerance);
     EXPECT_LE(relative_difference(x.grad(), here(c.dqkv)), c.tolerance);
   });
-  EXPECT_FALSE(error);
 }
 
-TEST(ContextAttention, ALayerSharesRowsOutByItsCall) {
+TEST_F(ContextAttention, ALayerSharesRowsOutByItsCall) {
   const std::vector<int64_t> lengths = {17, 4, 11};
   const PackedSegments segments(lengths);
   const RowDeal deal = RowDeal::zigzag(lengths, 2);
@@ -327,7 +333,7 @@ TEST(ContextAttention, ALayerSharesRowsOutByItsCall) {
     const at::Tensor expected = whole.forward(x, {.segments = segments, .rotary = no_table}, context);
     expected.sum().backward();
     std::vector<at::Tensor> gradients(2);
-    const auto error = run_ranks({.size = 2}, [&](World& world) {
+    run_on_ranks(2, [&](World& world) {
       const ContextGroups groups = groups_of(world, 1);
       const ContextRows rows{.groups = &groups, .deal = deal};
       const AttentionLayer layer = make_layer();
@@ -337,7 +343,6 @@ TEST(ContextAttention, ALayerSharesRowsOutByItsCall) {
       out.sum().backward();
       gradients[static_cast<size_t>(world.rank())] = layer.qkv->gradient;
     });
-    EXPECT_FALSE(error);
     EXPECT_LE(relative_difference(gradients[0] + gradients[1], whole.qkv->gradient), 1e-12);
   }
 }
