@@ -108,14 +108,32 @@ struct AddLossFunction : torch::autograd::Function<AddLossFunction> {
   }
 };
 
+/// A microbatch as its balancing loss sees it.
+struct RoutedRows {
+  int64_t rows = 0;
+  std::vector<int64_t> counts;  ///< rows that chose each expert
+};
+
+RoutedRows join(RoutedRows own, const Group& group) {
+  own.counts.push_back(own.rows);
+  Group(group)
+      .all_reduce(Buffer{.data = own.counts.data(), .count = std::ssize(own.counts), .type = DataType::kInt64},
+                  Reduction::kSum)
+      .wait();
+  own.rows = own.counts.back();
+  own.counts.pop_back();
+  return own;
+}
+
 /// experts / (rows² · k) · Σ over experts of rows that chose it · Σ over rows of its probability: 1 when all are equal.
-at::Tensor balance_loss(const at::Tensor& probabilities, const std::vector<int64_t>& counts,
-                        int64_t experts_per_token) {
-  const auto rows = static_cast<double>(probabilities.size(0));
-  const auto num_experts = static_cast<double>(counts.size());
-  const at::Tensor chosen = at::empty({static_cast<int64_t>(counts.size())}, at::TensorOptions().dtype(at::kDouble));
-  for (size_t expert = 0; expert < counts.size(); ++expert)
-    chosen.data_ptr<double>()[expert] = static_cast<double>(counts[expert]);
+/// The second sum is over the rows here, so that ranks' parts add up.
+at::Tensor balance_loss(const at::Tensor& probabilities, const RoutedRows& routed, int64_t experts_per_token) {
+  if (routed.rows == 0) return probabilities.sum();
+  const auto rows = static_cast<double>(routed.rows);
+  const auto num_experts = static_cast<double>(routed.counts.size());
+  const at::Tensor chosen = at::empty({std::ssize(routed.counts)}, at::TensorOptions().dtype(at::kDouble));
+  for (size_t expert = 0; expert < routed.counts.size(); ++expert)
+    chosen.data_ptr<double>()[expert] = static_cast<double>(routed.counts[expert]);
   const at::Tensor total = probabilities.sum(0);
   return (total * chosen.to(total.options())).sum() *
          (num_experts / (rows * rows * static_cast<double>(experts_per_token)));
@@ -146,8 +164,9 @@ Routing MoeLayer::route(const at::Tensor& x, const RunContext& context) const {
   routing.counts.assign(counts.data_ptr<int64_t>(), counts.data_ptr<int64_t>() + counts.numel());
   if (context.expert_rows != nullptr) context.expert_rows->push_back(routing.counts);
   if (context.balance_scale != 0 || context.balance_losses != nullptr) {
-    const at::Tensor loss =
-        x.size(0) > 0 ? balance_loss(probabilities, routing.counts, experts_per_token) : probabilities.sum();
+    RoutedRows routed{.rows = x.size(0), .counts = routing.counts};
+    if (context.balance != nullptr) routed = join(std::move(routed), *context.balance);
+    const at::Tensor loss = balance_loss(probabilities, routed, experts_per_token);
     if (context.balance_losses != nullptr) context.balance_losses->push_back(loss.detach());
     if (context.balance_scale != 0) weights = AddLossFunction::apply(weights, loss, context.balance_scale);
   }

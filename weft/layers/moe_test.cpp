@@ -1,5 +1,10 @@
 #include "weft/layers/moe.h"
 
+#include <mutex>
+
+#include <ATen/core/grad_mode.h>
+
+#include "weft/comm/run_ranks.h"
 #include "weft/layers/compare_gradients.h"
 
 namespace weft {
@@ -117,6 +122,49 @@ TEST(Moe, TheBalancingLossIsMinimisedBesides) {
   EXPECT_LE(relative_difference(x.grad(), x_plain.grad()), 1e-11);
   EXPECT_LE(relative_difference(layer.router->gradient, weights[0].grad()), 1e-11);
   EXPECT_LE(relative_difference(layer.down->gradient, weights[2].grad()), 1e-11);
+}
+
+TEST(Moe, TheBalancingLossOfSeveralRanksIsThatOfTheirRowsTogether) {
+  constexpr double kScale = 0.7;
+  const std::vector<int64_t> begins = {0, 5, 5, 14};  // the second rank has none
+  for (const int64_t chosen : {1, 2}) {
+    const MoeLayer whole = layer_of(5, chosen, false);
+    const at::Tensor all = random_tensor({begins.back(), 6}, 1);
+    const at::Tensor dy = random_tensor({begins.back(), 6}, 4);
+    const at::Tensor x = all.clone().set_requires_grad(true);
+    std::vector<at::Tensor> expected;
+    whole.forward(x, {.balance_scale = kScale, .balance_losses = &expected}).backward(dy);
+
+    std::mutex guard;
+    double loss = 0;
+    const at::Tensor router = at::zeros_like(whole.router->value);
+    const at::Tensor down = at::zeros_like(whole.down->value);
+    const auto error = run_ranks({.size = 3}, [&](World& world) {
+      const auto rank = static_cast<size_t>(world.rank());
+      const int64_t rows = begins[rank + 1] - begins[rank];
+      const MoeLayer layer = layer_of(5, chosen, false);
+      const at::Tensor mine = all.narrow(0, begins[rank], rows).clone().set_requires_grad(true);
+      std::vector<at::Tensor> losses;
+      const Group group = world.all();
+      layer.forward(mine, {.balance_scale = kScale, .balance_losses = &losses, .balance = &group})
+          .backward(dy.narrow(0, begins[rank], rows));
+      const at::NoGradGuard no_graph;
+      const std::lock_guard lock(guard);
+      ASSERT_EQ(losses.size(), 1u);
+      loss += losses[0].item<double>();
+      EXPECT_EQ(losses[0].item<double>() == 0, rows == 0);
+      router.add_(layer.router->gradient);
+      down.add_(layer.down->gradient);
+      ASSERT_EQ(mine.grad().sizes(), mine.sizes());
+      if (rows > 0) {
+        EXPECT_LE(relative_difference(mine.grad(), x.grad().narrow(0, begins[rank], rows)), 1e-12);
+      }
+    });
+    EXPECT_FALSE(error) << error->message();
+    EXPECT_NEAR(loss, expected.at(0).item<double>(), 1e-12);
+    EXPECT_LE(relative_difference(router, whole.router->gradient), 1e-12);
+    EXPECT_LE(relative_difference(down, whole.down->gradient), 1e-12);
+  }
 }
 
 TEST(Moe, TheLayerWithoutRowsWorksBothWays) {

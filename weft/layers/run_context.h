@@ -40,7 +40,9 @@ struct RunContext {
   double balance_scale = 0;
   /// Where routers put the value of theirs: once more for a layer that is recomputed. It must outlive the backward.
   std::vector<at::Tensor>* balance_losses = nullptr;
-  const Group* balance = nullptr;  ///< ranks whose rows are one microbatch's; nothing: all are here
+  /// The ranks whose rows are one microbatch's: its loss is that of all their rows together, and each has the part that
+  /// its own rows add. All of them run their routers alike, also without rows. Nothing: it is here alone.
+  const Group* balance = nullptr;
   const Group* experts = nullptr;  ///< the ranks that share out the experts; nothing: all are here
   /// Where routers put how many rows chose each expert: once more for a layer that is recomputed. It must outlive the
   /// backward.
