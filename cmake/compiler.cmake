@@ -27,9 +27,9 @@ if(WEFT_SANITIZE)
   endif()
 endif()
 
-# Tests and verbs take longer to compile than to run: their work is done in the libraries. (Not less than -O1 where the
-# precompiled header is used, which knows whether there is any optimisation.)
-set(WEFT_GLUE_OPTIONS -O1)
+# Tests and verbs take longer to compile than to run: their work is done in the libraries. (Not less than -O2 where the
+# precompiled header is used: it is of no use to compilers of another level.)
+set(WEFT_GLUE_OPTIONS -O2)
 if(WEFT_SANITIZE AND NOT WEFT_TORCH)
   set(WEFT_GLUE_OPTIONS -O0)
 endif()
