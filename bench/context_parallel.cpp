@@ -20,7 +20,7 @@ namespace {
 
 using namespace weft;
 
-constexpr int64_t kTokens = 8192, kLayers = 2, kRounds = 3;
+constexpr int64_t kTokens = 8192, kLayers = 2, kRounds = 6;
 
 template <typename T>
 T must(Result<T> result) {
