@@ -63,9 +63,10 @@ std::vector<AttentionBlock> blocks_of(const Core& core) {
 /// Of turned queries, keys and values.
 AttentionState attend(const at::Tensor& qkv, const Core& core) {
   const AttentionParts parts = attention_parts(qkv, core.heads);
-  AttentionState state = empty_state(parts.q);
-  // One block a row: nothing is put together, and nothing is to be more precise than its result.
-  if (state.out.scalar_type() != qkv.scalar_type()) state.out = at::empty(parts.q.sizes(), qkv.options());
+  // A row has one block: nothing is put together, so its output needs no more precision than the rows have.
+  const at::TensorOptions wide = qkv.options().dtype(accumulation_type(qkv.scalar_type()));
+  const AttentionState state{at::empty(parts.q.sizes(), qkv.options()),
+                             at::empty({qkv.size(0), core.heads.heads}, wide)};
   for (const AttentionBlock& block : blocks_of(core))
     attend_block(parts, block, core.heads, state, AttentionKernel::kFlash);
   return state;
