@@ -181,7 +181,7 @@ Outcome train_on_one_rank(const Model& model, int64_t batch, const std::vector<M
 
 struct Shape {
   std::string fixture = "llama_tied";
-  int64_t tp = 1, pp = 1, vpp = 1, dp = 1;
+  int64_t tp = 1, pp = 1, vpp = 1, dp = 1, ep = 1;
   bool sequence_parallel = false;
   int64_t zero = 0;
   std::string schedule = "1f1b";
@@ -197,6 +197,7 @@ struct Shape {
   std::string text() const {
     std::string name = fmt::format("{}_tp{}{}_pp{}x{}_dp{}_zero{}_{}_mbs{}x{}", fixture, tp,
                                    sequence_parallel ? "sp" : "", pp, vpp, dp, zero, schedule, mbs, microbatches);
+    if (ep > 1) name += fmt::format("_ep{}", ep);
     if (recomputed > 0) name += "_recomputed";
     for (const ModuleKind kind : frozen) name += fmt::format("_frozen_{}", name_of(kind));
     if (!encoder_layers.empty()) {
@@ -239,6 +240,7 @@ Plan plan_of(const Shape& shape, const Model& model) {
                         .placement = is_llm ? ModulePlacement::kBase : ModulePlacement::kInline,
                         .axis_order = default_axis_order(),
                         .tp = shape.tp,
+                        .ep = is_llm ? shape.ep : 1,
                         .pp = shape.pp,
                         .vpp = shape.vpp,
                         .dp = shape.dp,
@@ -416,6 +418,10 @@ std::vector<Shape> shapes() {
   }
   // A mixture of experts, without cutting it.
   all.push_back({.fixture = "qwen3_moe_mixed", .pp = 2, .dp = 2, .zero = 1});
+  // And shared out.
+  all.push_back({.fixture = "qwen3_moe_norm", .dp = 2, .ep = 2});
+  all.push_back({.fixture = "qwen3_moe_norm", .dp = 2, .ep = 2, .zero = 3});
+  all.push_back({.fixture = "qwen3_moe_norm", .pp = 2, .dp = 4, .ep = 2, .zero = 3});
   return all;
 }
 
