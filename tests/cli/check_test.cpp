@@ -44,6 +44,88 @@ TEST(CheckVerb, ShowsHowTwoPlansDiffer) {
   EXPECT_EQ(run_weft({"check", "--plan", kPlan, "--against", kPlan}).out, "the plans are the same\n");
 }
 
+/// The one line that a check of a changed plan ends with.
+std::string refusal(const Json& plan) {
+  const TemporaryFolder folder;
+  const ProgramRun run = run_weft({"check", "--plan", folder.write("plan.json", plan.dump())});
+  EXPECT_EQ(run.exit_status, 2) << run.out;
+  EXPECT_EQ(run.out, "");
+  return run.err;
+}
+
+Json shipped(const std::string& name) {
+  return read_document(std::string(WEFT_SOURCE_DIR) + "/scenarios/plans/" + name + ".json")->root;
+}
+
+TEST(CheckVerb, AnEncodersMacroBatchThatNoMemoryHoldsIsNamedWithTheLargestThatFits) {
+  for (const char* name : {"qwen2-vl-7b_partial", "qwen2.5-vl-7b_disjoint_stream", "qwen2.5-vl-7b_colocated_fill"}) {
+    Json plan = shipped(name);
+    Json& vision = plan["modules"]["vision"];
+    vision["mbs_scale"] = 4096;
+    // An order of its own that fits the macro batches: one of them, before everything and after it.
+    if (vision["form"] == "fill") {
+      for (auto& [rank, row] : vision["actions"].items()) {
+        Json pipeline = {"0EF0"};
+        for (const Json& action : row) {
+          if (action.get<std::string>().find('E') == std::string::npos) pipeline.push_back(action);
+        }
+        pipeline.push_back("0EB0");
+        row = pipeline;
+      }
+    }
+    const std::string error = refusal(plan);
+    EXPECT_NE(error.find("modules.vision.mbs_scale: is 4096, and macro batches of 4096 × mbs "), std::string::npos)
+        << name << ": " << error;
+    const std::string advice = "The largest mbs_scale of vision that fits is ";
+    const size_t place = error.find(advice);
+    ASSERT_NE(place, std::string::npos) << name << ": " << error;
+    if (vision["form"] == "fill") continue;
+    // What it says is true: that one fits, and the next does not.
+    const int64_t largest = std::stoll(error.substr(place + advice.size()));
+    const TemporaryFolder folder;
+    vision["mbs_scale"] = largest;
+    EXPECT_EQ(run_weft({"check", "--plan", folder.write("fits.json", plan.dump())}).exit_status, 0) << name << largest;
+    vision["mbs_scale"] = largest + 1;
+    EXPECT_EQ(run_weft({"check", "--plan", folder.write("more.json", plan.dump())}).exit_status, 2) << name << largest;
+  }
+}
+
+TEST(CheckVerb, AnEncoderWhoseActivationsDoNotFitIsToldToRecomputeThem) {
+  Json plan = shipped("qwen2-vl-7b_colocated_before");
+  plan["modules"]["vision"]["recompute_from_inputs"] = false;
+  const std::string error = refusal(plan);
+  EXPECT_NE(
+      error.find("modules.vision.recompute_from_inputs: is off, and the activations of all macro batches of vision "
+                 "(mbs_scale 1) do not fit: pipeline rank 0 needs "),
+      std::string::npos)
+      << error;
+  EXPECT_NE(error.find("With recompute_from_inputs, mbs_scale 1 fits."), std::string::npos) << error;
+}
+
+TEST(CheckVerb, NearestLegalSettingsAreNamed) {
+  Json plan = shipped("llama3-8b_cp4_ulysses2");
+  plan["modules"]["llm"]["cp_ulysses"] = 3;
+  EXPECT_NE(refusal(plan).find("modules.llm.cp_ulysses: is 3, which does not divide cp 4; nearest are 2 and 4"),
+            std::string::npos);
+  plan = shipped("qwen3-30b-a3b_zb_h1_ep8");
+  plan["modules"]["llm"]["ep"] = 6;
+  EXPECT_NE(refusal(plan).find("of what divides both 128 experts and dp·cp 8, nearest are 4 and 8"), std::string::npos);
+  plan = shipped("qwen2.5-vl-7b_disjoint_stream");
+  plan["modules"]["vision"]["ranks"] = "16-23";
+  EXPECT_NE(refusal(plan).find("modules.vision.ranks: names rank 23, but world_size is 16: ranks are 0 to 15"),
+            std::string::npos);
+  EXPECT_NE(refusal(plan).find("no module uses ranks 8-15; set idle_ranks if that is meant"), std::string::npos);
+}
+
+TEST(CheckVerb, ImagesThatNothingInTheModelTakesAreRefused) {
+  const ProgramRun run = run_weft({"plan", "--model", "llama3-8b", "--cluster", "dgx_h100", "--workload", "vl_sft"});
+  EXPECT_EQ(run.exit_status, 2);
+  EXPECT_NE(run.err.find("images_per_sample: has up to 4 images, but llama3-8b has no vision encoder. Use a workload "
+                         "without images, or a model with such an encoder."),
+            std::string::npos)
+      << run.err;
+}
+
 TEST(CheckVerb, WhatIsNotAPlanIsRefused) {
   const TemporaryFolder folder;
   EXPECT_EQ(run_weft({"check"}).exit_status, 2);

@@ -5,6 +5,7 @@
 
 #include "weft/base/json.h"
 #include "weft/base/units.h"
+#include "weft/cli/encoder_memory.h"
 #include "weft/cli/legal_plan.h"
 #include "weft/cli/report_text.h"
 #include "weft/cli/table.h"
@@ -70,6 +71,10 @@ Result<std::string> check(const CheckOptions& options) {
   }
   WEFT_TRY(const PlanReport report, simulate_plan(plan, how));
   if (!report.fits()) {
+    if (auto error = explain_encoder_memory(plan, report, how)) {
+      error->source = options.plan;
+      return *std::move(error);
+    }
     return Error{.source = options.plan,
                  .field = "memory",
                  .problem = memory_summary(report),

@@ -25,6 +25,24 @@ int64_t product_of(std::initializer_list<int64_t> factors) {
   return product;
 }
 
+/// The divisors of a number that are nearest to a value, one on each side: "2 and 4".
+std::string nearest_divisors(int64_t number, int64_t value) {
+  int64_t below = 0, above = 0;
+  for (int64_t d = 1; d * d <= number; ++d) {
+    if (number % d != 0) continue;
+    for (const int64_t divisor : {d, number / d}) {
+      if (divisor < value) below = std::max(below, divisor);
+      if (divisor > value && (above == 0 || divisor < above)) above = divisor;
+    }
+  }
+  if (below == 0 || above == 0) return std::to_string(std::max(below, above));
+  return fmt::format("{} and {}", below, above);
+}
+
+std::string are_or_is(const std::string& names) {
+  return fmt::format("{} {}", names.find(' ') == std::string::npos ? "is" : "are", names);
+}
+
 class Checker {
  public:
   explicit Checker(const Plan& plan) : plan_(plan), llm_(plan.llm()) {}
@@ -67,15 +85,22 @@ class Checker {
     for (const ModulePlan& module : plan_.modules) {
       if (plan_.model.find(module.kind) == nullptr) {
         add(fmt::format("modules.{}", name_of(module.kind)),
-            fmt::format("the model {} has no such module", plan_.model.name));
+            fmt::format("the model {} has no such module, only {}; remove it", plan_.model.name, names_of_modules()));
       }
     }
     for (const Module& module : plan_.model.modules) {
       if (plan_.find(module.kind) == nullptr) {
         add(fmt::format("modules.{}", name_of(module.kind)),
-            fmt::format("is missing, but the model {} has it", plan_.model.name));
+            fmt::format("is missing, but the model {} has it; give it ranks and degrees, or plan again",
+                        plan_.model.name));
       }
     }
+  }
+
+  std::string names_of_modules() const {
+    std::vector<std::string> names;
+    for (const Module& module : plan_.model.modules) names.emplace_back(name_of(module.kind));
+    return fmt::format("{}", fmt::join(names, " and "));
   }
 
   void check_product() {
@@ -105,14 +130,16 @@ class Checker {
       add_here("ranks", fmt::format("names rank {} twice", *twice));
     }
     if (!sorted.empty() && sorted.back() >= plan_.world_size) {
-      add_here("ranks", fmt::format("names rank {}, but world_size is {}", sorted.back(), plan_.world_size));
+      add_here("ranks", fmt::format("names rank {}, but world_size is {}: ranks are 0 to {}", sorted.back(),
+                                    plan_.world_size, plan_.world_size - 1));
     }
   }
 
   void check_shares() {
     const ModulePlan& m = *module_;
     if (m.cp % m.cp_ulysses != 0) {
-      add_here("cp_ulysses", fmt::format("is {}, which does not divide cp {}", m.cp_ulysses, m.cp));
+      add_here("cp_ulysses", fmt::format("is {}, which does not divide cp {}; nearest {}", m.cp_ulysses, m.cp,
+                                         are_or_is(nearest_divisors(m.cp, m.cp_ulysses))));
     }
     if (m.sequence_parallel && m.tp == 1)
       add_here("sequence_parallel", "is on, but tp is 1: there is nothing to share");
@@ -179,11 +206,22 @@ class Checker {
     const Attention* shape = attention();
     if (shape == nullptr) return;
     const ModulePlan& m = *module_;
-    if (m.tp * m.cp_ulysses > shape->heads) {
-      add_here(m.cp_ulysses > 1 ? "cp_ulysses" : "tp",
-               fmt::format("tp {} × cp_ulysses {} = {} ranks share the heads, but there are only {}", m.tp,
-                           m.cp_ulysses, m.tp * m.cp_ulysses, shape->heads));
+    const int64_t sharing = product_of({m.tp, m.cp_ulysses});
+    if (sharing <= shape->heads) return;
+    if (m.tp > shape->heads) {
+      add_here("tp",
+               fmt::format("tp {} × cp_ulysses {} = {} ranks share the heads, but there are only {}; tp is at most "
+                           "that",
+                           m.tp, m.cp_ulysses, sharing, shape->heads));
+      return;
     }
+    int64_t ulysses = 1;  // the largest that the heads allow; a ring takes the rest of cp
+    for (int64_t d = 1; d <= shape->heads / m.tp; ++d) ulysses = m.cp % d == 0 ? d : ulysses;
+    add_here(
+        "cp_ulysses",
+        fmt::format("tp {} × cp_ulysses {} = {} ranks share the heads, but there are only {}; cp_ulysses {} with a "
+                    "ring of {} makes cp {}",
+                    m.tp, m.cp_ulysses, sharing, shape->heads, ulysses, m.cp / ulysses, m.cp));
   }
 
   void check_experts() {
@@ -195,12 +233,18 @@ class Checker {
         if (const auto* matmul = std::get_if<Matmul>(&op.shape)) experts = std::max(experts, matmul->copies);
       }
     }
-    if (experts <= 1) add_here("ep", fmt::format("is {}, but the module has no experts", m.ep));
-    if (experts > 1 && experts % m.ep != 0)
-      add_here("ep", fmt::format("is {}, which does not divide {} experts", m.ep, experts));
-    if (m.dp * m.cp % m.ep != 0) {
-      add_here("ep", fmt::format("is {}, which does not divide dp {} × cp {} = {}", m.ep, m.dp, m.cp, m.dp * m.cp));
+    if (experts <= 1) {
+      add_here("ep", fmt::format("is {}, but the module has no experts; use 1", m.ep));
+      return;
     }
+    const int64_t shared = product_of({m.dp, m.cp});
+    const std::string advice = fmt::format("; of what divides both {} experts and dp·cp {}, nearest {}", experts,
+                                           shared, are_or_is(nearest_divisors(std::gcd(experts, shared), m.ep)));
+    if (experts % m.ep != 0)
+      add_here("ep", fmt::format("is {}, which does not divide {} experts{}", m.ep, experts, advice));
+    if (shared % m.ep != 0)
+      add_here("ep",
+               fmt::format("is {}, which does not divide dp {} × cp {} = {}{}", m.ep, m.dp, m.cp, shared, advice));
   }
 
   void check_llm() {

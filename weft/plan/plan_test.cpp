@@ -84,7 +84,7 @@ TEST(CheckPlan, ProductsThatDoNotFitAreRefusedAndNotComputed) {
 
 TEST(CheckPlan, RanksMustExistAndBeUsedOnce) {
   EXPECT_EQ(findings_with(kTp, "/modules/llm/ranks", "0-6,8"),
-            "modules.llm.ranks: names rank 8, but world_size is 8\n"
+            "modules.llm.ranks: names rank 8, but world_size is 8: ranks are 0 to 7\n"
             "world_size: is 8, but no module uses rank 7; set idle_ranks if that is meant\n");
   EXPECT_EQ(findings_with(kTp, "/modules/llm/ranks", "0-6,0"),
             "modules.llm.ranks: names rank 0 twice\n"
@@ -93,14 +93,46 @@ TEST(CheckPlan, RanksMustExistAndBeUsedOnce) {
 
 TEST(CheckPlan, ExpertsAndContextParallelismMustDivide) {
   const std::string moe = "qwen3-30b-a3b_zb_h1_ep8";
-  EXPECT_EQ(findings_with(moe, "/modules/llm/ep", 16),
-            "modules.llm.ep: is 16, which does not divide dp 8 × cp 1 = 8\n");
+  EXPECT_EQ(
+      findings_with(moe, "/modules/llm/ep", 16),
+      "modules.llm.ep: is 16, which does not divide dp 8 × cp 1 = 8; of what divides both 128 experts and dp·cp 8, "
+      "nearest is 8\n");
+  const std::string nearest = "; of what divides both 128 experts and dp·cp 8, nearest are 2 and 4\n";
   EXPECT_EQ(findings_with(moe, "/modules/llm/ep", 3),
-            "modules.llm.ep: is 3, which does not divide 128 experts\nmodules.llm.ep: is 3, which does not divide dp 8 "
-            "× cp 1 = 8\n");
-  EXPECT_EQ(findings_with(kTp, "/modules/llm/ep", 2), "modules.llm.ep: is 2, but the module has no experts\n");
-  EXPECT_EQ(findings_with("llama3-8b_cp4_ulysses2", "/modules/llm/cp_ulysses", 3),
-            "modules.llm.cp_ulysses: is 3, which does not divide cp 4\n");
+            "modules.llm.ep: is 3, which does not divide 128 experts" + nearest +
+                "modules.llm.ep: is 3, which does not divide dp 8 × cp 1 = 8" + nearest);
+  EXPECT_EQ(findings_with(kTp, "/modules/llm/ep", 2), "modules.llm.ep: is 2, but the module has no experts; use 1\n");
+  const std::string ulysses = "llama3-8b_cp4_ulysses2";
+  EXPECT_EQ(findings_with(ulysses, "/modules/llm/cp_ulysses", 3),
+            "modules.llm.cp_ulysses: is 3, which does not divide cp 4; nearest are 2 and 4\n");
+  EXPECT_EQ(findings_with(ulysses, "/modules/llm/cp_ulysses", 8),
+            "modules.llm.cp_ulysses: is 8, which does not divide cp 4; nearest is 4\n");
+}
+
+/// The plan with so many ranks along cp, all of them Ulysses'.
+Json with_ulysses(const std::string& name, int64_t tp, int64_t cp) {
+  Json json = shipped(name);
+  Json& llm = json["modules"]["llm"];
+  llm["tp"] = tp;
+  llm["cp"] = llm["cp_ulysses"] = cp;
+  llm["dp"] = llm["pp"] = 1;
+  return json;
+}
+
+TEST(CheckPlan, HeadsBoundUlyssesAndARingTakesTheRest) {
+  const std::string name = "llama3-8b_cp4_ulysses2";
+  EXPECT_NE(findings(with_ulysses(name, 1, 64))
+                .find("modules.llm.cp_ulysses: tp 1 × cp_ulysses 64 = 64 ranks share the heads, but there are only 32; "
+                      "cp_ulysses 32 with a ring of 2 makes cp 64\n"),
+            std::string::npos)
+      << findings(with_ulysses(name, 1, 64));
+  EXPECT_NE(findings(with_ulysses(name, 8, 6)).find("; cp_ulysses 3 with a ring of 2 makes cp 6\n"), std::string::npos)
+      << "the largest divisor of cp that four heads a rank allow";
+  EXPECT_NE(
+      findings(with_ulysses(name, 64, 2))
+          .find("modules.llm.tp: tp 64 × cp_ulysses 2 = 128 ranks share the heads, but there are only 32; tp is at "
+                "most that\n"),
+      std::string::npos);
 }
 
 TEST(CheckPlan, SchedulesMustFitTheirChunks) {
@@ -142,10 +174,12 @@ TEST(CheckPlan, EncodersMustBeWhereTheirPlacementSays) {
             std::string::npos);
   Json json = shipped("qwen2-vl-7b_inline");
   json["modules"].erase("vision");
-  EXPECT_EQ(findings(json), "modules.vision: is missing, but the model qwen2-vl-7b has it\n");
+  EXPECT_EQ(findings(json),
+            "modules.vision: is missing, but the model qwen2-vl-7b has it; give it ranks and degrees, or plan again\n");
   json = shipped(kTp);
   json["modules"]["audio"] = shipped("qwen2.5-omni-7b_colocated_dp8")["modules"]["audio"];
-  EXPECT_NE(findings(json).find("modules.audio: the model llama3-8b has no such module"), std::string::npos);
+  EXPECT_NE(findings(json).find("modules.audio: the model llama3-8b has no such module, only llm; remove it"),
+            std::string::npos);
 }
 
 TEST(CheckPlan, TheStoredOrderOfAFillMustHoldTheScheduleAndRun) {

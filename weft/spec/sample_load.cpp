@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -37,6 +38,25 @@ Segments as_segments(const Distribution& lengths) {
   return segments;
 }
 
+/// Media that nothing in the model can take in.
+std::optional<Error> find_stray_media(const Model& model, const Workload& workload) {
+  struct Kind {
+    ModuleKind module;
+    const Media& media;
+    const char *field, *words;
+  };
+  for (const auto& [module, media, field, words] :
+       {Kind{ModuleKind::kVision, workload.images, "images_per_sample", "images"},
+        Kind{ModuleKind::kAudio, workload.audio, "audio_clips_per_sample", "clips"}}) {
+    if (media.pieces_per_sample.max() == 0 || model.find(module) != nullptr) continue;
+    return bad_fit(workload, field,
+                   fmt::format("has up to {} {}, but {} has no {} encoder", media.pieces_per_sample.max(), words,
+                               model.name, name_of(module)),
+                   fmt::format("Use a workload without {}, or a model with such an encoder.", words));
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 const Segments& SampleLoad::of(ModuleKind kind) const {
@@ -60,6 +80,7 @@ AudioLength audio_length(const MediaGeometry& media, double seconds) {
 }
 
 Result<SampleLoad> average_sample(const Model& model, const Workload& workload) {
+  if (auto error = find_stray_media(model, workload)) return *error;
   SampleLoad load;
   Distribution embeddings = Distribution::constant(0);
   double most_embeddings = 0;

@@ -15,8 +15,8 @@ struct SampleLoad {
   const Segments& of(ModuleKind kind) const;
 };
 
-/// The mean over the workload's distributions: segments carry expected counts. Media that the model has no encoder
-/// for are left out. Fails when the workload does not fit the model.
+/// The mean over the workload's distributions: segments carry expected counts. Fails when the workload does not fit the
+/// model, as with media that it has no encoder for.
 Result<SampleLoad> average_sample(const Model& model, const Workload& workload);
 
 /// Positions of the audio encoder, and embeddings that it hands on, for a clip.

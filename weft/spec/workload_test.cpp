@@ -144,6 +144,13 @@ TEST(SampleLoad, WorkloadsThatDoNotFitTheModelAreRefused) {
           .find("sequence_tokens: can be as short as 100, but the media of a sample of qwen2-vl-7b can take 200 "
                 "embeddings"),
       std::string::npos);
+  EXPECT_EQ(
+      message(
+          "global_batch_samples: 1\nsequence_tokens: 64\naudio_clips_per_sample: [0, 2]\naudio_seconds_per_clip: 3\n"),
+      "w.yaml: audio_clips_per_sample: has up to 2 clips, but qwen2-vl-7b has no audio encoder. Use a workload without "
+      "clips, or a model with such an encoder.");
+  EXPECT_EQ(average_sample(*kScenarios.model("llama3-8b"), *kScenarios.workload("vl_sft")).error().field,
+            "images_per_sample");
   const Workload frozen = *read("global_batch_samples: 1\nsequence_tokens: 64\nfrozen: [vision, llm]\n");
   EXPECT_NE(training_step_flops(model, frozen, *average_sample(model, frozen))
                 .error()

@@ -1,0 +1,54 @@
+#include "weft/simulate/fill_order.h"
+
+#include <algorithm>
+
+#include "weft/plan/plan_schedule.h"
+#include "weft/schedule/generators.h"
+
+namespace weft {
+namespace {
+
+bool fills(const ModulePlan& module) {
+  return !module.is_in_pipeline() && module.form == EncoderForm::kFill;
+}
+
+Result<Schedule> filled_schedule(PlanSimulator& simulator, Plan& plan) {
+  WEFT_TRY(const ScheduleName name, parse_schedule_name(plan.schedule.name));
+  const ModulePlan& llm = plan.llm();
+  WEFT_TRY(const Schedule pipeline,
+           generate_schedule(name, {.pp = llm.pp, .vpp = llm.vpp, .microbatches = plan.schedule.microbatches}));
+  WEFT_TRY(std::vector<EncoderPlacement> encoders, encoder_placements(plan));
+  const PlanCosts& costs = simulator.price(plan);
+  StageDurations durations;
+  for (const StageCost& stage : costs.stages) {
+    durations.forward_ms.push_back(stage.forward.compute_ms);
+    durations.backward_input_ms.push_back(stage.recompute.compute_ms + stage.backward_input.compute_ms);
+    durations.backward_weight_ms.push_back(stage.backward_weight.compute_ms);
+  }
+  for (size_t e = 0; e < encoders.size(); ++e) {
+    EncoderRows& rows = encoders[e].rows;
+    const StageCost& stage = costs.encoders[e].stages.front();
+    encoders[e].forward_ms.assign(rows.groups.size(), stage.forward.compute_ms);
+    encoders[e].backward_ms.assign(rows.groups.size(),
+                                   stage.backward_input.compute_ms + stage.backward_weight.compute_ms);
+    ModulePlan& module = plan.modules[static_cast<size_t>(costs.encoders[e].module)];
+    if (!fills(module)) continue;
+    module.live_macro_batches = std::max<int64_t>(module.live_macro_batches, least_live_macro_batches(pipeline, rows));
+    rows.live_macro_batches = static_cast<int32_t>(module.live_macro_batches);
+  }
+  return place_encoders(pipeline, encoders, durations);
+}
+
+}  // namespace
+
+std::optional<Error> store_fill_order(PlanSimulator& simulator, Plan& plan) {
+  const auto filler = std::find_if(plan.modules.begin(), plan.modules.end(), fills);
+  if (filler == plan.modules.end()) return std::nullopt;
+  for (ModulePlan& module : plan.modules) module.actions.clear();
+  Result<Schedule> schedule = filled_schedule(simulator, plan);
+  if (!schedule) return schedule.error();
+  filler->actions = stored_rows(*schedule);
+  return std::nullopt;
+}
+
+}  // namespace weft

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <optional>
+
+#include "weft/simulate/plan_simulator.h"
+
+namespace weft {
+
+/// Gives the encoders of a plan that fill bubbles their order, from compute times alone, and stores it in the plan; a
+/// plan in which none fills stays as it is. Their live_macro_batches rise to the least that the pipeline's order needs.
+/// The error names the plan's field.
+std::optional<Error> store_fill_order(PlanSimulator& simulator, Plan& plan);
+
+}  // namespace weft
