@@ -286,6 +286,10 @@ bool StageModel::has_text_entry() const {
                      [](const PartModel& part) { return part.kind == ModuleKind::kLlm && part.part.has_entry; });
 }
 
+bool StageModel::takes_rows(ModuleKind encoder, const Inputs& inputs) const {
+  return has_text_entry() && places_of(encoder, inputs).size(0) > 0;
+}
+
 std::vector<int64_t> StageModel::rows_taken(ModuleKind encoder, const Inputs& inputs) const {
   const at::Tensor places = places_of(encoder, inputs).cpu();
   const Range own = routes_.back().tensor_parallel->rows_between(inputs.ids.size(0));

@@ -72,6 +72,8 @@ class StageModel {
   /// begins, by their place among them: all or, where rows are divided, those whose tokens it has. In the Flow that
   /// `forward` takes they are the encoder's.
   std::vector<int64_t> rows_taken(ModuleKind encoder, const Inputs& inputs) const;
+  /// Whether the llm begins here and a microbatch has such rows, on this rank or on others that share its tokens.
+  bool takes_rows(ModuleKind encoder, const Inputs& inputs) const;
 
   /// The tensors that this stage is given for a microbatch, and that it gives, in order.
   std::vector<FlowTensor> tensors_in(const Inputs& inputs) const { return tensors_between(stage_ - 1, inputs); }
