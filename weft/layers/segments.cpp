@@ -14,4 +14,10 @@ PackedSegments::PackedSegments(const std::vector<int64_t>& lengths) {
   }
 }
 
+std::vector<int64_t> PackedSegments::lengths() const {
+  std::vector<int64_t> lengths;
+  for (const SegmentRun& run : runs_) lengths.insert(lengths.end(), static_cast<size_t>(run.count), run.length);
+  return lengths;
+}
+
 }  // namespace weft

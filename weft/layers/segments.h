@@ -21,6 +21,8 @@ class PackedSegments {
 
   const std::vector<SegmentRun>& runs() const { return runs_; }
   int64_t num_rows() const { return num_rows_; }
+  /// Of every segment in turn.
+  std::vector<int64_t> lengths() const;
 
  private:
   std::vector<SegmentRun> runs_;

@@ -2,7 +2,8 @@
 if(WEFT_SANITIZE MATCHES "thread")
   return()
 endif()
-add_executable(weft_tensor_mpi_suite comm/mpi/suite_main_test.cpp tensor/redistribute_suite_test.cpp tensor/bridge_suite_test.cpp)
+add_executable(weft_tensor_mpi_suite comm/mpi/suite_main_test.cpp tensor/redistribute_suite_test.cpp tensor/bridge_suite_test.cpp
+               tensor/row_exchange_suite_test.cpp)
 target_link_libraries(weft_tensor_mpi_suite PRIVATE weft_tensor GTest::gtest)
 target_compile_definitions(weft_tensor_mpi_suite PRIVATE WEFT_MPI_LIBRARY="$<TARGET_FILE:weft_mpi>"
                            WEFT_NCCL_LIBRARY="$<TARGET_FILE:weft_nccl>")

@@ -1,0 +1,127 @@
+#include "weft/tensor/row_exchange.h"
+
+#include <memory>
+#include <utility>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "weft/tensor/local_tensor.h"
+#include "weft/tensor/row_places.h"
+
+namespace weft {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+std::vector<int64_t> times(std::vector<int64_t> counts, int64_t factor) {
+  for (int64_t& count : counts) count *= factor;
+  return counts;
+}
+
+/// A route as one rank of the group goes it.
+class RankWay {
+ public:
+  RankWay(const RowRoute& route, int64_t rank, at::Device device)
+      : num_held_(route.num_held[static_cast<size_t>(rank)]),
+        num_needed_(route.num_needed[static_cast<size_t>(rank)]),
+        has_messages_(!route.messages.empty()),
+        to_(static_cast<size_t>(route.num_ranks()), 0),
+        from_(to_) {
+    // Messages are sorted by sender, then receiver: both sides pack in the order of ranks.
+    std::vector<int64_t> sent, received;
+    for (const RowMessage& message : route.messages) {
+      if (message.from == rank) {
+        to_[static_cast<size_t>(message.to)] = message.num_rows();
+        sent.insert(sent.end(), message.sender_places.begin(), message.sender_places.end());
+      }
+      if (message.to == rank) {
+        from_[static_cast<size_t>(message.from)] = message.num_rows();
+        received.insert(received.end(), message.receiver_places.begin(), message.receiver_places.end());
+      }
+    }
+    sent_ = RowPlaces(sent, device);
+    received_ = RowPlaces(received, device);
+    for (const RowMessage& kept : route.kept) {
+      if (kept.from != rank) continue;
+      kept_from_ = RowPlaces(kept.sender_places, device);
+      kept_to_ = RowPlaces(kept.receiver_places, device);
+    }
+  }
+
+  /// On no rank of the group anything moves, and this one needs exactly what it has.
+  bool is_nothing() const {
+    return !has_messages_ && kept_from_.are_all_of(num_held_) && kept_to_.are_all_of(num_needed_);
+  }
+
+  at::Tensor go(const at::Tensor& rows, Group group) const {
+    const int64_t width = rows.size(1);
+    const at::Tensor held = rows.contiguous();
+    const bool has_gaps = received_.size() + kept_to_.size() < num_needed_;
+    at::Tensor result =
+        has_gaps ? at::zeros({num_needed_, width}, rows.options()) : at::empty({num_needed_, width}, rows.options());
+    if (!has_messages_) {
+      kept_to_.put(kept_from_.take(held), result);
+      return result;
+    }
+    const at::Tensor sent = sent_.take(held);
+    const at::Tensor received =
+        received_.is_run() ? received_.take(result) : at::empty({received_.size(), width}, rows.options());
+    Work work = group.all_to_all(buffer_of(sent), buffer_of(received), times(to_, width), times(from_, width));
+    kept_to_.put(kept_from_.take(held), result);
+    work.wait();
+    if (!received_.is_run()) received_.put(received, result);
+    return result;
+  }
+
+ private:
+  int64_t num_held_;
+  int64_t num_needed_;
+  bool has_messages_;          ///< on any rank
+  std::vector<int64_t> to_;    ///< rows to each rank
+  std::vector<int64_t> from_;  ///< and from each
+  RowPlaces sent_;             ///< by rank
+  RowPlaces received_;
+  RowPlaces kept_from_;
+  RowPlaces kept_to_;
+};
+
+struct Ways : torch::CustomClassHolder {
+  Ways(const Group& group_in, RankWay there_in, RankWay back_in)
+      : group(group_in), there(std::move(there_in)), back(std::move(back_in)) {}
+
+  Group group;
+  RankWay there;
+  RankWay back;
+};
+
+struct ExchangeRowsFunction : torch::autograd::Function<ExchangeRowsFunction> {
+  static at::Tensor forward(AutogradContext* saved, const at::Tensor& rows, const c10::intrusive_ptr<Ways>& ways) {
+    saved->saved_data["ways"] = at::IValue::make_capsule(ways);
+    return ways->there.go(rows, ways->group);
+  }
+  static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
+    const auto ways = c10::static_intrusive_pointer_cast<Ways>(saved->saved_data["ways"].toCapsule());
+    return {ways->back.go(gradients[0], ways->group), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor exchange_rows(const at::Tensor& rows, const Group& group, const RowRoute& route, const RowRoute& back) {
+  WEFT_CHECK(route.num_ranks() == group.size() && back.num_ranks() == group.size(),
+             "routes of {} and {} ranks in a group of {}", route.num_ranks(), back.num_ranks(), group.size());
+  WEFT_CHECK(route.num_held == back.num_needed && route.num_needed == back.num_held,
+             "the way back is not from who needs rows to who holds them");
+  WEFT_CHECK(rows.defined() && rows.dim() == 2, "rows are [rows, width] on every rank, also without any");
+  const int64_t rank = group.rank();
+  check_tensor(rows, {.shape = {route.num_held[static_cast<size_t>(rank)], rows.size(1)}, .type = {}, .device = {}},
+               group.ranks()[static_cast<size_t>(rank)], "exchange of rows");
+  RankWay there(route, rank, rows.device()), home(back, rank, rows.device());
+  if (there.is_nothing() && home.is_nothing()) return rows;
+  return ExchangeRowsFunction::apply(rows, c10::make_intrusive<Ways>(group, std::move(there), std::move(home)));
+}
+
+}  // namespace weft
