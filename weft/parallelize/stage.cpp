@@ -347,8 +347,7 @@ StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients
           if (routes_[other].is_beside) {
             media.push_back(rows_from_outside(routes_[other], flow[other], inputs));
           } else {
-            media.push_back(
-                {places_of(routes_[other].kind, inputs), media_rows(routes_[other], flow[other], inputs)});
+            media.push_back({places_of(routes_[other].kind, inputs), media_rows(routes_[other], flow[other], inputs)});
           }
           flow[other].reset();
         }

@@ -89,8 +89,8 @@ class StageModel {
     bool is_in_pipeline = false;  ///< that this stage is of
     bool is_beside = false;       ///< it, and its rows come from outside
     bool is_frozen = false;
-    int32_t first_stage = 0;      ///< where its entry is
-    int32_t last_stage = 0;       ///< where its exit is
+    int32_t first_stage = 0;  ///< where its entry is
+    int32_t last_stage = 0;   ///< where its exit is
     int64_t width = 0;
     int64_t output_width = 0;
     TensorParallel* tensor_parallel = nullptr;

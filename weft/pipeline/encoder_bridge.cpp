@@ -88,7 +88,8 @@ void EncoderBridge::begin(RowNumbers numbers, std::vector<std::vector<int64_t>> 
     for (const int64_t row : rows) {
       const int64_t k = numbers_.macro_of(row);
       // Rows of a macro batch come in the order in which microbatches need them.
-      if (runs.empty() || runs.back().macro != k) runs.push_back({.macro = k, .first = macro(k).num_unread, .count = 0});
+      if (runs.empty() || runs.back().macro != k)
+        runs.push_back({.macro = k, .first = macro(k).num_unread, .count = 0});
       ++runs.back().count;
       ++macro(k).num_unread;
       ++macro(k).num_ungiven;

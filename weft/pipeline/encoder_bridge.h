@@ -61,10 +61,10 @@ class EncoderBridge {
     RowRoute back;
     std::optional<RowTransfer> rows_on_their_way;
     std::optional<RowTransfer> gradients_on_their_way;
-    at::Tensor rows;            ///< that this rank has taken
-    at::Tensor gradient;        ///< of them, as far as it has been given
-    int64_t num_unread = 0;     ///< of them
-    int64_t num_ungiven = 0;    ///< of their gradients
+    at::Tensor rows;          ///< that this rank has taken
+    at::Tensor gradient;      ///< of them, as far as it has been given
+    int64_t num_unread = 0;   ///< of them
+    int64_t num_ungiven = 0;  ///< of their gradients
   };
 
   void plan_routes(const std::vector<std::vector<int64_t>>& needed_by_rank);

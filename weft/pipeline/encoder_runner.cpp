@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros_like.h>

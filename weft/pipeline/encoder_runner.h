@@ -22,9 +22,9 @@ class EncoderRunner {
     size_t module = 0;  ///< of the plan
     const StageModel* model = nullptr;
     StageWeights* weights = nullptr;
-    EncoderRows rows;                     ///< as scheduled
-    std::optional<Group> pipeline;        ///< of its stages, where it has several
-    EncoderBridge* bridge = nullptr;      ///< on its last stage
+    EncoderRows rows;                      ///< as scheduled
+    std::optional<Group> pipeline;         ///< of its stages, where it has several
+    EncoderBridge* bridge = nullptr;       ///< on its last stage
     bool reduces_while_others_run = true;  ///< gradients go as soon as the last EB is over
   };
   explicit EncoderRunner(Settings settings);

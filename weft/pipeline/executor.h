@@ -47,7 +47,7 @@ class PipelineExecutor {
   };
   /// An encoder beside the pipeline, as far as this rank has to do with it.
   struct Encoder {
-    size_t module = 0;                ///< of the plan
+    size_t module = 0;  ///< of the plan
     ModuleKind kind = ModuleKind::kVision;
     EncoderRunner* runner = nullptr;  ///< where it runs
     EncoderBridge* bridge = nullptr;  ///< where its rows come from or go to

@@ -18,8 +18,8 @@ struct MediaRowCounts {
   int64_t of(ModuleKind kind) const { return kind == ModuleKind::kVision ? image + video : audio; }
 };
 
-/// Numbers for the rows that one encoder makes of a batch, the same on all ranks: macro batch after macro batch, in each
-/// the data-parallel ranks in turn, and a rank's as it packs its samples: images of all, then videos of all.
+/// Numbers for the rows that one encoder makes of a batch, the same on all ranks: macro batch after macro batch, in
+/// each the data-parallel ranks in turn, and a rank's as it packs its samples: images of all, then videos of all.
 class RowNumbers {
  public:
   RowNumbers() = default;
@@ -39,8 +39,8 @@ class RowNumbers {
     Range video;
   };
 
-  std::vector<SampleRows> samples_;             ///< numbers; those of clips are under image
-  std::vector<int64_t> macro_begins_;           ///< and the number of all rows
+  std::vector<SampleRows> samples_;              ///< numbers; those of clips are under image
+  std::vector<int64_t> macro_begins_;            ///< and the number of all rows
   std::vector<std::vector<Range>> rank_ranges_;  ///< [macro batch][data-parallel rank]
 };
 

@@ -13,8 +13,8 @@ namespace weft {
 struct StepBatch {
   /// Of the llm; empty where it is not. Media of encoders beside the pipeline need not be in them, their places must.
   std::vector<Inputs> microbatches;
-  /// Of encoders beside the pipeline that are here: a macro batch has its samples' media, maybe none; the rest of Inputs
-  /// is not read.
+  /// Of encoders beside the pipeline that are here: a macro batch has its samples' media, maybe none; the rest of
+  /// Inputs is not read.
   std::map<ModuleKind, std::vector<Inputs>> encoders;
   // Of the whole batch, the same on all ranks. Only read where encoders are beside the pipeline.
   BatchAssignment assignment;

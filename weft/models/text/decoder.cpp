@@ -106,7 +106,9 @@ TransformerLayer make_layer(const std::string& name, const LayerShape& shape, co
 
 at::Tensor placed_media(at::Tensor x, const std::vector<MediaRows>& media, bool are_own = false) {
   for (const MediaRows& kind : media) {
-    if (kind.is_own == are_own && kind.positions.size(0) > 0) x = place_rows(x, kind.positions, kind.rows);
+    if (kind.is_own != are_own) continue;
+    // Where another rank of tensor parallelism has such rows, backwards go through here, too.
+    if (kind.positions.size(0) > 0 || kind.rows.requires_grad()) x = place_rows(x, kind.positions, kind.rows);
   }
   return x;
 }
@@ -157,8 +159,7 @@ at::Tensor Decoder::embed_tokens(const at::Tensor& ids, const std::vector<MediaR
     const at::Tensor found =
         embed(places.masked_fill(is_elsewhere, 0), embedding_, numbers_.padding_id - entries.first_row);
     const at::Tensor summand = found.masked_fill(is_elsewhere.unsqueeze(1), 0);
-    const bool has_whole =
-        std::any_of(media.begin(), media.end(), [](const MediaRows& kind) { return !kind.is_own; });
+    const bool has_whole = std::any_of(media.begin(), media.end(), [](const MediaRows& kind) { return !kind.is_own; });
     x = has_whole ? context.divide(placed_media(context.sum(summand), media)) : context.leave(summand);
   }
   return placed_media(x, media, /*are_own=*/true);
