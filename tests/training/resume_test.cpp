@@ -98,6 +98,12 @@ std::vector<SmallRun> runs() {
   }
   all.push_back(
       {.fixture = "qwen3_moe_norm", .pp = 2, .dp = 4, .ep = 2, .zero = 3, .schedule = "zb_h1", .microbatches = 4});
+  // Modules on different ranks, cut differently.
+  all.push_back({.fixture = "qwen2_vl_untied", .tp = 2, .zero = 0, .vision = SmallRun::Vision{.dp = 2, .zero = 1}});
+  all.push_back(
+      {.fixture = "qwen2_vl_tied", .pp = 2, .dp = 2, .zero = 1, .vision = SmallRun::Vision{.tp = 2, .dp = 2}});
+  all.push_back(
+      {.fixture = "qwen2_vl_untied", .tp = 2, .vision = SmallRun::Vision{.pp = 2, .dp = 1}, .precision = mixed});
   return all;
 }
 

@@ -74,6 +74,22 @@ std::vector<std::vector<int64_t>> deal_layers(int64_t layers, int64_t pp, int64_
   return dealt;
 }
 
+ModulePlan vision_beside(const SmallRun::Vision& vision, const Module& module, const SmallRun& run) {
+  const bool is_disjoint = vision.pp > 0;
+  ModulePlan settings{.kind = module.kind,
+                      .placement = is_disjoint ? ModulePlacement::kDisjoint : ModulePlacement::kColocated,
+                      .axis_order = default_axis_order(),
+                      .tp = vision.tp,
+                      .pp = is_disjoint ? vision.pp : 1,
+                      .dp = vision.dp,
+                      .layers = deal_layers(std::ssize(module.layers), is_disjoint ? vision.pp : 1, 1),
+                      .zero = vision.zero,
+                      .form = is_disjoint ? EncoderForm::kStream : EncoderForm::kBefore};
+  const int64_t own = settings.tp * settings.pp * settings.dp;
+  for (int64_t rank = run.world_size() - own; rank < run.world_size(); ++rank) settings.ranks.push_back(rank);
+  return settings;
+}
+
 }  // namespace
 
 std::string SmallRun::text() const {
@@ -82,6 +98,7 @@ std::string SmallRun::text() const {
   if (cp > 1) name += fmt::format("_cp{}u{}", cp, cp_ulysses);
   if (ep > 1) name += fmt::format("_ep{}", ep);
   for (const ModuleKind kind : frozen) name += fmt::format("_frozen_{}", name_of(kind));
+  if (vision) name += fmt::format("_vision_tp{}_pp{}_dp{}_zero{}", vision->tp, vision->pp, vision->dp, vision->zero);
   return name;
 }
 
@@ -107,6 +124,10 @@ Plan plan_of(const SmallRun& run) {
   plan.buckets_mb = run.buckets_mb;
   for (const Module& module : plan.model.modules) {
     const bool is_llm = module.kind == ModuleKind::kLlm;
+    if (!is_llm && run.vision) {
+      plan.modules.push_back(vision_beside(*run.vision, module, run));
+      continue;
+    }
     ModulePlan settings{.kind = module.kind,
                         .placement = is_llm ? ModulePlacement::kBase : ModulePlacement::kInline,
                         .axis_order = default_axis_order(),
@@ -119,7 +140,7 @@ Plan plan_of(const SmallRun& run) {
                         .dp = run.dp,
                         .sequence_parallel = run.sequence_parallel,
                         .zero = run.zero};
-    for (int64_t rank = 0; rank < plan.world_size; ++rank) settings.ranks.push_back(rank);
+    for (int64_t rank = 0; rank < run.tp * run.pp * run.dp; ++rank) settings.ranks.push_back(rank);
     const auto count = static_cast<int64_t>(module.layers.size());
     settings.layers = deal_layers(is_llm ? count : 0, run.pp, run.vpp);
     if (!is_llm) settings.layers[0][0] = count;
@@ -144,15 +165,28 @@ std::unique_ptr<TrainingRank> make_rank(World& world, const Plan& plan, uint64_t
 
 double take_step(TrainingRank& rank, const Plan& plan, int64_t step) {
   int64_t num_targets = 0;
-  std::vector<Inputs> mine;
-  const int64_t dp = plan.llm().dp;
-  for (int64_t i = 0; i < plan.schedule.microbatches * dp; ++i) {
+  StepBatch batch{.assignment = assign_in_order(rank.batch_shape())};
+  std::vector<Inputs> samples;
+  for (int64_t i = 0; i < plan.schedule.microbatches * plan.llm().dp; ++i) {
     RawInputs sample = draw_sample(rank.numbers(), rank.vocabulary(), static_cast<uint64_t>(1000 * step + i));
     num_targets += sample.targets.ne(-100).sum().item<int64_t>();
-    if (i % dp != rank.data_parallel_rank()) continue;
-    mine.push_back(must(prepare_inputs(rank.numbers(), rank.vocabulary(), std::move(sample))).to(rank.options()));
+    samples.push_back(must(prepare_inputs(rank.numbers(), rank.vocabulary(), std::move(sample))).to(rank.options()));
+    batch.media.push_back({.image = samples.back().vision_places.size(0)});
   }
-  return rank.step(mine, num_targets, 1e-2).loss;
+  // A microbatch is a sample, and a macro batch of an encoder, too.
+  const auto share_of = [&](const BatchAssignment::Shares& shares, std::optional<int64_t> rank_of_module) {
+    std::vector<Inputs> mine;
+    if (!rank_of_module) return mine;
+    for (const std::vector<int64_t>& indices : shares[static_cast<size_t>(*rank_of_module)])
+      mine.push_back(indices.empty() ? Inputs() : samples[static_cast<size_t>(indices.front())]);
+    return mine;
+  };
+  batch.microbatches = share_of(batch.assignment.llm, rank.data_parallel_rank(ModuleKind::kLlm));
+  for (const auto& [kind, shares] : batch.assignment.encoders) {
+    batch.encoders[kind] = share_of(shares, rank.data_parallel_rank(kind));
+    for (Inputs& inputs : batch.microbatches) inputs.vision.reset();
+  }
+  return rank.step(batch, num_targets, 1e-2).loss;
 }
 
 std::vector<std::pair<std::string, at::Tensor>> state_of(TrainingRank& rank) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -19,10 +20,16 @@ struct SmallRun {
   std::string schedule = "1f1b";
   int64_t microbatches = 2;
   std::vector<ModuleKind> frozen;
+  /// Where the vision encoder is beside the pipeline: on all of the llm's ranks or, with pp, on ranks of its own.
+  struct Vision {
+    int64_t tp = 1, pp = 0, dp = 1;
+    int64_t zero = 0;
+  };
+  std::optional<Vision> vision;
   PrecisionPlan precision = {.compute = Precision::kFp64, .master = Precision::kFp64, .reduce = Precision::kFp64};
   double buckets_mb = 64;
 
-  int64_t world_size() const { return tp * cp * pp * dp; }
+  int64_t world_size() const { return tp * cp * pp * dp + (vision ? vision->tp * vision->pp * vision->dp : 0); }
   std::string text() const;
 };
 void PrintTo(const SmallRun& run, std::ostream* out);

@@ -82,11 +82,12 @@ Result<CheckpointFile> write_content(const RankContent& content, int64_t rank, c
   return written;
 }
 
-int64_t updates_of(std::span<StageOptimizer* const> optimizers) {
-  WEFT_CHECK(!optimizers.empty(), "a rank without optimizers");
-  const int64_t updates = optimizers.front()->step();
+/// That all ranks' optimizers have done; idle ranks have none.
+int64_t updates_of(std::span<StageOptimizer* const> optimizers, Group& everyone) {
+  int64_t updates = optimizers.empty() ? 0 : optimizers.front()->step();
   for (const StageOptimizer* optimizer : optimizers)
     WEFT_CHECK(optimizer->step() == updates, "optimizers that have done {} and {} updates", updates, optimizer->step());
+  everyone.all_reduce(Buffer{.data = &updates, .count = 1, .type = DataType::kInt64}, Reduction::kMax).wait();
   return updates;
 }
 
@@ -144,7 +145,7 @@ Result<SavedCheckpoint> save_checkpoint(const SaveRequest& request, Group& every
   WEFT_CHECK(everyone.size() == request.plan.world_size, "{} ranks for a plan of {}", everyone.size(),
              request.plan.world_size);
   const bool is_first = everyone.rank() == 0;
-  const int64_t updates = updates_of(optimizers);
+  const int64_t updates = updates_of(optimizers, everyone);
   SavedCheckpoint saved{.folder = request.checkpoints / checkpoint_name(request.step)};
   const std::filesystem::path hidden = hidden_folder(saved.folder);
 

@@ -99,6 +99,23 @@ SampleLoad SyntheticSamples::load(int64_t index) const {
   return SampleDrawer(*model_, *workload_, mixed(seed_, index, kForLoad)).draw();
 }
 
+int64_t SyntheticSamples::image_rows(const ImageGrid& grid) const {
+  return grid.num_patches() / (form_.merge_size * form_.merge_size);
+}
+
+int64_t SyntheticSamples::clip_rows(const Segment& clip) const {
+  return static_cast<int64_t>(clip.length) / model_->media.audio_positions_per_embedding;
+}
+
+SyntheticSamples::MediaRows SyntheticSamples::media_rows(int64_t index) const {
+  MediaRows rows;
+  const SampleLoad asked = load(index);
+  for (const Segment& image : asked.vision)
+    rows.image += image_rows(grid_of_patches(static_cast<int64_t>(image.length), form_.merge_size));
+  for (const Segment& clip : asked.audio) rows.audio += clip_rows(clip);
+  return rows;
+}
+
 Sample SyntheticSamples::make(int64_t index) const {
   Sample sample;
   sample.load = load(index);
@@ -117,13 +134,12 @@ Sample SyntheticSamples::make(int64_t index) const {
   };
   for (const Segment& image : sample.load.vision) {
     sample.images.push_back(grid_of_patches(static_cast<int64_t>(image.length), form_.merge_size));
-    add_piece(form_.image, sample.images.back().num_patches() / (form_.merge_size * form_.merge_size));
+    add_piece(form_.image, image_rows(sample.images.back()));
   }
   for (const Segment& clip : sample.load.audio) {
-    const auto positions = static_cast<int64_t>(clip.length);
-    if (positions < model_->media.audio_positions_per_embedding) continue;  // too short to be heard
-    sample.clip_frames.push_back(positions * model_->media.mel_frames_per_audio_position);
-    add_piece(form_.audio, positions / model_->media.audio_positions_per_embedding);
+    if (clip_rows(clip) == 0) continue;
+    sample.clip_frames.push_back(static_cast<int64_t>(clip.length) * model_->media.mel_frames_per_audio_position);
+    add_piece(form_.audio, clip_rows(clip));
   }
   const auto wanted = static_cast<int64_t>(num_tokens(sample.load.llm));
   const int64_t text = std::max<int64_t>(wanted - media_tokens, std::ssize(pieces) + 2);

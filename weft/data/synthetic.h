@@ -20,8 +20,17 @@ class SyntheticSamples {
   Sample make(int64_t index) const;
   /// Only what sample `index` asks of each module.
   SampleLoad load(int64_t index) const;
+  /// Only how many rows encoders make of its images, and of its clips.
+  struct MediaRows {
+    int64_t image = 0;
+    int64_t audio = 0;
+  };
+  MediaRows media_rows(int64_t index) const;
 
  private:
+  /// An image's rows; a clip's, 0 where it is too short to be heard.
+  int64_t image_rows(const ImageGrid& grid) const;
+  int64_t clip_rows(const Segment& clip) const;
   SyntheticSamples(const Model& model, const Workload& workload, const SampleForm& form, uint64_t seed);
 
   const Model* model_;

@@ -95,8 +95,6 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
     } else if (!config.weights.empty()) {
       if (auto error = check_same_model(config.weights, plan.model)) return error;
     }
-    const ModulePlan& llm = plan.llm();
-    session->order_ = {.data_parallel = llm.dp, .microbatches = plan.schedule.microbatches, .mbs = plan.schedule.mbs};
     return std::nullopt;
   };
   if (auto error = first_error(world.all(), prepare())) return *error;
@@ -109,6 +107,7 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
                                     .device = session->device_});
   if (!rank) return rank.error();  // the same on all ranks: it depends on the plan alone
   session->rank_ = *std::move(rank);
+  session->assignment_ = assign_in_order(session->rank_->batch_shape());
 
   const auto fill = [&]() -> std::optional<Error> {
     const SampleForm form = sample_form(session->rank_->numbers(), session->rank_->vocabulary());
@@ -131,29 +130,60 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
   return session;
 }
 
-TrainingSession::LocalBatch TrainingSession::make_batch(const SyntheticSamples& samples, int64_t batch) const {
-  LocalBatch local;
-  for (int64_t microbatch = 0; microbatch < order_.microbatches; ++microbatch) {
+std::optional<Error> TrainingSession::make_microbatches(const SyntheticSamples& samples, int64_t batch,
+                                                        LocalBatch& local) const {
+  const auto share = rank_->data_parallel_rank(ModuleKind::kLlm);
+  if (!share) return std::nullopt;
+  const auto& encoders = assignment_.encoders;
+  for (const std::vector<int64_t>& indices : assignment_.llm[static_cast<size_t>(*share)]) {
     std::vector<Sample> own;
-    for (int64_t place = 0; place < order_.mbs; ++place) {
-      const int64_t index = order_.index(rank_->data_parallel_rank(), microbatch, place);
-      own.push_back(samples.make(batch * order_.size() + index));
+    for (const int64_t index : indices) {
+      own.push_back(samples.make(batch * plan_->workload.global_batch_samples + index));
       local.num_tokens += static_cast<double>(own.back().ids.size());
       const auto flops = training_step_flops(plan_->model, plan_->workload, own.back().load);
-      if (!flops) {
-        local.error = flops.error();
-        return local;
-      }
+      if (!flops) return flops.error();
       local.flops += *flops / static_cast<double>(plan_->workload.global_batch_samples);
     }
     auto inputs = inputs_of(rank_->numbers(), rank_->vocabulary(), own);
-    if (!inputs) {
-      local.error = inputs.error();
-      return local;
-    }
+    if (!inputs) return inputs.error();
     local.num_targets += static_cast<double>(inputs->num_targets());
-    local.microbatches.push_back(*std::move(inputs));
+    if (encoders.contains(ModuleKind::kVision)) inputs->vision.reset();
+    if (encoders.contains(ModuleKind::kAudio)) inputs->audio.reset();
+    local.batch.microbatches.push_back(*std::move(inputs));
   }
+  return std::nullopt;
+}
+
+std::optional<Error> TrainingSession::make_macro_batches(const SyntheticSamples& samples, int64_t batch,
+                                                         StepBatch& made) const {
+  const int64_t first = batch * plan_->workload.global_batch_samples;
+  for (const auto& [kind, shares] : assignment_.encoders) {
+    const auto share = rank_->data_parallel_rank(kind);
+    if (!share) continue;
+    for (const std::vector<int64_t>& indices : shares[static_cast<size_t>(*share)]) {
+      Inputs& media = made.encoders[kind].emplace_back();
+      std::vector<Sample> own;
+      for (const int64_t index : indices) own.push_back(samples.make(first + index));
+      if (own.empty()) continue;
+      auto inputs = inputs_of(rank_->numbers(), rank_->vocabulary(), own);
+      if (!inputs) return inputs.error();
+      if (kind == ModuleKind::kVision) media.vision = std::move(inputs->vision);
+      if (kind == ModuleKind::kAudio) media.audio = std::move(inputs->audio);
+    }
+  }
+  if (assignment_.encoders.empty()) return std::nullopt;
+  made.assignment = assignment_;
+  for (int64_t index = 0; index < plan_->workload.global_batch_samples; ++index) {
+    const SyntheticSamples::MediaRows rows = samples.media_rows(first + index);
+    made.media.push_back({.image = rows.image, .video = 0, .audio = rows.audio});
+  }
+  return std::nullopt;
+}
+
+TrainingSession::LocalBatch TrainingSession::make_batch(const SyntheticSamples& samples, int64_t batch) const {
+  LocalBatch local;
+  local.error = make_microbatches(samples, batch, local);
+  if (!local.error) local.error = make_macro_batches(samples, batch, local.batch);
   return local;
 }
 
@@ -165,12 +195,17 @@ Result<TrainingSession::Share> TrainingSession::share_batch(LocalBatch local) {
   if (counts[3] > 0) {
     if (auto error = first_error(all, local.error)) return *error;
   }
-  // Ranks with the same data-parallel rank have counted the same samples.
-  const double copies = static_cast<double>(all.size() / order_.data_parallel);
-  Share share{.num_tokens = std::llround(counts[0] / copies),
+  // The llm's ranks with the same data-parallel rank have counted the same samples.
+  const ModulePlan& llm = plan_->llm();
+  const double copies = static_cast<double>(std::ssize(llm.ranks) / llm.dp);
+  Share share{.batch = std::move(local.batch),
+              .num_tokens = std::llround(counts[0] / copies),
               .num_targets = std::llround(counts[1] / copies),
               .flops = counts[2] / copies};
-  for (const Inputs& inputs : local.microbatches) share.microbatches.push_back(inputs.to(rank_->options()));
+  for (Inputs& inputs : share.batch.microbatches) inputs = inputs.to(rank_->options());
+  for (auto& [kind, macro_batches] : share.batch.encoders) {
+    for (Inputs& inputs : macro_batches) inputs = inputs.to(rank_->options());
+  }
   return share;
 }
 
@@ -211,7 +246,7 @@ StepReport TrainingSession::guarded_step(const Share& share, double learning_rat
     return RankError(error);
   };
   try {
-    return rank_->step(share.microbatches, share.num_targets, learning_rate);
+    return rank_->step(share.batch, share.num_targets, learning_rate);
   } catch (const c10::Error& error) {
     throw fail(explain_libtorch_error(error, kMemoryAdvice));
   } catch (const std::bad_alloc&) {
@@ -270,7 +305,7 @@ Result<EvalReport> TrainingSession::evaluate(int64_t num_batches) {
   double sum = 0;
   for (int64_t batch = 0; batch < num_batches; ++batch) {
     WEFT_TRY(const Share share, share_batch(make_batch(*unseen_samples_, batch)));
-    sum += rank_->evaluate(share.microbatches);
+    sum += rank_->evaluate(share.batch);
     report.num_targets += share.num_targets;
     report.num_tokens += share.num_tokens;
   }

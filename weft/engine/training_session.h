@@ -7,7 +7,7 @@
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/checkpoint/save_checkpoint.h"
 #include "weft/comm/world.h"
-#include "weft/data/batch_order.h"
+#include "weft/data/batch_assignment.h"
 #include "weft/data/synthetic.h"
 #include "weft/engine/rank_memory.h"
 #include "weft/engine/train_config.h"
@@ -47,18 +47,20 @@ class TrainingSession {
 
   /// A batch's share of this rank.
   struct Share {
-    std::vector<Inputs> microbatches;
+    StepBatch batch;
     int64_t num_tokens = 0;   ///< of the whole batch
     int64_t num_targets = 0;  ///< of the whole batch
     double flops = 0;         ///< of a training step over the whole batch
   };
   /// What this rank makes of a batch by itself, on the CPU: the next one while a step runs.
   struct LocalBatch {
-    std::vector<Inputs> microbatches;
-    double num_tokens = 0, num_targets = 0, flops = 0;
+    StepBatch batch;
+    double num_tokens = 0, num_targets = 0, flops = 0;  ///< of the llm's samples
     std::optional<Error> error;
   };
   LocalBatch make_batch(const SyntheticSamples& samples, int64_t batch) const;
+  std::optional<Error> make_microbatches(const SyntheticSamples& samples, int64_t batch, LocalBatch& local) const;
+  std::optional<Error> make_macro_batches(const SyntheticSamples& samples, int64_t batch, StepBatch& made) const;
   Result<Share> share_batch(LocalBatch local);
   int64_t peak_bytes(const StepReport& report) const;
   StepReport guarded_step(const Share& share, double learning_rate);
@@ -73,7 +75,7 @@ class TrainingSession {
   std::unique_ptr<TrainingRank> rank_;
   std::optional<SyntheticSamples> samples_;
   std::optional<SyntheticSamples> unseen_samples_;
-  BatchOrder order_;
+  BatchAssignment assignment_;  ///< of every batch's samples
   int64_t step_ = 0;
   std::vector<TimelineEvent> last_events_;
   double last_start_ms_ = 0;

@@ -162,19 +162,7 @@ void share_audio(ContextBatch& batch, const AudioInputs& whole, int64_t num_rank
   inputs.num_rows = inputs.pooled_rows.size(0);
 }
 
-}  // namespace
-
-ContextBatch context_batch(const Inputs& whole, const ModelNumbers& numbers, int64_t num_ranks, int64_t rank) {
-  WEFT_CHECK(rank >= 0 && rank < num_ranks, "rank {} of {}", rank, num_ranks);
-  const RowLists nothing(static_cast<size_t>(num_ranks));
-  ContextBatch batch{.own = whole,
-                     .tokens = RowDeal::zigzag(whole.samples.lengths(), num_ranks),
-                     .patches = RowDeal::contiguous(0, num_ranks, {}, {}),
-                     .audio_rows = RowDeal::contiguous(0, num_ranks, {}, {}),
-                     .vision_made = nothing,
-                     .vision_needed = nothing,
-                     .audio_made = nothing,
-                     .audio_needed = nothing};
+void share_tokens(ContextBatch& batch, const Inputs& whole, int64_t num_ranks, int64_t rank) {
   WEFT_CHECK(batch.tokens.num_rows() == whole.ids.size(0), "the samples have {} tokens of {}", batch.tokens.num_rows(),
              whole.ids.size(0));
   const RowOwners owners(batch.tokens);
@@ -196,6 +184,22 @@ ContextBatch context_batch(const Inputs& whole, const ModelNumbers& numbers, int
   };
   share_places(whole.vision_places, own.vision_places, batch.vision_needed);
   share_places(whole.audio_places, own.audio_places, batch.audio_needed);
+}
+
+}  // namespace
+
+ContextBatch context_batch(const Inputs& whole, const ModelNumbers& numbers, int64_t num_ranks, int64_t rank) {
+  WEFT_CHECK(rank >= 0 && rank < num_ranks, "rank {} of {}", rank, num_ranks);
+  const RowLists nothing(static_cast<size_t>(num_ranks));
+  ContextBatch batch{.own = whole,
+                     .tokens = RowDeal::zigzag(whole.samples.lengths(), num_ranks),
+                     .patches = RowDeal::contiguous(0, num_ranks, {}, {}),
+                     .audio_rows = RowDeal::contiguous(0, num_ranks, {}, {}),
+                     .vision_made = nothing,
+                     .vision_needed = nothing,
+                     .audio_made = nothing,
+                     .audio_needed = nothing};
+  if (whole.ids.defined()) share_tokens(batch, whole, num_ranks, rank);
   if (whole.vision) share_vision(batch, *whole.vision, numbers.vision->merge_size, num_ranks, rank);
   if (whole.audio) share_audio(batch, *whole.audio, num_ranks, rank);
   return batch;

@@ -26,8 +26,8 @@ struct ContextBatch {
   RowLists audio_needed;
 };
 
-/// The share of a rank of so many. The whole batch is best still on the CPU: indices are read there. Its pixels and
-/// frames are shared, not copied.
+/// The share of a rank of so many; a batch may have only media, and no tokens. The whole batch is best still on the
+/// CPU: indices are read there. Its pixels and frames are shared, not copied.
 ContextBatch context_batch(const Inputs& whole, const ModelNumbers& numbers, int64_t num_ranks, int64_t rank);
 
 }  // namespace weft

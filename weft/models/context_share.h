@@ -1,13 +1,19 @@
 #pragma once
 
+#include <vector>
+
 #include "weft/mesh/row_deal.h"
 #include "weft/mesh/row_route.h"
 
 namespace weft {
 
-/// How an encoder's rows come to the ranks whose tokens they replace, and their gradients back.
-struct MediaRoutes {
-  RowRoute forward;
+/// The rows that an encoder gives for a batch, where its own part of context parallelism makes them and where tokens
+/// need them. Rows are numbered in the order of the whole batch's media places.
+struct MediaShare {
+  int64_t num_rows = 0;         ///< that all tokens need
+  std::vector<int64_t> made;    ///< here, in this order
+  std::vector<int64_t> needed;  ///< here, in the order of this share's media places
+  RowRoute forward;             ///< from who makes rows to who needs them, in one group of ranks
   RowRoute backward;
 };
 
@@ -16,8 +22,8 @@ struct ContextShare {
   RowDeal tokens;
   RowDeal patches;     ///< of the vision encoder, in its order
   RowDeal audio_rows;  ///< between the audio encoder's convolutions and its pooling
-  MediaRoutes vision;
-  MediaRoutes audio;
+  MediaShare vision;
+  MediaShare audio;
 };
 
 }  // namespace weft

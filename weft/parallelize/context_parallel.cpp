@@ -9,10 +9,11 @@
 
 namespace weft {
 
-Result<ContextParallel> ContextParallel::create(World& world, const Plan& plan, const Mesh& mesh) {
+Result<ContextParallel> ContextParallel::create(World& world, const Plan& plan, const Mesh& mesh,
+                                                std::optional<size_t> encoder) {
   ContextParallel context;
   context.modules_.resize(plan.modules.size());
-  if (plan.llm().cp == 1) return context;
+  if ((encoder ? plan.modules[*encoder] : plan.llm()).cp == 1) return context;
   const AxisList axis = mesh.grid().axes_named({"cp"});
   WEFT_TRY(context.all_, world.group(mesh, axis));
   const std::vector<int64_t> ranks = mesh.group_of(world.rank(), axis);
@@ -20,7 +21,7 @@ Result<ContextParallel> ContextParallel::create(World& world, const Plan& plan, 
   const int64_t rank = context.all_->rank();
   std::map<int64_t, ContextGroups> known;  // by the size of a Ulysses group
   for (size_t module = 0; module < plan.modules.size(); ++module) {
-    if (!plan.modules[module].is_in_pipeline()) continue;
+    if (encoder ? module != *encoder : !plan.modules[module].is_in_pipeline()) continue;
     const int64_t ulysses = plan.modules[module].cp_ulysses;
     if (!known.contains(ulysses)) {
       ContextGroups groups{.rank = rank, .num_ranks = num_ranks};
@@ -45,15 +46,20 @@ Result<ContextParallel> ContextParallel::create(World& world, const Plan& plan, 
 Inputs ContextParallel::share(const Inputs& whole, const ModelNumbers& numbers) const {
   if (!all_) return whole;
   ContextBatch batch = context_batch(whole, numbers, all_->size(), all_->rank());
-  const auto routes = [](const RowLists& made, const RowLists& needed) {
-    return MediaRoutes{plan_row_route(made, needed), plan_row_route(needed, made)};
+  const auto rank = static_cast<size_t>(all_->rank());
+  const auto media = [&](const RowLists& made, const RowLists& needed, const at::Tensor& places) {
+    return MediaShare{.num_rows = places.defined() ? places.size(0) : 0,
+                      .made = made[rank],
+                      .needed = needed[rank],
+                      .forward = plan_row_route(made, needed),
+                      .backward = plan_row_route(needed, made)};
   };
-  batch.own.context =
-      std::make_shared<const ContextShare>(ContextShare{.tokens = std::move(batch.tokens),
-                                                        .patches = std::move(batch.patches),
-                                                        .audio_rows = std::move(batch.audio_rows),
-                                                        .vision = routes(batch.vision_made, batch.vision_needed),
-                                                        .audio = routes(batch.audio_made, batch.audio_needed)});
+  batch.own.context = std::make_shared<const ContextShare>(
+      ContextShare{.tokens = std::move(batch.tokens),
+                   .patches = std::move(batch.patches),
+                   .audio_rows = std::move(batch.audio_rows),
+                   .vision = media(batch.vision_made, batch.vision_needed, whole.vision_places),
+                   .audio = media(batch.audio_made, batch.audio_needed, whole.audio_places)});
   return std::move(batch.own);
 }
 
@@ -69,8 +75,8 @@ std::shared_ptr<const ContextRows> ContextParallel::rows(size_t module, ModuleKi
 
 at::Tensor ContextParallel::media_rows(ModuleKind kind, const at::Tensor& made, const Inputs& share) const {
   if (!all_) return made;
-  const MediaRoutes& routes = kind == ModuleKind::kVision ? share.context->vision : share.context->audio;
-  return exchange_rows(made, *all_, routes.forward, routes.backward);
+  const MediaShare& media = kind == ModuleKind::kVision ? share.context->vision : share.context->audio;
+  return exchange_rows(made, *all_, media.forward, media.backward);
 }
 
 }  // namespace weft

@@ -13,18 +13,20 @@
 
 namespace weft {
 
-/// Context parallelism of the modules in the pipeline, on one rank: the rows of a microbatch, tokens and encoders'
-/// rows, are shared out to the ranks along cp.
+/// Context parallelism of the modules in one pipeline, on one rank: the rows of a batch, tokens and encoders' rows, are
+/// shared out to the ranks along cp.
 class ContextParallel {
  public:
-  /// Every rank of the llm's mesh does this alike.
-  static Result<ContextParallel> create(World& world, const Plan& plan, const Mesh& mesh);
+  /// Of an encoder beside the llm, by its number in the plan, or else of the llm and inline encoders. Every rank of its
+  /// mesh does this alike.
+  static Result<ContextParallel> create(World& world, const Plan& plan, const Mesh& mesh,
+                                        std::optional<size_t> encoder = {});
 
   int64_t num_ranks() const { return all_ ? all_->size() : 1; }
   /// The ranks that share out a microbatch; nothing where that is one.
   const std::optional<Group>& group() const { return all_; }
 
-  /// This rank's share of a microbatch.
+  /// This rank's share of a microbatch, or of an encoder's macro batch, which has no tokens.
   Inputs share(const Inputs& whole, const ModelNumbers& numbers) const;
 
   /// How a share's rows of a module lie on the ranks; null where one has all.

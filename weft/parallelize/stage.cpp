@@ -8,6 +8,7 @@
 #include "weft/base/check.h"
 #include "weft/layers/head_share.h"
 #include "weft/layers/recompute.h"
+#include "weft/models/context_share.h"
 
 namespace weft {
 namespace {
@@ -29,6 +30,17 @@ struct EncoderRowCounts {
 EncoderRowCounts encoder_rows(ModuleKind kind, const Inputs& inputs) {
   if (kind == ModuleKind::kVision) return {inputs.vision->pixels.size(0), inputs.vision->num_rows};
   return {inputs.audio->row_positions.size(0), inputs.audio->num_rows};
+}
+
+/// The tokens that a module's rows replace.
+const at::Tensor& places_of(ModuleKind kind, const Inputs& inputs) {
+  return kind == ModuleKind::kVision ? inputs.vision_places : inputs.audio_places;
+}
+
+/// Whether there are any, on this rank or on another one that shares the microbatch.
+bool has_places(ModuleKind kind, const Inputs& inputs) {
+  if (!inputs.context) return places_of(kind, inputs).size(0) > 0;
+  return (kind == ModuleKind::kVision ? inputs.context->vision : inputs.context->audio).num_rows > 0;
 }
 
 /// Runs a block between what others do around it.
@@ -62,7 +74,7 @@ at::Tensor run_layers(const StagePart& part, at::Tensor x, const at::Tensor& anc
 
 StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_parallel)
     : stage_(settings.stage),
-      is_last_(settings.stage == num_stages(settings.plan) - 1),
+      is_encoder_(settings.encoder.has_value()),
       options_(settings.options),
       type_(c10::typeMetaToScalarType(settings.options.dtype())),
       context_(&settings.context) {
@@ -71,19 +83,14 @@ StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_p
   balance_scale_ =
       settings.numbers.text.balance_coefficient / static_cast<double>(plan.schedule.microbatches * plan.llm().dp);
   std::vector<StagePart> parts;
-  list_stage_parts(plan, parts);
-  routes_.resize(plan.modules.size());
-  for (size_t index = 0; index < plan.modules.size(); ++index) {
-    const ModuleKind kind = plan.modules[index].kind;
-    const Module& module = *plan.model.find(kind);
-    routes_[index] = {.kind = kind,
-                      .is_in_pipeline = plan.modules[index].is_in_pipeline(),
-                      .is_frozen = plan.workload.is_frozen(kind),
-                      .width = module.width,
-                      .output_width = module.output_width,
-                      .tensor_parallel = tensor_parallel[index].get()};
+  if (settings.encoder) {
+    parts = list_encoder_parts(plan, *settings.encoder);
+  } else {
+    list_stage_parts(plan, parts);
   }
-  const TensorShare share = tensor_parallel.back()->share();
+  is_last_ = stage_ == parts.back().stage;
+  set_routes(settings, tensor_parallel);
+  const TensorShare share = tensor_parallel[settings.encoder.value_or(plan.modules.size() - 1)]->share();
   const TensorShare experts =
       settings.experts ? TensorShare{settings.experts->size(), settings.experts->rank()} : TensorShare{};
   experts_ = settings.experts;
@@ -126,12 +133,29 @@ StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_p
   parameters_ = maker.all();
 }
 
+void StageModel::set_routes(const Settings& settings, const TensorParallels& tensor_parallel) {
+  const Plan& plan = settings.plan;
+  routes_.resize(plan.modules.size());
+  for (size_t index = 0; index < plan.modules.size(); ++index) {
+    const ModuleKind kind = plan.modules[index].kind;
+    const Module& module = *plan.model.find(kind);
+    const bool is_in_pipeline = is_encoder_ ? index == *settings.encoder : plan.modules[index].is_in_pipeline();
+    routes_[index] = {.kind = kind,
+                      .is_in_pipeline = is_in_pipeline,
+                      .is_beside = !is_encoder_ && !is_in_pipeline,
+                      .is_frozen = plan.workload.is_frozen(kind),
+                      .width = module.width,
+                      .output_width = module.output_width,
+                      .tensor_parallel = tensor_parallel[index].get()};
+  }
+}
+
 void StageModel::list_blocks(PartModel& model, const CutParameters& maker, size_t first_parameter, size_t first_begin) {
   const ModuleRoute& route = routes_[static_cast<size_t>(model.part.module)];
   // Gradients of what a trained encoder gave go back through a frozen language model.
   bool has_backward = !route.is_frozen;
   if (route.kind == ModuleKind::kLlm) {
-    for (const ModuleRoute& other : routes_) has_backward |= other.is_in_pipeline && !other.is_frozen;
+    for (const ModuleRoute& other : routes_) has_backward |= !other.is_frozen;
   }
   const auto& all = maker.all();
   std::vector<StageBlock> made;
@@ -177,6 +201,7 @@ ModuleKind StageModel::module_of(const Parameter& parameter) const {
 }
 
 bool StageModel::has_data(const ModuleRoute& route, const Inputs& inputs) const {
+  if (route.is_beside) return has_places(route.kind, inputs);
   if (route.kind == ModuleKind::kVision) return inputs.vision.has_value();
   if (route.kind == ModuleKind::kAudio) return inputs.audio.has_value();
   return true;
@@ -184,12 +209,14 @@ bool StageModel::has_data(const ModuleRoute& route, const Inputs& inputs) const 
 
 std::vector<FlowTensor> StageModel::tensors_between(int32_t stage, const Inputs& inputs) const {
   std::vector<FlowTensor> tensors;
-  if (stage < 0 || stage == routes_.back().last_stage) return tensors;
-  const bool is_in_llm = routes_.back().first_stage <= stage;
+  if (stage < 0 || (stage == stage_ && is_last_)) return tensors;
+  const bool is_in_llm = !is_encoder_ && routes_.back().first_stage <= stage;
   bool encoders_need_gradient = false;
   for (size_t index = 0; index < routes_.size(); ++index) {
     const ModuleRoute& route = routes_[index];
-    if (!route.is_in_pipeline || !has_data(route, inputs)) continue;
+    if (!has_data(route, inputs)) continue;
+    if (route.is_beside) encoders_need_gradient |= !route.is_frozen;
+    if (!route.is_in_pipeline) continue;
     if (route.kind == ModuleKind::kLlm) {
       if (!is_in_llm) continue;
       const int64_t rows = route.tensor_parallel->local_rows(inputs.ids.size(0));
@@ -260,12 +287,48 @@ at::Tensor StageModel::run_audio(const PartModel& model, at::Tensor x, const Inp
   return run_block(hooks, model.end_block - 1, [&] { return model.audio->pool(x, clips, context, outside); });
 }
 
-/// An encoder's output as the language model takes it in: all rows for the tokens of this rank's share.
+/// All rows that an encoder gave for this rank's share.
+at::Tensor StageModel::whole_rows(const ModuleRoute& route, const at::Tensor& x, const Inputs& inputs) const {
+  if (!route.tensor_parallel->divides_rows()) return x;
+  return route.tensor_parallel->sites(encoder_rows(route.kind, inputs).outside).gather(x);
+}
+
+/// An inline encoder's output as the language model takes it in: all rows for the tokens of this rank's share.
 at::Tensor StageModel::media_rows(const ModuleRoute& route, const at::Tensor& x, const Inputs& inputs) const {
-  at::Tensor made = x;
-  if (route.tensor_parallel->divides_rows())
-    made = route.tensor_parallel->sites(encoder_rows(route.kind, inputs).outside).gather(x);
-  return context_->media_rows(route.kind, made, inputs);
+  return context_->media_rows(route.kind, whole_rows(route, x, inputs), inputs);
+}
+
+bool StageModel::has_text_entry() const {
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [](const PartModel& part) { return part.kind == ModuleKind::kLlm && part.part.has_entry; });
+}
+
+bool StageModel::takes_rows(ModuleKind encoder, const Inputs& inputs) const {
+  return has_text_entry() && has_places(encoder, inputs);
+}
+
+std::vector<int64_t> StageModel::rows_taken(ModuleKind encoder, const Inputs& inputs) const {
+  const at::Tensor places = places_of(encoder, inputs).cpu();
+  const Range own = routes_.back().tensor_parallel->rows_between(inputs.ids.size(0));
+  const int64_t* place = places.data_ptr<int64_t>();
+  const MediaShare* share = nullptr;
+  if (inputs.context) share = encoder == ModuleKind::kVision ? &inputs.context->vision : &inputs.context->audio;
+  std::vector<int64_t> taken;
+  for (int64_t row = 0; row < places.size(0); ++row) {
+    if (place[row] < own.begin || place[row] >= own.end) continue;
+    taken.push_back(share != nullptr ? share->needed[static_cast<size_t>(row)] : row);
+  }
+  return taken;
+}
+
+/// Where rows are divided, those of this rank's tokens came; else all.
+MediaRows StageModel::rows_from_outside(const ModuleRoute& route, const at::Tensor& rows, const Inputs& inputs) const {
+  const at::Tensor& places = places_of(route.kind, inputs);
+  const TensorParallel& text = *routes_.back().tensor_parallel;
+  if (!text.divides_rows()) return {places, rows};
+  const Range own = text.rows_between(inputs.ids.size(0));
+  const at::Tensor is_own = places.ge(own.begin).logical_and_(places.lt(own.end));
+  return {.positions = places.masked_select(is_own) - own.begin, .rows = rows, .is_own = true};
 }
 
 StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients* deferred,
@@ -286,7 +349,9 @@ StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients
       x = run_vision(model, x, inputs, {.deferred = deferred}, hooks);
     } else if (model.kind == ModuleKind::kAudio) {
       x = run_audio(model, x, inputs, {.deferred = deferred}, hooks);
-    } else {
+    }
+    if (is_encoder_ && is_last_) x = whole_rows(routes_[index], x, inputs);
+    if (model.kind == ModuleKind::kLlm) {
       TensorParallel& tensor_parallel = *routes_[index].tensor_parallel;
       const bool is_spread = tensor_parallel.share().num_ranks > 1;
       const ActivationSites sites = tensor_parallel.sites(inputs.ids.size(0));
@@ -295,13 +360,15 @@ StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients
       if (model.part.has_entry) {
         std::vector<MediaRows> media;
         for (size_t other = 0; other < index; ++other) {
-          const bool is_due = routes_[other].is_in_pipeline && has_data(routes_[other], inputs);
+          const bool is_due = has_data(routes_[other], inputs);
           WEFT_CHECK(flow[other].defined() == is_due,
                      "an encoder's output is not there when the language model begins");
           if (!is_due) continue;
-          const bool is_vision = routes_[other].kind == ModuleKind::kVision;
-          media.push_back({is_vision ? inputs.vision_places : inputs.audio_places,
-                           media_rows(routes_[other], flow[other], inputs)});
+          if (routes_[other].is_beside) {
+            media.push_back(rows_from_outside(routes_[other], flow[other], inputs));
+          } else {
+            media.push_back({places_of(routes_[other].kind, inputs), media_rows(routes_[other], flow[other], inputs)});
+          }
           flow[other].reset();
         }
         x = run_block(hooks, block++, [&] { return decoder_->embed_tokens(inputs.ids, media, context); });

@@ -37,7 +37,8 @@ struct StageResult {
   std::vector<std::pair<ModuleKind, at::Tensor>> sums;
 };
 
-/// One pipeline stage of a plan on one rank: blocks of the llm and of inline encoders, cut for tensor parallelism.
+/// One pipeline stage of a plan on one rank, cut for tensor parallelism: of the llm's pipeline, with blocks of the llm
+/// and of inline encoders, or of the pipeline of an encoder beside it.
 class StageModel {
  public:
   struct Settings {
@@ -46,9 +47,11 @@ class StageModel {
     int32_t stage = 0;
     at::TensorOptions options;
     std::optional<Group> experts;    ///< the ranks that share out the llm's experts; nothing: each has all
-    const ContextParallel& context;  ///< must outlive the stage
+    const ContextParallel& context;  ///< of the pipeline's modules; must outlive the stage
+    /// The module of the plan whose own pipeline this is a stage of, an encoder beside the llm's; nothing: the llm's.
+    std::optional<size_t> encoder;
   };
-  /// By module of the plan, shared by the stages of a rank.
+  /// By module of the plan, shared by the stages of a rank; null for modules that are not here.
   using TensorParallels = std::vector<std::unique_ptr<TensorParallel>>;
   StageModel(const Settings& settings, const TensorParallels& tensor_parallel);
 
@@ -65,19 +68,29 @@ class StageModel {
   /// The parameter of the embedding, if it is here or, where it is tied, its copy in the head.
   ParameterPtr embedding() const { return decoder_ ? decoder_->embedding() : ParameterPtr(); }
 
+  /// Whether the llm begins here and takes in what encoders give.
+  bool has_text_entry() const;
+  /// Of the rows that an encoder beside the pipeline makes of a microbatch, those that go to this rank where the llm
+  /// begins, by their place among them: all or, where rows are divided, those whose tokens it has. In the Flow that
+  /// `forward` takes they are the encoder's.
+  std::vector<int64_t> rows_taken(ModuleKind encoder, const Inputs& inputs) const;
+  /// Whether the llm begins here and a microbatch has such rows, on this rank or on others that share its tokens.
+  bool takes_rows(ModuleKind encoder, const Inputs& inputs) const;
+
   /// The tensors that this stage is given for a microbatch, and that it gives, in order.
   std::vector<FlowTensor> tensors_in(const Inputs& inputs) const { return tensors_between(stage_ - 1, inputs); }
   std::vector<FlowTensor> tensors_out(const Inputs& inputs) const { return tensors_between(stage_, inputs); }
 
   /// The inputs are this rank's share of a microbatch (ContextParallel::share), here and above. The hooks must be there
-  /// until the backward.
+  /// until the backward. An encoder beside the llm gives all of its share's rows on every tensor-parallel rank.
   StageResult forward(Flow flow, const Inputs& inputs, WeightGradients* deferred,
                       const BlockHooks* hooks = nullptr) const;
 
  private:
   struct ModuleRoute {
     ModuleKind kind = ModuleKind::kLlm;
-    bool is_in_pipeline = false;
+    bool is_in_pipeline = false;  ///< that this stage is of
+    bool is_beside = false;       ///< it, and its rows come from outside
     bool is_frozen = false;
     int32_t first_stage = 0;  ///< where its entry is
     int32_t last_stage = 0;   ///< where its exit is
@@ -96,6 +109,9 @@ class StageModel {
 
   std::vector<FlowTensor> tensors_between(int32_t stage, const Inputs& inputs) const;
   const ModuleRoute& route_of(const PartModel& model) const { return routes_[static_cast<size_t>(model.part.module)]; }
+  void set_routes(const Settings& settings, const TensorParallels& tensor_parallel);
+  MediaRows rows_from_outside(const ModuleRoute& route, const at::Tensor& rows, const Inputs& inputs) const;
+  at::Tensor whole_rows(const ModuleRoute& route, const at::Tensor& x, const Inputs& inputs) const;
   at::Tensor media_rows(const ModuleRoute& route, const at::Tensor& x, const Inputs& inputs) const;
   bool has_data(const ModuleRoute& route, const Inputs& inputs) const;
   void list_blocks(PartModel& model, const CutParameters& maker, size_t first_parameter, size_t first_begin);
@@ -106,6 +122,7 @@ class StageModel {
 
   int32_t stage_ = 0;
   bool is_last_ = false;
+  bool is_encoder_ = false;  ///< of an encoder's own pipeline
   at::TensorOptions options_;
   at::ScalarType type_ = at::kFloat;
   /// Of a router's loss for one microbatch: a step's is the mean over all microbatches of all data-parallel ranks, so

@@ -24,6 +24,7 @@ class TensorParallel {
   ActivationSites sites(int64_t num_rows);
   /// Rows of so many that this rank has between blocks.
   int64_t local_rows(int64_t num_rows) const;
+  Range rows_between(int64_t num_rows) const;
   size_t num_known() const { return known_.size(); }
   static constexpr size_t kMostKnown = 64;
 
@@ -31,7 +32,6 @@ class TensorParallel {
   enum class Change { kEnter, kLeave, kSum, kDivide, kGather };
   using Key = std::tuple<Change, int64_t, int64_t>;  ///< with rows altogether and columns
 
-  Range rows_between(int64_t num_rows) const;
   Redistribution make(const Key& key) const;
   at::Tensor change(Change which, const at::Tensor& x, int64_t num_rows);
 

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <array>
 #include <cmath>
+#include <map>
 #include <mutex>
 #include <random>
+#include <set>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -15,11 +18,27 @@
 #include "weft/models/media/audio_index.h"
 #include "weft/models/network.h"
 #include "weft/pipeline/training_rank.h"
+#include "weft/plan/plan_schedule.h"
+#include "weft/schedule/generators.h"
 #include "weft/spec/model_reader.h"
 
 // What tests of training share: tiny models, batches that do not depend on the plan, a plan that trains them, and one
 // rank that does the same by hand.
 namespace weft {
+
+/// An encoder beside the pipeline.
+struct EncoderExample {
+  ModulePlacement placement = ModulePlacement::kColocated;
+  int64_t tp = 1, pp = 1, dp = 1;
+  int64_t mbs_scale = 1;
+  EncoderForm form = EncoderForm::kBefore;
+  int64_t live = 0;
+  int64_t zero = 0;
+  bool sequence_parallel = false;
+  bool recompute_from_inputs = false;
+  std::vector<int64_t> rows = {};                 ///< with kPartial: the llm's pipeline ranks that it is on
+  std::vector<std::vector<int64_t>> layers = {};  ///< as even as it goes
+};
 
 struct TrainingExample {
   std::string fixture = "llama_tied";
@@ -40,6 +59,11 @@ struct TrainingExample {
   std::vector<std::vector<int64_t>> audio_layers;
   Recompute recompute;  ///< of every chunk, as far as it has blocks
   std::vector<ModuleKind> frozen;
+  std::map<ModuleKind, EncoderExample> beside;  ///< encoders that are not in the pipeline
+  std::set<int64_t> bare_samples;               ///< of every batch: they have no media
+  int64_t bare_step = 0;                        ///< whose samples have none
+  bool overlaps = true;
+  int64_t num_idle_ranks = 0;
   PrecisionPlan precision = {.compute = Precision::kFp64, .master = Precision::kFp64, .reduce = Precision::kFp64};
   double balance_coefficient = 0;
   bool crowds_experts = false;     ///< every row chooses the last experts, and no row the others
@@ -71,6 +95,17 @@ struct TrainingExample {
     if (crowds_experts) text += "_crowded";
     if (has_masked_sample) text += "_masked";
     if (has_short_sample) text += "_short";
+    for (const auto& [kind, e] : beside) {
+      constexpr std::array kPlacements = {"base", "inline", "colocated", "disjoint", "partial"};
+      text += fmt::format("_{}_{}_tp{}{}_pp{}_dp{}_scale{}_{}{}_zero{}{}", name_of(kind),
+                          kPlacements[static_cast<size_t>(e.placement)], e.tp, e.sequence_parallel ? "sp" : "", e.pp,
+                          e.dp, e.mbs_scale, name_of(e.form), e.live, e.zero, e.recompute_from_inputs ? "_again" : "");
+      for (const int64_t row : e.rows) text += fmt::format("_row{}", row);
+    }
+    if (!bare_samples.empty()) text += fmt::format("_bare{}", fmt::join(bare_samples, "."));
+    if (bare_step > 0) text += fmt::format("_barestep{}", bare_step);
+    if (!overlaps) text += "_nooverlap";
+    if (num_idle_ranks > 0) text += fmt::format("_idle{}", num_idle_ranks);
     std::replace_if(
         text.begin(), text.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
     return text;
@@ -103,7 +138,7 @@ inline Model example_model(const TrainingExample& example) {
 }
 
 /// A sample of random length, with images and clips where the model takes them and chance will.
-inline RawInputs draw_example(const ModelNumbers& numbers, int64_t vocabulary, uint64_t seed) {
+inline RawInputs draw_example(const ModelNumbers& numbers, int64_t vocabulary, uint64_t seed, bool has_media = true) {
   std::mt19937_64 random(seed);
   std::normal_distribution<double> normal;
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
@@ -133,14 +168,14 @@ inline RawInputs draw_example(const ModelNumbers& numbers, int64_t vocabulary, u
   RawInputs raw;
   add_text(1 + below(5));
   std::vector<at::Tensor> pixels, frames;
-  for (int64_t left = numbers.vision ? below(3) : 0; left > 0; --left) {
+  for (int64_t left = numbers.vision && has_media ? below(3) : 0; left > 0; --left) {
     const int64_t merge = numbers.vision->merge_size;
     const Grid grid{1, merge * (1 + below(4)), merge * (1 + below(4))};
     add_media(special.vision_start, special.image, num_merged_tokens(grid, merge), special.vision_end);
     raw.image_grids.push_back(grid);
     pixels.push_back(draw(num_patches(grid), numbers.vision->patch_elements()));
   }
-  for (int64_t left = numbers.audio ? below(3) : 0; left > 0; --left) {
+  for (int64_t left = numbers.audio && has_media ? below(3) : 0; left > 0; --left) {
     const int64_t length = 3 + below(22);
     add_media(special.audio_start, special.audio, num_audio_tokens(length), special.audio_end);
     raw.audio_frames.push_back(length);
@@ -163,8 +198,10 @@ inline RawInputs draw_example(const ModelNumbers& numbers, int64_t vocabulary, u
 inline std::vector<RawInputs> example_batch(const TrainingExample& example, const ModelNumbers& numbers,
                                             int64_t vocabulary, int64_t step) {
   std::vector<RawInputs> samples;
-  for (int64_t i = 0; i < example.batch(); ++i)
-    samples.push_back(draw_example(numbers, vocabulary, static_cast<uint64_t>(1000 * step + i)));
+  for (int64_t i = 0; i < example.batch(); ++i) {
+    const bool has_media = step != example.bare_step && !example.bare_samples.contains(i);
+    samples.push_back(draw_example(numbers, vocabulary, static_cast<uint64_t>(1000 * step + i), has_media));
+  }
   if (example.has_masked_sample) samples.front().targets = at::full_like(samples.front().targets, -100);
   if (example.has_short_sample) {
     samples.back() = {
@@ -298,19 +335,84 @@ inline std::vector<std::vector<int64_t>> even_example_layers(int64_t layers, int
   return dealt;
 }
 
+/// Takes ranks from `next_rank` on where it has ranks of its own.
+inline ModulePlan example_encoder_plan(const TrainingExample& example, const EncoderExample& encoder,
+                                       const Module& module, int64_t& next_rank) {
+  ModulePlan settings{.kind = module.kind,
+                      .placement = encoder.placement,
+                      .axis_order = default_axis_order(),
+                      .tp = encoder.tp,
+                      .pp = encoder.pp,
+                      .dp = encoder.dp,
+                      .sequence_parallel = encoder.sequence_parallel,
+                      .layers = encoder.layers,
+                      .zero = encoder.zero,
+                      .mbs_scale = encoder.mbs_scale,
+                      .form = encoder.form,
+                      .live_macro_batches = encoder.live,
+                      .recompute_from_inputs = encoder.recompute_from_inputs};
+  if (encoder.placement == ModulePlacement::kDisjoint) {
+    for (int64_t i = 0; i < encoder.tp * encoder.pp * encoder.dp; ++i) settings.ranks.push_back(next_rank++);
+  } else {
+    // The pipeline's axis is the outermost.
+    const int64_t ranks_a_row = example.tp * example.dp;
+    for (int64_t rank = 0; rank < ranks_a_row * example.pp; ++rank) {
+      const bool is_on = encoder.rows.empty() ||
+                         std::find(encoder.rows.begin(), encoder.rows.end(), rank / ranks_a_row) != encoder.rows.end();
+      if (is_on) settings.ranks.push_back(rank);
+    }
+  }
+  if (settings.layers.empty())
+    settings.layers = even_example_layers(static_cast<int64_t>(module.layers.size()), encoder.pp, 1);
+  for (const auto& chunks : settings.layers) {
+    const int64_t full = std::min(chunks.front(), example.recompute.full);
+    settings.recompute.push_back(
+        {{.full = full, .selective = std::min(chunks.front() - full, example.recompute.selective)}});
+  }
+  return settings;
+}
+
+/// Stores an order where encoders fill bubbles, as the search does.
+inline void fill_example_bubbles(Plan& plan) {
+  const auto filler = std::find_if(plan.modules.begin(), plan.modules.end(), [](const ModulePlan& module) {
+    return !module.is_in_pipeline() && module.form == EncoderForm::kFill;
+  });
+  if (filler == plan.modules.end()) return;
+  const auto name = parse_schedule_name(plan.schedule.name);
+  const auto pipeline = generate_schedule(
+      *name, {.pp = plan.llm().pp, .vpp = plan.llm().vpp, .microbatches = plan.schedule.microbatches});
+  auto placements = encoder_placements(plan);
+  WEFT_CHECK(placements.ok(), "{}", placements.error().message());
+  for (EncoderPlacement& placement : *placements) {
+    placement.forward_ms.assign(placement.rows.groups.size(), 0.7);
+    placement.backward_ms.assign(placement.rows.groups.size(), 1.4);
+  }
+  const auto stages = static_cast<size_t>(pipeline->num_stages());
+  const StageDurations durations{.forward_ms = std::vector(stages, 1.0),
+                                 .backward_input_ms = std::vector(stages, 1.0),
+                                 .backward_weight_ms = std::vector(stages, 1.0)};
+  const auto placed = place_encoders(*pipeline, *placements, durations);
+  WEFT_CHECK(placed.ok(), "{}", placed.error().message());
+  filler->actions = stored_rows(*placed);
+}
+
 inline Plan example_training_plan(const TrainingExample& example, const Model& model) {
   Plan plan;
   plan.model = model;
   plan.workload.frozen = example.frozen;
   plan.workload.global_batch_samples = example.batch();
-  plan.world_size = example.tp * example.cp * example.pp * example.dp;
-  plan.cluster.nodes = 1;
-  plan.cluster.devices_per_node = plan.world_size;
+  const int64_t text_ranks = example.tp * example.cp * example.pp * example.dp;
+  plan.world_size = text_ranks;
+  plan.overlap_dp = example.overlaps;
   plan.schedule = {.name = example.schedule, .mbs = example.mbs, .microbatches = example.microbatches};
   plan.precision = example.precision;
   plan.buckets_mb = example.buckets_mb;
   for (const Module& module : model.modules) {
     const bool is_llm = module.kind == ModuleKind::kLlm;
+    if (const auto beside = example.beside.find(module.kind); beside != example.beside.end()) {
+      plan.modules.push_back(example_encoder_plan(example, beside->second, module, plan.world_size));
+      continue;
+    }
     ModulePlan settings{.kind = module.kind,
                         .placement = is_llm ? ModulePlacement::kBase : ModulePlacement::kInline,
                         .axis_order = default_axis_order(),
@@ -323,7 +425,7 @@ inline Plan example_training_plan(const TrainingExample& example, const Model& m
                         .dp = example.dp,
                         .sequence_parallel = is_llm ? example.sequence_parallel : example.divides_encoder_rows(),
                         .zero = example.zero};
-    for (int64_t rank = 0; rank < plan.world_size; ++rank) settings.ranks.push_back(rank);
+    for (int64_t rank = 0; rank < text_ranks; ++rank) settings.ranks.push_back(rank);
     const auto count = static_cast<int64_t>(module.layers.size());
     settings.layers = is_llm                               ? example.layers
                       : module.kind == ModuleKind::kVision ? example.vision_layers
@@ -342,6 +444,11 @@ inline Plan example_training_plan(const TrainingExample& example, const Model& m
     }
     plan.modules.push_back(std::move(settings));
   }
+  plan.world_size += example.num_idle_ranks;
+  plan.idle_ranks = example.num_idle_ranks > 0;
+  plan.cluster.nodes = 1;
+  plan.cluster.devices_per_node = plan.world_size;
+  fill_example_bubbles(plan);
   return plan;
 }
 
@@ -357,6 +464,41 @@ inline std::vector<Inputs> example_microbatches(const TrainingExample& example, 
                        c10::typeMetaToScalarType(rank.options().dtype())));
   }
   return microbatches;
+}
+
+/// A rank's share of a batch, of the llm and of encoders beside its pipeline.
+inline StepBatch example_step_batch(const TrainingRank& rank, const std::vector<RawInputs>& samples) {
+  StepBatch batch{.assignment = assign_in_order(rank.batch_shape())};
+  const MediaTokens& tokens = rank.numbers().media.tokens;
+  for (const RawInputs& sample : samples) {
+    const auto count = [&](int64_t token) { return sample.input_ids.eq(token).sum().item<int64_t>(); };
+    batch.media.push_back({.image = count(tokens.image), .video = count(tokens.video), .audio = count(tokens.audio)});
+  }
+  const auto pack = [&](const std::vector<int64_t>& indices) {
+    std::vector<RawInputs> packed;
+    for (const int64_t index : indices) packed.push_back(samples[static_cast<size_t>(index)]);
+    if (packed.empty()) return Inputs();
+    return packed_example(rank.numbers(), rank.vocabulary(), packed, c10::typeMetaToScalarType(rank.options().dtype()));
+  };
+  const auto& encoders = batch.assignment.encoders;
+  if (const auto text = rank.data_parallel_rank(ModuleKind::kLlm)) {
+    for (const auto& indices : batch.assignment.llm[static_cast<size_t>(*text)]) {
+      Inputs& inputs = batch.microbatches.emplace_back(pack(indices));
+      if (encoders.contains(ModuleKind::kVision)) inputs.vision.reset();
+      if (encoders.contains(ModuleKind::kAudio)) inputs.audio.reset();
+    }
+  }
+  for (const auto& [kind, shares] : encoders) {
+    const auto share = rank.data_parallel_rank(kind);
+    if (!share) continue;
+    for (const auto& indices : shares[static_cast<size_t>(*share)]) {
+      const Inputs all = pack(indices);
+      Inputs& media = batch.encoders[kind].emplace_back();
+      if (kind == ModuleKind::kVision) media.vision = all.vision;
+      if (kind == ModuleKind::kAudio) media.audio = all.audio;
+    }
+  }
+  return batch;
 }
 
 inline TrainingOutcome train_example(const TrainingExample& example, const Model& model) {
@@ -376,7 +518,7 @@ inline TrainingOutcome train_example(const TrainingExample& example, const Model
         for (int64_t step = 1; step <= example.steps; ++step) {
           const std::vector<RawInputs> samples = example_batch(example, rank.numbers(), rank.vocabulary(), step);
           const StepReport report =
-              rank.step(example_microbatches(example, rank, samples), num_example_targets(samples), kExampleRate);
+              rank.step(example_step_batch(rank, samples), num_example_targets(samples), kExampleRate);
           const std::lock_guard lock(guard);
           if (world.rank() != 0) continue;
           outcome.losses.push_back(report.loss);

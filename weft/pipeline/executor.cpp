@@ -46,16 +46,28 @@ void PipelineExecutor::Transfer::wait() {
   for (Work& work : works) work.wait();
 }
 
-PipelineExecutor::PipelineExecutor(Schedule lowered, int32_t row, std::vector<Stage> stages, Group pipeline)
-    : schedule_(std::move(lowered)), row_(row), stages_(std::move(stages)), pipeline_(std::move(pipeline)) {
-  WEFT_CHECK(pipeline_.rank() == row_, "rank {} of the pipeline runs row {}", pipeline_.rank(), row_);
-  first_stage_ = stages_of_rank(schedule_, row_).front();
+PipelineExecutor::PipelineExecutor(Settings settings)
+    : schedule_(std::move(settings.lowered)),
+      row_(settings.row),
+      stages_(std::move(settings.stages)),
+      pipeline_(std::move(settings.pipeline)),
+      encoders_(std::move(settings.encoders)) {
+  WEFT_CHECK(!pipeline_ || pipeline_->rank() == row_, "rank {} of the pipeline runs row {}", pipeline_->rank(),
+             row_.value_or(-1));
+  for (const Stage& stage : stages_) {
+    if (stage.model != nullptr) options_ = stage.model->options();
+  }
   last_microbatch_.resize(stages_.size(), -1);
-  for (const Action& action : schedule_.rows[static_cast<size_t>(row_)]) {
+  for (const Action& action : actions()) {
     splits_backward_ |= action.kind == ActionKind::kBackwardWeight;
     if (action.kind == ActionKind::kBackward || action.kind == ActionKind::kBackwardWeight)
       last_microbatch_[static_cast<size_t>(action.stage)] = action.microbatch;
   }
+}
+
+const std::vector<Action>& PipelineExecutor::actions() const {
+  static const std::vector<Action> kNone;
+  return row_ ? schedule_.rows[static_cast<size_t>(*row_)] : kNone;
 }
 
 void PipelineExecutor::wait_for(Transfer& transfer) {
@@ -66,6 +78,31 @@ void PipelineExecutor::wait_for(Transfer& transfer) {
 
 bool PipelineExecutor::is_last_of_stage(int32_t stage, int32_t microbatch) const {
   return last_microbatch_[static_cast<size_t>(stage)] == microbatch;
+}
+
+void PipelineExecutor::take_media(const StageModel& model, int32_t microbatch, Visit& visit, Flow& flow) {
+  for (const Encoder& encoder : encoders_) {
+    if (encoder.bridge == nullptr || !model.takes_rows(encoder.kind, inputs(microbatch))) continue;
+    const bool is_trained = schedule_.encoders[static_cast<size_t>(&encoder - encoders_.data())].is_trained;
+    at::Tensor& rows = flow[encoder.module];
+    rows = encoder.bridge->take_rows(microbatch).detach().set_requires_grad(is_trained);
+    if (is_trained) visit.media.emplace_back(encoder.bridge, rows);
+  }
+}
+
+void PipelineExecutor::give_media_gradients(const Visit& visit, int32_t microbatch) {
+  for (const auto& [bridge, rows] : visit.media)
+    bridge->give_gradient(microbatch, rows.grad().defined() ? rows.grad() : at::zeros_like(rows));
+}
+
+void PipelineExecutor::encode(const Action& action) {
+  const Encoder& encoder = encoders_[static_cast<size_t>(action.stage)];
+  WEFT_CHECK(encoder.runner != nullptr, "{} of an encoder that is not here", to_text(action));
+  if (action.kind == ActionKind::kEncodeBackward) return encoder.runner->backward(action.microbatch);
+  const at::Tensor sum = encoder.runner->forward(action.microbatch);
+  if (!sum.defined()) return;
+  at::Tensor& all = output_.sums[encoder.kind];
+  all = all.defined() ? all + sum : sum;
 }
 
 void PipelineExecutor::forward(int32_t index, int32_t microbatch) {
@@ -88,6 +125,7 @@ void PipelineExecutor::forward(int32_t index, int32_t microbatch) {
       flow[tensors[i].module] = visit.inputs.back();
     }
   }
+  take_media(model, microbatch, visit, flow);
   visit.deferred = std::make_unique<WeightGradients>();
   StageResult result = model.forward(std::move(flow), inputs(microbatch),
                                      splits_backward_ ? visit.deferred.get() : nullptr, &weights_of(index).hooks());
@@ -169,6 +207,8 @@ void PipelineExecutor::backward(int32_t index, int32_t microbatch, bool defers_w
       made.push_back(input.grad().defined() ? input.grad() : at::zeros_like(input));
     }
   }
+  give_media_gradients(visit, microbatch);
+  visit.media.clear();
   visit.inputs.clear();
   visit.roots.clear();
   if (defers_weights) return;
@@ -190,7 +230,7 @@ void PipelineExecutor::send(const std::vector<at::Tensor>& tensors, int32_t to_s
   const int64_t to = schedule_.rank_of_stage[static_cast<size_t>(to_stage)];
   for (const at::Tensor& tensor : tensors) {
     transfer.tensors.push_back(tensor.contiguous());
-    transfer.works.push_back(pipeline_.send(buffer_of(transfer.tensors.back()), to));
+    transfer.works.push_back(pipeline_->send(buffer_of(transfer.tensors.back()), to));
   }
   sends_.push_back(std::move(transfer));
 }
@@ -199,8 +239,8 @@ PipelineExecutor::Transfer PipelineExecutor::receive(const std::vector<FlowTenso
   Transfer transfer;
   const int64_t from = schedule_.rank_of_stage[static_cast<size_t>(from_stage)];
   for (const FlowTensor& shape : shapes) {
-    transfer.tensors.push_back(at::empty(shape.shape, stage(first_stage_).options()));
-    transfer.works.push_back(pipeline_.recv(buffer_of(transfer.tensors.back()), from));
+    transfer.tensors.push_back(at::empty(shape.shape, options_));
+    transfer.works.push_back(pipeline_->recv(buffer_of(transfer.tensors.back()), from));
   }
   return transfer;
 }
@@ -216,14 +256,24 @@ void PipelineExecutor::reap_sends(bool all) {
 }
 
 void PipelineExecutor::begin(const std::vector<Inputs>& microbatches) {
-  WEFT_CHECK(std::ssize(microbatches) == schedule_.num_microbatches, "{} microbatches for a schedule of {}",
-             microbatches.size(), schedule_.num_microbatches);
+  const int64_t expected = pipeline_ ? schedule_.num_microbatches : 0;
+  WEFT_CHECK(std::ssize(microbatches) == expected, "{} microbatches for a row of {}", microbatches.size(), expected);
   microbatches_ = &microbatches;
   output_ = {};
 }
 
 StepOutput PipelineExecutor::end() {
   reap_sends(/*all=*/true);
+  for (const Encoder& encoder : encoders_) {
+    if (encoder.runner != nullptr) {
+      output_.waited_ms += encoder.runner->waited_ms();
+      encoder.runner->end();
+    }
+    if (encoder.bridge != nullptr) {
+      output_.waited_ms += encoder.bridge->waited_ms();
+      encoder.bridge->end();
+    }
+  }
   WEFT_CHECK(
       visits_.empty() && arrived_.empty() && arrived_gradients_.empty() && made_.empty() && made_gradients_.empty(),
       "a step left tensors behind");
@@ -233,10 +283,11 @@ StepOutput PipelineExecutor::end() {
 StepOutput PipelineExecutor::evaluate(const std::vector<Inputs>& microbatches) {
   const at::NoGradGuard no_graph;
   begin(microbatches);
-  for (const Action& action : schedule_.rows[static_cast<size_t>(row_)]) {
+  for (const Action& action : actions()) {
     const int32_t s = action.stage;
     const int32_t m = action.microbatch;
     doing_ = action;
+    if (action.kind == ActionKind::kEncodeForward) encode(action);
     if (action.kind == ActionKind::kForward) forward(s, m);
     if (action.kind == ActionKind::kSendForward) send(take(made_, {s, m}, "the output"), s + 1);
     if (action.kind == ActionKind::kRecvForward) arrived_[{s, m}] = receive(stage(s).tensors_in(inputs(m)), s - 1);
@@ -254,7 +305,7 @@ StepOutput PipelineExecutor::run(const std::vector<Inputs>& microbatches, double
   };
   bool is_updated = false;
   const std::shared_ptr<MemoryCount> memory = current_memory_count();
-  for (const Action& action : schedule_.rows[static_cast<size_t>(row_)]) {
+  for (const Action& action : actions()) {
     const int32_t s = action.stage;
     const int32_t m = action.microbatch;
     reap_sends(/*all=*/false);
@@ -295,12 +346,14 @@ StepOutput PipelineExecutor::run(const std::vector<Inputs>& microbatches, double
         break;
       case ActionKind::kEncodeForward:
       case ActionKind::kEncodeBackward:
-        WEFT_CHECK(false, "{} needs an encoder beside the pipeline, which this executor does not run", to_text(action));
+        encode(action);
+        break;
     }
     output_.events.push_back(
         {.action = action, .stream = stream_of(action.kind), .start_ms = start, .end_ms = now_ms()});
     if (memory) output_.memory.push_back({memory->current_bytes(), memory->peak_bytes()});
   }
+  if (!is_updated) update();
   return end();
 }
 

@@ -10,6 +10,7 @@
 
 #include "weft/comm/group.h"
 #include "weft/parallelize/stage.h"
+#include "weft/pipeline/encoder_runner.h"
 #include "weft/pipeline/stage_weights.h"
 #include "weft/schedule/schedule.h"
 #include "weft/schedule/timeline.h"
@@ -44,11 +45,25 @@ class PipelineExecutor {
     const StageModel* model = nullptr;
     StageWeights* weights = nullptr;
   };
-  /// `stages` are those of this row, by stage, nothing for others'. `pipeline` has the pipeline's ranks in order.
-  PipelineExecutor(Schedule lowered, int32_t row, std::vector<Stage> stages, Group pipeline);
+  /// An encoder beside the pipeline, as far as this rank has to do with it.
+  struct Encoder {
+    size_t module = 0;  ///< of the plan
+    ModuleKind kind = ModuleKind::kVision;
+    EncoderRunner* runner = nullptr;  ///< where it runs
+    EncoderBridge* bridge = nullptr;  ///< where its rows come from or go to
+  };
+  /// What a rank has of a plan.
+  struct Settings {
+    Schedule lowered;
+    std::optional<int32_t> row;     ///< nothing: the rank is idle
+    std::vector<Stage> stages;      ///< of this row, by stage, nothing for others'
+    std::optional<Group> pipeline;  ///< the llm's ranks of one pipeline in order; nothing on other ranks
+    std::vector<Encoder> encoders;  ///< as in the schedule
+  };
+  explicit PipelineExecutor(Settings settings);
 
   /// One step over microbatches: the loss is the sum over target tokens times `loss_scale`. UPDATE actions call
-  /// `update` once, at the first of them.
+  /// `update` once, at the first of them, or else the end of the row does. Encoders have begun the step.
   StepOutput run(const std::vector<Inputs>& microbatches, double loss_scale, const std::function<void()>& update);
 
   /// Of the step that runs: StepOutput::loss_sum, which is complete before its first UPDATE.
@@ -66,6 +81,7 @@ class PipelineExecutor {
     /// which need not stay. Nothing where a stage only passes a tensor on, or all of its blocks are frozen.
     std::vector<std::optional<torch::autograd::Edge>> roots;
     std::unique_ptr<WeightGradients> deferred;
+    std::vector<std::pair<EncoderBridge*, at::Tensor>> media;  ///< rows from outside that need a gradient
   };
   using Place = std::pair<int32_t, int32_t>;  ///< stage and microbatch
 
@@ -85,16 +101,21 @@ class PipelineExecutor {
   void send(const std::vector<at::Tensor>& tensors, int32_t to_stage);
   Transfer receive(const std::vector<FlowTensor>& shapes, int32_t from_stage);
   void reap_sends(bool all);
+  void take_media(const StageModel& model, int32_t microbatch, Visit& visit, Flow& flow);
+  void give_media_gradients(const Visit& visit, int32_t microbatch);
+  void encode(const Action& action);
+  const std::vector<Action>& actions() const;
   bool is_last_of_stage(int32_t stage, int32_t microbatch) const;
   const StageModel& stage(int32_t index) const { return *stages_[static_cast<size_t>(index)].model; }
   StageWeights& weights_of(int32_t index) const { return *stages_[static_cast<size_t>(index)].weights; }
   const Inputs& inputs(int32_t microbatch) const { return (*microbatches_)[static_cast<size_t>(microbatch)]; }
 
   Schedule schedule_;
-  int32_t row_;
+  std::optional<int32_t> row_;
   std::vector<Stage> stages_;
-  Group pipeline_;
-  int32_t first_stage_ = 0;               ///< of those here
+  std::optional<Group> pipeline_;
+  std::vector<Encoder> encoders_;
+  at::TensorOptions options_;             ///< of activations
   bool splits_backward_ = false;          ///< into I and W
   std::vector<int32_t> last_microbatch_;  ///< by stage: whose weight gradients come last
 

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "weft/layers/head_share.h"
+#include "weft/models/context_share.h"
 #include "weft/models/initialize.h"
 #include "weft/optim/clip.h"
 #include "weft/plan/plan_schedule.h"
@@ -43,20 +44,12 @@ std::optional<Error> check_runs(const Plan& plan) {
   };
   for (const ModulePlan& module : plan.modules) {
     const std::string field = fmt::format("modules.{}", name_of(module.kind));
-    if (!module.is_in_pipeline())
-      return refuse(field + ".placement", "is beside the pipeline, which training does not run yet");
-    if (module.zero != plan.llm().zero) {
+    if (module.is_in_pipeline() && module.zero != plan.llm().zero) {
       return Error{.field = field + ".zero",
                    .problem = fmt::format("is {}, but the llm's is {}, and an inline encoder lies in its stages",
                                           module.zero, plan.llm().zero),
                    .advice = "Give both the same ZeRO stage."};
     }
-  }
-  if (std::ssize(plan.llm().ranks) != plan.world_size) {
-    return Error{.field = "modules.llm.ranks",
-                 .problem = fmt::format("are {} of {}, and idle ranks are not run yet", plan.llm().ranks.size(),
-                                        plan.world_size),
-                 .advice = "Choose a plan that uses every rank."};
   }
   if (!plan.offload.is_empty()) return refuse("offload", "is not run yet");
   if (plan.balance != Balance::kNone) return refuse("balance", "is not none: samples are not reassigned yet");
@@ -65,6 +58,16 @@ std::optional<Error> check_runs(const Plan& plan) {
                   "is fp16, whose small gradients vanish without a scaled loss; fp64, fp32 and bf16 are run");
   }
   return std::nullopt;
+}
+
+/// The stage of the llm's pipeline in which the llm begins.
+int32_t text_entry_stage(const Plan& plan) {
+  std::vector<StagePart> parts;
+  list_stage_parts(plan, parts);
+  for (const StagePart& part : parts) {
+    if (part.has_entry && !plan.modules[static_cast<size_t>(part.module)].is_encoder()) return part.stage;
+  }
+  return 0;
 }
 
 /// Experts of a layer; 0 where it is dense.
@@ -156,65 +159,186 @@ Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const P
   std::unique_ptr<TrainingRank> rank(new TrainingRank);
   WEFT_TRY(rank->numbers_, read_numbers(plan.model));
   rank->options_ = at::TensorOptions().dtype(type_of(plan.precision.compute)).device(settings.device);
-  rank->zero_ = llm.zero;
   rank->num_experts_ = num_experts(plan.model);
   rank->first_router_ = count_routers(plan);
   rank->max_gradient_norm_ = settings.max_gradient_norm;
+  rank->everyone_ = world.all();
+  rank->vocabulary_ = std::get<Lookup>(plan.model.modules.back().entry.ops.front().shape).entries;
+  rank->batch_shape_.llm = {
+      .data_parallel = llm.dp, .microbatches = plan.schedule.microbatches, .mbs = plan.schedule.mbs};
+  rank->tensor_parallel_.resize(plan.modules.size());
+  rank->stage_of_.resize(static_cast<size_t>(lowered.num_stages()));
+  Making making{.world = world,
+                .plan = plan,
+                .settings = settings,
+                .text_mesh = mesh,
+                .executor = {.lowered = std::move(lowered)}};
+  making.executor.stages.resize(rank->stage_of_.size());
+  // Ranks make the groups that they have in common in this order.
+  if (mesh.contains(world.rank())) {
+    if (const auto error = rank->make_text(making)) return *error;
+  }
+  for (size_t module = 0; module < plan.modules.size(); ++module) {
+    if (plan.modules[module].is_in_pipeline()) continue;
+    if (const auto error = rank->make_encoder(making, module)) return *error;
+  }
+  for (const Encoder& encoder : rank->encoders_)
+    making.executor.encoders.push_back({encoder.module, encoder.kind, encoder.runner.get(), encoder.bridge.get()});
+  rank->executor_ = std::make_unique<PipelineExecutor>(std::move(making.executor));
+  return rank;
+}
+
+std::optional<Error> TrainingRank::make_text(Making& making) {
+  const Plan& plan = making.plan;
+  World& world = making.world;
+  const ModulePlan& llm = plan.llm();
+  const Mesh& mesh = making.text_mesh;
   const AxisGrid& grid = mesh.grid();
   const int64_t position = mesh.position_of(world.rank());
-  const AxisList tensor_axis = grid.axes_named({"tp"});
   const AxisList data_axes = grid.axes_named({"cp", "dp"});
-  const AxisList pipeline_axis = grid.axes_named({"pp"});
-  WEFT_TRY(const MeshGroups tensor_groups, MeshGroups::create(world, mesh.sub_mesh_around(world.rank(), tensor_axis)));
-  for (const ModulePlan& module : plan.modules) {
-    rank->tensor_parallel_.push_back(
-        std::make_unique<TensorParallel>(tensor_groups, module.sequence_parallel && module.tp > 1));
+  auto tensor_groups = MeshGroups::create(world, mesh.sub_mesh_around(world.rank(), grid.axes_named({"tp"})));
+  if (!tensor_groups) return tensor_groups.error();
+  for (size_t module = 0; module < plan.modules.size(); ++module) {
+    const ModulePlan& settings = plan.modules[module];
+    if (!settings.is_in_pipeline()) continue;
+    tensor_parallel_[module] =
+        std::make_unique<TensorParallel>(*tensor_groups, settings.sequence_parallel && settings.tp > 1);
   }
-  rank->text_ = rank->tensor_parallel_.back().get();
-  WEFT_TRY(Group data_parallel, world.group(mesh, data_axes));
-  WEFT_TRY(Group pipeline, world.group(mesh, pipeline_axis));
-  WEFT_TRY(const std::optional<ExpertGroups> expert_groups, make_expert_groups(world, mesh, llm.ep));
-  if (expert_groups) rank->expert_group_ = expert_groups->experts;
-  rank->everyone_ = world.all();
-  WEFT_TRY(rank->context_, ContextParallel::create(world, plan, mesh));
-  rank->data_parallel_rank_ = grid.group_index(position, grid.axes_named({"dp"}));
-  rank->vocabulary_ = std::get<Lookup>(plan.model.modules.back().entry.ops.front().shape).entries;
+  text_ = tensor_parallel_.back().get();
+  auto data_parallel = world.group(mesh, data_axes);
+  if (!data_parallel) return data_parallel.error();
+  auto pipeline = world.group(mesh, grid.axes_named({"pp"}));
+  if (!pipeline) return pipeline.error();
+  const auto expert_groups = make_expert_groups(world, mesh, llm.ep);
+  if (!expert_groups) return expert_groups.error();
+  if (*expert_groups) expert_group_ = (*expert_groups)->experts;
+  auto context = ContextParallel::create(world, plan, mesh);
+  if (!context) return context.error();
+  text_context_ = std::make_unique<ContextParallel>(*std::move(context));
+  text_data_parallel_rank_ = grid.group_index(position, grid.axes_named({"dp"}));
 
-  const auto row = static_cast<int32_t>(pipeline.rank());
-  const std::vector<int32_t> held = stages_of_rank(lowered, row);
-  rank->stages_.resize(held.size());
-  rank->stage_of_.resize(static_cast<size_t>(lowered.num_stages()));
-  std::vector<PipelineExecutor::Stage> stages(rank->stage_of_.size());
-  for (size_t chunk = 0; chunk < held.size(); ++chunk) {
-    Stage& stage = rank->stages_[chunk];
+  PipelineExecutor::Settings& executor = making.executor;
+  executor.pipeline = *pipeline;
+  executor.row = static_cast<int32_t>(pipeline->rank());
+  const std::vector<int32_t> held = stages_of_rank(executor.lowered, *executor.row);
+  for (const int32_t index : held) {
+    Stage& stage = stages_.emplace_back();
+    stage.tensor_parallel = text_;
     stage.model = std::make_unique<StageModel>(
         StageModel::Settings{.plan = plan,
-                             .numbers = rank->numbers_,
-                             .stage = held[chunk],
-                             .options = rank->options_,
-                             .experts = expert_groups ? std::optional(expert_groups->experts) : std::nullopt,
-                             .context = *rank->context_},
-        rank->tensor_parallel_);
-    initialize_weights(stage.model->parameters(), settings.seed);
-    rank->stage_of_[static_cast<size_t>(held[chunk])] = &stage;
+                             .numbers = numbers_,
+                             .stage = index,
+                             .options = options_,
+                             .experts = *expert_groups ? std::optional((*expert_groups)->experts) : std::nullopt,
+                             .context = *text_context_,
+                             .encoder = {}},
+        tensor_parallel_);
+    initialize_weights(stage.model->parameters(), making.settings.seed);
+    stage_of_[static_cast<size_t>(index)] = &stage;
   }
-  rank->tie_embeddings(world, mesh, plan);
-  rank->make_optimizers(plan, settings, data_parallel, expert_groups);
-  rank->find_copies(world);
-  for (const int32_t index : held) {
-    Stage& stage = *rank->stage_of_[static_cast<size_t>(index)];
-    const auto sum = [&stage](const StageOptimizer& optimizer, size_t block) {
-      if (&optimizer == stage.experts.get()) return;  // which tensor parallelism cuts, and never copies
-      for (Copies& copies : stage.copies[block]) sum_copies(copies.group, copies.parts);
-    };
-    std::vector<StageOptimizer*> optimizers = {stage.optimizer.get()};
-    if (stage.experts) optimizers.push_back(stage.experts.get());
-    stage.weights = std::make_unique<StageWeights>(stage.model->blocks(), optimizers,
-                                                   StageWeights::Options{.overlap = plan.overlap_dp, .complete = sum});
-    stages[static_cast<size_t>(index)] = {stage.model.get(), stage.weights.get()};
+  tie_embeddings(world, mesh, plan);
+  for (Stage& stage : stages_) {
+    make_optimizers(making, llm, stage, *data_parallel, *expert_groups);
+    find_copies(world, stage);
+    make_weights(making, stage);
+    executor.stages[static_cast<size_t>(stage.model->stage())] = {stage.model.get(), stage.weights.get()};
   }
-  rank->executor_ = std::make_unique<PipelineExecutor>(std::move(lowered), row, std::move(stages), pipeline);
-  return rank;
+  return std::nullopt;
+}
+
+std::optional<Error> TrainingRank::make_encoder(Making& making, size_t module) {
+  const ModulePlan& settings = making.plan.modules[module];
+  World& world = making.world;
+  const auto mesh = mesh_of(settings);
+  if (!mesh) return mesh.error();
+  Encoder& encoder = encoders_.emplace_back();
+  encoder.module = module;
+  encoder.kind = settings.kind;
+  encoder.rows = making.executor.lowered.encoders[encoders_.size() - 1];
+  batch_shape_.encoders[settings.kind] = {.data_parallel = settings.dp, .mbs_scale = settings.mbs_scale};
+  if (!mesh->contains(world.rank())) return make_bridge(making, *mesh, encoder);
+
+  const AxisGrid& grid = mesh->grid();
+  const int64_t position = mesh->position_of(world.rank());
+  const AxisList data_axes = grid.axes_named({"cp", "dp"});
+  encoder.data_parallel_rank = grid.group_index(position, grid.axes_named({"dp"}));
+  const auto tensor_groups = MeshGroups::create(world, mesh->sub_mesh_around(world.rank(), grid.axes_named({"tp"})));
+  if (!tensor_groups) return tensor_groups.error();
+  tensor_parallel_[module] =
+      std::make_unique<TensorParallel>(*tensor_groups, settings.sequence_parallel && settings.tp > 1);
+  const auto data_parallel = world.group(*mesh, data_axes);
+  if (!data_parallel) return data_parallel.error();
+  std::optional<Group> pipeline;
+  if (settings.pp > 1) {
+    auto group = world.group(*mesh, grid.axes_named({"pp"}));
+    if (!group) return group.error();
+    pipeline = *std::move(group);
+  }
+  auto context = ContextParallel::create(world, making.plan, *mesh, module);
+  if (!context) return context.error();
+  encoder.context = std::make_unique<ContextParallel>(*std::move(context));
+  const auto index = static_cast<int32_t>(pipeline ? pipeline->rank() : 0);
+  Stage& stage = stages_.emplace_back();
+  stage.tensor_parallel = tensor_parallel_[module].get();
+  stage.model = std::make_unique<StageModel>(StageModel::Settings{.plan = making.plan,
+                                                                  .numbers = numbers_,
+                                                                  .stage = index,
+                                                                  .options = options_,
+                                                                  .experts = {},
+                                                                  .context = *encoder.context,
+                                                                  .encoder = module},
+                                             tensor_parallel_);
+  initialize_weights(stage.model->parameters(), making.settings.seed);
+  make_optimizers(making, settings, stage, *data_parallel, {});
+  find_copies(world, stage);
+  make_weights(making, stage);
+  if (const auto error = make_bridge(making, *mesh, encoder)) return error;
+  encoder.runner = std::make_unique<EncoderRunner>(
+      EncoderRunner::Settings{.module = module,
+                              .model = stage.model.get(),
+                              .weights = stage.weights.get(),
+                              .rows = encoder.rows,
+                              .pipeline = pipeline,
+                              .bridge = stage.model->is_last() ? encoder.bridge.get() : nullptr,
+                              .reduces_while_others_run = making.plan.overlap_dp});
+  // Ranks that the llm is not on have rows of their own.
+  if (!making.executor.row) making.executor.row = encoder.rows.groups[static_cast<size_t>(index)].front();
+  return std::nullopt;
+}
+
+std::optional<Error> TrainingRank::make_bridge(Making& making, const Mesh& mesh, Encoder& encoder) {
+  const Plan& plan = making.plan;
+  const auto at_pipeline_rank = [](const Mesh& whole, int64_t rank, int64_t pipeline_rank) {
+    const std::optional<size_t> axis = whole.grid().find("pp");
+    return !axis || whole.coordinates_of(rank)[*axis] == pipeline_rank;
+  };
+  const int64_t text_row = place_of_stage(plan, text_entry_stage(plan)).rank;
+  std::vector<int64_t> ranks, data_parallel_ranks;
+  for (int64_t rank = 0; rank < plan.world_size; ++rank) {
+    const bool makes = mesh.contains(rank) && at_pipeline_rank(mesh, rank, plan.modules[encoder.module].pp - 1);
+    const bool takes = making.text_mesh.contains(rank) && at_pipeline_rank(making.text_mesh, rank, text_row);
+    if (!makes && !takes) continue;
+    ranks.push_back(rank);
+    data_parallel_ranks.push_back(
+        makes ? mesh.grid().group_index(mesh.position_of(rank), mesh.grid().axes_named({"dp"})) : -1);
+  }
+  if (std::find(ranks.begin(), ranks.end(), making.world.rank()) == ranks.end()) return std::nullopt;
+  const std::string name(name_of(encoder.kind));
+  const auto rows = making.world.group(name + " rows", ranks);
+  if (!rows) return rows.error();
+  EncoderBridge::Settings settings{.rows = *rows,
+                                   .gradients = {},
+                                   .data_parallel_ranks = std::move(data_parallel_ranks),
+                                   .shares_rows = plan.modules[encoder.module].cp > 1,
+                                   .width = plan.model.find(encoder.kind)->output_width,
+                                   .options = options_};
+  if (!plan.workload.is_frozen(encoder.kind)) {
+    const auto gradients = making.world.group(name + " gradients", ranks);
+    if (!gradients) return gradients.error();
+    settings.gradients = *gradients;
+  }
+  encoder.bridge = std::make_unique<EncoderBridge>(std::move(settings));
+  return std::nullopt;
 }
 
 Result<std::optional<TrainingRank::ExpertGroups>> TrainingRank::make_expert_groups(World& world, const Mesh& mesh,
@@ -239,12 +363,7 @@ void TrainingRank::tie_embeddings(World& world, const Mesh& mesh, const Plan& pl
   const size_t num_stages_here = stage_of_.size();
   // Frozen copies need nothing to stay equal.
   if (!plan.model.has_tied_embeddings || num_stages_here == 1 || plan.workload.is_frozen(ModuleKind::kLlm)) return;
-  std::vector<StagePart> parts;
-  list_stage_parts(plan, parts);
-  int32_t first = 0;
-  for (const StagePart& part : parts) {
-    if (part.has_entry && plan.modules[static_cast<size_t>(part.module)].kind == ModuleKind::kLlm) first = part.stage;
-  }
+  const int32_t first = text_entry_stage(plan);
   const auto last = static_cast<int32_t>(num_stages_here) - 1;
   if (first == last) return;
   for (const int32_t stage : {first, last}) {
@@ -261,20 +380,22 @@ void TrainingRank::tie_embeddings(World& world, const Mesh& mesh, const Plan& pl
   embedding_group_ = *group;
 }
 
-void TrainingRank::make_optimizers(const Plan& plan, const TrainingSettings& settings, Group data_parallel,
-                                   const std::optional<ExpertGroups>& experts) {
-  const OptimizerOptions options{.zero = plan.llm().zero,
-                                 .keep_gathered = plan.llm().zero_keep_gathered,
+bool TrainingRank::is_tied(const ParameterPtr& parameter) const {
+  return std::any_of(embeddings_.begin(), embeddings_.end(),
+                     [&](const auto& copy) { return copy.second == parameter; });
+}
+
+void TrainingRank::make_optimizers(const Making& making, const ModulePlan& module, Stage& stage,
+                                   const Group& data_parallel, const std::optional<ExpertGroups>& experts) {
+  const Plan& plan = making.plan;
+  const OptimizerOptions options{.zero = module.zero,
+                                 .keep_gathered = module.zero_keep_gathered,
                                  .buckets_mb = plan.buckets_mb,
                                  .overlap = plan.overlap_dp,
-                                 .adamw = settings.adamw,
+                                 .adamw = making.settings.adamw,
                                  .compute_type = type_of(plan.precision.compute),
                                  .master_type = type_of(plan.precision.master),
                                  .reduce_type = type_of(plan.precision.reduce)};
-  const auto is_tied = [&](const ParameterPtr& parameter) {
-    return std::any_of(embeddings_.begin(), embeddings_.end(),
-                       [&](const auto& copy) { return copy.second == parameter; });
-  };
   const auto make = [&](const std::vector<StageBlock>& blocks, const Group& group) {
     std::vector<StageParameter> parameters;
     const std::vector<int64_t> kinds = kinds_of_blocks(blocks, options);
@@ -288,31 +409,37 @@ void TrainingRank::make_optimizers(const Plan& plan, const TrainingSettings& set
     if (group.size() == 1) own.zero = 0;  // there is nobody to divide anything with
     return std::make_unique<StageOptimizer>(std::move(parameters), group, own);
   };
-  for (Stage& stage : stages_) {
-    std::vector<StageBlock> shared = stage.model->blocks();
-    std::vector<StageBlock> expert_blocks = shared;
-    const auto is_expert = [&](const ParameterPtr& parameter) {
-      return experts && parameter->spec.pieces.front().is_expert;
-    };
-    for (StageBlock& block : shared) std::erase_if(block.parameters, is_expert);
-    size_t num_experts_here = 0;
-    for (StageBlock& block : expert_blocks) {
-      std::erase_if(block.parameters, std::not_fn(is_expert));
-      num_experts_here += block.parameters.size();
-    }
-    stage.optimizer = make(shared, data_parallel);
-    if (num_experts_here > 0) stage.experts = make(expert_blocks, experts->copies);
+  std::vector<StageBlock> shared = stage.model->blocks();
+  std::vector<StageBlock> expert_blocks = shared;
+  const auto is_expert = [&](const ParameterPtr& parameter) {
+    return experts && parameter->spec.pieces.front().is_expert;
+  };
+  for (StageBlock& block : shared) std::erase_if(block.parameters, is_expert);
+  size_t num_experts_here = 0;
+  for (StageBlock& block : expert_blocks) {
+    std::erase_if(block.parameters, std::not_fn(is_expert));
+    num_experts_here += block.parameters.size();
   }
+  stage.optimizer = make(shared, data_parallel);
+  if (num_experts_here > 0) stage.experts = make(expert_blocks, experts->copies);
 }
 
-void TrainingRank::find_copies(World& world) {
-  const TensorShare share = text_->share();
-  if (share.num_ranks == 1) {
-    for (Stage& stage : stages_) stage.copies.resize(stage.model->blocks().size());
-    return;
-  }
-  const Group tensor = text_->group();
-  std::optional<Group> sharers;
+void TrainingRank::make_weights(const Making& making, Stage& stage) {
+  const auto sum = [&stage](const StageOptimizer& optimizer, size_t block) {
+    if (&optimizer == stage.experts.get()) return;  // which tensor parallelism cuts, and never copies
+    for (Copies& copies : stage.copies[block]) sum_copies(copies.group, copies.parts);
+  };
+  std::vector<StageOptimizer*> optimizers = {stage.optimizer.get()};
+  if (stage.experts) optimizers.push_back(stage.experts.get());
+  stage.weights = std::make_unique<StageWeights>(
+      stage.model->blocks(), optimizers, StageWeights::Options{.overlap = making.plan.overlap_dp, .complete = sum});
+}
+
+void TrainingRank::find_copies(World& world, Stage& stage) {
+  const TensorShare share = stage.tensor_parallel->share();
+  stage.copies.resize(stage.model->blocks().size());
+  if (share.num_ranks == 1) return;
+  const Group tensor = stage.tensor_parallel->group();
   const auto find = [&](const StageModel& model, const std::vector<ParameterPtr>& parameters) {
     std::vector<Copies> found;
     Copies all{.group = tensor, .parts = {}};
@@ -333,21 +460,20 @@ void TrainingRank::find_copies(World& world) {
     }
     if (!all.parts.empty()) found.push_back(std::move(all));
     if (keys.empty()) return found;
-    if (!sharers) {
+    if (!same_keys_) {
       // One llm has one number of key heads, and encoders have as many keys as queries.
       const HeadShare mine = share_of_heads(*heads, share.num_ranks, share.rank);
       const auto ranks =
           tensor.ranks().subspan(static_cast<size_t>(share.rank - mine.place), static_cast<size_t>(mine.sharers));
       auto group = world.group("same keys", {ranks.begin(), ranks.end()});
       WEFT_CHECK(group.ok(), "{}", group.error().message());
-      sharers = *group;
+      same_keys_ = *group;
     }
-    found.push_back({.group = *sharers, .parts = std::move(keys)});
+    found.push_back({.group = *same_keys_, .parts = std::move(keys)});
     return found;
   };
-  for (Stage& stage : stages_) {
-    for (const StageBlock& block : stage.model->blocks()) stage.copies.push_back(find(*stage.model, block.parameters));
-  }
+  for (size_t block = 0; block < stage.copies.size(); ++block)
+    stage.copies[block] = find(*stage.model, stage.model->blocks()[block].parameters);
 }
 
 double TrainingRank::sum_over_ranks(double value) {
@@ -370,28 +496,87 @@ void TrainingRank::sum_tied_embeddings() {
 }
 
 double TrainingRank::finish_gradients() {
-  const TensorShare share = text_->share();
+  for (Encoder& encoder : encoders_) {
+    if (encoder.runner) encoder.runner->finish_gradients();
+  }
   for (Stage& stage : stages_) {
     stage.optimizer->finish_reduce();
     if (stage.experts) stage.experts->finish_reduce();
   }
   sum_tied_embeddings();
-  const auto once = [&](const Parameter& parameter, const WeightPiece& piece) {
-    if (!embeddings_.empty()) {
-      const bool is_first = &parameter == embeddings_.front().second.get();
-      const bool is_second = &parameter == embeddings_.back().second.get() && !is_first;
-      if (is_second || (is_first && !counts_embedding_)) return 0.0;
-    }
-    return copies_of(piece, share).place == 0 ? 1.0 : 0.0;
-  };
   double squares = 0;
-  for (const StageOptimizer* optimizer : optimizers()) squares += optimizer->local_squared_norm(once);
+  for (const Stage& stage : stages_) {
+    const auto once = [&](const Parameter& parameter, const WeightPiece& piece) {
+      if (!embeddings_.empty()) {
+        const bool is_first = &parameter == embeddings_.front().second.get();
+        const bool is_second = &parameter == embeddings_.back().second.get() && !is_first;
+        if (is_second || (is_first && !counts_embedding_)) return 0.0;
+      }
+      return copies_of(piece, stage.tensor_parallel->share()).place == 0 ? 1.0 : 0.0;
+    };
+    squares += stage.optimizer->local_squared_norm(once);
+    if (stage.experts) squares += stage.experts->local_squared_norm(once);
+  }
   return std::sqrt(sum_over_ranks(squares));
 }
 
-StepReport TrainingRank::step(const std::vector<Inputs>& microbatches, int64_t num_targets, double learning_rate) {
+std::optional<int64_t> TrainingRank::data_parallel_rank(ModuleKind module) const {
+  for (const Encoder& encoder : encoders_) {
+    if (encoder.kind == module) return encoder.data_parallel_rank;
+  }
+  return text_data_parallel_rank_;
+}
+
+std::vector<int64_t> TrainingRank::rows_needed(const Encoder& encoder, const RowNumbers& numbers,
+                                               const std::vector<int64_t>& samples, const Inputs& share,
+                                               size_t microbatch) const {
+  std::vector<int64_t> needed;
+  for (const Stage& stage : stages_) {
+    if (!stage.model->has_text_entry()) continue;
+    const std::vector<int64_t> packed = numbers.rows_of(samples);
+    for (const int64_t place : stage.model->rows_taken(encoder.kind, share)) {
+      const int64_t row = packed.at(static_cast<size_t>(place));
+      const int64_t macro = numbers.macro_of(row);
+      WEFT_CHECK(macro >= encoder.rows.first_macro[microbatch] && macro < encoder.rows.end_macro[microbatch],
+                 "microbatch {} is scheduled without macro batch {} of {}, of which it has samples", microbatch, macro,
+                 encoder.rows.name);
+      needed.push_back(row);
+    }
+  }
+  return needed;
+}
+
+void TrainingRank::begin_encoders(const StepBatch& batch, const std::vector<Inputs>& microbatches, bool has_gradients) {
+  for (Encoder& encoder : encoders_) {
+    if (encoder.runner) {
+      const auto found = batch.encoders.find(encoder.kind);
+      WEFT_CHECK(found != batch.encoders.end(), "a batch without macro batches of {}", encoder.rows.name);
+      encoder.shares.clear();
+      for (const Inputs& macro : found->second) encoder.shares.push_back(encoder.context->share(macro, numbers_));
+      encoder.runner->begin(encoder.shares);
+    }
+    if (!encoder.bridge) continue;
+    const auto shares = batch.assignment.encoders.find(encoder.kind);
+    WEFT_CHECK(shares != batch.assignment.encoders.end(), "no samples are assigned to {}", encoder.rows.name);
+    RowNumbers numbers(encoder.kind, shares->second, batch.media);
+    std::vector<std::vector<int64_t>> needed;
+    for (size_t m = 0; m < microbatches.size(); ++m) {
+      const auto& samples = batch.assignment.llm.at(static_cast<size_t>(*text_data_parallel_rank_)).at(m);
+      needed.push_back(rows_needed(encoder, numbers, samples, microbatches[m], m));
+    }
+    std::vector<std::vector<int64_t>> made;
+    for (const Inputs& share : encoder.shares) {
+      std::vector<int64_t>& own = made.emplace_back();
+      if (share.context)
+        own = (encoder.kind == ModuleKind::kVision ? share.context->vision : share.context->audio).made;
+    }
+    encoder.bridge->begin(std::move(numbers), std::move(needed), made, has_gradients);
+  }
+}
+
+StepReport TrainingRank::step(const StepBatch& batch, int64_t num_targets, double learning_rate) {
   WEFT_CHECK(num_targets > 0, "a step over {} target tokens", num_targets);
-  for (const Inputs& inputs : microbatches) WEFT_CHECK(inputs.targets.defined(), "a microbatch without targets");
+  for (const Inputs& inputs : batch.microbatches) WEFT_CHECK(inputs.targets.defined(), "a microbatch without targets");
   release_values();  // which may be whole since they were made, written or read
   for (StageOptimizer* optimizer : optimizers()) optimizer->begin_step();
   const int64_t sent_before = expert_group_ ? expert_group_->traffic().sent : 0;
@@ -404,7 +589,9 @@ StepReport TrainingRank::step(const std::vector<Inputs>& microbatches, int64_t n
     const double scale = max_gradient_norm_ > 0 ? clip_factor(max_gradient_norm_, report.gradient_norm) : 1;
     for (StageOptimizer* optimizer : optimizers()) optimizer->update(learning_rate, scale);
   };
-  StepOutput output = executor_->run(share_out(microbatches), 1 / static_cast<double>(num_targets), update);
+  const std::vector<Inputs> microbatches = share_out(batch);
+  begin_encoders(batch, microbatches, /*has_gradients=*/true);
+  StepOutput output = executor_->run(microbatches, 1 / static_cast<double>(num_targets), update);
   if (num_experts_ > 0) {
     report.balance_loss = sum_of_first(output.balance_loss);
     report.experts = sum_expert_rows(output, expert_group_ ? expert_group_->traffic().sent - sent_before : 0);
@@ -416,20 +603,22 @@ StepReport TrainingRank::step(const std::vector<Inputs>& microbatches, int64_t n
   return report;
 }
 
-double TrainingRank::evaluate(const std::vector<Inputs>& microbatches) {
+double TrainingRank::evaluate(const StepBatch& batch) {
   release_values();
-  return sum_of_first(executor_->evaluate(share_out(microbatches)).loss_sum);
+  const std::vector<Inputs> microbatches = share_out(batch);
+  begin_encoders(batch, microbatches, /*has_gradients=*/false);
+  return sum_of_first(executor_->evaluate(microbatches).loss_sum);
 }
 
-std::vector<Inputs> TrainingRank::share_out(const std::vector<Inputs>& microbatches) const {
+std::vector<Inputs> TrainingRank::share_out(const StepBatch& batch) const {
   std::vector<Inputs> shares;
-  for (const Inputs& whole : microbatches) shares.push_back(context_->share(whole, numbers_));
+  for (const Inputs& whole : batch.microbatches) shares.push_back(text_context_->share(whole, numbers_));
   return shares;
 }
 
 double TrainingRank::sum_of_first(const at::Tensor& number) {
   // Of tensor-parallel ranks, which all know it, the first tells.
-  return sum_over_ranks(number.defined() && text_->share().rank == 0 ? number.item<double>() : 0);
+  return sum_over_ranks(number.defined() && text_ != nullptr && text_->share().rank == 0 ? number.item<double>() : 0);
 }
 
 ExpertLoad TrainingRank::sum_expert_rows(const StepOutput& output, int64_t moved_bytes) {

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <vector>
 
 #include "weft/comm/world.h"
 #include "weft/optim/stage_optimizer.h"
 #include "weft/pipeline/executor.h"
+#include "weft/pipeline/step_batch.h"
 #include "weft/schedule/step_metrics.h"
 
 namespace weft {
@@ -37,15 +39,19 @@ struct StepReport {
 /// plan's world makes one and calls it alike.
 class TrainingRank {
  public:
-  /// The plan must be legal, with all encoders inline; a form that is not run yet is an error that names its field.
+  /// The plan must be legal; a form that is not run yet is an error that names its field.
   static Result<std::unique_ptr<TrainingRank>> create(World& world, const Plan& plan, const TrainingSettings& settings);
 
   const ModelNumbers& numbers() const { return numbers_; }
   int64_t vocabulary() const { return vocabulary_; }
-  int64_t data_parallel_rank() const { return data_parallel_rank_; }
+  /// What deals samples out, and which share of a module's this rank takes; nothing where the module is not here.
+  const BatchShape& batch_shape() const { return batch_shape_; }
+  std::optional<int64_t> data_parallel_rank(ModuleKind module) const;
+  /// Of the llm, which must be here.
+  int64_t data_parallel_rank() const { return data_parallel_rank(ModuleKind::kLlm).value(); }
   at::TensorOptions options() const { return options_; }
   std::vector<ParameterPtr> parameters() const;
-  /// Of its stages, in the order of chunks; those of experts after.
+  /// Of its stages, in the order of chunks, then of encoders; those of experts after.
   std::vector<StageOptimizer*> optimizers() const;
 
   /// Takes over values that were written into the parameters, on all ranks.
@@ -56,12 +62,17 @@ class TrainingRank {
   /// By stage of this rank: the most that each of its optimizers held since the last step began, added up.
   std::vector<HeldElements> peak_elements() const;
 
-  /// One step over the microbatches of this rank's data-parallel rank, of a batch with so many target tokens on all ranks.
-  StepReport step(const std::vector<Inputs>& microbatches, int64_t num_targets, double learning_rate);
+  /// One step over this rank's share of a batch with so many target tokens on all ranks.
+  StepReport step(const StepBatch& batch, int64_t num_targets, double learning_rate);
+  /// The same for plans whose encoders are all in the pipeline.
+  StepReport step(const std::vector<Inputs>& microbatches, int64_t num_targets, double learning_rate) {
+    return step(StepBatch{.microbatches = microbatches}, num_targets, learning_rate);
+  }
   /// The action that runs, or ran last: "2F0".
   std::string doing() const { return executor_->doing(); }
   /// The loss of a batch, summed over its target tokens on all ranks.
-  double evaluate(const std::vector<Inputs>& microbatches);
+  double evaluate(const StepBatch& batch);
+  double evaluate(const std::vector<Inputs>& microbatches) { return evaluate(StepBatch{.microbatches = microbatches}); }
 
  private:
   /// Gradients of copies, to be summed over ranks before data parallelism sums them.
@@ -71,24 +82,52 @@ class TrainingRank {
   };
   struct Stage {
     std::unique_ptr<StageModel> model;
+    TensorParallel* tensor_parallel = nullptr;  ///< its pipeline's
     std::unique_ptr<StageOptimizer> optimizer;
     std::unique_ptr<StageOptimizer> experts;  ///< of experts that other ranks have others of; null where there are none
     std::vector<std::vector<Copies>> copies;  ///< by block
     std::unique_ptr<StageWeights> weights;
   };
+  /// An encoder beside the pipeline, here or where its rows go.
+  struct Encoder {
+    size_t module = 0;  ///< of the plan
+    ModuleKind kind = ModuleKind::kVision;
+    EncoderRows rows;                           ///< as scheduled
+    std::optional<int64_t> data_parallel_rank;  ///< where it runs
+    std::unique_ptr<ContextParallel> context;   ///< there, too
+    std::vector<Inputs> shares;                 ///< of a step's macro batches
+    std::unique_ptr<EncoderBridge> bridge;
+    std::unique_ptr<EncoderRunner> runner;
+  };
+  /// What the parts of a rank are made of.
+  struct Making {
+    World& world;
+    const Plan& plan;
+    const TrainingSettings& settings;
+    const Mesh& text_mesh;
+    PipelineExecutor::Settings executor;
+  };
 
   TrainingRank() = default;
+  std::optional<Error> make_text(Making& making);
+  std::optional<Error> make_encoder(Making& making, size_t module);
+  std::optional<Error> make_bridge(Making& making, const Mesh& mesh, Encoder& encoder);
   /// The groups of expert parallelism on one rank.
   struct ExpertGroups {
     Group experts;  ///< the ranks that share out the experts
     Group copies;   ///< those that have the same
   };
   static Result<std::optional<ExpertGroups>> make_expert_groups(World& world, const Mesh& mesh, int64_t ep);
-  void make_optimizers(const Plan& plan, const TrainingSettings& settings, Group data_parallel,
+  void make_optimizers(const Making& making, const ModulePlan& module, Stage& stage, const Group& data_parallel,
                        const std::optional<ExpertGroups>& experts);
-  void find_copies(World& world);
+  void make_weights(const Making& making, Stage& stage);
+  void find_copies(World& world, Stage& stage);
+  bool is_tied(const ParameterPtr& parameter) const;
+  std::vector<Inputs> share_out(const StepBatch& batch) const;
+  void begin_encoders(const StepBatch& batch, const std::vector<Inputs>& microbatches, bool has_gradients);
+  std::vector<int64_t> rows_needed(const Encoder& encoder, const RowNumbers& numbers,
+                                   const std::vector<int64_t>& samples, const Inputs& share, size_t microbatch) const;
   void tie_embeddings(World& world, const Mesh& mesh, const Plan& plan);
-  std::vector<Inputs> share_out(const std::vector<Inputs>& microbatches) const;
   void release_values();
   void sum_tied_embeddings();
   double finish_gradients();
@@ -99,19 +138,21 @@ class TrainingRank {
 
   ModelNumbers numbers_;
   int64_t vocabulary_ = 0;
-  int64_t data_parallel_rank_ = 0;
-  int64_t zero_ = 0;
+  BatchShape batch_shape_;
+  std::optional<int64_t> text_data_parallel_rank_;  ///< nothing where the llm is not
   double max_gradient_norm_ = 0;
   at::TensorOptions options_;
   std::optional<Group> everyone_;
-  std::optional<ContextParallel> context_;
   StageModel::TensorParallels tensor_parallel_;  ///< by module of the plan
-  TensorParallel* text_ = nullptr;               ///< the llm's
+  TensorParallel* text_ = nullptr;               ///< the llm's; null where it is not
+  std::unique_ptr<ContextParallel> text_context_;
+  std::optional<Group> same_keys_;  ///< the ranks that have copies of the llm's key heads
   int64_t num_experts_ = 0;
   std::vector<int64_t> first_router_;  ///< by stage, of all routers; at the end their number
   std::optional<Group> expert_group_;
-  std::vector<Stage> stages_;     ///< of this rank, in the order of its chunks
-  std::vector<Stage*> stage_of_;  ///< by stage, null elsewhere
+  std::deque<Stage> stages_;       ///< of this rank, in the order of its chunks, then of encoders
+  std::vector<Stage*> stage_of_;   ///< by stage of the llm's pipeline, null elsewhere
+  std::vector<Encoder> encoders_;  ///< beside the pipeline, in the plan's order
   /// The embedding's copies here where it is tied to a head in another stage, and what keeps them equal.
   std::vector<std::pair<Stage*, ParameterPtr>> embeddings_;
   bool counts_embedding_ = false;  ///< in the gradient's norm, and not on the other rank

@@ -20,8 +20,10 @@ std::string field_of(const ModulePlan& module, const char* name) {
   return fmt::format("modules.{}.{}", name_of(module.kind), name);
 }
 
-/// The rows whose llm ranks meet in the encoder's tp and cp groups. Rows that share a group's rank meet as a whole.
-Result<std::vector<std::vector<int32_t>>> shared_groups(const ModulePlan& encoder, const ModulePlan& llm) {
+/// The rows whose llm ranks meet in the encoder's groups along some axes. Rows that share a group's rank meet as a
+/// whole.
+Result<std::vector<std::vector<int32_t>>> shared_groups(const ModulePlan& encoder, const ModulePlan& llm,
+                                                        std::initializer_list<std::string_view> axes) {
   WEFT_TRY(const Mesh llm_mesh, mesh_of(llm));
   WEFT_TRY(const Mesh mesh, mesh_of(encoder));
   const std::optional<size_t> pp_axis = llm_mesh.grid().find("pp");
@@ -32,7 +34,7 @@ Result<std::vector<std::vector<int32_t>>> shared_groups(const ModulePlan& encode
     return row;
   };
   std::set<int32_t> used;
-  for (const auto& group : mesh.groups(mesh.grid().axes_named({"tp", "cp"}))) {
+  for (const auto& group : mesh.groups(mesh.grid().axes_named(axes))) {
     std::optional<int32_t> first;
     for (const int64_t rank : group) {
       if (!llm_mesh.contains(rank))
@@ -48,6 +50,15 @@ Result<std::vector<std::vector<int32_t>>> shared_groups(const ModulePlan& encode
   std::vector<std::vector<int32_t>> groups;
   for (auto& [ignored, rows] : joined) groups.push_back(std::move(rows));
   return groups;
+}
+
+const ModulePlan* first_filler(const Plan& plan) {
+  for (const ModulePlan& module : plan.modules) {
+    const bool fills =
+        module.is_encoder() && module.placement != ModulePlacement::kInline && module.form == EncoderForm::kFill;
+    if (fills) return &module;
+  }
+  return nullptr;
 }
 
 Result<EncoderPlacement> placement_of_encoder(const Plan& plan, const ModulePlan& module, int32_t& next_own_row) {
@@ -67,21 +78,19 @@ Result<EncoderPlacement> placement_of_encoder(const Plan& plan, const ModulePlan
       .first_macro = ranges->first_macro,
       .end_macro = ranges->end_macro};
   if (module.placement != ModulePlacement::kDisjoint) {
-    WEFT_TRY(rows.groups, shared_groups(module, plan.llm()));
+    // ZeRO 2 and 3 have data-parallel ranks meet in every action, too. That must be said where rows differ in their
+    // order, which is where some encoder fills.
+    const bool joins_replicas = module.zero >= 2 && first_filler(plan) != nullptr;
+    if (joins_replicas) {
+      WEFT_TRY(rows.groups, shared_groups(module, plan.llm(), {"tp", "cp", "dp"}));
+    } else {
+      WEFT_TRY(rows.groups, shared_groups(module, plan.llm(), {"tp", "cp"}));
+    }
     return placement;
   }
   rows.num_stages = static_cast<int32_t>(module.pp);
   for (int32_t stage = 0; stage < rows.num_stages; ++stage) rows.groups.push_back({next_own_row++});
   return placement;
-}
-
-const ModulePlan* first_filler(const Plan& plan) {
-  for (const ModulePlan& module : plan.modules) {
-    const bool fills =
-        module.is_encoder() && module.placement != ModulePlacement::kInline && module.form == EncoderForm::kFill;
-    if (fills) return &module;
-  }
-  return nullptr;
 }
 
 /// The rows that the plan stores, which must hold the pipeline's own actions in their own order.

@@ -72,4 +72,22 @@ void list_stage_parts(const Plan& plan, std::vector<StagePart>& parts) {
   });
 }
 
+std::vector<StagePart> list_encoder_parts(const Plan& plan, size_t module) {
+  const ModulePlan& encoder = plan.modules[module];
+  std::vector<StagePart> parts;
+  int64_t next_layer = 0;
+  for (size_t stage = 0; stage < encoder.layers.size(); ++stage) {
+    StagePart& part = parts.emplace_back();
+    part = {.stage = static_cast<int32_t>(stage),
+            .module = static_cast<int32_t>(module),
+            .first_layer = next_layer,
+            .num_layers = encoder.layers[stage].front(),
+            .has_entry = stage == 0,
+            .has_exit = stage + 1 == encoder.layers.size()};
+    if (!encoder.recompute.empty()) part.recompute = encoder.recompute[stage].front();
+    next_layer += part.num_layers;
+  }
+  return parts;
+}
+
 }  // namespace weft

@@ -1,5 +1,7 @@
 #include "weft/models/text/decoder.h"
 
+#include <algorithm>
+
 #include <ATen/TensorOperators.h>
 #include <fmt/format.h>
 
@@ -102,8 +104,9 @@ TransformerLayer make_layer(const std::string& name, const LayerShape& shape, co
   return layer;
 }
 
-at::Tensor placed_media(at::Tensor x, const std::vector<MediaRows>& media) {
+at::Tensor placed_media(at::Tensor x, const std::vector<MediaRows>& media, bool are_own = false) {
   for (const MediaRows& kind : media) {
+    if (kind.is_own != are_own) continue;
     // No rows are placed, too, if others of them are elsewhere: their backward takes all ranks.
     if (kind.positions.size(0) > 0 || kind.rows.requires_grad()) x = place_rows(x, kind.positions, kind.rows);
   }
@@ -156,9 +159,10 @@ at::Tensor Decoder::embed_tokens(const at::Tensor& ids, const std::vector<MediaR
     const at::Tensor found =
         embed(places.masked_fill(is_elsewhere, 0), embedding_, numbers_.padding_id - entries.first_row);
     const at::Tensor summand = found.masked_fill(is_elsewhere.unsqueeze(1), 0);
-    x = media.empty() ? context.leave(summand) : context.divide(placed_media(context.sum(summand), media));
+    const bool has_whole = std::any_of(media.begin(), media.end(), [](const MediaRows& kind) { return !kind.is_own; });
+    x = has_whole ? context.divide(placed_media(context.sum(summand), media)) : context.leave(summand);
   }
-  return x;
+  return placed_media(x, media, /*are_own=*/true);
 }
 
 RotaryTable Decoder::rotary(const at::Tensor& positions, at::ScalarType type) const {

@@ -14,6 +14,7 @@ namespace weft {
 struct MediaRows {
   at::Tensor positions;  ///< [rows], in the packed tokens
   at::Tensor rows;       ///< [rows, width]
+  bool is_own = false;   ///< positions are in this rank's own rows between blocks, and these rows for them alone
 };
 
 /// The language model of every family: embedding, decoder layers, norm and head. Tokens of several samples are packed;

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include <torch/csrc/autograd/edge.h>
+
+#include "weft/comm/group.h"
+#include "weft/parallelize/stage.h"
+#include "weft/pipeline/encoder_bridge.h"
+#include "weft/pipeline/stage_weights.h"
+#include "weft/schedule/schedule.h"
+
+namespace weft {
+
+/// Runs one rank's stage of an encoder beside the pipeline: EF and EB of its macro batches.
+class EncoderRunner {
+ public:
+  struct Settings {
+    size_t module = 0;  ///< of the plan
+    const StageModel* model = nullptr;
+    StageWeights* weights = nullptr;
+    EncoderRows rows;                      ///< as scheduled
+    std::optional<Group> pipeline;         ///< of its stages, where it has several
+    EncoderBridge* bridge = nullptr;       ///< on its last stage
+    bool reduces_while_others_run = true;  ///< gradients go as soon as the last EB is over
+  };
+  explicit EncoderRunner(Settings settings);
+
+  /// A step over this rank's macro batches begins.
+  void begin(const std::vector<Inputs>& macro_batches);
+  /// EF. Returns the sum of all that was computed, undefined where there was nothing.
+  at::Tensor forward(int64_t macro);
+  /// EB. The gradients of a trained encoder are on their way when the last has returned, or at `finish_gradients`.
+  void backward(int64_t macro);
+  /// All EB of the step are over.
+  void finish_gradients();
+  /// All is over.
+  void end();
+  /// In this step, for neighbours in the encoder's own pipeline.
+  double waited_ms() const { return waited_ms_; }
+
+ private:
+  /// A macro batch from EF to EB.
+  struct Visit {
+    at::Tensor input;  ///< of stages behind the first
+    std::optional<torch::autograd::Edge> root;
+  };
+  struct Sent {
+    int64_t macro = 0;
+    at::Tensor tensor;
+    Work work;
+  };
+
+  bool is_first() const { return settings_.model->stage() == 0; }
+  bool is_last() const { return settings_.model->is_last(); }
+  const Inputs& inputs(int64_t macro) const { return (*macro_batches_)[static_cast<size_t>(macro)]; }
+  at::Tensor run(int64_t macro, Visit& visit);
+  at::Tensor receive(const FlowTensor& shape, int64_t from);
+  void send(int64_t macro, const at::Tensor& tensor, int64_t to);
+  void wait_for_place(int64_t macro);
+  void reap_sends();
+
+  Settings settings_;
+
+  // Of the step that is running.
+  const std::vector<Inputs>* macro_batches_ = nullptr;
+  at::Tensor sum_;
+  std::map<int64_t, Visit> visits_;
+  std::deque<Sent> sends_;
+  bool is_reduced_ = false;
+  double waited_ms_ = 0;
+};
+
+}  // namespace weft
