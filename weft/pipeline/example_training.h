@@ -29,7 +29,8 @@ namespace weft {
 /// An encoder beside the pipeline.
 struct EncoderExample {
   ModulePlacement placement = ModulePlacement::kColocated;
-  int64_t tp = 1, pp = 1, dp = 1;
+  int64_t tp = 1, cp = 1, pp = 1, dp = 1;
+  int64_t ulysses = 1;  ///< of cp
   int64_t mbs_scale = 1;
   EncoderForm form = EncoderForm::kBefore;
   int64_t live = 0;
@@ -100,6 +101,7 @@ struct TrainingExample {
       text += fmt::format("_{}_{}_tp{}{}_pp{}_dp{}_scale{}_{}{}_zero{}{}", name_of(kind),
                           kPlacements[static_cast<size_t>(e.placement)], e.tp, e.sequence_parallel ? "sp" : "", e.pp,
                           e.dp, e.mbs_scale, name_of(e.form), e.live, e.zero, e.recompute_from_inputs ? "_again" : "");
+      if (e.cp > 1) text += fmt::format("_cp{}u{}", e.cp, e.ulysses);
       for (const int64_t row : e.rows) text += fmt::format("_row{}", row);
     }
     if (!bare_samples.empty()) text += fmt::format("_bare{}", fmt::join(bare_samples, "."));
@@ -342,6 +344,8 @@ inline ModulePlan example_encoder_plan(const TrainingExample& example, const Enc
                       .placement = encoder.placement,
                       .axis_order = default_axis_order(),
                       .tp = encoder.tp,
+                      .cp = encoder.cp,
+                      .cp_ulysses = encoder.ulysses,
                       .pp = encoder.pp,
                       .dp = encoder.dp,
                       .sequence_parallel = encoder.sequence_parallel,
@@ -352,10 +356,10 @@ inline ModulePlan example_encoder_plan(const TrainingExample& example, const Enc
                       .live_macro_batches = encoder.live,
                       .recompute_from_inputs = encoder.recompute_from_inputs};
   if (encoder.placement == ModulePlacement::kDisjoint) {
-    for (int64_t i = 0; i < encoder.tp * encoder.pp * encoder.dp; ++i) settings.ranks.push_back(next_rank++);
+    for (int64_t i = 0; i < encoder.tp * encoder.cp * encoder.pp * encoder.dp; ++i) settings.ranks.push_back(next_rank++);
   } else {
     // The pipeline's axis is the outermost.
-    const int64_t ranks_a_row = example.tp * example.dp;
+    const int64_t ranks_a_row = example.tp * example.cp * example.dp;
     for (int64_t rank = 0; rank < ranks_a_row * example.pp; ++rank) {
       const bool is_on = encoder.rows.empty() ||
                          std::find(encoder.rows.begin(), encoder.rows.end(), rank / ranks_a_row) != encoder.rows.end();
