@@ -149,7 +149,7 @@ bool is_better(const LlmSpread& spread, const LlmSpread& than) {
 }
 
 Order balanced_order(const BatchOrder& order, const std::vector<double>& costs, bool in_lockstep) {
-  const Order as_given = batch_order(order);
+  Order as_given = batch_order(order);
   const LlmSpread given = spread_of(as_given, order, costs);
   const std::array<std::function<Order()>, 4> ways = {
       [&] { return even_ranks(order, costs); },
@@ -256,13 +256,13 @@ BatchAssignment assign_balanced(const BatchShape& shape, const BalancedModules& 
   if (which.llm) check_costs(costs.llm, order);
   const Order samples = which.llm ? balanced_order(order, costs.llm, which.ranks_in_lockstep) : batch_order(order);
   BatchAssignment assignment{.llm = llm_shares(samples, order)};
-  static const std::vector<double> kNone;
+  const std::vector<double> none;
   for (const auto& [kind, encoder] : shape.encoders) {
     const auto own = costs.encoders.find(kind);
     WEFT_CHECK(!which.encoders || own != costs.encoders.end(), "no costs for {}", name_of(kind));
     if (which.encoders) check_costs(own->second, order);
     assignment.encoders[kind] =
-        encoder_shares(samples, order, encoder, which.encoders ? own->second : kNone, which.encoders);
+        encoder_shares(samples, order, encoder, which.encoders ? own->second : none, which.encoders);
   }
   return assignment;
 }

@@ -154,6 +154,37 @@ TEST(AssignBalanced, EverySampleHasOnePlaceAndNothingIsWorseThanTheBatchsOrder) 
   EXPECT_GT(better_turns, 0.9 * cases);
 }
 
+TEST(AssignBalanced, LargeBatchesAreDealtToo) {
+  std::mt19937_64 random(15);
+  for (const bool in_lockstep : {false, true}) {
+    const BatchShape shape{.llm = {.data_parallel = 128, .microbatches = 6, .mbs = 3},
+                           .encoders = {{ModuleKind::kVision, {.data_parallel = 100, .mbs_scale = 4}}}};
+    const BatchCosts costs{.llm = long_tailed(random, shape.llm.size()),
+                           .encoders = {{ModuleKind::kVision, of_media(random, shape.llm.size())}}};
+    const BatchAssignment assignment =
+        assign_balanced(shape, {.llm = true, .encoders = true, .ranks_in_lockstep = in_lockstep}, costs);
+    ASSERT_NO_FATAL_FAILURE(expect_legal(shape, assignment));
+    // Nobody can have less than the mean, nor than the largest sample.
+    const auto least = [](const std::vector<double>& own, int64_t ranks) {
+      return std::max(std::accumulate(own.begin(), own.end(), 0.0) / static_cast<double>(ranks),
+                      *std::max_element(own.begin(), own.end()));
+    };
+    const LlmSpread now = llm_spread(assignment.llm, costs.llm);
+    EXPECT_LT(now.busiest_rank, (in_lockstep ? 1.5 : 1.1) * least(costs.llm, 128));
+    EXPECT_LT(now.longest_in_turn, 0.5 * llm_spread(assign_in_order(shape).llm, costs.llm).longest_in_turn);
+    const std::vector<double>& media = costs.encoders.at(ModuleKind::kVision);
+    const std::vector<int64_t> order = llm_order(assignment);
+    double bound = 0;
+    for (size_t first = 0; first < order.size(); first += 1200) {
+      std::vector<double> macro;
+      for (size_t i = first; i < std::min(first + 1200, order.size()); ++i)
+        macro.push_back(media[static_cast<size_t>(order[i])]);
+      bound += least(macro, 100);
+    }
+    EXPECT_LT(encoder_spread(assignment.encoders.at(ModuleKind::kVision), media), 1.05 * bound);
+  }
+}
+
 /// The smallest busiest bin over all ways to put items into bins, each of exactly `size` items (0: any number).
 double best_makespan(const std::vector<double>& costs, size_t bins, size_t size) {
   double best = std::accumulate(costs.begin(), costs.end(), 0.0);

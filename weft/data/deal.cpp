@@ -1,6 +1,7 @@
 #include "weft/data/deal.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 
 #include "weft/base/check.h"
@@ -27,10 +28,30 @@ size_t item_of(uint64_t key) {
   return key & 0xffffffffu;
 }
 
+/// Sorts keys that are in the order of their items, by value alone: a radix sort of three digits, which for thousands
+/// of keys takes a third of std::sort's time.
+void sort_by_value(Keys& keys) {
+  constexpr size_t kFew = 256;
+  if (keys.size() <= kFew) {
+    std::sort(keys.begin(), keys.end());
+    return;
+  }
+  constexpr int kBits = 11;
+  Keys sorted(keys.size());
+  for (int shift = 32; shift < 64; shift += kBits) {
+    const auto digit = [shift](uint64_t key) { return key >> shift & ((1u << kBits) - 1); };
+    std::array<uint32_t, (1u << kBits) + 1> ends{};
+    for (const uint64_t key : keys) ++ends[digit(key) + 1];
+    for (size_t i = 1; i < ends.size(); ++i) ends[i] += ends[i - 1];
+    for (const uint64_t key : keys) sorted[ends[digit(key)]++] = key;
+    keys.swap(sorted);
+  }
+}
+
 Keys heaviest_first(std::span<const double> values) {
   Keys keys(values.size());
   for (size_t i = 0; i < values.size(); ++i) keys[i] = heaviest_first_key(values[i], i);
-  std::sort(keys.begin(), keys.end());
+  sort_by_value(keys);
   return keys;
 }
 
@@ -214,7 +235,7 @@ RoundDeal deal_in_rounds(std::span<const double> values, int64_t bins) {
   Keys lightest(width);
   for (size_t first = 0; first < values.size(); first += width) {
     for (size_t bin = 0; bin < width; ++bin) lightest[bin] = lightest_first_key(deal.sums[bin], bin);
-    std::sort(lightest.begin(), lightest.end());
+    sort_by_value(lightest);
     for (size_t i = 0; i < width; ++i) {
       const size_t bin = item_of(lightest[i]), item = item_of(heaviest[first + i]);
       deal.item_of[first + bin] = static_cast<int32_t>(item);

@@ -1,6 +1,7 @@
 #include "weft/plan/random_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -351,6 +352,9 @@ class PlanDrawer {
   Plan plan_;
 };
 
+const std::array<const char*, 5> kPlacements = {"base", "inline", "colocated", "disjoint", "partial"};
+const std::array<const char*, 4> kBalances = {"", "_balance_encoder", "_balance_llm", "_balance_both"};
+
 std::string layers_text(const ModulePlan& module) {
   std::vector<std::string> rows;
   for (const auto& row : module.layers) rows.push_back(fmt::format("{}", fmt::join(row, "v")));
@@ -364,13 +368,11 @@ Plan random_plan(const Model& model, uint64_t seed, const RandomPlanSpace& space
 }
 
 std::string settings_text(const Plan& plan) {
-  static const std::vector<std::string> kPlacements = {"base", "inline", "colocated", "disjoint", "partial"};
-  static const std::vector<std::string> kBalances = {"", "_balance_encoder", "_balance_llm", "_balance_both"};
   std::string text = fmt::format("{}_mbs{}x{}", plan.schedule.name, plan.schedule.mbs, plan.schedule.microbatches);
   text += kBalances[static_cast<size_t>(plan.balance)];
   for (const ModulePlan& m : plan.modules) {
     text += fmt::format("__{}{}", name_of(m.kind), plan.workload.is_frozen(m.kind) ? "_frozen" : "");
-    if (m.is_encoder()) text += "_" + kPlacements[static_cast<size_t>(m.placement)];
+    if (m.is_encoder()) text += fmt::format("_{}", kPlacements[static_cast<size_t>(m.placement)]);
     text += fmt::format("_tp{}{}", m.tp, m.sequence_parallel ? "sp" : "");
     if (m.cp > 1) text += fmt::format("_cp{}u{}", m.cp, m.cp_ulysses);
     if (m.ep > 1) text += fmt::format("_ep{}", m.ep);
