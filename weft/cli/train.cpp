@@ -10,6 +10,7 @@
 #include "weft/cli/runtime_loader.h"
 #include "weft/cli/terminal_line.h"
 #include "weft/cli/verbs.h"
+#include "weft/cost/sample_cost.h"
 
 namespace weft {
 namespace {
@@ -92,6 +93,13 @@ Result<std::string> run_train(const TrainVerbOptions& options) {
                        .resumes = options.resume.has_value(),
                        .resume_from = options.resume.value_or(""),
                        .trace = options.trace};
+  if (request.plan.balance != Balance::kNone) {
+    WEFT_TRY(const CostModel model, CostModel::create(request.plan));
+    const auto costs = std::make_shared<const PlanSampleCosts>(model, request.plan);
+    request.costs = {
+        .llm = [costs](const SampleLoad& sample) { return costs->llm_ms(sample); },
+        .encoder = [costs](ModuleKind kind, const SampleLoad& sample) { return costs->encoder_ms(kind, sample); }};
+  }
   const bool is_terminal = has_terminal();
   request.on_step = [is_terminal](const StepMetrics& metrics, int64_t num_steps) {
     const std::string line = progress_line(metrics, num_steps);

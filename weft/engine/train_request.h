@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/data/sample_costs.h"
 #include "weft/plan/plan.h"
 #include "weft/schedule/step_metrics.h"
 
@@ -21,6 +22,7 @@ struct TrainRequest {
   bool resumes = false;
   std::filesystem::path resume_from;  ///< a run's folder, or one of its checkpoints; empty: the run folder
   std::filesystem::path trace;        ///< where the last step's timeline goes; empty: nowhere
+  SampleCosts costs;                  ///< for plans that balance
   /// Called on one rank, after every step.
   std::function<void(const StepMetrics& metrics, int64_t num_steps)> on_step;
   /// Says something that is not the result: a line.

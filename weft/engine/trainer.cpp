@@ -98,7 +98,8 @@ Result<TrainReport> train_rank(World& world, const Plan& plan, const TrainConfig
   const bool is_first = world.rank() == 0;
   WEFT_TRY(const RunStart start, find_start(world, plan, config, options));
   WEFT_TRY(const std::unique_ptr<TrainingSession> session,
-           TrainingSession::create(world, plan, config, start.checkpoint, /*goes_on=*/true));
+           TrainingSession::create(world, plan, config,
+                                   {.checkpoint = start.checkpoint, .goes_on = true, .costs = options.costs}));
   if (auto error = open_run(world, start, plan, config)) return *error;
   if (auto error = first_error(world.all(), begin_trace(world, options))) return *error;
 
@@ -214,7 +215,7 @@ Result<std::optional<EvalReport>> Trainer::evaluate(const std::filesystem::path&
       WEFT_TRY(start, read_checkpoint_on_ranks(world, checkpoint));
     }
     WEFT_TRY(const std::unique_ptr<TrainingSession> session,
-             TrainingSession::create(world, plan_, config_, start, /*goes_on=*/false));
+             TrainingSession::create(world, plan_, config_, {.checkpoint = start}));
     return session->evaluate(config_.evaluation_batches);
   });
 }
@@ -232,6 +233,7 @@ Result<std::optional<TrainReport>> train(const TrainRequest& request) {
               .resumes = request.resumes,
               .resume_from = request.resume_from,
               .trace = request.trace,
+              .costs = request.costs,
               .on_step = request.on_step,
               .say = request.say});
 }

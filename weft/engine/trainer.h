@@ -17,6 +17,7 @@ struct TrainOptions {
   bool resumes = false;
   std::filesystem::path resume_from;  ///< a run's folder, or one of its checkpoints; empty: the run folder
   std::filesystem::path trace;        ///< where the last step's timeline goes; empty: nowhere
+  SampleCosts costs;                  ///< by which samples are reassigned; for plans whose `balance` is not none
   std::function<void(const StepMetrics& metrics, int64_t num_steps)> on_step;  ///< on rank 0
   std::function<void(const std::string&)> say;                                 ///< a line, on rank 0
 };

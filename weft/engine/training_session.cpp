@@ -10,6 +10,7 @@
 #include "weft/checkpoint/initial_weights.h"
 #include "weft/checkpoint/load_checkpoint.h"
 #include "weft/checkpoint/save_checkpoint.h"
+#include "weft/data/balance.h"
 #include "weft/engine/guarded.h"
 #include "weft/engine/rank_device.h"
 #include "weft/engine/rank_error.h"
@@ -72,9 +73,13 @@ std::optional<Error> check_model_of(const Checkpoint& checkpoint, const Plan& pl
 }  // namespace
 
 Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, const Plan& plan,
-                                                                 const TrainConfig& config,
-                                                                 const std::optional<Checkpoint>& checkpoint,
-                                                                 bool goes_on) {
+                                                                 const TrainConfig& config, const Start& start) {
+  const std::optional<Checkpoint>& checkpoint = start.checkpoint;
+  if (start.goes_on && plan.balance != Balance::kNone && !start.costs.is_given()) {
+    return Error{.field = "balance",
+                 .problem = "is not none, but there are no costs to balance by",
+                 .advice = "Give TrainOptions::costs, or choose a plan without it."};
+  }
   std::unique_ptr<TrainingSession> session(new TrainingSession(world, plan, config));
   const auto prepare = [&]() -> std::optional<Error> {
     auto device = open_rank_device(world, config.device);
@@ -86,7 +91,7 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
     }
     session->device_ = *device;
     if (checkpoint) {
-      if (goes_on) {
+      if (start.goes_on) {
         if (auto error = check_same_plan(*checkpoint, plan)) return error;
         if (auto error = check_same_samples(*checkpoint, plan, config)) return error;
       } else if (auto error = check_model_of(*checkpoint, plan)) {
@@ -107,7 +112,7 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
                                     .device = session->device_});
   if (!rank) return rank.error();  // the same on all ranks: it depends on the plan alone
   session->rank_ = *std::move(rank);
-  session->assignment_ = assign_in_order(session->rank_->batch_shape());
+  session->costs_ = start.costs;
 
   const auto fill = [&]() -> std::optional<Error> {
     const SampleForm form = sample_form(session->rank_->numbers(), session->rank_->vocabulary());
@@ -130,12 +135,28 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
   return session;
 }
 
+BatchAssignment TrainingSession::assign(const SyntheticSamples& samples, int64_t batch) const {
+  const BatchShape& shape = rank_->batch_shape();
+  if (plan_->balance == Balance::kNone || !costs_.is_given()) return assign_in_order(shape);
+  const ModulePlan& llm = plan_->llm();
+  const BalancedModules which{.llm = plan_->balance != Balance::kEncoder,
+                              .encoders = plan_->balance != Balance::kLlm,
+                              .ranks_in_lockstep = llm.zero == 3 || llm.ep > 1};
+  BatchCosts costs;
+  for (int64_t index = 0; index < plan_->workload.global_batch_samples; ++index) {
+    const SampleLoad load = samples.load(batch * plan_->workload.global_batch_samples + index);
+    costs.llm.push_back(costs_.llm(load));
+    for (const auto& [kind, encoder] : shape.encoders) costs.encoders[kind].push_back(costs_.encoder(kind, load));
+  }
+  return assign_balanced(shape, which, costs);
+}
+
 std::optional<Error> TrainingSession::make_microbatches(const SyntheticSamples& samples, int64_t batch,
                                                         LocalBatch& local) const {
   const auto share = rank_->data_parallel_rank(ModuleKind::kLlm);
   if (!share) return std::nullopt;
-  const auto& encoders = assignment_.encoders;
-  for (const std::vector<int64_t>& indices : assignment_.llm[static_cast<size_t>(*share)]) {
+  const auto& encoders = local.batch.assignment.encoders;
+  for (const std::vector<int64_t>& indices : local.batch.assignment.llm[static_cast<size_t>(*share)]) {
     std::vector<Sample> own;
     for (const int64_t index : indices) {
       own.push_back(samples.make(batch * plan_->workload.global_batch_samples + index));
@@ -157,7 +178,7 @@ std::optional<Error> TrainingSession::make_microbatches(const SyntheticSamples& 
 std::optional<Error> TrainingSession::make_macro_batches(const SyntheticSamples& samples, int64_t batch,
                                                          StepBatch& made) const {
   const int64_t first = batch * plan_->workload.global_batch_samples;
-  for (const auto& [kind, shares] : assignment_.encoders) {
+  for (const auto& [kind, shares] : made.assignment.encoders) {
     const auto share = rank_->data_parallel_rank(kind);
     if (!share) continue;
     for (const std::vector<int64_t>& indices : shares[static_cast<size_t>(*share)]) {
@@ -171,8 +192,7 @@ std::optional<Error> TrainingSession::make_macro_batches(const SyntheticSamples&
       if (kind == ModuleKind::kAudio) media.audio = std::move(inputs->audio);
     }
   }
-  if (assignment_.encoders.empty()) return std::nullopt;
-  made.assignment = assignment_;
+  if (made.assignment.encoders.empty()) return std::nullopt;
   for (int64_t index = 0; index < plan_->workload.global_batch_samples; ++index) {
     const SyntheticSamples::MediaRows rows = samples.media_rows(first + index);
     made.media.push_back({.image = rows.image, .video = 0, .audio = rows.audio});
@@ -182,6 +202,7 @@ std::optional<Error> TrainingSession::make_macro_batches(const SyntheticSamples&
 
 TrainingSession::LocalBatch TrainingSession::make_batch(const SyntheticSamples& samples, int64_t batch) const {
   LocalBatch local;
+  local.batch.assignment = assign(samples, batch);
   local.error = make_microbatches(samples, batch, local);
   if (!local.error) local.error = make_macro_batches(samples, batch, local.batch);
   return local;

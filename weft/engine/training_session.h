@@ -20,10 +20,16 @@ namespace weft {
 /// it alike; errors are the same on all of them.
 class TrainingSession {
  public:
-  /// Begins with fresh weights, with the configuration's, or where a checkpoint ended. A run that goes on must have the
-  /// plan and the samples of the checkpoint; else its model is enough. World, plan and configuration must outlive it.
+  /// Where a run begins.
+  struct Start {
+    const std::optional<Checkpoint>& checkpoint;
+    bool goes_on = false;    ///< with the checkpoint's plan and samples; else its model is enough
+    SampleCosts costs = {};  ///< for plans that balance samples
+  };
+  /// Begins with fresh weights, with the configuration's, or where a checkpoint ended. World, plan and configuration
+  /// must outlive it.
   static Result<std::unique_ptr<TrainingSession>> create(World& world, const Plan& plan, const TrainConfig& config,
-                                                         const std::optional<Checkpoint>& checkpoint, bool goes_on);
+                                                         const Start& start);
 
   /// Steps done.
   int64_t num_steps() const { return step_; }
@@ -59,6 +65,7 @@ class TrainingSession {
     std::optional<Error> error;
   };
   LocalBatch make_batch(const SyntheticSamples& samples, int64_t batch) const;
+  BatchAssignment assign(const SyntheticSamples& samples, int64_t batch) const;
   std::optional<Error> make_microbatches(const SyntheticSamples& samples, int64_t batch, LocalBatch& local) const;
   std::optional<Error> make_macro_batches(const SyntheticSamples& samples, int64_t batch, StepBatch& made) const;
   Result<Share> share_batch(LocalBatch local);
@@ -75,7 +82,7 @@ class TrainingSession {
   std::unique_ptr<TrainingRank> rank_;
   std::optional<SyntheticSamples> samples_;
   std::optional<SyntheticSamples> unseen_samples_;
-  BatchAssignment assignment_;  ///< of every batch's samples
+  SampleCosts costs_;
   int64_t step_ = 0;
   std::vector<TimelineEvent> last_events_;
   double last_start_ms_ = 0;

@@ -52,7 +52,6 @@ std::optional<Error> check_runs(const Plan& plan) {
     }
   }
   if (!plan.offload.is_empty()) return refuse("offload", "is not run yet");
-  if (plan.balance != Balance::kNone) return refuse("balance", "is not none: samples are not reassigned yet");
   if (plan.precision.compute == Precision::kFp16) {
     return refuse("precision.compute",
                   "is fp16, whose small gradients vanish without a scaled loss; fp64, fp32 and bf16 are run");
