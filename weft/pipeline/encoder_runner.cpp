@@ -63,6 +63,7 @@ at::Tensor EncoderRunner::forward(int64_t macro) {
     y = run(macro, visit);
   }
   if (y.defined()) y = y.detach();
+  keep_pace(ActionKind::kEncodeForward, macro);
   if (is_last()) {
     settings_.bridge->send_rows(macro, y);
   } else if (y.defined()) {
@@ -94,6 +95,7 @@ void EncoderRunner::backward(int64_t macro) {
                                                           /*create_graph=*/false, /*accumulate_grad=*/true);
   }
   weights.end_backward();
+  keep_pace(ActionKind::kEncodeBackward, macro);
   if (visit.input.defined()) {
     const at::Tensor& made = visit.input.grad();
     send(macro, made.defined() ? made : at::zeros_like(visit.input), settings_.pipeline->rank() - 1);

@@ -10,6 +10,7 @@
 #include "weft/comm/group.h"
 #include "weft/parallelize/stage.h"
 #include "weft/pipeline/encoder_bridge.h"
+#include "weft/pipeline/pace.h"
 #include "weft/pipeline/stage_weights.h"
 #include "weft/schedule/schedule.h"
 
@@ -26,6 +27,8 @@ class EncoderRunner {
     std::optional<Group> pipeline;         ///< of its stages, where it has several
     EncoderBridge* bridge = nullptr;       ///< on its last stage
     bool reduces_while_others_run = true;  ///< gradients go as soon as the last EB is over
+    int32_t encoder = 0;                   ///< of the schedule
+    Pace pace;
   };
   explicit EncoderRunner(Settings settings);
 
@@ -61,6 +64,9 @@ class EncoderRunner {
   at::Tensor receive(const FlowTensor& shape, int64_t from);
   void send(int64_t macro, const at::Tensor& tensor, int64_t to);
   void wait_for_place(int64_t macro);
+  void keep_pace(ActionKind kind, int64_t macro) const {
+    weft::keep_pace(settings_.pace, {kind, settings_.encoder, static_cast<int32_t>(macro)});
+  }
   void reap_sends();
 
   Settings settings_;

@@ -356,7 +356,8 @@ inline ModulePlan example_encoder_plan(const TrainingExample& example, const Enc
                       .live_macro_batches = encoder.live,
                       .recompute_from_inputs = encoder.recompute_from_inputs};
   if (encoder.placement == ModulePlacement::kDisjoint) {
-    for (int64_t i = 0; i < encoder.tp * encoder.cp * encoder.pp * encoder.dp; ++i) settings.ranks.push_back(next_rank++);
+    for (int64_t i = 0; i < encoder.tp * encoder.cp * encoder.pp * encoder.dp; ++i)
+      settings.ranks.push_back(next_rank++);
   } else {
     // The pipeline's axis is the outermost.
     const int64_t ranks_a_row = example.tp * example.cp * example.dp;

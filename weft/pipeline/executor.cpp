@@ -51,7 +51,8 @@ PipelineExecutor::PipelineExecutor(Settings settings)
       row_(settings.row),
       stages_(std::move(settings.stages)),
       pipeline_(std::move(settings.pipeline)),
-      encoders_(std::move(settings.encoders)) {
+      encoders_(std::move(settings.encoders)),
+      pace_(std::move(settings.pace)) {
   WEFT_CHECK(!pipeline_ || pipeline_->rank() == row_, "rank {} of the pipeline runs row {}", pipeline_->rank(),
              row_.value_or(-1));
   for (const Stage& stage : stages_) {
@@ -129,6 +130,7 @@ void PipelineExecutor::forward(int32_t index, int32_t microbatch) {
   visit.deferred = std::make_unique<WeightGradients>();
   StageResult result = model.forward(std::move(flow), inputs(microbatch),
                                      splits_backward_ ? visit.deferred.get() : nullptr, &weights_of(index).hooks());
+  keep_pace(pace_, doing_);
   for (const auto& [kind, sum] : result.sums) {
     at::Tensor& all = output_.sums[kind];
     all = all.defined() ? all + sum : sum;
@@ -200,6 +202,7 @@ void PipelineExecutor::backward(int32_t index, int32_t microbatch, bool defers_w
     weights.begin_gradients(is_last);
     visit.deferred->run();
   }
+  keep_pace(pace_, doing_);
   if (index > 0) {
     std::vector<at::Tensor>& made = made_gradients_[place];
     for (const at::Tensor& input : visit.inputs) {
@@ -221,6 +224,7 @@ void PipelineExecutor::weights(int32_t index, int32_t microbatch) {
   StageWeights& weights = weights_of(index);
   weights.begin_gradients(is_last_of_stage(index, microbatch));
   visits_.at(place).deferred->run();
+  keep_pace(pace_, doing_);
   visits_.erase(place);
   weights.end_gradients();
 }

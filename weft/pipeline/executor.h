@@ -11,6 +11,7 @@
 #include "weft/comm/group.h"
 #include "weft/parallelize/stage.h"
 #include "weft/pipeline/encoder_runner.h"
+#include "weft/pipeline/pace.h"
 #include "weft/pipeline/stage_weights.h"
 #include "weft/schedule/schedule.h"
 #include "weft/schedule/timeline.h"
@@ -59,6 +60,7 @@ class PipelineExecutor {
     std::vector<Stage> stages;      ///< of this row, by stage, nothing for others'
     std::optional<Group> pipeline;  ///< the llm's ranks of one pipeline in order; nothing on other ranks
     std::vector<Encoder> encoders;  ///< as in the schedule
+    Pace pace;
   };
   explicit PipelineExecutor(Settings settings);
 
@@ -115,6 +117,7 @@ class PipelineExecutor {
   std::vector<Stage> stages_;
   std::optional<Group> pipeline_;
   std::vector<Encoder> encoders_;
+  Pace pace_;
   at::TensorOptions options_;             ///< of activations
   bool splits_backward_ = false;          ///< into I and W
   std::vector<int32_t> last_microbatch_;  ///< by stage: whose weight gradients come last

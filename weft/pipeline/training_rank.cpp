@@ -171,7 +171,7 @@ Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const P
                 .plan = plan,
                 .settings = settings,
                 .text_mesh = mesh,
-                .executor = {.lowered = std::move(lowered)}};
+                .executor = {.lowered = std::move(lowered), .pace = settings.pace}};
   making.executor.stages.resize(rank->stage_of_.size());
   // Ranks make the groups that they have in common in this order.
   if (mesh.contains(world.rank())) {
@@ -299,7 +299,9 @@ std::optional<Error> TrainingRank::make_encoder(Making& making, size_t module) {
                               .rows = encoder.rows,
                               .pipeline = pipeline,
                               .bridge = stage.model->is_last() ? encoder.bridge.get() : nullptr,
-                              .reduces_while_others_run = making.plan.overlap_dp});
+                              .reduces_while_others_run = making.plan.overlap_dp,
+                              .encoder = static_cast<int32_t>(encoders_.size()) - 1,
+                              .pace = making.settings.pace});
   // Ranks that the llm is not on have rows of their own.
   if (!making.executor.row) making.executor.row = encoder.rows.groups[static_cast<size_t>(index)].front();
   return std::nullopt;

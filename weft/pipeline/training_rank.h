@@ -18,6 +18,7 @@ struct TrainingSettings {
   double max_gradient_norm = 0;  ///< 0: gradients are not clipped
   uint64_t seed = 0;             ///< of fresh weights
   at::Device device = at::kCPU;
+  Pace pace;  ///< for measuring schedules
 };
 
 /// What all ranks know after a step.
