@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "weft/comm/run_ranks.h"
+#include "weft/data/balance.h"
 #include "weft/models/initialize.h"
 #include "weft/models/load_weights.h"
 #include "weft/models/media/audio_index.h"
@@ -64,6 +65,7 @@ struct TrainingExample {
   std::set<int64_t> bare_samples;               ///< of every batch: they have no media
   int64_t bare_step = 0;                        ///< whose samples have none
   bool overlaps = true;
+  Balance balance = Balance::kNone;
   int64_t num_idle_ranks = 0;
   PrecisionPlan precision = {.compute = Precision::kFp64, .master = Precision::kFp64, .reduce = Precision::kFp64};
   double balance_coefficient = 0;
@@ -71,6 +73,8 @@ struct TrainingExample {
   bool has_masked_sample = false;  ///< the first sample of every batch has no target
   bool has_short_sample = false;   ///< the last sample of every batch has one token
   int64_t steps = 3;
+  /// AdamW's: gradients that are smaller are not blown up, and neither is what they are rounded by.
+  double epsilon = AdamWSettings().epsilon;
 
   int64_t batch() const { return mbs * microbatches * dp; }
   bool divides_encoder_rows() const { return encoder_sequence_parallel.value_or(sequence_parallel); }
@@ -107,6 +111,7 @@ struct TrainingExample {
     if (!bare_samples.empty()) text += fmt::format("_bare{}", fmt::join(bare_samples, "."));
     if (bare_step > 0) text += fmt::format("_barestep{}", bare_step);
     if (!overlaps) text += "_nooverlap";
+    if (balance != Balance::kNone) text += fmt::format("_reassigned{}", static_cast<int>(balance));
     if (num_idle_ranks > 0) text += fmt::format("_idle{}", num_idle_ranks);
     std::replace_if(
         text.begin(), text.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
@@ -273,7 +278,7 @@ inline TrainingOutcome train_by_hand(const TrainingExample& example, const Model
       parameter->value.set_requires_grad(false);
   }
   if (example.crowds_experts) crowd_experts(maker.all());
-  const AdamWSettings settings;
+  const AdamWSettings settings{.epsilon = example.epsilon};
   TrainingOutcome outcome;
   std::map<Parameter*, std::pair<at::Tensor, at::Tensor>> moments;
   const int64_t pieces = example.balance_coefficient > 0 ? example.microbatches * example.dp : 1;
@@ -409,6 +414,7 @@ inline Plan example_training_plan(const TrainingExample& example, const Model& m
   const int64_t text_ranks = example.tp * example.cp * example.pp * example.dp;
   plan.world_size = text_ranks;
   plan.overlap_dp = example.overlaps;
+  plan.balance = example.balance;
   plan.schedule = {.name = example.schedule, .mbs = example.mbs, .microbatches = example.microbatches};
   plan.precision = example.precision;
   plan.buckets_mb = example.buckets_mb;
@@ -471,14 +477,31 @@ inline std::vector<Inputs> example_microbatches(const TrainingExample& example, 
   return microbatches;
 }
 
+/// Samples reassigned by what they roughly take.
+inline BatchAssignment example_assignment(const BatchShape& shape, Balance balance,
+                                          const std::vector<RawInputs>& samples,
+                                          const std::vector<MediaRowCounts>& media) {
+  if (balance == Balance::kNone) return assign_in_order(shape);
+  BatchCosts costs;
+  for (size_t sample = 0; sample < samples.size(); ++sample) {
+    const auto tokens = static_cast<double>(samples[sample].input_ids.size(0));
+    costs.llm.push_back(tokens + 0.01 * tokens * tokens);
+    for (const auto& [kind, encoder] : shape.encoders)
+      costs.encoders[kind].push_back(static_cast<double>(media[sample].of(kind)));
+  }
+  return assign_balanced(shape, {.llm = balance != Balance::kEncoder, .encoders = balance != Balance::kLlm}, costs);
+}
+
 /// A rank's share of a batch, of the llm and of encoders beside its pipeline.
-inline StepBatch example_step_batch(const TrainingRank& rank, const std::vector<RawInputs>& samples) {
-  StepBatch batch{.assignment = assign_in_order(rank.batch_shape())};
+inline StepBatch example_step_batch(const TrainingRank& rank, const std::vector<RawInputs>& samples,
+                                    Balance balance = Balance::kNone) {
+  StepBatch batch;
   const MediaTokens& tokens = rank.numbers().media.tokens;
   for (const RawInputs& sample : samples) {
     const auto count = [&](int64_t token) { return sample.input_ids.eq(token).sum().item<int64_t>(); };
     batch.media.push_back({.image = count(tokens.image), .video = count(tokens.video), .audio = count(tokens.audio)});
   }
+  batch.assignment = example_assignment(rank.batch_shape(), balance, samples, batch.media);
   const auto pack = [&](const std::vector<int64_t>& indices) {
     std::vector<RawInputs> packed;
     for (const int64_t index : indices) packed.push_back(samples[static_cast<size_t>(index)]);
@@ -506,14 +529,16 @@ inline StepBatch example_step_batch(const TrainingRank& rank, const std::vector<
   return batch;
 }
 
-inline TrainingOutcome train_example(const TrainingExample& example, const Model& model) {
-  const Plan plan = example_training_plan(example, model);
+/// Trains by a plan what the example says of samples and steps.
+inline TrainingOutcome train_plan(const TrainingExample& example, const Plan& plan) {
   TrainingOutcome outcome;
   std::mutex guard;
   const auto error = run_ranks(
       {.size = plan.world_size, .comm = {.timeout = std::chrono::seconds(60), .is_checked = true}}, [&](World& world) {
         at::set_num_threads(1);
-        auto made = TrainingRank::create(world, plan, {.max_gradient_norm = kExampleMaxNorm, .seed = kExampleSeed});
+        auto made = TrainingRank::create(
+            world, plan,
+            {.adamw = {.epsilon = example.epsilon}, .max_gradient_norm = kExampleMaxNorm, .seed = kExampleSeed});
         WEFT_CHECK(made.ok(), "{}", made.error().message());
         TrainingRank& rank = **made;
         if (example.crowds_experts) {
@@ -523,7 +548,7 @@ inline TrainingOutcome train_example(const TrainingExample& example, const Model
         for (int64_t step = 1; step <= example.steps; ++step) {
           const std::vector<RawInputs> samples = example_batch(example, rank.numbers(), rank.vocabulary(), step);
           const StepReport report =
-              rank.step(example_step_batch(rank, samples), num_example_targets(samples), kExampleRate);
+              rank.step(example_step_batch(rank, samples, plan.balance), num_example_targets(samples), kExampleRate);
           const std::lock_guard lock(guard);
           if (world.rank() != 0) continue;
           outcome.losses.push_back(report.loss);
@@ -553,6 +578,10 @@ inline TrainingOutcome train_example(const TrainingExample& example, const Model
       });
   WEFT_CHECK(!error, "{}", error->message());
   return outcome;
+}
+
+inline TrainingOutcome train_example(const TrainingExample& example, const Model& model) {
+  return train_plan(example, example_training_plan(example, model));
 }
 
 /// Relative tolerances.

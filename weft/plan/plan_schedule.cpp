@@ -131,6 +131,9 @@ Result<Mesh> mesh_of(const ModulePlan& module) {
   for (const std::string& name : module.axis_order) {
     axes.push_back({name, name == "tp" ? module.tp : name == "cp" ? module.cp : name == "dp" ? module.dp : module.pp});
   }
+  // Orders of modules without stages may leave it out.
+  if (std::find(module.axis_order.begin(), module.axis_order.end(), "pp") == module.axis_order.end())
+    axes.push_back({"pp", module.pp});
   Result<Mesh> mesh = Mesh::create(axes, module.ranks);
   if (!mesh) return bad_field(field_of(module, "ranks"), mesh.error().problem);
   return mesh;
