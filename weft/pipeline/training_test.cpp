@@ -527,7 +527,8 @@ TEST(TrainingRank, WhatIsNotRunYetIsNamed) {
   EXPECT_NE(refusal([](Plan& plan) { plan.offload.optimizer = 1; }).find("offload"), std::string::npos);
   EXPECT_NE(refusal([](Plan& plan) {
               plan.modules[0].placement = ModulePlacement::kColocated;
-            }).find("modules.vision.placement"),
+              plan.modules[0].cp = 2;
+            }).find("modules.vision.cp"),
             std::string::npos);
 }
 
