@@ -107,7 +107,7 @@ TransformerLayer make_layer(const std::string& name, const LayerShape& shape, co
 at::Tensor placed_media(at::Tensor x, const std::vector<MediaRows>& media, bool are_own = false) {
   for (const MediaRows& kind : media) {
     if (kind.is_own != are_own) continue;
-    // Where another rank of tensor parallelism has such rows, backwards go through here, too.
+    // No rows are placed, too, if others of them are elsewhere: their backward takes all ranks.
     if (kind.positions.size(0) > 0 || kind.rows.requires_grad()) x = place_rows(x, kind.positions, kind.rows);
   }
   return x;
