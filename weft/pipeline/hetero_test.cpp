@@ -433,6 +433,33 @@ TEST(EncodersBesideThePipeline, AreInTheTimeline) {
   EXPECT_EQ(told, plan.modules.front().actions);
 }
 
+TEST(EncodersBesideThePipeline, AreNamedForWhatIsNotFinite) {
+  const TrainingExample example{.fixture = "qwen2_5_omni",
+                                .tp = 2,
+                                .beside = {{kVision, {.dp = 2}}, {kAudio, {.placement = kDisjoint, .form = kStream}}}};
+  const Plan plan = example_training_plan(example, example_model(example));
+  for (const auto& [broken, name] : {std::pair{"visual.", "vision"}, std::pair{"audio_tower.", "audio"}}) {
+    std::mutex guard;
+    const auto error = run_ranks({.size = plan.world_size}, [&](World& world) {
+      at::set_num_threads(1);
+      const auto made = TrainingRank::create(world, plan, {.seed = kExampleSeed});
+      TrainingRank& rank = **made;
+      for (const ParameterPtr& parameter : rank.parameters()) {
+        if (parameter->name().find(broken) == std::string::npos) continue;
+        parameter->value.detach().fill_(std::nan(""));
+      }
+      rank.adopt_values();
+      const std::vector<RawInputs> samples = example_batch(example, rank.numbers(), rank.vocabulary(), 1);
+      const StepReport report =
+          rank.step(example_step_batch(rank, samples), num_example_targets(samples), kExampleRate);
+      const std::lock_guard lock(guard);
+      EXPECT_FALSE(report.is_updated);
+      EXPECT_NE(report.not_finite.find(name), std::string::npos) << report.not_finite;
+    });
+    EXPECT_FALSE(error);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Plans, EncodersOnRanks, testing::ValuesIn(plans_on_ranks()),
                          [](const auto& named) { return named.param.name(); });
 INSTANTIATE_TEST_SUITE_P(Plans, EncodersBeside, testing::ValuesIn(plans()),

@@ -35,11 +35,28 @@ at::ScalarType type_of(Precision precision) {
   return at::kFloat;
 }
 
+Error refuse(std::string field, std::string problem) {
+  return Error{.field = std::move(field), .problem = std::move(problem), .advice = "Choose a plan without it."};
+}
+
+/// Rows between meshes are not dealt out to ranks of context parallelism yet.
+std::optional<Error> check_beside(const Plan& plan) {
+  for (const ModulePlan& module : plan.modules) {
+    if (module.is_in_pipeline()) continue;
+    const std::string field = fmt::format("modules.{}", name_of(module.kind));
+    if (module.cp > 1)
+      return refuse(field + ".cp", "is more than 1 for an encoder beside the pipeline, which is not run yet");
+    if (plan.llm().cp > 1) {
+      return refuse("modules.llm.cp", fmt::format("is more than 1 with {} beside the pipeline, which is not run yet",
+                                                  name_of(module.kind)));
+    }
+  }
+  return std::nullopt;
+}
+
 /// What a plan may say and is not run yet.
 std::optional<Error> check_runs(const Plan& plan) {
-  const auto refuse = [](std::string field, std::string problem) {
-    return Error{.field = std::move(field), .problem = std::move(problem), .advice = "Choose a plan without it."};
-  };
+  if (auto error = check_beside(plan)) return error;
   for (const ModulePlan& module : plan.modules) {
     const std::string field = fmt::format("modules.{}", name_of(module.kind));
     if (module.cp > 1) return refuse(field + ".cp", "is more than 1: context parallelism is not trained with yet");
