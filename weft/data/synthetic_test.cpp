@@ -52,6 +52,8 @@ TEST(SyntheticSamples, MediaTokensAreAsManyAsTheEncodersGiveRows) {
     EXPECT_EQ(counts[902], rows);
     EXPECT_EQ(counts[901], std::ssize(sample.images));
     EXPECT_EQ(counts[905], clip_rows);
+    EXPECT_EQ(samples.media_rows(i).image, rows);
+    EXPECT_EQ(samples.media_rows(i).audio, clip_rows);
     EXPECT_EQ(counts[906], std::ssize(sample.clip_frames));
     EXPECT_EQ(std::ssize(sample.pixels), patches * 6);
     EXPECT_EQ(std::ssize(sample.features), frames * 4);

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "weft/engine/run_folder.h"
+#include "weft/plan/check.h"
 #include "weft/plan/parallel_settings.h"
 #include "weft/spec/scenario.h"
 
@@ -75,6 +76,50 @@ TEST_F(TrainerApi, TrainsEvaluatesPredictsAndFinetunes) {
   const auto tuned = other.finetune(folder_ / "run/model/step-00000006", {.run_folder = folder_ / "tuned"});
   ASSERT_TRUE(tuned.ok()) << tuned.error().message();
   EXPECT_LT(*(*tuned)->first_loss, losses.front() - 0.1);
+}
+
+// Samples do not depend on the plan, so that only rounding may differ.
+TEST_F(TrainerApi, AnEncoderBesideThePipelineLearnsAsInline) {
+  Plan inline_plan = plan({.data_parallel = 2, .pipeline_stage = 2, .micro_batch_num = 4, .precision = kFp32});
+  Plan colocated = inline_plan;
+  ModulePlan& vision = colocated.modules.front();
+  const int64_t layers = std::ssize(colocated.model.modules.front().layers);
+  vision = {.kind = ModuleKind::kVision,
+            .placement = ModulePlacement::kColocated,
+            .ranks = vision.ranks,
+            .axis_order = vision.axis_order,
+            .tp = 2,
+            .dp = 2,
+            .layers = {{layers}},
+            .recompute = {{{}}},
+            .zero = 1,
+            .mbs_scale = 3};
+  Plan disjoint = colocated;
+  disjoint.world_size = disjoint.cluster.devices_per_node = 6;
+  disjoint.modules.front().placement = ModulePlacement::kDisjoint;
+  disjoint.modules.front().form = EncoderForm::kStream;
+  disjoint.modules.front().ranks = {4, 5};
+  disjoint.modules.front().tp = 1;
+  const auto losses_of = [&](const Plan& trained, const char* name) {
+    const auto violations = check_plan(trained);
+    EXPECT_TRUE(violations.empty()) << name << ": " << violations.front().field << " " << violations.front().message;
+    std::vector<double> losses;
+    Trainer trainer(trained, config(3));
+    const auto report =
+        trainer.train({.run_folder = folder_ / name,
+                       .on_step = [&](const StepMetrics& metrics, int64_t) { losses.push_back(metrics.loss); }});
+    EXPECT_TRUE(report.ok()) << report.error().message();
+    const auto seen = trainer.evaluate(folder_ / name);
+    EXPECT_TRUE(seen.ok()) << seen.error().message();
+    losses.push_back((*seen)->loss);
+    return losses;
+  };
+  const std::vector<double> expected = losses_of(inline_plan, "inline");
+  for (const auto& [found, name] : {std::pair{losses_of(colocated, "colocated"), "colocated"},
+                                    std::pair{losses_of(disjoint, "disjoint"), "disjoint"}}) {
+    ASSERT_EQ(found.size(), expected.size());
+    for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-4 * expected[i]) << name;
+  }
 }
 
 TEST_F(TrainerApi, SettingsThatAreNotLegalAreNamed) {

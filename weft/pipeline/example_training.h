@@ -64,6 +64,7 @@ struct TrainingExample {
   std::map<ModuleKind, EncoderExample> beside;  ///< encoders that are not in the pipeline
   std::set<int64_t> bare_samples;               ///< of every batch: they have no media
   int64_t bare_step = 0;                        ///< whose samples have none
+  bool has_videos = false;
   bool overlaps = true;
   Balance balance = Balance::kNone;
   int64_t num_idle_ranks = 0;
@@ -110,6 +111,7 @@ struct TrainingExample {
     }
     if (!bare_samples.empty()) text += fmt::format("_bare{}", fmt::join(bare_samples, "."));
     if (bare_step > 0) text += fmt::format("_barestep{}", bare_step);
+    if (has_videos) text += "_videos";
     if (!overlaps) text += "_nooverlap";
     if (balance != Balance::kNone) text += fmt::format("_reassigned{}", static_cast<int>(balance));
     if (num_idle_ranks > 0) text += fmt::format("_idle{}", num_idle_ranks);
@@ -145,7 +147,8 @@ inline Model example_model(const TrainingExample& example) {
 }
 
 /// A sample of random length, with images and clips where the model takes them and chance will.
-inline RawInputs draw_example(const ModelNumbers& numbers, int64_t vocabulary, uint64_t seed, bool has_media = true) {
+inline RawInputs draw_example(const ModelNumbers& numbers, int64_t vocabulary, uint64_t seed, bool has_media = true,
+                              bool has_videos = false) {
   std::mt19937_64 random(seed);
   std::normal_distribution<double> normal;
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
@@ -175,6 +178,13 @@ inline RawInputs draw_example(const ModelNumbers& numbers, int64_t vocabulary, u
   RawInputs raw;
   add_text(1 + below(5));
   std::vector<at::Tensor> pixels, frames;
+  if (has_media && has_videos) {
+    const int64_t merge = numbers.vision->merge_size;
+    const Grid grid{2, merge * (1 + below(2)), merge};
+    add_media(special.vision_start, special.video, num_merged_tokens(grid, merge), special.vision_end);
+    raw.video_grids.push_back(grid);
+    raw.pixel_values_videos = draw(num_patches(grid), numbers.vision->patch_elements());
+  }
   for (int64_t left = numbers.vision && has_media ? below(3) : 0; left > 0; --left) {
     const int64_t merge = numbers.vision->merge_size;
     const Grid grid{1, merge * (1 + below(4)), merge * (1 + below(4))};
@@ -194,7 +204,8 @@ inline RawInputs draw_example(const ModelNumbers& numbers, int64_t vocabulary, u
   raw.lengths = {static_cast<int64_t>(ids.size())};
   std::vector<int64_t> targets(ids.size(), -100);
   for (size_t i = 0; i + 1 < ids.size(); ++i) {
-    if (ids[i + 1] != special.image && ids[i + 1] != special.audio && below(5) > 0) targets[i] = ids[i + 1];
+    if (ids[i + 1] != special.image && ids[i + 1] != special.video && ids[i + 1] != special.audio && below(5) > 0)
+      targets[i] = ids[i + 1];
   }
   raw.input_ids = at::tensor(ids, at::kLong);
   raw.targets = at::tensor(targets, at::kLong);
@@ -207,7 +218,8 @@ inline std::vector<RawInputs> example_batch(const TrainingExample& example, cons
   std::vector<RawInputs> samples;
   for (int64_t i = 0; i < example.batch(); ++i) {
     const bool has_media = step != example.bare_step && !example.bare_samples.contains(i);
-    samples.push_back(draw_example(numbers, vocabulary, static_cast<uint64_t>(1000 * step + i), has_media));
+    samples.push_back(
+        draw_example(numbers, vocabulary, static_cast<uint64_t>(1000 * step + i), has_media, example.has_videos));
   }
   if (example.has_masked_sample) samples.front().targets = at::full_like(samples.front().targets, -100);
   if (example.has_short_sample) {
@@ -220,8 +232,10 @@ inline std::vector<RawInputs> example_batch(const TrainingExample& example, cons
 inline Inputs packed_example(const ModelNumbers& numbers, int64_t vocabulary, std::span<const RawInputs> samples,
                              at::ScalarType type) {
   RawInputs all;
-  std::vector<at::Tensor> ids, targets, pixels, frames;
+  std::vector<at::Tensor> ids, targets, pixels, videos, frames;
   for (const RawInputs& sample : samples) {
+    if (sample.pixel_values_videos.defined()) videos.push_back(sample.pixel_values_videos);
+    all.video_grids.insert(all.video_grids.end(), sample.video_grids.begin(), sample.video_grids.end());
     ids.push_back(sample.input_ids);
     targets.push_back(sample.targets);
     if (sample.pixel_values.defined()) pixels.push_back(sample.pixel_values);
@@ -233,6 +247,7 @@ inline Inputs packed_example(const ModelNumbers& numbers, int64_t vocabulary, st
   all.input_ids = at::cat(ids);
   all.targets = at::cat(targets);
   if (!pixels.empty()) all.pixel_values = at::cat(pixels);
+  if (!videos.empty()) all.pixel_values_videos = at::cat(videos);
   if (!frames.empty()) all.input_features = at::cat(frames, 1);
   auto inputs = prepare_inputs(numbers, vocabulary, all);
   WEFT_CHECK(inputs.ok(), "{}", inputs.error().message());

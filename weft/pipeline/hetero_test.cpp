@@ -1,4 +1,5 @@
 #include "weft/pipeline/example_training.h"
+#include "weft/pipeline/plan_ranks.h"
 #include "weft/plan/check.h"
 
 namespace weft {
@@ -13,11 +14,28 @@ constexpr auto kPartial = ModulePlacement::kPartial;
 constexpr auto kFill = EncoderForm::kFill;
 constexpr auto kStream = EncoderForm::kStream;
 
+/// An example that has no media in any step would prove nothing.
+void expect_media(const TrainingExample& example, const Model& model) {
+  const ModelNumbers numbers = *read_numbers(model);
+  for (const auto& [kind, encoder] : example.beside) {
+    int64_t num_media = 0;
+    for (int64_t step = 1; step <= example.steps; ++step) {
+      const int64_t vocabulary = std::get<Lookup>(model.modules.back().entry.ops.front().shape).entries;
+      for (const RawInputs& sample : example_batch(example, numbers, vocabulary, step)) {
+        num_media += kind == kAudio ? std::ssize(sample.audio_frames)
+                                    : std::ssize(sample.image_grids) + std::ssize(sample.video_grids);
+      }
+    }
+    EXPECT_GT(num_media, 0) << name_of(kind);
+  }
+}
+
 class EncodersBeside : public testing::TestWithParam<TrainingExample> {};
 
 TEST_P(EncodersBeside, EqualOneRank) {
   const TrainingExample& example = GetParam();
   const Model model = example_model(example);
+  expect_media(example, model);
   expect_same_training(train_example(example, model), train_by_hand(example, model));
 }
 
@@ -155,6 +173,20 @@ std::vector<TrainingExample> ragged_plans() {
                  .beside = {{kVision, {.dp = 2}}},
                  .has_masked_sample = true,
                  .has_short_sample = true});
+  // Images of all samples come before videos of all.
+  all.push_back({.fixture = vl,
+                 .tp = 2,
+                 .mbs = 2,
+                 .beside = {{kVision, {.dp = 2, .mbs_scale = 2}}},
+                 .bare_samples = {2},
+                 .has_videos = true});
+  all.push_back({.fixture = vl,
+                 .tp = 2,
+                 .sequence_parallel = true,
+                 .mbs = 2,
+                 .microbatches = 3,
+                 .beside = {{kVision, {.placement = kDisjoint, .pp = 2, .mbs_scale = 3, .form = kStream}}},
+                 .has_videos = true});
   // Ranks that do nothing.
   all.push_back({.fixture = vl, .beside = {{kVision, {.placement = kDisjoint, .form = kStream}}}, .num_idle_ranks = 1});
   return all;
@@ -343,6 +375,111 @@ TEST(EncodersBesideThePipeline, ArePlansThatTheCheckerAllows) {
   }
 }
 
+// On threads or processes: every rank knows what the whole batch came to.
+class EncodersOnRanks : public testing::TestWithParam<TrainingExample> {};
+
+TEST_P(EncodersOnRanks, GiveTheLossOfOneRank) {
+  const TrainingExample& example = GetParam();
+  const Model model = example_model(example);
+  const Plan plan = example_training_plan(example, model);
+  const TrainingOutcome expected = train_by_hand(example, model);
+  const bool ran = plan_ranks().run(plan.world_size, [&](World& world) {
+    at::set_num_threads(1);
+    auto made = TrainingRank::create(world, plan, {.max_gradient_norm = kExampleMaxNorm, .seed = kExampleSeed});
+    WEFT_CHECK(made.ok(), "{}", made.error().message());
+    TrainingRank& rank = **made;
+    for (int64_t step = 1; step <= example.steps; ++step) {
+      const std::vector<RawInputs> samples = example_batch(example, rank.numbers(), rank.vocabulary(), step);
+      const StepBatch batch = example_step_batch(rank, samples);
+      const int64_t num_targets = num_example_targets(samples);
+      const double loss = expected.losses[static_cast<size_t>(step - 1)];
+      EXPECT_NEAR(rank.evaluate(batch) / static_cast<double>(num_targets), loss, 1e-9 * loss);
+      const StepReport report = rank.step(batch, num_targets, kExampleRate);
+      EXPECT_NEAR(report.loss, loss, 1e-9 * loss);
+      const double norm = expected.norms[static_cast<size_t>(step - 1)];
+      EXPECT_NEAR(report.gradient_norm, norm, 1e-9 * norm);
+    }
+  });
+  if (!ran) GTEST_SKIP() << "needs " << plan.world_size << " ranks";
+}
+
+std::vector<TrainingExample> plans_on_ranks() {
+  return {{.fixture = "qwen2_vl_untied", .dp = 2, .beside = {{kVision, {.tp = 2}}}},
+          {.fixture = "qwen2_vl_untied",
+           .microbatches = 4,
+           .beside = {{kVision, {.placement = kDisjoint, .form = kStream, .live = 2}}}},
+          {.fixture = "qwen2_vl_untied",
+           .pp = 2,
+           .microbatches = 4,
+           .beside = {{kVision, {.dp = 2, .form = kFill, .live = 3}}}},
+          {.fixture = "qwen2_5_omni",
+           .tp = 4,
+           .dp = 2,
+           .sequence_parallel = true,
+           .beside = {{kVision, {.dp = 8}}, {kAudio, {.tp = 2, .dp = 4}}}},
+          {.fixture = "qwen2_5_omni",
+           .tp = 2,
+           .pp = 2,
+           .microbatches = 4,
+           .beside = {{kVision, {.placement = kDisjoint, .pp = 2, .dp = 2, .form = kStream}},
+                      {kAudio, {.tp = 2, .dp = 2, .form = kFill, .live = 3}}}}};
+}
+
+// What is planned is what is told.
+TEST(EncodersBesideThePipeline, AreInTheTimeline) {
+  const TrainingExample example{.fixture = "qwen2_vl_untied",
+                                .pp = 2,
+                                .microbatches = 4,
+                                .beside = {{kVision, {.dp = 2, .form = kFill, .live = 2}}}};
+  const Plan plan = example_training_plan(example, example_model(example));
+  std::mutex guard;
+  std::map<int64_t, std::vector<std::string>> told;
+  const auto error = run_ranks({.size = 2}, [&](World& world) {
+    at::set_num_threads(1);
+    const auto made = TrainingRank::create(world, plan, {});
+    TrainingRank& rank = **made;
+    const std::vector<RawInputs> samples = example_batch(example, rank.numbers(), rank.vocabulary(), 1);
+    const StepReport report = rank.step(example_step_batch(rank, samples), num_example_targets(samples), kExampleRate);
+    const std::lock_guard lock(guard);
+    for (const TimelineEvent& event : report.events) {
+      if (is_pipeline_compute(event.action.kind) || is_encoder(event.action.kind))
+        told[world.rank()].push_back(to_text(event.action));
+    }
+  });
+  EXPECT_FALSE(error);
+  EXPECT_EQ(told, plan.modules.front().actions);
+}
+
+TEST(EncodersBesideThePipeline, AreNamedForWhatIsNotFinite) {
+  const TrainingExample example{.fixture = "qwen2_5_omni",
+                                .tp = 2,
+                                .microbatches = 6,
+                                .beside = {{kVision, {.dp = 2}}, {kAudio, {.placement = kDisjoint, .form = kStream}}}};
+  const Plan plan = example_training_plan(example, example_model(example));
+  for (const auto& [broken, name] : {std::pair{"visual.", "vision"}, std::pair{"audio_tower.", "audio"}}) {
+    std::mutex guard;
+    const auto error = run_ranks({.size = plan.world_size}, [&](World& world) {
+      at::set_num_threads(1);
+      const auto made = TrainingRank::create(world, plan, {.seed = kExampleSeed});
+      TrainingRank& rank = **made;
+      for (const ParameterPtr& parameter : rank.parameters()) {
+        if (parameter->name().find(broken) == std::string::npos) continue;
+        parameter->value.detach().fill_(std::nan(""));
+      }
+      rank.adopt_values();
+      const std::vector<RawInputs> samples = example_batch(example, rank.numbers(), rank.vocabulary(), 1);
+      const StepReport report =
+          rank.step(example_step_batch(rank, samples), num_example_targets(samples), kExampleRate);
+      const std::lock_guard lock(guard);
+      EXPECT_FALSE(report.is_updated);
+      EXPECT_NE(report.not_finite.find(name), std::string::npos) << report.not_finite;
+    });
+    EXPECT_FALSE(error);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Plans, EncodersOnRanks, testing::ValuesIn(plans_on_ranks()),
+                         [](const auto& named) { return named.param.name(); });
 INSTANTIATE_TEST_SUITE_P(Plans, EncodersBeside, testing::ValuesIn(plans()),
                          [](const auto& named) { return named.param.name(); });
 

@@ -1,8 +1,9 @@
-# A sample of the plans of training_test.cpp on MPI processes.
+# A sample of the plans of training_test.cpp and hetero_test.cpp on MPI processes.
 if(WEFT_SANITIZE MATCHES "thread")
   return()
 endif()
-add_executable(weft_pipeline_mpi_suite comm/mpi/suite_main_test.cpp pipeline/mpi/process_ranks_test.cpp pipeline/training_test.cpp)
+add_executable(weft_pipeline_mpi_suite comm/mpi/suite_main_test.cpp pipeline/mpi/process_ranks_test.cpp pipeline/training_test.cpp
+               pipeline/hetero_test.cpp)
 target_link_libraries(weft_pipeline_mpi_suite PRIVATE weft_pipeline GTest::gtest)
 target_compile_definitions(weft_pipeline_mpi_suite PRIVATE WEFT_MPI_LIBRARY="$<TARGET_FILE:weft_mpi>"
                            WEFT_NCCL_LIBRARY="$<TARGET_FILE:weft_nccl>" WEFT_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
@@ -18,6 +19,14 @@ weft_mpi_test(TrainingEqualsOneRankOn2 "${CMAKE_SOURCE_DIR}/scripts/mpirun" -n 2
               "--gtest_filter=${pairs}")
 weft_mpi_test(TrainingEqualsOneRankOn8 "${CMAKE_SOURCE_DIR}/scripts/mpirun" -n 8 "$<TARGET_FILE:weft_pipeline_mpi_suite>"
               "--gtest_filter=*/qwen2_tied_tp2sp_pp2x1_dp2_zero0_1f1b_mbs1x2:*/qwen2_tied_tp2_pp2x1_dp2_zero2_1f1b_mbs1x3:*/qwen3_moe_norm_tp1_pp2x1_dp4_zero3_1f1b_mbs1x2_ep2")
+weft_mpi_test(EncodersGiveTheLossOfOneRankOn2 "${CMAKE_SOURCE_DIR}/scripts/mpirun" -n 2
+              "$<TARGET_FILE:weft_pipeline_mpi_suite>" "--gtest_filter=*/EncodersOnRanks.*qwen2_vl*")
+weft_mpi_test(EncodersGiveTheLossOfOneRankOn8 "${CMAKE_SOURCE_DIR}/scripts/mpirun" -n 8
+              "$<TARGET_FILE:weft_pipeline_mpi_suite>" "--gtest_filter=*/EncodersOnRanks.*omni*")
+foreach(size IN ITEMS 2 8)
+  set_tests_properties(${WEFT_TEST_PREFIX}MpiRanks.EncodersGiveTheLossOfOneRankOn${size} PROPERTIES
+                       FAIL_REGULAR_EXPRESSION "Running [01] test;SKIPPED")
+endforeach()
 # A plan that was renamed would not be missed otherwise.
 set_tests_properties(${WEFT_TEST_PREFIX}MpiRanks.TrainingEqualsOneRankOn2 PROPERTIES
                      FAIL_REGULAR_EXPRESSION "Running [0-7] tests?;SKIPPED")

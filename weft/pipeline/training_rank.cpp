@@ -37,11 +37,12 @@ at::ScalarType type_of(Precision precision) {
   return at::kFloat;
 }
 
+Error refuse(std::string field, std::string problem) {
+  return Error{.field = std::move(field), .problem = std::move(problem), .advice = "Choose a plan without it."};
+}
+
 /// What a plan may say and is not run yet.
 std::optional<Error> check_runs(const Plan& plan) {
-  const auto refuse = [](std::string field, std::string problem) {
-    return Error{.field = std::move(field), .problem = std::move(problem), .advice = "Choose a plan without it."};
-  };
   for (const ModulePlan& module : plan.modules) {
     const std::string field = fmt::format("modules.{}", name_of(module.kind));
     if (module.is_in_pipeline() && module.zero != plan.llm().zero) {
