@@ -140,7 +140,7 @@ Plan plan_of(const SmallRun& run) {
                         .dp = run.dp,
                         .sequence_parallel = run.sequence_parallel,
                         .zero = run.zero};
-    for (int64_t rank = 0; rank < run.tp * run.pp * run.dp; ++rank) settings.ranks.push_back(rank);
+    for (int64_t rank = 0; rank < run.tp * run.cp * run.pp * run.dp; ++rank) settings.ranks.push_back(rank);
     const auto count = static_cast<int64_t>(module.layers.size());
     settings.layers = deal_layers(is_llm ? count : 0, run.pp, run.vpp);
     if (!is_llm) settings.layers[0][0] = count;

@@ -62,8 +62,11 @@ std::optional<Error> explain_encoder_memory(const Plan& plan, const PlanReport& 
                    .problem = fmt::format("is {}, and macro batches of {} × mbs {} = {} samples a rank do not fit: {}",
                                           module.mbs_scale, module.mbs_scale, plan.schedule.mbs,
                                           module.mbs_scale * plan.schedule.mbs, memory_summary(report)),
-                   .advice = fmt::format("The largest mbs_scale of {} that fits is {}.", name,
-                                         variant.largest_scale_that_fits(recomputes))};
+                   .advice = fmt::format("The largest mbs_scale of {} that fits is {}{}.", name,
+                                         variant.largest_scale_that_fits(recomputes),
+                                         module.form == EncoderForm::kFill
+                                             ? "; plan again with it, because its order in the bubbles changes"
+                                             : "")};
     }
     const bool can_recompute =
         module.form == EncoderForm::kBefore && !recomputes && !plan.workload.is_frozen(module.kind);

@@ -70,6 +70,22 @@ std::optional<Error> check_model_of(const Checkpoint& checkpoint, const Plan& pl
                .advice = "Use a plan for the checkpoint's model: its run's folder has one."};
 }
 
+/// A number of twenty bits that other assignments hardly have: sums of its squares over ranks are exact.
+int64_t hash_of(const BatchAssignment& assignment) {
+  uint64_t hash = 0;
+  const auto add = [&hash](const BatchAssignment::Shares& shares) {
+    for (const auto& rank : shares) {
+      for (const auto& samples : rank) {
+        for (const int64_t sample : samples) hash = (hash ^ static_cast<uint64_t>(sample + 1)) * 0x9e3779b97f4a7c15ULL;
+        hash = (hash ^ (hash >> 29)) + 1;
+      }
+    }
+  };
+  add(assignment.llm);
+  for (const auto& [kind, shares] : assignment.encoders) add(shares);
+  return static_cast<int64_t>(hash >> 44);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, const Plan& plan,
@@ -209,12 +225,20 @@ TrainingSession::LocalBatch TrainingSession::make_batch(const SyntheticSamples& 
 }
 
 Result<TrainingSession::Share> TrainingSession::share_batch(LocalBatch local) {
-  std::array<double, 4> counts = {local.num_tokens, local.num_targets, local.flops, local.error ? 1.0 : 0.0};
+  const auto dealt = static_cast<double>(hash_of(local.batch.assignment));
+  std::array<double, 6> counts = {local.num_tokens, local.num_targets, local.flops, local.error ? 1.0 : 0.0, dealt,
+                                  dealt * dealt};
   Group& all = world_->all();
   all.all_reduce(Buffer{.data = counts.data(), .count = std::ssize(counts), .type = DataType::kFp64}, Reduction::kSum)
       .wait();
   if (counts[3] > 0) {
     if (auto error = first_error(all, local.error)) return *error;
+  }
+  // Equal numbers, and no others, have a square of their sum that is so many times the sum of their squares.
+  if (counts[4] * counts[4] != counts[5] * static_cast<double>(all.size())) {
+    return Error{.field = "balance",
+                 .problem = "ranks predict different costs, so that they deal samples out differently",
+                 .advice = "Run the same program on processors of one kind, or choose a plan whose balance is none."};
   }
   // The llm's ranks with the same data-parallel rank have counted the same samples.
   const ModulePlan& llm = plan_->llm();
@@ -223,10 +247,6 @@ Result<TrainingSession::Share> TrainingSession::share_batch(LocalBatch local) {
               .num_tokens = std::llround(counts[0] / copies),
               .num_targets = std::llround(counts[1] / copies),
               .flops = counts[2] / copies};
-  for (Inputs& inputs : share.batch.microbatches) inputs = inputs.to(rank_->options());
-  for (auto& [kind, macro_batches] : share.batch.encoders) {
-    for (Inputs& inputs : macro_batches) inputs = inputs.to(rank_->options());
-  }
   return share;
 }
 
@@ -300,7 +320,7 @@ Result<StepMetrics> TrainingSession::step() {
   metrics.gradient_norm = report.gradient_norm;
   const double blocked = world_->waited_ms() - waited_before;
   metrics.ranks = gather_ranks({.compute_ms = metrics.step_ms - blocked,
-                                .communication_ms = blocked - report.waited_ms,
+                                .communication_ms = std::max(0.0, blocked - report.waited_ms),
                                 .bubble_ms = report.waited_ms,
                                 .peak_memory_bytes = static_cast<double>(peak_bytes(report))});
   if (const std::optional<double> peak = peak_flops())

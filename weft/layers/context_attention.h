@@ -26,8 +26,8 @@ struct ContextRows {
 };
 
 /// attention_core where rows are shared out: `qkv` and `rotary` have this rank's rows, `segments` are those of all
-/// rows. All ranks call it and its backward alike, also those without rows. Nothing travels between ranks that have no
-/// segment in common.
+/// rows. All ranks call it and its backward alike, also those without rows. Nothing travels in a Ulysses group none of
+/// whose segments is cut, nor between groups that have none in common.
 at::Tensor context_attention(const at::Tensor& qkv, const HeadCounts& heads, const RotaryTable& rotary,
                              const PackedSegments& segments, AttentionMask mask, AttentionKeeps keeps,
                              const ContextRows& rows);

@@ -4,6 +4,7 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include "weft/base/check.h"
@@ -75,34 +76,50 @@ at::Tensor HeadExchange::share(const at::Tensor& x, const std::vector<HeadRanges
   const auto own = static_cast<size_t>(group_->rank());
   const int64_t rows = x.size(0), dim = all_.head_dim;
   const int64_t num_own = size_of(heads[own]);
-  std::vector<at::Tensor> parts;
-  std::vector<int64_t> to, from;
-  for (size_t rank = 0; rank < heads.size(); ++rank) {
-    std::vector<at::Tensor> views;
-    for (const Range& range : heads[rank]) views.push_back(x.narrow(1, range.begin, range.size()));
-    parts.push_back(at::cat(views, 1).flatten());
-    to.push_back(parts.back().numel());
-    from.push_back(counts_[rank] * num_own * dim);
-  }
   WEFT_CHECK(rows == counts_[own], "{} rows where the deal has {}", rows, counts_[own]);
-  const at::Tensor sent = at::cat(parts);
+  std::vector<int64_t> to, from;
+  int64_t num_sent = 0;
+  for (size_t rank = 0; rank < heads.size(); ++rank) {
+    to.push_back(rows * size_of(heads[rank]) * dim);
+    from.push_back(counts_[rank] * num_own * dim);
+    num_sent += to.back();
+  }
+  const at::Tensor sent = at::empty({num_sent}, x.options());
+  int64_t begin = 0;
+  for (size_t rank = 0; rank < heads.size(); ++rank) {
+    const at::Tensor part = sent.narrow(0, begin, to[rank]).view({rows, size_of(heads[rank]), dim});
+    begin += to[rank];
+    int64_t head = 0;
+    for (const Range& range : heads[rank]) {
+      part.narrow(1, head, range.size()).copy_(x.narrow(1, range.begin, range.size()));
+      head += range.size();
+    }
+  }
   const at::Tensor received = at::empty({num_rows_, num_own, dim}, x.options());
   group_->all_to_all(buffer_of(sent), buffer_of(received), std::move(to), std::move(from)).wait();
-  if (by_row_.size() <= 1) return received;
-  std::vector<at::Tensor> stretches;
-  for (const Stretch& stretch : by_row_) stretches.push_back(received.narrow(0, stretch.received, stretch.size));
-  return at::cat(stretches);
+  return in_order(received, by_row_, &Stretch::received);
+}
+
+at::Tensor HeadExchange::in_order(const at::Tensor& x, const std::vector<Stretch>& stretches, int64_t Stretch::*begin) {
+  constexpr size_t kFew = 32;  // views of them are copied faster than an index is made and read
+  if (stretches.size() <= 1) return x.contiguous();
+  if (stretches.size() <= kFew) {
+    std::vector<at::Tensor> views;
+    for (const Stretch& stretch : stretches) views.push_back(x.narrow(0, stretch.*begin, stretch.size));
+    return at::cat(views);
+  }
+  std::vector<int64_t> rows;
+  rows.reserve(static_cast<size_t>(x.size(0)));
+  for (const Stretch& stretch : stretches) {
+    for (int64_t i = 0; i < stretch.size; ++i) rows.push_back(stretch.*begin + i);
+  }
+  return x.index_select(0, at::tensor(rows, at::kLong).to(x.device()));
 }
 
 at::Tensor HeadExchange::give_back(const at::Tensor& x, const std::vector<HeadRanges>& heads, int64_t num_heads) {
   const auto own = static_cast<size_t>(group_->rank());
   const int64_t rows = counts_[own], dim = all_.head_dim;
-  at::Tensor sent = x.contiguous();
-  if (by_rank_.size() > 1) {
-    std::vector<at::Tensor> stretches;
-    for (const Stretch& stretch : by_rank_) stretches.push_back(x.narrow(0, stretch.row, stretch.size));
-    sent = at::cat(stretches);
-  }
+  const at::Tensor sent = in_order(x, by_rank_, &Stretch::row);
   std::vector<int64_t> to, from;
   int64_t num_received = 0;
   for (size_t rank = 0; rank < heads.size(); ++rank) {

@@ -41,6 +41,7 @@ class HeadExchange {
     int64_t size = 0;
   };
 
+  static at::Tensor in_order(const at::Tensor& x, const std::vector<Stretch>& stretches, int64_t Stretch::*begin);
   at::Tensor share(const at::Tensor& x, const std::vector<HeadRanges>& heads);
   at::Tensor give_back(const at::Tensor& x, const std::vector<HeadRanges>& heads, int64_t num_heads);
 

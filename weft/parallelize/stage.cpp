@@ -378,7 +378,9 @@ StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients
       // Layers that run again in the backward write into it once more, which nobody reads.
       const auto balance_losses = std::make_shared<std::vector<at::Tensor>>();
       const auto expert_rows = std::make_shared<std::vector<std::vector<int64_t>>>();
-      const double balance_scale = balance_scale_ / static_cast<double>(tensor_parallel.share().num_ranks);
+      // Whoever only evaluates has no use for it.
+      const double balance_scale =
+          at::GradMode::is_enabled() ? balance_scale_ / static_cast<double>(tensor_parallel.share().num_ranks) : 0;
       const auto layer = [decoder = decoder_, samples = inputs.samples, rotary, sites, is_spread, deferred,
                           balance_losses, balance_scale, expert_rows, experts = experts_ ? &*experts_ : nullptr,
                           shared = context_->rows(index, model.kind, inputs),

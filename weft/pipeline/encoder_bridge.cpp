@@ -126,7 +126,16 @@ at::Tensor EncoderBridge::wait_for(RowTransfer& transfer) {
   return rows;
 }
 
+void EncoderBridge::let_go() {
+  const auto is_over = [](std::optional<RowTransfer>& transfer) { return !transfer || transfer->is_done(); };
+  for (Macro& each : macros_) {
+    is_over(each.rows_on_their_way);
+    is_over(each.gradients_on_their_way);
+  }
+}
+
 void EncoderBridge::send_rows(int64_t index, const at::Tensor& rows) {
+  let_go();
   WEFT_CHECK(index == next_rows_, "macro batch {} was made when {} is next", index, next_rows_);
   ++next_rows_;
   macro(index).rows_on_their_way =
@@ -166,6 +175,7 @@ at::Tensor EncoderBridge::take_rows(int64_t microbatch) {
 
 void EncoderBridge::give_gradient(int64_t microbatch, const at::Tensor& gradient) {
   const at::NoGradGuard no_graph;
+  let_go();
   int64_t begin = 0;
   for (const Run& run : runs_[static_cast<size_t>(microbatch)]) {
     Macro& of = macro(run.macro);

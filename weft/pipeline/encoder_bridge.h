@@ -1,8 +1,6 @@
 #pragma once
 
-#include <map>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "weft/pipeline/row_numbers.h"
@@ -76,6 +74,8 @@ class EncoderBridge {
   std::vector<std::vector<int64_t>> list_made(const std::vector<std::vector<int64_t>>& own);
   std::vector<std::vector<int64_t>> tell(const std::vector<int64_t>& own);
   at::Tensor wait_for(RowTransfer& transfer);
+  /// Frees what has been sent.
+  void let_go();
   void start_rows_until(int64_t macro);
   void start_gradients_until(int64_t last);
   bool makes_rows() const { return data_parallel_rank_ >= 0; }

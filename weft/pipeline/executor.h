@@ -33,7 +33,7 @@ struct StepOutput {
   std::map<int32_t, std::vector<std::vector<int64_t>>> expert_rows;
   /// Of each module that has blocks here, the sum of what its blocks gave: not finite where any of it is not.
   std::map<ModuleKind, at::Tensor> sums;
-  double waited_ms = 0;              ///< for neighbours in the pipeline
+  double waited_ms = 0;              ///< for neighbours in pipelines, and for rows between modules
   std::vector<ActionMemory> memory;  ///< of each event; empty where it is not counted
 };
 

@@ -34,9 +34,6 @@ TEST_P(RandomPlans, EqualOneRank) {
     Plan plan = random_plan(model, seed);
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + settings_text(plan));
     plan.precision = example.precision;
-    for (ModulePlan& module : plan.modules) {
-      if (module.is_in_pipeline()) module.zero = plan.llm().zero;  // which lie in the same stages
-    }
     example.mbs = plan.workload.global_batch_samples;
     example.microbatches = 1;
     example.frozen = plan.workload.frozen;

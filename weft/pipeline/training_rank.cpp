@@ -43,15 +43,6 @@ Error refuse(std::string field, std::string problem) {
 
 /// What a plan may say and is not run yet.
 std::optional<Error> check_runs(const Plan& plan) {
-  for (const ModulePlan& module : plan.modules) {
-    const std::string field = fmt::format("modules.{}", name_of(module.kind));
-    if (module.is_in_pipeline() && module.zero != plan.llm().zero) {
-      return Error{.field = field + ".zero",
-                   .problem = fmt::format("is {}, but the llm's is {}, and an inline encoder lies in its stages",
-                                          module.zero, plan.llm().zero),
-                   .advice = "Give both the same ZeRO stage."};
-    }
-  }
   if (!plan.offload.is_empty()) return refuse("offload", "is not run yet");
   if (plan.precision.compute == Precision::kFp16) {
     return refuse("precision.compute",
@@ -255,6 +246,9 @@ std::optional<Error> TrainingRank::make_encoder(Making& making, size_t module) {
   encoder.module = module;
   encoder.kind = settings.kind;
   encoder.rows = making.executor.lowered.encoders[encoders_.size() - 1];
+  // The schedule takes rows as read at F of stage 0. Where the llm begins later, waiting for them to be read could wait
+  // for what comes after.
+  if (text_entry_stage(making.plan) != 0) encoder.rows.live_macro_batches = 0;
   batch_shape_.encoders[settings.kind] = {.data_parallel = settings.dp, .mbs_scale = settings.mbs_scale};
   if (!mesh->contains(world.rank())) return make_bridge(making, *mesh, encoder);
 
@@ -554,7 +548,8 @@ void TrainingRank::begin_encoders(const StepBatch& batch, const std::vector<Inpu
       const auto found = batch.encoders.find(encoder.kind);
       WEFT_CHECK(found != batch.encoders.end(), "a batch without macro batches of {}", encoder.rows.name);
       encoder.shares.clear();
-      for (const Inputs& macro : found->second) encoder.shares.push_back(encoder.context->share(macro, numbers_));
+      for (const Inputs& macro : found->second)
+        encoder.shares.push_back(encoder.context->share(macro, numbers_).to(options_));
       encoder.runner->begin(encoder.shares);
     }
     if (!encoder.bridge) continue;
@@ -594,6 +589,7 @@ StepReport TrainingRank::step(const StepBatch& batch, int64_t num_targets, doubl
   const std::vector<Inputs> microbatches = share_out(batch);
   begin_encoders(batch, microbatches, /*has_gradients=*/true);
   StepOutput output = executor_->run(microbatches, 1 / static_cast<double>(num_targets), update);
+  for (Encoder& encoder : encoders_) encoder.shares.clear();
   if (num_experts_ > 0) {
     report.balance_loss = sum_of_first(output.balance_loss);
     report.experts = sum_expert_rows(output, expert_group_ ? expert_group_->traffic().sent - sent_before : 0);
@@ -609,12 +605,15 @@ double TrainingRank::evaluate(const StepBatch& batch) {
   release_values();
   const std::vector<Inputs> microbatches = share_out(batch);
   begin_encoders(batch, microbatches, /*has_gradients=*/false);
-  return sum_of_first(executor_->evaluate(microbatches).loss_sum);
+  const StepOutput output = executor_->evaluate(microbatches);
+  for (Encoder& encoder : encoders_) encoder.shares.clear();
+  return sum_of_first(output.loss_sum);
 }
 
 std::vector<Inputs> TrainingRank::share_out(const StepBatch& batch) const {
   std::vector<Inputs> shares;
-  for (const Inputs& whole : batch.microbatches) shares.push_back(text_context_->share(whole, numbers_));
+  for (const Inputs& whole : batch.microbatches)
+    shares.push_back(text_context_->share(whole, numbers_).to(options_));  // so that others' pixels need not be there
   return shares;
 }
 

@@ -31,7 +31,7 @@ struct StepReport {
   bool is_updated = false;            ///< not where the gradient is not finite: weights are then as before
   std::vector<TimelineEvent> events;  ///< this rank's
   std::optional<ExpertLoad> experts;  ///< of all ranks; nothing without routers
-  double waited_ms = 0;               ///< on this rank, for its neighbours in the pipeline
+  double waited_ms = 0;               ///< on this rank, see StepOutput
   std::string not_finite;             ///< where loss or gradient are not: the module whose doing it is
   std::vector<ActionMemory> memory;   ///< of each event, where this rank's thread counts its memory
 };

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/plan/head_limit.h"
 #include "weft/plan/plan_schedule.h"
 #include "weft/plan/rank_set.h"
 #include "weft/plan/stage_parts.h"
@@ -194,34 +195,23 @@ class Checker {
     }
   }
 
-  const Attention* attention() const {
-    if (spec() == nullptr) return nullptr;
-    for (const Op& op : spec()->layer_kinds.front().ops) {
-      if (const auto* shape = std::get_if<Attention>(&op.shape)) return shape;
-    }
-    return nullptr;
-  }
-
   void check_heads() {
-    const Attention* shape = attention();
-    if (shape == nullptr) return;
+    if (spec() == nullptr) return;
     const ModulePlan& m = *module_;
-    const int64_t sharing = product_of({m.tp, m.cp_ulysses});
-    if (sharing <= shape->heads) return;
-    if (m.tp > shape->heads) {
+    const HeadLimit limit = head_limit(*spec());
+    if (limit.allows(m.tp, m.cp_ulysses)) return;
+    if (m.tp > limit.heads) {
       add_here("tp",
-               fmt::format("tp {} × cp_ulysses {} = {} ranks share the heads, but there are only {}; tp is at most "
-                           "that",
-                           m.tp, m.cp_ulysses, sharing, shape->heads));
+               fmt::format("is {}, but there are only {} heads to share out; tp is at most that", m.tp, limit.heads));
       return;
     }
-    int64_t ulysses = 1;  // the largest that the heads allow; a ring takes the rest of cp
-    for (int64_t d = 1; d <= shape->heads / m.tp; ++d) ulysses = m.cp % d == 0 ? d : ulysses;
+    // What is left of cp is a ring.
+    const int64_t ulysses = limit.largest_divisor(m.tp, m.cp);
     add_here(
         "cp_ulysses",
-        fmt::format("tp {} × cp_ulysses {} = {} ranks share the heads, but there are only {}; cp_ulysses {} with a "
-                    "ring of {} makes cp {}",
-                    m.tp, m.cp_ulysses, sharing, shape->heads, ulysses, m.cp / ulysses, m.cp));
+        fmt::format("is {}, but with tp {} a rank has as few as {} of the {} heads to exchange; cp_ulysses {} with "
+                    "a ring of {} makes cp {}",
+                    m.cp_ulysses, m.tp, limit.fewest(m.tp), limit.heads, ulysses, m.cp / ulysses, m.cp));
   }
 
   void check_experts() {
@@ -266,6 +256,11 @@ class Checker {
           add_here("placement",
                    fmt::format("is inline, so ranks, order and degrees must be the llm's (tp {}, cp {}, pp {}, dp {})",
                                llm_.tp, llm_.cp, llm_.pp, llm_.dp));
+        }
+        if (m.zero != llm_.zero) {
+          add_here("zero", fmt::format("is {}, but an inline encoder lies in the llm's stages, whose ZeRO stage is {}; "
+                                       "give both the same",
+                                       m.zero, llm_.zero));
         }
         break;
       case ModulePlacement::kColocated:

@@ -2,31 +2,21 @@
 
 #include <algorithm>
 
+#include "weft/plan/head_limit.h"
 #include "weft/plan/plan_schedule.h"
 
 namespace weft {
-namespace {
-
-int64_t num_heads(const Plan& plan, ModuleKind kind) {
-  const Module* module = plan.model.find(kind);
-  if (module == nullptr || module->layer_kinds.empty()) return 0;
-  for (const Op& op : module->layer_kinds.front().ops) {
-    if (const auto* attention = std::get_if<Attention>(&op.shape)) return attention->heads;
-  }
-  return 0;
-}
-
-}  // namespace
-
 int64_t default_ulysses(const Plan& plan, const ModulePlan& module) {
   if (module.cp == 1 || plan.cluster.devices_per_node < 1) return 1;
   const Result<Mesh> mesh = mesh_of(module);
   if (!mesh || !mesh->grid().find("cp")) return 1;
   const auto groups = mesh->groups(mesh->grid().axes_named({"cp"}));
   const auto node_of = [&](int64_t rank) { return rank / plan.cluster.devices_per_node; };
-  const int64_t heads = num_heads(plan, module.kind) / module.tp;  // of the tensor-parallel rank with the fewest
-  for (int64_t ulysses = std::min(module.cp, heads); ulysses > 1; --ulysses) {
-    if (module.cp % ulysses != 0) continue;
+  const Module* spec = plan.model.find(module.kind);
+  if (spec == nullptr) return 1;
+  const HeadLimit limit = head_limit(*spec);
+  for (int64_t ulysses = module.cp; ulysses > 1; --ulysses) {
+    if (module.cp % ulysses != 0 || !limit.allows(module.tp, ulysses)) continue;
     const bool stays_inside = std::all_of(groups.begin(), groups.end(), [&](const std::vector<int64_t>& group) {
       for (size_t i = 0; i < group.size(); ++i) {
         const size_t first = i - i % static_cast<size_t>(ulysses);

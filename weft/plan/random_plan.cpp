@@ -10,6 +10,7 @@
 
 #include "weft/base/check.h"
 #include "weft/plan/check.h"
+#include "weft/plan/head_limit.h"
 #include "weft/plan/plan_schedule.h"
 #include "weft/plan/stage_parts.h"
 #include "weft/schedule/generators.h"
@@ -27,16 +28,6 @@ Cluster one_node(int64_t devices) {
   cluster.within_node.bandwidth_gb_per_s = cluster.between_nodes.bandwidth_gb_per_s = 100;
   cluster.cards_per_node = 1;
   return cluster;
-}
-
-int64_t num_heads(const Module& module) {
-  int64_t heads = INT64_MAX;
-  for (const Block& kind : module.layer_kinds) {
-    for (const Op& op : kind.ops) {
-      if (const auto* attention = std::get_if<Attention>(&op.shape)) heads = std::min(heads, attention->heads);
-    }
-  }
-  return heads;
 }
 
 int64_t num_experts(const Module& module) {
@@ -133,16 +124,16 @@ class PlanDrawer {
     return true;
   }
 
-  std::optional<Degrees> draw_degrees(int64_t ranks, int64_t heads, int64_t most_pp) {
+  std::optional<Degrees> draw_degrees(int64_t ranks, const HeadLimit& heads, int64_t most_pp) {
     std::vector<Degrees> possible;
     for (const int64_t tp : divisors(ranks)) {
-      if (tp > heads) break;
+      if (tp > heads.heads) break;
       for (const int64_t cp : divisors(ranks / tp)) {
         if (cp > 1 && !space_.allows_cp) break;
         for (const int64_t pp : divisors(ranks / tp / cp)) {
           if (pp > most_pp) break;
           for (const int64_t ulysses : divisors(cp)) {
-            if (tp * ulysses <= heads) possible.push_back({tp, cp, ulysses, pp, ranks / tp / cp / pp});
+            if (heads.allows(tp, ulysses)) possible.push_back({tp, cp, ulysses, pp, ranks / tp / cp / pp});
           }
         }
       }
@@ -166,7 +157,7 @@ class PlanDrawer {
   bool draw_llm() {
     const Module& spec = *model_.find(ModuleKind::kLlm);
     const auto layers = static_cast<int64_t>(spec.layers.size());
-    const auto degrees = draw_degrees(static_cast<int64_t>(llm().ranks.size()), num_heads(spec), layers);
+    const auto degrees = draw_degrees(static_cast<int64_t>(llm().ranks.size()), head_limit(spec), layers);
     if (!degrees) return false;
     set_degrees(llm(), *degrees);
     if (space_.allows_ep) llm().ep = pick(divisors(std::gcd(num_experts(spec), llm().dp * llm().cp)));
@@ -204,8 +195,8 @@ class PlanDrawer {
   }
 
   bool draw_inline(ModulePlan& module) {
-    const int64_t heads = num_heads(*model_.find(module.kind));
-    if (llm().tp > heads) return false;
+    const HeadLimit heads = head_limit(*model_.find(module.kind));
+    if (llm().tp > heads.heads) return false;
     const bool divides_rows = llm().tp > 1 && one_in(2);
     module.ranks = llm().ranks;
     module.axis_order = llm().axis_order;
@@ -215,7 +206,7 @@ class PlanDrawer {
     module.dp = llm().dp;
     module.sequence_parallel = divides_rows;
     for (const int64_t ulysses : divisors(llm().cp_ulysses)) {
-      if (ulysses * module.tp <= heads) module.cp_ulysses = ulysses;
+      if (heads.allows(module.tp, ulysses)) module.cp_ulysses = ulysses;
     }
     return true;
   }
@@ -227,7 +218,8 @@ class PlanDrawer {
     if (one_in(4)) shuffle(module.ranks);
     const Module& spec = *model_.find(module.kind);
     const auto layers = static_cast<int64_t>(spec.layers.size());
-    const auto degrees = draw_degrees(static_cast<int64_t>(module.ranks.size()), num_heads(spec), has_own ? layers : 1);
+    const auto degrees =
+        draw_degrees(static_cast<int64_t>(module.ranks.size()), head_limit(spec), has_own ? layers : 1);
     if (!degrees) return false;
     set_degrees(module, *degrees);
     module.layers.clear();
@@ -295,7 +287,7 @@ class PlanDrawer {
   }
 
   void draw_memory_settings(ModulePlan& module) {
-    module.zero = pick(space_.zeros);
+    module.zero = module.placement == ModulePlacement::kInline ? llm().zero : pick(space_.zeros);
     module.zero_keep_gathered = module.zero == 3 && one_in(2);
     const bool recomputes = space_.allows_recompute && one_in(2);
     for (const auto& row : module.layers) {

@@ -22,8 +22,8 @@ struct EncoderRows {
   int32_t live_macro_batches = 0;
   /// Stages of the encoder's own pipeline. Group g is stage g % num_stages of replica g / num_stages.
   int32_t num_stages = 1;
-  /// The ranks that run it. Those of one group (the encoder's tp and cp) meet in every action; replicas are
-  /// independent.
+  /// The ranks that run it. Those of one group (the encoder's tp and cp, and what its data parallelism gathers for
+  /// every action) meet in every action; groups are independent.
   std::vector<std::vector<int32_t>> groups;
   /// For each microbatch: its embeddings come from the macro batches first_macro ≤ k < end_macro. Equal when it has
   /// none.

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "weft/plan/head_limit.h"
+
 namespace weft {
 namespace {
 
@@ -109,7 +111,7 @@ void fill_plan(const Candidate& c, Plan& plan) {
       m.axis_order = c.stages_are_neighbours ? kNeighbours : kApart;
       m.tp = c.tp;
       m.cp = c.cp;
-      m.cp_ulysses = c.cp_ulysses;
+      m.cp_ulysses = head_limit(*plan.model.find(m.kind)).largest_divisor(c.tp, c.cp_ulysses);
       m.ep = is_llm ? c.ep : 1;
       m.pp = c.pp;
       m.vpp = is_llm ? c.vpp : 1;

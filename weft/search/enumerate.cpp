@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "weft/plan/head_limit.h"
+
 namespace weft {
 namespace {
 
@@ -24,16 +26,6 @@ int64_t num_experts(const Module& module) {
     }
   }
   return experts;
-}
-
-int64_t num_heads(const Module& module) {
-  int64_t heads = INT64_MAX;
-  for (const Block& kind : module.layer_kinds) {
-    for (const Op& op : kind.ops) {
-      if (const auto* attention = std::get_if<Attention>(&op.shape)) heads = std::min(heads, attention->heads);
-    }
-  }
-  return heads;
 }
 
 std::vector<const Module*> encoders_of(const Plan& problem) {
@@ -70,13 +62,13 @@ class FrameLister {
         llm_(*problem.model.find(ModuleKind::kLlm)),
         world_(world),
         experts_(num_experts(llm_)),
-        heads_(num_heads(llm_)) {}
+        heads_(head_limit(llm_)) {}
 
   std::vector<Candidate> list() {
     Candidate c;
     c.encoders = encoders_;
     for (const int64_t tp : divisors(problem_.cluster.devices_per_node)) {
-      if (!space_.tp.contains(tp) || tp > heads_ || world_ % tp != 0) continue;
+      if (!space_.tp.contains(tp) || tp > heads_.heads || world_ % tp != 0) continue;
       c.tp = tp;
       for (const int64_t cp : divisors(world_ / tp)) {
         if (!space_.cp.contains(cp)) continue;
@@ -96,7 +88,7 @@ class FrameLister {
       c.pp = pp;
       c.dp = dp;
       for (const int64_t ulysses : divisors(c.cp)) {
-        if (c.tp * ulysses > heads_ || !space_.cp_ulysses.contains(ulysses)) continue;
+        if (!heads_.allows(c.tp, ulysses) || !space_.cp_ulysses.contains(ulysses)) continue;
         c.cp_ulysses = ulysses;
         add_experts(c);
       }
@@ -138,7 +130,7 @@ class FrameLister {
   const Module& llm_;
   int64_t world_;
   int64_t experts_;
-  int64_t heads_;
+  HeadLimit heads_;
   std::vector<Candidate> found_;
 };
 
@@ -151,7 +143,7 @@ std::vector<EncoderChoice> encoder_choices(const Candidate& frame, const Encoder
   std::vector<EncoderChoice> choices;
   const auto add_degrees = [&](EncoderChoice choice, int64_t ranks) {
     for (const int64_t tp : divisors(ranks)) {
-      if (!space.tp.contains(tp) || tp > num_heads(module)) continue;
+      if (!space.tp.contains(tp) || tp > head_limit(module).heads) continue;
       for (int64_t scale = 1; scale <= kMostScale; ++scale) {
         if (!space.mbs_scale.contains(scale)) continue;
         choice.tp = tp;
