@@ -32,8 +32,8 @@ int32_t num_stages(const Plan& plan);
 /// lies on the last stage. Clears `parts` first.
 void list_stage_parts(const Plan& plan, std::vector<StagePart>& parts);
 
-/// What lies in the stages of an encoder beside the llm's pipeline, one part a stage of its own: the entry on the first,
-/// the exit on the last.
+/// What lies in the stages of an encoder beside the llm's pipeline, one part a stage of its own: the entry on the
+/// first, the exit on the last.
 std::vector<StagePart> list_encoder_parts(const Plan& plan, size_t module);
 
 }  // namespace weft
