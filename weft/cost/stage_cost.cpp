@@ -212,22 +212,12 @@ void price_transfer(const ModulePlan& module, const ModuleCosts& costs, double b
 }
 
 void price_encoder(const Plan& plan, int32_t module, const ModuleCosts& costs, std::vector<StageCost>& stages) {
-  const ModulePlan& encoder = plan.modules[static_cast<size_t>(module)];
-  stages.assign(static_cast<size_t>(encoder.pp), StageCost{});
-  int64_t next_layer = 0;
-  for (int64_t stage = 0; stage < encoder.pp; ++stage) {
-    const auto rank = static_cast<size_t>(stage);
-    StagePart part{.stage = static_cast<int32_t>(stage),
-                   .module = module,
-                   .first_layer = next_layer,
-                   .num_layers = encoder.layers[rank][0],
-                   .has_entry = stage == 0,
-                   .has_exit = stage + 1 == encoder.pp};
-    if (!encoder.recompute.empty()) part.recompute = encoder.recompute[rank][0];
-    next_layer += part.num_layers;
-    StageCost& cost = stages[rank];
+  const std::vector<StagePart> parts = list_encoder_parts(plan, static_cast<size_t>(module));
+  stages.assign(parts.size(), StageCost{});
+  for (const StagePart& part : parts) {
+    StageCost& cost = stages[static_cast<size_t>(part.stage)];
     PartPricer(plan, part, costs, /*copies_table=*/false, cost).add();
-    if (stage + 1 < encoder.pp) {
+    if (!part.has_exit) {
       cost.transfer_busy_ms = costs.boundary_bytes / costs.pipeline_link.ring_bytes_per_ms;
       cost.transfer_ms = costs.pipeline_link.latency_ms;
     }

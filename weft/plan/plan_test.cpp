@@ -214,6 +214,24 @@ TEST(PlanSchedule, RowsAreThePipelinesRanksAndThenTheEncodersOwnStages) {
       << "4 · 8 / 2 = 16 microbatches each, of 32";
 }
 
+// Gathered values and scattered gradients have data-parallel ranks wait for each other in the middle of an action.
+TEST(PlanSchedule, RowsOfAnEncoderWithZero2MeetWhereBubblesAreFilled) {
+  Plan plan = *read_plan_file(kPlans + "qwen2.5-vl-7b_colocated_fill.json");
+  const auto pp = static_cast<size_t>(plan.llm().pp);
+  const auto groups = [&](int64_t zero, EncoderForm form) {
+    plan.modules.front().zero = zero;
+    plan.modules.front().form = form;
+    return encoder_placements(plan)->front().rows.groups;
+  };
+  ASSERT_GT(pp, 1u);
+  for (const int64_t zero : {0, 1}) EXPECT_EQ(groups(zero, EncoderForm::kFill).size(), pp);
+  for (const int64_t zero : {2, 3}) {
+    ASSERT_EQ(groups(zero, EncoderForm::kFill).size(), 1u);
+    EXPECT_EQ(groups(zero, EncoderForm::kFill).front().size(), pp);
+    EXPECT_EQ(groups(zero, EncoderForm::kBefore).size(), pp) << "all rows have the same order";
+  }
+}
+
 TEST(ReadPlan, MalformedDocumentsNameTheField) {
   EXPECT_EQ(findings_with(kTp, "/weft_plan", 2),
             "plan.json: weft_plan: is 2, but this program reads versions up to 1. Use a newer Weft, or make the plan "
