@@ -55,7 +55,7 @@ TEST(EncoderBridge, MovesEveryRowOnceAndItsGradientBack) {
       const bool makes = me < 2;
       const auto needed = makes ? std::vector<std::vector<int64_t>>() : setting.needed(me - 2);
       const int64_t told_bytes = rows.traffic().sent;
-      bridge.begin(setting.numbers, needed, /*has_gradients=*/true);
+      bridge.begin(setting.numbers, needed, /*made=*/{}, /*has_gradients=*/true);
       const int64_t bytes_before = rows.traffic().sent;
       EXPECT_GT(bytes_before, told_bytes);
       if (makes) {
