@@ -27,6 +27,8 @@ class Numbers {
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
     return z ^ (z >> 31);
   }
+  /// As if so many had been drawn.
+  void skip(uint64_t count) { state_ += count * 0x9e3779b97f4a7c15ULL; }
   uint64_t below(uint64_t n) { return next() % n; }
   /// Mean 0 and variance 1: what prepared pixels and mel frames have.
   float even() {
@@ -116,7 +118,7 @@ SyntheticSamples::MediaRows SyntheticSamples::media_rows(int64_t index) const {
   return rows;
 }
 
-Sample SyntheticSamples::make(int64_t index) const {
+Sample SyntheticSamples::make(int64_t index, bool has_pixels, bool has_features) const {
   Sample sample;
   sample.load = load(index);
   Numbers numbers(mixed(seed_, index, kForContent));
@@ -170,11 +172,13 @@ Sample SyntheticSamples::make(int64_t index) const {
 
   int64_t patches = 0;
   for (const ImageGrid& grid : sample.images) patches += grid.num_patches();
-  sample.pixels.resize(static_cast<size_t>(patches * form_.patch_elements));
+  const auto num_pixels = static_cast<uint64_t>(patches * form_.patch_elements);
+  if (has_pixels) sample.pixels.resize(num_pixels);
+  if (!has_pixels) numbers.skip(num_pixels);
   for (float& value : sample.pixels) value = numbers.even();
   int64_t frames = 0;
   for (const int64_t count : sample.clip_frames) frames += count;
-  sample.features.resize(static_cast<size_t>(frames * form_.mel_bins));
+  if (has_features) sample.features.resize(static_cast<size_t>(frames * form_.mel_bins));
   for (float& value : sample.features) value = numbers.even();
   return sample;
 }

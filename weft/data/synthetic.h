@@ -17,7 +17,8 @@ class SyntheticSamples {
   static Result<SyntheticSamples> create(const Model& model, const Workload& workload, const SampleForm& form,
                                          uint64_t seed);
 
-  Sample make(int64_t index) const;
+  /// With its media's content, or without that of some.
+  Sample make(int64_t index, bool has_pixels = true, bool has_features = true) const;
   /// Only what sample `index` asks of each module.
   SampleLoad load(int64_t index) const;
   /// Only how many rows encoders make of its images, and of its clips.

@@ -52,6 +52,11 @@ TEST(SyntheticSamples, MediaTokensAreAsManyAsTheEncodersGiveRows) {
     EXPECT_EQ(counts[902], rows);
     EXPECT_EQ(counts[901], std::ssize(sample.images));
     EXPECT_EQ(counts[905], clip_rows);
+    const Sample heard = samples.make(i, /*has_pixels=*/false);
+    EXPECT_TRUE(heard.pixels.empty());
+    EXPECT_EQ(heard.ids, sample.ids);
+    EXPECT_EQ(heard.features, sample.features);
+    EXPECT_TRUE(samples.make(i, true, /*has_features=*/false).features.empty());
     EXPECT_EQ(samples.media_rows(i).image, rows);
     EXPECT_EQ(samples.media_rows(i).audio, clip_rows);
     EXPECT_EQ(counts[906], std::ssize(sample.clip_frames));

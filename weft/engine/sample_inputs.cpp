@@ -33,7 +33,8 @@ SampleForm sample_form(const ModelNumbers& numbers, int64_t vocabulary) {
   return form;
 }
 
-Result<Inputs> inputs_of(const ModelNumbers& numbers, int64_t vocabulary, const std::vector<Sample>& samples) {
+Result<Inputs> inputs_of(const ModelNumbers& numbers, int64_t vocabulary, const std::vector<Sample>& samples,
+                         const WantedMedia& wanted) {
   RawInputs raw;
   std::vector<int64_t> ids, targets;
   std::vector<float> pixels;
@@ -57,7 +58,7 @@ Result<Inputs> inputs_of(const ModelNumbers& numbers, int64_t vocabulary, const 
     raw.pixel_values = tensor_of(pixels, {std::ssize(pixels) / width, width}, at::kFloat);
   }
   if (!clips.empty()) raw.input_features = at::cat(clips, 1);
-  return prepare_inputs(numbers, vocabulary, raw);
+  return prepare_inputs(numbers, vocabulary, raw, wanted);
 }
 
 }  // namespace weft

@@ -12,6 +12,7 @@ namespace weft {
 SampleForm sample_form(const ModelNumbers& numbers, int64_t vocabulary);
 
 /// Samples one after the other, as a batch that fits the model.
-Result<Inputs> inputs_of(const ModelNumbers& numbers, int64_t vocabulary, const std::vector<Sample>& samples);
+Result<Inputs> inputs_of(const ModelNumbers& numbers, int64_t vocabulary, const std::vector<Sample>& samples,
+                         const WantedMedia& wanted = {});
 
 }  // namespace weft

@@ -172,20 +172,20 @@ std::optional<Error> TrainingSession::make_microbatches(const SyntheticSamples& 
   const auto share = rank_->data_parallel_rank(ModuleKind::kLlm);
   if (!share) return std::nullopt;
   const auto& encoders = local.batch.assignment.encoders;
+  const WantedMedia wanted{.vision = !encoders.contains(ModuleKind::kVision),
+                           .audio = !encoders.contains(ModuleKind::kAudio)};
   for (const std::vector<int64_t>& indices : local.batch.assignment.llm[static_cast<size_t>(*share)]) {
     std::vector<Sample> own;
     for (const int64_t index : indices) {
-      own.push_back(samples.make(batch * plan_->workload.global_batch_samples + index));
+      own.push_back(samples.make(batch * plan_->workload.global_batch_samples + index, wanted.vision, wanted.audio));
       local.num_tokens += static_cast<double>(own.back().ids.size());
       const auto flops = training_step_flops(plan_->model, plan_->workload, own.back().load);
       if (!flops) return flops.error();
       local.flops += *flops / static_cast<double>(plan_->workload.global_batch_samples);
     }
-    auto inputs = inputs_of(rank_->numbers(), rank_->vocabulary(), own);
+    auto inputs = inputs_of(rank_->numbers(), rank_->vocabulary(), own, wanted);
     if (!inputs) return inputs.error();
     local.num_targets += static_cast<double>(inputs->num_targets());
-    if (encoders.contains(ModuleKind::kVision)) inputs->vision.reset();
-    if (encoders.contains(ModuleKind::kAudio)) inputs->audio.reset();
     local.batch.microbatches.push_back(*std::move(inputs));
   }
   return std::nullopt;
@@ -199,13 +199,14 @@ std::optional<Error> TrainingSession::make_macro_batches(const SyntheticSamples&
     if (!share) continue;
     for (const std::vector<int64_t>& indices : shares[static_cast<size_t>(*share)]) {
       Inputs& media = made.encoders[kind].emplace_back();
+      const WantedMedia wanted{.vision = kind == ModuleKind::kVision, .audio = kind == ModuleKind::kAudio};
       std::vector<Sample> own;
-      for (const int64_t index : indices) own.push_back(samples.make(first + index));
+      for (const int64_t index : indices) own.push_back(samples.make(first + index, wanted.vision, wanted.audio));
       if (own.empty()) continue;
-      auto inputs = inputs_of(rank_->numbers(), rank_->vocabulary(), own);
+      auto inputs = inputs_of(rank_->numbers(), rank_->vocabulary(), own, wanted);
       if (!inputs) return inputs.error();
-      if (kind == ModuleKind::kVision) media.vision = std::move(inputs->vision);
-      if (kind == ModuleKind::kAudio) media.audio = std::move(inputs->audio);
+      media.vision = std::move(inputs->vision);
+      media.audio = std::move(inputs->audio);
     }
   }
   if (made.assignment.encoders.empty()) return std::nullopt;

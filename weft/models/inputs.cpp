@@ -237,12 +237,17 @@ Result<std::optional<AudioInputs>> audio_inputs(const ModelNumbers& numbers, con
 
 }  // namespace
 
-Result<Inputs> prepare_inputs(const ModelNumbers& numbers, int64_t vocabulary, const RawInputs& raw) {
+Result<Inputs> prepare_inputs(const ModelNumbers& numbers, int64_t vocabulary, const RawInputs& raw,
+                              const WantedMedia& wanted) {
   if (const auto error = check_tokens(raw, vocabulary, numbers.text.max_positions)) return *error;
   if (const auto error = check_targets(raw, vocabulary)) return *error;
   Inputs inputs{.ids = raw.input_ids, .samples = PackedSegments(raw.lengths)};
-  WEFT_TRY(inputs.vision, vision_inputs(numbers, raw));
-  WEFT_TRY(inputs.audio, audio_inputs(numbers, raw));
+  if (wanted.vision) {
+    WEFT_TRY(inputs.vision, vision_inputs(numbers, raw));
+  }
+  if (wanted.audio) {
+    WEFT_TRY(inputs.audio, audio_inputs(numbers, raw));
+  }
   if (numbers.vision) {
     WEFT_TRY(const Positions positions, media_positions(numbers, raw));
     inputs.positions = positions.values;

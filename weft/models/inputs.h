@@ -54,8 +54,15 @@ struct Inputs {
   Inputs to(const at::TensorOptions& options) const;
 };
 
+/// Which encoders' inputs are wanted. Of the others grids and lengths are enough: they say which rows go where.
+struct WantedMedia {
+  bool vision = true;
+  bool audio = true;
+};
+
 /// Token ids out of range, media that do not match their tokens, and whatever else does not fit the model: an error
 /// that names it.
-Result<Inputs> prepare_inputs(const ModelNumbers& numbers, int64_t vocabulary, const RawInputs& raw);
+Result<Inputs> prepare_inputs(const ModelNumbers& numbers, int64_t vocabulary, const RawInputs& raw,
+                              const WantedMedia& wanted = {});
 
 }  // namespace weft

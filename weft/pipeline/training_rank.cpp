@@ -43,6 +43,13 @@ Error refuse(std::string field, std::string problem) {
 
 /// What a plan may say and is not run yet.
 std::optional<Error> check_runs(const Plan& plan) {
+  for (const ModulePlan& module : plan.modules) {
+    if (!module.is_in_pipeline() || module.zero == plan.llm().zero) continue;
+    return Error{.field = fmt::format("modules.{}.zero", name_of(module.kind)),
+                 .problem = fmt::format("is {}, but the llm's is {}, and an inline encoder lies in its stages",
+                                        module.zero, plan.llm().zero),
+                 .advice = "Give both the same ZeRO stage."};
+  }
   if (!plan.offload.is_empty()) return refuse("offload", "is not run yet");
   if (plan.precision.compute == Precision::kFp16) {
     return refuse("precision.compute",

@@ -257,11 +257,6 @@ class Checker {
                    fmt::format("is inline, so ranks, order and degrees must be the llm's (tp {}, cp {}, pp {}, dp {})",
                                llm_.tp, llm_.cp, llm_.pp, llm_.dp));
         }
-        if (m.zero != llm_.zero) {
-          add_here("zero", fmt::format("is {}, but an inline encoder lies in the llm's stages, whose ZeRO stage is {}; "
-                                       "give both the same",
-                                       m.zero, llm_.zero));
-        }
         break;
       case ModulePlacement::kColocated:
         if (mine != theirs)
