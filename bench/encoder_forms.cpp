@@ -1,9 +1,15 @@
 // An encoder before the llm's pipeline against one in its bubbles, each beside what the simulator says of the same
-// plan. First two thread ranks that compute a small vision-language model. Then eight that compute a tiny one and
-// sleep, in every action, what the simulator gives it for Qwen2-VL-7B on eight H200: there schedules show as on eight
-// devices, however few processors there are. The share of the encoder's time that is hidden is 1 - (step - step without
-// encoder) / encoder's time. Last what the ranks hold in memory; held and peak are as in activation_memory.cpp.
+// plan. Parts, each alone when named:
+// memory: what two ranks hold. Held is what is there between actions on top of weights, gradients and optimizer states,
+// peak the most inside forwards and backwards, without and with the buffers that the simulator counts.
+// sleeping: eight thread ranks compute a tiny model and sleep, in every action, what the simulator gives it for
+// Qwen2-VL-7B on H200: schedules then show as on eight devices, however few processors there are.
+// computing: two thread ranks compute a small model. Wants two idle processors.
+// The share of the encoder's time that is hidden is 1 - (step - step without encoder) / encoder's time.
 #include <algorithm>
+#include <array>
+#include <cstdio>
+#include <string_view>
 
 #include "bench/vl_steps.h"
 #include "weft/simulate/fill_order.h"
@@ -66,21 +72,6 @@ Workload constant_workload(int64_t tokens, double images, double patches) {
           .images = {.pieces_per_sample = Distribution::constant(images), .size = Distribution::constant(patches)}};
 }
 
-/// Macro batches are equal; the shortest EB is one that did not wait for its gradient.
-double computed_encoder_ms(const MeasuredRank& rank) {
-  double count = 0, forward = 1e30, backward = 1e30;
-  for (const TimelineEvent& event : rank.events) {
-    const double took = event.end_ms - event.start_ms;
-    if (event.action.kind == ActionKind::kEncodeForward) {
-      forward = std::min(forward, took);
-      ++count;
-    } else if (event.action.kind == ActionKind::kEncodeBackward) {
-      backward = std::min(backward, took);
-    }
-  }
-  return count * (forward + backward);
-}
-
 std::string in_whole_ms(const std::vector<double>& times) {
   std::string text;
   for (const double ms : times) text += fmt::format("{}{:.0f}", text.empty() ? "" : " ", ms);
@@ -110,11 +101,13 @@ void compare_computing() {
     cases.push_back({.plan = plan, .samples = with});
     cases.push_back({.plan = plan, .samples = bare});
   }
-  const std::vector<MeasuredStep> measured = measure_steps(cases, 4);
+  const std::vector<MeasuredStep> measured = measure_steps(cases, 6);
   fmt::print("Two ranks that compute, llm pp 2, vision dp 2 on both, {} microbatches\n", kMicrobatches);
   for (size_t i = 0; i < played.size(); ++i) {
     const MeasuredStep &step = measured[2 * i], &without = measured[2 * i + 1];
-    const double encoder_ms = (computed_encoder_ms(step.ranks[0]) + computed_encoder_ms(step.ranks[1])) / 2;
+    // What a rank computes more than without images.
+    std::array<double, 2> encoder_ms;
+    for (size_t rank = 0; rank < 2; ++rank) encoder_ms[rank] = step.ranks[rank].own_ms - without.ranks[rank].own_ms;
     const Played& p = played[i];
     fmt::print(
         "  {:6}: {:5.0f} ms a step (its ranks compute {:.0f} and {:.0f}), without images {:5.0f} ({:.0f} and {:.0f}), "
@@ -122,9 +115,9 @@ void compare_computing() {
         "          simulated {:5.0f}, without encoder {:5.0f}, encoder {:.0f}, hidden {:4.0f} %\n"
         "          all steps {}; without images {}\n",
         i == 0 ? "before" : "fill", step.step_ms, step.ranks[0].own_ms, step.ranks[1].own_ms, without.step_ms,
-        without.ranks[0].own_ms, without.ranks[1].own_ms, computed_encoder_ms(step.ranks[0]),
-        computed_encoder_ms(step.ranks[1]), 100 * hidden_share(step.step_ms, without.step_ms, encoder_ms), p.step_ms,
-        p.without_ms, p.encoder_ms, 100 * hidden_share(p.step_ms, p.without_ms, p.encoder_ms), in_whole_ms(step.all_ms),
+        without.ranks[0].own_ms, without.ranks[1].own_ms, encoder_ms[0], encoder_ms[1],
+        100 * hidden_share(step.step_ms, without.step_ms, (encoder_ms[0] + encoder_ms[1]) / 2), p.step_ms, p.without_ms,
+        p.encoder_ms, 100 * hidden_share(p.step_ms, p.without_ms, p.encoder_ms), in_whole_ms(step.all_ms),
         in_whole_ms(without.all_ms));
   }
   fmt::print("  fill takes {:.3f} of before, simulated {:.3f}\n", measured[2].step_ms / measured[0].step_ms,
@@ -252,37 +245,44 @@ void compare_memory() {
     for (size_t rank = 0; rank < 2; ++rank) {
       const MemorySplit& memory = report.rows[rank].memory;
       const double held = held_bytes[rank] / 1024;
-      const double peak = (memory.activations + memory.workspace + memory.buffers) / 1024;
+      const double peak = (memory.activations + memory.workspace) / 1024;
+      const double with_buffers = peak + memory.buffers / 1024;
       const double found_held = static_cast<double>(measured[i].ranks[rank].held_bytes) / 1024;
       const double found_peak = static_cast<double>(measured[i].ranks[rank].peak_bytes) / 1024;
       fmt::print(
-          "  {:31} rank {} (live {}): held {:6.0f} {:6.0f} {:6.3f}   peak {:6.0f} ({:.0f} workspace, {:.0f} buffers) "
-          "{:6.0f} {:6.3f}\n",
+          "  {:31} rank {} (live {}): held {:6.0f} {:6.0f} {:6.3f}   peak {:6.0f} {:6.0f} {:6.3f}, with buffers "
+          "{:6.0f} "
+          "{:6.3f}\n",
           settings[i].name, rank, plan.modules.front().live_macro_batches, held, found_held, found_held / held, peak,
-          memory.workspace / 1024, memory.buffers / 1024, found_peak, found_peak / peak);
+          found_peak, found_peak / peak, with_buffers, found_peak / with_buffers);
     }
   }
 }
 
 }  // namespace
 
-int main() {
-  compare_memory();
-  for (const int64_t microbatches : {8, 16}) {
-    const VlSetting before{.pp = 4, .dp = 2, .microbatches = microbatches, .vision_dp = 8};
-    VlSetting fill = before;
-    fill.form = kFill;
-    compare_sleeping(fmt::format("llm pp 4 x dp 2, vision dp 8 on all, {} microbatches", microbatches).c_str(),
-                     {before, fill});
-  }
-  compare_sleeping("llm pp 3 x dp 2, vision dp 2 on ranks of its own, 8 microbatches",
-                   {{.pp = 3,
-                     .dp = 2,
-                     .placement = ModulePlacement::kDisjoint,
-                     .vision_dp = 2,
-                     .form = EncoderForm::kStream,
-                     .live = 4}});
+int main(int argc, char** argv) {
+  // By name, or all of them.
+  const auto is_wanted = [&](std::string_view part) { return argc < 2 || part == argv[1]; };
+  if (is_wanted("memory")) compare_memory();
   std::fflush(stdout);
-  compare_computing();
+  if (is_wanted("sleeping")) {
+    for (const int64_t microbatches : {8, 16}) {
+      const VlSetting before{.pp = 4, .dp = 2, .microbatches = microbatches, .vision_dp = 8};
+      VlSetting fill = before;
+      fill.form = kFill;
+      compare_sleeping(fmt::format("llm pp 4 x dp 2, vision dp 8 on all, {} microbatches", microbatches).c_str(),
+                       {before, fill});
+    }
+    compare_sleeping("llm pp 3 x dp 2, vision dp 2 on ranks of its own, 8 microbatches",
+                     {{.pp = 3,
+                       .dp = 2,
+                       .placement = ModulePlacement::kDisjoint,
+                       .vision_dp = 2,
+                       .form = EncoderForm::kStream,
+                       .live = 4}});
+  }
+  std::fflush(stdout);
+  if (is_wanted("computing")) compare_computing();
   return 0;
 }
