@@ -347,6 +347,7 @@ StepOutput PipelineExecutor::run(const std::vector<Inputs>& microbatches, double
       case ActionKind::kUpdate:
         if (!is_updated) update();
         is_updated = true;
+        keep_pace(pace_, action);
         break;
       case ActionKind::kEncodeForward:
       case ActionKind::kEncodeBackward:
