@@ -1,6 +1,7 @@
 #include <cmath>
 #include <csignal>
 #include <fstream>
+#include <map>
 #include <random>
 #include <sstream>
 #include <thread>
@@ -369,6 +370,60 @@ TEST_F(Train, AKilledRankEndsTheRunAndTheNextGoesOnAsIfNothingHadBeen) {
     EXPECT_TRUE(std::filesystem::exists(run_folder(name) / last / "checkpoint.json"));
   }
   EXPECT_GT(times_killed, 0);
+}
+
+// Every module its own settings, from the search to the run, and the same losses as one rank.
+TEST_F(Train, PlansOfModulesWithTheirOwnSettingsRunAsTheyAre) {
+  const std::string model = (kFixtures / "qwen2_5_omni").string();
+  const std::string workload = std::string(kWorkload) +
+                               "audio_clips_per_sample: {values: [0, 1, 2], weights: [0.3, 0.4, 0.3]}\n"
+                               "audio_seconds_per_clip: {values: [0.1, 0.2], weights: [0.5, 0.5]}\n";
+  const std::string inline_plan =
+      plan("inline", 1,
+           "mbs: 1\nllm: {tp: 1, pp: 1, cp: 1, dp: 1}\nvision: {placement: inline}\naudio: {placement: inline}\n",
+           model, workload);
+  const ProgramRun one =
+      run_weft({"train", "--plan", inline_plan, "--config", config(3, 0), "--run", run_folder("one")});
+  ASSERT_EQ(one.exit_status, 0) << one.err;
+  const std::vector<Json> expected = metrics("one");
+  ASSERT_EQ(expected.size(), 3u);
+  const std::map<std::string, std::string> spaces = {
+      {"colocated",
+       "mbs: 1\nllm: {tp: 2, pp: 2, cp: 1, dp: 2}\nvision: {placement: colocated}\n"
+       "audio: {placement: [colocated, partial]}\n"},
+      {"disjoint",
+       "mbs: 1\nllm: {tp: 2, pp: 2, cp: 1}\nvision: {placement: disjoint}\naudio: {placement: colocated}\n"},
+      {"shared",
+       "mbs: 2\nllm: {tp: 1, pp: 2, cp: 2, dp: 2}\nvision: {placement: colocated}\n"
+       "audio: {placement: inline}\n"}};
+  for (const auto& [name, space] : spaces) {
+    SCOPED_TRACE(name);
+    const std::string file = plan(name, 8, space, model, workload);
+    const ProgramRun check = run_weft({"check", "--plan", file});
+    EXPECT_EQ(check.exit_status, 0) << check.err;
+    const ProgramRun simulation = run_weft({"simulate", "--plan", file, "--json"});
+    EXPECT_EQ(simulation.exit_status, 0) << simulation.err;
+    EXPECT_GT(Json::parse(simulation.out)["step_time_ms"].get<double>(), 0);
+    // As it is, and with samples reassigned.
+    for (const bool is_balanced : {false, true}) {
+      const std::string run_name = name + (is_balanced ? "_balanced" : "");
+      std::string used = file;
+      if (is_balanced) {
+        Json json = Json::parse(text_of(file));
+        json["balance"] = "both";
+        used = folder_.write(run_name + ".json", json.dump());
+      }
+      const ProgramRun run =
+          run_weft({"train", "--plan", used, "--config", config(3, 0), "--run", run_folder(run_name)});
+      ASSERT_EQ(run.exit_status, 0) << run.err;
+      const std::vector<Json> lines = metrics(run_name);
+      ASSERT_EQ(lines.size(), expected.size());
+      for (size_t i = 0; i < lines.size(); ++i) {
+        const double loss = expected[i]["loss"].get<double>();
+        EXPECT_NEAR(lines[i]["loss"].get<double>(), loss, 1e-9 * loss) << "step " << i + 1;
+      }
+    }
+  }
 }
 
 }  // namespace
