@@ -99,6 +99,10 @@ class PlanDrawer {
     }
     draw_pipeline_layers();
     for (ModulePlan& module : plan_.modules) draw_memory_settings(module);
+    // Inline encoders lie in the llm's stages.
+    for (ModulePlan& module : plan_.modules) {
+      if (module.placement == ModulePlacement::kInline) module.zero = llm().zero;
+    }
     return draw_orders();
   }
 
@@ -287,7 +291,7 @@ class PlanDrawer {
   }
 
   void draw_memory_settings(ModulePlan& module) {
-    module.zero = module.placement == ModulePlacement::kInline ? llm().zero : pick(space_.zeros);
+    module.zero = pick(space_.zeros);
     module.zero_keep_gathered = module.zero == 3 && one_in(2);
     const bool recomputes = space_.allows_recompute && one_in(2);
     for (const auto& row : module.layers) {
