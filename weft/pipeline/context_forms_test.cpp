@@ -68,8 +68,7 @@ std::vector<TrainingExample> forms() {
   for (const int64_t cp : {2, 4, 8}) {
     for (const int64_t ulysses : {1, 2, 8}) {
       if (ulysses > cp) continue;
-      all.push_back(
-          {.sizes = kEightHeads, .cp = cp, .ulysses = ulysses, .mbs = 3, .has_short_sample = true, .steps = 5});
+      all.push_back({.sizes = kEightHeads, .cp = cp, .ulysses = ulysses, .mbs = 3, .has_short_sample = true});
     }
     all.push_back({.sizes = kEightHeads, .cp = cp, .ulysses = cp, .microbatches = 3, .has_masked_sample = true});
     all.push_back({.cp = cp, .mbs = 1, .has_short_sample = true});
@@ -85,7 +84,7 @@ std::vector<TrainingExample> forms() {
   for (const int64_t ulysses : {1, 2}) {
     for (const int64_t cp : {2, 4}) {
       if (ulysses == 2 && cp == 2) continue;  // below
-      all.push_back({.fixture = "llama_tied", .tp = 2, .cp = cp, .sequence_parallel = true, .mbs = 2, .steps = 5});
+      all.push_back({.fixture = "llama_tied", .tp = 2, .cp = cp, .sequence_parallel = true, .mbs = 2});
       all.back().ulysses = ulysses;
       all.push_back({.fixture = "qwen2_tied", .cp = cp, .pp = 2, .microbatches = 3});
       all.back().ulysses = ulysses;
@@ -93,7 +92,7 @@ std::vector<TrainingExample> forms() {
       all.back().ulysses = ulysses;
     }
   }
-  all.push_back({.fixture = "llama_tied", .tp = 2, .cp = 2, .pp = 2, .ulysses = 2, .microbatches = 3, .steps = 5});
+  all.push_back({.fixture = "llama_tied", .tp = 2, .cp = 2, .pp = 2, .ulysses = 2, .microbatches = 3});
   all.push_back({.fixture = "llama_tied",
                  .tp = 2,
                  .cp = 2,
@@ -101,8 +100,7 @@ std::vector<TrainingExample> forms() {
                  .sequence_parallel = true,
                  .schedule = "zb_h1",
                  .microbatches = 4,
-                 .recompute = {.full = 1},
-                 .steps = 5});
+                 .recompute = {.full = 1}});
   all.push_back({.fixture = "llama_scaled",
                  .cp = 2,
                  .pp = 2,
@@ -122,7 +120,7 @@ std::vector<TrainingExample> forms() {
   // Encoders in the pipeline: every row of an image with all others, in windows, and audio in chunks; positions of
   // three axes.
   for (const char* fixture : {"qwen2_vl_untied", "qwen2_5_vl", "qwen2_5_omni"}) {
-    all.push_back({.fixture = fixture, .cp = 2, .mbs = 2, .steps = 5});
+    all.push_back({.fixture = fixture, .cp = 2, .mbs = 2});
     all.push_back({.fixture = fixture, .cp = 2, .ulysses = 2, .encoder_ulysses = 2, .mbs = 2});
     all.push_back({.fixture = fixture, .cp = 4, .ulysses = 2, .encoder_ulysses = 2, .microbatches = 3});
     all.push_back({.fixture = fixture, .cp = 8, .ulysses = 2, .mbs = 3, .microbatches = 1});
@@ -136,8 +134,7 @@ std::vector<TrainingExample> forms() {
                  .microbatches = 3,
                  .layers = {{0}, {2}},
                  .vision_layers = {{3}, {0}},
-                 .recompute = {.full = 1},
-                 .steps = 5});
+                 .recompute = {.full = 1}});
   all.push_back({.fixture = "qwen2_5_vl",
                  .cp = 2,
                  .pp = 2,
@@ -157,7 +154,7 @@ std::vector<TrainingExample> forms() {
   all.push_back({.fixture = "qwen2_5_vl", .cp = 2, .frozen = {ModuleKind::kLlm}});
   // Experts shared out over context-parallel ranks, and a microbatch's tokens balanced together.
   for (const int64_t ep : {2, 4, 8})
-    all.push_back({.fixture = "qwen3_moe_norm", .cp = 2, .dp = 4, .ep = ep, .microbatches = 1, .steps = 5});
+    all.push_back({.fixture = "qwen3_moe_norm", .cp = 2, .dp = 4, .ep = ep, .microbatches = 1});
   all.push_back({.fixture = "qwen3_moe_norm", .cp = 2, .ep = 2, .mbs = 2, .balance_coefficient = 0.3});
   all.push_back({.fixture = "qwen3_moe_norm", .cp = 4, .ep = 4, .ulysses = 2, .mbs = 2, .balance_coefficient = 0.3});
   all.push_back({.fixture = "qwen3_moe_norm",
@@ -169,6 +166,7 @@ std::vector<TrainingExample> forms() {
                  .microbatches = 3,
                  .balance_coefficient = 0.3,
                  .has_short_sample = true});
+  for (TrainingExample& example : all) example.steps = 5;
   return all;
 }
 

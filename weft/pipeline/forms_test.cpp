@@ -182,6 +182,7 @@ std::vector<TrainingExample> forms() {
                  .schedule = "zb_h1",
                  .microbatches = 4,
                  .layers = {{2}, {0}, {3}, {0}}});
+  for (TrainingExample& example : all) example.steps = example.ep > 1 ? 5 : example.steps;
   return all;
 }
 

@@ -33,7 +33,8 @@ void expect_media(const TrainingExample& example, const Model& model) {
 class EncodersBeside : public testing::TestWithParam<TrainingExample> {};
 
 TEST_P(EncodersBeside, EqualOneRank) {
-  const TrainingExample& example = GetParam();
+  TrainingExample example = GetParam();
+  example.steps = 5;
   const Model model = example_model(example);
   expect_media(example, model);
   expect_same_training(train_example(example, model), train_by_hand(example, model));
@@ -52,6 +53,9 @@ std::vector<TrainingExample> colocated_plans() {
   all.push_back({.fixture = vl, .tp = 2, .sequence_parallel = true, .beside = {{kVision, {.dp = 2}}}});
   all.push_back({.fixture = vl5, .tp = 2, .dp = 2, .sequence_parallel = true, .beside = {{kVision, {.dp = 4}}}});
   all.push_back({.fixture = vl, .tp = 2, .dp = 2, .beside = {{kVision, {.tp = 2, .dp = 2, .mbs_scale = 2}}}});
+  // Macro batches of as many samples as MindSpeed-MM's documents have encoders take at once.
+  all.push_back({.fixture = vl, .tp = 2, .microbatches = 8, .beside = {{kVision, {.dp = 2, .mbs_scale = 8}}}});
+  all.push_back({.fixture = vl5, .pp = 2, .microbatches = 9, .beside = {{kVision, {.dp = 2, .mbs_scale = 4}}}});
   // Over the llm's pipeline ranks, with groups across them.
   all.push_back({.fixture = vl, .pp = 2, .microbatches = 3, .beside = {{kVision, {.dp = 2}}}});
   all.push_back({.fixture = "qwen2_vl_tied", .pp = 2, .microbatches = 4, .beside = {{kVision, {.tp = 2}}}});
@@ -412,6 +416,15 @@ std::vector<TrainingExample> plans_on_ranks() {
            .pp = 2,
            .microbatches = 4,
            .beside = {{kVision, {.dp = 2, .form = kFill, .live = 3}}}},
+          {.fixture = "qwen2_vl_untied", .cp = 2, .mbs = 2},
+          {.fixture = "qwen2_vl_untied", .cp = 2, .ulysses = 2, .mbs = 2, .beside = {{kVision, {.cp = 2}}}},
+          {.fixture = "qwen2_5_omni",
+           .tp = 2,
+           .cp = 2,
+           .pp = 2,
+           .sequence_parallel = true,
+           .microbatches = 3,
+           .beside = {{kVision, {.cp = 2, .dp = 4}}, {kAudio, {.dp = 8}}}},
           {.fixture = "qwen2_5_omni",
            .tp = 4,
            .dp = 2,
