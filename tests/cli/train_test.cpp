@@ -301,9 +301,13 @@ TEST_F(Train, BadInputIsNamedAndNothingIsLost) {
   EXPECT_NE(wrong_size.exit_status, 0);
   EXPECT_TRUE(says(wrong_size.err, "2 ranks are needed, but the launcher started 3 processes"));
   EXPECT_EQ(times(wrong_size.err, "ranks are needed"), 1) << wrong_size.err;
-  // Ranks that no module uses are refused before anybody begins.
-  const std::string idle = (path(WEFT_SOURCE_DIR) / "scenarios/plans/tiny-vl_one_rank.json").string();
-  EXPECT_TRUE(says(refusal({"--plan", idle, "--config", config(3, 0), "--run", run_folder("i")}), "modules."));
+  // What is not run yet is refused before anybody begins.
+  Json half = Json::parse(text_of(plan_file));
+  half["precision"]["compute"] = "fp16";
+  const std::string half_file = folder_.write("half.json", half.dump());
+  EXPECT_TRUE(says(refusal({"--plan", half_file, "--config", config(3, 0), "--run", run_folder("i")}),
+                   "precision.compute: is fp16"));
+  EXPECT_FALSE(std::filesystem::exists(run_folder("i")));
 }
 
 /// Processes that descend from one: mpirun's ranks.
