@@ -3,7 +3,6 @@ set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
-set(CMAKE_CXX_COMPILE_OPTIONS_PIE "-fPIC")  # programs too, so that they can share the libraries' precompiled header
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 
@@ -27,16 +26,31 @@ if(WEFT_SANITIZE)
   endif()
 endif()
 
-# Tests and verbs take longer to compile than to run: their work is done in the libraries. (Not less than -O2 where the
-# precompiled header is used: it is of no use to compilers of another level.)
-set(WEFT_GLUE_OPTIONS -O2)
-if(WEFT_SANITIZE AND NOT WEFT_TORCH)
-  set(WEFT_GLUE_OPTIONS -O0)
+# Tests take longer to compile than to run: the work is done in the libraries.
+set(WEFT_TEST_OPTIONS -O1)
+if(WEFT_SANITIZE)
+  set(WEFT_TEST_OPTIONS -O0)
 endif()
 
+# Several sources to a translation unit: headers are read, and templates made, once for all of them.
+option(WEFT_UNITY "Compile several sources at once (docs/design/build.md)" ON)
+set(WEFT_UNITY_FILES 8 CACHE STRING "With WEFT_UNITY: the most sources of a translation unit")
+
+# A faster linker than the default where there is one.
+find_program(WEFT_MOLD mold)
+find_program(WEFT_LLD ld.lld)
+if(WEFT_MOLD AND NOT (CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12.1))
+  add_link_options(-fuse-ld=mold)
+elseif(WEFT_LLD)
+  add_link_options(-fuse-ld=lld)
+endif()
+
+# ccache finds a file's object again in another clone: paths below the project are hashed relative to it, and debug
+# information names them so.
+add_compile_options("-ffile-prefix-map=${CMAKE_SOURCE_DIR}=.")
 find_program(WEFT_CCACHE ccache)
 if(WEFT_CCACHE)
-  # Precompiled headers are cached only with these relaxations; ninja still rebuilds on any header change.
   set(CMAKE_CXX_COMPILER_LAUNCHER
-      ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${WEFT_CCACHE})
+      ${CMAKE_COMMAND} -E env "CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}" CCACHE_NOHASHDIR=1
+      CCACHE_SLOPPINESS=include_file_mtime,include_file_ctime ${WEFT_CCACHE})
 endif()

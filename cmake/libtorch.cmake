@@ -5,6 +5,9 @@ if(DEFINED ENV{WEFT_LIBTORCH} AND NOT "$ENV{WEFT_LIBTORCH}" STREQUAL "")
 else()
   set(WEFT_LIBTORCH_DIR "${CMAKE_SOURCE_DIR}/.deps/libtorch-2.11.0")
 endif()
+if(NOT WEFT_TORCH)
+  return()
+endif()
 if(NOT EXISTS "${WEFT_LIBTORCH_DIR}/lib/libtorch_cpu.so")
   message(FATAL_ERROR "No LibTorch in ${WEFT_LIBTORCH_DIR}. Run scripts/setup, or set WEFT_LIBTORCH to the folder of one, "
                       "or configure with -DWEFT_TORCH=OFF for the torch-free half alone.")
@@ -32,9 +35,3 @@ target_compile_definitions(weft::libtorch INTERFACE AT_PER_OPERATOR_HEADERS)
 target_link_libraries(weft::libtorch INTERFACE weft::torch_cpu weft::c10)
 # libtorch_cpu.so finds its CUDA runtime libraries through its own run path, which the linker does not follow.
 target_link_options(weft::libtorch INTERFACE "LINKER:--allow-shlib-undefined")
-# The precompiled header that every torch-side target reuses: half a gigabyte, so there is one.
-file(WRITE "${CMAKE_BINARY_DIR}/torch_pch.cpp" "")
-add_library(weft_torch_pch OBJECT "${CMAKE_BINARY_DIR}/torch_pch.cpp")
-target_link_libraries(weft_torch_pch PRIVATE weft::libtorch)
-target_precompile_headers(weft_torch_pch PRIVATE <ATen/core/Tensor.h> <torch/csrc/autograd/custom_function.h>
-                          <torch/csrc/autograd/autograd.h> <string> <vector>)

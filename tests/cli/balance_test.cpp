@@ -1,12 +1,13 @@
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "tests/cli/run_program.h"
 #include "weft/base/json.h"
 
 namespace weft {
 namespace {
 
-const std::string kExample = std::string(WEFT_SOURCE_DIR) + "/scenarios/balance/vl_72b_pp8.json";
+const std::string kExample = source_tree().string() + "/scenarios/balance/vl_72b_pp8.json";
 
 Json balance_json(const std::string& file) {
   const ProgramRun run = run_weft({"balance", "--costs", file, "--json"});

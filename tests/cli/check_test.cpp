@@ -1,12 +1,13 @@
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "tests/cli/run_program.h"
 #include "weft/base/document.h"
 
 namespace weft {
 namespace {
 
-const std::string kPlan = std::string(WEFT_SOURCE_DIR) + "/scenarios/plans/llama3-8b_gpipe_tp2_pp2_dp2.json";
+const std::string kPlan = source_tree().string() + "/scenarios/plans/llama3-8b_gpipe_tp2_pp2_dp2.json";
 
 TEST(CheckVerb, SaysThatALegalPlanIsLegal) {
   const ProgramRun run = run_weft({"check", "--plan", kPlan});
@@ -54,7 +55,7 @@ std::string refusal(const Json& plan) {
 }
 
 Json shipped(const std::string& name) {
-  return read_document(std::string(WEFT_SOURCE_DIR) + "/scenarios/plans/" + name + ".json")->root;
+  return read_document(source_tree().string() + "/scenarios/plans/" + name + ".json")->root;
 }
 
 TEST(CheckVerb, AnEncodersMacroBatchThatNoMemoryHoldsIsNamedWithTheLargestThatFits) {

@@ -2,13 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "tests/cli/run_program.h"
 #include "weft/base/json.h"
 
 namespace weft {
 namespace {
 
-const std::string kScenarios = std::string(WEFT_SOURCE_DIR) + "/scenarios";
+const std::string kScenarios = source_tree().string() + "/scenarios";
 
 Json describe_json(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "describe");

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "tests/cli/run_program.h"
 #include "weft/base/document.h"
 #include "weft/base/file.h"
@@ -7,7 +8,7 @@
 namespace weft {
 namespace {
 
-const std::string kPlans = std::string(WEFT_SOURCE_DIR) + "/scenarios/plans/";
+const std::string kPlans = source_tree().string() + "/scenarios/plans/";
 const std::string kInterleaved = kPlans + "llama3-70b_interleaved_tp8_pp4_vpp5.json";
 
 std::string text_of(const std::filesystem::path& path) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "tests/cli/run_program.h"
 #include "weft/base/document.h"
 
@@ -35,7 +36,7 @@ TEST(PlanVerb, FindsAPlanThatCheckAndSimulateAgreeWith) {
 
 TEST(PlanVerb, SaysWhatIsMissingWhereNothingFits) {
   const TemporaryFolder folder;
-  Json cluster = read_document(std::string(WEFT_SOURCE_DIR) + "/scenarios/clusters/dgx_a100_80g.yaml")->root;
+  Json cluster = read_document(source_tree().string() + "/scenarios/clusters/dgx_a100_80g.yaml")->root;
   cluster["devices_per_node"] = 1;
   cluster["device"]["memory_gib"] = 16;
   const ProgramRun small = run_weft({"plan", "--model", "qwen2-vl-72b", "--cluster",

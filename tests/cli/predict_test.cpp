@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "tests/cli/run_program.h"
 #include "tests/cli/tensor_files.h"
 #include "weft/base/json.h"
@@ -12,7 +13,7 @@ namespace {
 
 using std::filesystem::path;
 
-const path kFixtures = path(WEFT_SOURCE_DIR) / "tests/parity/fixtures";
+const path kFixtures = source_tree() / "tests/parity/fixtures";
 const path kLlama = kFixtures / "llama_tied";
 const path kVision = kFixtures / "qwen2_vl_tied";
 const path kOmni = kFixtures / "qwen2_5_omni";

@@ -1,3 +1,4 @@
+#include "tests/support/source_tree.h"
 #include "tests/cli/run_program.h"
 
 #include <cstdlib>
@@ -78,7 +79,7 @@ ProgramRun wait_for(const StartedProgram& program) {
 ProgramRun run_weft(const std::vector<std::string>& arguments, const std::vector<std::string>& environment,
                     const std::string& standard_output) {
   const TemporaryFolder folder;
-  std::vector<std::string> words = {WEFT_PROGRAM};
+  std::vector<std::string> words = {build_tree() / "weft"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   if (!standard_output.empty()) std::filesystem::create_symlink(standard_output, folder.path() / "out");
   return wait_and_read(start_command(std::move(words), folder.path(), environment), standard_output.empty());
@@ -86,8 +87,8 @@ ProgramRun run_weft(const std::vector<std::string>& arguments, const std::vector
 
 ProgramRun run_weft_with_mpi(int num_processes, const std::vector<std::string>& arguments) {
   const TemporaryFolder folder;
-  std::vector<std::string> words = {std::string(WEFT_SOURCE_DIR) + "/scripts/mpirun", "-n",
-                                    std::to_string(num_processes), WEFT_PROGRAM};
+  std::vector<std::string> words = {source_tree().string() + "/scripts/mpirun", "-n",
+                                    std::to_string(num_processes), build_tree() / "weft"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   return wait_for(start_command(std::move(words), folder.path()));
 }

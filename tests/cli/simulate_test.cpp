@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "tests/cli/run_program.h"
 #include "weft/base/document.h"
 #include "weft/base/file.h"
@@ -10,7 +11,7 @@
 namespace weft {
 namespace {
 
-const std::string kPlans = std::string(WEFT_SOURCE_DIR) + "/scenarios/plans/";
+const std::string kPlans = source_tree().string() + "/scenarios/plans/";
 const std::string kInline = kPlans + "qwen2-vl-7b_inline.json";
 const std::string kPipeline = kPlans + "llama3-8b_gpipe_tp2_pp2_dp2.json";
 

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "tests/cli/run_program.h"
 #include "weft/base/json.h"
 
@@ -17,7 +18,7 @@ namespace {
 
 using std::filesystem::path;
 
-const path kFixtures = path(WEFT_SOURCE_DIR) / "tests/parity/fixtures";
+const path kFixtures = source_tree() / "tests/parity/fixtures";
 
 std::string text_of(const path& file) {
   std::ostringstream text;
@@ -50,7 +51,7 @@ class Train : public testing::Test {
   std::string plan(const std::string& name, int devices, const std::string& space, const std::string& model = "tiny-vl",
                    const std::string& workload_text = kWorkload) {
     const std::string workload = folder_.write("workload.yaml", workload_text);
-    std::string cluster = text_of(path(WEFT_SOURCE_DIR) / "scenarios/clusters/local_cpu.yaml");
+    std::string cluster = text_of(source_tree() / "scenarios/clusters/local_cpu.yaml");
     const std::string usual = "devices_per_node: 8";
     cluster.replace(cluster.find(usual), usual.size(), fmt::format("devices_per_node: {}", devices));
     const std::string file = (folder_.path() / (name + ".json")).string();
@@ -344,7 +345,7 @@ TEST_F(Train, AKilledRankEndsTheRunAndTheNextGoesOnAsIfNothingHadBeen) {
     const std::string name = fmt::format("killed{}", i);
     const TemporaryFolder output;
     const StartedProgram run =
-        start_command({std::string(WEFT_SOURCE_DIR) + "/scripts/mpirun", "-n", "2", WEFT_PROGRAM, "train", "--plan",
+        start_command({source_tree().string() + "/scripts/mpirun", "-n", "2", build_tree() / "weft", "train", "--plan",
                        plan_file, "--config", settings, "--run", run_folder(name)},
                       output.path());
     // At a random moment after the first step.

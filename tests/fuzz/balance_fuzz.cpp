@@ -1,12 +1,13 @@
 #include <cmath>
 
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/targets.h"
 #include "weft/search/balance.h"
 
 using namespace weft;
 
 /// What is read can be solved or is refused with a reason, and a solution places every block within the memory limit.
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+int weft::fuzz_balance(const uint8_t* data, size_t size) {
   const Result<Document> document = fuzz_document(data, size);
   if (!document) return 0;
   const Result<BalanceCosts> costs = read_balance_costs(*document);

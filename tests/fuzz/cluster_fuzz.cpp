@@ -1,10 +1,11 @@
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/targets.h"
 #include "weft/spec/cluster.h"
 
 using namespace weft;
 
 /// A cluster that is read has devices with usable memory and links with bandwidth.
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+int weft::fuzz_cluster(const uint8_t* data, size_t size) {
   const Result<Document> document = fuzz_document(data, size);
   if (!document) return 0;
   const Result<Cluster> cluster = read_cluster(*document, "input");

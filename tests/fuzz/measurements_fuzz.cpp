@@ -1,12 +1,13 @@
 #include <cmath>
 
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/targets.h"
 #include "weft/validate/measurements.h"
 
 using namespace weft;
 
 /// A table that is read has rows with possible values; rows that contradict themselves are refused as plans.
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+int weft::fuzz_measurements(const uint8_t* data, size_t size) {
   if (size > 1 << 14) return 0;
   const Result<std::vector<TrainingRun>> runs = parse_measurements(as_text(data, size), "input");
   if (!runs) {

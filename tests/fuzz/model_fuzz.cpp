@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/targets.h"
 #include "weft/spec/model_reader.h"
 #include "weft/spec/sample_load.h"
 #include "weft/spec/work.h"
@@ -21,7 +22,7 @@ const Workload& workload() {
 }  // namespace
 
 /// A model that is read can be counted, and its work under a workload is finite or refused.
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+int weft::fuzz_model(const uint8_t* data, size_t size) {
   const Result<Document> document = fuzz_document(data, size);
   if (!document) return 0;
   const Result<Model> model = read_model(*document, "input");

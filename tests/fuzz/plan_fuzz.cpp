@@ -1,4 +1,5 @@
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/targets.h"
 #include "weft/plan/check.h"
 #include "weft/plan/diff.h"
 #include "weft/plan/plan_json.h"
@@ -6,7 +7,7 @@
 using namespace weft;
 
 /// A plan that reads can be judged, and written and read again without change.
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+int weft::fuzz_plan(const uint8_t* data, size_t size) {
   const Result<Document> document = fuzz_document(data, size);
   if (!document) return 0;
   const Result<Plan> plan = read_plan(*document);

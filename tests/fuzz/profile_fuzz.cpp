@@ -1,12 +1,13 @@
 #include <cmath>
 
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/targets.h"
 #include "weft/cost/measured_times.h"
 
 using namespace weft;
 
 /// A profile that is read is written and read back the same, and leaves a cluster with links that can be used.
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+int weft::fuzz_profile(const uint8_t* data, size_t size) {
   const Result<Document> document = fuzz_document(data, size);
   if (!document) return 0;
   const Result<Profile> profile = read_profile(*document);

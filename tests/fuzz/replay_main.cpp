@@ -1,4 +1,5 @@
-// Runs a fuzz target over files: replay FOLDER_OR_FILE ... Ends abnormally where the fuzzer would.
+// Runs a fuzz target over files: weft_fuzz_replay TARGET FOLDER_OR_FILE ... Ends abnormally where the fuzzer would.
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -6,19 +7,30 @@
 #include <sstream>
 #include <string>
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+#include "tests/fuzz/targets.h"
 
 int main(int argc, char** argv) {
+  if (argc < 3) {
+    std::fprintf(stderr, "usage: weft_fuzz_replay TARGET FOLDER_OR_FILE ...\n");
+    return 2;
+  }
+  const std::string name = argv[1];
+  const auto target = std::find_if(weft::kFuzzTargets.begin(), weft::kFuzzTargets.end(),
+                                   [&](const weft::FuzzTarget& known) { return name == known.name; });
+  if (target == weft::kFuzzTargets.end()) {
+    std::fprintf(stderr, "weft_fuzz_replay: %s is not a target\n", name.c_str());
+    return 2;
+  }
   int num_files = 0;
   const auto replay = [&](const std::filesystem::path& path) {
     std::ostringstream text;
     text << std::ifstream(path, std::ios::binary).rdbuf();
     const std::string bytes = text.str();
     std::fprintf(stderr, "%s\n", path.c_str());
-    LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+    target->run(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
     ++num_files;
   };
-  for (int i = 1; i < argc; ++i) {
+  for (int i = 2; i < argc; ++i) {
     if (!std::filesystem::is_directory(argv[i])) {
       replay(argv[i]);
       continue;

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/targets.h"
 #include "weft/weights/safetensors_header.h"
 #include "weft/weights/weight_index.h"
 
@@ -72,7 +73,7 @@ void try_index(const uint8_t* data, size_t size) {
 }  // namespace
 
 /// A file that is read is contiguous, and written and read again the same. The text of an index likewise.
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+int weft::fuzz_safetensors(const uint8_t* data, size_t size) {
   try_index(data, size);
   try_file(std::as_bytes(std::span(data, size)));
   const std::string_view text = as_text(data, size);

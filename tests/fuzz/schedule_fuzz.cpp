@@ -1,4 +1,5 @@
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/targets.h"
 #include "weft/schedule/csv.h"
 #include "weft/schedule/lowering.h"
 #include "weft/schedule/validate.h"
@@ -8,7 +9,7 @@ using namespace weft;
 
 /// A schedule that reads and validates survives a round trip; a valid compute-only one can be lowered and simulated,
 /// and what lowering makes is valid again.
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+int weft::fuzz_schedule(const uint8_t* data, size_t size) {
   if (size > 1 << 14) return 0;
   const Result<Schedule> schedule = parse_csv(as_text(data, size), "input");
   if (!schedule) {

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/targets.h"
 #include "weft/spec/model_reader.h"
 #include "weft/spec/sample_load.h"
 
@@ -32,7 +33,7 @@ void claim_distribution(const Distribution& d) {
 }  // namespace
 
 /// A workload that is read has sound distributions, and fits a small omni model or is refused.
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+int weft::fuzz_workload(const uint8_t* data, size_t size) {
   const Result<Document> document = fuzz_document(data, size);
   if (!document) return 0;
   const Result<Workload> workload = read_workload(*document, "input");

@@ -2,13 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "tests/golden/export_gallery.h"
 #include "weft/base/file.h"
 
 namespace weft {
 namespace {
 
-const std::filesystem::path kSource = WEFT_SOURCE_DIR;
+const std::filesystem::path kSource = source_tree();
 
 TEST(ShippedPlans, AreExportedAsBefore) {
   for (const NamedPlan& named : plan_gallery(Scenarios(kSource / "scenarios"))) {

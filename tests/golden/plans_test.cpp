@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "tests/golden/plan_gallery.h"
 #include "weft/base/file.h"
 #include "weft/plan/check.h"
@@ -11,7 +12,7 @@
 namespace weft {
 namespace {
 
-const std::filesystem::path kScenarios = std::filesystem::path(WEFT_SOURCE_DIR) / "scenarios";
+const std::filesystem::path kScenarios = source_tree() / "scenarios";
 
 std::string listed(const std::vector<Violation>& violations) {
   std::string text;

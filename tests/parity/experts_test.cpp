@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "tests/parity/fixture.h"
 #include "weft/checkpoint/initial_weights.h"
 #include "weft/comm/run_ranks.h"
@@ -51,7 +52,7 @@ RawInputs samples_between(const RawInputs& raw, size_t begin, size_t end) {
 }
 
 Plan plan_of(const Model& model, const SharedOut& shared) {
-  const Scenarios scenarios(std::filesystem::path(WEFT_SOURCE_DIR) / "scenarios");
+  const Scenarios scenarios(source_tree() / "scenarios");
   auto plan =
       make_plan(model, *scenarios.cluster("local_cpu"), *scenarios.workload("text_4k"),
                 {.data_parallel = shared.ep,

@@ -8,6 +8,7 @@
 #include <ATen/TensorOperators.h>
 #include <fmt/format.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/models/load_weights.h"
 #include "weft/models/tensor_file.h"
 #include "weft/spec/model_reader.h"
@@ -32,7 +33,7 @@ T must(Result<T> result) {
 std::filesystem::path fixtures_folder() {
   const char* other = std::getenv("WEFT_FIXTURES");
   return other != nullptr ? std::filesystem::path(other)
-                          : std::filesystem::path(WEFT_SOURCE_DIR) / "tests/parity/fixtures";
+                          : source_tree() / "tests/parity/fixtures";
 }
 
 std::vector<Case> all_cases() {

@@ -6,6 +6,7 @@
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "tests/parity/fixture.h"
 #include "weft/checkpoint/initial_weights.h"
 #include "weft/comm/run_ranks.h"
@@ -38,7 +39,7 @@ TEST_P(TrainingParity, LossesNormsAndWeightsAreThoseOfPyTorch) {
   Json facts;
   std::ifstream(folder / "training.json") >> facts;
   const Model model = *read_model_file(folder);
-  const Scenarios scenarios(std::filesystem::path(WEFT_SOURCE_DIR) / "scenarios");
+  const Scenarios scenarios(source_tree() / "scenarios");
   ParallelSettings settings = GetParam().settings;
   settings.precision = {.compute = Precision::kFp32, .master = Precision::kFp32, .reduce = Precision::kFp32};
   const auto plan = make_plan(model, *scenarios.cluster("local_cpu"), *scenarios.workload("vl_sft"), settings);

@@ -11,7 +11,8 @@ import sys
 
 TORCH = re.compile(r'#\s*include\s*[<"](torch|ATen|c10|caffe2)/')
 OWN = re.compile(r'#\s*include\s*[<"]weft/(\w+)/([^>"]+)[>"]')
-RELATIVE = re.compile(r'#\s*include\s*"(?!weft/)')
+SUPPORT = re.compile(r'#\s*include\s*"tests/support/')
+RELATIVE = re.compile(r'#\s*include\s*"(?!weft/|tests/support/)')
 PRINTS = re.compile(r"\bstd::(cout|cerr|clog|exit|quick_exit|abort|terminate)\b|[^_\w](exit|abort)\(|"
                     r"\bf?(printf|puts|putc)\(|\bfmt::print\(|\bstd(out|err)\b")
 
@@ -48,6 +49,8 @@ def violations(root):
                 yield f"{where}: {folder} is above the LibTorch line and includes torch"
             if RELATIVE.search(line):
                 yield f"{where}: includes of the project start with weft/"
+            if SUPPORT.search(line) and source.suffix == ".cpp" and not is_test:
+                yield f"{where}: only tests and their headers may include tests/support"
             if match := OWN.search(line):
                 used, header = match.groups()
                 if folder == "cli":

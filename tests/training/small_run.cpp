@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/comm/run_ranks.h"
 #include "weft/plan/plan_schedule.h"
 #include "weft/spec/model_reader.h"
@@ -107,11 +108,11 @@ void PrintTo(const SmallRun& run, std::ostream* out) {
 }
 
 std::filesystem::path fixture_folder(const std::string& fixture) {
-  return std::filesystem::path(WEFT_SOURCE_DIR) / "tests/parity/fixtures" / fixture;
+  return source_tree() / "tests/parity/fixtures" / fixture;
 }
 
 Plan plan_of(const SmallRun& run) {
-  const std::filesystem::path scenarios = std::filesystem::path(WEFT_SOURCE_DIR) / "scenarios";
+  const std::filesystem::path scenarios = source_tree() / "scenarios";
   Plan plan;
   plan.model = must(read_model_file(fixture_folder(run.fixture)));
   plan.cluster = must(read_cluster_file(scenarios / "clusters/local_cpu.yaml"));

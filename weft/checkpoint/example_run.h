@@ -7,6 +7,7 @@
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/checkpoint/load_checkpoint.h"
 #include "weft/checkpoint/save_checkpoint.h"
 #include "weft/comm/threads/run_threads.h"
@@ -19,7 +20,7 @@ namespace weft {
 /// A shipped plan as if for so many ranks. It need not be legal: nothing here runs it.
 inline Plan example_plan(int64_t world_size) {
   auto plan =
-      read_plan_file(std::filesystem::path(WEFT_SOURCE_DIR) / "scenarios/plans/llama3-8b_gpipe_tp2_pp2_dp2.json");
+      read_plan_file(source_tree() / "scenarios/plans/llama3-8b_gpipe_tp2_pp2_dp2.json");
   WEFT_CHECK(plan.ok(), "{}", plan.error().message());
   plan->world_size = world_size;
   return *std::move(plan);

@@ -1,9 +1,7 @@
 #include <atomic>
 #include <csignal>
-#include <cstdio>
 #include <memory>
 #include <optional>
-#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -15,6 +13,7 @@
 #include "weft/cli/installation.h"
 #include "weft/cli/plan_text.h"
 #include "weft/cli/report_text.h"
+#include "weft/cli/terminal_line.h"
 #include "weft/cli/verbs.h"
 #include "weft/plan/check.h"
 #include "weft/plan/plan_json.h"
@@ -38,11 +37,6 @@ std::atomic<bool> is_interrupted = false;
 
 extern "C" void note_interrupt(int) {
   is_interrupted.store(true);
-}
-
-void show_progress(const std::string& text) {
-  std::fputs(fmt::format("\r{:<78}\r", text).c_str(), stderr);
-  std::fflush(stderr);
 }
 
 /// What the options name, read.
@@ -136,7 +130,7 @@ Result<std::string> search(const PlanOptions& options) {
     WEFT_TRY(profile, read_profile_file(*options.profile));
     how.profile = &*profile;
   }
-  const bool is_terminal = isatty(STDERR_FILENO) != 0;
+  const bool is_terminal = has_terminal();
   if (is_terminal) how.progress = show_progress;
   std::signal(SIGINT, note_interrupt);
   Result<PlanSearchResult> searched =

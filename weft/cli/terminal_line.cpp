@@ -12,6 +12,7 @@ bool has_terminal() {
 }
 
 void show_progress(const std::string& text) {
+  if (!has_terminal()) return;
   fmt::print(stderr, "\r\033[K{}", text);
   std::fflush(stderr);
 }

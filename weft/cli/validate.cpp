@@ -1,7 +1,6 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
-#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -10,6 +9,7 @@
 #include "weft/cli/count_option.h"
 #include "weft/cli/installation.h"
 #include "weft/cli/table.h"
+#include "weft/cli/terminal_line.h"
 #include "weft/cli/verbs.h"
 #include "weft/spec/cluster_yaml.h"
 #include "weft/validate/measurements.h"
@@ -39,13 +39,6 @@ struct Validation {
   std::vector<MatchingMemory> memory;
   std::vector<std::string> warnings;
 };
-
-/// A line on the terminal that says how far a long fit is.
-void show_progress(const std::string& text) {
-  if (isatty(STDERR_FILENO) == 0) return;
-  std::fputs(fmt::format("\r{:<60}{}", text, text.empty() ? "\r" : "").c_str(), stderr);
-  std::fflush(stderr);
-}
 
 Error bad_flag(std::string flag, std::string problem, std::string advice) {
   return {.source = std::move(flag), .problem = std::move(problem), .advice = std::move(advice)};

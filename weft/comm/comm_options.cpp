@@ -7,21 +7,17 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/comm/variable.h"
 
 namespace weft {
 namespace {
 
 constexpr double kLongestTimeout_s = 1e7;
 
-const char* setting(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr || *value == '\0' ? nullptr : value;
-}
-
 }  // namespace
 
 Result<CommOptions> comm_options_from_environment(CommOptions options) {
-  if (const char* text = setting("WEFT_COMM_TIMEOUT_S")) {
+  if (const char* text = variable_text("WEFT_COMM_TIMEOUT_S")) {
     char* end = nullptr;
     const double seconds = std::strtod(text, &end);
     if (*end != '\0' || !(seconds > 0) || seconds > kLongestTimeout_s) {
@@ -32,14 +28,14 @@ Result<CommOptions> comm_options_from_environment(CommOptions options) {
     }
     options.timeout = std::chrono::milliseconds(std::llround(std::ceil(seconds * 1000)));
   }
-  if (const char* text = setting("WEFT_COMM_CHECKED")) {
+  if (const char* text = variable_text("WEFT_COMM_CHECKED")) {
     const std::string word = text;
     if (word != "0" && word != "1") {
       return Error{.source = "WEFT_COMM_CHECKED", .problem = fmt::format("{} is neither 0 nor 1", in_quotes(word))};
     }
     options.is_checked = word == "1";
   }
-  if (const char* text = setting("WEFT_RECORDS")) options.records = text;
+  if (const char* text = variable_text("WEFT_RECORDS")) options.records = text;
   return options;
 }
 

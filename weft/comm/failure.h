@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <stdexcept>
 #include <string>
 
@@ -23,6 +24,9 @@ class RankFailure : public std::runtime_error {
   int64_t rank_;
   bool should_print_;
 };
+
+/// What is said of a rank that ended by an exception.
+std::string how_it_failed(const std::exception_ptr& cause);
 
 /// An operation that a caller got wrong on its own rank: buffers that do not fit, a closed group.
 class CommMisuse : public InternalError {

@@ -7,17 +7,13 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/comm/variable.h"
 
 namespace weft {
 namespace {
 
-const char* setting(const char* variable) {
-  const char* text = std::getenv(variable);
-  return text == nullptr || *text == '\0' ? nullptr : text;
-}
-
-std::optional<int64_t> number_in(const char* variable) {
-  const char* text = setting(variable);
+std::optional<int64_t> number_in(const char* name) {
+  const char* text = variable_text(name);
   if (text == nullptr) return {};
   char* end = nullptr;
   const int64_t number = std::strtoll(text, &end, 10);
@@ -32,7 +28,7 @@ constexpr char kAdvice[] =
 
 /// A number in a range that must be there, unless there is a default.
 Result<int64_t> required(const char* variable, int64_t least, int64_t most, std::optional<int64_t> otherwise = {}) {
-  const char* text = setting(variable);
+  const char* text = variable_text(variable);
   if (text == nullptr) {
     if (otherwise) return *otherwise;
     return Error{
@@ -57,7 +53,7 @@ Launch detect_launch() {
     if (const auto rank = number_in(variable))
       return {Launch::Kind::kMpi, number_in("SLURM_NTASKS").value_or(0), *rank};
   }
-  if (setting("WORLD_SIZE") != nullptr) {
+  if (variable_text("WORLD_SIZE") != nullptr) {
     return {Launch::Kind::kEnvironment, number_in("WORLD_SIZE").value_or(0), number_in("RANK").value_or(0)};
   }
   return {};
@@ -71,7 +67,7 @@ Result<EnvironmentRank> read_environment_rank() {
   // Without it, all ranks are taken to be on one host.
   WEFT_TRY(const int64_t local_rank, required("LOCAL_RANK", 0, kMostGpus, result.rank));
   result.local_rank = static_cast<int>(local_rank);
-  const char* host = setting("MASTER_ADDR");
+  const char* host = variable_text("MASTER_ADDR");
   if (host == nullptr && result.size > 1) {
     return Error{.source = "MASTER_ADDR",
                  .problem = "is not set, expected the name or the address of rank 0's host, since WORLD_SIZE is set",
@@ -82,7 +78,7 @@ Result<EnvironmentRank> read_environment_rank() {
   WEFT_TRY(int64_t port,
            required("MASTER_PORT", 1, 65535, result.size == 1 ? std::optional<int64_t>(0) : std::nullopt));
   // torchrun's agent may itself listen at that port; then the one after it is ours.
-  const char* agent = setting("TORCHELASTIC_USE_AGENT_STORE");
+  const char* agent = variable_text("TORCHELASTIC_USE_AGENT_STORE");
   if (agent != nullptr && std::strcmp(agent, "True") == 0 && port > 0 && port < 65535) ++port;
   result.master_port = static_cast<uint16_t>(port);
   return result;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/comm/cuda/cuda_driver.h"
 #include "weft/comm/environment.h"
 #include "weft/comm/run_ranks.h"
@@ -99,7 +100,7 @@ TEST(Launch, AWorldOfAnotherSizeThanNeededIsAnError) {
 TEST(Launch, TorchrunsRanksNeedAGpu) {
   if (cuda_driver()) GTEST_SKIP() << "there is a GPU";
   const Environment torchrun({{"WORLD_SIZE", "1"}, {"RANK", "0"}});
-  const auto error = run_ranks({.nccl_library = WEFT_NCCL_LIBRARY}, [](World&) { FAIL() << "it ran"; });
+  const auto error = run_ranks({.nccl_library = build_tree() / "libweft_nccl.so"}, [](World&) { FAIL() << "it ran"; });
   ASSERT_TRUE(error.has_value());
   EXPECT_NE(error->message().find("rank 0 of WORLD_SIZE 1 needs a GPU: "), std::string::npos) << error->message();
   EXPECT_NE(error->message().find("libcuda.so.1"), std::string::npos) << error->message();

@@ -9,7 +9,7 @@
 #include "weft/comm/failure.h"
 #include "weft/comm/threads/run_threads.h"
 
-namespace weft {
+namespace weft::thread_failures_test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -244,4 +244,4 @@ TEST(ThreadFailures, RanksThatEndAtRandomPointsNeverHangTheOthers) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::thread_failures_test

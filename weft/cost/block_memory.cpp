@@ -2,15 +2,11 @@
 
 #include <algorithm>
 
+#include "weft/base/as_double.h"
+#include "weft/cost/local_shape.h"
+
 namespace weft {
 namespace {
-
-constexpr double kFp32Bytes = 4;
-constexpr double kMaskBytes = 1;
-
-double as_double(int64_t value) {
-  return static_cast<double>(value);
-}
 
 struct OpMemory {
   double saved = 0;

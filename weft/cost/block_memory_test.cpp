@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/cost/example_plan.h"
 #include "weft/spec/scenario.h"
 #include "weft/spec/work.h"
@@ -46,7 +47,7 @@ TEST(BlockMemory, SequenceParallelismDividesEverything) {
 
 TEST(BlockMemory, RecomputingMoreKeepsNoMore) {
   for (const char* name : {"qwen2-vl-7b", "qwen2.5-omni-7b", "qwen3-30b-a3b"}) {
-    const Model model = *Scenarios(std::filesystem::path(WEFT_SOURCE_DIR) / "scenarios").model(name);
+    const Model model = *Scenarios(source_tree() / "scenarios").model(name);
     for (const Module& module : model.modules) {
       for (const Block& block : module.layer_kinds) {
         for (const AttentionKernel kernel : {AttentionKernel::kFused, AttentionKernel::kUnfused}) {
@@ -62,7 +63,7 @@ TEST(BlockMemory, RecomputingMoreKeepsNoMore) {
 
 TEST(BlockMemory, OneRankWithFusedAttentionKeepsWhatTheModelsDescriptionSays) {
   for (const char* name : {"qwen2-vl-7b", "qwen2.5-omni-7b", "llama3-8b", "qwen3-30b-a3b"}) {
-    const Model model = *Scenarios(std::filesystem::path(WEFT_SOURCE_DIR) / "scenarios").model(name);
+    const Model model = *Scenarios(source_tree() / "scenarios").model(name);
     for (const Module& module : model.modules) {
       for (const Block& block : module.layer_kinds) {
         EXPECT_NEAR(memory_of(module, block, {}, {{600, 2}}).saved,
@@ -107,7 +108,7 @@ int64_t joined_parameters(const Block& block, const BlockSetting& setting) {
 }
 
 TEST(LocalParameters, RanksTogetherHoldTheModelOnceWhereEverythingDivides) {
-  const Scenarios scenarios(std::filesystem::path(WEFT_SOURCE_DIR) / "scenarios");
+  const Scenarios scenarios(source_tree() / "scenarios");
   for (const char* name : {"llama3-8b", "llama3-70b", "qwen3-8b"}) {  // eight key and value heads each
     const Model model = *scenarios.model(name);
     const Module& llm = *model.find(ModuleKind::kLlm);
@@ -121,7 +122,7 @@ TEST(LocalParameters, RanksTogetherHoldTheModelOnceWhereEverythingDivides) {
 }
 
 TEST(LocalParameters, RanksTogetherNeverHoldLessThanTheModel) {
-  const Scenarios scenarios(std::filesystem::path(WEFT_SOURCE_DIR) / "scenarios");
+  const Scenarios scenarios(source_tree() / "scenarios");
   for (const std::string& name : scenarios.names("models")) {
     const Model model = *scenarios.model(name);
     for (const Module& module : model.modules) {
@@ -144,7 +145,7 @@ TEST(LocalParameters, KeyAndValueHeadsAreCopiedWhereRanksOutnumberThem) {
 }
 
 TEST(LocalParameters, ExpertsAreDividedByEpAndCountedApart) {
-  const Model model = *Scenarios(std::filesystem::path(WEFT_SOURCE_DIR) / "scenarios").model("qwen3-30b-a3b");
+  const Model model = *Scenarios(source_tree() / "scenarios").model("qwen3-30b-a3b");
   const Block& layer = model.find(ModuleKind::kLlm)->layer_kinds.front();
   const LocalParameters whole = local_parameters(layer, {});
   // 128 experts of three 2048 × 768 matrices.

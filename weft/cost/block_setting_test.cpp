@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/cost/cost_model.h"
 #include "weft/cost/example_plan.h"
 #include "weft/plan/plan_json.h"
@@ -85,7 +86,7 @@ TEST(PipelineLink, StagesOnOneNodeHaveItsLinksAndOthersACardTogether) {
 }
 
 TEST(Bridge, AMicrobatchsEmbeddingsTravelOnceAndAreDividedAmongRanksThatDivideRows) {
-  Plan plan = *read_plan_file(std::string(WEFT_SOURCE_DIR) + "/scenarios/plans/qwen2.5-vl-7b_disjoint_stream.json");
+  Plan plan = *read_plan_file(source_tree().string() + "/scenarios/plans/qwen2.5-vl-7b_disjoint_stream.json");
   plan.cluster.between_nodes = {.bandwidth_gb_per_s = 8, .latency_us = 0};
   plan.cluster.efficiency.between_nodes = 1;
   plan.cluster.cards_per_node = 8;

@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "weft/base/as_double.h"
 #include "weft/cost/collective_time.h"
 #include "weft/cost/local_shape.h"
 
 namespace weft {
 namespace {
-
-double as_double(int64_t value) {
-  return static_cast<double>(value);
-}
 
 /// The communication around one operator.
 class Communication {
@@ -50,7 +47,6 @@ class Communication {
     }
     if (std::holds_alternative<CrossEntropy>(op.shape)) {
       // Largest logit, sum and target of every row.
-      constexpr double kFp32Bytes = 4;
       block.forward.tp_ms += 3 * all_reduce_ms(setting_.tp_link, rows * kFp32Bytes);
       return;
     }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/cost/example_plan.h"
 #include "weft/spec/scenario.h"
 #include "weft/spec/work.h"
@@ -14,7 +15,7 @@ namespace {
 constexpr double kFlopsPerMs = 100e9;  // the ideal cluster's
 
 Model scenario_model(const std::string& name) {
-  return *Scenarios(std::filesystem::path(WEFT_SOURCE_DIR) / "scenarios").model(name);
+  return *Scenarios(source_tree() / "scenarios").model(name);
 }
 
 std::vector<const Block*> blocks_of(const Module& module) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/cost/example_plan.h"
 #include "weft/plan/plan_json.h"
 #include "weft/spec/scenario.h"
@@ -12,7 +13,7 @@ namespace weft {
 namespace {
 
 Plan shipped(const std::string& name) {
-  return *read_plan_file(std::string(WEFT_SOURCE_DIR) + "/scenarios/plans/" + name + ".json");
+  return *read_plan_file(source_tree().string() + "/scenarios/plans/" + name + ".json");
 }
 
 const std::vector<std::string> kShipped = {"llama3-70b_interleaved_tp8_pp4_vpp5",
@@ -261,7 +262,7 @@ TEST(CostModel, FrozenModulesHaveNoBackward) {
 }
 
 TEST(CostModel, MemoryAllowsForLargeMicrobatchesAndTimeIsTheMeans) {
-  const Scenarios scenarios(std::filesystem::path(WEFT_SOURCE_DIR) / "scenarios");
+  const Scenarios scenarios(source_tree() / "scenarios");
   Plan plan = text_plan(*scenarios.model("llama3-8b"), ideal_cluster(), {.dp = 1}, 1000, {.mbs = 4});
   plan.workload.tokens = Distribution::weighted({{500, 0.5}, {1500, 0.5}});
   const Priced spread = price(plan);

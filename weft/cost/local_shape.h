@@ -5,6 +5,10 @@
 
 namespace weft {
 
+inline constexpr double kFp32Bytes = 4;
+/// Dropout's mask, for each element.
+inline constexpr double kMaskBytes = 1;
+
 // What one rank has of an operator. Uneven shares are those of the rank that has most.
 
 /// A matrix product's own part.

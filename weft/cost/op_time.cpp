@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "weft/base/as_double.h"
 #include "weft/cost/local_shape.h"
 
 namespace weft {
@@ -12,17 +13,12 @@ namespace {
 constexpr double kSoftmaxPasses = 2;
 constexpr double kSoftmaxBackwardPasses = 3;
 constexpr double kDropoutPasses = 2;
-constexpr double kMaskBytes = 1;
 /// Fused attention computes five products going back, where the forward has two.
 constexpr double kFusedBackwardFactor = 2.5;
 
-double as_double(int64_t value) {
-  return static_cast<double>(value);
-}
-
-class Pricer {
+class OpPricer {
  public:
-  Pricer(const Op& op, const BlockSetting& setting, const DeviceRates& rates, const Segments& segments, double tokens)
+  OpPricer(const Op& op, const BlockSetting& setting, const DeviceRates& rates, const Segments& segments, double tokens)
       : op_(op),
         setting_(setting),
         rates_(rates),
@@ -78,7 +74,6 @@ class Pricer {
   }
 
   OpTime operator()(const CrossEntropy& c) const {
-    constexpr double kFp32Bytes = 4;
     const double elements = rows_ * as_double(c.classes) / as_double(feature_share(op_, setting_));
     // Logits to fp32, their largest, their exponentials' sum; then the gradient from the kept softmax.
     OpTime time = streamed(elements * (bytes_ + 4 * kFp32Bytes), elements * (kFp32Bytes + 2 * bytes_), 1);
@@ -164,7 +159,7 @@ double product_ms(const DeviceRates& rates, Precision precision, double rows, do
 
 OpTime analytic_time(const Op& op, const BlockSetting& setting, const DeviceRates& rates, const Segments& segments,
                      double tokens) {
-  return std::visit(Pricer(op, setting, rates, segments, tokens), op.shape);
+  return std::visit(OpPricer(op, setting, rates, segments, tokens), op.shape);
 }
 
 }  // namespace weft

@@ -6,14 +6,15 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/plan/plan_json.h"
 #include "weft/spec/scenario.h"
 
-namespace weft {
+namespace weft::sample_cost_test {
 namespace {
 
 Plan shipped(const std::string& name) {
-  return *read_plan_file(std::string(WEFT_SOURCE_DIR) + "/scenarios/plans/" + name + ".json");
+  return *read_plan_file(source_tree().string() + "/scenarios/plans/" + name + ".json");
 }
 
 const std::vector<std::string> kPlans = {"llama3-8b_cp4_ulysses2",
@@ -186,4 +187,4 @@ TEST(SampleCost, LongSequencesCostMoreThanTheirTokensAndNoMediaCostNothing) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::sample_cost_test

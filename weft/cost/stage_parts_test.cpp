@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/cost/example_plan.h"
 #include "weft/plan/plan_json.h"
 
@@ -50,7 +51,7 @@ TEST(StageParts, VPlacementComesBackToTheFirstRank) {
 }
 
 Plan inline_plan(const std::vector<std::vector<int64_t>>& vision, const std::vector<std::vector<int64_t>>& llm) {
-  Plan plan = *read_plan_file(std::string(WEFT_SOURCE_DIR) + "/scenarios/plans/qwen2-vl-7b_inline.json");
+  Plan plan = *read_plan_file(source_tree().string() + "/scenarios/plans/qwen2-vl-7b_inline.json");
   plan.modules[0].layers = vision;
   plan.modules[1].layers = llm;
   return plan;
@@ -66,7 +67,7 @@ TEST(StageParts, AnInlineEncoderHasItsEntryAndExitWhereItsLayersAre) {
 }
 
 TEST(StageParts, EncodersBesideThePipelineAreNotInIt) {
-  const Plan plan = *read_plan_file(std::string(WEFT_SOURCE_DIR) + "/scenarios/plans/qwen2-vl-7b_partial.json");
+  const Plan plan = *read_plan_file(source_tree().string() + "/scenarios/plans/qwen2-vl-7b_partial.json");
   for (const std::string& text : texts(plan)) EXPECT_EQ(text.substr(0, 3), "llm") << text;
 }
 

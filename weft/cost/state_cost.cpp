@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "weft/base/as_double.h"
 #include "weft/cost/collective_time.h"
 
 namespace weft {
@@ -10,10 +11,6 @@ namespace {
 
 constexpr double kMegabyte = 1e6;
 constexpr double kBytesPerMs = 1e6;  // 1 GB/s
-
-double as_double(int64_t value) {
-  return static_cast<double>(value);
-}
 
 bool has_own_master(const PrecisionPlan& precision) {
   return precision.master != precision.compute;
@@ -37,9 +34,9 @@ struct Traffic {
   double returned_ms = 0;  ///< weights after the update, behind the next forward
 };
 
-class Pricer {
+class StatePricer {
  public:
-  Pricer(const Plan& plan, const ModulePlan& module, const StateContext& context)
+  StatePricer(const Plan& plan, const ModulePlan& module, const StateContext& context)
       : plan_(plan),
         module_(module),
         context_(context),
@@ -136,7 +133,7 @@ StateCost price_state(const Plan& plan, const ModulePlan& module, const ModuleCo
                       const LocalParameters& elements, const StateContext& context) {
   StateCost cost;
   const bool is_trained = !plan.workload.is_frozen(module.kind);
-  Pricer pricer(plan, module, context);
+  StatePricer pricer(plan, module, context);
   pricer.add({as_double(elements.dense), &costs.gradient_link}, is_trained, cost);
   pricer.add({as_double(elements.expert), &costs.expert_gradient_link}, is_trained, cost);
   pricer.expose(cost);

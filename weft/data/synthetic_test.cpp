@@ -5,12 +5,13 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/spec/scenario.h"
 
 namespace weft {
 namespace {
 
-const Scenarios kScenarios(std::string(WEFT_SOURCE_DIR) + "/scenarios");
+const Scenarios kScenarios(source_tree().string() + "/scenarios");
 
 struct Case {
   Model model;

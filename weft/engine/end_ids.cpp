@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include "weft/base/fields.h"
+#include "weft/engine/token_range.h"
 
 namespace weft {
 namespace {
 
 constexpr const char* kKey = "eos_token_id";
-constexpr IntegerRange kTokenRange{0, int64_t{1} << 31};
 
 /// One number or a list of them.
 Result<std::vector<int64_t>> end_ids_of(const Document& document) {

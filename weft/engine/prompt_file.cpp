@@ -6,13 +6,13 @@
 #include "weft/base/fields.h"
 #include "weft/base/file.h"
 #include "weft/engine/predict_request.h"
+#include "weft/engine/token_range.h"
 #include "weft/models/tensor_file.h"
 
 namespace weft {
 namespace {
 
 constexpr DocumentLimits kLimits{.max_bytes = 64u << 20, .max_values = 8'000'000};
-constexpr IntegerRange kTokenRange{0, (int64_t{1} << 31) - 1};
 
 Error located(Error error, const std::filesystem::path& source, const std::string& place = "") {
   if (error.source.empty()) error.source = source.string();

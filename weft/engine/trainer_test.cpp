@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/engine/run_folder.h"
 #include "weft/plan/check.h"
 #include "weft/plan/parallel_settings.h"
@@ -23,7 +24,7 @@ class TrainerApi : public testing::Test {
   ~TrainerApi() override { std::filesystem::remove_all(folder_); }
 
   Plan plan(const ParallelSettings& settings) const {
-    const Scenarios scenarios(std::filesystem::path(WEFT_SOURCE_DIR) / "scenarios");
+    const Scenarios scenarios(source_tree() / "scenarios");
     auto made = make_plan(*scenarios.model("tiny-vl"), *scenarios.cluster("local_cpu"), *scenarios.workload("tiny_vl"),
                           settings);
     WEFT_CHECK(made.ok(), "{}", made.error().message());
@@ -123,7 +124,7 @@ TEST_F(TrainerApi, AnEncoderBesideThePipelineLearnsAsInline) {
 }
 
 TEST_F(TrainerApi, SettingsThatAreNotLegalAreNamed) {
-  const Scenarios scenarios(std::filesystem::path(WEFT_SOURCE_DIR) / "scenarios");
+  const Scenarios scenarios(source_tree() / "scenarios");
   const auto problem = [&](const ParallelSettings& settings) {
     const auto made = make_plan(*scenarios.model("tiny-vl"), *scenarios.cluster("local_cpu"),
                                 *scenarios.workload("tiny_vl"), settings);

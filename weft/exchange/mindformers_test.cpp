@@ -3,7 +3,7 @@
 #include "weft/base/document.h"
 #include "weft/exchange/plans_to_export.h"
 
-namespace weft {
+namespace weft::mindformers_test {
 namespace {
 
 void expect_refused(const Plan& plan, const std::string& message) {
@@ -171,4 +171,4 @@ TEST(MindformersExport, RefusesMoreStagesThanLayers) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::mindformers_test

@@ -2,7 +2,7 @@
 
 #include "weft/exchange/plans_to_export.h"
 
-namespace weft {
+namespace weft::mindspeed_mm_test {
 namespace {
 
 void expect_refused(const Plan& plan, const std::string& message) {
@@ -271,4 +271,4 @@ TEST(MindspeedModulesExport, RefusesWhatTheModulesCannotHaveApart) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::mindspeed_mm_test

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/exchange/export.h"
 #include "weft/plan/plan_json.h"
 
@@ -14,7 +15,7 @@
 namespace weft {
 
 inline Plan shipped_plan(const std::string& name) {
-  return *read_plan_file(std::filesystem::path(WEFT_SOURCE_DIR) / "scenarios/plans" / (name + ".json"));
+  return *read_plan_file(source_tree() / "scenarios/plans" / (name + ".json"));
 }
 
 inline ModulePlan& module_of(Plan& plan, ModuleKind kind) {

@@ -3,7 +3,7 @@
 #include "weft/layers/compare_gradients.h"
 #include "weft/layers/kv_cache.h"
 
-namespace weft {
+namespace weft::attention_core_test {
 namespace {
 
 RotaryTable table_of(int64_t rows, int64_t head_dim) {
@@ -177,4 +177,4 @@ TEST(AttentionCore, SegmentsOfOneLengthAreOneRun) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::attention_core_test

@@ -10,7 +10,7 @@
 #include "weft/layers/transformer_layer.h"
 #include "weft/tensor/rank_threads.h"
 
-namespace weft {
+namespace weft::context_attention_test {
 namespace {
 
 constexpr AttentionMask kCausal{.is_causal = true};
@@ -348,4 +348,4 @@ TEST_F(ContextAttention, ALayerSharesRowsOutByItsCall) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::context_attention_test

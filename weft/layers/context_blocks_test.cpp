@@ -7,7 +7,7 @@
 
 #include "weft/mesh/row_deal.h"
 
-namespace weft {
+namespace weft::context_blocks_test {
 namespace {
 
 using Sees = AttentionBlock::Sees;
@@ -121,4 +121,4 @@ TEST(ContextBlocks, WholeSegmentsOfOneLengthAreOneBatch) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::context_blocks_test

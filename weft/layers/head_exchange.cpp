@@ -12,16 +12,6 @@
 #include "weft/tensor/local_tensor.h"
 
 namespace weft {
-namespace {
-
-int64_t size_of(const std::vector<Range>& ranges) {
-  int64_t sum = 0;
-  for (const Range& range : ranges) sum += range.size();
-  return sum;
-}
-
-}  // namespace
-
 HeadExchange::HeadExchange(std::optional<Group> group, const HeadCounts& heads,
                            const std::vector<std::vector<Range>>& ranges)
     : group_(std::move(group)), all_(heads), shared_(heads) {
@@ -30,7 +20,7 @@ HeadExchange::HeadExchange(std::optional<Group> group, const HeadCounts& heads,
              num_ranks);
   int64_t received = 0;
   for (const auto& own : ranges) {
-    counts_.push_back(size_of(own));
+    counts_.push_back(total_size(own));
     for (const Range& range : own) {
       by_rank_.push_back({.row = range.begin, .received = received, .size = range.size()});
       received += range.size();
@@ -75,19 +65,19 @@ at::Tensor HeadExchange::return_queries(const at::Tensor& x) {
 at::Tensor HeadExchange::share(const at::Tensor& x, const std::vector<HeadRanges>& heads) {
   const auto own = static_cast<size_t>(group_->rank());
   const int64_t rows = x.size(0), dim = all_.head_dim;
-  const int64_t num_own = size_of(heads[own]);
+  const int64_t num_own = total_size(heads[own]);
   WEFT_CHECK(rows == counts_[own], "{} rows where the deal has {}", rows, counts_[own]);
   std::vector<int64_t> to, from;
   int64_t num_sent = 0;
   for (size_t rank = 0; rank < heads.size(); ++rank) {
-    to.push_back(rows * size_of(heads[rank]) * dim);
+    to.push_back(rows * total_size(heads[rank]) * dim);
     from.push_back(counts_[rank] * num_own * dim);
     num_sent += to.back();
   }
   const at::Tensor sent = at::empty({num_sent}, x.options());
   int64_t begin = 0;
   for (size_t rank = 0; rank < heads.size(); ++rank) {
-    const at::Tensor part = sent.narrow(0, begin, to[rank]).view({rows, size_of(heads[rank]), dim});
+    const at::Tensor part = sent.narrow(0, begin, to[rank]).view({rows, total_size(heads[rank]), dim});
     begin += to[rank];
     int64_t head = 0;
     for (const Range& range : heads[rank]) {
@@ -124,7 +114,7 @@ at::Tensor HeadExchange::give_back(const at::Tensor& x, const std::vector<HeadRa
   int64_t num_received = 0;
   for (size_t rank = 0; rank < heads.size(); ++rank) {
     to.push_back(counts_[rank] * x.size(1) * dim);
-    from.push_back(rows * size_of(heads[rank]) * dim);
+    from.push_back(rows * total_size(heads[rank]) * dim);
     num_received += from.back();
   }
   const at::Tensor received = at::empty({num_received}, x.options());
@@ -137,7 +127,7 @@ at::Tensor HeadExchange::give_back(const at::Tensor& x, const std::vector<HeadRa
            : at::empty({rows, num_heads, dim}, x.options());
   int64_t begin = 0;
   for (size_t rank = 0; rank < heads.size(); ++rank) {
-    const at::Tensor part = received.narrow(0, begin, from[rank]).view({rows, size_of(heads[rank]), dim});
+    const at::Tensor part = received.narrow(0, begin, from[rank]).view({rows, total_size(heads[rank]), dim});
     begin += from[rank];
     int64_t head = 0;
     for (const Range& range : heads[rank]) {

@@ -11,13 +11,13 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct Holder : torch::CustomClassHolder {
+struct LinearHolder : torch::CustomClassHolder {
   ParameterPtr weight;
   ParameterPtr bias;
   WeightGradients* deferred = nullptr;
 };
 
-void add_weight_gradients(const Holder& layer, const at::Tensor& x, const at::Tensor& dy) {
+void add_weight_gradients(const LinearHolder& layer, const at::Tensor& x, const at::Tensor& dy) {
   if (layer.weight->is_trainable()) layer.weight->add_product(dy.t(), x);
   if (layer.bias && layer.bias->is_trainable()) layer.bias->add_gradient(dy.sum(0));
 }
@@ -25,7 +25,7 @@ void add_weight_gradients(const Holder& layer, const at::Tensor& x, const at::Te
 // A parameter is an input so that autograd makes a node even where x needs no gradient; it gets its own by hand.
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static at::Tensor forward(AutogradContext* saved, const at::Tensor& x, const at::Tensor& /*parameter*/,
-                            const c10::intrusive_ptr<Holder>& layer) {
+                            const c10::intrusive_ptr<LinearHolder>& layer) {
     const at::Tensor& weight = layer->weight->value;
     saved->save_for_backward({layer->weight->is_trainable() ? x : at::Tensor(), weight});
     saved->saved_data["layer"] = at::IValue::make_capsule(layer);
@@ -36,7 +36,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const variable_list tensors = saved->get_saved_variables();
     const at::Tensor& x = tensors[0];
     const at::Tensor& dy = gradients[0];
-    const auto layer = c10::static_intrusive_pointer_cast<Holder>(saved->saved_data["layer"].toCapsule());
+    const auto layer = c10::static_intrusive_pointer_cast<LinearHolder>(saved->saved_data["layer"].toCapsule());
     const bool has_weights = layer->weight->is_trainable() || (layer->bias && layer->bias->is_trainable());
     if (has_weights && layer->deferred != nullptr) {
       layer->deferred->add(
@@ -71,7 +71,7 @@ at::Tensor add_bias(const at::Tensor& x, const ParameterPtr& bias) {
 
 at::Tensor linear(const at::Tensor& x, const ParameterPtr& weight, const ParameterPtr& bias,
                   const RunContext& context) {
-  auto layer = c10::make_intrusive<Holder>();
+  auto layer = c10::make_intrusive<LinearHolder>();
   layer->weight = weight;
   layer->bias = bias;
   layer->deferred = context.deferred;

@@ -7,7 +7,7 @@
 #include "weft/layers/live_bytes.h"
 #include "weft/mesh/split.h"
 
-namespace weft {
+namespace weft::loss_test {
 namespace {
 
 at::Tensor plain_loss(const at::Tensor& logits, const at::Tensor& targets) {
@@ -108,4 +108,4 @@ TEST(Loss, APartOfTheVocabularyNeedsNoCopyInHigherPrecision) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::loss_test

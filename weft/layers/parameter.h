@@ -26,6 +26,9 @@ struct WeightCut {
   size_t dim = 0;
   HeadCounts heads = {};  ///< of the whole model, where heads are what is dealt out
 };
+/// A projection's outputs are divided, or its inputs.
+inline constexpr WeightCut kCutOutputs{.unit = CutUnit::kElements, .dim = 0};
+inline constexpr WeightCut kCutInputs{.unit = CutUnit::kElements, .dim = 1};
 
 /// Rows of a weight as files name it: a parameter is made of one or several, one below the other. Rows without a name
 /// are zero and stay so: the bias that one of three fused projections lacks.

@@ -24,12 +24,6 @@ AttentionParts with_keys(const at::Tensor& q, const at::Tensor& kv) {
   return {q, kv.narrow(1, 0, kv_heads), kv.narrow(1, kv_heads, kv_heads)};
 }
 
-int64_t size_of(const std::vector<Range>& ranges) {
-  int64_t sum = 0;
-  for (const Range& range : ranges) sum += range.size();
-  return sum;
-}
-
 }  // namespace
 
 RingAttention::RingAttention(std::optional<Group> group, const HeadCounts& heads,
@@ -48,7 +42,7 @@ RingAttention::RingAttention(std::optional<Group> group, const HeadCounts& heads
     step.sent = used_keys(blocks_between(parts_of(step.to), own, mask));
     std::vector<AttentionBlock> blocks = blocks_between(own, parts_of(step.from), mask);
     const std::vector<Range> received = used_keys(blocks);
-    step.num_received = size_of(received);
+    step.num_received = total_size(received);
     step.blocks = with_packed_keys(std::move(blocks), received);
     steps_.push_back(std::move(step));
   }
@@ -71,7 +65,7 @@ RingAttention::Transfer RingAttention::start_gradients(const Step& step, at::Ten
                                                        const at::TensorOptions& options) {
   Transfer transfer;
   if (!step.sent.empty()) {
-    transfer.received = at::empty({size_of(step.sent), 2 * heads_.kv_heads, heads_.head_dim}, options);
+    transfer.received = at::empty({total_size(step.sent), 2 * heads_.kv_heads, heads_.head_dim}, options);
     transfer.recv = group_->recv(buffer_of(transfer.received), step.to);
   }
   if (step.num_received > 0) {

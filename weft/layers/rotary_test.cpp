@@ -2,7 +2,7 @@
 
 #include "weft/layers/compare_gradients.h"
 
-namespace weft {
+namespace weft::rotary_test {
 namespace {
 
 RotaryTable table_of(int64_t rows, int64_t head_dim) {
@@ -91,4 +91,4 @@ TEST(Rotary, Bfloat16IsTurnedWithTheTablesPrecision) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::rotary_test

@@ -4,7 +4,7 @@
 #include "weft/layers/live_bytes.h"
 #include "weft/layers/recompute.h"
 
-namespace weft {
+namespace weft::transformer_layer_test {
 namespace {
 
 constexpr HeadCounts kHeads = {4, 2, 6};
@@ -199,4 +199,4 @@ TEST(TransformerLayers, BiasesOfRowCutProductsAreAddedOnceAfterTheSites) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::transformer_layer_test

@@ -24,6 +24,12 @@ inline Range intersection(Range a, Range b) {
   return {begin, std::max(begin, std::min(a.end, b.end))};
 }
 
+inline int64_t total_size(const std::vector<Range>& ranges) {
+  int64_t sum = 0;
+  for (const Range& range : ranges) sum += range.size();
+  return sum;
+}
+
 /// A block of a tensor: a range for every dim.
 using Box = std::vector<Range>;
 

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace weft {
+namespace weft::layout_test {
 namespace {
 
 using Sizes = std::vector<int64_t>;
@@ -123,4 +123,4 @@ TEST(Layout, MistakesAreNamed) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::layout_test

@@ -6,7 +6,7 @@
 
 #include "weft/mesh/all_layouts.h"
 
-namespace weft {
+namespace weft::transition_test {
 namespace {
 
 using States = std::vector<AxisState>;
@@ -206,4 +206,4 @@ TEST(Transition, LayoutsOfDifferentShapesOrMeshesHaveNone) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::transition_test

@@ -7,8 +7,10 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/models/initialize.h"
 #include "weft/models/media/audio_index.h"
 #include "weft/models/network.h"
@@ -30,7 +32,7 @@ struct TinyModel {
 
   explicit TinyModel(const std::string& name)
       : fixture(name),
-        model(*read_model_file(std::filesystem::path(WEFT_SOURCE_DIR) / "tests/parity/fixtures" / name)),
+        model(*read_model_file(source_tree() / "tests/parity/fixtures" / name)),
         network(*Network::create(model, maker)),
         vocabulary(network.decoder().vocabulary()) {
     at::set_num_threads(1);

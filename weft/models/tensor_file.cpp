@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-std::optional<at::ScalarType> tensor_type(WeightType type) {
+std::optional<at::ScalarType> any_tensor_type(WeightType type) {
   switch (type) {
     case WeightType::kBool:
       return at::kBool;
@@ -44,7 +44,7 @@ Result<std::map<std::string, at::Tensor>> read_tensors(const std::filesystem::pa
   WEFT_TRY(const SafetensorsFile file, SafetensorsFile::open(path));
   std::map<std::string, at::Tensor> tensors;
   for (const WeightEntry& entry : file.entries()) {
-    const auto type = tensor_type(entry.info.type);
+    const auto type = any_tensor_type(entry.info.type);
     if (!type) {
       return Error{.source = path.string(),
                    .field = entry.info.name,

@@ -8,14 +8,10 @@
 #include <ATen/ops/empty.h>
 
 #include "weft/base/check.h"
+#include "weft/pipeline/clock.h"
 
 namespace weft {
 namespace {
-
-double now_ms() {
-  using Clock = std::chrono::steady_clock;
-  return std::chrono::duration<double, std::milli>(Clock::now().time_since_epoch()).count();
-}
 
 }  // namespace
 

@@ -10,15 +10,11 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "weft/base/check.h"
+#include "weft/pipeline/clock.h"
 #include "weft/tensor/local_tensor.h"
 
 namespace weft {
 namespace {
-
-double now_ms() {
-  using Clock = std::chrono::steady_clock;
-  return std::chrono::duration<double, std::milli>(Clock::now().time_since_epoch()).count();
-}
 
 }  // namespace
 

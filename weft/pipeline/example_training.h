@@ -9,9 +9,11 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/comm/run_ranks.h"
 #include "weft/data/balance.h"
 #include "weft/models/initialize.h"
@@ -130,7 +132,7 @@ inline constexpr double kExampleMaxNorm = 0.5;
 inline constexpr uint64_t kExampleSeed = 3;
 
 inline Model example_model(const TrainingExample& example) {
-  const auto folder = std::filesystem::path(WEFT_SOURCE_DIR) / "tests/parity/fixtures" / example.fixture;
+  const auto folder = source_tree() / "tests/parity/fixtures" / example.fixture;
   auto model = read_model_file(folder);
   WEFT_CHECK(model.ok(), "{}", model.error().message());
   Json config = model->config;

@@ -11,16 +11,12 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "weft/base/check.h"
+#include "weft/pipeline/clock.h"
 #include "weft/tensor/local_tensor.h"
 #include "weft/tensor/memory_count.h"
 
 namespace weft {
 namespace {
-
-double now_ms() {
-  using Clock = std::chrono::steady_clock;
-  return std::chrono::duration<double, std::milli>(Clock::now().time_since_epoch()).count();
-}
 
 template <typename Map>
 typename Map::mapped_type take(Map& map, const typename Map::key_type& key, const char* what) {

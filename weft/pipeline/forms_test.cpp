@@ -1,7 +1,7 @@
 #include "weft/pipeline/example_training.h"
 #include "weft/plan/check.h"
 
-namespace weft {
+namespace weft::forms_test {
 namespace {
 
 class TrainedForms : public testing::TestWithParam<TrainingExample> {};
@@ -270,4 +270,4 @@ INSTANTIATE_TEST_SUITE_P(Plans, TrainedForms, testing::ValuesIn(forms()),
                          [](const auto& named) { return named.param.name(); });
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::forms_test

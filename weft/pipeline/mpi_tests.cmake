@@ -1,13 +1,9 @@
-# A sample of the plans of training_test.cpp and hetero_test.cpp on MPI processes.
+# A sample of the plans of training_suite_test.cpp and hetero_suite_test.cpp on MPI processes.
 if(WEFT_SANITIZE MATCHES "thread")
   return()
 endif()
-add_executable(weft_pipeline_mpi_suite comm/mpi/suite_main_test.cpp pipeline/mpi/process_ranks_test.cpp pipeline/training_test.cpp
-               pipeline/hetero_test.cpp)
-target_link_libraries(weft_pipeline_mpi_suite PRIVATE weft_pipeline GTest::gtest)
-target_compile_definitions(weft_pipeline_mpi_suite PRIVATE WEFT_MPI_LIBRARY="$<TARGET_FILE:weft_mpi>"
-                           WEFT_NCCL_LIBRARY="$<TARGET_FILE:weft_nccl>" WEFT_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-target_precompile_headers(weft_pipeline_mpi_suite REUSE_FROM weft_torch_pch)
+weft_test_program(weft_pipeline_mpi_suite SOURCES pipeline/mpi/process_ranks_test.cpp
+                  LINK weft_pipeline weft_pipeline_suite weft_comm_process_main)
 add_dependencies(weft_pipeline_mpi_suite weft_mpi weft_nccl)
 set(pairs llama_tied_tp1_pp1x1_dp2_zero0_1f1b_mbs1x2 llama_tied_tp1_pp1x1_dp2_zero3_1f1b_mbs1x2
           qwen2_tied_tp2sp_pp1x1_dp1_zero0_1f1b_mbs1x2 llama_tied_tp1_pp2x1_dp1_zero0_1f1b_mbs1x3

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/base/file.h"
 #include "weft/plan/check.h"
 #include "weft/plan/diff.h"
@@ -14,7 +15,7 @@
 namespace weft {
 namespace {
 
-const std::string kPlans = std::string(WEFT_SOURCE_DIR) + "/scenarios/plans/";
+const std::string kPlans = source_tree().string() + "/scenarios/plans/";
 
 Json shipped(const std::string& name) {
   return read_document(kPlans + name + ".json")->root;

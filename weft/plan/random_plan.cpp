@@ -348,8 +348,8 @@ class PlanDrawer {
   Plan plan_;
 };
 
-const std::array<const char*, 5> kPlacements = {"base", "inline", "colocated", "disjoint", "partial"};
-const std::array<const char*, 4> kBalances = {"", "_balance_encoder", "_balance_llm", "_balance_both"};
+const std::array<const char*, 5> kPlacementWords = {"base", "inline", "colocated", "disjoint", "partial"};
+const std::array<const char*, 4> kBalanceSuffixes = {"", "_balance_encoder", "_balance_llm", "_balance_both"};
 
 std::string layers_text(const ModulePlan& module) {
   std::vector<std::string> rows;
@@ -365,10 +365,10 @@ Plan random_plan(const Model& model, uint64_t seed, const RandomPlanSpace& space
 
 std::string settings_text(const Plan& plan) {
   std::string text = fmt::format("{}_mbs{}x{}", plan.schedule.name, plan.schedule.mbs, plan.schedule.microbatches);
-  text += kBalances[static_cast<size_t>(plan.balance)];
+  text += kBalanceSuffixes[static_cast<size_t>(plan.balance)];
   for (const ModulePlan& m : plan.modules) {
     text += fmt::format("__{}{}", name_of(m.kind), plan.workload.is_frozen(m.kind) ? "_frozen" : "");
-    if (m.is_encoder()) text += fmt::format("_{}", kPlacements[static_cast<size_t>(m.placement)]);
+    if (m.is_encoder()) text += fmt::format("_{}", kPlacementWords[static_cast<size_t>(m.placement)]);
     text += fmt::format("_tp{}{}", m.tp, m.sequence_parallel ? "sp" : "");
     if (m.cp > 1) text += fmt::format("_cp{}u{}", m.cp, m.cp_ulysses);
     if (m.ep > 1) text += fmt::format("_ep{}", m.ep);

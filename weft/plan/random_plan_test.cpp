@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/plan/check.h"
 #include "weft/plan/plan_json.h"
 #include "weft/plan/plan_schedule.h"
@@ -19,7 +20,7 @@ namespace weft {
 namespace {
 
 Model tiny(const std::string& fixture) {
-  return *read_model_file(std::string(WEFT_SOURCE_DIR) + "/tests/parity/fixtures/" + fixture);
+  return *read_model_file(source_tree().string() + "/tests/parity/fixtures/" + fixture);
 }
 
 void note(const Plan& plan, std::map<std::string, std::set<std::string>>& seen) {

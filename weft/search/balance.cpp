@@ -11,15 +11,13 @@
 #include "weft/search/balance_memory.h"
 #include "weft/search/chain_solver.h"
 #include "weft/search/chain_source.h"
+#include "weft/search/precision.h"
 #include "weft/simulate/run_schedule.h"
 
 namespace weft {
 namespace {
 
 using Clock = ChainSearch::Clock;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-/// Improvements below this share are not looked for: they would be rounding.
-constexpr double kPrecision = 1e-9;
 
 /// A makespan that can be had: everything recomputed, the largest stage as small as it gets. A stage works that long at
 /// most, and runs of blocks beyond it need no look at their recomputation. Infinite when that placement does not fit.

@@ -7,12 +7,12 @@
 #include <fmt/format.h>
 
 #include "weft/search/chain_source.h"
+#include "weft/search/precision.h"
 
 namespace weft {
 namespace {
 
 using Clock = ChainSearch::Clock;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 double largest_row(const std::vector<ChainRow>& rows, const StageOptions& options, const Chain& chain) {
   double largest = 0;
@@ -25,14 +25,14 @@ double largest_row(const std::vector<ChainRow>& rows, const StageOptions& option
 }
 
 /// A memory limit that is enough, and whether no smaller one is.
-struct LeastMemory {
+struct LeastBalanceMemory {
   double gib = kInfinity;
   bool is_exact = false;
 };
 
 /// The smallest memory limit up to that of `costs` with which there is a placement, all blocks recomputed; not searched
 /// below `enough_gib`.
-Result<LeastMemory> least_memory(const BalanceCosts& costs, const Schedule& schedule, double enough_gib,
+Result<LeastBalanceMemory> least_balance_memory(const BalanceCosts& costs, const Schedule& schedule, double enough_gib,
                                  Clock::time_point deadline) {
   const MomentsOfRanks moments = moments_of_ranks(schedule);
   ChainSource source(costs, most_in_flight(schedule, moments), RecomputeOptions::kAll);
@@ -40,9 +40,9 @@ Result<LeastMemory> least_memory(const BalanceCosts& costs, const Schedule& sche
   ChainSearch search(options);
   const std::vector<ChainRow> rows = memory_rows(schedule, moments);
   for (const ChainRow& row : rows) search.add_row(row);
-  LeastMemory least;
+  LeastBalanceMemory least;
   const Chain any = search.least(rows.front());
-  if (any.empty()) return LeastMemory{.is_exact = true};
+  if (any.empty()) return LeastBalanceMemory{.is_exact = true};
   least.gib = largest_row(rows, options, any);
   if (least.gib <= enough_gib) return least;
   size_t width = 4;
@@ -74,7 +74,7 @@ LargerPp larger_pp(const BalanceCosts& costs, Clock::time_point deadline) {
     ++larger.shape.pp;
     const Result<Schedule> schedule = generate_schedule(larger.schedule, larger.shape);
     if (!schedule || Clock::now() > deadline) return {.is_certain = false};
-    const Result<LeastMemory> least = least_memory(larger, *schedule, enough, deadline);
+    const Result<LeastBalanceMemory> least = least_balance_memory(larger, *schedule, enough, deadline);
     if (!least) return {.is_certain = false};
     if (least->gib <= enough) return {.pp = larger.shape.pp};
     if (!least->is_exact) return {.is_certain = false};
@@ -150,8 +150,8 @@ std::vector<double> memory_of_ranks(const Schedule& schedule, const MomentsOfRan
 Error explain_no_placement(const BalanceCosts& costs, const Schedule& schedule, const NoPlacement& known) {
   BalanceCosts unlimited = costs;
   unlimited.memory_gib = kInfinity;
-  const Result<LeastMemory> least =
-      least_memory(unlimited, schedule, with_rounding(costs.memory_gib) * (known.is_proven ? 0 : 1), known.deadline);
+  const Result<LeastBalanceMemory> least =
+      least_balance_memory(unlimited, schedule, with_rounding(costs.memory_gib) * (known.is_proven ? 0 : 1), known.deadline);
   if (!least) return least.error();
   const bool is_infeasible = known.is_proven || (least->is_exact && least->gib > with_rounding(costs.memory_gib));
   if (!is_infeasible) {

@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "weft/base/check.h"
+#include "weft/search/precision.h"
 
 namespace weft {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 }  // namespace
 
 ChainSearch::ChainSearch(const StageOptions& options)

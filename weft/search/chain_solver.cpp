@@ -3,15 +3,13 @@
 #include <algorithm>
 
 #include "weft/search/local_search.h"
+#include "weft/search/precision.h"
 #include "weft/search/price_mix.h"
 
 namespace weft {
 namespace {
 
 using Clock = ChainSearch::Clock;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-/// Improvements below this share are not looked for: they would be rounding.
-constexpr double kPrecision = 1e-9;
 /// Paths that a shape remembers besides the plain ones.
 constexpr size_t kMostPaths = 48;
 

@@ -4,12 +4,13 @@
 #include <cmath>
 #include <limits>
 
+#include "weft/search/precision.h"
+
 namespace weft {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// Bounds leave this for rounding.
-constexpr double kHair = 1e-9;
+constexpr double kBoundHair = 1e-9;
 
 class Ranks {
  public:
@@ -18,27 +19,27 @@ class Ranks {
   /// How many layers a rank can take without working longer than the bottleneck.
   double most_layers(int64_t rank, double bottleneck_ms) const {
     const bool is_last = rank + 1 == c_.pp;
-    const double time_ms = bottleneck_ms * (1 + kHair) - (rank == 0 ? c_.first_ms : 0) - (is_last ? c_.last_ms : 0);
+    const double time_ms = bottleneck_ms * (1 + kBoundHair) - (rank == 0 ? c_.first_ms : 0) - (is_last ? c_.last_ms : 0);
     const double memory = c_.memory_bytes - (is_last ? c_.last_rank_bytes : 0);
     if (time_ms < 0 || memory < 0) return 0;
     const double held = in_flight_.empty() ? static_cast<double>(std::min(c_.pp - rank, c_.microbatches))
                                            : in_flight_[static_cast<size_t>(rank)];
     const double plain = c_.static_bytes + held * c_.activation_bytes;
     const double saved = held * c_.recompute_saves_bytes;
-    const double by_time = std::floor(time_ms / c_.layer_ms * (1 + kHair));
-    if (by_time * plain <= memory * (1 + kHair)) return std::min(by_time, c_.layers);
-    if (saved <= 0) return std::min({by_time, c_.layers, std::floor(memory / plain * (1 + kHair))});
+    const double by_time = std::floor(time_ms / c_.layer_ms * (1 + kBoundHair));
+    if (by_time * plain <= memory * (1 + kBoundHair)) return std::min(by_time, c_.layers);
+    if (saved <= 0) return std::min({by_time, c_.layers, std::floor(memory / plain * (1 + kBoundHair))});
     // n layers of which k are recomputed: n·plain − k·saved fits, and n·layer + k·forward is in time; k is taken as a
     // fraction, since the attention alone may be recomputed too.
     const double in_both = (time_ms + c_.forward_ms * memory / saved) / (c_.layer_ms + c_.forward_ms * plain / saved);
     const double by_memory = plain > saved ? memory / (plain - saved) : kInfinity;
-    return std::min(c_.layers, std::floor(std::min({by_time, in_both, by_memory}) * (1 + kHair)));
+    return std::min(c_.layers, std::floor(std::min({by_time, in_both, by_memory}) * (1 + kBoundHair)));
   }
 
   /// Whether everything finds room.
   bool is_enough(double bottleneck_ms) const {
-    if (c_.even_ms() > bottleneck_ms * (1 + kHair)) return false;
-    if (std::max(c_.first_ms, c_.last_ms) > bottleneck_ms * (1 + kHair)) return false;
+    if (c_.even_ms() > bottleneck_ms * (1 + kBoundHair)) return false;
+    if (std::max(c_.first_ms, c_.last_ms) > bottleneck_ms * (1 + kBoundHair)) return false;
     double layers = 0;
     for (int64_t rank = 0; rank < c_.pp && layers < c_.layers; ++rank) layers += most_layers(rank, bottleneck_ms);
     return layers >= c_.layers - 0.5;
@@ -58,8 +59,8 @@ double least_bottleneck_ms(const FluidChain& c, std::span<const double> in_fligh
   if (ranks.is_enough(low)) return low;
   double high = 2 * (c.layers * (c.layer_ms + c.forward_ms) + c.other_ms + c.first_ms + c.last_ms);
   if (!ranks.is_enough(high)) return kInfinity;
-  constexpr double kPrecision = 1e-4;
-  while (high - low > kPrecision * high) {
+  constexpr double kCloseEnough = 1e-4;
+  while (high - low > kCloseEnough * high) {
     const double middle = (low + high) / 2;
     (ranks.is_enough(middle) ? high : low) = middle;
   }

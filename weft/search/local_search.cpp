@@ -2,10 +2,11 @@
 
 #include <algorithm>
 
+#include "weft/search/precision.h"
+
 namespace weft {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 }  // namespace
 

@@ -13,10 +13,6 @@ struct StageSpan {
   size_t last = 0;   ///< its last gradient
 };
 
-Work work_of(ActionKind kind) {
-  return kind == ActionKind::kForward ? kForwardWork : kind == ActionKind::kBackwardWeight ? kWeightWork : kInputWork;
-}
-
 }  // namespace
 
 std::vector<CriticalPath> plain_paths(const Schedule& schedule) {

@@ -154,7 +154,7 @@ std::optional<LeastMemory> least_memory(const PlanProblem& problem, const PlanSe
   const auto end =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.time_limit_s));
   const auto left_s = [&] { return std::chrono::duration<double>(end - Clock::now()).count(); };
-  constexpr double kPrecision = 0.01;
+  constexpr double kCloseEnough = 0.01;
   PlanProblem larger = problem;
   double& gib = larger.cluster.device.memory_gib;
   double low = gib;
@@ -168,7 +168,7 @@ std::optional<LeastMemory> least_memory(const PlanProblem& problem, const PlanSe
       low = gib;
     }
   }
-  while (least && least->gib - low > kPrecision * low && left_s() > 0) {
+  while (least && least->gib - low > kCloseEnough * low && left_s() > 0) {
     gib = (low + least->gib) / 2;
     if (auto found = any_plan(larger, options, left_s())) {
       least = LeastMemory{.gib = gib, .plan = *std::move(found)};

@@ -14,7 +14,6 @@ double EncoderWork::last_backward_ms() const {
 }
 
 EncoderWork work_of(const Plan& plan, const PlanCosts::Encoder& encoder) {
-  constexpr double kRounding = 1 + kAllocatorRounding;
   const ModulePlan& module = plan.modules[static_cast<size_t>(encoder.module)];
   const StageCost& stage = encoder.stages.front();
   const bool is_trained = !plan.workload.is_frozen(module.kind);
@@ -28,9 +27,9 @@ EncoderWork work_of(const Plan& plan, const PlanCosts::Encoder& encoder) {
   }
   work.tail_ms = stage.reduce_ms + stage.update_ms;
   const double outputs = (is_trained ? 2 : 1) * encoder.output_bytes;
-  work.static_gib = (stage.state.total() + kRounding * stage.buffer_bytes) / kGiB;
-  work.held_gib = kRounding * (outputs + (keeps ? stage.activation_bytes : 0)) / kGiB;
-  work.moment_gib = kRounding * (stage.workspace_bytes + (keeps ? 0 : stage.activation_bytes)) / kGiB;
+  work.static_gib = (stage.state.total() + kAllocatorFactor * stage.buffer_bytes) / kGiB;
+  work.held_gib = kAllocatorFactor * (outputs + (keeps ? stage.activation_bytes : 0)) / kGiB;
+  work.moment_gib = kAllocatorFactor * (stage.workspace_bytes + (keeps ? 0 : stage.activation_bytes)) / kGiB;
   return work;
 }
 

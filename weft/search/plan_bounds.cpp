@@ -6,12 +6,11 @@
 
 #include "weft/base/units.h"
 #include "weft/search/plan_beside.h"
+#include "weft/search/precision.h"
 
 namespace weft {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kRounding = 1 + kAllocatorRounding;
 /// State is priced as if everything hid behind compute: only its bytes are asked for.
 constexpr StateContext kBytesOnly{.forward_ms = 1e18, .backward_ms = 1e18};
 
@@ -66,15 +65,15 @@ void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
     fluid.forward_ms = std::min(fluid.forward_ms, forward_ms);
     fluid.static_bytes =
         std::min(fluid.static_bytes, price_state(plan, module, costs, block.parameters, kBytesOnly).memory.total());
-    fluid.activation_bytes = std::min(fluid.activation_bytes, backward.runs() ? kRounding * block.memory.saved : 0);
-    fluid.recompute_saves_bytes = std::max(fluid.recompute_saves_bytes, kRounding * saves);
+    fluid.activation_bytes = std::min(fluid.activation_bytes, backward.runs() ? kAllocatorFactor * block.memory.saved : 0);
+    fluid.recompute_saves_bytes = std::max(fluid.recompute_saves_bytes, kAllocatorFactor * saves);
     workspace = std::min(workspace, block.memory.workspace);
   }
   fluid.recompute_saves_bytes = std::min(fluid.recompute_saves_bytes, fluid.activation_bytes);
-  fluid.memory_bytes -= kRounding * workspace;
+  fluid.memory_bytes -= kAllocatorFactor * workspace;
   const StateCost head = price_state(plan, module, costs, costs.exit.parameters, kBytesOnly);
-  fluid.last_rank_bytes = head.memory.total() + kRounding * std::max(0.0, costs.exit.memory.workspace - workspace) +
-                          (backward.runs() ? kRounding * costs.exit.memory.saved : 0);
+  fluid.last_rank_bytes = head.memory.total() + kAllocatorFactor * std::max(0.0, costs.exit.memory.workspace - workspace) +
+                          (backward.runs() ? kAllocatorFactor * costs.exit.memory.saved : 0);
   // Compute of embedding and head may hide some of the layers' communication.
   fluid.first_ms = std::max(
       0.0, block_ms(backward, costs.entry, true) + exposed(plan, module, costs, costs.entry, true).negative_ms());
@@ -176,7 +175,7 @@ FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs) {
                                            .backward_ms = 1e18,
                                            .largest_block_elements = static_cast<double>(block.parameters.total()),
                                            .largest_weight_elements = static_cast<double>(block.largest_weight)});
-      fluid.stage_bytes = std::min(fluid.stage_bytes, kRounding * state.buffer_bytes);
+      fluid.stage_bytes = std::min(fluid.stage_bytes, kAllocatorFactor * state.buffer_bytes);
     }
     if (module.is_encoder()) {
       fluid.other_ms += module_ms(plan, module, *costs[m]);

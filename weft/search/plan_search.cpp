@@ -21,15 +21,13 @@
 #include "weft/search/plan_beside.h"
 #include "weft/search/plan_bounds.h"
 #include "weft/search/plan_stages.h"
+#include "weft/search/precision.h"
 #include "weft/simulate/plan_simulator.h"
 
 namespace weft {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-/// What differs by less is rounding.
-constexpr double kPrecision = 1e-9;
 
 /// Labels that a walk keeps at a block before a placement is left unproven: nearly always few are enough.
 constexpr size_t kMostLabels = 256;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/base/units.h"
 #include "weft/plan/check.h"
 #include "weft/plan/plan_json.h"
@@ -13,10 +14,10 @@
 #include "weft/simulate/plan_simulator.h"
 #include "weft/spec/scenario.h"
 
-namespace weft {
+namespace weft::plan_search_test {
 namespace {
 
-const Scenarios kScenarios(std::string(WEFT_SOURCE_DIR) + "/scenarios");
+const Scenarios kScenarios(source_tree().string() + "/scenarios");
 
 struct Problem {
   Model model;
@@ -619,4 +620,4 @@ TEST(PlanSpace, ReadsPinsAndNamesWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::plan_search_test

@@ -9,9 +9,8 @@
 namespace weft {
 namespace {
 
-constexpr double kRounding = 1 + kAllocatorRounding;
 /// Sums in another order than the simulator's may differ by this share.
-constexpr double kHair = 1e-12;
+constexpr double kSumHair = 1e-12;
 
 }  // namespace
 
@@ -124,10 +123,10 @@ StageFigures PlanStages::price(const Run& run, const Recomputes& recomputes) con
   figures[kUpdateWork] = cost.update_ms;
   if (is_first_of_rank) figures[kUpdateWork] += beside_.update_ms[rank] + (shares_ranks_ ? encoders_ms : 0);
   figures[kTransferWork] = cost.transfer_ms + cost.transfer_busy_ms;
-  figures[kActivationGib] = kRounding * cost.activation_bytes / kGiB;
-  figures[kDeferredGib] = splits_ ? kRounding * cost.deferred_bytes / kGiB : 0;
-  figures[kStaticGib] = (cost.state.total() + kRounding * cost.buffer_bytes) / kGiB;
-  figures[kWorkspaceGib] = kRounding * cost.workspace_bytes / kGiB;
+  figures[kActivationGib] = kAllocatorFactor * cost.activation_bytes / kGiB;
+  figures[kDeferredGib] = splits_ ? kAllocatorFactor * cost.deferred_bytes / kGiB : 0;
+  figures[kStaticGib] = (cost.state.total() + kAllocatorFactor * cost.buffer_bytes) / kGiB;
+  figures[kWorkspaceGib] = kAllocatorFactor * cost.workspace_bytes / kGiB;
   return figures;
 }
 
@@ -147,7 +146,7 @@ double PlanStages::excess_gib(int32_t stage, const StageFigures& figures) const 
   }
   const double limit = limits_gib_[rank];
   const double excess = figures[kStaticGib] + moment_gib - limit;
-  return excess > kHair * plan_.cluster.device.memory_gib ? excess : 0;
+  return excess > kSumHair * plan_.cluster.device.memory_gib ? excess : 0;
 }
 
 /// What each moment of a rank has too much with one option, a number a moment; the last is an encoder's.
@@ -214,7 +213,7 @@ class PlanStages::Knapsack {
   }
 
   bool is_satisfied(const std::vector<double>& need) const {
-    const double hair = kHair * stages_.plan_.cluster.device.memory_gib;
+    const double hair = kSumHair * stages_.plan_.cluster.device.memory_gib;
     return std::all_of(need.begin(), need.end(), [&](double gib) { return gib <= hair; });
   }
 

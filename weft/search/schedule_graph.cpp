@@ -5,8 +5,6 @@
 #include "weft/base/check.h"
 
 namespace weft {
-namespace {
-
 Work work_of(ActionKind kind) {
   switch (kind) {
     case ActionKind::kForward:
@@ -21,8 +19,6 @@ Work work_of(ActionKind kind) {
       return kInputWork;
   }
 }
-
-}  // namespace
 
 double CriticalPath::length_ms(std::span<const StageTimes> times) const {
   double length = 0;

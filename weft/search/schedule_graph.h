@@ -12,6 +12,10 @@ namespace weft {
 /// update of its weights; and the transfer of a microbatch to the next stage, or of its gradient back.
 enum Work : size_t { kForwardWork, kInputWork, kWeightWork, kReduceWork, kUpdateWork, kTransferWork };
 inline constexpr size_t kNumWorks = 6;
+
+/// The work that an action of the pipeline, or of the step's end, is.
+Work work_of(ActionKind kind);
+
 using StageTimes = std::array<double, kNumWorks>;
 
 /// A longest path through a schedule: how often it meets each work of each stage. The schedule's order is fixed, so the

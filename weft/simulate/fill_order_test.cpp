@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/plan/check.h"
 #include "weft/plan/plan_json.h"
 
@@ -9,7 +10,7 @@ namespace weft {
 namespace {
 
 Plan shipped(const std::string& name) {
-  return *read_plan_file(std::string(WEFT_SOURCE_DIR) + "/scenarios/plans/" + name + ".json");
+  return *read_plan_file(source_tree().string() + "/scenarios/plans/" + name + ".json");
 }
 
 TEST(FillOrder, APlanWithoutOneBecomesLegalForAnySizeOfMacroBatches) {

@@ -7,15 +7,16 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/base/units.h"
 #include "weft/cost/example_plan.h"
 #include "weft/plan/check.h"
 #include "weft/plan/plan_json.h"
 
-namespace weft {
+namespace weft::plan_simulator_test {
 namespace {
 
-const std::filesystem::path kPlans = std::filesystem::path(WEFT_SOURCE_DIR) / "scenarios" / "plans";
+const std::filesystem::path kPlans = source_tree() / "scenarios" / "plans";
 
 Plan shipped(const std::string& name) {
   return *read_plan_file(kPlans / (name + ".json"));
@@ -408,4 +409,4 @@ TEST(PlanSimulator, ShippedPlansFitAndTheirUnitsAreNotUnusual) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::plan_simulator_test

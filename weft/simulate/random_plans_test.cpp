@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/plan/random_plan.h"
 #include "weft/simulate/plan_simulator.h"
 #include "weft/spec/model_reader.h"
@@ -12,7 +13,7 @@ namespace {
 
 TEST(RandomPlans, AreSimulatedAndTheirTimesAddUp) {
   for (const char* fixture : {"qwen2_5_omni", "qwen3_moe_norm"}) {
-    const Model model = *read_model_file(std::string(WEFT_SOURCE_DIR) + "/tests/parity/fixtures/" + fixture);
+    const Model model = *read_model_file(source_tree().string() + "/tests/parity/fixtures/" + fixture);
     for (uint64_t seed = 0; seed < 300; ++seed) {
       const Plan plan = random_plan(model, seed);
       SCOPED_TRACE(fmt::format("seed {}: {}", seed, settings_text(plan)));

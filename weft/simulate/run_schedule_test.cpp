@@ -11,7 +11,7 @@
 #include "weft/schedule/step_end.h"
 #include "weft/simulate/walk_memory.h"
 
-namespace weft {
+namespace weft::run_schedule_test {
 namespace {
 
 Schedule lowered(ScheduleName name, int64_t pp, int64_t vpp, int64_t m) {
@@ -266,4 +266,4 @@ TEST(PipelineCosts, WrongShapesAndTimesNameTheField) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::run_schedule_test

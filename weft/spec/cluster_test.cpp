@@ -4,12 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/spec/scenario.h"
 
 namespace weft {
 namespace {
 
-const Scenarios kScenarios(std::string(WEFT_SOURCE_DIR) + "/scenarios");
+const Scenarios kScenarios(source_tree().string() + "/scenarios");
 
 const std::string kGood =
     "nodes: 2\ndevices_per_node: 8\n"

@@ -4,12 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/spec/scenario.h"
 
-namespace weft {
+namespace weft::draw_batch_test {
 namespace {
 
-const Scenarios kScenarios(std::string(WEFT_SOURCE_DIR) + "/scenarios");
+const Scenarios kScenarios(source_tree().string() + "/scenarios");
 constexpr int kDraws = 40'000;
 
 struct Moments {
@@ -110,4 +111,4 @@ TEST(TokenSpread, DrawnMicrobatchesHardlyEverExceedAHighLoad) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::draw_batch_test

@@ -4,13 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/spec/cluster_yaml.h"
 #include "weft/spec/scenario.h"
 
-namespace weft {
+namespace weft::efficiency_test {
 namespace {
 
-const Scenarios kScenarios(std::string(WEFT_SOURCE_DIR) + "/scenarios");
+const Scenarios kScenarios(source_tree().string() + "/scenarios");
 
 Result<Cluster> cluster_with(const std::string& efficiency) {
   const std::string text =
@@ -107,4 +108,4 @@ TEST(UnusualValues, MistakenUnitsAreNamedWithTheUsualRange) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::efficiency_test

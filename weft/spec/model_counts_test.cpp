@@ -2,6 +2,7 @@
 // parameters against public counts of released models.
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/spec/model_reader.h"
 #include "weft/spec/sample_load.h"
 #include "weft/spec/work.h"
@@ -9,7 +10,7 @@
 namespace weft {
 namespace {
 
-const std::string kSource = WEFT_SOURCE_DIR;
+const std::string kSource = source_tree();
 
 const Json& cases() {
   static const Document fixture = *read_document(kSource + "/tests/parity/model_counts.json");

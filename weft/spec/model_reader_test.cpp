@@ -1,3 +1,4 @@
+#include "tests/support/source_tree.h"
 #include "weft/spec/model_reader.h"
 
 #include <filesystem>
@@ -9,7 +10,7 @@
 namespace weft {
 namespace {
 
-const std::string kModels = std::string(WEFT_SOURCE_DIR) + "/scenarios/models/";
+const std::string kModels = source_tree().string() + "/scenarios/models/";
 
 Json config_of(const std::string& name) {
   return read_document(kModels + name + ".json")->root;

@@ -2,14 +2,12 @@
 
 #include <functional>
 
+#include "weft/base/as_double.h"
+
 namespace weft {
 namespace {
 
 constexpr double kFp32Bytes = 4;
-
-double as_double(int64_t value) {
-  return static_cast<double>(value);
-}
 
 /// Sums `value(block)` over a module's chain, visiting each kind of layer once.
 double over_chain(const Module& module, const std::function<double(const Block&)>& value) {

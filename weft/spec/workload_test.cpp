@@ -7,14 +7,15 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/spec/sample_load.h"
 #include "weft/spec/scenario.h"
 #include "weft/spec/work.h"
 
-namespace weft {
+namespace weft::workload_test {
 namespace {
 
-const Scenarios kScenarios(std::string(WEFT_SOURCE_DIR) + "/scenarios");
+const Scenarios kScenarios(source_tree().string() + "/scenarios");
 
 Result<Workload> read(const std::string& text) {
   return read_workload(*parse_document(text, "w.yaml", Syntax::kYaml), "w");
@@ -199,4 +200,4 @@ TEST(Work, TrafficCountsWeightsOnceAndRowsPerToken) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::workload_test

@@ -2,12 +2,7 @@
 if(WEFT_SANITIZE MATCHES "thread")
   return()
 endif()
-add_executable(weft_tensor_mpi_suite comm/mpi/suite_main_test.cpp tensor/redistribute_suite_test.cpp tensor/bridge_suite_test.cpp
-               tensor/row_exchange_suite_test.cpp)
-target_link_libraries(weft_tensor_mpi_suite PRIVATE weft_tensor GTest::gtest)
-target_compile_definitions(weft_tensor_mpi_suite PRIVATE WEFT_MPI_LIBRARY="$<TARGET_FILE:weft_mpi>"
-                           WEFT_NCCL_LIBRARY="$<TARGET_FILE:weft_nccl>")
-target_precompile_headers(weft_tensor_mpi_suite REUSE_FROM weft_torch_pch)
+weft_test_program(weft_tensor_mpi_suite LINK weft_tensor weft_tensor_suite weft_comm_process_main)
 add_dependencies(weft_tensor_mpi_suite weft_mpi weft_nccl)
 foreach(size IN ITEMS 2 4 8)
   weft_mpi_test(TensorsHoldOn${size} "${CMAKE_SOURCE_DIR}/scripts/mpirun" -n ${size} "$<TARGET_FILE:weft_tensor_mpi_suite>")

@@ -6,7 +6,7 @@
 #include "weft/tensor/redistribute.h"
 #include "weft/tensor/spread_tensor.h"
 
-namespace weft {
+namespace weft::redistribute_suite_test {
 namespace {
 
 class Redistribute : public OnTensorRanks {};
@@ -277,4 +277,4 @@ TEST_P(Redistribute, AWorldWithoutTheMeshsRanksIsRefused) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::redistribute_suite_test

@@ -9,7 +9,7 @@
 #include "weft/tensor/row_gradients.h"
 #include "weft/tensor/tensor_bridge.h"
 
-namespace weft {
+namespace weft::rows_test {
 namespace {
 
 const AxisGrid kLine = *AxisGrid::create({{"dp", 3}});
@@ -139,4 +139,4 @@ TEST(BridgeOnAFake, ARankOf512SendsExactlyThePlannedMessages) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::rows_test

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/spec/cluster.h"
 #include "weft/validate/validation.h"
 
@@ -75,7 +76,7 @@ TEST(Measurements, MistakesInACellNameLineAndColumn) {
 }
 
 Cluster a100() {
-  return *read_cluster_file(std::string(WEFT_SOURCE_DIR) + "/scenarios/clusters/dgx_a100_80g.yaml");
+  return *read_cluster_file(source_tree().string() + "/scenarios/clusters/dgx_a100_80g.yaml");
 }
 
 std::string contradiction(const std::string& row) {

@@ -13,7 +13,7 @@ constexpr IntegerRange kCountRange{1, 1 << 26};
 constexpr NumberRange kSecondsRange{1e-6, 1e6};
 constexpr NumberRange kGibRange{0, 1e6};
 
-void read_model(Fields& fields, const TrainingRun& common, Published& published) {
+void read_model_settings(Fields& fields, const TrainingRun& common, Published& published) {
   TrainingRun run = common;
   const std::string name = fields.text("name");
   run.hidden_size = fields.integer("hidden_size", kCountRange);
@@ -105,7 +105,7 @@ Result<Published> read_published(const std::filesystem::path& path) {
       const Document one{.source = fmt::format("{}: models[{}]", document.source, i), .root = (*models)[i]};
       Findings own(one.source);
       Fields model(one, own);
-      read_model(model, common, published);
+      read_model_settings(model, common, published);
       if (own.first()) return *own.first();
     }
   }

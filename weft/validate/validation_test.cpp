@@ -4,13 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/validate/least_squares.h"
 #include "weft/validate/published.h"
 
-namespace weft {
+namespace weft::validation_test {
 namespace {
 
-const std::filesystem::path kScenarios = std::filesystem::path(WEFT_SOURCE_DIR) / "scenarios";
+const std::filesystem::path kScenarios = source_tree() / "scenarios";
 
 Cluster a100() {
   return *read_cluster_file(kScenarios / "clusters" / "dgx_a100_80g.yaml");
@@ -192,4 +193,4 @@ TEST(LeastSquares, OneOutlierDoesNotDecide) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::validation_test

@@ -10,6 +10,7 @@
 #include "weft/base/fields.h"
 #include "weft/base/text.h"
 #include "weft/weights/safetensors_header.h"
+#include "weft/weights/weight_entry.h"
 
 namespace weft {
 namespace {
@@ -18,7 +19,6 @@ static_assert(std::endian::native == std::endian::little, "weights are used as t
 
 constexpr const char* kDamaged = "The file is damaged or was written wrongly: copy, download or convert it again.";
 constexpr const char* kIncomplete = "Copying or downloading it was cut short: do that again.";
-constexpr size_t kLongestName = 300;
 
 std::string shown(const std::vector<int64_t>& numbers) {
   return fmt::format("[{}]",
@@ -77,7 +77,7 @@ class Reader {
  private:
   Error refuse(std::string_view field, std::string problem, std::string advice = kDamaged) const {
     return {.source = source_,
-            .field = printable(field, kLongestName),
+            .field = printable(field, kLongestShownName),
             .problem = std::move(problem),
             .advice = std::move(advice)};
   }

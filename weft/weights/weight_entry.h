@@ -12,6 +12,9 @@
 
 namespace weft {
 
+/// Names in messages are cut after this many characters.
+inline constexpr size_t kLongestShownName = 300;
+
 /// What a weight file says of a tensor besides its bytes.
 struct WeightInfo {
   std::string name;

@@ -8,6 +8,7 @@
 #include "weft/base/check.h"
 #include "weft/base/text.h"
 #include "weft/weights/safetensors_writer.h"
+#include "weft/weights/weight_entry.h"
 #include "weft/weights/weight_index.h"
 
 namespace weft {
@@ -15,7 +16,6 @@ namespace {
 
 constexpr const char* kSingleName = "model.safetensors";
 constexpr const char* kIndexName = "model.safetensors.index.json";
-constexpr size_t kLongestName = 300;
 
 bool is_there(const std::filesystem::path& path) {
   std::error_code ignored;
@@ -24,7 +24,7 @@ bool is_there(const std::filesystem::path& path) {
 
 Error refuse(const std::filesystem::path& source, std::string_view field, std::string problem, std::string advice) {
   return {.source = source.string(),
-          .field = printable(field, kLongestName),
+          .field = printable(field, kLongestShownName),
           .problem = std::move(problem),
           .advice = std::move(advice)};
 }

@@ -7,11 +7,11 @@
 
 #include "weft/base/fields.h"
 #include "weft/base/text.h"
+#include "weft/weights/weight_entry.h"
 
 namespace weft {
 namespace {
 
-constexpr size_t kLongestName = 300;
 
 /// The name of a file in the same folder, so that no index can reach outside of it.
 bool is_file_name(const std::string& text) {
@@ -48,7 +48,7 @@ Result<WeightIndex> read_weight_index(const Document& document) {
     for (const auto& [weight, file] : map->items()) {
       if (!file.is_string() || !is_file_name(file.get_ref<const std::string&>())) {
         fields.complain(
-            "weight_map." + printable(weight, kLongestName),
+            "weight_map." + printable(weight, kLongestShownName),
             fmt::format("is {}, and must be the name of a .safetensors file in the same folder", describe_value(file)));
         break;
       }

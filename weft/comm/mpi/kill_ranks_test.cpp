@@ -16,6 +16,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
+
 namespace weft {
 namespace {
 
@@ -49,9 +51,9 @@ class RankRun {
     if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
     folder_ = name;
     std::filesystem::create_directory(folder_ / "pids");
-    std::vector<std::string> words = {WEFT_RUN_MPI};
+    std::vector<std::string> words = {source_tree() / "scripts/mpirun"};
     words.insert(words.end(), mpi_arguments.begin(), mpi_arguments.end());
-    words.emplace_back(WEFT_RANK_PROGRAM);
+    words.emplace_back(build_tree() / "weft_comm_rank_program");
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());

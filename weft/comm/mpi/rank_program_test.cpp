@@ -13,6 +13,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/comm/failure.h"
 #include "weft/comm/run_ranks.h"
 
@@ -97,8 +98,8 @@ int main(int argc, char** argv) {
     const int64_t needed = mode == "needs" ? rank : 0;
     const auto error = run_ranks({.size = needed,
                                   .comm = *comm,
-                                  .mpi_library = WEFT_MPI_LIBRARY,
-                                  .nccl_library = WEFT_NCCL_LIBRARY,
+                                  .mpi_library = build_tree() / "libweft_mpi.so",
+                                  .nccl_library = build_tree() / "libweft_nccl.so",
                                   .report = show},
                                  [&](World& world) {
                                    try {

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "tests/support/source_tree.h"
 #include "weft/comm/cuda/gpu_place.h"
 #include "weft/comm/failure.h"
 #include "weft/comm/run_ranks.h"
@@ -70,8 +71,8 @@ int main(int argc, char** argv) {
   }
   testing::InitGoogleTest(&argc, argv);
   RunOptions options{.comm = {.timeout = std::chrono::seconds(60), .is_checked = true},
-                     .mpi_library = WEFT_MPI_LIBRARY,
-                     .nccl_library = WEFT_NCCL_LIBRARY,
+                     .mpi_library = build_tree() / "libweft_mpi.so",
+                     .nccl_library = build_tree() / "libweft_nccl.so",
                      .report = [](const std::string& message) { std::fprintf(stderr, "%s\n", message.c_str()); }};
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--tiny") == 0) {

@@ -6,16 +6,14 @@ set(mpi_timeout_s 300)
 if(WEFT_SANITIZE MATCHES "thread")
   set(mpi_timeout_s 1500)
 endif()
+weft_test_objects(weft_comm_process_main SOURCES comm/mpi/suite_main_test.cpp LINK weft_comm)
+weft_test_program(weft_comm_mpi_suite SOURCES comm/nccl/stream_suite_test.cpp
+                  LINK weft_comm weft_comm_suite weft_comm_process_main)
+weft_test_program(weft_comm_rank_program SOURCES comm/mpi/rank_program_test.cpp LINK weft_comm)
+set_target_properties(weft_comm_rank_program PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}")
 foreach(program IN ITEMS weft_comm_mpi_suite weft_comm_rank_program)
-  add_executable(${program})
-  target_link_libraries(${program} PRIVATE weft_comm GTest::gtest)
-  target_compile_definitions(${program} PRIVATE WEFT_MPI_LIBRARY="$<TARGET_FILE:weft_mpi>"
-                             WEFT_NCCL_LIBRARY="$<TARGET_FILE:weft_nccl>")
   add_dependencies(${program} weft_mpi weft_nccl)
 endforeach()
-target_sources(weft_comm_mpi_suite PRIVATE comm/mpi/suite_main_test.cpp comm/group_suite_test.cpp
-               comm/nccl/stream_suite_test.cpp)
-target_sources(weft_comm_rank_program PRIVATE comm/mpi/rank_program_test.cpp)
 
 # Ends with 77 where there is no GPU and one is needed.
 function(weft_mpi_test name)
@@ -45,8 +43,6 @@ foreach(size IN ITEMS 1 2 4 8)
   weft_mpi_test(TheSuiteHoldsOn${size} "${run_mpi}" -n ${size} "$<TARGET_FILE:weft_comm_mpi_suite>")
 endforeach()
 weft_test(weft_comm_kill_test SOURCES comm/mpi/kill_ranks_test.cpp LINK weft_comm)
-target_compile_definitions(weft_comm_kill_test PRIVATE WEFT_RUN_MPI="${run_mpi}"
-                           WEFT_RANK_PROGRAM="$<TARGET_FILE:weft_comm_rank_program>")
 add_dependencies(weft_comm_kill_test weft_comm_rank_program)
 weft_mpi_test(TheSuiteHoldsWithTinyMessages "${run_mpi}" -n 3 "$<TARGET_FILE:weft_comm_mpi_suite>" --tiny
               --gtest_filter=-*RandomPrograms*:*SumsAre*)

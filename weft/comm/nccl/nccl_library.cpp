@@ -9,9 +9,7 @@
 
 #include <fmt/format.h>
 
-#ifndef WEFT_LIBTORCH_HINT
-#define WEFT_LIBTORCH_HINT ""
-#endif
+#include "weft/comm/nccl/libtorch_hint.h"
 
 namespace weft {
 namespace {
@@ -55,7 +53,7 @@ Result<void*> open_library() {
   }
   std::vector<std::string> places;
   add_places_beside_libtorch(folder_of_loaded_libtorch(), places);
-  if (const std::filesystem::path hint = WEFT_LIBTORCH_HINT; !hint.empty())
+  if (const std::filesystem::path hint = kLibtorchHint; !hint.empty())
     add_places_beside_libtorch(hint / "lib", places);
   places.emplace_back(kLibrary);
   std::string tried;

@@ -50,16 +50,6 @@ class Patience {
   int64_t num_idle_ = 0;
 };
 
-std::string how_it_failed(const std::exception_ptr& cause) {
-  try {
-    std::rethrow_exception(cause);
-  } catch (const std::exception& error) {
-    return fmt::format("failed: {}", error.what());
-  } catch (...) {
-    return "failed: it threw something that is no std::exception";
-  }
-}
-
 /// Whether the message is still to be shown. The first process of a host that knows shows it at once, before others
 /// hear of it and end: once some have, a launcher may end this one, or not listen any more. The others give it time.
 bool must_still_print(ProcessRank& rank, const RunOptions& options, const std::string& message) {

@@ -12,16 +12,6 @@
 namespace weft {
 namespace {
 
-std::string how_it_failed(const std::exception_ptr& cause) {
-  try {
-    std::rethrow_exception(cause);
-  } catch (const std::exception& error) {
-    return fmt::format("failed: {}", error.what());
-  } catch (...) {
-    return "failed: it threw something that is no std::exception";
-  }
-}
-
 void run_rank(ThreadWorld& shared, const std::shared_ptr<ThreadRank>& rank, const std::function<void(World&)>& body) {
   pthread_setname_np(pthread_self(), fmt::format("rank {}", rank->rank()).c_str());
   try {

@@ -18,10 +18,8 @@
 namespace weft {
 namespace {
 
-constexpr double kNormEpsilon = 1e-5;
+constexpr double kAudioNormEpsilon = 1e-5;
 constexpr double kLongestTimescale = 10000;
-constexpr WeightCut kColumns{.unit = CutUnit::kElements, .dim = 0};
-constexpr WeightCut kRows{.unit = CutUnit::kElements, .dim = 1};
 
 /// Every row's three taps side by side, as a convolution's weight [out, channels, 3] orders them.
 at::Tensor gather_taps(const at::Tensor& rows, const at::Tensor& taps) {
@@ -82,7 +80,7 @@ AudioEncoder::AudioEncoder(const Module& module, const AudioNumbers& numbers, co
     const HeadCounts& heads = shape.heads;
     const WeightCut by_heads{.unit = CutUnit::kQueryHeads, .dim = 1, .heads = heads};
     TransformerLayer layer;
-    layer.attention_norm = make.layer_norm(name + "self_attn_layer_norm", width, kNormEpsilon);
+    layer.attention_norm = make.layer_norm(name + "self_attn_layer_norm", width, kAudioNormEpsilon);
     layer.attention.heads = heads;
     layer.attention.qkv =
         make.matrix(qkv_weights({attention + "q_proj.weight", attention + "k_proj.weight", attention + "v_proj.weight"},
@@ -93,18 +91,18 @@ AudioEncoder::AudioEncoder(const Module& module, const AudioNumbers& numbers, co
     layer.attention.out =
         make.matrix({whole_weight(attention + "out_proj.weight", {width, width}, by_heads)}, width, width);
     layer.attention.out_bias = make.bias({whole_weight(attention + "out_proj.bias", {width})}, width);
-    layer.mlp_norm = make.layer_norm(name + "final_layer_norm", width, kNormEpsilon);
+    layer.mlp_norm = make.layer_norm(name + "final_layer_norm", width, kAudioNormEpsilon);
     const int64_t inner = shape.intermediate;
     layer.mlp = {.activation = numbers.activation, .is_gated = false};
-    layer.mlp.up = make.matrix({whole_weight(name + "fc1.weight", {inner, width}, kColumns)}, inner, width);
-    layer.mlp.up_bias = make.bias({whole_weight(name + "fc1.bias", {inner}, kColumns)}, inner);
-    layer.mlp.down = make.matrix({whole_weight(name + "fc2.weight", {width, inner}, kRows)}, width, inner);
+    layer.mlp.up = make.matrix({whole_weight(name + "fc1.weight", {inner, width}, kCutOutputs)}, inner, width);
+    layer.mlp.up_bias = make.bias({whole_weight(name + "fc1.bias", {inner}, kCutOutputs)}, inner);
+    layer.mlp.down = make.matrix({whole_weight(name + "fc2.weight", {width, inner}, kCutInputs)}, width, inner);
     layer.mlp.down_bias = make.bias({whole_weight(name + "fc2.bias", {width})}, width);
     layers_.push_back(std::move(layer));
   }
   if (!blocks.has_exit) return;
   maker.next_block();
-  norm_ = make.layer_norm(tower + "ln_post", width, kNormEpsilon);
+  norm_ = make.layer_norm(tower + "ln_post", width, kAudioNormEpsilon);
   projection_ =
       make.matrix({whole_weight(tower + "proj.weight", {module.output_width, width})}, module.output_width, width);
   projection_bias_ = make.bias({whole_weight(tower + "proj.bias", {module.output_width})}, module.output_width);

@@ -15,8 +15,6 @@
 namespace weft {
 namespace {
 
-constexpr WeightCut kColumns{.unit = CutUnit::kElements, .dim = 0};
-constexpr WeightCut kRows{.unit = CutUnit::kElements, .dim = 1};
 
 AttentionLayer make_attention(const std::string& name, const LayerShape& shape, double epsilon,
                               const WeightMaker& make) {
@@ -49,13 +47,13 @@ MlpLayer make_mlp(const std::string& name, const LayerShape& shape, const Weight
   const int64_t inner = shape.intermediate;
   const std::string mlp = name + ".mlp.";
   MlpLayer layer;
-  layer.up = make.matrix({whole_weight(mlp + "gate_proj.weight", {inner, shape.width}, kColumns),
-                          whole_weight(mlp + "up_proj.weight", {inner, shape.width}, kColumns)},
+  layer.up = make.matrix({whole_weight(mlp + "gate_proj.weight", {inner, shape.width}, kCutOutputs),
+                          whole_weight(mlp + "up_proj.weight", {inner, shape.width}, kCutOutputs)},
                          2 * inner, shape.width);
-  layer.down = make.matrix({whole_weight(mlp + "down_proj.weight", {shape.width, inner}, kRows)}, shape.width, inner);
+  layer.down = make.matrix({whole_weight(mlp + "down_proj.weight", {shape.width, inner}, kCutInputs)}, shape.width, inner);
   if (shape.has_mlp_bias) {
-    layer.up_bias = make.bias({whole_weight(mlp + "gate_proj.bias", {inner}, kColumns),
-                               whole_weight(mlp + "up_proj.bias", {inner}, kColumns)},
+    layer.up_bias = make.bias({whole_weight(mlp + "gate_proj.bias", {inner}, kCutOutputs),
+                               whole_weight(mlp + "up_proj.bias", {inner}, kCutOutputs)},
                               2 * inner);
     layer.down_bias = make.bias({whole_weight(mlp + "down_proj.bias", {shape.width})}, shape.width);
   }
@@ -76,9 +74,9 @@ MoeLayer make_moe(const std::string& name, const LayerShape& shape, const TextNu
       pieces.push_back(whole_weight(prefix + what, std::move(size), cut));
       pieces.back().is_expert = true;
     };
-    add(up, "gate_proj.weight", {inner, width}, kColumns);
-    add(up, "up_proj.weight", {inner, width}, kColumns);
-    add(down, "down_proj.weight", {width, inner}, kRows);
+    add(up, "gate_proj.weight", {inner, width}, kCutOutputs);
+    add(up, "up_proj.weight", {inner, width}, kCutOutputs);
+    add(down, "down_proj.weight", {width, inner}, kCutInputs);
   }
   const Initialization init = Initialization::normal(make.deviation);
   layer.router = make.maker.make({.pieces = {whole_weight(mlp + "gate.weight", {shape.experts, width})},

@@ -15,13 +15,11 @@
 namespace weft {
 namespace {
 
-constexpr double kNormEpsilon = 1e-6;
-constexpr WeightCut kColumns{.unit = CutUnit::kElements, .dim = 0};
-constexpr WeightCut kRows{.unit = CutUnit::kElements, .dim = 1};
+constexpr double kVisionNormEpsilon = 1e-6;
 
 /// The first generation has layer norms, the second root-mean-square ones.
 NormLayer make_norm_layer(const WeightMaker& make, const std::string& name, int64_t width, bool is_first_generation) {
-  return is_first_generation ? make.layer_norm(name, width, kNormEpsilon) : make.rms_norm(name, width, kNormEpsilon);
+  return is_first_generation ? make.layer_norm(name, width, kVisionNormEpsilon) : make.rms_norm(name, width, kVisionNormEpsilon);
 }
 
 AttentionLayer make_attention(const std::string& name, const LayerShape& shape, bool has_separate_qkv,
@@ -52,14 +50,14 @@ MlpLayer make_mlp(const MlpNames& names, const LayerShape& shape, Activation act
   std::vector<WeightPiece> up;
   std::vector<WeightPiece> up_bias;
   for (const std::string& name : names.up) {
-    up.push_back(whole_weight(name + ".weight", {inner, shape.width}, kColumns));
-    up_bias.push_back(whole_weight(name + ".bias", {inner}, kColumns));
+    up.push_back(whole_weight(name + ".weight", {inner, shape.width}, kCutOutputs));
+    up_bias.push_back(whole_weight(name + ".bias", {inner}, kCutOutputs));
   }
   const auto up_rows = inner * static_cast<int64_t>(names.up.size());
   MlpLayer layer{.activation = activation, .is_gated = names.up.size() == 2};
   layer.up = make.matrix(std::move(up), up_rows, shape.width);
   layer.up_bias = make.bias(std::move(up_bias), up_rows);
-  layer.down = make.matrix({whole_weight(names.down + ".weight", {shape.width, inner}, kRows)}, shape.width, inner);
+  layer.down = make.matrix({whole_weight(names.down + ".weight", {shape.width, inner}, kCutInputs)}, shape.width, inner);
   layer.down_bias = make.bias({whole_weight(names.down + ".bias", {shape.width})}, shape.width);
   return layer;
 }
@@ -101,9 +99,9 @@ VisionEncoder::VisionEncoder(const Module& module, const VisionNumbers& numbers,
   norm_ = make_norm_layer(make, visual + "merger.ln_q", module.width, is_first_generation);
   merger_.activation = Activation::kGelu;
   merger_.is_gated = false;
-  merger_.up = make.matrix({whole_weight(visual + "merger.mlp.0.weight", {merged, merged}, kColumns)}, merged, merged);
-  merger_.up_bias = make.bias({whole_weight(visual + "merger.mlp.0.bias", {merged}, kColumns)}, merged);
-  merger_.down = make.matrix({whole_weight(visual + "merger.mlp.2.weight", {module.output_width, merged}, kRows)},
+  merger_.up = make.matrix({whole_weight(visual + "merger.mlp.0.weight", {merged, merged}, kCutOutputs)}, merged, merged);
+  merger_.up_bias = make.bias({whole_weight(visual + "merger.mlp.0.bias", {merged}, kCutOutputs)}, merged);
+  merger_.down = make.matrix({whole_weight(visual + "merger.mlp.2.weight", {module.output_width, merged}, kCutInputs)},
                              module.output_width, merged);
   merger_.down_bias =
       make.bias({whole_weight(visual + "merger.mlp.2.bias", {module.output_width})}, module.output_width);

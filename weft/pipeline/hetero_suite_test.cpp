@@ -2,7 +2,7 @@
 #include "weft/pipeline/plan_ranks.h"
 #include "weft/plan/check.h"
 
-namespace weft {
+namespace weft::hetero_suite_test {
 namespace {
 
 constexpr auto kVision = ModuleKind::kVision;
@@ -497,4 +497,4 @@ INSTANTIATE_TEST_SUITE_P(Plans, EncodersBeside, testing::ValuesIn(plans()),
                          [](const auto& named) { return named.param.name(); });
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::hetero_suite_test

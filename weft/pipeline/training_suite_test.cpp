@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/base/document.h"
 #include "weft/comm/run_ranks.h"
 #include "weft/models/initialize.h"
@@ -27,7 +28,7 @@
 #include "weft/schedule/step_end.h"
 #include "weft/spec/model_reader.h"
 
-namespace weft {
+namespace weft::training_suite_test {
 namespace {
 
 constexpr int64_t kSteps = 5;
@@ -36,7 +37,7 @@ constexpr double kMaxNorm = 0.5;
 constexpr uint64_t kSeed = 3;
 
 Model model_of(const std::string& fixture) {
-  auto model = read_model_file(std::filesystem::path(WEFT_SOURCE_DIR) / "tests/parity/fixtures" / fixture);
+  auto model = read_model_file(source_tree() / "tests/parity/fixtures" / fixture);
   WEFT_CHECK(model.ok(), "{}", model.error().message());
   return *std::move(model);
 }
@@ -537,4 +538,4 @@ INSTANTIATE_TEST_SUITE_P(Plans, Training, testing::ValuesIn(shapes()),
                          [](const auto& named) { return named.param.text(); });
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::training_suite_test

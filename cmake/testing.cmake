@@ -1,0 +1,57 @@
+# GoogleTest programs, one ctest test for every suite in them. They are built by the target weft_tests, not by default.
+add_custom_target(weft_tests)
+
+# Tests of sanitizer builds have names of their own, so that one ctest run can hold several builds.
+set(WEFT_TEST_PREFIX "")
+set(WEFT_TEST_LABEL release)
+if(WEFT_SANITIZE MATCHES "address")
+  set(WEFT_TEST_PREFIX "asan.")
+  set(WEFT_TEST_LABEL sanitized)
+elseif(WEFT_SANITIZE MATCHES "thread")
+  set(WEFT_TEST_PREFIX "tsan.")
+  set(WEFT_TEST_LABEL sanitized)
+endif()
+
+# The only file that knows where the source tree lies: ccache finds all others again in another clone.
+add_library(weft_test_support STATIC EXCLUDE_FROM_ALL "${CMAKE_SOURCE_DIR}/tests/support/source_tree.cpp")
+set_source_files_properties("${CMAKE_SOURCE_DIR}/tests/support/source_tree.cpp" PROPERTIES COMPILE_DEFINITIONS
+                            "WEFT_SOURCE_DIR=\"${CMAKE_SOURCE_DIR}\";WEFT_BUILD_DIR=\"${CMAKE_BINARY_DIR}\"")
+target_include_directories(weft_test_support PUBLIC "${CMAKE_SOURCE_DIR}")
+target_link_libraries(weft_test_support PUBLIC GTest::gtest)
+
+# weft_test_objects(NAME SOURCES ... LINK ...): tests that several programs hold.
+function(weft_test_objects name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LINK" ${ARGN})
+  add_library(${name} OBJECT EXCLUDE_FROM_ALL)
+  weft_add_sources(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PUBLIC ${arg_LINK} weft_test_support)
+  target_compile_options(${name} PRIVATE ${WEFT_TEST_OPTIONS})
+endfunction()
+
+# weft_test_program(NAME SOURCES ... LINK ...): a program that tests use.
+function(weft_test_program name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} EXCLUDE_FROM_ALL)
+  if(arg_SOURCES)
+    weft_add_sources(${name} ${arg_SOURCES})
+  endif()
+  target_link_libraries(${name} PRIVATE ${arg_LINK} weft_test_support)
+  target_compile_options(${name} PRIVATE ${WEFT_TEST_OPTIONS})
+  add_dependencies(weft_tests ${name})
+endfunction()
+
+# weft_test(NAME SOURCES ... LINK ... [SHARDS suite=count ...]): a GoogleTest program. ctest knows each of its suites, run
+# as one process: loading LibTorch takes longer than most cases do. A suite with SHARDS is spread over so many processes.
+function(weft_test name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LINK;SHARDS" ${ARGN})
+  weft_test_program(${name} SOURCES ${arg_SOURCES} LINK ${arg_LINK} GTest::gtest_main)
+  set(list "${CMAKE_CURRENT_BINARY_DIR}/${name}.ctest.cmake")
+  add_custom_command(
+    TARGET ${name} POST_BUILD
+    COMMAND ${CMAKE_COMMAND} "-DPROGRAM=$<TARGET_FILE:${name}>" "-DLIST=${list}" "-DPREFIX=${WEFT_TEST_PREFIX}"
+            "-DLABEL=${WEFT_TEST_LABEL}" "-DSHARDS=${arg_SHARDS}" -P "${CMAKE_SOURCE_DIR}/cmake/list_suites.cmake"
+    VERBATIM)
+  file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/${name}.include.cmake"
+       CONTENT "include(\"${list}\" OPTIONAL)\n" @ONLY)
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${CMAKE_CURRENT_BINARY_DIR}/${name}.include.cmake")
+endfunction()

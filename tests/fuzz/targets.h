@@ -1,0 +1,39 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace weft {
+
+// Each tries one reader on an input, and ends the process where a claim does not hold.
+int fuzz_document(const uint8_t* data, size_t size);
+int fuzz_model(const uint8_t* data, size_t size);
+int fuzz_cluster(const uint8_t* data, size_t size);
+int fuzz_workload(const uint8_t* data, size_t size);
+int fuzz_plan(const uint8_t* data, size_t size);
+int fuzz_schedule(const uint8_t* data, size_t size);
+int fuzz_balance(const uint8_t* data, size_t size);
+int fuzz_profile(const uint8_t* data, size_t size);
+int fuzz_measurements(const uint8_t* data, size_t size);
+int fuzz_safetensors(const uint8_t* data, size_t size);
+
+struct FuzzTarget {
+  const char* name;
+  int (*run)(const uint8_t* data, size_t size);
+};
+
+inline constexpr std::array<FuzzTarget, 10> kFuzzTargets = {{
+    {"document", fuzz_document},
+    {"model", fuzz_model},
+    {"cluster", fuzz_cluster},
+    {"workload", fuzz_workload},
+    {"plan", fuzz_plan},
+    {"schedule", fuzz_schedule},
+    {"balance", fuzz_balance},
+    {"profile", fuzz_profile},
+    {"measurements", fuzz_measurements},
+    {"safetensors", fuzz_safetensors},
+}};
+
+}  // namespace weft
