@@ -11,7 +11,7 @@ add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-con
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 and 13 see phantom uses inside std::variant, std::string, std::regex and std::vector at -O2.
   add_compile_options(-Wno-maybe-uninitialized -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow
-                      -Wno-stringop-overread)
+                      -Wno-stringop-overread -Wno-free-nonheap-object)
 endif()
 
 # One C++ library in the process: LibTorch brings the shared one, and a compiler that is set up to link it statically (as
@@ -26,9 +26,13 @@ if(WEFT_SANITIZE)
   endif()
 endif()
 
-# Tests take longer to compile than to run: the work is done in the libraries.
+# Loops over numbers want -O3 (folders that are HOT); tests and verbs take longer to compile than to run.
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+set(WEFT_HOT_OPTIONS -O3)
+set(WEFT_GLUE_OPTIONS -O1)
 set(WEFT_TEST_OPTIONS -O1)
 if(WEFT_SANITIZE)
+  set(WEFT_HOT_OPTIONS "")
   set(WEFT_TEST_OPTIONS -O0)
 endif()
 

@@ -6,6 +6,7 @@ if(NOT status EQUAL 0)
 endif()
 
 # Lines are "Suite.  # TypeParam = ..." and "  Case  # GetParam() = ...", after a line or two of the program's own.
+string(REPLACE "," ";" LABELS "${LABELS}")
 string(REPLACE ";" "," output "${output}")
 string(REPLACE "\n" ";" lines "${output}")
 set(suites "")
@@ -25,7 +26,7 @@ foreach(suite IN LISTS suites)
 endforeach()
 function(add_suite name suite shard)
   string(APPEND text "add_test([=[${PREFIX}${name}]=] [=[${PROGRAM}]=] [=[--gtest_filter=${suite}.*]=])\n"
-         "set_tests_properties([=[${PREFIX}${name}]=] PROPERTIES LABELS ${LABEL} TIMEOUT 900 COST ${cases_${suite}}")
+         "set_tests_properties([=[${PREFIX}${name}]=] PROPERTIES LABELS [=[${LABELS}]=] TIMEOUT 900 COST ${cases_${suite}}")
   if(shard)
     string(APPEND text " ENVIRONMENT [=[${shard}]=]")
   endif()

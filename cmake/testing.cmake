@@ -1,5 +1,10 @@
 # GoogleTest programs, one ctest test for every suite in them. They are built by the target weft_tests, not by default.
+#
+# The torch-free half is tested with sanitizers, which find all that an optimised build would and more. In the optimised
+# build the same tests are left to weft_core_tests, but for folders whose code depends on optimisation or on timing (HOT),
+# and for what runs the program itself.
 add_custom_target(weft_tests)
+add_custom_target(weft_core_tests)
 
 # Tests of sanitizer builds have names of their own, so that one ctest run can hold several builds.
 set(WEFT_TEST_PREFIX "")
@@ -28,28 +33,36 @@ function(weft_test_objects name)
   target_compile_options(${name} PRIVATE ${WEFT_TEST_OPTIONS})
 endfunction()
 
-# weft_test_program(NAME SOURCES ... LINK ...): a program that tests use.
+# weft_test_program(NAME [SANITIZED] SOURCES ... LINK ...): a program that tests use. SANITIZED: see above.
 function(weft_test_program name)
-  cmake_parse_arguments(arg "" "" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(arg "SANITIZED" "" "SOURCES;LINK" ${ARGN})
   add_executable(${name} EXCLUDE_FROM_ALL)
   if(arg_SOURCES)
     weft_add_sources(${name} ${arg_SOURCES})
   endif()
   target_link_libraries(${name} PRIVATE ${arg_LINK} weft_test_support)
   target_compile_options(${name} PRIVATE ${WEFT_TEST_OPTIONS})
-  add_dependencies(weft_tests ${name})
+  if(arg_SANITIZED AND NOT WEFT_SANITIZE)
+    add_dependencies(weft_core_tests ${name})
+  else()
+    add_dependencies(weft_tests ${name})
+  endif()
 endfunction()
 
-# weft_test(NAME SOURCES ... LINK ... [SHARDS suite=count ...]): a GoogleTest program. ctest knows each of its suites, run
+# weft_test(NAME [SANITIZED] SOURCES ... LINK ... [SHARDS suite=count ...]): a GoogleTest program. ctest knows each of its suites, run
 # as one process: loading LibTorch takes longer than most cases do. A suite with SHARDS is spread over so many processes.
 function(weft_test name)
-  cmake_parse_arguments(arg "" "" "SOURCES;LINK;SHARDS" ${ARGN})
-  weft_test_program(${name} SOURCES ${arg_SOURCES} LINK ${arg_LINK} GTest::gtest_main)
+  cmake_parse_arguments(arg "SANITIZED" "" "SOURCES;LINK;SHARDS" ${ARGN})
+  set(where "")
+  if(arg_SANITIZED)
+    set(where SANITIZED)
+  endif()
+  weft_test_program(${name} ${where} SOURCES ${arg_SOURCES} LINK ${arg_LINK} GTest::gtest_main)
   set(list "${CMAKE_CURRENT_BINARY_DIR}/${name}.ctest.cmake")
   add_custom_command(
     TARGET ${name} POST_BUILD
     COMMAND ${CMAKE_COMMAND} "-DPROGRAM=$<TARGET_FILE:${name}>" "-DLIST=${list}" "-DPREFIX=${WEFT_TEST_PREFIX}"
-            "-DLABEL=${WEFT_TEST_LABEL}" "-DSHARDS=${arg_SHARDS}" -P "${CMAKE_SOURCE_DIR}/cmake/list_suites.cmake"
+            "-DLABELS=${WEFT_TEST_LABEL},${name}" "-DSHARDS=${arg_SHARDS}" -P "${CMAKE_SOURCE_DIR}/cmake/list_suites.cmake"
     VERBATIM)
   file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/${name}.include.cmake"
        CONTENT "include(\"${list}\" OPTIONAL)\n" @ONLY)

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/draws.h"
 #include "weft/checkpoint/checkpoint_json.h"
 #include "weft/checkpoint/crc32c.h"
 #include "weft/checkpoint/example_run.h"
@@ -128,7 +129,7 @@ TEST_F(LoadCheckpoint, FieldsAreReadStrictly) {
 TEST_F(LoadCheckpoint, AnyDamageOfTheJsonIsRefused) {
   const std::string good = scratch_.read(kStep + "checkpoint.json");
   std::mt19937_64 random(23);
-  for (int round = 0; round < 400; ++round) {
+  for (int round = 0; round < draws(400); ++round) {
     std::string bad = good;
     for (uint64_t changes = 1 + random() % 3; changes > 0; --changes) {
       const size_t place = random() % bad.size();

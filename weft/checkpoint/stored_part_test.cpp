@@ -1,3 +1,4 @@
+#include "tests/support/draws.h"
 #include "weft/checkpoint/stored_part.h"
 
 #include <random>
@@ -58,7 +59,7 @@ std::vector<int64_t> some_shape() {
 }
 
 TEST(StoredPart, BoxesHoldEveryElementOnce) {
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < draws(3000); ++round) {
     const Part part = some_part(some_shape());
     const at::Tensor expected = places_of(part);
     at::Tensor found = at::full({expected.numel()}, -1, at::kLong);
@@ -78,7 +79,7 @@ TEST(StoredPart, BoxesHoldEveryElementOnce) {
 }
 
 TEST(StoredPart, WhatIsMissingIsTakenFromWhoeverHasIt) {
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < draws(3000); ++round) {
     const std::vector<int64_t> shape = some_shape();
     const Part wanted = some_part(shape);
     const at::Tensor expected = places_of(wanted);

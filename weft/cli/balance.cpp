@@ -110,25 +110,24 @@ Result<std::string> run_balance(const BalanceVerbOptions& options) {
 
 }  // namespace
 
-void add_balance(CLI::App& app, RunVerb& run) {
+void add_balance(Verbs& verbs) {
   auto options = std::make_shared<BalanceVerbOptions>();
-  CLI::App* verb =
-      app.add_subcommand("balance", "Spread a chain of blocks over pipeline stages, recomputing what must be");
-  verb->add_option(
-          "--costs", options->costs,
-          "JSON or YAML: the schedule, its shape, a memory limit, and the time and memory of each kind of block")
-      ->type_name("FILE")
-      ->required();
-  verb->add_option("--time-limit", options->time_limit_s,
-                   "Seconds after which the best so far is printed with a bound (default: 10)")
-      ->type_name("S");
-  verb->add_flag("--json", options->json, "Print one JSON object");
-  verb->footer(
+  Verb& verb = verbs.emplace_back(
+      Verb{.name = "balance", .summary = "Spread a chain of blocks over pipeline stages, recomputing what must be"});
+  verb.option("--costs", options->costs,
+              "JSON or YAML: the schedule, its shape, a memory limit, and the time and memory of each kind of block")
+      .named("FILE")
+      .required();
+  verb.option("--time-limit", options->time_limit_s,
+              "Seconds after which the best so far is printed with a bound (default: 10)")
+      .named("S");
+  verb.option("--json", options->json, "Print one JSON object");
+  verb.footer =
       "Exit status 1 when nothing fits, with the memory limit or pp that would do.\n"
       "Examples:\n"
       "  weft balance --costs scenarios/balance/vl_72b_pp8.json\n"
-      "  weft balance --costs costs.json --time-limit 60 --json");
-  verb->callback([options, &run] { run = [options] { return run_balance(*options); }; });
+      "  weft balance --costs costs.json --time-limit 60 --json";
+  verb.run = [options] { return run_balance(*options); };
 }
 
 }  // namespace weft

@@ -98,16 +98,15 @@ Result<std::string> check(const CheckOptions& options) {
 
 }  // namespace
 
-void add_check(CLI::App& app, RunVerb& run) {
+void add_check(Verbs& verbs) {
   auto options = std::make_shared<CheckOptions>();
-  CLI::App* verb =
-      app.add_subcommand("check", "Say whether a plan is legal and fits in memory, and every reason why not");
-  verb->add_option("--plan", options->plan, "The plan document")->type_name("FILE")->required();
-  verb->add_option("--against", options->against, "Show the fields in which this other plan differs instead")
-      ->type_name("FILE");
-  verb->add_option("--profile", options->profile, "Measured blocks and links, as for simulate")->type_name("FILE");
-  verb->add_flag("--json", options->json, "Print one JSON object");
-  verb->callback([options, &run] { run = [options] { return check(*options); }; });
+  Verb& verb = verbs.emplace_back(
+      Verb{.name = "check", .summary = "Say whether a plan is legal and fits in memory, and every reason why not"});
+  verb.option("--plan", options->plan, "The plan document").named("FILE").required();
+  verb.option("--against", options->against, "Show the fields in which this other plan differs instead").named("FILE");
+  verb.option("--profile", options->profile, "Measured blocks and links, as for simulate").named("FILE");
+  verb.option("--json", options->json, "Print one JSON object");
+  verb.run = [options] { return check(*options); };
 }
 
 }  // namespace weft

@@ -6,6 +6,8 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <type_traits>
+#include <variant>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -86,6 +88,48 @@ Error explain(const CLI::App& app, const CLI::ParseError& parse_error, const std
   return {.source = first == 1 ? arguments[0] : "", .problem = printable(parse_error.what()), .advice = help};
 }
 
+void bind_option(CLI::App& parser, VerbOption& option) {
+  const auto bind = [&](auto* target) -> CLI::Option* {
+    if constexpr (std::is_same_v<decltype(target), bool*>) {
+      return parser.add_flag(option.flag, *target, option.help);
+    } else {
+      return parser.add_option(option.flag, *target, option.help);
+    }
+  };
+  CLI::Option* bound = std::visit(bind, option.target);
+  if (!option.value.empty()) bound->type_name(option.value);
+  if (option.is_required) bound->required();
+  if (option.may_be_bare) bound->expected(0, 1);
+  if (option.range) bound->check(CLI::Range(option.range->first, option.range->second));
+}
+
+/// Declares the verbs to the parser, which sets `chosen`.
+void bind_verbs(CLI::App& parser, Verbs& verbs, const Verb*& chosen) {
+  for (Verb& verb : verbs) {
+    CLI::App* bound = parser.add_subcommand(verb.name, verb.summary);
+    for (VerbOption& option : verb.options) bind_option(*bound, option);
+    if (!verb.footer.empty()) bound->footer(verb.footer);
+    bound->callback([&chosen, &verb] { chosen = &verb; });
+  }
+}
+
+Verbs all_verbs() {
+  Verbs verbs;
+  add_describe(verbs);
+  add_plan(verbs);
+  add_check(verbs);
+  add_simulate(verbs);
+  add_validate(verbs);
+  add_schedule(verbs);
+  add_export(verbs);
+  add_balance(verbs);
+  add_train(verbs);
+  add_eval(verbs);
+  add_predict(verbs);
+  add_doctor(verbs);
+  return verbs;
+}
+
 int parse_and_run(int argc, char** argv) {
   CLI::App app{"Weft plans, simulates and runs hybrid-parallel training of multimodal models.", "weft"};
   app.set_version_flag("--version", std::string("weft ") + WEFT_VERSION, "Print the version and exit");
@@ -93,32 +137,22 @@ int parse_and_run(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer("'weft VERB --help' explains a verb. Exit status: 0 done, 1 the job failed, 2 the input is wrong.");
 
-  RunVerb run;
-  add_describe(app, run);
-  add_plan(app, run);
-  add_check(app, run);
-  add_simulate(app, run);
-  add_validate(app, run);
-  add_schedule(app, run);
-  add_export(app, run);
-  add_balance(app, run);
-  add_train(app, run);
-  add_eval(app, run);
-  add_predict(app, run);
-  add_doctor(app, run);
+  Verbs verbs = all_verbs();
+  const Verb* chosen = nullptr;
+  bind_verbs(app, verbs, chosen);
 
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    const std::vector<CLI::App*> chosen = app.get_subcommands();
-    return print_output(chosen.empty() ? app.help() : chosen.front()->help("weft"));
+    const std::vector<CLI::App*> asked = app.get_subcommands();
+    return print_output(asked.empty() ? app.help() : asked.front()->help("weft"));
   } catch (const CLI::CallForVersion& version) {
     return print_output(std::string(version.what()) + "\n");
   } catch (const CLI::ParseError& error) {
     return report(explain(app, error, arguments));
   }
-  const Result<std::string> output = run();
+  const Result<std::string> output = chosen->run();
   return output ? print_output(*output) : report(output.error());
 }
 

@@ -79,27 +79,27 @@ Result<std::string> describe(const DescribeOptions& options) {
 
 }  // namespace
 
-void add_describe(CLI::App& app, RunVerb& run) {
+void add_describe(Verbs& verbs) {
   auto options = std::make_shared<DescribeOptions>();
-  CLI::App* verb = app.add_subcommand("describe", "What a model is made of: modules, blocks, parameters, FLOPs, bytes");
-  verb->add_option("--model", options->model,
-                   "Hugging Face config.json, a folder holding one, or a name in scenarios/models")
-      ->type_name("M");
-  verb->add_option("--workload", options->workload,
-                   "YAML or JSON file, or a name in scenarios/workloads (default: text_4k, vl_sft or omni_short, by "
-                   "the model's modules)")
-      ->type_name("W");
-  verb->add_option("--cluster", options->cluster,
-                   "YAML or JSON file, or a name in scenarios/clusters: describe that too")
-      ->type_name("C");
-  verb->add_option("--nodes", options->nodes, "Number of nodes, instead of the cluster file's")->type_name("N");
-  verb->add_flag("--json", options->json, "Print one JSON object");
-  verb->footer(
+  Verb& verb = verbs.emplace_back(
+      Verb{.name = "describe", .summary = "What a model is made of: modules, blocks, parameters, FLOPs, bytes"});
+  verb.option("--model", options->model,
+              "Hugging Face config.json, a folder holding one, or a name in scenarios/models")
+      .named("M");
+  verb.option("--workload", options->workload,
+              "YAML or JSON file, or a name in scenarios/workloads (default: text_4k, vl_sft or omni_short, by "
+              "the model's modules)")
+      .named("W");
+  verb.option("--cluster", options->cluster, "YAML or JSON file, or a name in scenarios/clusters: describe that too")
+      .named("C");
+  verb.option("--nodes", options->nodes, "Number of nodes, instead of the cluster file's").named("N");
+  verb.option("--json", options->json, "Print one JSON object");
+  verb.footer =
       "Examples:\n"
       "  weft describe --model qwen2-vl-72b\n"
       "  weft describe --model path/to/config.json --workload vl_frozen --json\n"
-      "  weft describe --cluster dgx_h100 --nodes 16");
-  verb->callback([options, &run] { run = [options] { return describe(*options); }; });
+      "  weft describe --cluster dgx_h100 --nodes 16";
+  verb.run = [options] { return describe(*options); };
 }
 
 }  // namespace weft

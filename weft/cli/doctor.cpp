@@ -33,12 +33,12 @@ Result<std::string> doctor(bool json) {
 
 }  // namespace
 
-void add_doctor(CLI::App& app, RunVerb& run) {
+void add_doctor(Verbs& verbs) {
   auto json = std::make_shared<bool>(false);
-  CLI::App* verb =
-      app.add_subcommand("doctor", "Check this installation: load the runtime half and take one training step");
-  verb->add_flag("--json", *json, "Print one JSON object");
-  verb->callback([json, &run] { run = [json] { return doctor(*json); }; });
+  Verb& verb = verbs.emplace_back(
+      Verb{.name = "doctor", .summary = "Check this installation: load the runtime half and take one training step"});
+  verb.option("--json", *json, "Print one JSON object");
+  verb.run = [json] { return doctor(*json); };
 }
 
 }  // namespace weft

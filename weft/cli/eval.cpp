@@ -63,22 +63,22 @@ Result<std::string> run_eval(const EvalVerbOptions& options) {
 
 }  // namespace
 
-void add_eval(CLI::App& app, RunVerb& run) {
+void add_eval(Verbs& verbs) {
   auto options = std::make_shared<EvalVerbOptions>();
-  CLI::App* verb = app.add_subcommand("eval", "The loss of a model over samples that training does not see");
-  verb->add_option("--plan", options->plan, "The plan document (default: the run's own)")->type_name("FILE");
-  verb->add_option("--config", options->config, "The configuration: YAML or JSON (default: the run's own)")
-      ->type_name("FILE");
-  verb->add_option("--checkpoint", options->checkpoint,
-                   "A run's folder, whose newest checkpoint is taken, or a checkpoint (default: the configuration's "
-                   "weights)")
-      ->type_name("DIR");
-  verb->add_flag("--json", options->json, "Print one JSON object");
-  verb->footer(
+  Verb& verb = verbs.emplace_back(
+      Verb{.name = "eval", .summary = "The loss of a model over samples that training does not see"});
+  verb.option("--plan", options->plan, "The plan document (default: the run's own)").named("FILE");
+  verb.option("--config", options->config, "The configuration: YAML or JSON (default: the run's own)").named("FILE");
+  verb.option("--checkpoint", options->checkpoint,
+              "A run's folder, whose newest checkpoint is taken, or a checkpoint (default: the configuration's "
+              "weights)")
+      .named("DIR");
+  verb.option("--json", options->json, "Print one JSON object");
+  verb.footer =
       "Examples:\n"
       "  weft eval --checkpoint runs/qwen2-vl-2b\n"
-      "  weft eval --plan plan.json --config train.yaml");
-  verb->callback([options, &run] { run = [options] { return run_eval(*options); }; });
+      "  weft eval --plan plan.json --config train.yaml";
+  verb.run = [options] { return run_eval(*options); };
 }
 
 }  // namespace weft

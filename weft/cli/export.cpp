@@ -76,22 +76,23 @@ Result<std::string> run_export(const ExportOptions& options) {
 
 }  // namespace
 
-void add_export(CLI::App& app, RunVerb& run) {
+void add_export(Verbs& verbs) {
   auto options = std::make_shared<ExportOptions>();
-  CLI::App* verb = app.add_subcommand("export", "Write a plan as the settings of another training system");
-  verb->add_option("--plan", options->plan, "The plan document")->type_name("FILE")->required();
-  verb->add_option("--to", options->to, "megatron, mindspeed-mm or mindformers")->type_name("SYSTEM")->required();
-  verb->add_option("--out", options->out,
-                   "Write there instead of to standard output: a file, or a folder where there are several")
-      ->type_name("PATH");
-  verb->add_flag("--json", options->json, "Print one JSON object with the name and text of every file");
-  verb->footer(
+  Verb& verb =
+      verbs.emplace_back(Verb{.name = "export", .summary = "Write a plan as the settings of another training system"});
+  verb.option("--plan", options->plan, "The plan document").named("FILE").required();
+  verb.option("--to", options->to, "megatron, mindspeed-mm or mindformers").named("SYSTEM").required();
+  verb.option("--out", options->out,
+              "Write there instead of to standard output: a file, or a folder where there are several")
+      .named("PATH");
+  verb.option("--json", options->json, "Print one JSON object with the name and text of every file");
+  verb.footer =
       "What the system cannot express is refused with the reason; nothing is left out unseen.\n"
       "Examples:\n"
       "  weft export --plan plan.json --to megatron\n"
       "  weft export --plan plan.json --to mindspeed-mm --out settings/\n"
-      "  weft export --plan plan.json --to mindformers --out parallel.yaml");
-  verb->callback([options, &run] { run = [options] { return run_export(*options); }; });
+      "  weft export --plan plan.json --to mindformers --out parallel.yaml";
+  verb.run = [options] { return run_export(*options); };
 }
 
 }  // namespace weft

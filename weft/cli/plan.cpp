@@ -179,45 +179,43 @@ Result<std::string> search(const PlanOptions& options) {
 
 }  // namespace
 
-void add_plan(CLI::App& app, RunVerb& run) {
+void add_plan(Verbs& verbs) {
   auto options = std::make_shared<PlanOptions>();
-  CLI::App* verb =
-      app.add_subcommand("plan", "Find the fastest way to spread a training over a cluster that fits in memory");
-  verb->add_option("--model", options->model,
-                   "Hugging Face config.json, a folder holding one, or a name in scenarios/models")
-      ->type_name("M")
-      ->required();
-  verb->add_option("--cluster", options->cluster, "YAML or JSON file, or a name in scenarios/clusters")
-      ->type_name("C")
-      ->required();
-  verb->add_option("--workload", options->workload, "YAML or JSON file, or a name in scenarios/workloads")
-      ->type_name("W")
-      ->required();
-  verb->add_option("--nodes", options->nodes, "Number of nodes, instead of the cluster file's")->type_name("N");
-  verb->add_option("--global-batch", options->global_batch, "Samples a step, instead of the workload file's")
-      ->type_name("N");
-  verb->add_option("--space", options->space, "YAML or JSON that pins or bounds what is searched")->type_name("FILE");
-  verb->add_option("--profile", options->profile, "Measured blocks and links, which take the place of formulas")
-      ->type_name("FILE");
-  verb->add_option("--top", options->top, "Compare the best so many plans (default 1)")->type_name("K");
-  verb->add_option("--time-limit", options->time_limit_s, "Seconds after which the best so far is given (default 60)")
-      ->type_name("S")
-      ->check(CLI::Range(0.001, 1e6));
-  verb->add_option("--batches", options->batches,
-                   "Price the best plans on so many batches drawn from the workload (default: the mean batch)")
-      ->type_name("N");
-  verb->add_flag("--explain", options->explains,
-                 "Say why the usual alternatives lost, and what would change the answer");
-  verb->add_option("--format", options->format, "Print the plan as megatron, mindspeed-mm or mindformers settings")
-      ->type_name("SYSTEM");
-  verb->add_option("--out", options->out, "Write the plan document there")->type_name("FILE");
-  verb->add_flag("--json", options->json, "Print one JSON object");
-  verb->footer(
+  Verb& verb = verbs.emplace_back(
+      Verb{.name = "plan", .summary = "Find the fastest way to spread a training over a cluster that fits in memory"});
+  verb.option("--model", options->model,
+              "Hugging Face config.json, a folder holding one, or a name in scenarios/models")
+      .named("M")
+      .required();
+  verb.option("--cluster", options->cluster, "YAML or JSON file, or a name in scenarios/clusters")
+      .named("C")
+      .required();
+  verb.option("--workload", options->workload, "YAML or JSON file, or a name in scenarios/workloads")
+      .named("W")
+      .required();
+  verb.option("--nodes", options->nodes, "Number of nodes, instead of the cluster file's").named("N");
+  verb.option("--global-batch", options->global_batch, "Samples a step, instead of the workload file's").named("N");
+  verb.option("--space", options->space, "YAML or JSON that pins or bounds what is searched").named("FILE");
+  verb.option("--profile", options->profile, "Measured blocks and links, which take the place of formulas")
+      .named("FILE");
+  verb.option("--top", options->top, "Compare the best so many plans (default 1)").named("K");
+  verb.option("--time-limit", options->time_limit_s, "Seconds after which the best so far is given (default 60)")
+      .named("S")
+      .within(0.001, 1e6);
+  verb.option("--batches", options->batches,
+              "Price the best plans on so many batches drawn from the workload (default: the mean batch)")
+      .named("N");
+  verb.option("--explain", options->explains, "Say why the usual alternatives lost, and what would change the answer");
+  verb.option("--format", options->format, "Print the plan as megatron, mindspeed-mm or mindformers settings")
+      .named("SYSTEM");
+  verb.option("--out", options->out, "Write the plan document there").named("FILE");
+  verb.option("--json", options->json, "Print one JSON object");
+  verb.footer =
       "Examples:\n"
       "  weft plan --model qwen2-vl-7b --cluster dgx_h100 --workload vl_sft --out plan.json\n"
       "  weft plan --model qwen2-vl-72b --cluster ascend_910b_16 --nodes 8 --workload vl_sft --global-batch 1024 --top "
-      "5");
-  verb->callback([options, &run] { run = [options] { return search(*options); }; });
+      "5";
+  verb.run = [options] { return search(*options); };
 }
 
 }  // namespace weft

@@ -91,27 +91,24 @@ Result<std::string> run_predict(const PredictVerbOptions& options) {
 
 }  // namespace
 
-void add_predict(CLI::App& app, RunVerb& run) {
+void add_predict(Verbs& verbs) {
   auto options = std::make_shared<PredictVerbOptions>();
-  CLI::App* verb = app.add_subcommand("predict", "Continue prompts with a model, the likeliest token each time");
-  verb->add_option("--model", options->model, "Folder of a Hugging Face model: config.json and weights")
-      ->type_name("DIR");
-  verb->add_option("--run", options->run, "Instead of it, the folder of a training run: its newest checkpoint")
-      ->type_name("DIR");
-  verb->add_option("--prompt-file", options->prompt_file,
-                   "JSON with token ids, or a processor's tensors as .safetensors")
-      ->required()
-      ->type_name("FILE");
-  verb->add_option("--max-new-tokens", options->max_new_tokens,
-                   fmt::format("Tokens to generate (default: the prompt file's, else {})", kDefaultNewTokens))
-      ->type_name("N");
-  verb->add_option("--dtype", options->dtype, "fp32, fp64 or bf16 (default: as the model was saved)")
-      ->type_name("TYPE");
-  verb->add_option("--device", options->device, "cpu (default) or cuda")->type_name("DEVICE");
-  verb->add_flag("--ignore-end", options->ignores_end, "Go on after a token that ends the text");
-  verb->add_option("--threads", options->threads, "CPU threads (default: one for each core)")->type_name("N");
-  verb->add_flag("--json", options->json, "Print one JSON object");
-  verb->callback([options, &run] { run = [options] { return run_predict(*options); }; });
+  Verb& verb = verbs.emplace_back(
+      Verb{.name = "predict", .summary = "Continue prompts with a model, the likeliest token each time"});
+  verb.option("--model", options->model, "Folder of a Hugging Face model: config.json and weights").named("DIR");
+  verb.option("--run", options->run, "Instead of it, the folder of a training run: its newest checkpoint").named("DIR");
+  verb.option("--prompt-file", options->prompt_file, "JSON with token ids, or a processor's tensors as .safetensors")
+      .required()
+      .named("FILE");
+  verb.option("--max-new-tokens", options->max_new_tokens,
+              fmt::format("Tokens to generate (default: the prompt file's, else {})", kDefaultNewTokens))
+      .named("N");
+  verb.option("--dtype", options->dtype, "fp32, fp64 or bf16 (default: as the model was saved)").named("TYPE");
+  verb.option("--device", options->device, "cpu (default) or cuda").named("DEVICE");
+  verb.option("--ignore-end", options->ignores_end, "Go on after a token that ends the text");
+  verb.option("--threads", options->threads, "CPU threads (default: one for each core)").named("N");
+  verb.option("--json", options->json, "Print one JSON object");
+  verb.run = [options] { return run_predict(*options); };
 }
 
 }  // namespace weft

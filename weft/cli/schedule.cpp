@@ -174,34 +174,35 @@ Result<std::string> run_schedule_verb(const ScheduleOptions& options) {
 
 }  // namespace
 
-void add_schedule(CLI::App& app, RunVerb& run) {
+void add_schedule(Verbs& verbs) {
   auto options = std::make_shared<ScheduleOptions>();
-  CLI::App* verb = app.add_subcommand("schedule", "Generate or read a pipeline schedule, validate it and simulate it");
-  verb->add_option("--name", options->name, "gpipe, 1f1b, interleaved_1f1b, zb_h1 or zb_v")->type_name("S");
-  verb->add_option("--pp", options->pp, "Pipeline ranks")->type_name("P");
-  verb->add_option("--vpp", options->vpp, "Chunks a rank (default: 2 for zb_v, else 1)")->type_name("V");
-  verb->add_option("--microbatches", options->microbatches, "Microbatches a step")->type_name("N");
-  verb->add_option("--from", options->from,
-                   "Read the schedule from a CSV file, one line per rank, with or without transfers")
-      ->type_name("FILE");
-  verb->add_option("--costs", options->costs,
-                   "JSON or YAML: forward_ms, backward_input_ms, backward_weight_ms and p2p_ms, each a number, an "
-                   "array per stage, or a "
-                   "matrix [stage][microbatch] (default: 1, 1, 1, 0)")
-      ->type_name("FILE");
-  verb->add_flag("--grid", options->grid, "Print the timeline");
-  verb->add_option("--csv", options->csv, "Write the compute actions, as torch.distributed.pipelining reads them")
-      ->type_name("FILE");
-  verb->add_option("--csv-lowered", options->csv_lowered, "Write the actions with their transfers")->type_name("FILE");
-  verb->add_option("--trace", options->trace, "Write the timeline for Perfetto or chrome://tracing")->type_name("FILE");
-  verb->add_option("--svg", options->svg, "Write the timeline as a picture")->type_name("FILE");
-  verb->add_flag("--json", options->json, "Print one JSON object");
-  verb->footer(
+  Verb& verb = verbs.emplace_back(
+      Verb{.name = "schedule", .summary = "Generate or read a pipeline schedule, validate it and simulate it"});
+  verb.option("--name", options->name, "gpipe, 1f1b, interleaved_1f1b, zb_h1 or zb_v").named("S");
+  verb.option("--pp", options->pp, "Pipeline ranks").named("P");
+  verb.option("--vpp", options->vpp, "Chunks a rank (default: 2 for zb_v, else 1)").named("V");
+  verb.option("--microbatches", options->microbatches, "Microbatches a step").named("N");
+  verb.option("--from", options->from,
+              "Read the schedule from a CSV file, one line per rank, with or without transfers")
+      .named("FILE");
+  verb.option("--costs", options->costs,
+              "JSON or YAML: forward_ms, backward_input_ms, backward_weight_ms and p2p_ms, each a number, an "
+              "array per stage, or a "
+              "matrix [stage][microbatch] (default: 1, 1, 1, 0)")
+      .named("FILE");
+  verb.option("--grid", options->grid, "Print the timeline");
+  verb.option("--csv", options->csv, "Write the compute actions, as torch.distributed.pipelining reads them")
+      .named("FILE");
+  verb.option("--csv-lowered", options->csv_lowered, "Write the actions with their transfers").named("FILE");
+  verb.option("--trace", options->trace, "Write the timeline for Perfetto or chrome://tracing").named("FILE");
+  verb.option("--svg", options->svg, "Write the timeline as a picture").named("FILE");
+  verb.option("--json", options->json, "Print one JSON object");
+  verb.footer =
       "Examples:\n"
       "  weft schedule --name 1f1b --pp 4 --microbatches 8 --grid\n"
       "  weft schedule --name zb_v --pp 8 --microbatches 32 --costs costs.json --svg zb_v.svg\n"
-      "  weft schedule --from mine.csv --json");
-  verb->callback([options, &run] { run = [options] { return run_schedule_verb(*options); }; });
+      "  weft schedule --from mine.csv --json";
+  verb.run = [options] { return run_schedule_verb(*options); };
 }
 
 }  // namespace weft

@@ -44,26 +44,26 @@ Result<std::string> simulate(const SimulateVerbOptions& options) {
 
 }  // namespace
 
-void add_simulate(CLI::App& app, RunVerb& run) {
+void add_simulate(Verbs& verbs) {
   auto options = std::make_shared<SimulateVerbOptions>();
-  CLI::App* verb = app.add_subcommand("simulate", "Predict a plan's step time and memory, and show where they go");
-  verb->add_option("--plan", options->plan, "The plan document")->type_name("FILE")->required();
-  verb->add_option("--profile", options->profile, "Measured blocks and links, which take the place of formulas")
-      ->type_name("FILE");
-  verb->add_option(
-          "--batches", options->batches,
-          "Batches to draw from the workload's distributions; 0 for the mean batch alone (default: the plan's, "
-          "else 16)")
-      ->type_name("N");
-  verb->add_option("--trace", options->trace, "Write the mean batch's timeline for Perfetto or chrome://tracing")
-      ->type_name("FILE");
-  verb->add_option("--svg", options->svg, "Write it as a picture")->type_name("FILE");
-  verb->add_flag("--json", options->json, "Print one JSON object");
-  verb->footer(
+  Verb& verb = verbs.emplace_back(
+      Verb{.name = "simulate", .summary = "Predict a plan's step time and memory, and show where they go"});
+  verb.option("--plan", options->plan, "The plan document").named("FILE").required();
+  verb.option("--profile", options->profile, "Measured blocks and links, which take the place of formulas")
+      .named("FILE");
+  verb.option("--batches", options->batches,
+              "Batches to draw from the workload's distributions; 0 for the mean batch alone (default: the plan's, "
+              "else 16)")
+      .named("N");
+  verb.option("--trace", options->trace, "Write the mean batch's timeline for Perfetto or chrome://tracing")
+      .named("FILE");
+  verb.option("--svg", options->svg, "Write it as a picture").named("FILE");
+  verb.option("--json", options->json, "Print one JSON object");
+  verb.footer =
       "Examples:\n"
       "  weft simulate --plan scenarios/plans/qwen2-vl-7b_inline.json\n"
-      "  weft simulate --plan plan.json --trace step.json --json");
-  verb->callback([options, &run] { run = [options] { return simulate(*options); }; });
+      "  weft simulate --plan plan.json --trace step.json --json";
+  verb.run = [options] { return simulate(*options); };
 }
 
 }  // namespace weft

@@ -127,31 +127,31 @@ Result<std::string> run_train(const TrainVerbOptions& options) {
 
 }  // namespace
 
-void add_train(CLI::App& app, RunVerb& run) {
+void add_train(Verbs& verbs) {
   auto options = std::make_shared<TrainVerbOptions>();
-  CLI::App* verb = app.add_subcommand("train", "Train a model as a plan says");
-  verb->add_option("--plan", options->plan, "The plan document")->required()->type_name("FILE");
-  verb->add_option("--config", options->config, "Steps, learning rate, weights, checkpoints: YAML or JSON")
-      ->required()
-      ->type_name("FILE");
-  verb->add_option("--run", options->run_folder,
-                   "Folder for metrics and checkpoints (default: the configuration's run_folder, else a new one in "
-                   "runs/)")
-      ->type_name("DIR");
-  verb->add_option("--resume", options->resume,
-                   "Go on from the newest checkpoint of a run's folder, or from this one (default: of the run folder)")
-      ->expected(0, 1)
-      ->type_name("[DIR]");
-  verb->add_option("--trace", options->trace, "Write the last step's timeline for Perfetto or chrome://tracing")
-      ->type_name("FILE");
-  verb->add_flag("--json", options->json, "Print one JSON object");
-  verb->footer(
+  Verb& verb = verbs.emplace_back(Verb{.name = "train", .summary = "Train a model as a plan says"});
+  verb.option("--plan", options->plan, "The plan document").required().named("FILE");
+  verb.option("--config", options->config, "Steps, learning rate, weights, checkpoints: YAML or JSON")
+      .required()
+      .named("FILE");
+  verb.option("--run", options->run_folder,
+              "Folder for metrics and checkpoints (default: the configuration's run_folder, else a new one in "
+              "runs/)")
+      .named("DIR");
+  verb.option("--resume", options->resume,
+              "Go on from the newest checkpoint of a run's folder, or from this one (default: of the run folder)")
+      .bare()
+      .named("[DIR]");
+  verb.option("--trace", options->trace, "Write the last step's timeline for Perfetto or chrome://tracing")
+      .named("FILE");
+  verb.option("--json", options->json, "Print one JSON object");
+  verb.footer =
       "Ranks are threads of this process, as many as the plan's world. For processes and hosts:\n"
       "  mpirun -n 8 weft train --plan plan.json --config train.yaml\n"
       "Examples:\n"
       "  weft train --plan scenarios/plans/tiny-vl_one_rank.json --config docs/manual/train.yaml --run /tmp/run\n"
-      "  weft train --plan plan.json --config train.yaml --resume /tmp/run");
-  verb->callback([options, &run] { run = [options] { return run_train(*options); }; });
+      "  weft train --plan plan.json --config train.yaml --resume /tmp/run";
+  verb.run = [options] { return run_train(*options); };
 }
 
 }  // namespace weft

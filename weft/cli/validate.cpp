@@ -236,29 +236,27 @@ Result<std::string> validate(const ValidateOptions& options) {
 
 }  // namespace
 
-void add_validate(CLI::App& app, RunVerb& run) {
+void add_validate(Verbs& verbs) {
   auto options = std::make_shared<ValidateOptions>();
-  CLI::App* verb =
-      app.add_subcommand("validate", "Compare predictions with measured runs, and calibrate a cluster to them");
-  verb->add_flag("--published", options->published,
-                 "Step times and memory that a paper published (scenarios/validation)");
-  verb->add_option("--measurements", options->measurements, "Your own table of runs, as CSV")->type_name("FILE");
-  verb->add_option("--model-family", options->family, "What the table's runs trained: gpt")->type_name("F");
-  verb->add_option("--cluster", options->cluster,
-                   "YAML or JSON file, or a name in scenarios/clusters (default with --published: the paper's)")
-      ->type_name("C");
-  verb->add_option("--folds", options->folds, "Fit and predict the measurements in so many parts in turn")
-      ->type_name("N");
-  verb->add_option("--calibrate-to", options->calibrate_to,
-                   "Fit the cluster's efficiency to all these runs and write the cluster there")
-      ->type_name("FILE.yaml");
-  verb->add_flag("--json", options->json, "Print one JSON object");
-  verb->footer(
+  Verb& verb = verbs.emplace_back(
+      Verb{.name = "validate", .summary = "Compare predictions with measured runs, and calibrate a cluster to them"});
+  verb.option("--published", options->published, "Step times and memory that a paper published (scenarios/validation)");
+  verb.option("--measurements", options->measurements, "Your own table of runs, as CSV").named("FILE");
+  verb.option("--model-family", options->family, "What the table's runs trained: gpt").named("F");
+  verb.option("--cluster", options->cluster,
+              "YAML or JSON file, or a name in scenarios/clusters (default with --published: the paper's)")
+      .named("C");
+  verb.option("--folds", options->folds, "Fit and predict the measurements in so many parts in turn").named("N");
+  verb.option("--calibrate-to", options->calibrate_to,
+              "Fit the cluster's efficiency to all these runs and write the cluster there")
+      .named("FILE.yaml");
+  verb.option("--json", options->json, "Print one JSON object");
+  verb.footer =
       "Examples:\n"
       "  weft validate --published\n"
       "  weft validate --measurements runs.csv --model-family gpt --cluster dgx_a100_80g --folds 5\n"
-      "  weft validate --measurements runs.csv --model-family gpt --cluster dgx_a100_80g --calibrate-to mine.yaml");
-  verb->callback([options, &run] { run = [options] { return validate(*options); }; });
+      "  weft validate --measurements runs.csv --model-family gpt --cluster dgx_a100_80g --calibrate-to mine.yaml";
+  verb.run = [options] { return validate(*options); };
 }
 
 }  // namespace weft

@@ -1,29 +1,76 @@
 #pragma once
 
 #include <functional>
+#include <list>
+#include <optional>
 #include <string>
-
-#include <CLI/CLI.hpp>
+#include <utility>
+#include <variant>
 
 #include "weft/base/result.h"
 
 namespace weft {
 
-/// The chosen verb with its options bound; returns what goes to standard output.
-using RunVerb = std::function<Result<std::string>()>;
+// Verbs and their options as data. Only command_line.cpp knows the library that parses them: it takes seconds to
+// compile.
 
-// One function a verb, each in a file of its name: declares the verb's options, and sets `run` when it is chosen.
-void add_describe(CLI::App& app, RunVerb& run);
-void add_plan(CLI::App& app, RunVerb& run);
-void add_check(CLI::App& app, RunVerb& run);
-void add_simulate(CLI::App& app, RunVerb& run);
-void add_validate(CLI::App& app, RunVerb& run);
-void add_schedule(CLI::App& app, RunVerb& run);
-void add_export(CLI::App& app, RunVerb& run);
-void add_balance(CLI::App& app, RunVerb& run);
-void add_train(CLI::App& app, RunVerb& run);
-void add_eval(CLI::App& app, RunVerb& run);
-void add_predict(CLI::App& app, RunVerb& run);
-void add_doctor(CLI::App& app, RunVerb& run);
+/// An option of a verb, and the variable that holds what was given for it.
+struct VerbOption {
+  using Target = std::variant<bool*, double*, std::string*, std::optional<std::string>*>;  ///< a bool: a flag
+
+  std::string flag;
+  Target target;
+  std::string help;
+  std::string value = "";  ///< what help calls it
+  bool is_required = false;
+  bool may_be_bare = false;  ///< given without a value, it is an empty text
+  std::optional<std::pair<double, double>> range = std::nullopt;
+
+  VerbOption& named(std::string name) {
+    value = std::move(name);
+    return *this;
+  }
+  VerbOption& required() {
+    is_required = true;
+    return *this;
+  }
+  VerbOption& bare() {
+    may_be_bare = true;
+    return *this;
+  }
+  VerbOption& within(double min, double max) {
+    range = {min, max};
+    return *this;
+  }
+};
+
+struct Verb {
+  std::string name;
+  std::string summary;
+  std::list<VerbOption> options = {};
+  std::string footer = "";                        ///< examples
+  std::function<Result<std::string>()> run = {};  ///< returns what goes to standard output
+
+  template <typename Target>
+  VerbOption& option(std::string flag, Target& target, std::string help) {
+    return options.emplace_back(VerbOption{.flag = std::move(flag), .target = &target, .help = std::move(help)});
+  }
+};
+
+using Verbs = std::list<Verb>;
+
+// One function a verb, each in a file of its name.
+void add_describe(Verbs& verbs);
+void add_plan(Verbs& verbs);
+void add_check(Verbs& verbs);
+void add_simulate(Verbs& verbs);
+void add_validate(Verbs& verbs);
+void add_schedule(Verbs& verbs);
+void add_export(Verbs& verbs);
+void add_balance(Verbs& verbs);
+void add_train(Verbs& verbs);
+void add_eval(Verbs& verbs);
+void add_predict(Verbs& verbs);
+void add_doctor(Verbs& verbs);
 
 }  // namespace weft

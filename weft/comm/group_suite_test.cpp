@@ -6,6 +6,7 @@
 #include <random>
 #include <thread>
 
+#include "tests/support/draws.h"
 #include "weft/comm/failure.h"
 #include "weft/comm/suite.h"
 
@@ -383,7 +384,7 @@ TEST_P(OnRanks, SumsAreInRankOrderAndRoundedOnce) {
 TEST_P(OnRanks, RandomProgramsEqualTheOracle) {
   run([&](World& world) {
     Group& group = world.all();
-    for (uint64_t seed = 0; seed < 12; ++seed) {
+    for (uint64_t seed = 0; seed < draws(uint64_t{12}); ++seed) {
       std::mt19937_64 random(seed);
       const auto draw = [&](int64_t below) { return static_cast<int64_t>(random() % static_cast<uint64_t>(below)); };
       std::vector<Memory> ins, outs, expected;

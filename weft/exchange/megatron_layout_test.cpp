@@ -1,3 +1,4 @@
+#include "tests/support/draws.h"
 #include "weft/exchange/megatron_layout.h"
 
 #include <random>
@@ -71,7 +72,7 @@ TEST(MegatronLayout, KeepsEmptyStages) {
 
 TEST(MegatronLayout, MeansThePlacementThatItIsMadeFrom) {
   std::mt19937 random(7);
-  for (int round = 0; round < 2000; ++round) {
+  for (int round = 0; round < draws(2000); ++round) {
     const size_t pp = 1 + random() % 9;
     const size_t vpp = 1 + random() % 4;
     Layers layers(pp, std::vector<int64_t>(vpp));

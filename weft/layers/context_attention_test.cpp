@@ -4,6 +4,7 @@
 #include <numeric>
 #include <random>
 
+#include "tests/support/draws.h"
 #include "weft/comm/run_ranks.h"
 #include "weft/layers/compare_gradients.h"
 #include "weft/layers/recompute.h"
@@ -176,7 +177,7 @@ TEST_F(ContextAttention, AnyDealGivesTheSame) {
   std::mt19937_64 random(7);
   for (const int64_t num_ranks : {2, 3, 4, 6}) {
     std::vector<Case> cases;
-    for (uint64_t round = 0; round < 16; ++round) {
+    for (uint64_t round = 0; round < draws(uint64_t{16}); ++round) {
       std::vector<int64_t> lengths(1 + random() % 6);
       for (int64_t& length : lengths) length = 1 + static_cast<int64_t>(random() % (round % 4 == 0 ? 4 : 25));
       AttentionMask mask = kMasks[random() % 3];

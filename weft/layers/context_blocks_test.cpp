@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/draws.h"
 #include "weft/mesh/row_deal.h"
 
 namespace weft::context_blocks_test {
@@ -69,7 +70,7 @@ std::vector<std::vector<int>> times_seen(const RowDeal& deal, const PackedSegmen
 
 TEST(ContextBlocks, EveryPairThatIsSeenIsInOneBlock) {
   std::mt19937_64 random(5);
-  for (int round = 0; round < 150; ++round) {
+  for (int round = 0; round < draws(150); ++round) {
     const int64_t num_ranks = 1 + static_cast<int64_t>(random() % 5);
     std::vector<int64_t> lengths(1 + random() % 5);
     for (int64_t& length : lengths) length = static_cast<int64_t>(random() % (round % 3 == 0 ? 4 : 16));

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/draws.h"
 #include "weft/mesh/all_layouts.h"
 #include "weft/mesh/simulated_tensor.h"
 
@@ -220,7 +221,7 @@ void expect_exact(const Case& c, const Route& route) {
 
 TEST(Bridge, SendsExactlyWhatIsNeededAndNotHeldOnRandomMeshes) {
   std::mt19937_64 random(21);
-  for (int round = 0; round < 1500; ++round) {
+  for (int round = 0; round < draws(1500); ++round) {
     const Case c = random_case(random);
     const Bridge bridge = plan_bridge(c.from_mesh, c.from, c.to_mesh, c.to, c.topology ? &*c.topology : nullptr);
     expect_exact(c, bridge.forward);
@@ -235,7 +236,7 @@ TEST(Bridge, SendsExactlyWhatIsNeededAndNotHeldOnRandomMeshes) {
 TEST(Bridge, KeepsTheValueAndIsAdjointOnRandomMeshes) {
   std::mt19937_64 random(22);
   const auto draw = [&] { return static_cast<double>(random() % 17) - 8; };
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < draws(3000); ++round) {
     const Case c = random_case(random);
     const Bridge bridge = plan_bridge(c.from_mesh, c.from, c.to_mesh, c.to);
     const SimulatedTensor x = fill(c.from, draw);

@@ -1,3 +1,4 @@
+#include "tests/support/draws.h"
 #include "weft/mesh/row_deal.h"
 
 #include <numeric>
@@ -48,7 +49,7 @@ TEST(RowDeal, CutsASegmentFromBothEnds) {
 
 TEST(RowDeal, GivesEveryRankAsManyRowsAndPairs) {
   std::mt19937_64 random(1);
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < draws(200); ++round) {
     const auto num_ranks = static_cast<int64_t>(1 + random() % 8);
     std::vector<int64_t> lengths(1 + random() % 6);
     for (int64_t& length : lengths) length = static_cast<int64_t>(1 + random() % (round % 2 == 0 ? 5 : 3000));

@@ -1,3 +1,4 @@
+#include "tests/support/draws.h"
 #include "weft/mesh/row_route.h"
 
 #include <algorithm>
@@ -77,7 +78,7 @@ RowLists random_lists(size_t num_ranks, int64_t num_rows, uint64_t percent, std:
 }
 
 TEST(RowRoute, EveryNeededRowComesOnceFromTheNearestThatHasIt) {
-  for (uint64_t seed = 1; seed <= 400; ++seed) {
+  for (uint64_t seed = 1; seed <= draws(uint64_t{400}); ++seed) {
     std::mt19937_64 random(seed);
     const size_t num_ranks = 1 + random() % 7;
     const auto num_rows = static_cast<int64_t>(random() % 40);

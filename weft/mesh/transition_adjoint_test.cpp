@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "tests/support/draws.h"
 #include "weft/mesh/all_layouts.h"
 #include "weft/mesh/simulated_tensor.h"
 #include "weft/mesh/transition.h"
@@ -58,7 +59,7 @@ TEST(Transition, IsAdjointForAllPairsOfLayoutsOnThreeAxes) {
 
 TEST(Transition, IsAdjointForRandomPairsOfRaggedLayouts) {
   Draw draw;
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < draws(3000); ++round) {
     std::vector<int64_t> mesh;
     for (int64_t room = 8; room > 1 && mesh.size() < 3;) {
       mesh.push_back(1 + static_cast<int64_t>(draw.random() % static_cast<uint64_t>(room)));

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/draws.h"
 #include "weft/mesh/all_layouts.h"
 #include "weft/mesh/transition.h"
 
@@ -297,7 +298,7 @@ std::optional<Sizes> sizes_from(const Layout& layout, const AxisList& axes) {
 
 TEST(Transition, NoSequenceThroughBalancedOrGivenPartSizesIsCheaperForASampleOfRaggedPairsOnTwoAxes) {
   std::mt19937_64 random(3);
-  for (int round = 0; round < 600; ++round) {
+  for (int round = 0; round < draws(600); ++round) {
     const std::vector<Sizes> meshes{{2, 2}, {3, 2}, {2, 3}, {4, 2}, {2, 4}};
     const AxisGrid grid = grid_of(meshes[random() % meshes.size()]);
     const auto length = static_cast<int64_t>(random() % 12);

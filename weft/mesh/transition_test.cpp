@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/draws.h"
 #include "weft/mesh/all_layouts.h"
 
 namespace weft::transition_test {
@@ -101,7 +102,7 @@ TEST(Transition, AnAllReduceOfFewerElementsThanRanksIsCountedInWholeElements) {
 
 TEST(Transition, TheBusiestRankOfEveryStepIsTheMostThatAnyRankReceives) {
   std::mt19937_64 random(7);
-  for (int round = 0; round < 2000; ++round) {
+  for (int round = 0; round < draws(2000); ++round) {
     const AxisGrid grid = grid_of({1 + static_cast<int64_t>(random() % 3), 2, 1 + static_cast<int64_t>(random() % 4)});
     const std::vector<int64_t> shape{static_cast<int64_t>(random() % 9), static_cast<int64_t>(random() % 9)};
     const Layout from = random_layout(grid, shape, random);
@@ -181,7 +182,7 @@ TEST(Transition, RaggedRowsWithinAGroupStayWithinIt) {
 
 TEST(Transition, StepsLeadFromTheFirstLayoutToTheLastWithoutAGap) {
   std::mt19937_64 random(11);
-  for (int round = 0; round < 500; ++round) {
+  for (int round = 0; round < draws(500); ++round) {
     const AxisGrid grid = grid_of({2, 1, 3});
     const Layout from = random_layout(grid, {5, 4}, random);
     const Layout to = random_layout(grid, {5, 4}, random);

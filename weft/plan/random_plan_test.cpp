@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/draws.h"
 #include "tests/support/source_tree.h"
 #include "weft/plan/check.h"
 #include "weft/plan/plan_json.h"
@@ -129,7 +130,7 @@ TEST(RandomPlan, AllAreLegalRunWithoutADeadlockAndLeaveNothingOut) {
 
 TEST(RandomPlan, ASeedGivesThePlanAgainAndADocumentKeepsIt) {
   const Model model = tiny("qwen2_5_omni");
-  for (uint64_t seed = 0; seed < 50; ++seed) {
+  for (uint64_t seed = 0; seed < draws(uint64_t{50}); ++seed) {
     const std::string text = plan_to_text(random_plan(model, seed));
     EXPECT_EQ(plan_to_text(random_plan(model, seed)), text);
     const Result<Plan> read = read_plan({.source = "drawn", .root = Json::parse(text)});
@@ -152,7 +153,7 @@ TEST(RandomPlan, WhatASpaceLeavesOutIsNotDrawn) {
                               .allows_empty_stages = false,
                               .allows_any_axis_order = false};
   const Model model = tiny("qwen2_5_omni");
-  for (uint64_t seed = 0; seed < 100; ++seed) {
+  for (uint64_t seed = 0; seed < draws(uint64_t{100}); ++seed) {
     const Plan plan = random_plan(model, seed, space);
     EXPECT_EQ(plan.world_size, 4);
     EXPECT_EQ(plan.schedule.name, "1f1b");

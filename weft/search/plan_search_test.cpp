@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/draws.h"
 #include "tests/support/source_tree.h"
 #include "weft/base/units.h"
 #include "weft/plan/check.h"
@@ -543,7 +544,7 @@ TEST(FluidBound, IsNoLongerThanAnyPlacement) {
     return std::uniform_real_distribution<double>(low, high)(generator);
   };
   int num_feasible = 0, num_tight = 0;
-  for (int round = 0; round < 400; ++round) {
+  for (int round = 0; round < draws(400); ++round) {
     const int64_t pp = 1 + static_cast<int64_t>(generator() % 3);
     const int64_t layers = pp + static_cast<int64_t>(generator() % 5);
     FluidChain chain{.pp = pp,

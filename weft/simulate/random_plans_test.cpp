@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/draws.h"
 #include "tests/support/source_tree.h"
 #include "weft/plan/random_plan.h"
 #include "weft/simulate/plan_simulator.h"
@@ -14,7 +15,7 @@ namespace {
 TEST(RandomPlans, AreSimulatedAndTheirTimesAddUp) {
   for (const char* fixture : {"qwen2_5_omni", "qwen3_moe_norm"}) {
     const Model model = *read_model_file(source_tree().string() + "/tests/parity/fixtures/" + fixture);
-    for (uint64_t seed = 0; seed < 300; ++seed) {
+    for (uint64_t seed = 0; seed < draws(uint64_t{300}); ++seed) {
       const Plan plan = random_plan(model, seed);
       SCOPED_TRACE(fmt::format("seed {}: {}", seed, settings_text(plan)));
       const Result<PlanReport> report = simulate_plan(plan, {.batches = 2});

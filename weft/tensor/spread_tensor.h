@@ -12,6 +12,7 @@
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/draws.h"
 #include "weft/comm/suite.h"
 #include "weft/mesh/all_layouts.h"
 #include "weft/tensor/cuda_library.h"
@@ -30,7 +31,7 @@ class OnTensorRanks : public suite::OnRanks {
   OnTensorRanks() { at::set_num_threads(1); }
   /// Of a number of cases, how many are tried. Processes that share cores take turns, and so have fewer.
   uint64_t some_of(uint64_t num_cases) const {
-    return GetParam().name.rfind("Threads", 0) == 0 ? num_cases : num_cases / 5;
+    return draws(GetParam().name.rfind("Threads", 0) == 0 ? num_cases : num_cases / 5);
   }
   void run(const std::function<void(World&)>& body) {
     const char* missing = nullptr;
