@@ -8,7 +8,7 @@
 #include "weft/base/file.h"
 #include "weft/plan/plan.h"
 
-namespace weft {
+namespace weft::simulate_test {
 namespace {
 
 const std::string kPlans = source_tree().string() + "/scenarios/plans/";
@@ -161,4 +161,4 @@ TEST(SimulateVerb, WrongInputIsToldInOneLine) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::simulate_test

@@ -13,7 +13,7 @@
 #include "tests/cli/run_program.h"
 #include "weft/base/json.h"
 
-namespace weft {
+namespace weft::train_test {
 namespace {
 
 using std::filesystem::path;
@@ -432,4 +432,4 @@ TEST_F(Train, PlansOfModulesWithTheirOwnSettingsRunAsTheyAre) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::train_test

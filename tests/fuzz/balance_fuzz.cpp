@@ -8,7 +8,7 @@ using namespace weft;
 
 /// What is read can be solved or is refused with a reason, and a solution places every block within the memory limit.
 int weft::fuzz_balance(const uint8_t* data, size_t size) {
-  const Result<Document> document = fuzz_document(data, size);
+  const Result<Document> document = document_of(data, size);
   if (!document) return 0;
   const Result<BalanceCosts> costs = read_balance_costs(*document);
   if (!costs) {

@@ -6,7 +6,7 @@ using namespace weft;
 
 /// A cluster that is read has devices with usable memory and links with bandwidth.
 int weft::fuzz_cluster(const uint8_t* data, size_t size) {
-  const Result<Document> document = fuzz_document(data, size);
+  const Result<Document> document = document_of(data, size);
   if (!document) return 0;
   const Result<Cluster> cluster = read_cluster(*document, "input");
   if (!cluster) {

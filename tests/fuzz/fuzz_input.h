@@ -13,7 +13,7 @@ inline std::string_view as_text(const uint8_t* data, size_t size) {
 }
 
 /// The input as a document, in the syntax that its first character suggests; small limits keep the fuzzer fast.
-inline Result<Document> fuzz_document(const uint8_t* data, size_t size) {
+inline Result<Document> document_of(const uint8_t* data, size_t size) {
   const std::string_view text = as_text(data, size);
   return parse_document(text, "input", syntax_of("input", text), {.max_bytes = 1 << 16, .max_values = 10'000});
 }

@@ -23,7 +23,7 @@ const Workload& workload() {
 
 /// A model that is read can be counted, and its work under a workload is finite or refused.
 int weft::fuzz_model(const uint8_t* data, size_t size) {
-  const Result<Document> document = fuzz_document(data, size);
+  const Result<Document> document = document_of(data, size);
   if (!document) return 0;
   const Result<Model> model = read_model(*document, "input");
   if (!model) {

@@ -8,7 +8,7 @@ using namespace weft;
 
 /// A plan that reads can be judged, and written and read again without change.
 int weft::fuzz_plan(const uint8_t* data, size_t size) {
-  const Result<Document> document = fuzz_document(data, size);
+  const Result<Document> document = document_of(data, size);
   if (!document) return 0;
   const Result<Plan> plan = read_plan(*document);
   if (!plan) {

@@ -8,7 +8,7 @@ using namespace weft;
 
 /// A profile that is read is written and read back the same, and leaves a cluster with links that can be used.
 int weft::fuzz_profile(const uint8_t* data, size_t size) {
-  const Result<Document> document = fuzz_document(data, size);
+  const Result<Document> document = document_of(data, size);
   if (!document) return 0;
   const Result<Profile> profile = read_profile(*document);
   if (!profile) {

@@ -59,7 +59,7 @@ std::string with_right_length(std::string_view text) {
 }
 
 void try_index(const uint8_t* data, size_t size) {
-  const Result<Document> document = fuzz_document(data, size);
+  const Result<Document> document = document_of(data, size);
   if (!document) return;
   const Result<WeightIndex> index = read_weight_index(*document);
   if (!index) return claim_good_message(index);

@@ -34,7 +34,7 @@ void claim_distribution(const Distribution& d) {
 
 /// A workload that is read has sound distributions, and fits a small omni model or is refused.
 int weft::fuzz_workload(const uint8_t* data, size_t size) {
-  const Result<Document> document = fuzz_document(data, size);
+  const Result<Document> document = document_of(data, size);
   if (!document) return 0;
   const Result<Workload> workload = read_workload(*document, "input");
   if (!workload) {

@@ -51,4 +51,8 @@ LoadedCase load_case(const Case& which, const LoadedModel& loaded, at::TensorOpt
 /// The largest difference over the largest expected magnitude, of which `floor` is the least.
 double relative_difference(const at::Tensor& found, const at::Tensor& expected, double floor = 0);
 
+inline at::TensorOptions options_of(at::ScalarType type) {
+  return at::TensorOptions().dtype(type);
+}
+
 }  // namespace weft::parity

@@ -15,10 +15,6 @@ namespace {
 
 class Greedy : public testing::TestWithParam<Case> {};
 
-at::TensorOptions options_of(at::ScalarType type) {
-  return at::TensorOptions().dtype(type);
-}
-
 Inputs prepared(const LoadedModel& loaded, const RawInputs& raw, at::ScalarType type) {
   const auto inputs = prepare_inputs(loaded.network.numbers(), loaded.network.decoder().vocabulary(), raw);
   WEFT_CHECK(inputs.ok(), "{}", inputs.error().message());

@@ -13,10 +13,6 @@ namespace {
 
 class Models : public testing::TestWithParam<Case> {};
 
-at::TensorOptions options_of(at::ScalarType type) {
-  return at::TensorOptions().dtype(type);
-}
-
 void print_largest(const std::string& what, double difference, const std::string& where = "") {
   fmt::print("  {}: largest relative difference {:.2e}{}\n", what, difference, where.empty() ? "" : " in " + where);
 }

@@ -1,5 +1,7 @@
 #include "weft/layers/transformer_layer.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include "weft/layers/compare_gradients.h"
 #include "weft/layers/live_bytes.h"
 #include "weft/layers/recompute.h"

@@ -1,5 +1,7 @@
 #include "weft/models/network.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include "weft/layers/recompute.h"
 
 namespace weft {
