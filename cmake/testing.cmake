@@ -17,12 +17,16 @@ elseif(WEFT_SANITIZE MATCHES "thread")
   set(WEFT_TEST_LABEL sanitized)
 endif()
 
-# The only file that knows where the source tree lies: ccache finds all others again in another clone.
-add_library(weft_test_support STATIC EXCLUDE_FROM_ALL "${CMAKE_SOURCE_DIR}/tests/support/source_tree.cpp")
-set_source_files_properties("${CMAKE_SOURCE_DIR}/tests/support/source_tree.cpp" PROPERTIES COMPILE_DEFINITIONS
+# What every test program holds. source_tree.cpp is the only file that knows where the source tree lies: ccache finds all
+# others again in another clone.
+set(support "${CMAKE_SOURCE_DIR}/tests/support")
+add_library(weft_support_objects OBJECT EXCLUDE_FROM_ALL "${support}/source_tree.cpp" "${support}/processor.cpp")
+set_source_files_properties("${support}/source_tree.cpp" PROPERTIES COMPILE_DEFINITIONS
                             "WEFT_SOURCE_DIR=\"${CMAKE_SOURCE_DIR}\";WEFT_BUILD_DIR=\"${CMAKE_BINARY_DIR}\"")
-target_include_directories(weft_test_support PUBLIC "${CMAKE_SOURCE_DIR}")
-target_link_libraries(weft_test_support PUBLIC GTest::gtest)
+target_include_directories(weft_support_objects PUBLIC "${CMAKE_SOURCE_DIR}")
+add_library(weft_test_support INTERFACE)
+target_include_directories(weft_test_support INTERFACE "${CMAKE_SOURCE_DIR}")
+target_link_libraries(weft_test_support INTERFACE GTest::gtest)
 
 # weft_test_objects(NAME SOURCES ... LINK ...): tests that several programs hold.
 function(weft_test_objects name)
@@ -40,7 +44,7 @@ function(weft_test_program name)
   if(arg_SOURCES)
     weft_add_sources(${name} ${arg_SOURCES})
   endif()
-  target_link_libraries(${name} PRIVATE ${arg_LINK} weft_test_support)
+  target_link_libraries(${name} PRIVATE weft_support_objects ${arg_LINK} weft_test_support weft_base)
   target_compile_options(${name} PRIVATE ${WEFT_TEST_OPTIONS})
   if(arg_SANITIZED AND NOT WEFT_SANITIZE)
     add_dependencies(weft_core_tests ${name})

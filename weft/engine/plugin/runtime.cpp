@@ -1,3 +1,4 @@
+#include "weft/base/processor.h"
 #include "weft/engine/guarded.h"
 #include "weft/engine/predict.h"
 #include "weft/engine/runtime_api.h"
@@ -25,6 +26,7 @@ weft::Result<std::optional<weft::EvalReport>> evaluate(const weft::EvalRequest& 
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) const weft::RuntimeApi* weft_runtime_api() {
+  weft::avoid_undescribed_tiles();
   static const weft::RuntimeApi api{.version = WEFT_VERSION, .check = check, .predict = predict, .train = train, .evaluate = evaluate};
   return &api;
 }
