@@ -33,7 +33,6 @@ set(WEFT_GLUE_OPTIONS -O1)
 set(WEFT_TEST_OPTIONS -O1)
 if(WEFT_SANITIZE)
   set(WEFT_HOT_OPTIONS "")
-  set(WEFT_TEST_OPTIONS -O0)
 endif()
 
 # Several sources to a translation unit: headers are read, and templates made, once for all of them.

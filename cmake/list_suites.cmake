@@ -27,9 +27,8 @@ endforeach()
 function(add_suite name suite shard)
   string(APPEND text "add_test([=[${PREFIX}${name}]=] [=[${PROGRAM}]=] [=[--gtest_filter=${suite}.*]=])\n"
          "set_tests_properties([=[${PREFIX}${name}]=] PROPERTIES LABELS [=[${LABELS}]=] TIMEOUT 900 COST ${cases_${suite}}")
-  if(shard)
-    string(APPEND text " ENVIRONMENT [=[${shard}]=]")
-  endif()
+  # Threads that wait for work sleep: suites run side by side.
+  string(APPEND text " ENVIRONMENT [=[OMP_WAIT_POLICY=passive;${shard}]=]")
   string(APPEND text ")\n")
   set(text "${text}" PARENT_SCOPE)
 endfunction()

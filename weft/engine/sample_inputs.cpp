@@ -1,6 +1,9 @@
 #include "weft/engine/sample_inputs.h"
 
+#include <algorithm>
+
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 namespace weft {
@@ -37,12 +40,12 @@ Result<Inputs> inputs_of(const ModelNumbers& numbers, int64_t vocabulary, const 
                          const WantedMedia& wanted) {
   RawInputs raw;
   std::vector<int64_t> ids, targets;
-  std::vector<float> pixels;
+  int64_t num_pixels = 0;
   std::vector<at::Tensor> clips;
   for (const Sample& sample : samples) {
     append(ids, sample.ids);
     append(targets, sample.targets);
-    append(pixels, sample.pixels);
+    num_pixels += std::ssize(sample.pixels);
     raw.lengths.push_back(std::ssize(sample.ids));
     for (const ImageGrid& grid : sample.images) raw.image_grids.push_back({1, grid.rows, grid.columns});
     append(raw.audio_frames, sample.clip_frames);
@@ -53,9 +56,11 @@ Result<Inputs> inputs_of(const ModelNumbers& numbers, int64_t vocabulary, const 
   const auto num_tokens = std::ssize(ids);
   raw.input_ids = tensor_of(ids, {num_tokens}, at::kLong);
   raw.targets = tensor_of(targets, {num_tokens}, at::kLong);
-  if (!pixels.empty()) {
+  if (num_pixels > 0) {
     const int64_t width = numbers.vision->patch_elements();
-    raw.pixel_values = tensor_of(pixels, {std::ssize(pixels) / width, width}, at::kFloat);
+    raw.pixel_values = at::empty({num_pixels / width, width}, at::TensorOptions().dtype(at::kFloat));
+    float* next = raw.pixel_values.data_ptr<float>();
+    for (const Sample& sample : samples) next = std::copy(sample.pixels.begin(), sample.pixels.end(), next);
   }
   if (!clips.empty()) raw.input_features = at::cat(clips, 1);
   return prepare_inputs(numbers, vocabulary, raw, wanted);

@@ -94,12 +94,14 @@ std::vector<std::string> changed_settings(const Json& before, const Json& now, c
 }
 
 /// One rank's run. The report is rank 0's.
-Result<TrainReport> train_rank(World& world, const Plan& plan, const TrainConfig& config, const TrainOptions& options) {
+Result<TrainReport> train_rank(World& world, const Plan& plan, const TrainConfig& config, const TrainOptions& options,
+                               const std::shared_ptr<SharedBatches>& batches) {
   const bool is_first = world.rank() == 0;
   WEFT_TRY(const RunStart start, find_start(world, plan, config, options));
   WEFT_TRY(const std::unique_ptr<TrainingSession> session,
-           TrainingSession::create(world, plan, config,
-                                   {.checkpoint = start.checkpoint, .goes_on = true, .costs = options.costs}));
+           TrainingSession::create(
+               world, plan, config,
+               {.checkpoint = start.checkpoint, .goes_on = true, .costs = options.costs, .batches = batches}));
   if (auto error = open_run(world, start, plan, config)) return *error;
   if (auto error = first_error(world.all(), begin_trace(world, options))) return *error;
 
@@ -197,8 +199,9 @@ Result<std::optional<Value>> on_ranks(const Plan& plan, const TrainConfig& confi
 }  // namespace
 
 Result<std::optional<TrainReport>> Trainer::train(const TrainOptions& options) {
+  const auto batches = std::make_shared<SharedBatches>();
   return on_ranks<TrainReport>(plan_, config_, options.say,
-                               [&](World& world) { return train_rank(world, plan_, config_, options); });
+                               [&](World& world) { return train_rank(world, plan_, config_, options, batches); });
 }
 
 Result<std::optional<TrainReport>> Trainer::finetune(const std::filesystem::path& weights,

@@ -129,6 +129,7 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
   if (!rank) return rank.error();  // the same on all ranks: it depends on the plan alone
   session->rank_ = *std::move(rank);
   session->costs_ = start.costs;
+  session->batches_ = start.batches ? start.batches : std::make_shared<SharedBatches>();
 
   const auto fill = [&]() -> std::optional<Error> {
     const SampleForm form = sample_form(session->rank_->numbers(), session->rank_->vocabulary());
@@ -149,6 +150,11 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
       return *error;
   }
   return session;
+}
+
+TrainingSession::~TrainingSession() {
+  // Its thread uses this session, and other ranks may still want the batch.
+  if (next_batch_.valid()) next_batch_.wait();
 }
 
 BatchAssignment TrainingSession::assign(const SyntheticSamples& samples, int64_t batch) const {
@@ -217,7 +223,7 @@ std::optional<Error> TrainingSession::make_macro_batches(const SyntheticSamples&
   return std::nullopt;
 }
 
-TrainingSession::LocalBatch TrainingSession::make_batch(const SyntheticSamples& samples, int64_t batch) const {
+LocalBatch TrainingSession::make_batch(const SyntheticSamples& samples, int64_t batch) const {
   LocalBatch local;
   local.batch.assignment = assign(samples, batch);
   local.error = make_microbatches(samples, batch, local);
@@ -225,7 +231,18 @@ TrainingSession::LocalBatch TrainingSession::make_batch(const SyntheticSamples& 
   return local;
 }
 
-Result<TrainingSession::Share> TrainingSession::share_batch(LocalBatch local) {
+std::shared_future<LocalBatch> TrainingSession::batch_of_step(int64_t step) const {
+  SharedBatches::Share share;
+  for (const ModuleKind kind : {ModuleKind::kLlm, ModuleKind::kVision, ModuleKind::kAudio}) {
+    if (const auto rank = rank_->data_parallel_rank(kind)) share[kind] = *rank;
+  }
+  return batches_->get(share, step, [this, step] {
+    use_rank_threads(1);
+    return make_batch(*samples_, step);
+  });
+}
+
+Result<TrainingSession::Share> TrainingSession::share_batch(const LocalBatch& local) {
   const auto dealt = static_cast<double>(hash_of(local.batch.assignment));
   std::array<double, 6> counts = {local.num_tokens, local.num_targets, local.flops, local.error ? 1.0 : 0.0, dealt,
                                   dealt * dealt};
@@ -244,7 +261,7 @@ Result<TrainingSession::Share> TrainingSession::share_batch(LocalBatch local) {
   // The llm's ranks with the same data-parallel rank have counted the same samples.
   const ModulePlan& llm = plan_->llm();
   const double copies = static_cast<double>(std::ssize(llm.ranks) / llm.dp);
-  Share share{.batch = std::move(local.batch),
+  Share share{.batch = local.batch,
               .num_tokens = std::llround(counts[0] / copies),
               .num_targets = std::llround(counts[1] / copies),
               .flops = counts[2] / copies};
@@ -301,13 +318,9 @@ Result<StepMetrics> TrainingSession::step() {
   last_start_ms_ = now_ms();
   const double waited_before = world_->waited_ms();
   memory_->forget_peak();
-  WEFT_TRY(const Share share, share_batch(next_batch_.valid() ? next_batch_.get() : make_batch(*samples_, step_)));
-  if (step_ + 1 < config_->steps) {
-    next_batch_ = std::async(std::launch::async, [this, batch = step_ + 1] {
-      use_rank_threads(1);
-      return make_batch(*samples_, batch);
-    });
-  }
+  const std::shared_future<LocalBatch> made = next_batch_.valid() ? next_batch_ : batch_of_step(step_);
+  WEFT_TRY(const Share share, share_batch(made.get()));
+  next_batch_ = step_ + 1 < config_->steps ? batch_of_step(step_ + 1) : std::shared_future<LocalBatch>();
   StepMetrics metrics{.step = step_ + 1,
                       .learning_rate = config_->learning_rate.at(step_),
                       .num_tokens = share.num_tokens,

@@ -10,6 +10,7 @@
 #include "weft/data/batch_assignment.h"
 #include "weft/data/synthetic.h"
 #include "weft/engine/rank_memory.h"
+#include "weft/engine/shared_batches.h"
 #include "weft/engine/train_config.h"
 #include "weft/engine/train_request.h"
 #include "weft/pipeline/training_rank.h"
@@ -25,11 +26,16 @@ class TrainingSession {
     const std::optional<Checkpoint>& checkpoint;
     bool goes_on = false;    ///< with the checkpoint's plan and samples; else its model is enough
     SampleCosts costs = {};  ///< for plans that balance samples
+    std::shared_ptr<SharedBatches> batches = nullptr;  ///< of this process's ranks; null: this one makes its own
   };
   /// Begins with fresh weights, with the configuration's, or where a checkpoint ended. World, plan and configuration
   /// must outlive it.
   static Result<std::unique_ptr<TrainingSession>> create(World& world, const Plan& plan, const TrainConfig& config,
                                                          const Start& start);
+
+  ~TrainingSession();
+  TrainingSession(const TrainingSession&) = delete;
+  TrainingSession& operator=(const TrainingSession&) = delete;
 
   /// Steps done.
   int64_t num_steps() const { return step_; }
@@ -58,17 +64,13 @@ class TrainingSession {
     int64_t num_targets = 0;  ///< of the whole batch
     double flops = 0;         ///< of a training step over the whole batch
   };
-  /// What this rank makes of a batch by itself, on the CPU: the next one while a step runs.
-  struct LocalBatch {
-    StepBatch batch;
-    double num_tokens = 0, num_targets = 0, flops = 0;  ///< of the llm's samples
-    std::optional<Error> error;
-  };
   LocalBatch make_batch(const SyntheticSamples& samples, int64_t batch) const;
+  /// Of those that are trained on, made on another thread.
+  std::shared_future<LocalBatch> batch_of_step(int64_t step) const;
   BatchAssignment assign(const SyntheticSamples& samples, int64_t batch) const;
   std::optional<Error> make_microbatches(const SyntheticSamples& samples, int64_t batch, LocalBatch& local) const;
   std::optional<Error> make_macro_batches(const SyntheticSamples& samples, int64_t batch, StepBatch& made) const;
-  Result<Share> share_batch(LocalBatch local);
+  Result<Share> share_batch(const LocalBatch& local);
   int64_t peak_bytes(const StepReport& report) const;
   StepReport guarded_step(const Share& share, double learning_rate);
   std::vector<RankStep> gather_ranks(const RankStep& own);
@@ -86,7 +88,8 @@ class TrainingSession {
   int64_t step_ = 0;
   std::vector<TimelineEvent> last_events_;
   double last_start_ms_ = 0;
-  std::future<LocalBatch> next_batch_;  ///< last, so that its thread ends before what it uses
+  std::shared_ptr<SharedBatches> batches_;
+  std::shared_future<LocalBatch> next_batch_;
 };
 
 }  // namespace weft

@@ -14,7 +14,7 @@ TEST_P(ContextForms, EqualOneRank) {
   const Model model = example_model(example);
   const Plan plan = example_training_plan(example, model);
   for (const Violation& violation : check_plan(plan)) ADD_FAILURE() << violation.field << " " << violation.message;
-  expect_same_training(train_example(example, model), train_by_hand(example, model));
+  expect_same_training(train_example(example, model), expected_training(example, model));
 }
 
 constexpr const char* kEightHeads =

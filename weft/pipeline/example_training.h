@@ -284,6 +284,9 @@ inline void crowd_experts(const std::vector<ParameterPtr>& parameters) {
 /// One rank in double precision, with AdamW written out. Without a balancing loss the batch is one piece; that loss is
 /// of a microbatch, so that with it they are the plan's.
 inline TrainingOutcome train_by_hand(const TrainingExample& example, const Model& model) {
+  // Threads that share out operators as small as these spend their time spinning until the others are done, the more
+  // the more programs share the cores.
+  at::set_num_threads(1);
   WholeParameters maker(at::TensorOptions().dtype(at::kDouble));
   const Network network = *Network::create(model, maker);
   initialize_weights(maker.all(), kExampleSeed);
@@ -348,6 +351,19 @@ inline TrainingOutcome train_by_hand(const TrainingExample& example, const Model
   const NamedWeights weights(maker.all());
   for (const std::string& name : weights.names()) outcome.weights[name] = weights.value(name);
   return outcome;
+}
+
+/// What one rank gives, computed once for all examples of a program that differ only in how ranks share it out.
+inline const TrainingOutcome& expected_training(const TrainingExample& example, const Model& model) {
+  std::string key = fmt::format(
+      "{} batch {} in {}, {} steps, bare {} at {}, {}{}{}{}, balance {}, epsilon {}, frozen", model.config.dump(),
+      example.batch(), example.balance_coefficient > 0 ? example.microbatches * example.dp : 1, example.steps,
+      fmt::join(example.bare_samples, "."), example.bare_step, example.has_videos, example.crowds_experts,
+      example.has_masked_sample, example.has_short_sample, example.balance_coefficient, example.epsilon);
+  for (const ModuleKind kind : example.frozen) key += fmt::format(" {}", name_of(kind));
+  static std::map<std::string, TrainingOutcome> known;
+  const auto found = known.find(key);
+  return found != known.end() ? found->second : known.emplace(key, train_by_hand(example, model)).first->second;
 }
 
 inline std::vector<std::vector<int64_t>> even_example_layers(int64_t layers, int64_t pp, int64_t vpp) {

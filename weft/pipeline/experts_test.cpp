@@ -9,7 +9,7 @@ TEST_P(CrowdedExperts, EqualOneRank) {
   const TrainingExample& example = GetParam();
   const Model model = example_model(example);
   const TrainingOutcome found = train_example(example, model);
-  expect_same_training(found, train_by_hand(example, model));
+  expect_same_training(found, expected_training(example, model));
   const auto chosen = model.config.at("num_experts_per_tok").get<size_t>();
   const auto all = model.config.at("num_local_experts").get<size_t>();
   ASSERT_EQ(std::ssize(found.loads), example.steps);

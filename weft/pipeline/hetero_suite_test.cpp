@@ -37,7 +37,7 @@ TEST_P(EncodersBeside, EqualOneRank) {
   example.steps = 5;
   const Model model = example_model(example);
   expect_media(example, model);
-  expect_same_training(train_example(example, model), train_by_hand(example, model));
+  expect_same_training(train_example(example, model), expected_training(example, model));
 }
 
 std::vector<TrainingExample> colocated_plans() {
@@ -386,7 +386,7 @@ TEST_P(EncodersOnRanks, GiveTheLossOfOneRank) {
   const TrainingExample& example = GetParam();
   const Model model = example_model(example);
   const Plan plan = example_training_plan(example, model);
-  const TrainingOutcome expected = train_by_hand(example, model);
+  const TrainingOutcome& expected = expected_training(example, model);
   const bool ran = plan_ranks().run(plan.world_size, [&](World& world) {
     at::set_num_threads(1);
     auto made = TrainingRank::create(world, plan, {.max_gradient_norm = kExampleMaxNorm, .seed = kExampleSeed});

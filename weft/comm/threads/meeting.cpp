@@ -8,6 +8,7 @@ namespace weft {
 namespace {
 
 constexpr int64_t kSmallBytes = int64_t{32} << 10;
+constexpr int64_t kSmallBytesOnSharedCores = int64_t{1} << 20;
 
 }  // namespace
 
@@ -17,7 +18,7 @@ void Meeting::reset(size_t num_roles) {
   num_posted_ = 0;
   disagreement_.clear();
   pieces_.clear();
-  is_small_ = true;
+  num_bytes_ = 0;
   state_ = State::kGathering;
   next_piece_ = 0;
   num_done_ = 0;
@@ -41,8 +42,12 @@ void Meeting::make_ready() {
   cut_into_pieces(posted_, pieces_);
   int64_t count = 0;
   for (const Piece& piece : pieces_) count += piece.count;
-  is_small_ = count * bytes_per_element(posted_.front().type()) <= kSmallBytes;
+  num_bytes_ = count * bytes_per_element(posted_.front().type());
   state_ = pieces_.empty() ? State::kDone : State::kReady;
+}
+
+bool Meeting::is_small(bool has_core_per_rank) const {
+  return num_bytes_ <= (has_core_per_rank ? kSmallBytes : kSmallBytesOnSharedCores);
 }
 
 bool Meeting::help() {

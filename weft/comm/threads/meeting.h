@@ -39,8 +39,9 @@ class Meeting {
   std::span<const Operation> posted() const { return posted_; }
   void refuse(std::string disagreement);
   void make_ready();
-  /// Little enough that the last one to post does it at once.
-  bool is_small() const { return is_small_; }
+  /// Little enough that the last one to post does it at once. Where ranks share cores that is more: the others are
+  /// woken once, when it is done, and not before that, to take a core from someone and find little left to do.
+  bool is_small(bool has_core_per_rank) const;
 
   // By anyone.
   State state() const { return state_.load(); }
@@ -64,7 +65,7 @@ class Meeting {
   std::string disagreement_;
 
   std::vector<Piece> pieces_;
-  bool is_small_ = true;
+  int64_t num_bytes_ = 0;                                    ///< of all pieces
   alignas(64) std::atomic<State> state_{State::kGathering};  ///< waiting ranks look at this and nothing else
   alignas(64) std::atomic<size_t> next_piece_{0};
   std::atomic<size_t> num_done_{0};

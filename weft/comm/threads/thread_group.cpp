@@ -174,7 +174,7 @@ Meeting& SharedGroup::post(size_t rank, const Operation& operation) {
     meeting->refuse(*std::move(disagreement));
   } else {
     meeting->make_ready();
-    if (meeting->is_small()) meeting->help();
+    if (meeting->is_small(world_.has_core_per_rank())) meeting->help();
   }
   wake();
   return *meeting;

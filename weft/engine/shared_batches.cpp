@@ -1,0 +1,13 @@
+#include "weft/engine/shared_batches.h"
+
+namespace weft {
+
+std::shared_future<LocalBatch> SharedBatches::get(const Share& share, int64_t number,
+                                                  const std::function<LocalBatch()>& make) {
+  const std::lock_guard lock(mutex_);
+  Numbered& newest = newest_[share];
+  if (newest.number != number) newest = {number, std::async(std::launch::async, make).share()};
+  return newest.batch;
+}
+
+}  // namespace weft
