@@ -7,6 +7,7 @@ endif()
 
 # Lines are "Suite.  # TypeParam = ..." and "  Case  # GetParam() = ...", after a line or two of the program's own.
 string(REPLACE "," ";" LABELS "${LABELS}")
+string(REPLACE "," ";" SHARDS "${SHARDS}")
 string(REPLACE ";" "," output "${output}")
 string(REPLACE "\n" ";" lines "${output}")
 set(suites "")
@@ -25,8 +26,12 @@ foreach(suite IN LISTS suites)
   string(APPEND text "# cases ${suite} ${cases_${suite}}\n")
 endforeach()
 function(add_suite name suite shard)
+  set(cost ${cases_${suite}})
+  if(shard)
+    math(EXPR cost "${cost} + 1000")
+  endif()
   string(APPEND text "add_test([=[${PREFIX}${name}]=] [=[${PROGRAM}]=] [=[--gtest_filter=${suite}.*]=])\n"
-         "set_tests_properties([=[${PREFIX}${name}]=] PROPERTIES LABELS [=[${LABELS}]=] TIMEOUT 900 COST ${cases_${suite}}")
+         "set_tests_properties([=[${PREFIX}${name}]=] PROPERTIES LABELS [=[${LABELS}]=] TIMEOUT 900 COST ${cost}")
   # Threads that wait for work sleep: suites run side by side.
   string(APPEND text " ENVIRONMENT [=[OMP_WAIT_POLICY=passive;${shard}]=]")
   string(APPEND text ")\n")

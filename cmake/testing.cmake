@@ -53,10 +53,15 @@ function(weft_test_program name)
   endif()
 endfunction()
 
-# weft_test(NAME [SANITIZED] SOURCES ... LINK ... [SHARDS suite=count ...]): a GoogleTest program. ctest knows each of its suites, run
-# as one process: loading LibTorch takes longer than most cases do. A suite with SHARDS is spread over so many processes.
+# Suites that take longest, each spread over so many processes, which start first.
+set(WEFT_SHARDS PlanSearch=3 Transition=3 Comm/OnRanks=2 KillRanks=2 Products/ContextForms=2 Plans/TrainedForms=2
+                Plans/EncodersBeside=2 Plans/Training=2 Models/RandomPlans=2 Train=3 Predict=2)
+list(JOIN WEFT_SHARDS "," WEFT_SHARDS)
+
+# weft_test(NAME [SANITIZED] SOURCES ... LINK ...): a GoogleTest program. ctest knows each of its suites, run as one process:
+# loading LibTorch takes longer than most cases do.
 function(weft_test name)
-  cmake_parse_arguments(arg "SANITIZED" "" "SOURCES;LINK;SHARDS" ${ARGN})
+  cmake_parse_arguments(arg "SANITIZED" "" "SOURCES;LINK" ${ARGN})
   set(where "")
   if(arg_SANITIZED)
     set(where SANITIZED)
@@ -66,7 +71,7 @@ function(weft_test name)
   add_custom_command(
     TARGET ${name} POST_BUILD
     COMMAND ${CMAKE_COMMAND} "-DPROGRAM=$<TARGET_FILE:${name}>" "-DLIST=${list}" "-DPREFIX=${WEFT_TEST_PREFIX}"
-            "-DLABELS=${WEFT_TEST_LABEL},${name}" "-DSHARDS=${arg_SHARDS}" -P "${CMAKE_SOURCE_DIR}/cmake/list_suites.cmake"
+            "-DLABELS=${WEFT_TEST_LABEL},${name}" "-DSHARDS=${WEFT_SHARDS}" -P "${CMAKE_SOURCE_DIR}/cmake/list_suites.cmake"
     VERBATIM)
   file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/${name}.include.cmake"
        CONTENT "include(\"${list}\" OPTIONAL)\n" @ONLY)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <initializer_list>
@@ -30,6 +31,9 @@ class MemoryPlace {
 
 /// Of the test that runs; null: the host's. All ranks of a process have one.
 inline const MemoryPlace* current_place = nullptr;
+
+/// Of a buffer: less where messages are cut so small that more would only take longer.
+inline int64_t most_elements = INT64_MAX;
 
 /// A way to have ranks; the suite runs on every one that a test program defines.
 struct Ranks {

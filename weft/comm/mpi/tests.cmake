@@ -19,7 +19,7 @@ endforeach()
 function(weft_mpi_test name)
   add_test(NAME ${WEFT_TEST_PREFIX}MpiRanks.${name} COMMAND ${ARGN})
   set_tests_properties(
-    ${WEFT_TEST_PREFIX}MpiRanks.${name} PROPERTIES LABELS ${WEFT_TEST_LABEL} TIMEOUT ${mpi_timeout_s} SKIP_RETURN_CODE 77
+    ${WEFT_TEST_PREFIX}MpiRanks.${name} PROPERTIES LABELS ${WEFT_TEST_LABEL} COST 500 TIMEOUT ${mpi_timeout_s} SKIP_RETURN_CODE 77
     ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0;TSAN_OPTIONS=suppressions=${tsan_suppressions}")
 endfunction()
 
