@@ -187,9 +187,9 @@ TEST(FirstRun, AnInterruptedValidationSaysSo) {
 TEST(FirstRun, AnInterruptedBalanceGivesTheBestSoFar) {
   const TemporaryFolder folder;
   // Blocks that are all different, so that the proof takes longer than this test.
-  Json costs = {{"schedule", "interleaved_1f1b"}, {"pp", 8}, {"vpp", 4}, {"microbatches", 64}, {"memory_gib", 60},
+  Json costs = {{"schedule", "interleaved_1f1b"}, {"pp", 4}, {"vpp", 2}, {"microbatches", 16}, {"memory_gib", 60},
                 {"chain", Json::array()}};
-  for (int k = 0; k < 12; ++k) {
+  for (int k = 0; k < 8; ++k) {
     costs["chain"].push_back({{"name", "k" + std::to_string(k)},
                               {"count", 10},
                               {"forward_ms", 1 + 0.137 * k},
@@ -199,7 +199,7 @@ TEST(FirstRun, AnInterruptedBalanceGivesTheBestSoFar) {
   }
   const ProgramRun run =
       interrupted({"balance", "--costs", folder.write("costs.json", costs.dump()), "--time-limit", "600", "--json"},
-                  std::chrono::milliseconds(4000));
+                  std::chrono::milliseconds(3000));
   ASSERT_EQ(run.exit_status, 0) << run.err;
   EXPECT_NE(run.err.find("balance: was interrupted; this is the best so far"), std::string::npos) << run.err;
   EXPECT_EQ(Json::parse(run.out)["optimal"], false);

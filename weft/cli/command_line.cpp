@@ -266,6 +266,8 @@ int parse_and_run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return report(explain(app, verbs, error, arguments));
   }
+  // The parser takes the next flag for the value of one that has none.
+  if (const auto error = find_bad_use(*chosen, arguments)) return report(*error);
   if (!chosen->handles_signals) end_on_interrupt(chosen->name);
   const Result<std::string> output = chosen->run();
   return output ? print_output(*output) : report(output.error());

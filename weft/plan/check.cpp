@@ -390,10 +390,8 @@ class Checker {
 
   /// Only where everything else fits: a schedule of settings that contradict each other says nothing new.
   void check_schedule() {
-    if (!violations_.empty()) {
-      check_schedule_name();
-      return;
-    }
+    check_schedule_name();
+    if (!violations_.empty()) return;
     const Result<Schedule> schedule = schedule_of(plan_);
     if (!schedule) {
       add(schedule.error().field, schedule.error().problem);
