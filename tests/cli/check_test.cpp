@@ -30,7 +30,7 @@ TEST(CheckVerb, NamesEveryViolationWithItsArithmetic) {
   plan["schedule"]["mbs"] = 3;
   const ProgramRun two = run_weft({"check", "--plan", folder.write("two.json", plan.dump())});
   EXPECT_EQ(two.exit_status, 2);
-  for (const char* part : {"and 1 other fields", "  modules.llm.ranks: tp 4", "  schedule.microbatches: mbs 3"}) {
+  for (const char* part : {"and 1 other field", "  modules.llm.ranks: tp 4", "  schedule.microbatches: mbs 3"}) {
     EXPECT_NE(two.err.find(part), std::string::npos) << "no '" << part << "' in " << two.err;
   }
 }

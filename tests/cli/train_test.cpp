@@ -105,7 +105,7 @@ TEST_F(Train, TheLossFallsAndARunLeavesMetricsACheckpointAndATrace) {
   ASSERT_EQ(lines.size(), 30u);
   for (size_t i = 0; i < lines.size(); ++i) {
     EXPECT_EQ(lines[i]["step"], i + 1);
-    for (const char* key : {"loss", "gradient_norm", "tokens_per_s", "model_flops_utilisation"})
+    for (const char* key : {"loss", "gradient_norm", "tokens_per_s", "model_flops_utilization"})
       EXPECT_GT(lines[i][key].get<double>(), 0) << key;
     ASSERT_EQ(lines[i]["peak_memory_gib"].size(), 2u);
     for (size_t rank = 0; rank < 2; ++rank) {

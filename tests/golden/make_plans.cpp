@@ -1,25 +1,19 @@
-// Writes scenarios/plans, each plan with a picture of one pipeline (F takes 1 ms, B 2, EF 0.5, EB 1): make_plans
+// Writes scenarios/plans, each plan with a picture of one pipeline's step as 'weft simulate' times it: make_plans
 // SCENARIOS. Run it after a change that alters the documents, and read the difference.
 #include <cstdio>
 
 #include "tests/golden/plan_gallery.h"
 #include "weft/base/file.h"
 #include "weft/plan/plan_json.h"
-#include "weft/plan/plan_schedule.h"
-#include "weft/schedule/lowering.h"
-#include "weft/simulate/run_schedule.h"
+#include "weft/simulate/picture_title.h"
+#include "weft/simulate/plan_simulator.h"
 
 namespace {
 
 std::string picture_of(const weft::NamedPlan& named) {
-  const weft::Schedule lowered = *weft::lower_schedule(*weft::schedule_of(named.plan));
-  weft::PipelineCosts costs;
-  for (size_t e = 0; e < lowered.encoders.size(); ++e) {
-    costs.encoders.push_back({.forward_ms = weft::CostTable(0.5), .backward_ms = weft::CostTable(1.0)});
-  }
   weft::Timeline timeline;
-  weft::run_schedule(lowered, costs, &timeline);
-  return weft::to_svg(timeline, named.name);
+  const weft::Result<weft::PlanReport> report = weft::simulate_plan(named.plan, {.batches = 0, .timeline = &timeline});
+  return weft::to_svg(timeline, weft::picture_title(named.plan, *report));
 }
 
 }  // namespace

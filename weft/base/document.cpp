@@ -1,5 +1,7 @@
 #include "weft/base/document.h"
 
+#include <fmt/format.h>
+
 #include "weft/base/document_builder.h"
 #include "weft/base/document_readers.h"
 #include "weft/base/file.h"
@@ -23,6 +25,11 @@ Result<Document> parse_document(std::string_view text, std::string source, Synta
                  .problem = "is larger than the " + format_bytes(static_cast<double>(limits.max_bytes)) + " allowed"};
   }
   const char* name = syntax == Syntax::kJson ? "JSON" : "YAML";
+  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) {
+    return Error{.source = std::move(source),
+                 .problem = fmt::format("is not valid {}: the file is empty", name),
+                 .advice = "Check that this is the file you meant."};
+  }
   DocumentBuilder builder(limits);
   // The parsers' messages can quote any byte of the text.
   const std::string problem =
@@ -32,12 +39,17 @@ Result<Document> parse_document(std::string_view text, std::string source, Synta
   }
   if (!problem.empty()) {
     const bool is_malformed = problem.starts_with("is not valid");
+    // A text that was cut off has no field that is to blame.
     return Error{.source = std::move(source),
-                 .field = builder.path(),
+                 .field = problem.starts_with(kTextEnds) ? "" : builder.path(),
                  .problem = problem,
                  .advice = is_malformed ? std::string("Check that the file is complete and is ") + name + "." : ""};
   }
-  if (builder.empty()) return Error{.source = std::move(source), .problem = std::string("holds no ") + name + " value"};
+  if (builder.empty()) {
+    return Error{.source = std::move(source),
+                 .problem = fmt::format("holds no {} value", name),
+                 .advice = "Check that this is the file you meant."};
+  }
   return Document{.source = std::move(source), .root = builder.take()};
 }
 

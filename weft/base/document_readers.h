@@ -7,6 +7,9 @@ namespace weft {
 
 class DocumentBuilder;
 
+/// How the problem of a text that was cut off begins.
+inline constexpr std::string_view kTextEnds = "is not valid JSON: the text ends";
+
 /// Both feed the builder and return what is wrong with the text's syntax, or nothing.
 std::string read_json(std::string_view text, DocumentBuilder& builder);
 std::string read_yaml(std::string_view text, DocumentBuilder& builder);

@@ -58,7 +58,7 @@ TEST(Document, YamlScalarsFollowTheCoreSchema) {
 TEST(Document, TruncatedTextSaysWhere) {
   const auto a = json("{\n \"depth\": 32,\n \"heads\": ");
   ASSERT_FALSE(a.ok());
-  EXPECT_NE(message(a).find("test.json: heads: is not valid JSON: at line 3"), std::string::npos) << message(a);
+  EXPECT_NE(message(a).find("test.json: is not valid JSON: the text ends in line 3"), std::string::npos) << message(a);
   const auto b = yaml("a: [1, 2\n");
   ASSERT_FALSE(b.ok());
   EXPECT_NE(message(b).find("is not valid YAML: line"), std::string::npos) << message(b);
@@ -112,7 +112,7 @@ TEST(Document, WhatYamlAllowsAndWeftDoesNotIsNamed) {
   EXPECT_NE(message(yaml("[1, 2]: 3\n")).find("line 1: a list or mapping stands where a key is expected"),
             std::string::npos);
   EXPECT_NE(message(yaml("a: 1\n---\nb: 2\n")).find("more than one YAML document"), std::string::npos);
-  EXPECT_NE(message(yaml("")).find("holds no YAML value"), std::string::npos);
+  EXPECT_NE(message(yaml("")).find("the file is empty"), std::string::npos);
   EXPECT_NE(message(json("")).find("not valid JSON"), std::string::npos);
   EXPECT_TRUE(yaml("a: 1\n...\n").ok());
   EXPECT_TRUE(yaml("---\na: 1\n").ok());

@@ -46,7 +46,8 @@ std::string describe_value(const Json& value) {
 Fields::Fields(const Document& document, Findings& findings) : Fields(document.root, "", findings) {
   if (!document.root.is_object()) {
     object_ = &empty_object();
-    findings.add("", fmt::format("is {}, a mapping of fields is needed", describe_value(document.root)));
+    findings.add("", fmt::format("is {}, a mapping of fields is needed", describe_value(document.root)),
+                 "Check that this is the file you meant.");
   }
 }
 

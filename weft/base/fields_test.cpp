@@ -52,7 +52,8 @@ TEST(Fields, FindingsNameThePathWhatWasFoundAndWhatIsAllowed) {
             "file.yaml: outer.depth: is missing. Add it; is 'depht' a misspelling of it?");
   EXPECT_EQ(finding("outer: {depth: null}", integer), "file.yaml: outer.depth: is null, a value is needed");
   EXPECT_EQ(finding("outer: [1]", integer), "file.yaml: outer: is a list, a mapping of fields is needed");
-  EXPECT_EQ(finding("[1]", integer), "file.yaml: is a list, a mapping of fields is needed");
+  EXPECT_EQ(finding("[1]", integer),
+            "file.yaml: is a list, a mapping of fields is needed. Check that this is the file you meant.");
 }
 
 TEST(Fields, NumbersMustBeFinite) {

@@ -23,6 +23,9 @@ Error cannot_read(const std::filesystem::path& path, int code) {
 }  // namespace
 
 Result<std::string> read_file(const std::filesystem::path& path, size_t max_bytes) {
+  if (path.empty()) {
+    return Error{.problem = "the path of a file to read is empty", .advice = "Give the path of the file."};
+  }
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
     return Error{

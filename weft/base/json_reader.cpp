@@ -1,4 +1,7 @@
+#include <algorithm>
 #include <string>
+
+#include <fmt/format.h>
 
 #include "weft/base/document_builder.h"
 #include "weft/base/document_readers.h"
@@ -60,6 +63,12 @@ std::string read_json(std::string_view text, DocumentBuilder& builder) {
   if (text.find('\0') != std::string_view::npos) return "is not valid JSON: it holds a zero byte";
   JsonEvents events(builder);
   Json::sax_parse(text, &events);
+  for (const char* ending : {"unexpected end of input", "missing closing quote"}) {
+    if (events.syntax_problem.find(ending) == std::string::npos) continue;
+    const size_t end = text.find_last_not_of(" \t\r\n");
+    const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(end + 1), '\n');
+    return fmt::format("{} in line {}, before the value that it holds is complete", kTextEnds, line);
+  }
   return events.syntax_problem.empty() ? "" : "is not valid JSON: " + readable(events.syntax_problem);
 }
 

@@ -1,7 +1,10 @@
 #include "weft/base/text.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
+#include <iterator>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -50,6 +53,86 @@ size_t harmless_character(std::string_view text) {
   return length == 0 || is_control || is_overlong_or_surrogate ? 0 : length;
 }
 
+/// What differs only in case, or in - for _, is the same name.
+std::string folded(std::string_view text) {
+  std::string plain;
+  for (const char c : text) {
+    const bool is_mark = c == '-' || c == '_' || c == ' ';
+    if (!is_mark) plain += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return plain;
+}
+
+/// Names that people bring from other systems, with ours.
+constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
+    {"lr", "learning_rate"},
+    {"wd", "weight_decay"},
+    {"warmup", "warmup_steps"},
+    {"max_steps", "steps"},
+    {"train_iters", "steps"},
+    {"batch_size", "global_batch_samples"},
+    {"global_batch", "global_batch_samples"},
+    {"global_batch_size", "global_batch_samples"},
+    {"micro_batch_size", "mbs"},
+    {"micro_batch", "mbs"},
+    {"num_microbatches", "microbatches"},
+    {"micro_batches", "microbatches"},
+    {"tensor_parallel", "tp"},
+    {"tensor_model_parallel_size", "tp"},
+    {"pipeline_parallel", "pp"},
+    {"pipeline_model_parallel_size", "pp"},
+    {"data_parallel", "dp"},
+    {"context_parallel", "cp"},
+    {"context_parallel_size", "cp"},
+    {"expert_parallel", "ep"},
+    {"expert_model_parallel_size", "ep"},
+    {"zero_stage", "zero"},
+    {"seq_len", "sequence_tokens"},
+    {"seq_length", "sequence_tokens"},
+    {"max_seq_len", "sequence_tokens"},
+    {"gpus_per_node", "devices_per_node"},
+    {"num_nodes", "nodes"},
+    {"vit", "vision"},
+    {"text", "llm"},
+    {"bfloat16", "bf16"},
+    {"float16", "fp16"},
+    {"float32", "fp32"},
+    {"adam", "adamw"},
+    {"interleaved", "interleaved_1f1b"},
+    {"vpp", "interleaved_1f1b"},
+    {"zero_bubble", "zb_h1"},
+    {"zbv", "zb_v"},
+    {"--gpus", "--nodes"},
+    {"--num-nodes", "--nodes"},
+    {"--batch-size", "--global-batch"},
+    {"--gbs", "--global-batch"},
+    {"--output", "--out"},
+    {"-o", "--out"},
+    {"--timeout", "--time-limit"},
+    {"--schedule", "--name"},
+};
+
+std::optional<std::string> known_by_alias(std::string_view typed, std::span<const std::string> known) {
+  for (const auto& [alias, name] : kAliases) {
+    if (folded(alias) != folded(typed)) continue;
+    const auto found = std::find(known.begin(), known.end(), name);
+    if (found != known.end()) return *found;
+  }
+  return std::nullopt;
+}
+
+/// Models that are not here and are called almost like some that are.
+constexpr std::string_view kStrangers[] = {"llava", "gemma", "mistral", "internvl", "minicpm"};
+
+/// Whether so few letters differ that the one is a misspelling of the other. In a short word, another first letter or a
+/// letter more makes another word (npu and cpu, tpp and pp).
+bool is_misspelling(std::string_view typed, std::string_view word, size_t distance) {
+  constexpr size_t kShort = 6, kShortest = 4;
+  if (typed.size() >= kShort) return distance <= typed.size() / 3;
+  if (distance != 1 || std::max(typed.size(), word.size()) < kShortest) return false;
+  return typed.size() != word.size() || typed.front() == word.front();
+}
+
 }  // namespace
 
 std::string printable(std::string_view text, size_t longest) {
@@ -78,13 +161,20 @@ std::string joined_or(std::span<const std::string> words) {
 }
 
 std::optional<std::string> closest(std::string_view typed, std::span<const std::string> known) {
-  if (typed.size() < 3 || typed.size() > kLongestGuess) return std::nullopt;
+  if (typed.empty() || typed.size() > kLongestGuess) return std::nullopt;
+  for (const std::string& word : known) {
+    if (folded(word) == folded(typed)) return word;
+  }
+  if (auto name = known_by_alias(typed, known)) return name;
+  const bool is_stranger =
+      std::find(std::begin(kStrangers), std::end(kStrangers), folded(typed)) != std::end(kStrangers);
+  if (typed.size() < 3 || is_stranger) return std::nullopt;
   std::optional<std::string> best;
-  size_t best_distance = std::max<size_t>(1, typed.size() / 3) + 1;
+  size_t best_distance = kLongestGuess;
   for (const std::string& word : known) {
     if (word.size() > kLongestGuess) continue;
     const size_t distance = edit_distance(typed, word);
-    if (distance < best_distance) {
+    if (distance < best_distance && is_misspelling(typed, word, distance)) {
       best = word;
       best_distance = distance;
     }

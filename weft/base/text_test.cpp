@@ -16,8 +16,27 @@ TEST(Text, ClosestFindsTyposAndNotStrangers) {
   EXPECT_EQ(closest("trian", kWords), "train");
   EXPECT_EQ(closest("pln", kWords), "plan");
   EXPECT_EQ(closest("explode", kWords), std::nullopt);
+  EXPECT_EQ(closest("Simulate", kWords), "simulate");
   EXPECT_EQ(closest("", kWords), std::nullopt);
   EXPECT_EQ(closest(std::string(100'000, 'x'), kWords), std::nullopt);
+}
+
+TEST(Text, ClosestLeavesShortWordsAloneThatAreWordsThemselves) {
+  EXPECT_EQ(closest("llava", std::vector<std::string>{"llama", "qwen3"}), std::nullopt);
+  EXPECT_EQ(closest("npu", std::vector<std::string>{"cpu", "cuda"}), std::nullopt);
+  EXPECT_EQ(closest("tpp", std::vector<std::string>{"tp", "pp"}), std::nullopt);
+  EXPECT_EQ(closest("1f1v", std::vector<std::string>{"1f1b"}), "1f1b");
+  EXPECT_EQ(closest("layerz", std::vector<std::string>{"layers"}), "layers");
+  EXPECT_EQ(closest("laeyrs", std::vector<std::string>{"layers"}), "layers");
+}
+
+TEST(Text, ClosestKnowsOtherSpellingsAndOtherSystemsNames) {
+  const std::vector<std::string> schedules = {"gpipe", "1f1b", "interleaved_1f1b", "zb_h1"};
+  EXPECT_EQ(closest("1F1B", schedules), "1f1b");
+  EXPECT_EQ(closest("ZB-H1", schedules), "zb_h1");
+  EXPECT_EQ(closest("interleaved", schedules), "interleaved_1f1b");
+  EXPECT_EQ(closest("lr", std::vector<std::string>{"name", "learning_rate"}), "learning_rate");
+  EXPECT_EQ(closest("lr", std::vector<std::string>{"name", "rate"}), std::nullopt);
 }
 
 TEST(Text, QuotesEscapeControlCharactersAndShortenWithoutCuttingACharacter) {

@@ -8,7 +8,9 @@
 
 #include "weft/base/json.h"
 #include "weft/base/units.h"
+#include "weft/cli/interrupt.h"
 #include "weft/cli/table.h"
+#include "weft/cli/terminal_line.h"
 #include "weft/cli/verbs.h"
 
 namespace weft {
@@ -27,8 +29,9 @@ std::string proof_of(const BalancedPipeline& balance) {
   if (balance.is_optimal) {
     return fmt::format("exhaustive: every other placement that fits has a critical path at least as long ({})", work);
   }
-  return fmt::format("time limit: no placement is faster than {:.6g} ms, {} below this one ({})", balance.bound_ms,
-                     format_percent(balance.gap()), work);
+  return fmt::format("{}: no placement is faster than {:.6g} ms, {} below this one ({})",
+                     balance.is_stopped ? "interrupted" : "time limit", balance.bound_ms, format_percent(balance.gap()),
+                     work);
 }
 
 Json to_json(const BalanceCosts& costs, const BalancedPipeline& balance) {
@@ -92,14 +95,12 @@ std::string to_text(const BalanceCosts& costs, const BalancedPipeline& balance) 
 }
 
 Result<std::string> run_balance(const BalanceVerbOptions& options) {
-  if (!(options.time_limit_s > 0) || options.time_limit_s > 1e6) {
-    return Error{
-        .source = "--time-limit",
-        .problem = fmt::format("is {}, a number of seconds above 0 and up to 1000000 is needed", options.time_limit_s)};
-  }
   WEFT_TRY(const Document document, read_document(options.costs));
   WEFT_TRY(const BalanceCosts costs, read_balance_costs(document));
-  Result<BalancedPipeline> found = balance(costs, {.time_limit_s = options.time_limit_s});
+  show_progress(fmt::format("balancing, at most {:.4g} s", options.time_limit_s));
+  Result<BalancedPipeline> found = balance(costs, {.time_limit_s = options.time_limit_s, .stop = &stop_on_interrupt()});
+  show_progress("");
+  if (found && found->is_stopped) say("balance: was interrupted; this is the best so far");
   if (!found) {
     Error error = found.error();
     error.source = options.costs;
@@ -120,7 +121,8 @@ void add_balance(Verbs& verbs) {
       .required();
   verb.option("--time-limit", options->time_limit_s,
               "Seconds after which the best so far is printed with a bound (default: 10)")
-      .named("S");
+      .named("S")
+      .within(0.001, 1e6);
   verb.option("--json", options->json, "Print one JSON object");
   verb.footer =
       "Exit status 1 when nothing fits, with the memory limit or pp that would do.\n"

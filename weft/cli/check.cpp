@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/counted.h"
 #include "weft/base/json.h"
 #include "weft/base/units.h"
 #include "weft/cli/encoder_memory.h"
@@ -26,9 +27,9 @@ struct CheckOptions {
 
 std::string summary(const Plan& plan) {
   std::string text =
-      fmt::format("{} on {} ranks of {}, {} samples a step, {} with {} microbatches of {}\n", plan.model.name,
-                  plan.world_size, plan.cluster.name, plan.workload.global_batch_samples, plan.schedule.name,
-                  plan.schedule.microbatches, plan.schedule.mbs);
+      fmt::format("{} on {} of {}, {} a step, {} with {} of {}\n", plan.model.name, counted(plan.world_size, "rank"),
+                  plan.cluster.name, counted(plan.workload.global_batch_samples, "sample"), plan.schedule.name,
+                  counted(plan.schedule.microbatches, "microbatch"), plan.schedule.mbs);
   Table table;
   table.add({"module", "ranks", "tp", "cp", "ep", "pp", "vpp", "dp", "zero"});
   for (const ModulePlan& m : plan.modules) {
@@ -106,6 +107,11 @@ void add_check(Verbs& verbs) {
   verb.option("--against", options->against, "Show the fields in which this other plan differs instead").named("FILE");
   verb.option("--profile", options->profile, "Measured blocks and links, as for simulate").named("FILE");
   verb.option("--json", options->json, "Print one JSON object");
+  verb.footer =
+      "Exit status 2 when the plan is not legal or does not fit, with every reason.\n"
+      "Examples:\n"
+      "  weft check --plan scenarios/plans/qwen2-vl-7b_inline.json\n"
+      "  weft check --plan new.json --against old.json --json";
   verb.run = [options] { return check(*options); };
 }
 

@@ -59,9 +59,9 @@ std::string workload_text(const Workload& w) {
 }
 
 std::string cluster_text(const Cluster& c) {
-  std::string text = fmt::format("cluster {}: {} × {} = {} devices\n", printable(c.name),
-                                 plural(static_cast<double>(c.nodes), "node", "nodes"), c.devices_per_node,
-                                 with_commas(c.num_devices()));
+  std::string text = fmt::format("cluster {}: {} {} × {} = {} {}\n", printable(c.name), with_commas(c.nodes),
+                                 c.nodes == 1 ? "node" : "nodes", c.devices_per_node, with_commas(c.num_devices()),
+                                 c.num_devices() == 1 ? "device" : "devices");
   text += fmt::format("  {}: {:.4g} GiB ({:.3g} reserved), {:.5g} GB/s", printable(c.device.name), c.device.memory_gib,
                       c.device.reserved_memory_gib, c.device.memory_bandwidth_gb_per_s);
   for (const auto& [precision, tflops] : c.device.matrix_tflops)

@@ -78,6 +78,7 @@ void add_eval(Verbs& verbs) {
       "Examples:\n"
       "  weft eval --checkpoint runs/qwen2-vl-2b\n"
       "  weft eval --plan plan.json --config train.yaml";
+  verb.handles_signals = true;
   verb.run = [options] { return run_eval(*options); };
 }
 

@@ -8,6 +8,7 @@
 
 #include "weft/base/file.h"
 #include "weft/base/json.h"
+#include "weft/base/output_path.h"
 #include "weft/cli/exported_text.h"
 #include "weft/cli/verbs.h"
 #include "weft/plan/plan_json.h"
@@ -52,6 +53,10 @@ Result<std::string> written(const std::vector<ExportedFile>& files, const std::f
                    .advice = "Give a folder that can be written to."};
     }
   }
+  for (const ExportedFile& file : files) {
+    const std::optional<std::string> path = (is_folder ? out / file.name : out).string();
+    if (auto error = find_bad_output({{"--out", path}})) return *std::move(error);
+  }
   std::string text;
   for (const ExportedFile& file : files) {
     const std::filesystem::path path = is_folder ? out / file.name : out;
@@ -65,6 +70,7 @@ Result<std::string> run_export(const ExportOptions& options) {
   WEFT_TRY(const Target target, target_of(options));
   WEFT_TRY(const std::vector<ExportedFile> files, exported(options, target));
   std::string text = shown(files);
+  if (options.out && options.out->empty()) return *find_bad_output({{"--out", options.out}});
   if (options.out) {
     WEFT_TRY(text, written(files, *options.out));
   }

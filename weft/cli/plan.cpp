@@ -1,5 +1,4 @@
 #include <atomic>
-#include <csignal>
 #include <memory>
 #include <optional>
 
@@ -7,10 +6,12 @@
 
 #include "weft/base/check.h"
 #include "weft/base/file.h"
+#include "weft/base/output_path.h"
 #include "weft/base/units.h"
 #include "weft/cli/count_option.h"
 #include "weft/cli/exported_text.h"
 #include "weft/cli/installation.h"
+#include "weft/cli/interrupt.h"
 #include "weft/cli/plan_text.h"
 #include "weft/cli/report_text.h"
 #include "weft/cli/terminal_line.h"
@@ -32,13 +33,6 @@ struct PlanOptions {
   bool json = false;
 };
 
-/// Set by Ctrl-C: the search ends with the best so far.
-std::atomic<bool> is_interrupted = false;
-
-extern "C" void note_interrupt(int) {
-  is_interrupted.store(true);
-}
-
 /// What the options name, read.
 Result<PlanProblem> read_problem(const PlanOptions& options) {
   const Scenarios scenarios = find_scenarios();
@@ -57,6 +51,7 @@ Result<PlanProblem> read_problem(const PlanOptions& options) {
   if (options.space) {
     WEFT_TRY(const Document document, read_document(*options.space));
     WEFT_TRY(problem.space, read_plan_space(document));
+    if (auto error = find_foreign_module(document, problem.model)) return *std::move(error);
   }
   return problem;
 }
@@ -111,12 +106,14 @@ Result<std::string> formatted(const Plan& plan, const std::string& format) {
 }
 
 Result<std::string> search(const PlanOptions& options) {
+  if (auto error = find_bad_output({{"--out", options.out}})) return *std::move(error);
   WEFT_TRY(const PlanProblem problem, read_problem(options));
   if (options.format) {
     // Refused before a long search, not after it.
     const Result<Target> target = parse_target(*options.format);
     if (!target) return formatted({}, *options.format);
   }
+  const std::atomic<bool>& is_interrupted = stop_on_interrupt();
   PlanSearchOptions how{.time_limit_s = options.time_limit_s, .stop = &is_interrupted};
   if (options.top) {
     WEFT_TRY(const int64_t top, parse_count("--top", *options.top, {1, 100}));
@@ -132,12 +129,18 @@ Result<std::string> search(const PlanOptions& options) {
   }
   const bool is_terminal = has_terminal();
   if (is_terminal) how.progress = show_progress;
-  std::signal(SIGINT, note_interrupt);
   Result<PlanSearchResult> searched =
       search_plans(problem.model, problem.cluster, problem.workload, problem.space, how);
   if (!searched) return searched.error();
   PlanSearchResult& result = *searched;
   if (result.best.empty()) {
+    if (is_interrupted.load()) {
+      show_progress("");
+      return Error{.kind = ErrorKind::kJob,
+                   .source = "plan",
+                   .problem = "was interrupted before a plan was found",
+                   .advice = "Let it run longer, or pin settings in a search file."};
+    }
     const Error error = explain_no_plan(problem, result, how);
     if (is_terminal) show_progress("");
     return error;
@@ -146,8 +149,8 @@ Result<std::string> search(const PlanOptions& options) {
   if (options.explains && !is_interrupted.load()) {
     WEFT_TRY(explanation, explain_plan(problem, result.best.front(), how));
   }
-  std::signal(SIGINT, SIG_DFL);
   if (is_terminal) show_progress("");
+  if (is_interrupted.load()) say("plan: was interrupted; this is the best plan so far");
 
   std::vector<PlanReport> reports;
   for (FoundPlan& found : result.best) {
@@ -195,15 +198,17 @@ void add_plan(Verbs& verbs) {
       .required();
   verb.option("--nodes", options->nodes, "Number of nodes, instead of the cluster file's").named("N");
   verb.option("--global-batch", options->global_batch, "Samples a step, instead of the workload file's").named("N");
-  verb.option("--space", options->space, "YAML or JSON that pins or bounds what is searched").named("FILE");
+  verb.option("--space", options->space,
+              "YAML or JSON that pins or bounds what is searched (docs/manual/plan.md; default: everything)")
+      .named("FILE");
   verb.option("--profile", options->profile, "Measured blocks and links, which take the place of formulas")
       .named("FILE");
-  verb.option("--top", options->top, "Compare the best so many plans (default 1)").named("K");
-  verb.option("--time-limit", options->time_limit_s, "Seconds after which the best so far is given (default 60)")
+  verb.option("--top", options->top, "Compare the K best plans (default: 1)").named("K");
+  verb.option("--time-limit", options->time_limit_s, "Seconds after which the best so far is given (default: 60)")
       .named("S")
       .within(0.001, 1e6);
   verb.option("--batches", options->batches,
-              "Price the best plans on so many batches drawn from the workload (default: the mean batch)")
+              "Price the best plans on N batches drawn from the workload (default: 0, the mean batch)")
       .named("N");
   verb.option("--explain", options->explains, "Say why the usual alternatives lost, and what would change the answer");
   verb.option("--format", options->format, "Print the plan as megatron, mindspeed-mm or mindformers settings")
@@ -211,6 +216,7 @@ void add_plan(Verbs& verbs) {
   verb.option("--out", options->out, "Write the plan document there").named("FILE");
   verb.option("--json", options->json, "Print one JSON object");
   verb.footer =
+      "Ctrl-C ends the search with the best plan so far. Exit status 1 when nothing fits, with what is missing.\n"
       "Examples:\n"
       "  weft plan --model qwen2-vl-7b --cluster dgx_h100 --workload vl_sft --out plan.json\n"
       "  weft plan --model qwen2-vl-72b --cluster ascend_910b_16 --nodes 8 --workload vl_sft --global-batch 1024 --top "

@@ -108,6 +108,7 @@ void add_predict(Verbs& verbs) {
   verb.option("--ignore-end", options->ignores_end, "Go on after a token that ends the text");
   verb.option("--threads", options->threads, "CPU threads (default: one for each core)").named("N");
   verb.option("--json", options->json, "Print one JSON object");
+  verb.handles_signals = true;
   verb.run = [options] { return run_predict(*options); };
 }
 

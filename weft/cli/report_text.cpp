@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/byte_unit.h"
+#include "weft/base/counted.h"
 #include "weft/base/units.h"
 #include "weft/cli/table.h"
 
@@ -55,7 +57,8 @@ std::string time_table(const PlanReport& report) {
 
 std::string memory_table(const PlanReport& report) {
   Table table;
-  std::vector<std::string> header = {"GiB"};
+  const ByteUnit unit = byte_unit_for(report.fullest().memory.total());
+  std::vector<std::string> header = {unit.name};
   for (const MemoryPart& part : kMemoryParts) header.emplace_back(part.heading);
   header.emplace_back("in all");
   table.add(header);
@@ -65,8 +68,8 @@ std::string memory_table(const PlanReport& report) {
   };
   for (const auto& [name, row] : grouped(report, same)) {
     std::vector<std::string> cells = {name};
-    for (const MemoryPart& part : kMemoryParts) cells.push_back(fmt::format("{:.2f}", row->memory.*part.value / kGiB));
-    cells.push_back(fmt::format("{:.2f}", row->memory.total() / kGiB));
+    for (const MemoryPart& part : kMemoryParts) cells.push_back(unit.number(row->memory.*part.value));
+    cells.push_back(unit.number(row->memory.total()));
     table.add(cells);
   }
   return table.text();
@@ -78,14 +81,15 @@ std::string memory_summary(const PlanReport& report) {
   const RowReport& row = report.fullest();
   const MemoryPart& largest = largest_part(row.memory);
   const double over = row.memory.total() - report.memory_limit_bytes;
-  return fmt::format("{} needs {:.2f} GiB, {:.2f} GiB {} the device's {:.2f} GiB; most of it are {} ({:.2f} GiB)",
-                     row.name, row.memory.total() / kGiB, std::abs(over) / kGiB, over > 0 ? "more than" : "less than",
-                     report.memory_limit_bytes / kGiB, largest.heading, row.memory.*largest.value / kGiB);
+  return fmt::format("{} needs {}, {} {} the device's {}; the largest part: {} ({})", row.name,
+                     format_memory(row.memory.total()), format_memory(std::abs(over)),
+                     over > 0 ? "more than" : "less than", format_memory(report.memory_limit_bytes), largest.heading,
+                     format_memory(row.memory.*largest.value));
 }
 
 std::string to_text(const Plan& plan, const PlanReport& report) {
-  std::string text = fmt::format("{} on {} devices of {}, {} samples a step\n", plan.model.name, plan.world_size,
-                                 plan.cluster.name, plan.workload.global_batch_samples);
+  std::string text = fmt::format("{} on {} of {}, {} a step\n", plan.model.name, counted(plan.world_size, "device"),
+                                 plan.cluster.name, counted(plan.workload.global_batch_samples, "sample"));
   text += fmt::format("step {:.1f} ms", report.step_time_ms);
   if (report.batches > 0) {
     text += fmt::format(" (mean of {} drawn batches, {:.1f} to {:.1f}, standard deviation {:.1f}; mean batch {:.1f})",

@@ -5,8 +5,10 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/counted.h"
 #include "weft/base/file.h"
 #include "weft/base/json.h"
+#include "weft/base/output_path.h"
 #include "weft/base/units.h"
 #include "weft/cli/count_option.h"
 #include "weft/cli/verbs.h"
@@ -92,7 +94,7 @@ Schedule compute_only(Schedule schedule) {
   return schedule;
 }
 
-/// As wide as the terminal allows, and no wider than three characters for the shortest action.
+/// As wide as the terminal allows, and no wider than the shortest action needs for any name.
 int grid_columns(const Timeline& timeline) {
   double shortest = timeline.makespan_ms;
   for (const auto& rank : timeline.ranks) {
@@ -104,7 +106,8 @@ int grid_columns(const Timeline& timeline) {
   winsize size{};
   const bool is_terminal = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20;
   const double widest = is_terminal ? size.ws_col - 7.0 : 320.0;
-  const double wanted = shortest > 0 ? 3 * timeline.makespan_ms / shortest : widest;
+  const auto per_action = static_cast<double>(std::max<size_t>(3, longest_label(timeline)));
+  const double wanted = shortest > 0 ? per_action * timeline.makespan_ms / shortest : widest;
   return static_cast<int>(std::min(widest, wanted));
 }
 
@@ -119,13 +122,19 @@ std::string to_text(const Schedule& schedule, const ScheduleRun& run, const std:
     peaks += fmt::format("{}{}", rank == 0 ? "" : " ", run.peak_in_flight[rank]);
   }
   return fmt::format(
-      "{}: {} ranks, {} stages, {} microbatches, {} actions: valid\nmakespan {:.6g} ms, bubble {}, most in flight per "
+      "{}: {}, {}, {}, {} actions: valid\nmakespan {:.6g} ms, bubble {}, most in flight per "
       "rank: {}\n",
-      name, schedule.num_ranks(), schedule.num_stages(), schedule.num_microbatches, num_actions(schedule),
-      run.makespan_ms, format_percent(run.bubble_fraction), peaks);
+      name, counted(schedule.num_ranks(), "rank"), counted(schedule.num_stages(), "stage"),
+      counted(schedule.num_microbatches, "microbatch"), num_actions(schedule), run.makespan_ms,
+      format_percent(run.bubble_fraction), peaks);
 }
 
 Result<std::string> run_schedule_verb(const ScheduleOptions& options) {
+  if (auto error = find_bad_output({{"--csv", options.csv},
+                                    {"--csv-lowered", options.csv_lowered},
+                                    {"--trace", options.trace},
+                                    {"--svg", options.svg}}))
+    return *std::move(error);
   WEFT_TRY(const Schedule given, options.from ? schedule_from_file(options) : schedule_by_name(options));
   WEFT_TRY(const Schedule lowered, is_lowered(given) ? Result<Schedule>(given) : lower_schedule(given));
   PipelineCosts costs;
@@ -151,8 +160,8 @@ Result<std::string> run_schedule_verb(const ScheduleOptions& options) {
   }
   if (options.svg) {
     const std::string title =
-        fmt::format("{}: {} ranks, {} microbatches, {:.6g} ms, bubble {}", name, lowered.num_ranks(),
-                    lowered.num_microbatches, run.makespan_ms, format_percent(run.bubble_fraction));
+        fmt::format("{}: step {:.6g} ms, bubble {}, {}, {}", name, run.makespan_ms, format_percent(run.bubble_fraction),
+                    counted(lowered.num_ranks(), "rank"), counted(lowered.num_microbatches, "microbatch"));
     if (auto error = write_file(*options.svg, to_svg(timeline, title))) return *error;
   }
   if (options.json) {
@@ -178,10 +187,10 @@ void add_schedule(Verbs& verbs) {
   auto options = std::make_shared<ScheduleOptions>();
   Verb& verb = verbs.emplace_back(
       Verb{.name = "schedule", .summary = "Generate or read a pipeline schedule, validate it and simulate it"});
-  verb.option("--name", options->name, "gpipe, 1f1b, interleaved_1f1b, zb_h1 or zb_v").named("S");
-  verb.option("--pp", options->pp, "Pipeline ranks").named("P");
+  verb.option("--name", options->name, "Generate this one: gpipe, 1f1b, interleaved_1f1b, zb_h1 or zb_v").named("S");
+  verb.option("--pp", options->pp, "Pipeline ranks; needed with --name").named("P");
   verb.option("--vpp", options->vpp, "Chunks a rank (default: 2 for zb_v, else 1)").named("V");
-  verb.option("--microbatches", options->microbatches, "Microbatches a step").named("N");
+  verb.option("--microbatches", options->microbatches, "Microbatches a step; needed with --name").named("N");
   verb.option("--from", options->from,
               "Read the schedule from a CSV file, one line per rank, with or without transfers")
       .named("FILE");
@@ -190,12 +199,12 @@ void add_schedule(Verbs& verbs) {
               "array per stage, or a "
               "matrix [stage][microbatch] (default: 1, 1, 1, 0)")
       .named("FILE");
-  verb.option("--grid", options->grid, "Print the timeline");
+  verb.option("--grid", options->grid, "Print the timeline, a line a rank");
   verb.option("--csv", options->csv, "Write the compute actions, as torch.distributed.pipelining reads them")
       .named("FILE");
   verb.option("--csv-lowered", options->csv_lowered, "Write the actions with their transfers").named("FILE");
   verb.option("--trace", options->trace, "Write the timeline for Perfetto or chrome://tracing").named("FILE");
-  verb.option("--svg", options->svg, "Write the timeline as a picture").named("FILE");
+  verb.option("--svg", options->svg, "Write the timeline as a picture (SVG)").named("FILE");
   verb.option("--json", options->json, "Print one JSON object");
   verb.footer =
       "Examples:\n"

@@ -2,11 +2,13 @@
 #include <optional>
 
 #include "weft/base/file.h"
+#include "weft/base/output_path.h"
 #include "weft/cli/count_option.h"
 #include "weft/cli/legal_plan.h"
 #include "weft/cli/report_text.h"
 #include "weft/cli/verbs.h"
 #include "weft/profile/profile.h"
+#include "weft/simulate/picture_title.h"
 #include "weft/simulate/plan_simulator.h"
 
 namespace weft {
@@ -19,6 +21,7 @@ struct SimulateVerbOptions {
 };
 
 Result<std::string> simulate(const SimulateVerbOptions& options) {
+  if (auto error = find_bad_output({{"--trace", options.trace}, {"--svg", options.svg}})) return *std::move(error);
   WEFT_TRY(const Plan plan, read_legal_plan(options.plan));
   SimulateOptions how;
   std::optional<Profile> profile;
@@ -36,7 +39,7 @@ Result<std::string> simulate(const SimulateVerbOptions& options) {
     if (auto error = write_file(*options.trace, to_chrome_trace(timeline))) return *error;
   }
   if (options.svg) {
-    if (auto error = write_file(*options.svg, to_svg(timeline, plan.model.name))) return *error;
+    if (auto error = write_file(*options.svg, to_svg(timeline, picture_title(plan, report)))) return *error;
   }
   if (options.json) return to_json(report).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   return to_text(plan, report);
@@ -57,7 +60,7 @@ void add_simulate(Verbs& verbs) {
       .named("N");
   verb.option("--trace", options->trace, "Write the mean batch's timeline for Perfetto or chrome://tracing")
       .named("FILE");
-  verb.option("--svg", options->svg, "Write it as a picture").named("FILE");
+  verb.option("--svg", options->svg, "Write that timeline as a picture (SVG)").named("FILE");
   verb.option("--json", options->json, "Print one JSON object");
   verb.footer =
       "Examples:\n"

@@ -58,7 +58,7 @@ Json to_json(const TrainReport& report) {
   json["last"] = report.first_loss ? to_json(report.last) : Json();
   json["mean_step_ms"] = report.mean_step_ms;
   json["mean_tokens_per_s"] = report.mean_tokens_per_s;
-  json["mean_model_flops_utilisation"] = report.mean_utilisation ? Json(*report.mean_utilisation) : Json();
+  json["mean_model_flops_utilization"] = report.mean_utilisation ? Json(*report.mean_utilisation) : Json();
   return json;
 }
 
@@ -151,6 +151,7 @@ void add_train(Verbs& verbs) {
       "Examples:\n"
       "  weft train --plan scenarios/plans/tiny-vl_one_rank.json --config docs/manual/train.yaml --run /tmp/run\n"
       "  weft train --plan plan.json --config train.yaml --resume /tmp/run";
+  verb.handles_signals = true;
   verb.run = [options] { return run_train(*options); };
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/file.h"
+#include "weft/base/output_path.h"
 #include "weft/base/text.h"
 #include "weft/cli/count_option.h"
 #include "weft/cli/installation.h"
@@ -224,6 +225,7 @@ std::string to_text(const Validation& v, const ValidateOptions& options) {
 
 Result<std::string> validate(const ValidateOptions& options) {
   if (auto error = find_bad_flag(options)) return *error;
+  if (auto error = find_bad_output({{"--calibrate-to", options.calibrate_to}})) return *std::move(error);
   WEFT_TRY(Validation compared, compare(options));
   WEFT_TRY(const Validation v, with_fits(std::move(compared), options));
   std::optional<Efficiency> calibrated;
@@ -246,7 +248,9 @@ void add_validate(Verbs& verbs) {
   verb.option("--cluster", options->cluster,
               "YAML or JSON file, or a name in scenarios/clusters (default with --published: the paper's)")
       .named("C");
-  verb.option("--folds", options->folds, "Fit and predict the measurements in so many parts in turn").named("N");
+  verb.option("--folds", options->folds,
+              "Predict each of N parts of the measurements by a fit to the others (2 to 100; default: no fit)")
+      .named("N");
   verb.option("--calibrate-to", options->calibrate_to,
               "Fit the cluster's efficiency to all these runs and write the cluster there")
       .named("FILE.yaml");

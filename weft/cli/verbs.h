@@ -49,6 +49,7 @@ struct Verb {
   std::string summary;
   std::list<VerbOption> options = {};
   std::string footer = "";                        ///< examples
+  bool handles_signals = false;                   ///< itself, with what it loads
   std::function<Result<std::string>()> run = {};  ///< returns what goes to standard output
 
   template <typename Target>

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/fields.h"
+#include "weft/base/file_kind.h"
 
 namespace weft {
 namespace {
@@ -75,6 +76,7 @@ class CostReader {
 }  // namespace
 
 Result<PipelineCosts> read_pipeline_costs(const Document& document, int32_t num_stages, int32_t num_microbatches) {
+  if (auto error = find_wrong_kind(document, FileKind::kPipelineCosts)) return *std::move(error);
   Findings findings(document.source);
   Fields fields(document, findings);
   CostReader reader(fields, num_stages, num_microbatches);

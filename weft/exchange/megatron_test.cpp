@@ -201,7 +201,7 @@ TEST(MegatronExport, NamesEveryRefusalAtOnce) {
   plan.balance = Balance::kBoth;
   const auto files = export_plan(plan, Target::kMegatron);
   ASSERT_FALSE(files.ok());
-  EXPECT_EQ(files.error().message(), "balance: and 1 other fields cannot be expressed for Megatron-LM. All of them:");
+  EXPECT_EQ(files.error().message(), "balance: and 1 other field cannot be expressed for Megatron-LM. All of them:");
   EXPECT_EQ(files.error().details,
             "  balance: is both, but Megatron-LM has no setting that reassigns samples the same way; only none can be "
             "exported\n"

@@ -237,7 +237,7 @@ TEST(MindspeedModulesExport, RefusesOtherPlacementsAndForms) {
             std::string::npos);
   expect_refused(shipped_plan("qwen2-vl-7b_colocated_before"), "modules.vision.recompute_from_inputs: is true");
   Plan fill = shipped_plan("qwen2.5-vl-7b_colocated_fill");
-  expect_refused(fill, "modules.vision.form: and 1 other fields");
+  expect_refused(fill, "modules.vision.form: and 1 other field");
   module_of(fill, ModuleKind::kVision).sequence_parallel = true;
   expect_refused(fill, "modules.vision.form: is fill, but MindSpeed-MM runs encoders before the llm's pipeline");
 }

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/counted.h"
 #include "weft/base/text.h"
 #include "weft/plan/head_limit.h"
 #include "weft/plan/plan_schedule.h"
@@ -351,8 +352,9 @@ class Checker {
                                     plan_.world_size, idle.size() == 1 ? "" : "s", printable(ranks_to_text(idle))));
     }
     if (plan_.world_size != plan_.cluster.num_devices()) {
-      add("world_size", fmt::format("is {}, but the cluster has {} nodes × {} = {} devices", plan_.world_size,
-                                    plan_.cluster.nodes, plan_.cluster.devices_per_node, plan_.cluster.num_devices()));
+      add("world_size",
+          fmt::format("is {}, but the cluster has {} × {} = {}", plan_.world_size, counted(plan_.cluster.nodes, "node"),
+                      plan_.cluster.devices_per_node, counted(plan_.cluster.num_devices(), "device")));
     }
   }
 
@@ -388,10 +390,8 @@ class Checker {
 
   /// Only where everything else fits: a schedule of settings that contradict each other says nothing new.
   void check_schedule() {
-    if (!violations_.empty()) {
-      check_schedule_name();
-      return;
-    }
+    check_schedule_name();
+    if (!violations_.empty()) return;
     const Result<Schedule> schedule = schedule_of(plan_);
     if (!schedule) {
       add(schedule.error().field, schedule.error().problem);
@@ -407,7 +407,9 @@ class Checker {
 
   void check_schedule_name() {
     const Result<ScheduleName> name = parse_schedule_name(plan_.schedule.name);
-    if (!name) add("schedule.name", name.error().problem);
+    if (name) return;
+    const std::string guess = did_you_mean(plan_.schedule.name, schedule_names());
+    add("schedule.name", name.error().problem + (guess.empty() ? "" : "." + guess));
   }
 
   const Plan& plan_;
@@ -427,10 +429,11 @@ Error to_error(const std::vector<Violation>& violations, std::string_view verdic
   if (violations.size() == 1) return {.field = first.field, .problem = first.message};
   std::string lines;
   for (const Violation& violation : violations) lines += fmt::format("  {}: {}\n", violation.field, violation.message);
-  return {.field = first.field,
-          .problem = fmt::format("and {} other fields {}", violations.size() - 1, verdict),
-          .advice = "All of them:",
-          .details = std::move(lines)};
+  return {
+      .field = first.field,
+      .problem = fmt::format("and {} {}", counted(static_cast<int64_t>(violations.size()) - 1, "other field"), verdict),
+      .advice = "All of them:",
+      .details = std::move(lines)};
 }
 
 }  // namespace weft

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/fields.h"
+#include "weft/base/file_kind.h"
 #include "weft/base/text.h"
 #include "weft/plan/default_ulysses.h"
 #include "weft/plan/rank_set.h"
@@ -256,6 +257,7 @@ void read_settings(Fields& fields, Plan& plan) {
 }  // namespace
 
 Result<Plan> read_plan(const Document& document) {
+  if (auto error = find_wrong_kind(document, FileKind::kPlan)) return *std::move(error);
   Findings findings(document.source);
   Fields fields(document, findings);
   const int64_t version = fields.integer("weft_plan", {1, INT32_MAX});

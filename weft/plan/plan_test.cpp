@@ -71,7 +71,7 @@ TEST(CheckPlan, NamesEveryViolationInOneRun) {
   const std::string all = findings(json);
   for (const char* part :
        {"tp 64 × cp 1", "modules.llm.tp: is 64, but there are only 32 heads to share out", "mbs 3 × microbatches 16",
-        "'1f1v' is not a schedule", "no module uses ranks 8-15", "the cluster has 1 nodes × 8 = 8 devices"}) {
+        "'1f1v' is not a schedule", "no module uses ranks 8-15", "the cluster has 1 node × 8 = 8 devices"}) {
     EXPECT_NE(all.find(part), std::string::npos) << "no '" << part << "' in\n" << all;
   }
 }

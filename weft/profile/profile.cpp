@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/fields.h"
+#include "weft/base/file_kind.h"
 
 namespace weft {
 namespace {
@@ -78,6 +79,7 @@ std::vector<T> read_list(Fields& fields, const char* key, Read read) {
 }  // namespace
 
 Result<Profile> read_profile(const Document& document) {
+  if (auto error = find_wrong_kind(document, FileKind::kProfile)) return *std::move(error);
   Findings findings(document.source);
   Fields fields(document, findings);
   fields.integer("weft_profile", {1, 1});

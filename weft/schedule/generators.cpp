@@ -253,8 +253,10 @@ Result<Schedule> generate_schedule(ScheduleName name, const PipelineShape& shape
                   "Set it to 1, or use interleaved_1f1b.");
   }
   if (shape.pp * shape.vpp * shape.microbatches > kMostActions / 3) {
-    return refuse("microbatches", fmt::format("{} × pp {} × vpp {} gives more than {} actions", shape.microbatches,
-                                              shape.pp, shape.vpp, with_commas(kMostActions)));
+    return refuse("microbatches",
+                  fmt::format("{} × pp {} × vpp {} gives more than {} actions", shape.microbatches, shape.pp, shape.vpp,
+                              with_commas(kMostActions)),
+                  "Lower microbatches, pp or vpp.");
   }
 
   const auto pp = static_cast<int32_t>(shape.pp);

@@ -34,7 +34,7 @@ Json to_json(const StepMetrics& metrics) {
                {"step_ms", metrics.step_ms},
                {"tokens_per_s", metrics.tokens_per_s()},
                {"model_flops", metrics.model_flops},
-               {"model_flops_utilisation", metrics.utilisation ? Json(*metrics.utilisation) : Json()},
+               {"model_flops_utilization", metrics.utilisation ? Json(*metrics.utilisation) : Json()},
                {"compute_ms", of_ranks(metrics.ranks, &RankStep::compute_ms, 1)},
                {"communication_ms", of_ranks(metrics.ranks, &RankStep::communication_ms, 1)},
                {"bubble_ms", of_ranks(metrics.ranks, &RankStep::bubble_ms, 1)},

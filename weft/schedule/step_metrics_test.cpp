@@ -46,7 +46,7 @@ TEST(StepMetrics, WhatIsNotFiniteStaysReadable) {
   metrics.utilisation.reset();
   const Json json = Json::parse(to_json(metrics).dump());
   EXPECT_EQ(json["loss"], "nan");
-  EXPECT_TRUE(json["model_flops_utilisation"].is_null());
+  EXPECT_TRUE(json["model_flops_utilization"].is_null());
 }
 
 TEST(StepMetrics, ProgressIsALine) {

@@ -73,6 +73,35 @@ std::map<int32_t, size_t> chunks_of(const std::vector<TimelineEvent>& events) {
   return chunks;
 }
 
+/// What tells an action of a row apart: with its stage where the row has several of one microbatch.
+std::string label_of(const Action& action, size_t num_chunks) {
+  const bool needs_stage = num_chunks > 1 && !is_encoder(action.kind) && action.microbatch >= 0;
+  return needs_stage ? to_text(action) : fmt::format("{}{}", name_of(action.kind), action.microbatch);
+}
+
+/// 1, 2 or 5 times a power of ten, so that at most `most` of them make up the whole.
+double round_step(double whole, int most) {
+  if (!(whole > 0)) return 1;
+  const double power = std::pow(10.0, std::floor(std::log10(whole / most)));
+  for (const double factor : {1.0, 2.0, 5.0}) {
+    if (whole / (factor * power) <= most) return factor * power;
+  }
+  return 10 * power;
+}
+
+/// Room for all boxes of the longest row, within what a page shows and a viewer handles.
+double picture_width(const Timeline& timeline) {
+  constexpr double kBoxWidth = 22, kNarrowest = 700, kWidest = 3200;
+  size_t most_boxes = 0;
+  for (const auto& rank : timeline.ranks) {
+    const auto boxes = std::count_if(rank.begin(), rank.end(), [](const TimelineEvent& event) {
+      return event.stream == Stream::kCompute && event.end_ms > event.start_ms;
+    });
+    most_boxes = std::max(most_boxes, static_cast<size_t>(boxes));
+  }
+  return std::clamp(kBoxWidth * static_cast<double>(most_boxes), kNarrowest, kWidest);
+}
+
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -120,15 +149,7 @@ std::string to_chrome_trace(const Timeline& timeline) {
 
 std::string to_svg(const Timeline& timeline, const std::string& title) {
   constexpr double kLeft = 64, kTop = 64, kRowHeight = 30, kGap = 6, kRight = 40;
-  double shortest_ms = timeline.makespan_ms;
-  for (const auto& rank : timeline.ranks) {
-    for (const TimelineEvent& event : rank) {
-      if (event.stream == Stream::kCompute && event.end_ms > event.start_ms)
-        shortest_ms = std::min(shortest_ms, event.end_ms - event.start_ms);
-    }
-  }
-  // Wide enough that the shortest action can carry a microbatch of two digits, within what a viewer handles.
-  const double width = shortest_ms > 0 ? std::clamp(17.0 * timeline.makespan_ms / shortest_ms, 700.0, 6000.0) : 700.0;
+  const double width = picture_width(timeline);
   const double scale = timeline.makespan_ms > 0 ? width / timeline.makespan_ms : 0;
   const double height = kTop + static_cast<double>(timeline.ranks.size()) * (kRowHeight + kGap) + 40;
   std::string svg = fmt::format(
@@ -173,11 +194,15 @@ std::string to_svg(const Timeline& timeline, const std::string& title) {
     }
   }
   const double base = kTop + static_cast<double>(timeline.ranks.size()) * (kRowHeight + kGap) + 16;
-  for (int tick = 0; tick <= 8; ++tick) {
-    const double at = timeline.makespan_ms * tick / 8;
-    svg += fmt::format(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="middle" fill="#6b7280">{:.4g}{}</text>
+  constexpr int kMostTicks = 10;
+  const double step_ms = round_step(timeline.makespan_ms, kMostTicks);
+  const auto num_ticks = static_cast<int>(std::floor(timeline.makespan_ms / step_ms + 1e-9));
+  for (int tick = 0; tick <= num_ticks; ++tick) {
+    const double at = tick * step_ms;
+    svg += fmt::format(
+        R"(<path d="M{0:.1f} {1:.1f}v4" stroke="#6b7280"/><text x="{0:.1f}" y="{2:.1f}" text-anchor="middle" fill="#6b7280">{3:.6g}{4}</text>
 )",
-                       kLeft + at * scale, base, at, tick == 8 ? " ms" : "");
+        kLeft + at * scale, base - 16, base, at, tick == num_ticks ? " ms" : "");
   }
   return svg + "</svg>\n";
 }
@@ -189,12 +214,13 @@ std::string to_terminal(const Timeline& timeline, int columns, bool with_colours
     std::string line = fmt::format("{:>5} ", fmt::format("r{}", rank));
     std::string cells(static_cast<size_t>(columns), ' ');
     std::vector<const KindStyle*> styles(static_cast<size_t>(columns), nullptr);
+    const size_t num_chunks = chunks_of(timeline.ranks[rank]).size();
     for (const TimelineEvent& event : timeline.ranks[rank]) {
       const KindStyle* style = style_of(event.action.kind);
       if (event.stream != Stream::kCompute || style == nullptr || per_column <= 0) continue;
       const auto first = static_cast<int>(std::ceil(event.start_ms / per_column - 0.5));
       const auto end = std::min(columns, static_cast<int>(std::ceil(event.end_ms / per_column - 0.5)));
-      std::string label = fmt::format("{}{}", name_of(event.action.kind), event.action.microbatch);
+      std::string label = label_of(event.action, num_chunks);
       if (static_cast<int>(label.size()) > end - first) label = std::to_string(event.action.microbatch);
       if (static_cast<int>(label.size()) > end - first) label = std::string(name_of(event.action.kind)).substr(0, 1);
       for (int c = std::max(0, first); c < end; ++c) {
@@ -220,7 +246,22 @@ std::string to_terminal(const Timeline& timeline, int columns, bool with_colours
     text += with_colours ? fmt::format("\033[48;5;{}m\033[30m {} \033[0m ", style->ansi_background, style->label)
                          : fmt::format("{}  ", style->label);
   }
-  return text + ". idle\n";
+  text += ". idle\n";
+  const bool shows_stages = std::any_of(timeline.ranks.begin(), timeline.ranks.end(),
+                                        [](const auto& rank) { return chunks_of(rank).size() > 1; });
+  return shows_stages ? text + "      2F0: the forward of microbatch 0 through stage 2\n" : text;
+}
+
+size_t longest_label(const Timeline& timeline) {
+  size_t longest = 0;
+  for (const auto& rank : timeline.ranks) {
+    const size_t num_chunks = chunks_of(rank).size();
+    for (const TimelineEvent& event : rank) {
+      if (event.stream == Stream::kCompute && style_of(event.action.kind) != nullptr)
+        longest = std::max(longest, label_of(event.action, num_chunks).size());
+    }
+  }
+  return longest;
 }
 
 }  // namespace weft

@@ -29,11 +29,13 @@ struct Timeline {
 /// stream.
 std::string to_chrome_trace(const Timeline& timeline);
 
-/// A picture of the compute streams with a legend.
+/// A picture of the compute streams with a legend and a time axis.
 std::string to_svg(const Timeline& timeline, const std::string& title);
 
 /// The compute streams in `columns` characters a rank; each cell shows what runs in its middle. With colours for a
 /// terminal.
 std::string to_terminal(const Timeline& timeline, int columns, bool with_colours);
+/// Columns that the longest name of an action takes there.
+size_t longest_label(const Timeline& timeline);
 
 }  // namespace weft

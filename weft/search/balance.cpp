@@ -73,6 +73,7 @@ Result<BalancedPipeline> balance(const BalanceCosts& costs, const BalanceOptions
   WEFT_TRY(Schedule schedule, generate_schedule(costs.schedule, costs.shape));
   SolverEffort effort;
   effort.time_limit = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.time_limit_s));
+  effort.stop = options.stop;
   SolverShape shape(std::move(schedule));
   double most_ms = kInfinity;
   if (costs.has_memory_limit()) {
@@ -84,14 +85,22 @@ Result<BalancedPipeline> balance(const BalanceCosts& costs, const BalanceOptions
            StageOptions::make(source, {.below_ms = most_ms, .microbatches = costs.shape.microbatches}));
   const std::vector<double> limits(costs.has_memory_limit() ? shape.moments.size() : 0, costs.memory_gib);
   const SolvedChain solved = solve_chain(shape, stage_options, limits, kInfinity, effort);
+  const bool is_stopped = !solved.is_exhausted && options.stop != nullptr && options.stop->load();
+  if (solved.best.empty() && is_stopped) {
+    return Error{.kind = ErrorKind::kJob,
+                 .problem = "was interrupted before a placement was found",
+                 .advice = "Let it run longer."};
+  }
   if (solved.best.empty()) {
-    return explain_no_placement(costs, shape.schedule,
-                                {.is_proven = solved.is_exhausted, .deadline = Clock::now() + effort.time_limit});
+    return explain_no_placement(
+        costs, shape.schedule,
+        {.is_proven = solved.is_exhausted, .deadline = {Clock::now() + effort.time_limit, options.stop}});
   }
   BalancedPipeline balance = describe(costs, shape, source, stage_options, solved.best);
   WEFT_CHECK(std::abs(balance.makespan_ms - solved.best_ms) <= 1e-9 * balance.makespan_ms,
              "the search found {} ms, the simulator {} ms", solved.best_ms, balance.makespan_ms);
   balance.is_optimal = solved.is_exhausted;
+  balance.is_stopped = is_stopped;
   balance.bound_ms = balance.is_optimal ? balance.makespan_ms : solved.bound_ms;
   balance.num_simulated = solved.num_simulated;
   balance.num_paths = static_cast<int64_t>(shape.paths.size());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct BalancedPipeline {
   std::vector<double> memory_gib;  ///< the peak of each rank
   double bubble_fraction = 0;
   bool is_optimal = false;  ///< to a billionth
+  bool is_stopped = false;  ///< by the flag of the options
   double bound_ms = 0;      ///< no placement is faster than this; the makespan when it is optimal
   // How much work the answer took.
   int64_t num_simulated = 0;
@@ -34,6 +36,7 @@ struct BalancedPipeline {
 
 struct BalanceOptions {
   double time_limit_s = 10;
+  const std::atomic<bool>* stop = nullptr;  ///< ends it with the best so far
 };
 
 /// The placement and recomputation with the smallest makespan that fits in memory. Where nothing fits, the error (of

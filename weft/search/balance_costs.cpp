@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/fields.h"
+#include "weft/base/file_kind.h"
 #include "weft/base/text.h"
 
 namespace weft {
@@ -125,6 +126,7 @@ int32_t BalanceCosts::num_blocks() const {
 }
 
 Result<BalanceCosts> read_balance_costs(const Document& document) {
+  if (auto error = find_wrong_kind(document, FileKind::kBalanceCosts)) return *std::move(error);
   Findings findings(document.source);
   Fields fields(document, findings);
   BalanceCosts costs;

@@ -33,7 +33,7 @@ struct LeastBalanceMemory {
 /// The smallest memory limit up to that of `costs` with which there is a placement, all blocks recomputed; not searched
 /// below `enough_gib`.
 Result<LeastBalanceMemory> least_balance_memory(const BalanceCosts& costs, const Schedule& schedule, double enough_gib,
-                                 Clock::time_point deadline) {
+                                                const Deadline& deadline) {
   const MomentsOfRanks moments = moments_of_ranks(schedule);
   ChainSource source(costs, most_in_flight(schedule, moments), RecomputeOptions::kAll);
   WEFT_TRY(const StageOptions options, StageOptions::make(source, {}));
@@ -46,7 +46,7 @@ Result<LeastBalanceMemory> least_balance_memory(const BalanceCosts& costs, const
   least.gib = largest_row(rows, options, any);
   if (least.gib <= enough_gib) return least;
   size_t width = 4;
-  while (Clock::now() < deadline) {
+  while (!deadline.is_over()) {
     const ChainSearch::Outcome outcome = search.find_below(least.gib == kInfinity ? kInfinity : least.gib * (1 - 1e-12),
                                                            {.labels_a_block = width, .deadline = deadline});
     for (const Chain& chain : outcome.found) least.gib = std::min(least.gib, largest_row(rows, options, chain));
@@ -67,13 +67,13 @@ struct LargerPp {
 };
 
 /// The next larger pp whose placements fit.
-LargerPp larger_pp(const BalanceCosts& costs, Clock::time_point deadline) {
+LargerPp larger_pp(const BalanceCosts& costs, const Deadline& deadline) {
   BalanceCosts larger = costs;
   const double enough = with_rounding(costs.memory_gib);
   while ((larger.shape.pp + 1) * larger.shape.vpp <= costs.num_blocks()) {
     ++larger.shape.pp;
     const Result<Schedule> schedule = generate_schedule(larger.schedule, larger.shape);
-    if (!schedule || Clock::now() > deadline) return {.is_certain = false};
+    if (!schedule || deadline.is_over()) return {.is_certain = false};
     const Result<LeastBalanceMemory> least = least_balance_memory(larger, *schedule, enough, deadline);
     if (!least) return {.is_certain = false};
     if (least->gib <= enough) return {.pp = larger.shape.pp};
@@ -150,8 +150,8 @@ std::vector<double> memory_of_ranks(const Schedule& schedule, const MomentsOfRan
 Error explain_no_placement(const BalanceCosts& costs, const Schedule& schedule, const NoPlacement& known) {
   BalanceCosts unlimited = costs;
   unlimited.memory_gib = kInfinity;
-  const Result<LeastBalanceMemory> least =
-      least_balance_memory(unlimited, schedule, with_rounding(costs.memory_gib) * (known.is_proven ? 0 : 1), known.deadline);
+  const Result<LeastBalanceMemory> least = least_balance_memory(
+      unlimited, schedule, with_rounding(costs.memory_gib) * (known.is_proven ? 0 : 1), known.deadline);
   if (!least) return least.error();
   const bool is_infeasible = known.is_proven || (least->is_exact && least->gib > with_rounding(costs.memory_gib));
   if (!is_infeasible) {

@@ -24,7 +24,7 @@ std::vector<double> memory_of_ranks(const Schedule& schedule, const MomentsOfRan
 
 struct NoPlacement {
   bool is_proven = false;  ///< nothing fits; otherwise the time was too short to know
-  ChainSearch::Clock::time_point deadline;
+  Deadline deadline;
 };
 
 /// Why no placement was found, and which memory limit or pp would do.

@@ -6,9 +6,7 @@
 #include "weft/search/precision.h"
 
 namespace weft {
-namespace {
-
-}  // namespace
+namespace {}  // namespace
 
 ChainSearch::ChainSearch(const StageOptions& options)
     : options_(options), alive_(options.size(), 1), columns_(static_cast<size_t>(options.num_stages())) {}
@@ -171,7 +169,7 @@ ChainSearch::Outcome ChainSearch::find_below(double target, const Effort& effort
   for (int round = 0; round < kMostFilterRounds; ++round) {
     const size_t num_removed = filter(target);
     if (num_removed * 50 < options_.size()) break;
-    if (Clock::now() > effort.deadline) return {};
+    if (effort.deadline.is_over()) return {};
   }
   if (!is_behind_current_) sum_behind();
   find_most_behind();
@@ -188,7 +186,7 @@ ChainSearch::Outcome ChainSearch::find_below(double target, const Effort& effort
     const std::vector<Label>& layer = layers[static_cast<size_t>(stage)];
     for (auto& list : candidates) list.clear();
     for (size_t label = 0; label < layer.size(); ++label) {
-      if (label % 256 == 0 && Clock::now() > effort.deadline) return {};
+      if (label % 256 == 0 && effort.deadline.is_over()) return {};
       const double* so_far = values.data() + label * n;
       const int32_t block = layer[label].block;
       for (size_t i = options_.begin(stage, block); i < options_.begin(stage, block + 1); ++i) {
@@ -229,7 +227,7 @@ ChainSearch::Outcome ChainSearch::find_below(double target, const Effort& effort
         if (!keep(price_of.data(), needless, kept)) continue;
         kept.insert(kept.end(), price_of.begin(), price_of.end());
         next.push_back({.parent = candidate.parent, .block = block, .option = candidate.option});
-        if (next.size() % 256 == 0 && Clock::now() > effort.deadline) return {};
+        if (next.size() % 256 == 0 && effort.deadline.is_over()) return {};
       }
       next_values.insert(next_values.end(), kept.begin(), kept.end());
     }

@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "weft/search/deadline.h"
 #include "weft/search/stage_options.h"
 
 namespace weft {
@@ -46,7 +47,7 @@ class ChainSearch {
   struct Effort {
     size_t labels_a_block = std::numeric_limits<size_t>::max();  ///< more are dropped, the worst first
     size_t most_found = 8;
-    Clock::time_point deadline = Clock::time_point::max();
+    Deadline deadline = {};
   };
   struct Outcome {
     std::vector<Chain> found;  ///< the best first

@@ -23,8 +23,8 @@ class Solver {
         options_(options),
         effort_(effort),
         search_(options),
-        end_(effort.start + effort.time_limit),
-        deadline_(end_ - effort.time_limit / 5),
+        end_(effort.start + effort.time_limit, effort.stop),
+        deadline_(effort.start + effort.time_limit - effort.time_limit / 5, effort.stop),
         memory_rows_(limited_memory_rows(shape, memory_gib)),
         mix_(memory_rows_),
         local_search_(shape.schedule, options, memory_rows_, shape.graph),
@@ -44,7 +44,7 @@ class Solver {
       improve_mix();
     }
     size_t width = 4;
-    while (Clock::now() < deadline_ && width <= effort_.most_labels) {
+    while (!deadline_.is_over() && width <= effort_.most_labels) {
       const ChainSearch::Outcome outcome =
           search_.find_below(best_ms_ * (1 - kPrecision), {.labels_a_block = width, .deadline = deadline_});
       for (const Chain& chain : outcome.found) try_chain(chain);
@@ -146,7 +146,7 @@ class Solver {
     const std::vector<char> alive = search_.alive();
     double high = best_ms_;
     int num_retries = 0;
-    while (high - bound_ms_ > 1e-4 * high && Clock::now() < end_) {
+    while (high - bound_ms_ > 1e-4 * high && !end_.is_over()) {
       const double target = (bound_ms_ + high) / 2;
       const ChainSearch::Outcome outcome = search_.find_below(target, {.labels_a_block = kWidth, .deadline = end_});
       search_.set_alive(alive);
@@ -171,8 +171,8 @@ class Solver {
   const StageOptions& options_;
   SolverEffort effort_;
   ChainSearch search_;
-  Clock::time_point end_;
-  Clock::time_point deadline_;  // of the search for better placements; what is left until the end raises the bound
+  Deadline end_;
+  Deadline deadline_;  // of the search for better placements; what is left until the end raises the bound
   std::vector<ChainRow> memory_rows_;
   PriceMix mix_;
   LocalSearch local_search_;

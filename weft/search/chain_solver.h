@@ -30,6 +30,7 @@ struct SolverShape {
 struct SolverEffort {
   ChainSearch::Clock::time_point start = ChainSearch::Clock::now();
   ChainSearch::Clock::duration time_limit = std::chrono::hours(1);
+  const std::atomic<bool>* stop = nullptr;                       ///< ends it early
   size_t most_labels = std::numeric_limits<size_t>::max();       ///< a block, in one walk
   int64_t most_local = std::numeric_limits<int64_t>::max() / 2;  ///< simulations of the local search, each time
 };

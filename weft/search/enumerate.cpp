@@ -114,6 +114,7 @@ class FrameLister {
     for (const int64_t mbs : divisors(batch / c.dp)) {
       if (!space_.mbs.contains(mbs)) continue;
       c.mbs = mbs;
+      if (c.pp * c.microbatches(batch) > space_.most_stage_microbatches) continue;
       // Which of the two lies inside only matters where both are there and nodes are crossed.
       const bool matters = c.pp > 1 && c.dp > 1 && problem_.cluster.nodes > 1;
       for (const bool neighbours : {false, true}) {
@@ -133,9 +134,6 @@ class FrameLister {
   HeadLimit heads_;
   std::vector<Candidate> found_;
 };
-
-constexpr int64_t kMostScale = 64;
-constexpr int64_t kMostChunks = 16;
 
 /// The ways to run an encoder in a frame, which says how many ranks it has of its own.
 std::vector<EncoderChoice> encoder_choices(const Candidate& frame, const EncoderChoice& given, const Module& module,
@@ -211,6 +209,8 @@ std::vector<Candidate> enumerate_frames(const Plan& problem, const PlanSpace& sp
 FrameChoices choices_of(const Candidate& frame, const Plan& problem, const PlanSpace& space) {
   FrameChoices choices;
   const auto layers = static_cast<int64_t>(problem.model.find(ModuleKind::kLlm)->layers.size());
+  const int64_t most_chunks =
+      space.most_stage_microbatches / (frame.pp * frame.microbatches(problem.workload.global_batch_samples));
   for (const ScheduleName schedule : space.schedules) {
     if (frame.pp == 1) {
       // One stage has nothing to schedule: 1F1B stands for all.
@@ -218,11 +218,12 @@ FrameChoices choices_of(const Candidate& frame, const Plan& problem, const PlanS
       break;
     }
     if (schedule == ScheduleName::kInterleaved1f1b) {
-      for (int64_t vpp = 2; vpp <= kMostChunks; ++vpp) {
+      for (int64_t vpp = 2; vpp <= std::min(kMostChunks, most_chunks); ++vpp) {
         if (space.vpp.contains(vpp) && frame.pp * vpp <= layers) choices.schedules.push_back({schedule, vpp});
       }
     } else if (schedule == ScheduleName::kZbV) {
-      if (space.vpp.contains(2) && 2 * frame.pp <= layers) choices.schedules.push_back({schedule, 2});
+      if (space.vpp.contains(2) && most_chunks >= 2 && 2 * frame.pp <= layers)
+        choices.schedules.push_back({schedule, 2});
     } else if (space.vpp.contains(1)) {
       choices.schedules.push_back({schedule, 1});
     }

@@ -21,7 +21,7 @@ class LocalSearch {
   struct Effort {
     int num_kicks = 0;
     int64_t most_simulated = std::numeric_limits<int64_t>::max() / 2;
-    Clock::time_point deadline = Clock::time_point::max();
+    Deadline deadline = {};
   };
   /// The best chain met from `start` on by moves of a block and by random displacements of the best, the same on every
   /// run. Empty when none met fits.
@@ -41,7 +41,7 @@ class LocalSearch {
 
   bool rate(State& state);
   void descend(State& state);
-  bool is_over() const { return num_simulated_ >= end_simulated_ || Clock::now() > effort_.deadline; }
+  bool is_over() const { return num_simulated_ >= end_simulated_ || effort_.deadline.is_over(); }
   double fit_rank(size_t rank, Chain& chain) const;
 
   const StageOptions& options_;

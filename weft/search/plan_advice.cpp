@@ -1,12 +1,15 @@
 #include "weft/search/plan_advice.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <functional>
 
 #include <fmt/format.h>
 
+#include "weft/base/byte_unit.h"
+#include "weft/base/counted.h"
 #include "weft/base/text.h"
 #include "weft/base/units.h"
 #include "weft/search/enumerate.h"
@@ -48,28 +51,37 @@ struct Setting {
   std::string rule;  ///< what its values must be
 };
 
+/// Why no candidate has a pp that is allowed.
+std::string rule_of_pp(const PlanProblem& problem, const std::string& devices) {
+  const auto layers = static_cast<int64_t>(problem.model.find(ModuleKind::kLlm)->layers.size());
+  const Allowed& pp = problem.space.pp;
+  const int64_t least = pp.values.empty() ? pp.at_least : *std::min_element(pp.values.begin(), pp.values.end());
+  if (least <= layers) return devices;
+  return fmt::format("pp is at most the llm's {} layers, because every stage has one", layers);
+}
+
 std::vector<Setting> settings(const PlanProblem& problem) {
   const auto of = [](auto PlanSpace::*field) {
     return [field](PlanSpace& space) { space.*field = PlanSpace().*field; };
   };
-  const std::string devices = fmt::format("tp x cp x pp x dp is {} devices", problem.cluster.num_devices());
+  const std::string devices = fmt::format("tp x cp x pp x dp is {}", counted(problem.cluster.num_devices(), "device"));
   const std::string batch = fmt::format("dp x mbs divides the batch of {}", problem.workload.global_batch_samples);
   const std::string chunks =
       "one chunk goes with 1f1b, zb_h1 and gpipe, two with zb_v, more than one with interleaved_1f1b, "
       "and pp x vpp is at most the number of layers";
-  return {
-      {"llm.tp", of(&PlanSpace::tp), fmt::format("tp divides a node's {} devices", problem.cluster.devices_per_node)},
-      {"llm.cp", of(&PlanSpace::cp), devices},
-      {"llm.cp_ulysses", of(&PlanSpace::cp_ulysses), "cp_ulysses divides cp"},
-      {"llm.ep", of(&PlanSpace::ep), "ep divides the number of experts and dp x cp"},
-      {"llm.pp", of(&PlanSpace::pp), devices},
-      {"llm.dp", of(&PlanSpace::dp), devices},
-      {"llm.vpp", of(&PlanSpace::vpp), chunks},
-      {"llm.zero", of(&PlanSpace::zero), "ZeRO is 0 to 3, and 0 where dp x cp is 1"},
-      {"mbs", of(&PlanSpace::mbs), batch},
-      {"schedule", of(&PlanSpace::schedules), chunks},
-      {"encoders", of(&PlanSpace::encoders),
-       "an encoder's tp divides the llm's or its own ranks, mbs_scale is at most 64"}};
+  return {{"llm.tp", of(&PlanSpace::tp),
+           fmt::format("tp divides a node's {}", counted(problem.cluster.devices_per_node, "device"))},
+          {"llm.cp", of(&PlanSpace::cp), devices},
+          {"llm.cp_ulysses", of(&PlanSpace::cp_ulysses), "cp_ulysses divides cp"},
+          {"llm.ep", of(&PlanSpace::ep), "ep divides the number of experts and dp x cp"},
+          {"llm.pp", of(&PlanSpace::pp), rule_of_pp(problem, devices)},
+          {"llm.dp", of(&PlanSpace::dp), devices},
+          {"llm.vpp", of(&PlanSpace::vpp), chunks},
+          {"llm.zero", of(&PlanSpace::zero), "ZeRO is 0 to 3, and 0 where dp x cp is 1"},
+          {"mbs", of(&PlanSpace::mbs), batch},
+          {"schedule", of(&PlanSpace::schedules), chunks},
+          {"encoders", of(&PlanSpace::encoders),
+           "an encoder's tp divides the llm's or its own ranks, mbs_scale is at most 64"}};
 }
 
 /// The pins without any one of which something would be left, and the rules that they break.
@@ -107,32 +119,59 @@ std::vector<std::string> nearest_batches(const PlanProblem& problem) {
   return found;
 }
 
+/// A batch below this one that there are candidates for: the largest power of two.
+int64_t largest_batch(const PlanProblem& problem) {
+  PlanProblem smaller = problem;
+  int64_t& batch = smaller.workload.global_batch_samples;
+  const auto given = static_cast<uint64_t>(batch);
+  for (batch = static_cast<int64_t>(std::bit_floor(given)); batch > 1; batch /= 2) {
+    if (has_candidates(smaller)) return batch;
+  }
+  return 1;
+}
+
+/// Where there would be candidates, but with schedules that are too long.
+std::optional<Error> find_too_many_microbatches(const PlanProblem& problem) {
+  PlanProblem longer = problem;
+  longer.space.most_stage_microbatches = INT64_MAX;
+  if (!has_candidates(longer)) return std::nullopt;
+  const int64_t batch = problem.workload.global_batch_samples;
+  return Error{.source = "--global-batch",
+               .problem = fmt::format("is {} samples, which {} cannot take in fewer than {} microbatches times "
+                                      "pipeline stages; no more are searched",
+                                      with_commas(batch), counted(problem.cluster.num_devices(), "device"),
+                                      with_commas(problem.space.most_stage_microbatches)),
+               .advice = fmt::format("Up to {} samples can be planned; or give more nodes, or a larger mbs in a search "
+                                     "file.",
+                                     with_commas(largest_batch(problem)))};
+}
+
 Error no_candidates(const PlanProblem& problem) {
   const int64_t devices = problem.cluster.num_devices();
   const int64_t batch = problem.workload.global_batch_samples;
+  if (auto error = find_too_many_microbatches(problem)) return *std::move(error);
   PlanProblem open = problem;
   open.space = PlanSpace();
   open.space.frozen = problem.space.frozen;
   if (has_candidates(open)) {
     const Contradiction pins = contradicting_pins(problem);
-    return {
-        .kind = ErrorKind::kJob,
-        .source = "plan",
-        .problem = fmt::format("the search file leaves nothing: its pins contradict each other, or {} devices and a "
-                               "global batch of {} samples",
-                               devices, batch),
-        .advice = pins.names.empty()
-                      ? std::string("Several pins would have to go: tp divides a node's devices, tp x cp x "
-                                    "pp x dp is the number of devices, and dp x mbs divides the batch.")
-                      : fmt::format("Without {} there would be candidates: {}.", joined_or(pins.names),
-                                    fmt::join(pins.rules, "; "))};
+    return {.kind = ErrorKind::kJob,
+            .source = "plan",
+            .problem = fmt::format("the search file leaves nothing: its pins contradict each other, or {} and a "
+                                   "global batch of {}",
+                                   counted(devices, "device"), counted(batch, "sample")),
+            .advice = pins.names.empty()
+                          ? std::string("Several pins would have to go: tp divides a node's devices, tp x cp x "
+                                        "pp x dp is the number of devices, and dp x mbs divides the batch.")
+                          : fmt::format("Without {} there would be candidates: {}.", joined_or(pins.names),
+                                        fmt::join(pins.rules, "; "))};
   }
   const std::vector<std::string> batches = nearest_batches(problem);
   return {.kind = ErrorKind::kJob,
           .source = "plan",
-          .problem = fmt::format("nothing divides a global batch of {} samples on {} devices: tp x cp x pp x dp is the "
+          .problem = fmt::format("nothing divides a global batch of {} on {}: tp x cp x pp x dp is the "
                                  "number of devices, and dp x mbs must divide the batch",
-                                 batch, devices),
+                                 counted(batch, "sample"), counted(devices, "device")),
           .advice = batches.empty()
                         ? std::string("Choose a global batch with more divisors, or another number of nodes.")
                         : fmt::format("A global batch of {} can be divided.", joined_or(batches))};
@@ -144,8 +183,8 @@ std::string where_it_goes(const FoundPlan& found) {
   if (!report) return "";
   const RowReport& fullest = report->fullest();
   const MemoryPart& part = largest_part(fullest.memory);
-  return fmt::format("; most of it on {}: {} ({:.2f} GiB)", fullest.name, part.heading,
-                     fullest.memory.*part.value / kGiB);
+  return fmt::format("; most of it on {}: {} ({})", fullest.name, part.heading,
+                     format_memory(fullest.memory.*part.value));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/check.h"
 #include "weft/base/units.h"
 #include "weft/plan/plan_schedule.h"
 #include "weft/schedule/encoder_forms.h"
@@ -36,6 +37,8 @@ constexpr size_t kLabelsOfProbes = 4;
 constexpr int64_t kMostLocal = 32;
 /// How often a placement that turned out not to fit is sought again with less memory.
 constexpr int kMostAttempts = 4;
+/// Pairs of stage and microbatch of all the shapes that are kept, about half a kilobyte each.
+constexpr int64_t kMostKept = 1 << 21;
 
 /// Candidates with the same degrees of the llm, and what no one of them can be faster than.
 struct Frame {
@@ -510,13 +513,18 @@ class Searcher {
 
   PlanShape& shape_of(const Candidate& c) {
     const int64_t microbatches = c.microbatches(plan_.workload.global_batch_samples);
-    auto& shape = shapes_[std::tuple(c.schedule, c.pp, c.vpp, microbatches)];
-    if (shape == nullptr) {
-      Result<Schedule> schedule =
-          generate_schedule(c.schedule, {.pp = c.pp, .vpp = c.vpp, .microbatches = microbatches});
-      if (schedule) shape = std::make_unique<PlanShape>(with_step_end(*std::move(schedule)));
+    const auto key = std::tuple(c.schedule, c.pp, c.vpp, microbatches);
+    if (const auto found = shapes_.find(key); found != shapes_.end()) return *found->second;
+    // Shapes of many microbatches are large: old ones make room, and are made again where they are needed.
+    const int64_t size = c.pp * c.vpp * microbatches;
+    if (size_of_shapes_ + size > kMostKept) {
+      shapes_.clear();
+      size_of_shapes_ = 0;
     }
-    return *shape;
+    size_of_shapes_ += size;
+    Result<Schedule> schedule = generate_schedule(c.schedule, {.pp = c.pp, .vpp = c.vpp, .microbatches = microbatches});
+    WEFT_CHECK(schedule.ok(), "a candidate has no schedule: {}", schedule.error().message());
+    return *shapes_.emplace(key, std::make_unique<PlanShape>(with_step_end(*std::move(schedule)))).first->second;
   }
 
   SolverEffort effort_of() const {
@@ -851,9 +859,13 @@ class Searcher {
   }
 
   void report_progress(size_t done, size_t all) {
+    const FoundPlan* best = !result_.best.empty() ? &result_.best.front()
+                            : !probed_.empty()    ? &probed_.front()
+                                                  : nullptr;
+    const double left_s = std::max(0.0, std::chrono::duration<double>(end_ - Clock::now()).count());
     options_.progress(fmt::format(
-        "{} of {} groups of candidates, {} plans simulated, best {}", done, all, result_.counts.evaluated,
-        result_.best.empty() ? std::string("none") : fmt::format("{:.1f} ms", result_.best.front().step_time_ms)));
+        "{} of {} groups of candidates, at most {:.0f} s left, best so far {}", done, all, left_s,
+        best == nullptr ? "none" : fmt::format("{:.1f} ms: {}", best->step_time_ms, best->candidate.text(best->plan))));
   }
 
   /// The least that anything which could still win might take.
@@ -897,6 +909,7 @@ class Searcher {
   std::vector<double> ones_;
   std::map<std::tuple<size_t, int64_t, int64_t, bool>, double> least_;
   std::map<std::tuple<ScheduleName, int64_t, int64_t, int64_t>, std::unique_ptr<PlanShape>> shapes_;
+  int64_t size_of_shapes_ = 0;  // their pairs of stage and microbatch
   // Of the frame that is open.
   std::optional<Candidate> opened_;
   FrameChoices choices_;

@@ -5,42 +5,52 @@
 #include <fmt/format.h>
 
 #include "weft/base/fields.h"
+#include "weft/base/file_kind.h"
 #include "weft/base/text.h"
 
 namespace weft {
 namespace {
 
 constexpr int64_t kMostDegree = 1 << 20;
+constexpr int64_t kMostZero = 3;
 
-int64_t read_number(Fields& fields, std::string_view key, const Json& value, int64_t least) {
-  const bool fits = value.is_number_integer() && value.get<int64_t>() >= least && value.get<int64_t>() <= kMostDegree;
+int64_t read_number(Fields& fields, std::string_view key, const Json& value, IntegerRange range) {
+  const bool fits = value.is_number_integer() && value.get<int64_t>() >= range.min && value.get<int64_t>() <= range.max;
   if (fits) return value.get<int64_t>();
   fields.complain(
-      key, fmt::format("holds {}, a whole number from {} to {} is needed", describe_value(value), least, kMostDegree));
-  return least;
+      key, fmt::format("holds {}, a whole number from {} to {} is needed", describe_value(value), range.min, range.max),
+      "Correct it, or leave the setting out to search all of its values.");
+  return range.min;
 }
 
-Allowed read_allowed(Fields& fields, std::string_view key, Allowed fallback) {
+Allowed read_allowed(Fields& fields, std::string_view key, Allowed fallback, int64_t most = kMostDegree) {
   const Json* raw = fields.raw(key);
   if (raw == nullptr) return fallback;
   const int64_t least = std::min<int64_t>(fallback.at_least, 1);
+  const IntegerRange range{least, most};
   Allowed allowed{.values = {}, .at_least = least};
   if (raw->is_object()) {
     Fields bounds = fields.object(key);
-    allowed.at_least = bounds.integer_or("at_least", least, {least, kMostDegree});
-    allowed.at_most = bounds.integer_or("at_most", kMostDegree, {least, kMostDegree});
+    allowed.at_least = bounds.integer_or("at_least", least, range);
+    allowed.at_most = bounds.integer_or("at_most", most, range);
     bounds.reject_unknown();
     if (allowed.at_most < allowed.at_least)
-      fields.complain(key,
-                      fmt::format("allows nothing: at_least is {}, at_most {}", allowed.at_least, allowed.at_most));
+      fields.complain(key, fmt::format("allows nothing: at_least is {}, at_most {}", allowed.at_least, allowed.at_most),
+                      "Swap them, or leave one out.");
     allowed.values = fallback.values;
+    const bool has_any = allowed.values.empty() || std::any_of(allowed.values.begin(), allowed.values.end(),
+                                                               [&](int64_t value) { return allowed.contains(value); });
+    if (!has_any)
+      fields.complain(key,
+                      fmt::format("allows none of the values that are searched: {}", fmt::join(fallback.values, ", ")),
+                      "Name the values that you want as a list.");
     return allowed;
   }
   if (!raw->is_array()) {
-    allowed.values.push_back(read_number(fields, key, *raw, least));
+    allowed.values.push_back(read_number(fields, key, *raw, range));
     return allowed;
   }
-  for (const Json& value : *raw) allowed.values.push_back(read_number(fields, key, value, least));
+  for (const Json& value : *raw) allowed.values.push_back(read_number(fields, key, value, range));
   if (allowed.values.empty())
     fields.complain(key, "is an empty list, which allows nothing", "Leave it out or name values.");
   return allowed;
@@ -90,7 +100,7 @@ void read_encoder(Fields fields, EncoderSpace& space) {
               {"partial", &space.allows_partial}});
   read_flags(fields, "form", {{"before", &space.allows_before}, {"fill", &space.allows_fill}});
   space.tp = read_allowed(fields, "tp", space.tp);
-  space.mbs_scale = read_allowed(fields, "mbs_scale", space.mbs_scale);
+  space.mbs_scale = read_allowed(fields, "mbs_scale", space.mbs_scale, kMostScale);
   space.ranks = read_allowed(fields, "ranks", space.ranks);
   space.stages = read_allowed(fields, "stages", space.stages);
   read_flag(fields, "recompute_from_inputs", space.recompute_from_inputs);
@@ -104,8 +114,8 @@ void read_llm(Fields llm, PlanSpace& space) {
   space.ep = read_allowed(llm, "ep", space.ep);
   space.pp = read_allowed(llm, "pp", space.pp);
   space.dp = read_allowed(llm, "dp", space.dp);
-  space.vpp = read_allowed(llm, "vpp", space.vpp);
-  space.zero = read_allowed(llm, "zero", space.zero);
+  space.vpp = read_allowed(llm, "vpp", space.vpp, kMostChunks);
+  space.zero = read_allowed(llm, "zero", space.zero, kMostZero);
   read_flag(llm, "zero_keep_gathered", space.zero_keep_gathered);
   read_flag(llm, "sequence_parallel", space.sequence_parallel);
   read_flag(llm, "stages_are_neighbours", space.stages_are_neighbours);
@@ -137,6 +147,7 @@ bool Allowed::contains(int64_t value) const {
 }
 
 Result<PlanSpace> read_plan_space(const Document& document) {
+  if (auto error = find_wrong_kind(document, FileKind::kSpace)) return *std::move(error);
   Findings findings(document.source);
   Fields fields(document, findings);
   PlanSpace space;
@@ -149,7 +160,7 @@ Result<PlanSpace> read_plan_space(const Document& document) {
       if (schedule) {
         space.schedules.push_back(*schedule);
       } else {
-        fields.complain("schedule", schedule.error().problem);
+        fields.complain("schedule", schedule.error().problem, schedule.error().advice);
       }
     }
   }
@@ -169,6 +180,29 @@ Result<PlanSpace> read_plan_space(const Document& document) {
   fields.reject_unknown();
   if (findings.first()) return *findings.first();
   return space;
+}
+
+std::optional<Error> find_foreign_module(const Document& document, const Model& model) {
+  const auto error = [&](std::string field, const std::string& name) {
+    std::vector<std::string> modules;
+    for (const Module& module : model.modules) modules.emplace_back(name_of(module.kind));
+    return Error{.source = document.source,
+                 .field = std::move(field),
+                 .problem = fmt::format("is about the module {}, which {} does not have; it has {}", in_quotes(name),
+                                        printable(model.name), fmt::join(modules, ", ")),
+                 .advice = "Remove it, or plan for another model."};
+  };
+  for (const ModuleKind kind : {ModuleKind::kVision, ModuleKind::kAudio}) {
+    const std::string name(name_of(kind));
+    if (model.find(kind) != nullptr) continue;
+    if (document.root.contains(name)) return error(name, name);
+    const auto frozen = document.root.find("frozen");
+    if (frozen == document.root.end()) continue;
+    for (const Json& word : *frozen) {
+      if (word == name) return error("frozen", name);
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace weft

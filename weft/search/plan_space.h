@@ -11,6 +11,11 @@
 
 namespace weft {
 
+/// Samples of the llm's microbatch that an encoder takes at once, in microbatches, and chunks of a pipeline rank, at
+/// most.
+inline constexpr int64_t kMostScale = 64;
+inline constexpr int64_t kMostChunks = 16;
+
 /// What one setting may be: everything that is possible, or what was pinned.
 struct Allowed {
   std::vector<int64_t> values;  ///< empty: no list
@@ -59,6 +64,9 @@ struct PlanSpace {
   RecomputeSpace recompute;
   std::map<ModuleKind, EncoderSpace> encoders = {{ModuleKind::kVision, {}}, {ModuleKind::kAudio, {}}};
   std::optional<std::vector<ModuleKind>> frozen;  ///< instead of the workload's
+  /// Pairs of stage and microbatch of a schedule, at most. With more, one makespan takes seconds and its graph
+  /// gigabytes.
+  int64_t most_stage_microbatches = 1 << 18;
 };
 
 /// A search file: {"llm": {"tp": 8, "pp": [1, 2, 4], "zero": {"at_most": 1}, ...}, "schedule": ["1f1b"], "mbs": 1,
@@ -66,5 +74,8 @@ struct PlanSpace {
 /// "mbs_scale": [1, 2]}, "vision": {...}, "audio": {...}}. A setting is a number, a list, or an object with at_least
 /// and at_most; what vision and audio say comes before what encoders says. Unknown keys are rejected.
 Result<PlanSpace> read_plan_space(const Document& document);
+
+/// A part of a search file, which was read before, about a module that the model does not have.
+std::optional<Error> find_foreign_module(const Document& document, const Model& model);
 
 }  // namespace weft

@@ -66,7 +66,7 @@ ChainRow PriceMix::improve(const ChainSearch& search, const StageOptions& option
   best_bound_ = 0;
   double pace = 1;
   int num_worse = 0;
-  for (int i = 0; i < effort.iterations && ChainSearch::Clock::now() < effort.deadline; ++i) {
+  for (int i = 0; i < effort.iterations && !effort.deadline.is_over(); ++i) {
     const ChainRow row = mix();
     const Chain chain = search.least(row);
     if (chain.empty()) break;  // no chain is left: the search will see it

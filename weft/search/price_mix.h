@@ -21,7 +21,7 @@ class PriceMix {
   struct Effort {
     int iterations = 100;
     double target = 0;  ///< the value to reach
-    ChainSearch::Clock::time_point deadline = ChainSearch::Clock::time_point::max();
+    Deadline deadline = {};
   };
   /// Ascends; every chain that it meets is shown to `meet`, which may add objectives. Returns the best mix met, a row
   /// for ChainSearch: below the target for every chain that beats it.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/fields.h"
+#include "weft/base/file_kind.h"
 
 namespace weft {
 namespace {
@@ -19,10 +20,10 @@ Link read_link(Fields& fields) {
 
 ClusterDevice read_device(Fields fields) {
   ClusterDevice device{.name = fields.text("name"),
-                .memory_gib = fields.number("memory_gib", kMemoryRange),
-                .reserved_memory_gib = fields.number_or("reserved_memory_gib", 0, {0, kMemoryRange.max}),
-                .memory_bandwidth_gb_per_s = fields.number("memory_bandwidth_gb_per_s", kBandwidthRange),
-                .matrix_tflops = {}};
+                       .memory_gib = fields.number("memory_gib", kMemoryRange),
+                       .reserved_memory_gib = fields.number_or("reserved_memory_gib", 0, {0, kMemoryRange.max}),
+                       .memory_bandwidth_gb_per_s = fields.number("memory_bandwidth_gb_per_s", kBandwidthRange),
+                       .matrix_tflops = {}};
   if (device.reserved_memory_gib >= device.memory_gib) {
     fields.complain("reserved_memory_gib", fmt::format("is {}, which leaves nothing of the {} GiB of memory",
                                                        device.reserved_memory_gib, device.memory_gib));
@@ -66,6 +67,7 @@ Json to_json(const Cluster& c) {
 }
 
 Result<Cluster> read_cluster(const Document& document, std::string default_name) {
+  if (auto error = find_wrong_kind(document, FileKind::kCluster)) return *std::move(error);
   Findings findings(document.source);
   Fields fields(document, findings);
   Cluster cluster;

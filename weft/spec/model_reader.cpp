@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/fields.h"
+#include "weft/base/file_kind.h"
 #include "weft/base/text.h"
 #include "weft/spec/encoder_readers.h"
 #include "weft/spec/limits.h"
@@ -119,6 +120,7 @@ double estimated_parameters(const Model& model) {
 }  // namespace
 
 Result<Model> read_model(const Document& config, std::string name) {
+  if (auto error = find_wrong_kind(config, FileKind::kModel)) return *std::move(error);
   Findings findings(config.source);
   Fields fields(config, findings);
   const std::string type = fields.text("model_type");

@@ -1,4 +1,3 @@
-#include "tests/support/source_tree.h"
 #include "weft/spec/model_reader.h"
 
 #include <filesystem>
@@ -6,6 +5,8 @@
 #include <unistd.h>
 
 #include <gtest/gtest.h>
+
+#include "tests/support/source_tree.h"
 
 namespace weft {
 namespace {
@@ -139,7 +140,8 @@ TEST(ModelReader, AnUnknownFamilyIsNamedWithAGuess) {
   EXPECT_NE(finding_with("qwen2-vl-7b", "/model_type", "gpt_neox").find("known are gpt2, llama, qwen2"),
             std::string::npos);
   EXPECT_EQ(finding(Json::object()), "config.json: model_type: is missing. Add it.");
-  EXPECT_EQ(finding(Json::array()), "config.json: is a list, a mapping of fields is needed");
+  EXPECT_EQ(finding(Json::array()),
+            "config.json: is a list, a mapping of fields is needed. Check that this is the file you meant.");
 }
 
 TEST(ModelReader, SizesWhoseProductOverflowsAreRefusedBeforeCounting) {

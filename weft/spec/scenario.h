@@ -28,6 +28,8 @@ class Scenarios {
   std::vector<std::string> names(const std::string& folder) const;
 
  private:
+  /// A sentence, after a space, about what was probably meant.
+  std::string hint_for(const std::string& folder, const std::string& given) const;
   Result<std::filesystem::path> locate(const std::string& folder, const std::string& given) const;
 
   std::filesystem::path root_;

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/file_kind.h"
 #include "weft/base/text.h"
 
 namespace weft {
@@ -88,6 +89,7 @@ Json to_json(const Workload& w) {
 }
 
 Result<Workload> read_workload(const Document& document, std::string default_name) {
+  if (auto error = find_wrong_kind(document, FileKind::kWorkload)) return *std::move(error);
   Findings findings(document.source);
   Fields fields(document, findings);
   Workload workload{.source = document.source};

@@ -146,7 +146,7 @@ TEST(SafetensorsFile, AHeaderThatIsNoObjectInJsonIsNamed) {
   expect_start(problem_of_header(" {}"),
                "m.safetensors: is no safetensors file: its header starts with ' ', and must start with '{'");
   expect_start(problem_of_header("[]"), "m.safetensors: is no safetensors file: its header starts with '['");
-  expect_start(problem_of_header(R"({"w":)"), "m.safetensors: w: is not valid JSON: ");
+  expect_start(problem_of_header(R"({"w":)"), "m.safetensors: is not valid JSON: the text ends in line 1");
   expect_start(problem_of_header(R"({} x)"), "m.safetensors: is not valid JSON: ");
   expect_start(problem_of_header(std::string("{}\0x", 4)), "m.safetensors: is not valid JSON: it holds a zero byte");
   expect_start(problem_of_header("{\"\xff\":1}"), "m.safetensors: is not valid JSON: ");

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+
+namespace weft {
+
+/// When a search has to end: at a time, or when a flag says so.
+class Deadline {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  Deadline() = default;
+  Deadline(Clock::time_point time, const std::atomic<bool>* stop = nullptr) : time_(time), stop_(stop) {}
+
+  bool is_over() const { return (stop_ != nullptr && stop_->load(std::memory_order_relaxed)) || Clock::now() >= time_; }
+
+ private:
+  Clock::time_point time_ = Clock::time_point::max();
+  const std::atomic<bool>* stop_ = nullptr;
+};
+
+}  // namespace weft
