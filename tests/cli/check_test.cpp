@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include "tests/support/source_tree.h"
 #include "tests/cli/run_program.h"
+#include "tests/support/source_tree.h"
 #include "weft/base/document.h"
 
 namespace weft {

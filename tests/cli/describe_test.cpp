@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/support/source_tree.h"
 #include "tests/cli/run_program.h"
+#include "tests/support/source_tree.h"
 #include "weft/base/json.h"
 
 namespace weft {

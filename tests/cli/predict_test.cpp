@@ -3,9 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/support/source_tree.h"
 #include "tests/cli/run_program.h"
 #include "tests/cli/tensor_files.h"
+#include "tests/support/source_tree.h"
 #include "weft/base/json.h"
 
 namespace weft {
@@ -363,7 +363,9 @@ TEST_F(Predict, WeightsOfAnotherModelAreRefused) {
               "model.norm.weight: is a weight of the model, but the files do not have it");
   EXPECT_SAYS(said([](StoredTensors& w) { w["model.extra.weight"] = floats({2}, 1); }),
               "model.extra.weight: is in the files, but the model has no such weight");
-  EXPECT_SAYS(said([](StoredTensors& w) { w["lm_head.weight"] = floats({95, 36}, 1); }),
+  EXPECT_SAYS(said([](StoredTensors& w) {
+                w["lm_head.weight"] = floats({95, 36}, 1);
+              }),
               "lm_head.weight: is another weight than the embedding, but the configuration ties the two");
   {
     const ModelCopy copied(kLlama);

@@ -1,4 +1,3 @@
-#include "tests/support/source_tree.h"
 #include "tests/cli/run_program.h"
 
 #include <cstdlib>
@@ -8,6 +7,8 @@
 #include <stdexcept>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "tests/support/source_tree.h"
 
 namespace weft {
 namespace {
@@ -87,8 +88,8 @@ ProgramRun run_weft(const std::vector<std::string>& arguments, const std::vector
 
 ProgramRun run_weft_with_mpi(int num_processes, const std::vector<std::string>& arguments) {
   const TemporaryFolder folder;
-  std::vector<std::string> words = {source_tree().string() + "/scripts/mpirun", "-n",
-                                    std::to_string(num_processes), build_tree() / "weft"};
+  std::vector<std::string> words = {source_tree().string() + "/scripts/mpirun", "-n", std::to_string(num_processes),
+                                    build_tree() / "weft"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   return wait_for(start_command(std::move(words), folder.path()));
 }

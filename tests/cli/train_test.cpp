@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/source_tree.h"
 #include "tests/cli/run_program.h"
+#include "tests/support/source_tree.h"
 #include "weft/base/json.h"
 
 namespace weft::train_test {

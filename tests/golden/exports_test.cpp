@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/support/source_tree.h"
 #include "tests/golden/export_gallery.h"
+#include "tests/support/source_tree.h"
 #include "weft/base/file.h"
 
 namespace weft {

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/support/source_tree.h"
 #include "tests/golden/plan_gallery.h"
+#include "tests/support/source_tree.h"
 #include "weft/base/file.h"
 #include "weft/plan/check.h"
 #include "weft/plan/plan_json.h"

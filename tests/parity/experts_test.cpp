@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/source_tree.h"
 #include "tests/parity/fixture.h"
+#include "tests/support/source_tree.h"
 #include "weft/checkpoint/initial_weights.h"
 #include "weft/comm/run_ranks.h"
 #include "weft/models/load_weights.h"

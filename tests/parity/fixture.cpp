@@ -32,8 +32,7 @@ T must(Result<T> result) {
 
 std::filesystem::path fixtures_folder() {
   const char* other = std::getenv("WEFT_FIXTURES");
-  return other != nullptr ? std::filesystem::path(other)
-                          : source_tree() / "tests/parity/fixtures";
+  return other != nullptr ? std::filesystem::path(other) : source_tree() / "tests/parity/fixtures";
 }
 
 std::vector<Case> all_cases() {

@@ -6,8 +6,8 @@
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/source_tree.h"
 #include "tests/parity/fixture.h"
+#include "tests/support/source_tree.h"
 #include "weft/checkpoint/initial_weights.h"
 #include "weft/comm/run_ranks.h"
 #include "weft/models/load_weights.h"

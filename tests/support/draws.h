@@ -4,8 +4,8 @@
 
 namespace weft {
 
-/// A build with sanitizers computes some ten times slower. A proof by brute force that the optimised build makes whole is
-/// made on every n-th example there.
+/// A build with sanitizers computes some ten times slower. A proof by brute force that the optimised build makes whole
+/// is made on every n-th example there.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kIsSanitized = true;
 #else

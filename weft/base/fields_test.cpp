@@ -56,6 +56,19 @@ TEST(Fields, FindingsNameThePathWhatWasFoundAndWhatIsAllowed) {
             "file.yaml: is a list, a mapping of fields is needed. Check that this is the file you meant.");
 }
 
+TEST(Fields, TheEndsOfARangeAreAllowedAndNothingBeyond) {
+  const auto integer = [](Fields& f) { f.integer("depth", {1, 100}); };
+  const auto number = [](Fields& f) { f.number("depth", {1, 100}); };
+  for (const char* inside : {"depth: 1", "depth: 100", "depth: 1.0", "depth: 100.0"}) {
+    EXPECT_EQ(finding(inside, integer), "") << inside;
+    EXPECT_EQ(finding(inside, number), "") << inside;
+  }
+  for (const char* outside : {"depth: 0", "depth: 101", "depth: 0.0", "depth: 101.0"}) {
+    EXPECT_NE(finding(outside, integer), "") << outside;
+    EXPECT_NE(finding(outside, number), "") << outside;
+  }
+}
+
 TEST(Fields, NumbersMustBeFinite) {
   const auto number = [](Fields& f) { f.number("x", {0, 10}); };
   EXPECT_EQ(finding("x: .nan", number), "file.yaml: x: is the number nan, a number from 0 to 10 is needed");

@@ -19,8 +19,7 @@ namespace weft {
 
 /// A shipped plan as if for so many ranks. It need not be legal: nothing here runs it.
 inline Plan example_plan(int64_t world_size) {
-  auto plan =
-      read_plan_file(source_tree() / "scenarios/plans/llama3-8b_gpipe_tp2_pp2_dp2.json");
+  auto plan = read_plan_file(source_tree() / "scenarios/plans/llama3-8b_gpipe_tp2_pp2_dp2.json");
   WEFT_CHECK(plan.ok(), "{}", plan.error().message());
   plan->world_size = world_size;
   return *std::move(plan);

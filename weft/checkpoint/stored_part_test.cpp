@@ -1,4 +1,3 @@
-#include "tests/support/draws.h"
 #include "weft/checkpoint/stored_part.h"
 
 #include <random>
@@ -6,6 +5,8 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
+
+#include "tests/support/draws.h"
 
 namespace weft {
 namespace {

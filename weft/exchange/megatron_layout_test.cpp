@@ -1,9 +1,10 @@
-#include "tests/support/draws.h"
 #include "weft/exchange/megatron_layout.h"
 
 #include <random>
 
 #include <gtest/gtest.h>
+
+#include "tests/support/draws.h"
 
 namespace weft {
 namespace {

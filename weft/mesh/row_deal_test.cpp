@@ -1,10 +1,11 @@
-#include "tests/support/draws.h"
 #include "weft/mesh/row_deal.h"
 
 #include <numeric>
 #include <random>
 
 #include <gtest/gtest.h>
+
+#include "tests/support/draws.h"
 
 namespace weft {
 namespace {

@@ -1,4 +1,3 @@
-#include "tests/support/draws.h"
 #include "weft/mesh/row_route.h"
 
 #include <algorithm>
@@ -7,6 +6,8 @@
 #include <set>
 
 #include <gtest/gtest.h>
+
+#include "tests/support/draws.h"
 
 namespace weft {
 namespace {

@@ -11,9 +11,6 @@
 #include "weft/pipeline/clock.h"
 
 namespace weft {
-namespace {
-
-}  // namespace
 
 EncoderBridge::EncoderBridge(Settings settings) : settings_(std::move(settings)) {
   WEFT_CHECK(std::ssize(settings_.data_parallel_ranks) == settings_.rows.size(), "{} of {} ranks are told of",

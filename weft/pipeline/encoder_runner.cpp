@@ -14,9 +14,6 @@
 #include "weft/tensor/local_tensor.h"
 
 namespace weft {
-namespace {
-
-}  // namespace
 
 EncoderRunner::EncoderRunner(Settings settings) : settings_(std::move(settings)) {
   WEFT_CHECK((settings_.bridge != nullptr) == is_last(), "an encoder's last stage, and no other, hands rows over");

@@ -6,7 +6,6 @@
 #include "weft/search/precision.h"
 
 namespace weft {
-namespace {}  // namespace
 
 ChainSearch::ChainSearch(const StageOptions& options)
     : options_(options), alive_(options.size(), 1), columns_(static_cast<size_t>(options.num_stages())) {}

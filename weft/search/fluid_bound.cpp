@@ -19,7 +19,8 @@ class Ranks {
   /// How many layers a rank can take without working longer than the bottleneck.
   double most_layers(int64_t rank, double bottleneck_ms) const {
     const bool is_last = rank + 1 == c_.pp;
-    const double time_ms = bottleneck_ms * (1 + kBoundHair) - (rank == 0 ? c_.first_ms : 0) - (is_last ? c_.last_ms : 0);
+    const double time_ms =
+        bottleneck_ms * (1 + kBoundHair) - (rank == 0 ? c_.first_ms : 0) - (is_last ? c_.last_ms : 0);
     const double memory = c_.memory_bytes - (is_last ? c_.last_rank_bytes : 0);
     if (time_ms < 0 || memory < 0) return 0;
     const double held = in_flight_.empty() ? static_cast<double>(std::min(c_.pp - rank, c_.microbatches))

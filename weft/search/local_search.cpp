@@ -5,10 +5,7 @@
 #include "weft/search/precision.h"
 
 namespace weft {
-namespace {
-
-
-}  // namespace
+namespace {}  // namespace
 
 LocalSearch::LocalSearch(const Schedule& schedule, const StageOptions& options,
                          const std::vector<ChainRow>& memory_rows, ScheduleGraph& graph)

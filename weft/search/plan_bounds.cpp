@@ -65,14 +65,16 @@ void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
     fluid.forward_ms = std::min(fluid.forward_ms, forward_ms);
     fluid.static_bytes =
         std::min(fluid.static_bytes, price_state(plan, module, costs, block.parameters, kBytesOnly).memory.total());
-    fluid.activation_bytes = std::min(fluid.activation_bytes, backward.runs() ? kAllocatorFactor * block.memory.saved : 0);
+    fluid.activation_bytes =
+        std::min(fluid.activation_bytes, backward.runs() ? kAllocatorFactor * block.memory.saved : 0);
     fluid.recompute_saves_bytes = std::max(fluid.recompute_saves_bytes, kAllocatorFactor * saves);
     workspace = std::min(workspace, block.memory.workspace);
   }
   fluid.recompute_saves_bytes = std::min(fluid.recompute_saves_bytes, fluid.activation_bytes);
   fluid.memory_bytes -= kAllocatorFactor * workspace;
   const StateCost head = price_state(plan, module, costs, costs.exit.parameters, kBytesOnly);
-  fluid.last_rank_bytes = head.memory.total() + kAllocatorFactor * std::max(0.0, costs.exit.memory.workspace - workspace) +
+  fluid.last_rank_bytes = head.memory.total() +
+                          kAllocatorFactor * std::max(0.0, costs.exit.memory.workspace - workspace) +
                           (backward.runs() ? kAllocatorFactor * costs.exit.memory.saved : 0);
   // Compute of embedding and head may hide some of the layers' communication.
   fluid.first_ms = std::max(

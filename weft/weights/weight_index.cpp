@@ -12,7 +12,6 @@
 namespace weft {
 namespace {
 
-
 /// The name of a file in the same folder, so that no index can reach outside of it.
 bool is_file_name(const std::string& text) {
   return !text.empty() && text != "." && text != ".." && text.find('/') == std::string::npos &&

@@ -53,8 +53,7 @@ Result<void*> open_library() {
   }
   std::vector<std::string> places;
   add_places_beside_libtorch(folder_of_loaded_libtorch(), places);
-  if (const std::filesystem::path hint = kLibtorchHint; !hint.empty())
-    add_places_beside_libtorch(hint / "lib", places);
+  if (const std::filesystem::path hint = kLibtorchHint; !hint.empty()) add_places_beside_libtorch(hint / "lib", places);
   places.emplace_back(kLibrary);
   std::string tried;
   for (const std::string& place : places) {

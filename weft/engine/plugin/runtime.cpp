@@ -27,6 +27,7 @@ weft::Result<std::optional<weft::EvalReport>> evaluate(const weft::EvalRequest& 
 
 extern "C" __attribute__((visibility("default"))) const weft::RuntimeApi* weft_runtime_api() {
   weft::avoid_undescribed_tiles();
-  static const weft::RuntimeApi api{.version = WEFT_VERSION, .check = check, .predict = predict, .train = train, .evaluate = evaluate};
+  static const weft::RuntimeApi api{
+      .version = WEFT_VERSION, .check = check, .predict = predict, .train = train, .evaluate = evaluate};
   return &api;
 }

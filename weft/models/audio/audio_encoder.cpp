@@ -120,8 +120,8 @@ at::Tensor AudioEncoder::convolve(const AudioInputs& inputs, const RunContext& c
   return second + sinusoids(positions, second.size(1), second.scalar_type()).to(second.options());
 }
 
-at::Tensor AudioEncoder::layer(int64_t index, const at::Tensor& x, const AudioInputs& inputs,
-                               const RunContext& context, const ContextRows* shared) const {
+at::Tensor AudioEncoder::layer(int64_t index, const at::Tensor& x, const AudioInputs& inputs, const RunContext& context,
+                               const ContextRows* shared) const {
   const RotaryTable unturned;
   const AttentionCall call{.segments = inputs.chunks, .rotary = unturned, .context = shared};
   return layers_[static_cast<size_t>(index)].forward(x, call, context);

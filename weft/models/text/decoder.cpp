@@ -15,7 +15,6 @@
 namespace weft {
 namespace {
 
-
 AttentionLayer make_attention(const std::string& name, const LayerShape& shape, double epsilon,
                               const WeightMaker& make) {
   const HeadCounts& heads = shape.heads;
@@ -50,7 +49,8 @@ MlpLayer make_mlp(const std::string& name, const LayerShape& shape, const Weight
   layer.up = make.matrix({whole_weight(mlp + "gate_proj.weight", {inner, shape.width}, kCutOutputs),
                           whole_weight(mlp + "up_proj.weight", {inner, shape.width}, kCutOutputs)},
                          2 * inner, shape.width);
-  layer.down = make.matrix({whole_weight(mlp + "down_proj.weight", {shape.width, inner}, kCutInputs)}, shape.width, inner);
+  layer.down =
+      make.matrix({whole_weight(mlp + "down_proj.weight", {shape.width, inner}, kCutInputs)}, shape.width, inner);
   if (shape.has_mlp_bias) {
     layer.up_bias = make.bias({whole_weight(mlp + "gate_proj.bias", {inner}, kCutOutputs),
                                whole_weight(mlp + "up_proj.bias", {inner}, kCutOutputs)},

@@ -19,7 +19,8 @@ constexpr double kVisionNormEpsilon = 1e-6;
 
 /// The first generation has layer norms, the second root-mean-square ones.
 NormLayer make_norm_layer(const WeightMaker& make, const std::string& name, int64_t width, bool is_first_generation) {
-  return is_first_generation ? make.layer_norm(name, width, kVisionNormEpsilon) : make.rms_norm(name, width, kVisionNormEpsilon);
+  return is_first_generation ? make.layer_norm(name, width, kVisionNormEpsilon)
+                             : make.rms_norm(name, width, kVisionNormEpsilon);
 }
 
 AttentionLayer make_attention(const std::string& name, const LayerShape& shape, bool has_separate_qkv,
@@ -57,7 +58,8 @@ MlpLayer make_mlp(const MlpNames& names, const LayerShape& shape, Activation act
   MlpLayer layer{.activation = activation, .is_gated = names.up.size() == 2};
   layer.up = make.matrix(std::move(up), up_rows, shape.width);
   layer.up_bias = make.bias(std::move(up_bias), up_rows);
-  layer.down = make.matrix({whole_weight(names.down + ".weight", {shape.width, inner}, kCutInputs)}, shape.width, inner);
+  layer.down =
+      make.matrix({whole_weight(names.down + ".weight", {shape.width, inner}, kCutInputs)}, shape.width, inner);
   layer.down_bias = make.bias({whole_weight(names.down + ".bias", {shape.width})}, shape.width);
   return layer;
 }
@@ -99,7 +101,8 @@ VisionEncoder::VisionEncoder(const Module& module, const VisionNumbers& numbers,
   norm_ = make_norm_layer(make, visual + "merger.ln_q", module.width, is_first_generation);
   merger_.activation = Activation::kGelu;
   merger_.is_gated = false;
-  merger_.up = make.matrix({whole_weight(visual + "merger.mlp.0.weight", {merged, merged}, kCutOutputs)}, merged, merged);
+  merger_.up =
+      make.matrix({whole_weight(visual + "merger.mlp.0.weight", {merged, merged}, kCutOutputs)}, merged, merged);
   merger_.up_bias = make.bias({whole_weight(visual + "merger.mlp.0.bias", {merged}, kCutOutputs)}, merged);
   merger_.down = make.matrix({whole_weight(visual + "merger.mlp.2.weight", {module.output_width, merged}, kCutInputs)},
                              module.output_width, merged);
