@@ -149,8 +149,10 @@ void add_train(Verbs& verbs) {
       "Ranks are threads of this process, as many as the plan's world. For processes and hosts:\n"
       "  mpirun -n 8 weft train --plan plan.json --config train.yaml\n"
       "Examples:\n"
-      "  weft train --plan scenarios/plans/tiny-vl_one_rank.json --config docs/manual/train.yaml --run /tmp/run\n"
-      "  weft train --plan plan.json --config train.yaml --resume /tmp/run";
+      "  weft plan --model tiny-vl --cluster local_cpu --workload tiny_vl --space docs/manual/train_space.yaml --out "
+      "plan.json\n"
+      "  weft train --plan plan.json --config docs/manual/train.yaml --run run\n"
+      "  weft train --plan plan.json --config docs/manual/train.yaml --resume run";
   verb.handles_signals = true;
   verb.run = [options] { return run_train(*options); };
 }
