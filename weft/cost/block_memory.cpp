@@ -44,14 +44,13 @@ class OpMeter {
   double unevenness() const {
     const auto* a = std::get_if<Attention>(&op_.shape);
     if (a == nullptr) return 1 / as_double(setting_.tp);
-    const int64_t tp = setting_.tp;
-    const int64_t heads = (a->heads + tp - 1) / tp;
-    const int64_t kv_heads = local_kv_heads(a->kv_heads, setting_) * setting_.cp_ulysses;
-    return as_double(heads + kv_heads) / as_double(a->heads + a->kv_heads);
+    const LocalHeads heads = local_heads(*a, setting_.share());
+    const int64_t keys = std::max(heads.keys, heads_after_ulysses(*a, setting_.share(), setting_.cp_ulysses).keys * setting_.cp_ulysses);
+    return as_double(heads.queries + keys) / as_double(a->heads + a->kv_heads);
   }
 
   void add(const Matmul& m, OpMemory& memory) const {
-    const LocalMatmul local = local_matmul(m, op_.split, setting_);
+    const LocalMatmul local = local_matmul(m, op_.split, setting_.share());
     const double rows = rows_ / as_double(row_share(op_, setting_));
     memory.weight_input = memory.saved;
     memory.output_gradient = rows * as_double(local.out) * bytes_;
@@ -59,7 +58,7 @@ class OpMeter {
     memory.moved = rows * as_double(local.in + local.out) * bytes_;
   }
   void add(const Attention& a, OpMemory& memory) const {
-    const double heads = as_double((a.heads + setting_.tp - 1) / setting_.tp);
+    const double heads = as_double(local_heads(a, setting_.share()).queries);
     memory.moved = rows_ * 4 * heads * as_double(a.head_dim) * bytes_;
     memory.weight_input = rows_ * heads * as_double(a.head_dim) * bytes_;  // the projection's, kept here
     if (setting_.attention == AttentionKernel::kFused) return;
@@ -124,7 +123,7 @@ BlockMemory memory_of(const Module& module, const Block& block, const BlockSetti
 
 LocalParameters local_parameters(const Block& block, const BlockSetting& setting) {
   LocalParameters total;
-  for (const Op& op : block.ops) total += local_parameters(op, setting);
+  for (const Op& op : block.ops) total += local_parameters(op, setting.share());
   return total;
 }
 

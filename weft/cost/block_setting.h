@@ -1,6 +1,7 @@
 #pragma once
 
 #include "weft/cost/group_link.h"
+#include "weft/meaning/op_share.h"
 #include "weft/spec/precision.h"
 #include "weft/spec/workload.h"
 
@@ -17,6 +18,8 @@ struct BlockSetting {
 
   /// By how many the rows between tensor-parallel regions are divided.
   int64_t row_share() const { return sequence_parallel ? tp : 1; }
+  /// The largest of any rank.
+  OpShare share() const { return {.tp = tp, .ep = ep}; }
   bool operator==(const BlockSetting&) const = default;
 };
 

@@ -11,7 +11,7 @@ BlockCost price_block(const Module& module, const Block& block, const BlockSetti
                  .memory = memory_of(module, block, setting, segments),
                  .parameters = local_parameters(block, setting)};
   for (const Op& op : block.ops)
-    cost.largest_weight = std::max(cost.largest_weight, local_parameters(op, setting).total());
+    cost.largest_weight = std::max(cost.largest_weight, local_parameters(op, setting.share()).total());
   return cost;
 }
 
@@ -38,7 +38,7 @@ ModuleCosts price_module(const Plan& plan, const ModulePlan& m, const BlockTimes
   costs.exit = price_block(module, module.exit, costs.setting, times, segments);
   for (const Op& op : module.entry.ops) {
     if (std::holds_alternative<Lookup>(op.shape) && op.split == TensorSplit::kColumn)
-      costs.table_elements += local_parameters(op, costs.setting).dense;
+      costs.table_elements += local_parameters(op, costs.setting.share()).dense;
   }
   if (m.dp * m.cp > 1) {
     costs.gradient_link = link_of(plan.cluster, placement_along(plan.cluster, m, {"cp", "dp"}));

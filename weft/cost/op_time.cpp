@@ -28,7 +28,7 @@ class OpPricer {
         bytes_(num_bytes(setting.precision)) {}
 
   OpTime operator()(const Matmul& m) const {
-    const LocalMatmul local = local_matmul(m, op_.split, setting_);
+    const LocalMatmul local = local_matmul(m, op_.split, setting_.share());
     const double copies = as_double(local.copies);
     const double rows = rows_ / copies;
     const double in = as_double(local.in), out = as_double(local.out);
@@ -44,10 +44,8 @@ class OpPricer {
   }
 
   OpTime operator()(const Attention& a) const {
-    const double heads = as_double(a.heads) / as_double(setting_.tp);
-    const double uneven =
-        as_double(local_heads(a.heads, setting_) * setting_.tp * setting_.cp_ulysses) / as_double(a.heads);
-    return setting_.attention == AttentionKernel::kFused ? fused(a, heads * uneven) : unfused(a, heads * uneven);
+    const double heads = as_double(heads_after_ulysses(a, setting_.share(), setting_.cp_ulysses).queries * setting_.cp_ulysses);
+    return setting_.attention == AttentionKernel::kFused ? fused(a, heads) : unfused(a, heads);
   }
 
   OpTime operator()(const Norm& n) const {

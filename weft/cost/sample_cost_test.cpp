@@ -49,7 +49,7 @@ double time_of(const CostModel& model, const Plan& plan, size_t index, const Seg
     stages.resize(static_cast<size_t>(num_stages(plan)));
     for (const StagePart& part : parts) {
       if (part.module == static_cast<int32_t>(index))
-        price_part(plan, part, costs, false, stages[static_cast<size_t>(part.stage)]);
+        price_part(plan, part, costs, TiedTable{}, stages[static_cast<size_t>(part.stage)]);
     }
   } else {
     price_encoder(plan, static_cast<int32_t>(index), costs, stages);

@@ -18,14 +18,14 @@ bool has_split_backward(const Plan& plan, const ModulePlan& module) {
 /// Adds up one module's blocks in one stage.
 class PartPricer {
  public:
-  /// `copies_table`: embedding and head of a model that ties them lie on different ranks.
-  PartPricer(const Plan& plan, const StagePart& part, const ModuleCosts& costs, bool copies_table, StageCost& stage)
+  PartPricer(const Plan& plan, const StagePart& part, const ModuleCosts& costs, const TiedTable& table,
+             StageCost& stage)
       : plan_(plan),
         part_(part),
         module_(plan.modules[static_cast<size_t>(part.module)]),
         spec_(*plan.model.find(module_.kind)),
         costs_(costs),
-        copies_table_(copies_table),
+        table_(table),
         splits_(has_split_backward(plan, module_)),
         backward_(backward_of(plan, module_.kind)),
         stage_(stage) {}
@@ -119,15 +119,13 @@ class PartPricer {
     add_activations();
   }
 
-  /// The last stage has a copy of the embedding's table when the first is on another rank.
-  bool has_copy_of_table() const { return !module_.is_encoder() && copies_table_ && part_.has_exit; }
+  bool has_copy_of_table() const { return !module_.is_encoder() && table_.is_copied && part_.has_exit; }
 
-  /// First and last stage add up their gradients of a table that both use.
+  /// First and last stage add up their gradients of a table that both use: each rank those that it owns.
   void add_tied_reduction() {
     const bool is_end = part_.has_entry || part_.has_exit;
-    if (module_.is_encoder() || !copies_table_ || !is_end || !backward_.weights) return;
-    const double bytes = static_cast<double>(costs_.table_elements) * num_bytes(plan_.precision.reduce);
-    stage_.reduce_ms += all_reduce_ms(costs_.pipeline_link, bytes);
+    if (module_.is_encoder() || !table_.is_summed_over_ranks || !is_end || !backward_.weights) return;
+    stage_.reduce_ms += all_reduce_ms(costs_.pipeline_link, owned_gradient_bytes(plan_, module_, costs_.table_elements));
   }
 
   void add_activations() {
@@ -148,7 +146,7 @@ class PartPricer {
   const ModulePlan& module_;
   const Module& spec_;
   const ModuleCosts& costs_;
-  bool copies_table_;
+  TiedTable table_;
   bool splits_;  ///< weight gradients run apart from input gradients
   ModuleBackward backward_;
   StageCost& stage_;
@@ -160,17 +158,6 @@ class PartPricer {
   double activations_ = 0;
   double workspace_ = 0;
 };
-
-/// Whether the llm's embedding and head lie on different ranks. With V placement the last stage is back on the first's.
-bool has_ends_apart(const Plan& plan, const std::vector<StagePart>& parts) {
-  int32_t entry = 0, exit = 0;
-  for (const StagePart& part : parts) {
-    if (plan.modules[static_cast<size_t>(part.module)].is_encoder()) continue;
-    if (part.has_entry) entry = part.stage;
-    if (part.has_exit) exit = part.stage;
-  }
-  return place_of_stage(plan, entry).rank != place_of_stage(plan, exit).rank;
-}
 
 /// What passes from each stage to the next: the llm's rows once it has begun, else what inline encoders have made.
 void add_transfers(const Plan& plan, const std::vector<StagePart>& parts, const ModuleCostsOf& modules,
@@ -197,9 +184,9 @@ void add_transfers(const Plan& plan, const std::vector<StagePart>& parts, const 
 
 }  // namespace
 
-void price_part(const Plan& plan, const StagePart& part, const ModuleCosts& costs, bool copies_table,
+void price_part(const Plan& plan, const StagePart& part, const ModuleCosts& costs, const TiedTable& table,
                 StageCost& stage) {
-  PartPricer(plan, part, costs, copies_table, stage).add();
+  PartPricer(plan, part, costs, table, stage).add();
 }
 
 void price_transfer(const ModulePlan& module, const ModuleCosts& costs, double bytes, StageCost& stage) {
@@ -216,7 +203,7 @@ void price_encoder(const Plan& plan, int32_t module, const ModuleCosts& costs, s
   stages.assign(parts.size(), StageCost{});
   for (const StagePart& part : parts) {
     StageCost& cost = stages[static_cast<size_t>(part.stage)];
-    PartPricer(plan, part, costs, /*copies_table=*/false, cost).add();
+    PartPricer(plan, part, costs, TiedTable{}, cost).add();
     if (!part.has_exit) {
       cost.transfer_busy_ms = costs.boundary_bytes / costs.pipeline_link.ring_bytes_per_ms;
       cost.transfer_ms = costs.pipeline_link.latency_ms;
@@ -236,9 +223,9 @@ ModuleBackward backward_of(const Plan& plan, ModuleKind kind) {
 void price_stages(const Plan& plan, const std::vector<StagePart>& parts, const ModuleCostsOf& modules,
                   std::vector<StageCost>& stages) {
   stages.assign(static_cast<size_t>(num_stages(plan)), StageCost{});
-  const bool copies_table = plan.model.has_tied_embeddings && has_ends_apart(plan, parts);
+  const TiedTable table = tied_table(plan, parts);
   for (const StagePart& part : parts) {
-    price_part(plan, part, *modules[static_cast<size_t>(part.module)], copies_table,
+    price_part(plan, part, *modules[static_cast<size_t>(part.module)], table,
                stages[static_cast<size_t>(part.stage)]);
   }
   if (plan.llm().pp == 1) return;

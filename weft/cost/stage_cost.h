@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "weft/cost/state_cost.h"
-#include "weft/plan/stage_parts.h"
+#include "weft/meaning/tied_table.h"
 
 namespace weft {
 
@@ -50,9 +50,9 @@ ModuleBackward backward_of(const Plan& plan, ModuleKind kind);
 /// By module of the plan; entries of encoders that are not in the pipeline are not read.
 using ModuleCostsOf = std::vector<const ModuleCosts*>;
 
-/// Adds what a part costs to its stage. `copies_table`: the llm's embedding and head share their weights, but lie on
-/// different ranks.
-void price_part(const Plan& plan, const StagePart& part, const ModuleCosts& costs, bool copies_table, StageCost& stage);
+/// Adds what a part costs to its stage.
+void price_part(const Plan& plan, const StagePart& part, const ModuleCosts& costs, const TiedTable& table,
+                StageCost& stage);
 
 /// Adds what it costs a stage to pass so many bytes of a module to the next one, on every rank.
 void price_transfer(const ModulePlan& module, const ModuleCosts& costs, double bytes, StageCost& stage);

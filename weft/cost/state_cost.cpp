@@ -5,6 +5,7 @@
 
 #include "weft/base/as_double.h"
 #include "weft/cost/collective_time.h"
+#include "weft/meaning/zero_rules.h"
 
 namespace weft {
 namespace {
@@ -21,7 +22,11 @@ struct Share {
   double elements = 0;
   const GroupLink* link = nullptr;
 
-  double ranks() const { return as_double(std::max<int64_t>(1, link->num_ranks)); }
+  int64_t num_ranks() const { return std::max<int64_t>(1, link->num_ranks); }
+  double ranks() const { return as_double(num_ranks()); }
+  ZeroRules rules(const ModulePlan& module) const {
+    return zero_rules(effective_zero(module.zero, num_ranks()), module.zero_keep_gathered);
+  }
 };
 
 /// How long a stage's state communicates. What hides behind one pass shares it, so it is subtracted once from the sum.
@@ -46,16 +51,16 @@ class StatePricer {
 
   void add(const Share& share, bool is_trained, StateCost& cost) {
     if (share.elements == 0) return;
-    const bool keeps_weights = module_.zero < 3 || module_.zero_keep_gathered;
-    cost.memory.weights += share.elements * weight_bytes_ / (module_.zero < 3 ? 1 : share.ranks());
-    if (module_.zero == 3 && keeps_weights) cost.memory.weights += share.elements * weight_bytes_;
-    if (module_.zero == 3 && !keeps_weights) add_gathers(share, is_trained);
+    const ZeroRules rules = share.rules(module_);
+    cost.memory.weights += share.elements * weight_bytes_ / (rules.releases_values ? share.ranks() : 1);
+    if (rules.releases_values) add_gathers(share, is_trained);
     if (!is_trained) return;
-    const double owned = share.elements / (module_.zero >= 1 ? share.ranks() : 1);
-    cost.memory.gradients += (module_.zero >= 2 ? owned : share.elements) * gradient_bytes_;
+    const double owned = share.elements / (rules.divides_states ? share.ranks() : 1);
+    const Precision sums = rules.gradient_sums(plan_.precision.reduce, plan_.precision.master);
+    cost.memory.gradients += (rules.scatters_gradients ? owned : share.elements) * num_bytes(sums);
     cost.memory.optimizer += owned * optimizer_bytes(plan_.precision) * (1 - plan_.offload.optimizer);
-    add_reduction(share);
-    add_update(share, owned, cost);
+    add_reduction(share, rules);
+    add_update(share, rules, owned, cost);
   }
 
   /// What of all shares' communication holds compute up.
@@ -80,17 +85,17 @@ class StatePricer {
     if (is_trained || context_.backward_ms > 0) traffic_.backward_gather_ms += gather_ms;
   }
 
-  void add_reduction(const Share& share) {
+  void add_reduction(const Share& share, const ZeroRules& rules) {
     const double bytes = share.elements * gradient_bytes_;
-    if (module_.zero >= 2) {
+    if (rules.scatters_gradients) {
       traffic_.backward_scatter_ms += reduce_scatter_ms(*share.link, bytes);
       return;
     }
-    traffic_.reduce_ms += module_.zero == 1 ? reduce_scatter_ms(*share.link, bytes) : all_reduce_ms(*share.link, bytes);
+    traffic_.reduce_ms += rules.divides_states ? reduce_scatter_ms(*share.link, bytes) : all_reduce_ms(*share.link, bytes);
     if (share.ranks() > 1) traffic_.reduced_bytes += bytes;
   }
 
-  void add_update(const Share& share, double owned, StateCost& cost) {
+  void add_update(const Share& share, const ZeroRules& rules, double owned, StateCost& cost) {
     const Cluster& cluster = plan_.cluster;
     const double bytes_per_ms = cluster.device.memory_bandwidth_gb_per_s * cluster.efficiency.update * kBytesPerMs;
     cost.update_ms += owned * update_traffic_bytes(plan_.precision) / bytes_per_ms;
@@ -98,8 +103,7 @@ class StatePricer {
       const double moved = 2 * owned * plan_.offload.optimizer * optimizer_bytes(plan_.precision);
       cost.update_ms += moved / (cluster.host.bandwidth_gb_per_s * kBytesPerMs);
     }
-    const bool comes_back = module_.zero == 1 || module_.zero == 2 || (module_.zero == 3 && module_.zero_keep_gathered);
-    if (comes_back) traffic_.returned_ms += all_gather_ms(*share.link, share.elements * weight_bytes_);
+    if (rules.returns_values) traffic_.returned_ms += all_gather_ms(*share.link, share.elements * weight_bytes_);
   }
 
   double exposed(double communication_ms, double compute_ms) const {
@@ -129,10 +133,17 @@ double update_traffic_bytes(const PrecisionPlan& precision) {
          (has_own_master(precision) ? num_bytes(precision.compute) : 0);
 }
 
+double owned_gradient_bytes(const Plan& plan, const ModulePlan& module, int64_t elements) {
+  const ZeroRules rules = zero_rules(module.zero, module.zero_keep_gathered);
+  const double ranks = rules.divides_states ? as_double(module.dp * module.cp) : 1;
+  return as_double(elements) / ranks * num_bytes(rules.gradient_sums(plan.precision.reduce, plan.precision.master));
+}
+
 StateCost price_state(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs,
                       const LocalParameters& elements, const StateContext& context) {
   StateCost cost;
   const bool is_trained = !plan.workload.is_frozen(module.kind);
+  const ZeroRules rules = zero_rules(module.zero, module.zero_keep_gathered);
   StatePricer pricer(plan, module, context);
   pricer.add({as_double(elements.dense), &costs.gradient_link}, is_trained, cost);
   pricer.add({as_double(elements.expert), &costs.expert_gradient_link}, is_trained, cost);
@@ -143,10 +154,11 @@ StateCost price_state(const Plan& plan, const ModulePlan& module, const ModuleCo
     cost.buffer_bytes += std::min(2 * plan.buckets_mb * kMegabyte, all);
   }
   if (is_trained) {
-    const double whole = num_bytes(plan.precision.compute) + (module.zero >= 2 ? num_bytes(plan.precision.reduce) : 0);
+    const double whole =
+        num_bytes(plan.precision.compute) + (rules.scatters_gradients ? num_bytes(plan.precision.reduce) : 0);
     cost.buffer_bytes += context.largest_weight_elements * whole;
   }
-  if (module.zero == 3 && !module.zero_keep_gathered)
+  if (rules.releases_values)
     cost.buffer_bytes += 2 * context.largest_block_elements * num_bytes(plan.precision.compute);
   return cost;
 }

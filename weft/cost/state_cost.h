@@ -42,6 +42,9 @@ struct StateContext {
 StateCost price_state(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs,
                       const LocalParameters& elements, const StateContext& context);
 
+/// Bytes of the gradients that a rank owns, of a weight that it has so many elements of.
+double owned_gradient_bytes(const Plan& plan, const ModulePlan& module, int64_t elements);
+
 /// Bytes of one trained element's optimizer states, and of what an update reads and writes.
 double optimizer_bytes(const PrecisionPlan& precision);
 double update_traffic_bytes(const PrecisionPlan& precision);

@@ -59,11 +59,11 @@ TEST(StateCost, OtherPrecisionsTakeTheirOwnBytes) {
   EXPECT_DOUBLE_EQ(with_ranks(1, 0, twice).price({.dense = 1}).memory.total(), 32);
 }
 
-TEST(StateCost, GatheredWeightsThatAreKeptStandBesideTheirShards) {
+TEST(StateCost, OwnedWeightsAreAPartOfTheWholeOnesThatAreKept) {
   Setting s = with_ranks(4, 3);
   s.plan.modules.back().zero_keep_gathered = true;
   const StateCost cost = s.price({.dense = kElements});
-  EXPECT_DOUBLE_EQ(cost.memory.weights, (2 + 0.5) * kElements);
+  EXPECT_DOUBLE_EQ(cost.memory.weights, 2.0 * kElements);
   EXPECT_EQ(cost.forward_gather_ms, 0);
   // Once a step they come together: three quarters of 2 MB at 1 MB/ms, and nothing to hide behind.
   EXPECT_DOUBLE_EQ(cost.update_ms, 1.5);
@@ -174,7 +174,7 @@ TEST(StateCost, AnUpdateMovesGradientStatesAndWeights) {
   EXPECT_DOUBLE_EQ(s.price({.dense = kElements}).update_ms, 34.0 * kElements / 1e6);
 }
 
-TEST(StateCost, ATiedTableIsHeldTwiceWhenFirstAndLastStageLieOnDifferentRanks) {
+TEST(StateCost, ATiedTableIsHeldTwiceWhenFirstAndLastStageDiffer) {
   const GptShape shape{.width = 256, .heads = 4, .layers = 4, .positions = 128, .vocabulary = 5000};
   const auto held_elements = [&](bool is_tied, int64_t pp, int64_t vpp, const std::string& schedule) {
     GptShape own = shape;
@@ -195,7 +195,7 @@ TEST(StateCost, ATiedTableIsHeldTwiceWhenFirstAndLastStageLieOnDifferentRanks) {
   EXPECT_EQ(held_elements(true, 1, 1, "1f1b"), tied_model);
   EXPECT_EQ(held_elements(true, 2, 1, "1f1b"), tied_model + table);
   EXPECT_EQ(held_elements(false, 2, 1, "1f1b"), tied_model + table) << "as much as an own head";
-  EXPECT_EQ(held_elements(true, 2, 2, "zb_v"), tied_model) << "V placement has both ends on rank 0";
+  EXPECT_EQ(held_elements(true, 2, 2, "zb_v"), tied_model + table) << "V placement has both ends on rank 0, each its own";
 }
 
 }  // namespace

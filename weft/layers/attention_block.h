@@ -4,7 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "weft/layers/head_counts.h"
+#include "weft/mesh/head_counts.h"
 #include "weft/mesh/box.h"
 
 namespace weft {

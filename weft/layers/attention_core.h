@@ -4,7 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "weft/layers/head_counts.h"
+#include "weft/mesh/head_counts.h"
 #include "weft/layers/rotary.h"
 #include "weft/layers/segments.h"
 

@@ -7,7 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "weft/comm/group.h"
-#include "weft/layers/head_share.h"
+#include "weft/mesh/head_share.h"
 #include "weft/mesh/box.h"
 
 namespace weft {

@@ -7,7 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
-#include "weft/layers/head_counts.h"
+#include "weft/mesh/head_counts.h"
 
 namespace weft {
 

@@ -7,6 +7,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "weft/base/check.h"
+#include "weft/meaning/zero_rules.h"
 #include "weft/optim/flat_memory.h"
 #include "weft/optim/squared_norm.h"
 
@@ -23,22 +24,27 @@ std::shared_ptr<const ParameterBuckets> make_buckets(std::vector<StageParameter>
                              .num_shards = group.size(),
                              .alignment = options.alignment,
                              .has_decay = options.has_decay};
-  return std::make_shared<const ParameterBuckets>(std::move(parameters), layout, options.zero > 0, group.rank());
+  return std::make_shared<const ParameterBuckets>(std::move(parameters), layout, zero_rules(options.zero, options.keep_gathered).divides_states, group.rank());
+}
+
+ZeroRules rules_of(const OptimizerOptions& options) {
+  return zero_rules(options.zero, options.keep_gathered);
 }
 
 ValueOptions value_options(const OptimizerOptions& options) {
   return {.value_type = options.compute_type,
           .master_type = options.master_type,
-          .has_shards = options.zero > 0,
-          .releases = options.zero == 3 && !options.keep_gathered,
+          .has_shards = rules_of(options).divides_states,
+          .releases = rules_of(options).releases_values,
           .overlap = options.overlap};
 }
 
 GradientOptions gradient_options(const OptimizerOptions& options) {
   using Way = GradientOptions::Way;
-  return {.way = options.zero == 0   ? Way::kAllReduce
-                 : options.zero == 1 ? Way::kReduceScatter
-                                     : Way::kScatterEveryMicrobatch,
+  const ZeroRules rules = rules_of(options);
+  return {.way = rules.scatters_gradients ? Way::kScatterEveryMicrobatch
+                 : rules.divides_states   ? Way::kReduceScatter
+                                          : Way::kAllReduce,
           .type = options.reduce_type,
           .sum_type = options.master_type,
           .overlap = options.overlap};

@@ -23,7 +23,7 @@ struct OptimizerOptions {
   at::ScalarType compute_type = at::kBFloat16;  ///< of values
   at::ScalarType master_type = at::kFloat;      ///< of master weights, moments, and ZeRO 2's and 3's gradient sums
   at::ScalarType reduce_type = at::kFloat;      ///< of gradients as layers add to them and ranks sum them
-  int64_t alignment = 64;
+  int64_t alignment = kBucketAlignment;
   std::function<bool(const Parameter&)> has_decay = BucketOptions().has_decay;
 };
 

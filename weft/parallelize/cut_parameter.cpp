@@ -1,7 +1,7 @@
 #include "weft/parallelize/cut_parameter.h"
 
 #include "weft/base/check.h"
-#include "weft/layers/head_share.h"
+#include "weft/mesh/head_share.h"
 #include "weft/mesh/split.h"
 
 namespace weft {

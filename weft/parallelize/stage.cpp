@@ -6,7 +6,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "weft/base/check.h"
-#include "weft/layers/head_share.h"
+#include "weft/mesh/head_share.h"
 #include "weft/layers/recompute.h"
 #include "weft/models/context_share.h"
 

@@ -11,9 +11,11 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
-#include "weft/layers/head_share.h"
+#include "weft/mesh/head_share.h"
 #include "weft/models/context_share.h"
 #include "weft/models/initialize.h"
+#include "weft/meaning/tied_table.h"
+#include "weft/meaning/zero_rules.h"
 #include "weft/optim/clip.h"
 #include "weft/plan/plan_schedule.h"
 #include "weft/schedule/lowering.h"
@@ -58,16 +60,6 @@ std::optional<Error> check_runs(const Plan& plan) {
   return std::nullopt;
 }
 
-/// The stage of the llm's pipeline in which the llm begins.
-int32_t text_entry_stage(const Plan& plan) {
-  std::vector<StagePart> parts;
-  list_stage_parts(plan, parts);
-  for (const StagePart& part : parts) {
-    if (part.has_entry && !plan.modules[static_cast<size_t>(part.module)].is_encoder()) return part.stage;
-  }
-  return 0;
-}
-
 /// Experts of a layer; 0 where it is dense.
 int64_t num_experts(const Block& layer) {
   for (const Op& op : layer.ops) {
@@ -109,22 +101,13 @@ void each_piece(const Parameter& parameter, Visit visit) {
   }
 }
 
-/// Which blocks may share buckets: ZeRO 3 gathers them one by one; with ZeRO 2, as many as fill a bucket, so that none
-/// waits for the gradients of a block that comes later while its own are complete.
-std::vector<int64_t> kinds_of_blocks(const std::vector<StageBlock>& blocks, const OptimizerOptions& options) {
-  std::vector<int64_t> kinds(blocks.size(), 0);
-  const double most = options.buckets_mb * 1e6 / static_cast<double>(c10::elementSize(options.reduce_type));
-  double filled = 0;
-  for (size_t block = blocks.size(); block-- > 0 && options.zero >= 2;) {
-    double elements = 0;
-    for (const ParameterPtr& parameter : blocks[block].parameters)
-      elements += static_cast<double>(parameter->value.numel());
-    const bool is_first = block + 1 == blocks.size();
-    const bool is_full = options.zero == 3 || filled + elements > most;
-    kinds[block] = is_first ? 0 : kinds[block + 1] + (is_full ? 1 : 0);
-    filled = is_first || !is_full ? filled + elements : elements;
+std::vector<int64_t> elements_of_blocks(const std::vector<StageBlock>& blocks) {
+  std::vector<int64_t> elements;
+  for (const StageBlock& block : blocks) {
+    int64_t& sum = elements.emplace_back(0);
+    for (const ParameterPtr& parameter : block.parameters) sum += parameter->value.numel();
   }
-  return kinds;
+  return elements;
 }
 
 void sum_copies(Group& group, const std::vector<std::pair<ParameterPtr, ElementRange>>& parts) {
@@ -255,7 +238,7 @@ std::optional<Error> TrainingRank::make_encoder(Making& making, size_t module) {
   encoder.rows = making.executor.lowered.encoders[encoders_.size() - 1];
   // The schedule takes rows as read at F of stage 0. Where the llm begins later, waiting for them to be read could wait
   // for what comes after.
-  if (text_entry_stage(making.plan) != 0) encoder.rows.live_macro_batches = 0;
+  if (llm_entry_stage(making.plan) != 0) encoder.rows.live_macro_batches = 0;
   batch_shape_.encoders[settings.kind] = {.data_parallel = settings.dp, .mbs_scale = settings.mbs_scale};
   if (!mesh->contains(world.rank())) return make_bridge(making, *mesh, encoder);
 
@@ -315,7 +298,7 @@ std::optional<Error> TrainingRank::make_bridge(Making& making, const Mesh& mesh,
     const std::optional<size_t> axis = whole.grid().find("pp");
     return !axis || whole.coordinates_of(rank)[*axis] == pipeline_rank;
   };
-  const int64_t text_row = place_of_stage(plan, text_entry_stage(plan)).rank;
+  const int64_t text_row = place_of_stage(plan, llm_entry_stage(plan)).rank;
   std::vector<int64_t> ranks, data_parallel_ranks;
   for (int64_t rank = 0; rank < plan.world_size; ++rank) {
     const bool makes = mesh.contains(rank) && at_pipeline_rank(mesh, rank, plan.modules[encoder.module].pp - 1);
@@ -366,7 +349,7 @@ void TrainingRank::tie_embeddings(World& world, const Mesh& mesh, const Plan& pl
   const size_t num_stages_here = stage_of_.size();
   // Frozen copies need nothing to stay equal.
   if (!plan.model.has_tied_embeddings || num_stages_here == 1 || plan.workload.is_frozen(ModuleKind::kLlm)) return;
-  const int32_t first = text_entry_stage(plan);
+  const int32_t first = llm_entry_stage(plan);
   const auto last = static_cast<int32_t>(num_stages_here) - 1;
   if (first == last) return;
   for (const int32_t stage : {first, last}) {
@@ -401,7 +384,9 @@ void TrainingRank::make_optimizers(const Making& making, const ModulePlan& modul
                                  .reduce_type = type_of(plan.precision.reduce)};
   const auto make = [&](const std::vector<StageBlock>& blocks, const Group& group) {
     std::vector<StageParameter> parameters;
-    const std::vector<int64_t> kinds = kinds_of_blocks(blocks, options);
+    const std::vector<int64_t> kinds =
+        kinds_of_blocks(elements_of_blocks(blocks), options.zero,
+                        options.buckets_mb * 1e6 / static_cast<double>(c10::elementSize(options.reduce_type)));
     for (size_t block = 0; block < blocks.size(); ++block) {
       for (const ParameterPtr& parameter : blocks[block].parameters) {
         // A tied embedding is alone, so that both copies lie in equal buckets.
@@ -409,7 +394,7 @@ void TrainingRank::make_optimizers(const Making& making, const ModulePlan& modul
       }
     }
     OptimizerOptions own = options;
-    if (group.size() == 1) own.zero = 0;  // there is nobody to divide anything with
+    own.zero = effective_zero(own.zero, group.size());
     return std::make_unique<StageOptimizer>(std::move(parameters), group, own);
   };
   std::vector<StageBlock> shared = stage.model->blocks();

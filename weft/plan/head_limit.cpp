@@ -2,12 +2,16 @@
 
 #include <algorithm>
 
+#include "weft/mesh/head_share.h"
+
 namespace weft {
 
 int64_t HeadLimit::fewest(int64_t tp) const {
-  const int64_t queries_of_key = heads / kv_heads;
-  if (kv_heads >= tp) return kv_heads / tp * queries_of_key;
-  return queries_of_key / ((tp + kv_heads - 1) / kv_heads);
+  if (tp > heads) return 0;
+  int64_t least = heads;
+  for (int64_t rank = 0; rank < tp; ++rank)
+    least = std::min(least, share_of_heads({.heads = heads, .kv_heads = kv_heads, .head_dim = 1}, tp, rank).num_heads);
+  return least;
 }
 
 int64_t HeadLimit::largest_divisor(int64_t tp, int64_t ulysses) const {

@@ -83,7 +83,8 @@ StageFigures PlanStages::price(const Run& run, const Recomputes& recomputes) con
   const bool ends_apart = has_llm_entry  ? rank_of[static_cast<size_t>(run.stage)] != rank_of.back()
                           : !has_inline_ ? rank_of.front() != rank_of.back()
                                          : !shares_ranks_;
-  const bool copies_table = plan_.model.has_tied_embeddings && ends_apart;
+  const TiedTable table{.is_copied = plan_.model.has_tied_embeddings && has_llm_entry != is_last,
+                        .is_summed_over_ranks = plan_.model.has_tied_embeddings && ends_apart};
   for (size_t i = 0; i < spans_.size(); ++i) {
     const Span& span = spans_[i];
     const auto module = static_cast<size_t>(span.module);
@@ -97,7 +98,7 @@ StageFigures PlanStages::price(const Run& run, const Recomputes& recomputes) con
                    .recompute = recomputes[i],
                    .has_entry = is_llm ? has_llm_entry : layers > 0 && run.first <= span.begin,
                    .has_exit = is_llm ? is_last : layers > 0 && run.end() >= span.end};
-    if (layers > 0 || part.has_entry || part.has_exit) price_part(plan_, part, *costs_[module], copies_table, cost);
+    if (layers > 0 || part.has_entry || part.has_exit) price_part(plan_, part, *costs_[module], table, cost);
     if (is_last || plan_.llm().pp == 1) continue;
     // What passes on to the next stage.
     double bytes = 0;

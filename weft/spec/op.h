@@ -13,10 +13,12 @@ struct Matmul {
   int64_t out = 0;
   int64_t bias_elements = 0;
   int64_t copies = 1;
+  int64_t packed = 1;    ///< equal matrices beside each other along the output, each cut by itself: a gate's and an up's
   bool is_tied = false;  ///< the weight belongs to the embedding; it is counted there
   /// The side that tensor parallelism cuts is made of heads of so many elements, and is cut between them; 0: anywhere.
   int64_t head_dim = 0;
-  int64_t kv_heads = 0;  ///< of these heads, so many are keys and as many values: ranks beyond their number copy them
+  int64_t heads = 0;     ///< of queries on that side
+  int64_t kv_heads = 0;  ///< that these queries use; what that side holds of keys and values comes after its queries
 };
 
 /// Which pairs of tokens of one sequence see each other.

@@ -13,6 +13,7 @@ void add_attention(std::vector<Op>& ops, int64_t width, const AttentionShape& sh
                                  .out = q + 2 * kv,
                                  .bias_elements = shape.q_bias + shape.k_bias + shape.v_bias,
                                  .head_dim = a.head_dim,
+                                 .heads = a.heads,
                                  .kv_heads = a.kv_heads},
                  .split = TensorSplit::kColumn,
                  .saved = {.whole = width}});
@@ -37,7 +38,12 @@ void add_attention(std::vector<Op>& ops, int64_t width, const AttentionShape& sh
                  .split = TensorSplit::kInside,
                  .saved = {.divided = 2 * q + 2 * kv, .divided_fp32 = a.heads}});
   ops.push_back({.name = "attention.out",
-                 .shape = Matmul{.in = q, .out = width, .bias_elements = shape.out_bias, .head_dim = a.head_dim},
+                 .shape = Matmul{.in = q,
+                                 .out = width,
+                                 .bias_elements = shape.out_bias,
+                                 .head_dim = a.head_dim,
+                                 .heads = a.heads,
+                                 .kv_heads = a.kv_heads},
                  .split = TensorSplit::kRow});
 }
 
@@ -63,7 +69,11 @@ void add_mlp(std::vector<Op>& ops, int64_t width, const MlpShape& shape) {
   }
   ops.push_back(
       {.name = shape.is_gated ? "mlp.gate_up" : "mlp.up",
-       .shape = Matmul{.in = width, .out = up_width, .bias_elements = shape.has_bias ? up_width : 0, .copies = copies},
+       .shape = Matmul{.in = width,
+                       .out = up_width,
+                       .bias_elements = shape.has_bias ? up_width : 0,
+                       .copies = copies,
+                       .packed = shape.is_gated ? 2 : 1},
        .split = TensorSplit::kColumn,
        .rows = rows,
        .saved = {.whole = width}});

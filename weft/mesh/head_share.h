@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "weft/layers/head_counts.h"
+#include "weft/mesh/head_counts.h"
 
 namespace weft {
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "weft/layers/head_share.h"
+#include "weft/mesh/head_share.h"
 
 namespace weft {
 namespace {

@@ -1,0 +1,96 @@
+// What plans say that their ranks hold, against ranks that run them.
+#include <array>
+
+#include "tests/support/draws.h"
+#include "weft/meaning/held_state.h"
+#include "weft/pipeline/example_training.h"
+#include "weft/plan/random_plan.h"
+
+namespace weft {
+namespace {
+
+struct TinyModel {
+  const char* name;
+  const char* fixture;
+  const char* sizes;
+};
+
+void PrintTo(const TinyModel& model, std::ostream* out) {
+  *out << model.name;
+}
+
+/// Of all optimizers of a rank, after a step.
+HeldState held_by(const TrainingRank& rank, const PrecisionPlan& precision) {
+  HeldState held;
+  for (const StageOptimizer* optimizer : rank.optimizers()) {
+    const HeldElements elements = optimizer->held_elements();
+    const Precision sums = optimizer->zero() >= 2 ? precision.master : precision.reduce;
+    held += {.weights = elements.values * static_cast<int64_t>(num_bytes(precision.compute)),
+             .gradients = elements.gradients * static_cast<int64_t>(num_bytes(sums)),
+             .optimizer = elements.states * static_cast<int64_t>(num_bytes(precision.master))};
+  }
+  return held;
+}
+
+std::vector<HeldState> held_by_ranks(const TrainingExample& example, const Plan& plan) {
+  std::vector<HeldState> held(static_cast<size_t>(plan.world_size));
+  const auto error = run_ranks({.size = plan.world_size, .comm = {.timeout = std::chrono::seconds(60)}}, [&](World& world) {
+    at::set_num_threads(1);
+    auto made = TrainingRank::create(world, plan, {.seed = kExampleSeed});
+    WEFT_CHECK(made.ok(), "{}", made.error().message());
+    TrainingRank& rank = **made;
+    const std::vector<RawInputs> samples = example_batch(example, rank.numbers(), rank.vocabulary(), 1);
+    rank.step(example_step_batch(rank, samples, plan.balance), num_example_targets(samples), kExampleRate);
+    held[static_cast<size_t>(world.rank())] = held_by(rank, plan.precision);
+  });
+  WEFT_CHECK(!error, "{}", error->message());
+  return held;
+}
+
+/// What random_plan leaves as it is.
+void draw_rest(uint64_t seed, Plan& plan) {
+  std::mt19937_64 random(seed);
+  constexpr auto kFp32 = Precision::kFp32, kBf16 = Precision::kBf16, kFp64 = Precision::kFp64;
+  constexpr std::array<PrecisionPlan, 4> kPrecisions = {
+      {{kFp64, kFp64, kFp64}, {kFp32, kFp32, kFp32}, {kBf16, kFp32, kFp32}, {kBf16, kFp32, kBf16}}};
+  plan.precision = kPrecisions[random() % kPrecisions.size()];
+  plan.buckets_mb = std::array{64.0, 0.05, 0.002}[random() % 3];
+  for (ModulePlan& module : plan.modules) module.zero_keep_gathered = module.zero == 3 && random() % 2 == 0;
+}
+
+class HeldStates : public testing::TestWithParam<TinyModel> {};
+
+TEST_P(HeldStates, AreToTheByteWhatRanksHold) {
+  TrainingExample example{.fixture = GetParam().fixture, .sizes = GetParam().sizes, .steps = 1};
+  const Model model = example_model(example);
+  for (uint64_t seed = 1; seed <= draws(uint64_t{12}) && !HasFailure(); ++seed) {
+    Plan plan = random_plan(model, 1000 + seed);
+    draw_rest(seed, plan);
+    SCOPED_TRACE("seed " + std::to_string(seed) + ": " + settings_text(plan));
+    example.mbs = plan.workload.global_batch_samples;
+    example.microbatches = 1;
+    example.frozen = plan.workload.frozen;
+    const std::vector<HeldState> held = held_by_ranks(example, plan);
+    for (int64_t rank = 0; rank < plan.world_size; ++rank) {
+      const HeldState predicted = held_state(plan, rank), found = held[static_cast<size_t>(rank)];
+      EXPECT_EQ(predicted.weights, found.weights) << "rank " << rank;
+      EXPECT_EQ(predicted.gradients, found.gradients) << "rank " << rank;
+      EXPECT_EQ(predicted.optimizer, found.optimizer) << "rank " << rank;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, HeldStates,
+    testing::Values(TinyModel{"Omni", "qwen2_5_omni",
+                              R"({"text_config": {"hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2},
+                  "vision_config": {"out_hidden_size": 64}, "audio_config": {"output_dim": 64}})"},
+                    TinyModel{"Windows", "qwen2_5_vl",
+                              R"({"text_config": {"hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2},
+                  "vision_config": {"num_heads": 8, "hidden_size": 32, "out_hidden_size": 64}})"},
+                    TinyModel{"Vision", "qwen2_vl_untied", R"({"vision_config": {"num_heads": 4, "embed_dim": 16}})"},
+                    TinyModel{"Experts", "qwen3_moe_norm", "{}"}, TinyModel{"Text", "llama_tied", "{}"}),
+    [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace weft

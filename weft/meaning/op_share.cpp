@@ -1,0 +1,110 @@
+#include "weft/meaning/op_share.h"
+
+#include <algorithm>
+
+#include "weft/mesh/head_share.h"
+#include "weft/mesh/split.h"
+
+namespace weft {
+namespace {
+
+/// Of the rank that is asked for, or the most of any.
+template <typename SizeOf>
+int64_t most_of(const OpShare& share, SizeOf size_of) {
+  if (share.tp_rank) return size_of(*share.tp_rank);
+  int64_t most = 0;
+  for (int64_t rank = 0; rank < share.tp; ++rank) most = std::max(most, size_of(rank));
+  return most;
+}
+
+/// The first rank never has less than another.
+int64_t cut_anywhere(int64_t size, const OpShare& share) {
+  return balanced_part({0, size}, share.tp, share.tp_rank.value_or(0)).size();
+}
+
+/// What a cut leaves of the side that it cuts.
+int64_t cut(int64_t size, const Matmul& m, const OpShare& share) {
+  if (m.head_dim == 0) return m.packed * cut_anywhere(size / m.packed, share);
+  const int64_t keys_and_values = size / m.head_dim - m.heads;
+  const int64_t times_keys = keys_and_values / m.kv_heads;
+  return most_of(share, [&](int64_t rank) {
+    const HeadShare heads = share_of_heads({m.heads, m.kv_heads, m.head_dim}, share.tp, rank);
+    return (heads.num_heads + times_keys * heads.num_kv_heads) * m.head_dim;
+  });
+}
+
+/// Tells `visit` of every weight of an operator, in the order in which a block has them.
+template <typename Visit>
+struct EachWeight {
+  const Op& op;
+  const OpShare& share;
+  Visit visit;
+
+  void operator()(const Matmul& m) const {
+    if (m.is_tied) return;
+    const LocalMatmul local = local_matmul(m, op.split, share);
+    const bool is_expert = m.copies > 1;
+    visit(LocalWeight{.elements = local.copies * local.in * local.out, .is_matrix = true, .is_expert = is_expert});
+    if (m.bias_elements == 0) return;
+    // It lies along the output, which only a column split cuts. Keys without a bias of their own have zeros in it.
+    const int64_t bias = op.split == TensorSplit::kColumn ? local.out : m.bias_elements;
+    visit(LocalWeight{.elements = local.copies * bias, .is_matrix = is_expert, .is_expert = is_expert});
+  }
+  void operator()(const Lookup& l) const {
+    const int64_t entries = op.split == TensorSplit::kColumn ? cut_anywhere(l.entries, share) : l.entries;
+    visit(LocalWeight{.elements = entries * l.width, .is_matrix = true});
+  }
+  void operator()(const Norm& n) const {
+    visit(LocalWeight{.elements = n.width});
+    if (n.has_bias) visit(LocalWeight{.elements = n.width});
+  }
+  void operator()(const auto&) const {}
+};
+
+template <typename Visit>
+void each_weight(const Op& op, const OpShare& share, Visit visit) {
+  std::visit(EachWeight<Visit>{op, share, visit}, op.shape);
+}
+
+}  // namespace
+
+LocalMatmul local_matmul(const Matmul& m, TensorSplit split, const OpShare& share) {
+  LocalMatmul local{.in = m.in, .out = m.out, .copies = m.copies > 1 ? (m.copies + share.ep - 1) / share.ep : 1};
+  if (split == TensorSplit::kColumn || split == TensorSplit::kInside) local.out = cut(m.out, m, share);
+  if (split == TensorSplit::kRow) local.in = cut(m.in, m, share);
+  return local;
+}
+
+LocalHeads local_heads(const Attention& a, const OpShare& share) {
+  const auto of = [&](int64_t rank) { return share_of_heads({a.heads, a.kv_heads, a.head_dim}, share.tp, rank); };
+  return {.queries = most_of(share, [&](int64_t rank) { return of(rank).num_heads; }),
+          .keys = most_of(share, [&](int64_t rank) { return of(rank).num_kv_heads; })};
+}
+
+LocalHeads heads_after_ulysses(const Attention& a, const OpShare& share, int64_t ulysses) {
+  LocalHeads most;
+  for (int64_t rank = 0; rank < share.tp; ++rank) {
+    if (share.tp_rank && *share.tp_rank != rank) continue;
+    const HeadShare here = share_of_heads({a.heads, a.kv_heads, a.head_dim}, share.tp, rank);
+    for (int64_t place = 0; place < ulysses; ++place) {
+      const HeadShare own = share_of_heads({here.num_heads, here.num_kv_heads, a.head_dim}, ulysses, place);
+      most.queries = std::max(most.queries, own.num_heads);
+      most.keys = std::max(most.keys, own.num_kv_heads);
+    }
+  }
+  return most;
+}
+
+LocalParameters local_parameters(const Op& op, const OpShare& share) {
+  LocalParameters sum;
+  each_weight(op, share, [&](const LocalWeight& weight) {
+    (weight.is_expert ? sum.expert : sum.dense) += weight.elements;
+  });
+  return sum;
+}
+
+void list_weights(const Op& op, const OpShare& share, std::vector<LocalWeight>& weights) {
+  each_weight(op, share, [&](const LocalWeight& weight) { weights.push_back(weight); });
+}
+
+}  // namespace weft

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "weft/spec/op.h"
+
+namespace weft {
+
+/// Which part of a module's operators is asked for: of one tensor-parallel rank or, where none is named, the most that
+/// any of them has, of every operator by itself.
+struct OpShare {
+  int64_t tp = 1;
+  int64_t ep = 1;
+  std::optional<int64_t> tp_rank;
+};
+
+/// A matrix product's own part.
+struct LocalMatmul {
+  int64_t in = 0;
+  int64_t out = 0;
+  int64_t copies = 1;  ///< experts on this rank
+};
+LocalMatmul local_matmul(const Matmul& matmul, TensorSplit split, const OpShare& share);
+
+/// Query heads, and key (or value) heads, that a tensor-parallel rank has before Ulysses exchanges heads for rows.
+struct LocalHeads {
+  int64_t queries = 0;
+  int64_t keys = 0;
+};
+LocalHeads local_heads(const Attention& attention, const OpShare& share);
+/// The same once the busiest rank of its Ulysses group has taken its part of them.
+LocalHeads heads_after_ulysses(const Attention& attention, const OpShare& share, int64_t ulysses);
+
+/// Trainable elements of an operator on one rank, and the part of them that experts have (whose gradients are summed
+/// over fewer ranks).
+struct LocalParameters {
+  int64_t dense = 0;
+  int64_t expert = 0;
+
+  int64_t total() const { return dense + expert; }
+  LocalParameters& operator+=(const LocalParameters& other) {
+    dense += other.dense;
+    expert += other.expert;
+    return *this;
+  }
+};
+LocalParameters local_parameters(const Op& op, const OpShare& share);
+
+/// One weight of an operator on one rank.
+struct LocalWeight {
+  int64_t elements = 0;
+  bool is_matrix = false;  ///< or has more dims than that; else a vector
+  bool is_expert = false;
+};
+/// Adds an operator's weights to a list, in the order in which a block has them; a head that is tied has none.
+void list_weights(const Op& op, const OpShare& share, std::vector<LocalWeight>& weights);
+
+}  // namespace weft

@@ -1,0 +1,46 @@
+#include "weft/meaning/op_share.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/source_tree.h"
+#include "weft/spec/scenario.h"
+#include "weft/spec/work.h"
+
+namespace weft {
+namespace {
+
+TEST(OpShare, KeyAndValueHeadsAreCopiedWhereRanksOutnumberThem) {
+  // 28 heads of 128 use 4 keys and values each. At tp 7 three keys have two ranks each and the last has one, which
+  // has all seven of its queries.
+  const Matmul qkv{.in = 3584, .out = (28 + 8) * 128, .head_dim = 128, .heads = 28, .kv_heads = 4};
+  const auto out_at = [&](int64_t tp) { return local_matmul(qkv, TensorSplit::kColumn, {.tp = tp}).out / 128; };
+  EXPECT_EQ(out_at(3), 14 + 4) << "keys are dealt out whole, two to the first";
+  EXPECT_EQ(out_at(4), 7 + 2);
+  EXPECT_EQ(out_at(7), 7 + 2);
+  EXPECT_EQ(out_at(28), 1 + 2);
+  const Matmul out{.in = 28 * 128, .out = 3584, .head_dim = 128, .heads = 28, .kv_heads = 4};
+  EXPECT_EQ(local_matmul(out, TensorSplit::kRow, {.tp = 3}).in, 14 * 128);
+  EXPECT_EQ(local_matmul(out, TensorSplit::kRow, {.tp = 3, .tp_rank = 2}).in, 7 * 128);
+  const Attention core{.heads = 28, .kv_heads = 4, .head_dim = 128};
+  EXPECT_EQ(local_heads(core, {.tp = 8}).keys, 1);
+  EXPECT_EQ(heads_after_ulysses(core, {.tp = 4}, 2).queries, 4) << "of seven the busier has four";
+}
+
+TEST(OpShare, EveryRanksSharesAddUpToTheModel) {
+  const Model model = *Scenarios(source_tree() / "scenarios").model("qwen2-vl-7b");
+  for (const Block& block : model.find(ModuleKind::kLlm)->layer_kinds) {
+    for (const Op& op : block.ops) {
+      if (op.split != TensorSplit::kColumn && op.split != TensorSplit::kRow) continue;
+      for (const int64_t tp : {2, 3, 4}) {  // at most as many as keys, of which there are no copies then
+        int64_t all = 0;
+        for (int64_t rank = 0; rank < tp; ++rank) all += local_parameters(op, {.tp = tp, .tp_rank = rank}).total();
+        const auto* product = std::get_if<Matmul>(&op.shape);
+        const int64_t copied = op.split == TensorSplit::kRow ? (tp - 1) * product->bias_elements : 0;
+        EXPECT_EQ(all, num_parameters(op) + copied) << op.name << " tp " << tp;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft

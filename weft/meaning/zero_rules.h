@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+
+#include "weft/spec/precision.h"
+
+namespace weft {
+
+/// What a ZeRO stage means for the ranks that have the same weights.
+struct ZeroRules {
+  bool divides_states = false;      ///< each updates, and has optimizer states of, the elements that it owns
+  bool scatters_gradients = false;  ///< with every microbatch; what stays are sums of the owned ones
+  bool releases_values = false;     ///< whole values come and go; what stays are the owned ones
+  bool returns_values = false;      ///< updated elements are gathered when a step ends, into values that stay whole
+
+  /// Of gradients that stay from microbatch to microbatch.
+  Precision gradient_sums(Precision reduce, Precision master) const { return scatters_gradients ? master : reduce; }
+};
+
+/// The stage of so many ranks that have the same weights: one has nobody to divide anything with.
+constexpr int64_t effective_zero(int64_t stage, int64_t num_ranks) {
+  return num_ranks == 1 ? 0 : stage;
+}
+
+/// `keep_gathered`: stage 3 keeps whole values all the same, of which the owned ones are a part.
+constexpr ZeroRules zero_rules(int64_t stage, bool keep_gathered) {
+  const bool releases = stage == 3 && !keep_gathered;
+  return {.divides_states = stage >= 1,
+          .scatters_gradients = stage >= 2,
+          .releases_values = releases,
+          .returns_values = stage >= 1 && !releases};
+}
+
+}  // namespace weft
