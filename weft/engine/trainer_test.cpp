@@ -135,6 +135,25 @@ TEST_F(TrainerApi, SettingsThatAreNotLegalAreNamed) {
   EXPECT_EQ(problem({.data_parallel = 2, .model_parallel = 2, .pipeline_stage = 2}), "");
 }
 
+TEST_F(TrainerApi, VirtualStagesOfAVisionLanguageModelTrain) {
+  const auto losses_of = [&](const ParallelSettings& settings, const char* name) {
+    std::vector<double> losses;
+    const auto report =
+        Trainer(plan(settings), config(2))
+            .train({.run_folder = folder_ / name,
+                    .on_step = [&](const StepMetrics& metrics, int64_t) { losses.push_back(metrics.loss); }});
+    EXPECT_TRUE(report.ok()) << report.error().message();
+    return losses;
+  };
+  ParallelSettings settings{.pipeline_stage = 2, .micro_batch_num = 4, .precision = kFp32};
+  const std::vector<double> plain = losses_of(settings, "plain");
+  settings.virtual_stages = 2;
+  const std::vector<double> interleaved = losses_of(settings, "interleaved");
+  ASSERT_EQ(plain.size(), 2u);
+  ASSERT_EQ(interleaved.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) EXPECT_NEAR(interleaved[i], plain[i], 1e-5 * plain[i]);
+}
+
 TEST_F(TrainerApi, MetricsOfStepsThatAreDoneAgainGo) {
   const RunFolder run{folder_};
   std::ofstream(run.metrics()) << "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"st";

@@ -17,7 +17,9 @@
 #include "weft/meaning/tied_table.h"
 #include "weft/meaning/zero_rules.h"
 #include "weft/optim/clip.h"
+#include "weft/plan/check.h"
 #include "weft/plan/plan_schedule.h"
+#include "weft/plan/unobeyed.h"
 #include "weft/schedule/lowering.h"
 #include "weft/schedule/step_end.h"
 #include "weft/tensor/local_tensor.h"
@@ -37,27 +39,6 @@ at::ScalarType type_of(Precision precision) {
       return at::kHalf;
   }
   return at::kFloat;
-}
-
-Error refuse(std::string field, std::string problem) {
-  return Error{.field = std::move(field), .problem = std::move(problem), .advice = "Choose a plan without it."};
-}
-
-/// What a plan may say and is not run yet.
-std::optional<Error> check_runs(const Plan& plan) {
-  for (const ModulePlan& module : plan.modules) {
-    if (!module.is_in_pipeline() || module.zero == plan.llm().zero) continue;
-    return Error{.field = fmt::format("modules.{}.zero", name_of(module.kind)),
-                 .problem = fmt::format("is {}, but the llm's is {}, and an inline encoder lies in its stages",
-                                        module.zero, plan.llm().zero),
-                 .advice = "Give both the same ZeRO stage."};
-  }
-  if (!plan.offload.is_empty()) return refuse("offload", "is not run yet");
-  if (plan.precision.compute == Precision::kFp16) {
-    return refuse("precision.compute",
-                  "is fp16, whose small gradients vanish without a scaled loss; fp64, fp32 and bf16 are run");
-  }
-  return std::nullopt;
 }
 
 /// Experts of a layer; 0 where it is dense.
@@ -131,7 +112,8 @@ void sum_copies(Group& group, const std::vector<std::pair<ParameterPtr, ElementR
 
 Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const Plan& plan,
                                                            const TrainingSettings& settings) {
-  if (const auto error = check_runs(plan)) return *error;
+  if (const std::vector<Violation> violations = find_unobeyed(plan); !violations.empty())
+    return to_error(violations, "are not trained");
   const ModulePlan& llm = plan.llm();
   WEFT_TRY(const Mesh mesh, mesh_of(llm));
   WEFT_TRY(const Schedule schedule, schedule_of(plan));

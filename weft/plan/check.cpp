@@ -12,6 +12,7 @@
 #include "weft/plan/plan_schedule.h"
 #include "weft/plan/rank_set.h"
 #include "weft/plan/stage_parts.h"
+#include "weft/plan/unobeyed.h"
 #include "weft/schedule/generators.h"
 #include "weft/schedule/validate.h"
 
@@ -47,7 +48,7 @@ std::string are_or_is(const std::string& names) {
 
 class Checker {
  public:
-  explicit Checker(const Plan& plan) : plan_(plan), llm_(plan.llm()) {}
+  Checker(const Plan& plan, PlanUse use) : plan_(plan), llm_(plan.llm()), use_(use) {}
 
   std::vector<Violation> run() {
     check_modules_match_the_model();
@@ -70,6 +71,9 @@ class Checker {
     }
     check_coverage();
     check_batch();
+    if (use_ == PlanUse::kTrain) {
+      for (Violation& violation : find_unobeyed(plan_)) violations_.push_back(std::move(violation));
+    }
     check_encoder_ends();
     check_schedule();
     return std::move(violations_);
@@ -414,14 +418,15 @@ class Checker {
 
   const Plan& plan_;
   const ModulePlan& llm_;
+  PlanUse use_;
   const ModulePlan* module_ = nullptr;
   std::vector<Violation> violations_;
 };
 
 }  // namespace
 
-std::vector<Violation> check_plan(const Plan& plan) {
-  return Checker(plan).run();
+std::vector<Violation> check_plan(const Plan& plan, PlanUse use) {
+  return Checker(plan, use).run();
 }
 
 Error to_error(const std::vector<Violation>& violations, std::string_view verdict) {

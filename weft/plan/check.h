@@ -1,25 +1,23 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "weft/base/error.h"
 #include "weft/plan/plan.h"
+#include "weft/plan/violation.h"
 
 namespace weft {
 
-/// One reason why a plan is not legal: the field's path, and a sentence with the arithmetic.
-struct Violation {
-  std::string field;
-  std::string message;
+/// What a plan is for. Some fields mean something to the prices of runs elsewhere, and nothing to training here.
+enum class PlanUse : uint8_t { kTrain, kPrice };
 
-  bool operator==(const Violation&) const = default;
-};
-
-/// Everything that is wrong with a plan, in one go: products, divisibility, layer sums, rank coverage, and whether its
-/// schedule can run. Memory is not judged here: that needs costs.
-std::vector<Violation> check_plan(const Plan& plan);
+/// Everything that is wrong with a plan, in one go: products, divisibility, layer sums, rank coverage, whether its
+/// schedule can run and, unless it is only to be priced, what training does not obey. Memory is not judged here: that
+/// needs costs.
+std::vector<Violation> check_plan(const Plan& plan, PlanUse use = PlanUse::kTrain);
 
 /// Violations, at least one, as the error that a user reads; where there are several, the verdict ("are not legal") is
 /// said of all and each has a line below. The source is the caller's to add.

@@ -59,7 +59,7 @@ Result<Plan> make_plan(const Model& model, const Cluster& cluster, const Workloa
                    .cp = settings.context_parallel,
                    .ep = is_llm ? settings.expert_parallel : 1,
                    .pp = settings.pipeline_stage,
-                   .vpp = settings.virtual_stages,
+                   .vpp = is_llm ? settings.virtual_stages : 1,
                    .dp = settings.data_parallel,
                    .sequence_parallel = settings.sequence_parallel && settings.model_parallel > 1,
                    .zero = settings.optimizer_shard};

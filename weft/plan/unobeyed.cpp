@@ -1,0 +1,55 @@
+#include "weft/plan/unobeyed.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace weft {
+namespace {
+
+void find_dropout(const Json& config, const std::string& path, std::vector<Violation>& found) {
+  if (!config.is_object()) return;
+  for (const auto& [key, value] : config.items()) {
+    const std::string field = fmt::format("{}.{}", path, key);
+    find_dropout(value, field, found);
+    if (key != "attention_dropout" || !value.is_number() || value.get<double>() == 0) continue;
+    found.push_back({field, fmt::format("is {}, but training drops nothing; use 0", value.get<double>())});
+  }
+}
+
+void find_half_precision(const PrecisionPlan& precision, std::vector<Violation>& found) {
+  for (const auto& [field, value] :
+       {std::pair{"compute", precision.compute}, {"master", precision.master}, {"reduce", precision.reduce}}) {
+    if (value != Precision::kFp16) continue;
+    found.push_back(
+        {fmt::format("precision.{}", field),
+         "is fp16, whose small gradients vanish without a scaled loss; fp64, fp32 and bf16 are trained with"});
+  }
+}
+
+}  // namespace
+
+std::vector<Violation> find_unobeyed(const Plan& plan) {
+  std::vector<Violation> found;
+  const int64_t zero = plan.llm().zero;
+  for (const ModulePlan& module : plan.modules) {
+    if (!module.is_in_pipeline() || module.zero == zero) continue;
+    found.push_back({fmt::format("modules.{}.zero", name_of(module.kind)),
+                     fmt::format("is {}, but the llm's is {}, and an inline encoder lies in its stages; give both the "
+                                 "same",
+                                 module.zero, zero)});
+  }
+  for (const auto& [field, share] :
+       {std::pair{"optimizer", plan.offload.optimizer}, {"activations", plan.offload.activations}}) {
+    if (share == 0) continue;
+    found.push_back({fmt::format("offload.{}", field),
+                     fmt::format("is {}, but training does not offload yet; use 0", share)});
+  }
+  find_half_precision(plan.precision, found);
+  if (plan.workload.attention != AttentionKernel::kFused)
+    found.push_back({"workload.attention", "is unfused, but training fuses attention; use fused"});
+  find_dropout(plan.model.config, "model", found);
+  return found;
+}
+
+}  // namespace weft

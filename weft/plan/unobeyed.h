@@ -1,0 +1,13 @@
+#pragma once
+
+#include <vector>
+
+#include "weft/plan/plan.h"
+#include "weft/plan/violation.h"
+
+namespace weft {
+
+/// What a plan says and training would pass over: promises that nobody keeps.
+std::vector<Violation> find_unobeyed(const Plan& plan);
+
+}  // namespace weft
