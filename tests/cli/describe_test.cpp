@@ -73,6 +73,8 @@ TEST(Describe, TablesNameModulesBlocksAndTotals) {
 TEST(Describe, NodesOverridesTheClusterFile) {
   const Json json = describe_json({"--cluster", "ascend_910b_16", "--nodes", "8"});
   EXPECT_EQ(json["cluster"]["nodes"], 8);
+  EXPECT_EQ(describe_json({"--cluster", "ascend_910b_16", "--nodes", "1000000"})["cluster"]["nodes"], 1'000'000)
+      << "the most that is allowed";
   EXPECT_EQ(json["cluster"]["devices"], 128);
   expect_refused({"describe", "--nodes", "8", "--model", "llama3-8b"}, {"--nodes", "without a cluster"});
   expect_refused({"describe", "--cluster", "dgx_h100", "--nodes", "0"}, {"--nodes", "is '0'"});

@@ -18,6 +18,7 @@ TEST(TrainConfig, StepsAndALearningRateAreEnough) {
   EXPECT_EQ(config->learning_rate.peak, 0.5);
   EXPECT_EQ(config->learning_rate.total_steps, 10);
   EXPECT_EQ(config->learning_rate.kind, LearningRate::Kind::kCosine);
+  EXPECT_EQ(config->learning_rate.end_fraction, 0.1);
   EXPECT_EQ(config->max_gradient_norm, 1);
   EXPECT_EQ(config->checkpoints.interval_steps, 0);
   EXPECT_EQ(config->device, "cpu");

@@ -29,6 +29,18 @@ TEST(Validation, ShippedEfficiencyPredictsThePublishedStepTimes) {
   EXPECT_LE(accuracy.max_error_percent, 7);
 }
 
+TEST(Validation, EveryPublishedModelRanInTwoWays) {
+  const std::vector<TrainingRun> runs = published().runs;
+  ASSERT_EQ(runs.size() % 2, 0U);
+  for (size_t i = 0; i < runs.size(); i += 2) {
+    EXPECT_EQ(runs[i].recompute, Recomputation::kFull) << runs[i].name;
+    EXPECT_FALSE(runs[i].sequence_parallel) << runs[i].name;
+    EXPECT_EQ(runs[i + 1].recompute, Recomputation::kSelective) << runs[i + 1].name;
+    EXPECT_TRUE(runs[i + 1].sequence_parallel) << runs[i + 1].name;
+    EXPECT_LT(runs[i + 1].measured_ms, runs[i].measured_ms) << "recomputing all takes longer";
+  }
+}
+
 TEST(Validation, EachPublishedModelIsPredictedByAFitToTheOthers) {
   const std::vector<PreparedRun> runs = *prepare(published().runs, a100());
   size_t told = 0;
