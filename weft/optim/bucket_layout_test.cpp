@@ -92,7 +92,7 @@ TEST(BucketLayout, WhoDecaysIsTheCallersChoice) {
 }
 
 TEST(BucketLayout, AStageWithoutParametersHasNoBuckets) {
-  EXPECT_TRUE(lay_out_buckets({}, {}).empty());
+  EXPECT_TRUE(lay_out_buckets(std::vector<StageParameter>(), {}).empty());
 }
 
 }  // namespace
