@@ -3,11 +3,12 @@
 #include <string>
 
 #include "weft/base/result.h"
+#include "weft/plan/check.h"
 #include "weft/plan/plan.h"
 
 namespace weft {
 
-/// A plan from a file, with the error that shows every violation where it is not legal.
-Result<Plan> read_legal_plan(const std::string& path);
+/// A plan from a file, with the error that shows every violation where it is not legal for that use.
+Result<Plan> read_legal_plan(const std::string& path, PlanUse use = PlanUse::kTrain);
 
 }  // namespace weft

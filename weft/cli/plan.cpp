@@ -58,7 +58,7 @@ Result<PlanProblem> read_problem(const PlanOptions& options) {
 
 /// The plan with what the simulator says of it.
 Result<PlanReport> predict(FoundPlan& found, const Profile* profile) {
-  const std::vector<Violation> violations = check_plan(found.plan);
+  const std::vector<Violation> violations = check_plan(found.plan, PlanUse::kPrice);
   WEFT_CHECK(violations.empty(), "the search made a plan that is not legal: {}", violations.front().message);
   WEFT_TRY(PlanReport report, simulate_plan(found.plan, {.profile = profile}));
   found.plan.predicted = {.step_time_ms = report.step_time_ms,

@@ -22,7 +22,7 @@ struct SimulateVerbOptions {
 
 Result<std::string> simulate(const SimulateVerbOptions& options) {
   if (auto error = find_bad_output({{"--trace", options.trace}, {"--svg", options.svg}})) return *std::move(error);
-  WEFT_TRY(const Plan plan, read_legal_plan(options.plan));
+  WEFT_TRY(const Plan plan, read_legal_plan(options.plan, PlanUse::kPrice));
   SimulateOptions how;
   std::optional<Profile> profile;
   if (options.profile) {

@@ -32,7 +32,7 @@ Result<Target> parse_target(const std::string& name) {
 }
 
 Result<std::vector<ExportedFile>> export_plan(const Plan& plan, Target target) {
-  if (const std::vector<Violation> violations = check_plan(plan); !violations.empty())
+  if (const std::vector<Violation> violations = check_plan(plan, PlanUse::kPrice); !violations.empty())
     return to_error(violations, "are not legal");
   switch (target) {
     case Target::kMegatron:

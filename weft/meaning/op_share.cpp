@@ -17,6 +17,12 @@ int64_t most_of(const OpShare& share, SizeOf size_of) {
   return most;
 }
 
+/// A search prices settings before it knows that they are not legal: with more ranks than heads everyone has one.
+HeadShare heads_of(const HeadCounts& heads, int64_t num_ranks, int64_t rank) {
+  const int64_t most = std::min(num_ranks, heads.heads);
+  return share_of_heads(heads, most, std::min(rank, most - 1));
+}
+
 /// The first rank never has less than another.
 int64_t cut_anywhere(int64_t size, const OpShare& share) {
   return balanced_part({0, size}, share.tp, share.tp_rank.value_or(0)).size();
@@ -28,7 +34,7 @@ int64_t cut(int64_t size, const Matmul& m, const OpShare& share) {
   const int64_t keys_and_values = size / m.head_dim - m.heads;
   const int64_t times_keys = keys_and_values / m.kv_heads;
   return most_of(share, [&](int64_t rank) {
-    const HeadShare heads = share_of_heads({m.heads, m.kv_heads, m.head_dim}, share.tp, rank);
+    const HeadShare heads = heads_of({m.heads, m.kv_heads, m.head_dim}, share.tp, rank);
     return (heads.num_heads + times_keys * heads.num_kv_heads) * m.head_dim;
   });
 }
@@ -76,7 +82,7 @@ LocalMatmul local_matmul(const Matmul& m, TensorSplit split, const OpShare& shar
 }
 
 LocalHeads local_heads(const Attention& a, const OpShare& share) {
-  const auto of = [&](int64_t rank) { return share_of_heads({a.heads, a.kv_heads, a.head_dim}, share.tp, rank); };
+  const auto of = [&](int64_t rank) { return heads_of({a.heads, a.kv_heads, a.head_dim}, share.tp, rank); };
   return {.queries = most_of(share, [&](int64_t rank) { return of(rank).num_heads; }),
           .keys = most_of(share, [&](int64_t rank) { return of(rank).num_kv_heads; })};
 }
@@ -85,9 +91,9 @@ LocalHeads heads_after_ulysses(const Attention& a, const OpShare& share, int64_t
   LocalHeads most;
   for (int64_t rank = 0; rank < share.tp; ++rank) {
     if (share.tp_rank && *share.tp_rank != rank) continue;
-    const HeadShare here = share_of_heads({a.heads, a.kv_heads, a.head_dim}, share.tp, rank);
+    const HeadShare here = heads_of({a.heads, a.kv_heads, a.head_dim}, share.tp, rank);
     for (int64_t place = 0; place < ulysses; ++place) {
-      const HeadShare own = share_of_heads({here.num_heads, here.num_kv_heads, a.head_dim}, ulysses, place);
+      const HeadShare own = heads_of({here.num_heads, here.num_kv_heads, a.head_dim}, ulysses, place);
       most.queries = std::max(most.queries, own.num_heads);
       most.keys = std::max(most.keys, own.num_kv_heads);
     }

@@ -11,7 +11,7 @@
 
 namespace weft {
 
-/// What a plan is for. Some fields mean something to the prices of runs elsewhere, and nothing to training here.
+/// What a plan is for: to be trained here, or also for other systems, which may do what training here does not.
 enum class PlanUse : uint8_t { kTrain, kPrice };
 
 /// Everything that is wrong with a plan, in one go: products, divisibility, layer sums, rank coverage, whether its
