@@ -24,9 +24,12 @@ int32_t code_of(const std::vector<std::string>& axis_order) {
 
 /// In steps of one: with the first rank and their number, all are known.
 bool go_up_by_one(const std::vector<int64_t>& ranks) {
-  bool is_so = true;
-  for (size_t i = 1; i < ranks.size(); ++i) is_so &= ranks[i] == ranks[i - 1] + 1;
-  return is_so;
+  const auto size = static_cast<int64_t>(ranks.size());
+  if (ranks.back() - ranks.front() + 1 != size) return false;
+  // Whole lists are looked at for every key: without a branch for each rank.
+  int64_t differing_bits = 0;
+  for (int64_t i = 0; i < size; ++i) differing_bits |= ranks[static_cast<size_t>(i)] ^ (ranks.front() + i);
+  return differing_bits == 0;
 }
 
 }  // namespace
@@ -42,9 +45,12 @@ size_t CostKey::Hash::operator()(const CostKey& key) const {
   return hasher.value();
 }
 
+/// Of some of the ranks: lists are long, few, and compared as a whole where these agree.
 size_t CostKeys::ListHash::operator()(const std::vector<int64_t>& ranks) const {
+  constexpr size_t kSamples = 8;
   Hasher hasher;
-  for (const int64_t rank : ranks) hasher.add(rank);
+  hasher.add(ranks.size());
+  for (size_t i = 0; i < kSamples; ++i) hasher.add(ranks[i * ranks.size() / kSamples]);
   return hasher.value();
 }
 
