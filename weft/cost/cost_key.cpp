@@ -6,29 +6,26 @@
 namespace weft {
 namespace {
 
-/// None is 0, so that orders of different lengths differ.
-int32_t digit_of(const std::string& axis) {
-  if (axis == "tp") return 1;
-  if (axis == "cp") return 2;
-  if (axis == "dp") return 3;
-  WEFT_CHECK(axis == "pp", "{} is no axis of a plan", axis);
-  return 4;
-}
-
-int32_t code_of(const std::vector<std::string>& axis_order) {
-  constexpr int32_t kBase = 5;
-  int32_t code = 0;
-  for (const std::string& axis : axis_order) code = code * kBase + digit_of(axis);
-  return code;
+/// The names themselves: plans have at most four axes, of two letters each.
+uint64_t letters_of(const std::vector<std::string>& axis_order) {
+  WEFT_CHECK(axis_order.size() <= 4, "a plan has {} axes", axis_order.size());
+  uint64_t letters = 0;
+  for (const std::string& axis : axis_order) {
+    WEFT_CHECK(axis.size() == 2, "{} is no axis of a plan", axis);
+    letters = letters << 16 | uint64_t{static_cast<unsigned char>(axis[0])} << 8 | static_cast<unsigned char>(axis[1]);
+  }
+  return letters;
 }
 
 /// In steps of one: with the first rank and their number, all are known.
 bool go_up_by_one(const std::vector<int64_t>& ranks) {
+  const int64_t first = ranks.front();
   const auto size = static_cast<int64_t>(ranks.size());
-  if (ranks.back() - ranks.front() + 1 != size) return false;
-  // Whole lists are looked at for every key: without a branch for each rank.
+  if (ranks.back() - first + 1 != size) return false;
+  // Whole lists are looked at for every key, so without a branch for each rank.
   int64_t differing_bits = 0;
-  for (int64_t i = 0; i < size; ++i) differing_bits |= ranks[static_cast<size_t>(i)] ^ (ranks.front() + i);
+  int64_t expected = first;
+  for (const int64_t rank : ranks) differing_bits |= rank ^ expected++;
   return differing_bits == 0;
 }
 
@@ -38,8 +35,9 @@ size_t CostKey::Hash::operator()(const CostKey& key) const {
   Hasher hasher;
   hasher.add(static_cast<int64_t>(key.kind) << 8 | static_cast<int64_t>(key.precision) << 2 |
              static_cast<int64_t>(key.sequence_parallel) << 1 | static_cast<int64_t>(key.overlap_tp));
-  hasher.add(int64_t{key.axis_order} << 32 | key.rank_list);
-  for (const int64_t part : {key.first_rank, key.num_ranks, key.tp, key.cp, key.cp_ulysses, key.ep, key.pp, key.dp})
+  hasher.add(key.axis_order);
+  for (const int64_t part :
+       {int64_t{key.rank_list}, key.first_rank, key.num_ranks, key.tp, key.cp, key.cp_ulysses, key.ep, key.pp, key.dp})
     hasher.add(part);
   hasher.add(key.samples);
   return hasher.value();
@@ -66,8 +64,8 @@ CostKey CostKeys::key_of(const Plan& plan, const ModulePlan& module, double samp
           .precision = plan.precision.compute,
           .sequence_parallel = module.sequence_parallel,
           .overlap_tp = plan.overlap_tp,
-          .axis_order = code_of(module.axis_order),
           .rank_list = number_of(module.ranks),
+          .axis_order = letters_of(module.axis_order),
           .first_rank = module.ranks.front(),
           .num_ranks = static_cast<int64_t>(module.ranks.size()),
           .tp = module.tp,

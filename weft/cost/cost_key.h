@@ -15,8 +15,8 @@ struct CostKey {
   Precision precision = Precision::kBf16;
   bool sequence_parallel = false;
   bool overlap_tp = false;
-  int32_t axis_order = 0;  ///< a digit for every axis, innermost first
-  int32_t rank_list = 0;   ///< the number of a list that is not consecutive; 0 for those that are
+  int32_t rank_list = 0;    ///< the number of a list that is not consecutive; 0 for those that are
+  uint64_t axis_order = 0;  ///< the letters of its names
   int64_t first_rank = 0;
   int64_t num_ranks = 0;
   int64_t tp = 1, cp = 1, cp_ulysses = 1, ep = 1, pp = 1, dp = 1;
