@@ -3,7 +3,6 @@
 #include "weft/layers/context_attention.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <mutex>
@@ -12,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/check.h"
+#include "weft/base/clock.h"
 #include "weft/comm/run_ranks.h"
 #include "weft/tensor/rank_threads.h"
 
@@ -22,11 +22,6 @@ using namespace weft;
 constexpr int64_t kRows = 8192, kRanks = 2;
 constexpr HeadCounts kHeads{.heads = 8, .kv_heads = 4, .head_dim = 64};
 constexpr int kRounds = 2;
-
-double now_ms() {
-  using Clock = std::chrono::steady_clock;
-  return std::chrono::duration<double, std::milli>(Clock::now().time_since_epoch()).count();
-}
 
 /// How long this thread has computed, whoever else had the core meanwhile.
 double thread_ms() {

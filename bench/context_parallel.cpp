@@ -3,13 +3,13 @@
 // slowest rank computes than the mean (what is left of a step besides waiting for the other), and the activations that
 // a rank holds after its forward against those of one rank.
 #include <algorithm>
-#include <chrono>
 #include <mutex>
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
 #include <fmt/format.h>
 
+#include "weft/base/clock.h"
 #include "weft/base/document.h"
 #include "weft/comm/run_ranks.h"
 #include "weft/pipeline/training_rank.h"
@@ -54,11 +54,6 @@ Plan plan_of(const Setting& setting) {
   for (int64_t rank = 0; rank < setting.cp; ++rank) llm.ranks.push_back(rank);
   plan.modules.push_back(llm);
   return plan;
-}
-
-double now_ms() {
-  using Clock = std::chrono::steady_clock;
-  return std::chrono::duration<double, std::milli>(Clock::now().time_since_epoch()).count();
 }
 
 struct Measured {

@@ -1,7 +1,8 @@
 // How fast plans are priced on one core, as a search does it: stage costs of Qwen2-VL-72B with its vision encoder
 // inline, tp 8, pp 8 and dp 1 to 64 on ascend_910b_16, layers and recomputation moved about so that no two plans in a
-// row are the same, with blocks that were priced before (a warm cache). Counts allocations, of which there must be
-// none. Beside it, the time of pricing blocks anew and of playing the schedule.
+// row are the same, with blocks that were priced before (a warm cache), on consecutive ranks and on ranks in an order
+// of their own. Counts allocations, of which there must be none. Beside it, the time of pricing blocks anew and of
+// playing the schedule.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -80,9 +81,17 @@ void change(Plan& plan, int round) {
   plan.modules[1].recompute[from][0] = {.full = round % 5, .selective = round % 3};
 }
 
+/// Puts the second half of the ranks before the first.
+void reorder_ranks(Plan& plan) {
+  for (ModulePlan& module : plan.modules)
+    std::rotate(module.ranks.begin(), module.ranks.begin() + static_cast<long>(module.ranks.size() / 2),
+                module.ranks.end());
+}
+
 /// How many allocations it took.
-long price(int64_t dp) {
+long price(int64_t dp, bool is_consecutive) {
   Plan plan = make_plan(dp);
+  if (!is_consecutive) reorder_ranks(plan);
   CostModel model = *CostModel::create(plan);
   PlanCosts costs;
   const auto cold = Clock::now();
@@ -102,10 +111,10 @@ long price(int64_t dp) {
   const long allocations = num_allocations - before;
   std::sort(times.begin(), times.end());
   std::printf(
-      "dp %2ld, %4ld ranks: warm %.2f us (median; 99 %% below %.2f), %ld allocations; blocks anew %.0f us (checksum "
+      "dp %2ld, %4ld ranks%s: warm %.2f us (median; 99 %% below %.2f), %ld allocations; blocks anew %.0f us (checksum "
       "%.1f)\n",
-      static_cast<long>(dp), static_cast<long>(plan.world_size), times[kRounds / 2], times[kRounds * 99 / 100],
-      allocations, cold_us, checksum);
+      static_cast<long>(dp), static_cast<long>(plan.world_size), is_consecutive ? "" : " reordered", times[kRounds / 2],
+      times[kRounds * 99 / 100], allocations, cold_us, checksum);
   return allocations;
 }
 
@@ -128,7 +137,9 @@ void play() {
 
 int main() {
   long allocations = 0;
-  for (const int64_t dp : {1, 8, 64}) allocations += price(dp);
+  for (const bool is_consecutive : {true, false}) {
+    for (const int64_t dp : {1, 8, 64}) allocations += price(dp, is_consecutive);
+  }
   play();
   return allocations == 0 ? 0 : 1;
 }

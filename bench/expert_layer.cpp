@@ -2,12 +2,12 @@
 // forward and backward, one thread a rank. Prints the time of both, the bytes that went from rank to rank, and those
 // that had to.
 #include <algorithm>
-#include <chrono>
 #include <mutex>
 
 #include <ATen/ops/randn.h>
 #include <fmt/format.h>
 
+#include "weft/base/clock.h"
 #include "weft/comm/run_ranks.h"
 #include "weft/layers/moe.h"
 #include "weft/models/initialize.h"
@@ -33,11 +33,6 @@ MoeLayer make_layer(WholeParameters& maker, int64_t experts_here) {
   layer.gate_up = weight("up", {experts_here, 2 * kInner, kWidth});
   layer.down = weight("down", {experts_here, kWidth, kInner});
   return layer;
-}
-
-double now_ms() {
-  using Clock = std::chrono::steady_clock;
-  return std::chrono::duration<double, std::milli>(Clock::now().time_since_epoch()).count();
 }
 
 struct Measured {

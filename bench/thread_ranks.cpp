@@ -13,7 +13,7 @@
 
 #include <fmt/format.h>
 
-#include "weft/comm/fake/fake_world.h"
+#include "tests/support/comm/fake_world.h"
 #include "weft/data/batch_assignment.h"
 #include "weft/data/synthetic.h"
 #include "weft/engine/sample_inputs.h"

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -11,6 +10,7 @@
 #include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 
+#include "weft/base/clock.h"
 #include "weft/base/document.h"
 #include "weft/comm/run_ranks.h"
 #include "weft/pipeline/training_rank.h"
@@ -29,11 +29,6 @@ template <typename T>
 T must(Result<T> result) {
   WEFT_CHECK(result.ok(), "{}", result.error().message());
   return *std::move(result);
-}
-
-inline double now_ms() {
-  using Clock = std::chrono::steady_clock;
-  return std::chrono::duration<double, std::milli>(Clock::now().time_since_epoch()).count();
 }
 
 inline Cluster scenario_cluster(const char* name) {

@@ -2,9 +2,9 @@
 #include <array>
 
 #include "tests/support/draws.h"
+#include "tests/support/pipeline/example_training.h"
+#include "tests/support/plan/random_plan.h"
 #include "weft/meaning/held_state.h"
-#include "weft/pipeline/example_training.h"
-#include "weft/plan/random_plan.h"
 
 namespace weft {
 namespace {

@@ -14,7 +14,7 @@ class CheckIncludes(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             root = pathlib.Path(folder)
             for name, text in {"folders.txt": FOLDERS, **files}.items():
-                path = root / "weft" / name
+                path = root / (name if name.startswith("tests/") else f"weft/{name}")
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
             return [line.split(": ", 1)[1] for line in violations(root)]
@@ -26,6 +26,21 @@ class CheckIncludes(unittest.TestCase):
             "engine/a.cpp": '#include "weft/mesh/mesh.h"\n',
             "cli/a.cpp": '#include "weft/plan/plan.h"\n#include "weft/engine/runtime_api.h"\nfmt::print("x");\n',
         }), [])
+
+    def test_support_of_tests_follows_the_folders(self):
+        self.assertEqual(self.found({
+            "tests/support/spec/a.h": '#include "weft/spec/model.h"\n',
+            "tests/support/plan/b.cpp": '#include "tests/support/spec/a.h"\n#include "weft/mesh/mesh.h"\n',
+            "tests/support/draws.h": "",
+            "plan/a_test.cpp": '#include "tests/support/draws.h"\n#include "tests/support/plan/b.h"\n',
+        }), [])
+        self.assertEqual(self.found({"tests/support/spec/a.h": '#include "weft/mesh/mesh.h"\n'}), ["spec may not use mesh"])
+        self.assertEqual(self.found({"tests/support/mesh/a.h": '#include "tests/support/spec/a.h"\n'}),
+                         ["mesh may not use spec"])
+        self.assertEqual(self.found({"mesh/a_test.cpp": '#include "tests/support/plan/a.h"\n'}), ["mesh may not use plan"])
+        self.assertEqual(self.found({"plan/a.cpp": '#include "tests/support/plan/a.h"\n'}),
+                         ["only tests and their headers may include tests/support"])
+        self.assertEqual(self.found({"tests/support/other/a.h": ""}), ["the folder other is not in weft/folders.txt"])
 
     def test_forbidden_edges_are_found(self):
         self.assertEqual(self.found({"spec/a.h": '#include "weft/mesh/mesh.h"\n'}), ["spec may not use mesh"])

@@ -3,10 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/weights/example_files.h"
 #include "tests/training/small_run.h"
 #include "weft/checkpoint/load_checkpoint.h"
 #include "weft/checkpoint/save_checkpoint.h"
-#include "weft/weights/example_files.h"
 
 namespace weft::training {
 namespace {

@@ -6,6 +6,7 @@
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/weights/example_files.h"
 #include "tests/training/small_run.h"
 #include "weft/checkpoint/export_checkpoint.h"
 #include "weft/checkpoint/initial_weights.h"
@@ -14,7 +15,6 @@
 #include "weft/models/load_weights.h"
 #include "weft/models/network.h"
 #include "weft/spec/model_reader.h"
-#include "weft/weights/example_files.h"
 #include "weft/weights/safetensors_writer.h"
 
 namespace weft::training {

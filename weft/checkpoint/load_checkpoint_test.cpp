@@ -4,11 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/checkpoint/example_run.h"
 #include "tests/support/draws.h"
+#include "tests/support/weights/example_files.h"
 #include "weft/checkpoint/checkpoint_json.h"
 #include "weft/checkpoint/crc32c.h"
-#include "weft/checkpoint/example_run.h"
-#include "weft/weights/example_files.h"
 
 namespace weft {
 namespace {

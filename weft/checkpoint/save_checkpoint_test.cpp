@@ -11,8 +11,8 @@
 
 #include <gtest/gtest.h>
 
-#include "weft/checkpoint/example_run.h"
-#include "weft/weights/example_files.h"
+#include "tests/support/checkpoint/example_run.h"
+#include "tests/support/weights/example_files.h"
 
 namespace weft {
 namespace {

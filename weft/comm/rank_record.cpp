@@ -35,7 +35,7 @@ std::string_view words_of(RankPhase phase) {
 constexpr std::string_view kTimeForm = "00:00:00.000";
 
 /// Since 1970. The kernel's coarse clock is a few milliseconds late, and takes a fifth of the time.
-int64_t now_ms() {
+int64_t coarse_unix_ms() {
   timespec now{};
   clock_gettime(CLOCK_REALTIME_COARSE, &now);
   return int64_t{1000} * now.tv_sec + now.tv_nsec / 1'000'000;
@@ -141,7 +141,7 @@ std::optional<Error> RankRecord::keep_in(const std::filesystem::path& folder) {
 }
 
 bool RankRecord::update_time() {
-  const int64_t ms = now_ms();
+  const int64_t ms = coarse_unix_ms();
   if (ms == time_ms_) return false;
   time_ms_ = ms;
   put_time_of_day(line_.data() + time_begin_, ms);

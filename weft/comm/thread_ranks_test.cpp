@@ -1,7 +1,7 @@
 // The suite on threads, and on a fake of several sizes.
 #include <cstdio>
 
-#include "weft/comm/fake/fake_world.h"
+#include "tests/support/comm/fake_world.h"
 #include "weft/comm/suite.h"
 #include "weft/comm/threads/run_threads.h"
 

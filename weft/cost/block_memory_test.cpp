@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/cost/example_plan.h"
 #include "tests/support/source_tree.h"
-#include "weft/cost/example_plan.h"
 #include "weft/plan/head_limit.h"
 #include "weft/spec/scenario.h"
 #include "weft/spec/work.h"

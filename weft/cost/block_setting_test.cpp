@@ -6,9 +6,9 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/cost/example_plan.h"
 #include "tests/support/source_tree.h"
 #include "weft/cost/cost_model.h"
-#include "weft/cost/example_plan.h"
 #include "weft/plan/plan_json.h"
 
 namespace weft {

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/cost/example_plan.h"
 #include "tests/support/source_tree.h"
-#include "weft/cost/example_plan.h"
 #include "weft/spec/scenario.h"
 #include "weft/spec/work.h"
 

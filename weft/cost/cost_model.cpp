@@ -1,8 +1,5 @@
 #include "weft/cost/cost_model.h"
 
-#include <algorithm>
-#include <bit>
-
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
@@ -91,33 +88,6 @@ double bridge_ms(const Plan& plan, const ModulePlan& encoder, const ModuleCosts&
 
 }  // namespace
 
-size_t CostModel::KeyHash::operator()(const Key& key) const {
-  uint64_t hash = 1469598103934665603ull;
-  for (const int64_t value : key.values) {
-    hash ^= static_cast<uint64_t>(value);
-    hash *= 1099511628211ull;
-    hash ^= hash >> 29;
-  }
-  return hash;
-}
-
-CostModel::Key CostModel::key_of(const Plan& plan, const ModulePlan& m, double samples) {
-  int64_t order = 0;
-  for (const std::string& axis : m.axis_order) order = order * 256 + axis[0];
-  // Ranks in an order of their own, or with gaps, are told apart by a hash of them all.
-  int64_t ranks_code = static_cast<int64_t>(m.ranks.size());
-  bool is_consecutive = true;
-  for (size_t i = 1; i < m.ranks.size(); ++i) is_consecutive &= m.ranks[i] == m.ranks[i - 1] + 1;
-  if (!is_consecutive) {
-    uint64_t hash = 1469598103934665603ull;
-    for (const int64_t rank : m.ranks) hash = (hash ^ static_cast<uint64_t>(rank)) * 1099511628211ull;
-    ranks_code = -static_cast<int64_t>(hash >> 1) - 1;
-  }
-  return {{static_cast<int64_t>(m.kind), m.tp, m.cp, m.cp_ulysses, m.ep, m.pp, m.dp, m.sequence_parallel ? 1 : 0,
-           plan.overlap_tp ? 1 : 0, order, m.ranks.front(), ranks_code, std::bit_cast<int64_t>(samples),
-           static_cast<int64_t>(plan.precision.compute)}};
-}
-
 Result<CostModel> CostModel::create(const Plan& plan, const Profile* profile) {
   if (auto error = find_lack(plan)) return *error;
   CostModel model;
@@ -153,7 +123,7 @@ Segments CostModel::high_load(ModuleKind kind, double samples) const {
 }
 
 const ModuleCosts& CostModel::module_costs(const Plan& plan, const ModulePlan& module, double samples) {
-  const Key key = key_of(plan, module, samples);
+  const CostKey key = keys_.key_of(plan, module, samples);
   if (const auto found = cache_.find(key); found != cache_.end()) return found->second;
   const Segments segments = scaled(given_->average.of(module.kind), samples);
   ModuleCosts costs = price_module(plan, module, *times_, segments);

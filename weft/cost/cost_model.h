@@ -4,6 +4,7 @@
 #include <memory>
 #include <unordered_map>
 
+#include "weft/cost/cost_key.h"
 #include "weft/cost/measured_times.h"
 #include "weft/cost/stage_cost.h"
 #include "weft/spec/draw_batch.h"
@@ -54,23 +55,15 @@ class CostModel {
     SampleLoad average;
     std::array<TokenSpread, 3> spreads;  ///< by ModuleKind
   };
-  struct Key {
-    std::array<int64_t, 14> values;
-    bool operator==(const Key&) const = default;
-  };
-  struct KeyHash {
-    size_t operator()(const Key& key) const;
-  };
-
   CostModel() = default;
   /// What so many samples together hardly ever exceed.
   Segments high_load(ModuleKind kind, double samples) const;
-  static Key key_of(const Plan& plan, const ModulePlan& module, double samples);
 
   std::unique_ptr<Given> given_;
   std::unique_ptr<BlockTimes> times_;
   const MeasuredTimes* measured_ = nullptr;  ///< times_, where there is a profile
-  std::unordered_map<Key, ModuleCosts, KeyHash> cache_;
+  CostKeys keys_;
+  std::unordered_map<CostKey, ModuleCosts, CostKey::Hash> cache_;
 };
 
 }  // namespace weft

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/cost/example_plan.h"
 #include "weft/cost/collective_time.h"
-#include "weft/cost/example_plan.h"
 
 namespace weft {
 namespace {

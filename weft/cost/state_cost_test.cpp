@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/cost/example_plan.h"
 #include "weft/cost/cost_model.h"
-#include "weft/cost/example_plan.h"
 #include "weft/plan/check.h"
 
 namespace weft {

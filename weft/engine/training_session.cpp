@@ -1,11 +1,11 @@
 #include "weft/engine/training_session.h"
 
 #include <array>
-#include <chrono>
 #include <cmath>
 
 #include <fmt/format.h>
 
+#include "weft/base/clock.h"
 #include "weft/checkpoint/agreement.h"
 #include "weft/checkpoint/initial_weights.h"
 #include "weft/checkpoint/load_checkpoint.h"
@@ -23,11 +23,6 @@ namespace {
 
 /// Keeps the samples that are evaluated on apart from those that are trained on.
 constexpr uint64_t kUnseen = 0x5eed0fe5a1ULL;
-
-double now_ms() {
-  using Clock = std::chrono::steady_clock;
-  return std::chrono::duration<double, std::milli>(Clock::now().time_since_epoch()).count();
-}
 
 /// What a workload says of samples.
 Json samples_of(const Workload& workload) {

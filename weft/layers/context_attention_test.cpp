@@ -5,6 +5,7 @@
 #include <random>
 
 #include "tests/support/draws.h"
+#include "weft/base/divisors.h"
 #include "weft/comm/run_ranks.h"
 #include "weft/layers/compare_gradients.h"
 #include "weft/layers/recompute.h"
@@ -113,14 +114,6 @@ SentBothWays expect_case(const Case& c, const ContextGroups& groups) {
   EXPECT_LE(relative_difference(out, here(c.out)), c.tolerance) << "value";
   EXPECT_LE(relative_difference(x.grad(), here(c.dqkv)), c.tolerance) << "gradient";
   return {between - before, Sent::so_far(groups) - between};
-}
-
-std::vector<int64_t> divisors(int64_t n) {
-  std::vector<int64_t> all;
-  for (int64_t d = 1; d <= n; ++d) {
-    if (n % d == 0) all.push_back(d);
-  }
-  return all;
 }
 
 /// Runs all cases on all ways to share `num_ranks` between Ulysses and ring that the heads allow.

@@ -6,8 +6,8 @@
 #include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/optim/plain_adamw.h"
 #include "weft/base/check.h"
-#include "weft/optim/plain_adamw.h"
 
 namespace weft {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "weft/optim/example_stage.h"
+#include "tests/support/optim/example_stage.h"
 
 namespace weft {
 namespace {

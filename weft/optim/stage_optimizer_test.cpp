@@ -8,12 +8,12 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "tests/support/optim/example_stage.h"
 #include "weft/comm/failure.h"
 #include "weft/comm/threads/run_threads.h"
 #include "weft/layers/linear.h"
 #include "weft/layers/run_context.h"
 #include "weft/optim/clip.h"
-#include "weft/optim/example_stage.h"
 
 namespace weft {
 namespace {

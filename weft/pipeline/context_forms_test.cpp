@@ -1,7 +1,7 @@
 #include <array>
 #include <set>
 
-#include "weft/pipeline/example_training.h"
+#include "tests/support/pipeline/example_training.h"
 #include "weft/plan/check.h"
 
 namespace weft {

@@ -8,7 +8,7 @@
 #include <ATen/ops/empty.h>
 
 #include "weft/base/check.h"
-#include "weft/pipeline/clock.h"
+#include "weft/base/clock.h"
 
 namespace weft {
 

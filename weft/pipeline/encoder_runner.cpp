@@ -10,7 +10,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "weft/base/check.h"
-#include "weft/pipeline/clock.h"
+#include "weft/base/clock.h"
 #include "weft/tensor/local_tensor.h"
 
 namespace weft {

@@ -11,7 +11,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "weft/base/check.h"
-#include "weft/pipeline/clock.h"
+#include "weft/base/clock.h"
 #include "weft/tensor/local_tensor.h"
 #include "weft/tensor/memory_count.h"
 

@@ -1,4 +1,4 @@
-#include "weft/pipeline/example_training.h"
+#include "tests/support/pipeline/example_training.h"
 #include "weft/plan/check.h"
 
 namespace weft::forms_test {

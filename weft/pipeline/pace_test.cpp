@@ -1,6 +1,6 @@
 #include "weft/pipeline/pace.h"
 
-#include "weft/pipeline/example_training.h"
+#include "tests/support/pipeline/example_training.h"
 
 namespace weft {
 namespace {

@@ -1,7 +1,7 @@
 // Plans drawn at random, each trained for a few steps and compared with one rank.
 #include "tests/support/draws.h"
-#include "weft/pipeline/example_training.h"
-#include "weft/plan/random_plan.h"
+#include "tests/support/pipeline/example_training.h"
+#include "tests/support/plan/random_plan.h"
 
 namespace weft {
 namespace {

@@ -43,6 +43,8 @@ struct StageDurations {
   std::vector<double> forward_ms;
   std::vector<double> backward_input_ms;
   std::vector<double> backward_weight_ms;
+
+  bool operator==(const StageDurations&) const = default;
 };
 
 /// An encoder to place, and its times where some encoder fills bubbles: one a group.
@@ -51,6 +53,8 @@ struct EncoderPlacement {
   EncoderRows rows;
   std::vector<double> forward_ms = {};
   std::vector<double> backward_ms = {};  ///< without the forward that recompute_from_inputs adds
+
+  bool operator==(const EncoderPlacement&) const = default;
 };
 
 /// The smallest live_macro_batches with which a pipeline's own order can run the encoder: what stage 0 needs at once

@@ -20,6 +20,8 @@ struct PipelineShape {
   int64_t pp = 1;
   int64_t vpp = 1;
   int64_t microbatches = 1;
+
+  bool operator==(const PipelineShape&) const = default;
 };
 
 Placement placement_of(ScheduleName name);

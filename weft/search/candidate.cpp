@@ -1,5 +1,6 @@
 #include "weft/search/candidate.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -73,6 +74,28 @@ std::string Candidate::text(const Plan& plan) const {
     text += fmt::format(", {} {}", name_of(module.kind), text_of(encoders[encoder++]));
   }
   return text;
+}
+
+bool Candidate::is_separable() const {
+  return std::all_of(encoders.begin(), encoders.end(), [](const EncoderChoice& e) {
+    return e.is_inline() || (e.placement == ModulePlacement::kColocated && e.form == EncoderForm::kBefore);
+  });
+}
+
+EncoderSet inline_encoders(const Candidate& candidate, size_t num_encoders) {
+  EncoderSet encoders = 0;
+  for (size_t e = 0; e < num_encoders; ++e) encoders |= candidate.encoders[e].is_inline() ? 1u << e : 0u;
+  return encoders;
+}
+
+Candidate with_inline(const Candidate& degrees, EncoderSet encoders) {
+  Candidate c = degrees;
+  for (size_t e = 0; e < kMostEncoders; ++e) {
+    if (c.encoders[e].placement == ModulePlacement::kDisjoint) continue;
+    c.encoders[e] = {};
+    if ((encoders >> e & 1u) == 0) c.encoders[e].placement = ModulePlacement::kColocated;
+  }
+  return c;
 }
 
 Plan plan_without_settings(Model model, Cluster cluster, Workload workload) {

@@ -41,10 +41,22 @@ struct Candidate {
   EncoderChoices encoders;
 
   int64_t microbatches(int64_t global_batch) const { return global_batch / (mbs * dp); }
+  /// Whether a step is the pipeline's time and the encoders', one after the other.
+  bool is_separable() const;
   /// "tp 8, pp 4, dp 2, mbs 1, zero 1, sequence parallel, 1f1b, vision inline".
   std::string text(const Plan& plan) const;
   bool operator==(const Candidate&) const = default;
 };
+
+/// A set of encoders: bit e stands for the model's encoder e.
+using EncoderSet = unsigned;
+inline constexpr size_t kMostEncoderSets = size_t{1} << kMostEncoders;
+
+/// Those of the model's first `num_encoders` that lie in the candidate's pipeline.
+EncoderSet inline_encoders(const Candidate& candidate, size_t num_encoders);
+
+/// Degrees with these encoders inline and the others colocated, but for those that have ranks of their own.
+Candidate with_inline(const Candidate& degrees, EncoderSet encoders);
 
 /// What candidates share: model, cluster, workload, and everything that is not searched.
 Plan plan_without_settings(Model model, Cluster cluster, Workload workload);

@@ -12,8 +12,14 @@ class Deadline {
 
   Deadline() = default;
   Deadline(Clock::time_point time, const std::atomic<bool>* stop = nullptr) : time_(time), stop_(stop) {}
+  /// So many seconds from now.
+  explicit Deadline(double seconds, const std::atomic<bool>* stop = nullptr)
+      : Deadline(Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)),
+                 stop) {}
 
   bool is_over() const { return (stop_ != nullptr && stop_->load(std::memory_order_relaxed)) || Clock::now() >= time_; }
+  /// Until the time; negative behind it.
+  Clock::duration left() const { return time_ - Clock::now(); }
 
  private:
   Clock::time_point time_ = Clock::time_point::max();

@@ -2,31 +2,12 @@
 
 #include <algorithm>
 
+#include "weft/base/divisors.h"
 #include "weft/plan/head_limit.h"
+#include "weft/spec/num_experts.h"
 
 namespace weft {
 namespace {
-
-std::vector<int64_t> divisors(int64_t number) {
-  std::vector<int64_t> result;
-  for (int64_t d = 1; d * d <= number; ++d) {
-    if (number % d != 0) continue;
-    result.push_back(d);
-    if (d != number / d) result.push_back(number / d);
-  }
-  std::sort(result.begin(), result.end());
-  return result;
-}
-
-int64_t num_experts(const Module& module) {
-  int64_t experts = 1;
-  for (const Block& kind : module.layer_kinds) {
-    for (const Op& op : kind.ops) {
-      if (const auto* matmul = std::get_if<Matmul>(&op.shape)) experts = std::max(experts, matmul->copies);
-    }
-  }
-  return experts;
-}
 
 std::vector<const Module*> encoders_of(const Plan& problem) {
   std::vector<const Module*> encoders;
@@ -250,20 +231,30 @@ FrameChoices choices_of(const Candidate& frame, const Plan& problem, const PlanS
   return choices;
 }
 
+std::vector<EncoderIndices> encoder_combinations(const FrameChoices& choices) {
+  size_t count = 1;
+  for (const auto& of_encoder : choices.encoders) count *= of_encoder.size();
+  std::vector<EncoderIndices> combinations(count);
+  for (size_t i = 0; i < count; ++i) {
+    size_t rest = i;
+    for (size_t e = kMostEncoders; e-- > 0;) {
+      combinations[i][e] = rest % choices.encoders[e].size();
+      rest /= choices.encoders[e].size();
+    }
+  }
+  return combinations;
+}
+
 std::vector<Candidate> enumerate_candidates(const Candidate& frame, const FrameChoices& choices) {
   std::vector<Candidate> candidates;
   Candidate c = frame;
-  for (const EncoderChoice& first : choices.encoders[0]) {
-    for (const EncoderChoice& second : choices.encoders[1]) {
-      c.encoders = {first, second};
-      for (const ScheduleChoice& schedule : choices.schedules) {
-        c.schedule = schedule.name;
-        c.vpp = schedule.vpp;
-        for (const ZeroChoice& zero : choices.zeros) {
-          c.zero = zero.zero;
-          c.zero_keep_gathered = zero.keeps_gathered;
-          candidates.push_back(c);
-        }
+  for (const EncoderIndices& indices : encoder_combinations(choices)) {
+    c.encoders = choices.encoders_at(indices);
+    for (const ScheduleChoice& schedule : choices.schedules) {
+      schedule.apply(c);
+      for (const ZeroChoice& zero : choices.zeros) {
+        zero.apply(c);
+        candidates.push_back(c);
       }
     }
   }

@@ -15,12 +15,25 @@ std::vector<Candidate> enumerate_frames(const Plan& problem, const PlanSpace& sp
 struct ScheduleChoice {
   ScheduleName name = ScheduleName::k1f1b;
   int64_t vpp = 1;
+
+  void apply(Candidate& c) const {
+    c.schedule = name;
+    c.vpp = vpp;
+  }
 };
 
 struct ZeroChoice {
   int64_t zero = 0;
   bool keeps_gathered = false;
+
+  void apply(Candidate& c) const {
+    c.zero = zero;
+    c.zero_keep_gathered = keeps_gathered;
+  }
 };
+
+/// One choice for each encoder, by its place in FrameChoices::encoders.
+using EncoderIndices = std::array<size_t, kMostEncoders>;
 
 /// What is left to choose for a frame: every combination of these is a candidate.
 struct FrameChoices {
@@ -33,8 +46,16 @@ struct FrameChoices {
     for (const auto& choices : encoders) product *= choices.size();
     return static_cast<int64_t>(product);
   }
+  EncoderChoices encoders_at(const EncoderIndices& indices) const {
+    EncoderChoices chosen;
+    for (size_t e = 0; e < kMostEncoders; ++e) chosen[e] = encoders[e][indices[e]];
+    return chosen;
+  }
 };
 FrameChoices choices_of(const Candidate& frame, const Plan& problem, const PlanSpace& space);
+
+/// Every combination of the encoders' choices, the last encoder's changing fastest.
+std::vector<EncoderIndices> encoder_combinations(const FrameChoices& choices);
 
 /// The candidates of a frame. Frames can have very many.
 std::vector<Candidate> enumerate_candidates(const Candidate& frame, const FrameChoices& choices);

@@ -36,10 +36,7 @@ EncoderWork work_of(const Plan& plan, const PlanCosts::Encoder& encoder) {
 BesidePipeline beside_pipeline(const Plan& plan, const std::vector<EncoderWork>& works, int64_t live) {
   const int64_t pp = plan.llm().pp;
   const auto ranks = static_cast<size_t>(pp);
-  BesidePipeline beside;
-  beside.ranks = {.memory = std::vector<BesideMemory>(ranks),
-                  .update_ms = std::vector<double>(ranks, 0),
-                  .backward_ms = std::vector<double>(ranks, 0)};
+  BesidePipeline beside{.ranks = nothing_beside(pp)};
   double bridge_ms = 0, back_bridge_ms = 0, first_ms = 0;
   bool has_backward = false;
   size_t next = 0;

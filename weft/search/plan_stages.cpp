@@ -433,4 +433,11 @@ void PlanStages::apply(std::span<const StageOption> options, Plan& plan) {
   }
 }
 
+PlanStages::Beside nothing_beside(int64_t pp) {
+  const auto ranks = static_cast<size_t>(pp);
+  return {.memory = std::vector<BesideMemory>(ranks),
+          .update_ms = std::vector<double>(ranks, 0),
+          .backward_ms = std::vector<double>(ranks, 0)};
+}
+
 }  // namespace weft

@@ -99,4 +99,7 @@ class PlanStages : public StageSource {
   std::unordered_map<uint64_t, std::vector<Priced>> priced_;
 };
 
+/// For `pp` pipeline ranks without encoders beside them.
+PlanStages::Beside nothing_beside(int64_t pp);
+
 }  // namespace weft

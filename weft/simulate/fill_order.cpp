@@ -19,27 +19,37 @@ Result<Schedule> filled_schedule(PlanSimulator& simulator, Plan& plan) {
            generate_schedule(name, {.pp = llm.pp, .vpp = llm.vpp, .microbatches = plan.schedule.microbatches}));
   WEFT_TRY(std::vector<EncoderPlacement> encoders, encoder_placements(plan));
   const PlanCosts& costs = simulator.price(plan);
+  add_compute_durations(costs, encoders);
+  for (size_t e = 0; e < encoders.size(); ++e) {
+    EncoderRows& rows = encoders[e].rows;
+    ModulePlan& module = plan.modules[static_cast<size_t>(costs.encoders[e].module)];
+    if (!fills(module)) continue;
+    module.live_macro_batches = std::max<int64_t>(module.live_macro_batches, least_live_macro_batches(pipeline, rows));
+    rows.live_macro_batches = static_cast<int32_t>(module.live_macro_batches);
+  }
+  return place_encoders(pipeline, encoders, compute_durations(costs));
+}
+
+}  // namespace
+
+StageDurations compute_durations(const PlanCosts& costs) {
   StageDurations durations;
   for (const StageCost& stage : costs.stages) {
     durations.forward_ms.push_back(stage.forward.compute_ms);
     durations.backward_input_ms.push_back(stage.recompute.compute_ms + stage.backward_input.compute_ms);
     durations.backward_weight_ms.push_back(stage.backward_weight.compute_ms);
   }
-  for (size_t e = 0; e < encoders.size(); ++e) {
-    EncoderRows& rows = encoders[e].rows;
-    const StageCost& stage = costs.encoders[e].stages.front();
-    encoders[e].forward_ms.assign(rows.groups.size(), stage.forward.compute_ms);
-    encoders[e].backward_ms.assign(rows.groups.size(),
-                                   stage.backward_input.compute_ms + stage.backward_weight.compute_ms);
-    ModulePlan& module = plan.modules[static_cast<size_t>(costs.encoders[e].module)];
-    if (!fills(module)) continue;
-    module.live_macro_batches = std::max<int64_t>(module.live_macro_batches, least_live_macro_batches(pipeline, rows));
-    rows.live_macro_batches = static_cast<int32_t>(module.live_macro_batches);
-  }
-  return place_encoders(pipeline, encoders, durations);
+  return durations;
 }
 
-}  // namespace
+void add_compute_durations(const PlanCosts& costs, std::vector<EncoderPlacement>& placements) {
+  for (size_t e = 0; e < placements.size(); ++e) {
+    const StageCost& stage = costs.encoders[e].stages.front();
+    const size_t num_groups = placements[e].rows.groups.size();
+    placements[e].forward_ms.assign(num_groups, stage.forward.compute_ms);
+    placements[e].backward_ms.assign(num_groups, stage.backward_input.compute_ms + stage.backward_weight.compute_ms);
+  }
+}
 
 std::optional<Error> store_fill_order(PlanSimulator& simulator, Plan& plan) {
   const auto filler = std::find_if(plan.modules.begin(), plan.modules.end(), fills);

@@ -7,9 +7,9 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/cost/example_plan.h"
 #include "tests/support/source_tree.h"
 #include "weft/base/units.h"
-#include "weft/cost/example_plan.h"
 #include "weft/plan/check.h"
 #include "weft/plan/plan_json.h"
 

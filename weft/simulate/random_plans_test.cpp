@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/draws.h"
+#include "tests/support/plan/random_plan.h"
 #include "tests/support/source_tree.h"
-#include "weft/plan/random_plan.h"
 #include "weft/simulate/plan_simulator.h"
 #include "weft/spec/model_reader.h"
 

@@ -13,7 +13,7 @@
 namespace weft {
 
 /// Steps between layouts as one rank executes them on its tensor: each with its group, and with what goes to and comes
-/// from every member of it. What steps mean is said in mesh/ (SimulatedTensor).
+/// from every member of it. What steps mean is said in tests/support/mesh (SimulatedTensor).
 class RankSteps {
  public:
   /// Makes the groups that are not there yet: every rank of the mesh does this alike.

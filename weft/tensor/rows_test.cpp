@@ -5,7 +5,7 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
-#include "weft/comm/fake/fake_world.h"
+#include "tests/support/comm/fake_world.h"
 #include "weft/tensor/row_gradients.h"
 #include "weft/tensor/tensor_bridge.h"
 

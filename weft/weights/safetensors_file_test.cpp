@@ -2,7 +2,7 @@
 
 #include <sys/stat.h>
 
-#include "weft/weights/example_files.h"
+#include "tests/support/weights/example_files.h"
 #include "weft/weights/mapped_file.h"
 #include "weft/weights/safetensors_header.h"
 

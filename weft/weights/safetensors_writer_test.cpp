@@ -3,7 +3,7 @@
 #include <csignal>
 #include <sys/resource.h>
 
-#include "weft/weights/example_files.h"
+#include "tests/support/weights/example_files.h"
 #include "weft/weights/safetensors_file.h"
 
 namespace weft {

@@ -1,6 +1,6 @@
 #include "weft/weights/weight_folder.h"
 
-#include "weft/weights/example_files.h"
+#include "tests/support/weights/example_files.h"
 #include "weft/weights/weight_index.h"
 
 namespace weft {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "weft/models/media/example_sample.h"
+#include "tests/support/models/example_sample.h"
 #include "weft/models/media/rope_index.h"
 
 namespace weft {

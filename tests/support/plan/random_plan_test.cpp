@@ -1,4 +1,4 @@
-#include "weft/plan/random_plan.h"
+#include "tests/support/plan/random_plan.h"
 
 #include <algorithm>
 #include <map>

@@ -6,8 +6,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 
+#include "tests/support/optim/plain_adamw.h"
 #include "weft/optim/bucket_layout.h"
-#include "weft/optim/plain_adamw.h"
 
 namespace weft {
 

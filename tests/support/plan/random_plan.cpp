@@ -1,4 +1,4 @@
-#include "weft/plan/random_plan.h"
+#include "tests/support/plan/random_plan.h"
 
 #include <algorithm>
 #include <array>
@@ -9,11 +9,13 @@
 #include <fmt/format.h>
 
 #include "weft/base/check.h"
+#include "weft/base/divisors.h"
 #include "weft/plan/check.h"
 #include "weft/plan/head_limit.h"
 #include "weft/plan/plan_schedule.h"
 #include "weft/plan/stage_parts.h"
 #include "weft/schedule/generators.h"
+#include "weft/spec/num_experts.h"
 
 namespace weft {
 namespace {
@@ -28,24 +30,6 @@ Cluster one_node(int64_t devices) {
   cluster.within_node.bandwidth_gb_per_s = cluster.between_nodes.bandwidth_gb_per_s = 100;
   cluster.cards_per_node = 1;
   return cluster;
-}
-
-int64_t num_experts(const Module& module) {
-  int64_t experts = 1;
-  for (const Block& kind : module.layer_kinds) {
-    for (const Op& op : kind.ops) {
-      if (const auto* matmul = std::get_if<Matmul>(&op.shape)) experts = std::max(experts, matmul->copies);
-    }
-  }
-  return experts;
-}
-
-std::vector<int64_t> divisors(int64_t number) {
-  std::vector<int64_t> result;
-  for (int64_t d = 1; d <= number; ++d) {
-    if (number % d == 0) result.push_back(d);
-  }
-  return result;
 }
 
 struct Degrees {

@@ -1,4 +1,4 @@
-#include "weft/comm/fake/fake_world.h"
+#include "tests/support/comm/fake_world.h"
 
 #include <algorithm>
 #include <cstring>

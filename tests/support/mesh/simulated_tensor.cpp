@@ -1,4 +1,4 @@
-#include "weft/mesh/simulated_tensor.h"
+#include "tests/support/mesh/simulated_tensor.h"
 
 #include "weft/base/check.h"
 

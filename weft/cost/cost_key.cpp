@@ -1,0 +1,80 @@
+#include "weft/cost/cost_key.h"
+
+#include "weft/base/check.h"
+#include "weft/base/hash.h"
+
+namespace weft {
+namespace {
+
+/// The names themselves: plans have at most four axes, of two letters each.
+uint64_t letters_of(const std::vector<std::string>& axis_order) {
+  WEFT_CHECK(axis_order.size() <= 4, "a plan has {} axes", axis_order.size());
+  uint64_t letters = 0;
+  for (const std::string& axis : axis_order) {
+    WEFT_CHECK(axis.size() == 2, "{} is no axis of a plan", axis);
+    letters = letters << 16 | uint64_t{static_cast<unsigned char>(axis[0])} << 8 | static_cast<unsigned char>(axis[1]);
+  }
+  return letters;
+}
+
+/// In steps of one: with the first rank and their number, all are known.
+bool go_up_by_one(const std::vector<int64_t>& ranks) {
+  const int64_t first = ranks.front();
+  const auto size = static_cast<int64_t>(ranks.size());
+  if (ranks.back() - first + 1 != size) return false;
+  // Whole lists are looked at for every key, so without a branch for each rank.
+  int64_t differing_bits = 0;
+  int64_t expected = first;
+  for (const int64_t rank : ranks) differing_bits |= rank ^ expected++;
+  return differing_bits == 0;
+}
+
+}  // namespace
+
+size_t CostKey::Hash::operator()(const CostKey& key) const {
+  Hasher hasher;
+  hasher.add(static_cast<int64_t>(key.kind) << 8 | static_cast<int64_t>(key.precision) << 2 |
+             static_cast<int64_t>(key.sequence_parallel) << 1 | static_cast<int64_t>(key.overlap_tp));
+  hasher.add(key.axis_order);
+  for (const int64_t part :
+       {int64_t{key.rank_list}, key.first_rank, key.num_ranks, key.tp, key.cp, key.cp_ulysses, key.ep, key.pp, key.dp})
+    hasher.add(part);
+  hasher.add(key.samples);
+  return hasher.value();
+}
+
+/// Of some of the ranks: lists are long, few, and compared as a whole where these agree.
+size_t CostKeys::ListHash::operator()(const std::vector<int64_t>& ranks) const {
+  constexpr size_t kSamples = 8;
+  Hasher hasher;
+  hasher.add(ranks.size());
+  for (size_t i = 0; i < kSamples; ++i) hasher.add(ranks[i * ranks.size() / kSamples]);
+  return hasher.value();
+}
+
+int32_t CostKeys::number_of(const std::vector<int64_t>& ranks) {
+  if (go_up_by_one(ranks)) return 0;
+  if (const auto found = lists_.find(ranks); found != lists_.end()) return found->second;
+  const auto next = static_cast<int32_t>(lists_.size()) + 1;
+  return lists_.emplace(ranks, next).first->second;
+}
+
+CostKey CostKeys::key_of(const Plan& plan, const ModulePlan& module, double samples) {
+  return {.kind = module.kind,
+          .precision = plan.precision.compute,
+          .sequence_parallel = module.sequence_parallel,
+          .overlap_tp = plan.overlap_tp,
+          .rank_list = number_of(module.ranks),
+          .axis_order = letters_of(module.axis_order),
+          .first_rank = module.ranks.front(),
+          .num_ranks = static_cast<int64_t>(module.ranks.size()),
+          .tp = module.tp,
+          .cp = module.cp,
+          .cp_ulysses = module.cp_ulysses,
+          .ep = module.ep,
+          .pp = module.pp,
+          .dp = module.dp,
+          .samples = samples};
+}
+
+}  // namespace weft

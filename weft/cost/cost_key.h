@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "weft/plan/plan.h"
+
+namespace weft {
+
+/// Everything that the costs of a module's blocks depend on, for one model, cluster and workload. Keys of one CostKeys
+/// are equal exactly when all of it is.
+struct CostKey {
+  ModuleKind kind = ModuleKind::kLlm;
+  Precision precision = Precision::kBf16;
+  bool sequence_parallel = false;
+  bool overlap_tp = false;
+  int32_t rank_list = 0;    ///< the number of a list that is not consecutive; 0 for those that are
+  uint64_t axis_order = 0;  ///< the letters of its names
+  int64_t first_rank = 0;
+  int64_t num_ranks = 0;
+  int64_t tp = 1, cp = 1, cp_ulysses = 1, ep = 1, pp = 1, dp = 1;
+  double samples = 0;
+
+  bool operator==(const CostKey&) const = default;
+
+  struct Hash {
+    size_t operator()(const CostKey& key) const;
+  };
+};
+
+/// Makes keys. A list of ranks in an order of their own, or with gaps, gets a number when it is first seen; after that
+/// nothing is allocated for it.
+class CostKeys {
+ public:
+  /// The plan is legal. The module takes so many samples at once.
+  CostKey key_of(const Plan& plan, const ModulePlan& module, double samples);
+
+ private:
+  struct ListHash {
+    size_t operator()(const std::vector<int64_t>& ranks) const;
+  };
+  int32_t number_of(const std::vector<int64_t>& ranks);
+
+  std::unordered_map<std::vector<int64_t>, int32_t, ListHash> lists_;
+};
+
+}  // namespace weft

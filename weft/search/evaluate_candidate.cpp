@@ -1,0 +1,225 @@
+#include "weft/search/evaluate_candidate.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "weft/base/units.h"
+#include "weft/plan/plan_schedule.h"
+#include "weft/schedule/lowering.h"
+#include "weft/schedule/step_end.h"
+#include "weft/search/woven_encoders.h"
+#include "weft/simulate/fill_order.h"
+
+namespace weft {
+namespace {
+
+/// How often a placement that turned out not to fit is sought again with less memory.
+constexpr int kMostAttempts = 4;
+
+/// The bench's plan, simulated.
+struct Simulated {
+  double step_time_ms = 0;
+  double excess_gib = 0;  ///< what the fullest rank holds beyond the device's memory
+
+  bool fits() const { return excess_gib <= 0; }
+};
+
+Simulated simulate(Workbench& bench, const Schedule& schedule) {
+  const MeanStep step = bench.simulator().run_mean(bench.plan(), schedule);
+  double most = 0;
+  for (const MemorySplit& row : step.memory) most = std::max(most, row.total());
+  return {.step_time_ms = step.step_time_ms, .excess_gib = most / kGiB - bench.plan().cluster.device.memory_gib};
+}
+
+std::vector<EncoderWork> works_of(Workbench& bench) {
+  std::vector<EncoderWork> works;
+  for (const PlanCosts::Encoder& encoder : bench.simulator().price(bench.plan()).encoders)
+    works.push_back(work_of(bench.plan(), encoder));
+  return works;
+}
+
+/// One candidate on its way through the solver and the simulator. The bench is filled with it all the while.
+class CandidateTrial {
+ public:
+  CandidateTrial(Workbench& bench, OpenFrame& frame, const Candidate& c, const EvaluateOptions& options)
+      : bench_(bench), frame_(frame), c_(c), options_(options), is_separable_(c.is_separable()) {}
+
+  Evaluation run() {
+    bench_.fill(c_);
+    const std::vector<EncoderWork> works = works_of(bench_);
+    const int64_t live = is_separable_ ? 1 : least_live_of(bench_.plan(), shape().schedule);
+    BesidePipeline beside = beside_pipeline(bench_.plan(), works, live);
+    double bound_ms = options_.bound_ms;
+    if (options_.bounds.schedule && !options_.is_probe && c_.vpp == 1) {
+      bound_ms = std::max(bound_ms, schedule_bound_ms(beside, works));
+      if (bound_ms >= options_.limit_ms) return {.fate = Fate::kSlowerBySchedule};
+    }
+    // Encoders that are woven in do not move the pipeline's layers: the placement is its own best.
+    if (!is_separable_) std::fill(beside.ranks.backward_ms.begin(), beside.ranks.backward_ms.end(), 0.0);
+    PlanStages stages = stages_beside(beside);
+    if (!stages.can_fit()) return {.fate = Fate::kOverMemory};
+    const double below_ms = options_.bounds.placement ? options_.limit_ms - beside.before_ms : kInfinity;
+    const PlacedPipeline placed = place_pipeline(stages, shape(), limits(below_ms));
+    if (placed.stages.empty()) {
+      if (!placed.is_exhausted)
+        return {.fate = Fate::kOpen, .open_bound_ms = std::max(bound_ms, beside.before_ms + placed.bound_ms)};
+      return {.fate = below_ms == kInfinity ? Fate::kOverMemory : Fate::kSlowerByPlacement};
+    }
+    if (!is_separable_ && options_.bounds.placement &&
+        busiest_rank_ms(bench_.plan(), placed, shape(), works) >= options_.limit_ms)
+      return {.fate = Fate::kSlowerByPlacement};
+    bound_ms = std::max(bound_ms, beside.before_ms + placed.proven_ms());
+    stages.apply(placed.stages, bench_.plan());
+    if (is_separable_) return simulate_separable(std::move(beside), bound_ms, below_ms);
+    Evaluation evaluation = simulate_woven(live);
+    // The placement is the pipeline's best only where that was proven.
+    if (!placed.is_exhausted) evaluation.open_bound_ms = std::min(evaluation.open_bound_ms, bound_ms);
+    return evaluation;
+  }
+
+ private:
+  SolverShape& shape() { return bench_.shape_of(c_).solver; }
+
+  PlaceLimits limits(double below_ms) const {
+    return {.below_ms = below_ms, .deadline = options_.deadline, .is_careful = !options_.is_probe};
+  }
+
+  PlanStages stages_beside(const BesidePipeline& beside) {
+    return {bench_.plan(),
+            bench_.pipeline_costs(),
+            shape(),
+            beside.ranks,
+            bench_.space().recompute,
+            /*has_memory_limit=*/true};
+  }
+
+  /// The pipeline's least makespan with what encoders add at its ends. Where their backwards follow, reductions hide
+  /// behind them.
+  double schedule_bound_ms(const BesidePipeline& beside, const std::vector<EncoderWork>& works) {
+    const WovenEnds woven = is_separable_ ? WovenEnds{} : woven_ends(bench_.plan(), works);
+    const double start_ms = std::max(beside.before_ms, woven.start_ms);
+    const double end_ms = is_separable_
+                              ? *std::max_element(beside.ranks.backward_ms.begin(), beside.ranks.backward_ms.end())
+                              : woven.end_ms;
+    const auto placed_ms = [&](bool hides_reductions) {
+      return frame_.bounds.placed_ms(bench_, c_, hides_reductions, limits(options_.limit_ms));
+    };
+    double bound_ms = 0;
+    if (end_ms == 0 || !is_separable_) bound_ms = start_ms + placed_ms(false);
+    if (end_ms > 0) bound_ms = std::max(bound_ms, start_ms + placed_ms(true) + end_ms);
+    return bound_ms;
+  }
+
+  /// Takes the bench's plan, which fits, into the evaluation. A bound of 0 stands for the plan's own time.
+  void take(double step_time_ms, double bound_ms, Evaluation& evaluation) const {
+    const bool is_proven = bound_ms == 0 || bound_ms >= step_time_ms * (1 - kPrecision);
+    if (!is_proven) evaluation.open_bound_ms = std::min(evaluation.open_bound_ms, bound_ms);
+    if (step_time_ms >= options_.limit_ms) return;
+    evaluation.found.push_back({.candidate = c_,
+                                .plan = bench_.plan(),
+                                .step_time_ms = step_time_ms,
+                                .bound_ms = bound_ms > 0 ? std::min(bound_ms, step_time_ms) : step_time_ms});
+  }
+
+  /// Nothing where the plan has no schedule.
+  std::optional<Simulated> simulate_plan_of_bench() {
+    const bool is_pipeline_alone = bench_.inline_encoders(c_) + 1 == 1u << bench_.num_encoders();
+    if (is_pipeline_alone) return simulate(bench_, bench_.shape_of(c_).lowered);
+    const Result<Schedule> schedule = playable_schedule(bench_.plan());
+    if (!schedule) return std::nullopt;
+    return simulate(bench_, *schedule);
+  }
+
+  /// Where the placement does not fit after all, others are tried with less memory.
+  Evaluation simulate_separable(BesidePipeline beside, double bound_ms, double below_ms) {
+    Evaluation evaluation{.fate = Fate::kSimulated};
+    for (int attempt = 0;; ++attempt) {
+      const std::optional<Simulated> simulated = simulate_plan_of_bench();
+      if (!simulated) return evaluation;
+      if (simulated->fits()) {
+        take(simulated->step_time_ms, bound_ms, evaluation);
+        return evaluation;
+      }
+      evaluation.open_bound_ms = bound_ms;
+      if (attempt == kMostAttempts) return evaluation;
+      for (BesideMemory& memory : beside.ranks.memory) memory.static_gib += simulated->excess_gib * (1 + 1e-6);
+      bench_.fill(c_);
+      PlanStages stages = stages_beside(beside);
+      const PlacedPipeline placed = place_pipeline(stages, shape(), limits(below_ms));
+      if (placed.stages.empty()) return evaluation;
+      stages.apply(placed.stages, bench_.plan());
+    }
+  }
+
+  /// Encoders are woven in for several numbers of live macro batches. The fastest is the candidate's time, as the space
+  /// is defined.
+  Evaluation simulate_woven(int64_t least_live) {
+    Evaluation evaluation{.fate = Fate::kSimulated};
+    for (const int64_t live : {least_live, 2 * least_live}) {
+      bool fills = false;
+      for (ModulePlan& module : bench_.plan().modules) {
+        if (module.is_in_pipeline()) continue;
+        module.actions.clear();
+        if (module.form != EncoderForm::kBefore) module.live_macro_batches = live;
+        fills |= module.form == EncoderForm::kFill;
+      }
+      // More alive at once need more memory still.
+      if (!(fills ? simulate_filled(evaluation) : simulate_streamed(evaluation))) break;
+    }
+    return evaluation;
+  }
+
+  /// False when it does not fit.
+  bool simulate_streamed(Evaluation& evaluation) {
+    const std::optional<Simulated> simulated = simulate_plan_of_bench();
+    if (!simulated) return true;
+    if (!simulated->fits()) return false;
+    take(simulated->step_time_ms, 0, evaluation);
+    return true;
+  }
+
+  /// Gives encoders an order in which they fill bubbles, from compute times alone. False when there is none that fits.
+  bool simulate_filled(Evaluation& evaluation) {
+    Result<std::vector<EncoderPlacement>> encoders = encoder_placements(bench_.plan());
+    if (!encoders) return false;
+    const PlanCosts& costs = bench_.simulator().price(bench_.plan());
+    add_compute_durations(costs, *encoders);
+    const Schedule* order =
+        frame_.orders.order_of({.schedule = c_.schedule,
+                                .shape = {.pp = c_.pp, .vpp = c_.vpp, .microbatches = bench_.microbatches(c_)},
+                                .durations = compute_durations(costs),
+                                .encoders = *std::move(encoders)});
+    if (order == nullptr) return false;
+    const Result<Schedule> lowered = lower_schedule(with_step_end(*order));
+    if (!lowered) return false;
+    const Simulated simulated = simulate(bench_, *lowered);
+    if (!simulated.fits()) return false;
+    const size_t num_found = evaluation.found.size();
+    take(simulated.step_time_ms, 0, evaluation);
+    if (evaluation.found.size() > num_found) store_order(*order, evaluation.found.back().plan);
+    return true;
+  }
+
+  static void store_order(const Schedule& order, Plan& plan) {
+    for (ModulePlan& module : plan.modules) {
+      if (module.is_in_pipeline() || module.form != EncoderForm::kFill) continue;
+      module.actions = stored_rows(order);
+      return;
+    }
+  }
+
+  Workbench& bench_;
+  OpenFrame& frame_;
+  const Candidate& c_;
+  const EvaluateOptions& options_;
+  bool is_separable_;
+};
+
+}  // namespace
+
+Evaluation evaluate_candidate(Workbench& bench, OpenFrame& frame, const Candidate& c, const EvaluateOptions& options) {
+  return CandidateTrial(bench, frame, c, options).run();
+}
+
+}  // namespace weft

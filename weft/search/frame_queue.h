@@ -1,0 +1,35 @@
+#pragma once
+
+#include <vector>
+
+#include "weft/search/frame_bounds.h"
+
+namespace weft {
+
+/// Candidates with the same degrees of the llm, and what no one of them can be faster than.
+struct Frame {
+  Candidate degrees;
+  int64_t size = 0;
+  double bound_ms = 0;      ///< 0: nothing is known
+  bool is_refined = false;  ///< the bound knows what the schedules leave idle
+};
+
+/// Every frame of a space that holds a candidate, without bounds.
+std::vector<Frame> list_frames(const Plan& problem, const PlanSpace& space);
+
+/// Frames in the order of their bounds. Bounds are refined as they come to the front: most frames are ruled out before.
+class FrameQueue {
+ public:
+  explicit FrameQueue(std::vector<Frame> frames);
+
+  size_t size() const { return frames_.size(); }
+  const Frame& operator[](size_t place) const { return frames_[place]; }
+
+  /// The frame with the least bound from `begin` on, moved there; refined where its bound is below the limit.
+  const Frame& least_from(size_t begin, double limit_ms, FrameBounds& bounds);
+
+ private:
+  std::vector<Frame> frames_;
+};
+
+}  // namespace weft

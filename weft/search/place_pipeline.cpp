@@ -1,0 +1,55 @@
+#include "weft/search/place_pipeline.h"
+
+#include <algorithm>
+
+#include "weft/search/chunk_placer.h"
+
+namespace weft {
+namespace {
+
+/// Labels that a walk keeps at a block before a placement is left unproven: nearly always few are enough.
+constexpr size_t kMostLabels = 256;
+constexpr size_t kFewLabels = 4;
+/// Simulations of a local search between two walks.
+constexpr int64_t kMostLocal = 32;
+
+SolverEffort effort_of(const PlaceLimits& limits) {
+  return {.time_limit = std::max<Deadline::Clock::duration>(limits.deadline.left(), std::chrono::milliseconds(1)),
+          .most_labels = limits.is_careful ? kMostLabels : kFewLabels,
+          .most_local = kMostLocal};
+}
+
+PlacedPipeline place_chunks(PlanStages& stages, SolverShape& shape, double below_ms) {
+  PlacedPipeline placed;
+  ChunkPlacer placer(stages, shape, stages.limits_gib());
+  for (int32_t fewer = 0; fewer <= ChunkPlacer::kMostFewer; ++fewer) {
+    std::vector<StageOption> options = placer.place(fewer);
+    if (options.empty()) continue;
+    std::vector<StageTimes> times;
+    for (const StageOption& option : options) times.push_back(option.times());
+    const double makespan_ms = shape.graph.makespan_ms(times);
+    if (makespan_ms >= std::min(below_ms, placed.makespan_ms)) continue;
+    placed.makespan_ms = makespan_ms;
+    placed.stages = std::move(options);
+  }
+  placed.bound_ms = std::min(below_ms, placed.makespan_ms);
+  placed.is_exhausted = true;
+  return placed;
+}
+
+}  // namespace
+
+PlacedPipeline place_pipeline(PlanStages& stages, SolverShape& shape, const PlaceLimits& limits) {
+  const bool has_chunks = static_cast<size_t>(stages.num_stages()) > shape.moments.size();
+  if (has_chunks) return place_chunks(stages, shape, limits.below_ms);
+  const Result<StageOptions> options =
+      StageOptions::make(stages, {.below_ms = limits.below_ms, .microbatches = shape.schedule.num_microbatches});
+  if (!options) return {};
+  const SolvedChain chain = solve_chain(shape, *options, stages.limits_gib(), limits.below_ms, effort_of(limits));
+  PlacedPipeline placed{
+      .stages = {}, .makespan_ms = chain.best_ms, .bound_ms = chain.bound_ms, .is_exhausted = chain.is_exhausted};
+  for (const size_t option : chain.best) placed.stages.push_back((*options)[option]);
+  return placed;
+}
+
+}  // namespace weft

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <map>
+#include <tuple>
+
+#include "weft/search/place_pipeline.h"
+#include "weft/search/workbench.h"
+
+namespace weft {
+
+/// What no placement of a candidate's pipeline is faster than, whatever the memory. Candidates of a frame with the same
+/// schedule, ZeRO stage and inline encoders share these bounds; this belongs to one frame.
+class ScheduleBounds {
+ public:
+  /// As a mix of the schedule's paths shows.
+  double mixed_ms(Workbench& bench, const Candidate& c);
+
+  /// As the exact solver shows. With `hides_reductions`, something behind the pipeline hides the reduction of
+  /// gradients. The bench is filled with the candidate.
+  double placed_ms(Workbench& bench, const Candidate& c, bool hides_reductions, const PlaceLimits& limits);
+
+ private:
+  /// What tells the pipelines of a frame's candidates apart.
+  struct Pipeline {
+    EncoderSet inside;
+    ScheduleName schedule;
+    int64_t vpp;
+    int64_t zero;
+    bool keeps_gathered;
+    auto operator<=>(const Pipeline&) const = default;
+  };
+  static Pipeline pipeline_of(const Workbench& bench, const Candidate& c);
+
+  std::map<Pipeline, double> mixed_;
+  std::map<std::pair<Pipeline, bool>, double> placed_;
+};
+
+}  // namespace weft

@@ -1,0 +1,44 @@
+#pragma once
+
+#include "weft/search/plan_shape.h"
+#include "weft/search/plan_space.h"
+#include "weft/simulate/plan_simulator.h"
+
+namespace weft {
+
+/// What candidates of a space are tried with: a plan that is filled with one after the other, what prices it, and the
+/// shapes of pipelines.
+class Workbench {
+ public:
+  /// `problem` is plan_without_settings'; the space must outlive this.
+  Workbench(const PlanSpace& space, Plan problem, PlanSimulator simulator)
+      : space_(space),
+        plan_(std::move(problem)),
+        simulator_(std::move(simulator)),
+        shapes_(plan_.workload.global_batch_samples) {}
+
+  const PlanSpace& space() const { return space_; }
+  PlanSimulator& simulator() { return simulator_; }
+
+  /// The plan as it was filled last. What it says beyond modules and schedule never changes.
+  Plan& plan() { return plan_; }
+  const Plan& plan() const { return plan_; }
+  void fill(const Candidate& c) { fill_plan(c, plan_); }
+  /// Costs of the plan's modules that lie in its pipeline, by module; nothing for the others. Valid until the next
+  /// call.
+  const ModuleCostsOf& pipeline_costs();
+
+  size_t num_encoders() const { return plan_.modules.size() - 1; }
+  EncoderSet inline_encoders(const Candidate& c) const { return weft::inline_encoders(c, num_encoders()); }
+  int64_t microbatches(const Candidate& c) const { return c.microbatches(plan_.workload.global_batch_samples); }
+  PlanShape& shape_of(const Candidate& c) { return shapes_.of(c); }
+
+ private:
+  const PlanSpace& space_;
+  Plan plan_;
+  PlanSimulator simulator_;
+  PlanShapes shapes_;
+  ModuleCostsOf costs_;
+};
+
+}  // namespace weft

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <algorithm>
+#include <variant>
+
+#include "weft/spec/model.h"
+
+namespace weft {
+
+/// Of the layers that have the most; 1 without any.
+inline int64_t num_experts(const Module& module) {
+  int64_t experts = 1;
+  for (const Block& kind : module.layer_kinds) {
+    for (const Op& op : kind.ops) {
+      if (const auto* matmul = std::get_if<Matmul>(&op.shape)) experts = std::max(experts, matmul->copies);
+    }
+  }
+  return experts;
+}
+
+}  // namespace weft
