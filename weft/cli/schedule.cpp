@@ -40,7 +40,7 @@ Result<Schedule> schedule_by_name(const ScheduleOptions& options) {
     error.source = "--name";
     return error;
   }
-  PipelineShape shape{.vpp = placement_of(*name) == Placement::kV ? 2 : 1};
+  PipelineShape shape{.vpp = usual_chunks(*name)};
   for (const auto& [flag, given, value] : {std::tuple{"--pp", &options.pp, &shape.pp},
                                            {"--vpp", &options.vpp, &shape.vpp},
                                            {"--microbatches", &options.microbatches, &shape.microbatches}}) {

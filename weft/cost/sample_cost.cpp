@@ -35,8 +35,7 @@ class ModulePasses {
         spec_(*plan.model.find(module.kind)),
         backward_(backward_of(plan, module.kind)),
         kinds_(spec_.layer_kinds.size()) {
-    const Result<ScheduleName> schedule = parse_schedule_name(plan.schedule.name);
-    splits_ = module.is_in_pipeline() && schedule.ok() && splits_backward(*schedule);
+    splits_ = has_split_backward(plan, module);
     entry_ = passes_of(Passes{.forward = 1, .weight = 1});
     exit_ = passes_of(Passes{.forward = 1, .input = 1, .weight = 1});
     if (module.is_in_pipeline()) {

@@ -3,17 +3,10 @@
 #include <algorithm>
 
 #include "weft/cost/collective_time.h"
-#include "weft/schedule/generators.h"
+#include "weft/plan/stage_parts.h"
 
 namespace weft {
 namespace {
-
-/// Encoders beside the pipeline have whole backwards, whatever the pipeline's schedule.
-bool has_split_backward(const Plan& plan, const ModulePlan& module) {
-  if (!module.is_in_pipeline()) return false;
-  const Result<ScheduleName> schedule = parse_schedule_name(plan.schedule.name);
-  return schedule.ok() && splits_backward(*schedule);
-}
 
 /// Adds up one module's blocks in one stage.
 class PartPricer {

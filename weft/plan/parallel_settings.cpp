@@ -70,9 +70,8 @@ Result<Plan> make_plan(const Model& model, const Cluster& cluster, const Workloa
       auto& layers = own.layers.emplace_back();
       auto& recompute = own.recompute.emplace_back();
       for (int64_t chunk = 0; chunk < settings.virtual_stages; ++chunk) {
-        // V placement turns round at the last rank.
-        const bool turns = plan.schedule.name == "zb_v" && chunk == 1;
-        const int64_t stage = turns ? num_stages - 1 - rank : chunk * settings.pipeline_stage + rank;
+        const int64_t stage = stage_at(placement_of(plan), static_cast<int32_t>(settings.pipeline_stage),
+                                       {static_cast<int32_t>(rank), static_cast<int32_t>(chunk)});
         const int64_t dealt = is_llm       ? count * (stage + 1) / num_stages - count * stage / num_stages
                               : stage == 0 ? count
                                            : 0;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "weft/schedule/generators.h"
+#include "weft/schedule/schedule_kind.h"
 
 namespace weft {
 namespace {
@@ -12,6 +12,12 @@ struct Ends {
   int32_t first = 0;
   int32_t last = 0;
 };
+
+const ScheduleKind* find_kind(const Plan& plan) {
+  for (const ScheduleKind& kind : schedule_kinds())
+    if (kind.name == plan.schedule.name) return &kind;
+  return nullptr;
+}
 
 Ends ends_of(const Plan& plan, const ModulePlan& module) {
   Ends ends{.first = -1, .last = 0};
@@ -31,11 +37,18 @@ int32_t num_stages(const Plan& plan) {
   return static_cast<int32_t>(plan.llm().pp * plan.llm().vpp);
 }
 
+Placement placement_of(const Plan& plan) {
+  const ScheduleKind* kind = find_kind(plan);
+  return kind == nullptr ? Placement::kLoop : kind->placement;
+}
+
+bool has_split_backward(const Plan& plan, const ModulePlan& module) {
+  const ScheduleKind* kind = find_kind(plan);
+  return module.is_in_pipeline() && kind != nullptr && kind->splits_backward;
+}
+
 StagePlace place_of_stage(const Plan& plan, int32_t stage) {
-  const auto pp = static_cast<int32_t>(plan.llm().pp);
-  const bool is_v = plan.schedule.name == name_of(ScheduleName::kZbV);
-  if (is_v && stage >= pp) return {.rank = 2 * pp - 1 - stage, .chunk = 1};
-  return {.rank = stage % pp, .chunk = stage / pp};
+  return place_of_stage(placement_of(plan), static_cast<int32_t>(plan.llm().pp), stage);
 }
 
 void list_stage_parts(const Plan& plan, std::vector<StagePart>& parts) {

@@ -18,12 +18,13 @@ struct StagePart {
   bool has_exit = false;
 };
 
-/// Where pipeline rank and chunk of a stage are.
-struct StagePlace {
-  int32_t rank = 0;
-  int32_t chunk = 0;
-};
+/// How the plan's schedule lays stages over pipeline ranks; one that nobody knows, in a loop.
+Placement placement_of(const Plan& plan);
 StagePlace place_of_stage(const Plan& plan, int32_t stage);
+/// Whether its backwards are input gradients and weight gradients apart: encoders beside the pipeline have whole ones,
+/// whatever the pipeline's schedule.
+bool has_split_backward(const Plan& plan, const ModulePlan& module);
+
 /// Of the llm's pipeline.
 int32_t num_stages(const Plan& plan);
 

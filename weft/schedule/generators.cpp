@@ -1,7 +1,6 @@
 #include "weft/schedule/generators.h"
 
 #include <algorithm>
-#include <array>
 
 #include <fmt/format.h>
 
@@ -11,7 +10,6 @@ namespace weft {
 namespace {
 
 constexpr int64_t kMostPp = 16'384;
-constexpr int64_t kMostVpp = 1'024;
 constexpr int64_t kMostMicrobatches = 1 << 20;
 constexpr int64_t kMostActions = 200'000'000;
 
@@ -203,36 +201,23 @@ Result<Schedule> refuse(const std::string& flag, std::string problem, std::strin
   return Error{.source = flag, .problem = std::move(problem), .advice = std::move(advice)};
 }
 
+Result<Schedule> refuse_chunks(const ScheduleKind& kind, int64_t vpp) {
+  if (kind.most_chunks == 1) {
+    return refuse("vpp", fmt::format("is {}, but {} has one chunk a rank", vpp, kind.name),
+                  "Set it to 1, or use interleaved_1f1b.");
+  }
+  if (kind.fewest_chunks == kind.most_chunks) {
+    return refuse("vpp", fmt::format("is {}, but {} has exactly {} chunks a rank", vpp, kind.name, kind.most_chunks),
+                  fmt::format("Set it to {}.", kind.most_chunks));
+  }
+  return refuse("vpp", fmt::format("is {}, but {} needs at least {} chunks a rank", vpp, kind.name, kind.fewest_chunks),
+                "Raise it, or use 1f1b.");
+}
+
 }  // namespace
 
-std::span<const std::string> schedule_names() {
-  static const std::array<std::string, 5> names = {"gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_v"};
-  return names;
-}
-
-const std::string& name_of(ScheduleName name) {
-  return schedule_names()[static_cast<size_t>(name)];
-}
-
-Result<ScheduleName> parse_schedule_name(const std::string& name) {
-  const auto names = schedule_names();
-  const auto it = std::find(names.begin(), names.end(), name);
-  if (it == names.end()) {
-    return Error{.problem = fmt::format("{} is not a schedule; known are {}", in_quotes(name), joined_or(names)),
-                 .advice = "Give one of these." + did_you_mean(name, names)};
-  }
-  return static_cast<ScheduleName>(it - names.begin());
-}
-
-Placement placement_of(ScheduleName name) {
-  return name == ScheduleName::kZbV ? Placement::kV : Placement::kLoop;
-}
-
-bool splits_backward(ScheduleName name) {
-  return name == ScheduleName::kZbH1 || name == ScheduleName::kZbV;
-}
-
 Result<Schedule> generate_schedule(ScheduleName name, const PipelineShape& shape) {
+  const ScheduleKind& kind = kind_of(name);
   const auto out_of_range = [](int64_t value, int64_t max) {
     return fmt::format("is {}, a whole number from 1 to {} is needed", value, max);
   };
@@ -241,17 +226,7 @@ Result<Schedule> generate_schedule(ScheduleName name, const PipelineShape& shape
   if (shape.microbatches < 1 || shape.microbatches > kMostMicrobatches) {
     return refuse("microbatches", out_of_range(shape.microbatches, kMostMicrobatches));
   }
-  if (name == ScheduleName::kInterleaved1f1b && shape.vpp < 2) {
-    return refuse("vpp", fmt::format("is {}, but interleaved_1f1b needs at least 2 chunks a rank", shape.vpp),
-                  "Raise it, or use 1f1b.");
-  }
-  if (name == ScheduleName::kZbV && shape.vpp != 2) {
-    return refuse("vpp", fmt::format("is {}, but zb_v has exactly 2 chunks a rank", shape.vpp), "Set it to 2.");
-  }
-  if (name != ScheduleName::kInterleaved1f1b && name != ScheduleName::kZbV && shape.vpp != 1) {
-    return refuse("vpp", fmt::format("is {}, but {} has one chunk a rank", shape.vpp, name_of(name)),
-                  "Set it to 1, or use interleaved_1f1b.");
-  }
+  if (shape.vpp < kind.fewest_chunks || shape.vpp > kind.most_chunks) return refuse_chunks(kind, shape.vpp);
   if (shape.pp * shape.vpp * shape.microbatches > kMostActions / 3) {
     return refuse("microbatches",
                   fmt::format("{} × pp {} × vpp {} gives more than {} actions", shape.microbatches, shape.pp, shape.vpp,
@@ -262,7 +237,7 @@ Result<Schedule> generate_schedule(ScheduleName name, const PipelineShape& shape
   const auto pp = static_cast<int32_t>(shape.pp);
   const auto vpp = static_cast<int32_t>(shape.vpp);
   const auto m = static_cast<int32_t>(shape.microbatches);
-  Schedule schedule{.num_microbatches = m, .rank_of_stage = place_stages(placement_of(name), pp, vpp), .rows = {}};
+  Schedule schedule{.num_microbatches = m, .rank_of_stage = place_stages(kind.placement, pp, vpp), .rows = {}};
   schedule.rows.resize(static_cast<size_t>(pp));
   if (name == ScheduleName::kInterleaved1f1b) {
     InterleavedGenerator(pp, vpp, m).fill(schedule.rows);
@@ -270,7 +245,7 @@ Result<Schedule> generate_schedule(ScheduleName name, const PipelineShape& shape
   }
   for (int32_t rank = 0; rank < pp; ++rank) {
     auto& actions = schedule.rows[static_cast<size_t>(rank)];
-    actions.reserve(static_cast<size_t>(m) * static_cast<size_t>(vpp) * (splits_backward(name) ? 3 : 2));
+    actions.reserve(static_cast<size_t>(m) * static_cast<size_t>(vpp) * (kind.splits_backward ? 3 : 2));
     const Row row(actions, m);
     switch (name) {
       case ScheduleName::kGpipe:

@@ -4,13 +4,20 @@
 
 namespace weft {
 
+StagePlace place_of_stage(Placement placement, int32_t pp, int32_t stage) {
+  if (placement == Placement::kV && stage >= pp) return {.rank = 2 * pp - 1 - stage, .chunk = 1};
+  return {.rank = stage % pp, .chunk = stage / pp};
+}
+
+int32_t stage_at(Placement placement, int32_t pp, const StagePlace& place) {
+  if (placement == Placement::kV && place.chunk == 1) return 2 * pp - 1 - place.rank;
+  return place.chunk * pp + place.rank;
+}
+
 std::vector<int32_t> place_stages(Placement placement, int32_t pp, int32_t vpp) {
   WEFT_CHECK(placement == Placement::kLoop || vpp == 2, "V placement has two chunks, not {}", vpp);
   std::vector<int32_t> rank_of_stage;
-  for (int32_t stage = 0; stage < pp * vpp; ++stage) {
-    const bool goes_back = placement == Placement::kV && stage >= pp;
-    rank_of_stage.push_back(goes_back ? 2 * pp - 1 - stage : stage % pp);
-  }
+  for (int32_t stage = 0; stage < pp * vpp; ++stage) rank_of_stage.push_back(place_of_stage(placement, pp, stage).rank);
   return rank_of_stage;
 }
 

@@ -61,6 +61,13 @@ struct Schedule {
 /// is stage 2p−1−r.
 enum class Placement { kLoop, kV };
 
+struct StagePlace {
+  int32_t rank = 0;
+  int32_t chunk = 0;
+};
+StagePlace place_of_stage(Placement placement, int32_t pp, int32_t stage);
+int32_t stage_at(Placement placement, int32_t pp, const StagePlace& place);
+
 /// The rank of each of pp·vpp stages.
 std::vector<int32_t> place_stages(Placement placement, int32_t pp, int32_t vpp);
 

@@ -59,6 +59,10 @@ TEST(Schedule, EveryGeneratedScheduleIsValidBeforeAndAfterLowering) {
 TEST(Schedule, LoopAndVPlacementPutStagesWhereTheDesignSays) {
   EXPECT_EQ(place_stages(Placement::kLoop, 4, 2), (std::vector<int32_t>{0, 1, 2, 3, 0, 1, 2, 3}));
   EXPECT_EQ(place_stages(Placement::kV, 4, 2), (std::vector<int32_t>{0, 1, 2, 3, 3, 2, 1, 0}));
+  for (const Placement placement : {Placement::kLoop, Placement::kV}) {
+    for (int32_t stage = 0; stage < 8; ++stage)
+      EXPECT_EQ(stage_at(placement, 4, place_of_stage(placement, 4, stage)), stage);
+  }
 }
 
 TEST(Schedule, VirtualStagesFollowLayersPerStage) {

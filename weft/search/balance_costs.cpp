@@ -131,9 +131,9 @@ Result<BalanceCosts> read_balance_costs(const Document& document) {
   Fields fields(document, findings);
   BalanceCosts costs;
   costs.schedule = static_cast<ScheduleName>(fields.choice("schedule", schedule_names()));
-  const bool is_split = splits_backward(costs.schedule);
+  const bool is_split = kind_of(costs.schedule).splits_backward;
   costs.shape.pp = fields.integer("pp", kPpRange);
-  costs.shape.vpp = fields.integer_or("vpp", placement_of(costs.schedule) == Placement::kV ? 2 : 1, kVppRange);
+  costs.shape.vpp = fields.integer_or("vpp", usual_chunks(costs.schedule), kVppRange);
   costs.shape.microbatches = fields.integer("microbatches", kMicrobatchRange);
   costs.p2p_ms = fields.number_or("p2p_ms", 0, kTimeRange);
   costs.memory_gib = fields.number_or("memory_gib", costs.memory_gib, kMemoryRange);

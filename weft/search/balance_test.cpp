@@ -126,7 +126,7 @@ class RandomInstances {
     costs.shape = {.pp = whole(1, most_pp), .vpp = vpp, .microbatches = whole(1, 7)};
     costs.p2p_ms = whole(0, 2) == 0 ? 0 : tenths(0, 15);
     const int64_t num_kinds = whole(1, 3);
-    const bool is_split = splits_backward(schedule);
+    const bool is_split = kind_of(schedule).splits_backward;
     for (int64_t k = 0; k < num_kinds; ++k) {
       BlockKind& kind = costs.chain.emplace_back();
       kind.name = std::string(1, static_cast<char>('a' + k));

@@ -198,15 +198,10 @@ FrameChoices choices_of(const Candidate& frame, const Plan& problem, const PlanS
       if (space.vpp.contains(1)) choices.schedules = {{}};
       break;
     }
-    if (schedule == ScheduleName::kInterleaved1f1b) {
-      for (int64_t vpp = 2; vpp <= std::min(kMostChunks, most_chunks); ++vpp) {
-        if (space.vpp.contains(vpp) && frame.pp * vpp <= layers) choices.schedules.push_back({schedule, vpp});
-      }
-    } else if (schedule == ScheduleName::kZbV) {
-      if (space.vpp.contains(2) && most_chunks >= 2 && 2 * frame.pp <= layers)
-        choices.schedules.push_back({schedule, 2});
-    } else if (space.vpp.contains(1)) {
-      choices.schedules.push_back({schedule, 1});
+    const ScheduleKind& kind = kind_of(schedule);
+    for (int64_t vpp = kind.fewest_chunks; vpp <= std::min(kMostChunks, kind.most_chunks); ++vpp) {
+      const bool has_stages = vpp == 1 || (vpp <= most_chunks && frame.pp * vpp <= layers);
+      if (has_stages && space.vpp.contains(vpp)) choices.schedules.push_back({schedule, vpp});
     }
   }
   for (const int64_t zero : {0, 1, 2, 3}) {

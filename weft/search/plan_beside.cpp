@@ -75,7 +75,7 @@ BesidePipeline beside_pipeline(const Plan& plan, const std::vector<EncoderWork>&
   }
   beside.before_ms = std::max(beside.before_ms + std::max(0.0, bridge_ms), first_ms);
   // Weight gradients that are left to do hide the bridge back.
-  const bool splits = splits_backward(*parse_schedule_name(plan.schedule.name));
+  const bool splits = has_split_backward(plan, plan.llm());
   if (!splits && back_bridge_ms > 0 && beside.ranks.backward_ms[0] > 0) beside.ranks.backward_ms[0] += back_bridge_ms;
   return beside;
 }

@@ -102,7 +102,7 @@ double module_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& 
 
 FreeWork free_work(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs) {
   const ModuleBackward backward = backward_of(plan, module.kind);
-  const bool splits = splits_backward(*parse_schedule_name(plan.schedule.name));
+  const bool splits = has_split_backward(plan, plan.llm());
   FreeWork work;
   const auto add = [&](const BlockCost& block, double count, bool is_entry) {
     work.shares[kForwardWork] += count * block.time.forward.total_ms();
@@ -188,7 +188,7 @@ FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs) {
   }
   // Behind an encoder the embedding lies wherever the llm begins; with chunks that come back, the head is elsewhere.
   if (has_inline) fluid.other_ms += std::exchange(fluid.first_ms, 0);
-  if (plan.schedule.name == name_of(ScheduleName::kZbV)) {
+  if (placement_of(plan) == Placement::kV) {
     fluid.other_ms += std::exchange(fluid.last_ms, 0);
     fluid.last_rank_bytes = 0;
   }

@@ -23,7 +23,7 @@ PlanStages::PlanStages(const Plan& plan, const ModuleCostsOf& costs, const Solve
       recompute_(recompute),
       has_memory_limit_(has_memory_limit),
       shares_ranks_(shape.schedule.num_stages() > static_cast<int32_t>(shape.moments.size())),
-      splits_(splits_backward(*parse_schedule_name(plan.schedule.name))),
+      splits_(has_split_backward(plan, plan.llm())),
       num_stages_(shape.schedule.num_stages()) {
   for (size_t m = 0; m < plan.modules.size(); ++m) {
     const ModulePlan& module = plan.modules[m];
