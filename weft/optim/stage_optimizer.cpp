@@ -7,7 +7,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "weft/base/check.h"
-#include "weft/optim/flat_memory.h"
+#include "weft/tensor/flat_memory.h"
 #include "weft/optim/squared_norm.h"
 
 namespace weft {
