@@ -1,4 +1,4 @@
-"""How much memory a run needs until its first step and in its steps: start_memory.py [PROGRAM]
+"""How much memory a run needs until its first step and in its steps: start_memory.py [PROGRAM [ZERO ...]]
 
 Trains a Llama with 486 MiB of fp32 weights on four thread ranks of one process, dp 4, with each ZeRO stage: with fresh weights, with
 weights from a folder, and going on from a checkpoint. Prints the most resident memory of the process before the first step begins and
@@ -89,7 +89,7 @@ def report(name, samples, start, began):
     print(f"{name}: {began - start:.2f} s until the first step", flush=True)
 
 
-def main(program=ROOT / "build" / "weft"):
+def main(program=ROOT / "build" / "weft", *zeros):
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
         (folder / "model.json").write_text(json.dumps(MODEL))
@@ -105,7 +105,7 @@ def main(program=ROOT / "build" / "weft"):
         (folder / "saving.json").write_text(json.dumps(saving))
         (folder / "going_on.json").write_text(json.dumps(going_on))
         (folder / "loading.json").write_text(json.dumps({**config, "weights": str(folder / "weights")}))
-        for zero in (3, 2, 1, 0):
+        for zero in [int(zero) for zero in zeros] or (3, 2, 1, 0):
             (folder / "space.yaml").write_text(f"llm: {{tp: 1, pp: 1, dp: 4, cp: 1, zero: {zero}}}\nschedule: [1f1b]\n")
             subprocess.run([program, "plan", "--model", folder / "model.json", "--cluster", folder / "cluster.yaml",
                             "--workload", folder / "workload.yaml", "--space", folder / "space.yaml",

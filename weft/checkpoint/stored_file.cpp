@@ -75,8 +75,8 @@ Result<StoredFile> StoredFile::open(const std::filesystem::path& folder, const C
       if (found == opened.tensors_.end()) return refuse(part.tensor + name, "is missing");
       const int64_t count = found->second.elements.numel();
       if (count == part.elements.size()) continue;
-      return refuse(part.tensor + name, fmt::format("has {} elements, but {} says {}", count,
-                                                    kCheckpointJsonName, part.elements.size()));
+      return refuse(part.tensor + name,
+                    fmt::format("has {} elements, but {} says {}", count, kCheckpointJsonName, part.elements.size()));
     }
   }
   return opened;

@@ -48,7 +48,8 @@ void draw_elements(const WeightPiece& piece, uint64_t key, float deviation, int6
       const int64_t count = std::min(kDrawnElements, end - at);
       float* here = is_direct ? elements + at : drawn.data();
       draw_part(piece, key, deviation, first + at, {here, static_cast<size_t>(count)});
-      if (!is_direct) to.narrow(0, at, count).copy_(at::from_blob(here, {count}, at::TensorOptions().dtype(at::kFloat)));
+      if (!is_direct)
+        to.narrow(0, at, count).copy_(at::from_blob(here, {count}, at::TensorOptions().dtype(at::kFloat)));
     }
   };
   if (to.device().is_cpu())

@@ -26,7 +26,8 @@ BucketValues::Part BucketValues::make_part(size_t bucket) const {
 
   Part part;
   // What comes and goes has no elements yet, only an address for its views.
-  part.whole = options_.releases ? at::empty({layout.num_elements}, options) : at::zeros({layout.num_elements}, options);
+  part.whole =
+      options_.releases ? at::empty({layout.num_elements}, options) : at::zeros({layout.num_elements}, options);
   part.owned = options_.releases ? at::zeros({owned.size()}, options) : range_view(part.whole, owned);
   part.master = has_master ? at::zeros({owned.size()}, options.dtype(options_.master_type)) : part.owned;
   for (const BucketSlot& slot : layout.slots) {

@@ -7,8 +7,8 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "weft/base/check.h"
-#include "weft/tensor/flat_memory.h"
 #include "weft/optim/squared_norm.h"
+#include "weft/tensor/flat_memory.h"
 
 namespace weft {
 namespace {

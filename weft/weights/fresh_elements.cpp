@@ -93,7 +93,8 @@ WEFT_WIDE_VECTORS void draw_stretch(uint64_t key, uint64_t stretch, float deviat
   for (size_t pair = 0; pair < 2; ++pair) {
     float* x = to + 2 * static_cast<int64_t>(pair) * kBlocks;
     for (int64_t i = 0; i < kBlocks; ++i) {
-      const Point normal = normal_pair(bits[2 * pair][static_cast<size_t>(i)], bits[2 * pair + 1][static_cast<size_t>(i)]);
+      const Point normal =
+          normal_pair(bits[2 * pair][static_cast<size_t>(i)], bits[2 * pair + 1][static_cast<size_t>(i)]);
       x[i] = deviation * normal.x;
       x[kBlocks + i] = deviation * normal.y;
     }

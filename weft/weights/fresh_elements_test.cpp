@@ -71,7 +71,8 @@ TEST(FreshElements, AnyPartIsTheSliceOfTheWhole) {
     for (int example = 0; example < 300; ++example) {
       const auto a = static_cast<int64_t>(random() % (kWhole + 1)), b = static_cast<int64_t>(random() % (kWhole + 1));
       const int64_t begin = std::min(a, b);
-      const int64_t end = example % 2 == 0 ? std::max(a, b) : std::min(begin + static_cast<int64_t>(random() % 9), kWhole);
+      const int64_t end =
+          example % 2 == 0 ? std::max(a, b) : std::min(begin + static_cast<int64_t>(random() % 9), kWhole);
       const std::vector<float> part = drawn(9, origin + begin, end - begin, 0.02F);
       EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + begin)) << begin << " to " << end;
     }
