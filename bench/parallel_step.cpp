@@ -90,6 +90,7 @@ void load(const Case& given, TrainingRank& rank) {
   const auto error = load_weights(must(WeightFolder::open(given.folder)), maker.all(), network.numbers().weight_prefix);
   WEFT_CHECK(!error, "{}", error->message());
   const NamedWeights weights(maker.all());
+  rank.gather_values();
   for (const ParameterPtr& parameter : rank.parameters()) {
     int64_t begin = 0;
     for (const WeightPiece& piece : parameter->spec.pieces) {

@@ -78,6 +78,7 @@ TEST_P(SpreadWeights, AreSlicesOfTheWhole) {
     // Into the parameters.
     const auto files = WeightFolder::open(folder);
     auto rank = make_rank(world, plan, 3);
+    rank->gather_values();
     auto error = load_weight_parts(*files, *list_weights(plan.model), rank->parameters());
     WEFT_CHECK(!error, "{}", error->message());
     expect_slices(rank->parameters(), whole);

@@ -8,9 +8,36 @@
 #include "weft/models/load_weights.h"
 #include "weft/models/tensor_type.h"
 #include "weft/models/weight_copies.h"
+#include "weft/optim/owned_pieces.h"
+#include "weft/weights/mapped_file.h"
 
 namespace weft {
 namespace {
+
+/// What is copied before the files' memory is given back.
+constexpr int64_t kStretchBytes = int64_t{64} << 20;
+
+/// Stored bytes from a copy's first element to its last.
+std::span<const std::byte> source_of(const WeightCopy& copy) {
+  if (copy.to.numel() == 0) return {};
+  const int64_t elements = (copy.to.numel() / copy.row_elements - 1) * copy.row_stride + copy.row_elements;
+  return {copy.from, static_cast<size_t>(elements) * c10::elementSize(copy.type)};
+}
+
+/// Makes copies in their order, some at a time. The index of the first with an element that is not finite, if any.
+std::optional<size_t> copy_in_stretches(const std::vector<WeightCopy>& copies) {
+  for (size_t begin = 0; begin < copies.size();) {
+    std::vector<WeightCopy> here;
+    for (int64_t bytes = 0; begin + here.size() < copies.size() && bytes < kStretchBytes;) {
+      here.push_back(copies[begin + here.size()]);
+      bytes += std::ssize(source_of(here.back()));
+    }
+    if (const auto bad = copy_weights(here)) return begin + *bad;
+    for (const WeightCopy& copy : here) done_with(source_of(copy));
+    begin += here.size();
+  }
+  return std::nullopt;
+}
 
 /// What there is to copy of a weight, each a stretch of the owned elements.
 void add_copies(const OwnedPiece& owned, const WeightEntry& entry, std::vector<WeightCopy>& copies) {
@@ -48,7 +75,7 @@ std::optional<Error> fill_owned(const WeightFolder& folder, const Model& model,
       names.resize(copies.size(), owned.piece->name);
     }
   }
-  if (const auto bad = copy_weights(copies)) {
+  if (const auto bad = copy_in_stretches(copies)) {
     return Error{.source = folder.path().string(),
                  .field = names[*bad],
                  .problem = "holds a value that is not a finite number",

@@ -4,6 +4,7 @@
 
 #include "weft/checkpoint/agreement.h"
 #include "weft/checkpoint/stored_weights.h"
+#include "weft/optim/owned_pieces.h"
 
 namespace weft {
 namespace {

@@ -12,6 +12,7 @@
 #include "weft/checkpoint/crc32c.h"
 #include "weft/checkpoint/new_folder.h"
 #include "weft/models/tensor_type.h"
+#include "weft/optim/owned_pieces.h"
 #include "weft/weights/new_file.h"
 #include "weft/weights/safetensors_header.h"
 

@@ -1,5 +1,6 @@
 #include "weft/checkpoint/stored_file.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include <ATen/ops/empty.h>
@@ -14,6 +15,12 @@
 #include "weft/weights/safetensors_header.h"
 
 namespace weft {
+namespace {
+
+/// What is checked at a time, while the same is read ahead.
+constexpr size_t kCheckedBytes = size_t{16} << 20;
+
+}  // namespace
 
 Result<StoredFile> StoredFile::open(const std::filesystem::path& folder, const CheckpointFile& file) {
   const std::filesystem::path path = folder / checkpoint_file_name(file.rank);
@@ -28,8 +35,17 @@ Result<StoredFile> StoredFile::open(const std::filesystem::path& folder, const C
     return refuse("", fmt::format("has {} bytes, but {} says {}", with_commas(std::ssize(mapping->bytes())),
                                   kCheckpointJsonName, with_commas(file.num_bytes)));
   }
-  will_need(mapping->bytes());
-  const uint32_t checksum = crc32c(mapping->bytes());
+  // Piece by piece, so that no more than two of them are in memory.
+  uint32_t checksum = 0;
+  std::span<const std::byte> left = mapping->bytes();
+  will_need(left.first(std::min(kCheckedBytes, left.size())));
+  while (!left.empty()) {
+    const std::span<const std::byte> here = left.first(std::min(kCheckedBytes, left.size()));
+    left = left.subspan(here.size());
+    will_need(left.first(std::min(kCheckedBytes, left.size())));
+    checksum = crc32c(here, checksum);
+    done_with(here);
+  }
   if (checksum != file.checksum) {
     return refuse(
         "", fmt::format("has the CRC-32C {:08x}, but {} says {:08x}", checksum, kCheckpointJsonName, file.checksum));
@@ -41,24 +57,26 @@ Result<StoredFile> StoredFile::open(const std::filesystem::path& folder, const C
     if (!type) return refuse(entry.info.name, fmt::format("holds {}, which states are not", name_of(entry.info.type)));
     const auto count = std::ssize(entry.bytes) / static_cast<int64_t>(c10::elementSize(*type));
     const auto options = at::TensorOptions().dtype(*type);
-    at::Tensor flat;
+    Stored stored;
     if (is_aligned(entry) && count > 0) {
-      flat = at::from_blob(
+      stored.elements = at::from_blob(
           const_cast<std::byte*>(entry.bytes.data()), {count}, [mapping](void*) {}, options);
+      stored.mapped = entry.bytes;
     } else {
-      flat = at::empty({count}, options);
-      if (count > 0) std::memcpy(flat.data_ptr(), entry.bytes.data(), entry.bytes.size());
+      stored.elements = at::empty({count}, options);
+      if (count > 0) std::memcpy(stored.elements.data_ptr(), entry.bytes.data(), entry.bytes.size());
     }
-    opened.tensors_.emplace(entry.info.name, std::move(flat));
+    opened.tensors_.emplace(entry.info.name, std::move(stored));
   }
   for (const StoredPart& part : file.parts) {
     for (const char* name : {kValueName, kMoment1Name, kMoment2Name}) {
       if (!part.is_trained && name != kValueName) continue;
       const auto found = opened.tensors_.find(part.tensor + name);
       if (found == opened.tensors_.end()) return refuse(part.tensor + name, "is missing");
-      if (found->second.numel() == part.elements.size()) continue;
-      return refuse(part.tensor + name, fmt::format("has {} elements, but {} says {}", found->second.numel(),
-                                                    kCheckpointJsonName, part.elements.size()));
+      const int64_t count = found->second.elements.numel();
+      if (count == part.elements.size()) continue;
+      return refuse(part.tensor + name,
+                    fmt::format("has {} elements, but {} says {}", count, kCheckpointJsonName, part.elements.size()));
     }
   }
   return opened;

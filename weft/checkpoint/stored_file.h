@@ -16,10 +16,16 @@ class StoredFile {
   static Result<StoredFile> open(const std::filesystem::path& folder, const CheckpointFile& file);
 
   /// Flat, as a view of the file, which must not be written.
-  at::Tensor tensor(const std::string& name) const { return tensors_.at(name); }
+  at::Tensor tensor(const std::string& name) const { return tensors_.at(name).elements; }
+  /// Leaves a tensor's bytes to the file, until they are read again.
+  void done_with_tensor(const std::string& name) const { done_with(tensors_.at(name).mapped); }
 
  private:
-  std::unordered_map<std::string, at::Tensor> tensors_;
+  struct Stored {
+    at::Tensor elements;
+    std::span<const std::byte> mapped;  ///< nothing where the elements had to be copied
+  };
+  std::unordered_map<std::string, Stored> tensors_;
 };
 
 }  // namespace weft

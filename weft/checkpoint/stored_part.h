@@ -48,12 +48,4 @@ std::vector<BoxCopy> take_common(std::vector<PartBox>& missing, const std::vecto
 /// Copies between flat tensors of any type and device.
 void copy_box(const BoxCopy& copy, const at::Tensor& to, const at::Tensor& from);
 
-/// One piece of what an optimizer owns. Pieces without a name are zero.
-struct OwnedPiece {
-  const WeightPiece* piece = nullptr;
-  ElementRange elements;  ///< of the piece, flattened
-  AdamWState state;       ///< of these elements, as views
-};
-std::vector<OwnedPiece> owned_pieces(const StageOptimizer& optimizer);
-
 }  // namespace weft

@@ -68,6 +68,7 @@ std::optional<Error> StoredWeights::fill(const WeightPiece& piece, const Element
       if (!tensor.defined()) return;
       const at::Tensor from = (*file)->tensor(part.tensor + name);
       for (const BoxCopy& copy : copies) copy_box(copy, tensor, from);
+      (*file)->done_with_tensor(part.tensor + name);
     };
     copy_all(to.master, kValueName);
     copy_all(to.moment1, kMoment1Name);

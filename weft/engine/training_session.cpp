@@ -116,10 +116,11 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
   if (auto error = first_error(world.all(), prepare())) return *error;
 
   session->memory_.emplace(session->device_);
+  const bool is_fresh = !checkpoint && config.weights.empty();
   auto rank = TrainingRank::create(world, plan,
                                    {.adamw = config.adamw,
                                     .max_gradient_norm = config.max_gradient_norm,
-                                    .seed = config.seed,
+                                    .seed = is_fresh ? std::optional(config.seed) : std::nullopt,
                                     .device = session->device_});
   if (!rank) return rank.error();  // the same on all ranks: it depends on the plan alone
   session->rank_ = *std::move(rank);

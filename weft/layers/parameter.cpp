@@ -9,6 +9,7 @@
 
 #include "weft/base/check.h"
 #include "weft/base/text.h"
+#include "weft/tensor/flat_memory.h"
 
 namespace weft {
 
@@ -86,6 +87,8 @@ ParameterPtr WholeParameters::make(ParameterSpec spec) {
 
   auto parameter = c10::make_intrusive<Parameter>();
   parameter->value = at::empty(spec.shape, options_).set_requires_grad(true);
+  // Nothing has touched it, so on a CPU it was never more than addresses.
+  if (memory_ == ValueMemory::kLater) free_memory(parameter->value);
   parameter->gradient_type = parameter->value.scalar_type();
   parameter->spec = std::move(spec);
   all_.push_back(parameter);

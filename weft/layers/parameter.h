@@ -111,17 +111,24 @@ class ParameterMaker {
   virtual void next_block() {}
 };
 
-/// Makes whole parameters on one device and remembers them in the order they were asked for. Their values are
-/// undefined elements until initialised or loaded.
+/// Where the memory of values comes from.
+enum class ValueMemory : uint8_t {
+  kOwn,    ///< every value has its own; its elements are undefined until initialised or loaded
+  kLater,  ///< values have shapes alone, until an optimizer gives them memory of its buckets
+};
+
+/// Makes whole parameters on one device and remembers them in the order they were asked for.
 class WholeParameters : public ParameterMaker {
  public:
-  explicit WholeParameters(at::TensorOptions options) : options_(options) {}
+  explicit WholeParameters(at::TensorOptions options, ValueMemory memory = ValueMemory::kOwn)
+      : options_(options), memory_(memory) {}
 
   ParameterPtr make(ParameterSpec spec) override;
   const std::vector<ParameterPtr>& all() const { return all_; }
 
  private:
   at::TensorOptions options_;
+  ValueMemory memory_;
   std::vector<ParameterPtr> all_;
 };
 

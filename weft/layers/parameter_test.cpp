@@ -1,6 +1,7 @@
 #include "weft/layers/parameter.h"
 
 #include "weft/layers/compare_gradients.h"
+#include "weft/layers/live_bytes.h"
 
 namespace weft {
 namespace {
@@ -76,6 +77,16 @@ TEST(Parameters, AMakerRemembersWhatItMade) {
   EXPECT_EQ(first->gradient_type, at::kBFloat16);
   EXPECT_EQ(second->value.sizes(), (std::vector<int64_t>{2, 2}));
   EXPECT_ANY_THROW(maker.make({.pieces = {whole_weight("d", {4})}, .shape = {5}}));
+}
+
+TEST(Parameters, AreMadeAsShapesWhereMemoryComesLater) {
+  const LiveBytes live;
+  WholeParameters maker(at::TensorOptions().dtype(at::kFloat), ValueMemory::kLater);
+  const ParameterPtr parameter = maker.make({.pieces = {whole_weight("a", {200, 30})}, .shape = {200, 30}});
+  EXPECT_EQ(live.now(), 0);
+  EXPECT_EQ(parameter->value.sizes(), (std::vector<int64_t>{200, 30}));
+  EXPECT_EQ(parameter->value.scalar_type(), at::kFloat);
+  EXPECT_TRUE(parameter->value.device().is_cpu() && parameter->is_trainable());
 }
 
 }  // namespace

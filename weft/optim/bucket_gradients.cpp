@@ -8,7 +8,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "weft/base/check.h"
-#include "weft/optim/flat_memory.h"
+#include "weft/tensor/flat_memory.h"
 #include "weft/tensor/local_tensor.h"
 
 namespace weft {

@@ -3,10 +3,11 @@
 #include <algorithm>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include "weft/base/check.h"
-#include "weft/optim/flat_memory.h"
+#include "weft/tensor/flat_memory.h"
 #include "weft/tensor/local_tensor.h"
 
 namespace weft {
@@ -24,24 +25,29 @@ BucketValues::Part BucketValues::make_part(size_t bucket) const {
   const bool has_master = layout.is_trained && options_.master_type != options_.value_type;
 
   Part part;
-  part.whole = at::zeros({layout.num_elements}, options);
-  if (has_master) part.master = at::zeros({owned.size()}, options.dtype(options_.master_type));
+  // What comes and goes has no elements yet, only an address for its views.
+  part.whole =
+      options_.releases ? at::empty({layout.num_elements}, options) : at::zeros({layout.num_elements}, options);
+  part.owned = options_.releases ? at::zeros({owned.size()}, options) : range_view(part.whole, owned);
+  part.master = has_master ? at::zeros({owned.size()}, options.dtype(options_.master_type)) : part.owned;
   for (const BucketSlot& slot : layout.slots) {
     Parameter& parameter = buckets_->parameter(slot);
     const at::Tensor given = parameter.value.detach();
-    // Masters are of the values as they were given, which may have more precision than they will have from now on.
-    const ElementRange mine = common(slot.elements, owned);
-    if (has_master && mine.size() > 0) {
-      range_view(part.master, shifted(mine, -owned.begin))
-          .copy_(range_view(given.reshape({-1}), shifted(mine, -slot.elements.begin)));
-    }
     const at::Tensor view = slot_view(part.whole, slot, given.sizes());
-    view.copy_(given);
+    const ElementRange mine = common(slot.elements, owned);
+    if (num_held(given) > 0) {
+      // Masters are of the values as they were given, which may have more precision than they will have from now on.
+      if (mine.size() > 0) {
+        const at::Tensor own = range_view(given.reshape({-1}), shifted(mine, -slot.elements.begin));
+        range_view(part.owned, shifted(mine, -owned.begin)).copy_(own);
+        if (has_master) range_view(part.master, shifted(mine, -owned.begin)).copy_(own);
+      }
+      if (!options_.releases) view.copy_(given);
+    }
     parameter.value.set_data(view);
   }
-  part.owned = range_view(part.whole, owned);
-  if (options_.releases) part.owned = part.owned.clone();
-  if (!has_master) part.master = part.owned;
+  if (options_.releases) free_memory(part.whole);
+  part.is_released = options_.releases;
   return part;
 }
 

@@ -21,6 +21,8 @@ struct ValueOptions {
 /// precision of the optimizer.
 class BucketValues {
  public:
+  /// Takes the parameters' elements over, bucket by bucket, and gives parameters without memory zeros. What comes and
+  /// goes is not there yet.
   BucketValues(std::shared_ptr<const ParameterBuckets> buckets, Group group, const ValueOptions& options);
 
   /// The owned elements as the optimizer changes them. Of frozen buckets, and where types are the same, they are the

@@ -8,8 +8,8 @@
 
 #include "weft/base/check.h"
 #include "weft/meaning/zero_rules.h"
-#include "weft/optim/flat_memory.h"
 #include "weft/optim/squared_norm.h"
+#include "weft/tensor/flat_memory.h"
 
 namespace weft {
 namespace {

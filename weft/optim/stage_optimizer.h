@@ -57,6 +57,8 @@ struct HeldElements {
 
 /// Reduces the gradients of one stage's parameters over data-parallel ranks, updates them, and has ZeRO divide what
 /// that takes. Values and gradients move into flat buckets of its own when it is made: values stay the same tensors.
+/// Parameters may come without memory; their elements are zero until owned_parts() are written and restore() is called.
+/// Where values come and go, they are not there until they are gathered.
 ///
 /// A step: begin_step; for every microbatch gather_values, forward, backward, microbatch_done; start_reduce and
 /// finish_reduce; local_squared_norm; update. Gradients are summed, never averaged. All ranks of the group call
@@ -106,7 +108,7 @@ class StageOptimizer {
   /// ZeRO 3, unless they are to be kept: frees values. They must not be used until gathered again.
   void release_values(std::optional<int64_t> kind = {}) { values_.release(kind); }
 
-  /// Takes over values that were written into the parameters, which must be whole.
+  /// Takes over values that were written into the parameters, which must be whole: gathered.
   void adopt_values() { values_.adopt(); }
 
   int64_t zero() const { return options_.zero; }

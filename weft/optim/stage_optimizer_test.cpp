@@ -14,6 +14,7 @@
 #include "weft/layers/linear.h"
 #include "weft/layers/run_context.h"
 #include "weft/optim/clip.h"
+#include "weft/tensor/flat_memory.h"
 
 namespace weft {
 namespace {
@@ -409,12 +410,39 @@ TEST(StageOptimizer, LayersAddToGradientsWhereTheyLie) {
   });
 }
 
+TEST(StageOptimizer, ParametersWithoutMemoryHaveTheElementsThatTheirOwnersWrite) {
+  for (const int64_t zero : {0, 1, 2, 3}) {
+    on_ranks(2, [&](World& world) {
+      std::vector<StageParameter> parameters = example_parameters();
+      for (const StageParameter& p : parameters) free_memory(p.parameter->value);
+      StageOptimizer optimizer(parameters, world.all(), in_double(zero));
+      const HeldElements made = optimizer.held_elements();
+      for (const OwnedPart& part : optimizer.owned_parts()) {
+        EXPECT_EQ(part.state.master.count_nonzero().item<int64_t>(), 0);
+        part.state.master.copy_(range_view(at::tensor(example_value(part.index)), part.elements));
+      }
+      optimizer.restore(0);
+      // What comes and goes is not there before it is used.
+      EXPECT_EQ(optimizer.held_elements().values, made.values);
+      PlainStage plain;
+      expect_values(optimizer, plain, 0, "as written");
+      run_backwards(optimizer, zero, 1, world.rank());
+      optimizer.update(0.1, 1);
+      plain.update(1, 2, kMicrobatches, 0.1, 1);
+      expect_values(optimizer, plain, 1e-12, "updated");
+      optimizer.release_values();
+      EXPECT_EQ(optimizer.held_elements().values, made.values);
+    });
+  }
+}
+
 TEST(StageOptimizer, ValuesThatWereLoadedLaterAreAdopted) {
   for (const int64_t zero : {0, 1, 2, 3}) {
     on_ranks(2, [&](World& world) {
       std::vector<StageParameter> parameters = example_parameters();
       for (const StageParameter& p : parameters) p.parameter->value.detach().fill_(99);
       StageOptimizer optimizer(parameters, world.all(), in_double(zero));
+      optimizer.gather_values();
       for (size_t i = 0; i < parameters.size(); ++i)
         parameters[i].parameter->value.detach().copy_(at::tensor(example_value(i)).view(kExampleStage[i].shape));
       optimizer.adopt_values();

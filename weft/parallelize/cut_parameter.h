@@ -23,11 +23,11 @@ struct PieceCopies {
 };
 PieceCopies copies_of(const WeightPiece& piece, const TensorShare& share);
 
-/// Makes a rank's parts of parameters.
+/// Makes a rank's parts of parameters. They are shapes: an optimizer gives them memory.
 class CutParameters : public ParameterMaker {
  public:
   CutParameters(at::TensorOptions options, TensorShare share, TensorShare experts = {})
-      : whole_(options), share_(share), experts_(experts) {}
+      : whole_(options, ValueMemory::kLater), share_(share), experts_(experts) {}
 
   ParameterPtr make(ParameterSpec spec) override {
     return whole_.make(cut_parameter(cut_experts(spec, experts_), share_));

@@ -475,6 +475,7 @@ TEST(EncodersBesideThePipeline, AreNamedForWhatIsNotFinite) {
       at::set_num_threads(1);
       const auto made = TrainingRank::create(world, plan, {.seed = kExampleSeed});
       TrainingRank& rank = **made;
+      rank.gather_values();
       for (const ParameterPtr& parameter : rank.parameters()) {
         if (parameter->name().find(broken) == std::string::npos) continue;
         parameter->value.detach().fill_(std::nan(""));

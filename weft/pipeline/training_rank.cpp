@@ -11,12 +11,13 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
+#include "weft/meaning/tied_table.h"
+#include "weft/meaning/zero_rules.h"
 #include "weft/mesh/head_share.h"
 #include "weft/models/context_share.h"
 #include "weft/models/initialize.h"
-#include "weft/meaning/tied_table.h"
-#include "weft/meaning/zero_rules.h"
 #include "weft/optim/clip.h"
+#include "weft/optim/owned_pieces.h"
 #include "weft/plan/check.h"
 #include "weft/plan/plan_schedule.h"
 #include "weft/plan/unobeyed.h"
@@ -89,6 +90,13 @@ std::vector<int64_t> elements_of_blocks(const std::vector<StageBlock>& blocks) {
     for (const ParameterPtr& parameter : block.parameters) sum += parameter->value.numel();
   }
   return elements;
+}
+
+/// Fresh weights: every rank draws what it owns, and what it uses beside comes from the ranks that own that.
+void draw_owned(StageOptimizer& optimizer, uint64_t seed) {
+  for (const OwnedPiece& owned : owned_pieces(optimizer))
+    initialize_elements(*owned.piece, owned.parameter->spec.init, seed, owned.elements.begin, owned.state.master);
+  optimizer.restore(0);
 }
 
 void sum_copies(Group& group, const std::vector<std::pair<ParameterPtr, ElementRange>>& parts) {
@@ -196,7 +204,6 @@ std::optional<Error> TrainingRank::make_text(Making& making) {
                              .context = *text_context_,
                              .encoder = {}},
         tensor_parallel_);
-    initialize_weights(stage.model->parameters(), making.settings.seed);
     stage_of_[static_cast<size_t>(index)] = &stage;
   }
   tie_embeddings(world, mesh, plan);
@@ -254,7 +261,6 @@ std::optional<Error> TrainingRank::make_encoder(Making& making, size_t module) {
                                                                   .context = *encoder.context,
                                                                   .encoder = module},
                                              tensor_parallel_);
-  initialize_weights(stage.model->parameters(), making.settings.seed);
   make_optimizers(making, settings, stage, *data_parallel, {});
   find_copies(world, stage);
   make_weights(making, stage);
@@ -392,6 +398,9 @@ void TrainingRank::make_optimizers(const Making& making, const ModulePlan& modul
   }
   stage.optimizer = make(shared, data_parallel);
   if (num_experts_here > 0) stage.experts = make(expert_blocks, experts->copies);
+  if (!making.settings.seed) return;
+  draw_owned(*stage.optimizer, *making.settings.seed);
+  if (stage.experts) draw_owned(*stage.experts, *making.settings.seed);
 }
 
 void TrainingRank::make_weights(const Making& making, Stage& stage) {

@@ -16,7 +16,8 @@ namespace weft {
 struct TrainingSettings {
   AdamWSettings adamw;
   double max_gradient_norm = 0;  ///< 0: gradients are not clipped
-  uint64_t seed = 0;             ///< of fresh weights
+  /// Of fresh weights. Without, weights are zero until a checkpoint or a folder is loaded into the optimizers.
+  std::optional<uint64_t> seed = 0;
   at::Device device = at::kCPU;
   Pace pace;  ///< for measuring schedules
 };
@@ -55,7 +56,7 @@ class TrainingRank {
   /// Of its stages, in the order of chunks, then of encoders; those of experts after.
   std::vector<StageOptimizer*> optimizers() const;
 
-  /// Takes over values that were written into the parameters, on all ranks.
+  /// Takes over values that were written into the parameters, on all ranks, after gather_values().
   void adopt_values();
   /// Makes parameters whole for reading, where ZeRO 3 divides them.
   void gather_values();

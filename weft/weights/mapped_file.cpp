@@ -64,4 +64,11 @@ void will_need(std::span<const std::byte> bytes) {
   (void)madvise(first, before + bytes.size(), MADV_WILLNEED);
 }
 
+void done_with(std::span<const std::byte> bytes) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(bytes.data());
+  const uintptr_t first = (begin + page - 1) / page * page, end = (begin + bytes.size()) / page * page;
+  if (first < end) (void)madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
+}
+
 }  // namespace weft

@@ -30,4 +30,9 @@ class MappedFile {
 /// Starts reading mapped bytes from disk, so that touching them later need not wait. Returns at once.
 void will_need(std::span<const std::byte> bytes);
 
+/// Takes the whole pages inside mapped bytes out of this process's memory, for readers that go through a large file
+/// once. What is touched again comes back from the system's cache, or from disk. Only for bytes of a MappedFile: other
+/// memory would lose its content.
+void done_with(std::span<const std::byte> bytes);
+
 }  // namespace weft

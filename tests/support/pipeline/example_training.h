@@ -575,6 +575,7 @@ inline TrainingOutcome train_plan(const TrainingExample& example, const Plan& pl
         WEFT_CHECK(made.ok(), "{}", made.error().message());
         TrainingRank& rank = **made;
         if (example.crowds_experts) {
+          rank.gather_values();
           crowd_experts(rank.parameters());
           rank.adopt_values();
         }

@@ -1,4 +1,4 @@
-#include "weft/optim/flat_memory.h"
+#include "weft/tensor/flat_memory.h"
 
 #include <ATen/ops/empty.h>
 

@@ -6,7 +6,7 @@
 
 namespace weft {
 
-// Memory of a flat tensor that comes and goes while its views stay what they are.
+// Memory of a tensor that comes and goes while the tensor and its views stay what they are.
 
 /// Frees it. The tensor and its views keep their shapes, and nothing may read or write them.
 void free_memory(const at::Tensor& flat);
