@@ -58,7 +58,7 @@ Json to_json(const TrainReport& report) {
   json["last"] = report.first_loss ? to_json(report.last) : Json();
   json["mean_step_ms"] = report.mean_step_ms;
   json["mean_tokens_per_s"] = report.mean_tokens_per_s;
-  json["mean_model_flops_utilization"] = report.mean_utilisation ? Json(*report.mean_utilisation) : Json();
+  json["mean_model_flops_utilization"] = report.mean_utilization ? Json(*report.mean_utilization) : Json();
   return json;
 }
 
@@ -71,7 +71,7 @@ std::string to_text(const TrainReport& report) {
   std::string text = fmt::format("steps       {} to {}\n", report.first_step + 1, report.last_step);
   text += fmt::format("loss        {:.4f}, then {:.4f}\n", *report.first_loss, report.last.loss);
   text += fmt::format("step time   {:.1f} ms, {:.0f} tokens/s", report.mean_step_ms, report.mean_tokens_per_s);
-  if (report.mean_utilisation) text += fmt::format(", MFU {}", format_percent(*report.mean_utilisation));
+  if (report.mean_utilization) text += fmt::format(", MFU {}", format_percent(*report.mean_utilization));
   text +=
       fmt::format("\nlast step   compute {}, communication {}, bubble {} of the ranks' time\n",
                   format_percent(shares.compute), format_percent(shares.communication), format_percent(shares.bubble));

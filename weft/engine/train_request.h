@@ -37,7 +37,7 @@ struct TrainReport {
   StepMetrics last;                  ///< of its last step; nothing where there was none left to do
   double mean_step_ms = 0;           ///< without the first, which warms up
   double mean_tokens_per_s = 0;
-  std::optional<double> mean_utilisation;
+  std::optional<double> mean_utilization;
   std::filesystem::path checkpoint;  ///< the newest; empty where there is none
 };
 

@@ -55,15 +55,15 @@ class Means {
     if (num_steps_ == 1) return;
     ms_ += metrics.step_ms;
     tokens_ += static_cast<double>(metrics.num_tokens);
-    flops_share_ += metrics.utilisation.value_or(0) * metrics.step_ms;
+    flops_share_ += metrics.utilization.value_or(0) * metrics.step_ms;
   }
   void fill(TrainReport& report) const {
     if (num_steps_ == 0) return;
     report.first_loss = first_.loss;
     report.mean_step_ms = num_steps_ == 1 ? first_.step_ms : ms_ / static_cast<double>(num_steps_ - 1);
     report.mean_tokens_per_s = num_steps_ == 1 ? first_.tokens_per_s() : tokens_ / ms_ * 1e3;
-    if (!first_.utilisation) return;
-    report.mean_utilisation = num_steps_ == 1 ? first_.utilisation : flops_share_ / ms_;
+    if (!first_.utilization) return;
+    report.mean_utilization = num_steps_ == 1 ? first_.utilization : flops_share_ / ms_;
   }
 
  private:

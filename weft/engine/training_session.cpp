@@ -338,7 +338,7 @@ Result<StepMetrics> TrainingSession::step() {
                                 .bubble_ms = report.waited_ms,
                                 .peak_memory_bytes = static_cast<double>(peak_bytes(report))});
   if (const std::optional<double> peak = peak_flops())
-    metrics.utilisation = metrics.model_flops / (*peak * metrics.step_ms * 1e-3);
+    metrics.utilization = metrics.model_flops / (*peak * metrics.step_ms * 1e-3);
   last_events_ = std::move(report.events);
   if (!report.is_updated || !std::isfinite(report.loss)) {
     const bool is_loss = !std::isfinite(report.loss);
