@@ -6,12 +6,15 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/text.h"
 #include "weft/checkpoint/agreement.h"
 #include "weft/checkpoint/initial_weights.h"
 #include "weft/checkpoint/load_checkpoint.h"
 #include "weft/checkpoint/save_checkpoint.h"
+#include "weft/comm/launch.h"
 #include "weft/data/balance.h"
 #include "weft/engine/guarded.h"
+#include "weft/engine/memory_check.h"
 #include "weft/engine/rank_device.h"
 #include "weft/engine/rank_error.h"
 #include "weft/engine/same_model.h"
@@ -106,6 +109,15 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
       return error;
     }
     session->device_ = *device;
+    // Of threads it was asked before there were any.
+    const Launch launch = detect_launch();
+    if (launch.kind != Launch::Kind::kThreads || !device->is_cpu()) {
+      if (auto error = check_rank_memory(
+              start.memory,
+              device->is_cpu() ? ranks_of_host(launch, world.size()) : HostRanks{.first = world.rank(), .count = 1},
+              *device))
+        return error;
+    }
     if (checkpoint) {
       if (start.goes_on) {
         if (auto error = check_same_plan(*checkpoint, plan)) return error;
@@ -114,6 +126,14 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
         return error;
       }
     } else if (!config.weights.empty()) {
+      if (std::error_code ignored; !std::filesystem::is_directory(config.weights, ignored)) {
+        return Error{.source = config.source,
+                     .field = "weights",
+                     .problem = fmt::format("is {}, a folder is needed", in_quotes(config.weights.string())),
+                     .advice =
+                         "Give the folder of a Hugging Face model, with its config.json and its weights, or leave "
+                         "it out for fresh weights."};
+      }
       if (auto error = check_same_model(config.weights, plan.model)) return error;
     }
     return std::nullopt;

@@ -40,8 +40,7 @@ TEST(LearningRate, TheWayDownIsTheClosedForm) {
 TEST(LearningRate, TheLastStepHasTheEndAndItStays) {
   for (const Kind kind : {Kind::kLinear, Kind::kCosine}) {
     for (const int64_t warmup : {0, 5, 43}) {
-      const LearningRate rate{
-          .kind = kind, .peak = 2, .warmup_steps = warmup, .total_steps = 45, .end_fraction = 0.25};
+      const LearningRate rate{.kind = kind, .peak = 2, .warmup_steps = warmup, .total_steps = 45, .end_fraction = 0.25};
       EXPECT_EQ(rate.at(warmup), 2);
       EXPECT_GT(rate.at(43), 0.5);
       for (const int64_t step : {44, 45, 60, 1000}) EXPECT_NEAR(rate.at(step), 0.5, 1e-15) << step;
