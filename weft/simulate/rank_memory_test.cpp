@@ -36,10 +36,13 @@ TEST(RankMemory, EncodersOnRanksOfTheirOwnHoldTheirOwn) {
   const auto ranks = memory_of_ranks(plan);
   ASSERT_TRUE(ranks.ok());
   const PlanReport report = *simulate_plan(plan, {.batches = 0});
-  for (const int64_t rank : vision.ranks) {
-    const double held = (*ranks)[static_cast<size_t>(rank)].weights;
+  // tp, cp, dp, pp here, too: equal shares of its ranks are its stages, whose rows stand behind the llm's.
+  ASSERT_EQ(vision.axis_order.back(), "pp");
+  const size_t ranks_a_stage = vision.ranks.size() / static_cast<size_t>(vision.pp);
+  for (size_t i = 0; i < vision.ranks.size(); ++i) {
+    const double held = (*ranks)[static_cast<size_t>(vision.ranks[i])].weights;
     EXPECT_GT(held, 0);
-    EXPECT_EQ(held, report.rows[static_cast<size_t>(plan.llm().pp)].memory.weights);
+    EXPECT_EQ(held, report.rows[static_cast<size_t>(plan.llm().pp) + i / ranks_a_stage].memory.weights) << i;
   }
   for (const int64_t rank : plan.llm().ranks) EXPECT_GT((*ranks)[static_cast<size_t>(rank)].weights, 0);
 }
