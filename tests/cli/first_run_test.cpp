@@ -54,6 +54,17 @@ TEST(FirstRun, ABatchThatIsTooLargeToSearchIsRefusedAtOnceWithTheLargestThatIsNo
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
 }
 
+TEST(FirstRun, ABatchOfMoreMicrobatchesThanAreSearchedDoesNotBlameMemory) {
+  const ProgramRun run = run_weft({"plan", "--model", "qwen2-vl-7b", "--cluster", "dgx_h100", "--workload", "vl_sft",
+                                   "--global-batch", "10000000"});
+  EXPECT_EQ(run.exit_status, 2);
+  EXPECT_NE(run.err.find("--global-batch: is 10,000,000 samples: what fits on 8 devices takes more than"),
+            std::string::npos)
+      << run.err;
+  EXPECT_NE(run.err.find("samples can be planned, as tp "), std::string::npos) << run.err;
+  EXPECT_EQ(run.err.find("GiB"), std::string::npos) << run.err;
+}
+
 TEST(FirstRun, ALimitThatIsNoNumberOfSecondsIsRefused) {
   for (const char* limit : {"nan", "inf", "-1", "0", "1e9", "soon", "1s"}) {
     expect_error(with(kTinyPlan, {"--time-limit", limit}), 2,
@@ -180,7 +191,7 @@ ProgramRun interrupted(const std::vector<std::string>& arguments, std::chrono::m
 
 TEST(FirstRun, AnInterruptedValidationSaysSo) {
   const ProgramRun run = interrupted({"validate", "--published"}, std::chrono::milliseconds(300));
-  EXPECT_EQ(run.exit_status, 1);
+  EXPECT_EQ(run.exit_status, 130);
   EXPECT_NE(run.err.find("validate: was interrupted"), std::string::npos) << run.err;
 }
 
@@ -203,6 +214,31 @@ TEST(FirstRun, AnInterruptedBalanceGivesTheBestSoFar) {
   ASSERT_EQ(run.exit_status, 0) << run.err;
   EXPECT_NE(run.err.find("balance: was interrupted; this is the best so far"), std::string::npos) << run.err;
   EXPECT_EQ(Json::parse(run.out)["optimal"], false);
+}
+
+TEST(FirstRun, AnInterruptedBalanceOfManyBlocksEndsWithinASecond) {
+  const TemporaryFolder folder;
+  // So many ways to place them that listing them takes far longer than a second.
+  Json costs = {{"schedule", "interleaved_1f1b"}, {"pp", 16}, {"vpp", 8}, {"microbatches", 256}, {"memory_gib", 600},
+                {"chain", Json::array()}};
+  for (int k = 0; k < 6; ++k) {
+    costs["chain"].push_back({{"name", "k" + std::to_string(k)},
+                              {"count", 40},
+                              {"forward_ms", 1 + 0.137 * k},
+                              {"backward_ms", 2 + 0.211 * ((k * 5) % 7)},
+                              {"activation_gib", 0.01 + 0.003 * k},
+                              {"recompute_saves_gib", 0.005}});
+  }
+  const std::string file = folder.write("costs.json", costs.dump());
+  std::vector<std::string> words = {build_tree() / "weft", "balance", "--costs", file, "--time-limit", "600"};
+  const StartedProgram program = start_command(words, folder.path());
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  const auto start = std::chrono::steady_clock::now();
+  kill(program.process, SIGINT);
+  const ProgramRun run = wait_for(program);
+  EXPECT_EQ(run.exit_status, 130) << run.err;
+  EXPECT_NE(run.err.find("balance: was interrupted before"), std::string::npos) << run.err;
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20)) << "one, on a machine that is not busy";
 }
 
 TEST(FirstRun, NothingIsColouredWhereNobodyLooks) {

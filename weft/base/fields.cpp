@@ -16,6 +16,21 @@ const Json& empty_object() {
   return object;
 }
 
+/// A field that is there instead of it, misspelled or under another system's name, is pointed out.
+std::string advice_for_missing(std::string_view key, const Json& object) {
+  constexpr size_t kMostGuesses = 1000;
+  const std::vector<std::string> missing = {std::string(key)};
+  std::vector<std::string> present;
+  for (const auto& [name, ignored] : object.items()) {
+    // Names of other systems lead to ours, not back.
+    if (closest(name, missing)) return fmt::format("Is {} meant to be it? Call it {}.", in_quotes(name), key);
+    present.push_back(name);
+    if (present.size() == kMostGuesses) break;
+  }
+  const std::optional<std::string> similar = closest(key, present);
+  return similar ? fmt::format("Is {} meant to be it? Call it {}.", in_quotes(*similar), key) : "Add it.";
+}
+
 }  // namespace
 
 void Findings::add(std::string field, std::string problem, std::string advice) {
@@ -81,15 +96,7 @@ const Json* Fields::require(std::string_view key) {
   const Json* value = raw(key);
   if (value == nullptr && is_null(key)) complain(key, "is null, a value is needed");
   if (value == nullptr) {
-    constexpr size_t kMostGuesses = 1000;
-    std::vector<std::string> present;
-    for (const auto& [name, ignored] : object_->items()) {
-      present.push_back(name);
-      if (present.size() == kMostGuesses) break;
-    }
-    const std::optional<std::string> similar = closest(key, present);
-    complain(key, "is missing",
-             similar ? fmt::format("Add it; is {} a misspelling of it?", in_quotes(*similar)) : "Add it.");
+    complain(key, "is missing", advice_for_missing(key, *object_));
   }
   return value;
 }

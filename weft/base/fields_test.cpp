@@ -49,7 +49,11 @@ TEST(Fields, FindingsNameThePathWhatWasFoundAndWhatIsAllowed) {
   EXPECT_EQ(finding("outer: {depth: '3'}", integer),
             "file.yaml: outer.depth: is the text '3', a whole number from 1 to 100 is needed");
   EXPECT_EQ(finding("outer: {depht: 3}", integer),
-            "file.yaml: outer.depth: is missing. Add it; is 'depht' a misspelling of it?");
+            "file.yaml: outer.depth: is missing. Is 'depht' meant to be it? Call it depth.");
+  const auto rate = [](Fields& f) { f.object("optimizer").number("learning_rate", {0, 1}); };
+  EXPECT_EQ(finding("optimizer: {lr: 0.1}", rate),
+            "file.yaml: optimizer.learning_rate: is missing. Is 'lr' meant to be it? Call it learning_rate.");
+  EXPECT_EQ(finding("optimizer: {beta1: 0.1}", rate), "file.yaml: optimizer.learning_rate: is missing. Add it.");
   EXPECT_EQ(finding("outer: {depth: null}", integer), "file.yaml: outer.depth: is null, a value is needed");
   EXPECT_EQ(finding("outer: [1]", integer), "file.yaml: outer: is a list, a mapping of fields is needed");
   EXPECT_EQ(finding("[1]", integer),

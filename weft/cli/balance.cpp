@@ -98,7 +98,11 @@ Result<std::string> run_balance(const BalanceVerbOptions& options) {
   WEFT_TRY(const Document document, read_document(options.costs));
   WEFT_TRY(const BalanceCosts costs, read_balance_costs(document));
   show_progress(fmt::format("balancing, at most {:.4g} s", options.time_limit_s));
-  Result<BalancedPipeline> found = balance(costs, {.time_limit_s = options.time_limit_s, .stop = &stop_on_interrupt()});
+  const std::atomic<bool>& stop = stop_on_interrupt();
+  Result<BalancedPipeline> found = [&] {
+    const InterruptPatience patience("balance");
+    return balance(costs, {.time_limit_s = options.time_limit_s, .stop = &stop});
+  }();
   show_progress("");
   if (found && found->is_stopped) say("balance: was interrupted; this is the best so far");
   if (!found) {

@@ -20,6 +20,7 @@
 #include "weft/cli/interrupt.h"
 #include "weft/cli/terminal_line.h"
 #include "weft/cli/verbs.h"
+#include "weft/comm/launch.h"
 
 namespace weft {
 namespace {
@@ -41,7 +42,8 @@ int report(const Error& error) {
                    .c_str(),
                stderr);
   }
-  return error.kind == ErrorKind::kInput ? kInputWrong : kJobFailed;
+  if (error.kind == ErrorKind::kInput) return kInputWrong;
+  return was_interrupted() ? kInterrupted : kJobFailed;
 }
 
 /// Standard output may be a full disk; a result that did not arrive is not a success. (A reader that closes a pipe
@@ -240,7 +242,7 @@ int parse_and_run(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(
       "'weft help VERB' or 'weft VERB --help' explains a verb.\n"
-      "Exit status: 0 done, 1 the job failed, 2 the input is wrong, 3 stopped by a signal with its state saved.\n"
+      "Exit status: 0 done, 1 the job failed, 2 the input is wrong, 130 interrupted (Ctrl-C).\n"
       "Example:\n"
       "  weft plan --model qwen2-vl-7b --cluster dgx_h100 --workload vl_sft --out plan.json");
 
@@ -268,7 +270,8 @@ int parse_and_run(int argc, char** argv) {
   }
   // The parser takes the next flag for the value of one that has none.
   if (const auto error = find_bad_use(*chosen, arguments)) return report(*error);
-  if (!chosen->handles_signals) end_on_interrupt(chosen->name);
+  // Of several processes, one tells.
+  if (!chosen->handles_signals && detect_launch().is_speaker()) end_on_interrupt(chosen->name);
   const Result<std::string> output = chosen->run();
   return output ? print_output(*output) : report(output.error());
 }

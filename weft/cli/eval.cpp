@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 
 #include "weft/base/json.h"
+#include "weft/base/text.h"
 #include "weft/cli/legal_plan.h"
 #include "weft/cli/one_process.h"
 #include "weft/cli/runtime_loader.h"
+#include "weft/cli/runtime_memory.h"
+#include "weft/cli/terminal_line.h"
 #include "weft/cli/verbs.h"
 
 namespace weft {
@@ -19,9 +22,41 @@ struct EvalVerbOptions {
   bool json = false;
 };
 
+/// The run's folder of a checkpoint in it; any other folder is taken for a run's.
+std::filesystem::path run_of_folder(const std::string& given) {
+  const std::filesystem::path path = std::filesystem::path(given).lexically_normal();
+  const std::filesystem::path folder = path.has_filename() ? path : path.parent_path();
+  std::error_code ignored;
+  if (!std::filesystem::exists(folder / "checkpoint.json", ignored)) return folder;
+  const std::filesystem::path above = std::filesystem::absolute(folder).parent_path();
+  return above.filename() == "checkpoints" ? above.parent_path() : folder;
+}
+
+/// What is wrong with a --checkpoint that plan or configuration come from, before these are asked for.
+std::optional<Error> check_checkpoint_folder(const EvalVerbOptions& options) {
+  std::error_code ignored;
+  const std::string shown = in_quotes(options.checkpoint);
+  const auto error = [&](const std::string& problem, const std::string& advice) {
+    return Error{.source = "--checkpoint", .problem = shown + " " + problem, .advice = advice};
+  };
+  if (!std::filesystem::exists(options.checkpoint, ignored))
+    return error("does not exist", "Give the folder of a training run, or one of its checkpoints.");
+  if (!std::filesystem::is_directory(options.checkpoint, ignored))
+    return error("is a file, a folder is needed", "Give the folder of a training run, or one of its checkpoints.");
+  const std::filesystem::path run = run_of_folder(options.checkpoint);
+  const bool has_all = std::filesystem::exists(run / "plan.json", ignored) || !options.plan.empty();
+  if (!has_all)
+    return error("holds no training run: it has no plan.json",
+                 "Give the folder that weft train wrote, or give --plan and --config as well.");
+  return std::nullopt;
+}
+
 Result<std::string> run_eval(const EvalVerbOptions& options) {
   // A run's folder has the plan and the configuration that it ran with.
-  const std::filesystem::path run = options.checkpoint;
+  if (!options.checkpoint.empty()) {
+    if (auto error = check_checkpoint_folder(options)) return told_once(*std::move(error));
+  }
+  const std::filesystem::path run = run_of_folder(options.checkpoint);
   const auto given_or = [&](const std::string& given, const char* flag, const char* name) -> Result<std::string> {
     if (!given.empty()) return given;
     std::error_code ignored;
@@ -37,11 +72,17 @@ Result<std::string> run_eval(const EvalVerbOptions& options) {
   if (!config_file) return told_once(std::move(config_file).error());
   Result<Plan> plan = read_legal_plan(*plan_file);
   if (!plan) return told_once(std::move(plan).error());
+  std::vector<RankNeed> needs = predicted_needs(*plan, NeededFor::kEvaluation);
+  show_progress("loading the runtime");
   WEFT_TRY(const RuntimeApi* runtime, load_runtime());
   Result<std::optional<EvalReport>> result = runtime->evaluate({.plan = *std::move(plan),
                                                                 .plan_source = *plan_file,
                                                                 .config_file = *config_file,
-                                                                .checkpoint = options.checkpoint});
+                                                                .checkpoint = options.checkpoint,
+                                                                .memory = std::move(needs),
+                                                                .say = say,
+                                                                .show = show_progress});
+  show_progress("");
   if (!result) {
     Error error = std::move(result).error();
     if (error.source.empty() && !error.field.empty()) error.source = *plan_file;
@@ -78,7 +119,6 @@ void add_eval(Verbs& verbs) {
       "Examples:\n"
       "  weft eval --checkpoint runs/qwen2-vl-2b\n"
       "  weft eval --plan plan.json --config train.yaml";
-  verb.handles_signals = true;
   verb.run = [options] { return run_eval(*options); };
 }
 

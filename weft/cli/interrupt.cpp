@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <chrono>
 #include <csignal>
+#include <ctime>
+#include <optional>
 #include <unistd.h>
 
 namespace weft {
@@ -13,14 +17,27 @@ std::atomic<bool> has_interrupt = false;
 std::array<char, 160> last_words{};
 size_t num_last_words = 0;
 
+void say_words() {
+  [[maybe_unused]] const auto written = write(STDERR_FILENO, last_words.data(), num_last_words);
+}
+
 extern "C" void note_stop(int) {
+  const int kept = errno;
   has_interrupt.store(true);
+  say_words();
+  errno = kept;
 }
 
 extern "C" void say_and_end(int) {
-  constexpr int kFailed = 1;
-  [[maybe_unused]] const auto written = write(STDERR_FILENO, last_words.data(), num_last_words);
-  _exit(kFailed);
+  say_words();
+  _exit(kInterrupted);
+}
+
+void keep_words(const std::string& text) {
+  const std::string clear = isatty(STDERR_FILENO) != 0 ? "\r\033[K" : "";
+  const std::string words = text.empty() ? "" : clear + "weft: " + text + "\n";
+  num_last_words = std::min(words.size(), last_words.size());
+  std::copy_n(words.begin(), num_last_words, last_words.begin());
 }
 
 void handle_interrupt(void (*handler)(int)) {
@@ -35,16 +52,40 @@ void handle_interrupt(void (*handler)(int)) {
 
 }  // namespace
 
-const std::atomic<bool>& stop_on_interrupt() {
+const std::atomic<bool>& stop_on_interrupt(const std::string& words) {
+  keep_words(words);
   handle_interrupt(note_stop);
   return has_interrupt;
 }
 
+InterruptPatience::InterruptPatience(const std::string& verb) {
+  watch_ = std::thread([this, verb] {
+    constexpr auto kPause = std::chrono::milliseconds(20);
+    constexpr double kPatience_s = 0.8;
+    const auto used_s = [] { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; };
+    std::optional<double> start_s;
+    while (!is_over_.load()) {
+      std::this_thread::sleep_for(kPause);
+      if (!has_interrupt.load()) continue;
+      if (!start_s) start_s = used_s();
+      if (used_s() - *start_s < kPatience_s) continue;
+      keep_words(verb + ": was interrupted before there was a result to keep. Let it run longer, or give it less.");
+      say_and_end(SIGINT);
+    }
+  });
+}
+
+InterruptPatience::~InterruptPatience() {
+  is_over_.store(true);
+  watch_.join();
+}
+
+bool was_interrupted() {
+  return has_interrupt.load();
+}
+
 void end_on_interrupt(const std::string& verb) {
-  const std::string clear = isatty(STDERR_FILENO) != 0 ? "\r\033[K" : "";
-  const std::string words = clear + "weft: " + verb + ": was interrupted before it was done. Start it again.\n";
-  num_last_words = std::min(words.size(), last_words.size());
-  std::copy_n(words.begin(), num_last_words, last_words.begin());
+  keep_words(verb + ": was interrupted before it was done. Start it again.");
   handle_interrupt(say_and_end);
 }
 

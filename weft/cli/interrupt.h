@@ -2,14 +2,35 @@
 
 #include <atomic>
 #include <string>
+#include <thread>
 
 namespace weft {
 
-/// From now on Ctrl-C sets the flag that is returned, once: a second one ends the program. Where the caller ignores
-/// interrupts (nohup), so does this.
-const std::atomic<bool>& stop_on_interrupt();
+/// Exit status of what Ctrl-C ended, as shells have it: 128 and the signal's number.
+inline constexpr int kInterrupted = 130;
 
-/// From now on Ctrl-C ends the program with a line that says what was interrupted, and exit status 1.
+/// From now on Ctrl-C sets the flag that is returned, once, and shows these words as a line; a second one ends the
+/// program. Where the caller ignores interrupts (nohup), so does this.
+const std::atomic<bool>& stop_on_interrupt(const std::string& words = "");
+
+/// While this lives and Ctrl-C has set that flag, work that does not come to an end within a second is given up: the
+/// program ends with a line that says so. The second is one of the processor, so that a busy machine gives up nothing.
+class InterruptPatience {
+ public:
+  explicit InterruptPatience(const std::string& verb);
+  ~InterruptPatience();
+  InterruptPatience(const InterruptPatience&) = delete;
+  InterruptPatience& operator=(const InterruptPatience&) = delete;
+
+ private:
+  std::atomic<bool> is_over_ = false;
+  std::thread watch_;
+};
+
+/// Whether it has set that flag: a job that fails then was interrupted.
+bool was_interrupted();
+
+/// From now on Ctrl-C ends the program with a line that says what was interrupted, and exit status 130.
 void end_on_interrupt(const std::string& verb);
 
 }  // namespace weft

@@ -82,6 +82,7 @@ Result<std::string> run_predict(const PredictVerbOptions& options) {
                                 format_bytes(static_cast<double>(all))));
     };
   }
+  show_progress("loading the runtime");
   WEFT_TRY(const RuntimeApi* runtime, load_runtime());
   const Result<PredictReport> report = runtime->predict(request);
   if (is_terminal) show_progress("");
@@ -108,7 +109,6 @@ void add_predict(Verbs& verbs) {
   verb.option("--ignore-end", options->ignores_end, "Go on after a token that ends the text");
   verb.option("--threads", options->threads, "CPU threads (default: one for each core)").named("N");
   verb.option("--json", options->json, "Print one JSON object");
-  verb.handles_signals = true;
   verb.run = [options] { return run_predict(*options); };
 }
 

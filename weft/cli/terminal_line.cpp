@@ -20,6 +20,19 @@ bool has_colours() {
   return has_terminal() && !is_refused && term != nullptr && std::string_view(term) != "dumb";
 }
 
+const char* colour_of(Mark mark) {
+  switch (mark) {
+    case Mark::kError:
+      return "1;31";  // red
+    case Mark::kNote:
+      return "33";  // yellow
+    case Mark::kProgress:
+      return "2";  // faint
+    default:
+      return "1";
+  }
+}
+
 size_t line_width() {
   constexpr size_t kUsual = 80;
   winsize size{};
@@ -36,18 +49,22 @@ void show_progress(const std::string& text) {
   if (!has_terminal()) return;
   // A line that wraps could not be replaced.
   constexpr size_t kDots = 4;
-  fmt::print(stderr, "\r\033[K{}", printable(text, line_width() - kDots));
+  fmt::print(stderr, "\r\033[K{}", marked(printable(text, line_width() - kDots), Mark::kProgress));
   std::fflush(stderr);
 }
 
 std::string marked(const std::string& text, Mark mark) {
   if (text.empty() || !has_colours()) return text;
-  return fmt::format("\033[{}m{}\033[0m", mark == Mark::kError ? "1;31" : "1", text);
+  return fmt::format("\033[{}m{}\033[0m", colour_of(mark), text);
 }
 
 void say(const std::string& text) {
   show_progress("");
-  fmt::print(stderr, "weft: {}\n", text);
+  constexpr std::string_view kNote = "note:";
+  const bool is_note = text.starts_with(kNote);
+  fmt::print(stderr, "{} {}{}\n", marked("weft:", Mark::kPlace), is_note ? marked(std::string(kNote), Mark::kNote) : "",
+             is_note ? text.substr(kNote.size()) : text);
+  std::fflush(stderr);
 }
 
 }  // namespace weft

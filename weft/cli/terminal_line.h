@@ -11,7 +11,7 @@ bool has_terminal();
 void show_progress(const std::string& text);
 
 /// What marks parts of a message on standard error.
-enum class Mark { kError, kPlace };
+enum class Mark { kError, kPlace, kNote, kProgress };
 /// The text in a colour, where standard error is a terminal that has them and NO_COLOR (no-color.org) is not set.
 std::string marked(const std::string& text, Mark mark);
 

@@ -4,12 +4,17 @@
 #include <fmt/format.h>
 
 #include "weft/base/json.h"
+#include "weft/base/output_path.h"
 #include "weft/base/units.h"
+#include "weft/cli/duration_text.h"
+#include "weft/cli/interrupt.h"
 #include "weft/cli/legal_plan.h"
 #include "weft/cli/one_process.h"
 #include "weft/cli/runtime_loader.h"
+#include "weft/cli/runtime_memory.h"
 #include "weft/cli/terminal_line.h"
 #include "weft/cli/verbs.h"
+#include "weft/comm/launch.h"
 #include "weft/cost/sample_cost.h"
 
 namespace weft {
@@ -20,7 +25,7 @@ struct TrainVerbOptions {
   std::string config;
   std::string run_folder;
   std::optional<std::string> resume;
-  std::string trace;
+  std::optional<std::string> trace;
   bool json = false;
 };
 
@@ -58,7 +63,7 @@ Json to_json(const TrainReport& report) {
   json["last"] = report.first_loss ? to_json(report.last) : Json();
   json["mean_step_ms"] = report.mean_step_ms;
   json["mean_tokens_per_s"] = report.mean_tokens_per_s;
-  json["mean_model_flops_utilization"] = report.mean_utilisation ? Json(*report.mean_utilisation) : Json();
+  json["mean_model_flops_utilization"] = report.mean_utilization ? Json(*report.mean_utilization) : Json();
   return json;
 }
 
@@ -71,7 +76,7 @@ std::string to_text(const TrainReport& report) {
   std::string text = fmt::format("steps       {} to {}\n", report.first_step + 1, report.last_step);
   text += fmt::format("loss        {:.4f}, then {:.4f}\n", *report.first_loss, report.last.loss);
   text += fmt::format("step time   {:.1f} ms, {:.0f} tokens/s", report.mean_step_ms, report.mean_tokens_per_s);
-  if (report.mean_utilisation) text += fmt::format(", MFU {}", format_percent(*report.mean_utilisation));
+  if (report.mean_utilization) text += fmt::format(", MFU {}", format_percent(*report.mean_utilization));
   text +=
       fmt::format("\nlast step   compute {}, communication {}, bubble {} of the ranks' time\n",
                   format_percent(shares.compute), format_percent(shares.communication), format_percent(shares.bubble));
@@ -83,7 +88,57 @@ std::string to_text(const TrainReport& report) {
   return text;
 }
 
+/// Shows every step of a short run and about a hundred of a long one as lines that stay; on a terminal, the others
+/// replace each other below them, with the time that is left.
+class StepLines {
+ public:
+  void show(const StepMetrics& metrics, int64_t num_steps) {
+    // The first step warms up.
+    if (++num_seen_ > 1) sum_ms_ += metrics.step_ms;
+    std::string line = progress_line(metrics, num_steps);
+    const int64_t num_left = num_steps - metrics.step;
+    if (num_seen_ > 1 && num_left > 0) {
+      const double mean_ms = sum_ms_ / static_cast<double>(num_seen_ - 1);
+      line += fmt::format("  {} left", duration_text(mean_ms * 1e-3 * static_cast<double>(num_left)));
+    }
+    constexpr int64_t kMostLines = 100;
+    const int64_t interval = std::max<int64_t>(1, num_steps / kMostLines);
+    const bool stays = num_seen_ == 1 || metrics.step % interval == 0 || num_left == 0;
+    if (!stays) return show_progress(line);
+    show_progress("");
+    fmt::print(stderr, "{}\n", line);
+    std::fflush(stderr);
+    if (num_left > 0) show_progress(fmt::format("computing step {}", metrics.step + 1));
+  }
+
+ private:
+  int64_t num_seen_ = 0;
+  double sum_ms_ = 0;
+};
+
+/// What a run that was interrupted has kept, and how it goes on.
+Error interrupted(const TrainReport& report, const TrainVerbOptions& options) {
+  Error error{.kind = ErrorKind::kJob, .source = "train"};
+  const std::string run = report.run_folder.string();
+  const bool has_steps = report.last_step > report.first_step;
+  error.problem = has_steps ? fmt::format("was interrupted after step {}; {}/metrics.jsonl has the steps done",
+                                          report.last_step, run)
+                            : std::string("was interrupted before its first step");
+  if (!report.checkpoint.empty()) {
+    error.problem += fmt::format(" and {} the weights", report.checkpoint.string());
+    error.advice =
+        fmt::format("Go on with: weft train --plan {} --config {} --resume {}", options.plan, options.config, run);
+  } else if (has_steps) {
+    error.problem += "; weights are not kept, since the configuration has no checkpoints";
+    error.advice = "A section checkpoints in it keeps them.";
+  } else {
+    error.advice = "Start it again with another --run, or with --resume.";
+  }
+  return error;
+}
+
 Result<std::string> run_train(const TrainVerbOptions& options) {
+  if (auto error = find_bad_output({{"--trace", options.trace}})) return told_once(*std::move(error));
   Result<Plan> plan = read_legal_plan(options.plan);
   if (!plan) return told_once(std::move(plan).error());
   TrainRequest request{.plan = *std::move(plan),
@@ -92,7 +147,7 @@ Result<std::string> run_train(const TrainVerbOptions& options) {
                        .run_folder = options.run_folder,
                        .resumes = options.resume.has_value(),
                        .resume_from = options.resume.value_or(""),
-                       .trace = options.trace};
+                       .trace = options.trace.value_or("")};
   if (request.plan.balance != Balance::kNone) {
     WEFT_TRY(const CostModel model, CostModel::create(request.plan));
     const auto costs = std::make_shared<const PlanSampleCosts>(model, request.plan);
@@ -100,28 +155,25 @@ Result<std::string> run_train(const TrainVerbOptions& options) {
         .llm = [costs](const SampleLoad& sample) { return costs->llm_ms(sample); },
         .encoder = [costs](ModuleKind kind, const SampleLoad& sample) { return costs->encoder_ms(kind, sample); }};
   }
-  const bool is_terminal = has_terminal();
-  request.on_step = [is_terminal](const StepMetrics& metrics, int64_t num_steps) {
-    const std::string line = progress_line(metrics, num_steps);
-    if (is_terminal) return show_progress(line);
-    // A log that nobody watches: every step of a short run, about a hundred lines of a long one.
-    const int64_t interval = std::max<int64_t>(1, num_steps / 100);
-    if (metrics.step % interval == 0 || metrics.step == num_steps) fmt::print(stderr, "{}\n", line);
-  };
-  request.say = [is_terminal](const std::string& line) {
-    if (is_terminal) show_progress("");
-    fmt::print(stderr, "weft: {}\n", line);
-    std::fflush(stderr);
-  };
+  StepLines lines;
+  request.on_step = [&lines](const StepMetrics& metrics, int64_t num_steps) { lines.show(metrics, num_steps); };
+  request.say = say;
+  request.show = show_progress;
+  request.memory = predicted_needs(request.plan, NeededFor::kTraining);
+  show_progress("loading the runtime");
   WEFT_TRY(const RuntimeApi* runtime, load_runtime());
+  // Loaded first, so that what libraries do with signals is over.
+  request.stop = &stop_on_interrupt(
+      detect_launch().is_speaker() ? "train: interrupted, ending after this step (Ctrl-C again: at once)" : "");
   Result<std::optional<TrainReport>> report = runtime->train(request);
-  if (is_terminal) show_progress("");
+  show_progress("");
   if (!report) {
     Error error = std::move(report).error();
     if (error.source.empty() && !error.field.empty()) error.source = options.plan;
     return error;
   }
   if (!*report) return std::string();
+  if ((*report)->is_stopped) return interrupted(**report, options);
   return options.json ? to_json(**report).dump(2) + "\n" : to_text(**report);
 }
 
@@ -148,6 +200,8 @@ void add_train(Verbs& verbs) {
   verb.footer =
       "Ranks are threads of this process, as many as the plan's world. For processes and hosts:\n"
       "  mpirun -n 8 weft train --plan plan.json --config train.yaml\n"
+      "Ctrl-C ends it after the step that is under way, with a checkpoint where the configuration has them (exit "
+      "130).\n"
       "Examples:\n"
       "  weft plan --model tiny-vl --cluster local_cpu --workload tiny_vl --space docs/manual/train_space.yaml --out "
       "plan.json\n"

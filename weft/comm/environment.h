@@ -12,9 +12,11 @@ namespace weft {
 class Environment {
  public:
   explicit Environment(std::initializer_list<std::pair<const char*, const char*>> variables) {
-    for (const char* name : {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_NTASKS",
-                             "WEFT_COMM_TIMEOUT_S", "WEFT_COMM_CHECKED", "WEFT_RECORDS", "WORLD_SIZE", "RANK",
-                             "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE"}) {
+    for (const char* name :
+         {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_NTASKS",
+          "WEFT_COMM_TIMEOUT_S", "WEFT_COMM_CHECKED", "WEFT_RECORDS", "WORLD_SIZE", "RANK", "LOCAL_RANK",
+          "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT",
+          "TORCHELASTIC_USE_AGENT_STORE"}) {
       if (const char* value = std::getenv(name)) kept_.emplace_back(name, value);
       unsetenv(name);
     }

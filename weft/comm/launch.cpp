@@ -22,9 +22,9 @@ std::optional<int64_t> number_in(const char* name) {
 }
 
 constexpr char kAdvice[] =
-    "A launcher like torchrun sets WORLD_SIZE, RANK, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; without WORLD_SIZE, "
+    "A launcher like torchrun sets WORLD_SIZE, RANK, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; unset WORLD_SIZE for "
     "ranks "
-    "are threads.";
+    "that are threads.";
 
 /// A number in a range that must be there, unless there is a default.
 Result<int64_t> required(const char* variable, int64_t least, int64_t most, std::optional<int64_t> otherwise = {}) {
@@ -57,6 +57,18 @@ Launch detect_launch() {
     return {Launch::Kind::kEnvironment, number_in("WORLD_SIZE").value_or(0), number_in("RANK").value_or(0)};
   }
   return {};
+}
+
+HostRanks ranks_of_host(const Launch& launch, int64_t world_size) {
+  const HostRanks all{.count = world_size};
+  if (launch.kind == Launch::Kind::kThreads) return all;
+  const bool is_mpi = launch.kind == Launch::Kind::kMpi;
+  const auto count = number_in(is_mpi ? "OMPI_COMM_WORLD_LOCAL_SIZE" : "LOCAL_WORLD_SIZE");
+  const auto local_rank = number_in(is_mpi ? "OMPI_COMM_WORLD_LOCAL_RANK" : "LOCAL_RANK");
+  if (!count || !local_rank || *count < 1 || *local_rank > launch.rank) return all;
+  const int64_t first = launch.rank - *local_rank;
+  if (first + *count > world_size) return all;
+  return {.first = first, .count = *count};
 }
 
 Result<EnvironmentRank> read_environment_rank() {

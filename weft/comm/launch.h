@@ -16,11 +16,26 @@ struct Launch {
   };
   Kind kind = Kind::kThreads;
   int64_t size = 0;  ///< processes that a launcher started; 0 for threads and where it does not say
-  int64_t rank = 0;  ///< of this process among them: 0 is the one that tells of errors that all have
+  int64_t rank = 0;  ///< of this process among them
+
+  /// Whether this process tells of errors that all have: the one of rank 0, and one whose rank cannot be right, since
+  /// there may be no other.
+  bool is_speaker() const { return rank == 0 || (size > 0 && rank >= size); }
 };
 
 /// Threads, unless a launcher started this process as one of several.
 Launch detect_launch();
+
+/// The ranks that share this process's host: a row of neighbours, as launchers place them unless told otherwise.
+struct HostRanks {
+  int64_t first = 0;
+  int64_t count = 1;
+
+  bool operator==(const HostRanks&) const = default;
+};
+
+/// All of them for threads, and for processes whose launcher does not say.
+HostRanks ranks_of_host(const Launch& launch, int64_t world_size);
 
 /// What the environment says of a process among others.
 struct EnvironmentRank {

@@ -90,11 +90,13 @@ TEST(Launch, MistakesInTheEnvironmentAreToldBeforeAnythingIsLoaded) {
 }
 
 TEST(Launch, AWorldOfAnotherSizeThanNeededIsAnError) {
-  const Environment torchrun({{"WORLD_SIZE", "4"}, {"RANK", "0"}});
+  const Environment torchrun(
+      {{"WORLD_SIZE", "4"}, {"RANK", "0"}, {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "29500"}});
   const auto error = run_ranks({.size = 8}, [](World&) { FAIL() << "it ran"; });
   ASSERT_TRUE(error.has_value());
   EXPECT_EQ(error->message(),
-            "8 ranks are needed, but the launcher started 4 processes. Start 8 processes: WORLD_SIZE says 4.");
+            "8 ranks are needed, but the launcher started 4 processes. Start 8 processes: WORLD_SIZE says 4. Without a "
+            "launcher, unset WORLD_SIZE: ranks are threads then.");
 }
 
 TEST(Launch, TorchrunsRanksNeedAGpu) {
@@ -104,6 +106,36 @@ TEST(Launch, TorchrunsRanksNeedAGpu) {
   ASSERT_TRUE(error.has_value());
   EXPECT_NE(error->message().find("rank 0 of WORLD_SIZE 1 needs a GPU: "), std::string::npos) << error->message();
   EXPECT_NE(error->message().find("libcuda.so.1"), std::string::npos) << error->message();
+  EXPECT_NE(error->message().find("start it with mpirun -n 1, or unset WORLD_SIZE"), std::string::npos)
+      << error->message();
+  EXPECT_EQ(error->message().find("or without a GPU"), std::string::npos) << error->message();
+}
+
+TEST(Launch, ARankThatIsNotInTheWorldIsToldWhateverIsNeeded) {
+  const Environment wrong({{"WORLD_SIZE", "4"}, {"RANK", "4"}});
+  EXPECT_TRUE(detect_launch().is_speaker());
+  const auto error = run_ranks({.size = 8}, [](World&) { FAIL() << "it ran"; });
+  ASSERT_TRUE(error.has_value());
+  EXPECT_EQ(error->source, "RANK") << error->message();
+  EXPECT_EQ(error->problem, "'4' is no whole number from 0 to 3");
+}
+
+TEST(Launch, OneProcessSpeaksForAll) {
+  const Environment second({{"WORLD_SIZE", "4"}, {"RANK", "1"}});
+  EXPECT_FALSE(detect_launch().is_speaker());
+  const Environment first({{"WORLD_SIZE", "4"}, {"RANK", "0"}});
+  EXPECT_TRUE(detect_launch().is_speaker());
+}
+
+TEST(Launch, RanksOfAHostAreNeighbours) {
+  EXPECT_EQ(ranks_of_host({}, 8), (HostRanks{.first = 0, .count = 8}));
+  const Environment sixth({{"OMPI_COMM_WORLD_SIZE", "8"},
+                           {"OMPI_COMM_WORLD_RANK", "5"},
+                           {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                           {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}});
+  EXPECT_EQ(ranks_of_host(detect_launch(), 8), (HostRanks{.first = 4, .count = 4}));
+  const Environment silent({{"OMPI_COMM_WORLD_SIZE", "8"}, {"OMPI_COMM_WORLD_RANK", "5"}});
+  EXPECT_EQ(ranks_of_host(detect_launch(), 8), (HostRanks{.first = 0, .count = 8}));
 }
 
 }  // namespace

@@ -29,8 +29,6 @@ std::optional<Error> run_mpi_rank(const RunOptions& options, const std::function
 }
 
 std::optional<Error> run_environment_rank(const RunOptions& options, const std::function<void(World&)>& body) {
-  // Before anything is loaded: mistakes in the environment are told everywhere.
-  if (const auto rank = read_environment_rank(); !rank) return rank.error();
   const auto api = load_nccl_backend(options.nccl_library);
   if (!api) return api.error();
   return (*api)->run(options, body);
@@ -55,11 +53,19 @@ std::optional<Error> run_ranks(const RunOptions& options, const std::function<vo
     return run_thread_ranks(options.size > 0 ? options.size : 1, options.comm, body);
   }
   const bool is_mpi = launch.kind == Launch::Kind::kMpi;
+  // Before the number of processes is judged by what the environment says, and before anything is loaded.
+  if (!is_mpi) {
+    if (const auto rank = read_environment_rank(); !rank) return rank.error();
+  }
   if (options.size > 0 && launch.size > 0 && options.size != launch.size) {
     return Error{
-        .problem = fmt::format("{} ranks are needed, but the launcher started {} processes", options.size, launch.size),
+        .problem = fmt::format("{} needed, but the launcher started {}",
+                               options.size == 1 ? "1 rank is" : fmt::format("{} ranks are", options.size),
+                               launch.size == 1 ? "1 process" : fmt::format("{} processes", launch.size)),
         .advice = is_mpi ? fmt::format("Start it with mpirun -n {}.", options.size)
-                         : fmt::format("Start {} processes: WORLD_SIZE says {}.", options.size, launch.size)};
+                         : fmt::format("Start {} processes: WORLD_SIZE says {}. Without a launcher, unset WORLD_SIZE: "
+                                       "ranks are threads then.",
+                                       options.size, launch.size)};
   }
   return is_mpi ? run_mpi_rank(options, body) : run_environment_rank(options, body);
 }

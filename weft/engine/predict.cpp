@@ -5,9 +5,11 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
+#include "weft/base/counted.h"
 #include "weft/base/units.h"
+#include "weft/engine/core_share.h"
 #include "weft/engine/end_ids.h"
-#include "weft/engine/host_memory.h"
+#include "weft/engine/memory_check.h"
 #include "weft/engine/predictor.h"
 #include "weft/engine/prompt_file.h"
 #include "weft/engine/run_model.h"
@@ -77,17 +79,28 @@ Result<std::vector<Prompt>> prompts_of(const PromptEntry& entry, const PredictRe
   return prompts;
 }
 
-std::optional<Error> check_memory(const Model& model, const PredictRequest& request, at::ScalarType type) {
-  const std::optional<int64_t> available = available_host_memory();
+std::optional<Error> check_model_memory(const Model& model, const PredictRequest& request, at::ScalarType type,
+                                        at::Device device) {
   const double needed = static_cast<double>(num_parameters(model)) * static_cast<double>(c10::elementSize(type));
-  if (request.device != "cpu" || !available || needed <= static_cast<double>(*available)) return std::nullopt;
-  return Error{
-      .kind = ErrorKind::kJob,
-      .source = request.model.string(),
-      .problem = fmt::format("the model's weights take {} in {}, but this machine has {} left", format_bytes(needed),
-                             name_of_type(type), format_bytes(static_cast<double>(*available))),
-      .advice = type == at::kBFloat16 ? "Use a machine with more memory."
-                                      : "Use --dtype bf16, or a machine with more memory."};
+  const std::string larger =
+      device.is_cpu() ? "a machine with more memory." : "a GPU with more memory, or --device cpu.";
+  auto error =
+      check_memory({.bytes = needed,
+                    .what = fmt::format("the model's weights take {} in {}", format_bytes(needed), name_of_type(type)),
+                    .advice = type == at::kBFloat16 ? "Use " + larger : "Use --dtype bf16, or " + larger},
+                   device);
+  if (error) error->source = request.model.string();
+  return error;
+}
+
+/// A number of threads that no machine of so few cores can mean.
+std::optional<Error> check_num_threads(int num_threads) {
+  const int64_t cores = usable_cores(), most = kMostThreadsPerCore * cores;
+  if (num_threads <= most) return std::nullopt;
+  return Error{.source = "--threads",
+               .problem = fmt::format("is '{}', a whole number from 1 to {} is needed on {}", num_threads, most,
+                                      counted(cores, "core")),
+               .advice = "Leave it out for one a core."};
 }
 
 }  // namespace
@@ -97,6 +110,7 @@ Result<PredictReport> predict(const PredictRequest& given) {
   if (!request.run_folder.empty()) {
     WEFT_TRY(request.model, model_of_run(request.run_folder));
   }
+  if (auto error = check_num_threads(request.num_threads)) return *std::move(error);
   if (request.num_threads > 0) at::set_num_threads(request.num_threads);
   WEFT_TRY(const at::Device device, open_device(request.device));
   WEFT_TRY(const Model model, read_model_folder(request.model));
@@ -121,7 +135,7 @@ Result<PredictReport> predict(const PredictRequest& given) {
     for (Prompt& prompt : *own) prompts.push_back(std::move(prompt));
   }
 
-  if (auto error = check_memory(model, request, type)) return *std::move(error);
+  if (auto error = check_model_memory(model, request, type, device)) return *std::move(error);
   WEFT_TRY(const Predictor predictor,
            Predictor::load(model, request.model, at::TensorOptions(device).dtype(type), request.load_progress));
   PredictReport report{.dtype = name_of_type(type)};

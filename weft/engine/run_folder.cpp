@@ -1,8 +1,11 @@
 #include "weft/engine/run_folder.h"
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <unistd.h>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -38,6 +41,36 @@ std::optional<Error> check_no_run(const RunFolder& folder) {
                  .advice = "Use --resume to go on with it, or choose another run folder."};
   }
   return std::nullopt;
+}
+
+std::optional<Error> check_can_write(const RunFolder& folder) {
+  namespace fs = std::filesystem;
+  // What is made is taken away again, from the inside out.
+  std::vector<fs::path> made;
+  std::error_code failure;
+  std::vector<fs::path> missing;
+  for (fs::path path = fs::absolute(folder.path).lexically_normal(); !fs::exists(path, failure) && !failure;
+       path = path.parent_path())
+    missing.push_back(path);
+  std::optional<Error> error;
+  for (auto path = missing.rbegin(); path != missing.rend() && !error; ++path) {
+    if (path->filename().empty()) continue;  // a final slash
+    if (fs::create_directory(*path, failure)) made.push_back(*path);
+    if (failure) error = file_error(folder.path, "made", failure.message());
+  }
+  if (failure && !error) error = file_error(folder.path, "made", failure.message());
+  if (!error && !fs::is_directory(folder.path, failure))
+    error = file_error(folder.path, "made", "there is something of that name that is not a folder");
+  std::string probe = (folder.path / ".weft_XXXXXX").string();
+  if (!error) {
+    const int descriptor = mkstemp(probe.data());
+    if (descriptor < 0) error = file_error(folder.path, "written to", std::strerror(errno));
+    if (descriptor >= 0) close(descriptor);
+    fs::remove(probe, failure);
+  }
+  for (auto path = made.rbegin(); path != made.rend(); ++path) fs::remove(*path, failure);
+  if (error) error->kind = ErrorKind::kInput;
+  return error;
 }
 
 std::optional<Error> begin_run(const RunFolder& folder, const std::string& plan_text, const std::string& config_text) {

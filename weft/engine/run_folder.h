@@ -28,6 +28,9 @@ std::filesystem::path new_run_folder(const std::string& model_name);
 /// An error where the folder holds a run already.
 std::optional<Error> check_no_run(const RunFolder& folder);
 
+/// An error where the folder cannot be made or written to. Asked before the work; nothing stays behind.
+std::optional<Error> check_can_write(const RunFolder& folder);
+
 /// Makes the folder if it is not there, and writes down what the run is.
 std::optional<Error> begin_run(const RunFolder& folder, const std::string& plan_text, const std::string& config_text);
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/output_path.h"
 #include "weft/checkpoint/agreement.h"
 #include "weft/plan/plan_json.h"
 
@@ -120,7 +121,10 @@ Result<RunStart> find_start(World& world, const Plan& plan, const TrainConfig& c
                       : look_for_new(plan, options.run_folder.empty() ? config.run_folder : options.run_folder);
     if (!looked) return looked.error();
     found = *std::move(looked);
-    return std::nullopt;
+    const std::optional<std::string> trace =
+        options.trace.empty() ? std::nullopt : std::optional(options.trace.string());
+    if (auto error = find_bad_output({{"--trace", trace}})) return error;
+    return check_can_write({found.folder});
   };
   if (auto error = first_error(world.all(), look())) return *error;
   RunStart start{.folder = {broadcast_text(world.all(), found.folder.string())}};

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/fields.h"
+#include "weft/base/file_kind.h"
 
 namespace weft {
 namespace {
@@ -58,8 +59,13 @@ void read_checkpoints(Fields fields, TrainConfig& config) {
 }  // namespace
 
 Result<TrainConfig> read_train_config(const Document& document) {
+  if (auto error = find_wrong_kind(document, FileKind::kTraining)) return *std::move(error);
   Findings findings(document.source);
   Fields fields(document, findings);
+  if (document.root.is_object() && !fields.has("optimizer")) {
+    fields.complain("optimizer", "is missing, a mapping with a learning_rate is needed",
+                    "Add it: 'optimizer: {learning_rate: 1.0e-4}'.");
+  }
   TrainConfig config{.source = document.source};
   config.steps = fields.integer("steps", kSteps);
   config.seed = static_cast<uint64_t>(fields.integer_or("seed", 0, {0, INT64_MAX}));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -13,6 +14,14 @@
 
 namespace weft {
 
+/// What a rank is predicted to hold, in bytes.
+struct RankNeed {
+  double states_bytes = 0;  ///< weights, gradients, optimizer states: all the time
+  double step_bytes = 0;    ///< activations, workspace and buffers on top, when it holds most
+
+  double total_bytes() const { return states_bytes + step_bytes; }
+};
+
 /// What `weft train` asks of the runtime half.
 struct TrainRequest {
   Plan plan;                ///< a legal one
@@ -20,24 +29,29 @@ struct TrainRequest {
   std::filesystem::path config_file;
   std::filesystem::path run_folder;  ///< goes before the configuration's; empty: that, else a new one in runs/
   bool resumes = false;
-  std::filesystem::path resume_from;  ///< a run's folder, or one of its checkpoints; empty: the run folder
-  std::filesystem::path trace;        ///< where the last step's timeline goes; empty: nowhere
-  SampleCosts costs;                  ///< for plans that balance
+  std::filesystem::path resume_from;        ///< a run's folder, or one of its checkpoints; empty: the run folder
+  std::filesystem::path trace;              ///< where the last step's timeline goes; empty: nowhere
+  SampleCosts costs;                        ///< for plans that balance
+  std::vector<RankNeed> memory;             ///< by rank; empty: it is not compared with what there is
+  const std::atomic<bool>* stop = nullptr;  ///< once true, the run ends after the step that is under way
   /// Called on one rank, after every step.
   std::function<void(const StepMetrics& metrics, int64_t num_steps)> on_step;
   /// Says something that is not the result: a line.
   std::function<void(const std::string&)> say;
+  /// Shows what is under way, until the next.
+  std::function<void(const std::string&)> show;
 };
 
 struct TrainReport {
   std::filesystem::path run_folder;
   int64_t first_step = 0;  ///< steps that were done before this run
   int64_t last_step = 0;
+  bool is_stopped = false;           ///< before all steps were done, because it was asked to
   std::optional<double> first_loss;  ///< of this run's first step
   StepMetrics last;                  ///< of its last step; nothing where there was none left to do
   double mean_step_ms = 0;           ///< without the first, which warms up
   double mean_tokens_per_s = 0;
-  std::optional<double> mean_utilisation;
+  std::optional<double> mean_utilization;
   std::filesystem::path checkpoint;  ///< the newest; empty where there is none
 };
 
@@ -47,7 +61,9 @@ struct EvalRequest {
   std::string plan_source;
   std::filesystem::path config_file;
   std::filesystem::path checkpoint;  ///< a run's folder, or one of its checkpoints; empty: the configuration's weights
+  std::vector<RankNeed> memory;      ///< by rank; empty: it is not compared with what there is
   std::function<void(const std::string&)> say;
+  std::function<void(const std::string&)> show;
 };
 
 struct EvalReport {

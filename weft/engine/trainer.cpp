@@ -1,22 +1,22 @@
 #include "weft/engine/trainer.h"
 
-#include <cstdlib>
 #include <mutex>
-#include <sched.h>
-#include <thread>
-#include <unistd.h>
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
+#include "weft/base/counted.h"
 #include "weft/base/file.h"
 #include "weft/checkpoint/agreement.h"
 #include "weft/comm/failure.h"
 #include "weft/comm/run_ranks.h"
+#include "weft/engine/core_share.h"
 #include "weft/engine/guarded.h"
+#include "weft/engine/memory_check.h"
 #include "weft/engine/predict.h"
 #include "weft/engine/rank_error.h"
 #include "weft/engine/run_folder.h"
+#include "weft/engine/run_preface.h"
 #include "weft/engine/run_start.h"
 #include "weft/engine/step_timeline.h"
 #include "weft/engine/training_session.h"
@@ -25,22 +25,6 @@
 
 namespace weft {
 namespace {
-
-/// An equal share of the cores for each rank of this host; for processes that their launcher has bound to cores, these.
-int usual_threads(int world_size, const Launch& launch) {
-  const int all = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  cpu_set_t mine;
-  CPU_ZERO(&mine);
-  const int own = sched_getaffinity(0, sizeof(mine), &mine) == 0 ? CPU_COUNT(&mine) : all;
-  if (launch.kind == Launch::Kind::kThreads) return threads_per_rank(own, world_size);
-  int ranks_here = world_size;
-  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "LOCAL_WORLD_SIZE"}) {
-    const char* value = std::getenv(name);
-    if (value != nullptr && std::atoi(value) > 0) ranks_here = std::atoi(value);
-  }
-  const long online = sysconf(_SC_NPROCESSORS_ONLN);
-  return own < online ? std::max(1, own) : threads_per_rank(own, ranks_here);
-}
 
 /// An error without words: another process of the run shows it.
 Error told_elsewhere(ErrorKind kind) {
@@ -55,15 +39,15 @@ class Means {
     if (num_steps_ == 1) return;
     ms_ += metrics.step_ms;
     tokens_ += static_cast<double>(metrics.num_tokens);
-    flops_share_ += metrics.utilisation.value_or(0) * metrics.step_ms;
+    flops_share_ += metrics.utilization.value_or(0) * metrics.step_ms;
   }
   void fill(TrainReport& report) const {
     if (num_steps_ == 0) return;
     report.first_loss = first_.loss;
     report.mean_step_ms = num_steps_ == 1 ? first_.step_ms : ms_ / static_cast<double>(num_steps_ - 1);
     report.mean_tokens_per_s = num_steps_ == 1 ? first_.tokens_per_s() : tokens_ / ms_ * 1e3;
-    if (!first_.utilisation) return;
-    report.mean_utilisation = num_steps_ == 1 ? first_.utilisation : flops_share_ / ms_;
+    if (!first_.utilization) return;
+    report.mean_utilization = num_steps_ == 1 ? first_.utilization : flops_share_ / ms_;
   }
 
  private:
@@ -72,10 +56,29 @@ class Means {
   double ms_ = 0, tokens_ = 0, flops_share_ = 0;
 };
 
-/// What cannot be written at the end is better known at the beginning.
-std::optional<Error> begin_trace(World& world, const TrainOptions& options) {
-  if (options.trace.empty() || world.rank() != 0) return std::nullopt;
-  return write_file(options.trace, to_chrome_trace({}));
+/// Whether rank 0 was asked to stop, heard by all ranks alike.
+bool hears_stop(World& world, const std::atomic<bool>* stop) {
+  if (stop == nullptr) return false;
+  int64_t stops = world.rank() == 0 && stop->load() ? 1 : 0;
+  world.all().broadcast(Buffer{.data = &stops, .count = 1, .type = DataType::kInt64}, 0).wait();
+  return stops != 0;
+}
+
+using Say = std::function<void(const std::string&)>;
+
+/// Tells, on rank 0, what is about to be made.
+void say_preface(World& world, const Plan& plan, const TrainConfig& config, const std::optional<Checkpoint>& checkpoint,
+                 const Say& say, const Say& show) {
+  if (world.rank() != 0) return;
+  const Launch launch = detect_launch();
+  const RunPreface preface{.plan = plan,
+                           .config = config,
+                           .launch = launch,
+                           .share = share_cores(launch, world.size(), config.threads_per_rank)};
+  if (say) {
+    for (const std::string& line : preface.lines(checkpoint ? checkpoint->folder.string() : "")) say(line);
+  }
+  if (show) show("making the ranks and their weights");
 }
 
 /// The settings that a run goes on with and did not have before.
@@ -98,12 +101,14 @@ Result<TrainReport> train_rank(World& world, const Plan& plan, const TrainConfig
                                const std::shared_ptr<SharedBatches>& batches) {
   const bool is_first = world.rank() == 0;
   WEFT_TRY(const RunStart start, find_start(world, plan, config, options));
-  WEFT_TRY(const std::unique_ptr<TrainingSession> session,
-           TrainingSession::create(
-               world, plan, config,
-               {.checkpoint = start.checkpoint, .goes_on = true, .costs = options.costs, .batches = batches}));
+  say_preface(world, plan, config, start.checkpoint, options.say, options.show);
+  WEFT_TRY(const std::unique_ptr<TrainingSession> session, TrainingSession::create(world, plan, config,
+                                                                                   {.checkpoint = start.checkpoint,
+                                                                                    .goes_on = true,
+                                                                                    .costs = options.costs,
+                                                                                    .batches = batches,
+                                                                                    .memory = options.memory}));
   if (auto error = open_run(world, start, plan, config)) return *error;
-  if (auto error = first_error(world.all(), begin_trace(world, options))) return *error;
 
   TrainReport report{.run_folder = start.folder.path, .first_step = session->num_steps()};
   if (start.checkpoint) report.checkpoint = start.checkpoint->folder;
@@ -121,9 +126,20 @@ Result<TrainReport> train_rank(World& world, const Plan& plan, const TrainConfig
       if (!changes.empty()) options.say(fmt::format("from here on with {}", fmt::join(changes, ", ")));
     }
   }
+  if (is_first && options.show) options.show("computing the first step");
   const int64_t interval = config.checkpoints.interval_steps;
   Means means;
+  const auto save = [&]() -> std::optional<Error> {
+    Result<SavedCheckpoint> saved = session->save(start.folder.checkpoints());
+    if (!saved) return saved.error();
+    report.checkpoint = saved->folder;
+    if (is_first && options.say && saved->warning) options.say(saved->warning->message());
+    return std::nullopt;
+  };
+  bool is_saved = true;
   while (session->num_steps() < config.steps) {
+    report.is_stopped = hears_stop(world, options.stop);
+    if (report.is_stopped) break;
     WEFT_TRY(StepMetrics metrics, session->step());
     means.add(metrics);
     if (is_first) {
@@ -132,11 +148,13 @@ Result<TrainReport> train_rank(World& world, const Plan& plan, const TrainConfig
     }
     report.last = std::move(metrics);
     const int64_t done = session->num_steps();
-    if (interval > 0 && (done % interval == 0 || done == config.steps)) {
-      WEFT_TRY(const SavedCheckpoint saved, session->save(start.folder.checkpoints()));
-      report.checkpoint = saved.folder;
-      if (is_first && options.say && saved.warning) options.say(saved.warning->message());
+    is_saved = interval > 0 && (done % interval == 0 || done == config.steps);
+    if (is_saved) {
+      if (auto error = save()) return *std::move(error);
     }
+  }
+  if (interval > 0 && !is_saved) {
+    if (auto error = save()) return *std::move(error);
   }
   report.last_step = session->num_steps();
   means.fill(report);
@@ -152,9 +170,16 @@ Result<TrainReport> train_rank(World& world, const Plan& plan, const TrainConfig
 
 /// Runs something once on every rank that this process stands for. The result is rank 0's; errors are of all ranks.
 template <typename Value, typename Body>
-Result<std::optional<Value>> on_ranks(const Plan& plan, const TrainConfig& config,
-                                      const std::function<void(const std::string&)>& say, const Body& body) {
+Result<std::optional<Value>> on_ranks(const Plan& plan, const TrainConfig& config, const std::vector<RankNeed>& memory,
+                                      const Say& say, const Body& body) {
   const Launch launch = detect_launch();
+  if (auto error = check_threads(config, usable_cores()))
+    return launch.is_speaker() ? *std::move(error) : told_elsewhere(error->kind);
+  // Before there are threads, of which a plan may have thousands; processes meet first, so that none waits in vain.
+  if (launch.kind == Launch::Kind::kThreads && config.device == "cpu") {
+    if (auto error = check_rank_memory(memory, ranks_of_host(launch, plan.world_size), at::kCPU))
+      return *std::move(error);
+  }
   RunOptions options{.size = plan.world_size};
   WEFT_TRY(options.comm, comm_options_from_environment());
   if (say) options.report = say;
@@ -163,8 +188,7 @@ Result<std::optional<Value>> on_ranks(const Plan& plan, const TrainConfig& confi
   std::optional<Error> error;
   bool is_own = false;  // of this process alone
   const auto run = [&](World& world) {
-    use_rank_threads(config.threads_per_rank > 0 ? static_cast<int>(config.threads_per_rank)
-                                                 : usual_threads(static_cast<int>(world.size()), launch));
+    use_rank_threads(static_cast<int>(share_cores(launch, world.size(), config.threads_per_rank).threads_per_rank));
     // LibTorch's messages are stack traces; what a rank dies of is told in our words.
     Result<Value> result = [&]() -> Result<Value> {
       try {
@@ -193,14 +217,14 @@ Result<std::optional<Value>> on_ranks(const Plan& plan, const TrainConfig& confi
     return Error{.kind = ErrorKind::kJob, .problem = failure.what()};
   }
   if (!error) return value;
-  return launch.rank == 0 || is_own ? *error : told_elsewhere(error->kind);
+  return launch.is_speaker() || is_own ? *error : told_elsewhere(error->kind);
 }
 
 }  // namespace
 
 Result<std::optional<TrainReport>> Trainer::train(const TrainOptions& options) {
   const auto batches = std::make_shared<SharedBatches>();
-  return on_ranks<TrainReport>(plan_, config_, options.say,
+  return on_ranks<TrainReport>(plan_, config_, options.memory, options.say,
                                [&](World& world) { return train_rank(world, plan_, config_, options, batches); });
 }
 
@@ -211,14 +235,18 @@ Result<std::optional<TrainReport>> Trainer::finetune(const std::filesystem::path
   return Trainer(plan_, std::move(config)).train(options);
 }
 
-Result<std::optional<EvalReport>> Trainer::evaluate(const std::filesystem::path& checkpoint) {
-  return on_ranks<EvalReport>(plan_, config_, {}, [&](World& world) -> Result<EvalReport> {
+Result<std::optional<EvalReport>> Trainer::evaluate(const std::filesystem::path& checkpoint,
+                                                    const EvalOptions& options) {
+  return on_ranks<EvalReport>(plan_, config_, options.memory, options.say, [&](World& world) -> Result<EvalReport> {
     std::optional<Checkpoint> start;
     if (!checkpoint.empty()) {
       WEFT_TRY(start, read_checkpoint_on_ranks(world, checkpoint));
     }
+    say_preface(world, plan_, config_, start, options.say, options.show);
     WEFT_TRY(const std::unique_ptr<TrainingSession> session,
-             TrainingSession::create(world, plan_, config_, {.checkpoint = start}));
+             TrainingSession::create(world, plan_, config_, {.checkpoint = start, .memory = options.memory}));
+    if (world.rank() == 0 && options.show)
+      options.show(fmt::format("evaluating {}", counted(config_.evaluation_batches, "batch")));
     return session->evaluate(config_.evaluation_batches);
   });
 }
@@ -230,21 +258,25 @@ Result<PredictReport> Trainer::predict(const std::filesystem::path& run_folder, 
 
 Result<std::optional<TrainReport>> train(const TrainRequest& request) {
   Result<TrainConfig> config = read_train_config_file(request.config_file);
-  if (!config) return detect_launch().rank == 0 ? config.error() : told_elsewhere(config.error().kind);
+  if (!config) return detect_launch().is_speaker() ? config.error() : told_elsewhere(config.error().kind);
   return Trainer(request.plan, *std::move(config))
       .train({.run_folder = request.run_folder,
               .resumes = request.resumes,
               .resume_from = request.resume_from,
               .trace = request.trace,
               .costs = request.costs,
+              .memory = request.memory,
+              .stop = request.stop,
               .on_step = request.on_step,
-              .say = request.say});
+              .say = request.say,
+              .show = request.show});
 }
 
 Result<std::optional<EvalReport>> evaluate(const EvalRequest& request) {
   Result<TrainConfig> config = read_train_config_file(request.config_file);
-  if (!config) return detect_launch().rank == 0 ? config.error() : told_elsewhere(config.error().kind);
-  return Trainer(request.plan, *std::move(config)).evaluate(request.checkpoint);
+  if (!config) return detect_launch().is_speaker() ? config.error() : told_elsewhere(config.error().kind);
+  return Trainer(request.plan, *std::move(config))
+      .evaluate(request.checkpoint, {.memory = request.memory, .say = request.say, .show = request.show});
 }
 
 }  // namespace weft

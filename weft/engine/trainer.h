@@ -18,8 +18,17 @@ struct TrainOptions {
   std::filesystem::path resume_from;  ///< a run's folder, or one of its checkpoints; empty: the run folder
   std::filesystem::path trace;        ///< where the last step's timeline goes; empty: nowhere
   SampleCosts costs;                  ///< by which samples are reassigned; for plans whose `balance` is not none
+  std::vector<RankNeed> memory;       ///< by rank, compared with what there is before anything is made; may be empty
+  const std::atomic<bool>* stop = nullptr;  ///< once true on rank 0, the run ends after the step that is under way
   std::function<void(const StepMetrics& metrics, int64_t num_steps)> on_step;  ///< on rank 0
   std::function<void(const std::string&)> say;                                 ///< a line, on rank 0
+  std::function<void(const std::string&)> show;                                ///< what is under way, on rank 0
+};
+
+struct EvalOptions {
+  std::vector<RankNeed> memory;  ///< as for training
+  std::function<void(const std::string&)> say;
+  std::function<void(const std::string&)> show;
 };
 
 /// Trains, fine-tunes and evaluates a model by a plan, and predicts with it. Ranks are threads of this process, or
@@ -41,7 +50,8 @@ class Trainer {
   Result<std::optional<TrainReport>> finetune(const std::filesystem::path& weights, const TrainOptions& options = {});
   /// The loss of a checkpoint (a run's folder, or a checkpoint's) or, where none is given, of the configuration's
   /// weights, over samples that training does not see.
-  Result<std::optional<EvalReport>> evaluate(const std::filesystem::path& checkpoint = {});
+  Result<std::optional<EvalReport>> evaluate(const std::filesystem::path& checkpoint = {},
+                                             const EvalOptions& options = {});
   /// Continues prompts with the newest weights of a run's folder. They are written into its folder `model` first, as
   /// a Hugging Face model, where that is not done yet. On one process.
   Result<PredictReport> predict(const std::filesystem::path& run_folder, PredictRequest request);

@@ -6,12 +6,15 @@
 #include <fmt/format.h>
 
 #include "weft/base/clock.h"
+#include "weft/base/text.h"
 #include "weft/checkpoint/agreement.h"
 #include "weft/checkpoint/initial_weights.h"
 #include "weft/checkpoint/load_checkpoint.h"
 #include "weft/checkpoint/save_checkpoint.h"
+#include "weft/comm/launch.h"
 #include "weft/data/balance.h"
 #include "weft/engine/guarded.h"
+#include "weft/engine/memory_check.h"
 #include "weft/engine/rank_device.h"
 #include "weft/engine/rank_error.h"
 #include "weft/engine/same_model.h"
@@ -101,6 +104,15 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
       return error;
     }
     session->device_ = *device;
+    // Of threads it was asked before there were any.
+    const Launch launch = detect_launch();
+    if (launch.kind != Launch::Kind::kThreads || !device->is_cpu()) {
+      if (auto error = check_rank_memory(
+              start.memory,
+              device->is_cpu() ? ranks_of_host(launch, world.size()) : HostRanks{.first = world.rank(), .count = 1},
+              *device))
+        return error;
+    }
     if (checkpoint) {
       if (start.goes_on) {
         if (auto error = check_same_plan(*checkpoint, plan)) return error;
@@ -109,6 +121,14 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
         return error;
       }
     } else if (!config.weights.empty()) {
+      if (std::error_code ignored; !std::filesystem::is_directory(config.weights, ignored)) {
+        return Error{.source = config.source,
+                     .field = "weights",
+                     .problem = fmt::format("is {}, a folder is needed", in_quotes(config.weights.string())),
+                     .advice =
+                         "Give the folder of a Hugging Face model, with its config.json and its weights, or leave "
+                         "it out for fresh weights."};
+      }
       if (auto error = check_same_model(config.weights, plan.model)) return error;
     }
     return std::nullopt;
@@ -334,7 +354,7 @@ Result<StepMetrics> TrainingSession::step() {
                                 .bubble_ms = report.waited_ms,
                                 .peak_memory_bytes = static_cast<double>(peak_bytes(report))});
   if (const std::optional<double> peak = peak_flops())
-    metrics.utilisation = metrics.model_flops / (*peak * metrics.step_ms * 1e-3);
+    metrics.utilization = metrics.model_flops / (*peak * metrics.step_ms * 1e-3);
   last_events_ = std::move(report.events);
   if (!report.is_updated || !std::isfinite(report.loss)) {
     const bool is_loss = !std::isfinite(report.loss);

@@ -27,6 +27,7 @@ class TrainingSession {
     bool goes_on = false;    ///< with the checkpoint's plan and samples; else its model is enough
     SampleCosts costs = {};  ///< for plans that balance samples
     std::shared_ptr<SharedBatches> batches = nullptr;  ///< of this process's ranks; null: this one makes its own
+    std::vector<RankNeed> memory = {};  ///< by rank, compared with what there is; empty: nothing is compared
   };
   /// Begins with fresh weights, with the configuration's, or where a checkpoint ended. World, plan and configuration
   /// must outlive it.

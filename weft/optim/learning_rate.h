@@ -4,8 +4,8 @@
 
 namespace weft {
 
-/// The learning rate over a run: it rises linearly to `peak` in the warm-up, then falls to `peak · end_fraction` at
-/// `total_steps` and stays there.
+/// The learning rate over a run: it rises linearly to `peak` in the warm-up, then falls to `peak · end_fraction`, which
+/// the last of `total_steps` steps has, and stays there. A single step after the warm-up has the peak.
 struct LearningRate {
   enum class Kind : uint8_t { kConstant, kLinear, kCosine };
 
@@ -16,7 +16,7 @@ struct LearningRate {
   double end_fraction = 0;
 
   /// Of the step before which `step` others were done. The first step of a warm-up has rate 0, as in Hugging Face's
-  /// schedules.
+  /// schedules; those come to their end one step after the last.
   double at(int64_t step) const;
 };
 

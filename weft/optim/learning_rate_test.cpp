@@ -25,7 +25,7 @@ TEST(LearningRate, WithoutWarmUpTheFirstStepHasThePeak) {
 TEST(LearningRate, TheWayDownIsTheClosedForm) {
   for (const double end : {0.0, 0.1, 1.0}) {
     const LearningRate linear{
-        .kind = Kind::kLinear, .peak = 2, .warmup_steps = 5, .total_steps = 45, .end_fraction = end};
+        .kind = Kind::kLinear, .peak = 2, .warmup_steps = 5, .total_steps = 46, .end_fraction = end};
     LearningRate cosine = linear;
     cosine.kind = Kind::kCosine;
     for (int64_t step = 5; step <= 45; ++step) {
@@ -37,21 +37,36 @@ TEST(LearningRate, TheWayDownIsTheClosedForm) {
   }
 }
 
-TEST(LearningRate, AfterTheLastStepTheEndStays) {
+TEST(LearningRate, TheLastStepHasTheEndAndItStays) {
   for (const Kind kind : {Kind::kLinear, Kind::kCosine}) {
-    const LearningRate rate{.kind = kind, .peak = 2, .warmup_steps = 5, .total_steps = 45, .end_fraction = 0.25};
-    for (const int64_t step : {45, 46, 60, 1000}) EXPECT_NEAR(rate.at(step), 0.5, 1e-15) << step;
+    for (const int64_t warmup : {0, 5, 43}) {
+      const LearningRate rate{.kind = kind, .peak = 2, .warmup_steps = warmup, .total_steps = 45, .end_fraction = 0.25};
+      EXPECT_EQ(rate.at(warmup), 2);
+      EXPECT_GT(rate.at(43), 0.5);
+      for (const int64_t step : {44, 45, 60, 1000}) EXPECT_NEAR(rate.at(step), 0.5, 1e-15) << step;
+    }
   }
   EXPECT_EQ((LearningRate{.kind = Kind::kConstant, .peak = 2, .total_steps = 45}).at(1000), 2);
 }
 
-TEST(LearningRate, ARunThatIsAllWarmUpEndsAtItsEnd) {
-  const LearningRate rate{.kind = Kind::kLinear, .peak = 2, .warmup_steps = 10, .total_steps = 10};
-  EXPECT_NEAR(rate.at(9), 1.8, 1e-15);
-  EXPECT_EQ(rate.at(11), 0);
+// Three steps are at the beginning, the middle and the end of the half cosine: 1, 1/2 and 0 of the way's height.
+TEST(LearningRate, ThreeStepsOfACosineAreItsBeginningMiddleAndEnd) {
+  const LearningRate rate{.kind = Kind::kCosine, .peak = 1e-3, .total_steps = 3, .end_fraction = 0.1};
+  EXPECT_EQ(rate.at(0), 1e-3);
+  EXPECT_NEAR(rate.at(1), 5.5e-4, 1e-18);
+  EXPECT_NEAR(rate.at(2), 1e-4, 1e-18);
 }
 
-// Hugging Face transformers' schedules for a peak of 0.5, 4 steps of warm-up and 20 in all.
+TEST(LearningRate, ASingleStepAfterTheWarmUpHasThePeak) {
+  const LearningRate rate{.kind = Kind::kLinear, .peak = 2, .warmup_steps = 9, .total_steps = 10};
+  EXPECT_NEAR(rate.at(8), 2 * 8. / 9, 1e-15);
+  EXPECT_EQ(rate.at(9), 2);
+  EXPECT_EQ(rate.at(10), 0);
+  EXPECT_EQ((LearningRate{.peak = 2, .total_steps = 1}).at(0), 2);
+}
+
+// Hugging Face transformers' schedules for a peak of 0.5, 4 steps of warm-up and 20 in all. Theirs come to their end
+// after the last step, ours with it, so 21 of our steps have the rates of 20 of theirs and the end.
 TEST(LearningRate, AgreesWithHuggingFacesSchedules) {
   struct Case {
     Kind kind;
@@ -66,7 +81,7 @@ TEST(LearningRate, AgreesWithHuggingFacesSchedules) {
   };
   for (const Case& c : cases) {
     const LearningRate rate{
-        .kind = c.kind, .peak = 0.5, .warmup_steps = 4, .total_steps = 20, .end_fraction = c.end_fraction};
+        .kind = c.kind, .peak = 0.5, .warmup_steps = 4, .total_steps = 21, .end_fraction = c.end_fraction};
     for (size_t i = 0; i < steps.size(); ++i) EXPECT_NEAR(rate.at(steps[i]), c.rates[i], 1e-15) << steps[i];
   }
 }

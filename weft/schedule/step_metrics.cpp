@@ -34,7 +34,7 @@ Json to_json(const StepMetrics& metrics) {
                {"step_ms", metrics.step_ms},
                {"tokens_per_s", metrics.tokens_per_s()},
                {"model_flops", metrics.model_flops},
-               {"model_flops_utilization", metrics.utilisation ? Json(*metrics.utilisation) : Json()},
+               {"model_flops_utilization", metrics.utilization ? Json(*metrics.utilization) : Json()},
                {"compute_ms", of_ranks(metrics.ranks, &RankStep::compute_ms, 1)},
                {"communication_ms", of_ranks(metrics.ranks, &RankStep::communication_ms, 1)},
                {"bubble_ms", of_ranks(metrics.ranks, &RankStep::bubble_ms, 1)},
@@ -54,7 +54,7 @@ std::string progress_line(const StepMetrics& metrics, int64_t num_steps) {
   std::string line =
       fmt::format("step {}/{}  loss {:.4f}  norm {:.3g}  lr {:.2e}  {:.0f} tokens/s", metrics.step, num_steps,
                   metrics.loss, metrics.gradient_norm, metrics.learning_rate, metrics.tokens_per_s());
-  if (metrics.utilisation) line += fmt::format("  MFU {:.1f} %", *metrics.utilisation * 100);
+  if (metrics.utilization) line += fmt::format("  MFU {:.1f} %", *metrics.utilization * 100);
   if (memory > 0) line += "  " + format_bytes(memory);
   return line;
 }

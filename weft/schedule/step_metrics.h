@@ -35,7 +35,7 @@ struct StepMetrics {
   int64_t num_targets = 0;
   double step_ms = 0;
   double model_flops = 0;
-  std::optional<double> utilisation;  ///< share of the cluster's peak; nothing where the peak is not known
+  std::optional<double> utilization;  ///< share of the cluster's peak; nothing where the peak is not known
   std::vector<RankStep> ranks;
   std::optional<ExpertLoad> experts;  ///< nothing without routers
 

@@ -16,7 +16,7 @@ StepMetrics example() {
           .num_targets = 2000,
           .step_ms = 500,
           .model_flops = 1e12,
-          .utilisation = 0.312,
+          .utilization = 0.312,
           .ranks = {{.compute_ms = 400, .communication_ms = 60, .bubble_ms = 40, .peak_memory_bytes = 0x1p30},
                     {.compute_ms = 300, .communication_ms = 50, .bubble_ms = 150, .peak_memory_bytes = 0x1p31}}};
 }
@@ -43,7 +43,7 @@ TEST(StepMetrics, RoutersHaveFieldsOfTheirOwn) {
 TEST(StepMetrics, WhatIsNotFiniteStaysReadable) {
   StepMetrics metrics = example();
   metrics.loss = std::nan("");
-  metrics.utilisation.reset();
+  metrics.utilization.reset();
   const Json json = Json::parse(to_json(metrics).dump());
   EXPECT_EQ(json["loss"], "nan");
   EXPECT_TRUE(json["model_flops_utilization"].is_null());

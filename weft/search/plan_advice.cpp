@@ -33,6 +33,11 @@ bool has_candidates(const PlanProblem& problem) {
   return false;
 }
 
+size_t num_frames(const PlanProblem& problem) {
+  return enumerate_frames(plan_without_settings(problem.model, problem.cluster, problem.workload), problem.space)
+      .size();
+}
+
 std::optional<FoundPlan> any_plan(const PlanProblem& problem, const PlanSearchOptions& options, double time_limit_s) {
   PlanSearchOptions how = options;
   how.first_only = true;
@@ -146,6 +151,34 @@ std::optional<Error> find_too_many_microbatches(const PlanProblem& problem) {
                                      with_commas(largest_batch(problem)))};
 }
 
+/// Where what would fit takes more microbatches than are searched, memory is not the reason.
+std::optional<Error> find_too_few_microbatches(const PlanProblem& problem, const PlanSearchOptions& options) {
+  PlanProblem longer = problem;
+  longer.space.most_stage_microbatches = INT64_MAX;
+  const auto is_cut = [&](const PlanProblem& given) {
+    longer.workload = given.workload;
+    return num_frames(longer) > num_frames(given);
+  };
+  if (!is_cut(problem)) return std::nullopt;
+  // What a device holds depends on a microbatch, not on their number, so a batch that can be searched whole shows it.
+  PlanProblem smaller = problem;
+  int64_t& batch = smaller.workload.global_batch_samples;
+  for (batch = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(batch))); batch > 1; batch /= 2) {
+    const auto found = any_plan(smaller, options, std::min(kQuick_s, options.time_limit_s));
+    if (!found && !is_cut(smaller)) return std::nullopt;  // nothing fits, however few the microbatches
+    if (!found) continue;
+    const int64_t given = problem.workload.global_batch_samples;
+    return Error{.source = "--global-batch",
+                 .problem = fmt::format("is {} samples: what fits on {} takes more than {} microbatches times pipeline "
+                                        "stages, and no more are searched",
+                                        with_commas(given), counted(problem.cluster.num_devices(), "device"),
+                                        with_commas(problem.space.most_stage_microbatches)),
+                 .advice = fmt::format("Up to {} samples can be planned, as {}; or give more nodes.",
+                                       with_commas(batch), found->candidate.text(found->plan))};
+  }
+  return std::nullopt;
+}
+
 Error no_candidates(const PlanProblem& problem) {
   const int64_t devices = problem.cluster.num_devices();
   const int64_t batch = problem.workload.global_batch_samples;
@@ -238,6 +271,7 @@ Error explain_no_plan(const PlanProblem& problem, const PlanSearchResult& result
                                    with_commas(result.counts.left), with_commas(result.counts.considered)),
             .advice = "Raise --time-limit, or pin settings in a search file."};
   }
+  if (auto error = find_too_few_microbatches(problem, options)) return *std::move(error);
   Error error{.kind = ErrorKind::kJob,
               .source = "plan",
               .problem = fmt::format("none of {} candidates fits in {:.4g} GiB a device",

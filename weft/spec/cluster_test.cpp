@@ -65,7 +65,7 @@ TEST(Cluster, ReadsEveryField) {
 TEST(Cluster, MistakesNameTheField) {
   EXPECT_EQ(finding_with("nodes: 2", "nodes: 0"), "c.yaml: nodes: is 0, a whole number from 1 to 1000000 is needed");
   EXPECT_EQ(finding_with("memory_gib: 80", "memory_gb: 80"),
-            "c.yaml: device.memory_gib: is missing. Add it; is 'memory_gb' a misspelling of it?");
+            "c.yaml: device.memory_gib: is missing. Is 'memory_gb' meant to be it? Call it memory_gib.");
   EXPECT_EQ(finding_with("memory_gib: 80", "memory_gib: -80"),
             "c.yaml: device.memory_gib: is the number -80, a number from 0.001 to 1000000 is needed");
   EXPECT_EQ(finding_with("reserved_memory_gib: 2", "reserved_memory_gib: 90"),

@@ -85,6 +85,10 @@ std::optional<Error> run_environment_rank(const RunOptions& options, const std::
   if (!device) {
     Error error = device.error();
     error.problem = fmt::format("rank {} of WORLD_SIZE {} needs a GPU: {}", own->rank, own->size, error.problem);
+    error.advice = fmt::format(
+        "WORLD_SIZE is set, as torchrun sets it, and such ranks compute on a GPU each. On processors start it with "
+        "mpirun -n {}, or unset WORLD_SIZE for ranks that are threads.",
+        own->size);
     return error;
   }
   if (const auto nccl = nccl_library(); !nccl) return nccl.error();

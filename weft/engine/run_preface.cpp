@@ -1,0 +1,37 @@
+#include "weft/engine/run_preface.h"
+
+#include <fmt/format.h>
+
+#include "weft/base/counted.h"
+#include "weft/base/text.h"
+#include "weft/spec/model.h"
+
+namespace weft {
+namespace {
+
+std::string weights_text(const TrainConfig& config, const std::string& checkpoint) {
+  if (!checkpoint.empty()) return fmt::format("from {}", checkpoint);
+  if (!config.weights.empty()) return fmt::format("from {}", config.weights.string());
+  return fmt::format("fresh, of seed {}", config.seed);
+}
+
+}  // namespace
+
+std::vector<std::string> RunPreface::lines(const std::string& checkpoint) const {
+  const bool is_threads = launch.kind == Launch::Kind::kThreads;
+  const std::string how = is_threads ? " in this process" : plan.world_size == 1 ? " process" : " processes";
+  const std::string where = config.device != "cpu"
+                                ? ", on GPUs"
+                                : fmt::format(", {}{}, on {}", counted(share.threads_per_rank, "thread"),
+                                              plan.world_size == 1 ? "" : " each", counted(share.cores, "core"));
+  std::vector<std::string> lines = {
+      fmt::format("model: {}, {} parameters in {}, weights {}", plan.model.name,
+                  with_commas(num_parameters(plan.model)), name_of(plan.precision.compute),
+                  weights_text(config, checkpoint)),
+      fmt::format("ranks: {}{}{}", plan.world_size, how, where),
+      fmt::format("data: {} a step", counted(plan.workload.global_batch_samples, "synthetic sample"))};
+  for (const std::string& note : notes_of(share, config)) lines.push_back("note: " + note);
+  return lines;
+}
+
+}  // namespace weft
