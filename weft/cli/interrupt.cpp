@@ -52,8 +52,8 @@ void handle_interrupt(void (*handler)(int)) {
 
 }  // namespace
 
-const std::atomic<bool>& stop_on_interrupt(const std::string& words) {
-  keep_words(words);
+const std::atomic<bool>& stop_on_interrupt(std::string_view words) {
+  keep_words(std::string(words));
   handle_interrupt(note_stop);
   return has_interrupt;
 }

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <string>
+#include <string_view>
 #include <thread>
 
 namespace weft {
@@ -11,7 +12,7 @@ inline constexpr int kInterrupted = 130;
 
 /// From now on Ctrl-C sets the flag that is returned, once, and shows these words as a line; a second one ends the
 /// program. Where the caller ignores interrupts (nohup), so does this.
-const std::atomic<bool>& stop_on_interrupt(const std::string& words = "");
+const std::atomic<bool>& stop_on_interrupt(std::string_view words = {});
 
 /// While this lives and Ctrl-C has set that flag, work that does not come to an end within a second is given up: the
 /// program ends with a line that says so. The second is one of the processor, so that a busy machine gives up nothing.
