@@ -42,8 +42,8 @@ Buffer floats(std::vector<float>& values, int64_t count) {
 /// The ranks' buffers, for a loop that goes over both.
 std::atomic<float*> shared_buffers[2];
 
-/// What memory allows: each of the two threads reads one half of both buffers and writes the sums to both, in one loop and
-/// without looking at the other.
+/// What memory allows: each of the two threads reads one half of both buffers and writes the sums to both, in one loop
+/// and without looking at the other.
 double bound_s(World& world, std::vector<float>& own) {
   shared_buffers[world.rank()] = own.data();
   std::vector<double> times;
@@ -70,9 +70,9 @@ void large_on_threads(World& world) {
   }
   bound = (bound + bound_s(world, a)) / 2;
   if (world.rank() != 0) return;
-  std::printf("threads, 2 ranks, all_reduce of 64 MiB: %.2f ms; a loop over the same memory %.2f ms (%.1f GB/s): %.0f %%\n",
-              1e3 * median(times), 1e3 * bound, 4.0 * static_cast<double>(kLarge) / bound / 1e9,
-              100 * bound / median(times));
+  std::printf(
+      "threads, 2 ranks, all_reduce of 64 MiB: %.2f ms; a loop over the same memory %.2f ms (%.1f GB/s): %.0f %%\n",
+      1e3 * median(times), 1e3 * bound, 4.0 * static_cast<double>(kLarge) / bound / 1e9, 100 * bound / median(times));
 }
 
 void small_on_threads(World& world) {
@@ -128,8 +128,9 @@ void overlap_on_mpi(World& world) {
     left.push_back(seconds([&] { work.wait(); }));
   }
   if (world.rank() != 0) return;
-  std::printf("mpi, %ld ranks, all_reduce of 8 MiB: %.2f ms alone, %.2f ms left to wait for after computing 4 times as long\n",
-              static_cast<long>(world.size()), 1e3 * median(alone), 1e3 * median(left));
+  std::printf(
+      "mpi, %ld ranks, all_reduce of 8 MiB: %.2f ms alone, %.2f ms left to wait for after computing 4 times as long\n",
+      static_cast<long>(world.size()), 1e3 * median(alone), 1e3 * median(left));
 }
 
 }  // namespace

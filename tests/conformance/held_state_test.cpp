@@ -1,10 +1,11 @@
 // What plans say that their ranks hold, against ranks that run them.
+#include "weft/meaning/held_state.h"
+
 #include <array>
 
 #include "tests/support/draws.h"
 #include "tests/support/pipeline/example_training.h"
 #include "tests/support/plan/random_plan.h"
-#include "weft/meaning/held_state.h"
 
 namespace weft {
 namespace {
@@ -34,15 +35,16 @@ HeldState held_by(const TrainingRank& rank, const PrecisionPlan& precision) {
 
 std::vector<HeldState> held_by_ranks(const TrainingExample& example, const Plan& plan) {
   std::vector<HeldState> held(static_cast<size_t>(plan.world_size));
-  const auto error = run_ranks({.size = plan.world_size, .comm = {.timeout = std::chrono::seconds(60)}}, [&](World& world) {
-    at::set_num_threads(1);
-    auto made = TrainingRank::create(world, plan, {.seed = kExampleSeed});
-    WEFT_CHECK(made.ok(), "{}", made.error().message());
-    TrainingRank& rank = **made;
-    const std::vector<RawInputs> samples = example_batch(example, rank.numbers(), rank.vocabulary(), 1);
-    rank.step(example_step_batch(rank, samples, plan.balance), num_example_targets(samples), kExampleRate);
-    held[static_cast<size_t>(world.rank())] = held_by(rank, plan.precision);
-  });
+  const auto error =
+      run_ranks({.size = plan.world_size, .comm = {.timeout = std::chrono::seconds(60)}}, [&](World& world) {
+        at::set_num_threads(1);
+        auto made = TrainingRank::create(world, plan, {.seed = kExampleSeed});
+        WEFT_CHECK(made.ok(), "{}", made.error().message());
+        TrainingRank& rank = **made;
+        const std::vector<RawInputs> samples = example_batch(example, rank.numbers(), rank.vocabulary(), 1);
+        rank.step(example_step_batch(rank, samples, plan.balance), num_example_targets(samples), kExampleRate);
+        held[static_cast<size_t>(world.rank())] = held_by(rank, plan.precision);
+      });
   WEFT_CHECK(!error, "{}", error->message());
   return held;
 }
@@ -82,14 +84,15 @@ TEST_P(HeldStates, AreToTheByteWhatRanksHold) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, HeldStates,
-    testing::Values(TinyModel{"Omni", "qwen2_5_omni",
-                              R"({"text_config": {"hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2},
+    testing::Values(
+        TinyModel{"Omni", "qwen2_5_omni",
+                  R"({"text_config": {"hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2},
                   "vision_config": {"out_hidden_size": 64}, "audio_config": {"output_dim": 64}})"},
-                    TinyModel{"Windows", "qwen2_5_vl",
-                              R"({"text_config": {"hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2},
+        TinyModel{"Windows", "qwen2_5_vl",
+                  R"({"text_config": {"hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2},
                   "vision_config": {"num_heads": 8, "hidden_size": 32, "out_hidden_size": 64}})"},
-                    TinyModel{"Vision", "qwen2_vl_untied", R"({"vision_config": {"num_heads": 4, "embed_dim": 16}})"},
-                    TinyModel{"Experts", "qwen3_moe_norm", "{}"}, TinyModel{"Text", "llama_tied", "{}"}),
+        TinyModel{"Vision", "qwen2_vl_untied", R"({"vision_config": {"num_heads": 4, "embed_dim": 16}})"},
+        TinyModel{"Experts", "qwen3_moe_norm", "{}"}, TinyModel{"Text", "llama_tied", "{}"}),
     [](const auto& test) { return test.param.name; });
 
 }  // namespace

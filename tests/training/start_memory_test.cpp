@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/weights/example_files.h"
 #include "tests/training/small_run.h"
 #include "weft/checkpoint/initial_weights.h"
 #include "weft/checkpoint/load_checkpoint.h"
@@ -13,7 +14,6 @@
 #include "weft/models/network.h"
 #include "weft/spec/model_reader.h"
 #include "weft/tensor/memory_count.h"
-#include "tests/support/weights/example_files.h"
 
 namespace weft::training {
 namespace {

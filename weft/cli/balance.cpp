@@ -29,9 +29,10 @@ std::string proof_of(const BalancedPipeline& balance) {
   if (balance.is_optimal) {
     return fmt::format("exhaustive: every other placement that fits has a critical path at least as long ({})", work);
   }
-  return fmt::format("{}: no placement is faster than {:.6g} ms, {} below this one ({})",
-                     balance.is_stopped ? "interrupted" : "time limit", balance.bound_ms, format_percent(balance.gap()),
-                     work);
+  const char* why = balance.is_stopped ? "interrupted" : "time limit";
+  if (balance.bound_ms <= 0) return fmt::format("{}: how much faster others could be is not known yet ({})", why, work);
+  return fmt::format("{}: no placement is faster than {:.6g} ms, {} below this one ({})", why, balance.bound_ms,
+                     format_percent(balance.gap()), work);
 }
 
 Json to_json(const BalanceCosts& costs, const BalancedPipeline& balance) {

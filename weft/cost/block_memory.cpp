@@ -45,7 +45,8 @@ class OpMeter {
     const auto* a = std::get_if<Attention>(&op_.shape);
     if (a == nullptr) return 1 / as_double(setting_.tp);
     const LocalHeads heads = local_heads(*a, setting_.share());
-    const int64_t keys = std::max(heads.keys, heads_after_ulysses(*a, setting_.share(), setting_.cp_ulysses).keys * setting_.cp_ulysses);
+    const int64_t keys =
+        std::max(heads.keys, heads_after_ulysses(*a, setting_.share(), setting_.cp_ulysses).keys * setting_.cp_ulysses);
     return as_double(heads.queries + keys) / as_double(a->heads + a->kv_heads);
   }
 

@@ -80,7 +80,8 @@ class Communication {
   void add_context_parallel(const Attention& a, const OpTime& time, BlockTime& block) const {
     const double tp = as_double(setting_.tp);
     const double query = as_double(a.heads * a.head_dim) / tp;
-    const double kv = as_double(heads_after_ulysses(a, setting_.share(), setting_.cp_ulysses).keys * setting_.cp_ulysses * a.head_dim);
+    const double kv = as_double(heads_after_ulysses(a, setting_.share(), setting_.cp_ulysses).keys *
+                                setting_.cp_ulysses * a.head_dim);
     PassTime forward;
     const double exchanged = tokens_ * bytes_;
     forward.cp_ms += all_to_all_ms(setting_.ulysses_link, exchanged * (query + 2 * kv)) +

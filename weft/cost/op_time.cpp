@@ -44,7 +44,8 @@ class OpPricer {
   }
 
   OpTime operator()(const Attention& a) const {
-    const double heads = as_double(heads_after_ulysses(a, setting_.share(), setting_.cp_ulysses).queries * setting_.cp_ulysses);
+    const double heads =
+        as_double(heads_after_ulysses(a, setting_.share(), setting_.cp_ulysses).queries * setting_.cp_ulysses);
     return setting_.attention == AttentionKernel::kFused ? fused(a, heads) : unfused(a, heads);
   }
 

@@ -118,7 +118,8 @@ class PartPricer {
   void add_tied_reduction() {
     const bool is_end = part_.has_entry || part_.has_exit;
     if (module_.is_encoder() || !table_.is_summed_over_ranks || !is_end || !backward_.weights) return;
-    stage_.reduce_ms += all_reduce_ms(costs_.pipeline_link, owned_gradient_bytes(plan_, module_, costs_.table_elements));
+    stage_.reduce_ms +=
+        all_reduce_ms(costs_.pipeline_link, owned_gradient_bytes(plan_, module_, costs_.table_elements));
   }
 
   void add_activations() {
@@ -218,8 +219,7 @@ void price_stages(const Plan& plan, const std::vector<StagePart>& parts, const M
   stages.assign(static_cast<size_t>(num_stages(plan)), StageCost{});
   const TiedTable table = tied_table(plan, parts);
   for (const StagePart& part : parts) {
-    price_part(plan, part, *modules[static_cast<size_t>(part.module)], table,
-               stages[static_cast<size_t>(part.stage)]);
+    price_part(plan, part, *modules[static_cast<size_t>(part.module)], table, stages[static_cast<size_t>(part.stage)]);
   }
   if (plan.llm().pp == 1) return;
   for (StageCost& stage : stages) stage.action_ms = plan.cluster.efficiency.action_us * 1e-3;

@@ -91,7 +91,8 @@ class StatePricer {
       traffic_.backward_scatter_ms += reduce_scatter_ms(*share.link, bytes);
       return;
     }
-    traffic_.reduce_ms += rules.divides_states ? reduce_scatter_ms(*share.link, bytes) : all_reduce_ms(*share.link, bytes);
+    traffic_.reduce_ms +=
+        rules.divides_states ? reduce_scatter_ms(*share.link, bytes) : all_reduce_ms(*share.link, bytes);
     if (share.ranks() > 1) traffic_.reduced_bytes += bytes;
   }
 

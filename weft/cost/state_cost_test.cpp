@@ -195,7 +195,8 @@ TEST(StateCost, ATiedTableIsHeldTwiceWhenFirstAndLastStageDiffer) {
   EXPECT_EQ(held_elements(true, 1, 1, "1f1b"), tied_model);
   EXPECT_EQ(held_elements(true, 2, 1, "1f1b"), tied_model + table);
   EXPECT_EQ(held_elements(false, 2, 1, "1f1b"), tied_model + table) << "as much as an own head";
-  EXPECT_EQ(held_elements(true, 2, 2, "zb_v"), tied_model + table) << "V placement has both ends on rank 0, each its own";
+  EXPECT_EQ(held_elements(true, 2, 2, "zb_v"), tied_model + table)
+      << "V placement has both ends on rank 0, each its own";
 }
 
 }  // namespace

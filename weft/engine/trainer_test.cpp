@@ -138,10 +138,10 @@ TEST_F(TrainerApi, SettingsThatAreNotLegalAreNamed) {
 TEST_F(TrainerApi, VirtualStagesOfAVisionLanguageModelTrain) {
   const auto losses_of = [&](const ParallelSettings& settings, const char* name) {
     std::vector<double> losses;
-    const auto report =
-        Trainer(plan(settings), config(2))
-            .train({.run_folder = folder_ / name,
-                    .on_step = [&](const StepMetrics& metrics, int64_t) { losses.push_back(metrics.loss); }});
+    const auto report = Trainer(plan(settings), config(2))
+                            .train({.run_folder = folder_ / name, .on_step = [&](const StepMetrics& metrics, int64_t) {
+                                      losses.push_back(metrics.loss);
+                                    }});
     EXPECT_TRUE(report.ok()) << report.error().message();
     return losses;
   };

@@ -4,8 +4,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "weft/mesh/head_counts.h"
 #include "weft/mesh/box.h"
+#include "weft/mesh/head_counts.h"
 
 namespace weft {
 

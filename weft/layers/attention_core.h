@@ -4,9 +4,9 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "weft/mesh/head_counts.h"
 #include "weft/layers/rotary.h"
 #include "weft/layers/segments.h"
+#include "weft/mesh/head_counts.h"
 
 namespace weft {
 

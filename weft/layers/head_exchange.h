@@ -7,8 +7,8 @@
 #include <ATen/core/Tensor.h>
 
 #include "weft/comm/group.h"
-#include "weft/mesh/head_share.h"
 #include "weft/mesh/box.h"
+#include "weft/mesh/head_share.h"
 
 namespace weft {
 

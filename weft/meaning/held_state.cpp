@@ -84,8 +84,8 @@ class StageLister {
       const int64_t owned = rules.divides_states ? all / num_ranks : all;
       held.weights += whole_bytes(precision.compute, rules.releases_values ? owned : all);
       if (!bucket.is_trained) continue;
-      held.gradients += whole_bytes(rules.gradient_sums(precision.reduce, precision.master),
-                                    rules.scatters_gradients ? owned : all);
+      held.gradients +=
+          whole_bytes(rules.gradient_sums(precision.reduce, precision.master), rules.scatters_gradients ? owned : all);
       const int64_t states = precision.master == precision.compute ? 2 : 3;
       held.optimizer += whole_bytes(precision.master, states * owned);
     }

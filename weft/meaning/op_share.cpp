@@ -103,9 +103,8 @@ LocalHeads heads_after_ulysses(const Attention& a, const OpShare& share, int64_t
 
 LocalParameters local_parameters(const Op& op, const OpShare& share) {
   LocalParameters sum;
-  each_weight(op, share, [&](const LocalWeight& weight) {
-    (weight.is_expert ? sum.expert : sum.dense) += weight.elements;
-  });
+  each_weight(op, share,
+              [&](const LocalWeight& weight) { (weight.is_expert ? sum.expert : sum.dense) += weight.elements; });
   return sum;
 }
 

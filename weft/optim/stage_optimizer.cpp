@@ -24,7 +24,8 @@ std::shared_ptr<const ParameterBuckets> make_buckets(std::vector<StageParameter>
                              .num_shards = group.size(),
                              .alignment = options.alignment,
                              .has_decay = options.has_decay};
-  return std::make_shared<const ParameterBuckets>(std::move(parameters), layout, zero_rules(options.zero, options.keep_gathered).divides_states, group.rank());
+  return std::make_shared<const ParameterBuckets>(
+      std::move(parameters), layout, zero_rules(options.zero, options.keep_gathered).divides_states, group.rank());
 }
 
 ZeroRules rules_of(const OptimizerOptions& options) {

@@ -6,8 +6,8 @@
 #include <ATen/core/grad_mode.h>
 
 #include "weft/base/check.h"
-#include "weft/mesh/head_share.h"
 #include "weft/layers/recompute.h"
+#include "weft/mesh/head_share.h"
 #include "weft/models/context_share.h"
 
 namespace weft {

@@ -80,14 +80,16 @@ TEST(CheckPlan, WhatTrainingDoesNotObeyIsRefused) {
   EXPECT_EQ(findings_with(kTp, "/offload/optimizer", 0.5),
             "offload.optimizer: is 0.5, but training does not offload yet; use 0\n");
   for (const char* field : {"compute", "master", "reduce"}) {
-    EXPECT_EQ(findings_with(kTp, std::string("/precision/") + field, "fp16"),
-              std::string("precision.") + field +
-                  ": is fp16, whose small gradients vanish without a scaled loss; fp64, fp32 and bf16 are trained with\n");
+    EXPECT_EQ(
+        findings_with(kTp, std::string("/precision/") + field, "fp16"),
+        std::string("precision.") + field +
+            ": is fp16, whose small gradients vanish without a scaled loss; fp64, fp32 and bf16 are trained with\n");
   }
   const std::string inlined = "qwen2-vl-7b_inline";
   const int64_t zero = shipped(inlined)["modules"]["llm"]["zero"].get<int64_t>();
-  EXPECT_NE(findings_with(inlined, "/modules/vision/zero", zero == 1 ? 0 : 1).find("an inline encoder lies in its stages"),
-            std::string::npos);
+  EXPECT_NE(
+      findings_with(inlined, "/modules/vision/zero", zero == 1 ? 0 : 1).find("an inline encoder lies in its stages"),
+      std::string::npos);
   // Runs of others may have been made with it.
   Plan unfused = *read_plan({.source = "plan.json", .root = shipped(kTp)});
   unfused.workload.attention = AttentionKernel::kUnfused;

@@ -42,8 +42,8 @@ std::vector<Violation> find_unobeyed(const Plan& plan) {
   for (const auto& [field, share] :
        {std::pair{"optimizer", plan.offload.optimizer}, {"activations", plan.offload.activations}}) {
     if (share == 0) continue;
-    found.push_back({fmt::format("offload.{}", field),
-                     fmt::format("is {}, but training does not offload yet; use 0", share)});
+    found.push_back(
+        {fmt::format("offload.{}", field), fmt::format("is {}, but training does not offload yet; use 0", share)});
   }
   find_half_precision(plan.precision, found);
   if (plan.workload.attention != AttentionKernel::kFused)

@@ -43,7 +43,8 @@ void ChainSearch::price(int32_t stage, const StageOption& option, double* values
   }
 }
 
-void ChainSearch::sum_behind() {
+bool ChainSearch::sum_behind(const Deadline& end) {
+  RareDeadline deadline(end);
   const int32_t stages = options_.num_stages(), blocks = options_.num_blocks();
   const size_t n = rows_.size();
   behind_.assign(at(stages, blocks + 1) * n, kInfinity);
@@ -51,6 +52,7 @@ void ChainSearch::sum_behind() {
   std::vector<double> price_of(n);
   for (int32_t stage = stages - 1; stage >= 0; --stage) {
     for (int32_t first = options_.low(stage); first <= options_.high(stage); ++first) {
+      if (deadline.is_over()) return false;
       double* best = behind(stage, first);
       for (size_t i = options_.begin(stage, first); i < options_.begin(stage, first + 1); ++i) {
         if (!alive_[i]) continue;
@@ -61,9 +63,11 @@ void ChainSearch::sum_behind() {
     }
   }
   is_behind_current_ = true;
+  return true;
 }
 
-void ChainSearch::sum_ahead() {
+bool ChainSearch::sum_ahead(const Deadline& end) {
+  RareDeadline deadline(end);
   const int32_t stages = options_.num_stages(), blocks = options_.num_blocks();
   const size_t n = rows_.size();
   ahead_.assign(at(stages, blocks + 1) * n, kInfinity);
@@ -71,6 +75,7 @@ void ChainSearch::sum_ahead() {
   std::vector<double> price_of(n);
   for (int32_t stage = 0; stage < stages; ++stage) {
     for (int32_t first = options_.low(stage); first <= options_.high(stage); ++first) {
+      if (deadline.is_over()) return false;
       const double* so_far = ahead(stage, first);
       if (n > 0 && so_far[0] == kInfinity) continue;
       for (size_t i = options_.begin(stage, first); i < options_.begin(stage, first + 1); ++i) {
@@ -81,10 +86,11 @@ void ChainSearch::sum_ahead() {
       }
     }
   }
+  return true;
 }
 
 double ChainSearch::bound() {
-  if (!is_behind_current_) sum_behind();
+  if (!is_behind_current_) sum_behind({});
   double bound = 0;
   for (size_t r = 0; r < rows_.size(); ++r) {
     if (!rows_[r].is_constraint()) bound = std::max(bound, rows_[r].constant + behind(0, 0)[r]);
@@ -92,17 +98,22 @@ double ChainSearch::bound() {
   return bound;
 }
 
-/// Removes options that take some row to its limit even with the best company; returns how many.
-size_t ChainSearch::filter(double target) {
+/// Removes options that take some row to its limit even with the best company; returns how many. When the deadline
+/// comes, those that were not looked at yet stay.
+size_t ChainSearch::filter(double target, const Deadline& end) {
+  RareDeadline deadline(end);
   limits_.resize(rows_.size());
   for (size_t r = 0; r < rows_.size(); ++r) limits_[r] = rows_[r].is_constraint() ? rows_[r].limit : target;
   const size_t n = rows_.size();
   std::vector<double> price_of(n);
-  sum_behind();
-  sum_ahead();
+  is_behind_current_ = false;
+  if (!sum_behind(end)) return 0;
+  // What was removed before is not part of anything below this target.
+  known_bound_ = std::max(known_bound_, std::min(target, bound()));
+  if (!sum_ahead(end)) return 0;
   size_t num_removed = 0;
   for (int32_t stage = 0; stage < options_.num_stages(); ++stage) {
-    for (int32_t first = options_.low(stage); first <= options_.high(stage); ++first) {
+    for (int32_t first = options_.low(stage); first <= options_.high(stage) && !deadline.is_over(); ++first) {
       const double* so_far = ahead(stage, first);
       for (size_t i = options_.begin(stage, first); i < options_.begin(stage, first + 1); ++i) {
         if (!alive_[i]) continue;
@@ -166,12 +177,13 @@ bool ChainSearch::keep(const double* values, const double* needless, const std::
 ChainSearch::Outcome ChainSearch::find_below(double target, const Effort& effort) {
   constexpr int kMostFilterRounds = 6;
   for (int round = 0; round < kMostFilterRounds; ++round) {
-    const size_t num_removed = filter(target);
-    if (num_removed * 50 < options_.size()) break;
+    const size_t num_removed = filter(target, effort.deadline);
     if (effort.deadline.is_over()) return {};
+    if (num_removed * 50 < options_.size()) break;
   }
-  if (!is_behind_current_) sum_behind();
+  if (!is_behind_current_ && !sum_behind(effort.deadline)) return {};
   find_most_behind();
+  if (effort.deadline.is_over()) return {};
 
   const int32_t stages = options_.num_stages(), blocks = options_.num_blocks();
   const size_t n = rows_.size();

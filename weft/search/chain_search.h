@@ -43,6 +43,8 @@ class ChainSearch {
 
   /// No chain has a larger row maximum below this: the largest of the rows' own minima over the options left.
   double bound();
+  /// The best that find_below has met on its way, over all options; it costs nothing.
+  double known_bound() const { return known_bound_; }
 
   struct Effort {
     size_t labels_a_block = std::numeric_limits<size_t>::max();  ///< more are dropped, the worst first
@@ -84,9 +86,10 @@ class ChainSearch {
   double* ahead(int32_t stage, int32_t block) { return ahead_.data() + at(stage, block) * rows_.size(); }
   double* behind(int32_t stage, int32_t block) { return behind_.data() + at(stage, block) * rows_.size(); }
   void price(int32_t stage, const StageOption& option, double* values) const;
-  void sum_behind();
-  void sum_ahead();
-  size_t filter(double target);
+  /// Whether there was time for it.
+  bool sum_behind(const Deadline& end);
+  bool sum_ahead(const Deadline& end);
+  size_t filter(double target, const Deadline& end);
   void find_most_behind();
   bool keep(const double* values, const double* needless, const std::vector<double>& kept) const;
 
@@ -94,6 +97,7 @@ class ChainSearch {
   std::vector<ChainRow> rows_;
   std::vector<char> alive_;
   bool is_behind_current_ = false;
+  double known_bound_ = 0;
   std::vector<double> limits_;    // of each row, for the target at hand
   std::vector<double> ahead_;     // per (stage, block) and row: the least that the stages before add
   std::vector<double> behind_;    // the least that this stage and those behind it add

@@ -141,7 +141,9 @@ class Solver {
   void raise_bound() {
     constexpr size_t kWidth = 64;
     constexpr int kMostRetries = 4;
-    bound_ms_ = search_.bound();
+    bound_ms_ = search_.known_bound();
+    if (end_.is_over()) return;
+    bound_ms_ = std::max(bound_ms_, search_.bound());
     if (best_ms_ == kInfinity) return;
     const std::vector<char> alive = search_.alive();
     double high = best_ms_;

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 
 namespace weft {
 
@@ -24,6 +25,18 @@ class Deadline {
  private:
   Clock::time_point time_ = Clock::time_point::max();
   const std::atomic<bool>* stop_ = nullptr;
+};
+
+/// One that is asked in inner loops, and looks at the clock now and then.
+class RareDeadline {
+ public:
+  explicit RareDeadline(const Deadline& deadline) : deadline_(deadline) {}
+
+  bool is_over() { return ++num_asked_ % 64 == 0 && deadline_.is_over(); }
+
+ private:
+  const Deadline& deadline_;
+  int64_t num_asked_ = 0;
 };
 
 }  // namespace weft

@@ -52,8 +52,9 @@ FluidPipeline fluid_pipeline(Workbench& bench, const OpenFrame& frame, EncoderSe
 
 /// With chunks that come back, some layers of the first rank are held as little as the last rank's.
 std::vector<double> held_by_all_schedules(const FrameChoices& choices, int64_t pp) {
-  const bool comes_back = std::any_of(choices.schedules.begin(), choices.schedules.end(),
-                                      [](const ScheduleChoice& s) { return kind_of(s.name).placement == Placement::kV; });
+  const bool comes_back = std::any_of(choices.schedules.begin(), choices.schedules.end(), [](const ScheduleChoice& s) {
+    return kind_of(s.name).placement == Placement::kV;
+  });
   return comes_back ? std::vector<double>(static_cast<size_t>(pp), 1.0) : std::vector<double>{};
 }
 

@@ -353,7 +353,8 @@ TEST(PlanSearch, BoundsDropNothingThatCouldWinInProblemsAtRandom) {
     EXPECT_LE(all.bound_ms, oracle.best.front().step_time_ms * (1 + 1e-8)) << where;
     for (const FoundPlan& found : all.best) {
       EXPECT_TRUE(contains(problem, found.candidate)) << where << ": " << found.candidate.text(found.plan);
-      EXPECT_TRUE(check_plan(found.plan, PlanUse::kPrice).empty()) << where << ": " << check_plan(found.plan, PlanUse::kPrice).front().message;
+      EXPECT_TRUE(check_plan(found.plan, PlanUse::kPrice).empty())
+          << where << ": " << check_plan(found.plan, PlanUse::kPrice).front().message;
     }
   }
   EXPECT_GE(num_compared, num_problems / 2);
@@ -373,7 +374,8 @@ TEST(PlanSearch, WhatItFindsIsLegalFitsAndSimulatesToTheSameTime) {
     ASSERT_TRUE(result.ok());
     ASSERT_FALSE(result->best.empty()) << model;
     for (const FoundPlan& found : result->best) {
-      EXPECT_TRUE(check_plan(found.plan, PlanUse::kPrice).empty()) << check_plan(found.plan, PlanUse::kPrice).front().message;
+      EXPECT_TRUE(check_plan(found.plan, PlanUse::kPrice).empty())
+          << check_plan(found.plan, PlanUse::kPrice).front().message;
       const PlanReport report = *simulate_plan(found.plan);
       EXPECT_EQ(report.step_time_ms, found.step_time_ms);
       EXPECT_TRUE(report.fits());

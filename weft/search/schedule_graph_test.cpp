@@ -58,7 +58,8 @@ TEST(ScheduleGraph, AgreesWithTheSimulator) {
       const Schedule schedule = *generate_schedule(c.name, {.pp = 1 + static_cast<int64_t>(random() % 5),
                                                             .vpp = c.vpp,
                                                             .microbatches = 1 + static_cast<int64_t>(random() % 9)});
-      const std::vector<StageTimes> times = random_times(random, schedule.num_stages(), kind_of(c.name).splits_backward);
+      const std::vector<StageTimes> times =
+          random_times(random, schedule.num_stages(), kind_of(c.name).splits_backward);
       EXPECT_NEAR(ScheduleGraph(schedule).makespan_ms(times),
                   run_schedule(*lower_schedule(schedule), costs_of(schedule, times)).makespan_ms, 1e-9)
           << name_of(c.name);
@@ -76,11 +77,13 @@ TEST(ScheduleGraph, TheCriticalPathIsAsLongAsTheMakespanAndNoLongerThanAnyOther)
     const Schedule schedule = *generate_schedule(c.name, {.pp = 4, .vpp = c.vpp, .microbatches = 7});
     ScheduleGraph graph(schedule);
     for (int trial = 0; trial < 50; ++trial) {
-      const std::vector<StageTimes> times = random_times(random, schedule.num_stages(), kind_of(c.name).splits_backward);
+      const std::vector<StageTimes> times =
+          random_times(random, schedule.num_stages(), kind_of(c.name).splits_backward);
       const double makespan = graph.makespan_ms(times);
       const CriticalPath path = graph.critical_path();
       EXPECT_NEAR(path.length_ms(times), makespan, 1e-9);
-      const std::vector<StageTimes> other = random_times(random, schedule.num_stages(), kind_of(c.name).splits_backward);
+      const std::vector<StageTimes> other =
+          random_times(random, schedule.num_stages(), kind_of(c.name).splits_backward);
       EXPECT_LE(path.length_ms(other), graph.makespan_ms(other) + 1e-9) << name_of(c.name);
     }
   }
@@ -108,10 +111,10 @@ TEST(MemoryMoments, GiveThePeakOfAWalkOverTheRows) {
         const Schedule schedule = *generate_schedule(c.name, {.pp = pp, .vpp = c.vpp, .microbatches = m});
         std::vector<StageMemory> stages;
         for (int32_t s = 0; s < schedule.num_stages(); ++s) {
-          stages.push_back(
-              {.activation_bytes = static_cast<double>(random() % 100),
-               .freed_by_input_gradient_bytes = kind_of(c.name).splits_backward ? -static_cast<double>(random() % 50) : 0,
-               .workspace_bytes = static_cast<double>(random() % 100)});
+          stages.push_back({.activation_bytes = static_cast<double>(random() % 100),
+                            .freed_by_input_gradient_bytes =
+                                kind_of(c.name).splits_backward ? -static_cast<double>(random() % 50) : 0,
+                            .workspace_bytes = static_cast<double>(random() % 100)});
         }
         const std::vector<double> peaks = peak_memory_bytes(schedule, stages);
         for (int32_t rank = 0; rank < schedule.num_ranks(); ++rank) {

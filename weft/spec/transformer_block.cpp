@@ -67,16 +67,15 @@ void add_mlp(std::vector<Op>& ops, int64_t width, const MlpShape& shape) {
     ops.push_back(
         {.name = "moe.dispatch", .shape = Pointwise{.elements_in = width, .elements_out = width}, .rows = rows});
   }
-  ops.push_back(
-      {.name = shape.is_gated ? "mlp.gate_up" : "mlp.up",
-       .shape = Matmul{.in = width,
-                       .out = up_width,
-                       .bias_elements = shape.has_bias ? up_width : 0,
-                       .copies = copies,
-                       .packed = shape.is_gated ? 2 : 1},
-       .split = TensorSplit::kColumn,
-       .rows = rows,
-       .saved = {.whole = width}});
+  ops.push_back({.name = shape.is_gated ? "mlp.gate_up" : "mlp.up",
+                 .shape = Matmul{.in = width,
+                                 .out = up_width,
+                                 .bias_elements = shape.has_bias ? up_width : 0,
+                                 .copies = copies,
+                                 .packed = shape.is_gated ? 2 : 1},
+                 .split = TensorSplit::kColumn,
+                 .rows = rows,
+                 .saved = {.whole = width}});
   ops.push_back({.name = "mlp.activation",
                  .shape = Pointwise{.elements_in = up_width, .elements_out = inner},
                  .split = TensorSplit::kInside,
