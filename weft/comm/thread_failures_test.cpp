@@ -198,13 +198,13 @@ TEST(ThreadFailures, RecordsThatCannotBeKeptAreToldBeforeAnythingRuns) {
 void work_for_ever(World& world, std::mt19937& random, int until, const std::function<void()>& at_the_end) {
   Group& all = world.all();
   Group half = *world.group("half", world.rank() % 2 == 0 ? std::vector<int64_t>{0, 2} : std::vector<int64_t>{1, 3});
-  std::vector<float> a(30'000, 1), b(64, 1), c(64), d(256), e(64);
+  std::vector<float> a(30'000, 1), b(64, 1), c(64), d(256), e(64), f(64);
   for (int step = 0;; ++step) {
     if (step == until) at_the_end();
     std::vector<Work> works;
     works.push_back(all.all_reduce(floats(a), Reduction::kMax));
     works.push_back(half.all_reduce(floats(b), Reduction::kAvg));
-    works.push_back(all.send(floats(b), (world.rank() + 1) % 4));
+    works.push_back(all.send(floats(f), (world.rank() + 1) % 4));
     works.push_back(all.recv(floats(c), (world.rank() + 3) % 4));
     works.push_back(all.all_gather(floats(e), floats(d)));
     if (step == until && random() % 2 == 0) at_the_end();
