@@ -41,13 +41,14 @@ function(weft_add_sources target)
   target_include_directories(${target} PRIVATE "${CMAKE_SOURCE_DIR}")
 endfunction()
 
-# weft_library(NAME [TORCH] [HOT] [PARTS subfolder ...] [PUBLIC lib ...] [PRIVATE lib ...])
+# weft_library(NAME [TORCH] [HOT] [PROVES] [PARTS subfolder ...] [PUBLIC lib ...] [PRIVATE lib ...])
 # Makes weft_NAME from the sources of the folder and of these subfolders, links the folders that folders.txt allows (those
 # that exist so far), and builds its *_test.cpp files into weft_NAME_test; those called *_suite_test.cpp, which run on
-# ranks of several kinds, are compiled once, into weft_NAME_suite, for it and others. Code that only tests and benchmarks
-# use lies in tests/support/NAME: weft_NAME_support, for the tests of this folder and of those that may use it.
+# ranks of several kinds, are compiled once, into weft_NAME_suite, for it and others. PROVES: its proofs by brute force
+# are made whole by the optimised build. Code that only tests and benchmarks use lies in tests/support/NAME:
+# weft_NAME_support, for the tests of this folder and of those that may use it.
 function(weft_library name)
-  cmake_parse_arguments(arg "TORCH;HOT" "" "PARTS;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(arg "TORCH;HOT;PROVES" "" "PARTS;PUBLIC;PRIVATE" ${ARGN})
   set(dir "${CMAKE_CURRENT_SOURCE_DIR}/${name}")
   set(source_globs "${dir}/*.cpp")
   foreach(part IN LISTS arg_PARTS)
@@ -102,7 +103,7 @@ function(weft_library name)
   endif()
   if(tests OR suite)
     set(where SANITIZED)
-    if(arg_TORCH OR arg_HOT)
+    if(arg_TORCH OR arg_HOT OR arg_PROVES)
       set(where "")
     endif()
     weft_test(weft_${name}_test ${where} SOURCES ${tests} LINK ${tested})

@@ -8,12 +8,14 @@ namespace {
 TEST(CommandLine, HelpNamesEveryVerbAndEveryVerbHasHelp) {
   const ProgramRun help = run_weft({"--help"});
   EXPECT_EQ(help.exit_status, 0);
-  for (const char* verb :
-       {"describe", "plan", "check", "simulate", "validate", "schedule", "export", "balance", "doctor"}) {
+  for (const char* verb : {"describe", "plan", "check", "simulate", "validate", "schedule", "export", "balance",
+                           "train", "eval", "predict", "doctor"}) {
     EXPECT_NE(help.out.find(verb), std::string::npos);
     const ProgramRun verb_help = run_weft({verb, "--help"});
     EXPECT_EQ(verb_help.exit_status, 0);
-    EXPECT_NE(verb_help.out.find(std::string("weft ") + verb), std::string::npos) << verb_help.out;
+    const size_t examples = verb_help.out.find("Examples:\n");
+    ASSERT_NE(examples, std::string::npos) << verb_help.out;
+    EXPECT_NE(verb_help.out.find(std::string("  weft ") + verb, examples), std::string::npos) << verb_help.out;
     EXPECT_NE(verb_help.out.find("--json"), std::string::npos);
     EXPECT_EQ(verb_help.err, "");
   }

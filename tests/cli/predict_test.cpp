@@ -206,7 +206,8 @@ TEST_F(Predict, WrongPromptFilesAreRefused) {
   EXPECT_SAYS(refusal(kLlama, prompt("[1, 2]")), "prompt.json: ");
   EXPECT_SAYS(refusal(kLlama, prompt("{}")), "input_ids: is missing");
   EXPECT_SAYS(refusal(kLlama, prompt(R"({"input_ids": []})")), "input_ids: is empty");
-  EXPECT_SAYS(refusal(kLlama, prompt(R"({"input_ids": "1 2"})")), "input_ids: is the text '1 2', a list");
+  EXPECT_SAYS(refusal(kLlama, prompt(R"({"input_ids": "1 2"})")),
+              "input_ids: is the text '1 2', a list of token ids is needed. Turn words into ids");
   EXPECT_SAYS(refusal(kLlama, prompt(R"({"input_ids": [1, 2.5]})")), "input_ids[1]");
   EXPECT_SAYS(refusal(kLlama, prompt(R"({"input_ids": [[1, 2]]})")), "input_ids[0]: is a list");
   EXPECT_SAYS(refusal(kLlama, prompt(R"({"input_id": [1]})")), "Did you mean 'input_ids'?");

@@ -38,6 +38,10 @@ void add_doctor(Verbs& verbs) {
   Verb& verb = verbs.emplace_back(
       Verb{.name = "doctor", .summary = "Check this installation: load the runtime half and take one training step"});
   verb.option("--json", *json, "Print one JSON object");
+  verb.footer =
+      "Examples:\n"
+      "  weft doctor\n"
+      "  weft doctor --json";
   verb.run = [json] { return doctor(*json); };
 }
 

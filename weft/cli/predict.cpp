@@ -109,6 +109,10 @@ void add_predict(Verbs& verbs) {
   verb.option("--ignore-end", options->ignores_end, "Go on after a token that ends the text");
   verb.option("--threads", options->threads, "CPU threads (default: one for each core)").named("N");
   verb.option("--json", options->json, "Print one JSON object");
+  verb.footer =
+      "Examples:\n"
+      "  weft predict --model path/to/Qwen2-VL-2B-Instruct --prompt-file docs/manual/prompt.json\n"
+      "  weft predict --run run --prompt-file docs/manual/prompt.json --max-new-tokens 8 --json";
   verb.run = [options] { return run_predict(*options); };
 }
 

@@ -5,6 +5,7 @@
 
 #include "weft/base/fields.h"
 #include "weft/base/file.h"
+#include "weft/base/text.h"
 #include "weft/engine/predict_request.h"
 #include "weft/engine/token_range.h"
 #include "weft/models/tensor_file.h"
@@ -40,6 +41,12 @@ std::optional<int64_t> read_max_new_tokens(Fields& fields) {
 PromptFields read_prompt(Fields& fields, std::string place) {
   PromptFields prompt{.place = std::move(place)};
   const bool has_ids = fields.has("input_ids");
+  if (const Json* ids = fields.raw("input_ids"); ids != nullptr && ids->is_string()) {
+    fields.complain("input_ids",
+                    fmt::format("is the text {}, a list of token ids is needed", in_quotes(ids->get<std::string>())),
+                    "Turn words into ids with the model's tokenizer.");
+    return prompt;
+  }
   std::vector<int64_t> ids = fields.integers_or_empty("input_ids", kTokenRange);
   if (has_ids) prompt.input_ids = std::move(ids);
   if (fields.has("tensors")) prompt.tensors = fields.text("tensors");

@@ -30,12 +30,12 @@ void expect_adjoint(const Layout& from, const Layout& to, Draw& draw) {
       << text(transition.adjoint);
 }
 
-void expect_adjoint_for_all_pairs(const std::vector<int64_t>& mesh, const std::vector<int64_t>& shape) {
+void expect_adjoint_for_all_pairs(const std::vector<int64_t>& mesh, const std::vector<int64_t>& shape,
+                                  size_t every = 1) {
   Draw draw;
   const std::vector<Layout> layouts = all_layouts(grid_of(mesh), shape);
-  for (const Layout& from : layouts) {
-    for (const Layout& to : layouts) expect_adjoint(from, to, draw);
-  }
+  for (size_t pair = 0; pair < layouts.size() * layouts.size(); pair += every)
+    expect_adjoint(layouts[pair / layouts.size()], layouts[pair % layouts.size()], draw);
 }
 
 TEST(Transition, IsAdjointForAllPairsOfLayoutsOnOneAxis) {
@@ -54,7 +54,7 @@ TEST(Transition, IsAdjointForAllPairsOfLayoutsOnTwoAxes) {
 }
 
 TEST(Transition, IsAdjointForAllPairsOfLayoutsOnThreeAxes) {
-  expect_adjoint_for_all_pairs({2, 2, 2}, {5, 3});
+  expect_adjoint_for_all_pairs({2, 2, 2}, {5, 3}, kIsSanitized ? 11 : 1);
 }
 
 TEST(Transition, IsAdjointForRandomPairsOfRaggedLayouts) {
