@@ -15,11 +15,17 @@ foreach(program IN ITEMS weft_comm_mpi_suite weft_comm_rank_program)
   add_dependencies(${program} weft_mpi weft_nccl)
 endforeach()
 
-# Ends with 77 where there is no GPU and one is needed.
+# Ends with 77 where there is no GPU and one is needed. With AddressSanitizer one of each kind is enough of every run;
+# scripts/test --long has the others, too.
+set(mpi_tests_with_asan TheSuiteHoldsOn4 StandInsForNcclHoldOn3 StandInsForMpiAndNcclHold)
 function(weft_mpi_test name)
+  set(labels ${WEFT_TEST_LABEL})
+  if(WEFT_SANITIZE MATCHES "address" AND NOT name IN_LIST mpi_tests_with_asan)
+    list(APPEND labels long)
+  endif()
   add_test(NAME ${WEFT_TEST_PREFIX}MpiRanks.${name} COMMAND ${ARGN})
   set_tests_properties(
-    ${WEFT_TEST_PREFIX}MpiRanks.${name} PROPERTIES LABELS ${WEFT_TEST_LABEL} COST 500 TIMEOUT ${mpi_timeout_s} SKIP_RETURN_CODE 77
+    ${WEFT_TEST_PREFIX}MpiRanks.${name} PROPERTIES LABELS "${labels}" COST 500 TIMEOUT ${mpi_timeout_s} SKIP_RETURN_CODE 77
     ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0;TSAN_OPTIONS=suppressions=${tsan_suppressions}")
 endfunction()
 
