@@ -43,10 +43,11 @@ void read_optimizer(Fields fields, TrainConfig& config) {
 }
 
 void read_schedule(Fields fields, TrainConfig& config) {
-  config.learning_rate.kind = static_cast<LearningRate::Kind>(
-      fields.choice_or("kind", static_cast<size_t>(LearningRate::Kind::kCosine), schedule_names()));
-  config.learning_rate.warmup_steps = fields.integer_or("warmup_steps", 0, kCounts);
-  config.learning_rate.end_fraction = fields.number_or("end_fraction", 0.1, kFractions);
+  LearningRate& rate = config.learning_rate;
+  rate.kind =
+      static_cast<LearningRate::Kind>(fields.choice_or("kind", static_cast<size_t>(rate.kind), schedule_names()));
+  rate.warmup_steps = fields.integer_or("warmup_steps", rate.warmup_steps, kCounts);
+  rate.end_fraction = fields.number_or("end_fraction", rate.end_fraction, kFractions);
   fields.reject_unknown();
 }
 

@@ -19,6 +19,12 @@ TEST(TrainConfig, StepsAndALearningRateAreEnough) {
   EXPECT_EQ(config->learning_rate.total_steps, 10);
   EXPECT_EQ(config->learning_rate.kind, LearningRate::Kind::kCosine);
   EXPECT_EQ(config->learning_rate.end_fraction, 0.1);
+  const auto scheduled =
+      read("steps: 10\noptimizer: {learning_rate: 0.5}\nlearning_rate_schedule: {warmup_steps: 2}\n");
+  ASSERT_TRUE(scheduled.ok()) << scheduled.error().message();
+  EXPECT_EQ(scheduled->learning_rate.kind, LearningRate::Kind::kCosine);
+  EXPECT_EQ(scheduled->learning_rate.warmup_steps, 2);
+  EXPECT_EQ(scheduled->learning_rate.end_fraction, 0.1) << "as without the section";
   EXPECT_EQ(config->max_gradient_norm, 1);
   EXPECT_EQ(config->checkpoints.interval_steps, 0);
   EXPECT_EQ(config->device, "cpu");
