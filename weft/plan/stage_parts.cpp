@@ -19,10 +19,10 @@ const ScheduleKind* find_kind(const Plan& plan) {
   return nullptr;
 }
 
-Ends ends_of(const Plan& plan, const ModulePlan& module) {
+Ends ends_of(const Plan& plan, Placement placement, const ModulePlan& module) {
   Ends ends{.first = -1, .last = 0};
   for (int32_t stage = 0; stage < num_stages(plan); ++stage) {
-    const StagePlace place = place_of_stage(plan, stage);
+    const StagePlace place = place_of_stage(placement, static_cast<int32_t>(plan.llm().pp), stage);
     if (module.layers[static_cast<size_t>(place.rank)][static_cast<size_t>(place.chunk)] == 0) continue;
     if (ends.first < 0) ends.first = stage;
     ends.last = stage;
@@ -54,19 +54,21 @@ StagePlace place_of_stage(const Plan& plan, int32_t stage) {
 void list_stage_parts(const Plan& plan, std::vector<StagePart>& parts) {
   parts.clear();
   const int32_t stages = num_stages(plan);
+  const auto pp = static_cast<int32_t>(plan.llm().pp);
+  const Placement placement = placement_of(plan);  // once: it is found by name
   const bool has_inline = std::any_of(plan.modules.begin(), plan.modules.end(),
                                       [](const ModulePlan& m) { return m.placement == ModulePlacement::kInline; });
   for (size_t index = 0; index < plan.modules.size(); ++index) {
     const ModulePlan& module = plan.modules[index];
     if (!module.is_in_pipeline()) continue;
-    Ends ends = ends_of(plan, module);
+    Ends ends = ends_of(plan, placement, module);
     if (!module.is_encoder()) {
       if (!has_inline) ends.first = 0;
       ends.last = stages - 1;
     }
     int64_t next_layer = 0;
     for (int32_t stage = 0; stage < stages; ++stage) {
-      const StagePlace place = place_of_stage(plan, stage);
+      const StagePlace place = place_of_stage(placement, pp, stage);
       const auto rank = static_cast<size_t>(place.rank);
       const auto chunk = static_cast<size_t>(place.chunk);
       StagePart part{.stage = stage,
