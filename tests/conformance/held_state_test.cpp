@@ -5,20 +5,11 @@
 
 #include "tests/support/draws.h"
 #include "tests/support/pipeline/example_training.h"
+#include "tests/support/pipeline/tiny_models.h"
 #include "tests/support/plan/random_plan.h"
 
 namespace weft {
 namespace {
-
-struct TinyModel {
-  const char* name;
-  const char* fixture;
-  const char* sizes;
-};
-
-void PrintTo(const TinyModel& model, std::ostream* out) {
-  *out << model.name;
-}
 
 /// Of all optimizers of a rank, after a step.
 HeldState held_by(const TrainingRank& rank, const PrecisionPlan& precision) {
@@ -82,18 +73,7 @@ TEST_P(HeldStates, AreToTheByteWhatRanksHold) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Models, HeldStates,
-    testing::Values(
-        TinyModel{"Omni", "qwen2_5_omni",
-                  R"({"text_config": {"hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2},
-                  "vision_config": {"out_hidden_size": 64}, "audio_config": {"output_dim": 64}})"},
-        TinyModel{"Windows", "qwen2_5_vl",
-                  R"({"text_config": {"hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2},
-                  "vision_config": {"num_heads": 8, "hidden_size": 32, "out_hidden_size": 64}})"},
-        TinyModel{"Vision", "qwen2_vl_untied", R"({"vision_config": {"num_heads": 4, "embed_dim": 16}})"},
-        TinyModel{"Experts", "qwen3_moe_norm", "{}"}, TinyModel{"Text", "llama_tied", "{}"}),
-    [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Models, HeldStates, tiny_models(), [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace weft

@@ -169,7 +169,7 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
 }
 
 TrainingSession::~TrainingSession() {
-  // Its thread uses this session, and other ranks may still want the batch.
+  // The thread that makes it uses members of this, and other ranks may still want the batch.
   if (next_batch_.valid()) next_batch_.wait();
 }
 

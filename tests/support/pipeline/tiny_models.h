@@ -1,0 +1,32 @@
+#pragma once
+
+#include <ostream>
+
+#include <gtest/gtest.h>
+
+namespace weft {
+
+/// A family's fixture with sizes that leave plans drawn at random something to divide.
+struct TinyModel {
+  const char* name;
+  const char* fixture;
+  const char* sizes;  ///< JSON that goes over the fixture's configuration
+};
+
+inline void PrintTo(const TinyModel& model, std::ostream* out) {
+  *out << model.name;
+}
+
+inline auto tiny_models() {
+  return testing::Values(
+      TinyModel{"Omni", "qwen2_5_omni",
+                R"({"text_config": {"hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2},
+                    "vision_config": {"out_hidden_size": 64}, "audio_config": {"output_dim": 64}})"},
+      TinyModel{"Windows", "qwen2_5_vl",
+                R"({"text_config": {"hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2},
+                    "vision_config": {"num_heads": 8, "hidden_size": 32, "out_hidden_size": 64}})"},
+      TinyModel{"Vision", "qwen2_vl_untied", R"({"vision_config": {"num_heads": 4, "embed_dim": 16}})"},
+      TinyModel{"Experts", "qwen3_moe_norm", "{}"}, TinyModel{"Text", "llama_tied", "{}"});
+}
+
+}  // namespace weft
