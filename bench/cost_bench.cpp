@@ -10,7 +10,7 @@
 #include <new>
 #include <numeric>
 
-#include "weft/plan/check.h"
+#include "weft/meaning/check.h"
 #include "weft/simulate/plan_simulator.h"
 #include "weft/spec/scenario.h"
 

@@ -4,9 +4,9 @@
 #include <array>
 
 #include "tests/support/draws.h"
+#include "tests/support/meaning/random_plan.h"
 #include "tests/support/pipeline/example_training.h"
 #include "tests/support/pipeline/tiny_models.h"
-#include "tests/support/plan/random_plan.h"
 
 namespace weft {
 namespace {

@@ -1,6 +1,6 @@
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/targets.h"
-#include "weft/plan/check.h"
+#include "weft/meaning/check.h"
 #include "weft/plan/diff.h"
 #include "weft/plan/plan_json.h"
 

@@ -6,7 +6,7 @@
 #include "tests/golden/plan_gallery.h"
 #include "tests/support/source_tree.h"
 #include "weft/base/file.h"
-#include "weft/plan/check.h"
+#include "weft/meaning/check.h"
 #include "weft/plan/plan_json.h"
 
 namespace weft {

@@ -10,11 +10,11 @@
 #include "tests/support/source_tree.h"
 #include "weft/checkpoint/initial_weights.h"
 #include "weft/comm/run_ranks.h"
+#include "weft/meaning/parallel_settings.h"
 #include "weft/models/load_weights.h"
 #include "weft/models/samples.h"
 #include "weft/models/tensor_file.h"
 #include "weft/pipeline/training_rank.h"
-#include "weft/plan/parallel_settings.h"
 #include "weft/spec/model_reader.h"
 #include "weft/spec/scenario.h"
 

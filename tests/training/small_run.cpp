@@ -13,7 +13,7 @@
 
 #include "tests/support/source_tree.h"
 #include "weft/comm/run_ranks.h"
-#include "weft/plan/plan_schedule.h"
+#include "weft/meaning/plan_schedule.h"
 #include "weft/spec/model_reader.h"
 
 namespace weft::training {

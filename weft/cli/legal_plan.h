@@ -3,7 +3,7 @@
 #include <string>
 
 #include "weft/base/result.h"
-#include "weft/plan/check.h"
+#include "weft/meaning/check.h"
 #include "weft/plan/plan.h"
 
 namespace weft {

@@ -16,7 +16,7 @@
 #include "weft/cli/report_text.h"
 #include "weft/cli/terminal_line.h"
 #include "weft/cli/verbs.h"
-#include "weft/plan/check.h"
+#include "weft/meaning/check.h"
 #include "weft/plan/plan_json.h"
 #include "weft/search/explain_plan.h"
 #include "weft/search/plan_advice.h"

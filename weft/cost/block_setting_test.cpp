@@ -30,7 +30,7 @@ GroupLink link_along(const Cluster& cluster, const ModulePlan& module, const std
       axes.push_back({"ulysses", module.cp_ulysses});
       axes.push_back({"ring", module.cp / module.cp_ulysses});
     } else {
-      axes.push_back({name, name == "tp" ? module.tp : name == "dp" ? module.dp : module.pp});
+      axes.push_back({name, module.degree(name)});
     }
   }
   const Mesh mesh = *Mesh::create(axes, module.ranks);

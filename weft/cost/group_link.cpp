@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "weft/plan/plan_schedule.h"
+#include "weft/plan/module_mesh.h"
 
 namespace weft {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "weft/plan/plan_schedule.h"
+#include "weft/plan/module_mesh.h"
 
 namespace weft {
 namespace {

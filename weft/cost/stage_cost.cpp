@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "weft/cost/collective_time.h"
-#include "weft/plan/stage_parts.h"
+#include "weft/meaning/stage_parts.h"
 
 namespace weft {
 namespace {

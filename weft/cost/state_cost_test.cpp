@@ -4,7 +4,7 @@
 
 #include "tests/support/cost/example_plan.h"
 #include "weft/cost/cost_model.h"
-#include "weft/plan/check.h"
+#include "weft/meaning/check.h"
 
 namespace weft {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "tests/support/source_tree.h"
 #include "weft/engine/run_folder.h"
-#include "weft/plan/check.h"
-#include "weft/plan/parallel_settings.h"
+#include "weft/meaning/check.h"
+#include "weft/meaning/parallel_settings.h"
 #include "weft/spec/scenario.h"
 
 namespace weft {

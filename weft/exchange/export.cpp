@@ -7,7 +7,7 @@
 
 #include "weft/base/text.h"
 #include "weft/exchange/targets.h"
-#include "weft/plan/check.h"
+#include "weft/meaning/check.h"
 
 namespace weft {
 namespace {

@@ -14,8 +14,7 @@ constexpr std::string_view kPlacementNames[] = {"base", "inline", "colocated", "
 std::vector<std::string> axes_that_matter(const ModulePlan& module, const std::vector<std::string>& order) {
   std::vector<std::string> axes;
   for (const std::string& axis : order) {
-    const int64_t size = axis == "tp" ? module.tp : axis == "cp" ? module.cp : axis == "dp" ? module.dp : module.pp;
-    if (size > 1) axes.push_back(axis);
+    if (module.degree(axis) > 1) axes.push_back(axis);
   }
   return axes;
 }

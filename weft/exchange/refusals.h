@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "weft/plan/check.h"
+#include "weft/meaning/check.h"
 #include "weft/plan/plan.h"
 
 namespace weft {

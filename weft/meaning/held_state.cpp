@@ -8,7 +8,7 @@
 #include "weft/meaning/op_share.h"
 #include "weft/meaning/tied_table.h"
 #include "weft/meaning/zero_rules.h"
-#include "weft/plan/plan_schedule.h"
+#include "weft/plan/module_mesh.h"
 
 namespace weft {
 namespace {

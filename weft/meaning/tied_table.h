@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "weft/plan/stage_parts.h"
+#include "weft/meaning/stage_parts.h"
 
 namespace weft {
 

@@ -5,13 +5,13 @@
 #include <optional>
 #include <vector>
 
+#include "weft/meaning/stage_parts.h"
 #include "weft/models/inputs.h"
 #include "weft/models/text/decoder.h"
 #include "weft/parallelize/block_hooks.h"
 #include "weft/parallelize/context_parallel.h"
 #include "weft/parallelize/tensor_parallel.h"
 #include "weft/plan/plan.h"
-#include "weft/plan/stage_parts.h"
 
 namespace weft {
 

@@ -2,7 +2,7 @@
 #include <set>
 
 #include "tests/support/pipeline/example_training.h"
-#include "weft/plan/check.h"
+#include "weft/meaning/check.h"
 
 namespace weft {
 namespace {

@@ -1,5 +1,5 @@
 #include "tests/support/pipeline/example_training.h"
-#include "weft/plan/check.h"
+#include "weft/meaning/check.h"
 
 namespace weft {
 namespace {

@@ -1,6 +1,6 @@
 #include "tests/support/pipeline/example_training.h"
+#include "weft/meaning/check.h"
 #include "weft/pipeline/plan_ranks.h"
-#include "weft/plan/check.h"
 
 namespace weft::hetero_suite_test {
 namespace {

@@ -1,8 +1,8 @@
 // Plans drawn at random, each trained for a few steps and compared with one rank.
 #include "tests/support/draws.h"
+#include "tests/support/meaning/random_plan.h"
 #include "tests/support/pipeline/example_training.h"
 #include "tests/support/pipeline/tiny_models.h"
-#include "tests/support/plan/random_plan.h"
 
 namespace weft {
 namespace {

@@ -11,16 +11,17 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
+#include "weft/meaning/check.h"
+#include "weft/meaning/plan_schedule.h"
 #include "weft/meaning/tied_table.h"
+#include "weft/meaning/unobeyed.h"
 #include "weft/meaning/zero_rules.h"
 #include "weft/mesh/head_share.h"
 #include "weft/models/context_share.h"
 #include "weft/models/initialize.h"
 #include "weft/optim/clip.h"
 #include "weft/optim/owned_pieces.h"
-#include "weft/plan/check.h"
-#include "weft/plan/plan_schedule.h"
-#include "weft/plan/unobeyed.h"
+#include "weft/plan/module_mesh.h"
 #include "weft/schedule/lowering.h"
 #include "weft/schedule/step_end.h"
 #include "weft/tensor/local_tensor.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "weft/plan/head_limit.h"
-#include "weft/plan/plan_schedule.h"
+#include "weft/plan/module_mesh.h"
 
 namespace weft {
 int64_t default_ulysses(const Plan& plan, const ModulePlan& module) {

@@ -6,6 +6,10 @@
 
 namespace weft {
 
+int64_t ModulePlan::degree(std::string_view axis) const {
+  return axis == "tp" ? tp : axis == "cp" ? cp : axis == "dp" ? dp : pp;
+}
+
 const ModulePlan* Plan::find(ModuleKind kind) const {
   for (const ModulePlan& module : modules) {
     if (module.kind == kind) return &module;

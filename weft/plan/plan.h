@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "weft/base/json.h"
@@ -48,6 +49,8 @@ struct ModulePlan {
   std::map<int64_t, std::vector<std::string>> actions;  ///< with fill: the order that was planned, by pipeline rank
   bool recompute_from_inputs = false;
 
+  /// Along an axis of the mesh: tp, cp, dp or pp.
+  int64_t degree(std::string_view axis) const;
   bool is_encoder() const { return kind != ModuleKind::kLlm; }
   /// Whether its blocks lie in the llm's pipeline, instead of beside it.
   bool is_in_pipeline() const { return !is_encoder() || placement == ModulePlacement::kInline; }

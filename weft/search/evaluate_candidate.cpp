@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "weft/base/units.h"
-#include "weft/plan/plan_schedule.h"
+#include "weft/meaning/plan_schedule.h"
 #include "weft/schedule/lowering.h"
 #include "weft/schedule/step_end.h"
 #include "weft/search/woven_encoders.h"

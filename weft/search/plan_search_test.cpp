@@ -7,7 +7,7 @@
 #include "tests/support/draws.h"
 #include "tests/support/source_tree.h"
 #include "weft/base/units.h"
-#include "weft/plan/check.h"
+#include "weft/meaning/check.h"
 #include "weft/plan/plan_json.h"
 #include "weft/search/enumerate.h"
 #include "weft/search/explain_plan.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "weft/plan/plan_schedule.h"
+#include "weft/meaning/plan_schedule.h"
 
 namespace weft {
 

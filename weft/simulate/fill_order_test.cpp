@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/source_tree.h"
-#include "weft/plan/check.h"
+#include "weft/meaning/check.h"
 #include "weft/plan/plan_json.h"
 
 namespace weft {

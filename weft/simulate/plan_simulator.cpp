@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/units.h"
-#include "weft/plan/plan_schedule.h"
+#include "weft/meaning/plan_schedule.h"
 #include "weft/schedule/lowering.h"
 #include "weft/schedule/step_end.h"
 #include "weft/simulate/drawn_batch.h"

@@ -10,7 +10,7 @@
 #include "tests/support/cost/example_plan.h"
 #include "tests/support/source_tree.h"
 #include "weft/base/units.h"
-#include "weft/plan/check.h"
+#include "weft/meaning/check.h"
 #include "weft/plan/plan_json.h"
 
 namespace weft::plan_simulator_test {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/draws.h"
-#include "tests/support/plan/random_plan.h"
+#include "tests/support/meaning/random_plan.h"
 #include "tests/support/source_tree.h"
 #include "weft/simulate/plan_simulator.h"
 #include "weft/spec/model_reader.h"

@@ -1,6 +1,6 @@
 #include "weft/simulate/rank_memory.h"
 
-#include "weft/plan/plan_schedule.h"
+#include "weft/plan/module_mesh.h"
 #include "weft/simulate/plan_simulator.h"
 
 namespace weft {

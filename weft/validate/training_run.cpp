@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
-#include "weft/plan/check.h"
+#include "weft/meaning/check.h"
 #include "weft/simulate/plan_simulator.h"
 #include "weft/spec/model_reader.h"
 

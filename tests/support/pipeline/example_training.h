@@ -16,12 +16,12 @@
 #include "tests/support/source_tree.h"
 #include "weft/comm/run_ranks.h"
 #include "weft/data/balance.h"
+#include "weft/meaning/plan_schedule.h"
 #include "weft/models/initialize.h"
 #include "weft/models/load_weights.h"
 #include "weft/models/media/audio_index.h"
 #include "weft/models/network.h"
 #include "weft/pipeline/training_rank.h"
-#include "weft/plan/plan_schedule.h"
 #include "weft/schedule/generators.h"
 #include "weft/spec/model_reader.h"
 

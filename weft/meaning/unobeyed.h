@@ -2,8 +2,8 @@
 
 #include <vector>
 
+#include "weft/meaning/violation.h"
 #include "weft/plan/plan.h"
-#include "weft/plan/violation.h"
 
 namespace weft {
 

@@ -1,4 +1,4 @@
-#include "weft/plan/plan_schedule.h"
+#include "weft/meaning/plan_schedule.h"
 
 #include <algorithm>
 #include <numeric>
@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/plan/module_mesh.h"
 #include "weft/schedule/generators.h"
 
 namespace weft {
@@ -125,19 +126,6 @@ Result<Schedule> stored_schedule(const ModulePlan& filler, const Schedule& pipel
 }
 
 }  // namespace
-
-Result<Mesh> mesh_of(const ModulePlan& module) {
-  std::vector<Axis> axes;
-  for (const std::string& name : module.axis_order) {
-    axes.push_back({name, name == "tp" ? module.tp : name == "cp" ? module.cp : name == "dp" ? module.dp : module.pp});
-  }
-  // Orders of modules without stages may leave it out.
-  if (std::find(module.axis_order.begin(), module.axis_order.end(), "pp") == module.axis_order.end())
-    axes.push_back({"pp", module.pp});
-  Result<Mesh> mesh = Mesh::create(axes, module.ranks);
-  if (!mesh) return bad_field(field_of(module, "ranks"), mesh.error().problem);
-  return mesh;
-}
 
 Result<std::vector<EncoderPlacement>> encoder_placements(const Plan& plan) {
   std::vector<EncoderPlacement> placements;

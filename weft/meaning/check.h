@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "weft/base/error.h"
+#include "weft/meaning/violation.h"
 #include "weft/plan/plan.h"
-#include "weft/plan/violation.h"
 
 namespace weft {
 

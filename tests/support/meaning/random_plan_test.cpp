@@ -1,4 +1,4 @@
-#include "tests/support/plan/random_plan.h"
+#include "tests/support/meaning/random_plan.h"
 
 #include <algorithm>
 #include <map>
@@ -9,9 +9,9 @@
 
 #include "tests/support/draws.h"
 #include "tests/support/source_tree.h"
-#include "weft/plan/check.h"
+#include "weft/meaning/check.h"
+#include "weft/meaning/plan_schedule.h"
 #include "weft/plan/plan_json.h"
-#include "weft/plan/plan_schedule.h"
 #include "weft/schedule/lowering.h"
 #include "weft/schedule/step_end.h"
 #include "weft/schedule/validate.h"

@@ -1,12 +1,13 @@
-#include "weft/plan/parallel_settings.h"
+#include "weft/meaning/parallel_settings.h"
 
 #include <algorithm>
 #include <numeric>
 
 #include <fmt/format.h>
 
+#include "weft/meaning/check.h"
+#include "weft/meaning/stage_parts.h"
 #include "weft/mesh/mesh.h"
-#include "weft/plan/check.h"
 #include "weft/plan/default_ulysses.h"
 
 namespace weft {

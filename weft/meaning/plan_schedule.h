@@ -1,14 +1,10 @@
 #pragma once
 
 #include "weft/base/result.h"
-#include "weft/mesh/mesh.h"
 #include "weft/plan/plan.h"
 #include "weft/schedule/schedule.h"
 
 namespace weft {
-
-/// The mesh of a module: its axes in the plan's order over its ranks. The error names the plan's field.
-Result<Mesh> mesh_of(const ModulePlan& module);
 
 /// What one pipeline of the plan does in a step: row r stands for all llm ranks of pipeline rank r, and rows behind
 /// those for the stages of encoders with ranks of their own. Encoders that fill bubbles have the order that the plan

@@ -1,4 +1,4 @@
-#include "weft/plan/stage_parts.h"
+#include "weft/meaning/stage_parts.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "weft/plan/unobeyed.h"
+#include "weft/meaning/unobeyed.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "tests/support/plan/random_plan.h"
+#include "tests/support/meaning/random_plan.h"
 
 #include <algorithm>
 #include <array>
@@ -10,10 +10,11 @@
 
 #include "weft/base/check.h"
 #include "weft/base/divisors.h"
-#include "weft/plan/check.h"
+#include "weft/meaning/check.h"
+#include "weft/meaning/plan_schedule.h"
+#include "weft/meaning/stage_parts.h"
 #include "weft/plan/head_limit.h"
-#include "weft/plan/plan_schedule.h"
-#include "weft/plan/stage_parts.h"
+#include "weft/plan/module_mesh.h"
 #include "weft/schedule/generators.h"
 #include "weft/spec/num_experts.h"
 

@@ -1,4 +1,4 @@
-#include "weft/plan/check.h"
+#include "weft/meaning/check.h"
 
 #include <algorithm>
 #include <numeric>
@@ -8,13 +8,15 @@
 
 #include "weft/base/counted.h"
 #include "weft/base/text.h"
+#include "weft/meaning/plan_schedule.h"
+#include "weft/meaning/stage_parts.h"
+#include "weft/meaning/unobeyed.h"
 #include "weft/plan/head_limit.h"
-#include "weft/plan/plan_schedule.h"
+#include "weft/plan/module_mesh.h"
 #include "weft/plan/rank_set.h"
-#include "weft/plan/stage_parts.h"
-#include "weft/plan/unobeyed.h"
 #include "weft/schedule/generators.h"
 #include "weft/schedule/validate.h"
+#include "weft/spec/num_experts.h"
 
 namespace weft {
 namespace {
@@ -222,12 +224,7 @@ class Checker {
   void check_experts() {
     const ModulePlan& m = *module_;
     if (m.ep == 1 || spec() == nullptr) return;
-    int64_t experts = 0;
-    for (const Block& kind : spec()->layer_kinds) {
-      for (const Op& op : kind.ops) {
-        if (const auto* matmul = std::get_if<Matmul>(&op.shape)) experts = std::max(experts, matmul->copies);
-      }
-    }
+    const int64_t experts = num_experts(*spec());
     if (experts <= 1) {
       add_here("ep", fmt::format("is {}, but the module has no experts; use 1", m.ep));
       return;

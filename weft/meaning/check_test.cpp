@@ -1,0 +1,220 @@
+#include "weft/meaning/check.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/source_tree.h"
+#include "weft/base/file.h"
+#include "weft/plan/plan_json.h"
+
+namespace weft {
+namespace {
+
+const std::string kPlans = source_tree().string() + "/scenarios/plans/";
+
+Json shipped(const std::string& name) {
+  return read_document(kPlans + name + ".json")->root;
+}
+
+/// The message that reading ends in, or every violation, a line each.
+std::string findings(const Json& json) {
+  const Result<Plan> plan = read_plan({.source = "plan.json", .root = json});
+  if (!plan) return plan.error().message();
+  std::string text;
+  for (const Violation& violation : check_plan(*plan)) text += violation.field + ": " + violation.message + "\n";
+  return text;
+}
+
+/// After one field of a shipped plan is replaced.
+std::string findings_with(const std::string& name, const std::string& pointer, const Json& value) {
+  Json json = shipped(name);
+  json[Json::json_pointer(pointer)] = value;
+  return findings(json);
+}
+
+const std::string kTp = "llama3-8b_gpipe_tp2_pp2_dp2";
+
+TEST(CheckPlan, ShowsTheArithmetic) {
+  EXPECT_EQ(findings_with(kTp, "/modules/llm/tp", 4),
+            "modules.llm.ranks: tp 4 × cp 1 × pp 2 × dp 2 = 16, but the module has 8 ranks\n");
+  EXPECT_EQ(findings_with(kTp, "/schedule/microbatches", 15),
+            "schedule.microbatches: mbs 1 × microbatches 15 × dp 2 = 30, but the global batch is 32\n");
+  EXPECT_EQ(findings_with(kTp, "/modules/llm/layers", {{16}, {15}}),
+            "modules.llm.layers: add up to 31, but the module has 32 layers\n");
+  EXPECT_EQ(findings_with(kTp, "/modules/llm/layers", {{16, 16}}),
+            "modules.llm.layers: must have 2 rows (pp) of 1 entries (vpp)\n"
+            "modules.llm.recompute: has 2 rows, but layers has 1\n");
+  EXPECT_EQ(findings_with(kTp, "/modules/llm/recompute/0/0/full", 20),
+            "modules.llm.recompute[0][0]: full 20 + selective 0 = 20, but the chunk has 16 blocks\n");
+  EXPECT_EQ(findings_with(kTp, "/modules/llm/axis_order", {"tp", "dp", "pp"}),
+            "modules.llm.axis_order: is [tp, dp, pp], but each of tp, cp, dp and pp must be there once\n");
+}
+
+TEST(CheckPlan, NamesEveryViolationInOneRun) {
+  Json json = shipped(kTp);
+  json["modules"]["llm"]["tp"] = 64;
+  json["schedule"]["mbs"] = 3;
+  json["schedule"]["name"] = "1f1v";
+  json["world_size"] = 16;
+  const std::string all = findings(json);
+  for (const char* part :
+       {"tp 64 × cp 1", "modules.llm.tp: is 64, but there are only 32 heads to share out", "mbs 3 × microbatches 16",
+        "'1f1v' is not a schedule", "no module uses ranks 8-15", "the cluster has 1 node × 8 = 8 devices"}) {
+    EXPECT_NE(all.find(part), std::string::npos) << "no '" << part << "' in\n" << all;
+  }
+}
+
+TEST(CheckPlan, WhatTrainingDoesNotObeyIsRefused) {
+  EXPECT_EQ(findings_with(kTp, "/offload/optimizer", 0.5),
+            "offload.optimizer: is 0.5, but training does not offload yet; use 0\n");
+  for (const char* field : {"compute", "master", "reduce"}) {
+    EXPECT_EQ(
+        findings_with(kTp, std::string("/precision/") + field, "fp16"),
+        std::string("precision.") + field +
+            ": is fp16, whose small gradients vanish without a scaled loss; fp64, fp32 and bf16 are trained with\n");
+  }
+  const std::string inlined = "qwen2-vl-7b_inline";
+  const int64_t zero = shipped(inlined)["modules"]["llm"]["zero"].get<int64_t>();
+  EXPECT_NE(
+      findings_with(inlined, "/modules/vision/zero", zero == 1 ? 0 : 1).find("an inline encoder lies in its stages"),
+      std::string::npos);
+  // Runs of others may have been made with it.
+  Plan unfused = *read_plan({.source = "plan.json", .root = shipped(kTp)});
+  unfused.workload.attention = AttentionKernel::kUnfused;
+  EXPECT_TRUE(check_plan(unfused, PlanUse::kPrice).empty());
+  ASSERT_EQ(check_plan(unfused).size(), 1U);
+  EXPECT_EQ(check_plan(unfused).front().field, "workload.attention");
+  Plan dropping = *read_plan({.source = "plan.json", .root = shipped(kTp)});
+  dropping.model.config["attention_dropout"] = 0.1;
+  ASSERT_EQ(check_plan(dropping).size(), 1U);
+  EXPECT_EQ(check_plan(dropping).front().field, "model.attention_dropout");
+}
+
+TEST(CheckPlan, ProductsThatDoNotFitAreRefusedAndNotComputed) {
+  Json json = shipped(kTp);
+  for (const char* degree : {"tp", "cp", "pp", "dp"}) json["modules"]["llm"][degree] = 1'000'000;
+  EXPECT_NE(findings(json).find("= 9223372036854775807, but the module has 8 ranks"), std::string::npos)
+      << findings(json);
+}
+
+TEST(CheckPlan, RanksMustExistAndBeUsedOnce) {
+  EXPECT_EQ(findings_with(kTp, "/modules/llm/ranks", "0-6,8"),
+            "modules.llm.ranks: names rank 8, but world_size is 8: ranks are 0 to 7\n"
+            "world_size: is 8, but no module uses rank 7; set idle_ranks if that is meant\n");
+  EXPECT_EQ(findings_with(kTp, "/modules/llm/ranks", "0-6,0"),
+            "modules.llm.ranks: names rank 0 twice\n"
+            "world_size: is 8, but no module uses rank 7; set idle_ranks if that is meant\n");
+}
+
+TEST(CheckPlan, ExpertsAndContextParallelismMustDivide) {
+  const std::string moe = "qwen3-30b-a3b_zb_h1_ep8";
+  EXPECT_EQ(
+      findings_with(moe, "/modules/llm/ep", 16),
+      "modules.llm.ep: is 16, which does not divide dp 8 × cp 1 = 8; of what divides both 128 experts and dp·cp 8, "
+      "nearest is 8\n");
+  const std::string nearest = "; of what divides both 128 experts and dp·cp 8, nearest are 2 and 4\n";
+  EXPECT_EQ(findings_with(moe, "/modules/llm/ep", 3),
+            "modules.llm.ep: is 3, which does not divide 128 experts" + nearest +
+                "modules.llm.ep: is 3, which does not divide dp 8 × cp 1 = 8" + nearest);
+  EXPECT_EQ(findings_with(kTp, "/modules/llm/ep", 2), "modules.llm.ep: is 2, but the module has no experts; use 1\n");
+  const std::string ulysses = "llama3-8b_cp4_ulysses2";
+  EXPECT_EQ(findings_with(ulysses, "/modules/llm/cp_ulysses", 3),
+            "modules.llm.cp_ulysses: is 3, which does not divide cp 4; nearest are 2 and 4\n");
+  EXPECT_EQ(findings_with(ulysses, "/modules/llm/cp_ulysses", 8),
+            "modules.llm.cp_ulysses: is 8, which does not divide cp 4; nearest is 4\n");
+}
+
+/// The plan with so many ranks along cp, all of them Ulysses'.
+Json with_ulysses(const std::string& name, int64_t tp, int64_t cp) {
+  Json json = shipped(name);
+  Json& llm = json["modules"]["llm"];
+  llm["tp"] = tp;
+  llm["cp"] = llm["cp_ulysses"] = cp;
+  llm["dp"] = llm["pp"] = 1;
+  return json;
+}
+
+TEST(CheckPlan, HeadsBoundUlyssesAndARingTakesTheRest) {
+  const std::string name = "llama3-8b_cp4_ulysses2";
+  EXPECT_NE(
+      findings(with_ulysses(name, 1, 64))
+          .find("modules.llm.cp_ulysses: is 64, but with tp 1 a rank has as few as 32 of the 32 heads to exchange; "
+                "cp_ulysses 32 with a ring of 2 makes cp 64\n"),
+      std::string::npos)
+      << findings(with_ulysses(name, 1, 64));
+  EXPECT_NE(findings(with_ulysses(name, 8, 6)).find("; cp_ulysses 3 with a ring of 2 makes cp 6\n"), std::string::npos)
+      << "the largest divisor of cp that four heads a rank allow";
+  EXPECT_NE(findings(with_ulysses(name, 64, 2))
+                .find("modules.llm.tp: is 64, but there are only 32 heads to share out; tp is at most that\n"),
+            std::string::npos);
+}
+
+TEST(CheckPlan, SchedulesMustFitTheirChunks) {
+  EXPECT_EQ(findings_with("qwen3-8b_zb_v_pp4", "/schedule/name", "1f1b"),
+            "modules.llm.vpp: is 2, but 1f1b has one chunk a rank\n");
+}
+
+TEST(CheckPlan, AnInlineEncoderEndsBeforeTheLlmTakesItsOutput) {
+  const std::string inline_plan = "qwen2-vl-7b_inline";
+  EXPECT_EQ(findings(shipped(inline_plan)), "");
+  EXPECT_EQ(findings_with(inline_plan, "/modules/vision/layers", {{16}, {16}, {0}, {0}}),
+            "modules.vision.layers: end in stage 1, but the llm, which takes their output, begins in stage 0\n");
+  EXPECT_EQ(findings_with(inline_plan, "/modules/vision/layers", {{31}, {0}, {0}, {1}}),
+            "modules.vision.layers: end in stage 3, but the llm, which takes their output, begins in stage 0\n");
+  Json later = shipped(inline_plan);
+  later["modules"]["vision"]["layers"] = {{16}, {16}, {0}, {0}};
+  later["modules"]["llm"]["layers"] = {{0}, {12}, {8}, {8}};
+  EXPECT_EQ(findings(later), "");
+}
+
+TEST(CheckPlan, EncodersMustBeWhereTheirPlacementSays) {
+  EXPECT_NE(findings_with("qwen2-vl-7b_colocated_before", "/modules/vision/ranks", "0-3")
+                .find("a colocated encoder has the llm's ranks, 0-7"),
+            std::string::npos);
+  EXPECT_NE(findings_with("qwen2.5-vl-7b_disjoint_stream", "/modules/vision/ranks", "7-14")
+                .find("is disjoint, but rank 7 is the llm's too"),
+            std::string::npos);
+  EXPECT_NE(
+      findings_with("qwen2.5-vl-7b_disjoint_stream", "/modules/vision/form", "before").find("form: must be stream"),
+      std::string::npos);
+  EXPECT_NE(findings_with("qwen2-vl-7b_partial", "/modules/vision/ranks", "5-6")
+                .find("holds 1 of the 2 ranks of the llm's pipeline rank 2"),
+            std::string::npos);
+  EXPECT_NE(findings_with("qwen2-vl-7b_inline", "/modules/vision/tp", 1)
+                .find("is inline, so ranks, order and degrees must be the llm's (tp 2"),
+            std::string::npos);
+  EXPECT_NE(findings_with("qwen2-vl-7b_colocated_before", "/modules/vision/form", "fill")
+                .find("live_macro_batches: is 0, but fill needs at least 1"),
+            std::string::npos);
+  Json json = shipped("qwen2-vl-7b_inline");
+  json["modules"].erase("vision");
+  EXPECT_EQ(findings(json),
+            "modules.vision: is missing, but the model qwen2-vl-7b has it; give it ranks and degrees, or plan again\n");
+  json = shipped(kTp);
+  json["modules"]["audio"] = shipped("qwen2.5-omni-7b_colocated_dp8")["modules"]["audio"];
+  EXPECT_NE(findings(json).find("modules.audio: the model llama3-8b has no such module, only llm; remove it"),
+            std::string::npos);
+}
+
+TEST(CheckPlan, TheStoredOrderOfAFillMustHoldTheScheduleAndRun) {
+  const std::string fill = "qwen2.5-vl-7b_colocated_fill";
+  const std::string actions = "/modules/vision/actions";
+  EXPECT_EQ(findings(shipped(fill)), "");
+  EXPECT_NE(findings_with(fill, actions + "/0/0", "0XF0").find("modules.vision.actions.0: '0XF0' is not an action"),
+            std::string::npos);
+  EXPECT_NE(
+      findings_with(fill, actions + "/0/1", "0F1").find("does not hold the llm's actions in the order of its schedule"),
+      std::string::npos);
+  Json json = shipped(fill);
+  json["modules"]["vision"]["actions"].erase("3");
+  EXPECT_EQ(findings(json), "modules.vision.actions: has 3 rows, but the pipeline has 4 ranks\n");
+  // The first encoder forward moved behind the microbatch that needs it: a deadlock.
+  json = shipped(fill);
+  Json& row = json["modules"]["vision"]["actions"]["0"];
+  ASSERT_EQ(row[0], "0EF0");
+  ASSERT_EQ(row[1], "0F0");
+  std::swap(row[0], row[1]);
+  EXPECT_NE(findings(json).find("schedule: rank 0, action 0: waits for ever"), std::string::npos) << findings(json);
+}
+
+}  // namespace
+}  // namespace weft
