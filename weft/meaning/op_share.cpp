@@ -50,11 +50,15 @@ struct EachWeight {
     if (m.is_tied) return;
     const LocalMatmul local = local_matmul(m, op.split, share);
     const bool is_expert = m.copies > 1;
-    visit(LocalWeight{.elements = local.copies * local.in * local.out, .is_matrix = true, .is_expert = is_expert});
+    visit(LocalWeight{.elements = local.copies * local.in * local.out,
+                      .is_matrix = true,
+                      .is_expert = is_expert,
+                      .is_product = true});
     if (m.bias_elements == 0) return;
     // It lies along the output, which only a column split cuts. Keys without a bias of their own have zeros in it.
     const int64_t bias = op.split == TensorSplit::kColumn ? local.out : m.bias_elements;
-    visit(LocalWeight{.elements = local.copies * bias, .is_matrix = is_expert, .is_expert = is_expert});
+    visit(LocalWeight{
+        .elements = local.copies * bias, .is_matrix = is_expert, .is_expert = is_expert, .is_product = true});
   }
   void operator()(const Lookup& l) const {
     const int64_t entries = op.split == TensorSplit::kColumn ? cut_anywhere(l.entries, share) : l.entries;

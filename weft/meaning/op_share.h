@@ -53,6 +53,7 @@ struct LocalWeight {
   int64_t elements = 0;
   bool is_matrix = false;  ///< or has more dims than that; else a vector
   bool is_expert = false;
+  bool is_product = false;  ///< of a matrix product, whose gradient may be made later than the backward
 };
 /// Adds an operator's weights to a list, in the order in which a block has them; a head that is tied has none.
 void list_weights(const Op& op, const OpShare& share, std::vector<LocalWeight>& weights);

@@ -1,24 +1,6 @@
 #include "weft/models/layer_shape.h"
 
-#include <algorithm>
-
-#include "weft/base/check.h"
-
 namespace weft {
-namespace {
-
-const Op* find_op(const Block& block, std::string_view name) {
-  const auto found = std::find_if(block.ops.begin(), block.ops.end(), [&](const Op& op) { return op.name == name; });
-  return found == block.ops.end() ? nullptr : &*found;
-}
-
-}  // namespace
-
-const Op& op_named(const Block& block, std::string_view name) {
-  const Op* op = find_op(block, name);
-  WEFT_CHECK(op != nullptr, "block {} has no operator {}", block.name, name);
-  return *op;
-}
 
 LayerShape layer_shape(const Block& block) {
   const auto& core = std::get<Attention>(op_named(block, "attention.core").shape);

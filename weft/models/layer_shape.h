@@ -26,7 +26,4 @@ struct LayerShape {
 
 LayerShape layer_shape(const Block& block);
 
-/// The operator of this name, which the block must have.
-const Op& op_named(const Block& block, std::string_view name);
-
 }  // namespace weft

@@ -1,5 +1,9 @@
 #include "weft/spec/model.h"
 
+#include <algorithm>
+
+#include "weft/base/check.h"
+
 namespace weft {
 
 std::string_view name_of(ModuleKind kind) {
@@ -19,6 +23,17 @@ const Module* Model::find(ModuleKind kind) const {
     if (module.kind == kind) return &module;
   }
   return nullptr;
+}
+
+const Op* find_op(const Block& block, std::string_view name) {
+  const auto found = std::find_if(block.ops.begin(), block.ops.end(), [&](const Op& op) { return op.name == name; });
+  return found == block.ops.end() ? nullptr : &*found;
+}
+
+const Op& op_named(const Block& block, std::string_view name) {
+  const Op* op = find_op(block, name);
+  WEFT_CHECK(op != nullptr, "block {} has no operator {}", block.name, name);
+  return *op;
 }
 
 int64_t num_parameters(const Block& block) {

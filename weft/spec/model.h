@@ -56,6 +56,11 @@ struct Model {
   const Module* find(ModuleKind kind) const;
 };
 
+/// The operator of this name; null where the block has none.
+const Op* find_op(const Block& block, std::string_view name);
+/// The same, which the block must have.
+const Op& op_named(const Block& block, std::string_view name);
+
 int64_t num_parameters(const Block& block);
 int64_t num_parameters(const Module& module);
 int64_t num_parameters(const Model& model);
