@@ -38,6 +38,22 @@ struct EmbedFunction : torch::autograd::Function<EmbedFunction> {
   }
 };
 
+/// Autograd's own index_copy would keep the rows only to read their shape.
+struct PlaceRowsFunction : torch::autograd::Function<PlaceRowsFunction> {
+  static at::Tensor forward(AutogradContext* saved, const at::Tensor& x, const at::Tensor& positions,
+                            const at::Tensor& rows) {
+    saved->save_for_backward({positions});
+    return at::index_copy(x, 0, positions, rows);
+  }
+
+  static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
+    const at::Tensor positions = saved->get_saved_variables()[0];
+    const at::Tensor& dy = gradients[0];
+    return {saved->needs_input_grad(0) ? dy.index_fill(0, positions, 0) : at::Tensor(), at::Tensor(),
+            saved->needs_input_grad(2) ? dy.index_select(0, positions) : at::Tensor()};
+  }
+};
+
 }  // namespace
 
 at::Tensor embed(const at::Tensor& ids, const ParameterPtr& table, int64_t padding_id) {
@@ -46,7 +62,7 @@ at::Tensor embed(const at::Tensor& ids, const ParameterPtr& table, int64_t paddi
 }
 
 at::Tensor place_rows(const at::Tensor& x, const at::Tensor& positions, const at::Tensor& rows) {
-  return at::index_copy(x, 0, positions, rows.to(x.scalar_type()));
+  return PlaceRowsFunction::apply(x, positions, rows.to(x.scalar_type()));
 }
 
 }  // namespace weft

@@ -10,7 +10,6 @@
 #include <ATen/ops/sort.h>
 #include <ATen/ops/topk.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "weft/layers/activation.h"
@@ -90,6 +89,22 @@ struct ExpertLinearFunction : torch::autograd::Function<ExpertLinearFunction> {
       });
     }
     return {dx, at::Tensor(), at::Tensor()};
+  }
+};
+
+/// Every expert's output, weighted, added to the row that it is of. Autograd's own index_add would keep what it adds
+/// only to read its shape.
+struct CombineFunction : torch::autograd::Function<CombineFunction> {
+  static at::Tensor forward(AutogradContext* saved, const at::Tensor& outer, const at::Tensor& weights,
+                            const at::Tensor& row_of, int64_t num_rows) {
+    saved->save_for_backward({outer, weights, row_of});
+    return at::zeros({num_rows, outer.size(1)}, outer.options()).index_add_(0, row_of, outer * weights);
+  }
+
+  static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
+    const variable_list tensors = saved->get_saved_variables();
+    const at::Tensor of_rows = gradients[0].index_select(0, tensors[2]);
+    return {of_rows * tensors[1], (of_rows * tensors[0]).sum(1, /*keepdim=*/true), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -192,7 +207,7 @@ at::Tensor MoeLayer::forward(const at::Tensor& x, const RunContext& context) con
   at::Tensor outer = expert_linear(inner, down, counts, context);
   if (exchange) outer = combine(outer, *exchange);
   const at::Tensor weights = routing.weights.flatten().index_select(0, routing.order).unsqueeze(1);
-  return context.leave(at::zeros_like(rows).index_add(0, row_of, outer * weights));
+  return context.leave(CombineFunction::apply(outer, weights, row_of, rows.size(0)));
 }
 
 }  // namespace weft
