@@ -82,10 +82,8 @@ class OpMeter {
   }
   void add(const Lookup& l, OpMemory& memory) const { memory.moved = rows_ * as_double(l.width) * bytes_; }
   void add(const CrossEntropy& c, OpMemory& memory) const {
-    // Logits and their gradient, in both precisions.
-    memory.moved = rows_ * as_double(c.classes) / as_double(feature_share(op_, setting_)) * (2 * bytes_ + kFp32Bytes);
-    memory.saved += memory.statistics;  // the softmax itself
-    memory.statistics = 0;
+    // Logits, which become their gradient in place, and their exponentials, both in fp32; the workspace is twice this.
+    memory.moved = rows_ * as_double(c.classes) / as_double(feature_share(op_, setting_)) * kFp32Bytes;
   }
 
   const Op& op_;

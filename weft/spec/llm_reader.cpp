@@ -111,7 +111,7 @@ Block make_head(int64_t vocabulary, int64_t width, NormKind norm, bool is_tied) 
                   {.name = "loss",
                    .shape = CrossEntropy{.classes = vocabulary},
                    .split = TensorSplit::kInside,
-                   .saved = {.divided_fp32 = vocabulary}}}};
+                   .saved = {.divided = vocabulary, .whole_fp32 = 1}}}};
 }
 
 Module read_llm(Fields& config, const LlmFamily& family, bool has_tied_embeddings) {

@@ -18,6 +18,7 @@ void add_attention(std::vector<Op>& ops, int64_t width, const AttentionShape& sh
                  .split = TensorSplit::kColumn,
                  .saved = {.whole = width}});
   if (shape.norms_heads) {
+    // Packed rows are kept whole, with the values that lie behind the keys.
     ops.push_back({.name = "attention.q_norm",
                    .shape = Norm{.width = a.head_dim, .groups = a.heads},
                    .split = TensorSplit::kInside,
@@ -25,7 +26,7 @@ void add_attention(std::vector<Op>& ops, int64_t width, const AttentionShape& sh
     ops.push_back({.name = "attention.k_norm",
                    .shape = Norm{.width = a.head_dim, .groups = a.kv_heads},
                    .split = TensorSplit::kInside,
-                   .saved = {.divided = kv, .divided_fp32 = a.kv_heads}});
+                   .saved = {.divided = 2 * kv, .divided_fp32 = a.kv_heads}});
   }
   if (shape.has_rotary) {
     ops.push_back({.name = "attention.rotary",
