@@ -132,6 +132,7 @@ void PipelineExecutor::forward(int32_t index, int32_t microbatch) {
     all = all.defined() ? all + sum : sum;
   }
   if (!result.expert_rows.empty()) {
+    output_.routed_rows[place] = result.expert_rows;
     auto& all = output_.expert_rows[index];
     all.resize(result.expert_rows.size());
     for (size_t router = 0; router < all.size(); ++router) {
@@ -255,6 +256,15 @@ void PipelineExecutor::reap_sends(bool all) {
   }
 }
 
+int64_t PipelineExecutor::sent_bytes() const {
+  int64_t bytes = 0;
+  for (const Transfer& transfer : sends_) {
+    for (const at::Tensor& tensor : transfer.tensors)
+      bytes += tensor.storage().use_count() == 1 ? static_cast<int64_t>(tensor.nbytes()) : 0;
+  }
+  return bytes;
+}
+
 void PipelineExecutor::begin(const std::vector<Inputs>& microbatches) {
   const int64_t expected = pipeline_ ? schedule_.num_microbatches : 0;
   WEFT_CHECK(std::ssize(microbatches) == expected, "{} microbatches for a row of {}", microbatches.size(), expected);
@@ -352,7 +362,7 @@ StepOutput PipelineExecutor::run(const std::vector<Inputs>& microbatches, double
     }
     output_.events.push_back(
         {.action = action, .stream = stream_of(action.kind), .start_ms = start, .end_ms = now_ms()});
-    if (memory) output_.memory.push_back({memory->current_bytes(), memory->peak_bytes()});
+    if (memory) output_.memory.push_back({memory->current_bytes(), memory->peak_bytes(), sent_bytes()});
   }
   if (!is_updated) update();
   return end();

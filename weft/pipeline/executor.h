@@ -22,6 +22,7 @@ namespace weft {
 struct ActionMemory {
   int64_t held_bytes = 0;
   int64_t peak_bytes = 0;
+  int64_t sent_bytes = 0;  ///< of those held, what is only there because it is on its way to another rank
 };
 
 /// What a step gave on one rank.
@@ -31,6 +32,8 @@ struct StepOutput {
   std::vector<TimelineEvent> events;  ///< in the order of the row
   /// By stage and router: rows of this rank that chose each expert.
   std::map<int32_t, std::vector<std::vector<int64_t>>> expert_rows;
+  /// The same by stage and microbatch.
+  std::map<std::pair<int32_t, int32_t>, std::vector<std::vector<int64_t>>> routed_rows;
   /// Of each module that has blocks here, the sum of what its blocks gave: not finite where any of it is not.
   std::map<ModuleKind, at::Tensor> sums;
   double waited_ms = 0;              ///< for neighbours in pipelines, and for rows between modules
@@ -103,6 +106,7 @@ class PipelineExecutor {
   void send(const std::vector<at::Tensor>& tensors, int32_t to_stage);
   Transfer receive(const std::vector<FlowTensor>& shapes, int32_t from_stage);
   void reap_sends(bool all);
+  int64_t sent_bytes() const;
   void take_media(const StageModel& model, int32_t microbatch, Visit& visit, Flow& flow);
   void give_media_gradients(const Visit& visit, int32_t microbatch);
   void encode(const Action& action);

@@ -75,6 +75,7 @@ struct TrainingExample {
   bool crowds_experts = false;     ///< every row chooses the last experts, and no row the others
   bool has_masked_sample = false;  ///< the first sample of every batch has no target
   bool has_short_sample = false;   ///< the last sample of every batch has one token
+  int64_t stretch = 1;             ///< times as much text, and media with longer sides
   int64_t steps = 3;
   /// AdamW's: gradients that are smaller are not blown up, and neither is what they are rounded by.
   double epsilon = AdamWSettings().epsilon;
@@ -150,7 +151,7 @@ inline Model example_model(const TrainingExample& example) {
 
 /// A sample of random length, with images and clips where the model takes them and chance will.
 inline RawInputs draw_example(const ModelNumbers& numbers, int64_t vocabulary, uint64_t seed, bool has_media = true,
-                              bool has_videos = false) {
+                              bool has_videos = false, int64_t stretch = 1) {
   std::mt19937_64 random(seed);
   std::normal_distribution<double> normal;
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
@@ -178,7 +179,8 @@ inline RawInputs draw_example(const ModelNumbers& numbers, int64_t vocabulary, u
     add_text(1 + below(3));
   };
   RawInputs raw;
-  add_text(1 + below(5));
+  const auto side = static_cast<int64_t>(std::sqrt(static_cast<double>(stretch)));
+  add_text(stretch * (1 + below(5)));
   std::vector<at::Tensor> pixels, frames;
   if (has_media && has_videos) {
     const int64_t merge = numbers.vision->merge_size;
@@ -189,18 +191,18 @@ inline RawInputs draw_example(const ModelNumbers& numbers, int64_t vocabulary, u
   }
   for (int64_t left = numbers.vision && has_media ? below(3) : 0; left > 0; --left) {
     const int64_t merge = numbers.vision->merge_size;
-    const Grid grid{1, merge * (1 + below(4)), merge * (1 + below(4))};
+    const Grid grid{1, side * merge * (1 + below(4)), side * merge * (1 + below(4))};
     add_media(special.vision_start, special.image, num_merged_tokens(grid, merge), special.vision_end);
     raw.image_grids.push_back(grid);
     pixels.push_back(draw(num_patches(grid), numbers.vision->patch_elements()));
   }
   for (int64_t left = numbers.audio && has_media ? below(3) : 0; left > 0; --left) {
-    const int64_t length = 3 + below(22);
+    const int64_t length = stretch * (3 + below(22));
     add_media(special.audio_start, special.audio, num_audio_tokens(length), special.audio_end);
     raw.audio_frames.push_back(length);
     frames.push_back(draw(numbers.audio->mel_bins, length));
   }
-  add_text(2 + below(6));
+  add_text(stretch * (2 + below(6)));
   if (!pixels.empty()) raw.pixel_values = at::cat(pixels);
   if (!frames.empty()) raw.input_features = at::cat(frames, 1);
   raw.lengths = {static_cast<int64_t>(ids.size())};
@@ -221,7 +223,8 @@ inline std::vector<RawInputs> example_batch(const TrainingExample& example, cons
   for (int64_t i = 0; i < example.batch(); ++i) {
     const bool has_media = step != example.bare_step && !example.bare_samples.contains(i);
     samples.push_back(
-        draw_example(numbers, vocabulary, static_cast<uint64_t>(1000 * step + i), has_media, example.has_videos));
+        draw_example(numbers, vocabulary, static_cast<uint64_t>(1000 * step + i), has_media, example.has_videos,
+                     example.stretch));
   }
   if (example.has_masked_sample) samples.front().targets = at::full_like(samples.front().targets, -100);
   if (example.has_short_sample) {

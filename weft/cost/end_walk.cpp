@@ -1,0 +1,221 @@
+#include "weft/cost/end_walk.h"
+
+#include <algorithm>
+
+namespace weft {
+namespace {
+
+/// Elements of logits that are looked at together.
+int64_t chunk_elements(int64_t rows, int64_t classes) {
+  constexpr int64_t kChunkElements = int64_t{128} << 10;
+  return std::min(rows, std::max<int64_t>(1, kChunkElements / std::max<int64_t>(1, classes))) * classes;
+}
+
+CountedTensor place_media(CountedTensor x, const std::vector<WalkedMedia>& media, bool are_own, int64_t rows,
+                          int64_t width, bool needs_gradient, const WalkContext& context) {
+  bool is_needed = needs_gradient;
+  for (const WalkedMedia& kind : media) {
+    if (kind.are_own != are_own || (kind.num_rows == 0 && !kind.needs_gradient)) continue;
+    const bool passes_on = is_needed;
+    is_needed = is_needed || kind.needs_gradient;
+    if (is_needed) {
+      context.add_step([kind, passes_on, rows, width, context](const CountedTensor&) {
+        CountedTensor of_rows;
+        if (passes_on) of_rows = context.rows_of(rows, width);
+        if (kind.needs_gradient) *kind.gradient = context.rows_of(kind.num_rows, width);
+        return of_rows;
+      });
+    }
+    x = context.rows_of(rows, width);
+  }
+  return x;
+}
+
+}  // namespace
+
+CountedTensor walk_text_rotary(int64_t rows, int64_t head_dim, bool has_sections, const WalkContext& context) {
+  const int64_t pairs = head_dim / 2;
+  const CountedTensor places = context.exact_rows_of(has_sections ? 3 : 1, rows);
+  CountedTensor by_pair;
+  if (has_sections) by_pair = context.exact_rows_of(rows, pairs);
+  const CountedTensor angles = context.exact_rows_of(rows, pairs);
+  const CountedTensor plain = context.exact_rows_of(rows, 2 * pairs);
+  return context.exact_rows_of(rows, 2 * pairs);
+}
+
+CountedTensor walk_vision_rotary(int64_t rows, int64_t head_dim, const WalkContext& context) {
+  const CountedTensor places = context.exact_rows_of(rows, 2);
+  const CountedTensor angles = context.exact_rows_of(rows, head_dim / 2);
+  return context.exact_rows_of(rows, head_dim);
+}
+
+CountedTensor walk_text_entry(const Block& entry, const std::vector<WalkedMedia>& media, const WalkContext& context) {
+  const auto& table = std::get<Lookup>(op_named(entry, "embedding").shape);
+  const int64_t rows = context.whole_rows, width = table.width;
+  const SiteRows sites{context.rows, rows, width};
+  const auto add_lookup = [&](const CountedTensor& ids) {
+    if (!context.trains) return;
+    context.add_step([ids, rows, width, context](const CountedTensor&) {
+      CountedTensor converted;
+      if (!context.adds_in_place) converted = context.exact_rows_of(rows, width);
+      return CountedTensor();
+    });
+  };
+  const bool has_whole = std::any_of(media.begin(), media.end(), [](const WalkedMedia& kind) { return !kind.are_own; });
+  CountedTensor x;
+  bool needs_gradient = context.trains;
+  for (const WalkedMedia& kind : media) needs_gradient |= !kind.are_own && kind.needs_gradient;
+  WalkContext after = context;
+  if (!needs_gradient) after.way = nullptr;
+  if (!context.is_spread()) {
+    add_lookup({});
+    x = walk_divide(place_media(context.rows_of(rows, width), media, false, rows, width, context.trains, context),
+                    sites, after);
+  } else {
+    const CountedTensor places = context.make(rows * kIndexBytes);
+    const CountedTensor is_elsewhere = context.make(rows * kFlagBytes);
+    const CountedTensor ids = context.make(rows * kIndexBytes);
+    add_lookup(ids);
+    const CountedTensor found = context.rows_of(rows, width);
+    if (context.trains) {
+      context.add_step(
+          [is_elsewhere, rows, width, context](const CountedTensor&) { return context.rows_of(rows, width); });
+    }
+    const CountedTensor summand = context.rows_of(rows, width);
+    WalkContext sum = context;
+    if (!context.trains) sum.way = nullptr;
+    if (has_whole) {
+      const CountedTensor whole = walk_sum(summand, sites, sum);
+      x = walk_divide(place_media(whole, media, false, rows, width, context.trains, context), sites, after);
+    } else {
+      x = walk_leave(summand, sites, sum);
+    }
+  }
+  return place_media(x, media, true, context.rows, width, needs_gradient, context);
+}
+
+void walk_text_exit(const Block& exit, const CountedTensor& x, int64_t targets, const WalkContext& context) {
+  const auto& norm = std::get<Norm>(op_named(exit, "norm").shape);
+  const Op& head = op_named(exit, "logits");
+  const LocalMatmul local = local_matmul(std::get<Matmul>(head.shape), head.split, context.share);
+  CountedTensor whole;
+  {
+    const CountedTensor normed = walk_norm(x, context.rows, norm, context);
+    whole = walk_enter(normed, {context.rows, context.whole_rows, norm.width}, context);
+  }
+  if (targets < context.whole_rows) {
+    whole = context.rows_of(targets, norm.width);
+    context.add_step([norm, context](const CountedTensor&) { return context.rows_of(context.whole_rows, norm.width); });
+  }
+  const CountedTensor logits = walk_linear(whole, {.rows = targets, .in = local.in, .out = local.out}, context);
+  whole.reset();
+  const int64_t chunk = chunk_elements(targets, local.out);
+  const CountedTensor sums = context.exact_rows_of(targets, 1);
+  CountedTensor places;
+  if (context.is_spread()) places = context.make(targets * (kIndexBytes + kFlagBytes));
+  {
+    CountedTensor converted;
+    if (context.is_half()) converted = context.make(chunk * context.exact_bytes);
+    const CountedTensor exponentials = context.make(chunk * context.exact_bytes);
+    const CountedTensor largest = context.exact_rows_of(targets, 2);
+  }
+  context.add_step([logits, sums, places, chunk, context](const CountedTensor&) {
+    CountedTensor converted;
+    if (context.is_half()) converted = context.make(chunk * context.exact_bytes);
+    return logits;
+  });
+}
+
+CountedTensor walk_vision_entry(const Block& entry, const WalkContext& context) {
+  const auto& patches = std::get<Matmul>(op_named(entry, "patch_embedding").shape);
+  // Pixels are the batch's.
+  return walk_linear({}, {.rows = context.rows, .in = patches.in, .out = patches.out, .makes_input_gradient = false},
+                     context);
+}
+
+CountedTensor walk_vision_exit(const Block& exit, const CountedTensor& x, const SiteRows& rows, bool reorders,
+                               const WalkContext& context) {
+  const auto& norm = std::get<Norm>(op_named(exit, "norm").shape);
+  const Op &up = op_named(exit, "merger.up"), &down = op_named(exit, "merger.down");
+  const LocalMatmul wider = local_matmul(std::get<Matmul>(up.shape), up.split, context.share);
+  const LocalMatmul narrower = local_matmul(std::get<Matmul>(down.shape), down.split, context.share);
+  CountedTensor normed;
+  {
+    const CountedTensor own = walk_norm(x, context.rows, norm, context);
+    normed = walk_enter(own, {context.rows, context.whole_rows, norm.width}, context);
+  }
+  CountedTensor wide;
+  {
+    const CountedTensor plain =
+        walk_linear(normed, {.rows = rows.whole, .in = wider.in, .out = wider.out, .has_bias = true}, context);
+    wide = walk_activation(plain, rows.whole, wider.out, 0, context);
+  }
+  CountedTensor merged = walk_linear(
+      wide, {.rows = rows.whole, .in = narrower.in, .out = narrower.out, .has_bias = !context.is_spread()}, context);
+  if (reorders) {
+    context.add_step([rows, context](const CountedTensor&) { return context.rows_of(rows.whole, rows.width); });
+    merged = context.rows_of(rows.whole, rows.width);
+  }
+  if (!context.is_spread()) return merged;
+  const CountedTensor own = walk_leave(merged, rows, context);
+  return walk_add_bias(own, rows.width, context);
+}
+
+CountedTensor walk_audio_entry(const Block& entry, int64_t frames, const WalkContext& context) {
+  const auto& first = std::get<Matmul>(op_named(entry, "convolution.mel").shape);
+  const auto& second = std::get<Matmul>(op_named(entry, "convolution.stride").shape);
+  const int64_t rows = context.rows, width = first.out, bins = first.in / 3;
+  // Three taps of every row side by side, of rows with one of zeros behind them.
+  const auto gather = [&](int64_t from, int64_t to, int64_t of_width) {
+    const CountedTensor padded = context.rows_of(from + 1, of_width);
+    const CountedTensor taken = context.rows_of(3 * to, of_width);
+    return context.rows_of(3 * to, of_width);
+  };
+  CountedTensor convolved;
+  {
+    const CountedTensor taps = gather(frames, frames, bins);
+    const CountedTensor plain = walk_linear(
+        taps, {.rows = frames, .in = first.in, .out = width, .has_bias = true, .makes_input_gradient = false}, context);
+    convolved = walk_activation(plain, frames, width, 0, context);
+  }
+  // Where rows are divided, which taps a rank's rows see is worked out for them.
+  CountedTensor taps_here;
+  if (context.divides_rows) taps_here = context.make(3 * rows * kIndexBytes);
+  context.add_step(
+      [taps_here, frames, width, context](const CountedTensor&) { return context.rows_of(frames + 1, width); });
+  CountedTensor strided;
+  {
+    const CountedTensor taps = gather(frames, rows, width);
+    const CountedTensor plain =
+        walk_linear(taps, {.rows = rows, .in = second.in, .out = width, .has_bias = true}, context);
+    strided = walk_activation(plain, rows, width, 0, context);
+  }
+  const CountedTensor sines = context.exact_rows_of(2 * rows, width);
+  return context.rows_of(rows, width);
+}
+
+CountedTensor walk_audio_exit(const Block& exit, const CountedTensor& x, const SiteRows& rows,
+                              const WalkContext& context) {
+  const auto& norm = std::get<Norm>(op_named(exit, "norm").shape);
+  const auto& projection = std::get<Matmul>(op_named(exit, "projection").shape);
+  const CountedTensor whole =
+      context.divides_rows ? walk_enter(x, {context.rows, context.whole_rows, norm.width}, context) : x;
+  const int64_t all = context.divides_rows ? context.whole_rows : context.rows;
+  const int64_t own = rows.between;
+  const CountedTensor places = context.make(own * kIndexBytes);
+  context.add_step([places, all, norm, own, context](const CountedTensor&) {
+    const CountedTensor halves = context.rows_of(own, norm.width);
+    const CountedTensor first = context.rows_of(all, norm.width);
+    return context.rows_of(all, norm.width);
+  });
+  CountedTensor pairs;
+  {
+    const CountedTensor taken = context.rows_of(2 * own, norm.width);
+    pairs = context.rows_of(own, norm.width);
+  }
+  const CountedTensor mean = context.rows_of(own, norm.width);
+  const CountedTensor normed = walk_norm(mean, own, norm, context);
+  return walk_linear(normed, {.rows = own, .in = projection.in, .out = projection.out, .has_bias = true}, context);
+}
+
+}  // namespace weft

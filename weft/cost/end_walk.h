@@ -1,0 +1,34 @@
+#pragma once
+
+#include "weft/cost/layer_walk.h"
+
+namespace weft {
+
+/// Cosines and sines for the rows of a module, there as long as a layer may turn its heads by them.
+CountedTensor walk_text_rotary(int64_t rows, int64_t head_dim, bool has_sections, const WalkContext& context);
+CountedTensor walk_vision_rotary(int64_t rows, int64_t head_dim, const WalkContext& context);
+
+/// Rows of an encoder that take the places of tokens, and where their gradient is put.
+struct WalkedMedia {
+  int64_t num_rows = 0;
+  bool are_own = false;  ///< those of this rank's rows between blocks; else all, before rows are divided
+  bool needs_gradient = false;
+  CountedTensor* gradient = nullptr;
+};
+
+/// The llm's rows from tokens and media. `needs_gradient`: the table is trained, or media need one.
+CountedTensor walk_text_entry(const Block& entry, const std::vector<WalkedMedia>& media, const WalkContext& context);
+/// The loss of so many target rows.
+void walk_text_exit(const Block& exit, const CountedTensor& x, int64_t targets, const WalkContext& context);
+
+CountedTensor walk_vision_entry(const Block& entry, const WalkContext& context);
+/// `rows` are those that the merger gives. `reorders`: they change places at the end.
+CountedTensor walk_vision_exit(const Block& exit, const CountedTensor& x, const SiteRows& rows, bool reorders,
+                               const WalkContext& context);
+
+/// `frames` are those that the first convolution is run for.
+CountedTensor walk_audio_entry(const Block& entry, int64_t frames, const WalkContext& context);
+CountedTensor walk_audio_exit(const Block& exit, const CountedTensor& x, const SiteRows& rows,
+                              const WalkContext& context);
+
+}  // namespace weft

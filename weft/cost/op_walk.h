@@ -1,0 +1,73 @@
+#pragma once
+
+#include "weft/cost/walk_context.h"
+#include "weft/spec/op.h"
+
+namespace weft {
+
+// Operators as the runtime composes them on a CPU, counted: each makes what its namesake in weft/layers makes, lets go
+// of it in the same order, and leaves the same for the backward. Inputs are the caller's to let go of.
+
+CountedTensor walk_rms_norm(const CountedTensor& x, int64_t rows, int64_t width, const WalkContext& context);
+CountedTensor walk_layer_norm(const CountedTensor& x, int64_t rows, int64_t width, const WalkContext& context);
+CountedTensor walk_norm(const CountedTensor& x, int64_t rows, const Norm& norm, const WalkContext& context);
+/// Query heads and key heads of packed rows, values left as they are.
+CountedTensor walk_norm_heads(const CountedTensor& qkv, int64_t rows, const LocalHeads& heads, int64_t head_dim,
+                              const WalkContext& context);
+
+/// What a product with a weight, and the product that is its weight's gradient, have in passing for factors of half
+/// precision: they are packed in parts. As measured, at most so much.
+void walk_product(int64_t rows, int64_t in, int64_t out, const WalkContext& context);
+void walk_weight_product(int64_t rows, int64_t in, int64_t out, const WalkContext& context);
+/// A weight's gradient: made in place, or made and then added to one of another type.
+void walk_weight_gradient(int64_t rows, int64_t in, int64_t out, const WalkContext& context);
+
+/// A matrix product with a weight. `makes_input_gradient`: something before it needs one.
+struct LinearShape {
+  int64_t rows = 0;
+  int64_t in = 0;
+  int64_t out = 0;
+  bool has_bias = false;
+  bool makes_input_gradient = true;
+};
+CountedTensor walk_linear(const CountedTensor& x, const LinearShape& shape, const WalkContext& context);
+CountedTensor walk_add_bias(const CountedTensor& x, int64_t width, const WalkContext& context);
+
+CountedTensor walk_swiglu(const CountedTensor& gate_up, int64_t rows, int64_t inner, const WalkContext& context);
+/// `slopes` are as many tensors more as the backward makes in passing.
+CountedTensor walk_activation(const CountedTensor& x, int64_t rows, int64_t inner, int64_t slopes,
+                              const WalkContext& context);
+
+/// Where a block's input goes on beside what is made of it.
+class WalkedBranch {
+ public:
+  explicit WalkedBranch(const WalkContext& context);
+  /// The input and what was made of it, added up.
+  CountedTensor join(int64_t rows, int64_t width);
+
+ private:
+  const WalkContext& context_;
+  std::shared_ptr<CountedTensor> gradient_ = std::make_shared<CountedTensor>();
+};
+
+/// A gradient that comes from two sides.
+CountedTensor added_gradient(CountedTensor first, const CountedTensor& second, const WalkContext& context);
+
+// Layout changes of tensor parallelism, for rows of a width; nothing on one rank. How many rows there are between
+// blocks and inside regions differs from the context's behind an encoder's merger.
+struct SiteRows {
+  int64_t between = 0;
+  int64_t whole = 0;
+  int64_t width = 0;
+};
+CountedTensor walk_enter(const CountedTensor& x, const SiteRows& rows, const WalkContext& context);
+CountedTensor walk_leave(const CountedTensor& x, const SiteRows& rows, const WalkContext& context);
+CountedTensor walk_sum(const CountedTensor& x, const SiteRows& rows, const WalkContext& context);
+CountedTensor walk_divide(const CountedTensor& x, const SiteRows& rows, const WalkContext& context);
+CountedTensor walk_gather(const CountedTensor& x, const SiteRows& rows, const WalkContext& context);
+
+/// Rotation and attention of packed rows.
+CountedTensor walk_attention(const CountedTensor& qkv, const LocalHeads& heads, const Attention& attention,
+                             bool has_rotary, const WalkContext& context);
+
+}  // namespace weft

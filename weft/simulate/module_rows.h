@@ -1,0 +1,49 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "weft/cost/walk_context.h"
+#include "weft/meaning/step_load.h"
+#include "weft/plan/plan.h"
+
+namespace weft {
+
+/// Where a rank is among those of a module.
+struct ModulePlace {
+  int64_t tp = 0;
+  int64_t cp = 0;
+  int64_t dp = 0;
+  int64_t pp = 0;
+};
+
+/// Nothing where the module is not on the rank. The plan must be legal.
+std::optional<ModulePlace> find_place(const ModulePlan& module, int64_t rank);
+
+/// Its number among the ranks that differ in cp and dp alone, which must have the module.
+int64_t data_place(const ModulePlan& module, int64_t rank);
+
+/// What one rank has of a module's rows in a microbatch.
+struct ModuleRows {
+  bool has_data = false;    ///< the microbatch has rows of the module, here or on other ranks of context parallelism
+  int64_t between = 0;      ///< rows between blocks
+  int64_t whole = 0;        ///< inside tensor-parallel regions
+  int64_t out_between = 0;  ///< the same of what the module gives
+  int64_t out_whole = 0;
+  int64_t frames = 0;   ///< that the first convolution of audio is run for
+  int64_t targets = 0;  ///< of the llm
+  /// Rows that attend to each other, of this rank or, where others have some of them, of all that exchange heads.
+  struct Segments {
+    std::shared_ptr<const std::vector<int64_t>> lengths;
+    std::shared_ptr<const SharedRows> shared;  ///< where others have some
+  };
+  Segments segments;
+  std::optional<Segments> windows;       ///< in layers with windows
+  std::map<ModuleKind, int64_t> needed;  ///< rows of encoders that take the places of tokens here
+};
+
+ModuleRows rows_of(const Plan& plan, const ModulePlan& module, const ModulePlace& place, const MicrobatchLoad& load);
+/// The same of what an encoder works on at once.
+ModuleRows encoder_rows(const Plan& plan, const ModulePlan& module, const ModulePlace& place, const EncoderLoad& load);
+
+}  // namespace weft

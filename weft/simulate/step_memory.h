@@ -1,0 +1,35 @@
+#pragma once
+
+#include <vector>
+
+#include "weft/meaning/held_state.h"
+#include "weft/meaning/step_load.h"
+#include "weft/plan/plan.h"
+#include "weft/schedule/action.h"
+
+namespace weft {
+
+/// Bytes on top of weights, gradients and optimizer states, as a rank comes to the end of an action.
+struct ActionBytes {
+  Action action;
+  int64_t held = 0;          ///< when it is over, without what is on its way to other ranks
+  int64_t peak = 0;          ///< the most while it runs, with what may still be on its way
+  int64_t settled_peak = 0;  ///< the same where all that was sent before has arrived
+};
+
+/// What a rank of a plan holds in one step.
+struct StepMemory {
+  HeldState state;
+  std::vector<ActionBytes> actions;  ///< in the order of its row
+
+  /// The most that it holds at once, start-up included.
+  int64_t peak_bytes() const;
+  /// The same if all that it sends arrives before its next action: when it does is for other ranks to say.
+  int64_t settled_peak_bytes() const;
+};
+
+/// For a batch's own lengths, as the runtime's operators hold tensors on CPUs. The plan must be legal and obeyed by
+/// training (find_unobeyed), and the batch one of it. Plans with encoders beside the pipeline are an error.
+Result<StepMemory> step_memory(const Plan& plan, const StepLoad& load, int64_t rank);
+
+}  // namespace weft

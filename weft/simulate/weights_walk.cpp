@@ -1,0 +1,242 @@
+#include "weft/simulate/weights_walk.h"
+
+#include <algorithm>
+
+namespace weft {
+namespace {
+
+// As BucketGradients: in sizes of the largest bucket.
+constexpr double kMostInFlight = 1.5;
+
+}  // namespace
+
+WeightsWalk::WeightsWalk(const Plan& plan, const StageBuckets& stage, std::vector<WalkedBlock> blocks, ByteCount& count)
+    : plan_(plan),
+      blocks_(std::move(blocks)),
+      count_(count),
+      value_bytes_(element_bytes_of(plan.precision.compute)),
+      reduce_bytes_(element_bytes_of(plan.precision.reduce)),
+      master_bytes_(element_bytes_of(plan.precision.master)) {
+  for (const OptimizerBuckets& optimizer : stage.optimizers) parts_.push_back(make_part(optimizer));
+}
+
+WeightsWalk::Part WeightsWalk::make_part(const OptimizerBuckets& optimizer) const {
+  Part part{.optimizer = &optimizer};
+  part.kinds.resize(blocks_.size());
+  part.trained.resize(blocks_.size());
+  part.bucket_of.resize(optimizer.weights.size());
+  part.values.resize(optimizer.buckets.size());
+  part.gradients.resize(optimizer.buckets.size());
+  part.loose.resize(blocks_.size());
+  for (size_t b = 0; b < optimizer.buckets.size(); ++b) {
+    const BucketLayout& bucket = optimizer.buckets[b];
+    if (bucket.is_trained) part.largest = std::max(part.largest, bucket.num_elements);
+    if (bucket.is_trained && bucket.num_elements > 0) part.buckets.push_back(b);
+    for (const BucketSlot& slot : bucket.slots) part.bucket_of[slot.parameter] = b;
+  }
+  for (size_t weight = 0; weight < optimizer.weights.size(); ++weight) {
+    const size_t block = optimizer.block_of[weight];
+    part.kinds[block].push_back(optimizer.kind_of[weight]);
+    if (optimizer.buckets[part.bucket_of[weight]].is_trained) part.trained[block].push_back(weight);
+  }
+  for (auto& kinds : part.kinds) {
+    std::sort(kinds.begin(), kinds.end());
+    kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
+  }
+  for (size_t block = 0; block < blocks_.size(); ++block) {
+    if (!blocks_[block].borrowed) continue;
+    const std::vector<int64_t> others = part.kinds[*blocks_[block].borrowed];
+    part.kinds[block].insert(part.kinds[block].end(), others.begin(), others.end());
+  }
+  expect_all(part);
+  return part;
+}
+
+void WeightsWalk::expect_all(Part& part) {
+  part.num_missing.assign(part.optimizer->buckets.size(), 0);
+  for (size_t b = 0; b < part.num_missing.size(); ++b) part.num_missing[b] = part.optimizer->buckets[b].slots.size();
+  part.num_sent = 0;
+}
+
+void WeightsWalk::start_gather(size_t block) {
+  for (Part& part : parts_) {
+    if (!part.optimizer->rules.releases_values) continue;
+    for (const int64_t kind : part.kinds[block]) {
+      for (size_t b = part.values.size(); b-- > 0;) {
+        const BucketLayout& bucket = part.optimizer->buckets[b];
+        if (bucket.kind == kind && !part.values[b].is_defined())
+          part.values[b] = CountedTensor(count_, bucket.num_elements * value_bytes_);
+      }
+    }
+  }
+}
+
+void WeightsWalk::release(size_t block) {
+  for (Part& part : parts_) {
+    for (const int64_t kind : part.kinds[block]) {
+      for (size_t b = 0; b < part.values.size(); ++b) {
+        if (part.optimizer->buckets[b].kind == kind) part.values[b].reset();
+      }
+    }
+  }
+}
+
+void WeightsWalk::before_forward(size_t block) {
+  start_gather(block);
+  if (block + 1 < blocks_.size()) start_gather(block + 1);
+}
+
+void WeightsWalk::begin_backward(WeightQueue* queue) {
+  queue_ = queue;
+  backward_at_ = blocks_.size();
+}
+
+void WeightsWalk::end_backward() {
+  reach(0);
+  if (!blocks_.empty()) leave(0);
+  queue_ = nullptr;
+}
+
+void WeightsWalk::reach(size_t block) {
+  while (backward_at_ > block) {
+    if (backward_at_ < blocks_.size()) leave(backward_at_);
+    enter(--backward_at_);
+  }
+}
+
+void WeightsWalk::enter(size_t block) {
+  if (!blocks_[block].has_backward) return;
+  start_gather(block);
+  if (block > 0 && blocks_[block - 1].has_backward) start_gather(block - 1);
+  if (queue_ == nullptr) return expect(block);
+  for (Part& part : parts_) {
+    if (!part.scatters()) continue;
+    int64_t elements = 0;
+    for (const size_t weight : part.trained[block])
+      elements += part.optimizer->weights[weight].is_product ? 0 : part.optimizer->weights[weight].elements;
+    if (elements > 0) part.loose[block] = CountedTensor(count_, elements * reduce_bytes_);
+  }
+  queue_->push_back([this, block] { expect(block); });
+}
+
+void WeightsWalk::leave(size_t block) {
+  if (!blocks_[block].has_backward) return;
+  if (queue_ != nullptr) {
+    queue_->push_back([this, block] { complete_from(block); });
+  } else {
+    complete_from(block);
+  }
+  release(block);
+}
+
+void WeightsWalk::expect(size_t block) {
+  for (Part& part : parts_) {
+    if (!part.scatters()) continue;
+    for (const size_t weight : part.trained[block]) {
+      CountedTensor& whole = part.gradients[part.bucket_of[weight]];
+      const BucketLayout& bucket = part.optimizer->buckets[part.bucket_of[weight]];
+      if (!whole.is_defined()) whole = CountedTensor(count_, bucket.num_elements * reduce_bytes_);
+    }
+    part.loose[block].reset();
+    if (block == 0 || !blocks_.back().borrowed || block == *blocks_.back().borrowed) part.borrowed.reset();
+    if (!blocks_[block].borrowed || part.loose[*blocks_[block].borrowed].is_defined()) continue;
+    int64_t elements = 0;
+    for (const size_t weight : part.trained[*blocks_[block].borrowed])
+      elements += part.optimizer->weights[weight].elements;
+    part.borrowed = CountedTensor(count_, elements * reduce_bytes_);
+  }
+}
+
+void WeightsWalk::begin_gradients(bool is_last) {
+  for (Part& part : parts_) {
+    part.complete_from = blocks_.size();
+    part.hands_on = part.scatters() || (is_last && plan_.overlap_dp);
+    part.has_handed_on = part.hands_on && is_last;
+  }
+}
+
+void WeightsWalk::complete_from(size_t block) {
+  for (Part& part : parts_) complete_from(part, block);
+}
+
+void WeightsWalk::complete_from(Part& part, size_t block) {
+  if (!part.hands_on) return;
+  while (part.complete_from > block) {
+    --part.complete_from;
+    for (const size_t weight : part.trained[part.complete_from]) {
+      --part.num_missing[part.bucket_of[weight]];
+      while (part.num_sent < part.buckets.size() && part.num_missing[part.buckets[part.num_sent]] == 0)
+        send(part, part.buckets[part.num_sent++]);
+    }
+  }
+}
+
+void WeightsWalk::send(Part& part, size_t bucket) {
+  if (!part.scatters()) return;
+  const BucketLayout& layout = part.optimizer->buckets[bucket];
+  const auto in_flight = [&] {
+    int64_t elements = layout.num_elements;
+    for (const Flight& flight : part.flights) elements += part.optimizer->buckets[flight.bucket].num_elements;
+    return static_cast<double>(elements);
+  };
+  while (!part.flights.empty() && in_flight() > kMostInFlight * static_cast<double>(part.largest)) land_first(part);
+  CountedTensor whole = std::exchange(part.gradients[bucket], {});
+  if (!whole.is_defined()) whole = CountedTensor(count_, layout.num_elements * reduce_bytes_);
+  const CountedTensor own(count_, part.optimizer->owned(layout) * reduce_bytes_);
+  part.flights.push_back({bucket, whole, own});
+  while (!plan_.overlap_dp && !part.flights.empty()) land_first(part);
+}
+
+void WeightsWalk::land_first(Part& part) {
+  if (reduce_bytes_ != master_bytes_) {
+    const BucketLayout& layout = part.optimizer->buckets[part.flights.front().bucket];
+    const CountedTensor converted(count_, part.optimizer->owned(layout) * master_bytes_);
+  }
+  part.flights.pop_front();
+}
+
+void WeightsWalk::end_gradients() {
+  complete_from(0);
+  for (Part& part : parts_) {
+    if (!part.scatters()) continue;
+    while (part.num_sent < part.buckets.size()) send(part, part.buckets[part.num_sent++]);
+    expect_all(part);
+  }
+}
+
+void WeightsWalk::reduce() {
+  for (Part& part : parts_) {
+    if (!part.has_handed_on && !part.scatters()) {
+      part.complete_from = blocks_.size();
+      part.hands_on = true;
+      complete_from(part, 0);
+    }
+    part.has_handed_on = false;
+  }
+}
+
+void WeightsWalk::finish_reduce() {
+  for (Part& part : parts_) {
+    while (!part.flights.empty()) land_first(part);
+  }
+}
+
+void WeightsWalk::update() {
+  for (Part& part : parts_) {
+    // Squares of a weight's gradients are summed in double precision; of large ones, row by row.
+    constexpr int64_t kFewElements = 64 << 10;
+    const int64_t bytes = part.scatters() ? master_bytes_ : reduce_bytes_;
+    for (size_t weight = 0; weight < part.bucket_of.size(); ++weight) {
+      const int64_t owned = part.optimizer->owned(part.optimizer->buckets[part.bucket_of[weight]]);
+      const int64_t elements = std::min(part.optimizer->weights[weight].elements, owned);
+      if (bytes < 8) const CountedTensor exact(count_, std::min(elements, kFewElements) * 8);
+    }
+    const bool converts = !part.scatters() && reduce_bytes_ != master_bytes_;
+    for (const size_t b : part.buckets) {
+      if (converts)
+        const CountedTensor exact(count_, part.optimizer->owned(part.optimizer->buckets[b]) * master_bytes_);
+    }
+  }
+}
+
+}  // namespace weft

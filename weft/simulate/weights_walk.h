@@ -1,0 +1,88 @@
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "weft/cost/walk_context.h"
+#include "weft/meaning/stage_buckets.h"
+#include "weft/plan/plan.h"
+
+namespace weft {
+
+/// A block of a stage as far as its weights are concerned.
+struct WalkedBlock {
+  bool has_backward = true;
+  std::optional<size_t> borrowed;  ///< the block whose weights it uses, too
+};
+
+/// What a stage's weights hold for a while as microbatches go through its blocks, counted as pipeline/stage_weights
+/// and optim have it: whole values with ZeRO 3, whole gradients with ZeRO 2 and 3, and what updates make in passing.
+class WeightsWalk {
+ public:
+  WeightsWalk(const Plan& plan, const StageBuckets& stage, std::vector<WalkedBlock> blocks, ByteCount& count);
+
+  void before_forward(size_t block);
+  void after_forward(size_t block) { release(block); }
+  /// A backward has come to the output of a block.
+  void reach(size_t block);
+
+  void begin_backward(WeightQueue* queue);
+  void end_backward();
+  void begin_gradients(bool is_last);
+  void end_gradients();
+  void reduce();
+  /// All sums have arrived.
+  void finish_reduce();
+  void update();
+
+ private:
+  struct Flight {
+    size_t bucket = 0;
+    CountedTensor whole;
+    CountedTensor part;
+  };
+  /// What one of the optimizers has.
+  struct Part {
+    const OptimizerBuckets* optimizer = nullptr;
+    std::vector<std::vector<int64_t>> kinds;   ///< by block: of all weights that it uses
+    std::vector<std::vector<size_t>> trained;  ///< by block: weights, in order
+    std::vector<size_t> bucket_of;             ///< by weight
+    std::vector<CountedTensor> values;         ///< by bucket, where whole ones come and go
+    std::vector<CountedTensor> gradients;      ///< by bucket, where they are scattered
+    std::vector<CountedTensor> loose;  ///< by block: gradients that were made before their place in a bucket was
+    CountedTensor borrowed;            ///< of a table that a head is tied to, before its own block comes
+    std::vector<size_t> num_missing;   ///< by bucket: weights whose gradient is not complete
+    std::vector<size_t> buckets;       ///< that are trained, in their order
+    size_t num_sent = 0;               ///< of them
+    std::deque<Flight> flights;
+    int64_t largest = 0;
+    size_t complete_from = 0;
+    bool hands_on = false;
+    bool has_handed_on = false;
+
+    bool scatters() const { return optimizer->rules.scatters_gradients; }
+  };
+
+  Part make_part(const OptimizerBuckets& optimizer) const;
+  void start_gather(size_t block);
+  void release(size_t block);
+  void enter(size_t block);
+  void leave(size_t block);
+  void expect(size_t block);
+  void complete_from(size_t block);
+  void complete_from(Part& part, size_t block);
+  void send(Part& part, size_t bucket);
+  void land_first(Part& part);
+  static void expect_all(Part& part);
+
+  const Plan& plan_;
+  std::vector<WalkedBlock> blocks_;
+  ByteCount& count_;
+  int64_t value_bytes_, reduce_bytes_, master_bytes_;
+  std::vector<Part> parts_;
+  WeightQueue* queue_ = nullptr;
+  size_t backward_at_ = 0;
+};
+
+}  // namespace weft
