@@ -87,7 +87,7 @@ TEST(PlanVerb, ExplainsDrawsBatchesAndFormats) {
 
   const ProgramRun refused = run({"--format", "mindspeed-mm"});
   EXPECT_EQ(refused.exit_status, 1);
-  EXPECT_NE(refused.err.find("modules.llm.zero: is 2"), std::string::npos) << refused.err;
+  EXPECT_NE(refused.err.find("modules.llm.zero: is 3"), std::string::npos) << refused.err;
   const ProgramRun formatted = run_weft({"plan", "--model", "qwen2-vl-7b", "--cluster", "dgx_h100", "--workload",
                                          "vl_sft", "--global-batch", "64", "--format", "mindspeed-mm", "--space",
                                          folder.write("zero1.yaml",

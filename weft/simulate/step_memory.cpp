@@ -15,7 +15,7 @@ namespace weft {
 namespace {
 
 /// Losses, scales and lists of places, which are too small to walk.
-constexpr int64_t kSmallTensorBytes = 16 << 10;
+constexpr int64_t kSmallTensorBytes = 32 << 10;
 
 /// Walks a rank's row as pipeline/executor runs it.
 class RowWalk {
