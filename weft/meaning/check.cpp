@@ -76,8 +76,8 @@ class Checker {
     if (use_ == PlanUse::kTrain) {
       for (Violation& violation : find_unobeyed(plan_)) violations_.push_back(std::move(violation));
     }
-    check_encoder_ends();
     check_schedule();
+    check_encoder_ends();
     return std::move(violations_);
   }
 
@@ -327,8 +327,6 @@ class Checker {
     if (!is_first_filler && !m.actions.empty()) {
       add_here("actions", "is given, but only the first encoder that fills stores the planned order");
     }
-    if (m.recompute_from_inputs && m.form != EncoderForm::kBefore)
-      add_here("recompute_from_inputs", "is on, but only before can do that");
   }
 
   bool has_filler_before(const ModulePlan& module) const {
@@ -369,7 +367,8 @@ class Checker {
     }
   }
 
-  /// The llm takes encoders' rows in where it begins. Stages mean something only where everything else fits.
+  /// The llm takes encoders' rows in where it begins. Stages mean something only where everything else fits, the
+  /// schedule's chunks included.
   void check_encoder_ends() {
     if (!violations_.empty()) return;
     std::vector<StagePart> parts;

@@ -14,7 +14,6 @@
 #include "weft/meaning/check.h"
 #include "weft/meaning/plan_schedule.h"
 #include "weft/meaning/tied_table.h"
-#include "weft/meaning/unobeyed.h"
 #include "weft/meaning/zero_rules.h"
 #include "weft/mesh/head_share.h"
 #include "weft/models/context_share.h"
@@ -121,8 +120,8 @@ void sum_copies(Group& group, const std::vector<std::pair<ParameterPtr, ElementR
 
 Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const Plan& plan,
                                                            const TrainingSettings& settings) {
-  if (const std::vector<Violation> violations = find_unobeyed(plan); !violations.empty())
-    return to_error(violations, "are not trained");
+  if (const std::vector<Violation> violations = check_plan(plan); !violations.empty())
+    return to_error(violations, "are not legal");
   const ModulePlan& llm = plan.llm();
   WEFT_TRY(const Mesh mesh, mesh_of(llm));
   WEFT_TRY(const Schedule schedule, schedule_of(plan));

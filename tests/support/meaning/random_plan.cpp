@@ -215,7 +215,7 @@ class PlanDrawer {
     for (const int64_t count : composition(layers, module.pp)) module.layers.push_back({count});
     module.mbs_scale = between(1, space_.most_scale);
     module.form = has_own ? EncoderForm::kStream : pick(space_.forms);
-    module.recompute_from_inputs = module.form == EncoderForm::kBefore && space_.allows_recompute && one_in(3);
+    module.recompute_from_inputs = space_.allows_recompute && one_in(3);
     return true;
   }
 
