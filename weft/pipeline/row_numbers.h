@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "weft/data/batch_assignment.h"
+#include "weft/meaning/batch_assignment.h"
 #include "weft/mesh/box.h"
 
 namespace weft {

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "weft/meaning/check.h"
+#include "weft/meaning/plan_batch.h"
 #include "weft/meaning/plan_schedule.h"
 #include "weft/meaning/tied_table.h"
 #include "weft/meaning/zero_rules.h"
@@ -135,8 +136,7 @@ Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const P
   rank->max_gradient_norm_ = settings.max_gradient_norm;
   rank->everyone_ = world.all();
   rank->vocabulary_ = std::get<Lookup>(plan.model.modules.back().entry.ops.front().shape).entries;
-  rank->batch_shape_.llm = {
-      .data_parallel = llm.dp, .microbatches = plan.schedule.microbatches, .mbs = plan.schedule.mbs};
+  rank->batch_shape_ = weft::batch_shape(plan);
   rank->tensor_parallel_.resize(plan.modules.size());
   rank->stage_of_.resize(static_cast<size_t>(lowered.num_stages()));
   Making making{.world = world,
@@ -228,7 +228,6 @@ std::optional<Error> TrainingRank::make_encoder(Making& making, size_t module) {
   // The schedule takes rows as read at F of stage 0. Where the llm begins later, waiting for them to be read could wait
   // for what comes after.
   if (llm_entry_stage(making.plan) != 0) encoder.rows.live_macro_batches = 0;
-  batch_shape_.encoders[settings.kind] = {.data_parallel = settings.dp, .mbs_scale = settings.mbs_scale};
   if (!mesh->contains(world.rank())) return make_bridge(making, *mesh, encoder);
 
   const AxisGrid& grid = mesh->grid();

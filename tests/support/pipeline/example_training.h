@@ -15,7 +15,7 @@
 
 #include "tests/support/source_tree.h"
 #include "weft/comm/run_ranks.h"
-#include "weft/data/balance.h"
+#include "weft/meaning/balance.h"
 #include "weft/meaning/plan_schedule.h"
 #include "weft/models/initialize.h"
 #include "weft/models/load_weights.h"
