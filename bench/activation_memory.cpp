@@ -40,6 +40,8 @@ Plan plan_of(Precision precision, bool recomputes) {
                    .tokens = Distribution::constant(static_cast<double>(kTokens)),
                    .precision = precision};
   plan.world_size = kRanks;
+  plan.cluster.nodes = 1;
+  plan.cluster.devices_per_node = plan.world_size;
   plan.schedule = {.name = "1f1b", .mbs = 1, .microbatches = kMicrobatches};
   plan.precision = {.compute = precision, .master = Precision::kFp32, .reduce = Precision::kFp32};
   ModulePlan llm{.kind = ModuleKind::kLlm,

@@ -120,6 +120,8 @@ Plan plan_of(const SmallRun& run) {
   plan.workload.frozen = run.frozen;
   plan.workload.global_batch_samples = run.microbatches * run.dp;
   plan.world_size = run.world_size();
+  plan.cluster.nodes = 1;
+  plan.cluster.devices_per_node = plan.world_size;
   plan.schedule = {.name = run.schedule, .mbs = 1, .microbatches = run.microbatches};
   plan.precision = run.precision;
   plan.buckets_mb = run.buckets_mb;

@@ -234,6 +234,8 @@ Plan plan_of(const Shape& shape, const Model& model) {
   plan.workload.frozen = shape.frozen;
   plan.workload.global_batch_samples = shape.batch();
   plan.world_size = shape.tp * shape.pp * shape.dp;
+  plan.cluster.nodes = 1;
+  plan.cluster.devices_per_node = plan.world_size;
   plan.schedule = {.name = shape.schedule, .mbs = shape.mbs, .microbatches = shape.microbatches};
   plan.precision = {.compute = Precision::kFp64, .master = Precision::kFp64, .reduce = Precision::kFp64};
   plan.buckets_mb = shape.buckets_mb;
@@ -245,7 +247,7 @@ Plan plan_of(const Shape& shape, const Model& model) {
                         .tp = shape.tp,
                         .ep = is_llm ? shape.ep : 1,
                         .pp = shape.pp,
-                        .vpp = shape.vpp,
+                        .vpp = is_llm ? shape.vpp : 1,
                         .dp = shape.dp,
                         .sequence_parallel = shape.sequence_parallel,
                         .zero = shape.zero};
