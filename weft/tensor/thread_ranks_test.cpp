@@ -61,7 +61,7 @@ TEST(TensorsThatDiffer, RanksThatSendRowsOfDifferentTypesAreTold) {
   const std::string message = message_of_run([](World& world) {
     const at::ScalarType type = another_type_on_rank_1(world);
     const at::Tensor rows = world.rank() == 0 ? random_tensor({2, 2}, 1).to(type) : at::Tensor();
-    (void)start_rows(world.all(), plan_row_route({{0, 1}, {}}, {{}, {0, 1}}), rows, 2, type).wait();
+    (void)start_rows(world.all(), plan_own_route({{0, 1}, {}}, {{}, {0, 1}}, world.rank()), rows, 2, type).wait();
   });
   EXPECT_NE(message.find("4 fp32"), std::string::npos) << message;
   EXPECT_NE(message.find("4 fp64"), std::string::npos) << message;
