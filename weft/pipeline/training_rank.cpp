@@ -286,14 +286,23 @@ std::optional<Error> TrainingRank::make_bridge(Making& making, const Mesh& mesh,
     return !axis || whole.coordinates_of(rank)[*axis] == pipeline_rank;
   };
   const int64_t text_row = place_of_stage(plan, llm_entry_stage(plan)).rank;
-  std::vector<int64_t> ranks, data_parallel_ranks;
+  const ModulePlan& module = plan.modules[encoder.module];
+  const bool divides_rows = plan.llm().tp > 1 && plan.llm().sequence_parallel;
+  std::vector<int64_t> ranks;
+  BridgeEnds ends{.makers = {},
+                  .takers = {},
+                  .makers_are_copies = module.tp > 1,
+                  .takers_are_copies = plan.llm().tp > 1 && !divides_rows};
+  const auto data_parallel_rank = [](const Mesh& whole, int64_t rank) {
+    return whole.grid().group_index(whole.position_of(rank), whole.grid().axes_named({"dp"}));
+  };
   for (int64_t rank = 0; rank < plan.world_size; ++rank) {
-    const bool makes = mesh.contains(rank) && at_pipeline_rank(mesh, rank, plan.modules[encoder.module].pp - 1);
+    const bool makes = mesh.contains(rank) && at_pipeline_rank(mesh, rank, module.pp - 1);
     const bool takes = making.text_mesh.contains(rank) && at_pipeline_rank(making.text_mesh, rank, text_row);
     if (!makes && !takes) continue;
     ranks.push_back(rank);
-    data_parallel_ranks.push_back(
-        makes ? mesh.grid().group_index(mesh.position_of(rank), mesh.grid().axes_named({"dp"})) : -1);
+    ends.makers.push_back(makes ? data_parallel_rank(mesh, rank) : -1);
+    ends.takers.push_back(takes ? data_parallel_rank(making.text_mesh, rank) : -1);
   }
   if (std::find(ranks.begin(), ranks.end(), making.world.rank()) == ranks.end()) return std::nullopt;
   const std::string name(name_of(encoder.kind));
@@ -301,8 +310,9 @@ std::optional<Error> TrainingRank::make_bridge(Making& making, const Mesh& mesh,
   if (!rows) return rows.error();
   EncoderBridge::Settings settings{.rows = *rows,
                                    .gradients = {},
-                                   .data_parallel_ranks = std::move(data_parallel_ranks),
-                                   .shares_rows = plan.modules[encoder.module].cp > 1,
+                                   .ends = std::move(ends),
+                                   .shares_made = module.cp > 1,
+                                   .shares_taken = divides_rows || plan.llm().cp > 1,
                                    .width = plan.model.find(encoder.kind)->output_width,
                                    .options = options_};
   if (!plan.workload.is_frozen(encoder.kind)) {
@@ -549,7 +559,7 @@ void TrainingRank::begin_encoders(const StepBatch& batch, const std::vector<Inpu
       if (share.context)
         own = (encoder.kind == ModuleKind::kVision ? share.context->vision : share.context->audio).made;
     }
-    encoder.bridge->begin(std::move(numbers), std::move(needed), made, has_gradients);
+    encoder.bridge->begin(std::move(numbers), batch.assignment.llm, needed, made, has_gradients);
   }
 }
 
