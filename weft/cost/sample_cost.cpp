@@ -18,7 +18,7 @@ struct Passes {
   double weight = 0;
 };
 
-double time_of(const BlockTime& time, const Passes& passes, const ModuleBackward& backward, bool splits) {
+double time_of(const BlockTime& time, const Passes& passes, const BackwardNeeds& backward, bool splits) {
   double input_ms = time.backward_input.total_ms(), weight_ms = time.backward_weight.total_ms();
   // What the other half of a backward would hide.
   if (splits || !backward.weights) input_ms += time.hidden_input_tp_ms;
@@ -99,7 +99,7 @@ class ModulePasses {
 
   const ModulePlan& module_;
   const Module& spec_;
-  ModuleBackward backward_;
+  BackwardNeeds backward_;
   bool splits_ = false;
   Passes entry_, exit_;
   std::vector<Passes> kinds_;

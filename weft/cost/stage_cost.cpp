@@ -24,7 +24,7 @@ class PartPricer {
         stage_(stage) {}
 
   void add() {
-    if (part_.has_entry) add_block(costs_.entry, 1, Kept::kAll, /*makes_input_gradient=*/false);
+    if (part_.has_entry) add_block(costs_.entry, 1, Kept::kAll, /*is_entry=*/true);
     for (const auto& [kept, first, count] :
          {Run{Kept::kInput, part_.first_layer, part_.recompute.full},
           Run{Kept::kAllButAttention, part_.first_layer + part_.recompute.full, part_.recompute.selective},
@@ -32,7 +32,7 @@ class PartPricer {
               part_.num_layers - part_.recompute.full - part_.recompute.selective}}) {
       add_layers(kept, first, count);
     }
-    if (part_.has_exit) add_block(costs_.exit, 1, Kept::kAll, true);
+    if (part_.has_exit) add_block(costs_.exit, 1, Kept::kAll);
     add_state();
   }
 
@@ -48,14 +48,14 @@ class PartPricer {
   void add_layers(Kept kept, int64_t first, int64_t count) {
     if (count <= 0) return;
     if (costs_.kinds.size() == 1) {
-      add_block(costs_.kinds.front(), static_cast<double>(count), kept, true);
+      add_block(costs_.kinds.front(), static_cast<double>(count), kept);
       return;
     }
     for (int64_t layer = first; layer < first + count; ++layer)
-      add_block(costs_.kinds[spec_.layers[static_cast<size_t>(layer)]], 1, kept, true);
+      add_block(costs_.kinds[spec_.layers[static_cast<size_t>(layer)]], 1, kept);
   }
 
-  void add_block(const BlockCost& block, double count, Kept kept, bool makes_input_gradient) {
+  void add_block(const BlockCost& block, double count, Kept kept, bool is_entry = false) {
     const auto copies = static_cast<int64_t>(count);
     elements_.dense += copies * block.parameters.dense;
     elements_.expert += copies * block.parameters.expert;
@@ -63,7 +63,7 @@ class PartPricer {
     forward_ += count * block.time.forward;
     workspace_ = std::max(workspace_, block.memory.workspace);
     if (!backward_.runs()) return;
-    if (backward_.inputs && makes_input_gradient) {
+    if (backward_.of_inputs(is_entry)) {
       backward_input_ += count * block.time.backward_input;
       if (splits_ || !backward_.weights) backward_input_.tp_ms += count * block.time.hidden_input_tp_ms;
     }
@@ -142,7 +142,7 @@ class PartPricer {
   const ModuleCosts& costs_;
   TiedTable table_;
   bool splits_;  ///< weight gradients run apart from input gradients
-  ModuleBackward backward_;
+  BackwardNeeds backward_;
   StageCost& stage_;
   LocalParameters elements_;
   int64_t largest_block_ = 0;
@@ -203,15 +203,6 @@ void price_encoder(const Plan& plan, int32_t module, const ModuleCosts& costs, s
       cost.transfer_ms = costs.pipeline_link.latency_ms;
     }
   }
-}
-
-ModuleBackward backward_of(const Plan& plan, ModuleKind kind) {
-  const bool is_trained = !plan.workload.is_frozen(kind);
-  if (kind != ModuleKind::kLlm) return {.weights = is_trained, .inputs = is_trained};
-  bool passes_on = is_trained;
-  for (const Module& module : plan.model.modules)
-    passes_on |= module.kind != ModuleKind::kLlm && !plan.workload.is_frozen(module.kind);
-  return {.weights = is_trained, .inputs = passes_on};
 }
 
 void price_stages(const Plan& plan, const std::vector<StagePart>& parts, const ModuleCostsOf& modules,

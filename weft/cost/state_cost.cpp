@@ -5,6 +5,7 @@
 
 #include "weft/base/as_double.h"
 #include "weft/cost/collective_time.h"
+#include "weft/meaning/gradients.h"
 #include "weft/meaning/zero_rules.h"
 
 namespace weft {
@@ -143,7 +144,7 @@ double owned_gradient_bytes(const Plan& plan, const ModulePlan& module, int64_t 
 StateCost price_state(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs,
                       const LocalParameters& elements, const StateContext& context) {
   StateCost cost;
-  const bool is_trained = !plan.workload.is_frozen(module.kind);
+  const bool is_trained = trains(plan, module.kind);
   const ZeroRules rules = zero_rules(module.zero, module.zero_keep_gathered);
   StatePricer pricer(plan, module, context);
   pricer.add({as_double(elements.dense), &costs.gradient_link}, is_trained, cost);

@@ -4,6 +4,7 @@
 
 #include "weft/exchange/megatron_arguments.h"
 #include "weft/exchange/mindspeed_mm.h"
+#include "weft/meaning/gradients.h"
 
 namespace weft {
 namespace {
@@ -110,7 +111,7 @@ class ModuleSettings {
                     fmt::format("is {}, but with modules of their own degrees MindSpeed-MM has zero 0 "
                                 "and 1",
                                 module.zero));
-    } else if (module.zero != llm_.zero && !plan_.workload.is_frozen(module.kind)) {
+    } else if (module.zero != llm_.zero && trains(plan_, module.kind)) {
       refusals_.add(module, "zero",
                     fmt::format("is {} where the llm's is {}, but MindSpeed-MM's distributed optimizer "
                                 "is for all modules or none",

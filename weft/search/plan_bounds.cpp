@@ -14,9 +14,9 @@ namespace {
 /// State is priced as if everything hid behind compute: only its bytes are asked for.
 constexpr StateContext kBytesOnly{.forward_ms = 1e18, .backward_ms = 1e18};
 
-double block_ms(const ModuleBackward& backward, const BlockCost& block, bool is_entry = false) {
+double block_ms(const BackwardNeeds& backward, const BlockCost& block, bool is_entry = false) {
   double ms = block.time.forward.total_ms();
-  if (backward.inputs && !is_entry) ms += block.time.backward_input.total_ms();
+  if (backward.of_inputs(is_entry)) ms += block.time.backward_input.total_ms();
   if (backward.weights) ms += block.time.backward_weight.total_ms();
   return ms;
 }
@@ -35,7 +35,7 @@ struct Exposed {
 Exposed exposed(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs, const BlockCost& block,
                 bool is_entry) {
   if (module.zero < 2) return {};
-  const ModuleBackward backward = backward_of(plan, module.kind);
+  const BackwardNeeds backward = backward_of(plan, module.kind);
   // What one more block adds: a stage has the links' latency once, however many its blocks.
   const LocalParameters& own = block.parameters;
   const StateCost once = price_state(plan, module, costs, own, {});
@@ -49,7 +49,7 @@ Exposed exposed(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
 
 /// Where layers differ, the lightest stands for all, and what the others take more is work that weighs nothing.
 void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs, FluidChain& fluid) {
-  const ModuleBackward backward = backward_of(plan, module.kind);
+  const BackwardNeeds backward = backward_of(plan, module.kind);
   fluid.layers = static_cast<double>(plan.model.find(module.kind)->layers.size());
   fluid.layer_ms = fluid.forward_ms = fluid.static_bytes = fluid.activation_bytes = kInfinity;
   double workspace = kInfinity;
@@ -92,7 +92,7 @@ void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
 }  // namespace
 
 double module_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs) {
-  const ModuleBackward backward = backward_of(plan, module.kind);
+  const BackwardNeeds backward = backward_of(plan, module.kind);
   double ms = block_ms(backward, costs.entry, true) + block_ms(backward, costs.exit);
   if (costs.kinds.size() == 1)
     return ms + static_cast<double>(plan.model.find(module.kind)->layers.size()) * block_ms(backward, costs.kinds[0]);
@@ -101,12 +101,12 @@ double module_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& 
 }
 
 FreeWork free_work(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs) {
-  const ModuleBackward backward = backward_of(plan, module.kind);
+  const BackwardNeeds backward = backward_of(plan, module.kind);
   const bool splits = has_split_backward(plan, plan.llm());
   FreeWork work;
   const auto add = [&](const BlockCost& block, double count, bool is_entry) {
     work.shares[kForwardWork] += count * block.time.forward.total_ms();
-    if (backward.inputs && !is_entry) work.shares[kInputWork] += count * block.time.backward_input.total_ms();
+    if (backward.of_inputs(is_entry)) work.shares[kInputWork] += count * block.time.backward_input.total_ms();
     if (backward.weights) {
       work.shares[splits ? kWeightWork : kInputWork] += count * block.time.backward_weight.total_ms();
     }

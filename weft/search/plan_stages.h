@@ -57,7 +57,7 @@ class PlanStages : public StageSource {
     int32_t end = 0;
     bool is_uniform = false;
     bool saves_selectively = false;
-    ModuleBackward backward;
+    BackwardNeeds backward;
   };
   /// A run of blocks on a stage.
   struct Run {
