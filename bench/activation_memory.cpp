@@ -51,7 +51,7 @@ Plan plan_of(Precision precision, bool recomputes) {
                  .pp = kRanks};
   for (int64_t rank = 0; rank < kRanks; ++rank) {
     llm.layers.push_back({kLayers / kRanks});
-    llm.recompute.push_back({{.full = recomputes ? kLayers / kRanks : 0}});
+    llm.recompute.push_back({RecomputeCounts{.full = recomputes ? kLayers / kRanks : 0}});
   }
   plan.modules.push_back(llm);
   return plan;

@@ -192,12 +192,11 @@ class Checker {
         continue;
       }
       for (size_t chunk = 0; chunk < m.layers[rank].size(); ++chunk) {
-        const Recompute& r = m.recompute[rank][chunk];
-        if (r.full + r.selective > m.layers[rank][chunk]) {
-          add_here(fmt::format("recompute[{}][{}]", rank, chunk),
-                   fmt::format("full {} + selective {} = {}, but the chunk has {} blocks", r.full, r.selective,
-                               r.full + r.selective, m.layers[rank][chunk]));
-        }
+        const Recompute& recompute = m.recompute[rank][chunk];
+        if (recompute.num_blocks() <= m.layers[rank][chunk]) continue;
+        add_here(fmt::format("recompute[{}][{}]", rank, chunk),
+                 fmt::format("is about {}, but the chunk has {}", counted(recompute.num_blocks(), "block"),
+                             m.layers[rank][chunk]));
       }
     }
   }

@@ -264,7 +264,7 @@ Plan plan_of(const Shape& shape, const Model& model) {
     for (const auto& chunks : settings.layers) {
       settings.recompute.emplace_back();
       for (const int64_t layers : chunks)
-        settings.recompute.back().push_back({.full = std::min(layers, shape.recomputed)});
+        settings.recompute.back().push_back(RecomputeCounts{.full = std::min(layers, shape.recomputed)});
     }
     plan.modules.push_back(std::move(settings));
   }

@@ -105,7 +105,7 @@ class BruteForce {
     for (int64_t full = 0; full <= module.layers[stage][0]; ++full) {
       const int64_t most = problem_.space.recompute.allows_selective ? module.layers[stage][0] - full : 0;
       for (int64_t selective = 0; selective <= most; ++selective) {
-        module.recompute[stage][0] = {.full = full, .selective = selective};
+        module.recompute[stage][0] = RecomputeCounts{.full = full, .selective = selective};
         recompute(stage, m + 1);
       }
     }

@@ -103,7 +103,7 @@ TEST(PlanSimulator, SplitBackwardsHoldMoreUntilTheWeightGradient) {
 
 TEST(PlanSimulator, RecomputedBlocksHoldWhatTheirDeferredWeightGradientsRead) {
   Plan plan = text_plan(gpt_model({.layers = 8}), ideal_cluster(), {.pp = 4}, 512, {.name = "1f1b", .microbatches = 8});
-  for (auto& row : plan.modules.front().recompute) row.front().full = 2;
+  for (auto& row : plan.modules.front().recompute) row.front() = RecomputeCounts{.full = 2};
   const auto activations = [](const Plan& played) { return simulate_plan(played)->rows.back().memory.activations; };
   const double whole = activations(plan);
   plan.schedule.name = "zb_h1";

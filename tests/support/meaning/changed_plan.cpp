@@ -157,7 +157,11 @@ class PlanChanger {
     if (recompute.empty()) return;
     auto& row = recompute[static_cast<size_t>(below(std::ssize(recompute)))];
     Recompute& chunk = row[static_cast<size_t>(below(std::ssize(row)))];
-    set("recompute.full", chunk.full, between(0, 3));
+    Recompute drawn;
+    for (int64_t block = between(0, 3); block > 0; --block) drawn.add(static_cast<BlockRecompute>(below(3)), 1);
+    if (drawn == chunk) return;
+    chunk = drawn;
+    what_ = fmt::format("{}: up to block {} of a chunk recomputed", name_of(module_->kind), drawn.num_blocks());
   }
 
   void shuffle_ranks() {
