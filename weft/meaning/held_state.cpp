@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <vector>
 
-#include "weft/base/check.h"
 #include "weft/meaning/bucket_layout.h"
+#include "weft/meaning/gradients.h"
 #include "weft/meaning/op_share.h"
+#include "weft/meaning/rank_groups.h"
 #include "weft/meaning/tied_table.h"
 #include "weft/meaning/zero_rules.h"
-#include "weft/plan/module_mesh.h"
 
 namespace weft {
 namespace {
@@ -20,12 +20,6 @@ struct StageWeight {
   bool is_trained = true;
   bool is_alone = false;  ///< a tied table, whose copies lie in equal buckets
 };
-
-/// A rank's place along an axis of a module's mesh; 0 where it has none.
-int64_t place_along(const Mesh& mesh, int64_t rank, const char* axis) {
-  const auto found = mesh.grid().find(axis);
-  return found ? mesh.coordinates_of(rank)[*found] : 0;
-}
 
 int64_t whole_bytes(Precision precision, int64_t elements) {
   return static_cast<int64_t>(num_bytes(precision)) * elements;
@@ -40,7 +34,7 @@ class StageLister {
   void add(const StagePart& part) {
     const ModulePlan& module = plan_.modules[static_cast<size_t>(part.module)];
     const Module& spec = *plan_.model.find(module.kind);
-    const bool is_trained = !plan_.workload.is_frozen(module.kind);
+    const bool is_trained = trains(plan_, module.kind);
     const bool has_tied_end = !module.is_encoder() && table_.is_copied;
     const OpShare share{.tp = module.tp, .ep = module.ep, .tp_rank = tp_rank_};
     if (part.has_entry) add_block(spec.entry, share, is_trained, has_tied_end && is_trained);
@@ -118,21 +112,16 @@ class StageLister {
 };
 
 /// Of the stages of a rank in one pipeline, the llm's or an encoder's own.
-HeldState held_in_pipeline(const Plan& plan, const ModulePlan& module, const Mesh& mesh, int64_t rank,
+HeldState held_in_pipeline(const Plan& plan, const ModulePlan& module, const RankGroups& groups,
                            const std::vector<StagePart>& parts, const TiedTable& table) {
-  const int64_t row = place_along(mesh, rank, "pp");
   HeldState held;
-  const int32_t end = parts.back().stage + 1;
-  for (int32_t stage = 0; stage < end; ++stage) {
-    const int64_t stage_row = module.is_encoder() ? stage : place_of_stage(plan, stage).rank;
-    if (stage_row != row) continue;
-    StageLister weights(plan, place_along(mesh, rank, "tp"), table);
+  for (const int32_t stage : stages_on(plan, module, groups.place.pp)) {
+    StageLister weights(plan, groups.place.tp, table);
     for (const StagePart& part : parts)
       if (part.stage == stage) weights.add(part);
-    const int64_t num_ranks = module.dp * module.cp;
     const bool has_own_experts = module.ep > 1;
-    held += weights.held(module, false, has_own_experts, num_ranks);
-    if (has_own_experts) held += weights.held(module, true, true, num_ranks / module.ep);
+    held += weights.held(module, false, has_own_experts, static_cast<int64_t>(groups.data.size()));
+    if (has_own_experts) held += weights.held(module, true, true, static_cast<int64_t>(groups.same_experts.size()));
   }
   return held;
 }
@@ -146,11 +135,10 @@ HeldState held_state(const Plan& plan, int64_t rank) {
   for (size_t index = 0; index < plan.modules.size(); ++index) {
     const ModulePlan& module = plan.modules[index];
     if (module.is_encoder() && module.is_in_pipeline()) continue;
-    const auto mesh = mesh_of(module);
-    WEFT_CHECK(mesh.ok(), "{}", mesh.error().message());
-    if (!mesh->contains(rank)) continue;
-    held += module.is_encoder() ? held_in_pipeline(plan, module, *mesh, rank, list_encoder_parts(plan, index), {})
-                                : held_in_pipeline(plan, module, *mesh, rank, parts, tied_table(plan, parts));
+    const std::optional<RankGroups> groups = rank_groups(plan, index, rank);
+    if (!groups) continue;
+    held += module.is_encoder() ? held_in_pipeline(plan, module, *groups, list_encoder_parts(plan, index), {})
+                                : held_in_pipeline(plan, module, *groups, parts, tied_table(plan, parts));
   }
   return held;
 }

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/meaning/gradients.h"
+#include "weft/meaning/tied_table.h"
 #include "weft/plan/module_mesh.h"
 #include "weft/schedule/generators.h"
 
@@ -62,6 +64,16 @@ const ModulePlan* first_filler(const Plan& plan) {
   return nullptr;
 }
 
+/// How many macro batches may be alive at once; 0 for no bound.
+int32_t live_bound(const Plan& plan, const ModulePlan& module, const EncoderRows& rows) {
+  if (module.form == EncoderForm::kBefore) return 0;
+  // Where the order of EF and EB does not bound them, EF waits until rows are read, which a schedule takes to be at F
+  // of stage 0. Where the llm begins later, that could wait for what comes after.
+  const bool is_bound_by_order = rows.keeps_activations() || (module.form == EncoderForm::kStream && rows.is_trained);
+  if (!is_bound_by_order && llm_entry_stage(plan) != 0) return 0;
+  return static_cast<int32_t>(module.live_macro_batches);
+}
+
 Result<EncoderPlacement> placement_of_encoder(const Plan& plan, const ModulePlan& module, int32_t& next_own_row) {
   Result<MacroRanges> ranges = macro_ranges({.microbatches = plan.schedule.microbatches,
                                              .mbs_scale = module.mbs_scale,
@@ -70,14 +82,13 @@ Result<EncoderPlacement> placement_of_encoder(const Plan& plan, const ModulePlan
   if (!ranges) return bad_field(field_of(module, "mbs_scale"), ranges.error().problem);
   EncoderPlacement placement{.form = module.form};
   EncoderRows& rows = placement.rows;
-  rows = {
-      .name = std::string(name_of(module.kind)),
-      .num_macro_batches = ranges->num_macro_batches,
-      .is_trained = !plan.workload.is_frozen(module.kind),
-      .recompute_from_inputs = module.recompute_from_inputs,
-      .live_macro_batches = static_cast<int32_t>(module.form == EncoderForm::kBefore ? 0 : module.live_macro_batches),
-      .first_macro = ranges->first_macro,
-      .end_macro = ranges->end_macro};
+  rows = {.name = std::string(name_of(module.kind)),
+          .num_macro_batches = ranges->num_macro_batches,
+          .is_trained = trains(plan, module.kind),
+          .recompute_from_inputs = module.recompute_from_inputs,
+          .first_macro = ranges->first_macro,
+          .end_macro = ranges->end_macro};
+  rows.live_macro_batches = live_bound(plan, module, rows);
   if (module.placement != ModulePlacement::kDisjoint) {
     // ZeRO 2 and 3 have data-parallel ranks meet in every action, too. That must be said where rows differ in their
     // order, which is where some encoder fills.

@@ -87,6 +87,29 @@ void list_stage_parts(const Plan& plan, std::vector<StagePart>& parts) {
   });
 }
 
+std::vector<size_t> modules_of_pipeline(const Plan& plan, size_t module) {
+  if (!plan.modules[module].is_in_pipeline()) return {module};
+  std::vector<size_t> modules;
+  for (size_t index = 0; index < plan.modules.size(); ++index)
+    if (plan.modules[index].is_in_pipeline()) modules.push_back(index);
+  return modules;
+}
+
+std::vector<StagePart> parts_of_pipeline(const Plan& plan, size_t module) {
+  if (!plan.modules[module].is_in_pipeline()) return list_encoder_parts(plan, module);
+  std::vector<StagePart> parts;
+  list_stage_parts(plan, parts);
+  return parts;
+}
+
+std::vector<int32_t> stages_on(const Plan& plan, const ModulePlan& module, int64_t pipeline_rank) {
+  if (!module.is_in_pipeline()) return {static_cast<int32_t>(pipeline_rank)};
+  std::vector<int32_t> stages;
+  for (int32_t stage = 0; stage < num_stages(plan); ++stage)
+    if (place_of_stage(plan, stage).rank == pipeline_rank) stages.push_back(stage);
+  return stages;
+}
+
 std::vector<StagePart> list_encoder_parts(const Plan& plan, size_t module) {
   const ModulePlan& encoder = plan.modules[module];
   std::vector<StagePart> parts;

@@ -33,6 +33,15 @@ int32_t num_stages(const Plan& plan);
 /// lies on the last stage. Clears `parts` first.
 void list_stage_parts(const Plan& plan, std::vector<StagePart>& parts);
 
+/// The modules whose blocks lie in the pipeline of the llm, or of an encoder beside it, by their number in the plan.
+std::vector<size_t> modules_of_pipeline(const Plan& plan, size_t module);
+/// What lies in its stages: list_stage_parts' or list_encoder_parts'.
+std::vector<StagePart> parts_of_pipeline(const Plan& plan, size_t module);
+
+/// The stages on a pipeline rank of a module, in the order of its chunks: of the llm's pipeline, or of an encoder's
+/// own.
+std::vector<int32_t> stages_on(const Plan& plan, const ModulePlan& module, int64_t pipeline_rank);
+
 /// What lies in the stages of an encoder beside the llm's pipeline, one part a stage of its own: the entry on the
 /// first, the exit on the last.
 std::vector<StagePart> list_encoder_parts(const Plan& plan, size_t module);

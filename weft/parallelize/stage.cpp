@@ -73,7 +73,7 @@ at::Tensor run_layers(const std::vector<BlockRecompute>& recomputes, at::Tensor 
 
 StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_parallel)
     : stage_(settings.stage),
-      is_encoder_(settings.encoder.has_value()),
+      is_encoder_(settings.plan.modules[settings.module].is_encoder()),
       options_(settings.options),
       type_(c10::typeMetaToScalarType(settings.options.dtype())),
       context_(&settings.context) {
@@ -81,15 +81,10 @@ StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_p
   const std::string& prefix = settings.numbers.weight_prefix;
   balance_scale_ =
       settings.numbers.text.balance_coefficient / static_cast<double>(plan.schedule.microbatches * plan.llm().dp);
-  std::vector<StagePart> parts;
-  if (settings.encoder) {
-    parts = list_encoder_parts(plan, *settings.encoder);
-  } else {
-    list_stage_parts(plan, parts);
-  }
+  const std::vector<StagePart> parts = parts_of_pipeline(plan, settings.module);
   is_last_ = stage_ == parts.back().stage;
   set_routes(settings, tensor_parallel);
-  const TensorShare share = tensor_parallel[settings.encoder.value_or(plan.modules.size() - 1)]->share();
+  const TensorShare share = tensor_parallel[settings.module]->share();
   const TensorShare experts =
       settings.experts ? TensorShare{settings.experts->size(), settings.experts->rank()} : TensorShare{};
   experts_ = settings.experts;
@@ -126,7 +121,7 @@ StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_p
         deal_heads(decoder_->layers(), share);
         break;
     }
-    if (route.is_frozen) {
+    if (!route.backward.weights) {
       for (size_t i = first_parameter; i < maker.all().size(); ++i) maker.all()[i]->value.set_requires_grad(false);
     }
     list_blocks(model, maker, first_parameter, first_begin);
@@ -142,11 +137,11 @@ void StageModel::set_routes(const Settings& settings, const TensorParallels& ten
   for (size_t index = 0; index < plan.modules.size(); ++index) {
     const ModuleKind kind = plan.modules[index].kind;
     const Module& module = *plan.model.find(kind);
-    const bool is_in_pipeline = is_encoder_ ? index == *settings.encoder : plan.modules[index].is_in_pipeline();
+    const bool is_in_pipeline = is_encoder_ ? index == settings.module : plan.modules[index].is_in_pipeline();
     routes_[index] = {.kind = kind,
                       .is_in_pipeline = is_in_pipeline,
                       .is_beside = !is_encoder_ && !is_in_pipeline,
-                      .is_frozen = plan.workload.is_frozen(kind),
+                      .backward = backward_of(plan, kind),
                       .width = module.width,
                       .output_width = module.output_width,
                       .tensor_parallel = tensor_parallel[index].get()};
@@ -155,11 +150,6 @@ void StageModel::set_routes(const Settings& settings, const TensorParallels& ten
 
 void StageModel::list_blocks(PartModel& model, const CutParameters& maker, size_t first_parameter, size_t first_begin) {
   const ModuleRoute& route = routes_[static_cast<size_t>(model.part.module)];
-  // Gradients of what a trained encoder gave go back through a frozen language model.
-  bool has_backward = !route.is_frozen;
-  if (route.kind == ModuleKind::kLlm) {
-    for (const ModuleRoute& other : routes_) has_backward |= !other.is_frozen;
-  }
   const auto& all = maker.all();
   std::vector<StageBlock> made;
   size_t begin = first_parameter;
@@ -168,7 +158,7 @@ void StageModel::list_blocks(PartModel& model, const CutParameters& maker, size_
     StageBlock& block = made.emplace_back();
     block.parameters.assign(all.begin() + static_cast<std::ptrdiff_t>(begin),
                             all.begin() + static_cast<std::ptrdiff_t>(end));
-    block.has_backward = has_backward;
+    block.has_backward = route.backward.runs();
     begin = end;
   }
   model.first_block = blocks_.size();
@@ -218,22 +208,22 @@ std::vector<FlowTensor> StageModel::tensors_between(int32_t stage, const Inputs&
   for (size_t index = 0; index < routes_.size(); ++index) {
     const ModuleRoute& route = routes_[index];
     if (!has_data(route, inputs)) continue;
-    if (route.is_beside) encoders_need_gradient |= !route.is_frozen;
+    if (route.is_beside) encoders_need_gradient |= route.backward.weights;
     if (!route.is_in_pipeline) continue;
     if (route.kind == ModuleKind::kLlm) {
       if (!is_in_llm) continue;
       const int64_t rows = route.tensor_parallel->local_rows(inputs.ids.size(0));
-      tensors.push_back({index, {rows, route.width}, !route.is_frozen || encoders_need_gradient});
+      tensors.push_back({index, {rows, route.width}, route.backward.weights || encoders_need_gradient});
       continue;
     }
-    encoders_need_gradient |= !route.is_frozen;
+    encoders_need_gradient |= route.backward.weights;
     if (is_in_llm || route.first_stage > stage) continue;
     const bool is_done = route.last_stage <= stage;
     const EncoderRowCounts rows = encoder_rows(route.kind, inputs);
     tensors.push_back({index,
                        {route.tensor_parallel->local_rows(is_done ? rows.outside : rows.inside),
                         is_done ? route.output_width : route.width},
-                       !route.is_frozen});
+                       route.backward.inputs});
   }
   return tensors;
 }

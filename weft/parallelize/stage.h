@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "weft/meaning/gradients.h"
 #include "weft/meaning/stage_parts.h"
 #include "weft/models/inputs.h"
 #include "weft/models/text/decoder.h"
@@ -48,8 +49,7 @@ class StageModel {
     at::TensorOptions options;
     std::optional<Group> experts;    ///< the ranks that share out the llm's experts; nothing: each has all
     const ContextParallel& context;  ///< of the pipeline's modules; must outlive the stage
-    /// The module of the plan whose own pipeline this is a stage of, an encoder beside the llm's; nothing: the llm's.
-    std::optional<size_t> encoder;
+    size_t module = 0;  ///< of the plan, whose pipeline this is a stage of: the llm, or an encoder beside it
   };
   /// By module of the plan, shared by the stages of a rank; null for modules that are not here.
   using TensorParallels = std::vector<std::unique_ptr<TensorParallel>>;
@@ -91,7 +91,7 @@ class StageModel {
     ModuleKind kind = ModuleKind::kLlm;
     bool is_in_pipeline = false;  ///< that this stage is of
     bool is_beside = false;       ///< it, and its rows come from outside
-    bool is_frozen = false;
+    BackwardNeeds backward;
     int32_t first_stage = 0;  ///< where its entry is
     int32_t last_stage = 0;   ///< where its exit is
     int64_t width = 0;
