@@ -182,6 +182,17 @@ std::vector<TrainingExample> forms() {
                  .schedule = "zb_h1",
                  .microbatches = 4,
                  .layers = {{2}, {0}, {3}, {0}}});
+  // A schedule that no generator makes: three stages on one rank, one on the other, some backwards split.
+  all.push_back({.sizes = five_layers,
+                 .pp = 2,
+                 .vpp = 3,
+                 .dp = 2,
+                 .zero = 2,
+                 .microbatches = 3,
+                 .layers = {{1, 1, 2}, {1}},
+                 .recompute = {.full = 1}});
+  all.back().rows = {"0F0 0F1 2F0 3F0 3I0 0F2 2F1 3F1 2B0 3B1 2I1 3W0 2F2 3F2 3B2 2B2 0B0 2W1 0B1 0B2",
+                     "1F0 1F1 1B0 1F2 1I1 1B2 1W1"};
   for (TrainingExample& example : all) example.steps = example.ep > 1 ? 5 : example.steps;
   return all;
 }
@@ -214,6 +225,29 @@ TEST(TrainingForms, Bfloat16WithWeightsInFloatIsNearOneRank) {
   for (const TrainingOutcome& other : {one_rank, exact})
     EXPECT_NEAR(found.norms.front(), other.norms.front(), 0.02 * other.norms.front());
   EXPECT_LT(found.losses.back(), found.losses.front());
+}
+
+TEST(TrainingForms, RowsOfAScheduleTrainToTheSameBitsAsItsName) {
+  std::vector<TrainingExample> examples;
+  for (const char* schedule : {"gpipe", "1f1b", "zb_h1"})
+    examples.push_back({.fixture = "llama_scaled", .pp = 2, .schedule = schedule, .microbatches = 3});
+  for (const char* schedule : {"interleaved_1f1b", "zb_v"})
+    examples.push_back({.fixture = "llama_scaled", .pp = 2, .vpp = 2, .schedule = schedule, .microbatches = 4});
+  examples.push_back({.fixture = "qwen2_vl_untied",
+                      .pp = 2,
+                      .microbatches = 4,
+                      .beside = {{ModuleKind::kVision, {.dp = 2, .form = EncoderForm::kFill, .live = 3}}}});
+  for (TrainingExample example : examples) {
+    SCOPED_TRACE(example.name());
+    const Model model = example_model(example);
+    const TrainingOutcome by_name = train_example(example, model);
+    example.is_explicit = true;
+    ASSERT_TRUE(example_training_plan(example, model).schedule.rows);
+    const TrainingOutcome by_rows = train_example(example, model);
+    EXPECT_EQ(by_rows.losses, by_name.losses);
+    EXPECT_EQ(by_rows.norms, by_name.norms);
+    for (const auto& [name, weight] : by_name.weights) EXPECT_TRUE(weight.equal(by_rows.weights.at(name))) << name;
+  }
 }
 
 TEST(TrainingForms, RowsOfExpertsAreCountedOnce) {

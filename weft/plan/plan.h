@@ -11,6 +11,7 @@
 #include "weft/base/json.h"
 #include "weft/plan/recompute.h"
 #include "weft/schedule/encoder_forms.h"
+#include "weft/schedule/explicit_rows.h"
 #include "weft/spec/cluster.h"
 #include "weft/spec/model.h"
 #include "weft/spec/workload.h"
@@ -58,6 +59,7 @@ struct SchedulePlan {
   std::string name = "1f1b";
   int64_t mbs = 1;  ///< samples of each llm data-parallel rank in a microbatch
   int64_t microbatches = 1;
+  std::optional<ExplicitRows> rows;  ///< of the llm's pipeline, where the name is explicit
 };
 
 struct PrecisionPlan {

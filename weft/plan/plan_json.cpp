@@ -63,6 +63,12 @@ Json module_json(const ModulePlan& m) {
   return json;
 }
 
+Json schedule_json(const SchedulePlan& schedule) {
+  Json json = {{"name", schedule.name}, {"mbs", schedule.mbs}, {"microbatches", schedule.microbatches}};
+  if (schedule.rows) json["rows"] = to_texts(*schedule.rows);
+  return json;
+}
+
 /// {"name": ..., "hash": ..., key: document}.
 Json carried(const std::string& name, const char* key, const Json& document) {
   return {{"name", name}, {"hash", hash_of(document)}, {key, document}};
@@ -172,12 +178,26 @@ Precision read_precision(Fields& fields, const char* key, Precision fallback) {
   return static_cast<Precision>(fields.choice_or(key, static_cast<size_t>(fallback), precision_names()));
 }
 
-void read_settings(Fields& fields, Plan& plan) {
-  Fields schedule = fields.object("schedule");
-  plan.schedule = {.name = schedule.text("name"),
-                   .mbs = schedule.integer("mbs", kDegreeRange),
-                   .microbatches = schedule.integer("microbatches", kDegreeRange)};
-  schedule.reject_unknown();
+SchedulePlan read_schedule(Fields fields, int64_t version) {
+  SchedulePlan schedule{.name = fields.text("name"),
+                        .mbs = fields.integer("mbs", kDegreeRange),
+                        .microbatches = fields.integer("microbatches", kDegreeRange)};
+  if (version >= 2 && fields.has("rows")) {
+    Result<ExplicitRows> rows = parse_explicit_rows(fields.texts_or_empty("rows"));
+    if (rows) {
+      schedule.rows = *std::move(rows);
+    } else {
+      const Error& error = rows.error();
+      fields.complain(error.field.empty() ? "rows" : error.field, error.problem, error.advice);
+    }
+  }
+  if (version >= 2) fields.raw("rows");
+  fields.reject_unknown();
+  return schedule;
+}
+
+void read_settings(Fields& fields, int64_t version, Plan& plan) {
+  plan.schedule = read_schedule(fields.object("schedule"), version);
   plan.idle_ranks = fields.flag_or("idle_ranks", false);
   if (fields.has("batches")) plan.batches = fields.integer("batches", {0, kMostBatches});
   plan.batch_seed = fields.integer_or("batch_seed", 0, {0, INT64_MAX});
@@ -242,7 +262,7 @@ Result<Plan> read_plan(const Document& document) {
   }
   modules.reject_unknown();
   if (plan.find(ModuleKind::kLlm) == nullptr) modules.complain("llm", "is missing", "Every plan has an llm.");
-  read_settings(fields, plan);
+  read_settings(fields, version, plan);
   for (const char* key : {"precision", "overlap", "offload", "predicted", "batches"}) fields.raw(key);
   fields.reject_unknown();
   if (findings.first()) return *findings.first();
@@ -267,30 +287,28 @@ Json plan_to_json(const Plan& plan) {
   Json offload = Json::object();
   if (plan.offload.optimizer > 0) offload["optimizer"] = plan.offload.optimizer;
   if (plan.offload.activations > 0) offload["activations"] = plan.offload.activations;
-  Json json = {
-      {"weft_plan", kPlanVersion},
-      {"model", carried(plan.model.name, "config", plan.model.config)},
-      {"cluster", carried(plan.cluster.name, "spec", to_json(plan.cluster))},
-      {"workload", carried(plan.workload.name, "spec", to_json(plan.workload))},
-      {"world_size", plan.world_size},
-      {"modules", modules},
-      {"schedule",
-       {{"name", plan.schedule.name}, {"mbs", plan.schedule.mbs}, {"microbatches", plan.schedule.microbatches}}},
-      {"idle_ranks", plan.idle_ranks},
-      {"batch_seed", plan.batch_seed},
-      {"precision",
-       {{"compute", name_of(plan.precision.compute)},
-        {"master", name_of(plan.precision.master)},
-        {"reduce", name_of(plan.precision.reduce)}}},
-      {"buckets_mb", plan.buckets_mb},
-      {"overlap", {{"dp", plan.overlap_dp}, {"tp", plan.overlap_tp}}},
-      {"balance", name_in(kBalances, plan.balance)},
-      {"offload", offload},
-      {"predicted",
-       {{"step_time_ms", plan.predicted.step_time_ms},
-        {"bubble_fraction", plan.predicted.bubble_fraction},
-        {"peak_memory_gib", plan.predicted.peak_memory_gib},
-        {"throughput_samples_per_s", plan.predicted.throughput_samples_per_s}}}};
+  Json json = {{"weft_plan", kPlanVersion},
+               {"model", carried(plan.model.name, "config", plan.model.config)},
+               {"cluster", carried(plan.cluster.name, "spec", to_json(plan.cluster))},
+               {"workload", carried(plan.workload.name, "spec", to_json(plan.workload))},
+               {"world_size", plan.world_size},
+               {"modules", modules},
+               {"schedule", schedule_json(plan.schedule)},
+               {"idle_ranks", plan.idle_ranks},
+               {"batch_seed", plan.batch_seed},
+               {"precision",
+                {{"compute", name_of(plan.precision.compute)},
+                 {"master", name_of(plan.precision.master)},
+                 {"reduce", name_of(plan.precision.reduce)}}},
+               {"buckets_mb", plan.buckets_mb},
+               {"overlap", {{"dp", plan.overlap_dp}, {"tp", plan.overlap_tp}}},
+               {"balance", name_in(kBalances, plan.balance)},
+               {"offload", offload},
+               {"predicted",
+                {{"step_time_ms", plan.predicted.step_time_ms},
+                 {"bubble_fraction", plan.predicted.bubble_fraction},
+                 {"peak_memory_gib", plan.predicted.peak_memory_gib},
+                 {"throughput_samples_per_s", plan.predicted.throughput_samples_per_s}}}};
   if (plan.batches) json["batches"] = *plan.batches;
   return json;
 }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -11,7 +12,10 @@
 #include "tests/support/source_tree.h"
 #include "weft/base/units.h"
 #include "weft/meaning/check.h"
+#include "weft/meaning/plan_schedule.h"
+#include "weft/meaning/put_rows.h"
 #include "weft/plan/plan_json.h"
+#include "weft/schedule/schedule_kind.h"
 
 namespace weft::plan_simulator_test {
 namespace {
@@ -112,6 +116,26 @@ TEST(PlanSimulator, RecomputedBlocksHoldWhatTheirDeferredWeightGradientsRead) {
   const double rows = 512, width = 1024;
   const double of_a_layer = rows * width * 2 * ((1 + 1 + 1 + 4) + (3 + 1 + 4 + 1));
   EXPECT_GE(activations(plan), whole + 2 * of_a_layer - 2 * rows * width * 2);
+}
+
+TEST(PlanSimulator, RowsOfAScheduleTakeAsLongAsItsName) {
+  std::set<std::string> schedules;
+  for (const std::string& name : shipped_names()) {
+    const Plan plan = shipped(name);
+    Plan explicit_plan = *with_rows(plan, *pipeline_schedule(plan));
+    for (size_t m = 0; m < plan.modules.size(); ++m) {
+      EXPECT_EQ(explicit_plan.modules[m].layers, plan.modules[m].layers) << name;
+      EXPECT_EQ(explicit_plan.modules[m].recompute, plan.modules[m].recompute) << name;
+      explicit_plan.modules[m].actions = plan.modules[m].actions;
+    }
+    EXPECT_TRUE(check_plan(explicit_plan).empty()) << name;
+    const PlanReport by_rows = *simulate_plan(explicit_plan, {.batches = 2}),
+                     by_name = *simulate_plan(plan, {.batches = 2});
+    EXPECT_EQ(by_rows.step_time_ms, by_name.step_time_ms) << name;
+    EXPECT_EQ(by_rows.peak_memory_bytes(), by_name.peak_memory_bytes()) << name;
+    schedules.insert(plan.schedule.name);
+  }
+  EXPECT_EQ(schedules.size(), schedule_kinds().size());
 }
 
 TEST(PlanSimulator, TheIdleShareOfEqualStagesIsTheTextbooks) {

@@ -97,7 +97,8 @@ TEST(RandomPlan, AllAreLegalRunWithoutADeadlockAndLeaveNothingOut) {
   EXPECT_EQ(seen["placement"], (std::set<std::string>{"inline", "colocated", "disjoint", "partial"}));
   EXPECT_EQ(seen["form"], (std::set<std::string>{"colocated before", "colocated fill", "disjoint stream",
                                                  "partial before", "partial fill"}));
-  EXPECT_EQ(seen["schedule"], (std::set<std::string>{"gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_v"}));
+  EXPECT_EQ(seen["schedule"],
+            (std::set<std::string>{"gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_v", "explicit"}));
   EXPECT_EQ(seen["mbs"], numbers({1, 2}));
   EXPECT_EQ(seen["balance"], numbers({0, 1, 2, 3}));
   EXPECT_EQ(seen["frozen"], numbers({0, 1, 2}));

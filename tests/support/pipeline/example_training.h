@@ -17,6 +17,7 @@
 #include "weft/comm/run_ranks.h"
 #include "weft/data/balance.h"
 #include "weft/meaning/plan_schedule.h"
+#include "weft/meaning/put_rows.h"
 #include "weft/models/initialize.h"
 #include "weft/models/load_weights.h"
 #include "weft/models/media/audio_index.h"
@@ -56,6 +57,8 @@ struct TrainingExample {
   int64_t zero = 0;
   double buckets_mb = 64;
   std::string schedule = "1f1b";
+  bool is_explicit = false;       ///< the schedule's rows are given instead of its name
+  std::vector<std::string> rows;  ///< given instead of a schedule
   int64_t mbs = 1;
   int64_t microbatches = 2;
   std::vector<std::vector<int64_t>> layers;  ///< of the llm; as even as it goes
@@ -96,6 +99,8 @@ struct TrainingExample {
     for (const ModuleKind kind : frozen) text += fmt::format("_frozen_{}", name_of(kind));
     for (const auto& rank : vision_layers) text += fmt::format("_v{}", fmt::join(rank, "."));
     for (const auto& rank : audio_layers) text += fmt::format("_a{}", fmt::join(rank, "."));
+    if (is_explicit) text += "_explicit";
+    if (!rows.empty()) text += fmt::format("_rows{}", rows.size());
     if (cp > 1) text += fmt::format("_cp{}u{}e{}", cp, ulysses, encoder_ulysses);
     if (ep > 1) text += fmt::format("_ep{}", ep);
     if (buckets_mb < 1) text += "_small_buckets";
@@ -421,9 +426,7 @@ inline void fill_example_bubbles(Plan& plan) {
     return !module.is_in_pipeline() && module.form == EncoderForm::kFill;
   });
   if (filler == plan.modules.end()) return;
-  const auto name = parse_schedule_name(plan.schedule.name);
-  const auto pipeline = generate_schedule(
-      *name, {.pp = plan.llm().pp, .vpp = plan.llm().vpp, .microbatches = plan.schedule.microbatches});
+  const auto pipeline = pipeline_schedule(plan);
   auto placements = encoder_placements(plan);
   WEFT_CHECK(placements.ok(), "{}", placements.error().message());
   for (EncoderPlacement& placement : *placements) {
@@ -492,6 +495,11 @@ inline Plan example_training_plan(const TrainingExample& example, const Model& m
   plan.idle_ranks = example.num_idle_ranks > 0;
   plan.cluster.nodes = 1;
   plan.cluster.devices_per_node = plan.world_size;
+  if (example.is_explicit) plan = *with_rows(plan, *pipeline_schedule(plan));
+  if (!example.rows.empty()) {
+    plan.schedule.name = std::string(kExplicitSchedule);
+    plan.schedule.rows = *parse_explicit_rows(example.rows);
+  }
   fill_example_bubbles(plan);
   return plan;
 }
