@@ -69,6 +69,9 @@ TEST(CheckPlan, NamesEveryViolationInOneRun) {
 }
 
 TEST(CheckPlan, WhatTrainingDoesNotObeyIsRefused) {
+  EXPECT_EQ(findings_with(kTp, "/overlap/tp", true),
+            "overlap.tp: is true, but training does not overlap the communication of tensor parallelism yet; use "
+            "false\n");
   EXPECT_EQ(findings_with(kTp, "/offload/optimizer", 0.5),
             "offload.optimizer: is 0.5, but training does not offload yet; use 0\n");
   for (const char* field : {"compute", "master", "reduce"}) {

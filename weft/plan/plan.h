@@ -100,7 +100,7 @@ struct Plan {
   PrecisionPlan precision;
   double buckets_mb = 64;
   bool overlap_dp = true;
-  bool overlap_tp = true;
+  bool overlap_tp = false;  ///< training does not; plans of other systems' runs may say so
   Balance balance = Balance::kNone;
   OffloadPlan offload;
   Prediction predicted;

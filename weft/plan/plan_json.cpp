@@ -212,7 +212,7 @@ void read_settings(Fields& fields, int64_t version, Plan& plan) {
   if (fields.has("overlap")) {
     Fields overlap = fields.object("overlap");
     plan.overlap_dp = overlap.flag_or("dp", true);
-    plan.overlap_tp = overlap.flag_or("tp", true);
+    plan.overlap_tp = overlap.flag_or("tp", false);
     overlap.reject_unknown();
   }
   plan.balance = static_cast<Balance>(fields.choice_or("balance", 0, kBalances));
@@ -236,7 +236,7 @@ void read_settings(Fields& fields, int64_t version, Plan& plan) {
 
 }  // namespace
 
-Result<Plan> read_plan(const Document& document) {
+Result<Plan> read_plan(const Document& document, PlanNotes* notes) {
   if (auto error = find_wrong_kind(document, FileKind::kPlan)) return *std::move(error);
   Findings findings(document.source);
   Fields fields(document, findings);
@@ -270,15 +270,22 @@ Result<Plan> read_plan(const Document& document) {
   WEFT_TRY(plan.model, read_model(model, model_name));
   WEFT_TRY(plan.cluster, read_cluster(cluster, cluster_name));
   WEFT_TRY(plan.workload, read_workload(workload, workload_name));
+  if (version == 1 && plan.overlap_tp) {
+    plan.overlap_tp = false;
+    if (notes != nullptr) {
+      notes->push_back(fmt::format("{}: overlap.tp: is true in version 1, which nothing obeyed, and is read as false",
+                                   document.source));
+    }
+  }
   for (ModulePlan& module : plan.modules) {
     if (module.cp_ulysses == 0) module.cp_ulysses = default_ulysses(plan, module);
   }
   return plan;
 }
 
-Result<Plan> read_plan_file(const std::filesystem::path& path) {
+Result<Plan> read_plan_file(const std::filesystem::path& path, PlanNotes* notes) {
   WEFT_TRY(const Document document, read_document(path, {.max_bytes = 64u << 20, .max_values = 5'000'000}));
-  return read_plan(document);
+  return read_plan(document, notes);
 }
 
 Json plan_to_json(const Plan& plan) {
