@@ -10,6 +10,7 @@
 #include "weft/base/text.h"
 #include "weft/meaning/plan_schedule.h"
 #include "weft/meaning/stage_parts.h"
+#include "weft/meaning/trainable.h"
 #include "weft/meaning/unobeyed.h"
 #include "weft/plan/head_limit.h"
 #include "weft/plan/module_mesh.h"
@@ -73,6 +74,7 @@ class Checker {
     }
     check_coverage();
     check_batch();
+    if (violations_.empty()) violations_ = find_bad_rules(plan_);
     if (use_ == PlanUse::kTrain) {
       for (Violation& violation : find_unobeyed(plan_)) violations_.push_back(std::move(violation));
     }
@@ -428,6 +430,12 @@ class Checker {
     const int64_t most = *std::max_element(rows.chunks.begin(), rows.chunks.end());
     if (most != llm_.vpp)
       add("modules.llm.vpp", fmt::format("is {}, but a row of schedule.rows has {}", llm_.vpp, counted(most, "stage")));
+    const int64_t least = product_of({2, given.num_stages(), given.num_microbatches});
+    if (static_cast<int64_t>(num_actions(given)) < least) {
+      add("schedule.rows",
+          fmt::format("hold {} actions, but {} stages × {} need a forward and a backward each, {}", num_actions(given),
+                      given.num_stages(), counted(given.num_microbatches, "microbatch"), least));
+    }
     if (given.num_microbatches != plan_.schedule.microbatches) {
       add("schedule.rows", fmt::format("have {}, but schedule.microbatches is {}",
                                        counted(given.num_microbatches, "microbatch"), plan_.schedule.microbatches));

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/meaning/trainable.h"
 #include "weft/plan/module_mesh.h"
 #include "weft/schedule/generators.h"
 
@@ -73,7 +74,7 @@ Result<EncoderPlacement> placement_of_encoder(const Plan& plan, const ModulePlan
   rows = {
       .name = std::string(name_of(module.kind)),
       .num_macro_batches = ranges->num_macro_batches,
-      .is_trained = !plan.workload.is_frozen(module.kind),
+      .is_trained = Trainable(plan).trains(module.kind),
       .recompute_from_inputs = module.recompute_from_inputs,
       .live_macro_batches = static_cast<int32_t>(module.form == EncoderForm::kBefore ? 0 : module.live_macro_batches),
       .first_macro = ranges->first_macro,

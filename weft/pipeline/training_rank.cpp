@@ -14,6 +14,7 @@
 #include "weft/meaning/check.h"
 #include "weft/meaning/plan_schedule.h"
 #include "weft/meaning/tied_table.h"
+#include "weft/meaning/trainable.h"
 #include "weft/meaning/unobeyed.h"
 #include "weft/meaning/zero_rules.h"
 #include "weft/mesh/head_share.h"
@@ -307,7 +308,7 @@ std::optional<Error> TrainingRank::make_bridge(Making& making, const Mesh& mesh,
                                    .shares_rows = plan.modules[encoder.module].cp > 1,
                                    .width = plan.model.find(encoder.kind)->output_width,
                                    .options = options_};
-  if (!plan.workload.is_frozen(encoder.kind)) {
+  if (Trainable(plan).trains(encoder.kind)) {
     const auto gradients = making.world.group(name + " gradients", ranks);
     if (!gradients) return gradients.error();
     settings.gradients = *gradients;
@@ -337,7 +338,7 @@ Result<std::optional<TrainingRank::ExpertGroups>> TrainingRank::make_expert_grou
 void TrainingRank::tie_embeddings(World& world, const Mesh& mesh, const Plan& plan) {
   const size_t num_stages_here = stage_of_.size();
   // Frozen copies need nothing to stay equal.
-  if (!plan.model.has_tied_embeddings || num_stages_here == 1 || plan.workload.is_frozen(ModuleKind::kLlm)) return;
+  if (!plan.model.has_tied_embeddings || num_stages_here == 1 || !Trainable(plan).trains_table()) return;
   const int32_t first = llm_entry_stage(plan);
   const auto last = static_cast<int32_t>(num_stages_here) - 1;
   if (first == last) return;

@@ -62,6 +62,15 @@ struct SchedulePlan {
   std::optional<ExplicitRows> rows;  ///< of the llm's pipeline, where the name is explicit
 };
 
+/// Weights, by a pattern of the names that weight files give them ('*' is any letters, '?' one), and whether they are
+/// trained.
+struct TrainRule {
+  std::string weights;
+  bool train = true;
+
+  bool operator==(const TrainRule&) const = default;
+};
+
 struct PrecisionPlan {
   Precision compute = Precision::kBf16;
   Precision master = Precision::kFp32;
@@ -103,6 +112,8 @@ struct Plan {
   bool overlap_tp = false;  ///< training does not; plans of other systems' runs may say so
   Balance balance = Balance::kNone;
   OffloadPlan offload;
+  /// On top of the modules that the workload freezes; later rules win.
+  std::vector<TrainRule> trainable;
   Prediction predicted;
 
   const ModulePlan* find(ModuleKind kind) const;

@@ -196,6 +196,19 @@ SchedulePlan read_schedule(Fields fields, int64_t version) {
   return schedule;
 }
 
+std::vector<TrainRule> read_rules(Fields& fields) {
+  std::vector<TrainRule> rules;
+  std::vector<Fields> listed = fields.objects("trainable");
+  for (Fields& rule : listed) {
+    rules.push_back({.weights = rule.text("weights")});
+    if (!rule.has("train"))
+      rule.complain("train", "is missing", "Say true for weights that are trained, false for others.");
+    rules.back().train = rule.flag_or("train", true);
+    rule.reject_unknown();
+  }
+  return rules;
+}
+
 void read_settings(Fields& fields, int64_t version, Plan& plan) {
   plan.schedule = read_schedule(fields.object("schedule"), version);
   plan.idle_ranks = fields.flag_or("idle_ranks", false);
@@ -222,6 +235,8 @@ void read_settings(Fields& fields, int64_t version, Plan& plan) {
                     .activations = offload.number_or("activations", 0, {0, 1})};
     offload.reject_unknown();
   }
+  if (version >= 2 && fields.has("trainable")) plan.trainable = read_rules(fields);
+  if (version >= 2) fields.raw("trainable");
   if (fields.has("predicted")) {
     Fields predicted = fields.object("predicted");
     plan.predicted.step_time_ms = predicted.number_or("step_time_ms", 0, kFiniteRange);
@@ -317,6 +332,8 @@ Json plan_to_json(const Plan& plan) {
                  {"peak_memory_gib", plan.predicted.peak_memory_gib},
                  {"throughput_samples_per_s", plan.predicted.throughput_samples_per_s}}}};
   if (plan.batches) json["batches"] = *plan.batches;
+  for (const TrainRule& rule : plan.trainable)
+    json["trainable"].push_back({{"weights", rule.weights}, {"train", rule.train}});
   return json;
 }
 

@@ -16,7 +16,7 @@ double EncoderWork::last_backward_ms() const {
 EncoderWork work_of(const Plan& plan, const PlanCosts::Encoder& encoder) {
   const ModulePlan& module = plan.modules[static_cast<size_t>(encoder.module)];
   const StageCost& stage = encoder.stages.front();
-  const bool is_trained = !plan.workload.is_frozen(module.kind);
+  const bool is_trained = backward_of(plan, module.kind).weights;
   const bool keeps = is_trained && !module.recompute_from_inputs;
   EncoderWork work{.forward_ms = stage.forward_ms(), .bridge_ms = encoder.bridge_ms};
   work.macros = static_cast<double>(plan.schedule.microbatches * plan.llm().dp) /

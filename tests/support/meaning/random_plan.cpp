@@ -183,7 +183,20 @@ class PlanDrawer {
       }
       if (workload.frozen.size() == model_.modules.size()) workload.frozen.pop_back();
     }
+    if (space_.allows_rules && one_in(3)) draw_rules();
     if (space_.allows_balance) plan_.balance = static_cast<Balance>(below(4));
+  }
+
+  /// Rules that do not fit the model, or that leave nothing to train, are drawn again with the rest.
+  void draw_rules() {
+    std::vector<std::string> patterns = {
+        "*.mlp.*",        "*.0.*",    "*norm*", "*.bias",  "*.1.*proj*",
+        "*embed_tokens*", "lm_head*", "*down*", "model.*", "model.layers.?.self_attn.*"};
+    if (model_.find(ModuleKind::kVision) != nullptr)
+      patterns.insert(patterns.end(), {"visual.*", "visual.merger.*", "visual.merger.mlp.2.*", "visual.blocks.*"});
+    if (model_.find(ModuleKind::kAudio) != nullptr)
+      patterns.insert(patterns.end(), {"audio_tower.*", "audio_tower.ln_post.*", "audio_tower.audio_bos*"});
+    for (int64_t left = between(1, 3); left > 0; --left) plan_.trainable.push_back({pick(patterns), one_in(2)});
   }
 
   void draw_rows() {
@@ -366,6 +379,10 @@ Plan random_plan(const Model& model, uint64_t seed, const RandomPlanSpace& space
 std::string settings_text(const Plan& plan) {
   std::string text = fmt::format("{}_mbs{}x{}", plan.schedule.name, plan.schedule.mbs, plan.schedule.microbatches);
   text += kBalanceSuffixes[static_cast<size_t>(plan.balance)];
+  for (const TrainRule& rule : plan.trainable) {
+    text += rule.train ? "_train_" : "_freeze_";
+    for (const char c : rule.weights) text += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  }
   for (const ModulePlan& m : plan.modules) {
     text += fmt::format("__{}{}", name_of(m.kind), plan.workload.is_frozen(m.kind) ? "_frozen" : "");
     if (m.is_encoder()) text += fmt::format("_{}", kPlacementWords[static_cast<size_t>(m.placement)]);

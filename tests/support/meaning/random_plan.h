@@ -25,6 +25,7 @@ struct RandomPlanSpace {
   bool allows_ep = true;
   bool allows_recompute = true;
   bool allows_frozen = true;
+  bool allows_rules = true;  ///< about single weights
   bool allows_balance = true;
   bool allows_empty_stages = true;  ///< pipeline stages without a block
   bool allows_any_axis_order = true;

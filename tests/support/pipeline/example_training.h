@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <regex>
 #include <set>
 
 #include <ATen/ATen.h>
@@ -66,6 +67,7 @@ struct TrainingExample {
   std::vector<std::vector<int64_t>> audio_layers;
   RecomputeCounts recompute;  ///< of every chunk, as far as it has blocks
   std::vector<ModuleKind> frozen;
+  std::vector<TrainRule> trainable;
   std::map<ModuleKind, EncoderExample> beside;  ///< encoders that are not in the pipeline
   std::set<int64_t> bare_samples;               ///< of every batch: they have no media
   int64_t bare_step = 0;                        ///< whose samples have none
@@ -99,6 +101,7 @@ struct TrainingExample {
     for (const ModuleKind kind : frozen) text += fmt::format("_frozen_{}", name_of(kind));
     for (const auto& rank : vision_layers) text += fmt::format("_v{}", fmt::join(rank, "."));
     for (const auto& rank : audio_layers) text += fmt::format("_a{}", fmt::join(rank, "."));
+    for (const TrainRule& rule : trainable) text += fmt::format("_{}{}", rule.train ? "train" : "freeze", rule.weights);
     if (is_explicit) text += "_explicit";
     if (!rows.empty()) text += fmt::format("_rows{}", rows.size());
     if (cp > 1) text += fmt::format("_cp{}u{}e{}", cp, ulysses, encoder_ulysses);
@@ -286,6 +289,14 @@ inline void crowd_experts(const std::vector<ParameterPtr>& parameters) {
   }
 }
 
+/// Whether a rule is about a weight.
+inline bool is_meant(const TrainRule& rule, const std::string& name) {
+  std::string expression;
+  for (const char c : rule.weights)
+    expression += c == '*' ? ".*" : c == '?' ? "." : c == '.' ? "\\." : std::string(1, c);
+  return std::regex_match(name, std::regex(expression));
+}
+
 /// One rank in double precision, with AdamW written out. Without a balancing loss the batch is one piece; that loss is
 /// of a microbatch, so that with it they are the plan's.
 inline TrainingOutcome train_by_hand(const TrainingExample& example, const Model& model) {
@@ -299,8 +310,11 @@ inline TrainingOutcome train_by_hand(const TrainingExample& example, const Model
     const bool is_vision = parameter->name().starts_with("visual.");
     const bool is_audio = parameter->name().starts_with("audio_tower.");
     const ModuleKind kind = is_vision ? ModuleKind::kVision : is_audio ? ModuleKind::kAudio : ModuleKind::kLlm;
-    if (std::find(example.frozen.begin(), example.frozen.end(), kind) != example.frozen.end())
-      parameter->value.set_requires_grad(false);
+    bool is_trained = std::find(example.frozen.begin(), example.frozen.end(), kind) == example.frozen.end();
+    for (const TrainRule& rule : example.trainable) {
+      if (is_meant(rule, parameter->spec.pieces.front().name)) is_trained = rule.train;
+    }
+    parameter->value.set_requires_grad(is_trained);
   }
   if (example.crowds_experts) crowd_experts(maker.all());
   const AdamWSettings settings{.epsilon = example.epsilon};
@@ -366,6 +380,7 @@ inline const TrainingOutcome& expected_training(const TrainingExample& example, 
       fmt::join(example.bare_samples, "."), example.bare_step, example.has_videos, example.crowds_experts,
       example.has_masked_sample, example.has_short_sample, example.balance_coefficient, example.epsilon);
   for (const ModuleKind kind : example.frozen) key += fmt::format(" {}", name_of(kind));
+  for (const TrainRule& rule : example.trainable) key += fmt::format(", {} {}", rule.weights, rule.train);
   static std::map<std::string, TrainingOutcome> known;
   const auto found = known.find(key);
   return found != known.end() ? found->second : known.emplace(key, train_by_hand(example, model)).first->second;
@@ -446,6 +461,7 @@ inline Plan example_training_plan(const TrainingExample& example, const Model& m
   Plan plan;
   plan.model = model;
   plan.workload.frozen = example.frozen;
+  plan.trainable = example.trainable;
   plan.workload.global_batch_samples = example.batch();
   const int64_t text_ranks = example.tp * example.cp * example.pp * example.dp;
   plan.world_size = text_ranks;
