@@ -42,6 +42,7 @@ TEST_P(ChangedPlans, TrainExactlyWhereTheCheckAcceptsThem) {
     example.mbs = plan.workload.global_batch_samples;
     example.microbatches = 1;
     example.frozen = plan.workload.frozen;
+    example.trainable = plan.trainable;
     expect_same_training(train_plan(example, plan), train_by_hand(example, model));
   }
   EXPECT_GE(num_accepted, count / 8) << "too few legal plans to say anything";

@@ -97,9 +97,7 @@ Plan with_fill(Plan plan) {
     encoder.backward_ms.assign(encoder.rows.groups.size(), 1.0);
   }
   const std::vector<double> ones(static_cast<size_t>(plan.llm().pp * plan.llm().vpp), 1.0);
-  const Schedule pipeline =
-      *generate_schedule(*parse_schedule_name(plan.schedule.name),
-                         {.pp = plan.llm().pp, .vpp = plan.llm().vpp, .microbatches = plan.schedule.microbatches});
+  const Schedule pipeline = *pipeline_schedule(plan);
   plan.modules[0].actions = stored_rows(*place_encoders(pipeline, encoders, {ones, ones, ones}));
   return plan;
 }

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "weft/cli/report_text.h"
-#include "weft/meaning/gradients.h"
+#include "weft/meaning/trainable.h"
 #include "weft/simulate/fill_order.h"
 
 namespace weft {

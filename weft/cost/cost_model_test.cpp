@@ -378,6 +378,7 @@ TEST(CostModel, TensorParallelTrafficHidesOnlyBehindTheOtherHalfOfTheSameBackwar
   cluster.within_node.bandwidth_gb_per_s = 100;
   cluster.efficiency.overlap = 1;
   Plan plan = text_plan(gpt_model({}), cluster, {.tp = 2, .pp = 2}, 512, {.name = "1f1b", .microbatches = 4});
+  plan.overlap_tp = true;
   const auto tp_ms = [](const Plan& priced) {
     CostModel model = *CostModel::create(priced);
     PlanCosts costs;

@@ -4,8 +4,10 @@
 #include <cmath>
 #include <optional>
 
+#include "weft/base/as_double.h"
 #include "weft/base/check.h"
 #include "weft/schedule/generators.h"
+#include "weft/spec/weight_names.h"
 
 namespace weft {
 namespace {
@@ -13,7 +15,8 @@ namespace {
 /// How often each pass of a block runs for a microbatch.
 struct Passes {
   double forward = 0;
-  double attention = 0;  ///< again, for selective recomputation
+  double forward_again = 0;  ///< of a block that is recomputed
+  double attention = 0;      ///< again, where attention is recomputed alone
   double input = 0;
   double weight = 0;
 };
@@ -33,11 +36,12 @@ class ModulePasses {
   ModulePasses(const Plan& plan, const ModulePlan& module)
       : module_(module),
         spec_(*plan.model.find(module.kind)),
-        backward_(backward_of(plan, module.kind)),
+        trainable_(plan),
+        backward_(trainable_.backward_of(module.kind)),
         kinds_(spec_.layer_kinds.size()) {
     splits_ = has_split_backward(plan, module);
-    entry_ = passes_of(Passes{.forward = 1, .weight = 1});
-    exit_ = passes_of(Passes{.forward = 1, .input = 1, .weight = 1});
+    entry_ = passes_of(0, Passes{.forward = 1, .weight = 1});
+    exit_ = passes_of(num_blocks(spec_) - 1, Passes{.forward = 1, .input = 1, .weight = 1});
     if (module.is_in_pipeline()) {
       std::vector<StagePart> parts;
       list_stage_parts(plan, parts);
@@ -71,11 +75,20 @@ class ModulePasses {
   }
 
  private:
-  /// As far as the backward has to go.
-  Passes passes_of(Passes passes) const {
-    if (!backward_.runs()) passes.attention = 0;
-    if (!backward_.inputs) passes.input = 0;
-    if (!backward_.weights) passes.weight = 0;
+  /// As far as the backward has to go, with as much of the weights' gradients as is trained.
+  Passes passes_of(int64_t place, Passes passes) const {
+    const BackwardNeeds backward = trainable_.has_rules() ? trainable_.backward_of(spec_.kind, place) : backward_;
+    if (!backward.runs()) passes.attention = passes.forward_again = 0;
+    if (!backward.inputs) passes.input = 0;
+    if (!backward.weights) passes.weight = 0;
+    if (backward.weights && trainable_.has_rules()) {
+      const OpShare share{.tp = module_.tp, .ep = module_.ep};
+      LocalParameters all;
+      for (const Op& op : block_at(spec_, place).ops) all += local_parameters(op, share);
+      passes.weight *=
+          as_double(trainable_.trained_parameters(spec_.kind, place, share).total()) / as_double(all.total());
+    }
+    passes.forward += passes.forward_again;
     if (module_.recompute_from_inputs && backward_.runs()) passes.forward += 1;
     return passes;
   }
@@ -92,9 +105,9 @@ class ModulePasses {
   void add_layers(int64_t first, int64_t count, BlockRecompute what) {
     for (int64_t i = 0; i < count; ++i) {
       Passes passes{.forward = 1, .input = 1, .weight = 1};
-      if (what == BlockRecompute::kFull) passes.forward += backward_.runs() ? 1 : 0;
+      if (what == BlockRecompute::kFull) passes.forward_again = 1;
       if (what == BlockRecompute::kAttention) passes.attention = 1;
-      passes = passes_of(passes);
+      passes = passes_of(first + i + 1, passes);
       Passes& all = kinds_[spec_.layers[static_cast<size_t>(first + i)]];
       all.forward += passes.forward;
       all.attention += passes.attention;
@@ -105,7 +118,8 @@ class ModulePasses {
 
   const ModulePlan& module_;
   const Module& spec_;
-  BackwardNeeds backward_;
+  Trainable trainable_;
+  BackwardNeeds backward_;  ///< of some block
   bool splits_ = false;
   Passes entry_, exit_;
   std::vector<Passes> kinds_;

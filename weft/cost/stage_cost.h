@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "weft/cost/state_cost.h"
-#include "weft/meaning/gradients.h"
 #include "weft/meaning/tied_table.h"
+#include "weft/meaning/trainable.h"
 
 namespace weft {
 

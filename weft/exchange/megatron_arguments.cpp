@@ -81,17 +81,6 @@ void add_precision(const PrecisionPlan& precision, ArgumentLine& line, Refusals&
   }
 }
 
-void refuse_unwanted_overlap(const Plan& plan, Refusals& refusals) {
-  if (plan.overlap_tp) return;
-  for (const ModulePlan& module : plan.modules) {
-    if (module.tp == 1 || module.sequence_parallel) continue;
-    refusals.add("overlap.tp",
-                 fmt::format("is false, but without sequence parallelism {} always overlaps the backward's all-reduce",
-                             refusals.system()));
-    return;
-  }
-}
-
 int64_t bucket_elements(const Plan& plan) {
   constexpr double kBytesPerMb = 1e6;
   return std::max<int64_t>(1, std::llround(plan.buckets_mb * kBytesPerMb / num_bytes(plan.precision.reduce)));

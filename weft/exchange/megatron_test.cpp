@@ -29,7 +29,7 @@ Plan piped(const std::vector<std::vector<int64_t>>& layers) {
 
 TEST(MegatronExport, WritesOneArgumentLine) {
   EXPECT_EQ(outcome(llama_plan(), Target::kMegatron),
-            "--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap --pipeline-model-parallel-size 2 "
+            "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
             "--context-parallel-size 1 --micro-batch-size 1 --global-batch-size 32 --use-distributed-optimizer "
             "--overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 16000000 --bf16 "
             "--accumulate-allreduce-grads-in-fp32\n");
@@ -122,12 +122,13 @@ TEST(MegatronExport, ShardsByTheDistributedOptimizerOrFully) {
 
 TEST(MegatronExport, OverlapsWhatThePlanOverlaps) {
   Plan plan = llama_plan();
-  plan.overlap_dp = plan.overlap_tp = false;
+  plan.overlap_dp = false;
   expect_lacks(plan, "overlap");
   expect_lacks(plan, "--ddp-bucket-size");
-  llm_of(plan).sequence_parallel = false;
-  expect_refused(plan, "overlap.tp: is false, but without sequence parallelism");
   plan.overlap_tp = true;
+  expect_has(plan, "--tp-comm-overlap ");
+  // There is no switch for it: what Megatron-LM does by itself is its own business.
+  llm_of(plan).sequence_parallel = false;
   expect_lacks(plan, "--tp-comm-overlap");
   expect_lacks(piped({{8}, {8}, {8}, {8}}), "--overlap-grad-reduce");  // one replica
 }

@@ -140,9 +140,6 @@ TEST(MindformersExport, RefusesWhatItCannotExpress) {
   plan.overlap_dp = false;
   expect_refused(plan, "overlap.dp: is false");
   plan = llama_plan();
-  plan.overlap_tp = false;
-  expect_refused(plan, "overlap.tp: is false");
-  plan = llama_plan();
   plan.buckets_mb = 0.5;
   expect_refused(plan, "buckets_mb: is 0.5, but MindFormers' comm_fusion takes whole megabytes");
   plan = llama_plan();

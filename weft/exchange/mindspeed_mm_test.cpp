@@ -138,7 +138,7 @@ TEST(MindspeedModulesExport, GivesEveryModuleItsDegrees) {
   EXPECT_EQ((*files)[1].text,
             "--hetero-parallel --hetero-encoder-mbs-scale 8 --tensor-model-parallel-size 1 "
             "--pipeline-model-parallel-size 1 --context-parallel-size 1 --micro-batch-size 1 --global-batch-size 256 "
-            "--sequence-parallel --use-ascend-mc2 --overlap-grad-reduce --ddp-bucket-size 16000000 --bf16 "
+            "--sequence-parallel --overlap-grad-reduce --ddp-bucket-size 16000000 --bf16 "
             "--accumulate-allreduce-grads-in-fp32\n");
 }
 

@@ -4,7 +4,7 @@
 
 #include "weft/exchange/megatron_arguments.h"
 #include "weft/exchange/mindspeed_mm.h"
-#include "weft/meaning/gradients.h"
+#include "weft/meaning/trainable.h"
 
 namespace weft {
 namespace {
@@ -185,7 +185,6 @@ class ModuleSettings {
     for (const ModulePlan& module : plan_.modules) is_sequence_parallel |= module.sequence_parallel;
     if (is_sequence_parallel) line.add("--sequence-parallel");
     if (is_sequence_parallel && plan_.overlap_tp) line.add("--use-ascend-mc2");
-    refuse_unwanted_overlap(plan_, refusals_);
     add_data_parallel(plan_, line);
     add_precision(plan_.precision, line, refusals_);
     return line;

@@ -66,6 +66,11 @@ void refuse_what_no_target_has(const Plan& plan, Refusals& refusals) {
                                         "can be exported",
                                         kBalanceNames[static_cast<size_t>(plan.balance)], system));
   }
+  if (!plan.trainable.empty()) {
+    refusals.add("trainable",
+                 fmt::format("has rules about weights, but Weft knows no settings of {} that mean the same", system),
+                 "Leave the rules out, or freeze whole modules in the workload.");
+  }
   if (!plan.offload.is_empty())
     refusals.add("offload", fmt::format("is given, but Weft knows no settings of {} that mean the same", system));
 }

@@ -4,11 +4,12 @@
 #include <vector>
 
 #include "weft/meaning/bucket_layout.h"
-#include "weft/meaning/gradients.h"
 #include "weft/meaning/op_share.h"
 #include "weft/meaning/rank_groups.h"
 #include "weft/meaning/tied_table.h"
+#include "weft/meaning/trainable.h"
 #include "weft/meaning/zero_rules.h"
+#include "weft/spec/weight_names.h"
 
 namespace weft {
 namespace {
@@ -29,26 +30,27 @@ int64_t whole_bytes(Precision precision, int64_t elements) {
 class StageLister {
  public:
   StageLister(const Plan& plan, int64_t tp_rank, const TiedTable& table)
-      : plan_(plan), tp_rank_(tp_rank), table_(table) {}
+      : plan_(plan), trainable_(plan), tp_rank_(tp_rank), table_(table) {}
 
   void add(const StagePart& part) {
     const ModulePlan& module = plan_.modules[static_cast<size_t>(part.module)];
     const Module& spec = *plan_.model.find(module.kind);
-    const bool is_trained = trains(plan_, module.kind);
     const bool has_tied_end = !module.is_encoder() && table_.is_copied;
+    const bool is_table_alone = has_tied_end && trainable_.trains_table();
     const OpShare share{.tp = module.tp, .ep = module.ep, .tp_rank = tp_rank_};
-    if (part.has_entry) add_block(spec.entry, share, is_trained, has_tied_end && is_trained);
+    if (part.has_entry) add_block(spec, 0, share, is_table_alone);
     for (int64_t layer = part.first_layer; layer < part.first_layer + part.num_layers; ++layer)
-      add_block(spec.layer_kinds[spec.layers[static_cast<size_t>(layer)]], share, is_trained, false);
+      add_block(spec, layer + 1, share, false);
     if (!part.has_exit) return;
     if (has_tied_end) {
-      const size_t first = weights_.size();
       for (const Op& op : spec.entry.ops) {
-        if (std::holds_alternative<Lookup>(op.shape) && op.split == TensorSplit::kColumn) add_op(op, share, is_trained);
+        if (is_table(op)) add_op(op, share, is_table_alone);
       }
-      for (size_t i = first; i < weights_.size(); ++i) weights_[i].is_alone = is_trained;
+      for (StageWeight& weight : weights_) {
+        if (weight.block == num_blocks_) weight.is_trained = trainable_.trains_table();
+      }
     }
-    add_block(spec.exit, share, is_trained, false);
+    add_block(spec, num_blocks(spec) - 1, share, false);
   }
 
   /// Of the weights that are experts' or are not, on so many ranks that have the same.
@@ -87,24 +89,29 @@ class StageLister {
   }
 
  private:
-  void add_block(const Block& block, const OpShare& share, bool is_trained, bool has_table_alone) {
-    for (const Op& op : block.ops) {
-      const size_t first = weights_.size();
-      add_op(op, share, is_trained);
-      const bool is_table = std::holds_alternative<Lookup>(op.shape) && op.split == TensorSplit::kColumn;
-      for (size_t i = first; i < weights_.size(); ++i) weights_[i].is_alone = has_table_alone && is_table;
-    }
+  static bool is_table(const Op& op) {
+    return std::holds_alternative<Lookup>(op.shape) && op.split == TensorSplit::kColumn;
+  }
+
+  void add_block(const Module& module, int64_t place, const OpShare& share, bool has_table_alone) {
+    const std::vector<bool> trained = trainable_.weights_of(module.kind, place);
+    const size_t first = weights_.size();
+    for (const Op& op : block_at(module, place).ops) add_op(op, share, has_table_alone && is_table(op));
+    WEFT_CHECK(weights_.size() - first == trained.size(), "{} weights, {} of which are known", weights_.size() - first,
+               trained.size());
+    for (size_t i = first; i < weights_.size(); ++i) weights_[i].is_trained = trained[i - first];
     ++num_blocks_;
   }
 
-  void add_op(const Op& op, const OpShare& share, bool is_trained) {
+  void add_op(const Op& op, const OpShare& share, bool is_alone) {
     std::vector<LocalWeight> listed;
     list_weights(op, share, listed);
     for (const LocalWeight& weight : listed)
-      weights_.push_back({.weight = weight, .block = num_blocks_, .is_trained = is_trained});
+      weights_.push_back({.weight = weight, .block = num_blocks_, .is_alone = is_alone});
   }
 
   const Plan& plan_;
+  Trainable trainable_;
   int64_t tp_rank_;
   TiedTable table_;
   std::vector<StageWeight> weights_;

@@ -45,6 +45,9 @@ struct LocalParameters {
     expert += other.expert;
     return *this;
   }
+  friend LocalParameters operator*(int64_t copies, const LocalParameters& one) {
+    return {.dense = copies * one.dense, .expert = copies * one.expert};
+  }
 };
 LocalParameters local_parameters(const Op& op, const OpShare& share);
 

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
-#include "weft/meaning/gradients.h"
 #include "weft/meaning/tied_table.h"
+#include "weft/meaning/trainable.h"
 #include "weft/plan/module_mesh.h"
 #include "weft/schedule/generators.h"
 
@@ -149,7 +149,8 @@ Result<std::vector<EncoderPlacement>> encoder_placements(const Plan& plan) {
   return placements;
 }
 
-Result<Schedule> schedule_of(const Plan& plan) {
+Result<Schedule> pipeline_schedule(const Plan& plan) {
+  if (plan.schedule.rows) return plan.schedule.rows->schedule;
   const Result<ScheduleName> name = parse_schedule_name(plan.schedule.name);
   if (!name) return bad_field("schedule.name", name.error().problem);
   const ModulePlan& llm = plan.llm();
@@ -160,14 +161,19 @@ Result<Schedule> schedule_of(const Plan& plan) {
     return bad_field(what == "microbatches" ? "schedule.microbatches" : "modules.llm." + what,
                      pipeline.error().problem);
   }
+  return pipeline;
+}
+
+Result<Schedule> schedule_of(const Plan& plan) {
+  WEFT_TRY(const Schedule pipeline, pipeline_schedule(plan));
   WEFT_TRY(const std::vector<EncoderPlacement> placements, encoder_placements(plan));
   if (placements.empty()) return pipeline;
   if (const ModulePlan* filler = first_filler(plan)) {
     std::vector<EncoderRows> encoders;
     for (const EncoderPlacement& placement : placements) encoders.push_back(placement.rows);
-    return stored_schedule(*filler, *pipeline, std::move(encoders));
+    return stored_schedule(*filler, pipeline, std::move(encoders));
   }
-  Result<Schedule> placed = place_encoders(*pipeline, placements);
+  Result<Schedule> placed = place_encoders(pipeline, placements);
   if (!placed) return bad_field("modules", placed.error().message());
   return placed;
 }

@@ -11,6 +11,9 @@ namespace weft {
 /// stores. The error names the plan's field.
 Result<Schedule> schedule_of(const Plan& plan);
 
+/// The llm's pipeline alone: what the plan's schedule makes of its shape, or the rows that the plan gives.
+Result<Schedule> pipeline_schedule(const Plan& plan);
+
 /// How the encoders of the plan (those not inline) interleave with the llm, to be placed: without times.
 Result<std::vector<EncoderPlacement>> encoder_placements(const Plan& plan);
 

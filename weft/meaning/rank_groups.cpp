@@ -4,8 +4,8 @@
 #include <initializer_list>
 
 #include "weft/base/check.h"
-#include "weft/meaning/gradients.h"
 #include "weft/meaning/tied_table.h"
+#include "weft/meaning/trainable.h"
 #include "weft/mesh/head_share.h"
 #include "weft/plan/module_mesh.h"
 
@@ -69,7 +69,7 @@ std::vector<int64_t> tied_ends_of(const Plan& plan, const std::vector<int64_t>& 
   std::vector<StagePart> parts;
   list_stage_parts(plan, parts);
   // Frozen copies need nothing to stay equal.
-  if (!tied_table(plan, parts).is_summed_over_ranks || !trains(plan, ModuleKind::kLlm)) return alone;
+  if (!tied_table(plan, parts).is_summed_over_ranks || !Trainable(plan).trains_table()) return alone;
   const int64_t entry = place_of_stage(plan, llm_entry_stage(plan, parts)).rank;
   const int64_t exit = place_of_stage(plan, num_stages(plan) - 1).rank;
   if (pp_rank != entry && pp_rank != exit) return alone;

@@ -10,8 +10,8 @@
 
 #include "tests/support/meaning/random_plan.h"
 #include "tests/support/source_tree.h"
-#include "weft/meaning/gradients.h"
 #include "weft/meaning/tied_table.h"
+#include "weft/meaning/trainable.h"
 #include "weft/mesh/head_share.h"
 #include "weft/plan/module_mesh.h"
 #include "weft/plan/plan_json.h"
@@ -83,7 +83,7 @@ bool work_together(const Plan& plan, size_t index, const std::string& kind, cons
   }
   // Tied ends.
   if (a.pp == b.pp) return differ_only_in(false, false, false, false);
-  if (module.is_encoder() || !plan.model.has_tied_embeddings || !trains(plan, module.kind)) return false;
+  if (module.is_encoder() || !plan.model.has_tied_embeddings || !Trainable(plan).trains_table()) return false;
   const int64_t first = place_of_stage(plan, llm_entry_stage(plan)).rank;
   const int64_t last = place_of_stage(plan, num_stages(plan) - 1).rank;
   return differ_only_in(false, false, false, true) && std::set{a.pp, b.pp} == std::set{first, last};
@@ -166,7 +166,7 @@ TEST(RankGroups, RowsGoFromTheEncodersLastStageToWhereTheLlmBegins) {
         const bool is_taker = takes && takes->place.pp == place_of_stage(plan, entry).rank;
         ASSERT_EQ(ends.contains(rank), is_maker || is_taker) << rank;
         if (!ends.contains(rank)) continue;
-        EXPECT_EQ(ends.at(rank).takes, is_taker) << rank;
+        EXPECT_EQ(ends.at(rank).takes, is_taker ? std::optional(takes->place.dp) : std::nullopt) << rank;
         EXPECT_EQ(ends.at(rank).makes, is_maker ? std::optional(makes->place.dp) : std::nullopt) << rank;
         num_of_both += is_maker && is_taker ? 1 : 0;
       }

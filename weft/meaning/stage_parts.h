@@ -18,8 +18,9 @@ struct StagePart {
   bool has_exit = false;
 };
 
-/// How the plan's schedule lays stages over pipeline ranks; one that nobody knows, in a loop.
+/// How a schedule that has a name lays stages over pipeline ranks; one that nobody knows, in a loop.
 Placement placement_of(const Plan& plan);
+/// Where a stage lies: as the plan's rows say, where it has some.
 StagePlace place_of_stage(const Plan& plan, int32_t stage);
 /// Whether its backwards are input gradients and weight gradients apart: encoders beside the pipeline have whole ones,
 /// whatever the pipeline's schedule.
@@ -27,6 +28,8 @@ bool has_split_backward(const Plan& plan, const ModulePlan& module);
 
 /// Of the llm's pipeline.
 int32_t num_stages(const Plan& plan);
+/// Chunks of a pipeline rank.
+int64_t num_chunks(const Plan& plan, int64_t rank);
 
 /// What lies in the llm's pipeline, by stage, then in flow order: the llm and inline encoders. Embedding and patch
 /// embedding lie where their module's first layer is, the llm's on the first stage where no encoder is inline; the head

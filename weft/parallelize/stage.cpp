@@ -9,6 +9,7 @@
 #include "weft/layers/recompute.h"
 #include "weft/mesh/head_share.h"
 #include "weft/models/context_share.h"
+#include "weft/spec/weight_names.h"
 
 namespace weft {
 namespace {
@@ -43,6 +44,22 @@ bool has_places(ModuleKind kind, const Inputs& inputs) {
   return (kind == ModuleKind::kVision ? inputs.context->vision : inputs.context->audio).num_rows > 0;
 }
 
+/// The name of a weight that a parameter is made of; those of one parameter are trained together.
+const std::string& first_name(const Parameter& parameter) {
+  const auto& pieces = parameter.spec.pieces;
+  const auto named =
+      std::find_if(pieces.begin(), pieces.end(), [](const WeightPiece& piece) { return !piece.name.empty(); });
+  WEFT_CHECK(named != pieces.end(), "a parameter without a name");
+  return named->name;
+}
+
+/// Whether a part has the block at a place of its module.
+bool has_block(const StagePart& part, int64_t blocks_of_module, int64_t place) {
+  if (place == 0) return part.has_entry;
+  if (place + 1 == blocks_of_module) return part.has_exit;
+  return place > part.first_layer && place <= part.first_layer + part.num_layers;
+}
+
 /// Runs a block between what others do around it.
 template <typename Block>
 at::Tensor run_block(const BlockHooks* hooks, size_t index, const Block& block) {
@@ -54,12 +71,22 @@ at::Tensor run_block(const BlockHooks* hooks, size_t index, const Block& block) 
   return y;
 }
 
+/// Something of a block that needs a gradient, if anything does.
+at::Tensor anchor_of(const StageBlock& block, const at::Tensor& x) {
+  for (const ParameterPtr& parameter : block.parameters) {
+    if (parameter->is_trainable()) return parameter->value;
+  }
+  return x;
+}
+
 /// Runs layers, each with what it recomputes.
 template <typename Layer>
-at::Tensor run_layers(const std::vector<BlockRecompute>& recomputes, at::Tensor x, const at::Tensor& anchor,
-                      const Layer& layer, const BlockHooks* hooks, size_t first_block) {
+at::Tensor run_layers(const std::vector<BlockRecompute>& recomputes, at::Tensor x,
+                      const std::vector<StageBlock>& blocks, const Layer& layer, const BlockHooks* hooks,
+                      size_t first_block) {
   for (int64_t index = 0; index < static_cast<int64_t>(recomputes.size()); ++index) {
     const BlockRecompute what = recomputes[static_cast<size_t>(index)];
+    const at::Tensor anchor = anchor_of(blocks[first_block + static_cast<size_t>(index)], x);
     x = run_block(hooks, first_block + static_cast<size_t>(index), [&] {
       return what == BlockRecompute::kFull && at::GradMode::is_enabled()
                  ? recomputed([layer, index](const at::Tensor& rows) { return layer(index, rows, false); }, x, anchor)
@@ -89,10 +116,15 @@ StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_p
       settings.experts ? TensorShare{settings.experts->size(), settings.experts->rank()} : TensorShare{};
   experts_ = settings.experts;
   CutParameters maker(settings.options, share, experts);
+  const Trainable trainable(plan);
+  std::vector<int64_t> first_trained;
+  for (const ModulePlan& module : plan.modules) first_trained.push_back(trainable.first_trained(module.kind));
   for (const StagePart& part : parts) {
     ModuleRoute& route = routes_[static_cast<size_t>(part.module)];
     if (part.has_entry) route.first_stage = part.stage;
     if (part.has_exit) route.last_stage = part.stage;
+    if (has_block(part, num_blocks(*plan.model.find(route.kind)), first_trained[static_cast<size_t>(part.module)]))
+      route.first_trained_stage = part.stage;
     if (part.stage != stage_) continue;
     const Module& module = *plan.model.find(route.kind);
     const BlockRange blocks{.has_entry = part.has_entry,
@@ -121,10 +153,11 @@ StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_p
         deal_heads(decoder_->layers(), share);
         break;
     }
-    if (!route.backward.weights) {
-      for (size_t i = first_parameter; i < maker.all().size(); ++i) maker.all()[i]->value.set_requires_grad(false);
+    for (size_t i = first_parameter; i < maker.all().size(); ++i) {
+      const Parameter& parameter = *maker.all()[i];
+      if (!trainable.is_trained(route.kind, first_name(parameter))) parameter.value.set_requires_grad(false);
     }
-    list_blocks(model, maker, first_parameter, first_begin);
+    list_blocks(model, trainable, num_blocks(module) - 1, maker, first_parameter, first_begin);
     has_divided_rows_.resize(maker.all().size(), route.tensor_parallel->divides_rows());
     parts_.push_back(std::move(model));
   }
@@ -141,14 +174,15 @@ void StageModel::set_routes(const Settings& settings, const TensorParallels& ten
     routes_[index] = {.kind = kind,
                       .is_in_pipeline = is_in_pipeline,
                       .is_beside = !is_encoder_ && !is_in_pipeline,
-                      .backward = backward_of(plan, kind),
+                      .is_trained = Trainable(plan).trains(kind),
                       .width = module.width,
                       .output_width = module.output_width,
                       .tensor_parallel = tensor_parallel[index].get()};
   }
 }
 
-void StageModel::list_blocks(PartModel& model, const CutParameters& maker, size_t first_parameter, size_t first_begin) {
+void StageModel::list_blocks(PartModel& model, const Trainable& trainable, int64_t exit_place,
+                             const CutParameters& maker, size_t first_parameter, size_t first_begin) {
   const ModuleRoute& route = routes_[static_cast<size_t>(model.part.module)];
   const auto& all = maker.all();
   std::vector<StageBlock> made;
@@ -158,7 +192,6 @@ void StageModel::list_blocks(PartModel& model, const CutParameters& maker, size_
     StageBlock& block = made.emplace_back();
     block.parameters.assign(all.begin() + static_cast<std::ptrdiff_t>(begin),
                             all.begin() + static_cast<std::ptrdiff_t>(end));
-    block.has_backward = route.backward.runs();
     begin = end;
   }
   model.first_block = blocks_.size();
@@ -171,6 +204,12 @@ void StageModel::list_blocks(PartModel& model, const CutParameters& maker, size_
     WEFT_CHECK(is_tied || copies.empty(), "a stage without the entry of a module has {} of its parameters",
                copies.size());
     made.erase(made.begin());
+  }
+  int64_t place = model.part.has_entry ? 0 : model.part.first_layer + 1;
+  for (StageBlock& block : made) {
+    const bool is_exit = model.part.has_exit && &block == &made.back();
+    block.has_backward = trainable.backward_of(route.kind, is_exit ? exit_place : place).runs();
+    place = place == 0 ? model.part.first_layer + 1 : place + 1;
   }
   blocks_.insert(blocks_.end(), std::make_move_iterator(made.begin()), std::make_move_iterator(made.end()));
   model.end_block = blocks_.size();
@@ -208,22 +247,23 @@ std::vector<FlowTensor> StageModel::tensors_between(int32_t stage, const Inputs&
   for (size_t index = 0; index < routes_.size(); ++index) {
     const ModuleRoute& route = routes_[index];
     if (!has_data(route, inputs)) continue;
-    if (route.is_beside) encoders_need_gradient |= route.backward.weights;
+    if (route.is_beside) encoders_need_gradient |= route.is_trained;
     if (!route.is_in_pipeline) continue;
+    const bool is_trained = route.is_trained && route.first_trained_stage <= stage;
     if (route.kind == ModuleKind::kLlm) {
       if (!is_in_llm) continue;
       const int64_t rows = route.tensor_parallel->local_rows(inputs.ids.size(0));
-      tensors.push_back({index, {rows, route.width}, route.backward.weights || encoders_need_gradient});
+      tensors.push_back({index, {rows, route.width}, is_trained || encoders_need_gradient});
       continue;
     }
-    encoders_need_gradient |= route.backward.weights;
+    encoders_need_gradient |= route.is_trained;
     if (is_in_llm || route.first_stage > stage) continue;
     const bool is_done = route.last_stage <= stage;
     const EncoderRowCounts rows = encoder_rows(route.kind, inputs);
     tensors.push_back({index,
                        {route.tensor_parallel->local_rows(is_done ? rows.outside : rows.inside),
                         is_done ? route.output_width : route.width},
-                       route.backward.inputs});
+                       is_trained});
   }
   return tensors;
 }
@@ -247,8 +287,7 @@ at::Tensor StageModel::run_vision(const PartModel& model, at::Tensor x, const In
         {.deferred = deferred, .sites = is_spread ? &patches : nullptr, .recomputes_attention = recomputes_attention},
         shared.get());
   };
-  const at::Tensor anchor = model.part.num_layers > 0 ? model.vision->layers().front().attention.qkv->value : x;
-  x = run_layers(model.recomputes, x, anchor, layer, hooks, block);
+  x = run_layers(model.recomputes, x, blocks_, layer, hooks, block);
   if (!model.part.has_exit) return x;
   const RunContext outside{.deferred = context.deferred, .sites = is_spread ? &merged : nullptr};
   return run_block(hooks, model.end_block - 1, [&] { return model.vision->merge(x, images, context, outside); });
@@ -273,8 +312,7 @@ at::Tensor StageModel::run_audio(const PartModel& model, at::Tensor x, const Inp
                          .recomputes_attention = recomputes_attention},
                         shared.get());
   };
-  const at::Tensor anchor = model.part.num_layers > 0 ? model.audio->layers().front().attention.qkv->value : x;
-  x = run_layers(model.recomputes, x, anchor, layer, hooks, block);
+  x = run_layers(model.recomputes, x, blocks_, layer, hooks, block);
   if (!model.part.has_exit) return x;
   const RunContext outside{.deferred = context.deferred, .sites = is_spread ? &pooled : nullptr};
   return run_block(hooks, model.end_block - 1, [&] { return model.audio->pool(x, clips, context, outside); });
@@ -367,7 +405,6 @@ StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients
         x = run_block(hooks, block++, [&] { return decoder_->embed_tokens(inputs.ids, media, context); });
       }
       const RotaryTable rotary = decoder_->rotary(inputs.positions, type_);
-      const at::Tensor anchor = model.part.num_layers > 0 ? decoder_->layer(0).attention.qkv->value : x;
       // Layers that run again in the backward write into it once more, which nobody reads.
       const auto balance_losses = std::make_shared<std::vector<at::Tensor>>();
       const auto expert_rows = std::make_shared<std::vector<std::vector<int64_t>>>();
@@ -389,7 +426,7 @@ StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients
                                .experts = experts,
                                .expert_rows = expert_rows.get()});
       };
-      x = run_layers(model.recomputes, x, anchor, layer, hooks, block);
+      x = run_layers(model.recomputes, x, blocks_, layer, hooks, block);
       result.expert_rows = *expert_rows;
       for (const at::Tensor& loss : *balance_losses) {
         const at::Tensor part = loss.to(at::kDouble) * balance_scale_;

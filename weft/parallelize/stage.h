@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "weft/meaning/gradients.h"
 #include "weft/meaning/stage_parts.h"
+#include "weft/meaning/trainable.h"
 #include "weft/models/inputs.h"
 #include "weft/models/text/decoder.h"
 #include "weft/parallelize/block_hooks.h"
@@ -89,11 +89,12 @@ class StageModel {
  private:
   struct ModuleRoute {
     ModuleKind kind = ModuleKind::kLlm;
-    bool is_in_pipeline = false;  ///< that this stage is of
-    bool is_beside = false;       ///< it, and its rows come from outside
-    BackwardNeeds backward;
-    int32_t first_stage = 0;  ///< where its entry is
-    int32_t last_stage = 0;   ///< where its exit is
+    bool is_in_pipeline = false;      ///< that this stage is of
+    bool is_beside = false;           ///< it, and its rows come from outside
+    bool is_trained = false;          ///< some weight of it
+    int32_t first_trained_stage = 0;  ///< where the first of those is
+    int32_t first_stage = 0;          ///< where its entry is
+    int32_t last_stage = 0;           ///< where its exit is
     int64_t width = 0;
     int64_t output_width = 0;
     TensorParallel* tensor_parallel = nullptr;
@@ -115,7 +116,8 @@ class StageModel {
   at::Tensor whole_rows(const ModuleRoute& route, const at::Tensor& x, const Inputs& inputs) const;
   at::Tensor media_rows(const ModuleRoute& route, const at::Tensor& x, const Inputs& inputs) const;
   bool has_data(const ModuleRoute& route, const Inputs& inputs) const;
-  void list_blocks(PartModel& model, const CutParameters& maker, size_t first_parameter, size_t first_begin);
+  void list_blocks(PartModel& model, const Trainable& trainable, int64_t exit_place, const CutParameters& maker,
+                   size_t first_parameter, size_t first_begin);
   at::Tensor run_vision(const PartModel& model, at::Tensor x, const Inputs& inputs, RunContext context,
                         const BlockHooks* hooks) const;
   at::Tensor run_audio(const PartModel& model, at::Tensor x, const Inputs& inputs, RunContext context,

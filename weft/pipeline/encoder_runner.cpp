@@ -76,8 +76,9 @@ void EncoderRunner::backward(int64_t macro) {
   if (is_last()) {
     gradient = settings_.bridge->take_gradient(macro);
   } else {
-    for (const FlowTensor& shape : settings_.model->tensors_out(inputs(macro)))
-      gradient = receive(shape, settings_.pipeline->rank() + 1);
+    for (const FlowTensor& shape : settings_.model->tensors_out(inputs(macro))) {
+      if (shape.needs_gradient) gradient = receive(shape, settings_.pipeline->rank() + 1);
+    }
   }
   if (settings_.rows.recompute_from_inputs) run(macro, visit);
   StageWeights& weights = *settings_.weights;
@@ -91,7 +92,7 @@ void EncoderRunner::backward(int64_t macro) {
   }
   weights.end_backward();
   keep_pace(ActionKind::kEncodeBackward, macro);
-  if (visit.input.defined()) {
+  if (visit.input.defined() && visit.input.requires_grad()) {
     const at::Tensor& made = visit.input.grad();
     send(macro, made.defined() ? made : at::zeros_like(visit.input), settings_.pipeline->rank() - 1);
   }

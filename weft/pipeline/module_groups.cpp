@@ -1,7 +1,7 @@
 #include "weft/pipeline/module_groups.h"
 
 #include "weft/base/check.h"
-#include "weft/meaning/gradients.h"
+#include "weft/meaning/trainable.h"
 
 namespace weft {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include "weft/meaning/gradients.h"
 #include "weft/meaning/tied_table.h"
+#include "weft/meaning/trainable.h"
 #include "weft/tensor/local_tensor.h"
 
 namespace weft {
@@ -14,7 +14,7 @@ TiedWeights::TiedWeights(const Plan& plan, std::deque<TrainedStage>& stages, con
     : group_(groups.tied_ends) {
   std::vector<StagePart> parts;
   list_stage_parts(plan, parts);
-  if (!tied_table(plan, parts).is_copied || !trains(plan, ModuleKind::kLlm)) return;
+  if (!tied_table(plan, parts).is_copied || !Trainable(plan).trains_table()) return;
   const int32_t entry = llm_entry_stage(plan, parts), exit = num_stages(plan) - 1;
   for (TrainedStage& stage : stages) {
     const int32_t index = stage.model->stage();

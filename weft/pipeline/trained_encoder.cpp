@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "weft/base/check.h"
-#include "weft/meaning/gradients.h"
+#include "weft/meaning/trainable.h"
 #include "weft/models/context_share.h"
 
 namespace weft {

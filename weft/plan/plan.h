@@ -11,6 +11,7 @@
 #include "weft/base/json.h"
 #include "weft/plan/recompute.h"
 #include "weft/schedule/encoder_forms.h"
+#include "weft/schedule/explicit_rows.h"
 #include "weft/spec/cluster.h"
 #include "weft/spec/model.h"
 #include "weft/spec/workload.h"
@@ -58,6 +59,16 @@ struct SchedulePlan {
   std::string name = "1f1b";
   int64_t mbs = 1;  ///< samples of each llm data-parallel rank in a microbatch
   int64_t microbatches = 1;
+  std::optional<ExplicitRows> rows;  ///< of the llm's pipeline, where the name is explicit
+};
+
+/// Weights, by a pattern of the names that weight files give them ('*' is any letters, '?' one), and whether they are
+/// trained.
+struct TrainRule {
+  std::string weights;
+  bool train = true;
+
+  bool operator==(const TrainRule&) const = default;
 };
 
 struct PrecisionPlan {
@@ -98,9 +109,11 @@ struct Plan {
   PrecisionPlan precision;
   double buckets_mb = 64;
   bool overlap_dp = true;
-  bool overlap_tp = true;
+  bool overlap_tp = false;  ///< training does not; plans of other systems' runs may say so
   Balance balance = Balance::kNone;
   OffloadPlan offload;
+  /// On top of the modules that the workload freezes; later rules win.
+  std::vector<TrainRule> trainable;
   Prediction predicted;
 
   const ModulePlan* find(ModuleKind kind) const;

@@ -63,6 +63,12 @@ Json module_json(const ModulePlan& m) {
   return json;
 }
 
+Json schedule_json(const SchedulePlan& schedule) {
+  Json json = {{"name", schedule.name}, {"mbs", schedule.mbs}, {"microbatches", schedule.microbatches}};
+  if (schedule.rows) json["rows"] = to_texts(*schedule.rows);
+  return json;
+}
+
 /// {"name": ..., "hash": ..., key: document}.
 Json carried(const std::string& name, const char* key, const Json& document) {
   return {{"name", name}, {"hash", hash_of(document)}, {key, document}};
@@ -172,12 +178,39 @@ Precision read_precision(Fields& fields, const char* key, Precision fallback) {
   return static_cast<Precision>(fields.choice_or(key, static_cast<size_t>(fallback), precision_names()));
 }
 
-void read_settings(Fields& fields, Plan& plan) {
-  Fields schedule = fields.object("schedule");
-  plan.schedule = {.name = schedule.text("name"),
-                   .mbs = schedule.integer("mbs", kDegreeRange),
-                   .microbatches = schedule.integer("microbatches", kDegreeRange)};
-  schedule.reject_unknown();
+SchedulePlan read_schedule(Fields fields, int64_t version) {
+  SchedulePlan schedule{.name = fields.text("name"),
+                        .mbs = fields.integer("mbs", kDegreeRange),
+                        .microbatches = fields.integer("microbatches", kDegreeRange)};
+  if (version >= 2 && fields.has("rows")) {
+    Result<ExplicitRows> rows = parse_explicit_rows(fields.texts_or_empty("rows"));
+    if (rows) {
+      schedule.rows = *std::move(rows);
+    } else {
+      const Error& error = rows.error();
+      fields.complain(error.field.empty() ? "rows" : error.field, error.problem, error.advice);
+    }
+  }
+  if (version >= 2) fields.raw("rows");
+  fields.reject_unknown();
+  return schedule;
+}
+
+std::vector<TrainRule> read_rules(Fields& fields) {
+  std::vector<TrainRule> rules;
+  std::vector<Fields> listed = fields.objects("trainable");
+  for (Fields& rule : listed) {
+    rules.push_back({.weights = rule.text("weights")});
+    if (!rule.has("train"))
+      rule.complain("train", "is missing", "Say true for weights that are trained, false for others.");
+    rules.back().train = rule.flag_or("train", true);
+    rule.reject_unknown();
+  }
+  return rules;
+}
+
+void read_settings(Fields& fields, int64_t version, Plan& plan) {
+  plan.schedule = read_schedule(fields.object("schedule"), version);
   plan.idle_ranks = fields.flag_or("idle_ranks", false);
   if (fields.has("batches")) plan.batches = fields.integer("batches", {0, kMostBatches});
   plan.batch_seed = fields.integer_or("batch_seed", 0, {0, INT64_MAX});
@@ -192,7 +225,7 @@ void read_settings(Fields& fields, Plan& plan) {
   if (fields.has("overlap")) {
     Fields overlap = fields.object("overlap");
     plan.overlap_dp = overlap.flag_or("dp", true);
-    plan.overlap_tp = overlap.flag_or("tp", true);
+    plan.overlap_tp = overlap.flag_or("tp", false);
     overlap.reject_unknown();
   }
   plan.balance = static_cast<Balance>(fields.choice_or("balance", 0, kBalances));
@@ -202,6 +235,8 @@ void read_settings(Fields& fields, Plan& plan) {
                     .activations = offload.number_or("activations", 0, {0, 1})};
     offload.reject_unknown();
   }
+  if (version >= 2 && fields.has("trainable")) plan.trainable = read_rules(fields);
+  if (version >= 2) fields.raw("trainable");
   if (fields.has("predicted")) {
     Fields predicted = fields.object("predicted");
     plan.predicted.step_time_ms = predicted.number_or("step_time_ms", 0, kFiniteRange);
@@ -216,7 +251,7 @@ void read_settings(Fields& fields, Plan& plan) {
 
 }  // namespace
 
-Result<Plan> read_plan(const Document& document) {
+Result<Plan> read_plan(const Document& document, PlanNotes* notes) {
   if (auto error = find_wrong_kind(document, FileKind::kPlan)) return *std::move(error);
   Findings findings(document.source);
   Fields fields(document, findings);
@@ -242,7 +277,7 @@ Result<Plan> read_plan(const Document& document) {
   }
   modules.reject_unknown();
   if (plan.find(ModuleKind::kLlm) == nullptr) modules.complain("llm", "is missing", "Every plan has an llm.");
-  read_settings(fields, plan);
+  read_settings(fields, version, plan);
   for (const char* key : {"precision", "overlap", "offload", "predicted", "batches"}) fields.raw(key);
   fields.reject_unknown();
   if (findings.first()) return *findings.first();
@@ -250,15 +285,22 @@ Result<Plan> read_plan(const Document& document) {
   WEFT_TRY(plan.model, read_model(model, model_name));
   WEFT_TRY(plan.cluster, read_cluster(cluster, cluster_name));
   WEFT_TRY(plan.workload, read_workload(workload, workload_name));
+  if (version == 1 && plan.overlap_tp) {
+    plan.overlap_tp = false;
+    if (notes != nullptr) {
+      notes->push_back(fmt::format("{}: overlap.tp: is true in version 1, which nothing obeyed, and is read as false",
+                                   document.source));
+    }
+  }
   for (ModulePlan& module : plan.modules) {
     if (module.cp_ulysses == 0) module.cp_ulysses = default_ulysses(plan, module);
   }
   return plan;
 }
 
-Result<Plan> read_plan_file(const std::filesystem::path& path) {
+Result<Plan> read_plan_file(const std::filesystem::path& path, PlanNotes* notes) {
   WEFT_TRY(const Document document, read_document(path, {.max_bytes = 64u << 20, .max_values = 5'000'000}));
-  return read_plan(document);
+  return read_plan(document, notes);
 }
 
 Json plan_to_json(const Plan& plan) {
@@ -267,31 +309,31 @@ Json plan_to_json(const Plan& plan) {
   Json offload = Json::object();
   if (plan.offload.optimizer > 0) offload["optimizer"] = plan.offload.optimizer;
   if (plan.offload.activations > 0) offload["activations"] = plan.offload.activations;
-  Json json = {
-      {"weft_plan", kPlanVersion},
-      {"model", carried(plan.model.name, "config", plan.model.config)},
-      {"cluster", carried(plan.cluster.name, "spec", to_json(plan.cluster))},
-      {"workload", carried(plan.workload.name, "spec", to_json(plan.workload))},
-      {"world_size", plan.world_size},
-      {"modules", modules},
-      {"schedule",
-       {{"name", plan.schedule.name}, {"mbs", plan.schedule.mbs}, {"microbatches", plan.schedule.microbatches}}},
-      {"idle_ranks", plan.idle_ranks},
-      {"batch_seed", plan.batch_seed},
-      {"precision",
-       {{"compute", name_of(plan.precision.compute)},
-        {"master", name_of(plan.precision.master)},
-        {"reduce", name_of(plan.precision.reduce)}}},
-      {"buckets_mb", plan.buckets_mb},
-      {"overlap", {{"dp", plan.overlap_dp}, {"tp", plan.overlap_tp}}},
-      {"balance", name_in(kBalances, plan.balance)},
-      {"offload", offload},
-      {"predicted",
-       {{"step_time_ms", plan.predicted.step_time_ms},
-        {"bubble_fraction", plan.predicted.bubble_fraction},
-        {"peak_memory_gib", plan.predicted.peak_memory_gib},
-        {"throughput_samples_per_s", plan.predicted.throughput_samples_per_s}}}};
+  Json json = {{"weft_plan", kPlanVersion},
+               {"model", carried(plan.model.name, "config", plan.model.config)},
+               {"cluster", carried(plan.cluster.name, "spec", to_json(plan.cluster))},
+               {"workload", carried(plan.workload.name, "spec", to_json(plan.workload))},
+               {"world_size", plan.world_size},
+               {"modules", modules},
+               {"schedule", schedule_json(plan.schedule)},
+               {"idle_ranks", plan.idle_ranks},
+               {"batch_seed", plan.batch_seed},
+               {"precision",
+                {{"compute", name_of(plan.precision.compute)},
+                 {"master", name_of(plan.precision.master)},
+                 {"reduce", name_of(plan.precision.reduce)}}},
+               {"buckets_mb", plan.buckets_mb},
+               {"overlap", {{"dp", plan.overlap_dp}, {"tp", plan.overlap_tp}}},
+               {"balance", name_in(kBalances, plan.balance)},
+               {"offload", offload},
+               {"predicted",
+                {{"step_time_ms", plan.predicted.step_time_ms},
+                 {"bubble_fraction", plan.predicted.bubble_fraction},
+                 {"peak_memory_gib", plan.predicted.peak_memory_gib},
+                 {"throughput_samples_per_s", plan.predicted.throughput_samples_per_s}}}};
   if (plan.batches) json["batches"] = *plan.batches;
+  for (const TrainRule& rule : plan.trainable)
+    json["trainable"].push_back({{"weights", rule.weights}, {"train", rule.train}});
   return json;
 }
 

@@ -83,6 +83,16 @@ TEST(ReadPlan, EveryBlockSaysWhatItRecomputes) {
   EXPECT_TRUE(read_plan({.source = "plan.json", .root = json})->modules[0].recompute.empty());
 }
 
+TEST(ReadPlan, WhatVersion2SaysOfOverlapStays) {
+  Json json = shipped(kTp);
+  json["overlap"]["tp"] = true;
+  PlanNotes notes;
+  EXPECT_TRUE(read_plan({.source = "plan.json", .root = json}, &notes)->overlap_tp);
+  json.erase("overlap");
+  EXPECT_FALSE(read_plan({.source = "plan.json", .root = json}, &notes)->overlap_tp);
+  EXPECT_TRUE(notes.empty());
+}
+
 TEST(ReadPlan, WordsOfRecomputationThatDoNotFitAreNamed) {
   const auto found = [](const Json& chunk) {
     const std::string message = findings_with(kTp, "/modules/llm/recompute/1/0", chunk);
@@ -90,9 +100,10 @@ TEST(ReadPlan, WordsOfRecomputationThatDoNotFitAreNamed) {
     EXPECT_EQ(message.substr(0, start.size()), start);
     return message.substr(std::min(start.size(), message.size()));
   };
-  EXPECT_EQ(found({"full*2", "keep*13"}),
-            "adds up to 15 blocks, but the chunk has 16. The words of a chunk add up to its layers; none at all keeps "
-            "everything.");
+  EXPECT_EQ(
+      found({"full*2", "keep*13"}),
+      "adds up to 15 blocks, but the chunk has 16. The blocks of a chunk's recomputation are its layers; none at all "
+      "keeps everything.");
   for (const Json& bad : {Json("fulll*2"), Json("full*0"), Json("full*-1"), Json("full*"), Json("full*2x"), Json(2),
                           Json("selective"), Json(""), Json("*2"), Json("full*99999999999999999999")}) {
     EXPECT_NE(found({bad}).find("allowed is a list of \"keep\", \"full\" and \"attention\""), std::string::npos) << bad;
@@ -104,11 +115,18 @@ TEST(ReadPlan, WordsOfRecomputationThatDoNotFitAreNamed) {
 
 TEST(ReadPlan, CountsOfVersion1AreTheFirstBlocks) {
   const std::string old = source_tree().string() + "/tests/golden/version_1/qwen2-vl-72b_16384.json";
-  const Result<Plan> plan = read_plan_file(old);
+  PlanNotes notes;
+  const Result<Plan> plan = read_plan_file(old, &notes);
   ASSERT_TRUE(plan.ok()) << plan.error().message();
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("qwen2-vl-72b_16384.json: overlap.tp: is true in version 1"), std::string::npos) << notes[0];
+  EXPECT_FALSE(plan->overlap_tp);
   EXPECT_EQ(read_document(old)->root["weft_plan"], 1);
   EXPECT_EQ(plan_to_text(*plan), *read_file(kPlans + "qwen2-vl-72b_16384.json", 64u << 20));
   Json json = read_document(old)->root;
+  json["modules"]["llm"]["recompute"][3][0]["full"] = 20;
+  EXPECT_NE(findings(json).find("modules.llm.recompute[3][0]: adds up to 21 blocks, but the chunk has 5"),
+            std::string::npos);
   json["modules"]["llm"]["recompute"][3][0] = {"full*2"};
   EXPECT_NE(findings(json).find("modules.llm.recompute[3][0]: has a list; version 1 allows counts"), std::string::npos);
 }

@@ -58,11 +58,7 @@ class ChunkReader {
       sum += run->blocks;
       if (sum > kMostBlocks) break;
     }
-    const bool has_layers = rank < module_.layers.size() && place < module_.layers[rank].size();
-    if (sum == 0 || !has_layers || sum == module_.layers[rank][place]) return recompute;
-    fields_.complain(
-        place_, fmt::format("adds up to {}, but the chunk has {}", counted(sum, "block"), module_.layers[rank][place]),
-        "The words of a chunk add up to its layers; none at all keeps everything.");
+    if (sum > 0) check_sum(sum, rank, place, sum == layers_of(rank, place));
     return recompute;
   }
 
@@ -83,10 +79,27 @@ class ChunkReader {
       }
       *count = value.get<int64_t>();
     }
+    const int64_t sum = counts.full + counts.selective;
+    check_sum(sum, rank, place, sum <= layers_of(rank, place));
     return counts;
   }
 
  private:
+  /// What says nothing about layers is found elsewhere.
+  int64_t layers_of(size_t rank, size_t place) const {
+    const bool has_layers = rank < module_.layers.size() && place < module_.layers[rank].size();
+    return has_layers ? module_.layers[rank][place] : -1;
+  }
+
+  void check_sum(int64_t sum, size_t rank, size_t place, bool fits) {
+    const int64_t layers = layers_of(rank, place);
+    if (sum <= kMostBlocks && (fits || layers < 0)) return;
+    fields_.complain(place_,
+                     layers < 0 ? fmt::format("adds up to more than {} blocks", kMostBlocks)
+                                : fmt::format("adds up to {}, but the chunk has {}", counted(sum, "block"), layers),
+                     "The blocks of a chunk's recomputation are its layers; none at all keeps everything.");
+  }
+
   void complain(std::string found) {
     fields_.complain(
         place_, std::move(found) +

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "weft/base/units.h"
-#include "weft/meaning/gradients.h"
+#include "weft/meaning/trainable.h"
 #include "weft/simulate/plan_simulator.h"
 
 namespace weft {

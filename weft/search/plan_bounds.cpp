@@ -38,8 +38,8 @@ Exposed exposed(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
   const BackwardNeeds backward = backward_of(plan, module.kind);
   // What one more block adds: a stage has the links' latency once, however many its blocks.
   const LocalParameters& own = block.parameters;
-  const StateCost once = price_state(plan, module, costs, own, {});
-  const StateCost twice = price_state(plan, module, costs, {.dense = 2 * own.dense, .expert = 2 * own.expert}, {});
+  const StateCost once = price_state(plan, module, costs, whole_elements(plan, module, own), {});
+  const StateCost twice = price_state(plan, module, costs, whole_elements(plan, module, 2 * own), {});
   const double overlap = plan.overlap_dp ? plan.cluster.efficiency.overlap : 0;
   const double forward_ms = block.time.forward.total_ms();
   return {.forward_ms = twice.forward_gather_ms - once.forward_gather_ms - overlap * forward_ms,
@@ -63,8 +63,9 @@ void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
     if (saves_selective > 0 && saves > 0)
       forward_ms = std::min(forward_ms, block.time.attention.total_ms() * saves / saves_selective);
     fluid.forward_ms = std::min(fluid.forward_ms, forward_ms);
-    fluid.static_bytes =
-        std::min(fluid.static_bytes, price_state(plan, module, costs, block.parameters, kBytesOnly).memory.total());
+    fluid.static_bytes = std::min(
+        fluid.static_bytes,
+        price_state(plan, module, costs, whole_elements(plan, module, block.parameters), kBytesOnly).memory.total());
     fluid.activation_bytes =
         std::min(fluid.activation_bytes, backward.runs() ? kAllocatorFactor * block.memory.saved : 0);
     fluid.recompute_saves_bytes = std::max(fluid.recompute_saves_bytes, kAllocatorFactor * saves);
@@ -72,7 +73,8 @@ void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
   }
   fluid.recompute_saves_bytes = std::min(fluid.recompute_saves_bytes, fluid.activation_bytes);
   fluid.memory_bytes -= kAllocatorFactor * workspace;
-  const StateCost head = price_state(plan, module, costs, costs.exit.parameters, kBytesOnly);
+  const StateCost head =
+      price_state(plan, module, costs, whole_elements(plan, module, costs.exit.parameters), kBytesOnly);
   fluid.last_rank_bytes = head.memory.total() +
                           kAllocatorFactor * std::max(0.0, costs.exit.memory.workspace - workspace) +
                           (backward.runs() ? kAllocatorFactor * costs.exit.memory.saved : 0);
@@ -172,7 +174,7 @@ FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs, Placement p
     const ModulePlan& module = plan.modules[m];
     if (!module.is_in_pipeline()) continue;
     for (const BlockCost& block : costs[m]->kinds) {
-      const StateCost state = price_state(plan, module, *costs[m], block.parameters,
+      const StateCost state = price_state(plan, module, *costs[m], whole_elements(plan, module, block.parameters),
                                           {.forward_ms = 1e18,
                                            .backward_ms = 1e18,
                                            .largest_block_elements = static_cast<double>(block.parameters.total()),

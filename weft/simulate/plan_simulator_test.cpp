@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -11,7 +12,10 @@
 #include "tests/support/source_tree.h"
 #include "weft/base/units.h"
 #include "weft/meaning/check.h"
+#include "weft/meaning/plan_schedule.h"
+#include "weft/meaning/put_rows.h"
 #include "weft/plan/plan_json.h"
+#include "weft/schedule/schedule_kind.h"
 
 namespace weft::plan_simulator_test {
 namespace {
@@ -112,6 +116,52 @@ TEST(PlanSimulator, RecomputedBlocksHoldWhatTheirDeferredWeightGradientsRead) {
   const double rows = 512, width = 1024;
   const double of_a_layer = rows * width * 2 * ((1 + 1 + 1 + 4) + (3 + 1 + 4 + 1));
   EXPECT_GE(activations(plan), whole + 2 * of_a_layer - 2 * rows * width * 2);
+}
+
+TEST(PlanSimulator, RulesThatFreezeAModuleArePricedAsAFrozenModule) {
+  for (const char* name : {"qwen2-vl-7b_inline", "qwen2-vl-7b_colocated_before", "qwen2.5-vl-7b_disjoint_stream"}) {
+    const auto report = [&](bool is_frozen, std::vector<TrainRule> rules) {
+      Plan plan = shipped(name);
+      if (is_frozen) plan.workload.frozen = {ModuleKind::kVision};
+      plan.modules[0].recompute_from_inputs = false;
+      plan.trainable = std::move(rules);
+      EXPECT_TRUE(check_plan(plan).empty()) << check_plan(plan).front().message;
+      return *simulate_plan(plan, {.batches = 0});
+    };
+    const PlanReport trained = report(false, {}), frozen = report(true, {});
+    const PlanReport by_rule = report(false, {{"visual.*", false}});
+    const PlanReport merger = report(false, {{"visual.*", false}, {"visual.merger.*", true}});
+    EXPECT_NEAR(by_rule.step_time_ms, frozen.step_time_ms, 1e-9 * frozen.step_time_ms) << name;
+    EXPECT_NEAR(by_rule.peak_memory_bytes(), frozen.peak_memory_bytes(), 1) << name;
+    EXPECT_NEAR(report(false, {{"*", true}}).step_time_ms, trained.step_time_ms, 1e-9 * trained.step_time_ms) << name;
+    EXPECT_GT(merger.step_time_ms, frozen.step_time_ms) << name;
+    // Ranks of its own are hardly what the step waits for.
+    const bool is_apart = shipped(name).modules[0].placement == ModulePlacement::kDisjoint;
+    const RowReport &less = is_apart ? merger.rows.back() : merger.fullest(),
+                    &more = is_apart ? trained.rows.back() : trained.fullest();
+    EXPECT_LT(less.memory.total(), more.memory.total()) << name;
+    if (!is_apart) EXPECT_LT(merger.step_time_ms, trained.step_time_ms) << name;
+  }
+}
+
+TEST(PlanSimulator, RowsOfAScheduleTakeAsLongAsItsName) {
+  std::set<std::string> schedules;
+  for (const std::string& name : shipped_names()) {
+    const Plan plan = shipped(name);
+    Plan explicit_plan = *with_rows(plan, *pipeline_schedule(plan));
+    for (size_t m = 0; m < plan.modules.size(); ++m) {
+      EXPECT_EQ(explicit_plan.modules[m].layers, plan.modules[m].layers) << name;
+      EXPECT_EQ(explicit_plan.modules[m].recompute, plan.modules[m].recompute) << name;
+      explicit_plan.modules[m].actions = plan.modules[m].actions;
+    }
+    EXPECT_TRUE(check_plan(explicit_plan).empty()) << name;
+    const PlanReport by_rows = *simulate_plan(explicit_plan, {.batches = 2}),
+                     by_name = *simulate_plan(plan, {.batches = 2});
+    EXPECT_EQ(by_rows.step_time_ms, by_name.step_time_ms) << name;
+    EXPECT_EQ(by_rows.peak_memory_bytes(), by_name.peak_memory_bytes()) << name;
+    schedules.insert(plan.schedule.name);
+  }
+  EXPECT_EQ(schedules.size(), schedule_kinds().size());
 }
 
 TEST(PlanSimulator, TheIdleShareOfEqualStagesIsTheTextbooks) {

@@ -84,6 +84,7 @@ Result<Plan> plan_of(const TrainingRun& run, const Cluster& cluster) {
                    .mbs = run.micro_batch,
                    .microbatches = run.global_batch / (run.dp * run.micro_batch)};
   plan.overlap_dp = false;
+  plan.overlap_tp = true;  // as the systems did that ran them
   const std::vector<Violation> violations = check_plan(plan, PlanUse::kPrice);
   if (!violations.empty())
     return bad_run(run, violations.front().field, violations.front().message, "Correct the row.");

@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <regex>
 #include <set>
 
 #include <ATen/ATen.h>
@@ -16,6 +17,7 @@
 #include "tests/support/source_tree.h"
 #include "weft/meaning/balance.h"
 #include "weft/meaning/plan_schedule.h"
+#include "weft/meaning/put_rows.h"
 #include "weft/models/initialize.h"
 #include "weft/models/load_weights.h"
 #include "weft/models/media/audio_index.h"
@@ -56,6 +58,8 @@ struct TrainingExample {
   int64_t zero = 0;
   double buckets_mb = 64;
   std::string schedule = "1f1b";
+  bool is_explicit = false;       ///< the schedule's rows are given instead of its name
+  std::vector<std::string> rows;  ///< given instead of a schedule
   int64_t mbs = 1;
   int64_t microbatches = 2;
   std::vector<std::vector<int64_t>> layers;  ///< of the llm; as even as it goes
@@ -63,6 +67,7 @@ struct TrainingExample {
   std::vector<std::vector<int64_t>> audio_layers;
   RecomputeCounts recompute;  ///< of every chunk, as far as it has blocks
   std::vector<ModuleKind> frozen;
+  std::vector<TrainRule> trainable;
   std::map<ModuleKind, EncoderExample> beside;  ///< encoders that are not in the pipeline
   std::set<int64_t> bare_samples;               ///< of every batch: they have no media
   int64_t bare_step = 0;                        ///< whose samples have none
@@ -96,6 +101,9 @@ struct TrainingExample {
     for (const ModuleKind kind : frozen) text += fmt::format("_frozen_{}", name_of(kind));
     for (const auto& rank : vision_layers) text += fmt::format("_v{}", fmt::join(rank, "."));
     for (const auto& rank : audio_layers) text += fmt::format("_a{}", fmt::join(rank, "."));
+    for (const TrainRule& rule : trainable) text += fmt::format("_{}{}", rule.train ? "train" : "freeze", rule.weights);
+    if (is_explicit) text += "_explicit";
+    if (!rows.empty()) text += fmt::format("_rows{}", rows.size());
     if (cp > 1) text += fmt::format("_cp{}u{}e{}", cp, ulysses, encoder_ulysses);
     if (ep > 1) text += fmt::format("_ep{}", ep);
     if (buckets_mb < 1) text += "_small_buckets";
@@ -281,6 +289,14 @@ inline void crowd_experts(const std::vector<ParameterPtr>& parameters) {
   }
 }
 
+/// Whether a rule is about a weight.
+inline bool is_meant(const TrainRule& rule, const std::string& name) {
+  std::string expression;
+  for (const char c : rule.weights)
+    expression += c == '*' ? ".*" : c == '?' ? "." : c == '.' ? "\\." : std::string(1, c);
+  return std::regex_match(name, std::regex(expression));
+}
+
 /// One rank in double precision, with AdamW written out. Without a balancing loss the batch is one piece; that loss is
 /// of a microbatch, so that with it they are the plan's.
 inline TrainingOutcome train_by_hand(const TrainingExample& example, const Model& model) {
@@ -294,8 +310,11 @@ inline TrainingOutcome train_by_hand(const TrainingExample& example, const Model
     const bool is_vision = parameter->name().starts_with("visual.");
     const bool is_audio = parameter->name().starts_with("audio_tower.");
     const ModuleKind kind = is_vision ? ModuleKind::kVision : is_audio ? ModuleKind::kAudio : ModuleKind::kLlm;
-    if (std::find(example.frozen.begin(), example.frozen.end(), kind) != example.frozen.end())
-      parameter->value.set_requires_grad(false);
+    bool is_trained = std::find(example.frozen.begin(), example.frozen.end(), kind) == example.frozen.end();
+    for (const TrainRule& rule : example.trainable) {
+      if (is_meant(rule, parameter->spec.pieces.front().name)) is_trained = rule.train;
+    }
+    parameter->value.set_requires_grad(is_trained);
   }
   if (example.crowds_experts) crowd_experts(maker.all());
   const AdamWSettings settings{.epsilon = example.epsilon};
@@ -361,6 +380,7 @@ inline const TrainingOutcome& expected_training(const TrainingExample& example, 
       fmt::join(example.bare_samples, "."), example.bare_step, example.has_videos, example.crowds_experts,
       example.has_masked_sample, example.has_short_sample, example.balance_coefficient, example.epsilon);
   for (const ModuleKind kind : example.frozen) key += fmt::format(" {}", name_of(kind));
+  for (const TrainRule& rule : example.trainable) key += fmt::format(", {} {}", rule.weights, rule.train);
   static std::map<std::string, TrainingOutcome> known;
   const auto found = known.find(key);
   return found != known.end() ? found->second : known.emplace(key, train_by_hand(example, model)).first->second;
@@ -421,9 +441,7 @@ inline void fill_example_bubbles(Plan& plan) {
     return !module.is_in_pipeline() && module.form == EncoderForm::kFill;
   });
   if (filler == plan.modules.end()) return;
-  const auto name = parse_schedule_name(plan.schedule.name);
-  const auto pipeline = generate_schedule(
-      *name, {.pp = plan.llm().pp, .vpp = plan.llm().vpp, .microbatches = plan.schedule.microbatches});
+  const auto pipeline = pipeline_schedule(plan);
   auto placements = encoder_placements(plan);
   WEFT_CHECK(placements.ok(), "{}", placements.error().message());
   for (EncoderPlacement& placement : *placements) {
@@ -443,6 +461,7 @@ inline Plan example_training_plan(const TrainingExample& example, const Model& m
   Plan plan;
   plan.model = model;
   plan.workload.frozen = example.frozen;
+  plan.trainable = example.trainable;
   plan.workload.global_batch_samples = example.batch();
   const int64_t text_ranks = example.tp * example.cp * example.pp * example.dp;
   plan.world_size = text_ranks;
@@ -492,6 +511,11 @@ inline Plan example_training_plan(const TrainingExample& example, const Model& m
   plan.idle_ranks = example.num_idle_ranks > 0;
   plan.cluster.nodes = 1;
   plan.cluster.devices_per_node = plan.world_size;
+  if (example.is_explicit) plan = *with_rows(plan, *pipeline_schedule(plan));
+  if (!example.rows.empty()) {
+    plan.schedule.name = std::string(kExplicitSchedule);
+    plan.schedule.rows = *parse_explicit_rows(example.rows);
+  }
   fill_example_bubbles(plan);
   return plan;
 }
