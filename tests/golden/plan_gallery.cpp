@@ -180,7 +180,7 @@ std::vector<NamedPlan> plan_gallery(const Scenarios& scenarios) {
            .build()});
   ModulePlan recomputed{.tp = 8, .pp = 16, .dp = 128, .zero = 1};
   recomputed.layers = even_layers(80, 16, 1);
-  recomputed.recompute.assign(16, std::vector<Recompute>{{.full = 2, .selective = 1}});
+  recomputed.recompute.assign(16, std::vector<Recompute>{RecomputeCounts{.full = 2, .selective = 1}});
   plans.push_back(
       {"qwen2-vl-72b_16384",
        make("qwen2-vl-72b", "ascend_910b_16", 1024, "vl_sft", 4096)

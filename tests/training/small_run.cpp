@@ -76,6 +76,8 @@ Plan plan_of(const SmallRun& run) {
   workload.global_batch_samples = plan.workload.global_batch_samples;
   plan.workload = std::move(workload);
   plan.cluster = must(read_cluster_file(scenarios / "clusters/local_cpu.yaml"));
+  plan.cluster.nodes = 1;
+  plan.cluster.devices_per_node = plan.world_size;
   return plan;
 }
 

@@ -49,7 +49,7 @@ class ModulePasses {
       int64_t first = 0;
       for (size_t rank = 0; rank < module.layers.size(); ++rank) {
         const int64_t count = module.layers[rank][0];
-        add_layers(first, count, module.recompute.empty() ? Recompute{} : module.recompute[rank][0]);
+        add_layers(first, count, module.recompute_of(rank, 0));
         first += count;
       }
     }
@@ -80,14 +80,20 @@ class ModulePasses {
     return passes;
   }
 
-  void add_layers(int64_t first, int64_t count, const Recompute& recompute) {
+  void add_layers(int64_t first, int64_t count, std::span<const RecomputeRun> recompute) {
+    const int64_t end = first + count;
+    for (const RecomputeRun& run : recompute) {
+      add_layers(first, run.blocks, run.what);
+      first += run.blocks;
+    }
+    add_layers(first, end - first, BlockRecompute::kKeep);
+  }
+
+  void add_layers(int64_t first, int64_t count, BlockRecompute what) {
     for (int64_t i = 0; i < count; ++i) {
       Passes passes{.forward = 1, .input = 1, .weight = 1};
-      if (i < recompute.full) {
-        passes.forward += backward_.runs() ? 1 : 0;
-      } else if (i < recompute.full + recompute.selective) {
-        passes.attention = 1;
-      }
+      if (what == BlockRecompute::kFull) passes.forward += backward_.runs() ? 1 : 0;
+      if (what == BlockRecompute::kAttention) passes.attention = 1;
       passes = passes_of(passes);
       Passes& all = kinds_[spec_.layers[static_cast<size_t>(first + i)]];
       all.forward += passes.forward;

@@ -24,38 +24,29 @@ class PartPricer {
         stage_(stage) {}
 
   void add() {
-    if (part_.has_entry) add_block(costs_.entry, 1, Kept::kAll, /*is_entry=*/true);
-    for (const auto& [kept, first, count] :
-         {Run{Kept::kInput, part_.first_layer, part_.recompute.full},
-          Run{Kept::kAllButAttention, part_.first_layer + part_.recompute.full, part_.recompute.selective},
-          Run{Kept::kAll, part_.first_layer + part_.recompute.full + part_.recompute.selective,
-              part_.num_layers - part_.recompute.full - part_.recompute.selective}}) {
-      add_layers(kept, first, count);
+    if (part_.has_entry) add_block(costs_.entry, 1, BlockRecompute::kKeep, /*is_entry=*/true);
+    int64_t layer = part_.first_layer;
+    for (const RecomputeRun& run : part_.recompute) {
+      add_layers(run.what, layer, run.blocks);
+      layer += run.blocks;
     }
-    if (part_.has_exit) add_block(costs_.exit, 1, Kept::kAll);
+    add_layers(BlockRecompute::kKeep, layer, part_.first_layer + part_.num_layers - layer);
+    if (part_.has_exit) add_block(costs_.exit, 1, BlockRecompute::kKeep);
     add_state();
   }
 
  private:
-  /// What stays of a block between forward and backward.
-  enum class Kept { kAll, kAllButAttention, kInput };
-  struct Run {
-    Kept kept;
-    int64_t first;
-    int64_t count;
-  };
-
-  void add_layers(Kept kept, int64_t first, int64_t count) {
+  void add_layers(BlockRecompute what, int64_t first, int64_t count) {
     if (count <= 0) return;
     if (costs_.kinds.size() == 1) {
-      add_block(costs_.kinds.front(), static_cast<double>(count), kept);
+      add_block(costs_.kinds.front(), static_cast<double>(count), what);
       return;
     }
     for (int64_t layer = first; layer < first + count; ++layer)
-      add_block(costs_.kinds[spec_.layers[static_cast<size_t>(layer)]], 1, kept);
+      add_block(costs_.kinds[spec_.layers[static_cast<size_t>(layer)]], 1, what);
   }
 
-  void add_block(const BlockCost& block, double count, Kept kept, bool is_entry = false) {
+  void add_block(const BlockCost& block, double count, BlockRecompute what, bool is_entry = false) {
     const auto copies = static_cast<int64_t>(count);
     elements_.dense += copies * block.parameters.dense;
     elements_.expert += copies * block.parameters.expert;
@@ -73,10 +64,10 @@ class PartPricer {
       largest_weight_ = std::max(largest_weight_, block.largest_weight);
     }
     double saved = block.memory.saved;
-    if (kept == Kept::kAllButAttention) {
+    if (what == BlockRecompute::kAttention) {
       stage_.recompute += count * block.time.attention;
       saved = block.memory.saved_selective;
-    } else if (kept == Kept::kInput) {
+    } else if (what == BlockRecompute::kFull) {
       stage_.recompute += count * block.time.forward;
       saved = block.memory.saved_full;
       // The block's own activations are there again while its backward runs.

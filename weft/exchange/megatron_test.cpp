@@ -74,10 +74,10 @@ TEST(MegatronExport, ExpertsUnderTensorParallelismNeedSequenceParallelism) {
 
 TEST(MegatronExport, RecomputesOneNumberOfBlocksInEveryStage) {
   Plan plan = piped({{7}, {9}, {9}, {7}});
-  const auto recompute = [&](std::vector<Recompute> counts) {
+  const auto recompute = [&](std::vector<RecomputeCounts> counts) {
     auto& rows = llm_of(plan).recompute;
     rows.clear();
-    for (const Recompute& count : counts) rows.push_back({count});
+    for (const RecomputeCounts& count : counts) rows.push_back({count});
   };
   recompute({{.full = 3}, {.full = 3}, {.full = 3}, {.full = 3}});
   expect_has(plan, "--recompute-granularity full --recompute-method block --recompute-num-layers 3 ");
@@ -89,9 +89,15 @@ TEST(MegatronExport, RecomputesOneNumberOfBlocksInEveryStage) {
   recompute({{.selective = 7}, {.selective = 9}, {.selective = 9}, {.selective = 7}});
   expect_has(plan, "--recompute-granularity selective --recompute-modules core_attn ");
   recompute({{.selective = 7}, {.selective = 9}, {.selective = 8}, {.selective = 7}});
-  expect_refused(plan, "modules.llm.recompute[2][0]: has full 0 and selective 8 of 9 blocks");
+  expect_refused(plan, "modules.llm.recompute[2][0]: has full 0 and attention 8 of 9 blocks");
   recompute({{.full = 1, .selective = 6}, {.selective = 9}, {.selective = 9}, {.selective = 7}});
-  expect_refused(plan, "modules.llm.recompute[0][0]: has full 1 and selective 6 of 7 blocks");
+  expect_refused(plan, "modules.llm.recompute[0][0]: has full 1 and attention 6 of 7 blocks");
+  recompute({{.full = 2}, {.full = 2}, {.full = 2}, {.full = 2}});
+  Recompute last;
+  last.add(BlockRecompute::kKeep, 5);
+  last.add(BlockRecompute::kFull, 2);
+  llm_of(plan).recompute[3][0] = last;
+  expect_refused(plan, "modules.llm.recompute[3][0]: recomputes 2 blocks that are not the chunk's first");
 }
 
 TEST(MegatronExport, ShardsByTheDistributedOptimizerOrFully) {

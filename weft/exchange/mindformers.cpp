@@ -117,6 +117,7 @@ class MindformersExport {
   }
 
   void add_recompute() {
+    refuse_scattered(llm_, refusals_);
     refuse_selective(llm_, "MindFormers selects by the names of a model's operators; use full or none", refusals_);
     yaml_.open("recompute_config");
     yaml_.add("recompute", per_stage(full_recompute(llm_)));

@@ -76,8 +76,8 @@ class Checker {
     if (use_ == PlanUse::kTrain) {
       for (Violation& violation : find_unobeyed(plan_)) violations_.push_back(std::move(violation));
     }
-    check_encoder_ends();
     check_schedule();
+    check_encoder_ends();
     return std::move(violations_);
   }
 
@@ -192,12 +192,11 @@ class Checker {
         continue;
       }
       for (size_t chunk = 0; chunk < m.layers[rank].size(); ++chunk) {
-        const Recompute& r = m.recompute[rank][chunk];
-        if (r.full + r.selective > m.layers[rank][chunk]) {
-          add_here(fmt::format("recompute[{}][{}]", rank, chunk),
-                   fmt::format("full {} + selective {} = {}, but the chunk has {} blocks", r.full, r.selective,
-                               r.full + r.selective, m.layers[rank][chunk]));
-        }
+        const Recompute& recompute = m.recompute[rank][chunk];
+        if (recompute.num_blocks() <= m.layers[rank][chunk]) continue;
+        add_here(fmt::format("recompute[{}][{}]", rank, chunk),
+                 fmt::format("is about {}, but the chunk has {}", counted(recompute.num_blocks(), "block"),
+                             m.layers[rank][chunk]));
       }
     }
   }
@@ -327,8 +326,6 @@ class Checker {
     if (!is_first_filler && !m.actions.empty()) {
       add_here("actions", "is given, but only the first encoder that fills stores the planned order");
     }
-    if (m.recompute_from_inputs && m.form != EncoderForm::kBefore)
-      add_here("recompute_from_inputs", "is on, but only before can do that");
   }
 
   bool has_filler_before(const ModulePlan& module) const {
@@ -369,7 +366,8 @@ class Checker {
     }
   }
 
-  /// The llm takes encoders' rows in where it begins. Stages mean something only where everything else fits.
+  /// The llm takes encoders' rows in where it begins. Stages mean something only where everything else fits, the
+  /// schedule's chunks included.
   void check_encoder_ends() {
     if (!violations_.empty()) return;
     std::vector<StagePart> parts;

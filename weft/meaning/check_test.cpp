@@ -43,8 +43,12 @@ TEST(CheckPlan, ShowsTheArithmetic) {
   EXPECT_EQ(findings_with(kTp, "/modules/llm/layers", {{16, 16}}),
             "modules.llm.layers: must have 2 rows (pp) of 1 entries (vpp)\n"
             "modules.llm.recompute: has 2 rows, but layers has 1\n");
-  EXPECT_EQ(findings_with(kTp, "/modules/llm/recompute/0/0/full", 20),
-            "modules.llm.recompute[0][0]: full 20 + selective 0 = 20, but the chunk has 16 blocks\n");
+  Plan recomputed = *read_plan({.source = "plan.json", .root = shipped(kTp)});
+  recomputed.modules[0].recompute[0][0].add(BlockRecompute::kKeep, 19);
+  recomputed.modules[0].recompute[0][0].add(BlockRecompute::kFull, 1);
+  const std::vector<Violation> longer = check_plan(recomputed);
+  ASSERT_EQ(longer.size(), 1u);
+  EXPECT_EQ(longer[0], (Violation{"modules.llm.recompute[0][0]", "is about 20 blocks, but the chunk has 16"}));
   EXPECT_EQ(findings_with(kTp, "/modules/llm/axis_order", {"tp", "dp", "pp"}),
             "modules.llm.axis_order: is [tp, dp, pp], but each of tp, cp, dp and pp must be there once\n");
 }
@@ -151,6 +155,8 @@ TEST(CheckPlan, HeadsBoundUlyssesAndARingTakesTheRest) {
 TEST(CheckPlan, SchedulesMustFitTheirChunks) {
   EXPECT_EQ(findings_with("qwen3-8b_zb_v_pp4", "/schedule/name", "1f1b"),
             "modules.llm.vpp: is 2, but 1f1b has one chunk a rank\n");
+  EXPECT_EQ(findings_with("qwen2-vl-7b_inline", "/schedule/name", "zb_v"),
+            "modules.llm.vpp: is 1, but zb_v has exactly 2 chunks a rank\n");
 }
 
 TEST(CheckPlan, AnInlineEncoderEndsBeforeTheLlmTakesItsOutput) {

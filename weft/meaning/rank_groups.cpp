@@ -111,19 +111,20 @@ std::vector<BridgeRank> bridge_ranks(const Plan& plan, size_t module) {
   const Mesh made = legal_mesh_of(encoder), taken = legal_mesh_of(plan.llm());
   for (const int64_t rank : made.ranks()) {
     const RankPlace place = place_in(made, rank);
-    if (place.pp == encoder.pp - 1) found.push_back({.rank = rank, .makes = place.dp});
+    if (place.pp == encoder.pp - 1) found.push_back({.rank = rank, .makes = place.dp, .takes = {}});
   }
   std::sort(found.begin(), found.end(), [](const BridgeRank& a, const BridgeRank& b) { return a.rank < b.rank; });
   const auto num_makers = static_cast<std::ptrdiff_t>(found.size());
   for (const int64_t rank : taken.ranks()) {
-    if (place_in(taken, rank).pp != entry) continue;
+    const RankPlace place = place_in(taken, rank);
+    if (place.pp != entry) continue;
     const auto makers_end = found.begin() + num_makers;
     const auto maker = std::lower_bound(found.begin(), makers_end, rank,
                                         [](const BridgeRank& known, int64_t other) { return known.rank < other; });
     if (maker != makers_end && maker->rank == rank) {
-      maker->takes = true;
+      maker->takes = place.dp;
     } else {
-      found.push_back({.rank = rank, .takes = true});
+      found.push_back({.rank = rank, .makes = {}, .takes = place.dp});
     }
   }
   std::sort(found.begin(), found.end(), [](const BridgeRank& a, const BridgeRank& b) { return a.rank < b.rank; });

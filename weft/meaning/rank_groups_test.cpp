@@ -166,7 +166,7 @@ TEST(RankGroups, RowsGoFromTheEncodersLastStageToWhereTheLlmBegins) {
         const bool is_taker = takes && takes->place.pp == place_of_stage(plan, entry).rank;
         ASSERT_EQ(ends.contains(rank), is_maker || is_taker) << rank;
         if (!ends.contains(rank)) continue;
-        EXPECT_EQ(ends.at(rank).takes, is_taker) << rank;
+        EXPECT_EQ(ends.at(rank).takes, is_taker ? std::optional(takes->place.dp) : std::nullopt) << rank;
         EXPECT_EQ(ends.at(rank).makes, is_maker ? std::optional(makes->place.dp) : std::nullopt) << rank;
         num_of_both += is_maker && is_taker ? 1 : 0;
       }

@@ -77,7 +77,7 @@ void list_stage_parts(const Plan& plan, std::vector<StagePart>& parts) {
                      .num_layers = module.layers[rank][chunk],
                      .has_entry = stage == ends.first,
                      .has_exit = stage == ends.last};
-      if (!module.recompute.empty()) part.recompute = module.recompute[rank][chunk];
+      part.recompute = module.recompute_of(rank, chunk);
       next_layer += part.num_layers;
       if (part.num_layers > 0 || part.has_entry || part.has_exit) parts.push_back(part);
     }
@@ -122,7 +122,7 @@ std::vector<StagePart> list_encoder_parts(const Plan& plan, size_t module) {
             .num_layers = encoder.layers[stage].front(),
             .has_entry = stage == 0,
             .has_exit = stage + 1 == encoder.layers.size()};
-    if (!encoder.recompute.empty()) part.recompute = encoder.recompute[stage].front();
+    part.recompute = encoder.recompute_of(stage, 0);
     next_layer += part.num_layers;
   }
   return parts;

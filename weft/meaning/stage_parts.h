@@ -13,7 +13,7 @@ struct StagePart {
   int32_t module = 0;       ///< in the plan
   int64_t first_layer = 0;  ///< in the module
   int64_t num_layers = 0;
-  Recompute recompute;  ///< the first so many whole, the next so many their attention
+  std::span<const RecomputeRun> recompute;  ///< of its blocks; the plan's, which must outlive it
   bool has_entry = false;
   bool has_exit = false;
 };

@@ -43,8 +43,8 @@ Inputs ContextParallel::share(const Inputs& whole, const ModelNumbers& numbers) 
     return MediaShare{.num_rows = places.defined() ? places.size(0) : 0,
                       .made = made[rank],
                       .needed = needed[rank],
-                      .forward = plan_row_route(made, needed),
-                      .backward = plan_row_route(needed, made)};
+                      .forward = plan_own_route(made, needed, all_->rank()),
+                      .backward = plan_own_route(needed, made, all_->rank())};
   };
   batch.own.context = std::make_shared<const ContextShare>(
       ContextShare{.tokens = std::move(batch.tokens),

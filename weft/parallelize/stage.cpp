@@ -54,17 +54,16 @@ at::Tensor run_block(const BlockHooks* hooks, size_t index, const Block& block) 
   return y;
 }
 
-/// Runs the layers of a part, of which the first are recomputed, and of the next ones the attention.
+/// Runs layers, each with what it recomputes.
 template <typename Layer>
-at::Tensor run_layers(const StagePart& part, at::Tensor x, const at::Tensor& anchor, const Layer& layer,
-                      const BlockHooks* hooks, size_t first_block) {
-  const Recompute& recompute = part.recompute;
-  for (int64_t index = 0; index < part.num_layers; ++index) {
-    const bool recomputes_attention = index >= recompute.full && index < recompute.full + recompute.selective;
+at::Tensor run_layers(const std::vector<BlockRecompute>& recomputes, at::Tensor x, const at::Tensor& anchor,
+                      const Layer& layer, const BlockHooks* hooks, size_t first_block) {
+  for (int64_t index = 0; index < static_cast<int64_t>(recomputes.size()); ++index) {
+    const BlockRecompute what = recomputes[static_cast<size_t>(index)];
     x = run_block(hooks, first_block + static_cast<size_t>(index), [&] {
-      return index < recompute.full && at::GradMode::is_enabled()
+      return what == BlockRecompute::kFull && at::GradMode::is_enabled()
                  ? recomputed([layer, index](const at::Tensor& rows) { return layer(index, rows, false); }, x, anchor)
-                 : layer(index, x, recomputes_attention);
+                 : layer(index, x, what == BlockRecompute::kAttention);
     });
   }
   return x;
@@ -103,6 +102,10 @@ StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_p
     const size_t first_parameter = maker.all().size();
     const size_t first_begin = maker.block_begins().size();
     PartModel model{.part = part, .kind = route.kind};
+    model.part.recompute = {};  // the plan's, which need not outlive the stage
+    for (const RecomputeRun& run : part.recompute)
+      model.recomputes.insert(model.recomputes.end(), static_cast<size_t>(run.blocks), run.what);
+    model.recomputes.resize(static_cast<size_t>(part.num_layers), BlockRecompute::kKeep);
     switch (route.kind) {
       case ModuleKind::kVision:
         model.vision = std::make_shared<VisionEncoder>(module, *settings.numbers.vision, prefix, blocks, maker);
@@ -245,7 +248,7 @@ at::Tensor StageModel::run_vision(const PartModel& model, at::Tensor x, const In
         shared.get());
   };
   const at::Tensor anchor = model.part.num_layers > 0 ? model.vision->layers().front().attention.qkv->value : x;
-  x = run_layers(model.part, x, anchor, layer, hooks, block);
+  x = run_layers(model.recomputes, x, anchor, layer, hooks, block);
   if (!model.part.has_exit) return x;
   const RunContext outside{.deferred = context.deferred, .sites = is_spread ? &merged : nullptr};
   return run_block(hooks, model.end_block - 1, [&] { return model.vision->merge(x, images, context, outside); });
@@ -271,7 +274,7 @@ at::Tensor StageModel::run_audio(const PartModel& model, at::Tensor x, const Inp
                         shared.get());
   };
   const at::Tensor anchor = model.part.num_layers > 0 ? model.audio->layers().front().attention.qkv->value : x;
-  x = run_layers(model.part, x, anchor, layer, hooks, block);
+  x = run_layers(model.recomputes, x, anchor, layer, hooks, block);
   if (!model.part.has_exit) return x;
   const RunContext outside{.deferred = context.deferred, .sites = is_spread ? &pooled : nullptr};
   return run_block(hooks, model.end_block - 1, [&] { return model.audio->pool(x, clips, context, outside); });
@@ -386,7 +389,7 @@ StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients
                                .experts = experts,
                                .expert_rows = expert_rows.get()});
       };
-      x = run_layers(model.part, x, anchor, layer, hooks, block);
+      x = run_layers(model.recomputes, x, anchor, layer, hooks, block);
       result.expert_rows = *expert_rows;
       for (const at::Tensor& loss : *balance_losses) {
         const at::Tensor part = loss.to(at::kDouble) * balance_scale_;

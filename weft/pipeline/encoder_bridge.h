@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include "weft/pipeline/row_numbers.h"
+#include "weft/pipeline/bridge_routes.h"
 #include "weft/tensor/row_transfer.h"
 
 namespace weft {
@@ -20,19 +20,20 @@ class EncoderBridge {
   struct Settings {
     Group rows;                      ///< the encoder's last stage and the llm's first, together
     std::optional<Group> gradients;  ///< the same ranks; nothing: the encoder is frozen
-    /// By rank of the group: the encoder's data-parallel rank, -1 where it is not.
-    std::vector<int64_t> data_parallel_ranks;
-    /// Context parallelism shares a data-parallel rank's rows out, as only its ranks know.
-    bool shares_rows = false;
+    BridgeEnds ends;                 ///< of that group
+    /// Context parallelism shares out the rows that a data-parallel rank of the encoder makes, as only its ranks know.
+    bool shares_made = false;
+    /// Context or sequence parallelism shares out those that one of the llm takes in, by where its tokens are.
+    bool shares_taken = false;
     int64_t width = 0;
     at::TensorOptions options;
   };
   explicit EncoderBridge(Settings settings);
 
-  /// A step begins, on all ranks of the group. `needed` are the rows that this rank takes in, by microbatch. A rank's
-  /// needs depend on where its tokens are, so ranks tell each other. `made` are, where rows are shared out, those of
-  /// its data-parallel rank's that this rank's encoder makes, by macro batch.
-  void begin(RowNumbers numbers, std::vector<std::vector<int64_t>> needed,
+  /// A step begins, on all ranks of the group. `llm` are the samples of the whole batch. `needed` are the rows that
+  /// this rank takes in, by microbatch; `made` are, where they are shared out, those of its data-parallel rank's that
+  /// this rank's encoder makes, by macro batch. Ranks tell their neighbours what the samples do not say.
+  void begin(RowNumbers numbers, const BatchAssignment::Shares& llm, const std::vector<std::vector<int64_t>>& needed,
              const std::vector<std::vector<int64_t>>& made, bool has_gradients);
 
   /// The encoder has made its rows of a macro batch; undefined where it has none.
@@ -59,8 +60,8 @@ class EncoderBridge {
     int64_t count = 0;
   };
   struct Macro {
-    RowRoute there;
-    RowRoute back;
+    OwnRoute there;
+    OwnRoute back;
     std::optional<RowTransfer> rows_on_their_way;
     std::optional<RowTransfer> gradients_on_their_way;
     at::Tensor rows;          ///< that this rank has taken
@@ -69,20 +70,21 @@ class EncoderBridge {
     int64_t num_ungiven = 0;  ///< of their gradients
   };
 
-  void plan_routes(const std::vector<std::vector<int64_t>>& made_by_rank,
-                   const std::vector<std::vector<int64_t>>& needed_by_rank);
-  std::vector<std::vector<int64_t>> list_made(const std::vector<std::vector<int64_t>>& own);
-  std::vector<std::vector<int64_t>> tell(const std::vector<int64_t>& own);
+  std::vector<RowRun> list_needed(const std::vector<std::vector<int64_t>>& needed);
+  std::vector<RowRun> list_made(const std::vector<std::vector<int64_t>>& made) const;
+  void tell(std::vector<RowRun> taken, std::vector<RowRun> made);
   at::Tensor wait_for(RowTransfer& transfer);
   /// Frees what has been sent.
   void let_go();
   void start_rows_until(int64_t macro);
   void start_gradients_until(int64_t last);
-  bool makes_rows() const { return data_parallel_rank_ >= 0; }
+  int64_t rank() const { return settings_.rows.rank(); }
+  int64_t maker() const { return settings_.ends.makers[static_cast<size_t>(rank())]; }
+  bool makes_rows() const { return maker() >= 0; }
   Macro& macro(int64_t index) { return macros_[static_cast<size_t>(index)]; }
 
   Settings settings_;
-  int64_t data_parallel_rank_ = -1;  ///< of the encoder, here
+  BridgeRoutes routes_;
 
   // Of the step that is running.
   RowNumbers numbers_;

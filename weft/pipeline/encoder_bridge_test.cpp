@@ -25,6 +25,7 @@ struct Setting {
   BatchAssignment::Shares shares = {{{0, 1}, {4, 5}}, {{2, 3}, {}}};
   std::vector<MediaRowCounts> samples = {{.image = 2}, {.image = 3}, {}, {.image = 4}, {.image = 1}, {.image = 2}};
   RowNumbers numbers{ModuleKind::kVision, shares, samples};
+  BatchAssignment::Shares llm = {{{0, 1}, {2, 3}, {4, 5}}};
   /// The rows of microbatch m that go to the taker: the even or the odd ones.
   std::vector<std::vector<int64_t>> needed(int64_t taker) const {
     std::vector<std::vector<int64_t>> all;
@@ -47,7 +48,8 @@ TEST(EncoderBridge, MovesEveryRowOnceAndItsGradientBack) {
     Group gradients = *world.group("gradients", {0, 1, 2, 3});
     EncoderBridge bridge({.rows = rows,
                           .gradients = gradients,
-                          .data_parallel_ranks = {0, 1, -1, -1},
+                          .ends = {.makers = {0, 1, -1, -1}, .takers = {-1, -1, 0, 0}},
+                          .shares_taken = true,
                           .width = kWidth,
                           .options = at::TensorOptions().dtype(at::kDouble)});
     const int64_t me = world.rank();
@@ -55,7 +57,7 @@ TEST(EncoderBridge, MovesEveryRowOnceAndItsGradientBack) {
       const bool makes = me < 2;
       const auto needed = makes ? std::vector<std::vector<int64_t>>() : setting.needed(me - 2);
       const int64_t told_bytes = rows.traffic().sent;
-      bridge.begin(setting.numbers, needed, /*made=*/{}, /*has_gradients=*/true);
+      bridge.begin(setting.numbers, setting.llm, needed, /*made=*/{}, /*has_gradients=*/true);
       const int64_t bytes_before = rows.traffic().sent;
       EXPECT_GT(bytes_before, told_bytes);
       if (makes) {

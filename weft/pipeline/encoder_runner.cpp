@@ -25,6 +25,7 @@ void EncoderRunner::begin(const std::vector<Inputs>& macro_batches) {
              macro_batches.size(), settings_.rows.num_macro_batches);
   macro_batches_ = &macro_batches;
   is_reduced_ = false;
+  num_backward_ = 0;
   waited_ms_ = 0;
 }
 
@@ -80,7 +81,8 @@ void EncoderRunner::backward(int64_t macro) {
   }
   if (settings_.rows.recompute_from_inputs) run(macro, visit);
   StageWeights& weights = *settings_.weights;
-  const bool is_last_macro = macro + 1 == settings_.rows.num_macro_batches;
+  // In the order of the row, which need not be that of their numbers.
+  const bool is_last_macro = ++num_backward_ == settings_.rows.num_macro_batches;
   weights.begin_gradients(is_last_macro);
   weights.begin_backward(nullptr);
   if (visit.root) {

@@ -77,6 +77,7 @@ class EncoderRunner {
   std::map<int64_t, Visit> visits_;
   std::deque<Sent> sends_;
   bool is_reduced_ = false;
+  int64_t num_backward_ = 0;  ///< EB that have begun
   double waited_ms_ = 0;
 };
 

@@ -25,7 +25,10 @@ RowNumbers::RowNumbers(ModuleKind encoder, const BatchAssignment::Shares& shares
       for (const int64_t sample : rank[macro]) {
         WEFT_CHECK(sample >= 0 && sample < std::ssize(samples_), "sample {} of {}", sample, samples_.size());
         const MediaRowCounts& counts = samples[static_cast<size_t>(sample)];
-        samples_[static_cast<size_t>(sample)].image = take(is_vision ? counts.image : counts.audio);
+        SampleRows& rows = samples_[static_cast<size_t>(sample)];
+        rows.image = take(is_vision ? counts.image : counts.audio);
+        rows.macro = static_cast<int64_t>(macro);
+        rows.maker = std::ssize(ranges);
       }
       for (const int64_t sample : rank[macro])
         samples_[static_cast<size_t>(sample)].video = take(is_vision ? samples[static_cast<size_t>(sample)].video : 0);
@@ -45,6 +48,27 @@ Range RowNumbers::rows(int64_t macro, int64_t data_parallel_rank) const {
 
 int64_t RowNumbers::macro_of(int64_t row) const {
   return std::upper_bound(macro_begins_.begin(), macro_begins_.end(), row) - macro_begins_.begin() - 1;
+}
+
+int64_t RowNumbers::maker_of(int64_t macro, int64_t row) const {
+  const std::vector<Range>& ranges = rank_ranges_[static_cast<size_t>(macro)];
+  const auto found = std::upper_bound(ranges.begin(), ranges.end(), row,
+                                      [](int64_t value, const Range& range) { return value < range.end; });
+  return found - ranges.begin();
+}
+
+void RowNumbers::add_runs_of(std::span<const int64_t> samples, std::vector<Run>& runs) const {
+  const auto add = [&](Range rows, const SampleRows& of) {
+    if (!rows.empty()) runs.push_back({rows, of.macro, of.maker});
+  };
+  for (const int64_t sample : samples) {
+    const SampleRows& of = samples_[static_cast<size_t>(sample)];
+    add(of.image, of);
+  }
+  for (const int64_t sample : samples) {
+    const SampleRows& of = samples_[static_cast<size_t>(sample)];
+    add(of.video, of);
+  }
 }
 
 std::vector<int64_t> RowNumbers::rows_of(std::span<const int64_t> samples) const {

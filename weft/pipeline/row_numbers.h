@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "weft/data/batch_assignment.h"
+#include "weft/meaning/batch_assignment.h"
 #include "weft/mesh/box.h"
 
 namespace weft {
@@ -30,13 +30,24 @@ class RowNumbers {
   Range rows(int64_t macro) const;
   Range rows(int64_t macro, int64_t data_parallel_rank) const;
   int64_t macro_of(int64_t row) const;
+  /// The data-parallel rank that makes a row of a macro batch.
+  int64_t maker_of(int64_t macro, int64_t row) const;
   /// Of samples that are packed elsewhere, in the same way.
   std::vector<int64_t> rows_of(std::span<const int64_t> samples) const;
+  /// The same as runs: a sample's images, or its videos. Runs that meet are not joined, and none is empty.
+  struct Run {
+    Range rows;
+    int64_t macro = 0;
+    int64_t maker = 0;  ///< data-parallel rank of the encoder
+  };
+  void add_runs_of(std::span<const int64_t> samples, std::vector<Run>& runs) const;
 
  private:
   struct SampleRows {
     Range image;
     Range video;
+    int64_t macro = 0;
+    int64_t maker = 0;
   };
 
   std::vector<SampleRows> samples_;              ///< numbers; those of clips are under image

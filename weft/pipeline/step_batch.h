@@ -3,7 +3,7 @@
 #include <map>
 #include <vector>
 
-#include "weft/data/batch_assignment.h"
+#include "weft/meaning/batch_assignment.h"
 #include "weft/models/inputs.h"
 #include "weft/pipeline/row_numbers.h"
 

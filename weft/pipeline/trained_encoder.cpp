@@ -13,18 +13,26 @@ namespace {
 Result<std::unique_ptr<EncoderBridge>> make_bridge(const ModuleMaking& making, size_t module) {
   const Plan& plan = making.plan;
   const ModulePlan& encoder = plan.modules[module];
-  std::vector<int64_t> ranks, data_parallel_ranks;
+  const ModulePlan& llm = plan.llm();
+  const bool divides_rows = llm.tp > 1 && llm.sequence_parallel;
+  std::vector<int64_t> ranks;
+  BridgeEnds ends{.makers = {},
+                  .takers = {},
+                  .makers_are_copies = encoder.tp > 1,
+                  .takers_are_copies = llm.tp > 1 && !divides_rows};
   for (const BridgeRank& end : bridge_ranks(plan, module)) {
     ranks.push_back(end.rank);
-    data_parallel_ranks.push_back(end.makes.value_or(-1));
+    ends.makers.push_back(end.makes.value_or(-1));
+    ends.takers.push_back(end.takes.value_or(-1));
   }
   if (!std::binary_search(ranks.begin(), ranks.end(), making.world.rank())) return std::unique_ptr<EncoderBridge>();
   const std::string name(name_of(encoder.kind));
   WEFT_TRY(Group rows, making.world.group(name + " rows", ranks));
   EncoderBridge::Settings settings{.rows = std::move(rows),
                                    .gradients = {},
-                                   .data_parallel_ranks = std::move(data_parallel_ranks),
-                                   .shares_rows = encoder.cp > 1,
+                                   .ends = std::move(ends),
+                                   .shares_made = encoder.cp > 1,
+                                   .shares_taken = divides_rows || llm.cp > 1,
                                    .width = plan.model.find(encoder.kind)->output_width,
                                    .options = making.options};
   if (trains(plan, encoder.kind)) {
@@ -107,7 +115,7 @@ void begin_step(TrainedEncoder& encoder, const ModelNumbers& numbers, const Step
     const auto& samples = batch.assignment.llm.at(static_cast<size_t>(text->groups.place.dp)).at(m);
     needed.push_back(rows_needed(encoder, *text, row_numbers, samples, microbatches[m], m));
   }
-  encoder.bridge->begin(std::move(row_numbers), std::move(needed), rows_made(encoder), has_gradients);
+  encoder.bridge->begin(std::move(row_numbers), batch.assignment.llm, needed, rows_made(encoder), has_gradients);
 }
 
 }  // namespace weft

@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "weft/meaning/check.h"
+#include "weft/meaning/plan_batch.h"
 #include "weft/meaning/plan_schedule.h"
-#include "weft/meaning/unobeyed.h"
 #include "weft/optim/clip.h"
 #include "weft/pipeline/expert_statistics.h"
 #include "weft/pipeline/not_finite.h"
@@ -14,31 +14,18 @@
 #include "weft/schedule/step_end.h"
 
 namespace weft {
-namespace {
-
-BatchShape batch_shape_of(const Plan& plan) {
-  BatchShape shape;
-  shape.llm = {.data_parallel = plan.llm().dp, .microbatches = plan.schedule.microbatches, .mbs = plan.schedule.mbs};
-  for (const ModulePlan& module : plan.modules) {
-    if (module.is_in_pipeline()) continue;
-    shape.encoders[module.kind] = {.data_parallel = module.dp, .mbs_scale = module.mbs_scale};
-  }
-  return shape;
-}
-
-}  // namespace
 
 Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const Plan& plan,
                                                            const TrainingSettings& settings) {
-  if (const std::vector<Violation> violations = find_unobeyed(plan); !violations.empty())
-    return to_error(violations, "are not trained");
+  if (const std::vector<Violation> violations = check_plan(plan); !violations.empty())
+    return to_error(violations, "are not legal");
   WEFT_TRY(const Schedule schedule, schedule_of(plan));
   WEFT_TRY(Schedule lowered, lower_schedule(with_step_end(schedule)));
   WEFT_TRY(ModelNumbers numbers, read_numbers(plan.model));
 
   std::unique_ptr<TrainingRank> rank(new TrainingRank(std::move(numbers)));
   rank->vocabulary_ = std::get<Lookup>(plan.model.modules.back().entry.ops.front().shape).entries;
-  rank->batch_shape_ = batch_shape_of(plan);
+  rank->batch_shape_ = weft::batch_shape(plan);
   rank->max_gradient_norm_ = settings.max_gradient_norm;
   rank->options_ = at::TensorOptions().dtype(tensor_type(plan.precision.compute)).device(settings.device);
   rank->everyone_ = world.all();

@@ -33,7 +33,7 @@ struct StepReport {
 /// plan's world makes one and calls it alike.
 class TrainingRank {
  public:
-  /// The plan must be legal; what training would not obey is an error that names its field.
+  /// The error names every field of a plan that is not legal.
   static Result<std::unique_ptr<TrainingRank>> create(World& world, const Plan& plan, const TrainingSettings& settings);
 
   const ModelNumbers& numbers() const { return numbers_; }

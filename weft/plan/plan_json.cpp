@@ -9,6 +9,7 @@
 #include "weft/base/text.h"
 #include "weft/plan/default_ulysses.h"
 #include "weft/plan/rank_set.h"
+#include "weft/plan/recompute_json.h"
 #include "weft/spec/model_reader.h"
 
 namespace weft {
@@ -34,16 +35,6 @@ Json matrix_json(const std::vector<std::vector<int64_t>>& rows) {
   return json;
 }
 
-Json recompute_json(const std::vector<std::vector<Recompute>>& rows) {
-  Json json = Json::array();
-  for (const auto& row : rows) {
-    Json chunks = Json::array();
-    for (const Recompute& r : row) chunks.push_back({{"full", r.full}, {"selective", r.selective}});
-    json.push_back(std::move(chunks));
-  }
-  return json;
-}
-
 Json module_json(const ModulePlan& m) {
   Json json = {{"placement", name_in(kPlacements, m.placement)},
                {"ranks", ranks_to_text(m.ranks)},
@@ -66,7 +57,7 @@ Json module_json(const ModulePlan& m) {
   }
   json["sequence_parallel"] = m.sequence_parallel;
   json["layers"] = matrix_json(m.layers);
-  json["recompute"] = recompute_json(m.recompute);
+  json["recompute"] = recompute_to_json(m);
   json["zero"] = m.zero;
   json["zero_keep_gathered"] = m.zero_keep_gathered;
   return json;
@@ -126,37 +117,6 @@ std::vector<std::vector<int64_t>> read_layers(Fields& fields) {
 /// More would only narrow a spread that is narrow already.
 constexpr int64_t kMostBatches = 10'000;
 
-std::vector<std::vector<Recompute>> read_recompute(Fields& fields, const std::string& source) {
-  std::vector<std::vector<Recompute>> rows;
-  const Json* raw = fields.raw("recompute");
-  const auto bad = [&] {
-    fields.complain("recompute",
-                    R"(must be a list per pipeline rank of objects per chunk, like [[{"full": 2, "selective": 0}]])");
-  };
-  if (raw == nullptr) return rows;
-  if (!raw->is_array()) {
-    bad();
-    return rows;
-  }
-  for (const Json& row : *raw) {
-    auto& chunks = rows.emplace_back();
-    if (!row.is_array()) {
-      bad();
-      return rows;
-    }
-    for (const Json& chunk : row) {
-      const Document document{.source = source, .root = chunk};
-      Findings findings(fields.path_of("recompute"));
-      Fields counts(document, findings);
-      chunks.push_back({.full = counts.integer_or("full", 0, kCountRange),
-                        .selective = counts.integer_or("selective", 0, kCountRange)});
-      counts.reject_unknown();
-      if (findings.first()) bad();
-    }
-  }
-  return rows;
-}
-
 std::map<int64_t, std::vector<std::string>> read_actions(Fields& fields) {
   std::map<int64_t, std::vector<std::string>> actions;
   if (!fields.has("actions")) {
@@ -175,7 +135,7 @@ std::map<int64_t, std::vector<std::string>> read_actions(Fields& fields) {
 }
 
 /// A cp_ulysses that nobody gave stays 0.
-ModulePlan read_module(Fields fields, ModuleKind kind, const std::string& source) {
+ModulePlan read_module(Fields fields, ModuleKind kind, int64_t version) {
   ModulePlan m{.kind = kind};
   m.placement = static_cast<ModulePlacement>(fields.choice("placement", kPlacements));
   const std::string text = fields.text("ranks");
@@ -201,7 +161,7 @@ ModulePlan read_module(Fields fields, ModuleKind kind, const std::string& source
   m.recompute_from_inputs = fields.flag_or("recompute_from_inputs", false);
   m.sequence_parallel = fields.flag_or("sequence_parallel", false);
   m.layers = read_layers(fields);
-  m.recompute = read_recompute(fields, source);
+  read_recompute(fields, version, m);
   m.zero = fields.integer_or("zero", 0, {0, 3});
   m.zero_keep_gathered = fields.flag_or("zero_keep_gathered", false);
   fields.reject_unknown();
@@ -277,7 +237,7 @@ Result<Plan> read_plan(const Document& document) {
   Fields modules = fields.object("modules");
   for (const ModuleKind kind : {ModuleKind::kVision, ModuleKind::kAudio, ModuleKind::kLlm}) {
     const std::string name(name_of(kind));
-    if (modules.has(name)) plan.modules.push_back(read_module(modules.object(name), kind, document.source));
+    if (modules.has(name)) plan.modules.push_back(read_module(modules.object(name), kind, version));
     modules.raw(name);
   }
   modules.reject_unknown();

@@ -161,7 +161,7 @@ StageTimes every_stage(const Plan& plan, const ModuleCostsOf& costs) {
   return times;
 }
 
-FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs) {
+FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs, Placement placement) {
   const ClusterDevice& device = plan.cluster.device;
   FluidChain fluid{.pp = plan.llm().pp,
                    .microbatches = plan.schedule.microbatches,
@@ -188,7 +188,8 @@ FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs) {
   }
   // Behind an encoder the embedding lies wherever the llm begins; with chunks that come back, the head is elsewhere.
   if (has_inline) fluid.other_ms += std::exchange(fluid.first_ms, 0);
-  if (placement_of(plan) == Placement::kV) {
+  if (placement == Placement::kV) {
+    fluid.comes_back = true;
     fluid.other_ms += std::exchange(fluid.last_ms, 0);
     fluid.last_rank_bytes = 0;
   }

@@ -48,7 +48,7 @@ class PlanStages : public StageSource {
 
  private:
   static constexpr size_t kMostModules = kMostEncoders + 1;
-  using Recomputes = std::array<Recompute, kMostModules>;
+  using Recomputes = std::array<RecomputeCounts, kMostModules>;
 
   /// A module's layers in the chain of blocks.
   struct Span {

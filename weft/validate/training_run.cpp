@@ -75,8 +75,8 @@ Result<Plan> plan_of(const TrainingRun& run, const Cluster& cluster) {
       const int64_t stage = chunk * run.pp + rank;
       const int64_t count = run.num_layers / stages + (stage < run.num_layers % stages ? 1 : 0);
       layers.push_back(count);
-      recompute.push_back({.full = run.recompute == Recomputation::kFull ? count : 0,
-                           .selective = run.recompute == Recomputation::kSelective ? count : 0});
+      recompute.push_back(RecomputeCounts{.full = run.recompute == Recomputation::kFull ? count : 0,
+                                          .selective = run.recompute == Recomputation::kSelective ? count : 0});
     }
   }
   plan.modules.push_back(std::move(llm));

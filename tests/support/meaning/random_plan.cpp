@@ -215,7 +215,7 @@ class PlanDrawer {
     for (const int64_t count : composition(layers, module.pp)) module.layers.push_back({count});
     module.mbs_scale = between(1, space_.most_scale);
     module.form = has_own ? EncoderForm::kStream : pick(space_.forms);
-    module.recompute_from_inputs = module.form == EncoderForm::kBefore && space_.allows_recompute && one_in(3);
+    module.recompute_from_inputs = space_.allows_recompute && one_in(3);
     return true;
   }
 
@@ -282,8 +282,9 @@ class PlanDrawer {
     for (const auto& row : module.layers) {
       auto& chunks = module.recompute.emplace_back();
       for (const int64_t count : row) {
-        const int64_t full = recomputes ? between(0, count) : 0;
-        chunks.push_back({.full = full, .selective = recomputes ? between(0, count - full) : 0});
+        Recompute& drawn = chunks.emplace_back();
+        for (int64_t block = 0; block < count && recomputes; ++block)
+          drawn.add(static_cast<BlockRecompute>(below(3)), 1);
       }
     }
   }
@@ -360,8 +361,10 @@ std::string settings_text(const Plan& plan) {
     text += m.vpp > 1 ? fmt::format("_pp{}x{}", m.pp, m.vpp) : fmt::format("_pp{}", m.pp);
     text += fmt::format("_dp{}_zero{}{}_l{}", m.dp, m.zero, m.zero_keep_gathered ? "g" : "", layers_text(m));
     for (const auto& row : m.recompute) {
-      for (const Recompute& r : row) {
-        if (r.full + r.selective > 0) text += fmt::format("_r{}s{}", r.full, r.selective);
+      for (const Recompute& recompute : row) {
+        if (!recompute.runs().empty()) text += "_";
+        for (const RecomputeRun& run : recompute.runs())
+          text += fmt::format("{}{}", name_of(run.what).front(), run.blocks);
       }
     }
     if (m.is_in_pipeline()) continue;

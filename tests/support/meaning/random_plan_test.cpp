@@ -46,8 +46,8 @@ void note(const Plan& plan, std::map<std::string, std::set<std::string>>& seen) 
     for (size_t rank = 0; rank < m.layers.size(); ++rank) {
       for (size_t chunk = 0; chunk < m.layers[rank].size(); ++chunk) {
         add("blocks of a chunk", m.layers[rank][chunk]);
-        add("recomputed whole", m.recompute[rank][chunk].full);
-        add("recomputed in part", m.recompute[rank][chunk].selective);
+        add("recomputed whole", m.recompute[rank][chunk].count(BlockRecompute::kFull));
+        add("recomputed in part", m.recompute[rank][chunk].count(BlockRecompute::kAttention));
       }
     }
     if (!m.is_encoder()) continue;

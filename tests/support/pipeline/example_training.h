@@ -14,7 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/source_tree.h"
-#include "weft/data/balance.h"
+#include "weft/meaning/balance.h"
 #include "weft/meaning/plan_schedule.h"
 #include "weft/models/initialize.h"
 #include "weft/models/load_weights.h"
@@ -61,7 +61,7 @@ struct TrainingExample {
   std::vector<std::vector<int64_t>> layers;  ///< of the llm; as even as it goes
   std::vector<std::vector<int64_t>> vision_layers;
   std::vector<std::vector<int64_t>> audio_layers;
-  Recompute recompute;  ///< of every chunk, as far as it has blocks
+  RecomputeCounts recompute;  ///< of every chunk, as far as it has blocks
   std::vector<ModuleKind> frozen;
   std::map<ModuleKind, EncoderExample> beside;  ///< encoders that are not in the pipeline
   std::set<int64_t> bare_samples;               ///< of every batch: they have no media
@@ -410,7 +410,7 @@ inline ModulePlan example_encoder_plan(const TrainingExample& example, const Enc
   for (const auto& chunks : settings.layers) {
     const int64_t full = std::min(chunks.front(), example.recompute.full);
     settings.recompute.push_back(
-        {{.full = full, .selective = std::min(chunks.front() - full, example.recompute.selective)}});
+        {RecomputeCounts{.full = full, .selective = std::min(chunks.front() - full, example.recompute.selective)}});
   }
   return settings;
 }
@@ -483,7 +483,7 @@ inline Plan example_training_plan(const TrainingExample& example, const Model& m
       for (const int64_t layers : chunks) {
         const int64_t full = std::min(layers, example.recompute.full);
         settings.recompute.back().push_back(
-            {.full = full, .selective = std::min(layers - full, example.recompute.selective)});
+            RecomputeCounts{.full = full, .selective = std::min(layers - full, example.recompute.selective)});
       }
     }
     plan.modules.push_back(std::move(settings));

@@ -1,7 +1,8 @@
-#include "weft/mesh/row_route.h"
+#include "tests/support/mesh/row_route.h"
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -141,12 +142,9 @@ size_t count_rows(const RowLists& held, const RowLists& needed) {
 
 }  // namespace
 
-RowRoute plan_row_route(const RowLists& held, const RowLists& needed, const Topology* topology,
-                        std::span<const int64_t> world_ranks) {
+RowRoute plan_row_route(const RowLists& held, const RowLists& needed) {
   const size_t num_ranks = held.size();
   WEFT_CHECK(needed.size() == num_ranks, "{} ranks hold rows, {} need some", num_ranks, needed.size());
-  WEFT_CHECK(topology == nullptr || world_ranks.size() == num_ranks, "the topology is asked for {} of {} ranks",
-             world_ranks.size(), num_ranks);
   const size_t num_rows = count_rows(held, needed);
   const HolderSets holders(held, num_rows);
   PlaceTable place_of(num_rows);
@@ -180,16 +178,6 @@ RowRoute plan_row_route(const RowLists& held, const RowLists& needed, const Topo
     }
     if (kept.num_rows() > 0) route.kept.push_back(std::move(kept));
   }
-  if (topology != nullptr) {
-    const auto node_of = [&](int64_t rank) { return topology->node_of(world_ranks[static_cast<size_t>(rank)]); };
-    for (Demand& demand : demands) {
-      std::vector<int64_t> near;
-      for (const int64_t rank : demand.senders) {
-        if (node_of(rank) == node_of(demand.to)) near.push_back(rank);
-      }
-      if (!near.empty()) demand.senders = std::move(near);
-    }
-  }
   int64_t loaded = kNowhere;
   for (auto& [pair, places] : choose_senders(std::move(demands), num_ranks)) {
     const auto [from, to] = pair;
@@ -203,13 +191,30 @@ RowRoute plan_row_route(const RowLists& held, const RowLists& needed, const Topo
   return route;
 }
 
-Traffic row_traffic(const RowRoute& route, int64_t rank) {
-  Traffic traffic;
+OwnRoute own_part(const RowRoute& route, int64_t rank) {
+  const auto runs_of = [](const std::vector<int64_t>& places) {
+    std::vector<Range> runs;
+    for (const int64_t place : places) {
+      if (!runs.empty() && runs.back().end == place)
+        ++runs.back().end;
+      else
+        runs.push_back({place, place + 1});
+    }
+    return runs;
+  };
+  OwnRoute own{.num_held = route.num_held[static_cast<size_t>(rank)],
+               .num_needed = route.num_needed[static_cast<size_t>(rank)],
+               .moves_rows = !route.messages.empty()};
   for (const RowMessage& message : route.messages) {
-    if (message.from == rank) traffic.sent += message.num_rows();
-    if (message.to == rank) traffic.received += message.num_rows();
+    if (message.from == rank) own.sent.push_back({message.to, runs_of(message.sender_places)});
+    if (message.to == rank) own.received.push_back({message.from, runs_of(message.receiver_places)});
   }
-  return traffic;
+  for (const RowMessage& kept : route.kept) {
+    if (kept.from != rank) continue;
+    own.kept_from = runs_of(kept.sender_places);
+    own.kept_to = runs_of(kept.receiver_places);
+  }
+  return own;
 }
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-#include "weft/data/batch_assignment.h"
+#include "weft/meaning/batch_assignment.h"
 
 #include <gtest/gtest.h>
 

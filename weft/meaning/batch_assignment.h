@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "weft/data/batch_order.h"
+#include "weft/meaning/batch_order.h"
 #include "weft/spec/model.h"
 
 namespace weft {

@@ -1,4 +1,4 @@
-#include "weft/data/balance.h"
+#include "weft/meaning/balance.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "weft/base/check.h"
-#include "weft/data/deal.h"
+#include "weft/meaning/deal.h"
 
 namespace weft {
 namespace {

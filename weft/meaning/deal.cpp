@@ -1,4 +1,4 @@
-#include "weft/data/deal.h"
+#include "weft/meaning/deal.h"
 
 #include <algorithm>
 #include <array>

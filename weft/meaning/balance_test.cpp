@@ -1,4 +1,4 @@
-#include "weft/data/balance.h"
+#include "weft/meaning/balance.h"
 
 #include <algorithm>
 #include <cmath>
