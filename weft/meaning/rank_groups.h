@@ -35,8 +35,8 @@ std::optional<RankGroups> rank_groups(const Plan& plan, size_t module, int64_t r
 /// A rank at an end of the bridge that brings an encoder's rows to the llm.
 struct BridgeRank {
   int64_t rank = 0;
-  std::optional<int64_t> makes;  ///< rows, as this data-parallel rank of the encoder: on its last stage
-  std::optional<int64_t> takes;  ///< rows, as this data-parallel rank of the llm: on the stage where it begins
+  std::optional<int64_t> makes;  ///< rows, on the encoder's last stage: as this data-parallel rank of it
+  std::optional<int64_t> takes;  ///< rows, on the stage where the llm begins: as this data-parallel rank of the llm
 };
 
 /// All of them, by rank. The module is an encoder beside the llm's pipeline, and the plan legal.

@@ -13,12 +13,13 @@ namespace {
 Result<std::unique_ptr<EncoderBridge>> make_bridge(const ModuleMaking& making, size_t module) {
   const Plan& plan = making.plan;
   const ModulePlan& encoder = plan.modules[module];
-  const bool divides_rows = plan.llm().tp > 1 && plan.llm().sequence_parallel;
+  const ModulePlan& llm = plan.llm();
+  const bool divides_rows = llm.tp > 1 && llm.sequence_parallel;
   std::vector<int64_t> ranks;
   BridgeEnds ends{.makers = {},
                   .takers = {},
                   .makers_are_copies = encoder.tp > 1,
-                  .takers_are_copies = plan.llm().tp > 1 && !divides_rows};
+                  .takers_are_copies = llm.tp > 1 && !divides_rows};
   for (const BridgeRank& end : bridge_ranks(plan, module)) {
     ranks.push_back(end.rank);
     ends.makers.push_back(end.makes.value_or(-1));
@@ -31,7 +32,7 @@ Result<std::unique_ptr<EncoderBridge>> make_bridge(const ModuleMaking& making, s
                                    .gradients = {},
                                    .ends = std::move(ends),
                                    .shares_made = encoder.cp > 1,
-                                   .shares_taken = divides_rows || plan.llm().cp > 1,
+                                   .shares_taken = divides_rows || llm.cp > 1,
                                    .width = plan.model.find(encoder.kind)->output_width,
                                    .options = making.options};
   if (trains(plan, encoder.kind)) {

@@ -14,6 +14,7 @@
 #include "weft/schedule/step_end.h"
 
 namespace weft {
+
 Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const Plan& plan,
                                                            const TrainingSettings& settings) {
   if (const std::vector<Violation> violations = check_plan(plan); !violations.empty())
