@@ -140,7 +140,8 @@ TEST(PlanSimulator, RulesThatFreezeAModuleArePricedAsAFrozenModule) {
     const RowReport &less = is_apart ? merger.rows.back() : merger.fullest(),
                     &more = is_apart ? trained.rows.back() : trained.fullest();
     EXPECT_LT(less.memory.total(), more.memory.total()) << name;
-    if (!is_apart) EXPECT_LT(merger.step_time_ms, trained.step_time_ms) << name;
+    EXPECT_LE(merger.step_time_ms, (1 + 1e-9) * trained.step_time_ms) << name;
+    EXPECT_TRUE(is_apart || merger.step_time_ms < trained.step_time_ms) << name;
   }
 }
 
