@@ -7,8 +7,11 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/meaning/tied_table.h"
 #include "weft/plan/module_mesh.h"
 #include "weft/schedule/generators.h"
+#include "weft/schedule/lowering.h"
+#include "weft/schedule/step_end.h"
 
 namespace weft {
 namespace {
@@ -100,7 +103,8 @@ Result<Schedule> stored_schedule(const ModulePlan& filler, const Schedule& pipel
   Schedule schedule{.num_microbatches = pipeline.num_microbatches,
                     .rank_of_stage = pipeline.rank_of_stage,
                     .rows = {},
-                    .encoders = std::move(encoders)};
+                    .encoders = std::move(encoders),
+                    .entry_stage = pipeline.entry_stage};
   for (const auto& [row, words] : filler.actions) {
     const std::string field = fmt::format("{}.{}", field_of(filler, "actions"), row);
     if (row != schedule.num_ranks())
@@ -110,6 +114,8 @@ Result<Schedule> stored_schedule(const ModulePlan& filler, const Schedule& pipel
     for (const std::string& word : words) {
       const Result<Action> action = parse_action(word);
       if (!action) return bad_field(field, action.error().problem);
+      if (is_encoder(action->kind) && !is_encoder_compute(action->kind))
+        return bad_field(field, fmt::format("has {}, but only EF and EB of encoders are stored", to_text(*action)));
       actions.push_back(*action);
       if (!is_encoder(action->kind)) own.push_back(*action);
     }
@@ -138,7 +144,7 @@ Result<std::vector<EncoderPlacement>> encoder_placements(const Plan& plan) {
   return placements;
 }
 
-Result<Schedule> schedule_of(const Plan& plan) {
+Result<Schedule> pipeline_of(const Plan& plan) {
   const Result<ScheduleName> name = parse_schedule_name(plan.schedule.name);
   if (!name) return bad_field("schedule.name", name.error().problem);
   const ModulePlan& llm = plan.llm();
@@ -149,14 +155,25 @@ Result<Schedule> schedule_of(const Plan& plan) {
     return bad_field(what == "microbatches" ? "schedule.microbatches" : "modules.llm." + what,
                      pipeline.error().problem);
   }
+  pipeline->entry_stage = llm_entry_stage(plan);
+  return pipeline;
+}
+
+Result<Schedule> playable_schedule(const Plan& plan) {
+  WEFT_TRY(Schedule schedule, schedule_of(plan));
+  return lower_schedule(with_step_end(std::move(schedule)));
+}
+
+Result<Schedule> schedule_of(const Plan& plan) {
+  WEFT_TRY(Schedule pipeline, pipeline_of(plan));
   WEFT_TRY(const std::vector<EncoderPlacement> placements, encoder_placements(plan));
   if (placements.empty()) return pipeline;
   if (const ModulePlan* filler = first_filler(plan)) {
     std::vector<EncoderRows> encoders;
     for (const EncoderPlacement& placement : placements) encoders.push_back(placement.rows);
-    return stored_schedule(*filler, *pipeline, std::move(encoders));
+    return stored_schedule(*filler, pipeline, std::move(encoders));
   }
-  Result<Schedule> placed = place_encoders(*pipeline, placements);
+  Result<Schedule> placed = place_encoders(pipeline, placements);
   if (!placed) return bad_field("modules", placed.error().message());
   return placed;
 }

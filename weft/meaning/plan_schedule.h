@@ -11,6 +11,12 @@ namespace weft {
 /// stores. The error names the plan's field.
 Result<Schedule> schedule_of(const Plan& plan);
 
+/// The same as it is simulated and trained: with reductions and updates, and all transfers.
+Result<Schedule> playable_schedule(const Plan& plan);
+
+/// The schedule of the llm's pipeline alone, with the stage in which the llm begins.
+Result<Schedule> pipeline_of(const Plan& plan);
+
 /// How the encoders of the plan (those not inline) interleave with the llm, to be placed: without times.
 Result<std::vector<EncoderPlacement>> encoder_placements(const Plan& plan);
 

@@ -22,8 +22,6 @@
 #include "weft/optim/clip.h"
 #include "weft/optim/owned_pieces.h"
 #include "weft/plan/module_mesh.h"
-#include "weft/schedule/lowering.h"
-#include "weft/schedule/step_end.h"
 #include "weft/tensor/local_tensor.h"
 
 namespace weft {
@@ -125,8 +123,7 @@ Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const P
     return to_error(violations, "are not trained");
   const ModulePlan& llm = plan.llm();
   WEFT_TRY(const Mesh mesh, mesh_of(llm));
-  WEFT_TRY(const Schedule schedule, schedule_of(plan));
-  WEFT_TRY(Schedule lowered, lower_schedule(with_step_end(schedule)));
+  WEFT_TRY(Schedule lowered, playable_schedule(plan));
 
   std::unique_ptr<TrainingRank> rank(new TrainingRank);
   WEFT_TRY(rank->numbers_, read_numbers(plan.model));
@@ -226,9 +223,6 @@ std::optional<Error> TrainingRank::make_encoder(Making& making, size_t module) {
   encoder.module = module;
   encoder.kind = settings.kind;
   encoder.rows = making.executor.lowered.encoders[encoders_.size() - 1];
-  // The schedule takes rows as read at F of stage 0. Where the llm begins later, waiting for them to be read could wait
-  // for what comes after.
-  if (llm_entry_stage(making.plan) != 0) encoder.rows.live_macro_batches = 0;
   batch_shape_.encoders[settings.kind] = {.data_parallel = settings.dp, .mbs_scale = settings.mbs_scale};
   if (!mesh->contains(world.rank())) return make_bridge(making, *mesh, encoder);
 
@@ -253,6 +247,7 @@ std::optional<Error> TrainingRank::make_encoder(Making& making, size_t module) {
   encoder.context = std::make_unique<ContextParallel>(*std::move(context));
   const auto index = static_cast<int32_t>(pipeline ? pipeline->rank() : 0);
   Stage& stage = stages_.emplace_back();
+  encoder.stage = &stage;
   stage.tensor_parallel = tensor_parallel_[module].get();
   stage.model = std::make_unique<StageModel>(StageModel::Settings{.plan = making.plan,
                                                                   .numbers = numbers_,
@@ -273,7 +268,6 @@ std::optional<Error> TrainingRank::make_encoder(Making& making, size_t module) {
                               .rows = encoder.rows,
                               .pipeline = pipeline,
                               .bridge = stage.model->is_last() ? encoder.bridge.get() : nullptr,
-                              .reduces_while_others_run = making.plan.overlap_dp,
                               .encoder = static_cast<int32_t>(encoders_.size()) - 1,
                               .pace = making.settings.pace});
   // Ranks that the llm is not on have rows of their own.
@@ -486,9 +480,6 @@ void TrainingRank::sum_tied_embeddings() {
 }
 
 double TrainingRank::finish_gradients() {
-  for (Encoder& encoder : encoders_) {
-    if (encoder.runner) encoder.runner->finish_gradients();
-  }
   for (Stage& stage : stages_) {
     stage.optimizer->finish_reduce();
     if (stage.experts) stage.experts->finish_reduce();
@@ -572,17 +563,23 @@ StepReport TrainingRank::step(const StepBatch& batch, int64_t num_targets, doubl
   for (StageOptimizer* optimizer : optimizers()) optimizer->begin_step();
   const int64_t sent_before = expert_group_ ? expert_group_->traffic().sent : 0;
   StepReport report;
-  const auto update = [&] {
+  double scale = 1;
+  const auto finish = [&] {
     report.gradient_norm = finish_gradients();
     report.loss = sum_of_first(executor_->loss_so_far()) / static_cast<double>(num_targets);
     report.is_updated = std::isfinite(report.gradient_norm) && std::isfinite(report.loss);  // the same on all ranks
+    if (report.is_updated && max_gradient_norm_ > 0) scale = clip_factor(max_gradient_norm_, report.gradient_norm);
+  };
+  const auto update = [&](const Action& action) {
     if (!report.is_updated) return;
-    const double scale = max_gradient_norm_ > 0 ? clip_factor(max_gradient_norm_, report.gradient_norm) : 1;
-    for (StageOptimizer* optimizer : optimizers()) optimizer->update(learning_rate, scale);
+    const auto index = static_cast<size_t>(action.stage);
+    Stage& stage = action.kind == ActionKind::kUpdate ? *stage_of_[index] : *encoders_[index].stage;
+    stage.optimizer->update(learning_rate, scale);
+    if (stage.experts) stage.experts->update(learning_rate, scale);
   };
   const std::vector<Inputs> microbatches = share_out(batch);
   begin_encoders(batch, microbatches, /*has_gradients=*/true);
-  StepOutput output = executor_->run(microbatches, 1 / static_cast<double>(num_targets), update);
+  StepOutput output = executor_->run(microbatches, 1 / static_cast<double>(num_targets), {finish, update});
   for (Encoder& encoder : encoders_) encoder.shares.clear();
   if (num_experts_ > 0) {
     report.balance_loss = sum_of_first(output.balance_loss);

@@ -98,6 +98,7 @@ class TrainingRank {
     std::optional<int64_t> data_parallel_rank;  ///< where it runs
     std::unique_ptr<ContextParallel> context;   ///< there, too
     std::vector<Inputs> shares;                 ///< of a step's macro batches
+    Stage* stage = nullptr;                     ///< there, too
     std::unique_ptr<EncoderBridge> bridge;
     std::unique_ptr<EncoderRunner> runner;
   };

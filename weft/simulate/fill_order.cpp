@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "weft/meaning/plan_schedule.h"
-#include "weft/schedule/generators.h"
 
 namespace weft {
 namespace {
@@ -13,10 +12,7 @@ bool fills(const ModulePlan& module) {
 }
 
 Result<Schedule> filled_schedule(PlanSimulator& simulator, Plan& plan) {
-  WEFT_TRY(const ScheduleName name, parse_schedule_name(plan.schedule.name));
-  const ModulePlan& llm = plan.llm();
-  WEFT_TRY(const Schedule pipeline,
-           generate_schedule(name, {.pp = llm.pp, .vpp = llm.vpp, .microbatches = plan.schedule.microbatches}));
+  WEFT_TRY(const Schedule pipeline, pipeline_of(plan));
   WEFT_TRY(std::vector<EncoderPlacement> encoders, encoder_placements(plan));
   const PlanCosts& costs = simulator.price(plan);
   add_compute_durations(costs, encoders);
