@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "weft/base/units.h"
+#include "weft/meaning/stage_parts.h"
 #include "weft/simulate/plan_simulator.h"
 
 namespace weft {
@@ -33,9 +34,10 @@ EncoderWork work_of(const Plan& plan, const PlanCosts::Encoder& encoder) {
   return work;
 }
 
-bool has_inline_encoder(const Plan& plan) {
-  return std::any_of(plan.modules.begin(), plan.modules.end(),
-                     [](const ModulePlan& module) { return module.is_encoder() && module.is_in_pipeline(); });
+bool may_begin_later(const Plan& plan) {
+  return num_stages(plan) > 1 && std::any_of(plan.modules.begin(), plan.modules.end(), [](const ModulePlan& module) {
+           return module.is_encoder() && module.is_in_pipeline();
+         });
 }
 
 BesidePipeline beside_pipeline(const Plan& plan, const std::vector<EncoderWork>& works, int64_t live) {
@@ -78,9 +80,8 @@ BesidePipeline beside_pipeline(const Plan& plan, const std::vector<EncoderWork>&
       has_backward = true;
     }
   }
-  // Behind an inline encoder the llm may begin in a later stage, and the first waits for no rows and gives no
-  // gradients.
-  if (has_inline_encoder(plan)) return beside;
+  // The first stage may then wait for no rows and give no gradients.
+  if (may_begin_later(plan)) return beside;
   beside.before_ms = std::max(beside.before_ms + std::max(0.0, bridge_ms), first_ms);
   // Weight gradients that are left to do hide the bridge back.
   const bool splits = has_split_backward(plan, plan.llm());

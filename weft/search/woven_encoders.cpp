@@ -8,8 +8,7 @@ namespace weft {
 
 WovenEnds woven_ends(const Plan& plan, const std::vector<EncoderWork>& works) {
   WovenEnds ends;
-  // Behind an inline encoder the llm may begin in a later stage, and the first does not wait for rows.
-  const bool waits_at_start = !has_inline_encoder(plan);
+  const bool waits_at_start = !may_begin_later(plan);
   size_t next = 0;
   for (const ModulePlan& module : plan.modules) {
     if (module.is_in_pipeline()) continue;
