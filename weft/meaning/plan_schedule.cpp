@@ -11,6 +11,8 @@
 #include "weft/meaning/trainable.h"
 #include "weft/plan/module_mesh.h"
 #include "weft/schedule/generators.h"
+#include "weft/schedule/lowering.h"
+#include "weft/schedule/step_end.h"
 
 namespace weft {
 namespace {
@@ -64,16 +66,6 @@ const ModulePlan* first_filler(const Plan& plan) {
   return nullptr;
 }
 
-/// How many macro batches may be alive at once; 0 for no bound.
-int32_t live_bound(const Plan& plan, const ModulePlan& module, const EncoderRows& rows) {
-  if (module.form == EncoderForm::kBefore) return 0;
-  // Where the order of EF and EB does not bound them, EF waits until rows are read, which a schedule takes to be at F
-  // of stage 0. Where the llm begins later, that could wait for what comes after.
-  const bool is_bound_by_order = rows.keeps_activations() || (module.form == EncoderForm::kStream && rows.is_trained);
-  if (!is_bound_by_order && llm_entry_stage(plan) != 0) return 0;
-  return static_cast<int32_t>(module.live_macro_batches);
-}
-
 Result<EncoderPlacement> placement_of_encoder(const Plan& plan, const ModulePlan& module, int32_t& next_own_row) {
   Result<MacroRanges> ranges = macro_ranges({.microbatches = plan.schedule.microbatches,
                                              .mbs_scale = module.mbs_scale,
@@ -88,7 +80,7 @@ Result<EncoderPlacement> placement_of_encoder(const Plan& plan, const ModulePlan
           .recompute_from_inputs = module.recompute_from_inputs,
           .first_macro = ranges->first_macro,
           .end_macro = ranges->end_macro};
-  rows.live_macro_batches = live_bound(plan, module, rows);
+  if (module.form != EncoderForm::kBefore) rows.live_macro_batches = static_cast<int32_t>(module.live_macro_batches);
   if (module.placement != ModulePlacement::kDisjoint) {
     // ZeRO 2 and 3 have data-parallel ranks meet in every action, too. That must be said where rows differ in their
     // order, which is where some encoder fills.
@@ -111,7 +103,8 @@ Result<Schedule> stored_schedule(const ModulePlan& filler, const Schedule& pipel
   Schedule schedule{.num_microbatches = pipeline.num_microbatches,
                     .rank_of_stage = pipeline.rank_of_stage,
                     .rows = {},
-                    .encoders = std::move(encoders)};
+                    .encoders = std::move(encoders),
+                    .entry_stage = pipeline.entry_stage};
   for (const auto& [row, words] : filler.actions) {
     const std::string field = fmt::format("{}.{}", field_of(filler, "actions"), row);
     if (row != schedule.num_ranks())
@@ -121,6 +114,8 @@ Result<Schedule> stored_schedule(const ModulePlan& filler, const Schedule& pipel
     for (const std::string& word : words) {
       const Result<Action> action = parse_action(word);
       if (!action) return bad_field(field, action.error().problem);
+      if (is_encoder(action->kind) && !is_encoder_compute(action->kind))
+        return bad_field(field, fmt::format("has {}, but only EF and EB of encoders are stored", to_text(*action)));
       actions.push_back(*action);
       if (!is_encoder(action->kind)) own.push_back(*action);
     }
@@ -150,7 +145,11 @@ Result<std::vector<EncoderPlacement>> encoder_placements(const Plan& plan) {
 }
 
 Result<Schedule> pipeline_schedule(const Plan& plan) {
-  if (plan.schedule.rows) return plan.schedule.rows->schedule;
+  if (plan.schedule.rows) {
+    Schedule pipeline = plan.schedule.rows->schedule;
+    pipeline.entry_stage = llm_entry_stage(plan);
+    return pipeline;
+  }
   const Result<ScheduleName> name = parse_schedule_name(plan.schedule.name);
   if (!name) return bad_field("schedule.name", name.error().problem);
   const ModulePlan& llm = plan.llm();
@@ -161,11 +160,17 @@ Result<Schedule> pipeline_schedule(const Plan& plan) {
     return bad_field(what == "microbatches" ? "schedule.microbatches" : "modules.llm." + what,
                      pipeline.error().problem);
   }
+  pipeline->entry_stage = llm_entry_stage(plan);
   return pipeline;
 }
 
+Result<Schedule> playable_schedule(const Plan& plan) {
+  WEFT_TRY(Schedule schedule, schedule_of(plan));
+  return lower_schedule(with_step_end(std::move(schedule)));
+}
+
 Result<Schedule> schedule_of(const Plan& plan) {
-  WEFT_TRY(const Schedule pipeline, pipeline_schedule(plan));
+  WEFT_TRY(Schedule pipeline, pipeline_schedule(plan));
   WEFT_TRY(const std::vector<EncoderPlacement> placements, encoder_placements(plan));
   if (placements.empty()) return pipeline;
   if (const ModulePlan* filler = first_filler(plan)) {

@@ -42,37 +42,5 @@ TEST(PlanSchedule, RowsOfAnEncoderWithZero2MeetWhereBubblesAreFilled) {
   }
 }
 
-// EF of a frozen encoder waits until the llm has read rows before, which a schedule takes to be at F of stage 0.
-TEST(PlanSchedule, MacroBatchesThatWaitToBeReadHaveNoBoundWhereTheLlmBeginsLater) {
-  Plan plan = *read_plan_file(kShippedPlans + "qwen2.5-vl-7b_disjoint_stream.json");
-  const auto bound = [&](EncoderForm form, bool is_frozen, bool from_inputs) {
-    ModulePlan& encoder = plan.modules.front();
-    encoder.form = form;
-    encoder.live_macro_batches = 3;
-    encoder.recompute_from_inputs = from_inputs;
-    plan.workload.frozen = is_frozen ? std::vector{encoder.kind} : std::vector<ModuleKind>();
-    return encoder_placements(plan)->front().rows.live_macro_batches;
-  };
-  for (const EncoderForm form : {EncoderForm::kFill, EncoderForm::kStream}) {
-    for (const bool is_frozen : {false, true}) {
-      for (const bool from_inputs : {false, true}) EXPECT_EQ(bound(form, is_frozen, from_inputs), 3);
-    }
-  }
-  EXPECT_EQ(bound(EncoderForm::kBefore, false, false), 0);
-  // An inline encoder has the llm's first stage for itself.
-  ModulePlan audio = plan.llm();
-  audio.kind = ModuleKind::kAudio;
-  audio.placement = ModulePlacement::kInline;
-  for (size_t stage = 0; stage < audio.layers.size(); ++stage) audio.layers[stage] = {stage == 0 ? 4 : 0};
-  plan.modules.insert(plan.modules.begin() + 1, audio);
-  plan.modules.back().layers.front() = {0};
-  EXPECT_EQ(bound(EncoderForm::kStream, false, false), 3) << "the order of EF and EB bounds them";
-  EXPECT_EQ(bound(EncoderForm::kStream, false, true), 3) << "as it does here";
-  EXPECT_EQ(bound(EncoderForm::kFill, false, false), 3);
-  EXPECT_EQ(bound(EncoderForm::kFill, false, true), 0);
-  EXPECT_EQ(bound(EncoderForm::kFill, true, false), 0);
-  EXPECT_EQ(bound(EncoderForm::kStream, true, false), 0);
-}
-
 }  // namespace
 }  // namespace weft

@@ -278,6 +278,17 @@ OwnRoute plan_own_route(const RowLists& held, const RowLists& needed, int64_t ra
   return plan_own_runs(runs_of(held), runs_of(needed), rank);
 }
 
+OwnRoute sending_part(const OwnRoute& route) {
+  return {.sent = route.sent, .num_held = route.num_held, .moves_rows = route.moves_rows};
+}
+
+OwnRoute receiving_part(const OwnRoute& route) {
+  OwnRoute part = route;
+  part.sent.clear();
+  if (part.kept_from.empty()) part.num_held = 0;
+  return part;
+}
+
 Traffic row_traffic(const OwnRoute& route) {
   Traffic traffic;
   for (const OwnMessage& message : route.sent) traffic.sent += message.num_rows();

@@ -59,6 +59,10 @@ OwnRoute plan_own_route(const RowLists& held, const RowLists& needed, int64_t ra
 /// Adds the runs of consecutive numbers in a list, whose first row is at a place.
 void add_runs(std::span<const int64_t> rows, int64_t rank, int64_t first_place, std::vector<RowRun>& runs);
 
+/// What a rank sends of a route, and what it receives or keeps: two routes that are run apart.
+OwnRoute sending_part(const OwnRoute& route);
+OwnRoute receiving_part(const OwnRoute& route);
+
 /// What the rank sends and receives by messages, in rows.
 Traffic row_traffic(const OwnRoute& route);
 

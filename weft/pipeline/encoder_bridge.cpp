@@ -94,18 +94,16 @@ void EncoderBridge::begin(RowNumbers numbers, const BatchAssignment::Shares& llm
   macros_.clear();
   macros_.resize(static_cast<size_t>(numbers_.num_macro_batches()));
   runs_.clear();
-  next_rows_ = next_gradients_ = 0;
-  last_given_ = -1;
   waited_ms_ = 0;
   routes_.begin(numbers_, llm);
   std::vector<RowRun> taken = list_needed(needed);
   if (settings_.shares_taken || settings_.shares_made) tell(std::move(taken), list_made(made));
   for (int64_t k = 0; k < numbers_.num_macro_batches(); ++k) {
-    macro(k).there = routes_.rows(k);
-    if (has_gradients_) macro(k).back = routes_.gradients(k);
-    WEFT_CHECK(macro(k).there.num_needed == macro(k).num_unread,
+    macro(k).there.route = routes_.rows(k);
+    if (has_gradients_) macro(k).back.route = routes_.gradients(k);
+    WEFT_CHECK(macro(k).there.route.num_needed == macro(k).num_unread,
                "{} rows of macro batch {} are taken in here, and other ranks think {}", macro(k).num_unread, k,
-               macro(k).there.num_needed);
+               macro(k).there.route.num_needed);
   }
 }
 
@@ -116,45 +114,59 @@ at::Tensor EncoderBridge::wait_for(RowTransfer& transfer) {
   return rows;
 }
 
+void EncoderBridge::Way::send(const Group& group, const at::Tensor& rows, const Settings& settings) {
+  WEFT_CHECK(!sent, "rows of a macro batch are sent twice");
+  sent = start_rows(group, sending_part(route), rows, settings.width, settings.options);
+  if (!route.kept_to.empty()) own = rows;
+}
+
+void EncoderBridge::Way::receive(const Group& group, const Settings& settings) {
+  WEFT_CHECK(!received, "rows of a macro batch are received twice");
+  WEFT_CHECK(route.kept_to.empty() || own.defined(), "rows are received before they are made here");
+  received = start_rows(group, receiving_part(route), own, settings.width, settings.options);
+  own.reset();
+}
+
+void EncoderBridge::Way::let_go() {
+  if (sent) sent->is_done();
+  if (received) received->is_done();
+}
+
+void EncoderBridge::Way::finish() {
+  if (sent) sent->finish();
+  if (received) received->finish();
+}
+
 void EncoderBridge::let_go() {
-  const auto is_over = [](std::optional<RowTransfer>& transfer) { return !transfer || transfer->is_done(); };
   for (Macro& each : macros_) {
-    is_over(each.rows_on_their_way);
-    is_over(each.gradients_on_their_way);
+    each.there.let_go();
+    each.back.let_go();
   }
 }
 
 void EncoderBridge::send_rows(int64_t index, const at::Tensor& rows) {
   let_go();
-  WEFT_CHECK(index == next_rows_, "macro batch {} was made when {} is next", index, next_rows_);
-  ++next_rows_;
-  macro(index).rows_on_their_way =
-      start_rows(settings_.rows, macro(index).there, rows, settings_.width, settings_.options);
+  macro(index).there.send(settings_.rows, rows, settings_);
+}
+
+void EncoderBridge::receive_rows(int64_t index) {
+  macro(index).there.receive(settings_.rows, settings_);
 }
 
 void EncoderBridge::wait_until_sent(int64_t index) {
-  if (index < 0 || !macro(index).rows_on_their_way) return;
+  if (index < 0 || !macro(index).there.sent) return;
   const double start = now_ms();
-  macro(index).rows_on_their_way->finish();
+  macro(index).there.sent->finish();
   waited_ms_ += now_ms() - start;
-}
-
-void EncoderBridge::start_rows_until(int64_t index) {
-  WEFT_CHECK(!makes_rows() || index < next_rows_, "macro batch {} is needed before it was made", index);
-  while (next_rows_ <= index) {
-    macro(next_rows_).rows_on_their_way =
-        start_rows(settings_.rows, macro(next_rows_).there, {}, settings_.width, settings_.options);
-    ++next_rows_;
-  }
 }
 
 at::Tensor EncoderBridge::take_rows(int64_t microbatch) {
   const at::NoGradGuard no_graph;
   std::vector<at::Tensor> pieces;
   for (const Run& run : runs_[static_cast<size_t>(microbatch)]) {
-    start_rows_until(run.macro);
     Macro& from = macro(run.macro);
-    if (!from.rows.defined()) from.rows = wait_for(*from.rows_on_their_way);
+    WEFT_CHECK(from.there.received, "microbatch {} needs macro batch {}, which is not received", microbatch, run.macro);
+    if (!from.rows.defined()) from.rows = wait_for(*from.there.received);
     pieces.push_back(from.rows.narrow(0, run.first, run.count));
     from.num_unread -= run.count;
     if (from.num_unread == 0) from.rows.reset();
@@ -171,7 +183,7 @@ void EncoderBridge::give_gradient(int64_t microbatch, const at::Tensor& gradient
     Macro& of = macro(run.macro);
     const at::Tensor part = gradient.narrow(0, begin, run.count);
     begin += run.count;
-    const int64_t num_rows = of.back.num_held;
+    const int64_t num_rows = of.back.route.num_held;
     if (run.count == num_rows) {
       of.gradient = part;
     } else {
@@ -179,33 +191,31 @@ void EncoderBridge::give_gradient(int64_t microbatch, const at::Tensor& gradient
       of.gradient.narrow(0, run.first, run.count).copy_(part);
     }
     of.num_ungiven -= run.count;
-    last_given_ = std::max(last_given_, run.macro);
   }
   WEFT_CHECK(begin == gradient.size(0), "a gradient of {} rows for {}", gradient.size(0), begin);
-  start_gradients_until(last_given_);
 }
 
-void EncoderBridge::start_gradients_until(int64_t last) {
-  while (next_gradients_ <= last && macro(next_gradients_).num_ungiven == 0) {
-    Macro& complete = macro(next_gradients_++);
-    complete.gradients_on_their_way =
-        start_rows(*settings_.gradients, complete.back, complete.gradient, settings_.width, settings_.options);
-    complete.gradient.reset();
-  }
+void EncoderBridge::send_gradients(int64_t index) {
+  Macro& of = macro(index);
+  WEFT_CHECK(of.num_ungiven == 0, "{} gradients of macro batch {} have not been given here", of.num_ungiven, index);
+  of.back.send(*settings_.gradients, of.gradient, settings_);
+  of.gradient.reset();
+}
+
+void EncoderBridge::receive_gradients(int64_t index) {
+  macro(index).back.receive(*settings_.gradients, settings_);
 }
 
 at::Tensor EncoderBridge::take_gradient(int64_t index) {
-  start_gradients_until(index);
-  Macro& of = macro(index);
-  WEFT_CHECK(of.gradients_on_their_way, "{} gradients of macro batch {} have not been given here", of.num_ungiven,
-             index);
-  return wait_for(*of.gradients_on_their_way);
+  Way& back = macro(index).back;
+  WEFT_CHECK(back.received, "gradients of macro batch {} are not received", index);
+  return wait_for(*back.received);
 }
 
 void EncoderBridge::end() {
   for (Macro& ended : macros_) {
-    if (ended.rows_on_their_way) ended.rows_on_their_way->finish();
-    if (ended.gradients_on_their_way) ended.gradients_on_their_way->finish();
+    ended.there.finish();
+    ended.back.finish();
     WEFT_CHECK(!ended.rows.defined() && !ended.gradient.defined(), "a step left rows of an encoder behind");
   }
   macros_.clear();

@@ -12,9 +12,9 @@ namespace weft {
 /// their gradients back; one rank's end of it. Every row goes once to each rank that needs it, and a gradient once to
 /// each rank that made the row.
 ///
-/// Ranks start the transfers of macro batches in their order, each when it comes to it: a send does not block, and only
-/// who needs something waits. Rows and gradients have groups of their own, because a rank that is at both ends may come
-/// to them in any order.
+/// The schedule says when a rank sends and receives, both in the order of macro batches. A send does not block, and
+/// receiving waits only where what comes is used. Rows and gradients have groups of their own, because a rank that is
+/// at both ends may come to them in any order.
 class EncoderBridge {
  public:
   struct Settings {
@@ -36,14 +36,20 @@ class EncoderBridge {
   void begin(RowNumbers numbers, const BatchAssignment::Shares& llm, const std::vector<std::vector<int64_t>>& needed,
              const std::vector<std::vector<int64_t>>& made, bool has_gradients);
 
-  /// The encoder has made its rows of a macro batch; undefined where it has none.
+  /// SEND_R: the rows that the encoder has made of a macro batch; undefined where it has none.
   void send_rows(int64_t macro, const at::Tensor& rows);
+  /// RECV_R.
+  void receive_rows(int64_t macro);
   /// Returns when all that was sent of a macro batch has been received.
   void wait_until_sent(int64_t macro);
-  /// All rows that a microbatch takes in here.
+  /// All rows that a microbatch takes in here, when they have come.
   at::Tensor take_rows(int64_t microbatch);
-  /// The gradient of what take_rows gave. Those of a macro batch go back when they are complete.
+  /// The gradient of what take_rows gave.
   void give_gradient(int64_t microbatch, const at::Tensor& gradient);
+  /// SEND_G: those of a macro batch, which are complete.
+  void send_gradients(int64_t macro);
+  /// RECV_G.
+  void receive_gradients(int64_t macro);
   /// Of the rows that this rank's encoder made of a macro batch, when all have come.
   at::Tensor take_gradient(int64_t macro);
 
@@ -59,11 +65,21 @@ class EncoderBridge {
     int64_t first = 0;
     int64_t count = 0;
   };
+  /// One way of a macro batch.
+  struct Way {
+    OwnRoute route;
+    std::optional<RowTransfer> sent;
+    std::optional<RowTransfer> received;
+    at::Tensor own;  ///< what was sent, where this rank needs some of it itself
+
+    void send(const Group& group, const at::Tensor& rows, const Settings& settings);
+    void receive(const Group& group, const Settings& settings);
+    void let_go();
+    void finish();
+  };
   struct Macro {
-    OwnRoute there;
-    OwnRoute back;
-    std::optional<RowTransfer> rows_on_their_way;
-    std::optional<RowTransfer> gradients_on_their_way;
+    Way there;
+    Way back;
     at::Tensor rows;          ///< that this rank has taken
     at::Tensor gradient;      ///< of them, as far as it has been given
     int64_t num_unread = 0;   ///< of them
@@ -76,8 +92,6 @@ class EncoderBridge {
   at::Tensor wait_for(RowTransfer& transfer);
   /// Frees what has been sent.
   void let_go();
-  void start_rows_until(int64_t macro);
-  void start_gradients_until(int64_t last);
   int64_t rank() const { return settings_.rows.rank(); }
   int64_t maker() const { return settings_.ends.makers[static_cast<size_t>(rank())]; }
   bool makes_rows() const { return maker() >= 0; }
@@ -91,9 +105,6 @@ class EncoderBridge {
   bool has_gradients_ = false;
   std::vector<Macro> macros_;
   std::vector<std::vector<Run>> runs_;  ///< by microbatch
-  int64_t next_rows_ = 0;               ///< the first macro batch whose rows are not on their way
-  int64_t next_gradients_ = 0;          ///< the first whose gradients are not
-  int64_t last_given_ = -1;             ///< the last of whose gradients some were given here
   double waited_ms_ = 0;
 };
 

@@ -67,11 +67,13 @@ TEST(EncoderBridge, MovesEveryRowOnceAndItsGradientBack) {
         }
         for (int64_t k = 0; k < 2; ++k) {
           const Range made = setting.numbers.rows(k, me);
+          bridge.receive_gradients(k);
           EXPECT_TRUE(bridge.take_gradient(k).equal(rows_from(made.begin, made.size(), 10)));
         }
       } else {
         // Gradients of the second microbatch come first: the first macro batch waits for both.
         std::vector<at::Tensor> taken;
+        for (int64_t k = 0; k < 2; ++k) bridge.receive_rows(k);
         for (int64_t m = 0; m < 3; ++m) {
           taken.push_back(bridge.take_rows(m));
           const auto& numbers = needed[static_cast<size_t>(m)];
@@ -80,6 +82,7 @@ TEST(EncoderBridge, MovesEveryRowOnceAndItsGradientBack) {
             EXPECT_EQ(taken.back()[static_cast<int64_t>(i)][0].item<double>(), static_cast<double>(numbers[i]));
         }
         for (const int64_t m : {1, 0, 2}) bridge.give_gradient(m, taken[static_cast<size_t>(m)] * 10);
+        for (int64_t k = 0; k < 2; ++k) bridge.send_gradients(k);
       }
       bridge.end();
       const std::lock_guard lock(guard);

@@ -24,7 +24,6 @@ void EncoderRunner::begin(const std::vector<Inputs>& macro_batches) {
   WEFT_CHECK(std::ssize(macro_batches) == settings_.rows.num_macro_batches, "{} macro batches for a schedule of {}",
              macro_batches.size(), settings_.rows.num_macro_batches);
   macro_batches_ = &macro_batches;
-  is_reduced_ = false;
   num_backward_ = 0;
   waited_ms_ = 0;
 }
@@ -59,12 +58,22 @@ at::Tensor EncoderRunner::forward(int64_t macro) {
   if (y.defined()) y = y.detach();
   keep_pace(ActionKind::kEncodeForward, macro);
   if (is_last()) {
-    settings_.bridge->send_rows(macro, y);
+    made_[macro] = y;
   } else if (y.defined()) {
     send(macro, y, settings_.pipeline->rank() + 1);
   }
   if (at::GradMode::is_enabled() && settings_.rows.is_trained) visits_[macro] = std::move(visit);
   return std::move(sum_);
+}
+
+void EncoderRunner::send_rows(int64_t macro) {
+  auto rows = made_.extract(macro);
+  WEFT_CHECK(!rows.empty(), "rows of macro batch {} are sent without its EF", macro);
+  settings_.bridge->send_rows(macro, rows.mapped());
+}
+
+void EncoderRunner::receive_gradients(int64_t macro) {
+  settings_.bridge->receive_gradients(macro);
 }
 
 void EncoderRunner::backward(int64_t macro) {
@@ -97,12 +106,10 @@ void EncoderRunner::backward(int64_t macro) {
     send(macro, made.defined() ? made : at::zeros_like(visit.input), settings_.pipeline->rank() - 1);
   }
   weights.end_gradients();
-  if (is_last_macro && settings_.reduces_while_others_run) finish_gradients();
 }
 
-void EncoderRunner::finish_gradients() {
-  if (!is_reduced_) settings_.weights->reduce();
-  is_reduced_ = true;
+void EncoderRunner::reduce() {
+  settings_.weights->reduce();
 }
 
 void EncoderRunner::wait_for_place(int64_t macro) {
@@ -141,7 +148,7 @@ void EncoderRunner::reap_sends() {
 void EncoderRunner::end() {
   for (Sent& sent : sends_) sent.work.wait();
   sends_.clear();
-  WEFT_CHECK(visits_.empty(), "a step left macro batches behind");
+  WEFT_CHECK(visits_.empty() && made_.empty(), "a step left macro batches behind");
   macro_batches_ = nullptr;
 }
 

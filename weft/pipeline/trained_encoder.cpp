@@ -89,7 +89,6 @@ Result<TrainedEncoder> make_encoder(const ModuleMaking& making, size_t module, E
                               .rows = encoder.rows,
                               .pipeline = pipeline.size() > 1 ? std::optional(pipeline) : std::nullopt,
                               .bridge = stage.model->is_last() ? encoder.bridge.get() : nullptr,
-                              .reduces_while_others_run = plan.overlap_dp,
                               .encoder = number,
                               .pace = making.settings.pace});
   return encoder;

@@ -1,5 +1,6 @@
 #include "weft/pipeline/training_rank.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "weft/meaning/check.h"
@@ -10,8 +11,6 @@
 #include "weft/pipeline/not_finite.h"
 #include "weft/pipeline/sum_over_ranks.h"
 #include "weft/pipeline/tensor_type.h"
-#include "weft/schedule/lowering.h"
-#include "weft/schedule/step_end.h"
 
 namespace weft {
 
@@ -19,8 +18,7 @@ Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const P
                                                            const TrainingSettings& settings) {
   if (const std::vector<Violation> violations = check_plan(plan); !violations.empty())
     return to_error(violations, "are not legal");
-  WEFT_TRY(const Schedule schedule, schedule_of(plan));
-  WEFT_TRY(Schedule lowered, lower_schedule(with_step_end(schedule)));
+  WEFT_TRY(Schedule lowered, playable_schedule(plan));
   WEFT_TRY(ModelNumbers numbers, read_numbers(plan.model));
 
   std::unique_ptr<TrainingRank> rank(new TrainingRank(std::move(numbers)));
@@ -63,9 +61,6 @@ Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const P
 }
 
 double TrainingRank::finish_gradients() {
-  for (TrainedEncoder& encoder : encoders_) {
-    if (encoder.runner) encoder.runner->finish_gradients();
-  }
   for (TrainedStage* stage : stages_) {
     for (StageOptimizer* optimizer : stage->optimizers()) optimizer->finish_reduce();
   }
@@ -79,6 +74,15 @@ double TrainingRank::finish_gradients() {
     for (const StageOptimizer* optimizer : stage->optimizers()) squares += optimizer->local_squared_norm(once);
   }
   return std::sqrt(sum_over_ranks(*everyone_, squares));
+}
+
+TrainedStage& TrainingRank::stage_of(const Action& action) {
+  if (action.kind == ActionKind::kEncodeUpdate)
+    return encoders_[static_cast<size_t>(action.stage)].here->stages.front();
+  const auto found = std::find_if(text_->stages.begin(), text_->stages.end(),
+                                  [&](const TrainedStage& stage) { return stage.model->stage() == action.stage; });
+  WEFT_CHECK(found != text_->stages.end(), "stage {} is not here", action.stage);
+  return *found;
 }
 
 std::optional<int64_t> TrainingRank::data_parallel_rank(ModuleKind module) const {
@@ -112,17 +116,20 @@ StepReport TrainingRank::step(const StepBatch& batch, int64_t num_targets, doubl
   const std::optional<Group> experts = text_ ? text_->groups.experts : std::nullopt;
   const int64_t sent_before = experts ? experts->traffic().sent : 0;
   StepReport report;
-  const auto update = [&] {
+  double scale = 1;
+  const auto finish = [&] {
     report.gradient_norm = finish_gradients();
     report.loss = sum_of_first(executor_->loss_so_far()) / static_cast<double>(num_targets);
     report.is_updated = std::isfinite(report.gradient_norm) && std::isfinite(report.loss);  // the same on all ranks
+    if (report.is_updated && max_gradient_norm_ > 0) scale = clip_factor(max_gradient_norm_, report.gradient_norm);
+  };
+  const auto update = [&](const Action& action) {
     if (!report.is_updated) return;
-    const double scale = max_gradient_norm_ > 0 ? clip_factor(max_gradient_norm_, report.gradient_norm) : 1;
-    for (StageOptimizer* optimizer : optimizers()) optimizer->update(learning_rate, scale);
+    for (StageOptimizer* optimizer : stage_of(action).optimizers()) optimizer->update(learning_rate, scale);
   };
   const std::vector<Inputs> microbatches = share_out(batch);
   begin_encoders(batch, microbatches, /*has_gradients=*/true);
-  StepOutput output = executor_->run(microbatches, 1 / static_cast<double>(num_targets), update);
+  StepOutput output = executor_->run(microbatches, 1 / static_cast<double>(num_targets), {finish, update});
   end_encoders();
   if (routers_.count() > 0) {
     report.balance_loss = sum_of_first(output.balance_loss);

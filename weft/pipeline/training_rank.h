@@ -73,6 +73,8 @@ class TrainingRank {
   std::vector<Inputs> share_out(const StepBatch& batch) const;
   void begin_encoders(const StepBatch& batch, const std::vector<Inputs>& microbatches, bool has_gradients);
   void end_encoders();
+  /// Of UPDATE, or of EU.
+  TrainedStage& stage_of(const Action& action);
   /// Sums gradients over ranks, and returns their norm.
   double finish_gradients();
   bool tells() const;
