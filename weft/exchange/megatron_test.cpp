@@ -220,7 +220,8 @@ TEST(MegatronExport, RefusesAnIllegalPlanAsTheCheckerDoes) {
   llm_of(plan).tp = 4;
   const auto files = export_plan(plan, Target::kMegatron);
   ASSERT_FALSE(files.ok());
-  EXPECT_EQ(files.error().message(), "modules.llm.ranks: tp 4 × cp 1 × pp 2 × dp 2 = 16, but the module has 8 ranks");
+  EXPECT_EQ(files.error().message(),
+            "modules.llm.ranks: tp 4 × cp 1 × pp 2 × dp 2 = 16, but the module has 8 ranks; dp 1 makes 8");
 }
 
 TEST(Targets, AreParsedByName) {

@@ -45,6 +45,12 @@ std::string nearest_divisors(int64_t number, int64_t value) {
   return fmt::format("{} and {}", below, above);
 }
 
+/// What a factor would have to be for a product to come out.
+std::string factor_advice(std::string_view name, int64_t others, int64_t product) {
+  if (others >= 1 && product % others == 0) return fmt::format("{} {} makes {}", name, product / others, product);
+  return fmt::format("no {} makes {} of {}: change another factor", name, product, others);
+}
+
 std::string are_or_is(const std::string& names) {
   return fmt::format("{} {}", names.find(' ') == std::string::npos ? "is" : "are", names);
 }
@@ -117,8 +123,9 @@ class Checker {
     const ModulePlan& m = *module_;
     const int64_t product = product_of({m.tp, m.cp, m.pp, m.dp});
     if (product != static_cast<int64_t>(m.ranks.size())) {
-      add_here("ranks", fmt::format("tp {} × cp {} × pp {} × dp {} = {}, but the module has {} ranks", m.tp, m.cp, m.pp,
-                                    m.dp, product, m.ranks.size()));
+      add_here("ranks", fmt::format("tp {} × cp {} × pp {} × dp {} = {}, but the module has {} ranks; {}", m.tp, m.cp,
+                                    m.pp, m.dp, product, m.ranks.size(),
+                                    factor_advice("dp", product_of({m.tp, m.cp, m.pp}), std::ssize(m.ranks))));
     }
   }
 
@@ -373,8 +380,10 @@ class Checker {
     const int64_t product = product_of({s.mbs, s.microbatches, llm_.dp});
     if (product != plan_.workload.global_batch_samples) {
       add("schedule.microbatches",
-          fmt::format("mbs {} × microbatches {} × dp {} = {}, but the global batch is {}", s.mbs, s.microbatches,
-                      llm_.dp, product, plan_.workload.global_batch_samples));
+          fmt::format(
+              "mbs {} × microbatches {} × dp {} = {}, but the global batch is {}; {}", s.mbs, s.microbatches, llm_.dp,
+              product, plan_.workload.global_batch_samples,
+              factor_advice("microbatches", product_of({s.mbs, llm_.dp}), plan_.workload.global_batch_samples)));
     }
   }
 

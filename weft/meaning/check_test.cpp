@@ -36,9 +36,10 @@ const std::string kTp = "llama3-8b_gpipe_tp2_pp2_dp2";
 
 TEST(CheckPlan, ShowsTheArithmetic) {
   EXPECT_EQ(findings_with(kTp, "/modules/llm/tp", 4),
-            "modules.llm.ranks: tp 4 × cp 1 × pp 2 × dp 2 = 16, but the module has 8 ranks\n");
+            "modules.llm.ranks: tp 4 × cp 1 × pp 2 × dp 2 = 16, but the module has 8 ranks; dp 1 makes 8\n");
   EXPECT_EQ(findings_with(kTp, "/schedule/microbatches", 15),
-            "schedule.microbatches: mbs 1 × microbatches 15 × dp 2 = 30, but the global batch is 32\n");
+            "schedule.microbatches: mbs 1 × microbatches 15 × dp 2 = 30, but the global batch is 32; microbatches 16 "
+            "makes 32\n");
   EXPECT_EQ(findings_with(kTp, "/modules/llm/layers", {{16}, {15}}),
             "modules.llm.layers: add up to 31, but the module has 32 layers\n");
   EXPECT_EQ(findings_with(kTp, "/modules/llm/layers", {{16, 16}}),
