@@ -1,138 +1,28 @@
 #include "weft/meaning/held_state.h"
 
-#include <algorithm>
-#include <vector>
-
 #include "weft/base/check.h"
-#include "weft/meaning/bucket_layout.h"
-#include "weft/meaning/op_share.h"
-#include "weft/meaning/tied_table.h"
-#include "weft/meaning/zero_rules.h"
+#include "weft/meaning/stage_buckets.h"
 #include "weft/plan/module_mesh.h"
 
 namespace weft {
 namespace {
 
-/// A weight of a stage, and what decides about its bucket.
-struct StageWeight {
-  LocalWeight weight;
-  size_t block = 0;
-  bool is_trained = true;
-  bool is_alone = false;  ///< a tied table, whose copies lie in equal buckets
-};
-
-/// A rank's place along an axis of a module's mesh; 0 where it has none.
-int64_t place_along(const Mesh& mesh, int64_t rank, const char* axis) {
-  const auto found = mesh.grid().find(axis);
-  return found ? mesh.coordinates_of(rank)[*found] : 0;
-}
-
 int64_t whole_bytes(Precision precision, int64_t elements) {
   return static_cast<int64_t>(num_bytes(precision)) * elements;
 }
 
-/// Lists what one stage of a rank has.
-class StageLister {
- public:
-  StageLister(const Plan& plan, int64_t tp_rank, const TiedTable& table)
-      : plan_(plan), tp_rank_(tp_rank), table_(table) {}
-
-  void add(const StagePart& part) {
-    const ModulePlan& module = plan_.modules[static_cast<size_t>(part.module)];
-    const Module& spec = *plan_.model.find(module.kind);
-    const bool is_trained = !plan_.workload.is_frozen(module.kind);
-    const bool has_tied_end = !module.is_encoder() && table_.is_copied;
-    const OpShare share{.tp = module.tp, .ep = module.ep, .tp_rank = tp_rank_};
-    if (part.has_entry) add_block(spec.entry, share, is_trained, has_tied_end && is_trained);
-    for (int64_t layer = part.first_layer; layer < part.first_layer + part.num_layers; ++layer)
-      add_block(spec.layer_kinds[spec.layers[static_cast<size_t>(layer)]], share, is_trained, false);
-    if (!part.has_exit) return;
-    if (has_tied_end) {
-      const size_t first = weights_.size();
-      for (const Op& op : spec.entry.ops) {
-        if (std::holds_alternative<Lookup>(op.shape) && op.split == TensorSplit::kColumn) add_op(op, share, is_trained);
-      }
-      for (size_t i = first; i < weights_.size(); ++i) weights_[i].is_alone = is_trained;
-    }
-    add_block(spec.exit, share, is_trained, false);
-  }
-
-  /// Of the weights that are experts' or are not, on so many ranks that have the same.
-  HeldState held(const ModulePlan& module, bool of_experts, bool has_own_experts, int64_t num_ranks) const {
-    std::vector<StageWeight> own;
-    for (const StageWeight& weight : weights_)
-      if ((has_own_experts && weight.weight.is_expert) == of_experts) own.push_back(weight);
-    if (own.empty()) return {};
-    const PrecisionPlan& precision = plan_.precision;
-    const int64_t zero = effective_zero(module.zero, num_ranks);
-    const ZeroRules rules = zero_rules(zero, module.zero_keep_gathered);
-    std::vector<int64_t> elements(num_blocks_);
-    for (const StageWeight& weight : own) elements[weight.block] += weight.weight.elements;
-    const double reduce_bytes = num_bytes(precision.reduce);
-    const std::vector<int64_t> kinds = kinds_of_blocks(elements, module.zero, plan_.buckets_mb * 1e6 / reduce_bytes);
-    std::vector<BucketWeight> weights;
-    for (const StageWeight& weight : own) {
-      weights.push_back({.elements = weight.weight.elements,
-                         .kind = weight.is_alone ? static_cast<int64_t>(num_blocks_) : kinds[weight.block],
-                         .is_trained = weight.is_trained,
-                         .has_decay = weight.is_trained && weight.weight.is_matrix});
-    }
-    HeldState held;
-    for (const BucketLayout& bucket : lay_out_buckets(
-             weights, {.max_elements = bucket_elements(plan_.buckets_mb, reduce_bytes), .num_shards = num_ranks})) {
-      const int64_t all = bucket.num_elements;
-      const int64_t owned = rules.divides_states ? all / num_ranks : all;
-      held.weights += whole_bytes(precision.compute, rules.releases_values ? owned : all);
-      if (!bucket.is_trained) continue;
-      held.gradients +=
-          whole_bytes(rules.gradient_sums(precision.reduce, precision.master), rules.scatters_gradients ? owned : all);
-      const int64_t states = precision.master == precision.compute ? 2 : 3;
-      held.optimizer += whole_bytes(precision.master, states * owned);
-    }
-    return held;
-  }
-
- private:
-  void add_block(const Block& block, const OpShare& share, bool is_trained, bool has_table_alone) {
-    for (const Op& op : block.ops) {
-      const size_t first = weights_.size();
-      add_op(op, share, is_trained);
-      const bool is_table = std::holds_alternative<Lookup>(op.shape) && op.split == TensorSplit::kColumn;
-      for (size_t i = first; i < weights_.size(); ++i) weights_[i].is_alone = has_table_alone && is_table;
-    }
-    ++num_blocks_;
-  }
-
-  void add_op(const Op& op, const OpShare& share, bool is_trained) {
-    std::vector<LocalWeight> listed;
-    list_weights(op, share, listed);
-    for (const LocalWeight& weight : listed)
-      weights_.push_back({.weight = weight, .block = num_blocks_, .is_trained = is_trained});
-  }
-
-  const Plan& plan_;
-  int64_t tp_rank_;
-  TiedTable table_;
-  std::vector<StageWeight> weights_;
-  size_t num_blocks_ = 0;
-};
-
-/// Of the stages of a rank in one pipeline, the llm's or an encoder's own.
-HeldState held_in_pipeline(const Plan& plan, const ModulePlan& module, const Mesh& mesh, int64_t rank,
-                           const std::vector<StagePart>& parts, const TiedTable& table) {
-  const int64_t row = place_along(mesh, rank, "pp");
+HeldState held_in(const StageBuckets& buckets, const PrecisionPlan& precision) {
   HeldState held;
-  const int32_t end = parts.back().stage + 1;
-  for (int32_t stage = 0; stage < end; ++stage) {
-    const int64_t stage_row = module.is_encoder() ? stage : place_of_stage(plan, stage).rank;
-    if (stage_row != row) continue;
-    StageLister weights(plan, place_along(mesh, rank, "tp"), table);
-    for (const StagePart& part : parts)
-      if (part.stage == stage) weights.add(part);
-    const int64_t num_ranks = module.dp * module.cp;
-    const bool has_own_experts = module.ep > 1;
-    held += weights.held(module, false, has_own_experts, num_ranks);
-    if (has_own_experts) held += weights.held(module, true, true, num_ranks / module.ep);
+  const ZeroRules& rules = buckets.rules;
+  for (const BucketLayout& bucket : buckets.layouts) {
+    const int64_t all = bucket.num_elements;
+    const int64_t owned = rules.divides_states ? all / buckets.num_ranks : all;
+    held.weights += whole_bytes(precision.compute, rules.releases_values ? owned : all);
+    if (!bucket.is_trained) continue;
+    held.gradients +=
+        whole_bytes(rules.gradient_sums(precision.reduce, precision.master), rules.scatters_gradients ? owned : all);
+    const int64_t states = precision.master == precision.compute ? 2 : 3;
+    held.optimizer += whole_bytes(precision.master, states * owned);
   }
   return held;
 }
@@ -141,16 +31,16 @@ HeldState held_in_pipeline(const Plan& plan, const ModulePlan& module, const Mes
 
 HeldState held_state(const Plan& plan, int64_t rank) {
   HeldState held;
-  std::vector<StagePart> parts;
-  list_stage_parts(plan, parts);
   for (size_t index = 0; index < plan.modules.size(); ++index) {
     const ModulePlan& module = plan.modules[index];
     if (module.is_encoder() && module.is_in_pipeline()) continue;
     const auto mesh = mesh_of(module);
     WEFT_CHECK(mesh.ok(), "{}", mesh.error().message());
     if (!mesh->contains(rank)) continue;
-    held += module.is_encoder() ? held_in_pipeline(plan, module, *mesh, rank, list_encoder_parts(plan, index), {})
-                                : held_in_pipeline(plan, module, *mesh, rank, parts, tied_table(plan, parts));
+    for (const StageContent& stage : stages_of(plan, index, *mesh, rank)) {
+      held += held_in(stage.buckets(module, false), plan.precision);
+      if (module.ep > 1) held += held_in(stage.buckets(module, true), plan.precision);
+    }
   }
   return held;
 }

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "weft/base/check.h"
+#include "weft/meaning/rank_groups.h"
 #include "weft/models/context_inputs.h"
 #include "weft/models/context_share.h"
 #include "weft/tensor/row_exchange.h"
@@ -14,27 +15,19 @@ Result<ContextParallel> ContextParallel::create(World& world, const Plan& plan, 
   ContextParallel context;
   context.modules_.resize(plan.modules.size());
   if ((encoder ? plan.modules[*encoder] : plan.llm()).cp == 1) return context;
-  const AxisList axis = mesh.grid().axes_named({"cp"});
-  WEFT_TRY(context.all_, world.group(mesh, axis));
-  const std::vector<int64_t> ranks = mesh.group_of(world.rank(), axis);
-  const auto num_ranks = static_cast<int64_t>(ranks.size());
-  const int64_t rank = context.all_->rank();
+  WEFT_TRY(context.all_, world.group(mesh, mesh.grid().axes_named({"cp"})));
   std::map<int64_t, ContextGroups> known;  // by the size of a Ulysses group
   for (size_t module = 0; module < plan.modules.size(); ++module) {
     if (encoder ? module != *encoder : !plan.modules[module].is_in_pipeline()) continue;
     const int64_t ulysses = plan.modules[module].cp_ulysses;
     if (!known.contains(ulysses)) {
-      ContextGroups groups{.rank = rank, .num_ranks = num_ranks};
-      std::vector<int64_t> neighbours, ring;
-      for (int64_t other = 0; other < num_ranks; ++other) {
-        if (other / ulysses == rank / ulysses) neighbours.push_back(ranks[static_cast<size_t>(other)]);
-        if (other % ulysses == rank % ulysses) ring.push_back(ranks[static_cast<size_t>(other)]);
+      const ContextRanks ranks = context_ranks(mesh, world.rank(), ulysses);
+      ContextGroups groups{.rank = ranks.all.rank, .num_ranks = ranks.all.size()};
+      if (ranks.ulysses.size() > 1) {
+        WEFT_TRY(groups.ulysses, world.group(ranks.ulysses.name, ranks.ulysses.ranks));
       }
-      if (neighbours.size() > 1) {
-        WEFT_TRY(groups.ulysses, world.group("ulysses", neighbours));
-      }
-      if (ring.size() > 1) {
-        WEFT_TRY(groups.ring, world.group("ring", ring));
+      if (ranks.ring.size() > 1) {
+        WEFT_TRY(groups.ring, world.group(ranks.ring.name, ranks.ring.ranks));
       }
       known.emplace(ulysses, std::move(groups));
     }

@@ -7,6 +7,7 @@
 
 #include "weft/base/check.h"
 #include "weft/layers/recompute.h"
+#include "weft/meaning/stage_buckets.h"
 #include "weft/mesh/head_share.h"
 #include "weft/models/context_share.h"
 
@@ -96,9 +97,7 @@ StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_p
   experts_ = settings.experts;
   CutParameters maker(settings.options, share, experts);
   for (const StagePart& part : parts) {
-    ModuleRoute& route = routes_[static_cast<size_t>(part.module)];
-    if (part.has_entry) route.first_stage = part.stage;
-    if (part.has_exit) route.last_stage = part.stage;
+    const ModuleRoute& route = routes_[static_cast<size_t>(part.module)];
     if (part.stage != stage_) continue;
     const Module& module = *plan.model.find(route.kind);
     const BlockRange blocks{.has_entry = part.has_entry,
@@ -135,15 +134,15 @@ StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_p
 
 void StageModel::set_routes(const Settings& settings, const TensorParallels& tensor_parallel) {
   const Plan& plan = settings.plan;
+  flow_ = flow_modules(plan, settings.encoder);
   routes_.resize(plan.modules.size());
   for (size_t index = 0; index < plan.modules.size(); ++index) {
     const ModuleKind kind = plan.modules[index].kind;
     const Module& module = *plan.model.find(kind);
-    const bool is_in_pipeline = is_encoder_ ? index == *settings.encoder : plan.modules[index].is_in_pipeline();
     routes_[index] = {.kind = kind,
-                      .is_in_pipeline = is_in_pipeline,
-                      .is_beside = !is_encoder_ && !is_in_pipeline,
-                      .is_frozen = plan.workload.is_frozen(kind),
+                      .is_beside = flow_[index].is_beside,
+                      .is_frozen = flow_[index].is_frozen,
+                      .has_backward = has_backward(plan, plan.modules[index]),
                       .width = module.width,
                       .output_width = module.output_width,
                       .tensor_parallel = tensor_parallel[index].get()};
@@ -152,11 +151,6 @@ void StageModel::set_routes(const Settings& settings, const TensorParallels& ten
 
 void StageModel::list_blocks(PartModel& model, const CutParameters& maker, size_t first_parameter, size_t first_begin) {
   const ModuleRoute& route = routes_[static_cast<size_t>(model.part.module)];
-  // Gradients of what a trained encoder gave go back through a frozen language model.
-  bool has_backward = !route.is_frozen;
-  if (route.kind == ModuleKind::kLlm) {
-    for (const ModuleRoute& other : routes_) has_backward |= !other.is_frozen;
-  }
   const auto& all = maker.all();
   std::vector<StageBlock> made;
   size_t begin = first_parameter;
@@ -165,7 +159,7 @@ void StageModel::list_blocks(PartModel& model, const CutParameters& maker, size_
     StageBlock& block = made.emplace_back();
     block.parameters.assign(all.begin() + static_cast<std::ptrdiff_t>(begin),
                             all.begin() + static_cast<std::ptrdiff_t>(end));
-    block.has_backward = has_backward;
+    block.has_backward = route.has_backward;
     begin = end;
   }
   model.first_block = blocks_.size();
@@ -210,27 +204,16 @@ bool StageModel::has_data(const ModuleRoute& route, const Inputs& inputs) const 
 std::vector<FlowTensor> StageModel::tensors_between(int32_t stage, const Inputs& inputs) const {
   std::vector<FlowTensor> tensors;
   if (stage < 0 || (stage == stage_ && is_last_)) return tensors;
-  const bool is_in_llm = !is_encoder_ && routes_.back().first_stage <= stage;
-  bool encoders_need_gradient = false;
-  for (size_t index = 0; index < routes_.size(); ++index) {
-    const ModuleRoute& route = routes_[index];
-    if (!has_data(route, inputs)) continue;
-    if (route.is_beside) encoders_need_gradient |= !route.is_frozen;
-    if (!route.is_in_pipeline) continue;
-    if (route.kind == ModuleKind::kLlm) {
-      if (!is_in_llm) continue;
-      const int64_t rows = route.tensor_parallel->local_rows(inputs.ids.size(0));
-      tensors.push_back({index, {rows, route.width}, !route.is_frozen || encoders_need_gradient});
-      continue;
-    }
-    encoders_need_gradient |= !route.is_frozen;
-    if (is_in_llm || route.first_stage > stage) continue;
-    const bool is_done = route.last_stage <= stage;
-    const EncoderRowCounts rows = encoder_rows(route.kind, inputs);
-    tensors.push_back({index,
-                       {route.tensor_parallel->local_rows(is_done ? rows.outside : rows.inside),
-                        is_done ? route.output_width : route.width},
-                       !route.is_frozen});
+  for (const FlowPart& part :
+       flow_after(flow_, stage, [&](size_t module) { return has_data(routes_[module], inputs); })) {
+    const ModuleRoute& route = routes_[part.module];
+    const bool is_llm = route.kind == ModuleKind::kLlm;
+    const EncoderRowCounts rows =
+        is_llm ? EncoderRowCounts{.inside = inputs.ids.size(0)} : encoder_rows(route.kind, inputs);
+    tensors.push_back({part.module,
+                       {route.tensor_parallel->local_rows(part.is_output ? rows.outside : rows.inside),
+                        part.is_output ? route.output_width : route.width},
+                       part.needs_gradient});
   }
   return tensors;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -32,9 +33,11 @@ struct StepReport {
   bool is_updated = false;            ///< not where the gradient is not finite: weights are then as before
   std::vector<TimelineEvent> events;  ///< this rank's
   std::optional<ExpertLoad> experts;  ///< of all ranks; nothing without routers
-  double waited_ms = 0;               ///< on this rank, see StepOutput
-  std::string not_finite;             ///< where loss or gradient are not: the module whose doing it is
-  std::vector<ActionMemory> memory;   ///< of each event, where this rank's thread counts its memory
+  /// Of this rank, by stage and router: rows that chose each expert.
+  std::map<int32_t, std::vector<std::vector<int64_t>>> expert_rows;
+  double waited_ms = 0;              ///< on this rank, see StepOutput
+  std::string not_finite;            ///< where loss or gradient are not: the module whose doing it is
+  std::vector<ActionMemory> memory;  ///< of each event, where this rank's thread counts its memory
 };
 
 /// One rank of a plan that trains: its stages, their optimizers, and the groups that they talk in. Every rank of the
