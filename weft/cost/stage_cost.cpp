@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "weft/cost/collective_time.h"
-#include "weft/meaning/stage_parts.h"
+#include "weft/meaning/stage_buckets.h"
 
 namespace weft {
 namespace {
@@ -207,11 +207,7 @@ void price_encoder(const Plan& plan, int32_t module, const ModuleCosts& costs, s
 
 ModuleBackward backward_of(const Plan& plan, ModuleKind kind) {
   const bool is_trained = !plan.workload.is_frozen(kind);
-  if (kind != ModuleKind::kLlm) return {.weights = is_trained, .inputs = is_trained};
-  bool passes_on = is_trained;
-  for (const Module& module : plan.model.modules)
-    passes_on |= module.kind != ModuleKind::kLlm && !plan.workload.is_frozen(module.kind);
-  return {.weights = is_trained, .inputs = passes_on};
+  return {.weights = is_trained, .inputs = has_backward(plan, kind)};
 }
 
 void price_stages(const Plan& plan, const std::vector<StagePart>& parts, const ModuleCostsOf& modules,

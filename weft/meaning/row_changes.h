@@ -31,6 +31,13 @@ struct BlockChange {
   int64_t columns = 0;
 };
 
+/// Rows that change around an operator, per token. Experts get copies of rows after these became whole, and what they
+/// give is summed by row before ranks sum it.
+inline RowsPerToken rows_around(const Op& op) {
+  const auto* matmul = std::get_if<Matmul>(&op.shape);
+  return matmul != nullptr && matmul->copies > 1 ? RowsPerToken{} : op.rows;
+}
+
 /// Those of a layer or an exit, in order. An embedding's depend on what is placed among its rows.
 std::vector<BlockChange> block_changes(const Module& module, const Block& block, bool divides_rows);
 

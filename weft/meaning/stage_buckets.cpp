@@ -4,11 +4,12 @@
 
 namespace weft {
 
-bool has_backward(const Plan& plan, const ModulePlan& module) {
-  if (!plan.workload.is_frozen(module.kind)) return true;
-  return !module.is_encoder() && std::any_of(plan.modules.begin(), plan.modules.end(), [&](const ModulePlan& other) {
-    return !plan.workload.is_frozen(other.kind);
-  });
+bool has_backward(const Plan& plan, ModuleKind module) {
+  if (!plan.workload.is_frozen(module)) return true;
+  const std::vector<Module>& modules = plan.model.modules;
+  return module == ModuleKind::kLlm && std::any_of(modules.begin(), modules.end(), [&](const Module& other) {
+           return !plan.workload.is_frozen(other.kind);
+         });
 }
 
 void StageContent::add(const StagePart& part) {
@@ -40,7 +41,7 @@ void StageContent::add_block(const Block& block, const ModulePlan& module, bool 
     const bool is_table = std::holds_alternative<Lookup>(op.shape) && op.split == TensorSplit::kColumn;
     for (size_t i = first; i < weights_.size(); ++i) weights_[i].is_alone = has_table_alone && is_table;
   }
-  blocks_.push_back({.has_backward = has_backward(*plan_, module), .borrowed = {}});
+  blocks_.push_back({.has_backward = has_backward(*plan_, module.kind), .borrowed = {}});
 }
 
 void StageContent::add_op(const Op& op, const ModulePlan& module, bool is_trained) {

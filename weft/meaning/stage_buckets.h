@@ -12,7 +12,7 @@
 namespace weft {
 
 /// Whether gradients go back through a module's blocks: to its own weights or, through the llm, to an encoder's.
-bool has_backward(const Plan& plan, const ModulePlan& module);
+bool has_backward(const Plan& plan, ModuleKind module);
 
 /// A weight of a stage, and what decides about its bucket.
 struct StageWeight {

@@ -142,7 +142,7 @@ void StageModel::set_routes(const Settings& settings, const TensorParallels& ten
     routes_[index] = {.kind = kind,
                       .is_beside = flow_[index].is_beside,
                       .is_frozen = flow_[index].is_frozen,
-                      .has_backward = has_backward(plan, plan.modules[index]),
+                      .has_backward = has_backward(plan, kind),
                       .width = module.width,
                       .output_width = module.output_width,
                       .tensor_parallel = tensor_parallel[index].get()};
