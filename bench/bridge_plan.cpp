@@ -11,7 +11,7 @@
 
 #include "tests/support/mesh/row_route.h"
 #include "weft/base/check.h"
-#include "weft/pipeline/bridge_routes.h"
+#include "weft/meaning/bridge_routes.h"
 
 namespace {
 

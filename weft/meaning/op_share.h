@@ -56,6 +56,9 @@ struct LocalWeight {
   int64_t elements = 0;
   bool is_matrix = false;  ///< or has more dims than that; else a vector
   bool is_expert = false;
+  bool is_whole = false;      ///< tensor-parallel ranks all have it
+  bool sees_divided = false;  ///< but each its own part of what it is applied to: heads, or experts' gradients
+  int64_t same_keys = 0;      ///< elements of key and value heads that other tensor-parallel ranks have, too
 };
 /// Adds an operator's weights to a list, in the order in which a block has them; a head that is tied has none.
 void list_weights(const Op& op, const OpShare& share, std::vector<LocalWeight>& weights);

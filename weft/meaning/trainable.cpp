@@ -143,6 +143,25 @@ BackwardNeeds Trainable::backward_of(ModuleKind kind, int64_t place) const {
           .inputs = first_trained(kind) < place || (kind == ModuleKind::kLlm && trains_an_encoder())};
 }
 
+std::vector<OpGradients> Trainable::gradients_of(ModuleKind kind, int64_t place, bool has_input_gradient) const {
+  const std::vector<bool> trained = weights_of(kind, place);
+  std::vector<OpGradients> gradients;
+  // A router weighs what experts give; the rows that they get do not depend on it.
+  bool of_rows = has_input_gradient, of_choice = false;
+  size_t next = 0;
+  for (const Op& op : block_at(*plan_.model.find(kind), place).ops) {
+    std::vector<LocalWeight> weights;
+    list_weights(op, {}, weights);
+    const auto first = trained.begin() + static_cast<std::ptrdiff_t>(next);
+    const bool is_trained = std::find(first, first + std::ssize(weights), true) != first + std::ssize(weights);
+    next += weights.size();
+    const bool of_input = of_rows;
+    (is_router(op) ? of_choice : of_rows) |= is_trained;
+    gradients.push_back({.of_output = of_rows || of_choice, .of_input = of_input});
+  }
+  return gradients;
+}
+
 std::vector<Violation> find_bad_rules(const Plan& plan) {
   std::vector<Violation> found;
   const Trainable trainable(plan);

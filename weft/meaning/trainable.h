@@ -13,6 +13,12 @@
 
 namespace weft {
 
+/// Whether gradients come to an operator's output, and go on to its input.
+struct OpGradients {
+  bool of_output = false;
+  bool of_input = false;
+};
+
 /// Which weights of a plan are trained: those of modules that the workload does not freeze, as changed by the plan's
 /// rules, of which later ones win. The plan must outlive it. Places are weight_names': 0 is a module's entry.
 class Trainable {
@@ -37,6 +43,8 @@ class Trainable {
   /// The backward goes no further than some trained weight needs: an encoder's weights need it through all of the llm.
   BackwardNeeds backward_of(ModuleKind kind, int64_t place) const;
   BackwardNeeds backward_of(ModuleKind kind) const;
+  /// By operator of a block: where its input needs no gradient, they go no further back than its first trained weight.
+  std::vector<OpGradients> gradients_of(ModuleKind kind, int64_t place, bool has_input_gradient) const;
 
  private:
   int64_t end_of(ModuleKind kind) const;

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "weft/base/check.h"
+#include "weft/meaning/group_names.h"
 #include "weft/meaning/rank_groups.h"
 #include "weft/meaning/stage_parts.h"
 #include "weft/models/context_inputs.h"
@@ -15,7 +16,7 @@ Result<ContextParallel> ContextParallel::create(World& world, const Plan& plan, 
   ContextParallel context;
   context.modules_.resize(plan.modules.size());
   if (plan.modules[module].cp == 1) return context;
-  WEFT_TRY(context.all_, world.group("cp", rank_groups(plan, module, world.rank())->context));
+  WEFT_TRY(context.all_, world.group(group_names::kContext, rank_groups(plan, module, world.rank())->context));
   std::map<int64_t, ContextGroups> known;  // by the size of a Ulysses group
   for (const size_t own : modules_of_pipeline(plan, module)) {
     const int64_t size = plan.modules[own].cp_ulysses;
@@ -23,10 +24,10 @@ Result<ContextParallel> ContextParallel::create(World& world, const Plan& plan, 
       const RankGroups ranks = *rank_groups(plan, own, world.rank());
       ContextGroups groups{.rank = context.all_->rank(), .num_ranks = context.all_->size()};
       if (ranks.ulysses.size() > 1) {
-        WEFT_TRY(groups.ulysses, world.group("ulysses", ranks.ulysses));
+        WEFT_TRY(groups.ulysses, world.group(group_names::kUlysses, ranks.ulysses));
       }
       if (ranks.ring.size() > 1) {
-        WEFT_TRY(groups.ring, world.group("ring", ranks.ring));
+        WEFT_TRY(groups.ring, world.group(group_names::kRing, ranks.ring));
       }
       known.emplace(size, std::move(groups));
     }

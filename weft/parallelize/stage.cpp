@@ -53,13 +53,6 @@ const std::string& first_name(const Parameter& parameter) {
   return named->name;
 }
 
-/// Whether a part has the block at a place of its module.
-bool has_block(const StagePart& part, int64_t blocks_of_module, int64_t place) {
-  if (place == 0) return part.has_entry;
-  if (place + 1 == blocks_of_module) return part.has_exit;
-  return place > part.first_layer && place <= part.first_layer + part.num_layers;
-}
-
 /// Runs a block between what others do around it.
 template <typename Block>
 at::Tensor run_block(const BlockHooks* hooks, size_t index, const Block& block) {
@@ -117,14 +110,8 @@ StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_p
   experts_ = settings.experts;
   CutParameters maker(settings.options, share, experts);
   const Trainable trainable(plan);
-  std::vector<int64_t> first_trained;
-  for (const ModulePlan& module : plan.modules) first_trained.push_back(trainable.first_trained(module.kind));
   for (const StagePart& part : parts) {
-    ModuleRoute& route = routes_[static_cast<size_t>(part.module)];
-    if (part.has_entry) route.first_stage = part.stage;
-    if (part.has_exit) route.last_stage = part.stage;
-    if (has_block(part, num_blocks(*plan.model.find(route.kind)), first_trained[static_cast<size_t>(part.module)]))
-      route.first_trained_stage = part.stage;
+    const ModuleRoute& route = routes_[static_cast<size_t>(part.module)];
     if (part.stage != stage_) continue;
     const Module& module = *plan.model.find(route.kind);
     const BlockRange blocks{.has_entry = part.has_entry,
@@ -166,15 +153,13 @@ StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_p
 
 void StageModel::set_routes(const Settings& settings, const TensorParallels& tensor_parallel) {
   const Plan& plan = settings.plan;
+  flow_ = flow_modules(plan, settings.module);
   routes_.resize(plan.modules.size());
   for (size_t index = 0; index < plan.modules.size(); ++index) {
     const ModuleKind kind = plan.modules[index].kind;
     const Module& module = *plan.model.find(kind);
-    const bool is_in_pipeline = is_encoder_ ? index == settings.module : plan.modules[index].is_in_pipeline();
     routes_[index] = {.kind = kind,
-                      .is_in_pipeline = is_in_pipeline,
-                      .is_beside = !is_encoder_ && !is_in_pipeline,
-                      .is_trained = Trainable(plan).trains(kind),
+                      .is_beside = flow_[index].is_beside,
                       .width = module.width,
                       .output_width = module.output_width,
                       .tensor_parallel = tensor_parallel[index].get()};
@@ -242,28 +227,16 @@ bool StageModel::has_data(const ModuleRoute& route, const Inputs& inputs) const 
 std::vector<FlowTensor> StageModel::tensors_between(int32_t stage, const Inputs& inputs) const {
   std::vector<FlowTensor> tensors;
   if (stage < 0 || (stage == stage_ && is_last_)) return tensors;
-  const bool is_in_llm = !is_encoder_ && routes_.back().first_stage <= stage;
-  bool encoders_need_gradient = false;
-  for (size_t index = 0; index < routes_.size(); ++index) {
-    const ModuleRoute& route = routes_[index];
-    if (!has_data(route, inputs)) continue;
-    if (route.is_beside) encoders_need_gradient |= route.is_trained;
-    if (!route.is_in_pipeline) continue;
-    const bool is_trained = route.is_trained && route.first_trained_stage <= stage;
-    if (route.kind == ModuleKind::kLlm) {
-      if (!is_in_llm) continue;
-      const int64_t rows = route.tensor_parallel->local_rows(inputs.ids.size(0));
-      tensors.push_back({index, {rows, route.width}, is_trained || encoders_need_gradient});
-      continue;
-    }
-    encoders_need_gradient |= route.is_trained;
-    if (is_in_llm || route.first_stage > stage) continue;
-    const bool is_done = route.last_stage <= stage;
-    const EncoderRowCounts rows = encoder_rows(route.kind, inputs);
-    tensors.push_back({index,
-                       {route.tensor_parallel->local_rows(is_done ? rows.outside : rows.inside),
-                        is_done ? route.output_width : route.width},
-                       is_trained});
+  for (const FlowPart& part :
+       flow_after(flow_, stage, [&](size_t module) { return has_data(routes_[module], inputs); })) {
+    const ModuleRoute& route = routes_[part.module];
+    const bool is_llm = route.kind == ModuleKind::kLlm;
+    const EncoderRowCounts rows =
+        is_llm ? EncoderRowCounts{.inside = inputs.ids.size(0)} : encoder_rows(route.kind, inputs);
+    tensors.push_back({part.module,
+                       {route.tensor_parallel->local_rows(part.is_output ? rows.outside : rows.inside),
+                        part.is_output ? route.output_width : route.width},
+                       part.needs_gradient});
   }
   return tensors;
 }

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "weft/meaning/stage_parts.h"
+#include "weft/meaning/stage_flow.h"
 #include "weft/meaning/trainable.h"
 #include "weft/models/inputs.h"
 #include "weft/models/text/decoder.h"
@@ -89,12 +89,7 @@ class StageModel {
  private:
   struct ModuleRoute {
     ModuleKind kind = ModuleKind::kLlm;
-    bool is_in_pipeline = false;      ///< that this stage is of
-    bool is_beside = false;           ///< it, and its rows come from outside
-    bool is_trained = false;          ///< some weight of it
-    int32_t first_trained_stage = 0;  ///< where the first of those is
-    int32_t first_stage = 0;          ///< where its entry is
-    int32_t last_stage = 0;           ///< where its exit is
+    bool is_beside = false;  ///< the pipeline that this stage is of, and its rows come from outside
     int64_t width = 0;
     int64_t output_width = 0;
     TensorParallel* tensor_parallel = nullptr;
@@ -131,6 +126,7 @@ class StageModel {
   /// Of a router's loss for one microbatch: a step's is the mean over all microbatches of all data-parallel ranks, so
   /// that its weight does not depend on their number.
   double balance_scale_ = 0;
+  std::vector<FlowModule> flow_;     ///< by module of the plan
   std::vector<ModuleRoute> routes_;  ///< by module of the plan
   std::vector<PartModel> parts_;
   std::shared_ptr<Decoder> decoder_;

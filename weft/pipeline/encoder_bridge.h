@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include "weft/pipeline/bridge_routes.h"
+#include "weft/meaning/bridge_routes.h"
 #include "weft/tensor/row_transfer.h"
 
 namespace weft {
@@ -21,9 +21,7 @@ class EncoderBridge {
     Group rows;                      ///< the encoder's last stage and the llm's first, together
     std::optional<Group> gradients;  ///< the same ranks; nothing: the encoder is frozen
     BridgeEnds ends;                 ///< of that group
-    /// Context parallelism shares out the rows that a data-parallel rank of the encoder makes, as only its ranks know.
-    bool shares_made = false;
-    /// Context or sequence parallelism shares out those that one of the llm takes in, by where its tokens are.
+    bool shares_made = false;        ///< as PlannedBridge says
     bool shares_taken = false;
     int64_t width = 0;
     at::TensorOptions options;

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "weft/meaning/batch_assignment.h"
+#include "weft/meaning/row_numbers.h"
 #include "weft/models/inputs.h"
-#include "weft/pipeline/row_numbers.h"
 
 namespace weft {
 

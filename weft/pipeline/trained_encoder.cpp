@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "weft/base/check.h"
+#include "weft/meaning/group_names.h"
 #include "weft/meaning/trainable.h"
 #include "weft/models/context_share.h"
 
@@ -13,30 +14,19 @@ namespace {
 Result<std::unique_ptr<EncoderBridge>> make_bridge(const ModuleMaking& making, size_t module) {
   const Plan& plan = making.plan;
   const ModulePlan& encoder = plan.modules[module];
-  const ModulePlan& llm = plan.llm();
-  const bool divides_rows = llm.tp > 1 && llm.sequence_parallel;
-  std::vector<int64_t> ranks;
-  BridgeEnds ends{.makers = {},
-                  .takers = {},
-                  .makers_are_copies = encoder.tp > 1,
-                  .takers_are_copies = llm.tp > 1 && !divides_rows};
-  for (const BridgeRank& end : bridge_ranks(plan, module)) {
-    ranks.push_back(end.rank);
-    ends.makers.push_back(end.makes.value_or(-1));
-    ends.takers.push_back(end.takes.value_or(-1));
-  }
+  PlannedBridge planned = planned_bridge(plan, module);
+  const std::vector<int64_t>& ranks = planned.ranks;
   if (!std::binary_search(ranks.begin(), ranks.end(), making.world.rank())) return std::unique_ptr<EncoderBridge>();
-  const std::string name(name_of(encoder.kind));
-  WEFT_TRY(Group rows, making.world.group(name + " rows", ranks));
+  WEFT_TRY(Group rows, making.world.group(group_names::rows_of(encoder.kind), ranks));
   EncoderBridge::Settings settings{.rows = std::move(rows),
                                    .gradients = {},
-                                   .ends = std::move(ends),
-                                   .shares_made = encoder.cp > 1,
-                                   .shares_taken = divides_rows || llm.cp > 1,
+                                   .ends = std::move(planned.ends),
+                                   .shares_made = planned.shares_made,
+                                   .shares_taken = planned.shares_taken,
                                    .width = plan.model.find(encoder.kind)->output_width,
                                    .options = making.options};
   if (trains(plan, encoder.kind)) {
-    WEFT_TRY(settings.gradients, making.world.group(name + " gradients", ranks));
+    WEFT_TRY(settings.gradients, making.world.group(group_names::gradients_of(encoder.kind), ranks));
   }
   return std::make_unique<EncoderBridge>(std::move(settings));
 }

@@ -138,6 +138,7 @@ StepReport TrainingRank::step(const StepBatch& batch, int64_t num_targets, doubl
   }
   report.waited_ms = output.waited_ms;
   if (!report.is_updated) report.not_finite = find_not_finite(output, stages_, *everyone_);
+  report.expert_rows = std::move(output.expert_rows);
   report.events = std::move(output.events);
   report.memory = std::move(output.memory);
   return report;

@@ -6,6 +6,7 @@
 #include "weft/comm/world.h"
 #include "weft/meaning/routers.h"
 #include "weft/pipeline/executor.h"
+#include "weft/pipeline/expert_statistics.h"
 #include "weft/pipeline/step_batch.h"
 #include "weft/pipeline/trained_encoder.h"
 #include "weft/pipeline/trained_module.h"
@@ -24,6 +25,7 @@ struct StepReport {
   bool is_updated = false;            ///< not where the gradient is not finite: weights are then as before
   std::vector<TimelineEvent> events;  ///< this rank's
   std::optional<ExpertLoad> experts;  ///< of all ranks; nothing without routers
+  ExpertRows expert_rows;             ///< of this rank: rows that chose each expert, by stage and router
   double waited_ms = 0;               ///< on this rank, see StepOutput
   std::string not_finite;             ///< where loss or gradient are not: the module in which that begins
   std::vector<ActionMemory> memory;   ///< of each event, where this rank's thread counts its memory

@@ -1,4 +1,4 @@
-#include "weft/layers/context_blocks.h"
+#include "weft/mesh/context_blocks.h"
 
 #include <algorithm>
 
@@ -183,6 +183,49 @@ std::vector<AttentionBlock> with_packed_keys(std::vector<AttentionBlock> blocks,
     block.keys = {block.keys.begin - move, block.keys.end - move};
   }
   return blocks;
+}
+
+namespace {
+
+/// Whether every segment with rows on one of these ranks has all its rows there.
+bool are_local(const std::vector<std::vector<Range>>& ranges, const PackedSegments& segments) {
+  return std::all_of(ranges.begin(), ranges.end(), [&](const std::vector<Range>& own) {
+    const std::vector<SegmentPart> parts = segment_parts(own, segments);
+    return std::all_of(parts.begin(), parts.end(),
+                       [](const SegmentPart& part) { return part.num_rows == part.segment.size(); });
+  });
+}
+
+/// The rows of ranks, in order.
+std::vector<Range> joined(const std::vector<std::vector<Range>>& ranges) {
+  std::vector<Range> all;
+  for (const auto& own : ranges) all.insert(all.end(), own.begin(), own.end());
+  std::sort(all.begin(), all.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  return RowDeal({std::move(all)}).ranges(0);
+}
+
+}  // namespace
+
+RingKeys ring_keys(const std::vector<std::vector<Range>>& ranges, const PackedSegments& segments, AttentionMask mask,
+                   int64_t rank, int64_t step) {
+  const auto num_ranks = static_cast<int64_t>(ranges.size());
+  const auto parts_of = [&](int64_t r) { return segment_parts(ranges[static_cast<size_t>(r)], segments); };
+  RingKeys keys{.to = (rank + step) % num_ranks, .from = (rank + num_ranks - step) % num_ranks};
+  const std::vector<SegmentPart> own = parts_of(rank);
+  keys.sent = used_keys(blocks_between(parts_of(keys.to), own, mask));
+  keys.blocks = blocks_between(own, parts_of(keys.from), mask);
+  keys.received = used_keys(keys.blocks);
+  return keys;
+}
+
+UlyssesRows ulysses_rows(const RowDeal& deal, const PackedSegments& segments, int64_t ulysses, int64_t rank) {
+  std::vector<std::vector<std::vector<Range>>> by_group(static_cast<size_t>(deal.num_ranks() / ulysses));
+  for (int64_t r = 0; r < deal.num_ranks(); ++r) by_group[static_cast<size_t>(r / ulysses)].push_back(deal.ranges(r));
+  UlyssesRows rows{.neighbours = by_group[static_cast<size_t>(rank / ulysses)]};
+  rows.is_local = are_local(rows.neighbours, segments);
+  if (rows.is_local) return rows;
+  for (const auto& ranges : by_group) rows.in_ring.push_back(joined(ranges));
+  return rows;
 }
 
 }  // namespace weft

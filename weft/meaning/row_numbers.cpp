@@ -1,4 +1,4 @@
-#include "weft/pipeline/row_numbers.h"
+#include "weft/meaning/row_numbers.h"
 
 #include <algorithm>
 

@@ -1,9 +1,10 @@
-#include "weft/pipeline/bridge_routes.h"
+#include "weft/meaning/bridge_routes.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "weft/base/check.h"
+#include "weft/meaning/rank_groups.h"
 
 namespace weft {
 namespace {
@@ -36,6 +37,24 @@ class NumberSet {
 };
 
 }  // namespace
+
+PlannedBridge planned_bridge(const Plan& plan, size_t module) {
+  const ModulePlan &encoder = plan.modules[module], &llm = plan.llm();
+  const bool divides_rows = llm.tp > 1 && llm.sequence_parallel;
+  PlannedBridge bridge{.ranks = {},
+                       .ends = {.makers = {},
+                                .takers = {},
+                                .makers_are_copies = encoder.tp > 1,
+                                .takers_are_copies = llm.tp > 1 && !divides_rows},
+                       .shares_made = encoder.cp > 1,
+                       .shares_taken = divides_rows || llm.cp > 1};
+  for (const BridgeRank& end : bridge_ranks(plan, module)) {
+    bridge.ranks.push_back(end.rank);
+    bridge.ends.makers.push_back(end.makes.value_or(-1));
+    bridge.ends.takers.push_back(end.takes.value_or(-1));
+  }
+  return bridge;
+}
 
 BridgeRoutes::BridgeRoutes(BridgeEnds ends, int64_t rank)
     : ends_(std::move(ends)),

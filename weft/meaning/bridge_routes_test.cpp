@@ -1,4 +1,4 @@
-#include "weft/pipeline/bridge_routes.h"
+#include "weft/meaning/bridge_routes.h"
 
 #include <algorithm>
 #include <random>

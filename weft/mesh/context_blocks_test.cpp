@@ -1,4 +1,4 @@
-#include "weft/layers/context_blocks.h"
+#include "weft/mesh/context_blocks.h"
 
 #include <numeric>
 #include <random>

@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "weft/layers/attention_block.h"
-#include "weft/layers/attention_core.h"
-#include "weft/layers/segments.h"
+#include "weft/mesh/attention_block.h"
 #include "weft/mesh/box.h"
+#include "weft/mesh/row_deal.h"
+#include "weft/mesh/segments.h"
 
 namespace weft {
 
@@ -37,5 +37,26 @@ std::vector<Range> used_keys(const std::vector<AttentionBlock>& blocks);
 
 /// The same blocks where only those keys are there, one after the other.
 std::vector<AttentionBlock> with_packed_keys(std::vector<AttentionBlock> blocks, const std::vector<Range>& keys);
+
+/// What one step of a ring brings: in step s a rank has the keys of the rank s before it.
+struct RingKeys {
+  int64_t to = 0;  ///< rank of the ring that this one sends its keys to
+  int64_t from = 0;
+  std::vector<Range> sent;             ///< rows of this rank
+  std::vector<Range> received;         ///< rows of the other
+  std::vector<AttentionBlock> blocks;  ///< with all keys of the other
+};
+
+/// `ranges` are the rows of the ring's ranks. Keys go as far as queries see them.
+RingKeys ring_keys(const std::vector<std::vector<Range>>& ranges, const PackedSegments& segments, AttentionMask mask,
+                   int64_t rank, int64_t step);
+
+/// A deal of rows to groups of `ulysses` neighbours, which exchange rows for heads, seen from a rank of all.
+struct UlyssesRows {
+  std::vector<std::vector<Range>> neighbours;  ///< rows of the ranks of its group
+  bool is_local = false;                       ///< no segment of theirs has rows elsewhere, nor is cut among them
+  std::vector<std::vector<Range>> in_ring;     ///< rows of every group, in order; not listed where all is local
+};
+UlyssesRows ulysses_rows(const RowDeal& deal, const PackedSegments& segments, int64_t ulysses, int64_t rank);
 
 }  // namespace weft

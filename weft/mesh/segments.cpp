@@ -1,4 +1,4 @@
-#include "weft/layers/segments.h"
+#include "weft/mesh/segments.h"
 
 #include "weft/base/check.h"
 

@@ -4,8 +4,9 @@
 #include <span>
 #include <vector>
 
+#include "weft/meaning/row_numbers.h"
 #include "weft/mesh/own_route.h"
-#include "weft/pipeline/row_numbers.h"
+#include "weft/plan/plan.h"
 
 namespace weft {
 
@@ -16,6 +17,20 @@ struct BridgeEnds {
   bool makers_are_copies = false;  ///< several ranks of one of the encoder's data-parallel ranks make the same rows
   bool takers_are_copies = false;  ///< several of the llm's need the same
 };
+
+/// The bridge of an encoder beside the llm's pipeline.
+struct PlannedBridge {
+  std::vector<int64_t> ranks;  ///< its group, as the world numbers them
+  BridgeEnds ends;
+  /// Context parallelism shares out the rows that a data-parallel rank of the encoder makes, as only its ranks know.
+  bool shares_made = false;
+  /// Context or sequence parallelism shares out those that one of the llm takes in, by where its tokens are.
+  bool shares_taken = false;
+
+  /// Whether ranks tell each other what they make and take.
+  bool is_told() const { return shares_made || shares_taken; }
+};
+PlannedBridge planned_bridge(const Plan& plan, size_t module);
 
 /// Where rows go between an encoder and the llm, and their gradients, as far as one rank has to do with it: routes of
 /// each macro batch, from what all ranks know of a batch, as runs of rows, and only from the ranks whose needs decide

@@ -1,0 +1,53 @@
+// What plans say that their ranks send and receive in a step, against ranks that run them.
+#include "weft/meaning/step_traffic.h"
+
+#include "tests/conformance/step_run.h"
+#include "weft/meaning/group_names.h"
+
+namespace weft {
+namespace {
+
+constexpr uint64_t kFirstTrafficSeed = 2000;
+
+/// All kinds that plans of a model can have.
+std::set<std::string> all_kinds(const Plan& plan) {
+  std::set<std::string> kinds = {group_names::kWorld,   group_names::kTensor,  group_names::kPipeline,
+                                 group_names::kData,    group_names::kUlysses, group_names::kRing,
+                                 group_names::kSameKeys};
+  const bool has_experts = num_experts(plan.model.modules.back()) > 1;
+  if (plan.model.has_tied_embeddings) kinds.insert(group_names::kTiedEnds);
+  if (has_experts) kinds.insert({group_names::kExperts, group_names::kSameExperts});
+  // In which rows of inline encoders go to their tokens, and routers count rows for their loss.
+  if (has_experts || plan.modules.size() > 1) kinds.insert(group_names::kContext);
+  for (const ModulePlan& module : plan.modules) {
+    if (!module.is_encoder()) continue;
+    kinds.insert(group_names::rows_of(module.kind));
+    kinds.insert(group_names::gradients_of(module.kind));
+  }
+  return kinds;
+}
+
+class StepTraffic : public testing::TestWithParam<TinyModel> {};
+
+/// Of every group of every rank: those of one rank move nothing. More plans are drawn until all kinds were there.
+TEST_P(StepTraffic, IsToTheByteWhatRanksMove) {
+  const auto least = draws(uint64_t{12}), most = 5 * least;
+  std::set<std::string> missing;
+  for (uint64_t i = 1; (i <= least || (i <= most && !missing.empty())) && !HasFailure(); ++i) {
+    const uint64_t seed = kFirstTrafficSeed + i;
+    const StepRun run = run_drawn_step(GetParam(), seed);
+    SCOPED_TRACE("seed " + std::to_string(seed) + ": " + settings_text(run.plan));
+    if (i == 1) missing = all_kinds(run.plan);
+    for (int64_t rank = 0; rank < run.plan.world_size; ++rank) {
+      const std::vector<GroupTraffic>& found = run.traffic[static_cast<size_t>(rank)];
+      EXPECT_EQ(text(step_traffic(run.plan, run.load, rank)), text(found)) << "rank " << rank;
+      for (const GroupTraffic& group : found) missing.erase(group.name);
+    }
+  }
+  for (const std::string& kind : missing) ADD_FAILURE() << "no plan that was drawn has a group '" << kind << "'";
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, StepTraffic, tiny_models(), [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace weft

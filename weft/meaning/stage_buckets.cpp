@@ -1,0 +1,114 @@
+#include "weft/meaning/stage_buckets.h"
+
+#include <algorithm>
+
+#include "weft/base/check.h"
+#include "weft/spec/weight_names.h"
+
+namespace weft {
+namespace {
+
+bool is_table(const Op& op) {
+  return std::holds_alternative<Lookup>(op.shape) && op.split == TensorSplit::kColumn;
+}
+
+}  // namespace
+
+void StageContent::add(const StagePart& part) {
+  const ModulePlan& module = plan_->modules[static_cast<size_t>(part.module)];
+  const Module& spec = *plan_->model.find(module.kind);
+  const bool has_tied_end = !module.is_encoder() && table_.is_copied;
+  const bool is_table_alone = has_tied_end && trainable_.trains_table();
+  const size_t first_block = blocks_.size();
+  parts_.push_back(part);
+  if (part.has_entry) add_block(module, 0, is_table_alone);
+  for (int64_t layer = part.first_layer; layer < part.first_layer + part.num_layers; ++layer)
+    add_block(module, layer + 1, false);
+  if (!part.has_exit) return;
+  if (has_tied_end) {
+    const size_t first = weights_.size();
+    for (const Op& op : spec.entry.ops) {
+      if (is_table(op)) add_op(op, module, is_table_alone);
+    }
+    for (size_t i = first; i < weights_.size(); ++i) weights_[i].is_trained = trainable_.trains_table();
+  }
+  add_block(module, num_blocks(spec) - 1, false);
+  if (!module.is_encoder() && plan_->model.has_tied_embeddings && part.has_entry) blocks_.back().borrowed = first_block;
+}
+
+void StageContent::add_block(const ModulePlan& module, int64_t place, bool has_table_alone) {
+  const std::vector<bool> trained = trainable_.weights_of(module.kind, place);
+  const size_t first = weights_.size();
+  for (const Op& op : block_at(*plan_->model.find(module.kind), place).ops)
+    add_op(op, module, has_table_alone && is_table(op));
+  WEFT_CHECK(weights_.size() - first == trained.size(), "{} weights, {} of which are known", weights_.size() - first,
+             trained.size());
+  for (size_t i = first; i < weights_.size(); ++i) weights_[i].is_trained = trained[i - first];
+  blocks_.push_back({.has_backward = trainable_.backward_of(module.kind, place).runs(), .borrowed = {}});
+}
+
+void StageContent::add_op(const Op& op, const ModulePlan& module, bool is_alone) {
+  std::vector<LocalWeight> listed;
+  list_weights(op, {.tp = module.tp, .ep = module.ep, .tp_rank = tp_rank_}, listed);
+  for (const LocalWeight& weight : listed) {
+    weights_.push_back({.weight = weight,
+                        .block = blocks_.size(),
+                        .is_alone = is_alone,
+                        .has_divided_rows = module.sequence_parallel && module.tp > 1});
+  }
+}
+
+StageBuckets StageContent::buckets(const ModulePlan& module, bool of_experts) const {
+  const bool has_own_experts = module.ep > 1;
+  StageBuckets found;
+  found.num_ranks = module.dp * module.cp / (of_experts ? module.ep : 1);
+  found.rules = zero_rules(effective_zero(module.zero, found.num_ranks), module.zero_keep_gathered);
+  found.kinds.resize(blocks_.size());
+  std::vector<const StageWeight*> own;
+  std::vector<int64_t> elements(blocks_.size());
+  for (const StageWeight& weight : weights_) {
+    if ((has_own_experts && weight.weight.is_expert) != of_experts) continue;
+    own.push_back(&weight);
+    elements[weight.block] += weight.weight.elements;
+  }
+  const double reduce_bytes = num_bytes(plan_->precision.reduce);
+  const std::vector<int64_t> kinds = kinds_of_blocks(elements, module.zero, plan_->buckets_mb * 1e6 / reduce_bytes);
+  const auto kind_alone = static_cast<int64_t>(blocks_.size());
+  std::vector<BucketWeight> weights;
+  for (const StageWeight* weight : own) {
+    const int64_t kind = weight->is_alone ? kind_alone : kinds[weight->block];
+    weights.push_back({.elements = weight->weight.elements,
+                       .kind = kind,
+                       .is_trained = weight->is_trained,
+                       .has_decay = weight->is_trained && weight->weight.is_matrix});
+    std::vector<int64_t>& used = found.kinds[weight->block];
+    if (std::find(used.begin(), used.end(), kind) == used.end()) used.push_back(kind);
+  }
+  for (size_t block = 0; block < blocks_.size(); ++block) {
+    if (!blocks_[block].borrowed) continue;
+    const std::vector<int64_t>& others = found.kinds[*blocks_[block].borrowed];
+    found.kinds[block].insert(found.kinds[block].end(), others.begin(), others.end());
+  }
+  found.layouts = lay_out_buckets(
+      weights, {.max_elements = bucket_elements(plan_->buckets_mb, reduce_bytes), .num_shards = found.num_ranks});
+  for (size_t bucket = 0; bucket < found.layouts.size(); ++bucket) {
+    const std::vector<BucketSlot>& slots = found.layouts[bucket].slots;
+    if (!slots.empty() && own[slots.front().parameter]->is_alone) found.table = bucket;
+  }
+  return found;
+}
+
+std::vector<StageContent> stages_of(const Plan& plan, size_t module, const RankGroups& groups) {
+  const std::vector<StagePart> parts = parts_of_pipeline(plan, module);
+  const TiedTable table = plan.modules[module].is_encoder() ? TiedTable{} : tied_table(plan, parts);
+  std::vector<StageContent> stages;
+  for (const int32_t stage : stages_on(plan, plan.modules[module], groups.place.pp)) {
+    StageContent& content = stages.emplace_back(plan, stage, groups.place.tp, table);
+    for (const StagePart& part : parts) {
+      if (part.stage == stage) content.add(part);
+    }
+  }
+  return stages;
+}
+
+}  // namespace weft
