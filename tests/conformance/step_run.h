@@ -62,6 +62,13 @@ inline StepRun run_step(const TrainingExample& example, const Plan& plan) {
   return run;
 }
 
+/// By the seed.
+inline Plan draw_step_plan(const Model& model, uint64_t seed) {
+  Plan plan = random_plan(model, seed, {.world_size = seed % 4 == 0 ? 6 : 8});
+  draw_settings(seed, plan);
+  return plan;
+}
+
 /// A step of a plan for a model, both drawn by the seed, with samples that have media or none.
 inline StepRun run_drawn_step(const TinyModel& tiny, uint64_t seed) {
   TrainingExample example{.fixture = tiny.fixture,
@@ -70,8 +77,7 @@ inline StepRun run_drawn_step(const TinyModel& tiny, uint64_t seed) {
                           .balance_coefficient = seed % 2 == 0 ? 0.01 : 0,
                           .steps = 1};
   const Model model = example_model(example);
-  Plan plan = random_plan(model, seed, {.world_size = seed % 4 == 0 ? 6 : 8});
-  draw_settings(seed, plan);
+  const Plan plan = draw_step_plan(model, seed);
   example.mbs = plan.workload.global_batch_samples;
   example.frozen = plan.workload.frozen;
   const bool has_vision = model.find(ModuleKind::kVision) != nullptr;

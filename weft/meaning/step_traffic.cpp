@@ -274,11 +274,14 @@ class StepWriter {
 
   /// The embedding, among whose rows those of encoders are placed.
   void add_text_entry(const ModulePlace& llm, const std::map<ModuleKind, ModulePlace>& inline_places,
-                      const Microbatch& microbatch, bool has_gradient) {
-    bool has_whole_media = false;
+                      const Microbatch& microbatch) {
+    // Rows that come divided, from beside the pipeline, are placed when the others have been divided.
+    bool has_whole_media = false, needs_gradient = trainable_.trains_table();
     for (const ModulePlan& module : plan_.modules) {
       if (!module.is_encoder() || !microbatch.has_data(module)) continue;
-      has_whole_media |= module.is_in_pipeline() || !llm.divides_rows();
+      const bool is_whole = module.is_in_pipeline() || !llm.divides_rows();
+      has_whole_media |= is_whole;
+      needs_gradient |= is_whole && trainable_.trains(module.kind);
       if (!module.is_in_pipeline()) continue;
       const ModulePlace& place = inline_places.at(module.kind);
       BlockTraffic media(place, bytes_, writer_);
@@ -295,7 +298,7 @@ class StepWriter {
     const int64_t tokens = microbatch.text.tokens, width = llm.spec->width;
     if (!has_whole_media) return text.change(RowChange::kLeave, tokens, width, of_table);
     text.change(RowChange::kSum, tokens, width, of_table);
-    text.change(RowChange::kDivide, tokens, width, {.forwards = 1, .backwards = has_gradient ? 1 : 0});
+    text.change(RowChange::kDivide, tokens, width, {.forwards = 1, .backwards = needs_gradient ? 1 : 0});
   }
 
   void add_llm(size_t index, const ModulePlace& llm) {
@@ -342,7 +345,7 @@ class StepWriter {
         }
       }
       const ModuleRows& rows = module.is_encoder() ? microbatch.media.at(module.kind) : microbatch.text_rows;
-      if (part.has_entry && !module.is_encoder()) add_text_entry(place, places, microbatch, first_backward == 0);
+      if (part.has_entry && !module.is_encoder()) add_text_entry(place, places, microbatch);
       add_layers(place, part, rows, 1, first_backward);
       if (!part.has_exit) continue;
       const BlockPasses passes = exit_passes(place, 1, first_backward);
