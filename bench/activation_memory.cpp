@@ -40,6 +40,8 @@ Plan plan_of(Precision precision, bool recomputes) {
                    .tokens = Distribution::constant(static_cast<double>(kTokens)),
                    .precision = precision};
   plan.world_size = kRanks;
+  plan.cluster.nodes = 1;
+  plan.cluster.devices_per_node = plan.world_size;
   plan.schedule = {.name = "1f1b", .mbs = 1, .microbatches = kMicrobatches};
   plan.precision = {.compute = precision, .master = Precision::kFp32, .reduce = Precision::kFp32};
   ModulePlan llm{.kind = ModuleKind::kLlm,
@@ -49,7 +51,7 @@ Plan plan_of(Precision precision, bool recomputes) {
                  .pp = kRanks};
   for (int64_t rank = 0; rank < kRanks; ++rank) {
     llm.layers.push_back({kLayers / kRanks});
-    llm.recompute.push_back({{.full = recomputes ? kLayers / kRanks : 0}});
+    llm.recompute.push_back({RecomputeCounts{.full = recomputes ? kLayers / kRanks : 0}});
   }
   plan.modules.push_back(llm);
   return plan;

@@ -7,7 +7,7 @@
 
 #include "bench/vl_steps.h"
 #include "weft/cost/sample_cost.h"
-#include "weft/data/balance.h"
+#include "weft/meaning/balance.h"
 
 namespace {
 

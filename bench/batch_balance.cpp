@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "weft/data/balance.h"
+#include "weft/meaning/balance.h"
 
 namespace {
 

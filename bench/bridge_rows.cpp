@@ -80,7 +80,7 @@ Rows deal(bool sequence_parallel) {
 
 void compare(World& world, bool sequence_parallel) {
   const Rows rows = deal(sequence_parallel);
-  const RowRoute route = plan_row_route(rows.held, rows.needed);
+  const OwnRoute route = plan_own_route(rows.held, rows.needed, world.rank());
   const auto own = static_cast<size_t>(world.rank());
   Group group = world.all();
   const at::TensorOptions options(at::kFloat);
@@ -114,6 +114,7 @@ void compare(World& world, bool sequence_parallel) {
   }
   if (!at::equal(routed, sliced) || !at::equal(routed, whole.index_select(0, places)))
     fmt::print("rank {}: WRONG ROWS\n", world.rank());
+  const int64_t num_messages = sum_over_ranks(world, std::ssize(route.sent));
   routed_bytes = sum_over_ranks(world, routed_bytes);
   gathered_bytes = sum_over_ranks(world, gathered_bytes);
   if (world.rank() != 0) return;
@@ -126,7 +127,7 @@ void compare(World& world, bool sequence_parallel) {
   fmt::print(
       "{} sequence parallelism: {} messages move {:.1f} MiB (least possible {:.1f}) in {:.2f} ms; all-gather, then "
       "slice {:.1f} MiB in {:.2f} ms: {:.2f} times the bytes, {:.2f} times the time\n",
-      sequence_parallel ? "with" : "without", route.messages.size(), static_cast<double>(routed_bytes) / kMib,
+      sequence_parallel ? "with" : "without", num_messages, static_cast<double>(routed_bytes) / kMib,
       static_cast<double>(missing * kWidth * 4) / kMib, median(route_ms), static_cast<double>(gathered_bytes) / kMib,
       median(gather_ms), static_cast<double>(gathered_bytes) / static_cast<double>(routed_bytes),
       median(gather_ms) / median(route_ms));

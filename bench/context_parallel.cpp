@@ -42,6 +42,8 @@ Plan plan_of(const Setting& setting) {
   plan.model = must(read_model(document, "small Llama"));
   plan.workload.global_batch_samples = 1;
   plan.world_size = setting.cp;
+  plan.cluster.nodes = 1;
+  plan.cluster.devices_per_node = plan.world_size;
   plan.schedule = {.name = "1f1b", .mbs = 1, .microbatches = 1};
   plan.precision = {.compute = Precision::kFp32, .master = Precision::kFp32, .reduce = Precision::kFp32};
   ModulePlan llm{.kind = ModuleKind::kLlm,

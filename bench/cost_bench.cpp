@@ -78,7 +78,7 @@ void change(Plan& plan, int round) {
   auto& layers = plan.modules[1].layers;
   const auto from = static_cast<size_t>(round % 7);
   std::swap(layers[from][0], layers[from + 1][0]);
-  plan.modules[1].recompute[from][0] = {.full = round % 5, .selective = round % 3};
+  plan.modules[1].recompute[from][0] = RecomputeCounts{.full = round % 5, .selective = round % 3};
 }
 
 /// Puts the second half of the ranks before the first.

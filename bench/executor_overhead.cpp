@@ -48,6 +48,8 @@ Plan plan_of(const Model& model, int64_t pp) {
   Plan plan;
   plan.model = model;
   plan.world_size = pp;
+  plan.cluster.nodes = 1;
+  plan.cluster.devices_per_node = plan.world_size;
   plan.workload.global_batch_samples = kMicrobatches;
   plan.schedule = {.name = "1f1b", .mbs = 1, .microbatches = kMicrobatches};
   plan.precision = {.compute = Precision::kFp32, .master = Precision::kFp32, .reduce = Precision::kFp32};

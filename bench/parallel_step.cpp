@@ -57,6 +57,8 @@ Plan plan_of(const Case& given, const Model& model) {
   Plan plan;
   plan.model = model;
   plan.world_size = kRanks;
+  plan.cluster.nodes = 1;
+  plan.cluster.devices_per_node = plan.world_size;
   plan.workload.global_batch_samples = given.microbatches * given.dp();
   plan.schedule = {.name = "1f1b", .mbs = 1, .microbatches = given.microbatches};
   plan.precision = {.compute = Precision::kFp32, .master = Precision::kFp32, .reduce = Precision::kFp32};

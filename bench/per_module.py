@@ -103,9 +103,9 @@ def inline(plan, recomputes):
         zeros = [[0] * llm["vpp"] for _ in range(llm["pp"])]
         module.clear()
         module.update({key: llm[key] for key in ("ranks", "axis_order", "tp", "cp", "cp_ulysses", "pp", "dp", "sequence_parallel", "zero")},
-                      placement="inline", layers=zeros, recompute=[[{} for _ in row] for row in zeros])
+                      placement="inline", layers=zeros, recompute=[[[] for _ in row] for row in zeros])
         module["layers"][0][0] = count
-        module["recompute"][0][0] = {"full": count if recomputes else 0}
+        module["recompute"][0][0] = [f"full*{count}"] if recomputes and count else []
     return changed
 
 
@@ -128,7 +128,7 @@ def climbed(runs, plan):
                 moved = copy.deepcopy(best)
                 moved["modules"]["llm"]["layers"][source[0]][source[1]] -= 1
                 moved["modules"]["llm"]["layers"][target[0]][target[1]] += 1
-                moved["modules"]["llm"]["recompute"] = [[{} for _ in row] for row in layers]
+                moved["modules"]["llm"]["recompute"] = [[[] for _ in row] for row in layers]
                 yield moved
 
     best, cost = plan, price(plan)

@@ -14,10 +14,10 @@
 #include <fmt/format.h>
 
 #include "tests/support/comm/fake_world.h"
-#include "weft/data/batch_assignment.h"
 #include "weft/data/synthetic.h"
 #include "weft/engine/sample_inputs.h"
 #include "weft/engine/trainer.h"
+#include "weft/meaning/batch_assignment.h"
 #include "weft/pipeline/training_rank.h"
 #include "weft/plan/plan_json.h"
 #include "weft/tensor/rank_threads.h"

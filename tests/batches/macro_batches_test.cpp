@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "weft/data/balance.h"
+#include "weft/meaning/balance.h"
 #include "weft/schedule/encoder_forms.h"
 
 namespace weft {

@@ -35,6 +35,17 @@ TEST(CheckVerb, NamesEveryViolationWithItsArithmetic) {
   }
 }
 
+TEST(CheckVerb, NotesWhatAnOlderVersionSaidInVain) {
+  const std::string old = source_tree().string() + "/tests/golden/version_1/qwen2-vl-72b_16384.json";
+  const std::string now = source_tree().string() + "/scenarios/plans/qwen2-vl-72b_16384.json";
+  const ProgramRun run = run_weft({"check", "--plan", old, "--against", now});
+  EXPECT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_EQ(run.out, "the plans are the same\n");
+  EXPECT_EQ(run.err,
+            "weft: note: " + old + ": overlap.tp: is true in version 1, which nothing obeyed, and is read as false\n");
+  EXPECT_EQ(run_weft({"check", "--plan", now, "--against", now}).err, "");
+}
+
 TEST(CheckVerb, ShowsHowTwoPlansDiffer) {
   const TemporaryFolder folder;
   Json plan = read_document(kPlan)->root;

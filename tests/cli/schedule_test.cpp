@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/cli/run_program.h"
+#include "tests/support/source_tree.h"
 #include "weft/base/json.h"
 
 namespace weft {
@@ -105,6 +106,50 @@ TEST(ScheduleVerb, ABadFileShowsTheGridWithTheCellMarked) {
   expect_refused({"--from", folder.write("word.csv", "0F0,zero\n")},
                  "word.csv: line 1, cell 2: 'zero' is not an action");
   expect_refused({"--from", folder.write("twice.csv", "0F0,0B0\n"), "--pp", "2"}, "--pp: is given with --from");
+}
+
+TEST(ScheduleVerb, PutsRowsIntoAPlan) {
+  const TemporaryFolder folder;
+  const std::string plan = (source_tree() / "scenarios/plans/qwen3-8b_zb_v_pp4.json").string();
+  const std::string csv = (folder.path() / "rows.csv").string(), out = (folder.path() / "out.json").string();
+  // The same stages in a loop: blocks stay in their stages, which move.
+  ASSERT_EQ(run_weft({"schedule", "--name", "interleaved_1f1b", "--pp", "4", "--vpp", "2", "--microbatches", "32",
+                      "--csv", csv})
+                .exit_status,
+            0);
+  const ProgramRun run = run_weft({"schedule", "--from", csv, "--plan", plan, "--out", out});
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_NE(run.out.find("out.json: with these rows, a step is predicted to take "), std::string::npos) << run.out;
+  const Json json = Json::parse(contents(out)), before = Json::parse(contents(plan));
+  EXPECT_EQ(json["schedule"]["name"], "explicit");
+  EXPECT_EQ(json["schedule"]["rows"].size(), 4u);
+  EXPECT_EQ(json["schedule"]["rows"][3].get<std::string>().substr(0, 7), "3F0 3F1");
+  EXPECT_GT(json["predicted"]["step_time_ms"].get<double>(), 0);
+  for (const size_t rank : {0, 1, 2, 3})
+    EXPECT_EQ(json["modules"]["llm"]["layers"][rank][1], before["modules"]["llm"]["layers"][3 - rank][1]);
+  for (const char* verb : {"check", "simulate"}) {
+    const ProgramRun read = run_weft({verb, "--plan", out});
+    EXPECT_EQ(read.exit_status, 0) << read.err;
+  }
+}
+
+TEST(ScheduleVerb, RowsThatDoNotFitThePlanAreRefusedAndTheOutputStays) {
+  const TemporaryFolder folder;
+  const std::string plan = (source_tree() / "scenarios/plans/llama3-8b_gpipe_tp2_pp2_dp2.json").string();
+  const std::string out = folder.write("out.json", "precious");
+  const std::string two = folder.write("two.csv", "0F0,0B0,0F1,0B1\n1F0,1B0,1F1,1B1\n");
+  expect_refused({"--from", two, "--plan", plan, "--out", out},
+                 "two.csv: has 2 microbatches, but the plan's schedule.microbatches is 16");
+  expect_refused({"--from", folder.write("one.csv", "0F0,0B0\n"), "--plan", plan, "--out", out},
+                 "one.csv: has 1 rank, but the plan's modules.llm.pp is 2");
+  expect_refused(
+      {"--from", folder.write("four.csv", "0F0,2F0,2B0,0B0\n1F0,3F0,3B0,1B0\n"), "--plan", plan, "--out", out},
+      "four.csv: has 4 stages, but the plan's layers lie in 2");
+  expect_refused({"--from", two, "--plan", plan}, "--out: is missing, but --plan is given");
+  expect_refused({"--from", two, "--out", out}, "--plan: is missing, but --out is given");
+  expect_refused({"--name", "1f1b", "--pp", "2", "--microbatches", "2", "--plan", plan, "--out", out},
+                 "--plan: is given without --from");
+  EXPECT_EQ(contents(out), "precious");
 }
 
 }  // namespace

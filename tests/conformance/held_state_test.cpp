@@ -1,11 +1,10 @@
 // What plans say that their ranks hold, against ranks that run them.
 #include "weft/meaning/held_state.h"
 
-#include <array>
-
 #include "tests/support/draws.h"
 #include "tests/support/meaning/random_plan.h"
 #include "tests/support/pipeline/example_training.h"
+#include "tests/support/pipeline/random_settings.h"
 #include "tests/support/pipeline/tiny_models.h"
 
 namespace weft {
@@ -40,17 +39,6 @@ std::vector<HeldState> held_by_ranks(const TrainingExample& example, const Plan&
   return held;
 }
 
-/// What random_plan leaves as it is.
-void draw_rest(uint64_t seed, Plan& plan) {
-  std::mt19937_64 random(seed);
-  constexpr auto kFp32 = Precision::kFp32, kBf16 = Precision::kBf16, kFp64 = Precision::kFp64;
-  constexpr std::array<PrecisionPlan, 4> kPrecisions = {
-      {{kFp64, kFp64, kFp64}, {kFp32, kFp32, kFp32}, {kBf16, kFp32, kFp32}, {kBf16, kFp32, kBf16}}};
-  plan.precision = kPrecisions[random() % kPrecisions.size()];
-  plan.buckets_mb = std::array{64.0, 0.05, 0.002}[random() % 3];
-  for (ModulePlan& module : plan.modules) module.zero_keep_gathered = module.zero == 3 && random() % 2 == 0;
-}
-
 class HeldStates : public testing::TestWithParam<TinyModel> {};
 
 TEST_P(HeldStates, AreToTheByteWhatRanksHold) {
@@ -58,7 +46,7 @@ TEST_P(HeldStates, AreToTheByteWhatRanksHold) {
   const Model model = example_model(example);
   for (uint64_t seed = 1; seed <= draws(uint64_t{12}) && !HasFailure(); ++seed) {
     Plan plan = random_plan(model, 1000 + seed);
-    draw_rest(seed, plan);
+    draw_settings(seed, plan);
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + settings_text(plan));
     example.mbs = plan.workload.global_batch_samples;
     example.microbatches = 1;

@@ -97,9 +97,7 @@ Plan with_fill(Plan plan) {
     encoder.backward_ms.assign(encoder.rows.groups.size(), 1.0);
   }
   const std::vector<double> ones(static_cast<size_t>(plan.llm().pp * plan.llm().vpp), 1.0);
-  const Schedule pipeline =
-      *generate_schedule(*parse_schedule_name(plan.schedule.name),
-                         {.pp = plan.llm().pp, .vpp = plan.llm().vpp, .microbatches = plan.schedule.microbatches});
+  const Schedule pipeline = *pipeline_schedule(plan);
   plan.modules[0].actions = stored_rows(*place_encoders(pipeline, encoders, {ones, ones, ones}));
   return plan;
 }
@@ -180,7 +178,7 @@ std::vector<NamedPlan> plan_gallery(const Scenarios& scenarios) {
            .build()});
   ModulePlan recomputed{.tp = 8, .pp = 16, .dp = 128, .zero = 1};
   recomputed.layers = even_layers(80, 16, 1);
-  recomputed.recompute.assign(16, std::vector<Recompute>{{.full = 2, .selective = 1}});
+  recomputed.recompute.assign(16, std::vector<Recompute>{RecomputeCounts{.full = 2, .selective = 1}});
   plans.push_back(
       {"qwen2-vl-72b_16384",
        make("qwen2-vl-72b", "ascend_910b_16", 1024, "vl_sft", 4096)

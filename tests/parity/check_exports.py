@@ -86,10 +86,11 @@ def random_plan(rng, base):
     if tp * cp * pp * dp == 1:
         llm["ranks"] = "0"
     few = rng.choice((0, 0, 1, 2, 99))
-    kind = rng.choice(("full", "full", "selective"))
-    llm["recompute"] = [[{kind: (min(few, n) if kind == "full" else n * (few > 0))} for n in row] for row in llm["layers"]]
+    kind = rng.choice(("full", "full", "attention"))
+    llm["recompute"] = [[recompute_words(kind, min(few, n) if kind == "full" else n * (few > 0), n) for n in row]
+                        for row in llm["layers"]]
     if rng.random() < 0.1:
-        llm["recompute"][0][0] = {"full": 1}
+        llm["recompute"][0][0] = recompute_words("full", 1, llm["layers"][0][0])
     mbs, microbatches = rng.choice((1, 2)), pp * rng.choice((1, 2, 5)) + (rng.random() < 0.1)
     plan["schedule"] = {"name": "interleaved_1f1b" if vpp > 1 else "1f1b", "mbs": mbs, "microbatches": microbatches}
     plan["world_size"] = tp * cp * pp * dp
@@ -144,6 +145,14 @@ def layers_of(megatron, args, config):
     return [[layout[r][c].count(megatron.decoder) for c in range(vpp)] for r in range(pp)]
 
 
+def recompute_words(kind, blocks, layers):
+    return [f"{word}*{n}" for word, n in ((kind, blocks), ("keep", layers - blocks)) if n > 0] if blocks else []
+
+
+def blocks_of(words, kind):
+    return sum(int((word + "*1").split("*")[1]) for word in words if word.split("*")[0] == kind)
+
+
 def recompute_of(config, layers):
     if config.recompute_granularity is None:
         return [[(0, 0) for _ in row] for row in layers]
@@ -171,7 +180,7 @@ def compare(megatron, line, model, plan):
                               "ep": args.expert_model_parallel_size}),
         "cp_ulysses": (llm["cp_ulysses"], ulysses),
         "layers": (llm["layers"], layers),
-        "recompute": ([[(c.get("full", 0), c.get("selective", 0)) for c in row] for row in llm["recompute"]],
+        "recompute": ([[(blocks_of(c, "full"), blocks_of(c, "attention")) for c in row] for row in llm["recompute"]],
                       recompute_of(config, layers)),
         "order": ([a for a in llm["axis_order"] if llm[a] > 1], [a for a in order if llm[a] > 1]),
         "zero": (llm["zero"], sharded),
@@ -213,7 +222,7 @@ def compare_mindformers(layer_setting, text, plan):
     microbatches = config["micro_batch_num"] * settings["runner_config"]["gradient_accumulation_steps"]
     pairs = {
         "layers": (llm["layers"], numpy.transpose(placed.layer_list).tolist()),
-        "recompute": ([[c.get("full", 0) for c in row] for row in llm["recompute"]],
+        "recompute": ([[blocks_of(c, "full") for c in row] for row in llm["recompute"]],
                       numpy.transpose(placed.layer_recompute).tolist()),
         "degrees": ([llm[name] for name in ("tp", "cp", "pp", "dp", "ep")],
                     [config.get(name, 1) for name in ("model_parallel", "context_parallel", "pipeline_stage", "data_parallel",

@@ -30,15 +30,15 @@ class CheckIncludes(unittest.TestCase):
     def test_support_of_tests_follows_the_folders(self):
         self.assertEqual(self.found({
             "tests/support/spec/a.h": '#include "weft/spec/model.h"\n',
-            "tests/support/meaning/b.cpp": '#include "tests/support/spec/a.h"\n#include "weft/mesh/mesh.h"\n',
+            "tests/support/plan/b.cpp": '#include "tests/support/spec/a.h"\n#include "weft/mesh/mesh.h"\n',
             "tests/support/draws.h": "",
-            "plan/a_test.cpp": '#include "tests/support/draws.h"\n#include "tests/support/meaning/b.h"\n',
+            "plan/a_test.cpp": '#include "tests/support/draws.h"\n#include "tests/support/plan/b.h"\n',
         }), [])
         self.assertEqual(self.found({"tests/support/spec/a.h": '#include "weft/mesh/mesh.h"\n'}), ["spec may not use mesh"])
         self.assertEqual(self.found({"tests/support/mesh/a.h": '#include "tests/support/spec/a.h"\n'}),
                          ["mesh may not use spec"])
-        self.assertEqual(self.found({"mesh/a_test.cpp": '#include "tests/support/meaning/a.h"\n'}), ["mesh may not use plan"])
-        self.assertEqual(self.found({"plan/a.cpp": '#include "tests/support/meaning/a.h"\n'}),
+        self.assertEqual(self.found({"mesh/a_test.cpp": '#include "tests/support/plan/a.h"\n'}), ["mesh may not use plan"])
+        self.assertEqual(self.found({"plan/a.cpp": '#include "tests/support/plan/a.h"\n'}),
                          ["only tests and their headers may include tests/support"])
         self.assertEqual(self.found({"tests/support/other/a.h": ""}), ["the folder other is not in weft/folders.txt"])
 

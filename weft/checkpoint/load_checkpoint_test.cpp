@@ -213,7 +213,7 @@ TEST_F(LoadCheckpoint, AnotherPlanIsTold) {
               plan.overlap_dp = false;
               plan.cluster.name = "another";
               plan.workload.name = "another";
-              plan.modules[0].recompute[0][0].full += 1;
+              plan.modules[0].recompute[0][0].add(BlockRecompute::kFull, 1);
               plan.modules[0].zero_keep_gathered = true;
             }),
             "");

@@ -12,7 +12,6 @@
 #include "weft/cli/table.h"
 #include "weft/cli/verbs.h"
 #include "weft/plan/diff.h"
-#include "weft/plan/plan_json.h"
 #include "weft/profile/profile.h"
 #include "weft/simulate/plan_simulator.h"
 
@@ -41,7 +40,7 @@ std::string summary(const Plan& plan) {
 }
 
 Result<std::string> compare_plans(const Plan& plan, const CheckOptions& options) {
-  WEFT_TRY(const Plan other, read_plan_file(*options.against));
+  WEFT_TRY(const Plan other, read_noted_plan(*options.against));
   const std::vector<Difference> differences = diff_plans(plan, other);
   if (options.json) {
     Json json = {{"same", differences.empty()}, {"differences", Json::array()}};
@@ -59,7 +58,7 @@ Result<std::string> compare_plans(const Plan& plan, const CheckOptions& options)
 
 Result<std::string> check(const CheckOptions& options) {
   if (options.against) {
-    WEFT_TRY(const Plan plan, read_plan_file(options.plan));
+    WEFT_TRY(const Plan plan, read_noted_plan(options.plan));
     return compare_plans(plan, options);
   }
   WEFT_TRY(const Plan plan, read_legal_plan(options.plan));

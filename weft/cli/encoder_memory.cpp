@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "weft/cli/report_text.h"
+#include "weft/meaning/trainable.h"
 #include "weft/simulate/fill_order.h"
 
 namespace weft {
@@ -68,8 +69,7 @@ std::optional<Error> explain_encoder_memory(const Plan& plan, const PlanReport& 
                                              ? "; plan again with it, because its order in the bubbles changes"
                                              : "")};
     }
-    const bool can_recompute =
-        module.form == EncoderForm::kBefore && !recomputes && !plan.workload.is_frozen(module.kind);
+    const bool can_recompute = module.form == EncoderForm::kBefore && !recomputes && trains(plan, module.kind);
     if (!can_recompute || !variant.fits(1, true)) continue;
     const int64_t scale =
         variant.fits(module.mbs_scale, true) ? module.mbs_scale : variant.largest_scale_that_fits(true);

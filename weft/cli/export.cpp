@@ -10,8 +10,8 @@
 #include "weft/base/json.h"
 #include "weft/base/output_path.h"
 #include "weft/cli/exported_text.h"
+#include "weft/cli/legal_plan.h"
 #include "weft/cli/verbs.h"
-#include "weft/plan/plan_json.h"
 
 namespace weft {
 namespace {
@@ -32,7 +32,7 @@ Result<Target> target_of(const ExportOptions& options) {
 }
 
 Result<std::vector<ExportedFile>> exported(const ExportOptions& options, Target target) {
-  WEFT_TRY(const Plan plan, read_plan_file(options.plan));
+  WEFT_TRY(const Plan plan, read_noted_plan(options.plan));
   Result<std::vector<ExportedFile>> files = export_plan(plan, target);
   if (files) return files;
   Error error = files.error();

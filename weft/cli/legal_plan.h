@@ -8,7 +8,10 @@
 
 namespace weft {
 
-/// A plan from a file, with the error that shows every violation where it is not legal for that use.
+/// A plan from a file. What there is to note of it goes to standard error.
+Result<Plan> read_noted_plan(const std::string& path);
+
+/// The same, with the error that shows every violation where it is not legal for that use.
 Result<Plan> read_legal_plan(const std::string& path, PlanUse use = PlanUse::kTrain);
 
 }  // namespace weft

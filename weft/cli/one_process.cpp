@@ -4,8 +4,12 @@
 
 namespace weft {
 
+bool is_first_process() {
+  return detect_launch().is_speaker();
+}
+
 Error told_once(Error error) {
-  if (detect_launch().is_speaker()) return error;
+  if (is_first_process()) return error;
   return {.kind = error.kind};
 }
 

@@ -61,10 +61,7 @@ Result<PlanReport> predict(FoundPlan& found, const Profile* profile) {
   const std::vector<Violation> violations = check_plan(found.plan, PlanUse::kPrice);
   WEFT_CHECK(violations.empty(), "the search made a plan that is not legal: {}", violations.front().message);
   WEFT_TRY(PlanReport report, simulate_plan(found.plan, {.profile = profile}));
-  found.plan.predicted = {.step_time_ms = report.step_time_ms,
-                          .bubble_fraction = report.bubble_fraction,
-                          .throughput_samples_per_s = report.throughput_samples_per_s};
-  for (const RowReport& row : report.rows) found.plan.predicted.peak_memory_gib.push_back(row.memory.total() / kGiB);
+  found.plan.predicted = prediction_of(report);
   return report;
 }
 

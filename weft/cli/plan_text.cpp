@@ -11,10 +11,12 @@
 namespace weft {
 namespace {
 
-std::string recomputed_text(const Recompute& recompute) {
+std::string recomputed_text(std::span<const RecomputeRun> recompute) {
   std::vector<std::string> parts;
-  if (recompute.full > 0) parts.push_back(fmt::format("{} recomputed", recompute.full));
-  if (recompute.selective > 0) parts.push_back(fmt::format("{} attention only", recompute.selective));
+  const int64_t full = count_of(recompute, BlockRecompute::kFull);
+  const int64_t attention = count_of(recompute, BlockRecompute::kAttention);
+  if (full > 0) parts.push_back(fmt::format("{} recomputed", full));
+  if (attention > 0) parts.push_back(fmt::format("{} attention only", attention));
   return parts.empty() ? "" : fmt::format(" ({})", fmt::join(parts, ", "));
 }
 
@@ -32,7 +34,7 @@ std::string layers_text(const Plan& plan) {
       std::vector<std::string> chunks;
       for (size_t chunk = 0; chunk < module.layers[rank].size(); ++chunk)
         chunks.push_back(
-            fmt::format("{}{}", module.layers[rank][chunk], recomputed_text(module.recompute[rank][chunk])));
+            fmt::format("{}{}", module.layers[rank][chunk], recomputed_text(module.recompute_of(rank, chunk))));
       stages.push_back(fmt::format("{}", fmt::join(chunks, "+")));
     }
     text += module.is_in_pipeline()

@@ -11,11 +11,16 @@
 #include "weft/base/output_path.h"
 #include "weft/base/units.h"
 #include "weft/cli/count_option.h"
+#include "weft/cli/legal_plan.h"
 #include "weft/cli/verbs.h"
+#include "weft/meaning/put_rows.h"
+#include "weft/plan/plan_json.h"
 #include "weft/schedule/csv.h"
 #include "weft/schedule/generators.h"
 #include "weft/schedule/lowering.h"
 #include "weft/schedule/validate.h"
+#include "weft/simulate/fill_order.h"
+#include "weft/simulate/plan_simulator.h"
 #include "weft/simulate/run_schedule.h"
 
 namespace weft {
@@ -24,6 +29,7 @@ namespace {
 struct ScheduleOptions {
   std::optional<std::string> name, pp, vpp, microbatches, from;
   std::optional<std::string> costs, csv, csv_lowered, trace, svg;
+  std::optional<std::string> plan, out;
   bool grid = false;
   bool json = false;
 };
@@ -129,8 +135,49 @@ std::string to_text(const Schedule& schedule, const ScheduleRun& run, const std:
       format_percent(run.bubble_fraction), peaks);
 }
 
+/// What goes with --plan, and what it goes with.
+std::optional<Error> find_bad_plan_options(const ScheduleOptions& options) {
+  if (options.plan.has_value() != options.out.has_value()) {
+    return Error{
+        .source = options.plan ? "--out" : "--plan",
+        .problem = fmt::format("is missing, but {} is given", options.plan ? "--plan" : "--out"),
+        .advice = "--plan names the plan that the rows are put into, --out the file that the new plan goes to."};
+  }
+  if (options.plan && !options.from) {
+    return Error{.source = "--plan",
+                 .problem = "is given without --from",
+                 .advice = "Give the rows' file with --from; a schedule that has a name is set in the plan."};
+  }
+  return std::nullopt;
+}
+
+/// The plan with the rows, priced.
+Result<Plan> plan_with_rows(const ScheduleOptions& options, const Schedule& rows) {
+  WEFT_TRY(const Plan before, read_legal_plan(*options.plan, PlanUse::kPrice));
+  Result<Plan> changed = with_rows(before, rows);
+  if (!changed) {
+    Error error = changed.error();
+    error.source = *options.from;
+    return error;
+  }
+  Plan plan = *std::move(changed);
+  WEFT_TRY(PlanSimulator simulator, PlanSimulator::create(plan));
+  if (auto error = store_fill_order(simulator, plan)) return *std::move(error);
+  const std::vector<Violation> violations = check_plan(plan, PlanUse::kPrice);
+  if (!violations.empty()) {
+    Error error = to_error(violations, "are not legal");
+    error.source = *options.plan;
+    return error;
+  }
+  WEFT_TRY(const PlanReport report, simulate_plan(plan));
+  plan.predicted = prediction_of(report);
+  return plan;
+}
+
 Result<std::string> run_schedule_verb(const ScheduleOptions& options) {
-  if (auto error = find_bad_output({{"--csv", options.csv},
+  if (auto error = find_bad_plan_options(options)) return *std::move(error);
+  if (auto error = find_bad_output({{"--out", options.out},
+                                    {"--csv", options.csv},
                                     {"--csv-lowered", options.csv_lowered},
                                     {"--trace", options.trace},
                                     {"--svg", options.svg}}))
@@ -148,7 +195,15 @@ Result<std::string> run_schedule_verb(const ScheduleOptions& options) {
   const ScheduleRun run = run_schedule(lowered, costs, needs_timeline ? &timeline : nullptr);
   const std::string name = options.from ? *options.from : *options.name;
 
+  std::optional<Plan> plan;
+  if (options.plan) {
+    WEFT_TRY(plan, plan_with_rows(options, compute_only(lowered)));
+  }
+
   // Everything that can be wrong with the input has been found by now; only then is anything written.
+  if (plan) {
+    if (auto error = write_file(*options.out, plan_to_text(*plan))) return *error;
+  }
   if (options.csv) {
     if (auto error = write_file(*options.csv, to_csv(compute_only(lowered)))) return *error;
   }
@@ -165,18 +220,22 @@ Result<std::string> run_schedule_verb(const ScheduleOptions& options) {
     if (auto error = write_file(*options.svg, to_svg(timeline, title))) return *error;
   }
   if (options.json) {
-    const Json json = {{"valid", true},
-                       {"ranks", lowered.num_ranks()},
-                       {"stages", lowered.num_stages()},
-                       {"microbatches", lowered.num_microbatches},
-                       {"actions", num_actions(lowered)},
-                       {"makespan_ms", run.makespan_ms},
-                       {"bubble_fraction", run.bubble_fraction},
-                       {"busy_ms", run.busy_ms},
-                       {"peak_in_flight", run.peak_in_flight}};
+    Json json = {{"valid", true},
+                 {"ranks", lowered.num_ranks()},
+                 {"stages", lowered.num_stages()},
+                 {"microbatches", lowered.num_microbatches},
+                 {"actions", num_actions(lowered)},
+                 {"makespan_ms", run.makespan_ms},
+                 {"bubble_fraction", run.bubble_fraction},
+                 {"busy_ms", run.busy_ms},
+                 {"peak_in_flight", run.peak_in_flight}};
+    if (plan) json["plan_step_time_ms"] = plan->predicted.step_time_ms;
     return json.dump(2) + "\n";
   }
   std::string text = to_text(lowered, run, name);
+  if (plan)
+    text += fmt::format("{}: with these rows, a step is predicted to take {:.1f} ms\n", *options.out,
+                        plan->predicted.step_time_ms);
   if (options.grid) text += to_terminal(timeline, grid_columns(timeline), isatty(STDOUT_FILENO) != 0);
   return text;
 }
@@ -205,12 +264,15 @@ void add_schedule(Verbs& verbs) {
   verb.option("--csv-lowered", options->csv_lowered, "Write the actions with their transfers").named("FILE");
   verb.option("--trace", options->trace, "Write the timeline for Perfetto or chrome://tracing").named("FILE");
   verb.option("--svg", options->svg, "Write the timeline as a picture (SVG)").named("FILE");
+  verb.option("--plan", options->plan, "Put the rows of --from into this plan; needs --out").named("FILE");
+  verb.option("--out", options->out, "Where the plan with the rows goes; may be the same file").named("FILE");
   verb.option("--json", options->json, "Print one JSON object");
   verb.footer =
       "Examples:\n"
       "  weft schedule --name 1f1b --pp 4 --microbatches 8 --grid\n"
       "  weft schedule --name zb_v --pp 8 --microbatches 32 --costs costs.json --svg zb_v.svg\n"
-      "  weft schedule --from mine.csv --json";
+      "  weft schedule --from mine.csv --json\n"
+      "  weft schedule --from mine.csv --plan plan.json --out mine.json";
   verb.run = [options] { return run_schedule_verb(*options); };
 }
 

@@ -9,14 +9,13 @@
 
 namespace weft {
 
-Group::Group(std::shared_ptr<WorldBackend> world, std::string name, std::vector<int64_t> ranks)
+Group::Group(std::shared_ptr<WorldBackend> world, const std::string& name, const std::vector<int64_t>& ranks)
     : state_(std::make_shared<State>()) {
   const auto place = std::find(ranks.begin(), ranks.end(), world->rank());
   WEFT_CHECK(place != ranks.end(), "rank {} is not in group '{}'", world->rank(), name);
   state_->rank = place - ranks.begin();
-  state_->name = std::move(name);
-  state_->ranks = std::move(ranks);
-  state_->backend = world->make_group(state_->name, state_->ranks);
+  state_->backend = world->make_group(name, ranks);
+  state_->counter = world->counters().make(name, ranks);
   state_->world = std::move(world);
 }
 
@@ -72,13 +71,11 @@ Work Group::start(const Operation& operation) {
   const Device device = operation.kind == OperationKind::kRecv ? operation.out.device : operation.in.device;
   if (const auto expected = state.backend->refusal_of(device))
     refuse(operation, fmt::format("memory on {}, expected {}", text(device), *expected));
-  const OperationNote note(signature_of(operation, size()), ++state.num_operations, state.name);
+  const OperationNote note(signature_of(operation, size()), ++state.num_operations, name());
   std::unique_ptr<WorkState> started = state.backend->start(operation, note);
   // Written down and counted while the first bytes are on their way.
   state.world->record().note(RankPhase::kStarted, note);
-  const Traffic traffic = traffic_of(operation, state.rank, size());
-  state.sent_bytes += traffic.sent;
-  state.received_bytes += traffic.received;
+  state.counter->add(operation.kind, traffic_of(operation, state.rank, size()));
   return {std::move(started), state.world->record(), note};
 }
 

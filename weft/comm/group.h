@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "weft/comm/traffic.h"
+#include "weft/comm/traffic_counter.h"
 #include "weft/comm/work.h"
 
 namespace weft {
@@ -36,13 +37,13 @@ class WorldBackend;
 /// for. Throws CommMisuse for a mistake on this rank; RankFailure and RanksDisagree come when starting or waiting.
 class Group {
  public:
-  Group(std::shared_ptr<WorldBackend> world, std::string name, std::vector<int64_t> ranks);
+  Group(std::shared_ptr<WorldBackend> world, const std::string& name, const std::vector<int64_t>& ranks);
 
   int64_t rank() const { return state_->rank; }
-  int64_t size() const { return static_cast<int64_t>(state_->ranks.size()); }
-  const std::string& name() const { return state_->name; }
+  int64_t size() const { return std::ssize(state_->counter->ranks()); }
+  const std::string& name() const { return state_->counter->name(); }
   /// The group's ranks as the world numbers them.
-  std::span<const int64_t> ranks() const { return state_->ranks; }
+  std::span<const int64_t> ranks() const { return state_->counter->ranks(); }
 
   /// Input and output may be the same memory.
   Work all_reduce(const ConstBuffer& in, const Buffer& out, Reduction reduction);
@@ -63,7 +64,7 @@ class Group {
   Work barrier();
 
   /// Bytes of all operations started so far, see traffic_of.
-  Traffic traffic() const { return {state_->sent_bytes, state_->received_bytes}; }
+  Traffic traffic() const { return state_->counter->total(); }
 
   /// Ends the group's use on this rank; operations afterwards throw CommMisuse.
   void close();
@@ -71,13 +72,10 @@ class Group {
  private:
   struct State {
     std::shared_ptr<WorldBackend> world;
-    std::string name;
-    std::vector<int64_t> ranks;
     int64_t rank = 0;
     std::unique_ptr<GroupBackend> backend;
     std::atomic<int64_t> num_operations{0};
-    std::atomic<int64_t> sent_bytes{0};
-    std::atomic<int64_t> received_bytes{0};
+    std::shared_ptr<TrafficCounter> counter;
     std::atomic<bool> is_closed{false};
   };
 

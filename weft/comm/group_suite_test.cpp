@@ -516,6 +516,32 @@ TEST_P(OnRanks, BytesAreCountedAsStepsArePriced) {
   });
 }
 
+TEST_P(OnRanks, WorldsCountByGroupAndOperation) {
+  run([&](World& world) {
+    const std::vector<int64_t> ranks(world.all().ranks().begin(), world.all().ranks().end());
+    const TrafficList before = world.traffic();
+    Memory numbers(4, DataType::kFp64);
+    {
+      Group gone = *world.group("counted", ranks);
+      gone.all_reduce(numbers.buffer(), Reduction::kSum).wait();
+    }
+    Group group = *world.group("counted", ranks);
+    group.all_reduce(numbers.buffer(), Reduction::kSum).wait();
+    group.barrier().wait();
+    const std::vector<GroupTraffic> done = traffic_since(before, world.traffic());
+    ASSERT_EQ(done.size(), world.size() == 1 ? 0u : 1u);
+    if (done.empty()) return;
+    EXPECT_EQ(done.front().name, "counted");
+    EXPECT_EQ(done.front().ranks, ranks);
+    const auto count = [&](OperationKind kind) { return done.front().operations[static_cast<size_t>(kind)]; };
+    EXPECT_EQ(count(OperationKind::kAllReduce).calls, 2);
+    EXPECT_EQ(count(OperationKind::kAllReduce).bytes,
+              (Traffic{2 * group.traffic().sent, 2 * group.traffic().received}));
+    EXPECT_EQ(count(OperationKind::kBarrier), (OperationCount{.calls = 1, .bytes = {}}));
+    EXPECT_EQ(count(OperationKind::kSend), OperationCount());
+  });
+}
+
 TEST_P(OnRanks, RanksThatDisagreeAreToldSo) {
   if (is_fake() || GetParam().size == 1) GTEST_SKIP() << "there is nobody to disagree with";
   run([&](World& world) {

@@ -100,28 +100,6 @@ std::optional<std::string> mistake_in_overlap(const Operation& op, int64_t rank,
 
 }  // namespace
 
-std::string_view name_of(OperationKind kind) {
-  switch (kind) {
-    case OperationKind::kAllReduce:
-      return "all_reduce";
-    case OperationKind::kAllGather:
-      return "all_gather";
-    case OperationKind::kReduceScatter:
-      return "reduce_scatter";
-    case OperationKind::kAllToAll:
-      return "all_to_all";
-    case OperationKind::kBroadcast:
-      return "broadcast";
-    case OperationKind::kSend:
-      return "send";
-    case OperationKind::kRecv:
-      return "recv";
-    case OperationKind::kBarrier:
-      break;
-  }
-  return "barrier";
-}
-
 bool is_collective(OperationKind kind) {
   return kind != OperationKind::kSend && kind != OperationKind::kRecv;
 }

@@ -8,22 +8,10 @@
 
 #include "weft/comm/buffer.h"
 #include "weft/comm/reduce.h"
+#include "weft/mesh/group_traffic.h"
 
 namespace weft {
 
-enum class OperationKind : uint8_t {
-  kAllReduce,      ///< everyone gets the reduction of all inputs
-  kAllGather,      ///< everyone gets all inputs, in rank order
-  kReduceScatter,  ///< rank r gets part r of the reduction of all inputs
-  kAllToAll,       ///< rank r gets part r of every input, in rank order
-  kBroadcast,      ///< everyone gets the root's buffer
-  kSend,
-  kRecv,
-  kBarrier,  ///< ends when everyone has come to it
-};
-
-/// "all_reduce".
-std::string_view name_of(OperationKind kind);
 /// Everyone in the group takes part, not just two.
 bool is_collective(OperationKind kind);
 

@@ -1,26 +1,19 @@
 #include "weft/comm/traffic.h"
 
-#include "weft/mesh/split.h"
+#include "weft/mesh/traffic.h"
 
 namespace weft {
 namespace {
-
-Traffic all_reduce_elements(int64_t count, int64_t rank, int64_t size) {
-  const auto chunk = [&](int64_t i) { return balanced_part({0, count}, size, (i + size) % size).size(); };
-  return {.sent = 2 * count - chunk(rank) - chunk(rank + 1), .received = 2 * count - chunk(rank - 1) - chunk(rank)};
-}
 
 Traffic elements_of(const Operation& op, int64_t rank, int64_t size) {
   const int64_t next = (rank + 1) % size, previous = (rank + size - 1) % size;
   switch (op.kind) {
     case OperationKind::kAllReduce:
-      return all_reduce_elements(op.in.count, rank, size);
+      return all_reduce_traffic(op.in.count, size, rank);
     case OperationKind::kAllGather:
-      return {.sent = op.out.count - part_of(op.out.count, op.out_counts, next, size).size,
-              .received = op.out.count - op.in.count};
+      return gather_traffic(op.out.count, op.in.count, part_of(op.out.count, op.out_counts, next, size).size);
     case OperationKind::kReduceScatter:
-      return {.sent = op.in.count - op.out.count,
-              .received = op.in.count - part_of(op.in.count, op.in_counts, previous, size).size};
+      return scatter_traffic(op.in.count, op.out.count, part_of(op.in.count, op.in_counts, previous, size).size);
     case OperationKind::kAllToAll:
       return {.sent = op.in.count - part_of(op.in.count, op.in_counts, rank, size).size,
               .received = op.out.count - part_of(op.out.count, op.out_counts, rank, size).size};

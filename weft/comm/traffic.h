@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "weft/comm/operation.h"
-#include "weft/mesh/step.h"
+#include "weft/mesh/traffic.h"
 
 namespace weft {
 

@@ -57,11 +57,7 @@ Result<Group> World::group(const Mesh& mesh, const AxisList& axes) {
     return Error{.source = fmt::format("rank {}", rank()),
                  .problem = fmt::format("is not in the mesh {}, whose group it asks for", mesh.grid().text())};
   }
-  AxisList sorted = axes;
-  std::sort(sorted.begin(), sorted.end());
-  std::string name;
-  for (const size_t axis : sorted) name += (name.empty() ? "" : "+") + mesh.axes()[axis].name;
-  return group(name.empty() ? "self" : name, mesh.group_of(rank(), axes));
+  return group(mesh.group_name(axes), mesh.group_of(rank(), axes));
 }
 
 }  // namespace weft

@@ -35,12 +35,14 @@ class WorldBackend {
   int64_t size() const { return size_; }
   const CommOptions& options() const { return options_; }
   RankRecord& record() { return record_; }
+  TrafficCounters& counters() { return counters_; }
 
  private:
   int64_t rank_;
   int64_t size_;
   CommOptions options_;
   RankRecord record_;
+  TrafficCounters counters_;
 };
 
 /// All ranks of a run, seen from one of them; groups are made here.
@@ -57,6 +59,9 @@ class World {
 
   /// How long this rank has been blocked in operations so far.
   double waited_ms() const;
+
+  /// What this rank has done in all groups so far.
+  TrafficList traffic() const { return backend_->counters().list(); }
 
   /// The group of everyone.
   Group& all() { return all_; }

@@ -6,6 +6,7 @@
 #include "weft/base/as_double.h"
 #include "weft/cost/collective_time.h"
 #include "weft/cost/local_shape.h"
+#include "weft/meaning/row_changes.h"
 
 namespace weft {
 namespace {
@@ -36,7 +37,7 @@ class Communication {
   /// A column split reads whole rows and has their gradient summed; a row split sums its output. With sequence
   /// parallelism the rows lie divided between the regions.
   void add_tensor_parallel(const Op& op, const OpTime& time, BlockTime& block) const {
-    const double rows = op.rows.value() * tokens_;
+    const double rows = rows_around(op).value() * tokens_;
     const bool divides_rows = setting_.sequence_parallel;
     if (const auto* table = std::get_if<Lookup>(&op.shape); table != nullptr && op.split == TensorSplit::kColumn) {
       const double size = rows * as_double(table->width) * bytes_;
@@ -98,10 +99,11 @@ class Communication {
     block.backward_input += backward;
   }
 
-  /// Tokens go to their experts' ranks before the first product and come back after the last.
+  /// Tokens go to their experts' ranks before the first product and come back after the last. Tensor-parallel ranks
+  /// have whole rows there, and each brings all of them to its part of the experts.
   void add_expert_parallel(const Op& op, const Matmul& m, BlockTime& block) const {
     const bool is_first = op.split == TensorSplit::kColumn;
-    const double rows = op.rows.value() * tokens_ / as_double(setting_.row_share());
+    const double rows = op.rows.value() * tokens_;
     const double ms = all_to_all_ms(setting_.ep_link, rows * as_double(is_first ? m.in : m.out) * bytes_);
     block.forward.ep_ms += ms;
     block.backward_input.ep_ms += ms;

@@ -246,5 +246,25 @@ TEST(BlockTime, ExpertsReceiveTheirTokensAndSendThemBack) {
   EXPECT_NEAR(time.backward_input.ep_ms, 2 * one_way_ms, 1e-9);
 }
 
+TEST(BlockTime, TensorParallelRanksOfExpertsMoveRowsOnceAndExchangeThemAll) {
+  const Cluster cluster = ideal_cluster();
+  const AnalyticTimes times(cluster);
+  const Model model = scenario_model("qwen3-30b-a3b");  // width 2048, 8 experts a token
+  const Module& llm = *model.find(ModuleKind::kLlm);
+  const double pass = 0.75 * 100 * 2048 * 2 / 1e6;  // 100 rows, tp 4
+  for (const bool divides_rows : {false, true}) {
+    BlockSetting setting = tensor_parallel(4, divides_rows);
+    const BlockTime alone = times.time_of(llm, llm.layer_kinds.front(), setting, {{100, 1}});
+    EXPECT_NEAR(alone.forward.tp_ms, 4 * pass, 1e-9) << "around attention and around experts";
+    EXPECT_NEAR(alone.backward_input.tp_ms, 4 * pass, 1e-9);
+    setting.ep = 8;
+    setting.ep_link = {
+        .num_ranks = 8, .ranks_per_node = 8, .ring_bytes_per_ms = 1e6, .within_bytes_per_ms = 1e6, .latency_ms = 0};
+    EXPECT_NEAR(times.time_of(llm, llm.layer_kinds.front(), setting, {{100, 1}}).forward.ep_ms,
+                2 * 7.0 / 8 * 100 * 8 * 2048 * 2 / 1e6, 1e-9)
+        << "every tensor-parallel rank has whole rows";
+  }
+}
+
 }  // namespace
 }  // namespace weft

@@ -158,7 +158,8 @@ TEST(CostModel, RecomputingMoreTakesNoLessTimeAndKeepsNoMore) {
         for (size_t rank = 0; rank < module.recompute.size(); ++rank) {
           for (size_t chunk = 0; chunk < module.recompute[rank].size(); ++chunk) {
             const int64_t layers = module.layers[rank][chunk];
-            module.recompute[rank][chunk] = {.full = how == 2 ? layers : 0, .selective = how == 1 ? layers : 0};
+            module.recompute[rank][chunk] =
+                RecomputeCounts{.full = how == 2 ? layers : 0, .selective = how == 1 ? layers : 0};
           }
         }
       }
@@ -179,7 +180,7 @@ TEST(CostModel, RecomputingMoreTakesNoLessTimeAndKeepsNoMore) {
 
 TEST(CostModel, RecomputationRepeatsTheForwardOrItsAttention) {
   Plan plan = text_plan(gpt_model({.layers = 6}), shipped("qwen2-vl-7b_inline").cluster, {}, 512);
-  plan.modules[0].recompute = {{{.full = 3, .selective = 2}}};
+  plan.modules[0].recompute = {{RecomputeCounts{.full = 3, .selective = 2}}};
   const Priced costs = price(plan);
   const BlockCost& layer = costs.modules.front()->kinds.front();
   EXPECT_NEAR(costs.stages[0].recompute.total_ms(),
@@ -377,6 +378,7 @@ TEST(CostModel, TensorParallelTrafficHidesOnlyBehindTheOtherHalfOfTheSameBackwar
   cluster.within_node.bandwidth_gb_per_s = 100;
   cluster.efficiency.overlap = 1;
   Plan plan = text_plan(gpt_model({}), cluster, {.tp = 2, .pp = 2}, 512, {.name = "1f1b", .microbatches = 4});
+  plan.overlap_tp = true;
   const auto tp_ms = [](const Plan& priced) {
     CostModel model = *CostModel::create(priced);
     PlanCosts costs;

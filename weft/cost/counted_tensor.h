@@ -34,6 +34,9 @@ class CountedTensor {
   /// Whether others refer to the same memory.
   bool is_shared() const { return memory_.use_count() > 1; }
   bool is_same(const CountedTensor& other) const { return memory_ == other.memory_; }
+  const void* memory() const { return memory_.get(); }
+  /// How many refer to it.
+  int64_t num_references() const { return memory_.use_count(); }
   int64_t bytes() const { return memory_ ? memory_->bytes : 0; }
   void reset() { memory_.reset(); }
 

@@ -49,8 +49,11 @@ CountedTensor walk_vision_rotary(int64_t rows, int64_t head_dim, const WalkConte
   return context.exact_rows_of(rows, head_dim);
 }
 
-CountedTensor walk_text_entry(const Block& entry, const std::vector<WalkedMedia>& media, const WalkContext& context) {
-  const auto& table = std::get<Lookup>(op_named(entry, "embedding").shape);
+CountedTensor walk_text_entry(const WalkedBlock& block, const std::vector<WalkedMedia>& media,
+                              const WalkContext& outside) {
+  const auto& table = std::get<Lookup>(op_named(block.block, "embedding").shape);
+  WalkContext context = outside;
+  context.trains = block.needs_of("embedding").of_weight;
   const int64_t rows = context.whole_rows, width = table.width;
   const SiteRows sites{context.rows, rows, width};
   const auto add_lookup = [&](const CountedTensor& ids) {
@@ -94,20 +97,23 @@ CountedTensor walk_text_entry(const Block& entry, const std::vector<WalkedMedia>
   return place_media(x, media, true, context.rows, width, needs_gradient, context);
 }
 
-void walk_text_exit(const Block& exit, const CountedTensor& x, int64_t targets, const WalkContext& context) {
-  const auto& norm = std::get<Norm>(op_named(exit, "norm").shape);
-  const Op& head = op_named(exit, "logits");
-  const LocalMatmul local = local_matmul(std::get<Matmul>(head.shape), head.split, context.share);
+void walk_text_exit(const WalkedBlock& block, const CountedTensor& x, int64_t targets, const WalkContext& outside) {
+  const Op &norm_op = op_named(block.block, "norm"), &head = op_named(block.block, "logits");
+  const auto& norm = std::get<Norm>(norm_op.shape);
+  const LocalMatmul local = local_matmul(std::get<Matmul>(head.shape), head.split, outside.share);
+  const WalkContext context = outside.going_back(block.needs_of(head).of_output);
+  const WalkContext behind = outside.going_back(block.needs_of(norm_op).of_output);
   CountedTensor whole;
   {
-    const CountedTensor normed = walk_norm(x, context.rows, norm, context);
-    whole = walk_enter(normed, {context.rows, context.whole_rows, norm.width}, context);
+    const CountedTensor normed = walk_norm(x, context.rows, norm, block.at(norm_op, outside));
+    whole = walk_enter(normed, {context.rows, context.whole_rows, norm.width}, behind);
   }
   if (targets < context.whole_rows) {
     whole = context.rows_of(targets, norm.width);
-    context.add_step([norm, context](const CountedTensor&) { return context.rows_of(context.whole_rows, norm.width); });
+    behind.add_step([norm, context](const CountedTensor&) { return context.rows_of(context.whole_rows, norm.width); });
   }
-  const CountedTensor logits = walk_linear(whole, {.rows = targets, .in = local.in, .out = local.out}, context);
+  const CountedTensor logits =
+      walk_linear(whole, {.rows = targets, .in = local.in, .out = local.out}, block.at(head, outside));
   whole.reset();
   const int64_t chunk = chunk_elements(targets, local.out);
   const CountedTensor sums = context.exact_rows_of(targets, 1);
@@ -126,44 +132,56 @@ void walk_text_exit(const Block& exit, const CountedTensor& x, int64_t targets, 
   });
 }
 
-CountedTensor walk_vision_entry(const Block& entry, const WalkContext& context) {
-  const auto& patches = std::get<Matmul>(op_named(entry, "patch_embedding").shape);
+CountedTensor walk_vision_entry(const WalkedBlock& block, const WalkContext& outside) {
+  const Op& op = op_named(block.block, "patch_embedding");
+  const auto& patches = std::get<Matmul>(op.shape);
+  const WalkContext context = block.at(op, outside);
   // Pixels are the batch's.
-  return walk_linear({}, {.rows = context.rows, .in = patches.in, .out = patches.out, .makes_input_gradient = false},
-                     context);
+  return walk_linear(
+      {}, {.rows = context.rows, .in = patches.in, .out = patches.out, .has_bias = patches.bias_elements > 0}, context);
 }
 
-CountedTensor walk_vision_exit(const Block& exit, const CountedTensor& x, const SiteRows& rows, bool reorders,
-                               const WalkContext& context) {
-  const auto& norm = std::get<Norm>(op_named(exit, "norm").shape);
-  const Op &up = op_named(exit, "merger.up"), &down = op_named(exit, "merger.down");
-  const LocalMatmul wider = local_matmul(std::get<Matmul>(up.shape), up.split, context.share);
-  const LocalMatmul narrower = local_matmul(std::get<Matmul>(down.shape), down.split, context.share);
+CountedTensor walk_vision_exit(const WalkedBlock& block, const CountedTensor& x, const SiteRows& rows, bool reorders,
+                               const WalkContext& outside) {
+  const Op& norm_op = op_named(block.block, "norm");
+  const auto& norm = std::get<Norm>(norm_op.shape);
+  const Op &up = op_named(block.block, "merger.up"), &down = op_named(block.block, "merger.down");
+  const LocalMatmul wider = local_matmul(std::get<Matmul>(up.shape), up.split, outside.share);
+  const LocalMatmul narrower = local_matmul(std::get<Matmul>(down.shape), down.split, outside.share);
   CountedTensor normed;
   {
-    const CountedTensor own = walk_norm(x, context.rows, norm, context);
-    normed = walk_enter(own, {context.rows, context.whole_rows, norm.width}, context);
+    const CountedTensor own = walk_norm(x, outside.rows, norm, block.at(norm_op, outside));
+    normed = walk_enter(own, {outside.rows, outside.whole_rows, norm.width},
+                        outside.going_back(block.needs_of(norm_op).of_output));
   }
   CountedTensor wide;
   {
-    const CountedTensor plain =
-        walk_linear(normed, {.rows = rows.whole, .in = wider.in, .out = wider.out, .has_bias = true}, context);
-    wide = walk_activation(plain, rows.whole, wider.out, 0, context);
+    const CountedTensor plain = walk_linear(
+        normed, {.rows = rows.whole, .in = wider.in, .out = wider.out, .has_bias = true}, block.at(up, outside));
+    wide = walk_activation(plain, rows.whole, wider.out, 0, outside.going_back(block.needs_of(up).of_output));
   }
-  CountedTensor merged = walk_linear(
-      wide, {.rows = rows.whole, .in = narrower.in, .out = narrower.out, .has_bias = !context.is_spread()}, context);
+  const OpNeeds& needs = block.needs_of(down);
+  const bool is_spread = outside.is_spread();
+  // A bias of its own is added once ranks have summed.
+  const WalkContext at_down = block.at(down, outside);
+  const WalkContext summed = at_down.going_back(!is_spread || needs.of_input || needs.of_weight);
+  CountedTensor merged =
+      walk_linear(wide, {.rows = rows.whole, .in = narrower.in, .out = narrower.out, .has_bias = !is_spread}, summed);
   if (reorders) {
-    context.add_step([rows, context](const CountedTensor&) { return context.rows_of(rows.whole, rows.width); });
-    merged = context.rows_of(rows.whole, rows.width);
+    summed.add_step([rows, summed](const CountedTensor&) { return summed.rows_of(rows.whole, rows.width); });
+    merged = summed.rows_of(rows.whole, rows.width);
   }
-  if (!context.is_spread()) return merged;
-  const CountedTensor own = walk_leave(merged, rows, context);
-  return walk_add_bias(own, rows.width, context);
+  if (!is_spread) return merged;
+  const CountedTensor own = walk_leave(merged, rows, summed);
+  return walk_add_bias(own, rows.width, at_down);
 }
 
-CountedTensor walk_audio_entry(const Block& entry, int64_t frames, const WalkContext& context) {
-  const auto& first = std::get<Matmul>(op_named(entry, "convolution.mel").shape);
-  const auto& second = std::get<Matmul>(op_named(entry, "convolution.stride").shape);
+CountedTensor walk_audio_entry(const WalkedBlock& block, int64_t frames, const WalkContext& outside) {
+  const Op &first_op = op_named(block.block, "convolution.mel"),
+           &second_op = op_named(block.block, "convolution.stride");
+  const auto &first = std::get<Matmul>(first_op.shape), &second = std::get<Matmul>(second_op.shape);
+  const WalkContext between = outside.going_back(block.needs_of(first_op).of_output);
+  const WalkContext context = outside.going_back(block.needs_of(second_op).of_output);
   const int64_t rows = context.rows, width = first.out, bins = first.in / 3;
   // Three taps of every row side by side, of rows with one of zeros behind them.
   const auto gather = [&](int64_t from, int64_t to, int64_t of_width) {
@@ -174,30 +192,32 @@ CountedTensor walk_audio_entry(const Block& entry, int64_t frames, const WalkCon
   CountedTensor convolved;
   {
     const CountedTensor taps = gather(frames, frames, bins);
-    const CountedTensor plain = walk_linear(
-        taps, {.rows = frames, .in = first.in, .out = width, .has_bias = true, .makes_input_gradient = false}, context);
-    convolved = walk_activation(plain, frames, width, 0, context);
+    const CountedTensor plain = walk_linear(taps, {.rows = frames, .in = first.in, .out = width, .has_bias = true},
+                                            block.at(first_op, outside));
+    convolved = walk_activation(plain, frames, width, 0, between);
   }
   // Where rows are divided, which taps a rank's rows see is worked out for them.
   CountedTensor taps_here;
   if (context.divides_rows) taps_here = context.make(3 * rows * kIndexBytes);
-  context.add_step(
+  between.add_step(
       [taps_here, frames, width, context](const CountedTensor&) { return context.rows_of(frames + 1, width); });
   CountedTensor strided;
   {
     const CountedTensor taps = gather(frames, rows, width);
-    const CountedTensor plain =
-        walk_linear(taps, {.rows = rows, .in = second.in, .out = width, .has_bias = true}, context);
+    const CountedTensor plain = walk_linear(taps, {.rows = rows, .in = second.in, .out = width, .has_bias = true},
+                                            block.at(second_op, outside));
     strided = walk_activation(plain, rows, width, 0, context);
   }
   const CountedTensor sines = context.exact_rows_of(2 * rows, width);
   return context.rows_of(rows, width);
 }
 
-CountedTensor walk_audio_exit(const Block& exit, const CountedTensor& x, const SiteRows& rows,
-                              const WalkContext& context) {
-  const auto& norm = std::get<Norm>(op_named(exit, "norm").shape);
-  const auto& projection = std::get<Matmul>(op_named(exit, "projection").shape);
+CountedTensor walk_audio_exit(const WalkedBlock& block, const CountedTensor& x, const SiteRows& rows,
+                              const WalkContext& outside) {
+  const Op &norm_op = op_named(block.block, "norm"), &projection_op = op_named(block.block, "projection");
+  const auto& norm = std::get<Norm>(norm_op.shape);
+  const auto& projection = std::get<Matmul>(projection_op.shape);
+  const WalkContext context = outside.going_back(block.needs_of(norm_op).of_input);
   const CountedTensor whole =
       context.divides_rows ? walk_enter(x, {context.rows, context.whole_rows, norm.width}, context) : x;
   const int64_t all = context.divides_rows ? context.whole_rows : context.rows;
@@ -214,8 +234,9 @@ CountedTensor walk_audio_exit(const Block& exit, const CountedTensor& x, const S
     pairs = context.rows_of(own, norm.width);
   }
   const CountedTensor mean = context.rows_of(own, norm.width);
-  const CountedTensor normed = walk_norm(mean, own, norm, context);
-  return walk_linear(normed, {.rows = own, .in = projection.in, .out = projection.out, .has_bias = true}, context);
+  const CountedTensor normed = walk_norm(mean, own, norm, block.at(norm_op, outside));
+  return walk_linear(normed, {.rows = own, .in = projection.in, .out = projection.out, .has_bias = true},
+                     block.at(projection_op, outside));
 }
 
 }  // namespace weft

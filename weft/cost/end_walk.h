@@ -16,19 +16,20 @@ struct WalkedMedia {
   CountedTensor* gradient = nullptr;
 };
 
-/// The llm's rows from tokens and media. `needs_gradient`: the table is trained, or media need one.
-CountedTensor walk_text_entry(const Block& entry, const std::vector<WalkedMedia>& media, const WalkContext& context);
+/// The llm's rows from tokens and media.
+CountedTensor walk_text_entry(const WalkedBlock& entry, const std::vector<WalkedMedia>& media,
+                              const WalkContext& context);
 /// The loss of so many target rows.
-void walk_text_exit(const Block& exit, const CountedTensor& x, int64_t targets, const WalkContext& context);
+void walk_text_exit(const WalkedBlock& exit, const CountedTensor& x, int64_t targets, const WalkContext& context);
 
-CountedTensor walk_vision_entry(const Block& entry, const WalkContext& context);
+CountedTensor walk_vision_entry(const WalkedBlock& entry, const WalkContext& context);
 /// `rows` are those that the merger gives. `reorders`: they change places at the end.
-CountedTensor walk_vision_exit(const Block& exit, const CountedTensor& x, const SiteRows& rows, bool reorders,
+CountedTensor walk_vision_exit(const WalkedBlock& exit, const CountedTensor& x, const SiteRows& rows, bool reorders,
                                const WalkContext& context);
 
 /// `frames` are those that the first convolution is run for.
-CountedTensor walk_audio_entry(const Block& entry, int64_t frames, const WalkContext& context);
-CountedTensor walk_audio_exit(const Block& exit, const CountedTensor& x, const SiteRows& rows,
+CountedTensor walk_audio_entry(const WalkedBlock& entry, int64_t frames, const WalkContext& context);
+CountedTensor walk_audio_exit(const WalkedBlock& exit, const CountedTensor& x, const SiteRows& rows,
                               const WalkContext& context);
 
 }  // namespace weft

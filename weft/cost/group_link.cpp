@@ -14,20 +14,13 @@ struct StridedGroups {
   int64_t size = 1;
 };
 
-int64_t degree_of(const ModulePlan& module, const std::string& axis) {
-  if (axis == "tp") return module.tp;
-  if (axis == "cp") return module.cp;
-  if (axis == "dp") return module.dp;
-  return module.pp;
-}
-
 /// Nothing where the axes are not neighbours in the mesh.
 std::optional<StridedGroups> strided(const ModulePlan& module, const std::vector<std::string>& axes) {
   StridedGroups groups;
   int64_t stride = 1;
   bool has_begun = false, has_ended = false;
   for (const std::string& axis : module.axis_order) {
-    const int64_t degree = degree_of(module, axis);
+    const int64_t degree = module.degree(axis);
     const bool is_joined = std::find(axes.begin(), axes.end(), axis) != axes.end();
     if (is_joined && degree > 1) {
       if (has_ended) return std::nullopt;

@@ -3,8 +3,17 @@
 namespace weft {
 namespace {
 
+/// Whether the product itself has a gradient to give, its bias left out, which is added once ranks have summed.
+bool needs_rows_gradient(const WalkedBlock& block, const Op& op) {
+  const OpNeeds& needs = block.needs_of(op);
+  return needs.of_input || needs.of_weight;
+}
+
 /// A product whose weight is cut by rows, and the sum over ranks of what it gives.
-CountedTensor row_cut_linear(const CountedTensor& x, const Op& op, const WalkContext& context) {
+CountedTensor row_cut_linear(const CountedTensor& x, const WalkedBlock& block, std::string_view name,
+                             const WalkContext& outside) {
+  const Op& op = op_named(block.block, name);
+  const WalkContext context = block.at(op, outside);
   const auto& matmul = std::get<Matmul>(op.shape);
   const LocalMatmul local = local_matmul(matmul, op.split, context.share);
   LinearShape shape{.rows = context.whole_rows,
@@ -14,57 +23,66 @@ CountedTensor row_cut_linear(const CountedTensor& x, const Op& op, const WalkCon
   if (!context.is_spread()) return walk_linear(x, shape, context);
   CountedTensor rows;
   {
-    const CountedTensor summand = walk_linear(x, shape, context);
-    rows = walk_leave(summand, {context.rows, context.whole_rows, local.out}, context);
+    const CountedTensor summand = walk_linear(x, shape, context.going_back(needs_rows_gradient(block, op)));
+    rows = walk_leave(summand, {context.rows, context.whole_rows, local.out},
+                      context.going_back(needs_rows_gradient(block, op)));
   }
   return matmul.bias_elements > 0 ? walk_add_bias(rows, local.out, context) : rows;
 }
 
-CountedTensor column_cut_linear(const CountedTensor& x, const Op& op, bool makes_input_gradient,
-                                const WalkContext& context) {
+CountedTensor column_cut_linear(const CountedTensor& x, const WalkedBlock& block, const Op& op,
+                                const WalkContext& outside) {
+  const WalkContext context = block.at(op, outside);
   const auto& matmul = std::get<Matmul>(op.shape);
   const LocalMatmul local = local_matmul(matmul, op.split, context.share);
-  const CountedTensor whole = walk_enter(x, {context.rows, context.whole_rows, local.in}, context);
-  return walk_linear(whole,
-                     {.rows = context.whole_rows,
-                      .in = local.in,
-                      .out = local.out,
-                      .has_bias = matmul.bias_elements > 0,
-                      .makes_input_gradient = makes_input_gradient},
-                     context);
+  const CountedTensor whole =
+      walk_enter(x, {context.rows, context.whole_rows, local.in}, context.going_back(context.passes_on));
+  return walk_linear(
+      whole, {.rows = context.whole_rows, .in = local.in, .out = local.out, .has_bias = matmul.bias_elements > 0},
+      context);
 }
 
-CountedTensor attention(const CountedTensor& x, const Block& block, const WalkContext& context) {
-  const auto& core = std::get<Attention>(op_named(block, "attention.core").shape);
+CountedTensor attention(const CountedTensor& x, const WalkedBlock& layer, const WalkContext& context) {
+  const Block& block = layer.block;
+  const Op& core_op = op_named(block, "attention.core");
+  const auto& core = std::get<Attention>(core_op.shape);
   const LocalHeads heads = local_heads(core, context.share);
-  CountedTensor packed = column_cut_linear(x, op_named(block, "attention.qkv"), true, context);
-  if (find_op(block, "attention.q_norm") != nullptr)
-    packed = walk_norm_heads(packed, context.whole_rows, heads, core.head_dim, context);
+  CountedTensor packed = column_cut_linear(x, layer, op_named(block, "attention.qkv"), context);
+  if (find_op(block, "attention.q_norm") != nullptr) {
+    WalkContext norms = layer.at("attention.k_norm", context);
+    norms.trains = layer.needs_of("attention.q_norm").of_weight;
+    norms.trains_bias = layer.needs_of("attention.k_norm").of_weight;
+    packed = walk_norm_heads(packed, context.whole_rows, heads, core.head_dim, norms);
+  }
   const CountedTensor mixed =
-      walk_attention(packed, heads, core, find_op(block, "attention.rotary") != nullptr, context);
-  return row_cut_linear(mixed, op_named(block, "attention.out"), context);
+      walk_attention(packed, heads, core, find_op(block, "attention.rotary") != nullptr, layer.at(core_op, context));
+  return row_cut_linear(mixed, layer, "attention.out", context);
 }
 
-CountedTensor mlp(const CountedTensor& x, const Block& block, const WalkContext& context) {
+CountedTensor mlp(const CountedTensor& x, const WalkedBlock& layer, const WalkContext& context) {
+  const Block& block = layer.block;
   const Op* gate_up = find_op(block, "mlp.gate_up");
   const Op& up = gate_up != nullptr ? *gate_up : op_named(block, "mlp.up");
   const int64_t up_width = local_matmul(std::get<Matmul>(up.shape), up.split, context.share).out;
-  const CountedTensor wide = column_cut_linear(x, up, true, context);
-  const CountedTensor inner = gate_up != nullptr ? walk_swiglu(wide, context.whole_rows, up_width / 2, context)
-                                                 : walk_activation(wide, context.whole_rows, up_width, 1, context);
-  return row_cut_linear(inner, op_named(block, "mlp.down"), context);
+  const CountedTensor wide = column_cut_linear(x, layer, up, context);
+  const WalkContext behind = context.going_back(layer.needs_of(up).of_output);
+  const CountedTensor inner = gate_up != nullptr ? walk_swiglu(wide, context.whole_rows, up_width / 2, behind)
+                                                 : walk_activation(wide, context.whole_rows, up_width, 1, behind);
+  return row_cut_linear(inner, layer, "mlp.down", context);
 }
 
 /// A product of every expert with its rows.
 CountedTensor expert_linear(const CountedTensor& x, const Op& op, int64_t rows, const WalkContext& context) {
   const LocalMatmul local = local_matmul(std::get<Matmul>(op.shape), op.split, context.share);
+  const CountedTensor kept = context.trains ? x : CountedTensor();
   context.add_step([=](const CountedTensor& dy) {
     const auto make_gradients = [context, local, rows] { walk_weight_gradient(rows, local.in, local.out, context); };
     if (context.trains && context.queue != nullptr) {
-      context.queue->push_back([x, dy, make_gradients] { make_gradients(); });
+      context.queue->push_back([kept, dy, make_gradients] { make_gradients(); });
     } else if (context.trains) {
       make_gradients();
     }
+    if (!context.passes_on) return CountedTensor();
     CountedTensor dx = context.rows_of(rows, local.in);
     walk_product(rows, local.out, local.in, context);
     return dx;
@@ -97,12 +115,14 @@ CountedTensor exchange(int64_t from, int64_t to, int64_t width, bool orders_firs
 struct WalkedRouting {
   CountedTensor order;
   CountedTensor weights;
-  std::shared_ptr<CountedTensor> weight_gradient;
 };
 
-WalkedRouting route(const CountedTensor& rows, const Block& block, int64_t experts_per_token,
-                    const WalkContext& context) {
-  const auto& router = std::get<Matmul>(op_named(block, "moe.router").shape);
+WalkedRouting route(const CountedTensor& rows, const WalkedBlock& layer, int64_t experts_per_token,
+                    const WalkContext& outside) {
+  const Op& op = op_named(layer.block, "moe.router");
+  const auto& router = std::get<Matmul>(op.shape);
+  WalkContext context = layer.at(op, outside);
+  context = context.going_back(context.passes_on || context.trains);
   const int64_t n = context.whole_rows, k = experts_per_token;
   const CountedTensor logits = walk_linear(rows, {.rows = n, .in = router.in, .out = router.out}, context);
   CountedTensor converted;
@@ -113,7 +133,7 @@ WalkedRouting route(const CountedTensor& rows, const Block& block, int64_t exper
   const CountedTensor experts = context.make(n * k * kIndexBytes);
   const CountedTensor sum = context.exact_rows_of(n, 1);
   const CountedTensor shares = context.exact_rows_of(n, k);
-  WalkedRouting routing{.weight_gradient = std::make_shared<CountedTensor>()};
+  WalkedRouting routing;
   {
     const CountedTensor sorted = context.make(n * k * kIndexBytes);
     routing.order = context.make(n * k * kIndexBytes);
@@ -130,70 +150,96 @@ WalkedRouting route(const CountedTensor& rows, const Block& block, int64_t exper
   return routing;
 }
 
-CountedTensor moe(const CountedTensor& x, const LayerWalk& layer, const WalkContext& context) {
+CountedTensor moe(const CountedTensor& x, const LayerWalk& layer, const WalkContext& outside) {
   const Block& block = layer.block;
+  const OpNeeds& router = layer.needs_of("moe.router");
+  const bool of_rows = router.of_input, of_choice = router.of_input || router.of_weight;
   const int64_t width = std::get<Matmul>(op_named(block, "moe.router").shape).in;
-  const Op& up = op_named(block, "mlp.gate_up");
+  const Op &up = op_named(block, "mlp.gate_up"), &down = op_named(block, "mlp.down");
   const int64_t k = up.rows.numerator;
-  const int64_t n = context.whole_rows, sent = n * k, here = layer.is_exchanged ? layer.received_rows : sent;
-  const int64_t inner_width = local_matmul(std::get<Matmul>(up.shape), up.split, context.share).out / 2;
-  const CountedTensor rows = walk_enter(x, {context.rows, n, width}, context);
+  const int64_t n = outside.whole_rows, sent = n * k, here = layer.is_exchanged ? layer.received_rows : sent;
+  const int64_t inner_width = local_matmul(std::get<Matmul>(up.shape), up.split, outside.share).out / 2;
+  const WalkContext before = outside.going_back(of_rows);
+  const bool of_wide = of_rows || layer.needs_of(up).of_weight;
+  const bool of_outer = of_wide || layer.needs_of(down).of_weight;
+  const CountedTensor rows = walk_enter(x, {outside.rows, n, width}, before);
   // Experts and router both have a gradient for the rows; the experts' comes first.
-  const auto of_rows = std::make_shared<CountedTensor>();
-  context.add_step([of_rows, context](const CountedTensor& of_router) {
-    return added_gradient(std::exchange(*of_rows, {}), of_router, context);
+  const auto of_experts = std::make_shared<CountedTensor>();
+  before.add_step([of_experts, before](const CountedTensor& of_router) {
+    return added_gradient(std::exchange(*of_experts, {}), of_router, before);
   });
-  const WalkedRouting routing = route(rows, block, k, context);
-  context.add_step([of_rows](const CountedTensor& dy) {
-    *of_rows = dy;
+  const WalkedRouting routing = route(rows, layer, k, outside);
+  before.add_step([of_experts](const CountedTensor& dy) {
+    *of_experts = dy;
     return dy;
   });
-  const CountedTensor row_of = context.make(sent * kIndexBytes);
-  CountedTensor sorted = select_rows(row_of, n, sent, width, context);
+  const CountedTensor row_of = outside.make(sent * kIndexBytes);
+  CountedTensor sorted = select_rows(row_of, n, sent, width, before);
   CountedTensor there, back;
   if (layer.is_exchanged) {
-    there = context.make(here * kIndexBytes);
-    back = context.make(here * kIndexBytes);
-    sorted = exchange(sent, here, width, /*orders_first=*/false, there, context);
+    there = outside.make(here * kIndexBytes);
+    back = outside.make(here * kIndexBytes);
+    sorted = exchange(sent, here, width, /*orders_first=*/false, there, before);
   }
+  WalkContext of_up = layer.at(up, outside).going_back(of_wide), of_down = layer.at(down, outside).going_back(of_outer);
+  of_up.passes_on = of_rows;
+  of_down.passes_on = of_wide;
   CountedTensor inner;
   {
-    const CountedTensor wide = expert_linear(sorted, up, here, context);
-    inner = walk_swiglu(wide, here, inner_width, context);
+    const CountedTensor wide = expert_linear(sorted, up, here, of_up);
+    inner = walk_swiglu(wide, here, inner_width, outside.going_back(of_wide));
   }
-  CountedTensor outer = expert_linear(inner, op_named(block, "mlp.down"), here, context);
-  if (layer.is_exchanged) outer = exchange(here, sent, width, /*orders_first=*/true, back, context);
-  const CountedTensor weights = context.rows_of(sent, 1);
+  CountedTensor outer = expert_linear(inner, down, here, of_down);
+  const WalkContext behind = outside.going_back(of_outer || of_choice);
+  if (layer.is_exchanged)
+    outer = exchange(here, sent, width, /*orders_first=*/true, back, outside.going_back(of_outer));
+  const CountedTensor weights = outside.rows_of(sent, 1);
   CountedTensor y;
   {
-    y = context.rows_of(n, width);
-    const CountedTensor weighted = context.rows_of(sent, width);
+    y = outside.rows_of(n, width);
+    const CountedTensor weighted = outside.rows_of(sent, width);
   }
-  context.add_step([context, sent, width, outer, weights, row_of, order = routing.order](const CountedTensor&) {
-    const CountedTensor of_weighted = context.rows_of(sent, width);
-    CountedTensor of_outer = context.rows_of(sent, width);
-    const CountedTensor of_weights = context.rows_of(sent, width), sums = context.rows_of(sent, 1);
-    return of_outer;
+  behind.add_step([=, order = routing.order](const CountedTensor&) {
+    const CountedTensor kept_outer = outer, kept_weights = weights, kept_rows = row_of, kept_order = order;
+    const CountedTensor of_weighted = behind.rows_of(sent, width);
+    CountedTensor of_experts_output = behind.rows_of(sent, width);
+    const CountedTensor of_weights = behind.rows_of(sent, width), sums = behind.rows_of(sent, 1);
+    return of_experts_output;
   });
-  return context.is_spread() ? walk_leave(y, {context.rows, n, width}, context) : y;
+  return outside.is_spread() ? walk_leave(y, {outside.rows, n, width}, behind) : y;
 }
 
 }  // namespace
 
+const OpNeeds& WalkedBlock::needs_of(const Op& op) const {
+  static const OpNeeds kAll;
+  return needs.empty() ? kAll : needs[static_cast<size_t>(&op - block.ops.data())];
+}
+
+WalkContext WalkedBlock::at(const Op& op, const WalkContext& context) const {
+  const OpNeeds& own = needs_of(op);
+  WalkContext here = context.going_back(own.of_output);
+  here.trains = own.of_weight;
+  here.trains_bias = own.of_bias;
+  here.passes_on = own.of_input;
+  return here;
+}
+
 CountedTensor LayerWalk::forward(const CountedTensor& x, const WalkContext& context) const {
-  const auto& norm = std::get<Norm>(op_named(block, "attention.norm").shape);
+  const Op &first = op_named(block, "attention.norm"), &second = op_named(block, "mlp.norm");
+  const auto& norm = std::get<Norm>(first.shape);
   CountedTensor attended;
   {
-    WalkedBranch branch(context);
-    const CountedTensor normed = walk_norm(x, context.rows, norm, context);
-    const CountedTensor made = attention(normed, block, context);
-    attended = branch.join(context.rows, norm.width);
+    WalkedBranch branch(context.going_back(needs_of(first).of_input));
+    const CountedTensor normed = walk_norm(x, context.rows, norm, at(first, context));
+    const CountedTensor made = attention(normed, *this, context);
+    attended = branch.join(context.rows, norm.width, context.going_back(needs_of("attention.out").of_output));
   }
-  WalkedBranch branch(context);
-  const CountedTensor normed = walk_norm(attended, context.rows, norm, context);
+  WalkedBranch branch(context.going_back(needs_of(second).of_input));
+  const CountedTensor normed = walk_norm(attended, context.rows, norm, at(second, context));
   const CountedTensor made =
-      find_op(block, "moe.router") != nullptr ? moe(normed, *this, context) : mlp(normed, block, context);
-  return branch.join(context.rows, norm.width);
+      find_op(block, "moe.router") != nullptr ? moe(normed, *this, context) : mlp(normed, *this, context);
+  return branch.join(context.rows, norm.width, context.going_back(needs_of("mlp.down").of_output));
 }
 
 }  // namespace weft

@@ -5,9 +5,28 @@
 
 namespace weft {
 
-/// One layer of a module.
-struct LayerWalk {
+/// Which gradients an operator of a block has to do with.
+struct OpNeeds {
+  bool of_output = true;
+  bool of_input = true;
+  bool of_weight = true;
+  bool of_bias = true;  ///< its second weight
+};
+
+/// A block and, by operator, the gradients that its backward makes; none said: all.
+struct WalkedBlock {
   const Block& block;
+  std::vector<OpNeeds> needs = {};
+
+  const OpNeeds& needs_of(const Op& op) const;
+  const OpNeeds& needs_of(std::string_view op) const { return needs_of(op_named(block, op)); }
+  /// How an operator is gone through.
+  WalkContext at(const Op& op, const WalkContext& context) const;
+  WalkContext at(std::string_view op, const WalkContext& context) const { return at(op_named(block, op), context); }
+};
+
+/// One layer of a module.
+struct LayerWalk : WalkedBlock {
   bool is_exchanged = false;  ///< its experts are shared out to ranks
   int64_t received_rows = 0;  ///< by experts here, where they are
 

@@ -52,7 +52,7 @@ TEST(LayerWalk, KeepsWhatTheCostModelPrices) {
     const Block block = make_transformer_block(gated_layer(norms_heads));
     for (const int64_t tp : {1, 2, 4}) {
       const auto walk = [&](const CountedTensor& x, const WalkContext& context) {
-        return LayerWalk{.block = block}.forward(x, context);
+        return LayerWalk{{.block = block}}.forward(x, context);
       };
       const BlockMemory memory = priced(block, tp);
       EXPECT_DOUBLE_EQ(static_cast<double>(walked_bytes(tp, false, walk)), memory.saved) << tp;
@@ -66,7 +66,7 @@ TEST(LayerWalk, TheHeadKeepsItsLogitsOnce) {
   const Block head = make_head(4096, 512, NormKind::kRms, /*is_tied=*/false);
   for (const int64_t tp : {1, 4}) {
     const auto walk = [&](const CountedTensor& x, const WalkContext& context) {
-      walk_text_exit(head, x, kRows, context);
+      walk_text_exit({.block = head}, x, kRows, context);
       return CountedTensor();
     };
     // With several ranks a target's place among the classes of each is kept, too.

@@ -46,8 +46,10 @@ CountedTensor rms_forward(int64_t rows, int64_t width, const WalkContext& contex
 CountedTensor walk_rms_norm(const CountedTensor& x, int64_t rows, int64_t width, const WalkContext& context) {
   const CountedTensor scale = context.exact_rows_of(rows, 1);
   CountedTensor y = rms_forward(rows, width, context);
-  context.add_step(
-      [x, scale, rows, width, context](const CountedTensor&) { return rms_backward(rows, width, context); });
+  context.add_step([x, scale, rows, width, context](const CountedTensor&) {
+    CountedTensor dx = rms_backward(rows, width, context);
+    return context.passes_on ? dx : CountedTensor();
+  });
   return y;
 }
 
@@ -57,7 +59,7 @@ CountedTensor walk_layer_norm(const CountedTensor& x, int64_t rows, int64_t widt
   context.add_step([x, mean, scale, rows, width, context](const CountedTensor&) {
     const CountedTensor sums = context.exact_rows_of(2 * context.kernel_threads, width);
     const CountedTensor dweight = context.rows_of(2, width);
-    return context.rows_of(rows, width);
+    return context.passes_on ? context.rows_of(rows, width) : CountedTensor();
   });
   return y;
 }
@@ -77,8 +79,10 @@ CountedTensor walk_norm_heads(const CountedTensor& qkv, int64_t rows, const Loca
     const CountedTensor kept = qkv, kept_scales = scales;
     CountedTensor dx = context.rows_of(rows, q + 2 * k);
     rms_backward(rows, q, context);
-    rms_backward(rows, k, context);
-    return dx;
+    WalkContext keys = context;
+    keys.trains = context.trains_bias;
+    rms_backward(rows, k, keys);
+    return context.passes_on ? dx : CountedTensor();
   });
   return y;
 }
@@ -110,15 +114,16 @@ CountedTensor walk_linear(const CountedTensor& x, const LinearShape& shape, cons
   const CountedTensor kept = context.trains ? x : CountedTensor();
   context.add_step([kept, shape, context](const CountedTensor& dy) {
     const auto make_gradients = [shape, context] {
-      walk_weight_gradient(shape.rows, shape.in, shape.out, context);
-      if (shape.has_bias) make_bias_gradient(shape.out, context);
+      if (context.trains) walk_weight_gradient(shape.rows, shape.in, shape.out, context);
+      if (shape.has_bias && context.trains_bias) make_bias_gradient(shape.out, context);
     };
-    if (context.trains && context.queue != nullptr) {
+    const bool has_weights = context.trains || (shape.has_bias && context.trains_bias);
+    if (has_weights && context.queue != nullptr) {
       context.queue->push_back([kept, dy, make_gradients] { make_gradients(); });
-    } else if (context.trains) {
+    } else if (has_weights) {
       make_gradients();
     }
-    if (!shape.makes_input_gradient) return CountedTensor();
+    if (!context.passes_on) return CountedTensor();
     CountedTensor dx = context.rows_of(shape.rows, shape.in);
     walk_product(shape.rows, shape.out, shape.in, context);
     return dx;
@@ -128,7 +133,7 @@ CountedTensor walk_linear(const CountedTensor& x, const LinearShape& shape, cons
 
 CountedTensor walk_add_bias(const CountedTensor& x, int64_t width, const WalkContext& context) {
   context.add_step([width, context](const CountedTensor& dy) {
-    if (context.trains) make_bias_gradient(width, context);
+    if (context.trains_bias) make_bias_gradient(width, context);
     return dy;
   });
   return context.make(x.bytes());
@@ -154,18 +159,18 @@ CountedTensor added_gradient(CountedTensor first, const CountedTensor& second, c
   return first.is_shared() ? context.make(first.bytes()) : first;
 }
 
-WalkedBranch::WalkedBranch(const WalkContext& context) : context_(context) {
+WalkedBranch::WalkedBranch(const WalkContext& context) : goes_back_(context.way != nullptr) {
   context.add_step([gradient = gradient_, context](const CountedTensor& dy) {
     return added_gradient(std::exchange(*gradient, {}), dy, context);
   });
 }
 
-CountedTensor WalkedBranch::join(int64_t rows, int64_t width) {
-  context_.add_step([gradient = gradient_](const CountedTensor& dy) {
-    *gradient = dy;
+CountedTensor WalkedBranch::join(int64_t rows, int64_t width, const WalkContext& context) {
+  context.add_step([gradient = gradient_, goes_back = goes_back_](const CountedTensor& dy) {
+    if (goes_back) *gradient = dy;
     return dy;
   });
-  return context_.rows_of(rows, width);
+  return context.rows_of(rows, width);
 }
 
 CountedTensor walk_enter(const CountedTensor& x, const SiteRows& rows, const WalkContext& context) {

@@ -22,13 +22,12 @@ void walk_weight_product(int64_t rows, int64_t in, int64_t out, const WalkContex
 /// A weight's gradient: made in place, or made and then added to one of another type.
 void walk_weight_gradient(int64_t rows, int64_t in, int64_t out, const WalkContext& context);
 
-/// A matrix product with a weight. `makes_input_gradient`: something before it needs one.
+/// A matrix product with a weight.
 struct LinearShape {
   int64_t rows = 0;
   int64_t in = 0;
   int64_t out = 0;
   bool has_bias = false;
-  bool makes_input_gradient = true;
 };
 CountedTensor walk_linear(const CountedTensor& x, const LinearShape& shape, const WalkContext& context);
 CountedTensor walk_add_bias(const CountedTensor& x, int64_t width, const WalkContext& context);
@@ -41,12 +40,13 @@ CountedTensor walk_activation(const CountedTensor& x, int64_t rows, int64_t inne
 /// Where a block's input goes on beside what is made of it.
 class WalkedBranch {
  public:
+  /// `context` has a way back where the input has a gradient.
   explicit WalkedBranch(const WalkContext& context);
-  /// The input and what was made of it, added up.
-  CountedTensor join(int64_t rows, int64_t width);
+  /// The input and what was made of it, added up; the context has a way back where either has a gradient.
+  CountedTensor join(int64_t rows, int64_t width, const WalkContext& context);
 
  private:
-  const WalkContext& context_;
+  bool goes_back_;
   std::shared_ptr<CountedTensor> gradient_ = std::make_shared<CountedTensor>();
 };
 

@@ -33,7 +33,9 @@ class CostTable {
 struct EncoderCosts {
   CostTable forward_ms{1.0};
   CostTable backward_ms{1.0};  ///< without the forward that recompute_from_inputs adds
-  double bridge_ms = 0;        ///< between the encoder and the first pipeline stage, each way; keeps nobody busy
+  CostTable reduce_ms{0.0};    ///< ER, by group; beside compute, like those of stages
+  CostTable update_ms{0.0};    ///< EU, by group
+  double bridge_ms = 0;        ///< between the encoder and the entry stage, each way; keeps nobody busy
   double p2p_ms = 0;           ///< between two stages of the encoder's own pipeline
 };
 

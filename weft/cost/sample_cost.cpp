@@ -4,8 +4,10 @@
 #include <cmath>
 #include <optional>
 
+#include "weft/base/as_double.h"
 #include "weft/base/check.h"
 #include "weft/schedule/generators.h"
+#include "weft/spec/weight_names.h"
 
 namespace weft {
 namespace {
@@ -13,12 +15,13 @@ namespace {
 /// How often each pass of a block runs for a microbatch.
 struct Passes {
   double forward = 0;
-  double attention = 0;  ///< again, for selective recomputation
+  double forward_again = 0;  ///< of a block that is recomputed
+  double attention = 0;      ///< again, where attention is recomputed alone
   double input = 0;
   double weight = 0;
 };
 
-double time_of(const BlockTime& time, const Passes& passes, const ModuleBackward& backward, bool splits) {
+double time_of(const BlockTime& time, const Passes& passes, const BackwardNeeds& backward, bool splits) {
   double input_ms = time.backward_input.total_ms(), weight_ms = time.backward_weight.total_ms();
   // What the other half of a backward would hide.
   if (splits || !backward.weights) input_ms += time.hidden_input_tp_ms;
@@ -33,11 +36,12 @@ class ModulePasses {
   ModulePasses(const Plan& plan, const ModulePlan& module)
       : module_(module),
         spec_(*plan.model.find(module.kind)),
-        backward_(backward_of(plan, module.kind)),
+        trainable_(plan),
+        backward_(trainable_.backward_of(module.kind)),
         kinds_(spec_.layer_kinds.size()) {
     splits_ = has_split_backward(plan, module);
-    entry_ = passes_of(Passes{.forward = 1, .weight = 1});
-    exit_ = passes_of(Passes{.forward = 1, .input = 1, .weight = 1});
+    entry_ = passes_of(0, Passes{.forward = 1, .weight = 1});
+    exit_ = passes_of(num_blocks(spec_) - 1, Passes{.forward = 1, .input = 1, .weight = 1});
     if (module.is_in_pipeline()) {
       std::vector<StagePart> parts;
       list_stage_parts(plan, parts);
@@ -49,7 +53,7 @@ class ModulePasses {
       int64_t first = 0;
       for (size_t rank = 0; rank < module.layers.size(); ++rank) {
         const int64_t count = module.layers[rank][0];
-        add_layers(first, count, module.recompute.empty() ? Recompute{} : module.recompute[rank][0]);
+        add_layers(first, count, module.recompute_of(rank, 0));
         first += count;
       }
     }
@@ -71,24 +75,39 @@ class ModulePasses {
   }
 
  private:
-  /// As far as the backward has to go.
-  Passes passes_of(Passes passes) const {
-    if (!backward_.runs()) passes.attention = 0;
-    if (!backward_.inputs) passes.input = 0;
-    if (!backward_.weights) passes.weight = 0;
+  /// As far as the backward has to go, with as much of the weights' gradients as is trained.
+  Passes passes_of(int64_t place, Passes passes) const {
+    const BackwardNeeds backward = trainable_.has_rules() ? trainable_.backward_of(spec_.kind, place) : backward_;
+    if (!backward.runs()) passes.attention = passes.forward_again = 0;
+    if (!backward.inputs) passes.input = 0;
+    if (!backward.weights) passes.weight = 0;
+    if (backward.weights && trainable_.has_rules()) {
+      const OpShare share{.tp = module_.tp, .ep = module_.ep};
+      LocalParameters all;
+      for (const Op& op : block_at(spec_, place).ops) all += local_parameters(op, share);
+      passes.weight *=
+          as_double(trainable_.trained_parameters(spec_.kind, place, share).total()) / as_double(all.total());
+    }
+    passes.forward += passes.forward_again;
     if (module_.recompute_from_inputs && backward_.runs()) passes.forward += 1;
     return passes;
   }
 
-  void add_layers(int64_t first, int64_t count, const Recompute& recompute) {
+  void add_layers(int64_t first, int64_t count, std::span<const RecomputeRun> recompute) {
+    const int64_t end = first + count;
+    for (const RecomputeRun& run : recompute) {
+      add_layers(first, run.blocks, run.what);
+      first += run.blocks;
+    }
+    add_layers(first, end - first, BlockRecompute::kKeep);
+  }
+
+  void add_layers(int64_t first, int64_t count, BlockRecompute what) {
     for (int64_t i = 0; i < count; ++i) {
       Passes passes{.forward = 1, .input = 1, .weight = 1};
-      if (i < recompute.full) {
-        passes.forward += backward_.runs() ? 1 : 0;
-      } else if (i < recompute.full + recompute.selective) {
-        passes.attention = 1;
-      }
-      passes = passes_of(passes);
+      if (what == BlockRecompute::kFull) passes.forward_again = 1;
+      if (what == BlockRecompute::kAttention) passes.attention = 1;
+      passes = passes_of(first + i + 1, passes);
       Passes& all = kinds_[spec_.layers[static_cast<size_t>(first + i)]];
       all.forward += passes.forward;
       all.attention += passes.attention;
@@ -99,7 +118,8 @@ class ModulePasses {
 
   const ModulePlan& module_;
   const Module& spec_;
-  ModuleBackward backward_;
+  Trainable trainable_;
+  BackwardNeeds backward_;  ///< of some block
   bool splits_ = false;
   Passes entry_, exit_;
   std::vector<Passes> kinds_;

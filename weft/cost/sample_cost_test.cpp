@@ -81,7 +81,7 @@ Plan with_variety(Plan plan) {
     for (size_t rank = 0; rank < module.recompute.size(); ++rank) {
       for (size_t chunk = 0; chunk < module.recompute[rank].size(); ++chunk) {
         const int64_t count = module.layers[rank][chunk];
-        module.recompute[rank][chunk] = {.full = count / 3, .selective = count / 4};
+        module.recompute[rank][chunk] = RecomputeCounts{.full = count / 3, .selective = count / 4};
       }
     }
   }

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "weft/base/as_double.h"
 #include "weft/cost/collective_time.h"
 #include "weft/meaning/stage_parts.h"
+#include "weft/spec/weight_names.h"
 
 namespace weft {
 namespace {
@@ -20,63 +22,68 @@ class PartPricer {
         costs_(costs),
         table_(table),
         splits_(has_split_backward(plan, module_)),
-        backward_(backward_of(plan, module_.kind)),
+        trainable_(plan),
+        backward_(trainable_.backward_of(module_.kind)),
         stage_(stage) {}
 
   void add() {
-    if (part_.has_entry) add_block(costs_.entry, 1, Kept::kAll, /*makes_input_gradient=*/false);
-    for (const auto& [kept, first, count] :
-         {Run{Kept::kInput, part_.first_layer, part_.recompute.full},
-          Run{Kept::kAllButAttention, part_.first_layer + part_.recompute.full, part_.recompute.selective},
-          Run{Kept::kAll, part_.first_layer + part_.recompute.full + part_.recompute.selective,
-              part_.num_layers - part_.recompute.full - part_.recompute.selective}}) {
-      add_layers(kept, first, count);
+    if (part_.has_entry) add_block(costs_.entry, 0, 1, BlockRecompute::kKeep, /*is_entry=*/true);
+    int64_t layer = part_.first_layer;
+    for (const RecomputeRun& run : part_.recompute) {
+      add_layers(run.what, layer, run.blocks);
+      layer += run.blocks;
     }
-    if (part_.has_exit) add_block(costs_.exit, 1, Kept::kAll, true);
+    add_layers(BlockRecompute::kKeep, layer, part_.first_layer + part_.num_layers - layer);
+    if (part_.has_exit) add_block(costs_.exit, num_blocks(spec_) - 1, 1, BlockRecompute::kKeep);
     add_state();
   }
 
  private:
-  /// What stays of a block between forward and backward.
-  enum class Kept { kAll, kAllButAttention, kInput };
-  struct Run {
-    Kept kept;
-    int64_t first;
-    int64_t count;
-  };
-
-  void add_layers(Kept kept, int64_t first, int64_t count) {
+  void add_layers(BlockRecompute what, int64_t first, int64_t count) {
     if (count <= 0) return;
-    if (costs_.kinds.size() == 1) {
-      add_block(costs_.kinds.front(), static_cast<double>(count), kept, true);
+    if (costs_.kinds.size() == 1 && !trainable_.has_rules()) {
+      add_block(costs_.kinds.front(), first + 1, static_cast<double>(count), what);
       return;
     }
     for (int64_t layer = first; layer < first + count; ++layer)
-      add_block(costs_.kinds[spec_.layers[static_cast<size_t>(layer)]], 1, kept, true);
+      add_block(costs_.kinds[spec_.layers[static_cast<size_t>(layer)]], layer + 1, 1, what);
   }
 
-  void add_block(const BlockCost& block, double count, Kept kept, bool makes_input_gradient) {
+  /// Of a block's weights, those that are trained.
+  LocalParameters trained_of(const BlockCost& block, int64_t place) const {
+    if (!backward_.weights) return {};
+    if (!trainable_.has_rules()) return block.parameters;
+    return trainable_.trained_parameters(module_.kind, place, {.tp = module_.tp, .ep = module_.ep});
+  }
+
+  void add_block(const BlockCost& block, int64_t place, double count, BlockRecompute what, bool is_entry = false) {
     const auto copies = static_cast<int64_t>(count);
-    elements_.dense += copies * block.parameters.dense;
-    elements_.expert += copies * block.parameters.expert;
+    const BackwardNeeds backward = trainable_.has_rules() ? trainable_.backward_of(module_.kind, place) : backward_;
+    const LocalParameters trained = trained_of(block, place);
+    elements_.all += copies * block.parameters;
+    elements_.trained += copies * trained;
+    if (backward.runs()) elements_.in_backward += copies * block.parameters;
     largest_block_ = std::max(largest_block_, block.parameters.total());
     forward_ += count * block.time.forward;
     workspace_ = std::max(workspace_, block.memory.workspace);
-    if (!backward_.runs()) return;
-    if (backward_.inputs && makes_input_gradient) {
+    if (!backward.runs()) return;
+    if (backward.of_inputs(is_entry)) {
       backward_input_ += count * block.time.backward_input;
-      if (splits_ || !backward_.weights) backward_input_.tp_ms += count * block.time.hidden_input_tp_ms;
+      if (splits_ || !backward.weights) backward_input_.tp_ms += count * block.time.hidden_input_tp_ms;
     }
-    if (backward_.weights) {
-      backward_weight_ += count * block.time.backward_weight;
-      if (splits_) backward_weight_.tp_ms += count * block.time.hidden_weight_tp_ms;
+    if (backward.weights) {
+      // Products with a weight that is not trained have no gradient of it: about as much less as there are elements.
+      const double share =
+          trainable_.has_rules() ? as_double(trained.total()) / as_double(block.parameters.total()) : 1;
+      backward_weight_ += count * share * block.time.backward_weight;
+      if (splits_) backward_weight_.tp_ms += count * share * block.time.hidden_weight_tp_ms;
       largest_weight_ = std::max(largest_weight_, block.largest_weight);
     }
     double saved = block.memory.saved;
-    if (kept == Kept::kAllButAttention) {
+    if (what == BlockRecompute::kAttention) {
       stage_.recompute += count * block.time.attention;
       saved = block.memory.saved_selective;
-    } else if (kept == Kept::kInput) {
+    } else if (what == BlockRecompute::kFull) {
       stage_.recompute += count * block.time.forward;
       saved = block.memory.saved_full;
       // The block's own activations are there again while its backward runs.
@@ -84,7 +91,7 @@ class PartPricer {
     }
     activations_ += count * saved;
     largest_saved_ = std::max(largest_saved_, saved);
-    if (backward_.weights) stage_.deferred_bytes += count * std::max(0.0, block.memory.deferred - saved);
+    if (backward.weights) stage_.deferred_bytes += count * std::max(0.0, block.memory.deferred - saved);
   }
 
   void add_state() {
@@ -93,9 +100,12 @@ class PartPricer {
     stage_.backward_weight += backward_weight_;
     stage_.workspace_bytes = std::max(stage_.workspace_bytes, workspace_);
     if (has_copy_of_table()) {
-      elements_.dense += costs_.table_elements;
+      const LocalParameters table{.dense = costs_.table_elements};
+      elements_.all += table;
+      elements_.in_backward += table;
+      if (trainable_.trains_table()) elements_.trained += table;
       largest_block_ = std::max(largest_block_, costs_.table_elements);
-      largest_weight_ = std::max(largest_weight_, backward_.weights ? costs_.table_elements : 0);
+      largest_weight_ = std::max(largest_weight_, trainable_.trains_table() ? costs_.table_elements : 0);
     }
     const StateCost state = price_state(plan_, module_, costs_, elements_,
                                         {.forward_ms = forward_.total_ms(),
@@ -117,7 +127,7 @@ class PartPricer {
   /// First and last stage add up their gradients of a table that both use: each rank those that it owns.
   void add_tied_reduction() {
     const bool is_end = part_.has_entry || part_.has_exit;
-    if (module_.is_encoder() || !table_.is_summed_over_ranks || !is_end || !backward_.weights) return;
+    if (module_.is_encoder() || !table_.is_summed_over_ranks || !is_end || !trainable_.trains_table()) return;
     stage_.reduce_ms +=
         all_reduce_ms(costs_.pipeline_link, owned_gradient_bytes(plan_, module_, costs_.table_elements));
   }
@@ -142,9 +152,10 @@ class PartPricer {
   const ModuleCosts& costs_;
   TiedTable table_;
   bool splits_;  ///< weight gradients run apart from input gradients
-  ModuleBackward backward_;
+  Trainable trainable_;
+  BackwardNeeds backward_;  ///< of some block
   StageCost& stage_;
-  LocalParameters elements_;
+  StateElements elements_;
   int64_t largest_block_ = 0;
   int64_t largest_weight_ = 0;
   double largest_saved_ = 0;
@@ -203,15 +214,6 @@ void price_encoder(const Plan& plan, int32_t module, const ModuleCosts& costs, s
       cost.transfer_ms = costs.pipeline_link.latency_ms;
     }
   }
-}
-
-ModuleBackward backward_of(const Plan& plan, ModuleKind kind) {
-  const bool is_trained = !plan.workload.is_frozen(kind);
-  if (kind != ModuleKind::kLlm) return {.weights = is_trained, .inputs = is_trained};
-  bool passes_on = is_trained;
-  for (const Module& module : plan.model.modules)
-    passes_on |= module.kind != ModuleKind::kLlm && !plan.workload.is_frozen(module.kind);
-  return {.weights = is_trained, .inputs = passes_on};
 }
 
 void price_stages(const Plan& plan, const std::vector<StagePart>& parts, const ModuleCostsOf& modules,

@@ -4,6 +4,7 @@
 
 #include "weft/cost/state_cost.h"
 #include "weft/meaning/tied_table.h"
+#include "weft/meaning/trainable.h"
 
 namespace weft {
 
@@ -37,15 +38,6 @@ struct StageCost {
   }
   double backward_weight_ms() const { return backward_weight.total_ms(); }
 };
-
-/// Which gradients the backward of a module makes.
-struct ModuleBackward {
-  bool weights = true;
-  bool inputs = true;
-
-  bool runs() const { return weights || inputs; }
-};
-ModuleBackward backward_of(const Plan& plan, ModuleKind kind);
 
 /// By module of the plan; entries of encoders that are not in the pipeline are not read.
 using ModuleCostsOf = std::vector<const ModuleCosts*>;

@@ -73,11 +73,17 @@ TEST(StageParts, EncodersBesideThePipelineAreNotInIt) {
 
 TEST(StageParts, RecomputationIsThatOfItsRankAndChunk) {
   Plan plan = text_plan(gpt_model({.layers = 8}), ideal_cluster(), {.pp = 2}, 128);
-  plan.modules[0].recompute = {{{.full = 1, .selective = 2}}, {{.full = 3}}};
+  Recompute scattered;
+  scattered.add(BlockRecompute::kKeep, 2);
+  scattered.add(BlockRecompute::kAttention, 1);
+  plan.modules[0].recompute = {{RecomputeCounts{.full = 1, .selective = 2}}, {scattered}};
   std::vector<StagePart> parts;
   list_stage_parts(plan, parts);
-  EXPECT_EQ(parts[0].recompute, (Recompute{.full = 1, .selective = 2}));
-  EXPECT_EQ(parts[1].recompute, (Recompute{.full = 3}));
+  const auto runs_of = [&](size_t part) {
+    return std::vector<RecomputeRun>(parts[part].recompute.begin(), parts[part].recompute.end());
+  };
+  EXPECT_EQ(runs_of(0), (std::vector<RecomputeRun>{{BlockRecompute::kFull, 1}, {BlockRecompute::kAttention, 2}}));
+  EXPECT_EQ(runs_of(1), (std::vector<RecomputeRun>{{BlockRecompute::kKeep, 2}, {BlockRecompute::kAttention, 1}}));
 }
 
 }  // namespace

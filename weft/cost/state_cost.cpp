@@ -5,6 +5,7 @@
 
 #include "weft/base/as_double.h"
 #include "weft/cost/collective_time.h"
+#include "weft/meaning/trainable.h"
 #include "weft/meaning/zero_rules.h"
 
 namespace weft {
@@ -20,6 +21,8 @@ bool has_own_master(const PrecisionPlan& precision) {
 /// The optimizer's states of one kind of weight: dense ones, or experts'.
 struct Share {
   double elements = 0;
+  double trained = 0;
+  double in_backward = 0;
   const GroupLink* link = nullptr;
 
   int64_t num_ranks() const { return std::max<int64_t>(1, link->num_ranks); }
@@ -49,15 +52,15 @@ class StatePricer {
         gradient_bytes_(num_bytes(plan.precision.reduce)),
         overlap_(plan.overlap_dp ? plan.cluster.efficiency.overlap : 0) {}
 
-  void add(const Share& share, bool is_trained, StateCost& cost) {
+  void add(const Share& share, StateCost& cost) {
     if (share.elements == 0) return;
     const ZeroRules rules = share.rules(module_);
     cost.memory.weights += share.elements * weight_bytes_ / (rules.releases_values ? share.ranks() : 1);
-    if (rules.releases_values) add_gathers(share, is_trained);
-    if (!is_trained) return;
-    const double owned = share.elements / (rules.divides_states ? share.ranks() : 1);
+    if (rules.releases_values) add_gathers(share);
+    if (share.trained == 0) return;
+    const double owned = share.trained / (rules.divides_states ? share.ranks() : 1);
     const Precision sums = rules.gradient_sums(plan_.precision.reduce, plan_.precision.master);
-    cost.memory.gradients += (rules.scatters_gradients ? owned : share.elements) * num_bytes(sums);
+    cost.memory.gradients += (rules.scatters_gradients ? owned : share.trained) * num_bytes(sums);
     cost.memory.optimizer += owned * optimizer_bytes(plan_.precision) * (1 - plan_.offload.optimizer);
     add_reduction(share, rules);
     add_update(share, rules, owned, cost);
@@ -79,14 +82,14 @@ class StatePricer {
   }
 
  private:
-  void add_gathers(const Share& share, bool is_trained) {
-    const double gather_ms = all_gather_ms(*share.link, share.elements * weight_bytes_);
-    traffic_.forward_gather_ms += gather_ms;
-    if (is_trained || context_.backward_ms > 0) traffic_.backward_gather_ms += gather_ms;
+  void add_gathers(const Share& share) {
+    traffic_.forward_gather_ms += all_gather_ms(*share.link, share.elements * weight_bytes_);
+    if (share.in_backward > 0)
+      traffic_.backward_gather_ms += all_gather_ms(*share.link, share.in_backward * weight_bytes_);
   }
 
   void add_reduction(const Share& share, const ZeroRules& rules) {
-    const double bytes = share.elements * gradient_bytes_;
+    const double bytes = share.trained * gradient_bytes_;
     if (rules.scatters_gradients) {
       traffic_.backward_scatter_ms += reduce_scatter_ms(*share.link, bytes);
       return;
@@ -104,7 +107,7 @@ class StatePricer {
       const double moved = 2 * owned * plan_.offload.optimizer * optimizer_bytes(plan_.precision);
       cost.update_ms += moved / (cluster.host.bandwidth_gb_per_s * kBytesPerMs);
     }
-    if (rules.returns_values) traffic_.returned_ms += all_gather_ms(*share.link, share.elements * weight_bytes_);
+    if (rules.returns_values) traffic_.returned_ms += all_gather_ms(*share.link, share.trained * weight_bytes_);
   }
 
   double exposed(double communication_ms, double compute_ms) const {
@@ -140,18 +143,30 @@ double owned_gradient_bytes(const Plan& plan, const ModulePlan& module, int64_t 
   return as_double(elements) / ranks * num_bytes(rules.gradient_sums(plan.precision.reduce, plan.precision.master));
 }
 
+StateElements whole_elements(const Plan& plan, const ModulePlan& module, const LocalParameters& elements) {
+  const BackwardNeeds backward = Trainable(plan).backward_of(module.kind);
+  StateElements whole{.all = elements};
+  if (backward.weights) whole.trained = elements;
+  if (backward.runs()) whole.in_backward = elements;
+  return whole;
+}
+
 StateCost price_state(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs,
-                      const LocalParameters& elements, const StateContext& context) {
+                      const StateElements& elements, const StateContext& context) {
   StateCost cost;
-  const bool is_trained = !plan.workload.is_frozen(module.kind);
+  const bool is_trained = elements.trained.total() > 0;
   const ZeroRules rules = zero_rules(module.zero, module.zero_keep_gathered);
   StatePricer pricer(plan, module, context);
-  pricer.add({as_double(elements.dense), &costs.gradient_link}, is_trained, cost);
-  pricer.add({as_double(elements.expert), &costs.expert_gradient_link}, is_trained, cost);
+  pricer.add({as_double(elements.all.dense), as_double(elements.trained.dense), as_double(elements.in_backward.dense),
+              &costs.gradient_link},
+             cost);
+  pricer.add({as_double(elements.all.expert), as_double(elements.trained.expert),
+              as_double(elements.in_backward.expert), &costs.expert_gradient_link},
+             cost);
   pricer.expose(cost);
   if (is_trained && module.dp * module.cp > 1) {
     // One bucket is being filled while another is on its way.
-    const double all = as_double(elements.total()) * num_bytes(plan.precision.reduce);
+    const double all = as_double(elements.trained.total()) * num_bytes(plan.precision.reduce);
     cost.buffer_bytes += std::min(2 * plan.buckets_mb * kMegabyte, all);
   }
   if (is_trained) {

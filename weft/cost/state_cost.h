@@ -38,9 +38,18 @@ struct StateContext {
   double largest_weight_elements = 0;  ///< whose gradient is there whole before it is added up or scattered
 };
 
-/// Of `elements` of a module's weights on one rank.
+/// Elements of a module's weights on one rank.
+struct StateElements {
+  LocalParameters all;
+  LocalParameters trained;
+  LocalParameters in_backward;  ///< of blocks through which gradients go
+};
+
+/// Of blocks of a module that is trained as a whole, or not at all.
+StateElements whole_elements(const Plan& plan, const ModulePlan& module, const LocalParameters& elements);
+
 StateCost price_state(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs,
-                      const LocalParameters& elements, const StateContext& context);
+                      const StateElements& elements, const StateContext& context);
 
 /// Bytes of the gradients that a rank owns, of a weight that it has so many elements of.
 double owned_gradient_bytes(const Plan& plan, const ModulePlan& module, int64_t elements);

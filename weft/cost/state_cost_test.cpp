@@ -24,7 +24,7 @@ struct Setting {
   ModuleCosts costs;
 
   StateCost price(const LocalParameters& elements, const StateContext& context = {}) const {
-    return price_state(plan, plan.modules.back(), costs, elements, context);
+    return price_state(plan, plan.modules.back(), costs, whole_elements(plan, plan.modules.back(), elements), context);
   }
 };
 

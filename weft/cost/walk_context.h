@@ -70,7 +70,9 @@ struct WalkContext {
   int64_t element_bytes = 4;     ///< of activations
   int64_t exact_bytes = 4;       ///< of numbers that are summed up: 4, or 8 where activations have 8
   bool adds_in_place = true;     ///< gradients of weights have the type of activations
-  bool trains = true;            ///< the module's weights
+  bool trains = true;            ///< the operator's weight
+  bool trains_bias = true;       ///< or its second weight
+  bool passes_on = true;         ///< the operator's input has a gradient
   bool recomputes_attention = false;
   OpShare share;
   bool divides_rows = false;                             ///< between blocks, to tensor-parallel ranks
@@ -84,6 +86,12 @@ struct WalkContext {
   /// Of activations.
   CountedTensor rows_of(int64_t num_rows, int64_t width) const { return make(num_rows * width * element_bytes); }
   CountedTensor exact_rows_of(int64_t num_rows, int64_t width) const { return make(num_rows * width * exact_bytes); }
+  /// The same without a way back, where nothing goes.
+  WalkContext going_back(bool goes) const {
+    WalkContext context = *this;
+    if (!goes) context.way = nullptr;
+    return context;
+  }
   bool is_half() const { return element_bytes < exact_bytes; }
   bool is_spread() const { return share.tp > 1; }
   void add_step(WayBack::Step step) const {

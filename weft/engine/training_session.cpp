@@ -12,13 +12,13 @@
 #include "weft/checkpoint/load_checkpoint.h"
 #include "weft/checkpoint/save_checkpoint.h"
 #include "weft/comm/launch.h"
-#include "weft/data/balance.h"
 #include "weft/engine/guarded.h"
 #include "weft/engine/memory_check.h"
 #include "weft/engine/rank_device.h"
 #include "weft/engine/rank_error.h"
 #include "weft/engine/same_model.h"
 #include "weft/engine/sample_inputs.h"
+#include "weft/meaning/plan_batch.h"
 #include "weft/tensor/rank_threads.h"
 
 namespace weft {
@@ -175,18 +175,15 @@ TrainingSession::~TrainingSession() {
 
 BatchAssignment TrainingSession::assign(const SyntheticSamples& samples, int64_t batch) const {
   const BatchShape& shape = rank_->batch_shape();
-  if (plan_->balance == Balance::kNone || !costs_.is_given()) return assign_in_order(shape);
-  const ModulePlan& llm = plan_->llm();
-  const BalancedModules which{.llm = plan_->balance != Balance::kEncoder,
-                              .encoders = plan_->balance != Balance::kLlm,
-                              .ranks_in_lockstep = llm.zero == 3 || llm.ep > 1};
   BatchCosts costs;
+  if (plan_->balance == Balance::kNone) return assign_batch(*plan_, costs);
+  if (!costs_.is_given()) return assign_in_order(shape);
   for (int64_t index = 0; index < plan_->workload.global_batch_samples; ++index) {
     const SampleLoad load = samples.load(batch * plan_->workload.global_batch_samples + index);
     costs.llm.push_back(costs_.llm(load));
     for (const auto& [kind, encoder] : shape.encoders) costs.encoders[kind].push_back(costs_.encoder(kind, load));
   }
-  return assign_balanced(shape, which, costs);
+  return assign_batch(*plan_, costs);
 }
 
 std::optional<Error> TrainingSession::make_microbatches(const SyntheticSamples& samples, int64_t batch,

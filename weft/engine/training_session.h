@@ -7,12 +7,12 @@
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/checkpoint/save_checkpoint.h"
 #include "weft/comm/world.h"
-#include "weft/data/batch_assignment.h"
 #include "weft/data/synthetic.h"
 #include "weft/engine/rank_memory.h"
 #include "weft/engine/shared_batches.h"
 #include "weft/engine/train_config.h"
 #include "weft/engine/train_request.h"
+#include "weft/meaning/batch_assignment.h"
 #include "weft/pipeline/training_rank.h"
 
 namespace weft {

@@ -45,7 +45,6 @@ class MegatronExport {
     line_.add("--tensor-model-parallel-size", llm_.tp);
     if (llm_.sequence_parallel) line_.add("--sequence-parallel");
     if (llm_.tp > 1 && llm_.sequence_parallel && plan_.overlap_tp) line_.add("--tp-comm-overlap");
-    refuse_unwanted_overlap(plan_, refusals_);
     line_.add("--pipeline-model-parallel-size", llm_.pp);
     if (llm_.ep > 1) line_.add("--expert-model-parallel-size", llm_.ep);
     if (llm_.ep > 1 && llm_.tp > 1 && !llm_.sequence_parallel) {

@@ -19,7 +19,7 @@ int64_t most_in_full(const std::vector<std::vector<int64_t>>& full) {
 bool has_selective(const ModulePlan& module) {
   for (const auto& row : module.recompute) {
     for (const Recompute& chunk : row) {
-      if (chunk.selective > 0) return true;
+      if (chunk.count(BlockRecompute::kAttention) > 0) return true;
     }
   }
   return false;
@@ -28,20 +28,22 @@ bool has_selective(const ModulePlan& module) {
 }  // namespace
 
 std::optional<MegatronRecompute> megatron_recompute(const ModulePlan& module, Refusals& refusals) {
-  const std::vector<std::vector<int64_t>> full = full_recompute(module);
   const bool is_selective = has_selective(module);
+  const std::vector<std::vector<int64_t>> full = full_recompute(module);
+  if (!is_selective) refuse_scattered(module, refusals);
   const int64_t most = most_in_full(full);
-  for (size_t rank = 0; rank < full.size(); ++rank) {
-    for (size_t chunk = 0; chunk < full[rank].size(); ++chunk) {
+  for (size_t rank = 0; rank < module.layers.size(); ++rank) {
+    for (size_t chunk = 0; chunk < module.layers[rank].size(); ++chunk) {
       const int64_t layers = module.layers[rank][chunk];
       const std::string field = fmt::format("recompute[{}][{}]", rank, chunk);
       if (is_selective) {
         const Recompute& here = module.recompute[rank][chunk];
-        if (here.selective == layers && here.full == 0) continue;
+        const int64_t attention = here.count(BlockRecompute::kAttention);
+        if (attention == layers) continue;
         refusals.add(module, field,
-                     fmt::format("has full {} and selective {} of {} blocks, but {} recomputes attention in all blocks "
+                     fmt::format("has full {} and attention {} of {} blocks, but {} recomputes attention in all blocks "
                                  "of a module or in none, and not beside whole blocks",
-                                 here.full, here.selective, layers, refusals.system()));
+                                 here.count(BlockRecompute::kFull), attention, layers, refusals.system()));
         return std::nullopt;
       }
       if (full[rank][chunk] == std::min(most, layers)) continue;
@@ -76,17 +78,6 @@ void add_precision(const PrecisionPlan& precision, ArgumentLine& line, Refusals&
                              name_of(precision.reduce), system, name_of(precision.compute)));
   } else if (precision.reduce == Precision::kBf16) {
     line.add("--grad-reduce-in-bf16");
-  }
-}
-
-void refuse_unwanted_overlap(const Plan& plan, Refusals& refusals) {
-  if (plan.overlap_tp) return;
-  for (const ModulePlan& module : plan.modules) {
-    if (module.tp == 1 || module.sequence_parallel) continue;
-    refusals.add("overlap.tp",
-                 fmt::format("is false, but without sequence parallelism {} always overlaps the backward's all-reduce",
-                             refusals.system()));
-    return;
   }
 }
 

@@ -37,9 +37,6 @@ void add_precision(const PrecisionPlan& precision, ArgumentLine& line, Refusals&
 /// The distributed optimizer, overlap and buckets of ZeRO 0 and 1.
 void add_data_parallel(const Plan& plan, ArgumentLine& line);
 
-/// Without sequence parallelism the backward's all-reduce is overlapped, and there is no switch for it.
-void refuse_unwanted_overlap(const Plan& plan, Refusals& refusals);
-
 /// How many gradients a bucket of the plan holds.
 int64_t bucket_elements(const Plan& plan);
 

@@ -29,7 +29,7 @@ Plan piped(const std::vector<std::vector<int64_t>>& layers) {
 
 TEST(MegatronExport, WritesOneArgumentLine) {
   EXPECT_EQ(outcome(llama_plan(), Target::kMegatron),
-            "--tensor-model-parallel-size 2 --sequence-parallel --tp-comm-overlap --pipeline-model-parallel-size 2 "
+            "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
             "--context-parallel-size 1 --micro-batch-size 1 --global-batch-size 32 --use-distributed-optimizer "
             "--overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 16000000 --bf16 "
             "--accumulate-allreduce-grads-in-fp32\n");
@@ -74,10 +74,10 @@ TEST(MegatronExport, ExpertsUnderTensorParallelismNeedSequenceParallelism) {
 
 TEST(MegatronExport, RecomputesOneNumberOfBlocksInEveryStage) {
   Plan plan = piped({{7}, {9}, {9}, {7}});
-  const auto recompute = [&](std::vector<Recompute> counts) {
+  const auto recompute = [&](std::vector<RecomputeCounts> counts) {
     auto& rows = llm_of(plan).recompute;
     rows.clear();
-    for (const Recompute& count : counts) rows.push_back({count});
+    for (const RecomputeCounts& count : counts) rows.push_back({count});
   };
   recompute({{.full = 3}, {.full = 3}, {.full = 3}, {.full = 3}});
   expect_has(plan, "--recompute-granularity full --recompute-method block --recompute-num-layers 3 ");
@@ -89,9 +89,15 @@ TEST(MegatronExport, RecomputesOneNumberOfBlocksInEveryStage) {
   recompute({{.selective = 7}, {.selective = 9}, {.selective = 9}, {.selective = 7}});
   expect_has(plan, "--recompute-granularity selective --recompute-modules core_attn ");
   recompute({{.selective = 7}, {.selective = 9}, {.selective = 8}, {.selective = 7}});
-  expect_refused(plan, "modules.llm.recompute[2][0]: has full 0 and selective 8 of 9 blocks");
+  expect_refused(plan, "modules.llm.recompute[2][0]: has full 0 and attention 8 of 9 blocks");
   recompute({{.full = 1, .selective = 6}, {.selective = 9}, {.selective = 9}, {.selective = 7}});
-  expect_refused(plan, "modules.llm.recompute[0][0]: has full 1 and selective 6 of 7 blocks");
+  expect_refused(plan, "modules.llm.recompute[0][0]: has full 1 and attention 6 of 7 blocks");
+  recompute({{.full = 2}, {.full = 2}, {.full = 2}, {.full = 2}});
+  Recompute last;
+  last.add(BlockRecompute::kKeep, 5);
+  last.add(BlockRecompute::kFull, 2);
+  llm_of(plan).recompute[3][0] = last;
+  expect_refused(plan, "modules.llm.recompute[3][0]: recomputes 2 blocks that are not the chunk's first");
 }
 
 TEST(MegatronExport, ShardsByTheDistributedOptimizerOrFully) {
@@ -116,12 +122,13 @@ TEST(MegatronExport, ShardsByTheDistributedOptimizerOrFully) {
 
 TEST(MegatronExport, OverlapsWhatThePlanOverlaps) {
   Plan plan = llama_plan();
-  plan.overlap_dp = plan.overlap_tp = false;
+  plan.overlap_dp = false;
   expect_lacks(plan, "overlap");
   expect_lacks(plan, "--ddp-bucket-size");
-  llm_of(plan).sequence_parallel = false;
-  expect_refused(plan, "overlap.tp: is false, but without sequence parallelism");
   plan.overlap_tp = true;
+  expect_has(plan, "--tp-comm-overlap ");
+  // There is no switch for it: what Megatron-LM does by itself is its own business.
+  llm_of(plan).sequence_parallel = false;
   expect_lacks(plan, "--tp-comm-overlap");
   expect_lacks(piped({{8}, {8}, {8}, {8}}), "--overlap-grad-reduce");  // one replica
 }
@@ -213,7 +220,8 @@ TEST(MegatronExport, RefusesAnIllegalPlanAsTheCheckerDoes) {
   llm_of(plan).tp = 4;
   const auto files = export_plan(plan, Target::kMegatron);
   ASSERT_FALSE(files.ok());
-  EXPECT_EQ(files.error().message(), "modules.llm.ranks: tp 4 × cp 1 × pp 2 × dp 2 = 16, but the module has 8 ranks");
+  EXPECT_EQ(files.error().message(),
+            "modules.llm.ranks: tp 4 × cp 1 × pp 2 × dp 2 = 16, but the module has 8 ranks; dp 1 makes 8");
 }
 
 TEST(Targets, AreParsedByName) {

@@ -69,12 +69,10 @@ class MindformersExport {
   }
 
   void refuse_overlap() {
-    for (const auto& [name, is_on] : {std::pair{"overlap.dp", plan_.overlap_dp}, {"overlap.tp", plan_.overlap_tp}}) {
-      if (!is_on)
-        refusals_.add(name,
-                      "is false, but MindSpore's graph compiler orders communication by itself; only true can be "
-                      "exported");
-    }
+    if (plan_.overlap_dp) return;
+    refusals_.add("overlap.dp",
+                  "is false, but MindSpore's graph compiler orders communication by itself; only true can be "
+                  "exported");
   }
 
   void add_parallel_config() {
@@ -117,6 +115,7 @@ class MindformersExport {
   }
 
   void add_recompute() {
+    refuse_scattered(llm_, refusals_);
     refuse_selective(llm_, "MindFormers selects by the names of a model's operators; use full or none", refusals_);
     yaml_.open("recompute_config");
     yaml_.add("recompute", per_stage(full_recompute(llm_)));

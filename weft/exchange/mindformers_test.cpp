@@ -54,7 +54,8 @@ model:
 TEST(MindformersExport, OffsetsAreWhatAStageHasBeyondItsEvenShare) {
   Plan plan = llama_plan();
   reshape(plan, 1, 1, 5, 1, {{5}, {7}, {7}, {7}, {6}});
-  llm_of(plan).recompute = {{{.full = 1}}, {{}}, {{.full = 7}}, {{}}, {{.full = 2}}};
+  llm_of(plan).recompute = {
+      {RecomputeCounts{.full = 1}}, {{}}, {RecomputeCounts{.full = 7}}, {{}}, {RecomputeCounts{.full = 2}}};
   const Json yaml = yaml_of(plan);
   // 32 layers on 5 stages: an even share is 6, and the offsets add up to the remainder, 2.
   EXPECT_EQ(yaml["model"]["model_config"]["offset"], Json::parse("[-1, 1, 1, 1, 0]"));
@@ -64,7 +65,8 @@ TEST(MindformersExport, OffsetsAreWhatAStageHasBeyondItsEvenShare) {
 TEST(MindformersExport, InterleavesInListsPerChunk) {
   Plan plan = llama_plan();
   reshape(plan, 1, 1, 2, 1, {{9, 7}, {10, 6}});
-  llm_of(plan).recompute = {{{.full = 1}, {.full = 2}}, {{.full = 3}, {.full = 4}}};
+  llm_of(plan).recompute = {{RecomputeCounts{.full = 1}, RecomputeCounts{.full = 2}},
+                            {RecomputeCounts{.full = 3}, RecomputeCounts{.full = 4}}};
   const Json yaml = yaml_of(plan);
   EXPECT_EQ(yaml["model"]["model_config"]["offset"], Json::parse("[[1, 2], [-1, -2]]"));
   EXPECT_EQ(yaml["model"]["model_config"]["pp_interleave_num"], 2);
@@ -138,17 +140,15 @@ TEST(MindformersExport, RefusesWhatItCannotExpress) {
   plan.overlap_dp = false;
   expect_refused(plan, "overlap.dp: is false");
   plan = llama_plan();
-  plan.overlap_tp = false;
-  expect_refused(plan, "overlap.tp: is false");
-  plan = llama_plan();
   plan.buckets_mb = 0.5;
   expect_refused(plan, "buckets_mb: is 0.5, but MindFormers' comm_fusion takes whole megabytes");
   plan = llama_plan();
   llm_of(plan).axis_order = {"tp", "cp", "pp", "dp"};
   expect_refused(plan, "modules.llm.axis_order: is [tp, cp, pp, dp], but MindFormers");
   plan = llama_plan();
-  llm_of(plan).recompute = {{{}}, {{.selective = 3}}};
-  expect_refused(plan, "modules.llm.recompute[1][0].selective: is 3, but MindFormers selects by the names");
+  llm_of(plan).recompute = {{{}}, {RecomputeCounts{.selective = 3}}};
+  expect_refused(
+      plan, "modules.llm.recompute[1][0]: recomputes the attention of 3 blocks, but MindFormers selects by the names");
   plan = llama_plan();
   plan.schedule.microbatches = 1;
   plan.workload.global_batch_samples = 2;

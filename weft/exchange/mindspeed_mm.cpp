@@ -70,6 +70,7 @@ class SearchResult {
             module, "zero",
             fmt::format("is {}, but the distributed optimizer of MindSpeed-MM's search is ZeRO 1", module.zero));
       }
+      refuse_scattered(module, refusals_);
       refuse_selective(module, "layer_recompute counts whole layers; use full or none", refusals_);
     }
   }

@@ -14,7 +14,8 @@ Plan search_example() {
   Plan plan = shipped_plan("qwen2-vl-72b_16384");
   plan.schedule.microbatches = 32;
   reshape(plan, 2, 1, 8, 8, {{5}, {11}, {11}, {11}, {11}, {11}, {11}, {9}});
-  for (const int64_t full : {0, 10, 9, 9, 9, 7, 4, 0}) llm_of(plan).recompute.push_back({{.full = full}});
+  for (const int64_t full : {0, 10, 9, 9, 9, 7, 4, 0})
+    llm_of(plan).recompute.push_back({RecomputeCounts{.full = full}});
   ModulePlan& vision = module_of(plan, ModuleKind::kVision);
   vision = {.kind = ModuleKind::kVision,
             .placement = ModulePlacement::kInline,
@@ -87,8 +88,10 @@ TEST(MindspeedSearchExport, RefusesWhatTheFileHasNoPlaceFor) {
   expect_refused(simulated(shipped_plan("llama3-8b_zero3_dp8")), "modules.llm.zero: is 3");
 
   Plan plan = search_example();
-  llm_of(plan).recompute[1][0] = {.full = 9, .selective = 1};
-  expect_refused(plan, "modules.llm.recompute[1][0].selective: is 1, but layer_recompute counts whole layers");
+  llm_of(plan).recompute[1][0] = RecomputeCounts{.full = 9, .selective = 1};
+  expect_refused(
+      plan,
+      "modules.llm.recompute[1][0]: recomputes the attention of 1 block, but layer_recompute counts whole layers");
   plan = search_example();
   for (ModulePlan& module : plan.modules) module.axis_order = {"dp", "tp", "cp", "pp"};
   expect_refused(plan, "modules.llm.axis_order: is [dp, tp, cp, pp]");
@@ -135,7 +138,7 @@ TEST(MindspeedModulesExport, GivesEveryModuleItsDegrees) {
   EXPECT_EQ((*files)[1].text,
             "--hetero-parallel --hetero-encoder-mbs-scale 8 --tensor-model-parallel-size 1 "
             "--pipeline-model-parallel-size 1 --context-parallel-size 1 --micro-batch-size 1 --global-batch-size 256 "
-            "--sequence-parallel --use-ascend-mc2 --overlap-grad-reduce --ddp-bucket-size 16000000 --bf16 "
+            "--sequence-parallel --overlap-grad-reduce --ddp-bucket-size 16000000 --bf16 "
             "--accumulate-allreduce-grads-in-fp32\n");
 }
 
@@ -204,14 +207,17 @@ TEST(MindspeedModulesExport, HasOneKeyForEachModule) {
 
 TEST(MindspeedModulesExport, PutsRecomputationWhereTheLayersAre) {
   Plan plan = modules_example();
-  module_of(plan, ModuleKind::kVision).recompute = {{{.full = 32}}};
-  llm_of(plan).recompute.assign(4, {{.selective = 7}});
+  module_of(plan, ModuleKind::kVision).recompute = {{RecomputeCounts{.full = 32}}};
+  llm_of(plan).recompute.assign(4, {RecomputeCounts{.selective = 7}});
   const Json model = Json::parse(export_plan(plan, Target::kMindspeedMm)->front().text);
   EXPECT_EQ(
       model["image_encoder"]["vision_encoder"],
       Json::parse(R"({"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 32})"));
   EXPECT_EQ(model["text_decoder"]["recompute_granularity"], "selective");
-  llm_of(plan).recompute = {{{.full = 1}}, {{.full = 2}}, {{.full = 2}}, {{.full = 2}}};
+  llm_of(plan).recompute = {{RecomputeCounts{.full = 1}},
+                            {RecomputeCounts{.full = 2}},
+                            {RecomputeCounts{.full = 2}},
+                            {RecomputeCounts{.full = 2}}};
   expect_refused(plan, "modules.llm.recompute[0][0]: has full 1 of 7 blocks where another stage has 2");
 }
 

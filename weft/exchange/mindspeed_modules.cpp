@@ -4,6 +4,7 @@
 
 #include "weft/exchange/megatron_arguments.h"
 #include "weft/exchange/mindspeed_mm.h"
+#include "weft/meaning/trainable.h"
 
 namespace weft {
 namespace {
@@ -110,7 +111,7 @@ class ModuleSettings {
                     fmt::format("is {}, but with modules of their own degrees MindSpeed-MM has zero 0 "
                                 "and 1",
                                 module.zero));
-    } else if (module.zero != llm_.zero && !plan_.workload.is_frozen(module.kind)) {
+    } else if (module.zero != llm_.zero && trains(plan_, module.kind)) {
       refusals_.add(module, "zero",
                     fmt::format("is {} where the llm's is {}, but MindSpeed-MM's distributed optimizer "
                                 "is for all modules or none",
@@ -184,7 +185,6 @@ class ModuleSettings {
     for (const ModulePlan& module : plan_.modules) is_sequence_parallel |= module.sequence_parallel;
     if (is_sequence_parallel) line.add("--sequence-parallel");
     if (is_sequence_parallel && plan_.overlap_tp) line.add("--use-ascend-mc2");
-    refuse_unwanted_overlap(plan_, refusals_);
     add_data_parallel(plan_, line);
     add_precision(plan_.precision, line, refusals_);
     return line;

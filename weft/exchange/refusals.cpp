@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/counted.h"
 #include "weft/plan/rank_set.h"
 
 namespace weft {
@@ -65,6 +66,11 @@ void refuse_what_no_target_has(const Plan& plan, Refusals& refusals) {
                                         "can be exported",
                                         kBalanceNames[static_cast<size_t>(plan.balance)], system));
   }
+  if (!plan.trainable.empty()) {
+    refusals.add("trainable",
+                 fmt::format("has rules about weights, but Weft knows no settings of {} that mean the same", system),
+                 "Leave the rules out, or freeze whole modules in the workload.");
+  }
   if (!plan.offload.is_empty())
     refusals.add("offload", fmt::format("is given, but Weft knows no settings of {} that mean the same", system));
 }
@@ -77,19 +83,35 @@ std::vector<std::vector<int64_t>> full_recompute(const ModulePlan& module) {
   std::vector<std::vector<int64_t>> counts;
   for (size_t rank = 0; rank < module.layers.size(); ++rank) {
     auto& row = counts.emplace_back(module.layers[rank].size(), 0);
-    if (module.recompute.empty()) continue;
-    for (size_t chunk = 0; chunk < row.size(); ++chunk) row[chunk] = module.recompute[rank][chunk].full;
+    for (size_t chunk = 0; chunk < row.size(); ++chunk)
+      row[chunk] = count_of(module.recompute_of(rank, chunk), BlockRecompute::kFull);
   }
   return counts;
+}
+
+void refuse_scattered(const ModulePlan& module, Refusals& refusals) {
+  for (size_t rank = 0; rank < module.recompute.size(); ++rank) {
+    for (size_t chunk = 0; chunk < module.recompute[rank].size(); ++chunk) {
+      const Recompute& recompute = module.recompute[rank][chunk];
+      const int64_t full = recompute.count(BlockRecompute::kFull);
+      if (full == 0 || recompute.runs().front() == RecomputeRun{BlockRecompute::kFull, full}) continue;
+      refusals.add(module, fmt::format("recompute[{}][{}]", rank, chunk),
+                   fmt::format("recomputes {} that are not the chunk's first, but {} takes a count and begins with the "
+                               "first",
+                               counted(full, "block"), refusals.system()),
+                   fmt::format("Begin the chunk's list with \"full*{}\".", full));
+      return;
+    }
+  }
 }
 
 void refuse_selective(const ModulePlan& module, std::string_view why, Refusals& refusals) {
   for (size_t rank = 0; rank < module.recompute.size(); ++rank) {
     for (size_t chunk = 0; chunk < module.recompute[rank].size(); ++chunk) {
-      const int64_t selective = module.recompute[rank][chunk].selective;
-      if (selective == 0) continue;
-      refusals.add(module, fmt::format("recompute[{}][{}].selective", rank, chunk),
-                   fmt::format("is {}, but {}", selective, why));
+      const int64_t blocks = module.recompute[rank][chunk].count(BlockRecompute::kAttention);
+      if (blocks == 0) continue;
+      refusals.add(module, fmt::format("recompute[{}][{}]", rank, chunk),
+                   fmt::format("recomputes the attention of {}, but {}", counted(blocks, "block"), why));
       return;
     }
   }

@@ -45,7 +45,10 @@ bool has_axis_order(const ModulePlan& module, const std::vector<std::string>& or
 /// How many blocks are recomputed whole, by [rank][chunk].
 std::vector<std::vector<int64_t>> full_recompute(const ModulePlan& module);
 
-/// Refuses chunks whose recomputation is only of attention.
+/// Refuses chunks that recompute other blocks than their first ones.
+void refuse_scattered(const ModulePlan& module, Refusals& refusals);
+
+/// Refuses chunks with blocks of which only attention is recomputed.
 void refuse_selective(const ModulePlan& module, std::string_view why, Refusals& refusals);
 
 }  // namespace weft

@@ -5,16 +5,11 @@
 #include <ATen/core/Tensor.h>
 
 #include "weft/layers/rotary.h"
-#include "weft/layers/segments.h"
+#include "weft/mesh/attention_block.h"
 #include "weft/mesh/head_counts.h"
+#include "weft/mesh/segments.h"
 
 namespace weft {
-
-/// Who sees whom inside a segment.
-struct AttentionMask {
-  bool is_causal = false;
-  int64_t window = 0;  ///< rows back, itself included; 0: all. Only with is_causal.
-};
 
 /// What attention keeps from its forward for its backward besides queries, keys and values.
 enum class AttentionKeeps : uint8_t {

@@ -5,9 +5,9 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "weft/base/check.h"
-#include "weft/layers/context_blocks.h"
 #include "weft/layers/head_exchange.h"
 #include "weft/layers/ring_attention.h"
+#include "weft/mesh/context_blocks.h"
 
 namespace weft {
 namespace {
@@ -65,27 +65,10 @@ struct ContextAttentionFunction : torch::autograd::Function<ContextAttentionFunc
   }
 };
 
-/// Whether every segment with rows on one of these ranks has all its rows there.
-bool are_local(const std::vector<std::vector<Range>>& ranges, const PackedSegments& segments) {
-  return std::all_of(ranges.begin(), ranges.end(), [&](const std::vector<Range>& own) {
-    const std::vector<SegmentPart> parts = segment_parts(own, segments);
-    return std::all_of(parts.begin(), parts.end(),
-                       [](const SegmentPart& part) { return part.num_rows == part.segment.size(); });
-  });
-}
-
 PackedSegments local_segments(const std::vector<Range>& own, const PackedSegments& segments) {
   std::vector<int64_t> lengths;
   for (const SegmentPart& part : segment_parts(own, segments)) lengths.push_back(part.num_rows);
   return PackedSegments(lengths);
-}
-
-/// The rows of ranks, in order.
-std::vector<Range> joined(const std::vector<std::vector<Range>>& ranges) {
-  std::vector<Range> all;
-  for (const auto& own : ranges) all.insert(all.end(), own.begin(), own.end());
-  std::sort(all.begin(), all.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
-  return RowDeal({std::move(all)}).ranges(0);
 }
 
 }  // namespace
@@ -102,17 +85,12 @@ at::Tensor context_attention(const at::Tensor& qkv, const HeadCounts& heads, con
              "attention of {} rows × {} where the deal has {} rows and heads have width {}", qkv.size(0), qkv.size(1),
              deal.num_rows(groups.rank), heads.packed_width());
   const int64_t ulysses = groups.ulysses ? groups.ulysses->size() : 1;
-  std::vector<std::vector<std::vector<Range>>> by_group(static_cast<size_t>(groups.num_ranks / ulysses));
-  for (int64_t rank = 0; rank < groups.num_ranks; ++rank)
-    by_group[static_cast<size_t>(rank / ulysses)].push_back(deal.ranges(rank));
-  const auto& neighbours = by_group[static_cast<size_t>(groups.rank / ulysses)];
-  if (are_local(neighbours, segments))
+  const UlyssesRows shared = ulysses_rows(deal, segments, ulysses, groups.rank);
+  if (shared.is_local)
     return attention_core(qkv, heads, rotary, local_segments(deal.ranges(groups.rank), segments), mask, keeps);
 
-  HeadExchange exchange(groups.ulysses, heads, neighbours);
-  std::vector<std::vector<Range>> in_ring;
-  for (const auto& ranges : by_group) in_ring.push_back(joined(ranges));
-  RingAttention ring(groups.ring, exchange.heads(), in_ring, segments, mask);
+  HeadExchange exchange(groups.ulysses, heads, shared.neighbours);
+  RingAttention ring(groups.ring, exchange.heads(), shared.in_ring, segments, mask);
   auto core = c10::make_intrusive<ContextCore>(std::move(exchange), std::move(ring));
   core->heads = heads;
   core->rotary = rotary;

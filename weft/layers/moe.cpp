@@ -64,7 +64,7 @@ struct ExpertLinearFunction : torch::autograd::Function<ExpertLinearFunction> {
       at::Tensor part = y.narrow(0, row, rows);
       at::mm_out(part, x.narrow(0, row, rows), weight.select(0, expert).t());
     });
-    saved->save_for_backward({x, weight});
+    saved->save_for_backward({experts->weight->is_trainable() ? x : at::Tensor(), weight});
     saved->saved_data["experts"] = at::IValue::make_capsule(experts);
     return y;
   }
@@ -82,7 +82,7 @@ struct ExpertLinearFunction : torch::autograd::Function<ExpertLinearFunction> {
     }
     at::Tensor dx;
     if (saved->needs_input_grad(0)) {
-      dx = at::empty(tensors[0].sizes(), tensors[0].options());
+      dx = at::empty({dy.size(0), tensors[1].size(2)}, dy.options());
       experts->each([&](int64_t expert, int64_t row, int64_t rows) {
         at::Tensor part = dx.narrow(0, row, rows);
         at::mm_out(part, dy.narrow(0, row, rows), tensors[1].select(0, expert));

@@ -5,7 +5,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "weft/base/check.h"
-#include "weft/layers/context_blocks.h"
+#include "weft/mesh/context_blocks.h"
 #include "weft/tensor/local_tensor.h"
 
 namespace weft {
@@ -34,17 +34,15 @@ RingAttention::RingAttention(std::optional<Group> group, const HeadCounts& heads
   const int64_t rank = group_ ? group_->rank() : 0;
   WEFT_CHECK(static_cast<int64_t>(ranges.size()) == num_ranks, "rows of {} ranks in a ring of {}", ranges.size(),
              num_ranks);
-  const auto parts_of = [&](int64_t r) { return segment_parts(ranges[static_cast<size_t>(r)], segments); };
-  const std::vector<SegmentPart> own = parts_of(rank);
-  own_ = own_blocks(own, mask, /*batches=*/heads.heads == heads.kv_heads);
+  own_ = own_blocks(segment_parts(ranges[static_cast<size_t>(rank)], segments), mask,
+                    /*batches=*/heads.heads == heads.kv_heads);
   for (int64_t s = 1; s < num_ranks; ++s) {
-    Step step{.to = (rank + s) % num_ranks, .from = (rank + num_ranks - s) % num_ranks};
-    step.sent = used_keys(blocks_between(parts_of(step.to), own, mask));
-    std::vector<AttentionBlock> blocks = blocks_between(own, parts_of(step.from), mask);
-    const std::vector<Range> received = used_keys(blocks);
-    step.num_received = total_size(received);
-    step.blocks = with_packed_keys(std::move(blocks), received);
-    steps_.push_back(std::move(step));
+    RingKeys keys = ring_keys(ranges, segments, mask, rank, s);
+    steps_.push_back({.to = keys.to,
+                      .from = keys.from,
+                      .sent = std::move(keys.sent),
+                      .num_received = total_size(keys.received),
+                      .blocks = with_packed_keys(std::move(keys.blocks), keys.received)});
   }
 }
 

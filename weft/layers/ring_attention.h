@@ -9,8 +9,8 @@
 #include "weft/comm/group.h"
 #include "weft/layers/attention_block.h"
 #include "weft/layers/attention_core.h"
-#include "weft/layers/segments.h"
 #include "weft/mesh/box.h"
+#include "weft/mesh/segments.h"
 
 namespace weft {
 

@@ -10,6 +10,7 @@
 #include "weft/base/text.h"
 #include "weft/meaning/plan_schedule.h"
 #include "weft/meaning/stage_parts.h"
+#include "weft/meaning/trainable.h"
 #include "weft/meaning/unobeyed.h"
 #include "weft/plan/head_limit.h"
 #include "weft/plan/module_mesh.h"
@@ -44,6 +45,12 @@ std::string nearest_divisors(int64_t number, int64_t value) {
   return fmt::format("{} and {}", below, above);
 }
 
+/// What a factor would have to be for a product to come out.
+std::string factor_advice(std::string_view name, int64_t others, int64_t product) {
+  if (others >= 1 && product % others == 0) return fmt::format("{} {} makes {}", name, product / others, product);
+  return fmt::format("no {} makes {} of {}: change another factor", name, product, others);
+}
+
 std::string are_or_is(const std::string& names) {
   return fmt::format("{} {}", names.find(' ') == std::string::npos ? "is" : "are", names);
 }
@@ -73,11 +80,12 @@ class Checker {
     }
     check_coverage();
     check_batch();
+    if (violations_.empty()) violations_ = find_bad_rules(plan_);
     if (use_ == PlanUse::kTrain) {
       for (Violation& violation : find_unobeyed(plan_)) violations_.push_back(std::move(violation));
     }
-    check_encoder_ends();
     check_schedule();
+    check_encoder_ends();
     return std::move(violations_);
   }
 
@@ -115,8 +123,9 @@ class Checker {
     const ModulePlan& m = *module_;
     const int64_t product = product_of({m.tp, m.cp, m.pp, m.dp});
     if (product != static_cast<int64_t>(m.ranks.size())) {
-      add_here("ranks", fmt::format("tp {} × cp {} × pp {} × dp {} = {}, but the module has {} ranks", m.tp, m.cp, m.pp,
-                                    m.dp, product, m.ranks.size()));
+      add_here("ranks", fmt::format("tp {} × cp {} × pp {} × dp {} = {}, but the module has {} ranks; {}", m.tp, m.cp,
+                                    m.pp, m.dp, product, m.ranks.size(),
+                                    factor_advice("dp", product_of({m.tp, m.cp, m.pp}), std::ssize(m.ranks))));
     }
   }
 
@@ -158,8 +167,12 @@ class Checker {
     // An inline encoder's blocks lie in the llm's stages.
     const int64_t pp = is_inline() ? llm_.pp : m.pp;
     const int64_t vpp = is_inline() ? llm_.vpp : m.vpp;
-    if (!has_shape(m.layers, pp, vpp)) {
-      add_here("layers", fmt::format("must have {} rows (pp) of {} entries (vpp)", pp, vpp));
+    const bool has_rows = m.is_in_pipeline() && plan_.schedule.rows.has_value();
+    if (has_rows ? !has_chunks_of_rows(m) : !has_shape(m.layers, pp, vpp)) {
+      add_here("layers", has_rows ? fmt::format("must have a row for each of schedule.rows, with an entry for each of "
+                                                "its stages: [{}]",
+                                                fmt::join(plan_.schedule.rows->chunks, ", "))
+                                  : fmt::format("must have {} rows (pp) of {} entries (vpp)", pp, vpp));
       return;
     }
     int64_t sum = 0;
@@ -168,6 +181,12 @@ class Checker {
     if (spec() != nullptr && sum != expected) {
       add_here("layers", fmt::format("add up to {}, but the module has {} layers", sum, expected));
     }
+  }
+
+  bool has_chunks_of_rows(const ModulePlan& module) const {
+    const std::vector<int64_t>& chunks = plan_.schedule.rows->chunks;
+    return std::equal(module.layers.begin(), module.layers.end(), chunks.begin(), chunks.end(),
+                      [](const auto& row, int64_t count) { return static_cast<int64_t>(row.size()) == count; });
   }
 
   template <typename T>
@@ -192,12 +211,11 @@ class Checker {
         continue;
       }
       for (size_t chunk = 0; chunk < m.layers[rank].size(); ++chunk) {
-        const Recompute& r = m.recompute[rank][chunk];
-        if (r.full + r.selective > m.layers[rank][chunk]) {
-          add_here(fmt::format("recompute[{}][{}]", rank, chunk),
-                   fmt::format("full {} + selective {} = {}, but the chunk has {} blocks", r.full, r.selective,
-                               r.full + r.selective, m.layers[rank][chunk]));
-        }
+        const Recompute& recompute = m.recompute[rank][chunk];
+        if (recompute.num_blocks() <= m.layers[rank][chunk]) continue;
+        add_here(fmt::format("recompute[{}][{}]", rank, chunk),
+                 fmt::format("is about {}, but the chunk has {}", counted(recompute.num_blocks(), "block"),
+                             m.layers[rank][chunk]));
       }
     }
   }
@@ -327,8 +345,6 @@ class Checker {
     if (!is_first_filler && !m.actions.empty()) {
       add_here("actions", "is given, but only the first encoder that fills stores the planned order");
     }
-    if (m.recompute_from_inputs && m.form != EncoderForm::kBefore)
-      add_here("recompute_from_inputs", "is on, but only before can do that");
   }
 
   bool has_filler_before(const ModulePlan& module) const {
@@ -364,12 +380,15 @@ class Checker {
     const int64_t product = product_of({s.mbs, s.microbatches, llm_.dp});
     if (product != plan_.workload.global_batch_samples) {
       add("schedule.microbatches",
-          fmt::format("mbs {} × microbatches {} × dp {} = {}, but the global batch is {}", s.mbs, s.microbatches,
-                      llm_.dp, product, plan_.workload.global_batch_samples));
+          fmt::format(
+              "mbs {} × microbatches {} × dp {} = {}, but the global batch is {}; {}", s.mbs, s.microbatches, llm_.dp,
+              product, plan_.workload.global_batch_samples,
+              factor_advice("microbatches", product_of({s.mbs, llm_.dp}), plan_.workload.global_batch_samples)));
     }
   }
 
-  /// The llm takes encoders' rows in where it begins. Stages mean something only where everything else fits.
+  /// The llm takes encoders' rows in where it begins. Stages mean something only where everything else fits, the
+  /// schedule's chunks included.
   void check_encoder_ends() {
     if (!violations_.empty()) return;
     std::vector<StagePart> parts;
@@ -398,19 +417,49 @@ class Checker {
       add(schedule.error().field, schedule.error().problem);
       return;
     }
-    // Validation is linear in the actions; a huge number of microbatches repeats the same pattern.
+    // Validation is linear in the actions; with a name, a huge number of microbatches repeats the same pattern.
     constexpr size_t kMostValidated = 2'000'000;
-    if (num_actions(*schedule) > kMostValidated) return;
+    if (!plan_.schedule.rows && num_actions(*schedule) > kMostValidated) return;
     if (const auto problem = find_problem(*schedule)) {
       add("schedule", fmt::format("rank {}, action {}: {}", problem->rank, problem->position, problem->message));
     }
   }
 
+  /// Whether rows fit what the plan says elsewhere.
+  void check_rows() {
+    const ExplicitRows& rows = *plan_.schedule.rows;
+    const Schedule& given = rows.schedule;
+    if (plan_.schedule.name != kExplicitSchedule) {
+      add("schedule.rows", fmt::format("are given, but schedule.name is {}; use {}, or leave the rows out",
+                                       in_quotes(plan_.schedule.name), kExplicitSchedule));
+    }
+    if (given.num_ranks() != llm_.pp)
+      add("schedule.rows", fmt::format("are {}, but modules.llm.pp is {}", given.num_ranks(), llm_.pp));
+    const int64_t most = *std::max_element(rows.chunks.begin(), rows.chunks.end());
+    if (most != llm_.vpp)
+      add("modules.llm.vpp", fmt::format("is {}, but a row of schedule.rows has {}", llm_.vpp, counted(most, "stage")));
+    const int64_t least = product_of({2, given.num_stages(), given.num_microbatches});
+    if (static_cast<int64_t>(num_actions(given)) < least) {
+      add("schedule.rows",
+          fmt::format("hold {} actions, but {} stages × {} need a forward and a backward each, {}", num_actions(given),
+                      given.num_stages(), counted(given.num_microbatches, "microbatch"), least));
+    }
+    if (given.num_microbatches != plan_.schedule.microbatches) {
+      add("schedule.rows", fmt::format("have {}, but schedule.microbatches is {}",
+                                       counted(given.num_microbatches, "microbatch"), plan_.schedule.microbatches));
+    }
+  }
+
   void check_schedule_name() {
+    if (plan_.schedule.rows) return check_rows();
+    if (plan_.schedule.name == kExplicitSchedule) {
+      add("schedule.rows", "is missing, but schedule.name is explicit; give a row of actions for each pipeline rank");
+      return;
+    }
     const Result<ScheduleName> name = parse_schedule_name(plan_.schedule.name);
     if (name) return;
     const std::string guess = did_you_mean(plan_.schedule.name, schedule_names());
-    add("schedule.name", name.error().problem + (guess.empty() ? "" : "." + guess));
+    add("schedule.name", name.error().problem + ", and explicit with rows" + (guess.empty() ? "" : "." + guess));
   }
 
   const Plan& plan_;

@@ -4,6 +4,7 @@
 
 #include "tests/support/source_tree.h"
 #include "weft/base/file.h"
+#include "weft/meaning/stage_parts.h"
 #include "weft/plan/plan_json.h"
 
 namespace weft {
@@ -35,16 +36,21 @@ const std::string kTp = "llama3-8b_gpipe_tp2_pp2_dp2";
 
 TEST(CheckPlan, ShowsTheArithmetic) {
   EXPECT_EQ(findings_with(kTp, "/modules/llm/tp", 4),
-            "modules.llm.ranks: tp 4 × cp 1 × pp 2 × dp 2 = 16, but the module has 8 ranks\n");
+            "modules.llm.ranks: tp 4 × cp 1 × pp 2 × dp 2 = 16, but the module has 8 ranks; dp 1 makes 8\n");
   EXPECT_EQ(findings_with(kTp, "/schedule/microbatches", 15),
-            "schedule.microbatches: mbs 1 × microbatches 15 × dp 2 = 30, but the global batch is 32\n");
+            "schedule.microbatches: mbs 1 × microbatches 15 × dp 2 = 30, but the global batch is 32; microbatches 16 "
+            "makes 32\n");
   EXPECT_EQ(findings_with(kTp, "/modules/llm/layers", {{16}, {15}}),
             "modules.llm.layers: add up to 31, but the module has 32 layers\n");
   EXPECT_EQ(findings_with(kTp, "/modules/llm/layers", {{16, 16}}),
             "modules.llm.layers: must have 2 rows (pp) of 1 entries (vpp)\n"
             "modules.llm.recompute: has 2 rows, but layers has 1\n");
-  EXPECT_EQ(findings_with(kTp, "/modules/llm/recompute/0/0/full", 20),
-            "modules.llm.recompute[0][0]: full 20 + selective 0 = 20, but the chunk has 16 blocks\n");
+  Plan recomputed = *read_plan({.source = "plan.json", .root = shipped(kTp)});
+  recomputed.modules[0].recompute[0][0].add(BlockRecompute::kKeep, 19);
+  recomputed.modules[0].recompute[0][0].add(BlockRecompute::kFull, 1);
+  const std::vector<Violation> longer = check_plan(recomputed);
+  ASSERT_EQ(longer.size(), 1u);
+  EXPECT_EQ(longer[0], (Violation{"modules.llm.recompute[0][0]", "is about 20 blocks, but the chunk has 16"}));
   EXPECT_EQ(findings_with(kTp, "/modules/llm/axis_order", {"tp", "dp", "pp"}),
             "modules.llm.axis_order: is [tp, dp, pp], but each of tp, cp, dp and pp must be there once\n");
 }
@@ -64,6 +70,9 @@ TEST(CheckPlan, NamesEveryViolationInOneRun) {
 }
 
 TEST(CheckPlan, WhatTrainingDoesNotObeyIsRefused) {
+  EXPECT_EQ(findings_with(kTp, "/overlap/tp", true),
+            "overlap.tp: is true, but training does not overlap the communication of tensor parallelism yet; use "
+            "false\n");
   EXPECT_EQ(findings_with(kTp, "/offload/optimizer", 0.5),
             "offload.optimizer: is 0.5, but training does not offload yet; use 0\n");
   for (const char* field : {"compute", "master", "reduce"}) {
@@ -151,6 +160,8 @@ TEST(CheckPlan, HeadsBoundUlyssesAndARingTakesTheRest) {
 TEST(CheckPlan, SchedulesMustFitTheirChunks) {
   EXPECT_EQ(findings_with("qwen3-8b_zb_v_pp4", "/schedule/name", "1f1b"),
             "modules.llm.vpp: is 2, but 1f1b has one chunk a rank\n");
+  EXPECT_EQ(findings_with("qwen2-vl-7b_inline", "/schedule/name", "zb_v"),
+            "modules.llm.vpp: is 1, but zb_v has exactly 2 chunks a rank\n");
 }
 
 TEST(CheckPlan, AnInlineEncoderEndsBeforeTheLlmTakesItsOutput) {
@@ -214,6 +225,63 @@ TEST(CheckPlan, TheStoredOrderOfAFillMustHoldTheScheduleAndRun) {
   ASSERT_EQ(row[1], "0F0");
   std::swap(row[0], row[1]);
   EXPECT_NE(findings(json).find("schedule: rank 0, action 0: waits for ever"), std::string::npos) << findings(json);
+}
+
+/// With these rows instead of a schedule of pp 2 and 16 microbatches.
+std::string findings_with_rows(const std::vector<std::string>& rows, int64_t microbatches = 2) {
+  Json json = shipped(kTp);
+  json["schedule"] = {{"name", "explicit"}, {"mbs", 16 / microbatches}, {"microbatches", microbatches}, {"rows", rows}};
+  return findings(json);
+}
+
+TEST(CheckPlan, ExplicitRowsMustRunAndFitThePlan) {
+  EXPECT_EQ(findings_with_rows({"0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1I1 1W1"}), "");
+  EXPECT_EQ(findings_with_rows({"0F0 0B0 0F1 0B1", "1F1 1B1 1F0 1B0"}),
+            "schedule: rank 0, action 1: waits for ever: the rows deadlock\n");
+  EXPECT_EQ(findings_with_rows({"0F0 0F1 0B0", "1F0 1B0 1F1 1B1"}),
+            "schedule.rows: hold 7 actions, but 2 stages × 2 microbatches need a forward and a backward each, 8\n");
+  EXPECT_NE(findings_with_rows({"0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1I1"}).find("schedule: rank 1, action "),
+            std::string::npos);
+  EXPECT_NE(findings_with_rows({"0F0 0F1 0B0 0B1", "2F0 2B0 2F1 2B1"})
+                .find("plan.json: schedule.rows: has a stage 2 but no stage 1"),
+            std::string::npos);
+  EXPECT_NE(findings_with_rows({"0F0 0F1 0B0 0B1", "1F0 1B0 0F1 1B1"})
+                .find("plan.json: schedule.rows[1], action 3: stage 0 is on rank 0 and on rank 1"),
+            std::string::npos);
+  EXPECT_EQ(findings_with_rows({"0F0 0F1 2F0 2B0 2F1 2B1 0B0 0B1", "1F0 1F1 1B0 1B1"}),
+            "modules.llm.layers: must have a row for each of schedule.rows, with an entry for each of its stages: [2, "
+            "1]\nmodules.llm.vpp: is 1, but a row of schedule.rows has 2 stages\n");
+  EXPECT_EQ(findings_with_rows({"0F0 0B0", "1F0 1B0"}),
+            "schedule.rows: have 1 microbatch, but schedule.microbatches is 2\n");
+  EXPECT_NE(findings_with_rows({"0F0 0F1 0B0 0B1"}).find("schedule.rows: are 1, but modules.llm.pp is 2\n"),
+            std::string::npos);
+  EXPECT_EQ(findings_with(kTp, "/schedule/name", "explicit"),
+            "schedule.rows: is missing, but schedule.name is explicit; give a row of actions for each pipeline rank\n");
+  EXPECT_NE(findings_with(kTp, "/schedule/rows", {"0F0 0B0", "1F0 1B0"})
+                .find("schedule.rows: are given, but schedule.name is 'gpipe'; use explicit, or leave the rows out\n"),
+            std::string::npos);
+}
+
+TEST(CheckPlan, RowsMayLayStagesAnywhere) {
+  Json json = shipped(kTp);
+  json["schedule"] = {{"name", "explicit"},
+                      {"mbs", 8},
+                      {"microbatches", 2},
+                      {"rows", {"1F0 2F0 2B0 1F1 2F1 2B1 1B0 1B1", "0F0 0F1 0B0 0B1"}}};
+  json["modules"]["llm"]["vpp"] = 2;
+  json["modules"]["llm"]["layers"] = {{10, 12}, {10}};
+  json["modules"]["llm"]["recompute"] = Json::array();
+  EXPECT_EQ(findings(json), "");
+  const Plan plan = *read_plan({.source = "plan.json", .root = json});
+  std::vector<StagePart> parts;
+  list_stage_parts(plan, parts);
+  ASSERT_EQ(parts.size(), 3u);
+  EXPECT_EQ(parts[0].num_layers, 10);
+  EXPECT_EQ(parts[2].num_layers, 12);
+  EXPECT_TRUE(parts[0].has_entry);
+  EXPECT_TRUE(parts[2].has_exit);
+  EXPECT_EQ(place_of_stage(plan, 0).rank, 1);
+  EXPECT_EQ(read_plan({.source = "plan.json", .root = plan_to_json(plan)})->schedule.rows, plan.schedule.rows);
 }
 
 }  // namespace

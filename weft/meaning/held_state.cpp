@@ -9,12 +9,12 @@ int64_t whole_bytes(Precision precision, int64_t elements) {
   return static_cast<int64_t>(num_bytes(precision)) * elements;
 }
 
-HeldState held_by(const OptimizerBuckets& optimizer, const PrecisionPlan& precision) {
-  const ZeroRules& rules = optimizer.rules;
+HeldState held_in(const StageBuckets& buckets, const PrecisionPlan& precision) {
   HeldState held;
-  for (const BucketLayout& bucket : optimizer.buckets) {
+  const ZeroRules& rules = buckets.rules;
+  for (const BucketLayout& bucket : buckets.layouts) {
     const int64_t all = bucket.num_elements;
-    const int64_t owned = optimizer.owned(bucket);
+    const int64_t owned = rules.divides_states ? all / buckets.num_ranks : all;
     held.weights += whole_bytes(precision.compute, rules.releases_values ? owned : all);
     if (!bucket.is_trained) continue;
     held.gradients +=
@@ -29,8 +29,15 @@ HeldState held_by(const OptimizerBuckets& optimizer, const PrecisionPlan& precis
 
 HeldState held_state(const Plan& plan, int64_t rank) {
   HeldState held;
-  for (const StageBuckets& stage : stage_buckets(plan, rank)) {
-    for (const OptimizerBuckets& optimizer : stage.optimizers) held += held_by(optimizer, plan.precision);
+  for (size_t index = 0; index < plan.modules.size(); ++index) {
+    const ModulePlan& module = plan.modules[index];
+    if (module.is_encoder() && module.is_in_pipeline()) continue;
+    const std::optional<RankGroups> groups = rank_groups(plan, index, rank);
+    if (!groups) continue;
+    for (const StageContent& stage : stages_of(plan, index, *groups)) {
+      held += held_in(stage.buckets(module, false), plan.precision);
+      if (module.ep > 1) held += held_in(stage.buckets(module, true), plan.precision);
+    }
   }
   return held;
 }

@@ -39,6 +39,14 @@ int64_t cut(int64_t size, const Matmul& m, const OpShare& share) {
   });
 }
 
+/// Key and value heads, times their elements, of a rank that shares them with others; 0 where it has them alone.
+int64_t shared_key_width(const Matmul& m, const OpShare& share) {
+  if (m.head_dim == 0 || !share.tp_rank) return 0;
+  const HeadShare heads = heads_of({m.heads, m.kv_heads, m.head_dim}, share.tp, *share.tp_rank);
+  const int64_t times_keys = (m.out / m.head_dim - m.heads) / m.kv_heads;
+  return heads.sharers > 1 ? times_keys * heads.num_kv_heads * m.head_dim : 0;
+}
+
 /// Tells `visit` of every weight of an operator, in the order in which a block has them.
 template <typename Visit>
 struct EachWeight {
@@ -49,24 +57,33 @@ struct EachWeight {
   void operator()(const Matmul& m) const {
     if (m.is_tied) return;
     const LocalMatmul local = local_matmul(m, op.split, share);
-    const bool is_expert = m.copies > 1;
+    const bool is_expert = m.copies > 1, is_whole = op.split == TensorSplit::kWhole;
+    const int64_t keys = op.split == TensorSplit::kColumn ? shared_key_width(m, share) : 0;
     visit(LocalWeight{.elements = local.copies * local.in * local.out,
                       .is_matrix = true,
                       .is_expert = is_expert,
-                      .is_product = true});
+                      .is_product = true,
+                      .is_whole = is_whole,
+                      .sees_divided = is_router(op),
+                      .same_keys = keys * local.in});
     if (m.bias_elements == 0) return;
     // It lies along the output, which only a column split cuts. Keys without a bias of their own have zeros in it.
     const int64_t bias = op.split == TensorSplit::kColumn ? local.out : m.bias_elements;
-    visit(LocalWeight{
-        .elements = local.copies * bias, .is_matrix = is_expert, .is_expert = is_expert, .is_product = true});
+    visit(LocalWeight{.elements = local.copies * bias,
+                      .is_matrix = is_expert,
+                      .is_expert = is_expert,
+                      .is_product = true,
+                      .is_whole = is_whole || op.split == TensorSplit::kRow,
+                      .same_keys = keys});
   }
   void operator()(const Lookup& l) const {
     const int64_t entries = op.split == TensorSplit::kColumn ? cut_anywhere(l.entries, share) : l.entries;
-    visit(LocalWeight{.elements = entries * l.width, .is_matrix = true});
+    visit(LocalWeight{.elements = entries * l.width, .is_matrix = true, .is_whole = op.split != TensorSplit::kColumn});
   }
   void operator()(const Norm& n) const {
-    visit(LocalWeight{.elements = n.width});
-    if (n.has_bias) visit(LocalWeight{.elements = n.width});
+    const LocalWeight weight{.elements = n.width, .is_whole = true, .sees_divided = op.split == TensorSplit::kInside};
+    visit(weight);
+    if (n.has_bias) visit(weight);
   }
   void operator()(const auto&) const {}
 };

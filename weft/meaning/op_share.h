@@ -45,6 +45,9 @@ struct LocalParameters {
     expert += other.expert;
     return *this;
   }
+  friend LocalParameters operator*(int64_t copies, const LocalParameters& one) {
+    return {.dense = copies * one.dense, .expert = copies * one.expert};
+  }
 };
 LocalParameters local_parameters(const Op& op, const OpShare& share);
 
@@ -53,7 +56,10 @@ struct LocalWeight {
   int64_t elements = 0;
   bool is_matrix = false;  ///< or has more dims than that; else a vector
   bool is_expert = false;
-  bool is_product = false;  ///< of a matrix product, whose gradient may be made later than the backward
+  bool is_product = false;    ///< of a matrix product, whose gradient may be made later than the backward
+  bool is_whole = false;      ///< tensor-parallel ranks all have it
+  bool sees_divided = false;  ///< but each its own part of what it is applied to: heads, or experts' gradients
+  int64_t same_keys = 0;      ///< elements of key and value heads that other tensor-parallel ranks have, too
 };
 /// Adds an operator's weights to a list, in the order in which a block has them; a head that is tied has none.
 void list_weights(const Op& op, const OpShare& share, std::vector<LocalWeight>& weights);

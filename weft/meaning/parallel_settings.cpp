@@ -77,7 +77,7 @@ Result<Plan> make_plan(const Model& model, const Cluster& cluster, const Workloa
                               : stage == 0 ? count
                                            : 0;
         layers.push_back(dealt);
-        recompute.push_back({.full = std::min(dealt, settings.recomputed_layers)});
+        recompute.push_back(RecomputeCounts{.full = std::min(dealt, settings.recomputed_layers)});
       }
     }
     own.cp_ulysses = default_ulysses(plan, own);

@@ -7,8 +7,12 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/meaning/tied_table.h"
+#include "weft/meaning/trainable.h"
 #include "weft/plan/module_mesh.h"
 #include "weft/schedule/generators.h"
+#include "weft/schedule/lowering.h"
+#include "weft/schedule/step_end.h"
 
 namespace weft {
 namespace {
@@ -70,14 +74,13 @@ Result<EncoderPlacement> placement_of_encoder(const Plan& plan, const ModulePlan
   if (!ranges) return bad_field(field_of(module, "mbs_scale"), ranges.error().problem);
   EncoderPlacement placement{.form = module.form};
   EncoderRows& rows = placement.rows;
-  rows = {
-      .name = std::string(name_of(module.kind)),
-      .num_macro_batches = ranges->num_macro_batches,
-      .is_trained = !plan.workload.is_frozen(module.kind),
-      .recompute_from_inputs = module.recompute_from_inputs,
-      .live_macro_batches = static_cast<int32_t>(module.form == EncoderForm::kBefore ? 0 : module.live_macro_batches),
-      .first_macro = ranges->first_macro,
-      .end_macro = ranges->end_macro};
+  rows = {.name = std::string(name_of(module.kind)),
+          .num_macro_batches = ranges->num_macro_batches,
+          .is_trained = trains(plan, module.kind),
+          .recompute_from_inputs = module.recompute_from_inputs,
+          .first_macro = ranges->first_macro,
+          .end_macro = ranges->end_macro};
+  if (module.form != EncoderForm::kBefore) rows.live_macro_batches = static_cast<int32_t>(module.live_macro_batches);
   if (module.placement != ModulePlacement::kDisjoint) {
     // ZeRO 2 and 3 have data-parallel ranks meet in every action, too. That must be said where rows differ in their
     // order, which is where some encoder fills.
@@ -100,7 +103,8 @@ Result<Schedule> stored_schedule(const ModulePlan& filler, const Schedule& pipel
   Schedule schedule{.num_microbatches = pipeline.num_microbatches,
                     .rank_of_stage = pipeline.rank_of_stage,
                     .rows = {},
-                    .encoders = std::move(encoders)};
+                    .encoders = std::move(encoders),
+                    .entry_stage = pipeline.entry_stage};
   for (const auto& [row, words] : filler.actions) {
     const std::string field = fmt::format("{}.{}", field_of(filler, "actions"), row);
     if (row != schedule.num_ranks())
@@ -110,6 +114,8 @@ Result<Schedule> stored_schedule(const ModulePlan& filler, const Schedule& pipel
     for (const std::string& word : words) {
       const Result<Action> action = parse_action(word);
       if (!action) return bad_field(field, action.error().problem);
+      if (is_encoder(action->kind) && !is_encoder_compute(action->kind))
+        return bad_field(field, fmt::format("has {}, but only EF and EB of encoders are stored", to_text(*action)));
       actions.push_back(*action);
       if (!is_encoder(action->kind)) own.push_back(*action);
     }
@@ -138,7 +144,12 @@ Result<std::vector<EncoderPlacement>> encoder_placements(const Plan& plan) {
   return placements;
 }
 
-Result<Schedule> schedule_of(const Plan& plan) {
+Result<Schedule> pipeline_schedule(const Plan& plan) {
+  if (plan.schedule.rows) {
+    Schedule pipeline = plan.schedule.rows->schedule;
+    pipeline.entry_stage = llm_entry_stage(plan);
+    return pipeline;
+  }
   const Result<ScheduleName> name = parse_schedule_name(plan.schedule.name);
   if (!name) return bad_field("schedule.name", name.error().problem);
   const ModulePlan& llm = plan.llm();
@@ -149,14 +160,25 @@ Result<Schedule> schedule_of(const Plan& plan) {
     return bad_field(what == "microbatches" ? "schedule.microbatches" : "modules.llm." + what,
                      pipeline.error().problem);
   }
+  pipeline->entry_stage = llm_entry_stage(plan);
+  return pipeline;
+}
+
+Result<Schedule> playable_schedule(const Plan& plan) {
+  WEFT_TRY(Schedule schedule, schedule_of(plan));
+  return lower_schedule(with_step_end(std::move(schedule)));
+}
+
+Result<Schedule> schedule_of(const Plan& plan) {
+  WEFT_TRY(Schedule pipeline, pipeline_schedule(plan));
   WEFT_TRY(const std::vector<EncoderPlacement> placements, encoder_placements(plan));
   if (placements.empty()) return pipeline;
   if (const ModulePlan* filler = first_filler(plan)) {
     std::vector<EncoderRows> encoders;
     for (const EncoderPlacement& placement : placements) encoders.push_back(placement.rows);
-    return stored_schedule(*filler, *pipeline, std::move(encoders));
+    return stored_schedule(*filler, pipeline, std::move(encoders));
   }
-  Result<Schedule> placed = place_encoders(*pipeline, placements);
+  Result<Schedule> placed = place_encoders(pipeline, placements);
   if (!placed) return bad_field("modules", placed.error().message());
   return placed;
 }

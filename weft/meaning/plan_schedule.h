@@ -11,6 +11,13 @@ namespace weft {
 /// stores. The error names the plan's field.
 Result<Schedule> schedule_of(const Plan& plan);
 
+/// The same as it is simulated and trained: with reductions and updates, and all transfers.
+Result<Schedule> playable_schedule(const Plan& plan);
+
+/// The llm's pipeline alone, with the stage in which the llm begins: what the plan's schedule makes of its shape, or
+/// the rows that the plan gives.
+Result<Schedule> pipeline_schedule(const Plan& plan);
+
 /// How the encoders of the plan (those not inline) interleave with the llm, to be placed: without times.
 Result<std::vector<EncoderPlacement>> encoder_placements(const Plan& plan);
 

@@ -1,39 +1,74 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "weft/meaning/bucket_layout.h"
 #include "weft/meaning/op_share.h"
-#include "weft/meaning/stage_parts.h"
+#include "weft/meaning/rank_groups.h"
+#include "weft/meaning/tied_table.h"
+#include "weft/meaning/trainable.h"
 #include "weft/meaning/zero_rules.h"
 
 namespace weft {
 
-/// The weights of a stage on one rank that one optimizer has, and how they lie in its buckets.
-struct OptimizerBuckets {
-  std::vector<BucketLayout> buckets;
-  std::vector<LocalWeight> weights;  ///< in the order in which slots count them
-  std::vector<size_t> block_of;      ///< of each: its block
-  std::vector<int64_t> kind_of;      ///< of each: its bucket's kind
-  ZeroRules rules;
-  int64_t num_ranks = 1;  ///< that have the same weights
-
-  /// Elements of a bucket that a rank owns.
-  int64_t owned(const BucketLayout& bucket) const {
-    return rules.divides_states ? bucket.num_elements / num_ranks : bucket.num_elements;
-  }
+/// A weight of a stage, and what decides about its bucket.
+struct StageWeight {
+  LocalWeight weight;
+  size_t block = 0;
+  bool is_trained = true;
+  bool is_alone = false;          ///< a tied table, whose copies lie in equal buckets
+  bool has_divided_rows = false;  ///< sequence parallelism divides the rows between the blocks of its module
 };
 
-/// All weights of a stage on one rank.
+/// An embedding, a layer, a head.
+struct StageBlockRules {
+  bool has_backward = true;        ///< not where no weight of it or before it is trained
+  std::optional<size_t> borrowed;  ///< the block whose weights it uses, too: the embedding that a head is tied to
+};
+
+/// The weights of a stage that one group of ranks has the same of.
 struct StageBuckets {
-  int32_t stage = 0;   ///< of its pipeline
-  int32_t module = 0;  ///< of the plan, whose pipeline it is: the llm, or an encoder beside
-  size_t num_blocks = 0;
-  std::vector<OptimizerBuckets> optimizers;  ///< that of experts that other ranks have others of comes last
+  int64_t num_ranks = 1;
+  ZeroRules rules;
+  std::vector<BucketLayout> layouts;
+  std::vector<size_t> weights;              ///< of the stage, in the order in which slots count them
+  std::vector<std::vector<int64_t>> kinds;  ///< by block: of buckets that it uses
+  std::optional<size_t> table;              ///< the bucket of a tied table that lies alone
 };
 
-/// Of the stages that a rank has, in the order of the llm's stages, then of encoders beside its pipeline. The plan must
-/// be legal.
-std::vector<StageBuckets> stage_buckets(const Plan& plan, int64_t rank);
+/// One stage as a rank has it. The plan must outlive it.
+class StageContent {
+ public:
+  StageContent(const Plan& plan, int32_t stage, int64_t tp_rank, const TiedTable& table)
+      : plan_(&plan), trainable_(plan), stage_(stage), tp_rank_(tp_rank), table_(table) {}
+
+  void add(const StagePart& part);
+
+  int32_t stage() const { return stage_; }
+  const std::vector<StagePart>& parts() const { return parts_; }
+  const std::vector<StageBlockRules>& blocks() const { return blocks_; }
+  /// In the order of a forward.
+  const std::vector<StageWeight>& weights() const { return weights_; }
+  /// Of experts that other ranks have others of, or of all other weights. `module` is the one whose pipeline it is.
+  StageBuckets buckets(const ModulePlan& module, bool of_experts) const;
+
+ private:
+  void add_block(const ModulePlan& module, int64_t place, bool has_table_alone);
+  void add_op(const Op& op, const ModulePlan& module, bool is_alone);
+
+  const Plan* plan_;
+  Trainable trainable_;
+  int32_t stage_;
+  int64_t tp_rank_;
+  TiedTable table_;
+  std::vector<StagePart> parts_;
+  std::vector<StageBlockRules> blocks_;
+  std::vector<StageWeight> weights_;
+};
+
+/// The stages of a rank in one pipeline, the llm's or that of an encoder beside it, in the order of chunks. `groups`
+/// are the rank's in that module.
+std::vector<StageContent> stages_of(const Plan& plan, size_t module, const RankGroups& groups);
 
 }  // namespace weft

@@ -19,10 +19,28 @@ const ScheduleKind* find_kind(const Plan& plan) {
   return nullptr;
 }
 
-Ends ends_of(const Plan& plan, Placement placement, const ModulePlan& module) {
+/// Where stages lie, found out once for all of them: a schedule is found by its name.
+class StagePlaces {
+ public:
+  explicit StagePlaces(const Plan& plan)
+      : rows_(plan.schedule.rows ? &*plan.schedule.rows : nullptr),
+        placement_(rows_ == nullptr ? placement_of(plan) : Placement::kLoop),
+        pp_(static_cast<int32_t>(plan.llm().pp)) {}
+
+  StagePlace operator()(int32_t stage) const {
+    return rows_ == nullptr ? place_of_stage(placement_, pp_, stage) : rows_->places[static_cast<size_t>(stage)];
+  }
+
+ private:
+  const ExplicitRows* rows_;
+  Placement placement_;
+  int32_t pp_;
+};
+
+Ends ends_of(const Plan& plan, const StagePlaces& places, const ModulePlan& module) {
   Ends ends{.first = -1, .last = 0};
   for (int32_t stage = 0; stage < num_stages(plan); ++stage) {
-    const StagePlace place = place_of_stage(placement, static_cast<int32_t>(plan.llm().pp), stage);
+    const StagePlace place = places(stage);
     if (module.layers[static_cast<size_t>(place.rank)][static_cast<size_t>(place.chunk)] == 0) continue;
     if (ends.first < 0) ends.first = stage;
     ends.last = stage;
@@ -34,7 +52,12 @@ Ends ends_of(const Plan& plan, Placement placement, const ModulePlan& module) {
 }  // namespace
 
 int32_t num_stages(const Plan& plan) {
+  if (plan.schedule.rows) return plan.schedule.rows->schedule.num_stages();
   return static_cast<int32_t>(plan.llm().pp * plan.llm().vpp);
+}
+
+int64_t num_chunks(const Plan& plan, int64_t rank) {
+  return plan.schedule.rows ? plan.schedule.rows->chunks[static_cast<size_t>(rank)] : plan.llm().vpp;
 }
 
 Placement placement_of(const Plan& plan) {
@@ -43,32 +66,33 @@ Placement placement_of(const Plan& plan) {
 }
 
 bool has_split_backward(const Plan& plan, const ModulePlan& module) {
+  if (!module.is_in_pipeline()) return false;
+  if (plan.schedule.rows) return plan.schedule.rows->splits_backward;
   const ScheduleKind* kind = find_kind(plan);
-  return module.is_in_pipeline() && kind != nullptr && kind->splits_backward;
+  return kind != nullptr && kind->splits_backward;
 }
 
 StagePlace place_of_stage(const Plan& plan, int32_t stage) {
-  return place_of_stage(placement_of(plan), static_cast<int32_t>(plan.llm().pp), stage);
+  return StagePlaces(plan)(stage);
 }
 
 void list_stage_parts(const Plan& plan, std::vector<StagePart>& parts) {
   parts.clear();
   const int32_t stages = num_stages(plan);
-  const auto pp = static_cast<int32_t>(plan.llm().pp);
-  const Placement placement = placement_of(plan);  // once: it is found by name
+  const StagePlaces places(plan);
   const bool has_inline = std::any_of(plan.modules.begin(), plan.modules.end(),
                                       [](const ModulePlan& m) { return m.placement == ModulePlacement::kInline; });
   for (size_t index = 0; index < plan.modules.size(); ++index) {
     const ModulePlan& module = plan.modules[index];
     if (!module.is_in_pipeline()) continue;
-    Ends ends = ends_of(plan, placement, module);
+    Ends ends = ends_of(plan, places, module);
     if (!module.is_encoder()) {
       if (!has_inline) ends.first = 0;
       ends.last = stages - 1;
     }
     int64_t next_layer = 0;
     for (int32_t stage = 0; stage < stages; ++stage) {
-      const StagePlace place = place_of_stage(placement, pp, stage);
+      const StagePlace place = places(stage);
       const auto rank = static_cast<size_t>(place.rank);
       const auto chunk = static_cast<size_t>(place.chunk);
       StagePart part{.stage = stage,
@@ -77,7 +101,7 @@ void list_stage_parts(const Plan& plan, std::vector<StagePart>& parts) {
                      .num_layers = module.layers[rank][chunk],
                      .has_entry = stage == ends.first,
                      .has_exit = stage == ends.last};
-      if (!module.recompute.empty()) part.recompute = module.recompute[rank][chunk];
+      part.recompute = module.recompute_of(rank, chunk);
       next_layer += part.num_layers;
       if (part.num_layers > 0 || part.has_entry || part.has_exit) parts.push_back(part);
     }
@@ -85,6 +109,29 @@ void list_stage_parts(const Plan& plan, std::vector<StagePart>& parts) {
   std::sort(parts.begin(), parts.end(), [](const StagePart& a, const StagePart& b) {
     return a.stage != b.stage ? a.stage < b.stage : a.module < b.module;
   });
+}
+
+std::vector<size_t> modules_of_pipeline(const Plan& plan, size_t module) {
+  if (!plan.modules[module].is_in_pipeline()) return {module};
+  std::vector<size_t> modules;
+  for (size_t index = 0; index < plan.modules.size(); ++index)
+    if (plan.modules[index].is_in_pipeline()) modules.push_back(index);
+  return modules;
+}
+
+std::vector<StagePart> parts_of_pipeline(const Plan& plan, size_t module) {
+  if (!plan.modules[module].is_in_pipeline()) return list_encoder_parts(plan, module);
+  std::vector<StagePart> parts;
+  list_stage_parts(plan, parts);
+  return parts;
+}
+
+std::vector<int32_t> stages_on(const Plan& plan, const ModulePlan& module, int64_t pipeline_rank) {
+  if (!module.is_in_pipeline()) return {static_cast<int32_t>(pipeline_rank)};
+  std::vector<int32_t> stages;
+  for (int32_t stage = 0; stage < num_stages(plan); ++stage)
+    if (place_of_stage(plan, stage).rank == pipeline_rank) stages.push_back(stage);
+  return stages;
 }
 
 std::vector<StagePart> list_encoder_parts(const Plan& plan, size_t module) {
@@ -99,7 +146,7 @@ std::vector<StagePart> list_encoder_parts(const Plan& plan, size_t module) {
             .num_layers = encoder.layers[stage].front(),
             .has_entry = stage == 0,
             .has_exit = stage + 1 == encoder.layers.size()};
-    if (!encoder.recompute.empty()) part.recompute = encoder.recompute[stage].front();
+    part.recompute = encoder.recompute_of(stage, 0);
     next_layer += part.num_layers;
   }
   return parts;

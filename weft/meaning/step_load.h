@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "weft/mesh/box.h"
+#include "weft/meaning/row_numbers.h"
 #include "weft/spec/model.h"
 
 namespace weft {
@@ -20,22 +20,22 @@ struct EncoderLoad {
 
 /// A microbatch of one data-parallel rank of the llm.
 struct MicrobatchLoad {
-  std::vector<int64_t> samples;                            ///< tokens of each
-  std::vector<int64_t> targets;                            ///< the tokens that have one
-  std::map<ModuleKind, std::vector<int64_t>> places;       ///< tokens that an encoder's rows replace
-  std::map<ModuleKind, EncoderLoad> media;                 ///< of inline encoders, those with data
-  std::map<ModuleKind, std::vector<int64_t>> rows_beside;  ///< of others, by place: the numbers of the rows
+  std::vector<int64_t> samples;                       ///< tokens of each
+  std::vector<int64_t> targets;                       ///< the tokens that have one
+  std::map<ModuleKind, std::vector<int64_t>> places;  ///< tokens that an encoder's rows replace
+  std::map<ModuleKind, EncoderLoad> media;            ///< of inline encoders, those with data
 };
 
 /// What an encoder beside the pipeline does in a step.
 struct BesideLoad {
   std::vector<std::vector<std::optional<EncoderLoad>>> macro_batches;  ///< [data-parallel rank][macro batch]
-  std::vector<std::vector<Range>> rows;  ///< the same: numbers of the rows that come of it, macro batch by macro batch
+  RowNumbers numbers;                                                  ///< of the rows that come of it
 };
 
 /// One step's lengths and its routers' choices.
 struct StepLoad {
   std::vector<std::vector<MicrobatchLoad>> llm;  ///< [data-parallel rank][microbatch]
+  BatchAssignment::Shares samples;               ///< the same: which of the batch
   std::map<ModuleKind, BesideLoad> beside;
   /// [router of the model][place along the joined cp and dp axes][expert]: rows that chose it, of all microbatches.
   std::vector<std::vector<std::vector<int64_t>>> expert_rows;

@@ -1,5 +1,7 @@
 #include "weft/meaning/tied_table.h"
 
+#include <algorithm>
+
 namespace weft {
 
 int32_t llm_entry_stage(const Plan& plan, const std::vector<StagePart>& parts) {
@@ -10,6 +12,10 @@ int32_t llm_entry_stage(const Plan& plan, const std::vector<StagePart>& parts) {
 }
 
 int32_t llm_entry_stage(const Plan& plan) {
+  const bool has_inline = std::any_of(plan.modules.begin(), plan.modules.end(), [](const ModulePlan& module) {
+    return module.is_encoder() && module.is_in_pipeline();
+  });
+  if (!has_inline) return 0;
   std::vector<StagePart> parts;
   list_stage_parts(plan, parts);
   return llm_entry_stage(plan, parts);

@@ -45,6 +45,9 @@ std::vector<Violation> find_unobeyed(const Plan& plan) {
     found.push_back(
         {fmt::format("offload.{}", field), fmt::format("is {}, but training does not offload yet; use 0", share)});
   }
+  if (plan.overlap_tp)
+    found.push_back({"overlap.tp",
+                     "is true, but training does not overlap the communication of tensor parallelism yet; use false"});
   find_half_precision(plan.precision, found);
   if (plan.workload.attention != AttentionKernel::kFused)
     found.push_back({"workload.attention", "is unfused, but training fuses attention; use fused"});

@@ -67,6 +67,14 @@ std::vector<int64_t> Mesh::group_of(int64_t rank, const AxisList& axes) const {
   return group;
 }
 
+std::string Mesh::group_name(const AxisList& axes) const {
+  AxisList sorted = axes;
+  std::sort(sorted.begin(), sorted.end());
+  std::string name;
+  for (const size_t axis : sorted) name += (name.empty() ? "" : "+") + grid_.axes()[axis].name;
+  return name.empty() ? "self" : name;
+}
+
 Mesh Mesh::sub_mesh(std::span<const std::pair<size_t, int64_t>> fixed) const {
   std::vector<int64_t> coordinates(grid_.num_axes(), 0);
   AxisList gone;

@@ -40,6 +40,8 @@ class Mesh {
   /// Groups are in the order of their first members' positions. No axes: every rank alone.
   std::vector<std::vector<int64_t>> groups(const AxisList& axes) const;
   std::vector<int64_t> group_of(int64_t rank, const AxisList& axes) const;
+  /// What such groups are called: "tp+cp", or "self" without axes.
+  std::string group_name(const AxisList& axes) const;
 
   /// The ranks whose coordinates on some axes are the given ones, as a mesh of the other axes.
   Mesh sub_mesh(std::span<const std::pair<size_t, int64_t>> fixed) const;

@@ -7,19 +7,6 @@
 #include "weft/base/text.h"
 
 namespace weft {
-namespace {
-
-/// The ring's figures for one rank in an all-reduce of n balanced chunks, of which it ends the scatter with its own.
-Traffic all_reduce_traffic(int64_t num_elements, int64_t num_ranks, int64_t index) {
-  const auto chunk = [&](int64_t i) {
-    return balanced_part({0, num_elements}, num_ranks, (i + num_ranks) % num_ranks).size();
-  };
-  return {.sent = 2 * num_elements - chunk(index) - chunk(index + 1),
-          .received = 2 * num_elements - chunk(index - 1) - chunk(index)};
-}
-
-}  // namespace
-
 bool is_collective(StepKind kind) {
   return kind >= StepKind::kAllGather;
 }
@@ -65,12 +52,6 @@ bool keeps_copy(const Step& step, int64_t position) {
   return true;
 }
 
-Traffic& Traffic::operator+=(const Traffic& other) {
-  sent += other.sent;
-  received += other.received;
-  return *this;
-}
-
 Traffic traffic_of(const Step& step, int64_t position) {
   if (!is_collective(step.kind)) return {};
   const AxisGrid& grid = step.before.grid();
@@ -82,9 +63,9 @@ Traffic traffic_of(const Step& step, int64_t position) {
   const int64_t after = step.after.num_local_elements(position);
   switch (step.kind) {
     case StepKind::kAllGather:
-      return {.sent = after - step.before.num_local_elements(next), .received = after - before};
+      return gather_traffic(after, before, step.before.num_local_elements(next));
     case StepKind::kReduceScatter:
-      return {.sent = before - after, .received = before - step.after.num_local_elements(previous)};
+      return scatter_traffic(before, after, step.after.num_local_elements(previous));
     case StepKind::kAllReduce:
       return all_reduce_traffic(before, num_ranks, index);
     default:

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "weft/mesh/layout.h"
+#include "weft/mesh/traffic.h"
 
 namespace weft {
 
@@ -40,16 +41,6 @@ struct Step {
 
 /// Whether the rank at a position keeps its elements in a zero-pad: where copies become summands, only the first does.
 bool keeps_copy(const Step& step, int64_t position);
-
-/// What one rank sends and receives, in elements.
-struct Traffic {
-  int64_t sent = 0;
-  int64_t received = 0;
-
-  Traffic in_bytes(int64_t bytes_per_element) const { return {sent * bytes_per_element, received * bytes_per_element}; }
-  Traffic& operator+=(const Traffic& other);
-  bool operator==(const Traffic&) const = default;
-};
 
 /// A rank's traffic in one step. Gathers, scatters and reductions go round a ring in group order, in which every rank
 /// sends to the next: a gather brings a rank what it does not hold; a scatter has it send what it does not keep; an

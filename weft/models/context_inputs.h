@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
+#include "weft/mesh/own_route.h"
 #include "weft/mesh/row_deal.h"
-#include "weft/mesh/row_route.h"
 #include "weft/models/inputs.h"
 
 namespace weft {

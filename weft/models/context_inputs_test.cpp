@@ -10,6 +10,7 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/mesh/row_route.h"
 #include "tests/support/source_tree.h"
 #include "weft/models/initialize.h"
 #include "weft/models/media/audio_index.h"

@@ -2,8 +2,8 @@
 
 #include <vector>
 
+#include "weft/mesh/own_route.h"
 #include "weft/mesh/row_deal.h"
-#include "weft/mesh/row_route.h"
 
 namespace weft {
 
@@ -13,8 +13,8 @@ struct MediaShare {
   int64_t num_rows = 0;         ///< that all tokens need
   std::vector<int64_t> made;    ///< here, in this order
   std::vector<int64_t> needed;  ///< here, in the order of this share's media places
-  RowRoute forward;             ///< from who makes rows to who needs them, in one group of ranks
-  RowRoute backward;
+  OwnRoute forward;             ///< from who makes rows to who needs them, in one group of ranks
+  OwnRoute backward;
 };
 
 /// How the rows of a batch lie on the ranks of context parallelism.

@@ -12,7 +12,7 @@ namespace weft {
 struct StageBlock {
   std::vector<ParameterPtr> parameters;
   std::optional<size_t> borrowed;  ///< the block whose parameters it uses, too: the embedding that a head is tied to
-  bool has_backward = true;        ///< not where it and all before it are frozen
+  bool has_backward = true;        ///< not where no weight of it or before it is trained
 };
 
 /// What others do as a microbatch goes through a stage's blocks, by their place among the stage's. They are called for

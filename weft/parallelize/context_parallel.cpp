@@ -3,42 +3,35 @@
 #include <map>
 
 #include "weft/base/check.h"
+#include "weft/meaning/group_names.h"
+#include "weft/meaning/rank_groups.h"
+#include "weft/meaning/stage_parts.h"
 #include "weft/models/context_inputs.h"
 #include "weft/models/context_share.h"
 #include "weft/tensor/row_exchange.h"
 
 namespace weft {
 
-Result<ContextParallel> ContextParallel::create(World& world, const Plan& plan, const Mesh& mesh,
-                                                std::optional<size_t> encoder) {
+Result<ContextParallel> ContextParallel::create(World& world, const Plan& plan, size_t module) {
   ContextParallel context;
   context.modules_.resize(plan.modules.size());
-  if ((encoder ? plan.modules[*encoder] : plan.llm()).cp == 1) return context;
-  const AxisList axis = mesh.grid().axes_named({"cp"});
-  WEFT_TRY(context.all_, world.group(mesh, axis));
-  const std::vector<int64_t> ranks = mesh.group_of(world.rank(), axis);
-  const auto num_ranks = static_cast<int64_t>(ranks.size());
-  const int64_t rank = context.all_->rank();
+  if (plan.modules[module].cp == 1) return context;
+  WEFT_TRY(context.all_, world.group(group_names::kContext, rank_groups(plan, module, world.rank())->context));
   std::map<int64_t, ContextGroups> known;  // by the size of a Ulysses group
-  for (size_t module = 0; module < plan.modules.size(); ++module) {
-    if (encoder ? module != *encoder : !plan.modules[module].is_in_pipeline()) continue;
-    const int64_t ulysses = plan.modules[module].cp_ulysses;
-    if (!known.contains(ulysses)) {
-      ContextGroups groups{.rank = rank, .num_ranks = num_ranks};
-      std::vector<int64_t> neighbours, ring;
-      for (int64_t other = 0; other < num_ranks; ++other) {
-        if (other / ulysses == rank / ulysses) neighbours.push_back(ranks[static_cast<size_t>(other)]);
-        if (other % ulysses == rank % ulysses) ring.push_back(ranks[static_cast<size_t>(other)]);
+  for (const size_t own : modules_of_pipeline(plan, module)) {
+    const int64_t size = plan.modules[own].cp_ulysses;
+    if (!known.contains(size)) {
+      const RankGroups ranks = *rank_groups(plan, own, world.rank());
+      ContextGroups groups{.rank = context.all_->rank(), .num_ranks = context.all_->size()};
+      if (ranks.ulysses.size() > 1) {
+        WEFT_TRY(groups.ulysses, world.group(group_names::kUlysses, ranks.ulysses));
       }
-      if (neighbours.size() > 1) {
-        WEFT_TRY(groups.ulysses, world.group("ulysses", neighbours));
+      if (ranks.ring.size() > 1) {
+        WEFT_TRY(groups.ring, world.group(group_names::kRing, ranks.ring));
       }
-      if (ring.size() > 1) {
-        WEFT_TRY(groups.ring, world.group("ring", ring));
-      }
-      known.emplace(ulysses, std::move(groups));
+      known.emplace(size, std::move(groups));
     }
-    context.modules_[module] = known.at(ulysses);
+    context.modules_[own] = known.at(size);
   }
   return context;
 }
@@ -51,8 +44,8 @@ Inputs ContextParallel::share(const Inputs& whole, const ModelNumbers& numbers) 
     return MediaShare{.num_rows = places.defined() ? places.size(0) : 0,
                       .made = made[rank],
                       .needed = needed[rank],
-                      .forward = plan_row_route(made, needed),
-                      .backward = plan_row_route(needed, made)};
+                      .forward = plan_own_route(made, needed, all_->rank()),
+                      .backward = plan_own_route(needed, made, all_->rank())};
   };
   batch.own.context = std::make_shared<const ContextShare>(
       ContextShare{.tokens = std::move(batch.tokens),

@@ -6,7 +6,6 @@
 
 #include "weft/comm/world.h"
 #include "weft/layers/context_attention.h"
-#include "weft/mesh/mesh.h"
 #include "weft/models/inputs.h"
 #include "weft/models/numbers.h"
 #include "weft/plan/plan.h"
@@ -17,10 +16,9 @@ namespace weft {
 /// shared out to the ranks along cp.
 class ContextParallel {
  public:
-  /// Of an encoder beside the llm, by its number in the plan, or else of the llm and inline encoders. Every rank of its
-  /// mesh does this alike.
-  static Result<ContextParallel> create(World& world, const Plan& plan, const Mesh& mesh,
-                                        std::optional<size_t> encoder = {});
+  /// Of the llm, by its number in the plan, and inline encoders, or of an encoder beside them. Every rank of its mesh
+  /// does this alike.
+  static Result<ContextParallel> create(World& world, const Plan& plan, size_t module);
 
   int64_t num_ranks() const { return all_ ? all_->size() : 1; }
   /// The ranks that share out a microbatch; nothing where that is one.

@@ -9,6 +9,7 @@
 #include "weft/layers/recompute.h"
 #include "weft/mesh/head_share.h"
 #include "weft/models/context_share.h"
+#include "weft/spec/weight_names.h"
 
 namespace weft {
 namespace {
@@ -43,6 +44,15 @@ bool has_places(ModuleKind kind, const Inputs& inputs) {
   return (kind == ModuleKind::kVision ? inputs.context->vision : inputs.context->audio).num_rows > 0;
 }
 
+/// The name of a weight that a parameter is made of; those of one parameter are trained together.
+const std::string& first_name(const Parameter& parameter) {
+  const auto& pieces = parameter.spec.pieces;
+  const auto named =
+      std::find_if(pieces.begin(), pieces.end(), [](const WeightPiece& piece) { return !piece.name.empty(); });
+  WEFT_CHECK(named != pieces.end(), "a parameter without a name");
+  return named->name;
+}
+
 /// Runs a block between what others do around it.
 template <typename Block>
 at::Tensor run_block(const BlockHooks* hooks, size_t index, const Block& block) {
@@ -54,17 +64,26 @@ at::Tensor run_block(const BlockHooks* hooks, size_t index, const Block& block) 
   return y;
 }
 
-/// Runs the layers of a part, of which the first are recomputed, and of the next ones the attention.
+/// Something of a block that needs a gradient, if anything does.
+at::Tensor anchor_of(const StageBlock& block, const at::Tensor& x) {
+  for (const ParameterPtr& parameter : block.parameters) {
+    if (parameter->is_trainable()) return parameter->value;
+  }
+  return x;
+}
+
+/// Runs layers, each with what it recomputes.
 template <typename Layer>
-at::Tensor run_layers(const StagePart& part, at::Tensor x, const at::Tensor& anchor, const Layer& layer,
-                      const BlockHooks* hooks, size_t first_block) {
-  const Recompute& recompute = part.recompute;
-  for (int64_t index = 0; index < part.num_layers; ++index) {
-    const bool recomputes_attention = index >= recompute.full && index < recompute.full + recompute.selective;
+at::Tensor run_layers(const std::vector<BlockRecompute>& recomputes, at::Tensor x,
+                      const std::vector<StageBlock>& blocks, const Layer& layer, const BlockHooks* hooks,
+                      size_t first_block) {
+  for (int64_t index = 0; index < static_cast<int64_t>(recomputes.size()); ++index) {
+    const BlockRecompute what = recomputes[static_cast<size_t>(index)];
+    const at::Tensor anchor = anchor_of(blocks[first_block + static_cast<size_t>(index)], x);
     x = run_block(hooks, first_block + static_cast<size_t>(index), [&] {
-      return index < recompute.full && at::GradMode::is_enabled()
+      return what == BlockRecompute::kFull && at::GradMode::is_enabled()
                  ? recomputed([layer, index](const at::Tensor& rows) { return layer(index, rows, false); }, x, anchor)
-                 : layer(index, x, recomputes_attention);
+                 : layer(index, x, what == BlockRecompute::kAttention);
     });
   }
   return x;
@@ -74,7 +93,7 @@ at::Tensor run_layers(const StagePart& part, at::Tensor x, const at::Tensor& anc
 
 StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_parallel)
     : stage_(settings.stage),
-      is_encoder_(settings.encoder.has_value()),
+      is_encoder_(settings.plan.modules[settings.module].is_encoder()),
       options_(settings.options),
       type_(c10::typeMetaToScalarType(settings.options.dtype())),
       context_(&settings.context) {
@@ -82,23 +101,17 @@ StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_p
   const std::string& prefix = settings.numbers.weight_prefix;
   balance_scale_ =
       settings.numbers.text.balance_coefficient / static_cast<double>(plan.schedule.microbatches * plan.llm().dp);
-  std::vector<StagePart> parts;
-  if (settings.encoder) {
-    parts = list_encoder_parts(plan, *settings.encoder);
-  } else {
-    list_stage_parts(plan, parts);
-  }
+  const std::vector<StagePart> parts = parts_of_pipeline(plan, settings.module);
   is_last_ = stage_ == parts.back().stage;
   set_routes(settings, tensor_parallel);
-  const TensorShare share = tensor_parallel[settings.encoder.value_or(plan.modules.size() - 1)]->share();
+  const TensorShare share = tensor_parallel[settings.module]->share();
   const TensorShare experts =
       settings.experts ? TensorShare{settings.experts->size(), settings.experts->rank()} : TensorShare{};
   experts_ = settings.experts;
   CutParameters maker(settings.options, share, experts);
+  const Trainable trainable(plan);
   for (const StagePart& part : parts) {
-    ModuleRoute& route = routes_[static_cast<size_t>(part.module)];
-    if (part.has_entry) route.first_stage = part.stage;
-    if (part.has_exit) route.last_stage = part.stage;
+    const ModuleRoute& route = routes_[static_cast<size_t>(part.module)];
     if (part.stage != stage_) continue;
     const Module& module = *plan.model.find(route.kind);
     const BlockRange blocks{.has_entry = part.has_entry,
@@ -108,6 +121,10 @@ StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_p
     const size_t first_parameter = maker.all().size();
     const size_t first_begin = maker.block_begins().size();
     PartModel model{.part = part, .kind = route.kind};
+    model.part.recompute = {};  // the plan's, which need not outlive the stage
+    for (const RecomputeRun& run : part.recompute)
+      model.recomputes.insert(model.recomputes.end(), static_cast<size_t>(run.blocks), run.what);
+    model.recomputes.resize(static_cast<size_t>(part.num_layers), BlockRecompute::kKeep);
     switch (route.kind) {
       case ModuleKind::kVision:
         model.vision = std::make_shared<VisionEncoder>(module, *settings.numbers.vision, prefix, blocks, maker);
@@ -123,10 +140,11 @@ StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_p
         deal_heads(decoder_->layers(), share);
         break;
     }
-    if (route.is_frozen) {
-      for (size_t i = first_parameter; i < maker.all().size(); ++i) maker.all()[i]->value.set_requires_grad(false);
+    for (size_t i = first_parameter; i < maker.all().size(); ++i) {
+      const Parameter& parameter = *maker.all()[i];
+      if (!trainable.is_trained(route.kind, first_name(parameter))) parameter.value.set_requires_grad(false);
     }
-    list_blocks(model, maker, first_parameter, first_begin);
+    list_blocks(model, trainable, num_blocks(module) - 1, maker, first_parameter, first_begin);
     has_divided_rows_.resize(maker.all().size(), route.tensor_parallel->divides_rows());
     parts_.push_back(std::move(model));
   }
@@ -135,28 +153,22 @@ StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_p
 
 void StageModel::set_routes(const Settings& settings, const TensorParallels& tensor_parallel) {
   const Plan& plan = settings.plan;
+  flow_ = flow_modules(plan, settings.module);
   routes_.resize(plan.modules.size());
   for (size_t index = 0; index < plan.modules.size(); ++index) {
     const ModuleKind kind = plan.modules[index].kind;
     const Module& module = *plan.model.find(kind);
-    const bool is_in_pipeline = is_encoder_ ? index == *settings.encoder : plan.modules[index].is_in_pipeline();
     routes_[index] = {.kind = kind,
-                      .is_in_pipeline = is_in_pipeline,
-                      .is_beside = !is_encoder_ && !is_in_pipeline,
-                      .is_frozen = plan.workload.is_frozen(kind),
+                      .is_beside = flow_[index].is_beside,
                       .width = module.width,
                       .output_width = module.output_width,
                       .tensor_parallel = tensor_parallel[index].get()};
   }
 }
 
-void StageModel::list_blocks(PartModel& model, const CutParameters& maker, size_t first_parameter, size_t first_begin) {
+void StageModel::list_blocks(PartModel& model, const Trainable& trainable, int64_t exit_place,
+                             const CutParameters& maker, size_t first_parameter, size_t first_begin) {
   const ModuleRoute& route = routes_[static_cast<size_t>(model.part.module)];
-  // Gradients of what a trained encoder gave go back through a frozen language model.
-  bool has_backward = !route.is_frozen;
-  if (route.kind == ModuleKind::kLlm) {
-    for (const ModuleRoute& other : routes_) has_backward |= !other.is_frozen;
-  }
   const auto& all = maker.all();
   std::vector<StageBlock> made;
   size_t begin = first_parameter;
@@ -165,7 +177,6 @@ void StageModel::list_blocks(PartModel& model, const CutParameters& maker, size_
     StageBlock& block = made.emplace_back();
     block.parameters.assign(all.begin() + static_cast<std::ptrdiff_t>(begin),
                             all.begin() + static_cast<std::ptrdiff_t>(end));
-    block.has_backward = has_backward;
     begin = end;
   }
   model.first_block = blocks_.size();
@@ -178,6 +189,12 @@ void StageModel::list_blocks(PartModel& model, const CutParameters& maker, size_
     WEFT_CHECK(is_tied || copies.empty(), "a stage without the entry of a module has {} of its parameters",
                copies.size());
     made.erase(made.begin());
+  }
+  int64_t place = model.part.has_entry ? 0 : model.part.first_layer + 1;
+  for (StageBlock& block : made) {
+    const bool is_exit = model.part.has_exit && &block == &made.back();
+    block.has_backward = trainable.backward_of(route.kind, is_exit ? exit_place : place).runs();
+    place = place == 0 ? model.part.first_layer + 1 : place + 1;
   }
   blocks_.insert(blocks_.end(), std::make_move_iterator(made.begin()), std::make_move_iterator(made.end()));
   model.end_block = blocks_.size();
@@ -210,27 +227,16 @@ bool StageModel::has_data(const ModuleRoute& route, const Inputs& inputs) const 
 std::vector<FlowTensor> StageModel::tensors_between(int32_t stage, const Inputs& inputs) const {
   std::vector<FlowTensor> tensors;
   if (stage < 0 || (stage == stage_ && is_last_)) return tensors;
-  const bool is_in_llm = !is_encoder_ && routes_.back().first_stage <= stage;
-  bool encoders_need_gradient = false;
-  for (size_t index = 0; index < routes_.size(); ++index) {
-    const ModuleRoute& route = routes_[index];
-    if (!has_data(route, inputs)) continue;
-    if (route.is_beside) encoders_need_gradient |= !route.is_frozen;
-    if (!route.is_in_pipeline) continue;
-    if (route.kind == ModuleKind::kLlm) {
-      if (!is_in_llm) continue;
-      const int64_t rows = route.tensor_parallel->local_rows(inputs.ids.size(0));
-      tensors.push_back({index, {rows, route.width}, !route.is_frozen || encoders_need_gradient});
-      continue;
-    }
-    encoders_need_gradient |= !route.is_frozen;
-    if (is_in_llm || route.first_stage > stage) continue;
-    const bool is_done = route.last_stage <= stage;
-    const EncoderRowCounts rows = encoder_rows(route.kind, inputs);
-    tensors.push_back({index,
-                       {route.tensor_parallel->local_rows(is_done ? rows.outside : rows.inside),
-                        is_done ? route.output_width : route.width},
-                       !route.is_frozen});
+  for (const FlowPart& part :
+       flow_after(flow_, stage, [&](size_t module) { return has_data(routes_[module], inputs); })) {
+    const ModuleRoute& route = routes_[part.module];
+    const bool is_llm = route.kind == ModuleKind::kLlm;
+    const EncoderRowCounts rows =
+        is_llm ? EncoderRowCounts{.inside = inputs.ids.size(0)} : encoder_rows(route.kind, inputs);
+    tensors.push_back({part.module,
+                       {route.tensor_parallel->local_rows(part.is_output ? rows.outside : rows.inside),
+                        part.is_output ? route.output_width : route.width},
+                       part.needs_gradient});
   }
   return tensors;
 }
@@ -254,8 +260,7 @@ at::Tensor StageModel::run_vision(const PartModel& model, at::Tensor x, const In
         {.deferred = deferred, .sites = is_spread ? &patches : nullptr, .recomputes_attention = recomputes_attention},
         shared.get());
   };
-  const at::Tensor anchor = model.part.num_layers > 0 ? model.vision->layers().front().attention.qkv->value : x;
-  x = run_layers(model.part, x, anchor, layer, hooks, block);
+  x = run_layers(model.recomputes, x, blocks_, layer, hooks, block);
   if (!model.part.has_exit) return x;
   const RunContext outside{.deferred = context.deferred, .sites = is_spread ? &merged : nullptr};
   return run_block(hooks, model.end_block - 1, [&] { return model.vision->merge(x, images, context, outside); });
@@ -280,8 +285,7 @@ at::Tensor StageModel::run_audio(const PartModel& model, at::Tensor x, const Inp
                          .recomputes_attention = recomputes_attention},
                         shared.get());
   };
-  const at::Tensor anchor = model.part.num_layers > 0 ? model.audio->layers().front().attention.qkv->value : x;
-  x = run_layers(model.part, x, anchor, layer, hooks, block);
+  x = run_layers(model.recomputes, x, blocks_, layer, hooks, block);
   if (!model.part.has_exit) return x;
   const RunContext outside{.deferred = context.deferred, .sites = is_spread ? &pooled : nullptr};
   return run_block(hooks, model.end_block - 1, [&] { return model.audio->pool(x, clips, context, outside); });
@@ -374,7 +378,6 @@ StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients
         x = run_block(hooks, block++, [&] { return decoder_->embed_tokens(inputs.ids, media, context); });
       }
       const RotaryTable rotary = decoder_->rotary(inputs.positions, type_);
-      const at::Tensor anchor = model.part.num_layers > 0 ? decoder_->layer(0).attention.qkv->value : x;
       // Layers that run again in the backward write into it once more, which nobody reads.
       const auto balance_losses = std::make_shared<std::vector<at::Tensor>>();
       const auto expert_rows = std::make_shared<std::vector<std::vector<int64_t>>>();
@@ -396,7 +399,7 @@ StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients
                                .experts = experts,
                                .expert_rows = expert_rows.get()});
       };
-      x = run_layers(model.part, x, anchor, layer, hooks, block);
+      x = run_layers(model.recomputes, x, blocks_, layer, hooks, block);
       result.expert_rows = *expert_rows;
       for (const at::Tensor& loss : *balance_losses) {
         const at::Tensor part = loss.to(at::kDouble) * balance_scale_;

@@ -5,7 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "weft/meaning/stage_parts.h"
+#include "weft/meaning/stage_flow.h"
+#include "weft/meaning/trainable.h"
 #include "weft/models/inputs.h"
 #include "weft/models/text/decoder.h"
 #include "weft/parallelize/block_hooks.h"
@@ -48,8 +49,7 @@ class StageModel {
     at::TensorOptions options;
     std::optional<Group> experts;    ///< the ranks that share out the llm's experts; nothing: each has all
     const ContextParallel& context;  ///< of the pipeline's modules; must outlive the stage
-    /// The module of the plan whose own pipeline this is a stage of, an encoder beside the llm's; nothing: the llm's.
-    std::optional<size_t> encoder;
+    size_t module = 0;  ///< of the plan, whose pipeline this is a stage of: the llm, or an encoder beside it
   };
   /// By module of the plan, shared by the stages of a rank; null for modules that are not here.
   using TensorParallels = std::vector<std::unique_ptr<TensorParallel>>;
@@ -89,17 +89,14 @@ class StageModel {
  private:
   struct ModuleRoute {
     ModuleKind kind = ModuleKind::kLlm;
-    bool is_in_pipeline = false;  ///< that this stage is of
-    bool is_beside = false;       ///< it, and its rows come from outside
-    bool is_frozen = false;
-    int32_t first_stage = 0;  ///< where its entry is
-    int32_t last_stage = 0;   ///< where its exit is
+    bool is_beside = false;  ///< the pipeline that this stage is of, and its rows come from outside
     int64_t width = 0;
     int64_t output_width = 0;
     TensorParallel* tensor_parallel = nullptr;
   };
   struct PartModel {
     StagePart part;
+    std::vector<BlockRecompute> recomputes;  ///< by layer
     ModuleKind kind = ModuleKind::kLlm;
     size_t first_block = 0;
     size_t end_block = 0;
@@ -114,7 +111,8 @@ class StageModel {
   at::Tensor whole_rows(const ModuleRoute& route, const at::Tensor& x, const Inputs& inputs) const;
   at::Tensor media_rows(const ModuleRoute& route, const at::Tensor& x, const Inputs& inputs) const;
   bool has_data(const ModuleRoute& route, const Inputs& inputs) const;
-  void list_blocks(PartModel& model, const CutParameters& maker, size_t first_parameter, size_t first_begin);
+  void list_blocks(PartModel& model, const Trainable& trainable, int64_t exit_place, const CutParameters& maker,
+                   size_t first_parameter, size_t first_begin);
   at::Tensor run_vision(const PartModel& model, at::Tensor x, const Inputs& inputs, RunContext context,
                         const BlockHooks* hooks) const;
   at::Tensor run_audio(const PartModel& model, at::Tensor x, const Inputs& inputs, RunContext context,
@@ -128,6 +126,7 @@ class StageModel {
   /// Of a router's loss for one microbatch: a step's is the mean over all microbatches of all data-parallel ranks, so
   /// that its weight does not depend on their number.
   double balance_scale_ = 0;
+  std::vector<FlowModule> flow_;     ///< by module of the plan
   std::vector<ModuleRoute> routes_;  ///< by module of the plan
   std::vector<PartModel> parts_;
   std::shared_ptr<Decoder> decoder_;

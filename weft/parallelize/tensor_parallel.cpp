@@ -21,38 +21,13 @@ int64_t TensorParallel::local_rows(int64_t num_rows) const {
 
 Redistribution TensorParallel::make(const Key& key) const {
   const auto [which, num_rows, num_columns] = key;
-  // How rows lie between blocks, and what each change starts from and ends in.
-  const AxisState between = divides_rows_ ? AxisState::shard(0) : AxisState::replicated();
-  AxisState from;
-  AxisState to;
-  switch (which) {
-    case Change::kEnter:
-      from = between;
-      to = AxisState::replicated_partial_grad();
-      break;
-    case Change::kLeave:
-      from = AxisState::partial();
-      to = between;
-      break;
-    case Change::kSum:
-      from = AxisState::partial();
-      to = AxisState::replicated();
-      break;
-    case Change::kDivide:
-      from = AxisState::replicated();
-      to = between;
-      break;
-    case Change::kGather:
-      from = between;
-      to = AxisState::replicated();
-      break;
-  }
   const std::vector<int64_t> shape = {num_rows, num_columns};
   const auto layout = [&](AxisState state) { return *Layout::create(groups_.mesh().grid(), shape, {state}); };
-  return Redistribution(groups_, layout(from), layout(to));
+  const RowStates states = states_of(which, divides_rows_);
+  return Redistribution(groups_, layout(states.from), layout(states.to));
 }
 
-at::Tensor TensorParallel::change(Change which, const at::Tensor& x, int64_t num_rows) {
+at::Tensor TensorParallel::change(RowChange which, const at::Tensor& x, int64_t num_rows) {
   const Key key(which, num_rows, x.size(1));
   const auto found = std::find_if(known_.begin(), known_.end(), [&](const auto& entry) { return entry.first == key; });
   if (found != known_.end()) {
@@ -66,15 +41,15 @@ at::Tensor TensorParallel::change(Change which, const at::Tensor& x, int64_t num
 }
 
 ActivationSites TensorParallel::sites(int64_t num_rows) {
-  const auto site = [this, num_rows](Change which) {
+  const auto site = [this, num_rows](RowChange which) {
     return [this, num_rows, which](const at::Tensor& x) { return change(which, x, num_rows); };
   };
   const Range own = rows_between(num_rows);
-  return {.enter = site(Change::kEnter),
-          .leave = site(Change::kLeave),
-          .sum = site(Change::kSum),
-          .divide = site(Change::kDivide),
-          .gather = site(Change::kGather),
+  return {.enter = site(RowChange::kEnter),
+          .leave = site(RowChange::kLeave),
+          .sum = site(RowChange::kSum),
+          .divide = site(RowChange::kDivide),
+          .gather = site(RowChange::kGather),
           .divides_rows = divides_rows_,
           .first_row = own.begin,
           .num_rows = own.end - own.begin,

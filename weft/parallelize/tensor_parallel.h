@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "weft/layers/run_context.h"
+#include "weft/meaning/row_changes.h"
 #include "weft/parallelize/cut_parameter.h"
 #include "weft/tensor/mesh_groups.h"
 #include "weft/tensor/redistribute.h"
@@ -29,11 +30,10 @@ class TensorParallel {
   static constexpr size_t kMostKnown = 64;
 
  private:
-  enum class Change { kEnter, kLeave, kSum, kDivide, kGather };
-  using Key = std::tuple<Change, int64_t, int64_t>;  ///< with rows altogether and columns
+  using Key = std::tuple<RowChange, int64_t, int64_t>;  ///< with rows altogether and columns
 
   Redistribution make(const Key& key) const;
-  at::Tensor change(Change which, const at::Tensor& x, int64_t num_rows);
+  at::Tensor change(RowChange which, const at::Tensor& x, int64_t num_rows);
 
   MeshGroups groups_;
   bool divides_rows_;

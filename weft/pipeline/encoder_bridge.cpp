@@ -12,104 +12,99 @@
 
 namespace weft {
 
-EncoderBridge::EncoderBridge(Settings settings) : settings_(std::move(settings)) {
-  WEFT_CHECK(std::ssize(settings_.data_parallel_ranks) == settings_.rows.size(), "{} of {} ranks are told of",
-             settings_.data_parallel_ranks.size(), settings_.rows.size());
-  data_parallel_rank_ = settings_.data_parallel_ranks[static_cast<size_t>(settings_.rows.rank())];
+EncoderBridge::EncoderBridge(Settings settings)
+    : settings_(std::move(settings)), routes_(settings_.ends, settings_.rows.rank()) {
+  WEFT_CHECK(std::ssize(settings_.ends.makers) == settings_.rows.size(), "{} of {} ranks are told of",
+             settings_.ends.makers.size(), settings_.rows.size());
 }
 
-std::vector<std::vector<int64_t>> EncoderBridge::tell(const std::vector<int64_t>& own) {
-  Group& group = settings_.rows;
-  const auto count = std::ssize(own);
-  std::vector<int64_t> counts(static_cast<size_t>(group.size()));
-  group
-      .all_gather(ConstBuffer(&count, 1, DataType::kInt64),
-                  Buffer{.data = counts.data(), .count = group.size(), .type = DataType::kInt64})
-      .wait();
-  int64_t total = 0;
-  for (const int64_t n : counts) total += n;
-  std::vector<std::vector<int64_t>> needed(counts.size());
-  if (total == 0) return needed;
-  std::vector<int64_t> all(static_cast<size_t>(total));
-  group
-      .all_gather(ConstBuffer(own.data(), count, DataType::kInt64),
-                  Buffer{.data = all.data(), .count = total, .type = DataType::kInt64}, counts)
-      .wait();
-  auto next = all.begin();
-  for (size_t rank = 0; rank < counts.size(); ++rank) {
-    needed[rank].assign(next, next + counts[rank]);
-    next += counts[rank];
-  }
-  return needed;
-}
-
-void EncoderBridge::plan_routes(const std::vector<std::vector<int64_t>>& made_by_rank,
-                                const std::vector<std::vector<int64_t>>& needed_by_rank) {
-  // By macro batch, with numbers that begin in it.
-  const auto by_macro = [&](const std::vector<std::vector<int64_t>>& by_rank) {
-    std::vector<RowLists> lists(macros_.size(), RowLists(by_rank.size()));
-    for (size_t rank = 0; rank < by_rank.size(); ++rank) {
-      for (const int64_t row : by_rank[rank]) {
+/// What this rank takes in, and where microbatches find it.
+std::vector<RowRun> EncoderBridge::list_needed(const std::vector<std::vector<int64_t>>& needed) {
+  std::vector<RowRun> all, of_microbatch;
+  for (const std::vector<int64_t>& rows : needed) {
+    std::vector<Run>& runs = runs_.emplace_back();
+    of_microbatch.clear();
+    add_runs(rows, rank(), 0, of_microbatch);
+    for (const RowRun& run : of_microbatch) {
+      for (int64_t row = run.first_row; row < run.end_row();) {
         const int64_t k = numbers_.macro_of(row);
-        lists[static_cast<size_t>(k)][rank].push_back(row - numbers_.rows(k).begin);
+        const int64_t count = std::min(run.end_row(), numbers_.rows(k).end) - row;
+        // Rows of a macro batch come in the order in which microbatches need them.
+        if (runs.empty() || runs.back().macro != k)
+          runs.push_back({.macro = k, .first = macro(k).num_unread, .count = 0});
+        runs.back().count += count;
+        macro(k).num_unread += count;
+        macro(k).num_ungiven += count;
+        row += count;
       }
     }
-    return lists;
+    all.insert(all.end(), of_microbatch.begin(), of_microbatch.end());
+  }
+  return all;
+}
+
+std::vector<RowRun> EncoderBridge::list_made(const std::vector<std::vector<int64_t>>& made) const {
+  std::vector<RowRun> all;
+  for (size_t k = 0; makes_rows() && k < made.size(); ++k) {
+    const int64_t first_row = numbers_.rows(static_cast<int64_t>(k), maker()).begin;
+    const size_t begin = all.size();
+    add_runs(made[k], rank(), 0, all);
+    for (size_t i = begin; i < all.size(); ++i) all[i].first_row += first_row;
+  }
+  return all;
+}
+
+void EncoderBridge::tell(std::vector<RowRun> taken, std::vector<RowRun> made) {
+  Group& group = settings_.rows;
+  const std::vector<int64_t> peers = routes_.neighbours();
+  std::vector<int64_t> own;  // how many runs are taken, then first row and length of each run
+  own.push_back(std::ssize(taken));
+  for (const std::vector<RowRun>* runs : {&taken, &made}) {
+    for (const RowRun& run : *runs) own.insert(own.end(), {run.first_row, run.num_rows});
+  }
+  const auto exchange = [&](const std::vector<int64_t>& sent, std::vector<std::vector<int64_t>>& received) {
+    std::vector<Work> works;
+    for (size_t i = 0; i < peers.size(); ++i)
+      works.push_back(group.recv(
+          Buffer{.data = received[i].data(), .count = std::ssize(received[i]), .type = DataType::kInt64}, peers[i]));
+    for (const int64_t peer : peers)
+      works.push_back(group.send(ConstBuffer(sent.data(), std::ssize(sent), DataType::kInt64), peer));
+    for (Work& work : works) work.wait();
   };
-  const std::vector<RowLists> made = by_macro(made_by_rank);
-  const std::vector<RowLists> needed = by_macro(needed_by_rank);
-  for (size_t k = 0; k < macros_.size(); ++k) {
-    macros_[k].there = plan_row_route(made[k], needed[k]);
-    if (has_gradients_) macros_[k].back = plan_row_route(needed[k], made[k]);
-  }
-}
-
-std::vector<std::vector<int64_t>> EncoderBridge::list_made(const std::vector<std::vector<int64_t>>& own) {
-  std::vector<std::vector<int64_t>> made(settings_.data_parallel_ranks.size());
-  if (settings_.shares_rows) {
-    std::vector<int64_t> rows;
-    for (size_t k = 0; makes_rows() && k < own.size(); ++k) {
-      const Range all = numbers_.rows(static_cast<int64_t>(k), data_parallel_rank_);
-      for (const int64_t row : own[k]) rows.push_back(all.begin + row);
-    }
-    return tell(rows);
-  }
-  for (size_t rank = 0; rank < made.size(); ++rank) {
-    if (settings_.data_parallel_ranks[rank] < 0) continue;
-    for (size_t k = 0; k < macros_.size(); ++k) {
-      const Range rows = numbers_.rows(static_cast<int64_t>(k), settings_.data_parallel_ranks[rank]);
-      for (int64_t row = rows.begin; row < rows.end; ++row) made[rank].push_back(row);
+  std::vector<std::vector<int64_t>> told(peers.size(), std::vector<int64_t>(1));
+  exchange({std::ssize(own)}, told);
+  for (std::vector<int64_t>& numbers : told) numbers.resize(static_cast<size_t>(numbers.front()));
+  exchange(own, told);
+  for (size_t i = 0; i < peers.size(); ++i) {
+    const std::vector<int64_t>& numbers = told[i];
+    for (size_t at = 1; at + 1 < numbers.size(); at += 2) {
+      std::vector<RowRun>& runs = static_cast<int64_t>(at / 2) < numbers.front() ? taken : made;
+      runs.push_back({.rank = peers[i], .first_row = numbers[at], .first_place = 0, .num_rows = numbers[at + 1]});
     }
   }
-  return made;
+  if (settings_.shares_taken) routes_.take_only(taken);
+  if (settings_.shares_made) routes_.make_only(made);
 }
 
-void EncoderBridge::begin(RowNumbers numbers, std::vector<std::vector<int64_t>> needed,
+void EncoderBridge::begin(RowNumbers numbers, const BatchAssignment::Shares& llm,
+                          const std::vector<std::vector<int64_t>>& needed,
                           const std::vector<std::vector<int64_t>>& made, bool has_gradients) {
   numbers_ = std::move(numbers);
   has_gradients_ = has_gradients && settings_.gradients.has_value();
   macros_.clear();
   macros_.resize(static_cast<size_t>(numbers_.num_macro_batches()));
   runs_.clear();
-  next_rows_ = next_gradients_ = 0;
-  last_given_ = -1;
   waited_ms_ = 0;
-  std::vector<int64_t> own;
-  for (const std::vector<int64_t>& rows : needed) {
-    std::vector<Run>& runs = runs_.emplace_back();
-    for (const int64_t row : rows) {
-      const int64_t k = numbers_.macro_of(row);
-      // Rows of a macro batch come in the order in which microbatches need them.
-      if (runs.empty() || runs.back().macro != k)
-        runs.push_back({.macro = k, .first = macro(k).num_unread, .count = 0});
-      ++runs.back().count;
-      ++macro(k).num_unread;
-      ++macro(k).num_ungiven;
-    }
-    own.insert(own.end(), rows.begin(), rows.end());
+  routes_.begin(numbers_, llm);
+  std::vector<RowRun> taken = list_needed(needed);
+  if (settings_.shares_taken || settings_.shares_made) tell(std::move(taken), list_made(made));
+  for (int64_t k = 0; k < numbers_.num_macro_batches(); ++k) {
+    macro(k).there.route = routes_.rows(k);
+    if (has_gradients_) macro(k).back.route = routes_.gradients(k);
+    WEFT_CHECK(macro(k).there.route.num_needed == macro(k).num_unread,
+               "{} rows of macro batch {} are taken in here, and other ranks think {}", macro(k).num_unread, k,
+               macro(k).there.route.num_needed);
   }
-  const std::vector<std::vector<int64_t>> made_by_rank = list_made(made);
-  plan_routes(made_by_rank, tell(own));
 }
 
 at::Tensor EncoderBridge::wait_for(RowTransfer& transfer) {
@@ -119,45 +114,59 @@ at::Tensor EncoderBridge::wait_for(RowTransfer& transfer) {
   return rows;
 }
 
+void EncoderBridge::Way::send(const Group& group, const at::Tensor& rows, const Settings& settings) {
+  WEFT_CHECK(!sent, "rows of a macro batch are sent twice");
+  sent = start_rows(group, sending_part(route), rows, settings.width, settings.options);
+  if (!route.kept_to.empty()) own = rows;
+}
+
+void EncoderBridge::Way::receive(const Group& group, const Settings& settings) {
+  WEFT_CHECK(!received, "rows of a macro batch are received twice");
+  WEFT_CHECK(route.kept_to.empty() || own.defined(), "rows are received before they are made here");
+  received = start_rows(group, receiving_part(route), own, settings.width, settings.options);
+  own.reset();
+}
+
+void EncoderBridge::Way::let_go() {
+  if (sent) sent->is_done();
+  if (received) received->is_done();
+}
+
+void EncoderBridge::Way::finish() {
+  if (sent) sent->finish();
+  if (received) received->finish();
+}
+
 void EncoderBridge::let_go() {
-  const auto is_over = [](std::optional<RowTransfer>& transfer) { return !transfer || transfer->is_done(); };
   for (Macro& each : macros_) {
-    is_over(each.rows_on_their_way);
-    is_over(each.gradients_on_their_way);
+    each.there.let_go();
+    each.back.let_go();
   }
 }
 
 void EncoderBridge::send_rows(int64_t index, const at::Tensor& rows) {
   let_go();
-  WEFT_CHECK(index == next_rows_, "macro batch {} was made when {} is next", index, next_rows_);
-  ++next_rows_;
-  macro(index).rows_on_their_way =
-      start_rows(settings_.rows, macro(index).there, rows, settings_.width, settings_.options);
+  macro(index).there.send(settings_.rows, rows, settings_);
+}
+
+void EncoderBridge::receive_rows(int64_t index) {
+  macro(index).there.receive(settings_.rows, settings_);
 }
 
 void EncoderBridge::wait_until_sent(int64_t index) {
-  if (index < 0 || !macro(index).rows_on_their_way) return;
+  if (index < 0 || !macro(index).there.sent) return;
   const double start = now_ms();
-  macro(index).rows_on_their_way->finish();
+  macro(index).there.sent->finish();
   waited_ms_ += now_ms() - start;
-}
-
-void EncoderBridge::start_rows_until(int64_t index) {
-  WEFT_CHECK(!makes_rows() || index < next_rows_, "macro batch {} is needed before it was made", index);
-  while (next_rows_ <= index) {
-    macro(next_rows_).rows_on_their_way =
-        start_rows(settings_.rows, macro(next_rows_).there, {}, settings_.width, settings_.options);
-    ++next_rows_;
-  }
 }
 
 at::Tensor EncoderBridge::take_rows(int64_t microbatch) {
   const at::NoGradGuard no_graph;
   std::vector<at::Tensor> pieces;
   for (const Run& run : runs_[static_cast<size_t>(microbatch)]) {
-    start_rows_until(run.macro);
     Macro& from = macro(run.macro);
-    if (!from.rows.defined()) from.rows = wait_for(*from.rows_on_their_way);
+    WEFT_CHECK(from.there.received, "microbatch {} needs macro batch {}, which is not received", microbatch, run.macro);
+    if (!from.rows.defined()) from.rows = wait_for(*from.there.received);
     pieces.push_back(from.rows.narrow(0, run.first, run.count));
     from.num_unread -= run.count;
     if (from.num_unread == 0) from.rows.reset();
@@ -174,7 +183,7 @@ void EncoderBridge::give_gradient(int64_t microbatch, const at::Tensor& gradient
     Macro& of = macro(run.macro);
     const at::Tensor part = gradient.narrow(0, begin, run.count);
     begin += run.count;
-    const int64_t num_rows = of.back.num_held[static_cast<size_t>(settings_.rows.rank())];
+    const int64_t num_rows = of.back.route.num_held;
     if (run.count == num_rows) {
       of.gradient = part;
     } else {
@@ -182,33 +191,40 @@ void EncoderBridge::give_gradient(int64_t microbatch, const at::Tensor& gradient
       of.gradient.narrow(0, run.first, run.count).copy_(part);
     }
     of.num_ungiven -= run.count;
-    last_given_ = std::max(last_given_, run.macro);
   }
   WEFT_CHECK(begin == gradient.size(0), "a gradient of {} rows for {}", gradient.size(0), begin);
-  start_gradients_until(last_given_);
 }
 
-void EncoderBridge::start_gradients_until(int64_t last) {
-  while (next_gradients_ <= last && macro(next_gradients_).num_ungiven == 0) {
-    Macro& complete = macro(next_gradients_++);
-    complete.gradients_on_their_way =
-        start_rows(*settings_.gradients, complete.back, complete.gradient, settings_.width, settings_.options);
-    complete.gradient.reset();
-  }
+void EncoderBridge::send_gradients(int64_t index) {
+  Macro& of = macro(index);
+  WEFT_CHECK(of.num_ungiven == 0, "{} gradients of macro batch {} have not been given here", of.num_ungiven, index);
+  of.back.send(*settings_.gradients, of.gradient, settings_);
+  of.gradient.reset();
+}
+
+void EncoderBridge::receive_gradients(int64_t index) {
+  macro(index).back.receive(*settings_.gradients, settings_);
 }
 
 at::Tensor EncoderBridge::take_gradient(int64_t index) {
-  start_gradients_until(index);
-  Macro& of = macro(index);
-  WEFT_CHECK(of.gradients_on_their_way, "{} gradients of macro batch {} have not been given here", of.num_ungiven,
-             index);
-  return wait_for(*of.gradients_on_their_way);
+  Way& back = macro(index).back;
+  WEFT_CHECK(back.received, "gradients of macro batch {} are not received", index);
+  return wait_for(*back.received);
+}
+
+void EncoderBridge::add_to(TensorFlights& flights) const {
+  for (const Macro& each : macros_) {
+    for (const Way* way : {&each.there, &each.back}) {
+      if (way->sent) way->sent->add_to(flights);
+      if (way->received) way->received->add_to(flights);
+    }
+  }
 }
 
 void EncoderBridge::end() {
   for (Macro& ended : macros_) {
-    if (ended.rows_on_their_way) ended.rows_on_their_way->finish();
-    if (ended.gradients_on_their_way) ended.gradients_on_their_way->finish();
+    ended.there.finish();
+    ended.back.finish();
     WEFT_CHECK(!ended.rows.defined() && !ended.gradient.defined(), "a step left rows of an encoder behind");
   }
   macros_.clear();

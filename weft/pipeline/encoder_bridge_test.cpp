@@ -25,6 +25,7 @@ struct Setting {
   BatchAssignment::Shares shares = {{{0, 1}, {4, 5}}, {{2, 3}, {}}};
   std::vector<MediaRowCounts> samples = {{.image = 2}, {.image = 3}, {}, {.image = 4}, {.image = 1}, {.image = 2}};
   RowNumbers numbers{ModuleKind::kVision, shares, samples};
+  BatchAssignment::Shares llm = {{{0, 1}, {2, 3}, {4, 5}}};
   /// The rows of microbatch m that go to the taker: the even or the odd ones.
   std::vector<std::vector<int64_t>> needed(int64_t taker) const {
     std::vector<std::vector<int64_t>> all;
@@ -47,7 +48,8 @@ TEST(EncoderBridge, MovesEveryRowOnceAndItsGradientBack) {
     Group gradients = *world.group("gradients", {0, 1, 2, 3});
     EncoderBridge bridge({.rows = rows,
                           .gradients = gradients,
-                          .data_parallel_ranks = {0, 1, -1, -1},
+                          .ends = {.makers = {0, 1, -1, -1}, .takers = {-1, -1, 0, 0}},
+                          .shares_taken = true,
                           .width = kWidth,
                           .options = at::TensorOptions().dtype(at::kDouble)});
     const int64_t me = world.rank();
@@ -55,7 +57,7 @@ TEST(EncoderBridge, MovesEveryRowOnceAndItsGradientBack) {
       const bool makes = me < 2;
       const auto needed = makes ? std::vector<std::vector<int64_t>>() : setting.needed(me - 2);
       const int64_t told_bytes = rows.traffic().sent;
-      bridge.begin(setting.numbers, needed, /*made=*/{}, /*has_gradients=*/true);
+      bridge.begin(setting.numbers, setting.llm, needed, /*made=*/{}, /*has_gradients=*/true);
       const int64_t bytes_before = rows.traffic().sent;
       EXPECT_GT(bytes_before, told_bytes);
       if (makes) {
@@ -65,11 +67,13 @@ TEST(EncoderBridge, MovesEveryRowOnceAndItsGradientBack) {
         }
         for (int64_t k = 0; k < 2; ++k) {
           const Range made = setting.numbers.rows(k, me);
+          bridge.receive_gradients(k);
           EXPECT_TRUE(bridge.take_gradient(k).equal(rows_from(made.begin, made.size(), 10)));
         }
       } else {
         // Gradients of the second microbatch come first: the first macro batch waits for both.
         std::vector<at::Tensor> taken;
+        for (int64_t k = 0; k < 2; ++k) bridge.receive_rows(k);
         for (int64_t m = 0; m < 3; ++m) {
           taken.push_back(bridge.take_rows(m));
           const auto& numbers = needed[static_cast<size_t>(m)];
@@ -78,6 +82,7 @@ TEST(EncoderBridge, MovesEveryRowOnceAndItsGradientBack) {
             EXPECT_EQ(taken.back()[static_cast<int64_t>(i)][0].item<double>(), static_cast<double>(numbers[i]));
         }
         for (const int64_t m : {1, 0, 2}) bridge.give_gradient(m, taken[static_cast<size_t>(m)] * 10);
+        for (int64_t k = 0; k < 2; ++k) bridge.send_gradients(k);
       }
       bridge.end();
       const std::lock_guard lock(guard);

@@ -24,7 +24,7 @@ void EncoderRunner::begin(const std::vector<Inputs>& macro_batches) {
   WEFT_CHECK(std::ssize(macro_batches) == settings_.rows.num_macro_batches, "{} macro batches for a schedule of {}",
              macro_batches.size(), settings_.rows.num_macro_batches);
   macro_batches_ = &macro_batches;
-  is_reduced_ = false;
+  num_backward_ = 0;
   waited_ms_ = 0;
 }
 
@@ -58,12 +58,22 @@ at::Tensor EncoderRunner::forward(int64_t macro) {
   if (y.defined()) y = y.detach();
   keep_pace(ActionKind::kEncodeForward, macro);
   if (is_last()) {
-    settings_.bridge->send_rows(macro, y);
+    made_[macro] = y;
   } else if (y.defined()) {
     send(macro, y, settings_.pipeline->rank() + 1);
   }
   if (at::GradMode::is_enabled() && settings_.rows.is_trained) visits_[macro] = std::move(visit);
   return std::move(sum_);
+}
+
+void EncoderRunner::send_rows(int64_t macro) {
+  auto rows = made_.extract(macro);
+  WEFT_CHECK(!rows.empty(), "rows of macro batch {} are sent without its EF", macro);
+  settings_.bridge->send_rows(macro, rows.mapped());
+}
+
+void EncoderRunner::receive_gradients(int64_t macro) {
+  settings_.bridge->receive_gradients(macro);
 }
 
 void EncoderRunner::backward(int64_t macro) {
@@ -75,12 +85,14 @@ void EncoderRunner::backward(int64_t macro) {
   if (is_last()) {
     gradient = settings_.bridge->take_gradient(macro);
   } else {
-    for (const FlowTensor& shape : settings_.model->tensors_out(inputs(macro)))
-      gradient = receive(shape, settings_.pipeline->rank() + 1);
+    for (const FlowTensor& shape : settings_.model->tensors_out(inputs(macro))) {
+      if (shape.needs_gradient) gradient = receive(shape, settings_.pipeline->rank() + 1);
+    }
   }
   if (settings_.rows.recompute_from_inputs) run(macro, visit);
   StageWeights& weights = *settings_.weights;
-  const bool is_last_macro = macro + 1 == settings_.rows.num_macro_batches;
+  // In the order of the row, which need not be that of their numbers.
+  const bool is_last_macro = ++num_backward_ == settings_.rows.num_macro_batches;
   weights.begin_gradients(is_last_macro);
   weights.begin_backward(nullptr);
   if (visit.root) {
@@ -89,17 +101,15 @@ void EncoderRunner::backward(int64_t macro) {
   }
   weights.end_backward();
   keep_pace(ActionKind::kEncodeBackward, macro);
-  if (visit.input.defined()) {
+  if (visit.input.defined() && visit.input.requires_grad()) {
     const at::Tensor& made = visit.input.grad();
     send(macro, made.defined() ? made : at::zeros_like(visit.input), settings_.pipeline->rank() - 1);
   }
   weights.end_gradients();
-  if (is_last_macro && settings_.reduces_while_others_run) finish_gradients();
 }
 
-void EncoderRunner::finish_gradients() {
-  if (!is_reduced_) settings_.weights->reduce();
-  is_reduced_ = true;
+void EncoderRunner::reduce() {
+  settings_.weights->reduce();
 }
 
 void EncoderRunner::wait_for_place(int64_t macro) {
@@ -135,10 +145,14 @@ void EncoderRunner::reap_sends() {
   }
 }
 
+void EncoderRunner::add_to(TensorFlights& flights) const {
+  for (const Sent& sent : sends_) flights.add(sent.tensor);
+}
+
 void EncoderRunner::end() {
   for (Sent& sent : sends_) sent.work.wait();
   sends_.clear();
-  WEFT_CHECK(visits_.empty(), "a step left macro batches behind");
+  WEFT_CHECK(visits_.empty() && made_.empty(), "a step left macro batches behind");
   macro_batches_ = nullptr;
 }
 

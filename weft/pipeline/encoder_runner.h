@@ -16,18 +16,18 @@
 
 namespace weft {
 
-/// Runs one rank's stage of an encoder beside the pipeline: EF and EB of its macro batches.
+/// Runs one rank's stage of an encoder beside the pipeline: EF and EB of its macro batches, what they hand over, and
+/// ER.
 class EncoderRunner {
  public:
   struct Settings {
     size_t module = 0;  ///< of the plan
     const StageModel* model = nullptr;
     StageWeights* weights = nullptr;
-    EncoderRows rows;                      ///< as scheduled
-    std::optional<Group> pipeline;         ///< of its stages, where it has several
-    EncoderBridge* bridge = nullptr;       ///< on its last stage
-    bool reduces_while_others_run = true;  ///< gradients go as soon as the last EB is over
-    int32_t encoder = 0;                   ///< of the schedule
+    EncoderRows rows;                 ///< as scheduled
+    std::optional<Group> pipeline;    ///< of its stages, where it has several
+    EncoderBridge* bridge = nullptr;  ///< on its last stage
+    int32_t encoder = 0;              ///< of the schedule
     Pace pace;
   };
   explicit EncoderRunner(Settings settings);
@@ -36,10 +36,16 @@ class EncoderRunner {
   void begin(const std::vector<Inputs>& macro_batches);
   /// EF. Returns the sum of all that was computed, undefined where there was nothing.
   at::Tensor forward(int64_t macro);
-  /// EB. The gradients of a trained encoder are on their way when the last has returned, or at `finish_gradients`.
+  /// SEND_R, on the last stage.
+  void send_rows(int64_t macro);
+  /// RECV_G, there, too.
+  void receive_gradients(int64_t macro);
+  /// EB.
   void backward(int64_t macro);
-  /// All EB of the step are over.
-  void finish_gradients();
+  /// ER. All EB of the step are over.
+  void reduce();
+  /// Adds what is on its way to neighbours in the encoder's own pipeline.
+  void add_to(TensorFlights& flights) const;
   /// All is over.
   void end();
   /// In this step, for neighbours in the encoder's own pipeline.
@@ -75,8 +81,9 @@ class EncoderRunner {
   const std::vector<Inputs>* macro_batches_ = nullptr;
   at::Tensor sum_;
   std::map<int64_t, Visit> visits_;
+  std::map<int64_t, at::Tensor> made_;  ///< rows between EF and SEND_R
   std::deque<Sent> sends_;
-  bool is_reduced_ = false;
+  int64_t num_backward_ = 0;  ///< EB that have begun
   double waited_ms_ = 0;
 };
 

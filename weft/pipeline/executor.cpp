@@ -31,9 +31,9 @@ std::optional<torch::autograd::Edge> root_of(const at::Tensor& x) {
 }
 
 Stream stream_of(ActionKind kind) {
-  if (kind == ActionKind::kReduceGrad) return Stream::kReduce;
+  if (kind == ActionKind::kReduceGrad || kind == ActionKind::kEncodeReduce) return Stream::kReduce;
   if (is_send(kind)) return Stream::kSend;
-  return is_transfer(kind) ? Stream::kReceive : Stream::kCompute;
+  return is_transfer(kind) || is_row_transfer(kind) ? Stream::kReceive : Stream::kCompute;
 }
 
 }  // namespace
@@ -94,8 +94,13 @@ void PipelineExecutor::give_media_gradients(const Visit& visit, int32_t microbat
 
 void PipelineExecutor::encode(const Action& action) {
   const Encoder& encoder = encoders_[static_cast<size_t>(action.stage)];
+  if (action.kind == ActionKind::kRecvRows) return encoder.bridge->receive_rows(action.microbatch);
+  if (action.kind == ActionKind::kSendRowGrads) return encoder.bridge->send_gradients(action.microbatch);
   WEFT_CHECK(encoder.runner != nullptr, "{} of an encoder that is not here", to_text(action));
+  if (action.kind == ActionKind::kSendRows) return encoder.runner->send_rows(action.microbatch);
+  if (action.kind == ActionKind::kRecvRowGrads) return encoder.runner->receive_gradients(action.microbatch);
   if (action.kind == ActionKind::kEncodeBackward) return encoder.runner->backward(action.microbatch);
+  if (action.kind == ActionKind::kEncodeReduce) return encoder.runner->reduce();
   const at::Tensor sum = encoder.runner->forward(action.microbatch);
   if (!sum.defined()) return;
   at::Tensor& all = output_.sums[encoder.kind];
@@ -257,12 +262,15 @@ void PipelineExecutor::reap_sends(bool all) {
 }
 
 int64_t PipelineExecutor::sent_bytes() const {
-  int64_t bytes = 0;
+  TensorFlights flights;
   for (const Transfer& transfer : sends_) {
-    for (const at::Tensor& tensor : transfer.tensors)
-      bytes += tensor.storage().use_count() == 1 ? static_cast<int64_t>(tensor.nbytes()) : 0;
+    for (const at::Tensor& tensor : transfer.tensors) flights.add(tensor);
   }
-  return bytes;
+  for (const Encoder& encoder : encoders_) {
+    if (encoder.runner != nullptr) encoder.runner->add_to(flights);
+    if (encoder.bridge != nullptr) encoder.bridge->add_to(flights);
+  }
+  return flights.bytes();
 }
 
 void PipelineExecutor::begin(const std::vector<Inputs>& microbatches) {
@@ -297,7 +305,8 @@ StepOutput PipelineExecutor::evaluate(const std::vector<Inputs>& microbatches) {
     const int32_t s = action.stage;
     const int32_t m = action.microbatch;
     doing_ = action;
-    if (action.kind == ActionKind::kEncodeForward) encode(action);
+    const bool gives_rows = action.kind == ActionKind::kSendRows || action.kind == ActionKind::kRecvRows;
+    if (action.kind == ActionKind::kEncodeForward || gives_rows) encode(action);
     if (action.kind == ActionKind::kForward) forward(s, m);
     if (action.kind == ActionKind::kSendForward) send(take(made_, {s, m}, "the output"), s + 1);
     if (action.kind == ActionKind::kRecvForward) arrived_[{s, m}] = receive(stage(s).tensors_in(inputs(m)), s - 1);
@@ -305,15 +314,14 @@ StepOutput PipelineExecutor::evaluate(const std::vector<Inputs>& microbatches) {
   return end();
 }
 
-StepOutput PipelineExecutor::run(const std::vector<Inputs>& microbatches, double loss_scale,
-                                 const std::function<void()>& update) {
+StepOutput PipelineExecutor::run(const std::vector<Inputs>& microbatches, double loss_scale, const StepEnd& step_end) {
   begin(microbatches);
   loss_scale_ = loss_scale;
   const auto needing = [](std::vector<FlowTensor> tensors) {
     std::erase_if(tensors, [](const FlowTensor& tensor) { return !tensor.needs_gradient; });
     return tensors;
   };
-  bool is_updated = false;
+  bool is_finished = false;
   const std::shared_ptr<MemoryCount> memory = current_memory_count();
   for (const Action& action : actions()) {
     const int32_t s = action.stage;
@@ -351,12 +359,19 @@ StepOutput PipelineExecutor::run(const std::vector<Inputs>& microbatches, double
         weights_of(s).reduce();
         break;
       case ActionKind::kUpdate:
-        if (!is_updated) update();
-        is_updated = true;
+      case ActionKind::kEncodeUpdate:
+        if (!is_finished) step_end.finish();
+        is_finished = true;
+        step_end.update(action);
         keep_pace(pace_, action);
         break;
       case ActionKind::kEncodeForward:
       case ActionKind::kEncodeBackward:
+      case ActionKind::kEncodeReduce:
+      case ActionKind::kSendRows:
+      case ActionKind::kRecvRows:
+      case ActionKind::kSendRowGrads:
+      case ActionKind::kRecvRowGrads:
         encode(action);
         break;
     }
@@ -364,7 +379,7 @@ StepOutput PipelineExecutor::run(const std::vector<Inputs>& microbatches, double
         {.action = action, .stream = stream_of(action.kind), .start_ms = start, .end_ms = now_ms()});
     if (memory) output_.memory.push_back({memory->current_bytes(), memory->peak_bytes(), sent_bytes()});
   }
-  if (!is_updated) update();
+  if (!is_finished) step_end.finish();
   return end();
 }
 

@@ -22,7 +22,7 @@ namespace weft {
 struct ActionMemory {
   int64_t held_bytes = 0;
   int64_t peak_bytes = 0;
-  int64_t sent_bytes = 0;  ///< of those held, what is only there because it is on its way to another rank
+  int64_t sent_bytes = 0;  ///< of those held, what is only there because it is on its way to or from another rank
 };
 
 /// What a step gave on one rank.
@@ -38,6 +38,13 @@ struct StepOutput {
   std::map<ModuleKind, at::Tensor> sums;
   double waited_ms = 0;              ///< for neighbours in pipelines, and for rows between modules
   std::vector<ActionMemory> memory;  ///< of each event; empty where it is not counted
+};
+
+/// How a step ends.
+struct StepEnd {
+  /// All of the rank's gradients are on their way to their sums: before its first update, or at the end of its row.
+  std::function<void()> finish;
+  std::function<void(const Action&)> update;  ///< UPDATE of a stage, or EU of an encoder
 };
 
 /// Runs one pipeline rank's row of a lowered schedule, action by action. Autograd's graphs are cut at every stage: a
@@ -67,9 +74,9 @@ class PipelineExecutor {
   };
   explicit PipelineExecutor(Settings settings);
 
-  /// One step over microbatches: the loss is the sum over target tokens times `loss_scale`. UPDATE actions call
-  /// `update` once, at the first of them, or else the end of the row does. Encoders have begun the step.
-  StepOutput run(const std::vector<Inputs>& microbatches, double loss_scale, const std::function<void()>& update);
+  /// One step over microbatches: the loss is the sum over target tokens times `loss_scale`. Encoders have begun the
+  /// step.
+  StepOutput run(const std::vector<Inputs>& microbatches, double loss_scale, const StepEnd& step_end);
 
   /// Of the step that runs: StepOutput::loss_sum, which is complete before its first UPDATE.
   const at::Tensor& loss_so_far() const { return output_.loss_sum; }

@@ -182,6 +182,38 @@ std::vector<TrainingExample> forms() {
                  .schedule = "zb_h1",
                  .microbatches = 4,
                  .layers = {{2}, {0}, {3}, {0}}});
+  // The commonest way to finetune: a tower that stays as it is, and a merger that learns; in the pipeline, on all
+  // ranks, and on stages of its own, of which the first has nothing to train.
+  const std::vector<TrainRule> merger_alone = {{"visual.*", false}, {"visual.merger.*", true}};
+  all.push_back({.fixture = "qwen2_vl_untied", .pp = 2, .dp = 2, .zero = 3, .recompute = {.full = 1}});
+  all.back().trainable = merger_alone;
+  all.push_back(
+      {.fixture = "qwen2_5_vl", .tp = 2, .pp = 2, .sequence_parallel = true, .schedule = "zb_h1", .microbatches = 3});
+  all.back().trainable = merger_alone;
+  all.push_back({.fixture = "qwen2_vl_untied", .dp = 2, .beside = {{ModuleKind::kVision, {.tp = 2, .zero = 1}}}});
+  all.back().trainable = merger_alone;
+  all.push_back({.fixture = "qwen2_5_vl",
+                 .dp = 2,
+                 .beside = {{ModuleKind::kVision,
+                             {.placement = ModulePlacement::kDisjoint, .pp = 2, .form = EncoderForm::kStream}}}});
+  all.back().trainable = merger_alone;
+  // Only the merger, through a language model that does not learn.
+  all.push_back({.fixture = "qwen2_vl_untied", .pp = 2, .microbatches = 3});
+  all.back().trainable = {{"*", false}, {"visual.merger.mlp.*", true}};
+  // Only late layers of a text model, whose tied table stays as it is.
+  all.push_back({.sizes = five_layers, .pp = 3, .dp = 2, .zero = 2, .microbatches = 3, .recompute = {.full = 2}});
+  all.back().trainable = {{"*", false}, {"model.layers.3.*", true}};
+  // A schedule that no generator makes: three stages on one rank, one on the other, some backwards split.
+  all.push_back({.sizes = five_layers,
+                 .pp = 2,
+                 .vpp = 3,
+                 .dp = 2,
+                 .zero = 2,
+                 .microbatches = 3,
+                 .layers = {{1, 1, 2}, {1}},
+                 .recompute = {.full = 1}});
+  all.back().rows = {"0F0 0F1 2F0 3F0 3I0 0F2 2F1 3F1 2B0 3B1 2I1 3W0 2F2 3F2 3B2 2B2 0B0 2W1 0B1 0B2",
+                     "1F0 1F1 1B0 1F2 1I1 1B2 1W1"};
   for (TrainingExample& example : all) example.steps = example.ep > 1 ? 5 : example.steps;
   return all;
 }
@@ -214,6 +246,52 @@ TEST(TrainingForms, Bfloat16WithWeightsInFloatIsNearOneRank) {
   for (const TrainingOutcome& other : {one_rank, exact})
     EXPECT_NEAR(found.norms.front(), other.norms.front(), 0.02 * other.norms.front());
   EXPECT_LT(found.losses.back(), found.losses.front());
+}
+
+TEST(TrainingForms, WeightsThatAreNotTrainedStayToTheBit) {
+  TrainingExample example{
+      .fixture = "qwen2_vl_untied", .tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true, .zero = 2};
+  example.trainable = {{"visual.*", false}, {"visual.merger.*", true}, {"*norm*", false}};
+  const Model model = example_model(example);
+  const TrainingOutcome found = train_example(example, model);
+  const TrainingOutcome& expected = expected_training(example, model);
+  TrainingExample untrained = example;
+  untrained.steps = 0;
+  const TrainingOutcome before = train_example(untrained, model);
+  std::map<bool, int> counts;
+  for (const auto& [name, weight] : before.weights) {
+    bool is_trained = true;
+    for (const TrainRule& rule : example.trainable) is_trained = is_meant(rule, name) ? rule.train : is_trained;
+    ++counts[is_trained];
+    const at::Tensor& after = found.weights.at(name);
+    EXPECT_EQ(weight.equal(after), !is_trained) << name;
+    EXPECT_LT((after - expected.weights.at(name)).abs().max().item<double>(), 1e-9) << name;
+  }
+  EXPECT_GT(counts[false], 10);
+  EXPECT_GT(counts[true], 10);
+}
+
+TEST(TrainingForms, RowsOfAScheduleTrainToTheSameBitsAsItsName) {
+  std::vector<TrainingExample> examples;
+  for (const char* schedule : {"gpipe", "1f1b", "zb_h1"})
+    examples.push_back({.fixture = "llama_scaled", .pp = 2, .schedule = schedule, .microbatches = 3});
+  for (const char* schedule : {"interleaved_1f1b", "zb_v"})
+    examples.push_back({.fixture = "llama_scaled", .pp = 2, .vpp = 2, .schedule = schedule, .microbatches = 4});
+  examples.push_back({.fixture = "qwen2_vl_untied",
+                      .pp = 2,
+                      .microbatches = 4,
+                      .beside = {{ModuleKind::kVision, {.dp = 2, .form = EncoderForm::kFill, .live = 3}}}});
+  for (TrainingExample example : examples) {
+    SCOPED_TRACE(example.name());
+    const Model model = example_model(example);
+    const TrainingOutcome by_name = train_example(example, model);
+    example.is_explicit = true;
+    ASSERT_TRUE(example_training_plan(example, model).schedule.rows);
+    const TrainingOutcome by_rows = train_example(example, model);
+    EXPECT_EQ(by_rows.losses, by_name.losses);
+    EXPECT_EQ(by_rows.norms, by_name.norms);
+    for (const auto& [name, weight] : by_name.weights) EXPECT_TRUE(weight.equal(by_rows.weights.at(name))) << name;
+  }
 }
 
 TEST(TrainingForms, RowsOfExpertsAreCountedOnce) {

@@ -5,8 +5,8 @@ endif()
 weft_test_program(weft_pipeline_mpi_suite SOURCES pipeline/mpi/process_ranks_test.cpp
                   LINK weft_pipeline weft_pipeline_suite weft_comm_process_main)
 add_dependencies(weft_pipeline_mpi_suite weft_mpi weft_nccl)
-set(pairs llama_tied_tp1_pp1x1_dp2_zero0_1f1b_mbs1x2 llama_tied_tp1_pp1x1_dp2_zero3_1f1b_mbs1x2
-          qwen2_tied_tp2sp_pp1x1_dp1_zero0_1f1b_mbs1x2 llama_tied_tp1_pp2x1_dp1_zero0_1f1b_mbs1x3
+set(pairs llama_tied_tp1_pp1x1_dp2_zero0_1f1b_mbs1x2 llama_tied_tp1_pp1x1_dp2_zero3_1f1b_mbs1x2_small_buckets
+          qwen2_tied_tp2spe_pp1x1_dp1_zero0_1f1b_mbs1x2 llama_tied_tp1_pp2x1_dp1_zero0_1f1b_mbs1x3
           llama_scaled_tp1_pp2x1_dp1_zero0_zb_h1_mbs1x4 qwen2_vl_tied_tp1_pp2x1_dp1_zero0_1f1b_mbs1x4
           qwen3_moe_norm_tp1_pp1x1_dp2_zero0_1f1b_mbs1x2_ep2 qwen3_moe_norm_tp1_pp1x1_dp2_zero3_1f1b_mbs1x2_ep2)
 list(TRANSFORM pairs PREPEND "*/")
@@ -14,7 +14,7 @@ list(JOIN pairs ":" pairs)
 weft_mpi_test(TrainingEqualsOneRankOn2 "${CMAKE_SOURCE_DIR}/scripts/mpirun" -n 2 "$<TARGET_FILE:weft_pipeline_mpi_suite>"
               "--gtest_filter=${pairs}")
 weft_mpi_test(TrainingEqualsOneRankOn8 "${CMAKE_SOURCE_DIR}/scripts/mpirun" -n 8 "$<TARGET_FILE:weft_pipeline_mpi_suite>"
-              "--gtest_filter=*/qwen2_tied_tp2sp_pp2x1_dp2_zero0_1f1b_mbs1x2:*/qwen2_tied_tp2_pp2x1_dp2_zero2_1f1b_mbs1x3:*/qwen3_moe_norm_tp1_pp2x1_dp4_zero3_1f1b_mbs1x2_ep2")
+              "--gtest_filter=*/qwen2_tied_tp2spe_pp2x1_dp2_zero0_1f1b_mbs1x2:*/qwen2_tied_tp2_pp2x1_dp2_zero2_1f1b_mbs1x3:*/qwen3_moe_norm_tp1_pp2x1_dp4_zero3_1f1b_mbs1x2_ep2")
 weft_mpi_test(EncodersGiveTheLossOfOneRankOn2 "${CMAKE_SOURCE_DIR}/scripts/mpirun" -n 2
               "$<TARGET_FILE:weft_pipeline_mpi_suite>" "--gtest_filter=*/EncodersOnRanks.*qwen2_vl*")
 weft_mpi_test(EncodersGiveTheLossOfOneRankOn8 "${CMAKE_SOURCE_DIR}/scripts/mpirun" -n 8

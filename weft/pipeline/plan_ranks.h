@@ -1,9 +1,11 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 
-#include "weft/comm/world.h"
+#include "weft/base/check.h"
+#include "weft/comm/run_ranks.h"
 
 namespace weft {
 
@@ -13,6 +15,16 @@ struct PlanRanks {
   /// Runs the body on so many; false where there are others.
   std::function<bool(int64_t size, const std::function<void(World&)>& body)> run;
 };
+
+/// Threads of this program, as many as asked for, whose groups check what they are asked.
+inline PlanRanks thread_ranks() {
+  return {.run = [](int64_t size, const std::function<void(World&)>& body) {
+    const auto error =
+        run_ranks({.size = size, .comm = {.timeout = std::chrono::seconds(60), .is_checked = true}}, body);
+    WEFT_CHECK(!error, "{}", error->message());
+    return true;
+  }};
+}
 
 /// Defined once in each test program.
 PlanRanks plan_ranks();

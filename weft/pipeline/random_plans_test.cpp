@@ -19,6 +19,7 @@ TEST_P(RandomPlans, EqualOneRank) {
     example.mbs = plan.workload.global_batch_samples;
     example.microbatches = 1;
     example.frozen = plan.workload.frozen;
+    example.trainable = plan.trainable;
     expect_same_training(train_plan(example, plan), train_by_hand(example, model));
   }
 }

@@ -3,9 +3,9 @@
 #include <map>
 #include <vector>
 
-#include "weft/data/batch_assignment.h"
+#include "weft/meaning/batch_assignment.h"
+#include "weft/meaning/row_numbers.h"
 #include "weft/models/inputs.h"
-#include "weft/pipeline/row_numbers.h"
 
 namespace weft {
 

@@ -1,26 +1,19 @@
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <vector>
 
 #include "weft/comm/world.h"
-#include "weft/optim/stage_optimizer.h"
+#include "weft/meaning/routers.h"
 #include "weft/pipeline/executor.h"
+#include "weft/pipeline/expert_statistics.h"
 #include "weft/pipeline/step_batch.h"
+#include "weft/pipeline/trained_encoder.h"
+#include "weft/pipeline/trained_module.h"
+#include "weft/pipeline/training_settings.h"
 #include "weft/schedule/step_metrics.h"
 
 namespace weft {
-
-/// What a training run adds to a plan.
-struct TrainingSettings {
-  AdamWSettings adamw;
-  double max_gradient_norm = 0;  ///< 0: gradients are not clipped
-  /// Of fresh weights. Without, weights are zero until a checkpoint or a folder is loaded into the optimizers.
-  std::optional<uint64_t> seed = 0;
-  at::Device device = at::kCPU;
-  Pace pace;  ///< for measuring schedules
-};
 
 /// What all ranks know after a step.
 struct StepReport {
@@ -32,18 +25,19 @@ struct StepReport {
   bool is_updated = false;            ///< not where the gradient is not finite: weights are then as before
   std::vector<TimelineEvent> events;  ///< this rank's
   std::optional<ExpertLoad> experts;  ///< of all ranks; nothing without routers
+  ExpertRows expert_rows;             ///< of this rank: rows that chose each expert, by stage and router
   double waited_ms = 0;               ///< on this rank, see StepOutput
-  std::string not_finite;             ///< where loss or gradient are not: the module whose doing it is
+  std::string not_finite;             ///< where loss or gradient are not: the module in which that begins
   /// By stage and microbatch, of every router there: rows of this rank that chose each expert.
   std::map<std::pair<int32_t, int32_t>, std::vector<std::vector<int64_t>>> routed_rows;
-  std::vector<ActionMemory> memory;   ///< of each event, where this rank's thread counts its memory
+  std::vector<ActionMemory> memory;  ///< of each event, where this rank's thread counts its memory
 };
 
 /// One rank of a plan that trains: its stages, their optimizers, and the groups that they talk in. Every rank of the
 /// plan's world makes one and calls it alike.
 class TrainingRank {
  public:
-  /// The plan must be legal; what training would not obey is an error that names its field.
+  /// The error names every field of a plan that is not legal.
   static Result<std::unique_ptr<TrainingRank>> create(World& world, const Plan& plan, const TrainingSettings& settings);
 
   const ModelNumbers& numbers() const { return numbers_; }
@@ -79,88 +73,28 @@ class TrainingRank {
   double evaluate(const std::vector<Inputs>& microbatches) { return evaluate(StepBatch{.microbatches = microbatches}); }
 
  private:
-  /// Gradients of copies, to be summed over ranks before data parallelism sums them.
-  struct Copies {
-    Group group;
-    std::vector<std::pair<ParameterPtr, ElementRange>> parts;
-  };
-  struct Stage {
-    std::unique_ptr<StageModel> model;
-    TensorParallel* tensor_parallel = nullptr;  ///< its pipeline's
-    std::unique_ptr<StageOptimizer> optimizer;
-    std::unique_ptr<StageOptimizer> experts;  ///< of experts that other ranks have others of; null where there are none
-    std::vector<std::vector<Copies>> copies;  ///< by block
-    std::unique_ptr<StageWeights> weights;
-  };
-  /// An encoder beside the pipeline, here or where its rows go.
-  struct Encoder {
-    size_t module = 0;  ///< of the plan
-    ModuleKind kind = ModuleKind::kVision;
-    EncoderRows rows;                           ///< as scheduled
-    std::optional<int64_t> data_parallel_rank;  ///< where it runs
-    std::unique_ptr<ContextParallel> context;   ///< there, too
-    std::vector<Inputs> shares;                 ///< of a step's macro batches
-    std::unique_ptr<EncoderBridge> bridge;
-    std::unique_ptr<EncoderRunner> runner;
-  };
-  /// What the parts of a rank are made of.
-  struct Making {
-    World& world;
-    const Plan& plan;
-    const TrainingSettings& settings;
-    const Mesh& text_mesh;
-    PipelineExecutor::Settings executor;
-  };
-
-  TrainingRank() = default;
-  std::optional<Error> make_text(Making& making);
-  std::optional<Error> make_encoder(Making& making, size_t module);
-  std::optional<Error> make_bridge(Making& making, const Mesh& mesh, Encoder& encoder);
-  /// The groups of expert parallelism on one rank.
-  struct ExpertGroups {
-    Group experts;  ///< the ranks that share out the experts
-    Group copies;   ///< those that have the same
-  };
-  static Result<std::optional<ExpertGroups>> make_expert_groups(World& world, const Mesh& mesh, int64_t ep);
-  void make_optimizers(const Making& making, const ModulePlan& module, Stage& stage, const Group& data_parallel,
-                       const std::optional<ExpertGroups>& experts);
-  void make_weights(const Making& making, Stage& stage);
-  void find_copies(World& world, Stage& stage);
-  bool is_tied(const ParameterPtr& parameter) const;
+  explicit TrainingRank(ModelNumbers numbers) : numbers_(std::move(numbers)) {}
   std::vector<Inputs> share_out(const StepBatch& batch) const;
   void begin_encoders(const StepBatch& batch, const std::vector<Inputs>& microbatches, bool has_gradients);
-  std::vector<int64_t> rows_needed(const Encoder& encoder, const RowNumbers& numbers,
-                                   const std::vector<int64_t>& samples, const Inputs& share, size_t microbatch) const;
-  void tie_embeddings(World& world, const Mesh& mesh, const Plan& plan);
-  void release_values();
-  void sum_tied_embeddings();
+  void end_encoders();
+  /// Of UPDATE, or of EU.
+  TrainedStage& stage_of(const Action& action);
+  /// Sums gradients over ranks, and returns their norm.
   double finish_gradients();
+  bool tells() const;
   double sum_of_first(const at::Tensor& number);
-  ExpertLoad sum_expert_rows(const StepOutput& output, int64_t moved_bytes);
-  std::string find_not_finite(const StepOutput& output);
-  double sum_over_ranks(double value);
+  void release_values();
 
   ModelNumbers numbers_;
   int64_t vocabulary_ = 0;
   BatchShape batch_shape_;
-  std::optional<int64_t> text_data_parallel_rank_;  ///< nothing where the llm is not
   double max_gradient_norm_ = 0;
   at::TensorOptions options_;
   std::optional<Group> everyone_;
-  StageModel::TensorParallels tensor_parallel_;  ///< by module of the plan
-  TensorParallel* text_ = nullptr;               ///< the llm's; null where it is not
-  std::unique_ptr<ContextParallel> text_context_;
-  std::optional<Group> same_keys_;  ///< the ranks that have copies of the llm's key heads
-  int64_t num_experts_ = 0;
-  std::vector<int64_t> first_router_;  ///< by stage, of all routers; at the end their number
-  std::optional<Group> expert_group_;
-  std::deque<Stage> stages_;       ///< of this rank, in the order of its chunks, then of encoders
-  std::vector<Stage*> stage_of_;   ///< by stage of the llm's pipeline, null elsewhere
-  std::vector<Encoder> encoders_;  ///< beside the pipeline, in the plan's order
-  /// The embedding's copies here where it is tied to a head in another stage, and what keeps them equal.
-  std::vector<std::pair<Stage*, ParameterPtr>> embeddings_;
-  bool counts_embedding_ = false;  ///< in the gradient's norm, and not on the other rank
-  std::optional<Group> embedding_group_;
+  Routers routers_;
+  std::unique_ptr<TrainedModule> text_;   ///< the llm with inline encoders; null where it is not
+  std::vector<TrainedEncoder> encoders_;  ///< beside the pipeline, in the plan's order
+  std::vector<TrainedStage*> stages_;     ///< the llm's, in the order of its chunks, then encoders'
   std::unique_ptr<PipelineExecutor> executor_;
 };
 

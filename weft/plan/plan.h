@@ -3,12 +3,15 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "weft/base/json.h"
+#include "weft/plan/recompute.h"
 #include "weft/schedule/encoder_forms.h"
+#include "weft/schedule/explicit_rows.h"
 #include "weft/spec/cluster.h"
 #include "weft/spec/model.h"
 #include "weft/spec/workload.h"
@@ -22,14 +25,6 @@ enum class ModulePlacement { kBase, kInline, kColocated, kDisjoint, kPartial };
 /// Which samples are reassigned between data-parallel ranks before a step.
 enum class Balance { kNone, kEncoder, kLlm, kBoth };
 
-/// Blocks of one chunk whose activations are recomputed: whole, or only attention.
-struct Recompute {
-  int64_t full = 0;
-  int64_t selective = 0;
-
-  bool operator==(const Recompute&) const = default;
-};
-
 /// The parallel settings of one module.
 struct ModulePlan {
   ModuleKind kind = ModuleKind::kLlm;
@@ -39,7 +34,7 @@ struct ModulePlan {
   int64_t tp = 1, cp = 1, cp_ulysses = 1, ep = 1, pp = 1, vpp = 1, dp = 1;
   bool sequence_parallel = false;
   std::vector<std::vector<int64_t>> layers;       ///< [rank][chunk] blocks
-  std::vector<std::vector<Recompute>> recompute;  ///< [rank][chunk]
+  std::vector<std::vector<Recompute>> recompute;  ///< [rank][chunk]; nothing: all blocks keep everything
   int64_t zero = 0;
   bool zero_keep_gathered = false;
   // Encoders only.
@@ -51,6 +46,10 @@ struct ModulePlan {
 
   /// Along an axis of the mesh: tp, cp, dp or pp.
   int64_t degree(std::string_view axis) const;
+  /// What the blocks of a chunk recompute.
+  std::span<const RecomputeRun> recompute_of(size_t rank, size_t chunk) const {
+    return recompute.empty() ? std::span<const RecomputeRun>() : recompute[rank][chunk].runs();
+  }
   bool is_encoder() const { return kind != ModuleKind::kLlm; }
   /// Whether its blocks lie in the llm's pipeline, instead of beside it.
   bool is_in_pipeline() const { return !is_encoder() || placement == ModulePlacement::kInline; }
@@ -60,6 +59,16 @@ struct SchedulePlan {
   std::string name = "1f1b";
   int64_t mbs = 1;  ///< samples of each llm data-parallel rank in a microbatch
   int64_t microbatches = 1;
+  std::optional<ExplicitRows> rows;  ///< of the llm's pipeline, where the name is explicit
+};
+
+/// Weights, by a pattern of the names that weight files give them ('*' is any letters, '?' one), and whether they are
+/// trained.
+struct TrainRule {
+  std::string weights;
+  bool train = true;
+
+  bool operator==(const TrainRule&) const = default;
 };
 
 struct PrecisionPlan {
@@ -100,9 +109,11 @@ struct Plan {
   PrecisionPlan precision;
   double buckets_mb = 64;
   bool overlap_dp = true;
-  bool overlap_tp = true;
+  bool overlap_tp = false;  ///< training does not; plans of other systems' runs may say so
   Balance balance = Balance::kNone;
   OffloadPlan offload;
+  /// On top of the modules that the workload freezes; later rules win.
+  std::vector<TrainRule> trainable;
   Prediction predicted;
 
   const ModulePlan* find(ModuleKind kind) const;
@@ -110,7 +121,7 @@ struct Plan {
 };
 
 /// The version that this program writes, and the newest that it reads.
-inline constexpr int64_t kPlanVersion = 1;
+inline constexpr int64_t kPlanVersion = 2;
 
 /// Identifies a model, cluster or workload inside a plan: the 64-bit FNV-1a hash of its JSON, in hexadecimal.
 std::string hash_of(const Json& document);

@@ -9,6 +9,7 @@
 #include "weft/base/text.h"
 #include "weft/plan/default_ulysses.h"
 #include "weft/plan/rank_set.h"
+#include "weft/plan/recompute_json.h"
 #include "weft/spec/model_reader.h"
 
 namespace weft {
@@ -34,16 +35,6 @@ Json matrix_json(const std::vector<std::vector<int64_t>>& rows) {
   return json;
 }
 
-Json recompute_json(const std::vector<std::vector<Recompute>>& rows) {
-  Json json = Json::array();
-  for (const auto& row : rows) {
-    Json chunks = Json::array();
-    for (const Recompute& r : row) chunks.push_back({{"full", r.full}, {"selective", r.selective}});
-    json.push_back(std::move(chunks));
-  }
-  return json;
-}
-
 Json module_json(const ModulePlan& m) {
   Json json = {{"placement", name_in(kPlacements, m.placement)},
                {"ranks", ranks_to_text(m.ranks)},
@@ -66,9 +57,15 @@ Json module_json(const ModulePlan& m) {
   }
   json["sequence_parallel"] = m.sequence_parallel;
   json["layers"] = matrix_json(m.layers);
-  json["recompute"] = recompute_json(m.recompute);
+  json["recompute"] = recompute_to_json(m);
   json["zero"] = m.zero;
   json["zero_keep_gathered"] = m.zero_keep_gathered;
+  return json;
+}
+
+Json schedule_json(const SchedulePlan& schedule) {
+  Json json = {{"name", schedule.name}, {"mbs", schedule.mbs}, {"microbatches", schedule.microbatches}};
+  if (schedule.rows) json["rows"] = to_texts(*schedule.rows);
   return json;
 }
 
@@ -126,37 +123,6 @@ std::vector<std::vector<int64_t>> read_layers(Fields& fields) {
 /// More would only narrow a spread that is narrow already.
 constexpr int64_t kMostBatches = 10'000;
 
-std::vector<std::vector<Recompute>> read_recompute(Fields& fields, const std::string& source) {
-  std::vector<std::vector<Recompute>> rows;
-  const Json* raw = fields.raw("recompute");
-  const auto bad = [&] {
-    fields.complain("recompute",
-                    R"(must be a list per pipeline rank of objects per chunk, like [[{"full": 2, "selective": 0}]])");
-  };
-  if (raw == nullptr) return rows;
-  if (!raw->is_array()) {
-    bad();
-    return rows;
-  }
-  for (const Json& row : *raw) {
-    auto& chunks = rows.emplace_back();
-    if (!row.is_array()) {
-      bad();
-      return rows;
-    }
-    for (const Json& chunk : row) {
-      const Document document{.source = source, .root = chunk};
-      Findings findings(fields.path_of("recompute"));
-      Fields counts(document, findings);
-      chunks.push_back({.full = counts.integer_or("full", 0, kCountRange),
-                        .selective = counts.integer_or("selective", 0, kCountRange)});
-      counts.reject_unknown();
-      if (findings.first()) bad();
-    }
-  }
-  return rows;
-}
-
 std::map<int64_t, std::vector<std::string>> read_actions(Fields& fields) {
   std::map<int64_t, std::vector<std::string>> actions;
   if (!fields.has("actions")) {
@@ -175,7 +141,7 @@ std::map<int64_t, std::vector<std::string>> read_actions(Fields& fields) {
 }
 
 /// A cp_ulysses that nobody gave stays 0.
-ModulePlan read_module(Fields fields, ModuleKind kind, const std::string& source) {
+ModulePlan read_module(Fields fields, ModuleKind kind, int64_t version) {
   ModulePlan m{.kind = kind};
   m.placement = static_cast<ModulePlacement>(fields.choice("placement", kPlacements));
   const std::string text = fields.text("ranks");
@@ -201,7 +167,7 @@ ModulePlan read_module(Fields fields, ModuleKind kind, const std::string& source
   m.recompute_from_inputs = fields.flag_or("recompute_from_inputs", false);
   m.sequence_parallel = fields.flag_or("sequence_parallel", false);
   m.layers = read_layers(fields);
-  m.recompute = read_recompute(fields, source);
+  read_recompute(fields, version, m);
   m.zero = fields.integer_or("zero", 0, {0, 3});
   m.zero_keep_gathered = fields.flag_or("zero_keep_gathered", false);
   fields.reject_unknown();
@@ -212,12 +178,39 @@ Precision read_precision(Fields& fields, const char* key, Precision fallback) {
   return static_cast<Precision>(fields.choice_or(key, static_cast<size_t>(fallback), precision_names()));
 }
 
-void read_settings(Fields& fields, Plan& plan) {
-  Fields schedule = fields.object("schedule");
-  plan.schedule = {.name = schedule.text("name"),
-                   .mbs = schedule.integer("mbs", kDegreeRange),
-                   .microbatches = schedule.integer("microbatches", kDegreeRange)};
-  schedule.reject_unknown();
+SchedulePlan read_schedule(Fields fields, int64_t version) {
+  SchedulePlan schedule{.name = fields.text("name"),
+                        .mbs = fields.integer("mbs", kDegreeRange),
+                        .microbatches = fields.integer("microbatches", kDegreeRange)};
+  if (version >= 2 && fields.has("rows")) {
+    Result<ExplicitRows> rows = parse_explicit_rows(fields.texts_or_empty("rows"));
+    if (rows) {
+      schedule.rows = *std::move(rows);
+    } else {
+      const Error& error = rows.error();
+      fields.complain(error.field.empty() ? "rows" : error.field, error.problem, error.advice);
+    }
+  }
+  if (version >= 2) fields.raw("rows");
+  fields.reject_unknown();
+  return schedule;
+}
+
+std::vector<TrainRule> read_rules(Fields& fields) {
+  std::vector<TrainRule> rules;
+  std::vector<Fields> listed = fields.objects("trainable");
+  for (Fields& rule : listed) {
+    rules.push_back({.weights = rule.text("weights")});
+    if (!rule.has("train"))
+      rule.complain("train", "is missing", "Say true for weights that are trained, false for others.");
+    rules.back().train = rule.flag_or("train", true);
+    rule.reject_unknown();
+  }
+  return rules;
+}
+
+void read_settings(Fields& fields, int64_t version, Plan& plan) {
+  plan.schedule = read_schedule(fields.object("schedule"), version);
   plan.idle_ranks = fields.flag_or("idle_ranks", false);
   if (fields.has("batches")) plan.batches = fields.integer("batches", {0, kMostBatches});
   plan.batch_seed = fields.integer_or("batch_seed", 0, {0, INT64_MAX});
@@ -232,7 +225,7 @@ void read_settings(Fields& fields, Plan& plan) {
   if (fields.has("overlap")) {
     Fields overlap = fields.object("overlap");
     plan.overlap_dp = overlap.flag_or("dp", true);
-    plan.overlap_tp = overlap.flag_or("tp", true);
+    plan.overlap_tp = overlap.flag_or("tp", false);
     overlap.reject_unknown();
   }
   plan.balance = static_cast<Balance>(fields.choice_or("balance", 0, kBalances));
@@ -242,6 +235,8 @@ void read_settings(Fields& fields, Plan& plan) {
                     .activations = offload.number_or("activations", 0, {0, 1})};
     offload.reject_unknown();
   }
+  if (version >= 2 && fields.has("trainable")) plan.trainable = read_rules(fields);
+  if (version >= 2) fields.raw("trainable");
   if (fields.has("predicted")) {
     Fields predicted = fields.object("predicted");
     plan.predicted.step_time_ms = predicted.number_or("step_time_ms", 0, kFiniteRange);
@@ -256,7 +251,7 @@ void read_settings(Fields& fields, Plan& plan) {
 
 }  // namespace
 
-Result<Plan> read_plan(const Document& document) {
+Result<Plan> read_plan(const Document& document, PlanNotes* notes) {
   if (auto error = find_wrong_kind(document, FileKind::kPlan)) return *std::move(error);
   Findings findings(document.source);
   Fields fields(document, findings);
@@ -277,12 +272,12 @@ Result<Plan> read_plan(const Document& document) {
   Fields modules = fields.object("modules");
   for (const ModuleKind kind : {ModuleKind::kVision, ModuleKind::kAudio, ModuleKind::kLlm}) {
     const std::string name(name_of(kind));
-    if (modules.has(name)) plan.modules.push_back(read_module(modules.object(name), kind, document.source));
+    if (modules.has(name)) plan.modules.push_back(read_module(modules.object(name), kind, version));
     modules.raw(name);
   }
   modules.reject_unknown();
   if (plan.find(ModuleKind::kLlm) == nullptr) modules.complain("llm", "is missing", "Every plan has an llm.");
-  read_settings(fields, plan);
+  read_settings(fields, version, plan);
   for (const char* key : {"precision", "overlap", "offload", "predicted", "batches"}) fields.raw(key);
   fields.reject_unknown();
   if (findings.first()) return *findings.first();
@@ -290,15 +285,22 @@ Result<Plan> read_plan(const Document& document) {
   WEFT_TRY(plan.model, read_model(model, model_name));
   WEFT_TRY(plan.cluster, read_cluster(cluster, cluster_name));
   WEFT_TRY(plan.workload, read_workload(workload, workload_name));
+  if (version == 1 && plan.overlap_tp) {
+    plan.overlap_tp = false;
+    if (notes != nullptr) {
+      notes->push_back(fmt::format("{}: overlap.tp: is true in version 1, which nothing obeyed, and is read as false",
+                                   document.source));
+    }
+  }
   for (ModulePlan& module : plan.modules) {
     if (module.cp_ulysses == 0) module.cp_ulysses = default_ulysses(plan, module);
   }
   return plan;
 }
 
-Result<Plan> read_plan_file(const std::filesystem::path& path) {
+Result<Plan> read_plan_file(const std::filesystem::path& path, PlanNotes* notes) {
   WEFT_TRY(const Document document, read_document(path, {.max_bytes = 64u << 20, .max_values = 5'000'000}));
-  return read_plan(document);
+  return read_plan(document, notes);
 }
 
 Json plan_to_json(const Plan& plan) {
@@ -307,31 +309,31 @@ Json plan_to_json(const Plan& plan) {
   Json offload = Json::object();
   if (plan.offload.optimizer > 0) offload["optimizer"] = plan.offload.optimizer;
   if (plan.offload.activations > 0) offload["activations"] = plan.offload.activations;
-  Json json = {
-      {"weft_plan", kPlanVersion},
-      {"model", carried(plan.model.name, "config", plan.model.config)},
-      {"cluster", carried(plan.cluster.name, "spec", to_json(plan.cluster))},
-      {"workload", carried(plan.workload.name, "spec", to_json(plan.workload))},
-      {"world_size", plan.world_size},
-      {"modules", modules},
-      {"schedule",
-       {{"name", plan.schedule.name}, {"mbs", plan.schedule.mbs}, {"microbatches", plan.schedule.microbatches}}},
-      {"idle_ranks", plan.idle_ranks},
-      {"batch_seed", plan.batch_seed},
-      {"precision",
-       {{"compute", name_of(plan.precision.compute)},
-        {"master", name_of(plan.precision.master)},
-        {"reduce", name_of(plan.precision.reduce)}}},
-      {"buckets_mb", plan.buckets_mb},
-      {"overlap", {{"dp", plan.overlap_dp}, {"tp", plan.overlap_tp}}},
-      {"balance", name_in(kBalances, plan.balance)},
-      {"offload", offload},
-      {"predicted",
-       {{"step_time_ms", plan.predicted.step_time_ms},
-        {"bubble_fraction", plan.predicted.bubble_fraction},
-        {"peak_memory_gib", plan.predicted.peak_memory_gib},
-        {"throughput_samples_per_s", plan.predicted.throughput_samples_per_s}}}};
+  Json json = {{"weft_plan", kPlanVersion},
+               {"model", carried(plan.model.name, "config", plan.model.config)},
+               {"cluster", carried(plan.cluster.name, "spec", to_json(plan.cluster))},
+               {"workload", carried(plan.workload.name, "spec", to_json(plan.workload))},
+               {"world_size", plan.world_size},
+               {"modules", modules},
+               {"schedule", schedule_json(plan.schedule)},
+               {"idle_ranks", plan.idle_ranks},
+               {"batch_seed", plan.batch_seed},
+               {"precision",
+                {{"compute", name_of(plan.precision.compute)},
+                 {"master", name_of(plan.precision.master)},
+                 {"reduce", name_of(plan.precision.reduce)}}},
+               {"buckets_mb", plan.buckets_mb},
+               {"overlap", {{"dp", plan.overlap_dp}, {"tp", plan.overlap_tp}}},
+               {"balance", name_in(kBalances, plan.balance)},
+               {"offload", offload},
+               {"predicted",
+                {{"step_time_ms", plan.predicted.step_time_ms},
+                 {"bubble_fraction", plan.predicted.bubble_fraction},
+                 {"peak_memory_gib", plan.predicted.peak_memory_gib},
+                 {"throughput_samples_per_s", plan.predicted.throughput_samples_per_s}}}};
   if (plan.batches) json["batches"] = *plan.batches;
+  for (const TrainRule& rule : plan.trainable)
+    json["trainable"].push_back({{"weights", rule.weights}, {"train", rule.train}});
   return json;
 }
 

@@ -40,8 +40,8 @@ TEST(RankSet, RoundTripsAndKeepsTheOrder) {
 }
 
 TEST(ReadPlan, MalformedDocumentsNameTheField) {
-  EXPECT_EQ(findings_with(kTp, "/weft_plan", 2),
-            "plan.json: weft_plan: is 2, but this program reads versions up to 1. Use a newer Weft, or make the plan "
+  EXPECT_EQ(findings_with(kTp, "/weft_plan", 3),
+            "plan.json: weft_plan: is 3, but this program reads versions up to 2. Use a newer Weft, or make the plan "
             "again with this one.");
   EXPECT_NE(findings_with(kTp, "/modules/llm/ranks", "0-").find("plan.json: modules.llm.ranks: is '0-': a range goes"),
             std::string::npos);
@@ -59,6 +59,76 @@ TEST(ReadPlan, MalformedDocumentsNameTheField) {
   Json json = shipped(kTp);
   json["modules"].erase("llm");
   EXPECT_NE(findings(json).find("plan.json: modules.llm: is missing"), std::string::npos);
+}
+
+TEST(ReadPlan, EveryBlockSaysWhatItRecomputes) {
+  Json json = shipped(kTp);  // 16 blocks a rank
+  json["modules"]["llm"]["recompute"] = {{{"keep*3", "full", "attention*2", "keep*4", "full*5", "keep"}},
+                                         {Json::array()}};
+  const Plan plan = *read_plan({.source = "plan.json", .root = json});
+  const Recompute& recompute = plan.modules[0].recompute[0][0];
+  EXPECT_EQ(std::vector<RecomputeRun>(recompute.runs().begin(), recompute.runs().end()),
+            (std::vector<RecomputeRun>{{BlockRecompute::kKeep, 3},
+                                       {BlockRecompute::kFull, 1},
+                                       {BlockRecompute::kAttention, 2},
+                                       {BlockRecompute::kKeep, 4},
+                                       {BlockRecompute::kFull, 5}}));
+  EXPECT_EQ(recompute.count(BlockRecompute::kFull), 6);
+  EXPECT_EQ(plan.modules[0].recompute[1][0], Recompute());
+  EXPECT_EQ(plan_to_json(plan)["modules"]["llm"]["recompute"], json["modules"]["llm"]["recompute"]);
+  json["modules"]["llm"]["recompute"][0][0] = {"keep*2",    "keep",   "full",   "attention",
+                                               "attention", "keep*4", "full*5", "keep"};
+  EXPECT_EQ(plan_to_text(*read_plan({.source = "plan.json", .root = json})), plan_to_text(plan));
+  json["modules"]["llm"].erase("recompute");
+  EXPECT_TRUE(read_plan({.source = "plan.json", .root = json})->modules[0].recompute.empty());
+}
+
+TEST(ReadPlan, WhatVersion2SaysOfOverlapStays) {
+  Json json = shipped(kTp);
+  json["overlap"]["tp"] = true;
+  PlanNotes notes;
+  EXPECT_TRUE(read_plan({.source = "plan.json", .root = json}, &notes)->overlap_tp);
+  json.erase("overlap");
+  EXPECT_FALSE(read_plan({.source = "plan.json", .root = json}, &notes)->overlap_tp);
+  EXPECT_TRUE(notes.empty());
+}
+
+TEST(ReadPlan, WordsOfRecomputationThatDoNotFitAreNamed) {
+  const auto found = [](const Json& chunk) {
+    const std::string message = findings_with(kTp, "/modules/llm/recompute/1/0", chunk);
+    const std::string start = "plan.json: modules.llm.recompute[1][0]: ";
+    EXPECT_EQ(message.substr(0, start.size()), start);
+    return message.substr(std::min(start.size(), message.size()));
+  };
+  EXPECT_EQ(
+      found({"full*2", "keep*13"}),
+      "adds up to 15 blocks, but the chunk has 16. The blocks of a chunk's recomputation are its layers; none at all "
+      "keeps everything.");
+  for (const Json& bad : {Json("fulll*2"), Json("full*0"), Json("full*-1"), Json("full*"), Json("full*2x"), Json(2),
+                          Json("selective"), Json(""), Json("*2"), Json("full*99999999999999999999")}) {
+    EXPECT_NE(found({bad}).find("allowed is a list of \"keep\", \"full\" and \"attention\""), std::string::npos) << bad;
+  }
+  EXPECT_EQ(found({{"full", 2}}).substr(0, 13), "is a mapping;");
+  EXPECT_NE(findings_with(kTp, "/modules/llm/recompute", 3).find("modules.llm.recompute: is the number 3, a list per"),
+            std::string::npos);
+}
+
+TEST(ReadPlan, CountsOfVersion1AreTheFirstBlocks) {
+  const std::string old = source_tree().string() + "/tests/golden/version_1/qwen2-vl-72b_16384.json";
+  PlanNotes notes;
+  const Result<Plan> plan = read_plan_file(old, &notes);
+  ASSERT_TRUE(plan.ok()) << plan.error().message();
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("qwen2-vl-72b_16384.json: overlap.tp: is true in version 1"), std::string::npos) << notes[0];
+  EXPECT_FALSE(plan->overlap_tp);
+  EXPECT_EQ(read_document(old)->root["weft_plan"], 1);
+  EXPECT_EQ(plan_to_text(*plan), *read_file(kPlans + "qwen2-vl-72b_16384.json", 64u << 20));
+  Json json = read_document(old)->root;
+  json["modules"]["llm"]["recompute"][3][0]["full"] = 20;
+  EXPECT_NE(findings(json).find("modules.llm.recompute[3][0]: adds up to 21 blocks, but the chunk has 5"),
+            std::string::npos);
+  json["modules"]["llm"]["recompute"][3][0] = {"full*2"};
+  EXPECT_NE(findings(json).find("modules.llm.recompute[3][0]: has a list; version 1 allows counts"), std::string::npos);
 }
 
 TEST(DiffPlans, ListsTheFieldsThatDiffer) {

@@ -22,13 +22,19 @@ enum class ActionKind : uint8_t {
   kUpdate,          ///< UPDATE: the stage's optimizer step
   kEncodeForward,   ///< EF: an encoder's forward of a macro batch
   kEncodeBackward,  ///< EB: an encoder's backward of a macro batch
+  kEncodeReduce,    ///< ER: the encoder's gradients over its data-parallel ranks
+  kEncodeUpdate,    ///< EU: the encoder's optimizer step
+  kSendRows,        ///< SEND_R: a macro batch's rows, from the encoder's last stage to where the llm begins
+  kRecvRows,        ///< RECV_R: the same there
+  kSendRowGrads,    ///< SEND_G: their gradients back
+  kRecvRowGrads,    ///< RECV_G: the same at the encoder's last stage
 };
 
-inline constexpr int kNumActionKinds = 12;
+inline constexpr int kNumActionKinds = 18;
 
 /// One action, printed as in PyTorch's pipelining: 2F0 is stage 2, forward, microbatch 0. For encoder actions `stage`
-/// is the encoder's index and `microbatch` the macro batch: 0EF3. Actions of a whole stage have no microbatch:
-/// 2REDUCE_GRAD.
+/// is the encoder's index and `microbatch` the macro batch: 0EF3. Actions of a whole stage or encoder have no
+/// microbatch: 2REDUCE_GRAD.
 struct Action {
   ActionKind kind = ActionKind::kForward;
   int32_t stage = 0;
@@ -49,13 +55,27 @@ constexpr bool is_transfer(ActionKind kind) {
   return kind >= ActionKind::kSendForward && kind <= ActionKind::kRecvBackward;
 }
 constexpr bool is_send(ActionKind kind) {
-  return kind == ActionKind::kSendForward || kind == ActionKind::kSendBackward;
+  return kind == ActionKind::kSendForward || kind == ActionKind::kSendBackward || kind == ActionKind::kSendRows ||
+         kind == ActionKind::kSendRowGrads;
 }
+/// `stage` is an encoder's index.
 constexpr bool is_encoder(ActionKind kind) {
   return kind >= ActionKind::kEncodeForward;
 }
+/// EF or EB.
+constexpr bool is_encoder_compute(ActionKind kind) {
+  return kind == ActionKind::kEncodeForward || kind == ActionKind::kEncodeBackward;
+}
+/// Between an encoder and the llm.
+constexpr bool is_row_transfer(ActionKind kind) {
+  return kind >= ActionKind::kSendRows;
+}
+/// ER or EU.
+constexpr bool ends_encoder(ActionKind kind) {
+  return kind == ActionKind::kEncodeReduce || kind == ActionKind::kEncodeUpdate;
+}
 constexpr bool has_microbatch(ActionKind kind) {
-  return kind != ActionKind::kReduceGrad && kind != ActionKind::kUpdate;
+  return kind != ActionKind::kReduceGrad && kind != ActionKind::kUpdate && !ends_encoder(kind);
 }
 
 std::string_view name_of(ActionKind kind);

@@ -68,17 +68,18 @@ std::optional<Error> check_ranges(const Schedule& pipeline, const EncoderRows& e
                fmt::format("is {}, but microbatches need {}", encoder.num_macro_batches, covered));
 }
 
-/// Macro batches go through the encoder in their order, so the first stage must read them and return gradients in it.
+/// Macro batches go through the encoder in their order, so the entry stage must read them and return gradients in it.
 std::optional<Error> check_order(const Schedule& pipeline) {
   int32_t last_forward = -1, last_gradient = -1;
-  for (const Action& action : pipeline.rows[static_cast<size_t>(pipeline.rank_of_stage[0])]) {
+  for (const Action& action : pipeline.rows[static_cast<size_t>(pipeline.entry_rank())]) {
     const bool is_forward = action.kind == ActionKind::kForward;
-    if (action.stage != 0 || (!is_forward && !makes_gradient(action.kind))) continue;
+    if (action.stage != pipeline.entry_stage || (!is_forward && !makes_gradient(action.kind))) continue;
     int32_t& last = is_forward ? last_forward : last_gradient;
     if (action.microbatch < last) {
-      return Error{.source = "schedule",
-                   .problem = fmt::format("stage 0 runs {} after microbatch {}", to_text(action), last),
-                   .advice = "Encoders need microbatches in their order."};
+      return Error{
+          .source = "schedule",
+          .problem = fmt::format("stage {} runs {} after microbatch {}", pipeline.entry_stage, to_text(action), last),
+          .advice = "Encoders need microbatches in their order."};
     }
     last = action.microbatch;
   }

@@ -14,7 +14,7 @@ class EncoderClock {
  public:
   static constexpr double kNever = std::numeric_limits<double>::infinity();
 
-  /// `bridge` passes between encoder and first pipeline stage, each way; `handover` between two stages of the encoder.
+  /// `bridge` passes between encoder and entry stage, each way; `handover` between two stages of the encoder.
   EncoderClock(const EncoderRows& encoder, int32_t num_ranks, double bridge = 0, double handover = 0);
 
   const EncoderRows& encoder() const { return *encoder_; }
@@ -26,14 +26,14 @@ class EncoderClock {
   /// When what a group's EF or EB reads is there, and EF has a place among the live ones; kNever when not known yet.
   double forward_ready(int32_t group, int32_t macro) const;
   double backward_ready(int32_t group, int32_t macro) const;
-  /// When all embeddings of a microbatch have reached the first pipeline stage.
+  /// When all embeddings of a microbatch have reached the entry stage.
   double microbatch_ready(int32_t microbatch) const;
 
   void forward_ended(int32_t group, int32_t macro, double end);
   void backward_ended(int32_t group, int32_t macro, double end);
-  /// F of stage 0 has read the microbatch's embeddings.
+  /// F of the entry stage has read the microbatch's embeddings.
   void microbatch_read(int32_t microbatch, double end);
-  /// B or I of stage 0 has made their gradient.
+  /// B or I of the entry stage has made their gradient.
   void microbatch_gradient(int32_t microbatch, double end);
 
   /// Most macro batches that were alive at once on any group.

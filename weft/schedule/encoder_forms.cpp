@@ -106,8 +106,8 @@ int32_t least_live_macro_batches(const Schedule& pipeline, const EncoderRows& en
   };
   for (int32_t m = 0; m < pipeline.num_microbatches; ++m) for_needed(m, [&](size_t k) { ++uses_left[k]; });
   int32_t live = 0, most = 0;
-  for (const Action& action : pipeline.rows[static_cast<size_t>(pipeline.rank_of_stage[0])]) {
-    if (action.stage != 0 || is_encoder(action.kind)) continue;
+  for (const Action& action : pipeline.rows[static_cast<size_t>(pipeline.entry_rank())]) {
+    if (action.stage != pipeline.entry_stage || is_encoder(action.kind)) continue;
     const bool is_forward = action.kind == ActionKind::kForward;
     if (is_forward) {
       for_needed(action.microbatch, [&](size_t k) {

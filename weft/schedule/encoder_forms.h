@@ -57,8 +57,8 @@ struct EncoderPlacement {
   bool operator==(const EncoderPlacement&) const = default;
 };
 
-/// The smallest live_macro_batches with which a pipeline's own order can run the encoder: what stage 0 needs at once
-/// between reading embeddings and returning their gradients. The encoder's own stages add one each but the first.
+/// The smallest live_macro_batches with which a pipeline's own order can run the encoder: what the entry stage needs at
+/// once between reading embeddings and returning their gradients. The encoder's own stages add one each but the first.
 int32_t least_live_macro_batches(const Schedule& pipeline, const EncoderRows& encoder);
 
 /// The compute-only schedule with EF and EB in its rows. Encoders of the forms before and fill share ranks with the

@@ -8,6 +8,7 @@
 #include "weft/schedule/csv.h"
 #include "weft/schedule/generators.h"
 #include "weft/schedule/lowering.h"
+#include "weft/schedule/step_end.h"
 #include "weft/schedule/validate.h"
 
 namespace weft {
@@ -89,7 +90,8 @@ TEST(EncoderForms, EveryFormOnEveryPipelineIsValidBeforeAndAfterLowering) {
     for (int64_t pp = 1; pp <= 8; ++pp) {
       for (int trial = 0; trial < 24; ++trial) {
         const int64_t vpp = most_vpp < 3 ? most_vpp : 2 + trial % 3;
-        const Schedule llm = pipeline(name, pp, vpp, 1 + static_cast<int64_t>(random() % 32));
+        Schedule llm = pipeline(name, pp, vpp, 1 + static_cast<int64_t>(random() % 32));
+        if (trial % 4 == 0) llm.entry_stage = static_cast<int32_t>(random() % static_cast<uint64_t>(llm.num_stages()));
         std::vector<EncoderPlacement> encoders;
         int32_t first_free_rank = llm.num_ranks();
         for (int i = 0; i <= trial % 3; ++i) {
@@ -101,10 +103,24 @@ TEST(EncoderForms, EveryFormOnEveryPipelineIsValidBeforeAndAfterLowering) {
         const Result<Schedule> schedule = place_encoders(llm, encoders, uniform(llm.num_stages(), 1, 1, 1));
         ASSERT_TRUE(schedule.ok()) << schedule.error().message();
         expect_valid(*schedule, name_of(name) + " pp " + std::to_string(pp) + " trial " + std::to_string(trial));
+        expect_valid(with_step_end(*schedule), "with its step's end");
         if (HasFatalFailure()) return;
       }
     }
   }
+}
+
+TEST(EncoderForms, RowsAndGradientsAreSentWhenCompleteAndReceivedBeforeTheyAreRead) {
+  // Two microbatches, a macro batch of both, on a rank behind the pipeline's two; the llm begins in its second stage.
+  Schedule llm = pipeline(ScheduleName::k1f1b, 2, 1, 2);
+  llm.entry_stage = 1;
+  const EncoderPlacement encoder =
+      placement(EncoderForm::kStream, encoder_rows({.microbatches = 2, .mbs_scale = 2}, {{2}}), 1, 1);
+  const Schedule lowered = *lower_schedule(with_step_end(*place_encoders(llm, std::vector<EncoderPlacement>{encoder})));
+  EXPECT_EQ(to_csv(lowered),
+            "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE_GRAD,0UPDATE\n"
+            "1RECV_F0,1RECV_F1,0RECV_R0,1F0,1B0,1SEND_B0,1F1,1B1,1SEND_B1,0SEND_G0,1REDUCE_GRAD,1UPDATE\n"
+            "0EF0,0SEND_R0,0RECV_G0,0EB0,0ER,0EU\n");
 }
 
 TEST(EncoderForms, BeforeRunsEverythingFirstAndBackwardsLast) {
@@ -250,6 +266,43 @@ TEST(Validator, FindsEachMistakeOfAnEncoder) {
                          rows.end_macro = {1, 3};
                        }),
             "rank 0 at 0: microbatch 1 needs macro batches that encoder vision does not have");
+}
+
+TEST(Validator, FindsEachMistakeOfRowsBetweenAnEncoderAndTheLlm) {
+  const std::string first =
+      "0EF0 0SEND_R0 0EF1 0SEND_R1 0RECV_R0 0F0 0SEND_F0 0RECV_R1 0F1 0SEND_F1 0RECV_B0 0B0 0SEND_G0 0RECV_B1 0B1 "
+      "0SEND_G1 0RECV_G0 0EB0 0RECV_G1 0EB1 0ER 0EU";
+  const std::string second =
+      "0EF0 0SEND_R0 0EF1 0SEND_R1 1RECV_F0 1F0 1RECV_F1 1B0 1SEND_B0 1F1 1B1 1SEND_B1 0RECV_G0 0EB0 0RECV_G1 0EB1 "
+      "0ER 0EU";
+  // What is found when a part of the first row is another.
+  const auto found = [&](const std::string& part, const std::string& other, bool is_trained = true) {
+    std::string row = first;
+    row.replace(row.find(part), part.size(), other);
+    return problem_of({row, second}, [&](EncoderRows& rows) { rows.is_trained = is_trained; });
+  };
+  EXPECT_EQ(found("0EU", "0EU"), "");
+  EXPECT_EQ(found(" 0SEND_R1", ""), "rank 0 at 21: 0SEND_R1 is missing");
+  EXPECT_EQ(found("0EF0 0SEND_R0", "0SEND_R0 0EF0"), "rank 0 at 0: sends what is not made yet");
+  EXPECT_EQ(found("0RECV_R0 0F0", "0F0 0RECV_R0"), "rank 0 at 4: runs before 0SEND_R0 is received");
+  EXPECT_EQ(found("0SEND_R1 0RECV_R0", "0RECV_R0 0SEND_R1 0RECV_R0"), "rank 0 at 5: comes twice");
+  EXPECT_EQ(found("0B0 0SEND_G0", "0SEND_G0 0B0"),
+            "rank 0 at 11: sends gradients when 1 microbatches have yet to make theirs");
+  EXPECT_EQ(found("0SEND_G0 0RECV_B1 0B1 0SEND_G1", "0RECV_B1 0B1 0SEND_G1 0SEND_G0"),
+            "rank 0 at 14: comes before 0SEND_G0: the two ends disagree on the order");
+  EXPECT_EQ(found("0RECV_G1 0EB1", "0EB1 0RECV_G1"), "rank 0 at 18: runs before its rows' gradients are received");
+  EXPECT_EQ(found("0RECV_R0 0F0", "0RECV_G0 0RECV_R0 0F0"), "rank 0 at 17: comes twice");
+  EXPECT_EQ(found("0EB1 0ER", "0ER 0EB1"), "rank 0 at 19: comes when the encoder has 1 actions left");
+  EXPECT_EQ(found("0ER 0EU", "0EU 0ER"), "rank 0 at 21: comes after the encoder's update");
+  EXPECT_EQ(found("0EU", "0ER"), "rank 0 at 21: comes twice");
+  // On a rank where the llm does not begin.
+  EXPECT_EQ(problem_of({first, "0RECV_R0 " + second}, [](EncoderRows&) {}),
+            "rank 1 at 0: is not done here, but where the llm begins");
+  // Received before it was sent.
+  std::string early = first;
+  const std::string part = "0EF1 0SEND_R1 0RECV_R0 0F0 0SEND_F0 0RECV_R1";
+  early.replace(early.find(part), part.size(), "0RECV_R0 0F0 0SEND_F0 0RECV_R1 0EF1 0SEND_R1");
+  EXPECT_EQ(problem_of({early, second}, [](EncoderRows&) {}), "rank 0 at 4: waits for ever: the rows deadlock");
 }
 
 }  // namespace

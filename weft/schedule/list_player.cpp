@@ -93,7 +93,7 @@ class Player {
     std::vector<double> reader_tail_ms(num_macro, 0);
     for (size_t m = encoder.first_macro.size(); m-- > 0;) {
       for (int32_t k = encoder.first_macro[m]; k < encoder.end_macro[m]; ++k) {
-        reader_tail_ms[static_cast<size_t>(k)] = times_->first_stage_tail_ms[m];
+        reader_tail_ms[static_cast<size_t>(k)] = times_->entry_tail_ms[m];
       }
     }
     for (int32_t g = 0; g < encoder.num_groups(); ++g) {
@@ -194,8 +194,8 @@ class Player {
   double input_ms(const Action& action, int32_t group) const {
     switch (action.kind) {
       case ActionKind::kForward:
-        return action.stage == 0 ? embeddings_ms(action.microbatch)
-                                 : forward_end_[cell(action.stage - 1, action.microbatch)];
+        return std::max(action.stage == schedule_.entry_stage ? embeddings_ms(action.microbatch) : 0,
+                        action.stage == 0 ? 0 : forward_end_[cell(action.stage - 1, action.microbatch)]);
       case ActionKind::kBackward:
       case ActionKind::kBackwardInput:
         return action.stage + 1 == schedule_.num_stages() ? 0
@@ -272,11 +272,11 @@ class Player {
       clocks_[static_cast<size_t>(action.stage)].backward_ended(group, action.microbatch, end_ms);
     } else if (action.kind == ActionKind::kForward) {
       forward_end_[cell(action.stage, action.microbatch)] = end_ms;
-      if (action.stage > 0) return;
+      if (action.stage != schedule_.entry_stage) return;
       for (const int32_t e : consulted_) clocks_[static_cast<size_t>(e)].microbatch_read(action.microbatch, end_ms);
     } else if (makes_gradient(action.kind)) {
       gradient_end_[cell(action.stage, action.microbatch)] = end_ms;
-      if (action.stage > 0) return;
+      if (action.stage != schedule_.entry_stage) return;
       for (const int32_t e : consulted_) clocks_[static_cast<size_t>(e)].microbatch_gradient(action.microbatch, end_ms);
     }
   }
@@ -294,7 +294,7 @@ class Player {
   std::vector<double> free_ms_;
   std::vector<int32_t> ids_;
   std::vector<EncoderClock> clocks_;
-  std::vector<int32_t> consulted_;  // encoders whose embeddings F of stage 0 waits for
+  std::vector<int32_t> consulted_;  // encoders whose embeddings F of the entry stage waits for
   std::vector<Floating> floating_;
   std::vector<Candidate> candidates_;
   std::vector<std::vector<size_t>> at_rank_;  // candidates that want a rank
@@ -327,7 +327,8 @@ void find_tails(const FillProblem& problem, const std::vector<Step>& steps, Fill
     if (a.kind == ActionKind::kForward) forward[cell(a.stage, a.microbatch)] = tail;
     if (makes_gradient(a.kind)) gradient[cell(a.stage, a.microbatch)] = tail;
   }
-  times.first_stage_tail_ms.assign(forward.begin(), forward.begin() + static_cast<std::ptrdiff_t>(num_microbatches));
+  const auto entry = forward.begin() + static_cast<std::ptrdiff_t>(cell(schedule.entry_stage, 0));
+  times.entry_tail_ms.assign(entry, entry + static_cast<std::ptrdiff_t>(num_microbatches));
 }
 
 }  // namespace
@@ -361,7 +362,7 @@ bool FillProblem::is_floating(int32_t encoder) const {
 FillTimes play_fixed(const FillProblem& problem) {
   Player player(problem, nullptr, {}, 0);
   player.run();
-  FillTimes times{.start_ms = player.take_starts(), .tail_ms = {}, .first_stage_tail_ms = {}};
+  FillTimes times{.start_ms = player.take_starts(), .tail_ms = {}, .entry_tail_ms = {}};
   find_tails(problem, player.steps(), times);
   return times;
 }

@@ -31,7 +31,7 @@ struct FillProblem {
 struct FillTimes {
   std::vector<std::vector<double>> start_ms;
   std::vector<std::vector<double>> tail_ms;  ///< from the start of an action to the end of the longest chain behind it
-  std::vector<double> first_stage_tail_ms;   ///< of F of stage 0, per microbatch
+  std::vector<double> entry_tail_ms;         ///< of F of the entry stage, per microbatch
 };
 
 /// Plays the fixed rows alone; floating encoders are taken to have run already.

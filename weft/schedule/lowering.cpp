@@ -23,10 +23,18 @@ class Lowering {
     lowered_.num_microbatches = schedule.num_microbatches;
     lowered_.rank_of_stage = schedule.rank_of_stage;
     lowered_.encoders = schedule.encoders;
+    lowered_.entry_stage = schedule.entry_stage;
     lowered_.rows.resize(schedule.rows.size());
     for (size_t rank = 0; rank < schedule.rows.size(); ++rank)
       lowered_.rows[rank].reserve(3 * schedule.rows[rank].size());
-    for (const EncoderRows& encoder : schedule.encoders) clocks_.emplace_back(encoder, schedule.num_ranks());
+    for (const EncoderRows& encoder : schedule.encoders) {
+      clocks_.emplace_back(encoder, schedule.num_ranks());
+      next_rows_.push_back(0);
+      auto& ungiven = ungiven_.emplace_back(static_cast<size_t>(encoder.num_macro_batches), 0);
+      for (size_t m = 0; m < encoder.first_macro.size(); ++m) {
+        for (int32_t k = encoder.first_macro[m]; k < encoder.end_macro[m]; ++k) ++ungiven[static_cast<size_t>(k)];
+      }
+    }
     if (!clocks_.empty()) moved_in_.assign(schedule.rows.size(), 0);
   }
 
@@ -66,7 +74,8 @@ class Lowering {
     };
     switch (action.kind) {
       case ActionKind::kForward:
-        return action.stage == 0 ? is_encoded(action.microbatch) : made(forward_made_);
+        return (action.stage == 0 || made(forward_made_)) &&
+               (action.stage != schedule_.entry_stage || is_encoded(action.microbatch));
       case ActionKind::kBackward:
       case ActionKind::kBackwardInput:
         return action.stage + 1 == schedule_.num_stages() || made(backward_made_);
@@ -84,18 +93,43 @@ class Lowering {
     const auto& row = schedule_.rows[static_cast<size_t>(rank)];
     size_t& next = next_[static_cast<size_t>(rank)];
     if (next == row.size() || (!clocks_.empty() && moved_in_[static_cast<size_t>(rank)] == round_)) return false;
-    if (is_encoder(row[next].kind)) return advance_group(rank, row[next]);
+    if (is_encoder_compute(row[next].kind)) return advance_group(rank, row[next]);
     if (!is_ready(row[next])) return false;
     const Action& action = row[next++];
+    const bool is_entry = !clocks_.empty() && is_pipeline_compute(action.kind) && action.stage == schedule_.entry_stage;
+    if (is_entry && action.kind == ActionKind::kForward) receive_rows(rank, action.microbatch);
     lowered_.rows[static_cast<size_t>(rank)].push_back(action);
-    if (!clocks_.empty()) tell_encoders(rank, action);
+    if (!clocks_.empty()) moved_in_[static_cast<size_t>(rank)] = round_;
+    if (is_entry) tell_encoders(action);
     if (action.kind == ActionKind::kForward && action.stage + 1 < schedule_.num_stages()) {
       hand_over(action, action.stage + 1, ActionKind::kSendForward, ActionKind::kRecvForward, forward_made_);
     }
     if (makes_gradient(action.kind) && action.stage > 0) {
       hand_over(action, action.stage - 1, ActionKind::kSendBackward, ActionKind::kRecvBackward, backward_made_);
     }
+    if (is_entry && makes_gradient(action.kind)) send_row_gradients(rank, action.microbatch);
     return true;
+  }
+
+  /// What F of the entry stage reads for the first time. Microbatches need macro batches in order.
+  void receive_rows(int32_t rank, int32_t microbatch) {
+    for (size_t e = 0; e < clocks_.size(); ++e) {
+      const int32_t end = clocks_[e].encoder().end_macro[static_cast<size_t>(microbatch)];
+      for (int32_t& k = next_rows_[e]; k < end; ++k)
+        lowered_.rows[static_cast<size_t>(rank)].push_back({ActionKind::kRecvRows, static_cast<int32_t>(e), k});
+    }
+  }
+
+  void send_row_gradients(int32_t rank, int32_t microbatch) {
+    for (size_t e = 0; e < clocks_.size(); ++e) {
+      const EncoderRows& encoder = clocks_[e].encoder();
+      if (!encoder.is_trained) continue;
+      const auto m = static_cast<size_t>(microbatch);
+      for (int32_t k = encoder.first_macro[m]; k < encoder.end_macro[m]; ++k) {
+        if (--ungiven_[e][static_cast<size_t>(k)] > 0) continue;
+        lowered_.rows[static_cast<size_t>(rank)].push_back({ActionKind::kSendRowGrads, static_cast<int32_t>(e), k});
+      }
+    }
   }
 
   /// Runs an encoder action on all ranks of the group, once all have reached it and its inputs are there.
@@ -112,9 +146,13 @@ class Lowering {
       return moved_in_[m] < round_ && next_[m] < schedule_.rows[m].size() && schedule_.rows[m][next_[m]] == action;
     });
     if (!all_here) return false;
+    const bool has_rows = clock.encoder().is_last_stage(group);
     for (const int32_t member : members) {
       const auto m = static_cast<size_t>(member);
+      if (has_rows && !is_forward)
+        lowered_.rows[m].push_back({ActionKind::kRecvRowGrads, action.stage, action.microbatch});
       lowered_.rows[m].push_back(action);
+      if (has_rows && is_forward) lowered_.rows[m].push_back({ActionKind::kSendRows, action.stage, action.microbatch});
       ++next_[m];
       moved_in_[m] = round_;
     }
@@ -125,9 +163,7 @@ class Lowering {
     return true;
   }
 
-  void tell_encoders(int32_t rank, const Action& action) {
-    moved_in_[static_cast<size_t>(rank)] = round_;
-    if (action.stage != 0) return;
+  void tell_encoders(const Action& action) {
     for (EncoderClock& clock : clocks_) {
       if (action.kind == ActionKind::kForward) clock.microbatch_read(action.microbatch, round_);
       if (makes_gradient(action.kind)) clock.microbatch_gradient(action.microbatch, round_);
@@ -146,8 +182,10 @@ class Lowering {
   const Schedule& schedule_;
   Schedule lowered_;
   int32_t round_ = 0;
-  std::vector<EncoderClock> clocks_;  // times are rounds
-  std::vector<int32_t> moved_in_;     // the last round in which a rank moved; only kept when there are encoders
+  std::vector<EncoderClock> clocks_;           // times are rounds
+  std::vector<int32_t> next_rows_;             // by encoder: the first macro batch whose rows are not received
+  std::vector<std::vector<int32_t>> ungiven_;  // the same, by macro batch: microbatches that have not given gradients
+  std::vector<int32_t> moved_in_;  // the last round in which a rank moved; only kept when there are encoders
   std::vector<size_t> next_;
   std::vector<int32_t> forward_made_;   // for each cell the round in which its input was made, 0 before
   std::vector<int32_t> backward_made_;  // the same for its output's gradient

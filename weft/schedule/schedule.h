@@ -17,8 +17,8 @@ struct EncoderRows {
   /// EB runs the forward again, so that activations are not kept from EF to EB.
   bool recompute_from_inputs = false;
   /// Most macro batches alive at once, 0 for no bound. Alive is one from its EF until its EB; until the last microbatch
-  /// that needs it has run F of stage 0 when only its output is kept (frozen, or recomputed). An EF that would exceed
-  /// it waits.
+  /// that needs it has run F of the entry stage when only its output is kept (frozen, or recomputed). An EF that would
+  /// exceed it waits.
   int32_t live_macro_batches = 0;
   /// Stages of the encoder's own pipeline. Group g is stage g % num_stages of replica g / num_stages.
   int32_t num_stages = 1;
@@ -46,9 +46,11 @@ struct Schedule {
   std::vector<int32_t> rank_of_stage;
   std::vector<std::vector<Action>> rows;
   std::vector<EncoderRows> encoders;
+  int32_t entry_stage = 0;  ///< where the llm begins and takes encoders' rows in: behind those of inline encoders
 
   int32_t num_ranks() const { return static_cast<int32_t>(rows.size()); }
   int32_t num_stages() const { return static_cast<int32_t>(rank_of_stage.size()); }
+  int32_t entry_rank() const { return rank_of_stage[static_cast<size_t>(entry_stage)]; }
   /// Whether a stage's output goes to another rank.
   bool crosses_ranks(int32_t stage) const {
     return rank_of_stage[static_cast<size_t>(stage)] != rank_of_stage[static_cast<size_t>(stage) + 1];

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "weft/schedule/csv.h"
+#include "weft/schedule/explicit_rows.h"
 #include "weft/schedule/generators.h"
 #include "weft/schedule/lowering.h"
 #include "weft/schedule/step_end.h"
@@ -107,6 +108,35 @@ TEST(Schedule, BadCsvNamesLineAndCell) {
   EXPECT_EQ(parse_csv("0F0,0B0\n\n\n", "f.csv")->num_ranks(), 1) << "blank lines at the end are no ranks";
   EXPECT_NE(message("0UPDATE\n").find("holds no microbatch"), std::string::npos);
   EXPECT_NE(message("0F-1\n").find("is not an action"), std::string::npos);
+}
+
+TEST(Schedule, ExplicitRowsSayWhereStagesLie) {
+  for (const Case& c : {Case{ScheduleName::kInterleaved1f1b, 4, 3, 7}, Case{ScheduleName::kZbV, 3, 2, 5},
+                        Case{ScheduleName::kGpipe, 1, 1, 1}}) {
+    const Schedule schedule = generate(c);
+    const ExplicitRows rows = explicit_rows(*lower_schedule(schedule));
+    EXPECT_EQ(rows.schedule, schedule) << text_of(c);
+    EXPECT_EQ(*parse_explicit_rows(to_texts(rows)), rows) << text_of(c);
+    EXPECT_EQ(rows.splits_backward, c.name == ScheduleName::kZbV);
+    for (int32_t stage = 0; stage < schedule.num_stages(); ++stage) {
+      const StagePlace place = place_of_stage(kind_of(c.name).placement, static_cast<int32_t>(c.pp), stage);
+      EXPECT_EQ(rows.places[static_cast<size_t>(stage)].rank, place.rank);
+      EXPECT_EQ(rows.places[static_cast<size_t>(stage)].chunk, place.chunk);
+    }
+  }
+  const ExplicitRows odd = *parse_explicit_rows(std::vector<std::string>{"1F0  2F0 2B0 1B0", "0F0 0B0"});
+  EXPECT_EQ(odd.chunks, (std::vector<int64_t>{2, 1}));
+  EXPECT_EQ(odd.schedule.rank_of_stage, (std::vector<int32_t>{1, 0, 0}));
+  EXPECT_EQ(odd.places[2].chunk, 1);
+}
+
+TEST(Schedule, BadExplicitRowsNameRowAndAction) {
+  const auto message = [](const std::vector<std::string>& rows) { return parse_explicit_rows(rows).error().message(); };
+  EXPECT_NE(message({"0F0 0B0", "1F0 1X0"}).find("rows[1], action 2: '1X0' is not an action"), std::string::npos);
+  EXPECT_NE(message({"0F0 0SEND_F0 0B0"}).find("rows[0], action 2: 0SEND_F0 is not F, B, I or W"), std::string::npos);
+  EXPECT_NE(message({"0F0", "0B0"}).find("rows[1], action 1: stage 0 is on rank 0 and on rank 1"), std::string::npos);
+  EXPECT_NE(message({"0F0 0B0", ""}).find("rows[1]: holds no actions"), std::string::npos);
+  EXPECT_NE(message({}).find("holds no actions"), std::string::npos);
 }
 
 TEST(Schedule, ImpossibleShapesNameTheFlag) {

@@ -18,7 +18,7 @@ struct KindStyle {
   int ansi_background;  // 256-colour terminal
 };
 
-constexpr std::array<KindStyle, 8> kStyles = {{
+constexpr std::array<KindStyle, 10> kStyles = {{
     {ActionKind::kForward, "F forward", "#bfdbfe", "#1e3a8a", 111},
     {ActionKind::kBackward, "B backward", "#bbf7d0", "#14532d", 114},
     {ActionKind::kBackwardInput, "I input gradient", "#99f6e4", "#134e4a", 79},
@@ -27,6 +27,8 @@ constexpr std::array<KindStyle, 8> kStyles = {{
     {ActionKind::kEncodeBackward, "EB encoder backward", "#fdba74", "#7c2d12", 215},
     {ActionKind::kReduceGrad, "reduce gradients", "#fecdd3", "#881337", 217},
     {ActionKind::kUpdate, "update", "#e5e7eb", "#374151", 250},
+    {ActionKind::kEncodeReduce, "ER encoder's reduction", "#fecdd3", "#881337", 217},
+    {ActionKind::kEncodeUpdate, "EU encoder's update", "#d6d3d1", "#44403c", 249},
 }};
 
 const KindStyle* style_of(ActionKind kind) {
@@ -76,6 +78,7 @@ std::map<int32_t, size_t> chunks_of(const std::vector<TimelineEvent>& events) {
 /// What tells an action of a row apart: with its stage where the row has several of one microbatch.
 std::string label_of(const Action& action, size_t num_chunks) {
   const bool needs_stage = num_chunks > 1 && !is_encoder(action.kind) && action.microbatch >= 0;
+  if (action.microbatch < 0) return std::string(name_of(action.kind));
   return needs_stage ? to_text(action) : fmt::format("{}{}", name_of(action.kind), action.microbatch);
 }
 

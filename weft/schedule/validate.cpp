@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "weft/schedule/grid.h"
+#include "weft/schedule/row_transfer_checks.h"
 
 namespace weft {
 namespace {
@@ -16,13 +17,14 @@ class Validator {
  public:
   explicit Validator(const Schedule& schedule) : schedule_(schedule) {
     for (const auto& row : schedule.rows) {
-      is_lowered_ |= std::any_of(row.begin(), row.end(), [](const Action& a) { return is_transfer(a.kind); });
+      is_lowered_ |= std::any_of(row.begin(), row.end(),
+                                 [](const Action& a) { return is_transfer(a.kind) || is_row_transfer(a.kind); });
     }
   }
 
   std::optional<ScheduleProblem> run() {
     if (check_encoder_shapes() && check_cells() && check_counts() && check_local_order() && check_encoders() &&
-        (!is_lowered_ || check_channels())) {
+        check_row_transfers() && (!is_lowered_ || check_channels())) {
       check_progress();
     }
     return problem_;
@@ -113,9 +115,10 @@ class Validator {
       return fail(rank, i, fmt::format("there are only {} encoders", schedule_.encoders.size()));
     }
     const EncoderRows& encoder = schedule_.encoders[static_cast<size_t>(a.stage)];
-    if (a.microbatch < 0 || a.microbatch >= encoder.num_macro_batches) {
+    if (has_microbatch(a.kind) && (a.microbatch < 0 || a.microbatch >= encoder.num_macro_batches)) {
       return fail(rank, i, fmt::format("there are only {} macro batches", encoder.num_macro_batches));
     }
+    if (!is_encoder_compute(a.kind)) return true;
     const bool runs_here = std::any_of(encoder.groups.begin(), encoder.groups.end(), [&](const auto& group) {
       return std::find(group.begin(), group.end(), rank) != group.end();
     });
@@ -238,7 +241,7 @@ class Validator {
     std::vector<std::vector<std::vector<Action>>> orders(schedule_.rows.size());
     for (auto& of_rank : orders) of_rank.resize(schedule_.encoders.size());
     const bool fine = for_each([&](int32_t rank, size_t i, const Action& a) {
-      if (!is_encoder(a.kind)) return true;
+      if (!is_encoder_compute(a.kind)) return true;
       auto& order = orders[static_cast<size_t>(rank)][static_cast<size_t>(a.stage)];
       const auto comes = [&](ActionKind kind) {
         return std::find(order.begin(), order.end(), Action{kind, a.stage, a.microbatch}) != order.end();
@@ -273,6 +276,11 @@ class Validator {
       }
     }
     return true;
+  }
+
+  bool check_row_transfers() {
+    if (!problem_) problem_ = find_row_transfer_problem(schedule_, is_lowered_);
+    return !problem_;
   }
 
   /// No more macro batches between EF and EB than the encoder allows.
@@ -383,6 +391,7 @@ class Validator {
     unread_ = encoded_;
     for (int32_t m = 0; m < schedule_.num_microbatches; ++m) count_needs(unread_, m, 1);
     without_gradient_ = unread_;
+    sent_rows_ = sent_gradients_ = encoded_;
     bool has_moved = true;
     while (has_moved) {
       has_moved = false;
@@ -405,7 +414,8 @@ class Validator {
   bool step(int32_t rank) {
     const Action* a = here(rank);
     if (a == nullptr) return false;
-    if (is_encoder(a->kind)) return step_encoder(rank, *a);
+    if (is_encoder_compute(a->kind)) return step_encoder(rank, *a);
+    if (is_row_transfer(a->kind)) return step_rows(rank, *a);
     if (is_transfer(a->kind)) {
       const Channel channel = channel_of(*a);
       const int32_t peer = channel.from == rank ? channel.to : channel.from;
@@ -414,16 +424,34 @@ class Validator {
         return false;
       ++next_[static_cast<size_t>(peer)];
     } else if (a->kind == ActionKind::kForward) {
-      if (a->stage > 0 ? forward_[cell({a->kind, a->stage - 1, a->microbatch})] == 0 : !is_encoded(a->microbatch))
-        return false;
+      const bool is_entry = a->stage == schedule_.entry_stage;
+      if (a->stage > 0 && forward_[cell({a->kind, a->stage - 1, a->microbatch})] == 0) return false;
+      if (is_entry && !is_encoded(a->microbatch)) return false;
       forward_[cell(*a)] = 1;
-      if (a->stage == 0) count_needs(unread_, a->microbatch, -1);
+      if (is_entry) count_needs(unread_, a->microbatch, -1);
     } else if (makes_gradient(a->kind)) {
       if (a->stage + 1 < schedule_.num_stages() && gradient_[cell({a->kind, a->stage + 1, a->microbatch})] == 0)
         return false;
       gradient_[cell(*a)] = 1;
-      if (a->stage == 0) count_needs(without_gradient_, a->microbatch, -1);
+      if (a->stage == schedule_.entry_stage) count_needs(without_gradient_, a->microbatch, -1);
     }
+    ++next_[static_cast<size_t>(rank)];
+    return true;
+  }
+
+  /// Rows and gradients of a macro batch are sent without waiting, and received when all who make them have sent them.
+  bool step_rows(int32_t rank, const Action& a) {
+    const EncoderRows& encoder = schedule_.encoders[static_cast<size_t>(a.stage)];
+    const auto e = static_cast<size_t>(a.stage), k = static_cast<size_t>(a.microbatch);
+    int32_t num_makers = 0;
+    for (int32_t group = 0; group < encoder.num_groups(); ++group) {
+      if (encoder.is_last_stage(group))
+        num_makers += static_cast<int32_t>(encoder.groups[static_cast<size_t>(group)].size());
+    }
+    if (a.kind == ActionKind::kSendRows) ++sent_rows_[e][k];
+    if (a.kind == ActionKind::kSendRowGrads) ++sent_gradients_[e][k];
+    if (a.kind == ActionKind::kRecvRows && sent_rows_[e][k] < num_makers) return false;
+    if (a.kind == ActionKind::kRecvRowGrads && sent_gradients_[e][k] == 0) return false;
     ++next_[static_cast<size_t>(rank)];
     return true;
   }
@@ -501,7 +529,8 @@ class Validator {
   std::vector<uint8_t> gradient_;
   std::vector<std::vector<int32_t>> encoded_;  // per encoder and macro batch: replicas that have run it
   std::vector<std::vector<int32_t>> unread_,
-      without_gradient_;  // the same: microbatches whose stage 0 has yet to run F, and B or I
+      without_gradient_;  // the same: microbatches whose entry stage has yet to run F, and B or I
+  std::vector<std::vector<int32_t>> sent_rows_, sent_gradients_;  // the same: ranks that have sent them
   std::set<std::tuple<ActionKind, int32_t, int32_t, size_t>>
       ran_;                                                    // encoder actions: kind, encoder, macro batch, group
   std::map<std::pair<int32_t, size_t>, int32_t> num_encoded_;  // per encoder and group

@@ -226,6 +226,15 @@ FrameChoices choices_of(const Candidate& frame, const Plan& problem, const PlanS
   return choices;
 }
 
+std::vector<Placement> FrameChoices::placements() const {
+  std::vector<Placement> found;
+  for (const ScheduleChoice& schedule : schedules) {
+    const Placement placement = kind_of(schedule.name).placement;
+    if (std::find(found.begin(), found.end(), placement) == found.end()) found.push_back(placement);
+  }
+  return found;
+}
+
 std::vector<EncoderIndices> encoder_combinations(const FrameChoices& choices) {
   size_t count = 1;
   for (const auto& of_encoder : choices.encoders) count *= of_encoder.size();

@@ -46,6 +46,8 @@ struct FrameChoices {
     for (const auto& choices : encoders) product *= choices.size();
     return static_cast<int64_t>(product);
   }
+  /// Those of the schedules, each once.
+  std::vector<Placement> placements() const;
   EncoderChoices encoders_at(const EncoderIndices& indices) const {
     EncoderChoices chosen;
     for (size_t e = 0; e < kMostEncoders; ++e) chosen[e] = encoders[e][indices[e]];

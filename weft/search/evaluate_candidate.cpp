@@ -6,6 +6,7 @@
 
 #include "weft/base/units.h"
 #include "weft/meaning/plan_schedule.h"
+#include "weft/meaning/tied_table.h"
 #include "weft/schedule/lowering.h"
 #include "weft/schedule/step_end.h"
 #include "weft/search/woven_encoders.h"
@@ -188,6 +189,7 @@ class CandidateTrial {
     const Schedule* order =
         frame_.orders.order_of({.schedule = c_.schedule,
                                 .shape = {.pp = c_.pp, .vpp = c_.vpp, .microbatches = bench_.microbatches(c_)},
+                                .entry_stage = llm_entry_stage(bench_.plan()),
                                 .durations = compute_durations(costs),
                                 .encoders = *std::move(encoders)});
     if (order == nullptr) return false;

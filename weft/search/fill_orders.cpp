@@ -6,8 +6,9 @@ namespace weft {
 namespace {
 
 std::optional<Schedule> placed_order(const FillProblem& problem) {
-  const Result<Schedule> pipeline = generate_schedule(problem.schedule, problem.shape);
+  Result<Schedule> pipeline = generate_schedule(problem.schedule, problem.shape);
   if (!pipeline) return std::nullopt;
+  pipeline->entry_stage = problem.entry_stage;
   Result<Schedule> placed = place_encoders(*pipeline, problem.encoders, problem.durations);
   if (!placed) return std::nullopt;
   return *std::move(placed);
@@ -21,6 +22,7 @@ size_t FillOrders::Hash::operator()(const FillProblem& problem) const {
   Hasher hasher;
   hasher.add(problem.schedule);
   hasher.add(problem.shape.vpp);
+  hasher.add(problem.entry_stage);
   for (const double ms : problem.durations.forward_ms) hasher.add(ms);
   for (const double ms : problem.durations.backward_input_ms) hasher.add(ms);
   for (const EncoderPlacement& encoder : problem.encoders) {

@@ -13,6 +13,7 @@ namespace weft {
 struct FillProblem {
   ScheduleName schedule = ScheduleName::k1f1b;
   PipelineShape shape;
+  int32_t entry_stage = 0;
   StageDurations durations;
   std::vector<EncoderPlacement> encoders;  ///< with their times
 

@@ -23,8 +23,7 @@ class Ranks {
         bottleneck_ms * (1 + kBoundHair) - (rank == 0 ? c_.first_ms : 0) - (is_last ? c_.last_ms : 0);
     const double memory = c_.memory_bytes - (is_last ? c_.last_rank_bytes : 0);
     if (time_ms < 0 || memory < 0) return 0;
-    const double held = in_flight_.empty() ? static_cast<double>(std::min(c_.pp - rank, c_.microbatches))
-                                           : in_flight_[static_cast<size_t>(rank)];
+    const double held = held_by(rank);
     const double plain = c_.static_bytes + held * c_.activation_bytes;
     const double saved = held * c_.recompute_saves_bytes;
     const double by_time = std::floor(time_ms / c_.layer_ms * (1 + kBoundHair));
@@ -35,6 +34,11 @@ class Ranks {
     const double in_both = (time_ms + c_.forward_ms * memory / saved) / (c_.layer_ms + c_.forward_ms * plain / saved);
     const double by_memory = plain > saved ? memory / (plain - saved) : kInfinity;
     return std::min(c_.layers, std::floor(std::min({by_time, in_both, by_memory}) * (1 + kBoundHair)));
+  }
+
+  double held_by(int64_t rank) const {
+    if (!in_flight_.empty()) return in_flight_[static_cast<size_t>(rank)];
+    return c_.comes_back ? 1 : static_cast<double>(std::min(c_.pp - rank, c_.microbatches));
   }
 
   /// Whether everything finds room.

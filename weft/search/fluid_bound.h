@@ -22,6 +22,8 @@ struct FluidChain {
   double memory_bytes = 0;
   double stage_bytes = 0;      ///< what every stage has for communication, however few its layers
   double last_rank_bytes = 0;  ///< what the last rank holds besides layers
+  /// The last stage lies where the first does: some layers of every rank are held as little as the last stage's.
+  bool comes_back = false;
 
   /// All of it, spread evenly over the ranks.
   double even_ms() const { return (layers * layer_ms + other_ms + first_ms + last_ms) / static_cast<double>(pp); }
@@ -29,7 +31,7 @@ struct FluidChain {
 
 /// The least time that the busiest rank needs for one microbatch; infinite where the layers fit in no way. Rank r holds
 /// at least in_flight[r] microbatches of each of its layers at once; where that is not given, min(pp − r,
-/// microbatches), as every schedule does.
+/// microbatches), as every schedule does whose chunks do not come back, and one where they do.
 double least_bottleneck_ms(const FluidChain& chain, std::span<const double> in_flight = {});
 
 }  // namespace weft

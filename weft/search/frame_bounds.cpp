@@ -55,12 +55,15 @@ double FrameBounds::least_encoder_of(const Candidate& degrees, size_t encoder) {
 double FrameBounds::llm_ms(const Candidate& degrees) {
   Candidate c = with_inline(degrees, 0);
   const FrameChoices choices = choices_of(degrees, bench_.plan(), bench_.space());
+  const std::vector<Placement> placements = choices.placements();
   double least_busy = kInfinity;
   for (const ZeroChoice& zero : choices.zeros) {
     zero.apply(c);
     bench_.fill(c);
-    const FluidChain fluid = fluid_chain(bench_.plan(), bench_.pipeline_costs());
-    least_busy = std::min(least_busy, least_busy_ms(bench_.plan(), fluid));
+    for (const Placement placement : placements) {
+      const FluidChain fluid = fluid_chain(bench_.plan(), bench_.pipeline_costs(), placement);
+      least_busy = std::min(least_busy, least_busy_ms(bench_.plan(), fluid));
+    }
   }
   if (least_busy == kInfinity) return kInfinity;
   // The least of any ZeRO stage: without their communication.

@@ -43,22 +43,22 @@ FluidPipeline fluid_pipeline(Workbench& bench, const OpenFrame& frame, EncoderSe
   for (const ZeroChoice& zero : frame.choices.zeros) {
     zero.apply(c);
     bench.fill(c);
-    const FluidChain& chain = fluid.by_zero.emplace_back(fluid_chain(bench.plan(), bench.pipeline_costs()));
-    fluid.least_busy_ms = std::min(fluid.least_busy_ms, least_busy_ms(bench.plan(), chain));
-    fluid.least_even_ms = std::min(fluid.least_even_ms, chain.even_ms());
+    auto& chains = fluid.by_zero.emplace_back();
+    for (const Placement placement : frame.placements) {
+      const FluidChain& chain = chains.emplace_back(fluid_chain(bench.plan(), bench.pipeline_costs(), placement));
+      fluid.least_busy_ms = std::min(fluid.least_busy_ms, least_busy_ms(bench.plan(), chain));
+      fluid.least_even_ms = std::min(fluid.least_even_ms, chain.even_ms());
+    }
   }
   return fluid;
 }
 
-/// With chunks that come back, some layers of the first rank are held as little as the last rank's.
-std::vector<double> held_by_all_schedules(const FrameChoices& choices, int64_t pp) {
-  const bool comes_back = std::any_of(choices.schedules.begin(), choices.schedules.end(), [](const ScheduleChoice& s) {
-    return kind_of(s.name).placement == Placement::kV;
-  });
-  return comes_back ? std::vector<double>(static_cast<size_t>(pp), 1.0) : std::vector<double>{};
-}
-
 }  // namespace
+
+const FluidChain& OpenFrame::fluid_of(const Candidate& c, const std::vector<FluidChain>& by_placement) const {
+  const auto found = std::find(placements.begin(), placements.end(), kind_of(c.schedule).placement);
+  return by_placement[static_cast<size_t>(found - placements.begin())];
+}
 
 Candidate OpenFrame::candidate_of(const Combination& combination) const {
   Candidate c = degrees;
@@ -70,7 +70,7 @@ OpenFrame open_frame(Workbench& bench, const Candidate& degrees) {
   OpenFrame frame;
   frame.degrees = degrees;
   frame.choices = choices_of(degrees, bench.plan(), bench.space());
-  frame.held_by_all = held_by_all_schedules(frame.choices, degrees.pp);
+  frame.placements = frame.choices.placements();
   const WorksOfEncoders works = works_beside(bench, frame);
   const auto microbatches = static_cast<double>(bench.microbatches(degrees));
   for (const EncoderIndices& indices : encoder_combinations(frame.choices)) {

@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "weft/base/units.h"
+#include "weft/meaning/stage_parts.h"
+#include "weft/meaning/trainable.h"
 #include "weft/simulate/plan_simulator.h"
 
 namespace weft {
@@ -16,7 +18,7 @@ double EncoderWork::last_backward_ms() const {
 EncoderWork work_of(const Plan& plan, const PlanCosts::Encoder& encoder) {
   const ModulePlan& module = plan.modules[static_cast<size_t>(encoder.module)];
   const StageCost& stage = encoder.stages.front();
-  const bool is_trained = !plan.workload.is_frozen(module.kind);
+  const bool is_trained = trains(plan, module.kind);
   const bool keeps = is_trained && !module.recompute_from_inputs;
   EncoderWork work{.forward_ms = stage.forward_ms(), .bridge_ms = encoder.bridge_ms};
   work.macros = static_cast<double>(plan.schedule.microbatches * plan.llm().dp) /
@@ -31,6 +33,12 @@ EncoderWork work_of(const Plan& plan, const PlanCosts::Encoder& encoder) {
   work.held_gib = kAllocatorFactor * (outputs + (keeps ? stage.activation_bytes : 0)) / kGiB;
   work.moment_gib = kAllocatorFactor * (stage.workspace_bytes + (keeps ? 0 : stage.activation_bytes)) / kGiB;
   return work;
+}
+
+bool may_begin_later(const Plan& plan) {
+  return num_stages(plan) > 1 && std::any_of(plan.modules.begin(), plan.modules.end(), [](const ModulePlan& module) {
+           return module.is_encoder() && module.is_in_pipeline();
+         });
 }
 
 BesidePipeline beside_pipeline(const Plan& plan, const std::vector<EncoderWork>& works, int64_t live) {
@@ -73,6 +81,8 @@ BesidePipeline beside_pipeline(const Plan& plan, const std::vector<EncoderWork>&
       has_backward = true;
     }
   }
+  // The first stage may then wait for no rows and give no gradients.
+  if (may_begin_later(plan)) return beside;
   beside.before_ms = std::max(beside.before_ms + std::max(0.0, bridge_ms), first_ms);
   // Weight gradients that are left to do hide the bridge back.
   const bool splits = has_split_backward(plan, plan.llm());

@@ -30,6 +30,9 @@ struct EncoderWork {
 /// The work of one of the plan's encoders as it is priced now.
 EncoderWork work_of(const Plan& plan, const PlanCosts::Encoder& encoder);
 
+/// Whether inline encoders may push the llm's beginning into a later stage than the first, as layers are placed.
+bool may_begin_later(const Plan& plan);
+
 /// What encoders add to the pipeline's ranks, and to its time.
 struct BesidePipeline {
   PlanStages::Beside ranks;

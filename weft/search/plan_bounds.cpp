@@ -14,9 +14,9 @@ namespace {
 /// State is priced as if everything hid behind compute: only its bytes are asked for.
 constexpr StateContext kBytesOnly{.forward_ms = 1e18, .backward_ms = 1e18};
 
-double block_ms(const ModuleBackward& backward, const BlockCost& block, bool is_entry = false) {
+double block_ms(const BackwardNeeds& backward, const BlockCost& block, bool is_entry = false) {
   double ms = block.time.forward.total_ms();
-  if (backward.inputs && !is_entry) ms += block.time.backward_input.total_ms();
+  if (backward.of_inputs(is_entry)) ms += block.time.backward_input.total_ms();
   if (backward.weights) ms += block.time.backward_weight.total_ms();
   return ms;
 }
@@ -35,11 +35,11 @@ struct Exposed {
 Exposed exposed(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs, const BlockCost& block,
                 bool is_entry) {
   if (module.zero < 2) return {};
-  const ModuleBackward backward = backward_of(plan, module.kind);
+  const BackwardNeeds backward = backward_of(plan, module.kind);
   // What one more block adds: a stage has the links' latency once, however many its blocks.
   const LocalParameters& own = block.parameters;
-  const StateCost once = price_state(plan, module, costs, own, {});
-  const StateCost twice = price_state(plan, module, costs, {.dense = 2 * own.dense, .expert = 2 * own.expert}, {});
+  const StateCost once = price_state(plan, module, costs, whole_elements(plan, module, own), {});
+  const StateCost twice = price_state(plan, module, costs, whole_elements(plan, module, 2 * own), {});
   const double overlap = plan.overlap_dp ? plan.cluster.efficiency.overlap : 0;
   const double forward_ms = block.time.forward.total_ms();
   return {.forward_ms = twice.forward_gather_ms - once.forward_gather_ms - overlap * forward_ms,
@@ -49,7 +49,7 @@ Exposed exposed(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
 
 /// Where layers differ, the lightest stands for all, and what the others take more is work that weighs nothing.
 void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs, FluidChain& fluid) {
-  const ModuleBackward backward = backward_of(plan, module.kind);
+  const BackwardNeeds backward = backward_of(plan, module.kind);
   fluid.layers = static_cast<double>(plan.model.find(module.kind)->layers.size());
   fluid.layer_ms = fluid.forward_ms = fluid.static_bytes = fluid.activation_bytes = kInfinity;
   double workspace = kInfinity;
@@ -63,8 +63,9 @@ void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
     if (saves_selective > 0 && saves > 0)
       forward_ms = std::min(forward_ms, block.time.attention.total_ms() * saves / saves_selective);
     fluid.forward_ms = std::min(fluid.forward_ms, forward_ms);
-    fluid.static_bytes =
-        std::min(fluid.static_bytes, price_state(plan, module, costs, block.parameters, kBytesOnly).memory.total());
+    fluid.static_bytes = std::min(
+        fluid.static_bytes,
+        price_state(plan, module, costs, whole_elements(plan, module, block.parameters), kBytesOnly).memory.total());
     fluid.activation_bytes =
         std::min(fluid.activation_bytes, backward.runs() ? kAllocatorFactor * block.memory.saved : 0);
     fluid.recompute_saves_bytes = std::max(fluid.recompute_saves_bytes, kAllocatorFactor * saves);
@@ -72,7 +73,8 @@ void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
   }
   fluid.recompute_saves_bytes = std::min(fluid.recompute_saves_bytes, fluid.activation_bytes);
   fluid.memory_bytes -= kAllocatorFactor * workspace;
-  const StateCost head = price_state(plan, module, costs, costs.exit.parameters, kBytesOnly);
+  const StateCost head =
+      price_state(plan, module, costs, whole_elements(plan, module, costs.exit.parameters), kBytesOnly);
   fluid.last_rank_bytes = head.memory.total() +
                           kAllocatorFactor * std::max(0.0, costs.exit.memory.workspace - workspace) +
                           (backward.runs() ? kAllocatorFactor * costs.exit.memory.saved : 0);
@@ -92,7 +94,7 @@ void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
 }  // namespace
 
 double module_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs) {
-  const ModuleBackward backward = backward_of(plan, module.kind);
+  const BackwardNeeds backward = backward_of(plan, module.kind);
   double ms = block_ms(backward, costs.entry, true) + block_ms(backward, costs.exit);
   if (costs.kinds.size() == 1)
     return ms + static_cast<double>(plan.model.find(module.kind)->layers.size()) * block_ms(backward, costs.kinds[0]);
@@ -101,12 +103,12 @@ double module_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& 
 }
 
 FreeWork free_work(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs) {
-  const ModuleBackward backward = backward_of(plan, module.kind);
+  const BackwardNeeds backward = backward_of(plan, module.kind);
   const bool splits = has_split_backward(plan, plan.llm());
   FreeWork work;
   const auto add = [&](const BlockCost& block, double count, bool is_entry) {
     work.shares[kForwardWork] += count * block.time.forward.total_ms();
-    if (backward.inputs && !is_entry) work.shares[kInputWork] += count * block.time.backward_input.total_ms();
+    if (backward.of_inputs(is_entry)) work.shares[kInputWork] += count * block.time.backward_input.total_ms();
     if (backward.weights) {
       work.shares[splits ? kWeightWork : kInputWork] += count * block.time.backward_weight.total_ms();
     }
@@ -161,7 +163,7 @@ StageTimes every_stage(const Plan& plan, const ModuleCostsOf& costs) {
   return times;
 }
 
-FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs) {
+FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs, Placement placement) {
   const ClusterDevice& device = plan.cluster.device;
   FluidChain fluid{.pp = plan.llm().pp,
                    .microbatches = plan.schedule.microbatches,
@@ -172,7 +174,7 @@ FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs) {
     const ModulePlan& module = plan.modules[m];
     if (!module.is_in_pipeline()) continue;
     for (const BlockCost& block : costs[m]->kinds) {
-      const StateCost state = price_state(plan, module, *costs[m], block.parameters,
+      const StateCost state = price_state(plan, module, *costs[m], whole_elements(plan, module, block.parameters),
                                           {.forward_ms = 1e18,
                                            .backward_ms = 1e18,
                                            .largest_block_elements = static_cast<double>(block.parameters.total()),
@@ -188,7 +190,8 @@ FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs) {
   }
   // Behind an encoder the embedding lies wherever the llm begins; with chunks that come back, the head is elsewhere.
   if (has_inline) fluid.other_ms += std::exchange(fluid.first_ms, 0);
-  if (placement_of(plan) == Placement::kV) {
+  if (placement == Placement::kV) {
+    fluid.comes_back = true;
     fluid.other_ms += std::exchange(fluid.last_ms, 0);
     fluid.last_rank_bytes = 0;
   }

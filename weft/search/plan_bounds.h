@@ -17,8 +17,8 @@ FreeWork free_work(const Plan& plan, const ModulePlan& module, const ModuleCosts
 StageTimes every_stage(const Plan& plan, const ModuleCostsOf& costs);
 
 /// The pipeline that a plan is filled with, as a relaxation of all its placements: layers in fractions, everything else
-/// spread at will. `costs` are by module.
-FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs);
+/// spread at will. `costs` are by module; `placement` is the schedule's, whatever the plan's is.
+FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs, Placement placement);
 
 /// What ranks have besides one chunk of the pipeline.
 struct RankLoad {

@@ -101,7 +101,7 @@ class Searcher {
   // ---- The search proper ----
 
   void run_frame(const Frame& closed) {
-    if (closed.bound_ms == kInfinity) {
+    if (options_.bounds.work && closed.bound_ms == kInfinity) {
       counts_.over_memory += closed.size;
       return;
     }
@@ -115,7 +115,7 @@ class Searcher {
     }
     OpenFrame frame = open_frame(bench_, closed.degrees);
     for (const Combination& combination : frame.combinations) {
-      if (combination.least_ms == kInfinity) {
+      if (options_.bounds.work && combination.least_ms == kInfinity) {
         counts_.over_memory += frame.num_per_combination();
       } else if (options_.bounds.work && combination.least_ms >= best_.limit_ms()) {
         counts_.slower_by_work += frame.num_per_combination();
@@ -134,12 +134,12 @@ class Searcher {
     const FluidPipeline& fluids = frame.fluids[bench_.inline_encoders(c)];
     for (size_t z = 0; z < frame.choices.zeros.size(); ++z) {
       frame.choices.zeros[z].apply(c);
-      const FluidChain& fluid = fluids.by_zero[z];
-      PipelineWork work{.busy_ms = microbatches * least_busy_ms(bench_.plan(), fluid,
-                                                                {.beside_gib = combination.beside_gib,
-                                                                 .in_flight = frame.held_by_all}),
-                        .even_ms = microbatches * fluid.even_ms()};
-      if (work.busy_ms == kInfinity) {
+      PipelineWork work{.busy_ms = kInfinity, .even_ms = microbatches * fluids.by_zero[z].front().even_ms()};
+      for (const FluidChain& fluid : fluids.by_zero[z]) {
+        const double busy_ms = least_busy_ms(bench_.plan(), fluid, {.beside_gib = combination.beside_gib});
+        work.busy_ms = std::min(work.busy_ms, microbatches * busy_ms);
+      }
+      if (options_.bounds.work && work.busy_ms == kInfinity) {
         counts_.over_memory += num_schedules;
         continue;
       }
@@ -150,7 +150,7 @@ class Searcher {
       if (!options_.bounds.work) work = {};
       for (const ScheduleChoice& schedule : frame.choices.schedules) {
         schedule.apply(c);
-        run_candidate(frame, c, bound_ms(frame, combination, c, fluid, work));
+        run_candidate(frame, c, bound_ms(frame, combination, c, frame.fluid_of(c, fluids.by_zero[z]), work));
       }
     }
   }

@@ -105,7 +105,7 @@ class BruteForce {
     for (int64_t full = 0; full <= module.layers[stage][0]; ++full) {
       const int64_t most = problem_.space.recompute.allows_selective ? module.layers[stage][0] - full : 0;
       for (int64_t selective = 0; selective <= most; ++selective) {
-        module.recompute[stage][0] = {.full = full, .selective = selective};
+        module.recompute[stage][0] = RecomputeCounts{.full = full, .selective = selective};
         recompute(stage, m + 1);
       }
     }
@@ -332,32 +332,76 @@ bool contains(const Problem& problem, const Candidate& candidate) {
   return false;
 }
 
+/// Compares with a search that drops nothing.
+void expect_nothing_to_be_dropped(const Problem& problem, const std::string& where, int& num_compared) {
+  const PlanSearchResult all = search(problem, {.time_limit_s = 1000, .top = 5});
+  if (all.counts.considered > 3000) return;
+  ++num_compared;
+  const SearchBounds none{.work = false, .schedule = false, .placement = false};
+  const PlanSearchResult oracle = search(problem, {.time_limit_s = 1000, .bounds = none});
+  ASSERT_EQ(all.best.empty(), oracle.best.empty()) << where;
+  if (all.best.empty()) return;
+  EXPECT_NEAR(all.best.front().step_time_ms, oracle.best.front().step_time_ms, 1e-8 * oracle.best.front().step_time_ms)
+      << where << ": " << oracle.best.front().candidate.text(oracle.best.front().plan) << " instead of "
+      << all.best.front().candidate.text(all.best.front().plan);
+  EXPECT_LE(all.bound_ms, oracle.best.front().step_time_ms * (1 + 1e-8)) << where;
+  for (const FoundPlan& found : all.best) {
+    EXPECT_TRUE(contains(problem, found.candidate)) << where << ": " << found.candidate.text(found.plan);
+    EXPECT_TRUE(check_plan(found.plan, PlanUse::kPrice).empty())
+        << where << ": " << check_plan(found.plan, PlanUse::kPrice).front().message;
+  }
+}
+
 TEST(PlanSearch, BoundsDropNothingThatCouldWinInProblemsAtRandom) {
   RandomProblems problems(11);
   int num_compared = 0;
   const int num_problems = kIsSanitized ? 40 : draws(160);
   for (int i = 0; i < num_problems; ++i) {
     const Problem problem = problems.next();
-    const PlanSearchResult all = search(problem, {.time_limit_s = 1000, .top = 5});
-    if (all.counts.considered > 3000) continue;
-    ++num_compared;
-    const std::string where = "problem " + std::to_string(i) + ", " + problem.model.name;
-    const SearchBounds none{.work = false, .schedule = false, .placement = false};
-    const PlanSearchResult oracle = search(problem, {.time_limit_s = 1000, .bounds = none});
-    ASSERT_EQ(all.best.empty(), oracle.best.empty()) << where;
-    if (all.best.empty()) continue;
-    EXPECT_NEAR(all.best.front().step_time_ms, oracle.best.front().step_time_ms,
-                1e-8 * oracle.best.front().step_time_ms)
-        << where << ": " << oracle.best.front().candidate.text(oracle.best.front().plan) << " instead of "
-        << all.best.front().candidate.text(all.best.front().plan);
-    EXPECT_LE(all.bound_ms, oracle.best.front().step_time_ms * (1 + 1e-8)) << where;
-    for (const FoundPlan& found : all.best) {
-      EXPECT_TRUE(contains(problem, found.candidate)) << where << ": " << found.candidate.text(found.plan);
-      EXPECT_TRUE(check_plan(found.plan, PlanUse::kPrice).empty())
-          << where << ": " << check_plan(found.plan, PlanUse::kPrice).front().message;
-    }
+    expect_nothing_to_be_dropped(problem, "problem " + std::to_string(i) + ", " + problem.model.name, num_compared);
   }
   EXPECT_GE(num_compared, num_problems / 2);
+}
+
+/// The least memory of a device with which any plan of the space fits.
+double least_memory_gib(Problem problem) {
+  const SearchBounds none{.work = false, .schedule = false, .placement = false};
+  double low = 0, high = 1000;
+  while (high - low > 1e-3 * high) {
+    problem.cluster.device.memory_gib = (low + high) / 2;
+    const bool fits = !search(problem, {.time_limit_s = 1000, .first_only = true, .bounds = none}).best.empty();
+    (fits ? high : low) = problem.cluster.device.memory_gib;
+  }
+  return high;
+}
+
+// The head lies on the first rank then, and a rank's second chunk holds fewer microbatches than one chunk would.
+TEST(PlanSearch, BoundsDropNothingThatCouldWinWhereChunksComeBackAndMemoryIsShort) {
+  int num_compared = 0;
+  for (const size_t layers : {8, 9, 11}) {
+    for (const bool recomputes : {false, true}) {
+      Problem problem{.model = *kScenarios.model("llama3-8b"),
+                      .cluster = *kScenarios.cluster("dgx_h100"),
+                      .workload = *kScenarios.workload("text_4k"),
+                      .space = {}};
+      problem.model.modules.back().layers.resize(layers);
+      problem.cluster.nodes = 1;
+      problem.cluster.devices_per_node = 4;
+      problem.workload.global_batch_samples = 16;
+      problem.workload.tokens = Distribution::constant(32768);
+      problem.space.schedules = {ScheduleName::kZbV};
+      problem.space.pp = {.values = {4}};
+      problem.space.mbs = {.values = {1}};
+      problem.space.recompute = {.allows_full = recomputes, .allows_selective = false};
+      const double least = least_memory_gib(problem);
+      for (const double factor : {1.002, 1.05, 1.2}) {
+        problem.cluster.device.memory_gib = factor * least;
+        const std::string where = std::to_string(layers) + " layers, " + std::to_string(factor * least) + " GiB";
+        expect_nothing_to_be_dropped(problem, where, num_compared);
+      }
+    }
+  }
+  EXPECT_EQ(num_compared, 18);
 }
 
 TEST(PlanSearch, WhatItFindsIsLegalFitsAndSimulatesToTheSameTime) {

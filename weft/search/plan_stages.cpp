@@ -91,11 +91,12 @@ StageFigures PlanStages::price(const Run& run, const Recomputes& recomputes) con
     const ModulePlan& m = plan_.modules[module];
     const int64_t layers = layers_of(span, run);
     const bool is_llm = !m.is_encoder();
+    const auto runs = recomputes[i].runs();
     StagePart part{.stage = run.stage,
                    .module = span.module,
                    .first_layer = std::max(0, run.first - span.begin),
                    .num_layers = layers,
-                   .recompute = recomputes[i],
+                   .recompute = runs,
                    .has_entry = is_llm ? has_llm_entry : layers > 0 && run.first <= span.begin,
                    .has_exit = is_llm ? is_last : layers > 0 && run.end() >= span.end};
     if (layers > 0 || part.has_entry || part.has_exit) price_part(plan_, part, *costs_[module], table, cost);

@@ -48,7 +48,7 @@ class PlanStages : public StageSource {
 
  private:
   static constexpr size_t kMostModules = kMostEncoders + 1;
-  using Recomputes = std::array<Recompute, kMostModules>;
+  using Recomputes = std::array<RecomputeCounts, kMostModules>;
 
   /// A module's layers in the chain of blocks.
   struct Span {
@@ -57,7 +57,7 @@ class PlanStages : public StageSource {
     int32_t end = 0;
     bool is_uniform = false;
     bool saves_selectively = false;
-    ModuleBackward backward;
+    BackwardNeeds backward;
   };
   /// A run of blocks on a stage.
   struct Run {

@@ -8,13 +8,14 @@ namespace weft {
 
 WovenEnds woven_ends(const Plan& plan, const std::vector<EncoderWork>& works) {
   WovenEnds ends;
+  const bool waits_at_start = !may_begin_later(plan);
   size_t next = 0;
   for (const ModulePlan& module : plan.modules) {
     if (module.is_in_pipeline()) continue;
     const EncoderWork& work = works[next++];
     if (module.form == EncoderForm::kBefore) continue;
-    ends.start_ms = std::max(ends.start_ms, work.first_forward_ms() + work.bridge_ms);
-    if (module.form == EncoderForm::kFill && work.backward_ms > 0)
+    if (waits_at_start) ends.start_ms = std::max(ends.start_ms, work.first_forward_ms() + work.bridge_ms);
+    if (waits_at_start && module.form == EncoderForm::kFill && work.backward_ms > 0)
       ends.end_ms = std::max(ends.end_ms, work.last_backward_ms() + work.bridge_ms);
   }
   return ends;

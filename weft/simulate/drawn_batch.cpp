@@ -1,7 +1,9 @@
 #include "weft/simulate/drawn_batch.h"
 
 #include <algorithm>
-#include <numeric>
+
+#include "weft/cost/sample_cost.h"
+#include "weft/meaning/plan_batch.h"
 
 namespace weft {
 namespace {
@@ -25,39 +27,23 @@ DrawnBatch::DrawnBatch(const Plan& plan, const CostModel& model, uint64_t seed) 
   SampleDrawer drawer(plan.model, plan.workload, seed);
   samples_.reserve(static_cast<size_t>(plan.workload.global_batch_samples));
   for (int64_t i = 0; i < plan.workload.global_batch_samples; ++i) samples_.push_back(drawer.draw());
-  if (balances(Balance::kLlm)) deal();
-}
-
-bool DrawnBatch::balances(Balance which) const {
-  return plan_.balance == which || plan_.balance == Balance::kBoth;
-}
-
-/// Heaviest first, forwards and backwards over the replicas in turn, so that each gets as much.
-void DrawnBatch::deal() {
-  std::vector<std::pair<double, size_t>> by_work;
-  for (size_t i = 0; i < samples_.size(); ++i) by_work.emplace_back(-work_of(plan_, samples_[i]), i);
-  std::sort(by_work.begin(), by_work.end());
-  const auto replicas = static_cast<size_t>(plan_.llm().dp);
-  const auto mbs = static_cast<size_t>(plan_.schedule.mbs);
-  std::vector<SampleLoad> dealt(samples_.size());
-  for (size_t i = 0; i < by_work.size(); ++i) {
-    const size_t round = i / replicas;
-    const size_t replica = round % 2 == 0 ? i % replicas : replicas - 1 - i % replicas;
-    const size_t microbatch = round / mbs;
-    dealt[(microbatch * replicas + replica) * mbs + round % mbs] = std::move(samples_[by_work[i].second]);
+  BatchCosts costs;
+  if (plan.balance != Balance::kNone) {
+    const PlanSampleCosts of(model, plan);
+    for (const SampleLoad& sample : samples_) costs.llm.push_back(of.llm_ms(sample));
+    for (const ModulePlan& module : plan.modules) {
+      if (module.is_in_pipeline()) continue;
+      for (const SampleLoad& sample : samples_)
+        costs.encoders[module.kind].push_back(of.encoder_ms(module.kind, sample));
+    }
   }
-  samples_ = std::move(dealt);
+  assignment_ = assign_batch(plan, costs);
 }
 
-const SampleLoad& DrawnBatch::sample(int64_t microbatch, int64_t replica, int64_t index) const {
-  return samples_[static_cast<size_t>((microbatch * plan_.llm().dp + replica) * plan_.schedule.mbs + index)];
-}
-
-Segments DrawnBatch::joined(int64_t first, int64_t count, ModuleKind kind) const {
+Segments DrawnBatch::joined(const std::vector<int64_t>& samples, ModuleKind kind) const {
   Segments all;
-  const int64_t end = std::min(first + count, static_cast<int64_t>(samples_.size()));
-  for (int64_t i = first; i < end; ++i) {
-    const Segments& segments = samples_[static_cast<size_t>(i)].of(kind);
+  for (const int64_t sample : samples) {
+    const Segments& segments = samples_[static_cast<size_t>(sample)].of(kind);
     all.insert(all.end(), segments.begin(), segments.end());
   }
   return all;
@@ -67,8 +53,8 @@ std::vector<int64_t> DrawnBatch::slowest_replicas() const {
   std::vector<std::pair<double, int64_t>> by_work;
   for (int64_t replica = 0; replica < plan_.llm().dp; ++replica) {
     double work = 0;
-    for (int64_t microbatch = 0; microbatch < plan_.schedule.microbatches; ++microbatch) {
-      for (int64_t i = 0; i < plan_.schedule.mbs; ++i) work += work_of(plan_, sample(microbatch, replica, i));
+    for (const std::vector<int64_t>& microbatch : assignment_.llm[static_cast<size_t>(replica)]) {
+      for (const int64_t sample : microbatch) work += work_of(plan_, samples_[static_cast<size_t>(sample)]);
     }
     by_work.emplace_back(-work, replica);
   }
@@ -89,10 +75,11 @@ void DrawnBatch::apply(int64_t replica, const Schedule& schedule, const PlanCost
   ModuleCostsOf modules = mean.modules;
   std::vector<StageCost> stages;
   for (int32_t microbatch = 0; microbatch < microbatches; ++microbatch) {
-    const int64_t first = (microbatch * plan_.llm().dp + replica) * plan_.schedule.mbs;
+    const std::vector<int64_t>& samples =
+        assignment_.llm[static_cast<size_t>(replica)][static_cast<size_t>(microbatch)];
     for (size_t m = 0; m < plan_.modules.size(); ++m) {
       if (!plan_.modules[m].is_in_pipeline()) continue;
-      own[m] = model_.module_costs(plan_, plan_.modules[m], joined(first, plan_.schedule.mbs, plan_.modules[m].kind));
+      own[m] = model_.module_costs(plan_, plan_.modules[m], joined(samples, plan_.modules[m].kind));
       modules[m] = &own[m];
     }
     price_stages(plan_, mean.parts, modules, stages);
@@ -122,18 +109,11 @@ void DrawnBatch::apply(int64_t replica, const Schedule& schedule, const PlanCost
     apply_encoder(mean.encoders[e], schedule.encoders[e], times.encoders[e]);
 }
 
-/// What the encoder's busiest data-parallel rank takes of a macro batch; with balancing all take the same.
+/// What the encoder's busiest data-parallel rank takes of a macro batch.
 Segments DrawnBatch::macro_load(const ModulePlan& encoder, int32_t macro) const {
-  const int64_t per_rank = encoder.mbs_scale * plan_.schedule.mbs;
-  const int64_t first = macro * per_rank * encoder.dp;
-  if (balances(Balance::kEncoder)) {
-    Segments all = joined(first, per_rank * encoder.dp, encoder.kind);
-    for (Segment& segment : all) segment.count /= static_cast<double>(encoder.dp);
-    return all;
-  }
   Segments heaviest;
-  for (int64_t rank = 0; rank < encoder.dp; ++rank) {
-    Segments load = joined(first + rank * per_rank, per_rank, encoder.kind);
+  for (const auto& macros : assignment_.encoders.at(encoder.kind)) {
+    Segments load = joined(macros[static_cast<size_t>(macro)], encoder.kind);
     if (num_tokens(load) > num_tokens(heaviest)) heaviest = std::move(load);
   }
   return heaviest;

@@ -4,6 +4,7 @@
 
 #include "weft/cost/cost_model.h"
 #include "weft/cost/pipeline_costs.h"
+#include "weft/meaning/batch_assignment.h"
 #include "weft/schedule/schedule.h"
 
 namespace weft {
@@ -21,17 +22,15 @@ class DrawnBatch {
   void apply(int64_t replica, const Schedule& schedule, const PlanCosts& mean, PipelineCosts& times) const;
 
  private:
-  const SampleLoad& sample(int64_t microbatch, int64_t replica, int64_t index) const;
-  /// Everything of one kind in the samples first ≤ i < first + count of the step's order.
-  Segments joined(int64_t first, int64_t count, ModuleKind kind) const;
-  void deal();
+  /// Everything of one kind in some samples.
+  Segments joined(const std::vector<int64_t>& samples, ModuleKind kind) const;
   void apply_encoder(const PlanCosts::Encoder& mean, const EncoderRows& rows, EncoderCosts& times) const;
   Segments macro_load(const ModulePlan& encoder, int32_t macro) const;
-  bool balances(Balance which) const;
 
   const Plan& plan_;
   const CostModel& model_;
-  std::vector<SampleLoad> samples_;  ///< by microbatch, then replica, then place in the microbatch
+  std::vector<SampleLoad> samples_;  ///< in the order in which they were drawn
+  BatchAssignment assignment_;       ///< as a run of the plan would have it
 };
 
 }  // namespace weft

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "weft/meaning/plan_schedule.h"
-#include "weft/schedule/generators.h"
 
 namespace weft {
 namespace {
@@ -13,20 +12,17 @@ bool fills(const ModulePlan& module) {
 }
 
 Result<Schedule> filled_schedule(PlanSimulator& simulator, Plan& plan) {
-  WEFT_TRY(const ScheduleName name, parse_schedule_name(plan.schedule.name));
-  const ModulePlan& llm = plan.llm();
-  WEFT_TRY(const Schedule pipeline,
-           generate_schedule(name, {.pp = llm.pp, .vpp = llm.vpp, .microbatches = plan.schedule.microbatches}));
-  WEFT_TRY(std::vector<EncoderPlacement> encoders, encoder_placements(plan));
+  WEFT_TRY(const Schedule pipeline, pipeline_schedule(plan));
+  WEFT_TRY(const std::vector<EncoderPlacement> given, encoder_placements(plan));
   const PlanCosts& costs = simulator.price(plan);
-  add_compute_durations(costs, encoders);
-  for (size_t e = 0; e < encoders.size(); ++e) {
-    EncoderRows& rows = encoders[e].rows;
+  for (size_t e = 0; e < given.size(); ++e) {
     ModulePlan& module = plan.modules[static_cast<size_t>(costs.encoders[e].module)];
     if (!fills(module)) continue;
-    module.live_macro_batches = std::max<int64_t>(module.live_macro_batches, least_live_macro_batches(pipeline, rows));
-    rows.live_macro_batches = static_cast<int32_t>(module.live_macro_batches);
+    module.live_macro_batches =
+        std::max<int64_t>(module.live_macro_batches, least_live_macro_batches(pipeline, given[e].rows));
   }
+  WEFT_TRY(std::vector<EncoderPlacement> encoders, encoder_placements(plan));
+  add_compute_durations(costs, encoders);
   return place_encoders(pipeline, encoders, compute_durations(costs));
 }
 

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 
-#include "weft/base/check.h"
-#include "weft/mesh/row_deal.h"
+#include "weft/meaning/row_shares.h"
 #include "weft/mesh/split.h"
-#include "weft/plan/module_mesh.h"
 
 namespace weft {
 namespace {
@@ -16,24 +14,9 @@ int64_t sum(const std::vector<int64_t>& values) {
   return total;
 }
 
-std::vector<int64_t> borders_of(const std::vector<int64_t>& lengths) {
-  std::vector<int64_t> borders{0};
-  for (const int64_t length : lengths) borders.push_back(borders.back() + length);
-  return borders;
-}
-
-int64_t rows_between(const ModulePlan& module, const ModulePlace& place, int64_t whole) {
+int64_t rows_between(const ModulePlan& module, const RankPlace& place, int64_t whole) {
   if (!module.sequence_parallel || module.tp == 1) return whole;
   return Split(whole, {module.tp}).part(place.tp).size();
-}
-
-/// How many of some rows a rank has.
-int64_t num_here(const std::vector<int64_t>& rows, const RowDeal& deal, int64_t rank) {
-  int64_t count = 0;
-  for (const int64_t row : rows) {
-    for (const Range& range : deal.ranges(rank)) count += row >= range.begin && row < range.end ? 1 : 0;
-  }
-  return count;
 }
 
 /// Of every segment, the rows that ranges have of it.
@@ -83,7 +66,7 @@ int64_t num_keys(const std::vector<std::pair<int64_t, int64_t>>& used) {
 
 /// How a rank of context parallelism attends to rows that are dealt out.
 ModuleRows::Segments share_segments(const std::vector<int64_t>& segments, const RowDeal& deal, const ModulePlan& module,
-                                    const ModulePlace& place, bool is_causal = false) {
+                                    const RankPlace& place, bool is_causal = false) {
   const int64_t ulysses = module.cp_ulysses, group = place.cp / ulysses;
   bool is_local = true;
   std::vector<int64_t> of_group(segments.size(), 0);
@@ -116,44 +99,13 @@ ModuleRows::Segments share_segments(const std::vector<int64_t>& segments, const 
           .shared = std::make_shared<SharedRows>(shared)};
 }
 
-ModuleRows text_rows(const ModulePlan& module, const ModulePlace& place, const MicrobatchLoad& load) {
-  const RowDeal deal = RowDeal::zigzag(load.samples, module.cp);
+ModuleRows text_rows(const ModulePlan& module, const RankPlace& place, const MicrobatchLoad& load) {
+  const TextShare share = share_text(load, module.cp, place.cp);
   ModuleRows rows{.has_data = true};
-  rows.segments = share_segments(load.samples, deal, module, place, /*is_causal=*/true);
-  rows.whole = deal.num_rows(place.cp);
-  rows.targets = num_here(load.targets, deal, place.cp);
-  for (const auto& [kind, places] : load.places) rows.needed[kind] = num_here(places, deal, place.cp);
-  return rows;
-}
-
-ModuleRows vision_rows(const ModulePlan& module, const ModulePlace& place, const EncoderLoad& load, int64_t unit) {
-  const int64_t patches = sum(load.segments);
-  std::vector<int64_t> allowed;
-  for (int64_t patch = 0; patch <= patches; patch += unit) allowed.push_back(patch);
-  const RowDeal deal =
-      RowDeal::contiguous(patches, module.cp, allowed, borders_of(load.windows.empty() ? load.segments : load.windows));
-  ModuleRows rows{.has_data = true};
-  rows.segments = share_segments(load.segments, deal, module, place);
-  if (!load.windows.empty()) rows.windows = share_segments(load.windows, deal, module, place);
-  rows.whole = deal.num_rows(place.cp);
-  rows.out_whole = rows.whole / unit;
-  return rows;
-}
-
-ModuleRows audio_rows(const ModulePlan& module, const ModulePlace& place, const EncoderLoad& load) {
-  const int64_t all = sum(load.segments);
-  std::vector<bool> is_allowed(static_cast<size_t>(all + 1), true);
-  for (const int64_t first : load.pairs) is_allowed[static_cast<size_t>(first + 1)] = false;
-  std::vector<int64_t> allowed, preferred;
-  for (int64_t row = 0; row <= all; ++row)
-    if (is_allowed[static_cast<size_t>(row)]) allowed.push_back(row);
-  for (const int64_t row : borders_of(load.segments))
-    if (is_allowed[static_cast<size_t>(row)]) preferred.push_back(row);
-  const RowDeal deal = RowDeal::contiguous(all, module.cp, allowed, preferred);
-  ModuleRows rows{.has_data = true};
-  rows.segments = share_segments(load.segments, deal, module, place);
-  rows.whole = deal.num_rows(place.cp);
-  rows.out_whole = num_here(load.pairs, deal, place.cp);
+  rows.segments = share_segments(load.samples, share.deal, module, place, /*is_causal=*/true);
+  rows.whole = share.tokens;
+  rows.targets = share.targets;
+  for (const auto& [kind, places] : share.places) rows.needed[kind] = std::ssize(places);
   return rows;
 }
 
@@ -165,34 +117,20 @@ int64_t frames_seen(int64_t rows, int64_t all_rows, int64_t all_frames) {
 
 }  // namespace
 
-std::optional<ModulePlace> find_place(const ModulePlan& module, int64_t rank) {
-  const auto mesh = mesh_of(module);
-  WEFT_CHECK(mesh.ok(), "{}", mesh.error().message());
-  if (!mesh->contains(rank)) return std::nullopt;
-  const auto along = [&](const char* axis) {
-    const auto found = mesh->grid().find(axis);
-    return found ? mesh->coordinates_of(rank)[*found] : 0;
-  };
-  return ModulePlace{.tp = along("tp"), .cp = along("cp"), .dp = along("dp"), .pp = along("pp")};
-}
-
-int64_t data_place(const ModulePlan& module, int64_t rank) {
-  const auto mesh = mesh_of(module);
-  WEFT_CHECK(mesh.ok(), "{}", mesh.error().message());
-  return mesh->grid().group_index(mesh->position_of(rank), mesh->grid().axes_named({"cp", "dp"}));
-}
-
-ModuleRows encoder_rows(const Plan& plan, const ModulePlan& module, const ModulePlace& place, const EncoderLoad& load) {
-  const bool is_vision = module.kind == ModuleKind::kVision;
-  ModuleRows rows = is_vision ? vision_rows(module, place, load, plan.model.media.patches_per_embedding)
-                              : audio_rows(module, place, load);
+ModuleRows encoder_rows(const Plan& plan, const ModulePlan& module, const RankPlace& place, const EncoderLoad& load) {
+  const EncoderShare share = share_encoder(plan, module.kind, load, module.cp, place.cp);
+  ModuleRows rows{.has_data = true};
+  rows.segments = share_segments(load.segments, share.deal, module, place);
+  if (!load.windows.empty()) rows.windows = share_segments(load.windows, share.deal, module, place);
+  rows.whole = share.inside;
+  rows.out_whole = share.outside;
   rows.between = rows_between(module, place, rows.whole);
   rows.out_between = rows_between(module, place, rows.out_whole);
-  if (!is_vision) rows.frames = frames_seen(rows.between, sum(load.segments), load.frames);
+  if (module.kind == ModuleKind::kAudio) rows.frames = frames_seen(rows.between, sum(load.segments), load.frames);
   return rows;
 }
 
-ModuleRows rows_of(const Plan& plan, const ModulePlan& module, const ModulePlace& place, const MicrobatchLoad& load) {
+ModuleRows rows_of(const Plan& plan, const ModulePlan& module, const RankPlace& place, const MicrobatchLoad& load) {
   if (module.is_encoder()) {
     const auto found = load.media.find(module.kind);
     return found == load.media.end() ? ModuleRows() : encoder_rows(plan, module, place, found->second);

@@ -4,24 +4,11 @@
 #include <vector>
 
 #include "weft/cost/walk_context.h"
+#include "weft/meaning/rank_groups.h"
 #include "weft/meaning/step_load.h"
 #include "weft/plan/plan.h"
 
 namespace weft {
-
-/// Where a rank is among those of a module.
-struct ModulePlace {
-  int64_t tp = 0;
-  int64_t cp = 0;
-  int64_t dp = 0;
-  int64_t pp = 0;
-};
-
-/// Nothing where the module is not on the rank. The plan must be legal.
-std::optional<ModulePlace> find_place(const ModulePlan& module, int64_t rank);
-
-/// Its number among the ranks that differ in cp and dp alone, which must have the module.
-int64_t data_place(const ModulePlan& module, int64_t rank);
 
 /// What one rank has of a module's rows in a microbatch.
 struct ModuleRows {
@@ -42,8 +29,8 @@ struct ModuleRows {
   std::map<ModuleKind, int64_t> needed;  ///< rows of encoders that take the places of tokens here
 };
 
-ModuleRows rows_of(const Plan& plan, const ModulePlan& module, const ModulePlace& place, const MicrobatchLoad& load);
+ModuleRows rows_of(const Plan& plan, const ModulePlan& module, const RankPlace& place, const MicrobatchLoad& load);
 /// The same of what an encoder works on at once.
-ModuleRows encoder_rows(const Plan& plan, const ModulePlan& module, const ModulePlace& place, const EncoderLoad& load);
+ModuleRows encoder_rows(const Plan& plan, const ModulePlan& module, const RankPlace& place, const EncoderLoad& load);
 
 }  // namespace weft

@@ -14,10 +14,6 @@ CostTable table_of(const std::vector<StageCost>& stages, F value) {
   return {static_cast<int32_t>(stages.size()), 1, std::move(values)};
 }
 
-bool is_disjoint(const Plan& plan, const PlanCosts::Encoder& encoder) {
-  return plan.modules[static_cast<size_t>(encoder.module)].placement == ModulePlacement::kDisjoint;
-}
-
 /// What an encoder's last macro batch has of a whole one.
 double last_macro_share(const Plan& plan, const PlanCosts::Encoder& encoder, int32_t num_macro_batches) {
   const ModulePlan& module = plan.modules[static_cast<size_t>(encoder.module)];
@@ -28,7 +24,7 @@ double last_macro_share(const Plan& plan, const PlanCosts::Encoder& encoder, int
 
 EncoderCosts encoder_costs(const Plan& plan, const EncoderRows& rows, const PlanCosts::Encoder& encoder) {
   EncoderCosts costs{.bridge_ms = encoder.bridge_ms};
-  std::vector<double> forward, backward;
+  std::vector<double> forward, backward, reduce, update;
   const double last_share = last_macro_share(plan, encoder, rows.num_macro_batches);
   for (int32_t group = 0; group < rows.num_groups(); ++group) {
     const StageCost& stage = encoder.stages[static_cast<size_t>(group % rows.num_stages)];
@@ -37,10 +33,14 @@ EncoderCosts encoder_costs(const Plan& plan, const EncoderRows& rows, const Plan
       forward.push_back(share * stage.forward_ms());
       backward.push_back(share * (stage.backward_input_ms() + stage.backward_weight_ms()));
     }
+    reduce.push_back(stage.reduce_ms);
+    update.push_back(stage.update_ms);
     costs.p2p_ms = std::max(costs.p2p_ms, stage.transfer_ms + stage.transfer_busy_ms);
   }
   costs.forward_ms = CostTable(rows.num_groups(), rows.num_macro_batches, std::move(forward));
   costs.backward_ms = CostTable(rows.num_groups(), rows.num_macro_batches, std::move(backward));
+  costs.reduce_ms = CostTable(rows.num_groups(), 1, std::move(reduce));
+  costs.update_ms = CostTable(rows.num_groups(), 1, std::move(update));
   return costs;
 }
 
@@ -54,33 +54,21 @@ PipelineCosts pipeline_costs(const Plan& plan, const Schedule& schedule, const P
       .p2p_ms = table_of(costs.stages, [](const StageCost& s) { return s.transfer_ms; }),
       .p2p_busy_ms = table_of(costs.stages, [](const StageCost& s) { return s.transfer_busy_ms; }),
       .reduce_grad_ms = table_of(costs.stages, [](const StageCost& s) { return s.reduce_ms; }),
+      .update_ms = table_of(costs.stages, [](const StageCost& s) { return s.update_ms; }),
       .overlaps_reduce = plan.overlap_dp};
   // A gradient goes back over the link that its value came by: from stage s to s - 1.
   const size_t num_stages = costs.stages.size();
-  std::vector<double> back_latency(num_stages), back_busy(num_stages), update(num_stages);
+  std::vector<double> back_latency(num_stages), back_busy(num_stages);
   for (size_t s = 0; s < num_stages; ++s) {
     const StageCost& before = costs.stages[s == 0 ? 0 : s - 1];
     back_latency[s] = before.transfer_ms;
     back_busy[s] = before.transfer_busy_ms;
-    update[s] = costs.stages[s].update_ms;
   }
-  // Encoders on the llm's ranks end their step with the first of the rank's stages.
-  for (size_t e = 0; e < costs.encoders.size(); ++e) {
-    const PlanCosts::Encoder& encoder = costs.encoders[e];
-    result.encoders.push_back(encoder_costs(plan, schedule.encoders[e], encoder));
-    if (is_disjoint(plan, encoder)) continue;
-    for (const auto& group : schedule.encoders[e].groups) {
-      for (const int32_t row : group) {
-        const auto first = static_cast<size_t>(stages_of_rank(schedule, row).front());
-        // Its reduction follows its own backward, which ends the row: nothing is left beside it but the update.
-        update[first] += encoder.stages.front().reduce_ms + encoder.stages.front().update_ms;
-      }
-    }
-  }
+  for (size_t e = 0; e < costs.encoders.size(); ++e)
+    result.encoders.push_back(encoder_costs(plan, schedule.encoders[e], costs.encoders[e]));
   const auto count = static_cast<int32_t>(num_stages);
   result.gradient_p2p_ms = CostTable(count, 1, std::move(back_latency));
   result.gradient_p2p_busy_ms = CostTable(count, 1, std::move(back_busy));
-  result.update_ms = CostTable(count, 1, std::move(update));
   return result;
 }
 

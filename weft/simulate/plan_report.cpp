@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "weft/base/units.h"
+
 namespace weft {
 
 const MemoryPart& largest_part(const MemorySplit& memory) {
@@ -12,6 +14,14 @@ const MemoryPart& largest_part(const MemorySplit& memory) {
 const RowReport& PlanReport::fullest() const {
   return *std::max_element(rows.begin(), rows.end(),
                            [](const RowReport& a, const RowReport& b) { return a.memory.total() < b.memory.total(); });
+}
+
+Prediction prediction_of(const PlanReport& report) {
+  Prediction predicted{.step_time_ms = report.step_time_ms,
+                       .bubble_fraction = report.bubble_fraction,
+                       .throughput_samples_per_s = report.throughput_samples_per_s};
+  for (const RowReport& row : report.rows) predicted.peak_memory_gib.push_back(row.memory.total() / kGiB);
+  return predicted;
 }
 
 }  // namespace weft

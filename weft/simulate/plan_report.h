@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "weft/plan/plan.h"
+
 namespace weft {
 
 /// Where the step's time goes on one rank. The parts add up to the step.
@@ -110,5 +112,8 @@ struct PlanReport {
   double peak_memory_bytes() const { return fullest().memory.total(); }
   bool fits() const { return peak_memory_bytes() <= memory_limit_bytes; }
 };
+
+/// As a plan carries it.
+Prediction prediction_of(const PlanReport& report);
 
 }  // namespace weft

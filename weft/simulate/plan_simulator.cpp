@@ -8,42 +8,23 @@
 
 #include "weft/base/units.h"
 #include "weft/meaning/plan_schedule.h"
-#include "weft/schedule/lowering.h"
-#include "weft/schedule/step_end.h"
 #include "weft/simulate/drawn_batch.h"
 
 namespace weft {
 namespace {
 
-/// What the update of encoders on ranks of their own takes, by row. It follows the row's actions and is none of them.
-std::vector<double> own_updates_ms(const Plan& plan, const Schedule& schedule, const PlanCosts& costs) {
+/// What the updates of encoders take, by row.
+std::vector<double> encoder_updates_ms(const Schedule& schedule, const PlanCosts& costs) {
   std::vector<double> updates(schedule.rows.size(), 0.0);
   for (size_t e = 0; e < costs.encoders.size(); ++e) {
-    const PlanCosts::Encoder& encoder = costs.encoders[e];
-    if (plan.modules[static_cast<size_t>(encoder.module)].placement != ModulePlacement::kDisjoint) continue;
     const EncoderRows& rows = schedule.encoders[e];
     for (int32_t group = 0; group < rows.num_groups(); ++group) {
+      const StageCost& stage = costs.encoders[e].stages[static_cast<size_t>(group % rows.num_stages)];
       for (const int32_t row : rows.groups[static_cast<size_t>(group)])
-        updates[static_cast<size_t>(row)] += encoder.stages[static_cast<size_t>(group % rows.num_stages)].update_ms;
+        updates[static_cast<size_t>(row)] += stage.update_ms;
     }
   }
   return updates;
-}
-
-/// A step ends when the pipeline has, and when encoders on ranks of their own have updated their weights.
-double step_end_ms(const Plan& plan, const Schedule& schedule, const PlanCosts& costs, const ScheduleRun& run) {
-  double end_ms = run.makespan_ms;
-  for (size_t e = 0; e < costs.encoders.size(); ++e) {
-    const PlanCosts::Encoder& encoder = costs.encoders[e];
-    if (plan.modules[static_cast<size_t>(encoder.module)].placement != ModulePlacement::kDisjoint) continue;
-    const EncoderRows& rows = schedule.encoders[e];
-    for (int32_t group = 0; group < rows.num_groups(); ++group) {
-      const StageCost& stage = encoder.stages[static_cast<size_t>(group % rows.num_stages)];
-      for (const int32_t row : rows.groups[static_cast<size_t>(group)])
-        end_ms = std::max(end_ms, run.end_ms[static_cast<size_t>(row)] + stage.reduce_ms + stage.update_ms);
-    }
-  }
-  return end_ms;
 }
 
 /// The step without some cost: what that cost adds.
@@ -54,8 +35,7 @@ double added_by(const Plan& plan, const Schedule& schedule, const PlanCosts& cos
   for (PlanCosts::Encoder& encoder : without.encoders) {
     for (StageCost& stage : encoder.stages) change(stage);
   }
-  const ScheduleRun run = run_schedule(schedule, pipeline_costs(plan, schedule, without));
-  return std::max(0.0, step_ms - step_end_ms(plan, schedule, without, run));
+  return std::max(0.0, step_ms - run_schedule(schedule, pipeline_costs(plan, schedule, without)).makespan_ms);
 }
 
 /// What a rank's actions of a stage are spent on, all microbatches together.
@@ -82,7 +62,7 @@ std::vector<RowReport> row_reports(const Plan& plan, const Schedule& schedule, c
     s.transfer_busy_ms = 0;
   });
   std::vector<RowReport> rows(schedule.rows.size());
-  const std::vector<double> own_updates = own_updates_ms(plan, schedule, costs);
+  const std::vector<double> encoder_updates = encoder_updates_ms(schedule, costs);
   const auto microbatches = static_cast<double>(plan.schedule.microbatches);
   for (size_t s = 0; s < costs.stages.size(); ++s)
     add_stage_time(costs.stages[s], microbatches, true, rows[static_cast<size_t>(schedule.rank_of_stage[s])].time);
@@ -95,9 +75,9 @@ std::vector<RowReport> row_reports(const Plan& plan, const Schedule& schedule, c
     // Whatever else the compute stream did was encoders' work.
     const double llm_busy = t.compute_ms + t.recompute_ms + t.tp_ms + t.cp_ms + t.ep_ms + t.zero_ms + t.offload_ms +
                             t.host_ms + t.update_ms;
-    t.encoder_ms = std::max(0.0, step.run.busy_ms[r] - llm_busy);
-    t.update_ms += own_updates[r];
-    const double idle = std::max(0.0, step.step_time_ms - llm_busy - t.encoder_ms - own_updates[r]);
+    t.encoder_ms = std::max(0.0, step.run.busy_ms[r] - llm_busy - encoder_updates[r]);
+    t.update_ms += encoder_updates[r];
+    const double idle = std::max(0.0, step.step_time_ms - llm_busy - t.encoder_ms - encoder_updates[r]);
     t.dp_ms = std::min(idle, dp_ms);
     t.transfer_ms = std::min(idle - t.dp_ms, transfer_ms);
     t.bubble_ms = idle - t.dp_ms - t.transfer_ms;
@@ -137,14 +117,13 @@ MeanStep PlanSimulator::run_mean(const Plan& plan, const Schedule& schedule, Tim
   const PlanCosts& costs = price(plan);
   MeanStep step;
   step.run = run_schedule(schedule, pipeline_costs(plan, schedule, costs), timeline);
-  step.step_time_ms = step_end_ms(plan, schedule, costs, step.run);
+  step.step_time_ms = step.run.makespan_ms;
   step.memory = memory_of_rows(plan, schedule, costs);
   return step;
 }
 
 double PlanSimulator::step_time_ms(const Plan& plan, const Schedule& schedule) {
-  const PlanCosts& costs = price(plan);
-  return step_end_ms(plan, schedule, costs, run_schedule(schedule, pipeline_costs(plan, schedule, costs)));
+  return run_schedule(schedule, pipeline_costs(plan, schedule, price(plan))).makespan_ms;
 }
 
 double PlanSimulator::run_drawn(const Plan& plan, const Schedule& schedule, uint64_t seed) {
@@ -154,14 +133,9 @@ double PlanSimulator::run_drawn(const Plan& plan, const Schedule& schedule, uint
   for (const int64_t replica : batch.slowest_replicas()) {
     PipelineCosts times = pipeline_costs(plan, schedule, costs);
     batch.apply(replica, schedule, costs, times);
-    longest_ms = std::max(longest_ms, step_end_ms(plan, schedule, costs, run_schedule(schedule, times)));
+    longest_ms = std::max(longest_ms, run_schedule(schedule, times).makespan_ms);
   }
   return longest_ms;
-}
-
-Result<Schedule> playable_schedule(const Plan& plan) {
-  WEFT_TRY(Schedule schedule, schedule_of(plan));
-  return lower_schedule(with_step_end(std::move(schedule)));
 }
 
 Result<PlanReport> simulate_plan(const Plan& given, const SimulateOptions& options) {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "weft/cost/cost_model.h"
+#include "weft/meaning/plan_schedule.h"
 #include "weft/schedule/timeline.h"
 #include "weft/simulate/plan_report.h"
 #include "weft/simulate/run_schedule.h"
@@ -44,9 +45,6 @@ class PlanSimulator {
   CostModel model_;
   PlanCosts scratch_;
 };
-
-/// The plan's schedule as it is played: lowered, with gradient reduction and update.
-Result<Schedule> playable_schedule(const Plan& plan);
 
 /// The times of a priced plan as the player takes them.
 PipelineCosts pipeline_costs(const Plan& plan, const Schedule& schedule, const PlanCosts& costs);

@@ -8,6 +8,7 @@
 #include "weft/schedule/encoder_forms.h"
 #include "weft/schedule/generators.h"
 #include "weft/schedule/lowering.h"
+#include "weft/schedule/step_end.h"
 #include "weft/schedule/validate.h"
 #include "weft/simulate/run_schedule.h"
 
@@ -177,7 +178,11 @@ RandomCase random_case(std::mt19937_64& random) {
     encoder.forward_ms.push_back(time(random));
     encoder.backward_ms.push_back(2 * time(random));
   }
-  return {std::move(llm), durations, encoder, name_of(name) + " pp " + std::to_string(pp) + " m " + std::to_string(m)};
+  // Behind inline encoders the llm begins in any stage.
+  if (pick(0, 2) == 0) llm.entry_stage = pick(0, llm.num_stages() - 1);
+  const std::string text = name_of(name) + " pp " + std::to_string(pp) + " m " + std::to_string(m) + " entry " +
+                           std::to_string(llm.entry_stage);
+  return {std::move(llm), durations, encoder, text};
 }
 
 TEST(RunEncoders, FillIsNeverWorseThanBeforeNorBetterThanItsBounds) {
@@ -192,10 +197,10 @@ TEST(RunEncoders, FillIsNeverWorseThanBeforeNorBetterThanItsBounds) {
 }
 
 /// Most macro batches alive at once on a rank, counted in a timeline.
-int32_t most_alive(const Timeline& timeline, const EncoderRows& encoder, int32_t first_stage_rank) {
+int32_t most_alive(const Timeline& timeline, const EncoderRows& encoder, const Schedule& llm) {
   std::map<int32_t, double> last_read_ms;
-  for (const TimelineEvent& event : timeline.ranks[static_cast<size_t>(first_stage_rank)]) {
-    if (event.action.kind != ActionKind::kForward || event.action.stage != 0) continue;
+  for (const TimelineEvent& event : timeline.ranks[static_cast<size_t>(llm.entry_rank())]) {
+    if (event.action.kind != ActionKind::kForward || event.action.stage != llm.entry_stage) continue;
     const auto m = static_cast<size_t>(event.action.microbatch);
     for (int32_t k = encoder.first_macro[m]; k < encoder.end_macro[m]; ++k) last_read_ms[k] = event.end_ms;
   }
@@ -227,7 +232,7 @@ TEST(RunEncoders, FillKeepsNoMoreAliveThanItMay) {
     c.encoder.rows.live_macro_batches = limit;
     Timeline timeline;
     const ScheduleRun result = run(c.llm, {c.encoder}, c.durations, &timeline);
-    const int32_t alive = most_alive(timeline, c.encoder.rows, c.llm.rank_of_stage[0]);
+    const int32_t alive = most_alive(timeline, c.encoder.rows, c.llm);
     EXPECT_LE(alive, limit) << c.text;
     EXPECT_EQ(alive, result.encoders[0].peak_live_macro_batches) << c.text;
     num_bound += limit < c.encoder.rows.num_macro_batches && alive == limit ? 1 : 0;
@@ -262,7 +267,7 @@ double makespan_by_relaxation(const Schedule& schedule, const PipelineCosts& cos
     };
     if (a.kind == ActionKind::kForward && a.stage > 0)
       at = end[{a.kind, a.stage - 1, a.microbatch, -1}] + p2p(a.stage - 1);
-    if (a.kind == ActionKind::kForward && a.stage == 0) {
+    if (a.kind == ActionKind::kForward && a.stage == schedule.entry_stage) {
       for (size_t e = 0; e < schedule.encoders.size(); ++e) {
         const EncoderRows& encoder = schedule.encoders[e];
         for (int32_t k = 0; k < encoder.num_macro_batches; ++k) {
@@ -286,13 +291,13 @@ double makespan_by_relaxation(const Schedule& schedule, const PipelineCosts& cos
       for (int32_t m = 0; encoder.live_macro_batches > 0 && !encoder.keeps_activations() && before >= 0 &&
                           m < schedule.num_microbatches;
            ++m) {
-        if (needs(encoder, m, before)) at = std::max(at, end[{ActionKind::kForward, 0, m, -1}]);
+        if (needs(encoder, m, before)) at = std::max(at, end[{ActionKind::kForward, schedule.entry_stage, m, -1}]);
       }
       return at;
     }
     if (!encoder.is_last_stage(group)) return end[{a.kind, a.stage, a.microbatch, group + 1}] + of.p2p_ms;
     for (int32_t m = 0; m < schedule.num_microbatches; ++m) {
-      if (needs(encoder, m, a.microbatch)) at = std::max(at, gradient_end(0, m) + of.bridge_ms);
+      if (needs(encoder, m, a.microbatch)) at = std::max(at, gradient_end(schedule.entry_stage, m) + of.bridge_ms);
     }
     return at;
   };
@@ -359,6 +364,34 @@ TEST(RunEncoders, RandomPlacementsAgreeWithARelaxationOfStartTimes) {
     ASSERT_TRUE(placed.ok()) << placed.error().message();
     EXPECT_NEAR(run_schedule(*lower_schedule(*placed), costs).makespan_ms, makespan_by_relaxation(*placed, costs), 1e-9)
         << c.text;
+  }
+}
+
+TEST(RunEncoders, AStepEndsWithTheirReductionsThenUpdates) {
+  const Schedule llm = pipeline(ScheduleName::k1f1b, 2, 1, 4);
+  const StageDurations durations = uniform(2, 1, 1, 1);
+  for (const bool overlaps : {true, false}) {
+    for (const EncoderForm form : {EncoderForm::kBefore, EncoderForm::kStream}) {
+      const bool is_stream = form == EncoderForm::kStream;
+      const std::vector<EncoderPlacement> encoders = {
+          placement(form, encoder_rows({.microbatches = 4}, groups_of(is_stream ? 2 : 0, 2, 1)), 1, 2)};
+      PipelineCosts costs = costs_of(llm, encoders, durations);
+      const Schedule placed = *place_encoders(llm, encoders, durations);
+      const ScheduleRun without = run_schedule(*lower_schedule(placed), costs);
+      costs.overlaps_reduce = overlaps;
+      costs.update_ms = CostTable(0.25);
+      costs.encoders[0].reduce_ms = CostTable(2, 1, {3, 5});
+      costs.encoders[0].update_ms = CostTable(2, 1, {0.5, 0.75});
+      const Schedule lowered = *lower_schedule(with_step_end(placed));
+      EXPECT_FALSE(find_problem(lowered)) << show_problem(lowered, *find_problem(lowered));
+      const ScheduleRun with = run_schedule(lowered, costs);
+      // Stages update after the encoders of their rank are reduced: ranks of one step know all gradients then.
+      for (size_t group = 0; group < 2; ++group) {
+        const size_t rank = group + (is_stream ? 2 : 0);
+        const double end_ms = without.end_ms[rank] + (group == 0 ? 3 + 0.5 : 5 + 0.75) + (is_stream ? 0 : 0.25);
+        EXPECT_DOUBLE_EQ(with.end_ms[rank], end_ms) << rank;
+      }
+    }
   }
 }
 

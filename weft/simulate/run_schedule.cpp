@@ -56,6 +56,7 @@ class Run {
     double free_ms = 0;
     double busy_ms = 0;
     double reduce_free_ms = 0;
+    double encoders_reduced_ms = 0;
     double channel_free_ms[2] = {0, 0};  // forwards and backwards
     int32_t in_flight = 0;
     int32_t peak_in_flight = 0;
@@ -83,10 +84,9 @@ class Run {
       switch (action.kind) {
         case ActionKind::kForward: {
           double start = state.free_ms;
-          if (action.stage > 0) {
-            start = std::max(start, input_ms_[cell(action.stage, action.microbatch)]);
-          } else if (kHasEncoders) {
-            start = std::max(start, embeddings_ms(action.microbatch));
+          if (action.stage > 0) start = std::max(start, input_ms_[cell(action.stage, action.microbatch)]);
+          if constexpr (kHasEncoders) {
+            if (action.stage == schedule_.entry_stage) start = std::max(start, embeddings_ms(action.microbatch));
             if (start == EncoderClock::kNever) {
               state.is_waiting = true;
               return;
@@ -95,7 +95,7 @@ class Run {
           compute(state, rank, action, start, costs_.forward_ms.at(action.stage, action.microbatch));
           state.peak_in_flight = std::max(state.peak_in_flight, ++state.in_flight);
           if constexpr (kHasEncoders) {
-            if (action.stage == 0) tell_encoders(action, state.free_ms, ready);
+            if (action.stage == schedule_.entry_stage) tell_encoders(action, state.free_ms, ready);
           }
           if (action.stage + 1 < schedule_.num_stages() && !schedule_.crosses_ranks(action.stage)) {
             input_ms_[cell(action.stage + 1, action.microbatch)] = state.free_ms;
@@ -113,7 +113,7 @@ class Run {
           compute(state, rank, action, start, duration);
           if (is_whole) --state.in_flight;
           if constexpr (kHasEncoders) {
-            if (action.stage == 0) tell_encoders(action, state.free_ms, ready);
+            if (action.stage == schedule_.entry_stage) tell_encoders(action, state.free_ms, ready);
           }
           if (action.stage > 0 && !schedule_.crosses_ranks(action.stage - 1)) {
             gradient_ms_[cell(action.stage - 1, action.microbatch)] = state.free_ms;
@@ -144,22 +144,24 @@ class Run {
           }
           break;
         case ActionKind::kReduceGrad:
-          reduce(state, rank, action);
+          reduce(state, rank, action, costs_.reduce_grad_ms.at(action.stage, 0));
+          reduced_ms_[static_cast<size_t>(action.stage)] = state.reduce_free_ms;
           break;
         case ActionKind::kUpdate:
-          compute(state, rank, action, std::max(state.free_ms, reduced_ms_[static_cast<size_t>(action.stage)]),
+          compute(state, rank, action,
+                  std::max({state.free_ms, reduced_ms_[static_cast<size_t>(action.stage)], state.encoders_reduced_ms}),
                   costs_.update_ms.at(action.stage, 0));
           break;
-        case ActionKind::kEncodeForward:
-        case ActionKind::kEncodeBackward:
+        default:
+          WEFT_CHECK(kHasEncoders, "{} in a schedule without encoders", to_text(action));
           if constexpr (kHasEncoders) {
-            if (!run_encoder(rank, action, ready)) {
+            if (!is_encoder_compute(action.kind)) {
+              serve_encoder(state, rank, action);
+            } else if (!run_encoder(rank, action, ready)) {
               state.is_waiting = true;
               return;
             }
-            break;
           }
-          WEFT_CHECK(false, "{} in a schedule without encoders", to_text(action));
       }
     }
   }
@@ -173,14 +175,34 @@ class Run {
   }
 
   /// On the reduce stream, after what is already there; the compute stream waits only where nothing overlaps.
-  void reduce(RankState& state, int32_t rank, const Action& action) {
+  void reduce(RankState& state, int32_t rank, const Action& action, double duration_ms) {
     const double start_ms = std::max(state.free_ms, state.reduce_free_ms);
-    state.reduce_free_ms = start_ms + costs_.reduce_grad_ms.at(action.stage, 0);
-    reduced_ms_[static_cast<size_t>(action.stage)] = state.reduce_free_ms;
+    state.reduce_free_ms = start_ms + duration_ms;
     if (!costs_.overlaps_reduce) state.free_ms = state.reduce_free_ms;
     if (timeline_ != nullptr) {
       timeline_->ranks[static_cast<size_t>(rank)].push_back({action, Stream::kReduce, start_ms, state.reduce_free_ms});
     }
+  }
+
+  /// What an encoder does besides EF and EB. Its rows arrive bridge_ms after what makes them, as its clock says, and F
+  /// and EB wait for them.
+  void serve_encoder(RankState& state, int32_t rank, const Action& action) {
+    const auto encoder = static_cast<size_t>(action.stage);
+    const EncoderCosts& costs = costs_.encoders[encoder];
+    if (is_row_transfer(action.kind)) {
+      if (timeline_ != nullptr && is_send(action.kind)) {
+        timeline_->ranks[static_cast<size_t>(rank)].push_back(
+            {action, Stream::kSend, state.free_ms, state.free_ms + costs.bridge_ms});
+      }
+      return;
+    }
+    const int32_t group = encoders_[encoder].clock.group_of(rank);
+    if (action.kind == ActionKind::kEncodeReduce) {
+      reduce(state, rank, action, costs.reduce_ms.at(group, 0));
+      state.encoders_reduced_ms = state.reduce_free_ms;
+      return;
+    }
+    compute(state, rank, action, std::max(state.free_ms, state.encoders_reduced_ms), costs.update_ms.at(group, 0));
   }
 
   double embeddings_ms(int32_t microbatch) const {
@@ -219,7 +241,7 @@ class Run {
     if (is_forward) {
       clock.forward_ended(group, action.microbatch, start + duration);
       if (clock.encoder().is_last_stage(group))
-        wake(schedule_.rank_of_stage[0], ready);
+        wake(schedule_.entry_rank(), ready);
       else
         wake_group(clock.encoder(), group + 1, ready);
     } else {
@@ -237,7 +259,7 @@ class Run {
     return costs.backward_ms.at(group, action.microbatch) + (runs_forward_again ? forward_ms : 0);
   }
 
-  /// An action of stage 0 has read embeddings, which may make room for others, or made their gradient.
+  /// An action of the entry stage has read embeddings, which may make room for others, or made their gradient.
   void tell_encoders(const Action& action, double end_ms, std::vector<int32_t>& ready) {
     for (EncoderState& encoder : encoders_) {
       if (action.kind == ActionKind::kForward)

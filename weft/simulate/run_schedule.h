@@ -27,7 +27,8 @@ struct ScheduleRun {
 
 /// Runs a lowered schedule: each rank's compute stream takes its actions in order; a transfer leaves when its tensor is
 /// made, keeps its channel for p2p_busy_ms and arrives p2p_ms later, and the action that reads it waits for it;
-/// gradient reductions have a stream of their own, and a stage's update waits for its reduction. Deterministic: streams
+/// gradient reductions have a stream of their own, and a stage's update waits for its reduction and for those of the
+/// rank's encoders. Deterministic: streams
 /// and channels are first in, first out. An encoder's action starts on all ranks of its group together, when they are
 /// free and its inputs have arrived. The rows must be valid (find_problem). Writes every event to `timeline` when one
 /// is given.

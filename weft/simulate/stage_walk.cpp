@@ -3,45 +3,55 @@
 #include <algorithm>
 
 #include "weft/base/check.h"
-#include "weft/meaning/tied_table.h"
+#include "weft/spec/weight_names.h"
 
 namespace weft {
 namespace {
 
-/// The stage's blocks in the order of a forward.
-std::vector<WalkedBlock> blocks_of(const Plan& plan, int32_t stage, const std::vector<StagePart>& parts) {
-  std::vector<WalkedBlock> blocks;
-  for (const StagePart& part : parts) {
-    if (part.stage != stage) continue;
-    const ModulePlan& module = plan.modules[static_cast<size_t>(part.module)];
-    bool has_backward = !plan.workload.is_frozen(module.kind);
-    if (!module.is_encoder()) {
-      for (const ModulePlan& other : plan.modules) has_backward |= !plan.workload.is_frozen(other.kind);
-    }
-    const size_t first = blocks.size();
-    const int64_t count = part.num_layers + (part.has_entry ? 1 : 0) + (part.has_exit ? 1 : 0);
-    blocks.resize(first + static_cast<size_t>(count), {.has_backward = has_backward, .borrowed = {}});
-    const bool is_tied = !module.is_encoder() && plan.model.has_tied_embeddings;
-    if (is_tied && part.has_entry && part.has_exit) blocks.back().borrowed = first;
+/// By operator of a block.
+std::vector<OpNeeds> needs_of(const Trainable& trainable, const Module& spec, int64_t place, bool has_input_gradient) {
+  const std::vector<OpGradients> gradients = trainable.gradients_of(spec.kind, place, has_input_gradient);
+  const std::vector<bool> trained = trainable.weights_of(spec.kind, place);
+  std::vector<OpNeeds> needs;
+  size_t next = 0;
+  for (const Op& op : block_at(spec, place).ops) {
+    std::vector<LocalWeight> weights;
+    list_weights(op, {}, weights);
+    const OpGradients& own = gradients[needs.size()];
+    OpNeeds& found = needs.emplace_back();
+    found = {.of_output = own.of_output,
+             .of_input = own.of_input,
+             .of_weight = !weights.empty() && trained[next],
+             .of_bias = weights.size() > 1 && trained[next + 1]};
+    const auto* matmul = std::get_if<Matmul>(&op.shape);
+    if (matmul != nullptr && matmul->is_tied) found.of_weight = trainable.trains_table();
+    next += weights.size();
   }
-  return blocks;
+  return needs;
+}
+
+std::vector<BlockRecompute> recomputes_of(const StagePart& part) {
+  std::vector<BlockRecompute> all;
+  for (const RecomputeRun& run : part.recompute) all.insert(all.end(), static_cast<size_t>(run.blocks), run.what);
+  all.resize(static_cast<size_t>(part.num_layers), BlockRecompute::kKeep);
+  return all;
 }
 
 }  // namespace
 
-StageWalk::StageWalk(const Plan& plan, size_t module, int32_t stage, int64_t rank, std::vector<StagePart> parts,
-                     const StageBuckets& buckets, ByteCount& count)
+StageWalk::StageWalk(const Plan& plan, size_t module, const std::vector<std::optional<RankPlace>>& places,
+                     const StageContent& content, ByteCount& count)
     : plan_(plan),
       module_(module),
-      stage_(stage),
-      is_last_(stage == parts.back().stage),
-      all_parts_(std::move(parts)),
+      stage_(content.stage()),
+      is_last_(stage_ == parts_of_pipeline(plan, module).back().stage),
+      trainable_(plan),
+      flow_(flow_modules(plan, module)),
+      places_(places),
       count_(count),
-      weights_(plan, buckets, blocks_of(plan, stage, all_parts_), count) {
-  for (const ModulePlan& each : plan.modules) places_.push_back(find_place(each, rank));
+      weights_(plan, plan.modules[module], content, count) {
   size_t next = 0;
-  for (const StagePart& part : all_parts_) {
-    if (part.stage != stage) continue;
+  for (const StagePart& part : content.parts()) {
     Part& own = parts_.emplace_back();
     own.part = part;
     own.module = static_cast<size_t>(part.module);
@@ -52,16 +62,14 @@ StageWalk::StageWalk(const Plan& plan, size_t module, int32_t stage, int64_t ran
 }
 
 bool StageWalk::is_beside(size_t module) const {
-  return !plan_.modules[module_].is_encoder() && !plan_.modules[module].is_in_pipeline();
+  return flow_[module].is_beside;
 }
 
-bool StageWalk::is_frozen(size_t module) const {
-  return plan_.workload.is_frozen(plan_.modules[module].kind);
-}
-
-bool StageWalk::has_text_entry() const {
-  return std::any_of(parts_.begin(), parts_.end(),
-                     [&](const Part& part) { return part.part.has_entry && !plan_.modules[part.module].is_encoder(); });
+bool StageWalk::takes_rows(size_t encoder, const MicrobatchLoad& load) const {
+  const bool has_text_entry = std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) {
+    return part.part.has_entry && !plan_.modules[part.module].is_encoder();
+  });
+  return has_text_entry && is_beside(encoder) && has_data(encoder, load);
 }
 
 ModuleRows StageWalk::rows(size_t module, const MicrobatchLoad& load) const {
@@ -77,15 +85,6 @@ bool StageWalk::has_data(size_t module, const MicrobatchLoad& load) const {
   return places != load.places.end() && !places->second.empty();
 }
 
-bool StageWalk::needs_gradient(size_t module, const MicrobatchLoad& load) const {
-  if (!is_frozen(module)) return true;
-  if (plan_.modules[module].is_encoder()) return false;
-  for (size_t other = 0; other < plan_.modules.size(); ++other) {
-    if (other != module && !is_frozen(other) && has_data(other, load)) return true;
-  }
-  return false;
-}
-
 WalkContext StageWalk::context_of(size_t module, const ModuleRows& rows) const {
   const ModulePlan& settings = plan_.modules[module];
   const int64_t element = element_bytes_of(plan_.precision.compute);
@@ -93,7 +92,6 @@ WalkContext StageWalk::context_of(size_t module, const ModuleRows& rows) const {
           .element_bytes = element,
           .exact_bytes = std::max<int64_t>(4, element),
           .adds_in_place = plan_.precision.reduce == plan_.precision.compute,
-          .trains = !is_frozen(module),
           .share = {.tp = settings.tp, .ep = settings.ep, .tp_rank = places_[module]->tp},
           .divides_rows = settings.sequence_parallel && settings.tp > 1,
           .rows = rows.between,
@@ -105,67 +103,63 @@ WalkContext StageWalk::context_of(size_t module, const ModuleRows& rows) const {
 std::vector<StageWalk::FlowBytes> StageWalk::tensors_between(int32_t stage, const MicrobatchLoad& load) const {
   std::vector<FlowBytes> tensors;
   if (stage < 0 || (stage == stage_ && is_last_)) return tensors;
-  const bool is_encoder = plan_.modules[module_].is_encoder();
-  int32_t llm_begin = 0;
-  for (const StagePart& part : all_parts_) {
-    if (part.has_entry && !plan_.modules[static_cast<size_t>(part.module)].is_encoder()) llm_begin = part.stage;
-  }
-  const bool is_in_llm = !is_encoder && llm_begin <= stage;
-  for (size_t index = 0; index < plan_.modules.size(); ++index) {
-    const bool is_here = is_encoder ? index == module_ : plan_.modules[index].is_in_pipeline();
-    if (!is_here || !has_data(index, load)) continue;
-    const Module& spec = *plan_.model.find(plan_.modules[index].kind);
-    const ModuleRows own = rows(index, load);
-    const int64_t bytes = element_bytes_of(plan_.precision.compute);
-    if (!plan_.modules[index].is_encoder()) {
-      if (is_in_llm) tensors.push_back({index, own.between * spec.width * bytes, needs_gradient(index, load)});
-      continue;
-    }
-    int32_t begin = 0, end = 0;
-    for (const StagePart& part : all_parts_) {
-      if (static_cast<size_t>(part.module) != index) continue;
-      if (part.has_entry) begin = part.stage;
-      if (part.has_exit) end = part.stage;
-    }
-    if (is_in_llm || begin > stage) continue;
-    const bool is_done = end <= stage;
-    tensors.push_back({index, (is_done ? own.out_between * spec.output_width : own.between * spec.width) * bytes,
-                       needs_gradient(index, load)});
+  const int64_t bytes = element_bytes_of(plan_.precision.compute);
+  for (const FlowPart& part : flow_after(flow_, stage, [&](size_t module) { return has_data(module, load); })) {
+    const Module& spec = *plan_.model.find(plan_.modules[part.module].kind);
+    const ModuleRows own = rows(part.module, load);
+    const int64_t elements = part.is_output ? own.out_between * spec.output_width : own.between * spec.width;
+    tensors.push_back({part.module, elements * bytes, part.needs_gradient});
   }
   return tensors;
 }
 
 template <typename Run>
-CountedTensor StageWalk::run_block(size_t block, const WalkContext& context, Run run) {
+CountedTensor StageWalk::run_block(size_t block, bool needs_gradient, const WalkContext& context, Run run) {
   weights_.before_forward(block);
   CountedTensor y = run();
   weights_.after_forward(block);
-  context.add_step([this, block](const CountedTensor& dy) {
+  context.going_back(needs_gradient).add_step([this, block](const CountedTensor& dy) {
     weights_.reach(block);
     return dy;
   });
   return y;
 }
 
-CountedTensor StageWalk::run_layers(const Part& part, CountedTensor x, const ModuleRows& rows,
-                                    const std::vector<int64_t>& received, const WalkContext& context) {
-  const Module& spec = *plan_.model.find(plan_.modules[part.module].kind);
-  const Recompute& recompute = part.part.recompute;
+WalkedBlock StageWalk::walked(const Passage& passage, int64_t place) const {
+  return {.block = block_at(passage.spec, place),
+          .needs = needs_of(trainable_, passage.spec, place, passage.needs_gradient)};
+}
+
+void StageWalk::run_layers(Passage& passage, WalkedFlow& flow, const std::vector<int64_t>& received,
+                           WalkedVisit& visit) {
+  const Part& part = passage.part;
+  const WalkContext& context = passage.context;
+  const ModuleRows& rows = passage.rows;
+  const Module& spec = passage.spec;
+  const auto& first_core = std::get<Attention>(op_named(spec.layer_kinds.front(), "attention.core").shape);
+  CountedTensor& rotary = passage.rotary;
+  if (spec.kind == ModuleKind::kLlm)
+    rotary = walk_text_rotary(rows.whole, first_core.head_dim, plan_.model.modules.size() > 1, context);
+  if (spec.kind == ModuleKind::kVision) rotary = walk_vision_rotary(rows.whole, first_core.head_dim, context);
+  bool keeps_rotary = false;
+  const std::vector<BlockRecompute> recomputes = recomputes_of(part.part);
+  CountedTensor x = flow[part.module];
   for (int64_t index = 0; index < part.part.num_layers; ++index) {
-    const Block& block = spec.layer_kinds[spec.layers[static_cast<size_t>(part.part.first_layer + index)]];
-    const bool is_windowed =
-        std::get<Attention>(op_named(block, "attention.core").shape).mask == Mask::kWindowed && rows.windows;
+    const int64_t place = part.part.first_layer + index + 1;
+    LayerWalk layer{walked(passage, place), plan_.modules[part.module].ep > 1};
+    if (layer.is_exchanged) layer.received_rows = received[static_cast<size_t>(place - 1)];
+    const Op& core = op_named(layer.block, "attention.core");
     WalkContext own = context;
-    if (is_windowed) {
+    if (std::get<Attention>(core.shape).mask == Mask::kWindowed && rows.windows) {
       own.segments = rows.windows->lengths;
       own.shared = rows.windows->shared;
     }
-    own.recomputes_attention = index >= recompute.full && index < recompute.full + recompute.selective;
-    LayerWalk layer{.block = block, .is_exchanged = plan_.modules[part.module].ep > 1};
-    if (layer.is_exchanged) layer.received_rows = received[static_cast<size_t>(part.part.first_layer + index)];
+    const BlockRecompute what = recomputes[static_cast<size_t>(index)];
+    own.recomputes_attention = what == BlockRecompute::kAttention;
+    const bool goes_back = layer.needs.back().of_output;
     const size_t number = part.first_block + (part.part.has_entry ? 1 : 0) + static_cast<size_t>(index);
-    x = run_block(number, context, [&] {
-      if (index >= recompute.full || context.way == nullptr) return layer.forward(x, own);
+    x = run_block(number, goes_back, context, [&] {
+      if (what != BlockRecompute::kFull || context.way == nullptr || !goes_back) return layer.forward(x, own);
       WalkContext once = own;
       once.way = nullptr;
       CountedTensor y = layer.forward(x, once);
@@ -178,18 +172,23 @@ CountedTensor StageWalk::run_layers(const Part& part, CountedTensor x, const Mod
       });
       return y;
     });
+    keeps_rotary |= what == BlockRecompute::kFull ? goes_back : layer.needs_of(core).of_output;
+    passage.needs_gradient = goes_back;
   }
-  return x;
+  if (keeps_rotary && context.way != nullptr) visit.kept.push_back(rotary);
+  flow[part.module] = std::move(x);
 }
 
-CountedTensor StageWalk::enter_text(const Part& part, WalkedFlow& flow, const MicrobatchLoad& load,
-                                    const WalkContext& context, WalkedVisit& visit) {
-  const Module& spec = *plan_.model.find(ModuleKind::kLlm);
-  const ModuleRows text = rows(part.module, load);
+CountedTensor StageWalk::enter_text(Passage& passage, WalkedFlow& flow, const MicrobatchLoad& load,
+                                    WalkedVisit& visit) {
+  const WalkContext& context = passage.context;
+  const Part& part = passage.part;
   std::vector<WalkedMedia> media;
+  bool needs_gradient = false;
   for (size_t other = 0; other < part.module; ++other) {
     if (!has_data(other, load)) continue;
-    const bool trains = !is_frozen(other);
+    const bool trains = trainable_.trains(plan_.modules[other].kind);
+    needs_gradient |= trains;
     WalkedMedia& kind = media.emplace_back();
     kind.needs_gradient = trains;
     kind.gradient = &(*visit.media_gradients)[other];
@@ -207,8 +206,8 @@ CountedTensor StageWalk::enter_text(const Part& part, WalkedFlow& flow, const Mi
     kind.num_rows = own.out_whole;
     if (plan_.modules[other].cp == 1) continue;
     // Rows go to the ranks whose tokens they replace.
-    const auto needed = text.needed.find(encoder.kind);
-    kind.num_rows = needed == text.needed.end() ? 0 : needed->second;
+    const auto needed = passage.rows.needed.find(encoder.kind);
+    kind.num_rows = needed == passage.rows.needed.end() ? 0 : needed->second;
     const int64_t width = encoder.output_width, made = own.out_whole;
     const CountedTensor places = outside.make(2 * (made + kind.num_rows) * kIndexBytes);
     if (outside.way != nullptr) visit.kept.push_back(places);
@@ -222,86 +221,93 @@ CountedTensor StageWalk::enter_text(const Part& part, WalkedFlow& flow, const Mi
     { const CountedTensor sent = outside.rows_of(made, width), received = outside.rows_of(kind.num_rows, width); }
     flow[other] = std::move(taken);
   }
-  CountedTensor x = run_block(part.first_block, context, [&] { return walk_text_entry(spec.entry, media, context); });
+  passage.needs_gradient = needs_gradient;
+  const WalkedBlock entry = walked(passage, 0);
+  passage.needs_gradient = entry.needs.back().of_output;
+  CountedTensor x = run_block(part.first_block, passage.needs_gradient, context,
+                              [&] { return walk_text_entry(entry, media, context); });
   for (size_t other = 0; other < part.module; ++other) flow[other].reset();
   return x;
+}
+
+void StageWalk::enter(Passage& passage, WalkedFlow& flow, const MicrobatchLoad& load, WalkedVisit& visit) {
+  const Part& part = passage.part;
+  const WalkContext& context = passage.context;
+  if (passage.spec.kind == ModuleKind::kLlm) {
+    flow[part.module] = enter_text(passage, flow, load, visit);
+    return;
+  }
+  const WalkedBlock entry = walked(passage, 0);
+  passage.needs_gradient = entry.needs.back().of_output;
+  flow[part.module] = run_block(part.first_block, passage.needs_gradient, context, [&] {
+    return passage.spec.kind == ModuleKind::kVision ? walk_vision_entry(entry, context)
+                                                    : walk_audio_entry(entry, passage.rows.frames, context);
+  });
+}
+
+void StageWalk::exit(Passage& passage, WalkedFlow& flow) {
+  const Part& part = passage.part;
+  const WalkContext& context = passage.context;
+  const ModuleRows& rows = passage.rows;
+  const Module& spec = passage.spec;
+  const WalkedBlock exit = walked(passage, num_blocks(spec) - 1);
+  // No row comes of a clip's marks.
+  const bool goes_back =
+      spec.kind == ModuleKind::kAudio ? exit.needs_of("projection").of_output : exit.needs.back().of_output;
+  const SiteRows outside{rows.out_between, rows.out_whole, spec.output_width};
+  CountedTensor& x = flow[part.module];
+  x = run_block(part.end_block - 1, goes_back, context, [&] {
+    if (spec.kind == ModuleKind::kAudio) return walk_audio_exit(exit, x, outside, context);
+    if (spec.kind == ModuleKind::kVision) {
+      const bool reorders = rows.windows && plan_.modules[part.module].cp == 1;
+      return walk_vision_exit(exit, x, outside, reorders, context);
+    }
+    walk_text_exit(exit, x, rows.targets, context);
+    return CountedTensor();
+  });
+  passage.needs_gradient = goes_back;
 }
 
 WalkedFlow StageWalk::forward(WalkedFlow flow, const MicrobatchLoad& load, const std::vector<int64_t>& received,
                               bool keeps, bool defers, WalkedVisit& visit) {
   flow.resize(plan_.modules.size());
+  visit.ways.clear();
   visit.ways.resize(parts_.size());
+  visit.media_ways.clear();
   visit.media_ways.resize(plan_.modules.size());
   visit.media_gradients = std::make_shared<WalkedFlow>(plan_.modules.size());
+  const std::vector<FlowBytes> given = tensors_in(load);
   for (size_t p = 0; p < parts_.size(); ++p) {
     const Part& part = parts_[p];
-    const size_t index = part.module;
-    if (!has_data(index, load)) {
+    if (!has_data(part.module, load)) {
       for (size_t block = part.first_block; block < part.end_block; ++block) {
         weights_.before_forward(block);
         weights_.after_forward(block);
       }
       continue;
     }
-    const Module& spec = *plan_.model.find(plan_.modules[index].kind);
-    const ModulePlan& settings = plan_.modules[index];
-    const ModuleRows own = rows(index, load);
-    WalkContext context = context_of(index, own);
-    const bool needs = needs_gradient(index, load);
-    if (keeps && needs) {
+    const Module& spec = *plan_.model.find(plan_.modules[part.module].kind);
+    const ModuleRows own = rows(part.module, load);
+    Passage passage{.part = part, .spec = spec, .rows = own, .context = context_of(part.module, own)};
+    for (const FlowBytes& tensor : given) {
+      if (tensor.module == part.module && !part.part.has_entry) passage.needs_gradient = tensor.needs_gradient;
+    }
+    WalkContext& context = passage.context;
+    if (keeps) {
       visit.ways[p] = std::make_unique<WayBack>();
       context.way = visit.ways[p].get();
       if (defers) context.queue = &visit.queue;
     }
-    const SiteRows outside{own.out_between, own.out_whole, spec.output_width};
-    CountedTensor x = flow[index];
-    if (part.part.has_entry) {
-      switch (spec.kind) {
-        case ModuleKind::kVision:
-          x = run_block(part.first_block, context, [&] { return walk_vision_entry(spec.entry, context); });
-          break;
-        case ModuleKind::kAudio:
-          x = run_block(part.first_block, context, [&] { return walk_audio_entry(spec.entry, own.frames, context); });
-          break;
-        case ModuleKind::kLlm:
-          x = enter_text(part, flow, load, context, visit);
-          break;
-      }
-    }
-    flow[index] = x;  // until the layers are through
-    {
-      CountedTensor rotary;
-      const auto& core = std::get<Attention>(op_named(spec.layer_kinds.front(), "attention.core").shape);
-      if (spec.kind == ModuleKind::kLlm)
-        rotary = walk_text_rotary(own.whole, core.head_dim, plan_.model.modules.size() > 1, context);
-      if (spec.kind == ModuleKind::kVision) rotary = walk_vision_rotary(own.whole, core.head_dim, context);
-      if (part.part.num_layers > 0 && context.way != nullptr) visit.kept.push_back(rotary);
-      x = run_layers(part, std::move(x), own, received, context);
-      flow[index] = x;
-      if (part.part.has_exit) {
-        const size_t last = part.end_block - 1;
-        switch (spec.kind) {
-          case ModuleKind::kVision:
-            x = run_block(last, context, [&] {
-              return walk_vision_exit(spec.exit, x, outside, own.windows && settings.cp == 1, context);
-            });
-            break;
-          case ModuleKind::kAudio:
-            x = run_block(last, context, [&] { return walk_audio_exit(spec.exit, x, outside, context); });
-            break;
-          case ModuleKind::kLlm:
-            x = run_block(last, context, [&] {
-              walk_text_exit(spec.exit, x, own.targets, context);
-              return CountedTensor();
-            });
-            break;
-        }
-      }
-      flow[index] = x;
+    if (part.part.has_entry) enter(passage, flow, load, visit);
+    run_layers(passage, flow, received, visit);
+    if (part.part.has_exit) exit(passage, flow);
+    passage.rotary.reset();
+    if (plan_.modules[module_].is_encoder() && is_last_) {
+      flow[part.module] = walk_gather(flow[part.module], {own.out_between, own.out_whole, spec.output_width},
+                                      context.going_back(passage.needs_gradient));
     }
     // Its sum, which tells whether it is finite, is in single precision.
-    if (context.is_half()) const CountedTensor converted = context.make(2 * x.bytes());
-    if (plan_.modules[module_].is_encoder() && is_last_) flow[index] = walk_gather(flow[index], outside, context);
+    if (context.is_half()) const CountedTensor converted = context.make(2 * flow[part.module].bytes());
   }
   return flow;
 }
@@ -311,11 +317,9 @@ WalkedFlow StageWalk::backward(WalkedFlow gradients, WalkedVisit& visit) {
   gradients.resize(plan_.modules.size());
   for (size_t p = parts_.size(); p-- > 0;) {
     const Part& part = parts_[p];
-    if (!visit.ways[p]) continue;
-    CountedTensor gradient = std::move(gradients[part.module]);
-    gradients[part.module].reset();
-    CountedTensor dx = visit.ways[p]->run(std::move(gradient));
-    gradients[part.module] = std::move(dx);
+    if (!visit.ways[p] || visit.ways[p]->is_empty()) continue;
+    CountedTensor gradient = std::exchange(gradients[part.module], {});
+    gradients[part.module] = visit.ways[p]->run(std::move(gradient));
     if (!part.part.has_entry || plan_.modules[part.module].is_encoder()) continue;
     gradients[part.module].reset();
     for (size_t other = part.module; other-- > 0;) {

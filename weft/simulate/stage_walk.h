@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "weft/cost/end_walk.h"
+#include "weft/meaning/stage_flow.h"
 #include "weft/simulate/module_rows.h"
 #include "weft/simulate/weights_walk.h"
 
@@ -25,12 +26,14 @@ struct WalkedVisit {
 /// One pipeline stage of a plan on one rank, walked through as parallelize/stage runs it.
 class StageWalk {
  public:
-  /// `parts` are those of the stage's pipeline, all of them. `module` is whose pipeline it is.
-  StageWalk(const Plan& plan, size_t module, int32_t stage, int64_t rank, std::vector<StagePart> parts,
-            const StageBuckets& buckets, ByteCount& count);
+  /// `module` is whose pipeline the stage is of. Places are by module, where the rank has any of it.
+  StageWalk(const Plan& plan, size_t module, const std::vector<std::optional<RankPlace>>& places,
+            const StageContent& content, ByteCount& count);
 
+  int32_t stage() const { return stage_; }
   bool is_last() const { return is_last_; }
-  bool has_text_entry() const;
+  /// Whether rows of an encoder beside the pipeline come in here.
+  bool takes_rows(size_t encoder, const MicrobatchLoad& load) const;
   WeightsWalk& weights() { return weights_; }
 
   /// One tensor of a flow: whose it is, its bytes, and whether a gradient comes back for it.
@@ -58,26 +61,36 @@ class StageWalk {
     size_t first_block = 0;
     size_t end_block = 0;
   };
+  /// A microbatch on its way through a part.
+  struct Passage {
+    const Part& part;
+    const Module& spec;
+    ModuleRows rows;
+    WalkContext context;
+    bool needs_gradient = false;  ///< what it has become so far
+    CountedTensor rotary = {};    ///< that its layers share
+  };
   bool is_beside(size_t module) const;
-  bool is_frozen(size_t module) const;
-  bool needs_gradient(size_t module, const MicrobatchLoad& load) const;
   bool has_data(size_t module, const MicrobatchLoad& load) const;
   ModuleRows rows(size_t module, const MicrobatchLoad& load) const;
   WalkContext context_of(size_t module, const ModuleRows& rows) const;
-  CountedTensor run_layers(const Part& part, CountedTensor x, const ModuleRows& rows,
-                           const std::vector<int64_t>& received, const WalkContext& context);
-  CountedTensor enter_text(const Part& part, WalkedFlow& flow, const MicrobatchLoad& load, const WalkContext& context,
-                           WalkedVisit& visit);
+  WalkedBlock walked(const Passage& passage, int64_t place) const;
+  void enter(Passage& passage, WalkedFlow& flow, const MicrobatchLoad& load, WalkedVisit& visit);
+  CountedTensor enter_text(Passage& passage, WalkedFlow& flow, const MicrobatchLoad& load, WalkedVisit& visit);
+  void run_layers(Passage& passage, WalkedFlow& flow, const std::vector<int64_t>& received, WalkedVisit& visit);
+  void exit(Passage& passage, WalkedFlow& flow);
+  /// Runs a block, whose output has a gradient or not.
   template <typename Run>
-  CountedTensor run_block(size_t block, const WalkContext& context, Run run);
+  CountedTensor run_block(size_t block, bool needs_gradient, const WalkContext& context, Run run);
 
   const Plan& plan_;
   size_t module_;
   int32_t stage_;
   bool is_last_ = false;
-  std::vector<StagePart> all_parts_;
+  Trainable trainable_;
+  std::vector<FlowModule> flow_;
   std::vector<Part> parts_;
-  std::vector<std::optional<ModulePlace>> places_;  ///< by module
+  std::vector<std::optional<RankPlace>> places_;  ///< by module
   ByteCount& count_;
   WeightsWalk weights_;
 };

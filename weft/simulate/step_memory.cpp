@@ -4,12 +4,9 @@
 #include <deque>
 #include <map>
 
-#include <fmt/format.h>
-
-#include "weft/base/check.h"
+#include "weft/meaning/plan_schedule.h"
+#include "weft/simulate/encoder_walk.h"
 #include "weft/simulate/message_order.h"
-#include "weft/simulate/plan_simulator.h"
-#include "weft/simulate/stage_walk.h"
 
 namespace weft {
 namespace {
@@ -21,26 +18,33 @@ constexpr int64_t kSmallTensorBytes = 32 << 10;
 class RowWalk {
  public:
   RowWalk(const Plan& plan, const StepLoad& load, const Schedule& schedule, int64_t rank)
-      : plan_(plan), load_(load), schedule_(schedule), buckets_(stage_buckets(plan, rank)) {
-    std::vector<StagePart> parts;
-    list_stage_parts(plan, parts);
-    place_ = find_place(plan.llm(), rank);
-    if (place_) data_place_ = data_place(plan.llm(), rank);
-    stages_.resize(static_cast<size_t>(schedule.num_stages()));
-    for (const StageBuckets& buckets : buckets_) {
-      const auto module = static_cast<size_t>(buckets.module);
-      if (plan.modules[module].is_encoder()) continue;
-      stages_[static_cast<size_t>(buckets.stage)] =
-          std::make_unique<StageWalk>(plan, module, buckets.stage, rank, parts, buckets, count_);
+      : plan_(plan), load_(load), schedule_(schedule) {
+    const size_t llm = plan.modules.size() - 1;
+    std::vector<std::optional<RankPlace>> places;
+    for (size_t module = 0; module < plan.modules.size(); ++module) {
+      const std::optional<RankGroups> groups = rank_groups(plan, module, rank);
+      places.push_back(groups ? std::optional(groups->place) : std::nullopt);
+      if (module != llm || !groups) continue;
+      place_ = groups->place;
+      row_ = static_cast<size_t>(place_->pp);
+      data_place_ = std::find(groups->data.begin(), groups->data.end(), rank) - groups->data.begin();
+      stages_.resize(static_cast<size_t>(schedule.num_stages()));
+      for (const StageContent& content : stages_of(plan, module, *groups)) {
+        stages_[static_cast<size_t>(content.stage())] =
+            std::make_unique<StageWalk>(plan, module, places, content, count_);
+      }
+    }
+    for (size_t module = 0; module < llm; ++module) {
+      if (!plan.modules[module].is_in_pipeline()) add_encoder(module, places, rank);
     }
   }
 
   std::vector<ActionBytes> run() {
     std::vector<ActionBytes> found;
-    if (!place_) return found;
+    if (!row_) return found;
     const MessageOrder order(schedule_, [&](const Action& action) { return carries_anything(action); });
     const CountedTensor shares = share_inputs();
-    const std::vector<Action>& row = schedule_.rows[static_cast<size_t>(place_->pp)];
+    const std::vector<Action>& row = schedule_.rows[*row_];
     last_microbatch_.resize(stages_.size(), -1);
     for (const Action& action : row) {
       splits_ |= action.kind == ActionKind::kBackwardWeight;
@@ -50,7 +54,7 @@ class RowWalk {
     for (size_t index = 0; index < row.size(); ++index) {
       // They go in their order.
       while (!sends_.empty() && sends_.front().taken_before <= index) sends_.pop_front();
-      sent_until_ = order.taken_before(static_cast<size_t>(place_->pp), index);
+      sent_until_ = order.taken_before(*row_, index);
       const int64_t on_their_way = sent_bytes();
       count_.forget_peak();
       play(row[index]);
@@ -64,14 +68,42 @@ class RowWalk {
 
  private:
   using Place = std::pair<int32_t, int32_t>;
+  /// An encoder beside the pipeline, as far as this rank has to do with it.
+  struct Encoder {
+    size_t module = 0;
+    std::optional<BridgeWalk> bridge;
+    std::unique_ptr<EncoderWalk> here;
+  };
   struct Sent {
     CountedTensor tensor;
     size_t taken_before = 0;  ///< an action of the row
   };
 
+  void add_encoder(size_t module, const std::vector<std::optional<RankPlace>>& places, int64_t rank) {
+    const EncoderRows& rows = schedule_.encoders[encoders_.size()];
+    const ModuleKind kind = plan_.modules[module].kind;
+    Encoder& encoder = *encoders_.emplace_back(std::make_unique<Encoder>());
+    encoder.module = module;
+    encoder.bridge = BridgeWalk::make(plan_, load_, module, rank, count_, flights_);
+    const std::optional<RankGroups> groups = rank_groups(plan_, module, rank);
+    if (!groups) return;
+    if (!row_) row_ = static_cast<size_t>(rows.groups[static_cast<size_t>(groups->place.pp)].front());
+    const std::vector<StageContent> contents = stages_of(plan_, module, *groups);
+    encoder.here = std::make_unique<EncoderWalk>(
+        kind,
+        EncoderWalk::Settings{
+            .module = module,
+            .rows = &rows,
+            .macro_batches = &load_.beside.at(kind).macro_batches[static_cast<size_t>(groups->place.dp)],
+            .bridge = encoder.bridge ? &*encoder.bridge : nullptr,
+            .count = &count_,
+            .flights = &flights_},
+        std::make_unique<StageWalk>(plan_, module, places, contents.front(), count_));
+  }
+
   /// Ids, positions and targets of this rank's tokens, and places of media, where others have the rest.
   CountedTensor share_inputs() {
-    if (plan_.llm().cp == 1) return {};
+    if (!place_ || plan_.llm().cp == 1) return {};
     int64_t numbers = 0;
     for (const MicrobatchLoad& each : load_.llm[static_cast<size_t>(place_->dp)]) {
       const ModuleRows rows = rows_of(plan_, plan_.llm(), *place_, each);
@@ -87,6 +119,7 @@ class RowWalk {
     return {count_, numbers * kIndexBytes};
   }
 
+  Encoder& encoder(int32_t number) { return *encoders_[static_cast<size_t>(number)]; }
   StageWalk& stage(int32_t index) { return *stages_[static_cast<size_t>(index)]; }
   const MicrobatchLoad& load(int32_t microbatch) const {
     return load_.llm[static_cast<size_t>(place_->dp)][static_cast<size_t>(microbatch)];
@@ -116,10 +149,25 @@ class RowWalk {
       case ActionKind::kReduceGrad:
         return stage(s).weights().reduce();
       case ActionKind::kUpdate:
-        return update();
+        finish();
+        return stage(s).weights().update();
+      case ActionKind::kEncodeUpdate:
+        finish();
+        return encoder(s).here->weights().update();
       case ActionKind::kEncodeForward:
+        return encoder(s).here->forward(m);
       case ActionKind::kEncodeBackward:
-        return;
+        return encoder(s).here->backward(m);
+      case ActionKind::kEncodeReduce:
+        return encoder(s).here->weights().reduce();
+      case ActionKind::kSendRows:
+        return encoder(s).here->send_rows(m);
+      case ActionKind::kRecvRows:
+        return encoder(s).bridge->receive_rows(m);
+      case ActionKind::kSendRowGrads:
+        return encoder(s).bridge->send_gradients(m);
+      case ActionKind::kRecvRowGrads:
+        return encoder(s).bridge->receive_gradients(m);
     }
   }
 
@@ -136,6 +184,7 @@ class RowWalk {
       }
       flow = visit.inputs;
     }
+    take_media(model, microbatch, flow);
     WalkedFlow result =
         model.forward(std::move(flow), load(microbatch), received_rows(microbatch), /*keeps=*/true, splits_, visit);
     if (model.is_last()) return;
@@ -145,10 +194,32 @@ class RowWalk {
       outputs[tensor.module] = result[tensor.module];
   }
 
+  void take_media(const StageWalk& model, int32_t microbatch, WalkedFlow& flow) {
+    for (const auto& each : encoders_) {
+      if (!each->bridge || !model.takes_rows(each->module, load(microbatch))) continue;
+      flow[each->module] = each->bridge->take_rows(microbatch);
+      if (trains(plan_, plan_.modules[each->module].kind)) media_[{each->module, microbatch}] = flow[each->module];
+    }
+  }
+
+  void give_media_gradients(const StageWalk& model, int32_t microbatch, WalkedFlow& of_inputs) {
+    for (const auto& each : encoders_) {
+      if (!each->bridge || !model.takes_rows(each->module, load(microbatch))) continue;
+      const auto rows = media_.extract({each->module, microbatch});
+      if (rows.empty()) continue;
+      CountedTensor& gradient = of_inputs[each->module];
+      if (!gradient.is_defined()) gradient = CountedTensor(count_, rows.mapped().bytes());
+      each->bridge->give_gradient(microbatch, gradient);
+      gradient.reset();
+    }
+  }
+
   /// Whether a transfer between any two stages has tensors: a microbatch may lack media, and frozen encoders' rows have
   /// no gradients.
   bool carries_anything(const Action& action) const {
     const bool goes_back = action.kind == ActionKind::kSendBackward;
+    const bool is_in_pipeline = action.kind == ActionKind::kSendForward || action.kind == ActionKind::kSendBackward;
+    if (!place_ || !is_in_pipeline) return false;
     const auto& own = *std::find_if(stages_.begin(), stages_.end(), [](const auto& each) { return each != nullptr; });
     for (const StageWalk::FlowBytes& tensor :
          own->tensors_between(goes_back ? action.stage - 1 : action.stage, load(action.microbatch))) {
@@ -210,6 +281,7 @@ class RowWalk {
         if (!made[tensor.module].is_defined()) made[tensor.module] = CountedTensor(count_, tensor.bytes);
       }
     }
+    give_media_gradients(model, microbatch, of_inputs);
     visit.inputs.clear();
     visit.ways.clear();
     visit.kept.clear();
@@ -249,17 +321,21 @@ class RowWalk {
     return flow;
   }
 
-  void update() {
-    if (is_updated_) return;
-    is_updated_ = true;
+  /// Before the first update of any stage here.
+  void finish() {
+    if (is_finished_) return;
+    is_finished_ = true;
+    std::vector<WeightsWalk*> all;
     for (auto& each : stages_)
-      if (each) each->weights().finish_reduce();
-    for (auto& each : stages_)
-      if (each) each->weights().update();
+      if (each) all.push_back(&each->weights());
+    for (auto& each : encoders_)
+      if (each->here) all.push_back(&each->here->weights());
+    for (WeightsWalk* weights : all) weights->finish_reduce();
+    for (WeightsWalk* weights : all) weights->measure();
   }
 
   int64_t sent_bytes() const {
-    int64_t bytes = 0;
+    int64_t bytes = flights_.bytes();
     for (const Sent& sent : sends_) bytes += sent.tensor.is_shared() ? 0 : sent.tensor.bytes();
     return bytes;
   }
@@ -268,17 +344,20 @@ class RowWalk {
   const StepLoad& load_;
   const Schedule& schedule_;
   ByteCount count_;
-  std::vector<StageBuckets> buckets_;
-  int64_t data_place_ = 0;  ///< among the ranks that the llm's cp and dp make
-  std::optional<ModulePlace> place_;
+  int64_t data_place_ = 0;                          ///< among the ranks that the llm's cp and dp make
+  std::optional<size_t> row_;                       ///< nothing: the rank is idle
+  std::optional<RankPlace> place_;                  ///< of the llm
   std::vector<std::unique_ptr<StageWalk>> stages_;  ///< by stage, null for others'
   std::vector<int32_t> last_microbatch_;
   bool splits_ = false;
-  bool is_updated_ = false;
+  bool is_finished_ = false;
   std::map<Place, WalkedVisit> visits_;
   std::map<Place, WalkedFlow> arrived_, arrived_gradients_, made_, made_gradients_;
   std::deque<Sent> sends_;
-  size_t sent_until_ = 0;  ///< of what the action that runs sends
+  Flights flights_;
+  std::vector<std::unique_ptr<Encoder>> encoders_;             ///< as in the schedule
+  std::map<std::pair<size_t, int32_t>, CountedTensor> media_;  ///< by module and microbatch: rows that need a gradient
+  size_t sent_until_ = 0;                                      ///< of what the action that runs sends
 };
 
 }  // namespace
@@ -296,15 +375,6 @@ int64_t StepMemory::settled_peak_bytes() const {
 }
 
 Result<StepMemory> step_memory(const Plan& plan, const StepLoad& load, int64_t rank) {
-  for (size_t index = 0; index < plan.modules.size(); ++index) {
-    const ModulePlan& module = plan.modules[index];
-    if (module.is_in_pipeline()) continue;
-    return Error{.field = fmt::format("modules[{}].placement", index),
-                 .problem = fmt::format("puts the {} encoder beside the pipeline; a step's memory is only known with "
-                                        "all encoders inline",
-                                        name_of(module.kind)),
-                 .advice = "Ask for the memory of the plan's high load (memory_of_ranks) instead."};
-  }
   WEFT_TRY(const Schedule schedule, playable_schedule(plan));
   StepMemory memory{.state = held_state(plan, rank), .actions = {}};
   memory.actions = RowWalk(plan, load, schedule, rank).run();

@@ -29,7 +29,7 @@ struct StepMemory {
 };
 
 /// For a batch's own lengths, as the runtime's operators hold tensors on CPUs. The plan must be legal and obeyed by
-/// training (find_unobeyed), and the batch one of it. Plans with encoders beside the pipeline are an error.
+/// training (find_unobeyed), and the batch one of it.
 Result<StepMemory> step_memory(const Plan& plan, const StepLoad& load, int64_t rank);
 
 }  // namespace weft

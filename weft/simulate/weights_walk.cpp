@@ -10,60 +10,52 @@ constexpr double kMostInFlight = 1.5;
 
 }  // namespace
 
-WeightsWalk::WeightsWalk(const Plan& plan, const StageBuckets& stage, std::vector<WalkedBlock> blocks, ByteCount& count)
+WeightsWalk::WeightsWalk(const Plan& plan, const ModulePlan& module, const StageContent& stage, ByteCount& count)
     : plan_(plan),
-      blocks_(std::move(blocks)),
+      blocks_(stage.blocks()),
       count_(count),
       value_bytes_(element_bytes_of(plan.precision.compute)),
       reduce_bytes_(element_bytes_of(plan.precision.reduce)),
       master_bytes_(element_bytes_of(plan.precision.master)) {
-  for (const OptimizerBuckets& optimizer : stage.optimizers) parts_.push_back(make_part(optimizer));
+  parts_.push_back(make_part(stage, stage.buckets(module, /*of_experts=*/false)));
+  if (module.ep > 1) parts_.push_back(make_part(stage, stage.buckets(module, /*of_experts=*/true)));
 }
 
-WeightsWalk::Part WeightsWalk::make_part(const OptimizerBuckets& optimizer) const {
-  Part part{.optimizer = &optimizer};
-  part.kinds.resize(blocks_.size());
-  part.trained.resize(blocks_.size());
-  part.bucket_of.resize(optimizer.weights.size());
-  part.values.resize(optimizer.buckets.size());
-  part.gradients.resize(optimizer.buckets.size());
-  part.loose.resize(blocks_.size());
-  for (size_t b = 0; b < optimizer.buckets.size(); ++b) {
-    const BucketLayout& bucket = optimizer.buckets[b];
+WeightsWalk::Part WeightsWalk::make_part(const StageContent& stage, StageBuckets buckets) {
+  Part part{.buckets = std::move(buckets)};
+  const std::vector<BucketLayout>& layouts = part.buckets.layouts;
+  part.trained.resize(stage.blocks().size());
+  part.loose.resize(stage.blocks().size());
+  part.bucket_of.resize(part.buckets.weights.size());
+  part.values.resize(layouts.size());
+  part.gradients.resize(layouts.size());
+  for (size_t b = 0; b < layouts.size(); ++b) {
+    const BucketLayout& bucket = layouts[b];
     if (bucket.is_trained) part.largest = std::max(part.largest, bucket.num_elements);
-    if (bucket.is_trained && bucket.num_elements > 0) part.buckets.push_back(b);
+    if (bucket.is_trained && bucket.num_elements > 0) part.in_order.push_back(b);
     for (const BucketSlot& slot : bucket.slots) part.bucket_of[slot.parameter] = b;
   }
-  for (size_t weight = 0; weight < optimizer.weights.size(); ++weight) {
-    const size_t block = optimizer.block_of[weight];
-    part.kinds[block].push_back(optimizer.kind_of[weight]);
-    if (optimizer.buckets[part.bucket_of[weight]].is_trained) part.trained[block].push_back(weight);
-  }
-  for (auto& kinds : part.kinds) {
-    std::sort(kinds.begin(), kinds.end());
-    kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
-  }
-  for (size_t block = 0; block < blocks_.size(); ++block) {
-    if (!blocks_[block].borrowed) continue;
-    const std::vector<int64_t> others = part.kinds[*blocks_[block].borrowed];
-    part.kinds[block].insert(part.kinds[block].end(), others.begin(), others.end());
+  for (const size_t weight : part.buckets.weights) {
+    const StageWeight& own = stage.weights()[weight];
+    if (own.is_trained) part.trained[own.block].push_back(part.weights.size());
+    part.weights.push_back(own.weight);
   }
   expect_all(part);
   return part;
 }
 
 void WeightsWalk::expect_all(Part& part) {
-  part.num_missing.assign(part.optimizer->buckets.size(), 0);
-  for (size_t b = 0; b < part.num_missing.size(); ++b) part.num_missing[b] = part.optimizer->buckets[b].slots.size();
+  part.num_missing.clear();
+  for (const BucketLayout& bucket : part.buckets.layouts) part.num_missing.push_back(bucket.slots.size());
   part.num_sent = 0;
 }
 
 void WeightsWalk::start_gather(size_t block) {
   for (Part& part : parts_) {
-    if (!part.optimizer->rules.releases_values) continue;
-    for (const int64_t kind : part.kinds[block]) {
+    if (!part.buckets.rules.releases_values) continue;
+    for (const int64_t kind : part.buckets.kinds[block]) {
       for (size_t b = part.values.size(); b-- > 0;) {
-        const BucketLayout& bucket = part.optimizer->buckets[b];
+        const BucketLayout& bucket = part.buckets.layouts[b];
         if (bucket.kind == kind && !part.values[b].is_defined())
           part.values[b] = CountedTensor(count_, bucket.num_elements * value_bytes_);
       }
@@ -73,9 +65,9 @@ void WeightsWalk::start_gather(size_t block) {
 
 void WeightsWalk::release(size_t block) {
   for (Part& part : parts_) {
-    for (const int64_t kind : part.kinds[block]) {
+    for (const int64_t kind : part.buckets.kinds[block]) {
       for (size_t b = 0; b < part.values.size(); ++b) {
-        if (part.optimizer->buckets[b].kind == kind) part.values[b].reset();
+        if (part.buckets.layouts[b].kind == kind) part.values[b].reset();
       }
     }
   }
@@ -113,7 +105,7 @@ void WeightsWalk::enter(size_t block) {
     if (!part.scatters()) continue;
     int64_t elements = 0;
     for (const size_t weight : part.trained[block])
-      elements += part.optimizer->weights[weight].is_product ? 0 : part.optimizer->weights[weight].elements;
+      elements += part.weights[weight].is_product ? 0 : part.weights[weight].elements;
     if (elements > 0) part.loose[block] = CountedTensor(count_, elements * reduce_bytes_);
   }
   queue_->push_back([this, block] { expect(block); });
@@ -134,15 +126,14 @@ void WeightsWalk::expect(size_t block) {
     if (!part.scatters()) continue;
     for (const size_t weight : part.trained[block]) {
       CountedTensor& whole = part.gradients[part.bucket_of[weight]];
-      const BucketLayout& bucket = part.optimizer->buckets[part.bucket_of[weight]];
+      const BucketLayout& bucket = part.buckets.layouts[part.bucket_of[weight]];
       if (!whole.is_defined()) whole = CountedTensor(count_, bucket.num_elements * reduce_bytes_);
     }
     part.loose[block].reset();
     if (block == 0 || !blocks_.back().borrowed || block == *blocks_.back().borrowed) part.borrowed.reset();
     if (!blocks_[block].borrowed || part.loose[*blocks_[block].borrowed].is_defined()) continue;
     int64_t elements = 0;
-    for (const size_t weight : part.trained[*blocks_[block].borrowed])
-      elements += part.optimizer->weights[weight].elements;
+    for (const size_t weight : part.trained[*blocks_[block].borrowed]) elements += part.weights[weight].elements;
     part.borrowed = CountedTensor(count_, elements * reduce_bytes_);
   }
 }
@@ -165,32 +156,32 @@ void WeightsWalk::complete_from(Part& part, size_t block) {
     --part.complete_from;
     for (const size_t weight : part.trained[part.complete_from]) {
       --part.num_missing[part.bucket_of[weight]];
-      while (part.num_sent < part.buckets.size() && part.num_missing[part.buckets[part.num_sent]] == 0)
-        send(part, part.buckets[part.num_sent++]);
+      while (part.num_sent < part.in_order.size() && part.num_missing[part.in_order[part.num_sent]] == 0)
+        send(part, part.in_order[part.num_sent++]);
     }
   }
 }
 
 void WeightsWalk::send(Part& part, size_t bucket) {
   if (!part.scatters()) return;
-  const BucketLayout& layout = part.optimizer->buckets[bucket];
+  const BucketLayout& layout = part.buckets.layouts[bucket];
   const auto in_flight = [&] {
     int64_t elements = layout.num_elements;
-    for (const Flight& flight : part.flights) elements += part.optimizer->buckets[flight.bucket].num_elements;
+    for (const Flight& flight : part.flights) elements += part.buckets.layouts[flight.bucket].num_elements;
     return static_cast<double>(elements);
   };
   while (!part.flights.empty() && in_flight() > kMostInFlight * static_cast<double>(part.largest)) land_first(part);
   CountedTensor whole = std::exchange(part.gradients[bucket], {});
   if (!whole.is_defined()) whole = CountedTensor(count_, layout.num_elements * reduce_bytes_);
-  const CountedTensor own(count_, part.optimizer->owned(layout) * reduce_bytes_);
+  const CountedTensor own(count_, part.owned(layout) * reduce_bytes_);
   part.flights.push_back({bucket, whole, own});
   while (!plan_.overlap_dp && !part.flights.empty()) land_first(part);
 }
 
 void WeightsWalk::land_first(Part& part) {
   if (reduce_bytes_ != master_bytes_) {
-    const BucketLayout& layout = part.optimizer->buckets[part.flights.front().bucket];
-    const CountedTensor converted(count_, part.optimizer->owned(layout) * master_bytes_);
+    const BucketLayout& layout = part.buckets.layouts[part.flights.front().bucket];
+    const CountedTensor converted(count_, part.owned(layout) * master_bytes_);
   }
   part.flights.pop_front();
 }
@@ -199,7 +190,7 @@ void WeightsWalk::end_gradients() {
   complete_from(0);
   for (Part& part : parts_) {
     if (!part.scatters()) continue;
-    while (part.num_sent < part.buckets.size()) send(part, part.buckets[part.num_sent++]);
+    while (part.num_sent < part.in_order.size()) send(part, part.in_order[part.num_sent++]);
     expect_all(part);
   }
 }
@@ -221,21 +212,23 @@ void WeightsWalk::finish_reduce() {
   }
 }
 
-void WeightsWalk::update() {
-  for (Part& part : parts_) {
-    // Squares of a weight's gradients are summed in double precision; of large ones, row by row.
-    constexpr int64_t kFewElements = 64 << 10;
-    const int64_t bytes = part.scatters() ? master_bytes_ : reduce_bytes_;
+void WeightsWalk::measure() {
+  // In double precision, a weight at a time; of large ones, row by row.
+  constexpr int64_t kFewElements = 64 << 10;
+  for (const Part& part : parts_) {
+    if ((part.scatters() ? master_bytes_ : reduce_bytes_) == 8) continue;
     for (size_t weight = 0; weight < part.bucket_of.size(); ++weight) {
-      const int64_t owned = part.optimizer->owned(part.optimizer->buckets[part.bucket_of[weight]]);
-      const int64_t elements = std::min(part.optimizer->weights[weight].elements, owned);
-      if (bytes < 8) const CountedTensor exact(count_, std::min(elements, kFewElements) * 8);
+      const int64_t owned = part.owned(part.buckets.layouts[part.bucket_of[weight]]);
+      const CountedTensor exact(count_, std::min({part.weights[weight].elements, owned, kFewElements}) * 8);
     }
-    const bool converts = !part.scatters() && reduce_bytes_ != master_bytes_;
-    for (const size_t b : part.buckets) {
-      if (converts)
-        const CountedTensor exact(count_, part.optimizer->owned(part.optimizer->buckets[b]) * master_bytes_);
-    }
+  }
+}
+
+void WeightsWalk::update() {
+  for (const Part& part : parts_) {
+    if (part.scatters() || reduce_bytes_ == master_bytes_) continue;
+    for (const size_t b : part.in_order)
+      const CountedTensor exact(count_, part.owned(part.buckets.layouts[b]) * master_bytes_);
   }
 }
 

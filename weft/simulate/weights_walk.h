@@ -10,17 +10,12 @@
 
 namespace weft {
 
-/// A block of a stage as far as its weights are concerned.
-struct WalkedBlock {
-  bool has_backward = true;
-  std::optional<size_t> borrowed;  ///< the block whose weights it uses, too
-};
-
 /// What a stage's weights hold for a while as microbatches go through its blocks, counted as pipeline/stage_weights
 /// and optim have it: whole values with ZeRO 3, whole gradients with ZeRO 2 and 3, and what updates make in passing.
 class WeightsWalk {
  public:
-  WeightsWalk(const Plan& plan, const StageBuckets& stage, std::vector<WalkedBlock> blocks, ByteCount& count);
+  /// `module` is the one whose pipeline the stage is of.
+  WeightsWalk(const Plan& plan, const ModulePlan& module, const StageContent& stage, ByteCount& count);
 
   void before_forward(size_t block);
   void after_forward(size_t block) { release(block); }
@@ -34,6 +29,8 @@ class WeightsWalk {
   void reduce();
   /// All sums have arrived.
   void finish_reduce();
+  /// Squares of gradients are summed.
+  void measure();
   void update();
 
  private:
@@ -44,8 +41,8 @@ class WeightsWalk {
   };
   /// What one of the optimizers has.
   struct Part {
-    const OptimizerBuckets* optimizer = nullptr;
-    std::vector<std::vector<int64_t>> kinds;   ///< by block: of all weights that it uses
+    StageBuckets buckets;
+    std::vector<LocalWeight> weights;          ///< in the order in which slots count them
     std::vector<std::vector<size_t>> trained;  ///< by block: weights, in order
     std::vector<size_t> bucket_of;             ///< by weight
     std::vector<CountedTensor> values;         ///< by bucket, where whole ones come and go
@@ -53,7 +50,7 @@ class WeightsWalk {
     std::vector<CountedTensor> loose;  ///< by block: gradients that were made before their place in a bucket was
     CountedTensor borrowed;            ///< of a table that a head is tied to, before its own block comes
     std::vector<size_t> num_missing;   ///< by bucket: weights whose gradient is not complete
-    std::vector<size_t> buckets;       ///< that are trained, in their order
+    std::vector<size_t> in_order;      ///< buckets that are trained
     size_t num_sent = 0;               ///< of them
     std::deque<Flight> flights;
     int64_t largest = 0;
@@ -61,10 +58,14 @@ class WeightsWalk {
     bool hands_on = false;
     bool has_handed_on = false;
 
-    bool scatters() const { return optimizer->rules.scatters_gradients; }
+    bool scatters() const { return buckets.rules.scatters_gradients; }
+    /// Elements of a bucket that a rank owns.
+    int64_t owned(const BucketLayout& bucket) const {
+      return buckets.rules.divides_states ? bucket.num_elements / buckets.num_ranks : bucket.num_elements;
+    }
   };
 
-  Part make_part(const OptimizerBuckets& optimizer) const;
+  static Part make_part(const StageContent& stage, StageBuckets buckets);
   void start_gather(size_t block);
   void release(size_t block);
   void enter(size_t block);
@@ -77,7 +78,7 @@ class WeightsWalk {
   static void expect_all(Part& part);
 
   const Plan& plan_;
-  std::vector<WalkedBlock> blocks_;
+  std::vector<StageBlockRules> blocks_;
   ByteCount& count_;
   int64_t value_bytes_, reduce_bytes_, master_bytes_;
   std::vector<Part> parts_;

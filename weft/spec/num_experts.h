@@ -18,4 +18,9 @@ inline int64_t num_experts(const Module& module) {
   return experts;
 }
 
+/// Whether a layer's rows choose among experts.
+inline bool has_router(const Block& layer) {
+  return std::any_of(layer.ops.begin(), layer.ops.end(), [](const Op& op) { return op.name == "moe.router"; });
+}
+
 }  // namespace weft

@@ -101,6 +101,11 @@ struct Op {
   Saved saved;
 };
 
+/// Whether it chooses experts for rows.
+inline bool is_router(const Op& op) {
+  return op.name == "moe.router";
+}
+
 /// Trainable elements of the operator's own weights.
 int64_t num_parameters(const Op& op);
 

@@ -126,14 +126,10 @@ Result<double> training_step_flops(const Model& model, const Workload& workload,
                    "Remove one.");
   }
   double per_sample = 0;
-  bool is_behind_trained = false;  // the backward must pass through, on its way to a trained encoder
   for (const Module& module : model.modules) {
     const Segments& segments = sample.of(module.kind);
-    const bool is_llm = module.kind == ModuleKind::kLlm;
-    const bool passes_on = is_trained(module) || (is_llm && is_behind_trained);
     per_sample += forward_flops(module, segments) +
-                  backward_flops(module, segments, {.weights = is_trained(module), .inputs = passes_on});
-    is_behind_trained |= is_trained(module) && !is_llm;
+                  backward_flops(module, segments, backward_needs(model, workload, module.kind));
   }
   return per_sample * static_cast<double>(workload.global_batch_samples);
 }

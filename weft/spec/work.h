@@ -1,5 +1,6 @@
 #pragma once
 
+#include "weft/spec/backward_needs.h"
 #include "weft/spec/model.h"
 #include "weft/spec/precision.h"
 #include "weft/spec/segments.h"
@@ -17,11 +18,7 @@ double forward_flops(const Module& module, const Segments& segments);
 double weight_gradient_flops(const Op& op, const Segments& segments);
 double input_gradient_flops(const Op& op, const Segments& segments);
 
-/// Which gradients a module's backward makes.
-struct BackwardNeeds {
-  bool weights = true;
-  bool inputs = true;  ///< of all operators but the very first, whose input is data
-};
+/// The very first operator makes no gradient of its input, which is data.
 double backward_flops(const Module& module, const Segments& segments, BackwardNeeds needs);
 
 /// Bytes that the forward pass reads and writes when every operator is a kernel of its own and attention is fused.

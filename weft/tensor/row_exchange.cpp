@@ -24,31 +24,26 @@ std::vector<int64_t> times(std::vector<int64_t> counts, int64_t factor) {
 /// A route as one rank of the group goes it.
 class RankWay {
  public:
-  RankWay(const RowRoute& route, int64_t rank, at::Device device)
-      : num_held_(route.num_held[static_cast<size_t>(rank)]),
-        num_needed_(route.num_needed[static_cast<size_t>(rank)]),
-        has_messages_(!route.messages.empty()),
-        to_(static_cast<size_t>(route.num_ranks()), 0),
-        from_(to_) {
-    // Messages are sorted by sender, then receiver: both sides pack in the order of ranks.
-    std::vector<int64_t> sent, received;
-    for (const RowMessage& message : route.messages) {
-      if (message.from == rank) {
-        to_[static_cast<size_t>(message.to)] = message.num_rows();
-        sent.insert(sent.end(), message.sender_places.begin(), message.sender_places.end());
-      }
-      if (message.to == rank) {
-        from_[static_cast<size_t>(message.from)] = message.num_rows();
-        received.insert(received.end(), message.receiver_places.begin(), message.receiver_places.end());
-      }
+  RankWay(const OwnRoute& route, int64_t num_ranks, at::Device device)
+      : num_held_(route.num_held),
+        num_needed_(route.num_needed),
+        has_messages_(route.moves_rows),
+        to_(static_cast<size_t>(num_ranks), 0),
+        from_(to_),
+        kept_from_(route.kept_from, device),
+        kept_to_(route.kept_to, device) {
+    // Messages are sorted by the other rank: both sides pack in the order of ranks.
+    std::vector<Range> sent, received;
+    for (const OwnMessage& message : route.sent) {
+      to_[static_cast<size_t>(message.peer)] = message.num_rows();
+      sent.insert(sent.end(), message.places.begin(), message.places.end());
+    }
+    for (const OwnMessage& message : route.received) {
+      from_[static_cast<size_t>(message.peer)] = message.num_rows();
+      received.insert(received.end(), message.places.begin(), message.places.end());
     }
     sent_ = RowPlaces(sent, device);
     received_ = RowPlaces(received, device);
-    for (const RowMessage& kept : route.kept) {
-      if (kept.from != rank) continue;
-      kept_from_ = RowPlaces(kept.sender_places, device);
-      kept_to_ = RowPlaces(kept.receiver_places, device);
-    }
   }
 
   /// On no rank of the group anything moves, and this one needs exactly what it has.
@@ -110,16 +105,13 @@ struct ExchangeRowsFunction : torch::autograd::Function<ExchangeRowsFunction> {
 
 }  // namespace
 
-at::Tensor exchange_rows(const at::Tensor& rows, const Group& group, const RowRoute& route, const RowRoute& back) {
-  WEFT_CHECK(route.num_ranks() == group.size() && back.num_ranks() == group.size(),
-             "routes of {} and {} ranks in a group of {}", route.num_ranks(), back.num_ranks(), group.size());
+at::Tensor exchange_rows(const at::Tensor& rows, const Group& group, const OwnRoute& route, const OwnRoute& back) {
   WEFT_CHECK(route.num_held == back.num_needed && route.num_needed == back.num_held,
              "the way back is not from who needs rows to who holds them");
   WEFT_CHECK(rows.defined() && rows.dim() == 2, "rows are [rows, width] on every rank, also without any");
-  const int64_t rank = group.rank();
-  check_tensor(rows, {.shape = {route.num_held[static_cast<size_t>(rank)], rows.size(1)}, .type = {}, .device = {}},
-               group.ranks()[static_cast<size_t>(rank)], "exchange of rows");
-  RankWay there(route, rank, rows.device()), home(back, rank, rows.device());
+  check_tensor(rows, {.shape = {route.num_held, rows.size(1)}, .type = {}, .device = {}},
+               group.ranks()[static_cast<size_t>(group.rank())], "exchange of rows");
+  RankWay there(route, group.size(), rows.device()), home(back, group.size(), rows.device());
   if (there.is_nothing() && home.is_nothing()) return rows;
   return ExchangeRowsFunction::apply(rows, c10::make_intrusive<Ways>(group, std::move(there), std::move(home)));
 }

@@ -3,7 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "weft/comm/group.h"
-#include "weft/mesh/row_route.h"
+#include "weft/mesh/own_route.h"
 
 namespace weft {
 
@@ -15,6 +15,6 @@ namespace weft {
 /// All ranks of the group call it alike, also without rows, and so they do with its backward. Rows must therefore
 /// require a gradient on all ranks or on none, and what is returned must reach the loss on all of them, where it has
 /// no rows, too.
-at::Tensor exchange_rows(const at::Tensor& rows, const Group& group, const RowRoute& route, const RowRoute& back);
+at::Tensor exchange_rows(const at::Tensor& rows, const Group& group, const OwnRoute& route, const OwnRoute& back);
 
 }  // namespace weft

@@ -90,8 +90,8 @@ TEST_P(RowExchanges, RowsComeAndGradientsGoBackAsOnOneRankWithNoByteTooMany) {
       const Example example(group.size(), seed);
       const List& held = example.held[rank];
       const List& needed = example.needed[rank];
-      const RowRoute there = plan_row_route(example.held, example.needed);
-      const RowRoute back = plan_row_route(example.needed, example.held);
+      const OwnRoute there = plan_own_route(example.held, example.needed, group.rank());
+      const OwnRoute back = plan_own_route(example.needed, example.held, group.rank());
       at::Tensor rows = example.take(example.whole, held);
       // Memory in another order now and then.
       if (seed % 3 == 0) rows = rows.t().contiguous().t();
@@ -103,7 +103,7 @@ TEST_P(RowExchanges, RowsComeAndGradientsGoBackAsOnOneRankWithNoByteTooMany) {
       ASSERT_EQ(got.sizes(), (at::IntArrayRef{std::ssize(needed), kWidth}));
       EXPECT_TRUE(got.equal(example.expected(example.whole, example.held, needed))) << "seed " << seed;
       EXPECT_EQ(between.received - before.received, 8 * kWidth * Example::num_lacking(example.held, held, needed));
-      EXPECT_EQ(between.sent - before.sent, 8 * kWidth * row_traffic(there, group.rank()).sent);
+      EXPECT_EQ(between.sent - before.sent, 8 * kWidth * row_traffic(there).sent);
 
       // Of rows that somebody needs. Copies of a row have the same share of the loss.
       (got.sin() * example.take(example.weights, needed)).sum().backward();
@@ -112,7 +112,7 @@ TEST_P(RowExchanges, RowsComeAndGradientsGoBackAsOnOneRankWithNoByteTooMany) {
       EXPECT_LE(largest_difference(rows.grad(), example.expected(gradient, example.needed, held)), kTolerance)
           << "seed " << seed;
       EXPECT_EQ(after.received - between.received, 8 * kWidth * Example::num_lacking(example.needed, needed, held));
-      EXPECT_EQ(after.sent - between.sent, 8 * kWidth * row_traffic(back, group.rank()).sent);
+      EXPECT_EQ(after.sent - between.sent, 8 * kWidth * row_traffic(back).sent);
     }
   });
 }
@@ -138,7 +138,8 @@ TEST_P(RowExchanges, AGradientOfEveryUseIsThatOfOneRank) {
 
       const auto index = [&](const List& rows) { return at::tensor(rows, at::kLong).to(test_device()); };
       const at::Tensor encoded = inputs.index_select(0, index(made[rank])).mm(weights).tanh();
-      const at::Tensor here = exchange_rows(encoded, group, plan_row_route(made, needed), plan_row_route(needed, made));
+      const at::Tensor here = exchange_rows(encoded, group, plan_own_route(made, needed, group.rank()),
+                                            plan_own_route(needed, made, group.rank()));
       here.mm(head).sin().sum().backward();
       at::Tensor sum = weights.grad().contiguous();
       group.all_reduce(buffer_of(sum), Reduction::kSum).wait();
@@ -153,7 +154,7 @@ TEST_P(RowExchanges, RowsThatAllStayAreNotTouched) {
     RowLists lists;
     for (int64_t rank = 0; rank < group.size(); ++rank) lists.push_back({2 * rank, 2 * rank + 1});
     const at::Tensor rows = random_tensor({2, kWidth}, 1);
-    const RowRoute route = plan_row_route(lists, lists);
+    const OwnRoute route = plan_own_route(lists, lists, group.rank());
     const Traffic before = group.traffic();
     EXPECT_EQ(exchange_rows(rows, group, route, route).data_ptr(), rows.data_ptr());
     EXPECT_EQ(group.traffic(), before);
@@ -174,12 +175,12 @@ TEST_P(RowExchanges, TransfersAreUnderWayTogetherAndAreWaitedForInAnyOrder) {
         const List& held = example.held[rank];
         // Rows that need a gradient are sent without one.
         rows.push_back(held.empty() ? at::Tensor() : example.take(example.whole, held).set_requires_grad(true));
-        const RowRoute route = plan_row_route(example.held, example.needed);
+        const OwnRoute route = plan_own_route(example.held, example.needed, group.rank());
         const Traffic before = group.traffic();
         transfers.push_back(start_rows(group, route, rows.back(), kWidth, options));
         EXPECT_EQ(group.traffic().received - before.received,
                   8 * kWidth * Example::num_lacking(example.held, held, example.needed[rank]));
-        if (row_traffic(route, group.rank()) == Traffic{}) {
+        if (row_traffic(route) == Traffic{}) {
           EXPECT_TRUE(transfers.back().is_done());
         }
       }
@@ -213,7 +214,7 @@ TEST_P(RowExchanges, ATransferThatIsOnlyAskedForComesToItsEnd) {
       const List& held = example.held[rank];
       RowTransfer transfer;
       EXPECT_TRUE(transfer.is_done());
-      transfer = start_rows(group, plan_row_route(example.held, example.needed),
+      transfer = start_rows(group, plan_own_route(example.held, example.needed, group.rank()),
                             held.empty() ? at::Tensor() : example.take(example.whole, held), kWidth, options);
       while (!transfer.is_done()) std::this_thread::yield();
       EXPECT_TRUE(transfer.wait().equal(example.expected(example.whole, example.held, example.needed[rank])));
@@ -225,7 +226,7 @@ TEST_P(RowExchanges, WrongRowsAreTold) {
   run([&](World& world) {
     Group& group = world.all();
     RowLists held(static_cast<size_t>(group.size()), {0, 1});
-    const RowRoute route = plan_row_route(held, held), shorter = plan_row_route({{0}}, {{0}});
+    const OwnRoute route = plan_own_route(held, held, group.rank()), shorter = plan_own_route({{0}}, {{0}}, 0);
     const at::Tensor good = random_tensor({2, kWidth}, 1);
     const at::TensorOptions options = at::TensorOptions().dtype(at::kDouble).device(test_device());
     EXPECT_THROW((void)start_rows(group, route, good.narrow(0, 0, 1), kWidth, options), TensorMisuse);
@@ -234,8 +235,9 @@ TEST_P(RowExchanges, WrongRowsAreTold) {
     EXPECT_THROW((void)exchange_rows(good, group, route, shorter), InternalError);
     EXPECT_THROW((void)exchange_rows(at::Tensor(), group, route, route), InternalError);
     held.back() = {1, 0};
-    EXPECT_THROW((void)exchange_rows(good.narrow(0, 0, 1), group, plan_row_route(RowLists(held.size(), {0, 1}), held),
-                                     plan_row_route(held, RowLists(held.size(), {0, 1}))),
+    EXPECT_THROW((void)exchange_rows(good.narrow(0, 0, 1), group,
+                                     plan_own_route(RowLists(held.size(), {0, 1}), held, group.rank()),
+                                     plan_own_route(held, RowLists(held.size(), {0, 1}), group.rank())),
                  TensorMisuse);
   });
 }

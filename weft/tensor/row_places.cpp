@@ -4,14 +4,20 @@
 
 namespace weft {
 
-RowPlaces::RowPlaces(const std::vector<int64_t>& places, at::Device device) : size_(std::ssize(places)) {
-  if (places.empty()) return;
-  begin_ = places.front();
-  for (int64_t i = 1; i < size_; ++i) {
-    if (places[static_cast<size_t>(i)] == begin_ + i) continue;
-    index_ = at::tensor(places, at::kLong).to(device);
-    return;
+RowPlaces::RowPlaces(std::span<const Range> places, at::Device device) {
+  bool is_one_run = true;
+  for (const Range& range : places) {
+    is_one_run = is_one_run && (size_ == 0 || range.empty() || range.begin == begin_ + size_);
+    if (size_ == 0) begin_ = range.begin;
+    size_ += range.size();
   }
+  if (is_one_run) return;
+  std::vector<int64_t> index;
+  index.reserve(static_cast<size_t>(size_));
+  for (const Range& range : places) {
+    for (int64_t place = range.begin; place < range.end; ++place) index.push_back(place);
+  }
+  index_ = at::tensor(index, at::kLong).to(device);
 }
 
 at::Tensor RowPlaces::take(const at::Tensor& rows) const {

@@ -1,9 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+
+#include "weft/mesh/box.h"
 
 namespace weft {
 
@@ -13,7 +16,7 @@ class RowPlaces {
  public:
   RowPlaces() = default;
   /// The places of tensors on a device.
-  RowPlaces(const std::vector<int64_t>& places, at::Device device);
+  RowPlaces(std::span<const Range> places, at::Device device);
 
   int64_t size() const { return size_; }
   bool is_run() const { return !index_.defined(); }

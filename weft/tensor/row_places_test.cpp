@@ -7,13 +7,19 @@
 namespace weft {
 namespace {
 
+RowPlaces places_at(const std::vector<int64_t>& places) {
+  std::vector<Range> ranges;
+  for (const int64_t place : places) ranges.push_back({place, place + 1});
+  return {ranges, at::kCPU};
+}
+
 at::Tensor numbered_rows() {
   return at::arange(12, at::kDouble).view({6, 2});
 }
 
 TEST(RowPlaces, ARunIsASliceOfTheSameMemory) {
   const at::Tensor rows = numbered_rows();
-  const RowPlaces places({2, 3, 4}, at::kCPU);
+  const RowPlaces places = places_at({2, 3, 4});
   EXPECT_TRUE(places.is_run());
   const at::Tensor taken = places.take(rows);
   EXPECT_EQ(taken.data_ptr<double>(), rows.data_ptr<double>() + 4);
@@ -27,7 +33,7 @@ TEST(RowPlaces, ARunIsASliceOfTheSameMemory) {
 TEST(RowPlaces, OtherPlacesAreGatheredAndScattered) {
   const at::Tensor rows = numbered_rows();
   for (const std::vector<int64_t>& list : {std::vector<int64_t>{4, 3}, {0, 2}, {5, 0, 1}}) {
-    const RowPlaces places(list, at::kCPU);
+    const RowPlaces places = places_at(list);
     EXPECT_FALSE(places.is_run());
     const at::Tensor taken = places.take(rows), into = at::zeros({6, 2}, at::kDouble);
     places.put(taken, into);
@@ -40,13 +46,13 @@ TEST(RowPlaces, OtherPlacesAreGatheredAndScattered) {
 }
 
 TEST(RowPlaces, NoneAreARunToo) {
-  const RowPlaces none({}, at::kCPU);
+  const RowPlaces none = places_at({});
   EXPECT_TRUE(none.is_run());
   EXPECT_EQ(none.take(numbered_rows()).size(0), 0);
   EXPECT_TRUE(none.are_all_of(0));
   EXPECT_FALSE(none.are_all_of(1));
-  EXPECT_TRUE(RowPlaces({0, 1}, at::kCPU).are_all_of(2));
-  EXPECT_FALSE(RowPlaces({1, 2}, at::kCPU).are_all_of(2));
+  EXPECT_TRUE(places_at({0, 1}).are_all_of(2));
+  EXPECT_FALSE(places_at({1, 2}).are_all_of(2));
 }
 
 }  // namespace

@@ -49,45 +49,40 @@ void RowTransfer::finish() {
   sent_.clear();
 }
 
-RowTransfer start_rows(const Group& group_in, const RowRoute& route, const at::Tensor& rows, int64_t width,
+void RowTransfer::add_to(TensorFlights& flights) const {
+  for (const Sent& sent : sent_) flights.add(sent.rows);
+  for (const Arriving& arriving : arriving_) flights.add(arriving.rows);
+}
+
+RowTransfer start_rows(const Group& group_in, const OwnRoute& route, const at::Tensor& rows, int64_t width,
                        const at::TensorOptions& options) {
   Group group = group_in;
-  WEFT_CHECK(route.num_ranks() == group.size(), "a route of {} ranks in a group of {}", route.num_ranks(),
-             group.size());
-  const int64_t rank = group.rank();
-  const int64_t num_held = route.num_held[static_cast<size_t>(rank)];
-  const int64_t num_needed = route.num_needed[static_cast<size_t>(rank)];
-  if (num_held > 0 || rows.defined()) {
-    check_tensor(rows, {.shape = {num_held, width}, .type = options.dtype().toScalarType(), .device = options.device()},
-                 group.ranks()[static_cast<size_t>(rank)], "transfer of rows");
+  if (route.num_held > 0 || rows.defined()) {
+    check_tensor(rows,
+                 {.shape = {route.num_held, width}, .type = options.dtype().toScalarType(), .device = options.device()},
+                 group.ranks()[static_cast<size_t>(group.rank())], "transfer of rows");
   }
   const at::NoGradGuard no_grad;
-  const at::Tensor held = num_held > 0 ? rows.detach().contiguous() : at::empty({0, width}, options);
-  int64_t num_coming = 0;
-  for (const std::vector<RowMessage>* messages : {&route.messages, &route.kept}) {
-    for (const RowMessage& message : *messages) num_coming += message.to == rank ? message.num_rows() : 0;
-  }
+  const at::Tensor held = route.num_held > 0 ? rows.detach().contiguous() : at::empty({0, width}, options);
+  const int64_t num_coming = row_traffic(route).received + total_size(route.kept_to);
+  const std::vector<int64_t> shape = {route.num_needed, width};
   RowTransfer transfer;
-  transfer.result_ =
-      num_coming < num_needed ? at::zeros({num_needed, width}, options) : at::empty({num_needed, width}, options);
-  for (const RowMessage& message : route.messages) {
-    if (message.to != rank) continue;
-    const RowPlaces places(message.receiver_places, options.device());
+  transfer.result_ = num_coming < route.num_needed ? at::zeros(shape, options) : at::empty(shape, options);
+  for (const OwnMessage& message : route.received) {
+    const RowPlaces places(message.places, options.device());
     at::Tensor own_memory;
     if (!places.is_run()) own_memory = at::empty({places.size(), width}, options);
     const at::Tensor memory = own_memory.defined() ? own_memory : places.take(transfer.result_);
-    transfer.arriving_.push_back({own_memory, places, group.recv(buffer_of(memory), message.from)});
+    transfer.arriving_.push_back({own_memory, places, group.recv(buffer_of(memory), message.peer)});
   }
-  for (const RowMessage& message : route.messages) {
-    if (message.from != rank) continue;
-    const at::Tensor sent = RowPlaces(message.sender_places, options.device()).take(held);
-    transfer.sent_.push_back({sent, group.send(buffer_of(sent), message.to)});
+  for (const OwnMessage& message : route.sent) {
+    const at::Tensor sent = RowPlaces(message.places, options.device()).take(held);
+    transfer.sent_.push_back({sent, group.send(buffer_of(sent), message.peer)});
   }
   // Last, while messages are under way.
-  for (const RowMessage& kept : route.kept) {
-    if (kept.from != rank) continue;
-    RowPlaces(kept.receiver_places, options.device())
-        .put(RowPlaces(kept.sender_places, options.device()).take(held), transfer.result_);
+  if (!route.kept_to.empty()) {
+    RowPlaces(route.kept_to, options.device())
+        .put(RowPlaces(route.kept_from, options.device()).take(held), transfer.result_);
   }
   return transfer;
 }

@@ -5,7 +5,8 @@
 #include <ATen/core/Tensor.h>
 
 #include "weft/comm/group.h"
-#include "weft/mesh/row_route.h"
+#include "weft/mesh/own_route.h"
+#include "weft/tensor/flights.h"
 #include "weft/tensor/row_places.h"
 
 namespace weft {
@@ -27,9 +28,11 @@ class [[nodiscard]] RowTransfer {
   bool is_done();
   /// Returns when it is. The needed rows can be had afterwards, too.
   void finish();
+  /// Adds what is under way.
+  void add_to(TensorFlights& flights) const;
 
  private:
-  friend RowTransfer start_rows(const Group& group, const RowRoute& route, const at::Tensor& rows, int64_t width,
+  friend RowTransfer start_rows(const Group& group, const OwnRoute& route, const at::Tensor& rows, int64_t width,
                                 const at::TensorOptions& options);
 
   struct Sent {
@@ -49,11 +52,11 @@ class [[nodiscard]] RowTransfer {
   std::vector<Arriving> arriving_;
 };
 
-/// Starts what this rank of the group sends and receives on a route, and returns before any of it has arrived. A rank
+/// Starts what this rank of the group sends and receives on its route, and returns before any of it has arrived. A rank
 /// without messages may leave it out, the others call it alike: the k-th transfer with messages between two ranks meets
 /// the k-th there. `rows` [held, width] may be undefined where the rank holds none, and needs no gradient; a needed row
 /// that nobody holds is zero. `options` are the type and device of all of it.
-RowTransfer start_rows(const Group& group, const RowRoute& route, const at::Tensor& rows, int64_t width,
+RowTransfer start_rows(const Group& group, const OwnRoute& route, const at::Tensor& rows, int64_t width,
                        const at::TensorOptions& options);
 
 }  // namespace weft

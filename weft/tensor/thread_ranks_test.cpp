@@ -5,8 +5,8 @@
 #include "weft/comm/suite.h"
 #include "weft/comm/threads/run_threads.h"
 #include "weft/tensor/redistribute.h"
+#include "weft/tensor/row_transfer.h"
 #include "weft/tensor/spread_tensor.h"
-#include "weft/tensor/tensor_bridge.h"
 
 namespace weft::suite {
 
@@ -57,13 +57,11 @@ TEST(TensorsThatDiffer, RanksThatRedistributeDifferentTypesAreTold) {
   EXPECT_NE(message.find("4 fp64"), std::string::npos) << message;
 }
 
-TEST(TensorsThatDiffer, RanksOfABridgeWithDifferentTypesAreTold) {
+TEST(TensorsThatDiffer, RanksThatSendRowsOfDifferentTypesAreTold) {
   const std::string message = message_of_run([](World& world) {
-    const Mesh first = *Mesh::contiguous({{"a", 1}}), second = *Mesh::contiguous({{"a", 1}}, 1);
-    const Layout layout = *Layout::create(first.grid(), {4}, {AxisState::replicated()});
     const at::ScalarType type = another_type_on_rank_1(world);
-    const TensorBridge bridge(*BridgeGroups::create(world, first, second), layout, layout, {.type = type});
-    (void)bridge.forward(world.rank() == 0 ? random_tensor({4}, 1).to(type) : at::Tensor());
+    const at::Tensor rows = world.rank() == 0 ? random_tensor({2, 2}, 1).to(type) : at::Tensor();
+    (void)start_rows(world.all(), plan_own_route({{0, 1}, {}}, {{}, {0, 1}}, world.rank()), rows, 2, type).wait();
   });
   EXPECT_NE(message.find("4 fp32"), std::string::npos) << message;
   EXPECT_NE(message.find("4 fp64"), std::string::npos) << message;

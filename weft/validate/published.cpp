@@ -49,7 +49,7 @@ double layer_activations_gib(PlanSimulator& simulator, const Plan& plan, const S
   const BlockMemory& layer = costs.modules.front()->kinds.front().memory;
   std::vector<StageMemory> stages(costs.stages.size());
   for (const StagePart& part : costs.parts) {
-    const auto selective = static_cast<double>(part.recompute.selective);
+    const auto selective = static_cast<double>(count_of(part.recompute, BlockRecompute::kAttention));
     const double rest = static_cast<double>(part.num_layers) - selective;
     stages[static_cast<size_t>(part.stage)].activation_bytes = selective * layer.saved_selective + rest * layer.saved -
                                                                static_cast<double>(part.num_layers) * layer.statistics;

@@ -75,8 +75,8 @@ Result<Plan> plan_of(const TrainingRun& run, const Cluster& cluster) {
       const int64_t stage = chunk * run.pp + rank;
       const int64_t count = run.num_layers / stages + (stage < run.num_layers % stages ? 1 : 0);
       layers.push_back(count);
-      recompute.push_back({.full = run.recompute == Recomputation::kFull ? count : 0,
-                           .selective = run.recompute == Recomputation::kSelective ? count : 0});
+      recompute.push_back(RecomputeCounts{.full = run.recompute == Recomputation::kFull ? count : 0,
+                                          .selective = run.recompute == Recomputation::kSelective ? count : 0});
     }
   }
   plan.modules.push_back(std::move(llm));
@@ -84,6 +84,7 @@ Result<Plan> plan_of(const TrainingRun& run, const Cluster& cluster) {
                    .mbs = run.micro_batch,
                    .microbatches = run.global_batch / (run.dp * run.micro_batch)};
   plan.overlap_dp = false;
+  plan.overlap_tp = true;  // as the systems did that ran them
   const std::vector<Violation> violations = check_plan(plan, PlanUse::kPrice);
   if (!violations.empty())
     return bad_run(run, violations.front().field, violations.front().message, "Correct the row.");

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "tests/support/meaning/random_rows.h"
 #include "weft/base/check.h"
 #include "weft/base/divisors.h"
 #include "weft/meaning/check.h"
@@ -151,6 +152,7 @@ class PlanDrawer {
     set_degrees(llm(), *degrees);
     if (space_.allows_ep) llm().ep = pick(divisors(std::gcd(num_experts(spec), llm().dp * llm().cp)));
     plan_.schedule.name = pick(space_.schedules);
+    if (plan_.schedule.name == kExplicitSchedule) return true;
     const ScheduleName name = *parse_schedule_name(plan_.schedule.name);
     if (name == ScheduleName::kZbV) llm().vpp = 2;
     if (name == ScheduleName::kInterleaved1f1b) llm().vpp = between(2, 3);
@@ -161,6 +163,7 @@ class PlanDrawer {
   void draw_batch() {
     plan_.schedule.mbs = between(1, space_.most_mbs);
     plan_.schedule.microbatches = between(1, space_.most_microbatches);
+    if (plan_.schedule.name == kExplicitSchedule) draw_rows();
     Workload& workload = plan_.workload;
     workload.name = workload.source = "drawn";
     workload.global_batch_samples = plan_.schedule.mbs * plan_.schedule.microbatches * llm().dp;
@@ -180,7 +183,32 @@ class PlanDrawer {
       }
       if (workload.frozen.size() == model_.modules.size()) workload.frozen.pop_back();
     }
+    if (space_.allows_rules && one_in(3)) draw_rules();
     if (space_.allows_balance) plan_.balance = static_cast<Balance>(below(4));
+  }
+
+  /// Rules that do not fit the model, or that leave nothing to train, are drawn again with the rest.
+  void draw_rules() {
+    std::vector<std::string> patterns = {
+        "*.mlp.*",        "*.0.*",    "*norm*", "*.bias",  "*.1.*proj*",
+        "*embed_tokens*", "lm_head*", "*down*", "model.*", "model.layers.?.self_attn.*"};
+    if (model_.find(ModuleKind::kVision) != nullptr)
+      patterns.insert(patterns.end(), {"visual.*", "visual.merger.*", "visual.merger.mlp.2.*", "visual.blocks.*"});
+    if (model_.find(ModuleKind::kAudio) != nullptr)
+      patterns.insert(patterns.end(), {"audio_tower.*", "audio_tower.ln_post.*", "audio_tower.audio_bos*"});
+    for (int64_t left = between(1, 3); left > 0; --left) plan_.trainable.push_back({pick(patterns), one_in(2)});
+  }
+
+  void draw_rows() {
+    const auto layers = static_cast<int64_t>(model_.find(ModuleKind::kLlm)->layers.size());
+    const int64_t most = std::max(llm().pp, space_.allows_empty_stages ? 2 * layers : layers);
+    plan_.schedule.rows =
+        explicit_rows(random_rows({.num_ranks = static_cast<int32_t>(llm().pp),
+                                   .num_stages = static_cast<int32_t>(between(llm().pp, std::min(most, 3 * llm().pp))),
+                                   .num_microbatches = static_cast<int32_t>(plan_.schedule.microbatches)},
+                                  random_));
+    const std::vector<int64_t>& chunks = plan_.schedule.rows->chunks;
+    llm().vpp = *std::max_element(chunks.begin(), chunks.end());
   }
 
   bool draw_inline(ModulePlan& module) {
@@ -215,7 +243,7 @@ class PlanDrawer {
     for (const int64_t count : composition(layers, module.pp)) module.layers.push_back({count});
     module.mbs_scale = between(1, space_.most_scale);
     module.form = has_own ? EncoderForm::kStream : pick(space_.forms);
-    module.recompute_from_inputs = module.form == EncoderForm::kBefore && space_.allows_recompute && one_in(3);
+    module.recompute_from_inputs = space_.allows_recompute && one_in(3);
     return true;
   }
 
@@ -266,7 +294,9 @@ class PlanDrawer {
       if (!module.is_in_pipeline()) continue;
       const auto layers = static_cast<int64_t>(model_.find(module.kind)->layers.size());
       const std::vector<int64_t> counts = composition(layers, module.is_encoder() ? border + 1 : stages - border);
-      module.layers.assign(static_cast<size_t>(llm().pp), std::vector<int64_t>(static_cast<size_t>(llm().vpp), 0));
+      module.layers.clear();
+      for (int64_t rank = 0; rank < llm().pp; ++rank)
+        module.layers.emplace_back(static_cast<size_t>(num_chunks(plan_, rank)), 0);
       for (size_t i = 0; i < counts.size(); ++i) {
         const auto stage = static_cast<int32_t>(i) + static_cast<int32_t>(module.is_encoder() ? 0 : border);
         const StagePlace place = place_of_stage(plan_, stage);
@@ -282,18 +312,16 @@ class PlanDrawer {
     for (const auto& row : module.layers) {
       auto& chunks = module.recompute.emplace_back();
       for (const int64_t count : row) {
-        const int64_t full = recomputes ? between(0, count) : 0;
-        chunks.push_back({.full = full, .selective = recomputes ? between(0, count - full) : 0});
+        Recompute& drawn = chunks.emplace_back();
+        for (int64_t block = 0; block < count && recomputes; ++block)
+          drawn.add(static_cast<BlockRecompute>(below(3)), 1);
       }
     }
   }
 
   /// How many macro batches may be alive, and the order of encoders that fill bubbles.
   bool draw_orders() {
-    const ModulePlan& base = llm();
-    const Result<Schedule> pipeline =
-        generate_schedule(*parse_schedule_name(plan_.schedule.name),
-                          {.pp = base.pp, .vpp = base.vpp, .microbatches = plan_.schedule.microbatches});
+    const Result<Schedule> pipeline = pipeline_schedule(plan_);
     Result<std::vector<EncoderPlacement>> encoders = encoder_placements(plan_);
     if (!pipeline || !encoders) return false;
     std::vector<ModulePlan*> beside;
@@ -351,6 +379,10 @@ Plan random_plan(const Model& model, uint64_t seed, const RandomPlanSpace& space
 std::string settings_text(const Plan& plan) {
   std::string text = fmt::format("{}_mbs{}x{}", plan.schedule.name, plan.schedule.mbs, plan.schedule.microbatches);
   text += kBalanceSuffixes[static_cast<size_t>(plan.balance)];
+  for (const TrainRule& rule : plan.trainable) {
+    text += rule.train ? "_train_" : "_freeze_";
+    for (const char c : rule.weights) text += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  }
   for (const ModulePlan& m : plan.modules) {
     text += fmt::format("__{}{}", name_of(m.kind), plan.workload.is_frozen(m.kind) ? "_frozen" : "");
     if (m.is_encoder()) text += fmt::format("_{}", kPlacementWords[static_cast<size_t>(m.placement)]);
@@ -360,8 +392,10 @@ std::string settings_text(const Plan& plan) {
     text += m.vpp > 1 ? fmt::format("_pp{}x{}", m.pp, m.vpp) : fmt::format("_pp{}", m.pp);
     text += fmt::format("_dp{}_zero{}{}_l{}", m.dp, m.zero, m.zero_keep_gathered ? "g" : "", layers_text(m));
     for (const auto& row : m.recompute) {
-      for (const Recompute& r : row) {
-        if (r.full + r.selective > 0) text += fmt::format("_r{}s{}", r.full, r.selective);
+      for (const Recompute& recompute : row) {
+        if (!recompute.runs().empty()) text += "_";
+        for (const RecomputeRun& run : recompute.runs())
+          text += fmt::format("{}{}", name_of(run.what).front(), run.blocks);
       }
     }
     if (m.is_in_pipeline()) continue;

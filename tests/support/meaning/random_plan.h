@@ -16,7 +16,7 @@ struct RandomPlanSpace {
   std::vector<ModulePlacement> placements = {ModulePlacement::kInline, ModulePlacement::kColocated,
                                              ModulePlacement::kDisjoint, ModulePlacement::kPartial};
   std::vector<EncoderForm> forms = {EncoderForm::kBefore, EncoderForm::kFill};  ///< on the llm's ranks
-  std::vector<std::string> schedules = {"gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_v"};
+  std::vector<std::string> schedules = {"gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_v", "explicit"};
   std::vector<int64_t> zeros = {0, 1, 2, 3};
   int64_t most_mbs = 2;
   int64_t most_microbatches = 6;
@@ -25,6 +25,7 @@ struct RandomPlanSpace {
   bool allows_ep = true;
   bool allows_recompute = true;
   bool allows_frozen = true;
+  bool allows_rules = true;  ///< about single weights
   bool allows_balance = true;
   bool allows_empty_stages = true;  ///< pipeline stages without a block
   bool allows_any_axis_order = true;

@@ -29,6 +29,7 @@ void note(const Plan& plan, std::map<std::string, std::set<std::string>>& seen) 
   seen["schedule"].insert(plan.schedule.name);
   seen["mbs"].insert(std::to_string(plan.schedule.mbs));
   seen["balance"].insert(std::to_string(static_cast<int>(plan.balance)));
+  seen["rules"].insert(std::to_string(plan.trainable.size()));
   seen["frozen"].insert(std::to_string(plan.workload.frozen.size()));
   for (const ModulePlan& m : plan.modules) {
     const std::string name = m.is_encoder() ? "encoder " : "llm ";
@@ -46,8 +47,8 @@ void note(const Plan& plan, std::map<std::string, std::set<std::string>>& seen) 
     for (size_t rank = 0; rank < m.layers.size(); ++rank) {
       for (size_t chunk = 0; chunk < m.layers[rank].size(); ++chunk) {
         add("blocks of a chunk", m.layers[rank][chunk]);
-        add("recomputed whole", m.recompute[rank][chunk].full);
-        add("recomputed in part", m.recompute[rank][chunk].selective);
+        add("recomputed whole", m.recompute[rank][chunk].count(BlockRecompute::kFull));
+        add("recomputed in part", m.recompute[rank][chunk].count(BlockRecompute::kAttention));
       }
     }
     if (!m.is_encoder()) continue;
@@ -97,10 +98,12 @@ TEST(RandomPlan, AllAreLegalRunWithoutADeadlockAndLeaveNothingOut) {
   EXPECT_EQ(seen["placement"], (std::set<std::string>{"inline", "colocated", "disjoint", "partial"}));
   EXPECT_EQ(seen["form"], (std::set<std::string>{"colocated before", "colocated fill", "disjoint stream",
                                                  "partial before", "partial fill"}));
-  EXPECT_EQ(seen["schedule"], (std::set<std::string>{"gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_v"}));
+  EXPECT_EQ(seen["schedule"],
+            (std::set<std::string>{"gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_v", "explicit"}));
   EXPECT_EQ(seen["mbs"], numbers({1, 2}));
   EXPECT_EQ(seen["balance"], numbers({0, 1, 2, 3}));
   EXPECT_EQ(seen["frozen"], numbers({0, 1, 2}));
+  EXPECT_EQ(seen["rules"], numbers({0, 1, 2, 3}));
   for (const std::string module : {"llm ", "encoder "}) {
     SCOPED_TRACE(module);
     EXPECT_EQ(seen[module + "zero"], numbers({0, 1, 2, 3}));
@@ -149,6 +152,7 @@ TEST(RandomPlan, WhatASpaceLeavesOutIsNotDrawn) {
                               .allows_cp = false,
                               .allows_recompute = false,
                               .allows_frozen = false,
+                              .allows_rules = false,
                               .allows_balance = false,
                               .allows_empty_stages = false,
                               .allows_any_axis_order = false};
@@ -158,6 +162,7 @@ TEST(RandomPlan, WhatASpaceLeavesOutIsNotDrawn) {
     EXPECT_EQ(plan.world_size, 4);
     EXPECT_EQ(plan.schedule.name, "1f1b");
     EXPECT_TRUE(plan.workload.frozen.empty());
+    EXPECT_TRUE(plan.trainable.empty());
     EXPECT_EQ(plan.balance, Balance::kNone);
     for (const ModulePlan& m : plan.modules) {
       EXPECT_EQ(m.cp, 1);

@@ -113,20 +113,4 @@ SimulatedTensor execute(std::span<const Step> steps, SimulatedTensor tensor) {
   return tensor;
 }
 
-SimulatedTensor execute(const Route& route, const Mesh& from_mesh, const Mesh& to_mesh, const SimulatedTensor& tensor) {
-  const SimulatedTensor source = execute(route.reduce, tensor);
-  SimulatedTensor result{route.target, {}};
-  for (int64_t position = 0; position < to_mesh.num_ranks(); ++position)
-    result.local.emplace_back(static_cast<size_t>(route.target.num_local_elements(position)), 0.0);
-  const auto copy = [&](const Box& box, int64_t from_rank, int64_t to_rank) {
-    const int64_t from = from_mesh.position_of(from_rank);
-    const int64_t to = to_mesh.position_of(to_rank);
-    add_part(box, source.local[static_cast<size_t>(from)], source.layout.box(from),
-             result.local[static_cast<size_t>(to)], route.target.box(to));
-  };
-  for (const KeptBlock& kept : route.kept) copy(kept.box, kept.rank, kept.rank);
-  for (const Message& message : route.messages) copy(message.box, message.from_rank, message.to_rank);
-  return result;
-}
-
 }  // namespace weft

@@ -5,7 +5,6 @@
 #include <span>
 #include <vector>
 
-#include "weft/mesh/bridge.h"
 #include "weft/mesh/step.h"
 
 namespace weft {
@@ -30,9 +29,6 @@ double pairing(const SimulatedTensor& tensor, const SimulatedTensor& gradient);
 /// Every rank does its part: local steps look at the rank's own elements, collectives at those of its group.
 SimulatedTensor execute(const Step& step, const SimulatedTensor& tensor);
 SimulatedTensor execute(std::span<const Step> steps, SimulatedTensor tensor);
-
-/// The tensor on the route's target mesh.
-SimulatedTensor execute(const Route& route, const Mesh& from_mesh, const Mesh& to_mesh, const SimulatedTensor& tensor);
 
 /// Adds to `target`, which holds the elements of `target_box`, the elements that `source` has of it in `part`.
 void add_part(const Box& part, std::span<const double> source, const Box& source_box, std::span<double> target,

@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <regex>
 #include <set>
 
 #include <ATen/ATen.h>
@@ -14,13 +15,14 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/source_tree.h"
-#include "weft/comm/run_ranks.h"
-#include "weft/data/balance.h"
+#include "weft/meaning/balance.h"
 #include "weft/meaning/plan_schedule.h"
+#include "weft/meaning/put_rows.h"
 #include "weft/models/initialize.h"
 #include "weft/models/load_weights.h"
 #include "weft/models/media/audio_index.h"
 #include "weft/models/network.h"
+#include "weft/pipeline/plan_ranks.h"
 #include "weft/pipeline/training_rank.h"
 #include "weft/schedule/generators.h"
 #include "weft/spec/model_reader.h"
@@ -56,13 +58,16 @@ struct TrainingExample {
   int64_t zero = 0;
   double buckets_mb = 64;
   std::string schedule = "1f1b";
+  bool is_explicit = false;       ///< the schedule's rows are given instead of its name
+  std::vector<std::string> rows;  ///< given instead of a schedule
   int64_t mbs = 1;
   int64_t microbatches = 2;
   std::vector<std::vector<int64_t>> layers;  ///< of the llm; as even as it goes
   std::vector<std::vector<int64_t>> vision_layers;
   std::vector<std::vector<int64_t>> audio_layers;
-  Recompute recompute;  ///< of every chunk, as far as it has blocks
+  RecomputeCounts recompute;  ///< of every chunk, as far as it has blocks
   std::vector<ModuleKind> frozen;
+  std::vector<TrainRule> trainable;
   std::map<ModuleKind, EncoderExample> beside;  ///< encoders that are not in the pipeline
   std::set<int64_t> bare_samples;               ///< of every batch: they have no media
   int64_t bare_step = 0;                        ///< whose samples have none
@@ -97,6 +102,9 @@ struct TrainingExample {
     for (const ModuleKind kind : frozen) text += fmt::format("_frozen_{}", name_of(kind));
     for (const auto& rank : vision_layers) text += fmt::format("_v{}", fmt::join(rank, "."));
     for (const auto& rank : audio_layers) text += fmt::format("_a{}", fmt::join(rank, "."));
+    for (const TrainRule& rule : trainable) text += fmt::format("_{}{}", rule.train ? "train" : "freeze", rule.weights);
+    if (is_explicit) text += "_explicit";
+    if (!rows.empty()) text += fmt::format("_rows{}", rows.size());
     if (cp > 1) text += fmt::format("_cp{}u{}e{}", cp, ulysses, encoder_ulysses);
     if (ep > 1) text += fmt::format("_ep{}", ep);
     if (buckets_mb < 1) text += "_small_buckets";
@@ -222,9 +230,8 @@ inline std::vector<RawInputs> example_batch(const TrainingExample& example, cons
   std::vector<RawInputs> samples;
   for (int64_t i = 0; i < example.batch(); ++i) {
     const bool has_media = step != example.bare_step && !example.bare_samples.contains(i);
-    samples.push_back(
-        draw_example(numbers, vocabulary, static_cast<uint64_t>(1000 * step + i), has_media, example.has_videos,
-                     example.stretch));
+    samples.push_back(draw_example(numbers, vocabulary, static_cast<uint64_t>(1000 * step + i), has_media,
+                                   example.has_videos, example.stretch));
   }
   if (example.has_masked_sample) samples.front().targets = at::full_like(samples.front().targets, -100);
   if (example.has_short_sample) {
@@ -284,6 +291,14 @@ inline void crowd_experts(const std::vector<ParameterPtr>& parameters) {
   }
 }
 
+/// Whether a rule is about a weight.
+inline bool is_meant(const TrainRule& rule, const std::string& name) {
+  std::string expression;
+  for (const char c : rule.weights)
+    expression += c == '*' ? ".*" : c == '?' ? "." : c == '.' ? "\\." : std::string(1, c);
+  return std::regex_match(name, std::regex(expression));
+}
+
 /// One rank in double precision, with AdamW written out. Without a balancing loss the batch is one piece; that loss is
 /// of a microbatch, so that with it they are the plan's.
 inline TrainingOutcome train_by_hand(const TrainingExample& example, const Model& model) {
@@ -297,8 +312,11 @@ inline TrainingOutcome train_by_hand(const TrainingExample& example, const Model
     const bool is_vision = parameter->name().starts_with("visual.");
     const bool is_audio = parameter->name().starts_with("audio_tower.");
     const ModuleKind kind = is_vision ? ModuleKind::kVision : is_audio ? ModuleKind::kAudio : ModuleKind::kLlm;
-    if (std::find(example.frozen.begin(), example.frozen.end(), kind) != example.frozen.end())
-      parameter->value.set_requires_grad(false);
+    bool is_trained = std::find(example.frozen.begin(), example.frozen.end(), kind) == example.frozen.end();
+    for (const TrainRule& rule : example.trainable) {
+      if (is_meant(rule, parameter->spec.pieces.front().name)) is_trained = rule.train;
+    }
+    parameter->value.set_requires_grad(is_trained);
   }
   if (example.crowds_experts) crowd_experts(maker.all());
   const AdamWSettings settings{.epsilon = example.epsilon};
@@ -364,6 +382,7 @@ inline const TrainingOutcome& expected_training(const TrainingExample& example, 
       fmt::join(example.bare_samples, "."), example.bare_step, example.has_videos, example.crowds_experts,
       example.has_masked_sample, example.has_short_sample, example.balance_coefficient, example.epsilon);
   for (const ModuleKind kind : example.frozen) key += fmt::format(" {}", name_of(kind));
+  for (const TrainRule& rule : example.trainable) key += fmt::format(", {} {}", rule.weights, rule.train);
   static std::map<std::string, TrainingOutcome> known;
   const auto found = known.find(key);
   return found != known.end() ? found->second : known.emplace(key, train_by_hand(example, model)).first->second;
@@ -413,7 +432,7 @@ inline ModulePlan example_encoder_plan(const TrainingExample& example, const Enc
   for (const auto& chunks : settings.layers) {
     const int64_t full = std::min(chunks.front(), example.recompute.full);
     settings.recompute.push_back(
-        {{.full = full, .selective = std::min(chunks.front() - full, example.recompute.selective)}});
+        {RecomputeCounts{.full = full, .selective = std::min(chunks.front() - full, example.recompute.selective)}});
   }
   return settings;
 }
@@ -424,9 +443,7 @@ inline void fill_example_bubbles(Plan& plan) {
     return !module.is_in_pipeline() && module.form == EncoderForm::kFill;
   });
   if (filler == plan.modules.end()) return;
-  const auto name = parse_schedule_name(plan.schedule.name);
-  const auto pipeline = generate_schedule(
-      *name, {.pp = plan.llm().pp, .vpp = plan.llm().vpp, .microbatches = plan.schedule.microbatches});
+  const auto pipeline = pipeline_schedule(plan);
   auto placements = encoder_placements(plan);
   WEFT_CHECK(placements.ok(), "{}", placements.error().message());
   for (EncoderPlacement& placement : *placements) {
@@ -446,6 +463,7 @@ inline Plan example_training_plan(const TrainingExample& example, const Model& m
   Plan plan;
   plan.model = model;
   plan.workload.frozen = example.frozen;
+  plan.trainable = example.trainable;
   plan.workload.global_batch_samples = example.batch();
   const int64_t text_ranks = example.tp * example.cp * example.pp * example.dp;
   plan.world_size = text_ranks;
@@ -486,7 +504,7 @@ inline Plan example_training_plan(const TrainingExample& example, const Model& m
       for (const int64_t layers : chunks) {
         const int64_t full = std::min(layers, example.recompute.full);
         settings.recompute.back().push_back(
-            {.full = full, .selective = std::min(layers - full, example.recompute.selective)});
+            RecomputeCounts{.full = full, .selective = std::min(layers - full, example.recompute.selective)});
       }
     }
     plan.modules.push_back(std::move(settings));
@@ -495,6 +513,11 @@ inline Plan example_training_plan(const TrainingExample& example, const Model& m
   plan.idle_ranks = example.num_idle_ranks > 0;
   plan.cluster.nodes = 1;
   plan.cluster.devices_per_node = plan.world_size;
+  if (example.is_explicit) plan = *with_rows(plan, *pipeline_schedule(plan));
+  if (!example.rows.empty()) {
+    plan.schedule.name = std::string(kExplicitSchedule);
+    plan.schedule.rows = *parse_explicit_rows(example.rows);
+  }
   fill_example_bubbles(plan);
   return plan;
 }
@@ -565,56 +588,67 @@ inline StepBatch example_step_batch(const TrainingRank& rank, const std::vector<
   return batch;
 }
 
-/// Trains by a plan what the example says of samples and steps.
-inline TrainingOutcome train_plan(const TrainingExample& example, const Plan& plan) {
+/// Puts the parts of weights that a rank holds into whole ones; elements of none are not numbers. Copies of a part must
+/// be equal to the last digit.
+inline void collect_example_weights(TrainingRank& rank, std::map<std::string, at::Tensor>& weights) {
+  for (const ParameterPtr& parameter : rank.parameters()) {
+    int64_t begin = 0;
+    for (const WeightPiece& piece : parameter->spec.pieces) {
+      const at::Tensor elements = parameter->value.detach().reshape({-1}).narrow(0, begin, piece.num_elements());
+      begin += piece.num_elements();
+      if (piece.name.empty()) continue;
+      at::Tensor& whole = weights[piece.name];
+      if (!whole.defined()) whole = at::full(piece.shape, std::nan(""), at::kDouble);
+      at::Tensor part = held_part(piece, whole);
+      const at::Tensor found = elements.view(part.sizes());
+      if (part.numel() > 0 && !part.flatten()[0].isnan().item<bool>()) {
+        EXPECT_LE((part - found).abs().max().item<double>(), 1e-12) << piece.name;
+      }
+      part.copy_(found);
+    }
+  }
+}
+
+/// Trains by a plan what the example says of samples and steps; nothing where there are not as many ranks as the plan
+/// needs. Of processes each knows its own part of the weights.
+inline std::optional<TrainingOutcome> train_plan_on(
+    const PlanRanks& ranks, const TrainingExample& example, const Plan& plan,
+    const std::function<void(const World&, const StepReport&)>& after_step = {}) {
   TrainingOutcome outcome;
   std::mutex guard;
-  const auto error = run_ranks(
-      {.size = plan.world_size, .comm = {.timeout = std::chrono::seconds(60), .is_checked = true}}, [&](World& world) {
-        at::set_num_threads(1);
-        auto made = TrainingRank::create(
-            world, plan,
-            {.adamw = {.epsilon = example.epsilon}, .max_gradient_norm = kExampleMaxNorm, .seed = kExampleSeed});
-        WEFT_CHECK(made.ok(), "{}", made.error().message());
-        TrainingRank& rank = **made;
-        if (example.crowds_experts) {
-          rank.gather_values();
-          crowd_experts(rank.parameters());
-          rank.adopt_values();
-        }
-        for (int64_t step = 1; step <= example.steps; ++step) {
-          const std::vector<RawInputs> samples = example_batch(example, rank.numbers(), rank.vocabulary(), step);
-          const StepReport report =
-              rank.step(example_step_batch(rank, samples, plan.balance), num_example_targets(samples), kExampleRate);
-          const std::lock_guard lock(guard);
-          if (world.rank() != 0) continue;
-          outcome.losses.push_back(report.loss);
-          outcome.balance_losses.push_back(report.balance_loss);
-          outcome.norms.push_back(report.gradient_norm);
-          if (report.experts) outcome.loads.push_back(*report.experts);
-        }
-        rank.gather_values();
-        const std::lock_guard lock(guard);
-        for (const ParameterPtr& parameter : rank.parameters()) {
-          int64_t begin = 0;
-          for (const WeightPiece& piece : parameter->spec.pieces) {
-            const at::Tensor elements = parameter->value.detach().reshape({-1}).narrow(0, begin, piece.num_elements());
-            begin += piece.num_elements();
-            if (piece.name.empty()) continue;
-            at::Tensor& whole = outcome.weights[piece.name];
-            if (!whole.defined()) whole = at::full(piece.shape, std::nan(""), at::kDouble);
-            at::Tensor part = held_part(piece, whole);
-            // Copies of a part must be equal to the last digit.
-            const at::Tensor found = elements.view(part.sizes());
-            if (part.numel() > 0 && !part.flatten()[0].isnan().item<bool>()) {
-              EXPECT_LE((part - found).abs().max().item<double>(), 1e-12) << piece.name;
-            }
-            part.copy_(found);
-          }
-        }
-      });
-  WEFT_CHECK(!error, "{}", error->message());
-  return outcome;
+  const bool has_run = ranks.run(plan.world_size, [&](World& world) {
+    at::set_num_threads(1);
+    auto made = TrainingRank::create(
+        world, plan,
+        {.adamw = {.epsilon = example.epsilon}, .max_gradient_norm = kExampleMaxNorm, .seed = kExampleSeed});
+    WEFT_CHECK(made.ok(), "{}", made.error().message());
+    TrainingRank& rank = **made;
+    if (example.crowds_experts) {
+      rank.gather_values();
+      crowd_experts(rank.parameters());
+      rank.adopt_values();
+    }
+    for (int64_t step = 1; step <= example.steps; ++step) {
+      const std::vector<RawInputs> samples = example_batch(example, rank.numbers(), rank.vocabulary(), step);
+      const StepReport report =
+          rank.step(example_step_batch(rank, samples, plan.balance), num_example_targets(samples), kExampleRate);
+      const std::lock_guard lock(guard);
+      if (after_step) after_step(world, report);
+      if (world.rank() != 0 && !ranks.are_processes) continue;
+      outcome.losses.push_back(report.loss);
+      outcome.balance_losses.push_back(report.balance_loss);
+      outcome.norms.push_back(report.gradient_norm);
+      if (report.experts) outcome.loads.push_back(*report.experts);
+    }
+    rank.gather_values();
+    const std::lock_guard lock(guard);
+    collect_example_weights(rank, outcome.weights);
+  });
+  return has_run ? std::optional(std::move(outcome)) : std::nullopt;
+}
+
+inline TrainingOutcome train_plan(const TrainingExample& example, const Plan& plan) {
+  return *train_plan_on(thread_ranks(), example, plan);
 }
 
 inline TrainingOutcome train_example(const TrainingExample& example, const Model& model) {
@@ -625,6 +659,7 @@ inline TrainingOutcome train_example(const TrainingExample& example, const Model
 struct TrainingTolerance {
   double numbers = 1e-9;
   double weights = 1e-9;
+  bool allows_missing = false;  ///< weights that were not found, or elements of them that are not numbers
 };
 
 inline void expect_same_training(const TrainingOutcome& found, const TrainingOutcome& expected,
@@ -638,10 +673,15 @@ inline void expect_same_training(const TrainingOutcome& found, const TrainingOut
     near(found.balance_losses[step], expected.balance_losses[step], "balancing loss", step);
     near(found.norms[step], expected.norms[step], "gradient's norm", step);
   }
-  ASSERT_EQ(found.weights.size(), expected.weights.size());
-  for (const auto& [name, value] : expected.weights) {
+  if (!tolerance.allows_missing) {
+    ASSERT_EQ(found.weights.size(), expected.weights.size());
+  }
+  for (const auto& [name, weight] : found.weights) {
+    const at::Tensor& value = expected.weights.at(name);
     const double scale = value.abs().max().item<double>();
-    EXPECT_LE((found.weights.at(name) - value).abs().max().item<double>(), tolerance.weights * scale) << name;
+    const at::Tensor difference = tolerance.allows_missing ? (weight - value).nan_to_num(0) : weight - value;
+    EXPECT_LE(difference.abs().max().item<double>(), tolerance.weights * scale) << name;
+    EXPECT_FALSE(weight.isnan().all().item<bool>()) << name;
   }
 }
 

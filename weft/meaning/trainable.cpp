@@ -1,0 +1,207 @@
+#include "weft/meaning/trainable.h"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "weft/base/text.h"
+#include "weft/spec/weight_names.h"
+
+namespace weft {
+namespace {
+
+/// Every name of a block's weights, in order.
+template <typename Visit>
+void each_name(const Model& model, const Module& module, Visit visit) {
+  for (int64_t place = 0; place < num_blocks(module); ++place) {
+    for (const auto& together : weight_names(model, module, place)) visit(together);
+  }
+}
+
+/// Numbers of layers and experts left out, so that a mistyped pattern is compared with a few names.
+std::string without_numbers(const std::string& name) {
+  std::string text;
+  for (size_t begin = 0; begin <= name.size();) {
+    const size_t end = std::min(name.find('.', begin), name.size());
+    const std::string word = name.substr(begin, end - begin);
+    const bool is_number =
+        !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+    text += (begin > 0 ? "." : "") + (is_number ? std::string("*") : word);
+    begin = end + 1;
+  }
+  return text;
+}
+
+/// The pattern that was probably meant: a name, or a beginning of names, like "visual.merger.*".
+std::string nearest(const std::string& pattern, const std::vector<std::string>& names) {
+  std::set<std::string> known;
+  for (const std::string& name : names) {
+    const std::string general = without_numbers(name);
+    known.insert(general);
+    for (size_t dot = general.find('.'); dot != std::string::npos; dot = general.find('.', dot + 1))
+      known.insert(general.substr(0, dot) + ".*");
+  }
+  const std::vector<std::string> list(known.begin(), known.end());
+  const std::string guess = did_you_mean(pattern, list);
+  if (!guess.empty()) return guess;
+  return fmt::format(" Names are like {}", in_quotes(names.front()));
+}
+
+}  // namespace
+
+bool fits_pattern(std::string_view text, std::string_view pattern) {
+  // Where the last star began to stand for letters: one more each time that the rest does not fit.
+  size_t t = 0, p = 0, star = std::string_view::npos, resume = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = t;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
+      ++p;
+      ++t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      t = ++resume;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+bool Trainable::is_trained(ModuleKind kind, std::string_view name) const {
+  for (size_t i = plan_.trainable.size(); i-- > 0;) {
+    if (fits_pattern(name, plan_.trainable[i].weights)) return plan_.trainable[i].train;
+  }
+  return !plan_.workload.is_frozen(kind);
+}
+
+int64_t Trainable::end_of(ModuleKind kind) const {
+  const Module* module = plan_.model.find(kind);
+  return module == nullptr ? 0 : num_blocks(*module);
+}
+
+int64_t Trainable::first_trained(ModuleKind kind) const {
+  if (!has_rules()) return plan_.workload.is_frozen(kind) ? end_of(kind) : 0;
+  int64_t& first = first_[static_cast<size_t>(kind)];
+  const auto has_trained = [&](int64_t place) {
+    const std::vector<bool> trained = weights_of(kind, place);
+    return std::find(trained.begin(), trained.end(), true) != trained.end();
+  };
+  if (first < 0) {
+    first = 0;
+    while (first < end_of(kind) && !has_trained(first)) ++first;
+  }
+  return first;
+}
+
+bool Trainable::trains_table() const {
+  return has_rules() ? weights_of(ModuleKind::kLlm, 0).front() : !plan_.workload.is_frozen(ModuleKind::kLlm);
+}
+
+std::vector<bool> Trainable::weights_of(ModuleKind kind, int64_t place) const {
+  const Module& module = *plan_.model.find(kind);
+  if (!has_rules()) {
+    std::vector<LocalWeight> weights;
+    for (const Op& op : block_at(module, place).ops) list_weights(op, {}, weights);
+    return std::vector<bool>(weights.size(), !plan_.workload.is_frozen(kind));
+  }
+  std::vector<bool> trained;
+  for (const auto& together : weight_names(plan_.model, module, place))
+    trained.push_back(is_trained(kind, together.front()));
+  return trained;
+}
+
+LocalParameters Trainable::trained_parameters(ModuleKind kind, int64_t place, const OpShare& share) const {
+  const std::vector<bool> trained = weights_of(kind, place);
+  std::vector<LocalWeight> weights;
+  for (const Op& op : block_at(*plan_.model.find(kind), place).ops) list_weights(op, share, weights);
+  LocalParameters sum;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (trained[i]) (weights[i].is_expert ? sum.expert : sum.dense) += weights[i].elements;
+  }
+  return sum;
+}
+
+bool Trainable::trains_an_encoder() const {
+  return std::any_of(plan_.model.modules.begin(), plan_.model.modules.end(),
+                     [&](const Module& module) { return module.kind != ModuleKind::kLlm && trains(module.kind); });
+}
+
+BackwardNeeds Trainable::backward_of(ModuleKind kind) const {
+  if (!has_rules()) return backward_needs(plan_.model, plan_.workload, kind);
+  const bool is_trained = trains(kind);
+  return {.weights = is_trained, .inputs = is_trained || (kind == ModuleKind::kLlm && trains_an_encoder())};
+}
+
+BackwardNeeds Trainable::backward_of(ModuleKind kind, int64_t place) const {
+  if (!has_rules()) return backward_of(kind);
+  const std::vector<bool> trained = weights_of(kind, place);
+  return {.weights = std::find(trained.begin(), trained.end(), true) != trained.end(),
+          .inputs = first_trained(kind) < place || (kind == ModuleKind::kLlm && trains_an_encoder())};
+}
+
+std::vector<OpGradients> Trainable::gradients_of(ModuleKind kind, int64_t place, bool has_input_gradient) const {
+  const std::vector<bool> trained = weights_of(kind, place);
+  std::vector<OpGradients> gradients;
+  // A router weighs what experts give; the rows that they get do not depend on it.
+  bool of_rows = has_input_gradient, of_choice = false;
+  size_t next = 0;
+  for (const Op& op : block_at(*plan_.model.find(kind), place).ops) {
+    std::vector<LocalWeight> weights;
+    list_weights(op, {}, weights);
+    const auto first = trained.begin() + static_cast<std::ptrdiff_t>(next);
+    const bool is_trained = std::find(first, first + std::ssize(weights), true) != first + std::ssize(weights);
+    next += weights.size();
+    const bool of_input = of_rows;
+    (is_router(op) ? of_choice : of_rows) |= is_trained;
+    gradients.push_back({.of_output = of_rows || of_choice, .of_input = of_input});
+  }
+  return gradients;
+}
+
+std::vector<Violation> find_bad_rules(const Plan& plan) {
+  std::vector<Violation> found;
+  const Trainable trainable(plan);
+  if (!plan.trainable.empty() && !has_weight_names(plan.model)) {
+    found.push_back({"trainable", fmt::format("has rules, but the names of {}'s weights are not known; freeze whole "
+                                              "modules in the workload",
+                                              plan.model.family)});
+    return found;
+  }
+  std::vector<std::string> names;
+  if (trainable.has_rules()) {
+    for (const Module& module : plan.model.modules) {
+      each_name(plan.model, module, [&](const std::vector<std::string>& together) {
+        names.insert(names.end(), together.begin(), together.end());
+        if (!found.empty()) return;
+        for (const std::string& name : together) {
+          const bool is_trained = trainable.is_trained(module.kind, name);
+          if (is_trained == trainable.is_trained(module.kind, together.front())) continue;
+          found.push_back({"trainable", fmt::format("{} is {} and {} is not, but they are one matrix here; give both "
+                                                    "the same",
+                                                    is_trained ? name : together.front(), "trained",
+                                                    is_trained ? together.front() : name)});
+          return;
+        }
+      });
+    }
+  }
+  for (size_t i = 0; i < plan.trainable.size(); ++i) {
+    const std::string& pattern = plan.trainable[i].weights;
+    if (std::any_of(names.begin(), names.end(), [&](const std::string& name) { return fits_pattern(name, pattern); }))
+      continue;
+    found.push_back(
+        {fmt::format("trainable[{}].weights", i),
+         fmt::format("is {}, which fits the name of no weight.{}", in_quotes(pattern), nearest(pattern, names))});
+  }
+  if (found.empty() && trainable.has_rules() &&
+      std::none_of(plan.model.modules.begin(), plan.model.modules.end(),
+                   [&](const Module& module) { return trainable.trains(module.kind); }))
+    found.push_back({"trainable", "leaves nothing to train; give some weights \"train\": true"});
+  return found;
+}
+
+}  // namespace weft

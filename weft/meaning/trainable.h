@@ -1,0 +1,73 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/meaning/op_share.h"
+#include "weft/meaning/violation.h"
+#include "weft/plan/plan.h"
+#include "weft/spec/backward_needs.h"
+
+namespace weft {
+
+/// Whether gradients come to an operator's output, and go on to its input.
+struct OpGradients {
+  bool of_output = false;
+  bool of_input = false;
+};
+
+/// Which weights of a plan are trained: those of modules that the workload does not freeze, as changed by the plan's
+/// rules, of which later ones win. The plan must outlive it. Places are weight_names': 0 is a module's entry.
+class Trainable {
+ public:
+  explicit Trainable(const Plan& plan) : plan_(plan) {}
+
+  /// Whether weights of one module may differ.
+  bool has_rules() const { return !plan_.trainable.empty(); }
+  /// A weight by its name in weight files.
+  bool is_trained(ModuleKind kind, std::string_view name) const;
+  /// Whether any weight of the module is.
+  bool trains(ModuleKind kind) const { return first_trained(kind) < end_of(kind); }
+  /// The first block of the module with a trained weight; the number of its blocks where it has none.
+  int64_t first_trained(ModuleKind kind) const;
+  /// Whether the llm's table of embeddings is.
+  bool trains_table() const;
+
+  /// By weight of a block, in op_share's order.
+  std::vector<bool> weights_of(ModuleKind kind, int64_t place) const;
+  /// Elements of a block's trained weights on a rank.
+  LocalParameters trained_parameters(ModuleKind kind, int64_t place, const OpShare& share) const;
+  /// The backward goes no further than some trained weight needs: an encoder's weights need it through all of the llm.
+  BackwardNeeds backward_of(ModuleKind kind, int64_t place) const;
+  BackwardNeeds backward_of(ModuleKind kind) const;
+  /// By operator of a block: where its input needs no gradient, they go no further back than its first trained weight.
+  std::vector<OpGradients> gradients_of(ModuleKind kind, int64_t place, bool has_input_gradient) const;
+
+ private:
+  int64_t end_of(ModuleKind kind) const;
+  bool trains_an_encoder() const;
+
+  const Plan& plan_;
+  mutable std::array<int64_t, 3> first_{-1, -1, -1};  ///< by kind of module, once it has been found
+};
+
+/// Whether a step changes some weight of a module.
+inline bool trains(const Plan& plan, ModuleKind module) {
+  return Trainable(plan).trains(module);
+}
+/// Which gradients the backward of some block of a module makes; none: it has no backward, and keeps nothing for one.
+inline BackwardNeeds backward_of(const Plan& plan, ModuleKind module) {
+  return Trainable(plan).backward_of(module);
+}
+
+/// Whether a text is what a pattern says: '*' is any letters, '?' one.
+bool fits_pattern(std::string_view text, std::string_view pattern);
+
+/// What is wrong with a plan's rules: patterns that no weight fits, weights that lie together but are not trained
+/// together, and nothing left to train.
+std::vector<Violation> find_bad_rules(const Plan& plan);
+
+}  // namespace weft

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <map>
+
+#include "weft/schedule/schedule.h"
+#include "weft/simulate/bridge_walk.h"
+#include "weft/simulate/stage_walk.h"
+
+namespace weft {
+
+/// One rank's stage of an encoder beside the pipeline, walked through as pipeline/encoder_runner runs it.
+class EncoderWalk {
+ public:
+  /// `macro_batches` are those of this rank's samples. `bridge` is there on the last stage.
+  struct Settings {
+    size_t module = 0;
+    const EncoderRows* rows = nullptr;
+    const std::vector<std::optional<EncoderLoad>>* macro_batches = nullptr;
+    BridgeWalk* bridge = nullptr;
+    ByteCount* count = nullptr;
+    Flights* flights = nullptr;
+  };
+  EncoderWalk(ModuleKind kind, Settings settings, std::unique_ptr<StageWalk> stage);
+
+  void forward(int64_t macro);
+  void send_rows(int64_t macro) { settings_.bridge->send_rows(macro, made_.extract(macro).mapped()); }
+  void backward(int64_t macro);
+  WeightsWalk& weights() { return stage_->weights(); }
+
+ private:
+  struct Visit {
+    CountedTensor input;
+    WalkedVisit walked;
+  };
+  CountedTensor run(int64_t macro, bool keeps, Visit& visit);
+  bool is_last() const { return stage_->is_last(); }
+
+  Settings settings_;
+  std::unique_ptr<StageWalk> stage_;
+  std::vector<MicrobatchLoad> loads_;  ///< by macro batch
+  std::map<int64_t, Visit> visits_;
+  std::map<int64_t, CountedTensor> made_;
+  int64_t num_backward_ = 0;
+};
+
+}  // namespace weft
