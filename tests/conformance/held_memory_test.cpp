@@ -76,9 +76,7 @@ TEST_P(HeldMemory, IsSaidByLengthsAfterEveryActionAndAtItsPeak) {
   TrainingExample example{.fixture = GetParam().fixture, .sizes = GetParam().sizes, .stretch = 9, .steps = 1};
   const Model model = example_model(example);
   const uint64_t num_plans = draws(uint64_t{10});
-  const char* fs = getenv("FIRST");
-  uint64_t f0 = fs ? atoi(fs) : 1;
-  for (uint64_t seed = f0; seed < f0 + num_plans && (!HasFailure() || getenv("ALL")); ++seed) {
+  for (uint64_t seed = 1; seed <= num_plans && !HasFailure(); ++seed) {
     Plan plan = random_plan(model, 2000 + seed, {.most_mbs = 5});
     draw_settings(seed, plan);
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + settings_text(plan));

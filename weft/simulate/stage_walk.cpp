@@ -245,7 +245,7 @@ void StageWalk::enter(Passage& passage, WalkedFlow& flow, const MicrobatchLoad& 
   });
 }
 
-void StageWalk::exit(Passage& passage, WalkedFlow& flow) {
+void StageWalk::finish(Passage& passage, WalkedFlow& flow) {
   const Part& part = passage.part;
   const WalkContext& context = passage.context;
   const ModuleRows& rows = passage.rows;
@@ -300,7 +300,7 @@ WalkedFlow StageWalk::forward(WalkedFlow flow, const MicrobatchLoad& load, const
     }
     if (part.part.has_entry) enter(passage, flow, load, visit);
     run_layers(passage, flow, received, visit);
-    if (part.part.has_exit) exit(passage, flow);
+    if (part.part.has_exit) finish(passage, flow);
     passage.rotary.reset();
     if (plan_.modules[module_].is_encoder() && is_last_) {
       flow[part.module] = walk_gather(flow[part.module], {own.out_between, own.out_whole, spec.output_width},

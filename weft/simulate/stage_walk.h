@@ -78,7 +78,7 @@ class StageWalk {
   void enter(Passage& passage, WalkedFlow& flow, const MicrobatchLoad& load, WalkedVisit& visit);
   CountedTensor enter_text(Passage& passage, WalkedFlow& flow, const MicrobatchLoad& load, WalkedVisit& visit);
   void run_layers(Passage& passage, WalkedFlow& flow, const std::vector<int64_t>& received, WalkedVisit& visit);
-  void exit(Passage& passage, WalkedFlow& flow);
+  void finish(Passage& passage, WalkedFlow& flow);
   /// Runs a block, whose output has a gradient or not.
   template <typename Run>
   CountedTensor run_block(size_t block, bool needs_gradient, const WalkContext& context, Run run);

@@ -20,10 +20,9 @@ class RowWalk {
   RowWalk(const Plan& plan, const StepLoad& load, const Schedule& schedule, int64_t rank)
       : plan_(plan), load_(load), schedule_(schedule) {
     const size_t llm = plan.modules.size() - 1;
-    std::vector<std::optional<RankPlace>> places;
     for (size_t module = 0; module < plan.modules.size(); ++module) {
       const std::optional<RankGroups> groups = rank_groups(plan, module, rank);
-      places.push_back(groups ? std::optional(groups->place) : std::nullopt);
+      places_.push_back(groups ? std::optional(groups->place) : std::nullopt);
       if (module != llm || !groups) continue;
       place_ = groups->place;
       row_ = static_cast<size_t>(place_->pp);
@@ -31,11 +30,11 @@ class RowWalk {
       stages_.resize(static_cast<size_t>(schedule.num_stages()));
       for (const StageContent& content : stages_of(plan, module, *groups)) {
         stages_[static_cast<size_t>(content.stage())] =
-            std::make_unique<StageWalk>(plan, module, places, content, count_);
+            std::make_unique<StageWalk>(plan, module, places_, content, count_);
       }
     }
     for (size_t module = 0; module < llm; ++module) {
-      if (!plan.modules[module].is_in_pipeline()) add_encoder(module, places, rank);
+      if (!plan.modules[module].is_in_pipeline()) add_encoder(module, rank);
     }
   }
 
@@ -79,7 +78,7 @@ class RowWalk {
     size_t taken_before = 0;  ///< an action of the row
   };
 
-  void add_encoder(size_t module, const std::vector<std::optional<RankPlace>>& places, int64_t rank) {
+  void add_encoder(size_t module, int64_t rank) {
     const EncoderRows& rows = schedule_.encoders[encoders_.size()];
     const ModuleKind kind = plan_.modules[module].kind;
     Encoder& encoder = *encoders_.emplace_back(std::make_unique<Encoder>());
@@ -89,34 +88,51 @@ class RowWalk {
     if (!groups) return;
     if (!row_) row_ = static_cast<size_t>(rows.groups[static_cast<size_t>(groups->place.pp)].front());
     const std::vector<StageContent> contents = stages_of(plan_, module, *groups);
-    encoder.here = std::make_unique<EncoderWalk>(
-        kind,
-        EncoderWalk::Settings{
-            .module = module,
-            .rows = &rows,
-            .macro_batches = &load_.beside.at(kind).macro_batches[static_cast<size_t>(groups->place.dp)],
-            .bridge = encoder.bridge ? &*encoder.bridge : nullptr,
-            .count = &count_,
-            .flights = &flights_},
-        std::make_unique<StageWalk>(plan_, module, places, contents.front(), count_));
+    encoder.here =
+        std::make_unique<EncoderWalk>(kind,
+                                      EncoderWalk::Settings{.module = module,
+                                                            .rows = &rows,
+                                                            .macro_batches = &macro_batches(module),
+                                                            .bridge = encoder.bridge ? &*encoder.bridge : nullptr,
+                                                            .count = &count_,
+                                                            .flights = &flights_},
+                                      std::make_unique<StageWalk>(plan_, module, places_, contents.front(), count_));
+  }
+
+  /// Numbers of places that a rank's share of an encoder's rows has, where others have the rest.
+  static int64_t numbers_of(const ModulePlan& module, const ModuleRows& rows) {
+    if (module.kind != ModuleKind::kAudio || module.cp == 1) return 0;
+    return 3 * (rows.frames + rows.whole) + rows.out_whole;
   }
 
   /// Ids, positions and targets of this rank's tokens, and places of media, where others have the rest.
   CountedTensor share_inputs() {
-    if (!place_ || plan_.llm().cp == 1) return {};
     int64_t numbers = 0;
-    for (const MicrobatchLoad& each : load_.llm[static_cast<size_t>(place_->dp)]) {
+    const bool is_shared = place_ && plan_.llm().cp > 1;
+    for (size_t m = 0; is_shared && m < load_.llm[static_cast<size_t>(place_->dp)].size(); ++m) {
+      const MicrobatchLoad& each = load(static_cast<int32_t>(m));
       const ModuleRows rows = rows_of(plan_, plan_.llm(), *place_, each);
       const int64_t axes = plan_.model.modules.size() > 1 ? 3 : 1;
       numbers += (1 + axes) * rows.whole + 2 * rows.targets;
       for (const auto& [kind, needed] : rows.needed) numbers += needed;
       for (const ModulePlan& module : plan_.modules) {
-        if (module.kind != ModuleKind::kAudio || !module.is_in_pipeline()) continue;
-        const ModuleRows audio = rows_of(plan_, module, *place_, each);
-        numbers += 3 * (audio.frames + audio.whole) + audio.out_whole;
+        if (module.is_encoder() && module.is_in_pipeline())
+          numbers += numbers_of(module, rows_of(plan_, module, *place_, each));
+      }
+    }
+    for (size_t module = 0; module < places_.size(); ++module) {
+      const ModulePlan& encoder = plan_.modules[module];
+      if (encoder.is_in_pipeline() || !places_[module]) continue;
+      for (const auto& macro : macro_batches(module)) {
+        if (macro) numbers += numbers_of(encoder, encoder_rows(plan_, encoder, *places_[module], *macro));
       }
     }
     return {count_, numbers * kIndexBytes};
+  }
+
+  /// Of an encoder beside the pipeline, those of this rank's samples.
+  const std::vector<std::optional<EncoderLoad>>& macro_batches(size_t module) const {
+    return load_.beside.at(plan_.modules[module].kind).macro_batches[static_cast<size_t>(places_[module]->dp)];
   }
 
   Encoder& encoder(int32_t number) { return *encoders_[static_cast<size_t>(number)]; }
@@ -345,6 +361,7 @@ class RowWalk {
   const Schedule& schedule_;
   ByteCount count_;
   int64_t data_place_ = 0;                          ///< among the ranks that the llm's cp and dp make
+  std::vector<std::optional<RankPlace>> places_;    ///< by module
   std::optional<size_t> row_;                       ///< nothing: the rank is idle
   std::optional<RankPlace> place_;                  ///< of the llm
   std::vector<std::unique_ptr<StageWalk>> stages_;  ///< by stage, null for others'
