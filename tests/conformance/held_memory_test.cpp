@@ -2,9 +2,10 @@
 // tensors that are held after each action beyond weights, gradients, optimizer states and the batch, and the most that
 // is held at once, start-up included.
 //
-// Not compared: what is on its way to or from another rank, which ends when that rank is ready; and, for the 85 %,
-// ranks with less than a mebibyte of activations, most of which is what kernels of half precision pack in passing: of
-// that only the most is known.
+// Two things are not for this rank's plan to say: when what is on its way arrives at another rank, and how much kernels
+// of half precision pack in passing, which the processor decides on. Held is compared without the first. The peak must
+// not be above what is said with the most of both, and be at least 85 % of what is said with none; ranks with less than
+// a mebibyte of activations, of which these are the larger part, are left out of the latter.
 #include "tests/conformance/step_run.h"
 #include "weft/simulate/step_memory.h"
 

@@ -11,17 +11,23 @@ class ByteCount {
  public:
   int64_t held() const { return held_; }
   int64_t peak() const { return peak_; }
-  void forget_peak() { peak_ = held_; }
+  /// The same without what may have been there in passing.
+  int64_t sure_peak() const { return sure_peak_; }
+  void forget_peak() { peak_ = sure_peak_ = held_; }
 
   void add(int64_t bytes) {
     held_ += bytes;
     peak_ = std::max(peak_, held_);
+    sure_peak_ = std::max(sure_peak_, held_);
   }
+  /// A kernel may have so much for itself, depending on the processor.
+  void pass(int64_t bytes) { peak_ = std::max(peak_, held_ + bytes); }
   void remove(int64_t bytes) { held_ -= bytes; }
 
  private:
   int64_t held_ = 0;
   int64_t peak_ = 0;
+  int64_t sure_peak_ = 0;
 };
 
 /// A tensor that is only counted: its bytes are held as long as a copy of this lives.

@@ -89,16 +89,12 @@ CountedTensor walk_norm_heads(const CountedTensor& qkv, int64_t rows, const Loca
 
 void walk_product(int64_t rows, int64_t in, int64_t out, const WalkContext& context) {
   if (!context.is_half() || rows == 0) return;
-  constexpr int64_t kTile = 14 << 10, kMostRows = 300, kMostColumns = 64, kMostDepth = 512;
-  const CountedTensor packed = context.make(kTile + 128 * std::min(std::max<int64_t>(in, 64), kMostDepth) +
-                                            2 * std::min(rows, kMostRows) * std::min(out, kMostColumns));
+  constexpr int64_t kTiles = 64 << 10;
+  context.count->pass(kTiles + context.element_bytes * (rows * in + in * out) + context.exact_bytes * rows * out);
 }
 
 void walk_weight_product(int64_t rows, int64_t in, int64_t out, const WalkContext& context) {
-  if (!context.is_half() || rows == 0) return;
-  constexpr int64_t kTile = 32 << 10, kMostRows = 550, kColumn = 1240;
-  const CountedTensor packed =
-      context.make(kTile + std::min(4 * std::min(rows, kMostRows) * out, kColumn * (in + out)));
+  walk_product(in, rows, out, context);
 }
 
 void walk_weight_gradient(int64_t rows, int64_t in, int64_t out, const WalkContext& context) {
@@ -254,12 +250,15 @@ int64_t forward_workspace(const KernelCall& call, int64_t head_dim, const WalkCo
 int64_t backward_workspace(const KernelCall& call, int64_t head_dim, const WalkContext& context) {
   const KernelTile tile(call);
   int64_t bytes = (2 * tile.scores() + tile.queries) * context.exact_bytes;
-  if (context.is_half()) {
-    // Products of half precision pack their factors; as measured, at most so much.
-    constexpr int64_t kPacked = 16 << 10;
-    bytes += 3 * tile.scores() * context.element_bytes + tile.keys * head_dim * context.exact_bytes + kPacked;
-  }
+  if (context.is_half())
+    bytes += 3 * tile.scores() * context.element_bytes + tile.keys * head_dim * context.exact_bytes;
   return context.kernel_threads * bytes;
+}
+
+/// The products of its tiles.
+void pack_tiles(const KernelCall& call, int64_t head_dim, const WalkContext& context) {
+  const KernelTile tile(call);
+  walk_product(std::max(tile.queries, head_dim), std::max(tile.keys, head_dim), tile.keys, context);
 }
 
 /// Rotating heads in place.
@@ -290,6 +289,7 @@ AttentionState attend(const LocalHeads& heads, const Attention& attention, const
     const CountedTensor out = context.rows_of(call.length * call.count, width);
     const CountedTensor log_sums = context.exact_rows_of(call.length * call.count, heads.queries);
     const CountedTensor workspace = context.make(forward_workspace(call, attention.head_dim, context));
+    pack_tiles(call, attention.head_dim, context);
   }
   return state;
 }
@@ -304,6 +304,7 @@ void attend_backward(const LocalHeads& heads, const Attention& attention, const 
       CountedTensor in_order;
       if (heads.queries != heads.keys) in_order = context.rows_of(call.length, width);
       const CountedTensor workspace = context.make(backward_workspace(call, attention.head_dim, context));
+      pack_tiles(call, attention.head_dim, context);
     }
     if (heads.queries != heads.keys)
       const CountedTensor sum = context.rows_of(call.length, heads.keys * attention.head_dim);
@@ -352,6 +353,7 @@ class SharedAttention {
         const CountedTensor out = context_.rows_of(call.queries(), width);
         const CountedTensor log_sums = context_.exact_rows_of(call.queries(), 4 * own_.queries);
         CountedTensor workspace = context_.make(forward_workspace(call, dim(), context_));
+        pack_tiles(call, dim(), context_);
         workspace.reset();
         if (context_.is_half()) const CountedTensor exact = context_.exact_rows_of(call.queries(), width);
       }
@@ -377,6 +379,7 @@ class SharedAttention {
         CountedTensor in_order;
         if (own_.queries != own_.keys) in_order = context_.rows_of(call.length, width);
         CountedTensor workspace = context_.make(backward_workspace(call, dim(), context_));
+        pack_tiles(call, dim(), context_);
         workspace.reset();
         if (context_.is_half())
           const CountedTensor exact = context_.exact_rows_of(std::max(call.queries(), call.keys * call.count), width);

@@ -15,8 +15,8 @@ CountedTensor walk_norm(const CountedTensor& x, int64_t rows, const Norm& norm, 
 CountedTensor walk_norm_heads(const CountedTensor& qkv, int64_t rows, const LocalHeads& heads, int64_t head_dim,
                               const WalkContext& context);
 
-/// What a product with a weight, and the product that is its weight's gradient, have in passing for factors of half
-/// precision: they are packed in parts. As measured, at most so much.
+/// What a product with a weight, and the product that is its weight's gradient, may have in passing for factors of half
+/// precision: these are packed and sums are exact, all at once or in parts, as the processor has it.
 void walk_product(int64_t rows, int64_t in, int64_t out, const WalkContext& context);
 void walk_weight_product(int64_t rows, int64_t in, int64_t out, const WalkContext& context);
 /// A weight's gradient: made in place, or made and then added to one of another type.

@@ -60,7 +60,7 @@ class RowWalk {
       found.push_back({.action = row[index],
                        .held = count_.held() - sent_bytes(),
                        .peak = count_.peak() + kSmallTensorBytes,
-                       .settled_peak = count_.peak() - on_their_way});
+                       .settled_peak = count_.sure_peak() - on_their_way});
     }
     return found;
   }

@@ -14,7 +14,7 @@ struct ActionBytes {
   Action action;
   int64_t held = 0;          ///< when it is over, without what is on its way to other ranks
   int64_t peak = 0;          ///< the most while it runs, with what may still be on its way
-  int64_t settled_peak = 0;  ///< the same where all that was sent before has arrived
+  int64_t settled_peak = 0;  ///< the same where all that was sent before has arrived, and kernels need no memory
 };
 
 /// What a rank of a plan holds in one step.
@@ -24,7 +24,8 @@ struct StepMemory {
 
   /// The most that it holds at once, start-up included.
   int64_t peak_bytes() const;
-  /// The same if all that it sends arrives before its next action: when it does is for other ranks to say.
+  /// The same if all that it sends arrives before its next action, and kernels of half precision need no memory of
+  /// their own: other ranks and the processor have a say in that.
   int64_t settled_peak_bytes() const;
 };
 
