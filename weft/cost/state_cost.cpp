@@ -165,15 +165,20 @@ StateCost price_state(const Plan& plan, const ModulePlan& module, const ModuleCo
              cost);
   pricer.expose(cost);
   if (is_trained && module.dp * module.cp > 1) {
-    // One bucket is being filled while another is on its way.
-    const double all = as_double(elements.trained.total()) * num_bytes(plan.precision.reduce);
-    cost.buffer_bytes += std::min(2 * plan.buckets_mb * kMegabyte, all);
+    const double gradient = num_bytes(plan.precision.reduce);
+    const double all = as_double(elements.trained.total()) * gradient;
+    const double bucket = std::min(plan.buckets_mb * kMegabyte, all);
+    if (rules.scatters_gradients) {
+      // A bucket is being filled while others, with what comes back of them, are on their way.
+      const double largest = std::max(bucket, context.largest_weight_elements * gradient);
+      const double back = 1 / as_double(module.dp * module.cp);
+      cost.buffer_bytes += largest + std::min(kMostScattered * largest, all) * (1 + back);
+    } else {
+      cost.buffer_bytes += std::min(2 * bucket, all);
+    }
   }
-  if (is_trained) {
-    const double whole =
-        num_bytes(plan.precision.compute) + (rules.scatters_gradients ? num_bytes(plan.precision.reduce) : 0);
-    cost.buffer_bytes += context.largest_weight_elements * whole;
-  }
+  // A weight's gradient before it is added up.
+  if (is_trained) cost.buffer_bytes += context.largest_weight_elements * num_bytes(plan.precision.compute);
   if (rules.releases_values)
     cost.buffer_bytes += 2 * context.largest_block_elements * num_bytes(plan.precision.compute);
   return cost;

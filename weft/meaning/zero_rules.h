@@ -17,6 +17,11 @@ struct ZeroRules {
   Precision gradient_sums(Precision reduce, Precision master) const { return scatters_gradients ? master : reduce; }
 };
 
+/// Most whole gradients that are on their way to being scattered at once, in sizes of the largest bucket: while one
+/// bucket is put together another may be on its way, and small ones besides; more would be as much memory as whole
+/// gradients.
+inline constexpr double kMostScattered = 1.5;
+
 /// The stage of so many ranks that have the same weights: one has nobody to divide anything with.
 constexpr int64_t effective_zero(int64_t stage, int64_t num_ranks) {
   return num_ranks == 1 ? 0 : stage;

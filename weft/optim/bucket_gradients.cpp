@@ -8,17 +8,11 @@
 #include <ATen/ops/zeros.h>
 
 #include "weft/base/check.h"
+#include "weft/meaning/zero_rules.h"
 #include "weft/tensor/flat_memory.h"
 #include "weft/tensor/local_tensor.h"
 
 namespace weft {
-namespace {
-
-// While one bucket is put together another may be on its way, and small ones besides; more would be as much memory as
-// whole gradients. In sizes of the largest bucket.
-constexpr double kMostInFlight = 1.5;
-
-}  // namespace
 
 BucketGradients::BucketGradients(std::shared_ptr<const ParameterBuckets> buckets, Group group,
                                  const GradientOptions& options)
@@ -152,7 +146,7 @@ void BucketGradients::send(size_t bucket) {
       for (const Flight& flight : flights_) elements += flight.whole.numel();
       return static_cast<double>(elements);
     };
-    while (!flights_.empty() && in_flight() > kMostInFlight * static_cast<double>(largest_bucket_)) land_first();
+    while (!flights_.empty() && in_flight() > kMostScattered * static_cast<double>(largest_bucket_)) land_first();
     const at::Tensor whole = take_whole(bucket);
     const at::Tensor part = at::empty({owned.size()}, whole.options());
     Work work = group_.reduce_scatter(buffer_of(whole), buffer_of(part), Reduction::kSum);

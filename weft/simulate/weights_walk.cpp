@@ -3,13 +3,6 @@
 #include <algorithm>
 
 namespace weft {
-namespace {
-
-// As BucketGradients: in sizes of the largest bucket.
-constexpr double kMostInFlight = 1.5;
-
-}  // namespace
-
 WeightsWalk::WeightsWalk(const Plan& plan, const ModulePlan& module, const StageContent& stage, ByteCount& count)
     : plan_(plan),
       blocks_(stage.blocks()),
@@ -170,7 +163,7 @@ void WeightsWalk::send(Part& part, size_t bucket) {
     for (const Flight& flight : part.flights) elements += part.buckets.layouts[flight.bucket].num_elements;
     return static_cast<double>(elements);
   };
-  while (!part.flights.empty() && in_flight() > kMostInFlight * static_cast<double>(part.largest)) land_first(part);
+  while (!part.flights.empty() && in_flight() > kMostScattered * static_cast<double>(part.largest)) land_first(part);
   CountedTensor whole = std::exchange(part.gradients[bucket], {});
   if (!whole.is_defined()) whole = CountedTensor(count_, layout.num_elements * reduce_bytes_);
   const CountedTensor own(count_, part.owned(layout) * reduce_bytes_);
