@@ -45,10 +45,13 @@ TEST_P(PlanMemory, IsNearThatOfAStep) {
       ASSERT_TRUE(walked.ok()) << walked.error().message();
       most_walked = std::max(most_walked, static_cast<double>(walked->settled_peak_bytes()));
     }
-    // Above where a macro batch would have more samples than there are, or several chunks of a rank do not all have
-    // gathered weights and gradients on their way at once; below where a CPU converts a weight's gradient on the way.
+    // Below where a CPU converts a weight's gradient on the way.
     EXPECT_GE(most_said, 0.9 * most_walked) << "seed " << seed << ": " << settings_text(plan);
-    EXPECT_LE(most_said, 1.5 * most_walked) << "seed " << seed << ": " << settings_text(plan);
+    // Above where several chunks of a rank do not all have gathered weights and gradients on their way at once.
+    // Encoders beside the pipeline may have fewer samples than a macro batch.
+    if (std::any_of(plan.modules.begin(), plan.modules.end(), [](const ModulePlan& m) { return !m.is_in_pipeline(); }))
+      continue;
+    EXPECT_LE(most_said, 1.4 * most_walked) << "seed " << seed << ": " << settings_text(plan);
   }
 }
 
