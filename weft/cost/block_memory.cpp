@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "weft/base/as_double.h"
+#include "weft/base/loss_rows.h"
 #include "weft/cost/local_shape.h"
 
 namespace weft {
@@ -82,8 +83,11 @@ class OpMeter {
   }
   void add(const Lookup& l, OpMemory& memory) const { memory.moved = rows_ * as_double(l.width) * bytes_; }
   void add(const CrossEntropy& c, OpMemory& memory) const {
-    // Logits, which become their gradient in place, and their exponentials, both in fp32; the workspace is twice this.
-    memory.moved = rows_ * as_double(c.classes) / as_double(feature_share(op_, setting_)) * kFp32Bytes;
+    // Logits become their gradient in place; of the rows that are looked at together they and their exponentials are
+    // there in fp32: the workspace is twice this.
+    const double classes = as_double(c.classes) / as_double(feature_share(op_, setting_));
+    const auto together = as_double(rows_of_loss(static_cast<int64_t>(classes), /*is_cpu=*/false));
+    memory.moved = std::min(rows_, together) * classes * kFp32Bytes;
   }
 
   const Op& op_;
@@ -108,7 +112,10 @@ BlockMemory memory_of(const Module& module, const Block& block, const BlockSetti
     if (std::holds_alternative<Attention>(op.shape)) recomputed += memory.statistics;
     weight_inputs += memory.weight_input;
     output_gradients += memory.output_gradient;
-    most_moved = std::max(most_moved, memory.moved);
+    // What a loss is made of is counted with what it keeps.
+    const bool is_kept =
+        &op + 1 != block.ops.data() + block.ops.size() && std::holds_alternative<CrossEntropy>((&op + 1)->shape);
+    most_moved = std::max(most_moved, memory.moved - (is_kept ? memory.output_gradient : 0));
   }
   total.saved_selective = total.saved - recomputed;
   total.saved_full =

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 
+#include "weft/base/loss_rows.h"
+
 namespace weft {
 namespace {
 
 /// Elements of logits that are looked at together.
 int64_t chunk_elements(int64_t rows, int64_t classes) {
-  constexpr int64_t kChunkElements = int64_t{128} << 10;
-  return std::min(rows, std::max<int64_t>(1, kChunkElements / std::max<int64_t>(1, classes))) * classes;
+  return std::min(rows, rows_of_loss(classes, /*is_cpu=*/true)) * classes;
 }
 
 CountedTensor place_media(CountedTensor x, const std::vector<WalkedMedia>& media, bool are_own, int64_t rows,

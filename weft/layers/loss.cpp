@@ -13,6 +13,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "weft/base/loss_rows.h"
 #include "weft/tensor/local_tensor.h"
 
 namespace weft {
@@ -21,14 +22,11 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Calls visit(first row, rows) for rows that a processor's cache can hold, so that what is made of them in passing
-/// needs no memory to speak of; for all at once on devices that want large pieces.
+/// Calls visit(first row, rows) for rows that are looked at together.
 template <typename Visit>
 void each_chunk(const at::Tensor& logits, Visit visit) {
-  constexpr int64_t kChunkElements = int64_t{128} << 10;
   const int64_t rows = logits.size(0);
-  const int64_t fitting = std::max<int64_t>(1, kChunkElements / std::max<int64_t>(1, logits.size(1)));
-  const int64_t step = logits.device().is_cpu() ? fitting : std::max<int64_t>(1, rows);
+  const int64_t step = rows_of_loss(logits.size(1), logits.device().is_cpu());
   for (int64_t row = 0; row < rows; row += step) visit(row, std::min(step, rows - row));
 }
 
