@@ -25,20 +25,23 @@ std::map<int64_t, int32_t> macro_of_samples(const BatchAssignment::Shares& share
 TEST(MacroBatches, AMicrobatchFindsItsSamplesInTheMacroBatchesThatTheScheduleWaitsFor) {
   std::mt19937_64 random(5);
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
-  int uneven = 0;
+  int uneven = 0, fractions = 0;
   for (int trial = 0; trial < 2000; ++trial) {
-    const BatchOrder llm{.data_parallel = 1 + below(5), .microbatches = 1 + below(7), .mbs = 1 + below(3)};
-    const EncoderShape vision{.data_parallel = 1 + below(6), .mbs_scale = 1 + below(4)};
+    const BatchOrder llm{.data_parallel = 1 + below(5), .microbatches = 1 + below(7), .mbs = 1 + below(4)};
+    EncoderShape vision{.data_parallel = 1 + below(6), .mbs_scale = 1 + below(4), .mbs_parts = 1 + below(4)};
+    if (llm.mbs * vision.mbs_scale % vision.mbs_parts != 0) vision.mbs_parts = 1;
+    fractions += vision.mbs_scale % vision.mbs_parts != 0 ? 1 : 0;
     const BalancedModules which{.llm = below(2) == 0, .encoders = below(2) == 0, .ranks_in_lockstep = below(2) == 0};
     BatchCosts costs;
     for (int64_t i = 0; i < llm.size(); ++i) {
       costs.llm.push_back(static_cast<double>(1 + below(100)));
       costs.encoders[ModuleKind::kVision].push_back(static_cast<double>(below(4)));
     }
-    SCOPED_TRACE(fmt::format("dp {}, {} microbatches of {}, encoder dp {}, scale {}", llm.data_parallel,
-                             llm.microbatches, llm.mbs, vision.data_parallel, vision.mbs_scale));
+    SCOPED_TRACE(fmt::format("dp {}, {} microbatches of {}, encoder dp {}, scale {}/{}", llm.data_parallel,
+                             llm.microbatches, llm.mbs, vision.data_parallel, vision.mbs_scale, vision.mbs_parts));
     const MacroRanges ranges = *macro_ranges({.microbatches = llm.microbatches,
                                               .mbs_scale = vision.mbs_scale,
+                                              .mbs_parts = vision.mbs_parts,
                                               .dp_encoder = vision.data_parallel,
                                               .dp_llm = llm.data_parallel});
     const BatchAssignment assignment =
@@ -59,6 +62,7 @@ TEST(MacroBatches, AMicrobatchFindsItsSamplesInTheMacroBatchesThatTheScheduleWai
       uneven += end - first > 1 && first > 0 ? 1 : 0;
     }
   }
+  EXPECT_GT(fractions, 200);
   EXPECT_GT(uneven, 1000) << "microbatches that begin inside a macro batch must be among the cases";
 }
 

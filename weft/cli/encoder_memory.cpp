@@ -6,6 +6,7 @@
 
 #include "weft/cli/report_text.h"
 #include "weft/meaning/trainable.h"
+#include "weft/plan/mbs_scale.h"
 #include "weft/simulate/fill_order.h"
 
 namespace weft {
@@ -18,13 +19,12 @@ class Variant {
 
   bool fits(int64_t mbs_scale, bool recomputes_from_inputs) const {
     Plan plan = plan_;
-    plan.modules[encoder_].mbs_scale = mbs_scale;
-    plan.modules[encoder_].recompute_from_inputs = recomputes_from_inputs;
-    Result<PlanSimulator> simulator = PlanSimulator::create(plan, how_.profile);
-    if (!simulator || store_fill_order(*simulator, plan)) return false;
-    const Result<PlanReport> report = simulate_plan(plan, how_);
-    return report.ok() && report->fits();
+    set_mbs_scale(plan.modules[encoder_], mbs_scale, 1);
+    return fits(std::move(plan), recomputes_from_inputs);
   }
+
+  /// With the macro batches that the plan has.
+  bool fits(bool recomputes_from_inputs) const { return fits(Plan(plan_), recomputes_from_inputs); }
 
   /// Of those below the plan's, given that 1 fits.
   int64_t largest_scale_that_fits(bool recomputes_from_inputs) const {
@@ -44,6 +44,14 @@ class Variant {
   }
 
  private:
+  bool fits(Plan plan, bool recomputes_from_inputs) const {
+    plan.modules[encoder_].recompute_from_inputs = recomputes_from_inputs;
+    Result<PlanSimulator> simulator = PlanSimulator::create(plan, how_.profile);
+    if (!simulator || store_fill_order(*simulator, plan)) return false;
+    const Result<PlanReport> report = simulate_plan(plan, how_);
+    return report.ok() && report->fits();
+  }
+
   const Plan& plan_;
   size_t encoder_;
   const SimulateOptions& how_;
@@ -58,7 +66,7 @@ std::optional<Error> explain_encoder_memory(const Plan& plan, const PlanReport& 
     const Variant variant(plan, m, how);
     const bool recomputes = module.recompute_from_inputs;
     const std::string name(name_of(module.kind));
-    if (module.mbs_scale > 1 && variant.fits(1, recomputes)) {
+    if (module.mbs_parts == 1 && module.mbs_scale > 1 && variant.fits(1, recomputes)) {
       return Error{.field = fmt::format("modules.{}.mbs_scale", name),
                    .problem = fmt::format("is {}, and macro batches of {} × mbs {} = {} samples a rank do not fit: {}",
                                           module.mbs_scale, module.mbs_scale, plan.schedule.mbs,
@@ -70,13 +78,14 @@ std::optional<Error> explain_encoder_memory(const Plan& plan, const PlanReport& 
                                              : "")};
     }
     const bool can_recompute = module.form == EncoderForm::kBefore && !recomputes && trains(plan, module.kind);
-    if (!can_recompute || !variant.fits(1, true)) continue;
-    const int64_t scale =
-        variant.fits(module.mbs_scale, true) ? module.mbs_scale : variant.largest_scale_that_fits(true);
+    const bool fits_as_it_is = can_recompute && variant.fits(true);
+    if (!fits_as_it_is && !(can_recompute && module.mbs_parts == 1 && variant.fits(1, true))) continue;
+    const std::string scale =
+        fits_as_it_is ? mbs_scale_text(module) : std::to_string(variant.largest_scale_that_fits(true));
     return Error{
         .field = fmt::format("modules.{}.recompute_from_inputs", name),
         .problem = fmt::format("is off, and the activations of all macro batches of {} (mbs_scale {}) do not fit: {}",
-                               name, module.mbs_scale, memory_summary(report)),
+                               name, mbs_scale_text(module), memory_summary(report)),
         .advice = fmt::format("With recompute_from_inputs, mbs_scale {} fits.", scale)};
   }
   return std::nullopt;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/meaning/macro_batch.h"
 
 namespace weft {
 namespace {
@@ -69,7 +70,8 @@ std::optional<Error> find_mismatch(const Plan& plan, const Profile& profile) {
 double bridge_ms(const Plan& plan, const ModulePlan& encoder, const ModuleCosts& costs) {
   const ModulePlan& llm = plan.llm();
   const Cluster& cluster = plan.cluster;
-  const double macro_per_microbatch = static_cast<double>(llm.dp) / static_cast<double>(encoder.dp * encoder.mbs_scale);
+  const double macro_per_microbatch =
+      num_macro_batches(plan, encoder) / static_cast<double>(plan.schedule.microbatches);
   // What an llm data-parallel rank's microbatch needs, in all its tensor- and context-parallel ranks' parts.
   const double whole = costs.output_bytes * static_cast<double>(encoder.tp * encoder.cp) * macro_per_microbatch *
                        static_cast<double>(encoder.dp) / static_cast<double>(llm.dp);
@@ -149,12 +151,10 @@ ModuleCosts CostModel::module_costs(const Plan& plan, const ModulePlan& module, 
 void CostModel::price(const Plan& plan, PlanCosts& costs) {
   list_stage_parts(plan, costs.parts);
   costs.modules.resize(plan.modules.size());
-  const auto mbs = static_cast<double>(plan.schedule.mbs);
   size_t num_beside = 0;
   for (size_t m = 0; m < plan.modules.size(); ++m) {
     const ModulePlan& module = plan.modules[m];
-    const double scale = module.is_in_pipeline() ? 1.0 : static_cast<double>(module.mbs_scale);
-    costs.modules[m] = &module_costs(plan, module, mbs * scale);
+    costs.modules[m] = &module_costs(plan, module, static_cast<double>(samples_at_once(plan, module)));
     num_beside += module.is_in_pipeline() ? 0 : 1;
   }
   price_stages(plan, costs.parts, costs.modules, costs.stages);

@@ -6,6 +6,7 @@
 
 #include "weft/base/as_double.h"
 #include "weft/base/check.h"
+#include "weft/meaning/macro_batch.h"
 #include "weft/schedule/generators.h"
 #include "weft/spec/weight_names.h"
 
@@ -167,7 +168,7 @@ double SampleCost::operator()(const Segments& segments) const {
 SampleCost sample_cost(const CostModel& model, const Plan& plan, const ModulePlan& module) {
   SampleCost cost;
   Segments load = model.average().of(module.kind);
-  const auto at_once = static_cast<double>(plan.schedule.mbs * (module.is_in_pipeline() ? 1 : module.mbs_scale));
+  const auto at_once = static_cast<double>(samples_at_once(plan, module));
   double squares = 0;
   for (Segment& segment : load) {
     segment.count *= at_once;

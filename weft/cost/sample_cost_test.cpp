@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/source_tree.h"
+#include "weft/meaning/macro_batch.h"
 #include "weft/plan/plan_json.h"
 #include "weft/spec/scenario.h"
 
@@ -64,7 +65,7 @@ double time_of(const CostModel& model, const Plan& plan, size_t index, const Seg
 }
 
 int64_t at_once(const Plan& plan, const ModulePlan& module) {
-  return plan.schedule.mbs * (module.is_in_pipeline() ? 1 : module.mbs_scale);
+  return samples_at_once(plan, module);
 }
 
 Segments joined(const std::vector<SampleLoad>& samples, ModuleKind kind) {

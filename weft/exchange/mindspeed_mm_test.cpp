@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "weft/exchange/plans_to_export.h"
+#include "weft/plan/mbs_scale.h"
 
 namespace weft::mindspeed_mm_test {
 namespace {
@@ -170,7 +171,8 @@ TEST(MindspeedModulesExport, RefusesMacroBatchesThatMindspeedCannotForm) {
   reshape(plan, 2, 1, 1, 4, {{28}});
   expect_refused(plan,
                  "modules.vision.mbs_scale: is 1 on dp 8, which covers 2 of the llm's microbatches, but where the "
-                 "llm has no pipeline");
+                 "llm has no pipeline MindSpeed-MM runs encoders once for each. Use pp above 1 for the llm, or an "
+                 "mbs_scale of 1/2 for the encoder");
   ModulePlan& vision = module_of(plan, ModuleKind::kVision);
   vision.tp = 4, vision.dp = 2;
   vision.sequence_parallel = true;
@@ -178,6 +180,41 @@ TEST(MindspeedModulesExport, RefusesMacroBatchesThatMindspeedCannotForm) {
   vision.tp = 2, vision.dp = 4;
   EXPECT_NE(outcome(plan, Target::kMindspeedMm).find("--hetero-encoder-mbs-scale 1 "), std::string::npos)
       << outcome(plan, Target::kMindspeedMm);
+}
+
+/// MindSpeed-MM's recommendation for Omni at short sequences: encoders dp 8, the llm tp 4 and dp 2.
+Plan recommended_for_omni() {
+  Plan plan = shipped_plan("qwen2.5-omni-7b_colocated_dp8");
+  reshape(plan, 4, 1, 1, 2, {{28}});
+  plan.schedule.mbs = 4;
+  plan.schedule.microbatches = plan.workload.global_batch_samples / 8;
+  for (ModulePlan& module : plan.modules) {
+    module.zero = 1;
+    if (!module.is_encoder()) continue;
+    module.form = EncoderForm::kOnDemand;
+    set_mbs_scale(module, 1, 4);
+  }
+  return plan;
+}
+
+TEST(MindspeedModulesExport, EncoderRanksShareEachMicrobatch) {
+  const Plan plan = recommended_for_omni();
+  const auto files = export_plan(plan, Target::kMindspeedMm);
+  ASSERT_TRUE(files.ok()) << files.error().message() << files.error().details;
+  const Json model = Json::parse(files->front().text);
+  for (const char* encoder : {"image_encoder", "audio_encoder"})
+    EXPECT_EQ(model.at(encoder).at("mbs"), 1) << "of the eight samples of a microbatch, one a rank";
+  EXPECT_EQ(model.at("text_decoder").at("mbs"), 4);
+  EXPECT_NE(files->back().text.find("--hetero-encoder-mbs-scale 1 "), std::string::npos) << files->back().text;
+}
+
+TEST(MindspeedModulesExport, WithAPipelineEncodersRunBeforeIt) {
+  Plan plan = recommended_for_omni();
+  reshape(plan, 2, 1, 2, 2, {{14}, {14}});
+  module_of(plan, ModuleKind::kAudio).form = EncoderForm::kBefore;
+  expect_refused(plan,
+                 "modules.vision.form: is on_demand, but MindSpeed-MM runs encoders before the llm's pipeline, and "
+                 "without one before each microbatch");
 }
 
 TEST(MindspeedModulesExport, RefusesEncodersOfDifferentScales) {

@@ -4,7 +4,9 @@
 
 #include "weft/exchange/megatron_arguments.h"
 #include "weft/exchange/mindspeed_mm.h"
+#include "weft/meaning/macro_batch.h"
 #include "weft/meaning/trainable.h"
+#include "weft/plan/mbs_scale.h"
 
 namespace weft {
 namespace {
@@ -47,11 +49,7 @@ class ModuleSettings {
                                 name_of(encoder.placement)));
       return;
     }
-    if (encoder.form != EncoderForm::kBefore) {
-      refusals_.add(
-          encoder, "form",
-          fmt::format("is {}, but MindSpeed-MM runs encoders before the llm's pipeline", name_of(encoder.form)));
-    }
+    check_form(encoder);
     if (encoder.recompute_from_inputs) {
       refusals_.add(encoder, "recompute_from_inputs",
                     "is true, but MindSpeed-MM recomputes an encoder layer by layer; use recompute");
@@ -59,30 +57,41 @@ class ModuleSettings {
     check_macro_batch(encoder);
   }
 
+  /// Without a pipeline MindSpeed-MM runs encoders before each microbatch, which needs no more memory than all before.
+  void check_form(const ModulePlan& encoder) {
+    const bool is_before = encoder.form == EncoderForm::kBefore;
+    if (is_before || (encoder.form == EncoderForm::kOnDemand && llm_.pp == 1)) return;
+    refusals_.add(encoder, "form",
+                  fmt::format("is {}, but MindSpeed-MM runs encoders before the llm's pipeline, and without one before "
+                              "each microbatch",
+                              name_of(encoder.form)));
+  }
+
   /// MindSpeed-MM's scale counts the llm's microbatches that one pass of the encoders covers. Their samples are spread
   /// over the encoder's data-parallel ranks, so a rank's macro batch is scale × dp of the llm / dp of the encoder.
   void check_macro_batch(const ModulePlan& encoder) {
-    const int64_t covered = encoder.mbs_scale * encoder.dp;
-    const std::string macro_batch = fmt::format("is {} on dp {}", encoder.mbs_scale, encoder.dp);
-    if (covered % llm_.dp != 0) {
+    const int64_t covered = encoder.mbs_scale * encoder.dp, whole = encoder.mbs_parts * llm_.dp;
+    const std::string macro_batch = fmt::format("is {} on dp {}", mbs_scale_text(encoder), encoder.dp);
+    if (covered % whole != 0) {
       refusals_.add(
           encoder, "mbs_scale",
           fmt::format("{}, which covers {}/{} of the llm's microbatches, but MindSpeed-MM needs a whole number",
-                      macro_batch, covered, llm_.dp));
+                      macro_batch, covered, whole));
       return;
     }
-    const int64_t scale = covered / llm_.dp;
+    const int64_t scale = covered / whole;
     if (scale_ && *scale_ != scale) {
       refusals_.add(encoder, "mbs_scale",
                     fmt::format("{}, which covers {} of the llm's microbatches where another encoder covers {}, but "
                                 "MindSpeed-MM has one --hetero-encoder-mbs-scale",
                                 macro_batch, scale, *scale_));
     } else if (scale > 1 && llm_.pp == 1) {
-      refusals_.add(encoder, "mbs_scale",
-                    fmt::format("{}, which covers {} of the llm's microbatches, but where the llm has no pipeline "
-                                "MindSpeed-MM runs encoders once for each",
-                                macro_batch, scale),
-                    "Use pp above 1 for the llm, or the llm's dp and an mbs_scale of 1 for the encoder.");
+      refusals_.add(
+          encoder, "mbs_scale",
+          fmt::format("{}, which covers {} of the llm's microbatches, but where the llm has no pipeline "
+                      "MindSpeed-MM runs encoders once for each",
+                      macro_batch, scale),
+          fmt::format("Use pp above 1 for the llm, or an mbs_scale of {} for the encoder.", one_microbatch(encoder)));
     } else if (plan_.schedule.microbatches % scale != 0) {
       refusals_.add(encoder, "mbs_scale",
                     fmt::format("{}, which covers {} of the llm's microbatches, but MindSpeed-MM needs a number that "
@@ -90,6 +99,13 @@ class ModuleSettings {
                                 macro_batch, scale, plan_.schedule.microbatches));
     }
     scale_ = scale;
+  }
+
+  /// The scale of an encoder whose macro batch is one microbatch of all llm ranks.
+  std::string one_microbatch(const ModulePlan& encoder) const {
+    ModulePlan one = encoder;
+    set_mbs_scale(one, llm_.dp, encoder.dp);
+    return mbs_scale_text(one);
   }
 
   /// What the command line says once for all modules.
@@ -144,8 +160,7 @@ class ModuleSettings {
   }
 
   Json entries_of(const ModulePlan& module) {
-    const int64_t mbs = plan_.schedule.mbs * (module.is_encoder() ? module.mbs_scale : 1);
-    Json entries = {{"tp", module.tp}, {"pp", module.pp}, {"cp", module.cp}, {"mbs", mbs}};
+    Json entries = {{"tp", module.tp}, {"pp", module.pp}, {"cp", module.cp}, {"mbs", samples_at_once(plan_, module)}};
     if (module.pp > 1 && module.vpp == 1) {
       Json stages = Json::array();
       for (const auto& row : module.layers) stages.push_back(row.front());

@@ -196,7 +196,7 @@ std::vector<int32_t> ranks_of_macro(std::span<const double> costs, int64_t num_r
 BatchAssignment::Shares encoder_shares(const Order& samples, const BatchOrder& order, const EncoderShape& encoder,
                                        const std::vector<double>& costs, bool balances) {
   BatchAssignment::Shares shares(static_cast<size_t>(encoder.data_parallel));
-  const int64_t at_once = encoder.mbs_scale * order.mbs;
+  const int64_t at_once = encoder.at_once(order.mbs);
   const int64_t macro = at_once * encoder.data_parallel;
   for (auto& rank : shares) rank.resize(static_cast<size_t>((order.size() + macro - 1) / macro));
   std::vector<double> own;

@@ -17,7 +17,7 @@ BatchAssignment assign_in_order(const BatchShape& shape) {
   for (const auto& [kind, encoder] : shape.encoders) {
     BatchAssignment::Shares& shares = assignment.encoders[kind];
     shares.resize(static_cast<size_t>(encoder.data_parallel));
-    const int64_t at_once = encoder.mbs_scale * order.mbs;
+    const int64_t at_once = encoder.at_once(order.mbs);
     for (int64_t first = 0; first < order.size(); first += at_once * encoder.data_parallel) {
       for (int64_t rank = 0; rank < encoder.data_parallel; ++rank) {
         std::vector<int64_t>& samples = shares[static_cast<size_t>(rank)].emplace_back();

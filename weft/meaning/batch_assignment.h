@@ -13,6 +13,10 @@ namespace weft {
 struct EncoderShape {
   int64_t data_parallel = 1;
   int64_t mbs_scale = 1;
+  int64_t mbs_parts = 1;  ///< the scale is mbs_scale / mbs_parts
+
+  /// Samples of a rank in a macro batch, where the llm's rank takes `mbs`.
+  int64_t at_once(int64_t mbs) const { return mbs * mbs_scale / mbs_parts; }
 };
 
 /// What deals a step's samples out.
@@ -31,7 +35,7 @@ struct BatchAssignment {
 };
 
 /// Samples in the batch's order. The llm's microbatches have theirs as BatchOrder says; macro batch k of an encoder has
-/// the next mbs_scale · mbs samples a rank of the same order, so that microbatches are complete one after the other.
+/// the next at_once samples a rank of the same order, so that microbatches are complete one after the other.
 BatchAssignment assign_in_order(const BatchShape& shape);
 
 }  // namespace weft

@@ -8,11 +8,13 @@
 
 #include "weft/base/counted.h"
 #include "weft/base/text.h"
+#include "weft/meaning/macro_batch.h"
 #include "weft/meaning/plan_schedule.h"
 #include "weft/meaning/stage_parts.h"
 #include "weft/meaning/trainable.h"
 #include "weft/meaning/unobeyed.h"
 #include "weft/plan/head_limit.h"
+#include "weft/plan/mbs_scale.h"
 #include "weft/plan/module_mesh.h"
 #include "weft/plan/rank_set.h"
 #include "weft/schedule/generators.h"
@@ -74,6 +76,7 @@ class Checker {
       if (module.is_encoder()) {
         check_encoder_placement();
         check_encoder_form();
+        check_macro_batch();
       } else {
         check_llm();
       }
@@ -345,6 +348,15 @@ class Checker {
     if (!is_first_filler && !m.actions.empty()) {
       add_here("actions", "is given, but only the first encoder that fills stores the planned order");
     }
+  }
+
+  void check_macro_batch() {
+    const ModulePlan& m = *module_;
+    if (is_inline() || has_whole_samples(plan_, m)) return;
+    add_here("mbs_scale",
+             fmt::format("is {} of mbs {}, but a rank takes whole samples; of what divides mbs, nearest to {} {}",
+                         mbs_scale_text(m), plan_.schedule.mbs, m.mbs_parts,
+                         are_or_is(nearest_divisors(plan_.schedule.mbs, m.mbs_parts))));
   }
 
   bool has_filler_before(const ModulePlan& module) const {

@@ -142,6 +142,35 @@ Json with_ulysses(const std::string& name, int64_t tp, int64_t cp) {
   return json;
 }
 
+TEST(CheckPlan, MacroBatchesHaveWholeSamples) {
+  Json json = shipped("qwen2.5-omni-7b_colocated_dp8");
+  Json& vision = json["modules"]["vision"];
+  const int64_t mbs = json["schedule"]["mbs"].get<int64_t>();
+  ASSERT_EQ(mbs, 1);
+  vision["mbs_scale"] = "3/2";
+  EXPECT_EQ(findings(json),
+            "modules.vision.mbs_scale: is 3/2 of mbs 1, but a rank takes whole samples; of what divides mbs, nearest "
+            "to 2 is 1\n");
+  json["schedule"]["mbs"] = 4;
+  json["schedule"]["microbatches"] = json["schedule"]["microbatches"].get<int64_t>() / 4;
+  EXPECT_EQ(findings(json), "");
+  vision["mbs_scale"] = "1/3";
+  EXPECT_EQ(findings(json),
+            "modules.vision.mbs_scale: is 1/3 of mbs 4, but a rank takes whole samples; of what divides mbs, nearest "
+            "to 3 are 2 and 4\n");
+}
+
+TEST(CheckPlan, AnEncoderThatRunsOnDemandStoresNoOrderAndSharesTheLlmsRanks) {
+  Json json = shipped("qwen2.5-vl-7b_colocated_fill");
+  json["modules"]["vision"]["form"] = "on_demand";
+  EXPECT_EQ(findings(json),
+            "modules.vision.actions: is given, but only the first encoder that fills stores the planned order\n");
+  json["modules"]["vision"]["actions"] = Json::object();
+  EXPECT_EQ(findings(json), "");
+  EXPECT_EQ(findings_with("qwen2.5-vl-7b_disjoint_stream", "/modules/vision/form", "on_demand"),
+            "modules.vision.form: must be stream: the encoder has ranks of its own\n");
+}
+
 TEST(CheckPlan, HeadsBoundUlyssesAndARingTakesTheRest) {
   const std::string name = "llama3-8b_cp4_ulysses2";
   EXPECT_NE(

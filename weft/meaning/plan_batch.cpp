@@ -7,7 +7,8 @@ BatchShape batch_shape(const Plan& plan) {
       .llm = {.data_parallel = plan.llm().dp, .microbatches = plan.schedule.microbatches, .mbs = plan.schedule.mbs}};
   for (const ModulePlan& module : plan.modules) {
     if (module.is_in_pipeline()) continue;
-    shape.encoders[module.kind] = {.data_parallel = module.dp, .mbs_scale = module.mbs_scale};
+    shape.encoders[module.kind] = {
+        .data_parallel = module.dp, .mbs_scale = module.mbs_scale, .mbs_parts = module.mbs_parts};
   }
   return shape;
 }

@@ -66,9 +66,18 @@ const ModulePlan* first_filler(const Plan& plan) {
   return nullptr;
 }
 
+/// Whether pipeline ranks have encoders' actions at different places among their own.
+bool rows_differ(const Plan& plan) {
+  return first_filler(plan) != nullptr ||
+         std::any_of(plan.modules.begin(), plan.modules.end(), [](const ModulePlan& module) {
+           return !module.is_in_pipeline() && module.form == EncoderForm::kOnDemand;
+         });
+}
+
 Result<EncoderPlacement> placement_of_encoder(const Plan& plan, const ModulePlan& module, int32_t& next_own_row) {
   Result<MacroRanges> ranges = macro_ranges({.microbatches = plan.schedule.microbatches,
                                              .mbs_scale = module.mbs_scale,
+                                             .mbs_parts = module.mbs_parts,
                                              .dp_encoder = module.dp,
                                              .dp_llm = plan.llm().dp});
   if (!ranges) return bad_field(field_of(module, "mbs_scale"), ranges.error().problem);
@@ -80,11 +89,17 @@ Result<EncoderPlacement> placement_of_encoder(const Plan& plan, const ModulePlan
           .recompute_from_inputs = module.recompute_from_inputs,
           .first_macro = ranges->first_macro,
           .end_macro = ranges->end_macro};
-  if (module.form != EncoderForm::kBefore) rows.live_macro_batches = static_cast<int32_t>(module.live_macro_batches);
+  const bool has_bound = module.form == EncoderForm::kFill || module.form == EncoderForm::kStream;
+  if (has_bound) rows.live_macro_batches = static_cast<int32_t>(module.live_macro_batches);
+  if (module.form == EncoderForm::kOnDemand) {
+    // Macro batches that come when they are needed and go when they are not: as many as the pipeline's order holds.
+    WEFT_TRY(const Schedule pipeline, pipeline_schedule(plan));
+    rows.live_macro_batches = least_live_macro_batches(pipeline, rows);
+  }
   if (module.placement != ModulePlacement::kDisjoint) {
     // ZeRO 2 and 3 have data-parallel ranks meet in every action, too. That must be said where rows differ in their
-    // order, which is where some encoder fills.
-    const bool joins_replicas = module.zero >= 2 && first_filler(plan) != nullptr;
+    // order.
+    const bool joins_replicas = module.zero >= 2 && rows_differ(plan);
     if (joins_replicas) {
       WEFT_TRY(rows.groups, shared_groups(module, plan.llm(), {"tp", "cp", "dp"}));
     } else {

@@ -91,6 +91,15 @@ std::vector<TrainingExample> colocated_plans() {
   all.push_back({.fixture = vl, .dp = 2, .microbatches = 5, .beside = {{kVision, {.dp = 2, .mbs_scale = 3}}}});
   all.push_back({.fixture = vl, .tp = 2, .dp = 2, .mbs = 2, .beside = {{kVision, {.dp = 4, .mbs_scale = 3}}}});
   all.push_back({.fixture = vl5, .microbatches = 6, .beside = {{kVision, {.mbs_scale = 4}}}});
+  // Parts of a microbatch: one shared by more ranks than the llm has, one in several macro batches, and broken ones.
+  all.push_back({.fixture = vl, .tp = 2, .mbs = 2, .beside = {{kVision, {.dp = 2, .mbs_parts = 2}}}});
+  all.push_back({.fixture = vl5, .mbs = 4, .beside = {{kVision, {.mbs_parts = 4}}}});
+  all.push_back({.fixture = vl, .dp = 2, .mbs = 2, .beside = {{kVision, {.dp = 2, .mbs_scale = 3, .mbs_parts = 2}}}});
+  all.push_back({.fixture = vl,
+                 .pp = 2,
+                 .mbs = 3,
+                 .microbatches = 3,
+                 .beside = {{kVision, {.dp = 2, .mbs_scale = 2, .mbs_parts = 3, .zero = 1}}}});
   // States divided, in each module as it likes.
   for (const int64_t zero : {1, 2, 3}) {
     all.push_back(

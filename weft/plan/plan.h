@@ -38,9 +38,9 @@ struct ModulePlan {
   int64_t zero = 0;
   bool zero_keep_gathered = false;
   // Encoders only.
-  int64_t mbs_scale = 1;
+  int64_t mbs_scale = 1, mbs_parts = 1;  ///< macro batches are mbs · mbs_scale / mbs_parts samples a rank
   EncoderForm form = EncoderForm::kBefore;
-  int64_t live_macro_batches = 0;                       ///< with fill: how many may be alive at once
+  int64_t live_macro_batches = 0;                       ///< with fill and stream: how many may be alive at once
   std::map<int64_t, std::vector<std::string>> actions;  ///< with fill: the order that was planned, by pipeline rank
   bool recompute_from_inputs = false;
 

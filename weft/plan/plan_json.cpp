@@ -8,6 +8,7 @@
 #include "weft/base/file_kind.h"
 #include "weft/base/text.h"
 #include "weft/plan/default_ulysses.h"
+#include "weft/plan/mbs_scale.h"
 #include "weft/plan/rank_set.h"
 #include "weft/plan/recompute_json.h"
 #include "weft/spec/model_reader.h"
@@ -47,7 +48,7 @@ Json module_json(const ModulePlan& m) {
   if (!m.is_encoder()) json["vpp"] = m.vpp;
   json["dp"] = m.dp;
   if (m.is_encoder() && m.placement != ModulePlacement::kInline) {
-    json["mbs_scale"] = m.mbs_scale;
+    json["mbs_scale"] = mbs_scale_to_json(m);
     json["form"] = name_of(m.form);
     json["live_macro_batches"] = m.live_macro_batches;
     Json actions = Json::object();
@@ -157,9 +158,10 @@ ModulePlan read_module(Fields fields, ModuleKind kind, int64_t version) {
   for (const auto& [key, value] : {std::pair{"tp", &m.tp}, {"cp", &m.cp}, {"pp", &m.pp}, {"dp", &m.dp}}) {
     *value = fields.integer(key, kDegreeRange);
   }
-  for (const auto& [key, value] : {std::pair{"ep", &m.ep}, {"vpp", &m.vpp}, {"mbs_scale", &m.mbs_scale}}) {
+  for (const auto& [key, value] : {std::pair{"ep", &m.ep}, {"vpp", &m.vpp}}) {
     *value = fields.integer_or(key, 1, kDegreeRange);
   }
+  read_mbs_scale(fields, version, m);
   m.cp_ulysses = fields.has("cp_ulysses") ? fields.integer("cp_ulysses", kDegreeRange) : 0;
   m.form = static_cast<EncoderForm>(fields.choice_or("form", 0, encoder_form_names()));
   m.live_macro_batches = fields.integer_or("live_macro_batches", 0, kCountRange);

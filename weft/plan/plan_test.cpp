@@ -83,6 +83,30 @@ TEST(ReadPlan, EveryBlockSaysWhatItRecomputes) {
   EXPECT_TRUE(read_plan({.source = "plan.json", .root = json})->modules[0].recompute.empty());
 }
 
+TEST(ReadPlan, MacroBatchesAreWholeNumbersOrFractionsOfMbs) {
+  const std::string name = "qwen2.5-omni-7b_colocated_dp8", field = "/modules/vision/mbs_scale";
+  const auto written = [&](const Json& value) {
+    Json json = shipped(name);
+    json[Json::json_pointer(field)] = value;
+    return plan_to_json(*read_plan({.source = "plan.json", .root = json}))[Json::json_pointer(field)];
+  };
+  EXPECT_EQ(written(4), 4);
+  EXPECT_EQ(written("1/4"), "1/4");
+  EXPECT_EQ(written("6/4"), "3/2") << "in lowest terms";
+  EXPECT_EQ(written("4/2"), 2);
+  for (const char* bad :
+       {"", "1/", "/4", "0/4", "1/0", "1/4 ", "-1/4", "1.5", "4", "1/2/3", "1/99999999999999999999"}) {
+    const std::string message = findings_with(name, field, bad);
+    EXPECT_NE(message.find("plan.json: modules.vision.mbs_scale: is '"), std::string::npos) << message;
+    EXPECT_NE(message.find("a whole number from 1 to 1000000 or two of them like \"1/4\" are needed"),
+              std::string::npos)
+        << message;
+  }
+  Json old = read_document(source_tree().string() + "/tests/golden/version_1/qwen2-vl-72b_16384.json")->root;
+  old["modules"]["vision"]["mbs_scale"] = "1/4";
+  EXPECT_NE(findings(old).find("modules.vision.mbs_scale: is the text"), std::string::npos) << findings(old);
+}
+
 TEST(ReadPlan, WhatVersion2SaysOfOverlapStays) {
   Json json = shipped(kTp);
   json["overlap"]["tp"] = true;

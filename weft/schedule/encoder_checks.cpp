@@ -38,7 +38,7 @@ std::optional<Error> check_groups(const Schedule& pipeline, const EncoderPlaceme
                      fmt::format("rank {} {} one of the pipeline's {} ranks", rank, is_pipeline_rank ? "is" : "is not",
                                  pipeline.num_ranks()),
                      is_stream ? "The form stream is for ranks of its own."
-                               : "The forms before and fill share the pipeline's ranks.");
+                               : "The forms before, fill and on_demand share the pipeline's ranks.");
       }
     }
   }

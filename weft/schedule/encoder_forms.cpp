@@ -9,6 +9,7 @@
 #include "weft/base/text.h"
 #include "weft/schedule/encoder_before.h"
 #include "weft/schedule/encoder_checks.h"
+#include "weft/schedule/encoder_on_demand.h"
 #include "weft/schedule/fill_bubbles.h"
 
 namespace weft {
@@ -65,7 +66,7 @@ std::optional<Error> check_stream_ranks(const Schedule& pipeline, std::span<cons
 }  // namespace
 
 std::span<const std::string> encoder_form_names() {
-  static const std::array<std::string, 3> names = {"before", "fill", "stream"};
+  static const std::array<std::string, 4> names = {"before", "fill", "stream", "on_demand"};
   return names;
 }
 
@@ -77,6 +78,7 @@ Result<MacroRanges> macro_ranges(const MacroShape& shape) {
   constexpr int64_t kMost = 1'000'000;
   for (const auto& [name, value] : {std::pair{"microbatches", shape.microbatches},
                                     {"mbs_scale", shape.mbs_scale},
+                                    {"mbs_parts", shape.mbs_parts},
                                     {"dp_encoder", shape.dp_encoder},
                                     {"dp_llm", shape.dp_llm}}) {
     if (value < 1 || value > kMost) {
@@ -84,14 +86,13 @@ Result<MacroRanges> macro_ranges(const MacroShape& shape) {
                    .problem = fmt::format("is {}, a whole number from 1 to {} is needed", value, kMost)};
     }
   }
-  // Counted in mbs samples: a microbatch is dp_llm of them, a macro batch mbs_scale · dp_encoder.
-  const int64_t macro = shape.mbs_scale * shape.dp_encoder;
+  // Counted in mbs / mbs_parts samples.
+  const int64_t macro = shape.mbs_scale * shape.dp_encoder, micro = shape.mbs_parts * shape.dp_llm;
   const auto macros_until = [&](int64_t samples) { return static_cast<int32_t>((samples + macro - 1) / macro); };
-  MacroRanges ranges{
-      .num_macro_batches = macros_until(shape.microbatches * shape.dp_llm), .first_macro = {}, .end_macro = {}};
+  MacroRanges ranges{.num_macro_batches = macros_until(shape.microbatches * micro), .first_macro = {}, .end_macro = {}};
   for (int64_t m = 0; m < shape.microbatches; ++m) {
-    ranges.first_macro.push_back(static_cast<int32_t>(m * shape.dp_llm / macro));
-    ranges.end_macro.push_back(macros_until((m + 1) * shape.dp_llm));
+    ranges.first_macro.push_back(static_cast<int32_t>(m * micro / macro));
+    ranges.end_macro.push_back(macros_until((m + 1) * micro));
   }
   return ranges;
 }
@@ -128,13 +129,17 @@ Result<Schedule> place_encoders(const Schedule& pipeline, std::span<const Encode
   }
   if (auto error = check_stream_ranks(pipeline, encoders)) return *error;
   Schedule schedule = pipeline;
-  std::vector<int32_t> before, filling;
+  std::vector<int32_t> before, filling, on_demand;
   for (const EncoderPlacement& encoder : encoders) {
     const auto index = static_cast<int32_t>(schedule.encoders.size());
     schedule.encoders.push_back(encoder.rows);
     if (encoder.form == EncoderForm::kBefore) before.push_back(index);
     if (encoder.form == EncoderForm::kFill) filling.push_back(index);
-    if (encoder.form == EncoderForm::kStream) add_stream(schedule, index);
+    if (encoder.form == EncoderForm::kOnDemand) on_demand.push_back(index);
+  }
+  add_on_demand(schedule, on_demand);
+  for (size_t e = 0; e < encoders.size(); ++e) {
+    if (encoders[e].form == EncoderForm::kStream) add_stream(schedule, static_cast<int32_t>(e));
   }
   add_before(schedule, before);
   if (filling.empty()) return schedule;

@@ -11,12 +11,13 @@ namespace weft {
 
 /// How an encoder's macro batches interleave with the pipeline.
 enum class EncoderForm {
-  kBefore,  ///< all EF before the pipeline, all EB after it
-  kFill,    ///< inside the pipeline's bubbles
-  kStream,  ///< on ranks of its own, a bounded number of macro batches ahead
+  kBefore,    ///< all EF before the pipeline, all EB after it
+  kFill,      ///< inside the pipeline's bubbles
+  kStream,    ///< on ranks of its own, a bounded number of macro batches ahead
+  kOnDemand,  ///< EF right before the first microbatch that needs it, EB right after the last
 };
 
-/// "before", "fill", "stream", in the order of the enum.
+/// "before", "fill", "stream", "on_demand", in the order of the enum.
 std::span<const std::string> encoder_form_names();
 const std::string& name_of(EncoderForm form);
 
@@ -30,11 +31,13 @@ struct MacroRanges {
 struct MacroShape {
   int64_t microbatches = 1;
   int64_t mbs_scale = 1;
+  int64_t mbs_parts = 1;  ///< the scale is mbs_scale / mbs_parts
   int64_t dp_encoder = 1;
   int64_t dp_llm = 1;
 };
 
-/// A macro batch covers mbs_scale · dp_encoder / dp_llm microbatches, which need not be whole; the last may be short.
+/// A macro batch covers mbs_scale / mbs_parts · dp_encoder / dp_llm microbatches, which need not be whole; the last may
+/// be short.
 /// The samples of a microbatch cancel out. The error names the number that is not positive.
 Result<MacroRanges> macro_ranges(const MacroShape& shape);
 
@@ -61,9 +64,10 @@ struct EncoderPlacement {
 /// once between reading embeddings and returning their gradients. The encoder's own stages add one each but the first.
 int32_t least_live_macro_batches(const Schedule& pipeline, const EncoderRows& encoder);
 
-/// The compute-only schedule with EF and EB in its rows. Encoders of the forms before and fill share ranks with the
-/// pipeline; those of the form stream have ranks behind the pipeline's, whose rows are added. `durations` are read only
-/// when some encoder fills. Deterministic, and never a deadlock. The error names the encoder and the field.
+/// The compute-only schedule with EF and EB in its rows. Encoders of the forms before, fill and on_demand share
+/// ranks with the pipeline; those of the form stream have ranks behind the pipeline's, whose rows are added.
+/// `durations` are read only when some encoder fills. Deterministic, and never a deadlock. The error names the encoder
+/// and the field.
 Result<Schedule> place_encoders(const Schedule& pipeline, std::span<const EncoderPlacement> encoders,
                                 const StageDurations& durations = {});
 

@@ -67,9 +67,12 @@ EncoderPlacement random_placement(const Schedule& llm, EncoderForm form, int32_t
   const int32_t first = is_stream ? first_free_rank : pick(0, llm.num_ranks() - 1);
   const int32_t size = pick(1, 3);
   const int32_t num_ranks = is_stream ? stages * pick(1, 2) * size : llm.num_ranks() - first;
-  EncoderRows rows = encoder_rows(
-      {.microbatches = llm.num_microbatches, .mbs_scale = pick(1, 4), .dp_encoder = pick(1, 3), .dp_llm = pick(1, 3)},
-      groups_of(first, num_ranks, size));
+  EncoderRows rows = encoder_rows({.microbatches = llm.num_microbatches,
+                                   .mbs_scale = pick(1, 4),
+                                   .mbs_parts = pick(1, 3),
+                                   .dp_encoder = pick(1, 3),
+                                   .dp_llm = pick(1, 3)},
+                                  groups_of(first, num_ranks, size));
   rows.num_stages = stages;
   rows.is_trained = pick(0, 2) > 0;
   rows.recompute_from_inputs = rows.is_trained && pick(0, 2) == 0;
@@ -95,7 +98,7 @@ TEST(EncoderForms, EveryFormOnEveryPipelineIsValidBeforeAndAfterLowering) {
         std::vector<EncoderPlacement> encoders;
         int32_t first_free_rank = llm.num_ranks();
         for (int i = 0; i <= trial % 3; ++i) {
-          const auto form = static_cast<EncoderForm>((trial / 3 + i * (1 + trial % 2)) % 3);
+          const auto form = static_cast<EncoderForm>((trial / 3 + i * (1 + trial % 2)) % 4);
           encoders.push_back(random_placement(llm, form, first_free_rank, random));
           if (form != EncoderForm::kStream) continue;
           for (const auto& group : encoders.back().rows.groups) first_free_rank += static_cast<int32_t>(group.size());
@@ -131,6 +134,27 @@ TEST(EncoderForms, BeforeRunsEverythingFirstAndBackwardsLast) {
   encoder.rows.is_trained = false;
   EXPECT_EQ(to_csv(*place_encoders(pipeline(ScheduleName::k1f1b, 2, 1, 2), {&encoder, 1})),
             "0EF0,0EF1,0F0,0F1,0B0,0B1\n0EF0,0EF1,1F0,1B0,1F1,1B1\n");
+}
+
+TEST(EncoderForms, OnDemandEncodesRightBeforeAMicrobatchAndGoesBackRightAfterIt) {
+  const auto rows_of = [](int64_t pp, EncoderRows rows) {
+    const EncoderPlacement encoder = placement(EncoderForm::kOnDemand, std::move(rows), 1, 1);
+    return to_csv(*place_encoders(pipeline(ScheduleName::k1f1b, pp, 1, 3), {&encoder, 1}));
+  };
+  EXPECT_EQ(rows_of(1, encoder_rows({.microbatches = 3}, {{0}})),
+            "0EF0,0F0,0B0,0EB0,0EF1,0F1,0B1,0EB1,0EF2,0F2,0B2,0EB2\n");
+  EXPECT_EQ(rows_of(1, encoder_rows({.microbatches = 3, .mbs_parts = 2}, {{0}})),
+            "0EF0,0EF1,0F0,0B0,0EB0,0EB1,0EF2,0EF3,0F1,0B1,0EB2,0EB3,0EF4,0EF5,0F2,0B2,0EB4,0EB5\n")
+      << "half a microbatch each";
+  EXPECT_EQ(rows_of(1, encoder_rows({.microbatches = 3, .mbs_parts = 4, .dp_encoder = 8, .dp_llm = 2}, {{0}})),
+            "0EF0,0F0,0B0,0EB0,0EF1,0F1,0B1,0EB1,0EF2,0F2,0B2,0EB2\n")
+      << "a quarter of a rank's microbatch on four times as many ranks is a microbatch of all of them";
+  EXPECT_EQ(rows_of(1, encoder_rows({.microbatches = 3, .mbs_scale = 2}, {{0}})),
+            "0EF0,0F0,0B0,0F1,0B1,0EB0,0EF1,0F2,0B2,0EB1\n")
+      << "two microbatches each, the last short";
+  EXPECT_EQ(rows_of(2, encoder_rows({.microbatches = 3}, groups_of(0, 2, 1))),
+            "0EF0,0F0,0EF1,0F1,0B0,0EB0,0EF2,0F2,0B1,0EB1,0B2,0EB2\n"
+            "0EF0,0EF1,1F0,1B0,1F1,0EB0,0EF2,1B1,1F2,0EB1,1B2,0EB2\n");
 }
 
 TEST(EncoderForms, StreamGoesThroughItsOwnStagesOneForwardOneBackward) {
@@ -183,9 +207,10 @@ TEST(EncoderForms, ImpossiblePlacementsNameTheField) {
   EXPECT_EQ(
       message(EncoderForm::kBefore, [](EncoderRows& rows) { rows.live_macro_batches = 3; }),
       "vision: live_macro_batches: is 3, but 4 are alive at once in this form. Raise it, or set it to 0 for no bound.");
-  EXPECT_EQ(message(EncoderForm::kFill, [](EncoderRows& rows) { rows.groups = {{2}}; }),
-            "vision: groups: rank 2 is not one of the pipeline's 2 ranks. The forms before and fill share the "
-            "pipeline's ranks.");
+  EXPECT_EQ(
+      message(EncoderForm::kFill, [](EncoderRows& rows) { rows.groups = {{2}}; }),
+      "vision: groups: rank 2 is not one of the pipeline's 2 ranks. The forms before, fill and on_demand share the "
+      "pipeline's ranks.");
   EXPECT_EQ(message(EncoderForm::kStream, [](EncoderRows& rows) { rows.groups = {{1}}; }),
             "vision: groups: rank 1 is one of the pipeline's 2 ranks. The form stream is for ranks of its own.");
   EXPECT_EQ(

@@ -1,5 +1,6 @@
 #include "weft/search/open_frame.h"
 
+#include "weft/meaning/macro_batch.h"
 #include "weft/search/plan_bounds.h"
 #include "weft/search/precision.h"
 
@@ -20,7 +21,7 @@ EncoderWork work_beside(Workbench& bench, const Candidate& degrees, size_t encod
   for (size_t m = 0; m < plan.modules.size(); ++m) {
     const ModulePlan& module = plan.modules[m];
     if (!module.is_encoder() || seen++ != encoder) continue;
-    const auto samples = static_cast<double>(plan.schedule.mbs * module.mbs_scale);
+    const auto samples = static_cast<double>(samples_at_once(plan, module));
     priced.module = static_cast<int32_t>(m);
     price_encoder(plan, priced.module, bench.simulator().costs().module_costs(plan, module, samples), priced.stages);
   }

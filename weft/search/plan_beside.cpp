@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "weft/base/units.h"
+#include "weft/meaning/macro_batch.h"
 #include "weft/meaning/stage_parts.h"
 #include "weft/meaning/trainable.h"
 #include "weft/simulate/plan_simulator.h"
@@ -21,8 +22,7 @@ EncoderWork work_of(const Plan& plan, const PlanCosts::Encoder& encoder) {
   const bool is_trained = trains(plan, module.kind);
   const bool keeps = is_trained && !module.recompute_from_inputs;
   EncoderWork work{.forward_ms = stage.forward_ms(), .bridge_ms = encoder.bridge_ms};
-  work.macros = static_cast<double>(plan.schedule.microbatches * plan.llm().dp) /
-                static_cast<double>(module.mbs_scale * module.dp);
+  work.macros = num_macro_batches(plan, module);
   if (is_trained) {
     work.backward_ms = stage.backward_input_ms() + stage.backward_weight_ms();
     if (module.recompute_from_inputs) work.backward_ms += work.forward_ms;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "weft/base/units.h"
+#include "weft/meaning/macro_batch.h"
 #include "weft/search/plan_beside.h"
 #include "weft/search/precision.h"
 
@@ -222,7 +223,7 @@ double least_encoder_ms(const Candidate& frame, size_t encoder, const PlanSpace&
     const PlanCosts& costs = simulator.price(plan);
     const EncoderWork work = work_of(plan, costs.encoders[encoder]);
     const ModulePlan& module = plan.modules[static_cast<size_t>(costs.encoders[encoder].module)];
-    const double samples = static_cast<double>(module.mbs_scale * c.mbs);
+    const double samples = static_cast<double>(samples_at_once(plan, module));
     const double devices = static_cast<double>(module.tp);
     least_ms = std::min(least_ms, (work.forward_ms + work.backward_ms) * devices / samples);
   }

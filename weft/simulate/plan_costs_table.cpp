@@ -1,6 +1,7 @@
 // Priced stages as the schedule's player and the memory walk take them.
 #include <algorithm>
 
+#include "weft/meaning/macro_batch.h"
 #include "weft/simulate/plan_simulator.h"
 
 namespace weft {
@@ -15,11 +16,9 @@ CostTable table_of(const std::vector<StageCost>& stages, F value) {
 }
 
 /// What an encoder's last macro batch has of a whole one.
-double last_macro_share(const Plan& plan, const PlanCosts::Encoder& encoder, int32_t num_macro_batches) {
+double last_macro_share(const Plan& plan, const PlanCosts::Encoder& encoder, int32_t count) {
   const ModulePlan& module = plan.modules[static_cast<size_t>(encoder.module)];
-  const double samples = static_cast<double>(plan.schedule.microbatches * plan.llm().dp);
-  const double whole = static_cast<double>(module.mbs_scale * module.dp);
-  return std::clamp(samples / whole - (num_macro_batches - 1), 0.0, 1.0);
+  return std::clamp(num_macro_batches(plan, module) - (count - 1), 0.0, 1.0);
 }
 
 EncoderCosts encoder_costs(const Plan& plan, const EncoderRows& rows, const PlanCosts::Encoder& encoder) {

@@ -67,12 +67,13 @@ class PlanChanger {
       case 8:
         return set("microbatches", plan_.schedule.microbatches, between(1, 8));
       case 9:
-        if (is_beside) set("form", m.form, static_cast<EncoderForm>(below(3)));
+        if (is_beside) set("form", m.form, static_cast<EncoderForm>(below(4)));
         return;
       case 10:
         if (is_beside) set("live_macro_batches", m.live_macro_batches, between(0, 4));
         return;
       case 11:
+        if (is_beside && below(2) == 0) return set("mbs_parts", m.mbs_parts, between(1, 4));
         if (is_beside) set("mbs_scale", m.mbs_scale, between(1, 9));
         return;
       case 12:

@@ -15,6 +15,7 @@
 #include "weft/meaning/plan_schedule.h"
 #include "weft/meaning/stage_parts.h"
 #include "weft/plan/head_limit.h"
+#include "weft/plan/mbs_scale.h"
 #include "weft/plan/module_mesh.h"
 #include "weft/schedule/generators.h"
 #include "weft/spec/num_experts.h"
@@ -241,7 +242,10 @@ class PlanDrawer {
     set_degrees(module, *degrees);
     module.layers.clear();
     for (const int64_t count : composition(layers, module.pp)) module.layers.push_back({count});
-    module.mbs_scale = between(1, space_.most_scale);
+    // Of a rank's samples of a microbatch any part is whole.
+    const int64_t scale = between(1, space_.most_scale);
+    const int64_t parts = space_.allows_fractions && one_in(2) ? pick(divisors(plan_.schedule.mbs * scale)) : 1;
+    set_mbs_scale(module, scale, parts);
     module.form = has_own ? EncoderForm::kStream : pick(space_.forms);
     module.recompute_from_inputs = space_.allows_recompute && one_in(3);
     return true;
@@ -400,6 +404,7 @@ std::string settings_text(const Plan& plan) {
     }
     if (m.is_in_pipeline()) continue;
     text += fmt::format("_{}_scale{}", name_of(m.form), m.mbs_scale);
+    if (m.mbs_parts > 1) text += fmt::format("of{}", m.mbs_parts);
     if (m.live_macro_batches > 0) text += fmt::format("_live{}", m.live_macro_batches);
     if (m.recompute_from_inputs) text += "_again";
   }

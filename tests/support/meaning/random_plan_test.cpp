@@ -60,6 +60,7 @@ void note(const Plan& plan, std::map<std::string, std::set<std::string>>& seen) 
     seen[placement + " cp"].insert(std::to_string(m.cp));
     seen[placement + " pp"].insert(std::to_string(m.pp));
     add("mbs_scale", m.mbs_scale);
+    add("mbs_parts", m.mbs_parts);
     add("from inputs", m.recompute_from_inputs ? 1 : 0);
     add("live", m.live_macro_batches);
   }
@@ -96,8 +97,9 @@ TEST(RandomPlan, AllAreLegalRunWithoutADeadlockAndLeaveNothingOut) {
   }
   EXPECT_GT(settings.size(), kSeeds * 9 / 10) << "plans differ, and so do their texts";
   EXPECT_EQ(seen["placement"], (std::set<std::string>{"inline", "colocated", "disjoint", "partial"}));
-  EXPECT_EQ(seen["form"], (std::set<std::string>{"colocated before", "colocated fill", "disjoint stream",
-                                                 "partial before", "partial fill"}));
+  EXPECT_EQ(seen["form"],
+            (std::set<std::string>{"colocated before", "colocated fill", "disjoint stream", "partial before",
+                                   "partial fill", "colocated on_demand", "partial on_demand"}));
   EXPECT_EQ(seen["schedule"],
             (std::set<std::string>{"gpipe", "1f1b", "interleaved_1f1b", "zb_h1", "zb_v", "explicit"}));
   EXPECT_EQ(seen["mbs"], numbers({1, 2}));
@@ -122,6 +124,7 @@ TEST(RandomPlan, AllAreLegalRunWithoutADeadlockAndLeaveNothingOut) {
   EXPECT_EQ(seen["llm vpp"], numbers({1, 2, 3}));
   EXPECT_TRUE(seen["llm ep"].contains("2"));
   EXPECT_EQ(seen["encoder mbs_scale"], numbers({1, 2, 3, 4}));
+  EXPECT_EQ(seen["encoder mbs_parts"], numbers({1, 2}));
   EXPECT_EQ(seen["encoder from inputs"], numbers({0, 1}));
   EXPECT_GT(seen["encoder live"].size(), 3u);
   for (const char* placement : {"colocated", "disjoint", "partial"}) {

@@ -36,7 +36,7 @@ struct EncoderExample {
   ModulePlacement placement = ModulePlacement::kColocated;
   int64_t tp = 1, cp = 1, pp = 1, dp = 1;
   int64_t ulysses = 1;  ///< of cp
-  int64_t mbs_scale = 1;
+  int64_t mbs_scale = 1, mbs_parts = 1;
   EncoderForm form = EncoderForm::kBefore;
   int64_t live = 0;
   int64_t zero = 0;
@@ -117,6 +117,7 @@ struct TrainingExample {
       text += fmt::format("_{}_{}_tp{}{}_pp{}_dp{}_scale{}_{}{}_zero{}{}", name_of(kind),
                           kPlacements[static_cast<size_t>(e.placement)], e.tp, e.sequence_parallel ? "sp" : "", e.pp,
                           e.dp, e.mbs_scale, name_of(e.form), e.live, e.zero, e.recompute_from_inputs ? "_again" : "");
+      if (e.mbs_parts > 1) text += fmt::format("_parts{}", e.mbs_parts);
       if (e.cp > 1) text += fmt::format("_cp{}u{}", e.cp, e.ulysses);
       for (const int64_t row : e.rows) text += fmt::format("_row{}", row);
     }
@@ -412,6 +413,7 @@ inline ModulePlan example_encoder_plan(const TrainingExample& example, const Enc
                       .layers = encoder.layers,
                       .zero = encoder.zero,
                       .mbs_scale = encoder.mbs_scale,
+                      .mbs_parts = encoder.mbs_parts,
                       .form = encoder.form,
                       .live_macro_batches = encoder.live,
                       .recompute_from_inputs = encoder.recompute_from_inputs};
