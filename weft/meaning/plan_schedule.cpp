@@ -67,20 +67,9 @@ const ModulePlan* first_filler(const Plan& plan) {
 }
 
 Result<EncoderPlacement> placement_of_encoder(const Plan& plan, const ModulePlan& module, int32_t& next_own_row) {
-  Result<MacroRanges> ranges = macro_ranges({.microbatches = plan.schedule.microbatches,
-                                             .mbs_scale = module.mbs_scale,
-                                             .dp_encoder = module.dp,
-                                             .dp_llm = plan.llm().dp});
-  if (!ranges) return bad_field(field_of(module, "mbs_scale"), ranges.error().problem);
   EncoderPlacement placement{.form = module.form};
   EncoderRows& rows = placement.rows;
-  rows = {.name = std::string(name_of(module.kind)),
-          .num_macro_batches = ranges->num_macro_batches,
-          .is_trained = trains(plan, module.kind),
-          .recompute_from_inputs = module.recompute_from_inputs,
-          .first_macro = ranges->first_macro,
-          .end_macro = ranges->end_macro};
-  if (module.form != EncoderForm::kBefore) rows.live_macro_batches = static_cast<int32_t>(module.live_macro_batches);
+  WEFT_TRY(rows, macro_batches_of(plan, module));
   if (module.placement != ModulePlacement::kDisjoint) {
     // ZeRO 2 and 3 have data-parallel ranks meet in every action, too. That must be said where rows differ in their
     // order, which is where some encoder fills.
@@ -132,6 +121,22 @@ Result<Schedule> stored_schedule(const ModulePlan& filler, const Schedule& pipel
 }
 
 }  // namespace
+
+Result<EncoderRows> macro_batches_of(const Plan& plan, const ModulePlan& module) {
+  Result<MacroRanges> ranges = macro_ranges({.microbatches = plan.schedule.microbatches,
+                                             .mbs_scale = module.mbs_scale,
+                                             .dp_encoder = module.dp,
+                                             .dp_llm = plan.llm().dp});
+  if (!ranges) return bad_field(field_of(module, "mbs_scale"), ranges.error().problem);
+  EncoderRows rows{.name = std::string(name_of(module.kind)),
+                   .num_macro_batches = ranges->num_macro_batches,
+                   .is_trained = trains(plan, module.kind),
+                   .recompute_from_inputs = module.recompute_from_inputs,
+                   .first_macro = std::move(ranges->first_macro),
+                   .end_macro = std::move(ranges->end_macro)};
+  if (module.form != EncoderForm::kBefore) rows.live_macro_batches = static_cast<int32_t>(module.live_macro_batches);
+  return rows;
+}
 
 Result<std::vector<EncoderPlacement>> encoder_placements(const Plan& plan) {
   std::vector<EncoderPlacement> placements;
