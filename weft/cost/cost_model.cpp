@@ -123,9 +123,10 @@ Segments CostModel::high_load(ModuleKind kind, double samples) const {
 }
 
 const ModuleCosts& CostModel::module_costs(const Plan& plan, const ModulePlan& module, double samples) {
-  const CostKey key = keys_.key_of(plan, module, samples);
+  const double taken = assumed_ ? samples * assumed_->factor(plan, module) : samples;
+  const CostKey key = keys_.key_of(plan, module, taken);
   if (const auto found = cache_.find(key); found != cache_.end()) return found->second;
-  const Segments segments = scaled(given_->average.of(module.kind), samples);
+  const Segments segments = scaled((assumed_ ? assumed_->sample : given_->average).of(module.kind), taken);
   ModuleCosts costs = price_module(plan, module, *times_, segments);
   // Memory has to do for the largest microbatches too.
   const TokenSpread& spread = given_->spreads[static_cast<size_t>(module.kind)];
