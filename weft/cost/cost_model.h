@@ -33,6 +33,9 @@ struct AssumedLoad {
   SampleLoad sample;  ///< the mean of some samples
   /// How many times as much the busiest of a module's data-parallel ranks takes.
   std::function<double(const Plan&, const ModulePlan&)> factor;
+  /// Of the samples, those that a module has anything of, by ModuleKind. Microbatches without rows take no time, and
+  /// may be so many: the others have more, and what they take counts by their share.
+  std::array<double, 3> share{1, 1, 1};
 };
 
 /// Prices plans for one model, cluster and workload. Blocks are priced once for every setting that occurs, and kept.

@@ -27,6 +27,7 @@ DrawnLoads::DrawnLoads(const Plan& problem, DrawnSamples& samples, int64_t batch
   for (const Module& module : problem.model.modules)
     parameters_[at(module.kind)] = static_cast<double>(num_parameters(module));
   std::array<std::map<double, double>, 3> counts;  // by length
+  std::array<double, 3> with_rows{};
   for (int64_t b = 0; b < batches; ++b) {
     Batch& batch = batches_.emplace_back();
     for (const SampleLoad& sample : samples.batch(b)) {
@@ -34,6 +35,7 @@ DrawnLoads::DrawnLoads(const Plan& problem, DrawnSamples& samples, int64_t batch
         const double tokens = num_tokens(sample.of(kind));
         batch.of[at(kind)].push_back(tokens);
         batch.total[at(kind)] += tokens;
+        with_rows[at(kind)] += tokens > 0 ? 1 : 0;
         for (const Segment& segment : sample.of(kind)) counts[at(kind)][segment.length] += segment.count;
       }
     }
@@ -44,6 +46,9 @@ DrawnLoads::DrawnLoads(const Plan& problem, DrawnSamples& samples, int64_t batch
     for (const auto& [length, count] : counts[at(kind)]) segments.push_back({length, count / num_samples});
     return segments;
   };
+  for (const ModuleKind kind : kKinds) {
+    if (with_rows[at(kind)] > 0) share_[at(kind)] = with_rows[at(kind)] / num_samples;
+  }
   mean_ = {
       .vision = mean_of(ModuleKind::kVision), .audio = mean_of(ModuleKind::kAudio), .llm = mean_of(ModuleKind::kLlm)};
 }

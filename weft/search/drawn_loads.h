@@ -18,7 +18,9 @@ class DrawnLoads {
   DrawnLoads(const Plan& problem, DrawnSamples& samples, int64_t batches, bool may_reassign);
 
   /// The mean of all samples.
-  SampleLoad mean() const { return mean_; }
+  const SampleLoad& mean() const { return mean_; }
+  /// By ModuleKind: the share of the samples that the module has anything of.
+  const std::array<double, 3>& share() const { return share_; }
 
   /// How many times the mean the busiest rank of a module takes.
   double factor(const Plan& plan, const ModulePlan& module);
@@ -49,6 +51,7 @@ class DrawnLoads {
 
   std::vector<Batch> batches_;
   SampleLoad mean_;
+  std::array<double, 3> share_{1, 1, 1};
   std::array<double, 3> parameters_{};
   bool may_reassign_;
   bool is_even_ = false;

@@ -83,7 +83,7 @@ TEST(DrawnSearch, BoundsChangeNothing) {
   PlanSearchOptions without = with;
   without.bounds = {.work = false, .schedule = false, .placement = false};
   const PlanSearchResult all = search(problem, without), some = search(problem, with);
-  EXPECT_LT(some.num_drawn, all.num_drawn);
+  EXPECT_LT(some.counts.evaluated, all.counts.evaluated);
   EXPECT_LE(some.best.front().step_time_ms, all.best.front().step_time_ms * (1 + 1e-4));
 }
 

@@ -4,10 +4,10 @@ namespace weft {
 
 void Workbench::assume(std::unique_ptr<DrawnLoads> loads) {
   loads_ = std::move(loads);
-  simulator_.costs().assume(
-      {.sample = loads_->mean(), .factor = [loads = loads_.get()](const Plan& plan, const ModulePlan& module) {
-         return loads->factor(plan, module);
-       }});
+  const auto factor = [loads = loads_.get()](const Plan& plan, const ModulePlan& module) {
+    return loads->factor(plan, module);
+  };
+  simulator_.costs().assume({.sample = loads_->mean(), .factor = factor, .share = loads_->share()});
 }
 
 const ModuleCostsOf& Workbench::pipeline_costs() {

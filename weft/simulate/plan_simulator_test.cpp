@@ -17,6 +17,7 @@
 #include "weft/plan/plan_json.h"
 #include "weft/schedule/lowering.h"
 #include "weft/schedule/schedule_kind.h"
+#include "weft/simulate/drawn_samples.h"
 
 namespace weft::plan_simulator_test {
 namespace {
