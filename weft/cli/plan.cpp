@@ -28,7 +28,7 @@ namespace {
 struct PlanOptions {
   std::string model, cluster, workload;
   std::optional<std::string> nodes, global_batch, batches, space, profile, top, out, format;
-  double time_limit_s = 60;
+  double time_limit_s = 20;
   bool explains = false;
   bool json = false;
 };
@@ -78,6 +78,7 @@ Json to_json(const PlanSearchResult& result) {
           {"bound_ms", result.bound_ms},
           {"gap", result.gap()},
           {"batches", result.batches},
+          {"num_drawn", result.num_drawn},
           {"space_size", result.counts.considered},
           {"counts", to_json(result.counts)},
           {"top", std::move(top)}};
@@ -104,8 +105,10 @@ Result<std::string> formatted(const Plan& plan, const std::string& format) {
 
 Result<std::string> search(const PlanOptions& options) {
   if (auto error = find_bad_output({{"--out", options.out}})) return *std::move(error);
-  WEFT_TRY(const PlanProblem problem, read_problem(options));
+  WEFT_TRY(PlanProblem problem, read_problem(options));
   if (options.format) {
+    // Other systems deal samples out in their order.
+    problem.space.balances = {Balance::kNone};
     // Refused before a long search, not after it.
     const Result<Target> target = parse_target(*options.format);
     if (!target) return formatted({}, *options.format);
@@ -116,6 +119,7 @@ Result<std::string> search(const PlanOptions& options) {
     WEFT_TRY(const int64_t top, parse_count("--top", *options.top, {1, 100}));
     how.top = static_cast<size_t>(top);
   }
+  how.batches = kEnoughBatches;
   if (options.batches) {
     WEFT_TRY(how.batches, parse_count("--batches", *options.batches, {0, 10'000}));
   }
@@ -160,6 +164,7 @@ Result<std::string> search(const PlanOptions& options) {
   }
   if (options.json) {
     Json json = to_json(result);
+    if (result.batches > 0) json["spread"] = to_json(reports.front().spread);
     json["warnings"] = reports.front().warnings;
     if (explanation) json["explanation"] = to_json(*explanation);
     if (options.format) {
@@ -201,11 +206,12 @@ void add_plan(Verbs& verbs) {
   verb.option("--profile", options->profile, "Measured blocks and links, which take the place of formulas")
       .named("FILE");
   verb.option("--top", options->top, "Compare the K best plans (default: 1)").named("K");
-  verb.option("--time-limit", options->time_limit_s, "Seconds after which the best so far is given (default: 60)")
+  verb.option("--time-limit", options->time_limit_s, "Seconds after which the best so far is given (default: 20)")
       .named("S")
       .within(0.001, 1e6);
   verb.option("--batches", options->batches,
-              "Price the best plans on N batches drawn from the workload (default: 0, the mean batch)")
+              "Compare plans on N batches drawn from the workload; 0: on the mean batch (default: as many as it takes "
+              "to be sure)")
       .named("N");
   verb.option("--explain", options->explains, "Say why the usual alternatives lost, and what would change the answer");
   verb.option("--format", options->format, "Print the plan as megatron, mindspeed-mm or mindformers settings")

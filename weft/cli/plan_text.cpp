@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/counted.h"
 #include "weft/base/text.h"
 #include "weft/base/units.h"
 #include "weft/cli/table.h"
@@ -22,6 +23,18 @@ std::string recomputed_text(std::span<const RecomputeRun> recompute) {
 
 std::string settings_of(const FoundPlan& found) {
   return found.candidate.text(found.plan);
+}
+
+std::string drawn_text(const PlanSearchResult& result) {
+  const FoundPlan& best = result.best.front();
+  const double error = spread_of(best.steps_ms).error_ms / best.step_time_ms;
+  std::string text =
+      fmt::format("best of {} on {} drawn batches, the same for all, to ± {}: ", counted(result.num_drawn, "plan"),
+                  result.batches, format_percent(error));
+  if (result.is_optimal) return text + "every other in this space is slower even for their mean batch\n";
+  return text +
+         fmt::format("not proven, nothing in this space is faster than {:.1f} ms for their mean batch, {} below\n",
+                     result.bound_ms, format_percent(result.gap()));
 }
 
 }  // namespace
@@ -53,14 +66,9 @@ std::string search_text(const PlanSearchResult& result) {
       with_commas(c.slower_by_placement), with_commas(c.over_memory), with_commas(c.evaluated));
   if (c.left > 0) text += fmt::format(", {} not looked at", with_commas(c.left));
   text += "\n";
-  if (result.batches > 0) {
-    return text + fmt::format(
-                      "best of the {} plans that are fastest for the mean batch, priced on {} drawn batches each; "
-                      "not proven optimal\n",
-                      result.priced_on_batches, result.batches);
-  }
-  if (result.is_optimal) return text + "optimal: nothing in the space is faster\n";
-  return text + fmt::format("not proven optimal: nothing in the space is faster than {:.1f} ms, {} below this plan\n",
+  if (result.batches > 0) return text + drawn_text(result);
+  if (result.is_optimal) return text + "optimal: nothing in this space is faster\n";
+  return text + fmt::format("not proven optimal: nothing in this space is faster than {:.1f} ms, {} below this plan\n",
                             result.bound_ms, format_percent(result.gap()));
 }
 

@@ -92,9 +92,11 @@ std::string to_text(const Plan& plan, const PlanReport& report) {
                                  plan.cluster.name, counted(plan.workload.global_batch_samples, "sample"));
   text += fmt::format("step {:.1f} ms", report.step_time_ms);
   if (report.batches > 0) {
-    text += fmt::format(" (mean of {} drawn batches, {:.1f} to {:.1f}, standard deviation {:.1f}; mean batch {:.1f})",
-                        report.batches, report.shortest_step_ms, report.longest_step_ms, report.step_time_deviation_ms,
-                        report.mean_batch_step_time_ms);
+    const StepSpread& spread = report.spread;
+    text += fmt::format(
+        " (mean of {} drawn batches, {:.1f} to {:.1f}, four in five of them {:.1f} to {:.1f}; mean batch {:.1f})",
+        report.batches, spread.shortest_ms, spread.longest_ms, spread.p10_ms, spread.p90_ms,
+        report.mean_batch_step_time_ms);
   }
   text += fmt::format("\n{:.2f} samples/s, {:.1f} tokens/s a device, model FLOPs utilization {}, idle {}\n",
                       report.throughput_samples_per_s, report.tokens_per_s_per_device,
@@ -103,6 +105,12 @@ std::string to_text(const Plan& plan, const PlanReport& report) {
   text += fmt::format("{}: {}\n", report.fits() ? "fits" : "DOES NOT FIT", memory_summary(report));
   for (const std::string& warning : report.warnings) text += "warning: " + warning + "\n";
   return text;
+}
+
+Json to_json(const StepSpread& spread) {
+  return {{"mean_ms", spread.mean_ms},         {"error_ms", spread.error_ms}, {"deviation_ms", spread.deviation_ms},
+          {"shortest_ms", spread.shortest_ms}, {"p10_ms", spread.p10_ms},     {"p90_ms", spread.p90_ms},
+          {"longest_ms", spread.longest_ms}};
 }
 
 Json to_json(const PlanReport& report) {
@@ -124,9 +132,11 @@ Json to_json(const PlanReport& report) {
                {"mean_batch_step_time_ms", report.mean_batch_step_time_ms},
                {"batches", report.batches}};
   if (report.batches > 0) {
-    json["step_time_deviation_ms"] = report.step_time_deviation_ms;
-    json["shortest_step_ms"] = report.shortest_step_ms;
-    json["longest_step_ms"] = report.longest_step_ms;
+    json["step_time_deviation_ms"] = report.spread.deviation_ms;
+    json["shortest_step_ms"] = report.spread.shortest_ms;
+    json["p10_step_ms"] = report.spread.p10_ms;
+    json["p90_step_ms"] = report.spread.p90_ms;
+    json["longest_step_ms"] = report.spread.longest_ms;
   }
   json["fits"] = report.fits();
   json["memory_limit_gib"] = report.memory_limit_bytes / kGiB;

@@ -11,6 +11,7 @@ namespace weft {
 /// What a simulated step came to, as tables a person can read.
 std::string to_text(const Plan& plan, const PlanReport& report);
 Json to_json(const PlanReport& report);
+Json to_json(const StepSpread& spread);
 
 /// The rank that holds most, what dominates it and by how much it is over the device's memory; for messages.
 std::string memory_summary(const PlanReport& report);

@@ -14,6 +14,21 @@ Segments scaled(const Segments& segments, double factor) {
   return result;
 }
 
+void count_by_share(double share, ModuleCosts& costs) {
+  const auto count = [&](BlockCost& block) {
+    BlockTime& time = block.time;
+    for (PassTime* pass : {&time.forward, &time.backward_input, &time.backward_weight, &time.attention})
+      *pass = share * *pass;
+    time.hidden_input_tp_ms *= share;
+    time.hidden_weight_tp_ms *= share;
+  };
+  count(costs.entry);
+  for (BlockCost& block : costs.kinds) count(block);
+  count(costs.exit);
+  costs.boundary_bytes *= share;
+  costs.output_bytes *= share;
+}
+
 Error lacking(const Plan& plan, std::string field, std::string problem, std::string advice) {
   return {.source = plan.cluster.name,
           .field = std::move(field),
@@ -125,10 +140,13 @@ Segments CostModel::high_load(ModuleKind kind, double samples) const {
 }
 
 const ModuleCosts& CostModel::module_costs(const Plan& plan, const ModulePlan& module, double samples) {
-  const CostKey key = keys_.key_of(plan, module, samples);
+  const double taken = assumed_ ? samples * assumed_->factor(plan, module) : samples;
+  const CostKey key = keys_.key_of(plan, module, taken);
   if (const auto found = cache_.find(key); found != cache_.end()) return found->second;
-  const Segments segments = scaled(given_->average.of(module.kind), samples);
+  const double share = assumed_ ? assumed_->share[static_cast<size_t>(module.kind)] : 1;
+  const Segments segments = scaled((assumed_ ? assumed_->sample : given_->average).of(module.kind), taken / share);
   ModuleCosts costs = price_module(plan, module, *times_, segments);
+  if (share < 1) count_by_share(share, costs);
   // Memory has to do for the largest microbatches too.
   const TokenSpread& spread = given_->spreads[static_cast<size_t>(module.kind)];
   const double tokens = num_tokens(segments);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <unordered_map>
 
@@ -27,6 +28,16 @@ struct PlanCosts {
   std::vector<Encoder> encoders;
 };
 
+/// Loads that times are priced for instead of the workload's mean sample.
+struct AssumedLoad {
+  SampleLoad sample;  ///< the mean of some samples
+  /// How many times as much the busiest of a module's data-parallel ranks takes.
+  std::function<double(const Plan&, const ModulePlan&)> factor;
+  /// Of the samples, those that a module has anything of, by ModuleKind. Microbatches without rows take no time, and
+  /// may be so many: the others have more, and what they take counts by their share.
+  std::array<double, 3> share{1, 1, 1};
+};
+
 /// Prices plans for one model, cluster and workload. Blocks are priced once for every setting that occurs, and kept.
 class CostModel {
  public:
@@ -42,6 +53,9 @@ class CostModel {
   const ModuleCosts& module_costs(const Plan& plan, const ModulePlan& module, double samples);
   /// The same for a given load, priced anew.
   ModuleCosts module_costs(const Plan& plan, const ModulePlan& module, const Segments& segments) const;
+
+  /// Memory stays that of the workload's high load.
+  void assume(AssumedLoad load) { assumed_ = std::move(load); }
 
   const SampleLoad& average() const { return given_->average; }
   /// What lies outside the profile's table; nothing without a profile.
@@ -60,6 +74,7 @@ class CostModel {
   Segments high_load(ModuleKind kind, double samples) const;
 
   std::unique_ptr<Given> given_;
+  std::optional<AssumedLoad> assumed_;
   std::unique_ptr<BlockTimes> times_;
   const MeasuredTimes* measured_ = nullptr;  ///< times_, where there is a profile
   CostKeys keys_;

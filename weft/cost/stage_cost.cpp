@@ -41,8 +41,12 @@ class PartPricer {
  private:
   void add_layers(BlockRecompute what, int64_t first, int64_t count) {
     if (count <= 0) return;
-    if (costs_.kinds.size() == 1 && !trainable_.has_rules()) {
-      add_block(costs_.kinds.front(), first + 1, static_cast<double>(count), what);
+    if (!trainable_.has_rules()) {
+      const auto begin = spec_.layers.begin() + first;
+      for (size_t kind = 0; kind < costs_.kinds.size(); ++kind) {
+        const int64_t alike = costs_.kinds.size() == 1 ? count : std::count(begin, begin + count, kind);
+        if (alike > 0) add_block(costs_.kinds[kind], first + 1, static_cast<double>(alike), what);
+      }
       return;
     }
     for (int64_t layer = first; layer < first + count; ++layer)

@@ -8,7 +8,6 @@
 namespace weft {
 namespace {
 
-constexpr std::string_view kBalanceNames[] = {"none", "encoder", "llm", "both"};
 constexpr std::string_view kPlacementNames[] = {"base", "inline", "colocated", "disjoint", "partial"};
 
 /// The axes of an order that have more than one rank.
@@ -64,7 +63,7 @@ void refuse_what_no_target_has(const Plan& plan, Refusals& refusals) {
   if (plan.balance != Balance::kNone) {
     refusals.add("balance", fmt::format("is {}, but {} has no setting that reassigns samples the same way; only none "
                                         "can be exported",
-                                        kBalanceNames[static_cast<size_t>(plan.balance)], system));
+                                        name_of(plan.balance), system));
   }
   if (!plan.trainable.empty()) {
     refusals.add("trainable",

@@ -75,27 +75,9 @@ bool rows_differ(const Plan& plan) {
 }
 
 Result<EncoderPlacement> placement_of_encoder(const Plan& plan, const ModulePlan& module, int32_t& next_own_row) {
-  Result<MacroRanges> ranges = macro_ranges({.microbatches = plan.schedule.microbatches,
-                                             .mbs_scale = module.mbs_scale,
-                                             .mbs_parts = module.mbs_parts,
-                                             .dp_encoder = module.dp,
-                                             .dp_llm = plan.llm().dp});
-  if (!ranges) return bad_field(field_of(module, "mbs_scale"), ranges.error().problem);
   EncoderPlacement placement{.form = module.form};
   EncoderRows& rows = placement.rows;
-  rows = {.name = std::string(name_of(module.kind)),
-          .num_macro_batches = ranges->num_macro_batches,
-          .is_trained = trains(plan, module.kind),
-          .recompute_from_inputs = module.recompute_from_inputs,
-          .first_macro = ranges->first_macro,
-          .end_macro = ranges->end_macro};
-  const bool has_bound = module.form == EncoderForm::kFill || module.form == EncoderForm::kStream;
-  if (has_bound) rows.live_macro_batches = static_cast<int32_t>(module.live_macro_batches);
-  if (module.form == EncoderForm::kOnDemand) {
-    // Macro batches that come when they are needed and go when they are not: as many as the pipeline's order holds.
-    WEFT_TRY(const Schedule pipeline, pipeline_schedule(plan));
-    rows.live_macro_batches = least_live_macro_batches(pipeline, rows);
-  }
+  WEFT_TRY(rows, macro_batches_of(plan, module));
   if (module.placement != ModulePlacement::kDisjoint) {
     // ZeRO 2 and 3 have data-parallel ranks meet in every action, too. That must be said where rows differ in their
     // order.
@@ -147,6 +129,29 @@ Result<Schedule> stored_schedule(const ModulePlan& filler, const Schedule& pipel
 }
 
 }  // namespace
+
+Result<EncoderRows> macro_batches_of(const Plan& plan, const ModulePlan& module) {
+  Result<MacroRanges> ranges = macro_ranges({.microbatches = plan.schedule.microbatches,
+                                             .mbs_scale = module.mbs_scale,
+                                             .mbs_parts = module.mbs_parts,
+                                             .dp_encoder = module.dp,
+                                             .dp_llm = plan.llm().dp});
+  if (!ranges) return bad_field(field_of(module, "mbs_scale"), ranges.error().problem);
+  EncoderRows rows{.name = std::string(name_of(module.kind)),
+                   .num_macro_batches = ranges->num_macro_batches,
+                   .is_trained = trains(plan, module.kind),
+                   .recompute_from_inputs = module.recompute_from_inputs,
+                   .first_macro = std::move(ranges->first_macro),
+                   .end_macro = std::move(ranges->end_macro)};
+  const bool has_bound = module.form == EncoderForm::kFill || module.form == EncoderForm::kStream;
+  if (has_bound) rows.live_macro_batches = static_cast<int32_t>(module.live_macro_batches);
+  if (module.form == EncoderForm::kOnDemand) {
+    // Macro batches that come when they are needed and go when they are not: as many as the pipeline's order holds.
+    WEFT_TRY(const Schedule pipeline, pipeline_schedule(plan));
+    rows.live_macro_batches = least_live_macro_batches(pipeline, rows);
+  }
+  return rows;
+}
 
 Result<std::vector<EncoderPlacement>> encoder_placements(const Plan& plan) {
   std::vector<EncoderPlacement> placements;

@@ -20,7 +20,9 @@ Result<Mesh> Mesh::create(const std::vector<Axis>& axes, std::vector<int64_t> ra
     if (rank < 0) return Error{.problem = fmt::format("rank {} is negative", rank)};
     mesh.positions_.emplace_back(rank, static_cast<int64_t>(mesh.positions_.size()));
   }
-  std::sort(mesh.positions_.begin(), mesh.positions_.end());
+  // Nearly all meshes list their ranks in order.
+  if (!std::is_sorted(mesh.positions_.begin(), mesh.positions_.end()))
+    std::sort(mesh.positions_.begin(), mesh.positions_.end());
   for (size_t i = 1; i < ranks.size(); ++i) {
     if (mesh.positions_[i].first == mesh.positions_[i - 1].first)
       return Error{.problem = fmt::format("rank {} is in the mesh twice", mesh.positions_[i].first)};

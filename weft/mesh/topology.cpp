@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <tuple>
-#include <unordered_map>
 
 #include <fmt/format.h>
 
@@ -19,7 +18,7 @@ std::vector<int64_t> sorted_nodes(std::span<const int64_t> group, const Topology
   std::vector<int64_t> nodes;
   nodes.reserve(group.size());
   for (const int64_t rank : group) nodes.push_back(topology.node_of(rank));
-  std::sort(nodes.begin(), nodes.end());
+  if (!std::is_sorted(nodes.begin(), nodes.end())) std::sort(nodes.begin(), nodes.end());
   return nodes;
 }
 
@@ -78,20 +77,22 @@ std::vector<GroupPlacement> place_groups(const Mesh& mesh, const AxisList& axes,
   const std::vector<std::vector<int64_t>> groups = mesh.groups(axes);
   std::vector<GroupPlacement> placements;
   std::vector<std::vector<int64_t>> nodes_of_group;
-  std::unordered_map<int64_t, int64_t> leaving;  // per node, the groups whose traffic leaves it
+  std::vector<int64_t> leaving;  // per node, the groups whose traffic leaves it
   for (const std::vector<int64_t>& group : groups) {
     std::vector<int64_t> nodes = sorted_nodes(group, topology);
     placements.push_back(place(nodes));
     nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
     if (nodes.size() > 1) {
-      for (const int64_t node : nodes) ++leaving[node];
+      if (nodes.back() >= std::ssize(leaving)) leaving.resize(static_cast<size_t>(nodes.back()) + 1, 0);
+      for (const int64_t node : nodes) ++leaving[static_cast<size_t>(node)];
     }
     nodes_of_group.push_back(std::move(nodes));
   }
   for (size_t group = 0; group < groups.size(); ++group) {
     if (placements[group].link != LinkKind::kBetweenNodes) continue;
     for (const int64_t node : nodes_of_group[group])
-      placements[group].groups_per_node = std::max(placements[group].groups_per_node, leaving[node]);
+      placements[group].groups_per_node =
+          std::max(placements[group].groups_per_node, leaving[static_cast<size_t>(node)]);
   }
   return placements;
 }

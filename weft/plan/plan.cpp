@@ -1,10 +1,21 @@
 #include "weft/plan/plan.h"
 
+#include <array>
+
 #include <fmt/format.h>
 
 #include "weft/base/check.h"
 
 namespace weft {
+
+std::span<const std::string> balance_names() {
+  static const std::array<std::string, 4> names = {"none", "encoder", "llm", "both"};
+  return names;
+}
+
+const std::string& name_of(Balance balance) {
+  return balance_names()[static_cast<size_t>(balance)];
+}
 
 int64_t ModulePlan::degree(std::string_view axis) const {
   return axis == "tp" ? tp : axis == "cp" ? cp : axis == "dp" ? dp : pp;

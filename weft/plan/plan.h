@@ -24,6 +24,9 @@ enum class ModulePlacement { kBase, kInline, kColocated, kDisjoint, kPartial };
 
 /// Which samples are reassigned between data-parallel ranks before a step.
 enum class Balance { kNone, kEncoder, kLlm, kBoth };
+/// In the order of the values.
+std::span<const std::string> balance_names();
+const std::string& name_of(Balance balance);
 
 /// The parallel settings of one module.
 struct ModulePlan {

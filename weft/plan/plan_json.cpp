@@ -17,7 +17,6 @@ namespace weft {
 namespace {
 
 const std::array<std::string, 5> kPlacements = {"base", "inline", "colocated", "disjoint", "partial"};
-const std::array<std::string, 4> kBalances = {"none", "encoder", "llm", "both"};
 
 constexpr IntegerRange kDegreeRange{1, 1'000'000};
 constexpr IntegerRange kCountRange{0, 1'000'000'000};
@@ -230,7 +229,7 @@ void read_settings(Fields& fields, int64_t version, Plan& plan) {
     plan.overlap_tp = overlap.flag_or("tp", false);
     overlap.reject_unknown();
   }
-  plan.balance = static_cast<Balance>(fields.choice_or("balance", 0, kBalances));
+  plan.balance = static_cast<Balance>(fields.choice_or("balance", 0, balance_names()));
   if (fields.has("offload")) {
     Fields offload = fields.object("offload");
     plan.offload = {.optimizer = offload.number_or("optimizer", 0, {0, 1}),
@@ -326,7 +325,7 @@ Json plan_to_json(const Plan& plan) {
                  {"reduce", name_of(plan.precision.reduce)}}},
                {"buckets_mb", plan.buckets_mb},
                {"overlap", {{"dp", plan.overlap_dp}, {"tp", plan.overlap_tp}}},
-               {"balance", name_in(kBalances, plan.balance)},
+               {"balance", name_of(plan.balance)},
                {"offload", offload},
                {"predicted",
                 {{"step_time_ms", plan.predicted.step_time_ms},

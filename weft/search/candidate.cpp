@@ -73,6 +73,7 @@ std::string Candidate::text(const Plan& plan) const {
     if (module.kind == ModuleKind::kLlm) continue;
     text += fmt::format(", {} {}", name_of(module.kind), text_of(encoders[encoder++]));
   }
+  if (plan.balance != Balance::kNone) text += fmt::format(", balance {}", name_of(plan.balance));
   return text;
 }
 

@@ -112,15 +112,25 @@ class CandidateTrial {
     return bound_ms;
   }
 
-  /// Takes the bench's plan, which fits, into the evaluation. A bound of 0 stands for the plan's own time.
-  void take(double step_time_ms, double bound_ms, Evaluation& evaluation) const {
+  /// Takes the bench's plan, which fits, into the evaluation, with the order in bubbles where it has one. A bound of 0
+  /// stands for the plan's own time.
+  void take(double step_time_ms, double bound_ms, Evaluation& evaluation, const Schedule* order = nullptr) const {
     const bool is_proven = bound_ms == 0 || bound_ms >= step_time_ms * (1 - kPrecision);
     if (!is_proven) evaluation.open_bound_ms = std::min(evaluation.open_bound_ms, bound_ms);
     if (step_time_ms >= options_.limit_ms) return;
-    evaluation.found.push_back({.candidate = c_,
-                                .plan = bench_.plan(),
-                                .step_time_ms = step_time_ms,
-                                .bound_ms = bound_ms > 0 ? std::min(bound_ms, step_time_ms) : step_time_ms});
+    FoundPlan found{.candidate = c_,
+                    .plan = bench_.plan(),
+                    .step_time_ms = step_time_ms,
+                    .bound_ms = bound_ms > 0 ? std::min(bound_ms, step_time_ms) : step_time_ms};
+    if (order != nullptr) store_order(*order, found.plan);
+    if (options_.drawn != nullptr) {
+      std::optional<DrawnPrice> price = options_.drawn->price(found.plan, options_.limit_ms);
+      if (!price) return;
+      found.plan.balance = price->balance;
+      found.step_time_ms = price->mean_ms;
+      found.steps_ms = std::move(price->steps_ms);
+    }
+    evaluation.found.push_back(std::move(found));
   }
 
   /// Nothing where the plan has no schedule.
@@ -197,9 +207,7 @@ class CandidateTrial {
     if (!lowered) return false;
     const Simulated simulated = simulate(bench_, *lowered);
     if (!simulated.fits()) return false;
-    const size_t num_found = evaluation.found.size();
-    take(simulated.step_time_ms, 0, evaluation);
-    if (evaluation.found.size() > num_found) store_order(*order, evaluation.found.back().plan);
+    take(simulated.step_time_ms, 0, evaluation, order);
     return true;
   }
 

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "weft/search/drawn_objective.h"
 #include "weft/search/open_frame.h"
 #include "weft/search/plan_search.h"
 
@@ -27,7 +28,8 @@ struct EvaluateOptions {
   double limit_ms = kInfinity;
   SearchBounds bounds;
   Deadline deadline;
-  bool is_probe = false;  ///< with little care: the candidate is met again
+  bool is_probe = false;            ///< with little care: the candidate is met again
+  DrawnObjective* drawn = nullptr;  ///< compares plans that are faster than the limit for the mean batch
 };
 
 /// Places a candidate of an open frame and simulates it, as far as it may be below the limit.

@@ -29,6 +29,7 @@ std::array<double, kMostEncoders> inline_work_ms(Workbench& bench, const Candida
 }  // namespace
 
 double FrameBounds::work_ms(const Candidate& degrees) {
+  const DrawnLoads::Even even(bench_.loads());
   const std::array<double, kMostEncoders> inline_ms = inline_work_ms(bench_, degrees);
   bench_.fill(with_inline(degrees, 0));
   const Plan& plan = bench_.plan();
@@ -53,6 +54,7 @@ double FrameBounds::least_encoder_of(const Candidate& degrees, size_t encoder) {
 }
 
 double FrameBounds::llm_ms(const Candidate& degrees) {
+  const DrawnLoads::Even even(bench_.loads());
   Candidate c = with_inline(degrees, 0);
   const FrameChoices choices = choices_of(degrees, bench_.plan(), bench_.space());
   const std::vector<Placement> placements = choices.placements();

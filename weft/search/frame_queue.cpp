@@ -1,6 +1,7 @@
 #include "weft/search/frame_queue.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "weft/search/enumerate.h"
 #include "weft/search/precision.h"
@@ -16,8 +17,10 @@ std::vector<Frame> list_frames(const Plan& problem, const PlanSpace& space) {
   return frames;
 }
 
-FrameQueue::FrameQueue(std::vector<Frame> frames) : frames_(std::move(frames)) {
-  std::stable_sort(frames_.begin(), frames_.end(), [](const Frame& a, const Frame& b) {
+FrameQueue::FrameQueue(std::vector<Frame> frames) : frames_(std::move(frames)), order_(frames_.size()) {
+  std::iota(order_.begin(), order_.end(), 0u);
+  std::stable_sort(order_.begin(), order_.end(), [&](uint32_t i, uint32_t j) {
+    const Frame &a = frames_[i], &b = frames_[j];
     const bool has_a = a.bound_ms > 0, has_b = b.bound_ms > 0;
     return has_a != has_b ? has_a : a.bound_ms < b.bound_ms;
   });
@@ -26,14 +29,14 @@ FrameQueue::FrameQueue(std::vector<Frame> frames) : frames_(std::move(frames)) {
 const Frame& FrameQueue::least_from(size_t begin, double limit_ms, FrameBounds& bounds) {
   // Sorted but for the front, whose bound may have grown.
   while (true) {
-    Frame& front = frames_[begin];
+    Frame& front = frames_[order_[begin]];
     if (front.is_refined || front.bound_ms >= limit_ms || front.bound_ms == kInfinity) return front;
     front.bound_ms = std::max(front.bound_ms, bounds.llm_ms(front.degrees));
     front.is_refined = true;
-    for (size_t place = begin; place + 1 < frames_.size(); ++place) {
-      if (frames_[place].bound_ms <= frames_[place + 1].bound_ms) break;
-      std::swap(frames_[place], frames_[place + 1]);
-    }
+    const auto first = order_.begin() + static_cast<std::ptrdiff_t>(begin);
+    const auto place = std::find_if(first + 1, order_.end(),
+                                    [&](uint32_t other) { return front.bound_ms <= frames_[other].bound_ms; });
+    std::rotate(first, first + 1, place);
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "weft/search/frame_bounds.h"
@@ -23,13 +24,14 @@ class FrameQueue {
   explicit FrameQueue(std::vector<Frame> frames);
 
   size_t size() const { return frames_.size(); }
-  const Frame& operator[](size_t place) const { return frames_[place]; }
+  const Frame& operator[](size_t place) const { return frames_[order_[place]]; }
 
   /// The frame with the least bound from `begin` on, moved there; refined where its bound is below the limit.
   const Frame& least_from(size_t begin, double limit_ms, FrameBounds& bounds);
 
  private:
   std::vector<Frame> frames_;
+  std::vector<uint32_t> order_;  // places in frames_
 };
 
 }  // namespace weft

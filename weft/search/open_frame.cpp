@@ -73,6 +73,8 @@ OpenFrame open_frame(Workbench& bench, const Candidate& degrees) {
   frame.choices = choices_of(degrees, bench.plan(), bench.space());
   frame.placements = frame.choices.placements();
   const WorksOfEncoders works = works_beside(bench, frame);
+  const ClusterDevice& device = bench.plan().cluster.device;
+  const double room_gib = device.memory_gib - device.reserved_memory_gib;
   const auto microbatches = static_cast<double>(bench.microbatches(degrees));
   for (const EncoderIndices& indices : encoder_combinations(frame.choices)) {
     Combination combination{.choices = indices};
@@ -82,7 +84,10 @@ OpenFrame open_frame(Workbench& bench, const Candidate& degrees) {
       if (choice.is_inline()) {
         inside |= 1u << e;
       } else {
-        combination.add(choice, works[e][indices[e]], degrees.pp);
+        const EncoderWork& work = works[e][indices[e]];
+        combination.add(choice, work, degrees.pp);
+        if (choice.placement == ModulePlacement::kDisjoint && work.least_gib() > room_gib)
+          combination.own_ms = kInfinity;  // its own ranks are too small for it
       }
     }
     FluidPipeline& fluid = frame.fluids[inside];

@@ -25,6 +25,8 @@ struct EncoderWork {
   double backwards_ms() const { return backward_ms * macros; }
   double first_forward_ms() const { return forward_ms * std::min(1.0, macros); }
   double last_backward_ms() const;
+  /// On ranks of its own, with one macro batch alive.
+  double least_gib() const { return static_gib + held_gib + moment_gib; }
 };
 
 /// The work of one of the plan's encoders as it is priced now.

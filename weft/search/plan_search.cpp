@@ -6,10 +6,10 @@
 #include <fmt/format.h>
 
 #include "weft/search/best_plans.h"
+#include "weft/search/drawn_race.h"
 #include "weft/search/evaluate_candidate.h"
 #include "weft/search/frame_queue.h"
 #include "weft/search/plan_bounds.h"
-#include "weft/search/price_on_batches.h"
 
 namespace weft {
 namespace {
@@ -23,6 +23,12 @@ class Searcher {
         bench_(space, std::move(problem), std::move(simulator)),
         frame_bounds_(bench_),
         best_(std::max<size_t>(1, options.top)) {}
+
+  /// Batches decide that are drawn, and these are their loads.
+  void compare_on(DrawnObjective& drawn, std::unique_ptr<DrawnLoads> loads) {
+    drawn_ = &drawn;
+    bench_.assume(std::move(loads));
+  }
 
   PlanSearchResult run() {
     FrameQueue frames = bounded_frames();
@@ -196,7 +202,8 @@ class Searcher {
                                                 .limit_ms = best_.limit_ms(),
                                                 .bounds = options_.bounds,
                                                 .deadline = deadline_,
-                                                .is_probe = is_probe});
+                                                .is_probe = is_probe,
+                                                .drawn = drawn_});
     for (FoundPlan& found : evaluation.found) best_.offer(std::move(found));
     return evaluation;
   }
@@ -233,8 +240,8 @@ class Searcher {
 
   PlanSearchResult result() {
     // What the probes found is found again, unless the time was too short: otherwise a bound dropped what it should not
-    // have.
-    const bool is_sound = !best_.restore_missing() || counts_.left > 0;
+    // have. On drawn batches a probe's placement may be the faster one.
+    const bool is_sound = !best_.restore_missing() || counts_.left > 0 || drawn_ != nullptr;
     PlanSearchResult result{.best = best_.take(), .counts = counts_, .bound_ms = open_bound_ms_};
     if (result.best.empty()) return result;
     const double best_ms = result.best.front().step_time_ms;
@@ -248,10 +255,45 @@ class Searcher {
   Deadline deadline_;
   Workbench bench_;
   FrameBounds frame_bounds_;
+  DrawnObjective* drawn_ = nullptr;
   BestPlans best_;
   SearchCounts counts_;
   double open_bound_ms_ = kInfinity;  // of what was neither placed for certain nor excluded
 };
+
+/// Batches that all candidates are compared on: many of few samples, or few of many.
+int64_t first_batches(int64_t samples) {
+  constexpr int64_t kFewest = 4, kMost = 8, kSamples = 4096;
+  return std::clamp(kSamples / samples, kFewest, kMost);
+}
+
+/// Searches with drawn batches as the objective, then compares the best on more of them until it is sure.
+Result<PlanSearchResult> search_on_drawn(const PlanSpace& space, const PlanSearchOptions& options,
+                                         const Plan& problem) {
+  const Deadline deadline(options.time_limit_s, options.stop);
+  const bool draws_enough = options.batches == kEnoughBatches;
+  const int64_t batches = draws_enough ? first_batches(problem.workload.global_batch_samples) : options.batches;
+  PlanSearchOptions how = options;
+  if (draws_enough) how.top = std::max(how.top, kMostRaced);
+  DrawnSamples samples(problem);
+  WEFT_TRY(PlanSimulator simulator, PlanSimulator::create(problem, how.profile));
+  WEFT_TRY(PlanSimulator assumed, PlanSimulator::create(problem, how.profile));
+  DrawnObjective objective(std::move(simulator), samples, space.balances, batches);
+  const bool may_reassign = space.balances != std::vector{Balance::kNone};
+  Searcher searcher(space, how, std::move(assumed), problem);
+  searcher.compare_on(objective, std::make_unique<DrawnLoads>(problem, samples, batches, may_reassign));
+  PlanSearchResult result = searcher.run();
+  if (result.best.empty()) return result;
+  const double first_ms = result.best.front().step_time_ms;
+  result.batches = batches;
+  if (draws_enough) result.batches = race(objective, options.top, deadline, result.best);
+  result.num_drawn = objective.num_priced();
+  for (FoundPlan& found : result.best) found.plan.batches = result.batches;
+  if (result.best.size() > options.top) result.best.resize(options.top);
+  // More batches move the mean, of the bound as of the plan.
+  result.bound_ms *= result.best.front().step_time_ms / first_ms;
+  return result;
+}
 
 }  // namespace
 
@@ -259,15 +301,12 @@ Result<PlanSearchResult> search_plans(const Model& model, const Cluster& cluster
                                       const PlanSpace& space, const PlanSearchOptions& options) {
   Workload load = workload;
   if (space.frozen) load.frozen = *space.frozen;
-  const bool draws = options.batches > 0 && has_distributions(load);
-  PlanSearchOptions how = options;
-  if (draws) how.top = std::max(how.top, kPricedOnBatches);
+  const bool draws = options.batches != 0 && !options.first_only && has_distributions(load);
   Plan plan = plan_without_settings(model, cluster, std::move(load));
-  if (how.profile != nullptr) apply_links(*how.profile, plan.cluster);
-  WEFT_TRY(PlanSimulator simulator, PlanSimulator::create(plan, how.profile));
-  PlanSearchResult result = Searcher(space, how, std::move(simulator), std::move(plan)).run();
-  if (!draws) return result;
-  return price_on_batches(std::move(result), options);
+  if (options.profile != nullptr) apply_links(*options.profile, plan.cluster);
+  if (draws) return search_on_drawn(space, options, plan);
+  WEFT_TRY(PlanSimulator simulator, PlanSimulator::create(plan, options.profile));
+  return Searcher(space, options, std::move(simulator), std::move(plan)).run();
 }
 
 }  // namespace weft

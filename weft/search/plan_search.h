@@ -17,7 +17,8 @@ struct FoundPlan {
   Candidate candidate;
   Plan plan;
   double step_time_ms = 0;
-  double bound_ms = 0;  ///< no placement of this candidate is faster
+  double bound_ms = 0;                ///< no placement of this candidate is faster, for the mean batch
+  std::vector<double> steps_ms = {};  ///< of drawn batches, where these decide
 };
 
 /// What became of the candidates of a space. The parts add up to `considered`.
@@ -34,11 +35,13 @@ struct SearchCounts {
 struct PlanSearchResult {
   std::vector<FoundPlan> best;  ///< fastest first, at most as many as were asked for
   SearchCounts counts;
+  /// Nothing in the space is faster. Where drawn batches decide: all plans that are faster than the best even for the
+  /// mean batch were drawn.
   bool is_optimal = false;
   double bound_ms = 0;  ///< no plan of the space is faster, for the mean batch
   /// Drawn batches that the best were priced on, and how many plans were; 0 where the mean batch decided.
   int64_t batches = 0;
-  int64_t priced_on_batches = 0;
+  int64_t num_drawn = 0;
 
   double gap() const { return best.empty() ? 0 : 1 - bound_ms / best.front().step_time_ms; }
 };
@@ -50,10 +53,13 @@ struct SearchBounds {
   bool placement = true;
 };
 
+/// As many batches as are needed to be sure which plan is fastest.
+inline constexpr int64_t kEnoughBatches = -1;
+
 struct PlanSearchOptions {
   double time_limit_s = 60;
   size_t top = 1;
-  /// Price the plans that are fastest for the mean batch on so many batches drawn from the workload's distributions.
+  /// Compare plans on so many batches drawn from the workload's distributions; 0: on the mean batch.
   int64_t batches = 0;
   bool first_only = false;  ///< any plan that fits will do
   const Profile* profile = nullptr;

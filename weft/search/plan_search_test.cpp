@@ -528,7 +528,7 @@ TEST(PlanSearch, DrawnBatchesDecideWhereTheyAreAskedFor) {
   const PlanSearchResult result = search(problem, {.time_limit_s = 1000, .top = 3, .batches = 4});
   ASSERT_EQ(result.best.size(), 3u);
   EXPECT_EQ(result.batches, 4);
-  EXPECT_FALSE(result.is_optimal);
+  EXPECT_GE(result.num_drawn, 3);
   for (const FoundPlan& found : result.best) {
     EXPECT_EQ(found.plan.batches, 4);
     EXPECT_EQ(simulate_plan(found.plan)->step_time_ms, found.step_time_ms);

@@ -1,6 +1,7 @@
 #include "weft/search/plan_space.h"
 
 #include <algorithm>
+#include <array>
 
 #include <fmt/format.h>
 
@@ -122,6 +123,18 @@ void read_llm(Fields llm, PlanSpace& space) {
   llm.reject_unknown();
 }
 
+void read_balances(Fields& fields, PlanSpace& space) {
+  std::array<bool, 4> allowed{};
+  allowed.fill(true);
+  Flags flags;
+  for (size_t i = 0; i < allowed.size(); ++i) flags.emplace_back(balance_names()[i], &allowed[i]);
+  read_flags(fields, "balance", flags);
+  space.balances.clear();
+  for (size_t i = 0; i < allowed.size(); ++i) {
+    if (allowed[i]) space.balances.push_back(static_cast<Balance>(i));
+  }
+}
+
 void read_frozen(Fields& fields, PlanSpace& space) {
   if (!fields.has("frozen")) return;
   space.frozen.emplace();
@@ -169,6 +182,7 @@ Result<PlanSpace> read_plan_space(const Document& document) {
              {{"none", &allows_none},
               {"selective", &space.recompute.allows_selective},
               {"full", &space.recompute.allows_full}});
+  read_balances(fields, space);
   read_frozen(fields, space);
   for (const auto& [key, kinds] : {std::pair{"encoders", std::vector{ModuleKind::kVision, ModuleKind::kAudio}},
                                    {"vision", std::vector{ModuleKind::kVision}},

@@ -62,6 +62,8 @@ struct PlanSpace {
   std::optional<bool> stages_are_neighbours;  ///< both where it matters
   std::vector<ScheduleName> schedules = {ScheduleName::k1f1b, ScheduleName::kInterleaved1f1b, ScheduleName::kZbH1};
   RecomputeSpace recompute;
+  /// Where drawn batches decide; the mean batch has nothing to reassign.
+  std::vector<Balance> balances = {Balance::kNone, Balance::kEncoder, Balance::kLlm, Balance::kBoth};
   std::map<ModuleKind, EncoderSpace> encoders = {{ModuleKind::kVision, {}}, {ModuleKind::kAudio, {}}};
   std::optional<std::vector<ModuleKind>> frozen;  ///< instead of the workload's
   /// Pairs of stage and microbatch of a schedule, at most. With more, one makespan takes seconds and its graph
@@ -70,9 +72,10 @@ struct PlanSpace {
 };
 
 /// A search file: {"llm": {"tp": 8, "pp": [1, 2, 4], "zero": {"at_most": 1}, ...}, "schedule": ["1f1b"], "mbs": 1,
-/// "recompute": ["full"], "frozen": ["vision"], "encoders": {"placement": ["inline"], "form": ["before"], "tp": 1,
-/// "mbs_scale": [1, 2]}, "vision": {...}, "audio": {...}}. A setting is a number, a list, or an object with at_least
-/// and at_most; what vision and audio say comes before what encoders says. Unknown keys are rejected.
+/// "recompute": ["full"], "balance": ["none"], "frozen": ["vision"], "encoders": {"placement": ["inline"], "form":
+/// ["before"], "tp": 1, "mbs_scale": [1, 2]}, "vision": {...}, "audio": {...}}. A setting is a number, a list, or an
+/// object with at_least and at_most; what vision and audio say comes before what encoders says. Unknown keys are
+/// rejected.
 Result<PlanSpace> read_plan_space(const Document& document);
 
 /// A part of a search file, which was read before, about a module that the model does not have.

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <memory>
+
+#include "weft/search/drawn_loads.h"
 #include "weft/search/plan_shape.h"
 #include "weft/search/plan_space.h"
 #include "weft/simulate/plan_simulator.h"
@@ -18,6 +21,9 @@ class Workbench {
         shapes_(plan_.workload.global_batch_samples) {}
 
   const PlanSpace& space() const { return space_; }
+  /// Where drawn batches decide: the loads that are assumed instead of the mean batch's.
+  DrawnLoads* loads() { return loads_.get(); }
+  void assume(std::unique_ptr<DrawnLoads> loads);
   PlanSimulator& simulator() { return simulator_; }
 
   /// The plan as it was filled last. What it says beyond modules and schedule never changes.
@@ -38,6 +44,7 @@ class Workbench {
   Plan plan_;
   PlanSimulator simulator_;
   PlanShapes shapes_;
+  std::unique_ptr<DrawnLoads> loads_;
   ModuleCostsOf costs_;
 };
 

@@ -22,12 +22,12 @@ WovenEnds woven_ends(const Plan& plan, const std::vector<EncoderWork>& works) {
 }
 
 int64_t least_live_of(const Plan& plan, const Schedule& pipeline) {
-  const Result<std::vector<EncoderPlacement>> placements = encoder_placements(plan);
-  if (!placements) return 1;
   int32_t least = 1;
-  for (const EncoderPlacement& placement : *placements) {
-    if (placement.form == EncoderForm::kBefore) continue;
-    least = std::max(least, least_live_macro_batches(pipeline, placement.rows));
+  for (const ModulePlan& module : plan.modules) {
+    if (module.is_in_pipeline() || module.form == EncoderForm::kBefore) continue;
+    const Result<EncoderRows> macros = macro_batches_of(plan, module);
+    if (!macros) return 1;
+    least = std::max(least, least_live_macro_batches(pipeline, *macros));
   }
   return least;
 }

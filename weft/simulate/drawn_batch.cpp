@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "weft/cost/sample_cost.h"
 #include "weft/meaning/plan_batch.h"
 
 namespace weft {
@@ -11,34 +10,38 @@ namespace {
 /// Replicas that are played: the step ends with the slowest, and work tells it nearly always.
 constexpr size_t kMostPlayed = 3;
 
-/// Multiply-adds with weights: what tells heavy samples from light ones.
-double work_of(const Plan& plan, const SampleLoad& sample) {
-  double work = 0;
+}  // namespace
+
+SampleWork::SampleWork(const Plan& plan, const CostModel& model) : plan_(plan) {
   for (const ModulePlan& module : plan.modules) {
     if (module.is_in_pipeline())
-      work += num_tokens(sample.of(module.kind)) * static_cast<double>(num_parameters(*plan.model.find(module.kind)));
+      weights_.push_back({module.kind, static_cast<double>(num_parameters(*plan.model.find(module.kind)))});
   }
+  if (plan.balance != Balance::kNone) costs_.emplace(model, plan);
+}
+
+double SampleWork::of(const SampleLoad& sample) const {
+  double work = 0;
+  for (const Weight& weight : weights_) work += num_tokens(sample.of(weight.kind)) * weight.parameters;
   return work;
 }
 
-}  // namespace
-
-DrawnBatch::DrawnBatch(const Plan& plan, const CostModel& model, uint64_t seed) : plan_(plan), model_(model) {
-  SampleDrawer drawer(plan.model, plan.workload, seed);
-  samples_.reserve(static_cast<size_t>(plan.workload.global_batch_samples));
-  for (int64_t i = 0; i < plan.workload.global_batch_samples; ++i) samples_.push_back(drawer.draw());
+BatchAssignment SampleWork::assign(const std::vector<SampleLoad>& samples) const {
   BatchCosts costs;
-  if (plan.balance != Balance::kNone) {
-    const PlanSampleCosts of(model, plan);
-    for (const SampleLoad& sample : samples_) costs.llm.push_back(of.llm_ms(sample));
-    for (const ModulePlan& module : plan.modules) {
+  if (costs_) {
+    for (const SampleLoad& sample : samples) costs.llm.push_back(costs_->llm_ms(sample));
+    for (const ModulePlan& module : plan_.modules) {
       if (module.is_in_pipeline()) continue;
-      for (const SampleLoad& sample : samples_)
-        costs.encoders[module.kind].push_back(of.encoder_ms(module.kind, sample));
+      for (const SampleLoad& sample : samples)
+        costs.encoders[module.kind].push_back(costs_->encoder_ms(module.kind, sample));
     }
   }
-  assignment_ = assign_batch(plan, costs);
+  return assign_batch(plan_, costs);
 }
+
+DrawnBatch::DrawnBatch(const Plan& plan, const CostModel& model, const SampleWork& work,
+                       const std::vector<SampleLoad>& samples)
+    : plan_(plan), model_(model), work_(work), samples_(samples), assignment_(work.assign(samples)) {}
 
 Segments DrawnBatch::joined(const std::vector<int64_t>& samples, ModuleKind kind) const {
   Segments all;
@@ -49,23 +52,42 @@ Segments DrawnBatch::joined(const std::vector<int64_t>& samples, ModuleKind kind
   return all;
 }
 
-std::vector<int64_t> DrawnBatch::slowest_replicas() const {
-  std::vector<std::pair<double, int64_t>> by_work;
-  for (int64_t replica = 0; replica < plan_.llm().dp; ++replica) {
-    double work = 0;
-    for (const std::vector<int64_t>& microbatch : assignment_.llm[static_cast<size_t>(replica)]) {
-      for (const int64_t sample : microbatch) work += work_of(plan_, samples_[static_cast<size_t>(sample)]);
+double DrawnBatch::work_of(const std::vector<int64_t>& samples) const {
+  double work = 0;
+  for (const int64_t sample : samples) work += work_.of(samples_[static_cast<size_t>(sample)]);
+  return work;
+}
+
+std::vector<DrawnBatch::Turns> DrawnBatch::slowest() const {
+  const BatchAssignment::Shares& replicas = assignment_.llm;
+  if (balanced_modules(plan_).ranks_in_lockstep) {
+    Turns heaviest = replicas.front();
+    for (size_t turn = 0; turn < heaviest.size(); ++turn) {
+      double most = -1;
+      for (const Turns& own : replicas) {
+        const double work = work_of(own[turn]);
+        if (work <= most) continue;
+        most = work;
+        heaviest[turn] = own[turn];
+      }
     }
+    return {std::move(heaviest)};
+  }
+  std::vector<std::pair<double, size_t>> by_work;
+  for (size_t replica = 0; replica < replicas.size(); ++replica) {
+    double work = 0;
+    for (const std::vector<int64_t>& microbatch : replicas[replica]) work += work_of(microbatch);
     by_work.emplace_back(-work, replica);
   }
   const size_t count = std::min(kMostPlayed, by_work.size());
   std::partial_sort(by_work.begin(), by_work.begin() + static_cast<int64_t>(count), by_work.end());
-  std::vector<int64_t> slowest;
-  for (size_t i = 0; i < count; ++i) slowest.push_back(by_work[i].second);
+  std::vector<Turns> slowest;
+  for (size_t i = 0; i < count; ++i) slowest.push_back(replicas[by_work[i].second]);
   return slowest;
 }
 
-void DrawnBatch::apply(int64_t replica, const Schedule& schedule, const PlanCosts& mean, PipelineCosts& times) const {
+void DrawnBatch::apply(const Turns& turns, const Schedule& schedule, const PlanCosts& mean,
+                       PipelineCosts& times) const {
   const auto microbatches = static_cast<int32_t>(plan_.schedule.microbatches);
   const size_t num_stages = mean.stages.size();
   const size_t num_cells = num_stages * static_cast<size_t>(microbatches);
@@ -75,8 +97,7 @@ void DrawnBatch::apply(int64_t replica, const Schedule& schedule, const PlanCost
   ModuleCostsOf modules = mean.modules;
   std::vector<StageCost> stages;
   for (int32_t microbatch = 0; microbatch < microbatches; ++microbatch) {
-    const std::vector<int64_t>& samples =
-        assignment_.llm[static_cast<size_t>(replica)][static_cast<size_t>(microbatch)];
+    const std::vector<int64_t>& samples = turns[static_cast<size_t>(microbatch)];
     for (size_t m = 0; m < plan_.modules.size(); ++m) {
       if (!plan_.modules[m].is_in_pipeline()) continue;
       own[m] = model_.module_costs(plan_, plan_.modules[m], joined(samples, plan_.modules[m].kind));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "weft/plan/plan.h"
+#include "weft/simulate/step_spread.h"
 
 namespace weft {
 
@@ -100,9 +101,7 @@ struct PlanReport {
 
   /// Drawn batches: none, or their number and how their step times spread.
   int64_t batches = 0;
-  double step_time_deviation_ms = 0;
-  double shortest_step_ms = 0;
-  double longest_step_ms = 0;
+  StepSpread spread;
 
   std::vector<RowReport> rows;
   double memory_limit_bytes = 0;

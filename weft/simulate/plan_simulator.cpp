@@ -1,14 +1,12 @@
 #include "weft/simulate/plan_simulator.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 
 #include <fmt/format.h>
 
 #include "weft/base/units.h"
 #include "weft/meaning/plan_schedule.h"
-#include "weft/simulate/drawn_batch.h"
+#include "weft/simulate/drawn_samples.h"
 
 namespace weft {
 namespace {
@@ -87,18 +85,13 @@ std::vector<RowReport> row_reports(const Plan& plan, const Schedule& schedule, c
 
 void add_batches(PlanSimulator& simulator, const Plan& plan, const Schedule& schedule, int64_t batches,
                  PlanReport& report) {
+  DrawnSamples samples(plan);
+  const SampleWork work(plan, simulator.costs());
   std::vector<double> steps;
-  for (int64_t b = 0; b < batches; ++b)
-    steps.push_back(simulator.run_drawn(
-        plan, schedule, static_cast<uint64_t>(plan.batch_seed) * 1'000'003u + static_cast<uint64_t>(b)));
-  const double mean = std::accumulate(steps.begin(), steps.end(), 0.0) / static_cast<double>(batches);
-  double squares = 0;
-  for (const double step : steps) squares += (step - mean) * (step - mean);
+  for (int64_t b = 0; b < batches; ++b) steps.push_back(simulator.run_drawn(plan, schedule, work, samples.batch(b)));
   report.batches = batches;
-  report.step_time_ms = mean;
-  report.step_time_deviation_ms = batches > 1 ? std::sqrt(squares / static_cast<double>(batches - 1)) : 0;
-  report.shortest_step_ms = *std::min_element(steps.begin(), steps.end());
-  report.longest_step_ms = *std::max_element(steps.begin(), steps.end());
+  report.spread = spread_of(std::move(steps));
+  report.step_time_ms = report.spread.mean_ms;
 }
 
 }  // namespace
@@ -126,13 +119,14 @@ double PlanSimulator::step_time_ms(const Plan& plan, const Schedule& schedule) {
   return run_schedule(schedule, pipeline_costs(plan, schedule, price(plan))).makespan_ms;
 }
 
-double PlanSimulator::run_drawn(const Plan& plan, const Schedule& schedule, uint64_t seed) {
+double PlanSimulator::run_drawn(const Plan& plan, const Schedule& schedule, const SampleWork& work,
+                                const std::vector<SampleLoad>& samples) {
   const PlanCosts& costs = price(plan);
   double longest_ms = 0;
-  const DrawnBatch batch(plan, model_, seed);
-  for (const int64_t replica : batch.slowest_replicas()) {
+  const DrawnBatch batch(plan, model_, work, samples);
+  for (const DrawnBatch::Turns& turns : batch.slowest()) {
     PipelineCosts times = pipeline_costs(plan, schedule, costs);
-    batch.apply(replica, schedule, costs, times);
+    batch.apply(turns, schedule, costs, times);
     longest_ms = std::max(longest_ms, run_schedule(schedule, times).makespan_ms);
   }
   return longest_ms;

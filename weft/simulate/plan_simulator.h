@@ -6,6 +6,7 @@
 #include "weft/cost/cost_model.h"
 #include "weft/meaning/plan_schedule.h"
 #include "weft/schedule/timeline.h"
+#include "weft/simulate/drawn_batch.h"
 #include "weft/simulate/plan_report.h"
 #include "weft/simulate/run_schedule.h"
 #include "weft/simulate/walk_memory.h"
@@ -32,8 +33,9 @@ class PlanSimulator {
   /// Only its time.
   double step_time_ms(const Plan& plan, const Schedule& schedule);
 
-  /// One batch drawn with a seed.
-  double run_drawn(const Plan& plan, const Schedule& schedule, uint64_t seed);
+  /// One batch of samples, dealt out as the plan says. `work` is the plan's.
+  double run_drawn(const Plan& plan, const Schedule& schedule, const SampleWork& work,
+                   const std::vector<SampleLoad>& samples);
 
   /// The mean batch's costs; valid until the next call.
   const PlanCosts& price(const Plan& plan);

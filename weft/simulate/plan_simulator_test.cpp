@@ -18,6 +18,7 @@
 #include "weft/plan/plan_json.h"
 #include "weft/schedule/lowering.h"
 #include "weft/schedule/schedule_kind.h"
+#include "weft/simulate/drawn_samples.h"
 
 namespace weft::plan_simulator_test {
 namespace {
@@ -350,11 +351,11 @@ TEST(PlanSimulator, TheSameSeedGivesTheSameBatchesAndAnotherOthers) {
   Plan plan = shipped("qwen2-vl-7b_inline");
   const PlanReport first = simulate(plan, 4), again = simulate(plan, 4);
   EXPECT_EQ(first.step_time_ms, again.step_time_ms);
-  EXPECT_EQ(first.longest_step_ms, again.longest_step_ms);
+  EXPECT_EQ(first.spread.longest_ms, again.spread.longest_ms);
   EXPECT_EQ(first.batches, 4);
-  EXPECT_GT(first.step_time_deviation_ms, 0);
-  EXPECT_LE(first.shortest_step_ms, first.step_time_ms);
-  EXPECT_GE(first.longest_step_ms, first.step_time_ms);
+  EXPECT_GT(first.spread.deviation_ms, 0);
+  EXPECT_LE(first.spread.shortest_ms, first.step_time_ms);
+  EXPECT_GE(first.spread.longest_ms, first.step_time_ms);
   plan.batch_seed = 1;
   EXPECT_NE(simulate(plan, 4).step_time_ms, first.step_time_ms);
 }
@@ -380,8 +381,10 @@ TEST(PlanSimulator, SamplesThatAreAllTheSameMakeNoSpread) {
     const Schedule schedule = *playable_schedule(plan);
     PlanSimulator simulator = *PlanSimulator::create(plan);
     const double mean = simulator.step_time_ms(plan, schedule);
-    for (uint64_t seed = 0; seed < 3; ++seed)
-      EXPECT_NEAR(simulator.run_drawn(plan, schedule, seed), mean, 1e-6 * mean) << name;
+    DrawnSamples samples(plan);
+    const SampleWork work(plan, simulator.costs());
+    for (int64_t batch = 0; batch < 3; ++batch)
+      EXPECT_NEAR(simulator.run_drawn(plan, schedule, work, samples.batch(batch)), mean, 1e-6 * mean) << name;
     EXPECT_EQ(simulate(plan, 8).batches, 0) << "and none are drawn";
   }
 }

@@ -1,0 +1,175 @@
+#include <algorithm>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/draws.h"
+#include "tests/support/source_tree.h"
+#include "weft/plan/plan_json.h"
+#include "weft/search/drawn_objective.h"
+#include "weft/search/drawn_race.h"
+#include "weft/search/enumerate.h"
+#include "weft/search/frame_bounds.h"
+#include "weft/search/open_frame.h"
+#include "weft/search/plan_advice.h"
+#include "weft/spec/scenario.h"
+
+namespace weft::drawn_search_test {
+namespace {
+
+const Scenarios kScenarios(source_tree().string() + "/scenarios");
+
+/// A tiny model whose samples have few images, and now and then very many.
+PlanProblem heavy_tailed(int64_t devices, int64_t samples) {
+  PlanProblem problem{.model = *kScenarios.model("tiny-vl"),
+                      .cluster = *kScenarios.cluster("local_cpu"),
+                      .workload = *kScenarios.workload("tiny_vl"),
+                      .space = {}};
+  problem.cluster.devices_per_node = devices;
+  problem.cluster.device.memory_gib = 64;
+  problem.workload.global_batch_samples = samples;
+  problem.workload.images = {Distribution::weighted({{0, 0.5}, {1, 0.4}, {12, 0.1}}),
+                             Distribution::weighted({{64, 0.6}, {256, 0.3}, {1024, 0.1}})};
+  problem.space.cp = {.values = {1}};
+  problem.space.schedules = {ScheduleName::k1f1b};
+  return problem;
+}
+
+PlanSearchResult search(const PlanProblem& problem, const PlanSearchOptions& options) {
+  return *search_plans(problem.model, problem.cluster, problem.workload, problem.space, options);
+}
+
+double drawn_ms(Plan plan, int64_t batches) {
+  return simulate_plan(plan, {.batches = batches})->step_time_ms;
+}
+
+constexpr double kLong_s = 1000;
+
+TEST(DrawnSearch, FindsWhatTryingEveryPlanAndBalanceFinds) {
+  for (const int64_t devices : {2, 4}) {
+    PlanProblem problem = heavy_tailed(devices, 16);
+    // One stage, and memory for everything: a candidate is a plan.
+    problem.space.pp = {.values = {1}};
+    constexpr int64_t kBatches = 4;
+    Plan plan = plan_without_settings(problem.model, problem.cluster, problem.workload);
+    double least_ms = kInfinity;
+    int64_t num_plans = 0;
+    for (const Candidate& frame : enumerate_frames(plan, problem.space)) {
+      for (const Candidate& candidate : enumerate_candidates(frame, choices_of(frame, plan, problem.space))) {
+        fill_plan(candidate, plan);
+        for (const Balance balance : kBalancesByPlainness) {
+          plan.balance = balance;
+          if (!playable_schedule(plan)) continue;  // encoders in bubbles have no order yet
+          least_ms = std::min(least_ms, drawn_ms(plan, kBatches));
+          ++num_plans;
+        }
+      }
+    }
+    ASSERT_GT(num_plans, 100);
+    const PlanSearchResult result = search(problem, {.time_limit_s = kLong_s, .batches = kBatches});
+    ASSERT_FALSE(result.best.empty());
+    EXPECT_TRUE(result.is_optimal);
+    EXPECT_EQ(result.batches, kBatches);
+    EXPECT_LE(result.best.front().step_time_ms, least_ms * (1 + 1e-4)) << devices << " devices, " << num_plans;
+    EXPECT_EQ(drawn_ms(result.best.front().plan, kBatches), result.best.front().step_time_ms);
+  }
+}
+
+TEST(DrawnSearch, BoundsChangeNothing) {
+  PlanProblem problem = heavy_tailed(4, 16);
+  problem.space.mbs = {.values = {1, 2}};
+  problem.space.zero = {.values = {0, 1}, .at_least = 0};
+  const PlanSearchOptions with{.time_limit_s = kLong_s, .batches = 3};
+  PlanSearchOptions without = with;
+  without.bounds = {.work = false, .schedule = false, .placement = false};
+  const PlanSearchResult all = search(problem, without), some = search(problem, with);
+  EXPECT_LT(some.counts.evaluated, all.counts.evaluated);
+  EXPECT_LE(some.best.front().step_time_ms, all.best.front().step_time_ms * (1 + 1e-4));
+}
+
+TEST(DrawnSearch, WhatIsFastestForTheMeanBatchLosesOnHeavyTails) {
+  const PlanProblem problem = heavy_tailed(8, 64);
+  const PlanSearchResult mean = search(problem, {.time_limit_s = kLong_s});
+  const PlanSearchResult drawn = search(problem, {.time_limit_s = kLong_s, .batches = kEnoughBatches});
+  ASSERT_GT(drawn.batches, 0);
+  const double of_mean_ms = drawn_ms(mean.best.front().plan, drawn.batches);
+  const FoundPlan& best = drawn.best.front();
+  EXPECT_LT(mean.best.front().step_time_ms, best.step_time_ms) << "which the mean batch does not show";
+  EXPECT_GT(of_mean_ms, 1.03 * best.step_time_ms) << best.candidate.text(best.plan);
+  EXPECT_NE(best.plan.balance, Balance::kNone);
+  EXPECT_EQ(std::ssize(best.steps_ms), drawn.batches);
+}
+
+TEST(DrawnSearch, TheSameInputsGiveTheSamePlan) {
+  const PlanProblem problem = heavy_tailed(4, 32);
+  const PlanSearchOptions options{.time_limit_s = kLong_s, .batches = kEnoughBatches};
+  const PlanSearchResult a = search(problem, options), b = search(problem, options);
+  EXPECT_EQ(plan_to_text(a.best.front().plan), plan_to_text(b.best.front().plan));
+  EXPECT_EQ(a.best.front().steps_ms, b.best.front().steps_ms);
+  EXPECT_EQ(a.batches, b.batches);
+}
+
+TEST(DrawnSearch, ASpaceMayLeaveReassigningOut) {
+  PlanProblem problem = heavy_tailed(4, 32);
+  problem.space.balances = {Balance::kNone};
+  const PlanSearchOptions options{.time_limit_s = kLong_s, .batches = 4};
+  const FoundPlan none = search(problem, options).best.front();
+  EXPECT_EQ(none.plan.balance, Balance::kNone);
+  problem.space = heavy_tailed(4, 32).space;
+  EXPECT_LT(search(problem, options).best.front().step_time_ms, none.step_time_ms);
+}
+
+TEST(DrawnSearch, SamplesThatAreAllTheSameAreNotDrawn) {
+  PlanProblem problem = heavy_tailed(2, 8);
+  problem.workload.tokens = Distribution::constant(64);
+  problem.workload.images = {Distribution::constant(1), Distribution::constant(64)};
+  const PlanSearchResult result = search(problem, {.time_limit_s = kLong_s, .batches = kEnoughBatches});
+  EXPECT_EQ(result.batches, 0);
+  EXPECT_TRUE(result.is_optimal);
+  EXPECT_EQ(result.best.front().plan.balance, Balance::kNone) << "ties go to the plainest";
+}
+
+/// Random problems, and plans of their spaces: bounds of frames and combinations against drawn steps.
+TEST(DrawnSearch, NoBoundOfDrawnLoadsIsAboveADrawnStep) {
+  std::mt19937_64 random(20'261'116);
+  int num_compared = 0;
+  for (int trial = 0; trial < draws(12); ++trial) {
+    PlanProblem problem = heavy_tailed(int64_t{1} << (1 + random() % 3), 16 << random() % 2);
+    const auto weight = [&] { return 0.05 + static_cast<double>(random() % 100) / 100; };
+    problem.workload.images.pieces_per_sample = Distribution::weighted(
+        {{0, weight()}, {1, weight()}, {static_cast<double>(2 + random() % 20), 0.2 * weight()}});
+    if (random() % 2 == 0) problem.space.balances = {Balance::kNone};
+    constexpr int64_t kBatches = 4;
+    const Plan plan = plan_without_settings(problem.model, problem.cluster, problem.workload);
+    DrawnSamples samples(plan);
+    Workbench bench(problem.space, plan, *PlanSimulator::create(plan));
+    const bool may_reassign = problem.space.balances.size() > 1;
+    bench.assume(std::make_unique<DrawnLoads>(plan, samples, kBatches, may_reassign));
+    FrameBounds bounds(bench);
+    const std::vector<Candidate> frames = enumerate_frames(plan, problem.space);
+    for (int pick = 0; pick < 12; ++pick) {
+      const Candidate& degrees = frames[random() % frames.size()];
+      const double frame_ms = bounds.work_ms(degrees);
+      const OpenFrame frame = open_frame(bench, degrees);
+      if (frame.combinations.empty()) continue;
+      const Combination& combination = frame.combinations[random() % frame.combinations.size()];
+      Candidate c = frame.candidate_of(combination);
+      frame.choices.zeros[random() % frame.choices.zeros.size()].apply(c);
+      frame.choices.schedules[random() % frame.choices.schedules.size()].apply(c);
+      Plan filled = plan;
+      fill_plan(c, filled);
+      if (!playable_schedule(filled)) continue;
+      for (const Balance balance : problem.space.balances) {
+        filled.balance = balance;
+        const double ms = drawn_ms(filled, kBatches);
+        EXPECT_LE(frame_ms, ms * (1 + 1e-9)) << c.text(filled);
+        EXPECT_LE(combination.least_ms, ms * (1 + 1e-9)) << c.text(filled);
+        ++num_compared;
+      }
+    }
+  }
+  EXPECT_GT(num_compared, 100);
+}
+
+}  // namespace
+}  // namespace weft::drawn_search_test

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "weft/plan/plan.h"
+#include "weft/spec/draw_batch.h"
+
+namespace weft {
+
+/// Batches drawn from a plan's workload with its seed, each once. All plans of one model, workload and seed have the
+/// same.
+class DrawnSamples {
+ public:
+  /// The plan must outlive it.
+  explicit DrawnSamples(const Plan& plan) : plan_(plan) {}
+
+  /// In the order in which they were drawn. Valid as long as this is.
+  const std::vector<SampleLoad>& batch(int64_t index);
+
+ private:
+  const Plan& plan_;
+  std::deque<std::vector<SampleLoad>> batches_;
+};
+
+}  // namespace weft
