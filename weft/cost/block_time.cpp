@@ -63,6 +63,7 @@ class Communication {
       if (divides_rows) {
         const double gather_ms = all_gather_ms(setting_.tp_link, size);
         block.forward.tp_ms += gather_ms;
+        if (!enters_alone(op)) return;
         // The weights' gradient needs the whole rows again.
         const double gather_left_ms = setting_.overlap_tp ? exposed(gather_ms, time.input_gradient_ms) : gather_ms;
         block.backward_weight.tp_ms += gather_left_ms;

@@ -104,18 +104,12 @@ void walk_text_exit(const WalkedBlock& block, const CountedTensor& x, int64_t ta
   const LocalMatmul local = local_matmul(std::get<Matmul>(head.shape), head.split, outside.share);
   const WalkContext context = outside.going_back(block.needs_of(head).of_output);
   const WalkContext behind = outside.going_back(block.needs_of(norm_op).of_output);
-  CountedTensor whole;
+  CountedTensor logits;
   {
     const CountedTensor normed = walk_norm(x, context.rows, norm, block.at(norm_op, outside));
-    whole = walk_enter(normed, {context.rows, context.whole_rows, norm.width}, behind);
+    logits = walk_entered_linear(normed, {context.rows, context.whole_rows, norm.width},
+                                 {.rows = targets, .in = local.in, .out = local.out}, behind, block.at(head, outside));
   }
-  if (targets < context.whole_rows) {
-    whole = context.rows_of(targets, norm.width);
-    behind.add_step([norm, context](const CountedTensor&) { return context.rows_of(context.whole_rows, norm.width); });
-  }
-  const CountedTensor logits =
-      walk_linear(whole, {.rows = targets, .in = local.in, .out = local.out}, block.at(head, outside));
-  whole.reset();
   const int64_t chunk = chunk_elements(targets, local.out);
   const CountedTensor sums = context.exact_rows_of(targets, 1);
   CountedTensor places;
@@ -149,16 +143,13 @@ CountedTensor walk_vision_exit(const WalkedBlock& block, const CountedTensor& x,
   const Op &up = op_named(block.block, "merger.up"), &down = op_named(block.block, "merger.down");
   const LocalMatmul wider = local_matmul(std::get<Matmul>(up.shape), up.split, outside.share);
   const LocalMatmul narrower = local_matmul(std::get<Matmul>(down.shape), down.split, outside.share);
-  CountedTensor normed;
-  {
-    const CountedTensor own = walk_norm(x, outside.rows, norm, block.at(norm_op, outside));
-    normed = walk_enter(own, {outside.rows, outside.whole_rows, norm.width},
-                        outside.going_back(block.needs_of(norm_op).of_output));
-  }
   CountedTensor wide;
   {
-    const CountedTensor plain = walk_linear(
-        normed, {.rows = rows.whole, .in = wider.in, .out = wider.out, .has_bias = true}, block.at(up, outside));
+    const CountedTensor normed = walk_norm(x, outside.rows, norm, block.at(norm_op, outside));
+    const CountedTensor plain =
+        walk_entered_linear(normed, {outside.rows, outside.whole_rows, norm.width},
+                            {.rows = rows.whole, .in = wider.in, .out = wider.out, .has_bias = true},
+                            outside.going_back(block.needs_of(norm_op).of_output), block.at(up, outside));
     wide = walk_activation(plain, rows.whole, wider.out, 0, outside.going_back(block.needs_of(up).of_output));
   }
   const OpNeeds& needs = block.needs_of(down);

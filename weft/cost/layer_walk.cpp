@@ -35,11 +35,10 @@ CountedTensor column_cut_linear(const CountedTensor& x, const WalkedBlock& block
   const WalkContext context = block.at(op, outside);
   const auto& matmul = std::get<Matmul>(op.shape);
   const LocalMatmul local = local_matmul(matmul, op.split, context.share);
-  const CountedTensor whole =
-      walk_enter(x, {context.rows, context.whole_rows, local.in}, context.going_back(context.passes_on));
-  return walk_linear(
-      whole, {.rows = context.whole_rows, .in = local.in, .out = local.out, .has_bias = matmul.bias_elements > 0},
-      context);
+  return walk_entered_linear(
+      x, {context.rows, context.whole_rows, local.in},
+      {.rows = context.whole_rows, .in = local.in, .out = local.out, .has_bias = matmul.bias_elements > 0},
+      context.going_back(context.passes_on), context);
 }
 
 CountedTensor attention(const CountedTensor& x, const WalkedBlock& layer, const WalkContext& context) {

@@ -3,7 +3,7 @@
 namespace weft {
 
 int64_t row_share(const Op& op, const BlockSetting& setting) {
-  return op.split == TensorSplit::kWhole ? setting.row_share() : 1;
+  return op.split == TensorSplit::kWhole && !op.has_whole_rows ? setting.row_share() : 1;
 }
 
 int64_t feature_share(const Op& op, const BlockSetting& setting) {

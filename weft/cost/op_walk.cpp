@@ -104,18 +104,27 @@ void walk_weight_gradient(int64_t rows, int64_t in, int64_t out, const WalkConte
   const CountedTensor converted = context.make(in * out * context.exact_bytes);
 }
 
-CountedTensor walk_linear(const CountedTensor& x, const LinearShape& shape, const WalkContext& context) {
+namespace {
+
+/// Rows that a weight's gradient reads, made of those that were kept.
+using MakeRows = std::function<CountedTensor(const CountedTensor& kept)>;
+
+CountedTensor walk_product_of(const CountedTensor& own, const LinearShape& shape, const MakeRows& make_rows,
+                              const WalkContext& context) {
   CountedTensor y = context.rows_of(shape.rows, shape.out);
   walk_product(shape.rows, shape.in, shape.out, context);
-  const CountedTensor kept = context.trains ? x : CountedTensor();
-  context.add_step([kept, shape, context](const CountedTensor& dy) {
-    const auto make_gradients = [shape, context] {
-      if (context.trains) walk_weight_gradient(shape.rows, shape.in, shape.out, context);
+  const CountedTensor kept = context.trains ? own : CountedTensor();
+  context.add_step([kept, shape, make_rows, context](const CountedTensor& dy) {
+    const auto make_gradients = [kept, shape, make_rows, context] {
+      if (context.trains) {
+        const CountedTensor rows = make_rows(kept);
+        walk_weight_gradient(shape.rows, shape.in, shape.out, context);
+      }
       if (shape.has_bias && context.trains_bias) make_bias_gradient(shape.out, context);
     };
     const bool has_weights = context.trains || (shape.has_bias && context.trains_bias);
     if (has_weights && context.queue != nullptr) {
-      context.queue->push_back([kept, dy, make_gradients] { make_gradients(); });
+      context.queue->push_back([dy, make_gradients] { make_gradients(); });
     } else if (has_weights) {
       make_gradients();
     }
@@ -125,6 +134,29 @@ CountedTensor walk_linear(const CountedTensor& x, const LinearShape& shape, cons
     return dx;
   });
   return y;
+}
+
+}  // namespace
+
+CountedTensor walk_linear(const CountedTensor& x, const LinearShape& shape, const WalkContext& context) {
+  return walk_product_of(
+      x, shape, [](const CountedTensor& kept) { return kept; }, context);
+}
+
+CountedTensor walk_entered_linear(const CountedTensor& x, const SiteRows& rows, const LinearShape& shape,
+                                  const WalkContext& before, const WalkContext& context) {
+  const bool takes_some = shape.rows * shape.in < rows.whole * rows.width;
+  CountedTensor whole = walk_enter(x, rows, before);
+  if (takes_some) {
+    whole = context.rows_of(shape.rows, shape.in);
+    before.add_step([rows, before](const CountedTensor&) { return before.rows_of(rows.whole, rows.width); });
+  }
+  if (!context.divides_rows) return walk_linear(whole, shape, context);
+  const auto gather_again = [=](const CountedTensor&) {
+    CountedTensor gathered = context.rows_of(rows.whole, rows.width);
+    return takes_some ? context.rows_of(shape.rows, shape.in) : gathered;
+  };
+  return walk_product_of(x, shape, gather_again, context);
 }
 
 CountedTensor walk_add_bias(const CountedTensor& x, int64_t width, const WalkContext& context) {

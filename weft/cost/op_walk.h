@@ -30,6 +30,18 @@ struct LinearShape {
   bool has_bias = false;
 };
 CountedTensor walk_linear(const CountedTensor& x, const LinearShape& shape, const WalkContext& context);
+
+// How many rows of a width there are between blocks and inside regions of tensor parallelism. They differ from the
+// context's behind an encoder's merger.
+struct SiteRows {
+  int64_t between = 0;
+  int64_t whole = 0;
+  int64_t width = 0;
+};
+/// The same of rows that become whole for it, and of which it may take some or put several side by side. `before` has a
+/// way back where the rows have a gradient.
+CountedTensor walk_entered_linear(const CountedTensor& x, const SiteRows& rows, const LinearShape& shape,
+                                  const WalkContext& before, const WalkContext& context);
 CountedTensor walk_add_bias(const CountedTensor& x, int64_t width, const WalkContext& context);
 
 CountedTensor walk_swiglu(const CountedTensor& gate_up, int64_t rows, int64_t inner, const WalkContext& context);
@@ -53,13 +65,7 @@ class WalkedBranch {
 /// A gradient that comes from two sides.
 CountedTensor added_gradient(CountedTensor first, const CountedTensor& second, const WalkContext& context);
 
-// Layout changes of tensor parallelism, for rows of a width; nothing on one rank. How many rows there are between
-// blocks and inside regions differs from the context's behind an encoder's merger.
-struct SiteRows {
-  int64_t between = 0;
-  int64_t whole = 0;
-  int64_t width = 0;
-};
+// Layout changes of tensor parallelism; nothing on one rank.
 CountedTensor walk_enter(const CountedTensor& x, const SiteRows& rows, const WalkContext& context);
 CountedTensor walk_leave(const CountedTensor& x, const SiteRows& rows, const WalkContext& context);
 CountedTensor walk_sum(const CountedTensor& x, const SiteRows& rows, const WalkContext& context);

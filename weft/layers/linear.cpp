@@ -15,19 +15,30 @@ struct LinearHolder : torch::CustomClassHolder {
   ParameterPtr weight;
   ParameterPtr bias;
   WeightGradients* deferred = nullptr;
+  ArrangeRows gather_again;  ///< makes whole what was kept; nothing: it is
 };
 
+c10::intrusive_ptr<LinearHolder> make_holder(const ParameterPtr& weight, const ParameterPtr& bias,
+                                             const RunContext& context) {
+  auto layer = c10::make_intrusive<LinearHolder>();
+  layer->weight = weight;
+  layer->bias = bias;
+  layer->deferred = context.deferred;
+  return layer;
+}
+
 void add_weight_gradients(const LinearHolder& layer, const at::Tensor& x, const at::Tensor& dy) {
-  if (layer.weight->is_trainable()) layer.weight->add_product(dy.t(), x);
+  if (layer.weight->is_trainable()) layer.weight->add_product(dy.t(), layer.gather_again ? layer.gather_again(x) : x);
   if (layer.bias && layer.bias->is_trainable()) layer.bias->add_gradient(dy.sum(0));
 }
 
-// A parameter is an input so that autograd makes a node even where x needs no gradient; it gets its own by hand.
+// A parameter is an input so that autograd makes a node even where x needs no gradient; it gets its own by hand. `own`
+// are the rows to keep instead of x.
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static at::Tensor forward(AutogradContext* saved, const at::Tensor& x, const at::Tensor& /*parameter*/,
-                            const c10::intrusive_ptr<LinearHolder>& layer) {
+                            const std::optional<at::Tensor>& own, const c10::intrusive_ptr<LinearHolder>& layer) {
     const at::Tensor& weight = layer->weight->value;
-    saved->save_for_backward({layer->weight->is_trainable() ? x : at::Tensor(), weight});
+    saved->save_for_backward({layer->weight->is_trainable() ? own.value_or(x) : at::Tensor(), weight});
     saved->saved_data["layer"] = at::IValue::make_capsule(layer);
     return at::linear(x, weight, layer->bias ? c10::optional<at::Tensor>(layer->bias->value) : c10::nullopt);
   }
@@ -45,9 +56,16 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
       add_weight_gradients(*layer, x, dy);
     }
     const at::Tensor dx = saved->needs_input_grad(0) ? at::mm(dy, tensors[1]) : at::Tensor();
-    return {dx, at::Tensor(), at::Tensor()};
+    return {dx, at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
+
+at::Tensor apply_linear(const at::Tensor& x, const std::optional<at::Tensor>& own,
+                        const c10::intrusive_ptr<LinearHolder>& layer) {
+  const ParameterPtr &weight = layer->weight, &bias = layer->bias;
+  const bool is_bias_alone = bias && bias->is_trainable() && !weight->is_trainable();
+  return LinearFunction::apply(x, is_bias_alone ? bias->value : weight->value, own, layer);
+}
 
 struct AddBiasFunction : torch::autograd::Function<AddBiasFunction> {
   static at::Tensor forward(AutogradContext* saved, const at::Tensor& x, const at::Tensor& value,
@@ -71,12 +89,19 @@ at::Tensor add_bias(const at::Tensor& x, const ParameterPtr& bias) {
 
 at::Tensor linear(const at::Tensor& x, const ParameterPtr& weight, const ParameterPtr& bias,
                   const RunContext& context) {
-  auto layer = c10::make_intrusive<LinearHolder>();
-  layer->weight = weight;
-  layer->bias = bias;
-  layer->deferred = context.deferred;
-  const bool is_bias_alone = bias && bias->is_trainable() && !weight->is_trainable();
-  return LinearFunction::apply(x, is_bias_alone ? bias->value : weight->value, layer);
+  return apply_linear(x, std::nullopt, make_holder(weight, bias, context));
+}
+
+at::Tensor entered_linear(const at::Tensor& x, const ParameterPtr& weight, const ParameterPtr& bias,
+                          const RunContext& context, const ArrangeRows& arrange) {
+  const auto arranged = [arrange](const at::Tensor& whole) { return arrange ? arrange(whole) : whole; };
+  const at::Tensor whole = arranged(context.enter(x));
+  if (!context.divides_rows()) return linear(whole, weight, bias, context);
+  const auto layer = make_holder(weight, bias, context);
+  layer->gather_again = [enter = context.sites->enter, arranged](const at::Tensor& own) {
+    return arranged(enter(own));
+  };
+  return apply_linear(whole, x.detach(), layer);
 }
 
 }  // namespace weft

@@ -9,6 +9,15 @@ namespace weft {
 /// if the context defers them. Both bias and its absence are allowed.
 at::Tensor linear(const at::Tensor& x, const ParameterPtr& weight, const ParameterPtr& bias, const RunContext& context);
 
+/// Rows as they are before a product, once they are whole: picked or merged. No layout changes in it.
+using ArrangeRows = std::function<at::Tensor(const at::Tensor& whole)>;
+/// The same for rows as between blocks, which become whole first, the input of a weight that is cut by columns. Where
+/// ranks have divided the rows, each keeps its own and gathers all again when the weight's gradient is made: a
+/// collective call in the backward or, if the context defers it, later, so ranks must run deferred gradients in the
+/// same order.
+at::Tensor entered_linear(const at::Tensor& x, const ParameterPtr& weight, const ParameterPtr& bias,
+                          const RunContext& context, const ArrangeRows& arrange = {});
+
 /// x + bias, for rows x.
 at::Tensor add_bias(const at::Tensor& x, const ParameterPtr& bias);
 

@@ -1,6 +1,7 @@
 #include "weft/layers/linear.h"
 
 #include "weft/layers/compare_gradients.h"
+#include "weft/layers/live_bytes.h"
 
 namespace weft {
 namespace {
@@ -126,6 +127,71 @@ TEST(Linear, Bfloat16IsNearTheExactProduct) {
   EXPECT_LE(relative_difference(x.grad(), at::matmul(exact(dy), exact(weight->value))), 0.01);
   EXPECT_LE(relative_difference(weight->gradient, at::matmul(exact(dy).t(), exact(x))), 0.01);
   EXPECT_EQ(weight->gradient.scalar_type(), at::kFloat);
+}
+
+/// Sites of a rank whose rows are followed by another's, counting how often they become whole.
+struct FollowedRows {
+  at::Tensor others;
+  int num_gathered = 0;
+  ActivationSites sites;
+
+  explicit FollowedRows(at::Tensor others_in) : others(std::move(others_in)) {
+    sites.divides_rows = true;
+    sites.enter = [this](const at::Tensor& own) {
+      ++num_gathered;
+      return at::cat({own, others});
+    };
+  }
+  FollowedRows(const FollowedRows&) = delete;
+  FollowedRows& operator=(const FollowedRows&) = delete;
+};
+
+TEST(Linear, EnteredRowsBecomeWholeAgainWhereTheWeightIsTrained) {
+  for (const bool is_trained : {false, true}) {
+    for (const bool is_deferred : {false, true}) {
+      for (const bool picks : {false, true}) {
+        SCOPED_TRACE(testing::Message() << is_trained << is_deferred << picks);
+        FollowedRows rows(random_tensor({4, 7}, 5));
+        const ParameterPtr weight = random_parameter({5, 7}, 2, is_trained);
+        const ParameterPtr bias = random_parameter({5}, 3);
+        const at::Tensor x = random_tensor({6, 7}, 1).set_requires_grad(true);
+        const at::Tensor picked = at::arange(1, 10, 2);
+        const ArrangeRows arrange =
+            picks ? [&](const at::Tensor& whole) { return whole.index_select(0, picked); } : ArrangeRows();
+        WeightGradients deferred;
+        const at::Tensor y = entered_linear(
+            x, weight, bias, {.deferred = is_deferred ? &deferred : nullptr, .sites = &rows.sites}, arrange);
+        EXPECT_EQ(rows.num_gathered, 1);
+        const at::Tensor whole = at::cat({x.detach(), rows.others});
+        const at::Tensor read = picks ? whole.index_select(0, picked) : whole;
+        EXPECT_LE(relative_difference(y, at::linear(read, weight->value, bias->value)), 1e-13);
+        const at::Tensor dy = random_tensor(y.sizes(), 4);
+        y.backward(dy);
+        EXPECT_EQ(rows.num_gathered, is_trained && !is_deferred ? 2 : 1);
+        deferred.run();
+        EXPECT_EQ(rows.num_gathered, is_trained ? 2 : 1);
+        const at::Tensor dread = at::matmul(dy, weight->value.detach());
+        const at::Tensor dx = picks ? at::zeros_like(whole).index_copy(0, picked, dread) : dread;
+        EXPECT_LE(relative_difference(x.grad(), dx.narrow(0, 0, 6)), 1e-13);
+        EXPECT_LE(relative_difference(bias->gradient, dy.sum(0)), 1e-13);
+        ASSERT_EQ(weight->gradient.defined(), is_trained);
+        if (is_trained) {
+          EXPECT_LE(relative_difference(weight->gradient, at::matmul(dy.t(), read)), 1e-13);
+        }
+      }
+    }
+  }
+}
+
+TEST(Linear, OfEnteredRowsOnlyOwnOnesAreKept) {
+  FollowedRows rows(random_tensor({300, 64}, 5));
+  const ParameterPtr weight = random_parameter({8, 64}, 2);
+  const at::Tensor start = random_tensor({100, 64}, 1).set_requires_grad(true);
+  LiveBytes live;
+  at::Tensor x = start * 2;
+  const at::Tensor y = entered_linear(x, weight, {}, {.sites = &rows.sites});
+  x.reset();
+  EXPECT_EQ(live.now(), static_cast<int64_t>(y.nbytes() + start.nbytes()));
 }
 
 }  // namespace

@@ -42,14 +42,14 @@ at::Tensor NormLayer::forward(const at::Tensor& x) const {
 }
 
 at::Tensor AttentionLayer::forward(const at::Tensor& x, const AttentionCall& call, const RunContext& context) const {
-  at::Tensor packed = linear(context.enter(x), qkv, qkv_bias, context);
+  at::Tensor packed = entered_linear(x, qkv, qkv_bias, context);
   if (q_norm) packed = norm_heads(packed, q_norm, k_norm, heads.heads, heads.kv_heads, norm_epsilon);
   const at::Tensor mixed = attend(packed, *this, call, context);
   return row_cut_linear(mixed, out, out_bias, context);
 }
 
 at::Tensor MlpLayer::forward(const at::Tensor& x, const RunContext& context) const {
-  const at::Tensor wide = linear(context.enter(x), up, up_bias, context);
+  const at::Tensor wide = entered_linear(x, up, up_bias, context);
   return row_cut_linear(is_gated ? swiglu(wide) : activate(wide, activation), down, down_bias, context);
 }
 

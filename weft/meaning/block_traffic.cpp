@@ -79,8 +79,9 @@ void BlockTraffic::changes(const Block& block, int64_t inside, int64_t outside, 
   for (const BlockChange& each : block_changes(*place_.spec, block, place_.divides_rows())) {
     const OpGradients& op = gradients[each.op];
     const bool comes_back = each.change == RowChange::kLeave ? op.of_output : op.of_input;
+    const int64_t again = each.happens_again && op.of_weight ? 1 : 0;
     change(each.change, each.has_outputs ? outside : inside, each.columns,
-           {.forwards = forwards, .backwards = comes_back ? 1 : 0});
+           {.forwards = forwards + again, .backwards = comes_back ? 1 : 0});
   }
 }
 

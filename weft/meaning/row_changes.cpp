@@ -23,6 +23,11 @@ RowStates states_of(RowChange change, bool divides_rows) {
   WEFT_CHECK(false, "unknown change {}", static_cast<int>(change));
 }
 
+bool enters_alone(const Op& op) {
+  const auto* matmul = std::get_if<Matmul>(&op.shape);
+  return matmul != nullptr && op.split == TensorSplit::kColumn && matmul->copies == 1;
+}
+
 std::vector<BlockChange> block_changes(const Module& module, const Block& block, bool divides_rows) {
   std::vector<BlockChange> changes;
   std::optional<size_t> pooling;
@@ -31,7 +36,10 @@ std::vector<BlockChange> block_changes(const Module& module, const Block& block,
     const auto* matmul = std::get_if<Matmul>(&op.shape);
     // Rows become whole before they are merged, and before copies of them go to experts.
     if (matmul != nullptr && op.split == TensorSplit::kColumn)
-      changes.push_back({.change = RowChange::kEnter, .columns = module.width, .op = i});
+      changes.push_back({.change = RowChange::kEnter,
+                         .columns = module.width,
+                         .op = i,
+                         .happens_again = divides_rows && enters_alone(op)});
     if (matmul != nullptr && op.split == TensorSplit::kRow)
       changes.push_back({.change = RowChange::kLeave,
                          .has_outputs = op.rows == module.output_rows && op.rows != RowsPerToken{},

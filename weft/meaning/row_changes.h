@@ -24,12 +24,18 @@ struct RowStates {
 };
 RowStates states_of(RowChange change, bool divides_rows);
 
+/// Whether a product reads rows that are made whole for it alone. With sequence parallelism a rank then keeps its part
+/// of them and makes them whole again for the weight's gradient. Experts and their router share whole rows, of which
+/// copies are kept anyway.
+bool enters_alone(const Op& op);
+
 /// A change that a block makes.
 struct BlockChange {
   RowChange change = RowChange::kEnter;
   bool has_outputs = false;  ///< its rows are those that leave the module: fewer, after a merge or a pooling
   int64_t columns = 0;
-  size_t op = 0;  ///< of the block: before which rows become whole, or whose summands become rows
+  size_t op = 0;               ///< of the block: before which rows become whole, or whose summands become rows
+  bool happens_again = false;  ///< the way there, once more for the weight's gradient
 };
 
 /// Rows that change around an operator, per token. Experts get copies of rows after these became whole, and what they

@@ -154,10 +154,15 @@ std::vector<OpGradients> Trainable::gradients_of(ModuleKind kind, int64_t place,
     list_weights(op, {}, weights);
     const auto first = trained.begin() + static_cast<std::ptrdiff_t>(next);
     const bool is_trained = std::find(first, first + std::ssize(weights), true) != first + std::ssize(weights);
+    const auto* matmul = std::get_if<Matmul>(&op.shape);
+    const bool is_tied = matmul != nullptr && matmul->is_tied;
+    const bool of_weight = is_tied ? trains_table() : !weights.empty() && trained[next];
+    const bool of_bias = weights.size() > 1 && trained[next + 1];
     next += weights.size();
     const bool of_input = of_rows;
     (is_router(op) ? of_choice : of_rows) |= is_trained;
-    gradients.push_back({.of_output = of_rows || of_choice, .of_input = of_input});
+    gradients.push_back(
+        {.of_output = of_rows || of_choice, .of_input = of_input, .of_weight = of_weight, .of_bias = of_bias});
   }
   return gradients;
 }

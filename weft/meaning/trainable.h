@@ -13,10 +13,12 @@
 
 namespace weft {
 
-/// Whether gradients come to an operator's output, and go on to its input.
+/// Whether gradients come to an operator's output and go on to its input, and which of its weights have some.
 struct OpGradients {
   bool of_output = false;
   bool of_input = false;
+  bool of_weight = false;  ///< its first, or the table that a tied head reads
+  bool of_bias = false;    ///< its second
 };
 
 /// Which weights of a plan are trained: those of modules that the workload does not freeze, as changed by the plan's

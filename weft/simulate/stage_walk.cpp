@@ -10,23 +10,10 @@ namespace {
 
 /// By operator of a block.
 std::vector<OpNeeds> needs_of(const Trainable& trainable, const Module& spec, int64_t place, bool has_input_gradient) {
-  const std::vector<OpGradients> gradients = trainable.gradients_of(spec.kind, place, has_input_gradient);
-  const std::vector<bool> trained = trainable.weights_of(spec.kind, place);
   std::vector<OpNeeds> needs;
-  size_t next = 0;
-  for (const Op& op : block_at(spec, place).ops) {
-    std::vector<LocalWeight> weights;
-    list_weights(op, {}, weights);
-    const OpGradients& own = gradients[needs.size()];
-    OpNeeds& found = needs.emplace_back();
-    found = {.of_output = own.of_output,
-             .of_input = own.of_input,
-             .of_weight = !weights.empty() && trained[next],
-             .of_bias = weights.size() > 1 && trained[next + 1]};
-    const auto* matmul = std::get_if<Matmul>(&op.shape);
-    if (matmul != nullptr && matmul->is_tied) found.of_weight = trainable.trains_table();
-    next += weights.size();
-  }
+  for (const OpGradients& each : trainable.gradients_of(spec.kind, place, has_input_gradient))
+    needs.push_back(
+        {.of_output = each.of_output, .of_input = each.of_input, .of_weight = each.of_weight, .of_bias = each.of_bias});
   return needs;
 }
 

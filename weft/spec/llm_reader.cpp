@@ -111,7 +111,8 @@ Block make_head(int64_t vocabulary, int64_t width, NormKind norm, bool is_tied) 
                   {.name = "loss",
                    .shape = CrossEntropy{.classes = vocabulary},
                    .split = TensorSplit::kInside,
-                   .saved = {.divided = vocabulary, .whole_fp32 = 1}}}};
+                   .saved = {.divided = vocabulary, .whole_fp32 = 1},
+                   .has_whole_rows = true}}};
 }
 
 Module read_llm(Fields& config, const LlmFamily& family, bool has_tied_embeddings) {

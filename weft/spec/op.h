@@ -99,6 +99,8 @@ struct Op {
   TensorSplit split = TensorSplit::kWhole;
   RowsPerToken rows;
   Saved saved;
+  bool has_whole_rows =
+      false;  ///< sequence parallelism does not divide them: those of experts, their router and the loss
 };
 
 /// Whether it chooses experts for rows.

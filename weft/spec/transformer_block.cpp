@@ -64,9 +64,12 @@ void add_mlp(std::vector<Op>& ops, int64_t width, const MlpShape& shape) {
   if (is_moe) {
     ops.push_back({.name = "moe.router",
                    .shape = Matmul{.in = width, .out = shape.experts},
-                   .saved = {.whole = width, .whole_fp32 = shape.experts}});
-    ops.push_back(
-        {.name = "moe.dispatch", .shape = Pointwise{.elements_in = width, .elements_out = width}, .rows = rows});
+                   .saved = {.whole = width, .whole_fp32 = shape.experts},
+                   .has_whole_rows = true});
+    ops.push_back({.name = "moe.dispatch",
+                   .shape = Pointwise{.elements_in = width, .elements_out = width},
+                   .rows = rows,
+                   .has_whole_rows = true});
   }
   ops.push_back({.name = shape.is_gated ? "mlp.gate_up" : "mlp.up",
                  .shape = Matmul{.in = width,
@@ -76,7 +79,8 @@ void add_mlp(std::vector<Op>& ops, int64_t width, const MlpShape& shape) {
                                  .packed = shape.is_gated ? 2 : 1},
                  .split = TensorSplit::kColumn,
                  .rows = rows,
-                 .saved = {.whole = width}});
+                 .saved = {.whole = width},
+                 .has_whole_rows = is_moe});
   ops.push_back({.name = "mlp.activation",
                  .shape = Pointwise{.elements_in = up_width, .elements_out = inner},
                  .split = TensorSplit::kInside,
@@ -93,7 +97,8 @@ void add_mlp(std::vector<Op>& ops, int64_t width, const MlpShape& shape) {
     ops.push_back({.name = "moe.combine",
                    .shape = Pointwise{.elements_in = width, .elements_out = width},
                    .rows = rows,
-                   .saved = {.whole = width}});
+                   .saved = {.whole = width},
+                   .has_whole_rows = true});
   }
 }
 

@@ -173,9 +173,9 @@ at::Tensor Decoder::layer(int64_t index, const at::Tensor& x, const AttentionCal
 }
 
 at::Tensor Decoder::logits(const at::Tensor& x, const RunContext& context, const at::Tensor& rows) const {
-  at::Tensor whole = context.enter(norm_.forward(x));
-  if (rows.defined() && rows.size(0) < whole.size(0)) whole = whole.index_select(0, rows);
-  return linear(whole, head_, {}, context);
+  return entered_linear(norm_.forward(x), head_, {}, context, [rows](const at::Tensor& whole) {
+    return rows.defined() && rows.size(0) < whole.size(0) ? whole.index_select(0, rows) : whole;
+  });
 }
 
 at::Tensor Decoder::loss_sum(const at::Tensor& x, const at::Tensor& rows, const at::Tensor& targets,

@@ -138,8 +138,11 @@ at::Tensor VisionEncoder::merge(const at::Tensor& x, const VisionInputs& inputs,
     return inputs.output_order.defined() ? rows.index_select(0, inputs.output_order) : rows;
   };
   // Patches that are merged may lie on two ranks, and so may rows that change places: both happen to whole rows.
-  const at::Tensor normed = context.enter(norm_.forward(x)).view({inputs.num_rows, merger_.up->value.size(1)});
-  const at::Tensor wide = activate(linear(normed, merger_.up, merger_.up_bias, context), merger_.activation);
+  const auto merge_patches = [rows = inputs.num_rows, width = merger_.up->value.size(1)](const at::Tensor& whole) {
+    return whole.view({rows, width});
+  };
+  const at::Tensor wide = activate(
+      entered_linear(norm_.forward(x), merger_.up, merger_.up_bias, context, merge_patches), merger_.activation);
   if (merged.sites == nullptr) return in_order(linear(wide, merger_.down, merger_.down_bias, context));
   return add_bias(merged.leave(in_order(linear(wide, merger_.down, {}, context))), merger_.down_bias);
 }
