@@ -3,7 +3,8 @@
 namespace weft {
 
 int64_t row_share(const Op& op, const BlockSetting& setting) {
-  return op.split == TensorSplit::kWhole ? setting.row_share() : 1;
+  const bool has_own_rows = op.split == TensorSplit::kWhole || has_whole_experts(op, setting.experts_over_tp);
+  return has_own_rows ? setting.row_share() : 1;
 }
 
 int64_t feature_share(const Op& op, const BlockSetting& setting) {

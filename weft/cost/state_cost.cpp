@@ -164,7 +164,7 @@ StateCost price_state(const Plan& plan, const ModulePlan& module, const ModuleCo
               as_double(elements.in_backward.expert), &costs.expert_gradient_link},
              cost);
   pricer.expose(cost);
-  if (is_trained && module.dp * module.cp > 1) {
+  if (is_trained && std::max(costs.gradient_link.num_ranks, costs.expert_gradient_link.num_ranks) > 1) {
     // One bucket is being filled while another is on its way.
     const double all = as_double(elements.trained.total()) * num_bytes(plan.precision.reduce);
     cost.buffer_bytes += std::min(2 * plan.buckets_mb * kMegabyte, all);
