@@ -8,6 +8,7 @@
 #include "tests/support/pipeline/example_load.h"
 #include "tests/support/pipeline/random_settings.h"
 #include "tests/support/pipeline/tiny_models.h"
+#include "weft/meaning/expert_ranks.h"
 #include "weft/meaning/rank_groups.h"
 #include "weft/meaning/routers.h"
 #include "weft/plan/module_mesh.h"
@@ -42,9 +43,9 @@ inline StepRun run_step(const TrainingExample& example, const Plan& plan) {
   const Routers all_routers = routers_of(plan);
   std::vector<std::vector<std::vector<int64_t>>> expert_rows(
       static_cast<size_t>(all_routers.count()),
-      std::vector<std::vector<int64_t>>(static_cast<size_t>(plan.llm().cp * plan.llm().dp)));
+      std::vector<std::vector<int64_t>>(static_cast<size_t>(num_expert_ranks(plan.llm()))));
   std::vector<std::vector<std::vector<std::vector<int64_t>>>> routed(expert_rows.size());
-  for (auto& places : routed) places.resize(static_cast<size_t>(plan.llm().cp * plan.llm().dp));
+  for (auto& places : routed) places.resize(static_cast<size_t>(num_expert_ranks(plan.llm())));
   std::mutex guard;
   const auto error =
       run_ranks({.size = plan.world_size, .comm = {.timeout = std::chrono::seconds(60)}}, [&](World& world) {
@@ -71,8 +72,8 @@ inline StepRun run_step(const TrainingExample& example, const Plan& plan) {
         const std::lock_guard lock(guard);
         if (world.rank() == 0) run.load = example_load(rank, samples, batch);
         for (const auto& [stage, routers] : report.expert_rows) {
-          const std::vector<int64_t> data = rank_groups(plan, plan.modules.size() - 1, world.rank())->data;
-          const auto place = static_cast<size_t>(std::find(data.begin(), data.end(), world.rank()) - data.begin());
+          const std::vector<int64_t> all = rank_groups(plan, plan.modules.size() - 1, world.rank())->routed;
+          const auto place = static_cast<size_t>(std::find(all.begin(), all.end(), world.rank()) - all.begin());
           const auto first = static_cast<size_t>(all_routers.first_of_stage[static_cast<size_t>(stage)]);
           for (size_t router = 0; router < routers.size(); ++router)
             expert_rows[first + router][place] = routers[router];

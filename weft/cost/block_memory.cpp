@@ -29,7 +29,7 @@ class OpMeter {
 
   OpMemory measure() const {
     OpMemory memory;
-    const double sp = op_.has_whole_rows ? 1 : as_double(setting_.row_share());
+    const double sp = has_whole_rows(op_, setting_) ? 1 : as_double(setting_.row_share());
     const Saved& kept = op_.saved;
     const double divided = as_double(kept.divided) * unevenness();
     memory.saved = rows_ * bytes_ * (as_double(kept.whole) / sp + divided);

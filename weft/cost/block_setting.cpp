@@ -9,6 +9,7 @@ BlockSetting setting_of(const Plan& plan, const ModulePlan& m) {
                        .cp_ulysses = m.cp_ulysses,
                        .ep = m.ep,
                        .sequence_parallel = m.sequence_parallel,
+                       .experts_over_tp = m.experts_over_tp,
                        .overlap_tp = plan.overlap_tp,
                        .precision = plan.precision.compute,
                        .attention = plan.workload.attention};

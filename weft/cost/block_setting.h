@@ -11,6 +11,7 @@ namespace weft {
 struct BlockSetting {
   int64_t tp = 1, cp = 1, cp_ulysses = 1, ep = 1;
   bool sequence_parallel = false;
+  bool experts_over_tp = false;
   bool overlap_tp = true;  ///< communication of input gradients runs behind weight gradients
   Precision precision = Precision::kBf16;
   AttentionKernel attention = AttentionKernel::kFused;
@@ -19,7 +20,7 @@ struct BlockSetting {
   /// By how many the rows between tensor-parallel regions are divided.
   int64_t row_share() const { return sequence_parallel ? tp : 1; }
   /// The largest of any rank.
-  OpShare share() const { return {.tp = tp, .ep = ep}; }
+  OpShare share() const { return {.tp = tp, .ep = ep, .experts_over_tp = experts_over_tp, .tp_rank = {}}; }
   bool operator==(const BlockSetting&) const = default;
 };
 

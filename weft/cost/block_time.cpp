@@ -21,7 +21,8 @@ class Communication {
         bytes_(num_bytes(setting.precision)) {}
 
   void add(const Op& op, const OpTime& time, BlockTime& block) const {
-    if (setting_.tp > 1) add_tensor_parallel(op, time, block);
+    const bool is_spread_over_tp = has_whole_experts(op, setting_.experts_over_tp);
+    if (setting_.tp > 1 && !is_spread_over_tp) add_tensor_parallel(op, time, block);
     if (const auto* attention = std::get_if<Attention>(&op.shape); attention != nullptr && setting_.cp > 1)
       add_context_parallel(*attention, time, block);
     if (const auto* matmul = std::get_if<Matmul>(&op.shape); matmul != nullptr && matmul->copies > 1 && setting_.ep > 1)
@@ -101,10 +102,11 @@ class Communication {
   }
 
   /// Tokens go to their experts' ranks before the first product and come back after the last. Tensor-parallel ranks
-  /// have whole rows there, and each brings all of them to its part of the experts.
+  /// have whole rows there, and each brings all of them to its part of the experts; or experts are spread over them,
+  /// too, and each brings its own rows.
   void add_expert_parallel(const Op& op, const Matmul& m, BlockTime& block) const {
     const bool is_first = op.split == TensorSplit::kColumn;
-    const double rows = op.rows.value() * tokens_;
+    const double rows = op.rows.value() * tokens_ / as_double(row_share(op, setting_));
     const double ms = all_to_all_ms(setting_.ep_link, rows * as_double(is_first ? m.in : m.out) * bytes_);
     block.forward.ep_ms += ms;
     block.backward_input.ep_ms += ms;

@@ -6,6 +6,7 @@
 
 #include "tests/support/cost/example_plan.h"
 #include "tests/support/source_tree.h"
+#include "weft/cost/block_memory.h"
 #include "weft/spec/scenario.h"
 #include "weft/spec/work.h"
 
@@ -264,6 +265,26 @@ TEST(BlockTime, TensorParallelRanksOfExpertsMoveRowsOnceAndExchangeThemAll) {
                 2 * 7.0 / 8 * 100 * 8 * 2048 * 2 / 1e6, 1e-9)
         << "every tensor-parallel rank has whole rows";
   }
+}
+
+TEST(BlockTime, ExpertsOverTensorParallelRanksExchangeOnlyTheRowsOfEach) {
+  const Cluster cluster = ideal_cluster();
+  const AnalyticTimes times(cluster);
+  const Model model = scenario_model("qwen3-30b-a3b");  // width 2048, 8 experts a token
+  const Module& llm = *model.find(ModuleKind::kLlm);
+  BlockSetting setting = tensor_parallel(4, true);
+  setting.ep = 8;
+  setting.ep_link = {
+      .num_ranks = 8, .ranks_per_node = 8, .ring_bytes_per_ms = 1e6, .within_bytes_per_ms = 1e6, .latency_ms = 0};
+  const BlockTime cut = times.time_of(llm, llm.layer_kinds.front(), setting, {{100, 1}});
+  setting.experts_over_tp = true;
+  const BlockTime whole = times.time_of(llm, llm.layer_kinds.front(), setting, {{100, 1}});
+  EXPECT_NEAR(whole.forward.ep_ms, cut.forward.ep_ms / 4, 1e-9);
+  EXPECT_NEAR(whole.forward.tp_ms, cut.forward.tp_ms / 2, 1e-9) << "only around attention";
+  EXPECT_NEAR(whole.backward_input.tp_ms, cut.backward_input.tp_ms / 2, 1e-9);
+  EXPECT_NEAR(whole.forward.compute_ms, cut.forward.compute_ms, 0.02 * cut.forward.compute_ms) << "but for the router";
+  EXPECT_EQ(local_parameters(llm.layer_kinds.front(), setting).expert, int64_t{128} / 8 * 3 * 2048 * 768)
+      << "whole experts, fewer of them than ep alone would leave";
 }
 
 }  // namespace

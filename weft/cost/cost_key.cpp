@@ -33,8 +33,9 @@ bool go_up_by_one(const std::vector<int64_t>& ranks) {
 
 size_t CostKey::Hash::operator()(const CostKey& key) const {
   Hasher hasher;
-  hasher.add(static_cast<int64_t>(key.kind) << 8 | static_cast<int64_t>(key.precision) << 2 |
-             static_cast<int64_t>(key.sequence_parallel) << 1 | static_cast<int64_t>(key.overlap_tp));
+  hasher.add(static_cast<int64_t>(key.kind) << 16 | static_cast<int64_t>(key.precision) << 3 |
+             static_cast<int64_t>(key.experts_over_tp) << 2 | static_cast<int64_t>(key.sequence_parallel) << 1 |
+             static_cast<int64_t>(key.overlap_tp));
   hasher.add(key.axis_order);
   for (const int64_t part :
        {int64_t{key.rank_list}, key.first_rank, key.num_ranks, key.tp, key.cp, key.cp_ulysses, key.ep, key.pp, key.dp})
@@ -63,6 +64,7 @@ CostKey CostKeys::key_of(const Plan& plan, const ModulePlan& module, double samp
   return {.kind = module.kind,
           .precision = plan.precision.compute,
           .sequence_parallel = module.sequence_parallel,
+          .experts_over_tp = module.experts_over_tp,
           .overlap_tp = plan.overlap_tp,
           .rank_list = number_of(module.ranks),
           .axis_order = letters_of(module.axis_order),

@@ -97,10 +97,11 @@ TEST(CostKey, EverySettingHasItsOwn) {
     }
     for (const ModuleKind kind : {ModuleKind::kVision, ModuleKind::kAudio, ModuleKind::kLlm}) {
       for (const Precision precision : {Precision::kBf16, Precision::kFp16, Precision::kFp32}) {
-        for (const int switches : {0, 1, 2, 3}) {
+        for (const int switches : {0, 1, 2, 3, 4, 7}) {
           for (const double samples : {0.5, 1.0, 1.0 + 1e-15, 64.0}) {
             module.kind = kind;
             module.sequence_parallel = (switches & 1) != 0;
+            module.experts_over_tp = (switches & 4) != 0;
             plan.overlap_tp = (switches & 2) != 0;
             plan.precision.compute = precision;
             keys.expect_new(plan, module, samples);

@@ -133,12 +133,15 @@ GroupPlacement placement_along(const Cluster& cluster, const ModulePlan& module,
 }
 
 GroupPlacement expert_placement(const Cluster& cluster, const ModulePlan& module, const std::string& axis) {
-  if (const auto joined = strided(module, {"cp", "dp"})) {
+  const bool over_tp = module.experts_over_tp;
+  const std::vector<std::string> axes =
+      over_tp ? std::vector<std::string>{"tp", "cp", "dp"} : std::vector<std::string>{"cp", "dp"};
+  if (const auto joined = strided(module, axes)) {
     const StridedGroups groups = axis == "ep" ? StridedGroups{joined->stride, module.ep}
                                               : StridedGroups{joined->stride * module.ep, joined->size / module.ep};
     if (const auto placement = by_arithmetic(cluster, module, groups)) return *placement;
   }
-  return by_looking(cluster, *expert_view(*mesh_of(module), module.ep), {axis});
+  return by_looking(cluster, *expert_view(*mesh_of(module), module.ep, over_tp), {axis});
 }
 
 }  // namespace weft

@@ -116,13 +116,13 @@ struct WalkedRouting {
   CountedTensor weights;
 };
 
-WalkedRouting route(const CountedTensor& rows, const WalkedBlock& layer, int64_t experts_per_token,
+WalkedRouting route(const CountedTensor& rows, int64_t num_rows, const WalkedBlock& layer, int64_t experts_per_token,
                     const WalkContext& outside) {
   const Op& op = op_named(layer.block, "moe.router");
   const auto& router = std::get<Matmul>(op.shape);
   WalkContext context = layer.at(op, outside);
   context = context.going_back(context.passes_on || context.trains);
-  const int64_t n = context.whole_rows, k = experts_per_token;
+  const int64_t n = num_rows, k = experts_per_token;
   const CountedTensor logits = walk_linear(rows, {.rows = n, .in = router.in, .out = router.out}, context);
   CountedTensor converted;
   if (context.is_half()) converted = context.exact_rows_of(n, router.out);
@@ -156,18 +156,21 @@ CountedTensor moe(const CountedTensor& x, const LayerWalk& layer, const WalkCont
   const int64_t width = std::get<Matmul>(op_named(block, "moe.router").shape).in;
   const Op &up = op_named(block, "mlp.gate_up"), &down = op_named(block, "mlp.down");
   const int64_t k = up.rows.numerator;
-  const int64_t n = outside.whole_rows, sent = n * k, here = layer.is_exchanged ? layer.received_rows : sent;
+  // Experts that are spread over tensor-parallel ranks get the rows that these have between blocks.
+  const bool is_over_tp = outside.share.experts_over_tp;
+  const int64_t n = is_over_tp ? outside.rows : outside.whole_rows;
+  const int64_t sent = n * k, here = layer.is_exchanged ? layer.received_rows : sent;
   const int64_t inner_width = local_matmul(std::get<Matmul>(up.shape), up.split, outside.share).out / 2;
   const WalkContext before = outside.going_back(of_rows);
   const bool of_wide = of_rows || layer.needs_of(up).of_weight;
   const bool of_outer = of_wide || layer.needs_of(down).of_weight;
-  const CountedTensor rows = walk_enter(x, {outside.rows, n, width}, before);
+  const CountedTensor rows = is_over_tp ? x : walk_enter(x, {outside.rows, n, width}, before);
   // Experts and router both have a gradient for the rows; the experts' comes first.
   const auto of_experts = std::make_shared<CountedTensor>();
   before.add_step([of_experts, before](const CountedTensor& of_router) {
     return added_gradient(std::exchange(*of_experts, {}), of_router, before);
   });
-  const WalkedRouting routing = route(rows, layer, k, outside);
+  const WalkedRouting routing = route(rows, n, layer, k, outside);
   before.add_step([of_experts](const CountedTensor& dy) {
     *of_experts = dy;
     return dy;
@@ -205,7 +208,7 @@ CountedTensor moe(const CountedTensor& x, const LayerWalk& layer, const WalkCont
     const CountedTensor of_weights = behind.rows_of(sent, width), sums = behind.rows_of(sent, 1);
     return of_experts_output;
   });
-  return outside.is_spread() ? walk_leave(y, {outside.rows, n, width}, behind) : y;
+  return outside.is_spread() && !is_over_tp ? walk_leave(y, {outside.rows, n, width}, behind) : y;
 }
 
 }  // namespace

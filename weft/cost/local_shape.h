@@ -10,6 +10,8 @@ inline constexpr double kFp32Bytes = 4;
 inline constexpr double kMaskBytes = 1;
 
 /// By how many an operator's rows are divided besides cp: sequence parallelism divides those outside tensor-parallel
+/// Whether sequence parallelism leaves its rows whole: those of a loss, and of experts that tensor parallelism cuts.
+bool has_whole_rows(const Op& op, const BlockSetting& setting);
 /// regions.
 int64_t row_share(const Op& op, const BlockSetting& setting);
 

@@ -90,7 +90,8 @@ MeasuredTimes::MeasuredTimes(const Cluster& cluster, const Model& model, const P
 
 const MeasuredTimes::Table* MeasuredTimes::find(const Module& module, const Block& block,
                                                 const BlockSetting& setting) const {
-  if (setting.precision != precision_) return nullptr;
+  // Blocks are measured with experts that tensor parallelism cuts.
+  if (setting.precision != precision_ || setting.experts_over_tp) return nullptr;
   for (const Table& t : tables_) {
     const bool is_it = t.module == module.kind && t.block == block.name && t.tp == setting.tp && t.ep == setting.ep &&
                        t.sequence_parallel == setting.sequence_parallel && t.attention == setting.attention;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "weft/meaning/expert_ranks.h"
+
 namespace weft {
 namespace {
 
@@ -42,9 +44,10 @@ ModuleCosts price_module(const Plan& plan, const ModulePlan& m, const BlockTimes
   }
   if (m.dp * m.cp > 1) {
     costs.gradient_link = link_of(plan.cluster, placement_along(plan.cluster, m, {"cp", "dp"}));
-    costs.expert_gradient_link =
-        m.ep > 1 ? link_of(plan.cluster, expert_placement(plan.cluster, m, "edp")) : costs.gradient_link;
+    costs.expert_gradient_link = costs.gradient_link;
   }
+  if (m.ep > 1 && num_expert_ranks(m) > 1)
+    costs.expert_gradient_link = link_of(plan.cluster, expert_placement(plan.cluster, m, "edp"));
   costs.pipeline_link = pipeline_link(plan.cluster, m);
   const double rows = num_tokens(segments) / static_cast<double>(m.cp) / static_cast<double>(m.tp);
   const double bytes = num_bytes(costs.setting.precision);

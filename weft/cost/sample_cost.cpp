@@ -83,7 +83,7 @@ class ModulePasses {
     if (!backward.inputs) passes.input = 0;
     if (!backward.weights) passes.weight = 0;
     if (backward.weights && trainable_.has_rules()) {
-      const OpShare share{.tp = module_.tp, .ep = module_.ep};
+      const OpShare share = share_of(module_);
       LocalParameters all;
       for (const Op& op : block_at(spec_, place).ops) all += local_parameters(op, share);
       passes.weight *=

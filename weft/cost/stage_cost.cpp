@@ -57,7 +57,7 @@ class PartPricer {
   LocalParameters trained_of(const BlockCost& block, int64_t place) const {
     if (!backward_.weights) return {};
     if (!trainable_.has_rules()) return block.parameters;
-    return trainable_.trained_parameters(module_.kind, place, {.tp = module_.tp, .ep = module_.ep});
+    return trainable_.trained_parameters(module_.kind, place, share_of(module_));
   }
 
   void add_block(const BlockCost& block, int64_t place, double count, BlockRecompute what, bool is_entry = false) {

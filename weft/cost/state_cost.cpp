@@ -164,14 +164,15 @@ StateCost price_state(const Plan& plan, const ModulePlan& module, const ModuleCo
               as_double(elements.in_backward.expert), &costs.expert_gradient_link},
              cost);
   pricer.expose(cost);
-  if (is_trained && module.dp * module.cp > 1) {
+  const int64_t num_ranks = std::max(costs.gradient_link.num_ranks, costs.expert_gradient_link.num_ranks);
+  if (is_trained && num_ranks > 1) {
     const double gradient = num_bytes(plan.precision.reduce);
     const double all = as_double(elements.trained.total()) * gradient;
     const double bucket = std::min(plan.buckets_mb * kMegabyte, all);
     if (rules.scatters_gradients) {
       // A bucket is being filled while others, with what comes back of them, are on their way.
       const double largest = std::max(bucket, context.largest_weight_elements * gradient);
-      const double back = 1 / as_double(module.dp * module.cp);
+      const double back = 1 / as_double(num_ranks);
       cost.buffer_bytes += largest + std::min(kMostScattered * largest, all) * (1 + back);
     } else {
       cost.buffer_bytes += std::min(2 * bucket, all);

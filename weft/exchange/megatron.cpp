@@ -47,6 +47,7 @@ class MegatronExport {
     if (llm_.tp > 1 && llm_.sequence_parallel && plan_.overlap_tp) line_.add("--tp-comm-overlap");
     line_.add("--pipeline-model-parallel-size", llm_.pp);
     if (llm_.ep > 1) line_.add("--expert-model-parallel-size", llm_.ep);
+    if (llm_.experts_over_tp) line_.add("--expert-tensor-parallel-size", 1);
     if (llm_.ep > 1 && llm_.tp > 1 && !llm_.sequence_parallel) {
       refusals_.add(llm_, "sequence_parallel",
                     fmt::format("is off, but with tp {} and ep {} Megatron-LM needs it", llm_.tp, llm_.ep));

@@ -68,6 +68,12 @@ TEST(MegatronExport, ExpertsUnderTensorParallelismNeedSequenceParallelism) {
   Plan plan = shipped_plan("qwen3-30b-a3b_zb_h1_ep8");
   reshape(plan, 2, 1, 1, 8, {{48}});
   expect_has(plan, "--expert-model-parallel-size 8 ");
+  expect_lacks(plan, "--expert-tensor-parallel-size");
+  llm_of(plan).experts_over_tp = true;
+  llm_of(plan).ep = 16;
+  expect_has(plan, "--expert-model-parallel-size 16 --expert-tensor-parallel-size 1 ");
+  llm_of(plan).experts_over_tp = false;
+  llm_of(plan).ep = 8;
   llm_of(plan).sequence_parallel = false;
   expect_refused(plan, "modules.llm.sequence_parallel: is off, but with tp 2 and ep 8");
 }

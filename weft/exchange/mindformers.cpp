@@ -81,6 +81,11 @@ class MindformersExport {
           llm_, "axis_order",
           fmt::format("is [{}], but MindFormers lays ranks out as [tp, cp, dp, pp]", fmt::join(llm_.axis_order, ", ")));
     }
+    if (llm_.experts_over_tp) {
+      refusals_.add(
+          llm_, "experts_over_tp",
+          "is true, but MindFormers' expert_parallel divides data_parallel, and model_parallel cuts each expert");
+    }
     yaml_.open("parallel_config");
     yaml_.add("data_parallel", llm_.dp);
     yaml_.add("model_parallel", llm_.tp);

@@ -192,7 +192,7 @@ Routing MoeLayer::route(const at::Tensor& x, const RunContext& context) const {
 at::Tensor MoeLayer::forward(const at::Tensor& x, const RunContext& context) const {
   // Where experts are cut, every rank routes all rows, and alike; what follows, routing weights' gradients included,
   // are summands.
-  const at::Tensor rows = context.enter(x);
+  const at::Tensor rows = context.experts_over_tp ? x : context.enter(x);
   const Routing routing = route(rows, context);
   const at::Tensor row_of = routing.order.floor_divide(experts_per_token);
   at::Tensor sorted = rows.index_select(0, row_of);
@@ -207,7 +207,8 @@ at::Tensor MoeLayer::forward(const at::Tensor& x, const RunContext& context) con
   at::Tensor outer = expert_linear(inner, down, counts, context);
   if (exchange) outer = combine(outer, *exchange);
   const at::Tensor weights = routing.weights.flatten().index_select(0, routing.order).unsqueeze(1);
-  return context.leave(CombineFunction::apply(outer, weights, row_of, rows.size(0)));
+  const at::Tensor y = CombineFunction::apply(outer, weights, row_of, rows.size(0));
+  return context.experts_over_tp ? y : context.leave(y);
 }
 
 }  // namespace weft

@@ -44,6 +44,8 @@ struct RunContext {
   /// its own rows add. All of them run their routers alike, also without rows. Nothing: it is here alone.
   const Group* balance = nullptr;
   const Group* experts = nullptr;  ///< the ranks that share out the experts; nothing: all are here
+  /// Experts are whole and on tensor-parallel ranks too: each routes the rows that it has between blocks.
+  bool experts_over_tp = false;
   /// Where routers put how many rows chose each expert: once more for a layer that is recomputed. It must outlive the
   /// backward.
   std::vector<std::vector<int64_t>>* expert_rows = nullptr;

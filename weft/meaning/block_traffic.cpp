@@ -49,6 +49,9 @@ std::optional<ModulePlace> place_on(const Plan& plan, size_t module, int64_t ran
                     .ring = named(group_names::kRing, groups->ring),
                     .data = named(group_names::kData, groups->data),
                     .pipeline = named(group_names::kPipeline, groups->pipeline),
+                    .balance = groups->balance == groups->context ? named(group_names::kContext, groups->context)
+                                                                  : named(group_names::kBalance, groups->balance),
+                    .routed = named(group_names::kData, groups->routed),
                     .experts = named(group_names::kExperts, groups->experts),
                     .same_experts = named(group_names::kSameExperts, groups->same_experts),
                     .same_keys = named(group_names::kSameKeys, groups->same_keys),
@@ -76,7 +79,8 @@ void BlockTraffic::change(RowChange which, int64_t rows, int64_t columns, const 
 
 void BlockTraffic::changes(const Block& block, int64_t inside, int64_t outside, int64_t forwards,
                            const std::vector<OpGradients>& gradients) {
-  for (const BlockChange& each : block_changes(*place_.spec, block, place_.divides_rows())) {
+  for (const BlockChange& each :
+       block_changes(*place_.spec, block, place_.divides_rows(), place_.plan->experts_over_tp)) {
     const OpGradients& op = gradients[each.op];
     const bool comes_back = each.change == RowChange::kLeave ? op.of_output : op.of_input;
     const int64_t again = each.happens_again && op.of_weight ? 1 : 0;

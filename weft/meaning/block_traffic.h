@@ -19,6 +19,8 @@ struct ModulePlace {
   RankGroup ring;
   RankGroup data;
   RankGroup pipeline;
+  RankGroup balance;
+  RankGroup routed;
   RankGroup experts;
   RankGroup same_experts;
   RankGroup same_keys;

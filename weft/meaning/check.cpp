@@ -244,20 +244,36 @@ class Checker {
 
   void check_experts() {
     const ModulePlan& m = *module_;
+    if (m.experts_over_tp) check_experts_over_tp();
     if (m.ep == 1 || spec() == nullptr) return;
     const int64_t experts = num_experts(*spec());
     if (experts <= 1) {
       add_here("ep", fmt::format("is {}, but the module has no experts; use 1", m.ep));
       return;
     }
-    const int64_t shared = product_of({m.dp, m.cp});
-    const std::string advice = fmt::format("; of what divides both {} experts and dp·cp {}, nearest {}", experts,
-                                           shared, are_or_is(nearest_divisors(std::gcd(experts, shared), m.ep)));
+    const int64_t shared = product_of({m.dp, m.cp, m.experts_over_tp ? m.tp : 1});
+    const std::string advice = fmt::format("; of what divides both {} experts and {} {}, nearest {}", experts,
+                                           m.experts_over_tp ? "tp·dp·cp" : "dp·cp", shared,
+                                           are_or_is(nearest_divisors(std::gcd(experts, shared), m.ep)));
     if (experts % m.ep != 0)
       add_here("ep", fmt::format("is {}, which does not divide {} experts{}", m.ep, experts, advice));
     if (shared % m.ep != 0)
-      add_here("ep",
-               fmt::format("is {}, which does not divide dp {} × cp {} = {}{}", m.ep, m.dp, m.cp, shared, advice));
+      add_here("ep", fmt::format("is {}, which does not divide {}dp {} × cp {} = {}{}", m.ep,
+                                 m.experts_over_tp ? fmt::format("tp {} × ", m.tp) : "", m.dp, m.cp, shared, advice));
+  }
+
+  /// Every tensor-parallel rank routes rows of its own, which sequence parallelism gives it.
+  void check_experts_over_tp() {
+    const ModulePlan& m = *module_;
+    if (m.tp == 1 || m.ep == 1) {
+      add_here("experts_over_tp",
+               fmt::format("is on, but {} is 1: there is nothing to spread; use false", m.tp == 1 ? "tp" : "ep"));
+    } else if (!m.sequence_parallel) {
+      add_here(
+          "experts_over_tp",
+          "is on, but sequence_parallel is off: tensor-parallel ranks then have the same rows, and experts would get "
+          "each row from all of them; use sequence_parallel, or experts that tp cuts");
+    }
   }
 
   void check_llm() {

@@ -142,6 +142,31 @@ Json with_ulysses(const std::string& name, int64_t tp, int64_t cp) {
   return json;
 }
 
+TEST(CheckPlan, ExpertsOverTensorParallelRanksNeedRowsOfTheirOwn) {
+  Plan plan = *read_plan({.source = "plan.json", .root = shipped("qwen3-30b-a3b_zb_h1_ep8")});
+  ModulePlan& llm = plan.modules.back();
+  const auto message = [&] {
+    std::string all;
+    for (const Violation& violation : check_plan(plan)) all += violation.field + ": " + violation.message + "\n";
+    return all;
+  };
+  llm.experts_over_tp = true;
+  EXPECT_NE(message().find("modules.llm.experts_over_tp: is on, but tp is 1: there is nothing to spread; use false\n"),
+            std::string::npos)
+      << message();
+  llm.tp = 2;
+  llm.dp /= 2;
+  plan.schedule.microbatches *= 2;
+  EXPECT_NE(message().find("modules.llm.experts_over_tp: is on, but sequence_parallel is off"), std::string::npos)
+      << message();
+  llm.sequence_parallel = true;
+  EXPECT_EQ(message(), "") << "ep is now tp times what divides dp and cp";
+  llm.ep *= 16;
+  EXPECT_NE(message().find("which does not divide tp 2 × dp"), std::string::npos) << message();
+  llm.experts_over_tp = false;
+  EXPECT_NE(message().find("which does not divide dp"), std::string::npos) << message();
+}
+
 TEST(CheckPlan, MacroBatchesHaveWholeSamples) {
   Json json = shipped("qwen2.5-omni-7b_colocated_dp8");
   Json& vision = json["modules"]["vision"];

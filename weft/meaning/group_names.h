@@ -16,6 +16,7 @@ inline constexpr const char* kRing = "ring";
 inline constexpr const char* kData = "data";
 inline constexpr const char* kPipeline = "pp";
 inline constexpr const char* kExperts = "ep";
+inline constexpr const char* kBalance = "balance";
 inline constexpr const char* kSameExperts = "same experts";
 inline constexpr const char* kSameKeys = "same keys";
 inline constexpr const char* kTiedEnds = "tied ends";

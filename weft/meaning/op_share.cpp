@@ -68,13 +68,15 @@ struct EachWeight {
                       .same_keys = keys * local.in});
     if (m.bias_elements == 0) return;
     // It lies along the output, which only a column split cuts. Keys without a bias of their own have zeros in it.
-    const int64_t bias = op.split == TensorSplit::kColumn ? local.out : m.bias_elements;
-    visit(LocalWeight{.elements = local.copies * bias,
-                      .is_matrix = is_expert,
-                      .is_expert = is_expert,
-                      .is_product = true,
-                      .is_whole = is_whole || op.split == TensorSplit::kRow,
-                      .same_keys = keys});
+    const bool is_cut = op.split == TensorSplit::kColumn && !has_whole_experts(op, share.experts_over_tp);
+    const int64_t bias = is_cut ? local.out : m.bias_elements;
+    visit(LocalWeight{
+        .elements = local.copies * bias,
+        .is_matrix = is_expert,
+        .is_expert = is_expert,
+        .is_product = true,
+        .is_whole = is_whole || (op.split == TensorSplit::kRow && !has_whole_experts(op, share.experts_over_tp)),
+        .same_keys = keys});
   }
   void operator()(const Lookup& l) const {
     const int64_t entries = op.split == TensorSplit::kColumn ? cut_anywhere(l.entries, share) : l.entries;
@@ -95,8 +97,13 @@ void each_weight(const Op& op, const OpShare& share, Visit visit) {
 
 }  // namespace
 
+OpShare share_of(const ModulePlan& module, std::optional<int64_t> tp_rank) {
+  return {.tp = module.tp, .ep = module.ep, .experts_over_tp = module.experts_over_tp, .tp_rank = tp_rank};
+}
+
 LocalMatmul local_matmul(const Matmul& m, TensorSplit split, const OpShare& share) {
   LocalMatmul local{.in = m.in, .out = m.out, .copies = m.copies > 1 ? (m.copies + share.ep - 1) / share.ep : 1};
+  if (m.copies > 1 && share.experts_over_tp) return local;
   if (split == TensorSplit::kColumn || split == TensorSplit::kInside) local.out = cut(m.out, m, share);
   if (split == TensorSplit::kRow) local.in = cut(m.in, m, share);
   return local;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "weft/plan/plan.h"
 #include "weft/spec/op.h"
 
 namespace weft {
@@ -13,8 +14,18 @@ namespace weft {
 struct OpShare {
   int64_t tp = 1;
   int64_t ep = 1;
+  bool experts_over_tp = false;
   std::optional<int64_t> tp_rank;
 };
+
+/// Of a module of a plan.
+OpShare share_of(const ModulePlan& module, std::optional<int64_t> tp_rank = std::nullopt);
+
+/// Whether an operator's weights are whole experts, which tensor parallelism does not cut.
+inline bool has_whole_experts(const Op& op, bool experts_over_tp) {
+  const auto* matmul = std::get_if<Matmul>(&op.shape);
+  return experts_over_tp && matmul != nullptr && matmul->copies > 1;
+}
 
 /// A matrix product's own part.
 struct LocalMatmul {

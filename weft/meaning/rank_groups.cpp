@@ -88,13 +88,18 @@ std::optional<RankGroups> rank_groups(const Plan& plan, size_t module, int64_t r
                     .replicas = group_along(mesh, rank, {"dp"}),
                     .data = group_along(mesh, rank, {"cp", "dp"}),
                     .pipeline = group_along(mesh, rank, {"pp"}),
+                    .balance = {},
+                    .routed = {},
                     .experts = {rank},
                     .tied_ends = {rank}};
   groups.ulysses = neighbours(groups.context, groups.place.cp, settings.cp_ulysses);
   groups.ring = counterparts(groups.context, groups.place.cp, settings.cp_ulysses);
+  const bool over_tp = settings.experts_over_tp;
+  groups.balance = over_tp ? group_along(mesh, rank, {"tp", "cp"}) : groups.context;
+  groups.routed = over_tp ? group_along(mesh, rank, {"tp", "cp", "dp"}) : groups.data;
   groups.same_experts = groups.data;
   if (settings.ep > 1) {
-    const Result<Mesh> experts = expert_view(mesh, settings.ep);
+    const Result<Mesh> experts = expert_view(mesh, settings.ep, over_tp);
     WEFT_CHECK(experts.ok(), "{}", experts.error().message());
     groups.experts = group_along(*experts, rank, {"ep"});
     groups.same_experts = group_along(*experts, rank, {"edp"});

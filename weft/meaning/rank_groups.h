@@ -16,15 +16,17 @@ struct RankPlace {
 /// same order on all of its ranks.
 struct RankGroups {
   RankPlace place;
-  std::vector<int64_t> tensor;        ///< have parts of the same weights: tp
-  std::vector<int64_t> context;       ///< share out the rows of a microbatch: cp
-  std::vector<int64_t> ulysses;       ///< of these, neighbours that exchange heads for rows
-  std::vector<int64_t> ring;          ///< of these, those that pass keys around
-  std::vector<int64_t> replicas;      ///< share out the samples of a step: dp
-  std::vector<int64_t> data;          ///< have the same weights, experts apart: cp and dp together
-  std::vector<int64_t> pipeline;      ///< by pipeline rank
-  std::vector<int64_t> experts;       ///< of `data`, neighbours that share out the experts
-  std::vector<int64_t> same_experts;  ///< of `data`, those with the same experts
+  std::vector<int64_t> tensor;    ///< have parts of the same weights: tp
+  std::vector<int64_t> context;   ///< share out the rows of a microbatch: cp
+  std::vector<int64_t> ulysses;   ///< of these, neighbours that exchange heads for rows
+  std::vector<int64_t> ring;      ///< of these, those that pass keys around
+  std::vector<int64_t> replicas;  ///< share out the samples of a step: dp
+  std::vector<int64_t> data;      ///< have the same weights, experts apart: cp and dp together
+  std::vector<int64_t> pipeline;  ///< by pipeline rank
+  std::vector<int64_t> balance;   ///< whose routers see one microbatch: cp, with tp where experts are spread over it
+  std::vector<int64_t> routed;    ///< whose routers see a step's rows: `data`, with tp where experts are over it
+  std::vector<int64_t> experts;   ///< of `routed`, neighbours that share out the experts
+  std::vector<int64_t> same_experts;  ///< of `routed`, those with the same experts
   std::vector<int64_t> same_keys;     ///< of `tensor`, those with copies of the same key head
   std::vector<int64_t> tied_ends;     ///< of `pipeline`, the two whose copies of a tied table have one gradient
 };

@@ -41,6 +41,8 @@ constexpr std::array kKinds = {GroupKind{"tensor", &RankGroups::tensor},
                                GroupKind{"replicas", &RankGroups::replicas},
                                GroupKind{"data", &RankGroups::data},
                                GroupKind{"pipeline", &RankGroups::pipeline},
+                               GroupKind{"balance", &RankGroups::balance},
+                               GroupKind{"routed", &RankGroups::routed},
                                GroupKind{"experts", &RankGroups::experts},
                                GroupKind{"same experts", &RankGroups::same_experts},
                                GroupKind{"same keys", &RankGroups::same_keys},
@@ -54,10 +56,15 @@ bool work_together(const Plan& plan, size_t index, const std::string& kind, cons
     return (tp || a.tp == b.tp) && (cp || a.cp == b.cp) && (dp || a.dp == b.dp) && (pp || a.pp == b.pp);
   };
   const auto joined = [&](const RankPlace& place) {
-    const auto& order = module.axis_order;
-    const bool cp_first = std::find(order.begin(), order.end(), "cp") < std::find(order.begin(), order.end(), "dp");
-    return cp_first ? place.dp * module.cp + place.cp : place.cp * module.dp + place.dp;
+    int64_t found = 0, stride = 1;
+    for (const std::string& axis : module.axis_order) {
+      if (axis == "pp" || (axis == "tp" && !module.experts_over_tp)) continue;
+      found += stride * (axis == "tp" ? place.tp : axis == "cp" ? place.cp : place.dp);
+      stride *= module.degree(axis);
+    }
+    return found;
   };
+  const bool over_tp = module.experts_over_tp;
   if (kind == "tensor") return differ_only_in(true, false, false, false);
   if (kind == "context") return differ_only_in(false, true, false, false);
   if (kind == "replicas") return differ_only_in(false, false, true, false);
@@ -67,10 +74,12 @@ bool work_together(const Plan& plan, size_t index, const std::string& kind, cons
     return differ_only_in(false, true, false, false) && a.cp / module.cp_ulysses == b.cp / module.cp_ulysses;
   if (kind == "ring")
     return differ_only_in(false, true, false, false) && a.cp % module.cp_ulysses == b.cp % module.cp_ulysses;
+  if (kind == "balance") return differ_only_in(over_tp, true, false, false);
+  if (kind == "routed") return differ_only_in(over_tp, true, true, false);
   if (kind == "experts")
-    return differ_only_in(false, true, true, false) && joined(a) / module.ep == joined(b) / module.ep;
+    return differ_only_in(over_tp, true, true, false) && joined(a) / module.ep == joined(b) / module.ep;
   if (kind == "same experts")
-    return differ_only_in(false, true, true, false) && joined(a) % module.ep == joined(b) % module.ep;
+    return differ_only_in(over_tp, true, true, false) && joined(a) % module.ep == joined(b) % module.ep;
   if (kind == "same keys") {
     for (const Op& op : plan.model.find(module.kind)->layer_kinds.front().ops) {
       const auto* attention = std::get_if<Attention>(&op.shape);

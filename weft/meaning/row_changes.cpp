@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "weft/base/check.h"
+#include "weft/meaning/op_share.h"
 
 namespace weft {
 
@@ -28,11 +29,13 @@ bool enters_alone(const Op& op) {
   return matmul != nullptr && op.split == TensorSplit::kColumn && matmul->copies == 1;
 }
 
-std::vector<BlockChange> block_changes(const Module& module, const Block& block, bool divides_rows) {
+std::vector<BlockChange> block_changes(const Module& module, const Block& block, bool divides_rows,
+                                       bool experts_over_tp) {
   std::vector<BlockChange> changes;
   std::optional<size_t> pooling;
   for (size_t i = 0; i < block.ops.size(); ++i) {
     const Op& op = block.ops[i];
+    if (has_whole_experts(op, experts_over_tp)) continue;
     const auto* matmul = std::get_if<Matmul>(&op.shape);
     // Rows become whole before they are merged, and before copies of them go to experts.
     if (matmul != nullptr && op.split == TensorSplit::kColumn)

@@ -45,7 +45,9 @@ inline RowsPerToken rows_around(const Op& op) {
   return matmul != nullptr && matmul->copies > 1 ? RowsPerToken{} : op.rows;
 }
 
-/// Those of a layer or an exit, in order. An embedding's depend on what is placed among its rows.
-std::vector<BlockChange> block_changes(const Module& module, const Block& block, bool divides_rows);
+/// Those of a layer or an exit, in order; none around experts that are spread over tp. An embedding's depend on what is
+/// placed among its rows.
+std::vector<BlockChange> block_changes(const Module& module, const Block& block, bool divides_rows,
+                                       bool experts_over_tp = false);
 
 }  // namespace weft

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "weft/base/check.h"
+#include "weft/meaning/expert_ranks.h"
 #include "weft/spec/weight_names.h"
 
 namespace weft {
@@ -52,7 +53,7 @@ void StageContent::add_block(const ModulePlan& module, int64_t place, bool has_t
 
 void StageContent::add_op(const Op& op, const ModulePlan& module, bool is_alone) {
   std::vector<LocalWeight> listed;
-  list_weights(op, {.tp = module.tp, .ep = module.ep, .tp_rank = tp_rank_}, listed);
+  list_weights(op, share_of(module, tp_rank_), listed);
   for (const LocalWeight& weight : listed) {
     weights_.push_back({.weight = weight,
                         .block = blocks_.size(),
@@ -64,7 +65,7 @@ void StageContent::add_op(const Op& op, const ModulePlan& module, bool is_alone)
 StageBuckets StageContent::buckets(const ModulePlan& module, bool of_experts) const {
   const bool has_own_experts = module.ep > 1;
   StageBuckets found;
-  found.num_ranks = module.dp * module.cp / (of_experts ? module.ep : 1);
+  found.num_ranks = of_experts ? num_expert_copies(module) : module.dp * module.cp;
   found.rules = zero_rules(effective_zero(module.zero, found.num_ranks), module.zero_keep_gathered);
   found.kinds.resize(blocks_.size());
   std::vector<const StageWeight*> own;

@@ -37,7 +37,7 @@ struct StepLoad {
   std::vector<std::vector<MicrobatchLoad>> llm;  ///< [data-parallel rank][microbatch]
   BatchAssignment::Shares samples;               ///< the same: which of the batch
   std::map<ModuleKind, BesideLoad> beside;
-  /// [router of the model][place along the joined cp and dp axes][expert]: rows that chose it, of all microbatches.
+  /// [router of the model][place in RankGroups::routed][expert]: rows that chose it, of all microbatches.
   std::vector<std::vector<std::vector<int64_t>>> expert_rows;
   /// The same of every microbatch: [router][place][microbatch][expert]. Only read for memory, where ranks share
   /// experts.

@@ -135,7 +135,7 @@ class StepWriter {
                    const std::vector<OpGradients>& gradients) {
     const int64_t experts = experts_of(block);
     if (experts == 0) return;
-    if (load_.balances_experts) writer_.all_reduce(place.context, experts + 1, kNumberBytes, forwards);
+    if (load_.balances_experts) writer_.all_reduce(place.balance, experts + 1, kNumberBytes, forwards);
     ExpertPasses passes{.forwards = forwards};
     for (size_t op = 0; op < block.ops.size(); ++op) {
       const auto* matmul = std::get_if<Matmul>(&block.ops[op].shape);
@@ -148,7 +148,7 @@ class StepWriter {
   void add_expert_rows(const ModulePlace& place) {
     if (place.plan->ep == 1) return;
     const RankGroup& group = place.experts;
-    const int64_t first_place = place.data.rank - group.rank;
+    const int64_t first_place = place.routed.rank - group.rank;
     for (const auto& [layer, runs] : expert_passes_) {
       int64_t router = 0;
       for (int64_t before = 0; before < layer; ++before)

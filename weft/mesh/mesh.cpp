@@ -98,13 +98,13 @@ std::vector<std::string> default_axis_order() {
   return {"tp", "cp", "dp", "pp"};
 }
 
-Result<Mesh> expert_view(const Mesh& mesh, int64_t ep) {
+Result<Mesh> expert_view(const Mesh& mesh, int64_t ep, bool over_tp) {
   const AxisGrid& grid = mesh.grid();
   AxisList joined;
   std::string product;
   for (size_t axis = 0; axis < grid.num_axes(); ++axis) {
     const std::string& name = grid.axes()[axis].name;
-    if (name != "cp" && name != "dp") continue;
+    if (name != "cp" && name != "dp" && !(over_tp && name == "tp")) continue;
     joined.push_back(axis);
     product += fmt::format("{}{} {}", product.empty() ? "" : " × ", name, grid.size(axis));
   }
@@ -119,7 +119,7 @@ Result<Mesh> expert_view(const Mesh& mesh, int64_t ep) {
   for (size_t axis = 0; axis < grid.num_axes(); ++axis) {
     if (axis == joined.front()) axes.push_back({"ep", ep});
     if (axis == joined.back()) axes.push_back({"edp", num_joined / ep});
-    if (axis != joined.front() && axis != joined.back()) axes.push_back(grid.axes()[axis]);
+    if (std::find(joined.begin(), joined.end(), axis) == joined.end()) axes.push_back(grid.axes()[axis]);
   }
   WEFT_TRY(const AxisGrid carved, AxisGrid::create(axes));
   const size_t ep_axis = carved.axis("ep");

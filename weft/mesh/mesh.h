@@ -61,9 +61,9 @@ class Mesh {
 /// tp, cp, dp, pp: what talks most is closest together, and pipeline stages lie across nodes.
 std::vector<std::string> default_axis_order();
 
-/// The mesh as experts see it: `ep` neighbours among the joined cp and dp axes share one copy of the experts, so these
-/// two axes become `ep`, in the inner one's place, and `edp` (dp·cp/ep copies), in the outer one's. Other axes stay.
-/// The ranks are the same, in another order where cp and dp are not neighbours.
-Result<Mesh> expert_view(const Mesh& mesh, int64_t ep);
+/// The mesh as experts see it: `ep` neighbours among the joined cp and dp axes, with `over_tp` among tp, cp and dp,
+/// share one copy of the experts. These axes become `ep`, in the innermost one's place, and `edp` (the copies), in the
+/// outermost one's. Other axes stay. The ranks are the same, in another order where the joined axes are not neighbours.
+Result<Mesh> expert_view(const Mesh& mesh, int64_t ep, bool over_tp = false);
 
 }  // namespace weft

@@ -119,6 +119,21 @@ TEST(Mesh, ExpertsAreCarvedFromAnyAxisOrder) {
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
+TEST(Mesh, ExpertsAreCarvedFromTensorParallelRanksToo) {
+  const Mesh mesh = *Mesh::contiguous({{"tp", 2}, {"cp", 2}, {"dp", 4}, {"pp", 2}});
+  const Mesh experts = *expert_view(mesh, 8, /*over_tp=*/true);
+  EXPECT_EQ(experts.axes(), (std::vector<Axis>{{"ep", 8}, {"edp", 2}, {"pp", 2}}));
+  EXPECT_TRUE(std::ranges::equal(experts.ranks(), mesh.ranks()));
+  EXPECT_EQ(experts.group_of(3, {0}), (Ranks{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(experts.group_of(3, {1}), (Ranks{3, 11}));
+  // Neighbours among the joined axes, also where pp lies between them.
+  const Mesh apart = *expert_view(*Mesh::contiguous({{"tp", 2}, {"pp", 2}, {"dp", 2}}), 4, /*over_tp=*/true);
+  EXPECT_EQ(apart.axes(), (std::vector<Axis>{{"ep", 4}, {"pp", 2}, {"edp", 1}}));
+  EXPECT_EQ(apart.group_of(0, {0}), (Ranks{0, 1, 4, 5}));
+  EXPECT_EQ(expert_view(mesh, 3, /*over_tp=*/true).error().message(),
+            "ep is 3, which does not divide tp 2 × cp 2 × dp 4 = 16");
+}
+
 TEST(Mesh, ExpertsThatDoNotDivideTheirRanksAreRefused) {
   const Mesh mesh = *Mesh::contiguous({{"cp", 2}, {"dp", 3}});
   EXPECT_EQ(expert_view(mesh, 4).error().message(), "ep is 4, which does not divide cp 2 × dp 3 = 6");

@@ -26,11 +26,13 @@ PieceCopies copies_of(const WeightPiece& piece, const TensorShare& share);
 /// Makes a rank's parts of parameters. They are shapes: an optimizer gives them memory.
 class CutParameters : public ParameterMaker {
  public:
-  CutParameters(at::TensorOptions options, TensorShare share, TensorShare experts = {})
-      : whole_(options, ValueMemory::kLater), share_(share), experts_(experts) {}
+  /// `of_expert`: how tensor parallelism cuts one expert.
+  CutParameters(at::TensorOptions options, TensorShare share, TensorShare experts, TensorShare of_expert)
+      : whole_(options, ValueMemory::kLater), share_(share), experts_(experts), of_expert_(of_expert) {}
 
   ParameterPtr make(ParameterSpec spec) override {
-    return whole_.make(cut_parameter(cut_experts(spec, experts_), share_));
+    const bool is_expert = !spec.pieces.empty() && spec.pieces.front().is_expert;
+    return whole_.make(cut_parameter(cut_experts(spec, experts_), is_expert ? of_expert_ : share_));
   }
   void next_block() override { block_begins_.push_back(all().size()); }
   const std::vector<ParameterPtr>& all() const { return whole_.all(); }
@@ -41,6 +43,7 @@ class CutParameters : public ParameterMaker {
   WholeParameters whole_;
   TensorShare share_;
   TensorShare experts_;
+  TensorShare of_expert_;
   std::vector<size_t> block_begins_;
 };
 

@@ -108,7 +108,9 @@ StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_p
   const TensorShare experts =
       settings.experts ? TensorShare{settings.experts->size(), settings.experts->rank()} : TensorShare{};
   experts_ = settings.experts;
-  CutParameters maker(settings.options, share, experts);
+  balance_ = settings.balance;
+  experts_over_tp_ = plan.modules[settings.module].experts_over_tp;
+  CutParameters maker(settings.options, share, experts, experts_over_tp_ ? TensorShare{} : share);
   const Trainable trainable(plan);
   for (const StagePart& part : parts) {
     const ModuleRoute& route = routes_[static_cast<size_t>(part.module)];
@@ -382,13 +384,14 @@ StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients
       const auto balance_losses = std::make_shared<std::vector<at::Tensor>>();
       const auto expert_rows = std::make_shared<std::vector<std::vector<int64_t>>>();
       // Whoever only evaluates has no use for it.
-      const double balance_scale =
-          at::GradMode::is_enabled() ? balance_scale_ / static_cast<double>(tensor_parallel.share().num_ranks) : 0;
+      // Tensor-parallel ranks that route the same rows each add a part of the loss, others that of their rows.
+      const int64_t num_alike = experts_over_tp_ ? 1 : tensor_parallel.share().num_ranks;
+      const double balance_scale = at::GradMode::is_enabled() ? balance_scale_ / static_cast<double>(num_alike) : 0;
       const auto layer = [decoder = decoder_, samples = inputs.samples, rotary, sites, is_spread, deferred,
                           balance_losses, balance_scale, expert_rows, experts = experts_ ? &*experts_ : nullptr,
-                          shared = context_->rows(index, model.kind, inputs),
-                          balance = context_->group() ? &*context_->group() : nullptr](
-                             int64_t layer_index, const at::Tensor& rows, bool recomputes_attention) {
+                          shared = context_->rows(index, model.kind, inputs), balance = balance_ ? &*balance_ : nullptr,
+                          over_tp = experts_over_tp_](int64_t layer_index, const at::Tensor& rows,
+                                                      bool recomputes_attention) {
         return decoder->layer(layer_index, rows, {.segments = samples, .rotary = rotary, .context = shared.get()},
                               {.deferred = deferred,
                                .sites = is_spread ? &sites : nullptr,
@@ -397,6 +400,7 @@ StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients
                                .balance_losses = balance_scale != 0 ? balance_losses.get() : nullptr,
                                .balance = balance,
                                .experts = experts,
+                               .experts_over_tp = over_tp,
                                .expert_rows = expert_rows.get()});
       };
       x = run_layers(model.recomputes, x, blocks_, layer, hooks, block);

@@ -48,6 +48,7 @@ class StageModel {
     int32_t stage = 0;
     at::TensorOptions options;
     std::optional<Group> experts;    ///< the ranks that share out the llm's experts; nothing: each has all
+    std::optional<Group> balance;    ///< the ranks whose routers see one microbatch; nothing: it is here alone
     const ContextParallel& context;  ///< of the pipeline's modules; must outlive the stage
     size_t module = 0;  ///< of the plan, whose pipeline this is a stage of: the llm, or an encoder beside it
   };
@@ -131,6 +132,8 @@ class StageModel {
   std::vector<PartModel> parts_;
   std::shared_ptr<Decoder> decoder_;
   std::optional<Group> experts_;
+  std::optional<Group> balance_;
+  bool experts_over_tp_ = false;
   const ContextParallel* context_;
   std::vector<ParameterPtr> parameters_;
   std::vector<StageBlock> blocks_;

@@ -29,10 +29,14 @@ Result<ModuleGroups> make_groups(World& world, const Plan& plan, size_t module) 
                       .tensor = std::move(tensor),
                       .data = std::move(data),
                       .pipeline = std::move(pipeline),
+                      .balance = {},
                       .experts = {},
                       .same_experts = {},
                       .same_keys = {},
                       .tied_ends = {}};
+  if (settings.experts_over_tp) {
+    WEFT_TRY(groups.balance, world.group(group_names::kBalance, ranks->balance));
+  }
   if (settings.ep > 1) {
     WEFT_TRY(groups.experts, world.group(group_names::kExperts, ranks->experts));
     WEFT_TRY(groups.same_experts, world.group(group_names::kSameExperts, ranks->same_experts));

@@ -15,6 +15,7 @@ struct ModuleGroups {
   MeshGroups tensor;                  ///< of a mesh with tp alone
   Group data;                         ///< the ranks with the same weights, experts apart
   Group pipeline;                     ///< by pipeline rank
+  std::optional<Group> balance;       ///< the ranks whose routers see one microbatch, where experts are over tp
   std::optional<Group> experts;       ///< the ranks that share out the experts; nothing: each has all
   std::optional<Group> same_experts;  ///< then, those with the same experts
   std::optional<Group> same_keys;     ///< those with copies of the same key head, where there are several

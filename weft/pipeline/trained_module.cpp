@@ -32,14 +32,16 @@ Result<std::unique_ptr<TrainedModule>> make_module(const ModuleMaking& making, s
   for (const int32_t index : stages_on(plan, plan.modules[module], made->groups.place.pp)) {
     TrainedStage& stage = made->stages.emplace_back();
     stage.share = made->tensor_parallel[module]->share();
-    stage.model = std::make_unique<StageModel>(StageModel::Settings{.plan = plan,
-                                                                    .numbers = making.numbers,
-                                                                    .stage = index,
-                                                                    .options = making.options,
-                                                                    .experts = made->groups.experts,
-                                                                    .context = made->context,
-                                                                    .module = module},
-                                               made->tensor_parallel);
+    stage.model = std::make_unique<StageModel>(
+        StageModel::Settings{.plan = plan,
+                             .numbers = making.numbers,
+                             .stage = index,
+                             .options = making.options,
+                             .experts = made->groups.experts,
+                             .balance = made->groups.balance ? made->groups.balance : made->context.group(),
+                             .context = made->context,
+                             .module = module},
+        made->tensor_parallel);
   }
   if (!plan.modules[module].is_encoder()) made->tied = TiedWeights(plan, made->stages, made->groups);
   for (TrainedStage& stage : made->stages) {

@@ -132,8 +132,10 @@ StepReport TrainingRank::step(const StepBatch& batch, int64_t num_targets, doubl
   StepOutput output = executor_->run(microbatches, 1 / static_cast<double>(num_targets), {finish, update});
   end_encoders();
   if (routers_.count() > 0) {
-    report.balance_loss = sum_of_first(output.balance_loss);
-    report.experts = sum_expert_rows(routers_, tells() ? output.expert_rows : ExpertRows(),
+    const double own_loss =
+        output.balance_loss.defined() && tells_of_routers() ? output.balance_loss.item<double>() : 0;
+    report.balance_loss = sum_over_ranks(*everyone_, own_loss);
+    report.experts = sum_expert_rows(routers_, tells_of_routers() ? output.expert_rows : ExpertRows(),
                                      experts ? experts->traffic().sent - sent_before : 0, *everyone_);
   }
   report.waited_ms = output.waited_ms;
@@ -157,6 +159,11 @@ double TrainingRank::evaluate(const StepBatch& batch) {
 /// Of tensor-parallel ranks of the llm, which all know what it gave, the first tells.
 bool TrainingRank::tells() const {
   return text_ && text_->groups.place.tp == 0;
+}
+
+/// Where experts are spread over tensor-parallel ranks, each of them routes other rows.
+bool TrainingRank::tells_of_routers() const {
+  return tells() || (text_ && text_->groups.balance);
 }
 
 double TrainingRank::sum_of_first(const at::Tensor& number) {

@@ -82,6 +82,7 @@ class TrainingRank {
   /// Sums gradients over ranks, and returns their norm.
   double finish_gradients();
   bool tells() const;
+  bool tells_of_routers() const;
   double sum_of_first(const at::Tensor& number);
   void release_values();
 

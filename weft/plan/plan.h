@@ -36,7 +36,8 @@ struct ModulePlan {
   std::vector<std::string> axis_order;  ///< innermost first
   int64_t tp = 1, cp = 1, cp_ulysses = 1, ep = 1, pp = 1, vpp = 1, dp = 1;
   bool sequence_parallel = false;
-  std::vector<std::vector<int64_t>> layers;       ///< [rank][chunk] blocks
+  bool experts_over_tp = false;              ///< experts are whole and spread over tp ranks too: ep divides tp·cp·dp
+  std::vector<std::vector<int64_t>> layers;  ///< [rank][chunk] blocks
   std::vector<std::vector<Recompute>> recompute;  ///< [rank][chunk]; nothing: all blocks keep everything
   int64_t zero = 0;
   bool zero_keep_gathered = false;

@@ -56,6 +56,7 @@ Json module_json(const ModulePlan& m) {
     json["recompute_from_inputs"] = m.recompute_from_inputs;
   }
   json["sequence_parallel"] = m.sequence_parallel;
+  if (m.experts_over_tp) json["experts_over_tp"] = true;
   json["layers"] = matrix_json(m.layers);
   json["recompute"] = recompute_to_json(m);
   json["zero"] = m.zero;
@@ -167,6 +168,7 @@ ModulePlan read_module(Fields fields, ModuleKind kind, int64_t version) {
   m.actions = read_actions(fields);
   m.recompute_from_inputs = fields.flag_or("recompute_from_inputs", false);
   m.sequence_parallel = fields.flag_or("sequence_parallel", false);
+  if (version >= 2) m.experts_over_tp = fields.flag_or("experts_over_tp", false);
   m.layers = read_layers(fields);
   read_recompute(fields, version, m);
   m.zero = fields.integer_or("zero", 0, {0, 3});

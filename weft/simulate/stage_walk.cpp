@@ -79,7 +79,7 @@ WalkContext StageWalk::context_of(size_t module, const ModuleRows& rows) const {
           .element_bytes = element,
           .exact_bytes = std::max<int64_t>(4, element),
           .adds_in_place = plan_.precision.reduce == plan_.precision.compute,
-          .share = {.tp = settings.tp, .ep = settings.ep, .tp_rank = places_[module]->tp},
+          .share = share_of(settings, places_[module]->tp),
           .divides_rows = settings.sequence_parallel && settings.tp > 1,
           .rows = rows.between,
           .whole_rows = rows.whole,

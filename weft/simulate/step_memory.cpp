@@ -26,7 +26,7 @@ class RowWalk {
       if (module != llm || !groups) continue;
       place_ = groups->place;
       row_ = static_cast<size_t>(place_->pp);
-      data_place_ = std::find(groups->data.begin(), groups->data.end(), rank) - groups->data.begin();
+      routed_place_ = std::find(groups->routed.begin(), groups->routed.end(), rank) - groups->routed.begin();
       stages_.resize(static_cast<size_t>(schedule.num_stages()));
       for (const StageContent& content : stages_of(plan, module, *groups)) {
         stages_[static_cast<size_t>(content.stage())] =
@@ -250,14 +250,14 @@ class RowWalk {
     if (ep == 1) return {};
     std::vector<int64_t> received;
     const Module& llm = *plan_.model.find(ModuleKind::kLlm);
-    const int64_t first = data_place_ / ep * ep;
+    const int64_t first = routed_place_ / ep * ep;
     size_t router = 0;
     for (const size_t kind : llm.layers) {
       received.push_back(0);
       if (find_op(llm.layer_kinds[kind], "moe.router") == nullptr) continue;
       for (int64_t other = first; other < first + ep; ++other) {
         const auto& rows = load_.routed[router][static_cast<size_t>(other)][static_cast<size_t>(microbatch)];
-        const auto here = static_cast<int64_t>(rows.size()) / ep, begin = (data_place_ - first) * here;
+        const auto here = static_cast<int64_t>(rows.size()) / ep, begin = (routed_place_ - first) * here;
         for (int64_t expert = begin; expert < begin + here; ++expert)
           received.back() += rows[static_cast<size_t>(expert)];
       }
@@ -360,7 +360,7 @@ class RowWalk {
   const StepLoad& load_;
   const Schedule& schedule_;
   ByteCount count_;
-  int64_t data_place_ = 0;                          ///< among the ranks that the llm's cp and dp make
+  int64_t routed_place_ = 0;                        ///< of RankGroups::routed
   std::vector<std::optional<RankPlace>> places_;    ///< by module
   std::optional<size_t> row_;                       ///< nothing: the rank is idle
   std::optional<RankPlace> place_;                  ///< of the llm

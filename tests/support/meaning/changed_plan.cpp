@@ -48,6 +48,7 @@ class PlanChanger {
     const bool is_beside = !m.is_in_pipeline();
     switch (below(16)) {
       case 0:
+        if (below(3) == 0) return set("experts_over_tp", llm.experts_over_tp, !llm.experts_over_tp);
         return set("ep", llm.ep, between(1, 6));
       case 1:
         return set("cp_ulysses", m.cp_ulysses, between(1, 2 * m.cp));

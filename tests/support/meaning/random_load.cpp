@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 
+#include "weft/meaning/expert_ranks.h"
 #include "weft/meaning/plan_schedule.h"
 #include "weft/spec/num_experts.h"
 
@@ -139,7 +140,7 @@ class LoadDrawer {
     for (const size_t kind : llm.layers) {
       const auto& ops = llm.layer_kinds[kind].ops;
       if (std::none_of(ops.begin(), ops.end(), is_router)) continue;
-      auto& router = load_.expert_rows.emplace_back(static_cast<size_t>(plan_.llm().cp * plan_.llm().dp));
+      auto& router = load_.expert_rows.emplace_back(static_cast<size_t>(num_expert_ranks(plan_.llm())));
       for (std::vector<int64_t>& counts : router) {
         for (int64_t expert = 0; expert < num_experts(llm); ++expert) counts.push_back(below(20));
       }

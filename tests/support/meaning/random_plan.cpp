@@ -12,6 +12,7 @@
 #include "weft/base/check.h"
 #include "weft/base/divisors.h"
 #include "weft/meaning/check.h"
+#include "weft/meaning/expert_ranks.h"
 #include "weft/meaning/plan_schedule.h"
 #include "weft/meaning/stage_parts.h"
 #include "weft/plan/head_limit.h"
@@ -151,7 +152,9 @@ class PlanDrawer {
     const auto degrees = draw_degrees(static_cast<int64_t>(llm().ranks.size()), head_limit(spec), layers);
     if (!degrees) return false;
     set_degrees(llm(), *degrees);
-    if (space_.allows_ep) llm().ep = pick(divisors(std::gcd(num_experts(spec), llm().dp * llm().cp)));
+    llm().experts_over_tp = space_.allows_ep && num_experts(spec) > 1 && llm().sequence_parallel && one_in(2);
+    if (space_.allows_ep) llm().ep = pick(divisors(std::gcd(num_experts(spec), num_expert_ranks(llm()))));
+    if (llm().ep == 1) llm().experts_over_tp = false;
     plan_.schedule.name = pick(space_.schedules);
     if (plan_.schedule.name == kExplicitSchedule) return true;
     const ScheduleName name = *parse_schedule_name(plan_.schedule.name);
@@ -392,7 +395,7 @@ std::string settings_text(const Plan& plan) {
     if (m.is_encoder()) text += fmt::format("_{}", kPlacementWords[static_cast<size_t>(m.placement)]);
     text += fmt::format("_tp{}{}", m.tp, m.sequence_parallel ? "sp" : "");
     if (m.cp > 1) text += fmt::format("_cp{}u{}", m.cp, m.cp_ulysses);
-    if (m.ep > 1) text += fmt::format("_ep{}", m.ep);
+    if (m.ep > 1) text += fmt::format("_ep{}{}", m.ep, m.experts_over_tp ? "tp" : "");
     text += m.vpp > 1 ? fmt::format("_pp{}x{}", m.pp, m.vpp) : fmt::format("_pp{}", m.pp);
     text += fmt::format("_dp{}_zero{}{}_l{}", m.dp, m.zero, m.zero_keep_gathered ? "g" : "", layers_text(m));
     for (const auto& row : m.recompute) {

@@ -43,6 +43,7 @@ void note(const Plan& plan, std::map<std::string, std::set<std::string>>& seen) 
     add("ep", m.ep);
     add("zero", m.zero);
     add("sequence_parallel", m.sequence_parallel ? 1 : 0);
+    add("experts over tp", m.experts_over_tp ? 1 : 0);
     add("starts at rank 0", m.ranks.front() == 0 ? 1 : 0);
     for (size_t rank = 0; rank < m.layers.size(); ++rank) {
       for (size_t chunk = 0; chunk < m.layers[rank].size(); ++chunk) {
@@ -123,6 +124,7 @@ TEST(RandomPlan, AllAreLegalRunWithoutADeadlockAndLeaveNothingOut) {
   }
   EXPECT_EQ(seen["llm vpp"], numbers({1, 2, 3}));
   EXPECT_TRUE(seen["llm ep"].contains("2"));
+  EXPECT_EQ(seen["llm experts over tp"], numbers({0, 1}));
   EXPECT_EQ(seen["encoder mbs_scale"], numbers({1, 2, 3, 4}));
   EXPECT_EQ(seen["encoder mbs_parts"], numbers({1, 2}));
   EXPECT_EQ(seen["encoder from inputs"], numbers({0, 1}));

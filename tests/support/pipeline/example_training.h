@@ -54,6 +54,7 @@ struct TrainingExample {
   int64_t ulysses = 1;          ///< of cp
   int64_t encoder_ulysses = 1;  ///< of encoders' cp
   bool sequence_parallel = false;
+  bool experts_over_tp = false;
   std::optional<bool> encoder_sequence_parallel;  ///< the llm's
   int64_t zero = 0;
   double buckets_mb = 64;
@@ -106,7 +107,7 @@ struct TrainingExample {
     if (is_explicit) text += "_explicit";
     if (!rows.empty()) text += fmt::format("_rows{}", rows.size());
     if (cp > 1) text += fmt::format("_cp{}u{}e{}", cp, ulysses, encoder_ulysses);
-    if (ep > 1) text += fmt::format("_ep{}", ep);
+    if (ep > 1) text += fmt::format("_ep{}{}", ep, experts_over_tp ? "tp" : "");
     if (buckets_mb < 1) text += "_small_buckets";
     if (balance_coefficient > 0) text += "_balanced";
     if (crowds_experts) text += "_crowded";
@@ -491,6 +492,7 @@ inline Plan example_training_plan(const TrainingExample& example, const Model& m
                         .vpp = is_llm ? example.vpp : 1,
                         .dp = example.dp,
                         .sequence_parallel = is_llm ? example.sequence_parallel : example.divides_encoder_rows(),
+                        .experts_over_tp = is_llm && example.experts_over_tp,
                         .zero = example.zero};
     for (int64_t rank = 0; rank < text_ranks; ++rank) settings.ranks.push_back(rank);
     const auto count = static_cast<int64_t>(module.layers.size());
