@@ -258,6 +258,7 @@ TEST(BlockTime, TensorParallelRanksOfExpertsMoveRowsOnceAndExchangeThemAll) {
     const BlockTime alone = times.time_of(llm, llm.layer_kinds.front(), setting, {{100, 1}});
     EXPECT_NEAR(alone.forward.tp_ms, 4 * pass, 1e-9) << "around attention and around experts";
     EXPECT_NEAR(alone.backward_input.tp_ms, 4 * pass, 1e-9);
+    EXPECT_NEAR(alone.backward_weight.tp_ms, divides_rows ? pass : 0, 1e-9) << "again for attention, not for experts";
     setting.ep = 8;
     setting.ep_link = {
         .num_ranks = 8, .ranks_per_node = 8, .ring_bytes_per_ms = 1e6, .within_bytes_per_ms = 1e6, .latency_ms = 0};

@@ -6,6 +6,7 @@
 
 #include "tests/support/cost/example_plan.h"
 #include "tests/support/source_tree.h"
+#include "weft/cost/collective_time.h"
 #include "weft/plan/plan_json.h"
 #include "weft/spec/scenario.h"
 
@@ -222,7 +223,7 @@ TEST(CostModel, StagesPassOneMicrobatchsRowsOnAndHaveRoomForTwo) {
   const StageCost whole = price(plan).stages[0];
   EXPECT_NEAR(whole.transfer_busy_ms, bytes / 10e6, 1e-9) << "they travel in parts";
   EXPECT_NEAR(whole.transfer_ms, 7e-3 + bytes / 10e6 + 7e-3, 1e-9) << "and are joined at the other end";
-  EXPECT_NEAR(whole.buffer_bytes, 4 * bytes + gradient, 1e-6);
+  EXPECT_NEAR(whole.buffer_bytes, 2 * bytes + gradient, 1e-6);
   EXPECT_EQ(price(plan).stages[1].transfer_busy_ms, 0);
 }
 
@@ -239,6 +240,23 @@ TEST(CostModel, StagesBetweenAnInlineEncoderAndTheLlmPassItsOutputOn) {
   EXPECT_NEAR(costs.stages[1].transfer_busy_ms, passed_ms, 1e-9);
   EXPECT_NEAR(costs.stages[2].transfer_busy_ms,
               costs.modules[1]->boundary_bytes / vision.pipeline_link.ring_bytes_per_ms, 1e-9);
+}
+
+TEST(CostModel, StagesOfAnEncodersOwnPipelineJoinRowsLikeOthers) {
+  for (const bool divides_rows : {false, true}) {
+    Plan plan = shipped("qwen2-vl-7b_inline");
+    ASSERT_EQ(plan.modules[0].tp, 2);
+    plan.modules[0].sequence_parallel = divides_rows;
+    const Priced costs = price(plan);
+    const ModuleCosts& vision = *costs.modules[0];
+    plan.modules[0].layers = {{16}, {16}};
+    std::vector<StageCost> stages;
+    price_encoder(plan, 0, vision, stages);
+    const double join_ms = divides_rows ? 0 : all_gather_ms(vision.setting.tp_link, 2 * vision.boundary_bytes);
+    EXPECT_NEAR(stages[0].transfer_ms, vision.pipeline_link.latency_ms + join_ms, 1e-9);
+    EXPECT_NEAR(stages[0].transfer_busy_ms, vision.boundary_bytes / vision.pipeline_link.ring_bytes_per_ms, 1e-9);
+    EXPECT_EQ(stages[1].transfer_ms, 0);
+  }
 }
 
 TEST(CostModel, FrozenModulesHaveNoBackward) {

@@ -204,7 +204,7 @@ void price_transfer(const ModulePlan& module, const ModuleCosts& costs, double b
   // Without sequence parallelism every rank needs all rows; they travel in parts and are joined at the other end.
   if (module.tp > 1 && !module.sequence_parallel)
     stage.transfer_ms += all_gather_ms(costs.setting.tp_link, bytes * static_cast<double>(module.tp));
-  stage.buffer_bytes += 2 * bytes * static_cast<double>(module.sequence_parallel ? 1 : module.tp);
+  stage.buffer_bytes += 2 * bytes;
 }
 
 void price_encoder(const Plan& plan, int32_t module, const ModuleCosts& costs, std::vector<StageCost>& stages) {
@@ -213,10 +213,7 @@ void price_encoder(const Plan& plan, int32_t module, const ModuleCosts& costs, s
   for (const StagePart& part : parts) {
     StageCost& cost = stages[static_cast<size_t>(part.stage)];
     PartPricer(plan, part, costs, TiedTable{}, cost).add();
-    if (!part.has_exit) {
-      cost.transfer_busy_ms = costs.boundary_bytes / costs.pipeline_link.ring_bytes_per_ms;
-      cost.transfer_ms = costs.pipeline_link.latency_ms;
-    }
+    if (!part.has_exit) price_transfer(plan.modules[static_cast<size_t>(module)], costs, costs.boundary_bytes, cost);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include "weft/base/check.h"
 #include "weft/meaning/op_share.h"
+#include "weft/mesh/split.h"
 
 namespace weft {
 
@@ -20,8 +21,14 @@ RowStates states_of(RowChange change, bool divides_rows) {
       return {AxisState::replicated(), between};
     case RowChange::kGather:
       return {between, AxisState::replicated()};
+    case RowChange::kJoin:
+      return {AxisState::shard(0), between};
   }
   WEFT_CHECK(false, "unknown change {}", static_cast<int>(change));
+}
+
+Range rows_sent(int64_t rows, int64_t tp, int64_t tp_rank) {
+  return Split(rows, {tp}).part(tp_rank);
 }
 
 bool enters_alone(const Op& op) {

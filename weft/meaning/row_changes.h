@@ -15,6 +15,7 @@ enum class RowChange : uint8_t {
   kSum,     ///< summands become whole rows on every rank
   kDivide,  ///< whole rows, the same on every rank, become rows as between blocks
   kGather,  ///< rows as between blocks become whole ones that every rank does the same with
+  kJoin,    ///< the parts of rows that came from another stage become rows as between blocks
 };
 
 /// How rows lie before and after a change, along the tensor-parallel axis.
@@ -23,6 +24,10 @@ struct RowStates {
   AxisState to;
 };
 RowStates states_of(RowChange change, bool divides_rows);
+
+/// Of rows that go from stage to stage, those that a tensor-parallel rank sends to its counterpart: its part, which is
+/// all that it has where they are divided.
+Range rows_sent(int64_t rows, int64_t tp, int64_t tp_rank);
 
 /// Whether a product reads rows that are made whole for it alone. With sequence parallelism a rank then keeps its part
 /// of them and makes them whole again for the weight's gradient. Experts and their router share whole rows, of which

@@ -186,15 +186,27 @@ class StepWriter {
     }
   }
 
-  /// Tensors of a pipeline's microbatch over the borders of one stage.
+  /// One of the tensors that a microbatch carries over a border, on all tensor-parallel ranks together.
+  struct FlowRows {
+    const ModulePlace& place;
+    int64_t rows = 0;
+    int64_t width = 0;
+  };
+  /// Tensors of a pipeline's microbatch over the borders of one stage. Each rank sends its part of them, and rows that
+  /// ranks need whole are joined where they arrive.
   void add_flow(const ModulePlace& place, const std::vector<FlowModule>& modules, int32_t stage, int32_t last,
                 const std::function<bool(int32_t)>& crosses, const std::function<bool(size_t)>& has_data,
-                const std::function<int64_t(const FlowPart&)>& elements_of, bool has_backward) {
+                const std::function<FlowRows(const FlowPart&)>& rows_of_part, bool has_backward) {
     const auto add = [&](int32_t after, bool sends) {
       if (after < 0 || after >= last || !crosses(after)) return;
       for (const FlowPart& part : flow_after(modules, after, has_data)) {
-        const int64_t elements = elements_of(part);
+        const FlowRows flow = rows_of_part(part);
+        const RankGroup& tensor = flow.place.tensor;
+        const int64_t elements = rows_sent(flow.rows, tensor.size(), tensor.rank).size() * flow.width;
         const bool comes_back = has_backward && part.needs_gradient;
+        const bool arrives = !sends || comes_back;
+        BlockTraffic(flow.place, bytes_, writer_)
+            .change(RowChange::kJoin, flow.rows, flow.width, {.forwards = arrives ? 1 : 0});
         if (sends) {
           writer_.send(place.pipeline, elements, bytes_);
           if (comes_back) writer_.receive(place.pipeline, elements, bytes_);
@@ -232,7 +244,8 @@ class StepWriter {
         add_flow(
             place, flow, stage.stage(), last, [](int32_t) { return true; },
             [&](size_t index) { return index == module; },
-            [&](const FlowPart&) { return place.local_rows(rows.inside) * place.spec->width; }, has_gradient);
+            [&](const FlowPart&) { return FlowRows{.place = place, .rows = rows.inside, .width = place.spec->width}; },
+            has_gradient);
       }
       const auto num_macro = std::ssize(macro_batches);
       add_states(stage, place, {.forwards = num_macro * runs, .backwards = has_gradient ? num_macro : 0});
@@ -322,8 +335,9 @@ class StepWriter {
               const ModulePlace& place = places.at(plan_.modules[part.module].kind);
               const ModuleRows& rows = plan_.modules[part.module].is_encoder() ? microbatch.media.at(place.plan->kind)
                                                                                : microbatch.text_rows;
-              return place.local_rows(part.is_output ? rows.outside : rows.inside) *
-                     (part.is_output ? place.spec->output_width : place.spec->width);
+              return FlowRows{.place = place,
+                              .rows = part.is_output ? rows.outside : rows.inside,
+                              .width = part.is_output ? place.spec->output_width : place.spec->width};
             },
             /*has_backward=*/true);
       }

@@ -235,12 +235,22 @@ std::vector<FlowTensor> StageModel::tensors_between(int32_t stage, const Inputs&
     const bool is_llm = route.kind == ModuleKind::kLlm;
     const EncoderRowCounts rows =
         is_llm ? EncoderRowCounts{.inside = inputs.ids.size(0)} : encoder_rows(route.kind, inputs);
+    const int64_t whole = part.is_output ? rows.outside : rows.inside;
     tensors.push_back({part.module,
-                       {route.tensor_parallel->local_rows(part.is_output ? rows.outside : rows.inside),
-                        part.is_output ? route.output_width : route.width},
-                       part.needs_gradient});
+                       {route.tensor_parallel->local_rows(whole), part.is_output ? route.output_width : route.width},
+                       part.needs_gradient,
+                       route.tensor_parallel->rows_sent(whole)});
   }
   return tensors;
+}
+
+at::Tensor StageModel::part_sent(const FlowTensor& tensor, const at::Tensor& x) {
+  if (tensor.sent.size() == x.size(0)) return x;
+  return x.narrow(0, tensor.sent.begin, tensor.sent.size()).clone();
+}
+
+at::Tensor StageModel::joined(const FlowTensor& tensor, const at::Tensor& part) const {
+  return routes_[tensor.module].tensor_parallel->join(part, tensor.shape.front());
 }
 
 at::Tensor StageModel::run_vision(const PartModel& model, at::Tensor x, const Inputs& inputs, RunContext context,

@@ -26,6 +26,7 @@ struct FlowTensor {
   size_t module = 0;
   std::vector<int64_t> shape;  ///< on this rank
   bool needs_gradient = false;
+  Range sent;  ///< rows of it that go to another rank's stage and come from one
 };
 
 /// What a stage gives: its Flow, or the loss on the last stage.
@@ -81,6 +82,12 @@ class StageModel {
   /// The tensors that this stage is given for a microbatch, and that it gives, in order.
   std::vector<FlowTensor> tensors_in(const Inputs& inputs) const { return tensors_between(stage_ - 1, inputs); }
   std::vector<FlowTensor> tensors_out(const Inputs& inputs) const { return tensors_between(stage_, inputs); }
+
+  /// What this rank sends of a tensor that goes to a stage elsewhere, a copy if it is a part, and what it then has
+  /// there. Without sequence parallelism every tensor-parallel rank has the same rows: each sends a part, and they are
+  /// joined.
+  static at::Tensor part_sent(const FlowTensor& tensor, const at::Tensor& x);
+  at::Tensor joined(const FlowTensor& tensor, const at::Tensor& part) const;
 
   /// The inputs are this rank's share of a microbatch (ContextParallel::share), here and above. The hooks must be there
   /// until the backward. An encoder beside the llm gives all of its share's rows on every tensor-parallel rank.

@@ -19,6 +19,16 @@ int64_t TensorParallel::local_rows(int64_t num_rows) const {
   return rows.end - rows.begin;
 }
 
+Range TensorParallel::rows_sent(int64_t num_rows) const {
+  const Range sent = weft::rows_sent(num_rows, groups_.mesh().num_ranks(), groups_.position());
+  const int64_t first = rows_between(num_rows).begin;
+  return {sent.begin - first, sent.end - first};
+}
+
+at::Tensor TensorParallel::join(const at::Tensor& part, int64_t num_rows) {
+  return joins_rows() ? change(RowChange::kJoin, part, num_rows) : part;
+}
+
 Redistribution TensorParallel::make(const Key& key) const {
   const auto [which, num_rows, num_columns] = key;
   const std::vector<int64_t> shape = {num_rows, num_columns};

@@ -26,6 +26,12 @@ class TensorParallel {
   /// Rows of so many that this rank has between blocks.
   int64_t local_rows(int64_t num_rows) const;
   Range rows_between(int64_t num_rows) const;
+  /// Of the rows that this rank has between blocks, those that it sends to another stage.
+  Range rows_sent(int64_t num_rows) const;
+  /// Whether what arrives from another stage is a part of what this rank has between blocks.
+  bool joins_rows() const { return !divides_rows_ && share().num_ranks > 1; }
+  /// The parts that arrived on all ranks, of so many rows altogether.
+  at::Tensor join(const at::Tensor& part, int64_t num_rows);
   size_t num_known() const { return known_.size(); }
   static constexpr size_t kMostKnown = 64;
 

@@ -47,6 +47,22 @@ TEST(TensorParallel, EnteredRowsAddUpWhatBothRanksDoWithThem) {
   });
 }
 
+TEST(TensorParallel, PartsThatAreSentToAnotherStageAreJoinedThere) {
+  for (const bool divides_rows : {false, true}) {
+    with_pair(divides_rows, [&](World& world, TensorParallel& pair) {
+      for (const int64_t rows : {0, 1, 2, 7}) {
+        const at::Tensor whole = at::arange(rows * 3, at::kDouble).view({rows, 3});
+        const Range own = pair.rows_between(rows), sent = pair.rows_sent(rows);
+        EXPECT_EQ(sent.size(), world.rank() == 0 ? (rows + 1) / 2 : rows / 2);
+        const at::Tensor x = whole.narrow(0, own.begin, own.size());
+        const at::Tensor part = x.narrow(0, sent.begin, sent.size()).clone();
+        EXPECT_TRUE(pair.join(part, rows).equal(x)) << rows << " rows on rank " << world.rank();
+        EXPECT_EQ(pair.joins_rows(), !divides_rows);
+      }
+    });
+  }
+}
+
 TEST(TensorParallel, RemembersOnlyTheLastShapes) {
   with_pair(true, [](World&, TensorParallel& pair) {
     for (const int64_t round : {0, 1}) {

@@ -59,8 +59,9 @@ at::Tensor EncoderRunner::forward(int64_t macro) {
   keep_pace(ActionKind::kEncodeForward, macro);
   if (is_last()) {
     made_[macro] = y;
-  } else if (y.defined()) {
-    send(macro, y, settings_.pipeline->rank() + 1);
+  } else {
+    for (const FlowTensor& tensor : settings_.model->tensors_out(inputs(macro)))
+      send(macro, StageModel::part_sent(tensor, y), settings_.pipeline->rank() + 1);
   }
   if (at::GradMode::is_enabled() && settings_.rows.is_trained) visits_[macro] = std::move(visit);
   return std::move(sum_);
@@ -103,7 +104,9 @@ void EncoderRunner::backward(int64_t macro) {
   keep_pace(ActionKind::kEncodeBackward, macro);
   if (visit.input.defined() && visit.input.requires_grad()) {
     const at::Tensor& made = visit.input.grad();
-    send(macro, made.defined() ? made : at::zeros_like(visit.input), settings_.pipeline->rank() - 1);
+    const FlowTensor tensor = settings_.model->tensors_in(inputs(macro)).front();
+    send(macro, StageModel::part_sent(tensor, made.defined() ? made : at::zeros_like(visit.input)),
+         settings_.pipeline->rank() - 1);
   }
   weights.end_gradients();
 }
@@ -126,11 +129,11 @@ void EncoderRunner::wait_for_place(int64_t macro) {
 }
 
 at::Tensor EncoderRunner::receive(const FlowTensor& shape, int64_t from) {
-  const at::Tensor tensor = at::empty(shape.shape, settings_.model->options());
+  const at::Tensor part = at::empty({shape.sent.size(), shape.shape.back()}, settings_.model->options());
   const double start = now_ms();
-  settings_.pipeline->recv(buffer_of(tensor), from).wait();
+  settings_.pipeline->recv(buffer_of(part), from).wait();
   waited_ms_ += now_ms() - start;
-  return tensor;
+  return settings_.model->joined(shape, part);
 }
 
 void EncoderRunner::send(int64_t macro, const at::Tensor& tensor, int64_t to) {

@@ -30,6 +30,11 @@ std::optional<torch::autograd::Edge> root_of(const at::Tensor& x) {
   return torch::autograd::impl::gradient_edge(x);
 }
 
+std::vector<FlowTensor> needing_gradients(std::vector<FlowTensor> tensors) {
+  std::erase_if(tensors, [](const FlowTensor& tensor) { return !tensor.needs_gradient; });
+  return tensors;
+}
+
 Stream stream_of(ActionKind kind) {
   if (kind == ActionKind::kReduceGrad || kind == ActionKind::kEncodeReduce) return Stream::kReduce;
   if (is_send(kind)) return Stream::kSend;
@@ -67,10 +72,14 @@ const std::vector<Action>& PipelineExecutor::actions() const {
   return row_ ? schedule_.rows[static_cast<size_t>(*row_)] : kNone;
 }
 
-void PipelineExecutor::wait_for(Transfer& transfer) {
+std::vector<at::Tensor> PipelineExecutor::joined(const StageModel& model, const std::vector<FlowTensor>& tensors,
+                                                 Transfer transfer) {
   const double start = now_ms();
   transfer.wait();
   output_.waited_ms += now_ms() - start;
+  std::vector<at::Tensor> arrived = std::move(transfer.tensors);
+  for (size_t i = 0; i < arrived.size(); ++i) arrived[i] = model.joined(tensors[i], arrived[i]);
+  return arrived;
 }
 
 bool PipelineExecutor::is_last_of_stage(int32_t stage, int32_t microbatch) const {
@@ -113,15 +122,10 @@ void PipelineExecutor::forward(int32_t index, int32_t microbatch) {
   Visit visit;
   Flow flow(8);
   if (index > 0) {
-    std::vector<at::Tensor> given;
-    if (schedule_.crosses_ranks(index - 1)) {
-      Transfer transfer = take(arrived_, place, "the input");
-      wait_for(transfer);
-      given = std::move(transfer.tensors);
-    } else {
-      given = take(made_, {index - 1, microbatch}, "the output");
-    }
     const std::vector<FlowTensor> tensors = model.tensors_in(inputs(microbatch));
+    const std::vector<at::Tensor> given = schedule_.crosses_ranks(index - 1)
+                                              ? joined(model, tensors, take(arrived_, place, "the input"))
+                                              : take(made_, {index - 1, microbatch}, "the output");
     for (size_t i = 0; i < tensors.size(); ++i) {
       visit.inputs.push_back(given[i].detach().set_requires_grad(tensors[i].needs_gradient));
       flow[tensors[i].module] = visit.inputs.back();
@@ -159,7 +163,7 @@ void PipelineExecutor::forward(int32_t index, int32_t microbatch) {
     std::vector<at::Tensor>& outputs = made_[place];
     for (const FlowTensor& tensor : model.tensors_out(inputs(microbatch))) {
       const at::Tensor& x = result.flow[tensor.module];
-      outputs.push_back(x.detach());
+      outputs.push_back(schedule_.crosses_ranks(index) ? StageModel::part_sent(tensor, x.detach()) : x.detach());
       if (tensor.needs_gradient) visit.roots.push_back(root_of(x));
     }
   }
@@ -172,13 +176,9 @@ void PipelineExecutor::backward(int32_t index, int32_t microbatch, bool defers_w
   Visit& visit = visits_.at(place);
   std::vector<at::Tensor> gradients;
   if (!model.is_last()) {
-    if (schedule_.crosses_ranks(index)) {
-      Transfer transfer = take(arrived_gradients_, place, "the output's gradient");
-      wait_for(transfer);
-      gradients = std::move(transfer.tensors);
-    } else {
-      gradients = take(made_gradients_, {index + 1, microbatch}, "the input's gradient");
-    }
+    gradients = schedule_.crosses_ranks(index) ? joined(model, needing_gradients(model.tensors_out(inputs(microbatch))),
+                                                        take(arrived_gradients_, place, "the output's gradient"))
+                                               : take(made_gradients_, {index + 1, microbatch}, "the input's gradient");
   }
   if (model.is_last()) gradients = {at::full({}, loss_scale_, model.options().dtype(loss_type_))};
   WEFT_CHECK(gradients.size() == visit.roots.size(), "{} gradients for {} outputs", gradients.size(),
@@ -207,9 +207,12 @@ void PipelineExecutor::backward(int32_t index, int32_t microbatch, bool defers_w
   keep_pace(pace_, doing_);
   if (index > 0) {
     std::vector<at::Tensor>& made = made_gradients_[place];
-    for (const at::Tensor& input : visit.inputs) {
+    const std::vector<FlowTensor> tensors = model.tensors_in(inputs(microbatch));
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const at::Tensor& input = visit.inputs[i];
       if (!input.requires_grad()) continue;
-      made.push_back(input.grad().defined() ? input.grad() : at::zeros_like(input));
+      const at::Tensor gradient = input.grad().defined() ? input.grad() : at::zeros_like(input);
+      made.push_back(schedule_.crosses_ranks(index - 1) ? StageModel::part_sent(tensors[i], gradient) : gradient);
     }
   }
   give_media_gradients(visit, microbatch);
@@ -245,7 +248,7 @@ PipelineExecutor::Transfer PipelineExecutor::receive(const std::vector<FlowTenso
   Transfer transfer;
   const int64_t from = schedule_.rank_of_stage[static_cast<size_t>(from_stage)];
   for (const FlowTensor& shape : shapes) {
-    transfer.tensors.push_back(at::empty(shape.shape, options_));
+    transfer.tensors.push_back(at::empty({shape.sent.size(), shape.shape.back()}, options_));
     transfer.works.push_back(pipeline_->recv(buffer_of(transfer.tensors.back()), from));
   }
   return transfer;
@@ -317,10 +320,6 @@ StepOutput PipelineExecutor::evaluate(const std::vector<Inputs>& microbatches) {
 StepOutput PipelineExecutor::run(const std::vector<Inputs>& microbatches, double loss_scale, const StepEnd& step_end) {
   begin(microbatches);
   loss_scale_ = loss_scale;
-  const auto needing = [](std::vector<FlowTensor> tensors) {
-    std::erase_if(tensors, [](const FlowTensor& tensor) { return !tensor.needs_gradient; });
-    return tensors;
-  };
   bool is_finished = false;
   const std::shared_ptr<MemoryCount> memory = current_memory_count();
   for (const Action& action : actions()) {
@@ -353,7 +352,7 @@ StepOutput PipelineExecutor::run(const std::vector<Inputs>& microbatches, double
         send(take(made_gradients_, {s, m}, "the input's gradient"), s - 1);
         break;
       case ActionKind::kRecvBackward:
-        arrived_gradients_[{s, m}] = receive(needing(stage(s).tensors_out(inputs(m))), s + 1);
+        arrived_gradients_[{s, m}] = receive(needing_gradients(stage(s).tensors_out(inputs(m))), s + 1);
         break;
       case ActionKind::kReduceGrad:
         weights_of(s).reduce();

@@ -106,7 +106,8 @@ class PipelineExecutor {
 
   void begin(const std::vector<Inputs>& microbatches);
   StepOutput end();
-  void wait_for(Transfer& transfer);
+  /// What arrived for a stage, as it has it.
+  std::vector<at::Tensor> joined(const StageModel& model, const std::vector<FlowTensor>& tensors, Transfer transfer);
   void forward(int32_t stage, int32_t microbatch);
   void backward(int32_t stage, int32_t microbatch, bool defers_weights);
   void weights(int32_t stage, int32_t microbatch);

@@ -14,10 +14,14 @@ CountedTensor EncoderWalk::run(int64_t macro, bool keeps, Visit& visit) {
   const MicrobatchLoad& load = loads_[static_cast<size_t>(macro)];
   WalkedFlow flow(settings_.module + 1);
   for (const StageWalk::FlowBytes& tensor : stage_->tensors_in(load)) {
-    if (!visit.input.is_defined()) visit.input = CountedTensor(*settings_.count, tensor.bytes);
+    if (!visit.input.is_defined()) visit.input = received(tensor);
     flow[settings_.module] = visit.input;
   }
   return stage_->forward(std::move(flow), load, {}, keeps, /*defers=*/false, visit.walked)[settings_.module];
+}
+
+CountedTensor EncoderWalk::received(const StageWalk::FlowBytes& tensor) const {
+  return tensor.arrived(CountedTensor(*settings_.count, tensor.sent_bytes), *settings_.count);
 }
 
 void EncoderWalk::forward(int64_t macro) {
@@ -25,8 +29,9 @@ void EncoderWalk::forward(int64_t macro) {
   CountedTensor y = run(macro, settings_.rows->keeps_activations(), visit);
   if (is_last()) {
     made_[macro] = std::move(y);
-  } else if (y.is_defined()) {
-    settings_.flights->add(std::move(y));
+  } else {
+    for (const StageWalk::FlowBytes& tensor : stage_->tensors_out(loads_[static_cast<size_t>(macro)]))
+      settings_.flights->add(tensor.sent(y, *settings_.count));
   }
   if (settings_.rows->is_trained) visits_[macro] = std::move(visit);
 }
@@ -39,7 +44,7 @@ void EncoderWalk::backward(int64_t macro) {
     gradients[settings_.module] = settings_.bridge->take_gradient(macro);
   } else {
     for (const StageWalk::FlowBytes& tensor : stage_->tensors_out(load)) {
-      if (tensor.needs_gradient) gradients[settings_.module] = CountedTensor(*settings_.count, tensor.bytes);
+      if (tensor.needs_gradient) gradients[settings_.module] = received(tensor);
     }
   }
   if (settings_.rows->recompute_from_inputs) run(macro, /*keeps=*/true, visit);
@@ -51,7 +56,8 @@ void EncoderWalk::backward(int64_t macro) {
   for (const StageWalk::FlowBytes& tensor : stage_->tensors_in(load)) {
     if (!tensor.needs_gradient) continue;
     CountedTensor& made = of_inputs[tensor.module];
-    settings_.flights->add(made.is_defined() ? std::move(made) : CountedTensor(*settings_.count, tensor.bytes));
+    if (!made.is_defined()) made = CountedTensor(*settings_.count, tensor.bytes);
+    settings_.flights->add(tensor.sent(made, *settings_.count));
   }
   of_inputs.clear();
   weights.end_gradients();

@@ -32,6 +32,7 @@ class EncoderWalk {
     CountedTensor input;
     WalkedVisit walked;
   };
+  CountedTensor received(const StageWalk::FlowBytes& tensor) const;
   CountedTensor run(int64_t macro, bool keeps, Visit& visit);
   bool is_last() const { return stage_->is_last(); }
 

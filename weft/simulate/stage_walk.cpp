@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "weft/base/check.h"
+#include "weft/meaning/row_changes.h"
 #include "weft/spec/weight_names.h"
 
 namespace weft {
@@ -94,8 +95,15 @@ std::vector<StageWalk::FlowBytes> StageWalk::tensors_between(int32_t stage, cons
   for (const FlowPart& part : flow_after(flow_, stage, [&](size_t module) { return has_data(module, load); })) {
     const Module& spec = *plan_.model.find(plan_.modules[part.module].kind);
     const ModuleRows own = rows(part.module, load);
-    const int64_t elements = part.is_output ? own.out_between * spec.output_width : own.between * spec.width;
-    tensors.push_back({part.module, elements * bytes, part.needs_gradient});
+    const int64_t row_bytes = (part.is_output ? spec.output_width : spec.width) * bytes;
+    const int64_t between = part.is_output ? own.out_between : own.between;
+    const int64_t whole = part.is_output ? own.out_whole : own.whole;
+    const ModulePlan& module = plan_.modules[part.module];
+    tensors.push_back({.module = part.module,
+                       .bytes = between * row_bytes,
+                       .needs_gradient = part.needs_gradient,
+                       .sent_bytes = rows_sent(whole, module.tp, places_[part.module]->tp).size() * row_bytes,
+                       .is_joined = module.tp > 1 && !module.sequence_parallel});
   }
   return tensors;
 }

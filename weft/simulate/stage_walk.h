@@ -41,6 +41,17 @@ class StageWalk {
     size_t module = 0;
     int64_t bytes = 0;
     bool needs_gradient = false;
+    int64_t sent_bytes = 0;  ///< of it, what goes to a stage elsewhere and comes from one
+    bool is_joined = false;  ///< from the parts that tensor-parallel ranks are sent
+
+    /// What is sent of it: a copy if it is a part.
+    CountedTensor sent(const CountedTensor& x, ByteCount& count) const {
+      return sent_bytes == bytes ? x : CountedTensor(count, sent_bytes);
+    }
+    /// What becomes of what was sent.
+    CountedTensor arrived(const CountedTensor& part, ByteCount& count) const {
+      return is_joined ? CountedTensor(count, bytes) : part;
+    }
   };
   std::vector<FlowBytes> tensors_in(const MicrobatchLoad& load) const { return tensors_between(stage_ - 1, load); }
   /// From a stage of the pipeline to the next.

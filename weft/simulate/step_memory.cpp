@@ -194,7 +194,7 @@ class RowWalk {
     WalkedFlow flow(plan_.modules.size());
     if (index > 0) {
       if (schedule_.crosses_ranks(index - 1)) {
-        visit.inputs = std::move(arrived_.extract(place).mapped());
+        visit.inputs = joined(model.tensors_in(load(microbatch)), std::move(arrived_.extract(place).mapped()));
       } else {
         visit.inputs = std::move(made_.extract({index - 1, microbatch}).mapped());
       }
@@ -206,8 +206,10 @@ class RowWalk {
     if (model.is_last()) return;
     WalkedFlow& outputs = made_[place];
     outputs.resize(plan_.modules.size());
-    for (const StageWalk::FlowBytes& tensor : model.tensors_out(load(microbatch)))
-      outputs[tensor.module] = result[tensor.module];
+    for (const StageWalk::FlowBytes& tensor : model.tensors_out(load(microbatch))) {
+      const CountedTensor& x = result[tensor.module];
+      outputs[tensor.module] = schedule_.crosses_ranks(index) ? tensor.sent(x, count_) : x;
+    }
   }
 
   void take_media(const StageWalk& model, int32_t microbatch, WalkedFlow& flow) {
@@ -273,7 +275,7 @@ class RowWalk {
     WalkedFlow gradients(plan_.modules.size());
     if (!model.is_last()) {
       if (schedule_.crosses_ranks(index)) {
-        gradients = std::move(arrived_gradients_.extract(place).mapped());
+        gradients = joined(model.tensors_out(load(microbatch)), std::move(arrived_gradients_.extract(place).mapped()));
       } else {
         gradients = std::move(made_gradients_.extract({index + 1, microbatch}).mapped());
       }
@@ -293,8 +295,9 @@ class RowWalk {
       made.resize(plan_.modules.size());
       for (const StageWalk::FlowBytes& tensor : model.tensors_in(load(microbatch))) {
         if (!tensor.needs_gradient) continue;
-        made[tensor.module] = of_inputs[tensor.module];
-        if (!made[tensor.module].is_defined()) made[tensor.module] = CountedTensor(count_, tensor.bytes);
+        CountedTensor& gradient = of_inputs[tensor.module];
+        if (!gradient.is_defined()) gradient = CountedTensor(count_, tensor.bytes);
+        made[tensor.module] = schedule_.crosses_ranks(index - 1) ? tensor.sent(gradient, count_) : gradient;
       }
     }
     give_media_gradients(model, microbatch, of_inputs);
@@ -332,7 +335,16 @@ class RowWalk {
   WalkedFlow receive(const std::vector<StageWalk::FlowBytes>& tensors, bool are_gradients) {
     WalkedFlow flow(plan_.modules.size());
     for (const StageWalk::FlowBytes& tensor : tensors) {
-      if (!are_gradients || tensor.needs_gradient) flow[tensor.module] = CountedTensor(count_, tensor.bytes);
+      if (!are_gradients || tensor.needs_gradient) flow[tensor.module] = CountedTensor(count_, tensor.sent_bytes);
+    }
+    return flow;
+  }
+
+  /// What arrived for a stage, as it has it.
+  WalkedFlow joined(const std::vector<StageWalk::FlowBytes>& tensors, WalkedFlow flow) {
+    for (const StageWalk::FlowBytes& tensor : tensors) {
+      CountedTensor& part = flow[tensor.module];
+      if (part.is_defined()) part = tensor.arrived(part, count_);
     }
     return flow;
   }
