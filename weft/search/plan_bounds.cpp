@@ -22,12 +22,12 @@ double block_ms(const BackwardNeeds& backward, const BlockCost& block, bool is_e
 }
 
 /// What ZeRO's communication adds to a microbatch beyond what hides behind so much compute; below 0 where compute could
-/// hide more.
+/// hide more. A block's communication runs beside its neighbours (zero_exposure.h), and summed over equal blocks that
+/// is no less than if each ran beside itself. Of ends, which differ from the layers, only what they can hide counts.
 struct Exposed {
   double forward_ms = 0;
   double backward_ms = 0;
 
-  double total_ms() const { return forward_ms + backward_ms; }
   double positive_ms() const { return std::max(0.0, forward_ms) + std::max(0.0, backward_ms); }
   double negative_ms() const { return std::min(0.0, forward_ms) + std::min(0.0, backward_ms); }
 };
@@ -36,15 +36,37 @@ Exposed exposed(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
                 bool is_entry) {
   if (module.zero < 2) return {};
   const BackwardNeeds backward = backward_of(plan, module.kind);
-  // What one more block adds: a stage has the links' latency once, however many its blocks.
-  const LocalParameters& own = block.parameters;
-  const StateCost once = price_state(plan, module, costs, whole_elements(plan, module, own), {});
-  const StateCost twice = price_state(plan, module, costs, whole_elements(plan, module, 2 * own), {});
+  const ZeroTraffic traffic =
+      zero_traffic(plan, module, costs, whole_elements(plan, module, block.parameters, block.num_weights));
   const double overlap = plan.overlap_dp ? plan.cluster.efficiency.overlap : 0;
   const double forward_ms = block.time.forward.total_ms();
-  return {.forward_ms = twice.forward_gather_ms - once.forward_gather_ms - overlap * forward_ms,
-          .backward_ms = twice.backward_gather_ms - once.backward_gather_ms + twice.backward_scatter_ms -
-                         once.backward_scatter_ms - overlap * (block_ms(backward, block, is_entry) - forward_ms)};
+  return {.forward_ms = traffic.gather_ms - overlap * forward_ms,
+          .backward_ms = traffic.backward_gather_ms + traffic.scatter_ms -
+                         overlap * (block_ms(backward, block, is_entry) - forward_ms)};
+}
+
+/// What a layer of any kind leaves at least: where kinds differ, one with little to send may run beside one that
+/// computes long.
+double least_exposed_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs) {
+  if (module.zero < 2) return 0;
+  if (costs.kinds.size() == 1) return exposed(plan, module, costs, costs.kinds.front(), false).positive_ms();
+  const BackwardNeeds backward = backward_of(plan, module.kind);
+  const double overlap = plan.overlap_dp ? plan.cluster.efficiency.overlap : 0;
+  ZeroTraffic least{kInfinity, kInfinity, kInfinity};
+  double longest_forward_ms = 0, longest_backward_ms = 0;
+  for (const BlockCost& block : costs.kinds) {
+    const ZeroTraffic traffic =
+        zero_traffic(plan, module, costs, whole_elements(plan, module, block.parameters, block.num_weights));
+    least.gather_ms = std::min(least.gather_ms, traffic.gather_ms);
+    least.backward_gather_ms = std::min(least.backward_gather_ms, traffic.backward_gather_ms);
+    least.scatter_ms = std::min(least.scatter_ms, traffic.scatter_ms);
+    const double forward_ms = block.time.forward.total_ms();
+    longest_forward_ms = std::max(longest_forward_ms, forward_ms);
+    longest_backward_ms = std::max(longest_backward_ms, block_ms(backward, block) - forward_ms);
+  }
+  return Exposed{.forward_ms = least.gather_ms - overlap * longest_forward_ms,
+                 .backward_ms = least.backward_gather_ms + least.scatter_ms - overlap * longest_backward_ms}
+      .positive_ms();
 }
 
 /// Where layers differ, the lightest stands for all, and what the others take more is work that weighs nothing.
@@ -53,9 +75,9 @@ void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
   fluid.layers = static_cast<double>(plan.model.find(module.kind)->layers.size());
   fluid.layer_ms = fluid.forward_ms = fluid.static_bytes = fluid.activation_bytes = kInfinity;
   double workspace = kInfinity;
+  const double exposed_ms = least_exposed_ms(plan, module, costs);
   for (const BlockCost& block : costs.kinds) {
-    fluid.layer_ms =
-        std::min(fluid.layer_ms, block_ms(backward, block) + exposed(plan, module, costs, block, false).positive_ms());
+    fluid.layer_ms = std::min(fluid.layer_ms, block_ms(backward, block) + exposed_ms);
     // What recomputing adds: the attention alone saves less, but may be cheaper for what it saves.
     const double saves = block.memory.saved - block.memory.saved_full;
     const double saves_selective = block.memory.saved - block.memory.saved_selective;
@@ -86,8 +108,7 @@ void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
   if (costs.kinds.size() == 1) return;
   double layers_ms = 0;
   for (const size_t kind : plan.model.find(module.kind)->layers)
-    layers_ms +=
-        block_ms(backward, costs.kinds[kind]) + exposed(plan, module, costs, costs.kinds[kind], false).positive_ms();
+    layers_ms += block_ms(backward, costs.kinds[kind]) + exposed_ms;
   fluid.other_ms += std::max(0.0, layers_ms - fluid.layers * fluid.layer_ms);
 }
 
