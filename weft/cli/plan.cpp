@@ -160,6 +160,7 @@ Result<std::string> search(const PlanOptions& options) {
   }
   if (options.json) {
     Json json = to_json(result);
+    json["calibration"] = calibration_json(reports.front());
     json["warnings"] = reports.front().warnings;
     if (explanation) json["explanation"] = to_json(*explanation);
     if (options.format) {
