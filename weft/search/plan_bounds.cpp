@@ -69,13 +69,53 @@ double least_exposed_ms(const Plan& plan, const ModulePlan& module, const Module
       .positive_ms();
 }
 
+/// What one more block adds to the update that ends a rank's step, apart from what comes back behind the next forward,
+/// and how long that takes. A stage has at least one bucket, however few its blocks, which is not this block's.
+struct StepEnd {
+  double update_ms = 0;
+  double returned_ms = 0;
+};
+
+StepEnd step_end(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs, const BlockCost& block) {
+  const auto update_ms = [&](int64_t blocks, const StateContext& context) {
+    const StateElements elements = whole_elements(plan, module, blocks * block.parameters, blocks * block.num_weights);
+    return price_state(plan, module, costs, elements, context).update_ms;
+  };
+  const double hidden_ms = update_ms(2, kBytesOnly) - update_ms(1, kBytesOnly);
+  return {.update_ms = hidden_ms, .returned_ms = update_ms(2, {}) - update_ms(1, {}) - hidden_ms};
+}
+
+/// A layer's part of it at least, of whatever kind.
+double least_step_end_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs) {
+  const double overlap = plan.overlap_dp ? plan.cluster.efficiency.overlap : 0;
+  StepEnd least{kInfinity, kInfinity};
+  double longest_forward_ms = 0;
+  for (const BlockCost& block : costs.kinds) {
+    const StepEnd end = step_end(plan, module, costs, block);
+    least.update_ms = std::min(least.update_ms, end.update_ms);
+    least.returned_ms = std::min(least.returned_ms, end.returned_ms);
+    longest_forward_ms = std::max(longest_forward_ms, block.time.forward.total_ms());
+  }
+  return least.update_ms + std::max(0.0, least.returned_ms - overlap * longest_forward_ms);
+}
+
+/// What an end of the pipeline may hide of what comes back to the layers of its stage.
+double hidden_step_end_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs,
+                          const BlockCost& block) {
+  const double overlap = plan.overlap_dp ? plan.cluster.efficiency.overlap : 0;
+  return std::min(0.0, step_end(plan, module, costs, block).returned_ms - overlap * block.time.forward.total_ms());
+}
+
 /// Where layers differ, the lightest stands for all, and what the others take more is work that weighs nothing.
 void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs, FluidChain& fluid) {
   const BackwardNeeds backward = backward_of(plan, module.kind);
   fluid.layers = static_cast<double>(plan.model.find(module.kind)->layers.size());
   fluid.layer_ms = fluid.forward_ms = fluid.static_bytes = fluid.activation_bytes = kInfinity;
   double workspace = kInfinity;
-  const double exposed_ms = least_exposed_ms(plan, module, costs);
+  // The step's end is a rank's work, too, and comes once for all microbatches.
+  const auto microbatches = static_cast<double>(plan.schedule.microbatches);
+  const double exposed_ms =
+      least_exposed_ms(plan, module, costs) + least_step_end_ms(plan, module, costs) / microbatches;
   for (const BlockCost& block : costs.kinds) {
     fluid.layer_ms = std::min(fluid.layer_ms, block_ms(backward, block) + exposed_ms);
     // What recomputing adds: the attention alone saves less, but may be cheaper for what it saves.
@@ -101,10 +141,12 @@ void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
                           kAllocatorFactor * std::max(0.0, costs.exit.memory.workspace - workspace) +
                           (backward.runs() ? kAllocatorFactor * costs.exit.memory.saved : 0);
   // Compute of embedding and head may hide some of the layers' communication.
-  fluid.first_ms = std::max(
-      0.0, block_ms(backward, costs.entry, true) + exposed(plan, module, costs, costs.entry, true).negative_ms());
+  fluid.first_ms = std::max(0.0, block_ms(backward, costs.entry, true) +
+                                     exposed(plan, module, costs, costs.entry, true).negative_ms() +
+                                     hidden_step_end_ms(plan, module, costs, costs.entry) / microbatches);
   fluid.last_ms =
-      std::max(0.0, block_ms(backward, costs.exit) + exposed(plan, module, costs, costs.exit, false).negative_ms());
+      std::max(0.0, block_ms(backward, costs.exit) + exposed(plan, module, costs, costs.exit, false).negative_ms() +
+                        hidden_step_end_ms(plan, module, costs, costs.exit) / microbatches);
   if (costs.kinds.size() == 1) return;
   double layers_ms = 0;
   for (const size_t kind : plan.model.find(module.kind)->layers)
