@@ -165,6 +165,7 @@ Result<std::string> search(const PlanOptions& options) {
   if (options.json) {
     Json json = to_json(result);
     if (result.batches > 0) json["spread"] = to_json(reports.front().spread);
+    json["calibration"] = calibration_json(reports.front());
     json["warnings"] = reports.front().warnings;
     if (explanation) json["explanation"] = to_json(*explanation);
     if (options.format) {

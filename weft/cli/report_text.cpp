@@ -75,6 +75,15 @@ std::string memory_table(const PlanReport& report) {
   return table.text();
 }
 
+/// Beside the utilization of a cluster that nobody calibrated.
+std::string calibration_remark(const PlanReport& report) {
+  if (!report.calibrated_to.empty()) return "";
+  const DefaultError error = default_error();
+  return fmt::format(
+      " (cluster not calibrated: defaults missed {} published runs by {:.0f} % on average, {:.0f} % at most)",
+      error.runs, error.mean_percent, error.max_percent);
+}
+
 }  // namespace
 
 std::string memory_summary(const PlanReport& report) {
@@ -85,6 +94,20 @@ std::string memory_summary(const PlanReport& report) {
                      format_memory(row.memory.total()), format_memory(std::abs(over)),
                      over > 0 ? "more than" : "less than", format_memory(report.memory_limit_bytes), largest.heading,
                      format_memory(row.memory.*largest.value));
+}
+
+Json calibration_json(const PlanReport& report) {
+  const bool is_calibrated = !report.calibrated_to.empty();
+  Json json = {{"calibrated", is_calibrated}};
+  if (is_calibrated) {
+    json["to"] = report.calibrated_to;
+    return json;
+  }
+  const DefaultError error = default_error();
+  json["default_runs"] = error.runs;
+  json["default_mean_error_percent"] = error.mean_percent;
+  json["default_max_error_percent"] = error.max_percent;
+  return json;
 }
 
 std::string to_text(const Plan& plan, const PlanReport& report) {
@@ -98,9 +121,10 @@ std::string to_text(const Plan& plan, const PlanReport& report) {
         report.batches, spread.shortest_ms, spread.longest_ms, spread.p10_ms, spread.p90_ms,
         report.mean_batch_step_time_ms);
   }
-  text += fmt::format("\n{:.2f} samples/s, {:.1f} tokens/s a device, model FLOPs utilization {}, idle {}\n",
+  text += fmt::format("\n{:.2f} samples/s, {:.1f} tokens/s a device, model FLOPs utilization {}{}, idle {}\n",
                       report.throughput_samples_per_s, report.tokens_per_s_per_device,
-                      format_percent(report.model_flops_utilization), format_percent(report.bubble_fraction));
+                      format_percent(report.model_flops_utilization), calibration_remark(report),
+                      format_percent(report.bubble_fraction));
   text += "\n" + time_table(report) + "\n" + memory_table(report);
   text += fmt::format("{}: {}\n", report.fits() ? "fits" : "DOES NOT FIT", memory_summary(report));
   for (const std::string& warning : report.warnings) text += "warning: " + warning + "\n";
@@ -129,6 +153,7 @@ Json to_json(const PlanReport& report) {
                {"throughput_samples_per_s", report.throughput_samples_per_s},
                {"tokens_per_s_per_device", report.tokens_per_s_per_device},
                {"model_flops_utilization", report.model_flops_utilization},
+               {"calibration", calibration_json(report)},
                {"mean_batch_step_time_ms", report.mean_batch_step_time_ms},
                {"batches", report.batches}};
   if (report.batches > 0) {

@@ -9,6 +9,7 @@
 #include "weft/base/text.h"
 #include "weft/cli/count_option.h"
 #include "weft/cli/installation.h"
+#include "weft/cli/library_text.h"
 #include "weft/cli/table.h"
 #include "weft/cli/terminal_line.h"
 #include "weft/cli/verbs.h"
@@ -22,7 +23,7 @@ namespace {
 
 struct ValidateOptions {
   bool published = false;
-  std::optional<std::string> measurements, family, cluster, folds, calibrate_to;
+  std::optional<std::string> measurements, family, cluster, folds, calibrate_to, fit_to;
   bool json = false;
 };
 
@@ -38,6 +39,7 @@ struct Validation {
   std::vector<PredictedRun> left_out;
   std::vector<PredictedRun> folded;
   std::vector<MatchingMemory> memory;
+  std::optional<LibraryReport> library;  ///< tables of other systems
   std::vector<std::string> warnings;
 };
 
@@ -60,6 +62,8 @@ std::optional<Error> find_bad_flag(const ValidateOptions& o) {
     const Result<int64_t> folds = parse_count("--folds", *o.folds, kFoldRange);
     if (!folds) return folds.error();
   }
+  if (o.fit_to && !(o.published && !o.cluster))
+    return bad_flag("--fit-to", "needs all published tables", "Give --published, and no --cluster.");
   if (o.folds && !o.measurements)
     return bad_flag("--folds", "is given without measurements", "Add --measurements FILE.");
   return std::nullopt;
@@ -83,6 +87,14 @@ Result<Validation> compare(const ValidateOptions& options) {
       v.memory.push_back(ours);
     }
   }
+  // Tables name the clusters that they were taken on.
+  if (options.published && !options.cluster) {
+    LibraryReport report;
+    WEFT_TRY(report.library, read_run_library(scenarios));
+    WEFT_TRY(report.runs, prepare(report.library));
+    report.predicted = predict(report.runs, shipped(report.library));
+    v.library = std::move(report);
+  }
   if (options.measurements) {
     WEFT_TRY(const std::vector<TrainingRun> runs, read_measurements(*options.measurements));
     WEFT_TRY(v.measured_runs, prepare(runs, v.cluster));
@@ -101,6 +113,11 @@ Result<Validation> with_fits(Validation v, const ValidateOptions& options) {
     v.left_out = cross_validate(
         v.published_runs, [&](size_t run) { return run / per_model; }, models,
         [&](size_t done) { show_progress(fmt::format("published: {} of {} models left out", done, models)); });
+  }
+  if (v.library) {
+    v.library->left_out = leave_models_out(v.library->runs, [](size_t done, size_t all) {
+      show_progress(fmt::format("published tables: {} of {} models left out", done, all));
+    });
   }
   if (options.folds) {
     WEFT_TRY(const int64_t folds, parse_count("--folds", *options.folds, kFoldRange));
@@ -127,8 +144,10 @@ Result<Efficiency> calibrate_all(const Validation& v, const std::string& path) {
   // What the runs say nothing about stays as it was.
   Efficiency efficiency = v.cluster.efficiency;
   for (const FittedParameter& parameter : fitted_parameters()) efficiency.*parameter.value = fitted.*parameter.value;
+  efficiency.passes_per_operator = fitted.passes_per_operator;
   Cluster cluster = v.cluster;
   cluster.efficiency = rounded(efficiency);
+  cluster.calibrated_to = fmt::format("{} measured runs", v.published_runs.size() + v.measured_runs.size());
   const std::string comment = fmt::format("{} with its efficiency calibrated to {} measured runs.", v.cluster.name,
                                           v.published_runs.size() + v.measured_runs.size());
   if (auto error = write_file(path, to_yaml(cluster, comment))) return *error;
@@ -178,6 +197,7 @@ Json to_json(const Validation& v, const std::optional<Efficiency>& calibrated) {
     }
     json["memory"] = memory;
   }
+  if (v.library) json["published"] = to_json(*v.library);
   if (calibrated) json["calibrated"] = to_json(*calibrated);
   json["warnings"] = v.warnings;
   return json;
@@ -218,6 +238,7 @@ std::string to_text(const Validation& v, const ValidateOptions& options) {
   if (!v.left_out.empty()) text += accuracy_line("each published model by a fit to the others", v.left_out);
   if (!v.folded.empty()) text += accuracy_line(fmt::format("{}-fold cross-validation", *options.folds), v.folded);
   if (v.published) text += "\n" + memory_text(v);
+  if (v.library) text += "\n" + to_text(*v.library);
   if (options.calibrate_to) text += fmt::format("calibrated cluster written to {}\n", *options.calibrate_to);
   for (const std::string& warning : v.warnings) text += "warning: " + warning + "\n";
   return text;
@@ -225,12 +246,19 @@ std::string to_text(const Validation& v, const ValidateOptions& options) {
 
 Result<std::string> validate(const ValidateOptions& options) {
   if (auto error = find_bad_flag(options)) return *error;
-  if (auto error = find_bad_output({{"--calibrate-to", options.calibrate_to}})) return *std::move(error);
+  if (auto error = find_bad_output({{"--calibrate-to", options.calibrate_to}, {"--fit-to", options.fit_to}}))
+    return *std::move(error);
   WEFT_TRY(Validation compared, compare(options));
   WEFT_TRY(const Validation v, with_fits(std::move(compared), options));
   std::optional<Efficiency> calibrated;
   if (options.calibrate_to) {
     WEFT_TRY(calibrated, calibrate_all(v, *options.calibrate_to));
+  }
+  if (options.fit_to) {
+    show_progress("fitting all tables");
+    const JointFit found = fit(v.library->runs);
+    show_progress("");
+    if (auto error = write_file(*options.fit_to, to_yaml(found))) return *error;
   }
   if (options.json) return to_json(v, calibrated).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   return to_text(v, options);
@@ -242,7 +270,7 @@ void add_validate(Verbs& verbs) {
   auto options = std::make_shared<ValidateOptions>();
   Verb& verb = verbs.emplace_back(
       Verb{.name = "validate", .summary = "Compare predictions with measured runs, and calibrate a cluster to them"});
-  verb.option("--published", options->published, "Step times and memory that a paper published (scenarios/validation)");
+  verb.option("--published", options->published, "Runs that papers and systems published (scenarios/validation)");
   verb.option("--measurements", options->measurements, "Your own table of runs, as CSV").named("FILE");
   verb.option("--model-family", options->family, "What the table's runs trained: gpt").named("F");
   verb.option("--cluster", options->cluster,
@@ -253,6 +281,9 @@ void add_validate(Verbs& verbs) {
       .named("N");
   verb.option("--calibrate-to", options->calibrate_to,
               "Fit the cluster's efficiency to all these runs and write the cluster there")
+      .named("FILE.yaml");
+  verb.option("--fit-to", options->fit_to,
+              "Fit machines and systems of all published tables together and write what came out there")
       .named("FILE.yaml");
   verb.option("--json", options->json, "Print one JSON object");
   verb.footer =

@@ -22,6 +22,7 @@ BlockSetting setting_of(const Plan& plan, const ModulePlan& m) {
     GroupPlacement inner = whole;
     inner.num_ranks = m.cp_ulysses;
     inner.most_ranks_per_node = std::min(whole.most_ranks_per_node, m.cp_ulysses);
+    inner.num_nodes = (m.cp_ulysses + inner.most_ranks_per_node - 1) / std::max<int64_t>(1, inner.most_ranks_per_node);
     if (m.cp_ulysses <= whole.fewest_ranks_per_node) {
       inner.link = LinkKind::kWithinNode;
       inner.num_nodes = 1;

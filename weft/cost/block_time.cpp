@@ -14,8 +14,9 @@ namespace {
 /// The communication around one operator.
 class Communication {
  public:
-  Communication(const BlockSetting& setting, const Cluster& cluster, double tokens)
+  Communication(const BlockSetting& setting, const Cluster& cluster, const DeviceRates& rates, double tokens)
       : setting_(setting),
+        rates_(rates),
         overlap_(cluster.efficiency.overlap),
         tokens_(tokens / as_double(setting.cp)),
         bytes_(num_bytes(setting.precision)) {}
@@ -87,18 +88,23 @@ class Communication {
                                 setting_.cp_ulysses * a.head_dim);
     PassTime forward;
     const double exchanged = tokens_ * bytes_;
-    forward.cp_ms += all_to_all_ms(setting_.ulysses_link, exchanged * (query + 2 * kv)) +
-                     all_to_all_ms(setting_.ulysses_link, exchanged * query);
+    forward.cp_ms += exchange_ms(exchanged * (query + 2 * kv)) + exchange_ms(exchanged * query);
+    const double forward_exchanges_ms = forward.cp_ms;
     const double steps = as_double(setting_.ring_link.num_ranks);
     const double step_ms = ring_step_ms(setting_.ring_link, exchanged * 2 * kv);
     if (steps > 1) forward.cp_ms += (steps - 1) * exposed(step_ms, time.forward_ms / steps);
     block.forward += forward;
     block.attention += forward;
     PassTime backward;
-    backward.cp_ms = all_to_all_ms(setting_.ulysses_link, exchanged * (query + 2 * kv)) +
-                     all_to_all_ms(setting_.ulysses_link, exchanged * query);
+    backward.cp_ms = forward_exchanges_ms;
     if (steps > 1) backward.cp_ms += (steps - 1) * exposed(2 * step_ms, time.input_gradient_ms / steps);
     block.backward_input += backward;
+  }
+
+  /// Rows are packed by receiver before they travel, and put in order after.
+  double exchange_ms(double bytes) const {
+    if (setting_.ulysses_link.num_ranks <= 1) return 0;
+    return all_to_all_ms(setting_.ulysses_link, bytes) + 4 * bytes / rates_.bytes_per_ms + 2 * rates_.kernel_ms;
   }
 
   /// Tokens go to their experts' ranks before the first product and come back after the last. Tensor-parallel ranks
@@ -106,13 +112,15 @@ class Communication {
   /// too, and each brings its own rows.
   void add_expert_parallel(const Op& op, const Matmul& m, BlockTime& block) const {
     const bool is_first = op.split == TensorSplit::kColumn;
-    const double rows = op.rows.value() * tokens_ / as_double(row_share(op, setting_));
+    const double mean_rows = op.rows.value() * tokens_ / as_double(row_share(op, setting_));
+    const double rows = mean_rows * busiest_rank(setting_.ep, mean_rows);
     const double ms = all_to_all_ms(setting_.ep_link, rows * as_double(is_first ? m.in : m.out) * bytes_);
     block.forward.ep_ms += ms;
     block.backward_input.ep_ms += ms;
   }
 
   const BlockSetting& setting_;
+  const DeviceRates& rates_;
   double overlap_;
   double tokens_;
   double bytes_;
@@ -133,7 +141,7 @@ BlockTime AnalyticTimes::time_of(const Module&, const Block& block, const BlockS
   const Efficiency& share = cluster_->efficiency;
   const DeviceRates rates = rates_of(*cluster_, setting.precision);
   const double slowdown = 1 + share.slowdown_per_doubling * std::log2(as_double(cluster_->nodes));
-  const Communication communication(setting, *cluster_, tokens);
+  const Communication communication(setting, *cluster_, rates, tokens);
   double forward_kernels = 0, input_kernels = 0, weight_kernels = 0;
   for (const Op& op : block.ops) {
     OpTime time = analytic_time(op, setting, rates, segments, tokens);

@@ -234,6 +234,88 @@ TEST(BlockTime, ContextParallelismDividesTokensAndExchangesHeadsOrPassesKeysRoun
   EXPECT_NEAR(time.backward_input.cp_ms, 2 * time.forward.cp_ms, 1e-9) << "their gradients travel too";
 }
 
+TEST(BlockTime, ARingsStepsAddKernelsAndJoinTheirResults) {
+  Cluster cluster = ideal_cluster();
+  cluster.device.memory_bandwidth_gb_per_s = 1e3;  // 1e9 bytes a ms
+  const Model model = gpt_model({.width = 512, .heads = 8});
+  const Module& llm = model.modules.front();
+  Block core{.name = "core", .ops = {}};
+  for (const Op& op : llm.layer_kinds.front().ops) {
+    if (std::holds_alternative<Attention>(op.shape)) core.ops.push_back(op);
+  }
+  const Segments segments = {{1024, 2}};
+  const double rate = kFlopsPerMs;
+  const auto forward_ms = [&](int64_t cp, double kernel_us, double half_size) {
+    cluster.efficiency.kernel_us = kernel_us;
+    cluster.efficiency.matrix_half_size = half_size;
+    return AnalyticTimes(cluster).time_of(llm, core, {.cp = cp}, segments).forward.compute_ms;
+  };
+  const double whole = forward_ms(1, 0, 0);
+  // Three steps; of a causal block three quarters of 512 rows × 512 are joined: fp32 read and written, two bytes read.
+  // As many keys and values are packed to be sent.
+  const double joined = 3 * 0.75 * 512 * 512 * (8 + 2) / 1e9, packed = 3 * 0.75 * 512 * 1024 * 4 / 1e9;
+  EXPECT_NEAR(forward_ms(4, 0, 0), whole / 4 + joined + packed, 1e-9);
+  // A kernel as before; in each step four for each of two sequences, and two for sending.
+  EXPECT_NEAR(forward_ms(4, 1000, 0) - forward_ms(4, 0, 0), 1 + 3 * (4 * 2 + 2), 1e-9);
+  // Half a half size of scores more for each query and key: all of them in the own block, three quarters in the others.
+  const double edges = 2 * 512 * (1 + 3 * 0.75);
+  EXPECT_NEAR(forward_ms(4, 0, 128) - forward_ms(4, 0, 0), 4 * 64 * edges * 512 / rate, 1e-9);
+}
+
+TEST(BlockTime, ShortBlocksMakeContextParallelismDearer) {
+  Cluster cluster = *Scenarios(source_tree() / "scenarios").cluster("dgx_h100");
+  const Model model = scenario_model("llama3-8b");
+  const Module& llm = *model.find(ModuleKind::kLlm);
+  double before = 0;
+  for (const int64_t cp : {1, 2, 4, 8}) {
+    BlockSetting setting{.cp = cp};
+    if (cp > 1)
+      setting.ring_link = {.num_ranks = cp,
+                           .ranks_per_node = cp,
+                           .ring_bytes_per_ms = 3e8,
+                           .within_bytes_per_ms = 3e8,
+                           .latency_ms = 0.003};
+    // As many rows a rank.
+    const BlockTime time =
+        AnalyticTimes(cluster).time_of(llm, llm.layer_kinds.front(), setting, {{4096, static_cast<double>(cp)}});
+    const double ms = time.forward.total_ms() + time.backward_input.total_ms() + time.backward_weight.total_ms();
+    EXPECT_GT(ms, before * 1.002) << "cp " << cp;
+    before = ms;
+  }
+}
+
+TEST(OpTime, TheBusiestOfManyRanksGetsMoreTheFewerChoicesThereAre) {
+  EXPECT_EQ(busiest_rank(1, 100), 1);
+  // √(2 ln 8 · 7/8 / 100)
+  EXPECT_NEAR(busiest_rank(8, 100), 1.19076, 1e-4);
+  EXPECT_NEAR(busiest_rank(8, 1e8), 1, 1e-3);
+  EXPECT_GT(busiest_rank(64, 100), busiest_rank(8, 100));
+}
+
+TEST(OpTime, AMemoryBoundOperatorTakesItsPasses) {
+  Cluster cluster = ideal_cluster();
+  cluster.device.memory_bandwidth_gb_per_s = 1;
+  cluster.efficiency.kernel_us = 1000;
+  const Op norm{.name = "norm", .shape = Norm{.width = 500, .groups = 1}};
+  const auto time_with = [&](double passes) {
+    cluster.efficiency.passes_per_operator = passes;
+    return analytic_time(norm, {}, rates_of(cluster, Precision::kBf16), {{1000, 1}}, 1000);
+  };
+  // 1,000 rows of 500 are read and written in two bytes at 1 MB/ms, and a kernel takes 1 ms.
+  EXPECT_NEAR(time_with(1).forward_ms, 2 + 1, 1e-9);
+  EXPECT_NEAR(time_with(3).forward_ms, 3 * (2 + 1), 1e-9);
+  EXPECT_EQ(time_with(3).forward_kernels, 3);
+}
+
+TEST(OpTime, APowerLimitLeavesTheCubeRootOfTheRate) {
+  Cluster cluster = ideal_cluster();
+  const double whole = rates_of(cluster, Precision::kBf16).flops_per_ms;
+  cluster.device.power_w = 800;
+  EXPECT_EQ(rates_of(cluster, Precision::kBf16).flops_per_ms, whole);
+  cluster.device.power_limit_w = 100;
+  EXPECT_NEAR(rates_of(cluster, Precision::kBf16).flops_per_ms, whole / 2, 1e-6 * whole);
+}
+
 TEST(BlockTime, ExpertsReceiveTheirTokensAndSendThemBack) {
   const Cluster cluster = ideal_cluster();
   const Model model = scenario_model("qwen3-30b-a3b");  // width 2048, 8 experts a token
@@ -242,7 +324,7 @@ TEST(BlockTime, ExpertsReceiveTheirTokensAndSendThemBack) {
   setting.ep_link = {
       .num_ranks = 8, .ranks_per_node = 8, .ring_bytes_per_ms = 1e6, .within_bytes_per_ms = 1e6, .latency_ms = 0};
   const BlockTime time = AnalyticTimes(cluster).time_of(llm, llm.layer_kinds.front(), setting, {{100, 1}});
-  const double one_way_ms = 7.0 / 8 * 100 * 8 * 2048 * 2 / 1e6;
+  const double one_way_ms = 7.0 / 8 * 100 * 8 * 2048 * 2 / 1e6 * busiest_rank(8, 800);
   EXPECT_NEAR(time.forward.ep_ms, 2 * one_way_ms, 1e-9);
   EXPECT_NEAR(time.backward_input.ep_ms, 2 * one_way_ms, 1e-9);
 }
@@ -263,7 +345,7 @@ TEST(BlockTime, TensorParallelRanksOfExpertsMoveRowsOnceAndExchangeThemAll) {
     setting.ep_link = {
         .num_ranks = 8, .ranks_per_node = 8, .ring_bytes_per_ms = 1e6, .within_bytes_per_ms = 1e6, .latency_ms = 0};
     EXPECT_NEAR(times.time_of(llm, llm.layer_kinds.front(), setting, {{100, 1}}).forward.ep_ms,
-                2 * 7.0 / 8 * 100 * 8 * 2048 * 2 / 1e6, 1e-9)
+                2 * 7.0 / 8 * 100 * 8 * 2048 * 2 / 1e6 * busiest_rank(8, 800), 1e-9)
         << "every tensor-parallel rank has whole rows";
   }
 }

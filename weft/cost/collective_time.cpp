@@ -6,10 +6,11 @@
 namespace weft {
 namespace {
 
-/// Hops one after the other: round the ring, or up and down a tree where that is shorter.
-double num_hops(int64_t num_ranks) {
-  const auto n = static_cast<double>(num_ranks);
-  return std::min(n - 1, 2 * std::ceil(std::log2(n)));
+/// What a part of the tensor waits on its way round the ring: n − 1 hops, of which one less than there are nodes leave
+/// a node.
+double ring_latency_ms(const GroupLink& link) {
+  const auto ranks = static_cast<double>(link.num_ranks), nodes = static_cast<double>(link.num_nodes);
+  return (nodes - 1) * link.latency_ms + (ranks - nodes) * link.within_latency_ms;
 }
 
 double travelling_share(int64_t num_ranks) {
@@ -18,9 +19,14 @@ double travelling_share(int64_t num_ranks) {
 
 }  // namespace
 
+double num_tree_hops(int64_t num_ranks) {
+  const auto n = static_cast<double>(num_ranks);
+  return std::min(n - 1, 2 * std::ceil(std::log2(n)));
+}
+
 double all_gather_ms(const GroupLink& link, double bytes) {
   if (link.num_ranks <= 1) return 0;
-  return travelling_share(link.num_ranks) * bytes / link.ring_bytes_per_ms + num_hops(link.num_ranks) * link.latency_ms;
+  return travelling_share(link.num_ranks) * bytes / link.ring_bytes_per_ms + ring_latency_ms(link);
 }
 
 double reduce_scatter_ms(const GroupLink& link, double bytes) {
@@ -28,7 +34,9 @@ double reduce_scatter_ms(const GroupLink& link, double bytes) {
 }
 
 double all_reduce_ms(const GroupLink& link, double bytes) {
-  return 2 * all_gather_ms(link, bytes);
+  if (link.num_ranks <= 1) return 0;
+  return 2 * (travelling_share(link.num_ranks) * bytes / link.ring_bytes_per_ms +
+              std::min(ring_latency_ms(link), num_tree_hops(link.num_ranks) * link.latency_ms));
 }
 
 double all_to_all_ms(const GroupLink& link, double bytes) {
@@ -38,7 +46,7 @@ double all_to_all_ms(const GroupLink& link, double bytes) {
   const double inside_ms = (near - 1) / ranks * bytes / link.within_bytes_per_ms;
   // The group's ranks on a node send through its share of the cards together.
   const double outside_ms = near < ranks ? near * (ranks - near) / ranks * bytes / link.ring_bytes_per_ms : 0;
-  return std::max(inside_ms, outside_ms) + num_hops(link.num_ranks) * link.latency_ms;
+  return std::max(inside_ms, outside_ms) + num_tree_hops(link.num_ranks) * link.latency_ms;
 }
 
 double ring_step_ms(const GroupLink& link, double bytes) {

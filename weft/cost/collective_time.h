@@ -7,6 +7,9 @@ namespace weft {
 // Times of collectives, latency and bandwidth: `bytes` is the whole tensor as it is when joined; for all_to_all_ms what
 // each rank holds. A group of one takes no time.
 
+/// Hops up and down a tree, or round a ring where that is shorter: of an all-reduce's two halves.
+double num_tree_hops(int64_t num_ranks);
+
 double all_gather_ms(const GroupLink& link, double bytes);
 double reduce_scatter_ms(const GroupLink& link, double bytes);
 double all_reduce_ms(const GroupLink& link, double bytes);

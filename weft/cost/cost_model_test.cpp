@@ -377,6 +377,39 @@ TEST(CostModel, ATiedHeadOnALastStageGathersItsTable) {
   EXPECT_GE(buffers_of(plan, 1), 2 * 100'000.0 * 1024 * 2);
 }
 
+TEST(CostModel, AGathersLatencyCountsOnceABlockAndPass) {
+  Cluster cluster = ideal_cluster(2, 8);
+  double before = -1;
+  for (const double latency_us : {0.0, 1000.0, 30000.0}) {
+    cluster.between_nodes.latency_us = latency_us;
+    Plan plan = text_plan(gpt_model({.layers = 4}), cluster, {.dp = 16, .zero = 3}, 128);
+    plan.overlap_dp = false;
+    const Priced costs = price(plan);
+    const StageCost& stage = costs.stages.front();
+    // Embedding, four layers and head: a gather each, going back a gather and a scatter, each with one hop between
+    // nodes.
+    EXPECT_NEAR(stage.zero_forward_ms, 6 * latency_us * 1e-3, 1e-9);
+    EXPECT_NEAR(stage.zero_backward_ms, 12 * latency_us * 1e-3, 1e-9);
+    EXPECT_GT(stage.zero_forward_ms, before);
+    before = stage.zero_forward_ms;
+  }
+}
+
+TEST(CostModel, TransfersAndGathersShareTheCardsOfANode) {
+  Cluster cluster = ideal_cluster(2, 2);
+  cluster.between_nodes.bandwidth_gb_per_s = 1;
+  const auto busy_ms = [&](int64_t zero) {
+    Plan plan = text_plan(gpt_model({.layers = 4}), cluster,
+                          {.axis_order = {"tp", "cp", "pp", "dp"}, .pp = 2, .dp = 2, .zero = zero}, 128);
+    return price(plan).stages.front().transfer_busy_ms;
+  };
+  EXPECT_EQ(busy_ms(3), busy_ms(0)) << "stages are neighbours in a node";
+  cluster = ideal_cluster(4, 1);
+  cluster.between_nodes.bandwidth_gb_per_s = 1;
+  EXPECT_GT(busy_ms(3), 1.5 * busy_ms(0)) << "gathers take most of the time";
+  EXPECT_LE(busy_ms(3), 2 * busy_ms(0)) << "each has at least half of the card";
+}
+
 TEST(CostModel, MemoryHoldsTheLongestSampleHoweverRareItIs) {
   Plan plan = text_plan(gpt_model({.layers = 2, .positions = 40'000}), ideal_cluster(), {}, 512);
   const auto activations = [](const Plan& priced) {

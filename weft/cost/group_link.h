@@ -12,9 +12,11 @@ namespace weft {
 struct GroupLink {
   int64_t num_ranks = 1;
   int64_t ranks_per_node = 1;      ///< of this group
+  int64_t num_nodes = 1;           ///< that the group lies on
   double ring_bytes_per_ms = 0;    ///< what passes a rank in a ring; across nodes, the group's share of a node's cards
   double within_bytes_per_ms = 0;  ///< a device's own links inside the node
-  double latency_ms = 0;           ///< of one hop
+  double latency_ms = 0;           ///< of one hop; of one between nodes where the group crosses them
+  double within_latency_ms = 0;    ///< of one hop inside a node
   bool operator==(const GroupLink&) const = default;
 };
 

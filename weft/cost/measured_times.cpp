@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "weft/cost/collective_time.h"
+
 namespace weft {
 namespace {
 
@@ -146,11 +148,17 @@ BlockTime MeasuredTimes::time_of(const Module& module, const Block& block, const
   const Ratios a = interpolate(low, log_tokens);
   const Ratios b = interpolate(high, log_tokens);
   const double share = between(log_length, low.log_length, high.log_length);
+  // Measured is a device by itself, whose host does not get ahead while it communicates.
+  BlockSetting alone = setting;
+  alone.tp_link = alone.ulysses_link = alone.ring_link = alone.ep_link = {};
+  const BlockTime own = analytic_.time_of(module, block, alone, segments);
   const double forward = (1 - share) * a.forward + share * b.forward;
-  time.forward.compute_ms *= forward;
-  time.attention.compute_ms *= forward;
-  time.backward_input.compute_ms *= (1 - share) * a.backward_input + share * b.backward_input;
-  time.backward_weight.compute_ms *= (1 - share) * a.backward_weight + share * b.backward_weight;
+  time.forward.compute_ms = forward * own.forward.compute_ms;
+  time.attention.compute_ms = forward * own.attention.compute_ms;
+  time.backward_input.compute_ms =
+      ((1 - share) * a.backward_input + share * b.backward_input) * own.backward_input.compute_ms;
+  time.backward_weight.compute_ms =
+      ((1 - share) * a.backward_weight + share * b.backward_weight) * own.backward_weight.compute_ms;
   return time;
 }
 
@@ -168,9 +176,11 @@ std::vector<std::string> apply_links(const Profile& profile, Cluster& cluster) {
     // Two measurements, two unknowns: time = passes · (share · bytes / bandwidth + hops · latency).
     const auto passes = [](const LinkMeasurement& m) { return m.collective == "all_reduce" ? 2.0 : 1.0; };
     const auto share = [](const LinkMeasurement& m) { return 1 - 1.0 / static_cast<double>(m.ranks); };
-    const auto hops = [](const LinkMeasurement& m) {
-      const auto n = static_cast<double>(m.ranks);
-      return std::min(n - 1, 2 * std::ceil(std::log2(n)));
+    // Of a group with several ranks on a node, the hops inside are left to the bandwidth.
+    const auto hops = [&](const LinkMeasurement& m) {
+      const int64_t nodes = is_between ? m.ranks / std::max<int64_t>(1, m.ranks_per_node) : m.ranks;
+      const auto ring = static_cast<double>(nodes - 1);
+      return m.collective == "all_reduce" ? std::min(ring, num_tree_hops(m.ranks)) : ring;
     };
     Link& link = is_between ? cluster.between_nodes : cluster.within_node;
     const double large_ms = largest->ms / passes(*largest), large_bytes = share(*largest) * largest->bytes;

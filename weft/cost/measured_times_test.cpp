@@ -123,9 +123,11 @@ LinkMeasurement measured(bool is_between, const std::string& collective, int64_t
                          double latency_us) {
   const GroupLink link{.num_ranks = ranks,
                        .ranks_per_node = 1,
+                       .num_nodes = is_between ? ranks : 1,
                        .ring_bytes_per_ms = gb_per_s * 1e6,
                        .within_bytes_per_ms = gb_per_s * 1e6,
-                       .latency_ms = latency_us * 1e-3};
+                       .latency_ms = latency_us * 1e-3,
+                       .within_latency_ms = latency_us * 1e-3};
   return {.is_between_nodes = is_between,
           .collective = collective,
           .ranks = ranks,

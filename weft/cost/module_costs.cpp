@@ -12,8 +12,11 @@ BlockCost price_block(const Module& module, const Block& block, const BlockSetti
   BlockCost cost{.time = times.time_of(module, block, setting, segments),
                  .memory = memory_of(module, block, setting, segments),
                  .parameters = local_parameters(block, setting)};
-  for (const Op& op : block.ops)
-    cost.largest_weight = std::max(cost.largest_weight, local_parameters(op, setting.share()).total());
+  for (const Op& op : block.ops) {
+    const int64_t elements = local_parameters(op, setting.share()).total();
+    cost.largest_weight = std::max(cost.largest_weight, elements);
+    if (elements > 0) ++cost.num_weights;
+  }
   return cost;
 }
 

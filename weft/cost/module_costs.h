@@ -13,6 +13,7 @@ struct BlockCost {
   BlockMemory memory;
   LocalParameters parameters;
   int64_t largest_weight = 0;  ///< elements of its largest weight on this rank
+  int64_t num_weights = 0;
 };
 
 /// A module's blocks as one rank of a plan runs them on one microbatch.

@@ -1,6 +1,7 @@
 #include "weft/cost/op_time.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "weft/base/as_double.h"
 #include "weft/cost/local_shape.h"
@@ -15,6 +16,10 @@ constexpr double kSoftmaxBackwardPasses = 3;
 constexpr double kDropoutPasses = 2;
 /// Fused attention computes five products going back, where the forward has two.
 constexpr double kFusedBackwardFactor = 2.5;
+// Kernels of one block of a ring: attention, then what joins its result or its gradients with the others'.
+constexpr double kRingForwardKernels = 4;
+constexpr double kRingBackwardKernels = 5;
+constexpr double kSendKernels = 2;
 
 class OpPricer {
  public:
@@ -30,7 +35,7 @@ class OpPricer {
   OpTime operator()(const Matmul& m) const {
     const LocalMatmul local = local_matmul(m, op_.split, setting_.share());
     const double copies = as_double(local.copies);
-    const double rows = rows_ / copies;
+    const double rows = rows_ / copies * (m.copies > 1 ? busiest_rank(setting_.ep, rows_) : 1);
     const double in = as_double(local.in), out = as_double(local.out);
     const auto product = [&](double r, double k, double n) {
       return copies * product_ms(rates_, setting_.precision, r, k, n) + rates_.kernel_ms;
@@ -65,7 +70,7 @@ class OpPricer {
 
   OpTime operator()(const Lookup& l) const {
     const double moved = 2 * rows_ * as_double(l.width) * bytes_;
-    OpTime time = streamed(moved, 0, 0);
+    OpTime time = streamed(moved, 0, 0, 1);
     // The table's gradient is added up row by row.
     time.weight_gradient_ms = 2 * moved / rates_.bytes_per_ms + rates_.kernel_ms;
     time.weight_gradient_kernels = 1;
@@ -75,32 +80,67 @@ class OpPricer {
   OpTime operator()(const CrossEntropy& c) const {
     const double elements = rows_ * as_double(c.classes) / as_double(feature_share(op_, setting_));
     // Logits to fp32, their largest, their exponentials' sum; then the gradient from the kept softmax.
-    OpTime time = streamed(elements * (bytes_ + 4 * kFp32Bytes), elements * (kFp32Bytes + 2 * bytes_), 1);
+    OpTime time = streamed(elements * (bytes_ + 4 * kFp32Bytes), elements * (kFp32Bytes + 2 * bytes_), 1, 1);
     time.forward_ms += 2 * rates_.kernel_ms;
     time.forward_kernels = 3;
     return time;
   }
 
  private:
-  /// A memory-bound kernel forwards and, unless it has none, one backwards.
+  /// A memory-bound operator: its passes forwards and, unless it has none, backwards.
   OpTime streamed(double forward_bytes, double backward_bytes, double backward_kernels) const {
-    return {.forward_ms = forward_bytes / rates_.bytes_per_ms + rates_.kernel_ms,
-            .input_gradient_ms = backward_bytes / rates_.bytes_per_ms + backward_kernels * rates_.kernel_ms,
-            .forward_kernels = 1,
-            .input_gradient_kernels = backward_kernels};
+    return streamed(forward_bytes, backward_bytes, backward_kernels, rates_.passes);
+  }
+  OpTime streamed(double forward_bytes, double backward_bytes, double backward_kernels, double passes) const {
+    return {.forward_ms = passes * (forward_bytes / rates_.bytes_per_ms + rates_.kernel_ms),
+            .input_gradient_ms = passes * (backward_bytes / rates_.bytes_per_ms + backward_kernels * rates_.kernel_ms),
+            .forward_kernels = passes,
+            .input_gradient_kernels = passes * backward_kernels};
+  }
+
+  /// In a ring, queries meet the keys of one rank after the other. Of a causal mask, a block with another's keys has
+  /// all queries or all keys, and half of the others.
+  double block_share(const Attention& a) const { return a.mask == Mask::kFull ? 1 : 0.75; }
+  double ring_steps(const Attention& a) const {
+    return a.mask == Mask::kWindowed ? 0 : as_double(setting_.cp / setting_.cp_ulysses) - 1;
   }
 
   OpTime fused(const Attention& a, double heads) const {
-    const double pairs = num_attention_pairs(a, segments_) / as_double(setting_.cp);
+    // Scores are computed in tiles, which do not fill at the edges of a block: each of its queries and keys brings half
+    // a half size of scores that are not needed.
+    const double edges = 2 * rows_ * (1 + ring_steps(a) * block_share(a));
+    const double pairs = num_attention_pairs(a, segments_) / as_double(setting_.cp) + rates_.half_size / 2 * edges;
     const double flops = 4 * pairs * heads * as_double(a.head_dim);
     const double moved =
         rows_ * as_double((2 * a.heads + 2 * a.kv_heads) * a.head_dim) / as_double(setting_.tp) * bytes_;
     const double by_flops = flops / (rates_.flops_per_ms * rates_.fused_attention);
     const double by_bytes = moved / rates_.bytes_per_ms;
-    return {.forward_ms = std::max(by_flops, by_bytes) + rates_.kernel_ms,
-            .input_gradient_ms = std::max(kFusedBackwardFactor * by_flops, 2 * by_bytes) + 2 * rates_.kernel_ms,
-            .forward_kernels = 1,
-            .input_gradient_kernels = 2};
+    OpTime time{.forward_ms = std::max(by_flops, by_bytes) + rates_.kernel_ms,
+                .input_gradient_ms = std::max(kFusedBackwardFactor * by_flops, 2 * by_bytes) + 2 * rates_.kernel_ms,
+                .forward_kernels = 1,
+                .input_gradient_kernels = 2};
+    add_ring(a, time);
+    return time;
+  }
+
+  /// What a ring's steps add to attention besides its pairs: a call for every sequence, whose result joins those before
+  /// it in fp32; keys packed to be sent; gradients of others' keys, summed in fp32 and sent back.
+  void add_ring(const Attention& a, OpTime& time) const {
+    const double steps = ring_steps(a);
+    if (steps == 0) return;
+    double sequences = 0;
+    for (const Segment& segment : segments_) sequences += segment.count;
+    const double calls = std::max(1.0, sequences);
+    const double forward_kernels = steps * (kRingForwardKernels * calls + kSendKernels);
+    const double backward_kernels = steps * (kRingBackwardKernels * calls + 2 * kSendKernels);
+    const double elements = steps * rows_ * block_share(a) * as_double(a.head_dim) / as_double(setting_.tp);
+    const double queries = elements * as_double(a.heads), keys = elements * as_double(2 * a.kv_heads);
+    time.forward_ms += forward_kernels * rates_.kernel_ms +
+                       (queries * (2 * kFp32Bytes + bytes_) + keys * 2 * bytes_) / rates_.bytes_per_ms;
+    time.input_gradient_ms += backward_kernels * rates_.kernel_ms +
+                              (queries * 3 * kFp32Bytes + keys * (5 * kFp32Bytes + 4 * bytes_)) / rates_.bytes_per_ms;
+    time.forward_kernels += forward_kernels;
+    time.input_gradient_kernels += backward_kernels;
   }
 
   /// Two batched products, which compute masked scores too, around kernels that read and write every score.
@@ -140,12 +180,20 @@ class OpPricer {
 
 DeviceRates rates_of(const Cluster& cluster, Precision precision) {
   const Efficiency& share = cluster.efficiency;
-  return {.flops_per_ms = cluster.device.matrix_tflops.at(precision) * share.matrix * 1e9,
-          .bytes_per_ms = cluster.device.memory_bandwidth_gb_per_s * share.memory * 1e6,
-          .kernel_ms = share.kernel_us * 1e-3,
-          .half_size = share.matrix_half_size,
-          .attention_products = share.attention_products,
-          .fused_attention = share.fused_attention};
+  return {
+      .flops_per_ms = cluster.device.matrix_tflops.at(precision) * cluster.device.power_share() * share.matrix * 1e9,
+      .bytes_per_ms = cluster.device.memory_bandwidth_gb_per_s * share.memory * 1e6,
+      .kernel_ms = share.kernel_us * 1e-3,
+      .passes = share.passes_per_operator,
+      .half_size = share.matrix_half_size,
+      .attention_products = share.attention_products,
+      .fused_attention = share.fused_attention};
+}
+
+double busiest_rank(int64_t num_ranks, double rows) {
+  if (num_ranks <= 1 || rows <= 0) return 1;
+  const double ranks = as_double(num_ranks);
+  return 1 + std::sqrt(2 * std::log(ranks) * (1 - 1 / ranks) / rows);
 }
 
 double product_ms(const DeviceRates& rates, Precision precision, double rows, double in, double out) {

@@ -22,12 +22,18 @@ struct DeviceRates {
   double flops_per_ms = 0;  ///< of large products
   double bytes_per_ms = 0;  ///< of memory-bound kernels
   double kernel_ms = 0;
+  double passes = 1;  ///< over memory, and kernels, of a memory-bound operator
   double half_size = 0;
   double attention_products = 0;
   double fused_attention = 0;
 };
 /// The device must have the precision.
 DeviceRates rates_of(const Cluster& cluster, Precision precision);
+
+/// What the busiest of an expert group's ranks gets, in units of the mean of `rows` choices a rank. A router that
+/// prefers nobody deals choices out like dice: a rank's number scatters by its root, and the largest of n lies about
+/// √(2 ln n) deviations above the mean.
+double busiest_rank(int64_t num_ranks, double rows);
 
 /// A product of rows × in with in × out: roofline, with a share of the peak that falls with short dims.
 double product_ms(const DeviceRates& rates, Precision precision, double rows, double in, double out);

@@ -162,6 +162,9 @@ struct Probe {
 double SampleCost::operator()(const Segments& segments) const {
   double ms = ms_per_token_ * num_tokens(segments);
   for (const PairTerm& term : pairs_) ms += term.ms_per_pair * num_attention_pairs(term.attention, segments);
+  if (ms_per_sequence_ != 0) {
+    for (const Segment& segment : segments) ms += ms_per_sequence_ * segment.count;
+  }
   return std::max(0.0, ms);
 }
 
@@ -193,14 +196,28 @@ SampleCost sample_cost(const CostModel& model, const Plan& plan, const ModulePla
     const double short_ms = added_ms(shorter);
     double ms_per_token = short_ms / shorter.length;
     if (attention) {
-      // a · length + b · pairs(length), at two lengths.
-      const double long_ms = added_ms(longer);
-      const double short_pairs = num_attention_pairs(*attention, {{shorter.length, 1}});
-      const double long_pairs = num_attention_pairs(*attention, {{longer.length, 1}});
-      const double determinant = short_pairs * longer.length - long_pairs * shorter.length;
+      // a · length + b · pairs(length), at two lengths; in a ring each sequence adds calls, too, seen at a third.
+      double long_ms = added_ms(longer), first_ms = short_ms;
+      double short_length = shorter.length, long_length = longer.length;
+      double short_pairs = num_attention_pairs(*attention, {{short_length, 1}});
+      double long_pairs = num_attention_pairs(*attention, {{long_length, 1}});
+      const Probe third{.length = middle, .count = kShare * tokens / middle};
+      const double third_pairs = num_attention_pairs(*attention, {{middle, 1}});
+      const bool is_ring = module.cp > module.cp_ulysses;
+      const double third_ms = is_ring ? added_ms(third) : 0;
+      if (is_ring) {
+        first_ms -= third_ms;
+        long_ms -= third_ms;
+        short_length -= middle;
+        long_length -= middle;
+        short_pairs -= third_pairs;
+        long_pairs -= third_pairs;
+      }
+      const double determinant = short_pairs * long_length - long_pairs * short_length;
       WEFT_CHECK(determinant != 0, "pairs grow like tokens from {} to {}", shorter.length, longer.length);
-      const double ms_per_pair = (short_ms * longer.length - long_ms * shorter.length) / determinant;
-      ms_per_token = (short_ms - ms_per_pair * short_pairs) / shorter.length;
+      const double ms_per_pair = (first_ms * long_length - long_ms * short_length) / determinant;
+      ms_per_token = (first_ms - ms_per_pair * short_pairs) / short_length;
+      if (is_ring) cost.ms_per_sequence_ += third_ms - ms_per_pair * third_pairs - ms_per_token * middle;
       auto term = std::find_if(cost.pairs_.begin(), cost.pairs_.end(),
                                [&](const auto& t) { return counts_alike(t.attention, *attention); });
       if (term == cost.pairs_.end()) term = cost.pairs_.insert(term, {.attention = *attention});

@@ -7,9 +7,10 @@
 
 namespace weft {
 
-/// What one more sample adds to a module's forward and backward: so much a token and so much a pair that attention
-/// computes. The times that it comes from are not straight everywhere (short products are bound by memory, and the host
-/// can be slower than the device); it follows them around what the plan's module takes at once on average.
+/// What one more sample adds to a module's forward and backward: so much a token, so much a pair that attention
+/// computes and, in a ring, so much a sequence. The times that it comes from are not straight everywhere (short
+/// products are bound by memory, and the host can be slower than the device); it follows them around what the plan's
+/// module takes at once on average.
 class SampleCost {
  public:
   /// Milliseconds of one rank, all stages of a pipeline together. Never negative.
@@ -25,6 +26,7 @@ class SampleCost {
   };
 
   double ms_per_token_ = 0;
+  double ms_per_sequence_ = 0;
   double fixed_ms_ = 0;
   std::vector<PairTerm> pairs_;  ///< of different masks
 };

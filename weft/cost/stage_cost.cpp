@@ -24,6 +24,7 @@ class PartPricer {
         splits_(has_split_backward(plan, module_)),
         trainable_(plan),
         backward_(trainable_.backward_of(module_.kind)),
+        zero_(plan.overlap_dp ? plan.cluster.efficiency.overlap : 0),
         stage_(stage) {}
 
   void add() {
@@ -68,6 +69,8 @@ class PartPricer {
     elements_.trained += copies * trained;
     if (backward.runs()) elements_.in_backward += copies * block.parameters;
     largest_block_ = std::max(largest_block_, block.parameters.total());
+    elements_.num_weights += copies * block.num_weights;
+    add_zero(block, trained, backward, is_entry, copies);
     forward_ += count * block.time.forward;
     workspace_ = std::max(workspace_, block.memory.workspace);
     if (!backward.runs()) return;
@@ -98,6 +101,22 @@ class PartPricer {
     if (backward.weights) stage_.deferred_bytes += count * std::max(0.0, block.memory.deferred - saved);
   }
 
+  void add_zero(const BlockCost& block, const LocalParameters& trained, const BackwardNeeds& backward, bool is_entry,
+                int64_t copies) {
+    if (module_.zero < 2) return;
+    const ZeroTraffic traffic = zero_traffic(plan_, module_, costs_,
+                                             {.all = block.parameters,
+                                              .trained = trained,
+                                              .in_backward = backward.runs() ? block.parameters : LocalParameters{},
+                                              .num_weights = block.num_weights});
+    double backward_ms = 0;
+    if (backward.of_inputs(is_entry)) backward_ms += block.time.backward_input.total_ms();
+    if (backward.weights) backward_ms += block.time.backward_weight.total_ms();
+    zero_.add(traffic, block.time.forward.total_ms(), backward_ms, backward.runs(), copies);
+    if (costs_.gradient_link.num_nodes > 1)
+      stage_.zero_between_nodes_ms += static_cast<double>(copies) * traffic.total_ms();
+  }
+
   void add_state() {
     stage_.forward += forward_;
     stage_.backward_input += backward_input_;
@@ -105,9 +124,16 @@ class PartPricer {
     stage_.workspace_bytes = std::max(stage_.workspace_bytes, workspace_);
     if (has_copy_of_table()) {
       const LocalParameters table{.dense = costs_.table_elements};
+      const bool is_trained = trainable_.trains_table();
       elements_.all += table;
       elements_.in_backward += table;
-      if (trainable_.trains_table()) elements_.trained += table;
+      if (is_trained) elements_.trained += table;
+      if (module_.zero >= 2) {
+        // The copy belongs to the head's block, which comes last: its values run beside nothing more than the head's.
+        zero_.add(zero_traffic(plan_, module_, costs_,
+                               {.all = table, .trained = is_trained ? table : LocalParameters{}, .in_backward = table}),
+                  0, 0, true, 1);
+      }
       largest_block_ = std::max(largest_block_, costs_.table_elements);
       largest_weight_ = std::max(largest_weight_, trainable_.trains_table() ? costs_.table_elements : 0);
     }
@@ -118,8 +144,8 @@ class PartPricer {
                                          .largest_weight_elements = static_cast<double>(largest_weight_)});
     stage_.state += state.memory;
     stage_.buffer_bytes += state.buffer_bytes;
-    stage_.zero_forward_ms += state.forward_gather_ms;
-    stage_.zero_backward_ms += state.backward_gather_ms + state.backward_scatter_ms;
+    stage_.zero_forward_ms += zero_.forward_ms();
+    stage_.zero_backward_ms += zero_.backward_ms();
     stage_.reduce_ms += state.reduce_ms;
     stage_.update_ms += state.update_ms;
     add_tied_reduction();
@@ -158,8 +184,9 @@ class PartPricer {
   bool splits_;  ///< weight gradients run apart from input gradients
   Trainable trainable_;
   BackwardNeeds backward_;  ///< of some block
+  ZeroExposure zero_;
   StageCost& stage_;
-  StateElements elements_;
+  StateElements elements_{.num_weights = 0};
   int64_t largest_block_ = 0;
   int64_t largest_weight_ = 0;
   double largest_saved_ = 0;
@@ -207,6 +234,12 @@ void price_transfer(const ModulePlan& module, const ModuleCosts& costs, double b
   stage.buffer_bytes += 2 * bytes;
 }
 
+void share_cards(const ModuleCosts& llm, StageCost& stage) {
+  if (llm.pipeline_link.num_nodes <= 1 || stage.zero_between_nodes_ms == 0) return;
+  const double passes_ms = stage.forward_ms() + stage.backward_input_ms() + stage.backward_weight_ms();
+  stage.transfer_busy_ms *= 1 + std::min(1.0, stage.zero_between_nodes_ms / passes_ms);
+}
+
 void price_encoder(const Plan& plan, int32_t module, const ModuleCosts& costs, std::vector<StageCost>& stages) {
   const std::vector<StagePart> parts = list_encoder_parts(plan, static_cast<size_t>(module));
   stages.assign(parts.size(), StageCost{});
@@ -227,6 +260,8 @@ void price_stages(const Plan& plan, const std::vector<StagePart>& parts, const M
   if (plan.llm().pp == 1) return;
   for (StageCost& stage : stages) stage.action_ms = plan.cluster.efficiency.action_us * 1e-3;
   add_transfers(plan, parts, modules, stages);
+  const ModuleCosts& llm = *modules[static_cast<size_t>(&plan.llm() - plan.modules.data())];
+  for (StageCost& stage : stages) share_cards(llm, stage);
 }
 
 }  // namespace weft

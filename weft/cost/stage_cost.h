@@ -14,9 +14,10 @@ struct StageCost {
   PassTime forward;
   PassTime backward_input;
   PassTime backward_weight;
-  PassTime recompute;  ///< runs before the input gradient
-  double zero_forward_ms = 0;
+  PassTime recompute;          ///< runs before the input gradient
+  double zero_forward_ms = 0;  ///< ZeRO's communication that holds the forward up
   double zero_backward_ms = 0;
+  double zero_between_nodes_ms = 0;  ///< that it keeps the node's cards busy, forward and backward together
   double offload_forward_ms = 0;
   double offload_backward_ms = 0;
   double action_ms = 0;         ///< around a forward, and around a backward
@@ -48,6 +49,10 @@ void price_part(const Plan& plan, const StagePart& part, const ModuleCosts& cost
 
 /// Adds what it costs a stage to pass so many bytes of a module to the next one, on every rank.
 void price_transfer(const ModulePlan& module, const ModuleCosts& costs, double bytes, StageCost& stage);
+
+/// Where transfers and ZeRO's gathers both leave the node, they share its cards: while both are on their way each is
+/// half as fast. For a stage whose parts and transfer are priced.
+void share_cards(const ModuleCosts& llm, StageCost& stage);
 
 /// The stages' costs, for the microbatch that the modules were priced for. `stages` is resized; nothing else is
 /// allocated when it is large enough. The parts are list_stage_parts'.

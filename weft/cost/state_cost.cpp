@@ -32,11 +32,22 @@ struct Share {
   }
 };
 
-/// How long a stage's state communicates. What hides behind one pass shares it, so it is subtracted once from the sum.
+/// How many buckets weights lie in: as many as they fill, but a weight is never divided. ZeRO 3 gathers block by block,
+/// so that a block has at least one of its own.
+double num_buckets(const Plan& plan, double elements, int64_t num_weights) {
+  const double full = elements * num_bytes(plan.precision.reduce) / (plan.buckets_mb * kMegabyte);
+  return std::min(full, as_double(num_weights));
+}
+
+/// A collective for every bucket. `collective` takes a link and bytes.
+template <typename Collective>
+double in_buckets_ms(Collective collective, const GroupLink& link, double bytes, double buckets) {
+  const double one_ms = collective(link, bytes);
+  return buckets == 1 ? one_ms : one_ms + (buckets - 1) * collective(link, 0);
+}
+
+/// How long a stage's state communicates once a step.
 struct Traffic {
-  double forward_gather_ms = 0;
-  double backward_gather_ms = 0;
-  double backward_scatter_ms = 0;
   double reduce_ms = 0;
   double reduced_bytes = 0;
   double returned_ms = 0;  ///< weights after the update, behind the next forward
@@ -44,10 +55,11 @@ struct Traffic {
 
 class StatePricer {
  public:
-  StatePricer(const Plan& plan, const ModulePlan& module, const StateContext& context)
+  StatePricer(const Plan& plan, const ModulePlan& module, const StateContext& context, int64_t num_weights)
       : plan_(plan),
         module_(module),
         context_(context),
+        num_weights_(num_weights),
         weight_bytes_(num_bytes(plan.precision.compute)),
         gradient_bytes_(num_bytes(plan.precision.reduce)),
         overlap_(plan.overlap_dp ? plan.cluster.efficiency.overlap : 0) {}
@@ -56,7 +68,6 @@ class StatePricer {
     if (share.elements == 0) return;
     const ZeroRules rules = share.rules(module_);
     cost.memory.weights += share.elements * weight_bytes_ / (rules.releases_values ? share.ranks() : 1);
-    if (rules.releases_values) add_gathers(share);
     if (share.trained == 0) return;
     const double owned = share.trained / (rules.divides_states ? share.ranks() : 1);
     const Precision sums = rules.gradient_sums(plan_.precision.reduce, plan_.precision.master);
@@ -68,11 +79,6 @@ class StatePricer {
 
   /// What of all shares' communication holds compute up.
   void expose(StateCost& cost) const {
-    cost.forward_gather_ms = exposed(traffic_.forward_gather_ms, context_.forward_ms);
-    cost.backward_gather_ms = exposed(traffic_.backward_gather_ms, context_.backward_ms);
-    cost.backward_scatter_ms =
-        exposed(traffic_.backward_gather_ms + traffic_.backward_scatter_ms, context_.backward_ms) -
-        cost.backward_gather_ms;
     cost.update_ms += exposed(traffic_.returned_ms, context_.forward_ms);
     if (traffic_.reduced_bytes == 0) return;
     // Buckets are sent while the last microbatch's backward goes on; the last bucket has nothing left to hide behind.
@@ -82,21 +88,12 @@ class StatePricer {
   }
 
  private:
-  void add_gathers(const Share& share) {
-    traffic_.forward_gather_ms += all_gather_ms(*share.link, share.elements * weight_bytes_);
-    if (share.in_backward > 0)
-      traffic_.backward_gather_ms += all_gather_ms(*share.link, share.in_backward * weight_bytes_);
-  }
-
   void add_reduction(const Share& share, const ZeroRules& rules) {
+    if (rules.scatters_gradients || share.ranks() == 1) return;
     const double bytes = share.trained * gradient_bytes_;
-    if (rules.scatters_gradients) {
-      traffic_.backward_scatter_ms += reduce_scatter_ms(*share.link, bytes);
-      return;
-    }
-    traffic_.reduce_ms +=
-        rules.divides_states ? reduce_scatter_ms(*share.link, bytes) : all_reduce_ms(*share.link, bytes);
-    if (share.ranks() > 1) traffic_.reduced_bytes += bytes;
+    const auto collective = rules.divides_states ? reduce_scatter_ms : all_reduce_ms;
+    traffic_.reduce_ms += in_buckets_ms(collective, *share.link, bytes, buckets_of(share));
+    traffic_.reduced_bytes += bytes;
   }
 
   void add_update(const Share& share, const ZeroRules& rules, double owned, StateCost& cost) {
@@ -107,8 +104,12 @@ class StatePricer {
       const double moved = 2 * owned * plan_.offload.optimizer * optimizer_bytes(plan_.precision);
       cost.update_ms += moved / (cluster.host.bandwidth_gb_per_s * kBytesPerMs);
     }
-    if (rules.returns_values) traffic_.returned_ms += all_gather_ms(*share.link, share.trained * weight_bytes_);
+    if (rules.returns_values)
+      traffic_.returned_ms +=
+          in_buckets_ms(all_gather_ms, *share.link, share.trained * weight_bytes_, buckets_of(share));
   }
+
+  double buckets_of(const Share& share) const { return std::max(1.0, num_buckets(plan_, share.trained, num_weights_)); }
 
   double exposed(double communication_ms, double compute_ms) const {
     return std::max(0.0, communication_ms - overlap_ * compute_ms);
@@ -117,11 +118,22 @@ class StatePricer {
   const Plan& plan_;
   const ModulePlan& module_;
   const StateContext& context_;
+  int64_t num_weights_;
   double weight_bytes_;
   double gradient_bytes_;
   double overlap_;
   Traffic traffic_;
 };
+
+Share dense_share(const ModuleCosts& costs, const StateElements& elements) {
+  return {as_double(elements.all.dense), as_double(elements.trained.dense), as_double(elements.in_backward.dense),
+          &costs.gradient_link};
+}
+
+Share expert_share(const ModuleCosts& costs, const StateElements& elements) {
+  return {as_double(elements.all.expert), as_double(elements.trained.expert), as_double(elements.in_backward.expert),
+          &costs.expert_gradient_link};
+}
 
 }  // namespace
 
@@ -143,9 +155,35 @@ double owned_gradient_bytes(const Plan& plan, const ModulePlan& module, int64_t 
   return as_double(elements) / ranks * num_bytes(rules.gradient_sums(plan.precision.reduce, plan.precision.master));
 }
 
-StateElements whole_elements(const Plan& plan, const ModulePlan& module, const LocalParameters& elements) {
+ZeroTraffic zero_traffic(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs,
+                         const StateElements& block) {
+  ZeroTraffic traffic;
+  if (module.zero < 2) return traffic;
+  const double weight_bytes = num_bytes(plan.precision.compute);
+  for (const Share& share : {dense_share(costs, block), expert_share(costs, block)}) {
+    if (share.elements == 0 || share.num_ranks() == 1) continue;
+    const ZeroRules rules = share.rules(module);
+    if (rules.releases_values) {
+      const double buckets = std::max(1.0, num_buckets(plan, share.elements, block.num_weights));
+      traffic.gather_ms += in_buckets_ms(all_gather_ms, *share.link, share.elements * weight_bytes, buckets);
+      if (share.in_backward > 0)
+        traffic.backward_gather_ms +=
+            in_buckets_ms(all_gather_ms, *share.link, share.in_backward * weight_bytes, buckets);
+    }
+    if (rules.scatters_gradients && share.trained > 0) {
+      double buckets = num_buckets(plan, share.trained, block.num_weights);
+      if (rules.releases_values) buckets = std::max(1.0, buckets);
+      traffic.scatter_ms +=
+          in_buckets_ms(reduce_scatter_ms, *share.link, share.trained * num_bytes(plan.precision.reduce), buckets);
+    }
+  }
+  return traffic;
+}
+
+StateElements whole_elements(const Plan& plan, const ModulePlan& module, const LocalParameters& elements,
+                             int64_t num_weights) {
   const BackwardNeeds backward = Trainable(plan).backward_of(module.kind);
-  StateElements whole{.all = elements};
+  StateElements whole{.all = elements, .num_weights = num_weights};
   if (backward.weights) whole.trained = elements;
   if (backward.runs()) whole.in_backward = elements;
   return whole;
@@ -156,13 +194,9 @@ StateCost price_state(const Plan& plan, const ModulePlan& module, const ModuleCo
   StateCost cost;
   const bool is_trained = elements.trained.total() > 0;
   const ZeroRules rules = zero_rules(module.zero, module.zero_keep_gathered);
-  StatePricer pricer(plan, module, context);
-  pricer.add({as_double(elements.all.dense), as_double(elements.trained.dense), as_double(elements.in_backward.dense),
-              &costs.gradient_link},
-             cost);
-  pricer.add({as_double(elements.all.expert), as_double(elements.trained.expert),
-              as_double(elements.in_backward.expert), &costs.expert_gradient_link},
-             cost);
+  StatePricer pricer(plan, module, context, elements.num_weights);
+  pricer.add(dense_share(costs, elements), cost);
+  pricer.add(expert_share(costs, elements), cost);
   pricer.expose(cost);
   const int64_t num_ranks = std::max(costs.gradient_link.num_ranks, costs.expert_gradient_link.num_ranks);
   if (is_trained && num_ranks > 1) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "weft/cost/module_costs.h"
+#include "weft/cost/zero_exposure.h"
 
 namespace weft {
 
@@ -22,15 +23,12 @@ struct StateMemory {
 /// What keeping and changing a stage's weights costs a rank, besides its passes.
 struct StateCost {
   StateMemory memory;
-  double buffer_bytes = 0;         ///< for communication
-  double forward_gather_ms = 0;    ///< in every microbatch: ZeRO 3's weights, as far as it holds compute up
-  double backward_gather_ms = 0;   ///< the same for the backward
-  double backward_scatter_ms = 0;  ///< in every microbatch: ZeRO 2's and 3's gradients
-  double reduce_ms = 0;            ///< once a step: gradients over data-parallel ranks
-  double update_ms = 0;            ///< once a step: the optimizer, and weights that come back from it
+  double buffer_bytes = 0;  ///< for communication
+  double reduce_ms = 0;     ///< once a step: gradients over data-parallel ranks
+  double update_ms = 0;     ///< once a step: the optimizer, and weights that come back from it
 };
 
-/// What the state's communication can hide behind.
+/// What the state's communication once a step can hide behind.
 struct StateContext {
   double forward_ms = 0;  ///< of one microbatch in this stage
   double backward_ms = 0;
@@ -43,10 +41,16 @@ struct StateElements {
   LocalParameters all;
   LocalParameters trained;
   LocalParameters in_backward;  ///< of blocks through which gradients go
+  int64_t num_weights = 1;      ///< buckets hold one or more of them
 };
 
 /// Of blocks of a module that is trained as a whole, or not at all.
-StateElements whole_elements(const Plan& plan, const ModulePlan& module, const LocalParameters& elements);
+StateElements whole_elements(const Plan& plan, const ModulePlan& module, const LocalParameters& elements,
+                             int64_t num_weights = 1);
+
+/// What ZeRO 2 and 3 communicate of one block in every microbatch: a gather or a scatter for each of its buckets.
+ZeroTraffic zero_traffic(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs,
+                         const StateElements& block);
 
 StateCost price_state(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs,
                       const StateElements& elements, const StateContext& context);

@@ -26,6 +26,10 @@ struct Setting {
   StateCost price(const LocalParameters& elements, const StateContext& context = {}) const {
     return price_state(plan, plan.modules.back(), costs, whole_elements(plan, plan.modules.back(), elements), context);
   }
+  ZeroTraffic traffic(const LocalParameters& elements, int64_t num_weights = 1) const {
+    const ModulePlan& module = plan.modules.back();
+    return zero_traffic(plan, module, costs, whole_elements(plan, module, elements, num_weights));
+  }
 };
 
 Setting with_ranks(int64_t ranks, int64_t zero, PrecisionPlan precision = {}) {
@@ -64,7 +68,7 @@ TEST(StateCost, OwnedWeightsAreAPartOfTheWholeOnesThatAreKept) {
   s.plan.modules.back().zero_keep_gathered = true;
   const StateCost cost = s.price({.dense = kElements});
   EXPECT_DOUBLE_EQ(cost.memory.weights, 2.0 * kElements);
-  EXPECT_EQ(cost.forward_gather_ms, 0);
+  EXPECT_EQ(s.traffic({.dense = kElements}).gather_ms, 0);
   // Once a step they come together: three quarters of 2 MB at 1 MB/ms, and nothing to hide behind.
   EXPECT_DOUBLE_EQ(cost.update_ms, 1.5);
 }
@@ -81,7 +85,9 @@ TEST(StateCost, FrozenModulesHoldWeightsAndNothingElse) {
   s.plan.workload.frozen = {ModuleKind::kLlm};
   const StateCost cost = s.price({.dense = kElements});
   EXPECT_DOUBLE_EQ(cost.memory.total(), 2.0 * kElements);
-  EXPECT_EQ(cost.reduce_ms + cost.update_ms + cost.backward_scatter_ms + cost.buffer_bytes, 0);
+  EXPECT_EQ(cost.reduce_ms + cost.update_ms + cost.buffer_bytes, 0);
+  s.plan.modules.back().zero = 3;
+  EXPECT_EQ(s.traffic({.dense = kElements}).backward_gather_ms + s.traffic({.dense = kElements}).scatter_ms, 0);
 }
 
 TEST(StateCost, GradientsAreReducedOnceAStepOrInEveryMicrobatch) {
@@ -92,12 +98,25 @@ TEST(StateCost, GradientsAreReducedOnceAStepOrInEveryMicrobatch) {
   EXPECT_DOUBLE_EQ(one.update_ms, 1.5) << "2 MB of new weights come back";
   const StateCost two = with_ranks(4, 2).price({.dense = kElements});
   EXPECT_EQ(two.reduce_ms, 0);
-  EXPECT_DOUBLE_EQ(two.backward_scatter_ms, 3);
+  EXPECT_DOUBLE_EQ(with_ranks(4, 2).traffic({.dense = kElements}).scatter_ms, 3);
+  EXPECT_EQ(with_ranks(4, 2).traffic({.dense = kElements}).gather_ms, 0);
   const StateCost three = with_ranks(4, 3).price({.dense = kElements});
-  EXPECT_DOUBLE_EQ(three.forward_gather_ms, 1.5);
-  EXPECT_DOUBLE_EQ(three.backward_gather_ms, 1.5);
-  EXPECT_DOUBLE_EQ(three.backward_scatter_ms, 3);
+  const ZeroTraffic traffic = with_ranks(4, 3).traffic({.dense = kElements});
+  EXPECT_DOUBLE_EQ(traffic.gather_ms, 1.5);
+  EXPECT_DOUBLE_EQ(traffic.backward_gather_ms, 1.5);
+  EXPECT_DOUBLE_EQ(traffic.scatter_ms, 3);
   EXPECT_NEAR(three.update_ms, 0, 1e-9) << "nothing comes back: the next forward gathers";
+}
+
+TEST(StateCost, EveryBucketOfABlockTravelsByItself) {
+  Setting s = with_ranks(4, 3);
+  s.costs.gradient_link.latency_ms = s.costs.gradient_link.within_latency_ms = 0.1;
+  // Three hops; 4 MB of gradients are four buckets of 1 MB, but no more than there are weights.
+  EXPECT_DOUBLE_EQ(s.traffic({.dense = kElements}, 9).gather_ms, 1.5 + 0.3);
+  s.plan.buckets_mb = 1;
+  EXPECT_DOUBLE_EQ(s.traffic({.dense = kElements}, 9).gather_ms, 1.5 + 4 * 0.3);
+  EXPECT_DOUBLE_EQ(s.traffic({.dense = kElements}, 2).gather_ms, 1.5 + 2 * 0.3);
+  EXPECT_DOUBLE_EQ(s.traffic({.dense = kElements}, 9).scatter_ms, 3 + 4 * 0.3);
 }
 
 TEST(StateCost, OverlapHidesReductionBehindTheBackwardButNotTheLastBucket) {
@@ -111,17 +130,11 @@ TEST(StateCost, OverlapHidesReductionBehindTheBackwardButNotTheLastBucket) {
 }
 
 TEST(StateCost, WhatHidesBehindOnePassSharesIt) {
-  Setting s = with_ranks(4, 3);
-  s.plan.cluster.efficiency.overlap = 1;
-  // Gathering takes 1.5 ms and scattering 3 ms: a backward of 3.5 ms hides all but 1 ms of the two together.
-  StateCost cost = s.price({.dense = kElements}, {.forward_ms = 1, .backward_ms = 3.5});
-  EXPECT_DOUBLE_EQ(cost.forward_gather_ms, 0.5);
-  EXPECT_DOUBLE_EQ(cost.backward_gather_ms + cost.backward_scatter_ms, 1);
   // Dense weights and experts: 3 + 3 ms of reduction behind 4 ms.
-  s = with_ranks(4, 1);
+  Setting s = with_ranks(4, 1);
   s.plan.cluster.efficiency.overlap = 1;
   s.plan.buckets_mb = 1e-6;
-  cost = s.price({.dense = kElements, .expert = kElements}, {.forward_ms = 2, .backward_ms = 4});
+  const StateCost cost = s.price({.dense = kElements, .expert = kElements}, {.forward_ms = 2, .backward_ms = 4});
   EXPECT_DOUBLE_EQ(cost.reduce_ms, 2);
   EXPECT_NEAR(cost.update_ms, 2 * 1.5 - 2, 1e-9);
 }

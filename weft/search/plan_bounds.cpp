@@ -23,12 +23,12 @@ double block_ms(const BackwardNeeds& backward, const BlockCost& block, bool is_e
 }
 
 /// What ZeRO's communication adds to a microbatch beyond what hides behind so much compute; below 0 where compute could
-/// hide more.
+/// hide more. A block's communication runs beside its neighbours (zero_exposure.h), and summed over equal blocks that
+/// is no less than if each ran beside itself. Of ends, which differ from the layers, only what they can hide counts.
 struct Exposed {
   double forward_ms = 0;
   double backward_ms = 0;
 
-  double total_ms() const { return forward_ms + backward_ms; }
   double positive_ms() const { return std::max(0.0, forward_ms) + std::max(0.0, backward_ms); }
   double negative_ms() const { return std::min(0.0, forward_ms) + std::min(0.0, backward_ms); }
 };
@@ -37,15 +37,74 @@ Exposed exposed(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
                 bool is_entry) {
   if (module.zero < 2) return {};
   const BackwardNeeds backward = backward_of(plan, module.kind);
-  // What one more block adds: a stage has the links' latency once, however many its blocks.
-  const LocalParameters& own = block.parameters;
-  const StateCost once = price_state(plan, module, costs, whole_elements(plan, module, own), {});
-  const StateCost twice = price_state(plan, module, costs, whole_elements(plan, module, 2 * own), {});
+  const ZeroTraffic traffic =
+      zero_traffic(plan, module, costs, whole_elements(plan, module, block.parameters, block.num_weights));
   const double overlap = plan.overlap_dp ? plan.cluster.efficiency.overlap : 0;
   const double forward_ms = block.time.forward.total_ms();
-  return {.forward_ms = twice.forward_gather_ms - once.forward_gather_ms - overlap * forward_ms,
-          .backward_ms = twice.backward_gather_ms - once.backward_gather_ms + twice.backward_scatter_ms -
-                         once.backward_scatter_ms - overlap * (block_ms(backward, block, is_entry) - forward_ms)};
+  return {.forward_ms = traffic.gather_ms - overlap * forward_ms,
+          .backward_ms = traffic.backward_gather_ms + traffic.scatter_ms -
+                         overlap * (block_ms(backward, block, is_entry) - forward_ms)};
+}
+
+/// What a layer of any kind leaves at least: where kinds differ, one with little to send may run beside one that
+/// computes long.
+double least_exposed_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs) {
+  if (module.zero < 2) return 0;
+  if (costs.kinds.size() == 1) return exposed(plan, module, costs, costs.kinds.front(), false).positive_ms();
+  const BackwardNeeds backward = backward_of(plan, module.kind);
+  const double overlap = plan.overlap_dp ? plan.cluster.efficiency.overlap : 0;
+  ZeroTraffic least{kInfinity, kInfinity, kInfinity};
+  double longest_forward_ms = 0, longest_backward_ms = 0;
+  for (const BlockCost& block : costs.kinds) {
+    const ZeroTraffic traffic =
+        zero_traffic(plan, module, costs, whole_elements(plan, module, block.parameters, block.num_weights));
+    least.gather_ms = std::min(least.gather_ms, traffic.gather_ms);
+    least.backward_gather_ms = std::min(least.backward_gather_ms, traffic.backward_gather_ms);
+    least.scatter_ms = std::min(least.scatter_ms, traffic.scatter_ms);
+    const double forward_ms = block.time.forward.total_ms();
+    longest_forward_ms = std::max(longest_forward_ms, forward_ms);
+    longest_backward_ms = std::max(longest_backward_ms, block_ms(backward, block) - forward_ms);
+  }
+  return Exposed{.forward_ms = least.gather_ms - overlap * longest_forward_ms,
+                 .backward_ms = least.backward_gather_ms + least.scatter_ms - overlap * longest_backward_ms}
+      .positive_ms();
+}
+
+/// What one more block adds to the update that ends a rank's step, apart from what comes back behind the next forward,
+/// and how long that takes. A stage has at least one bucket, however few its blocks, which is not this block's.
+struct StepEnd {
+  double update_ms = 0;
+  double returned_ms = 0;
+};
+
+StepEnd step_end(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs, const BlockCost& block) {
+  const auto update_ms = [&](int64_t blocks, const StateContext& context) {
+    const StateElements elements = whole_elements(plan, module, blocks * block.parameters, blocks * block.num_weights);
+    return price_state(plan, module, costs, elements, context).update_ms;
+  };
+  const double hidden_ms = update_ms(2, kBytesOnly) - update_ms(1, kBytesOnly);
+  return {.update_ms = hidden_ms, .returned_ms = update_ms(2, {}) - update_ms(1, {}) - hidden_ms};
+}
+
+/// A layer's part of it at least, of whatever kind.
+double least_step_end_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs) {
+  const double overlap = plan.overlap_dp ? plan.cluster.efficiency.overlap : 0;
+  StepEnd least{kInfinity, kInfinity};
+  double longest_forward_ms = 0;
+  for (const BlockCost& block : costs.kinds) {
+    const StepEnd end = step_end(plan, module, costs, block);
+    least.update_ms = std::min(least.update_ms, end.update_ms);
+    least.returned_ms = std::min(least.returned_ms, end.returned_ms);
+    longest_forward_ms = std::max(longest_forward_ms, block.time.forward.total_ms());
+  }
+  return least.update_ms + std::max(0.0, least.returned_ms - overlap * longest_forward_ms);
+}
+
+/// What an end of the pipeline may hide of what comes back to the layers of its stage.
+double hidden_step_end_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs,
+                          const BlockCost& block) {
+  const double overlap = plan.overlap_dp ? plan.cluster.efficiency.overlap : 0;
+  return std::min(0.0, step_end(plan, module, costs, block).returned_ms - overlap * block.time.forward.total_ms());
 }
 
 /// Where layers differ, the lightest stands for all, and what the others take more is work that weighs nothing.
@@ -54,9 +113,12 @@ void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
   fluid.layers = static_cast<double>(plan.model.find(module.kind)->layers.size());
   fluid.layer_ms = fluid.forward_ms = fluid.static_bytes = fluid.activation_bytes = kInfinity;
   double workspace = kInfinity;
+  // The step's end is a rank's work, too, and comes once for all microbatches.
+  const auto microbatches = static_cast<double>(plan.schedule.microbatches);
+  const double exposed_ms =
+      least_exposed_ms(plan, module, costs) + least_step_end_ms(plan, module, costs) / microbatches;
   for (const BlockCost& block : costs.kinds) {
-    fluid.layer_ms =
-        std::min(fluid.layer_ms, block_ms(backward, block) + exposed(plan, module, costs, block, false).positive_ms());
+    fluid.layer_ms = std::min(fluid.layer_ms, block_ms(backward, block) + exposed_ms);
     // What recomputing adds: the attention alone saves less, but may be cheaper for what it saves.
     const double saves = block.memory.saved - block.memory.saved_full;
     const double saves_selective = block.memory.saved - block.memory.saved_selective;
@@ -80,15 +142,16 @@ void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
                           kAllocatorFactor * std::max(0.0, costs.exit.memory.workspace - workspace) +
                           (backward.runs() ? kAllocatorFactor * costs.exit.memory.saved : 0);
   // Compute of embedding and head may hide some of the layers' communication.
-  fluid.first_ms = std::max(
-      0.0, block_ms(backward, costs.entry, true) + exposed(plan, module, costs, costs.entry, true).negative_ms());
+  fluid.first_ms = std::max(0.0, block_ms(backward, costs.entry, true) +
+                                     exposed(plan, module, costs, costs.entry, true).negative_ms() +
+                                     hidden_step_end_ms(plan, module, costs, costs.entry) / microbatches);
   fluid.last_ms =
-      std::max(0.0, block_ms(backward, costs.exit) + exposed(plan, module, costs, costs.exit, false).negative_ms());
+      std::max(0.0, block_ms(backward, costs.exit) + exposed(plan, module, costs, costs.exit, false).negative_ms() +
+                        hidden_step_end_ms(plan, module, costs, costs.exit) / microbatches);
   if (costs.kinds.size() == 1) return;
   double layers_ms = 0;
   for (const size_t kind : plan.model.find(module.kind)->layers)
-    layers_ms +=
-        block_ms(backward, costs.kinds[kind]) + exposed(plan, module, costs, costs.kinds[kind], false).positive_ms();
+    layers_ms += block_ms(backward, costs.kinds[kind]) + exposed_ms;
   fluid.other_ms += std::max(0.0, layers_ms - fluid.layers * fluid.layer_ms);
 }
 

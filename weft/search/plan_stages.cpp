@@ -107,7 +107,10 @@ StageFigures PlanStages::price(const Run& run, const Recomputes& recomputes) con
     if (!is_llm && run.end() >= span.end && run.end() <= llm.begin) bytes = costs_[module]->output_bytes;
     if (bytes > 0) price_transfer(m, *costs_[module], bytes, cost);
   }
-  if (plan_.llm().pp > 1) cost.action_ms = plan_.cluster.efficiency.action_us * 1e-3;
+  if (plan_.llm().pp > 1) {
+    cost.action_ms = plan_.cluster.efficiency.action_us * 1e-3;
+    share_cards(*costs_[static_cast<size_t>(llm.module)], cost);
+  }
 
   const auto rank = static_cast<size_t>(rank_of[static_cast<size_t>(run.stage)]);
   // Encoders on the llm's ranks end their step with the first of the rank's stages.

@@ -97,6 +97,7 @@ struct PlanReport {
   double throughput_samples_per_s = 0;
   double tokens_per_s_per_device = 0;  ///< the llm's tokens
   double model_flops_utilization = 0;
+  std::string calibrated_to;  ///< what the cluster's efficiency, or the profile, was measured on; else nothing
   double mean_batch_step_time_ms = 0;
 
   /// Drawn batches: none, or their number and how their step times spread.

@@ -158,6 +158,7 @@ Result<PlanReport> simulate_plan(const Plan& given, const SimulateOptions& optio
   WEFT_TRY(const double flops, training_step_flops(plan.model, plan.workload, simulator.costs().average()));
   const double peak = plan.cluster.device.matrix_tflops.at(plan.precision.compute) * 1e12;
   report.model_flops_utilization = flops / (seconds * devices * peak);
+  report.calibrated_to = options.profile != nullptr ? options.profile->source : plan.cluster.calibrated_to;
   report.warnings = unusual_values(plan.cluster);
   report.warnings.insert(report.warnings.end(), link_warnings.begin(), link_warnings.end());
   if (report.model_flops_utilization > 1)

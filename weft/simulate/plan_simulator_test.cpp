@@ -137,9 +137,10 @@ TEST(PlanSimulator, RulesThatFreezeAModuleArePricedAsAFrozenModule) {
     EXPECT_NEAR(by_rule.step_time_ms, frozen.step_time_ms, 1e-9 * frozen.step_time_ms) << name;
     EXPECT_NEAR(by_rule.peak_memory_bytes(), frozen.peak_memory_bytes(), 1) << name;
     EXPECT_NEAR(report(false, {{"*", true}}).step_time_ms, trained.step_time_ms, 1e-9 * trained.step_time_ms) << name;
-    EXPECT_GT(merger.step_time_ms, frozen.step_time_ms) << name;
     // Ranks of its own are hardly what the step waits for.
     const bool is_apart = shipped(name).modules[0].placement == ModulePlacement::kDisjoint;
+    EXPECT_GE(merger.step_time_ms, (1 - 1e-9) * frozen.step_time_ms) << name;
+    EXPECT_TRUE(is_apart || merger.step_time_ms > frozen.step_time_ms) << name;
     const RowReport &less = is_apart ? merger.rows.back() : merger.fullest(),
                     &more = is_apart ? trained.rows.back() : trained.fullest();
     EXPECT_LT(less.memory.total(), more.memory.total()) << name;

@@ -1,5 +1,8 @@
 #include "weft/spec/cluster.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include <fmt/format.h>
 
 #include "weft/base/fields.h"
@@ -12,6 +15,7 @@ constexpr NumberRange kBandwidthRange{1e-3, 1e6};
 constexpr NumberRange kLatencyRange{0, 1e6};
 constexpr NumberRange kMemoryRange{1e-3, 1e6};
 constexpr NumberRange kRateRange{1e-6, 1e6};
+constexpr NumberRange kPowerRange{0.1, 1e6};
 
 Link read_link(Fields& fields) {
   return {.bandwidth_gb_per_s = fields.number("bandwidth_gb_per_s", kBandwidthRange),
@@ -24,6 +28,14 @@ ClusterDevice read_device(Fields fields) {
                        .reserved_memory_gib = fields.number_or("reserved_memory_gib", 0, {0, kMemoryRange.max}),
                        .memory_bandwidth_gb_per_s = fields.number("memory_bandwidth_gb_per_s", kBandwidthRange),
                        .matrix_tflops = {}};
+  if (fields.has("power_w")) device.power_w = fields.number("power_w", kPowerRange);
+  fields.raw("power_w");
+  if (fields.has("power_limit_w")) device.power_limit_w = fields.number("power_limit_w", kPowerRange);
+  fields.raw("power_limit_w");
+  if (device.power_limit_w > 0 && device.power_w == 0) {
+    fields.complain("power_limit_w", fmt::format("is {}, but power_w, for which matrix_tflops are given, is missing",
+                                                 device.power_limit_w));
+  }
   if (device.reserved_memory_gib >= device.memory_gib) {
     fields.complain("reserved_memory_gib", fmt::format("is {}, which leaves nothing of the {} GiB of memory",
                                                        device.reserved_memory_gib, device.memory_gib));
@@ -46,6 +58,10 @@ Json link_json(const Link& link) {
 
 }  // namespace
 
+double ClusterDevice::power_share() const {
+  return power_limit_w > 0 ? std::min(1.0, std::cbrt(power_limit_w / power_w)) : 1;
+}
+
 Json to_json(const Cluster& c) {
   Json rates = Json::object();
   for (const auto& [precision, tflops] : c.device.matrix_tflops) rates[name_of(precision)] = tflops;
@@ -53,17 +69,17 @@ Json to_json(const Cluster& c) {
   between["cards_per_node"] = c.cards_per_node;
   Json links = {{"within_node", link_json(c.within_node)}, {"between_nodes", between}};
   if (c.host.bandwidth_gb_per_s > 0) links["host"] = link_json(c.host);
-  return {{"name", c.name},
-          {"nodes", c.nodes},
-          {"devices_per_node", c.devices_per_node},
-          {"device",
-           {{"name", c.device.name},
-            {"memory_gib", c.device.memory_gib},
-            {"reserved_memory_gib", c.device.reserved_memory_gib},
-            {"memory_bandwidth_gb_per_s", c.device.memory_bandwidth_gb_per_s},
-            {"matrix_tflops", rates}}},
-          {"links", links},
-          {"efficiency", to_json(c.efficiency)}};
+  Json device = {{"name", c.device.name},
+                 {"memory_gib", c.device.memory_gib},
+                 {"reserved_memory_gib", c.device.reserved_memory_gib},
+                 {"memory_bandwidth_gb_per_s", c.device.memory_bandwidth_gb_per_s},
+                 {"matrix_tflops", rates}};
+  if (c.device.power_w > 0) device["power_w"] = c.device.power_w;
+  if (c.device.power_limit_w > 0) device["power_limit_w"] = c.device.power_limit_w;
+  Json json = {{"name", c.name},   {"nodes", c.nodes}, {"devices_per_node", c.devices_per_node},
+               {"device", device}, {"links", links},   {"efficiency", to_json(c.efficiency)}};
+  if (!c.calibrated_to.empty()) json["calibrated_to"] = c.calibrated_to;
+  return json;
 }
 
 Result<Cluster> read_cluster(const Document& document, std::string default_name) {
@@ -89,6 +105,7 @@ Result<Cluster> read_cluster(const Document& document, std::string default_name)
   links.raw("host");
   if (fields.has("efficiency")) cluster.efficiency = read_efficiency(fields.object("efficiency"));
   fields.raw("efficiency");
+  cluster.calibrated_to = fields.text_or("calibrated_to", "");
   within.reject_unknown();
   between.reject_unknown();
   links.reject_unknown();

@@ -19,6 +19,12 @@ struct ClusterDevice {
   double reserved_memory_gib = 0;  ///< taken by driver, context and communication library before training starts
   double memory_bandwidth_gb_per_s = 0;
   std::map<Precision, double> matrix_tflops;  ///< dense peak, for the precisions that the device has
+  double power_w = 0;                         ///< for which the peak is given; 0 where it is not known
+  double power_limit_w = 0;                   ///< below that; 0 where there is none
+
+  /// Share of the peak that a power limit leaves. Power goes with the clock and the square of the voltage, which goes
+  /// with the clock: the rate falls with the cube root of the power.
+  double power_share() const;
 };
 
 /// Bandwidth in one direction, and the time that an empty message takes.
@@ -38,6 +44,7 @@ struct Cluster {
   int64_t cards_per_node = 0;  ///< network cards, shared by the node's devices
   Link host;                   ///< between a device and its host's memory; no bandwidth where it is not known
   Efficiency efficiency;
+  std::string calibrated_to;  ///< the runs that the efficiency was fitted to, in words; nothing where it was not
 
   int64_t num_devices() const { return nodes * devices_per_node; }
 };

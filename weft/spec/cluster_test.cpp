@@ -62,6 +62,23 @@ TEST(Cluster, ReadsEveryField) {
   EXPECT_EQ(cluster->cards_per_node, 8);
 }
 
+TEST(Cluster, PowerAndCalibrationAreOptionalAndReadBack) {
+  const std::string limited = [] {
+    std::string text = kGood;
+    return text.replace(text.find("memory_gib: 80"), 0, "power_w: 700, power_limit_w: 500, ") +
+           "calibrated_to: two runs\n";
+  }();
+  const Result<Cluster> cluster = read_cluster(*parse_document(limited, "c.yaml", Syntax::kYaml), "c");
+  ASSERT_TRUE(cluster.ok()) << cluster.error().message();
+  EXPECT_EQ(cluster->calibrated_to, "two runs");
+  EXPECT_NEAR(cluster->device.power_share(), 0.8939, 1e-4);
+  const Result<Cluster> again = read_cluster({.source = "again", .root = to_json(*cluster)}, "");
+  ASSERT_TRUE(again.ok()) << again.error().message();
+  EXPECT_EQ(to_json(*again), to_json(*cluster));
+  EXPECT_EQ(finding_with("memory_gib: 80", "memory_gib: 80, power_limit_w: 500"),
+            "c.yaml: device.power_limit_w: is 500, but power_w, for which matrix_tflops are given, is missing");
+}
+
 TEST(Cluster, MistakesNameTheField) {
   EXPECT_EQ(finding_with("nodes: 2", "nodes: 0"), "c.yaml: nodes: is 0, a whole number from 1 to 1000000 is needed");
   EXPECT_EQ(finding_with("memory_gib: 80", "memory_gb: 80"),

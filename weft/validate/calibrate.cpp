@@ -9,9 +9,6 @@
 namespace weft {
 namespace {
 
-/// Runs scatter by about this share whatever the model says: it sets how much they count against the defaults.
-constexpr double kScatter = 0.05;
-
 const EfficiencyField& field_of(const FittedParameter& parameter) {
   for (const EfficiencyField& field : efficiency_fields()) {
     if (field.value == parameter.value) return field;
@@ -20,12 +17,20 @@ const EfficiencyField& field_of(const FittedParameter& parameter) {
 }
 
 Efficiency efficiency_at(const std::vector<double>& logs) {
-  Efficiency efficiency;
+  Efficiency efficiency = calibration_start();
   for (size_t i = 0; i < logs.size(); ++i) efficiency.*fitted_parameters()[i].value = std::exp(logs[i]);
   return efficiency;
 }
 
 }  // namespace
+
+Efficiency calibration_start() {
+  Efficiency start;
+  start.passes_per_operator = 1;
+  start.kernel_us = 8;
+  start.host_us_per_kernel = 30;
+  return start;
+}
 
 std::span<const FittedParameter> fitted_parameters() {
   static constexpr std::array<FittedParameter, 12> parameters = {{
@@ -48,7 +53,7 @@ std::span<const FittedParameter> fitted_parameters() {
 Efficiency calibrate(const std::vector<WeightedRun>& runs) {
   const std::span<const FittedParameter> parameters = fitted_parameters();
   LeastSquares problem;
-  const Efficiency defaults;
+  const Efficiency defaults = calibration_start();
   for (const FittedParameter& parameter : parameters) {
     const EfficiencyField& field = field_of(parameter);
     problem.start.push_back(std::log(defaults.*parameter.value));
@@ -61,7 +66,7 @@ Efficiency calibrate(const std::vector<WeightedRun>& runs) {
     const Efficiency efficiency = efficiency_at(logs);
     for (size_t i = 0; i < runs.size(); ++i) {
       const double ratio = predict_ms(*runs[i].run, efficiency) / runs[i].run->run.measured_ms;
-      out[i] = runs[i].weight * std::log(ratio) / kScatter;
+      out[i] = runs[i].weight * std::log(ratio) / kRunScatter;
     }
   };
   return efficiency_at(solve(problem));

@@ -8,6 +8,13 @@
 
 namespace weft {
 
+/// Runs scatter by about this share whatever the model says: it sets how much they count against the defaults.
+inline constexpr double kRunScatter = 0.05;
+
+/// What calibration knows before it has seen a run: the defaults, with operators that are one kernel each. What they
+/// are really made of, a table of step times cannot tell from how long a kernel takes.
+Efficiency calibration_start();
+
 /// A parameter that calibration fits, and how far from its default it may reasonably be: one standard deviation is this
 /// factor.
 struct FittedParameter {
@@ -24,8 +31,8 @@ struct WeightedRun {
 };
 
 /// The efficiency that explains the runs best: least squares of the logarithm of predicted over measured, outliers
-/// weighing less, together with how unusual the parameters are. Starts from the defaults, whatever the cluster's file
-/// says, so that calibrating twice gives the same. Deterministic.
+/// weighing less, together with how unusual the parameters are. Starts from calibration_start, whatever the cluster's
+/// file says, so that calibrating twice gives the same. Deterministic.
 Efficiency calibrate(const std::vector<WeightedRun>& runs);
 
 /// Tables of different lengths count the same as a whole.

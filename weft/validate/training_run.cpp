@@ -13,6 +13,7 @@ namespace weft {
 namespace {
 
 Result<Model> model_of(const TrainingRun& run) {
+  if (run.model) return *run.model;
   const Json config = {
       {"model_type", "gpt2"},        {"n_embd", run.hidden_size},          {"n_head", run.num_heads},
       {"n_layer", run.num_layers},   {"n_positions", run.sequence_length}, {"vocab_size", run.vocabulary},
@@ -25,10 +26,11 @@ Error bad_run(const TrainingRun& run, std::string field, std::string problem, st
 }
 
 std::optional<Error> find_contradiction(const TrainingRun& run, const Cluster& cluster) {
-  if (run.tp * run.dp * run.pp != run.num_devices) {
+  if (run.tp * run.cp * run.dp * run.pp != run.num_devices) {
+    const std::string cp = run.cp > 1 ? fmt::format(" x cp {}", run.cp) : "";
     return bad_run(run, "num_gpus",
-                   fmt::format("is {}, but tp {} x dp {} x pp {} = {}", run.num_devices, run.tp, run.dp, run.pp,
-                               run.tp * run.dp * run.pp),
+                   fmt::format("is {}, but tp {}{} x dp {} x pp {} = {}", run.num_devices, run.tp, cp, run.dp, run.pp,
+                               run.tp * run.cp * run.dp * run.pp),
                    "Correct the row.");
   }
   if (run.num_devices > cluster.devices_per_node && run.num_devices % cluster.devices_per_node != 0) {
@@ -62,28 +64,47 @@ Result<Plan> plan_of(const TrainingRun& run, const Cluster& cluster) {
                    .tokens = Distribution::constant(static_cast<double>(run.sequence_length)),
                    .tokens_include_media = true,
                    .attention = run.fused_attention ? AttentionKernel::kFused : AttentionKernel::kUnfused};
+  if (run.patches_per_image > 0) {
+    plan.workload.images = {.pieces_per_sample = Distribution::constant(1),
+                            .size = Distribution::constant(static_cast<double>(run.patches_per_image))};
+  }
   ModulePlan llm{.axis_order = {"tp", "cp", "dp", "pp"}, .tp = run.tp, .pp = run.pp, .vpp = run.vpp, .dp = run.dp};
+  llm.cp = run.cp;
+  llm.ep = run.ep;
   llm.ranks.resize(static_cast<size_t>(run.num_devices));
   std::iota(llm.ranks.begin(), llm.ranks.end(), 0);
   llm.sequence_parallel = run.sequence_parallel && run.tp > 1;
   llm.zero = run.zero;
   const int64_t stages = run.pp * run.vpp;
+  const auto num_layers = static_cast<int64_t>(plan.model.find(ModuleKind::kLlm)->layers.size());
   for (int64_t rank = 0; rank < run.pp; ++rank) {
     auto& layers = llm.layers.emplace_back();
     auto& recompute = llm.recompute.emplace_back();
     for (int64_t chunk = 0; chunk < run.vpp; ++chunk) {
       const int64_t stage = chunk * run.pp + rank;
-      const int64_t count = run.num_layers / stages + (stage < run.num_layers % stages ? 1 : 0);
+      const int64_t count = num_layers / stages + (stage < num_layers % stages ? 1 : 0);
       layers.push_back(count);
-      recompute.push_back(RecomputeCounts{.full = run.recompute == Recomputation::kFull ? count : 0,
-                                          .selective = run.recompute == Recomputation::kSelective ? count : 0});
+      const int64_t full = run.recompute == Recomputation::kFull   ? count
+                           : run.recompute == Recomputation::kHalf ? count / 2
+                                                                   : 0;
+      recompute.push_back(
+          RecomputeCounts{.full = full, .selective = run.recompute == Recomputation::kSelective ? count : 0});
     }
+  }
+  for (const Module& encoder : plan.model.modules) {
+    if (encoder.kind == ModuleKind::kLlm) continue;
+    ModulePlan inline_encoder = llm;
+    inline_encoder.kind = encoder.kind;
+    inline_encoder.placement = ModulePlacement::kInline;
+    inline_encoder.layers = {{static_cast<int64_t>(encoder.layers.size())}};
+    inline_encoder.recompute = {{Recompute{}}};
+    plan.modules.push_back(std::move(inline_encoder));
   }
   plan.modules.push_back(std::move(llm));
   plan.schedule = {.name = run.vpp > 1 ? "interleaved_1f1b" : "1f1b",
                    .mbs = run.micro_batch,
                    .microbatches = run.global_batch / (run.dp * run.micro_batch)};
-  plan.overlap_dp = false;
+  plan.overlap_dp = run.overlaps_dp;
   plan.overlap_tp = true;  // as the systems did that ran them
   const std::vector<Violation> violations = check_plan(plan, PlanUse::kPrice);
   if (!violations.empty())

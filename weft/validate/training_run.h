@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,25 +9,28 @@
 
 namespace weft {
 
-/// Which activations every layer of a run recomputed.
-enum class Recomputation { kNone, kSelective, kFull };
+/// Which activations the layers of a run recomputed: attention alone, every second layer, every layer.
+enum class Recomputation { kNone, kSelective, kHalf, kFull };
 
-/// A training run of a GPT model that somebody measured: what it was, and how long a step took.
+/// A training run that somebody measured: what it was, and how long a step took.
 struct TrainingRun {
-  std::string name;    ///< for messages and tables
-  std::string source;  ///< file and line
+  std::string name;            ///< for messages and tables
+  std::string source;          ///< file and line
+  std::optional<Model> model;  ///< where it is not a GPT of the sizes below
   int64_t hidden_size = 0;
   int64_t num_heads = 0;
   int64_t num_layers = 0;
   int64_t sequence_length = 0;
+  int64_t patches_per_image = 0;  ///< of the one image that a sample has, whose encoder is inline
   int64_t vocabulary = 51'200;
   int64_t num_devices = 0;
   int64_t global_batch = 0;
   int64_t micro_batch = 0;
-  int64_t tp = 1, dp = 1, pp = 1, vpp = 1;
+  int64_t tp = 1, cp = 1, ep = 1, dp = 1, pp = 1, vpp = 1;
   int64_t zero = 0;
   bool sequence_parallel = false;
   bool fused_attention = false;
+  bool overlaps_dp = false;  ///< gathers, scatters and reductions run beside compute
   Recomputation recompute = Recomputation::kFull;
   double measured_ms = 0;
 };

@@ -105,7 +105,7 @@ std::vector<PreparedRun> synthetic_runs(const Efficiency& efficiency, const Clus
 
 TEST(Calibrate, FindsWhatATableWasMadeWith) {
   const Cluster cluster = a100();
-  Efficiency truth;
+  Efficiency truth = calibration_start();
   truth.matrix = 0.62;
   truth.memory = 0.65;
   truth.within_node = 0.5;
@@ -135,7 +135,7 @@ TEST(Calibrate, ParametersWithoutInfluenceStayAtTheirDefaults) {
 
 TEST(Calibrate, AWildOutlierHardlyMovesTheFit) {
   const Cluster cluster = a100();
-  Efficiency truth;
+  Efficiency truth = calibration_start();
   truth.matrix = 0.6;
   std::vector<PreparedRun> runs = synthetic_runs(truth, cluster);
   runs[3].run.measured_ms *= 4;

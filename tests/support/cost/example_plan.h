@@ -48,6 +48,7 @@ inline Cluster ideal_cluster(int64_t nodes = 1, int64_t devices_per_node = 8) {
                          .attention_products = 1,
                          .fused_attention = 1,
                          .memory = 1,
+                         .passes_per_operator = 1,
                          .kernel_us = 0,
                          .host_us_per_kernel = 0,
                          .within_node = 1,

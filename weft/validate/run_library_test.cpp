@@ -1,0 +1,114 @@
+#include "weft/validate/run_library.h"
+
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/source_tree.h"
+#include "weft/validate/joint_fit.h"
+
+namespace weft::run_library_test {
+namespace {
+
+RunLibrary library() {
+  const Scenarios scenarios(source_tree() / "scenarios");
+  Result<RunLibrary> read = read_run_library(scenarios);
+  EXPECT_TRUE(read.ok()) << read.error().message();
+  return *std::move(read);
+}
+
+TEST(RunLibrary, CoversWhatPlansAreMadeOf) {
+  bool has_zero3 = false, has_cp = false, has_ep = false, has_overlap = false, has_fused = false, has_kept = false;
+  bool has_full = false, has_half = false, has_nodes = false;
+  std::set<std::string> systems;
+  for (const PublishedTable& table : library().tables) {
+    EXPECT_FALSE(table.not_alike.empty()) << table.source;
+    EXPECT_TRUE(table.software == "weft" || table.url.starts_with("https://")) << table.source;
+    systems.insert(table.software);
+    for (const TrainingRun& run : table.runs) {
+      has_zero3 |= run.zero == 3;
+      has_cp |= run.cp > 1;
+      has_ep |= run.ep > 1;
+      has_overlap |= run.overlaps_dp;
+      has_fused |= run.fused_attention;
+      has_kept |= run.recompute == Recomputation::kNone;
+      has_full |= run.recompute == Recomputation::kFull;
+      has_half |= run.recompute == Recomputation::kHalf;
+      has_nodes |= run.num_devices > table.cluster.devices_per_node;
+    }
+  }
+  EXPECT_TRUE(has_zero3 && has_cp && has_ep && has_overlap && has_fused && has_kept && has_full && has_half &&
+              has_nodes);
+  EXPECT_GE(systems.size(), 5U);
+}
+
+TEST(RunLibrary, StepTimesFollowFromThroughput) {
+  for (const PublishedTable& table : library().tables) {
+    for (const TrainingRun& run : table.runs) {
+      if (run.name != "70B, full" || table.software != "torchtitan_eager") continue;
+      // 64 samples of 8,192 tokens on 64 devices at 331 tokens a second each.
+      EXPECT_NEAR(run.measured_ms, 1e3 * 8192 / 331, 1e-6);
+      return;
+    }
+  }
+  FAIL() << "the run is gone";
+}
+
+TEST(RunLibrary, SoftwareChangesItsOwnFieldsAlone) {
+  const Result<Software> read = Software::read({.source = "s", .root = {{"kernel_us", 3}, {"overlap", 0.5}}});
+  ASSERT_TRUE(read.ok()) << read.error().message();
+  const Efficiency changed = read->applied_to({.matrix = 0.5});
+  EXPECT_EQ(changed.kernel_us, 3);
+  EXPECT_EQ(changed.overlap, 0.5);
+  EXPECT_EQ(changed.matrix, 0.5);
+  const Result<Software> bad = Software::read({.source = "s", .root = {{"matrix", 0.7}}});
+  ASSERT_FALSE(bad.ok());
+  EXPECT_NE(bad.error().message().find("matrix"), std::string::npos) << "a machine's";
+}
+
+TEST(RunLibrary, ShippedValuesPredictPublishedRuns) {
+  const RunLibrary all = library();
+  const std::vector<LibraryRun> runs = *prepare(all);
+  const Accuracy accuracy = accuracy_of(predict(runs, shipped(all)));
+  EXPECT_LE(accuracy.mean_error_percent, 6);
+  // 30B with 8,192 tokens on one node filled its memory; all others are within 25 %.
+  EXPECT_LE(accuracy.max_error_percent, 27);
+}
+
+TEST(RunLibrary, TheDefaultsErrorIsTheOneThatIsPrinted) {
+  const RunLibrary all = library();
+  const std::vector<LibraryRun> runs = *prepare(all);
+  std::vector<PredictedRun> predicted;
+  for (const LibraryRun& run : runs) {
+    const PreparedRun& prepared = run.prepared;
+    predicted.push_back({prepared.run.name, prepared.run.measured_ms, predict_ms(prepared, Efficiency{})});
+  }
+  const Accuracy accuracy = accuracy_of(predicted);
+  EXPECT_EQ(default_error().runs, static_cast<int64_t>(runs.size()));
+  EXPECT_NEAR(default_error().mean_percent, accuracy.mean_error_percent, 0.5);
+  EXPECT_NEAR(default_error().max_percent, accuracy.max_error_percent, 0.5);
+}
+
+TEST(JointFit, FindsMachinesAndSystemsApart) {
+  const RunLibrary all = library();
+  std::vector<LibraryRun> runs = *prepare(all);
+  // As if two systems on one machine had measured them.
+  JointFit truth;
+  truth.hardware["h100"] = {.matrix = 0.62, .memory = 0.75};
+  truth.software["torchtitan_compiled"].set(&Efficiency::passes_per_operator, 1.2);
+  truth.software["maxtext"].set(&Efficiency::passes_per_operator, 2.5);
+  std::erase_if(runs, [&](const LibraryRun& run) { return !truth.software.contains(run.software); });
+  ASSERT_GE(runs.size(), 6U);
+  for (LibraryRun& run : runs) run.prepared.run.measured_ms = predict_ms(run.prepared, truth.efficiency_of(run));
+  const JointFit found = fit(runs);
+  EXPECT_LT(accuracy_of(predict(runs, found)).mean_error_percent, 1);
+  EXPECT_NEAR(found.hardware.at("h100").matrix, 0.62, 0.04);
+  // A model that is left out is not seen.
+  for (LibraryRun& run : runs) {
+    if (run.model == "llama3-8b") run.prepared.run.measured_ms *= 7;
+  }
+  EXPECT_NEAR(fit(runs, "llama3-8b").hardware.at("h100").matrix, 0.62, 0.04);
+}
+
+}  // namespace
+}  // namespace weft::run_library_test
