@@ -359,12 +359,13 @@ TEST(BlockTime, ExpertsOverTensorParallelRanksExchangeOnlyTheRowsOfEach) {
   setting.ep = 8;
   setting.ep_link = {
       .num_ranks = 8, .ranks_per_node = 8, .ring_bytes_per_ms = 1e6, .within_bytes_per_ms = 1e6, .latency_ms = 0};
-  const BlockTime cut = times.time_of(llm, llm.layer_kinds.front(), setting, {{100, 1}});
+  const BlockTime cut = times.time_of(llm, llm.layer_kinds.front(), setting, {{1000, 1000}});
   setting.experts_over_tp = true;
-  const BlockTime whole = times.time_of(llm, llm.layer_kinds.front(), setting, {{100, 1}});
-  EXPECT_NEAR(whole.forward.ep_ms, cut.forward.ep_ms / 4, 1e-9);
-  EXPECT_NEAR(whole.forward.tp_ms, cut.forward.tp_ms / 2, 1e-9) << "only around attention";
-  EXPECT_NEAR(whole.backward_input.tp_ms, cut.backward_input.tp_ms / 2, 1e-9);
+  const BlockTime whole = times.time_of(llm, llm.layer_kinds.front(), setting, {{1000, 1000}});
+  // Of so many rows the busiest rank gets hardly more than the mean.
+  EXPECT_NEAR(whole.forward.ep_ms, cut.forward.ep_ms / 4, 0.002 * whole.forward.ep_ms);
+  EXPECT_NEAR(whole.forward.tp_ms, cut.forward.tp_ms / 2, 1e-9 * cut.forward.tp_ms) << "only around attention";
+  EXPECT_NEAR(whole.backward_input.tp_ms, cut.backward_input.tp_ms / 2, 1e-9 * cut.backward_input.tp_ms);
   EXPECT_NEAR(whole.forward.compute_ms, cut.forward.compute_ms, 0.02 * cut.forward.compute_ms) << "but for the router";
   EXPECT_EQ(local_parameters(llm.layer_kinds.front(), setting).expert, int64_t{128} / 8 * 3 * 2048 * 768)
       << "whole experts, fewer of them than ep alone would leave";
