@@ -32,7 +32,7 @@ std::vector<TrainingExample> plans() {
   all.push_back(spread({.tp = 2, .dp = 2, .ep = 2, .mbs = 2}));
   all.push_back(spread({.tp = 2, .dp = 2, .ep = 4}));
   all.push_back(
-      spread({.fixture = "qwen3_moe_mixed", .sizes = R"({"num_local_experts": 6})", .tp = 3, .ep = 6, .dp = 2}));
+      spread({.fixture = "qwen3_moe_mixed", .sizes = R"({"num_local_experts": 6})", .tp = 3, .dp = 2, .ep = 6}));
   // With rows that context parallelism shares out, too.
   all.push_back(spread({.tp = 2, .cp = 2, .ep = 4, .mbs = 2}));
   all.push_back(spread({.tp = 2, .cp = 2, .dp = 2, .ep = 8, .balance_coefficient = 0.3}));
