@@ -138,7 +138,7 @@ TEST(FirstRun, NamesThatPeopleTypeLeadToTheOnesHere) {
   expect_error({"describe", "--model", "Qwen/Qwen2.5-VL-7B-Instruct"}, 2, "That model is here as 'qwen2.5-vl-7b'.");
   expect_error({"describe", "--model", "meta-llama/Meta-Llama-3-8B"}, 2, "That model is here as 'llama3-8b'.");
   expect_error({"describe", "--model", "someone/unknown-7b"}, 2, "download that and give its path");
-  expect_error({"describe", "--cluster", "H100"}, 2, "Such devices are in dgx_h100.");
+  expect_error({"describe", "--cluster", "H100"}, 2, "Such devices are in dgx_h100 or grand_teton_h100_500w.");
   expect_error({"schedule", "--name", "1F1B", "--pp", "2", "--microbatches", "4"}, 2, "Did you mean '1f1b'?");
   const ProgramRun llava = run_weft({"describe", "--model", "llava"});
   EXPECT_EQ(llava.err.find("Did you mean"), std::string::npos) << llava.err;

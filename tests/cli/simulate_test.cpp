@@ -24,6 +24,22 @@ std::string changed_plan(const TemporaryFolder& folder, const std::string& plan,
   return folder.write("plan.json", json.dump());
 }
 
+TEST(SimulateVerb, SaysWhereAClusterWasNotCalibratedAndWhatThatMeant) {
+  const TemporaryFolder folder;
+  const std::string bare =
+      changed_plan(folder, kInline, [](Json& plan) { plan["cluster"]["spec"].erase("calibrated_to"); });
+  const Json json = Json::parse(run_weft({"simulate", "--plan", bare, "--batches", "0", "--json"}).out);
+  EXPECT_EQ(json["calibration"]["calibrated"], false);
+  EXPECT_GT(json["calibration"]["default_mean_error_percent"].get<double>(), 0);
+  const std::string remark = "(cluster not calibrated: defaults missed ";
+  EXPECT_NE(run_weft({"simulate", "--plan", bare, "--batches", "0"}).out.find(remark), std::string::npos);
+  const std::string fitted =
+      changed_plan(folder, kInline, [](Json& plan) { plan["cluster"]["spec"]["calibrated_to"] = "two runs"; });
+  const Json known = Json::parse(run_weft({"simulate", "--plan", fitted, "--batches", "0", "--json"}).out);
+  EXPECT_EQ(known["calibration"], Json({{"calibrated", true}, {"to", "two runs"}}));
+  EXPECT_EQ(run_weft({"simulate", "--plan", fitted, "--batches", "0"}).out.find(remark), std::string::npos);
+}
+
 TEST(SimulateVerb, PrintsOneJsonObjectWithTimesAndMemoryOfEveryRank) {
   const ProgramRun run = run_weft({"simulate", "--plan", kInline, "--batches", "2", "--json"});
   ASSERT_EQ(run.exit_status, 0) << run.err;

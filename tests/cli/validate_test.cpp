@@ -29,6 +29,13 @@ TEST(ValidateVerb, ComparesWithPublishedRuns) {
     EXPECT_NEAR(row["error_percent"].get<double>(),
                 100 * (row["predicted_ms"].get<double>() / row["measured_ms"].get<double>() - 1), 1e-6);
   }
+  const Json& published = json["published"];
+  EXPECT_GE(published["runs"].get<int>(), 60);
+  EXPECT_LE(published["left_out"]["mean_error_percent"].get<double>(), 10);
+  for (const Json& table : published["tables"]) {
+    EXPECT_FALSE(table["not_alike"].get<std::string>().empty()) << table["source"];
+    EXPECT_GE(table["rows"].size(), 2u) << table["source"];
+  }
   ASSERT_EQ(json["memory"].size(), 4u);
   for (const Json& memory : json["memory"]) {
     for (const auto& [part, gib] : memory["published"].items())
@@ -40,9 +47,11 @@ TEST(ValidateVerb, PrintsATable) {
   const ProgramRun run = run_weft({"validate", "--published"});
   EXPECT_EQ(run.exit_status, 0) << run.err;
   EXPECT_EQ(run.err, "") << "progress is for terminals";
-  for (const char* part : {"run on dgx_a100_80g", "175B, full recomputation",
-                           "dgx_a100_80g (calibrated to these runs and others): mean error ",
-                           "each published model by a fit to the others: mean error ", "GiB a device"}) {
+  for (const char* part :
+       {"run on dgx_a100_80g", "175B, full recomputation",
+        "dgx_a100_80g (calibrated to these runs and others): mean error ",
+        "each published model by a fit to the others: mean error ", "GiB a device", "torchtitan_eager on dgx_a100_80g",
+        "model left out", "each model by a fit to the others: "}) {
     EXPECT_NE(run.out.find(part), std::string::npos) << "no '" << part << "' in " << run.out;
   }
 }
@@ -87,6 +96,8 @@ TEST(ValidateVerb, WrongInputIsToldInOneLine) {
       {{"validate", "--measurements", table, "--cluster", "dgx_a100_80g"}, "--model-family: is missing"},
       {{"validate", "--measurements", table, "--cluster", "dgx_a100_80g", "--model-family", "bert"},
        "--model-family: is 'bert', gpt is the only one"},
+      {{"validate", "--published", "--cluster", "dgx_h100", "--fit-to", "f.yaml"},
+       "--fit-to: needs all published tables"},
       {{"validate", "--published", "--folds", "3"}, "--folds: is given without measurements"},
       {{"validate", "--measurements", table, "--cluster", "dgx_a100_80g", "--model-family", "gpt", "--folds", "9"},
        "--folds: is 9, but there are only 4 runs"},

@@ -66,6 +66,8 @@ std::string cluster_text(const Cluster& c) {
                       c.device.reserved_memory_gib, c.device.memory_bandwidth_gb_per_s);
   for (const auto& [precision, tflops] : c.device.matrix_tflops)
     text += fmt::format(", {} {:.4g} TFLOP/s", name_of(precision), tflops);
+  if (c.device.power_limit_w > 0)
+    text += fmt::format(", limited to {:.4g} of {:.4g} W", c.device.power_limit_w, c.device.power_w);
   text += fmt::format("\n  within a node {:.4g} GB/s, {:.3g} us; between nodes {} × {:.4g} GB/s, {:.3g} us\n",
                       c.within_node.bandwidth_gb_per_s, c.within_node.latency_us, c.cards_per_node,
                       c.between_nodes.bandwidth_gb_per_s, c.between_nodes.latency_us);

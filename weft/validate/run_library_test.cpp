@@ -71,7 +71,7 @@ TEST(RunLibrary, ShippedValuesPredictPublishedRuns) {
   const std::vector<LibraryRun> runs = *prepare(all);
   const Accuracy accuracy = accuracy_of(predict(runs, shipped(all)));
   EXPECT_LE(accuracy.mean_error_percent, 6);
-  // 30B with 8,192 tokens on one node filled its memory; all others are within 25 %.
+  // MPT-30B with 8,192 tokens on one node, which no term explains; all others are within 25 %.
   EXPECT_LE(accuracy.max_error_percent, 27);
 }
 
