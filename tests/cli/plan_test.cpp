@@ -71,7 +71,8 @@ TEST(PlanVerb, ExplainsDrawsBatchesAndFormats) {
   for (const Json& alternative : explanation["alternatives"]) {
     EXPECT_FALSE(alternative["reason"].get<std::string>().empty());
     if (alternative["fits"].get<bool>()) {
-      EXPECT_GE(alternative["slower_by"], -1e-9) << alternative["name"];
+      // What differs by less than a quarter of a percent on drawn batches is not told apart.
+      EXPECT_GE(alternative["slower_by"], -0.0025) << alternative["name"];
     }
   }
   EXPECT_EQ(explanation["what_ifs"].size(), 3u);
@@ -81,7 +82,11 @@ TEST(PlanVerb, ExplainsDrawsBatchesAndFormats) {
   const ProgramRun drawn = run({"--batches", "3", "--out", out, "--json"});
   ASSERT_EQ(drawn.exit_status, 0) << drawn.err;
   EXPECT_EQ(Json::parse(drawn.out)["batches"], 3);
-  EXPECT_EQ(Json::parse(drawn.out)["optimal"], false);
+  EXPECT_GE(Json::parse(drawn.out)["num_drawn"], 1);
+  EXPECT_LE(Json::parse(drawn.out)["spread"]["shortest_ms"], Json::parse(drawn.out)["spread"]["p90_ms"]);
+  const ProgramRun mean = run({"--batches", "0", "--json"});
+  EXPECT_EQ(Json::parse(mean.out)["batches"], 0);
+  EXPECT_FALSE(Json::parse(mean.out).contains("spread"));
   EXPECT_EQ(Json::parse(run_weft({"simulate", "--plan", out, "--json"}).out)["step_time_ms"],
             Json::parse(drawn.out)["step_time_ms"]);
 

@@ -160,6 +160,7 @@ WhatIf what_if(const PlanProblem& changed, std::string change, const FoundPlan& 
 
 Result<Explanation> explain_plan(const PlanProblem& problem, const FoundPlan& best, const PlanSearchOptions& options) {
   PlanSearchOptions how = options;
+  how.batches = best.plan.batches.value_or(0);  // the same for all
   how.top = 1;
   Explanation explanation;
   WEFT_TRY(const PlanReport report, simulate_plan(best.plan, {.profile = options.profile}));

@@ -291,7 +291,8 @@ Result<PlanSearchResult> search_on_drawn(const PlanSpace& space, const PlanSearc
   for (FoundPlan& found : result.best) found.plan.batches = result.batches;
   if (result.best.size() > options.top) result.best.resize(options.top);
   // More batches move the mean, of the bound as of the plan.
-  result.bound_ms *= result.best.front().step_time_ms / first_ms;
+  const double best_ms = result.best.front().step_time_ms;
+  result.bound_ms = result.is_optimal ? best_ms : result.bound_ms * best_ms / first_ms;
   return result;
 }
 
