@@ -1,9 +1,11 @@
 #include <optional>
+#include <tuple>
 
 #include <fmt/format.h>
 
 #include "weft/exchange/megatron_arguments.h"
 #include "weft/exchange/mindspeed_mm.h"
+#include "weft/exchange/target_limits.h"
 #include "weft/meaning/trainable.h"
 
 namespace weft {
@@ -16,7 +18,7 @@ class ModuleSettings {
 
   Result<std::vector<ExportedFile>> run() {
     refuse_what_no_target_has(plan_, refusals_);
-    if (plan_.schedule.name != "1f1b") {
+    if (!limits_.has_schedule(plan_.schedule.name)) {
       refusals_.add("schedule.name", fmt::format("is {}, but MindSpeed-MM's encoders with degrees of their own run "
                                                  "beside 1f1b",
                                                  plan_.schedule.name));
@@ -40,19 +42,19 @@ class ModuleSettings {
   }
 
   void check_encoder(const ModulePlan& encoder) {
-    if (encoder.placement != ModulePlacement::kColocated) {
+    if (!limits_.has_encoder_placement(encoder.placement)) {
       refusals_.add(encoder, "placement",
                     fmt::format("is {}, but beside an encoder with degrees of its own MindSpeed-MM has all modules on "
                                 "all ranks, each with its own: colocated",
                                 name_of(encoder.placement)));
       return;
     }
-    if (encoder.form != EncoderForm::kBefore) {
+    if (!limits_.has_encoder_form(encoder.form)) {
       refusals_.add(
           encoder, "form",
           fmt::format("is {}, but MindSpeed-MM runs encoders before the llm's pipeline", name_of(encoder.form)));
     }
-    if (encoder.recompute_from_inputs) {
+    if (encoder.recompute_from_inputs && !limits_.allows_encoder_recompute_from_inputs) {
       refusals_.add(encoder, "recompute_from_inputs",
                     "is true, but MindSpeed-MM recomputes an encoder layer by layer; use recompute");
     }
@@ -99,14 +101,15 @@ class ModuleSettings {
                     fmt::format("is [{}], but MindSpeed-MM lays ranks out as [tp, cp, dp, pp]",
                                 fmt::join(module.axis_order, ", ")));
     }
-    for (const auto& [name, value] : {std::pair{"ep", module.ep}, {"vpp", module.vpp}}) {
-      if (value > 1) {
+    for (const auto& [name, value, most] :
+         {std::tuple{"ep", module.ep, limits_.most_ep}, {"vpp", module.vpp, limits_.most_vpp}}) {
+      if (value > most) {
         refusals_.add(
             module, name,
             fmt::format("is {}, but the modules of MindSpeed-MM's model.json have only tp, pp and cp", value));
       }
     }
-    if (module.zero > 1) {
+    if (module.zero > limits_.most_zero) {
       refusals_.add(module, "zero",
                     fmt::format("is {}, but with modules of their own degrees MindSpeed-MM has zero 0 "
                                 "and 1",
@@ -192,6 +195,7 @@ class ModuleSettings {
 
   const Plan& plan_;
   const ModulePlan& llm_;
+  const TargetLimits& limits_ = mindspeed_modules_limits();
   Refusals refusals_{"MindSpeed-MM"};
   std::optional<int64_t> scale_;
   std::optional<std::string> context_flags_;

@@ -21,7 +21,6 @@ Result<PlanSearchResult> price_on_batches(PlanSearchResult result, const PlanSea
   result.best.resize(static_cast<size_t>(result.priced_on_batches));
   std::stable_sort(result.best.begin(), result.best.end(),
                    [](const FoundPlan& a, const FoundPlan& b) { return a.step_time_ms < b.step_time_ms; });
-  if (result.best.size() > options.top) result.best.resize(options.top);
   return result;
 }
 
