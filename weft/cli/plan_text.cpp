@@ -10,6 +10,7 @@
 #include "weft/base/units.h"
 #include "weft/cli/table.h"
 #include "weft/exchange/target_limits.h"
+#include "weft/search/best_plans.h"
 #include "weft/search/choose_plan.h"
 
 namespace weft {
@@ -33,6 +34,7 @@ bool is_fastest(const PlanSearchResult& result) {
 }
 
 std::string slower_text(double slower_by) {
+  if (std::abs(slower_by) <= kTie) return "as fast";
   return fmt::format("{} {}", format_percent(std::abs(slower_by)), slower_by < 0 ? "faster" : "slower");
 }
 
@@ -165,8 +167,9 @@ std::string target_text(Target target, const FoundPlan& chosen, const PlanSearch
   if (free.best.empty())
     return fmt::format("for {}: the search of the whole space found no plan in the time given\n", name_of(target));
   const FoundPlan& fastest = free.best.front();
-  return fmt::format("for {}: {} than the fastest plan of the whole space, {:.1f} ms with {}\n", name_of(target),
-                     slower_text(chosen.step_time_ms / fastest.step_time_ms - 1), fastest.step_time_ms,
+  const double slower_by = chosen.step_time_ms / fastest.step_time_ms - 1;
+  return fmt::format("for {}: {} {} the fastest plan of the whole space, {:.1f} ms with {}\n", name_of(target),
+                     slower_text(slower_by), std::abs(slower_by) <= kTie ? "as" : "than", fastest.step_time_ms,
                      settings_of(fastest));
 }
 

@@ -146,7 +146,13 @@ bool is_one_pipeline(const Plan& plan) {
 }
 
 Result<std::vector<ExportedFile>> export_mindspeed_mm(const Plan& plan) {
-  return is_one_pipeline(plan) ? export_mindspeed_search(plan) : export_mindspeed_modules(plan);
+  if (!is_one_pipeline(plan)) return export_mindspeed_modules(plan);
+  const bool has_encoders = plan.modules.size() > 1;
+  if (!has_encoders || !refused_by_mindspeed_search(plan)) return export_mindspeed_search(plan);
+  Result<std::vector<ExportedFile>> files = export_mindspeed_pipeline(plan);
+  // What the search's file never has a place for is refused by the other one's reasons.
+  const bool needs_model = plan.find(ModuleKind::kAudio) != nullptr || plan.llm().cp > 1;
+  return files || needs_model ? std::move(files) : export_mindspeed_search(plan);
 }
 
 }  // namespace weft

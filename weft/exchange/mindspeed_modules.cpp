@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "weft/exchange/megatron_arguments.h"
+#include "weft/exchange/mindspeed_entries.h"
 #include "weft/exchange/mindspeed_mm.h"
 #include "weft/exchange/target_limits.h"
 #include "weft/meaning/trainable.h"
@@ -27,7 +28,7 @@ class ModuleSettings {
     for (const ModulePlan& module : plan_.modules) {
       if (module.is_encoder()) check_encoder(module);
       check_shared_settings(module);
-      model[key_of(module.kind)] = entries_of(module);
+      model[mindspeed_key(module.kind)] = entries_of(module);
     }
     const ArgumentLine line = arguments();
     if (!refusals_.empty()) return refusals_.error();
@@ -35,12 +36,6 @@ class ModuleSettings {
   }
 
  private:
-  static std::string key_of(ModuleKind kind) {
-    return kind == ModuleKind::kVision  ? "image_encoder"
-           : kind == ModuleKind::kAudio ? "audio_encoder"
-                                        : "text_decoder";
-  }
-
   void check_encoder(const ModulePlan& encoder) {
     if (!limits_.has_encoder_placement(encoder.placement)) {
       refusals_.add(encoder, "placement",
@@ -129,14 +124,7 @@ class ModuleSettings {
   }
 
   void check_context(const ModulePlan& module) {
-    std::string flags = "--context-parallel-algo ";
-    if (module.cp_ulysses == 1) {
-      flags += "megatron_cp_algo";
-    } else if (module.cp_ulysses == module.cp) {
-      flags += "ulysses_cp_algo";
-    } else {
-      flags += fmt::format("hybrid_cp_algo --ulysses-degree-in-cp {}", module.cp_ulysses);
-    }
+    const std::string flags = mindspeed_context_flags(module);
     if (context_flags_ && *context_flags_ != flags) {
       refusals_.add(module, "cp_ulysses",
                     fmt::format("is {} of cp {}, which is {}, but another module has {}, and MindSpeed-MM has one for "
@@ -149,29 +137,16 @@ class ModuleSettings {
   Json entries_of(const ModulePlan& module) {
     const int64_t mbs = plan_.schedule.mbs * (module.is_encoder() ? module.mbs_scale : 1);
     Json entries = {{"tp", module.tp}, {"pp", module.pp}, {"cp", module.cp}, {"mbs", mbs}};
-    if (module.pp > 1 && module.vpp == 1) {
-      Json stages = Json::array();
-      for (const auto& row : module.layers) stages.push_back(row.front());
-      entries["pipeline_num_layers"] = stages;
-    }
-    const Json recompute = recompute_of(module);
+    if (module.pp > 1 && module.vpp == 1) entries["pipeline_num_layers"] = mindspeed_layers(module);
+    const Json recompute = mindspeed_recompute(module, refusals_);
     if (recompute.empty()) return entries;
     // The degrees of an encoder stand beside its network, and what the layers do inside it.
     if (module.is_encoder()) {
-      entries[module.kind == ModuleKind::kVision ? "vision_encoder" : "audio_encoder"] = recompute;
+      entries[mindspeed_network_key(module.kind)] = recompute;
     } else {
       entries.update(recompute);
     }
     return entries;
-  }
-
-  Json recompute_of(const ModulePlan& module) {
-    const auto recompute = megatron_recompute(module, refusals_);
-    if (!recompute || recompute->kind == MegatronRecompute::Kind::kNone) return Json::object();
-    if (recompute->kind == MegatronRecompute::Kind::kSelective) return {{"recompute_granularity", "selective"}};
-    return {{"recompute_granularity", "full"},
-            {"recompute_method", "block"},
-            {"recompute_num_layers", recompute->num_layers}};
   }
 
   ArgumentLine arguments() {

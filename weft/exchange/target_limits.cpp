@@ -54,6 +54,17 @@ const TargetLimits& mindspeed_search_limits() {
   return kLimits;
 }
 
+const TargetLimits& mindspeed_pipeline_limits() {
+  static const TargetLimits kLimits{.schedules = {"1f1b"},
+                                    .most_ep = 1,
+                                    .most_vpp = 1,
+                                    .most_zero = 1,
+                                    .encoder_placements = {ModulePlacement::kInline},
+                                    .encoder_forms = {},
+                                    .recompute = RecomputeForm::kSameEverywhere};
+  return kLimits;
+}
+
 const TargetLimits& mindspeed_modules_limits() {
   static const TargetLimits kLimits{.schedules = {"1f1b"},
                                     .most_ep = 1,
@@ -71,7 +82,7 @@ std::vector<const TargetLimits*> limits_of(Target target) {
     case Target::kMegatron:
       return {&megatron_limits()};
     case Target::kMindspeedMm:
-      return {&mindspeed_search_limits(), &mindspeed_modules_limits()};
+      return {&mindspeed_search_limits(), &mindspeed_pipeline_limits(), &mindspeed_modules_limits()};
     case Target::kMindformers:
       return {&mindformers_limits()};
   }
@@ -81,7 +92,8 @@ std::vector<const TargetLimits*> limits_of(Target target) {
 const TargetLimits& limits_for(const Plan& plan, Target target) {
   if (target == Target::kMegatron) return megatron_limits();
   if (target == Target::kMindformers) return mindformers_limits();
-  return is_one_pipeline(plan) ? mindspeed_search_limits() : mindspeed_modules_limits();
+  if (!is_one_pipeline(plan)) return mindspeed_modules_limits();
+  return refused_by_mindspeed_search(plan) ? mindspeed_pipeline_limits() : mindspeed_search_limits();
 }
 
 bool can_express(const Plan& plan, Target target) {
@@ -89,7 +101,8 @@ bool can_express(const Plan& plan, Target target) {
     case Target::kMegatron:
       return export_megatron(plan).ok();
     case Target::kMindspeedMm:
-      return is_one_pipeline(plan) ? !refused_by_mindspeed_search(plan) : export_mindspeed_modules(plan).ok();
+      // The search's file wants a prediction, which is no setting.
+      return (is_one_pipeline(plan) && !refused_by_mindspeed_search(plan)) || export_mindspeed_mm(plan).ok();
     case Target::kMindformers:
       return export_mindformers(plan).ok();
   }

@@ -38,7 +38,9 @@ const TargetLimits& megatron_limits();
 const TargetLimits& mindformers_limits();
 /// Of a search result: one pipeline of all modules.
 const TargetLimits& mindspeed_search_limits();
-/// Of model.json: modules with degrees of their own.
+/// Of model.json and arguments: one pipeline of all modules, with what the search result has no place for.
+const TargetLimits& mindspeed_pipeline_limits();
+/// Of model.json and arguments: modules with degrees of their own.
 const TargetLimits& mindspeed_modules_limits();
 
 /// One for each kind of settings that a target has.

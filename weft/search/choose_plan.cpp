@@ -20,14 +20,13 @@ size_t choose_plan(const std::vector<FoundPlan>& plans, double within) {
 }
 
 std::string why_chosen(const FoundPlan& chosen, const FoundPlan& fastest) {
-  std::vector<std::string> reasons =
+  const std::vector<std::string> needs =
       what_is_simpler(chosen.candidate, fastest.candidate, chosen.plan.modules.size() - 1);
-  if (!chosen.simplicity.lacks_export && fastest.simplicity.lacks_export) {
-    std::vector<std::string> systems;
-    for (const Target target : expressed_by(chosen.plan)) systems.push_back(name_of(target));
-    reasons.push_back(fmt::format("an export to {}", fmt::join(systems, ", ")));
-  }
-  return fmt::format("it needs {}", fmt::join(reasons, ", "));
+  std::string text = needs.empty() ? "" : fmt::format("it needs {}", fmt::join(needs, ", "));
+  if (chosen.simplicity.lacks_export || !fastest.simplicity.lacks_export) return text;
+  std::vector<std::string> systems;
+  for (const Target target : expressed_by(chosen.plan)) systems.push_back(name_of(target));
+  return fmt::format("{}exports to {}", needs.empty() ? "it " : text + ", and ", fmt::join(systems, ", "));
 }
 
 }  // namespace weft

@@ -11,7 +11,7 @@ namespace weft {
 /// ones the fastest. Plans are fastest first, and there is one.
 size_t choose_plan(const std::vector<FoundPlan>& plans, double within);
 
-/// Why a plan is simpler than another: "it needs no context parallelism, ZeRO 1 instead of 3".
+/// Why a plan is simpler than another: "it needs no context parallelism, ZeRO 1 instead of 3, and exports to megatron".
 std::string why_chosen(const FoundPlan& chosen, const FoundPlan& fastest);
 
 }  // namespace weft

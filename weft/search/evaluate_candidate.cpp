@@ -226,22 +226,27 @@ class CandidateTrial {
   bool is_separable_;
 };
 
-/// What may be recomputed where all stages do the same, the quickest first.
+/// What may be recomputed where all stages do the same, of each module what is quickest first.
 std::vector<RecomputeSpace> same_everywhere(const Workbench& bench, const Candidate& c, bool is_probe) {
   const Module& llm = *bench.plan().model.find(ModuleKind::kLlm);
   const RecomputeSpace& space = bench.space().recompute;
-  std::vector<RecomputeSpace> spaces = {space};
-  spaces.front().everywhere = RecomputeSpace::Everywhere{};
-  const auto add = [&](RecomputeSpace::Everywhere everywhere) {
-    spaces.push_back(space);
-    spaces.back().everywhere = everywhere;
-  };
+  std::vector<RecomputeSpace::Everywhere> all = {{}};
   // Attention alone is a choice where layers are alike.
-  if (space.allows_selective && llm.layer_kinds.size() == 1) add({.attention = true});
-  if (!space.allows_full) return spaces;
-  const auto most = static_cast<int64_t>(llm.layers.size()) - c.pp * c.vpp + 1;
-  const int64_t step = is_probe ? std::max<int64_t>(1, (most + 3) / 4) : 1;
-  for (int64_t full = step; full < most + step; full += step) add({.full = std::min(full, most)});
+  if (space.allows_selective && llm.layer_kinds.size() == 1) all.push_back({.attention = true});
+  if (space.allows_full) {
+    const auto most = static_cast<int64_t>(llm.layers.size()) - c.pp * c.vpp + 1;
+    const int64_t step = is_probe ? std::max<int64_t>(1, (most + 3) / 4) : 1;
+    for (int64_t full = step; full < most + step; full += step) all.push_back({.full = std::min(full, most)});
+  }
+  std::vector<RecomputeSpace> spaces;
+  for (const bool encoders : {false, true}) {
+    if (encoders && (!space.allows_full || bench.inline_encoders(c) == 0)) continue;
+    for (RecomputeSpace::Everywhere everywhere : all) {
+      everywhere.encoders = encoders;
+      spaces.push_back(space);
+      spaces.back().everywhere = everywhere;
+    }
+  }
   return spaces;
 }
 

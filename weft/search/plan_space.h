@@ -45,8 +45,9 @@ struct EncoderSpace {
 struct RecomputeSpace {
   /// The same for all stages, instead of a choice for each.
   struct Everywhere {
-    int64_t full = 0;        ///< the first layers of a stage, or all where it has fewer
-    bool attention = false;  ///< of all layers
+    int64_t full = 0;        ///< of the llm, the first layers of a stage, or all where it has fewer
+    bool attention = false;  ///< of all layers of the llm
+    bool encoders = false;   ///< all layers of encoders in the pipeline
   };
 
   bool allows_full = true;

@@ -280,7 +280,9 @@ PlanStages::Recomputes PlanStages::recomputed_everywhere(const Run& run) const {
   for (size_t i = 0; i < spans_.size(); ++i) {
     const int64_t layers = layers_of(spans_[i], run);
     if (!spans_[i].backward.runs()) continue;
-    if (recompute_.everywhere->attention) {
+    if (plan_.modules[static_cast<size_t>(spans_[i].module)].is_encoder()) {
+      if (recompute_.everywhere->encoders) now[i] = {.full = layers};
+    } else if (recompute_.everywhere->attention) {
       now[i] = {.selective = layers};
     } else {
       now[i] = {.full = std::min(recompute_.everywhere->full, layers)};
