@@ -117,8 +117,8 @@ TEST(PlanVerb, SearchesForASystemAndPrintsItsSettings) {
 }
 
 TEST(PlanVerb, SaysWhatTheFastestWouldBeAndWhyItIsNotChosen) {
-  const std::vector<std::string> common = {"plan",     "--model",    "llama3-8b", "--cluster",
-                                           "dgx_h100", "--workload", "text_4k"};
+  const std::vector<std::string> common = {"plan",       "--model", "qwen2-vl-7b",    "--cluster", "dgx_h100",
+                                           "--workload", "vl_sft",  "--global-batch", "64"};
   const auto run = [&](std::vector<std::string> more) {
     more.insert(more.begin(), common.begin(), common.end());
     return run_weft(more);
@@ -130,7 +130,8 @@ TEST(PlanVerb, SaysWhatTheFastestWouldBeAndWhyItIsNotChosen) {
   EXPECT_EQ(wide["fastest"], fastest["fastest"]);
   EXPECT_GT(wide["slower_by"], 0.0);
   EXPECT_LE(wide["slower_by"], 0.3);
-  EXPECT_GE(wide["headroom_gib"].get<double>(), 0.08 * wide["plan"]["cluster"]["device"]["memory_gib"].get<double>());
+  EXPECT_GE(wide["headroom_gib"].get<double>(),
+            0.08 * wide["plan"]["cluster"]["spec"]["device"]["memory_gib"].get<double>());
   const std::string text = run({"--within", "30"}).out;
   EXPECT_NE(text.find("fastest in this space: "), std::string::npos) << text;
   EXPECT_NE(text.find("because it needs "), std::string::npos) << text;

@@ -58,9 +58,9 @@ std::string proof_text(const PlanSearchResult& result) {
 std::string choice_text(const PlanSearchResult& result) {
   if (is_fastest(result)) return "";
   const FoundPlan& fastest = result.best.front();
-  return fmt::format("fastest in this space: {:.1f} ms with {}\nchosen: {}, {}, because {}\n", fastest.step_time_ms,
-                     settings_of(fastest), settings_of(*result.chosen),
-                     slower_text(result.chosen->step_time_ms / fastest.step_time_ms - 1),
+  return fmt::format("fastest {}: {:.1f} ms with {}\nchosen: {}, {}, because {}\n",
+                     result.is_optimal ? "in this space" : "that was found", fastest.step_time_ms, settings_of(fastest),
+                     settings_of(*result.chosen), slower_text(result.chosen->step_time_ms / fastest.step_time_ms - 1),
                      why_chosen(*result.chosen, fastest));
 }
 

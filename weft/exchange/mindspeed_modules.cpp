@@ -49,7 +49,7 @@ class ModuleSettings {
           encoder, "form",
           fmt::format("is {}, but MindSpeed-MM runs encoders before the llm's pipeline", name_of(encoder.form)));
     }
-    if (encoder.recompute_from_inputs && !limits_.allows_encoder_recompute_from_inputs) {
+    if (encoder.recompute_from_inputs && !limits_.allows_recompute_from_inputs) {
       refusals_.add(encoder, "recompute_from_inputs",
                     "is true, but MindSpeed-MM recomputes an encoder layer by layer; use recompute");
     }

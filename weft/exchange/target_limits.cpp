@@ -72,7 +72,6 @@ const TargetLimits& mindspeed_modules_limits() {
                                     .most_zero = 1,
                                     .encoder_placements = {ModulePlacement::kColocated},
                                     .encoder_forms = {EncoderForm::kBefore},
-                                    .allows_encoder_recompute_from_inputs = false,
                                     .recompute = RecomputeForm::kSameEverywhere};
   return kLimits;
 }

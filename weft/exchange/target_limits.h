@@ -23,10 +23,10 @@ struct TargetLimits {
   int64_t most_ep = INT64_MAX;
   int64_t most_vpp = INT64_MAX;
   int64_t most_zero = 3;
-  bool allows_stages_side_by_side = false;           ///< [tp, cp, pp, dp] beside [tp, cp, dp, pp]
-  std::vector<ModulePlacement> encoder_placements;   ///< none: only models without encoders
-  std::vector<EncoderForm> encoder_forms;            ///< of encoders beside the pipeline
-  bool allows_encoder_recompute_from_inputs = true;  ///< of encoders beside the pipeline
+  bool allows_stages_side_by_side = false;          ///< [tp, cp, pp, dp] beside [tp, cp, dp, pp]
+  std::vector<ModulePlacement> encoder_placements;  ///< none: only models without encoders
+  std::vector<EncoderForm> encoder_forms;           ///< of encoders beside the pipeline
+  bool allows_recompute_from_inputs = false;        ///< of encoders beside the pipeline
   RecomputeForm recompute = RecomputeForm::kByStage;
 
   bool has_schedule(std::string_view name) const;

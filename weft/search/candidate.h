@@ -16,8 +16,9 @@ struct EncoderChoice {
   int64_t mbs_scale = 1;
   EncoderForm form = EncoderForm::kBefore;
   bool recompute_from_inputs = false;
-  int64_t ranks = 0;   ///< disjoint: of its own, the last of the cluster
-  int64_t stages = 0;  ///< partial: on the last so many pipeline ranks of the llm
+  bool recompute_layers = false;  ///< all of them, whole
+  int64_t ranks = 0;              ///< disjoint: of its own, the last of the cluster
+  int64_t stages = 0;             ///< partial: on the last so many pipeline ranks of the llm
 
   bool is_inline() const { return placement == ModulePlacement::kInline; }
   bool fills() const { return !is_inline() && form == EncoderForm::kFill; }

@@ -19,20 +19,20 @@ bool has_encoder_beside(const Candidate& c, size_t num_encoders) {
                      [](const EncoderChoice& e) { return !e.is_inline(); });
 }
 
-constexpr std::array<Kind, 7> kKinds = {{
+/// Data parallelism is the ordinary way to use devices and no kind that a plan could do without.
+constexpr std::array<Kind, 6> kKinds = {{
     {"tensor parallelism", [](const Candidate& c, size_t) { return c.tp > 1; }},
     {"context parallelism", [](const Candidate& c, size_t) { return c.cp > 1; }},
     {"expert parallelism", [](const Candidate& c, size_t) { return c.ep > 1; }},
     {"pipeline", [](const Candidate& c, size_t) { return c.pp > 1; }},
     {"second chunk on a pipeline rank", [](const Candidate& c, size_t) { return c.vpp > 1; }},
-    {"data parallelism", [](const Candidate& c, size_t) { return c.dp > 1; }},
     {"encoder beside the pipeline", has_encoder_beside},
 }};
 
 int64_t extras_of(const EncoderChoice& e) {
   if (e.is_inline()) return 0;
   return (e.placement != ModulePlacement::kColocated ? 1 : 0) + (e.form != EncoderForm::kBefore ? 1 : 0) +
-         (e.mbs_scale > 1 ? 1 : 0) + (e.recompute_from_inputs ? 1 : 0);
+         (e.mbs_scale > 1 ? 1 : 0) + (e.recompute_from_inputs || e.recompute_layers ? 1 : 0);
 }
 
 int64_t extras_of_llm(const Candidate& c) {

@@ -10,9 +10,9 @@ namespace weft {
 
 /// How much a plan asks of those who run it. Less is simpler; the members are compared in this order.
 struct Simplicity {
-  int64_t kinds = 0;          ///< of parallelism that it uses: tp, cp, ep, pp, chunks, dp, encoders beside the pipeline
-  int64_t cp = 1;             ///< ranks that share a sample
-  int64_t zero = 0;           ///< the ZeRO stage
+  int64_t kinds = 0;  ///< of parallelism besides dp: tp, cp, ep, pp, several chunks, encoders beside the pipeline
+  int64_t cp = 1;     ///< ranks that share a sample
+  int64_t zero = 0;   ///< the ZeRO stage
   bool lacks_export = false;  ///< no other system has settings for it
   int64_t extras = 0;         ///< what else is out of the ordinary
 

@@ -24,22 +24,22 @@ TEST(Simplicity, KindsComeFirstThenContextThenZeroThenExportThenTheRest) {
   }
 }
 
-TEST(Simplicity, EveryKindOfParallelismCounts) {
+TEST(Simplicity, EveryKindOfParallelismCountsButDataParallelism) {
   const Candidate plain{.dp = 8};
   const Simplicity base = simplicity_of(plain, 1);
-  EXPECT_EQ(base.kinds, 1);
+  EXPECT_EQ(base.kinds, 0);
   const auto with = [&](auto change) {
     Candidate c = plain;
     change(c);
     return simplicity_of(c, 1);
   };
-  EXPECT_EQ(with([](Candidate& c) { c.tp = 2; }).kinds, 2);
-  EXPECT_EQ(with([](Candidate& c) { c.cp = 2; }).kinds, 2);
-  EXPECT_EQ(with([](Candidate& c) { c.ep = 2; }).kinds, 2);
-  EXPECT_EQ(with([](Candidate& c) { c.pp = 2; }).kinds, 2);
-  EXPECT_EQ(with([](Candidate& c) { c.pp = c.vpp = 2; }).kinds, 3);
+  EXPECT_EQ(with([](Candidate& c) { c.tp = 2; }).kinds, 1);
+  EXPECT_EQ(with([](Candidate& c) { c.cp = 2; }).kinds, 1);
+  EXPECT_EQ(with([](Candidate& c) { c.ep = 2; }).kinds, 1);
+  EXPECT_EQ(with([](Candidate& c) { c.pp = 2; }).kinds, 1);
+  EXPECT_EQ(with([](Candidate& c) { c.pp = c.vpp = 2; }).kinds, 2);
   EXPECT_EQ(with([](Candidate& c) { c.dp = 1; }).kinds, 0);
-  EXPECT_EQ(with([](Candidate& c) { c.encoders[0].placement = ModulePlacement::kColocated; }).kinds, 2);
+  EXPECT_EQ(with([](Candidate& c) { c.encoders[0].placement = ModulePlacement::kColocated; }).kinds, 1);
   // Of a model without encoders, nothing is said about them.
   Candidate text = plain;
   text.encoders[0].placement = ModulePlacement::kColocated;

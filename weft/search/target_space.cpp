@@ -42,7 +42,7 @@ void narrow(const AnyLimits& limits, EncoderSpace& encoder) {
   encoder.allows_partial &= limits.has_placement(ModulePlacement::kPartial);
   encoder.allows_before &= limits.has_form(EncoderForm::kBefore);
   encoder.allows_fill &= limits.has_form(EncoderForm::kFill);
-  if (!limits.any([](const TargetLimits& l) { return l.allows_encoder_recompute_from_inputs; }))
+  if (!limits.any([](const TargetLimits& l) { return l.allows_recompute_from_inputs; }))
     encoder.recompute_from_inputs = false;
 }
 
