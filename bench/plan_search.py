@@ -40,7 +40,7 @@ def main(runs=5):
         proof = "optimal" if result["optimal"] else f"gap {100 * result['gap']:.2f} %"
         print(f"{name}: median {statistics.median(seconds):.2f} s, slowest of {runs} {max(seconds):.2f} s, at most "
               f"{peak_mib:.0f} MiB so far; {result['space_size']:,} candidates, {result['step_time_ms']:.1f} ms, {proof}: "
-              f"{result['top'][0]['settings']}")
+              f"{result['settings']}")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "weft/meaning/batch_order.h"
+#include "weft/meaning/macro_batch.h"
 
 namespace weft {
 namespace {
@@ -70,7 +71,7 @@ double DrawnLoads::factor(const Plan& plan, const ModulePlan& module) {
   if (is_even_) return 1;
   const bool is_inside = module.is_in_pipeline();
   if (is_inside && may_reassign_) return 1;
-  const int64_t at_once = plan.schedule.mbs * (is_inside ? 1 : module.mbs_scale);
+  const int64_t at_once = samples_at_once(plan, module);
   const std::tuple key(module.dp, at_once, is_inside ? modules_inside(plan) : 1u << at(module.kind));
   if (const auto found = factors_.find(key); found != factors_.end()) return found->second;
   const double factor = is_inside ? pipeline_factor(plan) : beside_factor(module.kind, module.dp, at_once);

@@ -275,7 +275,24 @@ class PlanStages::Knapsack {
   std::optional<Recomputes> best_;
 };
 
+PlanStages::Recomputes PlanStages::recomputed_everywhere(const Run& run) const {
+  Recomputes now{};
+  for (size_t i = 0; i < spans_.size(); ++i) {
+    const int64_t layers = layers_of(spans_[i], run);
+    if (!spans_[i].backward.runs()) continue;
+    if (plan_.modules[static_cast<size_t>(spans_[i].module)].is_encoder()) {
+      if (recompute_.everywhere->encoders) now[i] = {.full = layers};
+    } else if (recompute_.everywhere->attention) {
+      now[i] = {.selective = layers};
+    } else {
+      now[i] = {.full = std::min(recompute_.everywhere->full, layers)};
+    }
+  }
+  return now;
+}
+
 bool PlanStages::fits_somehow(const Run& run) const {
+  if (recompute_.everywhere) return fits(run.stage, price(run, recomputed_everywhere(run)));
   // Memory is linear in the numbers of recomputed layers but for the workspace that the first brings, so that the least
   // is at the ends: of each module nothing, all layers' attention, or all whole layers.
   Recomputes now{};
@@ -398,7 +415,11 @@ const std::vector<PlanStages::Priced>& PlanStages::priced(const Run& given) {
                        static_cast<uint64_t>(run.count);
   const auto [place, is_new] = priced_.try_emplace(key);
   if (is_new) {
-    if (shares_ranks_) {
+    if (recompute_.everywhere) {
+      const Recomputes recomputes = recomputed_everywhere(run);
+      const StageFigures figures = price(run, recomputes);
+      if (fits(run.stage, figures)) place->second.push_back({.figures = figures, .recomputes = recomputes});
+    } else if (shares_ranks_) {
       find_pareto(run, place->second);
     } else {
       find_least(run, place->second);

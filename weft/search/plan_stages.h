@@ -77,6 +77,7 @@ class PlanStages : public StageSource {
   double excess_gib(int32_t stage, const StageFigures& figures) const;
   bool fits(int32_t stage, const StageFigures& figures) const { return excess_gib(stage, figures) <= 0; }
   bool fits_somehow(const Run& run) const;
+  Recomputes recomputed_everywhere(const Run& run) const;
   void find_least(const Run& run, std::vector<Priced>& found) const;
   void find_pareto(const Run& run, std::vector<Priced>& found) const;
   int64_t layers_of(const Span& span, const Run& run) const;
