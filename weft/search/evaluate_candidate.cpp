@@ -97,6 +97,7 @@ class CandidateTrial {
     return {bench_.plan(),
             bench_.pipeline_costs(),
             shape(),
+            frame_.bounds.prices_of(bench_, c_),
             beside.ranks,
             recompute_,
             /*has_memory_limit=*/true};
