@@ -12,14 +12,18 @@
 #include "weft/cli/exported_text.h"
 #include "weft/cli/installation.h"
 #include "weft/cli/interrupt.h"
+#include "weft/cli/percent_option.h"
 #include "weft/cli/plan_text.h"
 #include "weft/cli/report_text.h"
 #include "weft/cli/terminal_line.h"
 #include "weft/cli/verbs.h"
+#include "weft/exchange/target_limits.h"
 #include "weft/meaning/check.h"
 #include "weft/plan/plan_json.h"
+#include "weft/search/choose_plan.h"
 #include "weft/search/explain_plan.h"
 #include "weft/search/plan_advice.h"
+#include "weft/search/target_space.h"
 #include "weft/simulate/plan_simulator.h"
 
 namespace weft {
@@ -27,8 +31,9 @@ namespace {
 
 struct PlanOptions {
   std::string model, cluster, workload;
-  std::optional<std::string> nodes, global_batch, batches, space, profile, top, out, format;
+  std::optional<std::string> nodes, global_batch, batches, space, profile, top, out, target, within, memory_margin;
   double time_limit_s = 20;
+  bool takes_fastest = false;
   bool explains = false;
   bool json = false;
 };
@@ -65,15 +70,31 @@ Result<PlanReport> predict(FoundPlan& found, const Profile* profile) {
   return report;
 }
 
-Json to_json(const PlanSearchResult& result) {
+Json to_json(const FoundPlan& found) {
+  return {{"settings", found.candidate.text(found.plan)}, {"step_time_ms", found.step_time_ms}};
+}
+
+Json to_json(const PlanSearchResult& result, const PlanReport& report) {
   Json top = Json::array();
   for (const FoundPlan& found : result.best) {
-    top.push_back({{"settings", found.candidate.text(found.plan)},
-                   {"step_time_ms", found.step_time_ms},
-                   {"bound_ms", found.bound_ms},
-                   {"peak_memory_gib", found.plan.predicted.peak_memory_gib}});
+    Json json = to_json(found);
+    json["bound_ms"] = found.bound_ms;
+    json["ties"] = found.ties.size();
+    json["peak_memory_gib"] = found.plan.predicted.peak_memory_gib;
+    top.push_back(std::move(json));
   }
-  return {{"step_time_ms", result.best.front().step_time_ms},
+  const FoundPlan& fastest = result.best.front();
+  const FoundPlan& chosen = *result.chosen;
+  const bool is_fastest = chosen.candidate == fastest.candidate;
+  Json systems = Json::array();
+  for (const Target target : expressed_by(chosen.plan)) systems.push_back(name_of(target));
+  return {{"step_time_ms", chosen.step_time_ms},
+          {"settings", chosen.candidate.text(chosen.plan)},
+          {"slower_by", chosen.step_time_ms / fastest.step_time_ms - 1},
+          {"because", is_fastest ? "" : why_chosen(chosen, fastest)},
+          {"headroom_gib", (report.memory_limit_bytes - report.peak_memory_bytes()) / kGiB},
+          {"exports_to", std::move(systems)},
+          {"fastest", to_json(fastest)},
           {"optimal", result.is_optimal},
           {"bound_ms", result.bound_ms},
           {"gap", result.gap()},
@@ -84,37 +105,31 @@ Json to_json(const PlanSearchResult& result) {
           {"top", std::move(top)}};
 }
 
-/// The plan as another system's settings; of several files, each below a line with its name.
-Result<std::string> formatted(const Plan& plan, const std::string& format) {
-  Result<Target> target = parse_target(format);
-  if (!target) {
-    Error error = target.error();
-    error.source = "--format";
-    return error;
-  }
-  Result<std::vector<ExportedFile>> files = export_plan(plan, *target);
-  if (!files) {
-    Error error = files.error();
-    error.kind = ErrorKind::kJob;
-    error.source = "plan";
-    error.advice = "A search file (--space) can leave such settings out. " + error.advice;
-    return error;
-  }
-  return shown(*files);
+Result<Target> target_of(const std::string& name) {
+  Result<Target> target = parse_target(name);
+  if (target) return target;
+  Error error = target.error();
+  error.source = "--for";
+  return error;
 }
 
-Result<std::string> search(const PlanOptions& options) {
-  if (auto error = find_bad_output({{"--out", options.out}})) return *std::move(error);
-  WEFT_TRY(PlanProblem problem, read_problem(options));
-  if (options.format) {
-    // Other systems deal samples out in their order.
-    problem.space.balances = {Balance::kNone};
-    // Refused before a long search, not after it.
-    const Result<Target> target = parse_target(*options.format);
-    if (!target) return formatted({}, *options.format);
+/// What the options say about how to search.
+Result<PlanSearchOptions> search_options(const PlanOptions& options) {
+  PlanSearchOptions how{.time_limit_s = options.time_limit_s, .within = 0.02, .memory_margin = 0.08};
+  if (options.takes_fastest && options.within) {
+    return Error{.source = "--fastest",
+                 .problem = "is given together with --within",
+                 .advice = "Give one of them: --fastest is --within 0."};
   }
-  const std::atomic<bool>& is_interrupted = stop_on_interrupt();
-  PlanSearchOptions how{.time_limit_s = options.time_limit_s, .stop = &is_interrupted};
+  if (options.within) {
+    WEFT_TRY(how.within, parse_percent("--within", *options.within, 100,
+                                       "Without it, the simplest plan within 2 % of the fastest is chosen."));
+  }
+  if (options.takes_fastest) how.within = 0;
+  if (options.memory_margin) {
+    WEFT_TRY(how.memory_margin, parse_percent("--memory-margin", *options.memory_margin, 90,
+                                              "Without it, plans leave 8 % of a device's memory free."));
+  }
   if (options.top) {
     WEFT_TRY(const int64_t top, parse_count("--top", *options.top, {1, 100}));
     how.top = static_cast<size_t>(top);
@@ -123,6 +138,44 @@ Result<std::string> search(const PlanOptions& options) {
   if (options.batches) {
     WEFT_TRY(how.batches, parse_count("--batches", *options.batches, {0, 10'000}));
   }
+  return how;
+}
+
+/// The fastest plan of the whole space on the batches that a plan for one system was chosen on, to compare with it.
+Result<PlanSearchResult> search_freely(const PlanProblem& problem, const PlanSpace& whole, int64_t batches,
+                                       PlanSearchOptions how) {
+  how.top = 1;
+  how.within = 0;
+  how.batches = batches;
+  return search_plans(problem.model, problem.cluster, problem.workload, whole, how);
+}
+
+Error no_plan(const PlanProblem& problem, const PlanSearchResult& result, const PlanSearchOptions& how) {
+  if (how.stop->load()) {
+    return {.kind = ErrorKind::kJob,
+            .source = "plan",
+            .problem = "was interrupted before a plan was found",
+            .advice = "Let it run longer, or pin settings in a search file."};
+  }
+  Error error = explain_no_plan(problem, result, how);
+  if (problem.space.target) error.problem = fmt::format("for {}, {}", name_of(*problem.space.target), error.problem);
+  return error;
+}
+
+Result<std::string> search(const PlanOptions& options) {
+  if (auto error = find_bad_output({{"--out", options.out}})) return *std::move(error);
+  WEFT_TRY(PlanSearchOptions how, search_options(options));
+  std::optional<Target> target;
+  if (options.target) {
+    WEFT_TRY(target, target_of(*options.target));
+  }
+  WEFT_TRY(PlanProblem problem, read_problem(options));
+  const PlanSpace whole = problem.space;
+  if (target) {
+    WEFT_TRY(problem.space, space_for(*target, whole, problem.model));
+  }
+  const std::atomic<bool>& is_interrupted = stop_on_interrupt();
+  how.stop = &is_interrupted;
   std::optional<Profile> profile;
   if (options.profile) {
     WEFT_TRY(profile, read_profile_file(*options.profile));
@@ -130,55 +183,57 @@ Result<std::string> search(const PlanOptions& options) {
   }
   const bool is_terminal = has_terminal();
   if (is_terminal) how.progress = show_progress;
-  Result<PlanSearchResult> searched =
-      search_plans(problem.model, problem.cluster, problem.workload, problem.space, how);
-  if (!searched) return searched.error();
-  PlanSearchResult& result = *searched;
+  WEFT_TRY(PlanSearchResult result, search_plans(problem.model, problem.cluster, problem.workload, problem.space, how));
   if (result.best.empty()) {
-    if (is_interrupted.load()) {
-      show_progress("");
-      return Error{.kind = ErrorKind::kJob,
-                   .source = "plan",
-                   .problem = "was interrupted before a plan was found",
-                   .advice = "Let it run longer, or pin settings in a search file."};
-    }
-    const Error error = explain_no_plan(problem, result, how);
+    const Error error = no_plan(problem, result, how);
     if (is_terminal) show_progress("");
     return error;
   }
+  std::optional<PlanSearchResult> free;
+  if (target && !is_interrupted.load()) {
+    WEFT_TRY(free, search_freely(problem, whole, result.batches, how));
+  }
   std::optional<Explanation> explanation;
   if (options.explains && !is_interrupted.load()) {
-    WEFT_TRY(explanation, explain_plan(problem, result.best.front(), how));
+    WEFT_TRY(explanation, explain_plan(problem, result, how));
   }
   if (is_terminal) show_progress("");
   if (is_interrupted.load()) say("plan: was interrupted; this is the best plan so far");
 
-  std::vector<PlanReport> reports;
   for (FoundPlan& found : result.best) {
-    WEFT_TRY(PlanReport report, predict(found, how.profile));
-    reports.push_back(std::move(report));
+    WEFT_TRY(const PlanReport report, predict(found, how.profile));
   }
-  const FoundPlan& best = result.best.front();
+  FoundPlan& chosen = *result.chosen;
+  WEFT_TRY(const PlanReport report, predict(chosen, how.profile));
+  std::vector<ExportedFile> settings;
+  if (target) {
+    WEFT_TRY(settings, export_plan(chosen.plan, *target));
+  }
   if (options.out) {
-    if (auto error = write_file(*options.out, plan_to_text(best.plan))) return *error;
+    if (auto error = write_file(*options.out, plan_to_text(chosen.plan))) return *error;
   }
   if (options.json) {
-    Json json = to_json(result);
-    if (result.batches > 0) json["spread"] = to_json(reports.front().spread);
-    json["calibration"] = calibration_json(reports.front());
-    json["warnings"] = reports.front().warnings;
+    Json json = to_json(result, report);
+    if (result.batches > 0) json["spread"] = to_json(report.spread);
+    json["calibration"] = calibration_json(report);
+    json["warnings"] = report.warnings;
     if (explanation) json["explanation"] = to_json(*explanation);
-    if (options.format) {
-      WEFT_TRY(json["formatted"], formatted(best.plan, *options.format));
+    if (target) {
+      json["for"] = {{"system", name_of(*target)}, {"files", Json::array()}};
+      for (const ExportedFile& file : settings)
+        json["for"]["files"].push_back({{"name", file.name}, {"text", file.text}});
+      if (free && !free->best.empty()) json["for"]["fastest_of_all"] = to_json(free->best.front());
     }
-    json["plan"] = plan_to_json(best.plan);
+    json["plan"] = plan_to_json(chosen.plan);
     return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   }
-  if (options.format) return formatted(best.plan, *options.format);
-  std::string text = fmt::format("{}\n", best.candidate.text(best.plan)) + layers_text(best.plan);
-  text += to_text(best.plan, reports.front()) + "\n" + search_text(result);
-  if (result.best.size() > 1) text += "\n" + comparison_text(result.best);
+  std::string text = fmt::format("{}\n", chosen.candidate.text(chosen.plan)) + layers_text(chosen.plan);
+  text += to_text(chosen.plan, report) + headroom_text(chosen.plan, report, how.memory_margin);
+  text += "\n" + search_text(result);
+  if (free) text += target_text(*target, chosen, *free);
+  if (how.top > 1) text += "\n" + comparison_text(result);
   if (explanation) text += "\n" + to_text(*explanation);
+  if (target) text += "\n" + shown(settings);
   if (options.out) text += fmt::format("plan written to {}\n", *options.out);
   return text;
 }
@@ -206,7 +261,13 @@ void add_plan(Verbs& verbs) {
       .named("FILE");
   verb.option("--profile", options->profile, "Measured blocks and links, which take the place of formulas")
       .named("FILE");
-  verb.option("--top", options->top, "Compare the K best plans (default: 1)").named("K");
+  verb.option("--top", options->top, "Compare the K fastest plans of different times (default: 1)").named("K");
+  verb.option("--within", options->within,
+              "Choose the simplest of the plans that are at most so much slower than the fastest (default: 2)")
+      .named("PERCENT");
+  verb.option("--fastest", options->takes_fastest, "Choose the fastest plan, to the digit: --within 0");
+  verb.option("--memory-margin", options->memory_margin, "How much of a device's memory plans leave free (default: 8)")
+      .named("PERCENT");
   verb.option("--time-limit", options->time_limit_s, "Seconds after which the best so far is given (default: 20)")
       .named("S")
       .within(0.001, 1e6);
@@ -215,7 +276,8 @@ void add_plan(Verbs& verbs) {
               "to be sure)")
       .named("N");
   verb.option("--explain", options->explains, "Say why the usual alternatives lost, and what would change the answer");
-  verb.option("--format", options->format, "Print the plan as megatron, mindspeed-mm or mindformers settings")
+  verb.option("--for", options->target,
+              "Search what megatron, mindspeed-mm or mindformers can express, and print its settings")
       .named("SYSTEM");
   verb.option("--out", options->out, "Write the plan document there").named("FILE");
   verb.option("--json", options->json, "Print one JSON object");
@@ -224,7 +286,8 @@ void add_plan(Verbs& verbs) {
       "Examples:\n"
       "  weft plan --model qwen2-vl-7b --cluster dgx_h100 --workload vl_sft --out plan.json\n"
       "  weft plan --model qwen2-vl-72b --cluster ascend_910b_16 --nodes 8 --workload vl_sft --global-batch 1024 --top "
-      "5";
+      "5\n"
+      "  weft plan --model llama3-8b --cluster dgx_h100 --workload text_4k --for megatron";
   verb.run = [options] { return search(*options); };
 }
 

@@ -4,10 +4,14 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/byte_unit.h"
 #include "weft/base/counted.h"
 #include "weft/base/text.h"
 #include "weft/base/units.h"
 #include "weft/cli/table.h"
+#include "weft/exchange/target_limits.h"
+#include "weft/search/best_plans.h"
+#include "weft/search/choose_plan.h"
 
 namespace weft {
 namespace {
@@ -25,16 +29,87 @@ std::string settings_of(const FoundPlan& found) {
   return found.candidate.text(found.plan);
 }
 
+bool is_fastest(const PlanSearchResult& result) {
+  return result.chosen->candidate == result.best.front().candidate;
+}
+
+std::string slower_text(double slower_by) {
+  if (std::abs(slower_by) <= kTie) return "as fast";
+  return fmt::format("{} {}", format_percent(std::abs(slower_by)), slower_by < 0 ? "faster" : "slower");
+}
+
+/// How near the mean step of all batches that there could be lies.
+std::string error_text(const FoundPlan& found) {
+  return fmt::format("± {}", format_percent(spread_of(found.steps_ms).error_ms / found.step_time_ms));
+}
+
+/// What was not drawn is slower for the mean batch, which is hardly ever the slower one.
 std::string drawn_text(const PlanSearchResult& result) {
-  const FoundPlan& best = result.best.front();
-  const double error = spread_of(best.steps_ms).error_ms / best.step_time_ms;
-  std::string text =
-      fmt::format("best of {} on {} drawn batches, the same for all, to ± {}: ", counted(result.num_drawn, "plan"),
-                  result.batches, format_percent(error));
-  if (result.is_optimal) return text + "every other in this space is slower even for their mean batch\n";
+  const std::string compared =
+      fmt::format("{} on {} drawn batches, the same for all", counted(result.num_drawn, "plan"), result.batches);
+  std::string text = is_fastest(result) ? fmt::format("best of {}, to {}: ", compared, error_text(result.best.front()))
+                                        : fmt::format("compared {}: ", compared);
+  if (result.is_optimal) {
+    text += "every other in this space is slower even for their mean batch";
+    return text + (is_fastest(result) ? "\n" : ", and those simpler than the chosen one by more than the margin\n");
+  }
   return text +
-         fmt::format("not proven, nothing in this space is faster than {:.1f} ms for their mean batch, {} below\n",
-                     result.bound_ms, format_percent(result.gap()));
+         fmt::format("not proven, nothing in this space is faster than {:.1f} ms for their mean batch, {} below{}\n",
+                     result.bound_ms, format_percent(result.gap()),
+                     is_fastest(result) ? "" : " the fastest that was found");
+}
+
+std::string proof_text(const PlanSearchResult& result) {
+  if (result.batches > 0) return drawn_text(result);
+  const std::string of_what = is_fastest(result) ? "this plan" : "the fastest that was found";
+  if (result.is_optimal) {
+    return is_fastest(result)
+               ? "optimal: nothing in this space is faster\n"
+               : fmt::format("optimal: nothing in this space is faster than {:.1f} ms\n", result.bound_ms);
+  }
+  return fmt::format("not proven optimal: nothing in this space is faster than {:.1f} ms, {} below {}\n",
+                     result.bound_ms, format_percent(result.gap()), of_what);
+}
+
+std::string choice_text(const PlanSearchResult& result) {
+  if (is_fastest(result)) return "";
+  const FoundPlan& fastest = result.best.front();
+  std::string text = fmt::format("fastest {}: {:.1f} ms", result.is_optimal ? "in this space" : "that was found",
+                                 fastest.step_time_ms);
+  if (result.batches > 0) text += " " + error_text(fastest);
+  return text + fmt::format(" with {}\nchosen: {}, {}, because {}\n", settings_of(fastest), settings_of(*result.chosen),
+                            slower_text(result.chosen->step_time_ms / fastest.step_time_ms - 1),
+                            why_chosen(*result.chosen, fastest));
+}
+
+/// Parts in tenths of a ms, rounded so that what is shown adds up.
+std::string difference_text(const std::vector<PartDifference>& parts) {
+  double sum_ms = 0;
+  for (const PartDifference& part : parts) sum_ms += part.more_ms;
+  std::vector<int64_t> tenths;
+  int64_t left = std::llround(sum_ms * 10);
+  for (const PartDifference& part : parts) {
+    tenths.push_back(std::llround(part.more_ms * 10));
+    left -= tenths.back();
+  }
+  // The parts whose rounding took most away, or added most, take what is left.
+  while (left != 0) {
+    const int64_t step = left > 0 ? 1 : -1;
+    size_t most = 0;
+    const auto lost = [&](size_t i) {
+      return static_cast<double>(step) * (parts[i].more_ms * 10 - static_cast<double>(tenths[i]));
+    };
+    for (size_t i = 1; i < parts.size(); ++i) most = lost(i) > lost(most) ? i : most;
+    tenths[most] += step;
+    left -= step;
+  }
+  std::vector<std::string> words;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (tenths[i] == 0) continue;
+    words.push_back(fmt::format("{:.1f} ms {} for {}", std::abs(static_cast<double>(tenths[i])) / 10,
+                                tenths[i] > 0 ? "more" : "less", parts[i].words));
+  }
+  return words.empty() ? "the same parts" : fmt::format("{}", fmt::join(words, ", "));
 }
 
 }  // namespace
@@ -64,33 +139,68 @@ std::string search_text(const PlanSearchResult& result) {
       "memory, {} placed and simulated",
       with_commas(c.considered), with_commas(c.slower_by_work), with_commas(c.slower_by_schedule),
       with_commas(c.slower_by_placement), with_commas(c.over_memory), with_commas(c.evaluated));
+  if (c.not_expressed > 0) text += fmt::format(", {} without settings of the system", with_commas(c.not_expressed));
   if (c.left > 0) text += fmt::format(", {} not looked at", with_commas(c.left));
-  text += "\n";
-  if (result.batches > 0) return text + drawn_text(result);
-  if (result.is_optimal) return text + "optimal: nothing in this space is faster\n";
-  return text + fmt::format("not proven optimal: nothing in this space is faster than {:.1f} ms, {} below this plan\n",
-                            result.bound_ms, format_percent(result.gap()));
+  return text + "\n" + proof_text(result) + choice_text(result);
 }
 
-std::string comparison_text(const std::vector<FoundPlan>& best) {
+std::string headroom_text(const Plan& plan, const PlanReport& report, double memory_margin) {
+  const double free_bytes = report.memory_limit_bytes - report.peak_memory_bytes();
+  std::string text = fmt::format("headroom: {} of a device, {}", format_memory(free_bytes),
+                                 format_percent(free_bytes / report.memory_limit_bytes));
+  if (memory_margin > 0) text += fmt::format(" (at least {} was asked for)", format_percent(memory_margin));
+  std::vector<std::string> systems;
+  for (const Target target : expressed_by(plan)) systems.push_back(name_of(target));
+  return text + (systems.empty() ? "\nexports to no other system; --for SYSTEM looks for a plan that does\n"
+                                 : fmt::format("\nexports to {}\n", fmt::join(systems, ", ")));
+}
+
+std::string comparison_text(const PlanSearchResult& result) {
   Table table;
   table.add({"settings", "step ms", "slower by"});
-  for (const FoundPlan& found : best) {
-    table.add({settings_of(found), fmt::format("{:.1f}", found.step_time_ms),
-               format_percent(found.step_time_ms / best.front().step_time_ms - 1)});
+  const FoundPlan& fastest = result.best.front();
+  size_t num_ties = 0;
+  const auto add = [&](const FoundPlan& found) {
+    const bool is_marked = !is_fastest(result) && found.candidate == result.chosen->candidate;
+    table.add({settings_of(found) + (is_marked ? " (chosen)" : ""), fmt::format("{:.1f}", found.step_time_ms),
+               format_percent(found.step_time_ms / fastest.step_time_ms - 1)});
+    num_ties += found.ties.size();
+  };
+  bool has_chosen = false;
+  for (const FoundPlan& found : result.best) {
+    add(found);
+    has_chosen |= found.candidate == result.chosen->candidate;
   }
-  return table.text();
+  if (!has_chosen) add(*result.chosen);
+  std::string text = table.text();
+  if (num_ties > 0) {
+    text += fmt::format("{} that {} as fast as one of these and no simpler {} left out\n",
+                        counted(static_cast<int64_t>(num_ties), "plan"), num_ties == 1 ? "is" : "are",
+                        num_ties == 1 ? "is" : "are");
+  }
+  return text;
+}
+
+std::string target_text(Target target, const FoundPlan& chosen, const PlanSearchResult& free) {
+  if (free.best.empty())
+    return fmt::format("for {}: the search of the whole space found no plan in the time given\n", name_of(target));
+  const FoundPlan& fastest = free.best.front();
+  const double slower_by = chosen.step_time_ms / fastest.step_time_ms - 1;
+  return fmt::format("for {}: {} {} the fastest plan of the whole space, {:.1f} ms with {}\n", name_of(target),
+                     slower_text(slower_by), std::abs(slower_by) <= kTie ? "as" : "than", fastest.step_time_ms,
+                     settings_of(fastest));
 }
 
 std::string to_text(const Explanation& explanation) {
   std::string text = "Why not\n";
   for (const Alternative& a : explanation.alternatives) {
+    const std::string names = fmt::format("{}", fmt::join(a.names, "; "));
     if (a.best) {
-      text += fmt::format("  {}: {} slower ({:.1f} ms), {}\n", a.name, format_percent(a.slower_by),
-                          a.best->step_time_ms, a.reason);
+      text += fmt::format("  {}: {} ({:.1f} ms), {}\n", names, slower_text(a.slower_by), a.best->step_time_ms,
+                          difference_text(a.parts));
       text += fmt::format("    with {}\n", settings_of(*a.best));
     } else {
-      text += fmt::format("  {}: {}\n", a.name, a.reason);
+      text += fmt::format("  {}: {}\n", names, a.reason);
     }
   }
   text += "What would change the answer\n";
@@ -109,8 +219,11 @@ std::string to_text(const Explanation& explanation) {
 Json to_json(const Explanation& explanation) {
   Json alternatives = Json::array(), what_ifs = Json::array();
   for (const Alternative& a : explanation.alternatives) {
-    Json json = {{"name", a.name}, {"fits", a.best.has_value()}, {"reason", a.reason}};
+    Json json = {{"names", a.names}, {"fits", a.best.has_value()}};
+    json["reason"] = a.best ? difference_text(a.parts) : a.reason;
     if (a.best) {
+      json["parts_ms"] = Json::object();
+      for (const PartDifference& part : a.parts) json["parts_ms"][part.words] = part.more_ms;
       json["step_time_ms"] = a.best->step_time_ms;
       json["slower_by"] = a.slower_by;
       json["settings"] = settings_of(*a.best);
@@ -136,6 +249,7 @@ Json to_json(const SearchCounts& counts) {
           {"slower_by_schedule", counts.slower_by_schedule},
           {"slower_by_placement", counts.slower_by_placement},
           {"over_memory", counts.over_memory},
+          {"not_expressed", counts.not_expressed},
           {"evaluated", counts.evaluated},
           {"left", counts.left}};
 }

@@ -4,6 +4,7 @@
 
 #include "weft/exchange/megatron_arguments.h"
 #include "weft/exchange/megatron_layout.h"
+#include "weft/exchange/target_limits.h"
 #include "weft/exchange/targets.h"
 
 namespace weft {
@@ -32,7 +33,7 @@ class MegatronExport {
  private:
   void refuse_encoders() {
     for (const ModulePlan& module : plan_.modules) {
-      if (!module.is_encoder()) continue;
+      if (!module.is_encoder() || limits_.has_encoder_placement(module.placement)) continue;
       refusals_.add(module, "placement",
                     fmt::format("is {}, but the arguments of Megatron-LM describe one chain of decoder layers, without "
                                 "encoders",
@@ -46,7 +47,11 @@ class MegatronExport {
     if (llm_.sequence_parallel) line_.add("--sequence-parallel");
     if (llm_.tp > 1 && llm_.sequence_parallel && plan_.overlap_tp) line_.add("--tp-comm-overlap");
     line_.add("--pipeline-model-parallel-size", llm_.pp);
-    if (llm_.ep > 1) line_.add("--expert-model-parallel-size", llm_.ep);
+    if (llm_.ep > 1) {
+      line_.add("--expert-model-parallel-size", llm_.ep);
+      // As it was priced; Megatron-LM's own default gathers all rows instead.
+      line_.add("--moe-token-dispatcher-type alltoall");
+    }
     if (llm_.experts_over_tp) line_.add("--expert-tensor-parallel-size", 1);
     if (llm_.ep > 1 && llm_.tp > 1 && !llm_.sequence_parallel) {
       refusals_.add(llm_, "sequence_parallel",
@@ -56,7 +61,7 @@ class MegatronExport {
 
   void add_stages() {
     const std::string& name = plan_.schedule.name;
-    if (name != "1f1b" && name != "interleaved_1f1b") {
+    if (!limits_.has_schedule(name)) {
       refusals_.add("schedule.name", fmt::format("is {}, but Megatron-LM runs 1f1b and interleaved_1f1b", name));
     }
     if (llm_.vpp > 1) check_interleaving();
@@ -96,7 +101,7 @@ class MegatronExport {
   void add_order() {
     if (has_axis_order(llm_, {"tp", "cp", "dp", "pp"})) return;
     const std::string order = fmt::format("{}", fmt::join(llm_.axis_order, ", "));
-    if (!has_axis_order(llm_, {"tp", "cp", "pp", "dp"})) {
+    if (!limits_.allows_stages_side_by_side || !has_axis_order(llm_, {"tp", "cp", "pp", "dp"})) {
       refusals_.add(
           llm_, "axis_order",
           fmt::format("is [{}], but Megatron-LM lays ranks out as [tp, cp, dp, pp] or [tp, cp, pp, dp]", order));
@@ -151,6 +156,7 @@ class MegatronExport {
 
   const Plan& plan_;
   const ModulePlan& llm_;
+  const TargetLimits& limits_ = megatron_limits();
   ArgumentLine line_;
   Refusals refusals_{"Megatron-LM"};
 };

@@ -59,7 +59,7 @@ TEST(MegatronExport, NamesTheKindOfContextParallelism) {
 TEST(MegatronExport, SpreadsExperts) {
   Plan plan = shipped_plan("qwen3-30b-a3b_zb_h1_ep8");
   plan.schedule.name = "1f1b";
-  expect_has(plan, "--expert-model-parallel-size 8 ");
+  expect_has(plan, "--expert-model-parallel-size 8 --moe-token-dispatcher-type alltoall ");
   llm_of(plan).axis_order = {"tp", "cp", "pp", "dp"};
   expect_refused(plan, "modules.llm.axis_order: is [tp, cp, pp, dp], but with ep 8 Megatron-LM");
 }

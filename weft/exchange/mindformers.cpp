@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "weft/exchange/refusals.h"
+#include "weft/exchange/target_limits.h"
 #include "weft/exchange/targets.h"
 
 namespace weft {
@@ -60,7 +61,7 @@ class MindformersExport {
  private:
   void refuse_modules() {
     for (const ModulePlan& module : plan_.modules) {
-      if (!module.is_encoder()) continue;
+      if (!module.is_encoder() || limits_.has_encoder_placement(module.placement)) continue;
       refusals_.add(module, "placement",
                     fmt::format("is {}, but MindFormers' parallel_config is for one chain of layers, without encoders",
                                 name_of(module.placement)),
@@ -172,7 +173,7 @@ class MindformersExport {
   void add_pipeline() {
     const std::string& name = plan_.schedule.name;
     const bool is_interleaved = name == "interleaved_1f1b";
-    if (name != "1f1b" && name != "gpipe" && !is_interleaved) {
+    if (!limits_.has_schedule(name)) {
       refusals_.add("schedule.name",
                     fmt::format("is {}, but MindFormers places stages for gpipe, 1f1b and interleaved_1f1b", name));
     }
@@ -220,6 +221,7 @@ class MindformersExport {
     yaml_.open("model_config");
     yaml_.add("offset", per_stage(offset));
     if (llm_.vpp > 1) yaml_.add("pp_interleave_num", llm_.vpp);
+    if (llm_.ep > 1) yaml_.add("moe_token_dispatcher_type", std::string("alltoall"));
     yaml_.add("compute_dtype", type_of(precision.compute));
     yaml_.add("param_init_type", type_of(precision.master));
     yaml_.close();
@@ -228,6 +230,7 @@ class MindformersExport {
 
   const Plan& plan_;
   const ModulePlan& llm_;
+  const TargetLimits& limits_ = mindformers_limits();
   YamlText yaml_;
   Refusals refusals_{"MindFormers"};
 };

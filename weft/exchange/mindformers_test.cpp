@@ -116,6 +116,7 @@ TEST(MindformersExport, NamesTheDegreeOfExperts) {
   expect_refused(plan, "schedule.name: is zb_h1, but MindFormers places stages for gpipe, 1f1b and interleaved_1f1b");
   plan.schedule.name = "1f1b";
   EXPECT_EQ(yaml_of(plan)["parallel_config"]["expert_parallel"], 8);
+  EXPECT_EQ(yaml_of(plan)["model"]["model_config"]["moe_token_dispatcher_type"], "alltoall");
 }
 
 TEST(MindformersExport, NamesThePrecisions) {

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include <fmt/format.h>
 
 #include "weft/exchange/refusals.h"
+#include "weft/exchange/target_limits.h"
 #include "weft/exchange/targets.h"
 #include "weft/spec/sample_load.h"
 
@@ -31,9 +33,7 @@ class SearchResult {
   explicit SearchResult(const Plan& plan) : plan_(plan), llm_(plan.llm()) {}
 
   Result<std::vector<ExportedFile>> run() {
-    refuse_what_no_target_has(plan_, refusals_);
-    refuse_degrees();
-    refuse_modules();
+    refuse_settings();
     refuse_missing_prediction();
     if (!refusals_.empty()) return refusals_.error();
     WEFT_TRY(const SampleLoad sample, average_sample(plan_.model, plan_.workload));
@@ -42,13 +42,27 @@ class SearchResult {
         {"auto_parallel_search_optimal_config.json", text(tokens_per_s / static_cast<double>(plan_.world_size))}};
   }
 
+  std::optional<Error> refused() {
+    refuse_settings();
+    if (refusals_.empty()) return std::nullopt;
+    return refusals_.error();
+  }
+
  private:
+  void refuse_settings() {
+    refuse_what_no_target_has(plan_, refusals_);
+    refuse_degrees();
+    refuse_modules();
+  }
+
   void refuse_degrees() {
-    if (plan_.schedule.name != "1f1b")
+    if (!limits_.has_schedule(plan_.schedule.name))
       refusals_.add("schedule.name",
                     fmt::format("is {}, but MindSpeed-MM's search result is for 1f1b", plan_.schedule.name));
-    for (const auto& [name, value] : {std::pair{"cp", llm_.cp}, {"ep", llm_.ep}, {"vpp", llm_.vpp}}) {
-      if (value > 1) {
+    for (const auto& [name, value, most] : {std::tuple{"cp", llm_.cp, limits_.most_cp},
+                                            {"ep", llm_.ep, limits_.most_ep},
+                                            {"vpp", llm_.vpp, limits_.most_vpp}}) {
+      if (value > most) {
         refusals_.add(llm_, name,
                       fmt::format("is {}, but MindSpeed-MM's search result has only PP, TP, DP and MBS", value));
       }
@@ -65,7 +79,7 @@ class SearchResult {
       if (module.kind == ModuleKind::kAudio)
         refusals_.add(module, "placement",
                       "is inline, but MindSpeed-MM's search result places vision and llm layers only");
-      if (module.zero > 1) {
+      if (module.zero > limits_.most_zero) {
         refusals_.add(
             module, "zero",
             fmt::format("is {}, but the distributed optimizer of MindSpeed-MM's search is ZeRO 1", module.zero));
@@ -111,6 +125,7 @@ class SearchResult {
 
   const Plan& plan_;
   const ModulePlan& llm_;
+  const TargetLimits& limits_ = mindspeed_search_limits();
   Refusals refusals_{"MindSpeed-MM"};
 };
 
@@ -120,11 +135,24 @@ Result<std::vector<ExportedFile>> export_mindspeed_search(const Plan& plan) {
   return SearchResult(plan).run();
 }
 
-Result<std::vector<ExportedFile>> export_mindspeed_mm(const Plan& plan) {
-  const bool is_one_pipeline = std::all_of(plan.modules.begin(), plan.modules.end(), [](const ModulePlan& module) {
-    return !module.is_encoder() || module.placement == ModulePlacement::kInline;
+std::optional<Error> refused_by_mindspeed_search(const Plan& plan) {
+  return SearchResult(plan).refused();
+}
+
+bool is_one_pipeline(const Plan& plan) {
+  return std::all_of(plan.modules.begin(), plan.modules.end(), [](const ModulePlan& module) {
+    return !module.is_encoder() || mindspeed_search_limits().has_encoder_placement(module.placement);
   });
-  return is_one_pipeline ? export_mindspeed_search(plan) : export_mindspeed_modules(plan);
+}
+
+Result<std::vector<ExportedFile>> export_mindspeed_mm(const Plan& plan) {
+  if (!is_one_pipeline(plan)) return export_mindspeed_modules(plan);
+  const bool has_encoders = plan.modules.size() > 1;
+  if (!has_encoders || !refused_by_mindspeed_search(plan)) return export_mindspeed_search(plan);
+  Result<std::vector<ExportedFile>> files = export_mindspeed_pipeline(plan);
+  // What the search's file never has a place for is refused by the other one's reasons.
+  const bool needs_model = plan.find(ModuleKind::kAudio) != nullptr || plan.llm().cp > 1;
+  return files || needs_model ? std::move(files) : export_mindspeed_search(plan);
 }
 
 }  // namespace weft

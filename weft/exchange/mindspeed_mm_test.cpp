@@ -101,21 +101,72 @@ TEST(MindspeedSearchExport, RefusesWhatTheFileHasNoPlaceFor) {
   expect_refused(plan, "balance: is encoder, but MindSpeed-MM");
 }
 
-TEST(MindspeedSearchExport, RefusesAnAudioEncoderInThePipeline) {
+/// Both encoders of an omni model first in the pipeline of its llm, which has tp 2, pp 2 and dp 2.
+Plan inline_omni() {
   Plan plan = shipped_plan("qwen2.5-omni-7b_colocated_dp8");
-  plan.predicted = {.step_time_ms = 1000, .peak_memory_gib = {}, .throughput_samples_per_s = 32};
+  reshape(plan, 2, 1, 2, 2, {{11}, {17}});
   for (ModulePlan& module : plan.modules) {
     if (!module.is_encoder()) continue;
     const int64_t layers = module.layers[0][0];
     module = {.kind = module.kind,
               .placement = ModulePlacement::kInline,
-              .ranks = module.ranks,
+              .ranks = plan.llm().ranks,
               .axis_order = plan.llm().axis_order,
-              .tp = 4,
+              .tp = 2,
+              .pp = 2,
               .dp = 2,
-              .layers = {{layers}}};
+              .sequence_parallel = true,
+              .layers = {{layers}, {0}},
+              .zero = plan.llm().zero};
   }
-  expect_refused(plan, "modules.audio.placement: is inline, but MindSpeed-MM's search result places vision and llm");
+  return plan;
+}
+
+TEST(MindspeedPipelineExport, PlacesAnAudioEncoderInThePipelineByModelJson) {
+  Plan plan = inline_omni();
+  const auto files = export_plan(plan, Target::kMindspeedMm);
+  ASSERT_TRUE(files.ok()) << files.error().message() << files.error().details;
+  ASSERT_EQ(files->size(), 2u);
+  EXPECT_EQ((*files)[0].name, "model.json");
+  // As MindSpeed-MM's own example of the model has it.
+  EXPECT_EQ(Json::parse((*files)[0].text), Json::parse(R"({
+    "image_encoder": {"vision_encoder": {"pipeline_num_layers": [32, 0]}},
+    "audio_encoder": {"audio_encoder": {"pipeline_num_layers": [32, 0]}},
+    "text_decoder": {"pipeline_num_layers": [11, 17]}})"));
+  EXPECT_EQ((*files)[1].name, "mindspeed_mm_args.txt");
+  const std::string& line = (*files)[1].text;
+  const std::string degrees =
+      "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --context-parallel-size 1 --micro-batch-size ";
+  EXPECT_EQ(line.substr(0, degrees.size()), degrees);
+  EXPECT_NE(line.find(" --sequence-parallel"), std::string::npos) << line;
+  EXPECT_EQ(line.find("--hetero-parallel"), std::string::npos) << line;
+
+  llm_of(plan).recompute = {{RecomputeCounts{.full = 3}}, {RecomputeCounts{.full = 3}}};
+  EXPECT_NE(outcome(plan, Target::kMindspeedMm).find("\"recompute_num_layers\": 3"), std::string::npos);
+  llm_of(plan).recompute = {{RecomputeCounts{.full = 3}}, {RecomputeCounts{.full = 4}}};
+  expect_refused(plan, "modules.llm.recompute[0][0]: has full 3 of 11 blocks where another stage has 4");
+  plan = inline_omni();
+  for (ModulePlan& module : plan.modules) module.zero = 2;
+  EXPECT_NE(outcome(plan, Target::kMindspeedMm).find("modules.llm.zero: is 2, but the distributed optimizer"),
+            std::string::npos);
+}
+
+TEST(MindspeedPipelineExport, TakesContextParallelismOfAModelWithEncoders) {
+  Plan plan = search_example();
+  reshape(plan, 2, 2, 8, 4, llm_of(plan).layers);
+  ModulePlan& vision = module_of(plan, ModuleKind::kVision);
+  vision.ranks = llm_of(plan).ranks;
+  vision.cp = 2, vision.dp = 4;
+  vision.sequence_parallel = llm_of(plan).sequence_parallel;
+  vision.zero = llm_of(plan).zero;
+  EXPECT_NE(
+      outcome(plan, Target::kMindspeedMm).find("--context-parallel-size 2 --context-parallel-algo megatron_cp_algo"),
+      std::string::npos)
+      << outcome(plan, Target::kMindspeedMm);
+  llm_of(plan).cp_ulysses = 2;
+  EXPECT_NE(outcome(plan, Target::kMindspeedMm).find("modules.vision.cp_ulysses: is 1 where the llm's is 2"),
+            std::string::npos)
+      << outcome(plan, Target::kMindspeedMm);
 }
 
 /// Vision on all eight ranks, the llm with tp 2 and pp 4: a macro batch covers eight of the llm's microbatches.

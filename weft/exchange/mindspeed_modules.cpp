@@ -1,9 +1,12 @@
 #include <optional>
+#include <tuple>
 
 #include <fmt/format.h>
 
 #include "weft/exchange/megatron_arguments.h"
+#include "weft/exchange/mindspeed_entries.h"
 #include "weft/exchange/mindspeed_mm.h"
+#include "weft/exchange/target_limits.h"
 #include "weft/meaning/macro_batch.h"
 #include "weft/meaning/trainable.h"
 #include "weft/plan/mbs_scale.h"
@@ -18,7 +21,7 @@ class ModuleSettings {
 
   Result<std::vector<ExportedFile>> run() {
     refuse_what_no_target_has(plan_, refusals_);
-    if (plan_.schedule.name != "1f1b") {
+    if (!limits_.has_schedule(plan_.schedule.name)) {
       refusals_.add("schedule.name", fmt::format("is {}, but MindSpeed-MM's encoders with degrees of their own run "
                                                  "beside 1f1b",
                                                  plan_.schedule.name));
@@ -27,7 +30,7 @@ class ModuleSettings {
     for (const ModulePlan& module : plan_.modules) {
       if (module.is_encoder()) check_encoder(module);
       check_shared_settings(module);
-      model[key_of(module.kind)] = entries_of(module);
+      model[mindspeed_key(module.kind)] = entries_of(module);
     }
     const ArgumentLine line = arguments();
     if (!refusals_.empty()) return refusals_.error();
@@ -35,14 +38,8 @@ class ModuleSettings {
   }
 
  private:
-  static std::string key_of(ModuleKind kind) {
-    return kind == ModuleKind::kVision  ? "image_encoder"
-           : kind == ModuleKind::kAudio ? "audio_encoder"
-                                        : "text_decoder";
-  }
-
   void check_encoder(const ModulePlan& encoder) {
-    if (encoder.placement != ModulePlacement::kColocated) {
+    if (!limits_.has_encoder_placement(encoder.placement)) {
       refusals_.add(encoder, "placement",
                     fmt::format("is {}, but beside an encoder with degrees of its own MindSpeed-MM has all modules on "
                                 "all ranks, each with its own: colocated",
@@ -50,7 +47,7 @@ class ModuleSettings {
       return;
     }
     check_form(encoder);
-    if (encoder.recompute_from_inputs) {
+    if (encoder.recompute_from_inputs && !limits_.allows_recompute_from_inputs) {
       refusals_.add(encoder, "recompute_from_inputs",
                     "is true, but MindSpeed-MM recomputes an encoder layer by layer; use recompute");
     }
@@ -59,8 +56,8 @@ class ModuleSettings {
 
   /// Without a pipeline MindSpeed-MM runs encoders before each microbatch, which needs no more memory than all before.
   void check_form(const ModulePlan& encoder) {
-    const bool is_before = encoder.form == EncoderForm::kBefore;
-    if (is_before || (encoder.form == EncoderForm::kOnDemand && llm_.pp == 1)) return;
+    const bool has_its_turn = encoder.form != EncoderForm::kOnDemand || llm_.pp == 1;
+    if (limits_.has_encoder_form(encoder.form) && has_its_turn) return;
     refusals_.add(encoder, "form",
                   fmt::format("is {}, but MindSpeed-MM runs encoders before the llm's pipeline, and without one before "
                               "each microbatch",
@@ -115,14 +112,15 @@ class ModuleSettings {
                     fmt::format("is [{}], but MindSpeed-MM lays ranks out as [tp, cp, dp, pp]",
                                 fmt::join(module.axis_order, ", ")));
     }
-    for (const auto& [name, value] : {std::pair{"ep", module.ep}, {"vpp", module.vpp}}) {
-      if (value > 1) {
+    for (const auto& [name, value, most] :
+         {std::tuple{"ep", module.ep, limits_.most_ep}, {"vpp", module.vpp, limits_.most_vpp}}) {
+      if (value > most) {
         refusals_.add(
             module, name,
             fmt::format("is {}, but the modules of MindSpeed-MM's model.json have only tp, pp and cp", value));
       }
     }
-    if (module.zero > 1) {
+    if (module.zero > limits_.most_zero) {
       refusals_.add(module, "zero",
                     fmt::format("is {}, but with modules of their own degrees MindSpeed-MM has zero 0 "
                                 "and 1",
@@ -142,14 +140,7 @@ class ModuleSettings {
   }
 
   void check_context(const ModulePlan& module) {
-    std::string flags = "--context-parallel-algo ";
-    if (module.cp_ulysses == 1) {
-      flags += "megatron_cp_algo";
-    } else if (module.cp_ulysses == module.cp) {
-      flags += "ulysses_cp_algo";
-    } else {
-      flags += fmt::format("hybrid_cp_algo --ulysses-degree-in-cp {}", module.cp_ulysses);
-    }
+    const std::string flags = mindspeed_context_flags(module);
     if (context_flags_ && *context_flags_ != flags) {
       refusals_.add(module, "cp_ulysses",
                     fmt::format("is {} of cp {}, which is {}, but another module has {}, and MindSpeed-MM has one for "
@@ -161,29 +152,16 @@ class ModuleSettings {
 
   Json entries_of(const ModulePlan& module) {
     Json entries = {{"tp", module.tp}, {"pp", module.pp}, {"cp", module.cp}, {"mbs", samples_at_once(plan_, module)}};
-    if (module.pp > 1 && module.vpp == 1) {
-      Json stages = Json::array();
-      for (const auto& row : module.layers) stages.push_back(row.front());
-      entries["pipeline_num_layers"] = stages;
-    }
-    const Json recompute = recompute_of(module);
+    if (module.pp > 1 && module.vpp == 1) entries["pipeline_num_layers"] = mindspeed_layers(module);
+    const Json recompute = mindspeed_recompute(module, refusals_);
     if (recompute.empty()) return entries;
     // The degrees of an encoder stand beside its network, and what the layers do inside it.
     if (module.is_encoder()) {
-      entries[module.kind == ModuleKind::kVision ? "vision_encoder" : "audio_encoder"] = recompute;
+      entries[mindspeed_network_key(module.kind)] = recompute;
     } else {
       entries.update(recompute);
     }
     return entries;
-  }
-
-  Json recompute_of(const ModulePlan& module) {
-    const auto recompute = megatron_recompute(module, refusals_);
-    if (!recompute || recompute->kind == MegatronRecompute::Kind::kNone) return Json::object();
-    if (recompute->kind == MegatronRecompute::Kind::kSelective) return {{"recompute_granularity", "selective"}};
-    return {{"recompute_granularity", "full"},
-            {"recompute_method", "block"},
-            {"recompute_num_layers", recompute->num_layers}};
   }
 
   ArgumentLine arguments() {
@@ -207,6 +185,7 @@ class ModuleSettings {
 
   const Plan& plan_;
   const ModulePlan& llm_;
+  const TargetLimits& limits_ = mindspeed_modules_limits();
   Refusals refusals_{"MindSpeed-MM"};
   std::optional<int64_t> scale_;
   std::optional<std::string> context_flags_;

@@ -7,14 +7,19 @@
 
 namespace weft {
 
-/// The fastest plans that a search knows, of every candidate one. It begins with probes; what they find is a limit for
-/// the search proper, which must find it again.
+/// Plans whose times differ by less than this share are as fast as each other.
+inline constexpr double kTie = 1e-8;
+
+/// The plans that a search may still need: the fastest ones, of equally fast ones the simplest, and those that are
+/// simpler than all faster ones and within a margin of the fastest. It begins with probes; what they find is a limit
+/// for the search proper, which must find it again.
 class BestPlans {
  public:
-  explicit BestPlans(size_t most) : most_(most) {}
+  /// `most` plans of different times, and those that are slower than the fastest by a share of `within` at most.
+  BestPlans(size_t most, double within) : known_{.most = most, .within = within} {}
 
-  /// Only what is faster than this is of interest: the slowest of the best, once there are as many as are asked for.
-  double limit_ms() const;
+  /// Of plans that are no simpler than `least`, only what is faster than this is of interest.
+  double limit_ms(const Simplicity& least) const;
   /// Nothing before anything was found.
   const FoundPlan* fastest() const;
 
@@ -23,20 +28,33 @@ class BestPlans {
 
   /// Sets what was found so far aside.
   void end_probing();
-  /// Takes back what probes found and the search did not, though it is as fast; whether there was any.
+  /// Takes back what probes found and the search did not, though it is of interest; whether there was any.
   bool restore_missing();
 
-  /// Fastest first.
-  std::vector<FoundPlan> take() { return std::move(best_); }
+  /// Fastest first: as many as are asked for, and those that are simpler.
+  std::vector<FoundPlan> take();
 
  private:
-  bool has_all() const { return best_.size() >= most_; }
-  void insert(FoundPlan found);
+  struct Known {
+    size_t most = 1;
+    double within = 0;
+    std::vector<FoundPlan> fastest = {};   ///< of different times and settings beside balance, at most `most`
+    std::vector<FoundPlan> simplest = {};  ///< each simpler than all before it
 
-  size_t most_;
-  std::vector<FoundPlan> best_;
-  std::vector<FoundPlan> probed_;
-  double probed_ms_ = kInfinity;
+    /// `hair` is a share that is added to all times.
+    double limit_ms(const Simplicity& least, double hair) const;
+    double margin_ms() const;
+    /// Whether a plan of the candidate is there that is as fast.
+    bool has(const FoundPlan& found) const;
+    /// Whether insert would keep it.
+    bool wants(const FoundPlan& found) const;
+    void insert(FoundPlan found);
+    void insert_fast(const FoundPlan& found);
+    void insert_simple(FoundPlan found);
+  };
+
+  Known known_;
+  Known probed_;
 };
 
 }  // namespace weft

@@ -48,6 +48,7 @@ std::string text_of(const EncoderChoice& e) {
                          ? fmt::format("on {} ranks of its own", e.ranks)
                          : fmt::format("on the last {} pipeline ranks", e.stages);
   text += fmt::format(" with tp {}, mbs_scale {}, {}", e.tp, e.mbs_scale, name_of(e.form));
+  if (e.recompute_layers) text += ", layers recomputed";
   return e.recompute_from_inputs ? text + ", recomputed from inputs" : text;
 }
 
@@ -73,7 +74,7 @@ std::string Candidate::text(const Plan& plan) const {
     if (module.kind == ModuleKind::kLlm) continue;
     text += fmt::format(", {} {}", name_of(module.kind), text_of(encoders[encoder++]));
   }
-  if (plan.balance != Balance::kNone) text += fmt::format(", balance {}", name_of(plan.balance));
+  if (balance != Balance::kNone) text += fmt::format(", balance {}", name_of(balance));
   return text;
 }
 
@@ -170,7 +171,9 @@ void fill_plan(const Candidate& c, Plan& plan) {
     m.actions.clear();
     m.live_macro_batches = 0;
     recompute_nothing(m);
+    if (!m.is_in_pipeline() && e.recompute_layers) m.recompute = {{RecomputeCounts{.full = layers}}};
   }
+  plan.balance = c.balance;
   plan.schedule = {
       .name = name_of(c.schedule), .mbs = c.mbs, .microbatches = c.microbatches(plan.workload.global_batch_samples)};
 }

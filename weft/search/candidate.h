@@ -16,8 +16,9 @@ struct EncoderChoice {
   int64_t mbs_scale = 1;
   EncoderForm form = EncoderForm::kBefore;
   bool recompute_from_inputs = false;
-  int64_t ranks = 0;   ///< disjoint: of its own, the last of the cluster
-  int64_t stages = 0;  ///< partial: on the last so many pipeline ranks of the llm
+  bool recompute_layers = false;  ///< all of them, whole
+  int64_t ranks = 0;              ///< disjoint: of its own, the last of the cluster
+  int64_t stages = 0;             ///< partial: on the last so many pipeline ranks of the llm
 
   bool is_inline() const { return placement == ModulePlacement::kInline; }
   bool fills() const { return !is_inline() && form == EncoderForm::kFill; }
@@ -29,7 +30,7 @@ inline constexpr size_t kMostEncoders = 2;
 /// By encoder of the model, in flow order.
 using EncoderChoices = std::array<EncoderChoice, kMostEncoders>;
 
-/// A plan without its layer placement and recomputation.
+/// A plan without its layer placement and recomputation. How samples are reassigned is found when it is priced.
 struct Candidate {
   int64_t tp = 1, cp = 1, cp_ulysses = 1, ep = 1, pp = 1, vpp = 1, dp = 1;
   int64_t mbs = 1;
@@ -39,6 +40,7 @@ struct Candidate {
   bool stages_are_neighbours = false;  ///< pp inside dp, instead of dp inside pp
   ScheduleName schedule = ScheduleName::k1f1b;
   EncoderChoices encoders;
+  Balance balance = Balance::kNone;
 
   int64_t microbatches(int64_t global_batch) const { return global_batch / (mbs * dp); }
   /// Whether a step is the pipeline's time and the encoders', one after the other.

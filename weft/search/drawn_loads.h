@@ -41,22 +41,27 @@ class DrawnLoads {
   };
 
  private:
-  using Tokens = std::vector<double>;  ///< by sample
-  struct Batch {
-    std::array<Tokens, 3> of;  ///< by ModuleKind
-    std::array<double, 3> total{};
+  /// What a rank takes of a module, in mean samples. Some times grow like rows, some like pairs of them.
+  struct Load {
+    double rows = 0;
+    double pairs = 0;
+
+    Load& operator+=(const Load& other);
+    double least() const { return rows < pairs ? rows : pairs; }
   };
+  using Loads = std::vector<Load>;     ///< by sample
+  using Batch = std::array<Loads, 3>;  ///< by ModuleKind
+  static Load sum_of(const Loads& loads, size_t begin, size_t end);
   double beside_factor(ModuleKind kind, int64_t data_parallel, int64_t at_once) const;
-  double pipeline_factor(const Plan& plan, ModuleKind kind) const;
+  double pipeline_factor(const Plan& plan) const;
 
   std::vector<Batch> batches_;
   SampleLoad mean_;
   std::array<double, 3> share_{1, 1, 1};
-  std::array<double, 3> parameters_{};
   bool may_reassign_;
   bool is_even_ = false;
-  /// By module, data-parallel ranks, samples at once, and the pipeline's modules; 0: beside it.
-  std::map<std::tuple<ModuleKind, int64_t, int64_t, unsigned>, double> factors_;
+  /// By data-parallel ranks, samples at once, and modules: those of the pipeline, or one beside it.
+  std::map<std::tuple<int64_t, int64_t, unsigned>, double> factors_;
 };
 
 }  // namespace weft

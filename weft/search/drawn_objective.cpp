@@ -31,23 +31,24 @@ bool DrawnObjective::is_hopeless(const std::vector<double>& steps_ms, double lim
   return mean_of(steps_ms, steps_ms.size()) > slower_than_best * mean_of(best_.steps_ms, steps_ms.size());
 }
 
-std::optional<DrawnPrice> DrawnObjective::price(const Plan& given, double limit_ms) {
+std::vector<DrawnPrice> DrawnObjective::price(const Plan& given, const DrawnLimits& limits) {
   Plan plan = given;
   const Result<Schedule> schedule = playable_schedule(plan);
-  if (!schedule) return std::nullopt;
+  if (!schedule) return {};
   for (const MemorySplit& row : simulator_.run_mean(plan, *schedule).memory) {
-    if (row.total() > plan.cluster.device.memory_gib * kGiB) return std::nullopt;
+    if (row.total() > plan.cluster.device.memory_gib * kGiB) return {};
   }
   ++num_priced_;
   // A plainer way is kept unless another is faster by more than this.
-  constexpr double kTie = 1e-4;
-  std::optional<DrawnPrice> found;
+  constexpr double kHair = 1e-4;
+  std::vector<DrawnPrice> found;
   for (const Balance balance : kBalancesByPlainness) {
     const bool is_allowed = std::find(balances_.begin(), balances_.end(), balance) != balances_.end();
     if (!is_allowed || !makes_a_difference(balance, plan)) continue;
     plan.balance = balance;
     const SampleWork work(plan, simulator_.costs());
-    const double below_ms = found ? std::min(limit_ms, found->mean_ms * (1 - kTie)) : limit_ms;
+    double below_ms = balance == Balance::kNone ? limits.in_order_ms : limits.reassigned_ms;
+    if (!found.empty()) below_ms = std::min(below_ms, found.back().mean_ms * (1 - kHair));
     DrawnPrice price{.balance = balance};
     bool is_slower = false;
     for (int64_t b = 0; b < batches_ && !is_slower; ++b) {
@@ -56,9 +57,12 @@ std::optional<DrawnPrice> DrawnObjective::price(const Plan& given, double limit_
     }
     if (is_slower) continue;
     price.mean_ms = mean_of(price.steps_ms, price.steps_ms.size());
-    if (price.mean_ms < below_ms) found = std::move(price);
+    if (price.mean_ms >= below_ms) continue;
+    // Ways of reassigning are as simple as each other.
+    if (!found.empty() && found.back().balance != Balance::kNone) found.pop_back();
+    found.push_back(std::move(price));
   }
-  if (found && (best_.steps_ms.empty() || found->mean_ms < best_.mean_ms)) best_ = *found;
+  if (!found.empty() && (best_.steps_ms.empty() || found.back().mean_ms < best_.mean_ms)) best_ = found.back();
   return found;
 }
 

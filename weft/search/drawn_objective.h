@@ -1,6 +1,6 @@
 #pragma once
 
-#include <optional>
+#include <array>
 #include <vector>
 
 #include "weft/simulate/drawn_samples.h"
@@ -8,11 +8,17 @@
 
 namespace weft {
 
-/// A plan's steps on drawn batches, with the way of reassigning samples that makes them shortest.
+/// A plan's steps on drawn batches, with one way of reassigning samples.
 struct DrawnPrice {
   Balance balance = Balance::kNone;
   std::vector<double> steps_ms;  ///< by batch
   double mean_ms = 0;
+};
+
+/// What a plan must be faster than to be of interest.
+struct DrawnLimits {
+  double in_order_ms = 0;    ///< without reassigning
+  double reassigned_ms = 0;  ///< with it
 };
 
 /// The plainest first.
@@ -25,8 +31,10 @@ class DrawnObjective {
   DrawnObjective(PlanSimulator simulator, DrawnSamples& samples, std::vector<Balance> balances, int64_t batches)
       : simulator_(std::move(simulator)), samples_(samples), balances_(std::move(balances)), batches_(batches) {}
 
-  /// Nothing where the plan does not fit, or is surely no faster than the limit. The plan's own balance is not read.
-  std::optional<DrawnPrice> price(const Plan& plan, double limit_ms);
+  /// The plan without reassigning and with the way of it that makes steps shortest, each where it is below its limit;
+  /// the second only where it is the faster one. Nothing where the plan does not fit, or is surely no faster than the
+  /// limits. The plan's own balance is not read.
+  std::vector<DrawnPrice> price(const Plan& plan, const DrawnLimits& limits);
 
   /// More steps of a plan that was priced, up to so many batches.
   void extend(const Plan& plan, int64_t batches, std::vector<double>& steps_ms);

@@ -1,26 +1,40 @@
 #include "weft/search/drawn_race.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "weft/simulate/step_spread.h"
 
 namespace weft {
 namespace {
 
-/// A difference that matters little, as a share of the step.
-constexpr double kLittle = 0.0025;
-
-/// By how much a plan is slower than another on the same batches.
+/// By how much a plan is slower than a share of another on the same batches.
 struct Difference {
   double mean_ms = 0;
   double error_ms = 0;
+
+  bool is_surely_slower() const { return mean_ms > error_ms; }
+  /// Which one is slower is not known, and the difference may be more than a little.
+  bool is_open(double step_ms) const {
+    return std::abs(mean_ms) <= error_ms && std::abs(mean_ms) + error_ms > kLittleDifference * step_ms;
+  }
 };
 
-Difference difference(const FoundPlan& plan, const FoundPlan& than) {
+Difference difference(const FoundPlan& plan, const FoundPlan& than, double share = 1) {
   std::vector<double> by_batch;
-  for (size_t b = 0; b < plan.steps_ms.size(); ++b) by_batch.push_back(plan.steps_ms[b] - than.steps_ms[b]);
+  for (size_t b = 0; b < plan.steps_ms.size(); ++b) by_batch.push_back(plan.steps_ms[b] - share * than.steps_ms[b]);
   const StepSpread spread = spread_of(std::move(by_batch));
   return {.mean_ms = spread.mean_ms, .error_ms = spread.error_ms};
+}
+
+/// Whether a plan may still be first, or the choice: it is not surely beyond the margin, nor surely slower than a plan
+/// that is as simple.
+bool may_win(const std::vector<FoundPlan>& best, size_t index, double within) {
+  const FoundPlan& plan = best[index];
+  if (difference(plan, best.front(), 1 + within).is_surely_slower()) return false;
+  return std::none_of(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(index), [&](const FoundPlan& faster) {
+    return faster.simplicity <= plan.simplicity && difference(plan, faster).is_surely_slower();
+  });
 }
 
 void sort_by_mean(std::vector<FoundPlan>& best) {
@@ -31,21 +45,22 @@ void sort_by_mean(std::vector<FoundPlan>& best) {
 
 }  // namespace
 
-int64_t race(DrawnObjective& objective, size_t keep, const Deadline& deadline, std::vector<FoundPlan>& best) {
+int64_t race(DrawnObjective& objective, const RaceOptions& options, std::vector<FoundPlan>& best) {
   sort_by_mean(best);
   auto batches = std::ssize(best.front().steps_ms);
-  while (batches < kMostRaceBatches && !deadline.is_over()) {
-    // Those that are surely slower leave; the rest may still be first.
-    bool is_open = false;
-    const FoundPlan& first = best.front();
+  while (batches < kMostRaceBatches && !options.deadline.is_over()) {
     for (size_t i = best.size() - 1; i > 0; --i) {
-      const Difference slower = difference(best[i], first);
-      const bool is_sure = slower.mean_ms > slower.error_ms;
-      if (is_sure && i >= keep) best.erase(best.begin() + static_cast<std::ptrdiff_t>(i));
-      is_open |= !is_sure && slower.mean_ms + slower.error_ms > kLittle * first.step_time_ms;
+      if (i >= options.keep && !may_win(best, i, options.within))
+        best.erase(best.begin() + static_cast<std::ptrdiff_t>(i));
     }
-    const bool is_known = spread_of(first.steps_ms).error_ms <= 2 * kLittle * first.step_time_ms;
-    if (!is_open && is_known) break;
+    const FoundPlan& first = best.front();
+    bool is_open = spread_of(first.steps_ms).error_ms > 2 * kLittleDifference * first.step_time_ms;
+    for (size_t i = 1; i < best.size(); ++i) {
+      is_open |= difference(best[i], first).is_open(first.step_time_ms);
+      if (best[i].simplicity < first.simplicity)
+        is_open |= difference(best[i], first, 1 + options.within).is_open(first.step_time_ms);
+    }
+    if (!is_open) break;
     batches = std::min(2 * batches, kMostRaceBatches);
     for (FoundPlan& found : best) objective.extend(found.plan, batches, found.steps_ms);
     sort_by_mean(best);

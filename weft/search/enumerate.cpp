@@ -116,9 +116,10 @@ class FrameLister {
   std::vector<Candidate> found_;
 };
 
-/// The ways to run an encoder in a frame, which says how many ranks it has of its own.
+/// The ways to run an encoder in a frame, which says how many ranks it has of its own. `allows_full`: layers may be
+/// recomputed whole.
 std::vector<EncoderChoice> encoder_choices(const Candidate& frame, const EncoderChoice& given, const Module& module,
-                                           bool is_frozen, const EncoderSpace& space) {
+                                           bool is_frozen, const EncoderSpace& space, bool allows_full) {
   std::vector<EncoderChoice> choices;
   const auto add_degrees = [&](EncoderChoice choice, int64_t ranks) {
     for (const int64_t tp : divisors(ranks)) {
@@ -146,6 +147,11 @@ std::vector<EncoderChoice> encoder_choices(const Candidate& frame, const Encoder
       choice.recompute_from_inputs = from_inputs;
       add_degrees(choice, frame.tp);
     }
+    // From inputs takes as long and holds less, so layer by layer is for those that do without.
+    if (space.recompute_from_inputs.value_or(true) || is_frozen || !allows_full) return;
+    choice.recompute_from_inputs = false;
+    choice.recompute_layers = true;
+    add_degrees(choice, frame.tp);
   };
   if (space.allows_colocated) {
     add_before({.placement = ModulePlacement::kColocated});
@@ -221,7 +227,7 @@ FrameChoices choices_of(const Candidate& frame, const Plan& problem, const PlanS
     }
     choices.encoders[e] =
         encoder_choices(frame, frame.encoders[e], *encoders[e], problem.workload.is_frozen(encoders[e]->kind),
-                        space.encoders.at(encoders[e]->kind));
+                        space.encoders.at(encoders[e]->kind), space.recompute.allows_full);
   }
   return choices;
 }

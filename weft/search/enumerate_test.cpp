@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_tree.h"
+#include "weft/spec/scenario.h"
+
 namespace weft::enumerate_test {
 namespace {
 
@@ -44,6 +47,34 @@ TEST(EnumerateCandidates, ListsEveryCombinationOnce) {
     distinct.insert({c.encoders[0].tp, c.encoders[1].tp, c.schedule, c.vpp, c.zero, c.zero_keep_gathered});
   }
   EXPECT_EQ(distinct.size(), candidates.size());
+}
+
+TEST(EnumerateCandidates, EncodersRecomputeLayerByLayerWhereTheyMayNotFromTheirInputs) {
+  const Scenarios scenarios(source_tree().string() + "/scenarios");
+  Plan plan = plan_without_settings(*scenarios.model("tiny-vl"), *scenarios.cluster("local_cpu"),
+                                    *scenarios.workload("vl_sft"));
+  const auto num_recomputed = [&](const PlanSpace& space) {
+    int64_t count = 0;
+    for (const Candidate& frame : enumerate_frames(plan, space)) {
+      const FrameChoices choices = choices_of(frame, plan, space);
+      for (const EncoderChoice& choice : choices.encoders[0]) {
+        if (!choice.recompute_layers) continue;
+        ++count;
+        Candidate c = frame;
+        c.encoders[0] = choice;
+        fill_plan(c, plan);
+        const ModulePlan& vision = *plan.find(ModuleKind::kVision);
+        EXPECT_EQ(count_of(vision.recompute_of(0, 0), BlockRecompute::kFull), vision.layers[0][0]);
+      }
+    }
+    return count;
+  };
+  PlanSpace space;
+  EXPECT_EQ(num_recomputed(space), 0);
+  space.encoders[ModuleKind::kVision].recompute_from_inputs = false;
+  EXPECT_GT(num_recomputed(space), 0);
+  space.recompute.allows_full = false;
+  EXPECT_EQ(num_recomputed(space), 0);
 }
 
 }  // namespace

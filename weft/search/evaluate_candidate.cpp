@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "weft/base/units.h"
+#include "weft/exchange/target_limits.h"
 #include "weft/meaning/plan_schedule.h"
 #include "weft/meaning/tied_table.h"
 #include "weft/schedule/lowering.h"
@@ -43,8 +44,14 @@ std::vector<EncoderWork> works_of(Workbench& bench) {
 /// One candidate on its way through the solver and the simulator. The bench is filled with it all the while.
 class CandidateTrial {
  public:
-  CandidateTrial(Workbench& bench, OpenFrame& frame, const Candidate& c, const EvaluateOptions& options)
-      : bench_(bench), frame_(frame), c_(c), options_(options), is_separable_(c.is_separable()) {}
+  CandidateTrial(Workbench& bench, OpenFrame& frame, const Candidate& c, const EvaluateOptions& options,
+                 const RecomputeSpace& recompute)
+      : bench_(bench),
+        frame_(frame),
+        c_(c),
+        options_(options),
+        recompute_(recompute),
+        is_separable_(c.is_separable()) {}
 
   Evaluation run() {
     bench_.fill(c_);
@@ -90,8 +97,9 @@ class CandidateTrial {
     return {bench_.plan(),
             bench_.pipeline_costs(),
             shape(),
+            frame_.bounds.prices_of(bench_, c_),
             beside.ranks,
-            bench_.space().recompute,
+            recompute_,
             /*has_memory_limit=*/true};
   }
 
@@ -123,14 +131,17 @@ class CandidateTrial {
                     .step_time_ms = step_time_ms,
                     .bound_ms = bound_ms > 0 ? std::min(bound_ms, step_time_ms) : step_time_ms};
     if (order != nullptr) store_order(*order, found.plan);
-    if (options_.drawn != nullptr) {
-      std::optional<DrawnPrice> price = options_.drawn->price(found.plan, options_.limit_ms);
-      if (!price) return;
-      found.plan.balance = price->balance;
-      found.step_time_ms = price->mean_ms;
-      found.steps_ms = std::move(price->steps_ms);
+    if (options_.drawn == nullptr) {
+      evaluation.found.push_back(std::move(found));
+      return;
     }
-    evaluation.found.push_back(std::move(found));
+    const DrawnLimits limits{.in_order_ms = options_.limit_ms, .reassigned_ms = options_.reassigned_limit_ms};
+    for (DrawnPrice& price : options_.drawn->price(found.plan, limits)) {
+      FoundPlan& drawn = evaluation.found.emplace_back(found);
+      drawn.candidate.balance = drawn.plan.balance = price.balance;
+      drawn.step_time_ms = price.mean_ms;
+      drawn.steps_ms = std::move(price.steps_ms);
+    }
   }
 
   /// Nothing where the plan has no schedule.
@@ -223,13 +234,62 @@ class CandidateTrial {
   OpenFrame& frame_;
   const Candidate& c_;
   const EvaluateOptions& options_;
+  const RecomputeSpace& recompute_;
   bool is_separable_;
 };
+
+/// What may be recomputed where all stages do the same, of each module what is quickest first.
+std::vector<RecomputeSpace> same_everywhere(const Workbench& bench, const Candidate& c, bool is_probe) {
+  const Module& llm = *bench.plan().model.find(ModuleKind::kLlm);
+  const RecomputeSpace& space = bench.space().recompute;
+  std::vector<RecomputeSpace::Everywhere> all = {{}};
+  // Attention alone is a choice where layers are alike.
+  if (space.allows_selective && llm.layer_kinds.size() == 1) all.push_back({.attention = true});
+  if (space.allows_full) {
+    const auto most = static_cast<int64_t>(llm.layers.size()) - c.pp * c.vpp + 1;
+    const int64_t step = is_probe ? std::max<int64_t>(1, (most + 3) / 4) : 1;
+    for (int64_t full = step; full < most + step; full += step) all.push_back({.full = std::min(full, most)});
+  }
+  std::vector<RecomputeSpace> spaces;
+  for (const bool encoders : {false, true}) {
+    if (encoders && (!space.allows_full || bench.inline_encoders(c) == 0)) continue;
+    for (RecomputeSpace::Everywhere everywhere : all) {
+      everywhere.encoders = encoders;
+      spaces.push_back(space);
+      spaces.back().everywhere = everywhere;
+    }
+  }
+  return spaces;
+}
+
+/// The best of them.
+Evaluation evaluate_everywhere(Workbench& bench, OpenFrame& frame, const Candidate& c, EvaluateOptions options) {
+  Evaluation best{.fate = Fate::kOverMemory};
+  for (const RecomputeSpace& recompute : same_everywhere(bench, c, options.is_probe)) {
+    Evaluation evaluation = CandidateTrial(bench, frame, c, options, recompute).run();
+    // What stages recompute is not part of this bound.
+    if (evaluation.fate == Fate::kSlowerBySchedule) return best.found.empty() ? evaluation : best;
+    if (best.fate != Fate::kSimulated && evaluation.fate != Fate::kOverMemory) best.fate = evaluation.fate;
+    best.open_bound_ms = std::min(best.open_bound_ms, evaluation.open_bound_ms);
+    for (FoundPlan& found : evaluation.found) {
+      options.limit_ms = std::min(options.limit_ms, found.step_time_ms);
+      best.found.push_back(std::move(found));
+    }
+  }
+  return best;
+}
 
 }  // namespace
 
 Evaluation evaluate_candidate(Workbench& bench, OpenFrame& frame, const Candidate& c, const EvaluateOptions& options) {
-  return CandidateTrial(bench, frame, c, options).run();
+  const RecomputeSpace& recompute = bench.space().recompute;
+  if (!bench.space().target) return CandidateTrial(bench, frame, c, options, recompute).run();
+  bench.fill(c);
+  if (limits_for(bench.plan(), *bench.space().target).recompute == RecomputeForm::kSameEverywhere)
+    return evaluate_everywhere(bench, frame, c, options);
+  RecomputeSpace whole = recompute;
+  whole.allows_selective = false;
+  return CandidateTrial(bench, frame, c, options, whole).run();
 }
 
 }  // namespace weft

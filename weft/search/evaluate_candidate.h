@@ -26,6 +26,7 @@ struct Evaluation {
 struct EvaluateOptions {
   double bound_ms = 0;  ///< what is known of the candidate: it is no faster
   double limit_ms = kInfinity;
+  double reassigned_limit_ms = kInfinity;  ///< of plans that reassign samples, which are less simple
   SearchBounds bounds;
   Deadline deadline;
   bool is_probe = false;            ///< with little care: the candidate is met again

@@ -2,17 +2,19 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
 #include "weft/base/units.h"
+#include "weft/plan/plan_json.h"
 #include "weft/simulate/plan_simulator.h"
 
 namespace weft {
 namespace {
 
-/// A space in which one setting differs from the best plan's.
+/// A space in which one setting differs from the chosen plan's.
 struct Pin {
   std::string name;
   PlanSpace space;
@@ -20,7 +22,7 @@ struct Pin {
 
 class PinLister {
  public:
-  PinLister(const PlanProblem& problem, const FoundPlan& best) : problem_(problem), c_(best.candidate) {}
+  PinLister(const PlanProblem& problem, const FoundPlan& chosen) : problem_(problem), c_(chosen.candidate) {}
 
   std::vector<Pin> list() {
     pin_number("tp", &PlanSpace::tp, c_.tp, {1, c_.tp / 2, 2 * c_.tp});
@@ -116,20 +118,10 @@ std::array<double, kTimeParts.size()> parts_of(const PlanReport& report) {
   return parts;
 }
 
-/// The two parts that grew most.
-std::string what_grew(const PlanReport& from, const PlanReport& to) {
-  const auto before = parts_of(from), after = parts_of(to);
-  std::vector<std::pair<double, const char*>> grown;
-  for (size_t i = 0; i < after.size(); ++i) {
-    if (after[i] > before[i]) grown.emplace_back(after[i] - before[i], kTimeParts[i].words);
-  }
-  std::stable_sort(grown.begin(), grown.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-  std::vector<std::string> words;
-  for (const auto& [more_ms, name] : grown) {
-    if (words.size() < 2 && more_ms >= 0.1 * grown.front().first)
-      words.push_back(fmt::format("{:.1f} ms more for {}", more_ms, name));
-  }
-  return words.empty() ? "the same parts" : fmt::format("{}", fmt::join(words, " and "));
+/// Whether two plans say the same but for how it was found.
+bool is_same_plan(const Plan& a, const Plan& b) {
+  const Json json_a = plan_to_json(a), json_b = plan_to_json(b);
+  return json_a.at("modules") == json_b.at("modules") && json_a.at("schedule") == json_b.at("schedule");
 }
 
 std::string why_it_does_not_fit(const PlanProblem& problem, const PlanSearchOptions& options) {
@@ -144,44 +136,69 @@ std::string why_it_does_not_fit(const PlanProblem& problem, const PlanSearchOpti
                      fullest.name, largest.heading, fullest.memory.*largest.value / kGiB);
 }
 
-WhatIf what_if(const PlanProblem& changed, std::string change, const FoundPlan& best, double samples_ratio,
+WhatIf what_if(const PlanProblem& changed, std::string change, const PlanSearchResult& now, double samples_ratio,
                const PlanSearchOptions& options) {
   WhatIf result{.change = std::move(change)};
   Result<PlanSearchResult> found =
       search_plans(changed.model, changed.cluster, changed.workload, changed.space, options);
   if (!found || found->best.empty()) return result;
-  result.best = std::move(found->best.front());
-  result.throughput_gain = samples_ratio * best.step_time_ms / result.best->step_time_ms - 1;
-  result.keeps_settings = result.best->candidate == best.candidate;
+  result.best = std::move(found->chosen);
+  result.throughput_gain = samples_ratio * now.best.front().step_time_ms / found->best.front().step_time_ms - 1;
+  result.keeps_settings = result.best->candidate == now.chosen->candidate;
   return result;
 }
 
 }  // namespace
 
-Result<Explanation> explain_plan(const PlanProblem& problem, const FoundPlan& best, const PlanSearchOptions& options) {
+std::vector<PartDifference> explain_difference(const PlanReport& from, const PlanReport& to) {
+  const auto before = parts_of(from), after = parts_of(to);
+  std::vector<PartDifference> parts;
+  for (size_t i = 0; i < after.size(); ++i) parts.push_back({kTimeParts[i].words, after[i] - before[i]});
+  const auto uneven_ms = [](const PlanReport& report) { return report.step_time_ms - report.mean_batch_step_time_ms; };
+  parts.push_back({"uneven batches", uneven_ms(to) - uneven_ms(from)});
+  std::erase_if(parts, [](const PartDifference& part) { return part.more_ms == 0; });
+  std::stable_sort(parts.begin(), parts.end(), [](const PartDifference& a, const PartDifference& b) {
+    return std::abs(a.more_ms) > std::abs(b.more_ms);
+  });
+  return parts;
+}
+
+Result<Explanation> explain_plan(const PlanProblem& problem, const PlanSearchResult& result,
+                                 const PlanSearchOptions& options) {
+  const FoundPlan& chosen = *result.chosen;
   PlanSearchOptions how = options;
+  how.batches = chosen.plan.batches.value_or(0);  // the same for all
   how.top = 1;
+  how.within = 0;
+  how.progress = {};
   Explanation explanation;
-  WEFT_TRY(const PlanReport report, simulate_plan(best.plan, {.profile = options.profile}));
+  WEFT_TRY(const PlanReport report, simulate_plan(chosen.plan, {.profile = options.profile}));
   const auto is_over = [&] { return options.stop != nullptr && options.stop->load(); };
-  for (const Pin& pin : PinLister(problem, best).list()) {
+  for (const Pin& pin : PinLister(problem, chosen).list()) {
     if (is_over()) break;
     if (options.progress) options.progress(fmt::format("explaining: {}", pin.name));
-    how.progress = {};
     Result<PlanSearchResult> found = search_plans(problem.model, problem.cluster, problem.workload, pin.space, how);
     if (!found || found->counts.considered == 0) continue;
-    Alternative alternative{.name = pin.name};
+    Alternative alternative{.names = {pin.name}};
     if (found->best.empty()) {
       PlanProblem pinned = problem;
       pinned.space = pin.space;
       alternative.reason = found->counts.left > 0 ? "not found in the time given" : why_it_does_not_fit(pinned, how);
     } else {
-      // The best plan has this setting already.
-      if (found->best.front().candidate == best.candidate) continue;
-      alternative.best = std::move(found->best.front());
-      alternative.slower_by = alternative.best->step_time_ms / best.step_time_ms - 1;
-      WEFT_TRY(const PlanReport other, simulate_plan(alternative.best->plan, {.profile = options.profile}));
-      alternative.reason = what_grew(report, other);
+      FoundPlan& best = found->best.front();
+      // The chosen plan has this setting already.
+      if (best.candidate == chosen.candidate || is_same_plan(best.plan, chosen.plan)) continue;
+      const auto same = std::find_if(
+          explanation.alternatives.begin(), explanation.alternatives.end(),
+          [&](const Alternative& other) { return other.best && is_same_plan(other.best->plan, best.plan); });
+      if (same != explanation.alternatives.end()) {
+        same->names.push_back(pin.name);
+        continue;
+      }
+      WEFT_TRY(const PlanReport other, simulate_plan(best.plan, {.profile = options.profile}));
+      alternative.slower_by = other.step_time_ms / report.step_time_ms - 1;
+      alternative.parts = explain_difference(report, other);
+      alternative.best = std::move(best);
     }
     explanation.alternatives.push_back(std::move(alternative));
   }
@@ -191,21 +208,22 @@ Result<Explanation> explain_plan(const PlanProblem& problem, const FoundPlan& be
                    });
   if (is_over()) return explanation;
 
-  how.progress = {};
+  // The answer is the choice, not the fastest.
+  how.within = options.within;
   PlanProblem changed = problem;
   changed.cluster.device.memory_gib *= 1.25;
-  explanation.what_ifs.push_back(what_if(changed, "25 % more memory", best, 1, how));
+  explanation.what_ifs.push_back(what_if(changed, "25 % more memory", result, 1, how));
   changed = problem;
   changed.cluster.within_node.bandwidth_gb_per_s *= 2;
-  explanation.what_ifs.push_back(what_if(changed, "links within a node twice as fast", best, 1, how));
+  explanation.what_ifs.push_back(what_if(changed, "links within a node twice as fast", result, 1, how));
   if (problem.cluster.nodes > 1) {
     changed = problem;
     changed.cluster.between_nodes.bandwidth_gb_per_s *= 2;
-    explanation.what_ifs.push_back(what_if(changed, "links between nodes twice as fast", best, 1, how));
+    explanation.what_ifs.push_back(what_if(changed, "links between nodes twice as fast", result, 1, how));
   }
   changed = problem;
   changed.workload.global_batch_samples *= 2;
-  explanation.what_ifs.push_back(what_if(changed, "twice the global batch", best, 2, how));
+  explanation.what_ifs.push_back(what_if(changed, "twice the global batch", result, 2, how));
   return explanation;
 }
 

@@ -4,22 +4,33 @@
 #include <vector>
 
 #include "weft/search/plan_advice.h"
+#include "weft/simulate/plan_report.h"
 
 namespace weft {
 
+/// A part of a step, and how much longer it takes in another plan.
+struct PartDifference {
+  std::string words;  ///< "tensor-parallel communication"
+  double more_ms = 0;
+};
+
+/// Where a step is longer or shorter than another. The parts add up to the difference of the two.
+std::vector<PartDifference> explain_difference(const PlanReport& from, const PlanReport& to);
+
 /// The best that could be had with one setting pinned.
 struct Alternative {
-  std::string name;               ///< "pp 1", "schedule zb_h1", "vision inline"
-  std::optional<FoundPlan> best;  ///< nothing where nothing fits
-  double slower_by = 0;           ///< a share of the best plan's step
-  std::string reason;
+  std::vector<std::string> names;     ///< the pins that lead to it: "pp 1", "schedule zb_h1", "vision inline"
+  std::optional<FoundPlan> best;      ///< nothing where nothing fits
+  double slower_by = 0;               ///< a share of the explained plan's step; negative where it is faster
+  std::vector<PartDifference> parts;  ///< of the difference
+  std::string reason;                 ///< where nothing fits
 };
 
 /// What another cluster or batch would change.
 struct WhatIf {
-  std::string change;  ///< "25 % more memory"
-  std::optional<FoundPlan> best;
-  double throughput_gain = 0;  ///< a share
+  std::string change;             ///< "25 % more memory"
+  std::optional<FoundPlan> best;  ///< that would be chosen
+  double throughput_gain = 0;     ///< of the fastest plan over the fastest now, a share
   bool keeps_settings = false;
 };
 
@@ -28,8 +39,10 @@ struct Explanation {
   std::vector<WhatIf> what_ifs;
 };
 
-/// Why the best plan of a space is the best: pins one setting after the other to its usual values and searches again.
+/// Why a plan was chosen: pins one setting after the other to its usual values, looks for the fastest plan with it, and
+/// compares. Pins that lead to the same plan are one alternative. The result is the problem's own, with a chosen plan.
 /// The time limit holds for each of these searches.
-Result<Explanation> explain_plan(const PlanProblem& problem, const FoundPlan& best, const PlanSearchOptions& options);
+Result<Explanation> explain_plan(const PlanProblem& problem, const PlanSearchResult& result,
+                                 const PlanSearchOptions& options);
 
 }  // namespace weft

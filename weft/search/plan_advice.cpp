@@ -42,6 +42,7 @@ std::optional<FoundPlan> any_plan(const PlanProblem& problem, const PlanSearchOp
   PlanSearchOptions how = options;
   how.first_only = true;
   how.top = 1;
+  how.within = 0;
   how.time_limit_s = time_limit_s;
   how.progress = {};
   Result<PlanSearchResult> found = search_plans(problem.model, problem.cluster, problem.workload, problem.space, how);
@@ -210,6 +211,21 @@ Error no_candidates(const PlanProblem& problem) {
                         : fmt::format("A global batch of {} can be divided.", joined_or(batches))};
 }
 
+/// What would fit if nothing had to stay free, for messages; empty where nothing would.
+std::string without_margin(const PlanProblem& problem, PlanSearchOptions options) {
+  if (options.memory_margin == 0) return "";
+  options.memory_margin = 0;
+  const auto found = any_plan(problem, options, options.time_limit_s);
+  if (!found) return "";
+  const Result<PlanReport> report = simulate_plan(found->plan, {.profile = options.profile});
+  if (!report) return "";
+  const double free_bytes = report->memory_limit_bytes - report->peak_memory_bytes();
+  // Rounded down, so that the figure can be used.
+  const double percent = std::floor(free_bytes / report->memory_limit_bytes * 1000) / 10;
+  return fmt::format(" Without the margin this fits and leaves {} free: {}; --memory-margin {:.4g} allows it.",
+                     format_memory(free_bytes), found->candidate.text(found->plan), percent);
+}
+
 /// The part that takes most, for messages.
 std::string where_it_goes(const FoundPlan& found) {
   const Result<PlanReport> report = simulate_plan(found.plan);
@@ -276,6 +292,8 @@ Error explain_no_plan(const PlanProblem& problem, const PlanSearchResult& result
               .source = "plan",
               .problem = fmt::format("none of {} candidates fits in {:.4g} GiB a device",
                                      with_commas(result.counts.considered), has_gib)};
+  if (options.memory_margin > 0)
+    error.problem += fmt::format(", of which {:.4g} % stay free", 100 * options.memory_margin);
   if (const auto least = least_memory(problem, options)) {
     // Rounded up, so that the figure can be used.
     const double needed = std::ceil(least->gib * 10) / 10;
@@ -290,6 +308,7 @@ Error explain_no_plan(const PlanProblem& problem, const PlanSearchResult& result
   } else {
     error.advice += " No larger number of nodes was found to be enough.";
   }
+  error.advice += without_margin(problem, options);
   return error;
 }
 

@@ -5,7 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "weft/exchange/target_limits.h"
 #include "weft/search/best_plans.h"
+#include "weft/search/choose_plan.h"
 #include "weft/search/drawn_race.h"
 #include "weft/search/evaluate_candidate.h"
 #include "weft/search/frame_queue.h"
@@ -22,7 +24,7 @@ class Searcher {
         deadline_(options.time_limit_s, options.stop),
         bench_(space, std::move(problem), std::move(simulator)),
         frame_bounds_(bench_),
-        best_(std::max<size_t>(1, options.top)) {}
+        best_(std::max<size_t>(1, options.top), options.within) {}
 
   /// Batches decide that are drawn, and these are their loads.
   void compare_on(DrawnObjective& drawn, std::unique_ptr<DrawnLoads> loads) {
@@ -39,7 +41,7 @@ class Searcher {
         run_frame(frames[done]);
         continue;
       }
-      run_frame(frames.least_from(done, best_.limit_ms(), frame_bounds_));
+      run_frame(frames.least_from(done, best_.limit_ms({}), frame_bounds_));
       if (options_.progress) options_.progress(progress_text(done + 1, frames.size()));
     }
     return result();
@@ -67,8 +69,8 @@ class Searcher {
     for (size_t f = 0; f < std::min(kMostProbes, frames.size()); ++f) {
       // Something is better than nothing, however short the time.
       if (is_over() && (f >= kFewestProbes || best_.fastest() != nullptr)) break;
-      const Frame& frame = frames.least_from(f, best_.limit_ms(), frame_bounds_);
-      if (frame.bound_ms >= best_.limit_ms()) break;
+      const Frame& frame = frames.least_from(f, best_.limit_ms({}), frame_bounds_);
+      if (frame.bound_ms >= best_.limit_ms({})) break;
       probe_frame(frame);
     }
     best_.end_probing();
@@ -80,7 +82,7 @@ class Searcher {
     int num_tried = 0;
     int num_found = 0;
     for (const Combination& combination : frame.combinations) {
-      if (combination.least_ms >= best_.limit_ms() || num_found == kMostFound || num_tried == kMostTried) break;
+      if (combination.least_ms >= best_.limit_ms({}) || num_found == kMostFound || num_tried == kMostTried) break;
       if (!frame.candidate_of(combination).is_separable()) continue;
       ++num_tried;
       num_found += probe_combination(frame, combination) ? 1 : 0;
@@ -96,6 +98,7 @@ class Searcher {
       schedule.apply(c);
       for (const ZeroChoice& zero : frame.choices.zeros) {
         zero.apply(c);
+        if (!is_expressed(c)) continue;
         // What a probe leaves open is met again.
         Evaluation evaluation = evaluate(frame, c, combination.least_ms, /*is_probe=*/true);
         has_found |= evaluation.fate == Fate::kSimulated;
@@ -111,7 +114,7 @@ class Searcher {
       counts_.over_memory += closed.size;
       return;
     }
-    if (options_.bounds.work && closed.bound_ms >= best_.limit_ms()) {
+    if (options_.bounds.work && closed.bound_ms >= best_.limit_ms(least_simplicity(closed.degrees, bench_.space()))) {
       counts_.slower_by_work += closed.size;
       return;
     }
@@ -121,9 +124,12 @@ class Searcher {
     }
     OpenFrame frame = open_frame(bench_, closed.degrees);
     for (const Combination& combination : frame.combinations) {
+      const auto limit_ms = [&] {
+        return best_.limit_ms(least_simplicity(frame.candidate_of(combination), frame.choices, bench_.num_encoders()));
+      };
       if (options_.bounds.work && combination.least_ms == kInfinity) {
         counts_.over_memory += frame.num_per_combination();
-      } else if (options_.bounds.work && combination.least_ms >= best_.limit_ms()) {
+      } else if (options_.bounds.work && combination.least_ms >= limit_ms()) {
         counts_.slower_by_work += frame.num_per_combination();
       } else if (is_over()) {
         leave(frame.num_per_combination(), combination.least_ms);
@@ -149,7 +155,10 @@ class Searcher {
         counts_.over_memory += num_schedules;
         continue;
       }
-      if (options_.bounds.work && combination.bound_ms(0, work.busy_ms, work.even_ms) >= best_.limit_ms()) {
+      c.schedule = ScheduleName::k1f1b;
+      c.vpp = 1;
+      if (options_.bounds.work && combination.bound_ms(0, work.busy_ms, work.even_ms) >=
+                                      best_.limit_ms(simplicity_of(c, bench_.num_encoders()))) {
         counts_.slower_by_work += num_schedules;
         continue;
       }
@@ -184,8 +193,10 @@ class Searcher {
   void run_candidate(OpenFrame& frame, const Candidate& c, double bound_ms) {
     if (bound_ms == kInfinity) {
       ++counts_.over_memory;
-    } else if (options_.bounds.schedule && bound_ms >= best_.limit_ms()) {
+    } else if (options_.bounds.schedule && bound_ms >= limit_ms(c, bound_ms)) {
       ++counts_.slower_by_schedule;
+    } else if (!is_expressed(c)) {
+      ++counts_.not_expressed;
     } else if (is_over()) {
       leave(1, bound_ms);
     } else {
@@ -197,15 +208,41 @@ class Searcher {
 
   /// Offers what it finds to the best.
   Evaluation evaluate(OpenFrame& frame, const Candidate& c, double bound_ms, bool is_probe) {
-    Evaluation evaluation = evaluate_candidate(bench_, frame, c,
-                                               {.bound_ms = bound_ms,
-                                                .limit_ms = best_.limit_ms(),
-                                                .bounds = options_.bounds,
-                                                .deadline = deadline_,
-                                                .is_probe = is_probe,
-                                                .drawn = drawn_});
-    for (FoundPlan& found : evaluation.found) best_.offer(std::move(found));
+    Candidate reassigned = c;
+    reassigned.balance = Balance::kBoth;
+    Evaluation evaluation =
+        evaluate_candidate(bench_, frame, c,
+                           {.bound_ms = bound_ms,
+                            .limit_ms = best_.limit_ms(simplicity_of(c, bench_.num_encoders())),
+                            .reassigned_limit_ms = best_.limit_ms(simplicity_of(reassigned, bench_.num_encoders())),
+                            .bounds = options_.bounds,
+                            .deadline = deadline_,
+                            .is_probe = is_probe,
+                            .drawn = drawn_});
+    for (FoundPlan& found : evaluation.found) {
+      found.simplicity = simplicity_of(found.candidate, bench_.num_encoders());
+      found.simplicity.lacks_export = expressed_by(found.plan).empty();
+      best_.offer(std::move(found));
+    }
     return evaluation;
+  }
+
+  /// Of a candidate that is no faster than a bound. Whether it can be exported is looked at only where that matters.
+  double limit_ms(const Candidate& c, double bound_ms) {
+    Simplicity simplicity = simplicity_of(c, bench_.num_encoders());
+    const double exported_ms = best_.limit_ms(simplicity);
+    simplicity.lacks_export = true;
+    const double other_ms = best_.limit_ms(simplicity);
+    if (bound_ms >= exported_ms || bound_ms < other_ms) return exported_ms;
+    bench_.fill(c);
+    return expressed_by(bench_.plan()).empty() ? other_ms : exported_ms;
+  }
+
+  /// By the space's target, as far as degrees, schedule and placement of modules go.
+  bool is_expressed(const Candidate& c) {
+    if (!bench_.space().target) return true;
+    bench_.fill(c);
+    return can_express(bench_.plan(), *bench_.space().target);
   }
 
   // ---- Accounts ----
@@ -274,7 +311,11 @@ Result<PlanSearchResult> search_on_drawn(const PlanSpace& space, const PlanSearc
   const bool draws_enough = options.batches == kEnoughBatches;
   const int64_t batches = draws_enough ? first_batches(problem.workload.global_batch_samples) : options.batches;
   PlanSearchOptions how = options;
-  if (draws_enough) how.top = std::max(how.top, kMostRaced);
+  if (draws_enough) {
+    // What more batches may bring to the front, or into the margin.
+    how.top = std::max(how.top, kMostRaced);
+    if (how.within > 0) how.within += kLittleDifference;
+  }
   DrawnSamples samples(problem);
   WEFT_TRY(PlanSimulator simulator, PlanSimulator::create(problem, how.profile));
   WEFT_TRY(PlanSimulator assumed, PlanSimulator::create(problem, how.profile));
@@ -286,12 +327,16 @@ Result<PlanSearchResult> search_on_drawn(const PlanSpace& space, const PlanSearc
   if (result.best.empty()) return result;
   const double first_ms = result.best.front().step_time_ms;
   result.batches = batches;
-  if (draws_enough) result.batches = race(objective, options.top, deadline, result.best);
+  if (draws_enough) {
+    const RaceOptions race_options{
+        .keep = std::max<size_t>(1, options.top), .within = options.within, .deadline = deadline};
+    result.batches = race(objective, race_options, result.best);
+  }
   result.num_drawn = objective.num_priced();
   for (FoundPlan& found : result.best) found.plan.batches = result.batches;
-  if (result.best.size() > options.top) result.best.resize(options.top);
   // More batches move the mean, of the bound as of the plan.
-  result.bound_ms *= result.best.front().step_time_ms / first_ms;
+  const double best_ms = result.best.front().step_time_ms;
+  result.bound_ms = result.is_optimal ? best_ms : result.bound_ms * best_ms / first_ms;
   return result;
 }
 
@@ -303,10 +348,22 @@ Result<PlanSearchResult> search_plans(const Model& model, const Cluster& cluster
   if (space.frozen) load.frozen = *space.frozen;
   const bool draws = options.batches != 0 && !options.first_only && has_distributions(load);
   Plan plan = plan_without_settings(model, cluster, std::move(load));
+  plan.cluster.device.memory_gib *= 1 - options.memory_margin;
   if (options.profile != nullptr) apply_links(*options.profile, plan.cluster);
-  if (draws) return search_on_drawn(space, options, plan);
-  WEFT_TRY(PlanSimulator simulator, PlanSimulator::create(plan, options.profile));
-  return Searcher(space, options, std::move(simulator), std::move(plan)).run();
+  PlanSearchResult result;
+  if (draws) {
+    WEFT_TRY(result, search_on_drawn(space, options, plan));
+  } else {
+    WEFT_TRY(PlanSimulator simulator, PlanSimulator::create(plan, options.profile));
+    result = Searcher(space, options, std::move(simulator), std::move(plan)).run();
+  }
+  if (result.best.empty()) return result;
+  // The margin binds the search; what a plan says of its cluster is what was given.
+  for (FoundPlan& found : result.best) found.plan.cluster.device.memory_gib = cluster.device.memory_gib;
+  result.chosen = result.best[choose_plan(result.best, options.within)];
+  const size_t top = std::max<size_t>(1, options.top);
+  if (result.best.size() > top) result.best.resize(top);
+  return result;
 }
 
 }  // namespace weft

@@ -9,6 +9,7 @@
 #include "weft/profile/profile.h"
 #include "weft/search/candidate.h"
 #include "weft/search/plan_space.h"
+#include "weft/search/simplicity.h"
 
 namespace weft {
 
@@ -19,6 +20,8 @@ struct FoundPlan {
   double step_time_ms = 0;
   double bound_ms = 0;                ///< no placement of this candidate is faster, for the mean batch
   std::vector<double> steps_ms = {};  ///< of drawn batches, where these decide
+  Simplicity simplicity = {};
+  std::vector<Candidate> ties = {};  ///< others that were found to be as fast, and no simpler
 };
 
 /// What became of the candidates of a space. The parts add up to `considered`.
@@ -28,12 +31,14 @@ struct SearchCounts {
   int64_t slower_by_schedule = 0;   ///< no placement of their layers is faster, even without a memory limit
   int64_t slower_by_placement = 0;  ///< no placement that fits is faster than the best plan
   int64_t over_memory = 0;          ///< no placement fits
+  int64_t not_expressed = 0;        ///< the space's target has no settings for them
   int64_t evaluated = 0;            ///< simulated
   int64_t left = 0;                 ///< the time was too short for these
 };
 
 struct PlanSearchResult {
-  std::vector<FoundPlan> best;  ///< fastest first, at most as many as were asked for
+  std::vector<FoundPlan> best;           ///< fastest first, at most as many as were asked for
+  std::optional<FoundPlan> chosen = {};  ///< the simplest that is within the margin of the fastest
   SearchCounts counts;
   /// Nothing in the space is faster. Where drawn batches decide: all plans that are faster than the best even for the
   /// mean batch were drawn.
@@ -58,7 +63,9 @@ inline constexpr int64_t kEnoughBatches = -1;
 
 struct PlanSearchOptions {
   double time_limit_s = 60;
-  size_t top = 1;
+  size_t top = 1;            ///< how many of the fastest plans, of different times
+  double within = 0;         ///< a plan may be slower than the fastest by this share if it is simpler
+  double memory_margin = 0;  ///< the share of a device's memory that plans leave free
   /// Compare plans on so many batches drawn from the workload's distributions; 0: on the mean batch.
   int64_t batches = 0;
   bool first_only = false;  ///< any plan that fits will do

@@ -10,8 +10,8 @@
 #include "weft/meaning/check.h"
 #include "weft/plan/plan_json.h"
 #include "weft/search/enumerate.h"
-#include "weft/search/explain_plan.h"
 #include "weft/search/fluid_bound.h"
+#include "weft/search/plan_advice.h"
 #include "weft/simulate/plan_simulator.h"
 #include "weft/spec/scenario.h"
 
@@ -570,27 +570,6 @@ TEST(PlanAdvice, SaysWhatIsMissingAndWhatWouldDo) {
   problem.workload.global_batch_samples = 7;
   for (auto& [kind, encoder] : problem.space.encoders) encoder.allows_disjoint = false;
   EXPECT_NE(message().find("Without llm.cp, llm.pp or encoders there"), std::string::npos) << message();
-}
-
-TEST(ExplainPlan, AlternativesAreSlowerOrDoNotFit) {
-  const PlanProblem problem{.model = *kScenarios.model("llama3-8b"),
-                            .cluster = *kScenarios.cluster("dgx_h100"),
-                            .workload = *kScenarios.workload("text_4k"),
-                            .space = {}};
-  const PlanSearchResult result = *search_plans(problem.model, problem.cluster, problem.workload, problem.space);
-  const FoundPlan& best = result.best.front();
-  const Explanation explanation = *explain_plan(problem, best, {});
-  EXPECT_GE(explanation.alternatives.size(), 6u);
-  for (const Alternative& alternative : explanation.alternatives) {
-    EXPECT_FALSE(alternative.reason.empty()) << alternative.name;
-    if (alternative.best) {
-      EXPECT_GE(alternative.slower_by, -1e-9) << alternative.name;
-    } else {
-      EXPECT_NE(alternative.reason.find("GiB too much"), std::string::npos) << alternative.reason;
-    }
-  }
-  ASSERT_GE(explanation.what_ifs.size(), 3u);
-  for (const WhatIf& what_if : explanation.what_ifs) EXPECT_GE(what_if.throughput_gain, -1e-9) << what_if.change;
 }
 
 TEST(FluidBound, IsNoLongerThanAnyPlacement) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "weft/base/document.h"
+#include "weft/exchange/export.h"
 #include "weft/plan/plan.h"
 #include "weft/schedule/generators.h"
 
@@ -42,8 +43,16 @@ struct EncoderSpace {
 
 /// What layers of the pipeline may recompute.
 struct RecomputeSpace {
+  /// The same for all stages, instead of a choice for each.
+  struct Everywhere {
+    int64_t full = 0;        ///< of the llm, the first layers of a stage, or all where it has fewer
+    bool attention = false;  ///< of all layers of the llm
+    bool encoders = false;   ///< all layers of encoders in the pipeline
+  };
+
   bool allows_full = true;
   bool allows_selective = true;  ///< where a rank has one chunk
+  std::optional<Everywhere> everywhere = {};
 };
 
 /// The plans that a search considers, at a fixed global batch. docs/manual/plan.md says what is in it.
@@ -66,6 +75,7 @@ struct PlanSpace {
   std::vector<Balance> balances = {Balance::kNone, Balance::kEncoder, Balance::kLlm, Balance::kBoth};
   std::map<ModuleKind, EncoderSpace> encoders = {{ModuleKind::kVision, {}}, {ModuleKind::kAudio, {}}};
   std::optional<std::vector<ModuleKind>> frozen;  ///< instead of the workload's
+  std::optional<Target> target;                   ///< only plans that it can express
   /// Pairs of stage and microbatch of a schedule, at most. With more, one makespan takes seconds and its graph
   /// gigabytes.
   int64_t most_stage_microbatches = 1 << 18;

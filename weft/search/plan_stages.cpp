@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "weft/base/hash.h"
 #include "weft/base/units.h"
 #include "weft/simulate/plan_simulator.h"
 
@@ -14,11 +15,19 @@ constexpr double kSumHair = 1e-12;
 
 }  // namespace
 
-PlanStages::PlanStages(const Plan& plan, const ModuleCostsOf& costs, const SolverShape& shape, Beside beside,
-                       const RecomputeSpace& recompute, bool has_memory_limit)
+size_t StagePrices::Hash::operator()(const Key& key) const {
+  Hasher hasher;
+  hasher.add(static_cast<int64_t>(key.stage) << 40 | static_cast<int64_t>(key.first) << 20 | key.count);
+  for (const RecomputeCounts& recompute : key.recomputes) hasher.add(recompute.full << 32 | recompute.selective);
+  return hasher.value();
+}
+
+PlanStages::PlanStages(const Plan& plan, const ModuleCostsOf& costs, const SolverShape& shape, StagePrices& prices,
+                       Beside beside, const RecomputeSpace& recompute, bool has_memory_limit)
     : plan_(plan),
       costs_(costs),
       shape_(shape),
+      prices_(prices),
       beside_(std::move(beside)),
       recompute_(recompute),
       has_memory_limit_(has_memory_limit),
@@ -73,6 +82,24 @@ PlanStages::Run PlanStages::with_equal_price(Run run) const {
 }
 
 StageFigures PlanStages::price(const Run& run, const Recomputes& recomputes) const {
+  StageFigures figures =
+      prices_.of({run.stage, run.first, run.count, recomputes}, [&] { return price_alone(run, recomputes); });
+  const auto& rank_of = shape_.schedule.rank_of_stage;
+  const auto rank = static_cast<size_t>(rank_of[static_cast<size_t>(run.stage)]);
+  // Encoders on the llm's ranks end their step with the first of the rank's stages.
+  const bool is_first_of_rank =
+      std::find(rank_of.begin(), rank_of.end(), static_cast<int32_t>(rank)) == rank_of.begin() + run.stage;
+  // Encoders' backwards follow the pipeline, and reductions run beside them. Where several chunks reduce one after the
+  // other, what of that outlasts the encoders is left out: a bound, not the time.
+  const double encoders_ms = beside_.backward_ms[rank];
+  if (!shares_ranks_) figures[kReduceWork] = std::max(figures[kReduceWork], encoders_ms);
+  if (ignores_reductions_ || (shares_ranks_ && encoders_ms > 0)) figures[kReduceWork] = 0;
+  if (is_first_of_rank) figures[kUpdateWork] += beside_.update_ms[rank] + (shares_ranks_ ? encoders_ms : 0);
+  return figures;
+}
+
+/// Without what encoders beside the pipeline add.
+StageFigures PlanStages::price_alone(const Run& run, const Recomputes& recomputes) const {
   StageCost cost;
   const bool is_last = run.stage + 1 == num_stages_;
   const Span& llm = spans_.back();
@@ -112,21 +139,12 @@ StageFigures PlanStages::price(const Run& run, const Recomputes& recomputes) con
     share_cards(*costs_[static_cast<size_t>(llm.module)], cost);
   }
 
-  const auto rank = static_cast<size_t>(rank_of[static_cast<size_t>(run.stage)]);
-  // Encoders on the llm's ranks end their step with the first of the rank's stages.
-  const bool is_first_of_rank =
-      std::find(rank_of.begin(), rank_of.end(), static_cast<int32_t>(rank)) == rank_of.begin() + run.stage;
   StageFigures figures{};
   figures[kForwardWork] = cost.forward_ms();
   figures[kInputWork] = cost.backward_input_ms() + (splits_ ? 0 : cost.backward_weight_ms());
   figures[kWeightWork] = splits_ ? cost.backward_weight_ms() : 0;
-  // Encoders' backwards follow the pipeline, and reductions run beside them. Where several chunks reduce one after the
-  // other, what of that outlasts the encoders is left out: a bound, not the time.
-  const double encoders_ms = beside_.backward_ms[rank];
-  figures[kReduceWork] = !shares_ranks_ ? std::max(cost.reduce_ms, encoders_ms) : encoders_ms > 0 ? 0 : cost.reduce_ms;
-  if (ignores_reductions_) figures[kReduceWork] = 0;
+  figures[kReduceWork] = cost.reduce_ms;
   figures[kUpdateWork] = cost.update_ms;
-  if (is_first_of_rank) figures[kUpdateWork] += beside_.update_ms[rank] + (shares_ranks_ ? encoders_ms : 0);
   figures[kTransferWork] = cost.transfer_ms + cost.transfer_busy_ms;
   figures[kActivationGib] = kAllocatorFactor * cost.activation_bytes / kGiB;
   figures[kDeferredGib] = splits_ ? kAllocatorFactor * cost.deferred_bytes / kGiB : 0;
@@ -278,7 +296,24 @@ class PlanStages::Knapsack {
   std::optional<Recomputes> best_;
 };
 
+PlanStages::Recomputes PlanStages::recomputed_everywhere(const Run& run) const {
+  Recomputes now{};
+  for (size_t i = 0; i < spans_.size(); ++i) {
+    const int64_t layers = layers_of(spans_[i], run);
+    if (!spans_[i].backward.runs()) continue;
+    if (plan_.modules[static_cast<size_t>(spans_[i].module)].is_encoder()) {
+      if (recompute_.everywhere->encoders) now[i] = {.full = layers};
+    } else if (recompute_.everywhere->attention) {
+      now[i] = {.selective = layers};
+    } else {
+      now[i] = {.full = std::min(recompute_.everywhere->full, layers)};
+    }
+  }
+  return now;
+}
+
 bool PlanStages::fits_somehow(const Run& run) const {
+  if (recompute_.everywhere) return fits(run.stage, price(run, recomputed_everywhere(run)));
   // Memory is linear in the numbers of recomputed layers but for the workspace that the first brings, so that the least
   // is at the ends: of each module nothing, all layers' attention, or all whole layers.
   Recomputes now{};
@@ -401,7 +436,11 @@ const std::vector<PlanStages::Priced>& PlanStages::priced(const Run& given) {
                        static_cast<uint64_t>(run.count);
   const auto [place, is_new] = priced_.try_emplace(key);
   if (is_new) {
-    if (shares_ranks_) {
+    if (recompute_.everywhere) {
+      const Recomputes recomputes = recomputed_everywhere(run);
+      const StageFigures figures = price(run, recomputes);
+      if (fits(run.stage, figures)) place->second.push_back({.figures = figures, .recomputes = recomputes});
+    } else if (shares_ranks_) {
       find_pareto(run, place->second);
     } else {
       find_least(run, place->second);

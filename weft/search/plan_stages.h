@@ -18,6 +18,33 @@ struct BesideMemory {
   double moment_gib = 0;  ///< more of it while one of their own actions runs
 };
 
+/// The most modules that a pipeline has blocks of.
+inline constexpr size_t kMostPipelineModules = kMostEncoders + 1;
+/// By module in the pipeline.
+using StageRecomputes = std::array<RecomputeCounts, kMostPipelineModules>;
+
+/// What the stages of one pipeline take and hold by themselves, for all candidates that have it.
+class StagePrices {
+ public:
+  struct Key {
+    int32_t stage = 0, first = 0, count = 0;
+    StageRecomputes recomputes;
+    bool operator==(const Key&) const = default;
+  };
+
+  template <typename Price>
+  const StageFigures& of(const Key& key, Price price) {
+    const auto found = figures_.find(key);
+    return found != figures_.end() ? found->second : figures_.emplace(key, price()).first->second;
+  }
+
+ private:
+  struct Hash {
+    size_t operator()(const Key& key) const;
+  };
+  std::unordered_map<Key, StageFigures, Hash> figures_;
+};
+
 /// The stages of a plan's pipeline, priced as the plan simulator prices them: chains of these options take as long as
 /// the simulator says, and fit where it says so.
 class PlanStages : public StageSource {
@@ -28,8 +55,9 @@ class PlanStages : public StageSource {
     std::vector<double> backward_ms;   ///< by pipeline rank: what runs between the pipeline and the update
   };
 
-  /// The plan is filled with a candidate; `costs` are its modules'. What is handed in must outlive this.
-  PlanStages(const Plan& plan, const ModuleCostsOf& costs, const SolverShape& shape, Beside beside,
+  /// The plan is filled with a candidate; `costs` are its modules'; `prices` are of its pipeline. What is handed in
+  /// must outlive this.
+  PlanStages(const Plan& plan, const ModuleCostsOf& costs, const SolverShape& shape, StagePrices& prices, Beside beside,
              const RecomputeSpace& recompute, bool has_memory_limit);
 
   int32_t num_stages() const override { return num_stages_; }
@@ -47,8 +75,8 @@ class PlanStages : public StageSource {
   void apply(std::span<const StageOption> options, Plan& plan);
 
  private:
-  static constexpr size_t kMostModules = kMostEncoders + 1;
-  using Recomputes = std::array<RecomputeCounts, kMostModules>;
+  static constexpr size_t kMostModules = kMostPipelineModules;
+  using Recomputes = StageRecomputes;
 
   /// A module's layers in the chain of blocks.
   struct Span {
@@ -72,11 +100,13 @@ class PlanStages : public StageSource {
   const std::vector<Priced>& priced(const Run& run);
   Run with_equal_price(Run run) const;
   StageFigures price(const Run& run, const Recomputes& recomputes) const;
+  StageFigures price_alone(const Run& run, const Recomputes& recomputes) const;
   class Knapsack;
   void excesses(int32_t stage, const StageFigures& figures, std::vector<double>& excess) const;
   double excess_gib(int32_t stage, const StageFigures& figures) const;
   bool fits(int32_t stage, const StageFigures& figures) const { return excess_gib(stage, figures) <= 0; }
   bool fits_somehow(const Run& run) const;
+  Recomputes recomputed_everywhere(const Run& run) const;
   void find_least(const Run& run, std::vector<Priced>& found) const;
   void find_pareto(const Run& run, std::vector<Priced>& found) const;
   int64_t layers_of(const Span& span, const Run& run) const;
@@ -84,6 +114,7 @@ class PlanStages : public StageSource {
   const Plan& plan_;
   const ModuleCostsOf& costs_;
   const SolverShape& shape_;
+  StagePrices& prices_;
   Beside beside_;
   RecomputeSpace recompute_;
   bool has_memory_limit_;

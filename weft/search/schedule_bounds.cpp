@@ -32,7 +32,7 @@ double ScheduleBounds::placed_ms(Workbench& bench, const Candidate& c, bool hide
   const std::pair key(pipeline_of(bench, c), hides_reductions);
   if (const auto found = placed_.find(key); found != placed_.end()) return found->second;
   SolverShape& shape = bench.shape_of(c).solver;
-  PlanStages stages(bench.plan(), bench.pipeline_costs(), shape, nothing_beside(c.pp),
+  PlanStages stages(bench.plan(), bench.pipeline_costs(), shape, prices_of(bench, c), nothing_beside(c.pp),
                     {.allows_full = false, .allows_selective = false}, /*has_memory_limit=*/false);
   stages.ignore_reductions(hides_reductions);
   const double ms = place_pipeline(stages, shape, limits).bound_ms;

@@ -8,8 +8,8 @@
 
 namespace weft {
 
-/// What no placement of a candidate's pipeline is faster than, whatever the memory. Candidates of a frame with the same
-/// schedule, ZeRO stage and inline encoders share these bounds; this belongs to one frame.
+/// What no placement of a candidate's pipeline is faster than, whatever the memory, and what its stages take.
+/// Candidates of a frame with the same schedule, ZeRO stage and inline encoders share both; this belongs to one frame.
 class ScheduleBounds {
  public:
   /// As a mix of the schedule's paths shows.
@@ -18,6 +18,8 @@ class ScheduleBounds {
   /// As the exact solver shows. With `hides_reductions`, something behind the pipeline hides the reduction of
   /// gradients. The bench is filled with the candidate.
   double placed_ms(Workbench& bench, const Candidate& c, bool hides_reductions, const PlaceLimits& limits);
+
+  StagePrices& prices_of(const Workbench& bench, const Candidate& c) { return prices_[pipeline_of(bench, c)]; }
 
  private:
   /// What tells the pipelines of a frame's candidates apart.
@@ -32,6 +34,7 @@ class ScheduleBounds {
   static Pipeline pipeline_of(const Workbench& bench, const Candidate& c);
 
   std::map<Pipeline, double> mixed_;
+  std::map<Pipeline, StagePrices> prices_;
   std::map<std::pair<Pipeline, bool>, double> placed_;
 };
 

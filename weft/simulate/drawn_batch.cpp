@@ -7,41 +7,31 @@
 namespace weft {
 namespace {
 
-/// Replicas that are played: the step ends with the slowest, and work tells it nearly always.
+/// Replicas that are played: the step ends with the slowest, and what samples cost tells it nearly always.
 constexpr size_t kMostPlayed = 3;
 
 }  // namespace
 
-SampleWork::SampleWork(const Plan& plan, const CostModel& model) : plan_(plan) {
-  for (const ModulePlan& module : plan.modules) {
-    if (module.is_in_pipeline())
-      weights_.push_back({module.kind, static_cast<double>(num_parameters(*plan.model.find(module.kind)))});
-  }
-  if (plan.balance != Balance::kNone) costs_.emplace(model, plan);
-}
-
-double SampleWork::of(const SampleLoad& sample) const {
-  double work = 0;
-  for (const Weight& weight : weights_) work += num_tokens(sample.of(weight.kind)) * weight.parameters;
-  return work;
-}
-
-BatchAssignment SampleWork::assign(const std::vector<SampleLoad>& samples) const {
+BatchCosts SampleWork::of(const std::vector<SampleLoad>& samples) const {
   BatchCosts costs;
-  if (costs_) {
-    for (const SampleLoad& sample : samples) costs.llm.push_back(costs_->llm_ms(sample));
-    for (const ModulePlan& module : plan_.modules) {
-      if (module.is_in_pipeline()) continue;
-      for (const SampleLoad& sample : samples)
-        costs.encoders[module.kind].push_back(costs_->encoder_ms(module.kind, sample));
-    }
+  costs.llm.reserve(samples.size());
+  for (const SampleLoad& sample : samples) costs.llm.push_back(costs_.llm_ms(sample));
+  for (const ModulePlan& module : plan_.modules) {
+    if (module.is_in_pipeline()) continue;
+    std::vector<double>& own = costs.encoders[module.kind];
+    own.reserve(samples.size());
+    for (const SampleLoad& sample : samples) own.push_back(costs_.encoder_ms(module.kind, sample));
   }
-  return assign_batch(plan_, costs);
+  return costs;
 }
 
 DrawnBatch::DrawnBatch(const Plan& plan, const CostModel& model, const SampleWork& work,
                        const std::vector<SampleLoad>& samples)
-    : plan_(plan), model_(model), work_(work), samples_(samples), assignment_(work.assign(samples)) {}
+    : plan_(plan),
+      model_(model),
+      samples_(samples),
+      costs_(work.of(samples)),
+      assignment_(assign_batch(plan, costs_)) {}
 
 Segments DrawnBatch::joined(const std::vector<int64_t>& samples, ModuleKind kind) const {
   Segments all;
@@ -52,37 +42,37 @@ Segments DrawnBatch::joined(const std::vector<int64_t>& samples, ModuleKind kind
   return all;
 }
 
-double DrawnBatch::work_of(const std::vector<int64_t>& samples) const {
-  double work = 0;
-  for (const int64_t sample : samples) work += work_.of(samples_[static_cast<size_t>(sample)]);
-  return work;
+double DrawnBatch::sum_of(const std::vector<int64_t>& samples, const std::vector<double>& costs) {
+  double sum = 0;
+  for (const int64_t sample : samples) sum += costs[static_cast<size_t>(sample)];
+  return sum;
 }
 
 std::vector<DrawnBatch::Turns> DrawnBatch::slowest() const {
   const BatchAssignment::Shares& replicas = assignment_.llm;
   if (balanced_modules(plan_).ranks_in_lockstep) {
-    Turns heaviest = replicas.front();
-    for (size_t turn = 0; turn < heaviest.size(); ++turn) {
-      double most = -1;
+    Turns longest = replicas.front();
+    for (size_t turn = 0; turn < longest.size(); ++turn) {
+      double most_ms = -1;
       for (const Turns& own : replicas) {
-        const double work = work_of(own[turn]);
-        if (work <= most) continue;
-        most = work;
-        heaviest[turn] = own[turn];
+        const double ms = sum_of(own[turn], costs_.llm);
+        if (ms <= most_ms) continue;
+        most_ms = ms;
+        longest[turn] = own[turn];
       }
     }
-    return {std::move(heaviest)};
+    return {std::move(longest)};
   }
-  std::vector<std::pair<double, size_t>> by_work;
+  std::vector<std::pair<double, size_t>> by_cost;
   for (size_t replica = 0; replica < replicas.size(); ++replica) {
-    double work = 0;
-    for (const std::vector<int64_t>& microbatch : replicas[replica]) work += work_of(microbatch);
-    by_work.emplace_back(-work, replica);
+    double ms = 0;
+    for (const std::vector<int64_t>& microbatch : replicas[replica]) ms += sum_of(microbatch, costs_.llm);
+    by_cost.emplace_back(-ms, replica);
   }
-  const size_t count = std::min(kMostPlayed, by_work.size());
-  std::partial_sort(by_work.begin(), by_work.begin() + static_cast<int64_t>(count), by_work.end());
+  const size_t count = std::min(kMostPlayed, by_cost.size());
+  std::partial_sort(by_cost.begin(), by_cost.begin() + static_cast<int64_t>(count), by_cost.end());
   std::vector<Turns> slowest;
-  for (size_t i = 0; i < count; ++i) slowest.push_back(replicas[by_work[i].second]);
+  for (size_t i = 0; i < count; ++i) slowest.push_back(replicas[by_cost[i].second]);
   return slowest;
 }
 
@@ -132,12 +122,17 @@ void DrawnBatch::apply(const Turns& turns, const Schedule& schedule, const PlanC
 
 /// What the encoder's busiest data-parallel rank takes of a macro batch.
 Segments DrawnBatch::macro_load(const ModulePlan& encoder, int32_t macro) const {
-  Segments heaviest;
+  const std::vector<double>& costs = costs_.encoders.at(encoder.kind);
+  const std::vector<int64_t>* busiest = nullptr;
+  double most_ms = -1;
   for (const auto& macros : assignment_.encoders.at(encoder.kind)) {
-    Segments load = joined(macros[static_cast<size_t>(macro)], encoder.kind);
-    if (num_tokens(load) > num_tokens(heaviest)) heaviest = std::move(load);
+    const std::vector<int64_t>& samples = macros[static_cast<size_t>(macro)];
+    const double ms = sum_of(samples, costs);
+    if (ms <= most_ms) continue;
+    most_ms = ms;
+    busiest = &samples;
   }
-  return heaviest;
+  return joined(*busiest, encoder.kind);
 }
 
 void DrawnBatch::apply_encoder(const PlanCosts::Encoder& mean, const EncoderRows& rows, EncoderCosts& times) const {

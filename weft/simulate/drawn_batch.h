@@ -1,34 +1,27 @@
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "weft/cost/cost_model.h"
 #include "weft/cost/pipeline_costs.h"
 #include "weft/cost/sample_cost.h"
-#include "weft/meaning/batch_assignment.h"
+#include "weft/meaning/balance.h"
 #include "weft/schedule/schedule.h"
 
 namespace weft {
 
-/// What tells a plan's heavy samples from light ones, and who takes which. One serves all batches of a plan.
+/// What a plan's samples cost, and who takes which. One serves all batches of a plan.
 class SampleWork {
  public:
   /// The plan must outlive it.
-  SampleWork(const Plan& plan, const CostModel& model);
+  SampleWork(const Plan& plan, const CostModel& model) : plan_(plan), costs_(model, plan) {}
 
-  /// Multiply-adds with weights of the pipeline's modules.
-  double of(const SampleLoad& sample) const;
-  BatchAssignment assign(const std::vector<SampleLoad>& samples) const;
+  /// By sample of a batch.
+  BatchCosts of(const std::vector<SampleLoad>& samples) const;
 
  private:
-  struct Weight {
-    ModuleKind kind;
-    double parameters;
-  };
   const Plan& plan_;
-  std::vector<Weight> weights_;
-  std::optional<PlanSampleCosts> costs_;  ///< where the plan balances
+  PlanSampleCosts costs_;
 };
 
 /// One step's samples, dealt to data-parallel ranks and microbatches as the plan says.
@@ -39,8 +32,8 @@ class DrawnBatch {
 
   /// What a replica of the llm takes, by microbatch.
   using Turns = std::vector<std::vector<int64_t>>;
-  /// What the replicas with most work take, heaviest first: the step ends with one of them. Where replicas wait for one
-  /// another in every microbatch there is one, with the heaviest microbatch of all in each turn.
+  /// What the replicas that take longest have, slowest first: the step ends with one of them. Where replicas wait for
+  /// one another in every microbatch there is one, with the longest microbatch of all in each turn.
   std::vector<Turns> slowest() const;
 
   /// Puts these samples' own times into a table that was made for the mean batch.
@@ -49,15 +42,16 @@ class DrawnBatch {
  private:
   /// Everything of one kind in some samples.
   Segments joined(const std::vector<int64_t>& samples, ModuleKind kind) const;
-  double work_of(const std::vector<int64_t>& samples) const;
+  /// What some samples cost, all together.
+  static double sum_of(const std::vector<int64_t>& samples, const std::vector<double>& costs);
   void apply_encoder(const PlanCosts::Encoder& mean, const EncoderRows& rows, EncoderCosts& times) const;
   Segments macro_load(const ModulePlan& encoder, int32_t macro) const;
 
   const Plan& plan_;
   const CostModel& model_;
-  const SampleWork& work_;
   const std::vector<SampleLoad>& samples_;  ///< in the order in which they were drawn
-  BatchAssignment assignment_;              ///< as a run of the plan would have it
+  BatchCosts costs_;
+  BatchAssignment assignment_;  ///< as a run of the plan would have it
 };
 
 }  // namespace weft

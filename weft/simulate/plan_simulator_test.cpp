@@ -418,6 +418,21 @@ TEST(PlanSimulator, DealingSamplesEvenlyGivesEveryReplicaAlmostTheSame) {
   EXPECT_GT(simulate(plan, 40).step_time_ms, 1.4 * report.mean_batch_step_time_ms);
 }
 
+TEST(PlanSimulator, ReplicasThatGatherWeightsWaitForOneAnotherInEveryMicrobatch) {
+  Plan plan =
+      text_plan(gpt_model({.width = 2048, .layers = 4}), ideal_cluster(1, 8), {.dp = 8}, 500, {.microbatches = 8});
+  std::vector<Distribution::Outcome> lengths;
+  for (int i = 1; i <= 100; ++i) lengths.push_back({10.0 * i, 1});
+  plan.workload.tokens = Distribution::weighted(std::move(lengths));
+  const auto ragged = [&](int64_t zero) {
+    plan.modules.back().zero = zero;
+    const PlanReport report = simulate(plan, 20);
+    return report.step_time_ms / report.mean_batch_step_time_ms;
+  };
+  // The longest of eight sums of eight lengths is about 1.3 times the mean, the sum of the longest of eight 1.8 times.
+  EXPECT_GT(ragged(3), 1.2 * ragged(1));
+}
+
 TEST(PlanSimulator, EncodersThatShareTheirImagesEvenlyAreNotSlowerOnAverage) {
   Plan plan = shipped("qwen2-vl-7b_colocated_before");
   for (const int64_t samples_a_rank : {1, 4}) {

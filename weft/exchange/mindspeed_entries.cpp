@@ -1,0 +1,38 @@
+#include "weft/exchange/mindspeed_entries.h"
+
+#include <fmt/format.h>
+
+#include "weft/exchange/megatron_arguments.h"
+
+namespace weft {
+
+std::string mindspeed_key(ModuleKind kind) {
+  return kind == ModuleKind::kVision ? "image_encoder" : kind == ModuleKind::kAudio ? "audio_encoder" : "text_decoder";
+}
+
+std::string mindspeed_network_key(ModuleKind kind) {
+  return kind == ModuleKind::kVision ? "vision_encoder" : "audio_encoder";
+}
+
+Json mindspeed_layers(const ModulePlan& module) {
+  Json stages = Json::array();
+  for (const auto& row : module.layers) stages.push_back(row.front());
+  return stages;
+}
+
+Json mindspeed_recompute(const ModulePlan& module, Refusals& refusals) {
+  const auto recompute = megatron_recompute(module, refusals);
+  if (!recompute || recompute->kind == MegatronRecompute::Kind::kNone) return Json::object();
+  if (recompute->kind == MegatronRecompute::Kind::kSelective) return {{"recompute_granularity", "selective"}};
+  return {{"recompute_granularity", "full"},
+          {"recompute_method", "block"},
+          {"recompute_num_layers", recompute->num_layers}};
+}
+
+std::string mindspeed_context_flags(const ModulePlan& module) {
+  if (module.cp_ulysses == 1) return "--context-parallel-algo megatron_cp_algo";
+  if (module.cp_ulysses == module.cp) return "--context-parallel-algo ulysses_cp_algo";
+  return fmt::format("--context-parallel-algo hybrid_cp_algo --ulysses-degree-in-cp {}", module.cp_ulysses);
+}
+
+}  // namespace weft

@@ -1,0 +1,77 @@
+#include "weft/search/explain_plan.h"
+
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/draws.h"
+#include "tests/support/meaning/random_plan.h"
+#include "tests/support/source_tree.h"
+#include "weft/simulate/plan_simulator.h"
+#include "weft/spec/model_reader.h"
+#include "weft/spec/scenario.h"
+
+namespace weft::explain_plan_test {
+namespace {
+
+const Scenarios kScenarios(source_tree().string() + "/scenarios");
+
+double sum_ms(const std::vector<PartDifference>& parts) {
+  double sum = 0;
+  for (const PartDifference& part : parts) sum += part.more_ms;
+  return sum;
+}
+
+TEST(ExplainPlan, PartsAddUpToTheDifferenceOfAnyTwoPlans) {
+  for (const char* fixture : {"qwen2_5_omni", "qwen3_moe_norm"}) {
+    const Model model = *read_model_file(source_tree().string() + "/tests/parity/fixtures/" + fixture);
+    const auto report_of = [&](uint64_t seed) {
+      return *simulate_plan(random_plan(model, seed), {.batches = static_cast<int64_t>(seed % 3)});
+    };
+    PlanReport from = report_of(0);
+    for (uint64_t seed = 1; seed < draws(uint64_t{100}); ++seed) {
+      const PlanReport to = report_of(seed);
+      const std::vector<PartDifference> parts = explain_difference(from, to);
+      ASSERT_NEAR(sum_ms(parts), to.step_time_ms - from.step_time_ms, 1e-6 * to.step_time_ms) << fixture << seed;
+      EXPECT_TRUE(explain_difference(to, to).empty());
+      from = to;
+    }
+  }
+}
+
+TEST(ExplainPlan, AlternativesDifferFromTheChosenPlanAndFromEachOther) {
+  for (const double within : {0.0, 0.02}) {
+    const PlanProblem problem{.model = *kScenarios.model("llama3-8b"),
+                              .cluster = *kScenarios.cluster("dgx_h100"),
+                              .workload = *kScenarios.workload("text_4k"),
+                              .space = {}};
+    const PlanSearchOptions options{.within = within};
+    const PlanSearchResult result =
+        *search_plans(problem.model, problem.cluster, problem.workload, problem.space, options);
+    const FoundPlan& chosen = *result.chosen;
+    const Explanation explanation = *explain_plan(problem, result, options);
+    EXPECT_GE(explanation.alternatives.size(), 4u);
+    std::set<std::string> settings = {chosen.candidate.text(chosen.plan)};
+    size_t num_names = 0;
+    for (const Alternative& alternative : explanation.alternatives) {
+      ASSERT_FALSE(alternative.names.empty());
+      num_names += alternative.names.size();
+      const std::string& name = alternative.names.front();
+      if (!alternative.best) {
+        EXPECT_NE(alternative.reason.find("GiB too much"), std::string::npos) << alternative.reason;
+        continue;
+      }
+      EXPECT_GE(alternative.best->step_time_ms, result.best.front().step_time_ms * (1 - 1e-9)) << name;
+      EXPECT_TRUE(settings.insert(alternative.best->candidate.text(alternative.best->plan)).second) << name;
+      EXPECT_NEAR(sum_ms(alternative.parts), alternative.best->step_time_ms - chosen.step_time_ms,
+                  1e-6 * chosen.step_time_ms)
+          << name;
+    }
+    EXPECT_GT(num_names, explanation.alternatives.size()) << "some pins lead to one plan";
+    ASSERT_GE(explanation.what_ifs.size(), 3u);
+    for (const WhatIf& what_if : explanation.what_ifs) EXPECT_GE(what_if.throughput_gain, -1e-9) << what_if.change;
+  }
+}
+
+}  // namespace
+}  // namespace weft::explain_plan_test

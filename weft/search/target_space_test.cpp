@@ -1,0 +1,126 @@
+#include "weft/search/target_space.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/draws.h"
+#include "tests/support/source_tree.h"
+#include "weft/exchange/target_limits.h"
+#include "weft/search/plan_advice.h"
+#include "weft/simulate/plan_simulator.h"
+#include "weft/spec/scenario.h"
+
+namespace weft::target_space_test {
+namespace {
+
+const Scenarios kScenarios(source_tree().string() + "/scenarios");
+constexpr Target kTargets[] = {Target::kMegatron, Target::kMindspeedMm, Target::kMindformers};
+
+PlanProblem problem_of(const char* model, const char* cluster, int64_t nodes, const char* workload, int64_t batch) {
+  PlanProblem problem{.model = *kScenarios.model(model),
+                      .cluster = *kScenarios.cluster(cluster, nodes),
+                      .workload = *kScenarios.workload(workload),
+                      .space = {}};
+  problem.workload.global_batch_samples = batch;
+  return problem;
+}
+
+TEST(TargetSpace, WhatIsFoundForASystemIsExportedToItAndNoFasterThanTheWholeSpace) {
+  int num_exported = 0;
+  for (const auto& [model, cluster, nodes, workload, batch] : {std::tuple{"llama3-8b", "dgx_h100", 1, "text_4k", 128},
+                                                               {"llama3-70b", "dgx_a100_80g", 8, "text_4k", 128},
+                                                               {"qwen3-30b-a3b", "dgx_h100", 2, "text_4k", 128},
+                                                               {"qwen2-vl-7b", "dgx_h100", 1, "vl_sft", 64},
+                                                               {"qwen2.5-vl-32b", "ascend_910b_16", 2, "vl_sft", 64},
+                                                               {"qwen2.5-omni-7b", "hgx_h200", 1, "omni_short", 64}}) {
+    if (kIsSanitized && nodes > 1) continue;
+    const PlanProblem problem = problem_of(model, cluster, nodes, workload, batch);
+    const PlanSearchOptions options{.time_limit_s = 20, .within = 0.02, .memory_margin = 0.08};
+    const PlanSearchResult whole =
+        *search_plans(problem.model, problem.cluster, problem.workload, problem.space, options);
+    for (const Target target : kTargets) {
+      const std::string where = std::string(model) + " for " + name_of(target);
+      const Result<PlanSpace> space = space_for(target, problem.space, problem.model);
+      if (!space) {
+        EXPECT_GT(problem.model.modules.size(), 1u) << where;
+        EXPECT_NE(target, Target::kMindspeedMm) << where << ": " << space.error().message();
+        continue;
+      }
+      PlanSearchResult result = *search_plans(problem.model, problem.cluster, problem.workload, *space, options);
+      ASSERT_FALSE(result.best.empty()) << where;
+      const SearchCounts& c = result.counts;
+      EXPECT_EQ(c.considered, c.slower_by_work + c.slower_by_schedule + c.slower_by_placement + c.over_memory +
+                                  c.not_expressed + c.evaluated + c.left);
+      FoundPlan& chosen = *result.chosen;
+      chosen.plan.predicted = prediction_of(*simulate_plan(chosen.plan));
+      const auto files = export_plan(chosen.plan, target);
+      EXPECT_TRUE(files.ok()) << where << ": " << files.error().message() << files.error().details;
+      EXPECT_TRUE(can_express(chosen.plan, target)) << where;
+      if (whole.is_optimal) {
+        EXPECT_GE(result.best.front().step_time_ms, whole.best.front().step_time_ms * (1 - 1e-9)) << where;
+      }
+      ++num_exported;
+    }
+  }
+  EXPECT_GE(num_exported, kIsSanitized ? 4 : 12);
+}
+
+/// Every candidate of a small space as a plan: what a system can express is in the space for it, and nothing that the
+/// whole space has is lost but what it cannot express.
+TEST(TargetSpace, HoldsEveryCandidateThatTheSystemCanExpress) {
+  for (const char* model : {"tiny-vl", "llama3-8b"}) {
+    PlanProblem problem = problem_of(model, "dgx_h100", 2, "vl_sft", 16);
+    problem.cluster.devices_per_node = 2;
+    problem.space.schedules.push_back(ScheduleName::kGpipe);
+    problem.space.schedules.push_back(ScheduleName::kZbV);
+    Plan plan = plan_without_settings(problem.model, problem.cluster, problem.workload);
+    for (const Target target : kTargets) {
+      const Result<PlanSpace> space = space_for(target, problem.space, problem.model);
+      std::vector<Candidate> narrowed;
+      if (space) {
+        for (const Candidate& frame : enumerate_frames(plan, *space)) {
+          for (const Candidate& c : enumerate_candidates(frame, choices_of(frame, plan, *space))) narrowed.push_back(c);
+        }
+      }
+      size_t num_expressed = 0, num_found = 0;
+      for (const Candidate& frame : enumerate_frames(plan, problem.space)) {
+        for (const Candidate& c : enumerate_candidates(frame, choices_of(frame, plan, problem.space))) {
+          fill_plan(c, plan);
+          if (!can_express(plan, target)) continue;
+          ++num_expressed;
+          num_found += std::find(narrowed.begin(), narrowed.end(), c) != narrowed.end() ? 1 : 0;
+        }
+      }
+      EXPECT_EQ(num_found, num_expressed) << model << " for " << name_of(target);
+      EXPECT_EQ(num_expressed > 0, space.ok()) << model << " for " << name_of(target);
+    }
+  }
+}
+
+TEST(TargetSpace, RefusesWhatLeavesNothing) {
+  const PlanProblem problem = problem_of("qwen2-vl-7b", "dgx_h100", 1, "vl_sft", 64);
+  const auto message = [&](Target target, const PlanSpace& space) {
+    const Result<PlanSpace> narrowed = space_for(target, space, problem.model);
+    return narrowed ? std::string("nothing is wrong") : narrowed.error().message();
+  };
+  EXPECT_EQ(message(Target::kMegatron, {}),
+            "--for: megatron cannot express qwen2-vl-7b: its settings are for one chain of layers, without vision. Use "
+            "mindspeed-mm, which has settings for encoders.");
+  PlanSpace space;
+  space.schedules = {ScheduleName::kZbH1};
+  EXPECT_EQ(message(Target::kMindspeedMm, space),
+            "--for: mindspeed-mm runs none of the schedules that the search file allows. Allow 1f1b in it, or leave "
+            "schedule out.");
+  space = {};
+  space.balances = {Balance::kBoth};
+  EXPECT_EQ(message(Target::kMindspeedMm, space),
+            "--for: mindspeed-mm has no setting that reassigns samples, which the search file asks for. Allow none "
+            "under balance in it, or leave balance out.");
+  space = {};
+  space.encoders[ModuleKind::kVision] = {.allows_inline = false, .allows_colocated = false, .allows_partial = false};
+  EXPECT_EQ(message(Target::kMindspeedMm, space),
+            "--for: mindspeed-mm has no setting for how the search file places vision. Allow the placement inline or "
+            "colocated.");
+}
+
+}  // namespace
+}  // namespace weft::target_space_test
