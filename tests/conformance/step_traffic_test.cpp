@@ -18,7 +18,7 @@ std::set<std::string> all_kinds(const Plan& plan) {
                                  group_names::kSameKeys};
   const bool has_experts = num_experts(plan.model.modules.back()) > 1;
   if (plan.model.has_tied_embeddings) kinds.insert(group_names::kTiedEnds);
-  if (has_experts) kinds.insert({group_names::kExperts, group_names::kSameExperts});
+  if (has_experts) kinds.insert({group_names::kExperts, group_names::kSameExperts, group_names::kBalance});
   // In which rows of inline encoders go to their tokens, and routers count rows for their loss.
   if (has_experts || plan.modules.size() > 1) kinds.insert(group_names::kContext);
   for (const ModulePlan& module : plan.modules) {

@@ -92,6 +92,16 @@ std::vector<SmallRun> runs() {
   all.push_back({.fixture = "qwen2_vl_tied", .cp = 2, .dp = 2, .zero = 3, .buckets_mb = 0.01});
   all.push_back({.fixture = "qwen3_moe_norm", .cp = 4, .cp_ulysses = 2, .ep = 2});
   all.push_back({.fixture = "qwen3_moe_norm", .tp = 2, .dp = 2, .ep = 2});
+  for (const int64_t zero : {0, 3}) {
+    all.push_back({.fixture = "qwen3_moe_norm",
+                   .tp = 2,
+                   .dp = 2,
+                   .ep = 2,
+                   .sequence_parallel = true,
+                   .experts_over_tp = true,
+                   .zero = zero,
+                   .buckets_mb = 0.01});
+  }
   for (const int64_t zero : {2, 3}) {
     all.push_back({.fixture = "qwen3_moe_norm", .dp = 4, .ep = 2, .zero = zero, .buckets_mb = 0.01});
     all.push_back({.fixture = "qwen3_moe_norm", .dp = 4, .ep = 4, .zero = zero, .precision = mixed});

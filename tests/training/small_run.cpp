@@ -29,6 +29,7 @@ TrainingExample example_of(const SmallRun& run) {
                           .ulysses = run.cp_ulysses,
                           .encoder_ulysses = run.cp_ulysses,
                           .sequence_parallel = run.sequence_parallel,
+                          .experts_over_tp = run.experts_over_tp,
                           .zero = run.zero,
                           .buckets_mb = run.buckets_mb,
                           .schedule = run.schedule,
@@ -54,7 +55,7 @@ std::string SmallRun::text() const {
   std::string name = fmt::format("{}_tp{}{}_pp{}x{}_dp{}_zero{}_{}_{}_{}", fixture, tp, sequence_parallel ? "sp" : "",
                                  pp, vpp, dp, zero, schedule, name_of(precision.compute), name_of(precision.master));
   if (cp > 1) name += fmt::format("_cp{}u{}", cp, cp_ulysses);
-  if (ep > 1) name += fmt::format("_ep{}", ep);
+  if (ep > 1) name += fmt::format("_ep{}{}", ep, experts_over_tp ? "tp" : "");
   for (const ModuleKind kind : frozen) name += fmt::format("_frozen_{}", name_of(kind));
   if (vision) name += fmt::format("_vision_tp{}_pp{}_dp{}_zero{}", vision->tp, vision->pp, vision->dp, vision->zero);
   return name;

@@ -16,6 +16,7 @@ struct SmallRun {
   std::string fixture = "llama_tied";
   int64_t tp = 1, cp = 1, cp_ulysses = 1, pp = 1, vpp = 1, dp = 1, ep = 1;
   bool sequence_parallel = false;
+  bool experts_over_tp = false;
   int64_t zero = 0;
   std::string schedule = "1f1b";
   int64_t microbatches = 2;

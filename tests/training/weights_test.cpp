@@ -65,6 +65,7 @@ std::vector<SmallRun> spread_runs() {
   all.push_back({.fixture = "qwen2_vl_tied", .pp = 2, .frozen = {ModuleKind::kVision}, .precision = kMixed});
   all.push_back({.fixture = "qwen3_moe_mixed", .pp = 2, .dp = 2, .zero = 1});
   all.push_back({.fixture = "qwen3_moe_norm", .tp = 2, .dp = 2, .ep = 2});
+  all.push_back({.fixture = "qwen3_moe_norm", .tp = 2, .ep = 2, .sequence_parallel = true, .experts_over_tp = true});
   return all;
 }
 
@@ -315,6 +316,7 @@ TEST(LoadCheckpoint, SpreadsExpertsAnewForAnotherPlan) {
       {.fixture = "qwen3_moe_norm", .dp = 4, .ep = 2, .zero = 3, .buckets_mb = 0.01},
       {.fixture = "qwen3_moe_norm", .dp = 4, .ep = 4, .zero = 2},
       {.fixture = "qwen3_moe_norm", .tp = 2, .pp = 2, .dp = 2, .ep = 2, .zero = 1},
+      {.fixture = "qwen3_moe_norm", .tp = 2, .dp = 2, .ep = 4, .sequence_parallel = true, .experts_over_tp = true},
   });
 }
 

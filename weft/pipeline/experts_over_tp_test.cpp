@@ -32,14 +32,14 @@ std::vector<TrainingExample> plans() {
   all.push_back(spread({.tp = 2, .dp = 2, .ep = 2, .mbs = 2}));
   all.push_back(spread({.tp = 2, .dp = 2, .ep = 4}));
   all.push_back(
-      spread({.fixture = "qwen3_moe_mixed", .sizes = R"({"num_local_experts": 6})", .tp = 3, .ep = 6, .dp = 2}));
+      spread({.fixture = "qwen3_moe_mixed", .sizes = R"({"num_local_experts": 6})", .tp = 3, .dp = 2, .ep = 6}));
   // With rows that context parallelism shares out, too.
   all.push_back(spread({.tp = 2, .cp = 2, .ep = 4, .mbs = 2}));
   all.push_back(spread({.tp = 2, .cp = 2, .dp = 2, .ep = 8, .balance_coefficient = 0.3}));
   // Loads that routers keep even, that meet on one rank, and ranks without rows.
   all.push_back(spread({.tp = 2, .dp = 2, .ep = 4, .microbatches = 3, .balance_coefficient = 0.3}));
   all.push_back(spread({.tp = 2, .dp = 2, .ep = 4, .crowds_experts = true}));
-  all.push_back(spread({.tp = 2, .ep = 2, .has_masked_sample = true, .has_short_sample = true}));
+  all.push_back(spread({.tp = 2, .ep = 2, .microbatches = 3, .has_masked_sample = true, .has_short_sample = true}));
   // Over pipelines, with states divided and blocks that run again.
   for (const int64_t zero : {1, 2, 3}) {
     all.push_back(spread({.tp = 2, .pp = 2, .dp = 2, .ep = 2, .zero = zero, .microbatches = 4}));
