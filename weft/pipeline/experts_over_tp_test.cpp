@@ -39,7 +39,7 @@ std::vector<TrainingExample> plans() {
   // Loads that routers keep even, that meet on one rank, and ranks without rows.
   all.push_back(spread({.tp = 2, .dp = 2, .ep = 4, .microbatches = 3, .balance_coefficient = 0.3}));
   all.push_back(spread({.tp = 2, .dp = 2, .ep = 4, .crowds_experts = true}));
-  all.push_back(spread({.tp = 2, .ep = 2, .has_masked_sample = true, .has_short_sample = true}));
+  all.push_back(spread({.tp = 2, .ep = 2, .microbatches = 3, .has_masked_sample = true, .has_short_sample = true}));
   // Over pipelines, with states divided and blocks that run again.
   for (const int64_t zero : {1, 2, 3}) {
     all.push_back(spread({.tp = 2, .pp = 2, .dp = 2, .ep = 2, .zero = zero, .microbatches = 4}));
