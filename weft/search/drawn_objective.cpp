@@ -1,6 +1,7 @@
 #include "weft/search/drawn_objective.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "weft/base/units.h"
@@ -23,11 +24,12 @@ bool makes_a_difference(Balance balance, const Plan& plan) {
 
 }  // namespace
 
-/// A plan that is far behind the best on the first batches stays behind: they are the same for both.
+/// A plan that is far behind the best on the first batches stays behind: they are the same for both. What batches have
+/// in common by chance falls with the root of their number.
 bool DrawnObjective::is_hopeless(const std::vector<double>& steps_ms, double limit_ms) const {
   constexpr double kFar = 0.15;
   if (best_.steps_ms.size() < steps_ms.size()) return false;
-  const double slower_than_best = limit_ms / best_.mean_ms + kFar / static_cast<double>(steps_ms.size());
+  const double slower_than_best = limit_ms / best_.mean_ms + kFar / std::sqrt(static_cast<double>(steps_ms.size()));
   return mean_of(steps_ms, steps_ms.size()) > slower_than_best * mean_of(best_.steps_ms, steps_ms.size());
 }
 

@@ -22,7 +22,8 @@ struct Pin {
 
 class PinLister {
  public:
-  PinLister(const PlanProblem& problem, const FoundPlan& chosen) : problem_(problem), c_(chosen.candidate) {}
+  PinLister(const PlanProblem& problem, const FoundPlan& chosen)
+      : problem_(problem), c_(chosen.candidate), is_drawn_(chosen.plan.batches.value_or(0) > 0) {}
 
   std::vector<Pin> list() {
     pin_number("tp", &PlanSpace::tp, c_.tp, {1, c_.tp / 2, 2 * c_.tp});
@@ -33,6 +34,7 @@ class PinLister {
     pin_schedules();
     pin_recomputation();
     pin_encoders();
+    if (is_drawn_) pin_balance();
     return std::move(pins_);
   }
 
@@ -70,6 +72,15 @@ class PinLister {
     add("no recomputation", std::move(space));
   }
 
+  /// The mean batch has nothing to reassign.
+  void pin_balance() {
+    const bool reassigns = c_.balance != Balance::kNone;
+    PlanSpace space = problem_.space;
+    std::erase_if(space.balances, [&](Balance balance) { return (balance != Balance::kNone) == reassigns; });
+    if (space.balances.empty()) return;
+    add(reassigns ? "balance none" : "a balance other than none", std::move(space));
+  }
+
   void pin_encoders() {
     size_t index = 0;
     for (const Module& module : problem_.model.modules) {
@@ -105,6 +116,7 @@ class PinLister {
 
   const PlanProblem& problem_;
   const Candidate& c_;
+  bool is_drawn_;
   std::vector<Pin> pins_;
 };
 
@@ -121,7 +133,8 @@ std::array<double, kTimeParts.size()> parts_of(const PlanReport& report) {
 /// Whether two plans say the same but for how it was found.
 bool is_same_plan(const Plan& a, const Plan& b) {
   const Json json_a = plan_to_json(a), json_b = plan_to_json(b);
-  return json_a.at("modules") == json_b.at("modules") && json_a.at("schedule") == json_b.at("schedule");
+  return json_a.at("modules") == json_b.at("modules") && json_a.at("schedule") == json_b.at("schedule") &&
+         a.balance == b.balance;
 }
 
 std::string why_it_does_not_fit(const PlanProblem& problem, const PlanSearchOptions& options) {

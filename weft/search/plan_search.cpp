@@ -298,10 +298,10 @@ class Searcher {
   double open_bound_ms_ = kInfinity;  // of what was neither placed for certain nor excluded
 };
 
-/// Batches that all candidates are compared on: many of few samples, or few of many.
+/// Batches that all candidates are compared on: many of few samples, which differ more, or few of many.
 int64_t first_batches(int64_t samples) {
-  constexpr int64_t kFewest = 4, kMost = 8, kSamples = 4096;
-  return std::clamp(kSamples / samples, kFewest, kMost);
+  constexpr int64_t kFewest = 4, kSamples = 4096;
+  return std::clamp(kSamples / samples, kFewest, kMostRaceBatches);
 }
 
 /// Searches with drawn batches as the objective, then compares the best on more of them until it is sure.
@@ -310,8 +310,9 @@ Result<PlanSearchResult> search_on_drawn(const PlanSpace& space, const PlanSearc
   const Deadline deadline(options.time_limit_s, options.stop);
   const bool draws_enough = options.batches == kEnoughBatches;
   const int64_t batches = draws_enough ? first_batches(problem.workload.global_batch_samples) : options.batches;
+  const bool races = draws_enough && batches < kMostRaceBatches;
   PlanSearchOptions how = options;
-  if (draws_enough) {
+  if (races) {
     // What more batches may bring to the front, or into the margin.
     how.top = std::max(how.top, kMostRaced);
     if (how.within > 0) how.within += kLittleDifference;
@@ -327,7 +328,7 @@ Result<PlanSearchResult> search_on_drawn(const PlanSpace& space, const PlanSearc
   if (result.best.empty()) return result;
   const double first_ms = result.best.front().step_time_ms;
   result.batches = batches;
-  if (draws_enough) {
+  if (races) {
     const RaceOptions race_options{
         .keep = std::max<size_t>(1, options.top), .within = options.within, .deadline = deadline};
     result.batches = race(objective, race_options, result.best);
