@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/cli/run_program.h"
+#include "tests/support/draws.h"
 #include "weft/base/document.h"
 
 namespace weft {
@@ -44,6 +45,7 @@ TEST(ValidateVerb, ComparesWithPublishedRuns) {
 }
 
 TEST(ValidateVerb, PrintsATable) {
+  if (kIsSanitized) GTEST_SKIP() << "left to the optimised build: fits are made as often as there are models";
   const ProgramRun run = run_weft({"validate", "--published"});
   EXPECT_EQ(run.exit_status, 0) << run.err;
   EXPECT_EQ(run.err, "") << "progress is for terminals";

@@ -71,7 +71,7 @@ TEST(MegatronExport, ExpertsUnderTensorParallelismNeedSequenceParallelism) {
   expect_lacks(plan, "--expert-tensor-parallel-size");
   llm_of(plan).experts_over_tp = true;
   llm_of(plan).ep = 16;
-  expect_has(plan, "--expert-model-parallel-size 16 --expert-tensor-parallel-size 1 ");
+  expect_has(plan, "--moe-token-dispatcher-type alltoall --expert-tensor-parallel-size 1 ");
   llm_of(plan).experts_over_tp = false;
   llm_of(plan).ep = 8;
   llm_of(plan).sequence_parallel = false;

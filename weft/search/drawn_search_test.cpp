@@ -178,6 +178,7 @@ PlanProblem small_heavy_tailed(int64_t devices) {
 constexpr double kHair = 2e-4;
 
 TEST(DrawnSearch, ChoosesTheSimplestWithinTheMarginOfTheBestMeanStep) {
+  if (kIsSanitized) GTEST_SKIP() << "left to the optimised build: a search of real size";
   constexpr int64_t kBatches = 4;
   int num_simpler = 0, num_in_order = 0;
   for (const int64_t devices : {2, 4}) {
@@ -211,6 +212,7 @@ TEST(DrawnSearch, ChoosesTheSimplestWithinTheMarginOfTheBestMeanStep) {
 }
 
 TEST(DrawnSearch, MoreBatchesKeepWhatIsSimplerInTheRace) {
+  if (kIsSanitized) GTEST_SKIP() << "left to the optimised build: a search of real size";
   const PlanProblem problem = small_heavy_tailed(4);
   Plan plan = plan_without_settings(problem.model, problem.cluster, problem.workload);
   DrawnSamples samples(plan);
@@ -255,6 +257,7 @@ TEST(DrawnSearch, MoreBatchesKeepWhatIsSimplerInTheRace) {
 }
 
 TEST(DrawnSearch, ExplanationsComparePlansAndBalancesOnTheSameBatches) {
+  if (kIsSanitized) GTEST_SKIP() << "left to the optimised build: a search of real size";
   const PlanProblem problem = small_heavy_tailed(2);
   const PlanSearchOptions options{.time_limit_s = kLong_s, .within = 0.02, .batches = kEnoughBatches};
   const PlanSearchResult result = search(problem, options);

@@ -171,7 +171,7 @@ std::vector<Variant> variants() {
 }
 
 TEST(PlanSearch, FindsWhatBruteForceFindsAndProvesIt) {
-  constexpr size_t kEvery = kIsSanitized ? 7 : 1;
+  constexpr size_t kEvery = kIsSanitized ? 14 : 1;
   int num_feasible = 0, num_infeasible = 0;
   const std::vector<Variant> all = variants();
   for (size_t i = 0; i < all.size(); i += kEvery) {
@@ -192,7 +192,7 @@ TEST(PlanSearch, FindsWhatBruteForceFindsAndProvesIt) {
     EXPECT_TRUE(result.is_optimal) << variant.text() << ", gap " << result.gap();
     EXPECT_NEAR(result.best.front().step_time_ms, truth, 1e-9 * truth) << variant.text();
   }
-  EXPECT_GE(num_feasible, kIsSanitized ? 5 : 50);
+  EXPECT_GE(num_feasible, kIsSanitized ? 3 : 50);
   EXPECT_GE(num_infeasible, kIsSanitized ? 0 : 3);
 }
 
