@@ -55,8 +55,8 @@ TEST(FirstRun, ABatchThatIsTooLargeToSearchIsRefusedAtOnceWithTheLargestThatIsNo
 }
 
 TEST(FirstRun, ABatchOfMoreMicrobatchesThanAreSearchedDoesNotBlameMemory) {
-  const ProgramRun run = run_weft({"plan", "--model", "qwen2-vl-7b", "--cluster", "dgx_h100", "--workload", "vl_sft",
-                                   "--global-batch", "10000000"});
+  const ProgramRun run = run_weft({"plan", "--model", "qwen2-vl-7b", "--cluster", "ascend_910b_8", "--workload",
+                                   "vl_sft", "--global-batch", "10000000"});
   EXPECT_EQ(run.exit_status, 2);
   EXPECT_NE(run.err.find("--global-batch: is 10,000,000 samples: what fits on 8 devices takes more than"),
             std::string::npos)

@@ -132,6 +132,14 @@ TEST(DrawnSearch, SamplesThatAreAllTheSameAreNotDrawn) {
   EXPECT_EQ(result.best.front().plan.balance, Balance::kNone) << "ties go to the plainest";
 }
 
+TEST(DrawnSearch, StepsOfVeryManySamplesAreNotDrawn) {
+  for (const int64_t batches : {kEnoughBatches, int64_t{4}}) {
+    const PlanSearchResult result = search(heavy_tailed(8, 2 * kMostDrawnSamples), {.batches = batches});
+    EXPECT_EQ(result.batches, 0);
+    EXPECT_EQ(result.chosen->plan.batches, 0);
+  }
+}
+
 /// A plan with its mean step on drawn batches.
 struct Tried {
   Simplicity simplicity;

@@ -347,7 +347,8 @@ Result<PlanSearchResult> search_plans(const Model& model, const Cluster& cluster
                                       const PlanSpace& space, const PlanSearchOptions& options) {
   Workload load = workload;
   if (space.frozen) load.frozen = *space.frozen;
-  const bool draws = options.batches != 0 && !options.first_only && has_distributions(load);
+  const bool draws = options.batches != 0 && !options.first_only && has_distributions(load) &&
+                     load.global_batch_samples <= kMostDrawnSamples;
   Plan plan = plan_without_settings(model, cluster, std::move(load));
   plan.cluster.device.memory_gib *= 1 - options.memory_margin;
   if (options.profile != nullptr) apply_links(*options.profile, plan.cluster);

@@ -61,6 +61,9 @@ struct SearchBounds {
 /// As many batches as are needed to be sure which plan is fastest.
 inline constexpr int64_t kEnoughBatches = -1;
 
+/// Steps of more samples are compared for the mean batch, which they are near to; drawing them takes gigabytes.
+inline constexpr int64_t kMostDrawnSamples = 1 << 14;
+
 struct PlanSearchOptions {
   double time_limit_s = 60;
   size_t top = 1;            ///< how many of the fastest plans, of different times
