@@ -343,10 +343,6 @@ void attend_backward(const LocalHeads& heads, const Attention& attention, const 
   }
 }
 
-}  // namespace
-
-namespace {
-
 /// Attention whose rows several ranks share: heads are exchanged for rows, and keys go round a ring.
 class SharedAttention {
  public:

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "weft/exchange/megatron_arguments.h"
+#include "weft/meaning/trainable.h"
 
 namespace weft {
 
@@ -33,6 +34,21 @@ std::string mindspeed_context_flags(const ModulePlan& module) {
   if (module.cp_ulysses == 1) return "--context-parallel-algo megatron_cp_algo";
   if (module.cp_ulysses == module.cp) return "--context-parallel-algo ulysses_cp_algo";
   return fmt::format("--context-parallel-algo hybrid_cp_algo --ulysses-degree-in-cp {}", module.cp_ulysses);
+}
+
+void refuse_mindspeed_order(const ModulePlan& module, Refusals& refusals) {
+  if (has_axis_order(module, {"tp", "cp", "dp", "pp"})) return;
+  refusals.add(
+      module, "axis_order",
+      fmt::format("is [{}], but MindSpeed-MM lays ranks out as [tp, cp, dp, pp]", fmt::join(module.axis_order, ", ")));
+}
+
+void refuse_mindspeed_mixed_zero(const Plan& plan, const ModulePlan& module, Refusals& refusals) {
+  if (module.zero == plan.llm().zero || !trains(plan, module.kind)) return;
+  refusals.add(module, "zero",
+               fmt::format("is {} where the llm's is {}, but MindSpeed-MM's distributed optimizer is for all modules "
+                           "or none",
+                           module.zero, plan.llm().zero));
 }
 
 }  // namespace weft

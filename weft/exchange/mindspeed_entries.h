@@ -20,6 +20,10 @@ Json mindspeed_layers(const ModulePlan& module);
 /// recompute_granularity and what goes with it; empty without recomputation.
 Json mindspeed_recompute(const ModulePlan& module, Refusals& refusals);
 
+/// What all forms refuse: another order of axes, and ZeRO in some trained modules only.
+void refuse_mindspeed_order(const ModulePlan& module, Refusals& refusals);
+void refuse_mindspeed_mixed_zero(const Plan& plan, const ModulePlan& module, Refusals& refusals);
+
 /// --context-parallel-algo, for a module with cp above 1.
 std::string mindspeed_context_flags(const ModulePlan& module);
 

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/exchange/mindspeed_entries.h"
 #include "weft/exchange/refusals.h"
 #include "weft/exchange/target_limits.h"
 #include "weft/exchange/targets.h"
@@ -67,11 +68,7 @@ class SearchResult {
                       fmt::format("is {}, but MindSpeed-MM's search result has only PP, TP, DP and MBS", value));
       }
     }
-    if (!has_axis_order(llm_, {"tp", "cp", "dp", "pp"})) {
-      refusals_.add(llm_, "axis_order",
-                    fmt::format("is [{}], but MindSpeed-MM lays ranks out as [tp, cp, dp, pp]",
-                                fmt::join(llm_.axis_order, ", ")));
-    }
+    refuse_mindspeed_order(llm_, refusals_);
   }
 
   void refuse_modules() {

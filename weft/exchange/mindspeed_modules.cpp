@@ -8,7 +8,6 @@
 #include "weft/exchange/mindspeed_mm.h"
 #include "weft/exchange/target_limits.h"
 #include "weft/meaning/macro_batch.h"
-#include "weft/meaning/trainable.h"
 #include "weft/plan/mbs_scale.h"
 
 namespace weft {
@@ -107,11 +106,7 @@ class ModuleSettings {
 
   /// What the command line says once for all modules.
   void check_shared_settings(const ModulePlan& module) {
-    if (!has_axis_order(module, {"tp", "cp", "dp", "pp"})) {
-      refusals_.add(module, "axis_order",
-                    fmt::format("is [{}], but MindSpeed-MM lays ranks out as [tp, cp, dp, pp]",
-                                fmt::join(module.axis_order, ", ")));
-    }
+    refuse_mindspeed_order(module, refusals_);
     for (const auto& [name, value, most] :
          {std::tuple{"ep", module.ep, limits_.most_ep}, {"vpp", module.vpp, limits_.most_vpp}}) {
       if (value > most) {
@@ -125,11 +120,8 @@ class ModuleSettings {
                     fmt::format("is {}, but with modules of their own degrees MindSpeed-MM has zero 0 "
                                 "and 1",
                                 module.zero));
-    } else if (module.zero != llm_.zero && trains(plan_, module.kind)) {
-      refusals_.add(module, "zero",
-                    fmt::format("is {} where the llm's is {}, but MindSpeed-MM's distributed optimizer "
-                                "is for all modules or none",
-                                module.zero, llm_.zero));
+    } else {
+      refuse_mindspeed_mixed_zero(plan_, module, refusals_);
     }
     if (module.tp > 1 && module.sequence_parallel != llm_.sequence_parallel) {
       refusals_.add(module, "sequence_parallel",

@@ -7,7 +7,6 @@
 #include "weft/exchange/mindspeed_entries.h"
 #include "weft/exchange/mindspeed_mm.h"
 #include "weft/exchange/target_limits.h"
-#include "weft/meaning/trainable.h"
 
 namespace weft {
 namespace {
@@ -45,11 +44,7 @@ class PipelineSettings {
       if (value > most)
         refusals_.add(llm_, name, fmt::format("is {}, but Weft knows no settings of MindSpeed-MM for it", value));
     }
-    if (!has_axis_order(llm_, {"tp", "cp", "dp", "pp"})) {
-      refusals_.add(llm_, "axis_order",
-                    fmt::format("is [{}], but MindSpeed-MM lays ranks out as [tp, cp, dp, pp]",
-                                fmt::join(llm_.axis_order, ", ")));
-    }
+    refuse_mindspeed_order(llm_, refusals_);
     if (llm_.zero > limits_.most_zero) {
       refusals_.add(llm_, "zero",
                     fmt::format("is {}, but the distributed optimizer of MindSpeed-MM is ZeRO 1", llm_.zero));
@@ -57,12 +52,7 @@ class PipelineSettings {
   }
 
   void check_encoder(const ModulePlan& encoder) {
-    if (encoder.zero != llm_.zero && trains(plan_, encoder.kind)) {
-      refusals_.add(encoder, "zero",
-                    fmt::format("is {} where the llm's is {}, but MindSpeed-MM's distributed optimizer is for all "
-                                "modules or none",
-                                encoder.zero, llm_.zero));
-    }
+    refuse_mindspeed_mixed_zero(plan_, encoder, refusals_);
     if (encoder.cp > 1 && encoder.cp_ulysses != llm_.cp_ulysses) {
       refusals_.add(encoder, "cp_ulysses",
                     fmt::format("is {} where the llm's is {}, but MindSpeed-MM has one for all modules",

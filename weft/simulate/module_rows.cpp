@@ -101,7 +101,7 @@ ModuleRows::Segments share_segments(const std::vector<int64_t>& segments, const 
 
 ModuleRows text_rows(const ModulePlan& module, const RankPlace& place, const MicrobatchLoad& load) {
   const TextShare share = share_text(load, module.cp, place.cp);
-  ModuleRows rows{.has_data = true};
+  ModuleRows rows;
   rows.segments = share_segments(load.samples, share.deal, module, place, /*is_causal=*/true);
   rows.whole = share.tokens;
   rows.targets = share.targets;
@@ -119,7 +119,7 @@ int64_t frames_seen(int64_t rows, int64_t all_rows, int64_t all_frames) {
 
 ModuleRows encoder_rows(const Plan& plan, const ModulePlan& module, const RankPlace& place, const EncoderLoad& load) {
   const EncoderShare share = share_encoder(plan, module.kind, load, module.cp, place.cp);
-  ModuleRows rows{.has_data = true};
+  ModuleRows rows;
   rows.segments = share_segments(load.segments, share.deal, module, place);
   if (!load.windows.empty()) rows.windows = share_segments(load.windows, share.deal, module, place);
   rows.whole = share.inside;

@@ -12,7 +12,6 @@ namespace weft {
 
 /// What one rank has of a module's rows in a microbatch.
 struct ModuleRows {
-  bool has_data = false;    ///< the microbatch has rows of the module, here or on other ranks of context parallelism
   int64_t between = 0;      ///< rows between blocks
   int64_t whole = 0;        ///< inside tensor-parallel regions
   int64_t out_between = 0;  ///< the same of what the module gives
