@@ -325,13 +325,11 @@ TEST(CostModel, AClusterThatLacksWhatThePlanNeedsIsNamed) {
 
 TEST(CostModel, AProfileOfSomethingElseIsRefused) {
   const Plan plan = text_plan(gpt_model({}), ideal_cluster(), {}, 512);
-  Profile profile{.source = "p.json",
-                  .device = "ideal device",
-                  .model = "gpt",
-                  .model_hash = hash_of(plan.model.config),
-                  .precision = Precision::kBf16,
-                  .blocks = {},
-                  .links = {}};
+  Profile profile;
+  profile.source = "p.json";
+  profile.device = "ideal device";
+  profile.model = "gpt";
+  profile.model_hash = hash_of(plan.model.config);
   EXPECT_EQ(refusal(plan, &profile), "");
   Profile other = profile;
   other.device = "A100";

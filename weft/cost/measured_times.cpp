@@ -37,22 +37,24 @@ MeasuredTimes::MeasuredTimes(const Cluster& cluster, const Model& model, const P
   one_node.nodes = 1;
   const AnalyticTimes formula(one_node);
   for (const BlockMeasurement& m : profile.blocks) {
-    const Module* module = model.find(m.module);
-    const Block* block = module == nullptr ? nullptr : find_block(*module, m.block);
+    const BlockShape& shape = m.shape;
+    if (shape.cp > 1 || shape.experts_over_tp) continue;
+    const Module* module = model.find(shape.module);
+    const Block* block = module == nullptr ? nullptr : find_block(*module, shape.block);
     if (block == nullptr) {
-      warnings_.insert(fmt::format("{}: measures the block '{}' of {}, which {} does not have", profile.source, m.block,
-                                   name_of(m.module), model.name));
+      warnings_.insert(fmt::format("{}: measures the block '{}' of {}, which {} does not have", profile.source,
+                                   shape.block, name_of(shape.module), model.name));
       continue;
     }
-    BlockSetting setting{.tp = m.tp,
-                         .ep = m.ep,
-                         .sequence_parallel = m.sequence_parallel,
+    BlockSetting setting{.tp = shape.tp,
+                         .ep = shape.ep,
+                         .sequence_parallel = shape.sequence_parallel,
                          .precision = profile.precision,
-                         .attention = m.attention};
+                         .attention = shape.attention};
     setting.ep_link.num_ranks = setting.tp_link.num_ranks = 1;  // compute alone
-    const Segments segments = {{m.sequence_tokens, m.tokens / m.sequence_tokens}};
+    const Segments segments = {{shape.sequence_tokens, shape.tokens / shape.sequence_tokens}};
     const BlockTime time = formula.time_of(*module, *block, setting, segments);
-    const Point point{.log_tokens = std::log(m.tokens),
+    const Point point{.log_tokens = std::log(shape.tokens),
                       .ratios = {ratio_of(m.forward_ms, time.forward.compute_ms),
                                  ratio_of(m.backward_input_ms, time.backward_input.compute_ms),
                                  ratio_of(m.backward_weight_ms, time.backward_weight.compute_ms)}};
@@ -61,20 +63,20 @@ MeasuredTimes::MeasuredTimes(const Cluster& cluster, const Model& model, const P
                                               {"backward_weight_ms", point.ratios.backward_weight}}) {
       constexpr NumberRange kUsual{0.1, 10};
       if (measured_ratio >= kUsual.min && measured_ratio <= kUsual.max) continue;
-      warnings_.insert(
-          fmt::format("{}: {} of {} '{}' at tp {} is {:.3g} times what the formula says, usual are {} to {}: is "
-                      "it in milliseconds?",
-                      profile.source, key, name_of(m.module), m.block, m.tp, measured_ratio, kUsual.min, kUsual.max));
+      warnings_.insert(fmt::format(
+          "{}: {} of {} '{}' at tp {} is {:.3g} times what the formula says, usual are {} to {}: is "
+          "it in milliseconds?",
+          profile.source, key, name_of(shape.module), shape.block, shape.tp, measured_ratio, kUsual.min, kUsual.max));
     }
     auto table = std::find_if(tables_.begin(), tables_.end(), [&](const Table& t) {
-      return t.module == m.module && t.block == m.block && t.tp == m.tp && t.ep == m.ep &&
-             t.sequence_parallel == m.sequence_parallel && t.attention == m.attention;
+      return t.module == shape.module && t.block == shape.block && t.tp == shape.tp && t.ep == shape.ep &&
+             t.sequence_parallel == shape.sequence_parallel && t.attention == shape.attention;
     });
     if (table == tables_.end()) {
-      tables_.push_back({m.module, m.block, m.tp, m.ep, m.sequence_parallel, m.attention, {}});
+      tables_.push_back({shape.module, shape.block, shape.tp, shape.ep, shape.sequence_parallel, shape.attention, {}});
       table = tables_.end() - 1;
     }
-    const double log_length = std::log(m.sequence_tokens);
+    const double log_length = std::log(shape.sequence_tokens);
     auto row =
         std::find_if(table->rows.begin(), table->rows.end(), [&](const Row& r) { return r.log_length == log_length; });
     if (row == table->rows.end()) row = table->rows.insert(row, Row{.log_length = log_length});

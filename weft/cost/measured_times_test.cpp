@@ -22,10 +22,7 @@ Cluster real_cluster() {
 class MeasuredTimesTest : public testing::Test {
  protected:
   BlockMeasurement layer_at(double tokens, double length, double forward_ms) const {
-    return {.module = ModuleKind::kLlm,
-            .block = "layer",
-            .tokens = tokens,
-            .sequence_tokens = length,
+    return {.shape = {.block = "layer", .tokens = tokens, .sequence_tokens = length},
             .forward_ms = forward_ms,
             .backward_input_ms = 1.3 * forward_ms,
             .backward_weight_ms = 0.9 * forward_ms};
@@ -34,14 +31,10 @@ class MeasuredTimesTest : public testing::Test {
     return times.time_of(llm(), llm().layer_kinds.front(), setting, {{length, tokens / length}});
   }
   MeasuredTimes table(std::vector<BlockMeasurement> blocks) const {
-    return MeasuredTimes(cluster_, model_,
-                         Profile{.source = "p.json",
-                                 .device = "",
-                                 .model = "",
-                                 .model_hash = "",
-                                 .precision = Precision::kBf16,
-                                 .blocks = std::move(blocks),
-                                 .links = {}});
+    Profile profile;
+    profile.source = "p.json";
+    profile.blocks = std::move(blocks);
+    return MeasuredTimes(cluster_, model_, profile);
   }
   const Module& llm() const { return model_.modules.front(); }
 
@@ -54,7 +47,7 @@ TEST_F(MeasuredTimesTest, PassThroughEveryMeasuredPoint) {
                                                 layer_at(512, 512, 0.7), layer_at(2048, 1024, 4.4)};
   const MeasuredTimes times = table(points);
   for (const BlockMeasurement& point : points) {
-    const BlockTime time = time_of(times, point.tokens, point.sequence_tokens);
+    const BlockTime time = time_of(times, point.shape.tokens, point.shape.sequence_tokens);
     EXPECT_NEAR(time.forward.total_ms(), point.forward_ms, 1e-9);
     EXPECT_NEAR(time.backward_input.total_ms(), point.backward_input_ms, 1e-9);
     EXPECT_NEAR(time.backward_weight.total_ms(), point.backward_weight_ms, 1e-9);
@@ -101,14 +94,14 @@ TEST_F(MeasuredTimesTest, FallBackToTheFormulaForBlocksThatWereNotMeasured) {
 
 TEST_F(MeasuredTimesTest, MeasurementsOfBlocksThatTheModelLacksAreTold) {
   BlockMeasurement unknown = layer_at(512, 512, 1);
-  unknown.block = "adapter";
+  unknown.shape.block = "adapter";
   EXPECT_EQ(table({unknown}).warnings(),
             std::vector<std::string>{"p.json: measures the block 'adapter' of llm, which gpt does not have"});
 }
 
 TEST_F(MeasuredTimesTest, CommunicationIsAddedToWhatOneDeviceMeasured) {
   BlockMeasurement measured = layer_at(1024, 512, 50);
-  measured.tp = 2;
+  measured.shape.tp = 2;
   const MeasuredTimes times = table({measured});
   BlockSetting setting{.tp = 2, .overlap_tp = false};
   setting.tp_link = {

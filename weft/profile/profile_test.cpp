@@ -8,10 +8,16 @@ namespace weft {
 namespace {
 
 Json example() {
-  return Json::parse(R"({"weft_profile": 1, "device": "A100", "model": "m", "model_hash": "ab", "precision": "fp16",
-    "blocks": [{"module": "vision", "block": "layer", "tp": 2, "ep": 1, "sequence_parallel": true, "attention": "unfused",
-                "tokens": 1024, "sequence_tokens": 256, "forward_ms": 1.5, "backward_input_ms": 2, "backward_weight_ms": 0}],
-    "links": [{"link": "between_nodes", "collective": "all_gather", "ranks": 4, "ranks_per_node": 1, "bytes": 1e9, "ms": 30}]})");
+  return Json::parse(
+      R"({"weft_profile": 2, "device": "A100", "software": "weft", "date": "2026-01-02", "model": "m", "model_hash": "ab", "precision": "fp16",
+    "action_ms": 0.25, "step_ms": 3, "reserved_bytes": 5e8,
+    "blocks": [{"module": "vision", "block": "layer", "tp": 2, "ep": 1, "cp": 4, "cp_ulysses": 2, "sequence_parallel": true,
+                "experts_over_tp": true, "attention": "unfused", "busy_ranks": 2, "tokens": 1024, "sequence_tokens": 256,
+                "forward_ms": 1.5, "backward_input_ms": 2, "backward_weight_ms": 0, "attention_ms": 0.5, "kept_bytes": 1e6,
+                "forward_peak_bytes": 2e6, "backward_peak_bytes": 3e6, "runs": 9, "spread_percent": 1.5}],
+    "updates": [{"busy_ranks": 2, "elements": 1e6, "ms": 0.5, "runs": 9, "spread_percent": 0.5}],
+    "links": [{"link": "between_nodes", "collective": "all_gather", "ranks": 4, "ranks_per_node": 1, "bytes": 1e9, "ms": 30,
+               "runs": 5, "spread_percent": 2}]})");
 }
 
 std::string finding(const Json& json) {
@@ -22,8 +28,8 @@ std::string finding(const Json& json) {
 TEST(Profile, WhatIsWrittenIsReadBackTheSame) {
   const Result<Profile> profile = read_profile({.source = "p.json", .root = example()});
   ASSERT_TRUE(profile.ok()) << profile.error().message();
-  EXPECT_EQ(profile->blocks.front().module, ModuleKind::kVision);
-  EXPECT_EQ(profile->blocks.front().attention, AttentionKernel::kUnfused);
+  EXPECT_EQ(profile->blocks.front().shape.module, ModuleKind::kVision);
+  EXPECT_EQ(profile->blocks.front().shape.attention, AttentionKernel::kUnfused);
   EXPECT_TRUE(profile->links.front().is_between_nodes);
   EXPECT_EQ(to_json(*profile), example());
 }
@@ -36,8 +42,19 @@ TEST(Profile, ListsMayBeLeftOutAndDefaultsHold) {
   const Result<Profile> profile = read_profile({.source = "p.json", .root = json});
   ASSERT_TRUE(profile.ok()) << profile.error().message();
   EXPECT_EQ(profile->precision, Precision::kBf16);
-  EXPECT_EQ(profile->blocks.front().tp, 1);
-  EXPECT_EQ(profile->blocks.front().attention, AttentionKernel::kFused);
+  EXPECT_EQ(profile->blocks.front().shape.tp, 1);
+  EXPECT_EQ(profile->blocks.front().shape.attention, AttentionKernel::kFused);
+}
+
+TEST(Profile, VersionOneIsRead) {
+  Json json = example();
+  json["weft_profile"] = 1;
+  for (const char* key : {"software", "date", "action_ms", "step_ms", "reserved_bytes", "updates"}) json.erase(key);
+  json["blocks"][0].erase("busy_ranks");
+  const Result<Profile> profile = read_profile({.source = "p.json", .root = json});
+  ASSERT_TRUE(profile.ok()) << profile.error().message();
+  EXPECT_EQ(profile->blocks.front().shape.busy_ranks, 1);
+  EXPECT_TRUE(profile->updates.empty());
 }
 
 TEST(Profile, MistakesNameTheMeasurementAndItsField) {
@@ -49,7 +66,7 @@ TEST(Profile, MistakesNameTheMeasurementAndItsField) {
   const auto expect_start = [](const std::string& text, const std::string& start) {
     EXPECT_EQ(text.substr(0, start.size()), start);
   };
-  expect_start(changed([](Json& j) { j["weft_profile"] = 2; }), "p.json: weft_profile: is 2");
+  expect_start(changed([](Json& j) { j["weft_profile"] = 3; }), "p.json: weft_profile: is 3");
   expect_start(changed([](Json& j) { j.erase("device"); }), "p.json: device: is missing");
   expect_start(changed([](Json& j) { j["blocks"] = 3; }), "p.json: blocks: must be a list of measurements");
   expect_start(changed([](Json& j) { j["blocks"][0]["module"] = "text"; }),
@@ -57,6 +74,9 @@ TEST(Profile, MistakesNameTheMeasurementAndItsField) {
   expect_start(changed([](Json& j) { j["blocks"][0]["forward_ms"] = 0; }), "p.json: blocks[0].forward_ms: is ");
   expect_start(changed([](Json& j) { j["blocks"][0]["sequence_tokens"] = 2048; }),
                "p.json: blocks[0].sequence_tokens: is 2048, but there are only 1024 tokens");
+  expect_start(changed([](Json& j) { j["blocks"][0]["cp_ulysses"] = 3; }),
+               "p.json: blocks[0].cp_ulysses: is 3, which does not divide cp 4");
+  expect_start(changed([](Json& j) { j["updates"][0]["elements"] = 0; }), "p.json: updates[0].elements: is ");
   expect_start(changed([](Json& j) { j["blocks"][0]["tokns"] = 1; }), "p.json: blocks[0].tokns: ");
   expect_start(changed([](Json& j) { j["blocks"][0] = 7; }), "p.json: blocks[0]");
   expect_start(changed([](Json& j) { j["links"][0]["ranks"] = 1; }), "p.json: links[0].ranks: is 1");
