@@ -186,18 +186,18 @@ inline Inputs vl_inputs(const TrainingRank& rank, const std::vector<VlSample>& s
   return must(prepare_inputs(rank.numbers(), rank.vocabulary(), raw)).to(rank.options());
 }
 
-/// A rank's share of samples as they are assigned.
+/// A rank's share of samples as they are assigned. Microbatches keep their images where the encoder is in the pipeline.
 inline StepBatch vl_step_batch(const TrainingRank& rank, const std::vector<VlSample>& samples,
-                               const BatchAssignment& assignment) {
+                               const BatchAssignment& assignment, bool keeps_images = false) {
   StepBatch batch{.assignment = assignment};
   for (const VlSample& sample : samples) batch.media.push_back({.image = sample.image_rows()});
   if (const auto text = rank.data_parallel_rank(ModuleKind::kLlm)) {
     for (const auto& indices : assignment.llm[static_cast<size_t>(*text)]) {
       batch.microbatches.push_back(vl_inputs(rank, samples, indices));
-      batch.microbatches.back().vision.reset();
+      if (!keeps_images) batch.microbatches.back().vision.reset();
     }
   }
-  if (const auto share = rank.data_parallel_rank(ModuleKind::kVision)) {
+  if (const auto share = rank.data_parallel_rank(ModuleKind::kVision); share && !keeps_images) {
     for (const auto& indices : assignment.encoders.at(ModuleKind::kVision)[static_cast<size_t>(*share)])
       batch.encoders[ModuleKind::kVision].emplace_back().vision = vl_inputs(rank, samples, indices).vision;
   }
