@@ -47,8 +47,8 @@ Plan plan_of(Precision precision, bool recomputes) {
   ModulePlan llm{.kind = ModuleKind::kLlm,
                  .placement = ModulePlacement::kBase,
                  .ranks = {0, 1, 2, 3},
-                 .axis_order = default_axis_order(),
-                 .pp = kRanks};
+                 .axis_order = default_axis_order()};
+  llm.pp = kRanks;
   for (int64_t rank = 0; rank < kRanks; ++rank) {
     llm.layers.push_back({kLayers / kRanks});
     llm.recompute.push_back({RecomputeCounts{.full = recomputes ? kLayers / kRanks : 0}});

@@ -49,10 +49,9 @@ Plan plan_of(const Setting& setting) {
   ModulePlan llm{.kind = ModuleKind::kLlm,
                  .placement = ModulePlacement::kBase,
                  .axis_order = default_axis_order(),
-                 .cp = setting.cp,
-                 .cp_ulysses = setting.ulysses,
                  .layers = {{kLayers}},
                  .recompute = {{{}}}};
+  llm.degrees() = {.cp = setting.cp, .cp_ulysses = setting.ulysses};
   for (int64_t rank = 0; rank < setting.cp; ++rank) llm.ranks.push_back(rank);
   plan.modules.push_back(llm);
   return plan;

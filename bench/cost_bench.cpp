@@ -43,12 +43,8 @@ ModulePlan module_of(ModuleKind kind, int64_t dp, std::vector<std::vector<int64_
   ModulePlan m{.kind = kind,
                .placement = kind == ModuleKind::kLlm ? ModulePlacement::kBase : ModulePlacement::kInline,
                .axis_order = {"tp", "cp", "dp", "pp"},
-               .tp = 8,
-               .pp = 8,
-               .dp = dp,
-               .sequence_parallel = true,
-               .layers = std::move(layers),
-               .zero = 1};
+               .layers = std::move(layers)};
+  m.degrees() = {.tp = 8, .pp = 8, .dp = dp, .sequence_parallel = true, .zero = 1};
   m.ranks.resize(static_cast<size_t>(64 * dp));
   std::iota(m.ranks.begin(), m.ranks.end(), 0);
   m.recompute.assign(8, std::vector<Recompute>(1));

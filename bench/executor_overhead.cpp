@@ -53,8 +53,8 @@ Plan plan_of(const Model& model, int64_t pp) {
   plan.workload.global_batch_samples = kMicrobatches;
   plan.schedule = {.name = "1f1b", .mbs = 1, .microbatches = kMicrobatches};
   plan.precision = {.compute = Precision::kFp32, .master = Precision::kFp32, .reduce = Precision::kFp32};
-  ModulePlan llm{
-      .kind = ModuleKind::kLlm, .placement = ModulePlacement::kBase, .axis_order = default_axis_order(), .pp = pp};
+  ModulePlan llm{.kind = ModuleKind::kLlm, .placement = ModulePlacement::kBase, .axis_order = default_axis_order()};
+  llm.pp = pp;
   for (int64_t rank = 0; rank < pp; ++rank) {
     llm.ranks.push_back(rank);
     llm.layers.push_back({kLayers / pp});

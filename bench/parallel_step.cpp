@@ -70,11 +70,9 @@ Plan plan_of(const Case& given, const Model& model) {
     ModulePlan settings{.kind = module.kind,
                         .placement = is_llm ? ModulePlacement::kBase : ModulePlacement::kInline,
                         .ranks = {0, 1},
-                        .axis_order = default_axis_order(),
-                        .tp = given.tp(),
-                        .pp = given.pp(),
-                        .dp = given.dp(),
-                        .sequence_parallel = given.form == "sp"};
+                        .axis_order = default_axis_order()};
+    settings.degrees() = {
+        .tp = given.tp(), .pp = given.pp(), .dp = given.dp(), .sequence_parallel = given.form == "sp"};
     settings.layers = std::vector<std::vector<int64_t>>(static_cast<size_t>(given.pp()), {0});
     settings.layers.front() = {count};
     if (is_llm && !given.layers.empty()) settings.layers = given.layers;

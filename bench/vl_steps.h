@@ -109,11 +109,8 @@ inline Plan vl_plan(const Model& model, const Cluster& cluster, const Workload& 
     }
     WEFT_CHECK(false, "{} has no {}", model.name, name_of(kind));
   };
-  ModulePlan llm{.kind = ModuleKind::kLlm,
-                 .placement = ModulePlacement::kBase,
-                 .axis_order = default_axis_order(),
-                 .pp = setting.pp,
-                 .dp = setting.dp};
+  ModulePlan llm{.kind = ModuleKind::kLlm, .placement = ModulePlacement::kBase, .axis_order = default_axis_order()};
+  llm.degrees() = {.pp = setting.pp, .dp = setting.dp};
   const int64_t layers = num_blocks(ModuleKind::kLlm);
   for (int64_t stage = 0; stage < setting.pp; ++stage) {
     llm.layers.push_back({layers * (stage + 1) / setting.pp - layers * stage / setting.pp});
@@ -124,13 +121,13 @@ inline Plan vl_plan(const Model& model, const Cluster& cluster, const Workload& 
   ModulePlan vision{.kind = ModuleKind::kVision,
                     .placement = setting.placement,
                     .axis_order = default_axis_order(),
-                    .dp = setting.vision_dp,
                     .layers = {{num_blocks(ModuleKind::kVision)}},
                     .recompute = {{{}}},
                     .mbs_scale = setting.mbs_scale,
                     .form = setting.form,
                     .live_macro_batches = setting.live,
                     .recompute_from_inputs = setting.recompute_from_inputs};
+  vision.dp = setting.vision_dp;
   const bool is_disjoint = setting.placement == ModulePlacement::kDisjoint;
   vision.ranks.resize(static_cast<size_t>(setting.vision_dp));
   std::iota(vision.ranks.begin(), vision.ranks.end(), is_disjoint ? std::ssize(llm.ranks) : 0);

@@ -42,11 +42,12 @@ class Builder {
     plan_.world_size = plan_.cluster.num_devices();
   }
 
-  Builder& llm(ModulePlan module, const std::string& schedule, int64_t mbs) {
+  Builder& llm(const Degrees& degrees, const std::string& schedule, int64_t mbs, ModulePlan module = {}) {
+    module.degrees() = degrees;
     module.kind = ModuleKind::kLlm;
     module.placement = ModulePlacement::kBase;
     module.axis_order = {"tp", "cp", "dp", "pp"};
-    if (module.ranks.empty()) module.ranks = rank_range(0, module.tp * module.cp * module.pp * module.dp);
+    if (module.ranks.empty()) module.ranks = rank_range(0, module.num_ranks());
     if (module.layers.empty()) module.layers = even_layers(num_layers(ModuleKind::kLlm), module.pp, module.vpp);
     if (module.recompute.empty()) module.recompute = no_recompute(module.layers);
     module.sequence_parallel = module.tp > 1;
@@ -57,11 +58,12 @@ class Builder {
   }
 
   /// Call before llm(): modules are in flow order.
-  Builder& encoder(ModuleKind kind, ModulePlan module) {
+  Builder& encoder(ModuleKind kind, const Degrees& degrees, ModulePlan module) {
+    module.degrees() = degrees;
     module.kind = kind;
     module.axis_order = {"tp", "cp", "dp"};
     if (module.pp > 1) module.axis_order.push_back("pp");
-    if (module.ranks.empty()) module.ranks = rank_range(0, module.tp * module.cp * module.pp * module.dp);
+    if (module.ranks.empty()) module.ranks = rank_range(0, module.num_ranks());
     if (module.layers.empty()) module.layers = even_layers(num_layers(kind), module.pp, 1);
     if (module.recompute.empty()) module.recompute = no_recompute(module.layers);
     plan_.modules.push_back(std::move(module));
@@ -69,15 +71,14 @@ class Builder {
   }
 
   /// The encoder's blocks lie in the llm's first stage, with its degrees.
-  Builder& inline_encoder(ModuleKind kind, ModulePlan llm_degrees) {
-    llm_degrees.kind = kind;
-    llm_degrees.placement = ModulePlacement::kInline;
-    llm_degrees.axis_order = {"tp", "cp", "dp", "pp"};
-    llm_degrees.ranks = rank_range(0, llm_degrees.tp * llm_degrees.cp * llm_degrees.pp * llm_degrees.dp);
-    llm_degrees.layers.assign(static_cast<size_t>(llm_degrees.pp), std::vector<int64_t>(1, 0));
-    llm_degrees.layers[0][0] = num_layers(kind);
-    llm_degrees.recompute = no_recompute(llm_degrees.layers);
-    plan_.modules.push_back(std::move(llm_degrees));
+  Builder& inline_encoder(ModuleKind kind, const Degrees& llm_degrees) {
+    ModulePlan module{.kind = kind, .placement = ModulePlacement::kInline, .axis_order = {"tp", "cp", "dp", "pp"}};
+    module.degrees() = llm_degrees;
+    module.ranks = rank_range(0, module.num_ranks());
+    module.layers.assign(static_cast<size_t>(module.pp), std::vector<int64_t>(1, 0));
+    module.layers[0][0] = num_layers(kind);
+    module.recompute = no_recompute(module.layers);
+    plan_.modules.push_back(std::move(module));
     return *this;
   }
 
@@ -128,66 +129,57 @@ std::vector<NamedPlan> plan_gallery(const Scenarios& scenarios) {
       {"qwen3-8b_zb_v_pp4",
        make("qwen3-8b", "dgx_h100", 1, "text_4k", 64).llm({.tp = 2, .pp = 4, .vpp = 2}, "zb_v", 2).build()});
 
-  const ModulePlan uneven{.tp = 2, .pp = 4, .dp = 1, .layers = {{4}, {8}, {8}, {8}}};
   plans.push_back({"qwen2-vl-7b_inline", make("qwen2-vl-7b", "dgx_a100_80g", 1, "vl_sft", 32)
                                              .inline_encoder(ModuleKind::kVision, {.tp = 2, .pp = 4, .dp = 1})
-                                             .llm(uneven, "1f1b", 1)
+                                             .llm({.tp = 2, .pp = 4}, "1f1b", 1, {.layers = {{4}, {8}, {8}, {8}}})
                                              .build()});
   plans.push_back(
       {"qwen2-vl-7b_colocated_before",
        make("qwen2-vl-7b", "dgx_a100_80g", 1, "vl_sft", 32)
-           .encoder(ModuleKind::kVision,
-                    {.placement = ModulePlacement::kColocated, .dp = 8, .mbs_scale = 1, .recompute_from_inputs = true})
+           .encoder(ModuleKind::kVision, {.dp = 8},
+                    {.placement = ModulePlacement::kColocated, .mbs_scale = 1, .recompute_from_inputs = true})
            .llm({.tp = 2, .pp = 4, .dp = 1}, "1f1b", 1)
            .build()});
   plans.push_back(
       {"qwen2.5-omni-7b_colocated_dp8",
        make("qwen2.5-omni-7b", "hgx_h200", 1, "omni_short", 64)
-           .encoder(ModuleKind::kVision, {.placement = ModulePlacement::kColocated, .dp = 8, .mbs_scale = 4})
-           .encoder(ModuleKind::kAudio, {.placement = ModulePlacement::kColocated, .dp = 8, .mbs_scale = 8})
+           .encoder(ModuleKind::kVision, {.dp = 8}, {.placement = ModulePlacement::kColocated, .mbs_scale = 4})
+           .encoder(ModuleKind::kAudio, {.dp = 8}, {.placement = ModulePlacement::kColocated, .mbs_scale = 8})
            .llm({.tp = 4, .dp = 2, .zero = 1}, "1f1b", 1)
            .build()});
-  plans.push_back({"qwen2.5-vl-7b_colocated_fill",
-                   with_fill(make("qwen2.5-vl-7b", "dgx_h100", 1, "vl_sft", 16)
-                                 .encoder(ModuleKind::kVision, {.placement = ModulePlacement::kColocated,
-                                                                .tp = 2,
-                                                                .dp = 4,
-                                                                .mbs_scale = 1,
-                                                                .form = EncoderForm::kFill,
-                                                                .live_macro_batches = 3})
-                                 .llm({.tp = 2, .pp = 4, .dp = 1}, "1f1b", 1)
-                                 .build())});
-  plans.push_back(
-      {"qwen2.5-vl-7b_disjoint_stream", make("qwen2.5-vl-7b", "dgx_h100", 2, "vl_sft", 64)
-                                            .encoder(ModuleKind::kVision, {.placement = ModulePlacement::kDisjoint,
-                                                                           .ranks = rank_range(8, 8),
-                                                                           .tp = 2,
-                                                                           .pp = 2,
-                                                                           .dp = 2,
-                                                                           .mbs_scale = 2,
-                                                                           .form = EncoderForm::kStream,
-                                                                           .live_macro_batches = 4})
-                                            .llm({.tp = 2, .pp = 2, .dp = 2}, "1f1b", 1)
-                                            .build()});
-  plans.push_back(
-      {"qwen2-vl-7b_partial",
-       make("qwen2-vl-7b", "dgx_h100", 1, "vl_frozen", 32)
-           .encoder(ModuleKind::kVision,
-                    {.placement = ModulePlacement::kPartial, .ranks = rank_range(6, 2), .dp = 2, .mbs_scale = 2})
-           .llm({.tp = 2, .pp = 4, .dp = 1, .layers = {{8}, {8}, {8}, {4}}}, "1f1b", 1)
-           .build()});
-  ModulePlan recomputed{.tp = 8, .pp = 16, .dp = 128, .zero = 1};
-  recomputed.layers = even_layers(80, 16, 1);
+  plans.push_back({"qwen2.5-vl-7b_colocated_fill", with_fill(make("qwen2.5-vl-7b", "dgx_h100", 1, "vl_sft", 16)
+                                                                 .encoder(ModuleKind::kVision, {.tp = 2, .dp = 4},
+                                                                          {.placement = ModulePlacement::kColocated,
+                                                                           .mbs_scale = 1,
+                                                                           .form = EncoderForm::kFill,
+                                                                           .live_macro_batches = 3})
+                                                                 .llm({.tp = 2, .pp = 4, .dp = 1}, "1f1b", 1)
+                                                                 .build())});
+  plans.push_back({"qwen2.5-vl-7b_disjoint_stream", make("qwen2.5-vl-7b", "dgx_h100", 2, "vl_sft", 64)
+                                                        .encoder(ModuleKind::kVision, {.tp = 2, .pp = 2, .dp = 2},
+                                                                 {.placement = ModulePlacement::kDisjoint,
+                                                                  .ranks = rank_range(8, 8),
+                                                                  .mbs_scale = 2,
+                                                                  .form = EncoderForm::kStream,
+                                                                  .live_macro_batches = 4})
+                                                        .llm({.tp = 2, .pp = 2, .dp = 2}, "1f1b", 1)
+                                                        .build()});
+  plans.push_back({"qwen2-vl-7b_partial",
+                   make("qwen2-vl-7b", "dgx_h100", 1, "vl_frozen", 32)
+                       .encoder(ModuleKind::kVision, {.dp = 2},
+                                {.placement = ModulePlacement::kPartial, .ranks = rank_range(6, 2), .mbs_scale = 2})
+                       .llm({.tp = 2, .pp = 4, .dp = 1}, "1f1b", 1, {.layers = {{8}, {8}, {8}, {4}}})
+                       .build()});
+  ModulePlan recomputed;
   recomputed.recompute.assign(16, std::vector<Recompute>{RecomputeCounts{.full = 2, .selective = 1}});
-  plans.push_back(
-      {"qwen2-vl-72b_16384",
-       make("qwen2-vl-72b", "ascend_910b_16", 1024, "vl_sft", 4096)
-           .encoder(ModuleKind::kVision, {.placement = ModulePlacement::kColocated, .dp = 16384, .mbs_scale = 1})
-           .llm(recomputed, "1f1b", 1)
-           .build()});
+  plans.push_back({"qwen2-vl-72b_16384", make("qwen2-vl-72b", "ascend_910b_16", 1024, "vl_sft", 4096)
+                                             .encoder(ModuleKind::kVision, {.dp = 16384},
+                                                      {.placement = ModulePlacement::kColocated, .mbs_scale = 1})
+                                             .llm({.tp = 8, .pp = 16, .dp = 128, .zero = 1}, "1f1b", 1, recomputed)
+                                             .build()});
   plans.push_back({"tiny-vl_one_rank", [&] {
                      Plan plan = make("tiny-vl", "local_cpu", 1, "vl_sft", 8)
-                                     .encoder(ModuleKind::kVision, {.placement = ModulePlacement::kColocated})
+                                     .encoder(ModuleKind::kVision, {}, {.placement = ModulePlacement::kColocated})
                                      .llm({}, "1f1b", 2)
                                      .build();
                      plan.idle_ranks = true;

@@ -45,11 +45,12 @@ TEST(BlockSetting, UlyssesGroupsAndRingsLieWhereTheirOwnMeshAxesWould) {
   const auto power = [&](int most) { return int64_t{1} << (random() % static_cast<uint64_t>(most + 1)); };
   int num_compared = 0;
   for (int trial = 0; trial < 2000; ++trial) {
-    ModulePlan module{.tp = power(3), .cp = 2 * power(3), .pp = power(1), .dp = power(2)};
-    module.cp_ulysses = std::min(power(4), module.cp);
-    module.axis_order = {"tp", "cp", "dp", "pp"};
-    std::shuffle(module.axis_order.begin(), module.axis_order.end(), random);
-    Plan plan = text_plan(gpt_model({}), real_links(64, 8, power(3)), module, 512);
+    Degrees degrees{.tp = power(3), .cp = 2 * power(3), .pp = power(1), .dp = power(2)};
+    degrees.cp_ulysses = std::min(power(4), degrees.cp);
+    std::vector<std::string> axis_order = {"tp", "cp", "dp", "pp"};
+    std::shuffle(axis_order.begin(), axis_order.end(), random);
+    Plan plan = text_plan(gpt_model({}), real_links(64, 8, power(3)), degrees, 512);
+    plan.modules.front().axis_order = axis_order;
     if (plan.world_size % 8 != 0) continue;
     const BlockSetting setting = setting_of(plan, plan.modules.front());
     const ModulePlan& m = plan.modules.front();

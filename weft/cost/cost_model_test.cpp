@@ -106,7 +106,7 @@ TEST(CostModel, WhatIsKeptFromEarlierPlansChangesNothing) {
 
 TEST(CostModel, EveryStageIsPricedByItsOwnLayers) {
   const Cluster cluster = ideal_cluster();
-  const Plan plan = text_plan(gpt_model({.layers = 12}), cluster, {.pp = 3, .layers = {{1}, {7}, {4}}}, 512);
+  const Plan plan = text_plan(gpt_model({.layers = 12}), cluster, {.pp = 3}, 512, {}, {{1}, {7}, {4}});
   const Priced costs = price(plan);
   const double layer = costs.modules.front()->kinds.front().time.forward.total_ms();
   const double head = costs.modules.front()->exit.time.forward.total_ms();
@@ -397,8 +397,8 @@ TEST(CostModel, TransfersAndGathersShareTheCardsOfANode) {
   Cluster cluster = ideal_cluster(2, 2);
   cluster.between_nodes.bandwidth_gb_per_s = 1;
   const auto busy_ms = [&](int64_t zero) {
-    Plan plan = text_plan(gpt_model({.layers = 4}), cluster,
-                          {.axis_order = {"tp", "cp", "pp", "dp"}, .pp = 2, .dp = 2, .zero = zero}, 128);
+    Plan plan = text_plan(gpt_model({.layers = 4}), cluster, {.pp = 2, .dp = 2, .zero = zero}, 128);
+    plan.modules.front().axis_order = {"tp", "cp", "pp", "dp"};
     return price(plan).stages.front().transfer_busy_ms;
   };
   EXPECT_EQ(busy_ms(3), busy_ms(0)) << "stages are neighbours in a node";

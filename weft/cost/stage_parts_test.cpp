@@ -29,22 +29,21 @@ std::vector<std::string> texts(const Plan& plan) {
 using Texts = std::vector<std::string>;
 
 TEST(StageParts, UnevenLayersLieInStageOrder) {
-  const Plan plan =
-      text_plan(gpt_model({.layers = 10}), ideal_cluster(), {.pp = 4, .layers = {{1}, {5}, {4}, {0}}}, 128);
+  const Plan plan = text_plan(gpt_model({.layers = 10}), ideal_cluster(), {.pp = 4}, 128, {}, {{1}, {5}, {4}, {0}});
   EXPECT_EQ(texts(plan), (Texts{"llm 0: 0+1 entry", "llm 1: 1+5", "llm 2: 6+4", "llm 3: 10+0 exit"}));
 }
 
 TEST(StageParts, ChunksLoopOverTheRanks) {
-  const Plan plan = text_plan(gpt_model({.layers = 10}), ideal_cluster(),
-                              {.pp = 2, .vpp = 2, .layers = {{1, 2}, {3, 4}}}, 128, {.name = "interleaved_1f1b"});
+  const Plan plan = text_plan(gpt_model({.layers = 10}), ideal_cluster(), {.pp = 2, .vpp = 2}, 128,
+                              {.name = "interleaved_1f1b"}, {{1, 2}, {3, 4}});
   EXPECT_EQ(texts(plan), (Texts{"llm 0: 0+1 entry", "llm 1: 1+3", "llm 2: 4+2", "llm 3: 6+4 exit"}));
   EXPECT_EQ(place_of_stage(plan, 2).rank, 0);
   EXPECT_EQ(place_of_stage(plan, 3).rank, 1);
 }
 
 TEST(StageParts, VPlacementComesBackToTheFirstRank) {
-  const Plan plan = text_plan(gpt_model({.layers = 10}), ideal_cluster(),
-                              {.pp = 2, .vpp = 2, .layers = {{1, 2}, {3, 4}}}, 128, {.name = "zb_v"});
+  const Plan plan = text_plan(gpt_model({.layers = 10}), ideal_cluster(), {.pp = 2, .vpp = 2}, 128, {.name = "zb_v"},
+                              {{1, 2}, {3, 4}});
   EXPECT_EQ(texts(plan), (Texts{"llm 0: 0+1 entry", "llm 1: 1+3", "llm 2: 4+4", "llm 3: 8+2 exit"}));
   EXPECT_EQ(place_of_stage(plan, 2).rank, 1);
   EXPECT_EQ(place_of_stage(plan, 3).rank, 0);

@@ -89,12 +89,10 @@ TEST_F(TrainerApi, AnEncoderBesideThePipelineLearnsAsInline) {
             .placement = ModulePlacement::kColocated,
             .ranks = vision.ranks,
             .axis_order = vision.axis_order,
-            .tp = 2,
-            .dp = 2,
             .layers = {{layers}},
             .recompute = {{{}}},
-            .zero = 1,
             .mbs_scale = 3};
+  vision.degrees() = {.tp = 2, .dp = 2, .zero = 1};
   Plan disjoint = colocated;
   disjoint.world_size = disjoint.cluster.devices_per_node = 6;
   disjoint.modules.front().placement = ModulePlacement::kDisjoint;

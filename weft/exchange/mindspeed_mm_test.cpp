@@ -22,10 +22,8 @@ Plan search_example() {
             .placement = ModulePlacement::kInline,
             .ranks = llm_of(plan).ranks,
             .axis_order = llm_of(plan).axis_order,
-            .tp = 2,
-            .pp = 8,
-            .dp = 8,
             .layers = {{32}, {0}, {0}, {0}, {0}, {0}, {0}, {0}}};
+  vision.degrees() = {.tp = 2, .pp = 8, .dp = 8};
   plan.predicted.step_time_ms = 8992;
   plan.predicted.throughput_samples_per_s = 761.58 * 128 / 4096;
   return plan;
@@ -112,12 +110,8 @@ Plan inline_omni() {
               .placement = ModulePlacement::kInline,
               .ranks = plan.llm().ranks,
               .axis_order = plan.llm().axis_order,
-              .tp = 2,
-              .pp = 2,
-              .dp = 2,
-              .sequence_parallel = true,
-              .layers = {{layers}, {0}},
-              .zero = plan.llm().zero};
+              .layers = {{layers}, {0}}};
+    module.degrees() = {.tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true, .zero = plan.llm().zero};
   }
   return plan;
 }

@@ -55,15 +55,15 @@ Result<Plan> make_plan(const Model& model, const Cluster& cluster, const Workloa
     const bool is_llm = module.kind == ModuleKind::kLlm;
     ModulePlan own{.kind = module.kind,
                    .placement = is_llm ? ModulePlacement::kBase : ModulePlacement::kInline,
-                   .axis_order = default_axis_order(),
-                   .tp = settings.model_parallel,
-                   .cp = settings.context_parallel,
-                   .ep = is_llm ? settings.expert_parallel : 1,
-                   .pp = settings.pipeline_stage,
-                   .vpp = is_llm ? settings.virtual_stages : 1,
-                   .dp = settings.data_parallel,
-                   .sequence_parallel = settings.sequence_parallel && settings.model_parallel > 1,
-                   .zero = settings.optimizer_shard};
+                   .axis_order = default_axis_order()};
+    own.degrees() = {.tp = settings.model_parallel,
+                     .cp = settings.context_parallel,
+                     .ep = is_llm ? settings.expert_parallel : 1,
+                     .pp = settings.pipeline_stage,
+                     .vpp = is_llm ? settings.virtual_stages : 1,
+                     .dp = settings.data_parallel,
+                     .sequence_parallel = settings.sequence_parallel && settings.model_parallel > 1,
+                     .zero = settings.optimizer_shard};
     own.ranks.resize(static_cast<size_t>(plan.world_size));
     std::iota(own.ranks.begin(), own.ranks.end(), 0);
     const auto count = static_cast<int64_t>(module.layers.size());

@@ -25,7 +25,8 @@ Plan plan_of(const Shape& shape) {
   EXPECT_TRUE(model) << model.error().message();
   plan.model = *model;
   plan.cluster.devices_per_node = shape.devices_per_node;
-  ModulePlan llm{.axis_order = default_axis_order(), .tp = shape.tp, .cp = shape.cp, .dp = shape.dp};
+  ModulePlan llm{.axis_order = default_axis_order()};
+  llm.degrees() = {.tp = shape.tp, .cp = shape.cp, .dp = shape.dp};
   llm.ranks.resize(static_cast<size_t>(shape.tp * shape.cp * shape.dp));
   std::iota(llm.ranks.begin(), llm.ranks.end(), 0);
   plan.modules.push_back(llm);

@@ -17,10 +17,6 @@ const std::string& name_of(Balance balance) {
   return balance_names()[static_cast<size_t>(balance)];
 }
 
-int64_t ModulePlan::degree(std::string_view axis) const {
-  return axis == "tp" ? tp : axis == "cp" ? cp : axis == "dp" ? dp : pp;
-}
-
 const ModulePlan* Plan::find(ModuleKind kind) const {
   for (const ModulePlan& module : modules) {
     if (module.kind == kind) return &module;

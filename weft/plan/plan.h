@@ -5,10 +5,10 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "weft/base/json.h"
+#include "weft/plan/degrees.h"
 #include "weft/plan/recompute.h"
 #include "weft/schedule/encoder_forms.h"
 #include "weft/schedule/explicit_rows.h"
@@ -29,18 +29,13 @@ std::span<const std::string> balance_names();
 const std::string& name_of(Balance balance);
 
 /// The parallel settings of one module.
-struct ModulePlan {
+struct ModulePlan : Degrees {
   ModuleKind kind = ModuleKind::kLlm;
   ModulePlacement placement = ModulePlacement::kBase;
-  std::vector<int64_t> ranks;           ///< in mesh order
-  std::vector<std::string> axis_order;  ///< innermost first
-  int64_t tp = 1, cp = 1, cp_ulysses = 1, ep = 1, pp = 1, vpp = 1, dp = 1;
-  bool sequence_parallel = false;
-  bool experts_over_tp = false;              ///< experts are whole and spread over tp ranks too: ep divides tp·cp·dp
-  std::vector<std::vector<int64_t>> layers;  ///< [rank][chunk] blocks
+  std::vector<int64_t> ranks;                     ///< in mesh order
+  std::vector<std::string> axis_order;            ///< innermost first
+  std::vector<std::vector<int64_t>> layers;       ///< [rank][chunk] blocks
   std::vector<std::vector<Recompute>> recompute;  ///< [rank][chunk]; nothing: all blocks keep everything
-  int64_t zero = 0;
-  bool zero_keep_gathered = false;
   // Encoders only.
   int64_t mbs_scale = 1, mbs_parts = 1;  ///< macro batches are mbs · mbs_scale / mbs_parts samples a rank
   EncoderForm form = EncoderForm::kBefore;
@@ -48,8 +43,8 @@ struct ModulePlan {
   std::map<int64_t, std::vector<std::string>> actions;  ///< with fill: the order that was planned, by pipeline rank
   bool recompute_from_inputs = false;
 
-  /// Along an axis of the mesh: tp, cp, dp or pp.
-  int64_t degree(std::string_view axis) const;
+  Degrees& degrees() { return *this; }
+  const Degrees& degrees() const { return *this; }
   /// What the blocks of a chunk recompute.
   std::span<const RecomputeRun> recompute_of(size_t rank, size_t chunk) const {
     return recompute.empty() ? std::span<const RecomputeRun>() : recompute[rank][chunk].runs();

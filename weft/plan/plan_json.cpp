@@ -38,14 +38,10 @@ Json matrix_json(const std::vector<std::vector<int64_t>>& rows) {
 Json module_json(const ModulePlan& m) {
   Json json = {{"placement", name_in(kPlacements, m.placement)},
                {"ranks", ranks_to_text(m.ranks)},
-               {"axis_order", m.axis_order},
-               {"tp", m.tp},
-               {"cp", m.cp},
-               {"cp_ulysses", m.cp_ulysses}};
-  if (!m.is_encoder()) json["ep"] = m.ep;
-  json["pp"] = m.pp;
-  if (!m.is_encoder()) json["vpp"] = m.vpp;
-  json["dp"] = m.dp;
+               {"axis_order", m.axis_order}};
+  for (const DegreeName& degree : kDegreeNames) {
+    if (!degree.is_of_llm_alone || !m.is_encoder()) json[degree.name] = m.*degree.value;
+  }
   if (m.is_encoder() && m.placement != ModulePlacement::kInline) {
     json["mbs_scale"] = mbs_scale_to_json(m);
     json["form"] = name_of(m.form);
@@ -155,14 +151,13 @@ ModulePlan read_module(Fields fields, ModuleKind kind, int64_t version) {
     }
   }
   m.axis_order = fields.texts_or_empty("axis_order");
-  for (const auto& [key, value] : {std::pair{"tp", &m.tp}, {"cp", &m.cp}, {"pp", &m.pp}, {"dp", &m.dp}}) {
-    *value = fields.integer(key, kDegreeRange);
-  }
-  for (const auto& [key, value] : {std::pair{"ep", &m.ep}, {"vpp", &m.vpp}}) {
-    *value = fields.integer_or(key, 1, kDegreeRange);
+  for (const DegreeName& degree : kDegreeNames) {
+    const bool is_ulysses = degree.value == &Degrees::cp_ulysses;
+    m.*degree.value = is_ulysses || degree.is_of_llm_alone
+                          ? fields.integer_or(degree.name, is_ulysses ? 0 : 1, kDegreeRange)
+                          : fields.integer(degree.name, kDegreeRange);
   }
   read_mbs_scale(fields, version, m);
-  m.cp_ulysses = fields.has("cp_ulysses") ? fields.integer("cp_ulysses", kDegreeRange) : 0;
   m.form = static_cast<EncoderForm>(fields.choice_or("form", 0, encoder_form_names()));
   m.live_macro_batches = fields.integer_or("live_macro_batches", 0, kCountRange);
   m.actions = read_actions(fields);

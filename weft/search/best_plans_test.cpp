@@ -12,7 +12,7 @@ namespace weft::best_plans_test {
 namespace {
 
 FoundPlan found(int64_t tp, double step_time_ms) {
-  return {.candidate = {.tp = tp}, .plan = {}, .step_time_ms = step_time_ms, .bound_ms = step_time_ms};
+  return {.candidate = {{.tp = tp}}, .plan = {}, .step_time_ms = step_time_ms, .bound_ms = step_time_ms};
 }
 
 FoundPlan found(int64_t tp, double step_time_ms, int64_t kinds) {

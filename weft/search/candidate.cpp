@@ -52,6 +52,20 @@ std::string text_of(const EncoderChoice& e) {
   return e.recompute_from_inputs ? text + ", recomputed from inputs" : text;
 }
 
+/// Of a module in the pipeline.
+Degrees pipeline_degrees(const Candidate& c, const Module& module) {
+  Degrees degrees = c;
+  degrees.cp_ulysses = head_limit(module).largest_divisor(c.tp, c.cp_ulysses);
+  if (module.kind != ModuleKind::kLlm) degrees.ep = degrees.vpp = 1;
+  return degrees;
+}
+
+/// Of an encoder beside it.
+Degrees encoder_degrees(const Candidate& c, const EncoderChoice& e, int64_t num_ranks) {
+  const int64_t dp = num_ranks / e.tp;
+  return {.tp = e.tp, .dp = dp, .zero = c.zero == 0 || dp == 1 ? 0 : 1};
+}
+
 void set_ranks(ModulePlan& module, int64_t first, int64_t count) {
   if (module.ranks.size() != static_cast<size_t>(count)) module.ranks.resize(static_cast<size_t>(count));
   if (count > 0 && module.ranks.front() == first && module.ranks.back() == first + count - 1) return;
@@ -121,29 +135,20 @@ Plan plan_without_settings(Model model, Cluster cluster, Workload workload) {
 void fill_plan(const Candidate& c, Plan& plan) {
   static const std::vector<std::string> kApart = {"tp", "cp", "dp", "pp"}, kNeighbours = {"tp", "cp", "pp", "dp"},
                                         kEncoder = {"tp", "cp", "dp"};
-  const int64_t llm_ranks = c.tp * c.cp * c.pp * c.dp;
+  const int64_t llm_ranks = c.num_ranks();
   int64_t next_own = llm_ranks;
   size_t encoder = 0;
   for (ModulePlan& m : plan.modules) {
-    const auto layers = static_cast<int64_t>(plan.model.find(m.kind)->layers.size());
+    const Module& module = *plan.model.find(m.kind);
+    const auto layers = static_cast<int64_t>(module.layers.size());
     const bool is_llm = m.kind == ModuleKind::kLlm;
     const EncoderChoice& e = is_llm ? EncoderChoice{} : c.encoders[encoder++];
-    m.zero_keep_gathered = false;
     m.recompute_from_inputs = false;
     if (is_llm || e.is_inline()) {
       m.placement = is_llm ? ModulePlacement::kBase : ModulePlacement::kInline;
       set_ranks(m, 0, llm_ranks);
       m.axis_order = c.stages_are_neighbours ? kNeighbours : kApart;
-      m.tp = c.tp;
-      m.cp = c.cp;
-      m.cp_ulysses = head_limit(*plan.model.find(m.kind)).largest_divisor(c.tp, c.cp_ulysses);
-      m.ep = is_llm ? c.ep : 1;
-      m.pp = c.pp;
-      m.vpp = is_llm ? c.vpp : 1;
-      m.dp = c.dp;
-      m.sequence_parallel = c.sequence_parallel;
-      m.zero = c.zero;
-      m.zero_keep_gathered = c.zero_keep_gathered;
+      m.degrees() = pipeline_degrees(c, module);
       m.layers = even_layers(layers, c.pp, c.vpp);
       m.mbs_scale = 1;
       m.form = EncoderForm::kBefore;
@@ -158,11 +163,7 @@ void fill_plan(const Candidate& c, Plan& plan) {
       } else {
         set_last_stages(c, e.stages, m);
       }
-      m.tp = e.tp;
-      m.cp = m.cp_ulysses = m.ep = m.pp = m.vpp = 1;
-      m.dp = static_cast<int64_t>(m.ranks.size()) / m.tp;
-      m.sequence_parallel = false;
-      m.zero = c.zero == 0 || m.dp == 1 ? 0 : 1;
+      m.degrees() = encoder_degrees(c, e, std::ssize(m.ranks));
       m.layers = {{layers}};
       m.mbs_scale = e.mbs_scale;
       m.form = e.form;

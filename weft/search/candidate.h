@@ -31,12 +31,8 @@ inline constexpr size_t kMostEncoders = 2;
 using EncoderChoices = std::array<EncoderChoice, kMostEncoders>;
 
 /// A plan without its layer placement and recomputation. How samples are reassigned is found when it is priced.
-struct Candidate {
-  int64_t tp = 1, cp = 1, cp_ulysses = 1, ep = 1, pp = 1, vpp = 1, dp = 1;
+struct Candidate : Degrees {
   int64_t mbs = 1;
-  int64_t zero = 0;
-  bool zero_keep_gathered = false;
-  bool sequence_parallel = false;
   bool stages_are_neighbours = false;  ///< pp inside dp, instead of dp inside pp
   ScheduleName schedule = ScheduleName::k1f1b;
   EncoderChoices encoders;

@@ -89,8 +89,8 @@ TEST(ChoosePlan, AWiderMarginIsNeverLessSimple) {
 }
 
 TEST(ChoosePlan, SaysWhy) {
-  FoundPlan fastest{.candidate = {.cp = 2, .dp = 4, .zero = 3}, .plan = {}, .step_time_ms = 100};
-  FoundPlan chosen{.candidate = {.dp = 8, .zero = 1}, .plan = {}, .step_time_ms = 101};
+  FoundPlan fastest{.candidate = {{.cp = 2, .dp = 4, .zero = 3}}, .plan = {}, .step_time_ms = 100};
+  FoundPlan chosen{.candidate = {{.dp = 8, .zero = 1}}, .plan = {}, .step_time_ms = 101};
   for (FoundPlan* found : {&fastest, &chosen}) {
     found->plan.modules.emplace_back();
     found->simplicity = simplicity_of(found->candidate, 0);

@@ -39,7 +39,7 @@ TEST(EncoderCombinations, AreNoneWhereAnEncoderHasNoChoice) {
 
 TEST(EnumerateCandidates, ListsEveryCombinationOnce) {
   const FrameChoices choices = with_choices({3, 2});
-  const std::vector<Candidate> candidates = enumerate_candidates({.tp = 8}, choices);
+  const std::vector<Candidate> candidates = enumerate_candidates({{.tp = 8}}, choices);
   ASSERT_EQ(static_cast<int64_t>(candidates.size()), choices.size());
   std::set<std::tuple<int64_t, int64_t, ScheduleName, int64_t, int64_t, bool>> distinct;
   for (const Candidate& c : candidates) {

@@ -67,9 +67,7 @@ std::string rule_of_pp(const PlanProblem& problem, const std::string& devices) {
 }
 
 std::vector<Setting> settings(const PlanProblem& problem) {
-  const auto of = [](auto PlanSpace::*field) {
-    return [field](PlanSpace& space) { space.*field = PlanSpace().*field; };
-  };
+  const auto of = [](auto field) { return [field](PlanSpace& space) { space.*field = PlanSpace().*field; }; };
   const std::string devices = fmt::format("tp x cp x pp x dp is {}", counted(problem.cluster.num_devices(), "device"));
   const std::string batch = fmt::format("dp x mbs divides the batch of {}", problem.workload.global_batch_samples);
   const std::string chunks =

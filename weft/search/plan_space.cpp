@@ -109,13 +109,12 @@ void read_encoder(Fields fields, EncoderSpace& space) {
 }
 
 void read_llm(Fields llm, PlanSpace& space) {
-  space.tp = read_allowed(llm, "tp", space.tp);
-  space.cp = read_allowed(llm, "cp", space.cp);
-  space.cp_ulysses = read_allowed(llm, "cp_ulysses", space.cp_ulysses);
-  space.ep = read_allowed(llm, "ep", space.ep);
-  space.pp = read_allowed(llm, "pp", space.pp);
-  space.dp = read_allowed(llm, "dp", space.dp);
-  space.vpp = read_allowed(llm, "vpp", space.vpp, kMostChunks);
+  const auto allowed = space.all();
+  for (size_t i = 0; i < allowed.size(); ++i) {
+    const DegreeName& degree = kDegreeNames[i];
+    *allowed[i] =
+        read_allowed(llm, degree.name, *allowed[i], degree.value == &Degrees::vpp ? kMostChunks : kMostDegree);
+  }
   space.zero = read_allowed(llm, "zero", space.zero, kMostZero);
   read_flag(llm, "zero_keep_gathered", space.zero_keep_gathered);
   read_flag(llm, "sequence_parallel", space.sequence_parallel);

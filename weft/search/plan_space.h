@@ -56,14 +56,14 @@ struct RecomputeSpace {
 };
 
 /// The plans that a search considers, at a fixed global batch. docs/manual/plan.md says what is in it.
-struct PlanSpace {
-  Allowed tp;  ///< divides the devices of a node
-  Allowed cp{.values = {1, 2, 4, 8}};
-  Allowed cp_ulysses;  ///< divides cp
-  Allowed ep;          ///< divides the experts and dp·cp
-  Allowed pp;          ///< at most the number of layers
-  Allowed dp;
-  Allowed vpp{.values = {1, 2, 3, 4}};  ///< beyond 1 with interleaved_1f1b
+/// tp divides the devices of a node, cp_ulysses cp, ep the experts and dp·cp; pp is at most the number of layers, and
+/// vpp above 1 goes with interleaved_1f1b.
+struct PlanSpace : PerDegree<Allowed> {
+  PlanSpace() {
+    cp.values = {1, 2, 4, 8};
+    vpp.values = {1, 2, 3, 4};
+  }
+
   Allowed mbs{.values = {1, 2, 4, 8}};
   Allowed zero{.values = {0, 1, 2, 3}, .at_least = 0};
   std::optional<bool> zero_keep_gathered;     ///< both with ZeRO 3

@@ -25,7 +25,7 @@ TEST(Simplicity, KindsComeFirstThenContextThenZeroThenExportThenTheRest) {
 }
 
 TEST(Simplicity, EveryKindOfParallelismCountsButDataParallelism) {
-  const Candidate plain{.dp = 8};
+  const Candidate plain{{.dp = 8}};
   const Simplicity base = simplicity_of(plain, 1);
   EXPECT_EQ(base.kinds, 0);
   const auto with = [&](auto change) {
@@ -79,8 +79,8 @@ TEST(Simplicity, NoCandidateIsSimplerThanWhatItsDegreesAllow) {
 }
 
 TEST(Simplicity, SaysWhatAPlanDoesWithout) {
-  const Candidate simple{.dp = 8, .zero = 1};
-  Candidate other{.cp = 2, .dp = 4, .zero = 3};
+  const Candidate simple{{.dp = 8, .zero = 1}};
+  Candidate other{{.cp = 2, .dp = 4, .zero = 3}};
   EXPECT_EQ(what_is_simpler(simple, other, 0),
             (std::vector<std::string>{"no context parallelism", "ZeRO 1 instead of 3"}));
   other = simple;

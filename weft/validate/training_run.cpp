@@ -68,13 +68,17 @@ Result<Plan> plan_of(const TrainingRun& run, const Cluster& cluster) {
     plan.workload.images = {.pieces_per_sample = Distribution::constant(1),
                             .size = Distribution::constant(static_cast<double>(run.patches_per_image))};
   }
-  ModulePlan llm{.axis_order = {"tp", "cp", "dp", "pp"}, .tp = run.tp, .pp = run.pp, .vpp = run.vpp, .dp = run.dp};
-  llm.cp = run.cp;
-  llm.ep = run.ep;
+  ModulePlan llm{.axis_order = {"tp", "cp", "dp", "pp"}};
+  llm.degrees() = {.tp = run.tp,
+                   .cp = run.cp,
+                   .ep = run.ep,
+                   .pp = run.pp,
+                   .vpp = run.vpp,
+                   .dp = run.dp,
+                   .sequence_parallel = run.sequence_parallel && run.tp > 1,
+                   .zero = run.zero};
   llm.ranks.resize(static_cast<size_t>(run.num_devices));
   std::iota(llm.ranks.begin(), llm.ranks.end(), 0);
-  llm.sequence_parallel = run.sequence_parallel && run.tp > 1;
-  llm.zero = run.zero;
   const int64_t stages = run.pp * run.vpp;
   const auto num_layers = static_cast<int64_t>(plan.model.find(ModuleKind::kLlm)->layers.size());
   for (int64_t rank = 0; rank < run.pp; ++rank) {

@@ -59,15 +59,16 @@ inline Cluster ideal_cluster(int64_t nodes = 1, int64_t devices_per_node = 8) {
                          .slowdown_per_doubling = 0}};
 }
 
-/// A legal plan of a text model: what the module leaves open is filled in, layers evenly, samples of equal length.
-inline Plan text_plan(Model model, Cluster cluster, ModulePlan llm, int64_t sequence_tokens,
-                      SchedulePlan schedule = {}) {
+/// A legal plan of a text model, with samples of equal length; layers that are not given are spread evenly.
+inline Plan text_plan(Model model, Cluster cluster, const Degrees& degrees, int64_t sequence_tokens,
+                      SchedulePlan schedule = {}, std::vector<std::vector<int64_t>> layers = {}) {
   Plan plan;
+  ModulePlan llm{.axis_order = {"tp", "cp", "dp", "pp"}, .layers = std::move(layers)};
+  llm.degrees() = degrees;
   const auto num_layers = static_cast<int64_t>(model.modules.front().layers.size());
   plan.model = std::move(model);
   plan.cluster = std::move(cluster);
-  plan.world_size = llm.tp * llm.cp * llm.pp * llm.dp;
-  if (llm.axis_order.empty()) llm.axis_order = {"tp", "cp", "dp", "pp"};
+  plan.world_size = llm.num_ranks();
   llm.ranks.resize(static_cast<size_t>(plan.world_size));
   std::iota(llm.ranks.begin(), llm.ranks.end(), 0);
   if (llm.layers.empty()) {
@@ -78,8 +79,7 @@ inline Plan text_plan(Model model, Cluster cluster, ModulePlan llm, int64_t sequ
           num_layers / stages + (stage < num_layers % stages ? 1 : 0);
     }
   }
-  if (llm.recompute.empty())
-    llm.recompute.assign(static_cast<size_t>(llm.pp), std::vector<Recompute>(static_cast<size_t>(llm.vpp)));
+  llm.recompute.assign(static_cast<size_t>(llm.pp), std::vector<Recompute>(static_cast<size_t>(llm.vpp)));
   plan.schedule = std::move(schedule);
   plan.workload = {.name = "text",
                    .source = "text",

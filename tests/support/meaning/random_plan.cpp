@@ -36,10 +36,6 @@ Cluster one_node(int64_t devices) {
   return cluster;
 }
 
-struct Degrees {
-  int64_t tp, cp, cp_ulysses, pp, dp;
-};
-
 class PlanDrawer {
  public:
   PlanDrawer(const Model& model, uint64_t seed, const RandomPlanSpace& space)
@@ -125,7 +121,8 @@ class PlanDrawer {
         for (const int64_t pp : divisors(ranks / tp / cp)) {
           if (pp > most_pp) break;
           for (const int64_t ulysses : divisors(cp)) {
-            if (heads.allows(tp, ulysses)) possible.push_back({tp, cp, ulysses, pp, ranks / tp / cp / pp});
+            if (!heads.allows(tp, ulysses)) continue;
+            possible.push_back({.tp = tp, .cp = cp, .cp_ulysses = ulysses, .pp = pp, .dp = ranks / tp / cp / pp});
           }
         }
       }
@@ -135,11 +132,7 @@ class PlanDrawer {
   }
 
   void set_degrees(ModulePlan& module, const Degrees& d) {
-    module.tp = d.tp;
-    module.cp = d.cp;
-    module.cp_ulysses = d.cp_ulysses;
-    module.pp = d.pp;
-    module.dp = d.dp;
+    module.degrees() = d;
     module.sequence_parallel = d.tp > 1 && one_in(2);
     module.axis_order = {"tp", "cp", "dp"};
     if (d.pp > 1 || one_in(2)) module.axis_order.push_back("pp");

@@ -405,19 +405,19 @@ inline ModulePlan example_encoder_plan(const TrainingExample& example, const Enc
   ModulePlan settings{.kind = module.kind,
                       .placement = encoder.placement,
                       .axis_order = default_axis_order(),
-                      .tp = encoder.tp,
-                      .cp = encoder.cp,
-                      .cp_ulysses = encoder.ulysses,
-                      .pp = encoder.pp,
-                      .dp = encoder.dp,
-                      .sequence_parallel = encoder.sequence_parallel,
                       .layers = encoder.layers,
-                      .zero = encoder.zero,
                       .mbs_scale = encoder.mbs_scale,
                       .mbs_parts = encoder.mbs_parts,
                       .form = encoder.form,
                       .live_macro_batches = encoder.live,
                       .recompute_from_inputs = encoder.recompute_from_inputs};
+  settings.degrees() = {.tp = encoder.tp,
+                        .cp = encoder.cp,
+                        .cp_ulysses = encoder.ulysses,
+                        .pp = encoder.pp,
+                        .dp = encoder.dp,
+                        .sequence_parallel = encoder.sequence_parallel,
+                        .zero = encoder.zero};
   if (encoder.placement == ModulePlacement::kDisjoint) {
     for (int64_t i = 0; i < encoder.tp * encoder.cp * encoder.pp * encoder.dp; ++i)
       settings.ranks.push_back(next_rank++);
@@ -483,17 +483,17 @@ inline Plan example_training_plan(const TrainingExample& example, const Model& m
     }
     ModulePlan settings{.kind = module.kind,
                         .placement = is_llm ? ModulePlacement::kBase : ModulePlacement::kInline,
-                        .axis_order = default_axis_order(),
-                        .tp = example.tp,
-                        .cp = example.cp,
-                        .cp_ulysses = is_llm ? example.ulysses : example.encoder_ulysses,
-                        .ep = is_llm ? example.ep : 1,
-                        .pp = example.pp,
-                        .vpp = is_llm ? example.vpp : 1,
-                        .dp = example.dp,
-                        .sequence_parallel = is_llm ? example.sequence_parallel : example.divides_encoder_rows(),
-                        .experts_over_tp = is_llm && example.experts_over_tp,
-                        .zero = example.zero};
+                        .axis_order = default_axis_order()};
+    settings.degrees() = {.tp = example.tp,
+                          .cp = example.cp,
+                          .cp_ulysses = is_llm ? example.ulysses : example.encoder_ulysses,
+                          .ep = is_llm ? example.ep : 1,
+                          .pp = example.pp,
+                          .vpp = is_llm ? example.vpp : 1,
+                          .dp = example.dp,
+                          .sequence_parallel = is_llm ? example.sequence_parallel : example.divides_encoder_rows(),
+                          .experts_over_tp = is_llm && example.experts_over_tp,
+                          .zero = example.zero};
     for (int64_t rank = 0; rank < text_ranks; ++rank) settings.ranks.push_back(rank);
     const auto count = static_cast<int64_t>(module.layers.size());
     settings.layers = is_llm                               ? example.layers
