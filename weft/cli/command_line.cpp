@@ -120,13 +120,14 @@ std::optional<Error> find_bad_use(const Verb& verb, const std::vector<std::strin
 
 /// A value without a flag in front of it.
 std::optional<Error> find_stray(const Verb& verb, const std::vector<std::string>& arguments) {
-  bool may_be_value = false;
+  bool may_be_value = false, takes_all = false;
   for (size_t i = 1; i < arguments.size(); ++i) {
     if (looks_like_flag(arguments[i])) {
       const auto option = std::find_if(verb.options.begin(), verb.options.end(),
                                        [&](const VerbOption& o) { return o.flag == arguments[i]; });
       may_be_value = option != verb.options.end() && !std::holds_alternative<bool*>(option->target);
-    } else if (!std::exchange(may_be_value, false)) {
+      takes_all = may_be_value && std::holds_alternative<std::vector<std::string>*>(option->target);
+    } else if (!takes_all && !std::exchange(may_be_value, false)) {
       return Error{.source = verb.name,
                    .problem = fmt::format("{} stands alone, but every value follows its flag", in_quotes(arguments[i])),
                    .advice = fmt::format("'weft {} --help' names the flags.", verb.name)};

@@ -10,9 +10,11 @@
 #include "weft/cli/interrupt.h"
 #include "weft/cli/legal_plan.h"
 #include "weft/cli/one_process.h"
+#include "weft/cli/run_text.h"
 #include "weft/cli/runtime_loader.h"
 #include "weft/cli/runtime_memory.h"
 #include "weft/cli/terminal_line.h"
+#include "weft/cli/validate_run.h"
 #include "weft/cli/verbs.h"
 #include "weft/comm/launch.h"
 #include "weft/cost/sample_cost.h"
@@ -25,7 +27,7 @@ struct TrainVerbOptions {
   std::string config;
   std::string run_folder;
   std::optional<std::string> resume;
-  std::optional<std::string> trace;
+  std::optional<std::string> trace, profile;
   bool json = false;
 };
 
@@ -137,6 +139,16 @@ Error interrupted(const TrainReport& report, const TrainVerbOptions& options) {
   return error;
 }
 
+/// The run held against its prediction, which its folder keeps. A run is good without it.
+std::optional<RunComparison> compared(const Plan& plan, const std::string& run_folder, const Profile* profile) {
+  show_progress("comparing the run with its prediction");
+  Result<RunComparison> comparison = keep_comparison(plan, run_folder, profile);
+  show_progress("");
+  if (comparison) return *std::move(comparison);
+  say("note: the run is not compared with its prediction: " + comparison.error().message());
+  return std::nullopt;
+}
+
 Result<std::string> run_train(const TrainVerbOptions& options) {
   if (auto error = find_bad_output({{"--trace", options.trace}})) return told_once(*std::move(error));
   Result<Plan> plan = read_legal_plan(options.plan);
@@ -154,6 +166,14 @@ Result<std::string> run_train(const TrainVerbOptions& options) {
     request.costs = {
         .llm = [costs](const SampleLoad& sample) { return costs->llm_ms(sample); },
         .encoder = [costs](ModuleKind kind, const SampleLoad& sample) { return costs->encoder_ms(kind, sample); }};
+  }
+  std::optional<Profile> profile;
+  if (options.profile) {
+    Result<Profile> read = read_profile_file(*options.profile);
+    if (!read) return told_once(std::move(read).error());
+    profile = *std::move(read);
+    // A profile of another model or device is refused before the work.
+    if (auto model = CostModel::create(request.plan, &*profile); !model) return told_once(std::move(model).error());
   }
   StepLines lines;
   request.on_step = [&lines](const StepMetrics& metrics, int64_t num_steps) { lines.show(metrics, num_steps); };
@@ -173,8 +193,14 @@ Result<std::string> run_train(const TrainVerbOptions& options) {
     return error;
   }
   if (!*report) return std::string();
+  const bool has_steps = (*report)->last_step > (*report)->first_step;
+  std::optional<RunComparison> comparison;
+  if (has_steps) comparison = compared(request.plan, (*report)->run_folder.string(), profile ? &*profile : nullptr);
   if ((*report)->is_stopped) return interrupted(**report, options);
-  return options.json ? to_json(**report).dump(2) + "\n" : to_text(**report);
+  if (!options.json) return to_text(**report) + (comparison ? short_text(*comparison) : "");
+  Json json = to_json(**report);
+  json["prediction"] = comparison ? to_json(*comparison) : Json();
+  return json.dump(2) + "\n";
 }
 
 }  // namespace
@@ -194,6 +220,9 @@ void add_train(Verbs& verbs) {
               "Go on from the newest checkpoint of a run's folder, or from this one (default: of the run folder)")
       .bare()
       .named("[DIR]");
+  verb.option("--profile", options->profile,
+              "Measured blocks and links, for the prediction that the run is held against")
+      .named("FILE");
   verb.option("--trace", options->trace, "Write the last step's timeline for Perfetto or chrome://tracing")
       .named("FILE");
   verb.option("--json", options->json, "Print one JSON object");

@@ -12,6 +12,7 @@
 #include "weft/cli/library_text.h"
 #include "weft/cli/table.h"
 #include "weft/cli/terminal_line.h"
+#include "weft/cli/validate_run.h"
 #include "weft/cli/verbs.h"
 #include "weft/spec/cluster_yaml.h"
 #include "weft/validate/measurements.h"
@@ -24,6 +25,7 @@ namespace {
 struct ValidateOptions {
   bool published = false;
   std::optional<std::string> measurements, family, cluster, folds, calibrate_to, fit_to;
+  ValidateRunOptions own;  ///< runs of weft train
   bool json = false;
 };
 
@@ -49,7 +51,11 @@ Error bad_flag(std::string flag, std::string problem, std::string advice) {
 
 std::optional<Error> find_bad_flag(const ValidateOptions& o) {
   if (!o.published && !o.measurements)
-    return bad_flag("validate", "nothing to compare with", "Give --published or --measurements FILE.");
+    return bad_flag("validate", "nothing to compare with",
+                    "Give --plan FILE and --run DIR, --runs DIR ..., --published or --measurements FILE.");
+  if (o.own.profile || o.own.trace)
+    return bad_flag(o.own.profile ? "--profile" : "--trace", "is given without a run",
+                    "Add --plan FILE and --run DIR.");
   if (o.measurements && !o.cluster)
     return bad_flag("--cluster", "is missing", "Name the cluster on which the measurements were taken.");
   if (o.measurements && !o.family)
@@ -245,6 +251,14 @@ std::string to_text(const Validation& v, const ValidateOptions& options) {
 }
 
 Result<std::string> validate(const ValidateOptions& options) {
+  if (options.own.is_asked()) {
+    if (options.published || options.measurements)
+      return bad_flag(options.own.runs.empty() ? "--run" : "--runs", "is given with runs of others",
+                      "Give --published and --measurements in a call of their own.");
+    ValidateRunOptions own = options.own;
+    own.json = options.json;
+    return validate_runs(own);
+  }
   if (auto error = find_bad_flag(options)) return *error;
   if (auto error = find_bad_output({{"--calibrate-to", options.calibrate_to}, {"--fit-to", options.fit_to}}))
     return *std::move(error);
@@ -270,6 +284,15 @@ void add_validate(Verbs& verbs) {
   auto options = std::make_shared<ValidateOptions>();
   Verb& verb = verbs.emplace_back(
       Verb{.name = "validate", .summary = "Compare predictions with measured runs, and calibrate a cluster to them"});
+  verb.option("--plan", options->own.plan, "The plan of --run (default: the one in its folder)").named("FILE");
+  verb.option("--run", options->own.run, "Folder of a run of 'weft train': its steps against their predictions")
+      .named("DIR");
+  verb.option("--runs", options->own.runs, "Folders of several runs: errors over all, by model and by device")
+      .named("DIR ...");
+  verb.option("--profile", options->own.profile, "With runs: measured blocks and links to predict with").named("FILE");
+  verb.option("--trace", options->own.trace,
+              "With --run: write both timelines of a median step for Perfetto or chrome://tracing")
+      .named("FILE");
   verb.option("--published", options->published, "Runs that papers and systems published (scenarios/validation)");
   verb.option("--measurements", options->measurements, "Your own table of runs, as CSV").named("FILE");
   verb.option("--model-family", options->family, "What the table's runs trained: gpt").named("F");
@@ -288,6 +311,8 @@ void add_validate(Verbs& verbs) {
   verb.option("--json", options->json, "Print one JSON object");
   verb.footer =
       "Examples:\n"
+      "  weft validate --plan plan.json --run runs/first --profile profile.json\n"
+      "  weft validate --runs runs/first runs/second\n"
       "  weft validate --published\n"
       "  weft validate --measurements runs.csv --model-family gpt --cluster dgx_a100_80g --folds 5\n"
       "  weft validate --measurements runs.csv --model-family gpt --cluster dgx_a100_80g --calibrate-to mine.yaml";

@@ -16,7 +16,8 @@ namespace weft {
 
 /// An option of a verb, and the variable that holds what was given for it.
 struct VerbOption {
-  using Target = std::variant<bool*, double*, std::string*, std::optional<std::string>*>;  ///< a bool: a flag
+  /// A bool is a flag; several texts may follow a flag that has a list.
+  using Target = std::variant<bool*, double*, std::string*, std::optional<std::string>*, std::vector<std::string>*>;
 
   std::string flag;
   Target target;

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <unistd.h>
 #include <vector>
 
@@ -91,17 +92,21 @@ std::optional<Error> rewind_metrics(const RunFolder& folder, int64_t step) {
     if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) continue;
     if (json["step"].get<int64_t>() <= step) kept += line + "\n";
   }
-  return write_file(folder.metrics(), kept);
+  if (auto error = write_file(folder.metrics(), kept)) return error;
+  const std::filesystem::path steps = folder.steps();
+  std::ifstream records(steps, std::ios::binary);
+  if (!records) return std::nullopt;
+  const std::string text{std::istreambuf_iterator<char>(records), {}};
+  return write_file(steps, rewound(text, step));
 }
 
-Result<MetricsFile> MetricsFile::open(const RunFolder& folder) {
-  std::FILE* file = std::fopen(folder.metrics().c_str(), "a");
-  if (file == nullptr) return file_error(folder.metrics(), "written", std::strerror(errno));
-  return MetricsFile(folder.metrics(), file);
+Result<LineFile> LineFile::open(const std::filesystem::path& path) {
+  std::FILE* file = std::fopen(path.c_str(), "a");
+  if (file == nullptr) return file_error(path, "written", std::strerror(errno));
+  return LineFile(path, file);
 }
 
-std::optional<Error> MetricsFile::append(const StepMetrics& metrics) {
-  const std::string line = to_json(metrics).dump() + "\n";
+std::optional<Error> LineFile::append(const std::string& line) {
   const bool is_written =
       std::fwrite(line.data(), 1, line.size(), file_.get()) == line.size() && std::fflush(file_.get()) == 0;
   if (is_written) return std::nullopt;

@@ -7,18 +7,19 @@
 #include <string>
 
 #include "weft/base/result.h"
-#include "weft/schedule/step_metrics.h"
+#include "weft/record/run_record.h"
 
 namespace weft {
 
-/// Where a run leaves what it did: the plan and the configuration it ran with, a line of metrics for each step, and
-/// checkpoints.
+/// Where a run leaves what it did: the plan and the configuration it ran with, a line of metrics for each step,
+/// some steps as a whole, and checkpoints.
 struct RunFolder {
   std::filesystem::path path;
 
   std::filesystem::path plan() const { return path / "plan.json"; }
   std::filesystem::path config() const { return path / "config.json"; }
   std::filesystem::path metrics() const { return path / "metrics.jsonl"; }
+  std::filesystem::path steps() const { return path / kRunRecordName; }
   std::filesystem::path checkpoints() const { return path / "checkpoints"; }
 };
 
@@ -34,20 +35,21 @@ std::optional<Error> check_can_write(const RunFolder& folder);
 /// Makes the folder if it is not there, and writes down what the run is.
 std::optional<Error> begin_run(const RunFolder& folder, const std::string& plan_text, const std::string& config_text);
 
-/// Removes the metrics of steps after `step`, which will be done again.
+/// Removes the metrics and records of steps after `step`, which will be done again.
 std::optional<Error> rewind_metrics(const RunFolder& folder, int64_t step);
 
-/// Appends lines to the metrics; each is on disk's side of the program when it returns.
-class MetricsFile {
+/// Appends lines to a file; each is on disk's side of the program when it returns.
+class LineFile {
  public:
-  static Result<MetricsFile> open(const RunFolder& folder);
-  std::optional<Error> append(const StepMetrics& metrics);
+  static Result<LineFile> open(const std::filesystem::path& path);
+  /// A line with its end.
+  std::optional<Error> append(const std::string& line);
 
  private:
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
-  MetricsFile(std::filesystem::path path, std::FILE* file) : path_(std::move(path)), file_(file) {}
+  LineFile(std::filesystem::path path, std::FILE* file) : path_(std::move(path)), file_(file) {}
 
   std::filesystem::path path_;
   std::unique_ptr<std::FILE, Close> file_;

@@ -5,7 +5,7 @@
 namespace weft {
 namespace {
 
-constexpr size_t kNumbersPerEvent = 6;
+constexpr size_t kNumbersPerEvent = 7;
 
 }  // namespace
 
@@ -14,7 +14,7 @@ Timeline gather_timeline(Group& group, const std::vector<TimelineEvent>& events,
   for (const TimelineEvent& event : events) {
     own.insert(own.end(), {static_cast<double>(event.action.kind), static_cast<double>(event.action.stage),
                            static_cast<double>(event.action.microbatch), static_cast<double>(event.stream),
-                           event.start_ms - zero_ms, event.end_ms - zero_ms});
+                           event.start_ms - zero_ms, event.end_ms - zero_ms, event.blocked_ms});
   }
   const auto count = static_cast<int64_t>(own.size());
   std::vector<int64_t> counts(static_cast<size_t>(group.size()));
@@ -40,7 +40,8 @@ Timeline gather_timeline(Group& group, const std::vector<TimelineEvent>& events,
                                  .microbatch = static_cast<int32_t>(next[2])},
                       .stream = static_cast<Stream>(next[3]),
                       .start_ms = next[4],
-                      .end_ms = next[5]});
+                      .end_ms = next[5],
+                      .blocked_ms = next[6]});
       timeline.makespan_ms = std::max(timeline.makespan_ms, next[5]);
     }
   }

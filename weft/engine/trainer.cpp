@@ -1,9 +1,11 @@
 #include "weft/engine/trainer.h"
 
+#include <chrono>
 #include <mutex>
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <torch/version.h>
 
 #include "weft/base/counted.h"
 #include "weft/base/file.h"
@@ -96,6 +98,26 @@ std::vector<std::string> changed_settings(const Json& before, const Json& now, c
   return changes;
 }
 
+LineFile opened(const std::filesystem::path& path) {
+  auto file = LineFile::open(path);
+  if (!file) throw RankError(file.error());
+  return *std::move(file);
+}
+
+RunHeader header_of(const World& world, const TrainConfig& config) {
+  const auto today = std::chrono::floor<std::chrono::days>(std::chrono::system_clock::now());
+  const std::chrono::year_month_day date(today);
+  const CoreShare share = share_cores(detect_launch(), world.size(), config.threads_per_rank);
+  return {.software = std::string("LibTorch ") + TORCH_VERSION,
+          .device = config.device,
+          .device_name = "",
+          .date = fmt::format("{:04}-{:02}-{:02}", static_cast<int>(date.year()), static_cast<unsigned>(date.month()),
+                              static_cast<unsigned>(date.day())),
+          .threads_per_rank = share.threads_per_rank,
+          .ranks_here = share.ranks,
+          .cores = config.device == "cpu" ? share.cores : 0};
+}
+
 /// One rank's run. The report is rank 0's.
 Result<TrainReport> train_rank(World& world, const Plan& plan, const TrainConfig& config, const TrainOptions& options,
                                const std::shared_ptr<SharedBatches>& batches) {
@@ -107,16 +129,17 @@ Result<TrainReport> train_rank(World& world, const Plan& plan, const TrainConfig
                                                                                     .goes_on = true,
                                                                                     .costs = options.costs,
                                                                                     .batches = batches,
+                                                                                    .records = true,
                                                                                     .memory = options.memory}));
   if (auto error = open_run(world, start, plan, config)) return *error;
 
   TrainReport report{.run_folder = start.folder.path, .first_step = session->num_steps()};
   if (start.checkpoint) report.checkpoint = start.checkpoint->folder;
-  std::optional<MetricsFile> metrics_file;
+  std::optional<LineFile> metrics_file, record_file;
   if (is_first) {
-    auto file = MetricsFile::open(start.folder);
-    if (!file) throw RankError(file.error());
-    metrics_file = *std::move(file);
+    metrics_file = opened(start.folder.metrics());
+    record_file = opened(start.folder.steps());
+    if (auto error = record_file->append(to_line(header_of(world, config)))) throw RankError(*error);
     if (options.say && options.resumes) {
       options.say(start.checkpoint
                       ? fmt::format("going on from {}", start.checkpoint->folder.string())
@@ -143,7 +166,10 @@ Result<TrainReport> train_rank(World& world, const Plan& plan, const TrainConfig
     WEFT_TRY(StepMetrics metrics, session->step());
     means.add(metrics);
     if (is_first) {
-      if (auto error = metrics_file->append(metrics)) throw RankError(*error);
+      if (auto error = metrics_file->append(to_json(metrics).dump() + "\n")) throw RankError(*error);
+      if (const auto& record = session->last_record()) {
+        if (auto error = record_file->append(to_line(*record))) throw RankError(*error);
+      }
       if (options.on_step) options.on_step(metrics, config.steps);
     }
     report.last = std::move(metrics);

@@ -19,6 +19,7 @@
 #include "weft/engine/same_model.h"
 #include "weft/engine/sample_inputs.h"
 #include "weft/meaning/plan_batch.h"
+#include "weft/pipeline/action_clock.h"
 #include "weft/tensor/rank_threads.h"
 
 namespace weft {
@@ -165,6 +166,8 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
     if (auto error = load_initial_weights(*weights, plan.model, world.all(), session->rank_->optimizers()))
       return *error;
   }
+  session->first_step_ = session->step_;
+  if (start.records) session->recorder_.emplace(world, plan);
   return session;
 }
 
@@ -311,14 +314,14 @@ int64_t TrainingSession::peak_bytes(const StepReport& report) const {
   return peak;
 }
 
-StepReport TrainingSession::guarded_step(const Share& share, double learning_rate) {
+StepReport TrainingSession::guarded_step(const Share& share, double learning_rate, bool asks_device) {
   // LibTorch's messages are stack traces; what a rank dies of is told in our words, with what it was doing.
   const auto fail = [&](Error error) {
     error.source = fmt::format("step {}, {}", step_ + 1, rank_->doing());
     return RankError(error);
   };
   try {
-    return rank_->step(share.batch, share.num_targets, learning_rate);
+    return rank_->step(share.batch, share.num_targets, learning_rate, asks_device);
   } catch (const c10::Error& error) {
     throw fail(explain_libtorch_error(error, kMemoryAdvice));
   } catch (const std::bad_alloc&) {
@@ -326,8 +329,24 @@ StepReport TrainingSession::guarded_step(const Share& share, double learning_rat
   }
 }
 
+void TrainingSession::record(const Share& share, const StepReport& report, const StepMetrics& metrics) {
+  last_record_ = recorder_->gather({.batch = share.batch,
+                                    .report = report,
+                                    .metrics = metrics,
+                                    .start_ms = last_start_ms_,
+                                    .steps_before = step_ - first_step_,
+                                    .balances_experts = rank_->numbers().text.balance_coefficient > 0});
+  if (!last_record_) return;
+  const int64_t count = plan_->workload.global_batch_samples;
+  for (int64_t index = 0; index < count; ++index)
+    last_record_->samples.push_back(samples_->load(step_ * count + index));
+}
+
 Result<StepMetrics> TrainingSession::step() {
-  world_->all().barrier().wait();  // so that all clocks start at once
+  const bool records = recorder_ && recorder_->wants(step_, config_->steps);
+  last_record_.reset();
+  if (records) wait_for_device(device_);  // so that what the step before left does not count
+  world_->all().barrier().wait();         // so that all clocks start at once
   last_start_ms_ = now_ms();
   const double waited_before = world_->waited_ms();
   memory_->forget_peak();
@@ -339,7 +358,7 @@ Result<StepMetrics> TrainingSession::step() {
                       .num_tokens = share.num_tokens,
                       .num_targets = share.num_targets,
                       .model_flops = share.flops};
-  StepReport report = guarded_step(share, metrics.learning_rate);
+  StepReport report = guarded_step(share, metrics.learning_rate, records);
   metrics.step_ms = now_ms() - last_start_ms_;
   metrics.loss = report.loss;
   metrics.balance_loss = report.balance_loss;
@@ -352,6 +371,7 @@ Result<StepMetrics> TrainingSession::step() {
                                 .peak_memory_bytes = static_cast<double>(peak_bytes(report))});
   if (const std::optional<double> peak = peak_flops())
     metrics.utilization = metrics.model_flops / (*peak * metrics.step_ms * 1e-3);
+  if (records) record(share, report, metrics);
   last_events_ = std::move(report.events);
   if (!report.is_updated || !std::isfinite(report.loss)) {
     const bool is_loss = !std::isfinite(report.loss);

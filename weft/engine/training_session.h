@@ -10,6 +10,7 @@
 #include "weft/data/synthetic.h"
 #include "weft/engine/rank_memory.h"
 #include "weft/engine/shared_batches.h"
+#include "weft/engine/step_recorder.h"
 #include "weft/engine/train_config.h"
 #include "weft/engine/train_request.h"
 #include "weft/meaning/batch_assignment.h"
@@ -27,6 +28,7 @@ class TrainingSession {
     bool goes_on = false;    ///< with the checkpoint's plan and samples; else its model is enough
     SampleCosts costs = {};  ///< for plans that balance samples
     std::shared_ptr<SharedBatches> batches = nullptr;  ///< of this process's ranks; null: this one makes its own
+    bool records = false;                              ///< some steps, for who holds them against predictions
     std::vector<RankNeed> memory = {};  ///< by rank, compared with what there is; empty: nothing is compared
   };
   /// Begins with fresh weights, with the configuration's, or where a checkpoint ended. World, plan and configuration
@@ -47,6 +49,8 @@ class TrainingSession {
   /// This rank's part of the last step, by the clock of `last_start_ms`.
   const std::vector<TimelineEvent>& last_events() const { return last_events_; }
   double last_start_ms() const { return last_start_ms_; }
+  /// What is to be written down of the last step: on rank 0, for some steps.
+  const std::optional<StepRecord>& last_record() const { return last_record_; }
 
   /// The loss over batches that training does not see.
   Result<EvalReport> evaluate(int64_t num_batches);
@@ -73,7 +77,8 @@ class TrainingSession {
   std::optional<Error> make_macro_batches(const SyntheticSamples& samples, int64_t batch, StepBatch& made) const;
   Result<Share> share_batch(const LocalBatch& local);
   int64_t peak_bytes(const StepReport& report) const;
-  StepReport guarded_step(const Share& share, double learning_rate);
+  StepReport guarded_step(const Share& share, double learning_rate, bool asks_device);
+  void record(const Share& share, const StepReport& report, const StepMetrics& metrics);
   std::vector<RankStep> gather_ranks(const RankStep& own);
   std::optional<double> peak_flops() const;
 
@@ -89,6 +94,9 @@ class TrainingSession {
   int64_t step_ = 0;
   std::vector<TimelineEvent> last_events_;
   double last_start_ms_ = 0;
+  std::optional<StepRecorder> recorder_;
+  std::optional<StepRecord> last_record_;
+  int64_t first_step_ = 0;  ///< steps done before this process
   std::shared_ptr<SharedBatches> batches_;
   std::shared_future<LocalBatch> next_batch_;
 };

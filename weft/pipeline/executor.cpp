@@ -1,5 +1,6 @@
 #include "weft/pipeline/executor.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include <ATen/TensorOperators.h>
@@ -12,6 +13,7 @@
 
 #include "weft/base/check.h"
 #include "weft/base/clock.h"
+#include "weft/pipeline/action_clock.h"
 #include "weft/tensor/local_tensor.h"
 #include "weft/tensor/memory_count.h"
 
@@ -53,7 +55,9 @@ PipelineExecutor::PipelineExecutor(Settings settings)
       stages_(std::move(settings.stages)),
       pipeline_(std::move(settings.pipeline)),
       encoders_(std::move(settings.encoders)),
-      pace_(std::move(settings.pace)) {
+      pace_(std::move(settings.pace)),
+      device_(settings.device),
+      blocked_ms_(std::move(settings.blocked_ms)) {
   WEFT_CHECK(!pipeline_ || pipeline_->rank() == row_, "rank {} of the pipeline runs row {}", pipeline_->rank(),
              row_.value_or(-1));
   for (const Stage& stage : stages_) {
@@ -276,6 +280,16 @@ int64_t PipelineExecutor::sent_bytes() const {
   return flights.bytes();
 }
 
+/// For neighbours, and for rows between modules.
+double PipelineExecutor::waited_so_far() const {
+  double waited = output_.waited_ms;
+  for (const Encoder& encoder : encoders_) {
+    if (encoder.runner != nullptr) waited += encoder.runner->waited_ms();
+    if (encoder.bridge != nullptr) waited += encoder.bridge->waited_ms();
+  }
+  return waited;
+}
+
 void PipelineExecutor::begin(const std::vector<Inputs>& microbatches) {
   const int64_t expected = pipeline_ ? schedule_.num_microbatches : 0;
   WEFT_CHECK(std::ssize(microbatches) == expected, "{} microbatches for a row of {}", microbatches.size(), expected);
@@ -317,17 +331,23 @@ StepOutput PipelineExecutor::evaluate(const std::vector<Inputs>& microbatches) {
   return end();
 }
 
-StepOutput PipelineExecutor::run(const std::vector<Inputs>& microbatches, double loss_scale, const StepEnd& step_end) {
+StepOutput PipelineExecutor::run(const std::vector<Inputs>& microbatches, double loss_scale, const StepEnd& step_end,
+                                 bool asks_device) {
   begin(microbatches);
   loss_scale_ = loss_scale;
   bool is_finished = false;
+  ActionClock clock(device_, asks_device);
+  std::vector<double> waits;  // at the beginning of each action
   const std::shared_ptr<MemoryCount> memory = current_memory_count();
   for (const Action& action : actions()) {
     const int32_t s = action.stage;
     const int32_t m = action.microbatch;
     reap_sends(/*all=*/false);
     if (memory) memory->forget_peak();
+    const double waited_before = waited_so_far(), blocked_before = blocked_so_far();
+    double finish_wait = 0;
     const double start = now_ms();
+    clock.begin_action();
     doing_ = action;
     switch (action.kind) {
       case ActionKind::kForward:
@@ -359,7 +379,10 @@ StepOutput PipelineExecutor::run(const std::vector<Inputs>& microbatches, double
         break;
       case ActionKind::kUpdate:
       case ActionKind::kEncodeUpdate:
-        if (!is_finished) step_end.finish();
+        if (!is_finished) {
+          step_end.finish();
+          finish_wait = blocked_so_far() - blocked_before;  // for sums, and for ranks that come to them later
+        }
         is_finished = true;
         step_end.update(action);
         keep_pace(pace_, action);
@@ -374,11 +397,22 @@ StepOutput PipelineExecutor::run(const std::vector<Inputs>& microbatches, double
         encode(action);
         break;
     }
-    output_.events.push_back(
-        {.action = action, .stream = stream_of(action.kind), .start_ms = start, .end_ms = now_ms()});
+    clock.end_action();
+    waits.push_back(waited_so_far() - waited_before + finish_wait);
+    output_.events.push_back({.action = action,
+                              .stream = stream_of(action.kind),
+                              .start_ms = start,
+                              .end_ms = now_ms(),
+                              .blocked_ms = std::max(0.0, blocked_so_far() - blocked_before - waits.back())});
     if (memory) output_.memory.push_back({memory->current_bytes(), memory->peak_bytes(), sent_bytes()});
   }
   if (!is_finished) step_end.finish();
+  clock.resolve(output_.events);
+  for (size_t i = 0; i < waits.size(); ++i) {
+    TimelineEvent& event = output_.events[i];
+    event.start_ms = std::min(event.end_ms, event.start_ms + waits[i]);
+    event.blocked_ms = std::min(event.blocked_ms, event.end_ms - event.start_ms);
+  }
   return end();
 }
 

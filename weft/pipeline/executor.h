@@ -27,9 +27,11 @@ struct ActionMemory {
 
 /// What a step gave on one rank.
 struct StepOutput {
-  at::Tensor loss_sum;                ///< over this rank's target tokens; undefined where the last stage is elsewhere
-  at::Tensor balance_loss;            ///< what routers here add to the loss; undefined where there are none
-  std::vector<TimelineEvent> events;  ///< in the order of the row
+  at::Tensor loss_sum;      ///< over this rank's target tokens; undefined where the last stage is elsewhere
+  at::Tensor balance_loss;  ///< what routers here add to the loss; undefined where there are none
+  /// In the order of the row. An action begins when it has what it waited for; on a GPU times are the device's where
+  /// the run was asked for them, else those at which work was handed over.
+  std::vector<TimelineEvent> events;
   /// By stage and router: rows of this rank that chose each expert.
   std::map<int32_t, std::vector<std::vector<int64_t>>> expert_rows;
   /// The same by stage and microbatch.
@@ -71,12 +73,15 @@ class PipelineExecutor {
     std::optional<Group> pipeline;  ///< the llm's ranks of one pipeline in order; nothing on other ranks
     std::vector<Encoder> encoders;  ///< as in the schedule
     Pace pace;
+    at::Device device = at::kCPU;
+    std::function<double()> blocked_ms = {};  ///< how long this rank was blocked in communication so far; may be empty
   };
   explicit PipelineExecutor(Settings settings);
 
   /// One step over microbatches: the loss is the sum over target tokens times `loss_scale`. Encoders have begun the
   /// step.
-  StepOutput run(const std::vector<Inputs>& microbatches, double loss_scale, const StepEnd& step_end);
+  StepOutput run(const std::vector<Inputs>& microbatches, double loss_scale, const StepEnd& step_end,
+                 bool asks_device = false);
 
   /// Of the step that runs: StepOutput::loss_sum, which is complete before its first UPDATE.
   const at::Tensor& loss_so_far() const { return output_.loss_sum; }
@@ -114,6 +119,8 @@ class PipelineExecutor {
   void send(const std::vector<at::Tensor>& tensors, int32_t to_stage);
   Transfer receive(const std::vector<FlowTensor>& shapes, int32_t from_stage);
   void reap_sends(bool all);
+  double waited_so_far() const;
+  double blocked_so_far() const { return blocked_ms_ ? blocked_ms_() : 0; }
   int64_t sent_bytes() const;
   void take_media(const StageModel& model, int32_t microbatch, Visit& visit, Flow& flow);
   void give_media_gradients(const Visit& visit, int32_t microbatch);
@@ -130,6 +137,8 @@ class PipelineExecutor {
   std::optional<Group> pipeline_;
   std::vector<Encoder> encoders_;
   Pace pace_;
+  at::Device device_;
+  std::function<double()> blocked_ms_;
   at::TensorOptions options_;             ///< of activations
   bool splits_backward_ = false;          ///< into I and W
   std::vector<int32_t> last_microbatch_;  ///< by stage: whose weight gradients come last

@@ -6,6 +6,7 @@
 #include "weft/meaning/check.h"
 #include "weft/meaning/plan_batch.h"
 #include "weft/meaning/plan_schedule.h"
+#include "weft/meaning/rank_row.h"
 #include "weft/optim/clip.h"
 #include "weft/pipeline/expert_statistics.h"
 #include "weft/pipeline/not_finite.h"
@@ -31,12 +32,14 @@ Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const P
   const ModuleMaking making{
       .world = world, .plan = plan, .numbers = rank->numbers_, .settings = settings, .options = rank->options_};
   PipelineExecutor::Settings executor{.lowered = std::move(lowered), .pace = settings.pace};
+  executor.row = row_of_rank(plan, executor.lowered, world.rank());
+  executor.device = settings.device;
+  executor.blocked_ms = [&world] { return world.waited_ms(); };
   executor.stages.resize(static_cast<size_t>(executor.lowered.num_stages()));
   // Ranks make the groups that they have in common in this order.
   const size_t llm = plan.modules.size() - 1;
   if (rank_groups(plan, llm, world.rank())) {
     WEFT_TRY(rank->text_, make_module(making, llm));
-    executor.row = static_cast<int32_t>(rank->text_->groups.place.pp);
     executor.pipeline = rank->text_->groups.pipeline;
     for (TrainedStage& stage : rank->text_->stages) {
       executor.stages[static_cast<size_t>(stage.model->stage())] = {stage.model.get(), stage.weights.get()};
@@ -53,8 +56,6 @@ Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const P
     executor.encoders.push_back({made.module, made.kind, made.runner.get(), made.bridge.get()});
     if (!made.here) continue;
     rank->stages_.push_back(&made.here->stages.front());
-    // Ranks that the llm is not on have rows of their own.
-    if (!executor.row) executor.row = made.rows.groups[static_cast<size_t>(made.here->groups.place.pp)].front();
   }
   rank->executor_ = std::make_unique<PipelineExecutor>(std::move(executor));
   return rank;
@@ -108,7 +109,7 @@ void TrainingRank::end_encoders() {
   for (TrainedEncoder& encoder : encoders_) encoder.shares.clear();
 }
 
-StepReport TrainingRank::step(const StepBatch& batch, int64_t num_targets, double learning_rate) {
+StepReport TrainingRank::step(const StepBatch& batch, int64_t num_targets, double learning_rate, bool asks_device) {
   WEFT_CHECK(num_targets > 0, "a step over {} target tokens", num_targets);
   for (const Inputs& inputs : batch.microbatches) WEFT_CHECK(inputs.targets.defined(), "a microbatch without targets");
   release_values();  // which may be whole since they were made, written or read
@@ -129,7 +130,7 @@ StepReport TrainingRank::step(const StepBatch& batch, int64_t num_targets, doubl
   };
   const std::vector<Inputs> microbatches = share_out(batch);
   begin_encoders(batch, microbatches, /*has_gradients=*/true);
-  StepOutput output = executor_->run(microbatches, 1 / static_cast<double>(num_targets), {finish, update});
+  StepOutput output = executor_->run(microbatches, 1 / static_cast<double>(num_targets), {finish, update}, asks_device);
   end_encoders();
   if (routers_.count() > 0) {
     const double own_loss =

@@ -60,8 +60,9 @@ class TrainingRank {
   /// By stage of this rank: the most that each of its optimizers held since the last step began, added up.
   std::vector<HeldElements> peak_elements() const;
 
-  /// One step over this rank's share of a batch with so many target tokens on all ranks.
-  StepReport step(const StepBatch& batch, int64_t num_targets, double learning_rate);
+  /// One step over this rank's share of a batch with so many target tokens on all ranks. A GPU is asked when it did
+  /// what where `asks_device`: the step then ends when the device is done.
+  StepReport step(const StepBatch& batch, int64_t num_targets, double learning_rate, bool asks_device = false);
   /// The same for plans whose encoders are all in the pipeline.
   StepReport step(const std::vector<Inputs>& microbatches, int64_t num_targets, double learning_rate) {
     return step(StepBatch{.microbatches = microbatches}, num_targets, learning_rate);

@@ -130,7 +130,9 @@ std::string to_chrome_trace(const Timeline& timeline) {
     is_first = false;
   };
   for (size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
-    add(fmt::format(R"({{"name": "process_name", "ph": "M", "pid": {0}, "args": {{"name": "rank {0}"}}}})", rank));
+    const std::string name =
+        rank < timeline.rank_names.size() ? timeline.rank_names[rank] : fmt::format("rank {}", rank);
+    add(fmt::format(R"({{"name": "process_name", "ph": "M", "pid": {}, "args": {{"name": "{}"}}}})", rank, name));
     add(fmt::format(R"({{"name": "process_sort_index", "ph": "M", "pid": {0}, "args": {{"sort_index": {0}}}}})", rank));
     std::array<bool, 4> named{};
     for (const TimelineEvent& event : timeline.ranks[rank]) {

@@ -14,14 +14,16 @@ enum class Stream : uint8_t { kCompute, kSend, kReceive, kReduce };
 struct TimelineEvent {
   Action action;
   Stream stream = Stream::kCompute;
-  double start_ms = 0;
+  double start_ms = 0;  ///< measured: after it had what it waited for of neighbours
   double end_ms = 0;
+  double blocked_ms = 0;  ///< measured: of that, in communication of its own
 };
 
 /// Who did what when: events of each rank, in the order in which they started on their stream.
 struct Timeline {
   std::vector<std::vector<TimelineEvent>> ranks;
   std::vector<std::string> encoder_names;
+  std::vector<std::string> rank_names = {};  ///< for traces; empty: "rank 0" and so on
   double makespan_ms = 0;
 };
 

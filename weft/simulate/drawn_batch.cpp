@@ -76,6 +76,11 @@ std::vector<DrawnBatch::Turns> DrawnBatch::slowest() const {
   return slowest;
 }
 
+std::vector<DrawnBatch::Turns> DrawnBatch::replicas() const {
+  if (!balanced_modules(plan_).ranks_in_lockstep) return assignment_.llm;
+  return std::vector<Turns>(assignment_.llm.size(), slowest().front());
+}
+
 void DrawnBatch::apply(const Turns& turns, const Schedule& schedule, const PlanCosts& mean,
                        PipelineCosts& times) const {
   const auto microbatches = static_cast<int32_t>(plan_.schedule.microbatches);
@@ -120,7 +125,6 @@ void DrawnBatch::apply(const Turns& turns, const Schedule& schedule, const PlanC
     apply_encoder(mean.encoders[e], schedule.encoders[e], times.encoders[e]);
 }
 
-/// What the encoder's busiest data-parallel rank takes of a macro batch.
 Segments DrawnBatch::macro_load(const ModulePlan& encoder, int32_t macro) const {
   const std::vector<double>& costs = costs_.encoders.at(encoder.kind);
   const std::vector<int64_t>* busiest = nullptr;

@@ -35,17 +35,21 @@ class DrawnBatch {
   /// What the replicas that take longest have, slowest first: the step ends with one of them. Where replicas wait for
   /// one another in every microbatch there is one, with the longest microbatch of all in each turn.
   std::vector<Turns> slowest() const;
+  /// What each replica has, by data-parallel rank; the same for all where they wait for one another.
+  std::vector<Turns> replicas() const;
 
   /// Puts these samples' own times into a table that was made for the mean batch.
   void apply(const Turns& turns, const Schedule& schedule, const PlanCosts& mean, PipelineCosts& times) const;
 
- private:
-  /// Everything of one kind in some samples.
+  /// What some samples ask of a module, all together.
   Segments joined(const std::vector<int64_t>& samples, ModuleKind kind) const;
+  /// What the encoder's busiest data-parallel rank takes of a macro batch.
+  Segments macro_load(const ModulePlan& encoder, int32_t macro) const;
+
+ private:
   /// What some samples cost, all together.
   static double sum_of(const std::vector<int64_t>& samples, const std::vector<double>& costs);
   void apply_encoder(const PlanCosts::Encoder& mean, const EncoderRows& rows, EncoderCosts& times) const;
-  Segments macro_load(const ModulePlan& encoder, int32_t macro) const;
 
   const Plan& plan_;
   const CostModel& model_;

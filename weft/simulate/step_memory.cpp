@@ -5,6 +5,7 @@
 #include <map>
 
 #include "weft/meaning/plan_schedule.h"
+#include "weft/meaning/rank_row.h"
 #include "weft/simulate/encoder_walk.h"
 #include "weft/simulate/message_order.h"
 
@@ -19,13 +20,13 @@ class RowWalk {
  public:
   RowWalk(const Plan& plan, const StepLoad& load, const Schedule& schedule, int64_t rank)
       : plan_(plan), load_(load), schedule_(schedule) {
+    if (const auto row = row_of_rank(plan, schedule, rank)) row_ = static_cast<size_t>(*row);
     const size_t llm = plan.modules.size() - 1;
     for (size_t module = 0; module < plan.modules.size(); ++module) {
       const std::optional<RankGroups> groups = rank_groups(plan, module, rank);
       places_.push_back(groups ? std::optional(groups->place) : std::nullopt);
       if (module != llm || !groups) continue;
       place_ = groups->place;
-      row_ = static_cast<size_t>(place_->pp);
       routed_place_ = std::find(groups->routed.begin(), groups->routed.end(), rank) - groups->routed.begin();
       stages_.resize(static_cast<size_t>(schedule.num_stages()));
       for (const StageContent& content : stages_of(plan, module, *groups)) {
@@ -86,7 +87,6 @@ class RowWalk {
     encoder.bridge = BridgeWalk::make(plan_, load_, module, rank, count_, flights_);
     const std::optional<RankGroups> groups = rank_groups(plan_, module, rank);
     if (!groups) return;
-    if (!row_) row_ = static_cast<size_t>(rows.groups[static_cast<size_t>(groups->place.pp)].front());
     const std::vector<StageContent> contents = stages_of(plan_, module, *groups);
     encoder.here =
         std::make_unique<EncoderWalk>(kind,

@@ -1,0 +1,20 @@
+#include "weft/meaning/rank_row.h"
+
+#include "weft/meaning/rank_groups.h"
+
+namespace weft {
+
+std::optional<int32_t> row_of_rank(const Plan& plan, const Schedule& schedule, int64_t rank) {
+  const size_t llm = plan.modules.size() - 1;
+  if (const auto groups = rank_groups(plan, llm, rank)) return static_cast<int32_t>(groups->place.pp);
+  size_t encoder = 0;
+  for (size_t module = 0; module < llm; ++module) {
+    if (plan.modules[module].is_in_pipeline()) continue;
+    const EncoderRows& rows = schedule.encoders[encoder++];
+    if (const auto groups = rank_groups(plan, module, rank))
+      return rows.groups[static_cast<size_t>(groups->place.pp)].front();
+  }
+  return std::nullopt;
+}
+
+}  // namespace weft

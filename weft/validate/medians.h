@@ -1,0 +1,14 @@
+#pragma once
+
+#include <vector>
+
+namespace weft {
+
+/// 0 of no values.
+double median_of(std::vector<double> values);
+
+/// How far the median of as many values of the same kind may lie from this one, in 95 of 100 cases: half the distance
+/// between the two values whose ranks enclose it, or of all values where there are fewer than six.
+double median_error(std::vector<double> values);
+
+}  // namespace weft
