@@ -37,7 +37,6 @@ struct Options {
   std::string problem, out;
   double minutes = 10;
   uint64_t seed = 1;
-  
 };
 
 struct State {
@@ -171,11 +170,13 @@ Result<int> compare(const Options& options) {
   workload.global_batch_samples = given->samples;
 
   const auto begin = Clock::now();
-  WEFT_TRY(PlanSearchResult result,
-           search_plans(model, cluster, workload, PlanSpace{},
-                        {.time_limit_s = 20, .memory_margin = kMemoryMargin, .batches = kEnoughBatches}));
+  WEFT_TRY(
+      PlanSearchResult result,
+      search_plans(model, cluster, workload, PlanSpace{},
+                   {.time_limit_s = 20, .memory_margin = kMemoryMargin, .batches = kEnoughBatches, .improves = true}));
   if (result.best.empty()) return Error{.source = given->name, .problem = "has no plan"};
   FoundPlan& found = *result.chosen;
+  if (result.improved_by > 0) fmt::print("improved beyond the space by {:.2f} %\n", 100 * result.improved_by);
   fmt::print("{}: {:.1f} ms in {:.1f} s, {}, {} batches: {}\n", given->name, found.step_time_ms, seconds_since(begin),
              result.is_optimal ? "proven" : "not proven", result.batches, found.candidate.text(found.plan));
 

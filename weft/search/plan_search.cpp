@@ -11,6 +11,7 @@
 #include "weft/search/drawn_race.h"
 #include "weft/search/evaluate_candidate.h"
 #include "weft/search/frame_queue.h"
+#include "weft/search/improve_plan.h"
 #include "weft/search/plan_bounds.h"
 
 namespace weft {
@@ -30,6 +31,17 @@ class Searcher {
   void compare_on(DrawnObjective& drawn, std::unique_ptr<DrawnLoads> loads) {
     drawn_ = &drawn;
     bench_.assume(std::move(loads));
+  }
+
+  /// Improves the fastest plan beyond the space until `deadline`.
+  void improve(const Deadline& deadline, PlanSearchResult& result) {
+    if (result.best.empty() || bench_.space().target || options_.first_only) return;
+    FoundPlan& fastest = result.best.front();
+    FoundPlan improved = improve_plan(bench_, fastest, {.drawn = drawn_, .deadline = deadline});
+    if (improved.step_time_ms >= fastest.step_time_ms) return;
+    result.improved_by = 1 - improved.step_time_ms / fastest.step_time_ms;
+    improved.plan.batches = fastest.plan.batches;
+    result.best.insert(result.best.begin(), std::move(improved));
   }
 
   PlanSearchResult run() {
@@ -304,6 +316,12 @@ int64_t first_batches(int64_t samples) {
   return std::clamp(kSamples / samples, kFewest, kMostRaceBatches);
 }
 
+/// What the search proper has of the time.
+double search_limit_s(const PlanSearchOptions& options) {
+  constexpr double kImproving = 0.3;
+  return options.time_limit_s * (options.improves ? 1 - kImproving : 1);
+}
+
 /// Searches with drawn batches as the objective, then compares the best on more of them until it is sure.
 Result<PlanSearchResult> search_on_drawn(const PlanSpace& space, const PlanSearchOptions& options,
                                          const Plan& problem) {
@@ -312,6 +330,7 @@ Result<PlanSearchResult> search_on_drawn(const PlanSpace& space, const PlanSearc
   const int64_t batches = draws_enough ? first_batches(problem.workload.global_batch_samples) : options.batches;
   const bool races = draws_enough && batches < kMostRaceBatches;
   PlanSearchOptions how = options;
+  how.time_limit_s = search_limit_s(options);
   if (races) {
     // What more batches may bring to the front, or into the margin.
     how.top = std::max(how.top, kMostRaced);
@@ -338,6 +357,12 @@ Result<PlanSearchResult> search_on_drawn(const PlanSpace& space, const PlanSearc
   // More batches move the mean, of the bound as of the plan.
   const double best_ms = result.best.front().step_time_ms;
   result.bound_ms = result.is_optimal ? best_ms : result.bound_ms * best_ms / first_ms;
+  if (options.improves) {
+    objective.compare_on(result.batches);
+    objective.price(result.best.front().plan, {.in_order_ms = kInfinity, .reassigned_ms = kInfinity});
+    searcher.improve(deadline, result);
+    result.num_drawn = objective.num_priced();
+  }
   return result;
 }
 
@@ -357,7 +382,12 @@ Result<PlanSearchResult> search_plans(const Model& model, const Cluster& cluster
     WEFT_TRY(result, search_on_drawn(space, options, plan));
   } else {
     WEFT_TRY(PlanSimulator simulator, PlanSimulator::create(plan, options.profile));
-    result = Searcher(space, options, std::move(simulator), std::move(plan)).run();
+    const Deadline deadline(options.time_limit_s, options.stop);
+    PlanSearchOptions how = options;
+    how.time_limit_s = search_limit_s(options);
+    Searcher searcher(space, how, std::move(simulator), std::move(plan));
+    result = searcher.run();
+    if (options.improves) searcher.improve(deadline, result);
   }
   if (result.best.empty()) return result;
   // The margin binds the search; what a plan says of its cluster is what was given.

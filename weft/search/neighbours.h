@@ -1,0 +1,14 @@
+#pragma once
+
+#include <vector>
+
+#include "weft/search/candidate.h"
+#include "weft/search/plan_space.h"
+
+namespace weft {
+
+/// Candidates of a space that differ from one in a setting: degrees between which a factor moves, micro-batch, ZeRO
+/// stage, schedule, or how one encoder is run. In an order that is always the same.
+std::vector<Candidate> neighbours_of(const Candidate& c, const Plan& problem, const PlanSpace& space);
+
+}  // namespace weft
