@@ -39,12 +39,6 @@ class DrawnObjective {
   /// More steps of a plan that was priced, up to so many batches.
   void extend(const Plan& plan, int64_t batches, std::vector<double>& steps_ms);
 
-  /// From here on, on so many batches.
-  void compare_on(int64_t batches) {
-    batches_ = batches;
-    best_ = {};
-  }
-
   int64_t num_priced() const { return num_priced_; }
 
  private:

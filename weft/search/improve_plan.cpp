@@ -1,10 +1,12 @@
 #include "weft/search/improve_plan.h"
 
+#include <algorithm>
 #include <set>
 
 #include "weft/exchange/target_limits.h"
 #include "weft/meaning/check.h"
 #include "weft/search/evaluate_candidate.h"
+#include "weft/search/frame_bounds.h"
 #include "weft/search/neighbours.h"
 
 namespace weft {
@@ -20,6 +22,7 @@ class Improver {
 
   FoundPlan run() {
     place_again();
+    if (options_.drawn != nullptr) look_far();
     std::vector<Candidate> around = neighbours();
     size_t next = 0;
     for (size_t in_vain = 0; in_vain < around.size() && !is_over(); ++in_vain) {
@@ -39,6 +42,22 @@ class Improver {
   /// With several chunks a rank, where the space has a rule.
   void place_again() {
     if (best_.candidate.vpp > 1) try_candidate(best_.candidate);
+  }
+
+  /// On drawn batches the order of bounds says little about plans, and the best may be far from the best so far.
+  void look_far() {
+    constexpr int64_t kMostTried = 400;
+    FrameBounds bounds(bench_);
+    std::vector<std::pair<double, Candidate>> by_bound;
+    for (Candidate& c : far_from(best_.candidate, bench_.plan(), space_)) {
+      const double bound_ms = bounds.work_ms(c);
+      if (bound_ms < best_.step_time_ms) by_bound.emplace_back(bound_ms, std::move(c));
+    }
+    std::stable_sort(by_bound.begin(), by_bound.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (const auto& [bound_ms, c] : by_bound) {
+      if (num_tried_ >= kMostTried || is_over()) return;
+      if (bound_ms < best_.step_time_ms) try_candidate(c);
+    }
   }
 
   /// Whether it is better.

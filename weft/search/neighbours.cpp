@@ -12,6 +12,7 @@ namespace weft {
 namespace {
 
 constexpr std::array<int64_t, 5> kFactors = {2, 3, 4, 8, 16};
+constexpr int64_t kMostSamples = 64;
 
 class NeighbourLister {
  public:
@@ -36,7 +37,41 @@ class NeighbourLister {
     return std::move(found_);
   }
 
+  std::vector<Candidate> list_far() {
+    const int64_t world = c_.tp * c_.cp * c_.pp * c_.dp;
+    for (const int64_t tp : divisors(problem_.cluster.devices_per_node)) {
+      if (world % tp != 0) continue;
+      for (const int64_t cp : divisors(world / tp)) {
+        for (const int64_t pp : divisors(world / tp / cp)) {
+          Candidate c = c_;
+          c.tp = tp;
+          c.cp = c.cp_ulysses = cp;
+          c.pp = pp;
+          c.dp = world / tp / cp / pp;
+          c.sequence_parallel = space_.sequence_parallel.value_or(true);
+          if (c_.pp == 1) c.schedule = space_.schedules.front();
+          c.vpp = kind_of(c.schedule).fewest_chunks;
+          for (c.mbs = 1; c.mbs <= kMostSamples; c.mbs *= 2) add_with_zeros(c);
+        }
+      }
+    }
+    return std::move(found_);
+  }
+
  private:
+  void add_with_zeros(Candidate c) {
+    for (const bool all_inline : {false, true}) {
+      for (EncoderChoice& e : c.encoders) {
+        if (all_inline && e.placement != ModulePlacement::kDisjoint) e = {};
+      }
+      for (const int64_t zero : {c_.zero, int64_t{1}, int64_t{3}}) {
+        c.zero = zero;
+        c.zero_keep_gathered = c_.zero_keep_gathered && zero == 3;
+        add(c);
+      }
+    }
+  }
+
   void add(Candidate c) {
     if (c.pp == 1) {
       c.schedule = ScheduleName::k1f1b;
@@ -171,6 +206,12 @@ class NeighbourLister {
         c.schedule = schedule;
         c.vpp = vpp;
         add(c);
+        // What a schedule holds may need another stage.
+        for (const int64_t zero : {1, 2, 3}) {
+          c.zero = zero;
+          c.zero_keep_gathered = false;
+          add(c);
+        }
       }
     }
   }
@@ -269,6 +310,10 @@ class NeighbourLister {
 };
 
 }  // namespace
+
+std::vector<Candidate> far_from(const Candidate& c, const Plan& problem, const PlanSpace& space) {
+  return NeighbourLister(c, problem, space).list_far();
+}
 
 std::vector<Candidate> neighbours_of(const Candidate& c, const Plan& problem, const PlanSpace& space) {
   return NeighbourLister(c, problem, space).list();

@@ -83,7 +83,10 @@ PlacedPipeline place_pipeline(PlanStages& stages, SolverShape& shape, const Plac
   if (has_chunks && !limits.moves_chunks) return place_chunks(stages, shape, limits.below_ms);
   if (has_chunks) {
     PlacedPipeline placed = place_chunks(stages, shape, kInfinity);
-    if (!placed.stages.empty()) move_chunks(stages, shape, limits, placed);
+    // What is far behind stays behind.
+    constexpr double kFar = 1.06;
+    if (!placed.stages.empty() && placed.makespan_ms < kFar * limits.below_ms)
+      move_chunks(stages, shape, limits, placed);
     // What the rule places is no bound here.
     placed.bound_ms = 0;
     return placed;
