@@ -215,7 +215,12 @@ std::string LocalMoves::change(Plan& plan) {
   for (const NamedMove& move : moves()) {
     drawn -= move.weight;
     if (drawn >= 0) continue;
-    return (this->*move.move)(plan) && refit(plan) ? move.name : "";
+    const std::vector<ModulePlan> modules = plan.modules;
+    const SchedulePlan schedule = plan.schedule;
+    if ((this->*move.move)(plan) && refit(plan)) return move.name;
+    plan.modules = modules;
+    plan.schedule = schedule;
+    return "";
   }
   return "";
 }

@@ -12,7 +12,7 @@ class LocalMoves {
  public:
   explicit LocalMoves(uint64_t seed) : random_(seed) {}
 
-  /// The name of what was changed; empty where the change that was drawn cannot be made.
+  /// The name of what was changed; empty where the change that was drawn cannot be made, and the plan is as it was.
   std::string change(Plan& plan);
 
   int64_t below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }

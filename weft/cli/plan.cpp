@@ -98,6 +98,7 @@ Json to_json(const PlanSearchResult& result, const PlanReport& report) {
           {"optimal", result.is_optimal},
           {"bound_ms", result.bound_ms},
           {"gap", result.gap()},
+          {"improved_by", result.improved_by},
           {"batches", result.batches},
           {"num_drawn", result.num_drawn},
           {"space_size", result.counts.considered},
@@ -135,6 +136,7 @@ Result<PlanSearchOptions> search_options(const PlanOptions& options) {
     how.top = static_cast<size_t>(top);
   }
   how.batches = kEnoughBatches;
+  how.improves = true;
   if (options.batches) {
     WEFT_TRY(how.batches, parse_count("--batches", *options.batches, {0, 10'000}));
   }

@@ -43,6 +43,13 @@ std::string error_text(const FoundPlan& found) {
   return fmt::format("± {}", format_percent(spread_of(found.steps_ms).error_ms / found.step_time_ms));
 }
 
+/// What was found beyond the space.
+std::string improved_text(const PlanSearchResult& result) {
+  if (result.improved_by == 0) return "";
+  return fmt::format("then improved by {} beyond this space, by one setting after another: {:.1f} ms\n",
+                     format_percent(result.improved_by), result.best.front().step_time_ms);
+}
+
 /// What was not drawn is slower for the mean batch, which is hardly ever the slower one.
 std::string drawn_text(const PlanSearchResult& result) {
   const std::string compared =
@@ -60,7 +67,13 @@ std::string drawn_text(const PlanSearchResult& result) {
 }
 
 std::string proof_text(const PlanSearchResult& result) {
-  if (result.batches > 0) return drawn_text(result);
+  if (result.batches > 0) return drawn_text(result) + improved_text(result);
+  if (result.improved_by > 0) {
+    return (result.is_optimal ? fmt::format("optimal in this space: {:.1f} ms\n", result.bound_ms)
+                              : fmt::format("not proven optimal: nothing in this space is faster than {:.1f} ms\n",
+                                            result.bound_ms)) +
+           improved_text(result);
+  }
   const std::string of_what = is_fastest(result) ? "this plan" : "the fastest that was found";
   if (result.is_optimal) {
     return is_fastest(result)

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "weft/plan/head_limit.h"
+#include "weft/plan/mbs_scale.h"
 
 namespace weft {
 namespace {
@@ -47,7 +48,13 @@ std::string text_of(const EncoderChoice& e) {
                      : e.placement == ModulePlacement::kDisjoint
                          ? fmt::format("on {} ranks of its own", e.ranks)
                          : fmt::format("on the last {} pipeline ranks", e.stages);
-  text += fmt::format(" with tp {}, mbs_scale {}, {}", e.tp, e.mbs_scale, name_of(e.form));
+  text += fmt::format(" with tp {}, ", e.tp);
+  if (e.cp > 1) text += fmt::format("cp {}, ", e.cp);
+  text += e.mbs_parts > 1 ? fmt::format("mbs_scale {}/{}", e.mbs_scale, e.mbs_parts)
+                          : fmt::format("mbs_scale {}", e.mbs_scale);
+  text += fmt::format(", {}", name_of(e.form));
+  if (e.sequence_parallel) text += ", sequence parallel";
+  if (e.zero != kUsualZero) text += fmt::format(", zero {}{}", e.zero, e.zero_keep_gathered ? " (kept gathered)" : "");
   if (e.recompute_layers) text += ", layers recomputed";
   return e.recompute_from_inputs ? text + ", recomputed from inputs" : text;
 }
@@ -78,7 +85,7 @@ std::string Candidate::text(const Plan& plan) const {
   std::string text = fmt::format("tp {}, pp {}, dp {}", tp, pp, dp);
   if (vpp > 1) text += fmt::format(", vpp {}", vpp);
   if (cp > 1) text += fmt::format(", cp {} (ulysses {})", cp, cp_ulysses);
-  if (ep > 1) text += fmt::format(", ep {}", ep);
+  if (ep > 1) text += fmt::format(", ep {}{}", ep, experts_over_tp ? " (over tp ranks, too)" : "");
   text += fmt::format(", mbs {}, zero {}{}", mbs, zero, zero_keep_gathered ? " (weights kept gathered)" : "");
   if (sequence_parallel) text += ", sequence parallel";
   if (stages_are_neighbours) text += ", stages side by side";
@@ -144,13 +151,14 @@ void fill_plan(const Candidate& c, Plan& plan) {
     const bool is_llm = m.kind == ModuleKind::kLlm;
     const EncoderChoice& e = is_llm ? EncoderChoice{} : c.encoders[encoder++];
     m.recompute_from_inputs = false;
+    m.experts_over_tp = is_llm && c.experts_over_tp;
     if (is_llm || e.is_inline()) {
       m.placement = is_llm ? ModulePlacement::kBase : ModulePlacement::kInline;
       set_ranks(m, 0, llm_ranks);
       m.axis_order = c.stages_are_neighbours ? kNeighbours : kApart;
       m.degrees() = pipeline_degrees(c, module);
       m.layers = even_layers(layers, c.pp, c.vpp);
-      m.mbs_scale = 1;
+      m.mbs_scale = m.mbs_parts = 1;
       m.form = EncoderForm::kBefore;
     } else {
       m.placement = e.placement;
@@ -163,9 +171,22 @@ void fill_plan(const Candidate& c, Plan& plan) {
       } else {
         set_last_stages(c, e.stages, m);
       }
+<<<<<<< HEAD
       m.degrees() = encoder_degrees(c, e, std::ssize(m.ranks));
+=======
+      m.tp = e.tp;
+      m.cp = e.cp;
+      m.cp_ulysses = e.cp == 1 ? 1 : head_limit(*plan.model.find(m.kind)).largest_divisor(e.tp, e.cp);
+      m.ep = m.pp = m.vpp = 1;
+      m.dp = static_cast<int64_t>(m.ranks.size()) / (m.tp * m.cp);
+      m.sequence_parallel = e.sequence_parallel;
+      m.zero = c.zero == 0 ? 0 : 1;
+      if (e.zero != kUsualZero) m.zero = e.zero;
+      if (m.dp * m.cp == 1) m.zero = 0;
+      m.zero_keep_gathered = m.zero == 3 && e.zero_keep_gathered;
+>>>>>>> a4a8c703ed814d4cf1ec16bd0168c04747221171
       m.layers = {{layers}};
-      m.mbs_scale = e.mbs_scale;
+      set_mbs_scale(m, e.mbs_scale, e.mbs_parts);
       m.form = e.form;
       m.recompute_from_inputs = e.recompute_from_inputs;
     }

@@ -9,6 +9,9 @@
 
 namespace weft {
 
+/// Of an encoder beside the pipeline: ZeRO 1 where the llm has any.
+inline constexpr int64_t kUsualZero = -1;
+
 /// How one encoder of a candidate is run.
 struct EncoderChoice {
   ModulePlacement placement = ModulePlacement::kInline;
@@ -19,9 +22,16 @@ struct EncoderChoice {
   bool recompute_layers = false;  ///< all of them, whole
   int64_t ranks = 0;              ///< disjoint: of its own, the last of the cluster
   int64_t stages = 0;             ///< partial: on the last so many pipeline ranks of the llm
+  int64_t mbs_parts = 1;          ///< what mbs_scale is divided by
+  int64_t cp = 1;                 ///< with as much of Ulysses as heads allow
+  bool sequence_parallel = false;
+  int64_t zero = kUsualZero;
+  bool zero_keep_gathered = false;
 
   bool is_inline() const { return placement == ModulePlacement::kInline; }
   bool fills() const { return !is_inline() && form == EncoderForm::kFill; }
+  /// While the pipeline does, on its ranks.
+  bool runs_within() const { return fills() || (!is_inline() && form == EncoderForm::kOnDemand); }
   bool operator==(const EncoderChoice&) const = default;
 };
 
@@ -37,6 +47,7 @@ struct Candidate : Degrees {
   ScheduleName schedule = ScheduleName::k1f1b;
   EncoderChoices encoders;
   Balance balance = Balance::kNone;
+  bool experts_over_tp = false;
 
   int64_t microbatches(int64_t global_batch) const { return global_batch / (mbs * dp); }
   /// Whether a step is the pipeline's time and the encoders', one after the other.

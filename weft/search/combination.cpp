@@ -8,7 +8,7 @@ void Combination::add(const EncoderChoice& choice, const EncoderWork& work, int6
   const double work_ms = work.forwards_ms() + work.backwards_ms();
   if (choice.placement == ModulePlacement::kDisjoint) {
     own_ms = std::max(own_ms, work_ms);
-  } else if (choice.fills()) {
+  } else if (choice.runs_within()) {
     within_ms += work_ms;
     beside_gib += work.static_gib + work.held_gib;
   } else if (choice.placement == ModulePlacement::kPartial) {

@@ -1,6 +1,7 @@
 #include "weft/search/enumerate.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "weft/base/divisors.h"
 #include "weft/plan/head_limit.h"
@@ -78,13 +79,18 @@ class FrameLister {
 
   void add_experts(Candidate c) {
     for (const int64_t ep : divisors(experts_)) {
-      if (!space_.ep.contains(ep) || (c.dp * c.cp) % ep != 0) continue;
+      if (!space_.ep.contains(ep)) continue;
       c.ep = ep;
       for (const bool rows_divided : {true, false}) {
         if (rows_divided && c.tp == 1) continue;
         if (c.tp > 1 && space_.sequence_parallel.value_or(rows_divided) != rows_divided) continue;
         c.sequence_parallel = rows_divided;
-        add_batches(c);
+        for (const bool over_tp : {false, true}) {
+          const bool may_differ = rows_divided && ep > 1;
+          if (may_differ ? space_.experts_over_tp.value_or(over_tp) != over_tp : over_tp) continue;
+          c.experts_over_tp = over_tp;
+          if ((over_tp ? c.tp : 1) * c.dp * c.cp % ep == 0) add_batches(c);
+        }
       }
     }
   }
@@ -116,19 +122,60 @@ class FrameLister {
   std::vector<Candidate> found_;
 };
 
+/// Those that are allowed.
+std::vector<int64_t> divisors_of(int64_t number, const Allowed& allowed) {
+  std::vector<int64_t> found = allowed.values.empty() ? divisors(number) : allowed.values;
+  std::erase_if(found, [&](int64_t value) { return number % value != 0 || !allowed.contains(value); });
+  return found;
+}
+
+/// The neighbouring ranks among which an encoder may spread rows.
+int64_t context_room(const Candidate& frame, const EncoderChoice& choice) {
+  if (choice.placement == ModulePlacement::kDisjoint) return choice.ranks;
+  return context_room(frame);
+}
+
 /// The ways to run an encoder in a frame, which says how many ranks it has of its own. `allows_full`: layers may be
 /// recomputed whole.
 std::vector<EncoderChoice> encoder_choices(const Candidate& frame, const EncoderChoice& given, const Module& module,
                                            bool is_frozen, const EncoderSpace& space, bool allows_full) {
   std::vector<EncoderChoice> choices;
+  const auto add_macro_batches = [&](EncoderChoice choice) {
+    for (int64_t scale = 1; scale <= kMostScale; ++scale) {
+      if (!space.mbs_scale.contains(scale)) continue;
+      choice.mbs_scale = scale;
+      for (const int64_t parts : divisors_of(frame.mbs * scale, space.mbs_parts)) {
+        if (std::gcd(parts, scale) > 1) continue;
+        choice.mbs_parts = parts;
+        choices.push_back(choice);
+      }
+    }
+  };
+  const auto add_rows_and_zeros = [&](EncoderChoice choice) {
+    for (const bool rows_divided : {false, true}) {
+      const bool is_allowed =
+          choice.tp > 1 ? space.sequence_parallel.value_or(rows_divided) == rows_divided : !rows_divided;
+      if (!is_allowed) continue;
+      choice.sequence_parallel = rows_divided;
+      if (!space.zero) add_macro_batches(choice);
+      for (const int64_t zero : {0, 1, 2, 3}) {
+        if (!space.zero || !space.zero->contains(zero)) continue;
+        for (const bool keeps : {false, true}) {
+          if (keeps && zero != 3) continue;
+          choice.zero = zero;
+          choice.zero_keep_gathered = keeps;
+          add_macro_batches(choice);
+        }
+      }
+    }
+  };
   const auto add_degrees = [&](EncoderChoice choice, int64_t ranks) {
     for (const int64_t tp : divisors(ranks)) {
       if (!space.tp.contains(tp) || tp > head_limit(module).heads) continue;
-      for (int64_t scale = 1; scale <= kMostScale; ++scale) {
-        if (!space.mbs_scale.contains(scale)) continue;
-        choice.tp = tp;
-        choice.mbs_scale = scale;
-        choices.push_back(choice);
+      choice.tp = tp;
+      for (const int64_t cp : divisors_of(context_room(frame, choice) / tp, space.cp)) {
+        choice.cp = cp;
+        add_rows_and_zeros(choice);
       }
     }
   };
@@ -157,6 +204,8 @@ std::vector<EncoderChoice> encoder_choices(const Candidate& frame, const Encoder
     add_before({.placement = ModulePlacement::kColocated});
     if (space.allows_fill && frame.pp > 1)
       add_degrees({.placement = ModulePlacement::kColocated, .form = EncoderForm::kFill}, frame.tp);
+    if (space.allows_on_demand)
+      add_degrees({.placement = ModulePlacement::kColocated, .form = EncoderForm::kOnDemand}, frame.tp);
   }
   if (space.allows_partial) {
     for (const int64_t stages : divisors(frame.pp)) {
@@ -168,6 +217,10 @@ std::vector<EncoderChoice> encoder_choices(const Candidate& frame, const Encoder
 }
 
 }  // namespace
+
+int64_t context_room(const Candidate& frame) {
+  return frame.tp * frame.cp * (frame.stages_are_neighbours ? 1 : frame.dp);
+}
 
 std::vector<Candidate> enumerate_frames(const Plan& problem, const PlanSpace& space) {
   const std::vector<const Module*> encoders = encoders_of(problem);

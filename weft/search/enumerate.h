@@ -11,6 +11,9 @@ namespace weft {
 /// still open, but for the ranks that encoders have of their own.
 std::vector<Candidate> enumerate_frames(const Plan& problem, const PlanSpace& space);
 
+/// The neighbouring ranks among which an encoder on the llm's ranks may spread rows: those of one pipeline rank.
+int64_t context_room(const Candidate& frame);
+
 /// A schedule with its chunks.
 struct ScheduleChoice {
   ScheduleName name = ScheduleName::k1f1b;

@@ -90,7 +90,10 @@ class CandidateTrial {
   SolverShape& shape() { return bench_.shape_of(c_).solver; }
 
   PlaceLimits limits(double below_ms) const {
-    return {.below_ms = below_ms, .deadline = options_.deadline, .is_careful = !options_.is_probe};
+    return {.below_ms = below_ms,
+            .deadline = options_.deadline,
+            .is_careful = !options_.is_probe,
+            .moves_chunks = options_.moves_chunks};
   }
 
   PlanStages stages_beside(const BesidePipeline& beside) {
@@ -179,15 +182,17 @@ class CandidateTrial {
   Evaluation simulate_woven(int64_t least_live) {
     Evaluation evaluation{.fate = Fate::kSimulated};
     for (const int64_t live : {least_live, 2 * least_live}) {
-      bool fills = false;
+      bool fills = false, may_have_more = false;
       for (ModulePlan& module : bench_.plan().modules) {
         if (module.is_in_pipeline()) continue;
         module.actions.clear();
-        if (module.form != EncoderForm::kBefore) module.live_macro_batches = live;
+        const bool has_bound = module.form == EncoderForm::kFill || module.form == EncoderForm::kStream;
+        if (has_bound) module.live_macro_batches = live;
+        may_have_more |= has_bound;
         fills |= module.form == EncoderForm::kFill;
       }
       // More alive at once need more memory still.
-      if (!(fills ? simulate_filled(evaluation) : simulate_streamed(evaluation))) break;
+      if (!(fills ? simulate_filled(evaluation) : simulate_streamed(evaluation)) || !may_have_more) break;
     }
     return evaluation;
   }

@@ -30,6 +30,7 @@ struct EvaluateOptions {
   SearchBounds bounds;
   Deadline deadline;
   bool is_probe = false;            ///< with little care: the candidate is met again
+  bool moves_chunks = false;        ///< beyond the space's rule for several chunks a rank
   DrawnObjective* drawn = nullptr;  ///< compares plans that are faster than the limit for the mean batch
 };
 

@@ -45,7 +45,11 @@ double FrameBounds::work_ms(const Candidate& degrees) {
 }
 
 double FrameBounds::least_encoder_of(const Candidate& degrees, size_t encoder) {
-  const auto key = std::tuple(encoder, degrees.mbs, degrees.tp, degrees.pp > 1);
+  // Where encoders may spread rows, among how many ranks matters.
+  const bool has_room = std::any_of(bench_.space().encoders.begin(), bench_.space().encoders.end(),
+                                    [](const auto& entry) { return entry.second.cp != EncoderSpace{}.cp; });
+  const auto key =
+      std::tuple(encoder, degrees.mbs, degrees.tp, degrees.pp > 1, has_room ? context_room(degrees) : degrees.tp);
   if (const auto found = least_.find(key); found != least_.end()) return found->second;
   Candidate c = degrees;
   c.encoders = {};

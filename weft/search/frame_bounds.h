@@ -24,7 +24,8 @@ class FrameBounds {
   double least_encoder_of(const Candidate& degrees, size_t encoder);
 
   Workbench& bench_;
-  std::map<std::tuple<size_t, int64_t, int64_t, bool>, double> least_;  // by encoder, mbs, tp and whether pp > 1
+  // By encoder, mbs, tp, whether pp > 1, and the ranks among which the encoder may spread rows.
+  std::map<std::tuple<size_t, int64_t, int64_t, bool, int64_t>, double> least_;
 };
 
 }  // namespace weft

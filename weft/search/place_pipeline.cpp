@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "weft/search/chunk_placer.h"
+#include "weft/search/local_search.h"
 
 namespace weft {
 namespace {
@@ -17,6 +18,44 @@ SolverEffort effort_of(const PlaceLimits& limits) {
   return {.time_limit = std::max<Deadline::Clock::duration>(limits.deadline.left(), std::chrono::milliseconds(1)),
           .most_labels = limits.is_careful ? kMostLabels : kFewLabels,
           .most_local = kMostLocal};
+}
+
+/// The options that a placement is made of; empty where one of them was left out.
+Chain chain_of(const std::vector<StageOption>& placed, const StageOptions& options) {
+  Chain chain;
+  for (size_t s = 0; s < placed.size(); ++s) {
+    const auto stage = static_cast<int32_t>(s);
+    const StageOption& wanted = placed[s];
+    const size_t end = options.begin(stage, wanted.first + 1);
+    size_t index = options.begin(stage, wanted.first);
+    while (index < end && (options[index].count != wanted.count || options[index].choice != wanted.choice)) ++index;
+    if (index == end) return {};
+    chain.push_back(index);
+  }
+  return chain;
+}
+
+/// Moves blocks between the stages of a placement by the rule.
+void move_chunks(PlanStages& stages, SolverShape& shape, const PlaceLimits& limits, PlacedPipeline& placed) {
+  constexpr int kKicks = 4;
+  constexpr int64_t kMostSimulated = 600;
+  const Result<StageOptions> options = StageOptions::make(
+      stages, {.below_ms = placed.makespan_ms * (1 + kPrecision), .microbatches = shape.schedule.num_microbatches});
+  if (!options) return;
+  const Chain start = chain_of(placed.stages, *options);
+  if (start.empty()) return;
+  const std::vector<ChainRow> rows = memory_rows(shape.schedule, shape.moments, stages.limits_gib());
+  LocalSearch search(shape.schedule, *options, rows, shape.graph);
+  const Chain better =
+      search.improve(start, {.num_kicks = kKicks, .most_simulated = kMostSimulated, .deadline = limits.deadline});
+  if (better.empty()) return;
+  std::vector<StageTimes> times;
+  for (const size_t option : better) times.push_back((*options)[option].times());
+  const double makespan_ms = shape.graph.makespan_ms(times);
+  if (makespan_ms >= placed.makespan_ms) return;
+  placed.makespan_ms = makespan_ms;
+  placed.stages.clear();
+  for (const size_t option : better) placed.stages.push_back((*options)[option]);
 }
 
 PlacedPipeline place_chunks(PlanStages& stages, SolverShape& shape, double below_ms) {
@@ -41,7 +80,17 @@ PlacedPipeline place_chunks(PlanStages& stages, SolverShape& shape, double below
 
 PlacedPipeline place_pipeline(PlanStages& stages, SolverShape& shape, const PlaceLimits& limits) {
   const bool has_chunks = static_cast<size_t>(stages.num_stages()) > shape.moments.size();
-  if (has_chunks) return place_chunks(stages, shape, limits.below_ms);
+  if (has_chunks && !limits.moves_chunks) return place_chunks(stages, shape, limits.below_ms);
+  if (has_chunks) {
+    PlacedPipeline placed = place_chunks(stages, shape, kInfinity);
+    // What is far behind stays behind.
+    constexpr double kFar = 1.06;
+    if (!placed.stages.empty() && placed.makespan_ms < kFar * limits.below_ms)
+      move_chunks(stages, shape, limits, placed);
+    // What the rule places is no bound here.
+    placed.bound_ms = 0;
+    return placed;
+  }
   const Result<StageOptions> options =
       StageOptions::make(stages, {.below_ms = limits.below_ms, .microbatches = shape.schedule.num_microbatches});
   if (!options) return {};

@@ -13,7 +13,8 @@ namespace weft {
 struct PlaceLimits {
   double below_ms = kInfinity;  ///< slower ones are of no interest
   Deadline deadline;
-  bool is_careful = true;  ///< otherwise a good placement will do
+  bool is_careful = true;     ///< otherwise a good placement will do
+  bool moves_chunks = false;  ///< with several stages a rank: begins with the rule, and moves blocks while that helps
 };
 
 /// What is known about a pipeline's placements below a makespan.

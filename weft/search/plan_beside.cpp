@@ -57,7 +57,7 @@ BesidePipeline beside_pipeline(const Plan& plan, const std::vector<EncoderWork>&
     const auto first =
         is_partial ? ranks - static_cast<size_t>(static_cast<double>(module.ranks.size()) / per_stage) : 0;
     const double macros = std::ceil(work.macros);
-    const double alive = module.form == EncoderForm::kFill ? std::min(macros, static_cast<double>(live)) : macros;
+    const double alive = module.form == EncoderForm::kBefore ? macros : std::min(macros, static_cast<double>(live));
     for (size_t rank = first; rank < ranks; ++rank) {
       BesideMemory& memory = beside.ranks.memory[rank];
       memory.static_gib += work.static_gib;

@@ -287,7 +287,7 @@ double least_encoder_ms(const Candidate& frame, size_t encoder, const PlanSpace&
     const EncoderWork work = work_of(plan, costs.encoders[encoder]);
     const ModulePlan& module = plan.modules[static_cast<size_t>(costs.encoders[encoder].module)];
     const double samples = static_cast<double>(samples_at_once(plan, module));
-    const double devices = static_cast<double>(module.tp);
+    const double devices = static_cast<double>(module.tp * module.cp);
     least_ms = std::min(least_ms, (work.forward_ms + work.backward_ms) * devices / samples);
   }
   return least_ms;

@@ -11,6 +11,7 @@
 #include "weft/search/drawn_race.h"
 #include "weft/search/evaluate_candidate.h"
 #include "weft/search/frame_queue.h"
+#include "weft/search/improve_plan.h"
 #include "weft/search/plan_bounds.h"
 
 namespace weft {
@@ -30,6 +31,17 @@ class Searcher {
   void compare_on(DrawnObjective& drawn, std::unique_ptr<DrawnLoads> loads) {
     drawn_ = &drawn;
     bench_.assume(std::move(loads));
+  }
+
+  /// Improves the fastest plan beyond the space until `deadline`.
+  void improve(const Deadline& deadline, PlanSearchResult& result) {
+    if (result.best.empty() || bench_.space().target || options_.first_only) return;
+    FoundPlan& fastest = result.best.front();
+    FoundPlan improved = improve_plan(bench_, fastest, {.drawn = drawn_, .deadline = deadline});
+    if (improved.step_time_ms >= fastest.step_time_ms) return;
+    result.improved_by = 1 - improved.step_time_ms / fastest.step_time_ms;
+    improved.plan.batches = fastest.plan.batches;
+    result.best.insert(result.best.begin(), std::move(improved));
   }
 
   PlanSearchResult run() {
@@ -304,14 +316,29 @@ int64_t first_batches(int64_t samples) {
   return std::clamp(kSamples / samples, kFewest, kMostRaceBatches);
 }
 
+/// What the search proper has of the time, where improving follows.
+double search_limit_s(const PlanSearchOptions& options) {
+  constexpr double kShare = 0.65;
+  return options.time_limit_s * (options.improves ? kShare : 1);
+}
+
+/// When improving ends; it leaves some of the time for more batches.
+Deadline::Clock::time_point improve_end(const PlanSearchOptions& options) {
+  constexpr double kShare = 0.92;
+  return Deadline::Clock::now() + std::chrono::duration_cast<Deadline::Clock::duration>(
+                                      std::chrono::duration<double>(kShare * options.time_limit_s));
+}
+
 /// Searches with drawn batches as the objective, then compares the best on more of them until it is sure.
 Result<PlanSearchResult> search_on_drawn(const PlanSpace& space, const PlanSearchOptions& options,
                                          const Plan& problem) {
   const Deadline deadline(options.time_limit_s, options.stop);
+  const auto improve_limit = improve_end(options);
   const bool draws_enough = options.batches == kEnoughBatches;
   const int64_t batches = draws_enough ? first_batches(problem.workload.global_batch_samples) : options.batches;
   const bool races = draws_enough && batches < kMostRaceBatches;
   PlanSearchOptions how = options;
+  how.time_limit_s = search_limit_s(options);
   if (races) {
     // What more batches may bring to the front, or into the margin.
     how.top = std::max(how.top, kMostRaced);
@@ -326,7 +353,10 @@ Result<PlanSearchResult> search_on_drawn(const PlanSpace& space, const PlanSearc
   searcher.compare_on(objective, std::make_unique<DrawnLoads>(problem, samples, batches, may_reassign));
   PlanSearchResult result = searcher.run();
   if (result.best.empty()) return result;
+  const double space_ms = result.best.front().step_time_ms;
+  if (options.improves) searcher.improve(Deadline(improve_limit, options.stop), result);
   const double first_ms = result.best.front().step_time_ms;
+  const Candidate first = result.best.front().candidate;
   result.batches = batches;
   if (races) {
     const RaceOptions race_options{
@@ -337,7 +367,11 @@ Result<PlanSearchResult> search_on_drawn(const PlanSpace& space, const PlanSearc
   for (FoundPlan& found : result.best) found.plan.batches = result.batches;
   // More batches move the mean, of the bound as of the plan.
   const double best_ms = result.best.front().step_time_ms;
-  result.bound_ms = result.is_optimal ? best_ms : result.bound_ms * best_ms / first_ms;
+  const bool is_of_space = result.improved_by == 0 || !(result.best.front().candidate == first);
+  if (is_of_space) result.improved_by = 0;
+  result.bound_ms = result.is_optimal && is_of_space
+                        ? best_ms
+                        : (result.is_optimal ? space_ms : result.bound_ms) * best_ms / first_ms;
   return result;
 }
 
@@ -357,7 +391,12 @@ Result<PlanSearchResult> search_plans(const Model& model, const Cluster& cluster
     WEFT_TRY(result, search_on_drawn(space, options, plan));
   } else {
     WEFT_TRY(PlanSimulator simulator, PlanSimulator::create(plan, options.profile));
-    result = Searcher(space, options, std::move(simulator), std::move(plan)).run();
+    const Deadline deadline(improve_end(options), options.stop);
+    PlanSearchOptions how = options;
+    how.time_limit_s = search_limit_s(options);
+    Searcher searcher(space, how, std::move(simulator), std::move(plan));
+    result = searcher.run();
+    if (options.improves) searcher.improve(deadline, result);
   }
   if (result.best.empty()) return result;
   // The margin binds the search; what a plan says of its cluster is what was given.

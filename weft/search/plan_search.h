@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <optional>
@@ -47,8 +48,10 @@ struct PlanSearchResult {
   /// Drawn batches that the best were priced on, and how many plans were; 0 where the mean batch decided.
   int64_t batches = 0;
   int64_t num_drawn = 0;
+  /// By what share the fastest is faster than all that was found in the space.
+  double improved_by = 0;
 
-  double gap() const { return best.empty() ? 0 : 1 - bound_ms / best.front().step_time_ms; }
+  double gap() const { return best.empty() ? 0 : std::max(0.0, 1 - bound_ms / best.front().step_time_ms); }
 };
 
 /// The bounds that drop candidates. Without any of them the answer is the same, and takes longer.
@@ -72,6 +75,7 @@ struct PlanSearchOptions {
   /// Compare plans on so many batches drawn from the workload's distributions; 0: on the mean batch.
   int64_t batches = 0;
   bool first_only = false;  ///< any plan that fits will do
+  bool improves = false;    ///< the fastest is improved beyond the space, where nothing was pinned
   const Profile* profile = nullptr;
   std::function<void(const std::string&)> progress = {};
   const std::atomic<bool>* stop = nullptr;

@@ -267,7 +267,9 @@ TEST(PlanSearch, WithoutAnyBoundsTheAnswerIsTheSameForEveryKindOfEncoder) {
 /// little to plenty; few microbatches.
 class RandomProblems {
  public:
-  explicit RandomProblems(uint64_t seed) : random_(seed) {}
+  /// `has_own_settings`: encoders beside the pipeline have more settings of their own than usual.
+  explicit RandomProblems(uint64_t seed, bool has_own_settings = false)
+      : random_(seed), has_own_settings_(has_own_settings) {}
 
   Problem next() {
     const std::string model =
@@ -308,16 +310,27 @@ class RandomProblems {
       encoder.allows_partial = pick({true, false});
       encoder.allows_fill = pick({true, false});
       encoder.mbs_scale = {.values = {pick<int64_t>({1, 2})}};
+      if (has_own_settings_) draw_own_settings(encoder);
     }
     return problem;
   }
 
  private:
+  void draw_own_settings(EncoderSpace& encoder) {
+    encoder.allows_on_demand = pick({true, false});
+    encoder.allows_before = pick({true, !encoder.allows_on_demand});
+    encoder.cp = {.values = {1, pick<int64_t>({2, 4})}};
+    encoder.mbs_parts = {.values = {1, pick<int64_t>({1, 2})}};
+    encoder.sequence_parallel = pick<std::optional<bool>>({std::nullopt, true, false});
+    if (pick({true, false})) encoder.zero = Allowed{.values = {pick<int64_t>({0, 1}), pick<int64_t>({2, 3})}};
+  }
+
   template <typename T>
   T pick(std::initializer_list<T> from) {
     return from.begin()[random_() % from.size()];
   }
   std::mt19937_64 random_;
+  bool has_own_settings_;
 };
 
 /// Whether the space has the candidate.
@@ -361,6 +374,17 @@ TEST(PlanSearch, BoundsDropNothingThatCouldWinInProblemsAtRandom) {
     expect_nothing_to_be_dropped(problem, "problem " + std::to_string(i) + ", " + problem.model.name, num_compared);
   }
   EXPECT_GE(num_compared, num_problems / 2);
+}
+
+TEST(PlanSearch, BoundsDropNothingThatCouldWinWhereEncodersHaveSettingsOfTheirOwn) {
+  RandomProblems problems(12, /*has_own_settings=*/true);
+  int num_compared = 0;
+  const int num_problems = kIsSanitized ? 30 : draws(100);
+  for (int i = 0; i < num_problems; ++i) {
+    const Problem problem = problems.next();
+    expect_nothing_to_be_dropped(problem, "problem " + std::to_string(i) + ", " + problem.model.name, num_compared);
+  }
+  EXPECT_GE(num_compared, num_problems / 4);
 }
 
 /// The least memory of a device with which any plan of the space fits.
@@ -646,6 +670,17 @@ TEST(PlanSpace, ReadsPinsAndNamesWhatIsWrong) {
   EXPECT_TRUE(space.zero.contains(0));
   EXPECT_EQ(space.schedules, std::vector{ScheduleName::kZbH1});
   EXPECT_FALSE(space.encoders.at(ModuleKind::kVision).allows_colocated);
+  const PlanSpace own = *read(
+      "llm: {experts_over_tp: true}\n"
+      "vision: {form: on_demand, cp: [1, 2], mbs_parts: 4, zero: {at_most: 2}, sequence_parallel: true}");
+  const EncoderSpace& vision = own.encoders.at(ModuleKind::kVision);
+  EXPECT_EQ(own.experts_over_tp, true);
+  EXPECT_TRUE(vision.allows_on_demand && !vision.allows_before && !vision.allows_fill);
+  EXPECT_TRUE(vision.cp.contains(2) && !vision.cp.contains(4) && vision.mbs_parts.contains(4));
+  EXPECT_TRUE(vision.zero && vision.zero->contains(0) && !vision.zero->contains(3));
+  EXPECT_EQ(vision.sequence_parallel, true);
+  EXPECT_EQ(own.encoders.at(ModuleKind::kAudio), EncoderSpace{});
+  EXPECT_NE(read("vision: {zero: 4}").error().message().find("vision.zero"), std::string::npos);
   EXPECT_NE(read("llm: {tpp: 8}").error().message().find("tpp"), std::string::npos);
   EXPECT_NE(read("llm: {tp: {at_least: 4, at_most: 2}}").error().message().find("llm.tp: allows nothing"),
             std::string::npos);

@@ -99,12 +99,17 @@ void read_encoder(Fields fields, EncoderSpace& space) {
               {"colocated", &space.allows_colocated},
               {"disjoint", &space.allows_disjoint},
               {"partial", &space.allows_partial}});
-  read_flags(fields, "form", {{"before", &space.allows_before}, {"fill", &space.allows_fill}});
+  read_flags(fields, "form",
+             {{"before", &space.allows_before}, {"fill", &space.allows_fill}, {"on_demand", &space.allows_on_demand}});
   space.tp = read_allowed(fields, "tp", space.tp);
   space.mbs_scale = read_allowed(fields, "mbs_scale", space.mbs_scale, kMostScale);
   space.ranks = read_allowed(fields, "ranks", space.ranks);
   space.stages = read_allowed(fields, "stages", space.stages);
   read_flag(fields, "recompute_from_inputs", space.recompute_from_inputs);
+  space.mbs_parts = read_allowed(fields, "mbs_parts", space.mbs_parts, kMostScale);
+  space.cp = read_allowed(fields, "cp", space.cp);
+  read_flag(fields, "sequence_parallel", space.sequence_parallel);
+  if (fields.has("zero")) space.zero = read_allowed(fields, "zero", PlanSpace{}.zero, kMostZero);
   fields.reject_unknown();
 }
 
@@ -119,6 +124,7 @@ void read_llm(Fields llm, PlanSpace& space) {
   read_flag(llm, "zero_keep_gathered", space.zero_keep_gathered);
   read_flag(llm, "sequence_parallel", space.sequence_parallel);
   read_flag(llm, "stages_are_neighbours", space.stages_are_neighbours);
+  read_flag(llm, "experts_over_tp", space.experts_over_tp);
   llm.reject_unknown();
 }
 
@@ -193,6 +199,29 @@ Result<PlanSpace> read_plan_space(const Document& document) {
   fields.reject_unknown();
   if (findings.first()) return *findings.first();
   return space;
+}
+
+PlanSpace widened(const PlanSpace& space) {
+  static const PlanSpace kUsual;
+  constexpr int64_t kMostSamples = 64, kMostContext = 64, kMoreChunks = 8;
+  PlanSpace wide = space;
+  const auto widen = [](Allowed& allowed, const Allowed& usual, int64_t most) {
+    if (allowed == usual) allowed = {.at_least = usual.at_least, .at_most = most};
+  };
+  widen(wide.mbs, kUsual.mbs, kMostSamples);
+  widen(wide.cp, kUsual.cp, kMostContext);
+  widen(wide.vpp, kUsual.vpp, kMoreChunks);
+  if (wide.schedules == kUsual.schedules) wide.schedules.push_back(ScheduleName::kZbV);
+  for (auto& [kind, encoder] : wide.encoders) {
+    const EncoderSpace usual;
+    widen(encoder.mbs_scale, usual.mbs_scale, kMostScale);
+    widen(encoder.mbs_parts, usual.mbs_parts, kMostScale);
+    widen(encoder.cp, usual.cp, kMostContext);
+    if (encoder.sequence_parallel == usual.sequence_parallel) encoder.sequence_parallel.reset();
+    if (!encoder.zero) encoder.zero = kUsual.zero;
+    if (encoder.allows_before && encoder.allows_fill) encoder.allows_on_demand = true;
+  }
+  return wide;
 }
 
 std::optional<Error> find_foreign_module(const Document& document, const Model& model) {

@@ -24,6 +24,7 @@ struct Allowed {
   int64_t at_most = INT64_MAX;
 
   bool contains(int64_t value) const;
+  bool operator==(const Allowed&) const = default;
 };
 
 /// How an encoder may be placed.
@@ -34,11 +35,18 @@ struct EncoderSpace {
   bool allows_partial = true;
   bool allows_before = true;
   bool allows_fill = true;
+  bool allows_on_demand = false;
   Allowed tp;
   Allowed mbs_scale{.values = {1, 2, 4}};
   Allowed ranks;   ///< disjoint
   Allowed stages;  ///< partial
   std::optional<bool> recompute_from_inputs;
+  Allowed mbs_parts{.values = {1}};               ///< what mbs_scale is divided by
+  Allowed cp{.values = {1}};                      ///< beside the pipeline
+  std::optional<bool> sequence_parallel = false;  ///< beside the pipeline
+  std::optional<Allowed> zero;                    ///< beside the pipeline; nothing: the usual stage
+
+  bool operator==(const EncoderSpace&) const = default;
 };
 
 /// What layers of the pipeline may recompute.
@@ -69,6 +77,7 @@ struct PlanSpace : PerDegree<Allowed> {
   std::optional<bool> zero_keep_gathered;     ///< both with ZeRO 3
   std::optional<bool> sequence_parallel;      ///< both where tp > 1
   std::optional<bool> stages_are_neighbours;  ///< both where it matters
+  std::optional<bool> experts_over_tp;        ///< both where rows are divided
   std::vector<ScheduleName> schedules = {ScheduleName::k1f1b, ScheduleName::kInterleaved1f1b, ScheduleName::kZbH1};
   RecomputeSpace recompute;
   /// Where drawn batches decide; the mean batch has nothing to reassign.
@@ -87,6 +96,9 @@ struct PlanSpace : PerDegree<Allowed> {
 /// object with at_least and at_most; what vision and audio say comes before what encoders says. Unknown keys are
 /// rejected.
 Result<PlanSpace> read_plan_space(const Document& document);
+
+/// What lies around a space: all settings that nobody pinned may be what training can do, too.
+PlanSpace widened(const PlanSpace& space);
 
 /// A part of a search file, which was read before, about a module that the model does not have.
 std::optional<Error> find_foreign_module(const Document& document, const Model& model);

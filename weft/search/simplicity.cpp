@@ -33,14 +33,15 @@ constexpr std::array<Kind, 7> kKinds = {{
 int64_t extras_of(const EncoderChoice& e) {
   if (e.is_inline()) return 0;
   return (e.placement != ModulePlacement::kColocated ? 1 : 0) + (e.form != EncoderForm::kBefore ? 1 : 0) +
-         (e.mbs_scale > 1 ? 1 : 0) + (e.recompute_from_inputs || e.recompute_layers ? 1 : 0);
+         (e.mbs_scale > 1 || e.mbs_parts > 1 ? 1 : 0) + (e.recompute_from_inputs || e.recompute_layers ? 1 : 0) +
+         (e.cp > 1 ? 1 : 0) + (e.sequence_parallel ? 1 : 0) + (e.zero > 1 ? 1 : 0);
 }
 
 int64_t extras_of_llm(const Candidate& c) {
   const bool is_plain = c.schedule == ScheduleName::k1f1b || c.schedule == ScheduleName::kInterleaved1f1b;
   const bool mixes_context = c.cp_ulysses > 1 && c.cp_ulysses < c.cp;
   return (is_plain ? 0 : 1) + (mixes_context ? 1 : 0) + (c.zero_keep_gathered ? 1 : 0) +
-         (c.stages_are_neighbours ? 1 : 0);
+         (c.stages_are_neighbours ? 1 : 0) + (c.experts_over_tp ? 1 : 0);
 }
 
 }  // namespace

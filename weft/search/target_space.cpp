@@ -42,12 +42,14 @@ void narrow(const AnyLimits& limits, EncoderSpace& encoder) {
   encoder.allows_partial &= limits.has_placement(ModulePlacement::kPartial);
   encoder.allows_before &= limits.has_form(EncoderForm::kBefore);
   encoder.allows_fill &= limits.has_form(EncoderForm::kFill);
+  encoder.allows_on_demand &= limits.has_form(EncoderForm::kOnDemand);
   if (!limits.any([](const TargetLimits& l) { return l.allows_recompute_from_inputs; }))
     encoder.recompute_from_inputs = false;
 }
 
 bool is_empty(const EncoderSpace& encoder) {
-  const bool has_beside = encoder.allows_colocated && (encoder.allows_before || encoder.allows_fill);
+  const bool has_beside =
+      encoder.allows_colocated && (encoder.allows_before || encoder.allows_fill || encoder.allows_on_demand);
   return !encoder.allows_inline && !has_beside && !encoder.allows_disjoint && !encoder.allows_partial;
 }
 

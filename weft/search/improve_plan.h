@@ -1,0 +1,21 @@
+#pragma once
+
+#include "weft/search/drawn_objective.h"
+#include "weft/search/plan_search.h"
+#include "weft/search/workbench.h"
+
+namespace weft {
+
+struct ImproveOptions {
+  DrawnObjective* drawn = nullptr;  ///< compares plans where drawn batches decide
+  Deadline deadline;
+  int64_t most_tried = 2000;  ///< candidates
+};
+
+/// Goes from a plan to better ones beyond the bench's space, each a neighbour of the one before (neighbours.h), placed
+/// as the search places candidates but for several chunks a rank, between which blocks move. Ends where no neighbour is
+/// better. What was pinned stays as it is; all settings are tried in the same order, so the answer is always the same
+/// unless the time ends it. The plan as it was where nothing is better.
+FoundPlan improve_plan(Workbench& bench, const FoundPlan& found, const ImproveOptions& options);
+
+}  // namespace weft

@@ -1,0 +1,153 @@
+#include <gtest/gtest.h>
+
+#include "tests/support/source_tree.h"
+#include "weft/base/units.h"
+#include "weft/meaning/check.h"
+#include "weft/plan/plan_json.h"
+#include "weft/search/neighbours.h"
+#include "weft/search/plan_advice.h"
+#include "weft/simulate/plan_simulator.h"
+#include "weft/spec/scenario.h"
+
+namespace weft::improve_plan_test {
+namespace {
+
+const Scenarios kScenarios(source_tree().string() + "/scenarios");
+constexpr double kLong_s = 1000;
+
+PlanProblem problem_of(const std::string& model, const std::string& cluster, int64_t devices,
+                       const std::string& workload, int64_t samples) {
+  PlanProblem problem{.model = *kScenarios.model(model),
+                      .cluster = *kScenarios.cluster(cluster),
+                      .workload = *kScenarios.workload(workload),
+                      .space = {}};
+  problem.cluster.nodes = 1;
+  problem.cluster.devices_per_node = devices;
+  problem.workload.global_batch_samples = samples;
+  for (Module& module : problem.model.modules) module.layers.resize(std::min<size_t>(module.layers.size(), 8));
+  return problem;
+}
+
+/// Long samples are rare, and longer than all others of a step together.
+PlanProblem heavy_tailed(int64_t devices) {
+  PlanProblem problem = problem_of("qwen3-8b", "dgx_h100", devices, "text_4k", 64);
+  problem.workload.tokens = Distribution::weighted({{200, 0.95}, {30000, 0.05}});
+  problem.workload.tokens_include_media = false;
+  return problem;
+}
+
+PlanSearchResult search(const PlanProblem& problem, bool improves, int64_t batches = 0) {
+  return *search_plans(problem.model, problem.cluster, problem.workload, problem.space,
+                       {.time_limit_s = kLong_s, .batches = batches, .improves = improves});
+}
+
+std::vector<PlanProblem> problems() {
+  std::vector<PlanProblem> all = {problem_of("qwen2-vl-2b", "dgx_h100", 4, "vl_sft", 16),
+                                  problem_of("qwen2.5-omni-7b", "hgx_h200", 4, "omni_short", 32),
+                                  problem_of("qwen3-30b-a3b", "dgx_h100", 4, "text_4k", 16)};
+  for (PlanProblem& problem : all) problem.space.pp = {.values = {1, 2}};
+  return all;
+}
+
+TEST(ImprovePlan, WhatItFindsIsLegalFitsIsNotSlowerAndSimulatesToTheSameTime) {
+  int num_improved = 0;
+  for (const PlanProblem& problem : problems()) {
+    for (const int64_t batches : {0, 2}) {
+      const PlanSearchResult plain = search(problem, false, batches), improved = search(problem, true, batches);
+      const FoundPlan& best = improved.best.front();
+      const std::string where = problem.model.name + ": " + best.candidate.text(best.plan);
+      EXPECT_LE(best.step_time_ms, plain.best.front().step_time_ms) << where;
+      EXPECT_TRUE(check_plan(best.plan).empty()) << where << ": " << to_error(check_plan(best.plan), "").message();
+      const PlanReport report = *simulate_plan(best.plan);
+      EXPECT_NEAR(report.step_time_ms, best.step_time_ms, 1e-9 * best.step_time_ms) << where;
+      EXPECT_LE(report.peak_memory_bytes(), problem.cluster.device.memory_gib * kGiB) << where;
+      EXPECT_EQ(improved.bound_ms, plain.bound_ms) << where;
+      num_improved += improved.improved_by > 0 ? 1 : 0;
+      EXPECT_NEAR(improved.improved_by, 1 - best.step_time_ms / plain.best.front().step_time_ms, 1e-12) << where;
+    }
+  }
+  EXPECT_GE(num_improved, 2);
+}
+
+TEST(ImprovePlan, TheSameInputsGiveTheSamePlan) {
+  for (const PlanProblem& problem : problems()) {
+    const PlanSearchResult once = search(problem, true, 2), again = search(problem, true, 2);
+    EXPECT_EQ(plan_to_text(once.best.front().plan), plan_to_text(again.best.front().plan)) << problem.model.name;
+  }
+}
+
+// The whole space around the usual one, searched exactly, is what improving can reach at best.
+TEST(ImprovePlan, LiesBetweenTheSpaceAndTheSpaceAroundIt) {
+  int num_reached = 0, num_problems = 0;
+  for (const int64_t devices : {2, 4}) {
+    for (const double gib : {30.0, 80.0}) {
+      PlanProblem problem = problem_of("qwen2-vl-2b", "dgx_h100", devices, "vl_sft", 16);
+      problem.cluster.device.memory_gib = gib;
+      problem.space.schedules = {ScheduleName::k1f1b};
+      problem.space.cp = {.values = {1, 2}};
+      EncoderSpace& vision = problem.space.encoders.at(ModuleKind::kVision);
+      vision.allows_disjoint = vision.allows_partial = vision.allows_fill = false;
+      PlanProblem around = problem;
+      around.space.mbs = {.values = {1, 2, 4, 8, 16}};
+      EncoderSpace& wide = around.space.encoders.at(ModuleKind::kVision);
+      wide.cp = {.values = {1, 2, 4}};
+      wide.zero = Allowed{.values = {0, 1, 2, 3}, .at_least = 0};
+      wide.sequence_parallel.reset();
+      wide.mbs_scale = {.values = {1, 2, 3, 4, 6, 8, 12, 16}};
+      wide.mbs_parts = {.values = {1, 2, 4, 8, 16}};
+      const double inner_ms = search(problem, false).best.front().step_time_ms;
+      const double improved_ms = search(problem, true).best.front().step_time_ms;
+      const double outer_ms = search(around, false).best.front().step_time_ms;
+      EXPECT_LE(improved_ms, inner_ms);
+      EXPECT_GE(improved_ms, outer_ms * (1 - 1e-9));
+      EXPECT_LE(improved_ms, outer_ms * 1.02);
+      num_reached += improved_ms <= outer_ms * 1.001 ? 1 : 0;
+      ++num_problems;
+    }
+  }
+  EXPECT_GE(num_reached, num_problems / 2);
+}
+
+TEST(ImprovePlan, LargeMicrobatchesAreFoundWhereLongSamplesAreRare) {
+  const PlanProblem problem = heavy_tailed(4);
+  const PlanSearchResult plain = search(problem, false, 8), improved = search(problem, true, 8);
+  EXPECT_GT(improved.best.front().candidate.mbs, 8) << improved.best.front().candidate.text(plain.best.front().plan);
+  EXPECT_GT(improved.improved_by, 0.01);
+}
+
+TEST(ImprovePlan, PinsStay) {
+  PlanProblem problem = heavy_tailed(4);
+  problem.space.mbs = {.values = {1}};
+  problem.space.tp = {.values = {2}};
+  problem.space.zero = {.values = {1}, .at_least = 0};
+  const Candidate found = search(problem, true, 4).best.front().candidate;
+  EXPECT_EQ(found.mbs, 1);
+  EXPECT_EQ(found.tp, 2);
+  EXPECT_EQ(found.zero, 1);
+  for (const Candidate& c : neighbours_of(
+           found, plan_without_settings(problem.model, problem.cluster, problem.workload), widened(problem.space))) {
+    EXPECT_EQ(c.mbs, 1);
+    EXPECT_EQ(c.tp, 2);
+    EXPECT_TRUE(c.zero == 1 || c.dp * c.cp == 1);
+  }
+}
+
+TEST(Neighbours, AreDifferentLegalAndEachOnce) {
+  for (const PlanProblem& problem : problems()) {
+    Plan plan = plan_without_settings(problem.model, problem.cluster, problem.workload);
+    const Candidate found = search(problem, false).best.front().candidate;
+    std::vector<Candidate> all = neighbours_of(found, plan, widened(problem.space));
+    EXPECT_GT(all.size(), 10u);
+    for (size_t i = 0; i < all.size(); ++i) {
+      EXPECT_FALSE(all[i] == found);
+      EXPECT_EQ(std::count(all.begin(), all.end(), all[i]), 1);
+      const bool fills = all[i].encoders[0].fills() || all[i].encoders[1].fills();
+      fill_plan(all[i], plan);
+      if (fills) continue;  // their order is made later
+      EXPECT_TRUE(check_plan(plan).empty()) << to_error(check_plan(plan), "").message();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft::improve_plan_test
