@@ -63,14 +63,20 @@ std::string text_of(const EncoderChoice& e) {
 Degrees pipeline_degrees(const Candidate& c, const Module& module) {
   Degrees degrees = c;
   degrees.cp_ulysses = head_limit(module).largest_divisor(c.tp, c.cp_ulysses);
-  if (module.kind != ModuleKind::kLlm) degrees.ep = degrees.vpp = 1;
+  if (module.kind != ModuleKind::kLlm) {
+    degrees.ep = degrees.vpp = 1;
+    degrees.experts_over_tp = false;
+  }
   return degrees;
 }
 
 /// Of an encoder beside it.
-Degrees encoder_degrees(const Candidate& c, const EncoderChoice& e, int64_t num_ranks) {
-  const int64_t dp = num_ranks / e.tp;
-  return {.tp = e.tp, .dp = dp, .zero = c.zero == 0 || dp == 1 ? 0 : 1};
+Degrees encoder_degrees(const Candidate& c, const EncoderChoice& e, const Module& module, int64_t num_ranks) {
+  Degrees degrees{.tp = e.tp, .cp = e.cp, .dp = num_ranks / (e.tp * e.cp), .sequence_parallel = e.sequence_parallel};
+  if (e.cp > 1) degrees.cp_ulysses = head_limit(module).largest_divisor(e.tp, e.cp);
+  if (degrees.dp * degrees.cp > 1) degrees.zero = e.zero != kUsualZero ? e.zero : c.zero == 0 ? 0 : 1;
+  degrees.zero_keep_gathered = degrees.zero == 3 && e.zero_keep_gathered;
+  return degrees;
 }
 
 void set_ranks(ModulePlan& module, int64_t first, int64_t count) {
@@ -151,7 +157,6 @@ void fill_plan(const Candidate& c, Plan& plan) {
     const bool is_llm = m.kind == ModuleKind::kLlm;
     const EncoderChoice& e = is_llm ? EncoderChoice{} : c.encoders[encoder++];
     m.recompute_from_inputs = false;
-    m.experts_over_tp = is_llm && c.experts_over_tp;
     if (is_llm || e.is_inline()) {
       m.placement = is_llm ? ModulePlacement::kBase : ModulePlacement::kInline;
       set_ranks(m, 0, llm_ranks);
@@ -171,20 +176,7 @@ void fill_plan(const Candidate& c, Plan& plan) {
       } else {
         set_last_stages(c, e.stages, m);
       }
-<<<<<<< HEAD
-      m.degrees() = encoder_degrees(c, e, std::ssize(m.ranks));
-=======
-      m.tp = e.tp;
-      m.cp = e.cp;
-      m.cp_ulysses = e.cp == 1 ? 1 : head_limit(*plan.model.find(m.kind)).largest_divisor(e.tp, e.cp);
-      m.ep = m.pp = m.vpp = 1;
-      m.dp = static_cast<int64_t>(m.ranks.size()) / (m.tp * m.cp);
-      m.sequence_parallel = e.sequence_parallel;
-      m.zero = c.zero == 0 ? 0 : 1;
-      if (e.zero != kUsualZero) m.zero = e.zero;
-      if (m.dp * m.cp == 1) m.zero = 0;
-      m.zero_keep_gathered = m.zero == 3 && e.zero_keep_gathered;
->>>>>>> a4a8c703ed814d4cf1ec16bd0168c04747221171
+      m.degrees() = encoder_degrees(c, e, module, std::ssize(m.ranks));
       m.layers = {{layers}};
       set_mbs_scale(m, e.mbs_scale, e.mbs_parts);
       m.form = e.form;

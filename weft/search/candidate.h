@@ -47,7 +47,6 @@ struct Candidate : Degrees {
   ScheduleName schedule = ScheduleName::k1f1b;
   EncoderChoices encoders;
   Balance balance = Balance::kNone;
-  bool experts_over_tp = false;
 
   int64_t microbatches(int64_t global_batch) const { return global_batch / (mbs * dp); }
   /// Whether a step is the pipeline's time and the encoders', one after the other.
