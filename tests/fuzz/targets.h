@@ -16,6 +16,7 @@ int fuzz_schedule(const uint8_t* data, size_t size);
 int fuzz_balance(const uint8_t* data, size_t size);
 int fuzz_profile(const uint8_t* data, size_t size);
 int fuzz_measurements(const uint8_t* data, size_t size);
+int fuzz_record(const uint8_t* data, size_t size);
 int fuzz_safetensors(const uint8_t* data, size_t size);
 
 struct FuzzTarget {
@@ -23,7 +24,7 @@ struct FuzzTarget {
   int (*run)(const uint8_t* data, size_t size);
 };
 
-inline constexpr std::array<FuzzTarget, 10> kFuzzTargets = {{
+inline constexpr std::array<FuzzTarget, 11> kFuzzTargets = {{
     {"document", fuzz_document},
     {"model", fuzz_model},
     {"cluster", fuzz_cluster},
@@ -33,6 +34,7 @@ inline constexpr std::array<FuzzTarget, 10> kFuzzTargets = {{
     {"balance", fuzz_balance},
     {"profile", fuzz_profile},
     {"measurements", fuzz_measurements},
+    {"record", fuzz_record},
     {"safetensors", fuzz_safetensors},
 }};
 
