@@ -6,7 +6,9 @@
 #include <fmt/format.h>
 
 #include "weft/base/as_double.h"
+#include "weft/cost/apply_profile.h"
 #include "weft/cost/state_cost.h"
+#include "weft/meaning/busy_ranks.h"
 #include "weft/meaning/held_state.h"
 #include "weft/simulate/wanted_shapes.h"
 #include "weft/validate/least_squares.h"
@@ -68,13 +70,13 @@ void observe(int64_t rank, const std::vector<TimelineEvent>& measured, const std
 
 Result<Lessons> lessons_of(const Plan& given, const RunRecord& record, const Profile& profile) {
   Plan plan = given;
-  apply_links(profile, plan.cluster);
+  apply_profile(profile, plan);
   WEFT_TRY(PlanSimulator simulator, PlanSimulator::create(plan, &profile));
   WEFT_TRY(const Schedule schedule, playable_schedule(plan));
   const SampleWork work(plan, simulator.costs());
   std::map<EventKey, Observations> all;
   for (const StepRecord* step : settled_steps(record)) {
-    const PlayedStep played = play_step(simulator, plan, schedule, work, step->samples);
+    const PlayedStep played = play_step(simulator, plan, schedule, work, step->samples, profile.step_ms);
     for (size_t rank = 0; rank < step->ranks.size(); ++rank)
       observe(static_cast<int64_t>(rank), step->ranks[rank].events, played.timeline.ranks[rank], played.times[rank],
               all);
@@ -167,7 +169,7 @@ void add_update(const Plan& plan, const RunRecord& record, Profile& profile) {
     const double elements = as_double(held_state(plan, rank).optimizer) / optimizer_bytes(plan.precision);
     if (elements < 1 || median_of(ms) <= 0) continue;
     profile.updates.push_back(
-        {.busy_ranks = std::min(plan.world_size, plan.cluster.devices_per_node),
+        {.busy_ranks = busy_ranks(plan),
          .elements = elements,
          .ms = median_of(ms),
          .sureness = {.runs = std::ssize(ms), .spread_percent = 100 * median_error(ms) / median_of(ms)}});
@@ -206,10 +208,11 @@ Result<Profile> profile_of_formulas(const Plan& plan) {
                                .ep = shape.ep,
                                .sequence_parallel = shape.sequence_parallel,
                                .experts_over_tp = shape.experts_over_tp,
+                               .even_experts = true,
                                .precision = plan.precision.compute,
                                .attention = shape.attention};
     const BlockTime time =
-        formula.time_of(*module, *block, setting, {{shape.sequence_tokens, shape.tokens / shape.sequence_tokens}});
+        formula.time_of(*block, setting, {{shape.sequence_tokens, shape.tokens / shape.sequence_tokens}}, {});
     profile.blocks.push_back({.shape = shape,
                               .forward_ms = std::max(kShortestMs, time.forward.compute_ms),
                               .backward_input_ms = time.backward_input.compute_ms,
