@@ -127,10 +127,24 @@ int64_t encoder_stage(const Plan& plan, int32_t encoder, int64_t rank) {
   return 0;
 }
 
+/// What of a rank's step besides its actions is priced with an update: it comes with the llm, or with an encoder that
+/// has ranks of its own.
+double share_of_step(const Plan& plan, const PlanCosts& costs, const Action& action) {
+  if (action.kind == ActionKind::kEncodeUpdate) {
+    const int32_t module = costs.encoders[static_cast<size_t>(action.stage)].module;
+    return plan.modules[static_cast<size_t>(module)].placement == ModulePlacement::kDisjoint ? 1 : 0;
+  }
+  if (action.kind != ActionKind::kUpdate) return 0;
+  const bool has_llm = std::any_of(costs.parts.begin(), costs.parts.end(), [&](const StagePart& part) {
+    return part.stage == action.stage && !plan.modules[static_cast<size_t>(part.module)].is_encoder();
+  });
+  return has_llm ? 1 / static_cast<double>(plan.llm().vpp) : 0;
+}
+
 }  // namespace
 
 PlayedStep play_step(PlanSimulator& simulator, const Plan& plan, const Schedule& schedule, const SampleWork& work,
-                     const std::vector<SampleLoad>& samples) {
+                     const std::vector<SampleLoad>& samples, double outside_ms) {
   PlayedStep played{.step_time_ms = simulator.run_drawn(plan, schedule, work, samples)};
   const PlanCosts costs = simulator.price(plan);
   const DrawnBatch batch(plan, simulator.costs(), work, samples);
@@ -147,6 +161,7 @@ PlayedStep play_step(PlanSimulator& simulator, const Plan& plan, const Schedule&
     replicas.emplace_back(plan, simulator.costs(), batch, turns, costs);
   }
   played.timeline.makespan_ms = played.makespan_ms;
+  played.outside_ms = std::max(0.0, played.step_time_ms - played.makespan_ms) + outside_ms;
   played.timeline.encoder_names = timelines[slowest].encoder_names;
   const size_t llm = plan.modules.size() - 1;
   for (int64_t rank = 0; rank < plan.world_size; ++rank) {
@@ -158,8 +173,9 @@ PlayedStep play_step(PlanSimulator& simulator, const Plan& plan, const Schedule&
     // Encoders on ranks of their own serve all replicas; the slowest decides.
     const size_t replica = groups ? static_cast<size_t>(groups->place.dp) : slowest;
     events = timelines[replica].ranks[static_cast<size_t>(*row)];
-    for (const TimelineEvent& event : events) {
+    for (TimelineEvent& event : events) {
       const Action& action = event.action;
+      event.end_ms = std::max(event.start_ms, event.end_ms - outside_ms * share_of_step(plan, costs, action));
       if (is_pipeline_compute(action.kind)) {
         times.push_back(replicas[replica].time_of(action));
       } else if (is_encoder_compute(action.kind)) {

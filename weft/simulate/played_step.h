@@ -17,13 +17,15 @@ struct ActionTime {
 struct PlayedStep {
   double step_time_ms = 0;  ///< as PlanSimulator::run_drawn says
   double makespan_ms = 0;   ///< of the actions
+  double outside_ms = 0;    ///< what a rank's step has besides its actions
   Timeline timeline;        ///< by rank of the plan's world; idle ranks have nothing
   /// By rank: what each event of the timeline is made of. Only of F, B, I, W, EF and EB.
   std::vector<std::vector<ActionTime>> times;
 };
 
-/// Plays every replica with its own samples. `work` is the plan's, `samples` a whole batch of it.
+/// Plays every replica with its own samples. `work` is the plan's, `samples` a whole batch of it. Prices have what a
+/// profile measured of a step besides its actions (`outside_ms`) in the updates; here it is taken out of them.
 PlayedStep play_step(PlanSimulator& simulator, const Plan& plan, const Schedule& schedule, const SampleWork& work,
-                     const std::vector<SampleLoad>& samples);
+                     const std::vector<SampleLoad>& samples, double outside_ms = 0);
 
 }  // namespace weft

@@ -102,6 +102,7 @@ TEST(ModelCounts, NamedModelsHaveTheirPublicParameterCounts) {
       {"qwen2.5-vl-32b", 688841984, 0, 32763876352},
       {"qwen2.5-vl-72b", 704573696, 0, 72706203648},
       {"tiny-vl", 324032, 0, 919680},
+      {"small-vl", 6483328, 0, 15347072},
       {"llama3-70b", 0, 0, 70553706496},
       {"qwen2.5-7b", 0, 0, 7615616512},
       {"qwen3-8b", 0, 0, 8190735360},

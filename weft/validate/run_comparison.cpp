@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/counted.h"
+#include "weft/cost/apply_profile.h"
 #include "weft/meaning/rank_row.h"
 #include "weft/plan/diff.h"
 #include "weft/simulate/rank_memory.h"
@@ -92,9 +93,8 @@ double measured_outside(const StepRecord& step) {
 }
 
 StepSums sums_of(const StepRecord& step, const PlayedStep& played) {
-  StepSums sums{.step = {played.step_time_ms, step.step_ms},
-                .outside = {std::max(0.0, played.step_time_ms - played.makespan_ms), measured_outside(step)},
-                .ranks = {}};
+  StepSums sums{
+      .step = {played.step_time_ms, step.step_ms}, .outside = {played.outside_ms, measured_outside(step)}, .ranks = {}};
   for (size_t rank = 0; rank < step.ranks.size(); ++rank)
     sums.ranks.push_back(sums_of(step.ranks[rank].events, played.timeline.ranks[rank], played.times[rank]));
   return sums;
@@ -389,7 +389,7 @@ std::optional<Error> find_foreign_step(const Plan& plan, const Schedule& schedul
 Result<RunComparison> compare_run(const Plan& given, const RunRecord& record, const Profile* profile) {
   Plan plan = given;
   RunComparison comparison;
-  if (profile != nullptr) comparison.warnings = apply_links(*profile, plan.cluster);
+  if (profile != nullptr) comparison.warnings = apply_profile(*profile, plan).warnings;
   WEFT_TRY(PlanSimulator simulator, PlanSimulator::create(plan, profile));
   WEFT_TRY(const Schedule schedule, playable_schedule(plan));
   if (auto error = find_foreign_step(plan, schedule, record)) return *std::move(error);
@@ -399,7 +399,8 @@ Result<RunComparison> compare_run(const Plan& given, const RunRecord& record, co
   std::vector<double> ratios;
   std::vector<std::pair<const StepRecord*, PlayedStep>> played_steps;
   for (const StepRecord& step : record.steps) {
-    PlayedStep played = play_step(simulator, plan, schedule, work, step.samples);
+    PlayedStep played =
+        play_step(simulator, plan, schedule, work, step.samples, profile == nullptr ? 0 : profile->step_ms);
     const bool counts = std::find(settled.begin(), settled.end(), &step) != settled.end();
     comparison.steps.push_back(
         {.step = step.step, .is_warm_up = !counts, .ms = {played.step_time_ms, step.step_ms}, .memory_bytes = {}});

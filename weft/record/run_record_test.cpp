@@ -1,0 +1,171 @@
+#include "weft/record/run_record.h"
+
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/meaning/random_load.h"
+#include "tests/support/meaning/random_plan.h"
+#include "tests/support/source_tree.h"
+#include "weft/record/number_runs.h"
+#include "weft/spec/model_reader.h"
+
+namespace weft {
+namespace {
+
+RunHeader example_header() {
+  return {.software = "LibTorch 2",
+          .device = "cpu",
+          .device_name = "",
+          .date = "2026-05-04",
+          .threads_per_rank = 2,
+          .ranks_here = 1,
+          .cores = 2};
+}
+
+StepRecord example_step(int64_t number) {
+  StepRecord step{.step = number, .steps_before = number - 1, .step_ms = 12.25};
+  step.ranks.push_back(
+      {.peak_bytes = 4096,
+       .events = {
+           {.action = {ActionKind::kForward, 0, 1}, .start_ms = 0.5, .end_ms = 4, .blocked_ms = 1},
+           {.action = {ActionKind::kReduceGrad, 0, -1}, .stream = Stream::kReduce, .start_ms = 4, .end_ms = 5}}});
+  step.samples.push_back({.vision = {{64, 2}}, .audio = {}, .llm = {{33, 1}}});
+  step.samples.push_back({.vision = {}, .audio = {}, .llm = {{17, 1}}});
+  return step;
+}
+
+std::string problem_of(const std::string& text) {
+  const Result<RunRecord> record = parse_run_record(text, "steps.jsonl");
+  return record.ok() ? "" : record.error().message();
+}
+
+TEST(RunRecord, IsReadAsItWasWritten) {
+  const std::string text = to_line(example_header()) + to_line(example_step(3)) + to_line(example_step(4));
+  const Result<RunRecord> record = parse_run_record(text, "steps.jsonl");
+  ASSERT_TRUE(record.ok()) << record.error().message();
+  EXPECT_EQ(record->header.cores, 2);
+  ASSERT_EQ(record->steps.size(), 2u);
+  const StepRecord& step = record->steps.front();
+  EXPECT_EQ(step.step, 3);
+  EXPECT_EQ(step.steps_before, 2);
+  EXPECT_DOUBLE_EQ(step.step_ms, 12.25);
+  ASSERT_EQ(step.ranks.size(), 1u);
+  EXPECT_EQ(step.ranks[0].peak_bytes, 4096);
+  ASSERT_EQ(step.ranks[0].events.size(), 2u);
+  EXPECT_EQ(to_text(step.ranks[0].events[0].action), "0F1");
+  EXPECT_DOUBLE_EQ(step.ranks[0].events[0].blocked_ms, 1);
+  EXPECT_EQ(step.ranks[0].events[1].stream, Stream::kReduce);
+  ASSERT_EQ(step.samples.size(), 2u);
+  EXPECT_EQ(step.samples[0].vision, (Segments{{64, 2}}));
+  EXPECT_EQ(step.samples[1].llm, (Segments{{17, 1}}));
+  EXPECT_FALSE(step.load);
+}
+
+TEST(RunRecord, ALineThatWasCutOffOrChangedIsNamed) {
+  const std::string header = to_line(example_header()), step = to_line(example_step(1));
+  const std::string whole = header + step;
+  for (size_t length = header.size() + 1; length < whole.size(); ++length)
+    EXPECT_NE(problem_of(whole.substr(0, length)).find("steps.jsonl:2: is cut off"), std::string::npos) << length;
+  std::string changed = whole;
+  changed[whole.find("12.25")] = '9';
+  EXPECT_NE(problem_of(changed).find("steps.jsonl:2: is cut off or was changed"), std::string::npos);
+  EXPECT_NE(problem_of(step).find("before the line that says what ran"), std::string::npos);
+  EXPECT_NE(problem_of(whole + step).find("has step 1 again"), std::string::npos);
+}
+
+TEST(RunRecord, AStepThatIsDoneAgainIsTakenAway) {
+  const std::string header = to_line(example_header());
+  const std::string text = header + to_line(example_step(1)) + to_line(example_step(5)) + to_line(example_step(9));
+  EXPECT_EQ(rewound(text, 5), header + to_line(example_step(1)) + to_line(example_step(5)));
+  // What a killed run has not finished goes, too.
+  EXPECT_EQ(rewound(text.substr(0, text.size() - 3), 9), rewound(text, 5));
+}
+
+TEST(RunRecord, AtMostSeventeenStepsAreWrittenEvenlyAndTheLast) {
+  for (const int64_t steps : {1, 5, 16, 17, 30, 1000, 123'457}) {
+    std::vector<int64_t> recorded;
+    for (int64_t step = 0; step < steps; ++step) {
+      if (is_recorded(step, steps, 100)) recorded.push_back(step);
+    }
+    EXPECT_EQ(recorded.front(), 0);
+    EXPECT_EQ(recorded.back(), steps - 1);
+    EXPECT_LE(recorded.size(), 17u);
+    EXPECT_GE(recorded.size(), static_cast<size_t>(std::min<int64_t>(steps, 16)));
+    for (size_t i = 1; i < recorded.size(); ++i) EXPECT_LE(recorded[i] - recorded[i - 1], steps / 16 + 1);
+  }
+  int64_t count = 0;
+  for (int64_t step = 0; step < 1000; ++step) count += is_recorded(step, 1000, 300'000) ? 1 : 0;
+  EXPECT_LE(count, 4);
+}
+
+TEST(RunRecord, AFolderWithoutStepsSaysWhatToDo) {
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "weft_run_record_test";
+  std::filesystem::create_directories(folder);
+  std::filesystem::remove(folder / kRunRecordName);
+  EXPECT_NE(read_run_record(folder).error().message().find("has no steps.jsonl"), std::string::npos);
+  std::ofstream(folder / kRunRecordName) << to_line(example_header());
+  EXPECT_NE(read_run_record(folder).error().message().find("has no step"), std::string::npos);
+  std::filesystem::remove_all(folder);
+  EXPECT_NE(read_run_record(folder).error().message().find("is no folder"), std::string::npos);
+}
+
+TEST(NumberRuns, AreShortForEqualStepsAndExact) {
+  EXPECT_EQ(runs_of({5, 6, 7, 8}).dump(), "[5,4,1]");
+  EXPECT_EQ(runs_of({4, 4, 4, 0, 2, 4}).dump(), "[4,3,0,0,3,2]");
+  for (const std::vector<int64_t>& numbers :
+       {std::vector<int64_t>{}, {3}, {9, 1}, {1, 2, 4, 8, 16}, {7, 7, 6, 5, 100, 100}})
+    EXPECT_EQ(numbers_in(runs_of(numbers), 100), numbers);
+  EXPECT_FALSE(numbers_in(Json::parse("[0, 101, 1]"), 100));
+  EXPECT_FALSE(numbers_in(Json::parse("[0, 1]"), 100));
+  EXPECT_FALSE(numbers_in(Json::parse("[0, -1, 1]"), 100));
+  EXPECT_FALSE(numbers_in(Json::parse("[0, 2, \"x\"]"), 100));
+}
+
+TEST(RecordedLoad, IsReadAsItWasWrittenAndFitsItsPlanAlone) {
+  for (const char* fixture : {"qwen2_vl_untied", "qwen3_moe_norm"}) {
+    const Model model = *read_model_file(source_tree() / "tests/parity/fixtures" / fixture / "config.json");
+    for (uint64_t seed = 1; seed <= 8; ++seed) {
+      SCOPED_TRACE(std::string(fixture) + " " + std::to_string(seed));
+      const Plan plan = random_plan(model, seed, {.placements = {ModulePlacement::kInline}});
+      StepLoad load = random_load(plan, seed);
+      // Of the step's choices, all are the first microbatch's.
+      load.routed.resize(load.expert_rows.size());
+      for (size_t router = 0; router < load.expert_rows.size(); ++router) {
+        for (const std::vector<int64_t>& rows : load.expert_rows[router]) {
+          auto& microbatches = load.routed[router].emplace_back(static_cast<size_t>(plan.schedule.microbatches),
+                                                                std::vector<int64_t>(rows.size(), 0));
+          microbatches.front() = rows;
+        }
+      }
+      const RecordedLoad recorded{.assignment = {.llm = load.samples, .encoders = {}},
+                                  .media = {},
+                                  .llm = load.llm,
+                                  .encoders = {},
+                                  .routed = plan.llm().ep > 1 ? load.routed : decltype(load.routed){},
+                                  .balances_experts = load.balances_experts};
+      EXPECT_EQ(find_misfit(plan, recorded), std::nullopt);
+      const Result<RecordedLoad> again = read_load(Json::parse(to_json(recorded).dump()));
+      ASSERT_TRUE(again.ok()) << again.error().message();
+      EXPECT_EQ(to_json(*again), to_json(recorded));
+      EXPECT_EQ(find_misfit(plan, *again), std::nullopt);
+      const StepLoad read = again->step_load();
+      ASSERT_EQ(read.llm.size(), load.llm.size());
+      for (size_t rank = 0; rank < load.llm.size(); ++rank) {
+        for (size_t turn = 0; turn < load.llm[rank].size(); ++turn) {
+          EXPECT_EQ(read.llm[rank][turn].samples, load.llm[rank][turn].samples);
+          EXPECT_EQ(read.llm[rank][turn].targets, load.llm[rank][turn].targets);
+        }
+      }
+      RecordedLoad shorter = *again;
+      shorter.llm.back().pop_back();
+      EXPECT_NE(find_misfit(plan, shorter), std::nullopt);
+      RecordedLoad outside = *again;
+      outside.llm.front().front().targets = {1'000'000};
+      EXPECT_NE(find_misfit(plan, outside), std::nullopt);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft
