@@ -105,7 +105,7 @@ double bridge_ms(const Plan& plan, const ModulePlan& encoder, const ModuleCosts&
 
 }  // namespace
 
-Result<CostModel> CostModel::create(const Plan& plan, const Profile* profile) {
+Result<CostModel> CostModel::without_times(const Plan& plan) {
   if (auto error = find_lack(plan)) return *error;
   CostModel model;
   WEFT_TRY(SampleLoad average, average_sample(plan.model, plan.workload));
@@ -117,6 +117,18 @@ Result<CostModel> CostModel::create(const Plan& plan, const Profile* profile) {
     given.spreads[static_cast<size_t>(module.kind)] =
         token_spread(given.model, given.workload, given.average, module.kind);
   }
+  return model;
+}
+
+Result<CostModel> CostModel::create(const Plan& plan, std::unique_ptr<BlockTimes> times) {
+  WEFT_TRY(CostModel model, without_times(plan));
+  model.times_ = std::move(times);
+  return model;
+}
+
+Result<CostModel> CostModel::create(const Plan& plan, const Profile* profile) {
+  WEFT_TRY(CostModel model, without_times(plan));
+  const Given& given = *model.given_;
   if (profile == nullptr) {
     model.times_ = std::make_unique<AnalyticTimes>(given.cluster);
     return model;

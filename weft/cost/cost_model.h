@@ -45,6 +45,8 @@ class CostModel {
   /// another model or device. The plan gives model, cluster, workload and precision; plans that are priced later may
   /// differ in everything else. Links that the profile measured are in the plan's cluster already (apply_links).
   static Result<CostModel> create(const Plan& plan, const Profile* profile = nullptr);
+  /// The same with times from elsewhere.
+  static Result<CostModel> create(const Plan& plan, std::unique_ptr<BlockTimes> times);
 
   /// The mean batch. `costs` keeps its storage from call to call.
   void price(const Plan& plan, PlanCosts& costs);
@@ -70,6 +72,7 @@ class CostModel {
     std::array<TokenSpread, 3> spreads;  ///< by ModuleKind
   };
   CostModel() = default;
+  static Result<CostModel> without_times(const Plan& plan);
   /// What so many samples together hardly ever exceed.
   Segments high_load(ModuleKind kind, double samples) const;
 

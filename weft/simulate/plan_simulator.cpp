@@ -101,6 +101,11 @@ Result<PlanSimulator> PlanSimulator::create(const Plan& plan, const Profile* pro
   return PlanSimulator(std::move(model));
 }
 
+Result<PlanSimulator> PlanSimulator::create(const Plan& plan, std::unique_ptr<BlockTimes> times) {
+  WEFT_TRY(CostModel model, CostModel::create(plan, std::move(times)));
+  return PlanSimulator(std::move(model));
+}
+
 const PlanCosts& PlanSimulator::price(const Plan& plan) {
   model_.price(plan, scratch_);
   return scratch_;

@@ -26,6 +26,8 @@ class PlanSimulator {
  public:
   /// Fails as CostModel::create does.
   static Result<PlanSimulator> create(const Plan& plan, const Profile* profile = nullptr);
+  /// The same with times from elsewhere.
+  static Result<PlanSimulator> create(const Plan& plan, std::unique_ptr<BlockTimes> times);
 
   /// `schedule` is the plan's (schedule_of), lowered, with its step's end.
   MeanStep run_mean(const Plan& plan, const Schedule& schedule, Timeline* timeline = nullptr);
