@@ -45,12 +45,21 @@ std::vector<int64_t> ranks_from(int64_t first, int64_t count) {
   return ranks;
 }
 
-/// The llm of a plan that measures an encoder: on a rank of its own, which does nothing.
-ModulePlan idle_llm(const Module& llm, int64_t rank) {
-  return {.kind = ModuleKind::kLlm,
-          .ranks = {rank},
+ModulePlan module_on_ranks(const Module& module, std::vector<int64_t> ranks) {
+  return {.kind = module.kind,
+          .ranks = std::move(ranks),
           .axis_order = default_axis_order(),
-          .layers = {{std::ssize(llm.layers)}}};
+          .layers = {{std::ssize(module.layers)}}};
+}
+
+/// A plan with nothing but the llm, and no settings of it yet.
+Plan plan_of_llm(const Model& model, Precision precision) {
+  Plan plan;
+  plan.model = model;
+  std::erase_if(plan.model.modules, [](const Module& module) { return module.kind != ModuleKind::kLlm; });
+  plan.precision = precision_of_block(precision);
+  plan.cluster.nodes = plan.cluster.devices_per_node = 1;
+  return plan;
 }
 
 }  // namespace
@@ -105,7 +114,8 @@ Result<BlockPlan> plan_of_block(const Model& model, const BlockShape& shape, con
   std::erase_if(plan.model.modules,
                 [&](const Module& other) { return other.kind != shape.module && other.kind != ModuleKind::kLlm; });
   plan.modules.push_back(std::move(settings));
-  if (!is_llm) plan.modules.push_back(idle_llm(*model.find(ModuleKind::kLlm), plan.world_size - 1));
+  // The llm is on a rank of its own and does nothing.
+  if (!is_llm) plan.modules.push_back(module_on_ranks(*model.find(ModuleKind::kLlm), {plan.world_size - 1}));
   plan.cluster.nodes = 1;
   plan.cluster.devices_per_node = plan.world_size;
   for (int64_t rank = 0; rank < plan.world_size; ++rank) {
@@ -117,17 +127,27 @@ Result<BlockPlan> plan_of_block(const Model& model, const BlockShape& shape, con
   WEFT_CHECK(false, "no rank has the stage {}", around.stage);
 }
 
-Plan plan_of_step(const Model& model, Precision precision, int64_t layers, int64_t microbatches) {
+Plan plan_of_step(const Model& model, Precision precision, int64_t microbatches) {
   Plan plan;
   plan.model = model;
-  std::erase_if(plan.model.modules, [](const Module& module) { return module.kind != ModuleKind::kLlm; });
-  Module& llm = plan.model.modules.front();
-  llm.layers.resize(std::min(llm.layers.size(), static_cast<size_t>(layers)));
-  plan.modules.push_back(idle_llm(llm, 0));
   plan.precision = precision_of_block(precision);
+  plan.cluster.nodes = plan.cluster.devices_per_node = 1;
+  for (Module& module : plan.model.modules) {
+    module.layers.resize(1);
+    ModulePlan& settings = plan.modules.emplace_back(module_on_ranks(module, {0}));
+    if (settings.is_encoder()) settings.placement = ModulePlacement::kInline;
+  }
   plan.schedule.microbatches = microbatches;
   plan.workload.global_batch_samples = microbatches;
-  plan.cluster.nodes = plan.cluster.devices_per_node = 1;
+  return plan;
+}
+
+Plan plan_of_layers(const Model& model, Precision precision, int64_t num_layers) {
+  Plan plan = plan_of_llm(model, precision);
+  const Module& llm = plan.model.modules.front();
+  ModulePlan& settings = plan.modules.emplace_back(module_on_ranks(llm, {0, 1, 2}));
+  settings.pp = plan.world_size = plan.cluster.devices_per_node = 3;
+  settings.layers = {{0}, {num_layers}, {std::ssize(llm.layers) - num_layers}};
   return plan;
 }
 

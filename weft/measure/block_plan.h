@@ -12,16 +12,18 @@ struct BlockPlan {
   int64_t rank = 0;
 };
 
-/// For a model's block in a setting; of layers, so many of the block's kind from its first on, all of which recompute
-/// the same. The error says what of the shape the model, or training, does not have.
 struct BlockPlanOptions {
   Precision precision = Precision::kFp32;
   BlockRecompute recompute = BlockRecompute::kKeep;
 };
+/// The error says what of the shape the model, or training, does not have.
 Result<BlockPlan> plan_of_block(const Model& model, const BlockShape& shape, const BlockPlanOptions& options);
 
-/// A plan of one rank that trains the first layers of the llm alone, between its embedding and its head.
-Plan plan_of_step(const Model& model, Precision precision, int64_t layers, int64_t microbatches);
+/// A plan of one rank that trains a model of which every module has one layer.
+Plan plan_of_step(const Model& model, Precision precision, int64_t microbatches);
+
+/// A plan of three ranks, of which the one in the middle has the first layers of the llm alone.
+Plan plan_of_layers(const Model& model, Precision precision, int64_t num_layers);
 
 /// As plans have it: sums and master weights are fp32, or fp64 where compute is.
 PrecisionPlan precision_of_block(Precision compute);

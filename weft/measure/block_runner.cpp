@@ -1,14 +1,17 @@
 #include "weft/measure/block_runner.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/randn_like.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include "weft/base/check.h"
+#include "weft/measure/rank_setup.h"
 #include "weft/pipeline/tensor_type.h"
 #include "weft/tensor/memory_count.h"
 
@@ -46,22 +49,12 @@ Result<std::unique_ptr<BlockRunner>> BlockRunner::create(const Settings& setting
   WEFT_TRY(runner->module_, make_module(making, runner->plan_.module));
   runner->token_share_ = made.tokens / settings.shape.tokens;
   runner->inputs_ = runner->module_->context.share(made.inputs, runner->numbers_).to(runner->options_);
-  runner->draw_weights();
+  draw_weights(runner->stage().model->parameters());
   runner->set_hooks();
   for (const FlowTensor& tensor : runner->stage().model->tensors_in(runner->inputs_))
     runner->given_.push_back(at::randn(tensor.shape, runner->options_));
   for (StageOptimizer* optimizer : runner->stage().optimizers()) optimizer->begin_step();
   return runner;
-}
-
-/// Products of zeros need less power, and so run faster, than those of a model's weights.
-void BlockRunner::draw_weights() {
-  const at::NoGradGuard no_graph;
-  for (const ParameterPtr& parameter : stage().model->parameters()) {
-    const Initialization& init = parameter->spec.init;
-    if (init.kind == Initialization::Kind::kNormal) parameter->value.normal_(0, init.deviation);
-    if (init.kind == Initialization::Kind::kOnes) parameter->value.fill_(1);
-  }
 }
 
 /// Only the block is timed, not what its stage does once around all of its blocks.
@@ -84,14 +77,18 @@ void BlockRunner::mark(TimeMarks& marks, size_t place) {
 }
 
 void BlockRunner::forward(Visit& visit, bool defers) {
+  const std::vector<FlowTensor> tensors = stage().model->tensors_in(inputs_);
+  for (size_t i = 0; i < tensors.size(); ++i)
+    visit.inputs.push_back(given_[i].detach().set_requires_grad(tensors[i].needs_gradient));
+  run_forward(visit, inputs_, defers);
+}
+
+void BlockRunner::run_forward(Visit& visit, const Inputs& inputs, bool defers) {
   const StageModel& model = *stage().model;
   Flow flow(plan_.plan.modules.size());
-  const std::vector<FlowTensor> tensors = model.tensors_in(inputs_);
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    visit.inputs.push_back(given_[i].detach().set_requires_grad(tensors[i].needs_gradient));
-    flow[tensors[i].module] = visit.inputs.back();
-  }
-  StageResult result = model.forward(std::move(flow), inputs_, defers ? &visit.deferred : nullptr, &hooks_);
+  const std::vector<FlowTensor> tensors = model.tensors_in(inputs);
+  for (size_t i = 0; i < tensors.size(); ++i) flow[tensors[i].module] = visit.inputs[i];
+  StageResult result = model.forward(std::move(flow), inputs, defers ? &visit.deferred : nullptr, &hooks_);
   std::vector<at::Tensor> outputs;
   if (result.loss.defined()) {
     outputs.push_back(result.loss);
@@ -175,6 +172,13 @@ void BlockRunner::forget_peak() {
   c10::getDeviceAllocator(device_.type())->resetPeakStats(device_.index());
 }
 
+Inputs BlockRunner::copied_inputs() const {
+  Inputs copy = inputs_;
+  if (copy.vision) copy.vision->pixels = copy.vision->pixels.clone();
+  if (copy.audio) copy.audio->frames = copy.audio->frames.clone();
+  return copy;
+}
+
 double BlockRunner::input_bytes() const {
   return bytes_of(given_);
 }
@@ -190,10 +194,20 @@ BlockBytes BlockRunner::measure_bytes() {
   const auto before = static_cast<double>(held_bytes());
   Visit visit;
   BlockBytes bytes;
-  forget_peak();
-  forward(visit, /*defers=*/false);
-  bytes.kept = static_cast<double>(held_bytes()) - before + input_bytes();
-  bytes.forward_peak = static_cast<double>(peak_bytes()) - before;
+  {
+    // Nobody but the block itself may hold on to its input: a leaf of autograd's graph would.
+    Inputs inputs = copied_inputs();
+    for (const at::Tensor& given : given_) {
+      const at::Tensor leaf = at::zeros({}, given.options()).set_requires_grad(true);
+      visit.inputs.push_back(given + leaf);
+    }
+    const double begin = static_cast<double>(held_bytes());
+    forget_peak();
+    run_forward(visit, inputs, /*defers=*/false);
+    visit.inputs.clear();
+    bytes.forward_peak = static_cast<double>(peak_bytes()) - begin;
+  }
+  bytes.kept = static_cast<double>(held_bytes()) - before;
   forget_peak();
   backward(visit, /*defers=*/false);
   bytes.backward_peak = static_cast<double>(peak_bytes()) - before + bytes_of(output_gradients_);

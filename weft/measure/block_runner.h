@@ -73,9 +73,10 @@ class BlockRunner {
 
   BlockRunner(BlockPlan plan, ModelNumbers numbers, const Settings& settings);
   void set_hooks();
-  void draw_weights();
   void mark(TimeMarks& marks, size_t place);
   void forward(Visit& visit, bool defers);
+  void run_forward(Visit& visit, const Inputs& inputs, bool defers);
+  Inputs copied_inputs() const;
   void backward(Visit& visit, bool defers);
   void weights(Visit& visit);
   TrainedStage& stage() { return module_->stages.front(); }

@@ -5,8 +5,8 @@
 
 #include "weft/base/clock.h"
 #include "weft/comm/threads/run_threads.h"
+#include "weft/measure/rank_setup.h"
 #include "weft/tensor/memory_count.h"
-#include "weft/tensor/rank_threads.h"
 
 namespace weft {
 namespace {
@@ -184,11 +184,12 @@ Result<std::optional<MeasuredBlock>> measure_block(const Model& model, const Blo
   std::mutex guard;
   std::optional<Result<std::optional<MeasuredBlock>>> first;
   const auto body = [&](World& world) {
-    if (settings.device.is_cpu()) use_rank_threads(threads_per_rank(settings.num_cores, static_cast<int>(ranks)));
+    begin_rank(settings.device, settings.num_cores, ranks);
     auto measured = RankMeasurement(world, model, shape, settings).measure();
     const std::lock_guard lock(guard);
     if (world.rank() == 0) first.emplace(std::move(measured));
   };
+  free_unused_memory(settings.device);
   if (auto error = run_thread_ranks(ranks, {}, body)) return *std::move(error);
   return *std::move(first);
 }
