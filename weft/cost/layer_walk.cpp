@@ -1,5 +1,7 @@
 #include "weft/cost/layer_walk.h"
 
+#include "weft/cost/attention_walk.h"
+
 namespace weft {
 namespace {
 

@@ -72,8 +72,4 @@ CountedTensor walk_sum(const CountedTensor& x, const SiteRows& rows, const WalkC
 CountedTensor walk_divide(const CountedTensor& x, const SiteRows& rows, const WalkContext& context);
 CountedTensor walk_gather(const CountedTensor& x, const SiteRows& rows, const WalkContext& context);
 
-/// Rotation and attention of packed rows.
-CountedTensor walk_attention(const CountedTensor& qkv, const LocalHeads& heads, const Attention& attention,
-                             bool has_rotary, const WalkContext& context);
-
 }  // namespace weft

@@ -10,6 +10,7 @@
 #include "weft/base/text.h"
 #include "weft/meaning/macro_batch.h"
 #include "weft/meaning/plan_schedule.h"
+#include "weft/meaning/rank_groups.h"
 #include "weft/meaning/stage_parts.h"
 #include "weft/meaning/trainable.h"
 #include "weft/meaning/unobeyed.h"
@@ -330,11 +331,8 @@ class Checker {
       add_here("placement", "is partial, but the ranks are all of the llm's: that is colocated");
     const Result<Mesh> mesh = mesh_of(llm_);
     if (!mesh) return;  // reported as the llm's own violation
-    const auto pp_axis =
-        static_cast<size_t>(std::find(llm_.axis_order.begin(), llm_.axis_order.end(), "pp") - llm_.axis_order.begin());
-    if (pp_axis == llm_.axis_order.size()) return;
     std::vector<int64_t> per_stage(static_cast<size_t>(llm_.pp), 0);
-    for (const int64_t rank : mine) ++per_stage[static_cast<size_t>(mesh->coordinates_of(rank)[pp_axis])];
+    for (const int64_t rank : mine) ++per_stage[static_cast<size_t>(place_in(*mesh, rank).pp)];
     const int64_t whole = static_cast<int64_t>(llm_.ranks.size()) / llm_.pp;
     for (size_t stage = 0; stage < per_stage.size(); ++stage) {
       if (per_stage[stage] != 0 && per_stage[stage] != whole) {

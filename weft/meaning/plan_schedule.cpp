@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/meaning/rank_groups.h"
 #include "weft/meaning/tied_table.h"
 #include "weft/meaning/trainable.h"
 #include "weft/plan/module_mesh.h"
@@ -31,7 +32,6 @@ Result<std::vector<std::vector<int32_t>>> shared_groups(const ModulePlan& encode
                                                         std::initializer_list<std::string_view> axes) {
   WEFT_TRY(const Mesh llm_mesh, mesh_of(llm));
   WEFT_TRY(const Mesh mesh, mesh_of(encoder));
-  const std::optional<size_t> pp_axis = llm_mesh.grid().find("pp");
   std::vector<int32_t> leader(static_cast<size_t>(llm.pp));
   std::iota(leader.begin(), leader.end(), 0);
   const auto find = [&](int32_t row) {
@@ -44,7 +44,7 @@ Result<std::vector<std::vector<int32_t>>> shared_groups(const ModulePlan& encode
     for (const int64_t rank : group) {
       if (!llm_mesh.contains(rank))
         return bad_field(field_of(encoder, "ranks"), fmt::format("rank {} is not the llm's", rank));
-      const auto row = pp_axis ? static_cast<int32_t>(llm_mesh.coordinates_of(rank)[*pp_axis]) : 0;
+      const auto row = static_cast<int32_t>(place_in(llm_mesh, rank).pp);
       used.insert(row);
       if (!first) first = find(row);
       leader[static_cast<size_t>(find(row))] = find(*first);

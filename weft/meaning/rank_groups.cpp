@@ -18,15 +18,6 @@ Mesh legal_mesh_of(const ModulePlan& module) {
   return *std::move(mesh);
 }
 
-RankPlace place_in(const Mesh& mesh, int64_t rank) {
-  const int64_t position = mesh.position_of(rank);
-  const auto along = [&](std::string_view axis) {
-    const auto found = mesh.grid().find(axis);
-    return found ? mesh.grid().coordinate(position, *found) : 0;
-  };
-  return {.tp = along("tp"), .cp = along("cp"), .dp = along("dp"), .pp = along("pp")};
-}
-
 /// The rank's group along the axes that the mesh has of these.
 std::vector<int64_t> group_along(const Mesh& mesh, int64_t rank, std::initializer_list<std::string_view> axes) {
   AxisList present;
@@ -77,6 +68,15 @@ std::vector<int64_t> tied_ends_of(const Plan& plan, const std::vector<int64_t>& 
 }
 
 }  // namespace
+
+RankPlace place_in(const Mesh& mesh, int64_t rank) {
+  const int64_t position = mesh.position_of(rank);
+  const auto along = [&](std::string_view axis) {
+    const auto found = mesh.grid().find(axis);
+    return found ? mesh.grid().coordinate(position, *found) : 0;
+  };
+  return {.tp = along("tp"), .cp = along("cp"), .dp = along("dp"), .pp = along("pp")};
+}
 
 std::optional<RankGroups> rank_groups(const Plan& plan, size_t module, int64_t rank) {
   const ModulePlan& settings = plan.modules[module];

@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "weft/mesh/mesh.h"
 #include "weft/plan/plan.h"
 
 namespace weft {
@@ -11,6 +12,9 @@ namespace weft {
 struct RankPlace {
   int64_t tp = 0, cp = 0, dp = 0, pp = 0;
 };
+
+/// Of one of the mesh's ranks.
+RankPlace place_in(const Mesh& mesh, int64_t rank);
 
 /// The ranks that one rank of a module works with. Each group has the rank itself, alone where it needs nobody, and the
 /// same order on all of its ranks.

@@ -12,7 +12,7 @@ EncoderClock::EncoderClock(const EncoderRows& encoder, int32_t num_ranks, double
       forwards_(encoder.groups.size(), 0),
       backwards_(encoder.groups.size(), 0),
       peak_kept_(encoder.groups.size(), 0),
-      forward_ends_(cell(encoder.num_groups(), 0), kNever),
+      forward_ends_(encoder.num_groups(), encoder.num_macro_batches, kNever),
       backward_ends_(forward_ends_),
       encoded_(static_cast<size_t>(encoder.num_macro_batches),
                Parts{.missing = encoder.num_groups() / encoder.num_stages}),
@@ -30,7 +30,7 @@ EncoderClock::EncoderClock(const EncoderRows& encoder, int32_t num_ranks, double
 }
 
 double EncoderClock::forward_ready(int32_t group, int32_t macro) const {
-  const double input = encoder_->is_first_stage(group) ? 0 : forward_ends_[cell(group - 1, macro)] + handover_;
+  const double input = encoder_->is_first_stage(group) ? 0 : forward_ends_.at(group - 1, macro) + handover_;
   const int32_t over = forwards_[static_cast<size_t>(group)] - encoder_->live_macro_batches;
   if (encoder_->live_macro_batches == 0 || over < 0) return input;
   if (encoder_->keeps_activations()) return over < backwards_[static_cast<size_t>(group)] ? input : kNever;
@@ -39,7 +39,7 @@ double EncoderClock::forward_ready(int32_t group, int32_t macro) const {
 
 double EncoderClock::backward_ready(int32_t group, int32_t macro) const {
   if (encoder_->is_last_stage(group)) return gradients_[static_cast<size_t>(macro)].ready() + bridge_;
-  return backward_ends_[cell(group + 1, macro)] + handover_;
+  return backward_ends_.at(group + 1, macro) + handover_;
 }
 
 double EncoderClock::microbatch_ready(int32_t microbatch) const {
@@ -53,7 +53,7 @@ double EncoderClock::microbatch_ready(int32_t microbatch) const {
 
 void EncoderClock::forward_ended(int32_t group, int32_t macro, double end) {
   const auto g = static_cast<size_t>(group);
-  forward_ends_[cell(group, macro)] = end;
+  forward_ends_.at(group, macro) = end;
   peak_kept_[g] = std::max(peak_kept_[g], ++forwards_[g] - backwards_[g]);
   if (!encoder_->is_last_stage(group)) return;
   Parts& encoded = encoded_[static_cast<size_t>(macro)];
@@ -63,7 +63,7 @@ void EncoderClock::forward_ended(int32_t group, int32_t macro, double end) {
 
 void EncoderClock::backward_ended(int32_t group, int32_t macro, double end) {
   ++backwards_[static_cast<size_t>(group)];
-  backward_ends_[cell(group, macro)] = end;
+  backward_ends_.at(group, macro) = end;
 }
 
 void EncoderClock::microbatch_read(int32_t microbatch, double end) {
@@ -86,10 +86,9 @@ int32_t EncoderClock::peak_live() const {
   if (encoder_->keeps_activations())
     return peak_kept_.empty() ? 0 : *std::max_element(peak_kept_.begin(), peak_kept_.end());
   int32_t peak = 0;
-  const auto num_macro = static_cast<size_t>(encoder_->num_macro_batches);
-  for (size_t g = 0; g < encoder_->groups.size(); ++g) {
-    std::vector<double> ends(forward_ends_.begin() + static_cast<std::ptrdiff_t>(g * num_macro),
-                             forward_ends_.begin() + static_cast<std::ptrdiff_t>((g + 1) * num_macro));
+  for (int32_t g = 0; g < encoder_->num_groups(); ++g) {
+    const auto of_group = forward_ends_.of_stage(g);
+    std::vector<double> ends(of_group.begin(), of_group.end());
     std::sort(ends.begin(), ends.end());
     for (size_t n = 0; n < ends.size(); ++n) {
       const auto released = std::upper_bound(released_.begin(), released_.end(), ends[n]) - released_.begin();

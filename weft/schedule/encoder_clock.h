@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "weft/schedule/cell_table.h"
 #include "weft/schedule/schedule.h"
 
 namespace weft {
@@ -47,20 +48,16 @@ class EncoderClock {
     double ready() const { return missing > 0 ? kNever : last; }
   };
 
-  size_t cell(int32_t group, int32_t macro) const {
-    return static_cast<size_t>(group) * static_cast<size_t>(encoder_->num_macro_batches) + static_cast<size_t>(macro);
-  }
-
   const EncoderRows* encoder_;
   double bridge_;
   double handover_;
   std::vector<int32_t> group_of_rank_;
-  std::vector<int32_t> forwards_, backwards_;         // run so far, per group
-  std::vector<int32_t> peak_kept_;                    // most between EF and EB, per group
-  std::vector<double> forward_ends_, backward_ends_;  // per group and macro batch
-  std::vector<Parts> encoded_, gradients_;            // per macro batch: over replicas, over microbatches
-  std::vector<int32_t> unread_;                       // per macro batch: microbatches that have yet to read it
-  std::vector<double> released_;                      // ends of the reads that were a macro batch's last, in order
+  std::vector<int32_t> forwards_, backwards_;       // run so far, per group
+  std::vector<int32_t> peak_kept_;                  // most between EF and EB, per group
+  CellTable<double> forward_ends_, backward_ends_;  // per group and macro batch
+  std::vector<Parts> encoded_, gradients_;          // per macro batch: over replicas, over microbatches
+  std::vector<int32_t> unread_;                     // per macro batch: microbatches that have yet to read it
+  std::vector<double> released_;                    // ends of the reads that were a macro batch's last, in order
 };
 
 }  // namespace weft

@@ -1,6 +1,7 @@
 #include "weft/schedule/encoder_on_demand.h"
 
 #include "weft/base/check.h"
+#include "weft/schedule/cell_table.h"
 
 namespace weft {
 namespace {
@@ -14,8 +15,8 @@ class OnDemand {
         encoders_(encoders),
         rows_(schedule.rows.size()),
         next_(schedule.rows.size(), 0),
-        input_round_(num_cells(), 0),
-        gradient_round_(num_cells(), 0) {
+        input_round_(schedule, 0),
+        gradient_round_(schedule, 0) {
     for (const int32_t index : encoders) {
       const EncoderRows& encoder = schedule.encoders[static_cast<size_t>(index)];
       num_encoded_.push_back(0);
@@ -41,14 +42,6 @@ class OnDemand {
   }
 
  private:
-  size_t num_cells() const {
-    return static_cast<size_t>(schedule_.num_stages()) * static_cast<size_t>(schedule_.num_microbatches);
-  }
-  size_t cell(int32_t stage, int32_t microbatch) const {
-    return static_cast<size_t>(stage) * static_cast<size_t>(schedule_.num_microbatches) +
-           static_cast<size_t>(microbatch);
-  }
-
   template <typename Visit>
   static void for_needed(const EncoderRows& encoder, Visit visit) {
     for (size_t m = 0; m < encoder.first_macro.size(); ++m) {
@@ -57,8 +50,8 @@ class OnDemand {
   }
 
   bool is_ready(const Action& action) const {
-    const auto was_made = [&](const std::vector<int32_t>& rounds) {
-      const int32_t round = rounds[cell(action.stage, action.microbatch)];
+    const auto was_made = [&](const CellTable<int32_t>& rounds) {
+      const int32_t round = rounds.at(action.stage, action.microbatch);
       return round > 0 && round < round_;
     };
     if (action.kind == ActionKind::kForward) return action.stage == 0 || was_made(input_round_);
@@ -82,8 +75,8 @@ class OnDemand {
     const bool is_forward = action.kind == ActionKind::kForward, is_backward = makes_gradient(action.kind);
     rows_[rank].push_back(action);
     if (is_forward && action.stage + 1 < schedule_.num_stages())
-      input_round_[cell(action.stage + 1, action.microbatch)] = round_;
-    if (is_backward && action.stage > 0) gradient_round_[cell(action.stage - 1, action.microbatch)] = round_;
+      input_round_.at(action.stage + 1, action.microbatch) = round_;
+    if (is_backward && action.stage > 0) gradient_round_.at(action.stage - 1, action.microbatch) = round_;
     return true;
   }
 
@@ -117,8 +110,8 @@ class OnDemand {
   std::vector<std::vector<Action>> rows_;
   std::vector<size_t> next_;
   int32_t round_ = 0;
-  std::vector<int32_t> input_round_;                     // by cell: the round in which its input was made, 0 before
-  std::vector<int32_t> gradient_round_;                  // the same of its output's gradient
+  CellTable<int32_t> input_round_;                       // by cell: the round in which its input was made, 0 before
+  CellTable<int32_t> gradient_round_;                    // the same of its output's gradient
   std::vector<int32_t> num_encoded_;                     // by encoder
   std::vector<std::vector<int32_t>> missing_gradients_;  // by encoder and macro batch: microbatches yet to give one
 };

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/schedule/cell_table.h"
 
 namespace weft {
 namespace {
@@ -129,8 +130,8 @@ class InterleavedGenerator {
         forwards_(interleaved_order(pp, vpp, m, false)),
         backwards_(interleaved_order(pp, vpp, m, true)),
         ranks_(static_cast<size_t>(pp)),
-        forward_end_(num_cells(), kNever),
-        backward_end_(num_cells(), kNever) {}
+        forward_end_(pp * vpp, m, kNever),
+        backward_end_(pp * vpp, m, kNever) {}
 
   void fill(std::vector<std::vector<Action>>& rows) {
     int32_t num_done = 0;
@@ -150,22 +151,18 @@ class InterleavedGenerator {
     int64_t free = 0;
   };
 
-  size_t num_cells() const { return static_cast<size_t>(pp_) * static_cast<size_t>(vpp_) * static_cast<size_t>(m_); }
-  size_t cell(int32_t stage, int32_t microbatch) const {
-    return static_cast<size_t>(stage) * static_cast<size_t>(m_) + static_cast<size_t>(microbatch);
-  }
   int32_t stage_of(int32_t rank, const Visit& visit) const { return visit.chunk * pp_ + rank; }
 
   bool is_forward_ready(int32_t rank, const Visit& visit, int64_t now) const {
     const int32_t stage = stage_of(rank, visit);
-    return stage == 0 || forward_end_[cell(stage - 1, visit.microbatch)] <= now;
+    return stage == 0 || forward_end_.at(stage - 1, visit.microbatch) <= now;
   }
 
   bool is_backward_ready(int32_t rank, const Visit& visit, int64_t now) const {
     const int32_t stage = stage_of(rank, visit);
     const bool is_last = stage + 1 == pp_ * vpp_;
-    return is_last ? forward_end_[cell(stage, visit.microbatch)] <= now
-                   : backward_end_[cell(stage + 1, visit.microbatch)] <= now;
+    return is_last ? forward_end_.at(stage, visit.microbatch) <= now
+                   : backward_end_.at(stage + 1, visit.microbatch) <= now;
   }
 
   /// Lets a free rank take its next action; true when that was its last.
@@ -177,14 +174,14 @@ class InterleavedGenerator {
     if (may_forward && is_forward_ready(rank, forwards_[state.num_forwards], now)) {
       const Visit& visit = forwards_[state.num_forwards++];
       state.free = now + 1;
-      forward_end_[cell(stage_of(rank, visit), visit.microbatch)] = state.free;
+      forward_end_.at(stage_of(rank, visit), visit.microbatch) = state.free;
       row.push_back({ActionKind::kForward, stage_of(rank, visit), visit.microbatch});
       return false;
     }
     if (state.num_backwards < state.num_forwards && is_backward_ready(rank, backwards_[state.num_backwards], now)) {
       const Visit& visit = backwards_[state.num_backwards++];
       state.free = now + 2;
-      backward_end_[cell(stage_of(rank, visit), visit.microbatch)] = state.free;
+      backward_end_.at(stage_of(rank, visit), visit.microbatch) = state.free;
       row.push_back({ActionKind::kBackward, stage_of(rank, visit), visit.microbatch});
       return state.num_backwards == backwards_.size();
     }
@@ -194,7 +191,7 @@ class InterleavedGenerator {
   int32_t pp_, vpp_, m_;
   std::vector<Visit> forwards_, backwards_;
   std::vector<RankState> ranks_;
-  std::vector<int64_t> forward_end_, backward_end_;
+  CellTable<int64_t> forward_end_, backward_end_;
 };
 
 Result<Schedule> refuse(const std::string& flag, std::string problem, std::string advice = "") {

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "weft/base/check.h"
+#include "weft/schedule/cell_table.h"
 #include "weft/schedule/encoder_clock.h"
 
 namespace weft {
@@ -42,8 +43,8 @@ class Player {
         free_ms_(schedule_.rows.size(), 0),
         ids_(schedule_.rows.size()),
         at_rank_(schedule_.rows.size()),
-        forward_end_(num_cells(), kNever),
-        gradient_end_(num_cells(), kNever) {
+        forward_end_(schedule_, kNever),
+        gradient_end_(schedule_, kNever) {
     std::iota(ids_.begin(), ids_.end(), 0);
     rows_.resize(schedule_.rows.size());
     starts_.resize(schedule_.rows.size());
@@ -77,14 +78,6 @@ class Player {
     int32_t encoder;
     std::vector<std::vector<double>> forward_tail_ms, backward_tail_ms;
   };
-
-  size_t num_cells() const {
-    return static_cast<size_t>(schedule_.num_stages()) * static_cast<size_t>(schedule_.num_microbatches);
-  }
-  size_t cell(int32_t stage, int32_t microbatch) const {
-    return static_cast<size_t>(stage) * static_cast<size_t>(schedule_.num_microbatches) +
-           static_cast<size_t>(microbatch);
-  }
 
   void add_floating(int32_t index) {
     const EncoderRows& encoder = schedule_.encoders[static_cast<size_t>(index)];
@@ -195,11 +188,10 @@ class Player {
     switch (action.kind) {
       case ActionKind::kForward:
         return std::max(action.stage == schedule_.entry_stage ? embeddings_ms(action.microbatch) : 0,
-                        action.stage == 0 ? 0 : forward_end_[cell(action.stage - 1, action.microbatch)]);
+                        action.stage == 0 ? 0 : forward_end_.at(action.stage - 1, action.microbatch));
       case ActionKind::kBackward:
       case ActionKind::kBackwardInput:
-        return action.stage + 1 == schedule_.num_stages() ? 0
-                                                          : gradient_end_[cell(action.stage + 1, action.microbatch)];
+        return action.stage + 1 == schedule_.num_stages() ? 0 : gradient_end_.at(action.stage + 1, action.microbatch);
       case ActionKind::kEncodeForward:
         return clocks_[static_cast<size_t>(action.stage)].forward_ready(group, action.microbatch);
       case ActionKind::kEncodeBackward:
@@ -271,11 +263,11 @@ class Player {
     } else if (action.kind == ActionKind::kEncodeBackward) {
       clocks_[static_cast<size_t>(action.stage)].backward_ended(group, action.microbatch, end_ms);
     } else if (action.kind == ActionKind::kForward) {
-      forward_end_[cell(action.stage, action.microbatch)] = end_ms;
+      forward_end_.at(action.stage, action.microbatch) = end_ms;
       if (action.stage != schedule_.entry_stage) return;
       for (const int32_t e : consulted_) clocks_[static_cast<size_t>(e)].microbatch_read(action.microbatch, end_ms);
     } else if (makes_gradient(action.kind)) {
-      gradient_end_[cell(action.stage, action.microbatch)] = end_ms;
+      gradient_end_.at(action.stage, action.microbatch) = end_ms;
       if (action.stage != schedule_.entry_stage) return;
       for (const int32_t e : consulted_) clocks_[static_cast<size_t>(e)].microbatch_gradient(action.microbatch, end_ms);
     }
@@ -298,25 +290,21 @@ class Player {
   std::vector<Floating> floating_;
   std::vector<Candidate> candidates_;
   std::vector<std::vector<size_t>> at_rank_;  // candidates that want a rank
-  std::vector<double> forward_end_, gradient_end_;
+  CellTable<double> forward_end_, gradient_end_;
 };
 
 /// Longest chains behind the fixed actions, from the last step to the first.
 void find_tails(const FillProblem& problem, const std::vector<Step>& steps, FillTimes& times) {
   const Schedule& schedule = problem.fixed;
-  const auto num_microbatches = static_cast<size_t>(schedule.num_microbatches);
-  const auto cell = [&](int32_t stage, int32_t m) {
-    return static_cast<size_t>(stage) * num_microbatches + static_cast<size_t>(m);
-  };
-  std::vector<double> forward(static_cast<size_t>(schedule.num_stages()) * num_microbatches, 0), gradient = forward;
+  CellTable<double> forward(schedule, 0), gradient = forward;
   for (const auto& row : schedule.rows) times.tail_ms.emplace_back(row.size(), 0);
   for (size_t i = steps.size(); i-- > 0;) {
     const auto [rank, position] = steps[i];
     const Action& a = schedule.rows[rank][position];
     double behind = position + 1 < schedule.rows[rank].size() ? times.tail_ms[rank][position + 1] : 0;
     if (a.kind == ActionKind::kForward && a.stage + 1 < schedule.num_stages())
-      behind = std::max(behind, forward[cell(a.stage + 1, a.microbatch)]);
-    if (makes_gradient(a.kind) && a.stage > 0) behind = std::max(behind, gradient[cell(a.stage - 1, a.microbatch)]);
+      behind = std::max(behind, forward.at(a.stage + 1, a.microbatch));
+    if (makes_gradient(a.kind) && a.stage > 0) behind = std::max(behind, gradient.at(a.stage - 1, a.microbatch));
     if (is_encoder(a.kind)) {
       // What reads a macro batch is close behind it in its own row's order; the row's tail is enough of a hint.
       times.tail_ms[rank][position] = behind;
@@ -324,11 +312,11 @@ void find_tails(const FillProblem& problem, const std::vector<Step>& steps, Fill
     }
     const double tail = behind + problem.duration_ms(a, -1);
     times.tail_ms[rank][position] = tail;
-    if (a.kind == ActionKind::kForward) forward[cell(a.stage, a.microbatch)] = tail;
-    if (makes_gradient(a.kind)) gradient[cell(a.stage, a.microbatch)] = tail;
+    if (a.kind == ActionKind::kForward) forward.at(a.stage, a.microbatch) = tail;
+    if (makes_gradient(a.kind)) gradient.at(a.stage, a.microbatch) = tail;
   }
-  const auto entry = forward.begin() + static_cast<std::ptrdiff_t>(cell(schedule.entry_stage, 0));
-  times.entry_tail_ms.assign(entry, entry + static_cast<std::ptrdiff_t>(num_microbatches));
+  const auto entry = forward.of_stage(schedule.entry_stage);
+  times.entry_tail_ms.assign(entry.begin(), entry.end());
 }
 
 }  // namespace

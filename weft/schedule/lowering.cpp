@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/schedule/cell_table.h"
 #include "weft/schedule/encoder_clock.h"
 
 namespace weft {
@@ -16,10 +17,7 @@ namespace {
 class Lowering {
  public:
   explicit Lowering(const Schedule& schedule)
-      : schedule_(schedule),
-        next_(schedule.rows.size(), 0),
-        forward_made_(num_cells(), 0),
-        backward_made_(num_cells(), 0) {
+      : schedule_(schedule), next_(schedule.rows.size(), 0), forward_made_(schedule, 0), backward_made_(schedule, 0) {
     lowered_.num_microbatches = schedule.num_microbatches;
     lowered_.rank_of_stage = schedule.rank_of_stage;
     lowered_.encoders = schedule.encoders;
@@ -58,18 +56,10 @@ class Lowering {
   }
 
  private:
-  size_t num_cells() const {
-    return static_cast<size_t>(schedule_.num_stages()) * static_cast<size_t>(schedule_.num_microbatches);
-  }
-  size_t cell(int32_t stage, int32_t microbatch) const {
-    return static_cast<size_t>(stage) * static_cast<size_t>(schedule_.num_microbatches) +
-           static_cast<size_t>(microbatch);
-  }
-
   /// Whether what the action reads was made in an earlier round.
   bool is_ready(const Action& action) const {
-    const auto made = [&](const std::vector<int32_t>& rounds) {
-      const int32_t round = rounds[cell(action.stage, action.microbatch)];
+    const auto made = [&](const CellTable<int32_t>& rounds) {
+      const int32_t round = rounds.at(action.stage, action.microbatch);
       return round > 0 && round < round_;
     };
     switch (action.kind) {
@@ -170,10 +160,10 @@ class Lowering {
     }
   }
 
-  void hand_over(const Action& action, int32_t to_stage, ActionKind send, ActionKind recv, std::vector<int32_t>& made) {
+  void hand_over(const Action& action, int32_t to_stage, ActionKind send, ActionKind recv, CellTable<int32_t>& made) {
     const int32_t from = schedule_.rank_of_stage[static_cast<size_t>(action.stage)];
     const int32_t to = schedule_.rank_of_stage[static_cast<size_t>(to_stage)];
-    made[cell(to_stage, action.microbatch)] = round_;
+    made.at(to_stage, action.microbatch) = round_;
     if (from == to) return;
     lowered_.rows[static_cast<size_t>(from)].push_back({send, action.stage, action.microbatch});
     lowered_.rows[static_cast<size_t>(to)].push_back({recv, to_stage, action.microbatch});
@@ -187,8 +177,8 @@ class Lowering {
   std::vector<std::vector<int32_t>> ungiven_;  // the same, by macro batch: microbatches that have not given gradients
   std::vector<int32_t> moved_in_;  // the last round in which a rank moved; only kept when there are encoders
   std::vector<size_t> next_;
-  std::vector<int32_t> forward_made_;   // for each cell the round in which its input was made, 0 before
-  std::vector<int32_t> backward_made_;  // the same for its output's gradient
+  CellTable<int32_t> forward_made_;   // for each cell the round in which its input was made, 0 before
+  CellTable<int32_t> backward_made_;  // the same for its output's gradient
 };
 
 }  // namespace

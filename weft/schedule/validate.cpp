@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/schedule/cell_table.h"
 #include "weft/schedule/grid.h"
 #include "weft/schedule/row_transfer_checks.h"
 
@@ -125,17 +126,9 @@ class Validator {
     return runs_here ? true : fail(rank, i, fmt::format("encoder {} does not run on this rank", encoder.name));
   }
 
-  size_t cell(const Action& a) const {
-    return static_cast<size_t>(a.stage) * static_cast<size_t>(schedule_.num_microbatches) +
-           static_cast<size_t>(a.microbatch);
-  }
-  size_t num_cells() const {
-    return static_cast<size_t>(schedule_.num_stages()) * static_cast<size_t>(schedule_.num_microbatches);
-  }
-
   /// Each action at most once; F and (B or I and W) exactly once.
   bool check_counts() {
-    std::vector<uint16_t> seen(num_cells(), 0);
+    CellTable<uint16_t> seen(schedule_, 0);
     std::set<std::pair<ActionKind, int32_t>> whole_stage;
     const bool fine = for_each([&](int32_t rank, size_t i, const Action& a) {
       if (is_encoder(a.kind)) return true;
@@ -143,43 +136,49 @@ class Validator {
         return whole_stage.insert({a.kind, a.stage}).second ? true : fail(rank, i, "comes twice");
       }
       const auto bit = static_cast<uint16_t>(1u << static_cast<unsigned>(a.kind));
-      uint16_t& mask = seen[cell(a)];
+      uint16_t& mask = seen.at(a.stage, a.microbatch);
       if (mask & bit) return fail(rank, i, "comes twice");
       mask = static_cast<uint16_t>(mask | bit);
       return true;
     });
     if (!fine) return false;
-    const auto has = [](uint16_t mask, ActionKind kind) { return (mask >> static_cast<unsigned>(kind) & 1) != 0; };
-    for (size_t c = 0; c < seen.size(); ++c) {
-      const auto stage = static_cast<int32_t>(c / static_cast<size_t>(schedule_.num_microbatches));
-      const auto microbatch = static_cast<int32_t>(c % static_cast<size_t>(schedule_.num_microbatches));
-      const bool b = has(seen[c], ActionKind::kBackward);
-      const bool in = has(seen[c], ActionKind::kBackwardInput);
-      const bool w = has(seen[c], ActionKind::kBackwardWeight);
-      const size_t end = schedule_.rows[static_cast<size_t>(rank_of(stage))].size();
-      const auto missing = [&](ActionKind kind) {
-        return fail(rank_of(stage), end, fmt::format("{} is missing", to_text({kind, stage, microbatch})));
-      };
-      if (!has(seen[c], ActionKind::kForward)) return missing(ActionKind::kForward);
-      if (b && (in || w)) {
-        return fail(rank_of(stage), end,
-                    fmt::format("stage {}, microbatch {} has both B and a split backward", stage, microbatch));
+    for (int32_t stage = 0; stage < schedule_.num_stages(); ++stage) {
+      for (int32_t microbatch = 0; microbatch < schedule_.num_microbatches; ++microbatch) {
+        if (!has_all(stage, microbatch, seen.at(stage, microbatch))) return false;
       }
-      if (!b && !in && !w) return missing(ActionKind::kBackward);
-      if (!b && !in) return missing(ActionKind::kBackwardInput);
-      if (!b && !w) return missing(ActionKind::kBackwardWeight);
     }
+    return true;
+  }
+
+  /// `seen` has a bit for every kind of action of the microbatch.
+  bool has_all(int32_t stage, int32_t microbatch, uint16_t seen) {
+    const auto has = [&](ActionKind kind) { return (seen >> static_cast<unsigned>(kind) & 1) != 0; };
+    const bool b = has(ActionKind::kBackward);
+    const bool in = has(ActionKind::kBackwardInput);
+    const bool w = has(ActionKind::kBackwardWeight);
+    const size_t end = schedule_.rows[static_cast<size_t>(rank_of(stage))].size();
+    const auto missing = [&](ActionKind kind) {
+      return fail(rank_of(stage), end, fmt::format("{} is missing", to_text({kind, stage, microbatch})));
+    };
+    if (!has(ActionKind::kForward)) return missing(ActionKind::kForward);
+    if (b && (in || w)) {
+      return fail(rank_of(stage), end,
+                  fmt::format("stage {}, microbatch {} has both B and a split backward", stage, microbatch));
+    }
+    if (!b && !in && !w) return missing(ActionKind::kBackward);
+    if (!b && !in) return missing(ActionKind::kBackwardInput);
+    if (!b && !w) return missing(ActionKind::kBackwardWeight);
     return true;
   }
 
   /// What one rank can see of the order: F before the backward before W, data received before it is used and made
   /// before it is sent, and reduction and update after everything that adds to the gradient.
   bool check_local_order() {
-    std::vector<uint16_t> done(num_cells(), 0);
+    CellTable<uint16_t> done(schedule_, 0);
     std::vector<int32_t> gradients(static_cast<size_t>(schedule_.num_stages()), 0);
     std::vector<uint8_t> reduced(static_cast<size_t>(schedule_.num_stages()), 0), updated = reduced;
     const auto has = [&](const Action& a, ActionKind kind) {
-      return (done[cell(a)] >> static_cast<unsigned>(kind) & 1) != 0;
+      return (done.at(a.stage, a.microbatch) >> static_cast<unsigned>(kind) & 1) != 0;
     };
     return for_each([&](int32_t rank, size_t i, const Action& a) {
       if (is_encoder(a.kind)) return true;
@@ -230,7 +229,8 @@ class Validator {
       const bool adds_gradient = a.kind == ActionKind::kBackward || a.kind == ActionKind::kBackwardWeight;
       if (adds_gradient && reduced[stage] != 0) return fail(rank, i, "adds to a gradient that was reduced already");
       gradients[stage] += adds_gradient ? 1 : 0;
-      done[cell(a)] = static_cast<uint16_t>(done[cell(a)] | 1u << static_cast<unsigned>(a.kind));
+      uint16_t& mask = done.at(a.stage, a.microbatch);
+      mask = static_cast<uint16_t>(mask | 1u << static_cast<unsigned>(a.kind));
       return true;
     });
   }
@@ -383,8 +383,7 @@ class Validator {
   /// its group together, everything else when its inputs exist.
   bool check_progress() {
     next_.assign(schedule_.rows.size(), 0);
-    forward_.assign(num_cells(), 0);
-    gradient_.assign(num_cells(), 0);
+    forward_ = gradient_ = CellTable<uint8_t>(schedule_, 0);
     encoded_.assign(schedule_.encoders.size(), {});
     for (size_t e = 0; e < encoded_.size(); ++e)
       encoded_[e].assign(static_cast<size_t>(schedule_.encoders[e].num_macro_batches), 0);
@@ -425,14 +424,13 @@ class Validator {
       ++next_[static_cast<size_t>(peer)];
     } else if (a->kind == ActionKind::kForward) {
       const bool is_entry = a->stage == schedule_.entry_stage;
-      if (a->stage > 0 && forward_[cell({a->kind, a->stage - 1, a->microbatch})] == 0) return false;
+      if (a->stage > 0 && forward_.at(a->stage - 1, a->microbatch) == 0) return false;
       if (is_entry && !is_encoded(a->microbatch)) return false;
-      forward_[cell(*a)] = 1;
+      forward_.at(a->stage, a->microbatch) = 1;
       if (is_entry) count_needs(unread_, a->microbatch, -1);
     } else if (makes_gradient(a->kind)) {
-      if (a->stage + 1 < schedule_.num_stages() && gradient_[cell({a->kind, a->stage + 1, a->microbatch})] == 0)
-        return false;
-      gradient_[cell(*a)] = 1;
+      if (a->stage + 1 < schedule_.num_stages() && gradient_.at(a->stage + 1, a->microbatch) == 0) return false;
+      gradient_.at(a->stage, a->microbatch) = 1;
       if (a->stage == schedule_.entry_stage) count_needs(without_gradient_, a->microbatch, -1);
     }
     ++next_[static_cast<size_t>(rank)];
@@ -525,8 +523,8 @@ class Validator {
 
   // The state of check_progress: how far each row is, and what exists.
   std::vector<size_t> next_;
-  std::vector<uint8_t> forward_;
-  std::vector<uint8_t> gradient_;
+  CellTable<uint8_t> forward_;
+  CellTable<uint8_t> gradient_;
   std::vector<std::vector<int32_t>> encoded_;  // per encoder and macro batch: replicas that have run it
   std::vector<std::vector<int32_t>> unread_,
       without_gradient_;  // the same: microbatches whose entry stage has yet to run F, and B or I

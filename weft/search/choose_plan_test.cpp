@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/draws.h"
+#include "tests/support/search/real_problem.h"
 #include "tests/support/source_tree.h"
 #include "weft/base/units.h"
 #include "weft/plan/plan_json.h"
@@ -28,15 +29,6 @@ PlanProblem tiny_problem(int64_t nodes, int64_t devices_per_node, double memory_
   problem.workload.global_batch_samples = 2 * nodes * devices_per_node;
   problem.space.cp = {.values = {1, 2}};
   problem.space.mbs = {.values = {1, 2}};
-  return problem;
-}
-
-PlanProblem real_problem(const char* model, const char* cluster, int64_t nodes, const char* workload, int64_t batch) {
-  PlanProblem problem{.model = *kScenarios.model(model),
-                      .cluster = *kScenarios.cluster(cluster, nodes),
-                      .workload = *kScenarios.workload(workload),
-                      .space = {}};
-  problem.workload.global_batch_samples = batch;
   return problem;
 }
 

@@ -7,6 +7,7 @@
 
 #include "tests/support/cost/fake_profile.h"
 #include "tests/support/draws.h"
+#include "tests/support/search/real_problem.h"
 #include "tests/support/source_tree.h"
 #include "weft/base/units.h"
 #include "weft/cost/apply_profile.h"
@@ -24,12 +25,7 @@ namespace {
 
 const Scenarios kScenarios(source_tree().string() + "/scenarios");
 
-struct Problem {
-  Model model;
-  Cluster cluster;
-  Workload workload;
-  PlanSpace space;
-};
+using Problem = PlanProblem;
 
 Problem tiny_problem(int64_t devices, double memory_gib) {
   Problem problem{.model = *kScenarios.model("tiny-vl"),
@@ -511,16 +507,6 @@ TEST(PlanSearch, WhatItFindsIsLegalFitsAndSimulatesToTheSameTime) {
     EXPECT_EQ(c.considered,
               c.slower_by_work + c.slower_by_schedule + c.slower_by_placement + c.over_memory + c.evaluated + c.left);
   }
-}
-
-/// A problem of the size that practitioners have.
-Problem real_problem(const char* model, const char* cluster, int64_t nodes, const char* workload, int64_t batch) {
-  Problem problem{.model = *kScenarios.model(model),
-                  .cluster = *kScenarios.cluster(cluster, nodes),
-                  .workload = *kScenarios.workload(workload),
-                  .space = {}};
-  problem.workload.global_batch_samples = batch;
-  return problem;
 }
 
 TEST(PlanSearch, MoreMemoryNeverHurtsAndSlowerLinksNeverHelp) {

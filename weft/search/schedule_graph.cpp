@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "weft/base/check.h"
+#include "weft/schedule/cell_table.h"
 
 namespace weft {
 Work work_of(ActionKind kind) {
@@ -30,15 +31,10 @@ double CriticalPath::length_ms(std::span<const StageTimes> times) const {
 
 ScheduleGraph::ScheduleGraph(const Schedule& schedule)
     : num_stages_(schedule.num_stages()), durations_(static_cast<size_t>(num_stages_) * kNumWorks + 1, 0) {
-  const auto num_cells = static_cast<size_t>(num_stages_) * static_cast<size_t>(schedule.num_microbatches);
-  const auto cell = [&](int32_t stage, int32_t microbatch) {
-    return static_cast<size_t>(stage) * static_cast<size_t>(schedule.num_microbatches) +
-           static_cast<size_t>(microbatch);
-  };
   constexpr auto kWorks = static_cast<int32_t>(kNumWorks);
   const int32_t zero = num_stages_ * kWorks;
   // The node that makes a cell's output or input gradient; 0 before it is there.
-  std::vector<int32_t> forward(num_cells, 0), gradient(num_cells, 0);
+  CellTable<int32_t> forward(schedule, 0), gradient(schedule, 0);
   std::vector<size_t> next(schedule.rows.size(), 0);
   std::vector<int32_t> last(schedule.rows.size(), 0), last_reduce(schedule.rows.size(), 0);
   std::vector<int32_t> reduced(static_cast<size_t>(num_stages_), 0);
@@ -67,14 +63,14 @@ ScheduleGraph::ScheduleGraph(const Schedule& schedule)
           const bool is_forward = action.kind == ActionKind::kForward;
           const int32_t from = is_forward ? action.stage - 1 : action.stage + 1;
           if ((is_forward || makes_gradient(action.kind)) && from >= 0 && from < num_stages_) {
-            node.source = (is_forward ? forward : gradient)[cell(from, action.microbatch)];
+            node.source = (is_forward ? forward : gradient).at(from, action.microbatch);
             if (node.source == 0) break;
             const int32_t boundary = std::min(from, action.stage);
             if (schedule.crosses_ranks(boundary)) node.delay = boundary * kWorks + static_cast<int32_t>(kTransferWork);
           }
           last[rank] = here;
-          if (is_forward) forward[cell(action.stage, action.microbatch)] = here;
-          if (makes_gradient(action.kind)) gradient[cell(action.stage, action.microbatch)] = here;
+          if (is_forward) forward.at(action.stage, action.microbatch) = here;
+          if (makes_gradient(action.kind)) gradient.at(action.stage, action.microbatch) = here;
         }
         nodes_.push_back(node);
         has_moved = true;

@@ -3,26 +3,15 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/draws.h"
-#include "tests/support/source_tree.h"
+#include "tests/support/search/real_problem.h"
 #include "weft/exchange/target_limits.h"
 #include "weft/search/plan_advice.h"
 #include "weft/simulate/plan_simulator.h"
-#include "weft/spec/scenario.h"
 
 namespace weft::target_space_test {
 namespace {
 
-const Scenarios kScenarios(source_tree().string() + "/scenarios");
 constexpr Target kTargets[] = {Target::kMegatron, Target::kMindspeedMm, Target::kMindformers};
-
-PlanProblem problem_of(const char* model, const char* cluster, int64_t nodes, const char* workload, int64_t batch) {
-  PlanProblem problem{.model = *kScenarios.model(model),
-                      .cluster = *kScenarios.cluster(cluster, nodes),
-                      .workload = *kScenarios.workload(workload),
-                      .space = {}};
-  problem.workload.global_batch_samples = batch;
-  return problem;
-}
 
 TEST(TargetSpace, WhatIsFoundForASystemIsExportedToItAndNoFasterThanTheWholeSpace) {
   int num_exported = 0;
@@ -33,7 +22,7 @@ TEST(TargetSpace, WhatIsFoundForASystemIsExportedToItAndNoFasterThanTheWholeSpac
                                                                {"qwen2.5-vl-32b", "ascend_910b_16", 2, "vl_sft", 64},
                                                                {"qwen2.5-omni-7b", "hgx_h200", 1, "omni_short", 64}}) {
     if (kIsSanitized && nodes > 1) continue;
-    const PlanProblem problem = problem_of(model, cluster, nodes, workload, batch);
+    const PlanProblem problem = real_problem(model, cluster, nodes, workload, batch);
     const PlanSearchOptions options{.time_limit_s = 20, .within = 0.02, .memory_margin = 0.08};
     const PlanSearchResult whole =
         *search_plans(problem.model, problem.cluster, problem.workload, problem.space, options);
@@ -68,7 +57,7 @@ TEST(TargetSpace, WhatIsFoundForASystemIsExportedToItAndNoFasterThanTheWholeSpac
 /// whole space has is lost but what it cannot express.
 TEST(TargetSpace, HoldsEveryCandidateThatTheSystemCanExpress) {
   for (const char* model : {"tiny-vl", "llama3-8b"}) {
-    PlanProblem problem = problem_of(model, "dgx_h100", 2, "vl_sft", 16);
+    PlanProblem problem = real_problem(model, "dgx_h100", 2, "vl_sft", 16);
     problem.cluster.devices_per_node = 2;
     problem.space.schedules.push_back(ScheduleName::kGpipe);
     problem.space.schedules.push_back(ScheduleName::kZbV);
@@ -97,7 +86,7 @@ TEST(TargetSpace, HoldsEveryCandidateThatTheSystemCanExpress) {
 }
 
 TEST(TargetSpace, RefusesWhatLeavesNothing) {
-  const PlanProblem problem = problem_of("qwen2-vl-7b", "dgx_h100", 1, "vl_sft", 64);
+  const PlanProblem problem = real_problem("qwen2-vl-7b", "dgx_h100", 1, "vl_sft", 64);
   const auto message = [&](Target target, const PlanSpace& space) {
     const Result<PlanSpace> narrowed = space_for(target, space, problem.model);
     return narrowed ? std::string("nothing is wrong") : narrowed.error().message();

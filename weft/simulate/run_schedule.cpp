@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "weft/base/check.h"
+#include "weft/schedule/cell_table.h"
 #include "weft/schedule/encoder_clock.h"
 
 namespace weft {
@@ -21,8 +22,8 @@ class Run {
         latency_ms_{&costs.p2p_ms, costs.gradient_p2p_ms ? &*costs.gradient_p2p_ms : &costs.p2p_ms},
         busy_ms_{&costs.p2p_busy_ms, costs.gradient_p2p_busy_ms ? &*costs.gradient_p2p_busy_ms : &costs.p2p_busy_ms},
         ranks_(schedule.rows.size()),
-        input_ms_(num_cells(), kNever),
-        gradient_ms_(num_cells(), kNever),
+        input_ms_(schedule, kNever),
+        gradient_ms_(schedule, kNever),
         reduced_ms_(static_cast<size_t>(schedule.num_stages()), 0) {
     WEFT_CHECK(costs.encoders.size() == schedule.encoders.size(), "{} encoders, but costs for {}",
                schedule.encoders.size(), costs.encoders.size());
@@ -68,14 +69,6 @@ class Run {
     double busy_ms = 0;
   };
 
-  size_t num_cells() const {
-    return static_cast<size_t>(schedule_.num_stages()) * static_cast<size_t>(schedule_.num_microbatches);
-  }
-  size_t cell(int32_t stage, int32_t microbatch) const {
-    return static_cast<size_t>(stage) * static_cast<size_t>(schedule_.num_microbatches) +
-           static_cast<size_t>(microbatch);
-  }
-
   void advance(int32_t rank, std::vector<int32_t>& ready) {
     RankState& state = ranks_[static_cast<size_t>(rank)];
     const auto& row = schedule_.rows[static_cast<size_t>(rank)];
@@ -84,7 +77,7 @@ class Run {
       switch (action.kind) {
         case ActionKind::kForward: {
           double start = state.free_ms;
-          if (action.stage > 0) start = std::max(start, input_ms_[cell(action.stage, action.microbatch)]);
+          if (action.stage > 0) start = std::max(start, input_ms_.at(action.stage, action.microbatch));
           if constexpr (kHasEncoders) {
             if (action.stage == schedule_.entry_stage) start = std::max(start, embeddings_ms(action.microbatch));
             if (start == EncoderClock::kNever) {
@@ -98,7 +91,7 @@ class Run {
             if (action.stage == schedule_.entry_stage) tell_encoders(action, state.free_ms, ready);
           }
           if (action.stage + 1 < schedule_.num_stages() && !schedule_.crosses_ranks(action.stage)) {
-            input_ms_[cell(action.stage + 1, action.microbatch)] = state.free_ms;
+            input_ms_.at(action.stage + 1, action.microbatch) = state.free_ms;
           }
           break;
         }
@@ -107,7 +100,7 @@ class Run {
           const bool is_whole = action.kind == ActionKind::kBackward;
           double start = state.free_ms;
           if (action.stage + 1 < schedule_.num_stages())
-            start = std::max(start, gradient_ms_[cell(action.stage, action.microbatch)]);
+            start = std::max(start, gradient_ms_.at(action.stage, action.microbatch));
           double duration = costs_.backward_input_ms.at(action.stage, action.microbatch);
           if (is_whole) duration += costs_.backward_weight_ms.at(action.stage, action.microbatch);
           compute(state, rank, action, start, duration);
@@ -116,7 +109,7 @@ class Run {
             if (action.stage == schedule_.entry_stage) tell_encoders(action, state.free_ms, ready);
           }
           if (action.stage > 0 && !schedule_.crosses_ranks(action.stage - 1)) {
-            gradient_ms_[cell(action.stage - 1, action.microbatch)] = state.free_ms;
+            gradient_ms_.at(action.stage - 1, action.microbatch) = state.free_ms;
           }
           break;
         }
@@ -132,13 +125,13 @@ class Run {
           deliver(rank, action, gradient_ms_, action.stage - 1, ready);
           break;
         case ActionKind::kRecvForward:
-          if (input_ms_[cell(action.stage, action.microbatch)] == kNever) {
+          if (input_ms_.at(action.stage, action.microbatch) == kNever) {
             state.is_waiting = true;
             return;
           }
           break;
         case ActionKind::kRecvBackward:
-          if (gradient_ms_[cell(action.stage, action.microbatch)] == kNever) {
+          if (gradient_ms_.at(action.stage, action.microbatch) == kNever) {
             state.is_waiting = true;
             return;
           }
@@ -282,7 +275,7 @@ class Run {
     ready.push_back(rank);
   }
 
-  void deliver(int32_t rank, const Action& action, std::vector<double>& arrival_ms, int32_t to_stage,
+  void deliver(int32_t rank, const Action& action, CellTable<double>& arrival_ms, int32_t to_stage,
                std::vector<int32_t>& ready) {
     RankState& sender = ranks_[static_cast<size_t>(rank)];
     const size_t way = action.kind == ActionKind::kSendForward ? 0 : 1;
@@ -290,7 +283,7 @@ class Run {
     const double start_ms = std::max(sender.free_ms, channel_free_ms);
     channel_free_ms = start_ms + busy_ms_[way]->at(action.stage, action.microbatch);
     const double end_ms = channel_free_ms + latency_ms_[way]->at(action.stage, action.microbatch);
-    arrival_ms[cell(to_stage, action.microbatch)] = end_ms;
+    arrival_ms.at(to_stage, action.microbatch) = end_ms;
     const int32_t peer = schedule_.rank_of_stage[static_cast<size_t>(to_stage)];
     if (timeline_ != nullptr)
       timeline_->ranks[static_cast<size_t>(rank)].push_back({action, Stream::kSend, start_ms, end_ms});
@@ -322,9 +315,9 @@ class Run {
   const CostTable* busy_ms_[2];
   std::vector<RankState> ranks_;
   std::vector<EncoderState> encoders_;
-  std::vector<double> input_ms_;     // when a cell's input arrives
-  std::vector<double> gradient_ms_;  // when its output's gradient arrives
-  std::vector<double> reduced_ms_;   // when a stage's gradients are reduced
+  CellTable<double> input_ms_;      // when a cell's input arrives
+  CellTable<double> gradient_ms_;   // when its output's gradient arrives
+  std::vector<double> reduced_ms_;  // when a stage's gradients are reduced
 };
 
 }  // namespace

@@ -1,0 +1,297 @@
+#include "weft/cost/attention_walk.h"
+
+#include <algorithm>
+
+#include "weft/cost/op_walk.h"
+#include "weft/mesh/head_share.h"
+
+namespace weft {
+namespace {
+
+/// The calls of an attention kernel: with as many keys as queries a run of equal segments is one call, else each
+/// segment is.
+struct KernelCall {
+  int64_t length = 0;  ///< of queries
+  int64_t count = 1;
+  int64_t keys = 0;  ///< as many as queries, or those that came from elsewhere
+
+  int64_t queries() const { return length * count; }
+};
+
+std::vector<KernelCall> kernel_calls(const std::vector<int64_t>& segments, bool shares_keys) {
+  std::vector<KernelCall> calls;
+  for (const int64_t length : segments) {
+    if (length == 0) continue;
+    if (!shares_keys && !calls.empty() && calls.back().length == length) {
+      ++calls.back().count;
+    } else {
+      calls.push_back({.length = length, .keys = length});
+    }
+  }
+  return calls;
+}
+
+/// How many scores the fused kernel of a CPU has at a time.
+struct KernelTile {
+  explicit KernelTile(const KernelCall& call)
+      : queries(std::min<int64_t>(call.length, call.length >= 768   ? 256
+                                               : call.length >= 192 ? 64
+                                                                    : 32)),
+        keys(std::min<int64_t>(call.keys, 512)) {}
+
+  int64_t queries;
+  int64_t keys;
+
+  int64_t scores() const { return queries * keys; }
+};
+
+/// Its own workspace, for each thread: scores, and of every query the largest, the sum and the output.
+int64_t forward_workspace(const KernelCall& call, int64_t head_dim, const WalkContext& context) {
+  const KernelTile tile(call);
+  const int64_t exact = (tile.scores() + tile.queries * (2 + head_dim)) * context.exact_bytes;
+  return context.kernel_threads * (exact + (context.is_half() ? tile.scores() * context.element_bytes : 0));
+}
+
+/// Scores and their gradients.
+int64_t backward_workspace(const KernelCall& call, int64_t head_dim, const WalkContext& context) {
+  const KernelTile tile(call);
+  int64_t bytes = (2 * tile.scores() + tile.queries) * context.exact_bytes;
+  if (context.is_half())
+    bytes += 3 * tile.scores() * context.element_bytes + tile.keys * head_dim * context.exact_bytes;
+  return context.kernel_threads * bytes;
+}
+
+/// The products of its tiles.
+void pack_tiles(const KernelCall& call, int64_t head_dim, const WalkContext& context) {
+  const KernelTile tile(call);
+  walk_product(std::max(tile.queries, head_dim), std::max(tile.keys, head_dim), tile.keys, context);
+}
+
+/// Rotating heads in place.
+void rotate(int64_t rows, int64_t width, const WalkContext& context) {
+  CountedTensor converted;
+  if (context.is_half()) converted = context.exact_rows_of(rows, width);
+  const CountedTensor turned = context.exact_rows_of(rows, width / 2);
+}
+
+struct AttentionState {
+  CountedTensor out;
+  CountedTensor log_sums;
+};
+
+/// Minus infinity where a row does not see another one.
+CountedTensor hide_keys(int64_t length, const Attention& attention, const WalkContext& context) {
+  if (attention.mask != Mask::kSliding || length <= attention.window) return {};
+  const CountedTensor hidden = context.make(2 * length * length);
+  return context.rows_of(length, length);
+}
+
+AttentionState attend(const LocalHeads& heads, const Attention& attention, const WalkContext& context) {
+  const int64_t width = heads.queries * attention.head_dim;
+  AttentionState state{.out = context.rows_of(context.whole_rows, width),
+                       .log_sums = context.exact_rows_of(context.whole_rows, heads.queries)};
+  for (const KernelCall& call : kernel_calls(*context.segments, heads.queries != heads.keys)) {
+    const CountedTensor mask = hide_keys(call.length, attention, context);
+    const CountedTensor out = context.rows_of(call.length * call.count, width);
+    const CountedTensor log_sums = context.exact_rows_of(call.length * call.count, heads.queries);
+    const CountedTensor workspace = context.make(forward_workspace(call, attention.head_dim, context));
+    pack_tiles(call, attention.head_dim, context);
+  }
+  return state;
+}
+
+void attend_backward(const LocalHeads& heads, const Attention& attention, const WalkContext& context) {
+  const int64_t width = heads.queries * attention.head_dim;
+  for (const KernelCall& call : kernel_calls(*context.segments, heads.queries != heads.keys)) {
+    const CountedTensor mask = hide_keys(call.length, attention, context);
+    // Keys that several queries share have a gradient for each, which are summed.
+    const CountedTensor gradients = context.rows_of(call.length * call.count, 3 * width);
+    {
+      CountedTensor in_order;
+      if (heads.queries != heads.keys) in_order = context.rows_of(call.length, width);
+      const CountedTensor workspace = context.make(backward_workspace(call, attention.head_dim, context));
+      pack_tiles(call, attention.head_dim, context);
+    }
+    if (heads.queries != heads.keys)
+      const CountedTensor sum = context.rows_of(call.length, heads.keys * attention.head_dim);
+  }
+}
+
+/// Attention whose rows several ranks share: heads are exchanged for rows, and keys go round a ring.
+class SharedAttention {
+ public:
+  SharedAttention(const LocalHeads& heads, const Attention& attention, const WalkContext& context)
+      : heads_(heads), attention_(attention), context_(context), shared_(*context.shared) {
+    const HeadShare own =
+        share_of_heads({heads.queries, heads.keys, attention.head_dim}, shared_.ulysses, shared_.place);
+    own_ = {.queries = own.num_heads, .keys = own.num_kv_heads};
+    for (int64_t place = 0; place < shared_.ulysses; ++place) {
+      const HeadShare share = share_of_heads({heads.queries, heads.keys, attention.head_dim}, shared_.ulysses, place);
+      all_keys_ += share.num_kv_heads;
+      copies_keys_ |= share.sharers > 1;
+    }
+  }
+
+  /// Rows for heads.
+  CountedTensor share_packed(const CountedTensor& qkv) const {
+    return share(qkv, heads_.queries + 2 * all_keys_, own_.queries + 2 * own_.keys);
+  }
+  CountedTensor share_queries(const CountedTensor& x) const { return share(x, heads_.queries, own_.queries); }
+  /// Heads for rows.
+  CountedTensor return_queries(const CountedTensor& x) const {
+    return give_back(x, own_.queries, heads_.queries, heads_.queries, false);
+  }
+  CountedTensor return_packed(const CountedTensor& x) const {
+    return give_back(x, own_.queries + 2 * own_.keys, heads_.queries + 2 * all_keys_, heads_.queries + 2 * heads_.keys,
+                     copies_keys_);
+  }
+
+  AttentionState attend() const {
+    const int64_t width = own_.queries * dim();
+    AttentionState state{.out = context_.exact_rows_of(shared_.group_rows, width),
+                         .log_sums = context_.exact_rows_of(shared_.group_rows, own_.queries)};
+    const auto attend_once = [&](const std::vector<KernelCall>& calls) {
+      for (const KernelCall& call : calls) {
+        const CountedTensor out = context_.rows_of(call.queries(), width);
+        const CountedTensor log_sums = context_.exact_rows_of(call.queries(), 4 * own_.queries);
+        CountedTensor workspace = context_.make(forward_workspace(call, dim(), context_));
+        pack_tiles(call, dim(), context_);
+        workspace.reset();
+        if (context_.is_half()) const CountedTensor exact = context_.exact_rows_of(call.queries(), width);
+      }
+    };
+    // The keys of the next step are on their way while those of one are used.
+    CountedTensor next = keys_of(0);
+    attend_once(own_calls());
+    for (size_t step = 0; step < shared_.ring.size(); ++step) {
+      const CountedTensor now = std::exchange(next, {});
+      next = keys_of(step + 1);
+      attend_once(calls_of(step));
+    }
+    if (context_.is_half()) state.out = context_.rows_of(shared_.group_rows, width);
+    return state;
+  }
+
+  CountedTensor attend_backward() const {
+    const int64_t width = own_.queries * dim();
+    const CountedTensor gradient = context_.exact_rows_of(shared_.group_rows, (own_.queries + 2 * own_.keys) * dim());
+    const auto attend_once = [&](const std::vector<KernelCall>& calls) {
+      for (const KernelCall& call : calls) {
+        const CountedTensor gradients = context_.rows_of(call.queries() + 2 * call.keys * call.count, width);
+        CountedTensor in_order;
+        if (own_.queries != own_.keys) in_order = context_.rows_of(call.length, width);
+        CountedTensor workspace = context_.make(backward_workspace(call, dim(), context_));
+        pack_tiles(call, dim(), context_);
+        workspace.reset();
+        if (context_.is_half())
+          const CountedTensor exact = context_.exact_rows_of(std::max(call.queries(), call.keys * call.count), width);
+      }
+    };
+    CountedTensor next = keys_of(0), returned;
+    attend_once(own_calls());
+    for (size_t step = 0; step < shared_.ring.size(); ++step) {
+      const CountedTensor now = std::exchange(next, {});
+      next = keys_of(step + 1);
+      // Gradients for others' keys are made and sent, and those for own ones come back.
+      const int64_t received = shared_.ring[step].received;
+      CountedTensor theirs = context_.exact_rows_of(received, 2 * own_.keys * dim());
+      attend_once(calls_of(step));
+      if (context_.is_half()) theirs = context_.rows_of(received, 2 * own_.keys * dim());
+      const CountedTensor back = context_.rows_of(shared_.ring[step].sent, 2 * own_.keys * dim());
+      returned = context_.make(theirs.bytes() + back.bytes());
+    }
+    return context_.is_half() ? context_.rows_of(shared_.group_rows, (own_.queries + 2 * own_.keys) * dim()) : gradient;
+  }
+
+ private:
+  int64_t dim() const { return attention_.head_dim; }
+  std::vector<KernelCall> own_calls() const { return kernel_calls(*context_.segments, own_.queries != own_.keys); }
+  std::vector<KernelCall> calls_of(size_t step) const {
+    std::vector<KernelCall> calls;
+    for (const auto& [queries, keys] : shared_.ring[step].blocks) calls.push_back({.length = queries, .keys = keys});
+    return calls;
+  }
+
+  /// Keys and values of a step of the ring.
+  CountedTensor keys_of(size_t step) const {
+    if (step >= shared_.ring.size()) return {};
+    return context_.rows_of(shared_.ring[step].sent + shared_.ring[step].received, 2 * own_.keys * dim());
+  }
+
+  CountedTensor share(const CountedTensor& x, int64_t all_heads, int64_t own_heads) const {
+    if (shared_.ulysses == 1) return x;
+    const CountedTensor sent = context_.rows_of(context_.whole_rows, all_heads * dim());
+    CountedTensor received = context_.rows_of(shared_.group_rows, own_heads * dim());
+    return shared_.is_scattered ? context_.rows_of(shared_.group_rows, own_heads * dim()) : received;
+  }
+
+  CountedTensor give_back(const CountedTensor& x, int64_t own_heads, int64_t all_heads, int64_t num_heads,
+                          bool sums) const {
+    if (shared_.ulysses == 1) return x;
+    CountedTensor sent = x;
+    if (shared_.is_scattered) sent = context_.rows_of(shared_.group_rows, own_heads * dim());
+    const CountedTensor received = context_.rows_of(context_.whole_rows, all_heads * dim());
+    if (!sums || !context_.is_half()) return context_.rows_of(context_.whole_rows, num_heads * dim());
+    const CountedTensor exact = context_.exact_rows_of(context_.whole_rows, num_heads * dim());
+    return context_.rows_of(context_.whole_rows, num_heads * dim());
+  }
+
+  LocalHeads heads_, own_;
+  int64_t all_keys_ = 0;
+  bool copies_keys_ = false;
+  const Attention& attention_;
+  const WalkContext& context_;
+  const SharedRows& shared_;
+};
+
+CountedTensor walk_shared_attention(const CountedTensor& qkv, const LocalHeads& heads, const Attention& attention,
+                                    bool has_rotary, const WalkContext& context) {
+  const int64_t turning = (heads.queries + heads.keys) * attention.head_dim;
+  if (has_rotary) rotate(context.whole_rows, turning, context);
+  const SharedAttention walk(heads, attention, context);
+  const CountedTensor shared = walk.share_packed(qkv);
+  const AttentionState state = walk.attend();
+  AttentionState kept;
+  if (!context.recomputes_attention) kept = state;
+  context.add_step([=](const CountedTensor& dy) {
+    const SharedAttention back(heads, attention, context);
+    const CountedTensor kept_rows = shared;
+    AttentionState used = kept;
+    if (context.recomputes_attention) used = back.attend();
+    const CountedTensor dout = back.share_queries(dy);
+    CountedTensor dqkv;
+    {
+      const CountedTensor of_shared = back.attend_backward();
+      dqkv = back.return_packed(of_shared);
+    }
+    if (has_rotary) rotate(context.whole_rows, turning, context);
+    return dqkv;
+  });
+  return walk.return_queries(state.out);
+}
+
+}  // namespace
+
+CountedTensor walk_attention(const CountedTensor& qkv, const LocalHeads& heads, const Attention& attention,
+                             bool has_rotary, const WalkContext& context) {
+  if (context.shared) return walk_shared_attention(qkv, heads, attention, has_rotary, context);
+  const int64_t rows = context.whole_rows;
+  const int64_t turning = (heads.queries + heads.keys) * attention.head_dim;
+  const int64_t packed = (heads.queries + 2 * heads.keys) * attention.head_dim;
+  if (has_rotary) rotate(rows, turning, context);
+  const AttentionState state = attend(heads, attention, context);
+  AttentionState kept;
+  if (!context.recomputes_attention) kept = state;
+  context.add_step([=](const CountedTensor&) {
+    const CountedTensor kept_qkv = qkv;
+    AttentionState used = kept;
+    if (context.recomputes_attention) used = attend(heads, attention, context);
+    CountedTensor dqkv = context.rows_of(rows, packed);
+    attend_backward(heads, attention, context);
+    if (has_rotary) rotate(rows, turning, context);
+    return dqkv;
+  });
+  return state.out;
+}
+
+}  // namespace weft
