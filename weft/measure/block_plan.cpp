@@ -82,19 +82,19 @@ Result<BlockPlan> plan_of_block(const Model& model, const BlockShape& shape, con
   }
   WEFT_TRY(const StageLayers around, layers_around(*module, shape));
   const bool is_llm = shape.module == ModuleKind::kLlm;
-  ModulePlan settings{.kind = shape.module,
-                      .placement = is_llm ? ModulePlacement::kBase : ModulePlacement::kDisjoint,
-                      .axis_order = default_axis_order(),
-                      .tp = shape.tp,
-                      .cp = shape.cp,
-                      .cp_ulysses = shape.cp_ulysses,
-                      .ep = shape.ep,
-                      .pp = std::ssize(around.layers),
-                      .dp = kStateShares * shape.ep,
-                      .sequence_parallel = shape.sequence_parallel && shape.tp > 1,
-                      .experts_over_tp = shape.experts_over_tp,
-                      .layers = around.layers,
-                      .zero = 1};
+  ModulePlan settings{Degrees{.tp = shape.tp,
+                              .cp = shape.cp,
+                              .cp_ulysses = shape.cp_ulysses,
+                              .ep = shape.ep,
+                              .pp = std::ssize(around.layers),
+                              .dp = kStateShares * shape.ep,
+                              .sequence_parallel = shape.sequence_parallel && shape.tp > 1,
+                              .experts_over_tp = shape.experts_over_tp,
+                              .zero = 1}};
+  settings.kind = shape.module;
+  settings.placement = is_llm ? ModulePlacement::kBase : ModulePlacement::kDisjoint;
+  settings.axis_order = default_axis_order();
+  settings.layers = around.layers;
   if (options.recompute != BlockRecompute::kKeep) {
     for (const std::vector<int64_t>& chunk : around.layers) {
       Recompute recompute;
@@ -102,7 +102,7 @@ Result<BlockPlan> plan_of_block(const Model& model, const BlockShape& shape, con
       settings.recompute.push_back({recompute});
     }
   }
-  settings.ranks = ranks_from(0, settings.tp * settings.cp * settings.dp * settings.pp);
+  settings.ranks = ranks_from(0, settings.num_ranks());
   BlockPlan made;
   Plan& plan = made.plan;
   plan.model = model;

@@ -9,7 +9,7 @@
 #include "weft/comm/echo/echo_world.h"
 #include "weft/measure/block_inputs.h"
 #include "weft/measure/block_plan.h"
-#include "weft/measure/time_marks.h"
+#include "weft/tensor/time_marks.h"
 #include "weft/pipeline/trained_module.h"
 
 namespace weft {

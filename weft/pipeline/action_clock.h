@@ -2,15 +2,10 @@
 
 #include <vector>
 
-#include <ATen/core/Tensor.h>
-#include <c10/core/Event.h>
-
 #include "weft/schedule/timeline.h"
+#include "weft/tensor/time_marks.h"
 
 namespace weft {
-
-/// Blocks until a device has done all that it was given; nothing to do on a CPU.
-void wait_for_device(at::Device device);
 
 /// When the actions of a step began and ended. A host hands a GPU's work over long before it is done, so the device
 /// itself is asked: marks go into its stream around every action and are read once the step is over.
@@ -28,10 +23,10 @@ class ActionClock {
  private:
   void mark();
 
-  at::Device device_;
   bool asks_device_;
-  double begin_ms_ = 0;            ///< of the host, when the first mark was made
-  std::vector<c10::Event> marks_;  ///< the beginning of the step, then two an action
+  double begin_ms_ = 0;  ///< of the host, when the first mark was made
+  TimeMarks marks_;      ///< the beginning of the step, then two an action
+  size_t num_marks_ = 0;
 };
 
 }  // namespace weft

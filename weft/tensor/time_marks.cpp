@@ -1,4 +1,4 @@
-#include "weft/measure/time_marks.h"
+#include "weft/tensor/time_marks.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
