@@ -74,5 +74,6 @@ void add_train(Verbs& verbs);
 void add_eval(Verbs& verbs);
 void add_predict(Verbs& verbs);
 void add_doctor(Verbs& verbs);
+void add_profile(Verbs& verbs);
 
 }  // namespace weft

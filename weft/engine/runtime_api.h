@@ -4,6 +4,7 @@
 
 #include "weft/base/result.h"
 #include "weft/engine/predict_request.h"
+#include "weft/engine/profile_request.h"
 #include "weft/engine/train_request.h"
 
 namespace weft {
@@ -26,6 +27,8 @@ struct RuntimeApi {
   // Reports are for the process of rank 0. An error without words is shown by another process.
   Result<std::optional<TrainReport>> (*train)(const TrainRequest& request);
   Result<std::optional<EvalReport>> (*evaluate)(const EvalRequest& request);
+  Result<MachineReport> (*machine)(const MachineRequest& request);
+  Result<std::optional<ProfileReport>> (*profile)(const ProfileRequest& request);
 };
 
 /// The library's one exported symbol: extern "C" const RuntimeApi* weft_runtime_api().

@@ -1,6 +1,7 @@
 #include "weft/base/processor.h"
 #include "weft/engine/guarded.h"
 #include "weft/engine/predict.h"
+#include "weft/engine/profiler.h"
 #include "weft/engine/runtime_api.h"
 #include "weft/engine/runtime_check.h"
 #include "weft/engine/trainer.h"
@@ -23,11 +24,24 @@ weft::Result<std::optional<weft::EvalReport>> evaluate(const weft::EvalRequest& 
   return weft::guarded([&] { return weft::evaluate(request); });
 }
 
+weft::Result<weft::MachineReport> machine(const weft::MachineRequest& request) {
+  return weft::guarded([&] { return weft::look_at_machine(request); });
+}
+
+weft::Result<std::optional<weft::ProfileReport>> profile(const weft::ProfileRequest& request) {
+  return weft::guarded([&] { return weft::measure_profile(request); });
+}
+
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) const weft::RuntimeApi* weft_runtime_api() {
   weft::avoid_undescribed_tiles();
-  static const weft::RuntimeApi api{
-      .version = WEFT_VERSION, .check = check, .predict = predict, .train = train, .evaluate = evaluate};
+  static const weft::RuntimeApi api{.version = WEFT_VERSION,
+                                    .check = check,
+                                    .predict = predict,
+                                    .train = train,
+                                    .evaluate = evaluate,
+                                    .machine = machine,
+                                    .profile = profile};
   return &api;
 }

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "weft/profile/profile.h"
+
+namespace weft {
+
+/// A median and how well it is known.
+struct MedianEstimate {
+  double median = 0;
+  Sureness sureness;
+  int64_t outliers = 0;  ///< runs that took far longer than the others: something else was running
+};
+
+/// Of times that were measured, at least one. The interval is that of order statistics, which asks nothing of how times
+/// are distributed; fewer than six do not have one, and then all of them are its ends.
+MedianEstimate estimate_median(std::vector<double> values);
+
+double median_of(std::vector<double> values);
+
+/// When a time is known well enough.
+struct StopRule {
+  double spread_percent = 1.5;
+  int64_t least_runs = 7;
+  double time_limit_ms = 4000;  ///< of a shape; reached, what is there must do
+
+  bool is_enough(const std::vector<double>& values, double elapsed_ms) const;
+};
+
+}  // namespace weft
