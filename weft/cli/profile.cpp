@@ -17,6 +17,8 @@
 #include "weft/cli/interrupt.h"
 #include "weft/cli/legal_plan.h"
 #include "weft/cli/one_process.h"
+#include "weft/cli/profile_table.h"
+#include "weft/cli/profile_update.h"
 #include "weft/cli/profiled_shapes.h"
 #include "weft/cli/runtime_loader.h"
 #include "weft/cli/terminal_line.h"
@@ -28,7 +30,8 @@ namespace weft {
 namespace {
 
 struct ProfileOptions {
-  std::optional<std::string> model, workload, cluster, plan, space, precision, ranks, cluster_out;
+  std::optional<std::string> model, workload, cluster, plan, space, precision, ranks, cluster_out, from, device_name;
+  std::optional<std::string> update, from_profile;  ///< a run to learn from
   std::string out;
   std::string device = "cpu";
   double time_limit_s = 180;
@@ -214,8 +217,33 @@ Error interrupted(const ProfileOptions& options, const ProfileReport& report) {
           .advice = "Run the same command again to go on."};
 }
 
+Result<std::string> convert_table(const ProfileOptions& options) {
+  for (const auto& [flag, given] : {std::pair{"--model", &options.model}, {"--device-name", &options.device_name}}) {
+    if (*given) continue;
+    return Error{.source = "profile",
+                 .field = flag,
+                 .problem = "is missing",
+                 .advice = "A table does not say which model and which device, by the cluster file's name, it is of."};
+  }
+  return profile_from_table({.table = *options.from,
+                             .model = *options.model,
+                             .device_name = *options.device_name,
+                             .precision = options.precision,
+                             .out = options.out});
+}
+
 Result<std::string> run_profile(const ProfileOptions& options) {
   const double start = now_ms();
+  if (options.from) return convert_table(options);
+  if (options.update) {
+    return update_profile(
+        {.run = *options.update, .out = options.out, .from_profile = options.from_profile, .json = options.json});
+  }
+  if (options.from_profile) {
+    return told_once({.source = "--from-profile",
+                      .problem = "is given without a run to learn from",
+                      .advice = "Add --update RUN, the folder of a run of 'weft train'."});
+  }
   const std::optional<std::string> out = options.out;
   if (auto error = find_bad_output({{"--out", out}, {"--cluster-out", options.cluster_out}}))
     return told_once(*std::move(error));
@@ -312,6 +340,16 @@ void add_profile(Verbs& verbs) {
   verb.option("--time-limit", options->time_limit_s, "Seconds, after which the rest is left out (default 180)")
       .named("S")
       .within(1, 1e6);
+  verb.option("--from", options->from,
+              "Measure nothing: make a profile of a table of your own (docs/manual/profiles.md)")
+      .named("TABLE.csv");
+  verb.option("--device-name", options->device_name, "With --from: the device, as the cluster file names it")
+      .named("NAME");
+  verb.option("--update", options->update,
+              "Measure nothing: learn from a run of 'weft train', so that its actions are predicted as they were")
+      .named("RUN");
+  verb.option("--from-profile", options->from_profile, "With --update: the profile to scale (default: formulas)")
+      .named("FILE");
   verb.option("--json", options->json, "Print one JSON object");
   verb.footer =
       "Ctrl-C keeps what was measured (exit 130); the same command goes on from there.\n"
@@ -320,7 +358,9 @@ void add_profile(Verbs& verbs) {
       "Examples:\n"
       "  weft profile --model tiny-vl --workload tiny_vl --out profile.json --cluster-out here.yaml\n"
       "  weft plan --model tiny-vl --workload tiny_vl --cluster here.yaml --profile profile.json --out plan.json\n"
-      "  weft profile --for plan.json --out profile.json --device cuda";
+      "  weft profile --for plan.json --out profile.json --device cuda\n"
+      "  weft profile --update runs/first --from-profile profile.json --out learned.json\n"
+      "  weft profile --from times.csv --model llama3-8b --device-name 'Ascend 910B' --out profile.json";
   verb.handles_signals = true;
   verb.run = [options] { return run_profile(*options); };
 }

@@ -59,13 +59,13 @@ std::string listed(const std::vector<BlockSource>& blocks, Kind kind, Text text)
 std::string machine_text(const MachineSource& machine) {
   std::vector<std::string> parts;
   for (const LinkSource& link : machine.links) {
-    parts.push_back(fmt::format("links {} ({:.4g} GB/s, {:.3g} us, fitted within {:.2g} %)",
+    parts.push_back(fmt::format("links {} ({:.4g} GB/s, {:.3g} us, fitted within {:.1f} %)",
                                 link.is_between_nodes ? "between nodes" : "within a node", link.gb_per_s,
                                 link.latency_us, link.error_percent));
   }
   if (machine.update_points > 0) {
     parts.push_back(machine.update_points > 2
-                        ? fmt::format("updates (fitted within {:.2g} %)", machine.update_error_percent)
+                        ? fmt::format("updates (fitted within {:.1f} %)", machine.update_error_percent)
                         : std::string("updates"));
   }
   if (machine.has_action) parts.emplace_back("the executor's time around actions");
@@ -81,19 +81,23 @@ std::string profile_text(const PlanReport& report) {
   if (!report.profile) return "";
   const ProfileUse& use = *report.profile;
   size_t in_the_table = 0;
-  double error = 0;
-  bool has_error = false;
+  double mean = 0, most = 0, with_error = 0;
   for (const BlockSource& source : use.blocks) {
     if (!is_in_the_table(source)) continue;
     ++in_the_table;
-    if (source.kind == Kind::kMeasured || !source.error_percent) continue;
-    error = std::max(error, *source.error_percent);
-    has_error = true;
+    if (source.kind == Kind::kMeasured || !source.error) continue;
+    mean += source.error->mean_percent;
+    most = std::max(most, source.error->most_percent);
+    with_error += 1;
   }
   std::string text =
       fmt::format("profile {}{}: {} of {} measured", use.source, use.date.empty() ? "" : " of " + use.date,
                   in_the_table, counted(static_cast<int64_t>(use.blocks.size()), "block"));
-  text += has_error ? fmt::format(", read between points within {:.2g} %\n", error) : "\n";
+  if (with_error > 0) {
+    text += fmt::format("; a point read from the others is off by {:.1f} % on average, {:.1f} % at most",
+                        mean / with_error, most);
+  }
+  text += "\n";
   if (const std::string list = listed(use.blocks, Kind::kExtrapolated, block_text); !list.empty())
     text += fmt::format("  far beyond the points that were measured: {}\n", list);
   if (const std::string list = listed(use.blocks, Kind::kCarriedOver, carried_text); !list.empty())
@@ -118,7 +122,8 @@ Json profile_json(const ProfileUse& use) {
                  {"from", name_of(source.kind)}};
     if (source.kind != Kind::kFormula) {
       json["points"] = source.points;
-      json["error_percent"] = source.error_percent ? Json(*source.error_percent) : Json();
+      json["error_percent"] = source.error ? Json(source.error->most_percent) : Json();
+      json["mean_error_percent"] = source.error ? Json(source.error->mean_percent) : Json();
       json["spread_percent"] = source.spread_percent;
       json["memory"] = source.has_memory;
       json["busy_ranks"] = source.taken_from.busy_ranks;

@@ -84,13 +84,13 @@ struct SettingOrder {
   bool operator()(const BlockShape& a, const BlockShape& b) const { return key(a) < key(b); }
 };
 
-/// What reading each point from the others misses, at most. Points at the ends are left out where there are others:
-/// nothing lies beyond them to be read.
-std::optional<double> error_percent(const ScatteredTable& table, const std::vector<Point>& points) {
+/// Points at the ends are left out where there are others: nothing lies beyond them to be read.
+std::optional<LeftOutError> left_out_error(const ScatteredTable& table, const std::vector<Point>& points) {
   if (table.size() < 2 || table.size() != points.size()) return std::nullopt;
   const auto [least, most] = std::minmax_element(table.places().begin(), table.places().end(),
                                                  [](const auto& a, const auto& b) { return a.x < b.x; });
-  double worst = 0;
+  LeftOutError error;
+  double count = 0;
   for (size_t i = 0; i < table.size(); ++i) {
     const ScatteredTable::Place& place = table.places()[i];
     if (table.size() > 2 && (place.x == least->x || place.x == most->x)) continue;
@@ -103,9 +103,13 @@ std::optional<double> error_percent(const ScatteredTable& table, const std::vect
       measured += own->formula_ms[pass] * table.values()[i][pass];
       read += own->formula_ms[pass] * table.left_out()[i][pass];
     }
-    if (measured > 0) worst = std::max(worst, 100 * std::abs(read / measured - 1));
+    if (measured <= 0) continue;
+    const double percent = 100 * std::abs(read / measured - 1);
+    error.most_percent = std::max(error.most_percent, percent);
+    error.mean_percent = (count * error.mean_percent + percent) / (count + 1);
+    count += 1;
   }
-  return worst;
+  return error;
 }
 
 }  // namespace
@@ -203,7 +207,7 @@ MeasuredTimes::MeasuredTimes(const Cluster& cluster, const Model& model, const P
       values.push_back(point.ratios);
     }
     table->ratios = ScatteredTable(places, values);
-    table->error_percent = error_percent(table->ratios, of.points);
+    table->error = left_out_error(table->ratios, of.points);
     tables_.push_back(std::move(table));
   }
   // Of tables that differ in the busy ranks alone, the one that is nearest to what is asked, from below.
@@ -311,7 +315,7 @@ std::vector<BlockSource> MeasuredTimes::sources() const {
     if (const Table* table = answer.table) {
       source.taken_from = table->setting;
       source.points = static_cast<int64_t>(table->ratios.size());
-      source.error_percent = table->error_percent;
+      source.error = table->error;
       source.spread_percent = table->spread_percent;
       source.has_memory = table->has_memory;
       source.kind = difference(table->setting, answer.asked) > 0 ? BlockSource::Kind::kCarriedOver

@@ -13,6 +13,12 @@
 
 namespace weft {
 
+/// What reading a point from the others alone misses, of its time.
+struct LeftOutError {
+  double mean_percent = 0;
+  double most_percent = 0;
+};
+
 /// Where the times of one block in one setting came from.
 struct BlockSource {
   enum class Kind {
@@ -24,13 +30,12 @@ struct BlockSource {
   };
 
   Kind kind = Kind::kFormula;
-  BlockShape asked;       ///< the setting; tokens say nothing
-  BlockShape taken_from;  ///< the setting that was measured, where it is another
-  int64_t points = 0;     ///< that were measured in that setting
-  /// What reading a point from the others misses at most, of its time; nothing where there are too few.
-  std::optional<double> error_percent;
-  double spread_percent = 0;  ///< the largest of the points'
-  bool has_memory = false;    ///< bytes were measured, too
+  BlockShape asked;                   ///< the setting; tokens say nothing
+  BlockShape taken_from;              ///< the setting that was measured, where it is another
+  int64_t points = 0;                 ///< that were measured in that setting
+  std::optional<LeftOutError> error;  ///< nothing where there are too few points
+  double spread_percent = 0;          ///< the largest of the points'
+  bool has_memory = false;            ///< bytes were measured, too
 };
 
 /// Measured times where a profile has them, formulas elsewhere. What was measured is kept as the formula's error, which
@@ -60,7 +65,7 @@ class MeasuredTimes final : public BlockTimes {
     double least_tokens = 0, most_tokens = 0;  ///< logarithms, here and below
     double least_length = 0, most_length = 0;
     bool has_memory = false;
-    std::optional<double> error_percent;
+    std::optional<LeftOutError> error;
     double spread_percent = 0;
   };
   /// What is asked for, as it is compared: blocks by their place in the module.

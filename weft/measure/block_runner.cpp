@@ -172,8 +172,10 @@ void BlockRunner::forget_peak() {
   c10::getDeviceAllocator(device_.type())->resetPeakStats(device_.index());
 }
 
+/// Of an encoder's entry, whose input they are, with pixels and frames of their own.
 Inputs BlockRunner::copied_inputs() const {
   Inputs copy = inputs_;
+  if (!given_.empty()) return copy;
   if (copy.vision) copy.vision->pixels = copy.vision->pixels.clone();
   if (copy.audio) copy.audio->frames = copy.audio->frames.clone();
   return copy;

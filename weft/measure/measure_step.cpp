@@ -1,7 +1,5 @@
 #include "weft/measure/measure_step.h"
 
-#include <mutex>
-
 #include "weft/base/clock.h"
 #include "weft/comm/threads/run_threads.h"
 #include "weft/measure/rank_setup.h"
@@ -21,10 +19,23 @@ struct TrainedSteps {
 
   void run(at::Device device) {
     const double begin = now_ms();
-    rank->step(batch, num_targets, /*learning_rate=*/1e-5);
+    rank->step(batch, num_targets, kLearningRate);
     wait_for_device(device);
     times.push_back(now_ms() - begin);
   }
+  /// What the end of a step takes, which updates are measured by.
+  double update(at::Device device) {
+    wait_for_device(device);
+    const double begin = now_ms();
+    for (StageOptimizer* optimizer : rank->optimizers()) {
+      optimizer->local_squared_norm([](const Parameter&, const WeightPiece&) { return 1.0; });
+      optimizer->update(kLearningRate, 1);
+    }
+    wait_for_device(device);
+    return now_ms() - begin;
+  }
+
+  static constexpr double kLearningRate = 1e-5;
 };
 
 Result<std::unique_ptr<TrainedSteps>> make_steps(const Model& model, const BlockShape& shape, int64_t microbatches,
@@ -41,62 +52,79 @@ Result<std::unique_ptr<TrainedSteps>> make_steps(const Model& model, const Block
   return steps;
 }
 
+/// The embedding, a layer and the head of the llm, each by itself.
+struct StepBlocks {
+  std::vector<std::unique_ptr<BlockRunner>> runners;
+  std::vector<double> times;  ///< of all together
+
+  void run(const MeasureSettings& settings) {
+    double sum = 0;
+    for (const auto& runner : runners) {
+      TimeMarks marks(settings.device);
+      runner->run(marks);
+      marks.wait();
+      sum += runner->passes(marks, settings.copy_bytes_per_ms).front().sum();
+    }
+    times.push_back(sum);
+  }
+};
+
+Result<StepBlocks> make_blocks(const Model& model, BlockShape shape, const MeasureSettings& settings) {
+  const Module& llm = model.modules.back();
+  StepBlocks blocks;
+  for (const std::string& name : {llm.entry.name, llm.layer_kinds[llm.layers.front()].name, llm.exit.name}) {
+    shape.block = name;
+    WEFT_TRY(blocks.runners.emplace_back(),
+             BlockRunner::create(
+                 {.model = model, .shape = shape, .precision = settings.precision, .device = settings.device}));
+  }
+  return blocks;
+}
+
+/// Steps of few and of many microbatches and their blocks, in turn, so that all see the same machine.
+Result<std::optional<StepOverhead>> measure_in_turn(const Model& model, const BlockShape& shape,
+                                                    const MeasureSettings& settings) {
+  constexpr int64_t kFew = 1, kMany = 5;
+  WEFT_TRY(const auto few, make_steps(model, shape, kFew, settings));
+  WEFT_TRY(const auto many, make_steps(model, shape, kMany, settings));
+  WEFT_TRY(StepBlocks blocks, make_blocks(model, shape, settings));
+  std::vector<double> updates;
+  const auto run_all = [&] {
+    few->run(settings.device);
+    many->run(settings.device);
+    blocks.run(settings);
+    updates.push_back(few->update(settings.device));
+  };
+  constexpr int kWarmUp = 2;
+  for (int i = 0; i < kWarmUp; ++i) run_all();
+  few->times.clear();
+  many->times.clear();
+  blocks.times.clear();
+  updates.clear();
+  const double start = now_ms();
+  do {
+    if (settings.stop != nullptr && settings.stop->load()) return std::optional<StepOverhead>();
+    run_all();
+  } while (!settings.rule.is_enough(few->times, now_ms() - start));
+  const double few_ms = median_of(few->times);
+  const double microbatch_ms = (median_of(many->times) - few_ms) / static_cast<double>(kMany - kFew);
+  return std::optional(
+      StepOverhead{.action_ms = std::max(0.0, (microbatch_ms - median_of(blocks.times)) / 2),
+                   .step_ms = std::max(0.0, few_ms - static_cast<double>(kFew) * microbatch_ms - median_of(updates))});
+}
+
 }  // namespace
 
 Result<std::optional<StepOverhead>> measure_step(const Model& model, int64_t tokens, const MeasureSettings& settings) {
-  const Module& llm = model.modules.back();
-  const Block& layer = llm.layer_kinds[llm.layers.front()];
-  double blocks_ms = 0;
-  BlockShape shape{.tokens = static_cast<double>(tokens), .sequence_tokens = static_cast<double>(tokens)};
-  for (const std::string& name : {llm.entry.name, layer.name, llm.exit.name}) {
-    shape.block = name;
-    WEFT_TRY(const auto block, measure_block(model, shape, settings));
-    if (!block) return std::optional<StepOverhead>();
-    const BlockMeasurement& found = block->measurement;
-    blocks_ms += found.forward_ms + found.backward_input_ms + found.backward_weight_ms;
-  }
-  std::optional<StepOverhead> overhead;
-  std::optional<Error> failed;
+  const BlockShape shape{.tokens = static_cast<double>(tokens), .sequence_tokens = static_cast<double>(tokens)};
+  std::optional<Result<std::optional<StepOverhead>>> measured;
   const auto body = [&](World&) {
     begin_rank(settings.device, settings.num_cores, 1);
-    constexpr int64_t kFew = 1, kMany = 5;
-    auto few = make_steps(model, shape, kFew, settings), many = make_steps(model, shape, kMany, settings);
-    if (!few || !many) {
-      failed = !few ? few.error() : many.error();
-      return;
-    }
-    for (int i = 0; i < 2; ++i) {
-      (*few)->run(settings.device);
-      (*many)->run(settings.device);
-    }
-    (*few)->times.clear();
-    (*many)->times.clear();
-    const double start = now_ms();
-    do {
-      if (settings.stop != nullptr && settings.stop->load()) return;
-      (*few)->run(settings.device);
-      (*many)->run(settings.device);
-    } while (!settings.rule.is_enough((*few)->times, now_ms() - start));
-    std::vector<double> updates;
-    for (int i = 0; i < 5; ++i) {
-      wait_for_device(settings.device);
-      const double begin = now_ms();
-      for (StageOptimizer* optimizer : (*few)->rank->optimizers()) {
-        optimizer->local_squared_norm([](const Parameter&, const WeightPiece&) { return 1.0; });
-        optimizer->update(/*learning_rate=*/1e-5, 1);
-      }
-      wait_for_device(settings.device);
-      updates.push_back(now_ms() - begin);
-    }
-    const double few_ms = median_of((*few)->times), many_ms = median_of((*many)->times);
-    const double microbatch_ms = (many_ms - few_ms) / static_cast<double>(kMany - kFew);
-    overhead =
-        StepOverhead{.action_ms = std::max(0.0, (microbatch_ms - blocks_ms) / 2),
-                     .step_ms = std::max(0.0, few_ms - static_cast<double>(kFew) * microbatch_ms - median_of(updates))};
+    measured.emplace(measure_in_turn(model, shape, settings));
   };
+  free_unused_memory(settings.device);
   if (auto error = run_thread_ranks(1, {}, body)) return *std::move(error);
-  if (failed) return *std::move(failed);
-  return overhead;
+  return *std::move(measured);
 }
 
 }  // namespace weft

@@ -49,8 +49,8 @@ TEST(ProfileTable, SaysInWhichLineAndColumnSomethingIsWrong) {
        "t.csv: line 2, forward_ms: is 'fast', a number is needed. Correct the cell."},
       {header + "llm,layer,64,64,,1,1,\n", "t.csv: line 2, forward_ms: is missing"},
       {header + "llm,layer,64,128,1,1,1,\n", "t.csv: line 2, sequence_tokens: is 128, but there are only 64 tokens"},
-      {header + "text,layer,64,64,1,1,1,\n", "t.csv: line 2, module: is 'text'"},
-      {header + "\nllm,layer,64,64,-1,1,1,\n", "t.csv: line 3, forward_ms: is -1"},
+      {header + "text,layer,64,64,1,1,1,\n", "t.csv: line 2, module: is the te"},
+      {header + "\nllm,layer,64,64,-1,1,1,\n", "t.csv: line 3, forward_ms: is th"},
       {header + "llm,,64,64,1,1,1,\n",
        "t.csv: line 2: has neither a block nor a link nor elements. Each row measures one "
        "thing: a block, a link, or an update of so many elements."},

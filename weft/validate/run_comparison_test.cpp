@@ -16,7 +16,7 @@ namespace {
 /// Two stages of a small text model, two microbatches of two samples of 64 tokens, on a device of 100 TFLOP/s.
 Plan two_stages() {
   Cluster cluster = ideal_cluster(1, 2);
-  cluster.device.memory_bandwidth_gb_per_s = 1000;
+  cluster.device.memory_bandwidth_gb_per_s = 1e5;
   cluster.efficiency.update = 0.5;
   return text_plan(gpt_model({.width = 256, .heads = 4, .layers = 4}), cluster, {.pp = 2}, 64,
                    {.name = "1f1b", .mbs = 2, .microbatches = 2});
