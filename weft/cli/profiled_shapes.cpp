@@ -40,14 +40,39 @@ Result<ProfiledProblem> read_profiled_problem(const ProfiledOptions& options) {
     problem.model = options.plan->model;
     problem.workload = options.plan->workload;
     problem.cluster = options.plan->cluster;
-    for (const auto& [flag, given] : {std::pair{"--model", &options.model},
-                                      {"--workload", &options.workload},
-                                      {"--cluster", &options.cluster},
-                                      {"--space", &options.space}}) {
-      if (!*given) continue;
-      return Error{.source = flag,
-                   .problem = "is given together with --for",
-                   .advice = "Leave it out: the plan has its model, workload and cluster with it."};
+    if (options.space) {
+      return Error{
+          .source = "--space",
+          .problem = "is given together with --for",
+          .advice = "Leave one of them out: a plan's own blocks are measured, or those that a search asks for."};
+    }
+    // The plan has its model, workload and cluster with it; what is said again must not be another.
+    if (options.model) {
+      WEFT_TRY(const Model model, scenarios.model(*options.model));
+      if (hash_of(model.config) != hash_of(problem.model.config)) {
+        return Error{
+            .source = "--model",
+            .problem = fmt::format("is {}, but the plan of --for is of {}", *options.model, problem.model.name),
+            .advice = "Leave it out: the plan has its model with it."};
+      }
+    }
+    if (options.workload) {
+      WEFT_TRY(const Workload workload, scenarios.workload(*options.workload));
+      if (workload.precision != problem.workload.precision) {
+        return Error{.source = "--workload",
+                     .problem = fmt::format("is in {}, but the plan of --for in {}", name_of(workload.precision),
+                                            name_of(problem.workload.precision)),
+                     .advice = "Leave it out: the plan has its workload with it."};
+      }
+    }
+    if (options.cluster) {
+      WEFT_TRY(const Cluster cluster, scenarios.cluster(*options.cluster));
+      if (cluster.device.name != problem.cluster->device.name) {
+        return Error{.source = "--cluster",
+                     .problem = fmt::format("has devices '{}', but the plan of --for is for '{}'", cluster.device.name,
+                                            problem.cluster->device.name),
+                     .advice = "Leave it out: the plan has its cluster with it."};
+      }
     }
     return problem;
   }

@@ -47,13 +47,16 @@ struct KernelTile {
 
 /// Its own workspace, for each thread: scores, and of every query the largest, the sum and the output.
 int64_t forward_workspace(const KernelCall& call, int64_t head_dim, const WalkContext& context) {
+  if (!context.count->is_of_processor()) return 0;
   const KernelTile tile(call);
   const int64_t exact = (tile.scores() + tile.queries * (2 + head_dim)) * context.exact_bytes;
   return context.kernel_threads * (exact + (context.is_half() ? tile.scores() * context.element_bytes : 0));
 }
 
-/// Scores and their gradients.
-int64_t backward_workspace(const KernelCall& call, int64_t head_dim, const WalkContext& context) {
+/// Scores and their gradients. A GPU's kernel sums up the queries' gradients exactly.
+int64_t backward_workspace(const KernelCall& call, int64_t head_dim, int64_t queries, const WalkContext& context) {
+  if (!context.count->is_of_processor())
+    return context.is_half() ? call.length * call.count * queries * head_dim * context.exact_bytes : 0;
   const KernelTile tile(call);
   int64_t bytes = (2 * tile.scores() + tile.queries) * context.exact_bytes;
   if (context.is_half())
@@ -109,7 +112,8 @@ void attend_backward(const LocalHeads& heads, const Attention& attention, const 
     {
       CountedTensor in_order;
       if (heads.queries != heads.keys) in_order = context.rows_of(call.length, width);
-      const CountedTensor workspace = context.make(backward_workspace(call, attention.head_dim, context));
+      const CountedTensor workspace =
+          context.make(backward_workspace(call, attention.head_dim, heads.queries, context));
       pack_tiles(call, attention.head_dim, context);
     }
     if (heads.queries != heads.keys)
@@ -180,7 +184,7 @@ class SharedAttention {
         const CountedTensor gradients = context_.rows_of(call.queries() + 2 * call.keys * call.count, width);
         CountedTensor in_order;
         if (own_.queries != own_.keys) in_order = context_.rows_of(call.length, width);
-        CountedTensor workspace = context_.make(backward_workspace(call, dim(), context_));
+        CountedTensor workspace = context_.make(backward_workspace(call, dim(), own_.queries, context_));
         pack_tiles(call, dim(), context_);
         workspace.reset();
         if (context_.is_half())

@@ -6,9 +6,15 @@
 
 namespace weft {
 
+/// Whose kernels a step is walked for: they differ in what they need in passing.
+enum class WalkedDevice { kProcessor, kGpu };
+
 /// Bytes that are held while a step is walked through without being run, and the most of them.
 class ByteCount {
  public:
+  explicit ByteCount(WalkedDevice device = WalkedDevice::kProcessor) : device_(device) {}
+
+  bool is_of_processor() const { return device_ == WalkedDevice::kProcessor; }
   int64_t held() const { return held_; }
   int64_t peak() const { return peak_; }
   /// The same without what may have been there in passing.
@@ -25,6 +31,7 @@ class ByteCount {
   void remove(int64_t bytes) { held_ -= bytes; }
 
  private:
+  WalkedDevice device_;
   int64_t held_ = 0;
   int64_t peak_ = 0;
   int64_t sure_peak_ = 0;

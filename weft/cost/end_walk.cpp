@@ -8,8 +8,8 @@ namespace weft {
 namespace {
 
 /// Elements of logits that are looked at together.
-int64_t chunk_elements(int64_t rows, int64_t classes) {
-  return std::min(rows, rows_of_loss(classes, /*is_cpu=*/true)) * classes;
+int64_t chunk_elements(int64_t rows, int64_t classes, const WalkContext& context) {
+  return std::min(rows, rows_of_loss(classes, context.count->is_of_processor())) * classes;
 }
 
 CountedTensor place_media(CountedTensor x, const std::vector<WalkedMedia>& media, bool are_own, int64_t rows,
@@ -110,7 +110,7 @@ void walk_text_exit(const WalkedBlock& block, const CountedTensor& x, int64_t ta
     logits = walk_entered_linear(normed, {context.rows, context.whole_rows, norm.width},
                                  {.rows = targets, .in = local.in, .out = local.out}, behind, block.at(head, outside));
   }
-  const int64_t chunk = chunk_elements(targets, local.out);
+  const int64_t chunk = chunk_elements(targets, local.out, context);
   const CountedTensor sums = context.exact_rows_of(targets, 1);
   CountedTensor places;
   if (context.is_spread()) places = context.make(targets * (kIndexBytes + kFlagBytes));

@@ -86,7 +86,7 @@ CountedTensor walk_norm_heads(const CountedTensor& qkv, int64_t rows, const Loca
 }
 
 void walk_product(int64_t rows, int64_t in, int64_t out, const WalkContext& context) {
-  if (!context.is_half() || rows == 0) return;
+  if (!context.is_half() || rows == 0 || !context.count->is_of_processor()) return;
   constexpr int64_t kTiles = 64 << 10;
   context.count->pass(kTiles + context.element_bytes * (rows * in + in * out) + context.exact_bytes * rows * out);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <numeric>
 
 #include "weft/meaning/plan_schedule.h"
 #include "weft/meaning/rank_row.h"
@@ -14,12 +15,16 @@ namespace {
 
 /// Losses, scales and lists of places, which are too small to walk.
 constexpr int64_t kSmallTensorBytes = 32 << 10;
+/// Of a GPU's libraries for matrix products and attention, from their first use on.
+constexpr int64_t kLibraryBytes = 40 << 20;
+/// Tokens, targets, positions and places.
+constexpr int64_t kNumbersPerToken = 8;
 
 /// Walks a rank's row as pipeline/executor runs it.
 class RowWalk {
  public:
-  RowWalk(const Plan& plan, const StepLoad& load, const Schedule& schedule, int64_t rank)
-      : plan_(plan), load_(load), schedule_(schedule) {
+  RowWalk(const Plan& plan, const StepLoad& load, const Schedule& schedule, int64_t rank, WalkedDevice device)
+      : plan_(plan), load_(load), schedule_(schedule), count_(device) {
     if (const auto row = row_of_rank(plan, schedule, rank)) row_ = static_cast<size_t>(*row);
     const size_t llm = plan.modules.size() - 1;
     for (size_t module = 0; module < plan.modules.size(); ++module) {
@@ -44,6 +49,8 @@ class RowWalk {
     if (!row_) return found;
     const MessageOrder order(schedule_, [&](const Action& action) { return carries_anything(action); });
     const CountedTensor shares = share_inputs();
+    CountedTensor on_device;
+    if (!count_.is_of_processor()) on_device = {count_, kLibraryBytes + batch_bytes()};
     const std::vector<Action>& row = schedule_.rows[*row_];
     last_microbatch_.resize(stages_.size(), -1);
     for (const Action& action : row) {
@@ -103,6 +110,33 @@ class RowWalk {
   static int64_t numbers_of(const ModulePlan& module, const ModuleRows& rows) {
     if (module.kind != ModuleKind::kAudio || module.cp == 1) return 0;
     return 3 * (rows.frames + rows.whole) + rows.out_whole;
+  }
+
+  /// What an encoder takes in, in the precision that it computes in.
+  int64_t media_bytes(const ModulePlan& encoder, const EncoderLoad& media) const {
+    const auto* entry = std::get_if<Matmul>(&plan_.model.find(encoder.kind)->entry.ops.front().shape);
+    const int64_t rows = std::accumulate(media.segments.begin(), media.segments.end(), int64_t{0});
+    return entry == nullptr ? 0 : std::max(rows, media.frames) * entry->in * element_bytes_of(plan_.precision.compute);
+  }
+
+  /// Of the step's batch, which lies on the device throughout.
+  int64_t batch_bytes() const {
+    int64_t bytes = 0;
+    for (size_t module = 0; module < places_.size(); ++module) {
+      const ModulePlan& settings = plan_.modules[module];
+      if (!places_[module]) continue;
+      if (!settings.is_in_pipeline()) {
+        for (const auto& macro : macro_batches(module)) bytes += macro ? media_bytes(settings, *macro) : 0;
+        continue;
+      }
+      for (const MicrobatchLoad& each : load_.llm[static_cast<size_t>(place_->dp)]) {
+        const auto media = each.media.find(settings.kind);
+        if (media != each.media.end()) bytes += media_bytes(settings, media->second);
+        if (settings.kind != ModuleKind::kLlm) continue;
+        bytes += std::accumulate(each.samples.begin(), each.samples.end(), int64_t{0}) * kNumbersPerToken * kIndexBytes;
+      }
+    }
+    return bytes;
   }
 
   /// Ids, positions and targets of this rank's tokens, and places of media, where others have the rest.
@@ -403,10 +437,10 @@ int64_t StepMemory::settled_peak_bytes() const {
   return state.weights + state.gradients + state.optimizer + most;
 }
 
-Result<StepMemory> step_memory(const Plan& plan, const StepLoad& load, int64_t rank) {
+Result<StepMemory> step_memory(const Plan& plan, const StepLoad& load, int64_t rank, WalkedDevice device) {
   WEFT_TRY(const Schedule schedule, playable_schedule(plan));
   StepMemory memory{.state = held_state(plan, rank), .actions = {}};
-  memory.actions = RowWalk(plan, load, schedule, rank).run();
+  memory.actions = RowWalk(plan, load, schedule, rank, device).run();
   return memory;
 }
 

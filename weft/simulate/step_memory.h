@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "weft/cost/counted_tensor.h"
 #include "weft/meaning/held_state.h"
 #include "weft/meaning/step_load.h"
 #include "weft/plan/plan.h"
@@ -29,8 +30,10 @@ struct StepMemory {
   int64_t settled_peak_bytes() const;
 };
 
-/// For a batch's own lengths, as the runtime's operators hold tensors on CPUs. The plan must be legal and obeyed by
-/// training (find_unobeyed), and the batch one of it.
-Result<StepMemory> step_memory(const Plan& plan, const StepLoad& load, int64_t rank);
+/// For a batch's own lengths, as the runtime's operators hold tensors. On GPUs the batch itself is among them, and what
+/// libraries keep for themselves. The plan must be legal and obeyed by training (find_unobeyed), and the batch one of
+/// it.
+Result<StepMemory> step_memory(const Plan& plan, const StepLoad& load, int64_t rank,
+                               WalkedDevice device = WalkedDevice::kProcessor);
 
 }  // namespace weft

@@ -224,7 +224,8 @@ std::vector<ComparedTerm> compared_terms(const std::vector<StepSums>& steps,
 /// What a rank is predicted to hold in a step; nothing where it cannot be said.
 class MemoryPrediction {
  public:
-  MemoryPrediction(const Plan& plan, const RunRecord& record) : plan_(plan) {
+  MemoryPrediction(const Plan& plan, const RunRecord& record)
+      : plan_(plan), device_(record.header.device == "cpu" ? WalkedDevice::kProcessor : WalkedDevice::kGpu) {
     from_lengths_ = std::all_of(record.steps.begin(), record.steps.end(), [&](const StepRecord& step) {
       return step.load.has_value() && !find_misfit(plan, *step.load);
     });
@@ -240,13 +241,14 @@ class MemoryPrediction {
     if (!from_lengths_) {
       return of_plan_.empty() ? std::nullopt : std::optional(of_plan_[static_cast<size_t>(rank)]);
     }
-    const auto memory = step_memory(plan_, step.load->step_load(), rank);
+    const auto memory = step_memory(plan_, step.load->step_load(), rank, device_);
     if (!memory) return std::nullopt;
     return static_cast<double>(memory->peak_bytes());
   }
 
  private:
   const Plan& plan_;
+  WalkedDevice device_;
   bool from_lengths_ = false;
   std::vector<double> of_plan_;
 };
