@@ -244,6 +244,12 @@ LocalBatch TrainingSession::make_batch(const SyntheticSamples& samples, int64_t 
   local.batch.assignment = assign(samples, batch);
   local.error = make_microbatches(samples, batch, local);
   if (!local.error) local.error = make_macro_batches(samples, batch, local.batch);
+  if (local.error || device_.is_cpu()) return local;
+  // Beside the step before: a step then begins at once.
+  for (Inputs& microbatch : local.batch.microbatches) microbatch = microbatch.staged(rank_->options());
+  for (auto& [kind, macros] : local.batch.encoders) {
+    for (Inputs& macro : macros) macro = macro.staged(rank_->options());
+  }
   return local;
 }
 

@@ -11,6 +11,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "weft/base/check.h"
+#include "weft/base/clock.h"
 #include "weft/measure/rank_setup.h"
 #include "weft/pipeline/tensor_type.h"
 #include "weft/tensor/memory_count.h"
@@ -34,7 +35,8 @@ BlockRunner::BlockRunner(BlockPlan plan, ModelNumbers numbers, const Settings& s
       device_(settings.device),
       options_(at::TensorOptions().dtype(tensor_type(settings.precision)).device(settings.device)),
       echo_(plan_.rank, plan_.plan.world_size),
-      settings_{.seed = {}, .device = settings.device} {}
+      settings_{.seed = {}, .device = settings.device},
+      backlog_(settings.device) {}
 
 Result<std::unique_ptr<BlockRunner>> BlockRunner::create(const Settings& settings) {
   WEFT_TRY(BlockPlan plan, plan_of_block(settings.model, settings.shape, {settings.precision, settings.recompute}));
@@ -72,7 +74,10 @@ void BlockRunner::set_hooks() {
 }
 
 void BlockRunner::mark(TimeMarks& marks, size_t place) {
+  const bool begins_pass = place % 2 == 0;
+  if (begins_pass) backlog_.add();
   runs_.back().copies[place] = echo_.copies();
+  runs_.back().host_ms[place] = now_ms();
   runs_.back().at[place] = marks.mark();
 }
 
@@ -149,7 +154,9 @@ std::vector<BlockPasses> BlockRunner::passes(const TimeMarks& marks, double copy
       const double copied_ms = run.copies[end].host_ms - run.copies[begin].host_ms;
       const auto copied_bytes = static_cast<double>(run.copies[end].gpu_bytes - run.copies[begin].gpu_bytes);
       const double ms = marks.ms_between(run.at[begin], run.at[end]) - copied_ms - copied_bytes / copy_bytes_per_ms;
-      return std::max(ms, 0.0) / token_share_;
+      // A device that is faster than its host waits for it in training, too.
+      const double host_ms = device_.is_cpu() ? 0 : run.host_ms[end] - run.host_ms[begin] - copied_ms;
+      return std::max(ms / token_share_, host_ms);
     };
     all.push_back({between(0, 1), between(2, 3), between(4, 5)});
   }

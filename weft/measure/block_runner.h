@@ -9,8 +9,9 @@
 #include "weft/comm/echo/echo_world.h"
 #include "weft/measure/block_inputs.h"
 #include "weft/measure/block_plan.h"
-#include "weft/tensor/time_marks.h"
+#include "weft/measure/gpu_backlog.h"
 #include "weft/pipeline/trained_module.h"
+#include "weft/tensor/time_marks.h"
 
 namespace weft {
 
@@ -65,9 +66,10 @@ class BlockRunner {
     std::vector<at::Tensor> gradients;
     WeightGradients deferred;
   };
-  /// Where the marks of one run are, and what the echo had copied at each.
+  /// Where the marks of one run are, when the host came there, and what the echo had copied at each.
   struct RunMarks {
     std::array<size_t, 6> at{};
+    std::array<double, 6> host_ms{};
     std::array<EchoCopies, 6> copies{};
   };
 
@@ -97,6 +99,7 @@ class BlockRunner {
   std::vector<at::Tensor> output_gradients_;
   BlockHooks hooks_;
   TimeMarks* marking_ = nullptr;  ///< while a forward is timed
+  GpuBacklog backlog_;
   std::vector<RunMarks> runs_;
 };
 

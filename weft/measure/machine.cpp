@@ -17,9 +17,9 @@
 #include "weft/comm/threads/run_threads.h"
 #include "weft/measure/median.h"
 #include "weft/measure/rank_setup.h"
-#include "weft/tensor/time_marks.h"
 #include "weft/pipeline/tensor_type.h"
 #include "weft/tensor/rank_threads.h"
+#include "weft/tensor/time_marks.h"
 
 namespace weft {
 namespace {

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "weft/models/media/audio_index.h"
+#include "weft/models/move_inputs.h"
 
 namespace weft {
 namespace {
@@ -273,11 +274,30 @@ Inputs Inputs::to(const at::TensorOptions& options) const {
   Inputs moved = *this;
   for (at::Tensor* indices :
        {&moved.ids, &moved.positions, &moved.target_rows, &moved.targets, &moved.vision_places, &moved.audio_places}) {
-    if (indices->defined()) *indices = indices->to(options.device());
+    if (indices->defined()) *indices = moved_to(*indices, options.dtype(indices->dtype()));
   }
   if (vision) moved.vision = vision->to(options);
   if (audio) moved.audio = audio->to(options);
   return moved;
+}
+
+Inputs Inputs::staged(const at::TensorOptions& options) const {
+  Inputs staged = to(options.device(at::kCPU));
+  if (options.device().is_cpu()) return staged;
+  std::vector<at::Tensor*> all = {&staged.ids,     &staged.positions,     &staged.target_rows,
+                                  &staged.targets, &staged.vision_places, &staged.audio_places};
+  if (staged.vision) {
+    VisionInputs& own = *staged.vision;
+    all.insert(all.end(), {&own.pixels, &own.positions, &own.output_order});
+  }
+  if (staged.audio) {
+    AudioInputs& own = *staged.audio;
+    all.insert(all.end(), {&own.frames, &own.first_taps, &own.second_taps, &own.row_positions, &own.pooled_rows});
+  }
+  for (at::Tensor* tensor : all) {
+    if (tensor->defined()) *tensor = tensor->pin_memory();
+  }
+  return staged;
 }
 
 }  // namespace weft

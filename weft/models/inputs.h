@@ -52,6 +52,8 @@ struct Inputs {
   int64_t num_targets() const { return targets.defined() ? targets.size(0) : 0; }
   /// On a device, pixels and mel frames in a type.
   Inputs to(const at::TensorOptions& options) const;
+  /// The same for later: already in the type, and in memory that a GPU reads by itself while its host goes on.
+  Inputs staged(const at::TensorOptions& options) const;
 };
 
 /// Which encoders' inputs are wanted. Of the others grids and lengths are enough: they say which rows go where.

@@ -3,6 +3,7 @@
 
 #include "weft/models/audio/audio_encoder.h"
 #include "weft/models/media/audio_index.h"
+#include "weft/models/move_inputs.h"
 
 namespace weft {
 
@@ -70,9 +71,9 @@ Result<AudioInputs> prepare_audio(const AudioNumbers& numbers, const at::Tensor&
 
 AudioInputs AudioInputs::to(const at::TensorOptions& options) const {
   AudioInputs moved = *this;
-  moved.frames = frames.to(options);
+  moved.frames = moved_to(frames, options);
   for (at::Tensor* indices : {&moved.first_taps, &moved.second_taps, &moved.row_positions, &moved.pooled_rows}) {
-    *indices = indices->to(options.device());
+    *indices = moved_to(*indices, options.dtype(indices->dtype()));
   }
   return moved;
 }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "weft/models/media/vision_index.h"
+#include "weft/models/move_inputs.h"
 #include "weft/models/vision/vision_encoder.h"
 
 namespace weft {
@@ -49,9 +50,9 @@ Result<VisionInputs> prepare_vision(const VisionNumbers& numbers, const at::Tens
 
 VisionInputs VisionInputs::to(const at::TensorOptions& options) const {
   VisionInputs moved = *this;
-  moved.pixels = pixels.to(options);
-  moved.positions = positions.to(options.device());
-  if (output_order.defined()) moved.output_order = output_order.to(options.device());
+  moved.pixels = moved_to(pixels, options);
+  moved.positions = moved_to(positions, options.dtype(positions.dtype()));
+  if (output_order.defined()) moved.output_order = moved_to(output_order, options.dtype(output_order.dtype()));
   return moved;
 }
 
