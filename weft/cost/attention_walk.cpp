@@ -282,12 +282,15 @@ CountedTensor walk_attention(const CountedTensor& qkv, const LocalHeads& heads, 
   const int64_t rows = context.whole_rows;
   const int64_t turning = (heads.queries + heads.keys) * attention.head_dim;
   const int64_t packed = (heads.queries + 2 * heads.keys) * attention.head_dim;
+  CountedTensor turned;  // processors turn heads in place, a GPU's attention reads copies
+  if (has_rotary && !context.count->is_of_processor()) turned = context.rows_of(rows, turning);
   if (has_rotary) rotate(rows, turning, context);
   const AttentionState state = attend(heads, attention, context);
   AttentionState kept;
   if (!context.recomputes_attention) kept = state;
+  if (context.recomputes_attention) turned.reset();
   context.add_step([=](const CountedTensor&) {
-    const CountedTensor kept_qkv = qkv;
+    const CountedTensor kept_qkv = qkv, kept_turned = turned;
     AttentionState used = kept;
     if (context.recomputes_attention) used = attend(heads, attention, context);
     CountedTensor dqkv = context.rows_of(rows, packed);

@@ -11,7 +11,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "weft/base/check.h"
-#include "weft/base/clock.h"
 #include "weft/measure/rank_setup.h"
 #include "weft/pipeline/tensor_type.h"
 #include "weft/tensor/memory_count.h"
@@ -77,7 +76,6 @@ void BlockRunner::mark(TimeMarks& marks, size_t place) {
   const bool begins_pass = place % 2 == 0;
   if (begins_pass) backlog_.add();
   runs_.back().copies[place] = echo_.copies();
-  runs_.back().host_ms[place] = now_ms();
   runs_.back().at[place] = marks.mark();
 }
 
@@ -154,9 +152,7 @@ std::vector<BlockPasses> BlockRunner::passes(const TimeMarks& marks, double copy
       const double copied_ms = run.copies[end].host_ms - run.copies[begin].host_ms;
       const auto copied_bytes = static_cast<double>(run.copies[end].gpu_bytes - run.copies[begin].gpu_bytes);
       const double ms = marks.ms_between(run.at[begin], run.at[end]) - copied_ms - copied_bytes / copy_bytes_per_ms;
-      // A device that is faster than its host waits for it in training, too.
-      const double host_ms = device_.is_cpu() ? 0 : run.host_ms[end] - run.host_ms[begin] - copied_ms;
-      return std::max(ms / token_share_, host_ms);
+      return std::max(ms, 0.0) / token_share_;
     };
     all.push_back({between(0, 1), between(2, 3), between(4, 5)});
   }

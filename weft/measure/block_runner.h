@@ -66,10 +66,9 @@ class BlockRunner {
     std::vector<at::Tensor> gradients;
     WeightGradients deferred;
   };
-  /// Where the marks of one run are, when the host came there, and what the echo had copied at each.
+  /// Where the marks of one run are, and what the echo had copied at each.
   struct RunMarks {
     std::array<size_t, 6> at{};
-    std::array<double, 6> host_ms{};
     std::array<EchoCopies, 6> copies{};
   };
 
