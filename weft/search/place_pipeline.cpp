@@ -10,13 +10,16 @@ namespace {
 /// Labels that a walk keeps at a block before a placement is left unproven: nearly always few are enough.
 constexpr size_t kMostLabels = 256;
 constexpr size_t kFewLabels = 4;
+/// Walks for a bound: the first ones say most of it.
+constexpr int kFewWalks = 4;
 /// Simulations of a local search between two walks.
 constexpr int64_t kMostLocal = 32;
 
 SolverEffort effort_of(const PlaceLimits& limits) {
   return {.time_limit = std::max<Deadline::Clock::duration>(limits.deadline.left(), std::chrono::milliseconds(1)),
-          .most_labels = limits.is_careful ? kMostLabels : kFewLabels,
-          .most_local = kMostLocal};
+          .most_labels = limits.is_careful && !limits.is_brief ? kMostLabels : kFewLabels,
+          .most_local = kMostLocal,
+          .most_walks = limits.is_brief ? kFewWalks : std::numeric_limits<int>::max()};
 }
 
 PlacedPipeline place_chunks(PlanStages& stages, SolverShape& shape, double below_ms) {
@@ -42,6 +45,7 @@ PlacedPipeline place_chunks(PlanStages& stages, SolverShape& shape, double below
 PlacedPipeline place_pipeline(PlanStages& stages, SolverShape& shape, const PlaceLimits& limits) {
   const bool has_chunks = static_cast<size_t>(stages.num_stages()) > shape.moments.size();
   if (has_chunks) return place_chunks(stages, shape, limits.below_ms);
+  stages.look_below(limits.below_ms);
   const Result<StageOptions> options =
       StageOptions::make(stages, {.below_ms = limits.below_ms, .microbatches = shape.schedule.num_microbatches});
   if (!options) return {};

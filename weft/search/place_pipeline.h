@@ -14,6 +14,7 @@ struct PlaceLimits {
   double below_ms = kInfinity;  ///< slower ones are of no interest
   Deadline deadline;
   bool is_careful = true;  ///< otherwise a good placement will do
+  bool is_brief = false;   ///< a bound is all that is asked for, and need not be the best
 };
 
 /// What is known about a pipeline's placements below a makespan.
