@@ -2,7 +2,7 @@
 
 namespace weft {
 
-BlockSetting setting_of(const Plan& plan, const ModulePlan& m) {
+BlockSetting setting_of(const Plan& plan, const ModulePlan& m, const ModulePlacements& placements) {
   const Cluster& cluster = plan.cluster;
   BlockSetting setting{.tp = m.tp,
                        .cp = m.cp,
@@ -13,11 +13,11 @@ BlockSetting setting_of(const Plan& plan, const ModulePlan& m) {
                        .overlap_tp = plan.overlap_tp,
                        .precision = plan.precision.compute,
                        .attention = plan.workload.attention};
-  if (m.tp > 1) setting.tp_link = link_of(cluster, placement_along(cluster, m, {"tp"}));
-  if (m.ep > 1) setting.ep_link = link_of(cluster, expert_placement(cluster, m, "ep"));
+  if (m.tp > 1) setting.tp_link = link_of(cluster, placements.tp);
+  if (m.ep > 1) setting.ep_link = link_of(cluster, placements.ep);
   if (m.cp > 1) {
     // Ulysses groups are neighbours along cp; the ring goes from one such group to the next.
-    const GroupPlacement whole = placement_along(cluster, m, {"cp"});
+    const GroupPlacement& whole = placements.cp;
     const int64_t ring = m.cp / m.cp_ulysses;
     GroupPlacement inner = whole;
     inner.num_ranks = m.cp_ulysses;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "weft/cost/group_link.h"
+#include "weft/cost/module_placements.h"
 #include "weft/meaning/op_share.h"
 #include "weft/spec/precision.h"
 #include "weft/spec/workload.h"
@@ -25,7 +25,7 @@ struct BlockSetting {
   bool operator==(const BlockSetting&) const = default;
 };
 
-/// A module's setting in a plan on a cluster.
-BlockSetting setting_of(const Plan& plan, const ModulePlan& module);
+/// A module's setting in a plan, whose groups lie on the cluster as place_module says.
+BlockSetting setting_of(const Plan& plan, const ModulePlan& module, const ModulePlacements& placements);
 
 }  // namespace weft

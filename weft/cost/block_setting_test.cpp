@@ -52,7 +52,8 @@ TEST(BlockSetting, UlyssesGroupsAndRingsLieWhereTheirOwnMeshAxesWould) {
     Plan plan = text_plan(gpt_model({}), real_links(64, 8, power(3)), degrees, 512);
     plan.modules.front().axis_order = axis_order;
     if (plan.world_size % 8 != 0) continue;
-    const BlockSetting setting = setting_of(plan, plan.modules.front());
+    const BlockSetting setting =
+        setting_of(plan, plan.modules.front(), place_module(plan.cluster, plan.modules.front()));
     const ModulePlan& m = plan.modules.front();
     const std::string what = m.axis_order[0] + m.axis_order[1] + m.axis_order[2] + " tp " + std::to_string(m.tp) +
                              " cp " + std::to_string(m.cp) + " ulysses " + std::to_string(m.cp_ulysses) + " dp " +
@@ -72,18 +73,23 @@ TEST(BlockSetting, UlyssesGroupsAndRingsLieWhereTheirOwnMeshAxesWould) {
 
 TEST(BlockSetting, ADegreeOfOneNeedsNoLink) {
   const Plan plan = text_plan(gpt_model({}), real_links(1, 8, 8), {.dp = 8}, 512);
-  const BlockSetting setting = setting_of(plan, plan.modules.front());
+  const BlockSetting setting = setting_of(plan, plan.modules.front(), place_module(plan.cluster, plan.modules.front()));
   for (const GroupLink& link : {setting.tp_link, setting.ulysses_link, setting.ring_link, setting.ep_link})
     EXPECT_EQ(link.num_ranks, 1);
 }
 
+GroupLink next_stage_link(const Plan& plan) {
+  const ModulePlan& module = plan.modules.front();
+  return pipeline_link(plan.cluster, module, place_module(plan.cluster, module));
+}
+
 TEST(PipelineLink, StagesOnOneNodeHaveItsLinksAndOthersACardTogether) {
   const Plan near = text_plan(gpt_model({}), real_links(1, 8, 2), {.tp = 2, .pp = 4}, 512);
-  EXPECT_DOUBLE_EQ(pipeline_link(near.cluster, near.modules.front()).ring_bytes_per_ms, 300e6);
+  EXPECT_DOUBLE_EQ(next_stage_link(near).ring_bytes_per_ms, 300e6);
   // Two cards for eight senders.
   const Plan far = text_plan(gpt_model({}), real_links(4, 8, 2), {.tp = 8, .pp = 4}, 512);
-  EXPECT_DOUBLE_EQ(pipeline_link(far.cluster, far.modules.front()).ring_bytes_per_ms, 25e6 / 4);
-  EXPECT_EQ(pipeline_link(far.cluster, far.modules.front()).num_ranks, 2);
+  EXPECT_DOUBLE_EQ(next_stage_link(far).ring_bytes_per_ms, 25e6 / 4);
+  EXPECT_EQ(next_stage_link(far).num_ranks, 2);
 }
 
 TEST(Bridge, AMicrobatchsEmbeddingsTravelOnceAndAreDividedAmongRanksThatDivideRows) {

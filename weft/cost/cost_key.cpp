@@ -18,10 +18,11 @@ uint64_t letters_of(const std::vector<std::string>& axis_order) {
 }
 
 /// In steps of one: with the first rank and their number, all are known.
-bool go_up_by_one(const std::vector<int64_t>& ranks) {
+bool go_up_by_one(const std::vector<int64_t>& ranks, bool ascend) {
   const int64_t first = ranks.front();
   const auto size = static_cast<int64_t>(ranks.size());
   if (ranks.back() - first + 1 != size) return false;
+  if (ascend) return true;
   // Whole lists are looked at for every key, so without a branch for each rank.
   int64_t differing_bits = 0;
   int64_t expected = first;
@@ -30,6 +31,19 @@ bool go_up_by_one(const std::vector<int64_t>& ranks) {
 }
 
 }  // namespace
+
+CostKey CostKey::of_placement() const {
+  return {.experts_over_tp = experts_over_tp,
+          .rank_list = rank_list,
+          .axis_order = axis_order,
+          .first_rank = first_rank,
+          .num_ranks = num_ranks,
+          .tp = tp,
+          .cp = cp,
+          .ep = ep,
+          .pp = pp,
+          .dp = dp};
+}
 
 size_t CostKey::Hash::operator()(const CostKey& key) const {
   Hasher hasher;
@@ -54,7 +68,7 @@ size_t CostKeys::ListHash::operator()(const std::vector<int64_t>& ranks) const {
 }
 
 int32_t CostKeys::number_of(const std::vector<int64_t>& ranks) {
-  if (go_up_by_one(ranks)) return 0;
+  if (go_up_by_one(ranks, ascend_)) return 0;
   if (const auto found = lists_.find(ranks); found != lists_.end()) return found->second;
   const auto next = static_cast<int32_t>(lists_.size()) + 1;
   return lists_.emplace(ranks, next).first->second;

@@ -24,6 +24,8 @@ struct CostKey {
   double samples = 0;
 
   bool operator==(const CostKey&) const = default;
+  /// Of all this only what says where the module's groups lie.
+  CostKey of_placement() const;
 
   struct Hash {
     size_t operator()(const CostKey& key) const;
@@ -34,6 +36,10 @@ struct CostKey {
 /// nothing is allocated for it.
 class CostKeys {
  public:
+  /// From now on every module's ranks ascend, so that ends and number tell whether they are consecutive: whole lists
+  /// are not looked at for every key.
+  void assume_ascending() { ascend_ = true; }
+
   /// The plan is legal. The module takes so many samples at once.
   CostKey key_of(const Plan& plan, const ModulePlan& module, double samples);
 
@@ -43,6 +49,7 @@ class CostKeys {
   };
   int32_t number_of(const std::vector<int64_t>& ranks);
 
+  bool ascend_ = false;
   std::unordered_map<std::vector<int64_t>, int32_t, ListHash> lists_;
 };
 

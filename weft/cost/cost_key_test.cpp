@@ -119,6 +119,25 @@ TEST(CostKey, EverySettingHasItsOwn) {
   EXPECT_EQ(keys.size(), num_meanings);
 }
 
+TEST(CostKey, WhereListsAscendTheirEndsSayAsMuch) {
+  const Plan plan;
+  CostKeys looking, trusting;
+  trusting.assume_ascending();
+  int num_consecutive = 0;
+  // Every set of ranks below eight, in order.
+  for (int set = 1; set < 256; ++set) {
+    std::vector<int64_t> ranks;
+    for (int64_t rank = 0; rank < 8; ++rank) {
+      if ((set >> rank & 1) != 0) ranks.push_back(rank);
+    }
+    const ModulePlan module{.ranks = ranks, .axis_order = {"tp", "cp", "dp"}};
+    const CostKey key = trusting.key_of(plan, module, 1);
+    EXPECT_EQ(key, looking.key_of(plan, module, 1)) << set;
+    num_consecutive += key.rank_list == 0 ? 1 : 0;
+  }
+  EXPECT_EQ(num_consecutive, 8 * 9 / 2);
+}
+
 TEST(CostKey, LongListsThatDifferInOnePlaceDiffer) {
   std::vector<int64_t> ranks(4096);
   std::iota(ranks.begin(), ranks.end(), 0);

@@ -159,7 +159,7 @@ const ModuleCosts& CostModel::module_costs(const Plan& plan, const ModulePlan& m
   if (const auto found = cache_.find(key); found != cache_.end()) return found->second;
   const double share = assumed_ ? assumed_->share[static_cast<size_t>(module.kind)] : 1;
   const Segments segments = scaled((assumed_ ? assumed_->sample : given_->average).of(module.kind), taken / share);
-  ModuleCosts costs = price_module(plan, module, *times_, segments);
+  ModuleCosts costs = price_module(plan, module, placements_of(plan, module, key), *times_, segments);
   if (share < 1) count_by_share(share, costs);
   // Memory has to do for the largest microbatches too.
   const TokenSpread& spread = given_->spreads[static_cast<size_t>(module.kind)];
@@ -177,30 +177,40 @@ const ModuleCosts& CostModel::module_costs(const Plan& plan, const ModulePlan& m
 }
 
 ModuleCosts CostModel::module_costs(const Plan& plan, const ModulePlan& module, const Segments& segments) const {
-  return price_module(plan, module, *times_, segments);
+  return price_module(plan, module, place_module(plan.cluster, module), *times_, segments);
+}
+
+const ModulePlacements& CostModel::placements_of(const Plan& plan, const ModulePlan& module, const CostKey& key) {
+  const CostKey where = key.of_placement();
+  if (const auto found = placements_.find(where); found != placements_.end()) return found->second;
+  return placements_.emplace(where, place_module(plan.cluster, module)).first->second;
 }
 
 void CostModel::price(const Plan& plan, PlanCosts& costs) {
   list_stage_parts(plan, costs.parts);
   costs.modules.resize(plan.modules.size());
-  size_t num_beside = 0;
   for (size_t m = 0; m < plan.modules.size(); ++m) {
     const ModulePlan& module = plan.modules[m];
     costs.modules[m] = &module_costs(plan, module, static_cast<double>(samples_at_once(plan, module)));
-    num_beside += module.is_in_pipeline() ? 0 : 1;
   }
   price_stages(plan, costs.parts, costs.modules, costs.stages);
-  costs.encoders.resize(num_beside);
+  price_encoders(plan, costs.encoders);
+}
+
+void CostModel::price_encoders(const Plan& plan, std::vector<PlanCosts::Encoder>& encoders) {
   size_t next = 0;
   for (size_t m = 0; m < plan.modules.size(); ++m) {
     const ModulePlan& module = plan.modules[m];
     if (module.is_in_pipeline()) continue;
-    PlanCosts::Encoder& encoder = costs.encoders[next++];
+    const ModuleCosts& costs = module_costs(plan, module, static_cast<double>(samples_at_once(plan, module)));
+    if (next == encoders.size()) encoders.emplace_back();
+    PlanCosts::Encoder& encoder = encoders[next++];
     encoder.module = static_cast<int32_t>(m);
-    price_encoder(plan, encoder.module, *costs.modules[m], encoder.stages);
-    encoder.bridge_ms = bridge_ms(plan, module, *costs.modules[m]);
-    encoder.output_bytes = costs.modules[m]->output_memory_bytes;
+    price_encoder(plan, encoder.module, costs, encoder.stages);
+    encoder.bridge_ms = bridge_ms(plan, module, costs);
+    encoder.output_bytes = costs.output_memory_bytes;
   }
+  encoders.resize(next);
 }
 
 std::vector<std::string> CostModel::warnings() const {

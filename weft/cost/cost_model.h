@@ -50,6 +50,8 @@ class CostModel {
 
   /// The mean batch. `costs` keeps its storage from call to call.
   void price(const Plan& plan, PlanCosts& costs);
+  /// Only its encoders beside the pipeline.
+  void price_encoders(const Plan& plan, std::vector<PlanCosts::Encoder>& encoders);
 
   /// Blocks of a module that takes so many mean samples at once. Memory is that of a high load, not of the mean one.
   const ModuleCosts& module_costs(const Plan& plan, const ModulePlan& module, double samples);
@@ -58,6 +60,9 @@ class CostModel {
 
   /// Memory stays that of the workload's high load.
   void assume(AssumedLoad load) { assumed_ = std::move(load); }
+
+  /// CostKeys::assume_ascending: the plans that are priced from now on list every module's ranks in ascending order.
+  void assume_ascending_ranks() { keys_.assume_ascending(); }
 
   const SampleLoad& average() const { return given_->average; }
   /// What is wrong with the profile; nothing without one.
@@ -75,6 +80,7 @@ class CostModel {
   };
   CostModel() = default;
   static Result<CostModel> without_times(const Plan& plan);
+  const ModulePlacements& placements_of(const Plan& plan, const ModulePlan& module, const CostKey& key);
   /// What so many samples together hardly ever exceed.
   Segments high_load(ModuleKind kind, double samples) const;
 
@@ -84,6 +90,7 @@ class CostModel {
   const MeasuredTimes* measured_ = nullptr;  ///< times_, where there is a profile
   CostKeys keys_;
   std::unordered_map<CostKey, ModuleCosts, CostKey::Hash> cache_;
+  std::unordered_map<CostKey, ModulePlacements, CostKey::Hash> placements_;  // by CostKey::of_placement
 };
 
 }  // namespace weft

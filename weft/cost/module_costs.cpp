@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "weft/meaning/expert_ranks.h"
-
 namespace weft {
 namespace {
 
@@ -22,9 +20,9 @@ BlockCost price_block(const Module& module, const Block& block, const BlockSetti
 
 }  // namespace
 
-GroupLink pipeline_link(const Cluster& cluster, const ModulePlan& module) {
+GroupLink pipeline_link(const Cluster& cluster, const ModulePlan& module, const ModulePlacements& placements) {
   if (module.pp == 1) return {};
-  GroupPlacement placement = placement_along(cluster, module, {"pp"});
+  GroupPlacement placement = placements.next_stage;
   placement.num_ranks = 2;
   if (placement.link == LinkKind::kBetweenNodes) {
     // Every rank of the node may be sending.
@@ -34,9 +32,10 @@ GroupLink pipeline_link(const Cluster& cluster, const ModulePlan& module) {
   return link_of(cluster, placement);
 }
 
-ModuleCosts price_module(const Plan& plan, const ModulePlan& m, const BlockTimes& times, const Segments& segments) {
+ModuleCosts price_module(const Plan& plan, const ModulePlan& m, const ModulePlacements& placements,
+                         const BlockTimes& times, const Segments& segments) {
   const Module& module = *plan.model.find(m.kind);
-  ModuleCosts costs{.setting = setting_of(plan, m)};
+  ModuleCosts costs{.setting = setting_of(plan, m, placements)};
   costs.entry = price_block(module, module.entry, costs.setting, times, segments);
   for (const Block& kind : module.layer_kinds)
     costs.kinds.push_back(price_block(module, kind, costs.setting, times, segments));
@@ -45,13 +44,10 @@ ModuleCosts price_module(const Plan& plan, const ModulePlan& m, const BlockTimes
     if (std::holds_alternative<Lookup>(op.shape) && op.split == TensorSplit::kColumn)
       costs.table_elements += local_parameters(op, costs.setting.share()).dense;
   }
-  if (m.dp * m.cp > 1) {
-    costs.gradient_link = link_of(plan.cluster, placement_along(plan.cluster, m, {"cp", "dp"}));
-    costs.expert_gradient_link = costs.gradient_link;
-  }
-  if (m.ep > 1 && num_expert_ranks(m) > 1)
-    costs.expert_gradient_link = link_of(plan.cluster, expert_placement(plan.cluster, m, "edp"));
-  costs.pipeline_link = pipeline_link(plan.cluster, m);
+  if (placements.gradients.num_ranks > 1) costs.gradient_link = link_of(plan.cluster, placements.gradients);
+  if (placements.expert_gradients.num_ranks > 1)
+    costs.expert_gradient_link = link_of(plan.cluster, placements.expert_gradients);
+  costs.pipeline_link = pipeline_link(plan.cluster, m, placements);
   const double rows = num_tokens(segments) / static_cast<double>(m.cp) / static_cast<double>(m.tp);
   const double bytes = num_bytes(costs.setting.precision);
   costs.boundary_bytes = rows * static_cast<double>(module.width) * bytes;

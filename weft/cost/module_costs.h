@@ -32,9 +32,10 @@ struct ModuleCosts {
 };
 
 /// `segments` are what one of the module's data-parallel ranks takes at once.
-ModuleCosts price_module(const Plan& plan, const ModulePlan& module, const BlockTimes& times, const Segments& segments);
+ModuleCosts price_module(const Plan& plan, const ModulePlan& module, const ModulePlacements& placements,
+                         const BlockTimes& times, const Segments& segments);
 
 /// The link that one rank has to a rank of the next pipeline stage.
-GroupLink pipeline_link(const Cluster& cluster, const ModulePlan& module);
+GroupLink pipeline_link(const Cluster& cluster, const ModulePlan& module, const ModulePlacements& placements);
 
 }  // namespace weft

@@ -34,6 +34,11 @@ int64_t bucket_elements(double buckets_mb, double gradient_bytes) {
   return static_cast<int64_t>(buckets_mb * kBytesPerMb) / static_cast<int64_t>(gradient_bytes);
 }
 
+double searched_buckets_mb(int64_t num_ranks) {
+  constexpr int64_t kLeastMb = 64, kMbPerHop = 4;
+  return static_cast<double>(std::max(kLeastMb, kMbPerHop * num_ranks));
+}
+
 std::vector<BucketLayout> lay_out_buckets(const std::vector<BucketWeight>& weights, const BucketRules& rules) {
   WEFT_CHECK(rules.num_shards > 0 && rules.alignment > 0 && rules.max_elements >= 0,
              "buckets of {} elements, {} shards, aligned to {}", rules.max_elements, rules.num_shards, rules.alignment);

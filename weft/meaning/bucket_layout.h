@@ -56,6 +56,10 @@ struct BucketRules {
 /// How many gradients, of the precision in which they are summed, make a bucket full.
 int64_t bucket_elements(double buckets_mb, double gradient_bytes);
 
+/// The buckets of plans that are searched for, where gradients are summed over so many ranks. Each bucket pays a ring's
+/// hops, so that every hop should carry enough: a million elements of fp32, as in Megatron-LM.
+double searched_buckets_mb(int64_t num_ranks);
+
 /// Puts every weight into one bucket. Weights come in reverse order, and so do the buckets that they complete: about
 /// the order in which a backward has their gradients ready.
 std::vector<BucketLayout> lay_out_buckets(const std::vector<BucketWeight>& weights, const BucketRules& rules);

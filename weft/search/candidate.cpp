@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/meaning/bucket_layout.h"
 #include "weft/plan/head_limit.h"
 #include "weft/plan/mbs_scale.h"
 
@@ -188,6 +189,7 @@ void fill_plan(const Candidate& c, Plan& plan) {
     if (!m.is_in_pipeline() && e.recompute_layers) m.recompute = {{RecomputeCounts{.full = layers}}};
   }
   plan.balance = c.balance;
+  plan.buckets_mb = searched_buckets_mb(c.dp * c.cp);
   plan.schedule = {
       .name = name_of(c.schedule), .mbs = c.mbs, .microbatches = c.microbatches(plan.workload.global_batch_samples)};
 }

@@ -44,7 +44,7 @@ class Solver {
       improve_mix();
     }
     size_t width = 4;
-    while (!deadline_.is_over() && width <= effort_.most_labels) {
+    for (int walk = 0; !deadline_.is_over() && width <= effort_.most_labels && walk < effort_.most_walks; ++walk) {
       const ChainSearch::Outcome outcome =
           search_.find_below(best_ms_ * (1 - kPrecision), {.labels_a_block = width, .deadline = deadline_});
       for (const Chain& chain : outcome.found) try_chain(chain);
@@ -58,7 +58,12 @@ class Solver {
       width *= 4;
       num_kicks_ *= 2;
     }
-    if (!is_exhausted_) raise_bound();
+    if (is_exhausted_) return;
+    if (effort_.most_walks < std::numeric_limits<int>::max()) {
+      bound_ms_ = std::max(search_.known_bound(), search_.bound());
+    } else {
+      raise_bound();
+    }
   }
 
   /// Nothing that fits is better than the best; when there is no best, nothing fits.

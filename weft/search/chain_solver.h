@@ -33,6 +33,7 @@ struct SolverEffort {
   const std::atomic<bool>* stop = nullptr;                       ///< ends it early
   size_t most_labels = std::numeric_limits<size_t>::max();       ///< a block, in one walk
   int64_t most_local = std::numeric_limits<int64_t>::max() / 2;  ///< simulations of the local search, each time
+  int most_walks = std::numeric_limits<int>::max();              ///< behind so many, the bound is what they have shown
 };
 
 /// What became of it.

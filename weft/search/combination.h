@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "weft/search/enumerate.h"
+#include "weft/search/fluid_bound.h"
 #include "weft/search/plan_beside.h"
 
 namespace weft {
@@ -10,13 +11,13 @@ namespace weft {
 /// A combination of encoder choices in a frame, and what the encoders beside the pipeline add to it.
 struct Combination {
   EncoderIndices choices{};
-  double beside_gib = 0;  ///< what encoders hold on every rank
-  double first_ms = 0;    ///< what the pipeline waits for, but not all of its ranks do
-  double before_ms = 0;   ///< what runs on all ranks before the pipeline
-  double after_ms = 0;    ///< and after it
-  double within_ms = 0;   ///< what runs on all its ranks while it does
-  double partly_ms = 0;   ///< what runs on some of its ranks, spread over all
-  double own_ms = 0;      ///< what encoders do on ranks of their own
+  BesideGib beside;
+  double first_ms = 0;   ///< what the pipeline waits for, but not all of its ranks do
+  double before_ms = 0;  ///< what runs on all ranks before the pipeline
+  double after_ms = 0;   ///< and after it
+  double within_ms = 0;  ///< what runs on all its ranks while it does
+  double partly_ms = 0;  ///< what runs on some of its ranks, spread over all
+  double own_ms = 0;     ///< what encoders do on ranks of their own
 
   double least_ms = 0;  ///< no candidate is faster, with the ZeRO stage that is best
 

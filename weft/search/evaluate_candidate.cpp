@@ -35,9 +35,10 @@ Simulated simulate(Workbench& bench, const Schedule& schedule) {
 }
 
 std::vector<EncoderWork> works_of(Workbench& bench) {
+  std::vector<PlanCosts::Encoder> encoders;
+  bench.simulator().costs().price_encoders(bench.plan(), encoders);
   std::vector<EncoderWork> works;
-  for (const PlanCosts::Encoder& encoder : bench.simulator().price(bench.plan()).encoders)
-    works.push_back(work_of(bench.plan(), encoder));
+  for (const PlanCosts::Encoder& encoder : encoders) works.push_back(work_of(bench.plan(), encoder));
   return works;
 }
 
@@ -59,8 +60,10 @@ class CandidateTrial {
     const int64_t live = is_separable_ ? 1 : least_live_of(bench_.plan(), shape().schedule);
     BesidePipeline beside = beside_pipeline(bench_.plan(), works, live);
     double bound_ms = options_.bound_ms;
-    if (options_.bounds.schedule && !options_.is_probe && c_.vpp == 1) {
+    // With nothing beside the pipeline, its placement follows at once.
+    if (options_.bounds.schedule && !works.empty()) {
       bound_ms = std::max(bound_ms, schedule_bound_ms(beside, works));
+      if (bound_ms == kInfinity) return {.fate = Fate::kOverMemory};
       if (bound_ms >= options_.limit_ms) return {.fate = Fate::kSlowerBySchedule};
     }
     // Encoders that are woven in do not move the pipeline's layers: the placement is its own best.
@@ -87,7 +90,7 @@ class CandidateTrial {
   }
 
  private:
-  SolverShape& shape() { return bench_.shape_of(c_).solver; }
+  SolverShape& shape() { return bench_.shape_of(c_).solver(); }
 
   PlaceLimits limits(double below_ms) const {
     return {.below_ms = below_ms,
@@ -106,8 +109,8 @@ class CandidateTrial {
             /*has_memory_limit=*/true};
   }
 
-  /// The pipeline's least makespan with what encoders add at its ends. Where their backwards follow, reductions hide
-  /// behind them.
+  /// The pipeline's least makespan, with all of the memory, and what encoders add at its ends. Where their backwards
+  /// follow, reductions hide behind them.
   double schedule_bound_ms(const BesidePipeline& beside, const std::vector<EncoderWork>& works) {
     const WovenEnds woven = is_separable_ ? WovenEnds{} : woven_ends(bench_.plan(), works);
     const double start_ms = std::max(beside.before_ms, woven.start_ms);
@@ -150,7 +153,7 @@ class CandidateTrial {
   /// Nothing where the plan has no schedule.
   std::optional<Simulated> simulate_plan_of_bench() {
     const bool is_pipeline_alone = bench_.inline_encoders(c_) + 1 == 1u << bench_.num_encoders();
-    if (is_pipeline_alone) return simulate(bench_, bench_.shape_of(c_).lowered);
+    if (is_pipeline_alone) return simulate(bench_, bench_.shape_of(c_).lowered());
     const Result<Schedule> schedule = playable_schedule(bench_.plan());
     if (!schedule) return std::nullopt;
     return simulate(bench_, *schedule);

@@ -1,6 +1,8 @@
 #include "weft/search/frame_bounds.h"
 
 #include <algorithm>
+#include <array>
+#include <optional>
 
 #include "weft/search/plan_bounds.h"
 #include "weft/search/precision.h"
@@ -8,35 +10,41 @@
 namespace weft {
 namespace {
 
-/// A step's work of every encoder that is not on ranks of its own, as a part of the pipeline.
-std::array<double, kMostEncoders> inline_work_ms(Workbench& bench, const Candidate& degrees) {
-  const EncoderSet all = (1u << bench.num_encoders()) - 1;
-  bench.fill(with_inline(degrees, all));
-  const Plan& plan = bench.plan();
-  const ModuleCostsOf& costs = bench.pipeline_costs();
-  std::array<double, kMostEncoders> work_ms{};
-  size_t encoder = 0;
-  for (size_t m = 0; m < plan.modules.size(); ++m) {
-    const ModulePlan& module = plan.modules[m];
-    if (!module.is_encoder()) continue;
-    if (module.is_in_pipeline())
-      work_ms[encoder] = static_cast<double>(plan.schedule.microbatches) * module_ms(plan, module, *costs[m]);
-    ++encoder;
-  }
-  return work_ms;
+/// A schedule and a ZeRO stage of a frame, by their places in its choices.
+struct Setting {
+  double bound_ms = 0;
+  size_t schedule = 0;
+  size_t zero = 0;
+};
+
+size_t place_of(const std::vector<Placement>& placements, const ScheduleChoice& schedule) {
+  const auto found = std::find(placements.begin(), placements.end(), kind_of(schedule.name).placement);
+  return static_cast<size_t>(found - placements.begin());
 }
 
 }  // namespace
 
 double FrameBounds::work_ms(const Candidate& degrees) {
   const DrawnLoads::Even even(bench_.loads());
-  const std::array<double, kMostEncoders> inline_ms = inline_work_ms(bench_, degrees);
-  bench_.fill(with_inline(degrees, 0));
+  // The llm takes as long wherever encoders lie, so that one plan says what all of them take inline.
+  bench_.fill(with_inline(degrees, all_encoders()));
   const Plan& plan = bench_.plan();
-  double work_ms =
-      static_cast<double>(plan.schedule.microbatches) * module_ms(plan, plan.llm(), *bench_.pipeline_costs().back());
+  const ModuleCostsOf& costs = bench_.pipeline_costs();
+  const auto microbatches = static_cast<double>(plan.schedule.microbatches);
   const double samples_a_row = static_cast<double>(plan.workload.global_batch_samples * degrees.pp) /
                                static_cast<double>(plan.llm().ranks.size());
+  double work_ms = 0;
+  std::array<double, kMostEncoders> inline_ms{};
+  size_t encoder = 0;
+  for (size_t m = 0; m < plan.modules.size(); ++m) {
+    const ModulePlan& module = plan.modules[m];
+    const double ms = module.is_in_pipeline() ? microbatches * module_ms(plan, module, *costs[m]) : 0;
+    if (module.is_encoder()) {
+      inline_ms[encoder++] = ms;
+    } else {
+      work_ms += ms;
+    }
+  }
   for (size_t e = 0; e < bench_.num_encoders(); ++e) {
     if (degrees.encoders[e].placement == ModulePlacement::kDisjoint) continue;
     work_ms += std::min(inline_ms[e], least_encoder_of(degrees, e) * samples_a_row);
@@ -57,37 +65,77 @@ double FrameBounds::least_encoder_of(const Candidate& degrees, size_t encoder) {
   return least_.emplace(key, ms).first->second;
 }
 
-double FrameBounds::llm_ms(const Candidate& degrees) {
+double FrameBounds::llm_ms(const Candidate& degrees, double limit_ms) {
   const DrawnLoads::Even even(bench_.loads());
   Candidate c = with_inline(degrees, 0);
   const FrameChoices choices = choices_of(degrees, bench_.plan(), bench_.space());
   const std::vector<Placement> placements = choices.placements();
-  double least_busy = kInfinity;
-  for (const ZeroChoice& zero : choices.zeros) {
-    zero.apply(c);
+  const auto microbatches = static_cast<double>(bench_.microbatches(degrees));
+  std::vector<std::vector<FluidChain>> fluids;  // by ZeRO stage and placement
+  std::vector<Setting> settings;
+  double least_busy_ms = kInfinity;
+  for (size_t z = 0; z < choices.zeros.size(); ++z) {
+    choices.zeros[z].apply(c);
     bench_.fill(c);
+    std::vector<FluidChain>& chains = fluids.emplace_back();
+    std::vector<double> busy_ms;
     for (const Placement placement : placements) {
-      const FluidChain fluid = fluid_chain(bench_.plan(), bench_.pipeline_costs(), placement);
-      least_busy = std::min(least_busy, least_busy_ms(bench_.plan(), fluid));
+      chains.push_back(fluid_chain(bench_.plan(), bench_.pipeline_costs(), placement));
+      busy_ms.push_back(microbatches * weft::least_busy_ms(bench_.plan(), chains.back()));
+      least_busy_ms = std::min(least_busy_ms, busy_ms.back());
+    }
+    for (size_t s = 0; s < choices.schedules.size(); ++s) {
+      const double busy = busy_ms[place_of(placements, choices.schedules[s])];
+      if (busy < kInfinity) settings.push_back({busy, s, z});
     }
   }
-  if (least_busy == kInfinity) return kInfinity;
+  // What cannot win needs no better bound.
+  if (least_busy_ms >= limit_ms) return least_busy_ms;
+  // What passes between stages of encoders may be less than between the llm's.
+  bench_.fill(with_inline(degrees, all_encoders()));
+  const double transfer_ms = every_stage(bench_.plan(), bench_.pipeline_costs())[kTransferWork];
+  const auto rest_of_stages = [&] {
+    StageTimes rest = every_stage(bench_.plan(), bench_.pipeline_costs());
+    rest[kTransferWork] = transfer_ms;
+    return rest;
+  };
   // The least of any ZeRO stage: without their communication.
   ZeroChoice{}.apply(c);
-  double least_mixed = kInfinity;
+  struct LlmWork {
+    FreeWork llm;
+    StageTimes rest;
+  };
+  std::array<std::optional<LlmWork>, 2> works;  // with whole backwards, and with split ones
+  std::vector<double> mixed_ms;
   for (const ScheduleChoice& schedule : choices.schedules) {
     schedule.apply(c);
-    bench_.fill(c);
-    const Plan& plan = bench_.plan();
-    const ModuleCostsOf& costs = bench_.pipeline_costs();
-    const FreeWork llm = free_work(plan, plan.llm(), *costs.back());
-    // Transfers behind inline encoders may be smaller than the llm's.
-    StageTimes rest = every_stage(plan, costs);
-    rest[kTransferWork] = 0;
-    SolverShape& shape = bench_.shape_of(c).solver;
-    least_mixed = std::min(least_mixed, least_makespan_ms(shape.schedule, shape.mix, std::span(&llm, 1), rest));
+    std::optional<LlmWork>& work = works[kind_of(schedule.name).splits_backward ? 1 : 0];
+    if (!work) {
+      bench_.fill(c);
+      const Plan& plan = bench_.plan();
+      work = LlmWork{free_work(plan, plan.llm(), *bench_.pipeline_costs().back()), rest_of_stages()};
+    }
+    const PlanShape& shape = bench_.shape_of(c);
+    mixed_ms.push_back(least_makespan_ms(shape.schedule(), shape.mix(), std::span(&work->llm, 1), work->rest));
   }
-  return std::max(least_mixed, least_busy * static_cast<double>(bench_.microbatches(degrees)));
+  for (Setting& setting : settings) setting.bound_ms = std::max(setting.bound_ms, mixed_ms[setting.schedule]);
+  std::stable_sort(settings.begin(), settings.end(),
+                   [](const Setting& a, const Setting& b) { return a.bound_ms < b.bound_ms; });
+  double least_ms = kInfinity;
+  for (const Setting& setting : settings) {
+    if (setting.bound_ms >= least_ms) break;
+    if (setting.bound_ms >= limit_ms) return setting.bound_ms;
+    const ScheduleChoice& schedule = choices.schedules[setting.schedule];
+    schedule.apply(c);
+    choices.zeros[setting.zero].apply(c);
+    bench_.fill(c);
+    const SolverShape& shape = bench_.shape_of(c).solver();
+    // Where something hides the reduction of gradients, it takes no less than that behind the llm.
+    const RoomMix room(shape.schedule, shape.mix, layered_work(bench_.plan(), bench_.pipeline_costs()),
+                       rest_of_stages(), fluids[setting.zero][place_of(placements, schedule)], shape.held_anyway);
+    least_ms = std::min(least_ms, std::max(setting.bound_ms, room.least_makespan_ms({})));
+  }
+  return least_ms;
 }
 
 }  // namespace weft

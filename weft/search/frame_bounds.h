@@ -16,11 +16,12 @@ class FrameBounds {
   /// The work of llm and encoders, spread evenly.
   double work_ms(const Candidate& degrees);
 
-  /// What the llm alone takes, with the schedule that leaves the least idle and with the ZeRO stage that needs the
-  /// least of communication and recomputation; infinite where nothing fits.
-  double llm_ms(const Candidate& degrees);
+  /// What the llm alone takes, with the schedule and the ZeRO stage that together leave the least of idle time,
+  /// communication and recomputation; infinite where nothing fits. As good as it gets below the limit only.
+  double llm_ms(const Candidate& degrees, double limit_ms);
 
  private:
+  EncoderSet all_encoders() const { return (1u << bench_.num_encoders()) - 1; }
   double least_encoder_of(const Candidate& degrees, size_t encoder);
 
   Workbench& bench_;

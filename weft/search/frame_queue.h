@@ -13,6 +13,7 @@ struct Frame {
   int64_t size = 0;
   double bound_ms = 0;      ///< 0: nothing is known
   bool is_refined = false;  ///< the bound knows what the schedules leave idle
+  bool is_probed = false;
 };
 
 /// Every frame of a space that holds a candidate, without bounds.
@@ -27,9 +28,18 @@ class FrameQueue {
   const Frame& operator[](size_t place) const { return frames_[order_[place]]; }
 
   /// The frame with the least bound from `begin` on, moved there; refined where its bound is below the limit.
-  const Frame& least_from(size_t begin, double limit_ms, FrameBounds& bounds);
+  Frame& least_from(size_t begin, double limit_ms, FrameBounds& bounds);
+
+  /// The numbers of pipeline ranks that frames have, those of the least bounds first.
+  std::vector<int64_t> pipelines() const;
+  /// Of the frames with so many pipeline ranks that were not probed, the one with the least bound, refined; nothing
+  /// where that is not below the limit. The order is that of before until sort().
+  Frame* least_with(int64_t pp, double limit_ms, FrameBounds& bounds);
+  void sort();
 
  private:
+  static void refine(Frame& frame, double limit_ms, FrameBounds& bounds);
+
   std::vector<Frame> frames_;
   std::vector<uint32_t> order_;  // places in frames_
 };

@@ -93,7 +93,9 @@ OpenFrame open_frame(Workbench& bench, const Candidate& degrees) {
     FluidPipeline& fluid = frame.fluids[inside];
     if (fluid.by_zero.empty()) fluid = fluid_pipeline(bench, frame, inside);
     combination.least_ms =
-        combination.bound_ms(0, microbatches * fluid.least_busy_ms, microbatches * fluid.least_even_ms);
+        combination.beside.least() > room_gib
+            ? kInfinity
+            : combination.bound_ms(0, microbatches * fluid.least_busy_ms, microbatches * fluid.least_even_ms);
     frame.combinations.push_back(combination);
   }
   std::stable_sort(frame.combinations.begin(), frame.combinations.end(),

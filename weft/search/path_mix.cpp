@@ -7,41 +7,62 @@
 namespace weft {
 namespace {
 
-/// Where in its rank's row a stage begins and ends, and what lies between.
-struct StageSpan {
-  size_t first = 0;  ///< its first F
-  size_t last = 0;   ///< its last gradient
-};
+bool has_step_end(const Schedule& schedule) {
+  return !schedule.rows.front().empty() && schedule.rows.front().back().kind == ActionKind::kUpdate;
+}
+
+/// Adds all that a stage's rank does from the stage's first F to its last gradient to visits by stage and work.
+template <typename Visits>
+void add_span(const Schedule& schedule, size_t stage, Visits& visits) {
+  const auto& row = schedule.rows[static_cast<size_t>(schedule.rank_of_stage[stage])];
+  size_t first = 0, last = 0;
+  bool has_begun = false;
+  for (size_t i = 0; i < row.size(); ++i) {
+    if (row[i].stage != static_cast<int32_t>(stage) || !is_pipeline_compute(row[i].kind)) continue;
+    if (!has_begun) first = i;
+    has_begun = true;
+    if (makes_gradient(row[i].kind)) last = i;
+  }
+  for (size_t i = first; i <= last; ++i) {
+    if (is_pipeline_compute(row[i].kind)) ++visits[static_cast<size_t>(row[i].stage)][work_of(row[i].kind)];
+  }
+}
+
+/// Adds so many ways down through a stage and back up.
+template <typename Visits>
+void add_ways(const Schedule& schedule, size_t stage, int32_t ways, Visits& visits) {
+  visits[stage][kForwardWork] += ways;
+  visits[stage][kInputWork] += ways;
+  if (schedule.crosses_ranks(static_cast<int32_t>(stage))) visits[stage][kTransferWork] += 2 * ways;
+}
 
 }  // namespace
 
 std::vector<CriticalPath> plain_paths(const Schedule& schedule) {
   const auto stages = static_cast<size_t>(schedule.num_stages());
-  const bool has_end = !schedule.rows.front().empty() && schedule.rows.front().back().kind == ActionKind::kUpdate;
   std::vector<CriticalPath> paths;
   for (size_t stage = 0; stage < stages; ++stage) {
     CriticalPath& path = paths.emplace_back();
     path.visits.resize(stages);
-    const auto& row = schedule.rows[static_cast<size_t>(schedule.rank_of_stage[stage])];
-    StageSpan span;
-    bool has_begun = false;
-    for (size_t i = 0; i < row.size(); ++i) {
-      if (row[i].stage != static_cast<int32_t>(stage) || !is_pipeline_compute(row[i].kind)) continue;
-      if (!has_begun) span.first = i;
-      has_begun = true;
-      if (makes_gradient(row[i].kind)) span.last = i;
-    }
-    for (size_t i = span.first; i <= span.last; ++i) {
-      if (is_pipeline_compute(row[i].kind)) ++path.visits[static_cast<size_t>(row[i].stage)][work_of(row[i].kind)];
-    }
-    for (size_t before = 0; before < stage; ++before) {
-      ++path.visits[before][kForwardWork];
-      ++path.visits[before][kInputWork];
-      if (schedule.crosses_ranks(static_cast<int32_t>(before))) path.visits[before][kTransferWork] += 2;
-    }
-    if (has_end) path.visits[0][kReduceWork] = path.visits[0][kUpdateWork] = 1;
+    add_span(schedule, stage, path.visits);
+    for (size_t before = 0; before < stage; ++before) add_ways(schedule, before, 1, path.visits);
+    if (has_step_end(schedule)) path.visits[0][kReduceWork] = path.visits[0][kUpdateWork] = 1;
   }
   return paths;
+}
+
+PathMix plain_mix(const Schedule& schedule) {
+  const auto stages = static_cast<size_t>(schedule.num_stages());
+  PathMix mix(stages, StageTimes{});
+  for (size_t stage = 0; stage < stages; ++stage) {
+    add_span(schedule, stage, mix);
+    add_ways(schedule, stage, static_cast<int32_t>(stages - stage - 1), mix);
+  }
+  for (StageTimes& weights : mix) {
+    for (double& weight : weights) weight /= static_cast<double>(stages);
+  }
+  if (has_step_end(schedule)) mix[0][kReduceWork] = mix[0][kUpdateWork] = 1;
+  return mix;
 }
 
 PathMix mix_of(std::span<const CriticalPath> paths) {
@@ -99,8 +120,8 @@ double least_makespan_ms(const Schedule& schedule, const PathMix& mix, std::span
   return low;
 }
 
-double least_makespan_ms(const Schedule& schedule, ScheduleGraph& graph, const PathMix& mix,
-                         std::span<const FreeWork> works, const StageTimes& every_stage) {
+MixBound best_mix(const Schedule& schedule, ScheduleGraph& graph, const PathMix& mix, std::span<const FreeWork> works,
+                  const StageTimes& every_stage) {
   const size_t stages = mix.size();
   StageTimes even = every_stage;
   for (const FreeWork& work : works) {
@@ -109,20 +130,23 @@ double least_makespan_ms(const Schedule& schedule, ScheduleGraph& graph, const P
   graph.makespan_ms(std::vector<StageTimes>(stages, even));
   const CriticalPath path = graph.critical_path();
   const PathMix longest = mix_of(std::span(&path, 1));
+  MixBound best;
   const auto value = [&](double share) {
     PathMix both = mix;
     for (size_t stage = 0; stage < stages; ++stage) {
       for (size_t w = 0; w < kNumWorks; ++w) both[stage][w] += share * (longest[stage][w] - mix[stage][w]);
     }
-    return least_makespan_ms(schedule, both, works, every_stage);
+    const double ms = least_makespan_ms(schedule, both, works, every_stage);
+    if (ms > best.ms || best.mix.empty()) best = {.ms = ms, .mix = std::move(both)};
+    return ms;
   };
   // Concave in the share: bounds of mixes are minima of linear functions.
-  double low = 0, high = 1, best = value(0);
+  double low = 0, high = 1;
+  value(0);
   constexpr int kRounds = 8;
   for (int round = 0; round < kRounds; ++round) {
     const double a = low + (high - low) * 0.382, b = low + (high - low) * 0.618;
     const double at_a = value(a), at_b = value(b);
-    best = std::max({best, at_a, at_b});
     (at_a < at_b ? low : high) = at_a < at_b ? a : b;
   }
   return best;

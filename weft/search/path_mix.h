@@ -19,6 +19,9 @@ std::vector<CriticalPath> plain_paths(const Schedule& schedule);
 /// Paths in equal shares.
 PathMix mix_of(std::span<const CriticalPath> paths);
 
+/// The plainest paths in equal shares, without making them one by one.
+PathMix plain_mix(const Schedule& schedule);
+
 /// Work that can be put on any stage: so many milliseconds a microbatch, of which F, I and W have shares.
 struct FreeWork {
   double ms = 0;
@@ -30,9 +33,13 @@ struct FreeWork {
 double least_makespan_ms(const Schedule& schedule, const PathMix& mix, std::span<const FreeWork> works,
                          const StageTimes& every_stage);
 
-/// The same for the best mix of a given one with the longest path of evenly loaded stages, which sees what transfers
-/// hold up.
-double least_makespan_ms(const Schedule& schedule, ScheduleGraph& graph, const PathMix& mix,
-                         std::span<const FreeWork> works, const StageTimes& every_stage);
+/// A mix, and the least makespan that it shows.
+struct MixBound {
+  double ms = 0;
+  PathMix mix;
+};
+/// The best mix of a given one with the longest path of evenly loaded stages, which sees what transfers hold up.
+MixBound best_mix(const Schedule& schedule, ScheduleGraph& graph, const PathMix& mix, std::span<const FreeWork> works,
+                  const StageTimes& every_stage);
 
 }  // namespace weft

@@ -11,13 +11,16 @@ namespace {
 /// Labels that a walk keeps at a block before a placement is left unproven: nearly always few are enough.
 constexpr size_t kMostLabels = 256;
 constexpr size_t kFewLabels = 4;
+/// Walks for a bound: the first ones say most of it.
+constexpr int kFewWalks = 4;
 /// Simulations of a local search between two walks.
 constexpr int64_t kMostLocal = 32;
 
 SolverEffort effort_of(const PlaceLimits& limits) {
   return {.time_limit = std::max<Deadline::Clock::duration>(limits.deadline.left(), std::chrono::milliseconds(1)),
-          .most_labels = limits.is_careful ? kMostLabels : kFewLabels,
-          .most_local = kMostLocal};
+          .most_labels = limits.is_careful && !limits.is_brief ? kMostLabels : kFewLabels,
+          .most_local = kMostLocal,
+          .most_walks = limits.is_brief ? kFewWalks : std::numeric_limits<int>::max()};
 }
 
 /// The options that a placement is made of; empty where one of them was left out.
@@ -91,6 +94,7 @@ PlacedPipeline place_pipeline(PlanStages& stages, SolverShape& shape, const Plac
     placed.bound_ms = 0;
     return placed;
   }
+  stages.look_below(limits.below_ms);
   const Result<StageOptions> options =
       StageOptions::make(stages, {.below_ms = limits.below_ms, .microbatches = shape.schedule.num_microbatches});
   if (!options) return {};

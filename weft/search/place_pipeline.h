@@ -15,6 +15,7 @@ struct PlaceLimits {
   Deadline deadline;
   bool is_careful = true;     ///< otherwise a good placement will do
   bool moves_chunks = false;  ///< with several stages a rank: begins with the rule, and moves blocks while that helps
+  bool is_brief = false;      ///< a bound is all that is asked for, and need not be the best
 };
 
 /// What is known about a pipeline's placements below a makespan.

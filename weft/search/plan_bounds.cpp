@@ -48,9 +48,9 @@ Exposed exposed(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
 
 /// What a layer of any kind leaves at least: where kinds differ, one with little to send may run beside one that
 /// computes long.
-double least_exposed_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs) {
-  if (module.zero < 2) return 0;
-  if (costs.kinds.size() == 1) return exposed(plan, module, costs, costs.kinds.front(), false).positive_ms();
+Exposed least_exposed(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs) {
+  if (module.zero < 2) return {};
+  if (costs.kinds.size() == 1) return exposed(plan, module, costs, costs.kinds.front(), false);
   const BackwardNeeds backward = backward_of(plan, module.kind);
   const double overlap = plan.overlap_dp ? plan.cluster.efficiency.overlap : 0;
   ZeroTraffic least{kInfinity, kInfinity, kInfinity};
@@ -65,13 +65,20 @@ double least_exposed_ms(const Plan& plan, const ModulePlan& module, const Module
     longest_forward_ms = std::max(longest_forward_ms, forward_ms);
     longest_backward_ms = std::max(longest_backward_ms, block_ms(backward, block) - forward_ms);
   }
-  return Exposed{.forward_ms = least.gather_ms - overlap * longest_forward_ms,
-                 .backward_ms = least.backward_gather_ms + least.scatter_ms - overlap * longest_backward_ms}
-      .positive_ms();
+  return {.forward_ms = least.gather_ms - overlap * longest_forward_ms,
+          .backward_ms = least.backward_gather_ms + least.scatter_ms - overlap * longest_backward_ms};
+}
+
+/// What one more block adds to what so many cost. Few may fill less than the one bucket that a stage has at least, so
+/// that the slope of many is less than what any number costs.
+template <typename Cost>
+double of_one_more(Cost cost_ms) {
+  constexpr int64_t kMany = 1024;
+  return (cost_ms(2 * kMany) - cost_ms(kMany)) / static_cast<double>(kMany);
 }
 
 /// What one more block adds to the update that ends a rank's step, apart from what comes back behind the next forward,
-/// and how long that takes. A stage has at least one bucket, however few its blocks, which is not this block's.
+/// and how long that takes.
 struct StepEnd {
   double update_ms = 0;
   double returned_ms = 0;
@@ -82,8 +89,9 @@ StepEnd step_end(const Plan& plan, const ModulePlan& module, const ModuleCosts& 
     const StateElements elements = whole_elements(plan, module, blocks * block.parameters, blocks * block.num_weights);
     return price_state(plan, module, costs, elements, context).update_ms;
   };
-  const double hidden_ms = update_ms(2, kBytesOnly) - update_ms(1, kBytesOnly);
-  return {.update_ms = hidden_ms, .returned_ms = update_ms(2, {}) - update_ms(1, {}) - hidden_ms};
+  const double hidden_ms = of_one_more([&](int64_t blocks) { return update_ms(blocks, kBytesOnly); });
+  return {.update_ms = hidden_ms,
+          .returned_ms = of_one_more([&](int64_t blocks) { return update_ms(blocks, {}); }) - hidden_ms};
 }
 
 /// A layer's part of it at least, of whatever kind.
@@ -107,6 +115,53 @@ double hidden_step_end_ms(const Plan& plan, const ModulePlan& module, const Modu
   return std::min(0.0, step_end(plan, module, costs, block).returned_ms - overlap * block.time.forward.total_ms());
 }
 
+/// What one more block adds to the reduction of a stage's gradients beyond what its own backward hides, if anything
+/// does; below 0 where it hides more.
+double reduced_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs, const BlockCost& block,
+                  double backward_ms) {
+  const auto reduce_ms = [&](int64_t blocks) {
+    const StateElements elements = whole_elements(plan, module, blocks * block.parameters, blocks * block.num_weights);
+    return price_state(plan, module, costs, elements, {}).reduce_ms;
+  };
+  const double overlap = plan.overlap_dp ? plan.cluster.efficiency.overlap : 0;
+  return of_one_more(reduce_ms) - overlap * backward_ms;
+}
+
+/// Of a layer, of whatever kind.
+double least_reduced_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs) {
+  const BackwardNeeds backward = backward_of(plan, module.kind);
+  double longest_ms = 0;
+  for (const BlockCost& block : costs.kinds)
+    longest_ms = std::max(longest_ms, block_ms(backward, block) - block.time.forward.total_ms());
+  double least_ms = kInfinity;
+  for (const BlockCost& block : costs.kinds)
+    least_ms = std::min(least_ms, reduced_ms(plan, module, costs, block, longest_ms));
+  return std::max(0.0, least_ms);
+}
+
+/// A block's passes as works of a schedule.
+StageTimes works_of(const BackwardNeeds& backward, bool splits, const BlockCost& block, bool is_entry = false) {
+  StageTimes works{};
+  works[kForwardWork] = block.time.forward.total_ms();
+  if (backward.of_inputs(is_entry)) works[kInputWork] += block.time.backward_input.total_ms();
+  if (backward.weights) works[splits ? kWeightWork : kInputWork] += block.time.backward_weight.total_ms();
+  return works;
+}
+
+/// An end of the pipeline, less what it may hide of what its stage's layers leave.
+StageTimes end_works(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs, const BlockCost& block,
+                     bool is_entry, const Exposed& of_layer, const StageTimes& layer) {
+  const BackwardNeeds backward = backward_of(plan, module.kind);
+  StageTimes works = works_of(backward, has_split_backward(plan, plan.llm()), block, is_entry);
+  const Exposed zero = exposed(plan, module, costs, block, is_entry);
+  if (of_layer.forward_ms > 0) works[kForwardWork] += std::min(0.0, zero.forward_ms);
+  if (of_layer.backward_ms > 0) works[kInputWork] += std::min(0.0, zero.backward_ms);
+  const double backward_ms = block_ms(backward, block, is_entry) - block.time.forward.total_ms();
+  if (layer[kReduceWork] > 0) works[kReduceWork] = std::min(0.0, reduced_ms(plan, module, costs, block, backward_ms));
+  works[kUpdateWork] = hidden_step_end_ms(plan, module, costs, block);
+  return works;
+}
+
 /// Where layers differ, the lightest stands for all, and what the others take more is work that weighs nothing.
 void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs, FluidChain& fluid) {
   const BackwardNeeds backward = backward_of(plan, module.kind);
@@ -116,7 +171,7 @@ void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
   // The step's end is a rank's work, too, and comes once for all microbatches.
   const auto microbatches = static_cast<double>(plan.schedule.microbatches);
   const double exposed_ms =
-      least_exposed_ms(plan, module, costs) + least_step_end_ms(plan, module, costs) / microbatches;
+      least_exposed(plan, module, costs).positive_ms() + least_step_end_ms(plan, module, costs) / microbatches;
   const double allocator_factor = plan.cluster.measured.allocator_factor();
   for (const BlockCost& block : costs.kinds) {
     fluid.layer_ms = std::min(fluid.layer_ms, block_ms(backward, block) + exposed_ms);
@@ -136,9 +191,16 @@ void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
     workspace = std::min(workspace, block.memory.workspace);
   }
   fluid.recompute_saves_bytes = std::min(fluid.recompute_saves_bytes, fluid.activation_bytes);
-  fluid.memory_bytes -= allocator_factor * workspace;
+  fluid.workspace_bytes = allocator_factor * workspace;
+  fluid.memory_bytes -= fluid.workspace_bytes;
   const StateCost head =
       price_state(plan, module, costs, whole_elements(plan, module, costs.exit.parameters), kBytesOnly);
+  const StateCost table =
+      price_state(plan, module, costs, whole_elements(plan, module, costs.entry.parameters), kBytesOnly);
+  fluid.first_state_bytes = table.memory.total();
+  fluid.last_state_bytes = head.memory.total();
+  fluid.first_rank_bytes =
+      fluid.first_state_bytes + (backward.runs() ? allocator_factor * costs.entry.memory.saved : 0);
   fluid.last_rank_bytes = head.memory.total() +
                           allocator_factor * std::max(0.0, costs.exit.memory.workspace - workspace) +
                           (backward.runs() ? allocator_factor * costs.exit.memory.saved : 0);
@@ -167,16 +229,55 @@ double module_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& 
   return ms;
 }
 
+LayeredWork layered_work(const Plan& plan, const ModuleCostsOf& costs) {
+  LayeredWork work;
+  const bool splits = has_split_backward(plan, plan.llm());
+  bool has_inline = false;
+  for (size_t m = 0; m < plan.modules.size(); ++m) {
+    const ModulePlan& module = plan.modules[m];
+    if (!module.is_in_pipeline()) continue;
+    if (module.is_encoder()) {
+      StageTimes& all = work.others.emplace_back();
+      const FreeWork free = free_work(plan, module, *costs[m]);
+      for (size_t w = 0; w < kNumWorks; ++w) all[w] = free.ms * free.shares[w];
+      has_inline = true;
+      continue;
+    }
+    const BackwardNeeds backward = backward_of(plan, module.kind);
+    StageTimes least;
+    least.fill(kInfinity);
+    for (const BlockCost& block : costs[m]->kinds) {
+      const StageTimes works = works_of(backward, splits, block);
+      for (size_t w = 0; w < kNumWorks; ++w) least[w] = std::min(least[w], works[w]);
+    }
+    if (costs[m]->kinds.size() > 1) {
+      StageTimes& rest = work.others.emplace_back();
+      for (const size_t kind : plan.model.find(module.kind)->layers) {
+        const StageTimes works = works_of(backward, splits, costs[m]->kinds[kind]);
+        for (size_t w = 0; w < kNumWorks; ++w) rest[w] += works[w] - least[w];
+      }
+    }
+    const Exposed zero = least_exposed(plan, module, *costs[m]);
+    work.layer = least;
+    work.layer[kForwardWork] += std::max(0.0, zero.forward_ms);
+    work.layer[kInputWork] += std::max(0.0, zero.backward_ms);
+    work.layer[kReduceWork] = least_reduced_ms(plan, module, *costs[m]);
+    work.layer[kUpdateWork] = least_step_end_ms(plan, module, *costs[m]);
+    work.first = end_works(plan, module, *costs[m], costs[m]->entry, true, zero, work.layer);
+    work.last = end_works(plan, module, *costs[m], costs[m]->exit, false, zero, work.layer);
+  }
+  // Behind an encoder the embedding lies wherever the llm begins.
+  if (has_inline) work.others.push_back(std::exchange(work.first, {}));
+  return work;
+}
+
 FreeWork free_work(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs) {
   const BackwardNeeds backward = backward_of(plan, module.kind);
   const bool splits = has_split_backward(plan, plan.llm());
   FreeWork work;
   const auto add = [&](const BlockCost& block, double count, bool is_entry) {
-    work.shares[kForwardWork] += count * block.time.forward.total_ms();
-    if (backward.of_inputs(is_entry)) work.shares[kInputWork] += count * block.time.backward_input.total_ms();
-    if (backward.weights) {
-      work.shares[splits ? kWeightWork : kInputWork] += count * block.time.backward_weight.total_ms();
-    }
+    const StageTimes works = works_of(backward, splits, block, is_entry);
+    for (size_t w = 0; w < kNumWorks; ++w) work.shares[w] += count * works[w];
   };
   add(costs.entry, 1, true);
   add(costs.exit, 1, false);
@@ -255,11 +356,14 @@ FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs, Placement p
     }
   }
   // Behind an encoder the embedding lies wherever the llm begins; with chunks that come back, the head is elsewhere.
-  if (has_inline) fluid.other_ms += std::exchange(fluid.first_ms, 0);
+  if (has_inline) {
+    fluid.other_ms += std::exchange(fluid.first_ms, 0);
+    fluid.first_rank_bytes = fluid.first_state_bytes = 0;
+  }
   if (placement == Placement::kV) {
     fluid.comes_back = true;
     fluid.other_ms += std::exchange(fluid.last_ms, 0);
-    fluid.last_rank_bytes = 0;
+    fluid.last_rank_bytes = fluid.last_state_bytes = 0;
   }
   return fluid;
 }
@@ -267,7 +371,8 @@ FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs, Placement p
 double least_busy_ms(const Plan& plan, const FluidChain& fluid, const RankLoad& load) {
   FluidChain chain = fluid;
   const auto chunks = static_cast<double>(load.chunks);
-  chain.memory_bytes -= load.beside_gib * kGiB + chunks * fluid.stage_bytes;
+  chain.take(load.beside);
+  chain.memory_bytes -= chunks * fluid.stage_bytes;
   // Every rank has the host's time around a forward and a backward.
   const double host_ms = 2 * chunks * action_ms(plan);
   return least_bottleneck_ms(chain, load.in_flight) + host_ms;

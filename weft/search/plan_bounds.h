@@ -3,6 +3,7 @@
 #include "weft/search/enumerate.h"
 #include "weft/search/fluid_bound.h"
 #include "weft/search/path_mix.h"
+#include "weft/search/room_mix.h"
 #include "weft/simulate/plan_simulator.h"
 
 namespace weft {
@@ -13,6 +14,9 @@ double module_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& 
 /// The same as work that may lie on any stage, by the plan's schedule, with what ZeRO's communication adds.
 FreeWork free_work(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs);
 
+/// The pipeline's work by stages, with what ZeRO's communication, reductions and updates add.
+LayeredWork layered_work(const Plan& plan, const ModuleCostsOf& costs);
+
 /// What every stage of the plan's pipeline has besides its blocks, at least: the host's time, and a transfer on.
 StageTimes every_stage(const Plan& plan, const ModuleCostsOf& costs);
 
@@ -22,7 +26,7 @@ FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs, Placement p
 
 /// What ranks have besides one chunk of the pipeline.
 struct RankLoad {
-  double beside_gib = 0;                   ///< held by encoders
+  BesideGib beside = {};
   int64_t chunks = 1;                      ///< stages of a rank
   std::span<const double> in_flight = {};  ///< as for least_bottleneck_ms
 };

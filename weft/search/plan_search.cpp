@@ -73,47 +73,82 @@ class Searcher {
     return FrameQueue(std::move(frames));
   }
 
+  // ---- Bounds ----
+
+  /// What the ranks of a pipeline do at least, whatever the schedule.
+  struct PipelineWork {
+    double busy_ms = 0;  ///< the busiest rank
+    double even_ms = 0;  ///< all ranks on average
+  };
+
+  /// `by_placement` are of one ZeRO stage.
+  PipelineWork pipeline_work(const std::vector<FluidChain>& by_placement, const Combination& combination) {
+    const auto microbatches = static_cast<double>(by_placement.front().microbatches);
+    PipelineWork work{.busy_ms = kInfinity, .even_ms = microbatches * by_placement.front().even_ms()};
+    for (const FluidChain& fluid : by_placement) {
+      const double busy_ms = least_busy_ms(bench_.plan(), fluid, {.beside = combination.beside});
+      work.busy_ms = std::min(work.busy_ms, microbatches * busy_ms);
+    }
+    return work;
+  }
+
   // ---- Probes ----
 
   /// A good plan early rules out most of the rest: the most promising candidates of each of the best frames.
   void probe(FrameQueue& frames) {
-    constexpr size_t kMostProbes = 24;
+    constexpr size_t kMostProbes = 8;
     constexpr size_t kFewestProbes = 4;
+    constexpr int kMostOfPipeline = 3;
+    // Bounds of different pipelines are not equally good: the best frame of each that has a plan.
+    for (const int64_t pp : frames.pipelines()) {
+      for (int probes = 0; probes < kMostOfPipeline && !is_over(); ++probes) {
+        Frame* frame = frames.least_with(pp, best_.limit_ms({}), frame_bounds_);
+        if (frame == nullptr || probe_frame(*frame)) break;
+      }
+    }
+    frames.sort();
     for (size_t f = 0; f < std::min(kMostProbes, frames.size()); ++f) {
       // Something is better than nothing, however short the time.
       if (is_over() && (f >= kFewestProbes || best_.fastest() != nullptr)) break;
-      const Frame& frame = frames.least_from(f, best_.limit_ms({}), frame_bounds_);
+      Frame& frame = frames.least_from(f, best_.limit_ms({}), frame_bounds_);
       if (frame.bound_ms >= best_.limit_ms({})) break;
-      probe_frame(frame);
+      if (!frame.is_probed) probe_frame(frame);
     }
     best_.end_probing();
   }
 
-  void probe_frame(const Frame& closed) {
-    constexpr int kMostTried = 24, kMostFound = 6;
+  /// Whether some candidate could be simulated.
+  bool probe_frame(Frame& closed) {
+    constexpr int kMostTried = 24, kMostFound = 6, kMostWoven = 3;
+    closed.is_probed = true;
     OpenFrame frame = open_frame(bench_, closed.degrees);
     int num_tried = 0;
     int num_found = 0;
+    int num_woven = 0;
     for (const Combination& combination : frame.combinations) {
       if (combination.least_ms >= best_.limit_ms({}) || num_found == kMostFound || num_tried == kMostTried) break;
-      if (!frame.candidate_of(combination).is_separable()) continue;
+      // Weaving encoders in takes long.
+      if (!frame.candidate_of(combination).is_separable() && ++num_woven > kMostWoven) continue;
       ++num_tried;
       num_found += probe_combination(frame, combination) ? 1 : 0;
     }
+    return num_found > 0;
   }
 
-  /// Whether a candidate could be simulated. Those with several chunks a rank are left to the search.
+  /// Whether a candidate could be simulated.
   bool probe_combination(OpenFrame& frame, const Combination& combination) {
     bool has_found = false;
     Candidate c = frame.candidate_of(combination);
-    for (const ScheduleChoice& schedule : frame.choices.schedules) {
-      if (schedule.vpp > 1) continue;
-      schedule.apply(c);
-      for (const ZeroChoice& zero : frame.choices.zeros) {
-        zero.apply(c);
-        if (!is_expressed(c)) continue;
+    const FluidPipeline& fluids = frame.fluids[bench_.inline_encoders(c)];
+    for (size_t z = 0; z < frame.choices.zeros.size(); ++z) {
+      frame.choices.zeros[z].apply(c);
+      const PipelineWork work = pipeline_work(fluids.by_zero[z], combination);
+      for (const ScheduleChoice& schedule : frame.choices.schedules) {
+        schedule.apply(c);
+        const double least_ms = bound_ms(frame, combination, c, frame.fluid_of(c, fluids.by_zero[z]), work);
+        if (least_ms >= limit_ms(c, least_ms) || !is_expressed(c)) continue;
         // What a probe leaves open is met again.
-        Evaluation evaluation = evaluate(frame, c, combination.least_ms, /*is_probe=*/true);
+        Evaluation evaluation = evaluate(frame, c, least_ms, /*is_probe=*/true);
         has_found |= evaluation.fate == Fate::kSimulated;
       }
     }
@@ -154,16 +189,11 @@ class Searcher {
 
   void run_combination(OpenFrame& frame, const Combination& combination) {
     const auto num_schedules = static_cast<int64_t>(frame.choices.schedules.size());
-    const auto microbatches = static_cast<double>(bench_.microbatches(frame.degrees));
     Candidate c = frame.candidate_of(combination);
     const FluidPipeline& fluids = frame.fluids[bench_.inline_encoders(c)];
     for (size_t z = 0; z < frame.choices.zeros.size(); ++z) {
       frame.choices.zeros[z].apply(c);
-      PipelineWork work{.busy_ms = kInfinity, .even_ms = microbatches * fluids.by_zero[z].front().even_ms()};
-      for (const FluidChain& fluid : fluids.by_zero[z]) {
-        const double busy_ms = least_busy_ms(bench_.plan(), fluid, {.beside_gib = combination.beside_gib});
-        work.busy_ms = std::min(work.busy_ms, microbatches * busy_ms);
-      }
+      PipelineWork work = pipeline_work(fluids.by_zero[z], combination);
       if (options_.bounds.work && work.busy_ms == kInfinity) {
         counts_.over_memory += num_schedules;
         continue;
@@ -183,12 +213,6 @@ class Searcher {
     }
   }
 
-  /// What the ranks of a pipeline do at least, whatever the schedule.
-  struct PipelineWork {
-    double busy_ms = 0;  ///< the busiest rank
-    double even_ms = 0;  ///< all ranks on average
-  };
-
   double bound_ms(OpenFrame& frame, const Combination& combination, const Candidate& c, const FluidChain& fluid,
                   const PipelineWork& work) {
     const double mixed_ms = options_.bounds.schedule ? frame.bounds.mixed_ms(bench_, c) : 0;
@@ -196,11 +220,15 @@ class Searcher {
     if (c.vpp > 1 && options_.bounds.work) {
       // Several chunks a rank hold more microbatches than one would.
       const RankLoad load{
-          .beside_gib = combination.beside_gib, .chunks = c.vpp, .in_flight = bench_.shape_of(c).solver.held_anyway};
+          .beside = combination.beside, .chunks = c.vpp, .in_flight = bench_.shape_of(c).solver().held_anyway};
       busy_ms =
           std::max(busy_ms, static_cast<double>(bench_.microbatches(c)) * least_busy_ms(bench_.plan(), fluid, load));
     }
-    return combination.bound_ms(mixed_ms, busy_ms, work.even_ms);
+    const double bound_ms = combination.bound_ms(mixed_ms, busy_ms, work.even_ms);
+    if (!options_.bounds.schedule || bound_ms >= limit_ms(c, bound_ms)) return bound_ms;
+    const double room_ms =
+        frame.bounds.room_ms(bench_, c, fluid, combination.beside, /*hides_reductions=*/combination.after_ms > 0);
+    return std::max(bound_ms, combination.bound_ms(room_ms, busy_ms, work.even_ms));
   }
 
   void run_candidate(OpenFrame& frame, const Candidate& c, double bound_ms) {

@@ -661,6 +661,7 @@ TEST(FluidBound, IsNoLongerThanAnyPlacement) {
                      .last_ms = draw(0, 3)};
     chain.recompute_saves_bytes = draw(0.1, 1) * chain.activation_bytes;
     chain.memory_bytes = draw(2, 20);
+    chain.first_rank_bytes = draw(0, 2);
     chain.last_rank_bytes = draw(0, 2);
     // The least bottleneck over all whole placements, other work going to the rank that it hurts least, as fractions.
     double best = std::numeric_limits<double>::infinity();
@@ -677,10 +678,12 @@ TEST(FluidBound, IsNoLongerThanAnyPlacement) {
         const bool is_last = r + 1 == counts.size();
         const auto in_flight = static_cast<double>(std::min(pp - static_cast<int64_t>(r), chain.microbatches));
         const auto n = static_cast<double>(counts[r]);
+        const double room =
+            chain.memory_bytes - (r == 0 ? chain.first_rank_bytes : 0) - (is_last ? chain.last_rank_bytes : 0);
         double needed = 0;
         while (needed <= n && n * (chain.static_bytes + in_flight * chain.activation_bytes) -
                                       needed * in_flight * chain.recompute_saves_bytes >
-                                  chain.memory_bytes - (is_last ? chain.last_rank_bytes : 0))
+                                  room)
           ++needed;
         if (needed > n) return;
         const double ms = n * chain.layer_ms + needed * chain.forward_ms + (r == 0 ? chain.first_ms : 0) +

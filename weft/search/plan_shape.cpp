@@ -12,7 +12,15 @@ constexpr int64_t kMostKept = 1 << 21;
 
 }  // namespace
 
-PlanShape::PlanShape(Schedule whole) : lowered(*lower_schedule(whole)), solver(std::move(whole)) {}
+SolverShape& PlanShape::solver() {
+  if (solver_ == nullptr) solver_ = std::make_unique<SolverShape>(std::move(whole_));
+  return *solver_;
+}
+
+const Schedule& PlanShape::lowered() {
+  if (!lowered_) lowered_ = *lower_schedule(schedule());
+  return *lowered_;
+}
 
 PlanShape& PlanShapes::of(const Candidate& c) {
   const int64_t microbatches = c.microbatches(global_batch_samples_);

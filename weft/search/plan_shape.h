@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <tuple>
 
 #include "weft/search/candidate.h"
@@ -9,12 +10,23 @@
 
 namespace weft {
 
-/// A pipeline schedule with all that does not depend on times.
-struct PlanShape {
-  explicit PlanShape(Schedule whole);
+/// A pipeline schedule with all that does not depend on times. Most schedules are ruled out by their mix alone, so that
+/// the rest is made when it is asked for.
+class PlanShape {
+ public:
+  explicit PlanShape(Schedule whole) : whole_(std::move(whole)), mix_(plain_mix(whole_)) {}
 
-  Schedule lowered;
-  SolverShape solver;
+  const Schedule& schedule() const { return solver_ != nullptr ? solver_->schedule : whole_; }
+  /// Of the plain paths.
+  const PathMix& mix() const { return mix_; }
+  SolverShape& solver();
+  const Schedule& lowered();
+
+ private:
+  Schedule whole_;  // the solver's once there is one
+  PathMix mix_;
+  std::unique_ptr<SolverShape> solver_;
+  std::optional<Schedule> lowered_;
 };
 
 /// The shapes of the pipelines that candidates have, made once each.

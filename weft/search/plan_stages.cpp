@@ -64,6 +64,12 @@ PlanStages::PlanStages(const Plan& plan, const ModuleCostsOf& costs, const Solve
   if (!has_memory_limit) limits_gib_.clear();
 }
 
+void PlanStages::look_below(double makespan_ms) {
+  // A hair more: sums in another order differ.
+  most_ms_ = makespan_ms / static_cast<double>(shape_.schedule.num_microbatches) * (1 + 1e-9);
+  priced_.clear();
+}
+
 double PlanStages::lead_ms(int32_t stage, int32_t first) const {
   // Chunks behind the first follow others on their own rank.
   return shares_ranks_ || stage == 0 || first == 0 ? 0 : lead_ms_[static_cast<size_t>(first) - 1];
@@ -360,6 +366,8 @@ bool PlanStages::can_fit() const {
 /// The recomputation that adds the least time and fits.
 void PlanStages::find_least(const Run& run, std::vector<Priced>& found) const {
   Priced plain{.figures = price(run, {}), .recomputes = {}};
+  const double passes_ms = plain.figures[kForwardWork] + plain.figures[kWeightWork];
+  if (passes_ms + plain.figures[kInputWork] > most_ms_) return;
   if (fits(run.stage, plain.figures)) {
     found.push_back(plain);
     return;
@@ -370,7 +378,7 @@ void PlanStages::find_least(const Run& run, std::vector<Priced>& found) const {
     if (layers_of(spans_[i], run) > 0 && spans_[i].backward.runs()) open.push_back(i);
   }
   std::optional<Recomputes> best;
-  double best_ms = std::numeric_limits<double>::infinity();
+  double best_ms = most_ms_ - passes_ms;
   // Layers that differ are recomputed from the first on, so each number is a case of its own; of equal layers there is
   // none or at least one, because the first brings its workspace.
   Recomputes start{};

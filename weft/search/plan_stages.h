@@ -69,6 +69,8 @@ class PlanStages : public StageSource {
   bool can_fit() const;
   /// Leaves the reduction of gradients out of the stages' times: for bounds where something hides it.
   void ignore_reductions(bool ignores) { ignores_reductions_ = ignores; }
+  /// From now on, ways to fill a stage that keep it busy for longer than a makespan of so long are not offered.
+  void look_below(double makespan_ms);
   /// What each pipeline rank has for its stages; nothing where memory is not limited.
   const std::vector<double>& limits_gib() const { return limits_gib_; }
   /// Puts the layers and recomputation of one option a stage into a plan.
@@ -122,6 +124,7 @@ class PlanStages : public StageSource {
   bool splits_;
   bool has_inline_ = false;
   bool ignores_reductions_ = false;
+  double most_ms_ = std::numeric_limits<double>::infinity();  ///< of a stage, for one microbatch
   int32_t num_stages_;
   int32_t num_blocks_ = 0;
   std::vector<Span> spans_;

@@ -13,6 +13,10 @@ ScheduleBounds::Pipeline ScheduleBounds::pipeline_of(const Workbench& bench, con
 }
 
 double ScheduleBounds::mixed_ms(Workbench& bench, const Candidate& c) {
+  return mixed(bench, c).ms;
+}
+
+const MixBound& ScheduleBounds::mixed(Workbench& bench, const Candidate& c) {
   const Pipeline pipeline = pipeline_of(bench, c);
   if (const auto found = mixed_.find(pipeline); found != mixed_.end()) return found->second;
   bench.fill(c);
@@ -22,20 +26,42 @@ double ScheduleBounds::mixed_ms(Workbench& bench, const Candidate& c) {
   for (size_t m = 0; m < costs.size(); ++m) {
     if (costs[m] != nullptr) works.push_back(free_work(plan, plan.modules[m], *costs[m]));
   }
-  SolverShape& shape = bench.shape_of(c).solver;
-  const double ms = least_makespan_ms(shape.schedule, shape.graph, shape.mix, works, every_stage(plan, costs));
-  return mixed_.emplace(pipeline, ms).first->second;
+  SolverShape& shape = bench.shape_of(c).solver();
+  MixBound bound = best_mix(shape.schedule, shape.graph, shape.mix, works, every_stage(plan, costs));
+  return mixed_.emplace(pipeline, std::move(bound)).first->second;
+}
+
+double ScheduleBounds::room_ms(Workbench& bench, const Candidate& c, const FluidChain& fluid, const BesideGib& beside,
+                               bool hides_reductions) {
+  const Pipeline pipeline = pipeline_of(bench, c);
+  const std::tuple key(pipeline, hides_reductions, beside);
+  if (const auto found = room_ms_.find(key); found != room_ms_.end()) return found->second;
+  auto room = rooms_.find({pipeline, hides_reductions});
+  if (room == rooms_.end()) {
+    const PathMix& mix = mixed(bench, c).mix;
+    bench.fill(c);
+    const ModuleCostsOf& costs = bench.pipeline_costs();
+    LayeredWork work = layered_work(bench.plan(), costs);
+    if (hides_reductions) work.ignore_reductions();
+    const SolverShape& shape = bench.shape_of(c).solver();
+    RoomMix made(shape.schedule, mix, work, every_stage(bench.plan(), costs), fluid, shape.held_anyway);
+    room = rooms_.emplace(std::pair(pipeline, hides_reductions), std::move(made)).first;
+  }
+  return room_ms_.emplace(key, room->second.least_makespan_ms(beside)).first->second;
 }
 
 double ScheduleBounds::placed_ms(Workbench& bench, const Candidate& c, bool hides_reductions,
                                  const PlaceLimits& limits) {
   const std::pair key(pipeline_of(bench, c), hides_reductions);
   if (const auto found = placed_.find(key); found != placed_.end()) return found->second;
-  SolverShape& shape = bench.shape_of(c).solver;
+  SolverShape& shape = bench.shape_of(c).solver();
+  // Where ranks hold several stages, what the rule recomputes with less memory may happen to be quicker.
   PlanStages stages(bench.plan(), bench.pipeline_costs(), shape, prices_of(bench, c), nothing_beside(c.pp),
-                    {.allows_full = false, .allows_selective = false}, /*has_memory_limit=*/false);
+                    bench.space().recompute, /*has_memory_limit=*/c.vpp == 1);
   stages.ignore_reductions(hides_reductions);
-  const double ms = place_pipeline(stages, shape, limits).bound_ms;
+  PlaceLimits brief = limits;
+  brief.is_brief = true;
+  const double ms = stages.can_fit() ? place_pipeline(stages, shape, brief).bound_ms : kInfinity;
   return placed_.emplace(key, ms).first->second;
 }
 

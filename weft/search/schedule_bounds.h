@@ -4,19 +4,25 @@
 #include <tuple>
 
 #include "weft/search/place_pipeline.h"
+#include "weft/search/room_mix.h"
 #include "weft/search/workbench.h"
 
 namespace weft {
 
-/// What no placement of a candidate's pipeline is faster than, whatever the memory, and what its stages take.
+/// What no placement of a candidate's pipeline is faster than, and what its stages take.
 /// Candidates of a frame with the same schedule, ZeRO stage and inline encoders share both; this belongs to one frame.
 class ScheduleBounds {
  public:
   /// As a mix of the schedule's paths shows.
   double mixed_ms(Workbench& bench, const Candidate& c);
 
-  /// As the exact solver shows. With `hides_reductions`, something behind the pipeline hides the reduction of
-  /// gradients. The bench is filled with the candidate.
+  /// As the same mix shows with the memory that encoders leave: `fluid` is the pipeline's relaxation. With
+  /// `hides_reductions`, something behind the pipeline hides the reduction of gradients.
+  double room_ms(Workbench& bench, const Candidate& c, const FluidChain& fluid, const BesideGib& beside,
+                 bool hides_reductions);
+
+  /// As the exact solver shows with all of the devices' memory, or, with several chunks a rank, as their rule does
+  /// without a limit; infinite where nothing fits. The bench is filled with the candidate.
   double placed_ms(Workbench& bench, const Candidate& c, bool hides_reductions, const PlaceLimits& limits);
 
   StagePrices& prices_of(const Workbench& bench, const Candidate& c) { return prices_[pipeline_of(bench, c)]; }
@@ -33,7 +39,11 @@ class ScheduleBounds {
   };
   static Pipeline pipeline_of(const Workbench& bench, const Candidate& c);
 
-  std::map<Pipeline, double> mixed_;
+  const MixBound& mixed(Workbench& bench, const Candidate& c);
+
+  std::map<Pipeline, MixBound> mixed_;
+  std::map<std::pair<Pipeline, bool>, RoomMix> rooms_;
+  std::map<std::tuple<Pipeline, bool, BesideGib>, double> room_ms_;
   std::map<Pipeline, StagePrices> prices_;
   std::map<std::pair<Pipeline, bool>, double> placed_;
 };

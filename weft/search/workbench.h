@@ -18,7 +18,10 @@ class Workbench {
       : space_(space),
         plan_(std::move(problem)),
         simulator_(std::move(simulator)),
-        shapes_(plan_.workload.global_batch_samples) {}
+        shapes_(plan_.workload.global_batch_samples) {
+    // As fill_plan writes them.
+    simulator_.costs().assume_ascending_ranks();
+  }
 
   const PlanSpace& space() const { return space_; }
   /// Where drawn batches decide: the loads that are assumed instead of the mean batch's.
