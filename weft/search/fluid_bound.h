@@ -20,7 +20,8 @@ struct FluidChain {
   double first_ms = 0;  ///< what only the first rank can do: the embedding
   double last_ms = 0;   ///< the same of the last: the head
   double memory_bytes = 0;
-  double stage_bytes = 0;      ///< what every stage has for communication, however few its layers
+  double stage_bytes = 0;      ///< what every stage has on its way, however few its layers
+  double passing_bytes = 0;    ///< what every rank has in passing while it runs a stage
   double last_rank_bytes = 0;  ///< what the last rank holds besides layers
   /// The last stage lies where the first does: some layers of every rank are held as little as the last stage's.
   bool comes_back = false;

@@ -233,7 +233,7 @@ FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs, Placement p
                    .microbatches = plan.schedule.microbatches,
                    .memory_bytes = (device.memory_gib - device.reserved_memory_gib) * kGiB};
   bool has_inline = false;
-  fluid.stage_bytes = kInfinity;
+  fluid.stage_bytes = fluid.passing_bytes = kInfinity;
   for (size_t m = 0; m < plan.modules.size(); ++m) {
     const ModulePlan& module = plan.modules[m];
     if (!module.is_in_pipeline()) continue;
@@ -243,7 +243,8 @@ FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs, Placement p
                                            .backward_ms = 1e18,
                                            .largest_block_elements = static_cast<double>(block.parameters.total()),
                                            .largest_weight_elements = static_cast<double>(block.largest_weight)});
-      fluid.stage_bytes = std::min(fluid.stage_bytes, kAllocatorFactor * state.buffer_bytes);
+      fluid.stage_bytes = std::min(fluid.stage_bytes, kAllocatorFactor * state.flight_bytes);
+      fluid.passing_bytes = std::min(fluid.passing_bytes, kAllocatorFactor * state.passing_bytes);
     }
     if (module.is_encoder()) {
       fluid.other_ms += module_ms(plan, module, *costs[m]);
@@ -265,7 +266,7 @@ FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs, Placement p
 double least_busy_ms(const Plan& plan, const FluidChain& fluid, const RankLoad& load) {
   FluidChain chain = fluid;
   const auto chunks = static_cast<double>(load.chunks);
-  chain.memory_bytes -= load.beside_gib * kGiB + chunks * fluid.stage_bytes;
+  chain.memory_bytes -= load.beside_gib * kGiB + chunks * fluid.stage_bytes + fluid.passing_bytes;
   // Every rank has the host's time around a forward and a backward.
   const double host_ms = fluid.pp > 1 ? 2 * chunks * plan.cluster.efficiency.action_us * 1e-3 : 0;
   return least_bottleneck_ms(chain, load.in_flight) + host_ms;

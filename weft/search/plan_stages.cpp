@@ -148,8 +148,8 @@ StageFigures PlanStages::price_alone(const Run& run, const Recomputes& recompute
   figures[kTransferWork] = cost.transfer_ms + cost.transfer_busy_ms;
   figures[kActivationGib] = kAllocatorFactor * cost.activation_bytes / kGiB;
   figures[kDeferredGib] = splits_ ? kAllocatorFactor * cost.deferred_bytes / kGiB : 0;
-  figures[kStaticGib] = (cost.state.total() + kAllocatorFactor * cost.buffer_bytes) / kGiB;
-  figures[kWorkspaceGib] = kAllocatorFactor * cost.workspace_bytes / kGiB;
+  figures[kStaticGib] = (cost.state.total() + kAllocatorFactor * cost.buffer_bytes()) / kGiB;
+  figures[kWorkspaceGib] = kAllocatorFactor * (cost.workspace_bytes + cost.passing_bytes) / kGiB;
   return figures;
 }
 
