@@ -143,7 +143,9 @@ class PartPricer {
                                          .largest_block_elements = static_cast<double>(largest_block_),
                                          .largest_weight_elements = static_cast<double>(largest_weight_)});
     stage_.state += state.memory;
-    stage_.buffer_bytes += state.buffer_bytes;
+    // Modules of one stage share its buckets, and one block runs at a time.
+    stage_.flight_bytes = std::max(stage_.flight_bytes, state.flight_bytes);
+    stage_.passing_bytes = std::max(stage_.passing_bytes, state.passing_bytes + offloaded_on_their_way());
     stage_.zero_forward_ms += zero_.forward_ms();
     stage_.zero_backward_ms += zero_.backward_ms();
     stage_.reduce_ms += state.reduce_ms;
@@ -177,9 +179,10 @@ class PartPricer {
     stage_.offload_forward_ms += std::max(0.0, host_ms - overlap * forward_.total_ms());
     stage_.offload_backward_ms +=
         std::max(0.0, host_ms - overlap * (backward_input_.total_ms() + backward_weight_.total_ms()));
-    // What is on its way lies on both sides.
-    stage_.buffer_bytes += 2 * largest_saved_ * plan_.offload.activations;
   }
+
+  /// They lie on both sides.
+  double offloaded_on_their_way() const { return 2 * largest_saved_ * plan_.offload.activations; }
 
   const Plan& plan_;
   const StagePart& part_;
@@ -242,7 +245,7 @@ void price_transfer(const ModulePlan& module, const ModuleCosts& costs, double b
   // Without sequence parallelism every rank needs all rows; they travel in parts and are joined at the other end.
   if (module.tp > 1 && !module.sequence_parallel)
     stage.transfer_ms += all_gather_ms(costs.setting.tp_link, bytes * static_cast<double>(module.tp));
-  stage.buffer_bytes += 2 * bytes;
+  stage.transfer_bytes += 2 * bytes;
 }
 
 void share_cards(const ModuleCosts& llm, StageCost& stage) {

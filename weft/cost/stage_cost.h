@@ -31,13 +31,17 @@ struct StageCost {
   double activation_bytes = 0;  ///< of one microbatch
   double deferred_bytes = 0;    ///< more of it between an input gradient and a weight gradient that comes later
   double workspace_bytes = 0;
-  double buffer_bytes = 0;
+  double flight_bytes = 0;    ///< gradients on their way to ranks with the same weights, from one action to the next
+  double passing_bytes = 0;   ///< gathered values and gradients that are being made, while an action runs
+  double transfer_bytes = 0;  ///< on their way to and from neighbours
 
   double forward_ms() const { return forward.total_ms() + zero_forward_ms + offload_forward_ms + action_ms; }
   double backward_input_ms() const {
     return recompute.total_ms() + backward_input.total_ms() + zero_backward_ms + offload_backward_ms + action_ms;
   }
   double backward_weight_ms() const { return backward_weight.total_ms(); }
+  /// Those that are there between actions, too.
+  double buffer_bytes() const { return flight_bytes + transfer_bytes; }
 };
 
 /// By module of the plan; entries of encoders that are not in the pipeline are not read.

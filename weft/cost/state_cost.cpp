@@ -207,15 +207,16 @@ StateCost price_state(const Plan& plan, const ModulePlan& module, const ModuleCo
       // A bucket is being filled while others, with what comes back of them, are on their way.
       const double largest = std::max(bucket, context.largest_weight_elements * gradient);
       const double back = 1 / as_double(num_ranks);
-      cost.buffer_bytes += largest + std::min(kMostScattered * largest, all) * (1 + back);
+      cost.passing_bytes += largest;
+      cost.flight_bytes += std::min(kMostScattered * largest, all) * (1 + back);
     } else {
-      cost.buffer_bytes += std::min(2 * bucket, all);
+      cost.flight_bytes += std::min(2 * bucket, all);
     }
   }
   // A weight's gradient before it is added up.
-  if (is_trained) cost.buffer_bytes += context.largest_weight_elements * num_bytes(plan.precision.compute);
+  if (is_trained) cost.passing_bytes += context.largest_weight_elements * num_bytes(plan.precision.compute);
   if (rules.releases_values)
-    cost.buffer_bytes += 2 * context.largest_block_elements * num_bytes(plan.precision.compute);
+    cost.passing_bytes += 2 * context.largest_block_elements * num_bytes(plan.precision.compute);
   return cost;
 }
 

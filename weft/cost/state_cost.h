@@ -23,9 +23,10 @@ struct StateMemory {
 /// What keeping and changing a stage's weights costs a rank, besides its passes.
 struct StateCost {
   StateMemory memory;
-  double buffer_bytes = 0;  ///< for communication
-  double reduce_ms = 0;     ///< once a step: gradients over data-parallel ranks
-  double update_ms = 0;     ///< once a step: the optimizer, and weights that come back from it
+  double flight_bytes = 0;   ///< gradients on their way to other ranks, from one action to the next
+  double passing_bytes = 0;  ///< gathered values and gradients that are being made, while an action runs
+  double reduce_ms = 0;      ///< once a step: gradients over data-parallel ranks
+  double update_ms = 0;      ///< once a step: the optimizer, and weights that come back from it
 };
 
 /// What the state's communication once a step can hide behind.

@@ -85,7 +85,7 @@ TEST(StateCost, FrozenModulesHoldWeightsAndNothingElse) {
   s.plan.workload.frozen = {ModuleKind::kLlm};
   const StateCost cost = s.price({.dense = kElements});
   EXPECT_DOUBLE_EQ(cost.memory.total(), 2.0 * kElements);
-  EXPECT_EQ(cost.reduce_ms + cost.update_ms + cost.buffer_bytes, 0);
+  EXPECT_EQ(cost.reduce_ms + cost.update_ms + cost.flight_bytes + cost.passing_bytes, 0);
   s.plan.modules.back().zero = 3;
   EXPECT_EQ(s.traffic({.dense = kElements}).backward_gather_ms + s.traffic({.dense = kElements}).scatter_ms, 0);
 }
@@ -142,15 +142,16 @@ TEST(StateCost, WhatHidesBehindOnePassSharesIt) {
 TEST(StateCost, BuffersHoldBucketsAndTwoGatheredBlocks) {
   Setting s = with_ranks(8, 0);
   s.plan.buckets_mb = 1;
-  EXPECT_DOUBLE_EQ(s.price({.dense = kElements}).buffer_bytes, 2e6);
+  EXPECT_DOUBLE_EQ(s.price({.dense = kElements}).flight_bytes, 2e6);
   s.plan.buckets_mb = 64;
-  EXPECT_DOUBLE_EQ(s.price({.dense = kElements}).buffer_bytes, 4e6) << "no more than there are gradients";
+  EXPECT_DOUBLE_EQ(s.price({.dense = kElements}).flight_bytes, 4e6) << "no more than there are gradients";
   s.plan.modules.back().zero = 3;
   // All gradients are one bucket, which is filled while that of another microbatch is scattered.
-  EXPECT_DOUBLE_EQ(s.price({.dense = kElements}, {.largest_block_elements = 1e5}).buffer_bytes,
-                   4e6 + 4e6 * (1 + 1 / 8.0) + 2 * 1e5 * 2);
+  const StateCost divided = s.price({.dense = kElements}, {.largest_block_elements = 1e5});
+  EXPECT_DOUBLE_EQ(divided.flight_bytes, 4e6 * (1 + 1 / 8.0));
+  EXPECT_DOUBLE_EQ(divided.passing_bytes, 4e6 + 2 * 1e5 * 2) << "while an action runs";
   s = with_ranks(1, 0);
-  EXPECT_EQ(s.price({.dense = kElements}).buffer_bytes, 0);
+  EXPECT_EQ(s.price({.dense = kElements}).flight_bytes + s.price({.dense = kElements}).passing_bytes, 0);
 }
 
 TEST(StateCost, BothEndsOfAPipelineAddUpATiedTablesGradients) {

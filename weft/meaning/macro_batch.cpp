@@ -4,9 +4,19 @@
 
 namespace weft {
 
+namespace {
+
+/// Of a step.
+int64_t num_samples(const Plan& plan) {
+  return plan.schedule.microbatches * plan.schedule.mbs * plan.llm().dp;
+}
+
+}  // namespace
+
 int64_t samples_at_once(const Plan& plan, const ModulePlan& module) {
   if (module.is_in_pipeline()) return plan.schedule.mbs;
-  return std::max<int64_t>(1, plan.schedule.mbs * module.mbs_scale / module.mbs_parts);
+  const int64_t whole = std::max<int64_t>(1, plan.schedule.mbs * module.mbs_scale / module.mbs_parts);
+  return std::min(whole, num_samples(plan));
 }
 
 bool has_whole_samples(const Plan& plan, const ModulePlan& encoder) {
@@ -14,8 +24,7 @@ bool has_whole_samples(const Plan& plan, const ModulePlan& encoder) {
 }
 
 double num_macro_batches(const Plan& plan, const ModulePlan& encoder) {
-  return static_cast<double>(plan.schedule.microbatches * plan.schedule.mbs * plan.llm().dp) /
-         static_cast<double>(samples_at_once(plan, encoder) * encoder.dp);
+  return static_cast<double>(num_samples(plan)) / static_cast<double>(samples_at_once(plan, encoder) * encoder.dp);
 }
 
 }  // namespace weft

@@ -11,7 +11,8 @@ namespace weft {
 // several microbatches of all llm ranks, or one microbatch is shared by more encoder ranks than the llm has, or is cut
 // into several macro batches.
 
-/// Samples that a rank of the module works on at once: a microbatch, or an encoder's share of a macro batch.
+/// Samples that a rank of the module works on at once: a microbatch, or an encoder's share of a macro batch, of which a
+/// step may not have as many.
 int64_t samples_at_once(const Plan& plan, const ModulePlan& module);
 
 /// Whether the share of a macro batch is a whole number of samples.

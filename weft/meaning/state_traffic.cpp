@@ -3,6 +3,8 @@
 #include <map>
 #include <set>
 
+#include "weft/meaning/weight_order.h"
+
 namespace weft {
 namespace {
 
@@ -10,63 +12,42 @@ int64_t bytes_of(Precision precision) {
   return static_cast<int64_t>(num_bytes(precision));
 }
 
-/// How often buckets of each kind are gathered as microbatches go through a stage whose values come and go: those of a
-/// block are there while it runs, and those of the next are on their way.
-class GatherWalk {
- public:
-  GatherWalk(const StageContent& stage, const StageBuckets& buckets) : stage_(stage), buckets_(buckets) {}
-
-  void forward(int64_t times) {
-    for (size_t block = 0; block < num_blocks(); ++block) {
-      want(block, times);
-      if (block + 1 < num_blocks()) want(block + 1, times);
-      release(block);
-    }
+/// How often buckets of each kind are gathered as microbatches go through a stage whose values come and go.
+std::map<int64_t, int64_t> num_gathers(const StageContent& stage, const StageBuckets& buckets,
+                                       const StagePasses& passes) {
+  std::set<int64_t> here;
+  std::map<int64_t, int64_t> gathers;
+  const auto follow = [&](int64_t times) {
+    return [&, times](WeightStep step, size_t block) {
+      for (const int64_t kind : buckets.kinds[block]) {
+        if (step == WeightStep::kRelease) here.erase(kind);
+        const bool gathers_values = step == WeightStep::kGather || step == WeightStep::kStartGather;
+        if (gathers_values && here.insert(kind).second) gathers[kind] += times;
+      }
+    };
+  };
+  WeightOrder order = weight_order(stage.blocks());
+  for (size_t block = 0; block < order.num_blocks(); ++block) {
+    order.before_forward(block, follow(passes.forwards));
+    order.after_forward(block, follow(passes.forwards));
   }
-  void backward(int64_t times) {
-    for (size_t block = num_blocks(); block-- > 0;) {
-      if (!has_backward(block)) continue;
-      want(block, times);
-      if (block > 0 && has_backward(block - 1)) want(block - 1, times);
-      release(block);
-    }
-  }
-  const std::map<int64_t, int64_t>& gathers() const { return gathers_; }
-
- private:
-  size_t num_blocks() const { return stage_.blocks().size(); }
-  bool has_backward(size_t block) const { return stage_.blocks()[block].has_backward; }
-  void want(size_t block, int64_t times) {
-    for (const int64_t kind : buckets_.kinds[block]) {
-      if (here_.insert(kind).second) gathers_[kind] += times;
-    }
-  }
-  void release(size_t block) {
-    for (const int64_t kind : buckets_.kinds[block]) here_.erase(kind);
-  }
-
-  const StageContent& stage_;
-  const StageBuckets& buckets_;
-  std::set<int64_t> here_;
-  std::map<int64_t, int64_t> gathers_;
-};
+  order.begin_backward();
+  order.end_backward(follow(passes.backwards));
+  return gathers;
+}
 
 }  // namespace
 
 void add_bucket_traffic(const StageContent& stage, const StageBuckets& buckets, const RankGroup& group,
                         const PrecisionPlan& precision, const StagePasses& passes, TrafficWriter& writer) {
   const ZeroRules& rules = buckets.rules;
-  GatherWalk walk(stage, buckets);
-  if (rules.releases_values) {
-    walk.forward(passes.forwards);
-    walk.backward(passes.backwards);
-  }
+  std::map<int64_t, int64_t> gathers;
+  if (rules.releases_values) gathers = num_gathers(stage, buckets, passes);
   for (const BucketLayout& bucket : buckets.layouts) {
     if (bucket.num_elements == 0) continue;
     const Traffic gather = gather_traffic(bucket.num_elements, group.size());
-    const auto gathers = walk.gathers().find(bucket.kind);
-    if (gathers != walk.gathers().end())
-      writer.add(group, OperationKind::kAllGather, gather, bytes_of(precision.compute), gathers->second);
+    if (const auto found = gathers.find(bucket.kind); found != gathers.end())
+      writer.add(group, OperationKind::kAllGather, gather, bytes_of(precision.compute), found->second);
     if (!bucket.is_trained) continue;
     if (rules.returns_values) writer.add(group, OperationKind::kAllGather, gather, bytes_of(precision.compute));
     if (!rules.divides_states) {

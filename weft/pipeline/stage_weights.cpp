@@ -9,7 +9,7 @@ namespace weft {
 
 StageWeights::StageWeights(const std::vector<StageBlock>& blocks, const std::vector<StageOptimizer*>& optimizers,
                            Options options)
-    : blocks_(blocks), options_(std::move(options)) {
+    : blocks_(blocks), options_(std::move(options)), order_(weight_order(blocks)) {
   size_t num_parameters = 0, num_optimized = 0;
   for (const StageBlock& block : blocks) num_parameters += block.parameters.size();
   for (StageOptimizer* optimizer : optimizers) {
@@ -18,12 +18,14 @@ StageWeights::StageWeights(const std::vector<StageBlock>& blocks, const std::vec
   }
   WEFT_CHECK(num_parameters == num_optimized, "blocks have {} parameters, their optimizers {}", num_parameters,
              num_optimized);
-  hooks_.before_forward = [this](size_t block) {
-    gather(block);
-    if (block + 1 < blocks_.size()) start_gather(block + 1);
+  const auto follow = [this](WeightStep step, size_t block) { take(step, block); };
+  hooks_.before_forward = [this, follow](size_t block) { order_.before_forward(block, follow); };
+  hooks_.after_forward = [this, follow](size_t block) { order_.after_forward(block, follow); };
+  hooks_.before_backward = [this, follow](size_t block) {
+    WEFT_CHECK(block <= order_.backward_at(), "a backward comes to block {} after block {}", block,
+               order_.backward_at());
+    order_.reach(block, follow);
   };
-  hooks_.after_forward = [this](size_t block) { release(block); };
-  hooks_.before_backward = [this](size_t block) { reach(block); };
 }
 
 StageWeights::Part StageWeights::make_part(StageOptimizer& optimizer) const {
@@ -75,40 +77,33 @@ void StageWeights::release(size_t block) {
 
 void StageWeights::begin_backward(WeightGradients* deferred) {
   deferred_ = deferred;
-  backward_at_ = blocks_.size();
+  order_.begin_backward();
 }
 
 void StageWeights::end_backward() {
-  reach(0);
-  if (!blocks_.empty()) leave(0);
+  order_.end_backward([this](WeightStep step, size_t block) { take(step, block); });
   deferred_ = nullptr;
 }
 
-void StageWeights::reach(size_t block) {
-  WEFT_CHECK(block <= backward_at_, "a backward comes to block {} after block {}", block, backward_at_);
-  while (backward_at_ > block) {
-    if (backward_at_ < blocks_.size()) leave(backward_at_);
-    enter(--backward_at_);
+void StageWeights::take(WeightStep step, size_t block) {
+  switch (step) {
+    case WeightStep::kGather:
+      return gather(block);
+    case WeightStep::kStartGather:
+      return start_gather(block);
+    case WeightStep::kRelease:
+      return release(block);
+    case WeightStep::kExpect:
+      // What is queued from now on is this block's.
+      return in_turn([this, block] { expect(block); });
+    case WeightStep::kComplete:
+      return in_turn([this, block] { complete_from(block); });
   }
 }
 
-void StageWeights::enter(size_t block) {
-  if (!blocks_[block].has_backward) return;
-  gather(block);
-  if (block > 0 && blocks_[block - 1].has_backward) start_gather(block - 1);
-  if (deferred_ == nullptr) return expect(block);
-  // What is queued from now on is this block's.
-  deferred_->add([this, block] { expect(block); });
-}
-
-void StageWeights::leave(size_t block) {
-  if (!blocks_[block].has_backward) return;
-  if (deferred_ != nullptr) {
-    deferred_->add([this, block] { complete_from(block); });
-  } else {
-    complete_from(block);
-  }
-  release(block);
+void StageWeights::in_turn(std::function<void()> task) {
+  if (deferred_ == nullptr) return task();
+  deferred_->add(std::move(task));
 }
 
 void StageWeights::expect(size_t block) {

@@ -4,17 +4,15 @@
 #include <vector>
 
 #include "weft/layers/weight_gradients.h"
+#include "weft/meaning/weight_order.h"
 #include "weft/optim/stage_optimizer.h"
 #include "weft/parallelize/block_hooks.h"
 
 namespace weft {
 
-/// A stage's weights as microbatches go through its blocks: with ZeRO 3 the values of a block are there while it runs,
-/// those of the next on their way, and others only as far as this rank owns them; and a block's gradients are handed to
-/// their optimizer as soon as they are complete, while the backward goes on with the blocks before it.
-///
-/// What this asks of the optimizers, and in which order, does not depend on what data a microbatch has: data-parallel
-/// ranks communicate alike.
+/// A stage's weights as microbatches go through its blocks, in the order of meaning/weight_order.h: with ZeRO 3 values
+/// come and go, and a rank keeps those that it owns; and a block's gradients are handed to their optimizer as soon as
+/// they are complete, while the backward goes on with the blocks before it.
 class StageWeights {
  public:
   struct Options {
@@ -59,9 +57,9 @@ class StageWeights {
   void gather(size_t block);
   void start_gather(size_t block);
   void release(size_t block);
-  void reach(size_t block);
-  void enter(size_t block);
-  void leave(size_t block);
+  void take(WeightStep step, size_t block);
+  /// Now, or when the queue of weight gradients comes to it.
+  void in_turn(std::function<void()> task);
   void expect(size_t block);
   void complete_from(size_t block);
   void complete_from(Part& part, size_t block);
@@ -69,9 +67,9 @@ class StageWeights {
   const std::vector<StageBlock>& blocks_;
   std::vector<Part> parts_;  ///< by optimizer
   Options options_;
+  WeightOrder order_;
   BlockHooks hooks_;
   WeightGradients* deferred_ = nullptr;
-  size_t backward_at_ = 0;  ///< the block that the backward is in, or behind which it begins
 };
 
 }  // namespace weft

@@ -31,7 +31,8 @@ struct FluidChain {
   double first_ms = 0;  ///< what only the first rank can do: the embedding
   double last_ms = 0;   ///< the same of the last: the head
   double memory_bytes = 0;
-  double stage_bytes = 0;        ///< what every stage has for communication, however few its layers
+  double stage_bytes = 0;        ///< what every stage has on its way, however few its layers
+  double passing_bytes = 0;      ///< what every rank has in passing while it runs a stage
   double workspace_bytes = 0;    ///< of a layer's action, which memory_bytes is without
   double first_rank_bytes = 0;   ///< what the first rank holds besides layers
   double last_rank_bytes = 0;    ///< the same of the last

@@ -30,9 +30,10 @@ EncoderWork work_of(const Plan& plan, const PlanCosts::Encoder& encoder) {
   work.tail_ms = stage.reduce_ms + stage.update_ms;
   const double outputs = (is_trained ? 2 : 1) * encoder.output_bytes;
   const double allocator_factor = plan.cluster.measured.allocator_factor();
-  work.static_gib = (stage.state.total() + allocator_factor * stage.buffer_bytes) / kGiB;
+  work.static_gib = (stage.state.total() + allocator_factor * stage.buffer_bytes()) / kGiB;
   work.held_gib = allocator_factor * (outputs + (keeps ? stage.activation_bytes : 0)) / kGiB;
-  work.moment_gib = allocator_factor * (stage.workspace_bytes + (keeps ? 0 : stage.activation_bytes)) / kGiB;
+  const double moment = stage.workspace_bytes + stage.passing_bytes + (keeps ? 0 : stage.activation_bytes);
+  work.moment_gib = allocator_factor * moment / kGiB;
   return work;
 }
 

@@ -336,7 +336,7 @@ FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs, Placement p
                    .memory_bytes = (device.memory_gib - device.reserved_memory_gib) * kGiB};
   bool has_inline = false;
   const double allocator_factor = plan.cluster.measured.allocator_factor();
-  fluid.stage_bytes = kInfinity;
+  fluid.stage_bytes = fluid.passing_bytes = kInfinity;
   for (size_t m = 0; m < plan.modules.size(); ++m) {
     const ModulePlan& module = plan.modules[m];
     if (!module.is_in_pipeline()) continue;
@@ -346,7 +346,8 @@ FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs, Placement p
                                            .backward_ms = 1e18,
                                            .largest_block_elements = static_cast<double>(block.parameters.total()),
                                            .largest_weight_elements = static_cast<double>(block.largest_weight)});
-      fluid.stage_bytes = std::min(fluid.stage_bytes, allocator_factor * state.buffer_bytes);
+      fluid.stage_bytes = std::min(fluid.stage_bytes, allocator_factor * state.flight_bytes);
+      fluid.passing_bytes = std::min(fluid.passing_bytes, allocator_factor * state.passing_bytes);
     }
     if (module.is_encoder()) {
       fluid.other_ms += module_ms(plan, module, *costs[m]);
@@ -372,7 +373,8 @@ double least_busy_ms(const Plan& plan, const FluidChain& fluid, const RankLoad& 
   FluidChain chain = fluid;
   const auto chunks = static_cast<double>(load.chunks);
   chain.take(load.beside);
-  chain.memory_bytes -= chunks * fluid.stage_bytes;
+  chain.memory_bytes -= chunks * fluid.stage_bytes + fluid.passing_bytes;
+  chain.workspace_bytes += fluid.passing_bytes;
   // Every rank has the host's time around a forward and a backward.
   const double host_ms = 2 * chunks * action_ms(plan);
   return least_bottleneck_ms(chain, load.in_flight) + host_ms;

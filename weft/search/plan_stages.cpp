@@ -153,8 +153,8 @@ StageFigures PlanStages::price_alone(const Run& run, const Recomputes& recompute
   figures[kTransferWork] = cost.transfer_ms + cost.transfer_busy_ms;
   figures[kActivationGib] = allocator_factor * cost.activation_bytes / kGiB;
   figures[kDeferredGib] = splits_ ? allocator_factor * cost.deferred_bytes / kGiB : 0;
-  figures[kStaticGib] = (cost.state.total() + allocator_factor * cost.buffer_bytes) / kGiB;
-  figures[kWorkspaceGib] = allocator_factor * cost.workspace_bytes / kGiB;
+  figures[kStaticGib] = (cost.state.total() + allocator_factor * cost.buffer_bytes()) / kGiB;
+  figures[kWorkspaceGib] = allocator_factor * (cost.workspace_bytes + cost.passing_bytes) / kGiB;
   return figures;
 }
 

@@ -80,14 +80,15 @@ std::vector<MemorySplit> memory_of_rows(const Plan& plan, const Schedule& schedu
     row.weights += stage.state.weights;
     row.gradients += stage.state.gradients;
     row.optimizer += stage.state.optimizer;
-    row.buffers += stage.buffer_bytes;
+    row.buffers += stage.buffer_bytes();
   };
   for (size_t s = 0; s < costs.stages.size(); ++s) {
     const StageCost& stage = costs.stages[s];
     // An input gradient frees nothing where the weight gradient comes later, but leaves more behind.
     stages.push_back({.activation_bytes = stage.activation_bytes,
                       .freed_by_input_gradient_bytes = splits_backward ? -stage.deferred_bytes : 0,
-                      .workspace_bytes = stage.workspace_bytes});
+                      .workspace_bytes = stage.workspace_bytes,
+                      .passing_bytes = stage.passing_bytes});
     add_state(rows[static_cast<size_t>(schedule.rank_of_stage[s])], stage);
   }
   std::vector<std::vector<EncoderMemory>> encoders;
@@ -100,7 +101,8 @@ std::vector<MemorySplit> memory_of_rows(const Plan& plan, const Schedule& schedu
       const double outputs = (encoder.is_trained ? 2 : 1) * costs.encoders[e].output_bytes;
       groups.push_back({.activation_bytes = stage.activation_bytes + (encoder.keeps_activations() ? outputs : 0),
                         .output_bytes = outputs,
-                        .workspace_bytes = stage.workspace_bytes});
+                        .workspace_bytes = stage.workspace_bytes,
+                        .passing_bytes = stage.passing_bytes});
       for (const int32_t row : encoder.groups[static_cast<size_t>(group)])
         add_state(rows[static_cast<size_t>(row)], stage);
     }
@@ -109,6 +111,7 @@ std::vector<MemorySplit> memory_of_rows(const Plan& plan, const Schedule& schedu
   for (size_t r = 0; r < rows.size(); ++r) {
     rows[r].activations = peaks[r].activation_bytes;
     rows[r].workspace = peaks[r].workspace_bytes;
+    rows[r].buffers += peaks[r].passing_bytes;
     rows[r].rounding = plan.cluster.measured.allocator_rounding *
                        (peaks[r].activation_bytes + peaks[r].workspace_bytes + rows[r].buffers);
     rows[r].reserved = plan.cluster.device.reserved_memory_gib * 1024.0 * 1024.0 * 1024.0;

@@ -304,12 +304,13 @@ double peak_by_listing(const Schedule& schedule, size_t rank, const std::vector<
     }
     const Action& action = row[now];
     if (is_pipeline_compute(action.kind)) {
-      held += stages[static_cast<size_t>(action.stage)].workspace_bytes;
+      const StageMemory& stage = stages[static_cast<size_t>(action.stage)];
+      held += stage.workspace_bytes + stage.passing_bytes;
     } else if (is_encoder_compute(action.kind)) {
       const auto e = static_cast<size_t>(action.stage);
       const EncoderMemory& memory = encoders[e][static_cast<size_t>(group_of(e))];
       const bool keeps = schedule.encoders[e].is_trained && !schedule.encoders[e].recompute_from_inputs;
-      held += memory.workspace_bytes + (keeps ? 0 : memory.activation_bytes);
+      held += memory.workspace_bytes + memory.passing_bytes + (keeps ? 0 : memory.activation_bytes);
     } else {
       continue;
     }
@@ -332,12 +333,13 @@ TEST(WalkMemory, RowsWithEncodersHoldWhatAListOfEverythingAliveSays) {
       std::vector<StageMemory> stages;
       for (int32_t s = 0; s < schedule.num_stages(); ++s) {
         const double activations = random();
-        stages.push_back({random(), activations, std::floor(activations / 3), random()});
+        stages.push_back({random(), activations, std::floor(activations / 3), random(), random()});
       }
       std::vector<std::vector<EncoderMemory>> encoders;
       for (const EncoderRows& rows : schedule.encoders) {
         auto& groups = encoders.emplace_back();
-        for (int32_t g = 0; g < rows.num_groups(); ++g) groups.push_back({random(), random(), random(), random()});
+        for (int32_t g = 0; g < rows.num_groups(); ++g)
+          groups.push_back({random(), random(), random(), random(), random()});
       }
       const std::vector<PeakMemory> peaks = walk_memory(schedule, stages, encoders);
       for (size_t rank = 0; rank < schedule.rows.size(); ++rank) {

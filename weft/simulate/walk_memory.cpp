@@ -50,7 +50,7 @@ class Walk {
       if (!is_pipeline_compute(action.kind)) continue;
       const StageMemory& stage = stages_[static_cast<size_t>(action.stage)];
       if (action.kind == ActionKind::kForward) held += stage.activation_bytes;
-      note(peak, held, stage.workspace_bytes);
+      note(peak, held, stage.workspace_bytes, stage.passing_bytes);
       if (action.kind == ActionKind::kBackward) held -= stage.activation_bytes;
       if (action.kind == ActionKind::kBackwardInput) held -= stage.freed_by_input_gradient_bytes;
       if (action.kind == ActionKind::kBackwardWeight)
@@ -66,14 +66,13 @@ class Walk {
     const bool is_forward = action.kind == ActionKind::kEncodeForward;
     // Where activations are not kept, they are there while the action runs.
     if (keeps && is_forward) held += memory.activation_bytes;
-    note(peaks_[rank], held, memory.workspace_bytes + (keeps ? 0 : memory.activation_bytes));
+    note(peaks_[rank], held, memory.workspace_bytes + (keeps ? 0 : memory.activation_bytes), memory.passing_bytes);
     if (keeps && !is_forward) held -= memory.activation_bytes;
   }
 
-  static void note(PeakMemory& peak, double held, double workspace) {
-    if (held + workspace <= peak.activation_bytes + peak.workspace_bytes) return;
-    peak.activation_bytes = held;
-    peak.workspace_bytes = workspace;
+  static void note(PeakMemory& peak, double held, double workspace, double passing) {
+    const PeakMemory now{peak.static_bytes, held, workspace, passing};
+    if (now.total_bytes() > peak.total_bytes()) peak = now;
   }
 
   const Schedule& schedule_;

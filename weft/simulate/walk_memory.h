@@ -12,6 +12,7 @@ struct StageMemory {
   double activation_bytes = 0;               ///< one microbatch's, from F to B, or to W where the backward is split
   double freed_by_input_gradient_bytes = 0;  ///< the part of it that I frees already
   double workspace_bytes = 0;                ///< on top while an action of the stage runs
+  double passing_bytes = 0;                  ///< the same, of buffers for communication
 };
 
 /// The same for one group of an encoder beside the pipeline.
@@ -20,6 +21,7 @@ struct EncoderMemory {
   double activation_bytes = 0;  ///< one macro batch's, from EF to EB
   double output_bytes = 0;      ///< one macro batch's embeddings, where only they are kept
   double workspace_bytes = 0;
+  double passing_bytes = 0;
 };
 
 /// What a rank holds at the moment when it holds most.
@@ -27,8 +29,9 @@ struct PeakMemory {
   double static_bytes = 0;
   double activation_bytes = 0;
   double workspace_bytes = 0;
+  double passing_bytes = 0;
 
-  double total_bytes() const { return static_bytes + activation_bytes + workspace_bytes; }
+  double total_bytes() const { return static_bytes + activation_bytes + workspace_bytes + passing_bytes; }
 };
 
 /// The most that each rank holds at once, walking its row: what an action allocates is there from its start, what it

@@ -9,7 +9,8 @@ WeightsWalk::WeightsWalk(const Plan& plan, const ModulePlan& module, const Stage
       count_(count),
       value_bytes_(element_bytes_of(plan.precision.compute)),
       reduce_bytes_(element_bytes_of(plan.precision.reduce)),
-      master_bytes_(element_bytes_of(plan.precision.master)) {
+      master_bytes_(element_bytes_of(plan.precision.master)),
+      order_(weight_order(stage.blocks())) {
   parts_.push_back(make_part(stage, stage.buckets(module, /*of_experts=*/false)));
   if (module.ep > 1) parts_.push_back(make_part(stage, stage.buckets(module, /*of_experts=*/true)));
 }
@@ -67,33 +68,47 @@ void WeightsWalk::release(size_t block) {
 }
 
 void WeightsWalk::before_forward(size_t block) {
-  start_gather(block);
-  if (block + 1 < blocks_.size()) start_gather(block + 1);
+  order_.before_forward(block, [this](WeightStep step, size_t each) { take(step, each); });
+}
+
+void WeightsWalk::after_forward(size_t block) {
+  order_.after_forward(block, [this](WeightStep step, size_t each) { take(step, each); });
 }
 
 void WeightsWalk::begin_backward(WeightQueue* queue) {
   queue_ = queue;
-  backward_at_ = blocks_.size();
+  order_.begin_backward();
 }
 
 void WeightsWalk::end_backward() {
-  reach(0);
-  if (!blocks_.empty()) leave(0);
+  order_.end_backward([this](WeightStep step, size_t block) { take(step, block); });
   queue_ = nullptr;
 }
 
 void WeightsWalk::reach(size_t block) {
-  while (backward_at_ > block) {
-    if (backward_at_ < blocks_.size()) leave(backward_at_);
-    enter(--backward_at_);
+  order_.reach(block, [this](WeightStep step, size_t each) { take(step, each); });
+}
+
+void WeightsWalk::take(WeightStep step, size_t block) {
+  switch (step) {
+    case WeightStep::kGather:
+    case WeightStep::kStartGather:
+      return start_gather(block);
+    case WeightStep::kRelease:
+      return release(block);
+    case WeightStep::kExpect:
+      if (queue_ == nullptr) return expect(block);
+      make_loose(block);
+      queue_->push_back([this, block] { expect(block); });
+      return;
+    case WeightStep::kComplete:
+      if (queue_ == nullptr) return complete_from(block);
+      queue_->push_back([this, block] { complete_from(block); });
+      return;
   }
 }
 
-void WeightsWalk::enter(size_t block) {
-  if (!blocks_[block].has_backward) return;
-  start_gather(block);
-  if (block > 0 && blocks_[block - 1].has_backward) start_gather(block - 1);
-  if (queue_ == nullptr) return expect(block);
+void WeightsWalk::make_loose(size_t block) {
   for (Part& part : parts_) {
     if (!part.scatters()) continue;
     int64_t elements = 0;
@@ -101,17 +116,6 @@ void WeightsWalk::enter(size_t block) {
       elements += part.weights[weight].is_product ? 0 : part.weights[weight].elements;
     if (elements > 0) part.loose[block] = CountedTensor(count_, elements * reduce_bytes_);
   }
-  queue_->push_back([this, block] { expect(block); });
-}
-
-void WeightsWalk::leave(size_t block) {
-  if (!blocks_[block].has_backward) return;
-  if (queue_ != nullptr) {
-    queue_->push_back([this, block] { complete_from(block); });
-  } else {
-    complete_from(block);
-  }
-  release(block);
 }
 
 void WeightsWalk::expect(size_t block) {

@@ -6,6 +6,7 @@
 
 #include "weft/cost/walk_context.h"
 #include "weft/meaning/stage_buckets.h"
+#include "weft/meaning/weight_order.h"
 #include "weft/plan/plan.h"
 
 namespace weft {
@@ -18,7 +19,7 @@ class WeightsWalk {
   WeightsWalk(const Plan& plan, const ModulePlan& module, const StageContent& stage, ByteCount& count);
 
   void before_forward(size_t block);
-  void after_forward(size_t block) { release(block); }
+  void after_forward(size_t block);
   /// A backward has come to the output of a block.
   void reach(size_t block);
 
@@ -66,10 +67,11 @@ class WeightsWalk {
   };
 
   static Part make_part(const StageContent& stage, StageBuckets buckets);
+  void take(WeightStep step, size_t block);
   void start_gather(size_t block);
   void release(size_t block);
-  void enter(size_t block);
-  void leave(size_t block);
+  /// Gradients that are made before a queue of weight gradients comes to their block.
+  void make_loose(size_t block);
   void expect(size_t block);
   void complete_from(size_t block);
   void complete_from(Part& part, size_t block);
@@ -83,7 +85,7 @@ class WeightsWalk {
   int64_t value_bytes_, reduce_bytes_, master_bytes_;
   std::vector<Part> parts_;
   WeightQueue* queue_ = nullptr;
-  size_t backward_at_ = 0;
+  WeightOrder order_;
 };
 
 }  // namespace weft
