@@ -1,4 +1,5 @@
 #include <filesystem>
+#include <tuple>
 
 #include <gtest/gtest.h>
 
@@ -32,6 +33,73 @@ TEST(PlanVerb, FindsAPlanThatCheckAndSimulateAgreeWith) {
   const ProgramRun again = run_weft({"plan", "--model", "qwen2-vl-7b", "--cluster", "dgx_h100", "--workload", "vl_sft",
                                      "--global-batch", "64", "--space", space, "--json"});
   EXPECT_EQ(again.out, run.out) << "same inputs, same plan";
+}
+
+TEST(PlanVerb, PlansForManyDevicesWithAProfileOfOne) {
+  const TemporaryFolder folder;
+  const std::string space = folder.write("space.yaml", kSpace);
+  const std::string cluster_file = source_tree().string() + "/scenarios/clusters/dgx_h100.yaml";
+  const Json plan_of_model = read_document(source_tree().string() + "/scenarios/plans/qwen2-vl-7b_inline.json")->root;
+  Json blocks = Json::array();
+  // Ten times as slow as any formula, so that whatever is taken from it shows.
+  for (const auto& [module, block, ms] : {std::tuple{"llm", "layer", 60.0},
+                                          {"llm", "embedding", 1.0},
+                                          {"llm", "head", 40.0},
+                                          {"vision", "layer", 12.0},
+                                          {"vision", "patch embedding", 1.0}}) {
+    for (const double tokens : {1024.0, 4096.0}) {
+      blocks.push_back({{"module", module},
+                        {"block", block},
+                        {"tokens", tokens},
+                        {"sequence_tokens", 1024},
+                        {"forward_ms", ms * tokens / 4096},
+                        {"backward_input_ms", ms * tokens / 4096},
+                        {"backward_weight_ms", ms * tokens / 4096}});
+    }
+  }
+  const Json profile = {{"weft_profile", 2},      {"device", read_document(cluster_file)->root["device"]["name"]},
+                        {"model", "qwen2-vl-7b"}, {"model_hash", plan_of_model["model"]["hash"]},
+                        {"action_ms", 0.5},       {"blocks", blocks}};
+  const std::string file = folder.write("p.json", profile.dump());
+  const std::string out = (folder.path() / "plan.json").string();
+  const std::vector<std::string> command = {"plan",        "--model",
+                                            "qwen2-vl-7b", "--cluster",
+                                            "dgx_h100",    "--workload",
+                                            "vl_sft",      "--global-batch",
+                                            "64",          "--space",
+                                            space,         "--nodes",
+                                            "2",           "--devices-per-node",
+                                            "4",           "--batches",
+                                            "4",           "--top",
+                                            "2",           "--explain",
+                                            "--out",       out};
+  std::vector<std::string> measured = command;
+  measured.insert(measured.end(), {"--profile", file, "--json"});
+  const ProgramRun run = run_weft(measured);
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  const Json found = Json::parse(run.out);
+  EXPECT_EQ(found["plan"]["world_size"], 8);
+  EXPECT_EQ(found["plan"]["cluster"]["spec"]["devices_per_node"], 4);
+  EXPECT_EQ(found["plan"]["cluster"]["spec"]["links"]["between_nodes"]["cards_per_node"], 4) << "in proportion";
+  bool names_merger = false;
+  for (const Json& block : found["profile"]["blocks"]) {
+    names_merger |= block["block"] == "merger" && block["from"] == "formula";
+    if (block["setting"] == "one device" && block["block"] != "merger") {
+      EXPECT_NE(block["from"], "carried over");
+    }
+  }
+  EXPECT_TRUE(names_merger) << found["profile"].dump();
+  EXPECT_TRUE(found["profile"]["links"].empty()) << "the cluster's are taken";
+  const ProgramRun simulated = run_weft({"simulate", "--plan", out, "--profile", file, "--json"});
+  ASSERT_EQ(simulated.exit_status, 0) << simulated.err;
+  EXPECT_EQ(Json::parse(simulated.out)["step_time_ms"], found["step_time_ms"]);
+  const Json without = Json::parse(run_weft({"simulate", "--plan", out, "--json"}).out);
+  EXPECT_LT(without["step_time_ms"].get<double>(), 0.5 * found["step_time_ms"].get<double>());
+  const ProgramRun checked = run_weft({"check", "--plan", out, "--profile", file});
+  EXPECT_NE(checked.out.find("p.json: "), std::string::npos) << checked.out;
+  std::vector<std::string> wrong = command;
+  wrong.insert(wrong.end(), {"--profile", file, "--devices-per-node", "0"});
+  EXPECT_EQ(run_weft(wrong).exit_status, 2);
 }
 
 TEST(PlanVerb, SaysWhatIsMissingWhereNothingFits) {

@@ -1,4 +1,5 @@
 #include <functional>
+#include <map>
 
 #include <gtest/gtest.h>
 
@@ -141,9 +142,23 @@ TEST(SimulateVerb, UsesAProfileAndSaysWhatItLacks) {
   // 16 layers a stage, 3 s each for 16 microbatches, on the way through two stages.
   EXPECT_NEAR(json["step_time_ms"].get<double>(), 17 * 16 * 3000, 0.02 * 17 * 16 * 3000);
   // Embedding and head come from formulas, and times that are hundreds of times the formula's are doubted.
-  ASSERT_EQ(json["warnings"].size(), 5u) << json["warnings"].dump();
-  EXPECT_NE(json["warnings"][0].get<std::string>().find("backward_input_ms of llm 'layer' at tp 2 is"),
-            std::string::npos);
+  ASSERT_EQ(json["warnings"].size(), 3u) << json["warnings"].dump();
+  EXPECT_NE(json["warnings"][0].get<std::string>().find(
+                "forward_ms of llm 'layer' at 4096 tokens, tp 2, sequence parallel, is"),
+            std::string::npos)
+      << json["warnings"].dump();
+  std::map<std::string, std::string> from;
+  for (const Json& block : json["profile"]["blocks"]) from[block["block"]] = block["from"];
+  EXPECT_EQ(from,
+            (std::map<std::string, std::string>{{"embedding", "formula"}, {"head", "formula"}, {"layer", "measured"}}));
+  const ProgramRun text =
+      run_weft({"simulate", "--plan", kPipeline, "--profile", folder.write("p.json", profile.dump())});
+  EXPECT_NE(
+      text.out.find("p.json: 1 of 3 blocks measured\n  from the formula, because the profile lacks them: llm "
+                    "'embedding' at tp 2, sequence parallel; llm 'head' at tp 2, sequence parallel; 'weft profile "
+                    "--for PLAN --out "),
+      std::string::npos)
+      << text.out;
   profile["device"] = "another";
   const ProgramRun other =
       run_weft({"simulate", "--plan", kPipeline, "--profile", folder.write("o.json", profile.dump())});

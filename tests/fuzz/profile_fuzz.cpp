@@ -2,7 +2,7 @@
 
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/targets.h"
-#include "weft/cost/measured_times.h"
+#include "weft/cost/measured_links.h"
 
 using namespace weft;
 
@@ -18,7 +18,8 @@ int weft::fuzz_profile(const uint8_t* data, size_t size) {
   const Result<Profile> again = read_profile({.source = "again", .root = to_json(*profile)});
   claim(again.ok() && to_json(*again) == to_json(*profile));
   for (const BlockMeasurement& block : profile->blocks)
-    claim(block.tokens >= block.sequence_tokens && block.sequence_tokens >= 1 && block.forward_ms > 0);
+    claim(block.shape.tokens >= block.shape.sequence_tokens && block.shape.sequence_tokens >= 1 &&
+          block.forward_ms > 0);
   Cluster cluster{.within_node = {.bandwidth_gb_per_s = 300, .latency_us = 3},
                   .between_nodes = {.bandwidth_gb_per_s = 25, .latency_us = 5}};
   apply_links(*profile, cluster);

@@ -15,6 +15,7 @@ int fuzz_plan(const uint8_t* data, size_t size);
 int fuzz_schedule(const uint8_t* data, size_t size);
 int fuzz_balance(const uint8_t* data, size_t size);
 int fuzz_profile(const uint8_t* data, size_t size);
+int fuzz_profile_table(const uint8_t* data, size_t size);
 int fuzz_measurements(const uint8_t* data, size_t size);
 int fuzz_safetensors(const uint8_t* data, size_t size);
 
@@ -23,7 +24,7 @@ struct FuzzTarget {
   int (*run)(const uint8_t* data, size_t size);
 };
 
-inline constexpr std::array<FuzzTarget, 10> kFuzzTargets = {{
+inline constexpr std::array<FuzzTarget, 11> kFuzzTargets = {{
     {"document", fuzz_document},
     {"model", fuzz_model},
     {"cluster", fuzz_cluster},
@@ -32,6 +33,7 @@ inline constexpr std::array<FuzzTarget, 10> kFuzzTargets = {{
     {"schedule", fuzz_schedule},
     {"balance", fuzz_balance},
     {"profile", fuzz_profile},
+    {"profile_table", fuzz_profile_table},
     {"measurements", fuzz_measurements},
     {"safetensors", fuzz_safetensors},
 }};

@@ -8,6 +8,7 @@
 #include "weft/base/units.h"
 #include "weft/cli/encoder_memory.h"
 #include "weft/cli/legal_plan.h"
+#include "weft/cli/profile_text.h"
 #include "weft/cli/report_text.h"
 #include "weft/cli/table.h"
 #include "weft/cli/verbs.h"
@@ -83,15 +84,15 @@ Result<std::string> check(const CheckOptions& options) {
                      "the parts."};
   }
   if (options.json) {
-    return Json{{"legal", true},
-                {"world_size", plan.world_size},
-                {"peak_memory_gib", report.peak_memory_bytes() / kGiB},
-                {"memory_limit_gib", report.memory_limit_bytes / kGiB},
-                {"warnings", report.warnings}}
-               .dump(2) +
-           "\n";
+    Json json{{"legal", true},
+              {"world_size", plan.world_size},
+              {"peak_memory_gib", report.peak_memory_bytes() / kGiB},
+              {"memory_limit_gib", report.memory_limit_bytes / kGiB},
+              {"warnings", report.warnings}};
+    if (report.profile) json["profile"] = profile_json(*report.profile);
+    return json.dump(2) + "\n";
   }
-  std::string text = summary(plan) + "legal: " + memory_summary(report) + "\n";
+  std::string text = summary(plan) + "legal: " + memory_summary(report) + "\n" + profile_text(report);
   for (const std::string& warning : report.warnings) text += "warning: " + warning + "\n";
   return text;
 }

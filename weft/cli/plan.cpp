@@ -14,6 +14,7 @@
 #include "weft/cli/interrupt.h"
 #include "weft/cli/percent_option.h"
 #include "weft/cli/plan_text.h"
+#include "weft/cli/profile_text.h"
 #include "weft/cli/report_text.h"
 #include "weft/cli/terminal_line.h"
 #include "weft/cli/verbs.h"
@@ -31,7 +32,8 @@ namespace {
 
 struct PlanOptions {
   std::string model, cluster, workload;
-  std::optional<std::string> nodes, global_batch, batches, space, profile, top, out, target, within, memory_margin;
+  std::optional<std::string> nodes, devices_per_node, global_batch, batches, space, profile, top, out, target, within,
+      memory_margin;
   double time_limit_s = 20;
   bool takes_fastest = false;
   bool explains = false;
@@ -48,6 +50,10 @@ Result<PlanProblem> read_problem(const PlanOptions& options) {
   PlanProblem problem;
   WEFT_TRY(problem.model, scenarios.model(options.model));
   WEFT_TRY(problem.cluster, scenarios.cluster(options.cluster, nodes));
+  if (options.devices_per_node) {
+    WEFT_TRY(const int64_t devices, parse_count("--devices-per-node", *options.devices_per_node, {1, 1024}));
+    set_devices_per_node(devices, problem.cluster);
+  }
   WEFT_TRY(problem.workload, scenarios.workload(options.workload));
   if (options.global_batch) {
     WEFT_TRY(problem.workload.global_batch_samples,
@@ -217,6 +223,7 @@ Result<std::string> search(const PlanOptions& options) {
     if (result.batches > 0) json["spread"] = to_json(report.spread);
     json["calibration"] = calibration_json(report);
     json["warnings"] = report.warnings;
+    if (report.profile) json["profile"] = profile_json(*report.profile);
     if (explanation) json["explanation"] = to_json(*explanation);
     if (target) {
       json["for"] = {{"system", name_of(*target)}, {"files", Json::array()}};
@@ -255,6 +262,8 @@ void add_plan(Verbs& verbs) {
       .named("W")
       .required();
   verb.option("--nodes", options->nodes, "Number of nodes, instead of the cluster file's").named("N");
+  verb.option("--devices-per-node", options->devices_per_node, "Devices of a node, instead of the cluster file's")
+      .named("N");
   verb.option("--global-batch", options->global_batch, "Samples a step, instead of the workload file's").named("N");
   verb.option("--space", options->space,
               "YAML or JSON that pins or bounds what is searched (docs/manual/plan.md; default: everything)")

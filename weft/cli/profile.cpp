@@ -17,6 +17,7 @@
 #include "weft/cli/interrupt.h"
 #include "weft/cli/legal_plan.h"
 #include "weft/cli/one_process.h"
+#include "weft/cli/profile_table.h"
 #include "weft/cli/profiled_shapes.h"
 #include "weft/cli/runtime_loader.h"
 #include "weft/cli/terminal_line.h"
@@ -28,7 +29,7 @@ namespace weft {
 namespace {
 
 struct ProfileOptions {
-  std::optional<std::string> model, workload, cluster, plan, space, precision, ranks, cluster_out;
+  std::optional<std::string> model, workload, cluster, plan, space, precision, ranks, cluster_out, table, device_name;
   std::string out;
   std::string device = "cpu";
   double time_limit_s = 180;
@@ -38,7 +39,7 @@ struct ProfileOptions {
 /// Medians less sure than this are measured again when a profile is gone on with.
 constexpr double kSettledPercent = 5;
 
-Result<Precision> precision_of(const ProfileOptions& options, const std::optional<Plan>& plan) {
+Result<Precision> profiled_precision(const ProfileOptions& options, const std::optional<Plan>& plan) {
   if (!options.precision) {
     if (plan) return plan->precision.compute;
     return options.device == "cuda" ? Precision::kBf16 : Precision::kFp32;
@@ -214,7 +215,24 @@ Error interrupted(const ProfileOptions& options, const ProfileReport& report) {
           .advice = "Run the same command again to go on."};
 }
 
+/// A profile of a user's own table.
+Result<std::string> run_from_table(const ProfileOptions& options) {
+  for (const auto& [flag, given] : {std::pair{"--model", &options.model}, {"--device-name", &options.device_name}}) {
+    if (*given) continue;
+    return Error{.source = "profile",
+                 .field = flag,
+                 .problem = "is missing",
+                 .advice = "A table has neither model nor device: give both with --from."};
+  }
+  return profile_from_table({.table = *options.table,
+                             .model = *options.model,
+                             .device_name = *options.device_name,
+                             .precision = options.precision,
+                             .out = options.out});
+}
+
 Result<std::string> run_profile(const ProfileOptions& options) {
+  if (options.table) return run_from_table(options);
   const double start = now_ms();
   const std::optional<std::string> out = options.out;
   if (auto error = find_bad_output({{"--out", out}, {"--cluster-out", options.cluster_out}}))
@@ -225,7 +243,7 @@ Result<std::string> run_profile(const ProfileOptions& options) {
   }
   WEFT_TRY(ProfiledProblem problem, read_profiled_problem({options.model, options.workload, options.cluster,
                                                            options.space, plan ? &*plan : nullptr}));
-  WEFT_TRY(const Precision precision, precision_of(options, plan));
+  WEFT_TRY(const Precision precision, profiled_precision(options, plan));
   const Launch launch = detect_launch();
   std::optional<int64_t> ranks;
   if (options.ranks) {
@@ -312,6 +330,10 @@ void add_profile(Verbs& verbs) {
   verb.option("--time-limit", options->time_limit_s, "Seconds, after which the rest is left out (default 180)")
       .named("S")
       .within(1, 1e6);
+  verb.option("--from", options->table, "Measure nothing: make the profile of this table of your own times")
+      .named("TABLE.csv");
+  verb.option("--device-name", options->device_name, "With --from: the device's name in its cluster file")
+      .named("NAME");
   verb.option("--json", options->json, "Print one JSON object");
   verb.footer =
       "Ctrl-C keeps what was measured (exit 130); the same command goes on from there.\n"
@@ -320,7 +342,8 @@ void add_profile(Verbs& verbs) {
       "Examples:\n"
       "  weft profile --model tiny-vl --workload tiny_vl --out profile.json --cluster-out here.yaml\n"
       "  weft plan --model tiny-vl --workload tiny_vl --cluster here.yaml --profile profile.json --out plan.json\n"
-      "  weft profile --for plan.json --out profile.json --device cuda";
+      "  weft profile --for plan.json --out profile.json --device cuda\n"
+      "  weft profile --from times.csv --model llama3-8b --device-name 'Ascend 910B' --out profile.json";
   verb.handles_signals = true;
   verb.run = [options] { return run_profile(*options); };
 }

@@ -6,7 +6,7 @@
 
 #include "weft/base/document.h"
 #include "weft/cli/installation.h"
-#include "weft/search/plan_search.h"
+#include "weft/search/space_shapes.h"
 #include "weft/simulate/wanted_shapes.h"
 
 namespace weft {
@@ -24,20 +24,10 @@ void add_shapes(const std::vector<BlockShape>& more, std::vector<BlockShape>& sh
     if (std::find(shapes.begin(), shapes.end(), shape) == shapes.end()) shapes.push_back(shape);
 }
 
-/// Those of the fastest plans that a search finds.
 Result<std::vector<BlockShape>> shapes_of_search(const ProfiledProblem& problem, Precision precision) {
   Workload workload = problem.workload;
   workload.precision = precision;
-  constexpr double kSearchSeconds = 10;
-  constexpr size_t kPlans = 16;
-  WEFT_TRY(const PlanSearchResult found, search_plans(problem.model, *problem.cluster, workload, problem.space,
-                                                      {.time_limit_s = kSearchSeconds, .top = kPlans}));
-  std::vector<BlockShape> shapes;
-  for (const FoundPlan& each : found.best) {
-    WEFT_TRY(const std::vector<BlockShape> own, wanted_shapes(each.plan));
-    add_shapes(own, shapes);
-  }
-  return shapes;
+  return wanted_shapes(problem.model, *problem.cluster, workload, problem.space);
 }
 
 }  // namespace

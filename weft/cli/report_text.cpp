@@ -7,6 +7,7 @@
 #include "weft/base/byte_unit.h"
 #include "weft/base/counted.h"
 #include "weft/base/units.h"
+#include "weft/cli/profile_text.h"
 #include "weft/cli/table.h"
 
 namespace weft {
@@ -127,6 +128,7 @@ std::string to_text(const Plan& plan, const PlanReport& report) {
                       format_percent(report.bubble_fraction));
   text += "\n" + time_table(report) + "\n" + memory_table(report);
   text += fmt::format("{}: {}\n", report.fits() ? "fits" : "DOES NOT FIT", memory_summary(report));
+  text += profile_text(report);
   for (const std::string& warning : report.warnings) text += "warning: " + warning + "\n";
   return text;
 }
@@ -164,6 +166,7 @@ Json to_json(const PlanReport& report) {
     json["longest_step_ms"] = report.spread.longest_ms;
   }
   json["fits"] = report.fits();
+  if (report.profile) json["profile"] = profile_json(*report.profile);
   json["memory_limit_gib"] = report.memory_limit_bytes / kGiB;
   json["peak_memory_gib"] = peaks;
   json["ranks"] = rows;

@@ -12,7 +12,8 @@ struct BlockSetting {
   int64_t tp = 1, cp = 1, cp_ulysses = 1, ep = 1;
   bool sequence_parallel = false;
   bool experts_over_tp = false;
-  bool overlap_tp = true;  ///< communication of input gradients runs behind weight gradients
+  bool even_experts = false;  ///< a device by itself: experts have the mean of the rows, not the busiest rank's
+  bool overlap_tp = true;     ///< communication of input gradients runs behind weight gradients
   Precision precision = Precision::kBf16;
   AttentionKernel attention = AttentionKernel::kFused;
   GroupLink tp_link, ulysses_link, ring_link, ep_link;

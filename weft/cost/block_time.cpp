@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "weft/base/as_double.h"
 #include "weft/cost/collective_time.h"
@@ -161,6 +162,48 @@ BlockTime AnalyticTimes::time_of(const Module&, const Block& block, const BlockS
   apply_host_floor(total.forward, forward_kernels, host_ms);
   apply_host_floor(total.backward_input, input_kernels, host_ms);
   apply_host_floor(total.backward_weight, weight_kernels, host_ms);
+  return total;
+}
+
+BlockTime AnalyticTimes::time_of(const Block& block, const BlockSetting& setting, const Segments& segments,
+                                 const ComputeRatios& ratios) const {
+  BlockTime total;
+  const double tokens = num_tokens(segments);
+  if (tokens <= 0) return total;
+  const Efficiency& share = cluster_->efficiency;
+  const DeviceRates rates = rates_of(*cluster_, setting.precision);
+  const double slowdown = 1 + share.slowdown_per_doubling * std::log2(as_double(cluster_->nodes));
+  std::vector<OpTime> times;
+  times.reserve(block.ops.size());
+  OpTime sum;
+  for (const Op& op : block.ops) {
+    const OpTime& time = times.emplace_back(analytic_time(op, setting, rates, segments, tokens));
+    sum.forward_ms += time.forward_ms;
+    sum.input_gradient_ms += time.input_gradient_ms;
+    sum.weight_gradient_ms += time.weight_gradient_ms;
+    sum.forward_kernels += time.forward_kernels;
+    sum.input_gradient_kernels += time.input_gradient_kernels;
+    sum.weight_gradient_kernels += time.weight_gradient_kernels;
+    if (std::holds_alternative<Attention>(op.shape))
+      total.attention.compute_ms += ratios.attention * slowdown * time.forward_ms;
+  }
+  // What hides communication is what was measured, so every operator gets its part of it.
+  const auto scale = [&](double& pass_ms, double formula_ms, double kernels, double ratio) {
+    pass_ms = ratio * std::max(slowdown * formula_ms, kernels * share.host_us_per_kernel * 1e-3);
+    return formula_ms > 0 ? pass_ms / formula_ms : 0;
+  };
+  const double forward_scale = scale(total.forward.compute_ms, sum.forward_ms, sum.forward_kernels, ratios.forward);
+  const double input_scale =
+      scale(total.backward_input.compute_ms, sum.input_gradient_ms, sum.input_gradient_kernels, ratios.backward_input);
+  const double weight_scale = scale(total.backward_weight.compute_ms, sum.weight_gradient_ms,
+                                    sum.weight_gradient_kernels, ratios.backward_weight);
+  const Communication communication(setting, *cluster_, rates, tokens);
+  for (size_t i = 0; i < times.size(); ++i) {
+    times[i].forward_ms *= forward_scale;
+    times[i].input_gradient_ms *= input_scale;
+    times[i].weight_gradient_ms *= weight_scale;
+    communication.add(block.ops[i], times[i], total);
+  }
   return total;
 }
 

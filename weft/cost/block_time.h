@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "weft/cost/block_memory.h"
 #include "weft/cost/op_time.h"
 #include "weft/spec/model.h"
 
@@ -46,6 +47,18 @@ class BlockTimes {
   /// `segments` are the microbatch's before any division; none of them takes no time.
   virtual BlockTime time_of(const Module& module, const Block& block, const BlockSetting& setting,
                             const Segments& segments) const = 0;
+  virtual BlockMemory memory_of(const Module& module, const Block& block, const BlockSetting& setting,
+                                const Segments& segments) const {
+    return weft::memory_of(module, block, setting, segments);
+  }
+};
+
+/// What measured compute is to the formula's.
+struct ComputeRatios {
+  double forward = 1;
+  double backward_input = 1;
+  double backward_weight = 1;
+  double attention = 1;
 };
 
 /// From the cluster's rates and efficiency alone.
@@ -55,6 +68,10 @@ class AnalyticTimes final : public BlockTimes {
   explicit AnalyticTimes(const Cluster& cluster) : cluster_(&cluster) {}
   BlockTime time_of(const Module& module, const Block& block, const BlockSetting& setting,
                     const Segments& segments) const override;
+
+  /// Compute as it was measured on a device by itself, whose host does not get ahead while it communicates.
+  BlockTime time_of(const Block& block, const BlockSetting& setting, const Segments& segments,
+                    const ComputeRatios& ratios) const;
 
  private:
   const Cluster* cluster_;

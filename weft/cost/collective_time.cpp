@@ -17,6 +17,14 @@ double travelling_share(int64_t num_ranks) {
   return 1.0 - 1.0 / static_cast<double>(num_ranks);
 }
 
+/// Every part passes all ranks but one.
+double ring_pass_ms(const GroupLink& link, Collective collective, double bytes) {
+  if (link.num_ranks <= 1) return 0;
+  const CollectiveRates& rates = link.of(collective);
+  return travelling_share(link.num_ranks) * bytes / (link.ring_bytes_per_ms * rates.bandwidth) +
+         ring_latency_ms(link) * rates.latency;
+}
+
 }  // namespace
 
 double num_tree_hops(int64_t num_ranks) {
@@ -25,32 +33,42 @@ double num_tree_hops(int64_t num_ranks) {
 }
 
 double all_gather_ms(const GroupLink& link, double bytes) {
-  if (link.num_ranks <= 1) return 0;
-  return travelling_share(link.num_ranks) * bytes / link.ring_bytes_per_ms + ring_latency_ms(link);
+  return ring_pass_ms(link, Collective::kAllGather, bytes);
 }
 
 double reduce_scatter_ms(const GroupLink& link, double bytes) {
-  return all_gather_ms(link, bytes);
+  return ring_pass_ms(link, Collective::kReduceScatter, bytes);
 }
 
 double all_reduce_ms(const GroupLink& link, double bytes) {
   if (link.num_ranks <= 1) return 0;
-  return 2 * (travelling_share(link.num_ranks) * bytes / link.ring_bytes_per_ms +
-              std::min(ring_latency_ms(link), num_tree_hops(link.num_ranks) * link.latency_ms));
+  const CollectiveRates& rates = link.of(Collective::kAllReduce);
+  return 2 * (travelling_share(link.num_ranks) * bytes / (link.ring_bytes_per_ms * rates.bandwidth) +
+              std::min(ring_latency_ms(link), num_tree_hops(link.num_ranks) * link.latency_ms) * rates.latency);
 }
 
 double all_to_all_ms(const GroupLink& link, double bytes) {
   if (link.num_ranks <= 1) return 0;
+  const CollectiveRates& rates = link.of(Collective::kAllToAll);
   const auto ranks = static_cast<double>(link.num_ranks);
   const auto near = static_cast<double>(link.ranks_per_node);
   const double inside_ms = (near - 1) / ranks * bytes / link.within_bytes_per_ms;
   // The group's ranks on a node send through its share of the cards together.
   const double outside_ms = near < ranks ? near * (ranks - near) / ranks * bytes / link.ring_bytes_per_ms : 0;
-  return std::max(inside_ms, outside_ms) + num_tree_hops(link.num_ranks) * link.latency_ms;
+  return std::max(inside_ms, outside_ms) / rates.bandwidth +
+         num_tree_hops(link.num_ranks) * link.latency_ms * rates.latency;
 }
 
 double ring_step_ms(const GroupLink& link, double bytes) {
-  return link.num_ranks <= 1 ? 0 : bytes / link.ring_bytes_per_ms + link.latency_ms;
+  return link.num_ranks <= 1 ? 0 : send_busy_ms(link, bytes) + send_latency_ms(link);
+}
+
+double send_busy_ms(const GroupLink& link, double bytes) {
+  return bytes / (link.ring_bytes_per_ms * link.of(Collective::kSend).bandwidth);
+}
+
+double send_latency_ms(const GroupLink& link) {
+  return link.latency_ms * link.of(Collective::kSend).latency;
 }
 
 }  // namespace weft

@@ -17,4 +17,8 @@ double all_to_all_ms(const GroupLink& link, double bytes);
 /// Each rank passes `bytes` to its neighbour in the ring, once.
 double ring_step_ms(const GroupLink& link, double bytes);
 
+/// A message between two ranks: how long it keeps its sender's channel, and what it waits besides.
+double send_busy_ms(const GroupLink& link, double bytes);
+double send_latency_ms(const GroupLink& link);
+
 }  // namespace weft

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/cost/collective_time.h"
+#include "weft/meaning/busy_ranks.h"
 #include "weft/meaning/macro_batch.h"
 
 namespace weft {
@@ -100,7 +102,7 @@ double bridge_ms(const Plan& plan, const ModulePlan& encoder, const ModuleCosts&
                            .fewest_ranks_per_node = 1,
                            .groups_per_node = crosses ? cluster.devices_per_node : 0};
   const GroupLink link = link_of(cluster, placement);
-  return per_rank / link.ring_bytes_per_ms + link.latency_ms;
+  return send_busy_ms(link, per_rank) + send_latency_ms(link);
 }
 
 }  // namespace
@@ -134,7 +136,7 @@ Result<CostModel> CostModel::create(const Plan& plan, const Profile* profile) {
     return model;
   }
   if (auto error = find_mismatch(plan, *profile)) return *error;
-  auto measured = std::make_unique<MeasuredTimes>(given.cluster, given.model, *profile);
+  auto measured = std::make_unique<MeasuredTimes>(given.cluster, given.model, *profile, busy_ranks(plan));
   model.measured_ = measured.get();
   model.times_ = std::move(measured);
   return model;
@@ -165,10 +167,10 @@ const ModuleCosts& CostModel::module_costs(const Plan& plan, const ModulePlan& m
   if (tokens > 0 && spread.deviation > 0) {
     const Segments high = high_load(module.kind, samples);
     const Module& spec = *given_->model.find(module.kind);
-    costs.entry.memory = memory_of(spec, spec.entry, costs.setting, high);
+    costs.entry.memory = times_->memory_of(spec, spec.entry, costs.setting, high);
     for (size_t i = 0; i < costs.kinds.size(); ++i)
-      costs.kinds[i].memory = memory_of(spec, spec.layer_kinds[i], costs.setting, high);
-    costs.exit.memory = memory_of(spec, spec.exit, costs.setting, high);
+      costs.kinds[i].memory = times_->memory_of(spec, spec.layer_kinds[i], costs.setting, high);
+    costs.exit.memory = times_->memory_of(spec, spec.exit, costs.setting, high);
     costs.output_memory_bytes *= num_tokens(high) / tokens;
   }
   return cache_.emplace(key, std::move(costs)).first->second;
@@ -203,6 +205,10 @@ void CostModel::price(const Plan& plan, PlanCosts& costs) {
 
 std::vector<std::string> CostModel::warnings() const {
   return measured_ == nullptr ? std::vector<std::string>{} : measured_->warnings();
+}
+
+std::vector<BlockSource> CostModel::sources() const {
+  return measured_ == nullptr ? std::vector<BlockSource>{} : measured_->sources();
 }
 
 }  // namespace weft

@@ -43,7 +43,7 @@ class CostModel {
  public:
   /// Fails when the cluster lacks what the plan needs, the workload does not fit the model, or the profile is of
   /// another model or device. The plan gives model, cluster, workload and precision; plans that are priced later may
-  /// differ in everything else. Links that the profile measured are in the plan's cluster already (apply_links).
+  /// differ in everything else. What the profile says of the machine is in the plan's cluster already (apply_profile).
   static Result<CostModel> create(const Plan& plan, const Profile* profile = nullptr);
   /// The same with times from elsewhere.
   static Result<CostModel> create(const Plan& plan, std::unique_ptr<BlockTimes> times);
@@ -60,8 +60,10 @@ class CostModel {
   void assume(AssumedLoad load) { assumed_ = std::move(load); }
 
   const SampleLoad& average() const { return given_->average; }
-  /// What lies outside the profile's table; nothing without a profile.
+  /// What is wrong with the profile; nothing without one.
   std::vector<std::string> warnings() const;
+  /// Where the times of all blocks that were priced came from; nothing without a profile.
+  std::vector<BlockSource> sources() const;
 
  private:
   struct Given {

@@ -107,7 +107,9 @@ GroupLink link_of(const Cluster& cluster, const GroupPlacement& placement) {
                  .ranks_per_node = std::max<int64_t>(1, placement.most_ranks_per_node),
                  .num_nodes = std::clamp<int64_t>(placement.num_nodes, 1, placement.num_ranks),
                  .within_bytes_per_ms = cluster.within_node.bandwidth_gb_per_s * share.within_node * kBytesPerMs,
-                 .within_latency_ms = cluster.within_node.latency_us * 1e-3};
+                 .within_latency_ms = cluster.within_node.latency_us * 1e-3,
+                 .rates = placement.link == LinkKind::kBetweenNodes ? cluster.measured.between_nodes
+                                                                    : cluster.measured.within_node};
   if (placement.link != LinkKind::kBetweenNodes) {
     link.ring_bytes_per_ms = link.within_bytes_per_ms;
     link.latency_ms = link.within_latency_ms;

@@ -17,6 +17,9 @@ struct GroupLink {
   double within_bytes_per_ms = 0;  ///< a device's own links inside the node
   double latency_ms = 0;           ///< of one hop; of one between nodes where the group crosses them
   double within_latency_ms = 0;    ///< of one hop inside a node
+  RatesOfCollectives rates{};      ///< in units of the figures above
+
+  const CollectiveRates& of(Collective collective) const { return rates[static_cast<size_t>(collective)]; }
   bool operator==(const GroupLink&) const = default;
 };
 

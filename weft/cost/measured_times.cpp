@@ -2,13 +2,21 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <tuple>
 
 #include <fmt/format.h>
 
-#include "weft/cost/collective_time.h"
+#include "weft/base/as_double.h"
+#include "weft/base/hash.h"
+#include "weft/cost/measured_shape.h"
 
 namespace weft {
 namespace {
+
+// Ratios of what was measured to the formula, by their place in a table.
+enum Ratio : size_t { kForward, kBackwardInput, kBackwardWeight, kAttention, kSaved, kWorkspace };
+static_assert(kWorkspace + 1 == ScatteredTable::kValues);
 
 const Block* find_block(const Module& module, const std::string& name) {
   if (module.entry.name == name) return &module.entry;
@@ -19,200 +27,305 @@ const Block* find_block(const Module& module, const std::string& name) {
   return nullptr;
 }
 
-double ratio_of(double measured_ms, double formula_ms) {
-  return formula_ms > 0 ? measured_ms / formula_ms : 1;
+double ratio_of(double measured, double formula) {
+  return formula > 0 ? measured / formula : 1;
 }
 
-/// How far between a and b x lies, 0 to 1; beyond them it stays at the end.
-double between(double x, double a, double b) {
-  return b > a ? std::clamp((x - a) / (b - a), 0.0, 1.0) : 0.0;
+/// What a rank by itself computes.
+BlockSetting setting_of(const BlockShape& shape, Precision precision) {
+  BlockSetting setting{.tp = shape.tp,
+                       .cp = shape.cp,
+                       .cp_ulysses = shape.cp_ulysses,
+                       .ep = shape.ep,
+                       .sequence_parallel = shape.sequence_parallel,
+                       .experts_over_tp = shape.experts_over_tp,
+                       .even_experts = true,
+                       .precision = precision,
+                       .attention = shape.attention};
+  setting.tp_link = setting.ulysses_link = setting.ring_link = setting.ep_link = {};
+  return setting;
+}
+
+/// The same but for what was measured at it.
+BlockShape without_load(BlockShape shape) {
+  shape.tokens = shape.sequence_tokens = 0;
+  return shape;
+}
+
+/// How unlike two settings of a block are: what divides its products most.
+double difference(const BlockShape& a, const BlockShape& b) {
+  const auto doublings = [](int64_t x, int64_t y) { return std::abs(std::log2(as_double(x) / as_double(y))); };
+  return 1.0 * doublings(a.tp, b.tp) + 0.5 * doublings(a.cp, b.cp) + 0.25 * doublings(a.cp_ulysses, b.cp_ulysses) +
+         1.0 * doublings(a.ep, b.ep) + 0.5 * (a.sequence_parallel != b.sequence_parallel) +
+         0.5 * (a.experts_over_tp != b.experts_over_tp) + 8.0 * (a.attention != b.attention);
+}
+
+/// One measurement as a point of a table.
+struct Point {
+  ScatteredTable::Place place;
+  ScatteredTable::Values ratios{};
+  double formula_ms[3] = {0, 0, 0};
+  bool has_attention_ms = false, has_memory = false;
+  double spread_percent = 0;
+};
+
+/// All points of one setting.
+struct Points {
+  const Block* block = nullptr;
+  std::vector<Point> points;
+};
+
+/// Sorts by everything that tells tables apart.
+struct SettingOrder {
+  static auto key(const BlockShape& s) {
+    return std::tie(s.module, s.block, s.tp, s.cp, s.cp_ulysses, s.ep, s.sequence_parallel, s.experts_over_tp,
+                    s.attention, s.busy_ranks);
+  }
+  bool operator()(const BlockShape& a, const BlockShape& b) const { return key(a) < key(b); }
+};
+
+/// What reading each point from the others misses, at most. Points at the ends are left out where there are others:
+/// nothing lies beyond them to be read.
+std::optional<double> error_percent(const ScatteredTable& table, const std::vector<Point>& points) {
+  if (table.size() < 2 || table.size() != points.size()) return std::nullopt;
+  const auto [least, most] = std::minmax_element(table.places().begin(), table.places().end(),
+                                                 [](const auto& a, const auto& b) { return a.x < b.x; });
+  double worst = 0;
+  for (size_t i = 0; i < table.size(); ++i) {
+    const ScatteredTable::Place& place = table.places()[i];
+    if (table.size() > 2 && (place.x == least->x || place.x == most->x)) continue;
+    const auto own = std::find_if(points.begin(), points.end(), [&](const Point& p) {
+      return std::abs(p.place.x - place.x) < 1e-6 && std::abs(p.place.y - place.y) < 1e-6;
+    });
+    if (own == points.end()) continue;
+    double measured = 0, read = 0;
+    for (size_t pass = 0; pass < 3; ++pass) {
+      measured += own->formula_ms[pass] * table.values()[i][pass];
+      read += own->formula_ms[pass] * table.left_out()[i][pass];
+    }
+    if (measured > 0) worst = std::max(worst, 100 * std::abs(read / measured - 1));
+  }
+  return worst;
 }
 
 }  // namespace
 
-MeasuredTimes::MeasuredTimes(const Cluster& cluster, const Model& model, const Profile& profile)
+std::string setting_text(const BlockShape& shape) {
+  std::string text;
+  const auto add = [&](std::string part) { text += (text.empty() ? "" : ", ") + std::move(part); };
+  if (shape.tp > 1) add(fmt::format("tp {}", shape.tp));
+  if (shape.cp > 1) add(fmt::format("cp {}", shape.cp));
+  if (shape.cp_ulysses > 1) add(fmt::format("cp_ulysses {}", shape.cp_ulysses));
+  if (shape.ep > 1) add(fmt::format("ep {}", shape.ep));
+  if (shape.sequence_parallel) add("sequence parallel");
+  if (shape.experts_over_tp) add("experts over tp");
+  if (shape.attention == AttentionKernel::kUnfused) add("attention unfused");
+  return text.empty() ? "one device" : text;
+}
+
+size_t MeasuredTimes::Key::Hash::operator()(const Key& key) const {
+  Hasher hasher;
+  hasher.add(static_cast<int64_t>(key.module) << 16 | static_cast<int64_t>(key.place) << 4 |
+             static_cast<int64_t>(key.attention) << 2 | static_cast<int64_t>(key.sequence_parallel) << 1 |
+             static_cast<int64_t>(key.experts_over_tp));
+  for (const int64_t part : {key.tp, key.cp, key.cp_ulysses, key.ep}) hasher.add(part);
+  return hasher.value();
+}
+
+MeasuredTimes::MeasuredTimes(const Cluster& cluster, const Model& model, const Profile& profile, int64_t busy_ranks)
     : analytic_(cluster), precision_(profile.precision) {
   // A block on one device knows nothing of the cluster's size.
   Cluster one_node = cluster;
   one_node.nodes = 1;
   const AnalyticTimes formula(one_node);
+  std::map<BlockShape, Points, SettingOrder> settings;
   for (const BlockMeasurement& m : profile.blocks) {
-    const BlockShape& shape = m.shape;
-    if (shape.cp > 1 || shape.experts_over_tp) continue;
-    const Module* module = model.find(shape.module);
-    const Block* block = module == nullptr ? nullptr : find_block(*module, shape.block);
+    const Module* module = model.find(m.shape.module);
+    const Block* block = module == nullptr ? nullptr : find_block(*module, m.shape.block);
     if (block == nullptr) {
-      warnings_.insert(fmt::format("{}: measures the block '{}' of {}, which {} does not have", profile.source,
-                                   shape.block, name_of(shape.module), model.name));
+      warnings_.push_back(fmt::format("{}: measures the block '{}' of {}, which {} does not have", profile.source,
+                                      m.shape.block, name_of(m.shape.module), model.name));
       continue;
     }
-    BlockSetting setting{.tp = shape.tp,
-                         .ep = shape.ep,
-                         .sequence_parallel = shape.sequence_parallel,
-                         .precision = profile.precision,
-                         .attention = shape.attention};
-    setting.ep_link.num_ranks = setting.tp_link.num_ranks = 1;  // compute alone
+    const BlockShape shape = with_what_counts(*block, m.shape);
+    const BlockSetting setting = setting_of(shape, profile.precision);
     const Segments segments = {{shape.sequence_tokens, shape.tokens / shape.sequence_tokens}};
-    const BlockTime time = formula.time_of(*module, *block, setting, segments);
-    const Point point{.log_tokens = std::log(shape.tokens),
-                      .ratios = {ratio_of(m.forward_ms, time.forward.compute_ms),
-                                 ratio_of(m.backward_input_ms, time.backward_input.compute_ms),
-                                 ratio_of(m.backward_weight_ms, time.backward_weight.compute_ms)}};
-    for (const auto& [key, measured_ratio] : {std::pair{"forward_ms", point.ratios.forward},
-                                              {"backward_input_ms", point.ratios.backward_input},
-                                              {"backward_weight_ms", point.ratios.backward_weight}}) {
-      constexpr NumberRange kUsual{0.1, 10};
-      if (measured_ratio >= kUsual.min && measured_ratio <= kUsual.max) continue;
-      warnings_.insert(fmt::format(
-          "{}: {} of {} '{}' at tp {} is {:.3g} times what the formula says, usual are {} to {}: is "
-          "it in milliseconds?",
-          profile.source, key, name_of(shape.module), shape.block, shape.tp, measured_ratio, kUsual.min, kUsual.max));
+    const BlockTime time = formula.time_of(*block, setting, segments, {});
+    const BlockMemory memory = weft::memory_of(*module, *block, setting, segments);
+    Point point{
+        .place = {.x = std::log(shape.tokens / as_double(shape.cp)),
+                  .y = has_attention(*block) ? std::log(shape.sequence_tokens) : 0},
+        .formula_ms = {time.forward.compute_ms, time.backward_input.compute_ms, time.backward_weight.compute_ms},
+        .has_attention_ms = m.attention_ms > 0 && time.attention.compute_ms > 0,
+        .has_memory = m.kept_bytes > 0 && std::max(m.forward_peak_bytes, m.backward_peak_bytes) > 0,
+        .spread_percent = m.sureness.spread_percent};
+    point.ratios[kForward] = ratio_of(m.forward_ms, time.forward.compute_ms);
+    point.ratios[kBackwardInput] = ratio_of(m.backward_input_ms, time.backward_input.compute_ms);
+    point.ratios[kBackwardWeight] = ratio_of(m.backward_weight_ms, time.backward_weight.compute_ms);
+    point.ratios[kAttention] =
+        point.has_attention_ms ? m.attention_ms / time.attention.compute_ms : point.ratios[kForward];
+    point.ratios[kSaved] = point.has_memory ? ratio_of(m.kept_bytes, memory.saved) : 1;
+    const double on_top = std::max({0.0, m.forward_peak_bytes - m.kept_bytes, m.backward_peak_bytes - m.kept_bytes});
+    point.ratios[kWorkspace] = point.has_memory ? ratio_of(on_top, memory.workspace) : 1;
+    for (const auto& [key, measured_ratio] : {std::pair{"forward_ms", point.ratios[kForward]},
+                                              {"backward_input_ms", point.ratios[kBackwardInput]},
+                                              {"backward_weight_ms", point.ratios[kBackwardWeight]}}) {
+      constexpr NumberRange kPossible{0.01, 100};
+      if (measured_ratio == 0 || (measured_ratio >= kPossible.min && measured_ratio <= kPossible.max)) continue;
+      warnings_.push_back(fmt::format(
+          "{}: {} of {} '{}' at {:.0f} tokens, {}, is {:.3g} times what the formula says: is it in milliseconds?",
+          profile.source, key, name_of(shape.module), shape.block, shape.tokens, setting_text(shape), measured_ratio));
     }
-    auto table = std::find_if(tables_.begin(), tables_.end(), [&](const Table& t) {
-      return t.module == shape.module && t.block == shape.block && t.tp == shape.tp && t.ep == shape.ep &&
-             t.sequence_parallel == shape.sequence_parallel && t.attention == shape.attention;
-    });
-    if (table == tables_.end()) {
-      tables_.push_back({shape.module, shape.block, shape.tp, shape.ep, shape.sequence_parallel, shape.attention, {}});
-      table = tables_.end() - 1;
-    }
-    const double log_length = std::log(shape.sequence_tokens);
-    auto row =
-        std::find_if(table->rows.begin(), table->rows.end(), [&](const Row& r) { return r.log_length == log_length; });
-    if (row == table->rows.end()) row = table->rows.insert(row, Row{.log_length = log_length});
-    row->points.push_back(point);
+    Points& points = settings[without_load(shape)];
+    points.block = block;
+    points.points.push_back(point);
   }
-  for (Table& table : tables_) {
-    std::sort(table.rows.begin(), table.rows.end(),
-              [](const Row& a, const Row& b) { return a.log_length < b.log_length; });
-    for (Row& row : table.rows) {
-      std::sort(row.points.begin(), row.points.end(),
-                [](const Point& a, const Point& b) { return a.log_tokens < b.log_tokens; });
+  for (auto& [setting, of] : settings) {
+    auto table = std::make_unique<Table>();
+    table->setting = setting;
+    // Attention apart, and bytes, only where all points have them: others would pull towards the formula.
+    const bool has_attention_ms =
+        std::all_of(of.points.begin(), of.points.end(), [](const Point& p) { return p.has_attention_ms; });
+    table->has_memory = std::all_of(of.points.begin(), of.points.end(), [](const Point& p) { return p.has_memory; });
+    table->least_tokens = table->least_length = INFINITY;
+    table->most_tokens = table->most_length = -INFINITY;
+    std::vector<ScatteredTable::Place> places;
+    std::vector<ScatteredTable::Values> values;
+    for (Point& point : of.points) {
+      if (!has_attention_ms) point.ratios[kAttention] = point.ratios[kForward];
+      if (!table->has_memory) point.ratios[kSaved] = point.ratios[kWorkspace] = 1;
+      table->least_tokens = std::min(table->least_tokens, point.place.x);
+      table->most_tokens = std::max(table->most_tokens, point.place.x);
+      table->least_length = std::min(table->least_length, point.place.y);
+      table->most_length = std::max(table->most_length, point.place.y);
+      table->spread_percent = std::max(table->spread_percent, point.spread_percent);
+      places.push_back(point.place);
+      values.push_back(point.ratios);
     }
+    table->ratios = ScatteredTable(places, values);
+    table->error_percent = error_percent(table->ratios, of.points);
+    tables_.push_back(std::move(table));
   }
+  // Of tables that differ in the busy ranks alone, the one that is nearest to what is asked, from below.
+  const auto is_better = [&](int64_t a, int64_t b) {
+    if ((a <= busy_ranks) != (b <= busy_ranks)) return a <= busy_ranks;
+    return a <= busy_ranks ? a > b : a < b;
+  };
+  std::map<BlockShape, std::unique_ptr<Table>, SettingOrder> kept;
+  for (auto& table : tables_) {
+    BlockShape setting = table->setting;
+    setting.busy_ranks = 1;
+    auto& best = kept[setting];
+    if (best == nullptr || is_better(table->setting.busy_ranks, best->setting.busy_ranks)) best = std::move(table);
+  }
+  tables_.clear();
+  for (auto& [ignored, table] : kept) tables_.push_back(std::move(table));
 }
 
-const MeasuredTimes::Table* MeasuredTimes::find(const Module& module, const Block& block,
+const MeasuredTimes::Table* MeasuredTimes::nearest(const BlockShape& asked) const {
+  const Table* best = nullptr;
+  for (const auto& table : tables_) {
+    if (table->setting.module != asked.module || table->setting.block != asked.block) continue;
+    if (best == nullptr || difference(table->setting, asked) < difference(best->setting, asked)) best = table.get();
+  }
+  return best;
+}
+
+MeasuredTimes::Answer& MeasuredTimes::answer_of(const Module& module, const Block& block,
                                                 const BlockSetting& setting) const {
-  // Blocks are measured with experts that tensor parallelism cuts.
-  if (setting.precision != precision_ || setting.experts_over_tp) return nullptr;
-  for (const Table& t : tables_) {
-    const bool is_it = t.module == module.kind && t.block == block.name && t.tp == setting.tp && t.ep == setting.ep &&
-                       t.sequence_parallel == setting.sequence_parallel && t.attention == setting.attention;
-    if (is_it) return &t;
+  size_t place = 0;  // the exit
+  if (&block == &module.entry) place = 1;
+  if (const auto* first = module.layer_kinds.data(); &block >= first && &block < first + module.layer_kinds.size())
+    place = 2 + static_cast<size_t>(&block - first);
+  const Key key{.module = module.kind,
+                .place = place,
+                .tp = setting.tp,
+                .cp = setting.cp,
+                .cp_ulysses = setting.cp_ulysses,
+                .ep = setting.ep,
+                .sequence_parallel = setting.sequence_parallel,
+                .experts_over_tp = setting.experts_over_tp,
+                .attention = setting.attention};
+  const auto [found, is_new] = answers_.try_emplace(key);
+  Answer& answer = found->second;
+  if (is_new) {
+    answer.asked = without_load(shape_of(module.kind, block, setting, 0, 0));
+    answer.has_attention = has_attention(block);
+    if (setting.precision == precision_) answer.table = nearest(answer.asked);
   }
-  return nullptr;
+  return answer;
 }
 
-MeasuredTimes::Ratios MeasuredTimes::interpolate(const Row& row, double log_tokens) {
-  size_t next = 0;
-  while (next < row.points.size() && row.points[next].log_tokens < log_tokens) ++next;
-  const Point& high = row.points[std::min(next, row.points.size() - 1)];
-  const Point& low = row.points[next == 0 ? 0 : next - 1];
-  const double share = between(log_tokens, low.log_tokens, high.log_tokens);
-  const auto mix = [&](double Ratios::*part) { return (1 - share) * (low.ratios.*part) + share * (high.ratios.*part); };
-  return {mix(&Ratios::forward), mix(&Ratios::backward_input), mix(&Ratios::backward_weight)};
+ScatteredTable::Values MeasuredTimes::ratios_at(Answer& answer, const BlockSetting& setting, const Load& load) const {
+  const Table& table = *answer.table;
+  const ScatteredTable::Place place{.x = std::log(load.tokens / as_double(setting.cp)),
+                                    .y = answer.has_attention ? std::log(load.length) : 0};
+  // Sequences of drawn batches reach a little beyond what was measured; that is not worth a word.
+  constexpr double kNear = 0.4;
+  answer.was_outside |= place.x < table.least_tokens - kNear || place.x > table.most_tokens + kNear ||
+                        place.y < table.least_length - kNear || place.y > table.most_length + kNear;
+  constexpr double kSame = 1e-6;
+  if (!answer.was_between) {
+    const auto& places = table.ratios.places();
+    answer.was_between = std::none_of(places.begin(), places.end(), [&](const auto& p) {
+      return std::abs(p.x - place.x) < kSame && std::abs(p.y - place.y) < kSame;
+    });
+  }
+  return table.ratios.at(place);
 }
 
 BlockTime MeasuredTimes::time_of(const Module& module, const Block& block, const BlockSetting& setting,
                                  const Segments& segments) const {
-  BlockTime time = analytic_.time_of(module, block, setting, segments);
-  const double tokens = num_tokens(segments);
-  if (tokens <= 0) return time;
-  const Table* table = find(module, block, setting);
-  if (table == nullptr) {
-    warnings_.insert(fmt::format(
-        "the profile has no {} '{}' at tp {}{}{}, attention {}: its time comes from the formula", name_of(module.kind),
-        block.name, setting.tp, setting.ep > 1 ? fmt::format(", ep {}", setting.ep) : "",
-        setting.sequence_parallel ? ", sequence parallel" : "", name_of(setting.attention)));
-    return time;
-  }
-  double squares = 0;
-  for (const Segment& segment : segments) squares += segment.count * segment.length * segment.length;
-  const double log_tokens = std::log(tokens / static_cast<double>(setting.cp));
-  const double log_length = std::log(squares / tokens);
-  constexpr double kTolerance = 1e-6;
-  size_t next = 0;
-  while (next < table->rows.size() && table->rows[next].log_length < log_length - kTolerance) ++next;
-  const Row& high = table->rows[std::min(next, table->rows.size() - 1)];
-  // On a row, its neighbours' ends do not matter.
-  const bool is_on_row = std::abs(high.log_length - log_length) <= kTolerance;
-  const Row& low = is_on_row ? high : table->rows[next == 0 ? 0 : next - 1];
-  const bool is_outside =
-      log_length < table->rows.front().log_length - kTolerance ||
-      log_length > table->rows.back().log_length + kTolerance ||
-      log_tokens < std::max(low.points.front().log_tokens, high.points.front().log_tokens) - kTolerance ||
-      log_tokens > std::min(low.points.back().log_tokens, high.points.back().log_tokens) + kTolerance;
-  if (is_outside) {
-    warnings_.insert(fmt::format("{} '{}' at tp {} is asked for outside the profile's table and extrapolated",
-                                 name_of(module.kind), block.name, setting.tp));
-  }
-  const Ratios a = interpolate(low, log_tokens);
-  const Ratios b = interpolate(high, log_tokens);
-  const double share = between(log_length, low.log_length, high.log_length);
-  // Measured is a device by itself, whose host does not get ahead while it communicates.
-  BlockSetting alone = setting;
-  alone.tp_link = alone.ulysses_link = alone.ring_link = alone.ep_link = {};
-  const BlockTime own = analytic_.time_of(module, block, alone, segments);
-  const double forward = (1 - share) * a.forward + share * b.forward;
-  time.forward.compute_ms = forward * own.forward.compute_ms;
-  time.attention.compute_ms = forward * own.attention.compute_ms;
-  time.backward_input.compute_ms =
-      ((1 - share) * a.backward_input + share * b.backward_input) * own.backward_input.compute_ms;
-  time.backward_weight.compute_ms =
-      ((1 - share) * a.backward_weight + share * b.backward_weight) * own.backward_weight.compute_ms;
-  return time;
+  const Load load = load_of(segments);
+  if (load.tokens <= 0 || block.ops.empty()) return {};
+  Answer& answer = answer_of(module, block, setting);
+  if (answer.table == nullptr) return analytic_.time_of(module, block, setting, segments);
+  const ScatteredTable::Values ratios = ratios_at(answer, setting, load);
+  return analytic_.time_of(block, setting, segments,
+                           {.forward = ratios[kForward],
+                            .backward_input = ratios[kBackwardInput],
+                            .backward_weight = ratios[kBackwardWeight],
+                            .attention = ratios[kAttention]});
 }
 
-std::vector<std::string> apply_links(const Profile& profile, Cluster& cluster) {
-  std::vector<std::string> warnings;
-  for (const bool is_between : {false, true}) {
-    const LinkMeasurement* largest = nullptr;
-    const LinkMeasurement* smallest = nullptr;
-    for (const LinkMeasurement& m : profile.links) {
-      if (m.is_between_nodes != is_between) continue;
-      if (largest == nullptr || m.bytes > largest->bytes) largest = &m;
-      if (smallest == nullptr || m.bytes < smallest->bytes) smallest = &m;
+BlockMemory MeasuredTimes::memory_of(const Module& module, const Block& block, const BlockSetting& setting,
+                                     const Segments& segments) const {
+  BlockMemory memory = weft::memory_of(module, block, setting, segments);
+  const Load load = load_of(segments);
+  if (load.tokens <= 0 || block.ops.empty()) return memory;
+  const Table* table = answer_of(module, block, setting).table;
+  if (table == nullptr || !table->has_memory) return memory;
+  const ScatteredTable::Values ratios = table->ratios.at(
+      {.x = std::log(load.tokens / as_double(setting.cp)), .y = has_attention(block) ? std::log(load.length) : 0});
+  for (double* part : {&memory.saved, &memory.saved_selective, &memory.statistics, &memory.deferred})
+    *part *= ratios[kSaved];
+  memory.saved_full = std::min(memory.saved_full, memory.saved);
+  memory.workspace *= ratios[kWorkspace];
+  return memory;
+}
+
+std::vector<BlockSource> MeasuredTimes::sources() const {
+  std::map<BlockShape, BlockSource, SettingOrder> all;
+  for (const auto& [ignored, answer] : answers_) {
+    BlockSource source{.asked = answer.asked};
+    if (const Table* table = answer.table) {
+      source.taken_from = table->setting;
+      source.points = static_cast<int64_t>(table->ratios.size());
+      source.error_percent = table->error_percent;
+      source.spread_percent = table->spread_percent;
+      source.has_memory = table->has_memory;
+      source.kind = difference(table->setting, answer.asked) > 0 ? BlockSource::Kind::kCarriedOver
+                    : answer.was_outside                         ? BlockSource::Kind::kExtrapolated
+                    : answer.was_between                         ? BlockSource::Kind::kInterpolated
+                                                                 : BlockSource::Kind::kMeasured;
     }
-    if (largest == nullptr) continue;
-    // Two measurements, two unknowns: time = passes · (share · bytes / bandwidth + hops · latency).
-    const auto passes = [](const LinkMeasurement& m) { return m.collective == "all_reduce" ? 2.0 : 1.0; };
-    const auto share = [](const LinkMeasurement& m) { return 1 - 1.0 / static_cast<double>(m.ranks); };
-    // Of a group with several ranks on a node, the hops inside are left to the bandwidth.
-    const auto hops = [&](const LinkMeasurement& m) {
-      const int64_t nodes = is_between ? m.ranks / std::max<int64_t>(1, m.ranks_per_node) : m.ranks;
-      const auto ring = static_cast<double>(nodes - 1);
-      return m.collective == "all_reduce" ? std::min(ring, num_tree_hops(m.ranks)) : ring;
-    };
-    Link& link = is_between ? cluster.between_nodes : cluster.within_node;
-    const double large_ms = largest->ms / passes(*largest), large_bytes = share(*largest) * largest->bytes;
-    const double small_ms = smallest->ms / passes(*smallest), small_bytes = share(*smallest) * smallest->bytes;
-    const double determinant = large_bytes * hops(*smallest) - small_bytes * hops(*largest);
-    if (determinant > 0)
-      link.latency_us = 1e3 * std::max(0.0, (large_bytes * small_ms - small_bytes * large_ms) / determinant);
-    const double moving_ms = large_ms - hops(*largest) * link.latency_us * 1e-3;
-    if (moving_ms <= 0) continue;
-    const double reached = large_bytes / moving_ms * 1e-6;
-    double& efficiency = is_between ? cluster.efficiency.between_nodes : cluster.efficiency.within_node;
-    // What such a group could have at best: its share of a node's cards.
-    Cluster ideal = cluster;
-    ideal.efficiency.within_node = ideal.efficiency.between_nodes = 1;
-    const GroupPlacement placement{.link = is_between ? LinkKind::kBetweenNodes : LinkKind::kWithinNode,
-                                   .num_ranks = largest->ranks,
-                                   .most_ranks_per_node = largest->ranks_per_node,
-                                   .groups_per_node = is_between ? 1 : 0};
-    const double share_reached = reached * 1e6 / link_of(ideal, placement).ring_bytes_per_ms;
-    efficiency = std::clamp(share_reached, 0.01, 1.0);
-    if (share_reached > 1.02 || share_reached < 0.01) {
-      warnings.push_back(
-          fmt::format("{}: links: {} over {} ranks reached {:.4g} GB/s, {:.3g} times what the cluster's links allow; "
-                      "usual are 0.3 to "
-                      "0.95: are bytes and ms right, and links.{}.bandwidth_gb_per_s?",
-                      profile.source, largest->collective, largest->ranks, reached, share_reached,
-                      is_between ? "between_nodes" : "within_node"));
-    }
+    // Settings that the block does not feel are one.
+    const auto [found, is_new] = all.try_emplace(answer.asked, source);
+    if (!is_new) found->second.kind = std::max(found->second.kind, source.kind);
   }
-  return warnings;
+  std::vector<BlockSource> sources;
+  for (auto& [ignored, source] : all) sources.push_back(std::move(source));
+  return sources;
 }
 
 }  // namespace weft

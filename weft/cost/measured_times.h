@@ -1,66 +1,102 @@
 #pragma once
 
-#include <set>
+#include <memory>
+#include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "weft/cost/block_time.h"
+#include "weft/cost/measured_shape.h"
+#include "weft/cost/scattered_table.h"
 #include "weft/profile/profile.h"
 
 namespace weft {
 
-/// Measured times where a profile has them, formulas elsewhere. Between two measurements the formula's error is
-/// interpolated (in the logarithm of the tokens, then of their sequences' length), so that the time passes through what
-/// was measured and bends as the formula does. Outside, the nearest measurement's error is taken on, and a warning
-/// kept.
+/// Where the times of one block in one setting came from.
+struct BlockSource {
+  enum class Kind {
+    kMeasured,      ///< only at shapes that were measured
+    kInterpolated,  ///< between them
+    kExtrapolated,  ///< beyond them, too
+    kCarriedOver,   ///< the error of the formula in another setting
+    kFormula,
+  };
+
+  Kind kind = Kind::kFormula;
+  BlockShape asked;       ///< the setting; tokens say nothing
+  BlockShape taken_from;  ///< the setting that was measured, where it is another
+  int64_t points = 0;     ///< that were measured in that setting
+  /// What reading a point from the others misses at most, of its time; nothing where there are too few.
+  std::optional<double> error_percent;
+  double spread_percent = 0;  ///< the largest of the points'
+  bool has_memory = false;    ///< bytes were measured, too
+};
+
+/// Measured times where a profile has them, formulas elsewhere. What was measured is kept as the formula's error, which
+/// is interpolated in the logarithms of a rank's tokens and of their sequences' length: the time passes through what
+/// was measured and bends as the formula does. A setting that was not measured has the error of the most similar one.
+/// Bytes of blocks are treated alike.
 class MeasuredTimes final : public BlockTimes {
  public:
-  /// Cluster, model and profile must outlive it.
-  MeasuredTimes(const Cluster& cluster, const Model& model, const Profile& profile);
+  /// Cluster, model and profile must outlive it. Of measurements beside other busy ranks, those count with at most
+  /// `busy_ranks`, and of these the most.
+  MeasuredTimes(const Cluster& cluster, const Model& model, const Profile& profile, int64_t busy_ranks = 1);
 
   BlockTime time_of(const Module& module, const Block& block, const BlockSetting& setting,
                     const Segments& segments) const override;
+  BlockMemory memory_of(const Module& module, const Block& block, const BlockSetting& setting,
+                        const Segments& segments) const override;
 
-  /// One sentence for everything that was asked for and lies outside the table.
-  std::vector<std::string> warnings() const { return {warnings_.begin(), warnings_.end()}; }
+  /// What is wrong with the profile, a sentence each.
+  const std::vector<std::string>& warnings() const { return warnings_; }
+  /// Of everything that was asked for, by module, block and setting.
+  std::vector<BlockSource> sources() const;
 
  private:
-  /// What measured times are to the formula's.
-  struct Ratios {
-    double forward = 1;
-    double backward_input = 1;
-    double backward_weight = 1;
-  };
-  struct Point {
-    double log_tokens = 0;
-    Ratios ratios;
-  };
-  /// Measurements of one block in one setting with sequences of one length, by tokens.
-  struct Row {
-    double log_length = 0;
-    std::vector<Point> points;
-  };
   struct Table {
+    BlockShape setting;
+    ScatteredTable ratios;
+    double least_tokens = 0, most_tokens = 0;  ///< logarithms, here and below
+    double least_length = 0, most_length = 0;
+    bool has_memory = false;
+    std::optional<double> error_percent;
+    double spread_percent = 0;
+  };
+  /// What is asked for, as it is compared: blocks by their place in the module.
+  struct Key {
     ModuleKind module = ModuleKind::kLlm;
-    std::string block;
-    int64_t tp = 1;
-    int64_t ep = 1;
-    bool sequence_parallel = false;
+    size_t place = 0;
+    int64_t tp = 1, cp = 1, cp_ulysses = 1, ep = 1;
+    bool sequence_parallel = false, experts_over_tp = false;
     AttentionKernel attention = AttentionKernel::kFused;
-    std::vector<Row> rows;  ///< by length
+
+    bool operator==(const Key&) const = default;
+    struct Hash {
+      size_t operator()(const Key& key) const;
+    };
+  };
+  /// The table that serves a key, and how it was used.
+  struct Answer {
+    const Table* table = nullptr;
+    bool has_attention = false;
+    bool was_between = false;
+    bool was_outside = false;
+    BlockShape asked;
   };
 
-  const Table* find(const Module& module, const Block& block, const BlockSetting& setting) const;
-  static Ratios interpolate(const Row& row, double log_tokens);
+  Answer& answer_of(const Module& module, const Block& block, const BlockSetting& setting) const;
+  const Table* nearest(const BlockShape& asked) const;
+  ScatteredTable::Values ratios_at(Answer& answer, const BlockSetting& setting, const Load& load) const;
 
   AnalyticTimes analytic_;
   Precision precision_;
-  std::vector<Table> tables_;
-  mutable std::set<std::string> warnings_;
+  std::vector<std::unique_ptr<Table>> tables_;
+  std::vector<std::string> warnings_;
+  mutable std::unordered_map<Key, Answer, Key::Hash> answers_;
 };
 
-/// Bandwidth efficiency and latency of the links that a profile measured, in place of the cluster's.
-/// Returns what looks like a mistaken unit.
-std::vector<std::string> apply_links(const Profile& profile, Cluster& cluster);
+/// "tp 2, cp 2, sequence parallel", what differs from a device by itself; "one device" where nothing does.
+std::string setting_text(const BlockShape& shape);
 
 }  // namespace weft

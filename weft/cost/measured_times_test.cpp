@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/cost/example_plan.h"
-#include "weft/cost/collective_time.h"
 
 namespace weft {
 namespace {
@@ -67,15 +66,16 @@ TEST_F(MeasuredTimesTest, LieBetweenTheMeasurementsBetweenThem) {
   EXPECT_TRUE(times.warnings().empty());
 }
 
-TEST_F(MeasuredTimesTest, CarryTheNearestErrorOnOutsideTheTableAndWarn) {
+TEST_F(MeasuredTimesTest, CarryTheNearestErrorOnOutsideTheTableAndSaySo) {
   const AnalyticTimes formula(cluster_);
   const Segments inside = {{512, 8}}, outside = {{512, 80}};
   const double at_end = formula.time_of(llm(), llm().layer_kinds.front(), {}, inside).forward.total_ms();
   const double beyond = formula.time_of(llm(), llm().layer_kinds.front(), {}, outside).forward.total_ms();
   const MeasuredTimes times = table({layer_at(1024, 512, 2), layer_at(4096, 512, 3 * at_end)});
   EXPECT_NEAR(time_of(times, 40960, 512).forward.total_ms(), 3 * beyond, 1e-9);
-  EXPECT_EQ(times.warnings(),
-            std::vector<std::string>{"llm 'layer' at tp 1 is asked for outside the profile's table and extrapolated"});
+  ASSERT_EQ(times.sources().size(), 1u);
+  EXPECT_EQ(times.sources()[0].kind, BlockSource::Kind::kExtrapolated);
+  EXPECT_EQ(times.sources()[0].points, 2);
 }
 
 TEST_F(MeasuredTimesTest, FallBackToTheFormulaForBlocksThatWereNotMeasured) {
@@ -84,12 +84,99 @@ TEST_F(MeasuredTimesTest, FallBackToTheFormulaForBlocksThatWereNotMeasured) {
   const Segments segments = {{512, 2}};
   EXPECT_EQ(times.time_of(llm(), llm().exit, {}, segments).forward.total_ms(),
             formula.time_of(llm(), llm().exit, {}, segments).forward.total_ms());
-  EXPECT_EQ(times.warnings(),
-            std::vector<std::string>{
-                "the profile has no llm 'head' at tp 1, attention fused: its time comes from the formula"});
-  const BlockTime other = time_of(times, 1024, 512, {.tp = 4});
-  EXPECT_NE(other.forward.total_ms(), 2);
-  EXPECT_EQ(times.warnings().size(), 2u);
+  ASSERT_EQ(times.sources().size(), 1u);
+  EXPECT_EQ(times.sources()[0].kind, BlockSource::Kind::kFormula);
+  EXPECT_EQ(times.sources()[0].asked.block, "head");
+}
+
+TEST_F(MeasuredTimesTest, SayWhetherAPointWasMeasuredOrReadBetweenOthers) {
+  const MeasuredTimes times = table({layer_at(1024, 512, 2), layer_at(2048, 512, 5), layer_at(4096, 512, 10)});
+  time_of(times, 2048, 512);
+  EXPECT_EQ(times.sources()[0].kind, BlockSource::Kind::kMeasured);
+  time_of(times, 3000, 512);
+  EXPECT_EQ(times.sources()[0].kind, BlockSource::Kind::kInterpolated);
+}
+
+TEST_F(MeasuredTimesTest, ASettingThatWasNotMeasuredHasTheErrorOfTheNearest) {
+  const AnalyticTimes formula(cluster_);
+  const auto formula_at = [&](const BlockSetting& setting, double tokens) {
+    return formula.time_of(llm(), llm().layer_kinds.front(), setting, {{512, tokens / 512}}).forward.compute_ms;
+  };
+  BlockMeasurement two = layer_at(4096, 512, 3 * formula_at({.tp = 2}, 4096));
+  two.shape.tp = 2;
+  const MeasuredTimes times = table({layer_at(4096, 512, 2 * formula_at({}, 4096)), two});
+  // tp 4 from tp 2; cp 2 of twice the tokens from one device.
+  EXPECT_NEAR(time_of(times, 4096, 512, {.tp = 4}).forward.compute_ms, 3 * formula_at({.tp = 4}, 4096), 1e-9);
+  EXPECT_NEAR(time_of(times, 8192, 512, {.cp = 2}).forward.compute_ms, 2 * formula_at({.cp = 2}, 8192), 1e-9);
+  for (const BlockSource& source : times.sources()) {
+    EXPECT_EQ(source.kind, BlockSource::Kind::kCarriedOver);
+    EXPECT_EQ(source.taken_from.tp, source.asked.tp == 4 ? 2 : 1);
+  }
+}
+
+TEST_F(MeasuredTimesTest, WhatABlockDoesNotFeelIsNoOtherSetting) {
+  BlockMeasurement head{.shape = {.block = "head", .cp = 2, .tokens = 2048, .sequence_tokens = 1024},
+                        .forward_ms = 7,
+                        .backward_input_ms = 8,
+                        .backward_weight_ms = 9};
+  const MeasuredTimes times = table({head});
+  // 1024 rows of one rank, whatever divides sequences, experts and heads of attention.
+  const BlockSetting setting{.ep = 4, .sequence_parallel = true, .attention = AttentionKernel::kUnfused};
+  const BlockTime time = times.time_of(llm(), llm().exit, setting, {{64, 16}});
+  EXPECT_NEAR(time.forward.compute_ms, 7, 1e-9);
+  EXPECT_NEAR(time.backward_weight.compute_ms, 9, 1e-9);
+  EXPECT_EQ(times.sources()[0].kind, BlockSource::Kind::kMeasured);
+}
+
+TEST_F(MeasuredTimesTest, OfBusyRanksTheNearestFromBelowCount) {
+  std::vector<BlockMeasurement> points;
+  for (const int64_t busy : {1, 2, 8}) {
+    points.push_back(layer_at(1024, 512, static_cast<double>(busy)));
+    points.back().shape.busy_ranks = busy;
+  }
+  Profile profile;
+  profile.blocks = points;
+  for (const auto& [asked, ms] : {std::pair{1, 1.0}, {2, 2.0}, {4, 2.0}, {16, 8.0}}) {
+    const MeasuredTimes times(cluster_, model_, profile, asked);
+    EXPECT_NEAR(time_of(times, 1024, 512).forward.total_ms(), ms, 1e-9) << asked;
+  }
+  profile.blocks.erase(profile.blocks.begin());
+  EXPECT_NEAR(time_of(MeasuredTimes(cluster_, model_, profile, 1), 1024, 512).forward.total_ms(), 2, 1e-9);
+}
+
+TEST_F(MeasuredTimesTest, AttentionApartIsWhatItsRecomputationTakes) {
+  BlockMeasurement point = layer_at(1024, 512, 2);
+  point.attention_ms = 0.7;
+  EXPECT_NEAR(time_of(table({point}), 1024, 512).attention.total_ms(), 0.7, 1e-9);
+}
+
+TEST_F(MeasuredTimesTest, BytesTakeThePlaceOfTheFormulas) {
+  BlockMeasurement point = layer_at(1024, 512, 2);
+  point.kept_bytes = 3e6;
+  point.forward_peak_bytes = 3.5e6;
+  point.backward_peak_bytes = 5e6;
+  const MeasuredTimes times = table({point});
+  const Block& layer = llm().layer_kinds.front();
+  const BlockMemory at_point = times.memory_of(llm(), layer, {}, {{512, 2}});
+  EXPECT_NEAR(at_point.saved, 3e6, 1);
+  EXPECT_NEAR(at_point.workspace, 2e6, 1);
+  EXPECT_LE(at_point.saved_full, at_point.saved);
+  // Twice the rows, twice the bytes, as the formula has it.
+  EXPECT_NEAR(times.memory_of(llm(), layer, {}, {{512, 4}}).saved, 6e6, 2);
+  EXPECT_EQ(table({layer_at(1024, 512, 2)}).memory_of(llm(), layer, {}, {{512, 2}}).saved,
+            memory_of(llm(), layer, {}, {{512, 2}}).saved);
+}
+
+TEST_F(MeasuredTimesTest, HideCommunicationBehindWhatWasMeasured) {
+  // Ten times as slow as the formula: nothing of the gradient's communication is left to see.
+  BlockSetting setting{.tp = 2, .overlap_tp = true};
+  setting.tp_link = {.num_ranks = 2, .ranks_per_node = 2, .ring_bytes_per_ms = 1e6, .within_bytes_per_ms = 1e6};
+  const AnalyticTimes formula(cluster_);
+  const BlockTime by_formula = formula.time_of(llm(), llm().layer_kinds.front(), setting, {{512, 2}});
+  ASSERT_GT(by_formula.backward_input.tp_ms, 0);
+  BlockMeasurement slow = layer_at(1024, 512, 100 * by_formula.forward.compute_ms);
+  slow.shape.tp = 2;
+  EXPECT_EQ(time_of(table({slow}), 1024, 512, setting).backward_input.tp_ms, 0);
 }
 
 TEST_F(MeasuredTimesTest, MeasurementsOfBlocksThatTheModelLacksAreTold) {
@@ -111,64 +198,48 @@ TEST_F(MeasuredTimesTest, CommunicationIsAddedToWhatOneDeviceMeasured) {
   EXPECT_NEAR(time.forward.compute_ms, 50, 1e-6);
 }
 
-/// What a profile would hold of a link with this bandwidth and latency.
-LinkMeasurement measured(bool is_between, const std::string& collective, int64_t ranks, double bytes, double gb_per_s,
-                         double latency_us) {
-  const GroupLink link{.num_ranks = ranks,
-                       .ranks_per_node = 1,
-                       .num_nodes = is_between ? ranks : 1,
-                       .ring_bytes_per_ms = gb_per_s * 1e6,
-                       .within_bytes_per_ms = gb_per_s * 1e6,
-                       .latency_ms = latency_us * 1e-3,
-                       .within_latency_ms = latency_us * 1e-3};
-  return {.is_between_nodes = is_between,
-          .collective = collective,
-          .ranks = ranks,
-          .bytes = bytes,
-          .ms = collective == "all_reduce" ? all_reduce_ms(link, bytes) : all_gather_ms(link, bytes)};
-}
+// A device that follows a law of its own, nothing like the formula: launches, products whose rate falls with few rows,
+// attention by pairs. What it would measure, with no noise.
+struct FakeDevice {
+  double forward_ms(double tokens, double length) const {
+    return 0.3 + tokens * 1e-3 * (1 + 40 / std::sqrt(tokens)) + tokens * length * 2e-7;
+  }
+  BlockMeasurement measure(double tokens, double length) const {
+    const double forward = forward_ms(tokens, length);
+    return {.shape = {.block = "layer", .tokens = tokens, .sequence_tokens = length},
+            .forward_ms = forward,
+            .backward_input_ms = 1.2 * forward + 0.1,
+            .backward_weight_ms = 0.8 * forward};
+  }
+};
 
-TEST(ApplyLinks, RecoversBandwidthAndLatencyOfWhatWasMeasured) {
-  for (const std::string collective : {"all_reduce", "all_gather", "reduce_scatter"}) {
-    for (const double smallest : {1e3, 1e5, 1e7}) {
-      Cluster cluster = real_cluster();
-      Profile profile;
-      for (const double bytes : {1e9, smallest, 5e7}) {
-        profile.links.push_back(measured(false, collective, 8, bytes, 210, 12));
-        profile.links.push_back(measured(true, collective, 4, bytes, 15, 30));
-      }
-      apply_links(profile, cluster);
-      EXPECT_NEAR(cluster.efficiency.within_node * 300, 210, 0.5) << collective << " " << smallest;
-      EXPECT_NEAR(cluster.within_node.latency_us, 12, 0.05) << collective << " " << smallest;
-      EXPECT_NEAR(cluster.efficiency.between_nodes * 25, 15, 0.05) << collective << " " << smallest;
-      EXPECT_NEAR(cluster.between_nodes.latency_us, 30, 0.1) << collective << " " << smallest;
+TEST_F(MeasuredTimesTest, OfAnotherLawLieWithinTheStatedErrorBetweenPoints) {
+  const FakeDevice device;
+  std::vector<BlockMeasurement> points;
+  for (double tokens = 512; tokens <= 16384; tokens *= 2) {
+    for (const double length : {256.0, 512.0}) points.push_back(device.measure(tokens, length));
+  }
+  const MeasuredTimes times = table(points);
+  time_of(times, 512, 256);
+  const BlockSource source = times.sources()[0];
+  EXPECT_EQ(source.points, 12);
+  ASSERT_TRUE(source.error_percent.has_value());
+  EXPECT_GT(*source.error_percent, 0);
+  EXPECT_LT(*source.error_percent, 25);
+  double worst = 0;
+  for (double tokens = 520; tokens < 16384; tokens *= 1.07) {
+    for (const double length : {256.0, 300.0, 400.0, 512.0}) {
+      const BlockMeasurement law = device.measure(tokens, length);
+      const BlockTime time = time_of(times, tokens, length);
+      const double expected = law.forward_ms + law.backward_input_ms + law.backward_weight_ms;
+      const double got = time.forward.total_ms() + time.backward_input.total_ms() + time.backward_weight.total_ms();
+      worst = std::max(worst, 100 * std::abs(got / expected - 1));
     }
   }
-}
-
-TEST(ApplyLinks, LeavesLinksThatWereNotMeasuredAlone) {
-  Cluster cluster = real_cluster();
-  apply_links({}, cluster);
-  EXPECT_EQ(cluster.efficiency.within_node, Efficiency{}.within_node);
-  EXPECT_EQ(cluster.within_node.latency_us, 3);
-  Profile one;
-  one.links = {measured(false, "all_reduce", 8, 1e9, 150, 3)};
-  apply_links(one, cluster);
-  EXPECT_NEAR(cluster.efficiency.within_node, 0.5, 1e-6) << "the cluster's own latency is taken";
-  EXPECT_EQ(cluster.efficiency.between_nodes, Efficiency{}.between_nodes);
-}
-
-TEST(ApplyLinks, NoiseThatNoLinkExplainsDoesNotGiveNonsense) {
-  // A small message slower than a large one: nothing negative or endless comes of it.
-  Cluster cluster = real_cluster();
-  Profile profile;
-  profile.links = {{.collective = "all_reduce", .ranks = 8, .bytes = 1e3, .ms = 5.0},
-                   {.collective = "all_reduce", .ranks = 8, .bytes = 1e6, .ms = 0.5}};
-  apply_links(profile, cluster);
-  EXPECT_TRUE(std::isfinite(cluster.within_node.latency_us));
-  EXPECT_GE(cluster.within_node.latency_us, 0);
-  EXPECT_GT(cluster.efficiency.within_node, 0);
-  EXPECT_LE(cluster.efficiency.within_node, 1);
+  EXPECT_LE(worst, *source.error_percent);
+  // The formula alone is nowhere near.
+  const BlockTime formula = AnalyticTimes(cluster_).time_of(llm(), llm().layer_kinds.front(), {}, {{512, 4}});
+  EXPECT_GT(device.forward_ms(2048, 512) / formula.forward.total_ms(), 2);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 BlockCost price_block(const Module& module, const Block& block, const BlockSetting& setting, const BlockTimes& times,
                       const Segments& segments) {
   BlockCost cost{.time = times.time_of(module, block, setting, segments),
-                 .memory = memory_of(module, block, setting, segments),
+                 .memory = times.memory_of(module, block, setting, segments),
                  .parameters = local_parameters(block, setting)};
   for (const Op& op : block.ops) {
     const int64_t elements = local_parameters(op, setting.share()).total();

@@ -147,9 +147,15 @@ class PartPricer {
     stage_.zero_forward_ms += zero_.forward_ms();
     stage_.zero_backward_ms += zero_.backward_ms();
     stage_.reduce_ms += state.reduce_ms;
-    stage_.update_ms += state.update_ms;
+    stage_.update_ms += state.update_ms + own_step_ms();
     add_tied_reduction();
     add_activations();
+  }
+
+  /// What a rank's step has besides, once: with the llm, or with an encoder that has ranks of its own.
+  double own_step_ms() const {
+    const bool is_first = !module_.is_encoder() || module_.placement == ModulePlacement::kDisjoint;
+    return is_first ? plan_.cluster.measured.step_ms / as_double(module_.vpp) : 0;
   }
 
   bool has_copy_of_table() const { return !module_.is_encoder() && table_.is_copied && part_.has_exit; }
@@ -220,14 +226,19 @@ void add_transfers(const Plan& plan, const std::vector<StagePart>& parts, const 
 
 }  // namespace
 
+double action_ms(const Plan& plan) {
+  if (const auto& measured = plan.cluster.measured.action_ms) return *measured;
+  return plan.llm().pp > 1 ? plan.cluster.efficiency.action_us * 1e-3 : 0;
+}
+
 void price_part(const Plan& plan, const StagePart& part, const ModuleCosts& costs, const TiedTable& table,
                 StageCost& stage) {
   PartPricer(plan, part, costs, table, stage).add();
 }
 
 void price_transfer(const ModulePlan& module, const ModuleCosts& costs, double bytes, StageCost& stage) {
-  stage.transfer_busy_ms += bytes / costs.pipeline_link.ring_bytes_per_ms;
-  stage.transfer_ms = std::max(stage.transfer_ms, costs.pipeline_link.latency_ms);
+  stage.transfer_busy_ms += send_busy_ms(costs.pipeline_link, bytes);
+  stage.transfer_ms = std::max(stage.transfer_ms, send_latency_ms(costs.pipeline_link));
   // Without sequence parallelism every rank needs all rows; they travel in parts and are joined at the other end.
   if (module.tp > 1 && !module.sequence_parallel)
     stage.transfer_ms += all_gather_ms(costs.setting.tp_link, bytes * static_cast<double>(module.tp));
@@ -246,6 +257,7 @@ void price_encoder(const Plan& plan, int32_t module, const ModuleCosts& costs, s
   for (const StagePart& part : parts) {
     StageCost& cost = stages[static_cast<size_t>(part.stage)];
     PartPricer(plan, part, costs, TiedTable{}, cost).add();
+    cost.action_ms = plan.cluster.measured.action_ms.value_or(0);
     if (!part.has_exit) price_transfer(plan.modules[static_cast<size_t>(module)], costs, costs.boundary_bytes, cost);
   }
 }
@@ -257,8 +269,8 @@ void price_stages(const Plan& plan, const std::vector<StagePart>& parts, const M
   for (const StagePart& part : parts) {
     price_part(plan, part, *modules[static_cast<size_t>(part.module)], table, stages[static_cast<size_t>(part.stage)]);
   }
+  for (StageCost& stage : stages) stage.action_ms = action_ms(plan);
   if (plan.llm().pp == 1) return;
-  for (StageCost& stage : stages) stage.action_ms = plan.cluster.efficiency.action_us * 1e-3;
   add_transfers(plan, parts, modules, stages);
   const ModuleCosts& llm = *modules[static_cast<size_t>(&plan.llm() - plan.modules.data())];
   for (StageCost& stage : stages) share_cards(llm, stage);

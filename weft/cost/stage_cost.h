@@ -43,6 +43,9 @@ struct StageCost {
 /// By module of the plan; entries of encoders that are not in the pipeline are not read.
 using ModuleCostsOf = std::vector<const ModuleCosts*>;
 
+/// What the host takes around a forward, and around a backward, of the llm's pipeline.
+double action_ms(const Plan& plan);
+
 /// Adds what a part costs to its stage.
 void price_part(const Plan& plan, const StagePart& part, const ModuleCosts& costs, const TiedTable& table,
                 StageCost& stage);

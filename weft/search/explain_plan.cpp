@@ -161,6 +161,23 @@ WhatIf what_if(const PlanProblem& changed, std::string change, const PlanSearchR
   return result;
 }
 
+/// The same where links have twice the bandwidth, measured ones too.
+WhatIf what_if_links_were_faster(PlanProblem problem, bool are_between_nodes, const PlanSearchResult& now,
+                                 PlanSearchOptions options) {
+  Link& link = are_between_nodes ? problem.cluster.between_nodes : problem.cluster.within_node;
+  link.bandwidth_gb_per_s *= 2;
+  Profile profile;
+  if (options.profile != nullptr) {
+    profile = *options.profile;
+    for (LinkMeasurement& m : profile.links) {
+      if (m.is_between_nodes == are_between_nodes) m.bytes *= 2;
+    }
+    options.profile = &profile;
+  }
+  return what_if(problem, fmt::format("links {} twice as fast", are_between_nodes ? "between nodes" : "within a node"),
+                 now, 1, options);
+}
+
 }  // namespace
 
 std::vector<PartDifference> explain_difference(const PlanReport& from, const PlanReport& to) {
@@ -226,14 +243,9 @@ Result<Explanation> explain_plan(const PlanProblem& problem, const PlanSearchRes
   PlanProblem changed = problem;
   changed.cluster.device.memory_gib *= 1.25;
   explanation.what_ifs.push_back(what_if(changed, "25 % more memory", result, 1, how));
-  changed = problem;
-  changed.cluster.within_node.bandwidth_gb_per_s *= 2;
-  explanation.what_ifs.push_back(what_if(changed, "links within a node twice as fast", result, 1, how));
-  if (problem.cluster.nodes > 1) {
-    changed = problem;
-    changed.cluster.between_nodes.bandwidth_gb_per_s *= 2;
-    explanation.what_ifs.push_back(what_if(changed, "links between nodes twice as fast", result, 1, how));
-  }
+  explanation.what_ifs.push_back(what_if_links_were_faster(problem, /*are_between_nodes=*/false, result, how));
+  if (problem.cluster.nodes > 1)
+    explanation.what_ifs.push_back(what_if_links_were_faster(problem, /*are_between_nodes=*/true, result, how));
   changed = problem;
   changed.workload.global_batch_samples *= 2;
   explanation.what_ifs.push_back(what_if(changed, "twice the global batch", result, 2, how));

@@ -227,8 +227,8 @@ std::string without_margin(const PlanProblem& problem, PlanSearchOptions options
 }
 
 /// The part that takes most, for messages.
-std::string where_it_goes(const FoundPlan& found) {
-  const Result<PlanReport> report = simulate_plan(found.plan);
+std::string where_it_goes(const FoundPlan& found, const Profile* profile) {
+  const Result<PlanReport> report = simulate_plan(found.plan, {.profile = profile});
   if (!report) return "";
   const RowReport& fullest = report->fullest();
   const MemoryPart& part = largest_part(fullest.memory);
@@ -298,8 +298,9 @@ Error explain_no_plan(const PlanProblem& problem, const PlanSearchResult& result
     // Rounded up, so that the figure can be used.
     const double needed = std::ceil(least->gib * 10) / 10;
     error.problem += fmt::format(": at least {:.4g} GiB more are needed", std::max(0.1, needed - has_gib));
-    error.advice = fmt::format("With {:.5g} GiB a device this fits: {}{}.", needed,
-                               least->plan.candidate.text(least->plan.plan), where_it_goes(least->plan));
+    error.advice =
+        fmt::format("With {:.5g} GiB a device this fits: {}{}.", needed, least->plan.candidate.text(least->plan.plan),
+                    where_it_goes(least->plan, options.profile));
   } else {
     error.advice = std::string("No larger device was found to be enough.");
   }

@@ -29,9 +29,10 @@ EncoderWork work_of(const Plan& plan, const PlanCosts::Encoder& encoder) {
   }
   work.tail_ms = stage.reduce_ms + stage.update_ms;
   const double outputs = (is_trained ? 2 : 1) * encoder.output_bytes;
-  work.static_gib = (stage.state.total() + kAllocatorFactor * stage.buffer_bytes) / kGiB;
-  work.held_gib = kAllocatorFactor * (outputs + (keeps ? stage.activation_bytes : 0)) / kGiB;
-  work.moment_gib = kAllocatorFactor * (stage.workspace_bytes + (keeps ? 0 : stage.activation_bytes)) / kGiB;
+  const double allocator_factor = plan.cluster.measured.allocator_factor();
+  work.static_gib = (stage.state.total() + allocator_factor * stage.buffer_bytes) / kGiB;
+  work.held_gib = allocator_factor * (outputs + (keeps ? stage.activation_bytes : 0)) / kGiB;
+  work.moment_gib = allocator_factor * (stage.workspace_bytes + (keeps ? 0 : stage.activation_bytes)) / kGiB;
   return work;
 }
 

@@ -117,6 +117,7 @@ void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
   const auto microbatches = static_cast<double>(plan.schedule.microbatches);
   const double exposed_ms =
       least_exposed_ms(plan, module, costs) + least_step_end_ms(plan, module, costs) / microbatches;
+  const double allocator_factor = plan.cluster.measured.allocator_factor();
   for (const BlockCost& block : costs.kinds) {
     fluid.layer_ms = std::min(fluid.layer_ms, block_ms(backward, block) + exposed_ms);
     // What recomputing adds: the attention alone saves less, but may be cheaper for what it saves.
@@ -130,17 +131,17 @@ void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
         fluid.static_bytes,
         price_state(plan, module, costs, whole_elements(plan, module, block.parameters), kBytesOnly).memory.total());
     fluid.activation_bytes =
-        std::min(fluid.activation_bytes, backward.runs() ? kAllocatorFactor * block.memory.saved : 0);
-    fluid.recompute_saves_bytes = std::max(fluid.recompute_saves_bytes, kAllocatorFactor * saves);
+        std::min(fluid.activation_bytes, backward.runs() ? allocator_factor * block.memory.saved : 0);
+    fluid.recompute_saves_bytes = std::max(fluid.recompute_saves_bytes, allocator_factor * saves);
     workspace = std::min(workspace, block.memory.workspace);
   }
   fluid.recompute_saves_bytes = std::min(fluid.recompute_saves_bytes, fluid.activation_bytes);
-  fluid.memory_bytes -= kAllocatorFactor * workspace;
+  fluid.memory_bytes -= allocator_factor * workspace;
   const StateCost head =
       price_state(plan, module, costs, whole_elements(plan, module, costs.exit.parameters), kBytesOnly);
   fluid.last_rank_bytes = head.memory.total() +
-                          kAllocatorFactor * std::max(0.0, costs.exit.memory.workspace - workspace) +
-                          (backward.runs() ? kAllocatorFactor * costs.exit.memory.saved : 0);
+                          allocator_factor * std::max(0.0, costs.exit.memory.workspace - workspace) +
+                          (backward.runs() ? allocator_factor * costs.exit.memory.saved : 0);
   // Compute of embedding and head may hide some of the layers' communication.
   fluid.first_ms = std::max(0.0, block_ms(backward, costs.entry, true) +
                                      exposed(plan, module, costs, costs.entry, true).negative_ms() +
@@ -209,8 +210,8 @@ FreeWork free_work(const Plan& plan, const ModulePlan& module, const ModuleCosts
 
 StageTimes every_stage(const Plan& plan, const ModuleCostsOf& costs) {
   StageTimes times{};
+  times[kForwardWork] = times[kInputWork] = action_ms(plan);
   if (plan.llm().pp == 1) return times;
-  times[kForwardWork] = times[kInputWork] = plan.cluster.efficiency.action_us * 1e-3;
   // Boundaries inside encoders pass other rows than those inside the llm.
   double least = kInfinity;
   for (size_t m = 0; m < plan.modules.size(); ++m) {
@@ -233,6 +234,7 @@ FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs, Placement p
                    .microbatches = plan.schedule.microbatches,
                    .memory_bytes = (device.memory_gib - device.reserved_memory_gib) * kGiB};
   bool has_inline = false;
+  const double allocator_factor = plan.cluster.measured.allocator_factor();
   fluid.stage_bytes = kInfinity;
   for (size_t m = 0; m < plan.modules.size(); ++m) {
     const ModulePlan& module = plan.modules[m];
@@ -243,7 +245,7 @@ FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs, Placement p
                                            .backward_ms = 1e18,
                                            .largest_block_elements = static_cast<double>(block.parameters.total()),
                                            .largest_weight_elements = static_cast<double>(block.largest_weight)});
-      fluid.stage_bytes = std::min(fluid.stage_bytes, kAllocatorFactor * state.buffer_bytes);
+      fluid.stage_bytes = std::min(fluid.stage_bytes, allocator_factor * state.buffer_bytes);
     }
     if (module.is_encoder()) {
       fluid.other_ms += module_ms(plan, module, *costs[m]);
@@ -267,7 +269,7 @@ double least_busy_ms(const Plan& plan, const FluidChain& fluid, const RankLoad& 
   const auto chunks = static_cast<double>(load.chunks);
   chain.memory_bytes -= load.beside_gib * kGiB + chunks * fluid.stage_bytes;
   // Every rank has the host's time around a forward and a backward.
-  const double host_ms = fluid.pp > 1 ? 2 * chunks * plan.cluster.efficiency.action_us * 1e-3 : 0;
+  const double host_ms = 2 * chunks * action_ms(plan);
   return least_bottleneck_ms(chain, load.in_flight) + host_ms;
 }
 

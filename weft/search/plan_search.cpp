@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/cost/apply_profile.h"
 #include "weft/exchange/target_limits.h"
 #include "weft/search/best_plans.h"
 #include "weft/search/choose_plan.h"
@@ -351,7 +352,7 @@ Result<PlanSearchResult> search_plans(const Model& model, const Cluster& cluster
                      load.global_batch_samples <= kMostDrawnSamples;
   Plan plan = plan_without_settings(model, cluster, std::move(load));
   plan.cluster.device.memory_gib *= 1 - options.memory_margin;
-  if (options.profile != nullptr) apply_links(*options.profile, plan.cluster);
+  if (options.profile != nullptr) apply_profile(*options.profile, plan);
   PlanSearchResult result;
   if (draws) {
     WEFT_TRY(result, search_on_drawn(space, options, plan));
@@ -360,8 +361,8 @@ Result<PlanSearchResult> search_plans(const Model& model, const Cluster& cluster
     result = Searcher(space, options, std::move(simulator), std::move(plan)).run();
   }
   if (result.best.empty()) return result;
-  // The margin binds the search; what a plan says of its cluster is what was given.
-  for (FoundPlan& found : result.best) found.plan.cluster.device.memory_gib = cluster.device.memory_gib;
+  // Margin and profile bind the search; what a plan says of its cluster is what was given.
+  for (FoundPlan& found : result.best) found.plan.cluster = cluster;
   result.chosen = result.best[choose_plan(result.best, options.within)];
   const size_t top = std::max<size_t>(1, options.top);
   if (result.best.size() > top) result.best.resize(top);

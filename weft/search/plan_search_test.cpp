@@ -2,16 +2,20 @@
 
 #include <random>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/cost/fake_profile.h"
 #include "tests/support/draws.h"
 #include "tests/support/source_tree.h"
 #include "weft/base/units.h"
+#include "weft/cost/apply_profile.h"
 #include "weft/meaning/check.h"
 #include "weft/plan/plan_json.h"
 #include "weft/search/enumerate.h"
 #include "weft/search/fluid_bound.h"
 #include "weft/search/plan_advice.h"
+#include "weft/search/space_shapes.h"
 #include "weft/simulate/plan_simulator.h"
 #include "weft/spec/scenario.h"
 
@@ -48,10 +52,8 @@ Problem tiny_problem(int64_t devices, double memory_gib) {
 /// Tries every placement of a candidate's layers and every number of recomputed ones.
 class BruteForce {
  public:
-  explicit BruteForce(const Problem& problem)
-      : problem_(problem),
-        plan_(plan_without_settings(problem.model, problem.cluster, problem.workload)),
-        simulator_(*PlanSimulator::create(plan_)) {}
+  explicit BruteForce(const Problem& problem, const Profile* profile = nullptr)
+      : problem_(problem), plan_(priced_plan(problem, profile)), simulator_(*PlanSimulator::create(plan_, profile)) {}
 
   double best_ms() {
     for (const Candidate& frame : enumerate_frames(plan_, problem_.space)) {
@@ -71,6 +73,12 @@ class BruteForce {
   }
 
  private:
+  static Plan priced_plan(const Problem& problem, const Profile* profile) {
+    Plan plan = plan_without_settings(problem.model, problem.cluster, problem.workload);
+    if (profile != nullptr) apply_profile(*profile, plan);
+    return plan;
+  }
+
   void place(int64_t stage, size_t first) {
     const int64_t stages = plan_.llm().pp;
     if (stage == stages) {
@@ -196,6 +204,40 @@ TEST(PlanSearch, FindsWhatBruteForceFindsAndProvesIt) {
   EXPECT_GE(num_infeasible, kIsSanitized ? 0 : 3);
 }
 
+TEST(PlanSearch, WithAProfileFindsWhatBruteForceFindsWithIt) {
+  int num_feasible = 0, num_other = 0;
+  for (const int64_t devices : {1, 2, 4}) {
+    for (const double gib : {0.25, 0.32, 0.6}) {
+      for (const ScheduleName schedule : {ScheduleName::k1f1b, ScheduleName::kZbH1}) {
+        if (kIsSanitized && (devices == 4 || schedule == ScheduleName::kZbH1)) continue;
+        const std::string where = fmt::format("{} devices of {} GiB, {}", devices, gib, name_of(schedule));
+        Problem problem = tiny_problem(devices, gib);
+        problem.space.schedules = {schedule};
+        const Plan plan = plan_without_settings(problem.model, problem.cluster, problem.workload);
+        const auto shapes = wanted_shapes(problem.model, problem.cluster, problem.workload, problem.space);
+        ASSERT_TRUE(shapes.ok()) << where;
+        const Profile profile = FakeDevice().profile_of(plan, *shapes);
+        const double truth = BruteForce(problem, &profile).best_ms();
+        const PlanSearchResult result = search(problem, {.time_limit_s = 1000, .profile = &profile});
+        if (result.best.empty()) {
+          EXPECT_EQ(truth, std::numeric_limits<double>::infinity()) << where;
+          continue;
+        }
+        ++num_feasible;
+        EXPECT_TRUE(result.is_optimal) << where << ", gap " << result.gap();
+        EXPECT_NEAR(result.best.front().step_time_ms, truth, 1e-9 * truth) << where;
+        // The same as its simulation, and not what formulas say.
+        const PlanReport report = *simulate_plan(result.best.front().plan, {.profile = &profile, .batches = 0});
+        EXPECT_NEAR(report.step_time_ms, truth, 1e-9 * truth) << where;
+        const PlanReport without = *simulate_plan(result.best.front().plan, {.batches = 0});
+        num_other += std::abs(without.step_time_ms / truth - 1) > 0.1 ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_GE(num_feasible, kIsSanitized ? 2 : 12);
+  EXPECT_EQ(num_other, num_feasible);
+}
+
 /// A small cluster of several nodes, on which everything that can be chosen matters.
 Problem spread_problem(int64_t nodes, int64_t devices_per_node, double memory_gib) {
   Problem problem = tiny_problem(devices_per_node, memory_gib);
@@ -236,6 +278,22 @@ TEST(PlanSearch, WithoutAnyOneBoundTheAnswerIsTheSame) {
     if (kIsSanitized && nodes * devices > 16) continue;
     const std::string where = std::to_string(nodes) + " x " + std::to_string(devices) + ", " + std::to_string(gib);
     expect_bounds_to_change_nothing(spread_problem(nodes, devices, gib), kEach, where);
+  }
+}
+
+TEST(PlanSearch, BoundsDropNothingThatCouldWinWithAProfile) {
+  for (const auto& [nodes, devices, gib] : {std::tuple{2, 2, 0.36}, {2, 4, 0.32}, {2, 4, 1.0}}) {
+    const Problem problem = spread_problem(nodes, devices, gib);
+    const Plan plan = plan_without_settings(problem.model, problem.cluster, problem.workload);
+    const Profile profile =
+        FakeDevice().profile_of(plan, *wanted_shapes(problem.model, problem.cluster, problem.workload, problem.space));
+    const PlanSearchResult all = search(problem, {.time_limit_s = 1000, .profile = &profile});
+    ASSERT_FALSE(all.best.empty());
+    for (const SearchBounds& bounds : kEach) {
+      const PlanSearchResult without = search(problem, {.time_limit_s = 1000, .profile = &profile, .bounds = bounds});
+      EXPECT_NEAR(without.best.front().step_time_ms, all.best.front().step_time_ms,
+                  1e-9 * all.best.front().step_time_ms);
+    }
   }
 }
 

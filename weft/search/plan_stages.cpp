@@ -134,11 +134,10 @@ StageFigures PlanStages::price_alone(const Run& run, const Recomputes& recompute
     if (!is_llm && run.end() >= span.end && run.end() <= llm.begin) bytes = costs_[module]->output_bytes;
     if (bytes > 0) price_transfer(m, *costs_[module], bytes, cost);
   }
-  if (plan_.llm().pp > 1) {
-    cost.action_ms = plan_.cluster.efficiency.action_us * 1e-3;
-    share_cards(*costs_[static_cast<size_t>(llm.module)], cost);
-  }
+  cost.action_ms = action_ms(plan_);
+  if (plan_.llm().pp > 1) share_cards(*costs_[static_cast<size_t>(llm.module)], cost);
 
+  const double allocator_factor = plan_.cluster.measured.allocator_factor();
   StageFigures figures{};
   figures[kForwardWork] = cost.forward_ms();
   figures[kInputWork] = cost.backward_input_ms() + (splits_ ? 0 : cost.backward_weight_ms());
@@ -146,10 +145,10 @@ StageFigures PlanStages::price_alone(const Run& run, const Recomputes& recompute
   figures[kReduceWork] = cost.reduce_ms;
   figures[kUpdateWork] = cost.update_ms;
   figures[kTransferWork] = cost.transfer_ms + cost.transfer_busy_ms;
-  figures[kActivationGib] = kAllocatorFactor * cost.activation_bytes / kGiB;
-  figures[kDeferredGib] = splits_ ? kAllocatorFactor * cost.deferred_bytes / kGiB : 0;
-  figures[kStaticGib] = (cost.state.total() + kAllocatorFactor * cost.buffer_bytes) / kGiB;
-  figures[kWorkspaceGib] = kAllocatorFactor * cost.workspace_bytes / kGiB;
+  figures[kActivationGib] = allocator_factor * cost.activation_bytes / kGiB;
+  figures[kDeferredGib] = splits_ ? allocator_factor * cost.deferred_bytes / kGiB : 0;
+  figures[kStaticGib] = (cost.state.total() + allocator_factor * cost.buffer_bytes) / kGiB;
+  figures[kWorkspaceGib] = allocator_factor * cost.workspace_bytes / kGiB;
   return figures;
 }
 

@@ -5,14 +5,10 @@
 #include <limits>
 
 #include "weft/base/as_double.h"
+#include "weft/cost/measured_shape.h"
 
 namespace weft {
 namespace {
-
-bool has_attention(const Block& block) {
-  return std::any_of(block.ops.begin(), block.ops.end(),
-                     [](const Op& op) { return std::holds_alternative<Attention>(op.shape); });
-}
 
 /// How often a module runs the block.
 double num_copies(const Module& module, const Block& block) {
@@ -38,10 +34,8 @@ double possible_length(ModuleKind kind, const MediaGeometry& media, double lengt
 
 void AskedShapes::add(const Module& module, const Block& block, const BlockSetting& setting, const Segments& segments,
                       const BlockTime& time) {
-  const double tokens = num_tokens(segments);
-  if (tokens <= 0 || block.ops.empty()) return;
-  double squares = 0;
-  for (const Segment& segment : segments) squares += segment.count * segment.length * segment.length;
+  const Load load = load_of(segments);
+  if (load.tokens <= 0 || block.ops.empty()) return;
   // The plan's model may be gone before this is; blocks are looked up by place in this one's.
   const Module& own = *model_.find(module.kind);
   const Block* own_block = &own.exit;
@@ -49,20 +43,17 @@ void AskedShapes::add(const Module& module, const Block& block, const BlockSetti
   for (size_t kind = 0; kind < module.layer_kinds.size(); ++kind) {
     if (&block == &module.layer_kinds[kind]) own_block = &own.layer_kinds[kind];
   }
-  const Key key{own_block,
-                setting.tp,
-                setting.cp,
-                setting.cp_ulysses,
-                setting.ep,
-                setting.sequence_parallel,
-                setting.experts_over_tp,
-                setting.attention};
+  const BlockShape shape = shape_of(module.kind, block, setting, load.tokens, load.length);
+  const Key key{
+      own_block,      shape.tp, shape.cp, shape.cp_ulysses, shape.ep, shape.sequence_parallel, shape.experts_over_tp,
+      shape.attention};
   Asked& asked = asked_[key];
-  if (asked.block == nullptr) asked = {.module = &own, .block = own_block, .setting = setting, .points = {}};
-  Point next{.log_tokens = std::log(tokens),
-             .log_length = has_attention(block) ? std::log(squares / tokens) : 0,
-             .ms = weight_ * num_copies(own, *own_block) *
-                   (time.forward.compute_ms + time.backward_input.compute_ms + time.backward_weight.compute_ms)};
+  if (asked.block == nullptr) asked = {.module = &own, .block = own_block, .setting = shape, .points = {}};
+  const Point next{.log_tokens = std::log(shape.tokens),
+                   .log_length = has_attention(block) ? std::log(load.length) : 0,
+                   .log_sequence = std::log(load.length),
+                   .ms = weight_ * num_copies(own, *own_block) *
+                         (time.forward.compute_ms + time.backward_input.compute_ms + time.backward_weight.compute_ms)};
   constexpr double kCells = 20;  // in a factor of e
   Point& point = asked.points[{std::llround(kCells * next.log_tokens), std::llround(kCells * next.log_length)}];
   // The middle of what fell into the cell.
@@ -70,29 +61,21 @@ void AskedShapes::add(const Module& module, const Block& block, const BlockSetti
   const double share = all_ms > 0 ? next.ms / all_ms : 1;
   point = {.log_tokens = point.log_tokens + share * (next.log_tokens - point.log_tokens),
            .log_length = point.log_length + share * (next.log_length - point.log_length),
+           .log_sequence = point.log_sequence + share * (next.log_sequence - point.log_sequence),
            .ms = all_ms};
 }
 
-BlockShape AskedShapes::shape_of(const Asked& asked, const Point& point) const {
+BlockShape AskedShapes::measurable(const Asked& asked, const Point& point) const {
   const ModuleKind kind = asked.module->kind;
   const double tokens = std::exp(point.log_tokens);
-  // Where no rows attend to one another, as one sequence.
-  const double length = has_attention(*asked.block) ? std::min(tokens, std::exp(point.log_length)) : tokens;
+  const double length = std::min(tokens, std::exp(point.log_sequence));
   const double count = std::max(1.0, std::round(tokens / length));
   const double sequence = possible_length(kind, model_.media, tokens / count);
-  const BlockSetting& s = asked.setting;
-  return {.module = kind,
-          .block = asked.block->name,
-          .tp = s.tp,
-          .cp = s.cp,
-          .cp_ulysses = s.cp_ulysses,
-          .ep = s.ep,
-          .sequence_parallel = s.sequence_parallel,
-          .experts_over_tp = s.experts_over_tp,
-          .attention = s.attention,
-          .busy_ranks = busy_ranks_,
-          .tokens = count * sequence,
-          .sequence_tokens = sequence};
+  BlockShape shape = asked.setting;
+  shape.busy_ranks = busy_ranks_;
+  shape.tokens = count * sequence;
+  shape.sequence_tokens = sequence;
+  return shape;
 }
 
 void AskedShapes::add_wanted(const Asked& asked, std::vector<Wanted>& wanted) const {
@@ -125,7 +108,7 @@ void AskedShapes::add_wanted(const Asked& asked, std::vector<Wanted>& wanted) co
     if (distance(points[i], middle) < distance(points[next], middle)) next = i;
   }
   while (true) {
-    const BlockShape shape = shape_of(asked, points[next]);
+    const BlockShape shape = measurable(asked, points[next]);
     const bool is_new = std::none_of(chosen.begin(), chosen.end(), [&](const Wanted& w) { return w.shape == shape; });
     if (is_new) {
       chosen.push_back({.shape = shape});

@@ -29,14 +29,15 @@ class AskedShapes {
  private:
   struct Point {
     double log_tokens = 0;
-    double log_length = 0;
+    double log_length = 0;    ///< 0 where rows do not attend to one another
+    double log_sequence = 0;  ///< the length, in any case
     double ms = 0;
   };
   /// All asked for of one block in one setting.
   struct Asked {
     const Module* module = nullptr;
     const Block* block = nullptr;
-    BlockSetting setting;
+    BlockShape setting;
     std::map<std::pair<int64_t, int64_t>, Point> points;  ///< by place in a fine grid
   };
   struct Wanted {
@@ -44,7 +45,8 @@ class AskedShapes {
     double ms = 0;
   };
 
-  BlockShape shape_of(const Asked& asked, const Point& point) const;
+  /// As a measurement can have it: whole sequences, of a length that there can be.
+  BlockShape measurable(const Asked& asked, const Point& point) const;
   void add_wanted(const Asked& asked, std::vector<Wanted>& wanted) const;
 
   const Model& model_;

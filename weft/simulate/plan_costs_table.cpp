@@ -109,7 +109,8 @@ std::vector<MemorySplit> memory_of_rows(const Plan& plan, const Schedule& schedu
   for (size_t r = 0; r < rows.size(); ++r) {
     rows[r].activations = peaks[r].activation_bytes;
     rows[r].workspace = peaks[r].workspace_bytes;
-    rows[r].rounding = kAllocatorRounding * (peaks[r].activation_bytes + peaks[r].workspace_bytes + rows[r].buffers);
+    rows[r].rounding = plan.cluster.measured.allocator_rounding *
+                       (peaks[r].activation_bytes + peaks[r].workspace_bytes + rows[r].buffers);
     rows[r].reserved = plan.cluster.device.reserved_memory_gib * 1024.0 * 1024.0 * 1024.0;
   }
   return rows;

@@ -2,9 +2,12 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "weft/cost/apply_profile.h"
+#include "weft/cost/measured_times.h"
 #include "weft/plan/plan.h"
 #include "weft/simulate/step_spread.h"
 
@@ -90,6 +93,14 @@ struct RowReport {
   MemorySplit memory;
 };
 
+/// What a report took from a profile.
+struct ProfileUse {
+  std::string source;
+  std::string date;
+  std::vector<BlockSource> blocks;
+  MachineSource machine;
+};
+
 /// What a plan's step comes to.
 struct PlanReport {
   double step_time_ms = 0;  ///< of the mean batch, or the mean over drawn batches
@@ -106,6 +117,7 @@ struct PlanReport {
 
   std::vector<RowReport> rows;
   double memory_limit_bytes = 0;
+  std::optional<ProfileUse> profile;
   std::vector<std::string> warnings;
 
   const RowReport& fullest() const;

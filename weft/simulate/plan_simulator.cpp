@@ -139,8 +139,11 @@ double PlanSimulator::run_drawn(const Plan& plan, const Schedule& schedule, cons
 
 Result<PlanReport> simulate_plan(const Plan& given, const SimulateOptions& options) {
   Plan plan = given;
-  std::vector<std::string> link_warnings;
-  if (options.profile != nullptr) link_warnings = apply_links(*options.profile, plan.cluster);
+  std::optional<ProfileUse> profile;
+  if (options.profile != nullptr) {
+    profile = ProfileUse{.source = options.profile->source, .date = options.profile->date};
+    profile->machine = apply_profile(*options.profile, plan);
+  }
   WEFT_TRY(PlanSimulator simulator, PlanSimulator::create(plan, options.profile));
   WEFT_TRY(const Schedule schedule, playable_schedule(plan));
   const MeanStep step = simulator.run_mean(plan, schedule, options.timeline);
@@ -165,7 +168,12 @@ Result<PlanReport> simulate_plan(const Plan& given, const SimulateOptions& optio
   report.model_flops_utilization = flops / (seconds * devices * peak);
   report.calibrated_to = options.profile != nullptr ? options.profile->source : plan.cluster.calibrated_to;
   report.warnings = unusual_values(plan.cluster);
-  report.warnings.insert(report.warnings.end(), link_warnings.begin(), link_warnings.end());
+  if (profile) {
+    const std::vector<std::string>& found = profile->machine.warnings;
+    report.warnings.insert(report.warnings.end(), found.begin(), found.end());
+    profile->blocks = simulator.costs().sources();
+    report.profile = std::move(profile);
+  }
   if (report.model_flops_utilization > 1)
     report.warnings.push_back("model FLOPs utilization is above 1: device.matrix_tflops or the profile is wrong");
   for (std::string& warning : simulator.costs().warnings()) report.warnings.push_back(std::move(warning));

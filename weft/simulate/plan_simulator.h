@@ -56,12 +56,6 @@ PipelineCosts pipeline_costs(const Plan& plan, const Schedule& schedule, const P
 /// What each row of the schedule holds at its peak.
 std::vector<MemorySplit> memory_of_rows(const Plan& plan, const Schedule& schedule, const PlanCosts& costs);
 
-/// Tensors are placed in blocks of whole pages, and freed ones leave gaps: the share of activations, workspace and
-/// buffers that allocators lose.
-inline constexpr double kAllocatorRounding = 0.04;
-/// What bytes are multiplied by for it.
-inline constexpr double kAllocatorFactor = 1 + kAllocatorRounding;
-
 /// Batches that are drawn where a plan does not say how many and its workload has distributions.
 inline constexpr int64_t kDefaultBatches = 16;
 

@@ -82,6 +82,12 @@ Json to_json(const Cluster& c) {
   return json;
 }
 
+void set_devices_per_node(int64_t devices, Cluster& cluster) {
+  const double share = static_cast<double>(devices) / static_cast<double>(cluster.devices_per_node);
+  cluster.cards_per_node = std::max<int64_t>(1, std::llround(share * static_cast<double>(cluster.cards_per_node)));
+  cluster.devices_per_node = devices;
+}
+
 Result<Cluster> read_cluster(const Document& document, std::string default_name) {
   if (auto error = find_wrong_kind(document, FileKind::kCluster)) return *std::move(error);
   Findings findings(document.source);

@@ -8,6 +8,7 @@
 
 #include "weft/base/document.h"
 #include "weft/spec/efficiency.h"
+#include "weft/spec/measured_machine.h"
 #include "weft/spec/precision.h"
 
 namespace weft {
@@ -45,6 +46,7 @@ struct Cluster {
   Link host;                   ///< between a device and its host's memory; no bandwidth where it is not known
   Efficiency efficiency;
   std::string calibrated_to;  ///< the runs that the efficiency was fitted to, in words; nothing where it was not
+  MeasuredMachine measured;   ///< by a profile
 
   int64_t num_devices() const { return nodes * devices_per_node; }
 };
@@ -57,6 +59,9 @@ Result<Cluster> read_cluster(const Document& document, std::string default_name)
 /// The inverse of read_cluster.
 Json to_json(const Cluster& cluster);
 Result<Cluster> read_cluster_file(const std::filesystem::path& path);
+
+/// Larger or smaller nodes of the same devices and links, with network cards in proportion.
+void set_devices_per_node(int64_t devices, Cluster& cluster);
 
 /// Values that are possible but unlike any machine's, each as a sentence with the field and the usual range: mostly a
 /// unit that was mistaken.

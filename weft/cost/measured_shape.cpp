@@ -1,0 +1,64 @@
+#include "weft/cost/measured_shape.h"
+
+#include <algorithm>
+
+#include "weft/base/as_double.h"
+
+namespace weft {
+namespace {
+
+bool has_experts(const Block& block) {
+  return std::any_of(block.ops.begin(), block.ops.end(), [](const Op& op) {
+    const auto* matmul = std::get_if<Matmul>(&op.shape);
+    return matmul != nullptr && matmul->copies > 1;
+  });
+}
+
+}  // namespace
+
+bool has_attention(const Block& block) {
+  return std::any_of(block.ops.begin(), block.ops.end(),
+                     [](const Op& op) { return std::holds_alternative<Attention>(op.shape); });
+}
+
+BlockShape with_what_counts(const Block& block, BlockShape shape) {
+  if (!has_attention(block)) {
+    shape.tokens /= as_double(shape.cp);
+    shape.sequence_tokens = shape.tokens;
+    shape.cp = 1;
+    shape.attention = AttentionKernel::kFused;
+  }
+  if (!has_experts(block)) shape.ep = 1;
+  if (shape.cp == 1) shape.cp_ulysses = 1;
+  if (shape.tp == 1) shape.sequence_parallel = false;
+  if (shape.tp == 1 || !has_experts(block)) shape.experts_over_tp = false;
+  return shape;
+}
+
+BlockShape shape_of(ModuleKind module, const Block& block, const BlockSetting& setting, double tokens,
+                    double sequence_tokens) {
+  return with_what_counts(block, {.module = module,
+                                  .block = block.name,
+                                  .tp = setting.tp,
+                                  .cp = setting.cp,
+                                  .cp_ulysses = setting.cp_ulysses,
+                                  .ep = setting.ep,
+                                  .sequence_parallel = setting.sequence_parallel,
+                                  .experts_over_tp = setting.experts_over_tp,
+                                  .attention = setting.attention,
+                                  .tokens = tokens,
+                                  .sequence_tokens = sequence_tokens});
+}
+
+Load load_of(const Segments& segments) {
+  Load load;
+  double squares = 0;
+  for (const Segment& segment : segments) {
+    load.tokens += segment.count * segment.length;
+    squares += segment.count * segment.length * segment.length;
+  }
+  load.length = load.tokens > 0 ? squares / load.tokens : 0;
+  return load;
+}
+
+}  // namespace weft

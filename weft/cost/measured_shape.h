@@ -1,0 +1,26 @@
+#pragma once
+
+#include "weft/cost/block_setting.h"
+#include "weft/profile/profile.h"
+#include "weft/spec/segments.h"
+
+namespace weft {
+
+/// Whether rows of the block attend to one another.
+bool has_attention(const Block& block);
+
+/// What one rank runs of a block: nothing is left of a setting that the block does not feel, so that shapes which mean
+/// the same work are equal. Context parallelism of a block without attention is only fewer tokens.
+BlockShape shape_of(ModuleKind module, const Block& block, const BlockSetting& setting, double tokens,
+                    double sequence_tokens);
+/// The same of a shape that was measured.
+BlockShape with_what_counts(const Block& block, BlockShape shape);
+
+/// Tokens in all, and the length of a sequence that stands for all of them: weighed by its tokens, as attention does.
+struct Load {
+  double tokens = 0;
+  double length = 0;
+};
+Load load_of(const Segments& segments);
+
+}  // namespace weft

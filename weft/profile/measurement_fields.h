@@ -1,0 +1,14 @@
+#pragma once
+
+#include "weft/base/fields.h"
+#include "weft/profile/profile.h"
+
+namespace weft {
+
+// One measurement of a profile, in a document or in a row of a table. Findings say what is wrong.
+
+BlockMeasurement read_block(Fields& fields);
+UpdateMeasurement read_update(Fields& fields);
+LinkMeasurement read_link(Fields& fields);
+
+}  // namespace weft

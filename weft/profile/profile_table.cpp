@@ -1,0 +1,216 @@
+#include "weft/profile/profile_table.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "weft/base/file.h"
+#include "weft/base/text.h"
+#include "weft/profile/measurement_fields.h"
+
+namespace weft {
+namespace {
+
+constexpr size_t kMostBytes = 16u << 20;
+
+/// What a column's cells hold.
+enum class CellKind { kNumber, kFlag, kText };
+
+struct Column {
+  std::string name;
+  CellKind kind = CellKind::kNumber;
+};
+
+const std::vector<Column>& columns() {
+  static const std::vector<Column> all = {{"module", CellKind::kText},
+                                          {"block", CellKind::kText},
+                                          {"tp"},
+                                          {"cp"},
+                                          {"cp_ulysses"},
+                                          {"ep"},
+                                          {"sequence_parallel", CellKind::kFlag},
+                                          {"experts_over_tp", CellKind::kFlag},
+                                          {"attention", CellKind::kText},
+                                          {"busy_ranks"},
+                                          {"tokens"},
+                                          {"sequence_tokens"},
+                                          {"forward_ms"},
+                                          {"backward_input_ms"},
+                                          {"backward_weight_ms"},
+                                          {"attention_ms"},
+                                          {"kept_bytes"},
+                                          {"forward_peak_bytes"},
+                                          {"backward_peak_bytes"},
+                                          {"link", CellKind::kText},
+                                          {"collective", CellKind::kText},
+                                          {"ranks"},
+                                          {"ranks_per_node"},
+                                          {"bytes"},
+                                          {"elements"},
+                                          {"ms"},
+                                          {"runs"},
+                                          {"spread_percent"}};
+  return all;
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t' || text.back() == '\r')) text.remove_suffix(1);
+  return text;
+}
+
+/// The cells of a line. Quotes hold commas together, and two of them stand for one.
+std::vector<std::string> cells_of(std::string_view line) {
+  std::vector<std::string> cells(1);
+  bool is_quoted = false;
+  for (size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (c == '"' && is_quoted && i + 1 < line.size() && line[i + 1] == '"') {
+      cells.back() += '"';
+      ++i;
+    } else if (c == '"') {
+      is_quoted = !is_quoted;
+    } else if (c == ',' && !is_quoted) {
+      cells.emplace_back();
+    } else {
+      cells.back() += c;
+    }
+  }
+  for (std::string& cell : cells) cell = std::string(trimmed(cell));
+  return cells;
+}
+
+class TableReader {
+ public:
+  explicit TableReader(const std::string& source) : source_(source), profile_{.source = source} {}
+
+  Result<Profile> read(std::string_view text) {
+    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+    if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+    while (!text.empty()) {
+      const size_t end = text.find('\n');
+      const std::string_view line = trimmed(text.substr(0, end));
+      text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+      ++line_number_;
+      if (line.empty()) continue;
+      if (auto error = header_.empty() ? read_header(line) : read_row(line)) return *std::move(error);
+    }
+    if (profile_.blocks.empty() && profile_.links.empty() && profile_.updates.empty()) {
+      return Error{.source = source_,
+                   .problem = header_.empty() ? "is empty" : "has a header but no rows",
+                   .advice = "Give a line that names the columns, and one line for each measurement."};
+    }
+    return std::move(profile_);
+  }
+
+ private:
+  Error bad(std::string column, std::string problem, std::string advice) const {
+    const std::string where =
+        column.empty() ? fmt::format("line {}", line_number_) : fmt::format("line {}, {}", line_number_, column);
+    return {.source = source_, .field = where, .problem = std::move(problem), .advice = std::move(advice)};
+  }
+
+  std::optional<Error> read_header(std::string_view line) {
+    std::vector<std::string> known;
+    for (const Column& column : columns()) known.push_back(column.name);
+    for (const std::string& cell : cells_of(line)) {
+      const auto found =
+          std::find_if(columns().begin(), columns().end(), [&](const Column& column) { return column.name == cell; });
+      if (found == columns().end()) {
+        return bad("", fmt::format("has the column {}, which is not known", in_quotes(cell)),
+                   fmt::format("The first line names columns by the fields of a profile: {}.{}", joined_or(known),
+                               did_you_mean(cell, known)));
+      }
+      if (std::find(header_.begin(), header_.end(), &*found) != header_.end())
+        return bad("", fmt::format("has the column {} twice", cell), "Remove one.");
+      header_.push_back(&*found);
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Error> read_row(std::string_view line) {
+    const std::vector<std::string> cells = cells_of(line);
+    if (cells.size() != header_.size()) {
+      return bad("", fmt::format("has {} cells, but the header names {} columns", cells.size(), header_.size()),
+                 "Leave cells that say nothing empty.");
+    }
+    Json row = Json::object();
+    for (size_t i = 0; i < cells.size(); ++i) {
+      if (cells[i].empty()) continue;
+      const std::optional<Json> value = value_of(cells[i], header_[i]->kind);
+      if (!value) {
+        return bad(header_[i]->name,
+                   fmt::format("is {}, {} is needed", in_quotes(cells[i]),
+                               header_[i]->kind == CellKind::kFlag ? "true or false" : "a number"),
+                   "Correct the cell.");
+      }
+      row[header_[i]->name] = *value;
+    }
+    const Document document{.source = "", .root = std::move(row)};
+    Findings findings("");
+    Fields fields(document, findings);
+    const std::vector<std::string> given = kinds_in(fields);
+    if (given.size() != 1) {
+      return bad("",
+                 given.empty() ? "has neither a block nor a link nor elements"
+                               : fmt::format("has {} and {}", given[0], given[1]),
+                 "Each row measures one thing: a block, a link, or an update of so many elements.");
+    }
+    if (given[0] == "block") profile_.blocks.push_back(read_block(fields));
+    if (given[0] == "link") profile_.links.push_back(read_link(fields));
+    if (given[0] == "elements") profile_.updates.push_back(read_update(fields));
+    fields.reject_unknown();
+    if (const auto& error = findings.first())
+      return bad(error->field, error->problem, error->advice.empty() ? "Correct the row." : error->advice);
+    return std::nullopt;
+  }
+
+  static std::vector<std::string> kinds_in(const Fields& fields) {
+    std::vector<std::string> kinds;
+    for (const char* key : {"block", "link", "elements"}) {
+      if (fields.has(key)) kinds.emplace_back(key);
+    }
+    return kinds;
+  }
+
+  /// Whole numbers stay whole.
+  static std::optional<Json> value_of(const std::string& cell, CellKind kind) {
+    if (kind == CellKind::kText) return Json(cell);
+    if (kind == CellKind::kFlag) {
+      if (cell == "true" || cell == "1") return Json(true);
+      if (cell == "false" || cell == "0") return Json(false);
+      return std::nullopt;
+    }
+    const char* end = cell.data() + cell.size();
+    int64_t whole = 0;
+    if (const auto [rest, error] = std::from_chars(cell.data(), end, whole); error == std::errc() && rest == end)
+      return Json(whole);
+    double number = 0;
+    if (const auto [rest, error] = std::from_chars(cell.data(), end, number);
+        error == std::errc() && rest == end && std::isfinite(number))
+      return Json(number);
+    return std::nullopt;
+  }
+
+  const std::string& source_;
+  Profile profile_;
+  std::vector<const Column*> header_;
+  int64_t line_number_ = 0;
+};
+
+}  // namespace
+
+Result<Profile> parse_profile_table(std::string_view text, const std::string& source) {
+  return TableReader(source).read(text);
+}
+
+Result<Profile> read_profile_table(const std::filesystem::path& path) {
+  WEFT_TRY(const std::string text, read_file(path, kMostBytes));
+  return parse_profile_table(text, path.string());
+}
+
+}  // namespace weft
