@@ -39,6 +39,19 @@ class ProfileVerb : public testing::Test {
     return words;
   }
   ProgramRun profile(std::vector<std::string> more = {}) const { return run_weft(command(std::move(more))); }
+  /// Goes on until nothing is missing: a machine may be slow.
+  Json profile_whole(std::vector<std::string> more = {}) const {
+    more.insert(more.end(), {"--json", "--time-limit", "15"});
+    Json said;
+    for (int i = 0; i < 40; ++i) {
+      const ProgramRun run = profile(more);
+      EXPECT_EQ(run.exit_status, 0) << run.err;
+      if (run.exit_status != 0) break;
+      said = Json::parse(run.out);
+      if (said["left"] == 0) break;
+    }
+    return said;
+  }
   Json read(const std::string& name) const {
     std::ifstream text(folder_.path() / name);
     return Json::parse(text);
@@ -50,10 +63,8 @@ class ProfileVerb : public testing::Test {
 };
 
 TEST_F(ProfileVerb, MeasuresBlocksUpdatesLinksAndTheMachineThatAPlanIsThenMadeFor) {
-  const ProgramRun run = profile({"--cluster-out", file("here.yaml"), "--time-limit", "60", "--json"});
-  ASSERT_EQ(run.exit_status, 0) << run.err;
-  const Json said = Json::parse(run.out), written = read("p.json");
-  EXPECT_EQ(said["left"], 0) << run.out;
+  const Json said = profile_whole({"--cluster-out", file("here.yaml")}), written = read("p.json");
+  ASSERT_EQ(said["left"], 0) << said;
   EXPECT_EQ(said["blocks"], written["blocks"].size());
   std::set<std::pair<std::string, std::string>> blocks;
   for (const Json& block : written["blocks"]) {
@@ -92,16 +103,15 @@ TEST_F(ProfileVerb, GoesOnWhereItWasInterrupted) {
     EXPECT_EQ(first.exit_status, 130) << first.err;
     EXPECT_NE(first.err.find("Run the same command again"), std::string::npos) << first.err;
   }
-  const ProgramRun second = profile({"--json", "--time-limit", "60"});
-  ASSERT_EQ(second.exit_status, 0) << second.err;
+  const Json said = profile_whole();
   const Json whole = read("p.json");
   EXPECT_EQ(whole["links"], kept["links"]) << "what was measured is not measured again";
   EXPECT_GE(whole["blocks"].size(), kept["blocks"].size());
-  EXPECT_EQ(Json::parse(second.out)["left"], 0);
+  EXPECT_EQ(said["left"], 0) << said;
 }
 
 TEST_F(ProfileVerb, RefusesToGoOnWithAProfileOfSomethingElse) {
-  ASSERT_EQ(profile({"--time-limit", "60"}).exit_status, 0);
+  ASSERT_EQ(profile({"--time-limit", "1"}).exit_status, 0);
   for (const char* field : {"device", "software", "model_hash"}) {
     Json other = read("p.json");
     const Json right = other[field];
@@ -109,7 +119,8 @@ TEST_F(ProfileVerb, RefusesToGoOnWithAProfileOfSomethingElse) {
     std::ofstream(file("p.json")) << other;
     const ProgramRun run = profile();
     EXPECT_EQ(run.exit_status, 2);
-    EXPECT_NE(run.err.find(fmt::format("p.json: {}: is 'another", field)), std::string::npos) << run.err;
+    EXPECT_NE(run.err.find(fmt::format("p.json: {}: is '", field)), std::string::npos) << run.err;
+    EXPECT_NE(run.err.find("another', but '"), std::string::npos) << run.err;
     EXPECT_NE(run.err.find("Give another --out"), std::string::npos) << run.err;
     other[field] = right;
     std::ofstream(file("p.json")) << other;

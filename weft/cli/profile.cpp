@@ -41,7 +41,7 @@ struct ProfileOptions {
 /// Medians less sure than this are measured again when a profile is gone on with.
 constexpr double kSettledPercent = 5;
 
-Result<Precision> precision_of(const ProfileOptions& options, const std::optional<Plan>& plan) {
+Result<Precision> profiled_precision(const ProfileOptions& options, const std::optional<Plan>& plan) {
   if (!options.precision) {
     if (plan) return plan->precision.compute;
     return options.device == "cuda" ? Precision::kBf16 : Precision::kFp32;
@@ -103,14 +103,20 @@ std::optional<Error> find_other_device(const ProfileOptions& options, const std:
   return std::nullopt;
 }
 
-/// What the profile lacks: shapes that are not in it, or not known well.
-std::vector<BlockShape> missing_shapes(const Profile& profile, std::vector<BlockShape> wanted) {
-  std::erase_if(wanted, [&](const BlockShape& shape) {
-    return std::any_of(profile.blocks.begin(), profile.blocks.end(), [&](const BlockMeasurement& block) {
-      return block.shape == shape && block.sureness.spread_percent <= kSettledPercent;
-    });
-  });
-  return wanted;
+/// What the profile lacks: shapes that are not in it, then those that are not known well.
+std::vector<BlockShape> missing_shapes(const Profile& profile, const std::vector<BlockShape>& wanted) {
+  std::vector<BlockShape> missing, unsure;
+  for (const BlockShape& shape : wanted) {
+    const auto found = std::find_if(profile.blocks.begin(), profile.blocks.end(),
+                                    [&](const BlockMeasurement& block) { return block.shape == shape; });
+    if (found == profile.blocks.end()) {
+      missing.push_back(shape);
+    } else if (found->sureness.spread_percent > kSettledPercent) {
+      unsure.push_back(shape);
+    }
+  }
+  missing.insert(missing.end(), unsure.begin(), unsure.end());
+  return missing;
 }
 
 /// Bandwidth and latency as collectives of this machine showed them.
@@ -253,7 +259,7 @@ Result<std::string> run_profile(const ProfileOptions& options) {
   }
   WEFT_TRY(ProfiledProblem problem, read_profiled_problem({options.model, options.workload, options.cluster,
                                                            options.space, plan ? &*plan : nullptr}));
-  WEFT_TRY(const Precision precision, precision_of(options, plan));
+  WEFT_TRY(const Precision precision, profiled_precision(options, plan));
   const Launch launch = detect_launch();
   std::optional<int64_t> ranks;
   if (options.ranks) {
@@ -274,7 +280,7 @@ Result<std::string> run_profile(const ProfileOptions& options) {
     return told_once(*std::move(error));
   show_progress("choosing what to measure");
   const int64_t most_ranks = options.device == "cpu" ? machine.cluster.devices_per_node : 1;
-  WEFT_TRY(std::vector<BlockShape> wanted, shapes_to_profile(problem, precision, most_ranks));
+  WEFT_TRY(const std::vector<BlockShape> wanted, shapes_to_profile(problem, precision, most_ranks));
 
   Profile fresh{.device = problem.cluster->device.name,
                 .software = fmt::format("weft {}, {}", WEFT_VERSION, machine.software),
@@ -292,7 +298,10 @@ Result<std::string> run_profile(const ProfileOptions& options) {
                          .stop = &stop,
                          .say = say,
                          .show = show_progress};
-  request.shapes = missing_shapes(request.profile, std::move(wanted));
+  request.shapes = missing_shapes(request.profile, wanted);
+  request.show_block = [](const std::string& what, std::optional<double> left_s) {
+    show_progress(left_s ? fmt::format("{}; {} left", what, duration_text(*left_s)) : what);
+  };
   request.keep = [&](const Profile& profile) {
     if (auto error = write_profile(options, profile)) say(error->message());
   };

@@ -40,6 +40,8 @@ struct ProfileRequest {
   double time_limit_s = 180;
   const std::atomic<bool>* stop = nullptr;   ///< once true, what was measured is handed back
   std::function<void(const Profile&)> keep;  ///< called now and then with what is there
+  /// Shows which block is under way, and how many seconds are left, where that is known.
+  std::function<void(const std::string& what, std::optional<double> left_s)> show_block;
   std::function<void(const std::string&)> say;
   std::function<void(const std::string&)> show;
 };

@@ -1,7 +1,6 @@
 #include "weft/engine/profiler.h"
 
 #include <algorithm>
-#include <cmath>
 #include <ctime>
 
 #include <fmt/format.h>
@@ -206,8 +205,9 @@ class Profiling {
     if (done == 0) blocks_start_ms_ = now_ms();
     const double each = done == 0 ? 0 : (now_ms() - blocks_start_ms_) / static_cast<double>(done);
     const double left_s = std::min(each * static_cast<double>(count - done), left_ms()) * 1e-3;
-    show(fmt::format("block {} of {}: {}{}", done + 1, count, what,
-                     done == 0 ? std::string() : fmt::format("; about {:.0f} s left", std::ceil(left_s))));
+    if (!request_.show_block) return;
+    request_.show_block(fmt::format("block {} of {}: {}", done + 1, count, what),
+                        done == 0 ? std::nullopt : std::optional(left_s));
   }
 
   const ProfileRequest& request_;

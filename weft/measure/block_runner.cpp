@@ -134,15 +134,36 @@ void BlockRunner::weights(Visit& visit) {
 void BlockRunner::run(TimeMarks& marks) {
   runs_.emplace_back();
   Visit visit;
+  run_others();
   marking_ = &marks;
   forward(visit, /*defers=*/true);
   marking_ = nullptr;
+  run_others();
   mark(marks, 2);
   backward(visit, /*defers=*/true);
   mark(marks, 3);
   mark(marks, 4);
   weights(visit);
   mark(marks, 5);
+}
+
+void BlockRunner::pass_by(int64_t bytes) {
+  others_ = bytes >= 4 ? at::zeros({bytes / 4}, at::TensorOptions(at::kFloat).device(device_)) : at::Tensor();
+}
+
+void BlockRunner::run_others() {
+  if (!others_.defined()) return;
+  const at::NoGradGuard no_graph;
+  others_.add_(1);
+}
+
+double BlockRunner::weight_bytes() {
+  double bytes = 0;
+  for (const ParameterPtr& parameter : stage().model->parameters()) {
+    bytes += static_cast<double>(parameter->value.nbytes());
+    if (parameter->gradient.defined()) bytes += static_cast<double>(parameter->gradient.nbytes());
+  }
+  return bytes;
 }
 
 std::vector<BlockPasses> BlockRunner::passes(const TimeMarks& marks, double copy_bytes_per_ms) {
@@ -206,11 +227,10 @@ BlockBytes BlockRunner::measure_bytes() {
       const at::Tensor leaf = at::zeros({}, given.options()).set_requires_grad(true);
       visit.inputs.push_back(given + leaf);
     }
-    const double begin = static_cast<double>(held_bytes());
     forget_peak();
     run_forward(visit, inputs, /*defers=*/false);
     visit.inputs.clear();
-    bytes.forward_peak = static_cast<double>(peak_bytes()) - begin;
+    bytes.forward_peak = static_cast<double>(peak_bytes()) - before;
   }
   bytes.kept = static_cast<double>(held_bytes()) - before;
   forget_peak();

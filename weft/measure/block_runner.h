@@ -46,6 +46,11 @@ class BlockRunner {
 
   /// A forward, the input gradient, the weight gradients.
   void run(TimeMarks& marks);
+  /// Before each forward and each backward so many bytes go through the caches, as other blocks of a model do between
+  /// them.
+  void pass_by(int64_t bytes);
+  /// Of weights and their gradients.
+  double weight_bytes();
   /// Of the runs since `marks` was cleared, which have been waited for. Copies of the echo are left out;
   /// `copy_bytes_per_ms` is how fast a GPU makes them.
   std::vector<BlockPasses> passes(const TimeMarks& marks, double copy_bytes_per_ms);
@@ -81,6 +86,7 @@ class BlockRunner {
   void backward(Visit& visit, bool defers);
   void weights(Visit& visit);
   TrainedStage& stage() { return module_->stages.front(); }
+  void run_others();
   int64_t held_bytes() const;
   int64_t peak_bytes() const;
   void forget_peak();
@@ -96,6 +102,7 @@ class BlockRunner {
   double token_share_ = 1;
   std::vector<at::Tensor> given_;  ///< what the stage before hands on
   std::vector<at::Tensor> output_gradients_;
+  at::Tensor others_;  ///< what stands for other blocks' tensors
   BlockHooks hooks_;
   TimeMarks* marking_ = nullptr;  ///< while a forward is timed
   GpuBacklog backlog_;

@@ -100,10 +100,14 @@ class RankMeasurement {
       const double shared = recomputed->measure_bytes().kept - recomputed->input_bytes();
       bytes.kept -= shared;
     }
-    result.kept_bytes = bytes.kept / runner->token_share();
+    // An embedding keeps nothing but the tokens, which are there anyway; 0 would say that nobody looked.
+    result.kept_bytes = std::max(1.0, bytes.kept / runner->token_share());
     result.forward_peak_bytes = bytes.forward_peak / runner->token_share();
     result.backward_peak_bytes = bytes.backward_peak / runner->token_share();
 
+    for (BlockRunner* each : {runner.get(), selective.get()}) {
+      if (each != nullptr) each->pass_by(bytes_of_others(*each, bytes.kept));
+    }
     Series series(*runner, settings_);
     std::optional<Series> again;
     if (selective) again.emplace(*selective, settings_);
@@ -147,6 +151,14 @@ class RankMeasurement {
                                 .precision = settings_.precision,
                                 .device = settings_.device,
                                 .recompute = recompute});
+  }
+
+  /// What a module's other layers hold, which a processor's caches see between two passes through one of them.
+  int64_t bytes_of_others(BlockRunner& runner, double kept_bytes) const {
+    if (!settings_.device.is_cpu()) return 0;
+    constexpr double kMostBytes = 64 << 20;  // more than a core's share of most caches
+    const auto others = static_cast<double>(model_.find(shape_.module)->layers.size() - 1);
+    return static_cast<int64_t>(std::min(kMostBytes, others * (kept_bytes + runner.weight_bytes())));
   }
 
   /// False where it was stopped.

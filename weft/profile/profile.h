@@ -46,7 +46,7 @@ struct BlockMeasurement {
   double attention_ms = 0;  ///< of the forward, what recomputation of attention repeats; 0 where it was not measured
   // Bytes of tensors; 0 where they were not measured.
   double kept_bytes = 0;           ///< from the forward to the backward
-  double forward_peak_bytes = 0;   ///< while the forward runs, on top of weights and inputs
+  double forward_peak_bytes = 0;   ///< while the forward runs, on top of weights; its input counts
   double backward_peak_bytes = 0;  ///< while the backward runs, the same with what is kept
   Sureness sureness;               ///< of the sum of its passes
 };

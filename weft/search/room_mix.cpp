@@ -44,7 +44,8 @@ RoomMix::RoomMix(const Schedule& schedule, const PathMix& mix, const LayeredWork
   fixed_ms_ += std::accumulate(others_ms.begin(), others_ms.end(), 0.0);
   const double chunks = static_cast<double>(mix.size()) / static_cast<double>(chain.pp);
   host_ms_ = chunks * (every_stage[kForwardWork] + every_stage[kInputWork] + every_stage[kWeightWork]);
-  chain_.memory_bytes -= chunks * chain.stage_bytes;
+  chain_.memory_bytes -= chunks * chain.stage_bytes + chain.passing_bytes;
+  chain_.workspace_bytes += chain.passing_bytes;
 }
 
 double RoomMix::least_makespan_ms(const BesideGib& beside) const {
