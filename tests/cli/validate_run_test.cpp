@@ -124,6 +124,27 @@ TEST_F(ValidateRun, EveryKindOfActionRankAndStepIsComparedAndTheRunKeepsIt) {
   EXPECT_TRUE(says(shown.out, "most wrong"));
 }
 
+TEST_F(ValidateRun, AProfileLearnsFromARunAndPredictsIt) {
+  const std::string plan = pipeline_plan();
+  train(plan, "run");
+  const std::string learned = path("learned.json");
+  const ProgramRun run = run_weft({"profile", "--update", path("run"), "--out", learned, "--json"});
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  const Json report = Json::parse(run.out);
+  EXPECT_GT(report["modules"]["llm"]["forward"].get<double>(), 0);
+  // Of actions that compute it has learned what they took; what ranks wait for is not for a profile to say.
+  const Json compared = validate({"--run", path("run"), "--profile", learned});
+  for (const Json& action : compared["actions"]) {
+    if (action["kind"] != "F" && action["kind"] != "B") continue;
+    const double work = action["measured_ms"].get<double>() - action["measured_communication_ms"].get<double>();
+    const double said = action["predicted_ms"].get<double>() - action["predicted_communication_ms"].get<double>();
+    EXPECT_NEAR(said, work, 0.5 * work) << action["kind"];
+  }
+  const ProgramRun alone = run_weft({"profile", "--from-profile", learned, "--out", learned});
+  EXPECT_EQ(alone.exit_status, 2);
+  EXPECT_TRUE(says(alone.err, "is given without a run to learn from"));
+}
+
 TEST_F(ValidateRun, EncodersBesideThePipelineAreComparedToo) {
   const std::string plan = this->plan(
       "beside", "mbs: 2\nllm: {tp: 1, pp: 1, cp: 1, dp: 2}\nvision: {placement: colocated, form: before, tp: 1}\n");

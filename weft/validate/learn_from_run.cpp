@@ -103,8 +103,21 @@ Result<Lessons> lessons_of(const Plan& given, const RunRecord& record, const Pro
   return lessons;
 }
 
-/// Factors by which predicted compute comes nearest to what was measured.
-std::map<Unknown, double> fitted(const std::vector<Observed>& actions) {
+/// What all modules' forwards, or backwards, together are to their prediction.
+double common_factor(const std::vector<Observed>& actions, bool backward) {
+  double predicted = 0, measured = 0;
+  for (const Observed& action : actions) {
+    double own = 0;
+    for (const auto& [unknown, ms] : action.compute_ms) own += unknown.second == backward ? ms : 0;
+    predicted += own;
+    if (own > 0) measured += std::max(0.0, action.measured_ms - action.host_ms);
+  }
+  return predicted > 0 ? std::clamp(measured / predicted, kLeastFactor, kMostFactor) : 1;
+}
+
+/// Factors by which predicted compute comes nearest to what was measured. Modules that always run in the same actions
+/// cannot be told apart: their factors stay near the common one, as far as `deviation` of it.
+std::map<Unknown, double> fitted(const std::vector<Observed>& actions, double deviation) {
   std::map<Unknown, size_t> places;
   double mean_ms = 0;
   for (const Observed& action : actions) {
@@ -117,10 +130,15 @@ std::map<Unknown, double> fitted(const std::vector<Observed>& actions) {
   if (places.empty() || mean_ms <= 0) return factors;
   constexpr double kUsualError = 0.05;
   const double unit_ms = kUsualError * mean_ms;
-  LeastSquares problem{.start = std::vector<double>(places.size(), 1.0),
+  std::vector<double> common(places.size()), deviations(places.size());
+  for (const auto& [unknown, place] : places) {
+    common[place] = common_factor(actions, unknown.second);
+    deviations[place] = deviation * common[place];
+  }
+  LeastSquares problem{.start = common,
                        .low = std::vector<double>(places.size(), kLeastFactor),
                        .high = std::vector<double>(places.size(), kMostFactor),
-                       .deviation = std::vector<double>(places.size(), 10.0),
+                       .deviation = deviations,
                        .num_residuals = actions.size(),
                        .residuals = [&](const std::vector<double>& at, std::vector<double>& out) {
                          for (size_t i = 0; i < actions.size(); ++i) {
@@ -176,6 +194,17 @@ void add_update(const Plan& plan, const RunRecord& record, Profile& profile) {
   }
 }
 
+/// Blocks that a profile lacks have what formulas say, so that they are scaled with the others.
+void complete(const Profile& formulas, Profile& profile) {
+  const std::vector<BlockMeasurement> known = profile.blocks;
+  for (const BlockMeasurement& block : formulas.blocks) {
+    const bool is_known = std::any_of(known.begin(), known.end(), [&](const BlockMeasurement& other) {
+      return other.shape.module == block.shape.module && other.shape.block == block.shape.block;
+    });
+    if (!is_known) profile.blocks.push_back(block);
+  }
+}
+
 /// Of a plan's model.
 const Block* block_named(const Module& module, const std::string& name) {
   if (module.entry.name == name) return &module.entry;
@@ -224,18 +253,17 @@ Result<Profile> profile_of_formulas(const Plan& plan) {
 
 Result<LearnedProfile> learn_from_run(const Plan& plan, const RunRecord& record, const Profile* known) {
   LearnedProfile learned;
-  if (known != nullptr) {
-    learned.profile = *known;
-  } else {
-    WEFT_TRY(learned.profile, profile_of_formulas(plan));
-  }
+  WEFT_TRY(const Profile formulas, profile_of_formulas(plan));
+  learned.profile = known == nullptr ? formulas : *known;
+  complete(formulas, learned.profile);
   WEFT_TRY(const RunComparison before, compare_run(plan, record, known));
   learned.before = before.step_ms;
   // Recomputation runs forwards inside backwards, so a second round finds a little more.
   constexpr int kRounds = 3;
   for (int round = 0; round < kRounds; ++round) {
     WEFT_TRY(const Lessons lessons, lessons_of(plan, record, learned.profile));
-    scale_blocks(fitted(lessons.actions), learned);
+    constexpr double kFirstDeviation = 0.3, kLaterDeviation = 0.1;
+    scale_blocks(fitted(lessons.actions, round == 0 ? kFirstDeviation : kLaterDeviation), learned);
     learned.profile.step_ms = lessons.outside_ms;
     if (learned.profile.updates.empty()) {
       learned.updates = lessons.updates.predicted > 0 ? lessons.updates.measured / lessons.updates.predicted : 1;
