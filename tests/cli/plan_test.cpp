@@ -207,9 +207,29 @@ TEST(PlanVerb, SaysWhatTheFastestWouldBeAndWhyItIsNotChosen) {
   EXPECT_GE(wide["headroom_gib"].get<double>(),
             0.08 * wide["plan"]["cluster"]["spec"]["device"]["memory_gib"].get<double>());
   const std::string text = run({"--within", "30"}).out;
-  EXPECT_NE(text.find("fastest in this space: "), std::string::npos) << text;
+  const bool is_beyond = fastest["beyond_space"];
+  EXPECT_NE(text.find(is_beyond ? "fastest that was found: " : "fastest in this space: "), std::string::npos) << text;
   EXPECT_NE(text.find("because it needs "), std::string::npos) << text;
   EXPECT_NE(text.find("headroom: "), std::string::npos) << text;
+}
+
+TEST(PlanVerb, SaysWhatWasProvenAndWhatWasGainedBeyondTheSpace) {
+  const std::vector<std::string> common = {"plan",     "--model",    "qwen2.5-omni-7b", "--cluster",
+                                           "hgx_h200", "--workload", "omni_short",      "--batches",
+                                           "0",        "--fastest",  "--global-batch",  "256"};
+  const auto run = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), common.begin(), common.end());
+    return run_weft(more).out;
+  };
+  const Json found = Json::parse(run({"--json"}));
+  ASSERT_GT(found["improved_by"], 0.0);
+  EXPECT_EQ(found["beyond_space"], true);
+  EXPECT_NEAR(found["step_time_ms"].get<double>(),
+              found["bound_ms"].get<double>() * (1 - found["improved_by"].get<double>()), 1e-6);
+  const std::string text = run({});
+  EXPECT_NE(text.find("optimal in this space: "), std::string::npos) << text;
+  EXPECT_NE(text.find("one setting after another"), std::string::npos) << text;
+  EXPECT_NE(text.find("beyond this space"), std::string::npos) << text;
 }
 
 TEST(PlanVerb, RefusesMarginsAndSystemsThatAreNone) {

@@ -105,6 +105,7 @@ Json to_json(const PlanSearchResult& result, const PlanReport& report) {
           {"bound_ms", result.bound_ms},
           {"gap", result.gap()},
           {"improved_by", result.improved_by},
+          {"beyond_space", result.is_beyond_space},
           {"batches", result.batches},
           {"num_drawn", result.num_drawn},
           {"space_size", result.counts.considered},

@@ -43,11 +43,15 @@ std::string error_text(const FoundPlan& found) {
   return fmt::format("± {}", format_percent(spread_of(found.steps_ms).error_ms / found.step_time_ms));
 }
 
-/// What was found beyond the space.
+/// What was done beyond the space.
 std::string improved_text(const PlanSearchResult& result) {
-  if (result.improved_by == 0) return "";
-  return fmt::format("then improved by {} beyond this space, by one setting after another: {:.1f} ms\n",
-                     format_percent(result.improved_by), result.best.front().step_time_ms);
+  const double step_ms = result.best.front().step_time_ms;
+  if (result.improved_by > 0) {
+    return fmt::format("then improved by {}, one setting after another: {:.1f} ms{}\n",
+                       format_percent(result.improved_by), step_ms,
+                       result.is_beyond_space ? ", beyond this space" : "");
+  }
+  return result.is_beyond_space ? fmt::format("the fastest, {:.1f} ms, lies beyond this space\n", step_ms) : "";
 }
 
 /// What was not drawn is slower for the mean batch, which is hardly ever the slower one.
@@ -87,8 +91,9 @@ std::string proof_text(const PlanSearchResult& result) {
 std::string choice_text(const PlanSearchResult& result) {
   if (is_fastest(result)) return "";
   const FoundPlan& fastest = result.best.front();
-  std::string text = fmt::format("fastest {}: {:.1f} ms", result.is_optimal ? "in this space" : "that was found",
-                                 fastest.step_time_ms);
+  const bool is_of_space = result.is_optimal && !result.is_beyond_space;
+  std::string text =
+      fmt::format("fastest {}: {:.1f} ms", is_of_space ? "in this space" : "that was found", fastest.step_time_ms);
   if (result.batches > 0) text += " " + error_text(fastest);
   return text + fmt::format(" with {}\nchosen: {}, {}, because {}\n", settings_of(fastest), settings_of(*result.chosen),
                             slower_text(result.chosen->step_time_ms / fastest.step_time_ms - 1),

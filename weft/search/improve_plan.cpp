@@ -20,9 +20,8 @@ class Improver {
   Improver(Workbench& bench, const FoundPlan& found, const ImproveOptions& options)
       : bench_(bench), best_(found), options_(options), space_(widened(bench.space())) {}
 
-  FoundPlan run() {
+  FoundPlan climb() {
     place_again();
-    if (options_.drawn != nullptr) look_far();
     std::vector<Candidate> around = neighbours();
     size_t next = 0;
     for (size_t in_vain = 0; in_vain < around.size() && !is_over(); ++in_vain) {
@@ -30,6 +29,22 @@ class Improver {
         around = neighbours();
         in_vain = 0;
       }
+    }
+    return std::move(best_);
+  }
+
+  FoundPlan look_far() {
+    constexpr int64_t kMostTried = 400;
+    FrameBounds bounds(bench_);
+    std::vector<std::pair<double, Candidate>> by_bound;
+    for (Candidate& c : far_from(best_.candidate, bench_.plan(), space_)) {
+      const double bound_ms = bounds.work_ms(c);
+      if (bound_ms < best_.step_time_ms) by_bound.emplace_back(bound_ms, std::move(c));
+    }
+    std::stable_sort(by_bound.begin(), by_bound.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (const auto& [bound_ms, c] : by_bound) {
+      if (num_tried_ >= kMostTried || is_over()) break;
+      if (bound_ms < best_.step_time_ms) try_candidate(c, /*is_probe=*/true);
     }
     return std::move(best_);
   }
@@ -44,24 +59,8 @@ class Improver {
     if (best_.candidate.vpp > 1) try_candidate(best_.candidate);
   }
 
-  /// On drawn batches the order of bounds says little about plans, and the best may be far from the best so far.
-  void look_far() {
-    constexpr int64_t kMostTried = 400;
-    FrameBounds bounds(bench_);
-    std::vector<std::pair<double, Candidate>> by_bound;
-    for (Candidate& c : far_from(best_.candidate, bench_.plan(), space_)) {
-      const double bound_ms = bounds.work_ms(c);
-      if (bound_ms < best_.step_time_ms) by_bound.emplace_back(bound_ms, std::move(c));
-    }
-    std::stable_sort(by_bound.begin(), by_bound.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (const auto& [bound_ms, c] : by_bound) {
-      if (num_tried_ >= kMostTried || is_over()) return;
-      if (bound_ms < best_.step_time_ms) try_candidate(c);
-    }
-  }
-
   /// Whether it is better.
-  bool try_candidate(Candidate c) {
+  bool try_candidate(Candidate c, bool is_probe = false) {
     c.balance = Balance::kNone;
     if (!tried_.insert(c.text(bench_.plan())).second) return false;
     ++num_tried_;
@@ -72,7 +71,8 @@ class Improver {
                                                {.limit_ms = limit_ms,
                                                 .reassigned_limit_ms = limit_ms,
                                                 .deadline = options_.deadline,
-                                                .moves_chunks = true,
+                                                .is_probe = is_probe,
+                                                .moves_chunks = !is_probe,
                                                 .drawn = options_.drawn});
     bool is_better = false;
     for (FoundPlan& found : evaluation.found) {
@@ -92,15 +92,23 @@ class Improver {
   int64_t num_tried_ = 0;
 };
 
+/// With what a search knows of plans besides their time.
+FoundPlan finished(const Workbench& bench, const FoundPlan& before, FoundPlan after) {
+  if (after.step_time_ms >= before.step_time_ms) return before;
+  after.bound_ms = after.step_time_ms;
+  after.simplicity = simplicity_of(after.candidate, bench.num_encoders());
+  after.simplicity.lacks_export = expressed_by(after.plan).empty();
+  return after;
+}
+
 }  // namespace
 
+FoundPlan look_far(Workbench& bench, const FoundPlan& found, const ImproveOptions& options) {
+  return finished(bench, found, Improver(bench, found, options).look_far());
+}
+
 FoundPlan improve_plan(Workbench& bench, const FoundPlan& found, const ImproveOptions& options) {
-  FoundPlan improved = Improver(bench, found, options).run();
-  if (improved.step_time_ms >= found.step_time_ms) return found;
-  improved.bound_ms = improved.step_time_ms;
-  improved.simplicity = simplicity_of(improved.candidate, bench.num_encoders());
-  improved.simplicity.lacks_export = expressed_by(improved.plan).empty();
-  return improved;
+  return finished(bench, found, Improver(bench, found, options).climb());
 }
 
 }  // namespace weft

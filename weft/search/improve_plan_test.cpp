@@ -61,8 +61,9 @@ TEST(ImprovePlan, WhatItFindsIsLegalFitsIsNotSlowerAndSimulatesToTheSameTime) {
       const PlanReport report = *simulate_plan(best.plan);
       EXPECT_NEAR(report.step_time_ms, best.step_time_ms, 1e-9 * best.step_time_ms) << where;
       EXPECT_LE(report.peak_memory_bytes(), problem.cluster.device.memory_gib * kGiB) << where;
-      EXPECT_EQ(improved.bound_ms, plain.bound_ms) << where;
       num_improved += improved.improved_by > 0 ? 1 : 0;
+      if (batches > 0) continue;
+      EXPECT_EQ(improved.bound_ms, plain.bound_ms) << where;
       EXPECT_NEAR(improved.improved_by, 1 - best.step_time_ms / plain.best.front().step_time_ms, 1e-12) << where;
     }
   }
@@ -112,7 +113,8 @@ TEST(ImprovePlan, LargeMicrobatchesAreFoundWhereLongSamplesAreRare) {
   const PlanProblem problem = heavy_tailed(4);
   const PlanSearchResult plain = search(problem, false, 8), improved = search(problem, true, 8);
   EXPECT_GT(improved.best.front().candidate.mbs, 8) << improved.best.front().candidate.text(plain.best.front().plan);
-  EXPECT_GT(improved.improved_by, 0.01);
+  EXPECT_TRUE(improved.is_beyond_space);
+  EXPECT_LT(improved.best.front().step_time_ms, 0.99 * plain.best.front().step_time_ms);
 }
 
 TEST(ImprovePlan, PinsStay) {
@@ -138,8 +140,10 @@ TEST(Neighbours, AreDifferentLegalAndEachOnce) {
     const Candidate found = search(problem, false).best.front().candidate;
     std::vector<Candidate> all = neighbours_of(found, plan, widened(problem.space));
     EXPECT_GT(all.size(), 10u);
+    EXPECT_TRUE(is_in(found, plan, problem.space));
     for (size_t i = 0; i < all.size(); ++i) {
       EXPECT_FALSE(all[i] == found);
+      EXPECT_TRUE(is_in(all[i], plan, widened(problem.space)));
       EXPECT_EQ(std::count(all.begin(), all.end(), all[i]), 1);
       const bool fills = all[i].encoders[0].fills() || all[i].encoders[1].fills();
       fill_plan(all[i], plan);

@@ -12,7 +12,6 @@ namespace weft {
 namespace {
 
 constexpr std::array<int64_t, 5> kFactors = {2, 3, 4, 8, 16};
-constexpr int64_t kMostSamples = 64;
 
 class NeighbourLister {
  public:
@@ -51,12 +50,14 @@ class NeighbourLister {
           c.sequence_parallel = space_.sequence_parallel.value_or(true);
           if (c_.pp == 1) c.schedule = space_.schedules.front();
           c.vpp = kind_of(c.schedule).fewest_chunks;
-          for (c.mbs = 1; c.mbs <= kMostSamples; c.mbs *= 2) add_with_zeros(c);
+          for (c.mbs = 1; c.mbs * c.dp <= problem_.workload.global_batch_samples; c.mbs *= 2) add_with_zeros(c);
         }
       }
     }
     return std::move(found_);
   }
+
+  bool is_allowed() const { return is_allowed(c_); }
 
  private:
   void add_with_zeros(Candidate c) {
@@ -81,7 +82,7 @@ class NeighbourLister {
       c.zero = 0;
       c.zero_keep_gathered = false;
     }
-    if (c.pp == 1 || c.dp == 1) c.stages_are_neighbours = false;
+    c.stages_are_neighbours &= has_two_orders(c);
     c.sequence_parallel &= c.tp > 1;
     c.cp_ulysses = heads_.largest_divisor(c.tp, std::gcd(c.cp, c.cp_ulysses));
     c.experts_over_tp &= c.sequence_parallel;
@@ -91,6 +92,8 @@ class NeighbourLister {
     if (c == c_ || !is_allowed(c)) return;
     if (std::find(found_.begin(), found_.end(), c) == found_.end()) found_.push_back(c);
   }
+
+  bool has_two_orders(const Candidate& c) const { return c.pp > 1 && c.dp > 1 && problem_.cluster.nodes > 1; }
 
   /// What an encoder can keep of its degrees.
   static void fit(const Candidate& c, EncoderChoice& e) {
@@ -123,7 +126,7 @@ class NeighbourLister {
         c.dp * c.cp == 1 ||
         (space_.zero.contains(c.zero) && (c.zero != 3 || agrees(space_.zero_keep_gathered, c.zero_keep_gathered)));
     const bool has_rows = (c.tp == 1 || agrees(space_.sequence_parallel, c.sequence_parallel)) &&
-                          (c.pp == 1 || c.dp == 1 || agrees(space_.stages_are_neighbours, c.stages_are_neighbours)) &&
+                          (!has_two_orders(c) || agrees(space_.stages_are_neighbours, c.stages_are_neighbours)) &&
                           (!c.sequence_parallel || c.ep == 1 || agrees(space_.experts_over_tp, c.experts_over_tp));
     if (!has_llm || !has_schedule || !has_zero || !has_rows) return false;
     for (size_t e = 0; e < problem_.modules.size() - 1; ++e) {
@@ -145,7 +148,8 @@ class NeighbourLister {
     const bool has_stages = e.placement != ModulePlacement::kPartial || space.stages.contains(e.stages);
     return has_placement && has_form && has_stages && space.tp.contains(e.tp) && e.tp <= head_limit(module).heads &&
            space.cp.contains(e.cp) && space.mbs_scale.contains(e.mbs_scale) && space.mbs_parts.contains(e.mbs_parts) &&
-           space.recompute_from_inputs.value_or(e.recompute_from_inputs) == e.recompute_from_inputs &&
+           (e.form != EncoderForm::kBefore ||
+            space.recompute_from_inputs.value_or(e.recompute_from_inputs) == e.recompute_from_inputs) &&
            (e.tp == 1 || space.sequence_parallel.value_or(e.sequence_parallel) == e.sequence_parallel) &&
            (e.zero == kUsualZero || (space.zero && space.zero->contains(e.zero)));
   }
@@ -189,7 +193,7 @@ class NeighbourLister {
     c.sequence_parallel = !c.sequence_parallel;
     add(c);
     c = c_;
-    c.stages_are_neighbours = !c.stages_are_neighbours && problem_.cluster.nodes > 1;
+    c.stages_are_neighbours = !c.stages_are_neighbours;
     add(c);
     for (const int64_t ulysses : divisors(c_.cp)) {
       c = c_;
@@ -310,6 +314,10 @@ class NeighbourLister {
 };
 
 }  // namespace
+
+bool is_in(const Candidate& c, const Plan& problem, const PlanSpace& space) {
+  return NeighbourLister(c, problem, space).is_allowed();
+}
 
 std::vector<Candidate> far_from(const Candidate& c, const Plan& problem, const PlanSpace& space) {
   return NeighbourLister(c, problem, space).list_far();

@@ -11,6 +11,9 @@ namespace weft {
 /// stage, schedule, or how one encoder is run. In an order that is always the same.
 std::vector<Candidate> neighbours_of(const Candidate& c, const Plan& problem, const PlanSpace& space);
 
+/// Whether the space allows all settings of a candidate, which fit each other.
+bool is_in(const Candidate& c, const Plan& problem, const PlanSpace& space);
+
 /// Candidates of a space with all degrees and micro-batches that are powers of two of each other, and with the
 /// candidate's encoders or with all of them inline: where to begin anew.
 std::vector<Candidate> far_from(const Candidate& c, const Plan& problem, const PlanSpace& space);

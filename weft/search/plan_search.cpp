@@ -13,6 +13,7 @@
 #include "weft/search/evaluate_candidate.h"
 #include "weft/search/frame_queue.h"
 #include "weft/search/improve_plan.h"
+#include "weft/search/neighbours.h"
 #include "weft/search/plan_bounds.h"
 
 namespace weft {
@@ -36,7 +37,7 @@ class Searcher {
 
   /// Improves the fastest plan beyond the space until `deadline`.
   void improve(const Deadline& deadline, PlanSearchResult& result) {
-    if (result.best.empty() || bench_.space().target || options_.first_only) return;
+    if (result.best.empty() || !may_improve()) return;
     FoundPlan& fastest = result.best.front();
     FoundPlan improved = improve_plan(bench_, fastest, {.drawn = drawn_, .deadline = deadline});
     if (improved.step_time_ms >= fastest.step_time_ms) return;
@@ -114,8 +115,19 @@ class Searcher {
       if (frame.bound_ms >= best_.limit_ms({})) break;
       if (!frame.is_probed) probe_frame(frame);
     }
+    look_beyond();
     best_.end_probing();
   }
+
+  /// On drawn batches bounds are far below what plans take, and lead to the best only after very many.
+  void look_beyond() {
+    if (!may_improve() || drawn_ == nullptr || best_.fastest() == nullptr) return;
+    const FoundPlan before = *best_.fastest();
+    FoundPlan found = look_far(bench_, before, {.drawn = drawn_, .deadline = deadline_});
+    if (found.step_time_ms < before.step_time_ms) best_.offer(std::move(found));
+  }
+
+  bool may_improve() const { return options_.improves && !bench_.space().target && !options_.first_only; }
 
   /// Whether some candidate could be simulated.
   bool probe_frame(Frame& closed) {
@@ -428,6 +440,7 @@ Result<PlanSearchResult> search_plans(const Model& model, const Cluster& cluster
     if (options.improves) searcher.improve(deadline, result);
   }
   if (result.best.empty()) return result;
+  result.is_beyond_space = !is_in(result.best.front().candidate, result.best.front().plan, space);
   // Margin and profile bind the search; what a plan says of its cluster is what was given.
   for (FoundPlan& found : result.best) found.plan.cluster = cluster;
   result.chosen = result.best[choose_plan(result.best, options.within)];

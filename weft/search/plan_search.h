@@ -48,7 +48,8 @@ struct PlanSearchResult {
   /// Drawn batches that the best were priced on, and how many plans were; 0 where the mean batch decided.
   int64_t batches = 0;
   int64_t num_drawn = 0;
-  /// By what share the fastest is faster than all that was found in the space.
+  /// The fastest has settings that the space does not, and by what share it became faster after the search.
+  bool is_beyond_space = false;
   double improved_by = 0;
 
   double gap() const { return best.empty() ? 0 : std::max(0.0, 1 - bound_ms / best.front().step_time_ms); }

@@ -727,6 +727,13 @@ TEST(PlanSpace, ReadsPinsAndNamesWhatIsWrong) {
   EXPECT_TRUE(vision.zero && vision.zero->contains(0) && !vision.zero->contains(3));
   EXPECT_EQ(vision.sequence_parallel, true);
   EXPECT_EQ(own.encoders.at(ModuleKind::kAudio), EncoderSpace{});
+  // Values that a file names stay, even if they are the usual ones.
+  EXPECT_TRUE(widened(PlanSpace{}).mbs.contains(16));
+  const PlanSpace named = widened(*read("mbs: [1, 2, 4, 8]\nvision: {sequence_parallel: false, form: [before, fill]}"));
+  EXPECT_FALSE(named.mbs.contains(16));
+  EXPECT_EQ(named.encoders.at(ModuleKind::kVision).sequence_parallel, false);
+  EXPECT_FALSE(named.encoders.at(ModuleKind::kVision).allows_on_demand);
+  EXPECT_TRUE(named.encoders.at(ModuleKind::kAudio).allows_on_demand);
   EXPECT_NE(read("vision: {zero: 4}").error().message().find("vision.zero"), std::string::npos);
   EXPECT_NE(read("llm: {tpp: 8}").error().message().find("tpp"), std::string::npos);
   EXPECT_NE(read("llm: {tp: {at_least: 4, at_most: 2}}").error().message().find("llm.tp: allows nothing"),

@@ -93,7 +93,14 @@ void read_flag(Fields& fields, const char* key, std::optional<bool>& flag) {
   fields.raw(key);
 }
 
+void note_given(const Fields& fields, std::initializer_list<const char*> keys, std::set<std::string>& given) {
+  for (const char* key : keys) {
+    if (fields.has(key)) given.insert(key);
+  }
+}
+
 void read_encoder(Fields fields, EncoderSpace& space) {
+  note_given(fields, {"form", "cp", "sequence_parallel", "mbs_scale", "mbs_parts"}, space.given);
   read_flags(fields, "placement",
              {{"inline", &space.allows_inline},
               {"colocated", &space.allows_colocated},
@@ -114,6 +121,7 @@ void read_encoder(Fields fields, EncoderSpace& space) {
 }
 
 void read_llm(Fields llm, PlanSpace& space) {
+  note_given(llm, {"cp", "vpp"}, space.given);
   const auto allowed = space.all();
   for (size_t i = 0; i < allowed.size(); ++i) {
     const DegreeName& degree = kDegreeNames[i];
@@ -169,6 +177,7 @@ Result<PlanSpace> read_plan_space(const Document& document) {
   Findings findings(document.source);
   Fields fields(document, findings);
   PlanSpace space;
+  note_given(fields, {"mbs", "schedule"}, space.given);
   if (fields.has("llm")) read_llm(fields.object("llm"), space);
   space.mbs = read_allowed(fields, "mbs", space.mbs);
   if (const std::vector<std::string> names = read_words(fields, "schedule"); !names.empty()) {
@@ -203,23 +212,26 @@ Result<PlanSpace> read_plan_space(const Document& document) {
 
 PlanSpace widened(const PlanSpace& space) {
   static const PlanSpace kUsual;
+  static const EncoderSpace kUsualEncoder;
   constexpr int64_t kMostSamples = 64, kMostContext = 64, kMoreChunks = 8;
-  PlanSpace wide = space;
-  const auto widen = [](Allowed& allowed, const Allowed& usual, int64_t most) {
-    if (allowed == usual) allowed = {.at_least = usual.at_least, .at_most = most};
+  const auto widen = [](bool is_given, Allowed& allowed, const Allowed& usual, int64_t most) {
+    if (!is_given && allowed == usual) allowed = {.at_least = usual.at_least, .at_most = most};
   };
-  widen(wide.mbs, kUsual.mbs, kMostSamples);
-  widen(wide.cp, kUsual.cp, kMostContext);
-  widen(wide.vpp, kUsual.vpp, kMoreChunks);
-  if (wide.schedules == kUsual.schedules) wide.schedules.push_back(ScheduleName::kZbV);
+  PlanSpace wide = space;
+  const auto is_given = [&](const char* key) { return space.given.contains(key); };
+  widen(is_given("mbs"), wide.mbs, kUsual.mbs, kMostSamples);
+  widen(is_given("cp"), wide.cp, kUsual.cp, kMostContext);
+  widen(is_given("vpp"), wide.vpp, kUsual.vpp, kMoreChunks);
+  if (!is_given("schedule") && wide.schedules == kUsual.schedules) wide.schedules.push_back(ScheduleName::kZbV);
   for (auto& [kind, encoder] : wide.encoders) {
-    const EncoderSpace usual;
-    widen(encoder.mbs_scale, usual.mbs_scale, kMostScale);
-    widen(encoder.mbs_parts, usual.mbs_parts, kMostScale);
-    widen(encoder.cp, usual.cp, kMostContext);
-    if (encoder.sequence_parallel == usual.sequence_parallel) encoder.sequence_parallel.reset();
+    const std::set<std::string>& given = encoder.given;
+    widen(given.contains("mbs_scale"), encoder.mbs_scale, kUsualEncoder.mbs_scale, kMostScale);
+    widen(given.contains("mbs_parts"), encoder.mbs_parts, kUsualEncoder.mbs_parts, kMostScale);
+    widen(given.contains("cp"), encoder.cp, kUsualEncoder.cp, kMostContext);
+    if (!given.contains("sequence_parallel") && encoder.sequence_parallel == kUsualEncoder.sequence_parallel)
+      encoder.sequence_parallel.reset();
     if (!encoder.zero) encoder.zero = kUsual.zero;
-    if (encoder.allows_before && encoder.allows_fill) encoder.allows_on_demand = true;
+    if (!given.contains("form") && encoder.allows_before && encoder.allows_fill) encoder.allows_on_demand = true;
   }
   return wide;
 }

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,7 @@ struct EncoderSpace {
   Allowed cp{.values = {1}};                      ///< beside the pipeline
   std::optional<bool> sequence_parallel = false;  ///< beside the pipeline
   std::optional<Allowed> zero;                    ///< beside the pipeline; nothing: the usual stage
+  std::set<std::string> given = {};               ///< settings that a search file names
 
   bool operator==(const EncoderSpace&) const = default;
 };
@@ -85,6 +87,7 @@ struct PlanSpace : PerDegree<Allowed> {
   std::map<ModuleKind, EncoderSpace> encoders = {{ModuleKind::kVision, {}}, {ModuleKind::kAudio, {}}};
   std::optional<std::vector<ModuleKind>> frozen;  ///< instead of the workload's
   std::optional<Target> target;                   ///< only plans that it can express
+  std::set<std::string> given = {};               ///< settings that a search file names, the llm's among them
   /// Pairs of stage and microbatch of a schedule, at most. With more, one makespan takes seconds and its graph
   /// gigabytes.
   int64_t most_stage_microbatches = 1 << 18;

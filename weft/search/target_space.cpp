@@ -40,6 +40,12 @@ void narrow(const AnyLimits& limits, EncoderSpace& encoder) {
   encoder.allows_colocated &= limits.has_placement(ModulePlacement::kColocated);
   encoder.allows_disjoint &= limits.has_placement(ModulePlacement::kDisjoint);
   encoder.allows_partial &= limits.has_placement(ModulePlacement::kPartial);
+  // A system that runs encoders before each microbatch shares one out among all of their ranks.
+  const bool is_free = encoder.allows_before && encoder.allows_fill && encoder.mbs_parts == EncoderSpace{}.mbs_parts;
+  if (is_free && limits.has_form(EncoderForm::kOnDemand)) {
+    encoder.allows_on_demand = true;
+    encoder.mbs_parts = {.values = {1, 2, 4, 8}};
+  }
   encoder.allows_before &= limits.has_form(EncoderForm::kBefore);
   encoder.allows_fill &= limits.has_form(EncoderForm::kFill);
   encoder.allows_on_demand &= limits.has_form(EncoderForm::kOnDemand);

@@ -5,6 +5,8 @@
 #include "tests/support/draws.h"
 #include "tests/support/search/real_problem.h"
 #include "weft/exchange/target_limits.h"
+#include "weft/meaning/check.h"
+#include "weft/search/enumerate.h"
 #include "weft/search/plan_advice.h"
 #include "weft/simulate/plan_simulator.h"
 
@@ -83,6 +85,31 @@ TEST(TargetSpace, HoldsEveryCandidateThatTheSystemCanExpress) {
       EXPECT_EQ(num_expressed > 0, space.ok()) << model << " for " << name_of(target);
     }
   }
+}
+
+// What MindSpeed-MM recommends for Omni: encoders with dp 8, before each microbatch, beside an llm with tp 4 and dp 2.
+TEST(TargetSpace, HasEncodersThatShareOutEachMicrobatch) {
+  PlanProblem problem = problem_of("qwen2.5-omni-7b", "hgx_h200", 1, "omni_short", 64);
+  problem.space.tp = {.values = {4}};
+  problem.space.pp = {.values = {1}};
+  problem.space.cp = {.values = {1}};
+  const PlanSpace space = *space_for(Target::kMindspeedMm, problem.space, problem.model);
+  Plan plan = plan_without_settings(problem.model, problem.cluster, problem.workload);
+  size_t num_shared = 0;
+  for (const Candidate& frame : enumerate_frames(plan, space)) {
+    if (frame.mbs != 4) continue;
+    for (const Candidate& c : enumerate_candidates(frame, choices_of(frame, plan, space))) {
+      const bool shares = std::all_of(c.encoders.begin(), c.encoders.end(), [](const EncoderChoice& e) {
+        return e.form == EncoderForm::kOnDemand && e.tp == 1 && e.mbs_scale == 1 && e.mbs_parts == 4;
+      });
+      if (!shares || c.zero != 1) continue;
+      fill_plan(c, plan);
+      EXPECT_TRUE(can_express(plan, Target::kMindspeedMm)) << c.text(plan);
+      EXPECT_TRUE(check_plan(plan).empty()) << c.text(plan);
+      ++num_shared;
+    }
+  }
+  EXPECT_GT(num_shared, 0u);
 }
 
 TEST(TargetSpace, RefusesWhatLeavesNothing) {
