@@ -54,7 +54,8 @@ UpdateLine fit_line(const std::vector<UpdateMeasurement>& updates) {
 bool has_bytes_of_all_blocks(const Profile& profile, const Model& model) {
   const auto has = [&](ModuleKind kind, const Block& block) {
     return block.ops.empty() || std::any_of(profile.blocks.begin(), profile.blocks.end(), [&](const auto& m) {
-             return m.shape.module == kind && m.shape.block == block.name && m.kept_bytes > 0;
+             return m.shape.module == kind && m.shape.block == block.name &&
+                    std::max(m.forward_peak_bytes, m.backward_peak_bytes) > 0;
            });
   };
   return std::all_of(model.modules.begin(), model.modules.end(), [&](const Module& module) {

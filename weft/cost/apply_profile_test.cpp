@@ -65,7 +65,7 @@ TEST(ApplyProfile, MemoryIsTheDevicesOwnAndNothingIsAddedWhereAllBytesWereMeasur
   EXPECT_NEAR(plan.cluster.device.reserved_memory_gib, 2, 1e-12);
   EXPECT_EQ(plan.cluster.measured.allocator_rounding, kAllocatorRounding);
   for (const char* block : {"embedding", "layer", "head"})
-    profile.blocks.push_back({.shape = {.block = block}, .kept_bytes = 1});
+    profile.blocks.push_back({.shape = {.block = block}, .backward_peak_bytes = 1});
   EXPECT_TRUE(apply_profile(profile, plan).has_memory);
   EXPECT_EQ(plan.cluster.measured.allocator_rounding, 0);
 }

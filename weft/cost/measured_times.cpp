@@ -60,6 +60,11 @@ double difference(const BlockShape& a, const BlockShape& b) {
          0.5 * (a.experts_over_tp != b.experts_over_tp) + 8.0 * (a.attention != b.attention);
 }
 
+/// A module's first block may keep nothing: tokens and pixels are others'.
+bool has_bytes(const BlockMeasurement& m, bool is_entry) {
+  return (is_entry || m.kept_bytes > 0) && std::max(m.forward_peak_bytes, m.backward_peak_bytes) > 0;
+}
+
 /// One measurement as a point of a table.
 struct Point {
   ScatteredTable::Place place;
@@ -151,6 +156,7 @@ MeasuredTimes::MeasuredTimes(const Cluster& cluster, const Model& model, const P
                                       m.shape.block, name_of(m.shape.module), model.name));
       continue;
     }
+    const bool is_entry = block == &module->entry;
     const BlockShape shape = with_what_counts(*block, m.shape);
     const BlockSetting setting = setting_of(shape, profile.precision);
     const Segments segments = {{shape.sequence_tokens, shape.tokens / shape.sequence_tokens}};
@@ -161,11 +167,13 @@ MeasuredTimes::MeasuredTimes(const Cluster& cluster, const Model& model, const P
                   .y = has_attention(*block) ? std::log(shape.sequence_tokens) : 0},
         .formula_ms = {time.forward.compute_ms, time.backward_input.compute_ms, time.backward_weight.compute_ms},
         .has_attention_ms = m.attention_ms > 0 && time.attention.compute_ms > 0,
-        .has_memory = m.kept_bytes > 0 && std::max(m.forward_peak_bytes, m.backward_peak_bytes) > 0,
+        .has_memory = has_bytes(m, is_entry),
         .spread_percent = m.sureness.spread_percent};
     point.ratios[kForward] = ratio_of(m.forward_ms, time.forward.compute_ms);
     point.ratios[kBackwardInput] = ratio_of(m.backward_input_ms, time.backward_input.compute_ms);
-    point.ratios[kBackwardWeight] = ratio_of(m.backward_weight_ms, time.backward_weight.compute_ms);
+    // Nobody needs the gradient of a module's inputs. What its first block takes in a backward is for its weights.
+    point.ratios[kBackwardWeight] =
+        ratio_of(m.backward_weight_ms + (is_entry ? m.backward_input_ms : 0), time.backward_weight.compute_ms);
     point.ratios[kAttention] =
         point.has_attention_ms ? m.attention_ms / time.attention.compute_ms : point.ratios[kForward];
     point.ratios[kSaved] = point.has_memory ? ratio_of(m.kept_bytes, memory.saved) : 1;

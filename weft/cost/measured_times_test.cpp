@@ -167,6 +167,17 @@ TEST_F(MeasuredTimesTest, BytesTakeThePlaceOfTheFormulas) {
             memory_of(llm(), layer, {}, {{512, 2}}).saved);
 }
 
+TEST_F(MeasuredTimesTest, WhatAFirstBlockTakesInABackwardIsForItsWeights) {
+  const BlockMeasurement embedding{.shape = {.block = "embedding", .tokens = 1024, .sequence_tokens = 512},
+                                   .forward_ms = 1,
+                                   .backward_input_ms = 3,
+                                   .backward_weight_ms = 0.5,
+                                   .forward_peak_bytes = 1e6};
+  const MeasuredTimes times = table({embedding});
+  EXPECT_NEAR(times.time_of(llm(), llm().entry, {}, {{512, 2}}).backward_weight.total_ms(), 3.5, 1e-9);
+  EXPECT_EQ(times.memory_of(llm(), llm().entry, {}, {{512, 2}}).saved, 0) << "tokens are others'";
+}
+
 TEST_F(MeasuredTimesTest, HideCommunicationBehindWhatWasMeasured) {
   // Ten times as slow as the formula: nothing of the gradient's communication is left to see.
   BlockSetting setting{.tp = 2, .overlap_tp = true};
