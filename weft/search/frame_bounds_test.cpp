@@ -119,7 +119,7 @@ TEST(FrameBounds, KnowTheHopsOfReductions) {
   problem.cluster.nodes = 64;
   problem.cluster.efficiency.overlap = 0;
   problem.workload.global_batch_samples = 1024;
-  problem.space = only({.tp = 2, .pp = 1, .dp = 256, .mbs = 1, .sequence_parallel = true}, problem.space);
+  problem.space = only({{.tp = 2, .dp = 256, .sequence_parallel = true}}, problem.space);
   problem.space.zero = {.values = {1}};
   const auto bound_ms = [&](double latency_us) {
     problem.cluster.between_nodes.latency_us = latency_us;
@@ -139,7 +139,7 @@ TEST(SearchedBuckets, AreLargerInLargerRingsAndPayThere) {
       cluster.nodes = nodes;
       workload.global_batch_samples = 8 * nodes;
       Plan plan = plan_without_settings(model, cluster, workload);
-      fill_plan({.dp = 8 * nodes, .zero = zero}, plan);
+      fill_plan({{.dp = 8 * nodes, .zero = zero}}, plan);
       EXPECT_EQ(plan.buckets_mb, nodes == 1 ? 64 : 32 * static_cast<double>(nodes));
       PlanSimulator simulator = *PlanSimulator::create(plan);
       const Schedule schedule = *playable_schedule(plan);

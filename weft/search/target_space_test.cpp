@@ -89,7 +89,7 @@ TEST(TargetSpace, HoldsEveryCandidateThatTheSystemCanExpress) {
 
 // What MindSpeed-MM recommends for Omni: encoders with dp 8, before each microbatch, beside an llm with tp 4 and dp 2.
 TEST(TargetSpace, HasEncodersThatShareOutEachMicrobatch) {
-  PlanProblem problem = problem_of("qwen2.5-omni-7b", "hgx_h200", 1, "omni_short", 64);
+  PlanProblem problem = real_problem("qwen2.5-omni-7b", "hgx_h200", 1, "omni_short", 64);
   problem.space.tp = {.values = {4}};
   problem.space.pp = {.values = {1}};
   problem.space.cp = {.values = {1}};

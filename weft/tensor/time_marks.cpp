@@ -29,4 +29,9 @@ void TimeMarks::clear() {
   events_.clear();
 }
 
+void wait_for_device(at::Device device) {
+  if (device.is_cpu()) return;
+  c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+}
+
 }  // namespace weft

@@ -5,8 +5,6 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
 
-#include "weft/pipeline/action_clock.h"
-
 namespace weft {
 
 /// Moments of a device's work: on a GPU when it came to them, not when the host put them there.
@@ -27,5 +25,8 @@ class TimeMarks {
   std::vector<double> host_ms_;
   std::vector<c10::Event> events_;
 };
+
+/// Until a device has done all that was put there; nothing for a processor.
+void wait_for_device(at::Device device);
 
 }  // namespace weft
