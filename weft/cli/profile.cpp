@@ -139,6 +139,13 @@ void put_links(const Profile& profile, Cluster& cluster) {
   }
 }
 
+/// What one process found out of its device, as the cluster of all processes.
+void spread_over_processes(const Launch& launch, bool share_memory, Cluster& cluster) {
+  cluster.devices_per_node = std::max<int64_t>(1, ranks_of_host(launch, launch.size).count);
+  cluster.nodes = std::max<int64_t>(1, launch.size / cluster.devices_per_node);
+  if (share_memory) cluster.device.memory_gib /= static_cast<double>(cluster.devices_per_node);
+}
+
 /// How sure the medians are.
 struct Spreads {
   double median_percent = 0;
@@ -275,12 +282,13 @@ Result<std::string> run_profile(const ProfileOptions& options) {
   if (launch.is_speaker()) {
     for (const std::string& other : machine.busy) say(other);
   }
+  const int64_t busy_ranks = options.device == "cpu" ? machine.cluster.devices_per_node : 1;
+  if (launch.kind != Launch::Kind::kThreads) spread_over_processes(launch, options.device == "cpu", machine.cluster);
   if (!problem.cluster) problem.cluster = machine.cluster;
   if (auto error = find_other_device(options, machine.cluster.device.name, problem.cluster->device.name))
     return told_once(*std::move(error));
   show_progress("choosing what to measure");
-  const int64_t most_ranks = options.device == "cpu" ? machine.cluster.devices_per_node : 1;
-  WEFT_TRY(const std::vector<BlockShape> wanted, shapes_to_profile(problem, precision, most_ranks));
+  WEFT_TRY(const std::vector<BlockShape> wanted, shapes_to_profile(problem, precision, busy_ranks));
 
   Profile fresh{.device = problem.cluster->device.name,
                 .software = fmt::format("weft {}, {}", WEFT_VERSION, machine.software),
@@ -291,7 +299,7 @@ Result<std::string> run_profile(const ProfileOptions& options) {
   WEFT_TRY(Profile begun, begin_profile(options, std::move(fresh)));
   ProfileRequest request{.model = problem.model,
                          .device = options.device,
-                         .ranks = machine.cluster.devices_per_node,
+                         .ranks = busy_ranks,
                          .profile = std::move(begun),
                          .copy_bytes_per_ms = machine.copy_bytes_per_ms,
                          .time_limit_s = options.time_limit_s,

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/counted.h"
 #include "weft/base/document.h"
 #include "weft/cli/installation.h"
 #include "weft/search/space_shapes.h"
@@ -95,6 +96,12 @@ Result<std::vector<BlockShape>> shapes_to_profile(const ProfiledProblem& problem
                                                   int64_t most_ranks) {
   WEFT_TRY(std::vector<BlockShape> wanted,
            problem.plan != nullptr ? wanted_shapes(*problem.plan) : shapes_of_search(problem, precision));
+  if (wanted.empty()) {
+    return Error{.source = "profile",
+                 .problem = fmt::format("no plan of this space is for the {} of {}, so that it asks for no blocks",
+                                        counted(problem.cluster->num_devices(), "device"), problem.cluster->name),
+                 .advice = "Give a --space whose degrees multiply to them, or another --cluster."};
+  }
   std::vector<BlockShape> shapes;
   for (BlockShape& shape : wanted) shape.busy_ranks = std::min(shape.busy_ranks, most_ranks);
   add_shapes(wanted, shapes);
