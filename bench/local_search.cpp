@@ -1,7 +1,8 @@
 // Random local search that tries to beat `weft plan --fastest`, with the same prices, batches and memory margin:
 //   weft_local_search --list
-//   weft_local_search --problem NAME [--minutes M] [--seed S] [--time-limit S] [--out FILE]
-// It starts from the plan that the search gives and from random candidates, and changes everything that training obeys.
+//   weft_local_search --problem NAME [--minutes M] [--seed S] [--time-limit S] [--batches N] [--plain] [--out FILE]
+// --plain: the search is not improved beyond its space. It starts from the plan that the search gives and from random
+// candidates, and changes everything that training obeys.
 #include <chrono>
 #include <cmath>
 #include <ctime>
@@ -38,6 +39,8 @@ struct Options {
   double minutes = 10;
   double search_s = 20;  // of the search that is to be beaten
   uint64_t seed = 1;
+  int64_t batches = kEnoughBatches;
+  bool is_plain = false;  // the search stays in its space
 };
 
 struct State {
@@ -175,8 +178,8 @@ Result<int> compare(const Options& options) {
   WEFT_TRY(PlanSearchResult result, search_plans(model, cluster, workload, PlanSpace{},
                                                  {.time_limit_s = options.search_s,
                                                   .memory_margin = kMemoryMargin,
-                                                  .batches = kEnoughBatches,
-                                                  .improves = true}));
+                                                  .batches = options.batches,
+                                                  .improves = !options.is_plain}));
   if (result.best.empty()) return Error{.source = given->name, .problem = "has no plan"};
   FoundPlan& found = *result.chosen;
   fmt::print("{}: {:.1f} ms in {:.1f} s ({:.1f} s of CPU), {}, {} batches, improved by {:.2f} %: {}\n", given->name,
@@ -226,13 +229,18 @@ int run(const std::vector<std::string>& words) {
       options.minutes = std::stod(words[++i]);
     } else if (words[i] == "--time-limit" && has_value) {
       options.search_s = std::stod(words[++i]);
+    } else if (words[i] == "--plain") {
+      options.is_plain = true;
+    } else if (words[i] == "--batches" && has_value) {
+      options.batches = std::stoll(words[++i]);
     } else if (words[i] == "--seed" && has_value) {
       options.seed = std::stoull(words[++i]);
     } else if (words[i] == "--out" && has_value) {
       options.out = words[++i];
     } else {
       fmt::print(stderr,
-                 "weft_local_search --list | --problem NAME [--minutes M] [--seed S] [--time-limit S] [--out FILE]\n");
+                 "weft_local_search --list | --problem NAME [--minutes M] [--seed S] [--time-limit S] [--batches N] "
+                 "[--plain] [--out FILE]\n");
       return 2;
     }
   }
