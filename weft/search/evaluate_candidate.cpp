@@ -61,7 +61,7 @@ class CandidateTrial {
     BesidePipeline beside = beside_pipeline(bench_.plan(), works, live);
     double bound_ms = options_.bound_ms;
     // With nothing beside the pipeline, its placement follows at once.
-    if (options_.bounds.schedule && !works.empty()) {
+    if (options_.bounds.schedule && !options_.is_probe && !works.empty()) {
       bound_ms = std::max(bound_ms, schedule_bound_ms(beside, works));
       if (bound_ms == kInfinity) return {.fate = Fate::kOverMemory};
       if (bound_ms >= options_.limit_ms) return {.fate = Fate::kSlowerBySchedule};

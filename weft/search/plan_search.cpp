@@ -139,6 +139,7 @@ class Searcher {
     int num_woven = 0;
     for (const Combination& combination : frame.combinations) {
       if (combination.least_ms >= best_.limit_ms({}) || num_found == kMostFound || num_tried == kMostTried) break;
+      if (is_over() && (best_.fastest() != nullptr || num_tried > 0)) break;
       // Weaving encoders in takes long.
       if (!frame.candidate_of(combination).is_separable() && ++num_woven > kMostWoven) continue;
       ++num_tried;
@@ -156,6 +157,7 @@ class Searcher {
       frame.choices.zeros[z].apply(c);
       const PipelineWork work = pipeline_work(fluids.by_zero[z], combination);
       for (const ScheduleChoice& schedule : frame.choices.schedules) {
+        if (is_over() && best_.fastest() != nullptr) return has_found;
         schedule.apply(c);
         const double least_ms = bound_ms(frame, combination, c, frame.fluid_of(c, fluids.by_zero[z]), work);
         if (least_ms >= limit_ms(c, least_ms) || !is_expressed(c)) continue;
@@ -263,15 +265,20 @@ class Searcher {
   Evaluation evaluate(OpenFrame& frame, const Candidate& c, double bound_ms, bool is_probe) {
     Candidate reassigned = c;
     reassigned.balance = Balance::kBoth;
-    Evaluation evaluation =
-        evaluate_candidate(bench_, frame, c,
-                           {.bound_ms = bound_ms,
-                            .limit_ms = best_.limit_ms(simplicity_of(c, bench_.num_encoders())),
-                            .reassigned_limit_ms = best_.limit_ms(simplicity_of(reassigned, bench_.num_encoders())),
-                            .bounds = options_.bounds,
-                            .deadline = deadline_,
-                            .is_probe = is_probe,
-                            .drawn = drawn_});
+    // Placements far from the bound are many, and no good to compare with.
+    constexpr double kFar = 2;
+    const double far_ms = is_probe ? kFar * bound_ms : kInfinity;
+    const auto limit_of = [&](const Candidate& of) {
+      return std::min(far_ms, best_.limit_ms(simplicity_of(of, bench_.num_encoders())));
+    };
+    Evaluation evaluation = evaluate_candidate(bench_, frame, c,
+                                               {.bound_ms = bound_ms,
+                                                .limit_ms = limit_of(c),
+                                                .reassigned_limit_ms = limit_of(reassigned),
+                                                .bounds = options_.bounds,
+                                                .deadline = deadline_,
+                                                .is_probe = is_probe,
+                                                .drawn = drawn_});
     for (FoundPlan& found : evaluation.found) {
       found.simplicity = simplicity_of(found.candidate, bench_.num_encoders());
       found.simplicity.lacks_export = expressed_by(found.plan).empty();
