@@ -31,6 +31,7 @@ void add_span(const Schedule& schedule, size_t stage, Visits& visits) {
 /// Adds so many ways down through a stage and back up.
 template <typename Visits>
 void add_ways(const Schedule& schedule, size_t stage, int32_t ways, Visits& visits) {
+  if (ways == 0) return;  // nothing goes on from the last stage
   visits[stage][kForwardWork] += ways;
   visits[stage][kInputWork] += ways;
   if (schedule.crosses_ranks(static_cast<int32_t>(stage))) visits[stage][kTransferWork] += 2 * ways;
