@@ -31,7 +31,7 @@ TEST(CommandLine, MistypedWordsAreGuessed) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"descirbe"},
        "'descirbe' is not a verb. Known are describe, plan, check, simulate, validate, schedule, export, balance, "
-       "train, eval, predict, doctor, help or version. Did you mean 'describe'?"},
+       "profile, train, eval, predict, doctor, help or version. Did you mean 'describe'?"},
       {{"describe", "--modle", "llama3-8b"}, "Did you mean '--model'?"},
       {{"describe", "--model", "llama3-8b", "--jsno"}, "Did you mean '--json'?"},
       {{"describe", "--worklaod=vl_sft"}, "Did you mean '--workload'?"},

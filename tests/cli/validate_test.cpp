@@ -93,7 +93,9 @@ TEST(ValidateVerb, WrongInputIsToldInOneLine) {
   const std::string bad = folder.write("bad.csv", kHeader + "8,16,1,2048,16,8,1024,1,8,1,fast\n");
   const std::string uneven = folder.write("uneven.csv", kHeader + "16,16,1,2048,16,8,1024,1,8,1,5\n");
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
-      {{"validate"}, "validate: nothing to compare with. Give --published or --measurements FILE."},
+      {{"validate"},
+       "validate: nothing to compare with. Give --plan FILE and --run DIR, --runs DIR ..., --published or "
+       "--measurements FILE."},
       {{"validate", "--measurements", table}, "--cluster: is missing"},
       {{"validate", "--measurements", table, "--cluster", "dgx_a100_80g"}, "--model-family: is missing"},
       {{"validate", "--measurements", table, "--cluster", "dgx_a100_80g", "--model-family", "bert"},
