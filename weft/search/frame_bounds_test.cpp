@@ -77,6 +77,7 @@ PlanSpace only(const Candidate& degrees, PlanSpace space) {
   space.dp = {.values = {degrees.dp}};
   space.mbs = {.values = {degrees.mbs}};
   space.sequence_parallel = degrees.sequence_parallel;
+  space.experts_over_tp = degrees.experts_over_tp;
   space.stages_are_neighbours = degrees.stages_are_neighbours;
   return space;
 }
