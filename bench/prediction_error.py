@@ -2,7 +2,8 @@
 
 Small models are profiled, planned, trained and validated. A machine may be noisy, so profile and runs take turns: a round
 is a profile and a run of every case. The prediction is made with the last profile for the very samples of the run. The noise
-of a case is half the spread of its runs' median steps: what no prediction can be better than.
+of a case is half the spread of its runs' median steps, or of the steps of a run around their median if that is more: what no
+prediction can be better than.
 
 forms: dp, tp, pp, cp, ZeRO 3, encoders beside, recomputation on one and two ranks of the CPU.
 space: all plans of a space of two ranks; which one is best measured, which predicted, and Kendall's rank correlation.
@@ -120,7 +121,7 @@ def make_plan(machine, name, model, workload, cluster, space):
 class Case:
     def __init__(self, name, plan, config, model, workload):
         self.name, self.plan, self.config, self.model, self.workload = name, plan, config, model, workload
-        self.steps, self.errors, self.memory = [], [], []
+        self.steps, self.errors, self.memory, self.noises = [], [], [], []
 
     def round(self, machine, number, profiles=True):
         key = self.plan.stem
@@ -129,20 +130,22 @@ class Case:
         if profiles:
             began = time.monotonic()
             machine.call("profile", "--model", self.model, "--workload", self.workload, "--for", self.plan, "--device", machine.device,
-                         "--out", profile)
+                         "--time-limit", 30, "--out", profile)
             self.profile_s = time.monotonic() - began
             with_profile = ["--profile", profile]
         run = machine.folder / f"{key}_run{number}"
         subprocess.run(["rm", "-rf", str(run)], check=True)
         machine.call("train", "--plan", self.plan, "--config", self.config, "--run", run)
         report = machine.call("validate", "--plan", self.plan, "--run", run, *with_profile)
-        self.steps.append(report["measured_step_ms"])
+        self.steps.append(report["step_time_ms"]["measured"])
+        self.noises.append(report["noise_percent"])
         self.errors.append(report["step_time_error_percent"])
         self.memory.append(report["memory_error_percent"])
         return report
 
     def noise_percent(self):
-        return 50 * (max(self.steps) - min(self.steps)) / statistics.median(self.steps)
+        spread = 50 * (max(self.steps) - min(self.steps)) / statistics.median(self.steps)
+        return max(spread, statistics.median(self.noises))
 
     def row(self):
         error = statistics.median(self.errors)

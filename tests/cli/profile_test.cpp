@@ -142,8 +142,11 @@ TEST_F(ProfileVerb, NamesOptionsThatDoNotGoTogether) {
                 .find("--precision: is 'int8'"),
             std::string::npos);
   const std::string plan = (source_tree() / "scenarios/plans/tiny-vl_one_rank.json").string();
-  EXPECT_NE(refusal({"--out", file("p.json"), "--for", plan, "--model", "tiny-vl"})
-                .find("--model: is given together with --for"),
+  EXPECT_NE(refusal({"--out", file("p.json"), "--for", plan, "--model", "llama3-8b"})
+                .find("--model: is llama3-8b, but the plan of --for is of tiny-vl"),
+            std::string::npos);
+  EXPECT_NE(refusal({"--out", file("p.json"), "--for", plan, "--space", plan})
+                .find("--space: is given together with --for"),
             std::string::npos);
   EXPECT_NE(refusal({"--out", file("p.json"), "--for", plan, "--device", "tpu"}).find("is 'tpu'"), std::string::npos);
 }

@@ -346,7 +346,7 @@ void add_profile(Verbs& verbs) {
   verb.option("--cluster", options->cluster, "Plan for this cluster of such devices (default: this machine)")
       .named("CLUSTER");
   verb.option("--device", options->device, "cpu (the default) or cuda").named("DEVICE");
-  verb.option("--for", options->plan, "Measure just what this plan asks for; model and workload are its own")
+  verb.option("--for", options->plan, "Measure just what this plan asks for; it has its model, workload and cluster with it")
       .named("PLAN");
   verb.option("--space", options->space, "Measure what a search of this space asks for").named("FILE");
   verb.option("--precision", options->precision, "Default: the plan's, else bf16 on cuda and fp32 on cpu")
