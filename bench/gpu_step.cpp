@@ -109,7 +109,7 @@ int main() {
   for (const bool has_images : {false, true}) {
     const Document document{.source = "bench", .root = Json::parse(has_images ? kQwenVl : kLlama)};
     const Model model = must(read_model(document, has_images ? "small Qwen2-VL" : "small Llama"));
-    const ModelNumbers numbers = must(read_numbers(model));
+    const ModelNumbers numbers = must(numbers_to_run(model));
     const RawInputs raw = batch_of(numbers, has_images);
     Run gpu = train(model, raw, at::Device(at::kCUDA, 0), Precision::kBf16, 15);
     const Run exact = train(model, raw, at::Device(at::kCUDA, 0), Precision::kFp32, 3);

@@ -97,7 +97,7 @@ void compare(const std::filesystem::path& folder, const char* what, at::ScalarTy
     load.push_back(milliseconds([&] {
       WholeParameters maker(at::TensorOptions().dtype(type));
       network = must(Network::create(must(read_model_file(folder)), maker));
-      const auto error = load_weights(must(WeightFolder::open(folder)), maker.all(), network->numbers().weight_prefix);
+      const auto error = load_weights(must(WeightFolder::open(folder)), maker.all(), network->numbers().files);
       WEFT_CHECK(!error, "{}", error->message());
     }));
     reused.push_back(milliseconds([&] { by_read(path, buffer); }));

@@ -469,7 +469,7 @@ bool LocalMoves::move_encoder_form(Plan& plan) {
   encoder->actions.clear();
   encoder->live_macro_batches = 0;
   if (!pipeline || encoder->form == EncoderForm::kBefore || encoder->form == EncoderForm::kOnDemand) return true;
-  const Result<EncoderRows> rows = macro_batches_of(plan, *encoder);
+  const Result<ScheduledEncoder> rows = macro_batches_of(plan, *encoder);
   if (!rows) return false;
   const int64_t least = least_live_macro_batches(*pipeline, *rows) + encoder->pp - 1;
   encoder->live_macro_batches = std::max<int64_t>(1, least) + below(2 * std::max<int64_t>(1, least));

@@ -95,7 +95,7 @@ int main(int argc, char** argv) {
   WholeParameters maker(at::TensorOptions().dtype(at::kFloat));
   const Network network = must(Network::create(must(read_model_file(folder)), maker));
   {
-    const auto error = load_weights(must(WeightFolder::open(folder)), maker.all(), network.numbers().weight_prefix);
+    const auto error = load_weights(must(WeightFolder::open(folder)), maker.all(), network.numbers().files);
     WEFT_CHECK(!error, "{}", error->message());
   }
   const RawInputs raw = must(raw_inputs(must(read_tensors(folder / "inputs.safetensors"))));

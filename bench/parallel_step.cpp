@@ -87,7 +87,7 @@ void load(const Case& given, TrainingRank& rank) {
   const at::NoGradGuard no_graph;
   WholeParameters maker(at::TensorOptions().dtype(at::kFloat));
   const Network network = must(Network::create(must(read_model_file(given.folder)), maker));
-  const auto error = load_weights(must(WeightFolder::open(given.folder)), maker.all(), network.numbers().weight_prefix);
+  const auto error = load_weights(must(WeightFolder::open(given.folder)), maker.all(), network.numbers().files);
   WEFT_CHECK(!error, "{}", error->message());
   const NamedWeights weights(maker.all());
   rank.gather_values();

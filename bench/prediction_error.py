@@ -1,4 +1,4 @@
-"""How wrong predictions of runs on this machine are: prediction_error.py [forms|space|gpu] [--only NAME] [--rounds N]
+"""How wrong predictions of runs on this machine are: prediction_error.py [forms|space|gpu] [--only PATTERN] [--rounds N] [--workers N]
 
 Small models are profiled, planned, trained and validated. A machine may be noisy, so profile and runs take turns: a round
 is a profile and a run of every case. The prediction is made with the last profile for the very samples of the run. The noise
@@ -8,12 +8,18 @@ prediction can be better than.
 forms: dp, tp, pp, cp, ZeRO 3, encoders beside, recomputation on one and two ranks of the CPU.
 space: all plans of a space of two ranks; which one is best measured, which predicted, and Kendall's rank correlation.
 gpu: Qwen2-VL-2B on one GPU at two lengths and two batches, with and without recomputation.
+
+--workers N runs N cases at a time, each on two cores of its own: leave as many idle, since cases share the memory.
 """
 
 import argparse
+import concurrent.futures
 import itertools
 import json
+import os
 import pathlib
+import queue
+import re
 import statistics
 import subprocess
 import sys
@@ -76,12 +82,17 @@ FORMS = {
 class Machine:
     """Runs the program in a folder that keeps everything."""
 
-    def __init__(self, weft, folder, device):
-        self.weft, self.folder, self.device = weft, folder, device
+    def __init__(self, weft, folder, device, profile_s, cores=None):
+        self.weft, self.folder, self.device, self.profile_s, self.cores = weft, folder, device, profile_s, cores
         folder.mkdir(parents=True, exist_ok=True)
 
+    def on(self, cores):
+        """The same machine as a program sees it that may use these cores alone."""
+        return Machine(self.weft, self.folder, self.device, self.profile_s, cores)
+
     def call(self, *arguments, json_out=True):
-        command = [str(self.weft), *map(str, arguments)] + (["--json"] if json_out else [])
+        pinned = ["taskset", "-c", ",".join(map(str, self.cores))] if self.cores else []
+        command = [*pinned, str(self.weft), *map(str, arguments)] + (["--json"] if json_out else [])
         run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if run.returncode != 0:
             raise RuntimeError(f"{' '.join(command)}: {run.stderr[-2000:]}")
@@ -97,7 +108,7 @@ class Machine:
         path = self.folder / f"cluster{ranks}.yaml"
         if not path.exists():
             self.call("profile", "--model", model, "--workload", workload, "--device", self.device, "--ranks", ranks,
-                      "--cluster-out", path, "--out", self.folder / f"cluster{ranks}_profile.json", "--time-limit", 30)
+                      "--cluster-out", path, "--out", self.folder / f"cluster{ranks}_profile.json", "--time-limit", 5)
         return path
 
 
@@ -121,16 +132,17 @@ def make_plan(machine, name, model, workload, cluster, space):
 class Case:
     def __init__(self, name, plan, config, model, workload):
         self.name, self.plan, self.config, self.model, self.workload = name, plan, config, model, workload
-        self.steps, self.errors, self.memory, self.noises = [], [], [], []
+        self.steps, self.predicted, self.errors, self.memory, self.noises = [], [], [], [], []
 
-    def round(self, machine, number, profiles=True):
+    def round(self, machine, number, profiles=True, profile=None):
+        """A profile of its own, unless one is given, and a run."""
         key = self.plan.stem
-        profile = machine.folder / f"{key}_profile{number}.json"
-        with_profile = []
-        if profiles:
+        with_profile = ["--profile", profile] if profile else []
+        if profiles and not profile:
+            profile = machine.folder / f"{key}_profile{number}.json"
             began = time.monotonic()
             machine.call("profile", "--model", self.model, "--workload", self.workload, "--for", self.plan, "--device", machine.device,
-                         "--time-limit", 30, "--out", profile)
+                         "--time-limit", machine.profile_s, "--out", profile)
             self.profile_s = time.monotonic() - began
             with_profile = ["--profile", profile]
         run = machine.folder / f"{key}_run{number}"
@@ -138,6 +150,7 @@ class Case:
         machine.call("train", "--plan", self.plan, "--config", self.config, "--run", run)
         report = machine.call("validate", "--plan", self.plan, "--run", run, *with_profile)
         self.steps.append(report["step_time_ms"]["measured"])
+        self.predicted.append(report["step_time_ms"]["predicted"])
         self.noises.append(report["noise_percent"])
         self.errors.append(report["step_time_error_percent"])
         self.memory.append(report["memory_error_percent"])
@@ -154,13 +167,37 @@ class Case:
                 f"{max(self.memory, key=abs):+.1f} % |"), beyond
 
 
-def run_cases(machine, cases, rounds, profiles=True):
+def in_workers(machine, num_workers, jobs):
+    """Each job with a machine: all with this one in turn, or side by side, each with two cores of its own."""
+    if num_workers == 1:
+        for job in jobs:
+            job(machine)
+        return
+    cores, free = sorted(os.sched_getaffinity(0)), queue.Queue()
+    for i in range(num_workers):
+        free.put(cores[2 * i:2 * i + 2])
+
+    def work(job):
+        own = free.get()
+        try:
+            job(machine.on(own))
+        finally:
+            free.put(own)
+
+    with concurrent.futures.ThreadPoolExecutor(num_workers) as pool:
+        for done in [pool.submit(work, job) for job in jobs]:
+            done.result()
+
+
+def run_cases(machine, cases, options, profiles=True):
     print("| case | step measured, ms | error | noise | error beyond it | memory |\n| --- | ---: | ---: | ---: | ---: | ---: |", flush=True)
-    for number in range(rounds):
-        for case in cases:
-            case.round(machine, number, profiles)
-            print(f"round {number + 1}: {case.name}: {case.steps[-1]:.1f} ms, {case.errors[-1]:+.1f} %, memory {case.memory[-1]:+.1f} %",
-                  file=sys.stderr, flush=True)
+    def run(case, number, own):
+        case.round(own, number, profiles)
+        print(f"round {number + 1}: {case.name}: {case.steps[-1]:.1f} ms, {case.errors[-1]:+.1f} %, memory {case.memory[-1]:+.1f} %",
+              file=sys.stderr, flush=True)
+
+    for number in range(options.rounds):
+        in_workers(machine, options.workers, [lambda own, case=case: run(case, number, own) for case in cases])
     beyond = []
     for case in cases:
         text, value = case.row()
@@ -180,32 +217,45 @@ def config_of(machine, steps):
                                        "optimizer: {learning_rate: 1.0e-4, weight_decay: 0.01, max_gradient_norm: 1.0}\n")
 
 
+def two_cores(machine, options):
+    return machine.on(sorted(os.sched_getaffinity(0))[:2]) if options.workers > 1 else machine
+
+
 def forms(machine, options):
     models, workloads = small_models(machine)
     config = config_of(machine, options.steps)
+    pinned = two_cores(machine, options)
     cases = []
     for name, (model, ranks, space) in FORMS.items():
-        if options.only and options.only not in name:
+        if options.only and not re.search(options.only, name):
             continue
-        cluster = machine.cluster(models["llama"], workloads["llama"], ranks)
+        cluster = pinned.cluster(models["llama"], workloads["llama"], ranks)
         plan = make_plan(machine, name, models[model], workloads[model], cluster, space)
         cases.append(Case(name, plan, config, models[model], workloads[model]))
-    run_cases(machine, cases, options.rounds)
+    run_cases(machine, cases, options)
 
 
-def kendall(a, b):
-    pairs = list(itertools.combinations(range(len(a)), 2))
-    agree = sum(1 if (a[i] - a[j]) * (b[i] - b[j]) > 0 else -1 for i, j in pairs)
-    return agree / len(pairs)
+def kendall(measured, predicted, apart_percent=0.0):
+    """Of the pairs that were measured further apart than this."""
+    pairs = [(i, j) for i, j in itertools.combinations(range(len(measured)), 2)
+             if abs(measured[i] - measured[j]) > apart_percent / 100 * min(measured[i], measured[j])]
+    agree = sum(1 if (measured[i] - measured[j]) * (predicted[i] - predicted[j]) > 0 else -1 for i, j in pairs)
+    return agree / max(1, len(pairs)), len(pairs)
 
 
 def space(machine, options):
     models, workloads = small_models(machine)
     config = config_of(machine, options.steps)
-    cluster = machine.cluster(models["llama"], workloads["llama"], 2)
-    profile = machine.folder / "space_profile.json"
-    machine.call("profile", "--model", models["vl"], "--workload", workloads["vl"], "--cluster", cluster, "--space",
-                 machine.write("empty_space.json", {}), "--out", profile)
+    pinned = two_cores(machine, options)
+    cluster = pinned.cluster(models["llama"], workloads["llama"], 2)
+    profiles = [machine.folder / f"space_profile{i}.json" for i in range(options.workers)]
+    empty = machine.write("empty_space.json", {})
+    # All workers measure, so that the profile is of the load that runs have; the first one's counts.
+    in_workers(machine, options.workers,
+               [lambda own, out=out: own.call("profile", "--model", models["vl"], "--workload", workloads["vl"], "--cluster", cluster,
+                                              "--space", empty, "--out", out, "--time-limit", 3 * machine.profile_s)
+                for out in profiles])
+    profile = profiles[0]
     found = {}
     degrees = [llm(dp=2, zero=z) for z in (0, 1, 2, 3)] + [llm(tp=2, sequence_parallel=s) for s in (False, True)] + [llm(cp=2), llm(pp=2)]
     for degree, mbs, encoder in itertools.product(degrees, (1, 2, 4), ("inline", "colocated")):
@@ -219,12 +269,15 @@ def space(machine, options):
                 print(f"left out: {name}: {error}", file=sys.stderr)
                 continue
             found[name] = Case(name, plan, config, models["vl"], workloads["vl"])
-    predicted = {name: machine.call("simulate", "--plan", case.plan, "--profile", profile)["step_time_ms"] for name, case in found.items()}
     for number in range(options.rounds):
-        for name, case in found.items():
-            case.round(machine, number, profiles=False)
-            print(f"round {number + 1}: {name}: {case.steps[-1]:.1f} ms, predicted {predicted[name]:.1f}", file=sys.stderr, flush=True)
+        def run(name, own, number=number):
+            found[name].round(own, number, profile=profile)
+            print(f"round {number + 1}: {name}: {found[name].steps[-1]:.1f} ms, predicted {found[name].predicted[-1]:.1f}",
+                  file=sys.stderr, flush=True)
+
+        in_workers(machine, options.workers, [lambda own, name=name: run(name, own) for name in found])
     measured = {name: statistics.median(case.steps) for name, case in found.items()}
+    predicted = {name: statistics.median(case.predicted) for name, case in found.items()}
     names = list(found)
     noise = statistics.median(case.noise_percent() for case in found.values())
     by_prediction = sorted(names, key=predicted.get)
@@ -234,9 +287,12 @@ def space(machine, options):
         print(f"| {name} | {measured[name]:.1f} | {predicted[name]:.1f} |")
     place = by_prediction.index(best) + 1
     worst_of_two = min(measured[name] for name in by_prediction[:2])
+    values = [measured[n] for n in names], [predicted[n] for n in names]
+    of_all, _ = kendall(*values)
+    of_some, count = kendall(*values, apart_percent=noise)
     print(f"\n{len(names)} plans; the fastest measured is number {place} by prediction; the better of the first two takes "
           f"{100 * (worst_of_two / measured[best] - 1):.1f} % longer; noise {noise:.1f} %; "
-          f"Kendall {kendall([measured[n] for n in names], [predicted[n] for n in names]):.2f}")
+          f"Kendall {of_all:.2f}, of the {count} pairs further apart than the noise {of_some:.2f}")
 
 
 def gpu(machine, options):
@@ -244,7 +300,7 @@ def gpu(machine, options):
     cases, cluster = [], None
     for tokens, samples, recompute in itertools.product((2048, 4096), (2, 4), ("none", "full")):
         name = f"{samples} x {tokens} tokens, {'recomputed' if recompute == 'full' else 'kept'}"
-        if options.only and options.only not in name:
+        if options.only and not re.search(options.only, name):
             continue
         workload = machine.write(f"workload_{tokens}_{samples}.json",
                                  {"global_batch_samples": samples, "sequence_tokens": tokens, "images_per_sample": 1,
@@ -253,19 +309,21 @@ def gpu(machine, options):
         pins = {"encoders": {"placement": ["inline"]}, "mbs": samples, "recompute": "full" if recompute == "full" else KEEP}
         plan = make_plan(machine, name, "qwen2-vl-2b", workload, cluster, pins)
         cases.append(Case(name, plan, config, "qwen2-vl-2b", workload))
-    run_cases(machine, cases, options.rounds, profiles=not options.without_profile)
+    run_cases(machine, cases, options, profiles=not options.without_profile)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["forms", "space", "gpu"])
-    parser.add_argument("--only", help="cases whose name has this")
+    parser.add_argument("--only", help="cases whose name has this regular expression")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--workers", type=int, default=1, help="cases at a time, each on two cores")
+    parser.add_argument("--profile-s", type=float, default=30, help="most seconds of a profile")
     parser.add_argument("--without-profile", action="store_true")
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("build/prediction"))
     options = parser.parse_args()
-    machine = Machine(ROOT / "build" / "weft", options.folder.resolve(), "cuda" if options.what == "gpu" else "cpu")
+    machine = Machine(ROOT / "build" / "weft", options.folder.resolve(), "cuda" if options.what == "gpu" else "cpu", options.profile_s)
     {"forms": forms, "space": space, "gpu": gpu}[options.what](machine, options)
 
 

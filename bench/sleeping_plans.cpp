@@ -1,8 +1,9 @@
-// Plans of large vision-language models, run by thread ranks that compute a tiny model with as many layers and sleep,
-// in every action, what the simulator prices it at for the samples that the rank was given: weft_sleeping_plans PLAN...
-// Schedules, bridges and waits then show as on as many devices, however few processors there are. Batches are drawn
-// from the plans' own workload. With several plans, how much longer each takes than the last one, measured and
+// Plans of large vision-language and Omni models, run by thread ranks that compute a tiny model with as many layers and
+// sleep, in every action, what the simulator prices it at for the samples that the rank was given: weft_sleeping_plans
+// PLAN... Schedules, bridges and waits then show as on as many devices, however few processors there are. Batches are
+// drawn from the plans' own workload. With several plans, how much longer each takes than the last one, measured and
 // simulated.
+#include <algorithm>
 #include <limits>
 
 #include "bench/vl_steps.h"
@@ -34,8 +35,9 @@ Plan tiny_plan(const Plan& plan) {
       }
     }
   }
-  WEFT_CHECK(layers.size() == 2 && layers.contains(ModuleKind::kVision), "{} is not a vision-language model",
-             plan.model.name);
+  const size_t hears = layers.contains(ModuleKind::kAudio) ? 1 : 0;
+  WEFT_CHECK(layers.size() == 2 + hears && layers.contains(ModuleKind::kVision),
+             "{} is neither a vision-language nor an Omni model", plan.model.name);
   constexpr int64_t kHeads = 16;
   tiny.model = small_vl({.width = 6 * kHeads,
                          .inner = 32,
@@ -43,17 +45,13 @@ Plan tiny_plan(const Plan& plan) {
                          .heads = kHeads,
                          .vision_width = 4 * kHeads,
                          .vision_layers = layers[ModuleKind::kVision],
-                         .vision_heads = kHeads});
+                         .vision_heads = kHeads,
+                         .audio_width = 4 * kHeads,
+                         .audio_layers = hears ? layers[ModuleKind::kAudio] : 0,
+                         .audio_heads = kHeads});
   tiny.precision = {.compute = Precision::kFp32, .master = Precision::kFp32, .reduce = Precision::kFp32};
   tiny.workload.precision = Precision::kFp32;
   return tiny;
-}
-
-const ModulePlan& module_of(const Plan& plan, ModuleKind kind) {
-  for (const ModulePlan& module : plan.modules) {
-    if (module.kind == kind) return module;
-  }
-  WEFT_CHECK(false, "the plan has no {}", name_of(kind));
 }
 
 Segments joined(const std::vector<SampleLoad>& samples, const std::vector<int64_t>& indices, ModuleKind kind) {
@@ -75,9 +73,18 @@ using PassTable = std::map<std::pair<int32_t, int32_t>, Passes>;
 struct PricedBatch {
   BatchAssignment assignment;
   double simulated_ms = 0;
-  std::vector<PassTable> llm;      ///< by data-parallel rank
-  std::vector<PassTable> encoder;  ///< the same of the encoder, where it is beside the pipeline
-  std::vector<double> update_ms;   ///< by stage
+  std::vector<PassTable> llm;  ///< by data-parallel rank
+  /// The same of an encoder beside the pipeline.
+  struct Encoder {
+    ModuleKind kind = ModuleKind::kVision;
+    std::vector<PassTable> passes;
+  };
+  std::vector<Encoder> encoders;  ///< as actions number them
+  std::vector<double> update_ms;  ///< by stage
+
+  bool is_beside(ModuleKind kind) const {
+    return std::any_of(encoders.begin(), encoders.end(), [&](const Encoder& encoder) { return encoder.kind == kind; });
+  }
 };
 
 PricedBatch price_batch(const Plan& plan, const std::vector<SampleLoad>& samples) {
@@ -108,20 +115,22 @@ PricedBatch price_batch(const Plan& plan, const std::vector<SampleLoad>& samples
         table[{static_cast<int32_t>(s), static_cast<int32_t>(turn)}] = passes_of(stages[s]);
     }
   }
-  const ModulePlan& vision = module_of(plan, ModuleKind::kVision);
-  if (vision.is_in_pipeline()) return batch;
-  const PlanCosts::Encoder& encoder = mean.encoders.front();
-  WEFT_CHECK(encoder.stages.size() == 1, "encoders with pipelines of their own are not run here");
-  for (const auto& macros : batch.assignment.encoders.at(ModuleKind::kVision)) {
-    PassTable& table = batch.encoder.emplace_back();
-    for (size_t macro = 0; macro < macros.size(); ++macro) {
-      const ModuleCosts own =
-          simulator.costs().module_costs(plan, vision, joined(samples, macros[macro], ModuleKind::kVision));
-      std::vector<StageCost> stages;
-      price_encoder(plan, encoder.module, own, stages);
-      Passes passes = passes_of(stages.front());
-      if (vision.recompute_from_inputs) passes.input_ms += passes.forward_ms;
-      table[{0, static_cast<int32_t>(macro)}] = passes;
+  for (const PlanCosts::Encoder& encoder : mean.encoders) {
+    const ModulePlan& module = plan.modules[static_cast<size_t>(encoder.module)];
+    WEFT_CHECK(encoder.stages.size() == 1, "encoders with pipelines of their own are not run here");
+    PricedBatch::Encoder& own = batch.encoders.emplace_back();
+    own.kind = module.kind;
+    for (const auto& macros : batch.assignment.encoders.at(module.kind)) {
+      PassTable& table = own.passes.emplace_back();
+      for (size_t macro = 0; macro < macros.size(); ++macro) {
+        const ModuleCosts costs =
+            simulator.costs().module_costs(plan, module, joined(samples, macros[macro], module.kind));
+        std::vector<StageCost> stages;
+        price_encoder(plan, encoder.module, costs, stages);
+        Passes passes = passes_of(stages.front());
+        if (module.recompute_from_inputs) passes.input_ms += passes.forward_ms;
+        table[{0, static_cast<int32_t>(macro)}] = passes;
+      }
     }
   }
   return batch;
@@ -138,8 +147,14 @@ std::optional<int64_t> replica_of(const Plan& plan, ModuleKind kind, int64_t ran
 
 Pace pace_of(const Plan& plan, const PricedBatch& batch, int64_t rank, double scale) {
   const auto llm = replica_of(plan, ModuleKind::kLlm, rank);
-  const auto encoder = batch.encoder.empty() ? std::nullopt : replica_of(plan, ModuleKind::kVision, rank);
-  return [&batch, llm, encoder, scale](const Action& action) {
+  std::vector<std::optional<int64_t>> encoders;
+  for (const PricedBatch::Encoder& encoder : batch.encoders) encoders.push_back(replica_of(plan, encoder.kind, rank));
+  return [&batch, llm, encoders, scale](const Action& action) {
+    const auto encoded = [&] {
+      const auto index = static_cast<size_t>(action.stage);
+      WEFT_CHECK(encoders[index].has_value(), "{} runs where its module is not", to_text(action));
+      return batch.encoders[index].passes[static_cast<size_t>(*encoders[index])].at({0, action.microbatch});
+    };
     const auto passes = [&](const std::vector<PassTable>& tables, const std::optional<int64_t>& replica,
                             int32_t place) {
       WEFT_CHECK(replica.has_value(), "{} runs where its module is not", to_text(action));
@@ -160,10 +175,10 @@ Pace pace_of(const Plan& plan, const PricedBatch& batch, int64_t rank, double sc
         ms = passes(batch.llm, llm, action.stage).weight_ms;
         break;
       case ActionKind::kEncodeForward:
-        ms = passes(batch.encoder, encoder, 0).forward_ms;
+        ms = encoded().forward_ms;
         break;
       case ActionKind::kEncodeBackward:
-        ms = passes(batch.encoder, encoder, 0).input_ms + passes(batch.encoder, encoder, 0).weight_ms;
+        ms = encoded().input_ms + encoded().weight_ms;
         break;
       case ActionKind::kUpdate:
         ms = batch.update_ms[static_cast<size_t>(action.stage)];
@@ -185,7 +200,9 @@ Compared run(const Plan& plan, double scale, const std::vector<PricedBatch>& bat
   const Plan tiny = tiny_plan(plan);
   const std::vector<Violation> violations = check_plan(tiny);
   WEFT_CHECK(violations.empty(), "{}: {}", violations.front().field, violations.front().message);
-  const std::vector<VlSample> samples(static_cast<size_t>(plan.workload.global_batch_samples), VlSample{8, {4}});
+  const bool hears = plan.model.find(ModuleKind::kAudio) != nullptr;
+  const VlSample sample = hears ? VlSample{16, {4}, {12}} : VlSample{8, {4}};
+  const std::vector<VlSample> samples(static_cast<size_t>(plan.workload.global_batch_samples), sample);
   std::vector<double> fastest(batches.size(), std::numeric_limits<double>::infinity());
   const auto error = run_ranks({.size = plan.world_size}, [&](World& world) {
     at::set_num_threads(1);
@@ -198,11 +215,12 @@ Compared run(const Plan& plan, double scale, const std::vector<PricedBatch>& bat
     for (int round = 0; round <= kRounds; ++round) {
       for (size_t b = 0; b < batches.size(); ++b) {
         current = &batches[b];
-        const StepBatch batch =
-            vl_step_batch(*rank, samples, batches[b].assignment, /*keeps_images=*/batches[b].encoder.empty());
+        const StepBatch batch = vl_step_batch(*rank, samples, batches[b].assignment,
+                                              /*keeps_images=*/!batches[b].is_beside(ModuleKind::kVision),
+                                              /*keeps_sound=*/!batches[b].is_beside(ModuleKind::kAudio));
         world.all().barrier().wait();
         const double start = now_ms();
-        rank->step(batch, std::ssize(samples) * 8, 1e-3);
+        rank->step(batch, std::ssize(samples) * sample.tokens, 1e-3);
         world.all().barrier().wait();
         if (world.rank() == 0 && round > 0) fastest[b] = std::min(fastest[b], now_ms() - start);
       }

@@ -13,6 +13,7 @@
 #include "weft/base/clock.h"
 #include "weft/base/document.h"
 #include "weft/comm/run_ranks.h"
+#include "weft/families/media/audio_index.h"
 #include "weft/meaning/check.h"
 #include "weft/meaning/plan_schedule.h"
 #include "weft/pipeline/training_rank.h"
@@ -45,7 +46,47 @@ struct VlSizes {
   int64_t vision_width = 16, vision_layers = 2, vision_heads = 2;
   int64_t vocabulary = 128;
   int64_t patch_size = 2;
+  int64_t audio_width = 16, audio_layers = 0, audio_heads = 2;  ///< with layers: an Omni model, which hears, too
 };
+
+/// As a configuration of Qwen2.5-Omni's thinker.
+inline Json small_omni(const VlSizes& sizes, const Json& text, int64_t special) {
+  const Json vision = {{"depth", sizes.vision_layers},
+                       {"hidden_size", sizes.vision_width},
+                       {"intermediate_size", 2 * sizes.vision_width},
+                       {"out_hidden_size", sizes.width},
+                       {"hidden_act", "silu"},
+                       {"num_heads", sizes.vision_heads},
+                       {"in_channels", 3},
+                       {"patch_size", sizes.patch_size},
+                       {"spatial_merge_size", 2},
+                       {"temporal_patch_size", 1},
+                       {"window_size", 8 * sizes.patch_size},
+                       {"fullatt_block_indexes", {0}}};
+  const Json audio = {{"d_model", sizes.audio_width},
+                      {"encoder_layers", sizes.audio_layers},
+                      {"encoder_attention_heads", sizes.audio_heads},
+                      {"encoder_ffn_dim", 2 * sizes.audio_width},
+                      {"activation_function", "gelu"},
+                      {"max_source_positions", 40},
+                      {"n_window", 5},
+                      {"num_mel_bins", 8},
+                      {"output_dim", sizes.width}};
+  return {{"model_type", "qwen2_5_omni_thinker"},
+          {"tie_word_embeddings", false},
+          {"text_config", text},
+          {"vision_config", vision},
+          {"audio_config", audio},
+          {"image_token_index", special},
+          {"video_token_index", special + 1},
+          {"vision_start_token_id", special + 2},
+          {"vision_end_token_id", special + 3},
+          {"audio_token_index", special + 4},
+          {"audio_start_token_id", special + 5},
+          {"audio_end_token_id", special + 6},
+          {"position_id_per_seconds", 5},
+          {"seconds_per_chunk", 2}};
+}
 
 inline Model small_vl(const VlSizes& sizes) {
   const int64_t half = sizes.width / sizes.heads / 2;
@@ -62,6 +103,8 @@ inline Model small_vl(const VlSizes& sizes) {
       {"rms_norm_eps", 1e-6},
       {"rope_theta", 1e6},
       {"rope_scaling", {{"type", "mrope"}, {"mrope_section", {half - 2 * (half / 3), half / 3, half / 3}}}}};
+  if (sizes.audio_layers > 0)
+    return must(read_model({.source = "bench", .root = small_omni(sizes, text, special)}, "small Omni"));
   const Json vision = {{"depth", sizes.vision_layers},
                        {"embed_dim", sizes.vision_width},
                        {"hidden_size", sizes.width},
@@ -137,10 +180,11 @@ inline Plan vl_plan(const Model& model, const Cluster& cluster, const Workload& 
   return plan;
 }
 
-/// A sequence of tokens, of which square images take a part.
+/// A sequence of tokens, of which square images and clips take a part.
 struct VlSample {
   int64_t tokens = 0;
-  std::vector<int64_t> image_sides;  ///< in patches
+  std::vector<int64_t> image_sides;       ///< in patches
+  std::vector<int64_t> clip_frames = {};  ///< of mel spectra
 
   SampleLoad load() const {
     SampleLoad load{.llm = {{static_cast<double>(tokens), 1}}};
@@ -152,6 +196,11 @@ struct VlSample {
     for (const int64_t side : image_sides) rows += side * side / 4;
     return rows;
   }
+  int64_t audio_rows() const {
+    int64_t rows = 0;
+    for (const int64_t frames : clip_frames) rows += num_audio_tokens(frames);
+    return rows;
+  }
 };
 
 inline Inputs vl_inputs(const TrainingRank& rank, const std::vector<VlSample>& samples,
@@ -160,7 +209,7 @@ inline Inputs vl_inputs(const TrainingRank& rank, const std::vector<VlSample>& s
   const MediaTokens& special = rank.numbers().media.tokens;
   RawInputs raw;
   std::vector<int64_t> ids;
-  int64_t patches = 0;
+  int64_t patches = 0, frames = 0;
   for (const int64_t index : indices) {
     const VlSample& sample = samples[static_cast<size_t>(index)];
     const auto begin = std::ssize(ids);
@@ -171,7 +220,14 @@ inline Inputs vl_inputs(const TrainingRank& rank, const std::vector<VlSample>& s
       raw.image_grids.push_back({1, side, side});
       patches += side * side;
     }
-    WEFT_CHECK(std::ssize(ids) - begin < sample.tokens, "{} tokens are too few for their images", sample.tokens);
+    for (const int64_t clip : sample.clip_frames) {
+      ids.push_back(special.audio_start);
+      ids.insert(ids.end(), static_cast<size_t>(num_audio_tokens(clip)), special.audio);
+      ids.push_back(special.audio_end);
+      raw.audio_frames.push_back(clip);
+      frames += clip;
+    }
+    WEFT_CHECK(std::ssize(ids) - begin < sample.tokens, "{} tokens are too few for their media", sample.tokens);
     while (std::ssize(ids) - begin < sample.tokens) ids.push_back(std::ssize(ids) * 7919 % (rank.vocabulary() - 8));
     raw.lengths.push_back(sample.tokens);
   }
@@ -180,24 +236,38 @@ inline Inputs vl_inputs(const TrainingRank& rank, const std::vector<VlSample>& s
   if (patches > 0)
     raw.pixel_values =
         at::arange(patches * rank.numbers().vision->patch_elements(), at::kFloat).mul_(0.37).sin_().view({patches, -1});
+  if (frames > 0) {
+    const int64_t bins = rank.numbers().audio->mel_bins;
+    raw.input_features = at::arange(bins * frames, at::kFloat).mul_(0.37).sin_().view({bins, frames});
+  }
   return must(prepare_inputs(rank.numbers(), rank.vocabulary(), raw)).to(rank.options());
 }
 
-/// A rank's share of samples as they are assigned. Microbatches keep their images where the encoder is in the pipeline.
+/// A rank's share of samples as they are assigned. Microbatches keep what encoders in the pipeline read.
 inline StepBatch vl_step_batch(const TrainingRank& rank, const std::vector<VlSample>& samples,
-                               const BatchAssignment& assignment, bool keeps_images = false) {
+                               const BatchAssignment& assignment, bool keeps_images = false, bool keeps_sound = false) {
   StepBatch batch{.assignment = assignment};
-  for (const VlSample& sample : samples) batch.media.push_back({.image = sample.image_rows()});
+  for (const VlSample& sample : samples)
+    batch.media.push_back({.image = sample.image_rows(), .audio = sample.audio_rows()});
   if (const auto text = rank.data_parallel_rank(ModuleKind::kLlm)) {
     for (const auto& indices : assignment.llm[static_cast<size_t>(*text)]) {
-      batch.microbatches.push_back(vl_inputs(rank, samples, indices));
-      if (!keeps_images) batch.microbatches.back().vision.reset();
+      Inputs& inputs = batch.microbatches.emplace_back(vl_inputs(rank, samples, indices));
+      if (!keeps_images) inputs.vision.reset();
+      if (!keeps_sound) inputs.audio.reset();
     }
   }
-  if (const auto share = rank.data_parallel_rank(ModuleKind::kVision); share && !keeps_images) {
-    for (const auto& indices : assignment.encoders.at(ModuleKind::kVision)[static_cast<size_t>(*share)])
-      batch.encoders[ModuleKind::kVision].emplace_back().vision = vl_inputs(rank, samples, indices).vision;
-  }
+  const auto shares_of = [&](ModuleKind kind, bool keeps) -> std::vector<Inputs> {
+    std::vector<Inputs> shares;
+    const auto place = keeps ? std::nullopt : rank.data_parallel_rank(kind);
+    if (!place || !assignment.encoders.contains(kind)) return shares;
+    for (const auto& indices : assignment.encoders.at(kind)[static_cast<size_t>(*place)])
+      shares.push_back(vl_inputs(rank, samples, indices));
+    return shares;
+  };
+  for (Inputs& inputs : shares_of(ModuleKind::kVision, keeps_images))
+    batch.encoders[ModuleKind::kVision].emplace_back().vision = std::move(inputs.vision);
+  for (Inputs& inputs : shares_of(ModuleKind::kAudio, keeps_sound))
+    batch.encoders[ModuleKind::kAudio].emplace_back().audio = std::move(inputs.audio);
   return batch;
 }
 

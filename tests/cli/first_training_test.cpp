@@ -129,20 +129,22 @@ TEST_F(FirstTraining, MoreThreadsThanAMachineBearsAreRefusedWithTheRange) {
                    "--threads: is '1024', a whole number from 1 to "));
 }
 
-TEST_F(FirstTraining, CtrlCEndsARunAfterItsStepAndKeepsIt) {
+class SignalledTraining : public FirstTraining, public testing::WithParamInterface<int> {};
+
+TEST_P(SignalledTraining, EndsAfterItsStepAndKeepsIt) {
   const std::string settings = config(100'000, "checkpoints: {interval_steps: 100000}\n");
   const TemporaryFolder output;
   const StartedProgram program = start(
       {"train", "--plan", plan_, "--config", settings, "--run", at("run"), "--trace", at("trace.json")}, output.path());
   wait_for_steps("run", 2);
-  kill(program.process, SIGINT);
+  kill(program.process, GetParam());
   const ProgramRun run = wait_for(program);
-  EXPECT_TRUE(says(run, 130, "weft: train: interrupted, ending after this step"));
+  EXPECT_TRUE(says(run, 3, "weft: train: interrupted, ending after this step"));
   const size_t done = metrics("run").size();
   const std::string checkpoint = at(fmt::format("run/checkpoints/step-{:08}", done));
-  EXPECT_TRUE(says(run, 130, fmt::format("train: was interrupted after step {}", done)));
-  EXPECT_TRUE(says(run, 130, checkpoint));
-  EXPECT_TRUE(says(run, 130, "--resume " + at("run")));
+  EXPECT_TRUE(says(run, 3, fmt::format("train: was interrupted after step {}", done)));
+  EXPECT_TRUE(says(run, 3, checkpoint));
+  EXPECT_TRUE(says(run, 3, "--resume " + at("run")));
   EXPECT_TRUE(std::filesystem::exists(checkpoint + "/checkpoint.json"));
   EXPECT_TRUE(std::filesystem::exists(at("trace.json")));
   // As the message says.
@@ -150,6 +152,21 @@ TEST_F(FirstTraining, CtrlCEndsARunAfterItsStepAndKeepsIt) {
       run_weft({"train", "--plan", plan_, "--config", config(static_cast<int64_t>(done) + 1), "--resume", at("run")});
   EXPECT_EQ(rest.exit_status, 0) << rest.err;
   EXPECT_EQ(metrics("run").size(), done + 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, SignalledTraining, testing::Values(SIGINT, SIGTERM));
+
+TEST_F(FirstTraining, ASecondSignalEndsARunAtOnce) {
+  const TemporaryFolder output;
+  const std::string settings = config(100'000, "checkpoints: {interval_steps: 100000}\n");
+  const StartedProgram program =
+      start({"train", "--plan", plan_, "--config", settings, "--run", at("run")}, output.path());
+  wait_for_steps("run", 1);
+  kill(program.process, SIGSTOP);  // so that both are there before it can save
+  kill(program.process, SIGTERM);
+  kill(program.process, SIGINT);
+  kill(program.process, SIGCONT);
+  EXPECT_EQ(wait_for(program).exit_status, 130);
 }
 
 TEST_F(FirstTraining, CtrlCWithoutCheckpointsSaysWhatIsNotKept) {

@@ -145,9 +145,9 @@ TEST_F(ProfileVerb, NamesOptionsThatDoNotGoTogether) {
   EXPECT_NE(refusal({"--out", file("p.json"), "--for", plan, "--model", "llama3-8b"})
                 .find("--model: is llama3-8b, but the plan of --for is of tiny-vl"),
             std::string::npos);
-  EXPECT_NE(refusal({"--out", file("p.json"), "--for", plan, "--space", plan})
-                .find("--space: is given together with --for"),
-            std::string::npos);
+  EXPECT_NE(
+      refusal({"--out", file("p.json"), "--for", plan, "--space", plan}).find("--space: is given together with --for"),
+      std::string::npos);
   EXPECT_NE(refusal({"--out", file("p.json"), "--for", plan, "--device", "tpu"}).find("is 'tpu'"), std::string::npos);
 }
 

@@ -61,6 +61,39 @@ TEST_P(HeldStates, AreToTheByteWhatRanksHold) {
   }
 }
 
+TEST_P(HeldStates, CountTheCopyOfACheckpoint) {
+  const TrainingExample example{.fixture = GetParam().fixture, .sizes = GetParam().sizes};
+  const Model model = example_model(example);
+  for (uint64_t seed = 1; seed <= draws(uint64_t{6}) && !HasFailure(); ++seed) {
+    Plan plan = random_plan(model, 1000 + seed);
+    draw_settings(seed, plan);
+    SCOPED_TRACE("seed " + std::to_string(seed) + ": " + settings_text(plan));
+    const auto error = run_ranks({.size = plan.world_size}, [&](World& world) {
+      const auto rank = *TrainingRank::create(world, plan, {.seed = std::nullopt});
+      int64_t copied = 0, padding = 0;
+      for (const StageOptimizer* optimizer : rank->optimizers()) {
+        int64_t owned = 0;
+        for (const OwnedPart& part : optimizer->owned_parts()) {
+          for (const at::Tensor* tensor : {&part.state.master, &part.state.moment1, &part.state.moment2})
+            owned += tensor->defined() ? static_cast<int64_t>(tensor->nbytes()) : 0;
+        }
+        const int64_t copies = optimizer->owns_copies() ? optimizer->group().size() : 1;
+        copied += owned / copies;
+        for (size_t b = 0; b < optimizer->buckets().size(); ++b) {
+          int64_t filled = 0;
+          for (const BucketSlot& slot : optimizer->buckets()[b].slots)
+            filled += common(slot.elements, optimizer->owned(b)).size();
+          padding += 3 * 8 * (optimizer->owned(b).size() - filled) + 8;
+        }
+      }
+      const int64_t predicted = snapshot_bytes(plan, world.rank());
+      EXPECT_GE(predicted + 1, copied) << "rank " << world.rank();
+      EXPECT_LE(predicted, copied + padding + 8) << "rank " << world.rank();
+    });
+    WEFT_CHECK(!error, "{}", error->message());
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, HeldStates, tiny_models(), [](const auto& test) { return test.param.name; });
 
 }  // namespace

@@ -31,20 +31,19 @@ struct StepRun {
   Plan plan;
   StepLoad load;
   std::vector<std::vector<GroupTraffic>> traffic;  ///< by rank
+  std::vector<std::vector<GroupCall>> calls;       ///< by rank: the same in order
   std::vector<std::vector<Action>> actions;        ///< by rank
   std::vector<RankMemory> memory;                  ///< by rank
 };
 
 inline StepRun run_step(const TrainingExample& example, const Plan& plan) {
-  StepRun run{.plan = plan, .load = {}, .traffic = {}, .actions = {}};
+  StepRun run{.plan = plan, .load = {}, .traffic = {}, .calls = {}, .actions = {}};
   run.traffic.resize(static_cast<size_t>(plan.world_size));
+  run.calls.resize(run.traffic.size());
   run.actions.resize(run.traffic.size());
   run.memory.resize(run.traffic.size());
   const Routers all_routers = routers_of(plan);
-  std::vector<std::vector<std::vector<int64_t>>> expert_rows(
-      static_cast<size_t>(all_routers.count()),
-      std::vector<std::vector<int64_t>>(static_cast<size_t>(num_expert_ranks(plan.llm()))));
-  std::vector<std::vector<std::vector<std::vector<int64_t>>>> routed(expert_rows.size());
+  std::vector<std::vector<std::vector<std::vector<int64_t>>>> routed(static_cast<size_t>(all_routers.count()));
   for (auto& places : routed) places.resize(static_cast<size_t>(num_expert_ranks(plan.llm())));
   std::mutex guard;
   const auto error =
@@ -63,32 +62,28 @@ inline StepRun run_step(const TrainingExample& example, const Plan& plan) {
         memory.before_step = count->current_bytes();
         memory.batch = memory.before_step - started;
         const TrafficList before = world.traffic();
+        world.keep_calls();
         const StepReport report = rank.step(batch, num_example_targets(samples), kExampleRate);
         const auto index = static_cast<size_t>(world.rank());
         run.traffic[index] = traffic_since(before, world.traffic());
+        run.calls[index] = world.calls();
         for (const TimelineEvent& event : report.events) run.actions[index].push_back(event.action);
         memory.actions = report.memory;
         WEFT_CHECK(report.is_updated, "{}", report.not_finite);
         const std::lock_guard lock(guard);
         if (world.rank() == 0) run.load = example_load(rank, samples, batch);
-        for (const auto& [stage, routers] : report.expert_rows) {
+        for (const auto& [key, rows] : report.routed_rows) {
           const std::vector<int64_t> all = rank_groups(plan, plan.modules.size() - 1, world.rank())->routed;
           const auto place = static_cast<size_t>(std::find(all.begin(), all.end(), world.rank()) - all.begin());
-          const auto first = static_cast<size_t>(all_routers.first_of_stage[static_cast<size_t>(stage)]);
-          for (size_t router = 0; router < routers.size(); ++router)
-            expert_rows[first + router][place] = routers[router];
-          for (const auto& [key, rows] : report.routed_rows) {
-            if (key.first != stage) continue;
-            for (size_t router = 0; router < rows.size(); ++router) {
-              auto& microbatches = routed[first + router][place];
-              microbatches.resize(static_cast<size_t>(plan.schedule.microbatches));
-              microbatches[static_cast<size_t>(key.second)] = rows[router];
-            }
+          const auto first = static_cast<size_t>(all_routers.first_of_stage[static_cast<size_t>(key.first)]);
+          for (size_t router = 0; router < rows.size(); ++router) {
+            auto& microbatches = routed[first + router][place];
+            microbatches.resize(static_cast<size_t>(plan.schedule.microbatches));
+            microbatches[static_cast<size_t>(key.second)] = rows[router];
           }
         }
       });
   WEFT_CHECK(!error, "{}", error->message());
-  run.load.expert_rows = std::move(expert_rows);
   run.load.routed = std::move(routed);
   return run;
 }

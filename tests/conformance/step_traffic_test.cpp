@@ -1,15 +1,19 @@
 // What plans say that their ranks send and receive in a step, against ranks that run them.
 #include "weft/meaning/step_traffic.h"
 
+#include <iterator>
+
 #include "tests/conformance/step_run.h"
+#include "weft/meaning/check.h"
 #include "weft/meaning/group_names.h"
+#include "weft/meaning/step_calls.h"
 #include "weft/meaning/trainable.h"
-#include "weft/spec/weight_names.h"
+#include "weft/program/name_weights.h"
 
 namespace weft {
 namespace {
 
-constexpr uint64_t kFirstTrafficSeed = 2000, kFirstRulesSeed = 4000;
+constexpr uint64_t kFirstTrafficSeed = 2000, kFirstRulesSeed = 4000, kFirstMarksSeed = 6000;
 
 /// All kinds that plans of a model can have.
 std::set<std::string> all_kinds(const Plan& plan) {
@@ -26,24 +30,67 @@ std::set<std::string> all_kinds(const Plan& plan) {
     kinds.insert(group_names::rows_of(module.kind));
     kinds.insert(group_names::gradients_of(module.kind));
   }
+  // Where every query has a key of its own, no two ranks have the same.
+  const auto& core =
+      std::get<Attention>(op_named(plan.model.modules.back().layer_kinds.front(), "attention.core").shape);
+  if (core.heads == core.kv_heads) kinds.erase(group_names::kSameKeys);
   return kinds;
 }
 
-/// Whether all that is trained of the audio encoder are the marks of clips, which no row passes. Plans like that are
-/// left out: the prediction has gradients of rows that such an encoder gives, and ranks have none.
-bool trains_marks_alone(const Plan& plan) {
-  if (plan.model.find(ModuleKind::kAudio) == nullptr) return false;
-  const Trainable trainable(plan);
-  const int64_t exit = num_blocks(*plan.model.find(ModuleKind::kAudio)) - 1;
-  if (trainable.first_trained(ModuleKind::kAudio) != exit) return false;
-  const std::vector<bool> trained = trainable.weights_of(ModuleKind::kAudio, exit);
-  return trained.back() && std::count(trained.begin(), trained.end(), true) == 1;
+/// A rank's calls of groups whose order a plan says: not those of bridges and of all ranks' sums.
+std::vector<GroupCall> ordered_calls(const Plan& plan, const std::vector<GroupCall>& all) {
+  std::set<std::string> left_out = {group_names::kWorld};
+  for (const ModulePlan& module : plan.modules)
+    left_out.insert({group_names::rows_of(module.kind), group_names::gradients_of(module.kind)});
+  std::vector<GroupCall> calls;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(calls),
+               [&](const GroupCall& call) { return call.ranks.size() > 1 && !left_out.contains(call.group); });
+  return calls;
+}
+
+/// The first call that differs, with those before it; nothing where all are equal.
+std::string first_difference(const std::vector<ActionCalls>& expected, const std::vector<GroupCall>& found) {
+  constexpr size_t kShown = 8;
+  size_t next = 0;
+  std::vector<std::string> lines;
+  const auto with_lines = [&](const std::string& difference) {
+    std::string all;
+    for (size_t i = lines.size() > kShown ? lines.size() - kShown : 0; i < lines.size(); ++i) all += lines[i] + "\n";
+    return all + difference;
+  };
+  for (const ActionCalls& action : expected) {
+    for (const GroupCall& call : action.calls) {
+      const std::string planned = to_text(action.action) + ": " + text(call);
+      if (next == found.size()) return with_lines("planned, not done: " + planned);
+      if (!(call == found[next])) return with_lines("planned " + planned + "\ndone " + text(found[next]));
+      lines.push_back(planned);
+      ++next;
+    }
+  }
+  return next == found.size() ? "" : with_lines("done, not planned: " + text(found[next]));
+}
+
+void expect_same(const StepRun& run) {
+  for (int64_t rank = 0; rank < run.plan.world_size; ++rank) {
+    const auto index = static_cast<size_t>(rank);
+    EXPECT_EQ(text(step_traffic(run.plan, run.load, rank)), text(run.traffic[index])) << "rank " << rank;
+    EXPECT_EQ(first_difference(step_calls(run.plan, run.load, rank), ordered_calls(run.plan, run.calls[index])), "")
+        << "rank " << rank;
+  }
+}
+
+/// Of an audio encoder, the marks of clips, which no row passes.
+Plan with_marks_alone(Plan plan) {
+  plan.workload.frozen.push_back(ModuleKind::kAudio);
+  plan.trainable = {{"*audio_bos_eos_token*", true}};
+  return plan;
 }
 
 class StepTraffic : public testing::TestWithParam<TinyModel> {};
 
-/// Of every group of every rank: those of one rank move nothing. More plans are drawn until all kinds were there.
-TEST_P(StepTraffic, IsToTheByteWhatRanksMove) {
+/// Of every group of every rank, in sums and, but for bridges and all ranks' sums, call by call in order: groups of one
+/// rank move nothing. More plans are drawn until all kinds were there.
+TEST_P(StepTraffic, IsToTheByteWhatRanksMoveInThatOrder) {
   const auto least = draws(uint64_t{12}), most = 5 * least;
   std::set<std::string> missing;
   for (uint64_t i = 1; (i <= least || (i <= most && !missing.empty())) && !HasFailure(); ++i) {
@@ -51,11 +98,9 @@ TEST_P(StepTraffic, IsToTheByteWhatRanksMove) {
     const StepRun run = run_drawn_step(GetParam(), seed);
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + settings_text(run.plan));
     if (i == 1) missing = all_kinds(run.plan);
-    if (trains_marks_alone(run.plan)) continue;
-    for (int64_t rank = 0; rank < run.plan.world_size; ++rank) {
-      const std::vector<GroupTraffic>& found = run.traffic[static_cast<size_t>(rank)];
-      EXPECT_EQ(text(step_traffic(run.plan, run.load, rank)), text(found)) << "rank " << rank;
-      for (const GroupTraffic& group : found) missing.erase(group.name);
+    expect_same(run);
+    for (const auto& groups : run.traffic) {
+      for (const GroupTraffic& group : groups) missing.erase(group.name);
     }
   }
   for (const std::string& kind : missing) ADD_FAILURE() << "no plan that was drawn has a group '" << kind << "'";
@@ -65,7 +110,6 @@ TEST_P(StepTraffic, IsToTheByteWhatRanksMove) {
 TEST_P(StepTraffic, EndsWhereNoWeightBeforeIsTrained) {
   const Model model = example_model({.fixture = GetParam().fixture, .sizes = GetParam().sizes});
   const auto stops_inside = [](const Plan& plan) {
-    if (trains_marks_alone(plan)) return false;
     const Trainable trainable(plan);
     return std::any_of(plan.modules.begin(), plan.modules.end(), [&](const ModulePlan& module) {
       const bool talks = module.tp > 1 || module.cp > 1 || module.ep > 1;
@@ -77,9 +121,24 @@ TEST_P(StepTraffic, EndsWhereNoWeightBeforeIsTrained) {
     while (!stops_inside(draw_step_plan(model, seed))) ++seed;
     const StepRun run = run_drawn_step(GetParam(), seed);
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + settings_text(run.plan));
-    for (int64_t rank = 0; rank < run.plan.world_size; ++rank)
-      EXPECT_EQ(text(step_traffic(run.plan, run.load, rank)), text(run.traffic[static_cast<size_t>(rank)]))
-          << "rank " << rank;
+    expect_same(run);
+  }
+}
+
+/// No gradients come of an encoder's rows then, inside it or, where it is in the pipeline, behind it.
+TEST(MarksOfClips, HaveNoGradients) {
+  TrainingExample example{.fixture = kTinyOmni.fixture, .sizes = kTinyOmni.sizes, .microbatches = 1, .steps = 1};
+  const Model model = example_model(example);
+  uint64_t seed = kFirstMarksSeed;
+  for (uint64_t i = 1; i <= draws(uint64_t{6}) && !testing::Test::HasFailure(); ++i, ++seed) {
+    // An order of actions that a plan stores may be of an encoder that learns more, or nothing.
+    while (!check_plan(with_marks_alone(draw_step_plan(model, seed))).empty()) ++seed;
+    const Plan plan = with_marks_alone(draw_step_plan(model, seed));
+    example.mbs = plan.workload.global_batch_samples;
+    example.frozen = plan.workload.frozen;
+    const StepRun run = run_step(example, plan);
+    SCOPED_TRACE("seed " + std::to_string(seed) + ": " + settings_text(run.plan));
+    expect_same(run);
   }
 }
 

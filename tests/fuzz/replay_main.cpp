@@ -15,9 +15,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   const std::string name = argv[1];
-  const auto target = std::find_if(weft::kFuzzTargets.begin(), weft::kFuzzTargets.end(),
+  const auto target = std::find_if(std::begin(weft::kFuzzTargets), std::end(weft::kFuzzTargets),
                                    [&](const weft::FuzzTarget& known) { return name == known.name; });
-  if (target == weft::kFuzzTargets.end()) {
+  if (target == std::end(weft::kFuzzTargets)) {
     std::fprintf(stderr, "weft_fuzz_replay: %s is not a target\n", name.c_str());
     return 2;
   }

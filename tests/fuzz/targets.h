@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -19,13 +18,18 @@ int fuzz_profile_table(const uint8_t* data, size_t size);
 int fuzz_measurements(const uint8_t* data, size_t size);
 int fuzz_record(const uint8_t* data, size_t size);
 int fuzz_safetensors(const uint8_t* data, size_t size);
+int fuzz_tokenizer(const uint8_t* data, size_t size);
+int fuzz_template(const uint8_t* data, size_t size);
+int fuzz_conversations(const uint8_t* data, size_t size);
+int fuzz_image(const uint8_t* data, size_t size);
+int fuzz_audio(const uint8_t* data, size_t size);
 
 struct FuzzTarget {
   const char* name;
   int (*run)(const uint8_t* data, size_t size);
 };
 
-inline constexpr std::array<FuzzTarget, 12> kFuzzTargets = {{
+inline constexpr FuzzTarget kFuzzTargets[] = {
     {"document", fuzz_document},
     {"model", fuzz_model},
     {"cluster", fuzz_cluster},
@@ -38,6 +42,11 @@ inline constexpr std::array<FuzzTarget, 12> kFuzzTargets = {{
     {"measurements", fuzz_measurements},
     {"record", fuzz_record},
     {"safetensors", fuzz_safetensors},
-}};
+    {"tokenizer", fuzz_tokenizer},
+    {"template", fuzz_template},
+    {"conversations", fuzz_conversations},
+    {"image", fuzz_image},
+    {"audio", fuzz_audio},
+};
 
 }  // namespace weft

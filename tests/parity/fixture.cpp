@@ -55,7 +55,7 @@ LoadedModel load_model(const std::filesystem::path& folder, at::TensorOptions op
   WholeParameters maker(options);
   Network network = must(Network::create(model, maker));
   const WeightFolder files = must(WeightFolder::open(folder));
-  const auto error = load_weights(files, maker.all(), network.numbers().weight_prefix);
+  const auto error = load_weights(files, maker.all(), network.numbers().files);
   WEFT_CHECK(!error, "{}", error->message());
   return {std::move(model), maker.all(), std::move(network)};
 }

@@ -3,6 +3,7 @@
 import random
 
 from transformers import (
+    GPT2Config,
     LlamaConfig,
     Qwen2_5_VLConfig,
     Qwen2Config,
@@ -16,6 +17,8 @@ TEXT_CASES = ("packed", "single")
 VISION_CASES = ("mixed", "video", "text")
 
 CASES = {
+    "gpt2": TEXT_CASES,
+    "gpt2_untied": ("packed",),
     "llama_tied": TEXT_CASES,
     "llama_scaled": TEXT_CASES,
     "llama_bias": ("packed",),
@@ -31,6 +34,7 @@ CASES = {
 }
 # The case of a fixture that is also computed in double precision.
 DOUBLE = {
+    "gpt2": "single",
     "llama_tied": "single",
     "llama_scaled": "single",
     "qwen2_tied": "single",
@@ -62,6 +66,16 @@ def text_sizes(rng, shapes=((4, 2, 6), (6, 2, 6), (4, 2, 8), (3, 1, 10), (3, 1, 
 
 def theta(rng):
     return rng.choice([1e4, 5e5, 1e6])
+
+
+def gpt2(rng, tied):
+    """Without dropout, which is there in training alone."""
+    heads, head_dim = rng.choice([(4, 6), (6, 4), (4, 8), (3, 10)])
+    return GPT2Config(vocab_size=rng.randrange(83, 128), n_positions=rng.choice([96, 128]), n_embd=heads * head_dim,
+                      n_layer=rng.choice([2, 3]), n_head=heads, n_inner=None if tied else rng.randrange(29, 50),
+                      layer_norm_epsilon=rng.choice([1e-5, 3e-4]), activation_function="gelu_new" if tied else "gelu",
+                      resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=1, eos_token_id=2,
+                      tie_word_embeddings=tied)
 
 
 def llama_tied(rng):
@@ -177,6 +191,8 @@ def qwen2_5_omni(rng):
 
 
 MAKERS = {
+    "gpt2": lambda rng: gpt2(rng, True),
+    "gpt2_untied": lambda rng: gpt2(rng, False),
     "llama_tied": llama_tied,
     "llama_scaled": llama_scaled,
     "llama_bias": llama_bias,

@@ -116,10 +116,7 @@ class Watch:
         self.model, self.positions, self.vision, self.audio, self.router = model, [], [], [], {}
 
     def __enter__(self):
-        rotary = self.model.get_decoder().rotary_emb
-        self.hooks = [rotary.register_forward_pre_hook(
-            lambda m, args, kwargs: self.positions.append(kwargs["position_ids"] if "position_ids" in kwargs else args[1]),
-            with_kwargs=True)]
+        self.hooks = [self.watch_positions()]
         for name, module in self.model.named_modules():
             if name.split(".")[-1] == "visual":
                 self.hooks.append(module.register_forward_hook(lambda m, a, out: self.vision.append(out.pooler_output)))
@@ -129,6 +126,15 @@ class Watch:
                 self.router[name] = []
                 self.hooks.append(module.register_forward_hook(lambda m, a, out, n=name: self.router[n].append(out[0])))
         return self
+
+    def watch_positions(self):
+        """Where they are turned into angles or, where they are learned, looked up."""
+        learned = dict(self.model.named_modules()).get("transformer.wpe")
+        if learned is not None:
+            return learned.register_forward_pre_hook(lambda m, args: self.positions.append(args[0]))
+        return self.model.get_decoder().rotary_emb.register_forward_pre_hook(
+            lambda m, args, kwargs: self.positions.append(kwargs["position_ids"] if "position_ids" in kwargs else args[1]),
+            with_kwargs=True)
 
     def __exit__(self, *_):
         for hook in self.hooks:

@@ -63,7 +63,7 @@ TEST_P(Models, EncoderRowsAndLogitsAndLossAreEqual) {
   const LoadedModel loaded = load_model(GetParam().folder, options_of(at::kFloat));
   const LoadedCase given = load_case(GetParam(), loaded, options_of(at::kFloat));
   if (given.inputs.vision) {
-    const at::Tensor rows = loaded.network.encode_vision(*given.inputs.vision, {});
+    const at::Tensor rows = loaded.network.encode(ModuleKind::kVision, given.inputs, {});
     int64_t first = 0;
     for (const char* name : {"vision_rows", "video_rows"}) {
       const auto expected = given.expected.find(name);
@@ -76,8 +76,8 @@ TEST_P(Models, EncoderRowsAndLogitsAndLossAreEqual) {
     EXPECT_EQ(first, rows.size(0));
   }
   if (given.inputs.audio) {
-    const double difference =
-        relative_difference(loaded.network.encode_audio(*given.inputs.audio, {}), given.expected.at("audio_rows"));
+    const double difference = relative_difference(loaded.network.encode(ModuleKind::kAudio, given.inputs, {}),
+                                                  given.expected.at("audio_rows"));
     EXPECT_LE(difference, 1e-5);
     print_largest("audio_rows", difference);
   }
@@ -165,7 +165,7 @@ TEST_P(Models, WeightsAreWrittenBackByteForByte) {
   const auto files = WeightFolder::open(GetParam().folder);
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / ("weft_" + GetParam().text());
   std::filesystem::create_directories(folder);
-  const auto error = save_weights(folder, files->layout(), loaded.parameters);
+  const auto error = save_weights(folder, files->layout(), loaded.parameters, loaded.network.numbers().files);
   ASSERT_FALSE(error) << error->message();
   size_t compared = 0;
   for (const auto& file : std::filesystem::directory_iterator(folder)) {

@@ -55,7 +55,6 @@ TEST_P(Resume, GoesOnBitForBit) {
     WEFT_CHECK(checkpoint.ok(), "{}", checkpoint.error().message());
     EXPECT_EQ(checkpoint->step, 3);
     EXPECT_EQ(checkpoint->run, Json({{"seed", 7}}));
-    EXPECT_FALSE(check_same_plan(*checkpoint, plan));
     const auto error = load_checkpoint(*checkpoint, world.all(), rank->optimizers());
     WEFT_CHECK(!error, "{}", error->message());
     for (int64_t step = 4; step <= 6; ++step) {

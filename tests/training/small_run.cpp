@@ -69,9 +69,8 @@ std::filesystem::path fixture_folder(const std::string& fixture) {
   return source_tree() / "tests/parity/fixtures" / fixture;
 }
 
-Plan plan_of(const SmallRun& run) {
+void add_surroundings(Plan& plan) {
   const std::filesystem::path scenarios = source_tree() / "scenarios";
-  Plan plan = example_training_plan(example_of(run), must(read_model_file(fixture_folder(run.fixture))));
   Workload workload = must(read_workload_file(scenarios / "workloads/text_4k.yaml"));
   workload.frozen = plan.workload.frozen;
   workload.global_batch_samples = plan.workload.global_batch_samples;
@@ -79,6 +78,11 @@ Plan plan_of(const SmallRun& run) {
   plan.cluster = must(read_cluster_file(scenarios / "clusters/local_cpu.yaml"));
   plan.cluster.nodes = 1;
   plan.cluster.devices_per_node = plan.world_size;
+}
+
+Plan plan_of(const SmallRun& run) {
+  Plan plan = example_training_plan(example_of(run), must(read_model_file(fixture_folder(run.fixture))));
+  add_surroundings(plan);
   return plan;
 }
 

@@ -37,6 +37,8 @@ void PrintTo(const SmallRun& run, std::ostream* out);
 
 std::filesystem::path fixture_folder(const std::string& fixture);
 Plan plan_of(const SmallRun& run);
+/// Gives a plan a workload and a cluster that documents can keep.
+void add_surroundings(Plan& plan);
 
 /// Runs the body on every rank of a plan's world; what goes wrong there is an exception.
 void on_ranks(int64_t size, const std::function<void(World&)>& body);

@@ -40,9 +40,9 @@ void write_folder(const std::filesystem::path& folder, const Model& model) {
   const Network network = *Network::create(model, maker);
   initialize_weights(maker.all(), 5);
   FolderLayout layout{.files = {{.name = "model.safetensors", .metadata = {}, .weights = {}}}, .index_metadata = {}};
-  for (const NamedShape& weight : list_weights(maker.all(), network.numbers().weight_prefix).weights)
+  for (const NamedShape& weight : list_weights(maker.all(), network.numbers().files).weights)
     layout.files.front().weights.push_back({.name = weight.name, .type = WeightType::kF32, .shape = weight.shape});
-  const auto error = save_weights(folder, layout, maker.all());
+  const auto error = save_weights(folder, layout, maker.all(), network.numbers().files);
   WEFT_CHECK(!error, "{}", error->message());
 }
 

@@ -26,10 +26,15 @@ const PrecisionPlan kMixed{.compute = Precision::kBf16, .master = Precision::kFp
 struct WholeModel {
   WholeModel(const std::filesystem::path& folder, at::ScalarType type) : maker(at::TensorOptions().dtype(type)) {
     const Network network = *Network::create(*read_model_file(folder), maker);
-    const auto error = load_weights(*WeightFolder::open(folder), maker.all(), network.numbers().weight_prefix);
+    const auto error = load_weights(*WeightFolder::open(folder), maker.all(), network.numbers().files);
     WEFT_CHECK(!error, "{}", error->message());
   }
+  /// As files have it.
   at::Tensor value(const std::string& name) const { return NamedWeights(maker.all()).value(name); }
+  /// Of the weight that a piece is of, in the orientation of parameters.
+  at::Tensor value(const WeightPiece& piece) const {
+    return piece.is_transposed ? value(piece.name).t() : value(piece.name);
+  }
 
   WholeParameters maker;
 };
@@ -44,7 +49,7 @@ void expect_slices(const std::vector<ParameterPtr>& parameters, const WholeModel
       if (piece.name.empty()) {
         EXPECT_EQ(found.count_nonzero().item<int64_t>(), 0);
       } else {
-        const at::Tensor expected = held_part(piece, whole.value(piece.name)).reshape({-1});
+        const at::Tensor expected = held_part(piece, whole.value(piece)).reshape({-1});
         EXPECT_TRUE(found.equal(expected.to(found.scalar_type()))) << piece.name;
       }
     }
@@ -54,7 +59,7 @@ void expect_slices(const std::vector<ParameterPtr>& parameters, const WholeModel
 
 std::vector<SmallRun> spread_runs() {
   std::vector<SmallRun> all;
-  for (const char* fixture : {"llama_tied", "qwen2_tied", "llama_bias", "qwen2_vl_untied", "qwen2_vl_tied"}) {
+  for (const char* fixture : {"gpt2", "llama_tied", "qwen2_tied", "llama_bias", "qwen2_vl_untied", "qwen2_vl_tied"}) {
     all.push_back({.fixture = fixture, .tp = 2});
     all.push_back({.fixture = fixture, .pp = 2});
     all.push_back({.fixture = fixture, .tp = 2, .pp = 2, .dp = 2, .zero = 1});
@@ -96,7 +101,7 @@ TEST_P(SpreadWeights, AreSlicesOfTheWhole) {
         const Parameter& parameter = *part.parameter;
         const WeightPiece& piece = parameter.spec.pieces.front();
         if (parameter.spec.pieces.size() > 1) continue;
-        const at::Tensor expected = held_part(piece, whole.value(piece.name)).reshape({-1});
+        const at::Tensor expected = held_part(piece, whole.value(piece)).reshape({-1});
         const at::Tensor mine = expected.narrow(0, part.elements.begin, part.elements.size());
         EXPECT_TRUE(part.state.master.equal(mine.to(part.state.master.scalar_type()))) << piece.name;
       }

@@ -67,4 +67,12 @@ std::vector<std::string> gather_texts(Group& group, const std::string& mine) {
   return all;
 }
 
+std::string broadcast_text(Group& group, std::string text) {
+  auto length = static_cast<int64_t>(text.size());
+  group.broadcast(Buffer{.data = &length, .count = 1, .type = DataType::kInt64}, 0).wait();
+  text.resize(static_cast<size_t>(length));
+  if (length > 0) group.broadcast(Buffer{.data = text.data(), .count = length, .type = DataType::kUint8}, 0).wait();
+  return text;
+}
+
 }  // namespace weft

@@ -15,4 +15,7 @@ std::optional<Error> first_error(Group& group, const std::optional<Error>& mine)
 /// Every rank's text, in rank order, on the group's first rank; nothing on the others. All call it.
 std::vector<std::string> gather_texts(Group& group, const std::string& mine);
 
+/// The first rank's text, on all of them. All call it.
+std::string broadcast_text(Group& group, std::string text);
+
 }  // namespace weft

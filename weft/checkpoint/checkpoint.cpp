@@ -8,7 +8,7 @@
 #include "weft/base/file.h"
 #include "weft/base/text.h"
 #include "weft/checkpoint/checkpoint_json.h"
-#include "weft/plan/diff.h"
+#include "weft/checkpoint/stored_file.h"
 
 namespace weft {
 namespace {
@@ -23,27 +23,6 @@ std::optional<int64_t> step_in(const std::string& name) {
   // Only as it would be written, so that no two names are of one step.
   if (problem != std::errc() || step < 0 || checkpoint_name(step) != name) return std::nullopt;
   return step;
-}
-
-/// What of a difference decides neither the states nor what is computed from them: what was predicted and from which
-/// cluster and statistics, and what changes time and memory but no number.
-bool is_about_cost(const std::string& field) {
-  for (const char* word : {"predicted", "cluster", "workload", "batches", "batch_seed", "overlap", "offload",
-                           "buckets_mb", "idle_ranks", "model.name"}) {
-    const std::string_view name(word);
-    if (field == name || (field.starts_with(name) && field[name.size()] == '.')) return true;
-  }
-  for (const char* word : {".recompute", ".zero_keep_gathered", ".recompute_from_inputs"}) {
-    if (field.starts_with("modules.") && field.ends_with(word)) return true;
-  }
-  return false;
-}
-
-std::string names_of(const std::vector<ModuleKind>& kinds) {
-  std::vector<std::string> names;
-  for (const ModuleKind kind : kinds) names.emplace_back(name_of(kind));
-  std::sort(names.begin(), names.end());
-  return fmt::format("[{}]", fmt::join(names, ", "));
 }
 
 }  // namespace
@@ -111,30 +90,27 @@ Result<Checkpoint> read_checkpoint(const std::filesystem::path& folder) {
   return checkpoint;
 }
 
-std::optional<Error> check_same_plan(const Checkpoint& checkpoint, const Plan& plan) {
-  std::vector<Difference> differences = diff_plans(checkpoint.plan, plan);
-  // Samples that are reassigned by predicted costs go elsewhere with others.
-  const bool may_cost_otherwise = plan.balance == Balance::kNone;
-  std::erase_if(differences, [&](const Difference& difference) {
-    return difference.field.starts_with("predicted") || (may_cost_otherwise && is_about_cost(difference.field));
-  });
-  const std::string frozen_there = names_of(checkpoint.plan.workload.frozen);
-  const std::string frozen_here = names_of(plan.workload.frozen);
-  if (frozen_there != frozen_here) differences.push_back({"workload.frozen", frozen_there, frozen_here});
-  if (differences.empty()) return std::nullopt;
-  const auto side = [](const std::string& value) { return value.empty() ? std::string("missing") : value; };
-  const Difference& first = differences.front();
-  Error error{.source = checkpoint.folder.string(),
-              .field = first.field,
-              .problem = fmt::format("is {} in the checkpoint's plan, but {} in this one", side(first.before),
-                                     side(first.after)),
-              .advice = "Go on with the checkpoint's own plan, or start a new run from its exported weights."};
-  if (differences.size() > 1) error.problem += fmt::format("; {} more differ", differences.size() - 1);
-  for (const Difference& difference : differences) {
-    error.details += fmt::format("{}: {} in the checkpoint, {} here\n", difference.field, side(difference.before),
-                                 side(difference.after));
+std::optional<Error> verify_checkpoint(const Checkpoint& checkpoint) {
+  for (const CheckpointFile& file : checkpoint.files) {
+    auto opened = StoredFile::open(checkpoint.folder, file);
+    if (!opened) return std::move(opened).error();
+    if (auto error = opened->check_all()) return error;
   }
-  return error;
+  return std::nullopt;
+}
+
+std::optional<std::filesystem::path> good_checkpoint_beside(const std::filesystem::path& folder) {
+  const std::filesystem::path whole = folder.has_filename() ? folder : folder.parent_path();
+  const std::filesystem::path around = whole.has_parent_path() ? whole.parent_path() : ".";
+  const auto steps = list_checkpoints(around);
+  if (!steps) return std::nullopt;
+  for (auto step = steps->rbegin(); step != steps->rend(); ++step) {
+    const std::filesystem::path other = around / checkpoint_name(*step);
+    if (other.filename() == whole.filename()) continue;
+    const auto read = read_checkpoint(other);
+    if (read && !verify_checkpoint(*read)) return other;
+  }
+  return std::nullopt;
 }
 
 }  // namespace weft

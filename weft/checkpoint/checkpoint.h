@@ -14,22 +14,28 @@ namespace weft {
 struct CheckpointFile {
   int64_t rank = 0;
   int64_t num_bytes = 0;
-  uint32_t checksum = 0;  ///< CRC-32C of all bytes
+  int64_t chunk_bytes = 0;       ///< of every chunk but the last; files of version 1 are one chunk
+  std::vector<uint32_t> chunks;  ///< CRC-32C of each
   std::vector<StoredPart> parts;
 };
 
 /// All of a checkpoint but its tensors.
 struct Checkpoint {
   std::filesystem::path folder;
-  int64_t step = 0;     ///< of the run, as the trainer counts
-  int64_t updates = 0;  ///< that the optimizers have done; fewer where gradients were not finite
+  int64_t step = 0;                 ///< of the run, as the trainer counts
+  int64_t updates = 0;              ///< that the optimizers have done; fewer where gradients were not finite
+  int64_t samples = 0;              ///< that were trained on
+  int64_t first_batch_samples = 0;  ///< the global batch that the run began with
   Plan plan;
   Json run;  ///< the trainer's own
   std::vector<CheckpointFile> files;
 };
 
 /// The version that this program writes, and the newest that it reads.
-inline constexpr int64_t kCheckpointVersion = 1;
+inline constexpr int64_t kCheckpointVersion = 2;
+
+/// What has a checksum of its own in files of this version.
+inline constexpr int64_t kChunkBytes = int64_t{256} << 10;
 
 /// What the names of checkpoints begin with.
 inline constexpr const char* kCheckpointPrefix = "step-";
@@ -47,8 +53,10 @@ Result<std::optional<std::filesystem::path>> newest_checkpoint(const std::filesy
 /// checked when they are loaded.
 Result<Checkpoint> read_checkpoint(const std::filesystem::path& folder);
 
-/// Whether going on with this plan is to compute what the run would have computed without an end, as an error that says
-/// where it differs. What is about the prediction and about time and memory alone may differ.
-std::optional<Error> check_same_plan(const Checkpoint& checkpoint, const Plan& plan);
+/// Reads every byte of a checkpoint's files and compares it with its checksum.
+std::optional<Error> verify_checkpoint(const Checkpoint& checkpoint);
+
+/// The newest checkpoint beside this one of which every byte is good, for who has found that this one is not.
+std::optional<std::filesystem::path> good_checkpoint_beside(const std::filesystem::path& folder);
 
 }  // namespace weft

@@ -30,6 +30,7 @@ std::string part_text(const StoredPart& part) {
   json["elements"] = range_json(part.elements.begin, part.elements.end);
   json["tensor"] = part.tensor;
   json["trained"] = part.is_trained;
+  if (part.updates >= 0) json["updates"] = part.updates;
   return json.dump();
 }
 
@@ -67,6 +68,7 @@ StoredPart read_part(Fields& fields) {
   part.elements = read_range(fields, "elements", piece.shape[1 % piece.shape.size()] == 0 ? 0 : piece.num_elements());
   part.tensor = fields.text("tensor");
   part.is_trained = fields.flag_or("trained", true);
+  part.updates = fields.integer_or("updates", -1, kCountRange);
   fields.reject_unknown();
   return part;
 }
@@ -81,7 +83,29 @@ uint32_t read_checksum(Fields& fields) {
   return number;
 }
 
-CheckpointFile read_file_entry(Fields& fields) {
+/// Eight hexadecimal digits for every chunk.
+void read_chunks(Fields& fields, CheckpointFile& file) {
+  file.chunk_bytes = fields.integer("chunk_bytes", {1, kCountRange.max});
+  const std::string text = fields.text("chunks");
+  constexpr size_t kDigits = 8;
+  const int64_t count = file.chunk_bytes > 0 ? (file.num_bytes - 1) / file.chunk_bytes + 1 : 0;
+  if (text.size() != static_cast<size_t>(count) * kDigits) {
+    fields.complain("chunks", fmt::format("has {} digits, but {} bytes in chunks of {} need {}", text.size(),
+                                          file.num_bytes, file.chunk_bytes, count * static_cast<int64_t>(kDigits)));
+    return;
+  }
+  for (size_t place = 0; place < text.size(); place += kDigits) {
+    uint32_t& number = file.chunks.emplace_back(0);
+    const char* begin = text.data() + place;
+    const auto [end, problem] = std::from_chars(begin, begin + kDigits, number, 16);
+    if (problem == std::errc() && end == begin + kDigits) continue;
+    fields.complain("chunks", fmt::format("has {} at place {}, eight hexadecimal digits are needed",
+                                          in_quotes(text.substr(place, kDigits)), place));
+    return;
+  }
+}
+
+CheckpointFile read_file_entry(Fields& fields, int64_t version) {
   CheckpointFile file;
   file.rank = fields.integer("rank", kRankRange);
   const std::string name = fields.text("name");
@@ -89,8 +113,13 @@ CheckpointFile read_file_entry(Fields& fields) {
     fields.complain("name", fmt::format("is {}, but rank {} writes {}", in_quotes(name), file.rank,
                                         checkpoint_file_name(file.rank)));
   }
-  file.num_bytes = fields.integer("bytes", kCountRange);
-  file.checksum = read_checksum(fields);
+  file.num_bytes = fields.integer("bytes", {1, kCountRange.max});
+  if (version == 1) {
+    file.chunk_bytes = std::max<int64_t>(file.num_bytes, 1);
+    file.chunks = {read_checksum(fields)};
+  } else {
+    read_chunks(fields, file);
+  }
   for (Fields& part : fields.objects("parts")) file.parts.push_back(read_part(part));
   fields.reject_unknown();
   return file;
@@ -116,8 +145,10 @@ Result<Plan> read_carried_plan(Fields& fields, const std::string& source) {
 }  // namespace
 
 std::string checkpoint_file_to_text(const CheckpointFile& file) {
-  std::string text = fmt::format(R"({{"rank": {}, "name": "{}", "bytes": {}, "crc32c": "{:08x}", "parts": [)",
-                                 file.rank, checkpoint_file_name(file.rank), file.num_bytes, file.checksum);
+  std::string text = fmt::format(R"({{"rank": {}, "name": "{}", "bytes": {}, "chunk_bytes": {}, "chunks": ")",
+                                 file.rank, checkpoint_file_name(file.rank), file.num_bytes, file.chunk_bytes);
+  for (const uint32_t chunk : file.chunks) text += fmt::format("{:08x}", chunk);
+  text += R"(", "parts": [)";
   for (size_t i = 0; i < file.parts.size(); ++i) text += (i == 0 ? "\n  " : ",\n  ") + part_text(file.parts[i]);
   return text + "]}";
 }
@@ -125,15 +156,17 @@ std::string checkpoint_file_to_text(const CheckpointFile& file) {
 Result<CheckpointFile> checkpoint_file_from(const Document& document) {
   Findings findings(document.source);
   Fields fields(document, findings);
-  CheckpointFile file = read_file_entry(fields);
+  CheckpointFile file = read_file_entry(fields, kCheckpointVersion);
   if (findings.first()) return *findings.first();
   return file;
 }
 
 std::string checkpoint_to_text(const Checkpoint& checkpoint) {
   const Json plan = plan_to_json(checkpoint.plan);
-  std::string text = fmt::format("{{\n\"weft_checkpoint\": {},\n\"step\": {},\n\"updates\": {},\n\"world_size\": {},\n",
-                                 kCheckpointVersion, checkpoint.step, checkpoint.updates, checkpoint.plan.world_size);
+  std::string text = fmt::format("{{\n\"weft_checkpoint\": {},\n\"step\": {},\n\"updates\": {},\n", kCheckpointVersion,
+                                 checkpoint.step, checkpoint.updates);
+  text += fmt::format("\"samples\": {},\n\"first_batch_samples\": {},\n\"world_size\": {},\n", checkpoint.samples,
+                      checkpoint.first_batch_samples, checkpoint.plan.world_size);
   text += fmt::format("\"plan_hash\": \"{}\",\n\"plan\": {},\n\"run\": {},\n\"files\": [", hash_of(plan), plan.dump(),
                       checkpoint.run.dump());
   for (size_t i = 0; i < checkpoint.files.size(); ++i)
@@ -173,13 +206,17 @@ Result<Checkpoint> checkpoint_from(const Document& document) {
   Checkpoint checkpoint;
   checkpoint.step = fields.integer("step", kCountRange);
   checkpoint.updates = fields.integer("updates", kCountRange);
+  if (version > 1) {
+    checkpoint.samples = fields.integer("samples", kCountRange);
+    checkpoint.first_batch_samples = fields.integer("first_batch_samples", {1, kCountRange.max});
+  }
   const int64_t world_size = fields.integer("world_size", {1, kRankRange.max + 1});
   fields.text("crc32c");
   fields.object("run");
   if (const Json* run = fields.raw("run")) checkpoint.run = *run;
   std::set<int64_t> ranks;
   for (Fields& entry : fields.objects("files")) {
-    checkpoint.files.push_back(read_file_entry(entry));
+    checkpoint.files.push_back(read_file_entry(entry, version));
     const int64_t rank = checkpoint.files.back().rank;
     if (rank >= world_size) entry.complain("rank", fmt::format("is {}, but there are {} ranks", rank, world_size));
     if (!ranks.insert(rank).second) entry.complain("rank", fmt::format("is {}, as of another file", rank));
@@ -191,6 +228,11 @@ Result<Checkpoint> checkpoint_from(const Document& document) {
   }
   fields.reject_unknown();
   if (findings.first()) return *findings.first();
+  if (version == 1) {
+    // It could not be changed then.
+    checkpoint.first_batch_samples = checkpoint.plan.workload.global_batch_samples;
+    checkpoint.samples = checkpoint.step * checkpoint.first_batch_samples;
+  }
   return checkpoint;
 }
 

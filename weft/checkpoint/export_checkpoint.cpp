@@ -1,16 +1,26 @@
 #include "weft/checkpoint/export_checkpoint.h"
 
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
 #include "weft/base/check.h"
+#include "weft/base/file.h"
 #include "weft/checkpoint/new_folder.h"
 #include "weft/checkpoint/stored_weights.h"
 #include "weft/models/config_type.h"
+#include "weft/models/load_weights.h"
 #include "weft/models/tensor_type.h"
 #include "weft/models/weight_list.h"
+#include "weft/weights/mapped_file.h"
 #include "weft/weights/new_file.h"
+#include "weft/weights/safetensors_file.h"
 #include "weft/weights/weight_folder.h"
 
 namespace weft {
@@ -35,12 +45,12 @@ const ExportType& type_of(Precision precision) {
   return kTypes[0];
 }
 
-const ExportType& chosen_type(const Plan& plan, const ExportOptions& options) {
+const ExportType& chosen_type(const Model& model, Precision usual, const ExportOptions& options) {
   if (options.type) return type_of(*options.type);
-  const std::string named = type_in_config(plan.model.config);
+  const std::string named = type_in_config(model.config);
   for (const ExportType& type : kTypes)
     if (named == type.in_config) return type;
-  return type_of(plan.precision.master);
+  return type_of(usual);
 }
 
 /// One file, or several as transformers names them.
@@ -56,7 +66,7 @@ FolderLayout layout_of(const WeightList& model, WeightType type, int64_t max_fil
     }
     in_file += size;
     total += size;
-    files.back().weights.push_back({.name = weight.name, .type = type, .shape = weight.shape});
+    files.back().weights.push_back({.name = weight.name, .type = type, .shape = weight.file_shape()});
   }
   FolderLayout layout{.files = std::move(files)};
   layout.has_index = layout.files.size() > 1;
@@ -78,44 +88,128 @@ std::optional<Error> write_text(const std::filesystem::path& path, const std::st
   return file->finish();
 }
 
-std::optional<Error> write_weights(const Checkpoint& checkpoint, const WeightList& model, const ExportType& type,
-                                   int64_t max_file_bytes, const std::filesystem::path& folder) {
-  StoredWeights stored(checkpoint);
+/// Bytes of all weights.
+int64_t total_bytes(const FolderLayout& layout) {
+  int64_t total = 0;
+  for (const FolderLayout::File& file : layout.files) {
+    for (const WeightInfo& weight : file.weights) total += *bytes_of(weight.type, weight.shape);
+  }
+  return total;
+}
+
+std::optional<Error> write_weights(const FillWeight& fill, const WeightList& model, const ExportType& type,
+                                   const ExportOptions& options, const std::filesystem::path& folder) {
+  std::map<std::string_view, const NamedShape*> by_name;
+  for (const NamedShape& weight : model.weights) by_name.emplace(weight.name, &weight);
   at::Tensor kept;  // its bytes are being written
-  return write_weight_folder(folder, layout_of(model, type.stored, max_file_bytes),
-                             [&](const WeightInfo& info) -> Result<std::span<const std::byte>> {
-                               const WeightPiece whole = whole_weight(info.name, info.shape);
-                               const ElementRange all{0, whole.num_elements()};
-                               kept = at::empty({all.end}, at::TensorOptions().dtype(type.held));
-                               if (auto error = stored.fill(whole, all, {.master = kept}, 0)) return *std::move(error);
-                               return std::span(static_cast<const std::byte*>(kept.data_ptr()), kept.nbytes());
-                             });
+  const FolderLayout layout = layout_of(model, type.stored, options.max_file_bytes);
+  const int64_t total = total_bytes(layout);
+  int64_t done = 0;
+  return write_weight_folder(folder, layout, [&](const WeightInfo& info) -> Result<std::span<const std::byte>> {
+    const NamedShape& weight = *by_name.at(info.name);
+    const WeightPiece whole = whole_weight(info.name, weight.shape);
+    const ElementRange all{0, whole.num_elements()};
+    if (options.progress) options.progress(done, total);
+    kept = at::Tensor();
+    kept = at::empty({all.end}, at::TensorOptions().dtype(type.held));
+    if (auto error = fill(whole, all, {.master = kept})) return *std::move(error);
+    if (weight.is_transposed) kept = kept.view(weight.shape).t().contiguous();
+    done += static_cast<int64_t>(kept.nbytes());
+    return std::span(static_cast<const std::byte*>(kept.data_ptr()), kept.nbytes());
+  });
+}
+
+std::optional<Error> copy_companions(const std::filesystem::path& from, const std::filesystem::path& to) {
+  constexpr size_t kMostBytes = size_t{1} << 30;
+  for (const std::string& name : companion_files(from)) {
+    const auto text = read_file(from / name, kMostBytes);
+    if (!text) return text.error();
+    if (auto error = write_text(to / name, *text)) return error;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
-std::optional<Error> export_checkpoint(const Checkpoint& checkpoint, const std::filesystem::path& folder,
-                                       const ExportOptions& options) {
-  const at::NoGradGuard no_graph;
+std::vector<std::string> companion_files(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
   std::error_code problem;
-  if (std::filesystem::exists(folder, problem) && !std::filesystem::is_empty(folder, problem)) {
-    return Error{.source = folder.string(),
-                 .problem = "is there already, and not an empty folder",
-                 .advice = "Give a folder that is still to be made."};
+  for (std::filesystem::directory_iterator entry(folder, problem), end; !problem && entry != end;
+       entry.increment(problem)) {
+    const std::string name = entry->path().filename().string(), type = entry->path().extension().string();
+    constexpr std::string_view kTypesOfText[] = {".json", ".txt", ".model", ".jinja", ".tiktoken"};
+    const bool is_meant = std::find(std::begin(kTypesOfText), std::end(kTypesOfText), type) != std::end(kTypesOfText);
+    const bool is_weights = name == "config.json" || name.ends_with(".index.json") || name == "checkpoint.json";
+    std::error_code ignored;
+    if (is_meant && !is_weights && !name.starts_with('.') && entry->is_regular_file(ignored)) names.push_back(name);
   }
-  const Plan& plan = checkpoint.plan;
-  const ExportType& type = chosen_type(plan, options);
-  const auto model = list_weights(plan.model);
-  if (!model) return model.error();
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Result<FillWeight> fill_from_folder(const std::filesystem::path& path, const Model& model) {
+  WEFT_TRY(WeightFolder opened, WeightFolder::open(path));
+  const auto folder = std::make_shared<const WeightFolder>(std::move(opened));
+  WEFT_TRY(const WeightList list, list_weights(model));
+  WEFT_TRY(WeightEntries entries, find_weights(*folder, list));
+  std::set<std::string> transposed;
+  for (const NamedShape& weight : list.weights)
+    if (weight.is_transposed) transposed.insert(weight.name);
+  return FillWeight([folder, entries, transposed](const WeightPiece& piece, const ElementRange& elements,
+                                                  const AdamWState& to) -> std::optional<Error> {
+    for (const at::Tensor* moment : {&to.moment1, &to.moment2})
+      if (moment->defined()) moment->zero_();
+    if (!to.master.defined()) return std::nullopt;
+    const WeightEntry& entry = *entries.at(piece.name);
+    const auto options = at::TensorOptions().dtype(*tensor_type(entry.info.type));
+    const int64_t count = piece.shape[0] * piece.row_elements();
+    at::Tensor flat;
+    if (is_aligned(entry)) {
+      flat = at::from_blob(const_cast<std::byte*>(entry.bytes.data()), {count}, options);
+    } else {
+      flat = at::empty({count}, options);
+      std::memcpy(flat.data_ptr(), entry.bytes.data(), entry.bytes.size());
+    }
+    const int64_t row = piece.row_elements();
+    if (transposed.contains(piece.name)) flat = flat.view({row, piece.shape[0]}).t().contiguous().view({count});
+    for (const PartBox& box : boxes_of(piece, elements)) {
+      copy_box({.num_rows = box.rows.size(),
+                .num_columns = box.columns.size(),
+                .to = box.first,
+                .to_stride = box.row_stride,
+                .from = box.rows.begin * row + box.columns.begin,
+                .from_stride = row},
+               to.master, flat);
+    }
+    done_with(entry.bytes);
+    return std::nullopt;
+  });
+}
+
+std::optional<Error> export_weights(const FillWeight& fill, const Model& model, Precision usual,
+                                    const std::filesystem::path& folder, const ExportOptions& options) {
+  const at::NoGradGuard no_graph;
+  if (auto error = check_new_folder(folder)) return error;
+  const ExportType& type = chosen_type(model, usual, options);
+  const auto list = list_weights(model);
+  if (!list) return list.error();
   if (auto error = begin_folder(folder)) return error;
   const std::filesystem::path hidden = hidden_folder(folder);
-  auto error = write_weights(checkpoint, *model, type, options.max_file_bytes, hidden);
-  if (!error) {
-    error = write_text(hidden / "config.json", config_with_type(plan.model.config, type.in_config).dump(2) + "\n");
-  }
+  auto error = write_weights(fill, *list, type, options, hidden);
+  if (!error && !options.companions.empty()) error = copy_companions(options.companions, hidden);
+  if (!error) error = write_text(hidden / "config.json", config_with_type(model.config, type.in_config).dump(2) + "\n");
   if (!error) error = finish_folder(folder);
   if (error) discard_folder(folder);
   return error;
+}
+
+std::optional<Error> export_checkpoint(const Checkpoint& checkpoint, const std::filesystem::path& folder,
+                                       const ExportOptions& options) {
+  StoredWeights stored(checkpoint);
+  const auto fill = [&](const WeightPiece& piece, const ElementRange& elements, const AdamWState& to) {
+    return stored.fill(piece, elements, to);
+  };
+  return export_weights(fill, checkpoint.plan.model, checkpoint.plan.precision.master, folder, options);
 }
 
 }  // namespace weft

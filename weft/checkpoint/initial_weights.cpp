@@ -19,9 +19,7 @@ constexpr int64_t kStretchBytes = int64_t{64} << 20;
 
 /// Stored bytes from a copy's first element to its last.
 std::span<const std::byte> source_of(const WeightCopy& copy) {
-  if (copy.to.numel() == 0) return {};
-  const int64_t elements = (copy.to.numel() / copy.row_elements - 1) * copy.row_stride + copy.row_elements;
-  return {copy.from, static_cast<size_t>(elements) * c10::elementSize(copy.type)};
+  return {copy.from, static_cast<size_t>(copy.stored_elements()) * c10::elementSize(copy.type)};
 }
 
 /// Makes copies in their order, some at a time. The index of the first with an element that is not finite, if any.
@@ -42,14 +40,14 @@ std::optional<size_t> copy_in_stretches(const std::vector<WeightCopy>& copies) {
 /// What there is to copy of a weight, each a stretch of the owned elements.
 void add_copies(const OwnedPiece& owned, const WeightEntry& entry, std::vector<WeightCopy>& copies) {
   const at::ScalarType type = *tensor_type(entry.info.type);
-  const int64_t row = owned.piece->row_elements();
   for (const PartBox& box : boxes_of(*owned.piece, owned.elements)) {
-    const int64_t skipped = box.rows.begin * row + box.columns.begin;
+    const StoredPlace file = stored_place(*owned.piece, box.rows.begin, box.columns.begin);
     copies.push_back({.to = owned.state.master.narrow(0, box.first, box.rows.size() * box.columns.size()),
-                      .from = entry.bytes.data() + skipped * static_cast<int64_t>(c10::elementSize(type)),
+                      .from = entry.bytes.data() + file.first * static_cast<int64_t>(c10::elementSize(type)),
                       .type = type,
                       .row_elements = box.columns.size(),
-                      .row_stride = row});
+                      .row_stride = file.row_stride,
+                      .column_stride = file.column_stride});
   }
 }
 

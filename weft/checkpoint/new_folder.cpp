@@ -49,6 +49,16 @@ std::filesystem::path hidden_folder(const std::filesystem::path& folder) {
   return parent_of(folder) / (kSaving + folder.filename().string());
 }
 
+std::optional<Error> check_new_folder(const std::filesystem::path& folder) {
+  std::error_code problem;
+  if (!std::filesystem::exists(folder, problem) ||
+      (std::filesystem::is_directory(folder, problem) && std::filesystem::is_empty(folder, problem)))
+    return std::nullopt;
+  return Error{.source = folder.string(),
+               .problem = "is there already, and not an empty folder",
+               .advice = "Give a folder that is still to be made."};
+}
+
 std::optional<Error> begin_folder(const std::filesystem::path& folder) {
   const std::filesystem::path hidden = hidden_folder(folder);
   std::error_code problem;
@@ -125,6 +135,8 @@ void discard_folder(const std::filesystem::path& folder) {
 std::optional<Error> remove_folder(const std::filesystem::path& folder) {
   const std::filesystem::path going = parent_of(folder) / (kRemoving + folder.filename().string());
   if (std::rename(folder.c_str(), going.c_str()) != 0) return failure(folder, "cannot be removed: ", errno);
+  // Without its name on disk first, a power loss could leave half of a checkpoint under it.
+  if (auto error = sync_folder(parent_of(folder))) return error;
   return remove_tree(going);
 }
 

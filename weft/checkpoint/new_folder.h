@@ -12,6 +12,9 @@ namespace weft {
 /// ".saving-NAME" beside it.
 std::filesystem::path hidden_folder(const std::filesystem::path& folder);
 
+/// An error where something is in the way of a new folder; an empty folder is not.
+std::optional<Error> check_new_folder(const std::filesystem::path& folder);
+
 /// Makes the hidden folder, empty, and the one around it where there is none.
 std::optional<Error> begin_folder(const std::filesystem::path& folder);
 

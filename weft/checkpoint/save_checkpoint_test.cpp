@@ -34,14 +34,67 @@ TEST(SaveCheckpoint, LoadsAgain) {
   }
 }
 
-TEST(SaveCheckpoint, CopiesAreWrittenOnce) {
+TEST(SaveCheckpoint, RanksWithCopiesShareTheWriting) {
   const ScratchFolder scratch;
   save_example(scratch.path(), {1}, 0, 0);
-  EXPECT_EQ(names_in(scratch / "step-00000001"),
-            (std::vector<std::string>{"checkpoint.json", "rank-00000.safetensors"}));
-  save_example(scratch.path(), {2}, 0, 1);
-  EXPECT_EQ(names_in(scratch / "step-00000002"),
-            (std::vector<std::string>{"checkpoint.json", "rank-00000.safetensors", "rank-00001.safetensors"}));
+  const Checkpoint checkpoint = *read_checkpoint(scratch / "step-00000001");
+  ASSERT_EQ(checkpoint.files.size(), 2u);
+  std::vector<int64_t> elements;
+  for (const CheckpointFile& file : checkpoint.files) {
+    elements.push_back(0);
+    for (const StoredPart& part : file.parts) elements.back() += part.elements.size();
+  }
+  EXPECT_EQ(elements[0] + elements[1], 64 * 33 + 7 + 5 * 5) << "every element once";
+  EXPECT_LE(std::abs(elements[0] - elements[1]), 1);
+}
+
+TEST(SaveCheckpoint, GoesOnWhileItIsWritten) {
+  const ScratchFolder scratch;
+  on_thread_ranks(kExampleRanks, [&](World& world) {
+    const auto optimizer = example_optimizer(world, 1, 4'000);
+    StageOptimizer* const all[] = {optimizer.get()};
+    const Plan plan = example_plan(world.size());
+    set_step(*optimizer, 5);
+    auto save = CheckpointSave::begin({.checkpoints = scratch.path(), .step = 5, .plan = plan}, world.all(), all);
+    WEFT_CHECK(save.ok(), "{}", save.error().message());
+    set_step(*optimizer, 6);  // what was copied is what is saved
+    for (int polls = 0;; ++polls) {
+      const auto saved = (*save)->poll();
+      WEFT_CHECK(saved.ok(), "{}", saved.error().message());
+      if (*saved) break;
+      WEFT_CHECK(polls < 100'000, "it does not end");
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    // One that nobody waits for leaves nothing.
+    auto given_up = CheckpointSave::begin({.checkpoints = scratch.path(), .step = 7, .plan = plan}, world.all(), all);
+    WEFT_CHECK(given_up.ok(), "{}", given_up.error().message());
+    given_up->reset();
+    world.all().barrier().wait();
+  });
+  EXPECT_EQ(names_in(scratch.path()), std::vector<std::string>{"step-00000005"});
+  EXPECT_EQ(load_problem(scratch / "step-00000005", 1, 4'000), "");
+}
+
+TEST(SaveCheckpoint, IsOutsideTheTimeOut) {
+  const ScratchFolder scratch;
+  const auto error = run_thread_ranks(kExampleRanks, {.timeout = std::chrono::milliseconds(200)}, [&](World& world) {
+    const auto optimizer = example_optimizer(world, 1);
+    StageOptimizer* const all[] = {optimizer.get()};
+    const UnlimitedWaits patience(world.all());
+    if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    const auto saved = save_checkpoint({.checkpoints = scratch.path(), .step = 5, .plan = example_plan(kExampleRanks)},
+                                       world.all(), all);
+    WEFT_CHECK(saved.ok(), "{}", saved.error().message());
+  });
+  EXPECT_FALSE(error);
+  EXPECT_THROW(static_cast<void>(run_thread_ranks(kExampleRanks, {.timeout = std::chrono::milliseconds(200)},
+                                                  [&](World& world) {
+                                                    { const UnlimitedWaits patience(world.all()); }
+                                                    if (world.rank() == 0)
+                                                      std::this_thread::sleep_for(std::chrono::milliseconds(600));
+                                                    world.all().barrier().wait();
+                                                  })),
+               std::exception);
 }
 
 TEST(SaveCheckpoint, KeepsTheLastOnes) {
@@ -63,7 +116,7 @@ TEST(SaveCheckpoint, ReplacesTheSameStep) {
   scratch.write("step-00000004/note", "of the old one");
   save_example(scratch.path(), {4}, 0, 0);
   EXPECT_EQ(names_in(scratch / "step-00000004"),
-            (std::vector<std::string>{"checkpoint.json", "rank-00000.safetensors"}));
+            (std::vector<std::string>{"checkpoint.json", "rank-00000.safetensors", "rank-00001.safetensors"}));
   EXPECT_EQ(names_in(scratch.path()), std::vector<std::string>{"step-00000004"});
   EXPECT_EQ(load_problem(scratch / "step-00000004"), "");
 }

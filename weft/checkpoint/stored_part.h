@@ -14,6 +14,7 @@ struct StoredPart {
   ElementRange elements;  ///< of the piece, flattened
   std::string tensor;     ///< what its tensors are called in the file, before the names below
   bool is_trained = true;
+  int64_t updates = -1;  ///< that its moments are of; -1: all of the checkpoint's
 };
 
 /// What follows `tensor` in the names of a part's tensors.

@@ -2,33 +2,38 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
-#include "weft/base/text.h"
 #include "weft/checkpoint/checkpoint_json.h"
 
 namespace weft {
+namespace {
 
-StoredWeights::StoredWeights(const Checkpoint& checkpoint) : checkpoint_(&checkpoint), files_(checkpoint.files.size()) {
+std::vector<RoutedPart> parts_of(const Checkpoint& checkpoint) {
+  std::vector<RoutedPart> parts;
+  for (const CheckpointFile& file : checkpoint.files) {
+    for (const StoredPart& part : file.parts) {
+      parts.push_back({.rank = file.rank,
+                       .piece = part.piece,
+                       .elements = part.elements,
+                       .is_trained = part.is_trained,
+                       .updates = part.updates >= 0 ? part.updates : checkpoint.updates,
+                       .kin = {}});
+    }
+  }
+  return parts;
+}
+
+}  // namespace
+
+StoredWeights::StoredWeights(const Checkpoint& checkpoint)
+    : checkpoint_(&checkpoint),
+      index_(parts_of(checkpoint), (checkpoint.folder / kCheckpointJsonName).string()),
+      files_(checkpoint.files.size()) {
   for (size_t file = 0; file < checkpoint.files.size(); ++file) {
-    for (const StoredPart& part : checkpoint.files[file].parts) places_[part.piece.name].push_back({file, &part});
+    for (const StoredPart& part : checkpoint.files[file].parts) places_.push_back({file, &part});
   }
 }
 
-std::vector<std::string> StoredWeights::names() const {
-  std::vector<std::string> names;
-  for (const auto& [name, places] : places_) names.push_back(name);
-  return names;
-}
-
-Error StoredWeights::refuse(std::string_view weight, std::string problem, std::string advice) const {
-  return {.source = (checkpoint_->folder / kCheckpointJsonName).string(),
-          .field = std::string(weight),
-          .problem = std::move(problem),
-          .advice = std::move(advice)};
-}
-
-Result<const StoredFile*> StoredWeights::open(size_t file) {
+Result<StoredFile*> StoredWeights::open(size_t file) {
   if (!files_[file]) {
     WEFT_TRY(StoredFile opened, StoredFile::open(checkpoint_->folder, checkpoint_->files[file]));
     files_[file] = std::make_unique<StoredFile>(std::move(opened));
@@ -36,51 +41,49 @@ Result<const StoredFile*> StoredWeights::open(size_t file) {
   return files_[file].get();
 }
 
-std::optional<Error> StoredWeights::fill(const WeightPiece& piece, const ElementRange& elements, const AdamWState& to,
-                                         int64_t rank) {
-  const auto found = places_.find(piece.name);
-  if (found == places_.end()) {
-    return refuse(piece.name, "is a weight of the model, but the checkpoint does not have it",
-                  "Is this the checkpoint of another model?" + did_you_mean(piece.name, names()));
+Result<AdamWState> StoredWeights::read(size_t part, const ElementRange& elements, bool has_moments) {
+  const Place& place = places_[part];
+  WEFT_TRY(StoredFile * file, open(place.file));
+  AdamWState state;
+  WEFT_TRY(state.master, file->tensor(place.part->tensor + kValueName, elements));
+  if (!has_moments) return state;
+  WEFT_TRY(state.moment1, file->tensor(place.part->tensor + kMoment1Name, elements));
+  WEFT_TRY(state.moment2, file->tensor(place.part->tensor + kMoment2Name, elements));
+  return state;
+}
+
+std::optional<Error> StoredWeights::fill(const WeightPiece& piece, const ElementRange& elements, const AdamWState& to) {
+  const bool is_trained = to.moment1.defined() || to.moment2.defined();
+  const auto copies = index_.take({.piece = piece, .elements = elements, .is_trained = is_trained, .kin = {}});
+  if (!copies) return copies.error();
+  for (const RoutedCopy& copy : *copies) {
+    const bool has_moments = is_trained && index_.parts()[copy.held].is_trained;
+    for (const at::Tensor* moment : {&to.moment1, &to.moment2})
+      if (moment->defined() && !has_moments) moment->zero_();
+    const BoxCopy& box = copy.box;
+    const auto state =
+        read(copy.held, {box.from, box.from + (box.num_rows - 1) * box.from_stride + box.num_columns}, has_moments);
+    if (!state) return state.error();
+    if (to.master.defined()) copy_box(box, to.master, state->master);
+    if (to.moment1.defined() && has_moments) copy_box(box, to.moment1, state->moment1);
+    if (to.moment2.defined() && has_moments) copy_box(box, to.moment2, state->moment2);
+    done_with_part(copy.held);
   }
-  std::vector<Place> places = found->second;
-  std::stable_partition(places.begin(), places.end(),
-                        [&](const Place& place) { return checkpoint_->files[place.file].rank == rank; });
-  std::vector<PartBox> missing = boxes_of(piece, elements);
-  for (const Place& place : places) {
-    if (missing.empty()) break;
-    const StoredPart& part = *place.part;
-    if (part.piece.shape != piece.shape) {
-      return refuse(piece.name,
-                    fmt::format("has the shape [{}] in the checkpoint, but [{}] in the model",
-                                fmt::join(part.piece.shape, ", "), fmt::join(piece.shape, ", ")),
-                    "Is this the checkpoint of another model?");
-    }
-    const std::vector<BoxCopy> copies = take_common(missing, boxes_of(part.piece, part.elements));
-    if (copies.empty()) continue;
-    if (to.moment1.defined() && !part.is_trained) {
-      return refuse(piece.name, "is trained now, but was frozen when the checkpoint was saved, so it has no moments",
-                    "Freeze it, or start a new run from the checkpoint's exported weights.");
-    }
-    auto file = open(place.file);
-    if (!file) return std::move(file).error();
-    const auto copy_all = [&](const at::Tensor& tensor, const char* name) {
-      if (!tensor.defined()) return;
-      const at::Tensor from = (*file)->tensor(part.tensor + name);
-      for (const BoxCopy& copy : copies) copy_box(copy, tensor, from);
-      (*file)->done_with_tensor(part.tensor + name);
-    };
-    copy_all(to.master, kValueName);
-    copy_all(to.moment1, kMoment1Name);
-    copy_all(to.moment2, kMoment2Name);
+  return std::nullopt;
+}
+
+void StoredWeights::done_with_part(size_t part) const {
+  const Place& place = places_[part];
+  if (!files_[place.file]) return;
+  for (const char* name : {kValueName, kMoment1Name, kMoment2Name}) {
+    if (name == kValueName || place.part->is_trained) files_[place.file]->done_with_tensor(place.part->tensor + name);
   }
-  if (missing.empty()) return std::nullopt;
-  int64_t count = 0;
-  for (const PartBox& box : missing) count += box.rows.size() * box.columns.size();
-  return refuse(piece.name,
-                fmt::format("is not complete: {} of its elements, from row {} on, are in none of the files",
-                            with_commas(count), missing.front().rows.begin),
-                "The checkpoint is damaged: use another one.");
+}
+
+int64_t StoredWeights::num_read_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& file : files_) bytes += file ? file->num_read_bytes() : 0;
+  return bytes;
 }
 
 }  // namespace weft

@@ -43,7 +43,7 @@ int report(const Error& error) {
                stderr);
   }
   if (error.kind == ErrorKind::kInput) return kInputWrong;
-  return was_interrupted() ? kInterrupted : kJobFailed;
+  return interrupted_status().value_or(kJobFailed);
 }
 
 /// Standard output may be a full disk; a result that did not arrive is not a success. (A reader that closes a pipe
@@ -220,6 +220,7 @@ Verbs all_verbs() {
   add_train(verbs);
   add_eval(verbs);
   add_predict(verbs);
+  add_convert(verbs);
   add_doctor(verbs);
   return verbs;
 }
@@ -244,7 +245,8 @@ int parse_and_run(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(
       "'weft help VERB' or 'weft VERB --help' explains a verb.\n"
-      "Exit status: 0 done, 1 the job failed, 2 the input is wrong, 130 interrupted (Ctrl-C).\n"
+      "Exit status: 0 done, 1 the job failed, 2 the input is wrong, 3 stopped by a signal with its state saved,\n"
+      "130 interrupted (Ctrl-C).\n"
       "Example:\n"
       "  weft plan --model qwen2-vl-7b --cluster dgx_h100 --workload vl_sft --out plan.json");
 

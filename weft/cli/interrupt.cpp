@@ -14,6 +14,7 @@ namespace {
 
 // A handler can see nothing else.
 std::atomic<bool> has_interrupt = false;
+std::atomic<bool> has_saved_state = false;
 std::array<char, 160> last_words{};
 size_t num_last_words = 0;
 
@@ -28,6 +29,11 @@ extern "C" void note_stop(int) {
   errno = kept;
 }
 
+extern "C" void note_stop_once(int) {
+  if (has_interrupt.load()) _exit(kInterrupted);
+  note_stop(0);
+}
+
 extern "C" void say_and_end(int) {
   say_words();
   _exit(kInterrupted);
@@ -40,14 +46,18 @@ void keep_words(const std::string& text) {
   std::copy_n(words.begin(), num_last_words, last_words.begin());
 }
 
-void handle_interrupt(void (*handler)(int)) {
+void handle_signal(int signal, void (*handler)(int), int flags) {
   struct sigaction before {};
-  sigaction(SIGINT, nullptr, &before);
+  sigaction(signal, nullptr, &before);
   if (before.sa_handler == SIG_IGN) return;
   struct sigaction action {};
   action.sa_handler = handler;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  sigaction(SIGINT, &action, nullptr);
+  action.sa_flags = flags;
+  sigaction(signal, &action, nullptr);
+}
+
+void handle_interrupt(void (*handler)(int)) {
+  handle_signal(SIGINT, handler, static_cast<int>(SA_RESETHAND));
 }
 
 }  // namespace
@@ -55,6 +65,12 @@ void handle_interrupt(void (*handler)(int)) {
 const std::atomic<bool>& stop_on_interrupt(std::string_view words) {
   keep_words(std::string(words));
   handle_interrupt(note_stop);
+  return has_interrupt;
+}
+
+const std::atomic<bool>& stop_on_signals(std::string_view words) {
+  keep_words(std::string(words));
+  for (const int signal : {SIGINT, SIGTERM}) handle_signal(signal, note_stop_once, SA_RESTART);
   return has_interrupt;
 }
 
@@ -80,8 +96,13 @@ InterruptPatience::~InterruptPatience() {
   watch_.join();
 }
 
-bool was_interrupted() {
-  return has_interrupt.load();
+void note_saved_state() {
+  has_saved_state.store(true);
+}
+
+std::optional<int> interrupted_status() {
+  if (!has_interrupt.load()) return std::nullopt;
+  return has_saved_state.load() ? kStoppedAndSaved : kInterrupted;
 }
 
 void end_on_interrupt(const std::string& verb) {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/check.h"
+#include "weft/base/clock.h"
 #include "weft/base/file.h"
 #include "weft/base/output_path.h"
 #include "weft/base/units.h"
@@ -159,6 +160,7 @@ Result<PlanSearchResult> search_freely(const PlanProblem& problem, const PlanSpa
   return search_plans(problem.model, problem.cluster, problem.workload, whole, how);
 }
 
+/// `how` has the time that is left for advice.
 Error no_plan(const PlanProblem& problem, const PlanSearchResult& result, const PlanSearchOptions& how) {
   if (how.stop->load()) {
     return {.kind = ErrorKind::kJob,
@@ -192,8 +194,12 @@ Result<std::string> search(const PlanOptions& options) {
   }
   const bool is_terminal = has_terminal();
   if (is_terminal) how.progress = show_progress;
+  const double begin_ms = now_ms();
   WEFT_TRY(PlanSearchResult result, search_plans(problem.model, problem.cluster, problem.workload, problem.space, how));
   if (result.best.empty()) {
+    // Some advice is worth a moment more.
+    constexpr double kFewest_s = 2;
+    how.time_limit_s = std::max(kFewest_s, how.time_limit_s - (now_ms() - begin_ms) / 1e3);
     const Error error = no_plan(problem, result, how);
     if (is_terminal) show_progress("");
     return error;

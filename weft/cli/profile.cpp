@@ -173,6 +173,12 @@ std::vector<std::string> notes_of(const ProfileReport& report, const ProfileOpti
                     "run the same command again, which measures just these",
                     spreads.unsettled, report.profile.blocks.size(), kSettledPercent, spreads.worst_percent));
   }
+  if (constexpr double kSteady = 0.95; report.profile.lowest_clock_mhz < kSteady * report.profile.clock_mhz) {
+    notes.push_back(fmt::format(
+        "the device's clock fell to {:.0f} MHz while some blocks ran, of {:.0f} MHz (the median): its power, "
+        "heat or something else limits it; measure again where plans have it steadier",
+        report.profile.lowest_clock_mhz, report.profile.clock_mhz));
+  }
   if (report.is_out_of_time) {
     notes.push_back(
         fmt::format("--time-limit {:.0f} ended it with {} to go, the least important: run the same command "
@@ -196,6 +202,8 @@ Json to_json(const ProfileReport& report, const ProfileOptions& options, double 
           {"outliers", report.num_outliers},
           {"spread_percent", spreads.median_percent},
           {"worst_spread_percent", spreads.worst_percent},
+          {"clock_mhz", report.profile.clock_mhz},
+          {"lowest_clock_mhz", report.profile.lowest_clock_mhz},
           {"seconds", seconds},
           {"notes", notes_of(report, options)}};
 }
@@ -211,6 +219,8 @@ std::string to_text(const ProfileReport& report, const ProfileOptions& options, 
   text += fmt::format("besides   {}, {}, {:.3f} ms around an action, {:.3f} ms around a step\n",
                       counted(std::ssize(profile.updates), "update"), counted(std::ssize(profile.links), "collective"),
                       profile.action_ms, profile.step_ms);
+  if (profile.clock_mhz > 0)
+    text += fmt::format("clock     {:.0f} MHz, {:.0f} at the lowest\n", profile.clock_mhz, profile.lowest_clock_mhz);
   text += fmt::format("time      {}\n", duration_text(seconds));
   for (const std::string& note : notes_of(report, options)) text += fmt::format("note      {}\n", note);
   text += fmt::format("written   {}\n", options.out);
@@ -346,7 +356,8 @@ void add_profile(Verbs& verbs) {
   verb.option("--cluster", options->cluster, "Plan for this cluster of such devices (default: this machine)")
       .named("CLUSTER");
   verb.option("--device", options->device, "cpu (the default) or cuda").named("DEVICE");
-  verb.option("--for", options->plan, "Measure just what this plan asks for; it has its model, workload and cluster with it")
+  verb.option("--for", options->plan,
+              "Measure just what this plan asks for; it has its model, workload and cluster with it")
       .named("PLAN");
   verb.option("--space", options->space, "Measure what a search of this space asks for").named("FILE");
   verb.option("--precision", options->precision, "Default: the plan's, else bf16 on cuda and fp32 on cpu")

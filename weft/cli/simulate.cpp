@@ -7,6 +7,7 @@
 #include "weft/cli/legal_plan.h"
 #include "weft/cli/report_text.h"
 #include "weft/cli/verbs.h"
+#include "weft/meaning/held_state.h"
 #include "weft/profile/profile.h"
 #include "weft/simulate/picture_title.h"
 #include "weft/simulate/plan_simulator.h"
@@ -19,6 +20,17 @@ struct SimulateVerbOptions {
   std::optional<std::string> profile, batches, trace, svg;
   bool json = false;
 };
+
+/// What each rank's host holds on top while a checkpoint is saved beside the next steps; null with offload, which is
+/// not run.
+Json checkpoint_copies(const Plan& plan) {
+  if (!plan.offload.is_empty()) return nullptr;
+  constexpr double kGib = 1024.0 * 1024 * 1024;
+  Json copies = Json::array();
+  for (int64_t rank = 0; rank < plan.world_size; ++rank)
+    copies.push_back(static_cast<double>(snapshot_bytes(plan, rank)) / kGib);
+  return copies;
+}
 
 Result<std::string> simulate(const SimulateVerbOptions& options) {
   if (auto error = find_bad_output({{"--trace", options.trace}, {"--svg", options.svg}})) return *std::move(error);
@@ -41,7 +53,11 @@ Result<std::string> simulate(const SimulateVerbOptions& options) {
   if (options.svg) {
     if (auto error = write_file(*options.svg, to_svg(timeline, picture_title(plan, report)))) return *error;
   }
-  if (options.json) return to_json(report).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (options.json) {
+    Json json = to_json(report);
+    json["checkpoint_copy_gib"] = checkpoint_copies(plan);
+    return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  }
   return to_text(plan, report);
 }
 

@@ -183,7 +183,7 @@ Result<std::string> run_train(const TrainVerbOptions& options) {
   show_progress("loading the runtime");
   WEFT_TRY(const RuntimeApi* runtime, load_runtime());
   // Loaded first, so that what libraries do with signals is over.
-  request.stop = &stop_on_interrupt(
+  request.stop = &stop_on_signals(
       detect_launch().is_speaker() ? "train: interrupted, ending after this step (Ctrl-C again: at once)" : "");
   Result<std::optional<TrainReport>> report = runtime->train(request);
   show_progress("");
@@ -196,7 +196,10 @@ Result<std::string> run_train(const TrainVerbOptions& options) {
   const bool has_steps = (*report)->last_step > (*report)->first_step;
   std::optional<RunComparison> comparison;
   if (has_steps) comparison = compared(request.plan, (*report)->run_folder.string(), profile ? &*profile : nullptr);
-  if ((*report)->is_stopped) return interrupted(**report, options);
+  if ((*report)->is_stopped) {
+    if ((*report)->is_saved) note_saved_state();
+    return interrupted(**report, options);
+  }
   if (!options.json) return to_text(**report) + (comparison ? short_text(*comparison) : "");
   Json json = to_json(**report);
   json["prediction"] = comparison ? to_json(*comparison) : Json();
@@ -229,8 +232,9 @@ void add_train(Verbs& verbs) {
   verb.footer =
       "Ranks are threads of this process, as many as the plan's world. For processes and hosts:\n"
       "  mpirun -n 8 weft train --plan plan.json --config train.yaml\n"
-      "Ctrl-C ends it after the step that is under way, with a checkpoint where the configuration has them (exit "
-      "130).\n"
+      "Ctrl-C and SIGTERM end it after the step that is under way, with a checkpoint where the configuration has them\n"
+      "(exit 3; without checkpoints 130); a second signal ends it at once. --resume goes on by any plan of the same "
+      "model.\n"
       "Examples:\n"
       "  weft plan --model tiny-vl --cluster local_cpu --workload tiny_vl --space docs/manual/train_space.yaml --out "
       "plan.json\n"

@@ -75,5 +75,6 @@ void add_eval(Verbs& verbs);
 void add_predict(Verbs& verbs);
 void add_doctor(Verbs& verbs);
 void add_profile(Verbs& verbs);
+void add_convert(Verbs& verbs);
 
 }  // namespace weft

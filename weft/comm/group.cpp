@@ -84,4 +84,12 @@ void Group::refuse(const Operation& operation, const std::string& mistake) const
                                name_of(operation.kind), name(), rank(), size(), mistake));
 }
 
+UnlimitedWaits::UnlimitedWaits(const Group& group) : world_(group.state_->world) {
+  world_->add_unlimited(1);
+}
+
+UnlimitedWaits::~UnlimitedWaits() {
+  world_->add_unlimited(-1);
+}
+
 }  // namespace weft

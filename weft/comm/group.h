@@ -70,6 +70,7 @@ class Group {
   void close();
 
  private:
+  friend class UnlimitedWaits;
   struct State {
     std::shared_ptr<WorldBackend> world;
     int64_t rank = 0;
@@ -83,6 +84,20 @@ class Group {
   [[noreturn]] void refuse(const Operation& operation, const std::string& mistake) const;
 
   std::shared_ptr<State> state_;
+};
+
+/// While it lives, this rank waits for others as long as it takes, in all groups of its world: for work in which a rank
+/// may be busy with a disk for longer than the time-out. Ranks that die are noticed all the same. All ranks make one
+/// around the same operations, the last of which brings them together.
+class UnlimitedWaits {
+ public:
+  explicit UnlimitedWaits(const Group& group);
+  ~UnlimitedWaits();
+  UnlimitedWaits(const UnlimitedWaits&) = delete;
+  UnlimitedWaits& operator=(const UnlimitedWaits&) = delete;
+
+ private:
+  std::shared_ptr<WorldBackend> world_;
 };
 
 }  // namespace weft

@@ -2,6 +2,16 @@
 
 namespace weft {
 
+void CallLog::add(GroupCall call) {
+  const std::lock_guard lock(guard_);
+  calls_.push_back(std::move(call));
+}
+
+std::vector<GroupCall> CallLog::list() const {
+  const std::lock_guard lock(guard_);
+  return calls_;
+}
+
 Traffic TrafficCounter::total() const {
   Traffic sum;
   for (const Cell& cell : cells_) sum += {cell.sent_bytes, cell.received_bytes};
@@ -18,7 +28,7 @@ void TrafficCounter::add_to(TrafficList& list) const {
 
 std::shared_ptr<TrafficCounter> TrafficCounters::make(const std::string& name, const std::vector<int64_t>& ranks) {
   const std::lock_guard lock(guard_);
-  return all_.emplace_back(std::make_shared<TrafficCounter>(name, ranks));
+  return all_.emplace_back(std::make_shared<TrafficCounter>(name, ranks, log_));
 }
 
 TrafficList TrafficCounters::list() const {

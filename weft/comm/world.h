@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -31,6 +32,10 @@ class WorldBackend {
   /// The GPU that this rank is to use, where the world has given it one.
   virtual std::optional<Device> gpu() const { return {}; }
 
+  /// Scopes in which this rank waits for others without a limit (see UnlimitedWaits) begin and end.
+  virtual void add_unlimited(int change) { num_unlimited_ += change; }
+  bool waits_without_limit() const { return num_unlimited_.load() > 0; }
+
   int64_t rank() const { return rank_; }
   int64_t size() const { return size_; }
   const CommOptions& options() const { return options_; }
@@ -43,6 +48,7 @@ class WorldBackend {
   CommOptions options_;
   RankRecord record_;
   TrafficCounters counters_;
+  std::atomic<int> num_unlimited_{0};
 };
 
 /// All ranks of a run, seen from one of them; groups are made here.
@@ -62,6 +68,11 @@ class World {
 
   /// What this rank has done in all groups so far.
   TrafficList traffic() const { return backend_->counters().list(); }
+
+  /// From now on every operation is written down, of groups that exist already, too.
+  void keep_calls() { backend_->counters().log().keep(); }
+  /// Those since then, in the order in which this rank started them.
+  std::vector<GroupCall> calls() const { return backend_->counters().log().list(); }
 
   /// The group of everyone.
   Group& all() { return all_; }

@@ -68,7 +68,7 @@ class OpMeter {
     if (all.mask != Mask::kWindowed) all.mask = Mask::kFull;
     const double scores = num_attention_pairs(all, segments_) / as_double(setting_.cp) * heads;
     // Softmax's output and, with dropout, its mask and its output.
-    memory.scores = scores * (bytes_ + (a.has_dropout ? kMaskBytes + bytes_ : 0));
+    memory.scores = scores * (bytes_ + (a.dropout > 0 ? kMaskBytes + bytes_ : 0));
     memory.statistics = 0;  // log-sums are the fused kernel's
     memory.moved += 2 * scores * bytes_;
   }

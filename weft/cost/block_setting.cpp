@@ -1,6 +1,15 @@
 #include "weft/cost/block_setting.h"
 
+#include <algorithm>
+
 namespace weft {
+
+bool places_whole_rows(const Plan& plan, const ModulePlan& module) {
+  if (module.is_encoder() || module.tp == 1) return false;
+  return std::any_of(plan.modules.begin(), plan.modules.end(), [&](const ModulePlan& other) {
+    return other.is_encoder() && (other.is_in_pipeline() || !module.sequence_parallel);
+  });
+}
 
 BlockSetting setting_of(const Plan& plan, const ModulePlan& m, const ModulePlacements& placements) {
   const Cluster& cluster = plan.cluster;
@@ -10,6 +19,7 @@ BlockSetting setting_of(const Plan& plan, const ModulePlan& m, const ModulePlace
                        .ep = m.ep,
                        .sequence_parallel = m.sequence_parallel,
                        .experts_over_tp = m.experts_over_tp,
+                       .places_whole_rows = places_whole_rows(plan, m),
                        .overlap_tp = plan.overlap_tp,
                        .precision = plan.precision.compute,
                        .attention = plan.workload.attention};

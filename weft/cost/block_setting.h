@@ -12,8 +12,9 @@ struct BlockSetting {
   int64_t tp = 1, cp = 1, cp_ulysses = 1, ep = 1;
   bool sequence_parallel = false;
   bool experts_over_tp = false;
-  bool even_experts = false;  ///< a device by itself: experts have the mean of the rows, not the busiest rank's
-  bool overlap_tp = true;     ///< communication of input gradients runs behind weight gradients
+  bool places_whole_rows = false;  ///< of the llm: encoders' rows are placed among whole rows of the embedding
+  bool even_experts = false;       ///< a device by itself: experts have the mean of the rows, not the busiest rank's
+  bool overlap_tp = true;          ///< communication of input gradients runs behind weight gradients
   Precision precision = Precision::kBf16;
   AttentionKernel attention = AttentionKernel::kFused;
   GroupLink tp_link, ulysses_link, ring_link, ep_link;
@@ -24,6 +25,10 @@ struct BlockSetting {
   OpShare share() const { return {.tp = tp, .ep = ep, .experts_over_tp = experts_over_tp, .tp_rank = {}}; }
   bool operator==(const BlockSetting&) const = default;
 };
+
+/// Whether the llm places rows of some encoder among whole rows of its embedding: all that come whole, on every
+/// tensor-parallel rank.
+bool places_whole_rows(const Plan& plan, const ModulePlan& module);
 
 /// A module's setting in a plan, whose groups lie on the cluster as place_module says.
 BlockSetting setting_of(const Plan& plan, const ModulePlan& module, const ModulePlacements& placements);

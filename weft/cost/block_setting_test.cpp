@@ -8,6 +8,7 @@
 
 #include "tests/support/cost/example_plan.h"
 #include "tests/support/source_tree.h"
+#include "weft/cost/bridge_time.h"
 #include "weft/cost/cost_model.h"
 #include "weft/plan/plan_json.h"
 
@@ -104,6 +105,44 @@ TEST(Bridge, AMicrobatchsEmbeddingsTravelOnceAndAreDividedAmongRanksThatDivideRo
   // Two images of 256 embeddings, 3584 wide in bf16, over 8 MB/ms, half of the rows to each of two sequence-parallel
   // ranks.
   EXPECT_NEAR(costs.encoders.front().bridge_ms, 2 * 256 * 3584 * 2 / 2 / 8e6, 1e-9);
+}
+
+TEST(Bridge, SharesTheCardsWithWhatElseLeavesTheNode) {
+  Plan plan = text_plan(gpt_model({}), real_links(4, 8, 2), {.tp = 8, .pp = 2, .dp = 2}, 512);
+  ModulePlan& llm = plan.modules.front();
+  ModuleCosts costs;
+  costs.pipeline_link = next_stage_link(plan);
+  costs.gradient_link = {.num_ranks = 2, .num_nodes = 2};
+  const std::vector<BridgeTime> bridges = {{.busy_ms = 4, .latency_ms = 0.5, .leaves_node = true},
+                                           {.busy_ms = 1, .latency_ms = 0.5, .leaves_node = true},
+                                           {.busy_ms = 9, .latency_ms = 0.25, .leaves_node = false}};
+  const auto shared_ms = [&] {
+    std::vector<double> ms;
+    for (size_t i = 0; i < bridges.size(); ++i) ms.push_back(shared_bridge_ms(plan, costs, bridges, i));
+    return ms;
+  };
+  // The shorter one holds the longer up by its own length, and is half as fast itself.
+  EXPECT_EQ(shared_ms(), (std::vector<double>{4 + 0.5 + 1, 1 + 0.5 + 1, 9.25}));
+  // Two cards of 25 GB/s for eight senders: 2 ms for each.
+  costs.boundary_bytes = 2 * 25e6 / 4;
+  EXPECT_NEAR(shared_ms()[0], 4 + 0.5 + 1 + 2, 1e-12);
+  EXPECT_NEAR(shared_ms()[1], 1 + 0.5 + 1 + 1, 1e-12);
+  llm.zero = 1;
+  EXPECT_NEAR(shared_ms()[0], 7.5, 1e-12) << "reductions come when the step ends";
+  llm.zero = 2;
+  EXPECT_NEAR(shared_ms()[0], 7.5 + 4, 1e-12);
+  EXPECT_EQ(shared_ms()[2], 9.25);
+  costs.gradient_link.num_nodes = 1;
+  EXPECT_NEAR(shared_ms()[0], 7.5, 1e-12);
+}
+
+TEST(Bridge, WithoutRowsNothingIsSent) {
+  Plan plan = *read_plan_file(source_tree().string() + "/scenarios/plans/qwen2.5-vl-7b_disjoint_stream.json");
+  plan.workload.images = {Distribution::constant(0), Distribution::constant(1024)};
+  CostModel model = *CostModel::create(plan);
+  PlanCosts costs;
+  model.price(plan, costs);
+  EXPECT_EQ(costs.encoders.front().bridge_ms, 0);
 }
 
 }  // namespace

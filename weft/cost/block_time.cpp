@@ -7,119 +7,161 @@
 #include "weft/base/as_double.h"
 #include "weft/cost/collective_time.h"
 #include "weft/cost/local_shape.h"
-#include "weft/meaning/row_changes.h"
+#include "weft/meaning/block_exchanges.h"
 
 namespace weft {
 namespace {
 
-/// The communication around one operator.
+BlockSharing sharing_of(const BlockSetting& setting) {
+  return {.tp = setting.tp,
+          .ulysses = setting.cp_ulysses,
+          .ring = setting.cp / setting.cp_ulysses,
+          .ep = setting.ep,
+          .divides_rows = setting.sequence_parallel && setting.tp > 1,
+          .experts_over_tp = setting.experts_over_tp};
+}
+
+/// An llm's entry.
+bool has_table(const Block& block) {
+  return std::any_of(block.ops.begin(), block.ops.end(), [](const Op& op) {
+    return std::holds_alternative<Lookup>(op.shape) && op.split == TensorSplit::kColumn;
+  });
+}
+
+/// The forward's exchanges. Encoders' rows become whole for the llm behind their exit.
+std::vector<BlockExchange> exchanges_of(const Module& module, const Block& block, const BlockSharing& sharing,
+                                        bool places_whole_rows) {
+  const bool is_llm = module.kind == ModuleKind::kLlm;
+  if (has_table(block) && is_llm) return entry_exchanges(module, sharing, places_whole_rows);
+  std::vector<BlockExchange> list = forward_exchanges(module, block, sharing);
+  if (&block == &module.exit && !is_llm) {
+    for (const BlockExchange& each : output_exchanges(module, sharing)) list.push_back(each);
+  }
+  return list;
+}
+
+/// Prices a block's exchanges.
 class Communication {
  public:
-  Communication(const BlockSetting& setting, const Cluster& cluster, const DeviceRates& rates, double tokens)
-      : setting_(setting),
+  Communication(const Module& module, const Block& block, const BlockSetting& setting, const Cluster& cluster,
+                const DeviceRates& rates, double tokens)
+      : module_(module),
+        block_(block),
+        setting_(setting),
         rates_(rates),
         overlap_(cluster.efficiency.overlap),
         tokens_(tokens / as_double(setting.cp)),
         bytes_(num_bytes(setting.precision)) {}
 
-  void add(const Op& op, const OpTime& time, BlockTime& block) const {
-    const bool is_spread_over_tp = has_whole_experts(op, setting_.experts_over_tp);
-    if (setting_.tp > 1 && !is_spread_over_tp) add_tensor_parallel(op, time, block);
-    if (const auto* attention = std::get_if<Attention>(&op.shape); attention != nullptr && setting_.cp > 1)
-      add_context_parallel(*attention, time, block);
-    if (const auto* matmul = std::get_if<Matmul>(&op.shape); matmul != nullptr && matmul->copies > 1 && setting_.ep > 1)
-      add_expert_parallel(op, *matmul, block);
+  /// By operator of the block: what hides communication.
+  void add(const std::vector<OpTime>& times, BlockTime& total) const {
+    const BlockSharing sharing = sharing_of(setting_);
+    if (sharing.tp == 1 && sharing.ulysses == 1 && sharing.ring == 1 && sharing.ep == 1) return;
+    const std::vector<BlockExchange> forward = exchanges_of(module_, block_, sharing, setting_.places_whole_rows);
+    for (const BlockExchange& each : forward) add(each, times[each.op], total);
+    const std::vector<OpGradients> all(block_.ops.size() + 1, {true, true, true, true});
+    for (const BlockExchange& each : backward_exchanges(forward, all, BlockRecompute::kKeep))
+      add(each, times[each.op], total);
+    // What recomputing attention repeats, and the kept backward does not have.
+    for (const BlockExchange& each : forward) {
+      if (each.kind == ExchangeKind::kKeys) total.attention.cp_ms += ring_ms(each, times[each.op]);
+    }
   }
 
  private:
+  void add(const BlockExchange& each, const OpTime& time, BlockTime& total) const {
+    PassTime& pass = each.pass == BlockPass::kForward         ? total.forward
+                     : each.pass == BlockPass::kBackwardInput ? total.backward_input
+                                                              : total.backward_weight;
+    switch (each.kind) {
+      case ExchangeKind::kRows:
+        return add_rows(each, time, pass, total);
+      case ExchangeKind::kLoss:
+        // Largest logit, sum and target of every row.
+        pass.tp_ms += 3 * all_reduce_ms(setting_.tp_link, block_.ops[each.op].rows.value() * tokens_ * kFp32Bytes);
+        return;
+      case ExchangeKind::kHeads:
+        pass.cp_ms += heads_ms(each);
+        return;
+      case ExchangeKind::kKeys:
+        pass.cp_ms += ring_ms(each, time);
+        return;
+      case ExchangeKind::kBalance:
+        return;
+      case ExchangeKind::kExpertCounts:
+        pass.ep_ms +=
+            all_to_all_ms(setting_.ep_link, as_double(std::get<Matmul>(block_.ops[each.op].shape).out) * kNumberBytes);
+        return;
+      case ExchangeKind::kExpertRows:
+        pass.ep_ms += expert_rows_ms(block_.ops[each.op]);
+        return;
+    }
+  }
+
   /// What is left of communication that runs beside compute.
   double exposed(double communication_ms, double compute_ms) const {
     return std::max(0.0, communication_ms - overlap_ * compute_ms);
   }
 
-  /// A column split reads whole rows and has their gradient summed; a row split sums its output. With sequence
-  /// parallelism the rows lie divided between the regions.
-  void add_tensor_parallel(const Op& op, const OpTime& time, BlockTime& block) const {
-    const double rows = rows_around(op).value() * tokens_;
-    const bool divides_rows = setting_.sequence_parallel;
-    if (const auto* table = std::get_if<Lookup>(&op.shape); table != nullptr && op.split == TensorSplit::kColumn) {
-      const double size = rows * as_double(table->width) * bytes_;
-      block.forward.tp_ms +=
-          divides_rows ? reduce_scatter_ms(setting_.tp_link, size) : all_reduce_ms(setting_.tp_link, size);
-      if (divides_rows) block.backward_weight.tp_ms += all_gather_ms(setting_.tp_link, size);
-      return;
-    }
-    if (std::holds_alternative<CrossEntropy>(op.shape)) {
-      // Largest logit, sum and target of every row.
-      block.forward.tp_ms += 3 * all_reduce_ms(setting_.tp_link, rows * kFp32Bytes);
-      return;
-    }
-    const auto* matmul = std::get_if<Matmul>(&op.shape);
-    if (matmul == nullptr) return;
-    if (op.split == TensorSplit::kColumn) {
-      const double size = rows * as_double(matmul->in) * bytes_;
-      const double back_ms =
-          divides_rows ? reduce_scatter_ms(setting_.tp_link, size) : all_reduce_ms(setting_.tp_link, size);
-      const double left_ms = setting_.overlap_tp ? exposed(back_ms, time.weight_gradient_ms) : back_ms;
-      block.backward_input.tp_ms += left_ms;
-      block.hidden_input_tp_ms += back_ms - left_ms;
-      if (divides_rows) {
-        const double gather_ms = all_gather_ms(setting_.tp_link, size);
-        block.forward.tp_ms += gather_ms;
-        if (!enters_alone(op)) return;
-        // The weights' gradient needs the whole rows again.
-        const double gather_left_ms = setting_.overlap_tp ? exposed(gather_ms, time.input_gradient_ms) : gather_ms;
-        block.backward_weight.tp_ms += gather_left_ms;
-        block.hidden_weight_tp_ms += gather_ms - gather_left_ms;
+  void add_rows(const BlockExchange& each, const OpTime& time, PassTime& pass, BlockTime& total) const {
+    const auto operation = operation_of(each.change, setting_.row_share() > 1, each.goes_back);
+    if (!operation) return;
+    const double rows = each.has_outputs ? module_.output_rows.value() * tokens_ : tokens_;
+    const double size = rows * as_double(each.columns) * bytes_;
+    const double ms = *operation == OperationKind::kAllGather       ? all_gather_ms(setting_.tp_link, size)
+                      : *operation == OperationKind::kReduceScatter ? reduce_scatter_ms(setting_.tp_link, size)
+                                                                    : all_reduce_ms(setting_.tp_link, size);
+    double left_ms = ms;
+    if (setting_.overlap_tp && each.change == RowChange::kEnter) {
+      // One half of a backward hides what the other waits for.
+      if (each.pass == BlockPass::kBackwardInput) {
+        left_ms = exposed(ms, time.weight_gradient_ms);
+        total.hidden_input_tp_ms += ms - left_ms;
+      } else if (each.pass == BlockPass::kBackwardWeight) {
+        left_ms = exposed(ms, time.input_gradient_ms);
+        total.hidden_weight_tp_ms += ms - left_ms;
       }
-    } else if (op.split == TensorSplit::kRow) {
-      const double size = rows * as_double(matmul->out) * bytes_;
-      block.forward.tp_ms +=
-          divides_rows ? reduce_scatter_ms(setting_.tp_link, size) : all_reduce_ms(setting_.tp_link, size);
-      if (divides_rows) block.backward_input.tp_ms += all_gather_ms(setting_.tp_link, size);
     }
+    // An entry's backward makes gradients of weights alone.
+    (has_table(block_) && each.goes_back ? total.backward_weight : pass).tp_ms += left_ms;
   }
 
-  /// Ulysses exchanges heads for rows before and after attention; in a ring keys and values travel, and going back
-  /// their gradients too, behind the attention of the block before.
-  void add_context_parallel(const Attention& a, const OpTime& time, BlockTime& block) const {
-    const double tp = as_double(setting_.tp);
-    const double query = as_double(a.heads * a.head_dim) / tp;
-    const double kv = as_double(heads_after_ulysses(a, setting_.share(), setting_.cp_ulysses).keys *
-                                setting_.cp_ulysses * a.head_dim);
-    PassTime forward;
-    const double exchanged = tokens_ * bytes_;
-    forward.cp_ms += exchange_ms(exchanged * (query + 2 * kv)) + exchange_ms(exchanged * query);
-    const double forward_exchanges_ms = forward.cp_ms;
-    const double steps = as_double(setting_.ring_link.num_ranks);
-    const double step_ms = ring_step_ms(setting_.ring_link, exchanged * 2 * kv);
-    if (steps > 1) forward.cp_ms += (steps - 1) * exposed(step_ms, time.forward_ms / steps);
-    block.forward += forward;
-    block.attention += forward;
-    PassTime backward;
-    backward.cp_ms = forward_exchanges_ms;
-    if (steps > 1) backward.cp_ms += (steps - 1) * exposed(2 * step_ms, time.input_gradient_ms / steps);
-    block.backward_input += backward;
+  double kv_width(const Attention& a) const {
+    return as_double(heads_after_ulysses(a, setting_.share(), setting_.cp_ulysses).keys * setting_.cp_ulysses *
+                     a.head_dim);
   }
 
   /// Rows are packed by receiver before they travel, and put in order after.
-  double exchange_ms(double bytes) const {
-    if (setting_.ulysses_link.num_ranks <= 1) return 0;
+  double heads_ms(const BlockExchange& each) const {
+    if (setting_.ulysses_link.num_ranks <= 1) return 0;  // a device by itself
+    const auto& a = std::get<Attention>(block_.ops[each.op].shape);
+    const double query = as_double(a.heads * a.head_dim) / as_double(setting_.tp);
+    const double bytes = tokens_ * bytes_ * (query + (each.has_keys ? 2 * kv_width(a) : 0));
     return all_to_all_ms(setting_.ulysses_link, bytes) + 4 * bytes / rates_.bytes_per_ms + 2 * rates_.kernel_ms;
+  }
+
+  /// Keys and values travel, and going back their gradients too, behind the attention of the block before.
+  double ring_ms(const BlockExchange& each, const OpTime& time) const {
+    const auto& a = std::get<Attention>(block_.ops[each.op].shape);
+    const double steps = as_double(setting_.ring_link.num_ranks);
+    const double step_ms = ring_step_ms(setting_.ring_link, tokens_ * bytes_ * 2 * kv_width(a));
+    if (each.goes_back) return (steps - 1) * exposed(2 * step_ms, time.input_gradient_ms / steps);
+    return (steps - 1) * exposed(step_ms, time.forward_ms / steps);
   }
 
   /// Tokens go to their experts' ranks before the first product and come back after the last. Tensor-parallel ranks
   /// have whole rows there, and each brings all of them to its part of the experts; or experts are spread over them,
   /// too, and each brings its own rows.
-  void add_expert_parallel(const Op& op, const Matmul& m, BlockTime& block) const {
-    const bool is_first = op.split == TensorSplit::kColumn;
+  double expert_rows_ms(const Op& op) const {
     const double mean_rows = op.rows.value() * tokens_ / as_double(row_share(op, setting_));
     const double rows = mean_rows * busiest_rank(setting_.ep, mean_rows);
-    const double ms = all_to_all_ms(setting_.ep_link, rows * as_double(is_first ? m.in : m.out) * bytes_);
-    block.forward.ep_ms += ms;
-    block.backward_input.ep_ms += ms;
+    return all_to_all_ms(setting_.ep_link, rows * as_double(module_.width) * bytes_);
   }
 
+  static constexpr double kNumberBytes = 8;
+
+  const Module& module_;
+  const Block& block_;
   const BlockSetting& setting_;
   const DeviceRates& rates_;
   double overlap_;
@@ -134,7 +176,7 @@ void apply_host_floor(PassTime& pass, double kernels, double host_ms_per_kernel)
 
 }  // namespace
 
-BlockTime AnalyticTimes::time_of(const Module&, const Block& block, const BlockSetting& setting,
+BlockTime AnalyticTimes::time_of(const Module& module, const Block& block, const BlockSetting& setting,
                                  const Segments& segments) const {
   BlockTime total;
   const double tokens = num_tokens(segments);
@@ -142,10 +184,11 @@ BlockTime AnalyticTimes::time_of(const Module&, const Block& block, const BlockS
   const Efficiency& share = cluster_->efficiency;
   const DeviceRates rates = rates_of(*cluster_, setting.precision);
   const double slowdown = 1 + share.slowdown_per_doubling * std::log2(as_double(cluster_->nodes));
-  const Communication communication(setting, *cluster_, rates, tokens);
+  std::vector<OpTime> times;
+  times.reserve(block.ops.size());
   double forward_kernels = 0, input_kernels = 0, weight_kernels = 0;
   for (const Op& op : block.ops) {
-    OpTime time = analytic_time(op, setting, rates, segments, tokens);
+    OpTime& time = times.emplace_back(analytic_time(op, setting, rates, segments, tokens));
     time.forward_ms *= slowdown;
     time.input_gradient_ms *= slowdown;
     time.weight_gradient_ms *= slowdown;
@@ -156,8 +199,8 @@ BlockTime AnalyticTimes::time_of(const Module&, const Block& block, const BlockS
     forward_kernels += time.forward_kernels;
     input_kernels += time.input_gradient_kernels;
     weight_kernels += time.weight_gradient_kernels;
-    communication.add(op, time, total);
   }
+  Communication(module, block, setting, *cluster_, rates, tokens).add(times, total);
   const double host_ms = share.host_us_per_kernel * 1e-3;
   apply_host_floor(total.forward, forward_kernels, host_ms);
   apply_host_floor(total.backward_input, input_kernels, host_ms);
@@ -165,8 +208,8 @@ BlockTime AnalyticTimes::time_of(const Module&, const Block& block, const BlockS
   return total;
 }
 
-BlockTime AnalyticTimes::time_of(const Block& block, const BlockSetting& setting, const Segments& segments,
-                                 const ComputeRatios& ratios) const {
+BlockTime AnalyticTimes::time_of(const Module& module, const Block& block, const BlockSetting& setting,
+                                 const Segments& segments, const ComputeRatios& ratios) const {
   BlockTime total;
   const double tokens = num_tokens(segments);
   if (tokens <= 0) return total;
@@ -197,13 +240,12 @@ BlockTime AnalyticTimes::time_of(const Block& block, const BlockSetting& setting
       scale(total.backward_input.compute_ms, sum.input_gradient_ms, sum.input_gradient_kernels, ratios.backward_input);
   const double weight_scale = scale(total.backward_weight.compute_ms, sum.weight_gradient_ms,
                                     sum.weight_gradient_kernels, ratios.backward_weight);
-  const Communication communication(setting, *cluster_, rates, tokens);
-  for (size_t i = 0; i < times.size(); ++i) {
-    times[i].forward_ms *= forward_scale;
-    times[i].input_gradient_ms *= input_scale;
-    times[i].weight_gradient_ms *= weight_scale;
-    communication.add(block.ops[i], times[i], total);
+  for (OpTime& time : times) {
+    time.forward_ms *= forward_scale;
+    time.input_gradient_ms *= input_scale;
+    time.weight_gradient_ms *= weight_scale;
   }
+  Communication(module, block, setting, *cluster_, rates, tokens).add(times, total);
   return total;
 }
 

@@ -70,7 +70,7 @@ class AnalyticTimes final : public BlockTimes {
                     const Segments& segments) const override;
 
   /// Compute as it was measured on a device by itself, whose host does not get ahead while it communicates.
-  BlockTime time_of(const Block& block, const BlockSetting& setting, const Segments& segments,
+  BlockTime time_of(const Module& module, const Block& block, const BlockSetting& setting, const Segments& segments,
                     const ComputeRatios& ratios) const;
 
  private:

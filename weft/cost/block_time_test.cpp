@@ -226,12 +226,14 @@ TEST(BlockTime, ContextParallelismDividesTokensAndExchangesHeadsOrPassesKeysRoun
   EXPECT_NEAR(time.forward.compute_ms, whole / 4, 1e-9);
   // Query, key and value go out, the output comes back; three quarters of 256 rows × 512 in two bytes travel.
   EXPECT_NEAR(time.forward.cp_ms, 4 * 0.75 * 256 * 512 * 2 / 1e6, 1e-9);
+  EXPECT_EQ(time.attention.cp_ms, 0) << "what attention works on is kept when it is recomputed alone";
   BlockSetting ring{.cp = 4};
   ring.ring_link = link;
   time = times.time_of(llm, llm.layer_kinds.front(), ring, segments);
   // Keys and values pass three times; nothing hides them at an overlap of 0.
   EXPECT_NEAR(time.forward.cp_ms, 3 * 2 * 256 * 512 * 2 / 1e6, 1e-9);
   EXPECT_NEAR(time.backward_input.cp_ms, 2 * time.forward.cp_ms, 1e-9) << "their gradients travel too";
+  EXPECT_NEAR(time.attention.cp_ms, time.forward.cp_ms, 1e-9) << "keys pass again when it is recomputed";
 }
 
 TEST(BlockTime, ARingsStepsAddKernelsAndJoinTheirResults) {
@@ -316,6 +318,34 @@ TEST(OpTime, APowerLimitLeavesTheCubeRootOfTheRate) {
   EXPECT_NEAR(rates_of(cluster, Precision::kBf16).flops_per_ms, whole / 2, 1e-6 * whole);
 }
 
+TEST(BlockTime, DividedRowsBecomeWholeWhereTheyArePooledAndWhereTheLlmTakesThemIn) {
+  const Cluster cluster = ideal_cluster();
+  const AnalyticTimes times(cluster);
+  const Model model = scenario_model("qwen2.5-omni-7b");
+  const Module& audio = *model.find(ModuleKind::kAudio);
+  const double rows = 100 * audio.output_rows.value();
+  const double pooled = 0.75 * 100 * static_cast<double>(audio.width) * 2 / 1e6;
+  const double given = 0.75 * rows * static_cast<double>(audio.output_width) * 2 / 1e6;
+  const BlockTime exit = times.time_of(audio, audio.exit, tensor_parallel(4, true), {{100, 1}});
+  EXPECT_NEAR(exit.forward.tp_ms, pooled + given, 1e-9);
+  EXPECT_NEAR(exit.backward_input.tp_ms, pooled, 1e-9) << "each rank keeps its part of the gradients that it is given";
+  EXPECT_EQ(times.time_of(audio, audio.exit, tensor_parallel(4, false), {{100, 1}}).forward.tp_ms, 0);
+}
+
+TEST(BlockTime, RowsOfEncodersArePlacedAmongWholeRowsOfAnEmbedding) {
+  const Cluster cluster = ideal_cluster();
+  const AnalyticTimes times(cluster);
+  const Model model = gpt_model({.width = 512, .heads = 8});
+  const Module& llm = model.modules.front();
+  const double pass = 0.75 * 100 * 512 * 2 / 1e6;
+  BlockSetting setting = tensor_parallel(4, true);
+  EXPECT_NEAR(times.time_of(llm, llm.entry, setting, {{100, 1}}).forward.tp_ms, pass, 1e-9);
+  setting.places_whole_rows = true;
+  const BlockTime placed = times.time_of(llm, llm.entry, setting, {{100, 1}});
+  EXPECT_NEAR(placed.forward.tp_ms, 2 * pass, 1e-9) << "summed whole, then divided";
+  EXPECT_NEAR(placed.backward_weight.tp_ms, pass, 1e-9);
+}
+
 TEST(BlockTime, ExpertsReceiveTheirTokensAndSendThemBack) {
   const Cluster cluster = ideal_cluster();
   const Model model = scenario_model("qwen3-30b-a3b");  // width 2048, 8 experts a token
@@ -325,7 +355,8 @@ TEST(BlockTime, ExpertsReceiveTheirTokensAndSendThemBack) {
       .num_ranks = 8, .ranks_per_node = 8, .ring_bytes_per_ms = 1e6, .within_bytes_per_ms = 1e6, .latency_ms = 0};
   const BlockTime time = AnalyticTimes(cluster).time_of(llm, llm.layer_kinds.front(), setting, {{100, 1}});
   const double one_way_ms = 7.0 / 8 * 100 * 8 * 2048 * 2 / 1e6 * busiest_rank(8, 800);
-  EXPECT_NEAR(time.forward.ep_ms, 2 * one_way_ms, 1e-9);
+  const double counts_ms = 7.0 / 8 * 128 * 8 / 1e6;  // rows for each of 128 experts, told before rows go
+  EXPECT_NEAR(time.forward.ep_ms, 2 * one_way_ms + counts_ms, 1e-9);
   EXPECT_NEAR(time.backward_input.ep_ms, 2 * one_way_ms, 1e-9);
 }
 
@@ -345,7 +376,7 @@ TEST(BlockTime, TensorParallelRanksOfExpertsMoveRowsOnceAndExchangeThemAll) {
     setting.ep_link = {
         .num_ranks = 8, .ranks_per_node = 8, .ring_bytes_per_ms = 1e6, .within_bytes_per_ms = 1e6, .latency_ms = 0};
     EXPECT_NEAR(times.time_of(llm, llm.layer_kinds.front(), setting, {{100, 1}}).forward.ep_ms,
-                2 * 7.0 / 8 * 100 * 8 * 2048 * 2 / 1e6 * busiest_rank(8, 800), 1e-9)
+                2 * 7.0 / 8 * 100 * 8 * 2048 * 2 / 1e6 * busiest_rank(8, 800) + 7.0 / 8 * 128 * 8 / 1e6, 1e-9)
         << "every tensor-parallel rank has whole rows";
   }
 }

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
-#include "weft/cost/collective_time.h"
+#include "weft/cost/bridge_time.h"
 #include "weft/meaning/busy_ranks.h"
 #include "weft/meaning/macro_batch.h"
 
@@ -81,28 +81,6 @@ std::optional<Error> find_mismatch(const Plan& plan, const Profile& profile) {
                  .advice = "Use a profile in this precision, or leave the profile out."};
   }
   return std::nullopt;
-}
-
-/// One microbatch's embeddings: they leave the encoder's ranks evenly and reach the first stage's.
-double bridge_ms(const Plan& plan, const ModulePlan& encoder, const ModuleCosts& costs) {
-  const ModulePlan& llm = plan.llm();
-  const Cluster& cluster = plan.cluster;
-  const double macro_per_microbatch =
-      num_macro_batches(plan, encoder) / static_cast<double>(plan.schedule.microbatches);
-  // What an llm data-parallel rank's microbatch needs, in all its tensor- and context-parallel ranks' parts.
-  const double whole = costs.output_bytes * static_cast<double>(encoder.tp * encoder.cp) * macro_per_microbatch *
-                       static_cast<double>(encoder.dp) / static_cast<double>(llm.dp);
-  const double per_rank = whole / static_cast<double>(llm.cp * (llm.sequence_parallel ? llm.tp : 1));
-  const bool crosses =
-      encoder.placement == ModulePlacement::kDisjoint ? cluster.nodes > 1 : cluster.nodes > 1 && llm.pp > 1;
-  GroupPlacement placement{.link = crosses ? LinkKind::kBetweenNodes : LinkKind::kWithinNode,
-                           .num_ranks = 2,
-                           .num_nodes = crosses ? 2 : 1,
-                           .most_ranks_per_node = 1,
-                           .fewest_ranks_per_node = 1,
-                           .groups_per_node = crosses ? cluster.devices_per_node : 0};
-  const GroupLink link = link_of(cluster, placement);
-  return send_busy_ms(link, per_rank) + send_latency_ms(link);
 }
 
 }  // namespace
@@ -199,6 +177,7 @@ void CostModel::price(const Plan& plan, PlanCosts& costs) {
 
 void CostModel::price_encoders(const Plan& plan, std::vector<PlanCosts::Encoder>& encoders) {
   size_t next = 0;
+  bridges_.clear();
   for (size_t m = 0; m < plan.modules.size(); ++m) {
     const ModulePlan& module = plan.modules[m];
     if (module.is_in_pipeline()) continue;
@@ -207,10 +186,14 @@ void CostModel::price_encoders(const Plan& plan, std::vector<PlanCosts::Encoder>
     PlanCosts::Encoder& encoder = encoders[next++];
     encoder.module = static_cast<int32_t>(m);
     price_encoder(plan, encoder.module, costs, encoder.stages);
-    encoder.bridge_ms = bridge_ms(plan, module, costs);
+    bridges_.push_back(bridge_alone(plan, module, costs));
     encoder.output_bytes = costs.output_memory_bytes;
   }
   encoders.resize(next);
+  if (next == 0) return;
+  const ModulePlan& llm = plan.llm();
+  const ModuleCosts& llm_costs = module_costs(plan, llm, static_cast<double>(samples_at_once(plan, llm)));
+  for (size_t e = 0; e < next; ++e) encoders[e].bridge_ms = shared_bridge_ms(plan, llm_costs, bridges_, e);
 }
 
 std::vector<std::string> CostModel::warnings() const {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <unordered_map>
 
+#include "weft/cost/bridge_time.h"
 #include "weft/cost/cost_key.h"
 #include "weft/cost/measured_times.h"
 #include "weft/cost/stage_cost.h"
@@ -22,7 +23,7 @@ struct PlanCosts {
   struct Encoder {
     int32_t module = 0;
     std::vector<StageCost> stages;  ///< of its own pipeline, for a whole macro batch
-    double bridge_ms = 0;           ///< one microbatch's embeddings to the first stage, and their gradients back
+    double bridge_ms = 0;           ///< shared_bridge_ms (bridge_time.h)
     double output_bytes = 0;        ///< of a macro batch's embeddings in one rank's memory, at a high load
   };
   std::vector<Encoder> encoders;
@@ -89,6 +90,7 @@ class CostModel {
   std::unique_ptr<BlockTimes> times_;
   const MeasuredTimes* measured_ = nullptr;  ///< times_, where there is a profile
   CostKeys keys_;
+  std::vector<BridgeTime> bridges_;  // of price_encoders
   std::unordered_map<CostKey, ModuleCosts, CostKey::Hash> cache_;
   std::unordered_map<CostKey, ModulePlacements, CostKey::Hash> placements_;  // by CostKey::of_placement
 };

@@ -34,7 +34,7 @@ CountedTensor place_media(CountedTensor x, const std::vector<WalkedMedia>& media
 
 }  // namespace
 
-CountedTensor walk_text_rotary(int64_t rows, int64_t head_dim, bool has_sections, const WalkContext& context) {
+CountedTensor walk_llm_rotary(int64_t rows, int64_t head_dim, bool has_sections, const WalkContext& context) {
   const int64_t pairs = head_dim / 2;
   const CountedTensor places = context.exact_rows_of(has_sections ? 3 : 1, rows);
   CountedTensor by_pair;
@@ -50,8 +50,8 @@ CountedTensor walk_vision_rotary(int64_t rows, int64_t head_dim, const WalkConte
   return context.exact_rows_of(rows, head_dim);
 }
 
-CountedTensor walk_text_entry(const WalkedBlock& block, const std::vector<WalkedMedia>& media,
-                              const WalkContext& outside) {
+CountedTensor walk_llm_entry(const WalkedBlock& block, const std::vector<WalkedMedia>& media,
+                             const WalkContext& outside) {
   const auto& table = std::get<Lookup>(op_named(block.block, "embedding").shape);
   WalkContext context = outside;
   context.trains = block.needs_of("embedding").of_weight;
@@ -98,7 +98,7 @@ CountedTensor walk_text_entry(const WalkedBlock& block, const std::vector<Walked
   return place_media(x, media, true, context.rows, width, needs_gradient, context);
 }
 
-void walk_text_exit(const WalkedBlock& block, const CountedTensor& x, int64_t targets, const WalkContext& outside) {
+void walk_llm_exit(const WalkedBlock& block, const CountedTensor& x, int64_t targets, const WalkContext& outside) {
   const Op &norm_op = op_named(block.block, "norm"), &head = op_named(block.block, "logits");
   const auto& norm = std::get<Norm>(norm_op.shape);
   const LocalMatmul local = local_matmul(std::get<Matmul>(head.shape), head.split, outside.share);

@@ -5,7 +5,7 @@
 namespace weft {
 
 /// Cosines and sines for the rows of a module, there as long as a layer may turn its heads by them.
-CountedTensor walk_text_rotary(int64_t rows, int64_t head_dim, bool has_sections, const WalkContext& context);
+CountedTensor walk_llm_rotary(int64_t rows, int64_t head_dim, bool has_sections, const WalkContext& context);
 CountedTensor walk_vision_rotary(int64_t rows, int64_t head_dim, const WalkContext& context);
 
 /// Rows of an encoder that take the places of tokens, and where their gradient is put.
@@ -17,10 +17,10 @@ struct WalkedMedia {
 };
 
 /// The llm's rows from tokens and media.
-CountedTensor walk_text_entry(const WalkedBlock& entry, const std::vector<WalkedMedia>& media,
-                              const WalkContext& context);
+CountedTensor walk_llm_entry(const WalkedBlock& entry, const std::vector<WalkedMedia>& media,
+                             const WalkContext& context);
 /// The loss of so many target rows.
-void walk_text_exit(const WalkedBlock& exit, const CountedTensor& x, int64_t targets, const WalkContext& context);
+void walk_llm_exit(const WalkedBlock& exit, const CountedTensor& x, int64_t targets, const WalkContext& context);
 
 CountedTensor walk_vision_entry(const WalkedBlock& entry, const WalkContext& context);
 /// `rows` are those that the merger gives. `reorders`: they change places at the end.

@@ -5,8 +5,8 @@
 
 #include "weft/cost/block_memory.h"
 #include "weft/cost/end_walk.h"
-#include "weft/spec/llm_reader.h"
-#include "weft/spec/transformer_block.h"
+#include "weft/program/text_ends.h"
+#include "weft/program/transformer_block.h"
 
 namespace weft {
 namespace {
@@ -94,10 +94,10 @@ TEST(LayerWalk, ExpertsKeepWhatTheCostModelPricesAndTheNumbersOfRows) {
 }
 
 TEST(LayerWalk, TheHeadKeepsItsLogitsOnce) {
-  const Block head = make_head(4096, 512, NormKind::kRms, /*is_tied=*/false);
+  const Block head = make_head(4096, 512, make_norm("norm", NormKind::kRms, 512, 1e-6), /*is_tied=*/false);
   for (const RowSetting& setting : kRowSettings) {
     const auto walk = [&](const CountedTensor& x, const WalkContext& context) {
-      walk_text_exit({.block = head}, x, kRows, context);
+      walk_llm_exit({.block = head}, x, kRows, context);
       return CountedTensor();
     };
     // With several ranks a target's place among the classes of each is kept, too.

@@ -160,7 +160,7 @@ MeasuredTimes::MeasuredTimes(const Cluster& cluster, const Model& model, const P
     const BlockShape shape = with_what_counts(*block, m.shape);
     const BlockSetting setting = setting_of(shape, profile.precision);
     const Segments segments = {{shape.sequence_tokens, shape.tokens / shape.sequence_tokens}};
-    const BlockTime time = formula.time_of(*block, setting, segments, {});
+    const BlockTime time = formula.time_of(*module, *block, setting, segments, {});
     const BlockMemory memory = weft::memory_of(*module, *block, setting, segments);
     Point point{
         .place = {.x = std::log(shape.tokens / as_double(shape.cp)),
@@ -293,7 +293,7 @@ BlockTime MeasuredTimes::time_of(const Module& module, const Block& block, const
   Answer& answer = answer_of(module, block, setting);
   if (answer.table == nullptr) return analytic_.time_of(module, block, setting, segments);
   const ScatteredTable::Values ratios = ratios_at(answer, setting, load);
-  return analytic_.time_of(block, setting, segments,
+  return analytic_.time_of(module, block, setting, segments,
                            {.forward = ratios[kForward],
                             .backward_input = ratios[kBackwardInput],
                             .backward_weight = ratios[kBackwardWeight],

@@ -156,9 +156,9 @@ class OpPricer {
     const double scores = copies * product_ms(rates_, setting_.precision, length, head_dim, length);
     const double values = copies * product_ms(rates_, setting_.precision, length, length, head_dim);
     const double products = (scores + values) / rates_.attention_products;
-    const double dropout_bytes = a.has_dropout ? kDropoutPasses * bytes_ + kMaskBytes : 0;
+    const double dropout_bytes = a.dropout > 0 ? kDropoutPasses * bytes_ + kMaskBytes : 0;
     const double score_bytes = heads * pairs;
-    const double kernels = a.has_dropout ? 4 : 3;
+    const double kernels = a.dropout > 0 ? 4 : 3;
     return {.forward_ms = products + score_bytes * (kSoftmaxPasses * bytes_ + dropout_bytes) / rates_.bytes_per_ms +
                           kernels * rates_.kernel_ms,
             .input_gradient_ms = 2 * products +

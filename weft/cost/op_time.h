@@ -1,8 +1,8 @@
 #pragma once
 
 #include "weft/cost/block_setting.h"
+#include "weft/program/op.h"
 #include "weft/spec/cluster.h"
-#include "weft/spec/op.h"
 #include "weft/spec/segments.h"
 
 namespace weft {

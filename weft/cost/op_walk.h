@@ -1,7 +1,7 @@
 #pragma once
 
 #include "weft/cost/walk_context.h"
-#include "weft/spec/op.h"
+#include "weft/program/op.h"
 
 namespace weft {
 

@@ -7,8 +7,8 @@
 #include "weft/base/as_double.h"
 #include "weft/base/check.h"
 #include "weft/meaning/macro_batch.h"
+#include "weft/program/name_weights.h"
 #include "weft/schedule/generators.h"
-#include "weft/spec/weight_names.h"
 
 namespace weft {
 namespace {

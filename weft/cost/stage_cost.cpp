@@ -5,7 +5,7 @@
 #include "weft/base/as_double.h"
 #include "weft/cost/collective_time.h"
 #include "weft/meaning/stage_parts.h"
-#include "weft/spec/weight_names.h"
+#include "weft/program/name_weights.h"
 
 namespace weft {
 namespace {
@@ -62,15 +62,15 @@ class PartPricer {
   }
 
   void add_block(const BlockCost& block, int64_t place, double count, BlockRecompute what, bool is_entry = false) {
-    const auto copies = static_cast<int64_t>(count);
+    const auto num_alike = static_cast<int64_t>(count);
     const BackwardNeeds backward = trainable_.has_rules() ? trainable_.backward_of(module_.kind, place) : backward_;
     const LocalParameters trained = trained_of(block, place);
-    elements_.all += copies * block.parameters;
-    elements_.trained += copies * trained;
-    if (backward.runs()) elements_.in_backward += copies * block.parameters;
+    elements_.all += num_alike * block.parameters;
+    elements_.trained += num_alike * trained;
+    if (backward.runs()) elements_.in_backward += num_alike * block.parameters;
     largest_block_ = std::max(largest_block_, block.parameters.total());
-    elements_.num_weights += copies * block.num_weights;
-    add_zero(block, trained, backward, is_entry, copies);
+    elements_.num_weights += num_alike * block.num_weights;
+    add_zero(block, trained, backward, is_entry, num_alike);
     forward_ += count * block.time.forward;
     workspace_ = std::max(workspace_, block.memory.workspace);
     if (!backward.runs()) return;
@@ -102,7 +102,7 @@ class PartPricer {
   }
 
   void add_zero(const BlockCost& block, const LocalParameters& trained, const BackwardNeeds& backward, bool is_entry,
-                int64_t copies) {
+                int64_t num_alike) {
     if (module_.zero < 2) return;
     const ZeroTraffic traffic = zero_traffic(plan_, module_, costs_,
                                              {.all = block.parameters,
@@ -112,9 +112,9 @@ class PartPricer {
     double backward_ms = 0;
     if (backward.of_inputs(is_entry)) backward_ms += block.time.backward_input.total_ms();
     if (backward.weights) backward_ms += block.time.backward_weight.total_ms();
-    zero_.add(traffic, block.time.forward.total_ms(), backward_ms, backward.runs(), copies);
+    zero_.add(traffic, block.time.forward.total_ms(), backward_ms, backward.runs(), num_alike);
     if (costs_.gradient_link.num_nodes > 1)
-      stage_.zero_between_nodes_ms += static_cast<double>(copies) * traffic.total_ms();
+      stage_.zero_between_nodes_ms += static_cast<double>(num_alike) * traffic.total_ms();
   }
 
   void add_state() {

@@ -19,12 +19,24 @@ struct ImageGrid {
   bool operator==(const ImageGrid&) const = default;
 };
 
+/// Patches of a video: so many frames, of temporal patches, of an image's patches each.
+struct VideoGrid {
+  int64_t frames = 0;
+  ImageGrid frame;
+  double frame_seconds = 1;  ///< from one to the next
+
+  int64_t num_patches() const { return frames * frame.num_patches(); }
+  bool operator==(const VideoGrid&) const = default;
+};
+
 /// One training sample: tokens, what they are to predict, and the media that some of them stand for.
 struct Sample {
   std::vector<int64_t> ids;
   std::vector<int64_t> targets;  ///< of each token the next one, or kNoTarget
   std::vector<ImageGrid> images;
   std::vector<float> pixels;  ///< of all images, patch by patch
+  std::vector<VideoGrid> videos;
+  std::vector<float> video_pixels;
   std::vector<int64_t> clip_frames;
   std::vector<float> features;  ///< [mel bins, frames of all clips]
   SampleLoad load;              ///< what it asks of each module

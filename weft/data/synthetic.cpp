@@ -109,13 +109,25 @@ int64_t SyntheticSamples::clip_rows(const Segment& clip) const {
   return static_cast<int64_t>(clip.length) / model_->media.audio_positions_per_embedding;
 }
 
-SyntheticSamples::MediaRows SyntheticSamples::media_rows(int64_t index) const {
-  MediaRows rows;
+SampleRows SyntheticSamples::media_rows(int64_t index) const {
+  SampleRows rows;
   const SampleLoad asked = load(index);
   for (const Segment& image : asked.vision)
     rows.image += image_rows(grid_of_patches(static_cast<int64_t>(image.length), form_.merge_size));
   for (const Segment& clip : asked.audio) rows.audio += clip_rows(clip);
   return rows;
+}
+
+Result<SampleLengths> SyntheticSamples::lengths_of(int64_t index, std::vector<SkippedSample>&) const {
+  return SampleLengths{.load = load(index), .rows = media_rows(index)};
+}
+
+Result<Sample> SyntheticSamples::read(int64_t index, SampleContent wanted, std::vector<SkippedSample>&) const {
+  return make(index, wanted.pixels, wanted.features);
+}
+
+void SyntheticSamples::leave_out(const std::vector<SkippedSample>& skipped) {
+  WEFT_CHECK(skipped.empty(), "{} synthetic samples are broken", skipped.size());
 }
 
 Sample SyntheticSamples::make(int64_t index, bool has_pixels, bool has_features) const {

@@ -6,12 +6,13 @@
 #include "weft/base/result.h"
 #include "weft/data/sample.h"
 #include "weft/data/sample_form.h"
+#include "weft/data/sample_source.h"
 
 namespace weft {
 
 /// Samples made from a workload's distributions. Sample i is the same on every machine and on however many ranks. Its
 /// text follows a rule that a model can learn, so that a loss which does not fall shows a mistake.
-class SyntheticSamples {
+class SyntheticSamples : public SampleSource {
  public:
   /// Model and workload must outlive it. The error says where they do not fit.
   static Result<SyntheticSamples> create(const Model& model, const Workload& workload, const SampleForm& form,
@@ -22,11 +23,13 @@ class SyntheticSamples {
   /// Only what sample `index` asks of each module.
   SampleLoad load(int64_t index) const;
   /// Only how many rows encoders make of its images, and of its clips.
-  struct MediaRows {
-    int64_t image = 0;
-    int64_t audio = 0;
-  };
-  MediaRows media_rows(int64_t index) const;
+  SampleRows media_rows(int64_t index) const;
+
+  Result<SampleLengths> lengths_of(int64_t index, std::vector<SkippedSample>& skipped) const override;
+  Result<Sample> read(int64_t index, SampleContent wanted, std::vector<SkippedSample>& skipped) const override;
+  void leave_out(const std::vector<SkippedSample>& skipped) override;
+  int64_t num_different() const override { return 0; }
+  bool is_synthetic() const override { return true; }
 
  private:
   /// An image's rows; a clip's, 0 where it is too short to be heard.

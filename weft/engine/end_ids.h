@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "weft/models/numbers.h"
+#include "weft/families/numbers.h"
 
 namespace weft {
 

@@ -14,7 +14,7 @@
 #include "weft/engine/prompt_file.h"
 #include "weft/engine/run_model.h"
 #include "weft/engine/tensor_options.h"
-#include "weft/models/layer_shape.h"
+#include "weft/models/module_network.h"
 #include "weft/models/samples.h"
 #include "weft/spec/model_reader.h"
 
@@ -115,7 +115,7 @@ Result<PredictReport> predict(const PredictRequest& given) {
   WEFT_TRY(const at::Device device, open_device(request.device));
   WEFT_TRY(const Model model, read_model_folder(request.model));
   WEFT_TRY(const at::ScalarType type, compute_type(request.dtype, model));
-  WEFT_TRY(const ModelNumbers numbers, read_numbers(model));
+  WEFT_TRY(const ModelNumbers numbers, numbers_to_run(model));
   GenerationLimits limits;
   if (!request.ignores_end) {
     WEFT_TRY(limits.end_ids, read_end_ids(request.model, model, numbers));

@@ -39,8 +39,7 @@ Result<Predictor> Predictor::load(const Model& model, const std::filesystem::pat
   WEFT_TRY(const WeightFolder files, WeightFolder::open(folder));
   WholeParameters maker(options);
   WEFT_TRY(Network network, Network::create(model, maker));
-  if (auto error = load_weights(files, maker.all(), network.numbers().weight_prefix, progress))
-    return *std::move(error);
+  if (auto error = load_weights(files, maker.all(), network.numbers().files, progress)) return *std::move(error);
   return Predictor(std::move(network), options);
 }
 

@@ -74,6 +74,7 @@ class Profiling {
       }
       if (!*measured) continue;  // stopped
       add((*measured)->measurement);
+      if ((*measured)->clock_mhz) clocks_mhz_.push_back(*(*measured)->clock_mhz);
       report_.num_outliers += (*measured)->outliers;
       report_.num_runs += (*measured)->measurement.sureness.runs;
       --report_.num_left;
@@ -147,11 +148,22 @@ class Profiling {
 
   void finish() {
     report_.profile.date = today();
+    note_clocks();
     report_.is_stopped = is_stopped();
     report_.is_out_of_time = !report_.is_stopped && report_.num_left > 0;
   }
 
  private:
+  /// Of all blocks, those of earlier runs with them.
+  void note_clocks() {
+    if (clocks_mhz_.empty()) return;
+    Profile& profile = report_.profile;
+    const double lowest = *std::min_element(clocks_mhz_.begin(), clocks_mhz_.end());
+    profile.lowest_clock_mhz = profile.lowest_clock_mhz > 0 ? std::min(profile.lowest_clock_mhz, lowest) : lowest;
+    profile.clock_mhz = median_of(std::move(clocks_mhz_));
+    clocks_mhz_.clear();
+  }
+
   bool is_stopped() const { return request_.stop != nullptr && request_.stop->load(); }
   double left_ms() const { return request_.time_limit_s * 1e3 - (now_ms() - start_ms_); }
   bool is_over() const { return is_stopped() || left_ms() <= 0; }
@@ -214,6 +226,7 @@ class Profiling {
   MeasureSettings settings_;
   double start_ms_;
   double blocks_start_ms_ = 0;
+  std::vector<double> clocks_mhz_;
   ProfileReport report_;
 };
 

@@ -20,17 +20,13 @@ struct RunFolder {
   std::filesystem::path config() const { return path / "config.json"; }
   std::filesystem::path metrics() const { return path / "metrics.jsonl"; }
   std::filesystem::path steps() const { return path / kRunRecordName; }
+  /// A line for each record that could not be used, of steps in which there were some.
+  std::filesystem::path skipped() const { return path / "skipped.jsonl"; }
   std::filesystem::path checkpoints() const { return path / "checkpoints"; }
 };
 
-/// A name that is not taken: runs/MODEL, or runs/MODEL-2 and so on.
-std::filesystem::path new_run_folder(const std::string& model_name);
-
 /// An error where the folder holds a run already.
 std::optional<Error> check_no_run(const RunFolder& folder);
-
-/// An error where the folder cannot be made or written to. Asked before the work; nothing stays behind.
-std::optional<Error> check_can_write(const RunFolder& folder);
 
 /// Makes the folder if it is not there, and writes down what the run is.
 std::optional<Error> begin_run(const RunFolder& folder, const std::string& plan_text, const std::string& config_text);

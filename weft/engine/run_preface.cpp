@@ -15,6 +15,16 @@ std::string weights_text(const TrainConfig& config, const std::string& checkpoin
   return fmt::format("fresh, of seed {}", config.seed);
 }
 
+std::string data_text(const Plan& plan, const TrainConfig& config) {
+  const int64_t count = plan.workload.global_batch_samples;
+  if (!config.data) return fmt::format("data: {} a step", counted(count, "synthetic sample"));
+  const DataSettings& settings = config.data->settings;
+  const std::string where =
+      settings.files.size() == 1 ? settings.files.front().file.string() : counted(std::ssize(settings.files), "set");
+  return fmt::format("data: {} a step of {}, prepared by {}", counted(count, "sample"), where,
+                     counted(config.data_threads, "thread"));
+}
+
 }  // namespace
 
 std::vector<std::string> RunPreface::lines(const std::string& checkpoint) const {
@@ -24,12 +34,17 @@ std::vector<std::string> RunPreface::lines(const std::string& checkpoint) const 
                                 ? ", on GPUs"
                                 : fmt::format(", {}{}, on {}", counted(share.threads_per_rank, "thread"),
                                               plan.world_size == 1 ? "" : " each", counted(share.cores, "core"));
-  std::vector<std::string> lines = {
-      fmt::format("model: {}, {} parameters in {}, weights {}", plan.model.name,
-                  with_commas(num_parameters(plan.model)), name_of(plan.precision.compute),
-                  weights_text(config, checkpoint)),
-      fmt::format("ranks: {}{}{}", plan.world_size, how, where),
-      fmt::format("data: {} a step", counted(plan.workload.global_batch_samples, "synthetic sample"))};
+  std::vector<std::string> lines = {fmt::format("model: {}, {} parameters in {}, weights {}", plan.model.name,
+                                                with_commas(num_parameters(plan.model)),
+                                                name_of(plan.precision.compute), weights_text(config, checkpoint)),
+                                    fmt::format("ranks: {}{}{}", plan.world_size, how, where), data_text(plan, config)};
+  if (config.data) {
+    for (const std::string& note : config.data->settings.notes) lines.push_back("note: " + note);
+    if (config.data->settings.packs)
+      lines.emplace_back(
+          "note: pack: samples of a microbatch lie end to end without padding already; they are not joined to longer "
+          "ones");
+  }
   for (const std::string& note : notes_of(share, config)) lines.push_back("note: " + note);
   return lines;
 }

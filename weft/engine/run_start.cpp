@@ -1,24 +1,19 @@
 #include "weft/engine/run_start.h"
 
+#include <chrono>
+#include <thread>
+
 #include <fmt/format.h>
 
 #include "weft/base/output_path.h"
 #include "weft/checkpoint/agreement.h"
+#include "weft/engine/resumed_run.h"
 #include "weft/plan/plan_json.h"
 
 namespace weft {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// What rank 0 has decided, on all ranks.
-std::string broadcast_text(Group& group, std::string text) {
-  auto length = static_cast<int64_t>(text.size());
-  group.broadcast(Buffer{.data = &length, .count = 1, .type = DataType::kInt64}, 0).wait();
-  text.resize(static_cast<size_t>(length));
-  if (length > 0) group.broadcast(Buffer{.data = text.data(), .count = length, .type = DataType::kUint8}, 0).wait();
-  return text;
-}
 
 /// Of two names of one folder.
 bool is_same(const fs::path& a, const fs::path& b) {
@@ -36,15 +31,32 @@ struct Found {
   fs::path folder;
   fs::path checkpoint;
   bool is_own = false;
+  std::shared_ptr<RunClaim> claim;
 };
 
+std::optional<Error> claim_folder(Found& found) {
+  auto claim = RunClaim::take(found.folder);
+  if (!claim) return std::move(claim).error();
+  found.claim = std::make_shared<RunClaim>(*std::move(claim));
+  return std::nullopt;
+}
+
 Result<Found> look_for_new(const Plan& plan, const fs::path& folder) {
-  Found found{.folder = folder.empty() ? new_run_folder(plan.model.name) : folder};
-  if (auto error = check_no_run(RunFolder{found.folder})) return *error;
+  Found found{.folder = folder};
+  if (folder.empty()) {
+    WEFT_TRY(RunClaim claim, RunClaim::take_new(plan.model.name));
+    found.folder = claim.folder();
+    found.claim = std::make_shared<RunClaim>(std::move(claim));
+    return found;
+  }
+  // What holds a run is refused for that, whether it is still running or not.
+  if (auto error = check_no_run(RunFolder{folder})) return *error;
+  if (auto error = claim_folder(found)) return *error;
+  if (auto error = check_no_run(RunFolder{folder})) return *error;
   return found;
 }
 
-Result<Found> look_for_old(const TrainConfig& config, const TrainOptions& options) {
+Result<Found> find_old(const TrainConfig& config, const TrainOptions& options) {
   const fs::path usual = options.run_folder.empty() ? config.run_folder : options.run_folder;
   const fs::path from = options.resume_from.empty() ? usual : options.resume_from;
   if (from.empty()) {
@@ -85,11 +97,40 @@ Result<Found> look_for_old(const TrainConfig& config, const TrainOptions& option
   return found;
 }
 
+Result<Found> look_for_old(const TrainConfig& config, const TrainOptions& options) {
+  WEFT_TRY(Found found, find_old(config, options));
+  if (auto error = claim_folder(found)) return *error;
+  // Once more, now that nobody else writes there.
+  WEFT_TRY(Found settled, find_old(config, options));
+  settled.claim = std::move(found.claim);
+  return settled;
+}
+
+/// Whether every rank sees the folder that rank 0 has claimed.
+std::optional<Error> check_shared(World& world, const RunStart& start) {
+  const std::string text = broadcast_text(world.all(), start.claim ? start.claim->text() : "");
+  std::optional<Error> error;
+  // Other hosts may learn of a new file a little later.
+  constexpr int kTries = 50;
+  for (int tries = 0; tries < kTries && read_claim(start.folder.path) != text; ++tries)
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  if (read_claim(start.folder.path) != text) {
+    error = Error{.source = start.folder.path.string(),
+                  .problem = fmt::format("is not on a file system that all ranks share: rank {} does not see what rank "
+                                         "0 has written there, and checkpoints are to be saved",
+                                         world.rank()),
+                  .advice = "Give a run folder on a shared file system, or leave checkpoints out."};
+  }
+  return first_error(world.all(), error);
+}
+
 }  // namespace
 
 Result<fs::path> find_checkpoint(const fs::path& given) {
   std::error_code ignored;
   if (fs::exists(given / "checkpoint.json", ignored)) return given;
+  // One that was copied half is told as what it is.
+  if (given.filename().string().starts_with(kCheckpointPrefix) && fs::is_directory(given, ignored)) return given;
   WEFT_TRY(const std::optional<fs::path> newest, newest_checkpoint(RunFolder{given}.checkpoints()));
   if (newest) return *newest;
   return Error{.source = given.string(),
@@ -107,8 +148,10 @@ Result<Checkpoint> read_checkpoint_on_ranks(World& world, const fs::path& given)
     return std::nullopt;
   };
   if (auto error = first_error(world.all(), look())) return *error;
-  auto read = read_checkpoint(broadcast_text(world.all(), path));
-  if (auto error = first_error(world.all(), read ? std::nullopt : std::optional(read.error()))) return *error;
+  const fs::path folder = broadcast_text(world.all(), path);
+  auto read = read_checkpoint(folder);
+  if (const auto error = first_error(world.all(), read ? std::nullopt : std::optional(read.error())))
+    return with_good_checkpoint(world.all(), *error, folder);
   return read;
 }
 
@@ -123,12 +166,15 @@ Result<RunStart> find_start(World& world, const Plan& plan, const TrainConfig& c
     found = *std::move(looked);
     const std::optional<std::string> trace =
         options.trace.empty() ? std::nullopt : std::optional(options.trace.string());
-    if (auto error = find_bad_output({{"--trace", trace}})) return error;
-    return check_can_write({found.folder});
+    return find_bad_output({{"--trace", trace}});
   };
   if (auto error = first_error(world.all(), look())) return *error;
   RunStart start{.folder = {broadcast_text(world.all(), found.folder.string())}};
   start.is_own = !broadcast_text(world.all(), found.is_own ? "own" : "").empty();
+  start.claim = std::move(found.claim);
+  if (config.checkpoints.interval_steps > 0) {
+    if (auto error = check_shared(world, start)) return *error;
+  }
   const std::string checkpoint = broadcast_text(world.all(), found.checkpoint.string());
   if (!checkpoint.empty()) {
     WEFT_TRY(start.checkpoint, read_checkpoint_on_ranks(world, checkpoint));
@@ -142,7 +188,9 @@ std::optional<Error> open_run(World& world, const RunStart& start, const Plan& p
     if (start.is_own) {
       if (auto error = rewind_metrics(start.folder, start.checkpoint ? start.checkpoint->step : 0)) return error;
     }
-    return begin_run(start.folder, plan_to_text(plan), to_json(config).dump(2) + "\n");
+    if (auto error = begin_run(start.folder, plan_to_text(plan), to_json(config).dump(2) + "\n")) return error;
+    start.claim->keep();
+    return std::nullopt;
   };
   return first_error(world.all(), open());
 }

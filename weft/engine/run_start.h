@@ -1,10 +1,12 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/comm/world.h"
+#include "weft/engine/run_claim.h"
 #include "weft/engine/run_folder.h"
 #include "weft/engine/train_config.h"
 #include "weft/engine/trainer.h"
@@ -16,6 +18,7 @@ struct RunStart {
   RunFolder folder;
   std::optional<Checkpoint> checkpoint;  ///< nothing: at step 0
   bool is_own = false;                   ///< the folder holds this run already, which goes on in it
+  std::shared_ptr<RunClaim> claim;       ///< on rank 0
 };
 
 /// A checkpoint by its own folder or by that of its run; the newest of a run.
@@ -24,8 +27,9 @@ Result<std::filesystem::path> find_checkpoint(const std::filesystem::path& given
 /// The same on all ranks: one looks, so that all see the same even while the folders change.
 Result<Checkpoint> read_checkpoint_on_ranks(World& world, const std::filesystem::path& given);
 
-/// Finds out where to start and where to write, and refuses what would write over something. A run that is to go on
-/// and has no checkpoint yet begins again.
+/// Finds out where to start and where to write, claims the folder, and refuses what would write over something. A run
+/// that is to go on and has no checkpoint yet begins again. Where checkpoints are to be saved, all ranks must see the
+/// folder.
 Result<RunStart> find_start(World& world, const Plan& plan, const TrainConfig& config, const TrainOptions& options);
 
 /// Rank 0 makes the folder ready to be written.

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "weft/base/result.h"
+#include "weft/engine/convert_request.h"
 #include "weft/engine/predict_request.h"
 #include "weft/engine/profile_request.h"
 #include "weft/engine/train_request.h"
@@ -29,6 +30,8 @@ struct RuntimeApi {
   Result<std::optional<EvalReport>> (*evaluate)(const EvalRequest& request);
   Result<MachineReport> (*machine)(const MachineRequest& request);
   Result<std::optional<ProfileReport>> (*profile)(const ProfileRequest& request);
+  Result<ConvertReport> (*convert)(const ConvertRequest& request);
+  Result<FolderDescription> (*describe_folder)(const std::filesystem::path& folder);
 };
 
 /// The library's one exported symbol: extern "C" const RuntimeApi* weft_runtime_api().

@@ -37,17 +37,23 @@ SampleForm sample_form(const ModelNumbers& numbers, int64_t vocabulary) {
 }
 
 Result<Inputs> inputs_of(const ModelNumbers& numbers, int64_t vocabulary, const std::vector<Sample>& samples,
-                         const WantedMedia& wanted) {
+                         const WantedMedia& wanted, const std::optional<StepDraws>& draws) {
   RawInputs raw;
+  raw.draws = draws;
   std::vector<int64_t> ids, targets;
-  int64_t num_pixels = 0;
+  int64_t num_pixels = 0, num_video_pixels = 0;
   std::vector<at::Tensor> clips;
   for (const Sample& sample : samples) {
     append(ids, sample.ids);
     append(targets, sample.targets);
     num_pixels += std::ssize(sample.pixels);
+    num_video_pixels += std::ssize(sample.video_pixels);
     raw.lengths.push_back(std::ssize(sample.ids));
     for (const ImageGrid& grid : sample.images) raw.image_grids.push_back({1, grid.rows, grid.columns});
+    for (const VideoGrid& video : sample.videos) {
+      raw.video_grids.push_back({video.frames, video.frame.rows, video.frame.columns});
+      raw.video_frame_seconds.push_back(video.frame_seconds);
+    }
     append(raw.audio_frames, sample.clip_frames);
     if (sample.features.empty()) continue;
     const int64_t bins = numbers.audio->mel_bins;
@@ -56,12 +62,15 @@ Result<Inputs> inputs_of(const ModelNumbers& numbers, int64_t vocabulary, const 
   const auto num_tokens = std::ssize(ids);
   raw.input_ids = tensor_of(ids, {num_tokens}, at::kLong);
   raw.targets = tensor_of(targets, {num_tokens}, at::kLong);
-  if (num_pixels > 0) {
+  const auto pixel_rows = [&](int64_t count, std::vector<float> Sample::*pixels) {
     const int64_t width = numbers.vision->patch_elements();
-    raw.pixel_values = at::empty({num_pixels / width, width}, at::TensorOptions().dtype(at::kFloat));
-    float* next = raw.pixel_values.data_ptr<float>();
-    for (const Sample& sample : samples) next = std::copy(sample.pixels.begin(), sample.pixels.end(), next);
-  }
+    at::Tensor rows = at::empty({count / width, width}, at::TensorOptions().dtype(at::kFloat));
+    float* next = rows.data_ptr<float>();
+    for (const Sample& sample : samples) next = std::copy((sample.*pixels).begin(), (sample.*pixels).end(), next);
+    return rows;
+  };
+  if (num_pixels > 0) raw.pixel_values = pixel_rows(num_pixels, &Sample::pixels);
+  if (num_video_pixels > 0) raw.pixel_values_videos = pixel_rows(num_video_pixels, &Sample::video_pixels);
   if (!clips.empty()) raw.input_features = at::cat(clips, 1);
   return prepare_inputs(numbers, vocabulary, raw, wanted);
 }

@@ -13,6 +13,6 @@ SampleForm sample_form(const ModelNumbers& numbers, int64_t vocabulary);
 
 /// Samples one after the other, as a batch that fits the model.
 Result<Inputs> inputs_of(const ModelNumbers& numbers, int64_t vocabulary, const std::vector<Sample>& samples,
-                         const WantedMedia& wanted = {});
+                         const WantedMedia& wanted = {}, const std::optional<StepDraws>& draws = std::nullopt);
 
 }  // namespace weft

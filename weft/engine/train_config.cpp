@@ -6,6 +6,7 @@
 
 #include "weft/base/fields.h"
 #include "weft/base/file_kind.h"
+#include "weft/base/text.h"
 
 namespace weft {
 namespace {
@@ -25,9 +26,67 @@ std::span<const std::string> schedule_names() {
   return names;
 }
 
-std::span<const std::string> data_names() {
-  static const std::array<std::string, 1> names = {"synthetic"};
-  return names;
+constexpr const char* kSynthetic = "synthetic";
+
+Result<DataSettings> read_settings(const Json& given, const std::string& source) {
+  if (given.is_string()) return read_data_settings_file(given.get<std::string>());
+  auto settings = read_data_settings({.source = source, .root = given}, "");
+  if (settings) return settings;
+  Error error = std::move(settings).error();
+  error.field = error.field.empty() ? "data" : "data." + error.field;
+  return error;
+}
+
+/// `data`: synthetic, a file, or a mapping with the file as its `settings` or with these settings themselves.
+Result<std::optional<TrainData>> read_data(const Json* given, const TrainConfig& config) {
+  if (given == nullptr || *given == kSynthetic) return std::optional<TrainData>();
+  const auto wrong = [&](std::string field, std::string problem, std::string advice) {
+    return Error{
+        .source = config.source, .field = std::move(field), .problem = std::move(problem), .advice = std::move(advice)};
+  };
+  if (!given->is_string() && !given->is_object()) {
+    return wrong("data", fmt::format("is {}, synthetic, a file or a mapping is needed", describe_value(*given)),
+                 "Give a file of conversations, or of data settings.");
+  }
+  TrainData data{.settings = {}, .model = config.weights};
+  Json settings = *given;
+  if (settings.is_object() && settings.contains("model")) {
+    if (!settings["model"].is_string())
+      return wrong("data.model", fmt::format("is {}, a folder is needed", describe_value(settings["model"])),
+                   "Give the model's folder.");
+    data.model = settings["model"].get<std::string>();
+    settings.erase("model");
+  }
+  if (settings.is_object() && settings.contains("settings")) {
+    if (!settings["settings"].is_string() || settings.size() > 1) {
+      return wrong("data.settings", "is to be a file, with nothing but model beside it",
+                   "Give a file, or its settings here.");
+    }
+    settings = Json(settings["settings"]);
+  }
+  WEFT_TRY(data.settings, read_settings(settings, config.source));
+  if (std::error_code ignored; data.model.empty() || !std::filesystem::is_directory(data.model, ignored)) {
+    return wrong("data.model",
+                 data.model.empty() ? "is missing, and so is weights: nothing says which tokenizer to use"
+                                    : fmt::format("is {}, a folder is needed", in_quotes(data.model.string())),
+                 "Give the folder with the model's tokenizer.json, chat template and preprocessor_config.json.");
+  }
+  return std::optional(std::move(data));
+}
+
+/// For who reads it in another folder.
+std::string absolute_text(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  return (path.empty() ? fs::current_path() : fs::absolute(path)).lexically_normal().string();
+}
+
+Json to_json(const TrainData& data) {
+  Json json = to_json(data.settings);
+  json["model"] = absolute_text(data.model);
+  for (Json& set : json["sets"]) {
+    for (const char* key : {"file", "folder"}) set[key] = absolute_text(set[key].get<std::string>());
+  }
+  return json;
 }
 
 void read_optimizer(Fields fields, TrainConfig& config) {
@@ -74,7 +133,8 @@ Result<TrainConfig> read_train_config(const Document& document) {
   config.threads_per_rank = fields.integer_or("threads_per_rank", 0, {1, 1024});
   config.weights = fields.text_or("weights", "");
   config.run_folder = fields.text_or("run_folder", "");
-  fields.choice_or("data", 0, data_names());
+  const Json* data = fields.raw("data");
+  config.data_threads = fields.integer_or("data_threads", config.data_threads, {1, 256});
   read_optimizer(fields.object("optimizer"), config);
   config.learning_rate.total_steps = config.steps;
   config.learning_rate.end_fraction = 0.1;
@@ -90,6 +150,7 @@ Result<TrainConfig> read_train_config(const Document& document) {
   }
   fields.reject_unknown();
   if (findings.first()) return *findings.first();
+  WEFT_TRY(config.data, read_data(data, config));
   return config;
 }
 
@@ -103,7 +164,8 @@ Json to_json(const TrainConfig& config) {
   Json json = {{"steps", config.steps},
                {"seed", config.seed},
                {"weights", config.weights.string()},
-               {"data", "synthetic"},
+               {"data", config.data ? to_json(*config.data) : Json(kSynthetic)},
+               {"data_threads", config.data_threads},
                {"optimizer",
                 {{"learning_rate", rate.peak},
                  {"beta1", config.adamw.beta1},

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/weights/example_files.h"
+
 namespace weft {
 namespace {
 
@@ -83,6 +85,61 @@ TEST(TrainConfig, WhatIsWrongIsNamed) {
   EXPECT_TRUE(says(good + "checkpoints: {keep: 3}\n", "checkpoints.interval_steps: is missing"));
   EXPECT_TRUE(says(good + "data: mydata\n", "data: "));
   EXPECT_TRUE(says("steps: 5\noptimizer: {learning_rate: -1}\n", "optimizer.learning_rate"));
+}
+
+class DataOfTraining : public testing::Test {
+ protected:
+  DataOfTraining() {
+    folder_.write("chats.jsonl", "{}\n");
+    folder_.write("settings.yaml", "sets: [{file: chats.jsonl, weight: 2}]\nheld_out_share: 0.5\n");
+    std::filesystem::create_directory(folder_ / "model");
+  }
+  std::string text(const std::string& data) const {
+    std::string text = "steps: 10\noptimizer: {learning_rate: 0.5}\ndata: " + data + "\n";
+    for (size_t at; (at = text.find("DIR")) != std::string::npos;) text.replace(at, 3, folder_.path().string());
+    return text;
+  }
+
+  ScratchFolder folder_;
+};
+
+TEST_F(DataOfTraining, EveryFormIsReadAndWrittenBack) {
+  for (const char* data :
+       {"{model: DIR/model, settings: DIR/chats.jsonl}", "{model: DIR/model, settings: DIR/settings.yaml}",
+        "{model: DIR/model, sets: [{file: DIR/chats.jsonl, form: llava, columns: {images: photo}}], loss: "
+        "last_turn, cutoff_tokens: 99, image_max_pixels: 5000, video_fps: 2}"}) {
+    const auto config = read(text(data));
+    ASSERT_TRUE(config.ok()) << config.error().message();
+    ASSERT_TRUE(config->data);
+    EXPECT_EQ(config->data->model, folder_ / "model");
+    EXPECT_EQ(config->data->settings.files.front().file, folder_ / "chats.jsonl");
+    const auto again = read_train_config({.source = "again", .root = to_json(*config)});
+    ASSERT_TRUE(again.ok()) << again.error().message();
+    EXPECT_EQ(to_json(*again), to_json(*config));
+  }
+  const auto config =
+      read(text("DIR/settings.yaml") + "weights: " + (folder_ / "model").string() + "\ndata_threads: 5\n");
+  ASSERT_TRUE(config.ok()) << config.error().message();
+  EXPECT_EQ(config->data->model, folder_ / "model") << "the weights' own";
+  EXPECT_EQ(config->data->settings.held_out_share, 0.5);
+  EXPECT_EQ(config->data_threads, 5);
+  EXPECT_FALSE(read(text("synthetic"))->data);
+}
+
+TEST_F(DataOfTraining, WhatIsWrongIsNamed) {
+  const auto problem = [&](const std::string& data) {
+    const auto config = read(text(data));
+    return config.ok() ? std::string("read") : config.error().message();
+  };
+  EXPECT_NE(problem("DIR/chats.jsonl").find("train.yaml: data.model: is missing, and so is weights"),
+            std::string::npos);
+  EXPECT_NE(problem("7").find("train.yaml: data: is the number 7"), std::string::npos) << problem("7");
+  EXPECT_NE(problem("{model: DIR/none, settings: DIR/chats.jsonl}").find("data.model: is "), std::string::npos);
+  EXPECT_NE(problem("{model: DIR/model, settings: DIR/settings.yaml, loss: everything}").find("data.settings"),
+            std::string::npos);
+  EXPECT_NE(problem("{model: DIR/model, sets: [{file: a, wieght: 1}]}").find("train.yaml: data.sets[0].wieght"),
+            std::string::npos)
+      << problem("{model: DIR/model, sets: [{file: a, wieght: 1}]}");
 }
 
 }  // namespace

@@ -19,6 +19,8 @@ struct RankNeed {
   double states_bytes = 0;  ///< weights, gradients, optimizer states: all the time
   double step_bytes = 0;    ///< activations, workspace and buffers on top, when it holds most
 
+  double snapshot_bytes = 0;  ///< of the host, while a checkpoint is saved
+
   double total_bytes() const { return states_bytes + step_bytes; }
 };
 
@@ -47,6 +49,7 @@ struct TrainReport {
   int64_t first_step = 0;  ///< steps that were done before this run
   int64_t last_step = 0;
   bool is_stopped = false;           ///< before all steps were done, because it was asked to
+  bool is_saved = false;             ///< the state after the last step is in `checkpoint`
   std::optional<double> first_loss;  ///< of this run's first step
   StepMetrics last;                  ///< of its last step; nothing where there was none left to do
   double mean_step_ms = 0;           ///< without the first, which warms up

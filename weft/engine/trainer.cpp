@@ -1,15 +1,11 @@
 #include "weft/engine/trainer.h"
 
-#include <chrono>
 #include <mutex>
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <torch/version.h>
 
 #include "weft/base/counted.h"
-#include "weft/base/file.h"
-#include "weft/checkpoint/agreement.h"
 #include "weft/comm/failure.h"
 #include "weft/comm/run_ranks.h"
 #include "weft/engine/core_share.h"
@@ -17,12 +13,9 @@
 #include "weft/engine/memory_check.h"
 #include "weft/engine/predict.h"
 #include "weft/engine/rank_error.h"
-#include "weft/engine/run_folder.h"
-#include "weft/engine/run_preface.h"
+#include "weft/engine/run_loop.h"
 #include "weft/engine/run_start.h"
-#include "weft/engine/step_timeline.h"
 #include "weft/engine/training_session.h"
-#include "weft/plan/plan_json.h"
 #include "weft/tensor/rank_threads.h"
 
 namespace weft {
@@ -33,166 +26,7 @@ Error told_elsewhere(ErrorKind kind) {
   return {.kind = kind};
 }
 
-/// Means over the steps of a run but the first.
-class Means {
- public:
-  void add(const StepMetrics& metrics) {
-    if (num_steps_++ == 0) first_ = metrics;
-    if (num_steps_ == 1) return;
-    ms_ += metrics.step_ms;
-    tokens_ += static_cast<double>(metrics.num_tokens);
-    flops_share_ += metrics.utilization.value_or(0) * metrics.step_ms;
-  }
-  void fill(TrainReport& report) const {
-    if (num_steps_ == 0) return;
-    report.first_loss = first_.loss;
-    report.mean_step_ms = num_steps_ == 1 ? first_.step_ms : ms_ / static_cast<double>(num_steps_ - 1);
-    report.mean_tokens_per_s = num_steps_ == 1 ? first_.tokens_per_s() : tokens_ / ms_ * 1e3;
-    if (!first_.utilization) return;
-    report.mean_utilization = num_steps_ == 1 ? first_.utilization : flops_share_ / ms_;
-  }
-
- private:
-  int64_t num_steps_ = 0;
-  StepMetrics first_;
-  double ms_ = 0, tokens_ = 0, flops_share_ = 0;
-};
-
-/// Whether rank 0 was asked to stop, heard by all ranks alike.
-bool hears_stop(World& world, const std::atomic<bool>* stop) {
-  if (stop == nullptr) return false;
-  int64_t stops = world.rank() == 0 && stop->load() ? 1 : 0;
-  world.all().broadcast(Buffer{.data = &stops, .count = 1, .type = DataType::kInt64}, 0).wait();
-  return stops != 0;
-}
-
 using Say = std::function<void(const std::string&)>;
-
-/// Tells, on rank 0, what is about to be made.
-void say_preface(World& world, const Plan& plan, const TrainConfig& config, const std::optional<Checkpoint>& checkpoint,
-                 const Say& say, const Say& show) {
-  if (world.rank() != 0) return;
-  const Launch launch = detect_launch();
-  const RunPreface preface{.plan = plan,
-                           .config = config,
-                           .launch = launch,
-                           .share = share_cores(launch, world.size(), config.threads_per_rank)};
-  if (say) {
-    for (const std::string& line : preface.lines(checkpoint ? checkpoint->folder.string() : "")) say(line);
-  }
-  if (show) show("making the ranks and their weights");
-}
-
-/// The settings that a run goes on with and did not have before.
-std::vector<std::string> changed_settings(const Json& before, const Json& now, const std::string& path = "") {
-  std::vector<std::string> changes;
-  for (const auto& [key, value] : now.items()) {
-    if (!before.contains(key) || before[key] == value) continue;
-    const std::string field = path.empty() ? key : path + "." + key;
-    if (value.is_object() && before[key].is_object()) {
-      for (std::string& change : changed_settings(before[key], value, field)) changes.push_back(std::move(change));
-    } else {
-      changes.push_back(fmt::format("{} {} instead of {}", field, value.dump(), before[key].dump()));
-    }
-  }
-  return changes;
-}
-
-LineFile opened(const std::filesystem::path& path) {
-  auto file = LineFile::open(path);
-  if (!file) throw RankError(file.error());
-  return *std::move(file);
-}
-
-RunHeader header_of(const World& world, const TrainConfig& config) {
-  const auto today = std::chrono::floor<std::chrono::days>(std::chrono::system_clock::now());
-  const std::chrono::year_month_day date(today);
-  const CoreShare share = share_cores(detect_launch(), world.size(), config.threads_per_rank);
-  return {.software = std::string("LibTorch ") + TORCH_VERSION,
-          .device = config.device,
-          .device_name = "",
-          .date = fmt::format("{:04}-{:02}-{:02}", static_cast<int>(date.year()), static_cast<unsigned>(date.month()),
-                              static_cast<unsigned>(date.day())),
-          .threads_per_rank = share.threads_per_rank,
-          .ranks_here = share.ranks,
-          .cores = config.device == "cpu" ? share.cores : 0};
-}
-
-/// One rank's run. The report is rank 0's.
-Result<TrainReport> train_rank(World& world, const Plan& plan, const TrainConfig& config, const TrainOptions& options,
-                               const std::shared_ptr<SharedBatches>& batches) {
-  const bool is_first = world.rank() == 0;
-  WEFT_TRY(const RunStart start, find_start(world, plan, config, options));
-  say_preface(world, plan, config, start.checkpoint, options.say, options.show);
-  WEFT_TRY(const std::unique_ptr<TrainingSession> session, TrainingSession::create(world, plan, config,
-                                                                                   {.checkpoint = start.checkpoint,
-                                                                                    .goes_on = true,
-                                                                                    .costs = options.costs,
-                                                                                    .batches = batches,
-                                                                                    .records = true,
-                                                                                    .memory = options.memory}));
-  if (auto error = open_run(world, start, plan, config)) return *error;
-
-  TrainReport report{.run_folder = start.folder.path, .first_step = session->num_steps()};
-  if (start.checkpoint) report.checkpoint = start.checkpoint->folder;
-  std::optional<LineFile> metrics_file, record_file;
-  if (is_first) {
-    metrics_file = opened(start.folder.metrics());
-    record_file = opened(start.folder.steps());
-    if (auto error = record_file->append(to_line(header_of(world, config)))) throw RankError(*error);
-    if (options.say && options.resumes) {
-      options.say(start.checkpoint
-                      ? fmt::format("going on from {}", start.checkpoint->folder.string())
-                      : fmt::format("{} has no checkpoint yet: beginning again", start.folder.path.string()));
-      const std::vector<std::string> changes =
-          start.checkpoint ? changed_settings(start.checkpoint->run, to_json(config)) : std::vector<std::string>();
-      if (!changes.empty()) options.say(fmt::format("from here on with {}", fmt::join(changes, ", ")));
-    }
-  }
-  if (is_first && options.show) options.show("computing the first step");
-  const int64_t interval = config.checkpoints.interval_steps;
-  Means means;
-  const auto save = [&]() -> std::optional<Error> {
-    Result<SavedCheckpoint> saved = session->save(start.folder.checkpoints());
-    if (!saved) return saved.error();
-    report.checkpoint = saved->folder;
-    if (is_first && options.say && saved->warning) options.say(saved->warning->message());
-    return std::nullopt;
-  };
-  bool is_saved = true;
-  while (session->num_steps() < config.steps) {
-    report.is_stopped = hears_stop(world, options.stop);
-    if (report.is_stopped) break;
-    WEFT_TRY(StepMetrics metrics, session->step());
-    means.add(metrics);
-    if (is_first) {
-      if (auto error = metrics_file->append(to_json(metrics).dump() + "\n")) throw RankError(*error);
-      if (const auto& record = session->last_record()) {
-        if (auto error = record_file->append(to_line(*record))) throw RankError(*error);
-      }
-      if (options.on_step) options.on_step(metrics, config.steps);
-    }
-    report.last = std::move(metrics);
-    const int64_t done = session->num_steps();
-    is_saved = interval > 0 && (done % interval == 0 || done == config.steps);
-    if (is_saved) {
-      if (auto error = save()) return *std::move(error);
-    }
-  }
-  if (interval > 0 && !is_saved) {
-    if (auto error = save()) return *std::move(error);
-  }
-  report.last_step = session->num_steps();
-  means.fill(report);
-  if (!options.trace.empty() && report.last_step > report.first_step) {
-    const Timeline timeline = gather_timeline(world.all(), session->last_events(), session->last_start_ms());
-    if (is_first) {
-      const auto error = write_file(options.trace, to_chrome_trace(timeline));
-      if (error && options.say) options.say(error->message());
-    }
-  }
-  return report;
-}
 
 /// Runs something once on every rank that this process stands for. The result is rank 0's; errors are of all ranks.
 template <typename Value, typename Body>
@@ -249,9 +83,20 @@ Result<std::optional<Value>> on_ranks(const Plan& plan, const TrainConfig& confi
 }  // namespace
 
 Result<std::optional<TrainReport>> Trainer::train(const TrainOptions& options) {
-  const auto batches = std::make_shared<SharedBatches>();
-  return on_ranks<TrainReport>(plan_, config_, options.memory, options.say,
-                               [&](World& world) { return train_rank(world, plan_, config_, options, batches); });
+  // While a checkpoint is saved, the host holds a copy of it.
+  TrainOptions counted = options;
+  if (config_.checkpoints.interval_steps > 0 && config_.device == "cpu") {
+    for (RankNeed& need : counted.memory) need.states_bytes += need.snapshot_bytes;
+  }
+  RunLoop run(plan_, config_, counted, *switches_);
+  return on_ranks<TrainReport>(plan_, config_, counted.memory, options.say,
+                               [&](World& world) { return run.run_rank(world); });
+}
+
+std::optional<Error> Trainer::switch_plan(Plan plan, SampleCosts costs) {
+  if (auto error = check_switch(plan_, plan, costs)) return error;
+  switches_->ask(std::move(plan), std::move(costs));
+  return std::nullopt;
 }
 
 Result<std::optional<TrainReport>> Trainer::finetune(const std::filesystem::path& weights,
@@ -263,6 +108,7 @@ Result<std::optional<TrainReport>> Trainer::finetune(const std::filesystem::path
 
 Result<std::optional<EvalReport>> Trainer::evaluate(const std::filesystem::path& checkpoint,
                                                     const EvalOptions& options) {
+  const auto batches = std::make_shared<SharedBatches>(config_.data_threads);
   return on_ranks<EvalReport>(plan_, config_, options.memory, options.say, [&](World& world) -> Result<EvalReport> {
     std::optional<Checkpoint> start;
     if (!checkpoint.empty()) {
@@ -270,7 +116,8 @@ Result<std::optional<EvalReport>> Trainer::evaluate(const std::filesystem::path&
     }
     say_preface(world, plan_, config_, start, options.say, options.show);
     WEFT_TRY(const std::unique_ptr<TrainingSession> session,
-             TrainingSession::create(world, plan_, config_, {.checkpoint = start, .memory = options.memory}));
+             TrainingSession::create(world, plan_, config_,
+                                     {.checkpoint = start, .batches = batches, .memory = options.memory}));
     if (world.rank() == 0 && options.show)
       options.show(fmt::format("evaluating {}", counted(config_.evaluation_batches, "batch")));
     return session->evaluate(config_.evaluation_batches);

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 
 #include "weft/base/result.h"
+#include "weft/engine/plan_switches.h"
 #include "weft/engine/predict_request.h"
 #include "weft/engine/train_config.h"
 #include "weft/engine/train_request.h"
@@ -46,6 +48,11 @@ class Trainer {
 
   /// With fresh weights, those of the configuration, or where a run ended.
   Result<std::optional<TrainReport>> train(const TrainOptions& options = {});
+  /// Has a run of train() go on by another plan of the same model for as many ranks, from the next step on and without
+  /// touching a disk. It may be called from on_step, in the process of rank 0, or from another thread there; a run with
+  /// `balance` needs costs for the new plan, and several processes cannot have them. The error says why not.
+  std::optional<Error> switch_plan(Plan plan, SampleCosts costs = {});
+
   /// The same from the weights of a Hugging Face folder.
   Result<std::optional<TrainReport>> finetune(const std::filesystem::path& weights, const TrainOptions& options = {});
   /// The loss of a checkpoint (a run's folder, or a checkpoint's) or, where none is given, of the configuration's
@@ -59,6 +66,7 @@ class Trainer {
  private:
   Plan plan_;
   TrainConfig config_;
+  std::shared_ptr<PlanSwitches> switches_ = std::make_shared<PlanSwitches>();
 };
 
 /// What the verbs ask.

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/source_tree.h"
+#include "weft/engine/run_claim.h"
 #include "weft/engine/run_folder.h"
 #include "weft/meaning/check.h"
 #include "weft/meaning/parallel_settings.h"
@@ -119,6 +120,63 @@ TEST_F(TrainerApi, AnEncoderBesideThePipelineLearnsAsInline) {
     ASSERT_EQ(found.size(), expected.size());
     for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-4 * expected[i]) << name;
   }
+}
+
+// Between two steps and in memory: no step is lost, and losses are those of one plan.
+TEST_F(TrainerApi, ARunChangesItsPlanWhileItRuns) {
+  constexpr PrecisionPlan kFp64{.compute = Precision::kFp64, .master = Precision::kFp64, .reduce = Precision::kFp64};
+  const Plan first = plan({.data_parallel = 2, .pipeline_stage = 2, .micro_batch_num = 2, .precision = kFp64});
+  const Plan second =
+      plan({.data_parallel = 1, .model_parallel = 2, .pipeline_stage = 2, .micro_batch_num = 4, .precision = kFp64});
+  const auto losses_of = [&](bool switches, const char* name) {
+    std::vector<double> losses;
+    Trainer trainer(first, config(6));
+    const auto report =
+        trainer.train({.run_folder = folder_ / name, .on_step = [&](const StepMetrics& metrics, int64_t) {
+                         losses.push_back(metrics.loss);
+                         if (!switches) return;
+                         if (metrics.step == 2 || metrics.step == 4) {
+                           EXPECT_FALSE(trainer.switch_plan(metrics.step == 2 ? second : first));
+                         }
+                       }});
+    EXPECT_TRUE(report.ok()) << report.error().message();
+    return losses;
+  };
+  const std::vector<double> expected = losses_of(false, "straight"), found = losses_of(true, "switched");
+  ASSERT_EQ(found.size(), 6u);
+  for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-9 * expected[i]) << i;
+
+  Trainer trainer(first, config(1));
+  Plan other = second;
+  other.model.config["rope_theta"] = 7;
+  const auto refusal = trainer.switch_plan(other);
+  ASSERT_TRUE(refusal);
+  EXPECT_EQ(refusal->field, "model");
+  const auto larger = trainer.switch_plan(plan({.data_parallel = 8, .precision = kFp64}));
+  ASSERT_TRUE(larger);
+  EXPECT_EQ(larger->field, "world_size");
+}
+
+TEST_F(TrainerApi, AFolderIsClaimedByOneRunAndGivenBackByOneThatDidNotBegin) {
+  const std::filesystem::path folder = folder_ / "a/run";
+  {
+    const auto claim = RunClaim::take(folder);
+    ASSERT_TRUE(claim.ok()) << claim.error().message();
+    EXPECT_TRUE(claim->is_locked());
+    EXPECT_EQ(read_claim(folder), claim->text());
+    const auto second = RunClaim::take(folder);
+    ASSERT_FALSE(second.ok());
+    EXPECT_NE(second.error().message().find("is being written by another run (process "), std::string::npos);
+    EXPECT_TRUE(std::filesystem::exists(claim_file(folder))) << "the second has taken nothing away";
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "a")) << "nothing stays behind";
+  {
+    auto claim = RunClaim::take(folder);
+    ASSERT_TRUE(claim.ok());
+    claim->keep();
+  }
+  EXPECT_TRUE(std::filesystem::exists(claim_file(folder)));
+  EXPECT_TRUE(RunClaim::take(folder).ok()) << "a run that has ended holds nothing";
 }
 
 TEST_F(TrainerApi, SettingsThatAreNotLegalAreNamed) {

@@ -6,19 +6,24 @@
 #include <fmt/format.h>
 
 #include "weft/base/clock.h"
+#include "weft/base/counted.h"
 #include "weft/base/text.h"
 #include "weft/checkpoint/agreement.h"
 #include "weft/checkpoint/initial_weights.h"
 #include "weft/checkpoint/load_checkpoint.h"
 #include "weft/checkpoint/save_checkpoint.h"
 #include "weft/comm/launch.h"
+#include "weft/data/synthetic.h"
+#include "weft/engine/batch_maker.h"
 #include "weft/engine/guarded.h"
 #include "weft/engine/memory_check.h"
 #include "weft/engine/rank_device.h"
 #include "weft/engine/rank_error.h"
+#include "weft/engine/resumed_run.h"
 #include "weft/engine/same_model.h"
 #include "weft/engine/sample_inputs.h"
-#include "weft/meaning/plan_batch.h"
+#include "weft/engine/skipped_samples.h"
+#include "weft/loader/conversation_source.h"
 #include "weft/pipeline/action_clock.h"
 #include "weft/tensor/rank_threads.h"
 
@@ -27,47 +32,6 @@ namespace {
 
 /// Keeps the samples that are evaluated on apart from those that are trained on.
 constexpr uint64_t kUnseen = 0x5eed0fe5a1ULL;
-
-/// What a workload says of samples.
-Json samples_of(const Workload& workload) {
-  Json json = to_json(workload);
-  for (const char* key : {"name", "precision", "optimizer", "attention"}) json.erase(key);
-  return json;
-}
-
-/// What must be as it was for a run to go on as if it had not ended.
-std::optional<Error> check_same_samples(const Checkpoint& checkpoint, const Plan& plan, const TrainConfig& config) {
-  const Json now = to_json(config);
-  for (const char* field : {"seed", "data"}) {
-    if (!checkpoint.run.contains(field) || checkpoint.run[field] == now[field]) continue;
-    return Error{.source = config.source,
-                 .field = field,
-                 .problem = fmt::format("is {}, but the run in {} has {}", now[field].dump(),
-                                        checkpoint.folder.string(), checkpoint.run[field].dump()),
-                 .advice = "Go on with the run's own value, or begin a new run."};
-  }
-  if (samples_of(checkpoint.plan.workload) != samples_of(plan.workload)) {
-    return Error{.field = "workload",
-                 .problem = fmt::format("makes other samples than that of the run in {}", checkpoint.folder.string()),
-                 .advice = "Go on with the run's own plan, or begin a new run from its weights."};
-  }
-  if (checkpoint.step > config.steps) {
-    return Error{.source = config.source,
-                 .field = "steps",
-                 .problem = fmt::format("is {}, but {} has done {} already", config.steps, checkpoint.folder.string(),
-                                        checkpoint.step),
-                 .advice = "Give more steps."};
-  }
-  return std::nullopt;
-}
-
-std::optional<Error> check_model_of(const Checkpoint& checkpoint, const Plan& plan) {
-  if (checkpoint.plan.model.config == plan.model.config) return std::nullopt;
-  return Error{.field = "model",
-               .problem = fmt::format("is {}, but {} is of {}, or of another configuration of that name",
-                                      plan.model.name, checkpoint.folder.string(), checkpoint.plan.model.name),
-               .advice = "Use a plan for the checkpoint's model: its run's folder has one."};
-}
 
 /// A number of twenty bits that other assignments hardly have: sums of its squares over ranks are exact.
 int64_t hash_of(const BatchAssignment& assignment) {
@@ -83,6 +47,25 @@ int64_t hash_of(const BatchAssignment& assignment) {
   add(assignment.llm);
   for (const auto& [kind, shares] : assignment.encoders) add(shares);
   return static_cast<int64_t>(hash >> 44);
+}
+
+Result<RunSamples> open_conversations(const Model& model, const SampleForm& form, const TrainConfig& config) {
+  WEFT_TRY(const std::shared_ptr<ConversationData> data,
+           ConversationData::open(model, form, config.data->model, config.data->settings));
+  RunSamples samples{.trained = std::make_shared<ConversationSource>(data, config.seed, false), .unseen = nullptr};
+  if (data->sets().order(config.seed).num_held_out() > 0)
+    samples.unseen = std::make_shared<ConversationSource>(data, config.seed, true);
+  return samples;
+}
+
+std::optional<Error> find_unfilled_batch(const SampleSource& samples, const Plan& plan, const TrainConfig& config) {
+  const int64_t batch = plan.workload.global_batch_samples;
+  if (samples.num_different() >= batch) return std::nullopt;
+  return Error{.source = config.data->settings.source,
+               .field = "sets",
+               .problem = fmt::format("have {} to train on, but a step of the plan takes {}",
+                                      counted(samples.num_different(), "sample"), batch),
+               .advice = "Give more data, hold out less, or plan a smaller global batch."};
 }
 
 }  // namespace
@@ -115,12 +98,8 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
         return error;
     }
     if (checkpoint) {
-      if (start.goes_on) {
-        if (auto error = check_same_plan(*checkpoint, plan)) return error;
-        if (auto error = check_same_samples(*checkpoint, plan, config)) return error;
-      } else if (auto error = check_model_of(*checkpoint, plan)) {
+      if (auto error = start.goes_on ? check_resumed(*checkpoint, plan, config) : check_model_of(*checkpoint, plan))
         return error;
-      }
     } else if (!config.weights.empty()) {
       if (std::error_code ignored; !std::filesystem::is_directory(config.weights, ignored)) {
         return Error{.source = config.source,
@@ -146,20 +125,17 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
   if (!rank) return rank.error();  // the same on all ranks: it depends on the plan alone
   session->rank_ = *std::move(rank);
   session->costs_ = start.costs;
-  session->batches_ = start.batches ? start.batches : std::make_shared<SharedBatches>();
+  session->batches_ = start.batches ? start.batches : std::make_shared<SharedBatches>(config.data_threads);
 
-  const auto fill = [&]() -> std::optional<Error> {
-    const SampleForm form = sample_form(session->rank_->numbers(), session->rank_->vocabulary());
-    auto samples = SyntheticSamples::create(plan.model, plan.workload, form, config.seed);
-    if (!samples) return samples.error();
-    session->samples_ = *std::move(samples);
-    session->unseen_samples_ = *SyntheticSamples::create(plan.model, plan.workload, form, config.seed ^ kUnseen);
-    return std::nullopt;
-  };
-  if (auto error = first_error(world.all(), fill())) return *error;
+  if (auto error = first_error(world.all(), session->make_samples())) return *error;
+  const int64_t batch = plan.workload.global_batch_samples;
+  session->first_batch_samples_ = batch;
   if (checkpoint) {
-    if (auto error = load_checkpoint(*checkpoint, world.all(), session->rank_->optimizers())) return *error;
-    session->step_ = checkpoint->step;
+    if (const auto error = load_checkpoint(*checkpoint, world.all(), session->rank_->optimizers()))
+      return with_good_checkpoint(world.all(), *error, checkpoint->folder);
+    session->step_ = session->plan_step_ = checkpoint->step;
+    session->plan_samples_ = checkpoint->samples;
+    session->first_batch_samples_ = checkpoint->first_batch_samples;
   } else if (!config.weights.empty()) {
     const auto weights = WeightFolder::open(config.weights);
     if (auto error = first_error(world.all(), weights ? std::nullopt : std::optional(weights.error()))) return *error;
@@ -171,108 +147,117 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
   return session;
 }
 
+std::optional<Error> TrainingSession::make_samples() {
+  const SampleForm form = sample_form(rank_->numbers(), rank_->vocabulary());
+  if (config_->data) {
+    // Another plan of the run has the same samples.
+    if (!samples_.trained) {
+      auto opened = batches_->samples([&] { return open_conversations(plan_->model, form, *config_); });
+      if (!opened) return opened.error();
+      samples_ = *std::move(opened);
+    }
+    return find_unfilled_batch(*samples_.trained, *plan_, *config_);
+  }
+  auto samples = SyntheticSamples::create(plan_->model, plan_->workload, form, config_->seed);
+  if (!samples) return samples.error();
+  samples_.trained = std::make_shared<SyntheticSamples>(*std::move(samples));
+  samples_.unseen = std::make_shared<SyntheticSamples>(
+      *SyntheticSamples::create(plan_->model, plan_->workload, form, config_->seed ^ kUnseen));
+  return std::nullopt;
+}
+
+int64_t TrainingSession::first_sample(int64_t step) const {
+  return plan_samples_ + (step - plan_step_) * plan_->workload.global_batch_samples;
+}
+
+double TrainingSession::learning_rate() const {
+  return config_->learning_rate.at({.samples = first_sample(step_),
+                                    .batch = plan_->workload.global_batch_samples,
+                                    .first_batch = first_batch_samples_,
+                                    .all_samples = first_sample(config_->learning_rate.total_steps)});
+}
+
+std::optional<Error> TrainingSession::switch_plan(std::shared_ptr<const Plan> plan, const SampleCosts& costs,
+                                                  std::shared_ptr<SharedBatches> batches) {
+  // The batch that is being made is of the old plan, and uses members of this.
+  if (next_batch_.valid()) next_batch_.wait();
+  next_batch_ = {};
+  auto rank = TrainingRank::create(*world_, *plan,
+                                   {.adamw = config_->adamw,
+                                    .max_gradient_norm = config_->max_gradient_norm,
+                                    .seed = std::nullopt,
+                                    .device = device_});
+  if (!rank) return rank.error();  // the same on all ranks: it depends on the plan alone
+  if (auto error = move_states(world_->all(), rank_->optimizers(), (*rank)->optimizers())) return error;
+  plan_samples_ = first_sample(step_);
+  plan_step_ = step_;
+  rank_ = *std::move(rank);
+  own_plan_ = std::move(plan);
+  plan_ = own_plan_.get();
+  costs_ = costs;
+  batches_ = batches ? std::move(batches) : std::make_shared<SharedBatches>(config_->data_threads);
+  if (recorder_) recorder_.emplace(*world_, *plan_);
+  return first_error(world_->all(), make_samples());
+}
+
 TrainingSession::~TrainingSession() {
   // The thread that makes it uses members of this, and other ranks may still want the batch.
   if (next_batch_.valid()) next_batch_.wait();
 }
 
-BatchAssignment TrainingSession::assign(const SyntheticSamples& samples, int64_t batch) const {
-  const BatchShape& shape = rank_->batch_shape();
-  BatchCosts costs;
-  if (plan_->balance == Balance::kNone) return assign_batch(*plan_, costs);
-  if (!costs_.is_given()) return assign_in_order(shape);
-  for (int64_t index = 0; index < plan_->workload.global_batch_samples; ++index) {
-    const SampleLoad load = samples.load(batch * plan_->workload.global_batch_samples + index);
-    costs.llm.push_back(costs_.llm(load));
-    for (const auto& [kind, encoder] : shape.encoders) costs.encoders[kind].push_back(costs_.encoder(kind, load));
-  }
-  return assign_batch(*plan_, costs);
+LocalBatch TrainingSession::make_batch(const SampleSource& samples, int64_t first,
+                                       std::optional<int64_t> trained_step) const {
+  BatchMaker maker{
+      .plan = *plan_, .rank = *rank_, .costs = costs_, .workers = batches_->workers(), .is_for_gpu = !device_.is_cpu()};
+  if (trained_step) maker.draws = StepDraws{.seed = config_->seed, .step = *trained_step, .samples = {}};
+  return maker.make(samples, first);
 }
 
-std::optional<Error> TrainingSession::make_microbatches(const SyntheticSamples& samples, int64_t batch,
-                                                        LocalBatch& local) const {
-  const auto share = rank_->data_parallel_rank(ModuleKind::kLlm);
-  if (!share) return std::nullopt;
-  const auto& encoders = local.batch.assignment.encoders;
-  const WantedMedia wanted{.vision = !encoders.contains(ModuleKind::kVision),
-                           .audio = !encoders.contains(ModuleKind::kAudio)};
-  for (const std::vector<int64_t>& indices : local.batch.assignment.llm[static_cast<size_t>(*share)]) {
-    std::vector<Sample> own;
-    for (const int64_t index : indices) {
-      own.push_back(samples.make(batch * plan_->workload.global_batch_samples + index, wanted.vision, wanted.audio));
-      local.num_tokens += static_cast<double>(own.back().ids.size());
-      const auto flops = training_step_flops(plan_->model, plan_->workload, own.back().load);
-      if (!flops) return flops.error();
-      local.flops += *flops / static_cast<double>(plan_->workload.global_batch_samples);
-    }
-    auto inputs = inputs_of(rank_->numbers(), rank_->vocabulary(), own, wanted);
-    if (!inputs) return inputs.error();
-    local.num_targets += static_cast<double>(inputs->num_targets());
-    local.batch.microbatches.push_back(*std::move(inputs));
-  }
-  return std::nullopt;
-}
-
-std::optional<Error> TrainingSession::make_macro_batches(const SyntheticSamples& samples, int64_t batch,
-                                                         StepBatch& made) const {
-  const int64_t first = batch * plan_->workload.global_batch_samples;
-  for (const auto& [kind, shares] : made.assignment.encoders) {
-    const auto share = rank_->data_parallel_rank(kind);
-    if (!share) continue;
-    for (const std::vector<int64_t>& indices : shares[static_cast<size_t>(*share)]) {
-      Inputs& media = made.encoders[kind].emplace_back();
-      const WantedMedia wanted{.vision = kind == ModuleKind::kVision, .audio = kind == ModuleKind::kAudio};
-      std::vector<Sample> own;
-      for (const int64_t index : indices) own.push_back(samples.make(first + index, wanted.vision, wanted.audio));
-      if (own.empty()) continue;
-      auto inputs = inputs_of(rank_->numbers(), rank_->vocabulary(), own, wanted);
-      if (!inputs) return inputs.error();
-      media.vision = std::move(inputs->vision);
-      media.audio = std::move(inputs->audio);
-    }
-  }
-  if (made.assignment.encoders.empty()) return std::nullopt;
-  for (int64_t index = 0; index < plan_->workload.global_batch_samples; ++index) {
-    const SyntheticSamples::MediaRows rows = samples.media_rows(first + index);
-    made.media.push_back({.image = rows.image, .video = 0, .audio = rows.audio});
-  }
-  return std::nullopt;
-}
-
-LocalBatch TrainingSession::make_batch(const SyntheticSamples& samples, int64_t batch) const {
-  LocalBatch local;
-  local.batch.assignment = assign(samples, batch);
-  local.error = make_microbatches(samples, batch, local);
-  if (!local.error) local.error = make_macro_batches(samples, batch, local.batch);
-  if (local.error || device_.is_cpu()) return local;
-  // Beside the step before: a step then begins at once.
-  for (Inputs& microbatch : local.batch.microbatches) microbatch = microbatch.staged(rank_->options());
-  for (auto& [kind, macros] : local.batch.encoders) {
-    for (Inputs& macro : macros) macro = macro.staged(rank_->options());
-  }
-  return local;
-}
-
-std::shared_future<LocalBatch> TrainingSession::batch_of_step(int64_t step) const {
+std::shared_future<LocalBatch> TrainingSession::batch_of_step(int64_t step, int64_t remade) const {
   SharedBatches::Share share;
   for (const ModuleKind kind : {ModuleKind::kLlm, ModuleKind::kVision, ModuleKind::kAudio}) {
     if (const auto rank = rank_->data_parallel_rank(kind)) share[kind] = *rank;
   }
-  return batches_->get(share, step, [this, step] {
+  return batches_->get(share, {.step = step, .remade = remade}, [this, step] {
     use_rank_threads(1);
-    return make_batch(*samples_, step);
+    return make_batch(*samples_.trained, first_sample(step), step);
   });
 }
 
-Result<TrainingSession::Share> TrainingSession::share_batch(const LocalBatch& local) {
+Result<TrainingSession::Share> TrainingSession::agreed_share(SampleSource& samples,
+                                                             const std::function<LocalBatch(int64_t)>& make) {
+  for (int64_t remade = 0;; ++remade) {
+    WEFT_TRY(std::optional<Share> share, share_batch(samples, make(remade)));
+    if (share) return *std::move(share);
+  }
+}
+
+Result<std::optional<TrainingSession::Share>> TrainingSession::share_batch(SampleSource& samples,
+                                                                           const LocalBatch& local) {
   const auto dealt = static_cast<double>(hash_of(local.batch.assignment));
-  std::array<double, 6> counts = {local.num_tokens, local.num_targets, local.flops, local.error ? 1.0 : 0.0, dealt,
-                                  dealt * dealt};
+  std::array<double, 7> counts = {local.num_tokens,
+                                  local.num_targets,
+                                  local.flops,
+                                  local.error ? 1.0 : 0.0,
+                                  dealt,
+                                  dealt * dealt,
+                                  static_cast<double>(local.skipped.size())};
   Group& all = world_->all();
   all.all_reduce(Buffer{.data = counts.data(), .count = std::ssize(counts), .type = DataType::kFp64}, Reduction::kSum)
       .wait();
   if (counts[3] > 0) {
     if (auto error = first_error(all, local.error)) return *error;
+  }
+  last_skipped_.clear();
+  if (counts[6] > 0) {
+    last_skipped_ = agree_on_skipped(all, local.skipped);
+    std::vector<SkippedSample> news;
+    std::copy_if(last_skipped_.begin(), last_skipped_.end(), std::back_inserter(news),
+                 [](const SkippedSample& skipped) { return skipped.is_new; });
+    if (!news.empty()) {
+      samples.leave_out(news);
+      return std::optional<Share>();
+    }
   }
   // Equal numbers, and no others, have a square of their sum that is so many times the sum of their squares.
   if (counts[4] * counts[4] != counts[5] * static_cast<double>(all.size())) {
@@ -283,11 +268,10 @@ Result<TrainingSession::Share> TrainingSession::share_batch(const LocalBatch& lo
   // The llm's ranks with the same data-parallel rank have counted the same samples.
   const ModulePlan& llm = plan_->llm();
   const double copies = static_cast<double>(std::ssize(llm.ranks) / llm.dp);
-  Share share{.batch = local.batch,
-              .num_tokens = std::llround(counts[0] / copies),
-              .num_targets = std::llround(counts[1] / copies),
-              .flops = counts[2] / copies};
-  return share;
+  return std::optional(Share{.batch = local.batch,
+                             .num_tokens = std::llround(counts[0] / copies),
+                             .num_targets = std::llround(counts[1] / copies),
+                             .flops = counts[2] / copies});
 }
 
 std::vector<RankStep> TrainingSession::gather_ranks(const RankStep& own) {
@@ -335,17 +319,21 @@ StepReport TrainingSession::guarded_step(const Share& share, double learning_rat
   }
 }
 
-void TrainingSession::record(const Share& share, const StepReport& report, const StepMetrics& metrics) {
+std::optional<Error> TrainingSession::record(const Share& share, const StepReport& report, const StepMetrics& metrics) {
   last_record_ = recorder_->gather({.batch = share.batch,
                                     .report = report,
                                     .metrics = metrics,
                                     .start_ms = last_start_ms_,
                                     .steps_before = step_ - first_step_,
                                     .balances_experts = rank_->numbers().text.balance_coefficient > 0});
-  if (!last_record_) return;
-  const int64_t count = plan_->workload.global_batch_samples;
-  for (int64_t index = 0; index < count; ++index)
-    last_record_->samples.push_back(samples_->load(step_ * count + index));
+  if (!last_record_) return std::nullopt;
+  std::vector<SkippedSample> known;
+  for (int64_t index = 0; index < plan_->workload.global_batch_samples; ++index) {
+    auto lengths = samples_.trained->lengths_of(first_sample(step_) + index, known);
+    if (!lengths) return lengths.error();
+    last_record_->samples.push_back(std::move(lengths->load));
+  }
+  return std::nullopt;
 }
 
 Result<StepMetrics> TrainingSession::step() {
@@ -356,11 +344,14 @@ Result<StepMetrics> TrainingSession::step() {
   last_start_ms_ = now_ms();
   const double waited_before = world_->waited_ms();
   memory_->forget_peak();
-  const std::shared_future<LocalBatch> made = next_batch_.valid() ? next_batch_ : batch_of_step(step_);
-  WEFT_TRY(const Share share, share_batch(made.get()));
+  WEFT_TRY(const Share share, agreed_share(*samples_.trained, [this](int64_t remade) {
+             const bool is_made = next_batch_.valid() && remade == 0;
+             return (is_made ? next_batch_ : batch_of_step(step_, remade)).get();
+           }));
+  if (auto error = count_samples()) return *std::move(error);
   next_batch_ = step_ + 1 < config_->steps ? batch_of_step(step_ + 1) : std::shared_future<LocalBatch>();
   StepMetrics metrics{.step = step_ + 1,
-                      .learning_rate = config_->learning_rate.at(step_),
+                      .learning_rate = learning_rate(),
                       .num_tokens = share.num_tokens,
                       .num_targets = share.num_targets,
                       .model_flops = share.flops};
@@ -377,7 +368,9 @@ Result<StepMetrics> TrainingSession::step() {
                                 .peak_memory_bytes = static_cast<double>(peak_bytes(report))});
   if (const std::optional<double> peak = peak_flops())
     metrics.utilization = metrics.model_flops / (*peak * metrics.step_ms * 1e-3);
-  if (records) record(share, report, metrics);
+  if (records) {
+    if (auto error = record(share, report, metrics)) throw RankError(*error);
+  }
   last_events_ = std::move(report.events);
   if (!report.is_updated || !std::isfinite(report.loss)) {
     const bool is_loss = !std::isfinite(report.loss);
@@ -393,12 +386,40 @@ Result<StepMetrics> TrainingSession::step() {
   return metrics;
 }
 
+std::optional<Error> TrainingSession::count_samples() {
+  if (!config_->data) return std::nullopt;
+  for (int64_t i = 0; i < plan_->workload.global_batch_samples; ++i) skip_report_.count_used();
+  for (const SkippedSample& skipped : last_skipped_)
+    skip_report_.add({.source = skipped.source, .problem = skipped.problem});
+  const DataSettings& settings = config_->data->settings;
+  return skip_report_.find_too_many(settings.max_broken_share, settings.source);
+}
+
 Result<EvalReport> TrainingSession::evaluate(int64_t num_batches) {
+  if (!samples_.unseen) {
+    return Error{.source = config_->data->settings.source,
+                 .field = "held_out_share",
+                 .problem = "holds no sample out, so that there is none that training does not see",
+                 .advice = "Give a share, like 0.1, before training."};
+  }
+  if (const int64_t different = samples_.unseen->num_different(); different > 0) {
+    const int64_t batch = plan_->workload.global_batch_samples;
+    if (different < batch) {
+      return Error{
+          .source = config_->data->settings.source,
+          .field = "held_out_share",
+          .problem = fmt::format("holds out {}, but a batch of the plan takes {}", counted(different, "sample"), batch),
+          .advice = "Hold out more before training, or evaluate with a plan of a smaller global batch."};
+    }
+    num_batches = std::min(num_batches, different / batch);
+  }
   EvalReport report{.num_batches = num_batches, .step = step_};
   const double start = now_ms();
   double sum = 0;
   for (int64_t batch = 0; batch < num_batches; ++batch) {
-    WEFT_TRY(const Share share, share_batch(make_batch(*unseen_samples_, batch)));
+    const int64_t first = batch * plan_->workload.global_batch_samples;
+    WEFT_TRY(const Share share,
+             agreed_share(*samples_.unseen, [this, first](int64_t) { return make_batch(*samples_.unseen, first); }));
     sum += rank_->evaluate(share.batch);
     report.num_targets += share.num_targets;
     report.num_tokens += share.num_tokens;
@@ -408,13 +429,17 @@ Result<EvalReport> TrainingSession::evaluate(int64_t num_batches) {
   return report;
 }
 
-Result<SavedCheckpoint> TrainingSession::save(const std::filesystem::path& checkpoints) {
-  return save_checkpoint({.checkpoints = checkpoints,
-                          .step = step_,
-                          .plan = *plan_,
-                          .run = to_json(*config_),
-                          .keep_last = config_->checkpoints.keep},
-                         world_->all(), rank_->optimizers());
+Result<std::unique_ptr<CheckpointSave>> TrainingSession::begin_save(const std::filesystem::path& checkpoints,
+                                                                    bool removes_leftovers) {
+  return CheckpointSave::begin({.checkpoints = checkpoints,
+                                .step = step_,
+                                .samples = first_sample(step_),
+                                .first_batch_samples = first_batch_samples_,
+                                .plan = *plan_,
+                                .run = to_json(*config_),
+                                .keep_last = config_->checkpoints.keep,
+                                .removes_leftovers = removes_leftovers},
+                               world_->all(), rank_->optimizers());
 }
 
 }  // namespace weft

@@ -7,7 +7,7 @@
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/checkpoint/save_checkpoint.h"
 #include "weft/comm/world.h"
-#include "weft/data/synthetic.h"
+#include "weft/data/conversations/conversation_sets.h"
 #include "weft/engine/rank_memory.h"
 #include "weft/engine/shared_batches.h"
 #include "weft/engine/step_recorder.h"
@@ -25,8 +25,8 @@ class TrainingSession {
   /// Where a run begins.
   struct Start {
     const std::optional<Checkpoint>& checkpoint;
-    bool goes_on = false;    ///< with the checkpoint's plan and samples; else its model is enough
-    SampleCosts costs = {};  ///< for plans that balance samples
+    bool goes_on = false;                              ///< with the checkpoint's samples; else its model is enough
+    SampleCosts costs = {};                            ///< for plans that balance samples
     std::shared_ptr<SharedBatches> batches = nullptr;  ///< of this process's ranks; null: this one makes its own
     bool records = false;                              ///< some steps, for who holds them against predictions
     std::vector<RankNeed> memory = {};  ///< by rank, compared with what there is; empty: nothing is compared
@@ -51,12 +51,19 @@ class TrainingSession {
   double last_start_ms() const { return last_start_ms_; }
   /// What is to be written down of the last step: on rank 0, for some steps.
   const std::optional<StepRecord>& last_record() const { return last_record_; }
+  /// Records that the last step could not use: the same on all ranks.
+  const std::vector<SkippedSample>& last_skipped() const { return last_skipped_; }
 
   /// The loss over batches that training does not see.
   Result<EvalReport> evaluate(int64_t num_batches);
 
-  /// Between two steps.
-  Result<SavedCheckpoint> save(const std::filesystem::path& checkpoints);
+  /// Between two steps: takes a copy of what this rank is to write, which is then written beside the next steps.
+  Result<std::unique_ptr<CheckpointSave>> begin_save(const std::filesystem::path& checkpoints, bool removes_leftovers);
+
+  /// Goes on by another plan of the same model for the same ranks, between two steps and without touching a disk. Costs
+  /// and the process's batches are those of the new plan. For a moment a rank holds its states of both.
+  std::optional<Error> switch_plan(std::shared_ptr<const Plan> plan, const SampleCosts& costs,
+                                   std::shared_ptr<SharedBatches> batches);
 
  private:
   TrainingSession(World& world, const Plan& plan, const TrainConfig& config)
@@ -69,29 +76,42 @@ class TrainingSession {
     int64_t num_targets = 0;  ///< of the whole batch
     double flops = 0;         ///< of a training step over the whole batch
   };
-  LocalBatch make_batch(const SyntheticSamples& samples, int64_t batch) const;
+  std::optional<Error> make_samples();
+  /// The number, in the run, of the first sample of a step of this plan.
+  int64_t first_sample(int64_t step) const;
+  /// Of the next step.
+  double learning_rate() const;
   /// Of those that are trained on, made on another thread.
-  std::shared_future<LocalBatch> batch_of_step(int64_t step) const;
-  BatchAssignment assign(const SyntheticSamples& samples, int64_t batch) const;
-  std::optional<Error> make_microbatches(const SyntheticSamples& samples, int64_t batch, LocalBatch& local) const;
-  std::optional<Error> make_macro_batches(const SyntheticSamples& samples, int64_t batch, StepBatch& made) const;
-  Result<Share> share_batch(const LocalBatch& local);
+  std::shared_future<LocalBatch> batch_of_step(int64_t step, int64_t remade = 0) const;
+  /// With the step where it is trained with.
+  LocalBatch make_batch(const SampleSource& samples, int64_t first, std::optional<int64_t> trained_step = {}) const;
+  /// The batch that all ranks agree on: made again until no rank finds a sample that it cannot decode.
+  Result<Share> agreed_share(SampleSource& samples, const std::function<LocalBatch(int64_t remade)>& make);
+  /// Nothing where ranks have left out samples, so that the batch is another one.
+  Result<std::optional<Share>> share_batch(SampleSource& samples, const LocalBatch& local);
+  /// Those of a step, and those that were skipped for it; an error where these are too many.
+  std::optional<Error> count_samples();
   int64_t peak_bytes(const StepReport& report) const;
   StepReport guarded_step(const Share& share, double learning_rate, bool asks_device);
-  void record(const Share& share, const StepReport& report, const StepMetrics& metrics);
+  std::optional<Error> record(const Share& share, const StepReport& report, const StepMetrics& metrics);
   std::vector<RankStep> gather_ranks(const RankStep& own);
   std::optional<double> peak_flops() const;
 
   World* world_;
   const Plan* plan_;
+  std::shared_ptr<const Plan> own_plan_;  ///< of a switch
   const TrainConfig* config_;
   at::Device device_ = at::kCPU;
   std::optional<RankMemory> memory_;
   std::unique_ptr<TrainingRank> rank_;
-  std::optional<SyntheticSamples> samples_;
-  std::optional<SyntheticSamples> unseen_samples_;
+  RunSamples samples_;
+  SkipReport skip_report_;
+  std::vector<SkippedSample> last_skipped_;
   SampleCosts costs_;
   int64_t step_ = 0;
+  int64_t plan_step_ = 0;            ///< steps done before this plan
+  int64_t plan_samples_ = 0;         ///< and samples
+  int64_t first_batch_samples_ = 0;  ///< of the run's first step
   std::vector<TimelineEvent> last_events_;
   double last_start_ms_ = 0;
   std::optional<StepRecorder> recorder_;

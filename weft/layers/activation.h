@@ -1,12 +1,10 @@
 #pragma once
 
-#include <cstdint>
-
 #include <ATen/core/Tensor.h>
 
-namespace weft {
+#include "weft/program/activation.h"
 
-enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kQuickGelu };
+namespace weft {
 
 at::Tensor activate(const at::Tensor& x, Activation activation);
 

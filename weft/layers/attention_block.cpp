@@ -15,6 +15,8 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/zeros.h>
 
+#include "weft/base/check.h"
+
 namespace weft {
 namespace {
 
@@ -33,6 +35,15 @@ class BlockViews {
     const at::Tensor rows = rows_of(x, block_.keys);
     if (!shares_keys()) return batch_of(rows, block_.keys);
     return rows.transpose(0, 1).unsqueeze(1).expand({h_.kv_heads, h_.heads / h_.kv_heads, rows.size(0), h_.head_dim});
+  }
+  /// What weights are multiplied with, as [batch, heads, queries, keys].
+  at::Tensor factors(const BlockDropout& dropout, const at::TensorOptions& options) const {
+    const auto numbers = [&](const at::Tensor& rows, Range range) {
+      return rows.narrow(0, range.begin, range.size() * block_.count);
+    };
+    const at::Tensor drawn = attention_factors(dropout, numbers(dropout.queries, block_.queries),
+                                               numbers(dropout.keys, block_.keys), block_.count, h_.heads, options);
+    return shares_keys() ? drawn.squeeze(0).unflatten(0, {h_.kv_heads, h_.heads / h_.kv_heads}) : drawn;
   }
   at::Tensor log_sums(const at::Tensor& x) const { return queries(x.unsqueeze(2)).squeeze(3); }
 
@@ -81,7 +92,7 @@ c10::optional<at::Tensor> hidden_window(const AttentionBlock& block, const at::T
 }
 
 BlockResult flash(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionBlock& block,
-                  double scale) {
+                  double scale, const at::Tensor& /*factors*/) {
   const bool is_causal = block.sees == AttentionBlock::Sees::kCausal;
   auto [out, log_sums] = at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, /*dropout_p=*/0.0, is_causal,
                                                                          hidden_window(block, q.options()), scale);
@@ -96,14 +107,17 @@ at::Tensor composed_scores(const at::Tensor& q, const at::Tensor& k, const Atten
 }
 
 BlockResult composed(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionBlock& block,
-                     double scale) {
+                     double scale, const at::Tensor& factors) {
   const at::Tensor scores = composed_scores(q, k, block, scale);
   const at::Tensor log_sums = at::logsumexp(scores, {3});
-  return {at::matmul(scores.sub_(log_sums.unsqueeze(3)).exp_().to(v.scalar_type()), v), log_sums};
+  const at::Tensor weights = scores.sub_(log_sums.unsqueeze(3)).exp_();
+  if (factors.defined()) weights.mul_(factors);
+  return {at::matmul(weights.to(v.scalar_type()), v), log_sums};
 }
 
 struct BlockInput {
   at::Tensor dout, q, k, v, out, log_sums;
+  at::Tensor factors;  ///< of dropout; undefined: 1
 };
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(const BlockInput& in, const AttentionBlock& block,
@@ -118,11 +132,20 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> composed_backward(const BlockInpu
   const at::ScalarType type = in.q.scalar_type();
   const at::Tensor weights = composed_scores(in.q, in.k, block, scale).sub_(in.log_sums.unsqueeze(3)).exp_();
   const at::ScalarType wide = weights.scalar_type();
-  const at::Tensor dv = at::matmul(weights.to(type).transpose(2, 3), in.dout);
+  const at::Tensor kept = in.factors.defined() ? weights * in.factors : weights;
+  const at::Tensor dv = at::matmul(kept.to(type).transpose(2, 3), in.dout);
   const at::Tensor dots = (in.dout.to(wide) * in.out.to(wide)).sum(3, /*keepdim=*/true);
-  const at::Tensor dscores =
-      at::matmul(in.dout, in.v.transpose(2, 3)).to(wide).sub_(dots).mul_(weights).mul_(scale).to(type);
+  const at::Tensor dkept = at::matmul(in.dout, in.v.transpose(2, 3)).to(wide);
+  if (in.factors.defined()) dkept.mul_(in.factors);
+  const at::Tensor dscores = dkept.sub_(dots).mul_(weights).mul_(scale).to(type);
   return {at::matmul(dscores, in.k), at::matmul(dscores.transpose(2, 3), in.q), dv};
+}
+
+at::Tensor factors_of(const BlockViews& views, const at::Tensor& q, AttentionKernel kernel,
+                      const BlockDropout* dropout) {
+  if (dropout == nullptr) return {};
+  WEFT_CHECK(kernel == AttentionKernel::kComposed, "a fused kernel drops nothing");
+  return views.factors(*dropout, q.options().dtype(accumulation_type(q.scalar_type())));
 }
 
 }  // namespace
@@ -158,11 +181,11 @@ AttentionKernel kernel_for(at::Device device) {
 }
 
 void attend_block(const AttentionParts& parts, const AttentionBlock& block, const HeadCounts& heads,
-                  const AttentionState& state, AttentionKernel kernel) {
+                  const AttentionState& state, AttentionKernel kernel, const BlockDropout* dropout) {
   const BlockViews views(block, heads);
   const auto attend = kernel == AttentionKernel::kFlash ? flash : composed;
-  const BlockResult result =
-      attend(views.queries(parts.q), views.keys(parts.k), views.keys(parts.v), block, scale_of(heads));
+  const BlockResult result = attend(views.queries(parts.q), views.keys(parts.k), views.keys(parts.v), block,
+                                    scale_of(heads), factors_of(views, parts.q, kernel, dropout));
   const at::Tensor out = views.queries(state.out);
   const at::Tensor log_sums = views.log_sums(state.log_sums);
   if (block.has_own_keys) {
@@ -178,14 +201,15 @@ void attend_block(const AttentionParts& parts, const AttentionBlock& block, cons
 
 void attend_block_backward(const at::Tensor& dout, const AttentionParts& parts, const AttentionBlock& block,
                            const HeadCounts& heads, const AttentionState& state, const AttentionParts& gradients,
-                           AttentionKernel kernel) {
+                           AttentionKernel kernel, const BlockDropout* dropout) {
   const BlockViews views(block, heads);
   const BlockInput in{.dout = views.queries(dout),
                       .q = views.queries(parts.q),
                       .k = views.keys(parts.k),
                       .v = views.keys(parts.v),
                       .out = views.queries(state.out),
-                      .log_sums = views.log_sums(state.log_sums)};
+                      .log_sums = views.log_sums(state.log_sums),
+                      .factors = factors_of(views, parts.q, kernel, dropout)};
   const auto backward = kernel == AttentionKernel::kFlash ? flash_backward : composed_backward;
   const auto [dq, dk, dv] = backward(in, block, scale_of(heads));
   views.put_queries(dq, gradients.q);

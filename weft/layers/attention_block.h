@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "weft/layers/dropout.h"
 #include "weft/mesh/attention_block.h"
 #include "weft/mesh/head_counts.h"
 
@@ -42,14 +43,14 @@ enum class AttentionKernel : uint8_t {
 
 AttentionKernel kernel_for(at::Device device);
 
-/// Attends and adds what comes out to the state of the block's queries.
+/// Attends and adds what comes out to the state of the block's queries. Weights are dropped by composed kernels only.
 void attend_block(const AttentionParts& parts, const AttentionBlock& block, const HeadCounts& heads,
-                  const AttentionState& state, AttentionKernel kernel);
+                  const AttentionState& state, AttentionKernel kernel, const BlockDropout* dropout = nullptr);
 
 /// Adds a block's share to the gradients of queries, keys and values, given the state after all blocks
 /// of its queries.
 void attend_block_backward(const at::Tensor& dout, const AttentionParts& parts, const AttentionBlock& block,
                            const HeadCounts& heads, const AttentionState& state, const AttentionParts& gradients,
-                           AttentionKernel kernel);
+                           AttentionKernel kernel, const BlockDropout* dropout = nullptr);
 
 }  // namespace weft

@@ -25,7 +25,10 @@ struct Core : torch::CustomClassHolder {
   PackedSegments segments;
   AttentionMask mask;
   AttentionKeeps keeps = AttentionKeeps::kResults;
+  std::optional<BlockDropout> dropout;
 
+  AttentionKernel kernel() const { return dropout ? AttentionKernel::kComposed : AttentionKernel::kFlash; }
+  const BlockDropout* drops() const { return dropout ? &*dropout : nullptr; }
   double scale() const { return 1 / std::sqrt(static_cast<double>(heads.head_dim)); }
 };
 
@@ -68,11 +71,11 @@ AttentionState attend(const at::Tensor& qkv, const Core& core) {
   const AttentionState state{at::empty(parts.q.sizes(), qkv.options()),
                              at::empty({qkv.size(0), core.heads.heads}, wide)};
   for (const AttentionBlock& block : blocks_of(core))
-    attend_block(parts, block, core.heads, state, AttentionKernel::kFlash);
+    attend_block(parts, block, core.heads, state, core.kernel(), core.drops());
   return state;
 }
 
-struct CpuAttentionFunction : torch::autograd::Function<CpuAttentionFunction> {
+struct BlockAttentionFunction : torch::autograd::Function<BlockAttentionFunction> {
   static at::Tensor forward(AutogradContext* saved, const at::Tensor& qkv, const c10::intrusive_ptr<Core>& core) {
     const HeadCounts& h = core->heads;
     if (core->rotary.is_defined()) rotate_(turning_heads(qkv, h), core->rotary);
@@ -96,7 +99,7 @@ struct CpuAttentionFunction : torch::autograd::Function<CpuAttentionFunction> {
     const AttentionParts parts = attention_parts(qkv, h);
     const AttentionParts dparts = attention_parts(dqkv, h);
     for (const AttentionBlock& block : blocks_of(*core))
-      attend_block_backward(dout, parts, block, h, state, dparts, AttentionKernel::kFlash);
+      attend_block_backward(dout, parts, block, h, state, dparts, core->kernel(), core->drops());
     if (core->rotary.is_defined()) rotate_(turning_heads(dqkv, h), core->rotary, /*back=*/true);
     return {dqkv, at::Tensor()};
   }
@@ -133,7 +136,8 @@ at::Tensor composed_attention(const at::Tensor& qkv, const Core& core) {
 }  // namespace
 
 at::Tensor attention_core(const at::Tensor& qkv, const HeadCounts& heads, const RotaryTable& rotary,
-                          const PackedSegments& segments, AttentionMask mask, AttentionKeeps keeps) {
+                          const PackedSegments& segments, AttentionMask mask, AttentionKeeps keeps,
+                          const std::optional<AttentionDropout>& dropout) {
   WEFT_CHECK(qkv.dim() == 2 && qkv.size(1) == heads.packed_width() && qkv.size(0) == segments.num_rows(),
              "attention of {} rows × {} with segments of {} rows and heads of width {}", qkv.size(0), qkv.size(1),
              segments.num_rows(), heads.packed_width());
@@ -143,8 +147,16 @@ at::Tensor attention_core(const at::Tensor& qkv, const HeadCounts& heads, const 
   core->segments = segments;
   core->mask = mask;
   core->keeps = keeps;
+  if (dropout) {
+    core->dropout = BlockDropout{.probability = dropout->probability,
+                                 .key = dropout->key,
+                                 .queries = dropout->rows,
+                                 .keys = dropout->rows,
+                                 .first_head = dropout->first_head};
+  }
   if (qkv.size(0) == 0) return qkv.narrow(1, 0, heads.heads * heads.head_dim);
-  if (qkv.device().is_cpu()) return CpuAttentionFunction::apply(qkv, core);
+  // With dropout blocks are put together of operators that every device has.
+  if (qkv.device().is_cpu() || dropout) return BlockAttentionFunction::apply(qkv, core);
   if (keeps == AttentionKeeps::kResults) return composed_attention(qkv, *core);
   return recomputed([core](const at::Tensor& same) { return composed_attention(same, *core); }, qkv, qkv);
 }

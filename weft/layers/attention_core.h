@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include <ATen/core/Tensor.h>
 
+#include "weft/layers/dropout.h"
 #include "weft/layers/rotary.h"
 #include "weft/mesh/attention_block.h"
 #include "weft/mesh/head_counts.h"
@@ -21,7 +23,8 @@ enum class AttentionKeeps : uint8_t {
 /// segment. `qkv` is used up: it is turned in place, so it must be a fresh value that nothing else keeps.
 at::Tensor attention_core(const at::Tensor& qkv, const HeadCounts& heads, const RotaryTable& rotary,
                           const PackedSegments& segments, AttentionMask mask,
-                          AttentionKeeps keeps = AttentionKeeps::kResults);
+                          AttentionKeeps keeps = AttentionKeeps::kResults,
+                          const std::optional<AttentionDropout>& dropout = std::nullopt);
 
 /// Attention of the last rows of one sequence, whose keys and values [rows, kv_heads, head_dim] are all given and
 /// already turned. For generation: no gradients.

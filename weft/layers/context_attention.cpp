@@ -75,7 +75,7 @@ PackedSegments local_segments(const std::vector<Range>& own, const PackedSegment
 
 at::Tensor context_attention(const at::Tensor& qkv, const HeadCounts& heads, const RotaryTable& rotary,
                              const PackedSegments& segments, AttentionMask mask, AttentionKeeps keeps,
-                             const ContextRows& rows) {
+                             const ContextRows& rows, const std::optional<AttentionDropout>& dropout) {
   const ContextGroups& groups = *rows.groups;
   const RowDeal& deal = rows.deal;
   WEFT_CHECK(deal.num_ranks() == groups.num_ranks && deal.num_rows() == segments.num_rows(),
@@ -86,11 +86,15 @@ at::Tensor context_attention(const at::Tensor& qkv, const HeadCounts& heads, con
              deal.num_rows(groups.rank), heads.packed_width());
   const int64_t ulysses = groups.ulysses ? groups.ulysses->size() : 1;
   const UlyssesRows shared = ulysses_rows(deal, segments, ulysses, groups.rank);
-  if (shared.is_local)
-    return attention_core(qkv, heads, rotary, local_segments(deal.ranges(groups.rank), segments), mask, keeps);
-
+  if (shared.is_local) {
+    std::optional<AttentionDropout> own = dropout;
+    if (own) own->rows = rows_in(own->rows, deal.ranges(groups.rank));
+    return attention_core(qkv, heads, rotary, local_segments(deal.ranges(groups.rank), segments), mask, keeps, own);
+  }
   HeadExchange exchange(groups.ulysses, heads, shared.neighbours);
-  RingAttention ring(groups.ring, exchange.heads(), shared.in_ring, segments, mask);
+  std::optional<AttentionDropout> of_heads = dropout;
+  if (of_heads) of_heads->first_head += exchange.first_head();
+  RingAttention ring(groups.ring, exchange.heads(), shared.in_ring, segments, mask, of_heads);
   auto core = c10::make_intrusive<ContextCore>(std::move(exchange), std::move(ring));
   core->heads = heads;
   core->rotary = rotary;

@@ -30,6 +30,6 @@ struct ContextRows {
 /// whose segments is cut, nor between groups that have none in common.
 at::Tensor context_attention(const at::Tensor& qkv, const HeadCounts& heads, const RotaryTable& rotary,
                              const PackedSegments& segments, AttentionMask mask, AttentionKeeps keeps,
-                             const ContextRows& rows);
+                             const ContextRows& rows, const std::optional<AttentionDropout>& dropout = std::nullopt);
 
 }  // namespace weft

@@ -45,6 +45,7 @@ HeadExchange::HeadExchange(std::optional<Group> group, const HeadCounts& heads,
     copies_keys_ = copies_keys_ || share.sharers > 1;
     if (rank == group_->rank()) {
       shared_ = {.heads = share.num_heads, .kv_heads = share.num_kv_heads, .head_dim = heads.head_dim};
+      first_head_ = share.first_head;
     }
   }
 }

@@ -22,6 +22,8 @@ class HeadExchange {
 
   /// Of this rank, between the two exchanges.
   const HeadCounts& heads() const { return shared_; }
+  /// The first of its query heads among all.
+  int64_t first_head() const { return first_head_; }
 
   /// Queries, keys and values of this rank's rows, [rows, heads + 2·kv_heads, head_dim], to those of its heads.
   at::Tensor share_packed(const at::Tensor& x);
@@ -48,6 +50,7 @@ class HeadExchange {
   std::optional<Group> group_;
   HeadCounts all_;
   HeadCounts shared_;
+  int64_t first_head_ = 0;
   bool copies_keys_ = false;
   int64_t num_rows_ = 0;             ///< of all ranks
   std::vector<int64_t> counts_;      ///< rows of each rank

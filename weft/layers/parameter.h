@@ -40,7 +40,8 @@ struct WeightPiece {
   int64_t first_column = 0;  ///< along its second dim, which all other dims follow whole
   int64_t num_columns = -1;  ///< -1: all
   WeightCut cut;
-  bool is_expert = false;  ///< belongs to one expert, so that expert parallelism may move it
+  bool is_expert = false;      ///< belongs to one expert, so that expert parallelism may move it
+  bool is_transposed = false;  ///< in files, where this weight of two dims has its columns as rows
 
   /// Elements of a whole row of the weight, and of what is here of it.
   int64_t row_elements() const;

@@ -26,9 +26,13 @@ AttentionParts with_keys(const at::Tensor& q, const at::Tensor& kv) {
 
 }  // namespace
 
+at::Tensor rows_in(const at::Tensor& numbers, const std::vector<Range>& ranges) {
+  return ranges.empty() ? numbers.narrow(0, 0, 0) : packed_rows(numbers, ranges);
+}
+
 RingAttention::RingAttention(std::optional<Group> group, const HeadCounts& heads,
                              const std::vector<std::vector<Range>>& ranges, const PackedSegments& segments,
-                             AttentionMask mask)
+                             AttentionMask mask, const std::optional<AttentionDropout>& dropout)
     : group_(std::move(group)), heads_(heads) {
   const int64_t num_ranks = group_ ? group_->size() : 1;
   const int64_t rank = group_ ? group_->rank() : 0;
@@ -36,13 +40,27 @@ RingAttention::RingAttention(std::optional<Group> group, const HeadCounts& heads
              num_ranks);
   own_ = own_blocks(segment_parts(ranges[static_cast<size_t>(rank)], segments), mask,
                     /*batches=*/heads.heads == heads.kv_heads);
+  if (dropout) {
+    const at::Tensor own = rows_in(dropout->rows, ranges[static_cast<size_t>(rank)]);
+    dropout_ = BlockDropout{.probability = dropout->probability,
+                            .key = dropout->key,
+                            .queries = own,
+                            .keys = own,
+                            .first_head = dropout->first_head};
+  }
   for (int64_t s = 1; s < num_ranks; ++s) {
     RingKeys keys = ring_keys(ranges, segments, mask, rank, s);
+    std::optional<BlockDropout> with_theirs = dropout_;
+    if (with_theirs) {
+      const at::Tensor theirs = rows_in(dropout->rows, ranges[static_cast<size_t>(keys.from)]);
+      with_theirs->keys = rows_in(theirs, keys.received);
+    }
     steps_.push_back({.to = keys.to,
                       .from = keys.from,
                       .sent = std::move(keys.sent),
                       .num_received = total_size(keys.received),
-                      .blocks = with_packed_keys(std::move(keys.blocks), keys.received)});
+                      .blocks = with_packed_keys(std::move(keys.blocks), keys.received),
+                      .dropout = std::move(with_theirs)});
   }
 }
 
@@ -76,18 +94,19 @@ RingAttention::Transfer RingAttention::start_gradients(const Step& step, at::Ten
 AttentionState RingAttention::forward(const at::Tensor& qkv) {
   const AttentionParts parts = attention_parts(qkv, heads_);
   const at::Tensor kv = qkv.narrow(1, heads_.heads, 2 * heads_.kv_heads);
-  const AttentionKernel kernel = kernel_for(qkv.device());
+  const AttentionKernel kernel = kernel_for_rows(qkv);
   AttentionState state = empty_state(parts.q);
   Transfer next;
   if (!steps_.empty()) next = start_keys(steps_.front(), kv);
-  for (const AttentionBlock& block : own_) attend_block(parts, block, heads_, state, kernel);
+  for (const AttentionBlock& block : own_) attend_block(parts, block, heads_, state, kernel, drops(dropout_));
   for (size_t i = 0; i < steps_.size(); ++i) {
     Transfer transfer = std::move(next);
     next = i + 1 < steps_.size() ? start_keys(steps_[i + 1], kv) : Transfer{};
     if (transfer.recv) {
       transfer.recv->wait();
       const AttentionParts with_theirs = with_keys(parts.q, transfer.received);
-      for (const AttentionBlock& block : steps_[i].blocks) attend_block(with_theirs, block, heads_, state, kernel);
+      for (const AttentionBlock& block : steps_[i].blocks)
+        attend_block(with_theirs, block, heads_, state, kernel, drops(steps_[i].dropout));
     }
     if (transfer.send) transfer.send->wait();
   }
@@ -97,7 +116,7 @@ AttentionState RingAttention::forward(const at::Tensor& qkv) {
 at::Tensor RingAttention::backward(const at::Tensor& dout, const at::Tensor& qkv, const AttentionState& state) {
   const AttentionParts parts = attention_parts(qkv, heads_);
   const at::Tensor kv = qkv.narrow(1, heads_.heads, 2 * heads_.kv_heads);
-  const AttentionKernel kernel = kernel_for(qkv.device());
+  const AttentionKernel kernel = kernel_for_rows(qkv);
   const at::TensorOptions wide = qkv.options().dtype(accumulation_type(qkv.scalar_type()));
   const at::Tensor gradient = at::empty(qkv.sizes(), wide);
   const AttentionParts dparts = attention_parts(gradient, heads_);
@@ -117,7 +136,8 @@ at::Tensor RingAttention::backward(const at::Tensor& dout, const at::Tensor& qkv
 
   Transfer next, returned;
   if (!steps_.empty()) next = start_keys(steps_.front(), kv);
-  for (const AttentionBlock& block : own_) attend_block_backward(dout, parts, block, heads_, state, dparts, kernel);
+  for (const AttentionBlock& block : own_)
+    attend_block_backward(dout, parts, block, heads_, state, dparts, kernel, drops(dropout_));
   for (size_t i = 0; i < steps_.size(); ++i) {
     Transfer transfer = std::move(next);
     next = i + 1 < steps_.size() ? start_keys(steps_[i + 1], kv) : Transfer{};
@@ -128,7 +148,8 @@ at::Tensor RingAttention::backward(const at::Tensor& dout, const at::Tensor& qkv
       const AttentionParts with_theirs = with_keys(parts.q, transfer.received);
       const AttentionParts their_gradients = with_keys(dparts.q, theirs);
       for (const AttentionBlock& block : steps_[i].blocks)
-        attend_block_backward(dout, with_theirs, block, heads_, state, their_gradients, kernel);
+        attend_block_backward(dout, with_theirs, block, heads_, state, their_gradients, kernel,
+                              drops(steps_[i].dropout));
       theirs = theirs.to(qkv.scalar_type());
     }
     if (transfer.send) transfer.send->wait();

@@ -14,6 +14,9 @@
 
 namespace weft {
 
+/// The numbers of some rows, given those of all.
+at::Tensor rows_in(const at::Tensor& numbers, const std::vector<Range>& ranges);
+
 /// Attention of rows that a ring of ranks shares out, all with the same heads. In step s a rank has the keys and values
 /// of the rank s before it, which sends them itself, one step ahead of their use: as far as this rank's queries see
 /// them, and nothing if they see none.
@@ -21,7 +24,8 @@ class RingAttention {
  public:
   /// `ranges` are each rank's rows; without a group there is one rank.
   RingAttention(std::optional<Group> group, const HeadCounts& heads, const std::vector<std::vector<Range>>& ranges,
-                const PackedSegments& segments, AttentionMask mask);
+                const PackedSegments& segments, AttentionMask mask,
+                const std::optional<AttentionDropout>& dropout = std::nullopt);
 
   /// Of turned queries, keys and values [rows, heads + 2·kv_heads, head_dim], in the precision of empty_state.
   AttentionState forward(const at::Tensor& qkv);
@@ -35,6 +39,7 @@ class RingAttention {
     std::vector<Range> sent;  ///< rows of this rank
     int64_t num_received = 0;
     std::vector<AttentionBlock> blocks;  ///< with the keys received
+    std::optional<BlockDropout> dropout = std::nullopt;
   };
   /// A message each way. One without rows is not sent.
   struct Transfer {
@@ -50,7 +55,13 @@ class RingAttention {
 
   std::optional<Group> group_;
   HeadCounts heads_;
+  AttentionKernel kernel_for_rows(const at::Tensor& rows) const {
+    return dropout_ ? AttentionKernel::kComposed : kernel_for(rows.device());
+  }
+  static const BlockDropout* drops(const std::optional<BlockDropout>& dropout) { return dropout ? &*dropout : nullptr; }
+
   std::vector<AttentionBlock> own_;
+  std::optional<BlockDropout> dropout_;  ///< of own blocks
   std::vector<Step> steps_;
 };
 

@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "weft/comm/group.h"
+#include "weft/layers/dropout.h"
 #include "weft/layers/weight_gradients.h"
 
 namespace weft {
@@ -49,12 +50,18 @@ struct RunContext {
   /// Where routers put how many rows chose each expert: once more for a layer that is recomputed. It must outlive the
   /// backward.
   std::vector<std::vector<int64_t>>* expert_rows = nullptr;
+  const DropoutDraws* dropout = nullptr;  ///< nothing: nothing is dropped, as where a model is not trained
 
   at::Tensor enter(const at::Tensor& x) const { return sites != nullptr ? sites->enter(x) : x; }
   at::Tensor leave(const at::Tensor& x) const { return sites != nullptr ? sites->leave(x) : x; }
   at::Tensor sum(const at::Tensor& x) const { return sites != nullptr ? sites->sum(x) : x; }
   at::Tensor divide(const at::Tensor& x) const { return sites != nullptr ? sites->divide(x) : x; }
   at::Tensor gather(const at::Tensor& x) const { return sites != nullptr ? sites->gather(x) : x; }
+  /// Drops elements of rows as between blocks.
+  at::Tensor drop(const at::Tensor& x, double probability, int64_t layer, DropoutSite site) const {
+    if (dropout == nullptr || probability == 0) return x;
+    return drop_elements(x, own_rows(dropout->rows), probability, dropout_key(*dropout, layer, site));
+  }
   bool divides_rows() const { return sites != nullptr && sites->divides_rows; }
   /// Of data that every rank has whole, `per_row` entries a row, what belongs to this rank's rows between blocks.
   at::Tensor own_rows(const at::Tensor& whole, int64_t per_row = 1) const {

@@ -30,9 +30,16 @@ at::Tensor attend(const at::Tensor& qkv, const AttentionLayer& layer, const Atte
                   const RunContext& context) {
   if (call.cache != nullptr) return attend_with_cache(qkv, layer, call);
   const AttentionKeeps keeps = context.recomputes_attention ? AttentionKeeps::kNothing : AttentionKeeps::kResults;
+  std::optional<AttentionDropout> dropout;
+  if (context.dropout != nullptr && layer.dropout > 0) {
+    dropout = {.probability = layer.dropout,
+               .key = dropout_key(*context.dropout, layer.number, DropoutSite::kAttention),
+               .rows = context.dropout->of_all(),
+               .first_head = layer.first_head};
+  }
   if (call.context != nullptr)
-    return context_attention(qkv, layer.heads, call.rotary, call.segments, layer.mask, keeps, *call.context);
-  return attention_core(qkv, layer.heads, call.rotary, call.segments, layer.mask, keeps);
+    return context_attention(qkv, layer.heads, call.rotary, call.segments, layer.mask, keeps, *call.context, dropout);
+  return attention_core(qkv, layer.heads, call.rotary, call.segments, layer.mask, keeps, dropout);
 }
 
 }  // namespace
@@ -54,9 +61,11 @@ at::Tensor MlpLayer::forward(const at::Tensor& x, const RunContext& context) con
 }
 
 at::Tensor TransformerLayer::forward(const at::Tensor& x, const AttentionCall& call, const RunContext& context) const {
-  const at::Tensor attended = x + attention.forward(attention_norm.forward(x), call, context);
+  const at::Tensor attended = x + context.drop(attention.forward(attention_norm.forward(x), call, context), dropout,
+                                               number, DropoutSite::kAttentionSum);
   const at::Tensor normed = mlp_norm.forward(attended);
-  return attended + (moe ? moe->forward(normed, context) : mlp.forward(normed, context));
+  const at::Tensor mapped = moe ? moe->forward(normed, context) : mlp.forward(normed, context);
+  return attended + context.drop(mapped, dropout, number, DropoutSite::kMlpSum);
 }
 
 }  // namespace weft

@@ -31,10 +31,13 @@ struct AttentionCall {
 
 struct AttentionLayer {
   HeadCounts heads;
+  int64_t first_head = 0;  ///< of all heads, where they are dealt out over ranks
   AttentionMask mask;
+  double dropout = 0;  ///< of the weights between rows
+  int64_t number = 0;  ///< of the layer in its module
   ParameterPtr qkv;
   ParameterPtr qkv_bias;
-  ParameterPtr q_norm;  ///< Qwen3 norms every query and key head
+  ParameterPtr q_norm;  ///< of every query head, where heads have norms
   ParameterPtr k_norm;
   double norm_epsilon = 0;
   ParameterPtr out;
@@ -62,6 +65,8 @@ struct TransformerLayer {
   NormLayer mlp_norm;
   MlpLayer mlp;
   std::optional<MoeLayer> moe;  ///< instead of the MLP
+  double dropout = 0;           ///< of what is added to rows
+  int64_t number = 0;           ///< of the layer in its module
 
   at::Tensor forward(const at::Tensor& x, const AttentionCall& call, const RunContext& context) const;
 };

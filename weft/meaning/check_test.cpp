@@ -6,6 +6,7 @@
 #include "weft/base/file.h"
 #include "weft/meaning/stage_parts.h"
 #include "weft/plan/plan_json.h"
+#include "weft/spec/model_reader.h"
 
 namespace weft {
 namespace {
@@ -92,10 +93,18 @@ TEST(CheckPlan, WhatTrainingDoesNotObeyIsRefused) {
   EXPECT_TRUE(check_plan(unfused, PlanUse::kPrice).empty());
   ASSERT_EQ(check_plan(unfused).size(), 1U);
   EXPECT_EQ(check_plan(unfused).front().field, "workload.attention");
-  Plan dropping = *read_plan({.source = "plan.json", .root = shipped(kTp)});
-  dropping.model.config["attention_dropout"] = 0.1;
-  ASSERT_EQ(check_plan(dropping).size(), 1U);
-  EXPECT_EQ(check_plan(dropping).front().field, "model.attention_dropout");
+  // A language model drops what its configuration says, an encoder nothing yet.
+  const auto violations_with = [](const std::string& name, const std::string& pointer) {
+    Plan dropping = *read_plan({.source = "plan.json", .root = shipped(name)});
+    Json config = dropping.model.config;
+    config[Json::json_pointer(pointer)] = 0.1;
+    dropping.model = *read_model({.source = "config.json", .root = config}, dropping.model.name);
+    return check_plan(dropping);
+  };
+  EXPECT_TRUE(violations_with(kTp, "/attention_dropout").empty());
+  const std::vector<Violation> of_encoder = violations_with(inlined, "/vision_config/attention_dropout");
+  ASSERT_EQ(of_encoder.size(), 1U);
+  EXPECT_EQ(of_encoder.front().field, "model.vision");
 }
 
 TEST(CheckPlan, ProductsThatDoNotFitAreRefusedAndNotComputed) {

@@ -25,4 +25,8 @@ struct HeldState {
 /// tensor-parallel ranks for everyone's. The plan must be legal, and offload nothing.
 HeldState held_state(const Plan& plan, int64_t rank);
 
+/// Bytes of what a rank copies to host memory when a checkpoint begins to be saved: what it owns, or its share where
+/// ranks own the same. At most: the padding of buckets is counted, and not copied.
+int64_t snapshot_bytes(const Plan& plan, int64_t rank);
+
 }  // namespace weft

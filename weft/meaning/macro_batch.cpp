@@ -27,4 +27,10 @@ double num_macro_batches(const Plan& plan, const ModulePlan& encoder) {
   return static_cast<double>(num_samples(plan)) / static_cast<double>(samples_at_once(plan, encoder) * encoder.dp);
 }
 
+double last_macro_share(const Plan& plan, const ModulePlan& encoder) {
+  const int64_t at_once = samples_at_once(plan, encoder), whole = at_once * encoder.dp;
+  const int64_t left = (num_samples(plan) - 1) % whole + 1;
+  return static_cast<double>(std::min(at_once, left)) / static_cast<double>(at_once);
+}
+
 }  // namespace weft

@@ -21,4 +21,8 @@ bool has_whole_samples(const Plan& plan, const ModulePlan& encoder);
 /// How many macro batches of an encoder beside the pipeline a step has: 2.5 where the last is half full.
 double num_macro_batches(const Plan& plan, const ModulePlan& encoder);
 
+/// What the busiest rank has of a whole share in the last macro batch, which may be short: ranks take full shares as
+/// long as there are samples, the first ones first, so that it is 1 unless a single rank has any.
+double last_macro_share(const Plan& plan, const ModulePlan& encoder);
+
 }  // namespace weft

@@ -37,6 +37,11 @@ TEST(MacroBatch, ARankTakesAsManySamplesAtOnceAsItIsDealtAtMost) {
           EXPECT_EQ(at_once, static_cast<int64_t>(most));
           EXPECT_NEAR(num_macro_batches(plan, plan.modules.front()) * static_cast<double>(at_once * encoder_dp),
                       static_cast<double>(2 * microbatches * llm_dp), 1e-9);
+          size_t most_of_last = 0;
+          for (const auto& rank : dealt.encoders.at(ModuleKind::kVision))
+            most_of_last = std::max(most_of_last, rank.back().size());
+          EXPECT_NEAR(last_macro_share(plan, plan.modules.front()) * static_cast<double>(at_once),
+                      static_cast<double>(most_of_last), 1e-9);
           num_short += at_once < mbs_scale ? 1 : 0;
         }
       }

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "weft/plan/plan.h"
-#include "weft/spec/op.h"
+#include "weft/program/op.h"
 
 namespace weft {
 

@@ -34,9 +34,10 @@ Result<std::vector<std::vector<int32_t>>> shared_groups(const ModulePlan& encode
   WEFT_TRY(const Mesh mesh, mesh_of(encoder));
   std::vector<int32_t> leader(static_cast<size_t>(llm.pp));
   std::iota(leader.begin(), leader.end(), 0);
-  const auto find = [&](int32_t row) {
-    while (leader[static_cast<size_t>(row)] != row) row = leader[static_cast<size_t>(row)];
-    return row;
+  const auto find = [&](int32_t pipeline_rank) {
+    while (leader[static_cast<size_t>(pipeline_rank)] != pipeline_rank)
+      pipeline_rank = leader[static_cast<size_t>(pipeline_rank)];
+    return pipeline_rank;
   };
   std::set<int32_t> used;
   for (const auto& group : mesh.groups(mesh.grid().axes_named(axes))) {
@@ -44,14 +45,14 @@ Result<std::vector<std::vector<int32_t>>> shared_groups(const ModulePlan& encode
     for (const int64_t rank : group) {
       if (!llm_mesh.contains(rank))
         return bad_field(field_of(encoder, "ranks"), fmt::format("rank {} is not the llm's", rank));
-      const auto row = static_cast<int32_t>(place_in(llm_mesh, rank).pp);
-      used.insert(row);
-      if (!first) first = find(row);
-      leader[static_cast<size_t>(find(row))] = find(*first);
+      const auto pipeline_rank = static_cast<int32_t>(place_in(llm_mesh, rank).pp);
+      used.insert(pipeline_rank);
+      if (!first) first = find(pipeline_rank);
+      leader[static_cast<size_t>(find(pipeline_rank))] = find(*first);
     }
   }
   std::map<int32_t, std::vector<int32_t>> joined;
-  for (const int32_t row : used) joined[find(row)].push_back(row);
+  for (const int32_t pipeline_rank : used) joined[find(pipeline_rank)].push_back(pipeline_rank);
   std::vector<std::vector<int32_t>> groups;
   for (auto& [ignored, rows] : joined) groups.push_back(std::move(rows));
   return groups;
@@ -76,7 +77,7 @@ bool rows_differ(const Plan& plan) {
 
 Result<EncoderPlacement> placement_of_encoder(const Plan& plan, const ModulePlan& module, int32_t& next_own_row) {
   EncoderPlacement placement{.form = module.form};
-  EncoderRows& rows = placement.rows;
+  ScheduledEncoder& rows = placement.rows;
   WEFT_TRY(rows, macro_batches_of(plan, module));
   if (module.placement != ModulePlacement::kDisjoint) {
     // ZeRO 2 and 3 have data-parallel ranks meet in every action, too. That must be said where rows differ in their
@@ -96,7 +97,7 @@ Result<EncoderPlacement> placement_of_encoder(const Plan& plan, const ModulePlan
 
 /// The rows that the plan stores, which must hold the pipeline's own actions in their own order.
 Result<Schedule> stored_schedule(const ModulePlan& filler, const Schedule& pipeline,
-                                 std::vector<EncoderRows> encoders) {
+                                 std::vector<ScheduledEncoder> encoders) {
   Schedule schedule{.num_microbatches = pipeline.num_microbatches,
                     .rank_of_stage = pipeline.rank_of_stage,
                     .rows = {},
@@ -130,19 +131,19 @@ Result<Schedule> stored_schedule(const ModulePlan& filler, const Schedule& pipel
 
 }  // namespace
 
-Result<EncoderRows> macro_batches_of(const Plan& plan, const ModulePlan& module) {
+Result<ScheduledEncoder> macro_batches_of(const Plan& plan, const ModulePlan& module) {
   Result<MacroRanges> ranges = macro_ranges({.microbatches = plan.schedule.microbatches,
                                              .mbs_scale = module.mbs_scale,
                                              .mbs_parts = module.mbs_parts,
                                              .dp_encoder = module.dp,
                                              .dp_llm = plan.llm().dp});
   if (!ranges) return bad_field(field_of(module, "mbs_scale"), ranges.error().problem);
-  EncoderRows rows{.name = std::string(name_of(module.kind)),
-                   .num_macro_batches = ranges->num_macro_batches,
-                   .is_trained = trains(plan, module.kind),
-                   .recompute_from_inputs = module.recompute_from_inputs,
-                   .first_macro = std::move(ranges->first_macro),
-                   .end_macro = std::move(ranges->end_macro)};
+  ScheduledEncoder rows{.name = std::string(name_of(module.kind)),
+                        .num_macro_batches = ranges->num_macro_batches,
+                        .is_trained = trains(plan, module.kind),
+                        .recompute_from_inputs = module.recompute_from_inputs,
+                        .first_macro = std::move(ranges->first_macro),
+                        .end_macro = std::move(ranges->end_macro)};
   const bool has_bound = module.form == EncoderForm::kFill || module.form == EncoderForm::kStream;
   if (has_bound) rows.live_macro_batches = static_cast<int32_t>(module.live_macro_batches);
   if (module.form == EncoderForm::kOnDemand) {
@@ -194,7 +195,7 @@ Result<Schedule> schedule_of(const Plan& plan) {
   WEFT_TRY(const std::vector<EncoderPlacement> placements, encoder_placements(plan));
   if (placements.empty()) return pipeline;
   if (const ModulePlan* filler = first_filler(plan)) {
-    std::vector<EncoderRows> encoders;
+    std::vector<ScheduledEncoder> encoders;
     for (const EncoderPlacement& placement : placements) encoders.push_back(placement.rows);
     return stored_schedule(*filler, pipeline, std::move(encoders));
   }

@@ -19,7 +19,7 @@ Result<Schedule> playable_schedule(const Plan& plan);
 Result<Schedule> pipeline_schedule(const Plan& plan);
 
 /// The macro batches of an encoder that is not inline, without the rows that run them.
-Result<EncoderRows> macro_batches_of(const Plan& plan, const ModulePlan& encoder);
+Result<ScheduledEncoder> macro_batches_of(const Plan& plan, const ModulePlan& encoder);
 
 /// How the encoders of the plan (those not inline) interleave with the llm, to be placed: without times.
 Result<std::vector<EncoderPlacement>> encoder_placements(const Plan& plan);

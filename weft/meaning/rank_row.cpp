@@ -10,7 +10,7 @@ std::optional<int32_t> row_of_rank(const Plan& plan, const Schedule& schedule, i
   size_t encoder = 0;
   for (size_t module = 0; module < llm; ++module) {
     if (plan.modules[module].is_in_pipeline()) continue;
-    const EncoderRows& rows = schedule.encoders[encoder++];
+    const ScheduledEncoder& rows = schedule.encoders[encoder++];
     if (const auto groups = rank_groups(plan, module, rank))
       return rows.groups[static_cast<size_t>(groups->place.pp)].front();
   }

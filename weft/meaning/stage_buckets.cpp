@@ -4,7 +4,7 @@
 
 #include "weft/base/check.h"
 #include "weft/meaning/expert_ranks.h"
-#include "weft/spec/weight_names.h"
+#include "weft/program/name_weights.h"
 
 namespace weft {
 namespace {
@@ -89,6 +89,7 @@ StageBuckets StageContent::buckets(const ModulePlan& module, bool of_experts) co
     std::vector<int64_t>& used = found.kinds[weight->block];
     if (std::find(used.begin(), used.end(), kind) == used.end()) used.push_back(kind);
   }
+  for (std::vector<int64_t>& used : found.kinds) std::sort(used.begin(), used.end());
   for (size_t block = 0; block < blocks_.size(); ++block) {
     if (!blocks_[block].borrowed) continue;
     const std::vector<int64_t>& others = found.kinds[*blocks_[block].borrowed];

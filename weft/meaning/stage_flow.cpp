@@ -1,7 +1,7 @@
 #include "weft/meaning/stage_flow.h"
 
 #include "weft/meaning/trainable.h"
-#include "weft/spec/weight_names.h"
+#include "weft/program/name_weights.h"
 
 namespace weft {
 namespace {
@@ -21,18 +21,20 @@ std::vector<FlowModule> flow_modules(const Plan& plan, size_t owner) {
   std::vector<FlowModule> modules;
   for (size_t index = 0; index < plan.modules.size(); ++index) {
     const ModulePlan& module = plan.modules[index];
+    const Module& spec = *plan.model.find(module.kind);
     const bool is_in_pipeline = is_encoders ? index == owner : module.is_in_pipeline();
     modules.push_back({.is_llm = !module.is_encoder(),
                        .is_in_pipeline = is_in_pipeline,
                        .is_beside = !is_encoders && !is_in_pipeline,
-                       .is_trained = trainable.trains(module.kind)});
+                       .is_trained = is_in_pipeline ? trainable.first_with_gradients(module.kind) < num_blocks(spec)
+                                                    : trainable.gives_gradients(module)});
   }
   for (const StagePart& part : parts_of_pipeline(plan, owner)) {
     const ModuleKind kind = plan.modules[static_cast<size_t>(part.module)].kind;
     FlowModule& module = modules[static_cast<size_t>(part.module)];
     if (part.has_entry) module.first_stage = part.stage;
     if (part.has_exit) module.last_stage = part.stage;
-    if (has_block(part, num_blocks(*plan.model.find(kind)), trainable.first_trained(kind)))
+    if (has_block(part, num_blocks(*plan.model.find(kind)), trainable.first_with_gradients(kind)))
       module.first_trained_stage = part.stage;
   }
   return modules;

@@ -12,7 +12,7 @@ struct FlowModule {
   bool is_llm = false;
   bool is_in_pipeline = false;      ///< this one
   bool is_beside = false;           ///< it, and its rows come from outside
-  bool is_trained = false;          ///< some weight of it
+  bool is_trained = false;          ///< some weight of it that rows pass
   int32_t first_trained_stage = 0;  ///< where the first of those is
   int32_t first_stage = 0;          ///< where its entry is
   int32_t last_stage = 0;           ///< where its exit is

@@ -37,10 +37,8 @@ struct StepLoad {
   std::vector<std::vector<MicrobatchLoad>> llm;  ///< [data-parallel rank][microbatch]
   BatchAssignment::Shares samples;               ///< the same: which of the batch
   std::map<ModuleKind, BesideLoad> beside;
-  /// [router of the model][place in RankGroups::routed][expert]: rows that chose it, of all microbatches.
-  std::vector<std::vector<std::vector<int64_t>>> expert_rows;
-  /// The same of every microbatch: [router][place][microbatch][expert]. Only read for memory, where ranks share
-  /// experts.
+  /// [router of the model][place in RankGroups::routed][microbatch][expert]: rows that chose it. Only read where ranks
+  /// share experts.
   std::vector<std::vector<std::vector<std::vector<int64_t>>>> routed;
   bool balances_experts = false;  ///< routers have a loss for even loads
 };

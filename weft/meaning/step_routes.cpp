@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "weft/meaning/block_traffic.h"
 #include "weft/meaning/bridge_routes.h"
+#include "weft/meaning/exchange_calls.h"
 #include "weft/meaning/trainable.h"
 
 namespace weft {

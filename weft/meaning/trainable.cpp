@@ -6,16 +6,16 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
-#include "weft/spec/weight_names.h"
+#include "weft/program/name_weights.h"
 
 namespace weft {
 namespace {
 
 /// Every name of a block's weights, in order.
 template <typename Visit>
-void each_name(const Model& model, const Module& module, Visit visit) {
+void each_name(const Module& module, Visit visit) {
   for (int64_t place = 0; place < num_blocks(module); ++place) {
-    for (const auto& together : weight_names(model, module, place)) visit(together);
+    for (const auto& together : weight_names(module, place)) visit(together);
   }
 }
 
@@ -46,6 +46,11 @@ std::string nearest(const std::string& pattern, const std::vector<std::string>& 
   const std::string guess = did_you_mean(pattern, list);
   if (!guess.empty()) return guess;
   return fmt::format(" Names are like {}", in_quotes(names.front()));
+}
+
+/// Whether rows come of an operator's weights: none do of the marks of a clip.
+bool passes_rows(const Op& op) {
+  return op.rows.numerator > 0;
 }
 
 }  // namespace
@@ -86,15 +91,38 @@ int64_t Trainable::end_of(ModuleKind kind) const {
 int64_t Trainable::first_trained(ModuleKind kind) const {
   if (!has_rules()) return plan_.workload.is_frozen(kind) ? end_of(kind) : 0;
   int64_t& first = first_[static_cast<size_t>(kind)];
-  const auto has_trained = [&](int64_t place) {
-    const std::vector<bool> trained = weights_of(kind, place);
-    return std::find(trained.begin(), trained.end(), true) != trained.end();
-  };
   if (first < 0) {
     first = 0;
-    while (first < end_of(kind) && !has_trained(first)) ++first;
+    while (first < end_of(kind) && !has_trained(kind, first, /*that_rows_pass=*/false)) ++first;
   }
   return first;
+}
+
+int64_t Trainable::first_with_gradients(ModuleKind kind) const {
+  if (!has_rules()) return first_trained(kind);
+  int64_t& first = first_with_gradients_[static_cast<size_t>(kind)];
+  if (first < 0) {
+    first = first_trained(kind);
+    while (first < end_of(kind) && !has_trained(kind, first, /*that_rows_pass=*/true)) ++first;
+  }
+  return first;
+}
+
+bool Trainable::gives_gradients(const ModulePlan& encoder) const {
+  return encoder.is_in_pipeline() ? first_with_gradients(encoder.kind) < end_of(encoder.kind) : trains(encoder.kind);
+}
+
+bool Trainable::has_trained(ModuleKind kind, int64_t place, bool that_rows_pass) const {
+  const std::vector<bool> trained = weights_of(kind, place);
+  size_t next = 0;
+  for (const Op& op : block_at(*plan_.model.find(kind), place).ops) {
+    std::vector<LocalWeight> weights;
+    list_weights(op, {}, weights);
+    for (size_t i = 0; i < weights.size(); ++i, ++next) {
+      if (trained[next] && (passes_rows(op) || !that_rows_pass)) return true;
+    }
+  }
+  return false;
 }
 
 bool Trainable::trains_table() const {
@@ -109,8 +137,7 @@ std::vector<bool> Trainable::weights_of(ModuleKind kind, int64_t place) const {
     return std::vector<bool>(weights.size(), !plan_.workload.is_frozen(kind));
   }
   std::vector<bool> trained;
-  for (const auto& together : weight_names(plan_.model, module, place))
-    trained.push_back(is_trained(kind, together.front()));
+  for (const auto& together : weight_names(module, place)) trained.push_back(is_trained(kind, together.front()));
   return trained;
 }
 
@@ -160,7 +187,7 @@ std::vector<OpGradients> Trainable::gradients_of(ModuleKind kind, int64_t place,
     const bool of_bias = weights.size() > 1 && trained[next + 1];
     next += weights.size();
     const bool of_input = of_rows;
-    (is_router(op) ? of_choice : of_rows) |= is_trained;
+    (is_router(op) ? of_choice : of_rows) |= is_trained && passes_rows(op);
     gradients.push_back(
         {.of_output = of_rows || of_choice, .of_input = of_input, .of_weight = of_weight, .of_bias = of_bias});
   }
@@ -170,16 +197,10 @@ std::vector<OpGradients> Trainable::gradients_of(ModuleKind kind, int64_t place,
 std::vector<Violation> find_bad_rules(const Plan& plan) {
   std::vector<Violation> found;
   const Trainable trainable(plan);
-  if (!plan.trainable.empty() && !has_weight_names(plan.model)) {
-    found.push_back({"trainable", fmt::format("has rules, but the names of {}'s weights are not known; freeze whole "
-                                              "modules in the workload",
-                                              plan.model.family)});
-    return found;
-  }
   std::vector<std::string> names;
   if (trainable.has_rules()) {
     for (const Module& module : plan.model.modules) {
-      each_name(plan.model, module, [&](const std::vector<std::string>& together) {
+      each_name(module, [&](const std::vector<std::string>& together) {
         names.insert(names.end(), together.begin(), together.end());
         if (!found.empty()) return;
         for (const std::string& name : together) {

@@ -35,6 +35,12 @@ class Trainable {
   bool trains(ModuleKind kind) const { return first_trained(kind) < end_of(kind); }
   /// The first block of the module with a trained weight; the number of its blocks where it has none.
   int64_t first_trained(ModuleKind kind) const;
+  /// The first block of the module to which gradients of its rows go back: with a trained weight that rows pass, which
+  /// the marks of an audio encoder's clips are not. The number of its blocks where it has none.
+  int64_t first_with_gradients(ModuleKind kind) const;
+  /// Whether the llm hands gradients of rows back to an encoder: one beside the pipeline gets them for any trained
+  /// weight, since they are part of its schedule.
+  bool gives_gradients(const ModulePlan& encoder) const;
   /// Whether the llm's table of embeddings is.
   bool trains_table() const;
 
@@ -51,9 +57,12 @@ class Trainable {
  private:
   int64_t end_of(ModuleKind kind) const;
   bool trains_an_encoder() const;
+  bool has_trained(ModuleKind kind, int64_t place, bool that_rows_pass) const;
 
   const Plan& plan_;
-  mutable std::array<int64_t, 3> first_{-1, -1, -1};  ///< by kind of module, once it has been found
+  // By kind of module, once they have been found.
+  mutable std::array<int64_t, 3> first_{-1, -1, -1};
+  mutable std::array<int64_t, 3> first_with_gradients_{-1, -1, -1};
 };
 
 /// Whether a step changes some weight of a module.

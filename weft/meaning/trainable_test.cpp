@@ -5,7 +5,7 @@
 #include "tests/support/source_tree.h"
 #include "weft/meaning/check.h"
 #include "weft/plan/plan_json.h"
-#include "weft/spec/weight_names.h"
+#include "weft/program/name_weights.h"
 
 namespace weft::trainable_test {
 namespace {

@@ -7,13 +7,21 @@
 namespace weft {
 namespace {
 
-void find_dropout(const Json& config, const std::string& path, std::vector<Violation>& found) {
-  if (!config.is_object()) return;
-  for (const auto& [key, value] : config.items()) {
-    const std::string field = fmt::format("{}.{}", path, key);
-    find_dropout(value, field, found);
-    if (key != "attention_dropout" || !value.is_number() || value.get<double>() == 0) continue;
-    found.push_back({field, fmt::format("is {}, but training drops nothing; use 0", value.get<double>())});
+double dropout_of(const Op& op) {
+  if (const auto* attention = std::get_if<Attention>(&op.shape)) return attention->dropout;
+  if (const auto* pointwise = std::get_if<Pointwise>(&op.shape)) return pointwise->dropout;
+  return 0;
+}
+
+/// Rows of encoders have no numbers that would say what is dropped of them.
+void find_dropout(const Module& encoder, std::vector<Violation>& found) {
+  for (int64_t place = 0; place < num_blocks(encoder); ++place) {
+    for (const Op& op : block_at(encoder, place).ops) {
+      if (dropout_of(op) == 0) continue;
+      found.push_back({fmt::format("model.{}", name_of(encoder.kind)),
+                       fmt::format("asks for dropout in {}, but training drops nothing in encoders; use 0", op.name)});
+      return;
+    }
   }
 }
 
@@ -51,7 +59,9 @@ std::vector<Violation> find_unobeyed(const Plan& plan) {
   find_half_precision(plan.precision, found);
   if (plan.workload.attention != AttentionKernel::kFused)
     found.push_back({"workload.attention", "is unfused, but training fuses attention; use fused"});
-  find_dropout(plan.model.config, "model", found);
+  for (const Module& module : plan.model.modules) {
+    if (module.kind != ModuleKind::kLlm) find_dropout(module, found);
+  }
   return found;
 }
 

@@ -9,7 +9,7 @@
 #include <ATen/ops/tensor.h>
 
 #include "weft/data/synthetic.h"
-#include "weft/models/media/audio_index.h"
+#include "weft/families/media/audio_index.h"
 
 namespace weft {
 namespace {
@@ -73,9 +73,14 @@ Result<BlockInputs> inputs_of_block(const Model& model, ModelNumbers numbers, co
     raw.lengths.push_back(std::ssize(writer.ids()) - before);
   };
   if (shape.module == ModuleKind::kLlm) {
+    // A table of positions has an end, where sequences begin again.
+    const bool has_table = find_op(model.modules.back().entry, "positions") != nullptr;
     for (const int64_t length : lengths_of(shape, 1)) {
-      writer.text(length);
-      end_sample();
+      const int64_t longest = has_table ? numbers.text.max_positions : length;
+      for (int64_t left = length; left > 0; left -= longest) {
+        writer.text(std::min(left, longest));
+        end_sample();
+      }
       made.tokens += static_cast<double>(length);
     }
   } else if (shape.module == ModuleKind::kVision) {
@@ -106,6 +111,9 @@ Result<BlockInputs> inputs_of_block(const Model& model, ModelNumbers numbers, co
       std::max(numbers.text.max_positions, *std::max_element(raw.lengths.begin(), raw.lengths.end()));
   raw.input_ids = at::tensor(writer.ids(), at::kLong);
   raw.targets = raw.input_ids.clone();
+  // As in training: what a configuration drops is drawn, and its masks are kept.
+  raw.draws = StepDraws{.seed = 0, .step = 0, .samples = std::vector<int64_t>(raw.lengths.size())};
+  std::iota(raw.draws->samples.begin(), raw.draws->samples.end(), 0);
   WEFT_TRY(made.inputs, prepare_inputs(numbers, vocabulary, raw));
   if (shape.module == ModuleKind::kLlm) return made;
   Inputs media;

@@ -33,13 +33,13 @@ BlockRunner::BlockRunner(BlockPlan plan, ModelNumbers numbers, const Settings& s
       numbers_(std::move(numbers)),
       device_(settings.device),
       options_(at::TensorOptions().dtype(tensor_type(settings.precision)).device(settings.device)),
-      echo_(plan_.rank, plan_.plan.world_size),
+      echo_(plan_.rank, plan_.plan.world_size, settings.meet),
       settings_{.seed = {}, .device = settings.device},
       backlog_(settings.device) {}
 
 Result<std::unique_ptr<BlockRunner>> BlockRunner::create(const Settings& settings) {
   WEFT_TRY(BlockPlan plan, plan_of_block(settings.model, settings.shape, {settings.precision, settings.recompute}));
-  WEFT_TRY(ModelNumbers numbers, read_numbers(settings.model));
+  WEFT_TRY(ModelNumbers numbers, numbers_to_run(settings.model));
   WEFT_TRY(const BlockInputs made, inputs_of_block(settings.model, numbers, settings.shape));
   std::unique_ptr<BlockRunner> runner(new BlockRunner(std::move(plan), std::move(numbers), settings));
   const ModuleMaking making{.world = runner->echo_.world(),

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -41,6 +42,7 @@ class BlockRunner {
     Precision precision = Precision::kFp32;
     at::Device device = at::kCPU;
     BlockRecompute recompute = BlockRecompute::kKeep;
+    std::function<void()> meet;  ///< EchoWorld's
   };
   static Result<std::unique_ptr<BlockRunner>> create(const Settings& settings);
 

@@ -2,9 +2,11 @@
 
 #include <cmath>
 #include <mutex>
+#include <numeric>
 
 #include "weft/base/clock.h"
 #include "weft/comm/threads/run_threads.h"
+#include "weft/measure/clock_speed.h"
 #include "weft/measure/rank_setup.h"
 #include "weft/tensor/memory_count.h"
 
@@ -32,6 +34,7 @@ class Series {
   /// Of a GPU several runs before it is waited for: its host is ahead, as in training.
   void run(int64_t count) {
     for (int64_t i = 0; i < count; ++i) runner_.run(marks_);
+    if (!clock_mhz_) clock_mhz_ = weft::clock_mhz(settings_.device);  // while a GPU is at it
     marks_.wait();
     for (const BlockPasses& passes : runner_.passes(marks_, settings_.copy_bytes_per_ms)) add(passes);
     marks_.clear();
@@ -41,6 +44,7 @@ class Series {
     input_.clear();
     weight_.clear();
     sums_.clear();
+    clock_mhz_.reset();
   }
   /// The mean over ranks that ran at once takes the last run's place.
   void share_last(Group& group) {
@@ -55,6 +59,7 @@ class Series {
   const std::vector<double>& input() const { return input_; }
   const std::vector<double>& weight() const { return weight_; }
   const std::vector<double>& sums() const { return sums_; }
+  std::optional<double> clock_mhz() const { return clock_mhz_; }
 
  private:
   void add(const BlockPasses& passes) {
@@ -68,7 +73,16 @@ class Series {
   const MeasureSettings& settings_;
   TimeMarks marks_;
   std::vector<double> forward_, input_, weight_, sums_;
+  std::optional<double> clock_mhz_;
 };
+
+/// Ranks of one machine that meet inside a block of this shape: consecutive ones, so many that all ranks are in a
+/// group.
+int64_t num_that_meet(const BlockShape& shape, int64_t ranks) {
+  int64_t meeting = std::min(ranks, shape.tp * std::max(shape.cp, shape.ep));
+  while (ranks % meeting != 0) --meeting;
+  return meeting;
+}
 
 /// How many runs a GPU gets at once, so that the host is ahead and the rule is asked often.
 int64_t runs_at_once(const MeasureSettings& settings, double run_ms) {
@@ -84,6 +98,7 @@ class RankMeasurement {
       : world_(world), model_(model), shape_(shape), settings_(settings) {}
 
   Result<std::optional<MeasuredBlock>> measure() {
+    WEFT_TRY(meet_, make_meeting());
     const auto memory = std::make_shared<MemoryCount>();
     const CountedThread counted(memory);
     WEFT_TRY(const auto runner, create(BlockRecompute::kKeep));
@@ -132,6 +147,7 @@ class RankMeasurement {
     const MedianEstimate sum = estimate_median(series.sums());
     result.sureness = sum.sureness;
     measured.outliers = sum.outliers;
+    measured.clock_mhz = series.clock_mhz();
     // The reader asks for some time.
     result.forward_ms = std::max(median_of(series.forward()), 1e-6);
     result.backward_input_ms = median_of(series.input());
@@ -150,7 +166,19 @@ class RankMeasurement {
                                 .shape = shape_,
                                 .precision = settings_.precision,
                                 .device = settings_.device,
-                                .recompute = recompute});
+                                .recompute = recompute,
+                                .meet = meet_});
+  }
+
+  /// Ranks that share a layer wait for each other at its collectives, and so for the one that was held up.
+  Result<std::function<void()>> make_meeting() {
+    const int64_t meeting = num_that_meet(shape_, world_.size());
+    if (meeting == 1) return std::function<void()>();
+    const int64_t first = world_.rank() / meeting * meeting;
+    std::vector<int64_t> ranks(static_cast<size_t>(meeting));
+    std::iota(ranks.begin(), ranks.end(), first);
+    WEFT_TRY(Group group, world_.group("meeting", ranks));
+    return std::function<void()>([group]() mutable { group.barrier().wait(); });
   }
 
   /// What a module's other layers hold, which a processor's caches see between two passes through one of them.
@@ -186,6 +214,7 @@ class RankMeasurement {
   const Model& model_;
   const BlockShape& shape_;
   const MeasureSettings& settings_;
+  std::function<void()> meet_;
 };
 
 }  // namespace

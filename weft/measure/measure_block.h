@@ -20,6 +20,7 @@ struct MeasureSettings {
 struct MeasuredBlock {
   BlockMeasurement measurement;
   int64_t outliers = 0;
+  std::optional<double> clock_mhz;  ///< of the device while it ran
 };
 
 /// Runs a block until its times are known, on as many ranks at once as its shape says. Nothing where it was stopped.

@@ -49,7 +49,7 @@ double state_bytes_of_layer(const Model& model, Precision precision) {
 Result<std::optional<UpdateMeasurement>> measure_update(const Model& model, int64_t num_layers, int64_t busy_ranks,
                                                         const MeasureSettings& settings) {
   const Plan plan = plan_of_layers(model, settings.precision, num_layers);
-  WEFT_TRY(const ModelNumbers numbers, read_numbers(model));
+  WEFT_TRY(const ModelNumbers numbers, numbers_to_run(model));
   const int64_t ranks = settings.device.is_cpu() ? busy_ranks : 1;
   std::mutex guard;
   std::optional<Error> failed;

@@ -20,6 +20,11 @@ OperationCount& OperationCount::operator+=(const OperationCount& other) {
   return *this;
 }
 
+std::string text(const GroupCall& call) {
+  return fmt::format("{} of {}: {}, sent {}, received {}", call.group, fmt::join(call.ranks, " "), name_of(call.kind),
+                     call.bytes.sent, call.bytes.received);
+}
+
 GroupTraffic& TrafficList::of(std::string_view name, const std::vector<int64_t>& ranks) {
   const auto found = std::find_if(groups_.begin(), groups_.end(), [&](const GroupTraffic& group) {
     return group.name == name && group.ranks == ranks;

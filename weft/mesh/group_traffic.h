@@ -35,6 +35,18 @@ struct OperationCount {
   bool operator==(const OperationCount&) const = default;
 };
 
+/// One operation of one rank in a group.
+struct GroupCall {
+  std::string group;
+  std::vector<int64_t> ranks;  ///< as the world numbers them, in group order
+  OperationKind kind = OperationKind::kAllReduce;
+  Traffic bytes;
+
+  bool operator==(const GroupCall&) const = default;
+};
+/// "tp of 0 1: all_gather, sent 512, received 512".
+std::string text(const GroupCall& call);
+
 /// What one rank of a group did in it.
 struct GroupTraffic {
   std::string name;

@@ -112,6 +112,12 @@ void share_tokens(ContextBatch& batch, const Inputs& whole, int64_t rank) {
     own.target_rows = index_tensor(places_on_rank(owners, target_rows, rank), whole.target_rows);
     own.targets = whole.targets.index_select(0, index_tensor(entries[static_cast<size_t>(rank)], whole.targets));
   }
+  if (whole.draws) {
+    DropoutDraws draws = *whole.draws;
+    draws.all_rows = draws.rows;
+    draws.rows = draws.rows.index_select(0, at::tensor(batch.tokens.rows(rank), at::kLong));
+    own.draws = std::make_shared<const DropoutDraws>(std::move(draws));
+  }
   const auto share_places = [&](const at::Tensor& places, at::Tensor& own_places, RowLists& needed) {
     if (!places.defined()) return;
     const std::vector<int64_t> tokens = numbers_of(places);

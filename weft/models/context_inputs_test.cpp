@@ -12,9 +12,11 @@
 
 #include "tests/support/mesh/row_route.h"
 #include "tests/support/source_tree.h"
+#include "weft/families/media/audio_index.h"
+#include "weft/models/audio/audio_encoder.h"
 #include "weft/models/initialize.h"
-#include "weft/models/media/audio_index.h"
 #include "weft/models/network.h"
+#include "weft/models/vision/vision_encoder.h"
 #include "weft/spec/model_reader.h"
 
 namespace weft {
@@ -330,7 +332,7 @@ at::Tensor loss_of(const at::Tensor& rows, const List& numbers) {
 
 TEST(ContextInputs, PatchesAreCutBetweenWhatIsMergedAndEmbedAndMergeAsInTheWhole) {
   for_all(kWithVision, [](const TinyModel& model, const Inputs& whole, const std::vector<ContextBatch>& shares) {
-    const VisionEncoder& encoder = *model.network.vision();
+    const auto& encoder = dynamic_cast<const VisionEncoder&>(*model.network.find(ModuleKind::kVision));
     const int64_t unit = encoder.numbers().merge_size * encoder.numbers().merge_size;
     const RunContext context;
     for (const ContextBatch& share : shares) ASSERT_EQ(share.own.vision.has_value(), whole.vision.has_value());
@@ -372,7 +374,7 @@ TEST(ContextInputs, PatchesAreCutBetweenWhatIsMergedAndEmbedAndMergeAsInTheWhole
 
 TEST(ContextInputs, AudioIsCutBetweenPairsAndConvolvesAndPoolsAsInTheWhole) {
   for_all({"qwen2_5_omni"}, [](const TinyModel& model, const Inputs& whole, const std::vector<ContextBatch>& shares) {
-    const AudioEncoder& encoder = *model.network.audio();
+    const auto& encoder = dynamic_cast<const AudioEncoder&>(*model.network.find(ModuleKind::kAudio));
     const RunContext context;
     for (const ContextBatch& share : shares) ASSERT_EQ(share.own.audio.has_value(), whole.audio.has_value());
     if (!whole.audio) return;
@@ -405,7 +407,7 @@ TEST(ContextInputs, AudioIsCutBetweenPairsAndConvolvesAndPoolsAsInTheWhole) {
 TEST(ContextInputs, SequenceParallelismDividesARanksAudioFurther) {
   for_all({"qwen2_5_omni"}, [](const TinyModel& model, const Inputs& whole, const std::vector<ContextBatch>& shares) {
     if (!whole.audio) return;
-    const AudioEncoder& encoder = *model.network.audio();
+    const auto& encoder = dynamic_cast<const AudioEncoder&>(*model.network.find(ModuleKind::kAudio));
     for (const ContextBatch& share : shares) {
       const AudioInputs& own = *share.own.audio;
       const at::Tensor rows = encoder.convolve(own, {});

@@ -4,6 +4,7 @@
 
 #include "weft/mesh/own_route.h"
 #include "weft/mesh/row_deal.h"
+#include "weft/program/module.h"
 
 namespace weft {
 
@@ -24,6 +25,11 @@ struct ContextShare {
   RowDeal audio_rows;  ///< between the audio encoder's convolutions and its pooling
   MediaShare vision;
   MediaShare audio;
+
+  const RowDeal& rows(ModuleKind module) const {
+    return module == ModuleKind::kVision ? patches : module == ModuleKind::kAudio ? audio_rows : tokens;
+  }
+  const MediaShare& media(ModuleKind encoder) const { return encoder == ModuleKind::kVision ? vision : audio; }
 };
 
 }  // namespace weft

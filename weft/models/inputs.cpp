@@ -8,7 +8,8 @@
 #include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 
-#include "weft/models/media/audio_index.h"
+#include "weft/base/check.h"
+#include "weft/families/media/audio_index.h"
 #include "weft/models/move_inputs.h"
 
 namespace weft {
@@ -236,6 +237,17 @@ Result<std::optional<AudioInputs>> audio_inputs(const ModelNumbers& numbers, con
   return std::optional(std::move(inputs));
 }
 
+std::shared_ptr<const DropoutDraws> draws_of(const StepDraws& draws, const std::vector<int64_t>& lengths) {
+  WEFT_CHECK(draws.samples.size() == lengths.size(), "{} samples have {} numbers", lengths.size(),
+             draws.samples.size());
+  std::vector<int64_t> rows;
+  for (size_t sample = 0; sample < lengths.size(); ++sample) {
+    for (int64_t place = 0; place < lengths[sample]; ++place) rows.push_back(row_number(draws.samples[sample], place));
+  }
+  return std::make_shared<const DropoutDraws>(
+      DropoutDraws{.seed = draws.seed, .step = draws.step, .rows = at::tensor(rows, at::kLong), .all_rows = {}});
+}
+
 }  // namespace
 
 Result<Inputs> prepare_inputs(const ModelNumbers& numbers, int64_t vocabulary, const RawInputs& raw,
@@ -263,11 +275,24 @@ Result<Inputs> prepare_inputs(const ModelNumbers& numbers, int64_t vocabulary, c
   vision_places.insert(vision_places.end(), video_places.begin(), video_places.end());
   inputs.vision_places = at::tensor(vision_places, at::kLong);
   inputs.audio_places = at::tensor(places_of(ids, tokens.audio), at::kLong);
+  if (raw.draws) inputs.draws = draws_of(*raw.draws, raw.lengths);
   if (raw.targets.defined()) {
     inputs.target_rows = raw.targets.ne(kNoTarget).nonzero().squeeze(1);
     inputs.targets = raw.targets.index_select(0, inputs.target_rows);
   }
   return inputs;
+}
+
+RowCounts Inputs::row_counts(ModuleKind module) const {
+  switch (module) {
+    case ModuleKind::kVision:
+      return {vision->pixels.size(0), vision->num_rows};
+    case ModuleKind::kAudio:
+      return {audio->row_positions.size(0), audio->num_rows};
+    case ModuleKind::kLlm:
+      break;
+  }
+  return {.inside = ids.size(0)};
 }
 
 Inputs Inputs::to(const at::TensorOptions& options) const {

@@ -6,11 +6,20 @@
 #include <string>
 #include <vector>
 
-#include "weft/models/audio/audio_encoder.h"
-#include "weft/models/numbers.h"
-#include "weft/models/vision/vision_encoder.h"
+#include "weft/families/numbers.h"
+#include "weft/layers/dropout.h"
+#include "weft/models/audio/audio_inputs.h"
+#include "weft/models/vision/vision_inputs.h"
+#include "weft/program/module.h"
 
 namespace weft {
+
+/// What dropout in a step depends on.
+struct StepDraws {
+  uint64_t seed = 0;
+  int64_t step = 0;
+  std::vector<int64_t> samples;  ///< by sample of a batch, its number among all samples of the step
+};
 
 /// A batch as it comes from a file or a loader: tensors under the names that Hugging Face's processors give them. All
 /// are on the CPU; samples and media are packed, one after the other, without padding.
@@ -23,15 +32,22 @@ struct RawInputs {
   at::Tensor pixel_values_videos;  ///< the same of the videos
   std::vector<Grid> video_grids;
   std::vector<double> video_frame_seconds;
-  at::Tensor input_features;          ///< fp32 [mel bins, frames]; may be undefined
-  std::vector<int64_t> audio_frames;  ///< of each clip
-  bool has_audio_in_video = false;    ///< every video's sound is interleaved with it
+  at::Tensor input_features;                      ///< fp32 [mel bins, frames]; may be undefined
+  std::vector<int64_t> audio_frames;              ///< of each clip
+  bool has_audio_in_video = false;                ///< every video's sound is interleaved with it
+  std::optional<StepDraws> draws = std::nullopt;  ///< where the batch is trained with; nothing is dropped else
 };
 
 /// Reads tensors by their names; a wrong type or shape, or a name that nothing reads, is an error that names it.
 Result<RawInputs> raw_inputs(std::map<std::string, at::Tensor> tensors);
 
 struct ContextShare;
+
+/// Rows of a batch in a module, on all tensor-parallel ranks together.
+struct RowCounts {
+  int64_t inside = 0;   ///< between its blocks
+  int64_t outside = 0;  ///< of what it gives
+};
 
 /// A batch that fits a model: checked, with positions, and in the order in which modules take it.
 struct Inputs {
@@ -48,7 +64,18 @@ struct Inputs {
   /// Where this is a rank's share of a batch: who has the rest. Samples and what encoders call frames, windows and
   /// chunks are then those of all shares together.
   std::shared_ptr<const ContextShare> context;
+  std::shared_ptr<const DropoutDraws> draws = nullptr;  ///< nothing: nothing is dropped
 
+  /// The tokens that an encoder's rows replace.
+  const at::Tensor& places(ModuleKind encoder) const {
+    return encoder == ModuleKind::kVision ? vision_places : audio_places;
+  }
+  /// Whether there is anything here for a module.
+  bool has_data(ModuleKind module) const {
+    return module == ModuleKind::kVision ? vision.has_value() : module == ModuleKind::kAudio ? audio.has_value() : true;
+  }
+  /// Of a module that has data.
+  RowCounts row_counts(ModuleKind module) const;
   int64_t num_targets() const { return targets.defined() ? targets.size(0) : 0; }
   /// On a device, pixels and mel frames in a type.
   Inputs to(const at::TensorOptions& options) const;

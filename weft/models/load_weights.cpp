@@ -11,7 +11,6 @@
 #include "weft/base/text.h"
 #include "weft/models/tensor_type.h"
 #include "weft/models/weight_copies.h"
-#include "weft/models/weight_names.h"
 
 namespace weft {
 namespace {
@@ -22,10 +21,10 @@ std::string shape_text_of(std::span<const int64_t> shape) {
 
 /// What is wrong with a weight that the model has, if anything.
 std::optional<Error> check_entry(const WeightEntry& entry, const NamedShape& weight) {
-  if (entry.info.shape != weight.shape) {
+  if (entry.info.shape != weight.file_shape()) {
     return Error{.field = weight.name,
                  .problem = fmt::format("has the shape {}, but the model's configuration makes it {}",
-                                        shape_text_of(entry.info.shape), shape_text_of(weight.shape)),
+                                        shape_text_of(entry.info.shape), shape_text_of(weight.file_shape())),
                  .advice = "Are these the weights of another model?"};
   }
   if (!tensor_type(entry.info.type)) {
@@ -46,10 +45,10 @@ Error missing_weights(const std::vector<std::string>& missing, const std::set<st
 }
 
 /// Where the configuration ties the head to the embedding, a file may hold it all the same, as a copy.
-std::optional<Error> check_tied_head(const WeightEntries& entries, std::string_view prefix, bool has_head) {
-  const auto head = entries.find(std::string(prefix) + "lm_head.weight");
-  const auto table = entries.find(std::string(prefix) + "model.embed_tokens.weight");
-  if (has_head || head == entries.end() || table == entries.end()) return std::nullopt;
+std::optional<Error> check_tied_head(const WeightEntries& entries, const WeightFiles& files) {
+  const auto head = entries.find(files.tied_head);
+  const auto table = entries.find(files.tied_table);
+  if (files.tied_head.empty() || head == entries.end() || table == entries.end()) return std::nullopt;
   const WeightEntry& a = *head->second;
   const WeightEntry& b = *table->second;
   const bool is_copy = a.info.type == b.info.type && a.info.shape == b.info.shape &&
@@ -83,11 +82,11 @@ std::optional<size_t> copy_with_progress(const std::vector<WeightCopy>& copies, 
 }
 
 /// The weights of the files under the names that parameters have for them.
-Result<WeightEntries> entries_of(const WeightFolder& folder) {
+Result<WeightEntries> entries_of(const WeightFolder& folder, const WeightFiles& files) {
   WeightEntries entries;
   for (const SafetensorsFile& file : folder.files()) {
     for (const WeightEntry& entry : file.entries()) {
-      const std::string name = parameter_name(entry.info.name);
+      const std::string name = files.name_of(entry.info.name);
       if (!entries.emplace(name, &entry).second) {
         return Error{.field = entry.info.name,
                      .problem = fmt::format("is a second weight for {}", name),
@@ -103,9 +102,7 @@ std::optional<Error> check_entries(const WeightEntries& entries, const WeightLis
   std::set<std::string> extra;
   for (const auto& [name, entry] : entries) extra.insert(name);
   std::vector<std::string> missing;
-  bool has_head = false;
   for (const NamedShape& weight : model.weights) {
-    has_head |= weight.name.ends_with("lm_head.weight");
     extra.erase(weight.name);
     const auto found = entries.find(weight.name);
     if (found == entries.end()) {
@@ -114,8 +111,8 @@ std::optional<Error> check_entries(const WeightEntries& entries, const WeightLis
       return error;
     }
   }
-  if (auto error = check_tied_head(entries, model.prefix, has_head)) return error;
-  std::erase_if(extra, [&](const std::string& name) { return is_ignored_weight(name, model.prefix, has_head); });
+  if (auto error = check_tied_head(entries, model.files)) return error;
+  std::erase_if(extra, [&](const std::string& name) { return model.files.is_unused(name); });
   if (!missing.empty()) return missing_weights(missing, extra);
   if (extra.empty()) return std::nullopt;
   Error error{.field = *extra.begin(), .problem = "is in the files, but the model has no such weight"};
@@ -126,8 +123,14 @@ std::optional<Error> check_entries(const WeightEntries& entries, const WeightLis
 
 }  // namespace
 
+StoredPlace stored_place(const WeightPiece& piece, int64_t row, int64_t column) {
+  if (!piece.is_transposed)
+    return {.first = row * piece.row_elements() + column, .row_stride = piece.row_elements(), .column_stride = 1};
+  return {.first = column * piece.shape[0] + row, .row_stride = 1, .column_stride = piece.shape[0]};
+}
+
 Result<WeightEntries> find_weights(const WeightFolder& folder, const WeightList& model) {
-  auto entries = entries_of(folder);
+  auto entries = entries_of(folder, model.files);
   std::optional<Error> error = entries ? check_entries(*entries, model) : std::optional(entries.error());
   if (!error) return entries;
   error->source = folder.path().string();
@@ -135,8 +138,8 @@ Result<WeightEntries> find_weights(const WeightFolder& folder, const WeightList&
 }
 
 std::optional<Error> load_weights(const WeightFolder& folder, const std::vector<ParameterPtr>& parameters,
-                                  std::string_view prefix, const LoadProgress& progress) {
-  return load_weight_parts(folder, list_weights(parameters, prefix), parameters, progress);
+                                  const WeightFiles& files, const LoadProgress& progress) {
+  return load_weight_parts(folder, list_weights(parameters, files), parameters, progress);
 }
 
 std::optional<Error> load_weight_parts(const WeightFolder& folder, const WeightList& model,
@@ -165,12 +168,13 @@ std::optional<Error> load_weight_parts(const WeightFolder& folder, const WeightL
       const at::ScalarType type = *tensor_type(entry.info.type);
       const int64_t row = piece.row_elements();
       const int64_t column = piece.num_columns < 0 ? 0 : piece.first_column * (row / piece.shape[1]);
-      const auto skipped = static_cast<size_t>(piece.first_row * row + column) * c10::elementSize(type);
+      const auto file = stored_place(piece, piece.first_row, column);
       copies.push_back({.to = part,
-                        .from = entry.bytes.data() + skipped,
+                        .from = entry.bytes.data() + static_cast<size_t>(file.first) * c10::elementSize(type),
                         .type = type,
                         .row_elements = piece.held_row_elements(),
-                        .row_stride = row});
+                        .row_stride = file.row_stride,
+                        .column_stride = file.column_stride});
       copied.push_back(&piece);
     }
   }
@@ -214,7 +218,8 @@ at::Tensor NamedWeights::assemble(std::string_view name,
     const at::Tensor held = held_part(piece, whole);
     held.copy_(source.detach().reshape({-1}).narrow(0, place.first_element, piece.num_elements()).view(held.sizes()));
   }
-  return whole;
+  const Place& first = found->second.front();
+  return first.parameter->spec.pieces[first.piece].is_transposed ? whole.t().contiguous() : whole;
 }
 
 at::Tensor NamedWeights::value(std::string_view name) const {
@@ -226,12 +231,12 @@ at::Tensor NamedWeights::gradient(std::string_view name) const {
 }
 
 std::optional<Error> save_weights(const std::filesystem::path& folder, const FolderLayout& layout,
-                                  const std::vector<ParameterPtr>& parameters) {
+                                  const std::vector<ParameterPtr>& parameters, const WeightFiles& files) {
   const NamedWeights weights(parameters);
   at::Tensor kept;  // its bytes are being written
   return write_weight_folder(folder, layout, [&](const WeightInfo& info) -> Result<std::span<const std::byte>> {
     const auto type = tensor_type(info.type);
-    const at::Tensor value = weights.value(parameter_name(info.name));
+    const at::Tensor value = weights.value(files.name_of(info.name));
     if (!type || !value.defined()) {
       return Error{.source = folder.string(),
                    .field = info.name,

@@ -17,7 +17,15 @@ using LoadProgress = std::function<void(int64_t bytes_done, int64_t bytes_of_all
 /// Fills parameters with the weights of a Hugging Face folder. Weights that are missing, extra, of another shape or
 /// type or not finite are named; the parameters are then of no use.
 std::optional<Error> load_weights(const WeightFolder& folder, const std::vector<ParameterPtr>& parameters,
-                                  std::string_view prefix, const LoadProgress& progress = {});
+                                  const WeightFiles& files, const LoadProgress& progress = {});
+
+/// Where an element of a piece's weight is stored in files, and how far from the next of its column and of its row.
+struct StoredPlace {
+  int64_t first = 0;
+  int64_t row_stride = 0;
+  int64_t column_stride = 1;
+};
+StoredPlace stored_place(const WeightPiece& piece, int64_t row, int64_t column);
 
 /// Weights of files by the names that parameters have for them.
 using WeightEntries = std::map<std::string, const WeightEntry*, std::less<>>;
@@ -38,7 +46,7 @@ class NamedWeights {
   explicit NamedWeights(const std::vector<ParameterPtr>& parameters);
 
   std::vector<std::string> names() const;
-  /// On the CPU, of the parameter's type and the weight's shape; undefined where no parameter has it.
+  /// On the CPU, of the parameter's type and as files have it; undefined where no parameter has it.
   at::Tensor value(std::string_view name) const;
   /// The same of its gradient; undefined too where there is none yet.
   at::Tensor gradient(std::string_view name) const;
@@ -57,6 +65,6 @@ class NamedWeights {
 /// Writes the parameters into an existing folder as `layout` describes: byte for byte what was loaded, if nothing
 /// changed.
 std::optional<Error> save_weights(const std::filesystem::path& folder, const FolderLayout& layout,
-                                  const std::vector<ParameterPtr>& parameters);
+                                  const std::vector<ParameterPtr>& parameters, const WeightFiles& files);
 
 }  // namespace weft

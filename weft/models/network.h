@@ -1,12 +1,10 @@
 #pragma once
 
 #include <memory>
-#include <optional>
+#include <vector>
 
-#include "weft/models/audio/audio_encoder.h"
-#include "weft/models/inputs.h"
+#include "weft/models/module_network.h"
 #include "weft/models/text/decoder.h"
-#include "weft/models/vision/vision_encoder.h"
 
 namespace weft {
 
@@ -24,12 +22,11 @@ class Network {
 
   const ModelNumbers& numbers() const { return numbers_; }
   const Decoder& decoder() const { return *decoder_; }
-  const VisionEncoder* vision() const { return vision_.get(); }
-  const AudioEncoder* audio() const { return audio_.get(); }
+  /// Null where the model has no such module.
+  const ModuleNetwork* find(ModuleKind kind) const;
 
-  /// Rows for the language model, [rows, width].
-  at::Tensor encode_vision(const VisionInputs& inputs, const NetworkRun& run) const;
-  at::Tensor encode_audio(const AudioInputs& inputs, const NetworkRun& run) const;
+  /// An encoder's rows for the language model, [rows, width].
+  at::Tensor encode(ModuleKind encoder, const Inputs& inputs, const NetworkRun& run) const;
   /// What leaves the last decoder layer, [tokens, width]. The inputs must be on the parameters' device, pixels and mel
   /// frames of their type.
   at::Tensor hidden(const Inputs& inputs, const NetworkRun& run, KvCache* cache = nullptr) const;
@@ -38,9 +35,15 @@ class Network {
   at::Tensor loss_sum(const Inputs& inputs, const NetworkRun& run) const;
 
  private:
+  struct Part {
+    ModuleKind kind = ModuleKind::kLlm;
+    std::shared_ptr<ModuleNetwork> network;
+  };
+  at::Tensor run_layers(const ModuleNetwork& network, at::Tensor x, const Inputs& inputs, const NetworkRun& run,
+                        KvCache* cache = nullptr) const;
+
   ModelNumbers numbers_;
-  std::shared_ptr<VisionEncoder> vision_;
-  std::shared_ptr<AudioEncoder> audio_;
+  std::vector<Part> encoders_;
   std::shared_ptr<Decoder> decoder_;
   at::ScalarType type_ = at::kFloat;
 };

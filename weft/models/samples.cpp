@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "weft/base/check.h"
-#include "weft/models/media/audio_index.h"
+#include "weft/families/media/audio_index.h"
 
 namespace weft {
 namespace {

@@ -82,7 +82,7 @@ void hint_reading(const std::byte* from, size_t size) {
 
 /// Where element `index` of a copy is stored.
 const std::byte* stored_at(const WeightCopy& copy, int64_t index) {
-  const int64_t place = index / copy.row_elements * copy.row_stride + index % copy.row_elements;
+  const int64_t place = index / copy.row_elements * copy.row_stride + index % copy.row_elements * copy.column_stride;
   return copy.from + place * static_cast<int64_t>(c10::elementSize(copy.type));
 }
 
@@ -102,7 +102,8 @@ at::Tensor stored_elements(const WeightCopy& copy, int64_t begin, int64_t count)
   const std::byte* from = stored_at(copy, begin);
   const int64_t run = copy.has_gaps() ? copy.row_elements : count;
   if (reinterpret_cast<uintptr_t>(from) % element == 0)
-    return at::from_blob(const_cast<std::byte*>(from), {count / run, run}, {copy.row_stride, 1}, options);
+    return at::from_blob(const_cast<std::byte*>(from), {count / run, run}, {copy.row_stride, copy.column_stride},
+                         options);
   at::Tensor aligned = at::empty({count / run, run}, options);
   for (int64_t i = 0; i < count; i += run) {
     std::memcpy(static_cast<std::byte*>(aligned.data_ptr()) + i * static_cast<int64_t>(element),
@@ -130,7 +131,18 @@ bool copy_bytes(const WeightCopy& copy, int64_t begin, int64_t count) {
 bool convert(const WeightCopy& copy, int64_t begin, int64_t count) {
   const at::Tensor stored = stored_elements(copy, begin, count);
   copy.to.narrow(0, begin, count).view(stored.sizes()).copy_(stored);
-  return are_finite(copy, begin, count);
+  return copy.column_stride == 1 ? are_finite(copy, begin, count) : stored.isfinite().all().item<bool>();
+}
+
+/// Whole rows that are columns where they are stored, which may lie anywhere.
+bool transpose(const WeightCopy& copy, int64_t begin, int64_t count) {
+  const auto element = static_cast<int64_t>(c10::elementSize(copy.type));
+  if (reinterpret_cast<uintptr_t>(copy.from) % static_cast<size_t>(element) == 0) return convert(copy, begin, count);
+  const at::Tensor aligned = at::empty({copy.stored_elements()}, at::TensorOptions().dtype(copy.type));
+  std::memcpy(aligned.data_ptr(), copy.from, static_cast<size_t>(copy.stored_elements() * element));
+  WeightCopy from_aligned = copy;
+  from_aligned.from = static_cast<const std::byte*>(aligned.data_ptr());
+  return convert(from_aligned, begin, count);
 }
 
 /// Elements that one go takes: of whole rows where there are gaps, and few enough for the cache to convert them in it.
@@ -142,6 +154,7 @@ int64_t chunk_elements(const WeightCopy& copy) {
 
 bool copy_chunk(const WeightCopy& copy, int64_t begin, int64_t count) {
   if (!copy.has_gaps()) hint_reading(stored_at(copy, begin), static_cast<size_t>(count) * c10::elementSize(copy.type));
+  if (copy.column_stride != 1) return transpose(copy, begin, count);
   const bool is_plain = copy.to.scalar_type() == copy.type && copy.to.device().is_cpu();
   return is_plain ? copy_bytes(copy, begin, count) : convert(copy, begin, count);
 }

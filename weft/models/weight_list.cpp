@@ -9,15 +9,16 @@ namespace weft {
 Result<WeightList> list_weights(const Model& model) {
   WholeParameters maker(at::TensorOptions().device(at::kMeta));  // which have no memory
   WEFT_TRY(const Network network, Network::create(model, maker));
-  return list_weights(maker.all(), network.numbers().weight_prefix);
+  return list_weights(maker.all(), network.numbers().files);
 }
 
-WeightList list_weights(const std::vector<ParameterPtr>& parameters, std::string_view prefix) {
-  WeightList list{.weights = {}, .prefix = std::string(prefix)};
+WeightList list_weights(const std::vector<ParameterPtr>& parameters, const WeightFiles& files) {
+  WeightList list{.weights = {}, .files = files};
   std::unordered_set<std::string> known;
   for (const ParameterPtr& parameter : parameters) {
     for (const WeightPiece& piece : parameter->spec.pieces) {
-      if (!piece.name.empty() && known.insert(piece.name).second) list.weights.push_back({piece.name, piece.shape});
+      if (!piece.name.empty() && known.insert(piece.name).second)
+        list.weights.push_back({piece.name, piece.shape, piece.is_transposed});
     }
   }
   return list;

@@ -12,17 +12,20 @@ namespace weft {
 /// A weight as files name it.
 struct NamedShape {
   std::string name;
-  std::vector<int64_t> shape;
+  std::vector<int64_t> shape;  ///< as parameters have it
+  bool is_transposed = false;  ///< in files
+
+  std::vector<int64_t> file_shape() const { return is_transposed ? std::vector{shape[1], shape[0]} : shape; }
 };
 
-/// All weights that a model has, whoever holds them, and what the names of those outside its encoders begin with.
+/// All weights that a model has, whoever holds them, and how files of it differ.
 struct WeightList {
   std::vector<NamedShape> weights;
-  std::string prefix;
+  WeightFiles files;
 };
 
 Result<WeightList> list_weights(const Model& model);
 /// Those of these parameters.
-WeightList list_weights(const std::vector<ParameterPtr>& parameters, std::string_view prefix);
+WeightList list_weights(const std::vector<ParameterPtr>& parameters, const WeightFiles& files);
 
 }  // namespace weft

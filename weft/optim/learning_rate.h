@@ -17,7 +17,20 @@ struct LearningRate {
 
   /// Of the step before which `step` others were done. The first step of a warm-up has rate 0, as in Hugging Face's
   /// schedules; those come to their end one step after the last.
-  double at(int64_t step) const;
+  double at(int64_t step) const {
+    return at({.samples = step, .batch = 1, .first_batch = 1, .all_samples = total_steps});
+  }
+
+  /// Where a run stands whose global batch may have changed.
+  struct Position {
+    int64_t samples = 0;      ///< seen before the step
+    int64_t batch = 1;        ///< samples of the step
+    int64_t first_batch = 1;  ///< of the run's first step: the warm-up's steps are of it
+    int64_t all_samples = 0;  ///< that the run will have seen at its end
+  };
+  /// The same by samples, so that another batch goes on where the rate was. With one batch all along it is the rate by
+  /// steps.
+  double at(const Position& position) const;
 };
 
 }  // namespace weft

@@ -86,5 +86,19 @@ TEST(LearningRate, AgreesWithHuggingFacesSchedules) {
   }
 }
 
+// The same rate at the same sample, whatever the batch.
+TEST(LearningRate, GoesBySamples) {
+  for (const auto kind : {LearningRate::Kind::kConstant, LearningRate::Kind::kLinear, LearningRate::Kind::kCosine}) {
+    const LearningRate rate{.kind = kind, .peak = 2e-3, .warmup_steps = 5, .total_steps = 41, .end_fraction = 0.1};
+    for (int64_t step = 0; step < 41; ++step) {
+      EXPECT_EQ(rate.at({.samples = 8 * step, .batch = 8, .first_batch = 8, .all_samples = 8 * 41}), rate.at(step));
+      // Twice the batch in the warm-up, and after it up to where the last step begins.
+      if (step % 2 != 0) continue;
+      const double doubled = rate.at({.samples = 8 * step, .batch = 16, .first_batch = 8, .all_samples = 8 * 42});
+      EXPECT_NEAR(doubled, rate.at(step), 1e-15) << step;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace weft

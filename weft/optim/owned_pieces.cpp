@@ -13,6 +13,7 @@ std::vector<OwnedPiece> owned_pieces(const StageOptimizer& optimizer) {
           return flat.defined() ? range_view(flat, shifted(mine, -part.elements.begin)) : flat;
         };
         pieces.push_back({.parameter = part.parameter.get(),
+                          .index = part.index,
                           .piece = &piece,
                           .elements = shifted(mine, -begin),
                           .state = {.master = view(part.state.master),

@@ -9,6 +9,7 @@ namespace weft {
 /// One piece of what an optimizer owns. Pieces without a name are zero.
 struct OwnedPiece {
   const Parameter* parameter = nullptr;
+  size_t index = 0;  ///< of the parameter among the stage's
   const WeightPiece* piece = nullptr;
   ElementRange elements;  ///< of the piece, flattened
   AdamWState state;       ///< of these elements, as views

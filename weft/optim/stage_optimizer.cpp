@@ -70,7 +70,8 @@ StageOptimizer::StageOptimizer(std::vector<StageParameter> parameters, Group dat
       group_(std::move(data_parallel)),
       buckets_(make_buckets(std::move(parameters), group_, options_)),
       values_(buckets_, group_, value_options(options_)),
-      gradients_(buckets_, group_, gradient_options(options_)) {
+      gradients_(buckets_, group_, gradient_options(options_)),
+      late_(buckets_->parameters().size()) {
   for (size_t b = 0; b < buckets_->size(); ++b) {
     AdamWState& state = states_.emplace_back();
     state.master = values_.master(b);
@@ -111,6 +112,21 @@ double StageOptimizer::local_squared_norm(
   return std::isfinite(sum) ? sum : sum_with(squared_norm_in_double);
 }
 
+std::vector<StageOptimizer::Stretch> StageOptimizer::stretches_of(size_t bucket) const {
+  const ElementRange owned = buckets_->owned(bucket);
+  std::vector<Stretch> stretches;
+  for (const BucketSlot& slot : (*buckets_)[bucket].slots) {
+    const int64_t updates = updates_of(slot.parameter);
+    if (stretches.empty() || stretches.back().updates != updates) stretches.push_back({slot.elements, updates});
+    stretches.back().elements.end = slot.elements.end;
+  }
+  // Usually all are of one age. Padding is zero and stays so, whoever updates it.
+  if (stretches.size() == 1) return {{owned, stretches.front().updates}};
+  for (Stretch& stretch : stretches) stretch.elements = common(stretch.elements, owned);
+  std::erase_if(stretches, [](const Stretch& stretch) { return stretch.elements.size() == 0; });
+  return stretches;
+}
+
 void StageOptimizer::start_update(double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_graph;
   ++step_;
@@ -121,7 +137,11 @@ void StageOptimizer::start_update(double learning_rate, double gradient_scale) {
     if (gradient_scale != 1) gradient.mul_(gradient_scale);
     AdamWSettings settings = options_.adamw;
     if (!layout.has_decay) settings.weight_decay = 0;
-    update_adamw(states_[b], gradient, settings, learning_rate, step_);
+    const int64_t begin = buckets_->owned(b).begin;
+    for (const Stretch& stretch : stretches_of(b)) {
+      const ElementRange range = shifted(stretch.elements, -begin);
+      update_adamw(part_of(states_[b], range), range_view(gradient, range), settings, learning_rate, stretch.updates);
+    }
     values_.publish(b);
   }
 }
@@ -149,15 +169,19 @@ std::vector<OwnedPart> StageOptimizer::owned_parts() const {
 }
 
 OptimizerState StageOptimizer::state() const {
-  OptimizerState state{.step = step_, .buckets = {}};
+  OptimizerState state{.step = step_, .late = late_, .buckets = {}};
   for (size_t b = 0; b < buckets_->size(); ++b)
     if ((*buckets_)[b].is_trained)
       state.buckets.push_back({.bucket = b, .owned = buckets_->owned(b), .state = states_[b]});
   return state;
 }
 
-void StageOptimizer::restore(int64_t step) {
+void StageOptimizer::restore(int64_t step, std::vector<int64_t> late) {
+  WEFT_CHECK(late.empty() || late.size() == parameters().size(), "{} parameters with the ages of {}",
+             parameters().size(), late.size());
   step_ = step;
+  late.resize(parameters().size());
+  late_ = std::move(late);
   for (size_t b = 0; b < buckets_->size(); ++b) values_.publish(b);
   values_.finish_arrivals();
 }
@@ -176,7 +200,7 @@ void StageOptimizer::load(const OptimizerState& state) {
     copy_state(from.state.moment1, to.state.moment1, to.bucket);
     copy_state(from.state.moment2, to.state.moment2, to.bucket);
   }
-  restore(state.step);
+  restore(state.step, state.late);
 }
 
 HeldElements StageOptimizer::peak_elements() const {

@@ -44,7 +44,8 @@ struct BucketState {
 
 /// What an optimizer knows besides the values; the tensors are the optimizer's own.
 struct OptimizerState {
-  int64_t step = 0;  ///< updates done
+  int64_t step = 0;           ///< updates done
+  std::vector<int64_t> late;  ///< see StageOptimizer::restore
   std::vector<BucketState> buckets;
 };
 
@@ -113,17 +114,20 @@ class StageOptimizer {
 
   int64_t zero() const { return options_.zero; }
   int64_t step() const { return step_; }
+  /// Updates of the parameter at a place among the stage's: all of them, but for one that was thawed later.
+  int64_t updates_of(size_t parameter) const { return step_ - late_[parameter]; }
   const std::vector<StageParameter>& parameters() const { return buckets_->parameters(); }
   const std::vector<BucketLayout>& buckets() const { return buckets_->layouts(); }
   ElementRange owned(size_t bucket) const { return buckets_->owned(bucket); }
-  /// The rank, as the world numbers them, that answers for what this one owns: itself or, with ZeRO 0, where all of the
-  /// group own the same, the first.
-  int64_t owner_rank() const { return group_.ranks()[options_.zero > 0 ? static_cast<size_t>(group_.rank()) : 0]; }
+  /// Whether all ranks of the group own the same: all that the stage has.
+  bool owns_copies() const { return options_.zero == 0; }
+  const Group& group() const { return group_; }
   /// In the parameters' order, those of which this rank owns nothing left out. With ZeRO 0 every rank owns all.
   std::vector<OwnedPart> owned_parts() const;
   OptimizerState state() const;
-  /// Makes values what the master weights are, after owned_parts() were written, and continues from `step`.
-  void restore(int64_t step);
+  /// Makes values what the master weights are, after owned_parts() were written, and continues from `step`. A parameter
+  /// that was thawed after `late` updates, by its place among the stage's, has that many fewer; empty: none was.
+  void restore(int64_t step, std::vector<int64_t> late = {});
   /// Takes a state over that has the same buckets, and restores.
   void load(const OptimizerState& state);
 
@@ -133,6 +137,12 @@ class StageOptimizer {
 
  private:
   bool counts_norm() const { return options_.zero > 0 || group_.rank() == 0; }
+  /// Elements of a bucket that this rank owns and that have had the same number of updates.
+  struct Stretch {
+    ElementRange elements;
+    int64_t updates = 0;
+  };
+  std::vector<Stretch> stretches_of(size_t bucket) const;
 
   OptimizerOptions options_;
   Group group_;
@@ -141,6 +151,7 @@ class StageOptimizer {
   BucketGradients gradients_;
   std::vector<AdamWState> states_;  ///< by bucket; empty for frozen ones
   int64_t step_ = 0;
+  std::vector<int64_t> late_;  ///< by parameter
 };
 
 }  // namespace weft

@@ -59,16 +59,13 @@ Inputs ContextParallel::share(const Inputs& whole, const ModelNumbers& numbers) 
 std::shared_ptr<const ContextRows> ContextParallel::rows(size_t module, ModuleKind kind, const Inputs& share) const {
   if (!all_) return nullptr;
   WEFT_CHECK(share.context, "a microbatch that was not shared out to {} ranks", all_->size());
-  const ContextShare& context = *share.context;
-  const RowDeal& deal = kind == ModuleKind::kVision  ? context.patches
-                        : kind == ModuleKind::kAudio ? context.audio_rows
-                                                     : context.tokens;
-  return std::make_shared<const ContextRows>(ContextRows{.groups = &modules_[module], .deal = deal});
+  return std::make_shared<const ContextRows>(
+      ContextRows{.groups = &modules_[module], .deal = share.context->rows(kind)});
 }
 
 at::Tensor ContextParallel::media_rows(ModuleKind kind, const at::Tensor& made, const Inputs& share) const {
   if (!all_) return made;
-  const MediaShare& media = kind == ModuleKind::kVision ? share.context->vision : share.context->audio;
+  const MediaShare& media = share.context->media(kind);
   return exchange_rows(made, *all_, media.forward, media.backward);
 }
 

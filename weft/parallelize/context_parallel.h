@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "weft/comm/world.h"
+#include "weft/families/numbers.h"
 #include "weft/layers/context_attention.h"
 #include "weft/models/inputs.h"
-#include "weft/models/numbers.h"
 #include "weft/plan/plan.h"
 
 namespace weft {

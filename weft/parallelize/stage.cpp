@@ -9,7 +9,7 @@
 #include "weft/layers/recompute.h"
 #include "weft/mesh/head_share.h"
 #include "weft/models/context_share.h"
-#include "weft/spec/weight_names.h"
+#include "weft/program/name_weights.h"
 
 namespace weft {
 namespace {
@@ -17,31 +17,15 @@ namespace {
 void deal_heads(std::vector<TransformerLayer>& layers, const TensorShare& share) {
   for (TransformerLayer& layer : layers) {
     const HeadShare heads = share_of_heads(layer.attention.heads, share.num_ranks, share.rank);
+    layer.attention.first_head = heads.first_head;
     layer.attention.heads.heads = heads.num_heads;
     layer.attention.heads.kv_heads = heads.num_kv_heads;
   }
 }
 
-/// Rows between an encoder's blocks, and of its output, on all tensor-parallel ranks together.
-struct EncoderRowCounts {
-  int64_t inside = 0;
-  int64_t outside = 0;
-};
-
-EncoderRowCounts encoder_rows(ModuleKind kind, const Inputs& inputs) {
-  if (kind == ModuleKind::kVision) return {inputs.vision->pixels.size(0), inputs.vision->num_rows};
-  return {inputs.audio->row_positions.size(0), inputs.audio->num_rows};
-}
-
-/// The tokens that a module's rows replace.
-const at::Tensor& places_of(ModuleKind kind, const Inputs& inputs) {
-  return kind == ModuleKind::kVision ? inputs.vision_places : inputs.audio_places;
-}
-
-/// Whether there are any, on this rank or on another one that shares the microbatch.
+/// Whether an encoder's rows replace tokens, on this rank or on another one that shares the microbatch.
 bool has_places(ModuleKind kind, const Inputs& inputs) {
-  if (!inputs.context) return places_of(kind, inputs).size(0) > 0;
-  return (kind == ModuleKind::kVision ? inputs.context->vision : inputs.context->audio).num_rows > 0;
+  return inputs.context ? inputs.context->media(kind).num_rows > 0 : inputs.places(kind).size(0) > 0;
 }
 
 /// The name of a weight that a parameter is made of; those of one parameter are trained together.
@@ -98,7 +82,6 @@ StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_p
       type_(c10::typeMetaToScalarType(settings.options.dtype())),
       context_(&settings.context) {
   const Plan& plan = settings.plan;
-  const std::string& prefix = settings.numbers.weight_prefix;
   balance_scale_ =
       settings.numbers.text.balance_coefficient / static_cast<double>(plan.schedule.microbatches * plan.llm().dp);
   const std::vector<StagePart> parts = parts_of_pipeline(plan, settings.module);
@@ -127,21 +110,8 @@ StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_p
     for (const RecomputeRun& run : part.recompute)
       model.recomputes.insert(model.recomputes.end(), static_cast<size_t>(run.blocks), run.what);
     model.recomputes.resize(static_cast<size_t>(part.num_layers), BlockRecompute::kKeep);
-    switch (route.kind) {
-      case ModuleKind::kVision:
-        model.vision = std::make_shared<VisionEncoder>(module, *settings.numbers.vision, prefix, blocks, maker);
-        deal_heads(model.vision->layers(), share);
-        break;
-      case ModuleKind::kAudio:
-        model.audio = std::make_shared<AudioEncoder>(module, *settings.numbers.audio, prefix, blocks, maker);
-        deal_heads(model.audio->layers(), share);
-        break;
-      case ModuleKind::kLlm:
-        decoder_ = std::make_shared<Decoder>(module, settings.numbers.text, plan.model.has_tied_embeddings, prefix,
-                                             blocks, maker);
-        deal_heads(decoder_->layers(), share);
-        break;
-    }
+    model.network = make_network(module, settings.numbers, blocks, maker);
+    deal_heads(model.network->layers(), share);
     for (size_t i = first_parameter; i < maker.all().size(); ++i) {
       const Parameter& parameter = *maker.all()[i];
       if (!trainable.is_trained(route.kind, first_name(parameter))) parameter.value.set_requires_grad(false);
@@ -182,7 +152,7 @@ void StageModel::list_blocks(PartModel& model, const Trainable& trainable, int64
     begin = end;
   }
   model.first_block = blocks_.size();
-  const bool is_tied = model.part.has_exit && route.kind == ModuleKind::kLlm && decoder_->is_tied();
+  const bool is_tied = model.part.has_exit && model.network->is_tied();
   if (is_tied && model.part.has_entry) made.back().borrowed = model.first_block;
   if (!model.part.has_entry) {
     // A head's copy of the embedding, where the embedding is in another stage.
@@ -220,10 +190,7 @@ ModuleKind StageModel::module_of(const Parameter& parameter) const {
 }
 
 bool StageModel::has_data(const ModuleRoute& route, const Inputs& inputs) const {
-  if (route.is_beside) return has_places(route.kind, inputs);
-  if (route.kind == ModuleKind::kVision) return inputs.vision.has_value();
-  if (route.kind == ModuleKind::kAudio) return inputs.audio.has_value();
-  return true;
+  return route.is_beside ? has_places(route.kind, inputs) : inputs.has_data(route.kind);
 }
 
 std::vector<FlowTensor> StageModel::tensors_between(int32_t stage, const Inputs& inputs) const {
@@ -232,9 +199,7 @@ std::vector<FlowTensor> StageModel::tensors_between(int32_t stage, const Inputs&
   for (const FlowPart& part :
        flow_after(flow_, stage, [&](size_t module) { return has_data(routes_[module], inputs); })) {
     const ModuleRoute& route = routes_[part.module];
-    const bool is_llm = route.kind == ModuleKind::kLlm;
-    const EncoderRowCounts rows =
-        is_llm ? EncoderRowCounts{.inside = inputs.ids.size(0)} : encoder_rows(route.kind, inputs);
+    const RowCounts rows = inputs.row_counts(route.kind);
     const int64_t whole = part.is_output ? rows.outside : rows.inside;
     tensors.push_back({part.module,
                        {route.tensor_parallel->local_rows(whole), part.is_output ? route.output_width : route.width},
@@ -253,60 +218,17 @@ at::Tensor StageModel::joined(const FlowTensor& tensor, const at::Tensor& part) 
   return routes_[tensor.module].tensor_parallel->join(part, tensor.shape.front());
 }
 
-at::Tensor StageModel::run_vision(const PartModel& model, at::Tensor x, const Inputs& inputs, RunContext context,
-                                  const BlockHooks* hooks) const {
-  const VisionInputs& images = *inputs.vision;
-  TensorParallel& tensor_parallel = *route_of(model).tensor_parallel;
-  const ActivationSites patches = tensor_parallel.sites(images.pixels.size(0));
-  const ActivationSites merged = tensor_parallel.sites(images.num_rows);
-  const bool is_spread = tensor_parallel.share().num_ranks > 1;
-  context.sites = is_spread ? &patches : nullptr;
-  size_t block = model.first_block;
-  if (model.part.has_entry) x = run_block(hooks, block++, [&] { return model.vision->embed_patches(images, context); });
-  const RotaryTable rotary = model.vision->rotary(images.positions, type_);
-  const auto shared = context_->rows(static_cast<size_t>(model.part.module), model.kind, inputs);
-  const auto layer = [vision = model.vision, images, rotary, patches, is_spread, shared, deferred = context.deferred](
-                         int64_t index, const at::Tensor& rows, bool recomputes_attention) {
-    return vision->layer(
-        index, rows, images, rotary,
-        {.deferred = deferred, .sites = is_spread ? &patches : nullptr, .recomputes_attention = recomputes_attention},
-        shared.get());
-  };
-  x = run_layers(model.recomputes, x, blocks_, layer, hooks, block);
-  if (!model.part.has_exit) return x;
-  const RunContext outside{.deferred = context.deferred, .sites = is_spread ? &merged : nullptr};
-  return run_block(hooks, model.end_block - 1, [&] { return model.vision->merge(x, images, context, outside); });
-}
-
-at::Tensor StageModel::run_audio(const PartModel& model, at::Tensor x, const Inputs& inputs, RunContext context,
-                                 const BlockHooks* hooks) const {
-  const AudioInputs& clips = *inputs.audio;
-  TensorParallel& tensor_parallel = *route_of(model).tensor_parallel;
-  const ActivationSites rows_sites = tensor_parallel.sites(encoder_rows(model.kind, inputs).inside);
-  const ActivationSites pooled = tensor_parallel.sites(clips.num_rows);
-  const bool is_spread = tensor_parallel.share().num_ranks > 1;
-  context.sites = is_spread ? &rows_sites : nullptr;
-  size_t block = model.first_block;
-  if (model.part.has_entry) x = run_block(hooks, block++, [&] { return model.audio->convolve(clips, context); });
-  const auto shared = context_->rows(static_cast<size_t>(model.part.module), model.kind, inputs);
-  const auto layer = [audio = model.audio, clips, rows_sites, is_spread, shared, deferred = context.deferred](
-                         int64_t index, const at::Tensor& rows, bool recomputes_attention) {
-    return audio->layer(index, rows, clips,
-                        {.deferred = deferred,
-                         .sites = is_spread ? &rows_sites : nullptr,
-                         .recomputes_attention = recomputes_attention},
-                        shared.get());
-  };
-  x = run_layers(model.recomputes, x, blocks_, layer, hooks, block);
-  if (!model.part.has_exit) return x;
-  const RunContext outside{.deferred = context.deferred, .sites = is_spread ? &pooled : nullptr};
-  return run_block(hooks, model.end_block - 1, [&] { return model.audio->pool(x, clips, context, outside); });
+ParameterPtr StageModel::embedding() const {
+  for (const PartModel& model : parts_) {
+    if (ParameterPtr table = model.network->table()) return table;
+  }
+  return {};
 }
 
 /// All rows that an encoder gave for this rank's share.
 at::Tensor StageModel::whole_rows(const ModuleRoute& route, const at::Tensor& x, const Inputs& inputs) const {
   if (!route.tensor_parallel->divides_rows()) return x;
-  return route.tensor_parallel->sites(encoder_rows(route.kind, inputs).outside).gather(x);
+  return route.tensor_parallel->sites(inputs.row_counts(route.kind).outside).gather(x);
 }
 
 /// An inline encoder's output as the language model takes it in: all rows for the tokens of this rank's share.
@@ -314,21 +236,20 @@ at::Tensor StageModel::media_rows(const ModuleRoute& route, const at::Tensor& x,
   return context_->media_rows(route.kind, whole_rows(route, x, inputs), inputs);
 }
 
-bool StageModel::has_text_entry() const {
+bool StageModel::has_llm_entry() const {
   return std::any_of(parts_.begin(), parts_.end(),
                      [](const PartModel& part) { return part.kind == ModuleKind::kLlm && part.part.has_entry; });
 }
 
 bool StageModel::takes_rows(ModuleKind encoder, const Inputs& inputs) const {
-  return has_text_entry() && has_places(encoder, inputs);
+  return has_llm_entry() && has_places(encoder, inputs);
 }
 
 std::vector<int64_t> StageModel::rows_taken(ModuleKind encoder, const Inputs& inputs) const {
-  const at::Tensor places = places_of(encoder, inputs).cpu();
+  const at::Tensor places = inputs.places(encoder).cpu();
   const Range own = routes_.back().tensor_parallel->rows_between(inputs.ids.size(0));
   const int64_t* place = places.data_ptr<int64_t>();
-  const MediaShare* share = nullptr;
-  if (inputs.context) share = encoder == ModuleKind::kVision ? &inputs.context->vision : &inputs.context->audio;
+  const MediaShare* share = inputs.context ? &inputs.context->media(encoder) : nullptr;
   std::vector<int64_t> taken;
   for (int64_t row = 0; row < places.size(0); ++row) {
     if (place[row] < own.begin || place[row] >= own.end) continue;
@@ -339,12 +260,88 @@ std::vector<int64_t> StageModel::rows_taken(ModuleKind encoder, const Inputs& in
 
 /// Where rows are divided, those of this rank's tokens came; else all.
 MediaRows StageModel::rows_from_outside(const ModuleRoute& route, const at::Tensor& rows, const Inputs& inputs) const {
-  const at::Tensor& places = places_of(route.kind, inputs);
+  const at::Tensor& places = inputs.places(route.kind);
   const TensorParallel& text = *routes_.back().tensor_parallel;
   if (!text.divides_rows()) return {places, rows};
   const Range own = text.rows_between(inputs.ids.size(0));
   const at::Tensor is_own = places.ge(own.begin).logical_and_(places.lt(own.end));
   return {.positions = places.masked_select(is_own) - own.begin, .rows = rows, .is_own = true};
+}
+
+/// What encoders gave, where the language model begins: it is used up.
+std::vector<MediaRows> StageModel::taken_in(size_t module, Flow& flow, const Inputs& inputs) const {
+  std::vector<MediaRows> media;
+  for (size_t other = 0; other < module; ++other) {
+    const ModuleRoute& route = routes_[other];
+    const bool is_due = has_data(route, inputs);
+    WEFT_CHECK(flow[other].defined() == is_due, "an encoder's output is not there when the language model begins");
+    if (!is_due) continue;
+    if (route.is_beside) {
+      media.push_back(rows_from_outside(route, flow[other], inputs));
+    } else {
+      media.push_back({inputs.places(route.kind), media_rows(route, flow[other], inputs)});
+    }
+    flow[other].reset();
+  }
+  return media;
+}
+
+void StageModel::run_part(const PartModel& model, Flow& flow, const Inputs& inputs, WeightGradients* deferred,
+                          const BlockHooks* hooks, StageResult& result) const {
+  const auto index = static_cast<size_t>(model.part.module);
+  const bool is_llm = model.kind == ModuleKind::kLlm;
+  at::Tensor& x = flow[index];
+  TensorParallel& tensor_parallel = *routes_[index].tensor_parallel;
+  const bool is_spread = tensor_parallel.share().num_ranks > 1;
+  const RowCounts rows = inputs.row_counts(model.kind);
+  const ActivationSites inside = tensor_parallel.sites(rows.inside);
+  const RunContext context{
+      .deferred = deferred, .sites = is_spread ? &inside : nullptr, .dropout = is_llm ? inputs.draws.get() : nullptr};
+  size_t block = model.first_block;
+  if (model.part.has_entry) {
+    const std::vector<MediaRows> media = is_llm ? taken_in(index, flow, inputs) : std::vector<MediaRows>();
+    x = run_block(hooks, block++, [&] { return model.network->enter(inputs, media, context); });
+  }
+  LayerPass pass = model.network->begin(inputs, type_);
+  pass.shared = context_->rows(index, model.kind, inputs);
+  // Layers that run again in the backward write into it once more, which nobody reads.
+  const auto balance_losses = std::make_shared<std::vector<at::Tensor>>();
+  const auto expert_rows = std::make_shared<std::vector<std::vector<int64_t>>>();
+  // An evaluation has no use for it. Tensor-parallel ranks that route the same rows each add a part of the loss, others
+  // that of their rows.
+  const int64_t num_alike = experts_over_tp_ ? 1 : tensor_parallel.share().num_ranks;
+  const double balance_scale =
+      is_llm && at::GradMode::is_enabled() ? balance_scale_ / static_cast<double>(num_alike) : 0;
+  const auto layer = [network = model.network, draws = is_llm ? inputs.draws : nullptr, pass, inside, is_spread,
+                      deferred, balance_losses, balance_scale, expert_rows,
+                      experts = is_llm && experts_ ? &*experts_ : nullptr,
+                      balance = is_llm && balance_ ? &*balance_ : nullptr, over_tp = is_llm && experts_over_tp_](
+                         int64_t layer_index, const at::Tensor& own, bool recomputes_attention) {
+    return network->run_layer(layer_index, own, pass,
+                              {.deferred = deferred,
+                               .sites = is_spread ? &inside : nullptr,
+                               .recomputes_attention = recomputes_attention,
+                               .balance_scale = balance_scale,
+                               .balance_losses = balance_scale != 0 ? balance_losses.get() : nullptr,
+                               .balance = balance,
+                               .experts = experts,
+                               .experts_over_tp = over_tp,
+                               .expert_rows = expert_rows.get(),
+                               .dropout = draws.get()});
+  };
+  x = run_layers(model.recomputes, x, blocks_, layer, hooks, block);
+  if (is_llm) result.expert_rows = *expert_rows;
+  for (const at::Tensor& loss : *balance_losses) {
+    const at::Tensor part = loss.to(at::kDouble) * balance_scale_;
+    result.balance_loss = result.balance_loss.defined() ? result.balance_loss + part : part;
+  }
+  if (!model.part.has_exit) return;
+  const ActivationSites given = tensor_parallel.sites(rows.outside);
+  const RunContext outside{.deferred = deferred, .sites = is_spread ? &given : nullptr};
+  const at::Tensor left =
+      run_block(hooks, model.end_block - 1, [&] { return model.network->leave(x, inputs, context, outside); });
+  x = is_llm ? at::Tensor() : left;
+  if (is_llm) result.loss = left;
 }
 
 StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients* deferred,
@@ -353,7 +350,6 @@ StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients
   StageResult result;
   for (const PartModel& model : parts_) {
     const auto index = static_cast<size_t>(model.part.module);
-    at::Tensor& x = flow[index];
     if (!has_data(routes_[index], inputs)) {
       for (size_t block = model.first_block; hooks != nullptr && block < model.end_block; ++block) {
         hooks->before_forward(block);
@@ -361,70 +357,9 @@ StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients
       }
       continue;
     }
-    if (model.kind == ModuleKind::kVision) {
-      x = run_vision(model, x, inputs, {.deferred = deferred}, hooks);
-    } else if (model.kind == ModuleKind::kAudio) {
-      x = run_audio(model, x, inputs, {.deferred = deferred}, hooks);
-    }
+    run_part(model, flow, inputs, deferred, hooks, result);
+    at::Tensor& x = flow[index];
     if (is_encoder_ && is_last_) x = whole_rows(routes_[index], x, inputs);
-    if (model.kind == ModuleKind::kLlm) {
-      TensorParallel& tensor_parallel = *routes_[index].tensor_parallel;
-      const bool is_spread = tensor_parallel.share().num_ranks > 1;
-      const ActivationSites sites = tensor_parallel.sites(inputs.ids.size(0));
-      const RunContext context{.deferred = deferred, .sites = is_spread ? &sites : nullptr};
-      size_t block = model.first_block;
-      if (model.part.has_entry) {
-        std::vector<MediaRows> media;
-        for (size_t other = 0; other < index; ++other) {
-          const bool is_due = has_data(routes_[other], inputs);
-          WEFT_CHECK(flow[other].defined() == is_due,
-                     "an encoder's output is not there when the language model begins");
-          if (!is_due) continue;
-          if (routes_[other].is_beside) {
-            media.push_back(rows_from_outside(routes_[other], flow[other], inputs));
-          } else {
-            media.push_back({places_of(routes_[other].kind, inputs), media_rows(routes_[other], flow[other], inputs)});
-          }
-          flow[other].reset();
-        }
-        x = run_block(hooks, block++, [&] { return decoder_->embed_tokens(inputs.ids, media, context); });
-      }
-      const RotaryTable rotary = decoder_->rotary(inputs.positions, type_);
-      // Layers that run again in the backward write into it once more, which nobody reads.
-      const auto balance_losses = std::make_shared<std::vector<at::Tensor>>();
-      const auto expert_rows = std::make_shared<std::vector<std::vector<int64_t>>>();
-      // Whoever only evaluates has no use for it.
-      // Tensor-parallel ranks that route the same rows each add a part of the loss, others that of their rows.
-      const int64_t num_alike = experts_over_tp_ ? 1 : tensor_parallel.share().num_ranks;
-      const double balance_scale = at::GradMode::is_enabled() ? balance_scale_ / static_cast<double>(num_alike) : 0;
-      const auto layer = [decoder = decoder_, samples = inputs.samples, rotary, sites, is_spread, deferred,
-                          balance_losses, balance_scale, expert_rows, experts = experts_ ? &*experts_ : nullptr,
-                          shared = context_->rows(index, model.kind, inputs), balance = balance_ ? &*balance_ : nullptr,
-                          over_tp = experts_over_tp_](int64_t layer_index, const at::Tensor& rows,
-                                                      bool recomputes_attention) {
-        return decoder->layer(layer_index, rows, {.segments = samples, .rotary = rotary, .context = shared.get()},
-                              {.deferred = deferred,
-                               .sites = is_spread ? &sites : nullptr,
-                               .recomputes_attention = recomputes_attention,
-                               .balance_scale = balance_scale,
-                               .balance_losses = balance_scale != 0 ? balance_losses.get() : nullptr,
-                               .balance = balance,
-                               .experts = experts,
-                               .experts_over_tp = over_tp,
-                               .expert_rows = expert_rows.get()});
-      };
-      x = run_layers(model.recomputes, x, blocks_, layer, hooks, block);
-      result.expert_rows = *expert_rows;
-      for (const at::Tensor& loss : *balance_losses) {
-        const at::Tensor part = loss.to(at::kDouble) * balance_scale_;
-        result.balance_loss = result.balance_loss.defined() ? result.balance_loss + part : part;
-      }
-      if (model.part.has_exit) {
-        result.loss = run_block(hooks, model.end_block - 1,
-                                [&] { return decoder_->loss_sum(x, inputs.target_rows, inputs.targets, context); });
-        x.reset();
-      }
-    }
     const at::NoGradGuard no_graph;
     const at::Tensor& given = x.defined() ? x : result.loss;
     result.sums.emplace_back(

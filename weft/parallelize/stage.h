@@ -7,8 +7,7 @@
 
 #include "weft/meaning/stage_flow.h"
 #include "weft/meaning/trainable.h"
-#include "weft/models/inputs.h"
-#include "weft/models/text/decoder.h"
+#include "weft/models/module_network.h"
 #include "weft/parallelize/block_hooks.h"
 #include "weft/parallelize/context_parallel.h"
 #include "weft/parallelize/tensor_parallel.h"
@@ -68,10 +67,10 @@ class StageModel {
   /// Whether sequence parallelism divides the rows between the blocks of its module.
   bool has_divided_rows(const ParameterPtr& parameter) const;
   /// The parameter of the embedding, if it is here or, where it is tied, its copy in the head.
-  ParameterPtr embedding() const { return decoder_ ? decoder_->embedding() : ParameterPtr(); }
+  ParameterPtr embedding() const;
 
   /// Whether the llm begins here and takes in what encoders give.
-  bool has_text_entry() const;
+  bool has_llm_entry() const;
   /// Of the rows that an encoder beside the pipeline makes of a microbatch, those that go to this rank where the llm
   /// begins, by their place among them: all or, where rows are divided, those whose tokens it has. In the Flow that
   /// `forward` takes they are the encoder's.
@@ -108,8 +107,7 @@ class StageModel {
     ModuleKind kind = ModuleKind::kLlm;
     size_t first_block = 0;
     size_t end_block = 0;
-    std::shared_ptr<VisionEncoder> vision;
-    std::shared_ptr<AudioEncoder> audio;
+    std::shared_ptr<ModuleNetwork> network;
   };
 
   std::vector<FlowTensor> tensors_between(int32_t stage, const Inputs& inputs) const;
@@ -121,10 +119,9 @@ class StageModel {
   bool has_data(const ModuleRoute& route, const Inputs& inputs) const;
   void list_blocks(PartModel& model, const Trainable& trainable, int64_t exit_place, const CutParameters& maker,
                    size_t first_parameter, size_t first_begin);
-  at::Tensor run_vision(const PartModel& model, at::Tensor x, const Inputs& inputs, RunContext context,
-                        const BlockHooks* hooks) const;
-  at::Tensor run_audio(const PartModel& model, at::Tensor x, const Inputs& inputs, RunContext context,
-                       const BlockHooks* hooks) const;
+  std::vector<MediaRows> taken_in(size_t module, Flow& flow, const Inputs& inputs) const;
+  void run_part(const PartModel& model, Flow& flow, const Inputs& inputs, WeightGradients* deferred,
+                const BlockHooks* hooks, StageResult& result) const;
 
   int32_t stage_ = 0;
   bool is_last_ = false;
@@ -137,7 +134,6 @@ class StageModel {
   std::vector<FlowModule> flow_;     ///< by module of the plan
   std::vector<ModuleRoute> routes_;  ///< by module of the plan
   std::vector<PartModel> parts_;
-  std::shared_ptr<Decoder> decoder_;
   std::optional<Group> experts_;
   std::optional<Group> balance_;
   bool experts_over_tp_ = false;

@@ -24,7 +24,7 @@ class EncoderRunner {
     size_t module = 0;  ///< of the plan
     const StageModel* model = nullptr;
     StageWeights* weights = nullptr;
-    EncoderRows rows;                 ///< as scheduled
+    ScheduledEncoder rows;            ///< as scheduled
     std::optional<Group> pipeline;    ///< of its stages, where it has several
     EncoderBridge* bridge = nullptr;  ///< on its last stage
     int32_t encoder = 0;              ///< of the schedule

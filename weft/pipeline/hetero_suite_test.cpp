@@ -17,7 +17,7 @@ constexpr auto kStream = EncoderForm::kStream;
 
 /// An example that has no media in any step would prove nothing.
 void expect_media(const TrainingExample& example, const Model& model) {
-  const ModelNumbers numbers = *read_numbers(model);
+  const ModelNumbers numbers = *numbers_to_run(model);
   for (const auto& [kind, encoder] : example.beside) {
     int64_t num_media = 0;
     for (int64_t step = 1; step <= example.steps; ++step) {

@@ -36,7 +36,7 @@ TEST(OnDemandPlans, TheRecommendedSettingHasOneMacroBatchAliveAtATime) {
   const TrainingExample example = recommended_for_omni();
   const Plan plan = example_training_plan(example, example_model(example));
   const Schedule schedule = *schedule_of(plan);
-  for (const EncoderRows& encoder : schedule.encoders) {
+  for (const ScheduledEncoder& encoder : schedule.encoders) {
     EXPECT_EQ(encoder.num_macro_batches, 3) << "one for each microbatch";
     EXPECT_EQ(encoder.live_macro_batches, 1);
   }

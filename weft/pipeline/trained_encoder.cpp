@@ -36,7 +36,7 @@ std::vector<int64_t> rows_needed(const TrainedEncoder& encoder, const TrainedMod
                                  const std::vector<int64_t>& samples, const Inputs& share, size_t microbatch) {
   std::vector<int64_t> needed;
   for (const TrainedStage& stage : text.stages) {
-    if (!stage.model->has_text_entry()) continue;
+    if (!stage.model->has_llm_entry()) continue;
     const std::vector<int64_t> packed = numbers.rows_of(samples);
     for (const int64_t place : stage.model->rows_taken(encoder.kind, share)) {
       const int64_t row = packed.at(static_cast<size_t>(place));
@@ -55,14 +55,14 @@ std::vector<std::vector<int64_t>> rows_made(const TrainedEncoder& encoder) {
   std::vector<std::vector<int64_t>> made;
   for (const Inputs& share : encoder.shares) {
     std::vector<int64_t>& own = made.emplace_back();
-    if (share.context) own = (encoder.kind == ModuleKind::kVision ? share.context->vision : share.context->audio).made;
+    if (share.context) own = share.context->media(encoder.kind).made;
   }
   return made;
 }
 
 }  // namespace
 
-Result<TrainedEncoder> make_encoder(const ModuleMaking& making, size_t module, EncoderRows rows, int32_t number) {
+Result<TrainedEncoder> make_encoder(const ModuleMaking& making, size_t module, ScheduledEncoder rows, int32_t number) {
   const Plan& plan = making.plan;
   TrainedEncoder encoder{.module = module, .kind = plan.modules[module].kind, .rows = std::move(rows)};
   if (rank_groups(plan, module, making.world.rank())) {

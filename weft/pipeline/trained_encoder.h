@@ -14,7 +14,7 @@ namespace weft {
 struct TrainedEncoder {
   size_t module = 0;  ///< of the plan
   ModuleKind kind = ModuleKind::kVision;
-  EncoderRows rows;                       ///< as scheduled
+  ScheduledEncoder rows;                  ///< as scheduled
   std::unique_ptr<TrainedModule> here;    ///< null where it does not run
   std::unique_ptr<EncoderBridge> bridge;  ///< null where its rows neither come from nor go to
   std::unique_ptr<EncoderRunner> runner;  ///< null where it does not run
@@ -22,7 +22,7 @@ struct TrainedEncoder {
 };
 
 /// All ranks of the plan do this alike. `number` is the encoder's in the schedule.
-Result<TrainedEncoder> make_encoder(const ModuleMaking& making, size_t module, EncoderRows rows, int32_t number);
+Result<TrainedEncoder> make_encoder(const ModuleMaking& making, size_t module, ScheduledEncoder rows, int32_t number);
 
 /// Begins a step: runs nothing, but agrees with other ranks on where rows go. `microbatches` are this rank's shares of
 /// the llm's, which `text` trains; null where it is not.

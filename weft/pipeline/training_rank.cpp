@@ -20,7 +20,7 @@ Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const P
   if (const std::vector<Violation> violations = check_plan(plan); !violations.empty())
     return to_error(violations, "are not legal");
   WEFT_TRY(Schedule lowered, playable_schedule(plan));
-  WEFT_TRY(ModelNumbers numbers, read_numbers(plan.model));
+  WEFT_TRY(ModelNumbers numbers, numbers_to_run(plan.model));
 
   std::unique_ptr<TrainingRank> rank(new TrainingRank(std::move(numbers)));
   rank->vocabulary_ = std::get<Lookup>(plan.model.modules.back().entry.ops.front().shape).entries;
@@ -39,9 +39,9 @@ Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const P
   // Ranks make the groups that they have in common in this order.
   const size_t llm = plan.modules.size() - 1;
   if (rank_groups(plan, llm, world.rank())) {
-    WEFT_TRY(rank->text_, make_module(making, llm));
-    executor.pipeline = rank->text_->groups.pipeline;
-    for (TrainedStage& stage : rank->text_->stages) {
+    WEFT_TRY(rank->llm_, make_module(making, llm));
+    executor.pipeline = rank->llm_->groups.pipeline;
+    for (TrainedStage& stage : rank->llm_->stages) {
       executor.stages[static_cast<size_t>(stage.model->stage())] = {stage.model.get(), stage.weights.get()};
       rank->stages_.push_back(&stage);
     }
@@ -65,11 +65,11 @@ double TrainingRank::finish_gradients() {
   for (TrainedStage* stage : stages_) {
     for (StageOptimizer* optimizer : stage->optimizers()) optimizer->finish_reduce();
   }
-  if (text_) text_->tied.sum_gradients();
+  if (llm_) llm_->tied.sum_gradients();
   double squares = 0;
   for (const TrainedStage* stage : stages_) {
     const auto once = [&](const Parameter& parameter, const WeightPiece& piece) {
-      if (text_ && !text_->tied.is_counted(parameter)) return 0.0;
+      if (llm_ && !llm_->tied.is_counted(parameter)) return 0.0;
       return copies_of(piece, stage->share).place == 0 ? 1.0 : 0.0;
     };
     for (const StageOptimizer* optimizer : stage->optimizers()) squares += optimizer->local_squared_norm(once);
@@ -80,9 +80,9 @@ double TrainingRank::finish_gradients() {
 TrainedStage& TrainingRank::stage_of(const Action& action) {
   if (action.kind == ActionKind::kEncodeUpdate)
     return encoders_[static_cast<size_t>(action.stage)].here->stages.front();
-  const auto found = std::find_if(text_->stages.begin(), text_->stages.end(),
+  const auto found = std::find_if(llm_->stages.begin(), llm_->stages.end(),
                                   [&](const TrainedStage& stage) { return stage.model->stage() == action.stage; });
-  WEFT_CHECK(found != text_->stages.end(), "stage {} is not here", action.stage);
+  WEFT_CHECK(found != llm_->stages.end(), "stage {} is not here", action.stage);
   return *found;
 }
 
@@ -90,19 +90,19 @@ std::optional<int64_t> TrainingRank::data_parallel_rank(ModuleKind module) const
   for (const TrainedEncoder& encoder : encoders_) {
     if (encoder.kind == module) return encoder.here ? std::optional(encoder.here->groups.place.dp) : std::nullopt;
   }
-  return text_ ? std::optional(text_->groups.place.dp) : std::nullopt;
+  return llm_ ? std::optional(llm_->groups.place.dp) : std::nullopt;
 }
 
 std::vector<Inputs> TrainingRank::share_out(const StepBatch& batch) const {
   std::vector<Inputs> shares;
   for (const Inputs& whole : batch.microbatches)
-    shares.push_back(text_->context.share(whole, numbers_).to(options_));  // so that others' pixels need not be there
+    shares.push_back(llm_->context.share(whole, numbers_).to(options_));  // so that others' pixels need not be there
   return shares;
 }
 
 void TrainingRank::begin_encoders(const StepBatch& batch, const std::vector<Inputs>& microbatches, bool has_gradients) {
   for (TrainedEncoder& encoder : encoders_)
-    begin_step(encoder, numbers_, batch, microbatches, text_.get(), has_gradients);
+    begin_step(encoder, numbers_, batch, microbatches, llm_.get(), has_gradients);
 }
 
 void TrainingRank::end_encoders() {
@@ -114,7 +114,7 @@ StepReport TrainingRank::step(const StepBatch& batch, int64_t num_targets, doubl
   for (const Inputs& inputs : batch.microbatches) WEFT_CHECK(inputs.targets.defined(), "a microbatch without targets");
   release_values();  // which may be whole since they were made, written or read
   for (StageOptimizer* optimizer : optimizers()) optimizer->begin_step();
-  const std::optional<Group> experts = text_ ? text_->groups.experts : std::nullopt;
+  const std::optional<Group> experts = llm_ ? llm_->groups.experts : std::nullopt;
   const int64_t sent_before = experts ? experts->traffic().sent : 0;
   StepReport report;
   double scale = 1;
@@ -159,12 +159,12 @@ double TrainingRank::evaluate(const StepBatch& batch) {
 
 /// Of tensor-parallel ranks of the llm, which all know what it gave, the first tells.
 bool TrainingRank::tells() const {
-  return text_ && text_->groups.place.tp == 0;
+  return llm_ && llm_->groups.place.tp == 0;
 }
 
 /// Where experts are spread over tensor-parallel ranks, each of them routes other rows.
 bool TrainingRank::tells_of_routers() const {
-  return tells() || (text_ && text_->groups.balance);
+  return tells() || (llm_ && llm_->groups.balance);
 }
 
 double TrainingRank::sum_of_first(const at::Tensor& number) {

@@ -94,7 +94,7 @@ class TrainingRank {
   at::TensorOptions options_;
   std::optional<Group> everyone_;
   Routers routers_;
-  std::unique_ptr<TrainedModule> text_;   ///< the llm with inline encoders; null where it is not
+  std::unique_ptr<TrainedModule> llm_;    ///< the llm with inline encoders; null where it is not
   std::vector<TrainedEncoder> encoders_;  ///< beside the pipeline, in the plan's order
   std::vector<TrainedStage*> stages_;     ///< the llm's, in the order of its chunks, then encoders'
   std::unique_ptr<PipelineExecutor> executor_;

@@ -55,6 +55,8 @@ Result<Profile> read_profile(const Document& document) {
   profile.action_ms = fields.number_or("action_ms", 0, {0, 1e7});
   profile.step_ms = fields.number_or("step_ms", 0, {0, 1e7});
   profile.reserved_bytes = fields.number_or("reserved_bytes", 0, {0, 1e15});
+  profile.clock_mhz = fields.number_or("clock_mhz", 0, {0, 1e6});
+  profile.lowest_clock_mhz = fields.number_or("lowest_clock_mhz", 0, {0, 1e6});
   profile.blocks = read_list<BlockMeasurement>(fields, "blocks", read_block);
   profile.updates = read_list<UpdateMeasurement>(fields, "updates", read_update);
   profile.links = read_list<LinkMeasurement>(fields, "links", read_link);
@@ -142,6 +144,8 @@ Json to_json(const Profile& profile) {
   add_positive("action_ms", profile.action_ms, json);
   add_positive("step_ms", profile.step_ms, json);
   add_positive("reserved_bytes", profile.reserved_bytes, json);
+  add_positive("clock_mhz", profile.clock_mhz, json);
+  add_positive("lowest_clock_mhz", profile.lowest_clock_mhz, json);
   json["blocks"] = to_list(profile.blocks);
   if (!profile.updates.empty()) json["updates"] = to_list(profile.updates);
   json["links"] = to_list(profile.links);

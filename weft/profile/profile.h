@@ -79,9 +79,11 @@ struct Profile {
   std::string model;     ///< as in its file's name
   std::string model_hash;
   Precision precision = Precision::kBf16;
-  double action_ms = 0;       ///< of the executor around a forward or a backward; 0 where it was not measured
-  double step_ms = 0;         ///< of a step besides its actions and updates; the same
-  double reserved_bytes = 0;  ///< of the device before anything is made: its context; the same
+  double action_ms = 0;         ///< of the executor around a forward or a backward; 0 where it was not measured
+  double step_ms = 0;           ///< of a step besides its actions and updates; the same
+  double reserved_bytes = 0;    ///< of the device before anything is made: its context; the same
+  double clock_mhz = 0;         ///< of the device while blocks ran, the median; 0 where it is not known
+  double lowest_clock_mhz = 0;  ///< the same, the lowest
   std::vector<BlockMeasurement> blocks;
   std::vector<UpdateMeasurement> updates;
   std::vector<LinkMeasurement> links;

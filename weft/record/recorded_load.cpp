@@ -220,16 +220,6 @@ StepLoad RecordedLoad::step_load() const {
         .numbers = RowNumbers(kind, shares, media),
     };
   }
-  for (const auto& places : routed) {
-    auto& router = load.expert_rows.emplace_back();
-    for (const auto& microbatches : places) {
-      std::vector<int64_t>& rows = router.emplace_back();
-      for (const auto& chosen : microbatches) {
-        rows.resize(std::max(rows.size(), chosen.size()));
-        for (size_t expert = 0; expert < chosen.size(); ++expert) rows[expert] += chosen[expert];
-      }
-    }
-  }
   return load;
 }
 

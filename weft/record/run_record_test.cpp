@@ -128,16 +128,7 @@ TEST(RecordedLoad, IsReadAsItWasWrittenAndFitsItsPlanAlone) {
     for (uint64_t seed = 1; seed <= 8; ++seed) {
       SCOPED_TRACE(std::string(fixture) + " " + std::to_string(seed));
       const Plan plan = random_plan(model, seed, {.placements = {ModulePlacement::kInline}});
-      StepLoad load = random_load(plan, seed);
-      // Of the step's choices, all are the first microbatch's.
-      load.routed.resize(load.expert_rows.size());
-      for (size_t router = 0; router < load.expert_rows.size(); ++router) {
-        for (const std::vector<int64_t>& rows : load.expert_rows[router]) {
-          auto& microbatches = load.routed[router].emplace_back(static_cast<size_t>(plan.schedule.microbatches),
-                                                                std::vector<int64_t>(rows.size(), 0));
-          microbatches.front() = rows;
-        }
-      }
+      const StepLoad load = random_load(plan, seed);
       const RecordedLoad recorded{.assignment = {.llm = load.samples, .encoders = {}},
                                   .media = {},
                                   .llm = load.llm,

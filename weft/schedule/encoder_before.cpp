@@ -11,7 +11,7 @@ std::vector<Action> all_macro_batches(ActionKind kind, int32_t encoder, int32_t 
 void add_before(Schedule& schedule, std::span<const int32_t> encoders) {
   std::vector<std::vector<Action>> in_front(schedule.rows.size());
   for (const int32_t index : encoders) {
-    const EncoderRows& encoder = schedule.encoders[static_cast<size_t>(index)];
+    const ScheduledEncoder& encoder = schedule.encoders[static_cast<size_t>(index)];
     const auto forwards = all_macro_batches(ActionKind::kEncodeForward, index, encoder.num_macro_batches);
     const auto backwards = all_macro_batches(ActionKind::kEncodeBackward, index, encoder.num_macro_batches);
     for (const auto& group : encoder.groups) {

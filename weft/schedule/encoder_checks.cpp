@@ -9,13 +9,13 @@
 namespace weft {
 namespace {
 
-Error wrong(const EncoderRows& encoder, std::string field, std::string problem, std::string advice = "") {
+Error wrong(const ScheduledEncoder& encoder, std::string field, std::string problem, std::string advice = "") {
   return {
       .source = encoder.name, .field = std::move(field), .problem = std::move(problem), .advice = std::move(advice)};
 }
 
 std::optional<Error> check_groups(const Schedule& pipeline, const EncoderPlacement& placement) {
-  const EncoderRows& encoder = placement.rows;
+  const ScheduledEncoder& encoder = placement.rows;
   const bool is_stream = placement.form == EncoderForm::kStream;
   if (encoder.num_stages < 1 || encoder.groups.empty() || encoder.num_groups() % encoder.num_stages != 0) {
     return wrong(encoder, "groups",
@@ -46,7 +46,7 @@ std::optional<Error> check_groups(const Schedule& pipeline, const EncoderPlaceme
 }
 
 /// Macro batches are made in their order, so microbatches must need them in that order, and leave none out.
-std::optional<Error> check_ranges(const Schedule& pipeline, const EncoderRows& encoder) {
+std::optional<Error> check_ranges(const Schedule& pipeline, const ScheduledEncoder& encoder) {
   const auto num_microbatches = static_cast<size_t>(pipeline.num_microbatches);
   if (encoder.first_macro.size() != num_microbatches || encoder.end_macro.size() != num_microbatches) {
     return wrong(
@@ -87,11 +87,11 @@ std::optional<Error> check_order(const Schedule& pipeline) {
 }
 
 std::optional<Error> check_live(const Schedule& pipeline, const EncoderPlacement& placement) {
-  const EncoderRows& encoder = placement.rows;
+  const ScheduledEncoder& encoder = placement.rows;
   if (encoder.live_macro_batches == 0) return std::nullopt;
   const bool is_before = placement.form == EncoderForm::kBefore;
   // The rows of a stream alternate EF and EB, whether activations are kept or not.
-  EncoderRows ordered = encoder;
+  ScheduledEncoder ordered = encoder;
   if (placement.form == EncoderForm::kStream) ordered.recompute_from_inputs = false;
   const int32_t for_stages = ordered.keeps_activations() ? encoder.num_stages - 1 : 0;
   const int32_t least =

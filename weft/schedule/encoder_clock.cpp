@@ -4,7 +4,7 @@
 
 namespace weft {
 
-EncoderClock::EncoderClock(const EncoderRows& encoder, int32_t num_ranks, double bridge, double handover)
+EncoderClock::EncoderClock(const ScheduledEncoder& encoder, int32_t num_ranks, double bridge, double handover)
     : encoder_(&encoder),
       bridge_(bridge),
       handover_(handover),

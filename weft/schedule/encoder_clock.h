@@ -16,9 +16,9 @@ class EncoderClock {
   static constexpr double kNever = std::numeric_limits<double>::infinity();
 
   /// `bridge` passes between encoder and entry stage, each way; `handover` between two stages of the encoder.
-  EncoderClock(const EncoderRows& encoder, int32_t num_ranks, double bridge = 0, double handover = 0);
+  EncoderClock(const ScheduledEncoder& encoder, int32_t num_ranks, double bridge = 0, double handover = 0);
 
-  const EncoderRows& encoder() const { return *encoder_; }
+  const ScheduledEncoder& encoder() const { return *encoder_; }
   /// The group of a rank, −1 where the encoder does not run.
   int32_t group_of(int32_t rank) const { return group_of_rank_[static_cast<size_t>(rank)]; }
   int32_t num_forwards(int32_t group) const { return forwards_[static_cast<size_t>(group)]; }
@@ -48,7 +48,7 @@ class EncoderClock {
     double ready() const { return missing > 0 ? kNever : last; }
   };
 
-  const EncoderRows* encoder_;
+  const ScheduledEncoder* encoder_;
   double bridge_;
   double handover_;
   std::vector<int32_t> group_of_rank_;

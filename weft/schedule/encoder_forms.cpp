@@ -26,7 +26,7 @@ std::vector<Action> one_forward_one_backward(int32_t encoder, int32_t num_macro_
 }
 
 void add_stream(Schedule& schedule, int32_t index) {
-  const EncoderRows& encoder = schedule.encoders[static_cast<size_t>(index)];
+  const ScheduledEncoder& encoder = schedule.encoders[static_cast<size_t>(index)];
   const int32_t num_macro = encoder.num_macro_batches;
   const int32_t ahead = encoder.live_macro_batches > 0 ? encoder.live_macro_batches : num_macro + encoder.num_stages;
   for (int32_t g = 0; g < encoder.num_groups(); ++g) {
@@ -97,7 +97,7 @@ Result<MacroRanges> macro_ranges(const MacroShape& shape) {
   return ranges;
 }
 
-int32_t least_live_macro_batches(const Schedule& pipeline, const EncoderRows& encoder) {
+int32_t least_live_macro_batches(const Schedule& pipeline, const ScheduledEncoder& encoder) {
   const auto num_macro = static_cast<size_t>(encoder.num_macro_batches);
   std::vector<int32_t> uses_left(num_macro, 0);
   std::vector<bool> is_live(num_macro, false);

@@ -53,7 +53,7 @@ struct StageDurations {
 /// An encoder to place, and its times where some encoder fills bubbles: one a group.
 struct EncoderPlacement {
   EncoderForm form = EncoderForm::kBefore;
-  EncoderRows rows;
+  ScheduledEncoder rows;
   std::vector<double> forward_ms = {};
   std::vector<double> backward_ms = {};  ///< without the forward that recompute_from_inputs adds
 
@@ -62,7 +62,7 @@ struct EncoderPlacement {
 
 /// The smallest live_macro_batches with which a pipeline's own order can run the encoder: what the entry stage needs at
 /// once between reading embeddings and returning their gradients. The encoder's own stages add one each but the first.
-int32_t least_live_macro_batches(const Schedule& pipeline, const EncoderRows& encoder);
+int32_t least_live_macro_batches(const Schedule& pipeline, const ScheduledEncoder& encoder);
 
 /// The compute-only schedule with EF and EB in its rows. Encoders of the forms before, fill and on_demand share
 /// ranks with the pipeline; those of the form stream have ranks behind the pipeline's, whose rows are added.

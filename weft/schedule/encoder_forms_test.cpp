@@ -33,7 +33,7 @@ std::vector<std::vector<int32_t>> groups_of(int32_t first, int32_t num_ranks, in
   return groups;
 }
 
-EncoderRows encoder_rows(const MacroShape& shape, std::vector<std::vector<int32_t>> groups) {
+ScheduledEncoder encoder_rows(const MacroShape& shape, std::vector<std::vector<int32_t>> groups) {
   const MacroRanges ranges = *macro_ranges(shape);
   return {.name = "vision",
           .num_macro_batches = ranges.num_macro_batches,
@@ -42,7 +42,7 @@ EncoderRows encoder_rows(const MacroShape& shape, std::vector<std::vector<int32_
           .end_macro = ranges.end_macro};
 }
 
-EncoderPlacement placement(EncoderForm form, EncoderRows rows, double forward_ms, double backward_ms) {
+EncoderPlacement placement(EncoderForm form, ScheduledEncoder rows, double forward_ms, double backward_ms) {
   const size_t groups = rows.groups.size();
   return {form, std::move(rows), std::vector<double>(groups, forward_ms), std::vector<double>(groups, backward_ms)};
 }
@@ -67,16 +67,16 @@ EncoderPlacement random_placement(const Schedule& llm, EncoderForm form, int32_t
   const int32_t first = is_stream ? first_free_rank : pick(0, llm.num_ranks() - 1);
   const int32_t size = pick(1, 3);
   const int32_t num_ranks = is_stream ? stages * pick(1, 2) * size : llm.num_ranks() - first;
-  EncoderRows rows = encoder_rows({.microbatches = llm.num_microbatches,
-                                   .mbs_scale = pick(1, 4),
-                                   .mbs_parts = pick(1, 3),
-                                   .dp_encoder = pick(1, 3),
-                                   .dp_llm = pick(1, 3)},
-                                  groups_of(first, num_ranks, size));
+  ScheduledEncoder rows = encoder_rows({.microbatches = llm.num_microbatches,
+                                        .mbs_scale = pick(1, 4),
+                                        .mbs_parts = pick(1, 3),
+                                        .dp_encoder = pick(1, 3),
+                                        .dp_llm = pick(1, 3)},
+                                       groups_of(first, num_ranks, size));
   rows.num_stages = stages;
   rows.is_trained = pick(0, 2) > 0;
   rows.recompute_from_inputs = rows.is_trained && pick(0, 2) == 0;
-  EncoderRows kept = rows;
+  ScheduledEncoder kept = rows;
   if (is_stream) kept.recompute_from_inputs = false;
   const int32_t least = least_live_macro_batches(llm, kept) + (rows.is_trained ? stages - 1 : 0);
   if (form != EncoderForm::kBefore) rows.live_macro_batches = pick(0, 1) == 0 ? 0 : least + pick(0, 2);
@@ -127,7 +127,7 @@ TEST(EncoderForms, RowsAndGradientsAreSentWhenCompleteAndReceivedBeforeTheyAreRe
 }
 
 TEST(EncoderForms, BeforeRunsEverythingFirstAndBackwardsLast) {
-  const EncoderRows rows = encoder_rows({.microbatches = 2}, groups_of(0, 2, 1));
+  const ScheduledEncoder rows = encoder_rows({.microbatches = 2}, groups_of(0, 2, 1));
   EncoderPlacement encoder = placement(EncoderForm::kBefore, rows, 1, 1);
   EXPECT_EQ(to_csv(*place_encoders(pipeline(ScheduleName::k1f1b, 2, 1, 2), {&encoder, 1})),
             "0EF0,0EF1,0F0,0F1,0B0,0B1,0EB0,0EB1\n0EF0,0EF1,1F0,1B0,1F1,1B1,0EB0,0EB1\n");
@@ -137,7 +137,7 @@ TEST(EncoderForms, BeforeRunsEverythingFirstAndBackwardsLast) {
 }
 
 TEST(EncoderForms, OnDemandEncodesRightBeforeAMicrobatchAndGoesBackRightAfterIt) {
-  const auto rows_of = [](int64_t pp, EncoderRows rows) {
+  const auto rows_of = [](int64_t pp, ScheduledEncoder rows) {
     const EncoderPlacement encoder = placement(EncoderForm::kOnDemand, std::move(rows), 1, 1);
     return to_csv(*place_encoders(pipeline(ScheduleName::k1f1b, pp, 1, 3), {&encoder, 1}));
   };
@@ -158,7 +158,7 @@ TEST(EncoderForms, OnDemandEncodesRightBeforeAMicrobatchAndGoesBackRightAfterIt)
 }
 
 TEST(EncoderForms, StreamGoesThroughItsOwnStagesOneForwardOneBackward) {
-  EncoderRows rows = encoder_rows({.microbatches = 4}, {{2}, {3}});
+  ScheduledEncoder rows = encoder_rows({.microbatches = 4}, {{2}, {3}});
   rows.num_stages = 2;
   rows.live_macro_batches = 3;
   const EncoderPlacement encoder = placement(EncoderForm::kStream, rows, 1, 1);
@@ -184,7 +184,7 @@ TEST(EncoderForms, MacroBatchesCoverMbsScaleTimesDegreesMicrobatches) {
 
 TEST(EncoderForms, TheLeastLiveNumberFollowsFromTheFirstStage) {
   const auto least = [](ScheduleName name, int64_t pp, int64_t m, bool is_trained) {
-    EncoderRows rows = encoder_rows({.microbatches = m}, {{0}});
+    ScheduledEncoder rows = encoder_rows({.microbatches = m}, {{0}});
     rows.is_trained = is_trained;
     return least_live_macro_batches(pipeline(name, pp, 1, m), rows);
   };
@@ -196,33 +196,34 @@ TEST(EncoderForms, TheLeastLiveNumberFollowsFromTheFirstStage) {
 TEST(EncoderForms, ImpossiblePlacementsNameTheField) {
   const Schedule llm = pipeline(ScheduleName::k1f1b, 2, 1, 4);
   const auto message = [&](EncoderForm form, auto change) {
-    EncoderRows rows = encoder_rows({.microbatches = 4}, {{0}});
+    ScheduledEncoder rows = encoder_rows({.microbatches = 4}, {{0}});
     change(rows);
     const EncoderPlacement encoder = placement(form, rows, 1, 1);
     return place_encoders(llm, {&encoder, 1}, uniform(2, 1, 1, 1)).error().message();
   };
-  EXPECT_EQ(message(EncoderForm::kFill, [](EncoderRows& rows) { rows.live_macro_batches = 1; }),
+  EXPECT_EQ(message(EncoderForm::kFill, [](ScheduledEncoder& rows) { rows.live_macro_batches = 1; }),
             "vision: live_macro_batches: is 1, but 2 are alive at once in this pipeline's order. Raise it, or set it "
             "to 0 for no bound.");
   EXPECT_EQ(
-      message(EncoderForm::kBefore, [](EncoderRows& rows) { rows.live_macro_batches = 3; }),
+      message(EncoderForm::kBefore, [](ScheduledEncoder& rows) { rows.live_macro_batches = 3; }),
       "vision: live_macro_batches: is 3, but 4 are alive at once in this form. Raise it, or set it to 0 for no bound.");
   EXPECT_EQ(
-      message(EncoderForm::kFill, [](EncoderRows& rows) { rows.groups = {{2}}; }),
+      message(EncoderForm::kFill, [](ScheduledEncoder& rows) { rows.groups = {{2}}; }),
       "vision: groups: rank 2 is not one of the pipeline's 2 ranks. The forms before, fill and on_demand share the "
       "pipeline's ranks.");
-  EXPECT_EQ(message(EncoderForm::kStream, [](EncoderRows& rows) { rows.groups = {{1}}; }),
+  EXPECT_EQ(message(EncoderForm::kStream, [](ScheduledEncoder& rows) { rows.groups = {{1}}; }),
             "vision: groups: rank 1 is one of the pipeline's 2 ranks. The form stream is for ranks of its own.");
   EXPECT_EQ(
       message(EncoderForm::kFill,
-              [](EncoderRows& rows) {
+              [](ScheduledEncoder& rows) {
                 rows.groups = {{0}, {1}}, rows.num_stages = 2;
               }),
       "vision: pp: is 2, but an encoder on the pipeline's ranks has pp 1. Use the form stream on ranks of its own.");
-  EXPECT_EQ(message(EncoderForm::kFill, [](EncoderRows& rows) { rows.num_macro_batches = 5; }),
+  EXPECT_EQ(message(EncoderForm::kFill, [](ScheduledEncoder& rows) { rows.num_macro_batches = 5; }),
             "vision: num_macro_batches: is 5, but microbatches need 4");
-  EXPECT_EQ(message(EncoderForm::kFill, [](EncoderRows& rows) { std::swap(rows.first_macro[1], rows.first_macro[2]); }),
-            "vision: first_macro: microbatch 1 needs macro batches 2 to 2, out of order");
+  EXPECT_EQ(
+      message(EncoderForm::kFill, [](ScheduledEncoder& rows) { std::swap(rows.first_macro[1], rows.first_macro[2]); }),
+      "vision: first_macro: microbatch 1 needs macro batches 2 to 2, out of order");
 }
 
 TEST(EncoderForms, StreamsHaveRanksOfTheirOwnWithoutGaps) {
@@ -263,7 +264,7 @@ std::string problem_of(const std::vector<std::string>& rows, auto change) {
 }
 
 TEST(Validator, FindsEachMistakeOfAnEncoder) {
-  const auto nothing = [](EncoderRows&) {};
+  const auto nothing = [](ScheduledEncoder&) {};
   const std::string rank1 = "0EF0 0EF1 1F0 1B0 1F1 1B1 0EB0 0EB1";
   EXPECT_EQ(problem_of({"0EF0 0EF1 0F0 0F1 0B0 0B1 0EB0 0EB1", rank1}, nothing), "");
   EXPECT_EQ(problem_of({"0EF0 0F0 0F1 0EF1 0B0 0B1 0EB0 0EB1", rank1}, nothing),
@@ -275,19 +276,19 @@ TEST(Validator, FindsEachMistakeOfAnEncoder) {
   EXPECT_EQ(problem_of({"0EF0 0EF1 0F0 0F1 0B0 0B1 0EB0", rank1}, nothing),
             "rank 0 at 7: runs 3 of the 4 actions of encoder vision");
   EXPECT_EQ(problem_of({"0EF0 0EF1 0F0 0F1 0B0 0B1 0EB0 0EB1", rank1},
-                       [](EncoderRows& rows) { rows.live_macro_batches = 1; }),
+                       [](ScheduledEncoder& rows) { rows.live_macro_batches = 1; }),
             "rank 0 at 1: makes 2 macro batches alive, encoder vision may have 1");
   EXPECT_EQ(problem_of({"0EF0 0EF1 0F0 0F1 0B0 0B1", "0EF0 0EF1 1F0 1B0 1F1 1B1"},
-                       [](EncoderRows& rows) { rows.live_macro_batches = 1, rows.is_trained = false; }),
+                       [](ScheduledEncoder& rows) { rows.live_macro_batches = 1, rows.is_trained = false; }),
             "rank 0 at 1: waits for ever: the rows deadlock")
       << "the second forward waits until the first output is read, which comes behind it";
   EXPECT_EQ(problem_of({"0F0", "1F0"},
-                       [](EncoderRows& rows) {
+                       [](ScheduledEncoder& rows) {
                          rows.groups = {{0, 7}};
                        }),
             "rank 0 at 0: encoder vision runs on rank 7, which has no row");
   EXPECT_EQ(problem_of({"0F0", "1F0"},
-                       [](EncoderRows& rows) {
+                       [](ScheduledEncoder& rows) {
                          rows.end_macro = {1, 3};
                        }),
             "rank 0 at 0: microbatch 1 needs macro batches that encoder vision does not have");
@@ -304,7 +305,7 @@ TEST(Validator, FindsEachMistakeOfRowsBetweenAnEncoderAndTheLlm) {
   const auto found = [&](const std::string& part, const std::string& other, bool is_trained = true) {
     std::string row = first;
     row.replace(row.find(part), part.size(), other);
-    return problem_of({row, second}, [&](EncoderRows& rows) { rows.is_trained = is_trained; });
+    return problem_of({row, second}, [&](ScheduledEncoder& rows) { rows.is_trained = is_trained; });
   };
   EXPECT_EQ(found("0EU", "0EU"), "");
   EXPECT_EQ(found(" 0SEND_R1", ""), "rank 0 at 21: 0SEND_R1 is missing");
@@ -321,13 +322,13 @@ TEST(Validator, FindsEachMistakeOfRowsBetweenAnEncoderAndTheLlm) {
   EXPECT_EQ(found("0ER 0EU", "0EU 0ER"), "rank 0 at 21: comes after the encoder's update");
   EXPECT_EQ(found("0EU", "0ER"), "rank 0 at 21: comes twice");
   // On a rank where the llm does not begin.
-  EXPECT_EQ(problem_of({first, "0RECV_R0 " + second}, [](EncoderRows&) {}),
+  EXPECT_EQ(problem_of({first, "0RECV_R0 " + second}, [](ScheduledEncoder&) {}),
             "rank 1 at 0: is not done here, but where the llm begins");
   // Received before it was sent.
   std::string early = first;
   const std::string part = "0EF1 0SEND_R1 0RECV_R0 0F0 0SEND_F0 0RECV_R1";
   early.replace(early.find(part), part.size(), "0RECV_R0 0F0 0SEND_F0 0RECV_R1 0EF1 0SEND_R1");
-  EXPECT_EQ(problem_of({early, second}, [](EncoderRows&) {}), "rank 0 at 4: waits for ever: the rows deadlock");
+  EXPECT_EQ(problem_of({early, second}, [](ScheduledEncoder&) {}), "rank 0 at 4: waits for ever: the rows deadlock");
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ class OnDemand {
         input_round_(schedule, 0),
         gradient_round_(schedule, 0) {
     for (const int32_t index : encoders) {
-      const EncoderRows& encoder = schedule.encoders[static_cast<size_t>(index)];
+      const ScheduledEncoder& encoder = schedule.encoders[static_cast<size_t>(index)];
       num_encoded_.push_back(0);
       auto& missing = missing_gradients_.emplace_back(static_cast<size_t>(encoder.num_macro_batches), 0);
       for_needed(encoder, [&](size_t macro) { ++missing[macro]; });
@@ -43,7 +43,7 @@ class OnDemand {
 
  private:
   template <typename Visit>
-  static void for_needed(const EncoderRows& encoder, Visit visit) {
+  static void for_needed(const ScheduledEncoder& encoder, Visit visit) {
     for (size_t m = 0; m < encoder.first_macro.size(); ++m) {
       for (int32_t k = encoder.first_macro[m]; k < encoder.end_macro[m]; ++k) visit(static_cast<size_t>(k));
     }
@@ -82,7 +82,7 @@ class OnDemand {
 
   void encode_for(int32_t microbatch) {
     for (size_t e = 0; e < encoders_.size(); ++e) {
-      const EncoderRows& encoder = schedule_.encoders[static_cast<size_t>(encoders_[e])];
+      const ScheduledEncoder& encoder = schedule_.encoders[static_cast<size_t>(encoders_[e])];
       const int32_t end = encoder.end_macro[static_cast<size_t>(microbatch)];
       for (int32_t& k = num_encoded_[e]; k < end; ++k) write(ActionKind::kEncodeForward, encoders_[e], k);
     }
@@ -91,7 +91,7 @@ class OnDemand {
   void take_gradients_of(int32_t microbatch) {
     const auto m = static_cast<size_t>(microbatch);
     for (size_t e = 0; e < encoders_.size(); ++e) {
-      const EncoderRows& encoder = schedule_.encoders[static_cast<size_t>(encoders_[e])];
+      const ScheduledEncoder& encoder = schedule_.encoders[static_cast<size_t>(encoders_[e])];
       if (!encoder.is_trained) continue;
       for (int32_t k = encoder.first_macro[m]; k < encoder.end_macro[m]; ++k) {
         if (--missing_gradients_[e][static_cast<size_t>(k)] == 0) write(ActionKind::kEncodeBackward, encoders_[e], k);

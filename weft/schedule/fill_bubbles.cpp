@@ -13,7 +13,7 @@ namespace {
 /// All EF first keeps every macro batch alive, which the bounds may forbid.
 bool allows_before(const Schedule& schedule, std::span<const int32_t> filling) {
   return std::all_of(filling.begin(), filling.end(), [&](int32_t index) {
-    const EncoderRows& encoder = schedule.encoders[static_cast<size_t>(index)];
+    const ScheduledEncoder& encoder = schedule.encoders[static_cast<size_t>(index)];
     return encoder.live_macro_batches == 0 || encoder.live_macro_batches >= encoder.num_macro_batches;
   });
 }

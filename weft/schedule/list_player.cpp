@@ -80,7 +80,7 @@ class Player {
   };
 
   void add_floating(int32_t index) {
-    const EncoderRows& encoder = schedule_.encoders[static_cast<size_t>(index)];
+    const ScheduledEncoder& encoder = schedule_.encoders[static_cast<size_t>(index)];
     Floating floating{.encoder = index, .forward_tail_ms = {}, .backward_tail_ms = {}};
     const auto num_macro = static_cast<size_t>(encoder.num_macro_batches);
     std::vector<double> reader_tail_ms(num_macro, 0);
@@ -158,7 +158,7 @@ class Player {
 
   void collect_floating(const Floating& floating, int32_t group) {
     const EncoderClock& clock = clocks_[static_cast<size_t>(floating.encoder)];
-    const EncoderRows& encoder = clock.encoder();
+    const ScheduledEncoder& encoder = clock.encoder();
     const auto g = static_cast<size_t>(group);
     const auto add_one = [&](ActionKind kind, int32_t macro, double priority) {
       const Action action{kind, floating.encoder, macro};

@@ -25,7 +25,7 @@ class Lowering {
     lowered_.rows.resize(schedule.rows.size());
     for (size_t rank = 0; rank < schedule.rows.size(); ++rank)
       lowered_.rows[rank].reserve(3 * schedule.rows[rank].size());
-    for (const EncoderRows& encoder : schedule.encoders) {
+    for (const ScheduledEncoder& encoder : schedule.encoders) {
       clocks_.emplace_back(encoder, schedule.num_ranks());
       next_rows_.push_back(0);
       auto& ungiven = ungiven_.emplace_back(static_cast<size_t>(encoder.num_macro_batches), 0);
@@ -112,7 +112,7 @@ class Lowering {
 
   void send_row_gradients(int32_t rank, int32_t microbatch) {
     for (size_t e = 0; e < clocks_.size(); ++e) {
-      const EncoderRows& encoder = clocks_[e].encoder();
+      const ScheduledEncoder& encoder = clocks_[e].encoder();
       if (!encoder.is_trained) continue;
       const auto m = static_cast<size_t>(microbatch);
       for (int32_t k = encoder.first_macro[m]; k < encoder.end_macro[m]; ++k) {

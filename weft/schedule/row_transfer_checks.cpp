@@ -117,7 +117,7 @@ class EncoderOnRank {
 
   const Schedule& schedule_;
   int32_t encoder_;
-  const EncoderRows& rows_;
+  const ScheduledEncoder& rows_;
   int32_t rank_;
   const std::vector<Action>& row_;
   bool takes_;          ///< rows into the llm

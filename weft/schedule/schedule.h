@@ -10,7 +10,7 @@ namespace weft {
 
 /// An encoder beside the pipeline, on some of its ranks or on ranks of its own: who runs it, and which microbatches
 /// need which of its macro batches.
-struct EncoderRows {
+struct ScheduledEncoder {
   std::string name;
   int32_t num_macro_batches = 0;
   bool is_trained = true;  ///< a frozen one has no EB
@@ -36,7 +36,7 @@ struct EncoderRows {
   /// Whether activations stay from EF to EB.
   bool keeps_activations() const { return is_trained && !recompute_from_inputs; }
 
-  bool operator==(const EncoderRows&) const = default;
+  bool operator==(const ScheduledEncoder&) const = default;
 };
 
 /// What every rank of one pipeline does in a step, in order: one row per rank. Compute-only as generated, or lowered,
@@ -45,7 +45,7 @@ struct Schedule {
   int32_t num_microbatches = 0;
   std::vector<int32_t> rank_of_stage;
   std::vector<std::vector<Action>> rows;
-  std::vector<EncoderRows> encoders;
+  std::vector<ScheduledEncoder> encoders;
   int32_t entry_stage = 0;  ///< where the llm begins and takes encoders' rows in: behind those of inline encoders
 
   int32_t num_ranks() const { return static_cast<int32_t>(rows.size()); }

@@ -68,7 +68,7 @@ class Validator {
 
   /// The lists that say who runs an encoder and who needs its macro batches make sense.
   bool check_encoder_shapes() {
-    for (const EncoderRows& encoder : schedule_.encoders) {
+    for (const ScheduledEncoder& encoder : schedule_.encoders) {
       const auto wrong = [&](const std::string& what) {
         return fail(0, 0, fmt::format("encoder {} {}", encoder.name, what));
       };
@@ -90,7 +90,7 @@ class Validator {
     return true;
   }
 
-  bool check_macro_ranges(const EncoderRows& encoder) {
+  bool check_macro_ranges(const ScheduledEncoder& encoder) {
     const auto num_microbatches = static_cast<size_t>(schedule_.num_microbatches);
     if (encoder.first_macro.size() != num_microbatches || encoder.end_macro.size() != num_microbatches) {
       return fail(0, 0,
@@ -115,7 +115,7 @@ class Validator {
     if (a.stage < 0 || a.stage >= static_cast<int32_t>(schedule_.encoders.size())) {
       return fail(rank, i, fmt::format("there are only {} encoders", schedule_.encoders.size()));
     }
-    const EncoderRows& encoder = schedule_.encoders[static_cast<size_t>(a.stage)];
+    const ScheduledEncoder& encoder = schedule_.encoders[static_cast<size_t>(a.stage)];
     if (has_microbatch(a.kind) && (a.microbatch < 0 || a.microbatch >= encoder.num_macro_batches)) {
       return fail(rank, i, fmt::format("there are only {} macro batches", encoder.num_macro_batches));
     }
@@ -257,7 +257,7 @@ class Validator {
     });
     if (!fine) return false;
     for (size_t e = 0; e < schedule_.encoders.size(); ++e) {
-      const EncoderRows& encoder = schedule_.encoders[e];
+      const ScheduledEncoder& encoder = schedule_.encoders[e];
       const size_t expected = static_cast<size_t>(encoder.num_macro_batches) * (encoder.is_trained ? 2 : 1);
       for (const auto& group : encoder.groups) {
         for (const int32_t rank : group) {
@@ -285,7 +285,7 @@ class Validator {
 
   /// No more macro batches between EF and EB than the encoder allows.
   bool check_live(int32_t rank, size_t i, const Action& a, const std::vector<Action>& order) {
-    const EncoderRows& encoder = schedule_.encoders[static_cast<size_t>(a.stage)];
+    const ScheduledEncoder& encoder = schedule_.encoders[static_cast<size_t>(a.stage)];
     if (encoder.live_macro_batches == 0 || !encoder.keeps_activations()) return true;
     const auto is_forward = [](const Action& done) { return done.kind == ActionKind::kEncodeForward; };
     const auto forwards = std::count_if(order.begin(), order.end(), is_forward);
@@ -439,7 +439,7 @@ class Validator {
 
   /// Rows and gradients of a macro batch are sent without waiting, and received when all who make them have sent them.
   bool step_rows(int32_t rank, const Action& a) {
-    const EncoderRows& encoder = schedule_.encoders[static_cast<size_t>(a.stage)];
+    const ScheduledEncoder& encoder = schedule_.encoders[static_cast<size_t>(a.stage)];
     const auto e = static_cast<size_t>(a.stage), k = static_cast<size_t>(a.microbatch);
     int32_t num_makers = 0;
     for (int32_t group = 0; group < encoder.num_groups(); ++group) {
@@ -457,7 +457,7 @@ class Validator {
   /// Whether every encoder has run, on all its groups, what the microbatch needs.
   bool is_encoded(int32_t microbatch) const {
     for (size_t e = 0; e < schedule_.encoders.size(); ++e) {
-      const EncoderRows& encoder = schedule_.encoders[e];
+      const ScheduledEncoder& encoder = schedule_.encoders[e];
       for (int32_t k = encoder.first_macro[static_cast<size_t>(microbatch)];
            k < encoder.end_macro[static_cast<size_t>(microbatch)]; ++k) {
         if (encoded_[e][static_cast<size_t>(k)] < encoder.num_groups() / encoder.num_stages) return false;
@@ -467,7 +467,7 @@ class Validator {
   }
 
   bool step_encoder(int32_t rank, const Action& action) {
-    const EncoderRows& encoder = schedule_.encoders[static_cast<size_t>(action.stage)];
+    const ScheduledEncoder& encoder = schedule_.encoders[static_cast<size_t>(action.stage)];
     const auto holds_rank = [&](const auto& group) {
       return std::find(group.begin(), group.end(), rank) != group.end();
     };
@@ -493,7 +493,7 @@ class Validator {
   }
 
   /// EF: the encoder's stage before has run, and outputs that nobody has read yet leave room for one more.
-  bool may_encode(const EncoderRows& encoder, const Action& a, size_t group) {
+  bool may_encode(const ScheduledEncoder& encoder, const Action& a, size_t group) {
     if (!encoder.is_first_stage(static_cast<int32_t>(group)) &&
         !ran_.contains({a.kind, a.stage, a.microbatch, group - 1}))
       return false;
@@ -504,7 +504,7 @@ class Validator {
   }
 
   /// EB: every gradient has come back, or the encoder's next stage has sent its own.
-  bool has_gradient(const EncoderRows& encoder, const Action& a, size_t group) const {
+  bool has_gradient(const ScheduledEncoder& encoder, const Action& a, size_t group) const {
     if (encoder.is_last_stage(static_cast<int32_t>(group))) {
       return without_gradient_[static_cast<size_t>(a.stage)][static_cast<size_t>(a.microbatch)] == 0;
     }
@@ -514,7 +514,7 @@ class Validator {
   /// Adds to the count of each macro batch that a microbatch needs.
   void count_needs(std::vector<std::vector<int32_t>>& counts, int32_t microbatch, int32_t change) const {
     for (size_t e = 0; e < schedule_.encoders.size(); ++e) {
-      const EncoderRows& encoder = schedule_.encoders[e];
+      const ScheduledEncoder& encoder = schedule_.encoders[e];
       const auto m = static_cast<size_t>(microbatch);
       for (int32_t k = encoder.first_macro[m]; k < encoder.end_macro[m]; ++k)
         counts[e][static_cast<size_t>(k)] += change;

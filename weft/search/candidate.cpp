@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/counted.h"
 #include "weft/meaning/bucket_layout.h"
 #include "weft/plan/head_limit.h"
 #include "weft/plan/mbs_scale.h"
@@ -56,7 +57,7 @@ std::string text_of(const EncoderChoice& e) {
   text += fmt::format(", {}", name_of(e.form));
   if (e.sequence_parallel) text += ", sequence parallel";
   if (e.zero != kUsualZero) text += fmt::format(", zero {}{}", e.zero, e.zero_keep_gathered ? " (kept gathered)" : "");
-  if (e.recompute_layers) text += ", layers recomputed";
+  if (e.recompute_layers > 0) text += fmt::format(", {} recomputed", counted(e.recompute_layers, "layer"));
   return e.recompute_from_inputs ? text + ", recomputed from inputs" : text;
 }
 
@@ -186,7 +187,8 @@ void fill_plan(const Candidate& c, Plan& plan) {
     m.actions.clear();
     m.live_macro_batches = 0;
     recompute_nothing(m);
-    if (!m.is_in_pipeline() && e.recompute_layers) m.recompute = {{RecomputeCounts{.full = layers}}};
+    if (!m.is_in_pipeline() && e.recompute_layers > 0)
+      m.recompute = {{RecomputeCounts{.full = std::min(e.recompute_layers, layers)}}};
   }
   plan.balance = c.balance;
   plan.buckets_mb = searched_buckets_mb(c.dp * c.cp);

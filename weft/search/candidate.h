@@ -19,11 +19,11 @@ struct EncoderChoice {
   int64_t mbs_scale = 1;
   EncoderForm form = EncoderForm::kBefore;
   bool recompute_from_inputs = false;
-  bool recompute_layers = false;  ///< all of them, whole
-  int64_t ranks = 0;              ///< disjoint: of its own, the last of the cluster
-  int64_t stages = 0;             ///< partial: on the last so many pipeline ranks of the llm
-  int64_t mbs_parts = 1;          ///< what mbs_scale is divided by
-  int64_t cp = 1;                 ///< with as much of Ulysses as heads allow
+  int64_t recompute_layers = 0;  ///< so many, whole
+  int64_t ranks = 0;             ///< disjoint: of its own, the last of the cluster
+  int64_t stages = 0;            ///< partial: on the last so many pipeline ranks of the llm
+  int64_t mbs_parts = 1;         ///< what mbs_scale is divided by
+  int64_t cp = 1;                ///< with as much of Ulysses as heads allow
   bool sequence_parallel = false;
   int64_t zero = kUsualZero;
   bool zero_keep_gathered = false;

@@ -58,7 +58,7 @@ bool ChunkPlacer::fit_rank(size_t rank, std::vector<StageOption>& options) {
   return true;
 }
 
-std::vector<StageOption> ChunkPlacer::place(int32_t fewer) {
+std::vector<int32_t> ChunkPlacer::counts(int32_t fewer) const {
   const int32_t stages = source_.num_stages();
   const int32_t spread = source_.num_blocks() + fewer;
   const int32_t each = spread / stages, extras = spread % stages;
@@ -69,10 +69,14 @@ std::vector<StageOption> ChunkPlacer::place(int32_t fewer) {
     ++counts[static_cast<size_t>(own[own.size() - 1 - static_cast<size_t>(i / num_ranks)])];
   }
   counts.back() -= fewer;
+  if (*std::min_element(counts.begin(), counts.end()) < 1) counts.clear();
+  return counts;
+}
+
+std::vector<StageOption> ChunkPlacer::place(const std::vector<int32_t>& counts) {
   std::vector<StageOption> options;
-  if (*std::min_element(counts.begin(), counts.end()) < 1) return options;
   int32_t first = 0;
-  for (int32_t stage = 0; stage < stages; ++stage) {
+  for (int32_t stage = 0; stage < source_.num_stages(); ++stage) {
     scratch_.clear();
     source_.list(stage, first, counts[static_cast<size_t>(stage)], scratch_);
     if (scratch_.empty()) return {};

@@ -18,8 +18,10 @@ class ChunkPlacer {
   /// How many fewer blocks the last stage can have.
   static constexpr int32_t kMostFewer = 2;
 
-  /// The option of every stage; empty where it does not fit, or there are too few blocks.
-  std::vector<StageOption> place(int32_t fewer);
+  /// The blocks of every stage; empty where there are too few of them.
+  std::vector<int32_t> counts(int32_t fewer) const;
+  /// The option of every stage with so many blocks; empty where it does not fit.
+  std::vector<StageOption> place(const std::vector<int32_t>& counts);
 
  private:
   double excess_gib(size_t rank, const std::vector<StageOption>& options) const;

@@ -197,7 +197,7 @@ std::vector<EncoderChoice> encoder_choices(const Candidate& frame, const Encoder
     // From inputs takes as long and holds less, so layer by layer is for those that do without.
     if (space.recompute_from_inputs.value_or(true) || is_frozen || !allows_full) return;
     choice.recompute_from_inputs = false;
-    choice.recompute_layers = true;
+    choice.recompute_layers = static_cast<int64_t>(module.layers.size());
     add_degrees(choice, frame.tp);
   };
   if (space.allows_colocated) {

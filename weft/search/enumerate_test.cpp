@@ -58,7 +58,7 @@ TEST(EnumerateCandidates, EncodersRecomputeLayerByLayerWhereTheyMayNotFromTheirI
     for (const Candidate& frame : enumerate_frames(plan, space)) {
       const FrameChoices choices = choices_of(frame, plan, space);
       for (const EncoderChoice& choice : choices.encoders[0]) {
-        if (!choice.recompute_layers) continue;
+        if (choice.recompute_layers == 0) continue;
         ++count;
         Candidate c = frame;
         c.encoders[0] = choice;

@@ -38,7 +38,8 @@ std::vector<EncoderWork> works_of(Workbench& bench) {
   std::vector<PlanCosts::Encoder> encoders;
   bench.simulator().costs().price_encoders(bench.plan(), encoders);
   std::vector<EncoderWork> works;
-  for (const PlanCosts::Encoder& encoder : encoders) works.push_back(work_of(bench.plan(), encoder));
+  for (const PlanCosts::Encoder& encoder : encoders)
+    works.push_back(work_of(bench.plan(), encoder, LastMacro::kFullShares));
   return works;
 }
 
@@ -68,10 +69,22 @@ class CandidateTrial {
     }
     // Encoders that are woven in do not move the pipeline's layers: the placement is its own best.
     if (!is_separable_) std::fill(beside.ranks.backward_ms.begin(), beside.ranks.backward_ms.end(), 0.0);
-    PlanStages stages = stages_beside(beside);
-    if (!stages.can_fit()) return {.fate = Fate::kOverMemory};
     const double below_ms = options_.bounds.placement ? options_.limit_ms - beside.before_ms : kInfinity;
+    // The rule for several chunks may happen to be quicker with less memory.
+    PlacedBeside* known = c_.vpp == 1 && !bench_.space().target ? &frame_.bounds.placed_beside(bench_, c_) : nullptr;
+    if (known != nullptr && options_.bounds.placement) {
+      const double known_ms = known->least_ms(beside.ranks);
+      if (known_ms == kInfinity) return {.fate = Fate::kOverMemory};
+      if (known_ms >= below_ms) return {.fate = Fate::kSlowerByPlacement};
+    }
+    PlanStages stages = stages_beside(beside);
+    if (!stages.can_fit()) {
+      if (known != nullptr) known->add(beside.ranks, kInfinity);
+      return {.fate = Fate::kOverMemory};
+    }
     const PlacedPipeline placed = place_pipeline(stages, shape(), limits(below_ms));
+    if (known != nullptr && placed.is_exhausted)
+      known->add(beside.ranks, placed.stages.empty() ? below_ms : placed.makespan_ms);
     if (placed.stages.empty()) {
       if (!placed.is_exhausted)
         return {.fate = Fate::kOpen, .open_bound_ms = std::max(bound_ms, beside.before_ms + placed.bound_ms)};

@@ -26,7 +26,13 @@ size_t place_of(const std::vector<Placement>& placements, const ScheduleChoice& 
 
 double FrameBounds::work_ms(const Candidate& degrees) {
   const DrawnLoads::Even even(bench_.loads());
-  // The llm takes as long wherever encoders lie, so that one plan says what all of them take inline.
+  // With divided rows the llm takes the least where no encoder is inline, whose rows it would place among whole ones;
+  // otherwise it takes as long wherever encoders lie, and one plan says what all of them take inline.
+  std::optional<double> llm_alone_ms;
+  if (degrees.sequence_parallel && bench_.num_encoders() > 0) {
+    bench_.fill(with_inline(degrees, 0));
+    llm_alone_ms = module_ms(bench_.plan(), bench_.plan().llm(), *bench_.pipeline_costs().back());
+  }
   bench_.fill(with_inline(degrees, all_encoders()));
   const Plan& plan = bench_.plan();
   const ModuleCostsOf& costs = bench_.pipeline_costs();
@@ -42,7 +48,7 @@ double FrameBounds::work_ms(const Candidate& degrees) {
     if (module.is_encoder()) {
       inline_ms[encoder++] = ms;
     } else {
-      work_ms += ms;
+      work_ms += llm_alone_ms ? microbatches * *llm_alone_ms : ms;
     }
   }
   for (size_t e = 0; e < bench_.num_encoders(); ++e) {

@@ -132,6 +132,39 @@ TEST(FrameBounds, KnowTheHopsOfReductions) {
   EXPECT_GT(bound_ms(1000), bound_ms(0) + 50);
 }
 
+// Where an encoder is inline, the llm sums whole rows of its embedding before it divides them.
+TEST(FrameBounds, TakeTheEmbeddingAsItIsWhereNoEncoderIsInline) {
+  Problem problem{.model = *kScenarios.model("qwen2-vl-2b"),
+                  .cluster = *kScenarios.cluster("dgx_h100"),
+                  .workload = *kScenarios.workload("vl_sft"),
+                  .space = {}};
+  for (Module& module : problem.model.modules) module.layers.resize(1);
+  problem.cluster.nodes = 1;
+  problem.cluster.devices_per_node = 4;
+  problem.cluster.within_node.bandwidth_gb_per_s *= 1e-3;
+  problem.cluster.efficiency.overlap = 0;
+  problem.workload.global_batch_samples = 64;
+  problem.workload.frozen = {ModuleKind::kVision};
+  problem.space = only({{.tp = 4, .sequence_parallel = true}}, problem.space);
+  problem.space.encoders.at(ModuleKind::kVision).allows_disjoint = false;
+  const Plan plan = plan_without_settings(problem.model, problem.cluster, problem.workload);
+  Workbench bench(problem.space, plan, *PlanSimulator::create(plan));
+  const Candidate frame = enumerate_frames(plan, problem.space).front();
+  const double bound_ms = FrameBounds(bench).work_ms(frame);
+  const auto llm_ms = [&](EncoderSet inside) {
+    bench.fill(with_inline(frame, inside));
+    return module_ms(bench.plan(), bench.plan().llm(), *bench.pipeline_costs().back());
+  };
+  const auto microbatches = static_cast<double>(bench.microbatches(frame));
+  EXPECT_GT(llm_ms(1), 1.02 * llm_ms(0)) << "this test's own assumption";
+  EXPECT_GE(bound_ms, microbatches * llm_ms(0));
+  const PlanSearchResult all =
+      *search_plans(problem.model, problem.cluster, problem.workload, problem.space,
+                    {.time_limit_s = 1000, .bounds = {.work = false, .schedule = false, .placement = false}});
+  ASSERT_FALSE(all.best.empty());
+  EXPECT_LE(bound_ms, all.best.front().step_time_ms * (1 + 1e-8));
+}
+
 TEST(SearchedBuckets, AreLargerInLargerRingsAndPayThere) {
   const Model model = *kScenarios.model("llama3-8b");
   Cluster cluster = *kScenarios.cluster("dgx_h100");

@@ -1,6 +1,8 @@
 #include "weft/search/improve_plan.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <set>
 
 #include "weft/exchange/target_limits.h"
@@ -14,6 +16,31 @@ namespace {
 
 /// What is faster by less is not worth another plan.
 constexpr double kLeastGain = 1e-5;
+/// Plans that are slower than the best by more are no place to begin from.
+constexpr double kFar = 1.2;
+
+/// What of a plan changes little when it is improved: the pipeline's ranks, how each encoder is run, and whether ranks
+/// share its samples.
+struct EncoderKind {
+  ModulePlacement placement = ModulePlacement::kColocated;
+  EncoderForm form = EncoderForm::kBefore;
+  bool shares_samples = false;
+  auto operator<=>(const EncoderKind&) const = default;
+};
+struct PlanKind {
+  int64_t pp = 1;
+  std::array<EncoderKind, kMostEncoders> encoders;
+  auto operator<=>(const PlanKind&) const = default;
+};
+
+PlanKind kind_of(const Candidate& c) {
+  PlanKind kind{.pp = c.pp};
+  for (size_t e = 0; e < kMostEncoders; ++e) {
+    const EncoderChoice& choice = c.encoders[e];
+    kind.encoders[e] = {.placement = choice.placement, .form = choice.form, .shares_samples = choice.cp > 1};
+  }
+  return kind;
+}
 
 class Improver {
  public:
@@ -33,20 +60,50 @@ class Improver {
     return std::move(best_);
   }
 
-  FoundPlan look_far() {
-    constexpr int64_t kMostTried = 400;
+  std::vector<FoundPlan> look_far() {
+    constexpr int64_t kMostTried = 500, kMostOfKind = 40, kMostSimulated = 8;
     FrameBounds bounds(bench_);
-    std::vector<std::pair<double, Candidate>> by_bound;
+    struct Far {
+      double bound_ms;
+      Candidate candidate;
+    };
+    std::vector<Far> by_bound;
     for (Candidate& c : far_from(best_.candidate, bench_.plan(), space_)) {
       const double bound_ms = bounds.work_ms(c);
-      if (bound_ms < best_.step_time_ms) by_bound.emplace_back(bound_ms, std::move(c));
+      if (bound_ms < kFar * best_.step_time_ms) by_bound.push_back({bound_ms, std::move(c)});
     }
-    std::stable_sort(by_bound.begin(), by_bound.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (const auto& [bound_ms, c] : by_bound) {
+    std::stable_sort(by_bound.begin(), by_bound.end(),
+                     [](const Far& a, const Far& b) { return a.bound_ms < b.bound_ms; });
+    std::map<PlanKind, FoundPlan> kinds;
+    kinds.emplace(kind_of(best_.candidate), best_);
+    for (const Far& far : by_bound) {
       if (num_tried_ >= kMostTried || is_over()) break;
-      if (bound_ms < best_.step_time_ms) try_candidate(c, /*is_probe=*/true);
+      if (far.bound_ms >= best_.step_time_ms || !try_candidate(far.candidate, /*is_probe=*/true)) continue;
+      kinds.insert_or_assign(kind_of(best_.candidate), best_);
     }
-    return std::move(best_);
+    // Those that are behind the best, each compared with its own kind.
+    const FoundPlan best = best_;
+    const int64_t most_tried = num_tried_ + kMostTried;
+    std::map<PlanKind, int64_t> num_tried, num_simulated;
+    for (const Far& far : by_bound) {
+      if (num_tried_ >= most_tried || options_.deadline.is_over()) break;
+      // Placing a long chain of several modules takes long where little is ruled out.
+      if (far.candidate.pp > 1 && bench_.inline_encoders(far.candidate) != 0) continue;
+      const PlanKind kind = kind_of(far.candidate);
+      const auto known = kinds.find(kind);
+      const double limit_ms = known == kinds.end() ? kFar * best.step_time_ms : known->second.step_time_ms;
+      if (far.bound_ms >= limit_ms || num_simulated[kind] == kMostSimulated || ++num_tried[kind] > kMostOfKind)
+        continue;
+      best_.step_time_ms = limit_ms;
+      const int64_t simulated = num_simulated_;
+      if (try_candidate(far.candidate, /*is_probe=*/true)) kinds.insert_or_assign(kind, best_);
+      num_simulated[kind] += num_simulated_ - simulated;
+    }
+    std::vector<FoundPlan> found;
+    for (auto& [kind, plan] : kinds) found.push_back(std::move(plan));
+    std::stable_sort(found.begin(), found.end(),
+                     [](const FoundPlan& a, const FoundPlan& b) { return a.step_time_ms < b.step_time_ms; });
+    return found;
   }
 
  private:
@@ -74,6 +131,7 @@ class Improver {
                                                 .is_probe = is_probe,
                                                 .moves_chunks = !is_probe,
                                                 .drawn = options_.drawn});
+    if (evaluation.fate == Fate::kSimulated) ++num_simulated_;
     bool is_better = false;
     for (FoundPlan& found : evaluation.found) {
       if (found.step_time_ms >= best_.step_time_ms * (1 - kLeastGain)) continue;
@@ -90,25 +148,29 @@ class Improver {
   PlanSpace space_;
   std::set<std::string> tried_;
   int64_t num_tried_ = 0;
+  int64_t num_simulated_ = 0;
 };
 
-/// With what a search knows of plans besides their time.
-FoundPlan finished(const Workbench& bench, const FoundPlan& before, FoundPlan after) {
-  if (after.step_time_ms >= before.step_time_ms) return before;
-  after.bound_ms = after.step_time_ms;
-  after.simplicity = simplicity_of(after.candidate, bench.num_encoders());
-  after.simplicity.lacks_export = expressed_by(after.plan).empty();
-  return after;
+/// What a search knows of plans besides their time.
+void finish(const Workbench& bench, FoundPlan& plan) {
+  plan.bound_ms = plan.step_time_ms;
+  plan.simplicity = simplicity_of(plan.candidate, bench.num_encoders());
+  plan.simplicity.lacks_export = expressed_by(plan.plan).empty();
 }
 
 }  // namespace
 
-FoundPlan look_far(Workbench& bench, const FoundPlan& found, const ImproveOptions& options) {
-  return finished(bench, found, Improver(bench, found, options).look_far());
+std::vector<FoundPlan> look_far(Workbench& bench, const FoundPlan& found, const ImproveOptions& options) {
+  std::vector<FoundPlan> plans = Improver(bench, found, options).look_far();
+  for (FoundPlan& plan : plans) finish(bench, plan);
+  return plans;
 }
 
 FoundPlan improve_plan(Workbench& bench, const FoundPlan& found, const ImproveOptions& options) {
-  return finished(bench, found, Improver(bench, found, options).climb());
+  FoundPlan better = Improver(bench, found, options).climb();
+  if (better.step_time_ms >= found.step_time_ms) return found;
+  finish(bench, better);
+  return better;
 }
 
 }  // namespace weft

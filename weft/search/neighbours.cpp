@@ -29,6 +29,7 @@ class NeighbourLister {
     add_microbatches();
     add_zeros();
     for (size_t e = 0; e < problem_.modules.size() - 1; ++e) add_encoder(e);
+    if (problem_.modules.size() > 2) add_all_encoders();
     add_experts();
     add_rows_and_orders();
     add_schedules();
@@ -61,10 +62,15 @@ class NeighbourLister {
 
  private:
   void add_with_zeros(Candidate c) {
-    for (const bool all_inline : {false, true}) {
-      for (EncoderChoice& e : c.encoders) {
-        if (all_inline && e.placement != ModulePlacement::kDisjoint) e = {};
+    std::vector<EncoderChoices> starts = {c.encoders};
+    for (const EncoderChoice& choice : plain_choices(c)) {
+      EncoderChoices& start = starts.emplace_back(c.encoders);
+      for (size_t e = 0; e < problem_.modules.size() - 1; ++e) {
+        if (start[e].placement != ModulePlacement::kDisjoint) start[e] = choice;
       }
+    }
+    for (const EncoderChoices& start : starts) {
+      c.encoders = start;
       for (const int64_t zero : {c_.zero, int64_t{1}, int64_t{3}}) {
         c.zero = zero;
         c.zero_keep_gathered = c_.zero_keep_gathered && zero == 3;
@@ -278,8 +284,43 @@ class NeighbourLister {
       }
     }
     if (problem_.workload.is_frozen(problem_.model.modules[index].kind)) return;
-    change([](EncoderChoice& e) { e.recompute_from_inputs = !e.recompute_from_inputs; });
-    if (space_.recompute.allows_full) change([](EncoderChoice& e) { e.recompute_layers = !e.recompute_layers; });
+    change([](EncoderChoice& e) {
+      e.recompute_from_inputs = !e.recompute_from_inputs;
+      e.recompute_layers = 0;
+    });
+    if (!space_.recompute.allows_full) return;
+    const auto layers = static_cast<int64_t>(problem_.model.modules[index].layers.size());
+    const int64_t some = std::max<int64_t>(1, layers / 8);
+    for (const int64_t count : {int64_t{0}, layers, now.recompute_layers - some, now.recompute_layers + some,
+                                now.recompute_layers - 1, now.recompute_layers + 1}) {
+      if (count < 0 || count > layers) continue;
+      change([&](EncoderChoice& e) {
+        e.recompute_layers = count;
+        e.recompute_from_inputs &= count == 0;
+      });
+    }
+  }
+
+  /// Where one encoder alone gains nothing by another place, all of them together may.
+  void add_all_encoders() {
+    const auto add_all = [&](const EncoderChoice& choice) {
+      Candidate c = c_;
+      for (EncoderChoice& e : c.encoders) {
+        if (e.placement != ModulePlacement::kDisjoint) e = choice;
+      }
+      add(c);
+    };
+    for (const EncoderChoice& choice : plain_choices(c_)) add_all(choice);
+  }
+
+  /// Ways to run encoders on the llm's ranks, to begin with. Samples with long tails may fit only where the ranks that
+  /// share the llm's microbatches share those of encoders, too.
+  static std::vector<EncoderChoice> plain_choices(const Candidate& c) {
+    const EncoderChoice before{.placement = ModulePlacement::kColocated, .recompute_from_inputs = true};
+    const EncoderChoice on_demand{.placement = ModulePlacement::kColocated, .form = EncoderForm::kOnDemand};
+    EncoderChoice spread = before;
+    spread.cp = c.tp * c.cp;
+    return {EncoderChoice{}, before, on_demand, spread};
   }
 
   /// On the llm's ranks.
@@ -315,8 +356,18 @@ class NeighbourLister {
 
 }  // namespace
 
-bool is_in(const Candidate& c, const Plan& problem, const PlanSpace& space) {
+bool is_allowed(const Candidate& c, const Plan& problem, const PlanSpace& space) {
   return NeighbourLister(c, problem, space).is_allowed();
+}
+
+bool is_in(const Candidate& c, const Plan& problem, const PlanSpace& space) {
+  if (!is_allowed(c, problem, space)) return false;
+  const FrameChoices choices = choices_of(c, problem, space);
+  for (size_t e = 0; e < problem.modules.size() - 1; ++e) {
+    const std::vector<EncoderChoice>& of_encoder = choices.encoders[e];
+    if (std::find(of_encoder.begin(), of_encoder.end(), c.encoders[e]) == of_encoder.end()) return false;
+  }
+  return true;
 }
 
 std::vector<Candidate> far_from(const Candidate& c, const Plan& problem, const PlanSpace& space) {

@@ -11,7 +11,10 @@ namespace weft {
 /// stage, schedule, or how one encoder is run. In an order that is always the same.
 std::vector<Candidate> neighbours_of(const Candidate& c, const Plan& problem, const PlanSpace& space);
 
-/// Whether the space allows all settings of a candidate, which fit each other.
+/// Whether the space allows all settings of a candidate, which fit each other, each by itself: what improving may try.
+bool is_allowed(const Candidate& c, const Plan& problem, const PlanSpace& space);
+
+/// Whether the candidate is one of those that a search of the space goes through.
 bool is_in(const Candidate& c, const Plan& problem, const PlanSpace& space);
 
 /// Candidates of a space with all degrees and micro-batches that are powers of two of each other, and with the

@@ -25,7 +25,7 @@ EncoderWork work_beside(Workbench& bench, const Candidate& degrees, size_t encod
     priced.module = static_cast<int32_t>(m);
     price_encoder(plan, priced.module, bench.simulator().costs().module_costs(plan, module, samples), priced.stages);
   }
-  return work_of(plan, priced);
+  return work_of(plan, priced, bench.last_macro());
 }
 
 /// By encoder and choice; nothing where the choice is inline.

@@ -64,10 +64,21 @@ void move_chunks(PlanStages& stages, SolverShape& shape, const PlaceLimits& limi
 PlacedPipeline place_chunks(PlanStages& stages, SolverShape& shape, double below_ms) {
   PlacedPipeline placed;
   ChunkPlacer placer(stages, shape, stages.limits_gib());
+  std::vector<StageTimes> times;
   for (int32_t fewer = 0; fewer <= ChunkPlacer::kMostFewer; ++fewer) {
-    std::vector<StageOption> options = placer.place(fewer);
+    const std::vector<int32_t> counts = placer.counts(fewer);
+    if (counts.empty()) continue;
+    // What is recomputed only takes longer.
+    times.clear();
+    int32_t first = 0;
+    for (int32_t stage = 0; stage < stages.num_stages(); ++stage) {
+      times.push_back(stages.plain_times(stage, first, counts[static_cast<size_t>(stage)]));
+      first += counts[static_cast<size_t>(stage)];
+    }
+    if (shape.graph.makespan_ms(times) >= std::min(below_ms, placed.makespan_ms)) continue;
+    std::vector<StageOption> options = placer.place(counts);
     if (options.empty()) continue;
-    std::vector<StageTimes> times;
+    times.clear();
     for (const StageOption& option : options) times.push_back(option.times());
     const double makespan_ms = shape.graph.makespan_ms(times);
     if (makespan_ms >= std::min(below_ms, placed.makespan_ms)) continue;

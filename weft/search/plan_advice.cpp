@@ -12,13 +12,13 @@
 #include "weft/base/counted.h"
 #include "weft/base/text.h"
 #include "weft/base/units.h"
+#include "weft/search/deadline.h"
 #include "weft/search/enumerate.h"
 #include "weft/simulate/plan_simulator.h"
 
 namespace weft {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 /// Devices that much larger are no advice any more.
 constexpr double kMostMemory = 1024;
 /// What one of several quick searches may take.
@@ -36,6 +36,10 @@ bool has_candidates(const PlanProblem& problem) {
 size_t num_frames(const PlanProblem& problem) {
   return enumerate_frames(plan_without_settings(problem.model, problem.cluster, problem.workload), problem.space)
       .size();
+}
+
+double seconds_left(const Deadline& deadline) {
+  return std::max(0.0, std::chrono::duration<double>(deadline.left()).count());
 }
 
 std::optional<FoundPlan> any_plan(const PlanProblem& problem, const PlanSearchOptions& options, double time_limit_s) {
@@ -161,10 +165,12 @@ std::optional<Error> find_too_few_microbatches(const PlanProblem& problem, const
   if (!is_cut(problem)) return std::nullopt;
   // What a device holds depends on a microbatch, not on their number, so a batch that can be searched whole shows it.
   PlanProblem smaller = problem;
+  const Deadline deadline(options.time_limit_s, options.stop);
   int64_t& batch = smaller.workload.global_batch_samples;
   for (batch = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(batch))); batch > 1; batch /= 2) {
-    const auto found = any_plan(smaller, options, std::min(kQuick_s, options.time_limit_s));
+    const auto found = any_plan(smaller, options, std::min(kQuick_s, seconds_left(deadline)));
     if (!found && !is_cut(smaller)) return std::nullopt;  // nothing fits, however few the microbatches
+    if (!found && deadline.is_over()) return std::nullopt;
     if (!found) continue;
     const int64_t given = problem.workload.global_batch_samples;
     return Error{.source = "--global-batch",
@@ -237,26 +243,24 @@ std::string where_it_goes(const FoundPlan& found, const Profile* profile) {
 }  // namespace
 
 std::optional<LeastMemory> least_memory(const PlanProblem& problem, const PlanSearchOptions& options) {
-  const auto end =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.time_limit_s));
-  const auto left_s = [&] { return std::chrono::duration<double>(end - Clock::now()).count(); };
+  const Deadline deadline(options.time_limit_s, options.stop);
   constexpr double kCloseEnough = 0.01;
   PlanProblem larger = problem;
   double& gib = larger.cluster.device.memory_gib;
   double low = gib;
   std::optional<LeastMemory> least;
-  while (!least && left_s() > 0) {
+  while (!least && !deadline.is_over()) {
     gib *= 2;
     if (gib > kMostMemory * problem.cluster.device.memory_gib) return std::nullopt;
-    if (auto found = any_plan(larger, options, left_s())) {
+    if (auto found = any_plan(larger, options, seconds_left(deadline))) {
       least = LeastMemory{.gib = gib, .plan = *std::move(found)};
     } else {
       low = gib;
     }
   }
-  while (least && least->gib - low > kCloseEnough * low && left_s() > 0) {
+  while (least && least->gib - low > kCloseEnough * low && !deadline.is_over()) {
     gib = (low + least->gib) / 2;
-    if (auto found = any_plan(larger, options, left_s())) {
+    if (auto found = any_plan(larger, options, seconds_left(deadline))) {
       least = LeastMemory{.gib = gib, .plan = *std::move(found)};
     } else {
       low = gib;
@@ -266,11 +270,12 @@ std::optional<LeastMemory> least_memory(const PlanProblem& problem, const PlanSe
 }
 
 std::optional<int64_t> enough_nodes(const PlanProblem& problem, const PlanSearchOptions& options) {
+  const Deadline deadline(options.time_limit_s, options.stop);
   PlanProblem larger = problem;
   constexpr int64_t kMostTimes = 256;
-  for (int64_t times = 2; times <= kMostTimes; times *= 2) {
+  for (int64_t times = 2; times <= kMostTimes && !deadline.is_over(); times *= 2) {
     larger.cluster.nodes = problem.cluster.nodes * times;
-    if (any_plan(larger, options, std::min(kQuick_s, options.time_limit_s))) return larger.cluster.nodes;
+    if (any_plan(larger, options, std::min(kQuick_s, seconds_left(deadline)))) return larger.cluster.nodes;
   }
   return std::nullopt;
 }
@@ -285,14 +290,21 @@ Error explain_no_plan(const PlanProblem& problem, const PlanSearchResult& result
                                    with_commas(result.counts.left), with_commas(result.counts.considered)),
             .advice = "Raise --time-limit, or pin settings in a search file."};
   }
-  if (auto error = find_too_few_microbatches(problem, options)) return *std::move(error);
+  // All of the advice shares the time; each part leaves some for the next ones.
+  const Deadline deadline(options.time_limit_s, options.stop);
+  const auto within = [&](double share) {
+    PlanSearchOptions part = options;
+    part.time_limit_s = share * seconds_left(deadline);
+    return part;
+  };
+  if (auto error = find_too_few_microbatches(problem, within(0.5))) return *std::move(error);
   Error error{.kind = ErrorKind::kJob,
               .source = "plan",
               .problem = fmt::format("none of {} candidates fits in {:.4g} GiB a device",
                                      with_commas(result.counts.considered), has_gib)};
   if (options.memory_margin > 0)
     error.problem += fmt::format(", of which {:.4g} % stay free", 100 * options.memory_margin);
-  if (const auto least = least_memory(problem, options)) {
+  if (const auto least = least_memory(problem, within(0.5))) {
     // Rounded up, so that the figure can be used.
     const double needed = std::ceil(least->gib * 10) / 10;
     error.problem += fmt::format(": at least {:.4g} GiB more are needed", std::max(0.1, needed - has_gib));
@@ -300,14 +312,14 @@ Error explain_no_plan(const PlanProblem& problem, const PlanSearchResult& result
         fmt::format("With {:.5g} GiB a device this fits: {}{}.", needed, least->plan.candidate.text(least->plan.plan),
                     where_it_goes(least->plan, options.profile));
   } else {
-    error.advice = std::string("No larger device was found to be enough.");
+    error.advice = std::string("No larger device was found to be enough in the time given (--time-limit).");
   }
-  if (const auto nodes = enough_nodes(problem, options)) {
+  if (const auto nodes = enough_nodes(problem, within(0.5))) {
     error.advice += fmt::format(" With devices of {:.4g} GiB, {} nodes are enough.", has_gib, *nodes);
   } else {
-    error.advice += " No larger number of nodes was found to be enough.";
+    error.advice += " No larger number of nodes was found to be enough in that time.";
   }
-  error.advice += without_margin(problem, options);
+  error.advice += without_margin(problem, within(1));
   return error;
 }
 

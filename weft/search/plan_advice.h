@@ -24,7 +24,8 @@ std::optional<LeastMemory> least_memory(const PlanProblem& problem, const PlanSe
 std::optional<int64_t> enough_nodes(const PlanProblem& problem, const PlanSearchOptions& options);
 
 /// Why there is no plan, as the job's error: which pins contradict each other, which batches could be divided, or how
-/// much memory is missing and what would do.
+/// much memory is missing and what would do. Takes no longer than the options' time limit but for a search that is
+/// under way when it ends.
 Error explain_no_plan(const PlanProblem& problem, const PlanSearchResult& result, const PlanSearchOptions& options);
 
 }  // namespace weft

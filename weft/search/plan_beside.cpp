@@ -16,13 +16,14 @@ double EncoderWork::last_backward_ms() const {
   return backward_ms * share;
 }
 
-EncoderWork work_of(const Plan& plan, const PlanCosts::Encoder& encoder) {
+EncoderWork work_of(const Plan& plan, const PlanCosts::Encoder& encoder, LastMacro last) {
   const ModulePlan& module = plan.modules[static_cast<size_t>(encoder.module)];
   const StageCost& stage = encoder.stages.front();
   const bool is_trained = trains(plan, module.kind);
   const bool keeps = is_trained && !module.recompute_from_inputs;
   EncoderWork work{.forward_ms = stage.forward_ms(), .bridge_ms = encoder.bridge_ms};
   work.macros = num_macro_batches(plan, module);
+  if (last == LastMacro::kFullShares) work.macros = std::ceil(work.macros) - 1 + last_macro_share(plan, module);
   if (is_trained) {
     work.backward_ms = stage.backward_input_ms() + stage.backward_weight_ms();
     if (module.recompute_from_inputs) work.backward_ms += work.forward_ms;

@@ -13,7 +13,7 @@ namespace weft {
 struct EncoderWork {
   double forward_ms = 0;   ///< of a whole macro batch
   double backward_ms = 0;  ///< with what is recomputed; 0 where it is frozen
-  double macros = 0;       ///< the last may be short: a share of one
+  double macros = 0;       ///< the last may be short: what its busiest rank has of a whole share
   double bridge_ms = 0;
   double tail_ms = 0;  ///< reduction and update
   // In GiB on a rank, as the simulator counts it.
@@ -29,8 +29,12 @@ struct EncoderWork {
   double least_gib() const { return static_gib + held_gib + moment_gib; }
 };
 
+/// Who takes the samples of a last macro batch that is short: the first ranks full shares, as the runtime deals them
+/// out; or all ranks as many, for bounds that hold however drawn samples are dealt out.
+enum class LastMacro { kFullShares, kEvenShares };
+
 /// The work of one of the plan's encoders as it is priced now.
-EncoderWork work_of(const Plan& plan, const PlanCosts::Encoder& encoder);
+EncoderWork work_of(const Plan& plan, const PlanCosts::Encoder& encoder, LastMacro last);
 
 /// Whether inline encoders may push the llm's beginning into a later stage than the first, as layers are placed.
 bool may_begin_later(const Plan& plan);

@@ -393,7 +393,7 @@ double least_encoder_ms(const Candidate& frame, size_t encoder, const PlanSpace&
     c.encoders[encoder].form = EncoderForm::kBefore;
     fill_plan(c, plan);
     const PlanCosts& costs = simulator.price(plan);
-    const EncoderWork work = work_of(plan, costs.encoders[encoder]);
+    const EncoderWork work = work_of(plan, costs.encoders[encoder], LastMacro::kEvenShares);
     const ModulePlan& module = plan.modules[static_cast<size_t>(costs.encoders[encoder].module)];
     const double samples = static_cast<double>(samples_at_once(plan, module));
     const double devices = static_cast<double>(module.tp * module.cp);

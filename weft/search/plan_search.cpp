@@ -15,6 +15,8 @@
 #include "weft/search/improve_plan.h"
 #include "weft/search/neighbours.h"
 #include "weft/search/plan_bounds.h"
+#include "weft/search/plan_pricer.h"
+#include "weft/search/polish_placement.h"
 
 namespace weft {
 namespace {
@@ -40,6 +42,8 @@ class Searcher {
     if (result.best.empty() || !may_improve()) return;
     FoundPlan& fastest = result.best.front();
     FoundPlan improved = improve_plan(bench_, fastest, {.drawn = drawn_, .deadline = deadline});
+    if (improve_starts(deadline, improved))
+      improved = improve_plan(bench_, improved, {.drawn = drawn_, .deadline = deadline});
     if (improved.step_time_ms >= fastest.step_time_ms) return;
     result.improved_by = 1 - improved.step_time_ms / fastest.step_time_ms;
     improved.plan.batches = fastest.plan.batches;
@@ -123,8 +127,23 @@ class Searcher {
   void look_beyond() {
     if (!may_improve() || drawn_ == nullptr || best_.fastest() == nullptr) return;
     const FoundPlan before = *best_.fastest();
-    FoundPlan found = look_far(bench_, before, {.drawn = drawn_, .deadline = deadline_});
-    if (found.step_time_ms < before.step_time_ms) best_.offer(std::move(found));
+    starts_ = look_far(bench_, before, {.drawn = drawn_, .deadline = deadline_});
+    if (!starts_.empty() && starts_.front().step_time_ms < before.step_time_ms) best_.offer(starts_.front());
+  }
+
+  /// Plans of other kinds may become faster than the best has. Whether one did.
+  bool improve_starts(const Deadline& deadline, FoundPlan& best) {
+    constexpr size_t kMostStarts = 4;
+    constexpr int64_t kMostTried = 300;
+    bool is_better = false;
+    for (size_t i = 0; i < std::min(kMostStarts, starts_.size()) && !deadline.is_over(); ++i) {
+      FoundPlan improved =
+          improve_plan(bench_, starts_[i], {.drawn = drawn_, .deadline = deadline, .most_tried = kMostTried});
+      if (improved.step_time_ms >= best.step_time_ms) continue;
+      best = std::move(improved);
+      is_better = true;
+    }
+    return is_better;
   }
 
   bool may_improve() const { return options_.improves && !bench_.space().target && !options_.first_only; }
@@ -354,6 +373,7 @@ class Searcher {
   FrameBounds frame_bounds_;
   DrawnObjective* drawn_ = nullptr;
   BestPlans best_;
+  std::vector<FoundPlan> starts_;  // of different kinds, to improve
   SearchCounts counts_;
   double open_bound_ms_ = kInfinity;  // of what was neither placed for certain nor excluded
 };
@@ -375,6 +395,15 @@ Deadline::Clock::time_point improve_end(const PlanSearchOptions& options) {
   constexpr double kShare = 0.92;
   return Deadline::Clock::now() + std::chrono::duration_cast<Deadline::Clock::duration>(
                                       std::chrono::duration<double>(kShare * options.time_limit_s));
+}
+
+/// Places the fastest plan's layers for the batches themselves.
+void polish(PlanPricer& pricer, const PlanSpace& space, const Deadline& deadline, PlanSearchResult& result) {
+  FoundPlan& fastest = result.best.front();
+  FoundPlan polished = polish_placement(pricer, fastest, space.recompute, deadline);
+  if (polished.step_time_ms >= fastest.step_time_ms) return;
+  result.improved_by = 1 - (1 - result.improved_by) * polished.step_time_ms / fastest.step_time_ms;
+  fastest = std::move(polished);
 }
 
 /// Searches with drawn batches as the objective, then compares the best on more of them until it is sure.
@@ -402,7 +431,15 @@ Result<PlanSearchResult> search_on_drawn(const PlanSpace& space, const PlanSearc
   PlanSearchResult result = searcher.run();
   if (result.best.empty()) return result;
   const double space_ms = result.best.front().step_time_ms;
-  if (options.improves) searcher.improve(Deadline(improve_limit, options.stop), result);
+  if (options.improves) {
+    const Deadline improve_deadline(improve_limit, options.stop);
+    searcher.improve(improve_deadline, result);
+    if (!space.target) {
+      WEFT_TRY(PlanSimulator whole, PlanSimulator::create(problem, how.profile));
+      PlanPricer pricer(std::move(whole), samples, batches);
+      polish(pricer, space, improve_deadline, result);
+    }
+  }
   const double first_ms = result.best.front().step_time_ms;
   const Candidate first = result.best.front().candidate;
   result.batches = batches;

@@ -342,6 +342,10 @@ bool PlanStages::fits_somehow(const Run& run) const {
   return try_all(0);
 }
 
+StageTimes PlanStages::plain_times(int32_t stage, int32_t first, int32_t count) const {
+  return StageOption{.figures = price(with_equal_price({stage, first, count}), {})}.times();
+}
+
 bool PlanStages::can_fit() const {
   if (shares_ranks_ || !has_memory_limit_) return true;
   // Each stage as far as it gets; where a stage cannot start, one that starts earlier may still reach as far.

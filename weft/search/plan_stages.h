@@ -65,6 +65,8 @@ class PlanStages : public StageSource {
   double lead_ms(int32_t stage, int32_t first) const override;
   std::optional<Error> list(int32_t stage, int32_t first, int32_t count, std::vector<StageOption>& options) override;
 
+  /// A stage with a run of blocks of which none is recomputed, whether that fits or not: nothing is quicker.
+  StageTimes plain_times(int32_t stage, int32_t first, int32_t count) const;
   /// Whether stages can take all blocks however much they recompute, one chunk a rank: false when nothing fits.
   bool can_fit() const;
   /// Leaves the reduction of gradients out of the stages' times: for bounds where something hides it.

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "weft/search/place_pipeline.h"
+#include "weft/search/placed_beside.h"
 #include "weft/search/room_mix.h"
 #include "weft/search/workbench.h"
 
@@ -27,6 +28,9 @@ class ScheduleBounds {
 
   StagePrices& prices_of(const Workbench& bench, const Candidate& c) { return prices_[pipeline_of(bench, c)]; }
 
+  /// What placements of the candidate's pipeline have shown so far.
+  PlacedBeside& placed_beside(const Workbench& bench, const Candidate& c) { return beside_[pipeline_of(bench, c)]; }
+
  private:
   /// What tells the pipelines of a frame's candidates apart.
   struct Pipeline {
@@ -46,6 +50,7 @@ class ScheduleBounds {
   std::map<std::tuple<Pipeline, bool, BesideGib>, double> room_ms_;
   std::map<Pipeline, StagePrices> prices_;
   std::map<std::pair<Pipeline, bool>, double> placed_;
+  std::map<Pipeline, PlacedBeside> beside_;
 };
 
 }  // namespace weft

@@ -33,7 +33,7 @@ constexpr std::array<Kind, 7> kKinds = {{
 int64_t extras_of(const EncoderChoice& e) {
   if (e.is_inline()) return 0;
   return (e.placement != ModulePlacement::kColocated ? 1 : 0) + (e.form != EncoderForm::kBefore ? 1 : 0) +
-         (e.mbs_scale > 1 || e.mbs_parts > 1 ? 1 : 0) + (e.recompute_from_inputs || e.recompute_layers ? 1 : 0) +
+         (e.mbs_scale > 1 || e.mbs_parts > 1 ? 1 : 0) + (e.recompute_from_inputs || e.recompute_layers > 0 ? 1 : 0) +
          (e.cp > 1 ? 1 : 0) + (e.sequence_parallel ? 1 : 0) + (e.zero > 1 ? 1 : 0);
 }
 

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "weft/search/drawn_loads.h"
+#include "weft/search/plan_beside.h"
 #include "weft/search/plan_shape.h"
 #include "weft/search/plan_space.h"
 #include "weft/simulate/plan_simulator.h"
@@ -27,6 +28,7 @@ class Workbench {
   /// Where drawn batches decide: the loads that are assumed instead of the mean batch's.
   DrawnLoads* loads() { return loads_.get(); }
   void assume(std::unique_ptr<DrawnLoads> loads);
+  LastMacro last_macro() const { return loads_ == nullptr ? LastMacro::kFullShares : LastMacro::kEvenShares; }
   PlanSimulator& simulator() { return simulator_; }
 
   /// The plan as it was filled last. What it says beyond modules and schedule never changes.

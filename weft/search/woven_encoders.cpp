@@ -25,7 +25,7 @@ int64_t least_live_of(const Plan& plan, const Schedule& pipeline) {
   int32_t least = 1;
   for (const ModulePlan& module : plan.modules) {
     if (module.is_in_pipeline() || module.form == EncoderForm::kBefore) continue;
-    const Result<EncoderRows> macros = macro_batches_of(plan, module);
+    const Result<ScheduledEncoder> macros = macro_batches_of(plan, module);
     if (!macros) return 1;
     least = std::max(least, least_live_macro_batches(pipeline, *macros));
   }

@@ -139,7 +139,8 @@ Segments DrawnBatch::macro_load(const ModulePlan& encoder, int32_t macro) const 
   return joined(*busiest, encoder.kind);
 }
 
-void DrawnBatch::apply_encoder(const PlanCosts::Encoder& mean, const EncoderRows& rows, EncoderCosts& times) const {
+void DrawnBatch::apply_encoder(const PlanCosts::Encoder& mean, const ScheduledEncoder& rows,
+                               EncoderCosts& times) const {
   const ModulePlan& encoder = plan_.modules[static_cast<size_t>(mean.module)];
   const auto num_groups = static_cast<size_t>(rows.num_groups());
   const auto num_macros = static_cast<size_t>(rows.num_macro_batches);

@@ -49,7 +49,7 @@ class DrawnBatch {
  private:
   /// What some samples cost, all together.
   static double sum_of(const std::vector<int64_t>& samples, const std::vector<double>& costs);
-  void apply_encoder(const PlanCosts::Encoder& mean, const EncoderRows& rows, EncoderCosts& times) const;
+  void apply_encoder(const PlanCosts::Encoder& mean, const ScheduledEncoder& rows, EncoderCosts& times) const;
 
   const Plan& plan_;
   const CostModel& model_;

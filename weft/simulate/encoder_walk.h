@@ -14,7 +14,7 @@ class EncoderWalk {
   /// `macro_batches` are those of this rank's samples. `bridge` is there on the last stage.
   struct Settings {
     size_t module = 0;
-    const EncoderRows* rows = nullptr;
+    const ScheduledEncoder* rows = nullptr;
     const std::vector<std::optional<EncoderLoad>>* macro_batches = nullptr;
     BridgeWalk* bridge = nullptr;
     ByteCount* count = nullptr;

@@ -15,16 +15,10 @@ CostTable table_of(const std::vector<StageCost>& stages, F value) {
   return {static_cast<int32_t>(stages.size()), 1, std::move(values)};
 }
 
-/// What an encoder's last macro batch has of a whole one.
-double last_macro_share(const Plan& plan, const PlanCosts::Encoder& encoder, int32_t count) {
-  const ModulePlan& module = plan.modules[static_cast<size_t>(encoder.module)];
-  return std::clamp(num_macro_batches(plan, module) - (count - 1), 0.0, 1.0);
-}
-
-EncoderCosts encoder_costs(const Plan& plan, const EncoderRows& rows, const PlanCosts::Encoder& encoder) {
+EncoderCosts encoder_costs(const Plan& plan, const ScheduledEncoder& rows, const PlanCosts::Encoder& encoder) {
   EncoderCosts costs{.bridge_ms = encoder.bridge_ms};
   std::vector<double> forward, backward, reduce, update;
-  const double last_share = last_macro_share(plan, encoder, rows.num_macro_batches);
+  const double last_share = last_macro_share(plan, plan.modules[static_cast<size_t>(encoder.module)]);
   for (int32_t group = 0; group < rows.num_groups(); ++group) {
     const StageCost& stage = encoder.stages[static_cast<size_t>(group % rows.num_stages)];
     for (int32_t macro = 0; macro < rows.num_macro_batches; ++macro) {
@@ -93,7 +87,7 @@ std::vector<MemorySplit> memory_of_rows(const Plan& plan, const Schedule& schedu
   }
   std::vector<std::vector<EncoderMemory>> encoders;
   for (size_t e = 0; e < costs.encoders.size(); ++e) {
-    const EncoderRows& encoder = schedule.encoders[e];
+    const ScheduledEncoder& encoder = schedule.encoders[e];
     auto& groups = encoders.emplace_back();
     for (int32_t group = 0; group < encoder.num_groups(); ++group) {
       const StageCost& stage = costs.encoders[e].stages[static_cast<size_t>(group % encoder.num_stages)];

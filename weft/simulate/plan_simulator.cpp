@@ -15,7 +15,7 @@ namespace {
 std::vector<double> encoder_updates_ms(const Schedule& schedule, const PlanCosts& costs) {
   std::vector<double> updates(schedule.rows.size(), 0.0);
   for (size_t e = 0; e < costs.encoders.size(); ++e) {
-    const EncoderRows& rows = schedule.encoders[e];
+    const ScheduledEncoder& rows = schedule.encoders[e];
     for (int32_t group = 0; group < rows.num_groups(); ++group) {
       const StageCost& stage = costs.encoders[e].stages[static_cast<size_t>(group % rows.num_stages)];
       for (const int32_t row : rows.groups[static_cast<size_t>(group)])

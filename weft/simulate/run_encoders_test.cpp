@@ -28,7 +28,7 @@ std::vector<std::vector<int32_t>> groups_of(int32_t first, int32_t num_ranks, in
   return groups;
 }
 
-EncoderRows encoder_rows(const MacroShape& shape, std::vector<std::vector<int32_t>> groups) {
+ScheduledEncoder encoder_rows(const MacroShape& shape, std::vector<std::vector<int32_t>> groups) {
   const MacroRanges ranges = *macro_ranges(shape);
   return {.name = "vision",
           .num_macro_batches = ranges.num_macro_batches,
@@ -37,7 +37,7 @@ EncoderRows encoder_rows(const MacroShape& shape, std::vector<std::vector<int32_
           .end_macro = ranges.end_macro};
 }
 
-EncoderPlacement placement(EncoderForm form, EncoderRows rows, double forward_ms, double backward_ms) {
+EncoderPlacement placement(EncoderForm form, ScheduledEncoder rows, double forward_ms, double backward_ms) {
   const size_t groups = rows.groups.size();
   return {form, std::move(rows), std::vector<double>(groups, forward_ms), std::vector<double>(groups, backward_ms)};
 }
@@ -108,7 +108,7 @@ TEST(RunEncoders, RecomputingFromInputsChargesTheForwardAgainAndKeepsNothing) {
 TEST(RunEncoders, BridgesDelayBothWaysAndKeepNobodyBusy) {
   const Schedule llm = pipeline(ScheduleName::k1f1b, 1, 1, 1);
   const StageDurations durations = uniform(1, 1, 1, 1);
-  EncoderRows rows = encoder_rows({.microbatches = 1}, {{1}, {2}});
+  ScheduledEncoder rows = encoder_rows({.microbatches = 1}, {{1}, {2}});
   rows.num_stages = 2;
   const std::vector<EncoderPlacement> encoders = {placement(EncoderForm::kStream, rows, 2, 3)};
   PipelineCosts costs = costs_of(llm, encoders, durations);
@@ -168,7 +168,7 @@ RandomCase random_case(std::mt19937_64& random) {
   };
   StageDurations durations{times(), times(), times()};
   const int32_t first = pick(0, 1) * pick(0, pp - 1);
-  EncoderRows rows =
+  ScheduledEncoder rows =
       encoder_rows({.microbatches = m, .mbs_scale = pick(1, 3), .dp_encoder = pick(1, 3), .dp_llm = pick(1, 2)},
                    groups_of(first, pp - first, pick(1, pp)));
   rows.is_trained = pick(0, 2) > 0;
@@ -197,7 +197,7 @@ TEST(RunEncoders, FillIsNeverWorseThanBeforeNorBetterThanItsBounds) {
 }
 
 /// Most macro batches alive at once on a rank, counted in a timeline.
-int32_t most_alive(const Timeline& timeline, const EncoderRows& encoder, const Schedule& llm) {
+int32_t most_alive(const Timeline& timeline, const ScheduledEncoder& encoder, const Schedule& llm) {
   std::map<int32_t, double> last_read_ms;
   for (const TimelineEvent& event : timeline.ranks[static_cast<size_t>(llm.entry_rank())]) {
     if (event.action.kind != ActionKind::kForward || event.action.stage != llm.entry_stage) continue;
@@ -255,7 +255,7 @@ double makespan_by_relaxation(const Schedule& schedule, const PipelineCosts& cos
   const auto gradient_end = [&](int32_t stage, int32_t m) {
     return std::max(end[{ActionKind::kBackward, stage, m, -1}], end[{ActionKind::kBackwardInput, stage, m, -1}]);
   };
-  const auto needs = [](const EncoderRows& e, int32_t m, int32_t k) {
+  const auto needs = [](const ScheduledEncoder& e, int32_t m, int32_t k) {
     return e.first_macro[static_cast<size_t>(m)] <= k && k < e.end_macro[static_cast<size_t>(m)];
   };
   const auto input = [&](const Action& a, int32_t group, size_t rank) {
@@ -269,7 +269,7 @@ double makespan_by_relaxation(const Schedule& schedule, const PipelineCosts& cos
       at = end[{a.kind, a.stage - 1, a.microbatch, -1}] + p2p(a.stage - 1);
     if (a.kind == ActionKind::kForward && a.stage == schedule.entry_stage) {
       for (size_t e = 0; e < schedule.encoders.size(); ++e) {
-        const EncoderRows& encoder = schedule.encoders[e];
+        const ScheduledEncoder& encoder = schedule.encoders[e];
         for (int32_t k = 0; k < encoder.num_macro_batches; ++k) {
           for (int32_t g = 0; needs(encoder, a.microbatch, k) && g < encoder.num_groups(); ++g) {
             if (!encoder.is_last_stage(g)) continue;
@@ -282,7 +282,7 @@ double makespan_by_relaxation(const Schedule& schedule, const PipelineCosts& cos
     if (makes_gradient(a.kind) && a.stage + 1 < schedule.num_stages())
       at = gradient_end(a.stage + 1, a.microbatch) + p2p(a.stage + 1);
     if (!is_encoder(a.kind)) return at;
-    const EncoderRows& encoder = schedule.encoders[static_cast<size_t>(a.stage)];
+    const ScheduledEncoder& encoder = schedule.encoders[static_cast<size_t>(a.stage)];
     const EncoderCosts& of = costs.encoders[static_cast<size_t>(a.stage)];
     if (a.kind == ActionKind::kEncodeForward) {
       if (!encoder.is_first_stage(group)) at = end[{a.kind, a.stage, a.microbatch, group - 1}] + of.p2p_ms;
@@ -344,7 +344,7 @@ TEST(RunEncoders, RandomPlacementsAgreeWithARelaxationOfStartTimes) {
   for (int trial = 0; trial < 60; ++trial) {
     const RandomCase c = random_case(random);
     const auto extra = [&](EncoderForm form, std::vector<std::vector<int32_t>> groups, int32_t stages) {
-      EncoderRows rows = encoder_rows({.microbatches = c.llm.num_microbatches, .mbs_scale = 2}, std::move(groups));
+      ScheduledEncoder rows = encoder_rows({.microbatches = c.llm.num_microbatches, .mbs_scale = 2}, std::move(groups));
       rows.num_stages = stages;
       rows.is_trained = trial % 2 == 0;
       if (form == EncoderForm::kStream)

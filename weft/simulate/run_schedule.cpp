@@ -34,7 +34,7 @@ class Run {
     if (timeline_ == nullptr) return;
     timeline_->ranks.assign(schedule.rows.size(), {});
     timeline_->encoder_names.clear();
-    for (const EncoderRows& encoder : schedule.encoders) timeline_->encoder_names.push_back(encoder.name);
+    for (const ScheduledEncoder& encoder : schedule.encoders) timeline_->encoder_names.push_back(encoder.name);
   }
 
   ScheduleRun run() {
@@ -259,12 +259,12 @@ class Run {
         encoder.clock.microbatch_read(action.microbatch, end_ms);
       else
         encoder.clock.microbatch_gradient(action.microbatch, end_ms);
-      const EncoderRows& rows = encoder.clock.encoder();
+      const ScheduledEncoder& rows = encoder.clock.encoder();
       for (int32_t group = 0; group < rows.num_groups(); ++group) wake_group(rows, group, ready);
     }
   }
 
-  void wake_group(const EncoderRows& encoder, int32_t group, std::vector<int32_t>& ready) {
+  void wake_group(const ScheduledEncoder& encoder, int32_t group, std::vector<int32_t>& ready) {
     for (const int32_t member : encoder.groups[static_cast<size_t>(group)]) wake(member, ready);
   }
 

@@ -12,7 +12,7 @@ namespace weft {
 /// What one encoder came to.
 struct EncoderRun {
   double busy_ms = 0;                   ///< summed over its ranks
-  int32_t peak_live_macro_batches = 0;  ///< on any of its ranks; see EncoderRows::live_macro_batches
+  int32_t peak_live_macro_batches = 0;  ///< on any of its ranks; see ScheduledEncoder::live_macro_batches
 };
 
 /// What a simulated step came to.

@@ -4,7 +4,7 @@
 
 #include "weft/base/check.h"
 #include "weft/meaning/row_changes.h"
-#include "weft/spec/weight_names.h"
+#include "weft/program/name_weights.h"
 
 namespace weft {
 namespace {
@@ -54,10 +54,10 @@ bool StageWalk::is_beside(size_t module) const {
 }
 
 bool StageWalk::takes_rows(size_t encoder, const MicrobatchLoad& load) const {
-  const bool has_text_entry = std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) {
+  const bool has_llm_entry = std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) {
     return part.part.has_entry && !plan_.modules[part.module].is_encoder();
   });
-  return has_text_entry && is_beside(encoder) && has_data(encoder, load);
+  return has_llm_entry && is_beside(encoder) && has_data(encoder, load);
 }
 
 ModuleRows StageWalk::rows(size_t module, const MicrobatchLoad& load) const {
@@ -134,7 +134,7 @@ void StageWalk::run_layers(Passage& passage, WalkedFlow& flow, const std::vector
   const auto& first_core = std::get<Attention>(op_named(spec.layer_kinds.front(), "attention.core").shape);
   CountedTensor& rotary = passage.rotary;
   if (spec.kind == ModuleKind::kLlm)
-    rotary = walk_text_rotary(rows.whole, first_core.head_dim, plan_.model.modules.size() > 1, context);
+    rotary = walk_llm_rotary(rows.whole, first_core.head_dim, plan_.model.modules.size() > 1, context);
   if (spec.kind == ModuleKind::kVision) rotary = walk_vision_rotary(rows.whole, first_core.head_dim, context);
   bool keeps_rotary = false;
   const std::vector<BlockRecompute> recomputes = recomputes_of(part.part);
@@ -174,15 +174,14 @@ void StageWalk::run_layers(Passage& passage, WalkedFlow& flow, const std::vector
   flow[part.module] = std::move(x);
 }
 
-CountedTensor StageWalk::enter_text(Passage& passage, WalkedFlow& flow, const MicrobatchLoad& load,
-                                    WalkedVisit& visit) {
+CountedTensor StageWalk::enter_llm(Passage& passage, WalkedFlow& flow, const MicrobatchLoad& load, WalkedVisit& visit) {
   const WalkContext& context = passage.context;
   const Part& part = passage.part;
   std::vector<WalkedMedia> media;
   bool needs_gradient = false;
   for (size_t other = 0; other < part.module; ++other) {
     if (!has_data(other, load)) continue;
-    const bool trains = trainable_.trains(plan_.modules[other].kind);
+    const bool trains = trainable_.gives_gradients(plan_.modules[other]);
     needs_gradient |= trains;
     WalkedMedia& kind = media.emplace_back();
     kind.needs_gradient = trains;
@@ -220,7 +219,7 @@ CountedTensor StageWalk::enter_text(Passage& passage, WalkedFlow& flow, const Mi
   const WalkedBlock entry = walked(passage, 0);
   passage.needs_gradient = entry.needs.back().of_output;
   CountedTensor x = run_block(part.first_block, passage.needs_gradient, context,
-                              [&] { return walk_text_entry(entry, media, context); });
+                              [&] { return walk_llm_entry(entry, media, context); });
   for (size_t other = 0; other < part.module; ++other) flow[other].reset();
   return x;
 }
@@ -229,7 +228,7 @@ void StageWalk::enter(Passage& passage, WalkedFlow& flow, const MicrobatchLoad& 
   const Part& part = passage.part;
   const WalkContext& context = passage.context;
   if (passage.spec.kind == ModuleKind::kLlm) {
-    flow[part.module] = enter_text(passage, flow, load, visit);
+    flow[part.module] = enter_llm(passage, flow, load, visit);
     return;
   }
   const WalkedBlock entry = walked(passage, 0);
@@ -246,9 +245,7 @@ void StageWalk::finish(Passage& passage, WalkedFlow& flow) {
   const ModuleRows& rows = passage.rows;
   const Module& spec = passage.spec;
   const WalkedBlock exit = walked(passage, num_blocks(spec) - 1);
-  // No row comes of a clip's marks.
-  const bool goes_back =
-      spec.kind == ModuleKind::kAudio ? exit.needs_of("projection").of_output : exit.needs.back().of_output;
+  const bool goes_back = exit.needs.back().of_output;
   const SiteRows outside{rows.out_between, rows.out_whole, spec.output_width};
   CountedTensor& x = flow[part.module];
   x = run_block(part.end_block - 1, goes_back, context, [&] {
@@ -257,7 +254,7 @@ void StageWalk::finish(Passage& passage, WalkedFlow& flow) {
       const bool reorders = rows.windows && plan_.modules[part.module].cp == 1;
       return walk_vision_exit(exit, x, outside, reorders, context);
     }
-    walk_text_exit(exit, x, rows.targets, context);
+    walk_llm_exit(exit, x, rows.targets, context);
     return CountedTensor();
   });
   passage.needs_gradient = goes_back;

@@ -87,7 +87,7 @@ class StageWalk {
   WalkContext context_of(size_t module, const ModuleRows& rows) const;
   WalkedBlock walked(const Passage& passage, int64_t place) const;
   void enter(Passage& passage, WalkedFlow& flow, const MicrobatchLoad& load, WalkedVisit& visit);
-  CountedTensor enter_text(Passage& passage, WalkedFlow& flow, const MicrobatchLoad& load, WalkedVisit& visit);
+  CountedTensor enter_llm(Passage& passage, WalkedFlow& flow, const MicrobatchLoad& load, WalkedVisit& visit);
   void run_layers(Passage& passage, WalkedFlow& flow, const std::vector<int64_t>& received, WalkedVisit& visit);
   void finish(Passage& passage, WalkedFlow& flow);
   /// Runs a block, whose output has a gradient or not.

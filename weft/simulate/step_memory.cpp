@@ -87,7 +87,7 @@ class RowWalk {
   };
 
   void add_encoder(size_t module, int64_t rank) {
-    const EncoderRows& rows = schedule_.encoders[encoders_.size()];
+    const ScheduledEncoder& rows = schedule_.encoders[encoders_.size()];
     const ModuleKind kind = plan_.modules[module].kind;
     Encoder& encoder = *encoders_.emplace_back(std::make_unique<Encoder>());
     encoder.module = module;

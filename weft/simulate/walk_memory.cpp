@@ -24,7 +24,7 @@ class Walk {
 
  private:
   /// Weights and embeddings, which are there all the time as far as the row can tell.
-  void add_encoder(const EncoderRows& rows, const std::vector<EncoderMemory>& groups) {
+  void add_encoder(const ScheduledEncoder& rows, const std::vector<EncoderMemory>& groups) {
     group_of_row_.emplace_back(schedule_.rows.size(), -1);
     for (size_t group = 0; group < rows.groups.size(); ++group) {
       const EncoderMemory& memory = groups[group];

@@ -15,8 +15,9 @@ WeightsWalk::WeightsWalk(const Plan& plan, const ModulePlan& module, const Stage
   if (module.ep > 1) parts_.push_back(make_part(stage, stage.buckets(module, /*of_experts=*/true)));
 }
 
-WeightsWalk::Part WeightsWalk::make_part(const StageContent& stage, StageBuckets buckets) {
-  Part part{.buckets = std::move(buckets)};
+WeightsWalk::Part WeightsWalk::make_part(const StageContent& stage, StageBuckets buckets) const {
+  GradientOrder order(stage, buckets, plan_.overlap_dp);
+  Part part{.buckets = std::move(buckets), .order = std::move(order)};
   const std::vector<BucketLayout>& layouts = part.buckets.layouts;
   part.trained.resize(stage.blocks().size());
   part.loose.resize(stage.blocks().size());
@@ -26,7 +27,6 @@ WeightsWalk::Part WeightsWalk::make_part(const StageContent& stage, StageBuckets
   for (size_t b = 0; b < layouts.size(); ++b) {
     const BucketLayout& bucket = layouts[b];
     if (bucket.is_trained) part.largest = std::max(part.largest, bucket.num_elements);
-    if (bucket.is_trained && bucket.num_elements > 0) part.in_order.push_back(b);
     for (const BucketSlot& slot : bucket.slots) part.bucket_of[slot.parameter] = b;
   }
   for (const size_t weight : part.buckets.weights) {
@@ -34,14 +34,7 @@ WeightsWalk::Part WeightsWalk::make_part(const StageContent& stage, StageBuckets
     if (own.is_trained) part.trained[own.block].push_back(part.weights.size());
     part.weights.push_back(own.weight);
   }
-  expect_all(part);
   return part;
-}
-
-void WeightsWalk::expect_all(Part& part) {
-  part.num_missing.clear();
-  for (const BucketLayout& bucket : part.buckets.layouts) part.num_missing.push_back(bucket.slots.size());
-  part.num_sent = 0;
 }
 
 void WeightsWalk::start_gather(size_t block) {
@@ -136,27 +129,13 @@ void WeightsWalk::expect(size_t block) {
 }
 
 void WeightsWalk::begin_gradients(bool is_last) {
-  for (Part& part : parts_) {
-    part.complete_from = blocks_.size();
-    part.hands_on = part.scatters() || (is_last && plan_.overlap_dp);
-    part.has_handed_on = part.hands_on && is_last;
-  }
+  for (Part& part : parts_) part.order.begin_gradients(is_last);
 }
 
 void WeightsWalk::complete_from(size_t block) {
-  for (Part& part : parts_) complete_from(part, block);
-}
-
-void WeightsWalk::complete_from(Part& part, size_t block) {
-  if (!part.hands_on) return;
-  while (part.complete_from > block) {
-    --part.complete_from;
-    for (const size_t weight : part.trained[part.complete_from]) {
-      --part.num_missing[part.bucket_of[weight]];
-      while (part.num_sent < part.in_order.size() && part.num_missing[part.in_order[part.num_sent]] == 0)
-        send(part, part.in_order[part.num_sent++]);
-    }
-  }
+  for (Part& part : parts_)
+    part.order.complete_from(
+        block, [](size_t) {}, [&](size_t bucket) { send(part, bucket); });
 }
 
 void WeightsWalk::send(Part& part, size_t bucket) {
@@ -185,22 +164,11 @@ void WeightsWalk::land_first(Part& part) {
 
 void WeightsWalk::end_gradients() {
   complete_from(0);
-  for (Part& part : parts_) {
-    if (!part.scatters()) continue;
-    while (part.num_sent < part.in_order.size()) send(part, part.in_order[part.num_sent++]);
-    expect_all(part);
-  }
+  for (Part& part : parts_) part.order.end_gradients([](size_t) {}, [&](size_t bucket) { send(part, bucket); });
 }
 
 void WeightsWalk::reduce() {
-  for (Part& part : parts_) {
-    if (!part.has_handed_on && !part.scatters()) {
-      part.complete_from = blocks_.size();
-      part.hands_on = true;
-      complete_from(part, 0);
-    }
-    part.has_handed_on = false;
-  }
+  for (Part& part : parts_) part.order.reduce([](size_t) {}, [&](size_t bucket) { send(part, bucket); });
 }
 
 void WeightsWalk::finish_reduce() {
@@ -224,7 +192,7 @@ void WeightsWalk::measure() {
 void WeightsWalk::update() {
   for (const Part& part : parts_) {
     if (part.scatters() || reduce_bytes_ == master_bytes_) continue;
-    for (const size_t b : part.in_order)
+    for (const size_t b : part.order.in_order())
       const CountedTensor exact(count_, part.owned(part.buckets.layouts[b]) * master_bytes_);
   }
 }

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "weft/cost/walk_context.h"
-#include "weft/meaning/stage_buckets.h"
+#include "weft/meaning/gradient_order.h"
 #include "weft/meaning/weight_order.h"
 #include "weft/plan/plan.h"
 
@@ -50,14 +50,9 @@ class WeightsWalk {
     std::vector<CountedTensor> gradients;      ///< by bucket, where they are scattered
     std::vector<CountedTensor> loose;  ///< by block: gradients that were made before their place in a bucket was
     CountedTensor borrowed;            ///< of a table that a head is tied to, before its own block comes
-    std::vector<size_t> num_missing;   ///< by bucket: weights whose gradient is not complete
-    std::vector<size_t> in_order;      ///< buckets that are trained
-    size_t num_sent = 0;               ///< of them
     std::deque<Flight> flights;
     int64_t largest = 0;
-    size_t complete_from = 0;
-    bool hands_on = false;
-    bool has_handed_on = false;
+    GradientOrder order;
 
     bool scatters() const { return buckets.rules.scatters_gradients; }
     /// Elements of a bucket that a rank owns.
@@ -66,7 +61,7 @@ class WeightsWalk {
     }
   };
 
-  static Part make_part(const StageContent& stage, StageBuckets buckets);
+  Part make_part(const StageContent& stage, StageBuckets buckets) const;
   void take(WeightStep step, size_t block);
   void start_gather(size_t block);
   void release(size_t block);
@@ -74,10 +69,8 @@ class WeightsWalk {
   void make_loose(size_t block);
   void expect(size_t block);
   void complete_from(size_t block);
-  void complete_from(Part& part, size_t block);
   void send(Part& part, size_t bucket);
   void land_first(Part& part);
-  static void expect_all(Part& part);
 
   const Plan& plan_;
   std::vector<StageBlockRules> blocks_;

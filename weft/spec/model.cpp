@@ -1,51 +1,12 @@
 #include "weft/spec/model.h"
 
-#include <algorithm>
-
-#include "weft/base/check.h"
-
 namespace weft {
-
-std::string_view name_of(ModuleKind kind) {
-  switch (kind) {
-    case ModuleKind::kVision:
-      return "vision";
-    case ModuleKind::kAudio:
-      return "audio";
-    case ModuleKind::kLlm:
-      return "llm";
-  }
-  return "";
-}
 
 const Module* Model::find(ModuleKind kind) const {
   for (const Module& module : modules) {
     if (module.kind == kind) return &module;
   }
   return nullptr;
-}
-
-const Op* find_op(const Block& block, std::string_view name) {
-  const auto found = std::find_if(block.ops.begin(), block.ops.end(), [&](const Op& op) { return op.name == name; });
-  return found == block.ops.end() ? nullptr : &*found;
-}
-
-const Op& op_named(const Block& block, std::string_view name) {
-  const Op* op = find_op(block, name);
-  WEFT_CHECK(op != nullptr, "block {} has no operator {}", block.name, name);
-  return *op;
-}
-
-int64_t num_parameters(const Block& block) {
-  int64_t total = 0;
-  for (const Op& op : block.ops) total += num_parameters(op);
-  return total;
-}
-
-int64_t num_parameters(const Module& module) {
-  int64_t total = num_parameters(module.entry) + num_parameters(module.exit);
-  for (const size_t kind : module.layers) total += num_parameters(module.layer_kinds[kind]);
-  return total;
 }
 
 int64_t num_parameters(const Model& model) {

@@ -2,11 +2,13 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
 
 #include "tests/support/source_tree.h"
+#include "weft/program/name_weights.h"
 
 namespace weft {
 namespace {
@@ -38,6 +40,41 @@ TEST(ModelReader, EveryShippedModelIsReadable) {
     ++num_models;
   }
   EXPECT_GE(num_models, 10);
+}
+
+TEST(ModelReader, EveryWeightOfEveryShippedModelHasANameOfItsOwn) {
+  for (const auto& entry : std::filesystem::directory_iterator(kModels)) {
+    const Result<Model> model = read_model_file(entry.path());
+    std::set<std::string> names;
+    size_t num_names = 0;
+    for (const Module& module : model->modules) {
+      for (int64_t place = 0; place < num_blocks(module); ++place) {
+        size_t num_weights = 0;
+        for (const Op& op : block_at(module, place).ops) {
+          const auto* matmul = std::get_if<Matmul>(&op.shape);
+          const auto* norm = std::get_if<Norm>(&op.shape);
+          const bool has_bias = (matmul != nullptr && matmul->bias_elements > 0) || (norm != nullptr && norm->has_bias);
+          if (has_weights(op)) num_weights += has_bias ? 2 : 1;
+        }
+        const auto listed = weight_names(module, place);
+        EXPECT_EQ(listed.size(), num_weights) << model->name << ", block " << place;
+        for (const auto& together : listed) {
+          names.insert(together.begin(), together.end());
+          num_names += together.size();
+        }
+      }
+    }
+    EXPECT_EQ(names.size(), num_names) << model->name;
+  }
+}
+
+TEST(ModelReader, ValuesThatNothingRunsAreNamed) {
+  EXPECT_NE(finding_with("llama3-8b", "/hidden_act", "relu6").find("hidden_act: is the text 'relu6', silu, gelu"),
+            std::string::npos);
+  EXPECT_NE(finding_with("llama3-8b", "/rope_scaling", {{"rope_type", "spiral"}}).find("rope_scaling.rope_type"),
+            std::string::npos);
+  EXPECT_EQ(finding_with("llama3-8b", "/rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}), "")
+      << "it can be planned";
 }
 
 TEST(ModelReader, FlatAndNestedFormsAreTheSameModel) {

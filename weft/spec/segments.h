@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "weft/spec/op.h"
+#include "weft/program/op.h"
 
 namespace weft {
 

@@ -22,9 +22,9 @@ class MemoryCount {
   std::atomic<int64_t> peak_bytes_{0};
 };
 
-/// While this lives, what the calling thread allocates is added to a count. The first in a process has LibTorch
-/// allocate through Weft from then on; tensors that are there already are never counted. Memory that mathematical
-/// libraries allocate by themselves is not, either.
+/// While this lives, what the calling thread allocates is added to a count, or to none. The first in a process has
+/// LibTorch allocate through Weft from then on; tensors that are there already are never counted. Memory that
+/// mathematical libraries allocate by themselves is not, either.
 class CountedThread {
  public:
   explicit CountedThread(std::shared_ptr<MemoryCount> count);

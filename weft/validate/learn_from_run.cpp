@@ -241,7 +241,7 @@ Result<Profile> profile_of_formulas(const Plan& plan) {
                                .precision = plan.precision.compute,
                                .attention = shape.attention};
     const BlockTime time =
-        formula.time_of(*block, setting, {{shape.sequence_tokens, shape.tokens / shape.sequence_tokens}}, {});
+        formula.time_of(*module, *block, setting, {{shape.sequence_tokens, shape.tokens / shape.sequence_tokens}}, {});
     profile.blocks.push_back({.shape = shape,
                               .forward_ms = std::max(kShortestMs, time.forward.compute_ms),
                               .backward_input_ms = time.backward_input.compute_ms,

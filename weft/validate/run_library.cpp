@@ -42,7 +42,7 @@ class TableModels {
 Result<TrainingRun> read_run(const Document& document, const TableModels& models) {
   Findings findings(document.source);
   Fields fields(document, findings);
-  TrainingRun run{.name = fields.text("name"), .source = document.source, .fused_attention = true};
+  TrainingRun run{.name = fields.text("name"), .source = document.source};
   const std::string model = fields.text("model");
   run.sequence_length = fields.integer("sequence_length", kRunCountRange);
   run.num_devices = fields.integer("num_gpus", kRunCountRange);
@@ -57,6 +57,7 @@ Result<TrainingRun> read_run(const Document& document, const TableModels& models
   run.zero = fields.integer_or("zero", 0, {0, 3});
   run.sequence_parallel = fields.flag_or("sequence_parallel", false);
   run.overlaps_dp = fields.flag_or("overlap", false);
+  run.fused_attention = fields.flag_or("fused_attention", true);
   run.patches_per_image = fields.integer_or("patches_per_image", 0, {0, 1 << 26});
   run.recompute = static_cast<Recomputation>(fields.choice("recompute", recomputation_names()));
   const bool has_seconds = fields.has("step_seconds"), has_tokens = fields.has("tokens_per_s");
@@ -75,6 +76,20 @@ Result<TrainingRun> read_run(const Document& document, const TableModels& models
   return run;
 }
 
+/// What the nodes were joined by, where that is not the cluster's.
+struct Network {
+  Link card;
+  int64_t cards_per_node = 0;
+};
+
+Network read_network(Fields fields) {
+  Network network{.card = {.bandwidth_gb_per_s = fields.number("bandwidth_gb_per_s", {1e-3, 1e6}),
+                           .latency_us = fields.number("latency_us", {0, 1e6})},
+                  .cards_per_node = fields.integer("cards_per_node", {1, 1024})};
+  fields.reject_unknown();
+  return network;
+}
+
 Result<PublishedTable> read_table(const std::filesystem::path& path, const Scenarios& scenarios,
                                   const std::map<std::string, Software>& software) {
   WEFT_TRY(const Document document, read_document(path));
@@ -91,6 +106,9 @@ Result<PublishedTable> read_table(const std::filesystem::path& path, const Scena
     fields.complain("software", fmt::format("is {}, which software.yaml has not; it has {}", in_quotes(table.software),
                                             joined_or(known)));
   }
+  std::optional<Network> network;
+  if (fields.has("between_nodes")) network = read_network(fields.object("between_nodes"));
+  fields.raw("between_nodes");
   const Json* common = fields.raw("common");
   const TableModels models(scenarios, fields.raw("models"), document.source);
   const Json* runs = fields.raw("runs");
@@ -99,6 +117,10 @@ Result<PublishedTable> read_table(const std::filesystem::path& path, const Scena
   fields.reject_unknown();
   if (findings.first()) return *findings.first();
   WEFT_TRY(table.cluster, scenarios.cluster(cluster));
+  if (network) {
+    table.cluster.between_nodes = network->card;
+    table.cluster.cards_per_node = network->cards_per_node;
+  }
   for (size_t i = 0; i < runs->size(); ++i) {
     Document one{.source = fmt::format("{}: runs[{}]", document.source, i),
                  .root = common == nullptr ? Json::object() : *common};

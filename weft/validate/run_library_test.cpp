@@ -19,7 +19,8 @@ RunLibrary library() {
 
 TEST(RunLibrary, CoversWhatPlansAreMadeOf) {
   bool has_zero3 = false, has_cp = false, has_ep = false, has_overlap = false, has_fused = false, has_kept = false;
-  bool has_full = false, has_half = false, has_nodes = false;
+  bool has_full = false, has_half = false, has_nodes = false, has_zero2 = false, has_pp = false, has_unfused = false;
+  bool has_exposed_reduction = false;
   std::set<std::string> systems;
   for (const PublishedTable& table : library().tables) {
     EXPECT_FALSE(table.not_alike.empty()) << table.source;
@@ -27,6 +28,10 @@ TEST(RunLibrary, CoversWhatPlansAreMadeOf) {
     systems.insert(table.software);
     for (const TrainingRun& run : table.runs) {
       has_zero3 |= run.zero == 3;
+      has_zero2 |= run.zero == 2;
+      has_pp |= run.pp > 1;
+      has_unfused |= !run.fused_attention;
+      has_exposed_reduction |= run.dp > 1 && !run.overlaps_dp;
       has_cp |= run.cp > 1;
       has_ep |= run.ep > 1;
       has_overlap |= run.overlaps_dp;
@@ -39,6 +44,7 @@ TEST(RunLibrary, CoversWhatPlansAreMadeOf) {
   }
   EXPECT_TRUE(has_zero3 && has_cp && has_ep && has_overlap && has_fused && has_kept && has_full && has_half &&
               has_nodes);
+  EXPECT_TRUE(has_zero2 && has_pp && has_unfused && has_exposed_reduction);
   EXPECT_GE(systems.size(), 5U);
 }
 

@@ -18,6 +18,15 @@ bool is_file_name(const std::string& text) {
          text.find('\0') == std::string::npos && text.ends_with(".safetensors");
 }
 
+/// Whether all of its texts are UTF-8, as those of JSON must be: what YAML's reader lets pass need not be.
+bool is_writable(const Json& json) {
+  try {
+    return !json.dump().empty();
+  } catch (const Json::type_error&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> WeightIndex::files() const {
@@ -33,6 +42,7 @@ Result<WeightIndex> read_weight_index(const Document& document) {
   if (const Json* metadata = fields.raw("metadata")) {
     if (!metadata->is_object())
       fields.complain("metadata", "is " + describe_value(*metadata) + ", and must be an object");
+    if (!is_writable(*metadata)) fields.complain("metadata", "holds a text that is not UTF-8");
     index.metadata = *metadata;
   }
   const Json* map = fields.raw("weight_map");
@@ -49,6 +59,10 @@ Result<WeightIndex> read_weight_index(const Document& document) {
         fields.complain(
             "weight_map." + printable(weight, kLongestShownName),
             fmt::format("is {}, and must be the name of a .safetensors file in the same folder", describe_value(file)));
+        break;
+      }
+      if (!is_writable(Json(weight)) || !is_writable(file)) {
+        fields.complain("weight_map." + printable(weight, kLongestShownName), "has a name that is not UTF-8");
         break;
       }
       index.weight_map.emplace_back(weight, file.get<std::string>());

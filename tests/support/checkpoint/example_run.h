@@ -71,6 +71,7 @@ inline void on_thread_ranks(int64_t size, const std::function<void(World&)>& bod
 }
 
 inline constexpr int64_t kExampleRanks = 2;
+inline constexpr int64_t kExampleChunk = 1024;
 
 inline std::unique_ptr<StageOptimizer> example_optimizer(World& world, int64_t zero, int64_t rows = 64) {
   std::vector<StageParameter> parameters = {{example_parameter("a.weight", {rows, 33})},
@@ -84,7 +85,9 @@ inline Result<SavedCheckpoint> save_at_step(const std::filesystem::path& folder,
   set_step(optimizer, step);
   const Plan plan = example_plan(world.size());
   StageOptimizer* const all[] = {&optimizer};
-  return save_checkpoint({.checkpoints = folder, .step = step, .plan = plan, .keep_last = keep_last}, world.all(), all);
+  return save_checkpoint(
+      {.checkpoints = folder, .step = step, .plan = plan, .keep_last = keep_last, .chunk_bytes = kExampleChunk},
+      world.all(), all);
 }
 
 /// Saves these steps one after the other, on two ranks.

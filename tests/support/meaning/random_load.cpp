@@ -140,9 +140,12 @@ class LoadDrawer {
     for (const size_t kind : llm.layers) {
       const auto& ops = llm.layer_kinds[kind].ops;
       if (std::none_of(ops.begin(), ops.end(), is_router)) continue;
-      auto& router = load_.expert_rows.emplace_back(static_cast<size_t>(num_expert_ranks(plan_.llm())));
-      for (std::vector<int64_t>& counts : router) {
-        for (int64_t expert = 0; expert < num_experts(llm); ++expert) counts.push_back(below(20));
+      auto& router = load_.routed.emplace_back(static_cast<size_t>(num_expert_ranks(plan_.llm())));
+      for (auto& microbatches : router) {
+        microbatches.resize(static_cast<size_t>(plan_.schedule.microbatches));
+        for (std::vector<int64_t>& counts : microbatches) {
+          for (int64_t expert = 0; expert < num_experts(llm); ++expert) counts.push_back(below(20));
+        }
       }
     }
   }

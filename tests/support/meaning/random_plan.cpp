@@ -331,7 +331,7 @@ class PlanDrawer {
     ModulePlan* filler = nullptr;
     for (size_t e = 0; e < beside.size(); ++e) {
       EncoderPlacement& encoder = (*encoders)[e];
-      EncoderRows& rows = encoder.rows;
+      ScheduledEncoder& rows = encoder.rows;
       if (encoder.form == EncoderForm::kFill && filler == nullptr) filler = beside[e];
       const bool has_bound = encoder.form == EncoderForm::kFill || (encoder.form == EncoderForm::kStream && one_in(2));
       if (has_bound) {

@@ -15,12 +15,12 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/source_tree.h"
+#include "weft/families/media/audio_index.h"
 #include "weft/meaning/balance.h"
 #include "weft/meaning/plan_schedule.h"
 #include "weft/meaning/put_rows.h"
 #include "weft/models/initialize.h"
 #include "weft/models/load_weights.h"
-#include "weft/models/media/audio_index.h"
 #include "weft/models/network.h"
 #include "weft/pipeline/plan_ranks.h"
 #include "weft/pipeline/training_rank.h"
@@ -240,6 +240,9 @@ inline std::vector<RawInputs> example_batch(const TrainingExample& example, cons
     samples.back() = {
         .input_ids = at::full({1}, step, at::kLong), .lengths = {1}, .targets = at::full({1}, -100, at::kLong)};
   }
+  // What models with dropout drop is the same whatever the plan, too.
+  for (int64_t i = 0; i < example.batch(); ++i)
+    samples[static_cast<size_t>(i)].draws = {.seed = kExampleSeed, .step = step, .samples = {i}};
   return samples;
 }
 
@@ -255,6 +258,10 @@ inline Inputs packed_example(const ModelNumbers& numbers, int64_t vocabulary, st
     if (sample.pixel_values.defined()) pixels.push_back(sample.pixel_values);
     if (sample.input_features.defined()) frames.push_back(sample.input_features);
     all.lengths.insert(all.lengths.end(), sample.lengths.begin(), sample.lengths.end());
+    if (sample.draws) {
+      if (!all.draws) all.draws = {.seed = sample.draws->seed, .step = sample.draws->step, .samples = {}};
+      all.draws->samples.insert(all.draws->samples.end(), sample.draws->samples.begin(), sample.draws->samples.end());
+    }
     all.image_grids.insert(all.image_grids.end(), sample.image_grids.begin(), sample.image_grids.end());
     all.audio_frames.insert(all.audio_frames.end(), sample.audio_frames.begin(), sample.audio_frames.end());
   }
@@ -601,9 +608,11 @@ inline void collect_example_weights(TrainingRank& rank, std::map<std::string, at
       const at::Tensor elements = parameter->value.detach().reshape({-1}).narrow(0, begin, piece.num_elements());
       begin += piece.num_elements();
       if (piece.name.empty()) continue;
-      at::Tensor& whole = weights[piece.name];
-      if (!whole.defined()) whole = at::full(piece.shape, std::nan(""), at::kDouble);
-      at::Tensor part = held_part(piece, whole);
+      // As files have it.
+      at::Tensor& stored = weights[piece.name];
+      const NamedShape weight{piece.name, piece.shape, piece.is_transposed};
+      if (!stored.defined()) stored = at::full(weight.file_shape(), std::nan(""), at::kDouble);
+      at::Tensor part = held_part(piece, piece.is_transposed ? stored.t() : stored);
       const at::Tensor found = elements.view(part.sizes());
       if (part.numel() > 0 && !part.flatten()[0].isnan().item<bool>()) {
         EXPECT_LE((part - found).abs().max().item<double>(), 1e-12) << piece.name;

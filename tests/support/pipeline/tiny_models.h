@@ -17,16 +17,21 @@ inline void PrintTo(const TinyModel& model, std::ostream* out) {
   *out << model.name;
 }
 
+inline constexpr TinyModel kTinyOmni = {
+    "Omni", "qwen2_5_omni",
+    R"({"text_config": {"hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2},
+        "vision_config": {"out_hidden_size": 64}, "audio_config": {"output_dim": 64}})"};
+
 inline auto tiny_models() {
   return testing::Values(
-      TinyModel{"Omni", "qwen2_5_omni",
-                R"({"text_config": {"hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2},
-                    "vision_config": {"out_hidden_size": 64}, "audio_config": {"output_dim": 64}})"},
+      kTinyOmni,
       TinyModel{"Windows", "qwen2_5_vl",
                 R"({"text_config": {"hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2},
                     "vision_config": {"num_heads": 8, "hidden_size": 32, "out_hidden_size": 64}})"},
       TinyModel{"Vision", "qwen2_vl_untied", R"({"vision_config": {"num_heads": 4, "embed_dim": 16}})"},
-      TinyModel{"Experts", "qwen3_moe_norm", "{}"}, TinyModel{"Text", "llama_tied", "{}"});
+      TinyModel{"Experts", "qwen3_moe_norm", "{}"}, TinyModel{"Text", "llama_tied", "{}"},
+      TinyModel{"Dropout", "gpt2",
+                R"({"n_embd": 32, "n_head": 8, "embd_pdrop": 0.2, "attn_pdrop": 0.3, "resid_pdrop": 0.1})"});
 }
 
 }  // namespace weft

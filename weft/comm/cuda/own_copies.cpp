@@ -6,18 +6,11 @@
 
 #include <fmt/format.h>
 
+#include "weft/comm/done_work.h"
 #include "weft/comm/failure.h"
 
 namespace weft {
 namespace {
-
-/// What is ordered on the caller's stream is done as far as a caller can tell.
-class DoneWork : public WorkState {
- public:
-  bool poll() override { return true; }
-  void wait() override {}
-  void abandon() noexcept override {}
-};
 
 /// Copies on the output's stream, after what the input's stream has now; what comes on that later waits for the copy.
 void copy_on_gpu(const std::shared_ptr<CudaDevice>& device, const ConstBuffer& in, const Buffer& out) {

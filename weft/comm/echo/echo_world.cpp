@@ -8,15 +8,19 @@
 #include <stdexcept>
 
 #include "weft/comm/cuda/cuda_device.h"
+#include "weft/comm/done_work.h"
 
 namespace weft {
 namespace {
 
-class DoneWork : public WorkState {
+/// Waits until the ranks that it stands for are there, too.
+class MetWork : public DoneWork {
  public:
-  bool poll() override { return true; }
-  void wait() override {}
-  void abandon() noexcept override {}
+  explicit MetWork(const std::function<void()>& meet) : meet_(meet) {}
+  void wait() override { meet_(); }
+
+ private:
+  const std::function<void()>& meet_;
 };
 
 /// Moves memory of the host at once, of a GPU on the caller's stream.
@@ -115,11 +119,12 @@ void echo(const Operation& op, int64_t rank, int64_t size, EchoMemory& memory) {
 
 class EchoGroup : public GroupBackend {
  public:
-  EchoGroup(int64_t rank, int64_t size, std::shared_ptr<EchoMemory> memory)
-      : rank_(rank), size_(size), memory_(std::move(memory)) {}
+  EchoGroup(int64_t rank, int64_t size, std::shared_ptr<EchoMemory> memory, const std::function<void()>& meet)
+      : rank_(rank), size_(size), memory_(std::move(memory)), meet_(meet) {}
 
   std::unique_ptr<WorkState> start(const Operation& operation, const OperationNote&) override {
     echo(operation, rank_, size_, *memory_);
+    if (size_ > 1 && meet_) return std::make_unique<MetWork>(meet_);
     return std::make_unique<DoneWork>();
   }
   std::optional<std::string> refusal_of(Device) const override { return {}; }
@@ -128,30 +133,32 @@ class EchoGroup : public GroupBackend {
   int64_t rank_;
   int64_t size_;
   std::shared_ptr<EchoMemory> memory_;
+  const std::function<void()>& meet_;  ///< the world's, which outlives its groups
 };
 
 class EchoRank : public WorldBackend {
  public:
-  EchoRank(int64_t rank, int64_t size, std::shared_ptr<EchoWorld::Counts> counts)
-      : WorldBackend(rank, size, {}), memory_(std::make_shared<EchoMemory>(std::move(counts))) {
+  EchoRank(int64_t rank, int64_t size, std::shared_ptr<EchoWorld::Counts> counts, std::function<void()> meet)
+      : WorldBackend(rank, size, {}), memory_(std::make_shared<EchoMemory>(std::move(counts))), meet_(std::move(meet)) {
     WEFT_CHECK(size > 0 && rank >= 0 && rank < size, "rank {} of {}", rank, size);
   }
 
   std::string_view backend_name() const override { return "the echo"; }
   std::unique_ptr<GroupBackend> make_group(const std::string&, const std::vector<int64_t>& ranks) override {
     const int64_t place = std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin();
-    return std::make_unique<EchoGroup>(place, std::ssize(ranks), memory_);
+    return std::make_unique<EchoGroup>(place, std::ssize(ranks), memory_, meet_);
   }
 
  private:
   std::shared_ptr<EchoMemory> memory_;
+  std::function<void()> meet_;
 };
 
 }  // namespace
 
-EchoWorld::EchoWorld(int64_t rank, int64_t size)
+EchoWorld::EchoWorld(int64_t rank, int64_t size, std::function<void()> meet)
     : counts_(std::make_shared<Counts>()),
-      world_(std::make_unique<World>(std::make_shared<EchoRank>(rank, size, counts_))) {}
+      world_(std::make_unique<World>(std::make_shared<EchoRank>(rank, size, counts_, std::move(meet)))) {}
 
 EchoCopies EchoWorld::copies() const {
   return {.host_ms = static_cast<double>(counts_->host_ns) * 1e-6, .gpu_bytes = counts_->gpu_bytes};

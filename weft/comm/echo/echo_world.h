@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "weft/comm/world.h"
@@ -20,7 +21,9 @@ struct EchoCopies {
 /// rank may use it, as of every world.
 class EchoWorld {
  public:
-  EchoWorld(int64_t rank, int64_t size);
+  /// `meet` is called whenever an operation of a group of several ranks is waited for. Where threads measure the same
+  /// block at once and meet there, each waits for the slowest, as ranks of tensor parallelism do in every layer.
+  EchoWorld(int64_t rank, int64_t size, std::function<void()> meet = {});
 
   World& world() { return *world_; }
   EchoCopies copies() const;

@@ -80,6 +80,21 @@ TEST_F(EchoGroupOfThree, CountsTheTimeOfItsCopies) {
   EXPECT_EQ(echo_.copies().gpu_bytes, 0);
 }
 
+TEST(EchoWorld, MeetsOnceForEveryOperationThatIsWaitedFor) {
+  int meetings = 0;
+  EchoWorld echo(1, 3, [&] { ++meetings; });
+  std::vector<float> values = {7, 7};
+  Work work = echo.world().all().all_reduce(buffer_over(values), Reduction::kSum);
+  EXPECT_EQ(meetings, 0);
+  work.wait();
+  work.wait();
+  EXPECT_EQ(meetings, 1);
+  auto alone = echo.world().group("alone", {1});
+  ASSERT_TRUE(alone.ok());
+  alone->all_reduce(buffer_over(values), Reduction::kSum).wait();
+  EXPECT_EQ(meetings, 1);
+}
+
 TEST(EchoWorld, HasGroupsOfAMeshOfHundreds) {
   EchoWorld echo(513, 1024);
   std::vector<int64_t> ranks(256);

@@ -140,7 +140,7 @@ void ProcessRank::wait(const Awaited& awaited) {
     if (!patience.pause() && !is_halted()) continue;
     look_for_failures(awaited);
     // At the end of the run ranks wait for each other as long as it takes.
-    if (awaited.ranks.empty()) continue;
+    if (awaited.ranks.empty() || waits_without_limit()) continue;
     const auto now = Clock::now();
     if (!deadline) deadline = now + options().timeout;
     if (now < *deadline) continue;

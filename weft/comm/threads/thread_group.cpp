@@ -17,6 +17,9 @@ constexpr int kSpins = 20;
 constexpr int kYieldsWithCore = 60;
 constexpr int kYields = 8;
 
+/// Longer than any run.
+constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24 * 365);
+
 /// How long a rank that abandoned an operation may take to say why, before that alone is the reason.
 constexpr auto kReasonPatience = std::chrono::seconds(1);
 
@@ -75,7 +78,7 @@ class ThreadWork : public WorkState {
       if (meeting_->state() != Meeting::State::kGathering && is_done()) return;
       i < num_spins ? pause_briefly() : std::this_thread::yield();
     }
-    auto deadline = std::chrono::steady_clock::now() + group_->world().options().timeout;
+    auto deadline = std::chrono::steady_clock::now() + limit();
     while (!is_done()) {
       ThreadWorld& world = group_->world();
       if (world.has_failed()) give_up();
@@ -98,6 +101,11 @@ class ThreadWork : public WorkState {
   }
 
  private:
+  std::chrono::milliseconds limit() const {
+    const ThreadWorld& world = group_->world();
+    return world.waits_without_limit(world_rank_) ? kNoLimit : world.options().timeout;
+  }
+
   /// By role, in the world.
   const std::vector<int64_t>& role_ranks() const { return pair_.empty() ? group_->ranks() : pair_; }
 

@@ -26,6 +26,7 @@ ThreadWorld::ThreadWorld(int64_t size, const CommOptions& options)
     : options_(options),
       has_core_per_rank_(size <= static_cast<int64_t>(std::thread::hardware_concurrency())),
       ends_(static_cast<size_t>(size)),
+      unlimited_(static_cast<size_t>(size)),
       records_(static_cast<size_t>(size), nullptr) {}
 
 ThreadWorld::~ThreadWorld() = default;
@@ -93,6 +94,11 @@ ThreadRank::~ThreadRank() {
 
 std::unique_ptr<GroupBackend> ThreadRank::make_group(const std::string& name, const std::vector<int64_t>& ranks) {
   return std::make_unique<ThreadGroup>(world_, world_->join_group(name, ranks, rank()), rank());
+}
+
+void ThreadRank::add_unlimited(int change) {
+  WorldBackend::add_unlimited(change);
+  world_->set_unlimited(rank(), waits_without_limit());
 }
 
 }  // namespace weft

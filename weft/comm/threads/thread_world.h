@@ -50,6 +50,10 @@ class ThreadWorld {
   /// The group that this rank's call and those of the other ranks with the same name and ranks are about.
   std::shared_ptr<SharedGroup> join_group(const std::string& name, const std::vector<int64_t>& ranks, int64_t rank);
 
+  /// Whether a rank waits for others as long as it takes.
+  void set_unlimited(int64_t rank, bool is_unlimited) { unlimited_[static_cast<size_t>(rank)] = is_unlimited; }
+  bool waits_without_limit(int64_t rank) const { return unlimited_[static_cast<size_t>(rank)].load(); }
+
   /// Records are the ranks' own; here they are found for messages.
   void set_record(int64_t rank, const RankRecord* record);
 
@@ -70,6 +74,7 @@ class ThreadWorld {
   CommOptions options_;
   bool has_core_per_rank_;
   std::vector<std::atomic<bool>> ends_;
+  std::vector<std::atomic<bool>> unlimited_;
   std::atomic<int64_t> num_left_{0};
   std::atomic<bool> has_failed_{false};
 
@@ -89,6 +94,7 @@ class ThreadRank : public WorldBackend {
 
   std::string_view backend_name() const override { return "threads"; }
   std::unique_ptr<GroupBackend> make_group(const std::string& name, const std::vector<int64_t>& ranks) override;
+  void add_unlimited(int change) override;
 
  private:
   std::shared_ptr<ThreadWorld> world_;

@@ -1,4 +1,5 @@
 #include "weft/base/processor.h"
+#include "weft/engine/convert.h"
 #include "weft/engine/guarded.h"
 #include "weft/engine/predict.h"
 #include "weft/engine/profiler.h"
@@ -32,6 +33,14 @@ weft::Result<std::optional<weft::ProfileReport>> profile(const weft::ProfileRequ
   return weft::guarded([&] { return weft::measure_profile(request); });
 }
 
+weft::Result<weft::ConvertReport> convert(const weft::ConvertRequest& request) {
+  return weft::guarded([&] { return weft::convert(request); });
+}
+
+weft::Result<weft::FolderDescription> describe_folder(const std::filesystem::path& folder) {
+  return weft::guarded([&] { return weft::describe_folder(folder); });
+}
+
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) const weft::RuntimeApi* weft_runtime_api() {
@@ -42,6 +51,8 @@ extern "C" __attribute__((visibility("default"))) const weft::RuntimeApi* weft_r
                                     .train = train,
                                     .evaluate = evaluate,
                                     .machine = machine,
-                                    .profile = profile};
+                                    .profile = profile,
+                                    .convert = convert,
+                                    .describe_folder = describe_folder};
   return &api;
 }

@@ -1,8 +1,8 @@
 #include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 
-#include "weft/models/audio/audio_encoder.h"
-#include "weft/models/media/audio_index.h"
+#include "weft/families/media/audio_index.h"
+#include "weft/models/audio/audio_inputs.h"
 #include "weft/models/move_inputs.h"
 
 namespace weft {

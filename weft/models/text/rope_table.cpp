@@ -16,7 +16,7 @@
 namespace weft {
 namespace {
 
-at::Tensor llama3_frequencies(const RopeNumbers& rope, const at::Tensor& plain) {
+at::Tensor frequencies_by_wavelength(const RopeNumbers& rope, const at::Tensor& plain) {
   const double longest = rope.original_positions / rope.low_frequency_factor;
   const double shortest = rope.original_positions / rope.high_frequency_factor;
   const at::Tensor wavelength = at::reciprocal(plain) * (2 * std::numbers::pi);
@@ -55,8 +55,8 @@ at::Tensor rope_frequencies(const RopeNumbers& rope, int64_t head_dim, at::Scala
       return plain;
     case RopeScaling::kLinear:
       return plain / rope.factor;
-    case RopeScaling::kLlama3:
-      return llama3_frequencies(rope, plain);
+    case RopeScaling::kByWavelength:
+      return frequencies_by_wavelength(rope, plain);
     case RopeScaling::kYarn:
       return yarn_frequencies(rope, plain, head_dim);
   }

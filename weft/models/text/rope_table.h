@@ -1,7 +1,7 @@
 #pragma once
 
+#include "weft/families/numbers.h"
 #include "weft/layers/rotary.h"
-#include "weft/models/numbers.h"
 
 namespace weft {
 

@@ -1,9 +1,9 @@
 #include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 
-#include "weft/models/media/vision_index.h"
+#include "weft/families/media/vision_index.h"
 #include "weft/models/move_inputs.h"
-#include "weft/models/vision/vision_encoder.h"
+#include "weft/models/vision/vision_inputs.h"
 
 namespace weft {
 

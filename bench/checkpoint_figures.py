@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Figures of checkpoints: converting against a plain copy, and what saving beside the next steps costs a step.
+
+  python3 bench/checkpoint_figures.py convert --gib 4     a model of generated weights: time, memory and bytes
+  python3 bench/checkpoint_figures.py save --steps 40     step time with a save after every fourth step, and with none
+
+Both print one JSON object. Run them on a quiet machine; each measurement is repeated, and the medians are compared.
+"""
+import argparse
+import json
+import os
+import pathlib
+import resource
+import shutil
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+TREE = pathlib.Path(__file__).resolve().parent.parent
+WEFT = TREE / "build/weft"
+COPY_BYTES = 16 << 20
+
+
+def write_weights(path, weights):
+    """A safetensors file of bf16 numbers: names and shapes, with bytes that no file system can compress."""
+    header, begin = {"__metadata__": {"format": "pt"}}, 0
+    for name, shape in weights:
+        size = 2
+        for dim in shape:
+            size *= dim
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [begin, begin + size]}
+        begin += size
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    block = bytes(b if i % 2 == 0 else 0x3C for i, b in enumerate(os.urandom(COPY_BYTES)))  # small finite numbers
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        while begin > 0:
+            file.write(block[: min(begin, COPY_BYTES)])
+            begin -= min(begin, COPY_BYTES)
+
+
+def make_model(folder, gib):
+    """A Llama whose layers add up to about so many GiB in bf16."""
+    hidden, middle, vocabulary = 2048, 5632, 32000
+    layer = 4 * hidden * hidden + 3 * hidden * middle + 2 * hidden
+    layers = max(1, round((gib * 2**30 / 2 - 2 * vocabulary * hidden) / layer))
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden,
+              "intermediate_size": middle, "num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 128,
+              "num_hidden_layers": layers, "vocab_size": vocabulary, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+              "hidden_act": "silu", "tie_word_embeddings": False, "max_position_embeddings": 4096,
+              "torch_dtype": "bfloat16"}
+    weights = [["model.embed_tokens.weight", [vocabulary, hidden]], ["model.norm.weight", [hidden]],
+               ["lm_head.weight", [vocabulary, hidden]]]
+    for i in range(layers):
+        prefix = f"model.layers.{i}."
+        weights += [[prefix + f"self_attn.{x}_proj.weight", [hidden, hidden]] for x in "qkvo"]
+        weights += [[prefix + "mlp.gate_proj.weight", [middle, hidden]], [prefix + "mlp.up_proj.weight", [middle, hidden]],
+                    [prefix + "mlp.down_proj.weight", [hidden, middle]], [prefix + "input_layernorm.weight", [hidden]],
+                    [prefix + "post_attention_layernorm.weight", [hidden]]]
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    write_weights(folder / "model.safetensors", weights)
+
+
+def timed(action):
+    began = time.perf_counter()
+    action()
+    return time.perf_counter() - began
+
+
+def copy(source, target):
+    """All bytes through a buffer, flushed: what any converter must at least do."""
+    target.mkdir()
+    for file in source.iterdir():
+        with open(file, "rb") as reader, open(target / file.name, "wb") as writer:
+            while chunk := reader.read(COPY_BYTES):
+                writer.write(chunk)
+            writer.flush()
+            os.fsync(writer.fileno())
+
+
+def convert(arguments):
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
+        folder = pathlib.Path(name)
+        make_model(folder / "model", arguments.gib)
+        size = sum(file.stat().st_size for file in (folder / "model").iterdir())
+        times = {"copy_s": [], "convert_s": []}
+        command = [str(WEFT), "convert", "--from", str(folder / "model"), "--to", str(folder / "out"), "--shard-size",
+                   str(arguments.shard_gib)]
+        for _ in range(arguments.repeats):
+            for key, action in (("copy_s", lambda: copy(folder / "model", folder / "out")),
+                                ("convert_s", lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))):
+                times[key].append(timed(action))
+                shutil.rmtree(folder / "out")
+        medians = {key: statistics.median(values) for key, values in times.items()}
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+        return {"bytes": size, **medians, "ratio": medians["convert_s"] / medians["copy_s"], "at_most": 1.5,
+                "peak_memory_bytes": peak, "two_shards_bytes": int(2 * arguments.shard_gib * 2**30)}
+
+
+def save(arguments):
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
+        folder = pathlib.Path(name)
+        plan = folder / "plan.json"
+        subprocess.run([str(WEFT), "plan", "--model", arguments.model, "--cluster", "local_cpu", "--workload", "tiny_vl",
+                        "--space", str(TREE / "docs/manual/train_space.yaml"), "--out", str(plan)],
+                       check=True, stdout=subprocess.DEVNULL)
+        times = {"without_ms": [], "with_ms": []}
+        for repeat in range(arguments.repeats):
+            for key, interval in (("without_ms", 0), ("with_ms", 4)):
+                config = folder / "train.yaml"
+                text = f"steps: {arguments.steps}\noptimizer: {{learning_rate: 1.0e-4}}\n"
+                config.write_text(text + (f"checkpoints: {{interval_steps: {interval}, keep: 1}}\n" if interval else ""))
+                run = folder / f"run-{key}-{repeat}"
+                done = subprocess.run([str(WEFT), "train", "--plan", str(plan), "--config", str(config), "--run", str(run),
+                                       "--json"], check=True, capture_output=True, text=True)
+                times[key].append(json.loads(done.stdout)["mean_step_ms"])
+                shutil.rmtree(run)
+        medians = {key: statistics.median(values) for key, values in times.items()}
+        return {**medians, "ratio": medians["with_ms"] / medians["without_ms"], "all": times}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["convert", "save"])
+    parser.add_argument("--gib", type=float, default=2)
+    parser.add_argument("--shard-gib", type=float, default=0.5)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--model", default="tiny-vl")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--folder", default=None, help="where files go: on the disk that is measured")
+    arguments = parser.parse_args()
+    print(json.dumps({"convert": convert, "save": save}[arguments.what](arguments), indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+// Folders that are turned into others.
+#include <algorithm>
+#include <csignal>
+#include <random>
+#include <thread>
+
+#include "tests/cli/training_runs.h"
+#include "weft/weights/weight_folder.h"
+
+namespace weft::train_test {
+namespace {
+
+class Convert : public TrainingRuns {
+ protected:
+  static std::string fixture() { return (source_tree() / "tests/parity/fixtures/qwen2_vl_tied").string(); }
+  std::string fixture_plan() {
+    return plan("fixture", 2, "mbs: 2\nllm: {tp: 2, pp: 1, cp: 1, dp: 1}\nvision: {placement: inline}\n", fixture());
+  }
+  static ProgramRun convert(const std::string& from, const std::string& to, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> words = {"convert", "--from", from, "--to", to};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_weft(words);
+  }
+  /// Names, types, shapes and bytes.
+  static void expect_same_weights(const std::string& found, const std::string& expected) {
+    const auto a = WeightFolder::open(found), b = WeightFolder::open(expected);
+    ASSERT_TRUE(a.ok()) << a.error().message();
+    ASSERT_TRUE(b.ok()) << b.error().message();
+    ASSERT_EQ(a->num_weights(), b->num_weights());
+    for (const SafetensorsFile& file : b->files()) {
+      for (const WeightEntry& entry : file.entries()) {
+        const WeightEntry* other = a->find(entry.info.name);
+        ASSERT_NE(other, nullptr) << entry.info.name;
+        EXPECT_EQ(other->info, entry.info);
+        EXPECT_TRUE(std::equal(other->bytes.begin(), other->bytes.end(), entry.bytes.begin(), entry.bytes.end()))
+            << entry.info.name;
+      }
+    }
+  }
+};
+
+TEST_F(Convert, WeightsAreTheSameAfterARoundTrip) {
+  const std::string plan_file = fixture_plan();
+  // What goes with the weights lies beside them.
+  const std::string model = run_folder("model");
+  std::filesystem::copy(fixture(), model, std::filesystem::copy_options::recursive);
+  folder_.write("model/tokenizer.json", "{\"model\": {}}");
+  folder_.write("model/chat_template.jinja", "{{ messages }}");
+  folder_.write("model/generation_config.json", "{}");
+  const ProgramRun there = convert(model, run_folder("checkpoint"), {"--plan", plan_file});
+  ASSERT_EQ(there.exit_status, 0) << there.err;
+  EXPECT_TRUE(says(there.out, "a checkpoint of step 0 for 2 ranks, without optimizer states"));
+  const ProgramRun back = convert(run_folder("checkpoint"), run_folder("back"), {"--shard-size", "0.00001"});
+  ASSERT_EQ(back.exit_status, 0) << back.err;
+  EXPECT_TRUE(says(back.out, "chat_template.jinja, generation_config.json"));
+  expect_same_weights(run_folder("back"), model);
+  EXPECT_TRUE(std::filesystem::exists(run_folder("back") + "/model.safetensors.index.json")) << "several files";
+  EXPECT_EQ(text_of(run_folder("back") + "/tokenizer.json"), "{\"model\": {}}");
+  EXPECT_EQ(Json::parse(text_of(run_folder("back") + "/config.json"))["model_type"],
+            Json::parse(text_of(model + "/config.json"))["model_type"]);
+  const ProgramRun described = run_weft({"convert", "--describe", run_folder("checkpoint")});
+  ASSERT_EQ(described.exit_status, 0) << described.err;
+  EXPECT_TRUE(says(described.out, "model.norm.weight [36], no moments"));
+  const Json listed = Json::parse(run_weft({"convert", "--describe", run_folder("checkpoint"), "--json"}).out);
+  EXPECT_EQ(listed["world_size"].get<int64_t>(), 2);
+  const bool has_norm = std::any_of(listed["weights"].begin(), listed["weights"].end(), [](const Json& weight) {
+    return weight["name"] == "model.norm.weight" && weight["shape"] == Json({36});
+  });
+  EXPECT_TRUE(has_norm) << listed.dump(1);
+}
+
+TEST_F(Convert, ACheckpointOfAnotherPlanGoesOnAsItsRun) {
+  const std::string two = two_ranks_plan();
+  const std::string four =
+      plan("four", 4, "mbs: 1\nllm: {tp: 2, pp: 1, cp: 1, dp: 2}\nvision: {placement: colocated}\n");
+  ASSERT_EQ(run_weft({"train", "--plan", two, "--config", config(6, 3), "--run", run_folder("whole")}).exit_status, 0);
+  ASSERT_EQ(run_weft({"train", "--plan", two, "--config", config(3, 3), "--run", run_folder("run")}).exit_status, 0);
+  const ProgramRun made = convert(run_folder("run"), run_folder("other"), {"--plan", four});
+  ASSERT_EQ(made.exit_status, 0) << made.err;
+  const ProgramRun rest = run_weft({"train", "--plan", four, "--config", config(5, 3), "--resume", run_folder("other"),
+                                    "--run", run_folder("rest")});
+  ASSERT_EQ(rest.exit_status, 0) << rest.err;
+  const std::vector<Json> whole = metrics("whole"), found = metrics("rest");
+  ASSERT_EQ(found.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    const double expected = whole[i + 3]["loss"];
+    EXPECT_NEAR(found[i]["loss"].get<double>(), expected, 1e-9 * expected);
+  }
+  // Weights of both are those of one model.
+  ASSERT_EQ(convert(run_folder("run"), run_folder("a"), {"--dtype", "fp64"}).exit_status, 0);
+  ASSERT_EQ(convert(run_folder("other"), run_folder("b"), {"--dtype", "fp64"}).exit_status, 0);
+  expect_same_weights(run_folder("b"), run_folder("a"));
+  const ProgramRun bare = convert(run_folder("run"), run_folder("bare"), {"--plan", four, "--weights-only"});
+  ASSERT_EQ(bare.exit_status, 0) << bare.err;
+  EXPECT_TRUE(says(run_weft({"convert", "--describe", run_folder("bare")}).out, "no moments"));
+}
+
+TEST_F(Convert, BadInputIsNamedAndNothingIsOverwritten) {
+  const std::string plan_file = two_ranks_plan();
+  const auto refused = [&](const ProgramRun& run, const std::string& what) {
+    EXPECT_EQ(run.exit_status, 2) << run.err;
+    EXPECT_TRUE(says(run.err, what));
+  };
+  folder_.write("there", "something");
+  refused(convert(fixture(), run_folder("there")), "is there already, and not an empty folder");
+  EXPECT_EQ(text_of(run_folder("there")), "something");
+  refused(convert(run_folder("nowhere"), run_folder("new")), "holds neither a run's checkpoints");
+  refused(convert(fixture(), run_folder("new"), {"--plan", plan_file}), "Give a plan for the model");
+  refused(convert(fixture(), run_folder("new"), {"--dtype", "int8"}), "--dtype: is 'int8'");
+  refused(convert(fixture(), run_folder("new"), {"--weights-only"}), "--weights-only: is about checkpoints");
+  refused(run_weft({"convert", "--from", fixture()}), "--to: is missing");
+  EXPECT_FALSE(std::filesystem::exists(run_folder("new")));
+}
+
+// Whole or not there, whenever it is killed.
+TEST_F(Convert, AKilledConversionLeavesNothingThatLooksWhole) {
+  const char* wanted = std::getenv("WEFT_KILLS");
+  const int kills = wanted != nullptr ? std::stoi(wanted) : 3;
+  std::mt19937 random(static_cast<unsigned>(::getpid()));
+  for (int i = 0; i < kills; ++i) {
+    const TemporaryFolder output;
+    const std::string to = run_folder(fmt::format("to{}", i));
+    const StartedProgram program =
+        start_command({build_tree() / "weft", "convert", "--from", fixture(), "--to", to}, output.path());
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 1'200'000));
+    kill(program.process, SIGKILL);
+    wait_for(program);
+    if (std::filesystem::exists(to)) {
+      expect_same_weights(to, fixture());
+    } else {
+      EXPECT_EQ(convert(fixture(), to).exit_status, 0) << "what was left is in nobody's way";
+      expect_same_weights(to, fixture());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft::train_test

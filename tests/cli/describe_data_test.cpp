@@ -1,0 +1,100 @@
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include "tests/cli/run_program.h"
+#include "tests/support/source_tree.h"
+#include "weft/base/file.h"
+#include "weft/base/json.h"
+
+namespace weft {
+namespace {
+
+const std::filesystem::path kParity = source_tree() / "tests/parity";
+
+/// A folder with a tiny model, a small tokenizer whose <|a|> stands for an image, a template and a picture of 37 by 23.
+class DescribeData : public testing::Test {
+ protected:
+  void SetUp() override {
+    Json config = Json::parse(*read_file(kParity / "fixtures/qwen2_vl_tied/config.json", 1 << 20));
+    const std::string tokenizer = *read_file(kParity / "text/qwen2_form/tokenizer.json", 1 << 22);
+    const Json parsed = Json::parse(tokenizer);
+    for (const Json& token : parsed["added_tokens"]) {
+      if (token["content"] == "<|a|>") config["image_token_id"] = token["id"];
+      if (token["content"] == "<|ab|>") config["video_token_id"] = token["id"];
+    }
+    config["text_config"]["vocab_size"] = 1000;
+    folder_.write("config.json", config.dump());
+    folder_.write("tokenizer.json", tokenizer);
+    folder_.write("preprocessor_config.json",
+                  R"({"patch_size":14,"merge_size":2,"temporal_patch_size":2,"min_pixels":3136,"max_pixels":1003520})");
+    folder_.write(
+        "chat_template.jinja",
+        "{% for m in messages %}[{{ m.role }}]{% if m.content is string %}{{ m.content }}{% else %}{% for p in "
+        "m.content %}{{ p.text if p.type == 'text' else '<|a|>' }}{% endfor %}{% endif %}\n{% endfor %}"
+        "{% if add_generation_prompt %}[assistant]{% endif %}");
+    std::filesystem::copy_file(kParity / "media/alpha.png", folder_.path() / "a.png");
+    std::string lines;
+    for (int i = 0; i < 9; ++i) {
+      lines +=
+          R"({"images":["a.png"],"messages":[{"role":"user","content":"<image>What?"},{"role":"assistant","content":"A shape."}]})"
+          "\n";
+    }
+    lines +=
+        R"({"images":["missing.png"],"messages":[{"role":"user","content":"<image>"},{"role":"assistant","content":"b"}]})"
+        "\n";
+    data_ = folder_.write("chats.jsonl", lines);
+  }
+
+  TemporaryFolder folder_;
+  std::string data_;
+};
+
+TEST_F(DescribeData, CountsTokensAndPatchesAndWritesAWorkload) {
+  const std::string out = (folder_.path() / "workload.json").string();
+  const ProgramRun run =
+      run_weft({"describe", "--data", data_, "--model", folder_.path().string(), "--out", out, "--json"});
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  const Json json = Json::parse(run.out);
+  EXPECT_EQ(json["records"], 10);
+  EXPECT_EQ(json["skips"]["skipped"], 1);
+  // By hand: below min_pixels, the picture is resized to 84 by 56, six by four patches, and four of them are a token.
+  EXPECT_EQ(json["distributions"]["patches_per_image"]["max"], 24);
+  EXPECT_EQ(json["distributions"]["sequence_tokens"]["max"].get<double>() -
+                json["distributions"]["text_tokens"]["max"].get<double>(),
+            6);
+  EXPECT_EQ(json["workload"], Json::parse(*read_file(out, 1 << 20)));
+  const ProgramRun again = run_weft({"describe", "--model", folder_.path().string(), "--workload", out});
+  EXPECT_EQ(again.exit_status, 0) << "the workload suits the model: " << again.err;
+  const ProgramRun text = run_weft({"describe", "--data", data_, "--model", folder_.path().string()});
+  EXPECT_EQ(text.exit_status, 0) << text.err;
+  EXPECT_NE(text.out.find("10 records, 10 looked at, 1 skipped"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("missing.png"), std::string::npos) << text.out;
+}
+
+TEST_F(DescribeData, WrongInputIsRefusedWithTheReason) {
+  const auto refused = [&](const std::vector<std::string>& arguments) {
+    const ProgramRun run = run_weft(arguments);
+    EXPECT_EQ(run.exit_status, 2) << run.err;
+    EXPECT_EQ(run.out, "");
+    return run.err;
+  };
+  const std::string model = folder_.path().string();
+  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  EXPECT_TRUE(has(refused({"describe", "--data", data_}), "--model"));
+  EXPECT_TRUE(has(refused({"describe", "--data", data_, "--model", "qwen2-vl-72b"}), "folder"));
+  EXPECT_TRUE(has(refused({"describe", "--data", data_ + "x", "--model", model}), "cannot be read"));
+  EXPECT_TRUE(has(refused({"describe", "--model", model, "--out", model + "/x.json"}), "--data"));
+  EXPECT_TRUE(has(refused({"describe", "--data", folder_.write("empty.jsonl", ""), "--model", model}), "empty"));
+  EXPECT_TRUE(has(refused({"describe", "--data", folder_.write("odd.jsonl", "{\"x\":1}\n"), "--model", model}),
+                  "no sample that can be used"));
+  Json config = Json::parse(*read_file(folder_.path() / "config.json", 1 << 20));
+  config["text_config"]["vocab_size"] = 110;
+  folder_.write("config.json", config.dump());
+  EXPECT_TRUE(has(refused({"describe", "--data", data_, "--model", model}), "another model's"));
+  folder_.write("chat_template.jinja", "{% include 'x' %}");
+  EXPECT_TRUE(has(refused({"describe", "--data", data_, "--model", model}), "'include'"));
+}
+
+}  // namespace
+}  // namespace weft

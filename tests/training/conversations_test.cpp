@@ -1,0 +1,196 @@
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/loader/conversation_files.h"
+#include "tests/support/pipeline/example_training.h"
+#include "weft/engine/run_folder.h"
+#include "weft/engine/trainer.h"
+#include "weft/meaning/check.h"
+#include "weft/spec/workload.h"
+
+namespace weft::training {
+namespace {
+
+constexpr int64_t kSteps = 4;
+constexpr int64_t kBatch = 8;
+
+/// Losses and gradient norms of every step, and the loss over samples that training does not see.
+struct Outcome {
+  std::vector<double> numbers;
+  std::optional<Error> error;
+};
+
+class TrainConversations : public testing::Test {
+ protected:
+  Plan plan(TrainingExample example) const {
+    example.microbatches = kBatch / example.mbs / example.dp;
+    Plan made = example_training_plan(example, files_.model());
+    Workload workload = *read_workload_file(source_tree() / "scenarios/workloads/tiny_vl.yaml");
+    workload.global_batch_samples = kBatch;
+    made.workload = std::move(workload);
+    Cluster cluster = *read_cluster_file(source_tree() / "scenarios/clusters/local_cpu.yaml");
+    cluster.nodes = 1;
+    cluster.devices_per_node = made.world_size;
+    made.cluster = std::move(cluster);
+    const auto violations = check_plan(made);
+    WEFT_CHECK(violations.empty(), "{}: {}", violations.front().field, violations.front().message);
+    return made;
+  }
+
+  TrainConfig config(int64_t steps = kSteps) const {
+    TrainConfig config{.source = "code", .steps = steps, .seed = 3, .device = "cpu", .threads_per_rank = 1};
+    config.learning_rate = {.kind = LearningRate::Kind::kConstant, .peak = 2e-3, .total_steps = steps};
+    config.adamw.epsilon = 1e-3;  // gradients near rounding are not blown up
+    config.evaluation_batches = 2;
+    const DataFile file{.file = files_.folder() / "chats.jsonl", .folder = files_.folder()};
+    config.data = TrainData{.settings = {.source = "code", .files = {file}}, .model = files_.folder() / "model"};
+    config.data->settings.held_out_share = 0.2;
+    return config;
+  }
+
+  Outcome train(const Plan& plan, const TrainConfig& config, TrainOptions options = {}) {
+    Outcome outcome;
+    if (options.run_folder.empty()) options.run_folder = files_.folder() / fmt::format("run{}", num_runs_++);
+    options.on_step = [&](const StepMetrics& metrics, int64_t) {
+      outcome.numbers.push_back(metrics.loss);
+      outcome.numbers.push_back(metrics.gradient_norm);
+      outcome.numbers.push_back(static_cast<double>(metrics.num_tokens));
+      outcome.numbers.push_back(static_cast<double>(metrics.num_targets));
+    };
+    Trainer trainer(plan, config);
+    last_run_ = options.run_folder;
+    const auto report = trainer.train(options);
+    if (!report) {
+      outcome.error = report.error();
+      return outcome;
+    }
+    if (config.checkpoints.interval_steps == 0 || config.data->settings.held_out_share == 0) return outcome;
+    const auto seen = trainer.evaluate(options.run_folder);
+    EXPECT_TRUE(seen.ok()) << seen.error().message();
+    if (seen) outcome.numbers.push_back((*seen)->loss);
+    return outcome;
+  }
+
+  static std::string lines_of(const std::filesystem::path& run) {
+    std::ifstream file(RunFolder{run}.skipped());
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  static void expect_same(const Outcome& found, const Outcome& expected, const char* name, double tolerance = 1e-9) {
+    ASSERT_FALSE(found.error) << name << ": " << found.error->message();
+    ASSERT_FALSE(expected.error) << expected.error->message();
+    ASSERT_EQ(found.numbers.size(), expected.numbers.size()) << name;
+    for (size_t i = 0; i < found.numbers.size(); ++i)
+      EXPECT_NEAR(found.numbers[i], expected.numbers[i], tolerance * expected.numbers[i]) << name << ", number " << i;
+  }
+
+  std::vector<std::pair<const char*, Plan>> plans() const {
+    const auto colocated = [](int64_t tp, int64_t dp) {
+      return EncoderExample{.placement = ModulePlacement::kColocated, .tp = tp, .dp = dp};
+    };
+    const EncoderExample disjoint{
+        .placement = ModulePlacement::kDisjoint, .dp = 2, .form = EncoderForm::kStream, .zero = 0};
+    return {
+        {"dp 2", plan({.dp = 2, .zero = 1})},
+        {"tp 2", plan({.tp = 2})},
+        {"pp 2", plan({.pp = 2, .mbs = 2})},
+        {"cp 2", plan({.cp = 2})},
+        {"colocated", plan({.tp = 2, .beside = {{ModuleKind::kVision, colocated(1, 2)}}})},
+        {"both colocated",
+         plan({.dp = 2, .beside = {{ModuleKind::kVision, colocated(2, 1)}, {ModuleKind::kAudio, colocated(1, 2)}}})},
+        {"disjoint", plan({.pp = 2, .beside = {{ModuleKind::kVision, disjoint}}})}};
+  }
+
+  ConversationFiles files_;
+  std::filesystem::path last_run_;
+  int num_runs_ = 0;
+};
+
+TEST_F(TrainConversations, LossesAreThoseOfOneRankOnAnyPlan) {
+  files_.write_records(60);
+  TrainConfig config = this->config();
+  config.checkpoints.interval_steps = kSteps;
+  config.data_threads = 1;
+  const Outcome alone = train(plan({}), config);
+  ASSERT_FALSE(alone.error) << alone.error->message();
+  ASSERT_EQ(alone.numbers.size(), 4 * kSteps + 1);
+  EXPECT_LT(alone.numbers[4 * (kSteps - 1)], alone.numbers[0]) << "it learns";
+  config.data_threads = 8;
+  expect_same(train(plan({}), config), alone, "eight threads", 0);
+  for (const auto& [name, made] : plans()) expect_same(train(made, config), alone, name);
+}
+
+TEST_F(TrainConversations, RecordsThatCannotBeUsedAreReplacedAlikeOnAnyPlan) {
+  files_.write_records(60, 6);
+  TrainConfig config = this->config();
+  config.checkpoints.interval_steps = kSteps;
+  config.data->settings.max_broken_share = 0.5;
+  const Outcome alone = train(plan({}), config);
+  ASSERT_FALSE(alone.error) << alone.error->message();
+  const std::string skipped = lines_of(last_run_);
+  EXPECT_NE(skipped.find("cut.jpg"), std::string::npos) << "only decoding finds that\n" << skipped;
+  EXPECT_NE(skipped.find("none.png"), std::string::npos) << skipped;
+  config.data_threads = 8;
+  for (const auto& [name, made] : plans()) {
+    expect_same(train(made, config), alone, name);
+    EXPECT_EQ(lines_of(last_run_), skipped) << name;
+  }
+}
+
+TEST_F(TrainConversations, ARunGoesOnWhereItStoppedAlsoByAnotherPlan) {
+  files_.write_records(30, 7);
+  TrainConfig config = this->config();
+  config.data->settings.max_broken_share = 0.5;
+  config.data->settings.held_out_share = 0.4;  // less than three batches are left, so that an epoch ends on the way
+  config.checkpoints.interval_steps = 2;
+  const Outcome straight = train(plan({}), config);
+  ASSERT_FALSE(straight.error) << straight.error->message();
+  const std::filesystem::path checkpoint = last_run_ / "checkpoints/step-00000002";
+  for (const auto& [name, made] : plans()) {
+    const Outcome rest = train(made, config,
+                               {.run_folder = files_.folder() / fmt::format("rest{}", num_runs_++),
+                                .resumes = true,
+                                .resume_from = checkpoint});
+    Outcome expected;
+    expected.numbers.assign(straight.numbers.begin() + 2 * 4, straight.numbers.end());
+    expect_same(rest, expected, name);
+  }
+  // Other data are another run.
+  config.data->settings.encode.loss = LossOn::kEverything;
+  const Outcome other =
+      train(plan({}), config, {.run_folder = files_.folder() / "other", .resumes = true, .resume_from = checkpoint});
+  ASSERT_TRUE(other.error);
+  EXPECT_EQ(other.error->field, "data");
+}
+
+TEST_F(TrainConversations, TooManyBrokenRecordsStopTheRun) {
+  files_.write_records(60, 2);
+  const TrainConfig config = this->config();
+  const Outcome outcome = train(plan({.dp = 2}), config);
+  ASSERT_TRUE(outcome.error);
+  EXPECT_NE(outcome.error->message().find("samples are broken, 10 % are allowed"), std::string::npos)
+      << outcome.error->message();
+  EXPECT_NE(lines_of(last_run_).find("none.png"), std::string::npos) << "what stopped it is listed";
+}
+
+TEST_F(TrainConversations, WhatTheDataCannotFillIsSaidAtTheStart) {
+  files_.write_records(9);
+  TrainConfig config = this->config();
+  const Outcome few = train(plan({}), config);
+  ASSERT_FALSE(few.error) << "nine less one that is held out fill a batch: " << few.error->message();
+  files_.write_records(8);
+  const Outcome fewer = train(plan({}), config);
+  ASSERT_TRUE(fewer.error);
+  EXPECT_NE(fewer.error->message().find("have 7 samples to train on, but a step of the plan takes 8"),
+            std::string::npos)
+      << fewer.error->message();
+  files_.write_records(60);
+  config.data->settings.held_out_share = 0;
+  const auto unseen = Trainer(plan({}), config).evaluate();
+  ASSERT_FALSE(unseen.ok());
+  EXPECT_EQ(unseen.error().field, "held_out_share");
+}
+
+}  // namespace
+}  // namespace weft::training

@@ -1,0 +1,213 @@
+#include "weft/checkpoint/weight_route.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "weft/base/check.h"
+#include "weft/base/text.h"
+
+namespace weft {
+namespace {
+
+/// Parts as bytes between ranks of one program.
+class PartWriter {
+ public:
+  void add(const RoutedPart& part) {
+    for (const int64_t number :
+         {part.rank, part.piece.first_row, part.piece.num_rows, part.piece.first_column, part.piece.num_columns,
+          part.elements.begin, part.elements.end, int64_t{part.is_trained}, part.updates,
+          static_cast<int64_t>(part.value_type), static_cast<int64_t>(part.moment_type)})
+      add_number(number);
+    add_numbers(part.piece.shape);
+    add_numbers(part.kin);
+    add_number(std::ssize(part.piece.name));
+    bytes_ += part.piece.name;
+  }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  void add_number(int64_t number) { bytes_.append(reinterpret_cast<const char*>(&number), sizeof(number)); }
+  void add_numbers(const std::vector<int64_t>& numbers) {
+    add_number(std::ssize(numbers));
+    for (const int64_t number : numbers) add_number(number);
+  }
+
+  std::string bytes_;
+};
+
+class PartReader {
+ public:
+  explicit PartReader(const std::string& bytes) : bytes_(bytes) {}
+
+  bool is_done() const { return place_ == bytes_.size(); }
+  RoutedPart next() {
+    RoutedPart part;
+    part.rank = number();
+    part.piece.first_row = number();
+    part.piece.num_rows = number();
+    part.piece.first_column = number();
+    part.piece.num_columns = number();
+    part.elements.begin = number();
+    part.elements.end = number();
+    part.is_trained = number() != 0;
+    part.updates = number();
+    part.value_type = static_cast<at::ScalarType>(number());
+    part.moment_type = static_cast<at::ScalarType>(number());
+    part.piece.shape = numbers();
+    part.kin = numbers();
+    const auto length = static_cast<size_t>(number());
+    part.piece.name = bytes_.substr(place_, length);
+    place_ += length;
+    return part;
+  }
+
+ private:
+  int64_t number() {
+    int64_t value = 0;
+    WEFT_CHECK(place_ + sizeof(value) <= bytes_.size(), "a list of parts that is cut off");
+    std::memcpy(&value, bytes_.data() + place_, sizeof(value));
+    place_ += sizeof(value);
+    return value;
+  }
+  std::vector<int64_t> numbers() {
+    std::vector<int64_t> values(static_cast<size_t>(number()));
+    for (int64_t& value : values) value = number();
+    return values;
+  }
+
+  const std::string& bytes_;
+  size_t place_ = 0;
+};
+
+}  // namespace
+
+PartIndex::PartIndex(std::vector<RoutedPart> parts, std::string source)
+    : parts_(std::move(parts)), source_(std::move(source)) {
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    places_[parts_[i].piece.name].push_back(i);
+    num_ranks_ = std::max(num_ranks_, parts_[i].rank + 1);
+  }
+}
+
+std::vector<std::string> PartIndex::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, places] : places_) names.push_back(name);
+  return names;
+}
+
+Error PartIndex::refuse(const std::string& weight, std::string problem, std::string advice) const {
+  return {.source = source_, .field = weight, .problem = std::move(problem), .advice = std::move(advice)};
+}
+
+Result<std::vector<RoutedCopy>> PartIndex::take(const RoutedPart& wanted, size_t number) const {
+  const WeightPiece& piece = wanted.piece;
+  const auto found = places_.find(piece.name);
+  if (found == places_.end()) {
+    return refuse(piece.name, "is a weight of the model, but the checkpoint does not have it",
+                  "Is this the checkpoint of another model?" + did_you_mean(piece.name, names()));
+  }
+  const int64_t num_ranks = std::max(num_ranks_, wanted.rank + 1);
+  const auto distance = [&](size_t place) {
+    const int64_t rank = parts_[place].rank;
+    if (rank == wanted.rank) return int64_t{-2};
+    if (std::find(wanted.kin.begin(), wanted.kin.end(), rank) != wanted.kin.end()) return int64_t{-1};
+    return (rank - wanted.rank + num_ranks) % num_ranks;
+  };
+  std::vector<size_t> places = found->second;
+  std::stable_sort(places.begin(), places.end(), [&](size_t a, size_t b) { return distance(a) < distance(b); });
+  std::vector<PartBox> missing = boxes_of(piece, wanted.elements);
+  std::vector<RoutedCopy> copies;
+  for (const size_t place : places) {
+    if (missing.empty()) break;
+    const RoutedPart& part = parts_[place];
+    if (part.piece.shape != piece.shape) {
+      return refuse(piece.name,
+                    fmt::format("has the shape [{}] in the checkpoint, but [{}] in the model",
+                                fmt::join(part.piece.shape, ", "), fmt::join(piece.shape, ", ")),
+                    "Is this the checkpoint of another model?");
+    }
+    for (const BoxCopy& box : take_common(missing, boxes_of(part.piece, part.elements))) {
+      copies.push_back({.held = place, .wanted = number, .box = box});
+    }
+  }
+  if (missing.empty()) return copies;
+  int64_t count = 0;
+  for (const PartBox& box : missing) count += box.rows.size() * box.columns.size();
+  return refuse(piece.name,
+                fmt::format("is not complete: {} of its elements, from row {} on, are in none of the files",
+                            with_commas(count), missing.front().rows.begin),
+                "The checkpoint is damaged: use another one.");
+}
+
+Result<std::vector<RoutedCopy>> route_weights(const PartIndex& held, const std::vector<RoutedPart>& wanted) {
+  std::vector<RoutedCopy> copies;
+  std::set<std::string_view> names;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    WEFT_TRY(const std::vector<RoutedCopy> taken, held.take(wanted[i], i));
+    copies.insert(copies.end(), taken.begin(), taken.end());
+    names.insert(wanted[i].piece.name);
+  }
+  std::map<std::string_view, const RoutedPart*> firsts;
+  for (const RoutedPart& part : held.parts()) {
+    const RoutedPart& first = *firsts.emplace(part.piece.name, &part).first->second;
+    if (part.is_trained != first.is_trained || (part.is_trained && part.updates != first.updates)) {
+      return held.refuse(part.piece.name, "has parts whose moments are of different numbers of updates",
+                         "The checkpoint is damaged: use another one.");
+    }
+    if (names.contains(part.piece.name)) continue;
+    return held.refuse(part.piece.name, "is in the checkpoint, but it is no weight of the model",
+                       "Is this the checkpoint of another model?");
+  }
+  return copies;
+}
+
+std::vector<int64_t> assign_readers(const PartIndex& held, const std::vector<RoutedPart>& wanted,
+                                    const std::vector<RoutedCopy>& copies) {
+  std::vector<std::map<int64_t, int64_t>> wants(held.parts().size());  // elements by rank
+  for (const RoutedCopy& copy : copies)
+    wants[copy.held][wanted[copy.wanted].rank] += copy.box.num_rows * copy.box.num_columns;
+  std::map<int64_t, int64_t> load;
+  std::vector<int64_t> readers;
+  for (size_t part = 0; part < wants.size(); ++part) {
+    int64_t reader = held.parts()[part].rank;
+    const auto is_better = [&](const auto& a, const auto& b) {
+      if (a.second != b.second) return a.second > b.second;
+      return load[a.first] < load[b.first];
+    };
+    if (!wants[part].empty()) {
+      const auto best = std::min_element(wants[part].begin(), wants[part].end(), is_better);
+      // Who wrote it reads it again, if nobody wants more of it.
+      const auto own = wants[part].find(reader);
+      if (own == wants[part].end() || own->second < best->second) reader = best->first;
+    }
+    load[reader] += held.parts()[part].elements.size();
+    readers.push_back(reader);
+  }
+  return readers;
+}
+
+std::vector<RoutedPart> gather_parts(Group& everyone, const std::vector<RoutedPart>& mine) {
+  PartWriter writer;
+  for (const RoutedPart& part : mine) writer.add(part);
+  const std::string& own = writer.bytes();
+  const int64_t size = std::ssize(own);
+  std::vector<int64_t> sizes(static_cast<size_t>(everyone.size()));
+  everyone
+      .all_gather(ConstBuffer(&size, 1, DataType::kInt64),
+                  Buffer{.data = sizes.data(), .count = everyone.size(), .type = DataType::kInt64})
+      .wait();
+  std::string all(static_cast<size_t>(std::accumulate(sizes.begin(), sizes.end(), int64_t{0})), ' ');
+  everyone
+      .all_gather(ConstBuffer(own.data(), size, DataType::kUint8),
+                  Buffer{.data = all.data(), .count = std::ssize(all), .type = DataType::kUint8}, sizes)
+      .wait();
+  std::vector<RoutedPart> parts;
+  for (PartReader reader(all); !reader.is_done();) parts.push_back(reader.next());
+  return parts;
+}
+
+}  // namespace weft

@@ -1,0 +1,114 @@
+#include <memory>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "weft/base/text.h"
+#include "weft/base/units.h"
+#include "weft/cli/legal_plan.h"
+#include "weft/cli/runtime_loader.h"
+#include "weft/cli/terminal_line.h"
+#include "weft/cli/verbs.h"
+#include "weft/spec/precision.h"
+
+namespace weft {
+namespace {
+
+struct ConvertVerbOptions {
+  std::optional<std::string> from, to, plan, dtype, describe;
+  double shard_gib = 0;
+  bool weights_only = false;
+  bool json = false;
+};
+
+Result<Precision> type_named(const std::string& name) {
+  for (const Precision precision : {Precision::kFp64, Precision::kFp32, Precision::kBf16, Precision::kFp16})
+    if (name == name_of(precision)) return precision;
+  return Error{.source = "--dtype",
+               .problem = fmt::format("is {}, bf16, fp16, fp32 or fp64 is needed", in_quotes(name)),
+               .advice = "Give one of them, or leave it out."};
+}
+
+Error missing(const char* flag, const char* what) {
+  return {.source = flag, .problem = "is missing", .advice = fmt::format("Give {}, or --describe DIR.", what)};
+}
+
+std::string to_text(const ConvertReport& report) {
+  std::string text =
+      fmt::format("from        {}\nto          {}, {}\n", report.from, report.to, report.folder.string());
+  text += fmt::format("weights     {}, {}\n", report.num_weights, format_bytes(static_cast<double>(report.num_bytes)));
+  if (!report.copied.empty()) text += fmt::format("copied      {}\n", fmt::join(report.copied, ", "));
+  return text;
+}
+
+Result<std::string> run_convert(const ConvertVerbOptions& options) {
+  if (options.describe) {
+    if (options.from || options.to || options.plan)
+      return Error{.source = "--describe",
+                   .problem = "is given together with what is to be converted",
+                   .advice = "Give it alone."};
+    WEFT_TRY(const RuntimeApi* runtime, load_runtime());
+    WEFT_TRY(const FolderDescription description, runtime->describe_folder(*options.describe));
+    if (!options.json) return description.text;
+    return description.json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  }
+  if (!options.from) return missing("--from", "the folder that is converted");
+  if (!options.to) return missing("--to", "the folder that is to be made");
+  ConvertRequest request{.from = *options.from, .to = *options.to, .weights_only = options.weights_only};
+  if (options.plan) {
+    WEFT_TRY(request.plan, read_legal_plan(*options.plan));
+  } else if (options.weights_only) {
+    return Error{.source = "--weights-only",
+                 .problem = "is about checkpoints, and without --plan a Hugging Face folder is written",
+                 .advice = "Leave it out: such a folder has no optimizer states."};
+  }
+  if (options.dtype) {
+    WEFT_TRY(request.type, type_named(*options.dtype));
+  }
+  if (options.shard_gib > 0) request.max_file_gib = options.shard_gib;
+  request.say = say;
+  request.show = show_progress;
+  WEFT_TRY(const RuntimeApi* runtime, load_runtime());
+  Result<ConvertReport> report = runtime->convert(request);
+  show_progress("");
+  if (!report) {
+    Error error = std::move(report).error();
+    if (error.source.empty() && options.plan) error.source = *options.plan;
+    return error;
+  }
+  if (!options.json) return to_text(*report);
+  const Json json = {
+      {"from", report->from},           {"to", report->to},           {"folder", report->folder.string()},
+      {"weights", report->num_weights}, {"bytes", report->num_bytes}, {"copied", report->copied}};
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+void add_convert(Verbs& verbs) {
+  auto options = std::make_shared<ConvertVerbOptions>();
+  Verb& verb = verbs.emplace_back(
+      Verb{.name = "convert",
+           .summary = "Turn checkpoints into Hugging Face folders, and either into checkpoints of a plan"});
+  verb.option("--from", options->from, "A run's folder, a checkpoint, or a Hugging Face folder").named("DIR");
+  verb.option("--to", options->to, "The folder that is to be made").named("DIR");
+  verb.option("--plan", options->plan, "Write a checkpoint of this plan (default: a Hugging Face folder)")
+      .named("FILE");
+  verb.option("--dtype", options->dtype,
+              "bf16, fp16, fp32 or fp64 (default: the model's configuration's; of checkpoints the plan's)")
+      .named("T");
+  verb.option("--shard-size", options->shard_gib, "The most that a file of a Hugging Face folder holds (default: 5 GB)")
+      .named("GIB")
+      .within(1e-6, 1e6);
+  verb.option("--weights-only", options->weights_only, "Leave the optimizer's states out of a checkpoint");
+  verb.option("--describe", options->describe, "List what such a folder holds").named("DIR");
+  verb.option("--json", options->json, "Print one JSON object");
+  verb.footer =
+      "Examples:\n"
+      "  weft convert --from run --to model\n"
+      "  weft convert --from model --to checkpoint --plan plan.json\n"
+      "  weft convert --describe run";
+  verb.run = [options] { return run_convert(*options); };
+}
+
+}  // namespace weft

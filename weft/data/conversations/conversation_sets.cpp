@@ -1,0 +1,107 @@
+#include "weft/data/conversations/conversation_sets.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "weft/base/text.h"
+
+namespace weft {
+namespace {
+
+constexpr size_t kMostExamples = 20;
+constexpr int64_t kFewestToJudge = 20;
+
+/// A problem without the names and numbers of its sample, so that many of a kind are counted together.
+std::string kind_of_problem(const Error& error) {
+  std::string kind;
+  bool in_name = false;
+  for (const char c : error.problem) {
+    if (c == '\'') {
+      in_name = !in_name;
+      if (in_name) kind += "'...'";
+    } else if (!in_name) {
+      const bool is_digit = std::isdigit(static_cast<unsigned char>(c)) != 0;
+      if (!is_digit || kind.empty() || kind.back() != '#') kind += is_digit ? '#' : c;
+    }
+  }
+  return printable(kind, 120);
+}
+
+}  // namespace
+
+void SkipReport::add(const Error& error) {
+  ++broken_;
+  if (examples_.size() < kMostExamples) examples_.push_back(error.message());
+  ++kinds_[kind_of_problem(error)];
+}
+
+std::optional<Error> SkipReport::find_too_many(double max_share, const std::string& source) const {
+  if (num_samples() < kFewestToJudge || share() <= max_share) return std::nullopt;
+  return Error{.source = source,
+               .problem = fmt::format("{} of {} samples are broken, {:.3g} % are allowed; the first: {}", num_broken(),
+                                      num_samples(), 100 * max_share, examples_.front()),
+               .advice = "Mend the data, or raise max_broken_share."};
+}
+
+Json SkipReport::to_json() const {
+  Json kinds = Json::object();
+  for (const auto& [kind, count] : kinds_) kinds[kind] = count;
+  return {{"samples", num_samples()}, {"skipped", num_broken()}, {"kinds", kinds}, {"examples", examples_}};
+}
+
+Result<ConversationSets> ConversationSets::open(const DataSettings& settings) {
+  ConversationSets sets;
+  sets.held_out_share_ = settings.held_out_share;
+  for (const DataFile& data : settings.files) {
+    WEFT_TRY(RecordList records, RecordList::open(data.file));
+    ColumnMap columns;
+    if (data.columns) {
+      columns = *data.columns;
+    } else if (!data.form.empty()) {
+      columns = column_preset(data.form);
+    } else {
+      // The first record that can be read shows the form.
+      const int64_t tries = std::min<int64_t>(records.size(), 16);
+      std::string form = "messages";
+      for (int64_t i = 0; i < tries; ++i) {
+        const Result<Json> record = records.read(i);
+        if (!record) continue;
+        form = guess_preset(*record);
+        break;
+      }
+      columns = column_preset(form);
+    }
+    sets.files_.push_back({.data = data, .columns = std::move(columns), .records = std::move(records)});
+  }
+  return sets;
+}
+
+int64_t ConversationSets::num_records(size_t set) const {
+  const OpenFile& file = files_[set];
+  return file.data.max_samples > 0 ? std::min(file.data.max_samples, file.records.size()) : file.records.size();
+}
+
+SampleOrder ConversationSets::order(uint64_t seed) const {
+  std::vector<SampleOrder::Set> sets;
+  for (size_t k = 0; k < files_.size(); ++k) {
+    const int64_t records = num_records(k);
+    const auto held_out = static_cast<int64_t>(std::floor(held_out_share_ * static_cast<double>(records)));
+    sets.push_back({.num_records = records, .weight = files_[k].data.weight, .num_held_out = held_out});
+  }
+  return {std::move(sets), seed};
+}
+
+std::string ConversationSets::name_of_sample(const SampleOrder::Place& place) const {
+  return fmt::format("{}, record {}", files_[place.set].data.file.string(), place.record);
+}
+
+Result<Conversation> ConversationSets::read(const SampleOrder::Place& place) const {
+  const OpenFile& file = files_[place.set];
+  WEFT_TRY(const Json record, file.records.read(place.record));
+  return read_conversation(record, file.columns, file.data.folder, name_of_sample(place));
+}
+
+}  // namespace weft

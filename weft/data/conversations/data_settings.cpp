@@ -1,0 +1,178 @@
+#include "weft/data/conversations/data_settings.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "weft/base/fields.h"
+#include "weft/base/file.h"
+#include "weft/base/text.h"
+
+namespace weft {
+namespace {
+
+constexpr IntegerRange kPixelRange{1, int64_t{1} << 40};
+constexpr IntegerRange kTokenCounts{1, 100'000'000};
+constexpr IntegerRange kFrameCounts{1, 1'000'000};
+constexpr IntegerRange kSampleCounts{1, int64_t{1} << 50};
+
+std::filesystem::path below(const std::filesystem::path& folder, const std::string& given) {
+  const std::filesystem::path path(given);
+  return path.is_absolute() ? path : folder / path;
+}
+
+/// Never empty, so that paths can be compared with it.
+std::filesystem::path folder_of(const std::filesystem::path& file) {
+  return file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
+}
+
+DataFile read_set(Fields& set, const std::filesystem::path& folder) {
+  DataFile data;
+  data.file = below(folder, set.text("file"));
+  data.folder = set.has("folder") ? below(folder, set.text("folder")) : folder_of(data.file);
+  data.weight = set.number_or("weight", 0, {1e-9, 1e9});
+  if (set.has("form")) data.form = column_presets()[set.choice("form", column_presets())];
+  if (set.has("columns")) {
+    data.columns = column_preset(data.form.empty() ? "messages" : data.form);
+    Fields columns = set.object("columns");
+    read_columns(columns, *data.columns);
+  }
+  data.max_samples = set.integer_or("max_samples", 0, kSampleCounts);
+  set.raw("form");
+  set.reject_unknown();
+  return data;
+}
+
+void read_limits(Fields& fields, DataMediaLimits& limits) {
+  limits.image_max_pixels = fields.integer_or("image_max_pixels", 0, kPixelRange);
+  limits.image_min_pixels = fields.integer_or("image_min_pixels", 0, kPixelRange);
+  limits.video_max_pixels = fields.integer_or("video_max_pixels", 0, kPixelRange);
+  limits.video_min_pixels = fields.integer_or("video_min_pixels", 0, kPixelRange);
+  limits.video_fps = fields.number_or("video_fps", 0, {1e-3, 1000});
+}
+
+DataSettings read_own(Fields& fields, const std::filesystem::path& folder) {
+  DataSettings settings;
+  for (Fields& set : fields.objects("sets")) settings.files.push_back(read_set(set, folder));
+  if (settings.files.empty()) fields.complain("sets", "is empty", "Give at least one file of conversations.");
+  const auto has_weight = [](const DataFile& file) { return file.weight > 0; };
+  const auto num_weights = std::count_if(settings.files.begin(), settings.files.end(), has_weight);
+  if (num_weights != 0 && num_weights != std::ssize(settings.files))
+    fields.complain("sets", "have weights, but not all of them", "Give every set a weight, or none.");
+  settings.encode.loss = static_cast<LossOn>(fields.choice_or("loss", 0, loss_names()));
+  settings.encode.cutoff_tokens = fields.integer_or("cutoff_tokens", 0, kTokenCounts);
+  read_limits(fields, settings.limits);
+  settings.limits.video_max_frames = fields.integer_or("video_max_frames", 0, kFrameCounts);
+  settings.limits.audio_max_seconds = fields.number_or("audio_max_seconds", 0, {0.01, 36'000});
+  settings.held_out_share = fields.number_or("held_out_share", 0, {0, 0.9});
+  settings.packs = fields.flag_or("pack", false);
+  settings.max_broken_share = fields.number_or("max_broken_share", settings.max_broken_share, {0, 1});
+  fields.reject_unknown();
+  return settings;
+}
+
+/// MindSpeed-MM's data.json, whose keys are LLaMA-Factory's.
+DataSettings read_mindspeed(Fields& fields, const std::filesystem::path& folder) {
+  DataSettings settings;
+  Fields dataset = fields.object("dataset_param");
+  DataFile data{.form = "mindspeed_mm", .columns = column_preset("mindspeed_mm")};
+  if (dataset.has("attr")) {
+    Fields attributes = dataset.object("attr");
+    read_attributes(attributes, *data.columns);
+  }
+  if (dataset.has("preprocess_parameters")) {
+    Fields media = dataset.object("preprocess_parameters");
+    read_limits(media, settings.limits);
+    settings.limits.video_max_frames = media.integer_or("video_maxlen", 0, kFrameCounts);
+  }
+  Fields basic = dataset.object("basic_parameters");
+  bool trains_on_prompt = false, masks_history = false;
+  std::vector<std::string> files;
+  if (const Json* given = basic.raw("dataset"); given != nullptr && given->is_array()) {
+    files = basic.texts_or_empty("dataset");
+  } else {
+    // Several files stand in one text, with commas.
+    const std::string text = basic.text("dataset");
+    for (size_t begin = 0; begin <= text.size();) {
+      const size_t end = std::min(text.find(',', begin), text.size());
+      files.push_back(text.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+  // MindSpeed-MM runs where its paths lead from, and looks for media in dataset_dir.
+  const std::string media_folder = basic.text_or("dataset_dir", "");
+  trains_on_prompt = basic.flag_or("train_on_prompt", false);
+  masks_history = basic.flag_or("mask_history", false);
+  settings.encode.cutoff_tokens = basic.integer_or("cutoff_len", 0, kTokenCounts);
+  data.max_samples = basic.integer_or("max_samples", 0, kSampleCounts);
+  settings.packs = basic.flag_or("packing", false);
+  settings.held_out_share = basic.number_or("val_rate", 0, {0, 0.9});
+  if (trains_on_prompt && masks_history) {
+    basic.complain("mask_history", "and train_on_prompt are both true, which exclude each other", "Choose one.");
+  }
+  settings.encode.loss = trains_on_prompt ? LossOn::kEverything
+                         : masks_history  ? LossOn::kLastTurn
+                                          : LossOn::kAssistant;
+  for (const std::string& file : files) {
+    data.file = below(folder, file);
+    data.folder = media_folder.empty() ? folder_of(data.file) : below(folder, media_folder);
+    settings.files.push_back(data);
+  }
+  return settings;
+}
+
+}  // namespace
+
+Result<DataSettings> read_data_settings(const Document& document, const std::filesystem::path& folder) {
+  Findings findings(document.source);
+  Fields fields(document, findings);
+  DataSettings settings = fields.has("dataset_param") ? read_mindspeed(fields, folder) : read_own(fields, folder);
+  settings.source = document.source;
+  if (findings.first()) return *findings.first();
+  return settings;
+}
+
+Json to_json(const DataSettings& settings) {
+  Json json = {{"sets", Json::array()},
+               {"loss", loss_names()[static_cast<size_t>(settings.encode.loss)]},
+               {"held_out_share", settings.held_out_share},
+               {"pack", settings.packs},
+               {"max_broken_share", settings.max_broken_share}};
+  for (const DataFile& data : settings.files) {
+    Json set = {{"file", data.file.string()}, {"folder", data.folder.string()}};
+    if (data.weight > 0) set["weight"] = data.weight;
+    if (!data.form.empty()) set["form"] = data.form;
+    if (data.columns) set["columns"] = to_json(*data.columns);
+    if (data.max_samples > 0) set["max_samples"] = data.max_samples;
+    json["sets"].push_back(std::move(set));
+  }
+  const auto add = [&json](const char* key, auto value) {
+    if (value > 0) json[key] = value;
+  };
+  const DataMediaLimits& limits = settings.limits;
+  add("cutoff_tokens", settings.encode.cutoff_tokens);
+  add("image_max_pixels", limits.image_max_pixels);
+  add("image_min_pixels", limits.image_min_pixels);
+  add("video_max_pixels", limits.video_max_pixels);
+  add("video_min_pixels", limits.video_min_pixels);
+  add("video_fps", limits.video_fps);
+  add("video_max_frames", limits.video_max_frames);
+  add("audio_max_seconds", limits.audio_max_seconds);
+  return json;
+}
+
+Result<DataSettings> read_data_settings_file(const std::filesystem::path& path) {
+  // A file of conversations may be larger than any document, so its beginning decides.
+  std::string extension = path.extension().string();
+  const bool is_lines = extension == ".jsonl";
+  Result<Document> document = is_lines ? Result<Document>(Error{}) : read_document(path);
+  if (document && document->root.is_object()) return read_data_settings(*document, path.parent_path());
+  const bool is_yaml = extension == ".yaml" || extension == ".yml";
+  if (!document && !is_lines && (is_yaml || extension != ".json")) return document.error();
+  DataSettings settings;
+  settings.source = path.string();
+  settings.files.push_back({.file = path, .folder = folder_of(path)});
+  return settings;
+}
+
+}  // namespace weft

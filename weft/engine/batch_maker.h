@@ -1,0 +1,32 @@
+#pragma once
+
+#include "weft/data/sample_costs.h"
+#include "weft/engine/shared_batches.h"
+#include "weft/models/inputs.h"
+#include "weft/pipeline/training_rank.h"
+
+namespace weft {
+
+/// Makes a rank's share of batches: deals samples out, reads those that its modules take in and packs them.
+struct BatchMaker {
+  const Plan& plan;
+  const TrainingRank& rank;
+  const SampleCosts& costs;
+  WorkerThreads& workers;
+  bool is_for_gpu = false;
+  /// Where the batches are trained with; nothing is dropped else. Which samples a microbatch has is filled in.
+  std::optional<StepDraws> draws = std::nullopt;
+
+  /// Of the samples from `first` on.
+  LocalBatch make(const SampleSource& samples, int64_t first) const;
+
+ private:
+  class Reader;
+
+  bool needs_all_lengths() const;
+  BatchAssignment assign(const std::vector<SampleLengths>& lengths) const;
+  std::optional<Error> make_microbatches(Reader& reader, LocalBatch& local) const;
+  std::optional<Error> make_macro_batches(Reader& reader, StepBatch& made) const;
+};
+
+}  // namespace weft

@@ -1,0 +1,161 @@
+#include "weft/engine/resumed_run.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "weft/checkpoint/agreement.h"
+#include "weft/plan/diff.h"
+#include "weft/spec/workload.h"
+
+namespace weft {
+namespace {
+
+/// What a workload says of samples, but for how many a batch has.
+Json samples_of(const Workload& workload) {
+  Json json = to_json(workload);
+  for (const char* key : {"name", "precision", "optimizer", "attention", "frozen", "global_batch_samples"})
+    json.erase(key);
+  return json;
+}
+
+/// What a configuration says of samples, wherever files lie.
+Json data_of(const Json& run) {
+  Json data = run.value("data", Json("synthetic"));
+  if (!data.is_object()) return data;
+  for (const char* key : {"model", "max_broken_share"}) data.erase(key);
+  for (Json& set : data["sets"]) {
+    set["file"] = std::filesystem::path(set["file"].get<std::string>()).filename().string();
+    set.erase("folder");
+  }
+  return data;
+}
+
+/// What of a difference changes neither where weights lie nor a number that is computed: what was predicted and from
+/// what, and what changes time and memory alone.
+bool is_about_cost(const std::string& field) {
+  for (const char* word : {"predicted", "cluster", "workload", "batches", "batch_seed", "overlap", "offload",
+                           "buckets_mb", "idle_ranks", "model"}) {
+    const std::string_view name(word);
+    if (field == name || (field.starts_with(name) && field[name.size()] == '.')) return true;
+  }
+  for (const char* word : {".recompute", ".zero_keep_gathered", ".recompute_from_inputs"}) {
+    if (field.starts_with("modules.") && field.ends_with(word)) return true;
+  }
+  return false;
+}
+
+std::string frozen_text(const Workload& workload) {
+  std::vector<std::string> names;
+  for (const ModuleKind kind : workload.frozen) names.emplace_back(name_of(kind));
+  std::sort(names.begin(), names.end());
+  return fmt::format("[{}]", fmt::join(names, ", "));
+}
+
+void add_changes(const Json& before, const Json& now, const std::string& path, std::vector<std::string>& changes) {
+  const auto field_of = [&](const std::string& key) { return path.empty() ? key : path + "." + key; };
+  for (const auto& [key, value] : now.items()) {
+    if (!before.contains(key)) {
+      changes.push_back(fmt::format("{} {}, which was not there", field_of(key), value.dump()));
+    } else if (value.is_object() && before[key].is_object()) {
+      add_changes(before[key], value, field_of(key), changes);
+    } else if (before[key] != value) {
+      changes.push_back(fmt::format("{} {} instead of {}", field_of(key), value.dump(), before[key].dump()));
+    }
+  }
+  for (const auto& [key, value] : before.items()) {
+    if (!now.contains(key)) changes.push_back(fmt::format("no {}, which was {}", field_of(key), value.dump()));
+  }
+}
+
+}  // namespace
+
+std::optional<Error> check_model_of(const Checkpoint& checkpoint, const Plan& plan) {
+  if (checkpoint.plan.model.config == plan.model.config) return std::nullopt;
+  return Error{.field = "model",
+               .problem = fmt::format("is {}, but {} is of {}, or of another configuration of that name",
+                                      plan.model.name, checkpoint.folder.string(), checkpoint.plan.model.name),
+               .advice = "Use a plan for the checkpoint's model: its run's folder has one."};
+}
+
+std::optional<Error> check_resumed(const Checkpoint& checkpoint, const Plan& plan, const TrainConfig& config) {
+  if (auto error = check_model_of(checkpoint, plan)) return error;
+  const Json now = to_json(config);
+  for (const char* field : {"seed", "data"}) {
+    if (!checkpoint.run.contains(field) || checkpoint.run[field] == now[field]) continue;
+    if (std::string_view(field) == "data" && data_of(checkpoint.run) == data_of(now)) continue;
+    return Error{.source = config.source,
+                 .field = field,
+                 .problem = fmt::format("is {}, but the run in {} has {}", now[field].dump(),
+                                        checkpoint.folder.string(), checkpoint.run[field].dump()),
+                 .advice = "Go on with the run's own value, or begin a new run."};
+  }
+  const Json there = samples_of(checkpoint.plan.workload), here = samples_of(plan.workload);
+  if (!config.data && there != here) {
+    std::string different;
+    for (const auto& [key, value] : here.items()) {
+      if (there.contains(key) && there[key] == value) continue;
+      different = key;
+      break;
+    }
+    for (const auto& [key, value] : there.items()) {
+      if (different.empty() && !here.contains(key)) different = key;
+    }
+    return Error{.field = "workload." + different,
+                 .problem = fmt::format("makes other samples than that of the run in {}", checkpoint.folder.string()),
+                 .advice = "Go on with the run's own workload, or begin a new run from its weights."};
+  }
+  if (checkpoint.step > config.steps) {
+    return Error{.source = config.source,
+                 .field = "steps",
+                 .problem = fmt::format("is {}, but {} has done {} already", config.steps, checkpoint.folder.string(),
+                                        checkpoint.step),
+                 .advice = "Give more steps."};
+  }
+  return std::nullopt;
+}
+
+Error with_good_checkpoint(Group& everyone, Error error, const std::filesystem::path& folder) {
+  const UnlimitedWaits patience(everyone);
+  if (everyone.rank() == 0) {
+    const auto read = read_checkpoint(folder);
+    const bool is_damaged = !read || verify_checkpoint(*read);
+    const auto good = is_damaged ? good_checkpoint_beside(folder) : std::nullopt;
+    if (good) {
+      error.advice = fmt::format(
+          "{} is good: go on from it with --resume {} and another --run, or copy the damaged one "
+          "again.",
+          good->filename().string(), good->string());
+    } else if (is_damaged) {
+      error.advice += " No other checkpoint of the run is good.";
+    }
+  }
+  return *first_error(everyone, everyone.rank() == 0 ? std::optional(error) : std::nullopt);
+}
+
+std::vector<std::string> changes_of_plan(const Plan& before, const Plan& now) {
+  std::vector<std::string> changes;
+  const auto side = [](const std::string& value) { return value.empty() ? std::string("nothing") : value; };
+  for (const Difference& difference : diff_plans(before, now)) {
+    if (is_about_cost(difference.field)) continue;
+    changes.push_back(
+        fmt::format("{} {} instead of {}", difference.field, side(difference.after), side(difference.before)));
+  }
+  if (frozen_text(before.workload) != frozen_text(now.workload)) {
+    changes.push_back(
+        fmt::format("frozen modules {} instead of {}", frozen_text(now.workload), frozen_text(before.workload)));
+  }
+  if (before.workload.global_batch_samples != now.workload.global_batch_samples) {
+    changes.push_back(fmt::format("{} samples a step instead of {}, the learning rate by samples seen",
+                                  now.workload.global_batch_samples, before.workload.global_batch_samples));
+  }
+  return changes;
+}
+
+std::vector<std::string> changes_of_config(const Json& before, const Json& now) {
+  std::vector<std::string> changes;
+  add_changes(before, now, "", changes);
+  return changes;
+}
+
+}  // namespace weft

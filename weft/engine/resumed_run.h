@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "weft/checkpoint/checkpoint.h"
+#include "weft/engine/train_config.h"
+
+namespace weft {
+
+/// Whether a checkpoint can go on with this plan and configuration: they must be of the same model and make the same
+/// samples in the same order. The error names what is not so.
+std::optional<Error> check_resumed(const Checkpoint& checkpoint, const Plan& plan, const TrainConfig& config);
+
+/// Of the same model, which is enough to evaluate it.
+std::optional<Error> check_model_of(const Checkpoint& checkpoint, const Plan& plan);
+
+/// An error of reading a checkpoint, which all ranks have alike: where the checkpoint is damaged it then says which
+/// other one of its run is good, and how to take it. All ranks call it.
+Error with_good_checkpoint(Group& everyone, Error error, const std::filesystem::path& folder);
+
+/// What is different from here on, as texts: "modules.llm.tp 2 instead of 1". Of the plan, what decides where weights
+/// lie or how numbers are computed; of the configuration, keys that changed, came or went.
+std::vector<std::string> changes_of_plan(const Plan& before, const Plan& now);
+std::vector<std::string> changes_of_config(const Json& before, const Json& now);
+
+}  // namespace weft

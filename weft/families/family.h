@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "weft/base/fields.h"
+#include "weft/families/numbers.h"
+#include "weft/program/module.h"
+
+namespace weft {
+
+/// How an image and a second of audio become tokens, for workloads that count in patches and seconds.
+struct MediaGeometry {
+  int64_t patches_per_embedding = 0;          ///< spatial merge squared
+  int64_t mel_frames_per_second = 0;          ///< log-mel frames
+  int64_t mel_frames_per_audio_position = 0;  ///< stride of the convolutions
+  int64_t audio_positions_per_embedding = 0;  ///< pooling
+};
+
+/// A model as its family declares it: what both halves, the one that plans and the one that runs, build on.
+struct DeclaredModel {
+  std::vector<Module> modules;  ///< in flow order, encoders first, the llm last
+  MediaGeometry media;
+  bool has_tied_embeddings = false;
+  ModelNumbers numbers;
+};
+
+/// One kind of model that Weft knows.
+struct Family {
+  std::string model_type;  ///< as configurations call it
+  void (*read)(Fields& config, DeclaredModel& model);
+};
+
+/// All that are known.
+const std::vector<Family>& families();
+
+}  // namespace weft

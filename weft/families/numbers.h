@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "weft/families/media/rope_index.h"
+
+namespace weft {
+
+/// How rotary frequencies are stretched for longer contexts.
+enum class RopeScaling : uint8_t { kNone, kLinear, kByWavelength, kYarn };
+
+struct RopeNumbers {
+  double theta = 10000;
+  RopeScaling scaling = RopeScaling::kNone;
+  double factor = 1;
+  double low_frequency_factor = 1;   ///< kByWavelength
+  double high_frequency_factor = 4;  ///< kByWavelength
+  double original_positions = 0;     ///< kByWavelength and kYarn
+  double beta_fast = 32;             ///< kYarn
+  double beta_slow = 1;              ///< kYarn
+  bool truncates = true;             ///< kYarn
+  double amplitude = 1;              ///< of cosines and sines
+  std::vector<int64_t> sections;     ///< frequencies of each position axis in turn; none: one axis
+};
+
+/// What a language model's configuration says beyond its operators.
+struct TextNumbers {
+  RopeNumbers rope;
+  int64_t max_positions = 0;
+  bool normalizes_expert_weights = false;
+  double balance_coefficient = 0;
+  std::vector<int64_t> end_ids;  ///< tokens that end a generated text
+  /// Why the model can be planned but not run, with the field that says so.
+  std::optional<Error> not_run = std::nullopt;
+};
+
+/// Images and videos as patches.
+struct VisionNumbers {
+  double rope_theta = 10000;
+  int64_t channels = 3;
+  int64_t patch_size = 14;
+  int64_t temporal_patch_size = 2;
+  int64_t merge_size = 2;
+  int64_t window_size = 0;  ///< pixels; 0: no windows
+
+  int64_t patch_elements() const { return channels * temporal_patch_size * patch_size * patch_size; }
+};
+
+/// Audio clips as log-mel frames.
+struct AudioNumbers {
+  int64_t mel_bins = 128;
+  int64_t half_window = 100;
+  int64_t max_positions = 1500;
+};
+
+/// How weight files differ from the names that operators have.
+struct WeightFiles {
+  /// Beginnings of names that some files have, and what stands for them.
+  std::vector<std::pair<std::string, std::string>> renamed;
+  /// Weights that files carry and the model has no use for: tables that are computed, parts that are not trained.
+  std::vector<std::string> unused_beginnings;
+  std::vector<std::string> unused_endings;
+  /// Where the head is tied to the embedding: the names of both. Files may hold a copy of the one.
+  std::string tied_head = {};
+  std::string tied_table = {};
+
+  /// The name that an operator has for a weight of a file.
+  std::string name_of(std::string_view name_in_file) const;
+  bool is_unused(std::string_view name) const;
+};
+
+/// What a family says of a model besides its modules.
+struct ModelNumbers {
+  TextNumbers text;
+  std::optional<VisionNumbers> vision;
+  std::optional<AudioNumbers> audio;
+  RopeRules media;  ///< which tokens stand for media and how positions are counted
+  WeightFiles files;
+};
+
+}  // namespace weft

@@ -1,0 +1,214 @@
+#include "weft/loader/conversation_source.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "weft/loader/media_content.h"
+
+namespace weft {
+namespace {
+
+/// A sample for which so many records in turn cannot be used is no accident.
+constexpr int64_t kMostAttempts = 100;
+
+/// Whether the folder's files fit the model that they are used with.
+std::optional<Error> find_misfit(const std::filesystem::path& folder, const SampleForm& form, const MediaRules& media) {
+  const auto misfit = [&](const char* file, std::string field, int64_t found, int64_t wanted) {
+    return Error{.source = (folder / file).string(),
+                 .field = std::move(field),
+                 .problem = fmt::format("gives {}, the model needs {}", found, wanted),
+                 .advice = "Use the files of the model that is trained."};
+  };
+  const char* preprocessor = "preprocessor_config.json";
+  for (const auto& rules : {media.image, media.video}) {
+    if (!rules) continue;
+    if (rules->merge != form.merge_size) return misfit(preprocessor, "merge_size", rules->merge, form.merge_size);
+    if (rules->values_per_patch() != form.patch_elements)
+      return misfit(preprocessor, "patch_size × patch_size × temporal_patch_size × 3", rules->values_per_patch(),
+                    form.patch_elements);
+  }
+  if (media.audio && media.audio->num_mels != form.mel_bins)
+    return misfit(preprocessor, "feature_size", media.audio->num_mels, form.mel_bins);
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<ConversationData>> ConversationData::open(const Model& model, const SampleForm& form,
+                                                                 const std::filesystem::path& model_folder,
+                                                                 const DataSettings& settings) {
+  WEFT_TRY(ConversationSets sets, ConversationSets::open(settings));
+  WEFT_TRY(ModelText text, read_model_text(model_folder));
+  const std::shared_ptr<ConversationData> data(new ConversationData(std::move(sets), std::move(text)));
+  WEFT_TRY(data->chat_, data->text_.chat_template(model_folder));
+  const std::string tokenizer_file = (model_folder / "tokenizer.json").string();
+  if (auto error = find_foreign_tokenizer(model, data->text_.tokenizer, tokenizer_file)) return *std::move(error);
+  WEFT_TRY(data->tokens_, media_token_rule(model, data->text_.tokenizer, tokenizer_file));
+  WEFT_TRY(data->media_, read_media_rules(model, model_folder, settings.limits));
+  data->encode_ = settings.encode;
+  data->form_ = form;
+  if (auto error = find_misfit(model_folder, form, data->media_)) return *std::move(error);
+  return data;
+}
+
+std::unique_ptr<ConversationData::Bench> ConversationData::take_bench() const {
+  const std::lock_guard lock(mutex_);
+  if (benches_.empty()) return std::make_unique<Bench>();
+  std::unique_ptr<Bench> bench = std::move(benches_.back());
+  benches_.pop_back();
+  return bench;
+}
+
+void ConversationData::give_back(std::unique_ptr<Bench> bench) const {
+  const std::lock_guard lock(mutex_);
+  benches_.push_back(std::move(bench));
+}
+
+void ConversationData::add_shape(const MediaReference& media, const MediaShape& shape, Draft& draft) const {
+  Sample& sample = draft.sample;
+  const ImageGrid frame{.rows = shape.grid.h, .columns = shape.grid.w};
+  if (media.kind == MediaKind::kAudio) {
+    sample.clip_frames.push_back(shape.mel_frames);
+    sample.load.audio.push_back({static_cast<double>(shape.positions), 1});
+    draft.rows.audio += shape.size.tokens;
+  } else if (media.kind == MediaKind::kImage) {
+    sample.images.push_back(frame);
+    sample.load.vision.push_back({static_cast<double>(frame.num_patches()), 1});
+    draft.rows.image += shape.size.tokens;
+  } else {
+    // Patches of a video see those of their own frame only.
+    sample.videos.push_back({.frames = shape.grid.t, .frame = frame, .frame_seconds = shape.frame_seconds});
+    sample.load.vision.push_back({static_cast<double>(frame.num_patches()), static_cast<double>(shape.grid.t)});
+    draft.rows.video += shape.size.tokens;
+  }
+}
+
+Result<ConversationData::Draft> ConversationData::read(const SampleOrder::Place& place) const {
+  WEFT_TRY(Conversation conversation, sets_.read(place));
+  Draft draft;
+  std::vector<MediaSize> sizes;
+  for (const MediaReference& media : conversation.media) {
+    WEFT_TRY(MediaShape shape, measure_media(media_, media));
+    add_shape(media, shape, draft);
+    sizes.push_back(shape.size);
+    draft.shapes.push_back(std::move(shape));
+  }
+  std::unique_ptr<Bench> bench = take_bench();
+  Result<EncodedText> encoded = encode_conversation(text_, *chat_, tokens_, encode_, conversation, sizes, bench->cache,
+                                                    sets_.name_of_sample(place));
+  give_back(std::move(bench));
+  if (!encoded) return std::move(encoded).error();
+  const int64_t length = std::ssize(encoded->ids);
+  if (form_.max_tokens > 0 && length > form_.max_tokens) {
+    return Error{.source = sets_.name_of_sample(place),
+                 .problem = fmt::format("has {} tokens, but the model's max_position_embeddings is {}", length,
+                                        form_.max_tokens),
+                 .advice = "Give cutoff_tokens, or smaller media."};
+  }
+  draft.sample.ids = std::move(encoded->ids);
+  draft.sample.targets = std::move(encoded->targets);
+  draft.sample.load.llm = {{static_cast<double>(length), 1}};
+  draft.media = std::move(conversation.media);
+  return draft;
+}
+
+std::optional<Error> ConversationData::add_content(Draft& draft, SampleContent wanted) const {
+  std::vector<std::vector<float>> clips;
+  for (size_t i = 0; i < draft.media.size(); ++i) {
+    const MediaReference& media = draft.media[i];
+    if (media.kind != MediaKind::kAudio) {
+      if (!wanted.pixels) continue;
+      const bool is_video = media.kind == MediaKind::kVideo;
+      auto error = append_patches(media, is_video ? *media_.video : *media_.image, draft.shapes[i],
+                                  is_video ? draft.sample.video_pixels : draft.sample.pixels);
+      if (error) return error;
+      continue;
+    }
+    if (!wanted.features) continue;
+    std::unique_ptr<Bench> bench = take_bench();
+    if (!bench->mel) bench->mel = std::make_unique<LogMel>(*media_.audio);
+    auto features = clip_features(media, *bench->mel, draft.shapes[i]);
+    give_back(std::move(bench));
+    if (!features) return features.error();
+    clips.push_back(*std::move(features));
+  }
+  // Clips lie one after the other in every band.
+  for (int64_t band = 0; band < form_.mel_bins && !clips.empty(); ++band) {
+    for (size_t clip = 0; clip < clips.size(); ++clip) {
+      const auto begin = clips[clip].begin() + band * draft.sample.clip_frames[clip];
+      draft.sample.features.insert(draft.sample.features.end(), begin, begin + draft.sample.clip_frames[clip]);
+    }
+  }
+  return std::nullopt;
+}
+
+ConversationSource::ConversationSource(std::shared_ptr<const ConversationData> data, uint64_t seed, bool is_held_out)
+    : data_(std::move(data)), order_(data_->sets().order(seed)), is_held_out_(is_held_out) {
+  WEFT_CHECK(!is_held_out || order_.num_held_out() > 0, "no samples are held out");
+}
+
+int64_t ConversationSource::num_different() const {
+  return is_held_out_ ? order_.num_held_out() : order_.epoch_samples();
+}
+
+SampleOrder::Place ConversationSource::place_of(int64_t index, int64_t attempt) const {
+  if (is_held_out_) return order_.held_out((index + attempt) % order_.num_held_out());
+  return order_.at(index, attempt);
+}
+
+std::optional<std::string> ConversationSource::find_left_out(const SampleOrder::Place& place) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = left_out_.find({place.set, place.record});
+  return it == left_out_.end() ? std::nullopt : std::optional(it->second);
+}
+
+Result<ConversationSource::Found> ConversationSource::find(int64_t index, std::vector<SkippedSample>& skipped) const {
+  std::optional<Error> last;
+  for (int64_t attempt = 0; attempt < kMostAttempts; ++attempt) {
+    const SampleOrder::Place place = place_of(index, attempt);
+    const std::string name = data_->sets().name_of_sample(place);
+    if (auto problem = find_left_out(place)) {
+      skipped.push_back({.sample = index, .attempt = attempt, .source = name, .problem = *problem});
+      last = Error{.problem = *std::move(problem)};
+      continue;
+    }
+    auto draft = data_->read(place);
+    if (draft) return Found{.draft = *std::move(draft), .attempt = attempt};
+    skipped.push_back({.sample = index, .attempt = attempt, .source = name, .problem = draft.error().message()});
+    last = draft.error();
+  }
+  return Error{.source = data_->sets().name_of_sample(place_of(index, 0)),
+               .problem = fmt::format("cannot be used, and neither can {} others that were to stand in for it: {}",
+                                      kMostAttempts - 1, last->message()),
+               .advice = "Mend the data."};
+}
+
+Result<SampleLengths> ConversationSource::lengths_of(int64_t index, std::vector<SkippedSample>& skipped) const {
+  WEFT_TRY(Found found, find(index, skipped));
+  return SampleLengths{.load = std::move(found.draft.sample.load), .rows = found.draft.rows};
+}
+
+Result<Sample> ConversationSource::read(int64_t index, SampleContent wanted,
+                                        std::vector<SkippedSample>& skipped) const {
+  WEFT_TRY(Found found, find(index, skipped));
+  if (const auto error = data_->add_content(found.draft, wanted)) {
+    skipped.push_back({.sample = index,
+                       .attempt = found.attempt,
+                       .source = data_->sets().name_of_sample(place_of(index, found.attempt)),
+                       .problem = error->message(),
+                       .is_new = true});
+    return Sample();
+  }
+  return std::move(found.draft.sample);
+}
+
+void ConversationSource::leave_out(const std::vector<SkippedSample>& skipped) {
+  const std::lock_guard lock(mutex_);
+  for (const SkippedSample& sample : skipped) {
+    const SampleOrder::Place place = place_of(sample.sample, sample.attempt);
+    left_out_.emplace(std::pair(place.set, place.record), sample.problem);
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "weft/data/conversations/conversation_sets.h"
+#include "weft/data/conversations/media_rules.h"
+#include "weft/data/sample_form.h"
+#include "weft/data/sample_source.h"
+#include "weft/prepare/log_mel.h"
+
+namespace weft {
+
+/// Conversations of files, with everything that makes samples of them: tokenizer, template, rules for media. What it
+/// reads does not change; several threads may read.
+class ConversationData {
+ public:
+  /// `model_folder` has the tokenizer, the chat template and the preprocessor's settings. The error names the file.
+  static Result<std::shared_ptr<ConversationData>> open(const Model& model, const SampleForm& form,
+                                                        const std::filesystem::path& model_folder,
+                                                        const DataSettings& settings);
+
+  const ConversationSets& sets() const { return sets_; }
+
+  /// A record without its media's content, and what is needed to add that.
+  struct Draft {
+    Sample sample;
+    SampleRows rows;
+    std::vector<MediaReference> media;
+    std::vector<MediaShape> shapes;
+  };
+  /// The errors are about this record alone.
+  Result<Draft> read(const SampleOrder::Place& place) const;
+  std::optional<Error> add_content(Draft& draft, SampleContent wanted) const;
+
+ private:
+  ConversationData(ConversationSets sets, ModelText text) : sets_(std::move(sets)), text_(std::move(text)) {}
+
+  /// What one thread at a time works with.
+  struct Bench {
+    PieceCache cache;
+    std::unique_ptr<LogMel> mel;
+  };
+  std::unique_ptr<Bench> take_bench() const;
+  void give_back(std::unique_ptr<Bench> bench) const;
+  void add_shape(const MediaReference& media, const MediaShape& shape, Draft& draft) const;
+
+  ConversationSets sets_;
+  ModelText text_;
+  const ChatTemplate* chat_ = nullptr;
+  MediaTokenRule tokens_;
+  MediaRules media_;
+  EncodeSettings encode_;
+  SampleForm form_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<Bench>> benches_;
+};
+
+/// Samples of conversations, in the order that seed and epoch give, or those that are held out.
+class ConversationSource : public SampleSource {
+ public:
+  /// Held-out samples repeat after the last; there must be some.
+  ConversationSource(std::shared_ptr<const ConversationData> data, uint64_t seed, bool is_held_out);
+
+  Result<SampleLengths> lengths_of(int64_t index, std::vector<SkippedSample>& skipped) const override;
+  Result<Sample> read(int64_t index, SampleContent wanted, std::vector<SkippedSample>& skipped) const override;
+  void leave_out(const std::vector<SkippedSample>& skipped) override;
+  int64_t num_different() const override;
+  bool is_synthetic() const override { return false; }
+
+ private:
+  SampleOrder::Place place_of(int64_t index, int64_t attempt) const;
+  /// Why a record is known not to be usable.
+  std::optional<std::string> find_left_out(const SampleOrder::Place& place) const;
+  /// The first record for this sample that can be used, with the number of its attempt.
+  struct Found {
+    ConversationData::Draft draft;
+    int64_t attempt = 0;
+  };
+  Result<Found> find(int64_t index, std::vector<SkippedSample>& skipped) const;
+
+  std::shared_ptr<const ConversationData> data_;
+  SampleOrder order_;
+  bool is_held_out_;
+  mutable std::mutex mutex_;
+  std::map<std::pair<size_t, int64_t>, std::string> left_out_;  ///< by set and record
+};
+
+}  // namespace weft

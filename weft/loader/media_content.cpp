@@ -1,0 +1,50 @@
+#include "weft/loader/media_content.h"
+
+#include <span>
+
+#include <fmt/format.h>
+
+#include "weft/prepare/decode_image.h"
+#include "weft/prepare/patches.h"
+#include "weft/prepare/waveform.h"
+
+namespace weft {
+
+std::optional<Error> append_patches(const MediaReference& media, const PatchRules& rules, const MediaShape& shape,
+                                    std::vector<float>& patches) {
+  std::vector<Pixels> pictures;
+  const bool is_video = media.kind == MediaKind::kVideo;
+  const size_t num_pictures = is_video ? shape.frames.size() : 1;
+  for (size_t i = 0; i < num_pictures; ++i) {
+    const std::filesystem::path& file = media.files[is_video ? static_cast<size_t>(shape.frames[i]) : 0];
+    auto picture = read_image(file);
+    if (!picture) return picture.error();
+    if (picture->height != shape.source.height || picture->width != shape.source.width) {
+      return Error{.source = file.string(),
+                   .problem = fmt::format("is {} × {} pixels, {} × {} were expected", picture->width, picture->height,
+                                          shape.source.width, shape.source.height),
+                   .advice = "Frames of a video have one size; a file must not change while it is used."};
+    }
+    pictures.push_back(*std::move(picture));
+  }
+  std::vector<const Pixels*> frames;
+  for (const Pixels& picture : pictures) frames.push_back(&picture);
+  const size_t before = patches.size();
+  const int64_t count = shape.grid.num_patches();
+  patches.resize(before + static_cast<size_t>(count * rules.values_per_patch()));
+  prepare_patches(frames, rules, shape.resized, {.begin = 0, .end = count}, std::span(patches).subspan(before));
+  return std::nullopt;
+}
+
+Result<std::vector<float>> clip_features(const MediaReference& media, const LogMel& mel, const MediaShape& shape) {
+  WEFT_TRY(Waveform sound, read_audio(media.files.front()));
+  sound = resampled(std::move(sound), MelRules::kRateHz);
+  if (std::ssize(sound.samples) < shape.samples) {
+    return Error{.source = media.files.front().string(),
+                 .problem = fmt::format("has {} values, {} were expected", sound.samples.size(), shape.samples),
+                 .advice = "A file must not change while it is used."};
+  }
+  return mel.features(std::span(sound.samples).first(static_cast<size_t>(shape.samples)));
+}
+
+}  // namespace weft

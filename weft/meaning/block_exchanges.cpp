@@ -1,0 +1,180 @@
+#include "weft/meaning/block_exchanges.h"
+
+#include <optional>
+
+#include "weft/base/check.h"
+#include "weft/meaning/op_share.h"
+
+namespace weft {
+namespace {
+
+/// Lists the exchanges of one forward.
+class ForwardList {
+ public:
+  ForwardList(const Module& module, const Block& block, const BlockSharing& sharing)
+      : module_(module), block_(block), sharing_(sharing) {}
+
+  std::vector<BlockExchange> list() {
+    list_.reserve(8);
+    for (size_t i = 0; i < block_.ops.size(); ++i) add(i);
+    // Rows that are pooled may lie on two ranks: they become whole, and each rank pools its own.
+    if (!changes_rows_ && pooling_ && sharing_.divides_rows && sharing_.tp > 1)
+      list_.insert(list_.begin(), enter_before(*pooling_, /*happens_again=*/false));
+    return std::move(list_);
+  }
+
+ private:
+  void add(size_t i) {
+    const Op& op = block_.ops[i];
+    if (is_router(op)) return add_router(i);
+    if (std::holds_alternative<Attention>(op.shape)) return add_attention(i);
+    if (std::holds_alternative<CrossEntropy>(op.shape) && sharing_.tp > 1)
+      list_.push_back({.kind = ExchangeKind::kLoss, .op = i});
+    if (const auto* matmul = std::get_if<Matmul>(&op.shape)) add_product(i, *matmul);
+    const bool pools = op.split == TensorSplit::kWhole && has_output_rows(op);
+    if (pools && !pooling_) pooling_ = i;
+  }
+
+  bool has_output_rows(const Op& op) const { return op.rows == module_.output_rows && op.rows != RowsPerToken{}; }
+
+  BlockExchange enter_before(size_t i, bool happens_again) const {
+    return {.kind = ExchangeKind::kRows,
+            .op = i,
+            .change = RowChange::kEnter,
+            .columns = module_.width,
+            .happens_again = happens_again};
+  }
+
+  /// Rows become whole before they choose experts, and copies of them go there.
+  void add_router(size_t i) {
+    size_t experts = i + 1;
+    while (block_.ops[experts].split != TensorSplit::kColumn) ++experts;
+    if (sharing_.tp > 1 && !sharing_.experts_over_tp) list_.push_back(enter_before(experts, /*happens_again=*/false));
+    changes_rows_ = true;
+    if (sharing_.balances_experts) list_.push_back({.kind = ExchangeKind::kBalance, .op = i});
+    if (sharing_.ep > 1) list_.push_back({.kind = ExchangeKind::kExpertCounts, .op = i});
+  }
+
+  void add_attention(size_t i) {
+    if (sharing_.ulysses > 1) list_.push_back({.kind = ExchangeKind::kHeads, .op = i, .has_keys = true});
+    if (sharing_.ring > 1) list_.push_back({.kind = ExchangeKind::kKeys, .op = i});
+    if (sharing_.ulysses > 1) list_.push_back({.kind = ExchangeKind::kHeads, .goes_back = true, .op = i});
+  }
+
+  void add_product(size_t i, const Matmul& matmul) {
+    const Op& op = block_.ops[i];
+    const bool is_of_experts = matmul.copies > 1;
+    if (op.split == TensorSplit::kColumn) {
+      changes_rows_ = true;
+      if (is_of_experts && sharing_.ep > 1) list_.push_back({.kind = ExchangeKind::kExpertRows, .op = i});
+      if (!is_of_experts && sharing_.tp > 1) list_.push_back(enter_before(i, sharing_.divides_rows));
+    }
+    if (op.split == TensorSplit::kRow) {
+      changes_rows_ = true;
+      if (is_of_experts && sharing_.ep > 1)
+        list_.push_back({.kind = ExchangeKind::kExpertRows, .goes_back = true, .op = i});
+      if (sharing_.tp > 1 && !has_whole_experts(op, sharing_.experts_over_tp))
+        list_.push_back({.kind = ExchangeKind::kRows,
+                         .op = i,
+                         .change = RowChange::kLeave,
+                         .has_outputs = !is_of_experts && has_output_rows(op),
+                         .columns = matmul.out});
+    }
+  }
+
+  const Module& module_;
+  const Block& block_;
+  const BlockSharing& sharing_;
+  std::vector<BlockExchange> list_;
+  std::optional<size_t> pooling_;
+  bool changes_rows_ = false;
+};
+
+BlockExchange in_pass(BlockExchange exchange, BlockPass pass, bool goes_back) {
+  exchange.pass = pass;
+  exchange.goes_back = goes_back;
+  return exchange;
+}
+
+/// Whether gradients come back to where a forward exchanged something.
+bool comes_back(const BlockExchange& exchange, const std::vector<OpGradients>& gradients) {
+  const OpGradients& op = gradients[exchange.op];
+  switch (exchange.kind) {
+    case ExchangeKind::kRows:
+      // Of rows that become whole for an operator, or of what it made.
+      return exchange.change == RowChange::kLeave || exchange.change == RowChange::kSum ? op.of_output : op.of_input;
+    case ExchangeKind::kHeads:
+    case ExchangeKind::kKeys:
+      return op.of_output;
+    case ExchangeKind::kExpertRows:
+      // A router that is trained has gradients of its weights, not of the rows that experts give.
+      return exchange.goes_back ? gradients.at(exchange.op + 1).of_input : op.of_input;
+    case ExchangeKind::kLoss:
+    case ExchangeKind::kBalance:
+    case ExchangeKind::kExpertCounts:
+      return false;
+  }
+  WEFT_CHECK(false, "unknown exchange {}", static_cast<int>(exchange.kind));
+}
+
+}  // namespace
+
+BlockSharing sharing_of(const ModulePlan& module, bool balances_experts) {
+  return {.tp = module.tp,
+          .ulysses = module.cp_ulysses,
+          .ring = module.cp / module.cp_ulysses,
+          .ep = module.ep,
+          .divides_rows = module.sequence_parallel && module.tp > 1,
+          .experts_over_tp = module.experts_over_tp,
+          .balances_experts = balances_experts};
+}
+
+std::vector<BlockExchange> forward_exchanges(const Module& module, const Block& block, const BlockSharing& sharing) {
+  return ForwardList(module, block, sharing).list();
+}
+
+std::vector<BlockExchange> entry_exchanges(const Module& llm, const BlockSharing& sharing, bool places_whole_rows) {
+  if (sharing.tp == 1) return {};
+  const auto change = [&](RowChange which) {
+    return BlockExchange{.kind = ExchangeKind::kRows, .change = which, .columns = llm.width};
+  };
+  if (!places_whole_rows) return {change(RowChange::kLeave)};
+  return {change(RowChange::kSum), change(RowChange::kDivide)};
+}
+
+std::vector<BlockExchange> output_exchanges(const Module& encoder, const BlockSharing& sharing) {
+  if (!sharing.divides_rows) return {};
+  return {{.kind = ExchangeKind::kRows,
+           .op = encoder.exit.ops.size() - 1,
+           .change = RowChange::kGather,
+           .has_outputs = true,
+           .columns = encoder.output_width}};
+}
+
+std::vector<BlockExchange> backward_exchanges(const std::vector<BlockExchange>& forward,
+                                              const std::vector<OpGradients>& gradients, BlockRecompute recompute) {
+  std::vector<BlockExchange> list;
+  list.reserve(2 * forward.size());
+  if (recompute == BlockRecompute::kFull) {
+    for (const BlockExchange& each : forward) list.push_back(in_pass(each, BlockPass::kBackwardInput, each.goes_back));
+  }
+  for (size_t i = forward.size(); i-- > 0;) {
+    const BlockExchange& each = forward[i];
+    // The attention of one operator runs again before its gradients come in: of its exchanges the ring's alone, since
+    // the rows and heads that it works on are kept.
+    const bool is_last_of_core = each.kind == ExchangeKind::kHeads ? each.goes_back : each.kind == ExchangeKind::kKeys;
+    const bool is_first_seen = is_last_of_core && (i + 1 == forward.size() || forward[i + 1].op != each.op);
+    if (recompute == BlockRecompute::kAttention && is_first_seen && gradients[each.op].of_output) {
+      for (const BlockExchange& other : forward) {
+        if (other.kind == ExchangeKind::kKeys && other.op == each.op)
+          list.push_back(in_pass(other, BlockPass::kBackwardInput, false));
+      }
+    }
+    if (each.happens_again && gradients[each.op].of_weight)
+      list.push_back(in_pass(each, BlockPass::kBackwardWeight, false));
+    if (comes_back(each, gradients)) list.push_back(in_pass(each, BlockPass::kBackwardInput, !each.goes_back));
+  }
+  return list;
+}
+
+}  // namespace weft

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "weft/meaning/row_changes.h"
+#include "weft/meaning/trainable.h"
+#include "weft/plan/plan.h"
+
+namespace weft {
+
+/// Among how many ranks a block is shared out.
+struct BlockSharing {
+  int64_t tp = 1, ulysses = 1, ring = 1, ep = 1;
+  bool divides_rows = false;  ///< between blocks, by sequence parallelism
+  bool experts_over_tp = false;
+  bool balances_experts = false;  ///< routers have a loss for even loads
+};
+BlockSharing sharing_of(const ModulePlan& module, bool balances_experts);
+
+enum class ExchangeKind : uint8_t {
+  kRows,          ///< tp: rows change as `change` says or, `goes_back`, their gradients
+  kLoss,          ///< tp: the largest logit, the sum and the target of every row
+  kHeads,         ///< Ulysses: heads for rows or, `goes_back`, rows for heads again
+  kKeys,          ///< ring: keys and values go round or, `goes_back`, go round once more and their gradients return
+  kBalance,       ///< rows that chose each expert, summed over those who have one microbatch
+  kExpertCounts,  ///< ep: how many rows each rank has for each expert
+  kExpertRows,    ///< ep: rows go to their experts, gradients of what came of them too or, `goes_back`, return
+};
+
+/// The pass through a block in which an exchange takes place.
+enum class BlockPass : uint8_t { kForward, kBackwardInput, kBackwardWeight };
+
+/// What ranks that share a block out do with each other at one point of it.
+struct BlockExchange {
+  ExchangeKind kind = ExchangeKind::kRows;
+  BlockPass pass = BlockPass::kForward;
+  bool goes_back = false;
+  size_t op = 0;  ///< of the block: before which rows become whole, whose summands become rows, or which needs it
+  RowChange change = RowChange::kEnter;  ///< of kRows
+  bool has_outputs = false;    ///< of kRows: rows that leave the module, fewer than between blocks after a merge
+  int64_t columns = 0;         ///< of kRows
+  bool happens_again = false;  ///< of kRows: rows become whole once more for the weight's gradient
+  bool has_keys = false;       ///< of kHeads: of queries, keys and values; else of queries alone
+
+  bool operator==(const BlockExchange&) const = default;
+};
+
+/// The forward of a layer or an exit, in order. An embedding's depends on what is placed among its rows
+/// (entry_exchanges).
+std::vector<BlockExchange> forward_exchanges(const Module& module, const Block& block, const BlockSharing& sharing);
+
+/// The forward of the llm's entry. Where rows of encoders come whole, they are placed among whole rows of the
+/// embedding.
+std::vector<BlockExchange> entry_exchanges(const Module& llm, const BlockSharing& sharing, bool places_whole_rows);
+
+/// An encoder's rows as the llm takes them in: whole on every tensor-parallel rank.
+std::vector<BlockExchange> output_exchanges(const Module& encoder, const BlockSharing& sharing);
+
+/// The backward of the block that a forward is of, in order, recomputation included. It goes as far as gradients of its
+/// operators do. Exchanges for weights' gradients (BlockPass) run in their turn, or later where a schedule splits the
+/// backward.
+std::vector<BlockExchange> backward_exchanges(const std::vector<BlockExchange>& forward,
+                                              const std::vector<OpGradients>& gradients, BlockRecompute recompute);
+
+}  // namespace weft

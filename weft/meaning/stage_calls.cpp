@@ -1,0 +1,245 @@
+#include "weft/meaning/stage_calls.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "weft/program/name_weights.h"
+
+namespace weft {
+namespace {
+
+/// What the layers of a part recompute, by layer.
+std::vector<BlockRecompute> recomputes_of(const StagePart& part) {
+  std::vector<BlockRecompute> recomputes;
+  for (const RecomputeRun& run : part.recompute)
+    recomputes.insert(recomputes.end(), static_cast<size_t>(run.blocks), run.what);
+  recomputes.resize(static_cast<size_t>(part.num_layers), BlockRecompute::kKeep);
+  return recomputes;
+}
+
+bool has_router(const Block& block) {
+  return std::any_of(block.ops.begin(), block.ops.end(), is_router);
+}
+
+SharedRows rows_of(const EncoderLoad& load, EncoderShare& share) {
+  return {.inside = share.inside,
+          .outside = share.outside,
+          .deal = std::move(share.deal),
+          .segments = PackedSegments(load.segments),
+          .windows = PackedSegments(load.windows)};
+}
+
+}  // namespace
+
+bool RankPortion::has(ModuleKind kind) const {
+  return rows.contains(kind) || std::find(from_outside.begin(), from_outside.end(), kind) != from_outside.end();
+}
+
+RankPortion portion_of(const Plan& plan, const MicrobatchLoad& load, const ModulePlace& llm, int64_t number) {
+  const int64_t cp = llm.plan->cp, rank = llm.context.rank;
+  RankPortion portion{.number = number};
+  TextShare share = share_text(load, cp, rank);
+  portion.rows[ModuleKind::kLlm] = {.inside = share.tokens,
+                                    .outside = share.tokens,
+                                    .deal = std::move(share.deal),
+                                    .segments = PackedSegments(load.samples),
+                                    .targets = share.targets};
+  for (const auto& [kind, media] : load.media) {
+    EncoderShare encoder = share_encoder(plan, kind, media, cp, rank);
+    const auto needed = share.needed.find(kind);
+    portion.needed[kind] = needed != share.needed.end() ? needed->second : RowLists(encoder.made.size());
+    portion.made[kind] = std::move(encoder.made);
+    portion.rows[kind] = rows_of(media, encoder);
+  }
+  for (const ModulePlan& module : plan.modules) {
+    const auto places = load.places.find(module.kind);
+    if (!module.is_in_pipeline() && places != load.places.end() && !places->second.empty())
+      portion.from_outside.push_back(module.kind);
+  }
+  return portion;
+}
+
+RankPortion portion_of(const Plan& plan, const EncoderLoad& load, const ModulePlace& encoder, int64_t number) {
+  RankPortion portion{.number = number};
+  EncoderShare share = share_encoder(plan, encoder.plan->kind, load, encoder.plan->cp, encoder.context.rank);
+  portion.rows[encoder.plan->kind] = rows_of(load, share);
+  return portion;
+}
+
+StageCalls::StageCalls(const Plan& plan, const StepLoad& load, size_t module, const Places& places,
+                       const StageContent& content, CallList& calls)
+    : plan_(plan),
+      load_(load),
+      is_encoder_(plan.modules[module].is_encoder()),
+      is_last_(content.stage() == parts_of_pipeline(plan, module).back().stage),
+      places_(places),
+      content_(content),
+      calls_(calls),
+      trainable_(plan),
+      flow_(flow_modules(plan, module)),
+      bytes_(static_cast<int64_t>(num_bytes(plan.precision.compute))),
+      weights_(plan, places.at(plan.modules[module].kind), content, calls) {}
+
+/// The first block of a module that gradients come to.
+int64_t StageCalls::first_backward(ModuleKind kind, const RankPortion& portion) const {
+  if (kind == ModuleKind::kLlm) {
+    for (const ModulePlan& other : plan_.modules) {
+      if (other.is_encoder() && portion.has(other.kind) && trainable_.gives_gradients(other)) return 0;
+    }
+  }
+  return trainable_.first_with_gradients(kind);
+}
+
+Traffic StageCalls::expert_rows(const ModulePlace& place, int64_t layer, int64_t microbatch) const {
+  size_t router = 0;
+  for (int64_t before = 0; before < layer; ++before) router += has_router(block_at(*place.spec, before + 1)) ? 1 : 0;
+  const RankGroup& group = place.experts;
+  const int64_t first_place = place.routed.rank - group.rank;
+  const auto rows_for = [&](int64_t from, int64_t to) {
+    const std::vector<int64_t>& chosen =
+        load_.routed[router][static_cast<size_t>(first_place + from)][static_cast<size_t>(microbatch)];
+    const int64_t here = std::ssize(chosen) / group.size();
+    return std::accumulate(chosen.begin() + to * here, chosen.begin() + (to + 1) * here, int64_t{0});
+  };
+  Traffic rows;
+  for (int64_t other = 0; other < group.size(); ++other) {
+    if (other == group.rank) continue;
+    rows += {.sent = rows_for(group.rank, other), .received = rows_for(other, group.rank)};
+  }
+  return rows;
+}
+
+StageCalls::Item StageCalls::block_item(const ModulePlace& place, const RankPortion& portion, int64_t at,
+                                        size_t number) const {
+  const ModuleKind kind = place.plan->kind;
+  const int64_t first = first_backward(kind, portion);
+  Item item{.place = &place,
+            .block = &block_at(*place.spec, at),
+            .rows = &portion.rows.at(kind),
+            .number = number,
+            .gradients = trainable_.gradients_of(kind, at, first < at),
+            .has_gradient = first <= at};
+  if (at == 0) return item;
+  item.exchanges = forward_exchanges(*place.spec, *item.block, sharing_of(*place.plan, load_.balances_experts));
+  if (place.plan->ep > 1 && has_router(*item.block)) item.expert_rows = expert_rows(place, at - 1, portion.number);
+  return item;
+}
+
+void StageCalls::add_output(const ModulePlace& encoder, const RankPortion& portion, std::vector<Item>& items) const {
+  items.push_back({.place = &encoder,
+                   .block = &encoder.spec->exit,
+                   .rows = &portion.rows.at(encoder.plan->kind),
+                   .exchanges = output_exchanges(*encoder.spec, sharing_of(*encoder.plan, false)),
+                   .gradients = std::vector<OpGradients>(encoder.spec->exit.ops.size()),
+                   .has_gradient = trainable_.gives_gradients(*encoder.plan)});
+}
+
+/// The embedding, among whose rows those of encoders are placed.
+void StageCalls::add_llm_entry(const ModulePlace& llm, const RankPortion& portion, size_t number,
+                               std::vector<Item>& items) const {
+  bool places_whole_rows = false, needs_gradient = trainable_.trains_table();
+  Item entry = block_item(llm, portion, 0, number);
+  for (const ModulePlan& module : plan_.modules) {
+    if (!module.is_encoder() || !portion.has(module.kind)) continue;
+    // Rows that come divided, from beside the pipeline, are placed when the others have been divided.
+    const bool is_whole = module.is_in_pipeline() || !llm.divides_rows();
+    places_whole_rows |= is_whole;
+    needs_gradient |= is_whole && trainable_.gives_gradients(module);
+    if (!module.is_in_pipeline()) continue;
+    const ModulePlace& encoder = places_.at(module.kind);
+    add_output(encoder, portion, items);
+    Item media = items.back();
+    media.exchanges.clear();
+    media.made = &portion.made.at(module.kind);
+    media.needed = &portion.needed.at(module.kind);
+    items.push_back(std::move(media));
+  }
+  entry.exchanges = entry_exchanges(*llm.spec, sharing_of(*llm.plan, false), places_whole_rows);
+  entry.gradients.front() = {.of_output = trainable_.trains_table(), .of_input = needs_gradient};
+  items.push_back(std::move(entry));
+}
+
+void StageCalls::add_part(const StagePart& part, const RankPortion& portion, size_t& number,
+                          std::vector<Item>& items) const {
+  const ModulePlace& place = places_.at(plan_.modules[static_cast<size_t>(part.module)].kind);
+  if (!portion.rows.contains(place.plan->kind)) {
+    // Its weights come and go all the same.
+    const int64_t blocks = part.num_layers + (part.has_entry ? 1 : 0) + (part.has_exit ? 1 : 0);
+    for (int64_t i = 0; i < blocks; ++i) items.push_back({.number = number++});
+    return;
+  }
+  const bool is_llm = place.plan->kind == ModuleKind::kLlm;
+  if (part.has_entry && is_llm) add_llm_entry(place, portion, number++, items);
+  if (part.has_entry && !is_llm) items.push_back(block_item(place, portion, 0, number++));
+  const std::vector<BlockRecompute> recomputes = recomputes_of(part);
+  for (int64_t i = 0; i < part.num_layers; ++i) {
+    items.push_back(block_item(place, portion, part.first_layer + i + 1, number++));
+    items.back().recompute = recomputes[static_cast<size_t>(i)];
+  }
+  if (part.has_exit) items.push_back(block_item(place, portion, num_blocks(*place.spec) - 1, number++));
+  if (is_encoder_ && is_last_) add_output(place, portion, items);
+}
+
+std::vector<StageCalls::Item> StageCalls::items_of(const RankPortion& portion) const {
+  std::vector<Item> items;
+  size_t number = 0;
+  for (const StagePart& part : content_.parts()) add_part(part, portion, number, items);
+  return items;
+}
+
+void StageCalls::add(const Item& item, const BlockExchange& exchange) {
+  ExchangeCalls(*item.place, bytes_).add(exchange, *item.block, *item.rows, item.expert_rows, calls_);
+}
+
+void StageCalls::forward(const RankPortion& portion) {
+  for (const Item& item : items_of(portion)) {
+    if (item.number) weights_.before_forward(*item.number);
+    for (const BlockExchange& exchange : item.exchanges) add(item, exchange);
+    if (item.made != nullptr)
+      ExchangeCalls(*item.place, bytes_).add_media(*item.made, *item.needed, item.place->spec->output_width, calls_);
+    if (item.number) weights_.after_forward(*item.number);
+  }
+}
+
+void StageCalls::backward(const RankPortion& portion, DeferredCalls* deferred) {
+  std::vector<Item> items = items_of(portion);
+  weights_.begin_backward(deferred);
+  for (size_t i = items.size(); i-- > 0;) {
+    const Item& item = items[i];
+    if (!item.has_gradient) continue;
+    if (item.number) weights_.reach(*item.number);
+    if (item.made != nullptr)
+      ExchangeCalls(*item.place, bytes_).add_media(*item.needed, *item.made, item.place->spec->output_width, calls_);
+    for (const BlockExchange& exchange : backward_exchanges(item.exchanges, item.gradients, item.recompute)) {
+      if (deferred != nullptr && exchange.pass == BlockPass::kBackwardWeight) {
+        // The portion outlives the step's calls.
+        deferred->push_back([this, exchange, place = item.place, block = item.block, rows = item.rows] {
+          ExchangeCalls(*place, bytes_).add(exchange, *block, *rows, {}, calls_);
+        });
+      } else {
+        add(item, exchange);
+      }
+    }
+  }
+  weights_.end_backward();
+}
+
+std::vector<FlowRows> StageCalls::flow_behind(int32_t stage, const RankPortion& portion) const {
+  std::vector<FlowRows> tensors;
+  const auto has_data = [&](size_t module) { return portion.has(plan_.modules[module].kind); };
+  for (const FlowPart& part : flow_after(flow_, stage, has_data)) {
+    const ModulePlace& place = places_.at(plan_.modules[part.module].kind);
+    const SharedRows& rows = portion.rows.at(place.plan->kind);
+    tensors.push_back({.place = &place,
+                       .rows = part.is_output ? rows.outside : rows.inside,
+                       .width = part.is_output ? place.spec->output_width : place.spec->width,
+                       .needs_gradient = part.needs_gradient});
+  }
+  return tensors;
+}
+
+void StageCalls::join(const FlowRows& tensor) {
+  ExchangeCalls(*tensor.place, bytes_).add_change(RowChange::kJoin, tensor.rows, tensor.width, false, calls_);
+}
+
+}  // namespace weft

@@ -1,0 +1,100 @@
+#include "weft/models/module_network.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "weft/base/check.h"
+#include "weft/models/audio/audio_encoder.h"
+#include "weft/models/text/decoder.h"
+#include "weft/models/vision/vision_encoder.h"
+#include "weft/program/name_weights.h"
+
+namespace weft {
+namespace {
+
+using NetworkPtr = std::shared_ptr<ModuleNetwork>;
+
+struct KnownNetwork {
+  std::string_view name;
+  NetworkPtr (*make)(const Module&, const ModelNumbers&, const BlockRange&, ParameterMaker&);
+};
+
+// One line for each.
+constexpr std::array kNetworks = {
+    KnownNetwork{"decoder",
+                 [](const Module& module, const ModelNumbers& numbers, const BlockRange& blocks, ParameterMaker& maker)
+                     -> NetworkPtr { return std::make_shared<Decoder>(module, numbers.text, blocks, maker); }},
+    KnownNetwork{"patch encoder",
+                 [](const Module& module, const ModelNumbers& numbers, const BlockRange& blocks, ParameterMaker& maker)
+                     -> NetworkPtr { return std::make_shared<VisionEncoder>(module, *numbers.vision, blocks, maker); }},
+    KnownNetwork{"audio encoder",
+                 [](const Module& module, const ModelNumbers&, const BlockRange& blocks, ParameterMaker& maker)
+                     -> NetworkPtr { return std::make_shared<AudioEncoder>(module, blocks, maker); }},
+};
+
+const KnownNetwork* find_network(std::string_view name) {
+  const auto* found =
+      std::find_if(kNetworks.begin(), kNetworks.end(), [&](const KnownNetwork& known) { return known.name == name; });
+  return found == kNetworks.end() ? nullptr : found;
+}
+
+}  // namespace
+
+at::Tensor ModuleNetwork::run_layer(int64_t index, const at::Tensor& x, const LayerPass& pass,
+                                    const RunContext& context) const {
+  const auto place = static_cast<size_t>(index);
+  const AttentionCall call{.segments = is_windowed_[place] ? pass.windows : pass.segments,
+                           .rotary = pass.rotary,
+                           .cache = pass.cache,
+                           .layer = index,
+                           .context = pass.shared.get()};
+  return layers_[place].forward(x, call, context);
+}
+
+ModuleNetwork::ModuleEnds ModuleNetwork::ends_of(const Module& module, ParameterMaker& maker) {
+  return {.entry = OpParameterMaker(module.entry, module.paths.entry, module.deviation, maker),
+          .exit = OpParameterMaker(module.exit, module.paths.exit, module.deviation, maker)};
+}
+
+int64_t ModuleNetwork::head_dim_of(const Module& module) {
+  return std::get<Attention>(op_named(module.layer_kinds.front(), "attention.core").shape).head_dim;
+}
+
+void ModuleNetwork::make_layers(const Module& module, const BlockRange& blocks, bool normalizes_expert_weights,
+                                ParameterMaker& maker) {
+  const int64_t end = blocks.end_layer(static_cast<int64_t>(module.layers.size()));
+  for (int64_t index = blocks.first_layer; index < end; ++index) {
+    maker.next_block();
+    const Block& block = block_at(module, index + 1);
+    const OpParameterMaker make(block, path_of_block(module, index + 1), module.deviation, maker);
+    layers_.push_back(make_transformer_layer(make, index, normalizes_expert_weights));
+    is_windowed_.push_back(std::get<Attention>(op_named(block, "attention.core").shape).mask == Mask::kWindowed);
+  }
+}
+
+std::shared_ptr<ModuleNetwork> make_network(const Module& module, const ModelNumbers& numbers, const BlockRange& blocks,
+                                            ParameterMaker& maker) {
+  const KnownNetwork* known = find_network(module.network);
+  WEFT_CHECK(known != nullptr, "nothing runs a module as {}", module.network);
+  return known->make(module, numbers, blocks, maker);
+}
+
+Result<ModelNumbers> numbers_to_run(const Model& model) {
+  for (const Module& module : model.modules) {
+    if (find_network(module.network) != nullptr) continue;
+    return Error{.source = "model " + model.name,
+                 .field = "model_type",
+                 .problem = fmt::format("is {}, which can be planned but not run", model.family),
+                 .advice = "Run a model of another family."};
+  }
+  if (model.numbers.text.not_run) {
+    Error error = *model.numbers.text.not_run;
+    error.source = "model " + model.name;
+    return error;
+  }
+  return model.numbers;
+}
+
+}  // namespace weft

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "weft/layers/transformer_layer.h"
+#include "weft/models/block_range.h"
+#include "weft/models/inputs.h"
+#include "weft/models/op_parameters.h"
+#include "weft/spec/model.h"
+
+namespace weft {
+
+/// Rows that an encoder hands to the language model, and the token rows that they replace.
+struct MediaRows {
+  at::Tensor positions;  ///< [rows], in the packed tokens
+  at::Tensor rows;       ///< [rows, width]
+  bool is_own = false;   ///< positions are in this rank's own rows between blocks, and these rows for them alone
+};
+
+/// What all layers of a module share while a batch goes through them.
+struct LayerPass {
+  PackedSegments segments;                              ///< who sees whom
+  PackedSegments windows;                               ///< the same in layers with windows
+  RotaryTable rotary;                                   ///< undefined where rows are not turned
+  std::shared_ptr<const ContextRows> shared = nullptr;  ///< how rows lie on ranks; null where all are here
+  KvCache* cache = nullptr;
+};
+
+/// A module that computes, whole or the blocks of a pipeline stage. Stages and pipelines know no more of a module than
+/// this.
+class ModuleNetwork {
+ public:
+  virtual ~ModuleNetwork() = default;
+
+  int64_t num_layers() const { return static_cast<int64_t>(layers_.size()); }
+  const TransformerLayer& layer(int64_t index) const { return layers_[static_cast<size_t>(index)]; }
+  /// To tell each how many heads it has where they are dealt out over ranks.
+  std::vector<TransformerLayer>& layers() { return layers_; }
+
+  /// The entry block. Only the llm takes in rows of other modules.
+  virtual at::Tensor enter(const Inputs& inputs, const std::vector<MediaRows>& media,
+                           const RunContext& context) const = 0;
+  virtual LayerPass begin(const Inputs& inputs, at::ScalarType type) const = 0;
+  /// Layer `index` of those that are here.
+  at::Tensor run_layer(int64_t index, const at::Tensor& x, const LayerPass& pass, const RunContext& context) const;
+  /// The exit block: an encoder's rows, the llm's loss. `context` is how rows are run, `outside` how those are that
+  /// come of them.
+  virtual at::Tensor leave(const at::Tensor& x, const Inputs& inputs, const RunContext& context,
+                           const RunContext& outside) const = 0;
+
+  /// The table of tokens' embeddings, if it is here.
+  virtual ParameterPtr table() const { return {}; }
+  /// Whether the exit's matrix is that table.
+  virtual bool is_tied() const { return false; }
+
+ protected:
+  /// Makers for the blocks at both ends of a module.
+  struct ModuleEnds {
+    OpParameterMaker entry;
+    OpParameterMaker exit;
+  };
+  static ModuleEnds ends_of(const Module& module, ParameterMaker& maker);
+  static int64_t head_dim_of(const Module& module);
+  void make_layers(const Module& module, const BlockRange& blocks, bool normalizes_expert_weights,
+                   ParameterMaker& maker);
+
+ private:
+  std::vector<TransformerLayer> layers_;
+  std::vector<bool> is_windowed_;
+};
+
+/// The network that a module names, with the blocks that somebody holds. There must be one.
+std::shared_ptr<ModuleNetwork> make_network(const Module& module, const ModelNumbers& numbers, const BlockRange& blocks,
+                                            ParameterMaker& maker);
+
+/// What a model is run with: an error where there is no network for one of its modules.
+Result<ModelNumbers> numbers_to_run(const Model& model);
+
+}  // namespace weft

@@ -1,0 +1,204 @@
+#include "weft/models/op_parameters.h"
+
+#include "weft/base/check.h"
+#include "weft/program/name_weights.h"
+
+namespace weft {
+namespace {
+
+/// A weight, or, as it lies in files, a part of one: rows of it with how they are cut.
+struct PieceRows {
+  int64_t rows = 0;
+  WeightCut cut;
+};
+
+HeadCounts heads_of(const Matmul& m) {
+  return {.heads = m.heads, .kv_heads = m.kv_heads, .head_dim = m.head_dim};
+}
+
+/// The parts along the output of a product that each have a cut of their own.
+std::vector<PieceRows> output_parts(const Op& op, const Matmul& m) {
+  if (op.split != TensorSplit::kColumn) return {{m.out, {}}};
+  if (m.head_dim == 0)
+    return std::vector<PieceRows>(static_cast<size_t>(m.packed), {.rows = m.out / m.packed, .cut = kCutOutputs});
+  const int64_t q = m.heads * m.head_dim, kv = m.kv_heads * m.head_dim;
+  const WeightCut by_query{.unit = CutUnit::kQueryHeads, .heads = heads_of(m)};
+  const WeightCut by_key{.unit = CutUnit::kKeyHeads, .heads = heads_of(m)};
+  return {{q, by_query}, {kv, by_key}, {kv, by_key}};
+}
+
+/// How a row-cut product's weight is cut, along its inputs.
+WeightCut input_cut(const Op& op, const Matmul& m) {
+  if (op.split != TensorSplit::kRow) return {};
+  if (m.head_dim == 0) return kCutInputs;
+  return {.unit = CutUnit::kQueryHeads, .dim = 1, .heads = heads_of(m)};
+}
+
+std::vector<int64_t> with_rows(int64_t rows, const std::vector<int64_t>& row_dims) {
+  std::vector<int64_t> shape = {rows};
+  shape.insert(shape.end(), row_dims.begin(), row_dims.end());
+  return shape;
+}
+
+/// Parts that lie in one weight of the files, one below the other, or in a weight each.
+std::vector<WeightPiece> pieces_of(const std::vector<std::string>& names, const std::vector<PieceRows>& parts,
+                                   const std::vector<int64_t>& row_dims) {
+  std::vector<WeightPiece> pieces;
+  int64_t whole = 0;
+  for (const PieceRows& part : parts) whole += part.rows;
+  WEFT_CHECK(names.size() == 1 || names.size() == parts.size(), "{} names for {} parts of a weight", names.size(),
+             parts.size());
+  int64_t begin = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const auto& [rows, cut] = parts[i];
+    if (names.size() == 1) {
+      pieces.push_back(
+          {.name = names[0], .shape = with_rows(whole, row_dims), .first_row = begin, .num_rows = rows, .cut = cut});
+    } else if (names[i].empty()) {
+      pieces.push_back(zero_rows(rows));
+      pieces.back().cut = cut;
+    } else {
+      pieces.push_back(whole_weight(names[i], with_rows(rows, row_dims), cut));
+    }
+    begin += rows;
+  }
+  return pieces;
+}
+
+std::vector<std::string> full_names(const std::vector<std::string>& names, const std::string& path, const char* ending,
+                                    int64_t copy = 0) {
+  std::vector<std::string> full;
+  for (const std::string& name : names) full.push_back(name.empty() ? name : path + numbered(name, copy) + ending);
+  return full;
+}
+
+AttentionMask mask_of(const Attention& a) {
+  const bool is_causal = a.mask == Mask::kCausal || a.mask == Mask::kSliding;
+  return {.is_causal = is_causal, .window = a.mask == Mask::kSliding ? a.window : 0};
+}
+
+AttentionLayer make_attention(const OpParameterMaker& make) {
+  const auto& core = std::get<Attention>(op_named(make.block(), "attention.core").shape);
+  AttentionLayer layer{.heads = {.heads = core.heads, .kv_heads = core.kv_heads, .head_dim = core.head_dim},
+                       .mask = mask_of(core),
+                       .dropout = core.dropout};
+  const OpParameters qkv = make.make("attention.qkv");
+  layer.qkv = qkv.weight;
+  layer.qkv_bias = qkv.bias;
+  if (const Op* norm = find_op(make.block(), "attention.q_norm")) {
+    layer.q_norm = make.make(*norm).weight;
+    layer.k_norm = make.make("attention.k_norm").weight;
+    layer.norm_epsilon = std::get<Norm>(norm->shape).epsilon;
+  }
+  const OpParameters out = make.make("attention.out");
+  layer.out = out.weight;
+  layer.out_bias = out.bias;
+  return layer;
+}
+
+}  // namespace
+
+OpParameters OpParameterMaker::make(const Op& op) const {
+  WEFT_CHECK(op.weights != nullptr, "{} has no weights", op.name);
+  if (const auto* matmul = std::get_if<Matmul>(&op.shape))
+    return matmul->copies > 1 ? make_experts(op, *matmul) : make_matmul(op, *matmul);
+  const std::vector<std::string> weight = full_names(op.weights->names, path_, ".weight");
+  OpParameters made;
+  if (const auto* table = std::get_if<Lookup>(&op.shape)) {
+    const WeightCut cut = op.split == TensorSplit::kColumn ? kCutOutputs : WeightCut{};
+    ParameterSpec spec{.pieces = pieces_of(weight, {{table->entries, cut}}, {table->width}),
+                       .shape = {table->entries, table->width},
+                       .init = Initialization::normal(deviation_)};
+    spec.init.zero_row = table->zero_row;
+    made.weight = maker_.make(std::move(spec));
+    return made;
+  }
+  const auto& norm = std::get<Norm>(op.shape);
+  made.weight = maker_.make({.pieces = pieces_of(weight, {{norm.width, {}}}, {}),
+                             .shape = {norm.width},
+                             .init = Initialization::ones(),
+                             .sees_divided = op.split == TensorSplit::kInside});
+  if (norm.has_bias) {
+    made.bias = maker_.make({.pieces = pieces_of(full_names(op.weights->names, path_, ".bias"), {{norm.width, {}}}, {}),
+                             .shape = {norm.width},
+                             .init = Initialization::zeros()});
+  }
+  return made;
+}
+
+OpParameters OpParameterMaker::make_matmul(const Op& op, const Matmul& m) const {
+  const OpWeights& weights = *op.weights;
+  std::vector<PieceRows> parts = output_parts(op, m);
+  const std::vector<PieceRows> bias_parts = parts;
+  if (op.split == TensorSplit::kRow) parts.front().cut = input_cut(op, m);
+  const std::vector<int64_t> row_dims = weights.row_dims.empty() ? std::vector<int64_t>{m.in} : weights.row_dims;
+  std::vector<WeightPiece> pieces = pieces_of(full_names(weights.names, path_, ".weight"), parts, row_dims);
+  for (WeightPiece& piece : pieces) piece.is_transposed = weights.is_transposed;
+  OpParameters made;
+  made.weight = maker_.make({.pieces = std::move(pieces),
+                             .shape = {m.out, m.in},
+                             .init = Initialization::normal(deviation_),
+                             .sees_divided = is_router(op)});
+  if (m.bias_elements == 0) return made;
+  const auto& names = weights.bias_names.empty() ? weights.names : weights.bias_names;
+  made.bias = maker_.make({.pieces = pieces_of(full_names(names, path_, ".bias"), bias_parts, {}),
+                           .shape = {m.out},
+                           .init = Initialization::zeros()});
+  return made;
+}
+
+OpParameters OpParameterMaker::make_experts(const Op& op, const Matmul& m) const {
+  WEFT_CHECK(m.bias_elements == 0, "{} has a bias for every expert", op.name);
+  std::vector<PieceRows> parts = output_parts(op, m);
+  if (op.split == TensorSplit::kRow) parts.front().cut = input_cut(op, m);
+  std::vector<WeightPiece> pieces;
+  for (int64_t expert = 0; expert < m.copies; ++expert) {
+    for (WeightPiece& piece : pieces_of(full_names(op.weights->names, path_, ".weight", expert), parts, {m.in})) {
+      piece.is_expert = true;
+      pieces.push_back(std::move(piece));
+    }
+  }
+  return {
+      .weight = maker_.make(
+          {.pieces = std::move(pieces), .shape = {m.copies, m.out, m.in}, .init = Initialization::normal(deviation_)}),
+      .bias = {}};
+}
+
+NormLayer OpParameterMaker::norm(std::string_view name) const {
+  const Op& op = op_named(block_, name);
+  const OpParameters made = make(op);
+  return {.weight = made.weight, .bias = made.bias, .epsilon = std::get<Norm>(op.shape).epsilon};
+}
+
+TransformerLayer make_transformer_layer(const OpParameterMaker& make, int64_t number, bool normalizes_expert_weights) {
+  const Block& block = make.block();
+  TransformerLayer layer;
+  layer.number = number;
+  layer.dropout = std::get<Pointwise>(op_named(block, "attention.sum").shape).dropout;
+  layer.attention_norm = make.norm("attention.norm");
+  layer.attention = make_attention(make);
+  layer.attention.number = number;
+  layer.mlp_norm = make.norm("mlp.norm");
+  const bool is_gated = find_op(block, "mlp.gate_up") != nullptr;
+  const char* up_name = is_gated ? "mlp.gate_up" : "mlp.up";
+  if (find_op(block, "moe.router") != nullptr) {
+    MoeLayer moe{.experts_per_token = op_named(block, "moe.dispatch").rows.numerator,
+                 .normalizes_weights = normalizes_expert_weights};
+    moe.router = make.make("moe.router").weight;
+    moe.gate_up = make.make(up_name).weight;
+    moe.down = make.make("mlp.down").weight;
+    layer.moe = std::move(moe);
+    return layer;
+  }
+  layer.mlp = {.activation = std::get<Pointwise>(op_named(block, "mlp.activation").shape).activation,
+               .is_gated = is_gated};
+  const OpParameters up = make.make(up_name);
+  layer.mlp.up = up.weight;
+  layer.mlp.up_bias = up.bias;
+  const OpParameters down = make.make("mlp.down");
+  layer.mlp.down = down.weight;
+  layer.mlp.down_bias = down.bias;
+  return layer;
+}
+
+}  // namespace weft

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "weft/base/result.h"
+#include "weft/families/numbers.h"
+#include "weft/mesh/segments.h"
+
+namespace weft {
+
+/// Images and videos as the vision encoder takes them: the patches of all, packed, in the order of its attention.
+struct VisionInputs {
+  at::Tensor pixels;        ///< [patches, channels · temporal patch · patch²]
+  at::Tensor positions;     ///< [patches, 2]: row and column of each
+  PackedSegments frames;    ///< who sees whom in layers with full attention
+  PackedSegments windows;   ///< and in the others
+  at::Tensor output_order;  ///< which output row comes at each place; undefined where they are in order
+  int64_t num_rows = 0;     ///< that the encoder gives
+
+  VisionInputs to(const at::TensorOptions& options) const;
+};
+
+/// Checks pixels [patches, patch elements] against grids and puts them into the encoder's order. `field` is what errors
+/// call the pixels.
+Result<VisionInputs> prepare_vision(const VisionNumbers& numbers, const at::Tensor& pixels,
+                                    const std::vector<Grid>& grids, std::string_view field);
+
+}  // namespace weft

@@ -1,0 +1,87 @@
+#include "weft/probe/patch_rules.h"
+
+#include <gtest/gtest.h>
+
+#include "weft/probe/mel_rules.h"
+#include "weft/probe/video_frames.h"
+
+namespace weft {
+namespace {
+
+Document rules_text(const std::string& text) {
+  Result<Document> document = parse_document(text, "preprocessor_config.json", Syntax::kJson);
+  EXPECT_TRUE(document.ok());
+  return *document;
+}
+
+TEST(PatchRules, LimitsAreReadInAllTheirForms) {
+  for (const char* text :
+       {R"({"min_pixels": 3136, "max_pixels": 12845056})",
+        R"({"size": {"shortest_edge": 3136, "longest_edge": 12845056}})",
+        R"({"size": {"min_pixels": 3136, "max_pixels": 12845056}})",
+        R"({"size": {"shortest_edge": 1, "longest_edge": 2}, "min_pixels": 3136, "max_pixels": 12845056})",
+        R"({"image_processor": {"size": {"shortest_edge": 3136, "longest_edge": 12845056}}, "video_processor": {}})"}) {
+    const Result<PatchRules> rules = read_image_rules(rules_text(text));
+    ASSERT_TRUE(rules.ok()) << rules.error().message();
+    EXPECT_EQ(*rules, (PatchRules{.min_pixels = 3136, .max_pixels = 12845056})) << text;
+  }
+  EXPECT_EQ(*read_image_rules(rules_text("{}")), PatchRules{});
+  EXPECT_EQ(*read_video_rules(rules_text("{}")), video_rules());
+}
+
+TEST(PatchRules, WhatIsNotQwensIsNamed) {
+  const auto field = [](const char* text) {
+    const Result<PatchRules> rules = read_image_rules(rules_text(text));
+    return rules.ok() ? "" : rules.error().field;
+  };
+  EXPECT_EQ(field(R"({"image_processor_type": "CLIPImageProcessor"})"), "image_processor_type");
+  EXPECT_EQ(field(R"({"image_processor_type": "Qwen2VLImageProcessorFast"})"), "");
+  EXPECT_EQ(field(R"({"resample": 2})"), "resample");
+  EXPECT_EQ(field(R"({"do_resize": false})"), "do_resize");
+  EXPECT_EQ(field(R"({"image_std": [0.2, 0, 0.2]})"), "image_std");
+  EXPECT_EQ(field(R"({"image_mean": [0.2, 0.1]})"), "image_mean");
+  EXPECT_EQ(field(R"({"patch_size": 0})"), "patch_size");
+  EXPECT_EQ(field(R"({"min_pixels": 100, "max_pixels": 50})"), "max_pixels");
+  EXPECT_EQ(field(R"({"image_processor": {"patch_size": "x"}})"), "image_processor.patch_size");
+}
+
+TEST(PatchRules, APictureThatIsTooLongIsAnError) {
+  EXPECT_TRUE(resized_size({}, {1, 200}, "strip.png").ok());
+  EXPECT_EQ(resized_size({}, {1, 201}, "strip.png").error().message(),
+            "strip.png: is 201 by 1 pixels; one side may be at most 200 times the other. Cut it into parts.");
+}
+
+TEST(PatchRules, PatchesOfAVideoAreRoundedUpInTime) {
+  EXPECT_EQ(patch_grid({}, {56, 84}, 1), (PatchGrid{1, 4, 6}));
+  EXPECT_EQ(patch_grid({}, {56, 84}, 5), (PatchGrid{3, 4, 6}));
+}
+
+TEST(MelRules, AreReadAndCountFrames) {
+  const Result<MelRules> rules = read_mel_rules(rules_text(
+      R"({"feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 128, "chunk_length": 300, "n_fft": 400})"));
+  ASSERT_TRUE(rules.ok());
+  EXPECT_EQ(*rules, MelRules{});
+  EXPECT_EQ(rules->num_frames(1), 1);
+  EXPECT_EQ(rules->num_frames(160), 1);
+  EXPECT_EQ(rules->num_frames(161), 2);
+  EXPECT_EQ(rules->num_frames(int64_t{1} << 40), 30'000);
+  EXPECT_EQ(read_mel_rules(rules_text(R"({"n_fft": 512})")).error().field, "n_fft");
+  EXPECT_EQ(read_mel_rules(rules_text(R"({"dither": 0.5})")).error().field, "dither");
+}
+
+TEST(VideoFrames, AskForARateThatIsKnown) {
+  EXPECT_FALSE(sampled_frames({.frames_per_second = 2}, 100, std::nullopt, "clip").ok());
+  EXPECT_EQ(*sampled_frames({.num_frames = 4}, 10, std::nullopt, "clip"), (std::vector<int64_t>{0, 2, 5, 7}));
+  EXPECT_EQ(sampled_frames({.num_frames = 20}, 10, std::nullopt, "clip").error().problem,
+            "has 10 frames, of which 20 were to be taken");
+}
+
+TEST(VideoFrames, TimeIsCountedByWhatWasSampled) {
+  EXPECT_DOUBLE_EQ(sampled_rate(10, 300, 30.0), 1);
+  EXPECT_DOUBLE_EQ(sampled_rate(10, 300, std::nullopt), 24);
+  EXPECT_DOUBLE_EQ(seconds_per_grid(2, sampled_rate(10, 300, 30.0)), 2);
+  EXPECT_DOUBLE_EQ(seconds_per_grid(2, kOmniFramesPerSecond), 1);
+}
+
+}  // namespace
+}  // namespace weft

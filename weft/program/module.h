@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/program/op.h"
+
+namespace weft {
+
+/// A part of the model with its own parallel settings.
+enum class ModuleKind { kVision, kAudio, kLlm };
+
+std::string_view name_of(ModuleKind kind);
+
+/// The repeated unit that is priced: a ViT layer, a decoder layer, an embedding, a head.
+struct Block {
+  std::string name;
+  std::vector<Op> ops;
+};
+
+/// What stands in weight files before the names of a block's operators.
+struct BlockPaths {
+  std::string entry;
+  std::string layer;  ///< "{}" is the number of the layer
+  std::string exit;
+};
+
+/// A chain of blocks: one entry, layers in order, one exit. Layers of the same kind are described once.
+///
+/// A module counts its work in tokens of its own: patches for vision, 20 ms positions for audio, text tokens and
+/// media embeddings for the llm.
+struct Module {
+  ModuleKind kind = ModuleKind::kLlm;
+  int64_t width = 0;         ///< elements of a row between two layers
+  int64_t output_width = 0;  ///< elements of a row that leaves the module (for the llm: its width)
+  RowsPerToken output_rows;  ///< rows that leave the module per token: 1/4 after a 2×2 merge
+  Block entry;
+  std::vector<Block> layer_kinds;
+  std::vector<size_t> layers;  ///< for each layer its index in layer_kinds
+  Block exit;
+  std::string network;      ///< the name of what runs it; empty: it can be planned, not run
+  BlockPaths paths;         ///< of its weights
+  double deviation = 0.02;  ///< of fresh matrices
+};
+
+/// A module's blocks in order: 0 is the entry, then come the layers, the exit is last.
+int64_t num_blocks(const Module& module);
+const Block& block_at(const Module& module, int64_t place);
+
+/// The operator of this name; null where the block has none.
+const Op* find_op(const Block& block, std::string_view name);
+/// The same, which the block must have.
+const Op& op_named(const Block& block, std::string_view name);
+
+int64_t num_parameters(const Block& block);
+int64_t num_parameters(const Module& module);
+
+}  // namespace weft
