@@ -203,7 +203,7 @@ std::vector<double> predicted_held_bytes(const Plan& plan) {
     if (!schedule.encoders[e].keeps_activations()) stage.activation_bytes = 0;
   }
   std::vector<double> held;
-  for (const MemorySplit& row : memory_of_rows(plan, schedule, costs)) held.push_back(row.activations);
+  for (const MemorySplit& row : memory_of_schedule_rows(plan, schedule, costs)) held.push_back(row.activations);
   return held;
 }
 

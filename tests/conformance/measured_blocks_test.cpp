@@ -18,14 +18,14 @@ MeasureSettings quick_measuring() {
 
 std::vector<std::string> blocks_of_module(const Module& module) {
   std::vector<std::string> names = {module.entry.name, module.exit.name};
-  for (const Block& kind : module.layer_kinds) names.push_back(kind.name);
+  for (const Block& kind : module.distinct_layers) names.push_back(kind.name);
   return names;
 }
 
 const Block& block_of_module(const Module& module, const std::string& name) {
   if (module.entry.name == name) return module.entry;
   if (module.exit.name == name) return module.exit;
-  return *std::find_if(module.layer_kinds.begin(), module.layer_kinds.end(),
+  return *std::find_if(module.distinct_layers.begin(), module.distinct_layers.end(),
                        [&](const Block& kind) { return kind.name == name; });
 }
 
@@ -105,7 +105,7 @@ TEST(MeasuredBlock, OfManyRanksHasTheShapesOfOneOfThem) {
     return (*measured)->measurement.kept_bytes;
   };
   const Module& llm = experts.modules.back();
-  BlockShape shape{.block = llm.layer_kinds[llm.layers.front()].name, .tokens = 1024, .sequence_tokens = 1024};
+  BlockShape shape{.block = llm.distinct_layers[llm.layers.front()].name, .tokens = 1024, .sequence_tokens = 1024};
   const double alone = kept(shape);
   shape.cp = 4;
   EXPECT_LT(kept(shape), 0.4 * alone);
@@ -146,7 +146,7 @@ TEST(MeasuredUpdate, TakesTimeForTheElementsOfItsLayers) {
   const auto measured = measure_update(model, 1, 1, quick_measuring());
   ASSERT_TRUE(measured.ok()) << measured.error().message();
   EXPECT_GT((*measured)->ms, 0);
-  EXPECT_EQ((*measured)->elements, static_cast<double>(num_parameters(model.modules.back().layer_kinds.front())));
+  EXPECT_EQ((*measured)->elements, static_cast<double>(num_parameters(model.modules.back().distinct_layers.front())));
 }
 
 TEST(MeasuredStep, HasNoNegativeOverhead) {

@@ -32,7 +32,7 @@ std::set<std::string> all_kinds(const Plan& plan) {
   }
   // Where every query has a key of its own, no two ranks have the same.
   const auto& core =
-      std::get<Attention>(op_named(plan.model.modules.back().layer_kinds.front(), "attention.core").shape);
+      std::get<Attention>(op_named(plan.model.modules.back().distinct_layers.front(), "attention.core").shape);
   if (core.heads == core.kv_heads) kinds.erase(group_names::kSameKeys);
   return kinds;
 }

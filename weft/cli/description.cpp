@@ -20,7 +20,7 @@ struct BlockRow {
 /// A module's chain with each kind of block once.
 std::vector<BlockRow> block_rows(const Module& module) {
   std::vector<BlockRow> rows = {{&module.entry, 1}};
-  for (const Block& kind : module.layer_kinds) rows.push_back({&kind, 0});
+  for (const Block& kind : module.distinct_layers) rows.push_back({&kind, 0});
   for (const size_t kind : module.layers) ++rows[1 + kind].count;
   rows.push_back({&module.exit, 1});
   return rows;

@@ -28,7 +28,7 @@ std::vector<BlockName> blocks_of(const Model& model) {
       if (!block.ops.empty()) names.push_back({module.kind, block.name});
     };
     add(module.entry);
-    for (const Block& kind : module.layer_kinds) add(kind);
+    for (const Block& kind : module.distinct_layers) add(kind);
     add(module.exit);
   }
   return names;

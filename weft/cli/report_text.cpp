@@ -15,8 +15,8 @@ namespace {
 
 /// Rows that are the same are shown once.
 template <typename Same>
-std::vector<std::pair<std::string, const RowReport*>> grouped(const PlanReport& report, Same same) {
-  std::vector<std::pair<std::string, const RowReport*>> groups;
+std::vector<std::pair<std::string, const ScheduleRowReport*>> grouped(const PlanReport& report, Same same) {
+  std::vector<std::pair<std::string, const ScheduleRowReport*>> groups;
   size_t first = 0;
   for (size_t i = 1; i <= report.rows.size(); ++i) {
     if (i < report.rows.size() && same(report.rows[first], report.rows[i])) continue;
@@ -38,13 +38,13 @@ std::string time_table(const PlanReport& report) {
   std::vector<const TimePart*> shown;
   for (const TimePart& part : kTimeParts) {
     const bool is_used = std::any_of(report.rows.begin(), report.rows.end(),
-                                     [&](const RowReport& row) { return row.time.*part.value >= 5e-4; });
+                                     [&](const ScheduleRowReport& row) { return row.time.*part.value >= 5e-4; });
     if (!is_used) continue;
     shown.push_back(&part);
     header.emplace_back(part.heading);
   }
   table.add(header);
-  const auto same = [](const RowReport& a, const RowReport& b) {
+  const auto same = [](const ScheduleRowReport& a, const ScheduleRowReport& b) {
     return std::all_of(kTimeParts.begin(), kTimeParts.end(),
                        [&](const TimePart& part) { return is_close(a.time.*part.value, b.time.*part.value); });
   };
@@ -63,7 +63,7 @@ std::string memory_table(const PlanReport& report) {
   for (const MemoryPart& part : kMemoryParts) header.emplace_back(part.heading);
   header.emplace_back("in all");
   table.add(header);
-  const auto same = [](const RowReport& a, const RowReport& b) {
+  const auto same = [](const ScheduleRowReport& a, const ScheduleRowReport& b) {
     return std::all_of(kMemoryParts.begin(), kMemoryParts.end(),
                        [&](const MemoryPart& part) { return is_close(a.memory.*part.value, b.memory.*part.value); });
   };
@@ -88,7 +88,7 @@ std::string calibration_remark(const PlanReport& report) {
 }  // namespace
 
 std::string memory_summary(const PlanReport& report) {
-  const RowReport& row = report.fullest();
+  const ScheduleRowReport& row = report.fullest();
   const MemoryPart& largest = largest_part(row.memory);
   const double over = row.memory.total() - report.memory_limit_bytes;
   return fmt::format("{} needs {}, {} {} the device's {}; the largest part: {} ({})", row.name,
@@ -141,7 +141,7 @@ Json to_json(const StepSpread& spread) {
 
 Json to_json(const PlanReport& report) {
   Json rows = Json::array();
-  for (const RowReport& row : report.rows) {
+  for (const ScheduleRowReport& row : report.rows) {
     Json time = Json::object(), memory = Json::object();
     for (const TimePart& part : kTimeParts) time[part.key] = row.time.*part.value;
     for (const MemoryPart& part : kMemoryParts) memory[part.key] = row.memory.*part.value / kGiB;
@@ -149,7 +149,7 @@ Json to_json(const PlanReport& report) {
     rows.push_back({{"name", row.name}, {"time", time}, {"memory", memory}});
   }
   Json peaks = Json::array();
-  for (const RowReport& row : report.rows) peaks.push_back(row.memory.total() / kGiB);
+  for (const ScheduleRowReport& row : report.rows) peaks.push_back(row.memory.total() / kGiB);
   Json json = {{"step_time_ms", report.step_time_ms},
                {"bubble_fraction", report.bubble_fraction},
                {"throughput_samples_per_s", report.throughput_samples_per_s},

@@ -60,7 +60,7 @@ bool has_bytes_of_all_blocks(const Profile& profile, const Model& model) {
   };
   return std::all_of(model.modules.begin(), model.modules.end(), [&](const Module& module) {
     return has(module.kind, module.entry) && has(module.kind, module.exit) &&
-           std::all_of(module.layer_kinds.begin(), module.layer_kinds.end(),
+           std::all_of(module.distinct_layers.begin(), module.distinct_layers.end(),
                        [&](const Block& block) { return has(module.kind, block); });
   });
 }

@@ -31,7 +31,7 @@ TEST(ApplyProfile, UpdatesTakeSoMuchAStepAndSoMuchAnElement) {
   const MachineSource source = apply_profile(profile, plan);
   EXPECT_EQ(source.update_points, 3);
   EXPECT_LT(source.update_error_percent, 1e-6);
-  const double elements = as_double(num_parameters(plan.model.modules[0].layer_kinds[0])) * 2;
+  const double elements = as_double(num_parameters(plan.model.modules[0].distinct_layers[0])) * 2;
   const std::vector<StageCost> stages = stages_of(plan);
   const Plan without = example_plan();
   // Two layers and the embedding on the first stage.

@@ -22,7 +22,7 @@ BlockMemory gpt_layer_memory(const LayerCase& c, bool sequence_parallel) {
   const Model model = gpt_model({.width = static_cast<int64_t>(c.h), .heads = static_cast<int64_t>(c.a)});
   const Module& llm = model.modules.front();
   return memory_of(
-      llm, llm.layer_kinds.front(),
+      llm, llm.distinct_layers.front(),
       {.tp = static_cast<int64_t>(c.t), .sequence_parallel = sequence_parallel, .attention = AttentionKernel::kUnfused},
       {{c.s, c.b}});
 }
@@ -50,7 +50,7 @@ TEST(BlockMemory, RecomputingMoreKeepsNoMore) {
   for (const char* name : {"qwen2-vl-7b", "qwen2.5-omni-7b", "qwen3-30b-a3b"}) {
     const Model model = *Scenarios(source_tree() / "scenarios").model(name);
     for (const Module& module : model.modules) {
-      for (const Block& block : module.layer_kinds) {
+      for (const Block& block : module.distinct_layers) {
         for (const AttentionKernel kernel : {AttentionKernel::kFused, AttentionKernel::kUnfused}) {
           const BlockMemory memory = memory_of(module, block, {.tp = 2, .attention = kernel}, {{700, 3}});
           EXPECT_LE(memory.saved_selective, memory.saved) << name << " " << block.name;
@@ -66,7 +66,7 @@ TEST(BlockMemory, OneRankWithFusedAttentionKeepsWhatTheModelsDescriptionSays) {
   for (const char* name : {"qwen2-vl-7b", "qwen2.5-omni-7b", "llama3-8b", "qwen3-30b-a3b"}) {
     const Model model = *Scenarios(source_tree() / "scenarios").model(name);
     for (const Module& module : model.modules) {
-      for (const Block& block : module.layer_kinds) {
+      for (const Block& block : module.distinct_layers) {
         EXPECT_NEAR(memory_of(module, block, {}, {{600, 2}}).saved,
                     1200 * saved_bytes_per_token(block, Precision::kBf16), 1e-3)
             << name << " " << block.name;
@@ -99,7 +99,7 @@ int64_t joined_parameters(const Block& block, const BlockSetting& setting) {
       EXPECT_EQ(local, num_parameters(op)) << op.name;
       total += local;
     } else if (op.split == TensorSplit::kRow) {
-      const int64_t bias = std::get<Matmul>(op.shape).bias_elements * (std::get<Matmul>(op.shape).copies / setting.ep);
+      const int64_t bias = std::get<Matmul>(op.shape).bias_elements * (std::get<Matmul>(op.shape).experts / setting.ep);
       total += setting.tp * (local - bias) + bias;
     } else {
       total += setting.tp * local;
@@ -114,7 +114,7 @@ TEST(LocalParameters, RanksTogetherHoldTheModelOnceWhereEverythingDivides) {
     const Model model = *scenarios.model(name);
     const Module& llm = *model.find(ModuleKind::kLlm);
     for (const int64_t tp : {1, 2, 4, 8}) {
-      EXPECT_EQ(joined_parameters(llm.layer_kinds.front(), {.tp = tp}), num_parameters(llm.layer_kinds.front()))
+      EXPECT_EQ(joined_parameters(llm.distinct_layers.front(), {.tp = tp}), num_parameters(llm.distinct_layers.front()))
           << name << " tp " << tp;
       EXPECT_EQ(joined_parameters(llm.entry, {.tp = tp}), num_parameters(llm.entry)) << name << " tp " << tp;
       EXPECT_EQ(joined_parameters(llm.exit, {.tp = tp}), num_parameters(llm.exit)) << name << " tp " << tp;
@@ -127,7 +127,7 @@ TEST(LocalParameters, RanksTogetherNeverHoldLessThanTheModel) {
   for (const std::string& name : scenarios.names("models")) {
     const Model model = *scenarios.model(name);
     for (const Module& module : model.modules) {
-      for (const Block& block : module.layer_kinds) {
+      for (const Block& block : module.distinct_layers) {
         for (int64_t tp = 1; tp <= 16 && head_limit(module).allows(tp, 1); ++tp)
           EXPECT_GE(tp * local_parameters(block, {.tp = tp}).total(), num_parameters(block)) << name << " tp " << tp;
       }
@@ -137,7 +137,7 @@ TEST(LocalParameters, RanksTogetherNeverHoldLessThanTheModel) {
 
 TEST(LocalParameters, ExpertsAreDividedByEpAndCountedApart) {
   const Model model = *Scenarios(source_tree() / "scenarios").model("qwen3-30b-a3b");
-  const Block& layer = model.find(ModuleKind::kLlm)->layer_kinds.front();
+  const Block& layer = model.find(ModuleKind::kLlm)->distinct_layers.front();
   const LocalParameters whole = local_parameters(layer, {});
   // 128 experts of three 2048 × 768 matrices.
   EXPECT_EQ(whole.expert, int64_t{128} * 3 * 2048 * 768);

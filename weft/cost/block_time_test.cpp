@@ -21,7 +21,7 @@ Model scenario_model(const std::string& name) {
 
 std::vector<const Block*> blocks_of(const Module& module) {
   std::vector<const Block*> blocks = {&module.entry, &module.exit};
-  for (const Block& kind : module.layer_kinds) blocks.push_back(&kind);
+  for (const Block& kind : module.distinct_layers) blocks.push_back(&kind);
   return blocks;
 }
 
@@ -68,7 +68,7 @@ TEST(BlockTime, TensorParallelismDividesComputeWhereItDividesHeadsAndWidths) {
   const Model model = scenario_model("llama3-8b");  // 32 heads, 8 key and value heads
   const Module& llm = *model.find(ModuleKind::kLlm);
   const Segments segments = {{2048, 1}};
-  const Block& layer = llm.layer_kinds.front();
+  const Block& layer = llm.distinct_layers.front();
   const double whole = times.time_of(llm, layer, {}, segments).forward.compute_ms;
   for (const int64_t tp : {2, 4, 8}) {
     const BlockTime time = times.time_of(llm, layer, tensor_parallel(tp, true), segments);
@@ -85,8 +85,8 @@ TEST(BlockTime, SequenceParallelismMovesTheSameBytesAndGathersOnceMoreForWeights
   const Module& llm = model.modules.front();
   const Segments segments = {{256, 2}};
   for (const int64_t tp : {2, 4, 8}) {
-    const BlockTime plain = times.time_of(llm, llm.layer_kinds.front(), tensor_parallel(tp, false), segments);
-    const BlockTime divided = times.time_of(llm, llm.layer_kinds.front(), tensor_parallel(tp, true), segments);
+    const BlockTime plain = times.time_of(llm, llm.distinct_layers.front(), tensor_parallel(tp, false), segments);
+    const BlockTime divided = times.time_of(llm, llm.distinct_layers.front(), tensor_parallel(tp, true), segments);
     // Two all-reduces of rows × width in half precision, each way: 2 · 2 · (tp − 1)/tp · 512 rows · 512 · 2 bytes.
     const double reduced = 4 * (1 - 1.0 / static_cast<double>(tp)) * 512 * 512 * 2 / 1e6;
     EXPECT_NEAR(plain.forward.tp_ms, reduced, 1e-9);
@@ -122,9 +122,9 @@ TEST(BlockTime, OverlapHidesNoMoreThanItsShareOfTheComputeBeside) {
   const Segments segments = {{256, 2}};
   for (const double bytes_per_ms : {1e4, 1e6, 1e7, 1e8, 1e10}) {
     BlockSetting setting = tensor_parallel(4, true, bytes_per_ms);
-    const BlockTime open = times.time_of(llm, llm.layer_kinds.front(), setting, segments);
+    const BlockTime open = times.time_of(llm, llm.distinct_layers.front(), setting, segments);
     setting.overlap_tp = true;
-    const BlockTime hidden = times.time_of(llm, llm.layer_kinds.front(), setting, segments);
+    const BlockTime hidden = times.time_of(llm, llm.distinct_layers.front(), setting, segments);
     const double open_ms = open.backward_input.tp_ms + open.backward_weight.tp_ms;
     const double hidden_ms = hidden.backward_input.tp_ms + hidden.backward_weight.tp_ms;
     const double compute_ms = open.backward_input.compute_ms + open.backward_weight.compute_ms;
@@ -141,10 +141,10 @@ TEST(BlockTime, AHostThatIsSlowToStartKernelsDecides) {
   const Model model = gpt_model({});
   const Module& llm = model.modules.front();
   // norm, qkv, attention, out, sum, norm, up, activation, down, sum.
-  BlockTime time = times.time_of(llm, llm.layer_kinds.front(), {}, {{128, 1}});
+  BlockTime time = times.time_of(llm, llm.distinct_layers.front(), {}, {{128, 1}});
   EXPECT_NEAR(time.forward.total_ms(), 10 * 1e3, 1e-6);
   // Unfused attention with dropout is four of them: scores, softmax, dropout, values.
-  time = times.time_of(llm, llm.layer_kinds.front(), {.attention = AttentionKernel::kUnfused}, {{128, 1}});
+  time = times.time_of(llm, llm.distinct_layers.front(), {.attention = AttentionKernel::kUnfused}, {{128, 1}});
   EXPECT_NEAR(time.forward.total_ms(), 13 * 1e3, 1e-6);
   EXPECT_NEAR(time.backward_weight.total_ms(), 4 * 1e3, 1e-6) << "four products have weights";
 }
@@ -154,10 +154,11 @@ TEST(BlockTime, KernelsAndShortDimsCostExtra) {
   const Model model = gpt_model({.width = 256, .heads = 4});
   const Module& llm = model.modules.front();
   const Segments segments = {{128, 1}};
-  const double ideal = AnalyticTimes(cluster).time_of(llm, llm.layer_kinds.front(), {}, segments).forward.total_ms();
+  const double ideal =
+      AnalyticTimes(cluster).time_of(llm, llm.distinct_layers.front(), {}, segments).forward.total_ms();
   cluster.efficiency.kernel_us = 1000;
   const double with_kernels =
-      AnalyticTimes(cluster).time_of(llm, llm.layer_kinds.front(), {}, segments).forward.total_ms();
+      AnalyticTimes(cluster).time_of(llm, llm.distinct_layers.front(), {}, segments).forward.total_ms();
   EXPECT_NEAR(with_kernels, ideal + 10, 1e-9) << "1 ms for each of ten kernels";
 }
 
@@ -175,7 +176,7 @@ TEST(BlockTime, UnfusedAttentionComputesMaskedScoresTooAndMovesEveryScore) {
   const Model model = gpt_model({.width = 1024, .heads = 16});
   const Module& llm = model.modules.front();
   Block core{.name = "core", .ops = {}};
-  for (const Op& op : llm.layer_kinds.front().ops) {
+  for (const Op& op : llm.distinct_layers.front().ops) {
     if (std::holds_alternative<Attention>(op.shape)) core.ops.push_back(op);
   }
   ASSERT_EQ(core.ops.size(), 1u);
@@ -197,9 +198,10 @@ TEST(BlockTime, MoreNodesSlowComputeByAShareForEachDoubling) {
   const Model model = gpt_model({});
   const Module& llm = model.modules.front();
   const Segments segments = {{512, 1}};
-  const double one = AnalyticTimes(cluster).time_of(llm, llm.layer_kinds.front(), {}, segments).forward.total_ms();
+  const double one = AnalyticTimes(cluster).time_of(llm, llm.distinct_layers.front(), {}, segments).forward.total_ms();
   cluster.nodes = 16;
-  const double sixteen = AnalyticTimes(cluster).time_of(llm, llm.layer_kinds.front(), {}, segments).forward.total_ms();
+  const double sixteen =
+      AnalyticTimes(cluster).time_of(llm, llm.distinct_layers.front(), {}, segments).forward.total_ms();
   EXPECT_NEAR(sixteen / one, 1.08, 1e-9);
 }
 
@@ -208,7 +210,7 @@ TEST(BlockTime, NoTokensTakeNoTime) {
   cluster.efficiency.host_us_per_kernel = 10;
   const Model model = gpt_model({});
   const Module& llm = model.modules.front();
-  EXPECT_EQ(AnalyticTimes(cluster).time_of(llm, llm.layer_kinds.front(), {}, {}).forward.total_ms(), 0);
+  EXPECT_EQ(AnalyticTimes(cluster).time_of(llm, llm.distinct_layers.front(), {}, {}).forward.total_ms(), 0);
 }
 
 TEST(BlockTime, ContextParallelismDividesTokensAndExchangesHeadsOrPassesKeysRound) {
@@ -217,19 +219,19 @@ TEST(BlockTime, ContextParallelismDividesTokensAndExchangesHeadsOrPassesKeysRoun
   const Model model = gpt_model({.width = 512, .heads = 8});
   const Module& llm = model.modules.front();
   const Segments segments = {{1024, 1}};
-  const double whole = times.time_of(llm, llm.layer_kinds.front(), {}, segments).forward.compute_ms;
+  const double whole = times.time_of(llm, llm.distinct_layers.front(), {}, segments).forward.compute_ms;
   const GroupLink link{
       .num_ranks = 4, .ranks_per_node = 4, .ring_bytes_per_ms = 1e6, .within_bytes_per_ms = 1e6, .latency_ms = 0};
   BlockSetting ulysses{.cp = 4, .cp_ulysses = 4};
   ulysses.ulysses_link = link;
-  BlockTime time = times.time_of(llm, llm.layer_kinds.front(), ulysses, segments);
+  BlockTime time = times.time_of(llm, llm.distinct_layers.front(), ulysses, segments);
   EXPECT_NEAR(time.forward.compute_ms, whole / 4, 1e-9);
   // Query, key and value go out, the output comes back; three quarters of 256 rows × 512 in two bytes travel.
   EXPECT_NEAR(time.forward.cp_ms, 4 * 0.75 * 256 * 512 * 2 / 1e6, 1e-9);
   EXPECT_EQ(time.attention.cp_ms, 0) << "what attention works on is kept when it is recomputed alone";
   BlockSetting ring{.cp = 4};
   ring.ring_link = link;
-  time = times.time_of(llm, llm.layer_kinds.front(), ring, segments);
+  time = times.time_of(llm, llm.distinct_layers.front(), ring, segments);
   // Keys and values pass three times; nothing hides them at an overlap of 0.
   EXPECT_NEAR(time.forward.cp_ms, 3 * 2 * 256 * 512 * 2 / 1e6, 1e-9);
   EXPECT_NEAR(time.backward_input.cp_ms, 2 * time.forward.cp_ms, 1e-9) << "their gradients travel too";
@@ -242,7 +244,7 @@ TEST(BlockTime, ARingsStepsAddKernelsAndJoinTheirResults) {
   const Model model = gpt_model({.width = 512, .heads = 8});
   const Module& llm = model.modules.front();
   Block core{.name = "core", .ops = {}};
-  for (const Op& op : llm.layer_kinds.front().ops) {
+  for (const Op& op : llm.distinct_layers.front().ops) {
     if (std::holds_alternative<Attention>(op.shape)) core.ops.push_back(op);
   }
   const Segments segments = {{1024, 2}};
@@ -279,7 +281,7 @@ TEST(BlockTime, ShortBlocksMakeContextParallelismDearer) {
                            .latency_ms = 0.003};
     // As many rows a rank.
     const BlockTime time =
-        AnalyticTimes(cluster).time_of(llm, llm.layer_kinds.front(), setting, {{4096, static_cast<double>(cp)}});
+        AnalyticTimes(cluster).time_of(llm, llm.distinct_layers.front(), setting, {{4096, static_cast<double>(cp)}});
     const double ms = time.forward.total_ms() + time.backward_input.total_ms() + time.backward_weight.total_ms();
     EXPECT_GT(ms, before * 1.002) << "cp " << cp;
     before = ms;
@@ -353,7 +355,7 @@ TEST(BlockTime, ExpertsReceiveTheirTokensAndSendThemBack) {
   BlockSetting setting{.ep = 8};
   setting.ep_link = {
       .num_ranks = 8, .ranks_per_node = 8, .ring_bytes_per_ms = 1e6, .within_bytes_per_ms = 1e6, .latency_ms = 0};
-  const BlockTime time = AnalyticTimes(cluster).time_of(llm, llm.layer_kinds.front(), setting, {{100, 1}});
+  const BlockTime time = AnalyticTimes(cluster).time_of(llm, llm.distinct_layers.front(), setting, {{100, 1}});
   const double one_way_ms = 7.0 / 8 * 100 * 8 * 2048 * 2 / 1e6 * busiest_rank(8, 800);
   const double counts_ms = 7.0 / 8 * 128 * 8 / 1e6;  // rows for each of 128 experts, told before rows go
   EXPECT_NEAR(time.forward.ep_ms, 2 * one_way_ms + counts_ms, 1e-9);
@@ -368,14 +370,14 @@ TEST(BlockTime, TensorParallelRanksOfExpertsMoveRowsOnceAndExchangeThemAll) {
   const double pass = 0.75 * 100 * 2048 * 2 / 1e6;  // 100 rows, tp 4
   for (const bool divides_rows : {false, true}) {
     BlockSetting setting = tensor_parallel(4, divides_rows);
-    const BlockTime alone = times.time_of(llm, llm.layer_kinds.front(), setting, {{100, 1}});
+    const BlockTime alone = times.time_of(llm, llm.distinct_layers.front(), setting, {{100, 1}});
     EXPECT_NEAR(alone.forward.tp_ms, 4 * pass, 1e-9) << "around attention and around experts";
     EXPECT_NEAR(alone.backward_input.tp_ms, 4 * pass, 1e-9);
     EXPECT_NEAR(alone.backward_weight.tp_ms, divides_rows ? pass : 0, 1e-9) << "again for attention, not for experts";
     setting.ep = 8;
     setting.ep_link = {
         .num_ranks = 8, .ranks_per_node = 8, .ring_bytes_per_ms = 1e6, .within_bytes_per_ms = 1e6, .latency_ms = 0};
-    EXPECT_NEAR(times.time_of(llm, llm.layer_kinds.front(), setting, {{100, 1}}).forward.ep_ms,
+    EXPECT_NEAR(times.time_of(llm, llm.distinct_layers.front(), setting, {{100, 1}}).forward.ep_ms,
                 2 * 7.0 / 8 * 100 * 8 * 2048 * 2 / 1e6 * busiest_rank(8, 800) + 7.0 / 8 * 128 * 8 / 1e6, 1e-9)
         << "every tensor-parallel rank has whole rows";
   }
@@ -390,15 +392,15 @@ TEST(BlockTime, ExpertsOverTensorParallelRanksExchangeOnlyTheRowsOfEach) {
   setting.ep = 8;
   setting.ep_link = {
       .num_ranks = 8, .ranks_per_node = 8, .ring_bytes_per_ms = 1e6, .within_bytes_per_ms = 1e6, .latency_ms = 0};
-  const BlockTime cut = times.time_of(llm, llm.layer_kinds.front(), setting, {{1000, 1000}});
+  const BlockTime cut = times.time_of(llm, llm.distinct_layers.front(), setting, {{1000, 1000}});
   setting.experts_over_tp = true;
-  const BlockTime whole = times.time_of(llm, llm.layer_kinds.front(), setting, {{1000, 1000}});
+  const BlockTime whole = times.time_of(llm, llm.distinct_layers.front(), setting, {{1000, 1000}});
   // Of so many rows the busiest rank gets hardly more than the mean.
   EXPECT_NEAR(whole.forward.ep_ms, cut.forward.ep_ms / 4, 0.002 * whole.forward.ep_ms);
   EXPECT_NEAR(whole.forward.tp_ms, cut.forward.tp_ms / 2, 1e-9 * cut.forward.tp_ms) << "only around attention";
   EXPECT_NEAR(whole.backward_input.tp_ms, cut.backward_input.tp_ms / 2, 1e-9 * cut.backward_input.tp_ms);
   EXPECT_NEAR(whole.forward.compute_ms, cut.forward.compute_ms, 0.02 * cut.forward.compute_ms) << "but for the router";
-  EXPECT_EQ(local_parameters(llm.layer_kinds.front(), setting).expert, int64_t{128} / 8 * 3 * 2048 * 768)
+  EXPECT_EQ(local_parameters(llm.distinct_layers.front(), setting).expert, int64_t{128} / 8 * 3 * 2048 * 768)
       << "whole experts, fewer of them than ep alone would leave";
 }
 

@@ -25,7 +25,7 @@ void count_by_share(double share, ModuleCosts& costs) {
     time.hidden_weight_tp_ms *= share;
   };
   count(costs.entry);
-  for (BlockCost& block : costs.kinds) count(block);
+  for (BlockCost& block : costs.distinct_layers) count(block);
   count(costs.exit);
   costs.boundary_bytes *= share;
   costs.output_bytes *= share;
@@ -146,8 +146,8 @@ const ModuleCosts& CostModel::module_costs(const Plan& plan, const ModulePlan& m
     const Segments high = high_load(module.kind, samples);
     const Module& spec = *given_->model.find(module.kind);
     costs.entry.memory = times_->memory_of(spec, spec.entry, costs.setting, high);
-    for (size_t i = 0; i < costs.kinds.size(); ++i)
-      costs.kinds[i].memory = times_->memory_of(spec, spec.layer_kinds[i], costs.setting, high);
+    for (size_t i = 0; i < costs.distinct_layers.size(); ++i)
+      costs.distinct_layers[i].memory = times_->memory_of(spec, spec.distinct_layers[i], costs.setting, high);
     costs.exit.memory = times_->memory_of(spec, spec.exit, costs.setting, high);
     costs.output_memory_bytes *= num_tokens(high) / tokens;
   }

@@ -203,11 +203,12 @@ TEST(CostModel, DataHasNoGradient) {
   const Priced costs = price(plan);
   const ModuleCosts& vision = *costs.modules[0];
   const ModuleCosts& llm = *costs.modules[1];
-  ASSERT_EQ(vision.kinds.size(), 1u);
+  ASSERT_EQ(vision.distinct_layers.size(), 1u);
   EXPECT_GT(vision.entry.time.backward_input.total_ms(), 0) << "the patch embedding is a product";
   EXPECT_NEAR(costs.stages[0].backward_input.total_ms(),
-              32 * vision.kinds[0].time.backward_input.total_ms() + vision.exit.time.backward_input.total_ms() +
-                  4 * llm.kinds[0].time.backward_input.total_ms(),
+              32 * vision.distinct_layers[0].time.backward_input.total_ms() +
+                  vision.exit.time.backward_input.total_ms() +
+                  4 * llm.distinct_layers[0].time.backward_input.total_ms(),
               1e-9);
 }
 
@@ -269,9 +270,10 @@ TEST(CostModel, FrozenModulesHaveNoBackward) {
   const Priced costs = price(plan);
   const ModuleCosts& llm = *costs.modules[1];
   const auto layers = static_cast<double>(plan.modules[1].layers[0][0]);
-  EXPECT_NEAR(costs.stages.front().backward_weight.total_ms(),
-              layers * llm.kinds.front().time.backward_weight.total_ms() + llm.entry.time.backward_weight.total_ms(),
-              1e-9)
+  EXPECT_NEAR(
+      costs.stages.front().backward_weight.total_ms(),
+      layers * llm.distinct_layers.front().time.backward_weight.total_ms() + llm.entry.time.backward_weight.total_ms(),
+      1e-9)
       << "only the llm's own";
   EXPECT_LT(costs.stages.front().activation_bytes, trained.activation_bytes);
   EXPECT_EQ(costs.stages.front().forward_ms(), trained.forward_ms());

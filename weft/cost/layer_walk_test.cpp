@@ -55,7 +55,7 @@ double walked_bytes(const RowSetting& setting, bool recomputes_attention, Walk w
 }
 
 BlockMemory priced(const Block& block, const RowSetting& setting) {
-  const Module module{.width = 512, .layer_kinds = {block}};
+  const Module module{.width = 512, .distinct_layers = {block}};
   return memory_of(module, block,
                    {.tp = setting.tp, .sequence_parallel = setting.divides_rows, .precision = Precision::kBf16},
                    {{kRows / 4.0, 4}});

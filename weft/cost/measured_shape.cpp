@@ -10,7 +10,7 @@ namespace {
 bool has_experts(const Block& block) {
   return std::any_of(block.ops.begin(), block.ops.end(), [](const Op& op) {
     const auto* matmul = std::get_if<Matmul>(&op.shape);
-    return matmul != nullptr && matmul->copies > 1;
+    return matmul != nullptr && matmul->experts > 1;
   });
 }
 

@@ -21,7 +21,7 @@ static_assert(kWorkspace + 1 == ScatteredTable::kValues);
 const Block* find_block(const Module& module, const std::string& name) {
   if (module.entry.name == name) return &module.entry;
   if (module.exit.name == name) return &module.exit;
-  for (const Block& kind : module.layer_kinds) {
+  for (const Block& kind : module.distinct_layers) {
     if (kind.name == name) return &kind;
   }
   return nullptr;
@@ -247,7 +247,8 @@ MeasuredTimes::Answer& MeasuredTimes::answer_of(const Module& module, const Bloc
                                                 const BlockSetting& setting) const {
   size_t place = 0;  // the exit
   if (&block == &module.entry) place = 1;
-  if (const auto* first = module.layer_kinds.data(); &block >= first && &block < first + module.layer_kinds.size())
+  if (const auto* first = module.distinct_layers.data();
+      &block >= first && &block < first + module.distinct_layers.size())
     place = 2 + static_cast<size_t>(&block - first);
   const Key key{.module = module.kind,
                 .place = place,

@@ -27,7 +27,7 @@ class MeasuredTimesTest : public testing::Test {
             .backward_weight_ms = 0.9 * forward_ms};
   }
   BlockTime time_of(const MeasuredTimes& times, double tokens, double length, const BlockSetting& setting = {}) const {
-    return times.time_of(llm(), llm().layer_kinds.front(), setting, {{length, tokens / length}});
+    return times.time_of(llm(), llm().distinct_layers.front(), setting, {{length, tokens / length}});
   }
   MeasuredTimes table(std::vector<BlockMeasurement> blocks) const {
     Profile profile;
@@ -69,8 +69,8 @@ TEST_F(MeasuredTimesTest, LieBetweenTheMeasurementsBetweenThem) {
 TEST_F(MeasuredTimesTest, CarryTheNearestErrorOnOutsideTheTableAndSaySo) {
   const AnalyticTimes formula(cluster_);
   const Segments inside = {{512, 8}}, outside = {{512, 80}};
-  const double at_end = formula.time_of(llm(), llm().layer_kinds.front(), {}, inside).forward.total_ms();
-  const double beyond = formula.time_of(llm(), llm().layer_kinds.front(), {}, outside).forward.total_ms();
+  const double at_end = formula.time_of(llm(), llm().distinct_layers.front(), {}, inside).forward.total_ms();
+  const double beyond = formula.time_of(llm(), llm().distinct_layers.front(), {}, outside).forward.total_ms();
   const MeasuredTimes times = table({layer_at(1024, 512, 2), layer_at(4096, 512, 3 * at_end)});
   EXPECT_NEAR(time_of(times, 40960, 512).forward.total_ms(), 3 * beyond, 1e-9);
   ASSERT_EQ(times.sources().size(), 1u);
@@ -100,7 +100,7 @@ TEST_F(MeasuredTimesTest, SayWhetherAPointWasMeasuredOrReadBetweenOthers) {
 TEST_F(MeasuredTimesTest, ASettingThatWasNotMeasuredHasTheErrorOfTheNearest) {
   const AnalyticTimes formula(cluster_);
   const auto formula_at = [&](const BlockSetting& setting, double tokens) {
-    return formula.time_of(llm(), llm().layer_kinds.front(), setting, {{512, tokens / 512}}).forward.compute_ms;
+    return formula.time_of(llm(), llm().distinct_layers.front(), setting, {{512, tokens / 512}}).forward.compute_ms;
   };
   BlockMeasurement two = layer_at(4096, 512, 3 * formula_at({.tp = 2}, 4096));
   two.shape.tp = 2;
@@ -156,7 +156,7 @@ TEST_F(MeasuredTimesTest, BytesTakeThePlaceOfTheFormulas) {
   point.forward_peak_bytes = 3.5e6;
   point.backward_peak_bytes = 5e6;
   const MeasuredTimes times = table({point});
-  const Block& layer = llm().layer_kinds.front();
+  const Block& layer = llm().distinct_layers.front();
   const BlockMemory at_point = times.memory_of(llm(), layer, {}, {{512, 2}});
   EXPECT_NEAR(at_point.saved, 3e6, 1);
   EXPECT_NEAR(at_point.workspace, 2e6, 1);
@@ -183,7 +183,7 @@ TEST_F(MeasuredTimesTest, HideCommunicationBehindWhatWasMeasured) {
   BlockSetting setting{.tp = 2, .overlap_tp = true};
   setting.tp_link = {.num_ranks = 2, .ranks_per_node = 2, .ring_bytes_per_ms = 1e6, .within_bytes_per_ms = 1e6};
   const AnalyticTimes formula(cluster_);
-  const BlockTime by_formula = formula.time_of(llm(), llm().layer_kinds.front(), setting, {{512, 2}});
+  const BlockTime by_formula = formula.time_of(llm(), llm().distinct_layers.front(), setting, {{512, 2}});
   ASSERT_GT(by_formula.backward_input.tp_ms, 0);
   BlockMeasurement slow = layer_at(1024, 512, 100 * by_formula.forward.compute_ms);
   slow.shape.tp = 2;
@@ -250,7 +250,7 @@ TEST_F(MeasuredTimesTest, OfAnotherLawLieWithinTheStatedErrorBetweenPoints) {
   }
   EXPECT_LE(worst, source.error->most_percent);
   // The formula alone is nowhere near.
-  const BlockTime formula = AnalyticTimes(cluster_).time_of(llm(), llm().layer_kinds.front(), {}, {{512, 4}});
+  const BlockTime formula = AnalyticTimes(cluster_).time_of(llm(), llm().distinct_layers.front(), {}, {{512, 4}});
   EXPECT_GT(device.forward_ms(2048, 512) / formula.forward.total_ms(), 2);
 }
 

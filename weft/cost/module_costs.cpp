@@ -37,8 +37,8 @@ ModuleCosts price_module(const Plan& plan, const ModulePlan& m, const ModulePlac
   const Module& module = *plan.model.find(m.kind);
   ModuleCosts costs{.setting = setting_of(plan, m, placements)};
   costs.entry = price_block(module, module.entry, costs.setting, times, segments);
-  for (const Block& kind : module.layer_kinds)
-    costs.kinds.push_back(price_block(module, kind, costs.setting, times, segments));
+  for (const Block& kind : module.distinct_layers)
+    costs.distinct_layers.push_back(price_block(module, kind, costs.setting, times, segments));
   costs.exit = price_block(module, module.exit, costs.setting, times, segments);
   for (const Op& op : module.entry.ops) {
     if (std::holds_alternative<Lookup>(op.shape) && op.split == TensorSplit::kColumn)

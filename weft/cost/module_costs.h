@@ -20,7 +20,7 @@ struct BlockCost {
 struct ModuleCosts {
   BlockSetting setting;
   BlockCost entry;
-  std::vector<BlockCost> kinds;  ///< by Module::layer_kinds
+  std::vector<BlockCost> distinct_layers;  ///< by Module::distinct_layers
   BlockCost exit;
   int64_t table_elements = 0;      ///< of the entry's tables on this rank, which a tied head shares
   GroupLink gradient_link;         ///< over which gradients are summed

@@ -34,9 +34,9 @@ class OpPricer {
 
   OpTime operator()(const Matmul& m) const {
     const LocalMatmul local = local_matmul(m, op_.split, setting_.share());
-    const double copies = as_double(local.copies);
+    const double copies = as_double(local.experts);
     const double rows =
-        rows_ / copies * (m.copies > 1 && !setting_.even_experts ? busiest_rank(setting_.ep, rows_) : 1);
+        rows_ / copies * (m.experts > 1 && !setting_.even_experts ? busiest_rank(setting_.ep, rows_) : 1);
     const double in = as_double(local.in), out = as_double(local.out);
     const auto product = [&](double r, double k, double n) {
       return copies * product_ms(rates_, setting_.precision, r, k, n) + rates_.kernel_ms;

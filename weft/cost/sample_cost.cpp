@@ -39,7 +39,7 @@ class ModulePasses {
         spec_(*plan.model.find(module.kind)),
         trainable_(plan),
         backward_(trainable_.backward_of(module.kind)),
-        kinds_(spec_.layer_kinds.size()) {
+        kinds_(spec_.distinct_layers.size()) {
     splits_ = has_split_backward(plan, module);
     entry_ = passes_of(0, Passes{.forward = 1, .weight = 1});
     exit_ = passes_of(num_blocks(spec_) - 1, Passes{.forward = 1, .input = 1, .weight = 1});
@@ -65,8 +65,8 @@ class ModulePasses {
   void for_each(Visit visit) const {
     visit(spec_.entry, entry_, [](const ModuleCosts& costs) -> const BlockCost& { return costs.entry; });
     for (size_t kind = 0; kind < kinds_.size(); ++kind) {
-      visit(spec_.layer_kinds[kind], kinds_[kind],
-            [kind](const ModuleCosts& costs) -> const BlockCost& { return costs.kinds[kind]; });
+      visit(spec_.distinct_layers[kind], kinds_[kind],
+            [kind](const ModuleCosts& costs) -> const BlockCost& { return costs.distinct_layers[kind]; });
     }
     visit(spec_.exit, exit_, [](const ModuleCosts& costs) -> const BlockCost& { return costs.exit; });
   }

@@ -44,14 +44,14 @@ class PartPricer {
     if (count <= 0) return;
     if (!trainable_.has_rules()) {
       const auto begin = spec_.layers.begin() + first;
-      for (size_t kind = 0; kind < costs_.kinds.size(); ++kind) {
-        const int64_t alike = costs_.kinds.size() == 1 ? count : std::count(begin, begin + count, kind);
-        if (alike > 0) add_block(costs_.kinds[kind], first + 1, static_cast<double>(alike), what);
+      for (size_t kind = 0; kind < costs_.distinct_layers.size(); ++kind) {
+        const int64_t alike = costs_.distinct_layers.size() == 1 ? count : std::count(begin, begin + count, kind);
+        if (alike > 0) add_block(costs_.distinct_layers[kind], first + 1, static_cast<double>(alike), what);
       }
       return;
     }
     for (int64_t layer = first; layer < first + count; ++layer)
-      add_block(costs_.kinds[spec_.layers[static_cast<size_t>(layer)]], layer + 1, 1, what);
+      add_block(costs_.distinct_layers[spec_.layers[static_cast<size_t>(layer)]], layer + 1, 1, what);
   }
 
   /// Of a block's weights, those that are trained.

@@ -40,7 +40,7 @@ Result<std::vector<int64_t>> read_end_ids(const std::filesystem::path& folder, c
   const auto thinker = model.config.find("thinker_config");
   const Json& outer = thinker != model.config.end() && thinker->is_object() ? *thinker : model.config;
   WEFT_TRY(std::vector<int64_t> ids, end_ids_of({.source = (folder / "config.json").string(), .root = outer}));
-  return ids.empty() ? numbers.text.end_ids : ids;
+  return ids.empty() ? numbers.llm.end_ids : ids;
 }
 
 }  // namespace weft

@@ -66,14 +66,14 @@ Result<std::vector<Prompt>> prompts_of(const PromptEntry& entry, const PredictRe
                                        const ModelNumbers& numbers, int64_t vocabulary) {
   for (const int64_t length : entry.raw.lengths) {
     if (length < 1) continue;  // prepare_inputs says what is wrong
-    WEFT_TRY([[maybe_unused]] const int64_t count, new_tokens_for(length, entry, request, numbers.text.max_positions));
+    WEFT_TRY([[maybe_unused]] const int64_t count, new_tokens_for(length, entry, request, numbers.llm.max_positions));
   }
   WEFT_TRY([[maybe_unused]] const Inputs all, prepare_inputs(numbers, vocabulary, entry.raw));
   std::vector<Prompt> prompts;
   for (const RawInputs& sample : split_samples(numbers, entry.raw)) {
     Prompt prompt;
     WEFT_TRY(prompt.inputs, prepare_inputs(numbers, vocabulary, sample));
-    WEFT_TRY(prompt.max_new_tokens, new_tokens_for(sample.lengths[0], entry, request, numbers.text.max_positions));
+    WEFT_TRY(prompt.max_new_tokens, new_tokens_for(sample.lengths[0], entry, request, numbers.llm.max_positions));
     prompts.push_back(std::move(prompt));
   }
   return prompts;

@@ -24,7 +24,7 @@ at::Tensor tensor_of(const std::vector<T>& values, at::IntArrayRef shape, at::Sc
 SampleForm sample_form(const ModelNumbers& numbers, int64_t vocabulary) {
   const MediaTokens& tokens = numbers.media.tokens;
   SampleForm form{.vocabulary = vocabulary,
-                  .max_tokens = numbers.text.max_positions,
+                  .max_tokens = numbers.llm.max_positions,
                   .image = {.begin = tokens.vision_start, .inside = tokens.image, .end = tokens.vision_end},
                   .audio = {.begin = tokens.audio_start, .inside = tokens.audio, .end = tokens.audio_end},
                   .other_special = tokens.video};

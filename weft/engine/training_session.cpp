@@ -325,7 +325,7 @@ std::optional<Error> TrainingSession::record(const Share& share, const StepRepor
                                     .metrics = metrics,
                                     .start_ms = last_start_ms_,
                                     .steps_before = step_ - first_step_,
-                                    .balances_experts = rank_->numbers().text.balance_coefficient > 0});
+                                    .balances_experts = rank_->numbers().llm.balance_coefficient > 0});
   if (!last_record_) return std::nullopt;
   std::vector<SkippedSample> known;
   for (int64_t index = 0; index < plan_->workload.global_batch_samples; ++index) {

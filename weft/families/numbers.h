@@ -28,7 +28,7 @@ struct RopeNumbers {
 };
 
 /// What a language model's configuration says beyond its operators.
-struct TextNumbers {
+struct LlmNumbers {
   RopeNumbers rope;
   int64_t max_positions = 0;
   bool normalizes_expert_weights = false;
@@ -75,7 +75,7 @@ struct WeightFiles {
 
 /// What a family says of a model besides its modules.
 struct ModelNumbers {
-  TextNumbers text;
+  LlmNumbers llm;
   std::optional<VisionNumbers> vision;
   std::optional<AudioNumbers> audio;
   RopeRules media;  ///< which tokens stand for media and how positions are counted

@@ -63,7 +63,7 @@ class ForwardList {
 
   void add_product(size_t i, const Matmul& matmul) {
     const Op& op = block_.ops[i];
-    const bool is_of_experts = matmul.copies > 1;
+    const bool is_of_experts = matmul.experts > 1;
     if (op.split == TensorSplit::kColumn) {
       changes_rows_ = true;
       if (is_of_experts && sharing_.ep > 1) list_.push_back({.kind = ExchangeKind::kExpertRows, .op = i});

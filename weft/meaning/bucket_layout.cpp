@@ -46,14 +46,14 @@ std::vector<BucketLayout> lay_out_buckets(const std::vector<BucketWeight>& weigh
   std::map<std::tuple<int64_t, bool, bool>, BucketLayout> open;
   for (size_t i = weights.size(); i-- > 0;) {
     const BucketWeight& weight = weights[i];
-    BucketLayout& bucket = open[{weight.kind, weight.is_trained, weight.has_decay}];
+    BucketLayout& bucket = open[{weight.bundle, weight.is_trained, weight.has_decay}];
     int64_t begin = bucket.slots.empty() ? 0 : round_up(end_of_slots(bucket), rules.alignment);
     if (!bucket.slots.empty() && begin + weight.elements > rules.max_elements) {
       buckets.push_back(std::move(bucket));
       bucket = {};
       begin = 0;
     }
-    bucket.kind = weight.kind;
+    bucket.bundle = weight.bundle;
     bucket.is_trained = weight.is_trained;
     bucket.has_decay = weight.has_decay;
     bucket.slots.push_back({.parameter = i, .elements = {begin, begin + weight.elements}});
@@ -68,17 +68,17 @@ std::vector<BucketLayout> lay_out_buckets(const std::vector<BucketWeight>& weigh
   return buckets;
 }
 
-std::vector<int64_t> kinds_of_blocks(const std::vector<int64_t>& elements, int64_t zero, double most_elements) {
-  std::vector<int64_t> kinds(elements.size(), 0);
+std::vector<int64_t> bundles_of_blocks(const std::vector<int64_t>& elements, int64_t zero, double most_elements) {
+  std::vector<int64_t> bundles(elements.size(), 0);
   double filled = 0;
   for (size_t block = elements.size(); block-- > 0 && zero >= 2;) {
     const auto own = static_cast<double>(elements[block]);
     const bool is_first = block + 1 == elements.size();
     const bool is_full = zero == 3 || filled + own > most_elements;
-    kinds[block] = is_first ? 0 : kinds[block + 1] + (is_full ? 1 : 0);
+    bundles[block] = is_first ? 0 : bundles[block + 1] + (is_full ? 1 : 0);
     filled = is_first || !is_full ? filled + own : own;
   }
-  return kinds;
+  return bundles;
 }
 
 }  // namespace weft

@@ -20,11 +20,11 @@ struct ElementRange {
 ElementRange common(const ElementRange& a, const ElementRange& b);
 ElementRange shifted(const ElementRange& range, int64_t by);
 
-/// A weight of a stage, with a number that keeps its bucket apart from others': a block's, so that ZeRO 3 can gather
-/// block by block, or anything else.
+/// A weight of a stage. Only weights of one bundle share a bucket: those of a block, so that ZeRO 3 can gather block by
+/// block, or of several blocks.
 struct BucketWeight {
   int64_t elements = 0;
-  int64_t kind = 0;
+  int64_t bundle = 0;
   bool is_trained = false;
   bool has_decay = false;
 };
@@ -39,7 +39,7 @@ struct BucketSlot {
 struct BucketLayout {
   std::vector<BucketSlot> slots;
   int64_t num_elements = 0;  ///< with padding
-  int64_t kind = 0;
+  int64_t bundle = 0;
   bool is_trained = false;
   bool has_decay = false;
 };
@@ -64,9 +64,9 @@ double searched_buckets_mb(int64_t num_ranks);
 /// the order in which a backward has their gradients ready.
 std::vector<BucketLayout> lay_out_buckets(const std::vector<BucketWeight>& weights, const BucketRules& rules);
 
-/// Which blocks of a stage, each with so many elements, may share buckets, as a number for each: ZeRO 3 gathers them
-/// one by one; with ZeRO 2, as many as fill a bucket, so that none waits for the gradients of a block that comes later
-/// while its own are complete.
-std::vector<int64_t> kinds_of_blocks(const std::vector<int64_t>& elements, int64_t zero, double most_elements);
+/// The bundle of each block of a stage, from the elements of each. With ZeRO 3, which gathers blocks one by one, every
+/// block is a bundle; with ZeRO 2, as many as fill a bucket, so that no bucket waits for the gradients of a later
+/// block.
+std::vector<int64_t> bundles_of_blocks(const std::vector<int64_t>& elements, int64_t zero, double most_elements);
 
 }  // namespace weft

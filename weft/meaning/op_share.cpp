@@ -57,9 +57,9 @@ struct EachWeight {
   void operator()(const Matmul& m) const {
     if (m.is_tied) return;
     const LocalMatmul local = local_matmul(m, op.split, share);
-    const bool is_expert = m.copies > 1, is_whole = op.split == TensorSplit::kWhole;
+    const bool is_expert = m.experts > 1, is_whole = op.split == TensorSplit::kWhole;
     const int64_t keys = op.split == TensorSplit::kColumn ? shared_key_width(m, share) : 0;
-    visit(LocalWeight{.elements = local.copies * local.in * local.out,
+    visit(LocalWeight{.elements = local.experts * local.in * local.out,
                       .is_matrix = true,
                       .is_expert = is_expert,
                       .is_product = true,
@@ -71,7 +71,7 @@ struct EachWeight {
     const bool is_cut = op.split == TensorSplit::kColumn && !has_whole_experts(op, share.experts_over_tp);
     const int64_t bias = is_cut ? local.out : m.bias_elements;
     visit(LocalWeight{
-        .elements = local.copies * bias,
+        .elements = local.experts * bias,
         .is_matrix = is_expert,
         .is_expert = is_expert,
         .is_product = true,
@@ -102,8 +102,8 @@ OpShare share_of(const ModulePlan& module, std::optional<int64_t> tp_rank) {
 }
 
 LocalMatmul local_matmul(const Matmul& m, TensorSplit split, const OpShare& share) {
-  LocalMatmul local{.in = m.in, .out = m.out, .copies = m.copies > 1 ? (m.copies + share.ep - 1) / share.ep : 1};
-  if (m.copies > 1 && share.experts_over_tp) return local;
+  LocalMatmul local{.in = m.in, .out = m.out, .experts = m.experts > 1 ? (m.experts + share.ep - 1) / share.ep : 1};
+  if (m.experts > 1 && share.experts_over_tp) return local;
   if (split == TensorSplit::kColumn || split == TensorSplit::kInside) local.out = cut(m.out, m, share);
   if (split == TensorSplit::kRow) local.in = cut(m.in, m, share);
   return local;

@@ -24,14 +24,14 @@ OpShare share_of(const ModulePlan& module, std::optional<int64_t> tp_rank = std:
 /// Whether an operator's weights are whole experts, which tensor parallelism does not cut.
 inline bool has_whole_experts(const Op& op, bool experts_over_tp) {
   const auto* matmul = std::get_if<Matmul>(&op.shape);
-  return experts_over_tp && matmul != nullptr && matmul->copies > 1;
+  return experts_over_tp && matmul != nullptr && matmul->experts > 1;
 }
 
 /// A matrix product's own part.
 struct LocalMatmul {
   int64_t in = 0;
   int64_t out = 0;
-  int64_t copies = 1;  ///< experts on this rank
+  int64_t experts = 1;  ///< experts on this rank
 };
 LocalMatmul local_matmul(const Matmul& matmul, TensorSplit split, const OpShare& share);
 

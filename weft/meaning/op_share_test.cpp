@@ -28,7 +28,7 @@ TEST(OpShare, KeyAndValueHeadsAreCopiedWhereRanksOutnumberThem) {
 
 TEST(OpShare, EveryRanksSharesAddUpToTheModel) {
   const Model model = *Scenarios(source_tree() / "scenarios").model("qwen2-vl-7b");
-  for (const Block& block : model.find(ModuleKind::kLlm)->layer_kinds) {
+  for (const Block& block : model.find(ModuleKind::kLlm)->distinct_layers) {
     for (const Op& op : block.ops) {
       if (op.split != TensorSplit::kColumn && op.split != TensorSplit::kRow) continue;
       for (const int64_t tp : {2, 3, 4}) {  // at most as many as keys, of which there are no copies then

@@ -42,7 +42,7 @@ std::vector<int64_t> counterparts(const std::vector<int64_t>& ranks, int64_t pla
 
 /// One module has one number of key heads.
 std::vector<int64_t> same_keys_of(const Module& module, const std::vector<int64_t>& tensor, int64_t tp_rank) {
-  for (const Block& layer : module.layer_kinds) {
+  for (const Block& layer : module.distinct_layers) {
     for (const Op& op : layer.ops) {
       const auto* attention = std::get_if<Attention>(&op.shape);
       if (attention == nullptr) continue;

@@ -81,7 +81,7 @@ bool work_together(const Plan& plan, size_t index, const std::string& kind, cons
   if (kind == "same experts")
     return differ_only_in(over_tp, true, true, false) && joined(a) % module.ep == joined(b) % module.ep;
   if (kind == "same keys") {
-    for (const Op& op : plan.model.find(module.kind)->layer_kinds.front().ops) {
+    for (const Op& op : plan.model.find(module.kind)->distinct_layers.front().ops) {
       const auto* attention = std::get_if<Attention>(&op.shape);
       if (attention == nullptr) continue;
       const auto share = [&](const RankPlace& place) {

@@ -15,7 +15,7 @@ Routers routers_of(const Plan& plan) {
   for (const StagePart& part : parts) {
     if (plan.modules[static_cast<size_t>(part.module)].is_encoder()) continue;
     for (int64_t layer = part.first_layer; layer < part.first_layer + part.num_layers; ++layer) {
-      const bool routes = has_router(llm.layer_kinds[llm.layers[static_cast<size_t>(layer)]]);
+      const bool routes = has_router(llm.distinct_layers[llm.layers[static_cast<size_t>(layer)]]);
       counts[static_cast<size_t>(part.stage) + 1] += routes ? 1 : 0;
     }
   }

@@ -26,10 +26,10 @@ TEST(Routers, AreNumberedByStage) {
   }
   // In layers that are dense there are none.
   Module& llm = plan.model.modules.back();
-  Block dense = llm.layer_kinds.front();
+  Block dense = llm.distinct_layers.front();
   std::erase_if(dense.ops, [](const Op& op) { return op.name == "moe.router"; });
-  llm.layer_kinds.push_back(dense);
-  llm.layers[0] = llm.layer_kinds.size() - 1;
+  llm.distinct_layers.push_back(dense);
+  llm.layers[0] = llm.distinct_layers.size() - 1;
   EXPECT_EQ(routers_of(plan).count(), layers - 1);
   EXPECT_EQ(routers_of(plan).first_of_stage[1], plan.llm().layers[0][0] - 1);
 }

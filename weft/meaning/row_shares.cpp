@@ -19,8 +19,8 @@ EncoderShare share_encoder(const Plan& plan, ModuleKind kind, const EncoderLoad&
   return share;
 }
 
-TextShare share_text(const MicrobatchLoad& load, int64_t num_ranks, int64_t rank) {
-  TextShare share;
+LlmShare share_llm(const MicrobatchLoad& load, int64_t num_ranks, int64_t rank) {
+  LlmShare share;
   share.deal = RowDeal::zigzag(load.samples, num_ranks);
   const RowOwners owners(share.deal);
   share.tokens = share.deal.num_rows(rank);

@@ -18,13 +18,13 @@ struct EncoderShare {
 EncoderShare share_encoder(const Plan& plan, ModuleKind kind, const EncoderLoad& load, int64_t num_ranks, int64_t rank);
 
 /// One rank's tokens of a microbatch.
-struct TextShare {
+struct LlmShare {
   RowDeal deal;
   int64_t tokens = 0;                                 ///< here
   int64_t targets = 0;                                ///< of them
   std::map<ModuleKind, RowLists> needed;              ///< by rank: places of media, by number
   std::map<ModuleKind, std::vector<int64_t>> places;  ///< here: among its own tokens
 };
-TextShare share_text(const MicrobatchLoad& load, int64_t num_ranks, int64_t rank);
+LlmShare share_llm(const MicrobatchLoad& load, int64_t num_ranks, int64_t rank);
 
 }  // namespace weft

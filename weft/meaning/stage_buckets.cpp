@@ -67,7 +67,7 @@ StageBuckets StageContent::buckets(const ModulePlan& module, bool of_experts) co
   StageBuckets found;
   found.num_ranks = of_experts ? num_expert_copies(module) : module.dp * module.cp;
   found.rules = zero_rules(effective_zero(module.zero, found.num_ranks), module.zero_keep_gathered);
-  found.kinds.resize(blocks_.size());
+  found.bundles.resize(blocks_.size());
   std::vector<const StageWeight*> own;
   std::vector<int64_t> elements(blocks_.size());
   for (const StageWeight& weight : weights_) {
@@ -77,23 +77,23 @@ StageBuckets StageContent::buckets(const ModulePlan& module, bool of_experts) co
     elements[weight.block] += weight.weight.elements;
   }
   const double reduce_bytes = num_bytes(plan_->precision.reduce);
-  const std::vector<int64_t> kinds = kinds_of_blocks(elements, module.zero, plan_->buckets_mb * 1e6 / reduce_bytes);
-  const auto kind_alone = static_cast<int64_t>(blocks_.size());
+  const std::vector<int64_t> bundles = bundles_of_blocks(elements, module.zero, plan_->buckets_mb * 1e6 / reduce_bytes);
+  const auto bundle_alone = static_cast<int64_t>(blocks_.size());
   std::vector<BucketWeight> weights;
   for (const StageWeight* weight : own) {
-    const int64_t kind = weight->is_alone ? kind_alone : kinds[weight->block];
+    const int64_t bundle = weight->is_alone ? bundle_alone : bundles[weight->block];
     weights.push_back({.elements = weight->weight.elements,
-                       .kind = kind,
+                       .bundle = bundle,
                        .is_trained = weight->is_trained,
                        .has_decay = weight->is_trained && weight->weight.is_matrix});
-    std::vector<int64_t>& used = found.kinds[weight->block];
-    if (std::find(used.begin(), used.end(), kind) == used.end()) used.push_back(kind);
+    std::vector<int64_t>& used = found.bundles[weight->block];
+    if (std::find(used.begin(), used.end(), bundle) == used.end()) used.push_back(bundle);
   }
-  for (std::vector<int64_t>& used : found.kinds) std::sort(used.begin(), used.end());
+  for (std::vector<int64_t>& used : found.bundles) std::sort(used.begin(), used.end());
   for (size_t block = 0; block < blocks_.size(); ++block) {
     if (!blocks_[block].borrowed) continue;
-    const std::vector<int64_t>& others = found.kinds[*blocks_[block].borrowed];
-    found.kinds[block].insert(found.kinds[block].end(), others.begin(), others.end());
+    const std::vector<int64_t>& others = found.bundles[*blocks_[block].borrowed];
+    found.bundles[block].insert(found.bundles[block].end(), others.begin(), others.end());
   }
   found.layouts = lay_out_buckets(
       weights, {.max_elements = bucket_elements(plan_->buckets_mb, reduce_bytes), .num_shards = found.num_ranks});

@@ -32,9 +32,9 @@ struct StageBuckets {
   int64_t num_ranks = 1;
   ZeroRules rules;
   std::vector<BucketLayout> layouts;
-  std::vector<size_t> weights;              ///< of the stage, in the order in which slots count them
-  std::vector<std::vector<int64_t>> kinds;  ///< by block: of buckets that it uses
-  std::optional<size_t> table;              ///< the bucket of a tied table that lies alone
+  std::vector<size_t> weights;                ///< of the stage, in the order in which slots count them
+  std::vector<std::vector<int64_t>> bundles;  ///< by block: of buckets that it uses
+  std::optional<size_t> table;                ///< the bucket of a tied table that lies alone
 };
 
 /// One stage as a rank has it. The plan must outlive it.

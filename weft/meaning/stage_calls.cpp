@@ -38,7 +38,7 @@ bool RankPortion::has(ModuleKind kind) const {
 RankPortion portion_of(const Plan& plan, const MicrobatchLoad& load, const ModulePlace& llm, int64_t number) {
   const int64_t cp = llm.plan->cp, rank = llm.context.rank;
   RankPortion portion{.number = number};
-  TextShare share = share_text(load, cp, rank);
+  LlmShare share = share_llm(load, cp, rank);
   portion.rows[ModuleKind::kLlm] = {.inside = share.tokens,
                                     .outside = share.tokens,
                                     .deal = std::move(share.deal),

@@ -24,7 +24,7 @@ class BridgeShares {
     for (size_t m = 0; m < load_.llm[share_of_samples].size(); ++m) {
       std::vector<int64_t>& rows = taken.emplace_back();
       const MicrobatchLoad& microbatch = load_.llm[share_of_samples][m];
-      const TextShare share = share_text(microbatch, place.plan->cp, place.context.rank);
+      const LlmShare share = share_llm(microbatch, place.plan->cp, place.context.rank);
       const auto places = share.places.find(module().kind);
       if (places == share.places.end()) continue;
       const std::vector<int64_t> packed = beside_.numbers.rows_of(load_.samples[share_of_samples][m]);

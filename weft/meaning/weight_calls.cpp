@@ -72,11 +72,11 @@ void WeightCalls::take(WeightStep step, size_t block) {
 void WeightCalls::gather(size_t block) {
   for (Part& part : parts_) {
     if (!part.buckets.rules.releases_values) continue;
-    for (const int64_t kind : part.buckets.kinds[block]) {
+    for (const int64_t bundle : part.buckets.bundles[block]) {
       // Forwards use weights in the order of the stage, which is the reverse of the buckets'.
       for (size_t b = part.is_here.size(); b-- > 0;) {
         const BucketLayout& bucket = part.buckets.layouts[b];
-        if (bucket.kind != kind || part.is_here[b]) continue;
+        if (bucket.bundle != bundle || part.is_here[b]) continue;
         part.is_here[b] = true;
         if (bucket.num_elements == 0) continue;
         calls_.add(*part.group, OperationKind::kAllGather, gather_traffic(bucket.num_elements, part.group->size()),
@@ -88,9 +88,9 @@ void WeightCalls::gather(size_t block) {
 
 void WeightCalls::release(size_t block) {
   for (Part& part : parts_) {
-    for (const int64_t kind : part.buckets.kinds[block]) {
+    for (const int64_t bundle : part.buckets.bundles[block]) {
       for (size_t b = 0; b < part.is_here.size(); ++b) {
-        if (part.buckets.layouts[b].kind == kind) part.is_here[b] = false;
+        if (part.buckets.layouts[b].bundle == bundle) part.is_here[b] = false;
       }
     }
   }

@@ -76,7 +76,7 @@ Result<BlockInputs> inputs_of_block(const Model& model, ModelNumbers numbers, co
     // A table of positions has an end, where sequences begin again.
     const bool has_table = find_op(model.modules.back().entry, "positions") != nullptr;
     for (const int64_t length : lengths_of(shape, 1)) {
-      const int64_t longest = has_table ? numbers.text.max_positions : length;
+      const int64_t longest = has_table ? numbers.llm.max_positions : length;
       for (int64_t left = length; left > 0; left -= longest) {
         writer.text(std::min(left, longest));
         end_sample();
@@ -107,8 +107,8 @@ Result<BlockInputs> inputs_of_block(const Model& model, ModelNumbers numbers, co
     }
     raw.input_features = at::randn({numbers.audio->mel_bins, frames});
   }
-  numbers.text.max_positions =
-      std::max(numbers.text.max_positions, *std::max_element(raw.lengths.begin(), raw.lengths.end()));
+  numbers.llm.max_positions =
+      std::max(numbers.llm.max_positions, *std::max_element(raw.lengths.begin(), raw.lengths.end()));
   raw.input_ids = at::tensor(writer.ids(), at::kLong);
   raw.targets = raw.input_ids.clone();
   // As in training: what a configuration drops is drawn, and its masks are kept.

@@ -29,7 +29,7 @@ Result<StageLayers> layers_around(const Module& module, const BlockShape& shape)
   if (shape.block == module.exit.name) return StageLayers{{{0}, {count}, {0}}, 2};
   std::vector<std::string> known = {module.entry.name, module.exit.name};
   for (int64_t layer = 0; layer < count; ++layer) {
-    const Block& kind = module.layer_kinds[module.layers[static_cast<size_t>(layer)]];
+    const Block& kind = module.distinct_layers[module.layers[static_cast<size_t>(layer)]];
     if (kind.name == shape.block) return StageLayers{{{0}, {layer}, {1}, {count - layer - 1}, {0}}, 2};
     if (std::find(known.begin(), known.end(), kind.name) == known.end()) known.push_back(kind.name);
   }

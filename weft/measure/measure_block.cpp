@@ -17,7 +17,7 @@ namespace {
 bool has_attention(const Model& model, const BlockShape& shape) {
   const Module* module = model.find(shape.module);
   if (module == nullptr) return false;
-  for (const Block& kind : module->layer_kinds) {
+  for (const Block& kind : module->distinct_layers) {
     if (kind.name != shape.block) continue;
     for (const Op& op : kind.ops)
       if (std::holds_alternative<Attention>(op.shape)) return true;

@@ -72,7 +72,7 @@ struct StepBlocks {
 Result<StepBlocks> make_blocks(const Model& model, BlockShape shape, const MeasureSettings& settings) {
   const Module& llm = model.modules.back();
   StepBlocks blocks;
-  for (const std::string& name : {llm.entry.name, llm.layer_kinds[llm.layers.front()].name, llm.exit.name}) {
+  for (const std::string& name : {llm.entry.name, llm.distinct_layers[llm.layers.front()].name, llm.exit.name}) {
     shape.block = name;
     WEFT_TRY(blocks.runners.emplace_back(),
              BlockRunner::create(

@@ -42,7 +42,8 @@ double state_bytes_of_layer(const Model& model, Precision precision) {
   // A weight, a gradient, a master weight and two moments.
   const double bytes = num_bytes(precisions.compute) + num_bytes(precisions.reduce) + 3 * num_bytes(precisions.master);
   double most = 0;
-  for (const Block& kind : llm.layer_kinds) most = std::max(most, static_cast<double>(num_parameters(kind)) * bytes);
+  for (const Block& kind : llm.distinct_layers)
+    most = std::max(most, static_cast<double>(num_parameters(kind)) * bytes);
   return most;
 }
 

@@ -252,7 +252,7 @@ std::shared_ptr<const DropoutDraws> draws_of(const StepDraws& draws, const std::
 
 Result<Inputs> prepare_inputs(const ModelNumbers& numbers, int64_t vocabulary, const RawInputs& raw,
                               const WantedMedia& wanted) {
-  if (const auto error = check_tokens(raw, vocabulary, numbers.text.max_positions)) return *error;
+  if (const auto error = check_tokens(raw, vocabulary, numbers.llm.max_positions)) return *error;
   if (const auto error = check_targets(raw, vocabulary)) return *error;
   Inputs inputs{.ids = raw.input_ids, .samples = PackedSegments(raw.lengths)};
   if (wanted.vision) {

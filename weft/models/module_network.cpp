@@ -25,7 +25,7 @@ struct KnownNetwork {
 constexpr std::array kNetworks = {
     KnownNetwork{"decoder",
                  [](const Module& module, const ModelNumbers& numbers, const BlockRange& blocks, ParameterMaker& maker)
-                     -> NetworkPtr { return std::make_shared<Decoder>(module, numbers.text, blocks, maker); }},
+                     -> NetworkPtr { return std::make_shared<Decoder>(module, numbers.llm, blocks, maker); }},
     KnownNetwork{"patch encoder",
                  [](const Module& module, const ModelNumbers& numbers, const BlockRange& blocks, ParameterMaker& maker)
                      -> NetworkPtr { return std::make_shared<VisionEncoder>(module, *numbers.vision, blocks, maker); }},
@@ -59,7 +59,7 @@ ModuleNetwork::ModuleEnds ModuleNetwork::ends_of(const Module& module, Parameter
 }
 
 int64_t ModuleNetwork::head_dim_of(const Module& module) {
-  return std::get<Attention>(op_named(module.layer_kinds.front(), "attention.core").shape).head_dim;
+  return std::get<Attention>(op_named(module.distinct_layers.front(), "attention.core").shape).head_dim;
 }
 
 void ModuleNetwork::make_layers(const Module& module, const BlockRange& blocks, bool normalizes_expert_weights,
@@ -89,8 +89,8 @@ Result<ModelNumbers> numbers_to_run(const Model& model) {
                  .problem = fmt::format("is {}, which can be planned but not run", model.family),
                  .advice = "Run a model of another family."};
   }
-  if (model.numbers.text.not_run) {
-    Error error = *model.numbers.text.not_run;
+  if (model.numbers.llm.not_run) {
+    Error error = *model.numbers.llm.not_run;
     error.source = "model " + model.name;
     return error;
   }

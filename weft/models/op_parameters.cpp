@@ -152,7 +152,7 @@ OpParameters OpParameterMaker::make_experts(const Op& op, const Matmul& m) const
   std::vector<PieceRows> parts = output_parts(op, m);
   if (op.split == TensorSplit::kRow) parts.front().cut = input_cut(op, m);
   std::vector<WeightPiece> pieces;
-  for (int64_t expert = 0; expert < m.copies; ++expert) {
+  for (int64_t expert = 0; expert < m.experts; ++expert) {
     for (WeightPiece& piece : pieces_of(full_names(op.weights->names, path_, ".weight", expert), parts, {m.in})) {
       piece.is_expert = true;
       pieces.push_back(std::move(piece));
@@ -160,7 +160,7 @@ OpParameters OpParameterMaker::make_experts(const Op& op, const Matmul& m) const
   }
   return {
       .weight = maker_.make(
-          {.pieces = std::move(pieces), .shape = {m.copies, m.out, m.in}, .init = Initialization::normal(deviation_)}),
+          {.pieces = std::move(pieces), .shape = {m.experts, m.out, m.in}, .init = Initialization::normal(deviation_)}),
       .bias = {}};
 }
 

@@ -6,10 +6,10 @@ namespace weft {
 
 std::vector<BucketLayout> lay_out_buckets(const std::vector<StageParameter>& parameters, const BucketOptions& options) {
   std::vector<BucketWeight> weights;
-  for (const auto& [parameter, kind] : parameters) {
+  for (const auto& [parameter, bundle] : parameters) {
     const bool is_trained = parameter->is_trainable();
     weights.push_back({.elements = parameter->value.numel(),
-                       .kind = kind,
+                       .bundle = bundle,
                        .is_trained = is_trained,
                        .has_decay = is_trained && options.has_decay(*parameter)});
   }

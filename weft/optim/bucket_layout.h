@@ -9,11 +9,10 @@
 
 namespace weft {
 
-/// A parameter of a stage, with a number that keeps its bucket apart from others': a block's, so that ZeRO 3 can gather
-/// block by block, or anything else.
+/// A parameter of a stage, and its bundle: only parameters of one bundle share a bucket.
 struct StageParameter {
   ParameterPtr parameter;
-  int64_t kind = 0;
+  int64_t bundle = 0;
 };
 
 struct BucketOptions {

@@ -49,7 +49,7 @@ TEST(BucketLayout, CountsBytesOfGradients) {
 
 TEST(BucketLayout, BucketsComeInTheOrderInWhichABackwardCompletesThem) {
   std::vector<StageParameter> parameters = of_sizes({1, 1, 1, 1});
-  parameters[3].kind = parameters[0].kind = 8;
+  parameters[3].bundle = parameters[0].bundle = 8;
   EXPECT_EQ(parameters_of(lay_out_buckets(parameters, {})), (Places{{2, 1}, {3, 0}}));
 }
 
@@ -72,7 +72,7 @@ TEST(BucketLayout, EveryParameterLiesAlignedInOneBucketOfItsKindAndShardsAreEven
             EXPECT_LT(slot.elements.begin, end + alignment);
             EXPECT_EQ(slot.elements.begin % alignment, 0);
             EXPECT_EQ(slot.elements.size(), p.num_elements());
-            EXPECT_EQ(bucket.kind, p.kind);
+            EXPECT_EQ(bucket.bundle, p.bundle);
             EXPECT_EQ(bucket.is_trained, !p.is_frozen);
             EXPECT_EQ(bucket.has_decay, !p.is_frozen && p.shape.size() >= 2);
             end = slot.elements.end;

@@ -82,9 +82,9 @@ void BucketValues::adopt() {
   }
 }
 
-void BucketValues::start_gather(std::optional<int64_t> kind) {
+void BucketValues::start_gather(std::optional<int64_t> bundle) {
   const at::NoGradGuard no_graph;
-  for (const size_t b : of_kind(kind)) {
+  for (const size_t b : of_bundle(bundle)) {
     Part& part = parts_[b];
     if (!part.is_released) continue;
     allocate_memory(part.whole);
@@ -95,21 +95,21 @@ void BucketValues::start_gather(std::optional<int64_t> kind) {
   }
 }
 
-void BucketValues::gather(std::optional<int64_t> kind) {
-  start_gather(kind);
-  finish_arrivals(kind);
+void BucketValues::gather(std::optional<int64_t> bundle) {
+  start_gather(bundle);
+  finish_arrivals(bundle);
 }
 
-void BucketValues::finish_arrivals(std::optional<int64_t> kind) {
-  for (const size_t b : of_kind(kind)) {
+void BucketValues::finish_arrivals(std::optional<int64_t> bundle) {
+  for (const size_t b : of_bundle(bundle)) {
     if (parts_[b].arriving) parts_[b].arriving->wait();
     parts_[b].arriving.reset();
   }
 }
 
-void BucketValues::release(std::optional<int64_t> kind) {
+void BucketValues::release(std::optional<int64_t> bundle) {
   if (!options_.releases) return;
-  for (const size_t b : of_kind(kind)) release_bucket(b);
+  for (const size_t b : of_bundle(bundle)) release_bucket(b);
 }
 
 void BucketValues::release_bucket(size_t bucket) {
@@ -121,11 +121,11 @@ void BucketValues::release_bucket(size_t bucket) {
   part.is_released = true;
 }
 
-std::vector<size_t> BucketValues::of_kind(std::optional<int64_t> kind) const {
+std::vector<size_t> BucketValues::of_bundle(std::optional<int64_t> bundle) const {
   std::vector<size_t> found;
   // Forwards use parameters in the order in which they were given, which is the reverse of the buckets'.
   for (size_t b = parts_.size(); b-- > 0;)
-    if (!kind || (*buckets_)[b].kind == *kind) found.push_back(b);
+    if (!bundle || (*buckets_)[b].bundle == *bundle) found.push_back(b);
   return found;
 }
 

@@ -36,9 +36,9 @@ class BucketValues {
   void adopt();
 
   void finish_arrivals() { finish_arrivals({}); }
-  void start_gather(std::optional<int64_t> kind);
-  void gather(std::optional<int64_t> kind);
-  void release(std::optional<int64_t> kind);
+  void start_gather(std::optional<int64_t> bundle);
+  void gather(std::optional<int64_t> bundle);
+  void release(std::optional<int64_t> bundle);
 
   int64_t held_elements() const;
   int64_t peak_elements() const { return peak_elements_; }  ///< since the last step began
@@ -56,9 +56,9 @@ class BucketValues {
 
   Part make_part(size_t bucket) const;
   void start_all_gather(size_t bucket);
-  void finish_arrivals(std::optional<int64_t> kind);
+  void finish_arrivals(std::optional<int64_t> bundle);
   void release_bucket(size_t bucket);
-  std::vector<size_t> of_kind(std::optional<int64_t> kind) const;
+  std::vector<size_t> of_bundle(std::optional<int64_t> bundle) const;
 
   std::shared_ptr<const ParameterBuckets> buckets_;
   Group group_;

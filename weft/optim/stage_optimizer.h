@@ -103,11 +103,11 @@ class StageOptimizer {
   /// before the optimizer ends.
   void start_update(double learning_rate, double gradient_scale);
 
-  /// Makes values whole, of one kind or all: waits for what is on its way, and with ZeRO 3 fetches what was released.
-  void gather_values(std::optional<int64_t> kind = {}) { values_.gather(kind); }
-  void start_gather_values(std::optional<int64_t> kind = {}) { values_.start_gather(kind); }
+  /// Makes values whole, of one bundle or all: waits for what is on its way, and with ZeRO 3 fetches what was released.
+  void gather_values(std::optional<int64_t> bundle = {}) { values_.gather(bundle); }
+  void start_gather_values(std::optional<int64_t> bundle = {}) { values_.start_gather(bundle); }
   /// ZeRO 3, unless they are to be kept: frees values. They must not be used until gathered again.
-  void release_values(std::optional<int64_t> kind = {}) { values_.release(kind); }
+  void release_values(std::optional<int64_t> bundle = {}) { values_.release(bundle); }
 
   /// Takes over values that were written into the parameters, which must be whole: gathered.
   void adopt_values() { values_.adopt(); }

@@ -486,7 +486,7 @@ TEST(StageOptimizer, OnlyOneKindIsGatheredWhereOneIsAsked) {
     optimizer.gather_values(1);
     for (size_t i = 0; i < kExampleStage.size(); ++i) {
       if (kExampleStage[i].num_elements() == 0) continue;
-      EXPECT_EQ(optimizer.parameters()[i].parameter->value.storage().nbytes() > 0, kExampleStage[i].kind == 1) << i;
+      EXPECT_EQ(optimizer.parameters()[i].parameter->value.storage().nbytes() > 0, kExampleStage[i].bundle == 1) << i;
     }
     optimizer.release_values(1);
     EXPECT_EQ(optimizer.parameters()[6].parameter->value.storage().nbytes(), 0);

@@ -83,7 +83,7 @@ StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_p
       context_(&settings.context) {
   const Plan& plan = settings.plan;
   balance_scale_ =
-      settings.numbers.text.balance_coefficient / static_cast<double>(plan.schedule.microbatches * plan.llm().dp);
+      settings.numbers.llm.balance_coefficient / static_cast<double>(plan.schedule.microbatches * plan.llm().dp);
   const std::vector<StagePart> parts = parts_of_pipeline(plan, settings.module);
   is_last_ = stage_ == parts.back().stage;
   set_routes(settings, tensor_parallel);

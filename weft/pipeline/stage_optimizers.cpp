@@ -30,14 +30,14 @@ void draw_owned(StageOptimizer& optimizer, uint64_t seed) {
 std::unique_ptr<StageOptimizer> make_optimizer(const std::vector<StageBlock>& blocks, const Group& group,
                                                OptimizerOptions options, const TiedWeights& tied) {
   const double reduce_bytes = static_cast<double>(c10::elementSize(options.reduce_type));
-  const std::vector<int64_t> kinds =
-      kinds_of_blocks(elements_of_blocks(blocks), options.zero, options.buckets_mb * 1e6 / reduce_bytes);
+  const std::vector<int64_t> bundles =
+      bundles_of_blocks(elements_of_blocks(blocks), options.zero, options.buckets_mb * 1e6 / reduce_bytes);
   std::vector<StageParameter> parameters;
   for (size_t block = 0; block < blocks.size(); ++block) {
     for (const ParameterPtr& parameter : blocks[block].parameters) {
       // A tied table is alone, so that both copies lie in equal buckets.
       const bool is_alone = tied.contains(*parameter);
-      parameters.push_back({parameter, is_alone ? static_cast<int64_t>(blocks.size()) : kinds[block]});
+      parameters.push_back({parameter, is_alone ? static_cast<int64_t>(blocks.size()) : bundles[block]});
     }
   }
   options.zero = effective_zero(options.zero, group.size());

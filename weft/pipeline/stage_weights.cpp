@@ -30,24 +30,24 @@ StageWeights::StageWeights(const std::vector<StageBlock>& blocks, const std::vec
 
 StageWeights::Part StageWeights::make_part(StageOptimizer& optimizer) const {
   Part part{.optimizer = &optimizer};
-  std::map<const Parameter*, int64_t> kind_of;
-  for (const StageParameter& p : optimizer.parameters()) kind_of[p.parameter.get()] = p.kind;
+  std::map<const Parameter*, int64_t> bundle_of;
+  for (const StageParameter& p : optimizer.parameters()) bundle_of[p.parameter.get()] = p.bundle;
   for (const StageBlock& block : blocks_) {
-    std::vector<int64_t>& kinds = part.kinds.emplace_back();
+    std::vector<int64_t>& bundles = part.bundles.emplace_back();
     std::vector<Parameter*>& trained = part.trained.emplace_back();
     for (const ParameterPtr& p : block.parameters) {
-      const auto found = kind_of.find(p.get());
-      if (found == kind_of.end()) continue;
-      kinds.push_back(found->second);
+      const auto found = bundle_of.find(p.get());
+      if (found == bundle_of.end()) continue;
+      bundles.push_back(found->second);
       if (p->is_trainable()) trained.push_back(p.get());
     }
-    std::sort(kinds.begin(), kinds.end());
-    kinds.erase(std::unique(kinds.begin(), kinds.end()), kinds.end());
+    std::sort(bundles.begin(), bundles.end());
+    bundles.erase(std::unique(bundles.begin(), bundles.end()), bundles.end());
   }
   for (size_t block = 0; block < blocks_.size(); ++block) {
     if (!blocks_[block].borrowed) continue;
-    const std::vector<int64_t>& others = part.kinds[*blocks_[block].borrowed];
-    part.kinds[block].insert(part.kinds[block].end(), others.begin(), others.end());
+    const std::vector<int64_t>& others = part.bundles[*blocks_[block].borrowed];
+    part.bundles[block].insert(part.bundles[block].end(), others.begin(), others.end());
   }
   return part;
 }
@@ -57,21 +57,21 @@ void StageWeights::gather(size_t block) {
   start_gather(block);
   for (Part& part : parts_) {
     if (part.optimizer->zero() < 3) continue;
-    for (const int64_t kind : part.kinds[block]) part.optimizer->gather_values(kind);
+    for (const int64_t bundle : part.bundles[block]) part.optimizer->gather_values(bundle);
   }
 }
 
 void StageWeights::start_gather(size_t block) {
   for (Part& part : parts_) {
     if (part.optimizer->zero() < 3) continue;
-    for (const int64_t kind : part.kinds[block]) part.optimizer->start_gather_values(kind);
+    for (const int64_t bundle : part.bundles[block]) part.optimizer->start_gather_values(bundle);
   }
 }
 
 void StageWeights::release(size_t block) {
   for (Part& part : parts_) {
     if (part.optimizer->zero() < 3) continue;
-    for (const int64_t kind : part.kinds[block]) part.optimizer->release_values(kind);
+    for (const int64_t bundle : part.bundles[block]) part.optimizer->release_values(bundle);
   }
 }
 

@@ -21,7 +21,7 @@ class StageWeights {
     std::function<void(const StageOptimizer& optimizer, size_t block)> complete;
   };
   /// Every parameter is one optimizer's: parameters that other ranks have the same of are others' than experts that
-  /// only some have. Optimizers may differ in what they divide. With ZeRO 3 a block's parameters are of kinds that no
+  /// only some have. Optimizers may differ in what they divide. With ZeRO 3 a block's parameters are of bundles that no
   /// other's are.
   StageWeights(const std::vector<StageBlock>& blocks, const std::vector<StageOptimizer*>& optimizers, Options options);
   StageWeights(const StageWeights&) = delete;
@@ -47,7 +47,7 @@ class StageWeights {
   struct Part {
     StageOptimizer* optimizer = nullptr;
     std::vector<std::vector<Parameter*>> trained;  ///< by block
-    std::vector<std::vector<int64_t>> kinds;       ///< by block: of all parameters that it uses
+    std::vector<std::vector<int64_t>> bundles;     ///< by block: of all parameters that it uses
     size_t complete_from = 0;                      ///< blocks from here on have complete gradients
     bool hands_on = false;                         ///< complete gradients go to the optimizer now
     bool has_handed_on = false;                    ///< those of the whole step

@@ -24,7 +24,7 @@ int64_t HeadLimit::largest_divisor(int64_t tp, int64_t ulysses) const {
 HeadLimit head_limit(const Module& module) {
   constexpr int64_t kAny = int64_t{1} << 40;
   HeadLimit least{kAny, kAny};
-  for (const Block& kind : module.layer_kinds) {
+  for (const Block& kind : module.distinct_layers) {
     for (const Op& op : kind.ops) {
       const auto* attention = std::get_if<Attention>(&op.shape);
       if (attention != nullptr && attention->heads < least.heads) least = {attention->heads, attention->kv_heads};

@@ -25,7 +25,7 @@ int64_t num_blocks(const Module& module) {
 const Block& block_at(const Module& module, int64_t place) {
   if (place == 0) return module.entry;
   if (place + 1 == num_blocks(module)) return module.exit;
-  return module.layer_kinds[module.layers[static_cast<size_t>(place) - 1]];
+  return module.distinct_layers[module.layers[static_cast<size_t>(place) - 1]];
 }
 
 const Op* find_op(const Block& block, std::string_view name) {
@@ -47,7 +47,7 @@ int64_t num_parameters(const Block& block) {
 
 int64_t num_parameters(const Module& module) {
   int64_t total = num_parameters(module.entry) + num_parameters(module.exit);
-  for (const size_t kind : module.layers) total += num_parameters(module.layer_kinds[kind]);
+  for (const size_t kind : module.layers) total += num_parameters(module.distinct_layers[kind]);
   return total;
 }
 

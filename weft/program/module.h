@@ -37,8 +37,8 @@ struct Module {
   int64_t output_width = 0;  ///< elements of a row that leaves the module (for the llm: its width)
   RowsPerToken output_rows;  ///< rows that leave the module per token: 1/4 after a 2×2 merge
   Block entry;
-  std::vector<Block> layer_kinds;
-  std::vector<size_t> layers;  ///< for each layer its index in layer_kinds
+  std::vector<Block> distinct_layers;
+  std::vector<size_t> layers;  ///< for each layer its index in distinct_layers
   Block exit;
   std::string network;      ///< the name of what runs it; empty: it can be planned, not run
   BlockPaths paths;         ///< of its weights

@@ -33,8 +33,9 @@ class OpLister {
 
   void operator()(const Matmul& m) {
     if (m.is_tied) return;
-    add(weights_.names, ".weight", m.copies);
-    if (m.bias_elements > 0) add(weights_.bias_names.empty() ? weights_.names : weights_.bias_names, ".bias", m.copies);
+    add(weights_.names, ".weight", m.experts);
+    if (m.bias_elements > 0)
+      add(weights_.bias_names.empty() ? weights_.names : weights_.bias_names, ".bias", m.experts);
   }
   void operator()(const Lookup&) { add(weights_.names, ".weight", 1); }
   void operator()(const Norm& n) {
@@ -44,9 +45,9 @@ class OpLister {
   void operator()(const auto&) {}
 
  private:
-  void add(const std::vector<std::string>& names, const char* ending, int64_t copies) {
+  void add(const std::vector<std::string>& names, const char* ending, int64_t experts) {
     auto& own = listed_.emplace_back();
-    for (int64_t copy = 0; copy < copies; ++copy) {
+    for (int64_t copy = 0; copy < experts; ++copy) {
       for (const std::string& name : names) {
         if (!name.empty()) own.push_back(path_ + numbered(name, copy) + ending);
       }
@@ -73,7 +74,7 @@ void name_weights(Block& block, const WeightTable& table) {
 void name_weights(Module& module, const WeightTable& table) {
   const SharedNames names = shared_names(table);
   name_ops(module.entry, names);
-  for (Block& kind : module.layer_kinds) name_ops(kind, names);
+  for (Block& kind : module.distinct_layers) name_ops(kind, names);
   name_ops(module.exit, names);
 }
 

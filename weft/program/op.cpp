@@ -4,7 +4,7 @@ namespace weft {
 namespace {
 
 int64_t num_parameters_of(const Matmul& m) {
-  return m.is_tied ? 0 : m.copies * (m.in * m.out + m.bias_elements);
+  return m.is_tied ? 0 : m.experts * (m.in * m.out + m.bias_elements);
 }
 int64_t num_parameters_of(const Attention&) {
   return 0;

@@ -10,13 +10,13 @@
 
 namespace weft {
 
-/// A matrix product with a weight: rows × in → rows × out. `copies` > 1 are experts, each with a weight of its own;
+/// A matrix product with a weight: rows × in → rows × out. `experts` > 1 are experts, each with a weight of its own;
 /// every row goes to one of them.
 struct Matmul {
   int64_t in = 0;
   int64_t out = 0;
   int64_t bias_elements = 0;
-  int64_t copies = 1;
+  int64_t experts = 1;
   int64_t packed = 1;  ///< equal matrices beside each other along the output, each cut by itself: a gate's and an up's
   bool is_tied = false;  ///< the weight belongs to the embedding; it is counted there
   /// The side that tensor parallelism cuts is made of heads of so many elements, and is cut between them; 0: anywhere.

@@ -61,7 +61,7 @@ void add_mlp(std::vector<Op>& ops, int64_t width, const MlpShape& shape) {
   const int64_t inner = shape.intermediate;
   const int64_t up_width = shape.is_gated ? 2 * inner : inner;
   const bool is_moe = shape.experts > 0;
-  const int64_t copies = is_moe ? shape.experts : 1;
+  const int64_t experts = is_moe ? shape.experts : 1;
   const RowsPerToken rows{.numerator = is_moe ? shape.experts_per_token : 1};
   if (is_moe) {
     ops.push_back({.name = "moe.router",
@@ -77,7 +77,7 @@ void add_mlp(std::vector<Op>& ops, int64_t width, const MlpShape& shape) {
                  .shape = Matmul{.in = width,
                                  .out = up_width,
                                  .bias_elements = shape.has_bias ? up_width : 0,
-                                 .copies = copies,
+                                 .experts = experts,
                                  .packed = shape.is_gated ? 2 : 1},
                  .split = TensorSplit::kColumn,
                  .rows = rows,
@@ -90,7 +90,7 @@ void add_mlp(std::vector<Op>& ops, int64_t width, const MlpShape& shape) {
                  .saved = {.divided = up_width}});
   ops.push_back(
       {.name = "mlp.down",
-       .shape = Matmul{.in = inner, .out = width, .bias_elements = shape.has_bias ? width : 0, .copies = copies},
+       .shape = Matmul{.in = inner, .out = width, .bias_elements = shape.has_bias ? width : 0, .experts = experts},
        .split = TensorSplit::kRow,
        .rows = rows,
        .saved = {.divided = inner}});

@@ -265,7 +265,7 @@ std::vector<RecomputeSpace> same_everywhere(const Workbench& bench, const Candid
   const RecomputeSpace& space = bench.space().recompute;
   std::vector<RecomputeSpace::Everywhere> all = {{}};
   // Attention alone is a choice where layers are alike.
-  if (space.allows_selective && llm.layer_kinds.size() == 1) all.push_back({.attention = true});
+  if (space.allows_selective && llm.distinct_layers.size() == 1) all.push_back({.attention = true});
   if (space.allows_full) {
     const auto most = static_cast<int64_t>(llm.layers.size()) - c.pp * c.vpp + 1;
     const int64_t step = is_probe ? std::max<int64_t>(1, (most + 3) / 4) : 1;

@@ -123,7 +123,7 @@ class PinLister {
 /// Where a step's time goes, averaged over its rows, in the order of kTimeParts.
 std::array<double, kTimeParts.size()> parts_of(const PlanReport& report) {
   std::array<double, kTimeParts.size()> parts{};
-  for (const RowReport& row : report.rows) {
+  for (const ScheduleRowReport& row : report.rows) {
     for (size_t i = 0; i < parts.size(); ++i)
       parts[i] += row.time.*kTimeParts[i].value / static_cast<double>(report.rows.size());
   }
@@ -143,7 +143,7 @@ std::string why_it_does_not_fit(const PlanProblem& problem, const PlanSearchOpti
   const Result<PlanReport> report = simulate_plan(least->plan.plan, {.profile = options.profile});
   const double missing = least->gib - problem.cluster.device.memory_gib;
   if (!report) return fmt::format("does not fit: about {:.1f} GiB too much", missing);
-  const RowReport& fullest = report->fullest();
+  const ScheduleRowReport& fullest = report->fullest();
   const MemoryPart& largest = largest_part(fullest.memory);
   return fmt::format("does not fit: about {:.1f} GiB too much at the least, on {}, mostly {} ({:.1f} GiB)", missing,
                      fullest.name, largest.heading, fullest.memory.*largest.value / kGiB);

@@ -234,7 +234,7 @@ std::string without_margin(const PlanProblem& problem, PlanSearchOptions options
 std::string where_it_goes(const FoundPlan& found, const Profile* profile) {
   const Result<PlanReport> report = simulate_plan(found.plan, {.profile = profile});
   if (!report) return "";
-  const RowReport& fullest = report->fullest();
+  const ScheduleRowReport& fullest = report->fullest();
   const MemoryPart& part = largest_part(fullest.memory);
   return fmt::format("; most of it on {}: {} ({})", fullest.name, part.heading,
                      format_memory(fullest.memory.*part.value));

@@ -50,12 +50,12 @@ Exposed exposed(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
 /// computes long.
 Exposed least_exposed(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs) {
   if (module.zero < 2) return {};
-  if (costs.kinds.size() == 1) return exposed(plan, module, costs, costs.kinds.front(), false);
+  if (costs.distinct_layers.size() == 1) return exposed(plan, module, costs, costs.distinct_layers.front(), false);
   const BackwardNeeds backward = backward_of(plan, module.kind);
   const double overlap = plan.overlap_dp ? plan.cluster.efficiency.overlap : 0;
   ZeroTraffic least{kInfinity, kInfinity, kInfinity};
   double longest_forward_ms = 0, longest_backward_ms = 0;
-  for (const BlockCost& block : costs.kinds) {
+  for (const BlockCost& block : costs.distinct_layers) {
     const ZeroTraffic traffic =
         zero_traffic(plan, module, costs, whole_elements(plan, module, block.parameters, block.num_weights));
     least.gather_ms = std::min(least.gather_ms, traffic.gather_ms);
@@ -99,7 +99,7 @@ double least_step_end_ms(const Plan& plan, const ModulePlan& module, const Modul
   const double overlap = plan.overlap_dp ? plan.cluster.efficiency.overlap : 0;
   StepEnd least{kInfinity, kInfinity};
   double longest_forward_ms = 0;
-  for (const BlockCost& block : costs.kinds) {
+  for (const BlockCost& block : costs.distinct_layers) {
     const StepEnd end = step_end(plan, module, costs, block);
     least.update_ms = std::min(least.update_ms, end.update_ms);
     least.returned_ms = std::min(least.returned_ms, end.returned_ms);
@@ -131,10 +131,10 @@ double reduced_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts&
 double least_reduced_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs) {
   const BackwardNeeds backward = backward_of(plan, module.kind);
   double longest_ms = 0;
-  for (const BlockCost& block : costs.kinds)
+  for (const BlockCost& block : costs.distinct_layers)
     longest_ms = std::max(longest_ms, block_ms(backward, block) - block.time.forward.total_ms());
   double least_ms = kInfinity;
-  for (const BlockCost& block : costs.kinds)
+  for (const BlockCost& block : costs.distinct_layers)
     least_ms = std::min(least_ms, reduced_ms(plan, module, costs, block, longest_ms));
   return std::max(0.0, least_ms);
 }
@@ -173,7 +173,7 @@ void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
   const double exposed_ms =
       least_exposed(plan, module, costs).positive_ms() + least_step_end_ms(plan, module, costs) / microbatches;
   const double allocator_factor = plan.cluster.measured.allocator_factor();
-  for (const BlockCost& block : costs.kinds) {
+  for (const BlockCost& block : costs.distinct_layers) {
     fluid.layer_ms = std::min(fluid.layer_ms, block_ms(backward, block) + exposed_ms);
     // What recomputing adds: the attention alone saves less, but may be cheaper for what it saves.
     const double saves = block.memory.saved - block.memory.saved_full;
@@ -211,10 +211,10 @@ void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
   fluid.last_ms =
       std::max(0.0, block_ms(backward, costs.exit) + exposed(plan, module, costs, costs.exit, false).negative_ms() +
                         hidden_step_end_ms(plan, module, costs, costs.exit) / microbatches);
-  if (costs.kinds.size() == 1) return;
+  if (costs.distinct_layers.size() == 1) return;
   double layers_ms = 0;
   for (const size_t kind : plan.model.find(module.kind)->layers)
-    layers_ms += block_ms(backward, costs.kinds[kind]) + exposed_ms;
+    layers_ms += block_ms(backward, costs.distinct_layers[kind]) + exposed_ms;
   fluid.other_ms += std::max(0.0, layers_ms - fluid.layers * fluid.layer_ms);
 }
 
@@ -223,9 +223,10 @@ void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
 double module_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs) {
   const BackwardNeeds backward = backward_of(plan, module.kind);
   double ms = block_ms(backward, costs.entry, true) + block_ms(backward, costs.exit);
-  if (costs.kinds.size() == 1)
-    return ms + static_cast<double>(plan.model.find(module.kind)->layers.size()) * block_ms(backward, costs.kinds[0]);
-  for (const size_t kind : plan.model.find(module.kind)->layers) ms += block_ms(backward, costs.kinds[kind]);
+  if (costs.distinct_layers.size() == 1)
+    return ms + static_cast<double>(plan.model.find(module.kind)->layers.size()) *
+                    block_ms(backward, costs.distinct_layers[0]);
+  for (const size_t kind : plan.model.find(module.kind)->layers) ms += block_ms(backward, costs.distinct_layers[kind]);
   return ms;
 }
 
@@ -282,10 +283,10 @@ FreeWork free_work(const Plan& plan, const ModulePlan& module, const ModuleCosts
   add(costs.entry, 1, true);
   add(costs.exit, 1, false);
   const std::vector<size_t>& layers = plan.model.find(module.kind)->layers;
-  if (costs.kinds.size() == 1) {
-    add(costs.kinds[0], static_cast<double>(layers.size()), false);
+  if (costs.distinct_layers.size() == 1) {
+    add(costs.distinct_layers[0], static_cast<double>(layers.size()), false);
   } else {
-    for (const size_t kind : layers) add(costs.kinds[kind], 1, false);
+    for (const size_t kind : layers) add(costs.distinct_layers[kind], 1, false);
   }
   // Ends may hide some of the layers' communication, so only what all of them leave counts.
   if (module.zero >= 2) {
@@ -294,7 +295,7 @@ FreeWork free_work(const Plan& plan, const ModulePlan& module, const ModuleCosts
     all.forward_ms = std::min(0.0, all.forward_ms) + std::min(0.0, last.forward_ms);
     all.backward_ms = std::min(0.0, all.backward_ms) + std::min(0.0, last.backward_ms);
     std::vector<Exposed> of_kinds;
-    for (const BlockCost& block : costs.kinds) of_kinds.push_back(exposed(plan, module, costs, block, false));
+    for (const BlockCost& block : costs.distinct_layers) of_kinds.push_back(exposed(plan, module, costs, block, false));
     for (const size_t kind : layers) {
       all.forward_ms += of_kinds[kind].forward_ms;
       all.backward_ms += of_kinds[kind].backward_ms;

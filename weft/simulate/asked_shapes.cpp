@@ -12,8 +12,8 @@ namespace {
 
 /// How often a module runs the block.
 double num_copies(const Module& module, const Block& block) {
-  for (size_t kind = 0; kind < module.layer_kinds.size(); ++kind) {
-    if (&module.layer_kinds[kind] == &block)
+  for (size_t kind = 0; kind < module.distinct_layers.size(); ++kind) {
+    if (&module.distinct_layers[kind] == &block)
       return as_double(std::count(module.layers.begin(), module.layers.end(), kind));
   }
   return 1;
@@ -40,8 +40,8 @@ void AskedShapes::add(const Module& module, const Block& block, const BlockSetti
   const Module& own = *model_.find(module.kind);
   const Block* own_block = &own.exit;
   if (&block == &module.entry) own_block = &own.entry;
-  for (size_t kind = 0; kind < module.layer_kinds.size(); ++kind) {
-    if (&block == &module.layer_kinds[kind]) own_block = &own.layer_kinds[kind];
+  for (size_t kind = 0; kind < module.distinct_layers.size(); ++kind) {
+    if (&block == &module.distinct_layers[kind]) own_block = &own.distinct_layers[kind];
   }
   const BlockShape shape = shape_of(module.kind, block, setting, load.tokens, load.length);
   const Key key{

@@ -100,7 +100,7 @@ ModuleRows::Segments share_segments(const std::vector<int64_t>& segments, const 
 }
 
 ModuleRows text_rows(const ModulePlan& module, const RankPlace& place, const MicrobatchLoad& load) {
-  const TextShare share = share_text(load, module.cp, place.cp);
+  const LlmShare share = share_llm(load, module.cp, place.cp);
   ModuleRows rows;
   rows.segments = share_segments(load.samples, share.deal, module, place, /*is_causal=*/true);
   rows.whole = share.tokens;

@@ -65,7 +65,7 @@ PipelineCosts pipeline_costs(const Plan& plan, const Schedule& schedule, const P
   return result;
 }
 
-std::vector<MemorySplit> memory_of_rows(const Plan& plan, const Schedule& schedule, const PlanCosts& costs) {
+std::vector<MemorySplit> memory_of_schedule_rows(const Plan& plan, const Schedule& schedule, const PlanCosts& costs) {
   std::vector<MemorySplit> rows(schedule.rows.size());
   const bool splits_backward = std::any_of(schedule.rows.front().begin(), schedule.rows.front().end(),
                                            [](const Action& a) { return a.kind == ActionKind::kBackwardWeight; });

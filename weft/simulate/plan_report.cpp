@@ -11,16 +11,17 @@ const MemoryPart& largest_part(const MemorySplit& memory) {
                            [&](const MemoryPart& a, const MemoryPart& b) { return memory.*a.value < memory.*b.value; });
 }
 
-const RowReport& PlanReport::fullest() const {
-  return *std::max_element(rows.begin(), rows.end(),
-                           [](const RowReport& a, const RowReport& b) { return a.memory.total() < b.memory.total(); });
+const ScheduleRowReport& PlanReport::fullest() const {
+  return *std::max_element(rows.begin(), rows.end(), [](const ScheduleRowReport& a, const ScheduleRowReport& b) {
+    return a.memory.total() < b.memory.total();
+  });
 }
 
 Prediction prediction_of(const PlanReport& report) {
   Prediction predicted{.step_time_ms = report.step_time_ms,
                        .bubble_fraction = report.bubble_fraction,
                        .throughput_samples_per_s = report.throughput_samples_per_s};
-  for (const RowReport& row : report.rows) predicted.peak_memory_gib.push_back(row.memory.total() / kGiB);
+  for (const ScheduleRowReport& row : report.rows) predicted.peak_memory_gib.push_back(row.memory.total() / kGiB);
   return predicted;
 }
 

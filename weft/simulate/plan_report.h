@@ -87,7 +87,7 @@ inline constexpr std::array<MemoryPart, 8> kMemoryParts = {{
 const MemoryPart& largest_part(const MemorySplit& memory);
 
 /// One row of the schedule, which stands for all ranks that do the same.
-struct RowReport {
+struct ScheduleRowReport {
   std::string name;  ///< "pipeline rank 2", "encoder row 4"
   TimeSplit time;
   MemorySplit memory;
@@ -115,12 +115,12 @@ struct PlanReport {
   int64_t batches = 0;
   StepSpread spread;
 
-  std::vector<RowReport> rows;
+  std::vector<ScheduleRowReport> rows;
   double memory_limit_bytes = 0;
   std::optional<ProfileUse> profile;
   std::vector<std::string> warnings;
 
-  const RowReport& fullest() const;
+  const ScheduleRowReport& fullest() const;
   double peak_memory_bytes() const { return fullest().memory.total(); }
   bool fits() const { return peak_memory_bytes() <= memory_limit_bytes; }
 };

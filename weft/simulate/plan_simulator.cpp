@@ -52,20 +52,20 @@ void add_stage_time(const StageCost& stage, double microbatches, bool splits_upd
   if (splits_update) time.update_ms += stage.update_ms;
 }
 
-std::vector<RowReport> row_reports(const Plan& plan, const Schedule& schedule, const PlanCosts& costs,
-                                   const MeanStep& step) {
+std::vector<ScheduleRowReport> row_reports(const Plan& plan, const Schedule& schedule, const PlanCosts& costs,
+                                           const MeanStep& step) {
   const double dp_ms = added_by(plan, schedule, costs, step.step_time_ms, [](StageCost& s) { s.reduce_ms = 0; });
   const double transfer_ms = added_by(plan, schedule, costs, step.step_time_ms, [](StageCost& s) {
     s.transfer_ms = 0;
     s.transfer_busy_ms = 0;
   });
-  std::vector<RowReport> rows(schedule.rows.size());
+  std::vector<ScheduleRowReport> rows(schedule.rows.size());
   const std::vector<double> encoder_updates = encoder_updates_ms(schedule, costs);
   const auto microbatches = static_cast<double>(plan.schedule.microbatches);
   for (size_t s = 0; s < costs.stages.size(); ++s)
     add_stage_time(costs.stages[s], microbatches, true, rows[static_cast<size_t>(schedule.rank_of_stage[s])].time);
   for (size_t r = 0; r < rows.size(); ++r) {
-    RowReport& row = rows[r];
+    ScheduleRowReport& row = rows[r];
     const bool is_llm = r < static_cast<size_t>(plan.llm().pp);
     row.name = fmt::format("{} {}", is_llm ? "pipeline rank" : "encoder row", r);
     row.memory = step.memory[r];
@@ -116,7 +116,7 @@ MeanStep PlanSimulator::run_mean(const Plan& plan, const Schedule& schedule, Tim
   MeanStep step;
   step.run = run_schedule(schedule, pipeline_costs(plan, schedule, costs), timeline);
   step.step_time_ms = step.run.makespan_ms;
-  step.memory = memory_of_rows(plan, schedule, costs);
+  step.memory = memory_of_schedule_rows(plan, schedule, costs);
   return step;
 }
 
@@ -151,7 +151,7 @@ Result<PlanReport> simulate_plan(const Plan& given, const SimulateOptions& optio
   report.rows = row_reports(plan, schedule, simulator.price(plan), step);
   report.memory_limit_bytes = plan.cluster.device.memory_gib * kGiB;
   double idle = 0;
-  for (const RowReport& row : report.rows) idle += row.time.bubble_ms + row.time.dp_ms + row.time.transfer_ms;
+  for (const ScheduleRowReport& row : report.rows) idle += row.time.bubble_ms + row.time.dp_ms + row.time.transfer_ms;
   report.bubble_fraction = idle / (step.step_time_ms * static_cast<double>(report.rows.size()));
 
   const bool varies = has_distributions(plan.workload);

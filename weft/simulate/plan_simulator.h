@@ -54,7 +54,7 @@ class PlanSimulator {
 PipelineCosts pipeline_costs(const Plan& plan, const Schedule& schedule, const PlanCosts& costs);
 
 /// What each row of the schedule holds at its peak.
-std::vector<MemorySplit> memory_of_rows(const Plan& plan, const Schedule& schedule, const PlanCosts& costs);
+std::vector<MemorySplit> memory_of_schedule_rows(const Plan& plan, const Schedule& schedule, const PlanCosts& costs);
 
 /// Batches that are drawn where a plan does not say how many and its workload has distributions.
 inline constexpr int64_t kDefaultBatches = 16;

@@ -91,7 +91,8 @@ TEST(PlanSimulator, TheHostStartsEveryActionOfAPipelineAndNoneWithout) {
   for (const int64_t pp : {1, 4}) {
     Plan plan = equal_stages({.pp = pp, .dp = 1, .microbatches = 6});
     plan.cluster.efficiency.action_us = 500;
-    for (const RowReport& row : simulate(plan).rows) EXPECT_NEAR(row.time.host_ms, pp == 1 ? 0 : 6 * 2 * 0.5, 1e-9);
+    for (const ScheduleRowReport& row : simulate(plan).rows)
+      EXPECT_NEAR(row.time.host_ms, pp == 1 ? 0 : 6 * 2 * 0.5, 1e-9);
   }
 }
 
@@ -102,7 +103,7 @@ TEST(PlanSimulator, SplitBackwardsHoldMoreUntilTheWeightGradient) {
   for (StageCost& stage : costs.stages) stage.deferred_bytes = 1e9;
   const auto activations = [&](const std::string& name) {
     plan.schedule.name = name;
-    return memory_of_rows(plan, *playable_schedule(plan), costs).front().activations;
+    return memory_of_schedule_rows(plan, *playable_schedule(plan), costs).front().activations;
   };
   EXPECT_NEAR(activations("1f1b"), 2 * costs.stages[0].activation_bytes, 1);
   // The first rank runs each weight gradient right after its input gradient, with another microbatch in flight.
@@ -142,8 +143,8 @@ TEST(PlanSimulator, RulesThatFreezeAModuleArePricedAsAFrozenModule) {
     const bool is_apart = shipped(name).modules[0].placement == ModulePlacement::kDisjoint;
     EXPECT_GE(merger.step_time_ms, (1 - 1e-9) * frozen.step_time_ms) << name;
     EXPECT_TRUE(is_apart || merger.step_time_ms > frozen.step_time_ms) << name;
-    const RowReport &less = is_apart ? merger.rows.back() : merger.fullest(),
-                    &more = is_apart ? trained.rows.back() : trained.fullest();
+    const ScheduleRowReport &less = is_apart ? merger.rows.back() : merger.fullest(),
+                            &more = is_apart ? trained.rows.back() : trained.fullest();
     EXPECT_LT(less.memory.total(), more.memory.total()) << name;
     EXPECT_LE(merger.step_time_ms, (1 + 1e-9) * trained.step_time_ms) << name;
     EXPECT_TRUE(is_apart || merger.step_time_ms < trained.step_time_ms) << name;
@@ -199,7 +200,7 @@ TEST(PlanSimulator, EveryRowsTimeAddsUpToTheStepInEveryShippedPlan) {
   for (const std::string& name : shipped_names()) {
     const PlanReport report = simulate(shipped(name));
     double idle = 0;
-    for (const RowReport& row : report.rows) {
+    for (const ScheduleRowReport& row : report.rows) {
       EXPECT_NEAR(sum(row.time), report.step_time_ms, 1e-6 * report.step_time_ms) << name << " " << row.name;
       EXPECT_GE(row.time.bubble_ms, 0) << name;
       EXPECT_GE(row.time.compute_ms + row.time.encoder_ms, 0.05 * report.step_time_ms) << name << " " << row.name;

@@ -22,7 +22,7 @@ TEST(RandomPlans, AreSimulatedAndTheirTimesAddUp) {
       ASSERT_TRUE(report.ok()) << report.error().message();
       ASSERT_TRUE(std::isfinite(report->step_time_ms) && report->step_time_ms > 0);
       ASSERT_TRUE(report->fits()) << "tiny models fit anywhere";
-      for (const RowReport& row : report->rows) {
+      for (const ScheduleRowReport& row : report->rows) {
         double sum = 0;
         for (const TimePart& part : kTimeParts) {
           ASSERT_GE(row.time.*part.value, 0) << part.key;

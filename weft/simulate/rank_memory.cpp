@@ -9,7 +9,7 @@ namespace weft {
 Result<std::vector<MemorySplit>> memory_of_ranks(const Plan& plan) {
   WEFT_TRY(PlanSimulator simulator, PlanSimulator::create(plan));
   WEFT_TRY(const Schedule schedule, playable_schedule(plan));
-  const std::vector<MemorySplit> rows = memory_of_rows(plan, schedule, simulator.price(plan));
+  const std::vector<MemorySplit> rows = memory_of_schedule_rows(plan, schedule, simulator.price(plan));
   std::vector<MemorySplit> ranks(static_cast<size_t>(plan.world_size));
   // Gives the ranks of a module, by their place along pp, the memory of the rows from a first one on.
   const auto fill = [&](size_t module, size_t first_row) {

@@ -131,7 +131,7 @@ void StageWalk::run_layers(Passage& passage, WalkedFlow& flow, const std::vector
   const WalkContext& context = passage.context;
   const ModuleRows& rows = passage.rows;
   const Module& spec = passage.spec;
-  const auto& first_core = std::get<Attention>(op_named(spec.layer_kinds.front(), "attention.core").shape);
+  const auto& first_core = std::get<Attention>(op_named(spec.distinct_layers.front(), "attention.core").shape);
   CountedTensor& rotary = passage.rotary;
   if (spec.kind == ModuleKind::kLlm)
     rotary = walk_llm_rotary(rows.whole, first_core.head_dim, plan_.model.modules.size() > 1, context);

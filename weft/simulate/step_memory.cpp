@@ -290,7 +290,7 @@ class RowWalk {
     size_t router = 0;
     for (const size_t kind : llm.layers) {
       received.push_back(0);
-      if (find_op(llm.layer_kinds[kind], "moe.router") == nullptr) continue;
+      if (find_op(llm.distinct_layers[kind], "moe.router") == nullptr) continue;
       for (int64_t other = first; other < first + ep; ++other) {
         const auto& rows = load_.routed[router][static_cast<size_t>(other)][static_cast<size_t>(microbatch)];
         const auto here = static_cast<int64_t>(rows.size()) / ep, begin = (routed_place_ - first) * here;

@@ -40,10 +40,10 @@ WeightsWalk::Part WeightsWalk::make_part(const StageContent& stage, StageBuckets
 void WeightsWalk::start_gather(size_t block) {
   for (Part& part : parts_) {
     if (!part.buckets.rules.releases_values) continue;
-    for (const int64_t kind : part.buckets.kinds[block]) {
+    for (const int64_t bundle : part.buckets.bundles[block]) {
       for (size_t b = part.values.size(); b-- > 0;) {
         const BucketLayout& bucket = part.buckets.layouts[b];
-        if (bucket.kind == kind && !part.values[b].is_defined())
+        if (bucket.bundle == bundle && !part.values[b].is_defined())
           part.values[b] = CountedTensor(count_, bucket.num_elements * value_bytes_);
       }
     }
@@ -52,9 +52,9 @@ void WeightsWalk::start_gather(size_t block) {
 
 void WeightsWalk::release(size_t block) {
   for (Part& part : parts_) {
-    for (const int64_t kind : part.buckets.kinds[block]) {
+    for (const int64_t bundle : part.buckets.bundles[block]) {
       for (size_t b = 0; b < part.values.size(); ++b) {
-        if (part.buckets.layouts[b].kind == kind) part.values[b].reset();
+        if (part.buckets.layouts[b].bundle == bundle) part.values[b].reset();
       }
     }
   }

@@ -38,7 +38,7 @@ TEST(ModelCounts, ParametersEqualHuggingFaceForEveryModuleOfEveryCase) {
 
 /// The fixture's attention computes masked pairs too.
 Module with_full_attention(Module module) {
-  for (Block& kind : module.layer_kinds) {
+  for (Block& kind : module.distinct_layers) {
     for (Op& op : kind.ops) {
       if (auto* attention = std::get_if<Attention>(&op.shape);
           attention != nullptr && attention->mask == Mask::kCausal) {

@@ -27,7 +27,7 @@ double estimated_parameters(const DeclaredModel& model) {
   double total = 0;
   for (const Module& module : model.modules) {
     total += static_cast<double>(num_parameters(module.entry)) + static_cast<double>(num_parameters(module.exit));
-    for (const size_t kind : module.layers) total += static_cast<double>(num_parameters(module.layer_kinds[kind]));
+    for (const size_t kind : module.layers) total += static_cast<double>(num_parameters(module.distinct_layers[kind]));
   }
   return total;
 }

@@ -93,10 +93,10 @@ TEST(ModelReader, LayersOfDifferentKindsKeepTheirPlaces) {
   const Result<Model> vl = read_model_file(kModels + "qwen2.5-vl-7b.json");
   const Module& vision = *vl->find(ModuleKind::kVision);
   ASSERT_EQ(vision.layers.size(), 32u);
-  ASSERT_EQ(vision.layer_kinds.size(), 2u);
+  ASSERT_EQ(vision.distinct_layers.size(), 2u);
   for (size_t layer = 0; layer < 32; ++layer) {
     const bool is_full = layer == 7 || layer == 15 || layer == 23 || layer == 31;
-    EXPECT_EQ(vision.layer_kinds[vision.layers[layer]].name,
+    EXPECT_EQ(vision.distinct_layers[vision.layers[layer]].name,
               is_full ? "layer, full attention" : "layer, windowed attention")
         << layer;
   }
@@ -108,7 +108,7 @@ TEST(ModelReader, LayersOfDifferentKindsKeepTheirPlaces) {
   const Result<Model> mixed = read_model({.source = "", .root = moe}, "m");
   std::string pattern;
   for (const size_t kind : mixed->modules[0].layers)
-    pattern += mixed->modules[0].layer_kinds[kind].name == "moe layer" ? 'M' : 'd';
+    pattern += mixed->modules[0].distinct_layers[kind].name == "moe layer" ? 'M' : 'd';
   EXPECT_EQ(pattern, "dMdddM");
 }
 
@@ -117,7 +117,7 @@ TEST(ModelReader, SlidingWindowsFollowTheirFlagOrTheListOfLayers) {
     const Result<Model> model = read_model({.source = "", .root = config}, "m");
     std::string pattern;
     for (const size_t kind : model->modules.back().layers) {
-      for (const Op& op : model->modules.back().layer_kinds[kind].ops) {
+      for (const Op& op : model->modules.back().distinct_layers[kind].ops) {
         if (const auto* attention = std::get_if<Attention>(&op.shape))
           pattern += attention->mask == Mask::kSliding ? 's' : 'f';
       }

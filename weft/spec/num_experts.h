@@ -10,9 +10,9 @@ namespace weft {
 /// Of the layers that have the most; 1 without any.
 inline int64_t num_experts(const Module& module) {
   int64_t experts = 1;
-  for (const Block& kind : module.layer_kinds) {
+  for (const Block& kind : module.distinct_layers) {
     for (const Op& op : kind.ops) {
-      if (const auto* matmul = std::get_if<Matmul>(&op.shape)) experts = std::max(experts, matmul->copies);
+      if (const auto* matmul = std::get_if<Matmul>(&op.shape)) experts = std::max(experts, matmul->experts);
     }
   }
   return experts;

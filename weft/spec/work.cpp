@@ -12,7 +12,7 @@ constexpr double kFp32Bytes = 4;
 /// Sums `value(block)` over a module's chain, visiting each kind of layer once.
 double over_chain(const Module& module, const std::function<double(const Block&)>& value) {
   std::vector<double> per_kind;
-  for (const Block& kind : module.layer_kinds) per_kind.push_back(value(kind));
+  for (const Block& kind : module.distinct_layers) per_kind.push_back(value(kind));
   double total = value(module.entry) + value(module.exit);
   for (const size_t kind : module.layers) total += per_kind[kind];
   return total;
@@ -36,7 +36,7 @@ struct ForwardElements {
 
   double operator()(const Matmul& m) const {
     return rows * as_double(m.in + m.out) +
-           as_double(m.copies) * (as_double(m.in) * as_double(m.out) + as_double(m.bias_elements));
+           as_double(m.experts) * (as_double(m.in) * as_double(m.out) + as_double(m.bias_elements));
   }
   double operator()(const Attention& a) const {
     return rows * as_double(2 * a.heads + 2 * a.kv_heads) * as_double(a.head_dim);

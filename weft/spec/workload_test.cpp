@@ -171,7 +171,7 @@ TEST(SampleLoad, TrainingFlopsFollowWhatIsFrozen) {
   const double entry = forward_flops(vision.entry, load.vision);
   const double l = forward_flops(llm, load.llm);
   double attention = 0;
-  for (const Op& op : llm.layer_kinds[0].ops) {
+  for (const Op& op : llm.distinct_layers[0].ops) {
     if (std::holds_alternative<Attention>(op.shape)) attention += 4 * forward_flops(op, load.llm);  // four layers
   }
   const auto flops = [&](const std::string& frozen) { return *training_step_flops(model, *read(base + frozen), load); };
@@ -183,7 +183,7 @@ TEST(SampleLoad, TrainingFlopsFollowWhatIsFrozen) {
 
 TEST(Work, ActivationBytesOfALlamaLayerMatchTheSumByHand) {
   const Model model = *kScenarios.model("llama3-8b");
-  const Block& layer = model.modules[0].layer_kinds[0];
+  const Block& layer = model.modules[0].distinct_layers[0];
   // Two norms keep their input and one statistic each; qkv and gate_up their input; attention q, k, v, output and one
   // statistic a head; the activation its two inputs and its output.
   const double elements = 4 * 4096 + (4096 + 1024 + 1024 + 4096) + 3 * 14336;
@@ -193,7 +193,7 @@ TEST(Work, ActivationBytesOfALlamaLayerMatchTheSumByHand) {
 
 TEST(Work, TrafficCountsWeightsOnceAndRowsPerToken) {
   const Op op{
-      .name = "up", .shape = Matmul{.in = 10, .out = 20, .bias_elements = 20, .copies = 3}, .rows = {.numerator = 2}};
+      .name = "up", .shape = Matmul{.in = 10, .out = 20, .bias_elements = 20, .experts = 3}, .rows = {.numerator = 2}};
   EXPECT_EQ(forward_traffic_bytes(op, {{5, 2}}, Precision::kBf16), 2.0 * (20 * 30 + 3 * 220));
   EXPECT_EQ(forward_flops(op, {{5, 2}}), 2.0 * 20 * 200);
   EXPECT_EQ(num_parameters(op), 660);

@@ -209,7 +209,7 @@ void complete(const Profile& formulas, Profile& profile) {
 const Block* block_named(const Module& module, const std::string& name) {
   if (module.entry.name == name) return &module.entry;
   if (module.exit.name == name) return &module.exit;
-  for (const Block& kind : module.layer_kinds) {
+  for (const Block& kind : module.distinct_layers) {
     if (kind.name == name) return &kind;
   }
   return nullptr;

@@ -19,7 +19,7 @@ struct FakeDevice {
     const Module& module = *model.find(shape.module);
     const Block* block = &module.exit;
     if (module.entry.name == shape.block) block = &module.entry;
-    for (const Block& kind : module.layer_kinds) {
+    for (const Block& kind : module.distinct_layers) {
       if (kind.name == shape.block) block = &kind;
     }
     const BlockSetting setting{.tp = shape.tp, .ep = shape.ep, .experts_over_tp = shape.experts_over_tp};

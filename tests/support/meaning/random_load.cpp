@@ -138,7 +138,7 @@ class LoadDrawer {
   void draw_choices() {
     const Module& llm = plan_.model.modules.back();
     for (const size_t kind : llm.layers) {
-      const auto& ops = llm.layer_kinds[kind].ops;
+      const auto& ops = llm.distinct_layers[kind].ops;
       if (std::none_of(ops.begin(), ops.end(), is_router)) continue;
       auto& router = load_.routed.emplace_back(static_cast<size_t>(num_expert_ranks(plan_.llm())));
       for (auto& microbatches : router) {

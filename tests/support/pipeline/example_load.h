@@ -32,7 +32,7 @@ inline StepLoad example_load(const TrainingRank& rank, const std::vector<RawInpu
                                       load.beside.contains(ModuleKind::kAudio)));
     }
   }
-  load.balances_experts = rank.numbers().text.balance_coefficient > 0;
+  load.balances_experts = rank.numbers().llm.balance_coefficient > 0;
   return load;
 }
 

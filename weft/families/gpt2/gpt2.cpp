@@ -1,6 +1,6 @@
 #include "weft/families/parts/limits.h"
+#include "weft/families/parts/llm_numbers.h"
 #include "weft/families/parts/module_builder.h"
-#include "weft/families/parts/text_numbers.h"
 #include "weft/program/name_weights.h"
 #include "weft/program/text_ends.h"
 
@@ -88,8 +88,8 @@ void read_gpt2(Fields& config, DeclaredModel& model) {
   module.paths = {.entry = "transformer.", .layer = "transformer.h.{}.", .exit = ""};
   module.deviation = config.number_or("initializer_range", 0.02, {0, 1e3});
   name_weights(module, gpt2_weight_table());
-  model.numbers.text.max_positions = positions;
-  model.numbers.text.end_ids = read_end_ids(config);
+  model.numbers.llm.max_positions = positions;
+  model.numbers.llm.end_ids = read_end_ids(config);
   // The published files have names without the outermost level, and tables of who sees whom.
   model.numbers.files = {.renamed = {{"wte.", "transformer.wte."},
                                      {"wpe.", "transformer.wpe."},

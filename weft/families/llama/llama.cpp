@@ -1,5 +1,5 @@
+#include "weft/families/parts/llm_numbers.h"
 #include "weft/families/parts/module_builder.h"
-#include "weft/families/parts/text_numbers.h"
 
 namespace weft {
 namespace {
@@ -14,7 +14,7 @@ void read_llama(Fields& config, DeclaredModel& model) {
   text.has_qkv_bias = text.has_out_bias = config.flag_or("attention_bias", false);
   text.has_mlp_bias = config.flag_or("mlp_bias", false);
   read_intermediate(config, text);
-  model.numbers.text = read_text_numbers(config, {.max_positions = 2048}, text);
+  model.numbers.llm = read_text_numbers(config, {.max_positions = 2048}, text);
   model.numbers.files.unused_endings = {"rotary_emb.inv_freq"};
   model.modules.push_back(make_text_module(text, model.has_tied_embeddings));
 }

@@ -5,8 +5,8 @@
 namespace weft {
 
 void ModuleBuilder::add_layer(const TransformerBlockShape& shape) {
-  const auto [it, is_new] = kinds_.try_emplace(shape.name, module_.layer_kinds.size());
-  if (is_new) module_.layer_kinds.push_back(make_transformer_block(shape));
+  const auto [it, is_new] = kinds_.try_emplace(shape.name, module_.distinct_layers.size());
+  if (is_new) module_.distinct_layers.push_back(make_transformer_block(shape));
   module_.layers.push_back(it->second);
 }
 

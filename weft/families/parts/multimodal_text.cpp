@@ -16,7 +16,7 @@ TextConfig read_multimodal_text(Fields& config, const std::optional<TextSizes>& 
   text.has_qkv_bias = true;
   text.windows = read_windows_by_layer(config, text.num_layers, default_window_layers);
   read_intermediate(config, text, sizes);
-  numbers.text = read_text_numbers(config, defaults, text);
+  numbers.llm = read_text_numbers(config, defaults, text);
   return text;
 }
 

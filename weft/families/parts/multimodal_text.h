@@ -1,6 +1,6 @@
 #pragma once
 
-#include "weft/families/parts/text_numbers.h"
+#include "weft/families/parts/llm_numbers.h"
 
 namespace weft {
 

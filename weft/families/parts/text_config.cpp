@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "weft/families/parts/limits.h"
+#include "weft/families/parts/llm_numbers.h"
 #include "weft/families/parts/module_builder.h"
-#include "weft/families/parts/text_numbers.h"
 #include "weft/program/name_weights.h"
 #include "weft/program/text_ends.h"
 
@@ -191,7 +191,7 @@ Module make_text_module(const TextConfig& text, bool is_tied, const std::string&
   module.paths = {.entry = prefix + "model.", .layer = prefix + "model.layers.{}.", .exit = prefix};
   module.deviation = text.deviation;
   name_weights(module, text_weight_table());
-  for (Block& kind : module.layer_kinds) {
+  for (Block& kind : module.distinct_layers) {
     if (find_op(kind, "moe.router") != nullptr) name_weights(kind, expert_table());
   }
   return module;

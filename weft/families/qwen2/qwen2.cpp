@@ -1,4 +1,4 @@
-#include "weft/families/parts/text_numbers.h"
+#include "weft/families/parts/llm_numbers.h"
 
 namespace weft {
 namespace {
@@ -11,7 +11,7 @@ void read_qwen2(Fields& config, DeclaredModel& model) {
   text.has_qkv_bias = true;
   text.windows = read_windows_by_layer(config, text.num_layers, 28);
   read_intermediate(config, text);
-  model.numbers.text = read_text_numbers(config, {}, text);
+  model.numbers.llm = read_text_numbers(config, {}, text);
   model.numbers.files.unused_endings = {"rotary_emb.inv_freq"};
   model.modules.push_back(make_text_module(text, model.has_tied_embeddings));
 }

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "weft/families/parts/limits.h"
+#include "weft/families/parts/llm_numbers.h"
 #include "weft/families/parts/module_builder.h"
-#include "weft/families/parts/text_numbers.h"
 #include "weft/program/name_weights.h"
 
 namespace weft {

@@ -1,6 +1,6 @@
 #include "weft/families/parts/limits.h"
+#include "weft/families/parts/llm_numbers.h"
 #include "weft/families/parts/module_builder.h"
-#include "weft/families/parts/text_numbers.h"
 
 namespace weft {
 namespace {
@@ -9,7 +9,7 @@ void finish_qwen3(Fields& config, TextConfig& text, DeclaredModel& model) {
   text.norms_heads = true;
   text.has_qkv_bias = text.has_out_bias = config.flag_or("attention_bias", false);
   read_intermediate(config, text);
-  model.numbers.text = read_text_numbers(config, {}, text);
+  model.numbers.llm = read_text_numbers(config, {}, text);
   model.numbers.files.unused_endings = {"rotary_emb.inv_freq"};
   model.modules.push_back(make_text_module(text, model.has_tied_embeddings));
 }

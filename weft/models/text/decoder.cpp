@@ -23,7 +23,7 @@ at::Tensor placed_media(at::Tensor x, const std::vector<MediaRows>& media, bool 
 
 }  // namespace
 
-Decoder::Decoder(const Module& module, const TextNumbers& numbers, const BlockRange& blocks, ParameterMaker& maker)
+Decoder::Decoder(const Module& module, const LlmNumbers& numbers, const BlockRange& blocks, ParameterMaker& maker)
     : numbers_(numbers), head_dim_(head_dim_of(module)) {
   const auto& table = std::get<Lookup>(op_named(module.entry, "embedding").shape);
   vocabulary_ = table.entries;
@@ -34,7 +34,7 @@ Decoder::Decoder(const Module& module, const TextNumbers& numbers, const BlockRa
   if (blocks.has_entry && find_op(module.entry, "positions") != nullptr)
     positions_ = ends.entry.make("positions").weight;
   if (const Op* sum = find_op(module.entry, "embedding.sum")) dropout_ = std::get<Pointwise>(sum->shape).dropout;
-  turns_ = find_op(module.layer_kinds.front(), "attention.rotary") != nullptr;
+  turns_ = find_op(module.distinct_layers.front(), "attention.rotary") != nullptr;
   make_layers(module, blocks, numbers.normalizes_expert_weights, maker);
   if (!blocks.has_exit) return;
   maker.next_block();

@@ -8,7 +8,7 @@ namespace weft {
 /// came before in its own sample.
 class Decoder : public ModuleNetwork {
  public:
-  Decoder(const Module& module, const TextNumbers& numbers, const BlockRange& blocks, ParameterMaker& maker);
+  Decoder(const Module& module, const LlmNumbers& numbers, const BlockRange& blocks, ParameterMaker& maker);
 
   /// Embeddings of tokens, with media in the places of theirs.
   at::Tensor enter(const Inputs& inputs, const std::vector<MediaRows>& media, const RunContext& context) const override;
@@ -30,7 +30,7 @@ class Decoder : public ModuleNetwork {
  private:
   at::Tensor embed_tokens(const at::Tensor& ids, const std::vector<MediaRows>& media, const RunContext& context) const;
 
-  TextNumbers numbers_;
+  LlmNumbers numbers_;
   int64_t vocabulary_ = 0;
   int64_t padding_id_ = -1;
   int64_t head_dim_ = 0;

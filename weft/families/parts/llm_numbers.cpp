@@ -1,4 +1,4 @@
-#include "weft/families/parts/text_numbers.h"
+#include "weft/families/parts/llm_numbers.h"
 
 #include <algorithm>
 #include <array>
@@ -114,8 +114,8 @@ std::vector<int64_t> read_end_ids(Fields& config) {
   return {config.integer("eos_token_id", kTokenIdRange)};
 }
 
-TextNumbers read_text_numbers(Fields& config, const TextDefaults& defaults, TextConfig& text) {
-  TextNumbers numbers;
+LlmNumbers read_text_numbers(Fields& config, const TextDefaults& defaults, TextConfig& text) {
+  LlmNumbers numbers;
   text.norm_epsilon = config.number_or("rms_norm_eps", defaults.norm_epsilon, {0, 1});
   numbers.max_positions = config.integer_or("max_position_embeddings", defaults.max_positions, kSizeRange);
   numbers.rope = read_rope(config, defaults, numbers.max_positions, text.heads.head_dim, numbers.not_run);

@@ -14,7 +14,7 @@ struct TextDefaults {
 
 /// Reads what a text configuration says beyond sizes: the norms' epsilon into `text`, all else into the result. A value
 /// that Weft does not run, like an activation or a rope type, is named.
-TextNumbers read_text_numbers(Fields& config, const TextDefaults& defaults, TextConfig& text);
+LlmNumbers read_text_numbers(Fields& config, const TextDefaults& defaults, TextConfig& text);
 
 Activation read_activation(Fields& config, std::string_view key, const std::string& fallback);
 /// Gated MLPs have one activation.
