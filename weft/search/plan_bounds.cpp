@@ -247,14 +247,14 @@ LayeredWork layered_work(const Plan& plan, const ModuleCostsOf& costs) {
     const BackwardNeeds backward = backward_of(plan, module.kind);
     StageTimes least;
     least.fill(kInfinity);
-    for (const BlockCost& block : costs[m]->kinds) {
+    for (const BlockCost& block : costs[m]->distinct_layers) {
       const StageTimes works = works_of(backward, splits, block);
       for (size_t w = 0; w < kNumWorks; ++w) least[w] = std::min(least[w], works[w]);
     }
-    if (costs[m]->kinds.size() > 1) {
+    if (costs[m]->distinct_layers.size() > 1) {
       StageTimes& rest = work.others.emplace_back();
       for (const size_t kind : plan.model.find(module.kind)->layers) {
-        const StageTimes works = works_of(backward, splits, costs[m]->kinds[kind]);
+        const StageTimes works = works_of(backward, splits, costs[m]->distinct_layers[kind]);
         for (size_t w = 0; w < kNumWorks; ++w) rest[w] += works[w] - least[w];
       }
     }
@@ -341,7 +341,7 @@ FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs, Placement p
   for (size_t m = 0; m < plan.modules.size(); ++m) {
     const ModulePlan& module = plan.modules[m];
     if (!module.is_in_pipeline()) continue;
-    for (const BlockCost& block : costs[m]->kinds) {
+    for (const BlockCost& block : costs[m]->distinct_layers) {
       const StateCost state = price_state(plan, module, *costs[m], whole_elements(plan, module, block.parameters),
                                           {.forward_ms = 1e18,
                                            .backward_ms = 1e18,

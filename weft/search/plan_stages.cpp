@@ -42,14 +42,14 @@ PlanStages::PlanStages(const Plan& plan, const ModuleCostsOf& costs, const Solve
     Span span{.module = static_cast<int32_t>(m),
               .begin = num_blocks_,
               .end = num_blocks_ + layers,
-              .is_uniform = costs[m]->kinds.size() == 1,
+              .is_uniform = costs[m]->distinct_layers.size() == 1,
               .backward = backward_of(plan, module.kind)};
-    for (const BlockCost& block : costs[m]->kinds)
+    for (const BlockCost& block : costs[m]->distinct_layers)
       span.saves_selectively |= block.memory.saved_selective < block.memory.saved;
     num_blocks_ = span.end;
     spans_.push_back(span);
     for (const size_t kind : plan.model.find(module.kind)->layers) {
-      const BlockTime& time = costs[m]->kinds[kind].time;
+      const BlockTime& time = costs[m]->distinct_layers[kind].time;
       double ms = time.forward.total_ms();
       // What follows the rank's last action: whole backwards, but input gradients may come before its last.
       if (!splits_ && span.backward.inputs) ms += time.backward_input.total_ms();
