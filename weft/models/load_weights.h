@@ -27,8 +27,9 @@ struct StoredPlace {
 };
 StoredPlace stored_place(const WeightPiece& piece, int64_t row, int64_t column);
 
-/// Weights of files by the names that parameters have for them.
-using WeightEntries = std::map<std::string, const WeightEntry*, std::less<>>;
+/// Weights of files by the names that parameters have for them. Where a weight of the files holds several, each has its
+/// part of the bytes, and one dim less. Bytes are the folder's own.
+using WeightEntries = std::map<std::string, WeightEntry, std::less<>>;
 
 /// The weights of a folder, which must be those of the model: none missing, none extra, of its shapes and of a type
 /// that can be read. They are the folder's own.
@@ -48,6 +49,8 @@ class NamedWeights {
   std::vector<std::string> names() const;
   /// On the CPU, of the parameter's type and as files have it; undefined where no parameter has it.
   at::Tensor value(std::string_view name) const;
+  /// The same of a weight as files have it, which may hold several that lie one behind the other.
+  at::Tensor file_value(std::string_view name, const WeightFiles& files) const;
   /// The same of its gradient; undefined too where there is none yet.
   at::Tensor gradient(std::string_view name) const;
 
