@@ -241,14 +241,24 @@ at::Tensor NamedWeights::assemble(std::string_view name,
   return first.parameter->spec.pieces[first.piece].is_transposed ? whole.t().contiguous() : whole;
 }
 
-/// A weight of the files, or several that lie in one of them.
-at::Tensor NamedWeights::file_value(std::string_view name, const WeightFiles& files) const {
+at::Tensor NamedWeights::in_files(std::string_view name, const WeightFiles& files,
+                                  const std::function<at::Tensor(std::string_view)>& of) const {
   const auto stack = files.stack_of(name);
-  if (!stack || places_.contains(name)) return value(name);
+  if (!stack || places_.contains(name)) return of(name);
   std::vector<at::Tensor> parts;
-  for (at::Tensor part = value(numbered(*stack, 0)); part.defined(); part = value(numbered(*stack, std::ssize(parts))))
-    parts.push_back(part);
+  for (std::string part = numbered(*stack, 0); places_.contains(part); part = numbered(*stack, std::ssize(parts))) {
+    parts.push_back(of(part));
+    if (!parts.back().defined()) return {};
+  }
   return parts.empty() ? at::Tensor() : at::stack(parts);
+}
+
+at::Tensor NamedWeights::file_value(std::string_view name, const WeightFiles& files) const {
+  return in_files(name, files, [&](std::string_view each) { return value(each); });
+}
+
+at::Tensor NamedWeights::file_gradient(std::string_view name, const WeightFiles& files) const {
+  return in_files(name, files, [&](std::string_view each) { return gradient(each); });
 }
 
 at::Tensor NamedWeights::value(std::string_view name) const {

@@ -51,6 +51,7 @@ class NamedWeights {
   at::Tensor value(std::string_view name) const;
   /// The same of a weight as files have it, which may hold several that lie one behind the other.
   at::Tensor file_value(std::string_view name, const WeightFiles& files) const;
+  at::Tensor file_gradient(std::string_view name, const WeightFiles& files) const;
   /// The same of its gradient; undefined too where there is none yet.
   at::Tensor gradient(std::string_view name) const;
 
@@ -60,6 +61,9 @@ class NamedWeights {
     size_t piece = 0;
     int64_t first_element = 0;  ///< of the piece in the parameter
   };
+  /// As `of` has them: one, or several of the names that a weight of the files stands for.
+  at::Tensor in_files(std::string_view name, const WeightFiles& files,
+                      const std::function<at::Tensor(std::string_view)>& of) const;
   at::Tensor assemble(std::string_view name, const std::function<at::Tensor(const Parameter&)>& part) const;
 
   std::map<std::string, std::vector<Place>, std::less<>> places_;

@@ -42,15 +42,16 @@ void append_windows(int64_t first_unit, int64_t rows, int64_t columns, int64_t w
 /// The two learned positions around one of `size` along a side, and how much of each it has.
 struct AxisMix {
   std::array<int64_t, 2> entries;
-  std::array<float, 2> weights;
+  std::array<double, 2> weights;
 };
 
 AxisMix axis_mix(int64_t index, int64_t size, int64_t per_side) {
-  const float place = static_cast<float>(index * (per_side - 1)) / static_cast<float>(std::max<int64_t>(size - 1, 1));
-  const float below = std::floor(place);
+  const double place =
+      static_cast<double>(index * (per_side - 1)) / static_cast<double>(std::max<int64_t>(size - 1, 1));
+  const double below = std::floor(place);
   const auto first = static_cast<int64_t>(below);
-  const float share = place - below;
-  return {{std::min(first, per_side - 1), std::min(first + 1, per_side - 1)}, {1 - share, 1 - std::abs(share - 1)}};
+  const double share = place - below;
+  return {{first, std::min(first + 1, per_side - 1)}, {1 - share, share}};
 }
 
 }  // namespace

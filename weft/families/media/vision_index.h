@@ -21,7 +21,7 @@ Result<std::vector<int64_t>> frame_segments(std::span<const Grid> grids, int64_t
 /// it has.
 struct PositionMix {
   std::vector<int64_t> entries;  ///< [patches, 4]: row by row of the square
-  std::vector<float> weights;    ///< [patches, 4], in single precision as models are trained
+  std::vector<double> weights;   ///< [patches, 4]
 };
 
 /// A frame's corners are the square's; in between, positions are a mixture by distance.

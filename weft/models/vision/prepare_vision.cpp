@@ -36,7 +36,7 @@ Result<VisionInputs> prepare_vision(const VisionNumbers& numbers, const at::Tens
   if (numbers.positions_per_side > 0) {
     WEFT_TRY(const PositionMix mix, position_mix(grids, numbers.merge_size, numbers.positions_per_side));
     inputs.mixed_entries = at::tensor(mix.entries, at::kLong).view({patches, -1});
-    inputs.mixed_weights = at::tensor(mix.weights, at::kFloat).view({patches, -1});
+    inputs.mixed_weights = at::tensor(mix.weights, at::kDouble).view({patches, -1});
   }
   if (numbers.window_size > 0) {
     WEFT_TRY(const WindowOrder windows,
@@ -60,8 +60,12 @@ VisionInputs VisionInputs::to(const at::TensorOptions& options) const {
   VisionInputs moved = *this;
   moved.pixels = moved_to(pixels, options);
   moved.positions = moved_to(positions, options.dtype(positions.dtype()));
-  for (at::Tensor* own : {&moved.output_order, &moved.mixed_entries, &moved.mixed_weights}) {
+  for (at::Tensor* own : {&moved.output_order, &moved.mixed_entries}) {
     if (own->defined()) *own = moved_to(*own, options.dtype(own->dtype()));
+  }
+  if (mixed_weights.defined()) {
+    const bool is_double = c10::typeMetaToScalarType(options.dtype()) == at::kDouble;
+    moved.mixed_weights = moved_to(mixed_weights, options.dtype(is_double ? at::kDouble : at::kFloat));
   }
   return moved;
 }

@@ -16,7 +16,7 @@ struct VisionInputs {
   at::Tensor pixels;         ///< [patches, channels · temporal patch · patch²]
   at::Tensor positions;      ///< [patches, 2]: row and column of each
   at::Tensor mixed_entries;  ///< [patches, 4]: the learned positions around each; undefined where there are none
-  at::Tensor mixed_weights;  ///< [patches, 4]: in single precision, how much of each it has
+  at::Tensor mixed_weights;  ///< [patches, 4]: how much of each it has; exact, where pixels are of half precision
   PackedSegments frames;     ///< who sees whom in layers with full attention
   PackedSegments windows;    ///< and in the others
   at::Tensor output_order;   ///< which output row comes at each place; undefined where they are in order
