@@ -11,6 +11,8 @@ from transformers import (
     Qwen3Config,
     Qwen3MoeConfig,
 )
+from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLConfig
+from transformers.models.qwen3_vl_moe.configuration_qwen3_vl_moe import Qwen3VLMoeConfig
 from transformers.models.qwen2_5_omni.configuration_qwen2_5_omni import Qwen2_5OmniThinkerConfig
 
 TEXT_CASES = ("packed", "single")
@@ -31,6 +33,10 @@ CASES = {
     "qwen2_vl_untied": ("mixed",),
     "qwen2_5_vl": VISION_CASES,
     "qwen2_5_omni": ("mixed", "audio", "audio_in_video", "text"),
+    "qwen3_vl_tied": VISION_CASES,
+    "qwen3_vl_untied": ("mixed",),
+    # Few rows, so that no choice of an expert is close.
+    "qwen3_vl_moe": ("images", "video", "text"),
 }
 # The case of a fixture that is also computed in double precision.
 DOUBLE = {
@@ -43,6 +49,8 @@ DOUBLE = {
     "qwen2_vl_tied": "video",
     "qwen2_5_vl": "video",
     "qwen2_5_omni": "audio_in_video",
+    "qwen3_vl_tied": "video",
+    "qwen3_vl_moe": "video",
 }
 SHARDED = {"qwen2_sharded": "12KB"}
 TRAINED = "qwen2_vl_train"
@@ -190,6 +198,41 @@ def qwen2_5_omni(rng):
                                     tie_word_embeddings=False, **special_tokens(rng, text["vocab_size"], names))
 
 
+def deepstack_vision(rng, llm_width, llm_layers):
+    """Layers with mergers of their own, listed in any order: rows follow the layers, mergers the list."""
+    width, vision = vision_sizes(rng)
+    vision["depth"] = rng.choice([3, 4])
+    layers = rng.sample(range(vision["depth"]), rng.randrange(1, llm_layers + 1))
+    return vision | {"hidden_size": width, "out_hidden_size": llm_width, "intermediate_size": rng.randrange(19, 34),
+                     "num_position_embeddings": rng.choice([3, 4, 5]) ** 2, "deepstack_visual_indexes": layers}
+
+
+def interleaved_text(rng):
+    sizes = text_sizes(rng, ((4, 2, 8), (3, 1, 8), (3, 1, 12), (2, 1, 12)))
+    sizes["num_hidden_layers"] = rng.choice([2, 3])
+    sizes["head_dim"] = rng.choice([8, 12])
+    section = {4: [2, 1, 1], 6: [2, 2, 2]}[sizes["head_dim"] // 2]
+    sizes["rope_parameters"] = {"rope_type": "default", "rope_theta": theta(rng), "mrope_section": section,
+                                "mrope_interleaved": True}
+    return sizes
+
+
+def qwen3_vl(rng, tied):
+    text = interleaved_text(rng)
+    if not tied:
+        text["attention_bias"] = True
+    return Qwen3VLConfig(text_config=text, vision_config=deepstack_vision(rng, text["hidden_size"], text["num_hidden_layers"]),
+                         tie_word_embeddings=tied, **special_tokens(rng, text["vocab_size"], VISION_TOKENS))
+
+
+def qwen3_vl_moe(rng):
+    text = interleaved_text(rng)
+    text |= {"moe_intermediate_size": rng.randrange(7, 14), "num_experts": 8, "num_experts_per_tok": rng.choice([2, 3]),
+             "decoder_sparse_step": 1, "mlp_only_layers": [], "router_aux_loss_coef": 0.0}
+    return Qwen3VLMoeConfig(text_config=text, vision_config=deepstack_vision(rng, text["hidden_size"], text["num_hidden_layers"]),
+                            tie_word_embeddings=False, **special_tokens(rng, text["vocab_size"], VISION_TOKENS))
+
+
 MAKERS = {
     "gpt2": lambda rng: gpt2(rng, True),
     "gpt2_untied": lambda rng: gpt2(rng, False),
@@ -206,6 +249,9 @@ MAKERS = {
     "qwen2_vl_train": lambda rng: qwen2_vl(rng, True),
     "qwen2_5_vl": qwen2_5_vl,
     "qwen2_5_omni": qwen2_5_omni,
+    "qwen3_vl_tied": lambda rng: qwen3_vl(rng, True),
+    "qwen3_vl_untied": lambda rng: qwen3_vl(rng, False),
+    "qwen3_vl_moe": qwen3_vl_moe,
 }
 
 

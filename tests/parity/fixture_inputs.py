@@ -7,6 +7,7 @@ import random
 import torch
 
 IGNORED = -100
+APART = ("qwen3_vl", "qwen3_vl_moe")
 
 
 class Draw:
@@ -56,7 +57,12 @@ class SampleMaker:
         grid = (t, h, w)
         rows = t * h * w // self.vision.spatial_merge_size**2
         c = self.config
-        return {"ids": [c.vision_start_token_id] + [c.video_token_id] * rows + [c.vision_end_token_id],
+        ids = [c.vision_start_token_id] + [c.video_token_id] * rows + [c.vision_end_token_id]
+        if c.model_type in APART:
+            # Every frame stands by itself, behind the time at which it was taken.
+            ids = sum((self.text(self.draw.rng.randrange(1, 4))["ids"] + [c.vision_start_token_id]
+                       + [c.video_token_id] * (rows // t) + [c.vision_end_token_id] for _ in range(t)), [])
+        return {"ids": ids,
                 "pixel_values_videos": self.patches(grid), "video_grid_thw": grid, "second_per_grid_ts": seconds}
 
     def audio(self, frames):
@@ -108,6 +114,8 @@ def draw_case(config, name, key):
         return [[text(9, 15)], [text(4, 8)]]
     if name == "video":
         return [[text(), make.video(rng.choice([3, 4]), 4, rng.choice([2, 4]), seconds()), text()]]
+    if name == "images":
+        return [[text(), make.image(4, 2), text(1, 4)], [make.image(2, 4), text()]]
     if name == "audio":
         return [[text(), make.audio(frames(3)), text(1, 4), make.audio(frames(1))], [make.audio(frames(2)), text()]]
     if name == "audio_in_video":
@@ -155,7 +163,7 @@ def pack(config, samples, key):
         parts = [piece[field] for piece in pieces if field in piece]
         if parts:
             tensors[field] = torch.tensor(parts, dtype=dtype)
-    if config.model_type == "qwen2_vl":
+    if config.model_type in ("qwen2_vl", *APART):
         tensors.pop("second_per_grid_ts", None)  # this family's time knows no seconds
     return {k: v.contiguous() for k, v in tensors.items()}
 

@@ -12,6 +12,11 @@ from transformers.models.qwen2_5_omni.modeling_qwen2_5_omni import Qwen2_5OmniTh
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLForConditionalGeneration
 from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLForConditionalGeneration
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeTopKRouter
+from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLForConditionalGeneration
+from transformers.models.qwen3_vl_moe.modeling_qwen3_vl_moe import (
+    Qwen3VLMoeForConditionalGeneration,
+    Qwen3VLMoeTextTopKRouter,
+)
 
 from fixture_inputs import IGNORED, unpack
 
@@ -19,6 +24,8 @@ MULTIMODAL = {
     "qwen2_vl": Qwen2VLForConditionalGeneration,
     "qwen2_5_vl": Qwen2_5_VLForConditionalGeneration,
     "qwen2_5_omni_thinker": Qwen2_5OmniThinkerForConditionalGeneration,
+    "qwen3_vl": Qwen3VLForConditionalGeneration,
+    "qwen3_vl_moe": Qwen3VLMoeForConditionalGeneration,
 }
 PLAIN = {"attn_implementation": "eager", "experts_implementation": "eager"}
 GENERATED = 16
@@ -109,6 +116,11 @@ def model_inputs(config, sample, facts):
     return inputs
 
 
+def vision_rows(out):
+    """What the llm gets of each medium: merged rows, beside them those that earlier layers' mergers gave."""
+    return torch.cat([out.pooler_output, *(getattr(out, "deepstack_features", None) or [])], 1)
+
+
 class Watch:
     """Hooks that keep what passes inside the model: positions, encoder rows, router logits by layer."""
 
@@ -119,10 +131,10 @@ class Watch:
         self.hooks = [self.watch_positions()]
         for name, module in self.model.named_modules():
             if name.split(".")[-1] == "visual":
-                self.hooks.append(module.register_forward_hook(lambda m, a, out: self.vision.append(out.pooler_output)))
+                self.hooks.append(module.register_forward_hook(lambda m, a, out: self.vision.append(vision_rows(out))))
             elif name.split(".")[-1] == "audio_tower":
                 self.hooks.append(module.register_forward_hook(lambda m, a, out: self.audio.append(out.last_hidden_state)))
-            elif isinstance(module, Qwen3MoeTopKRouter):
+            elif isinstance(module, (Qwen3MoeTopKRouter, Qwen3VLMoeTextTopKRouter)):
                 self.router[name] = []
                 self.hooks.append(module.register_forward_hook(lambda m, a, out, n=name: self.router[n].append(out[0])))
         return self
@@ -169,7 +181,7 @@ def balance_loss(config, router):
     for parts in router.values():
         probs = torch.cat(parts).softmax(-1)
         ordered = probs.sort(-1, descending=True)
-        k, experts, tokens = config.num_experts_per_tok, probs.shape[1], probs.shape[0]
+        k, experts, tokens = config.get_text_config().num_experts_per_tok, probs.shape[1], probs.shape[0]
         closest = min(closest, (ordered.values[:, k - 1] - ordered.values[:, k]).min().item())
         counts = torch.bincount(ordered.indices[:, :k].flatten(), minlength=experts)
         total = total + experts / (tokens**2 * k) * (counts * probs.sum(0)).sum()

@@ -56,7 +56,7 @@ def try_case(model, case, key):
     facts = {}
     if case == "audio_in_video":
         facts["use_audio_in_video"] = True
-    if model.config.model_type == "qwen3_moe":
+    if model.config.model_type in ("qwen3_moe", "qwen3_vl_moe"):
         facts["aux_coefficient"] = AUX_COEFFICIENT
     expected, closest = evaluate(model, tensors, facts)
     assert case != "mixed" or "position_ids_v4" not in expected, "this case is meant to have one reading only"

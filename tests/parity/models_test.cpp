@@ -1,4 +1,5 @@
 #include <fstream>
+#include <set>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -27,8 +28,11 @@ void expect_gradients(const LoadedModel& loaded, const LoadedCase& given, const 
   double worst = 0;
   std::string worst_name;
   size_t compared = 0;
-  for (const std::string& name : weights.names()) {
-    const at::Tensor found = weights.gradient(name);
+  const WeightFiles& files = loaded.network.numbers().files;
+  std::set<std::string> names;
+  for (const std::string& name : weights.names()) names.insert(files.stack_with(name).value_or(name));
+  for (const std::string& name : names) {
+    const at::Tensor found = weights.file_gradient(name, files);
     const auto expected = given.expected.find(prefix + name);
     if (expected == given.expected.end()) {
       EXPECT_TRUE(!found.defined() || found.abs().max().item<double>() == 0) << name << " has a gradient";

@@ -8,6 +8,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/stack.h>
 #include <fmt/format.h>
 
 #include "weft/base/check.h"
@@ -53,12 +54,34 @@ const ExportType& chosen_type(const Model& model, Precision usual, const ExportO
   return type_of(usual);
 }
 
+/// A weight of files, and the model's that it holds: one, or several one behind the other.
+struct FileWeight {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::vector<const NamedShape*> parts;
+};
+
+std::vector<FileWeight> file_weights(const WeightList& model) {
+  std::vector<FileWeight> weights;
+  for (const NamedShape& weight : model.weights) {
+    const auto stack = model.files.stack_with(weight.name);
+    if (stack && !weights.empty() && weights.back().name == *stack) {
+      weights.back().parts.push_back(&weight);
+      ++weights.back().shape.front();
+      continue;
+    }
+    weights.push_back({.name = stack.value_or(weight.name), .shape = weight.file_shape(), .parts = {&weight}});
+    if (stack) weights.back().shape.insert(weights.back().shape.begin(), 1);
+  }
+  return weights;
+}
+
 /// One file, or several as transformers names them.
-FolderLayout layout_of(const WeightList& model, WeightType type, int64_t max_file_bytes) {
+FolderLayout layout_of(const std::vector<FileWeight>& weights, WeightType type, int64_t max_file_bytes) {
   std::vector<FolderLayout::File> files(1);
   int64_t in_file = 0;
   int64_t total = 0;
-  for (const NamedShape& weight : model.weights) {
+  for (const FileWeight& weight : weights) {
     const int64_t size = *bytes_of(type, weight.shape);
     if (in_file > 0 && in_file + size > max_file_bytes) {
       files.emplace_back();
@@ -66,7 +89,7 @@ FolderLayout layout_of(const WeightList& model, WeightType type, int64_t max_fil
     }
     in_file += size;
     total += size;
-    files.back().weights.push_back({.name = weight.name, .type = type, .shape = weight.file_shape()});
+    files.back().weights.push_back({.name = weight.name, .type = type, .shape = weight.shape});
   }
   FolderLayout layout{.files = std::move(files)};
   layout.has_index = layout.files.size() > 1;
@@ -99,21 +122,25 @@ int64_t total_bytes(const FolderLayout& layout) {
 
 std::optional<Error> write_weights(const FillWeight& fill, const WeightList& model, const ExportType& type,
                                    const ExportOptions& options, const std::filesystem::path& folder) {
-  std::map<std::string_view, const NamedShape*> by_name;
-  for (const NamedShape& weight : model.weights) by_name.emplace(weight.name, &weight);
+  const std::vector<FileWeight> weights = file_weights(model);
+  std::map<std::string_view, const FileWeight*> by_name;
+  for (const FileWeight& weight : weights) by_name.emplace(weight.name, &weight);
   at::Tensor kept;  // its bytes are being written
-  const FolderLayout layout = layout_of(model, type.stored, options.max_file_bytes);
+  const FolderLayout layout = layout_of(weights, type.stored, options.max_file_bytes);
   const int64_t total = total_bytes(layout);
   int64_t done = 0;
   return write_weight_folder(folder, layout, [&](const WeightInfo& info) -> Result<std::span<const std::byte>> {
-    const NamedShape& weight = *by_name.at(info.name);
-    const WeightPiece whole = whole_weight(info.name, weight.shape);
-    const ElementRange all{0, whole.num_elements()};
     if (options.progress) options.progress(done, total);
+    std::vector<at::Tensor> parts;
     kept = at::Tensor();
-    kept = at::empty({all.end}, at::TensorOptions().dtype(type.held));
-    if (auto error = fill(whole, all, {.master = kept})) return *std::move(error);
-    if (weight.is_transposed) kept = kept.view(weight.shape).t().contiguous();
+    for (const NamedShape* weight : by_name.at(info.name)->parts) {
+      const WeightPiece whole = whole_weight(weight->name, weight->shape);
+      const ElementRange all{0, whole.num_elements()};
+      at::Tensor& part = parts.emplace_back(at::empty({all.end}, at::TensorOptions().dtype(type.held)));
+      if (auto error = fill(whole, all, {.master = part})) return *std::move(error);
+      if (weight->is_transposed) part = part.view(weight->shape).t().contiguous();
+    }
+    kept = parts.size() == 1 ? parts.front() : at::stack(parts);
     done += static_cast<int64_t>(kept.nbytes());
     return std::span(static_cast<const std::byte*>(kept.data_ptr()), kept.nbytes());
   });
@@ -160,7 +187,7 @@ Result<FillWeight> fill_from_folder(const std::filesystem::path& path, const Mod
     for (const at::Tensor* moment : {&to.moment1, &to.moment2})
       if (moment->defined()) moment->zero_();
     if (!to.master.defined()) return std::nullopt;
-    const WeightEntry& entry = *entries.at(piece.name);
+    const WeightEntry& entry = entries.at(piece.name);
     const auto options = at::TensorOptions().dtype(*tensor_type(entry.info.type));
     const int64_t count = piece.shape[0] * piece.row_elements();
     at::Tensor flat;

@@ -69,7 +69,7 @@ std::optional<Error> fill_owned(const WeightFolder& folder, const Model& model,
       }
       const auto found = entries->find(owned.piece->name);
       WEFT_CHECK(found != entries->end(), "{} is no weight of the model", owned.piece->name);
-      add_copies(owned, *found->second, copies);
+      add_copies(owned, found->second, copies);
       names.resize(copies.size(), owned.piece->name);
     }
   }

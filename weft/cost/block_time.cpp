@@ -35,7 +35,7 @@ std::vector<BlockExchange> exchanges_of(const Module& module, const Block& block
   if (has_table(block) && is_llm) return entry_exchanges(module, sharing, places_whole_rows);
   std::vector<BlockExchange> list = forward_exchanges(module, block, sharing);
   if (&block == &module.exit && !is_llm) {
-    for (const BlockExchange& each : output_exchanges(module, sharing)) list.push_back(each);
+    for (const BlockExchange& each : output_exchanges(module, sharing, /*divides_parts=*/false)) list.push_back(each);
   }
   return list;
 }

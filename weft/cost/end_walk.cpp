@@ -132,24 +132,54 @@ CountedTensor walk_vision_entry(const WalkedBlock& block, const WalkContext& out
   const auto& patches = std::get<Matmul>(op.shape);
   const WalkContext context = block.at(op, outside);
   // Pixels are the batch's.
-  return walk_linear(
+  CountedTensor x = walk_linear(
       {}, {.rows = context.rows, .in = patches.in, .out = patches.out, .has_bias = patches.bias_elements > 0}, context);
+  const Op* positions = find_op(block.block, "positions");
+  if (positions == nullptr) return x;
+  const WalkContext at_positions = block.at(*positions, outside).going_back(block.needs_of(*positions).of_weight);
+  const int64_t rows = context.rows, around = positions->rows.numerator * rows, width = patches.out;
+  at_positions.add_step([around, width, rows, at_positions](const CountedTensor& dy) {
+    CountedTensor weighed = at_positions.exact_rows_of(around, width);
+    if (at_positions.is_half()) weighed = at_positions.rows_of(around, width);
+    CountedTensor converted;
+    if (!at_positions.adds_in_place) converted = at_positions.exact_rows_of(around, width);
+    return dy;
+  });
+  CountedTensor mixed;
+  {
+    const CountedTensor found = context.rows_of(around, width);
+    const CountedTensor weighed = context.exact_rows_of(around, width);
+    mixed = context.exact_rows_of(rows, width);
+  }
+  if (context.is_half()) mixed = context.rows_of(rows, width);
+  return context.rows_of(rows, width);
 }
 
-CountedTensor walk_vision_exit(const WalkedBlock& block, const CountedTensor& x, const SiteRows& rows, bool reorders,
-                               const WalkContext& outside) {
-  const Op& norm_op = op_named(block.block, "norm");
+namespace {
+
+/// One merger, whose norm is of patches or of what they are merged into.
+CountedTensor walk_merger(const WalkedBlock& block, const std::string& norm_name, const std::string& path,
+                          const CountedTensor& x, const SiteRows& rows, bool reorders, const WalkContext& outside) {
+  const Op& norm_op = op_named(block.block, norm_name);
   const auto& norm = std::get<Norm>(norm_op.shape);
-  const Op &up = op_named(block.block, "merger.up"), &down = op_named(block.block, "merger.down");
+  const Op &up = op_named(block.block, path + "up"), &down = op_named(block.block, path + "down");
   const LocalMatmul wider = local_matmul(std::get<Matmul>(up.shape), up.split, outside.share);
   const LocalMatmul narrower = local_matmul(std::get<Matmul>(down.shape), down.split, outside.share);
+  const LinearShape first{.rows = rows.whole, .in = wider.in, .out = wider.out, .has_bias = true};
   CountedTensor wide;
   {
-    const CountedTensor normed = walk_norm(x, outside.rows, norm, block.at(norm_op, outside));
-    const CountedTensor plain =
-        walk_entered_linear(normed, {outside.rows, outside.whole_rows, norm.width},
-                            {.rows = rows.whole, .in = wider.in, .out = wider.out, .has_bias = true},
-                            outside.going_back(block.needs_of(norm_op).of_output), block.at(up, outside));
+    CountedTensor plain;
+    if (norm_op.branches_from >= 0) {
+      const int64_t merged = norm.width / (rows.whole > 0 ? outside.whole_rows / rows.whole : 1);
+      const CountedTensor whole = walk_enter(x, {outside.rows, outside.whole_rows, merged},
+                                             outside.going_back(block.needs_of(norm_op).of_input));
+      const CountedTensor normed = walk_norm(whole, rows.whole, norm, block.at(norm_op, outside));
+      plain = walk_linear(normed, first, block.at(up, outside));
+    } else {
+      const CountedTensor normed = walk_norm(x, outside.rows, norm, block.at(norm_op, outside));
+      plain = walk_entered_linear(normed, {outside.rows, outside.whole_rows, norm.width}, first,
+                                  outside.going_back(block.needs_of(norm_op).of_output), block.at(up, outside));
+    }
     wide = walk_activation(plain, rows.whole, wider.out, 0, outside.going_back(block.needs_of(up).of_output));
   }
   const OpNeeds& needs = block.needs_of(down);
@@ -166,6 +196,36 @@ CountedTensor walk_vision_exit(const WalkedBlock& block, const CountedTensor& x,
   if (!is_spread) return merged;
   const CountedTensor own = walk_leave(merged, rows, summed);
   return walk_add_bias(own, rows.width, at_down);
+}
+
+}  // namespace
+
+CountedTensor walk_vision_exit(const WalkedBlock& block, const CountedTensor& x,
+                               const std::vector<WalkedLayerRows>& branches, const SiteRows& rows, bool reorders,
+                               const WalkContext& context) {
+  CountedTensor merged = walk_merger(block, "norm", "merger.", x, rows, reorders, context);
+  if (branches.empty()) return merged;
+  std::vector<CountedTensor> parts = {std::move(merged)};
+  const auto output = std::make_shared<CountedTensor>();  // its gradient, of which each merger has some columns
+  bool goes_back = block.needs_of("merger.down").of_output;
+  for (size_t branch = 0; branch < branches.size(); ++branch) {
+    const std::string path = "branch." + std::to_string(branch) + ".";
+    const bool has_gradient = block.needs_of(path + "down").of_output;
+    const bool passes_on = block.needs_of(path + "norm").of_input;
+    goes_back |= has_gradient;
+    context.going_back(has_gradient)
+        .add_step([output, passes_on, gradient = branches[branch].gradient](const CountedTensor& dy) {
+          if (passes_on) *gradient = dy;
+          return *output;
+        });
+    parts.push_back(walk_merger(block, path + "norm", path, branches[branch].rows, rows, reorders, context));
+  }
+  context.going_back(goes_back).add_step([output](const CountedTensor& dy) {
+    *output = dy;
+    return dy;
+  });
+  const int64_t own = context.divides_rows ? rows.between : rows.whole;
+  return context.rows_of(own, std::ssize(parts) * rows.width);
 }
 
 CountedTensor walk_audio_entry(const WalkedBlock& block, int64_t frames, const WalkContext& outside) {

@@ -22,9 +22,16 @@ CountedTensor walk_llm_entry(const WalkedBlock& entry, const std::vector<WalkedM
 /// The loss of so many target rows.
 void walk_llm_exit(const WalkedBlock& exit, const CountedTensor& x, int64_t targets, const WalkContext& context);
 
+/// Rows of an earlier layer that an exit takes, and where their gradient is put.
+struct WalkedLayerRows {
+  CountedTensor rows;
+  std::shared_ptr<CountedTensor> gradient = std::make_shared<CountedTensor>();
+};
+
 CountedTensor walk_vision_entry(const WalkedBlock& entry, const WalkContext& context);
-/// `rows` are those that the merger gives. `reorders`: they change places at the end.
-CountedTensor walk_vision_exit(const WalkedBlock& exit, const CountedTensor& x, const SiteRows& rows, bool reorders,
+/// `rows` are those that mergers give, of one part's width. `reorders`: they change places at the end.
+CountedTensor walk_vision_exit(const WalkedBlock& exit, const CountedTensor& x,
+                               const std::vector<WalkedLayerRows>& branches, const SiteRows& rows, bool reorders,
                                const WalkContext& context);
 
 /// `frames` are those that the first convolution is run for.

@@ -24,7 +24,8 @@ struct RopeNumbers {
   double beta_slow = 1;              ///< kYarn
   bool truncates = true;             ///< kYarn
   double amplitude = 1;              ///< of cosines and sines
-  std::vector<int64_t> sections;     ///< frequencies of each position axis in turn; none: one axis
+  std::vector<int64_t> sections;     ///< frequencies of each position axis; none: one axis
+  bool interleaves_axes = false;     ///< axes take turns, the first also where another has had all of its own
 };
 
 /// What a language model's configuration says beyond its operators.
@@ -45,7 +46,8 @@ struct VisionNumbers {
   int64_t patch_size = 14;
   int64_t temporal_patch_size = 2;
   int64_t merge_size = 2;
-  int64_t window_size = 0;  ///< pixels; 0: no windows
+  int64_t window_size = 0;         ///< pixels; 0: no windows
+  int64_t positions_per_side = 0;  ///< of the square of learned positions between which patches lie; 0: there is none
 
   int64_t patch_elements() const { return channels * temporal_patch_size * patch_size * patch_size; }
 };
@@ -55,6 +57,12 @@ struct AudioNumbers {
   int64_t mel_bins = 128;
   int64_t half_window = 100;
   int64_t max_positions = 1500;
+};
+
+/// Matrices of experts that lie in one weight of the files, one behind the other.
+struct StackedWeights {
+  std::string in_files;  ///< how the name ends there
+  std::string in_model;  ///< how names of operators end; "{}" is the number of an expert
 };
 
 /// How weight files differ from the names that operators have.
@@ -67,10 +75,15 @@ struct WeightFiles {
   /// Where the head is tied to the embedding: the names of both. Files may hold a copy of the one.
   std::string tied_head = {};
   std::string tied_table = {};
+  std::vector<StackedWeights> stacked = {};
 
   /// The name that an operator has for a weight of a file.
   std::string name_of(std::string_view name_in_file) const;
   bool is_unused(std::string_view name) const;
+  /// The pattern of the names that operators have for what lies in a weight of a file; nothing where it is one weight.
+  std::optional<std::string> stack_of(std::string_view name) const;
+  /// The other way round: the weight of a file in which that of an operator lies, if it holds others, too.
+  std::optional<std::string> stack_with(std::string_view name) const;
 };
 
 /// What a family says of a model besides its modules.

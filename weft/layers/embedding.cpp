@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/embedding_dense_backward.h>
+#include <ATen/ops/index_add.h>
 #include <ATen/ops/index_copy.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -54,6 +55,21 @@ struct PlaceRowsFunction : torch::autograd::Function<PlaceRowsFunction> {
   }
 };
 
+/// Autograd's own index_add would keep the rows, too.
+struct AddRowsFunction : torch::autograd::Function<AddRowsFunction> {
+  static at::Tensor forward(AutogradContext* saved, const at::Tensor& x, const at::Tensor& positions,
+                            const at::Tensor& rows) {
+    saved->save_for_backward({positions});
+    return at::index_add(x, 0, positions, rows);
+  }
+
+  static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
+    const at::Tensor& dy = gradients[0];
+    return {saved->needs_input_grad(0) ? dy : at::Tensor(), at::Tensor(),
+            saved->needs_input_grad(2) ? dy.index_select(0, saved->get_saved_variables()[0]) : at::Tensor()};
+  }
+};
+
 }  // namespace
 
 at::Tensor embed(const at::Tensor& ids, const ParameterPtr& table, int64_t padding_id) {
@@ -63,6 +79,10 @@ at::Tensor embed(const at::Tensor& ids, const ParameterPtr& table, int64_t paddi
 
 at::Tensor place_rows(const at::Tensor& x, const at::Tensor& positions, const at::Tensor& rows) {
   return PlaceRowsFunction::apply(x, positions, rows.to(x.scalar_type()));
+}
+
+at::Tensor add_rows(const at::Tensor& x, const at::Tensor& positions, const at::Tensor& rows) {
+  return AddRowsFunction::apply(x, positions, rows.to(x.scalar_type()));
 }
 
 }  // namespace weft

@@ -10,4 +10,7 @@ at::Tensor embed(const at::Tensor& ids, const ParameterPtr& table, int64_t paddi
 /// Rows at `positions` replaced by `rows`, in order.
 at::Tensor place_rows(const at::Tensor& x, const at::Tensor& positions, const at::Tensor& rows);
 
+/// `rows` added to the rows at `positions`, which all differ.
+at::Tensor add_rows(const at::Tensor& x, const at::Tensor& positions, const at::Tensor& rows);
+
 }  // namespace weft

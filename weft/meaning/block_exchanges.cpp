@@ -31,6 +31,7 @@ class ForwardList {
     if (std::holds_alternative<CrossEntropy>(op.shape) && sharing_.tp > 1)
       list_.push_back({.kind = ExchangeKind::kLoss, .op = i});
     if (const auto* matmul = std::get_if<Matmul>(&op.shape)) add_product(i, *matmul);
+    if (op.branches_from >= 0) return add_branch(i);
     const bool pools = op.split == TensorSplit::kWhole && has_output_rows(op);
     if (pools && !pooling_) pooling_ = i;
   }
@@ -55,6 +56,12 @@ class ForwardList {
     if (sharing_.ep > 1) list_.push_back({.kind = ExchangeKind::kExpertCounts, .op = i});
   }
 
+  /// A branch's rows become whole before they are merged and normed, and its first product finds them so.
+  void add_branch(size_t i) {
+    if (sharing_.tp > 1) list_.push_back(enter_before(i, /*happens_again=*/false));
+    are_whole_ = true;
+  }
+
   void add_attention(size_t i) {
     if (sharing_.ulysses > 1) list_.push_back({.kind = ExchangeKind::kHeads, .op = i, .has_keys = true});
     if (sharing_.ring > 1) list_.push_back({.kind = ExchangeKind::kKeys, .op = i});
@@ -67,7 +74,8 @@ class ForwardList {
     if (op.split == TensorSplit::kColumn) {
       changes_rows_ = true;
       if (is_of_experts && sharing_.ep > 1) list_.push_back({.kind = ExchangeKind::kExpertRows, .op = i});
-      if (!is_of_experts && sharing_.tp > 1) list_.push_back(enter_before(i, sharing_.divides_rows));
+      if (!is_of_experts && sharing_.tp > 1 && !are_whole_) list_.push_back(enter_before(i, sharing_.divides_rows));
+      are_whole_ = false;
     }
     if (op.split == TensorSplit::kRow) {
       changes_rows_ = true;
@@ -88,6 +96,7 @@ class ForwardList {
   std::vector<BlockExchange> list_;
   std::optional<size_t> pooling_;
   bool changes_rows_ = false;
+  bool are_whole_ = false;  ///< the rows that the next product takes in
 };
 
 BlockExchange in_pass(BlockExchange exchange, BlockPass pass, bool goes_back) {
@@ -142,13 +151,21 @@ std::vector<BlockExchange> entry_exchanges(const Module& llm, const BlockSharing
   return {change(RowChange::kSum), change(RowChange::kDivide)};
 }
 
-std::vector<BlockExchange> output_exchanges(const Module& encoder, const BlockSharing& sharing) {
-  if (!sharing.divides_rows) return {};
-  return {{.kind = ExchangeKind::kRows,
-           .op = encoder.exit.ops.size() - 1,
-           .change = RowChange::kGather,
-           .has_outputs = true,
-           .columns = encoder.output_width}};
+std::vector<BlockExchange> output_exchanges(const Module& encoder, const BlockSharing& sharing, bool divides_parts) {
+  const auto change = [&](RowChange which, int64_t columns) {
+    return BlockExchange{.kind = ExchangeKind::kRows,
+                         .op = encoder.exit.ops.size() - 1,
+                         .change = which,
+                         .has_outputs = true,
+                         .columns = columns};
+  };
+  const bool is_apart = divides_parts && encoder.output_parts > 1 && sharing.tp > 1;
+  const int64_t first = is_apart ? encoder.output_width / encoder.output_parts : encoder.output_width;
+  std::vector<BlockExchange> list;
+  if (sharing.divides_rows) list.push_back(change(RowChange::kGather, first));
+  // Gradients of the others are then of some rows alone, and are summed on their way back.
+  if (is_apart) list.push_back(change(RowChange::kEnter, encoder.output_width - first));
+  return list;
 }
 
 std::vector<BlockExchange> backward_exchanges(const std::vector<BlockExchange>& forward,

@@ -54,8 +54,9 @@ std::vector<BlockExchange> forward_exchanges(const Module& module, const Block& 
 /// embedding.
 std::vector<BlockExchange> entry_exchanges(const Module& llm, const BlockSharing& sharing, bool places_whole_rows);
 
-/// An encoder's rows as the llm takes them in: whole on every tensor-parallel rank.
-std::vector<BlockExchange> output_exchanges(const Module& encoder, const BlockSharing& sharing);
+/// An encoder's rows as the llm takes them in: whole on every tensor-parallel rank. `divides_parts`: of their further
+/// parts each rank then goes on with those of its own tokens.
+std::vector<BlockExchange> output_exchanges(const Module& encoder, const BlockSharing& sharing, bool divides_parts);
 
 /// The backward of the block that a forward is of, in order, recomputation included. It goes as far as gradients of its
 /// operators do. Exchanges for weights' gradients (BlockPass) run in their turn, or later where a schedule splits the

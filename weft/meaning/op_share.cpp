@@ -83,7 +83,8 @@ struct EachWeight {
     visit(LocalWeight{.elements = entries * l.width, .is_matrix = true, .is_whole = op.split != TensorSplit::kColumn});
   }
   void operator()(const Norm& n) const {
-    const LocalWeight weight{.elements = n.width, .is_whole = true, .sees_divided = op.split == TensorSplit::kInside};
+    const LocalWeight weight{
+        .elements = n.width, .is_whole = true, .sees_divided = op.split == TensorSplit::kInside || op.has_whole_rows};
     visit(weight);
     if (n.has_bias) visit(weight);
   }

@@ -21,6 +21,11 @@ bool has_router(const Block& block) {
   return std::any_of(block.ops.begin(), block.ops.end(), is_router);
 }
 
+int64_t num_inside(const std::vector<int64_t>& places, Range range) {
+  return std::count_if(places.begin(), places.end(),
+                       [&](int64_t place) { return place >= range.begin && place < range.end; });
+}
+
 SharedRows rows_of(const EncoderLoad& load, EncoderShare& share) {
   return {.inside = share.inside,
           .outside = share.outside,
@@ -44,6 +49,7 @@ RankPortion portion_of(const Plan& plan, const MicrobatchLoad& load, const Modul
                                     .deal = std::move(share.deal),
                                     .segments = PackedSegments(load.samples),
                                     .targets = share.targets};
+  portion.places = share.places;
   for (const auto& [kind, media] : load.media) {
     EncoderShare encoder = share_encoder(plan, kind, media, cp, rank);
     const auto needed = share.needed.find(kind);
@@ -126,10 +132,11 @@ StageCalls::Item StageCalls::block_item(const ModulePlace& place, const RankPort
 }
 
 void StageCalls::add_output(const ModulePlace& encoder, const RankPortion& portion, std::vector<Item>& items) const {
+  const bool divides_parts = !is_encoder_ && places_.at(ModuleKind::kLlm).divides_rows();
   items.push_back({.place = &encoder,
                    .block = &encoder.spec->exit,
                    .rows = &portion.rows.at(encoder.plan->kind),
-                   .exchanges = output_exchanges(*encoder.spec, sharing_of(*encoder.plan, false)),
+                   .exchanges = output_exchanges(*encoder.spec, sharing_of(*encoder.plan, false), divides_parts),
                    .gradients = std::vector<OpGradients>(encoder.spec->exit.ops.size()),
                    .has_gradient = trainable_.gives_gradients(*encoder.plan)});
 }
@@ -228,12 +235,21 @@ std::vector<FlowRows> StageCalls::flow_behind(int32_t stage, const RankPortion& 
   std::vector<FlowRows> tensors;
   const auto has_data = [&](size_t module) { return portion.has(plan_.modules[module].kind); };
   for (const FlowPart& part : flow_after(flow_, stage, has_data)) {
-    const ModulePlace& place = places_.at(plan_.modules[part.module].kind);
-    const SharedRows& rows = portion.rows.at(place.plan->kind);
-    tensors.push_back({.place = &place,
-                       .rows = part.is_output ? rows.outside : rows.inside,
-                       .width = part.is_output ? place.spec->output_width : place.spec->width,
-                       .needs_gradient = part.needs_gradient});
+    const ModuleKind kind = plan_.modules[part.module].kind;
+    const bool is_taken = part.kind == FlowKind::kTaken;
+    const ModulePlace& place = places_.at(is_taken ? ModuleKind::kLlm : kind);
+    const SharedRows& own = portion.rows.at(place.plan->kind);
+    FlowRows& tensor = tensors.emplace_back();
+    tensor = {.place = &place, .width = part.width, .needs_gradient = part.needs_gradient};
+    if (is_taken) {
+      tensor.rows = std::ssize(portion.places.at(kind));
+    } else {
+      tensor.rows = part.kind == FlowKind::kOutput ? own.outside : own.inside;
+    }
+    // Where rows are divided, parts that are yet to be added lie with their tokens.
+    tensor.sent = is_taken && place.divides_rows()
+                      ? num_inside(portion.places.at(kind), place.rows_between(own.inside))
+                      : rows_sent(tensor.rows, place.tensor.size(), place.tensor.rank).size();
   }
   return tensors;
 }

@@ -15,7 +15,8 @@ struct RankPortion {
   std::map<ModuleKind, SharedRows> rows;  ///< of modules in the pipeline that have data in it
   std::map<ModuleKind, RowLists> made;    ///< of inline encoders: rows that they give, by rank of context parallelism
   std::map<ModuleKind, RowLists> needed;  ///< the same of the tokens that need them
-  std::vector<ModuleKind> from_outside;   ///< encoders beside the pipeline whose rows it needs
+  std::map<ModuleKind, std::vector<int64_t>> places;  ///< of encoders' rows among the tokens here
+  std::vector<ModuleKind> from_outside;               ///< encoders beside the pipeline whose rows it needs
 
   bool has(ModuleKind kind) const;
 };
@@ -26,6 +27,7 @@ RankPortion portion_of(const Plan& plan, const EncoderLoad& load, const ModulePl
 struct FlowRows {
   const ModulePlace* place = nullptr;
   int64_t rows = 0;
+  int64_t sent = 0;  ///< of them, by this rank to its counterpart
   int64_t width = 0;
   bool needs_gradient = false;
 };

@@ -16,16 +16,28 @@ struct FlowModule {
   int32_t first_trained_stage = 0;  ///< where the first of those is
   int32_t first_stage = 0;          ///< where its entry is
   int32_t last_stage = 0;           ///< where its exit is
+  int64_t width = 0;                ///< of a row between its blocks
+  int64_t output_width = 0;
+  std::vector<int32_t> branch_stages = {};  ///< where the layers are whose rows its exit takes besides the last one's
+  std::vector<int32_t> part_stages =
+      {};  ///< of an encoder: where the llm's layers are that further parts of its rows follow
 };
 
 /// By module of the plan, for the pipeline of the llm or of an encoder beside it.
 std::vector<FlowModule> flow_modules(const Plan& plan, size_t module);
 
-/// A tensor that a microbatch carries from one stage to the next: rows between two blocks of a module or, when all of
-/// them are behind, its output.
+/// Which rows of a module a microbatch carries from one stage to the next.
+enum class FlowKind : uint8_t {
+  kBetween,  ///< those between two of its blocks, beside them those that its exit will take of earlier layers
+  kOutput,   ///< what it gives, when all of its blocks are behind
+  kTaken,    ///< of what the llm has taken in, the parts that later layers are to add: of the llm's own rows
+};
+
+/// A tensor that a microbatch carries from one stage to the next.
 struct FlowPart {
   size_t module = 0;
-  bool is_output = false;
+  FlowKind kind = FlowKind::kBetween;
+  int64_t width = 0;            ///< of its rows
   bool needs_gradient = false;  ///< a weight before it is trained
 };
 

@@ -178,8 +178,7 @@ class RowCalls {
 
   /// Each rank sends its part.
   void move(const ModulePlace& pipeline, const FlowRows& tensor, bool sends) {
-    const RankGroup& tensor_parallel = tensor.place->tensor;
-    const int64_t elements = rows_sent(tensor.rows, tensor_parallel.size(), tensor_parallel.rank).size() * tensor.width;
+    const int64_t elements = tensor.sent * tensor.width;
     if (sends) return calls_.send(pipeline.pipeline, elements, bytes_);
     calls_.receive(pipeline.pipeline, elements, bytes_);
   }

@@ -186,6 +186,7 @@ std::vector<OpGradients> Trainable::gradients_of(ModuleKind kind, int64_t place,
     const bool of_weight = is_tied ? trains_table() : !weights.empty() && trained[next];
     const bool of_bias = weights.size() > 1 && trained[next + 1];
     next += weights.size();
+    if (op.branches_from >= 0) of_rows = first_with_gradients(kind) <= op.branches_from + 1;
     const bool of_input = of_rows;
     (is_router(op) ? of_choice : of_rows) |= is_trained && passes_rows(op);
     gradients.push_back(

@@ -45,6 +45,9 @@ void share_vision(ContextBatch& batch, const VisionInputs& whole, int64_t merge_
   VisionInputs& inputs = *batch.own.vision;
   inputs.pixels = whole.pixels.narrow(0, own.begin, own.size());
   inputs.positions = whole.positions.narrow(0, own.begin, own.size());
+  for (at::Tensor* mixed : {&inputs.mixed_entries, &inputs.mixed_weights}) {
+    if (mixed->defined()) *mixed = mixed->narrow(0, own.begin, own.size());
+  }
   inputs.output_order = at::Tensor();
   inputs.num_rows = own.size() / unit;
 }

@@ -313,7 +313,7 @@ Inputs Inputs::staged(const at::TensorOptions& options) const {
                                   &staged.targets, &staged.vision_places, &staged.audio_places};
   if (staged.vision) {
     VisionInputs& own = *staged.vision;
-    all.insert(all.end(), {&own.pixels, &own.positions, &own.output_order});
+    all.insert(all.end(), {&own.pixels, &own.positions, &own.output_order, &own.mixed_entries, &own.mixed_weights});
   }
   if (staged.audio) {
     AudioInputs& own = *staged.audio;

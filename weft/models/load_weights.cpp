@@ -5,12 +5,14 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/stack.h>
 #include <fmt/format.h>
 
 #include "weft/base/check.h"
 #include "weft/base/text.h"
 #include "weft/models/tensor_type.h"
 #include "weft/models/weight_copies.h"
+#include "weft/program/name_weights.h"
 
 namespace weft {
 namespace {
@@ -49,8 +51,8 @@ std::optional<Error> check_tied_head(const WeightEntries& entries, const WeightF
   const auto head = entries.find(files.tied_head);
   const auto table = entries.find(files.tied_table);
   if (files.tied_head.empty() || head == entries.end() || table == entries.end()) return std::nullopt;
-  const WeightEntry& a = *head->second;
-  const WeightEntry& b = *table->second;
+  const WeightEntry& a = head->second;
+  const WeightEntry& b = table->second;
   const bool is_copy = a.info.type == b.info.type && a.info.shape == b.info.shape &&
                        std::memcmp(a.bytes.data(), b.bytes.data(), a.bytes.size()) == 0;
   if (is_copy) return std::nullopt;
@@ -81,13 +83,30 @@ std::optional<size_t> copy_with_progress(const std::vector<WeightCopy>& copies, 
   return std::nullopt;
 }
 
+/// What a weight of the files holds, under the names that parameters have for it.
+WeightEntries entries_in(const WeightEntry& entry, const WeightFiles& files) {
+  const std::string name = files.name_of(entry.info.name);
+  const auto stack = files.stack_of(name);
+  const std::vector<int64_t>& shape = entry.info.shape;
+  if (!stack || shape.size() < 2 || shape.front() < 1) return {{name, entry}};
+  WeightEntries entries;
+  const size_t bytes = entry.bytes.size() / static_cast<size_t>(shape.front());
+  for (int64_t i = 0; i < shape.front(); ++i) {
+    WeightEntry part = entry;
+    part.info.shape.erase(part.info.shape.begin());
+    part.bytes = entry.bytes.subspan(static_cast<size_t>(i) * bytes, bytes);
+    entries.emplace(numbered(*stack, i), std::move(part));
+  }
+  return entries;
+}
+
 /// The weights of the files under the names that parameters have for them.
 Result<WeightEntries> entries_of(const WeightFolder& folder, const WeightFiles& files) {
   WeightEntries entries;
   for (const SafetensorsFile& file : folder.files()) {
     for (const WeightEntry& entry : file.entries()) {
-      const std::string name = files.name_of(entry.info.name);
-      if (!entries.emplace(name, &entry).second) {
+      for (auto& [name, part] : entries_in(entry, files)) {
+        if (entries.emplace(name, std::move(part)).second) continue;
         return Error{.field = entry.info.name,
                      .problem = fmt::format("is a second weight for {}", name),
                      .advice = "Keep the one that belongs to the model."};
@@ -107,7 +126,7 @@ std::optional<Error> check_entries(const WeightEntries& entries, const WeightLis
     const auto found = entries.find(weight.name);
     if (found == entries.end()) {
       missing.push_back(weight.name);
-    } else if (auto error = check_entry(*found->second, weight)) {
+    } else if (auto error = check_entry(found->second, weight)) {
       return error;
     }
   }
@@ -164,7 +183,7 @@ std::optional<Error> load_weight_parts(const WeightFolder& folder, const WeightL
       if (count == 0) continue;
       const auto found = entries->find(piece.name);
       WEFT_CHECK(found != entries->end(), "{} is no weight of the model", piece.name);
-      const WeightEntry& entry = *found->second;
+      const WeightEntry& entry = found->second;
       const at::ScalarType type = *tensor_type(entry.info.type);
       const int64_t row = piece.row_elements();
       const int64_t column = piece.num_columns < 0 ? 0 : piece.first_column * (row / piece.shape[1]);
@@ -222,6 +241,26 @@ at::Tensor NamedWeights::assemble(std::string_view name,
   return first.parameter->spec.pieces[first.piece].is_transposed ? whole.t().contiguous() : whole;
 }
 
+at::Tensor NamedWeights::in_files(std::string_view name, const WeightFiles& files,
+                                  const std::function<at::Tensor(std::string_view)>& of) const {
+  const auto stack = files.stack_of(name);
+  if (!stack || places_.contains(name)) return of(name);
+  std::vector<at::Tensor> parts;
+  for (std::string part = numbered(*stack, 0); places_.contains(part); part = numbered(*stack, std::ssize(parts))) {
+    parts.push_back(of(part));
+    if (!parts.back().defined()) return {};
+  }
+  return parts.empty() ? at::Tensor() : at::stack(parts);
+}
+
+at::Tensor NamedWeights::file_value(std::string_view name, const WeightFiles& files) const {
+  return in_files(name, files, [&](std::string_view each) { return value(each); });
+}
+
+at::Tensor NamedWeights::file_gradient(std::string_view name, const WeightFiles& files) const {
+  return in_files(name, files, [&](std::string_view each) { return gradient(each); });
+}
+
 at::Tensor NamedWeights::value(std::string_view name) const {
   return assemble(name, [](const Parameter& parameter) { return parameter.value; });
 }
@@ -236,7 +275,7 @@ std::optional<Error> save_weights(const std::filesystem::path& folder, const Fol
   at::Tensor kept;  // its bytes are being written
   return write_weight_folder(folder, layout, [&](const WeightInfo& info) -> Result<std::span<const std::byte>> {
     const auto type = tensor_type(info.type);
-    const at::Tensor value = weights.value(files.name_of(info.name));
+    const at::Tensor value = weights.file_value(files.name_of(info.name), files);
     if (!type || !value.defined()) {
       return Error{.source = folder.string(),
                    .field = info.name,

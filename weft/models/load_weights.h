@@ -27,8 +27,9 @@ struct StoredPlace {
 };
 StoredPlace stored_place(const WeightPiece& piece, int64_t row, int64_t column);
 
-/// Weights of files by the names that parameters have for them.
-using WeightEntries = std::map<std::string, const WeightEntry*, std::less<>>;
+/// Weights of files by the names that parameters have for them. Where a weight of the files holds several, each has its
+/// part of the bytes, and one dim less. Bytes are the folder's own.
+using WeightEntries = std::map<std::string, WeightEntry, std::less<>>;
 
 /// The weights of a folder, which must be those of the model: none missing, none extra, of its shapes and of a type
 /// that can be read. They are the folder's own.
@@ -48,6 +49,9 @@ class NamedWeights {
   std::vector<std::string> names() const;
   /// On the CPU, of the parameter's type and as files have it; undefined where no parameter has it.
   at::Tensor value(std::string_view name) const;
+  /// The same of a weight as files have it, which may hold several that lie one behind the other.
+  at::Tensor file_value(std::string_view name, const WeightFiles& files) const;
+  at::Tensor file_gradient(std::string_view name, const WeightFiles& files) const;
   /// The same of its gradient; undefined too where there is none yet.
   at::Tensor gradient(std::string_view name) const;
 
@@ -57,6 +61,9 @@ class NamedWeights {
     size_t piece = 0;
     int64_t first_element = 0;  ///< of the piece in the parameter
   };
+  /// As `of` has them: one, or several of the names that a weight of the files stands for.
+  at::Tensor in_files(std::string_view name, const WeightFiles& files,
+                      const std::function<at::Tensor(std::string_view)>& of) const;
   at::Tensor assemble(std::string_view name, const std::function<at::Tensor(const Parameter&)>& part) const;
 
   std::map<std::string, std::vector<Place>, std::less<>> places_;

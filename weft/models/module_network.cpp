@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 
+#include <ATen/ops/cat.h>
 #include <fmt/format.h>
 
 #include "weft/base/check.h"
+#include "weft/layers/embedding.h"
 #include "weft/models/audio/audio_encoder.h"
 #include "weft/models/text/decoder.h"
 #include "weft/models/vision/vision_encoder.h"
@@ -41,6 +43,22 @@ const KnownNetwork* find_network(std::string_view name) {
 }
 
 }  // namespace
+
+std::vector<at::Tensor> parts_of_rows(const at::Tensor& rows, int64_t num_parts) {
+  if (num_parts == 1) return {rows};
+  return rows.split(rows.size(1) / num_parts, 1);
+}
+
+at::Tensor AddedRows::behind(int64_t layer, const at::Tensor& x) const {
+  const int64_t part = layer - first_layer;
+  return part >= 0 && part < std::ssize(parts) ? add_rows(x, positions, parts[static_cast<size_t>(part)]) : x;
+}
+
+at::Tensor AddedRows::from(int64_t layer) const {
+  const int64_t part = layer - first_layer;
+  if (part >= std::ssize(parts)) return {};
+  return at::cat(std::vector<at::Tensor>(parts.begin() + part, parts.end()), 1);
+}
 
 at::Tensor ModuleNetwork::run_layer(int64_t index, const at::Tensor& x, const LayerPass& pass,
                                     const RunContext& context) const {

@@ -19,6 +19,27 @@ struct MediaRows {
   bool is_own = false;   ///< positions are in this rank's own rows between blocks, and these rows for them alone
 };
 
+/// What a module's layers hand to its exit: rows of the last one, and of those at which its branches begin.
+struct LayerRows {
+  at::Tensor last;
+  std::vector<at::Tensor> branches = {};
+};
+
+/// Equal parts of rows that stand beside each other in them.
+std::vector<at::Tensor> parts_of_rows(const at::Tensor& rows, int64_t num_parts);
+
+/// Parts of encoders' rows that are added to token rows behind layers of the llm.
+struct AddedRows {
+  at::Tensor positions;           ///< [rows], among those that this rank has between blocks
+  std::vector<at::Tensor> parts;  ///< each [rows, width]
+  int64_t first_layer = 0;        ///< of the llm, that the first of them follows
+
+  /// Rows behind a layer.
+  at::Tensor behind(int64_t layer, const at::Tensor& x) const;
+  /// Those that layers from this one on are to add, beside each other; undefined where there are none.
+  at::Tensor from(int64_t layer) const;
+};
+
 /// What all layers of a module share while a batch goes through them.
 struct LayerPass {
   PackedSegments segments;                              ///< who sees whom
@@ -47,7 +68,7 @@ class ModuleNetwork {
   at::Tensor run_layer(int64_t index, const at::Tensor& x, const LayerPass& pass, const RunContext& context) const;
   /// The exit block: an encoder's rows, the llm's loss. `context` is how rows are run, `outside` how those are that
   /// come of them.
-  virtual at::Tensor leave(const at::Tensor& x, const Inputs& inputs, const RunContext& context,
+  virtual at::Tensor leave(const LayerRows& rows, const Inputs& inputs, const RunContext& context,
                            const RunContext& outside) const = 0;
 
   /// The table of tokens' embeddings, if it is here.

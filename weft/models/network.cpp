@@ -1,5 +1,7 @@
 #include "weft/models/network.h"
 
+#include <algorithm>
+
 #include <ATen/core/grad_mode.h>
 
 #include "weft/base/check.h"
@@ -15,7 +17,7 @@ Result<Network> Network::create(const Model& model, ParameterMaker& maker) {
     if (module.kind == ModuleKind::kLlm) {
       network.decoder_ = std::dynamic_pointer_cast<Decoder>(made);
     } else {
-      network.encoders_.push_back({module.kind, std::move(made)});
+      network.encoders_.push_back({module.kind, std::move(made), branch_layers(module), module.output_parts});
     }
   }
   WEFT_CHECK(network.decoder_ != nullptr, "the llm of {} is no decoder", model.name);
@@ -31,35 +33,54 @@ const ModuleNetwork* Network::find(ModuleKind kind) const {
   return nullptr;
 }
 
-at::Tensor Network::run_layers(const ModuleNetwork& network, at::Tensor x, const Inputs& inputs, const NetworkRun& run,
-                               KvCache* cache) const {
+LayerRows Network::run_layers(const ModuleNetwork& network, at::Tensor x, const std::vector<int64_t>& branches,
+                              const std::vector<AddedRows>& added, const Inputs& inputs, const NetworkRun& run,
+                              KvCache* cache) const {
   LayerPass pass = network.begin(inputs, type_);
   pass.cache = cache;
+  LayerRows rows;
   for (int64_t index = 0; index < network.num_layers(); ++index) {
     // A layer that runs again needs the draws until then.
-    const auto layer = [&network, index, pass, context = run.context, draws = inputs.draws](const at::Tensor& rows) {
-      return network.run_layer(index, rows, pass, context);
+    const auto layer = [&network, index, pass, context = run.context, draws = inputs.draws](const at::Tensor& own) {
+      return network.run_layer(index, own, pass, context);
     };
     const at::Tensor& anchor = network.layer(index).attention.qkv->value;
     x = run.recomputes && at::GradMode::is_enabled() ? recomputed(layer, x, anchor) : layer(x);
+    for (const AddedRows& media : added) x = media.behind(index, x);
+    if (std::find(branches.begin(), branches.end(), index) != branches.end()) rows.branches.push_back(x);
   }
-  return x;
+  rows.last = std::move(x);
+  return rows;
 }
 
-at::Tensor Network::encode(ModuleKind encoder, const Inputs& inputs, const NetworkRun& run) const {
-  const ModuleNetwork& network = *find(encoder);
-  const at::Tensor x = run_layers(network, network.enter(inputs, {}, run.context), inputs, run);
-  return network.leave(x, inputs, run.context, run.context);
+at::Tensor Network::encode(const Part& encoder, const Inputs& inputs, const NetworkRun& run) const {
+  const ModuleNetwork& network = *encoder.network;
+  const LayerRows rows = run_layers(network, network.enter(inputs, {}, run.context), encoder.branches, {}, inputs, run);
+  return network.leave(rows, inputs, run.context, run.context);
+}
+
+at::Tensor Network::encode(ModuleKind kind, const Inputs& inputs, const NetworkRun& run) const {
+  const auto encoder =
+      std::find_if(encoders_.begin(), encoders_.end(), [&](const Part& part) { return part.kind == kind; });
+  WEFT_CHECK(encoder != encoders_.end(), "there is no {} encoder", name_of(kind));
+  return encode(*encoder, inputs, run);
 }
 
 at::Tensor Network::hidden(const Inputs& inputs, const NetworkRun& run, KvCache* cache) const {
   std::vector<MediaRows> media;
-  for (const auto& [kind, encoder] : encoders_) {
-    if (inputs.has_data(kind)) media.push_back({inputs.places(kind), encode(kind, inputs, run)});
+  std::vector<AddedRows> added;
+  for (const Part& encoder : encoders_) {
+    if (!inputs.has_data(encoder.kind)) continue;
+    const at::Tensor& places = inputs.places(encoder.kind);
+    const at::Tensor rows = encode(encoder, inputs, run);
+    std::vector<at::Tensor> parts = parts_of_rows(rows, encoder.output_parts);
+    media.push_back({places, parts.front()});
+    parts.erase(parts.begin());
+    if (!parts.empty()) added.push_back({.positions = places, .parts = std::move(parts)});
   }
   NetworkRun text = run;
   text.context.dropout = inputs.draws.get();
-  return run_layers(*decoder_, decoder_->enter(inputs, media, text.context), inputs, text, cache);
+  return run_layers(*decoder_, decoder_->enter(inputs, media, text.context), {}, added, inputs, text, cache).last;
 }
 
 at::Tensor Network::logits(const Inputs& inputs, const NetworkRun& run) const {

@@ -38,9 +38,14 @@ class Network {
   struct Part {
     ModuleKind kind = ModuleKind::kLlm;
     std::shared_ptr<ModuleNetwork> network;
+    std::vector<int64_t> branches = {};  ///< layers whose rows the exit takes besides
+    int64_t output_parts = 1;
   };
-  at::Tensor run_layers(const ModuleNetwork& network, at::Tensor x, const Inputs& inputs, const NetworkRun& run,
-                        KvCache* cache = nullptr) const;
+  at::Tensor encode(const Part& encoder, const Inputs& inputs, const NetworkRun& run) const;
+  /// Layers at `branches` give their rows to the exit, too.
+  LayerRows run_layers(const ModuleNetwork& network, at::Tensor x, const std::vector<int64_t>& branches,
+                       const std::vector<AddedRows>& added, const Inputs& inputs, const NetworkRun& run,
+                       KvCache* cache = nullptr) const;
 
   ModelNumbers numbers_;
   std::vector<Part> encoders_;

@@ -114,14 +114,17 @@ OpParameters OpParameterMaker::make(const Op& op) const {
     return made;
   }
   const auto& norm = std::get<Norm>(op.shape);
+  // Heads, or whole rows of which every rank goes on with a part of the features.
+  const bool sees_divided = op.split == TensorSplit::kInside || op.has_whole_rows;
   made.weight = maker_.make({.pieces = pieces_of(weight, {{norm.width, {}}}, {}),
                              .shape = {norm.width},
                              .init = Initialization::ones(),
-                             .sees_divided = op.split == TensorSplit::kInside});
+                             .sees_divided = sees_divided});
   if (norm.has_bias) {
     made.bias = maker_.make({.pieces = pieces_of(full_names(op.weights->names, path_, ".bias"), {{norm.width, {}}}, {}),
                              .shape = {norm.width},
-                             .init = Initialization::zeros()});
+                             .init = Initialization::zeros(),
+                             .sees_divided = sees_divided});
   }
   return made;
 }
@@ -155,6 +158,7 @@ OpParameters OpParameterMaker::make_experts(const Op& op, const Matmul& m) const
   for (int64_t expert = 0; expert < m.experts; ++expert) {
     for (WeightPiece& piece : pieces_of(full_names(op.weights->names, path_, ".weight", expert), parts, {m.in})) {
       piece.is_expert = true;
+      piece.is_transposed = op.weights->is_transposed;
       pieces.push_back(std::move(piece));
     }
   }

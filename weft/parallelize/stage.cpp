@@ -4,6 +4,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 
 #include "weft/base/check.h"
 #include "weft/layers/recompute.h"
@@ -56,11 +57,11 @@ at::Tensor anchor_of(const StageBlock& block, const at::Tensor& x) {
   return x;
 }
 
-/// Runs layers, each with what it recomputes.
-template <typename Layer>
+/// Runs layers, each with what it recomputes. `behind` says what becomes of the rows that one gave.
+template <typename Layer, typename Behind>
 at::Tensor run_layers(const std::vector<BlockRecompute>& recomputes, at::Tensor x,
-                      const std::vector<StageBlock>& blocks, const Layer& layer, const BlockHooks* hooks,
-                      size_t first_block) {
+                      const std::vector<StageBlock>& blocks, const Layer& layer, const Behind& behind,
+                      const BlockHooks* hooks, size_t first_block) {
   for (int64_t index = 0; index < static_cast<int64_t>(recomputes.size()); ++index) {
     const BlockRecompute what = recomputes[static_cast<size_t>(index)];
     const at::Tensor anchor = anchor_of(blocks[first_block + static_cast<size_t>(index)], x);
@@ -69,6 +70,7 @@ at::Tensor run_layers(const std::vector<BlockRecompute>& recomputes, at::Tensor 
                  ? recomputed([layer, index](const at::Tensor& rows) { return layer(index, rows, false); }, x, anchor)
                  : layer(index, x, what == BlockRecompute::kAttention);
     });
+    x = behind(index, x);
   }
   return x;
 }
@@ -133,7 +135,8 @@ void StageModel::set_routes(const Settings& settings, const TensorParallels& ten
     routes_[index] = {.kind = kind,
                       .is_beside = flow_[index].is_beside,
                       .width = module.width,
-                      .output_width = module.output_width,
+                      .output_parts = module.output_parts,
+                      .branches = branch_layers(module),
                       .tensor_parallel = tensor_parallel[index].get()};
   }
 }
@@ -198,13 +201,28 @@ std::vector<FlowTensor> StageModel::tensors_between(int32_t stage, const Inputs&
   if (stage < 0 || (stage == stage_ && is_last_)) return tensors;
   for (const FlowPart& part :
        flow_after(flow_, stage, [&](size_t module) { return has_data(routes_[module], inputs); })) {
-    const ModuleRoute& route = routes_[part.module];
-    const RowCounts rows = inputs.row_counts(route.kind);
-    const int64_t whole = part.is_output ? rows.outside : rows.inside;
-    tensors.push_back({part.module,
-                       {route.tensor_parallel->local_rows(whole), part.is_output ? route.output_width : route.width},
-                       part.needs_gradient,
-                       route.tensor_parallel->rows_sent(whole)});
+    const bool is_taken = part.kind == FlowKind::kTaken;
+    FlowTensor& tensor = tensors.emplace_back();
+    tensor.module = part.module;
+    tensor.needs_gradient = part.needs_gradient;
+    tensor.shared_by = is_taken ? routes_.size() - 1 : part.module;
+    const TensorParallel& ranks = *routes_[tensor.shared_by].tensor_parallel;
+    int64_t whole = 0;
+    if (is_taken) {
+      whole = inputs.places(routes_[part.module].kind).size(0);
+    } else {
+      const RowCounts rows = inputs.row_counts(routes_[part.module].kind);
+      whole = part.kind == FlowKind::kOutput ? rows.outside : rows.inside;
+    }
+    if (is_taken && ranks.divides_rows()) {
+      // They lie with their tokens.
+      const auto own = std::ssize(rows_taken(routes_[part.module].kind, inputs));
+      tensor.shape = {own, part.width};
+      tensor.sent = {0, own};
+    } else {
+      tensor.shape = {ranks.local_rows(whole), part.width};
+      tensor.sent = ranks.rows_sent(whole);
+    }
   }
   return tensors;
 }
@@ -215,7 +233,7 @@ at::Tensor StageModel::part_sent(const FlowTensor& tensor, const at::Tensor& x) 
 }
 
 at::Tensor StageModel::joined(const FlowTensor& tensor, const at::Tensor& part) const {
-  return routes_[tensor.module].tensor_parallel->join(part, tensor.shape.front());
+  return routes_[tensor.shared_by].tensor_parallel->join(part, tensor.shape.front());
 }
 
 ParameterPtr StageModel::embedding() const {
@@ -233,7 +251,17 @@ at::Tensor StageModel::whole_rows(const ModuleRoute& route, const at::Tensor& x,
 
 /// An inline encoder's output as the language model takes it in: all rows for the tokens of this rank's share.
 at::Tensor StageModel::media_rows(const ModuleRoute& route, const at::Tensor& x, const Inputs& inputs) const {
-  return context_->media_rows(route.kind, whole_rows(route, x, inputs), inputs);
+  const auto for_tokens = [&](const at::Tensor& rows) { return context_->media_rows(route.kind, rows, inputs); };
+  const bool is_spread = route.tensor_parallel->share().num_ranks > 1;
+  if (route.output_parts == 1 || !is_spread || !routes_.back().tensor_parallel->divides_rows())
+    return for_tokens(whole_rows(route, x, inputs));
+  // Each rank goes on with some rows of the parts behind the first, so that their gradients are summands.
+  const int64_t width = x.size(1) / route.output_parts;
+  const std::vector<at::Tensor> parts = x.split_with_sizes({width, x.size(1) - width}, 1);
+  const at::Tensor first = whole_rows(route, parts[0].contiguous(), inputs);
+  const at::Tensor others =
+      route.tensor_parallel->sites(inputs.row_counts(route.kind).outside).enter(parts[1].contiguous());
+  return for_tokens(at::cat({first, others}, 1));
 }
 
 bool StageModel::has_llm_entry() const {
@@ -258,32 +286,71 @@ std::vector<int64_t> StageModel::rows_taken(ModuleKind encoder, const Inputs& in
   return taken;
 }
 
-/// Where rows are divided, those of this rank's tokens came; else all.
-MediaRows StageModel::rows_from_outside(const ModuleRoute& route, const at::Tensor& rows, const Inputs& inputs) const {
-  const at::Tensor& places = inputs.places(route.kind);
+/// Which of an encoder's rows replace tokens that this rank has between blocks of the llm.
+at::Tensor StageModel::is_between(ModuleKind encoder, const Inputs& inputs) const {
+  const at::Tensor& places = inputs.places(encoder);
+  const Range own = routes_.back().tensor_parallel->rows_between(inputs.ids.size(0));
+  return places.ge(own.begin).logical_and_(places.lt(own.end));
+}
+
+/// And where, among these.
+at::Tensor StageModel::places_between(ModuleKind encoder, const Inputs& inputs) const {
+  const at::Tensor& places = inputs.places(encoder);
   const TensorParallel& text = *routes_.back().tensor_parallel;
-  if (!text.divides_rows()) return {places, rows};
-  const Range own = text.rows_between(inputs.ids.size(0));
-  const at::Tensor is_own = places.ge(own.begin).logical_and_(places.lt(own.end));
-  return {.positions = places.masked_select(is_own) - own.begin, .rows = rows, .is_own = true};
+  if (!text.divides_rows()) return places;
+  return places.masked_select(is_between(encoder, inputs)) - text.rows_between(inputs.ids.size(0)).begin;
 }
 
 /// What encoders gave, where the language model begins: it is used up.
-std::vector<MediaRows> StageModel::taken_in(size_t module, Flow& flow, const Inputs& inputs) const {
-  std::vector<MediaRows> media;
+StageModel::TakenIn StageModel::taken_in(size_t module, Flow& flow, const Inputs& inputs) const {
+  TakenIn taken;
+  const bool divides_rows = routes_.back().tensor_parallel->divides_rows();
   for (size_t other = 0; other < module; ++other) {
     const ModuleRoute& route = routes_[other];
     const bool is_due = has_data(route, inputs);
     WEFT_CHECK(flow[other].defined() == is_due, "an encoder's output is not there when the language model begins");
     if (!is_due) continue;
-    if (route.is_beside) {
-      media.push_back(rows_from_outside(route, flow[other], inputs));
-    } else {
-      media.push_back({inputs.places(route.kind), media_rows(route, flow[other], inputs)});
-    }
+    // Where rows are divided, only those of this rank's tokens come from beside the pipeline.
+    const bool is_own = route.is_beside && divides_rows;
+    const at::Tensor rows = route.is_beside ? flow[other] : media_rows(route, flow[other], inputs);
+    std::vector<at::Tensor> parts = parts_of_rows(rows, route.output_parts);
+    MediaRows& media = taken.media.emplace_back();
+    media = {.positions = is_own ? places_between(route.kind, inputs) : inputs.places(route.kind),
+             .rows = parts.front(),
+             .is_own = is_own};
     flow[other].reset();
+    if (parts.size() == 1) continue;
+    parts.erase(parts.begin());
+    AddedRows& added = taken.added[other];
+    added = {.positions = is_own ? media.positions : places_between(route.kind, inputs), .parts = std::move(parts)};
+    if (is_own || !divides_rows) continue;
+    const at::Tensor own = is_between(route.kind, inputs).nonzero().squeeze(1);
+    for (at::Tensor& part : added.parts) part = part.index_select(0, own);
   }
-  return media;
+  return taken;
+}
+
+/// What came from an earlier stage for layers of the llm here and behind it.
+std::map<size_t, AddedRows> StageModel::still_to_add(const PartModel& llm, const Flow& flow,
+                                                     const Inputs& inputs) const {
+  std::map<size_t, AddedRows> added;
+  for (size_t other = 0; other + 1 < routes_.size(); ++other) {
+    if (!flow[other].defined()) continue;
+    added[other] = {.positions = places_between(routes_[other].kind, inputs),
+                    .parts = parts_of_rows(flow[other], flow[other].size(1) / routes_.back().width),
+                    .first_layer = llm.part.first_layer};
+  }
+  return added;
+}
+
+/// What an earlier stage gave of a module: rows, and beside them those that its exit will take.
+LayerRows StageModel::given_rows(const PartModel& model, const at::Tensor& x) const {
+  const int64_t num_parts = x.size(1) / route_of(model).width;
+  if (num_parts == 1) return {.last = x};
+  std::vector<at::Tensor> parts = parts_of_rows(x, num_parts);
+  LayerRows rows{.last = parts.front().contiguous()};
+  rows.branches.assign(parts.begin() + 1, parts.end());
+  return rows;
 }
 
 void StageModel::run_part(const PartModel& model, Flow& flow, const Inputs& inputs, WeightGradients* deferred,
@@ -298,10 +365,18 @@ void StageModel::run_part(const PartModel& model, Flow& flow, const Inputs& inpu
   const RunContext context{
       .deferred = deferred, .sites = is_spread ? &inside : nullptr, .dropout = is_llm ? inputs.draws.get() : nullptr};
   size_t block = model.first_block;
+  LayerRows carried;
+  std::map<size_t, AddedRows> added;
   if (model.part.has_entry) {
-    const std::vector<MediaRows> media = is_llm ? taken_in(index, flow, inputs) : std::vector<MediaRows>();
-    x = run_block(hooks, block++, [&] { return model.network->enter(inputs, media, context); });
+    TakenIn taken;
+    if (is_llm) taken = taken_in(index, flow, inputs);
+    carried.last = run_block(hooks, block++, [&] { return model.network->enter(inputs, taken.media, context); });
+    added = std::move(taken.added);
+  } else {
+    carried = given_rows(model, x);
+    if (is_llm) added = still_to_add(model, flow, inputs);
   }
+  x = carried.last;
   LayerPass pass = model.network->begin(inputs, type_);
   pass.shared = context_->rows(index, model.kind, inputs);
   // Layers that run again in the backward write into it once more, which nobody reads.
@@ -329,17 +404,31 @@ void StageModel::run_part(const PartModel& model, Flow& flow, const Inputs& inpu
                                .expert_rows = expert_rows.get(),
                                .dropout = draws.get()});
   };
-  x = run_layers(model.recomputes, x, blocks_, layer, hooks, block);
+  const std::vector<int64_t>& branches = routes_[index].branches;
+  const auto behind = [&](int64_t layer_index, at::Tensor rows_behind) {
+    const int64_t place = model.part.first_layer + layer_index;
+    for (const auto& [encoder, media] : added) rows_behind = media.behind(place, rows_behind);
+    if (std::find(branches.begin(), branches.end(), place) != branches.end()) carried.branches.push_back(rows_behind);
+    return rows_behind;
+  };
+  carried.last = run_layers(model.recomputes, carried.last, blocks_, layer, behind, hooks, block);
+  x = carried.last;
+  for (const auto& [encoder, media] : added) flow[encoder] = media.from(model.part.first_layer + model.part.num_layers);
   if (is_llm) result.expert_rows = *expert_rows;
   for (const at::Tensor& loss : *balance_losses) {
     const at::Tensor part = loss.to(at::kDouble) * balance_scale_;
     result.balance_loss = result.balance_loss.defined() ? result.balance_loss + part : part;
   }
-  if (!model.part.has_exit) return;
+  if (!model.part.has_exit) {
+    if (carried.branches.empty()) return;
+    carried.branches.insert(carried.branches.begin(), x);
+    x = at::cat(carried.branches, 1);
+    return;
+  }
   const ActivationSites given = tensor_parallel.sites(rows.outside);
   const RunContext outside{.deferred = deferred, .sites = is_spread ? &given : nullptr};
   const at::Tensor left =
-      run_block(hooks, model.end_block - 1, [&] { return model.network->leave(x, inputs, context, outside); });
+      run_block(hooks, model.end_block - 1, [&] { return model.network->leave(carried, inputs, context, outside); });
   x = is_llm ? at::Tensor() : left;
   if (is_llm) result.loss = left;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -15,9 +16,8 @@
 
 namespace weft {
 
-/// What a microbatch carries from one pipeline stage to the next, by module of the plan: what leaves a module's last
-/// block so far, or, when all of them are behind, its output. Undefined where a module has not begun, has no data in
-/// this microbatch, or was taken in by the language model.
+/// What a microbatch carries from one pipeline stage to the next, by module of the plan, as FlowKind says. Undefined
+/// where a module has not begun, has no data in this microbatch, or was taken in whole by the language model.
 using Flow = std::vector<at::Tensor>;
 
 /// What one tensor of a Flow is.
@@ -25,7 +25,8 @@ struct FlowTensor {
   size_t module = 0;
   std::vector<int64_t> shape;  ///< on this rank
   bool needs_gradient = false;
-  Range sent;  ///< rows of it that go to another rank's stage and come from one
+  size_t shared_by = 0;  ///< the module of whose tensor-parallel ranks each has some of its rows, or all
+  Range sent;            ///< rows of it that go to another rank's stage and come from one
 };
 
 /// What a stage gives: its Flow, or the loss on the last stage.
@@ -98,7 +99,8 @@ class StageModel {
     ModuleKind kind = ModuleKind::kLlm;
     bool is_beside = false;  ///< the pipeline that this stage is of, and its rows come from outside
     int64_t width = 0;
-    int64_t output_width = 0;
+    int64_t output_parts = 1;
+    std::vector<int64_t> branches = {};  ///< layers whose rows the exit takes besides
     TensorParallel* tensor_parallel = nullptr;
   };
   struct PartModel {
@@ -113,13 +115,21 @@ class StageModel {
   std::vector<FlowTensor> tensors_between(int32_t stage, const Inputs& inputs) const;
   const ModuleRoute& route_of(const PartModel& model) const { return routes_[static_cast<size_t>(model.part.module)]; }
   void set_routes(const Settings& settings, const TensorParallels& tensor_parallel);
-  MediaRows rows_from_outside(const ModuleRoute& route, const at::Tensor& rows, const Inputs& inputs) const;
+  at::Tensor is_between(ModuleKind encoder, const Inputs& inputs) const;
+  at::Tensor places_between(ModuleKind encoder, const Inputs& inputs) const;
   at::Tensor whole_rows(const ModuleRoute& route, const at::Tensor& x, const Inputs& inputs) const;
   at::Tensor media_rows(const ModuleRoute& route, const at::Tensor& x, const Inputs& inputs) const;
   bool has_data(const ModuleRoute& route, const Inputs& inputs) const;
   void list_blocks(PartModel& model, const Trainable& trainable, int64_t exit_place, const CutParameters& maker,
                    size_t first_parameter, size_t first_begin);
-  std::vector<MediaRows> taken_in(size_t module, Flow& flow, const Inputs& inputs) const;
+  /// What encoders gave, where the language model begins.
+  struct TakenIn {
+    std::vector<MediaRows> media;
+    std::map<size_t, AddedRows> added;  ///< by module
+  };
+  TakenIn taken_in(size_t module, Flow& flow, const Inputs& inputs) const;
+  std::map<size_t, AddedRows> still_to_add(const PartModel& llm, const Flow& flow, const Inputs& inputs) const;
+  LayerRows given_rows(const PartModel& model, const at::Tensor& x) const;
   void run_part(const PartModel& model, Flow& flow, const Inputs& inputs, WeightGradients* deferred,
                 const BlockHooks* hooks, StageResult& result) const;
 

@@ -28,6 +28,14 @@ const Block& block_at(const Module& module, int64_t place) {
   return module.distinct_layers[module.layers[static_cast<size_t>(place) - 1]];
 }
 
+std::vector<int64_t> branch_layers(const Module& module) {
+  std::vector<int64_t> layers;
+  for (const Op& op : module.exit.ops) {
+    if (op.branches_from >= 0) layers.push_back(op.branches_from);
+  }
+  return layers;
+}
+
 const Op* find_op(const Block& block, std::string_view name) {
   const auto found = std::find_if(block.ops.begin(), block.ops.end(), [&](const Op& op) { return op.name == name; });
   return found == block.ops.end() ? nullptr : &*found;

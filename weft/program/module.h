@@ -36,6 +36,9 @@ struct Module {
   int64_t width = 0;         ///< elements of a row between two layers
   int64_t output_width = 0;  ///< elements of a row that leaves the module (for the llm: its width)
   RowsPerToken output_rows;  ///< rows that leave the module per token: 1/4 after a 2×2 merge
+  /// Equal parts of a row that leaves an encoder. The first takes the place of a token's row; each of the others is added
+  /// to that row behind a layer of the llm, in order from its first layer on.
+  int64_t output_parts = 1;
   Block entry;
   std::vector<Block> distinct_layers;
   std::vector<size_t> layers;  ///< for each layer its index in distinct_layers
@@ -48,6 +51,9 @@ struct Module {
 /// A module's blocks in order: 0 is the entry, then come the layers, the exit is last.
 int64_t num_blocks(const Module& module);
 const Block& block_at(const Module& module, int64_t place);
+
+/// Layers whose rows the exit takes besides those of the last one, ascending: where its branches begin.
+std::vector<int64_t> branch_layers(const Module& module);
 
 /// The operator of this name; null where the block has none.
 const Op* find_op(const Block& block, std::string_view name);

@@ -137,6 +137,13 @@ ModuleRows rows_of(const Plan& plan, const ModulePlan& module, const RankPlace& 
   }
   ModuleRows rows = text_rows(module, place, load);
   rows.between = rows_between(module, place, rows.whole);
+  rows.needed_between = rows.needed;
+  if (rows.between < rows.whole) {
+    const Range own = Split(rows.whole, {module.tp}).part(place.tp);
+    for (const auto& [kind, places] : share_llm(load, module.cp, place.cp).places)
+      rows.needed_between[kind] = std::count_if(places.begin(), places.end(),
+                                                [&](int64_t token) { return token >= own.begin && token < own.end; });
+  }
   return rows;
 }
 

@@ -24,8 +24,9 @@ struct ModuleRows {
     std::shared_ptr<const SharedRows> shared;  ///< where others have some
   };
   Segments segments;
-  std::optional<Segments> windows;       ///< in layers with windows
-  std::map<ModuleKind, int64_t> needed;  ///< rows of encoders that take the places of tokens here
+  std::optional<Segments> windows;               ///< in layers with windows
+  std::map<ModuleKind, int64_t> needed;          ///< rows of encoders that take the places of tokens here
+  std::map<ModuleKind, int64_t> needed_between;  ///< of them, those of tokens that the rank has between blocks
 };
 
 ModuleRows rows_of(const Plan& plan, const ModulePlan& module, const RankPlace& place, const MicrobatchLoad& load);

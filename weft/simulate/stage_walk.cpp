@@ -93,17 +93,24 @@ std::vector<StageWalk::FlowBytes> StageWalk::tensors_between(int32_t stage, cons
   if (stage < 0 || (stage == stage_ && is_last_)) return tensors;
   const int64_t bytes = element_bytes_of(plan_.precision.compute);
   for (const FlowPart& part : flow_after(flow_, stage, [&](size_t module) { return has_data(module, load); })) {
-    const Module& spec = *plan_.model.find(plan_.modules[part.module].kind);
-    const ModuleRows own = rows(part.module, load);
-    const int64_t row_bytes = (part.is_output ? spec.output_width : spec.width) * bytes;
-    const int64_t between = part.is_output ? own.out_between : own.between;
-    const int64_t whole = part.is_output ? own.out_whole : own.whole;
-    const ModulePlan& module = plan_.modules[part.module];
+    const bool is_taken = part.kind == FlowKind::kTaken;
+    const size_t owner = is_taken ? plan_.modules.size() - 1 : part.module;
+    const ModulePlan& module = plan_.modules[owner];
+    const ModuleRows own = rows(owner, load);
+    const bool is_output = part.kind == FlowKind::kOutput;
+    int64_t between = is_output ? own.out_between : own.between;
+    int64_t sent = rows_sent(is_output ? own.out_whole : own.whole, module.tp, places_[owner]->tp).size();
+    if (is_taken) {
+      const ModuleKind kind = plan_.modules[part.module].kind;
+      between = own.needed_between.contains(kind) ? own.needed_between.at(kind) : 0;
+      sent = module.sequence_parallel ? between : rows_sent(between, module.tp, places_[owner]->tp).size();
+    }
     tensors.push_back({.module = part.module,
-                       .bytes = between * row_bytes,
+                       .bytes = between * part.width * bytes,
                        .needs_gradient = part.needs_gradient,
-                       .sent_bytes = rows_sent(whole, module.tp, places_[part.module]->tp).size() * row_bytes,
-                       .is_joined = module.tp > 1 && !module.sequence_parallel});
+                       .sent_bytes = sent * part.width * bytes,
+                       .is_joined = module.tp > 1 && !module.sequence_parallel,
+                       .width = part.width});
   }
   return tensors;
 }
@@ -169,6 +176,7 @@ void StageWalk::run_layers(Passage& passage, WalkedFlow& flow, const std::vector
     });
     keeps_rotary |= what == BlockRecompute::kFull ? goes_back : layer.needs_of(core).of_output;
     passage.needs_gradient = goes_back;
+    x = behind_layer(passage, place - 1, std::move(x));
   }
   if (keeps_rotary && context.way != nullptr) visit.kept.push_back(rotary);
   flow[part.module] = std::move(x);
@@ -187,6 +195,13 @@ CountedTensor StageWalk::enter_llm(Passage& passage, WalkedFlow& flow, const Mic
     kind.needs_gradient = trains;
     kind.gradient = &(*visit.media_gradients)[other];
     const Module& encoder = *plan_.model.find(plan_.modules[other].kind);
+    if (encoder.output_parts > 1) {
+      const auto between = passage.rows.needed_between.find(encoder.kind);
+      passage.added.push_back({.encoder = other,
+                               .num_rows = between == passage.rows.needed_between.end() ? 0 : between->second,
+                               .num_parts = encoder.output_parts - 1,
+                               .needs_gradient = trains});
+    }
     if (is_beside(other)) {
       kind.num_rows = flow[other].bytes() / (encoder.output_width * context.element_bytes);
       kind.are_own = context.divides_rows;
@@ -220,8 +235,86 @@ CountedTensor StageWalk::enter_llm(Passage& passage, WalkedFlow& flow, const Mic
   passage.needs_gradient = entry.needs.back().of_output;
   CountedTensor x = run_block(part.first_block, passage.needs_gradient, context,
                               [&] { return walk_llm_entry(entry, media, context); });
+  for (WalkedParts& added : passage.added) {
+    added.rows = flow[added.encoder];
+    // Of rows that are whole, those of this rank's tokens are copied.
+    if (context.divides_rows && !is_beside(added.encoder))
+      added.rows = context.rows_of(added.num_rows * added.num_parts, passage.spec.width);
+  }
   for (size_t other = 0; other < part.module; ++other) flow[other].reset();
   return x;
+}
+
+void StageWalk::take_given(Passage& passage, WalkedFlow& flow, const std::vector<FlowBytes>& given) {
+  const WalkContext& context = passage.context;
+  const int64_t width = passage.spec.width;
+  CountedTensor& x = flow[passage.part.module];
+  for (const FlowBytes& tensor : given) {
+    if (tensor.module == passage.part.module) {
+      const int64_t beside = tensor.width / width - 1;
+      if (beside == 0) continue;
+      for (int64_t i = 0; i < beside; ++i) passage.branches.push_back({.rows = x});
+      x = context.rows_of(passage.rows.between, width);
+      std::vector<std::shared_ptr<CountedTensor>> gradients;
+      for (const WalkedLayerRows& branch : passage.branches) gradients.push_back(branch.gradient);
+      context.going_back(tensor.needs_gradient)
+          .add_step([gradients, context, bytes = tensor.bytes](const CountedTensor&) {
+            CountedTensor all = context.make(bytes);
+            for (const auto& gradient : gradients) gradient->reset();
+            return all;
+          });
+    } else if (passage.spec.kind == ModuleKind::kLlm) {
+      passage.added.push_back({.encoder = tensor.module,
+                               .num_rows = tensor.bytes / (tensor.width * context.element_bytes),
+                               .first_layer = passage.part.part.first_layer,
+                               .num_parts = tensor.width / width,
+                               .needs_gradient = tensor.needs_gradient,
+                               .rows = std::exchange(flow[tensor.module], {})});
+    }
+  }
+}
+
+CountedTensor StageWalk::behind_layer(Passage& passage, int64_t layer, CountedTensor x) {
+  const WalkContext& context = passage.context;
+  const int64_t width = passage.spec.width;
+  for (const WalkedParts& added : passage.added) {
+    if (layer < added.first_layer || layer >= added.first_layer + added.num_parts) continue;
+    passage.needs_gradient |= added.needs_gradient;
+    context.going_back(added.needs_gradient)
+        .add_step([gradients = added.gradients, num_rows = added.num_rows, width, context](const CountedTensor& dy) {
+          gradients->push_back(context.rows_of(num_rows, width));
+          return dy;
+        });
+    x = context.rows_of(passage.rows.between, width);
+  }
+  const std::vector<int64_t> branches = branch_layers(passage.spec);
+  if (std::find(branches.begin(), branches.end(), layer) == branches.end()) return x;
+  const WalkedLayerRows& branch = passage.branches.emplace_back(WalkedLayerRows{.rows = x});
+  context.going_back(passage.needs_gradient).add_step([gradient = branch.gradient, context](const CountedTensor& dy) {
+    return added_gradient(std::exchange(*gradient, {}), dy, context);
+  });
+  return x;
+}
+
+void StageWalk::pass_on(Passage& passage, WalkedFlow& flow, WalkedVisit& visit) {
+  const WalkContext& context = passage.context;
+  const StagePart& part = passage.part.part;
+  const int64_t width = passage.spec.width;
+  for (WalkedParts& added : passage.added) {
+    const int64_t later = added.first_layer + added.num_parts - (part.first_layer + part.num_layers);
+    added.rows.reset();
+    if (later > 0) flow[added.encoder] = context.rows_of(added.num_rows, later * width);
+    if (context.way != nullptr && added.needs_gradient) visit.added.push_back(added);
+  }
+  if (part.has_exit || passage.branches.empty()) return;
+  CountedTensor& x = flow[passage.part.module];
+  x = context.rows_of(passage.rows.between, (1 + std::ssize(passage.branches)) * width);
+  std::vector<std::shared_ptr<CountedTensor>> gradients;
+  for (const WalkedLayerRows& branch : passage.branches) gradients.push_back(branch.gradient);
+  context.going_back(passage.needs_gradient).add_step([gradients](const CountedTensor& dy) {
+    for (const auto& gradient : gradients) *gradient = dy;
+    return dy;
+  });
 }
 
 void StageWalk::enter(Passage& passage, WalkedFlow& flow, const MicrobatchLoad& load, WalkedVisit& visit) {
@@ -245,14 +338,15 @@ void StageWalk::finish(Passage& passage, WalkedFlow& flow) {
   const ModuleRows& rows = passage.rows;
   const Module& spec = passage.spec;
   const WalkedBlock exit = walked(passage, num_blocks(spec) - 1);
-  const bool goes_back = exit.needs.back().of_output;
-  const SiteRows outside{rows.out_between, rows.out_whole, spec.output_width};
+  const bool goes_back =
+      std::any_of(exit.needs.begin(), exit.needs.end(), [](const OpNeeds& needs) { return needs.of_output; });
+  const SiteRows outside{rows.out_between, rows.out_whole, spec.output_width / spec.output_parts};
   CountedTensor& x = flow[part.module];
   x = run_block(part.end_block - 1, goes_back, context, [&] {
     if (spec.kind == ModuleKind::kAudio) return walk_audio_exit(exit, x, outside, context);
     if (spec.kind == ModuleKind::kVision) {
       const bool reorders = rows.windows && plan_.modules[part.module].cp == 1;
-      return walk_vision_exit(exit, x, outside, reorders, context);
+      return walk_vision_exit(exit, x, passage.branches, outside, reorders, context);
     }
     walk_llm_exit(exit, x, rows.targets, context);
     return CountedTensor();
@@ -265,6 +359,7 @@ WalkedFlow StageWalk::forward(WalkedFlow flow, const MicrobatchLoad& load, const
   flow.resize(plan_.modules.size());
   visit.ways.clear();
   visit.ways.resize(parts_.size());
+  visit.added.clear();
   visit.media_ways.clear();
   visit.media_ways.resize(plan_.modules.size());
   visit.media_gradients = std::make_shared<WalkedFlow>(plan_.modules.size());
@@ -290,9 +385,14 @@ WalkedFlow StageWalk::forward(WalkedFlow flow, const MicrobatchLoad& load, const
       context.way = visit.ways[p].get();
       if (defers) context.queue = &visit.queue;
     }
-    if (part.part.has_entry) enter(passage, flow, load, visit);
+    if (part.part.has_entry) {
+      enter(passage, flow, load, visit);
+    } else {
+      take_given(passage, flow, given);
+    }
     run_layers(passage, flow, received, visit);
     if (part.part.has_exit) finish(passage, flow);
+    pass_on(passage, flow, visit);
     passage.rotary.reset();
     if (plan_.modules[module_].is_encoder() && is_last_) {
       flow[part.module] = walk_gather(flow[part.module], {own.out_between, own.out_whole, spec.output_width},
@@ -304,6 +404,26 @@ WalkedFlow StageWalk::forward(WalkedFlow flow, const MicrobatchLoad& load, const
   return flow;
 }
 
+/// Gradients of the parts that layers here and behind added become one.
+void StageWalk::join_parts(const Part& part, WalkedFlow& gradients, WalkedVisit& visit) {
+  const int64_t width = plan_.model.find(plan_.modules[part.module].kind)->width;
+  const int64_t row_bytes = width * element_bytes_of(plan_.precision.compute);
+  for (WalkedParts& added : visit.added) {
+    CountedTensor& first = (*visit.media_gradients)[added.encoder];
+    const Module& encoder = *plan_.model.find(plan_.modules[added.encoder].kind);
+    int64_t rows = added.num_rows, num_parts = added.num_parts;
+    if (part.part.has_entry) {
+      rows = first.bytes() / row_bytes;
+      num_parts = encoder.output_parts;
+    }
+    CountedTensor all(count_, rows * num_parts * row_bytes);
+    added.gradients->clear();
+    gradients[added.encoder].reset();
+    (part.part.has_entry ? first : gradients[added.encoder]) = std::move(all);
+  }
+  visit.added.clear();
+}
+
 WalkedFlow StageWalk::backward(WalkedFlow gradients, WalkedVisit& visit) {
   const WalkedFlow roots = gradients;
   gradients.resize(plan_.modules.size());
@@ -312,6 +432,7 @@ WalkedFlow StageWalk::backward(WalkedFlow gradients, WalkedVisit& visit) {
     if (!visit.ways[p] || visit.ways[p]->is_empty()) continue;
     CountedTensor gradient = std::exchange(gradients[part.module], {});
     gradients[part.module] = visit.ways[p]->run(std::move(gradient));
+    if (!plan_.modules[part.module].is_encoder()) join_parts(part, gradients, visit);
     if (!part.part.has_entry || plan_.modules[part.module].is_encoder()) continue;
     gradients[part.module].reset();
     for (size_t other = part.module; other-- > 0;) {

@@ -13,12 +13,25 @@ namespace weft {
 /// What a microbatch carries from stage to stage, by module of the plan.
 using WalkedFlow = std::vector<CountedTensor>;
 
+/// Parts of an encoder's rows that layers of the llm add, from the first that is still to come.
+struct WalkedParts {
+  size_t encoder = 0;
+  int64_t num_rows = 0;     ///< of a part
+  int64_t first_layer = 0;  ///< that the first of them follows
+  int64_t num_parts = 0;
+  bool needs_gradient = false;
+  CountedTensor rows = {};  ///< all of them
+  /// What their gradients are, until they come together.
+  std::shared_ptr<std::vector<CountedTensor>> gradients = std::make_shared<std::vector<CountedTensor>>();
+};
+
 /// A microbatch in a stage, from its forward to its weight gradients.
 struct WalkedVisit {
   WalkedFlow inputs;
   std::vector<std::unique_ptr<WayBack>> ways;        ///< by part of the stage; null where nothing goes back
   std::vector<std::unique_ptr<WayBack>> media_ways;  ///< by module: from an encoder's output to what the llm takes in
   std::vector<CountedTensor> kept;  ///< what the graph's nodes hold beside saved tensors: as long as there is a graph
+  std::vector<WalkedParts> added;   ///< whose gradients are to come together
   std::shared_ptr<WalkedFlow> media_gradients;  ///< by module: of what the llm took in
   WeightQueue queue;
 };
@@ -43,6 +56,7 @@ class StageWalk {
     bool needs_gradient = false;
     int64_t sent_bytes = 0;  ///< of it, what goes to a stage elsewhere and comes from one
     bool is_joined = false;  ///< from the parts that tensor-parallel ranks are sent
+    int64_t width = 0;       ///< of its rows
 
     /// What is sent of it: a copy if it is a part.
     CountedTensor sent(const CountedTensor& x, ByteCount& count) const {
@@ -78,8 +92,10 @@ class StageWalk {
     const Module& spec;
     ModuleRows rows;
     WalkContext context;
-    bool needs_gradient = false;  ///< what it has become so far
-    CountedTensor rotary = {};    ///< that its layers share
+    bool needs_gradient = false;                 ///< what it has become so far
+    CountedTensor rotary = {};                   ///< that its layers share
+    std::vector<WalkedLayerRows> branches = {};  ///< rows of layers behind it that its exit takes
+    std::vector<WalkedParts> added = {};         ///< parts of encoders' rows that its layers add
   };
   bool is_beside(size_t module) const;
   bool has_data(size_t module, const MicrobatchLoad& load) const;
@@ -88,6 +104,13 @@ class StageWalk {
   WalkedBlock walked(const Passage& passage, int64_t place) const;
   void enter(Passage& passage, WalkedFlow& flow, const MicrobatchLoad& load, WalkedVisit& visit);
   CountedTensor enter_llm(Passage& passage, WalkedFlow& flow, const MicrobatchLoad& load, WalkedVisit& visit);
+  /// Rows that came from an earlier stage, with what stands beside them.
+  void take_given(Passage& passage, WalkedFlow& flow, const std::vector<FlowBytes>& given);
+  /// What becomes of a layer's rows behind it.
+  CountedTensor behind_layer(Passage& passage, int64_t layer, CountedTensor x);
+  void join_parts(const Part& part, WalkedFlow& gradients, WalkedVisit& visit);
+  /// What goes on beside rows to a later stage.
+  void pass_on(Passage& passage, WalkedFlow& flow, WalkedVisit& visit);
   void run_layers(Passage& passage, WalkedFlow& flow, const std::vector<int64_t>& received, WalkedVisit& visit);
   void finish(Passage& passage, WalkedFlow& flow);
   /// Runs a block, whose output has a gradient or not.

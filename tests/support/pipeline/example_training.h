@@ -149,6 +149,7 @@ inline Model example_model(const TrainingExample& example) {
   Json config = model->config;
   config.merge_patch(Json::parse(example.sizes));
   if (model->family == "qwen3_moe") config["router_aux_loss_coef"] = example.balance_coefficient;
+  if (model->family == "qwen3_vl_moe") config["text_config"]["router_aux_loss_coef"] = example.balance_coefficient;
   if (model->family == "qwen2_5_omni_thinker") {
     // As many heads as two ranks need.
     config["vision_config"]["num_heads"] = 2;
@@ -195,7 +196,9 @@ inline RawInputs draw_example(const ModelNumbers& numbers, int64_t vocabulary, u
   if (has_media && has_videos) {
     const int64_t merge = numbers.vision->merge_size;
     const Grid grid{2, merge * (1 + below(2)), merge};
-    add_media(special.vision_start, special.video, num_merged_tokens(grid, merge), special.vision_end);
+    const int64_t runs = numbers.media.time == TimeRule::kApart ? grid.t : 1;
+    for (int64_t run = 0; run < runs; ++run)
+      add_media(special.vision_start, special.video, num_merged_tokens(grid, merge) / runs, special.vision_end);
     raw.video_grids.push_back(grid);
     raw.pixel_values_videos = draw(num_patches(grid), numbers.vision->patch_elements());
   }

@@ -28,6 +28,11 @@ inline auto tiny_models() {
       TinyModel{"Windows", "qwen2_5_vl",
                 R"({"text_config": {"hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2},
                     "vision_config": {"num_heads": 8, "hidden_size": 32, "out_hidden_size": 64}})"},
+      // Layers of the vision encoder whose rows enter layers of the llm.
+      TinyModel{"Branches", "qwen3_vl_untied",
+                R"({"text_config": {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 8,
+                                    "num_key_value_heads": 2},
+                    "vision_config": {"out_hidden_size": 32, "depth": 4, "deepstack_visual_indexes": [2, 0, 1]}})"},
       TinyModel{"Vision", "qwen2_vl_untied", R"({"vision_config": {"num_heads": 4, "embed_dim": 16}})"},
       TinyModel{"Experts", "qwen3_moe_norm", "{}"}, TinyModel{"Text", "llama_tied", "{}"},
       TinyModel{"Dropout", "gpt2",

@@ -27,7 +27,7 @@ void check_rules(const RopeRules& rules) {
 /// Returns how many were given.
 Result<size_t> check_frame_seconds(const RopeRules& rules, const SampleMedia& media) {
   const std::span<const double> seconds = media.video_frame_seconds;
-  if (rules.time == TimeRule::kFrames) return seconds.size();
+  if (rules.time == TimeRule::kFrames || rules.time == TimeRule::kApart) return seconds.size();
   const bool may_be_missing = rules.time == TimeRule::kSeconds;
   if (seconds.size() != media.videos.size() && !(may_be_missing && seconds.empty())) {
     return Error{.field = "video_frame_seconds",

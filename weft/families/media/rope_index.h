@@ -25,6 +25,7 @@ struct MediaTokens {
 enum class TimeRule {
   kFrames,   ///< every frame is one position after the one before
   kSeconds,  ///< `tokens_per_second` positions for each whole second between them
+  kApart,    ///< every frame is an image of its own, with tokens of text around it that say when it was taken
   kClock     ///< frames and audio stand on one clock of `clock.positions_per_second`
 };
 
@@ -41,8 +42,8 @@ struct RopeRules {
 struct SampleMedia {
   std::span<const Grid> images;
   std::span<const Grid> videos;
-  /// Time from one frame (temporal patch) of each video to the next. Not read for kFrames; for kSeconds, none given
-  /// means 1 s for all.
+  /// Time from one frame (temporal patch) of each video to the next. Not read for kFrames and kApart; for kSeconds,
+  /// none given means 1 s for all.
   std::span<const double> video_frame_seconds;
   std::span<const int64_t> audio_frames;  ///< mel frames of each clip, those of videos included; kClock
   bool audio_in_video = false;            ///< every video's audio is interleaved with it; kClock

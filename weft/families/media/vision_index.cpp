@@ -1,6 +1,8 @@
 #include "weft/families/media/vision_index.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -37,7 +39,43 @@ void append_windows(int64_t first_unit, int64_t rows, int64_t columns, int64_t w
   }
 }
 
+/// The two learned positions around one of `size` along a side, and how much of each it has.
+struct AxisMix {
+  std::array<int64_t, 2> entries;
+  std::array<double, 2> weights;
+};
+
+AxisMix axis_mix(int64_t index, int64_t size, int64_t per_side) {
+  const double place =
+      static_cast<double>(index * (per_side - 1)) / static_cast<double>(std::max<int64_t>(size - 1, 1));
+  const double below = std::floor(place);
+  const auto first = static_cast<int64_t>(below);
+  const double share = place - below;
+  return {{first, std::min(first + 1, per_side - 1)}, {1 - share, share}};
+}
+
 }  // namespace
+
+Result<PositionMix> position_mix(std::span<const Grid> grids, int64_t merge_size, int64_t positions_per_side) {
+  WEFT_TRY(const std::vector<int64_t> positions, patch_positions(grids, merge_size));
+  PositionMix mix;
+  mix.entries.reserve(2 * positions.size());
+  mix.weights.reserve(2 * positions.size());
+  size_t next = 0;
+  for (const Grid& grid : grids) {
+    for (int64_t patch = 0; patch < num_patches(grid); ++patch, next += 2) {
+      const AxisMix rows = axis_mix(positions[next], grid.h, positions_per_side);
+      const AxisMix columns = axis_mix(positions[next + 1], grid.w, positions_per_side);
+      for (size_t row = 0; row < 2; ++row) {
+        for (size_t column = 0; column < 2; ++column) {
+          mix.entries.push_back(rows.entries[row] * positions_per_side + columns.entries[column]);
+          mix.weights.push_back(rows.weights[row] * columns.weights[column]);
+        }
+      }
+    }
+  }
+  return mix;
+}
 
 Result<std::vector<int64_t>> patch_positions(std::span<const Grid> grids, int64_t merge_size) {
   WEFT_TRY(const int64_t patches, check_grids(grids, merge_size, "grids"));

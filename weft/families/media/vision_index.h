@@ -17,6 +17,16 @@ Result<std::vector<int64_t>> patch_positions(std::span<const Grid> grids, int64_
 /// Patches of each frame of each grid: those attend to each other.
 Result<std::vector<int64_t>> frame_segments(std::span<const Grid> grids, int64_t merge_size);
 
+/// Where patches lie between the learned positions of a square: of every patch the four around it, and how much of each
+/// it has.
+struct PositionMix {
+  std::vector<int64_t> entries;  ///< [patches, 4]: row by row of the square
+  std::vector<double> weights;   ///< [patches, 4]
+};
+
+/// A frame's corners are the square's; in between, positions are a mixture by distance.
+Result<PositionMix> position_mix(std::span<const Grid> grids, int64_t merge_size, int64_t positions_per_side);
+
 /// Merge units (the blocks of patches that become one token) in the order of windowed attention.
 struct WindowOrder {
   std::vector<int64_t> order;     ///< at place i of the new order stands unit order[i]

@@ -28,7 +28,7 @@ void read_yarn(Fields& scaling, RopeNumbers& rope) {
 RopeNumbers read_rope(Fields& config, const TextDefaults& defaults, int64_t max_positions, int64_t head_dim,
                       std::optional<Error>& not_run) {
   const bool has_axes = defaults.has_axes;
-  RopeNumbers rope;
+  RopeNumbers rope{.sections = {}, .interleaves_axes = defaults.interleaves_axes};
   rope.theta = config.number_or("rope_theta", defaults.theta, kPositiveRange);
   const auto is_given = [&](const char* name) {
     const Json* value = config.raw(name);
@@ -71,9 +71,13 @@ RopeNumbers read_rope(Fields& config, const TextDefaults& defaults, int64_t max_
       scaling.complain("partial_rotary_factor", "is not 1, but heads are turned as a whole here");
     }
     if (has_axes) rope.sections = scaling.integers_or_empty("mrope_section", {0, 1 << 20});
+    if (rope.interleaves_axes && !scaling.flag_or("mrope_interleaved", true)) {
+      scaling.complain("mrope_interleaved", "is false, but the axes of this family's positions take turns",
+                       "Leave the field out, or use a model of another family.");
+    }
   }
   const bool has_own_sections = !rope.sections.empty();
-  if (has_axes && !has_own_sections) rope.sections = {16, 24, 24};
+  if (has_axes && !has_own_sections) rope.sections.assign(defaults.sections.begin(), defaults.sections.end());
   int64_t total = 0;
   for (const int64_t section : rope.sections) total += section;
   if (has_axes && total != head_dim / 2) {
@@ -83,8 +87,13 @@ RopeNumbers read_rope(Fields& config, const TextDefaults& defaults, int64_t max_
     if (has_own_sections) {
       config.complain(field, problem);
     } else {
-      not_run = Error{.field = config.path_of(field), .problem = problem + "; the default is 16, 24 and 24"};
+      not_run = Error{.field = config.path_of(field),
+                      .problem = fmt::format("{}; the default is {}, {} and {}", problem, defaults.sections[0],
+                                             defaults.sections[1], defaults.sections[2])};
     }
+  } else if (rope.interleaves_axes && rope.sections.size() != 3) {
+    config.complain(std::string(key) + ".mrope_section",
+                    fmt::format("has {} entries, but there are three axes", rope.sections.size()));
   }
   return rope;
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+
 #include "weft/families/parts/text_config.h"
 
 namespace weft {
@@ -9,7 +11,9 @@ struct TextDefaults {
   double norm_epsilon = 1e-6;
   double theta = 10000;
   int64_t max_positions = 32768;
-  bool has_axes = false;  ///< positions on three axes: time, height and width
+  bool has_axes = false;                           ///< positions on three axes: time, height and width
+  std::array<int64_t, 3> sections = {16, 24, 24};  ///< frequencies of each
+  bool interleaves_axes = false;
 };
 
 /// Reads what a text configuration says beyond sizes: the norms' epsilon into `text`, all else into the result. A value

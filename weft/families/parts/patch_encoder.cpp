@@ -37,11 +37,11 @@ Block make_merger(const PatchConfig& patches, const Op& norm) {
 
 PatchConfig read_patches(Fields& config, const PatchKeys& keys, int64_t llm_width) {
   PatchConfig patches{
-      .depth = config.integer_or("depth", 32, kLayerRange),
+      .depth = config.integer_or("depth", keys.default_depth, kLayerRange),
       .width = config.integer_or(keys.width, keys.default_width, kWidthRange),
       .output_width = config.integer_or(keys.output_width, 3584, kWidthRange),
       .numbers = {.channels = config.integer_or("in_channels", 3, kChannelRange),
-                  .patch_size = config.integer_or("patch_size", 14, kPatchRange),
+                  .patch_size = config.integer_or("patch_size", keys.default_patch_size, kPatchRange),
                   .temporal_patch_size = config.integer_or("temporal_patch_size", 2, kMergeRange),
                   .merge_size = config.integer_or("spatial_merge_size", 2, kMergeRange)},
       .deviation = config.number_or("initializer_range", 0.02, {0, 1e3}),

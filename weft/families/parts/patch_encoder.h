@@ -22,6 +22,8 @@ struct PatchKeys {
   const char* width;
   int64_t default_width;
   const char* output_width;
+  int64_t default_depth = 32;
+  int64_t default_patch_size = 14;
 };
 
 /// Every size has Hugging Face's default, because Hugging Face leaves out what equals it when it saves a nested

@@ -98,12 +98,15 @@ void read_kv_heads(Fields& config, TextConfig& text, int64_t fallback) {
   }
 }
 
-MoeConfig read_moe(Fields& config, int64_t num_layers) {
+MoeConfig read_moe(Fields& config, int64_t num_layers, const std::optional<MoeConfig>& defaults) {
+  const auto size = [&](const char* key, int64_t MoeConfig::*fallback, IntegerRange range) {
+    return defaults ? config.integer_or(key, *defaults.*fallback, range) : config.integer(key, range);
+  };
   // Old files say num_experts, new ones num_local_experts. None means a dense model.
   const char* experts_key = config.has("num_local_experts") ? "num_local_experts" : "num_experts";
-  MoeConfig moe{.experts = config.integer(experts_key, {0, kExpertRange.max}),
-                .experts_per_token = config.integer("num_experts_per_tok", kExpertRange),
-                .intermediate = config.integer("moe_intermediate_size", kIntermediateRange),
+  MoeConfig moe{.experts = size(experts_key, &MoeConfig::experts, {0, kExpertRange.max}),
+                .experts_per_token = size("num_experts_per_tok", &MoeConfig::experts_per_token, kExpertRange),
+                .intermediate = size("moe_intermediate_size", &MoeConfig::intermediate, kIntermediateRange),
                 .sparse_step = config.integer_or("decoder_sparse_step", 1, kLayerRange),
                 .is_dense = layer_flags(config.integers_or_empty("mlp_only_layers", kLayerIndexRange), num_layers)};
   if (moe.experts > 0 && moe.experts_per_token > moe.experts) {

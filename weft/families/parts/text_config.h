@@ -60,7 +60,8 @@ int64_t read_head_dim(Fields& config, const TextConfig& text);
 int64_t derived_head_dim(Fields& config, const TextConfig& text);
 /// `fallback` 0: as many as heads.
 void read_kv_heads(Fields& config, TextConfig& text, int64_t fallback);
-MoeConfig read_moe(Fields& config, int64_t num_layers);
+/// Sizes are needed where `defaults` has none.
+MoeConfig read_moe(Fields& config, int64_t num_layers, const std::optional<MoeConfig>& defaults = std::nullopt);
 /// One window for all layers.
 std::vector<int64_t> read_window(Fields& config, int64_t num_layers);
 /// Windows of the layers that layer_types or max_window_layers choose.

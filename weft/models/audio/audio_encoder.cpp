@@ -78,9 +78,9 @@ LayerPass AudioEncoder::begin(const Inputs& inputs, at::ScalarType /*type*/) con
   return {.segments = inputs.audio->chunks, .windows = inputs.audio->chunks, .rotary = {}};
 }
 
-at::Tensor AudioEncoder::leave(const at::Tensor& x, const Inputs& inputs, const RunContext& context,
+at::Tensor AudioEncoder::leave(const LayerRows& rows, const Inputs& inputs, const RunContext& context,
                                const RunContext& outside) const {
-  return pool(x, *inputs.audio, context, outside);
+  return pool(rows.last, *inputs.audio, context, outside);
 }
 
 at::Tensor AudioEncoder::convolve(const AudioInputs& inputs, const RunContext& context) const {

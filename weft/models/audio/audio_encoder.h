@@ -11,7 +11,7 @@ class AudioEncoder : public ModuleNetwork {
 
   at::Tensor enter(const Inputs& inputs, const std::vector<MediaRows>& media, const RunContext& context) const override;
   LayerPass begin(const Inputs& inputs, at::ScalarType type) const override;
-  at::Tensor leave(const at::Tensor& x, const Inputs& inputs, const RunContext& context,
+  at::Tensor leave(const LayerRows& rows, const Inputs& inputs, const RunContext& context,
                    const RunContext& outside) const override;
 
   at::Tensor convolve(const AudioInputs& inputs, const RunContext& context) const;

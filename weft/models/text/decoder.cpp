@@ -55,9 +55,9 @@ LayerPass Decoder::begin(const Inputs& inputs, at::ScalarType type) const {
           .rotary = turns_ ? rope_table(numbers_.rope, head_dim_, inputs.positions, type) : RotaryTable{}};
 }
 
-at::Tensor Decoder::leave(const at::Tensor& x, const Inputs& inputs, const RunContext& context,
+at::Tensor Decoder::leave(const LayerRows& rows, const Inputs& inputs, const RunContext& context,
                           const RunContext& /*outside*/) const {
-  return loss_sum(x, inputs.target_rows, inputs.targets, context);
+  return loss_sum(rows.last, inputs.target_rows, inputs.targets, context);
 }
 
 at::Tensor Decoder::embed_tokens(const at::Tensor& ids, const std::vector<MediaRows>& media,

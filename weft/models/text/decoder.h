@@ -14,7 +14,7 @@ class Decoder : public ModuleNetwork {
   at::Tensor enter(const Inputs& inputs, const std::vector<MediaRows>& media, const RunContext& context) const override;
   LayerPass begin(const Inputs& inputs, at::ScalarType type) const override;
   /// The sum over the inputs' targets of the cross entropy.
-  at::Tensor leave(const at::Tensor& x, const Inputs& inputs, const RunContext& context,
+  at::Tensor leave(const LayerRows& rows, const Inputs& inputs, const RunContext& context,
                    const RunContext& outside) const override;
   /// Undefined where this stage has neither the embedding nor a head that is tied to it.
   ParameterPtr table() const override { return embedding_; }

@@ -45,6 +45,22 @@ at::Tensor yarn_frequencies(const RopeNumbers& rope, const at::Tensor& plain, in
   return plain / rope.factor * ramp + plain * (1 - ramp);
 }
 
+/// Whose position turns each pair of a head's elements.
+std::vector<int64_t> axes_of_pairs(const RopeNumbers& rope, int64_t num_pairs) {
+  constexpr int64_t kAxes = 3;
+  std::vector<int64_t> axes;
+  if (rope.interleaves_axes) {
+    for (int64_t pair = 0; pair < num_pairs; ++pair) {
+      const int64_t axis = pair % kAxes;
+      axes.push_back(pair < kAxes * rope.sections[static_cast<size_t>(axis)] ? axis : 0);
+    }
+    return axes;
+  }
+  for (size_t section = 0; section < rope.sections.size(); ++section)
+    axes.insert(axes.end(), static_cast<size_t>(rope.sections[section]), static_cast<int64_t>(section) % kAxes);
+  return axes;
+}
+
 }  // namespace
 
 at::Tensor rope_frequencies(const RopeNumbers& rope, int64_t head_dim, at::ScalarType type) {
@@ -69,12 +85,8 @@ RotaryTable rope_table(const RopeNumbers& rope, int64_t head_dim, const at::Tens
   const at::Tensor places = positions.to(exact);
   at::Tensor by_pair = places.select(0, 0).unsqueeze(1);
   if (!rope.sections.empty()) {
-    std::vector<int64_t> axis_of_pair;
-    for (size_t section = 0; section < rope.sections.size(); ++section) {
-      axis_of_pair.insert(axis_of_pair.end(), static_cast<size_t>(rope.sections[section]),
-                          static_cast<int64_t>(section % 3));
-    }
-    by_pair = places.index_select(0, at::tensor(axis_of_pair, at::kLong).to(positions.device())).t();
+    by_pair =
+        places.index_select(0, at::tensor(axes_of_pairs(rope, head_dim / 2), at::kLong).to(positions.device())).t();
   }
   const at::Tensor angles = by_pair * frequencies.unsqueeze(0);
   return {at::cos(angles) * rope.amplitude, at::sin(angles) * rope.amplitude};

@@ -33,6 +33,11 @@ Result<VisionInputs> prepare_vision(const VisionNumbers& numbers, const at::Tens
                       .positions = at::tensor(positions, at::kLong).view({patches, 2}),
                       .frames = PackedSegments(frames),
                       .num_rows = patches / unit};
+  if (numbers.positions_per_side > 0) {
+    WEFT_TRY(const PositionMix mix, position_mix(grids, numbers.merge_size, numbers.positions_per_side));
+    inputs.mixed_entries = at::tensor(mix.entries, at::kLong).view({patches, -1});
+    inputs.mixed_weights = at::tensor(mix.weights, at::kDouble).view({patches, -1});
+  }
   if (numbers.window_size > 0) {
     WEFT_TRY(const WindowOrder windows,
              window_order(grids, numbers.merge_size, numbers.window_size, numbers.patch_size));
@@ -42,6 +47,9 @@ Result<VisionInputs> prepare_vision(const VisionNumbers& numbers, const at::Tens
     };
     inputs.pixels = by_unit(pixels);
     inputs.positions = by_unit(inputs.positions);
+    for (at::Tensor* mixed : {&inputs.mixed_entries, &inputs.mixed_weights}) {
+      if (mixed->defined()) *mixed = by_unit(*mixed);
+    }
     inputs.windows = PackedSegments(windows.segments);
     inputs.output_order = at::tensor(windows.inverse, at::kLong);
   }
@@ -52,7 +60,13 @@ VisionInputs VisionInputs::to(const at::TensorOptions& options) const {
   VisionInputs moved = *this;
   moved.pixels = moved_to(pixels, options);
   moved.positions = moved_to(positions, options.dtype(positions.dtype()));
-  if (output_order.defined()) moved.output_order = moved_to(output_order, options.dtype(output_order.dtype()));
+  for (at::Tensor* own : {&moved.output_order, &moved.mixed_entries}) {
+    if (own->defined()) *own = moved_to(*own, options.dtype(own->dtype()));
+  }
+  if (mixed_weights.defined()) {
+    const bool is_double = c10::typeMetaToScalarType(options.dtype()) == at::kDouble;
+    moved.mixed_weights = moved_to(mixed_weights, options.dtype(is_double ? at::kDouble : at::kFloat));
+  }
   return moved;
 }
 

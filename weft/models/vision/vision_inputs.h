@@ -13,12 +13,14 @@ namespace weft {
 
 /// Images and videos as the vision encoder takes them: the patches of all, packed, in the order of its attention.
 struct VisionInputs {
-  at::Tensor pixels;        ///< [patches, channels · temporal patch · patch²]
-  at::Tensor positions;     ///< [patches, 2]: row and column of each
-  PackedSegments frames;    ///< who sees whom in layers with full attention
-  PackedSegments windows;   ///< and in the others
-  at::Tensor output_order;  ///< which output row comes at each place; undefined where they are in order
-  int64_t num_rows = 0;     ///< that the encoder gives
+  at::Tensor pixels;         ///< [patches, channels · temporal patch · patch²]
+  at::Tensor positions;      ///< [patches, 2]: row and column of each
+  at::Tensor mixed_entries;  ///< [patches, 4]: the learned positions around each; undefined where there are none
+  at::Tensor mixed_weights;  ///< [patches, 4]: how much of each it has; exact, where pixels are of half precision
+  PackedSegments frames;     ///< who sees whom in layers with full attention
+  PackedSegments windows;    ///< and in the others
+  at::Tensor output_order;   ///< which output row comes at each place; undefined where they are in order
+  int64_t num_rows = 0;      ///< that the encoder gives
 
   VisionInputs to(const at::TensorOptions& options) const;
 };
