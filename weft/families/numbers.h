@@ -46,7 +46,11 @@ struct VisionNumbers {
   int64_t temporal_patch_size = 2;
   int64_t merge_size = 2;
   int64_t window_size = 0;  ///< pixels; 0: no windows
+  /// Patches along each side of an image, which is a sequence of its own with a row more in front; 0: images are of any
+  /// size, and have no such row.
+  int64_t tile_side = 0;
 
+  int64_t patches_per_tile() const { return tile_side * tile_side; }
   int64_t patch_elements() const { return channels * temporal_patch_size * patch_size * patch_size; }
 };
 

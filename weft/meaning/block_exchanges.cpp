@@ -28,6 +28,7 @@ class ForwardList {
     const Op& op = block_.ops[i];
     if (is_router(op)) return add_router(i);
     if (std::holds_alternative<Attention>(op.shape)) return add_attention(i);
+    if (std::holds_alternative<Norm>(op.shape) && op.has_whole_rows) return add_whole_norm(i);
     if (std::holds_alternative<CrossEntropy>(op.shape) && sharing_.tp > 1)
       list_.push_back({.kind = ExchangeKind::kLoss, .op = i});
     if (const auto* matmul = std::get_if<Matmul>(&op.shape)) add_product(i, *matmul);
@@ -61,13 +62,19 @@ class ForwardList {
     if (sharing_.ulysses > 1) list_.push_back({.kind = ExchangeKind::kHeads, .goes_back = true, .op = i});
   }
 
+  /// Rows become whole and are merged before it, and stay so for the product behind it.
+  void add_whole_norm(size_t i) {
+    changes_rows_ = true;
+    if (sharing_.tp > 1) list_.push_back(enter_before(i, /*happens_again=*/false));
+  }
+
   void add_product(size_t i, const Matmul& matmul) {
     const Op& op = block_.ops[i];
     const bool is_of_experts = matmul.experts > 1;
     if (op.split == TensorSplit::kColumn) {
       changes_rows_ = true;
       if (is_of_experts && sharing_.ep > 1) list_.push_back({.kind = ExchangeKind::kExpertRows, .op = i});
-      if (!is_of_experts && sharing_.tp > 1) list_.push_back(enter_before(i, sharing_.divides_rows));
+      if (!op.has_whole_rows && sharing_.tp > 1) list_.push_back(enter_before(i, sharing_.divides_rows));
     }
     if (op.split == TensorSplit::kRow) {
       changes_rows_ = true;

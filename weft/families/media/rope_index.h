@@ -23,6 +23,7 @@ struct MediaTokens {
 
 /// How far apart the frames of a video stand.
 enum class TimeRule {
+  kText,     ///< not at all: a row of a medium has the position of a token, on one axis
   kFrames,   ///< every frame is one position after the one before
   kSeconds,  ///< `tokens_per_second` positions for each whole second between them
   kClock     ///< frames and audio stand on one clock of `clock.positions_per_second`
