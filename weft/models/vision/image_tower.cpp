@@ -55,8 +55,9 @@ LayerPass ImageTower::begin(const Inputs& inputs, at::ScalarType /*type*/) const
 
 at::Tensor ImageTower::project(const at::Tensor& x, const VisionInputs& inputs, const RunContext& context) const {
   // Patches that are merged may lie on several ranks: it happens to whole rows.
-  const auto merge = [rows = inputs.patch_rows, width = up_.weight->value.size(1)](const at::Tensor& whole) {
-    return whole.index_select(0, rows).view({-1, width});
+  const auto merge = [patches = inputs.patch_rows, rows = inputs.num_rows,
+                      width = up_.weight->value.size(1)](const at::Tensor& whole) {
+    return whole.index_select(0, patches).view({rows, width});
   };
   if (!merged_norm_) return entered_linear(x, up_.weight, up_.bias, context, merge);
   return linear(merged_norm_->forward(merge(context.enter(x))), up_.weight, up_.bias, context);

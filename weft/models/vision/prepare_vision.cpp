@@ -55,7 +55,7 @@ Result<at::Tensor> patches_of_tiles(const VisionNumbers& numbers, const at::Tens
                                         fmt::join(pixels.sizes(), " × "), numbers.channels, side * patch, side * patch),
                  .advice = "Prepare the images with this model's own processor."};
   }
-  return pixels.view({pixels.size(0), numbers.channels, units, merge, patch, units, merge, patch})
+  return pixels.reshape({pixels.size(0), numbers.channels, units, merge, patch, units, merge, patch})
       .permute({0, 2, 5, 3, 6, 1, 4, 7})
       .reshape({pixels.size(0) * side * side, numbers.patch_elements()});
 }
