@@ -69,7 +69,7 @@ function(weft_library name)
 
   add_library(weft_${name} STATIC)
   weft_add_sources(weft_${name} ${sources})
-  target_include_directories(weft_${name} PUBLIC "${CMAKE_SOURCE_DIR}")
+  target_include_directories(weft_${name} PUBLIC "$<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>" "$<INSTALL_INTERFACE:include>")
   target_link_libraries(weft_${name} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
   if(NOT name STREQUAL "base")
     target_link_libraries(weft_${name} PUBLIC weft_base)

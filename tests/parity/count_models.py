@@ -17,7 +17,7 @@ import random
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.models.qwen2_5_omni.configuration_qwen2_5_omni import Qwen2_5OmniThinkerConfig
 from transformers.models.qwen2_5_omni.modeling_qwen2_5_omni import Qwen2_5OmniThinkerForConditionalGeneration
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLForConditionalGeneration
@@ -167,6 +167,8 @@ def build(config):
     if family == "qwen3_moe":
         config |= {"experts_implementation": "eager"}
     loaded = AutoConfig.for_model(family, **config)
+    if family == "internvl":
+        return AutoModelForImageTextToText.from_config(loaded)
     if family == "qwen2_vl":
         return Qwen2VLForConditionalGeneration(loaded)
     if family == "qwen2_5_vl":
@@ -178,7 +180,7 @@ def count(model):
     model.tie_weights()
     counts = {"vision": 0, "audio": 0, "llm": 0}
     for name, parameter in model.named_parameters():  # lists a tied weight once
-        module = "vision" if "visual" in name else "audio" if "audio_tower" in name else "llm"
+        module = "vision" if any(part in name for part in ("visual", "vision_tower", "multi_modal_projector")) else "audio" if "audio_tower" in name else "llm"
         counts[module] += parameter.numel()
     counts = {module: number for module, number in counts.items() if number > 0}
     return counts | {"total": sum(counts.values())}
@@ -212,7 +214,13 @@ def run_once(rng, model):
     case = {"tokens": tokens}
     runs = {"llm": lambda: model(input_ids=torch.randint(0, text.vocab_size, (1, tokens)))}
     vision = getattr(model.config, "vision_config", None)
-    if vision is not None:
+    if hasattr(model.config, "image_seq_length"):
+        tiles = rng.randrange(1, 4)
+        case["patches"] = [tiles * (vision.image_size[0] // vision.patch_size[0]) ** 2]
+        pixels = torch.randn(tiles, vision.num_channels, *vision.image_size)
+        runs["vision"] = lambda: model.model.get_image_features(
+            pixels, vision_feature_layer=model.config.vision_feature_layer, vision_feature_select_strategy="default")
+    elif vision is not None:
         side = vision.spatial_merge_size
         if hasattr(vision, "window_size"):
             side *= vision.window_size // vision.spatial_merge_size // vision.patch_size
@@ -263,6 +271,47 @@ FOUND = [
 ]
 
 
+def internvl_fields(rng):
+    text = text_fields(rng, "qwen2")
+    heads = rng.choice([2, 3, 4])
+    merge, units, patch = rng.choice([1, 2, 4]), rng.choice([1, 2, 3]), rng.choice([7, 14])
+    vision = {
+        "hidden_size": heads * rng.choice([8, 15, 20]),
+        "num_attention_heads": heads,
+        "num_hidden_layers": rng.randrange(1, 9),
+        "intermediate_size": rng.randrange(16, 300),
+        "num_channels": rng.choice([1, 3]),
+        "patch_size": rng.choice([patch, [patch, patch]]),
+        "image_size": [patch * merge * units] * 2,
+        "attention_bias": rng.random() < 0.5,
+        "use_qk_norm": rng.random() < 0.5,
+        "norm_type": rng.choice(["layer_norm", "rms_norm"]),
+        "use_mean_pooling": rng.random() < 0.5,
+        "use_absolute_position_embeddings": rng.random() < 0.8,
+    }
+    return {"text_config": {"model_type": "qwen2", **text}, "vision_config": vision, "downsample_ratio": 1 / merge,
+            "image_seq_length": units * units, **tie(rng, None)}
+
+
+def internvl_cases(options):
+    rng = random.Random(f"internvl {options.seed}")
+    cases = []
+    for _ in range(options.cases):
+        config = {"model_type": "internvl", **internvl_fields(rng)}
+        model = build(config)
+        cases.append({"config": config, "parameters": count(model), "run": run_once(rng, model)})
+    for config in ({"vision_config": {}, "text_config": {"model_type": "qwen2"}},
+                   {"vision_config": {"hidden_size": 3200, "num_attention_heads": 25, "num_hidden_layers": 45, "intermediate_size": 12800,
+                                      "use_qk_norm": True, "norm_type": "rms_norm"},
+                    "text_config": {"model_type": "qwen2", "hidden_size": 8192, "intermediate_size": 29568, "num_hidden_layers": 80,
+                                    "num_attention_heads": 64, "num_key_value_heads": 8, "vocab_size": 151674},
+                    "tie_word_embeddings": False}):
+        config = {"model_type": "internvl", **config}
+        with torch.device("meta"):
+            cases.append({"config": config, "parameters": count(build(config))})
+    return cases
+
+
 def gpt2_cases(options):
     rng = random.Random(f"gpt2 {options.seed}")
     cases = []
@@ -296,8 +345,8 @@ def main():
     for config in FOUND:
         with torch.device("meta"):
             cases.append({"config": config, "parameters": count(build(config))})
-    # Drawn apart, so that the cases above stay what they were before this family was read.
-    cases += gpt2_cases(options)
+    # Drawn apart, so that the cases above stay what they were before these families were read.
+    cases += gpt2_cases(options) + internvl_cases(options)
     lines = ",\n".join(" " + json.dumps(case) for case in cases)
     with open(options.out, "w") as out:
         out.write('{"counted_with": "transformers 5.17.0, tied weights once, unfused attention", "cases": [\n' + lines + "\n]}\n")

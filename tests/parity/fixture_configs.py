@@ -4,6 +4,7 @@ import random
 
 from transformers import (
     GPT2Config,
+    InternVLConfig,
     LlamaConfig,
     Qwen2_5_VLConfig,
     Qwen2Config,
@@ -37,6 +38,8 @@ CASES = {
     "qwen3_vl_untied": ("mixed",),
     # Few rows, so that no choice of an expert is close.
     "qwen3_vl_moe": ("images", "video", "text"),
+    "internvl": ("tiles", "text"),
+    "internvl_norms": ("tiles",),
 }
 # The case of a fixture that is also computed in double precision.
 DOUBLE = {
@@ -51,6 +54,8 @@ DOUBLE = {
     "qwen2_5_omni": "audio_in_video",
     "qwen3_vl_tied": "video",
     "qwen3_vl_moe": "video",
+    "internvl": "tiles",
+    "internvl_norms": "tiles",
 }
 SHARDED = {"qwen2_sharded": "12KB"}
 TRAINED = "qwen2_vl_train"
@@ -233,6 +238,27 @@ def qwen3_vl_moe(rng):
                             tie_word_embeddings=False, **special_tokens(rng, text["vocab_size"], VISION_TOKENS))
 
 
+def internvl(rng, is_large):
+    """The large tower has root-mean-square norms, and norms of queries and keys."""
+    text = text_sizes(rng)
+    text |= {"num_hidden_layers": 2, "rope_parameters": {"rope_type": "default", "rope_theta": theta(rng)},
+             "model_type": "qwen2"}
+    heads, head_dim = rng.choice([(2, 8), (3, 4), (4, 6), (2, 5)])
+    merge, patch, units = rng.choice([2, 2, 4] if is_large else [2]), rng.choice([2, 3]), rng.choice([2, 3])
+    layers = rng.choice([2, 3])
+    vision = {"hidden_size": heads * head_dim, "num_attention_heads": heads, "num_hidden_layers": layers,
+              "intermediate_size": rng.randrange(19, 34), "patch_size": [patch, patch],
+              "image_size": [patch * merge * units] * 2, "layer_norm_eps": rng.choice([1e-6, 3e-4]),
+              "layer_scale_init_value": 0.1, "attention_bias": not is_large, "use_qk_norm": is_large,
+              "norm_type": "rms_norm" if is_large else "layer_norm", "use_mean_pooling": True,
+              "use_absolute_position_embeddings": True}
+    fields = {"downsample_ratio": 1 / merge, "image_seq_length": units * units, "image_token_id": rng.randrange(3, text["vocab_size"]),
+              "projector_hidden_act": "gelu", "vision_feature_layer": -1}
+    if not is_large:
+        vision["use_mean_pooling"] = rng.random() < 0.5
+    return InternVLConfig(text_config=text, vision_config=vision, tie_word_embeddings=is_large, **fields)
+
+
 MAKERS = {
     "gpt2": lambda rng: gpt2(rng, True),
     "gpt2_untied": lambda rng: gpt2(rng, False),
@@ -252,6 +278,8 @@ MAKERS = {
     "qwen3_vl_tied": lambda rng: qwen3_vl(rng, True),
     "qwen3_vl_untied": lambda rng: qwen3_vl(rng, False),
     "qwen3_vl_moe": qwen3_vl_moe,
+    "internvl": lambda rng: internvl(rng, False),
+    "internvl_norms": lambda rng: internvl(rng, True),
 }
 
 

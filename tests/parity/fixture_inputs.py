@@ -53,6 +53,12 @@ class SampleMaker:
         return {"ids": [c.vision_start_token_id] + [c.image_token_id] * rows + [c.vision_end_token_id],
                 "pixel_values": self.patches(grid), "image_grid_thw": grid}
 
+    def tile(self):
+        """An image of the one size that a tower takes, without anything around it."""
+        v, c = self.vision, self.config
+        return {"ids": [c.image_token_id] * c.image_seq_length,
+                "pixel_values": self.draw.normal(1, v.num_channels, *v.image_size)}
+
     def video(self, t, h, w, seconds):
         grid = (t, h, w)
         rows = t * h * w // self.vision.spatial_merge_size**2
@@ -124,6 +130,8 @@ def draw_case(config, name, key):
         return [[text(), make.audio_in_video(4, 4, 2, 1.25, 4 * rng.randrange(3 * per_second, 5 * per_second)), text()],
                 [make.image(*windows[0]), text(), make.audio_in_video(2, 2, 4, 1.0, 4 * rng.randrange(per_second, 4 * per_second)),
                  text(5, 9)]]
+    if name == "tiles":
+        return [[text(), make.tile(), text(1, 4), make.tile(), make.tile(), text()], [text(8, 14)], [make.tile(), text(4, 8)]]
     if name.startswith("step"):
         return [[text(), make.image(*windows[0]), text()], [make.video(2, 2, 4, 1.0), text(6, 12)], [text(8, 14)]]
     if name != "mixed":
@@ -172,7 +180,10 @@ def unpack(config, tensors):
     """Per sample what the packed tensors hold; a sample owns as many media as its placeholder tokens have room for."""
     merge = getattr(getattr(config, "vision_config", None), "spatial_merge_size", 1) ** 2
     streams = {}
-    if "image_grid_thw" in tensors:
+    if "pixel_values" in tensors and tensors["pixel_values"].dim() == 4:
+        merge = 1
+        streams["image"] = [(torch.tensor([config.image_seq_length]), {"pixel_values": p}) for p in tensors["pixel_values"].split(1)]
+    elif "image_grid_thw" in tensors:
         streams["image"] = [(g, {"pixel_values": p}) for g, p in
                             zip(tensors["image_grid_thw"], tensors["pixel_values"].split(tensors["image_grid_thw"].prod(1).tolist()))]
     if "video_grid_thw" in tensors:

@@ -7,7 +7,7 @@ import tempfile
 import torch
 from safetensors.torch import load_file
 from torch.overrides import TorchFunctionMode
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, InternVLForConditionalGeneration
 from transformers.models.qwen2_5_omni.modeling_qwen2_5_omni import Qwen2_5OmniThinkerForConditionalGeneration
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLForConditionalGeneration
 from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLForConditionalGeneration
@@ -26,6 +26,7 @@ MULTIMODAL = {
     "qwen2_5_omni_thinker": Qwen2_5OmniThinkerForConditionalGeneration,
     "qwen3_vl": Qwen3VLForConditionalGeneration,
     "qwen3_vl_moe": Qwen3VLMoeForConditionalGeneration,
+    "internvl": InternVLForConditionalGeneration,
 }
 PLAIN = {"attn_implementation": "eager", "experts_implementation": "eager"}
 GENERATED = 16
@@ -94,6 +95,9 @@ def model_inputs(config, sample, facts):
         return inputs
     if sample["image"]:
         inputs["pixel_values"] = torch.cat([m["pixel_values"] for _, m in sample["image"]])
+    if config.model_type == "internvl":
+        return inputs
+    if sample["image"]:
         inputs["image_grid_thw"] = torch.stack([g for g, _ in sample["image"]])
     if sample["video"]:
         inputs["pixel_values_videos"] = torch.cat([m["pixel_values_videos"] for _, m in sample["video"]])
@@ -132,6 +136,8 @@ class Watch:
         for name, module in self.model.named_modules():
             if name.split(".")[-1] == "visual":
                 self.hooks.append(module.register_forward_hook(lambda m, a, out: self.vision.append(vision_rows(out))))
+            elif name.split(".")[-1] == "multi_modal_projector":
+                self.hooks.append(module.register_forward_hook(lambda m, a, out: self.vision.append(out.flatten(0, 1))))
             elif name.split(".")[-1] == "audio_tower":
                 self.hooks.append(module.register_forward_hook(lambda m, a, out: self.audio.append(out.last_hidden_state)))
             elif isinstance(module, (Qwen3MoeTopKRouter, Qwen3VLMoeTextTopKRouter)):

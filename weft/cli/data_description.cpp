@@ -134,7 +134,7 @@ Result<std::string> describe_data(const DataRequest& request) {
   const DataSurvey survey = survey_data(
       {.sets = sets, .text = text, .chat = *chat, .rule = rule, .encode = settings.encode, .measure = measure});
   const int64_t batch = request.global_batch > 0 ? request.global_batch : kDefaultBatch;
-  const int64_t unit = std::max<int64_t>(model.media.patches_per_embedding, 1);
+  const int64_t unit = std::max<int64_t>({model.media.patches_per_embedding, model.media.patches_per_tile, 1});
   WEFT_TRY(const Workload workload,
            workload_of(survey, batch, unit, std::filesystem::path(request.data).stem().string(), request.data));
   if (request.out) {

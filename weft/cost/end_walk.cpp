@@ -228,6 +228,93 @@ CountedTensor walk_vision_exit(const WalkedBlock& block, const CountedTensor& x,
   return context.rows_of(own, std::ssize(parts) * rows.width);
 }
 
+CountedTensor walk_tower_entry(const WalkedBlock& block, const WalkContext& outside) {
+  const Op &patch_op = op_named(block.block, "patch_embedding"), &class_op = op_named(block.block, "class_token");
+  const auto& patches = std::get<Matmul>(patch_op.shape);
+  const int64_t rows = outside.rows, width = patches.out;
+  const bool of_patches = block.needs_of(patch_op).of_output, of_class = block.needs_of(class_op).of_weight;
+  const WalkContext joined = outside.going_back(of_patches || of_class);
+  const auto lookup = [&](int64_t entries, bool trains, const WalkContext& context) {
+    if (!trains) return;
+    context.add_step([entries, width, context](const CountedTensor& dy) {
+      CountedTensor converted;
+      if (!context.adds_in_place) converted = context.exact_rows_of(entries, width);
+      return dy;
+    });
+  };
+  CountedTensor x;
+  {
+    const CountedTensor made =
+        walk_linear({}, {.rows = rows, .in = patches.in, .out = width, .has_bias = patches.bias_elements > 0},
+                    block.at(patch_op, outside));
+    const CountedTensor is_class = outside.make(rows * kFlagBytes);
+    joined.add_step([is_class, of_patches, of_class, rows, width, joined](const CountedTensor&) {
+      CountedTensor of_rows;
+      if (of_class) {
+        const CountedTensor others = joined.rows_of(rows, width), zeros = joined.rows_of(1, 1);
+        const CountedTensor sum = joined.rows_of(1, width);
+      }
+      if (of_patches) of_rows = joined.rows_of(rows, width);
+      return of_rows;
+    });
+    x = outside.rows_of(rows, width);
+  }
+  bool goes_back = of_patches || of_class;
+  if (const Op* positions = find_op(block.block, "positions")) {
+    const bool trains = block.needs_of(*positions).of_weight;
+    goes_back = goes_back || trains;
+    lookup(rows, trains, outside.going_back(goes_back));
+    const CountedTensor table = outside.rows_of(rows, width);
+    x = outside.rows_of(rows, width);
+  }
+  const Op* norm = find_op(block.block, "first_norm");
+  return norm == nullptr ? x : walk_norm(x, rows, std::get<Norm>(norm->shape), block.at(*norm, outside));
+}
+
+CountedTensor walk_tower_exit(const WalkedBlock& block, const CountedTensor& x, int64_t width, const SiteRows& rows,
+                              const WalkContext& outside) {
+  const Op &up = op_named(block.block, "projector.up"), &down = op_named(block.block, "projector.down");
+  const auto &wider_shape = std::get<Matmul>(up.shape), &narrower_shape = std::get<Matmul>(down.shape);
+  const LocalMatmul wider = local_matmul(wider_shape, up.split, outside.share);
+  const LocalMatmul narrower = local_matmul(narrower_shape, down.split, outside.share);
+  const int64_t merged = wider_shape.in, all = outside.whole_rows;
+  CountedTensor wide;
+  {
+    CountedTensor before = x;
+    const Op* first = &up;
+    if (const Op* norm = find_op(block.block, "norm"))
+      before = walk_norm(x, outside.rows, std::get<Norm>(norm->shape), block.at(*norm, outside));
+    CountedTensor plain;
+    if (const Op* norm = find_op(block.block, "projector.norm")) {
+      first = norm;
+      const WalkContext entering = outside.going_back(block.needs_of(*norm).of_input);
+      const CountedTensor whole = walk_enter(before, {outside.rows, all, width}, entering);
+      entering.add_step([all, width, entering](const CountedTensor&) { return entering.rows_of(all, width); });
+      const CountedTensor squares = entering.rows_of(rows.whole, merged);
+      const CountedTensor normed =
+          walk_norm(squares, rows.whole, std::get<Norm>(norm->shape), block.at(*norm, outside));
+      plain = walk_linear(
+          normed, {.rows = rows.whole, .in = wider.in, .out = wider.out, .has_bias = wider_shape.bias_elements > 0},
+          block.at(up, outside));
+    } else {
+      plain = walk_entered_linear(
+          before, {outside.rows, all, width},
+          {.rows = rows.whole, .in = wider.in, .out = wider.out, .has_bias = wider_shape.bias_elements > 0},
+          outside.going_back(block.needs_of(*first).of_input), block.at(up, outside));
+    }
+    wide = walk_activation(plain, rows.whole, wider.out, 0, outside.going_back(block.needs_of(up).of_output));
+  }
+  const OpNeeds& needs = block.needs_of(down);
+  const bool is_spread = outside.is_spread(), has_bias = narrower_shape.bias_elements > 0;
+  const WalkContext at_down = block.at(down, outside);
+  const WalkContext summed = at_down.going_back(!is_spread || needs.of_input || needs.of_weight);
+  const CountedTensor made = walk_linear(
+      wide, {.rows = rows.whole, .in = narrower.in, .out = narrower.out, .has_bias = has_bias && !is_spread}, summed);
+  if (!is_spread) return made;
+  const CountedTensor own = walk_leave(made, rows, summed);
+  return has_bias ? walk_add_bias(own, rows.width, at_down) : own;
+}
+
 CountedTensor walk_audio_entry(const WalkedBlock& block, int64_t frames, const WalkContext& outside) {
   const Op &first_op = op_named(block.block, "convolution.mel"),
            &second_op = op_named(block.block, "convolution.stride");

@@ -34,6 +34,12 @@ CountedTensor walk_vision_exit(const WalkedBlock& exit, const CountedTensor& x,
                                const std::vector<WalkedLayerRows>& branches, const SiteRows& rows, bool reorders,
                                const WalkContext& context);
 
+/// Of a tower whose images have a row for the class.
+CountedTensor walk_tower_entry(const WalkedBlock& entry, const WalkContext& context);
+/// `width` is that of `x`, whose patches are merged.
+CountedTensor walk_tower_exit(const WalkedBlock& exit, const CountedTensor& x, int64_t width, const SiteRows& rows,
+                              const WalkContext& context);
+
 /// `frames` are those that the first convolution is run for.
 CountedTensor walk_audio_entry(const WalkedBlock& entry, int64_t frames, const WalkContext& context);
 CountedTensor walk_audio_exit(const WalkedBlock& exit, const CountedTensor& x, const SiteRows& rows,

@@ -53,7 +53,10 @@ CountedTensor attention(const CountedTensor& x, const WalkedBlock& layer, const 
     WalkContext norms = layer.at("attention.k_norm", context);
     norms.trains = layer.needs_of("attention.q_norm").of_weight;
     norms.trains_bias = layer.needs_of("attention.k_norm").of_weight;
-    packed = walk_norm_heads(packed, context.whole_rows, heads, core.head_dim, norms);
+    const auto& norm = std::get<Norm>(op_named(block, "attention.q_norm").shape);
+    const bool is_by_row = norm.groups == 1 && core.heads > 1;
+    packed = walk_norm_heads(packed, context.whole_rows, is_by_row ? LocalHeads{.queries = 1, .keys = 1} : heads,
+                             norm.width, norms);
   }
   const CountedTensor mixed =
       walk_attention(packed, heads, core, find_op(block, "attention.rotary") != nullptr, layer.at(core_op, context));
@@ -70,6 +73,12 @@ CountedTensor mlp(const CountedTensor& x, const WalkedBlock& layer, const WalkCo
   const CountedTensor inner = gate_up != nullptr ? walk_swiglu(wide, context.whole_rows, up_width / 2, behind)
                                                  : walk_activation(wide, context.whole_rows, up_width, 1, behind);
   return row_cut_linear(inner, layer, "mlp.down", context);
+}
+
+CountedTensor scaled(CountedTensor x, const WalkedBlock& layer, std::string_view name, const WalkContext& context) {
+  const Op* op = find_op(layer.block, name);
+  if (op == nullptr) return x;
+  return walk_scale(x, context.rows, std::get<Pointwise>(op->shape).scales, layer.at(*op, context));
 }
 
 /// A product of every expert with its rows.
@@ -232,18 +241,24 @@ WalkContext WalkedBlock::at(const Op& op, const WalkContext& context) const {
 CountedTensor LayerWalk::forward(const CountedTensor& x, const WalkContext& context) const {
   const Op &first = op_named(block, "attention.norm"), &second = op_named(block, "mlp.norm");
   const auto& norm = std::get<Norm>(first.shape);
+  // What is added to rows comes from a half's scale, where it has one.
+  const auto summand = [&](std::string_view half) {
+    const Op* scale = find_op(block, std::string(half) + ".scale");
+    return scale != nullptr ? scale : find_op(block, half == "mlp" ? "mlp.down" : "attention.out");
+  };
   CountedTensor attended;
   {
     WalkedBranch branch(context.going_back(needs_of(first).of_input));
     const CountedTensor normed = walk_norm(x, context.rows, norm, at(first, context));
-    const CountedTensor made = attention(normed, *this, context);
-    attended = branch.join(context.rows, norm.width, context.going_back(needs_of("attention.out").of_output));
+    const CountedTensor made = scaled(attention(normed, *this, context), *this, "attention.scale", context);
+    attended = branch.join(context.rows, norm.width, context.going_back(needs_of(*summand("attention")).of_output));
   }
   WalkedBranch branch(context.going_back(needs_of(second).of_input));
   const CountedTensor normed = walk_norm(attended, context.rows, norm, at(second, context));
-  const CountedTensor made =
+  const CountedTensor mapped =
       find_op(block, "moe.router") != nullptr ? moe(normed, *this, context) : mlp(normed, *this, context);
-  return branch.join(context.rows, norm.width, context.going_back(needs_of("mlp.down").of_output));
+  const CountedTensor made = scaled(mapped, *this, "mlp.scale", context);
+  return branch.join(context.rows, norm.width, context.going_back(needs_of(*summand("mlp")).of_output));
 }
 
 }  // namespace weft

@@ -165,6 +165,18 @@ CountedTensor walk_add_bias(const CountedTensor& x, int64_t width, const WalkCon
   return context.make(x.bytes());
 }
 
+CountedTensor walk_scale(const CountedTensor& x, int64_t rows, int64_t width, const WalkContext& context) {
+  const CountedTensor kept = context.trains ? x : CountedTensor();
+  context.add_step([kept, rows, width, context](const CountedTensor&) {
+    if (context.trains) {
+      const CountedTensor products = context.rows_of(rows, width);
+      const CountedTensor sums = context.exact_rows_of(1, width);
+    }
+    return context.passes_on ? context.rows_of(rows, width) : CountedTensor();
+  });
+  return context.rows_of(rows, width);
+}
+
 CountedTensor walk_swiglu(const CountedTensor& gate_up, int64_t rows, int64_t inner, const WalkContext& context) {
   context.add_step([gate_up, rows, inner, context](const CountedTensor&) { return context.rows_of(rows, 2 * inner); });
   return context.rows_of(rows, inner);

@@ -44,6 +44,9 @@ CountedTensor walk_entered_linear(const CountedTensor& x, const SiteRows& rows, 
                                   const WalkContext& before, const WalkContext& context);
 CountedTensor walk_add_bias(const CountedTensor& x, int64_t width, const WalkContext& context);
 
+/// Rows times a weight, element by element.
+CountedTensor walk_scale(const CountedTensor& x, int64_t rows, int64_t width, const WalkContext& context);
+
 CountedTensor walk_swiglu(const CountedTensor& gate_up, int64_t rows, int64_t inner, const WalkContext& context);
 /// `slopes` are as many tensors more as the backward makes in passing.
 CountedTensor walk_activation(const CountedTensor& x, int64_t rows, int64_t inner, int64_t slopes,

@@ -18,6 +18,7 @@ struct SampleForm {
   Brackets audio;
   int64_t other_special = -1;  ///< one more token that text does not use: that of videos
   int64_t merge_size = 1;      ///< patches in a row that become one embedding, and rows of patches
+  int64_t tile_side = 0;       ///< patches along each side of an image; 0: images are of any size
   int64_t patch_elements = 0;
   int64_t mel_bins = 0;
 };

@@ -101,6 +101,11 @@ SampleLoad SyntheticSamples::load(int64_t index) const {
   return SampleDrawer(*model_, *workload_, mixed(seed_, index, kForLoad)).draw();
 }
 
+ImageGrid SyntheticSamples::grid_of(const Segment& image) const {
+  if (form_.tile_side > 0) return {.rows = form_.tile_side, .columns = form_.tile_side};
+  return grid_of_patches(static_cast<int64_t>(image.length), form_.merge_size);
+}
+
 int64_t SyntheticSamples::image_rows(const ImageGrid& grid) const {
   return grid.num_patches() / (form_.merge_size * form_.merge_size);
 }
@@ -113,7 +118,7 @@ SampleRows SyntheticSamples::media_rows(int64_t index) const {
   SampleRows rows;
   const SampleLoad asked = load(index);
   for (const Segment& image : asked.vision)
-    rows.image += image_rows(grid_of_patches(static_cast<int64_t>(image.length), form_.merge_size));
+    rows.image += image_rows(grid_of(image));
   for (const Segment& clip : asked.audio) rows.audio += clip_rows(clip);
   return rows;
 }
@@ -147,7 +152,7 @@ Sample SyntheticSamples::make(int64_t index, bool has_pixels, bool has_features)
     media_tokens += rows + (tokens.begin >= 0 ? 1 : 0) + (tokens.end >= 0 ? 1 : 0);
   };
   for (const Segment& image : sample.load.vision) {
-    sample.images.push_back(grid_of_patches(static_cast<int64_t>(image.length), form_.merge_size));
+    sample.images.push_back(grid_of(image));
     add_piece(form_.image, image_rows(sample.images.back()));
   }
   for (const Segment& clip : sample.load.audio) {

@@ -32,6 +32,7 @@ class SyntheticSamples : public SampleSource {
   bool is_synthetic() const override { return true; }
 
  private:
+  ImageGrid grid_of(const Segment& image) const;
   /// An image's rows; a clip's, 0 where it is too short to be heard.
   int64_t image_rows(const ImageGrid& grid) const;
   int64_t clip_rows(const Segment& clip) const;

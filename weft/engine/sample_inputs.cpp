@@ -30,6 +30,7 @@ SampleForm sample_form(const ModelNumbers& numbers, int64_t vocabulary) {
                   .other_special = tokens.video};
   if (numbers.vision) {
     form.merge_size = numbers.vision->merge_size;
+    form.tile_side = numbers.vision->tile_side;
     form.patch_elements = numbers.vision->patch_elements();
   }
   if (numbers.audio) form.mel_bins = numbers.audio->mel_bins;

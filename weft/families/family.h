@@ -12,9 +12,13 @@ namespace weft {
 /// How an image and a second of audio become tokens, for workloads that count in patches and seconds.
 struct MediaGeometry {
   int64_t patches_per_embedding = 0;          ///< spatial merge squared
+  int64_t patches_per_tile = 0;               ///< images are tiles of so many, each a sequence; 0: of any size
   int64_t mel_frames_per_second = 0;          ///< log-mel frames
   int64_t mel_frames_per_audio_position = 0;  ///< stride of the convolutions
   int64_t audio_positions_per_embedding = 0;  ///< pooling
+
+  /// Rows of the vision encoder for a tile: its patches, and one in front of them.
+  int64_t rows_per_tile() const { return patches_per_tile + 1; }
 };
 
 /// A model as its family declares it: what both halves, the one that plans and the one that runs, build on.
@@ -31,7 +35,7 @@ struct Family {
   void (*read)(Fields& config, DeclaredModel& model);
 };
 
-/// All that are known.
+/// All that are known without any library.
 const std::vector<Family>& families();
 
 }  // namespace weft

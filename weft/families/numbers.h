@@ -48,7 +48,11 @@ struct VisionNumbers {
   int64_t merge_size = 2;
   int64_t window_size = 0;         ///< pixels; 0: no windows
   int64_t positions_per_side = 0;  ///< of the square of learned positions between which patches lie; 0: there is none
+  /// Patches along each side of an image, which is a sequence of its own with a row more in front; 0: images are of any
+  /// size, and have no such row.
+  int64_t tile_side = 0;
 
+  int64_t patches_per_tile() const { return tile_side * tile_side; }
   int64_t patch_elements() const { return channels * temporal_patch_size * patch_size * patch_size; }
 };
 

@@ -107,6 +107,27 @@ struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
   }
 };
 
+struct ScaleFunction : torch::autograd::Function<ScaleFunction> {
+  static at::Tensor forward(AutogradContext* saved, const at::Tensor& x, const at::Tensor& weight,
+                            const c10::intrusive_ptr<Weights>& weights) {
+    saved->save_for_backward({weights->weight->is_trainable() ? x : at::Tensor(), weight});
+    saved->saved_data["weights"] = at::IValue::make_capsule(weights);
+    return at::mul(x, weight);
+  }
+
+  static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
+    const variable_list tensors = saved->get_saved_variables();
+    const auto weights = saved_weights(saved);
+    const at::Tensor& dy = gradients[0];
+    if (weights->weight->is_trainable()) {
+      const at::ScalarType type = norm_type(dy);
+      weights->weight->add_gradient(at::mul(dy, tensors[0]).sum(0, /*keepdim=*/false, type));
+    }
+    if (!saved->needs_input_grad(0)) return {at::Tensor(), at::Tensor(), at::Tensor()};
+    return {at::mul(dy, tensors[1]), at::Tensor(), at::Tensor()};
+  }
+};
+
 /// The query heads and the key heads of packed rows, [tokens, heads, head_dim]; what is left are values.
 struct HeadViews {
   at::Tensor q;
@@ -170,6 +191,10 @@ at::Tensor rms_norm(const at::Tensor& x, const ParameterPtr& weight, double epsi
 
 at::Tensor layer_norm(const at::Tensor& x, const ParameterPtr& weight, const ParameterPtr& bias, double epsilon) {
   return LayerNormFunction::apply(x, weight->value, bias->value, epsilon, weights_of(weight, bias));
+}
+
+at::Tensor scale_columns(const at::Tensor& x, const ParameterPtr& weight) {
+  return ScaleFunction::apply(x, weight->value, weights_of(weight));
 }
 
 at::Tensor norm_heads(const at::Tensor& qkv, const ParameterPtr& q_weight, const ParameterPtr& k_weight, int64_t heads,

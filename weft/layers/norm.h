@@ -14,4 +14,7 @@ at::Tensor layer_norm(const at::Tensor& x, const ParameterPtr& weight, const Par
 at::Tensor norm_heads(const at::Tensor& qkv, const ParameterPtr& q_weight, const ParameterPtr& k_weight, int64_t heads,
                       int64_t kv_heads, double epsilon);
 
+/// Every row times a weight, element by element.
+at::Tensor scale_columns(const at::Tensor& x, const ParameterPtr& weight);
+
 }  // namespace weft

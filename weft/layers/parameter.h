@@ -60,13 +60,15 @@ WeightPiece zero_rows(int64_t count);
 
 /// What a fresh parameter holds.
 struct Initialization {
-  enum class Kind : uint8_t { kZeros, kOnes, kNormal };
+  enum class Kind : uint8_t { kZeros, kConstant, kNormal };
   Kind kind = Kind::kZeros;
+  double value = 0;       ///< of kConstant
   double deviation = 0;   ///< of kNormal
   int64_t zero_row = -1;  ///< a row that is zero all the same: the embedding of padding
 
   static Initialization zeros() { return {}; }
-  static Initialization ones() { return {.kind = Kind::kOnes}; }
+  static Initialization ones() { return constant(1); }
+  static Initialization constant(double value) { return {.kind = Kind::kConstant, .value = value}; }
   static Initialization normal(double deviation) { return {.kind = Kind::kNormal, .deviation = deviation}; }
 };
 

@@ -17,6 +17,10 @@ at::Tensor row_cut_linear(const at::Tensor& x, const ParameterPtr& weight, const
   return bias ? add_bias(rows, bias) : rows;
 }
 
+at::Tensor scaled(const at::Tensor& x, const ParameterPtr& weight) {
+  return weight ? scale_columns(x, weight) : x;
+}
+
 at::Tensor attend_with_cache(const at::Tensor& qkv, const AttentionLayer& layer, const AttentionCall& call) {
   const HeadCounts& h = layer.heads;
   const at::Tensor all = qkv.view({qkv.size(0), h.heads + 2 * h.kv_heads, h.head_dim});
@@ -50,7 +54,10 @@ at::Tensor NormLayer::forward(const at::Tensor& x) const {
 
 at::Tensor AttentionLayer::forward(const at::Tensor& x, const AttentionCall& call, const RunContext& context) const {
   at::Tensor packed = entered_linear(x, qkv, qkv_bias, context);
-  if (q_norm) packed = norm_heads(packed, q_norm, k_norm, heads.heads, heads.kv_heads, norm_epsilon);
+  if (q_norm) {
+    const int64_t queries = norms_rows ? 1 : heads.heads, keys = norms_rows ? 1 : heads.kv_heads;
+    packed = norm_heads(packed, q_norm, k_norm, queries, keys, norm_epsilon);
+  }
   const at::Tensor mixed = attend(packed, *this, call, context);
   return row_cut_linear(mixed, out, out_bias, context);
 }
@@ -61,10 +68,10 @@ at::Tensor MlpLayer::forward(const at::Tensor& x, const RunContext& context) con
 }
 
 at::Tensor TransformerLayer::forward(const at::Tensor& x, const AttentionCall& call, const RunContext& context) const {
-  const at::Tensor attended = x + context.drop(attention.forward(attention_norm.forward(x), call, context), dropout,
-                                               number, DropoutSite::kAttentionSum);
+  const at::Tensor mixed = scaled(attention.forward(attention_norm.forward(x), call, context), attention_scale);
+  const at::Tensor attended = x + context.drop(mixed, dropout, number, DropoutSite::kAttentionSum);
   const at::Tensor normed = mlp_norm.forward(attended);
-  const at::Tensor mapped = moe ? moe->forward(normed, context) : mlp.forward(normed, context);
+  const at::Tensor mapped = scaled(moe ? moe->forward(normed, context) : mlp.forward(normed, context), mlp_scale);
   return attended + context.drop(mapped, dropout, number, DropoutSite::kMlpSum);
 }
 

@@ -39,6 +39,7 @@ struct AttentionLayer {
   ParameterPtr qkv_bias;
   ParameterPtr q_norm;  ///< of every query head, where heads have norms
   ParameterPtr k_norm;
+  bool norms_rows = false;  ///< of all query heads together instead, and of all key heads
   double norm_epsilon = 0;
   ParameterPtr out;
   ParameterPtr out_bias;
@@ -64,9 +65,11 @@ struct TransformerLayer {
   AttentionLayer attention;
   NormLayer mlp_norm;
   MlpLayer mlp;
-  std::optional<MoeLayer> moe;  ///< instead of the MLP
-  double dropout = 0;           ///< of what is added to rows
-  int64_t number = 0;           ///< of the layer in its module
+  std::optional<MoeLayer> moe;   ///< instead of the MLP
+  ParameterPtr attention_scale;  ///< what is added to rows is multiplied by these, where there are any
+  ParameterPtr mlp_scale;
+  double dropout = 0;  ///< of what is added to rows
+  int64_t number = 0;  ///< of the layer in its module
 
   at::Tensor forward(const at::Tensor& x, const AttentionCall& call, const RunContext& context) const;
 };

@@ -28,10 +28,10 @@ class ForwardList {
     const Op& op = block_.ops[i];
     if (is_router(op)) return add_router(i);
     if (std::holds_alternative<Attention>(op.shape)) return add_attention(i);
+    if (std::holds_alternative<Norm>(op.shape) && op.has_whole_rows) return add_whole_norm(i);
     if (std::holds_alternative<CrossEntropy>(op.shape) && sharing_.tp > 1)
       list_.push_back({.kind = ExchangeKind::kLoss, .op = i});
     if (const auto* matmul = std::get_if<Matmul>(&op.shape)) add_product(i, *matmul);
-    if (op.branches_from >= 0) return add_branch(i);
     const bool pools = op.split == TensorSplit::kWhole && has_output_rows(op);
     if (pools && !pooling_) pooling_ = i;
   }
@@ -56,16 +56,17 @@ class ForwardList {
     if (sharing_.ep > 1) list_.push_back({.kind = ExchangeKind::kExpertCounts, .op = i});
   }
 
-  /// A branch's rows become whole before they are merged and normed, and its first product finds them so.
-  void add_branch(size_t i) {
-    if (sharing_.tp > 1) list_.push_back(enter_before(i, /*happens_again=*/false));
-    are_whole_ = true;
-  }
-
   void add_attention(size_t i) {
     if (sharing_.ulysses > 1) list_.push_back({.kind = ExchangeKind::kHeads, .op = i, .has_keys = true});
     if (sharing_.ring > 1) list_.push_back({.kind = ExchangeKind::kKeys, .op = i});
     if (sharing_.ulysses > 1) list_.push_back({.kind = ExchangeKind::kHeads, .goes_back = true, .op = i});
+  }
+
+  /// Rows become whole and are merged before it, and stay so for the product behind it.
+  void add_whole_norm(size_t i) {
+    changes_rows_ = true;
+    if (sharing_.tp > 1) list_.push_back(enter_before(i, /*happens_again=*/false));
+    are_whole_ = true;
   }
 
   void add_product(size_t i, const Matmul& matmul) {

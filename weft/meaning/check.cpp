@@ -229,6 +229,12 @@ class Checker {
     const ModulePlan& m = *module_;
     const HeadLimit limit = head_limit(*spec());
     if (limit.allows(m.tp, m.cp_ulysses)) return;
+    if (m.tp > 1 && limit.are_normed_together) {
+      add_here(
+          "tp",
+          fmt::format("is {}, but all heads of a row are normed together, which takes them on one rank; use 1", m.tp));
+      return;
+    }
     if (m.tp > limit.heads) {
       add_here("tp",
                fmt::format("is {}, but there are only {} heads to share out; tp is at most that", m.tp, limit.heads));

@@ -83,10 +83,12 @@ struct EachWeight {
     visit(LocalWeight{.elements = entries * l.width, .is_matrix = true, .is_whole = op.split != TensorSplit::kColumn});
   }
   void operator()(const Norm& n) const {
-    const LocalWeight weight{
-        .elements = n.width, .is_whole = true, .sees_divided = op.split == TensorSplit::kInside || op.has_whole_rows};
+    const LocalWeight weight{.elements = n.width, .is_whole = true, .sees_divided = sees_divided(op)};
     visit(weight);
     if (n.has_bias) visit(weight);
+  }
+  void operator()(const Pointwise& p) const {
+    if (p.scales > 0) visit(LocalWeight{.elements = p.scales, .is_whole = true});
   }
   void operator()(const auto&) const {}
 };

@@ -6,12 +6,12 @@ EncoderShare share_encoder(const Plan& plan, ModuleKind kind, const EncoderLoad&
                            int64_t rank) {
   const PackedSegments segments(load.windows.empty() ? load.segments : load.windows);
   EncoderShare share;
-  if (kind == ModuleKind::kVision) {
-    const int64_t unit = plan.model.media.patches_per_embedding;
+  const int64_t unit = kind == ModuleKind::kVision ? plan.model.media.patches_per_embedding : 2;
+  if (load.pairs.empty() && kind == ModuleKind::kVision) {
     share.deal = deal_patches(segments.num_rows(), unit, segments, num_ranks);
     share.made = merged_rows(share.deal, unit, outputs_of(load.order));
   } else {
-    share.deal = deal_pairs(segments.num_rows(), load.pairs, segments, num_ranks);
+    share.deal = deal_units(segments.num_rows(), unit, load.pairs, segments, num_ranks);
     share.made = entries_by_rank(RowOwners(share.deal), load.pairs);
   }
   share.inside = share.deal.num_rows(rank);

@@ -14,7 +14,8 @@ struct EncoderLoad {
   std::vector<int64_t> segments;  ///< rows that attend to each other: of a frame, or of a chunk of sound
   std::vector<int64_t> windows;   ///< the same of layers that see windows of frames, if there are any
   std::vector<int64_t> order;     ///< output i is the encoder's i-th merged row, or else the order[i]-th
-  std::vector<int64_t> pairs;     ///< of sound: the first row of each two that are pooled
+  std::vector<int64_t> pairs;     ///< the first row of each two that are pooled, of sound, or of the patches that are
+                                  ///< merged, where not all rows are patches
   int64_t frames = 0;             ///< of sound: of its spectrogram
 };
 

@@ -85,16 +85,17 @@ Result<BlockInputs> inputs_of_block(const Model& model, ModelNumbers numbers, co
     }
   } else if (shape.module == ModuleKind::kVision) {
     const int64_t merge = numbers.vision->merge_size;
+    const int64_t side = numbers.vision->tile_side, tile_rows = model.media.rows_per_tile();
     int64_t patches = 0;
-    for (const int64_t length : lengths_of(shape, merge * merge)) {
-      const ImageGrid grid = grid_of_patches(length, merge);
+    for (const int64_t length : lengths_of(shape, side > 0 ? tile_rows : merge * merge)) {
+      const ImageGrid grid = side > 0 ? ImageGrid{.rows = side, .columns = side} : grid_of_patches(length, merge);
       raw.image_grids.push_back({1, grid.rows, grid.columns});
       patches += grid.num_patches();
       writer.media(special.vision_start, special.image, grid.num_patches() / (merge * merge), special.vision_end);
       end_sample();
     }
     raw.pixel_values = at::randn({patches, numbers.vision->patch_elements()});
-    made.tokens = static_cast<double>(patches);
+    made.tokens = static_cast<double>(side > 0 ? std::ssize(raw.image_grids) * tile_rows : patches);
   } else {
     int64_t frames = 0;
     const int64_t stride = model.media.mel_frames_per_audio_position;

@@ -21,7 +21,7 @@ void draw_weights(const std::vector<ParameterPtr>& parameters) {
   for (const ParameterPtr& parameter : parameters) {
     const Initialization& init = parameter->spec.init;
     if (init.kind == Initialization::Kind::kNormal) parameter->value.normal_(0, init.deviation);
-    if (init.kind == Initialization::Kind::kOnes) parameter->value.fill_(1);
+    if (init.kind == Initialization::Kind::kConstant) parameter->value.fill_(init.value);
   }
 }
 

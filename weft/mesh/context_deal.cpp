@@ -31,15 +31,17 @@ RowLists merged_rows(const RowDeal& patches, int64_t unit, std::span<const int64
   return made;
 }
 
-RowDeal deal_pairs(int64_t num_rows, std::span<const int64_t> first_rows, const PackedSegments& segments,
+RowDeal deal_units(int64_t num_rows, int64_t unit, std::span<const int64_t> first_rows, const PackedSegments& segments,
                    int64_t num_ranks) {
   std::vector<bool> is_allowed(static_cast<size_t>(num_rows + 1), true);
-  for (const int64_t first : first_rows) is_allowed[static_cast<size_t>(first + 1)] = false;
+  for (const int64_t first : first_rows) {
+    for (int64_t row = first + 1; row < first + unit; ++row) is_allowed[static_cast<size_t>(row)] = false;
+  }
   std::vector<int64_t> allowed;
   for (int64_t row = 0; row <= num_rows; ++row) {
     if (is_allowed[static_cast<size_t>(row)]) allowed.push_back(row);
   }
-  // The rows of a pair may be of two segments where these are odd.
+  // The rows of a unit may be of two segments: a pair's, where these are odd.
   std::vector<int64_t> preferred = borders_of(segments);
   std::erase_if(preferred, [&](int64_t row) { return !is_allowed[static_cast<size_t>(row)]; });
   return RowDeal::contiguous(num_rows, num_ranks, allowed, preferred);

@@ -20,9 +20,15 @@ RowDeal deal_patches(int64_t num_patches, int64_t unit, const PackedSegments& se
 /// without a list, in that order.
 RowLists merged_rows(const RowDeal& patches, int64_t unit, std::span<const int64_t> outputs);
 
-/// Rows of which pairs, given by their first ones, are pooled and stay together.
-RowDeal deal_pairs(int64_t num_rows, std::span<const int64_t> first_rows, const PackedSegments& segments,
+/// Rows of which units of `unit`, given by their first ones, are pooled or merged and stay together. Others may be of
+/// no unit.
+RowDeal deal_units(int64_t num_rows, int64_t unit, std::span<const int64_t> first_rows, const PackedSegments& segments,
                    int64_t num_ranks);
+/// Pairs of rows.
+inline RowDeal deal_pairs(int64_t num_rows, std::span<const int64_t> first_rows, const PackedSegments& segments,
+                          int64_t num_ranks) {
+  return deal_units(num_rows, 2, first_rows, segments, num_ranks);
+}
 
 /// Who has each row of a deal, and as which of its own.
 struct RowOwners {

@@ -34,6 +34,21 @@ Range range_of(const RowDeal& deal, int64_t rank) {
 void share_vision(ContextBatch& batch, const VisionInputs& whole, int64_t merge_size, int64_t num_ranks, int64_t rank) {
   const int64_t unit = merge_size * merge_size;
   const int64_t num_patches = whole.pixels.size(0);
+  if (whole.patch_rows.defined()) {
+    const std::vector<int64_t> rows = numbers_of(whole.patch_rows);
+    std::vector<int64_t> units;
+    for (size_t row = 0; row < rows.size(); row += static_cast<size_t>(unit)) units.push_back(rows[row]);
+    batch.patches = deal_units(num_patches, unit, units, whole.frames, num_ranks);
+    const RowOwners owners(batch.patches);
+    batch.vision_made = entries_by_rank(owners, units);
+    const Range own = range_of(batch.patches, rank);
+    VisionInputs& inputs = *batch.own.vision;
+    inputs.pixels = whole.pixels.narrow(0, own.begin, own.size());
+    inputs.positions = whole.positions.narrow(0, own.begin, own.size());
+    inputs.patch_rows = index_tensor(places_on_rank(owners, rows, rank), whole.patch_rows);
+    inputs.num_rows = inputs.patch_rows.size(0) / unit;
+    return;
+  }
   // Windows do not go beyond frames, so that their borders are the more frequent ones.
   const PackedSegments& segments = whole.windows.num_rows() > 0 ? whole.windows : whole.frames;
   batch.patches = deal_patches(num_patches, unit, segments, num_ranks);

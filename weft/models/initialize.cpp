@@ -79,8 +79,8 @@ void initialize_elements(const WeightPiece& piece, const Initialization& init, u
     case Initialization::Kind::kZeros:
       to.zero_();
       break;
-    case Initialization::Kind::kOnes:
-      to.fill_(1);
+    case Initialization::Kind::kConstant:
+      to.fill_(init.value);
       break;
     case Initialization::Kind::kNormal:
       draw_elements(piece, fresh_weight_key(piece.name, seed), static_cast<float>(init.deviation), first, to);

@@ -108,7 +108,13 @@ class MediaDealer {
   size_t next_ = 0;
 };
 
-/// Positions of all samples, [3, tokens].
+at::Tensor text_positions(const RawInputs& raw) {
+  std::vector<at::Tensor> parts;
+  for (const int64_t length : raw.lengths) parts.push_back(at::arange(length, at::kLong));
+  return at::cat(parts).unsqueeze(0);
+}
+
+/// Positions of all samples, [3, tokens], or [1, tokens] where media count as text.
 struct Positions {
   at::Tensor values;
   int64_t delta = 0;
@@ -153,6 +159,11 @@ Result<Positions> media_positions(const ModelNumbers& numbers, const RawInputs& 
     if (!raw.video_frame_seconds.empty()) {
       media.video_frame_seconds = std::span(raw.video_frame_seconds).subspan(video, num_videos);
     }
+    token += ids.size();
+    image += num_images;
+    video += num_videos;
+    clip += num_clips;
+    if (numbers.media.time == TimeRule::kText) continue;
     auto index = rope_index(numbers.media, ids, media);
     if (!index) {
       Error error = std::move(index).error();
@@ -161,22 +172,12 @@ Result<Positions> media_positions(const ModelNumbers& numbers, const RawInputs& 
     }
     parts.push_back(at::tensor(index->positions, at::kLong).view({3, index->num_tokens}));
     result.delta = index->delta;
-    token += ids.size();
-    image += num_images;
-    video += num_videos;
-    clip += num_clips;
   }
   for (const MediaDealer* dealer : {&images, &videos, &clips}) {
     if (const auto error = dealer->finish()) return *error;
   }
-  result.values = at::cat(parts, 1);
+  result.values = parts.empty() ? text_positions(raw) : at::cat(parts, 1);
   return result;
-}
-
-at::Tensor text_positions(const RawInputs& raw) {
-  std::vector<at::Tensor> parts;
-  for (const int64_t length : raw.lengths) parts.push_back(at::arange(length, at::kLong));
-  return at::cat(parts).unsqueeze(0);
 }
 
 Error unexpected_media(const std::string& field, const char* what) {
@@ -250,8 +251,24 @@ std::shared_ptr<const DropoutDraws> draws_of(const StepDraws& draws, const std::
 
 }  // namespace
 
-Result<Inputs> prepare_inputs(const ModelNumbers& numbers, int64_t vocabulary, const RawInputs& raw,
+Result<RawInputs> with_patches(const ModelNumbers& numbers, const RawInputs& raw) {
+  RawInputs patched = raw;
+  const bool are_tiles = raw.pixel_values.defined() && raw.pixel_values.dim() == 4;
+  if (!are_tiles || !numbers.vision || numbers.vision->tile_side == 0) return patched;
+  if (!raw.image_grids.empty()) {
+    return Error{.field = "image_grid_thw",
+                 .problem = "is given, but the images are tiles, all of one size",
+                 .advice = "Leave it out."};
+  }
+  WEFT_TRY(patched.pixel_values, patches_of_tiles(*numbers.vision, raw.pixel_values, "pixel_values"));
+  const int64_t side = numbers.vision->tile_side;
+  patched.image_grids.assign(static_cast<size_t>(raw.pixel_values.size(0)), Grid{1, side, side});
+  return patched;
+}
+
+Result<Inputs> prepare_inputs(const ModelNumbers& numbers, int64_t vocabulary, const RawInputs& given,
                               const WantedMedia& wanted) {
+  WEFT_TRY(const RawInputs raw, with_patches(numbers, given));
   if (const auto error = check_tokens(raw, vocabulary, numbers.llm.max_positions)) return *error;
   if (const auto error = check_targets(raw, vocabulary)) return *error;
   Inputs inputs{.ids = raw.input_ids, .samples = PackedSegments(raw.lengths)};
@@ -313,7 +330,8 @@ Inputs Inputs::staged(const at::TensorOptions& options) const {
                                   &staged.targets, &staged.vision_places, &staged.audio_places};
   if (staged.vision) {
     VisionInputs& own = *staged.vision;
-    all.insert(all.end(), {&own.pixels, &own.positions, &own.output_order, &own.mixed_entries, &own.mixed_weights});
+    all.insert(all.end(), {&own.pixels, &own.positions, &own.patch_rows, &own.output_order, &own.mixed_entries,
+                           &own.mixed_weights});
   }
   if (staged.audio) {
     AudioInputs& own = *staged.audio;

@@ -27,7 +27,8 @@ struct RawInputs {
   at::Tensor input_ids;          ///< int64 [tokens]
   std::vector<int64_t> lengths;  ///< tokens of each sample
   at::Tensor targets;            ///< int64 [tokens], -100 where there is none; may be undefined
-  at::Tensor pixel_values;       ///< fp32 [patches, patch elements] of the images; may be undefined
+  /// fp32 [patches, patch elements] of the images, or [tiles, channels, height, width] without grids; may be undefined.
+  at::Tensor pixel_values;
   std::vector<Grid> image_grids;
   at::Tensor pixel_values_videos;  ///< the same of the videos
   std::vector<Grid> video_grids;
@@ -40,6 +41,9 @@ struct RawInputs {
 
 /// Reads tensors by their names; a wrong type or shape, or a name that nothing reads, is an error that names it.
 Result<RawInputs> raw_inputs(std::map<std::string, at::Tensor> tensors);
+
+/// Images that are given as tiles, as patches with a grid for each.
+Result<RawInputs> with_patches(const ModelNumbers& numbers, const RawInputs& raw);
 
 struct ContextShare;
 

@@ -10,6 +10,7 @@
 #include "weft/layers/embedding.h"
 #include "weft/models/audio/audio_encoder.h"
 #include "weft/models/text/decoder.h"
+#include "weft/models/vision/image_tower.h"
 #include "weft/models/vision/vision_encoder.h"
 #include "weft/program/name_weights.h"
 
@@ -31,6 +32,9 @@ constexpr std::array kNetworks = {
     KnownNetwork{"patch encoder",
                  [](const Module& module, const ModelNumbers& numbers, const BlockRange& blocks, ParameterMaker& maker)
                      -> NetworkPtr { return std::make_shared<VisionEncoder>(module, *numbers.vision, blocks, maker); }},
+    KnownNetwork{"image tower",
+                 [](const Module& module, const ModelNumbers& numbers, const BlockRange& blocks, ParameterMaker& maker)
+                     -> NetworkPtr { return std::make_shared<ImageTower>(module, *numbers.vision, blocks, maker); }},
     KnownNetwork{"audio encoder",
                  [](const Module& module, const ModelNumbers&, const BlockRange& blocks, ParameterMaker& maker)
                      -> NetworkPtr { return std::make_shared<AudioEncoder>(module, blocks, maker); }},

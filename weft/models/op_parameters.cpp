@@ -89,6 +89,7 @@ AttentionLayer make_attention(const OpParameterMaker& make) {
     layer.q_norm = make.make(*norm).weight;
     layer.k_norm = make.make("attention.k_norm").weight;
     layer.norm_epsilon = std::get<Norm>(norm->shape).epsilon;
+    layer.norms_rows = std::get<Norm>(norm->shape).groups == 1;
   }
   const OpParameters out = make.make("attention.out");
   layer.out = out.weight;
@@ -102,29 +103,34 @@ OpParameters OpParameterMaker::make(const Op& op) const {
   WEFT_CHECK(op.weights != nullptr, "{} has no weights", op.name);
   if (const auto* matmul = std::get_if<Matmul>(&op.shape))
     return matmul->experts > 1 ? make_experts(op, *matmul) : make_matmul(op, *matmul);
-  const std::vector<std::string> weight = full_names(op.weights->names, path_, ".weight");
+  const std::vector<std::string> weight = full_names(op.weights->names, path_, op.weights->are_bare ? "" : ".weight");
   OpParameters made;
+  if (const auto* pointwise = std::get_if<Pointwise>(&op.shape)) {
+    made.weight = maker_.make({.pieces = pieces_of(weight, {{pointwise->scales, {}}}, {}),
+                               .shape = {pointwise->scales},
+                               .init = Initialization::constant(pointwise->fresh_scale)});
+    return made;
+  }
   if (const auto* table = std::get_if<Lookup>(&op.shape)) {
     const WeightCut cut = op.split == TensorSplit::kColumn ? kCutOutputs : WeightCut{};
     ParameterSpec spec{.pieces = pieces_of(weight, {{table->entries, cut}}, {table->width}),
                        .shape = {table->entries, table->width},
                        .init = Initialization::normal(deviation_)};
+    if (!op.weights->shape.empty()) spec.pieces = {whole_weight(weight.front(), op.weights->shape)};
     spec.init.zero_row = table->zero_row;
     made.weight = maker_.make(std::move(spec));
     return made;
   }
   const auto& norm = std::get<Norm>(op.shape);
-  // Heads, or whole rows of which every rank goes on with a part of the features.
-  const bool sees_divided = op.split == TensorSplit::kInside || op.has_whole_rows;
   made.weight = maker_.make({.pieces = pieces_of(weight, {{norm.width, {}}}, {}),
                              .shape = {norm.width},
                              .init = Initialization::ones(),
-                             .sees_divided = sees_divided});
+                             .sees_divided = sees_divided(op)});
   if (norm.has_bias) {
     made.bias = maker_.make({.pieces = pieces_of(full_names(op.weights->names, path_, ".bias"), {{norm.width, {}}}, {}),
                              .shape = {norm.width},
                              .init = Initialization::zeros(),
-                             .sees_divided = sees_divided});
+                             .sees_divided = sees_divided(op)});
   }
   return made;
 }
@@ -182,6 +188,10 @@ TransformerLayer make_transformer_layer(const OpParameterMaker& make, int64_t nu
   layer.attention_norm = make.norm("attention.norm");
   layer.attention = make_attention(make);
   layer.attention.number = number;
+  if (find_op(block, "attention.scale") != nullptr) {
+    layer.attention_scale = make.make("attention.scale").weight;
+    layer.mlp_scale = make.make("mlp.scale").weight;
+  }
   layer.mlp_norm = make.norm("mlp.norm");
   const bool is_gated = find_op(block, "mlp.gate_up") != nullptr;
   const char* up_name = is_gated ? "mlp.gate_up" : "mlp.up";

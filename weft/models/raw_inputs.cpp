@@ -31,6 +31,11 @@ class TensorFields {
     return tensor.to(at::kLong).contiguous();
   }
 
+  int64_t num_dims(const std::string& name) const {
+    const auto found = tensors_.find(name);
+    return found == tensors_.end() ? 0 : found->second.dim();
+  }
+
   at::Tensor numbers(const std::string& name, int64_t dims) {
     at::Tensor tensor = take(name);
     if (!tensor.defined()) return tensor;
@@ -112,7 +117,7 @@ Result<RawInputs> raw_inputs(std::map<std::string, at::Tensor> tensors) {
   raw.lengths = fields.integer_list("lengths");
   if (raw.lengths.empty() && raw.input_ids.defined()) raw.lengths = {raw.input_ids.size(0)};
   raw.targets = fields.integers("targets", 1);
-  raw.pixel_values = fields.numbers("pixel_values", 2);
+  raw.pixel_values = fields.numbers("pixel_values", fields.num_dims("pixel_values") == 4 ? 4 : 2);
   raw.image_grids = fields.grids("image_grid_thw");
   raw.pixel_values_videos = fields.numbers("pixel_values_videos", 2);
   raw.video_grids = fields.grids("video_grid_thw");

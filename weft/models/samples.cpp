@@ -55,7 +55,10 @@ std::vector<T> part_of(const std::vector<T>& list, const Media::Taken& taken) {
 
 }  // namespace
 
-std::vector<RawInputs> split_samples(const ModelNumbers& numbers, const RawInputs& raw) {
+std::vector<RawInputs> split_samples(const ModelNumbers& numbers, const RawInputs& given) {
+  const auto patched = with_patches(numbers, given);
+  WEFT_CHECK(patched.ok(), "{}", patched.error().message());
+  const RawInputs& raw = *patched;
   const MediaTokens& ids = numbers.media.tokens;
   Media images = grid_media(raw.pixel_values, raw.image_grids, numbers.media.merge_size);
   Media videos = grid_media(raw.pixel_values_videos, raw.video_grids, numbers.media.merge_size);

@@ -9,6 +9,15 @@ std::vector<int64_t> listed(const at::Tensor& numbers) {
   return {here.data_ptr<int64_t>(), here.data_ptr<int64_t>() + here.numel()};
 }
 
+/// The first patch of each square that is merged, of rows that are not all patches.
+std::vector<int64_t> merged_units(const VisionInputs& vision) {
+  const std::vector<int64_t> rows = listed(vision.patch_rows);
+  std::vector<int64_t> units;
+  const size_t unit = vision.num_rows > 0 ? rows.size() / static_cast<size_t>(vision.num_rows) : 1;
+  for (size_t row = 0; row < rows.size(); row += unit) units.push_back(rows[row]);
+  return units;
+}
+
 }  // namespace
 
 std::optional<EncoderLoad> encoder_load(ModuleKind kind, const Inputs& inputs) {
@@ -16,7 +25,7 @@ std::optional<EncoderLoad> encoder_load(ModuleKind kind, const Inputs& inputs) {
     return EncoderLoad{.segments = inputs.vision->frames.lengths(),
                        .windows = inputs.vision->windows.lengths(),
                        .order = listed(inputs.vision->output_order),
-                       .pairs = {}};
+                       .pairs = merged_units(*inputs.vision)};
   }
   if (kind == ModuleKind::kAudio && inputs.audio) {
     return EncoderLoad{.segments = inputs.audio->chunks.lengths(),

@@ -27,8 +27,13 @@ HeadLimit head_limit(const Module& module) {
   for (const Block& kind : module.distinct_layers) {
     for (const Op& op : kind.ops) {
       const auto* attention = std::get_if<Attention>(&op.shape);
-      if (attention != nullptr && attention->heads < least.heads) least = {attention->heads, attention->kv_heads};
+      if (attention != nullptr && attention->heads < least.heads) {
+        least.heads = attention->heads;
+        least.kv_heads = attention->kv_heads;
+      }
     }
+    const Op* norm = find_op(kind, "attention.q_norm");
+    if (norm != nullptr && least.heads > 1) least.are_normed_together |= std::get<Norm>(norm->shape).groups == 1;
   }
   return least;
 }

@@ -42,11 +42,15 @@ class OpLister {
     add(weights_.names, ".weight", 1);
     if (n.has_bias) add(weights_.names, ".bias", 1);
   }
+  void operator()(const Pointwise& p) {
+    if (p.scales > 0) add(weights_.names, ".weight", 1);
+  }
   void operator()(const auto&) {}
 
  private:
   void add(const std::vector<std::string>& names, const char* ending, int64_t experts) {
     auto& own = listed_.emplace_back();
+    if (weights_.are_bare) ending = "";
     for (int64_t copy = 0; copy < experts; ++copy) {
       for (const std::string& name : names) {
         if (!name.empty()) own.push_back(path_ + numbered(name, copy) + ending);

@@ -12,8 +12,8 @@ int64_t num_parameters_of(const Attention&) {
 int64_t num_parameters_of(const Norm& n) {
   return n.has_bias ? 2 * n.width : n.width;
 }
-int64_t num_parameters_of(const Pointwise&) {
-  return 0;
+int64_t num_parameters_of(const Pointwise& p) {
+  return p.scales;
 }
 int64_t num_parameters_of(const Lookup& l) {
   return l.entries * l.width;

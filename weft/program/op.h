@@ -59,6 +59,8 @@ struct Pointwise {
   bool is_sum = false;                        ///< its gradient is its output's, so that going back costs nothing
   double dropout = 0;                         ///< probability that one of them is dropped
   Activation activation = Activation::kSilu;  ///< of an operator that is one
+  int64_t scales = 0;                         ///< elements of a weight that rows are multiplied by
+  double fresh_scale = 1;                     ///< what each of them is in a fresh model
 };
 
 /// A table of `entries` rows of `width` elements. Each input row reads one of them.
@@ -97,7 +99,8 @@ struct RowsPerToken {
   int64_t numerator = 1;
   int64_t denominator = 1;
 
-  double value() const { return static_cast<double>(numerator) / static_cast<double>(denominator); }
+  double value() const { return of(1); }
+  double of(double tokens) const { return tokens * static_cast<double>(numerator) / static_cast<double>(denominator); }
   bool operator==(const RowsPerToken&) const = default;
 };
 
@@ -108,6 +111,8 @@ struct OpWeights {
   std::vector<std::string> bias_names = {};  ///< where they are not the same; an empty one is of rows that stay zero
   bool is_transposed = false;                ///< files have a matrix's inputs along its first dim
   std::vector<int64_t> row_dims = {};        ///< of a row, where files give it several: a convolution's
+  bool are_bare = false;                     ///< nothing comes after the names
+  std::vector<int64_t> shape = {};           ///< of a table that is never cut, where files give it another than it has
 };
 
 /// One operator of a block, as the cost model prices it and the runtime runs it.
@@ -117,16 +122,24 @@ struct Op {
   TensorSplit split = TensorSplit::kWhole;
   RowsPerToken rows;
   Saved saved;
-  /// Sequence parallelism does not divide its rows: those of experts, their router, the loss, and a norm of merged rows.
+  /// Sequence parallelism does not divide its rows: those of experts, their router, the loss, and a norm of merged
+  /// rows.
   bool has_whole_rows = false;
   std::shared_ptr<const OpWeights> weights = nullptr;  ///< nothing: files have none of it
-  /// Of an exit's operator: it begins a branch, whose input is what this layer gave; -1: it goes on from the one before.
+  /// Of an exit's operator: it begins a branch, whose input is what this layer gave; -1: it goes on from the one
+  /// before.
   int64_t branches_from = -1;
 };
 
 /// Whether it chooses experts for rows.
 inline bool is_router(const Op& op) {
   return op.name == "moe.router";
+}
+
+/// Whether a norm has the gradients of divided features alone, its own or those of the product behind it: then a whole
+/// copy of its weight has a summand of the gradient.
+inline bool sees_divided(const Op& norm) {
+  return norm.split == TensorSplit::kInside || norm.has_whole_rows;
 }
 
 /// Whether it has weights of its own; a head that is tied has not.

@@ -17,16 +17,18 @@ void add_attention(std::vector<Op>& ops, int64_t width, const AttentionShape& sh
                                  .kv_heads = a.kv_heads},
                  .split = TensorSplit::kColumn,
                  .saved = {.whole = width}});
-  if (shape.norms_heads) {
+  if (shape.norms_heads || shape.norms_rows) {
+    if (shape.norm_epsilon > 0) epsilon = shape.norm_epsilon;
+    const int64_t q_groups = shape.norms_heads ? a.heads : 1, k_groups = shape.norms_heads ? a.kv_heads : 1;
     // Packed rows are kept whole, with the values that lie behind the keys.
     ops.push_back({.name = "attention.q_norm",
-                   .shape = Norm{.width = a.head_dim, .groups = a.heads, .epsilon = epsilon},
+                   .shape = Norm{.width = q / q_groups, .groups = q_groups, .epsilon = epsilon},
                    .split = TensorSplit::kInside,
-                   .saved = {.divided = q, .divided_fp32 = a.heads}});
+                   .saved = {.divided = q, .divided_fp32 = q_groups}});
     ops.push_back({.name = "attention.k_norm",
-                   .shape = Norm{.width = a.head_dim, .groups = a.kv_heads, .epsilon = epsilon},
+                   .shape = Norm{.width = kv / k_groups, .groups = k_groups, .epsilon = epsilon},
                    .split = TensorSplit::kInside,
-                   .saved = {.divided = 2 * kv, .divided_fp32 = a.kv_heads}});
+                   .saved = {.divided = 2 * kv, .divided_fp32 = k_groups}});
   }
   if (shape.has_rotary) {
     ops.push_back({.name = "attention.rotary",
@@ -55,6 +57,13 @@ void add_sum(std::vector<Op>& ops, std::string name, int64_t width, double dropo
                                     .dropped = dropout > 0 ? width : 0,
                                     .is_sum = true,
                                     .dropout = dropout}});
+}
+
+/// The product with a weight keeps what it multiplies.
+void add_scale(std::vector<Op>& ops, std::string name, int64_t width, double fresh) {
+  ops.push_back({.name = std::move(name),
+                 .shape = Pointwise{.elements_in = width, .elements_out = width, .scales = width, .fresh_scale = fresh},
+                 .saved = {.whole = width}});
 }
 
 void add_mlp(std::vector<Op>& ops, int64_t width, const MlpShape& shape) {
@@ -117,9 +126,11 @@ Block make_transformer_block(const TransformerBlockShape& shape) {
   Block block{.name = shape.name, .ops = {}};
   block.ops.push_back(make_norm("attention.norm", shape.norm, shape.width, shape.epsilon));
   add_attention(block.ops, shape.width, shape.attention, shape.dropout.in_attention, shape.epsilon);
+  if (shape.scale) add_scale(block.ops, "attention.scale", shape.width, *shape.scale);
   add_sum(block.ops, "attention.sum", shape.width, shape.dropout.in_sums);
   block.ops.push_back(make_norm("mlp.norm", shape.norm, shape.width, shape.epsilon));
   add_mlp(block.ops, shape.width, shape.mlp);
+  if (shape.scale) add_scale(block.ops, "mlp.scale", shape.width, *shape.scale);
   add_sum(block.ops, "mlp.sum", shape.width, shape.dropout.in_sums);
   return block;
 }

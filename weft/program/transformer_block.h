@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "weft/program/module.h"
 
 namespace weft {
@@ -14,6 +16,8 @@ struct AttentionShape {
   int64_t v_bias = 0;
   int64_t out_bias = 0;
   bool norms_heads = false;  ///< every query and key head has a norm
+  bool norms_rows = false;   ///< all query heads together have a norm, and all key heads
+  double norm_epsilon = 0;   ///< of these norms; 0: that of the block's
   bool has_rotary = true;
 };
 
@@ -41,6 +45,7 @@ struct TransformerBlockShape {
   AttentionShape attention;
   MlpShape mlp;
   DropoutShape dropout = {};
+  std::optional<double> scale = std::nullopt;  ///< what each half gives is multiplied by a weight, fresh: by this
 };
 
 /// norm → attention → sum → norm → MLP → sum.

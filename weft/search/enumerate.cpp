@@ -50,7 +50,7 @@ class FrameLister {
     Candidate c;
     c.encoders = encoders_;
     for (const int64_t tp : divisors(problem_.cluster.devices_per_node)) {
-      if (!space_.tp.contains(tp) || tp > heads_.heads || world_ % tp != 0) continue;
+      if (!space_.tp.contains(tp) || tp > heads_.most_tp() || world_ % tp != 0) continue;
       c.tp = tp;
       for (const int64_t cp : divisors(world_ / tp)) {
         if (!space_.cp.contains(cp)) continue;
@@ -171,7 +171,7 @@ std::vector<EncoderChoice> encoder_choices(const Candidate& frame, const Encoder
   };
   const auto add_degrees = [&](EncoderChoice choice, int64_t ranks) {
     for (const int64_t tp : divisors(ranks)) {
-      if (!space.tp.contains(tp) || tp > head_limit(module).heads) continue;
+      if (!space.tp.contains(tp) || tp > head_limit(module).most_tp()) continue;
       choice.tp = tp;
       for (const int64_t cp : divisors_of(context_room(frame, choice) / tp, space.cp)) {
         choice.cp = cp;

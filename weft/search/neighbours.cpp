@@ -118,7 +118,7 @@ class NeighbourLister {
   bool is_allowed(const Candidate& c) const {
     const int64_t batch = problem_.workload.global_batch_samples;
     const auto layers = static_cast<int64_t>(llm_.layers.size());
-    if (problem_.cluster.devices_per_node % c.tp != 0 || c.tp > heads_.heads || c.pp * c.vpp > layers) return false;
+    if (problem_.cluster.devices_per_node % c.tp != 0 || c.tp > heads_.most_tp() || c.pp * c.vpp > layers) return false;
     if (batch % (c.dp * c.mbs) != 0) return false;
     if (c.pp * c.vpp * c.microbatches(batch) > space_.most_stage_microbatches) return false;
     const auto agrees = [](const std::optional<bool>& pinned, bool value) { return pinned.value_or(value) == value; };
@@ -152,7 +152,7 @@ class NeighbourLister {
                           : e.form == EncoderForm::kOnDemand ? space.allows_on_demand
                                                              : true;
     const bool has_stages = e.placement != ModulePlacement::kPartial || space.stages.contains(e.stages);
-    return has_placement && has_form && has_stages && space.tp.contains(e.tp) && e.tp <= head_limit(module).heads &&
+    return has_placement && has_form && has_stages && space.tp.contains(e.tp) && e.tp <= head_limit(module).most_tp() &&
            space.cp.contains(e.cp) && space.mbs_scale.contains(e.mbs_scale) && space.mbs_parts.contains(e.mbs_parts) &&
            (e.form != EncoderForm::kBefore ||
             space.recompute_from_inputs.value_or(e.recompute_from_inputs) == e.recompute_from_inputs) &&

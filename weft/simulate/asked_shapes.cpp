@@ -22,6 +22,7 @@ double num_copies(const Module& module, const Block& block) {
 /// A length that sequences of the module can have: images are rectangles of whole embeddings, not far from squares.
 double possible_length(ModuleKind kind, const MediaGeometry& media, double length) {
   if (kind == ModuleKind::kLlm) return std::max(1.0, std::round(length));
+  if (kind == ModuleKind::kVision && media.patches_per_tile > 0) return as_double(media.rows_per_tile());
   const int64_t unit = kind == ModuleKind::kVision ? media.patches_per_embedding : media.audio_positions_per_embedding;
   const double each = as_double(std::max<int64_t>(1, unit));
   const double embeddings = std::max(1.0, std::round(length / each));

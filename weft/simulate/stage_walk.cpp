@@ -141,8 +141,9 @@ void StageWalk::run_layers(Passage& passage, WalkedFlow& flow, const std::vector
   const auto& first_core = std::get<Attention>(op_named(spec.distinct_layers.front(), "attention.core").shape);
   CountedTensor& rotary = passage.rotary;
   if (spec.kind == ModuleKind::kLlm)
-    rotary = walk_llm_rotary(rows.whole, first_core.head_dim, plan_.model.modules.size() > 1, context);
-  if (spec.kind == ModuleKind::kVision) rotary = walk_vision_rotary(rows.whole, first_core.head_dim, context);
+    rotary = walk_llm_rotary(rows.whole, first_core.head_dim, !plan_.model.numbers.llm.rope.sections.empty(), context);
+  const bool turns = find_op(spec.distinct_layers.front(), "attention.rotary") != nullptr;
+  if (spec.kind == ModuleKind::kVision && turns) rotary = walk_vision_rotary(rows.whole, first_core.head_dim, context);
   bool keeps_rotary = false;
   const std::vector<BlockRecompute> recomputes = recomputes_of(part.part);
   CountedTensor x = flow[part.module];
@@ -327,6 +328,7 @@ void StageWalk::enter(Passage& passage, WalkedFlow& flow, const MicrobatchLoad& 
   const WalkedBlock entry = walked(passage, 0);
   passage.needs_gradient = entry.needs.back().of_output;
   flow[part.module] = run_block(part.first_block, passage.needs_gradient, context, [&] {
+    if (find_op(passage.spec.entry, "class_token") != nullptr) return walk_tower_entry(entry, context);
     return passage.spec.kind == ModuleKind::kVision ? walk_vision_entry(entry, context)
                                                     : walk_audio_entry(entry, passage.rows.frames, context);
   });
@@ -344,6 +346,7 @@ void StageWalk::finish(Passage& passage, WalkedFlow& flow) {
   CountedTensor& x = flow[part.module];
   x = run_block(part.end_block - 1, goes_back, context, [&] {
     if (spec.kind == ModuleKind::kAudio) return walk_audio_exit(exit, x, outside, context);
+    if (find_op(spec.entry, "class_token") != nullptr) return walk_tower_exit(exit, x, spec.width, outside, context);
     if (spec.kind == ModuleKind::kVision) {
       const bool reorders = rows.windows && plan_.modules[part.module].cp == 1;
       return walk_vision_exit(exit, x, passage.branches, outside, reorders, context);

@@ -50,8 +50,9 @@ SampleLoad SampleDrawer::draw() {
     const auto images = static_cast<int64_t>(draw(workload_->images.pieces_per_sample));
     for (int64_t i = 0; i < images; ++i) {
       const double patches = draw(workload_->images.size);
-      load.vision.push_back({patches, 1});
-      embeddings += patches / static_cast<double>(model_->media.patches_per_embedding);
+      for (const auto& [length, count] : image_segments(model_->media, patches))
+        load.vision.insert(load.vision.end(), static_cast<size_t>(count), {length, 1});
+      embeddings += image_embeddings(model_->media, patches);
     }
   }
   if (model_->find(ModuleKind::kAudio) != nullptr) {
@@ -86,7 +87,14 @@ TokenSpread token_spread(const Model& model, const Workload& workload, const Sam
     return spread;
   }
   if (model.find(kind) == nullptr) return {};
-  const Moments moments = moments_of(kind == ModuleKind::kVision ? workload.images : workload.audio);
+  Media media = kind == ModuleKind::kVision ? workload.images : workload.audio;
+  if (kind == ModuleKind::kVision && model.media.patches_per_tile > 0) {
+    std::vector<Distribution::Outcome> rows;
+    for (const auto& [patches, probability] : media.size.outcomes())
+      rows.push_back({num_tokens(image_segments(model.media, patches)), probability});
+    media.size = Distribution::weighted(std::move(rows));
+  }
+  const Moments moments = moments_of(media);
   if (moments.mean == 0) return {};
   // Audio is given in seconds; its positions are so many times more.
   const double scale = spread.mean / moments.mean;

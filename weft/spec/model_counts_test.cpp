@@ -59,7 +59,9 @@ TEST(ModelCounts, FlopsEqualPyTorchsCounterForEveryModuleOfEveryCase) {
       Segments segments;
       if (module.kind == ModuleKind::kLlm) segments.push_back({run["tokens"].get<double>(), 1});
       if (module.kind == ModuleKind::kVision) {
-        for (const Json& patches : run["patches"]) segments.push_back({patches.get<double>(), 1});
+        for (const Json& patches : run["patches"]) {
+          for (const Segment& segment : image_segments(model.media, patches.get<double>())) segments.push_back(segment);
+        }
       }
       if (module.kind == ModuleKind::kAudio) {
         const double seconds = run["mel_frames"].get<double>() / static_cast<double>(model.media.mel_frames_per_second);
@@ -107,6 +109,7 @@ TEST(ModelCounts, NamedModelsHaveTheirPublicParameterCounts) {
       {"qwen2.5-7b", 0, 0, 7615616512},
       {"qwen3-8b", 0, 0, 8190735360},
       {"qwen3-235b-a22b", 0, 0, 235093634560},
+      {"internvl3-8b", 331552768, 0, 7612820992},
   };
   for (const PublicCount& count : counts) {
     const Result<Model> model = read_model_file(kSource + "/scenarios/models/" + count.name + ".json");

@@ -7,6 +7,7 @@
 #include "weft/base/fields.h"
 #include "weft/base/file_kind.h"
 #include "weft/base/text.h"
+#include "weft/families/family_library.h"
 #include "weft/families/parts/limits.h"
 #include "weft/program/name_weights.h"
 
@@ -32,6 +33,37 @@ double estimated_parameters(const DeclaredModel& model) {
   return total;
 }
 
+/// Shapes are those of the whole weights, so that such a model can be planned.
+void name_quantization(const Json& settings, LlmNumbers& numbers) {
+  const bool has_method =
+      settings.is_object() && settings.contains("quant_method") && settings["quant_method"].is_string();
+  numbers.not_run =
+      Error{.field = "quantization_config",
+            .problem = fmt::format("says that weights are quantised{}, which can be planned but not run",
+                                   has_method ? " by " + in_quotes(settings["quant_method"].get<std::string>()) : ""),
+            .advice = "Use the model's folder with weights of bf16, fp16 or fp32."};
+}
+
+const Family* find_family(const std::vector<Family>& among, const std::string& type) {
+  const auto found =
+      std::find_if(among.begin(), among.end(), [&](const Family& known) { return known.model_type == type; });
+  return found == among.end() ? nullptr : &*found;
+}
+
+Error unknown_family(const std::string& source, const std::string& type, const std::vector<Family>& own) {
+  std::vector<std::string> known;
+  for (const Family& each : families()) known.push_back(each.model_type);
+  for (const Family& each : own) known.push_back(each.model_type);
+  return {.source = source,
+          .field = "model_type",
+          .problem =
+              fmt::format("is {}, a family that Weft does not know; known are {}", in_quotes(type), joined_or(known)),
+          .advice = fmt::format(
+              "Use a model of a known family, or add a family: docs/manual/add-a-family.md says how, and {} "
+              "names its library.{}",
+              kFamilyLibraries, did_you_mean(type, known))};
+}
+
 }  // namespace
 
 Result<Model> read_model(const Document& config, std::string name) {
@@ -41,20 +73,16 @@ Result<Model> read_model(const Document& config, std::string name) {
   const std::string type = fields.text("model_type");
   if (findings.first()) return *findings.first();
 
-  const auto family =
-      std::find_if(families().begin(), families().end(), [&](const Family& known) { return known.model_type == type; });
-  if (family == families().end()) {
-    std::vector<std::string> known;
-    for (const Family& each : families()) known.push_back(each.model_type);
-    return Error{.source = config.source,
-                 .field = "model_type",
-                 .problem = fmt::format("is {}, a family that Weft does not know; known are {}", in_quotes(type),
-                                        joined_or(known)),
-                 .advice = "Use a model of a known family, or add a family (docs/design/families.md)." +
-                           did_you_mean(type, known)};
+  const Family* family = find_family(families(), type);
+  if (family == nullptr) {
+    // Libraries are loaded where a model needs one.
+    WEFT_TRY(const std::vector<Family>* own, families_of_libraries());
+    family = find_family(*own, type);
+    if (family == nullptr) return unknown_family(config.source, type, *own);
   }
   DeclaredModel declared;
   family->read(fields, declared);
+  if (const Json* quantized = fields.raw("quantization_config")) name_quantization(*quantized, declared.numbers.llm);
   if (findings.first()) return *findings.first();
   if (const double parameters = estimated_parameters(declared); parameters > kMostParameters) {
     return Error{

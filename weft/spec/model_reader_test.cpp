@@ -204,5 +204,45 @@ TEST(ModelReader, AFolderNeedsAConfig) {
   std::filesystem::remove_all(folder.parent_path());
 }
 
+TEST(ModelReader, AQuantisedModelIsPlannedAndNotRun) {
+  Json config = config_of("llama3-8b");
+  config["quantization_config"] = {{"quant_method", "gptq"}, {"bits", 4}};
+  const Result<Model> model = read_model({.source = "config.json", .root = config}, "m");
+  ASSERT_TRUE(model.ok()) << model.error().message();
+  ASSERT_TRUE(model->numbers.llm.not_run);
+  EXPECT_EQ(model->numbers.llm.not_run->field, "quantization_config");
+  EXPECT_NE(model->numbers.llm.not_run->problem.find("'gptq'"), std::string::npos);
+}
+
+TEST(ModelReader, ATowerOverTilesIsReadOrNamed) {
+  const char* name = "internvl3-8b";
+  EXPECT_EQ(finding(config_of(name)), "");
+  EXPECT_EQ(finding_with(name, "/vision_config/image_size", 448), "");
+  for (const auto& [pointer, value, word] : std::vector<std::tuple<std::string, Json, std::string>>{
+           {"/vision_config/image_size", Json({448, 224}), "vision_config.image_size"},
+           {"/vision_config/image_size", 450, "vision_config.image_size"},
+           {"/vision_config/patch_size", Json({14, 16}), "vision_config.patch_size"},
+           {"/vision_config/norm_type", "batch_norm", "vision_config.norm_type"},
+           {"/vision_config/hidden_act", "relu6", "vision_config.hidden_act"},
+           {"/vision_config/num_attention_heads", 15, "vision_config.num_attention_heads"},
+           {"/downsample_ratio", 0.3, "downsample_ratio"},
+           {"/image_seq_length", 255, "image_seq_length"},
+           {"/vision_feature_layer", Json({-1, -2}), "vision_feature_layer"},
+           {"/vision_feature_layer", 25, "vision_feature_layer"},
+           {"/vision_feature_select_strategy", "full", "vision_feature_select_strategy"},
+           {"/text_config/model_type", "llama", "text_config.model_type"}}) {
+    EXPECT_NE(finding_with(name, pointer, value).find(word), std::string::npos) << pointer << " " << value.dump();
+  }
+}
+
+/// A tile of 448 × 448 pixels has 1,024 patches and a row for the class, and gives 256 rows.
+TEST(ModelReader, TilesAreCountedWithTheirClass) {
+  const Result<Model> model = read_model_file(kModels + "internvl3-8b.json");
+  ASSERT_TRUE(model.ok());
+  EXPECT_EQ(model->media.patches_per_tile, 1024);
+  EXPECT_EQ(model->media.rows_per_tile(), 1025);
+  EXPECT_EQ(model->modules[0].output_rows, (RowsPerToken{256, 1025}));
+}
+
 }  // namespace
 }  // namespace weft

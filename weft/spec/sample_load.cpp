@@ -71,6 +71,18 @@ const Segments& SampleLoad::of(ModuleKind kind) const {
   WEFT_CHECK(false, "unknown module");
 }
 
+Segments image_segments(const MediaGeometry& media, double patches) {
+  if (media.patches_per_tile == 0) return {{patches, 1}};
+  return {{static_cast<double>(media.rows_per_tile()),
+           std::max(1.0, std::ceil(patches / static_cast<double>(media.patches_per_tile)))}};
+}
+
+double image_embeddings(const MediaGeometry& media, double patches) {
+  if (media.patches_per_tile > 0)
+    patches = image_segments(media, patches).front().count * static_cast<double>(media.patches_per_tile);
+  return patches / static_cast<double>(media.patches_per_embedding);
+}
+
 AudioLength audio_length(const MediaGeometry& media, double seconds) {
   const double frames = std::max(1.0, std::floor(seconds * static_cast<double>(media.mel_frames_per_second) + 1e-9));
   const auto stride = static_cast<double>(media.mel_frames_per_audio_position);
@@ -88,16 +100,21 @@ Result<SampleLoad> average_sample(const Model& model, const Workload& workload) 
     const Media& images = workload.images;
     const auto merged = static_cast<double>(model.media.patches_per_embedding);
     for (const auto& [patches, ignored] : images.size.outcomes()) {
-      if (std::fmod(patches, merged) != 0) {
+      if (model.media.patches_per_tile == 0 && std::fmod(patches, merged) != 0) {
         return bad_fit(workload, "patches_per_image",
                        fmt::format("has {}, but {} merges {} patches into one embedding", patches, model.name, merged),
                        fmt::format("Use multiples of {}.", merged));
       }
     }
-    load.vision = expected_segments(images.pieces_per_sample, images.size);
-    embeddings =
-        sum_of_draws(images.pieces_per_sample, mapped(images.size, [&](double patches) { return patches / merged; }));
-    most_embeddings += images.pieces_per_sample.max() * images.size.max() / merged;
+    const double mean_images = images.pieces_per_sample.mean();
+    for (const auto& [patches, probability] : images.size.outcomes()) {
+      for (const auto& [length, count] : image_segments(model.media, patches))
+        load.vision.push_back({length, mean_images * probability * count});
+    }
+    const Distribution per_image =
+        mapped(images.size, [&](double patches) { return image_embeddings(model.media, patches); });
+    embeddings = sum_of_draws(images.pieces_per_sample, per_image);
+    most_embeddings += images.pieces_per_sample.max() * per_image.max();
   }
   if (model.find(ModuleKind::kAudio) != nullptr && workload.audio.pieces_per_sample.max() > 0) {
     const Media& clips = workload.audio;

@@ -8,7 +8,7 @@ namespace weft {
 
 /// What one sample asks of each module.
 struct SampleLoad {
-  Segments vision;  ///< a segment an image, in patches
+  Segments vision;  ///< a segment an image or tile, in rows: patches, and a tile's row in front of them
   Segments audio;   ///< a segment a clip, in positions
   Segments llm;     ///< one segment, in tokens
 
@@ -18,6 +18,12 @@ struct SampleLoad {
 /// The mean over the workload's distributions: segments carry expected counts. Fails when the workload does not fit the
 /// model, as with media that it has no encoder for.
 Result<SampleLoad> average_sample(const Model& model, const Workload& workload);
+
+/// The vision encoder's sequences for an image of so many patches: one or, where a model takes tiles of one size, one
+/// for each of the fewest tiles that have as many patches.
+Segments image_segments(const MediaGeometry& media, double patches);
+/// What it gives for that image.
+double image_embeddings(const MediaGeometry& media, double patches);
 
 /// Positions of the audio encoder, and embeddings that it hands on, for a clip.
 struct AudioLength {

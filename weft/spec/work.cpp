@@ -50,7 +50,7 @@ struct ForwardElements {
 }  // namespace
 
 double forward_flops(const Op& op, const Segments& segments) {
-  return std::visit(ForwardFlops{op.rows.value() * num_tokens(segments), segments}, op.shape);
+  return std::visit(ForwardFlops{op.rows.of(num_tokens(segments)), segments}, op.shape);
 }
 
 double forward_flops(const Block& block, const Segments& segments) {
@@ -84,7 +84,7 @@ double backward_flops(const Module& module, const Segments& segments, BackwardNe
 }
 
 double forward_traffic_bytes(const Op& op, const Segments& segments, Precision precision) {
-  return num_bytes(precision) * std::visit(ForwardElements{op.rows.value() * num_tokens(segments)}, op.shape);
+  return num_bytes(precision) * std::visit(ForwardElements{op.rows.of(num_tokens(segments))}, op.shape);
 }
 
 double forward_traffic_bytes(const Block& block, const Segments& segments, Precision precision) {

@@ -42,14 +42,20 @@ class LoadDrawer {
     return kind == ModuleKind::kVision ? plan_.model.media.patches_per_embedding : 2;
   }
 
+  /// Images of one size, with a row in front.
+  bool has_tiles(ModuleKind kind) const {
+    return kind == ModuleKind::kVision && plan_.model.media.patches_per_tile > 0;
+  }
+  int64_t tile_outputs() const { return plan_.model.media.patches_per_tile / plan_.model.media.patches_per_embedding; }
+
   Sample draw_sample() {
     Sample sample{.text = 1 + below(6), .media = {}};
     for (const ModulePlan& module : plan_.modules) {
       if (!module.is_encoder()) continue;
       SampleMedia media;
       for (int64_t left = below(3); left > 0; --left) {
-        const int64_t outputs = 1 + below(7);
-        media.segments.push_back(outputs * unit(module.kind));
+        const int64_t outputs = has_tiles(module.kind) ? tile_outputs() : 1 + below(7);
+        media.segments.push_back(outputs * unit(module.kind) + (has_tiles(module.kind) ? 1 : 0));
         media.outputs += outputs;
       }
       if (media.outputs > 0) sample.media[module.kind] = std::move(media);
@@ -66,8 +72,9 @@ class LoadDrawer {
       if (found == sample.media.end()) continue;
       for (const int64_t segment : found->second.segments) {
         load.segments.push_back(segment);
-        for (int64_t row = rows; kind == ModuleKind::kAudio && row < rows + segment; row += 2)
-          load.pairs.push_back(row);
+        const bool lists_units = kind == ModuleKind::kAudio || has_tiles(kind);
+        const int64_t first = rows + (has_tiles(kind) ? 1 : 0);
+        for (int64_t row = first; lists_units && row < rows + segment; row += unit(kind)) load.pairs.push_back(row);
         rows += segment;
       }
     }

@@ -184,16 +184,16 @@ inline RawInputs draw_example(const ModelNumbers& numbers, int64_t vocabulary, u
     }
   };
   const auto add_media = [&](int64_t start, int64_t token, int64_t count, int64_t end) {
-    ids.push_back(start);
+    if (start >= 0) ids.push_back(start);
     ids.insert(ids.end(), static_cast<size_t>(count), token);
-    ids.push_back(end);
+    if (end >= 0) ids.push_back(end);
     add_text(1 + below(3));
   };
   RawInputs raw;
   const auto side = static_cast<int64_t>(std::sqrt(static_cast<double>(stretch)));
   add_text(stretch * (1 + below(5)));
   std::vector<at::Tensor> pixels, frames;
-  if (has_media && has_videos) {
+  if (has_media && has_videos && special.video >= 0) {
     const int64_t merge = numbers.vision->merge_size;
     const Grid grid{2, merge * (1 + below(2)), merge};
     const int64_t runs = numbers.media.time == TimeRule::kApart ? grid.t : 1;
@@ -204,7 +204,8 @@ inline RawInputs draw_example(const ModelNumbers& numbers, int64_t vocabulary, u
   }
   for (int64_t left = numbers.vision && has_media ? below(3) : 0; left > 0; --left) {
     const int64_t merge = numbers.vision->merge_size;
-    const Grid grid{1, side * merge * (1 + below(4)), side * merge * (1 + below(4))};
+    Grid grid{1, side * merge * (1 + below(4)), side * merge * (1 + below(4))};
+    if (const int64_t tile = numbers.vision->tile_side; tile > 0) grid = {1, tile, tile};
     add_media(special.vision_start, special.image, num_merged_tokens(grid, merge), special.vision_end);
     raw.image_grids.push_back(grid);
     pixels.push_back(draw(num_patches(grid), numbers.vision->patch_elements()));

@@ -34,7 +34,8 @@ inline auto tiny_models() {
                                     "num_key_value_heads": 2},
                     "vision_config": {"out_hidden_size": 32, "depth": 4, "deepstack_visual_indexes": [2, 0, 1]}})"},
       TinyModel{"Vision", "qwen2_vl_untied", R"({"vision_config": {"num_heads": 4, "embed_dim": 16}})"},
-      TinyModel{"Experts", "qwen3_moe_norm", "{}"}, TinyModel{"Text", "llama_tied", "{}"},
+      TinyModel{"Tiles", "internvl", "{}"}, TinyModel{"Experts", "qwen3_moe_norm", "{}"},
+      TinyModel{"Text", "llama_tied", "{}"},
       TinyModel{"Dropout", "gpt2",
                 R"({"n_embd": 32, "n_head": 8, "embd_pdrop": 0.2, "attn_pdrop": 0.3, "resid_pdrop": 0.1})"});
 }

@@ -20,7 +20,13 @@ std::optional<std::filesystem::path> first_file(const std::filesystem::path& fol
   return std::nullopt;
 }
 
-Error no_encoder(const MediaReference& media) {
+Error no_encoder(const MediaRules& rules, const MediaReference& media) {
+  if (rules.geometry.patches_per_tile > 0 && media.kind != MediaKind::kAudio) {
+    return Error{.source = media.files.front().string(),
+                 .problem = fmt::format("is {}, but the model takes tiles, into which pictures are not cut here",
+                                        name_of(media.kind)),
+                 .advice = "Leave the sample out, or train on synthetic samples."};
+  }
   return Error{.source = media.files.front().string(),
                .problem = fmt::format("is {} that the model has no encoder for", name_of(media.kind)),
                .advice = "Use a model for such media, or leave the sample out."};
@@ -74,7 +80,7 @@ Result<MediaShape> measure_clip(const MediaRules& rules, const MediaReference& m
 Result<MediaRules> read_media_rules(const Model& model, const std::filesystem::path& folder,
                                     const DataMediaLimits& limits) {
   MediaRules rules{.geometry = model.media, .max_seconds = limits.audio_max_seconds};
-  if (model.find(ModuleKind::kVision) != nullptr) {
+  if (model.find(ModuleKind::kVision) != nullptr && model.media.patches_per_tile == 0) {
     rules.image = PatchRules();
     rules.video = video_rules();
   }
@@ -115,7 +121,7 @@ Result<MediaRules> read_media_rules(const Model& model, const std::filesystem::p
 Result<MediaShape> measure_media(const MediaRules& rules, const MediaReference& media) {
   const bool is_sound = media.kind == MediaKind::kAudio;
   const bool is_known = is_sound ? rules.audio.has_value() : rules.image.has_value();
-  if (!is_known || media.files.empty()) return no_encoder(media);
+  if (!is_known || media.files.empty()) return no_encoder(rules, media);
   return is_sound ? measure_clip(rules, media) : measure_pictures(rules, media);
 }
 

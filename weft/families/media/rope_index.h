@@ -23,6 +23,7 @@ struct MediaTokens {
 
 /// How far apart the frames of a video stand.
 enum class TimeRule {
+  kText,     ///< not at all: a row of a medium has the position of a token, on one axis
   kFrames,   ///< every frame is one position after the one before
   kSeconds,  ///< `tokens_per_second` positions for each whole second between them
   kApart,    ///< every frame is an image of its own, with tokens of text around it that say when it was taken

@@ -1,4 +1,7 @@
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include "weft/families/media/vision_index.h"
@@ -6,6 +9,56 @@
 #include "weft/models/vision/vision_inputs.h"
 
 namespace weft {
+namespace {
+
+/// Every tile is a sequence, of a row without pixels and then its patches.
+Result<VisionInputs> prepare_tiles(const VisionNumbers& numbers, const at::Tensor& pixels,
+                                   const std::vector<Grid>& grids, const char* grid_field) {
+  const int64_t side = numbers.tile_side;
+  int64_t tiles = 0;
+  for (size_t i = 0; i < grids.size(); ++i) {
+    if (grids[i].h != side || grids[i].w != side) {
+      return Error{.field = fmt::format("{}[{}]", grid_field, i),
+                   .problem = fmt::format("is {}, but this model takes images as tiles of {} × {} patches",
+                                          to_string(grids[i]), side, side),
+                   .advice = "Prepare the images with this model's own processor."};
+    }
+    tiles += grids[i].t;
+  }
+  const int64_t patches = numbers.patches_per_tile(), rows = patches + 1;
+  // A patch's place in the table of positions counts patches row by row, behind the class.
+  WEFT_TRY(const std::vector<int64_t> places, patch_positions(std::vector<Grid>{{1, side, side}}, numbers.merge_size));
+  std::vector<int64_t> place_of_row(1, 0);
+  for (int64_t patch = 0; patch < patches; ++patch) {
+    const auto at = static_cast<size_t>(2 * patch);
+    place_of_row.push_back(1 + places[at] * side + places[at + 1]);
+  }
+  const at::Tensor by_tile = pixels.view({tiles, patches, pixels.size(1)});
+  const at::Tensor class_rows = at::zeros({tiles, 1, pixels.size(1)}, pixels.options());
+  return VisionInputs{
+      .pixels = at::cat({class_rows, by_tile}, 1).view({tiles * rows, pixels.size(1)}),
+      .positions = at::tensor(place_of_row, at::kLong).repeat({tiles}).unsqueeze(1),
+      .frames = PackedSegments(std::vector<int64_t>(static_cast<size_t>(tiles), rows)),
+      .patch_rows = at::arange(tiles * rows, at::kLong).view({tiles, rows}).narrow(1, 1, patches).flatten(),
+      .num_rows = tiles * patches / (numbers.merge_size * numbers.merge_size)};
+}
+
+}  // namespace
+
+Result<at::Tensor> patches_of_tiles(const VisionNumbers& numbers, const at::Tensor& pixels, std::string_view field) {
+  const int64_t side = numbers.tile_side, patch = numbers.patch_size, merge = numbers.merge_size;
+  const int64_t units = side / merge;
+  if (pixels.dim() != 4 || pixels.size(1) != numbers.channels || pixels.size(2) != side * patch ||
+      pixels.size(3) != side * patch) {
+    return Error{.field = std::string(field),
+                 .problem = fmt::format("has the shape {}, but images of this model are [tiles, {}, {}, {}]",
+                                        fmt::join(pixels.sizes(), " × "), numbers.channels, side * patch, side * patch),
+                 .advice = "Prepare the images with this model's own processor."};
+  }
+  return pixels.reshape({pixels.size(0), numbers.channels, units, merge, patch, units, merge, patch})
+      .permute({0, 2, 5, 3, 6, 1, 4, 7})
+      .reshape({pixels.size(0) * side * side, numbers.patch_elements()});
+}
 
 Result<VisionInputs> prepare_vision(const VisionNumbers& numbers, const at::Tensor& pixels,
                                     const std::vector<Grid>& grids, std::string_view field) {
@@ -26,6 +79,7 @@ Result<VisionInputs> prepare_vision(const VisionNumbers& numbers, const at::Tens
                                         pixels.size(0), grids.size(), patches),
                  .advice = "Give one row for every patch, and one grid for every image."};
   }
+  if (numbers.tile_side > 0) return prepare_tiles(numbers, pixels, grids, grid_field);
   const int64_t unit = numbers.merge_size * numbers.merge_size;
   WEFT_TRY(const std::vector<int64_t> positions, patch_positions(grids, numbers.merge_size));
   WEFT_TRY(const std::vector<int64_t> frames, frame_segments(grids, numbers.merge_size));
@@ -60,7 +114,7 @@ VisionInputs VisionInputs::to(const at::TensorOptions& options) const {
   VisionInputs moved = *this;
   moved.pixels = moved_to(pixels, options);
   moved.positions = moved_to(positions, options.dtype(positions.dtype()));
-  for (at::Tensor* own : {&moved.output_order, &moved.mixed_entries}) {
+  for (at::Tensor* own : {&moved.output_order, &moved.patch_rows, &moved.mixed_entries}) {
     if (own->defined()) *own = moved_to(*own, options.dtype(own->dtype()));
   }
   if (mixed_weights.defined()) {

@@ -13,17 +13,24 @@ namespace weft {
 
 /// Images and videos as the vision encoder takes them: the patches of all, packed, in the order of its attention.
 struct VisionInputs {
-  at::Tensor pixels;         ///< [patches, channels · temporal patch · patch²]
-  at::Tensor positions;      ///< [patches, 2]: row and column of each
+  /// [patches, channels · temporal patch · patch²]. Images that are tiles have a row of zeros in front of their
+  /// patches.
+  at::Tensor pixels;
+  at::Tensor positions;      ///< [patches, 2]: row and column of each; of tiles [rows, 1]: the place in a table
   at::Tensor mixed_entries;  ///< [patches, 4]: the learned positions around each; undefined where there are none
   at::Tensor mixed_weights;  ///< [patches, 4]: how much of each it has; exact, where pixels are of half precision
   PackedSegments frames;     ///< who sees whom in layers with full attention
   PackedSegments windows;    ///< and in the others
+  at::Tensor patch_rows;     ///< of tiles: the rows that are patches, unit by unit; undefined where all are
   at::Tensor output_order;   ///< which output row comes at each place; undefined where they are in order
   int64_t num_rows = 0;      ///< that the encoder gives
 
   VisionInputs to(const at::TensorOptions& options) const;
 };
+
+/// Pixels [tiles, channels, height, width] as patches [patches, patch elements], in the order in which they are merged.
+/// They must be tiles of this model.
+Result<at::Tensor> patches_of_tiles(const VisionNumbers& numbers, const at::Tensor& pixels, std::string_view field);
 
 /// Checks pixels [patches, patch elements] against grids and puts them into the encoder's order. `field` is what errors
 /// call the pixels.

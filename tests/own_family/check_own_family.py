@@ -1,0 +1,107 @@
+"""Builds the family of the manual's add-a-family.md against an installed Weft, and runs it: from describe to training.
+
+    check_own_family.py SOURCE_FOLDER BUILD_FOLDER
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+SOURCE, BUILD = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
+FAMILY = SOURCE / "tests/own_family/llava"
+MODEL = FAMILY / "tiny-llava.json"
+
+# A library that says that it is of another Weft, in plain C: what is compared before anything else is used.
+OTHER = """
+struct library { const char* version; unsigned long long layout; void (*list)(void*); };
+static const struct library other = {"%s", 1, 0};
+const struct library* weft_family_library(void) { return &other; }
+"""
+
+
+def run(*command, **settings):
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, **settings)
+
+
+def must(*command, **settings):
+    done = run(*command, **settings)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def expect(condition, what):
+    if not condition:
+        sys.exit(f"FAILED: {what}")
+
+
+def linear(width_in, width_out):
+    return width_in * width_out + width_out
+
+
+def expected_parameters():
+    """By hand, from the sizes of the configuration: of CLIP's tower two of three layers are run."""
+    v = 48
+    layer = 4 * linear(v, v) + linear(v, 96) + linear(96, v) + 4 * v
+    vision = 3 * 14 * 14 * v + v + 17 * v + 2 * v + 2 * layer + linear(v, 64) + linear(64, 64)
+    w = 64
+    decoder = w * (64 + 2 * 32) + w * w + 3 * w * 128 + 2 * w
+    return vision, 2 * 256 * w + 4 * decoder + w
+
+
+def refusal(weft, libraries):
+    done = run(weft, "describe", "--model", MODEL, env=os.environ | {"WEFT_FAMILIES": str(libraries)})
+    expect(done.returncode != 0, f"a model was described with {libraries}")
+    return done.stderr
+
+
+def check_refusals(weft, folder, version):
+    message = refusal(weft, "")
+    expect("'llava'" in message and "internvl" in message and "add-a-family.md" in message, message)
+    message = refusal(weft, folder / "none.so")
+    expect("none.so" in message and "WEFT_FAMILIES" in message, message)
+    for claimed, words in (("0.0.9", ["0.0.9", version, "Build it again"]), (version, ["other headers", version])):
+        source, library = folder / "other.c", folder / f"other-{claimed}.so"
+        source.write_text(OTHER % claimed)
+        must(os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", library, source)
+        message = refusal(weft, library)
+        expect(library.name in message and all(word in message for word in words), message)
+    source.write_text("int nothing;\n")
+    must(os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", folder / "empty.so", source)
+    expect("weft_family_library" in refusal(weft, folder / "empty.so"), "a library without families was taken")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        must("cmake", "--install", BUILD, "--prefix", folder / "weft")
+        weft = folder / "weft/bin/weft"
+        must("cmake", "-S", FAMILY, "-B", folder / "llava", f"-DCMAKE_PREFIX_PATH={folder / 'weft'}", "-DCMAKE_BUILD_TYPE=Release")
+        must("cmake", "--build", folder / "llava")
+        library = folder / "llava/libllava.so"
+        own = {"env": os.environ | {"WEFT_FAMILIES": str(library)}}
+
+        version = must(weft, "--version").split()[-1]
+        check_refusals(weft, folder, version)
+        expect("known already" in refusal(weft, f"{library}:{library}"), "a family was taken twice")
+
+        described = json.loads(must(weft, "describe", "--model", MODEL, "--json", **own))
+        modules = described["parameters"]
+        expect((modules["vision"], modules["llm"]) == expected_parameters(), f"parameters are {modules}")
+
+        if not (folder / "weft/lib/libweft_runtime.so").exists():
+            return
+        plan, space = folder / "plan.json", folder / "space.yaml"
+        space.write_text("llm: {tp: 2, pp: 2, dp: 1, cp: 1}\nvision: {placement: inline}\nschedule: [1f1b]\n")
+        must(weft, "plan", "--model", MODEL, "--cluster", "local_cpu", "--workload", "tiny_vl", "--space", space, "--out", plan, **own)
+        must(weft, "check", "--plan", plan, **own)
+        must(weft, "simulate", "--plan", plan, **own)
+        trained = json.loads(must(weft, "train", "--plan", plan, "--config", FAMILY / "train.yaml", "--run", folder / "run", "--json", **own))
+        expect(trained["last"]["loss"] < trained["first_loss"] - 0.1, f"the loss did not fall: {trained}")
+
+
+if __name__ == "__main__":
+    main()
