@@ -202,7 +202,6 @@ Result<ConvertReport> to_checkpoint(const ConvertRequest& request, const Source&
                                         plan.model.name, request.from.string(), source.model.name),
                  .advice = "Give a plan for the model that is converted."};
   }
-  if (auto error = check_new_folder(request.to)) return *error;
   Checkpoint made{.folder = {}, .plan = plan, .run = Json::object(), .files = {}};
   made.first_batch_samples = plan.workload.global_batch_samples;
   if (source.checkpoint) {
@@ -214,22 +213,14 @@ Result<ConvertReport> to_checkpoint(const ConvertRequest& request, const Source&
   } else {
     made.run["weights"] = fs::absolute(request.from).string();
   }
-  if (auto error = begin_folder(request.to)) return *error;
-  const auto write = [&]() -> std::optional<Error> {
-    const fs::path hidden = hidden_folder(request.to);
-    for (int64_t rank = 0; rank < plan.world_size; ++rank) {
-      if (request.show) request.show(fmt::format("writing rank {} of {}", rank + 1, plan.world_size));
-      auto file = write_rank(request, source, rank, hidden);
-      if (!file) return std::move(file).error();
-      if (!file->parts.empty()) made.files.push_back(*std::move(file));
-    }
-    if (auto error = write_checkpoint_json(hidden, made)) return error;
-    return finish_folder(request.to);
-  };
-  if (auto error = write()) {
-    discard_folder(request.to);
-    return *std::move(error);
+  WEFT_TRY(NewFolder folder, NewFolder::begin(request.to));
+  for (int64_t rank = 0; rank < plan.world_size; ++rank) {
+    if (request.show) request.show(fmt::format("writing rank {} of {}", rank + 1, plan.world_size));
+    WEFT_TRY(CheckpointFile file, write_rank(request, source, rank, folder.hidden()));
+    if (!file.parts.empty()) made.files.push_back(std::move(file));
   }
+  if (auto error = write_checkpoint_json(folder.hidden(), made)) return *std::move(error);
+  if (auto error = folder.finish()) return *std::move(error);
   ConvertReport report{
       .from = source.text,
       .to = fmt::format("a checkpoint of step {} for {}{}", made.step, counted(plan.world_size, "rank"),

@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include "weft/engine/resumed_run.h"
 #include "weft/engine/shared_batches.h"
 #include "weft/meaning/check.h"
 
 namespace weft {
 
-std::optional<Error> check_switch(const Plan& running, const Plan& next, const SampleCosts& costs) {
+std::optional<Error> check_switch(const Plan& running, const Plan& next, const TrainConfig& config,
+                                  const SampleCosts& costs) {
   if (const std::vector<Violation> violations = check_plan(next); !violations.empty())
     return to_error(violations, "are not legal");
   if (next.world_size != running.world_size) {
@@ -21,6 +23,7 @@ std::optional<Error> check_switch(const Plan& running, const Plan& next, const S
                                         next.model.name, running.model.name),
                  .advice = "Give a plan for the running model."};
   }
+  if (auto error = check_samples_of(running, next, config, "the running plan")) return error;
   if (next.balance != Balance::kNone && !costs.is_given()) {
     return Error{.field = "balance",
                  .problem = "is not none, but there are no costs to balance by",

@@ -78,6 +78,25 @@ std::optional<Error> check_model_of(const Checkpoint& checkpoint, const Plan& pl
                .advice = "Use a plan for the checkpoint's model: its run's folder has one."};
 }
 
+std::optional<Error> check_samples_of(const Plan& before, const Plan& now, const TrainConfig& config,
+                                      const std::string& run) {
+  if (config.data) return std::nullopt;
+  const Json there = samples_of(before.workload), here = samples_of(now.workload);
+  if (there == here) return std::nullopt;
+  std::string different;
+  for (const auto& [key, value] : here.items()) {
+    if (there.contains(key) && there[key] == value) continue;
+    different = key;
+    break;
+  }
+  for (const auto& [key, value] : there.items()) {
+    if (different.empty() && !here.contains(key)) different = key;
+  }
+  return Error{.field = "workload." + different,
+               .problem = fmt::format("makes other samples than that of {}", run),
+               .advice = "Go on with the run's own workload, or begin a new run from its weights."};
+}
+
 std::optional<Error> check_resumed(const Checkpoint& checkpoint, const Plan& plan, const TrainConfig& config) {
   if (auto error = check_model_of(checkpoint, plan)) return error;
   const Json now = to_json(config);
@@ -90,21 +109,8 @@ std::optional<Error> check_resumed(const Checkpoint& checkpoint, const Plan& pla
                                         checkpoint.folder.string(), checkpoint.run[field].dump()),
                  .advice = "Go on with the run's own value, or begin a new run."};
   }
-  const Json there = samples_of(checkpoint.plan.workload), here = samples_of(plan.workload);
-  if (!config.data && there != here) {
-    std::string different;
-    for (const auto& [key, value] : here.items()) {
-      if (there.contains(key) && there[key] == value) continue;
-      different = key;
-      break;
-    }
-    for (const auto& [key, value] : there.items()) {
-      if (different.empty() && !here.contains(key)) different = key;
-    }
-    return Error{.field = "workload." + different,
-                 .problem = fmt::format("makes other samples than that of the run in {}", checkpoint.folder.string()),
-                 .advice = "Go on with the run's own workload, or begin a new run from its weights."};
-  }
+  if (auto error = check_samples_of(checkpoint.plan, plan, config, "the run in " + checkpoint.folder.string()))
+    return error;
   if (checkpoint.step > config.steps) {
     return Error{.source = config.source,
                  .field = "steps",

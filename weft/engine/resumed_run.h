@@ -15,6 +15,10 @@ std::optional<Error> check_resumed(const Checkpoint& checkpoint, const Plan& pla
 /// Of the same model, which is enough to evaluate it.
 std::optional<Error> check_model_of(const Checkpoint& checkpoint, const Plan& plan);
 
+/// Whether a plan makes the samples of a run's plan, of which `run` is a text. Those of files do not depend on it.
+std::optional<Error> check_samples_of(const Plan& before, const Plan& now, const TrainConfig& config,
+                                      const std::string& run);
+
 /// An error of reading a checkpoint, which all ranks have alike: where the checkpoint is damaged it then says which
 /// other one of its run is good, and how to take it. All ranks call it.
 Error with_good_checkpoint(Group& everyone, Error error, const std::filesystem::path& folder);
