@@ -101,7 +101,7 @@ AttentionLayer make_attention(const OpParameterMaker& make) {
 OpParameters OpParameterMaker::make(const Op& op) const {
   WEFT_CHECK(op.weights != nullptr, "{} has no weights", op.name);
   if (const auto* matmul = std::get_if<Matmul>(&op.shape))
-    return matmul->copies > 1 ? make_experts(op, *matmul) : make_matmul(op, *matmul);
+    return matmul->experts > 1 ? make_experts(op, *matmul) : make_matmul(op, *matmul);
   const std::vector<std::string> weight = full_names(op.weights->names, path_, ".weight");
   OpParameters made;
   if (const auto* table = std::get_if<Lookup>(&op.shape)) {
