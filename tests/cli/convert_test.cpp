@@ -112,6 +112,23 @@ TEST_F(Convert, BadInputIsNamedAndNothingIsOverwritten) {
   EXPECT_FALSE(std::filesystem::exists(run_folder("new")));
 }
 
+// Of two that write the same folder one does, and its result is whole and its own.
+TEST_F(Convert, OfTwoAtOnceOneIsRefused) {
+  const TemporaryFolder first, second;
+  const std::string other = (source_tree() / "tests/parity/fixtures/llama_tied").string(), to = run_folder("to");
+  const auto start = [&](const std::string& from, const TemporaryFolder& output) {
+    return start_command({build_tree() / "weft", "convert", "--from", from, "--to", to}, output.path());
+  };
+  const StartedProgram programs[] = {start(fixture(), first), start(other, second)};
+  const ProgramRun runs[] = {wait_for(programs[0]), wait_for(programs[1])};
+  EXPECT_EQ(runs[0].exit_status + runs[1].exit_status, 2) << runs[0].err << runs[1].err;
+  expect_same_weights(to, runs[0].exit_status == 0 ? fixture() : other);
+  const std::string told = runs[0].err + runs[1].err;
+  EXPECT_TRUE(told.find("is being written by another process (process ") != std::string::npos ||
+              told.find("is there already, and not an empty folder") != std::string::npos)
+      << told;
+}
+
 // Whole or not there, whenever it is killed.
 TEST_F(Convert, AKilledConversionLeavesNothingThatLooksWhole) {
   const char* wanted = std::getenv("WEFT_KILLS");

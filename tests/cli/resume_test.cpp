@@ -138,6 +138,33 @@ TEST_F(ResumeVerb, AFolderInWhichARunWritesIsRefused) {
   EXPECT_EQ(next.exit_status, 0) << next.err;
 }
 
+// As on two hosts: the same name is another folder for the second rank.
+TEST_F(ResumeVerb, RanksThatDoNotShareAFolderAreToldBeforeTheFirstStep) {
+  const std::string two = two_ranks_plan();
+  for (const char* host : {"a", "b"}) std::filesystem::create_directory(folder_.path() / host);
+  const auto on_hosts = [&](const std::string& settings) {
+    std::vector<std::string> words = {source_tree().string() + "/scripts/mpirun"};
+    for (const char* host : {"a", "b"}) {
+      if (words.size() > 1) words.emplace_back(":");
+      for (const std::string& word :
+           {std::string("-n"), std::string("1"), std::string("--wdir"), (folder_.path() / host).string(),
+            (build_tree() / "weft").string(), std::string("train"), std::string("--plan"), two, std::string("--config"),
+            settings, std::string("--run"), std::string("run")})
+        words.push_back(word);
+    }
+    const TemporaryFolder output;
+    return wait_for(start_command(std::move(words), output.path()));
+  };
+  const ProgramRun refused = on_hosts(config(2, 1));
+  EXPECT_EQ(refused.exit_status, 2) << refused.err;
+  EXPECT_TRUE(says(refused.err, "run: is not on a file system that all ranks share: rank 1 does not see what rank 0"));
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() / "a/run")) << "a run that did not begin leaves nothing";
+  // Without checkpoints only rank 0 writes, and a shared file system is not needed.
+  const ProgramRun bare = on_hosts(config(2, 0));
+  EXPECT_EQ(bare.exit_status, 0) << bare.err;
+  EXPECT_EQ(metrics("a/run").size(), 2u);
+}
+
 TEST_F(ResumeVerb, DamageIsNamedWithTheStepThatIsStillGood) {
   const std::string two = two_ranks_plan();
   ASSERT_EQ(train(two, config(3, 1), "run").exit_status, 0);

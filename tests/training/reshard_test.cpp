@@ -187,6 +187,11 @@ TEST_P(Reshard, ARunningJobChangesItsPlanBetweenTwoSteps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Reshard, tiny_models(), [](const auto& test) { return test.param.name; });
+// Families whose weights no other model here has: biases of projections, norms of heads, dense layers between experts.
+INSTANTIATE_TEST_SUITE_P(OtherModels, Reshard,
+                         testing::Values(TinyModel{"Biases", "qwen2_tied", "{}"}, TinyModel{"HeadNorms", "qwen3", "{}"},
+                                         TinyModel{"MixedExperts", "qwen3_moe_mixed", "{}"}),
+                         [](const auto& test) { return test.param.name; });
 
 // Every byte that is used is checked, and hardly any other is read: also where a weight is cut by columns.
 TEST(ReshardBytes, LoadingReadsWhatTheNewRanksNeed) {
