@@ -112,6 +112,23 @@ TEST_F(Convert, BadInputIsNamedAndNothingIsOverwritten) {
   EXPECT_FALSE(std::filesystem::exists(run_folder("new")));
 }
 
+TEST_F(Convert, DamageIsNamedWithTheStepThatIsStillGood) {
+  ASSERT_EQ(
+      run_weft({"train", "--plan", two_ranks_plan(), "--config", config(2, 1), "--run", run_folder("run")}).exit_status,
+      0);
+  const std::string steps = run_folder("run") + "/checkpoints/", shard = steps + "step-00000002/rank-00001.safetensors";
+  std::string bytes = text_of(shard);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  std::ofstream(shard, std::ios::binary) << bytes;
+  const ProgramRun refused = convert(run_folder("run"), run_folder("model"));
+  EXPECT_EQ(refused.exit_status, 2) << refused.err;
+  EXPECT_TRUE(says(refused.err, "rank-00001.safetensors: "));
+  EXPECT_TRUE(says(refused.err, "step-00000001 is good: give it with --from " + steps + "step-00000001"));
+  EXPECT_FALSE(std::filesystem::exists(run_folder("model")));
+  const ProgramRun other = convert(steps + "step-00000001", run_folder("model"));
+  EXPECT_EQ(other.exit_status, 0) << other.err;
+}
+
 // Of two that write the same folder one does, and its result is whole and its own.
 TEST_F(Convert, OfTwoAtOnceOneIsRefused) {
   const TemporaryFolder first, second;

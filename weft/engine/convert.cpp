@@ -15,6 +15,7 @@
 #include "weft/checkpoint/rank_file.h"
 #include "weft/checkpoint/stored_weights.h"
 #include "weft/comm/echo/echo_world.h"
+#include "weft/engine/resumed_run.h"
 #include "weft/engine/run_folder.h"
 #include "weft/engine/run_start.h"
 #include "weft/models/tensor_type.h"
@@ -45,6 +46,9 @@ bool is_model_folder(const fs::path& folder) {
                                                          fs::exists(folder / "model.safetensors.index.json", ignored));
 }
 
+/// What to do with a checkpoint that is good where another is not.
+constexpr std::string_view kOtherSource = "give it with --from {}";
+
 Result<Source> open_source(const fs::path& folder) {
   Source source;
   if (is_model_folder(folder)) {
@@ -63,8 +67,9 @@ Result<Source> open_source(const fs::path& folder) {
         "Give the folder of a run, one of its checkpoints, or a folder with config.json and model.safetensors.";
     return error;
   }
-  WEFT_TRY(Checkpoint checkpoint, read_checkpoint(*found));
-  source.checkpoint = std::make_unique<Checkpoint>(std::move(checkpoint));
+  auto checkpoint = read_checkpoint(*found);
+  if (!checkpoint) return with_good_checkpoint(std::move(checkpoint).error(), *found, kOtherSource);
+  source.checkpoint = std::make_unique<Checkpoint>(*std::move(checkpoint));
   source.stored = std::make_unique<StoredWeights>(*source.checkpoint);
   source.model = source.checkpoint->plan.model;
   source.usual = source.checkpoint->plan.precision.master;
@@ -241,7 +246,10 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 Result<ConvertReport> convert(const ConvertRequest& request) {
   const at::NoGradGuard no_graph;
   WEFT_TRY(const Source source, open_source(request.from));
-  return request.plan ? to_checkpoint(request, source) : to_model_folder(request, source);
+  auto report = request.plan ? to_checkpoint(request, source) : to_model_folder(request, source);
+  if (report || !source.checkpoint || !report.error().source.starts_with(source.checkpoint->folder.string()))
+    return report;
+  return with_good_checkpoint(std::move(report).error(), source.checkpoint->folder, kOtherSource);
 }
 
 Result<FolderDescription> describe_folder(const fs::path& folder) {

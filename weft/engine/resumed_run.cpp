@@ -121,22 +121,24 @@ std::optional<Error> check_resumed(const Checkpoint& checkpoint, const Plan& pla
   return std::nullopt;
 }
 
+Error with_good_checkpoint(Error error, const std::filesystem::path& folder, std::string_view way) {
+  const auto read = read_checkpoint(folder);
+  if (read && !verify_checkpoint(*read)) return error;  // the mistake is another one
+  if (const auto good = good_checkpoint_beside(folder)) {
+    error.advice = fmt::format("{} is good: {}, or copy the damaged one again.", good->filename().string(),
+                               fmt::format(fmt::runtime(way), good->string()));
+  } else {
+    error.advice += " No other checkpoint of the run is good.";
+  }
+  return error;
+}
+
 Error with_good_checkpoint(Group& everyone, Error error, const std::filesystem::path& folder) {
   const UnlimitedWaits patience(everyone);
-  if (everyone.rank() == 0) {
-    const auto read = read_checkpoint(folder);
-    const bool is_damaged = !read || verify_checkpoint(*read);
-    const auto good = is_damaged ? good_checkpoint_beside(folder) : std::nullopt;
-    if (good) {
-      error.advice = fmt::format(
-          "{} is good: go on from it with --resume {} and another --run, or copy the damaged one "
-          "again.",
-          good->filename().string(), good->string());
-    } else if (is_damaged) {
-      error.advice += " No other checkpoint of the run is good.";
-    }
-  }
-  return *first_error(everyone, everyone.rank() == 0 ? std::optional(error) : std::nullopt);
+  const bool is_first = everyone.rank() == 0;
+  if (is_first)
+    error = with_good_checkpoint(std::move(error), folder, "go on from it with --resume {} and another --run");
+  return *first_error(everyone, is_first ? std::optional(error) : std::nullopt);
 }
 
 std::vector<std::string> changes_of_plan(const Plan& before, const Plan& now) {
