@@ -151,21 +151,34 @@ TEST_F(Convert, AKilledConversionLeavesNothingThatLooksWhole) {
   const char* wanted = std::getenv("WEFT_KILLS");
   const int kills = wanted != nullptr ? std::stoi(wanted) : 3;
   std::mt19937 random(static_cast<unsigned>(::getpid()));
-  for (int i = 0; i < kills; ++i) {
+  int num_cut_off = 0;
+  for (int i = 0; i < kills && !HasFailure(); ++i) {
     const TemporaryFolder output;
-    const std::string to = run_folder(fmt::format("to{}", i));
-    const StartedProgram program =
-        start_command({build_tree() / "weft", "convert", "--from", fixture(), "--to", to}, output.path());
-    std::this_thread::sleep_for(std::chrono::microseconds(random() % 1'200'000));
+    const std::string to = run_folder(fmt::format("to{}", i)), hidden = run_folder(fmt::format(".saving-to{}", i));
+    const StartedProgram program = start_command(
+        {build_tree() / "weft", "convert", "--from", fixture(), "--to", to, "--shard-size", "0.00001"}, output.path());
+    // Mostly while it writes, which takes it a few milliseconds.
+    const auto is_seen = [&] { return std::filesystem::exists(hidden) || std::filesystem::exists(to); };
+    if (i % 4 == 3) {
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 1'200'000));
+    } else {
+      for (int waits = 0; waits < 100'000 && !is_seen(); ++waits)
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 30'000));
+    }
     kill(program.process, SIGKILL);
     wait_for(program);
-    if (std::filesystem::exists(to)) {
-      expect_same_weights(to, fixture());
-    } else {
+    num_cut_off += std::filesystem::exists(hidden) ? 1 : 0;
+    if (!std::filesystem::exists(to)) {
       EXPECT_EQ(convert(fixture(), to).exit_status, 0) << "what was left is in nobody's way";
-      expect_same_weights(to, fixture());
+      EXPECT_FALSE(std::filesystem::exists(hidden)) << "and goes";
     }
+    expect_same_weights(to, fixture());
+    EXPECT_TRUE(std::filesystem::exists(to + "/config.json"));
+    std::filesystem::remove_all(to);
   }
+  RecordProperty("cut_off", num_cut_off);
+  if (wanted != nullptr) fmt::print("{} of {} conversions were cut off while they wrote\n", num_cut_off, kills);
 }
 
 }  // namespace
