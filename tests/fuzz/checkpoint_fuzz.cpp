@@ -19,16 +19,13 @@ namespace {
 
 constexpr DocumentLimits kLimits{.max_bytes = size_t{1} << 20, .max_values = 100'000};
 
-/// Where a shard is written to be mapped: one file for all inputs.
+/// Where a shard is written to be mapped. It is there only while an input is tried.
 const std::filesystem::path& folder() {
   static const std::filesystem::path made = [] {
     const std::filesystem::path memory = "/dev/shm";
     const std::filesystem::path around =
         std::filesystem::exists(memory) ? memory : std::filesystem::temp_directory_path();
-    std::filesystem::path path = around / fmt::format("weft-fuzz-{}", getpid());
-    std::filesystem::create_directory(path);
-    std::atexit([] { std::filesystem::remove_all(folder()); });
-    return path;
+    return around / fmt::format("weft-fuzz-{}", getpid());
   }();
   return made;
 }
@@ -82,11 +79,12 @@ void try_checkpoint(const Document& document, std::string_view shard) {
   claim(read.ok() && checkpoint_to_text(*read) == text);
   if (checkpoint->files.size() != 1) return;
   checkpoint->folder = folder();
+  std::filesystem::create_directory(folder());
   const std::filesystem::path file = folder() / checkpoint_file_name(checkpoint->files[0].rank);
   std::ofstream(file, std::ios::binary) << shard;
   if (const auto error = verify_checkpoint(*checkpoint)) claim_good_message(Result<int>(*error));
   try_weights(*checkpoint);
-  std::filesystem::remove(file);
+  std::filesystem::remove_all(folder());
 }
 
 }  // namespace
