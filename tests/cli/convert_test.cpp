@@ -105,7 +105,7 @@ TEST_F(Convert, BadInputIsNamedAndNothingIsOverwritten) {
   refused(convert(fixture(), run_folder("there")), "is there already, and not an empty folder");
   EXPECT_EQ(text_of(run_folder("there")), "something");
   refused(convert(run_folder("nowhere"), run_folder("new")), "holds neither a run's checkpoints");
-  refused(convert(fixture(), run_folder("new"), {"--plan", plan_file}), "Give a plan for the model");
+  refused(convert(fixture(), run_folder("new"), {"--plan", plan_file}), "is of another model than the plan's tiny-vl");
   refused(convert(fixture(), run_folder("new"), {"--dtype", "int8"}), "--dtype: is 'int8'");
   refused(convert(fixture(), run_folder("new"), {"--weights-only"}), "--weights-only: is about checkpoints");
   refused(run_weft({"convert", "--from", fixture()}), "--to: is missing");

@@ -85,6 +85,29 @@ TEST_F(ResumeVerb, AnotherBatchGoesOnWithTheNextSampleAndByItsLearningRate) {
   EXPECT_NEAR(found[5]["learning_rate"].get<double>(), 3e-3 * 0.1, 1e-12);
 }
 
+TEST_F(ResumeVerb, AnotherModelIsNamedByItsFields) {
+  const std::string space = "mbs: 4\nllm: {tp: 1, pp: 1, cp: 1, dp: 1}\nvision: {placement: inline}\n";
+  Json model = Json::parse(text_of(source_tree() / "scenarios/models/tiny-vl.json"));
+  ASSERT_EQ(train(one_rank_plan(), config(1, 1), "run").exit_status, 0);
+  // Says nothing of what is computed.
+  model["transformers_version"] = "9.9";
+  model["use_cache"] = !model.value("use_cache", false);
+  const std::string same = plan("same", 1, space, folder_.write("tiny-vl.json", model.dump()));
+  const ProgramRun next = train(same, config(2, 1), "run", {"--resume"});
+  EXPECT_EQ(next.exit_status, 0) << next.err;
+  model["text_config"]["rms_norm_eps"] = 0.125;
+  const std::string other = plan("other", 1, space, folder_.write("tiny-vl.json", model.dump()));
+  const std::string told = refusal({"--plan", other, "--config", config(3, 1), "--resume", run_folder("run")});
+  EXPECT_TRUE(says(told, "step-00000002 is of tiny-vl, or of another configuration of that name"));
+  EXPECT_TRUE(says(told, "text_config.rms_norm_eps: "));
+  EXPECT_TRUE(says(told, " there, 0.125 in the plan"));
+  const ProgramRun refused =
+      run_weft({"convert", "--from", run_folder("run"), "--to", run_folder("new"), "--plan", other});
+  EXPECT_EQ(refused.exit_status, 2);
+  EXPECT_TRUE(says(refused.err, "text_config.rms_norm_eps: "));
+  EXPECT_FALSE(std::filesystem::exists(run_folder("new")));
+}
+
 TEST_F(ResumeVerb, SaysWhatWillNotBeSaved) {
   const std::string two = two_ranks_plan();
   ASSERT_EQ(train(two, config(2, 2), "run").exit_status, 0);

@@ -18,6 +18,7 @@
 #include "weft/engine/resumed_run.h"
 #include "weft/engine/run_folder.h"
 #include "weft/engine/run_start.h"
+#include "weft/engine/same_model.h"
 #include "weft/models/tensor_type.h"
 #include "weft/models/weight_list.h"
 #include "weft/pipeline/training_rank.h"
@@ -200,13 +201,9 @@ Result<CheckpointFile> write_rank(const ConvertRequest& request, const Source& s
 
 Result<ConvertReport> to_checkpoint(const ConvertRequest& request, const Source& source) {
   const Plan& plan = *request.plan;
-  if (source.model.config != plan.model.config &&
-      (source.checkpoint || num_parameters(source.model) != num_parameters(plan.model))) {
-    return Error{.field = "model",
-                 .problem = fmt::format("is {}, but {} is of {}, or of another configuration of that name",
-                                        plan.model.name, request.from.string(), source.model.name),
-                 .advice = "Give a plan for the model that is converted."};
-  }
+  if (auto error = source.checkpoint ? check_same_model(source.model, source.checkpoint->folder.string(), plan.model)
+                                     : check_same_model(request.from, plan.model))
+    return *std::move(error);
   Checkpoint made{.folder = {}, .plan = plan, .run = Json::object(), .files = {}};
   made.first_batch_samples = plan.workload.global_batch_samples;
   if (source.checkpoint) {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "weft/checkpoint/agreement.h"
+#include "weft/engine/same_model.h"
 #include "weft/plan/diff.h"
 #include "weft/spec/workload.h"
 
@@ -71,11 +72,7 @@ void add_changes(const Json& before, const Json& now, const std::string& path, s
 }  // namespace
 
 std::optional<Error> check_model_of(const Checkpoint& checkpoint, const Plan& plan) {
-  if (checkpoint.plan.model.config == plan.model.config) return std::nullopt;
-  return Error{.field = "model",
-               .problem = fmt::format("is {}, but {} is of {}, or of another configuration of that name",
-                                      plan.model.name, checkpoint.folder.string(), checkpoint.plan.model.name),
-               .advice = "Use a plan for the checkpoint's model: its run's folder has one."};
+  return check_same_model(checkpoint.plan.model, checkpoint.folder.string(), plan.model);
 }
 
 std::optional<Error> check_samples_of(const Plan& before, const Plan& now, const TrainConfig& config,
