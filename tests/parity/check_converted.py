@@ -107,6 +107,8 @@ def check_fixture(arguments, fixture, folder):
     plan, degrees = make_plan(arguments, model, folder)
     weft(arguments, "convert", "--from", model, "--to", folder / "checkpoint", "--plan", plan)
     weft(arguments, "convert", "--from", folder / "checkpoint", "--to", folder / "back", "--shard-size", 0.00002)
+    config = json.loads((folder / "back/config.json").read_text())
+    assert config["architectures"] == json.loads((fixture / "config.json").read_text())["architectures"]
     files = len(list((folder / "back").glob("model-*.safetensors")))
     check_weights(folder / "back", fixture)
     check_companions(folder / "back", model)

@@ -114,6 +114,10 @@ Result<ConvertReport> to_model_folder(const ConvertRequest& request, const Sourc
                     : fmt::format("note: {}, where the run began, is not there: copy tokenizer and processor yourself",
                                   source.companions.string()));
   }
+  if (!source.model.config.contains("architectures") && request.say)
+    request.say(
+        "note: the model's configuration names no architectures, by which vLLM finds its code: add them to "
+        "config.json");
   if (auto error = export_weights(source.fill, source.model, source.usual, request.to, options)) return *error;
   WEFT_TRY(const WeightList list, list_weights(source.model));
   report.num_weights = std::ssize(list.weights);
