@@ -4,7 +4,7 @@
   python3 bench/checkpoint_figures.py convert --gib 4     a model of generated weights: time, memory and bytes
   python3 bench/checkpoint_figures.py save --steps 40     step time with a save after every fourth step, and with none
 
-Both print one JSON object. Run them on a quiet machine; each measurement is repeated, and the medians are compared.
+Bytes of resuming and of changing a plan in memory are counted by build/bench/weft_reshard_bytes. Both of these print one JSON object. Run them on a quiet machine; each measurement is repeated, and the medians are compared.
 """
 import argparse
 import json
@@ -102,26 +102,48 @@ def convert(arguments):
                 "peak_memory_bytes": peak, "two_shards_bytes": int(2 * arguments.shard_gib * 2**30)}
 
 
+def snapshot_bytes(plan):
+    """Of all ranks together, as predicted."""
+    done = subprocess.run([str(WEFT), "simulate", "--plan", str(plan), "--json"], check=True, capture_output=True, text=True)
+    return int(sum(json.loads(done.stdout)["checkpoint_copy_gib"]) * 2**30)
+
+
+def copy_in_memory_s(size):
+    """Of so many bytes that are there, into memory that is new, by one thread."""
+    source = bytearray(os.urandom(1 << 20) * (size // (1 << 20) + 1))
+    return statistics.median(timed(lambda: bytes(source)) for _ in range(5))
+
+
 def save(arguments):
+    """By the clock from one end of a run to another's, so that what is done between steps counts: the second run has
+    more steps, and the rest is the same."""
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         folder = pathlib.Path(name)
         plan = folder / "plan.json"
         subprocess.run([str(WEFT), "plan", "--model", arguments.model, "--cluster", "local_cpu", "--workload", "tiny_vl",
                         "--space", str(TREE / "docs/manual/train_space.yaml"), "--out", str(plan)],
                        check=True, stdout=subprocess.DEVNULL)
+
+        def seconds(steps, interval):
+            config, run = folder / "train.yaml", folder / "run"
+            text = f"steps: {steps}\noptimizer: {{learning_rate: 1.0e-4}}\n"
+            config.write_text(text + (f"checkpoints: {{interval_steps: {interval}, keep: 1}}\n" if interval else ""))
+            took = timed(lambda: subprocess.run([str(WEFT), "train", "--plan", str(plan), "--config", str(config), "--run",
+                                                 str(run), "--json"], check=True, capture_output=True))
+            shutil.rmtree(run)
+            return took
+
         times = {"without_ms": [], "with_ms": []}
-        for repeat in range(arguments.repeats):
-            for key, interval in (("without_ms", 0), ("with_ms", 4)):
-                config = folder / "train.yaml"
-                text = f"steps: {arguments.steps}\noptimizer: {{learning_rate: 1.0e-4}}\n"
-                config.write_text(text + (f"checkpoints: {{interval_steps: {interval}, keep: 1}}\n" if interval else ""))
-                run = folder / f"run-{key}-{repeat}"
-                done = subprocess.run([str(WEFT), "train", "--plan", str(plan), "--config", str(config), "--run", str(run),
-                                       "--json"], check=True, capture_output=True, text=True)
-                times[key].append(json.loads(done.stdout)["mean_step_ms"])
-                shutil.rmtree(run)
+        for _ in range(arguments.repeats):
+            for key, interval in (("without_ms", 0), ("with_ms", arguments.interval)):
+                fewer = seconds(arguments.interval, interval)
+                more = seconds(arguments.interval + arguments.steps, interval)
+                times[key].append(1e3 * (more - fewer) / arguments.steps)
         medians = {key: statistics.median(values) for key, values in times.items()}
-        return {**medians, "ratio": medians["with_ms"] / medians["without_ms"], "all": times}
+        size = snapshot_bytes(plan)
+        return {**medians, "ratio": medians["with_ms"] / medians["without_ms"],
+                "cost_per_save_ms": (medians["with_ms"] - medians["without_ms"]) * arguments.interval,
+                "snapshot_bytes": size, "copy_of_them_ms": 1e3 * copy_in_memory_s(size), "all": times}
 
 
 def main():
@@ -130,6 +152,7 @@ def main():
     parser.add_argument("--gib", type=float, default=2)
     parser.add_argument("--shard-gib", type=float, default=0.5)
     parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--interval", type=int, default=4)
     parser.add_argument("--model", default="tiny-vl")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--folder", default=None, help="where files go: on the disk that is measured")

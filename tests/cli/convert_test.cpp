@@ -105,11 +105,45 @@ TEST_F(Convert, BadInputIsNamedAndNothingIsOverwritten) {
   refused(convert(fixture(), run_folder("there")), "is there already, and not an empty folder");
   EXPECT_EQ(text_of(run_folder("there")), "something");
   refused(convert(run_folder("nowhere"), run_folder("new")), "holds neither a run's checkpoints");
-  refused(convert(fixture(), run_folder("new"), {"--plan", plan_file}), "Give a plan for the model");
+  refused(convert(fixture(), run_folder("new"), {"--plan", plan_file}), "is of another model than the plan's tiny-vl");
   refused(convert(fixture(), run_folder("new"), {"--dtype", "int8"}), "--dtype: is 'int8'");
   refused(convert(fixture(), run_folder("new"), {"--weights-only"}), "--weights-only: is about checkpoints");
   refused(run_weft({"convert", "--from", fixture()}), "--to: is missing");
   EXPECT_FALSE(std::filesystem::exists(run_folder("new")));
+}
+
+TEST_F(Convert, DamageIsNamedWithTheStepThatIsStillGood) {
+  ASSERT_EQ(
+      run_weft({"train", "--plan", two_ranks_plan(), "--config", config(2, 1), "--run", run_folder("run")}).exit_status,
+      0);
+  const std::string steps = run_folder("run") + "/checkpoints/", shard = steps + "step-00000002/rank-00001.safetensors";
+  std::string bytes = text_of(shard);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  std::ofstream(shard, std::ios::binary) << bytes;
+  const ProgramRun refused = convert(run_folder("run"), run_folder("model"));
+  EXPECT_EQ(refused.exit_status, 2) << refused.err;
+  EXPECT_TRUE(says(refused.err, "rank-00001.safetensors: "));
+  EXPECT_TRUE(says(refused.err, "step-00000001 is good: give it with --from " + steps + "step-00000001"));
+  EXPECT_FALSE(std::filesystem::exists(run_folder("model")));
+  const ProgramRun other = convert(steps + "step-00000001", run_folder("model"));
+  EXPECT_EQ(other.exit_status, 0) << other.err;
+}
+
+// Of two that write the same folder one does, and its result is whole and its own.
+TEST_F(Convert, OfTwoAtOnceOneIsRefused) {
+  const TemporaryFolder first, second;
+  const std::string other = (source_tree() / "tests/parity/fixtures/llama_tied").string(), to = run_folder("to");
+  const auto start = [&](const std::string& from, const TemporaryFolder& output) {
+    return start_command({build_tree() / "weft", "convert", "--from", from, "--to", to}, output.path());
+  };
+  const StartedProgram programs[] = {start(fixture(), first), start(other, second)};
+  const ProgramRun runs[] = {wait_for(programs[0]), wait_for(programs[1])};
+  EXPECT_EQ(runs[0].exit_status + runs[1].exit_status, 2) << runs[0].err << runs[1].err;
+  expect_same_weights(to, runs[0].exit_status == 0 ? fixture() : other);
+  const std::string told = runs[0].err + runs[1].err;
+  EXPECT_TRUE(told.find("is being written by another process (process ") != std::string::npos ||
+              told.find("is there already, and not an empty folder") != std::string::npos)
+      << told;
 }
 
 // Whole or not there, whenever it is killed.
@@ -117,21 +151,34 @@ TEST_F(Convert, AKilledConversionLeavesNothingThatLooksWhole) {
   const char* wanted = std::getenv("WEFT_KILLS");
   const int kills = wanted != nullptr ? std::stoi(wanted) : 3;
   std::mt19937 random(static_cast<unsigned>(::getpid()));
-  for (int i = 0; i < kills; ++i) {
+  int num_cut_off = 0;
+  for (int i = 0; i < kills && !HasFailure(); ++i) {
     const TemporaryFolder output;
-    const std::string to = run_folder(fmt::format("to{}", i));
-    const StartedProgram program =
-        start_command({build_tree() / "weft", "convert", "--from", fixture(), "--to", to}, output.path());
-    std::this_thread::sleep_for(std::chrono::microseconds(random() % 1'200'000));
+    const std::string to = run_folder(fmt::format("to{}", i)), hidden = run_folder(fmt::format(".saving-to{}", i));
+    const StartedProgram program = start_command(
+        {build_tree() / "weft", "convert", "--from", fixture(), "--to", to, "--shard-size", "0.00001"}, output.path());
+    // Mostly while it writes, which takes it a few milliseconds.
+    const auto is_seen = [&] { return std::filesystem::exists(hidden) || std::filesystem::exists(to); };
+    if (i % 4 == 3) {
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 1'200'000));
+    } else {
+      for (int waits = 0; waits < 100'000 && !is_seen(); ++waits)
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+      std::this_thread::sleep_for(std::chrono::microseconds(random() % 30'000));
+    }
     kill(program.process, SIGKILL);
     wait_for(program);
-    if (std::filesystem::exists(to)) {
-      expect_same_weights(to, fixture());
-    } else {
+    num_cut_off += std::filesystem::exists(hidden) ? 1 : 0;
+    if (!std::filesystem::exists(to)) {
       EXPECT_EQ(convert(fixture(), to).exit_status, 0) << "what was left is in nobody's way";
-      expect_same_weights(to, fixture());
+      EXPECT_FALSE(std::filesystem::exists(hidden)) << "and goes";
     }
+    expect_same_weights(to, fixture());
+    EXPECT_TRUE(std::filesystem::exists(to + "/config.json"));
+    std::filesystem::remove_all(to);
   }
+  RecordProperty("cut_off", num_cut_off);
+  if (wanted != nullptr) fmt::print("{} of {} conversions were cut off while they wrote\n", num_cut_off, kills);
 }
 
 }  // namespace

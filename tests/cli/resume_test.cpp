@@ -85,6 +85,29 @@ TEST_F(ResumeVerb, AnotherBatchGoesOnWithTheNextSampleAndByItsLearningRate) {
   EXPECT_NEAR(found[5]["learning_rate"].get<double>(), 3e-3 * 0.1, 1e-12);
 }
 
+TEST_F(ResumeVerb, AnotherModelIsNamedByItsFields) {
+  const std::string space = "mbs: 4\nllm: {tp: 1, pp: 1, cp: 1, dp: 1}\nvision: {placement: inline}\n";
+  Json model = Json::parse(text_of(source_tree() / "scenarios/models/tiny-vl.json"));
+  ASSERT_EQ(train(one_rank_plan(), config(1, 1), "run").exit_status, 0);
+  // Says nothing of what is computed.
+  model["transformers_version"] = "9.9";
+  model["use_cache"] = !model.value("use_cache", false);
+  const std::string same = plan("same", 1, space, folder_.write("tiny-vl.json", model.dump()));
+  const ProgramRun next = train(same, config(2, 1), "run", {"--resume"});
+  EXPECT_EQ(next.exit_status, 0) << next.err;
+  model["text_config"]["rms_norm_eps"] = 0.125;
+  const std::string other = plan("other", 1, space, folder_.write("tiny-vl.json", model.dump()));
+  const std::string told = refusal({"--plan", other, "--config", config(3, 1), "--resume", run_folder("run")});
+  EXPECT_TRUE(says(told, "step-00000002 is of tiny-vl, or of another configuration of that name"));
+  EXPECT_TRUE(says(told, "text_config.rms_norm_eps: "));
+  EXPECT_TRUE(says(told, " there, 0.125 in the plan"));
+  const ProgramRun refused =
+      run_weft({"convert", "--from", run_folder("run"), "--to", run_folder("new"), "--plan", other});
+  EXPECT_EQ(refused.exit_status, 2);
+  EXPECT_TRUE(says(refused.err, "text_config.rms_norm_eps: "));
+  EXPECT_FALSE(std::filesystem::exists(run_folder("new")));
+}
+
 TEST_F(ResumeVerb, SaysWhatWillNotBeSaved) {
   const std::string two = two_ranks_plan();
   ASSERT_EQ(train(two, config(2, 2), "run").exit_status, 0);
@@ -136,6 +159,33 @@ TEST_F(ResumeVerb, AFolderInWhichARunWritesIsRefused) {
   // A dead run holds nothing.
   const ProgramRun next = train(one, config(2, 1), "run", {"--resume"});
   EXPECT_EQ(next.exit_status, 0) << next.err;
+}
+
+// As on two hosts: the same name is another folder for the second rank.
+TEST_F(ResumeVerb, RanksThatDoNotShareAFolderAreToldBeforeTheFirstStep) {
+  const std::string two = two_ranks_plan();
+  for (const char* host : {"a", "b"}) std::filesystem::create_directory(folder_.path() / host);
+  const auto on_hosts = [&](const std::string& settings) {
+    std::vector<std::string> words = {source_tree().string() + "/scripts/mpirun"};
+    for (const char* host : {"a", "b"}) {
+      if (words.size() > 1) words.emplace_back(":");
+      for (const std::string& word :
+           {std::string("-n"), std::string("1"), std::string("--wdir"), (folder_.path() / host).string(),
+            (build_tree() / "weft").string(), std::string("train"), std::string("--plan"), two, std::string("--config"),
+            settings, std::string("--run"), std::string("run")})
+        words.push_back(word);
+    }
+    const TemporaryFolder output;
+    return wait_for(start_command(std::move(words), output.path()));
+  };
+  const ProgramRun refused = on_hosts(config(2, 1));
+  EXPECT_EQ(refused.exit_status, 2) << refused.err;
+  EXPECT_TRUE(says(refused.err, "run: is not on a file system that all ranks share: rank 1 does not see what rank 0"));
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() / "a/run")) << "a run that did not begin leaves nothing";
+  // Without checkpoints only rank 0 writes, and a shared file system is not needed.
+  const ProgramRun bare = on_hosts(config(2, 0));
+  EXPECT_EQ(bare.exit_status, 0) << bare.err;
+  EXPECT_EQ(metrics("a/run").size(), 2u);
 }
 
 TEST_F(ResumeVerb, DamageIsNamedWithTheStepThatIsStillGood) {

@@ -263,7 +263,9 @@ std::vector<pid_t> children_of(pid_t parent) {
 
 TEST_F(Train, AKilledRankEndsTheRunAndTheNextGoesOnAsIfNothingHadBeen) {
   const std::string plan_file = two_ranks_plan();
-  const std::string settings = config(12, 1);
+  // Each step saves a checkpoint and removes one.
+  const std::string settings =
+      folder_.write("kill.yaml", config_text(12, 0) + "checkpoints: {interval_steps: 1, keep: 2}\n");
   ASSERT_EQ(run_weft({"train", "--plan", plan_file, "--config", settings, "--run", run_folder("whole")}).exit_status,
             0);
   const std::vector<Json> whole = metrics("whole");
@@ -303,6 +305,7 @@ TEST_F(Train, AKilledRankEndsTheRunAndTheNextGoesOnAsIfNothingHadBeen) {
       EXPECT_NEAR(found[step]["loss"].get<double>(), whole[step]["loss"].get<double>(), 1e-12) << step;
     const path last = "checkpoints/step-00000012";
     EXPECT_TRUE(std::filesystem::exists(run_folder(name) / last / "checkpoint.json"));
+    std::filesystem::remove_all(run_folder(name));
   }
   EXPECT_GT(times_killed, 0);
 }

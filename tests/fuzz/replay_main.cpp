@@ -9,15 +9,21 @@
 
 #include "tests/fuzz/targets.h"
 
+#ifdef WEFT_REPLAYS_CHECKPOINTS
+constexpr auto& kTargets = weft::kCheckpointTargets;
+#else
+constexpr auto& kTargets = weft::kFuzzTargets;
+#endif
+
 int main(int argc, char** argv) {
   if (argc < 3) {
     std::fprintf(stderr, "usage: weft_fuzz_replay TARGET FOLDER_OR_FILE ...\n");
     return 2;
   }
   const std::string name = argv[1];
-  const auto target = std::find_if(std::begin(weft::kFuzzTargets), std::end(weft::kFuzzTargets),
+  const auto target = std::find_if(std::begin(kTargets), std::end(kTargets),
                                    [&](const weft::FuzzTarget& known) { return name == known.name; });
-  if (target == std::end(weft::kFuzzTargets)) {
+  if (target == std::end(kTargets)) {
     std::fprintf(stderr, "weft_fuzz_replay: %s is not a target\n", name.c_str());
     return 2;
   }

@@ -23,6 +23,7 @@ int fuzz_template(const uint8_t* data, size_t size);
 int fuzz_conversations(const uint8_t* data, size_t size);
 int fuzz_image(const uint8_t* data, size_t size);
 int fuzz_audio(const uint8_t* data, size_t size);
+int fuzz_checkpoint(const uint8_t* data, size_t size);
 
 struct FuzzTarget {
   const char* name;
@@ -48,5 +49,8 @@ inline constexpr FuzzTarget kFuzzTargets[] = {
     {"image", fuzz_image},
     {"audio", fuzz_audio},
 };
+
+// Of the half that needs LibTorch, in a program of its own.
+inline constexpr FuzzTarget kCheckpointTargets[] = {{"checkpoint", fuzz_checkpoint}};
 
 }  // namespace weft

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/checkpoint/owned_elements.h"
 #include "tests/support/draws.h"
 #include "tests/support/meaning/random_plan.h"
 #include "tests/support/pipeline/tiny_models.h"
@@ -12,7 +13,6 @@
 #include "tests/training/small_run.h"
 #include "weft/checkpoint/load_checkpoint.h"
 #include "weft/checkpoint/save_checkpoint.h"
-#include "weft/optim/owned_pieces.h"
 
 namespace weft::training {
 namespace {
@@ -144,41 +144,6 @@ TEST(Thaw, AModuleThawsAndFreezesBetweenCheckpoints) {
   }
 }
 
-/// Which elements of which weight a rank's optimizers own, and whether with moments.
-using Elements = std::map<std::string, std::vector<int>>;
-
-Elements elements_of(const TrainingRank& rank) {
-  Elements all;
-  for (const StageOptimizer* optimizer : rank.optimizers()) {
-    for (const OwnedPiece& owned : owned_pieces(*optimizer)) {
-      const WeightPiece& piece = *owned.piece;
-      if (piece.name.empty()) continue;
-      std::vector<int>& elements = all[piece.name];
-      elements.resize(static_cast<size_t>(piece.shape[0] * piece.row_elements()));
-      const int64_t width = piece.held_row_elements();
-      const int64_t skipped = piece.num_columns < 0 ? 0 : piece.first_column * (piece.row_elements() / piece.shape[1]);
-      for (int64_t i = owned.elements.begin; i < owned.elements.end; ++i) {
-        const int64_t place = (piece.first_row + i / width) * piece.row_elements() + skipped + i % width;
-        elements[static_cast<size_t>(place)] = owned.state.moment1.defined() ? 2 : 1;
-      }
-    }
-  }
-  return all;
-}
-
-/// The fewest bytes that must come to a rank: of elements that it does not have and wants.
-int64_t least_bytes(const Elements& before, const Elements& after, const std::map<std::string, bool>& was_trained) {
-  int64_t bytes = 0;
-  for (const auto& [name, wanted] : after) {
-    const auto held = before.find(name);
-    for (size_t i = 0; i < wanted.size(); ++i) {
-      if (wanted[i] == 0 || (held != before.end() && held->second[i] != 0)) continue;
-      bytes += wanted[i] == 2 && was_trained.at(name) ? 24 : 8;
-    }
-  }
-  return bytes;
-}
-
 TEST_P(Reshard, ARunningJobChangesItsPlanBetweenTwoSteps) {
   const Model model = this->model();
   const char* wanted = std::getenv("WEFT_PLAN_SWITCHES");
@@ -191,24 +156,22 @@ TEST_P(Reshard, ARunningJobChangesItsPlanBetweenTwoSteps) {
   for (const Plan& plan : plans) add_steps(one, plan, 1, expected);
   std::map<std::string, at::Tensor> weights;
   std::mutex guard;
-  std::vector<Elements> held(static_cast<size_t>(kRanks));
+  std::vector<OwnedElements> held(static_cast<size_t>(kRanks));
   std::atomic<int64_t> moved = 0, least = 0;
   on_ranks(kRanks, [&](World& world) {
     std::unique_ptr<TrainingRank> rank = rank_of(world, plans[0], kExampleSeed);
     take_steps(*rank, plans[0], expected, 0, 1);
     for (size_t i = 1; i < plans.size(); ++i) {
-      held[static_cast<size_t>(world.rank())] = elements_of(*rank);
+      held[static_cast<size_t>(world.rank())] = owned_elements(rank->optimizers());
       world.all().barrier().wait();
-      std::map<std::string, bool> was_trained;
-      for (const Elements& elements : held)
-        for (const auto& [name, flags] : elements)
-          was_trained[name] |= std::find(flags.begin(), flags.end(), 2) != flags.end();
+      const OwnedElements there = united(held);
       std::unique_ptr<TrainingRank> next = rank_of(world, plans[i], std::nullopt);
       MovedBytes bytes;
       const auto error = move_states(world.all(), rank->optimizers(), next->optimizers(), &bytes);
       WEFT_CHECK(!error, "{}", error->message());
       moved += bytes.received;
-      least += least_bytes(held[static_cast<size_t>(world.rank())], elements_of(*next), was_trained);
+      least += least_moved_bytes(held[static_cast<size_t>(world.rank())], owned_elements(next->optimizers()), there,
+                                 sizeof(double));
       world.all().barrier().wait();
       rank = std::move(next);
       SCOPED_TRACE(fmt::format("switch {}: {} -> {}", i, settings_text(plans[i - 1]), settings_text(plans[i])));
@@ -224,6 +187,11 @@ TEST_P(Reshard, ARunningJobChangesItsPlanBetweenTwoSteps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Reshard, tiny_models(), [](const auto& test) { return test.param.name; });
+// Families whose weights no other model here has: biases of projections, norms of heads, dense layers between experts.
+INSTANTIATE_TEST_SUITE_P(OtherModels, Reshard,
+                         testing::Values(TinyModel{"Biases", "qwen2_tied", "{}"}, TinyModel{"HeadNorms", "qwen3", "{}"},
+                                         TinyModel{"MixedExperts", "qwen3_moe_mixed", "{}"}),
+                         [](const auto& test) { return test.param.name; });
 
 // Every byte that is used is checked, and hardly any other is read: also where a weight is cut by columns.
 TEST(ReshardBytes, LoadingReadsWhatTheNewRanksNeed) {

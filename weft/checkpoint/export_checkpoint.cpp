@@ -216,18 +216,19 @@ Result<FillWeight> fill_from_folder(const std::filesystem::path& path, const Mod
 std::optional<Error> export_weights(const FillWeight& fill, const Model& model, Precision usual,
                                     const std::filesystem::path& folder, const ExportOptions& options) {
   const at::NoGradGuard no_graph;
-  if (auto error = check_new_folder(folder)) return error;
   const ExportType& type = chosen_type(model, usual, options);
   const auto list = list_weights(model);
   if (!list) return list.error();
-  if (auto error = begin_folder(folder)) return error;
-  const std::filesystem::path hidden = hidden_folder(folder);
-  auto error = write_weights(fill, *list, type, options, hidden);
-  if (!error && !options.companions.empty()) error = copy_companions(options.companions, hidden);
-  if (!error) error = write_text(hidden / "config.json", config_with_type(model.config, type.in_config).dump(2) + "\n");
-  if (!error) error = finish_folder(folder);
-  if (error) discard_folder(folder);
-  return error;
+  auto made = NewFolder::begin(folder);
+  if (!made) return std::move(made).error();
+  const std::filesystem::path hidden = made->hidden();
+  if (auto error = write_weights(fill, *list, type, options, hidden)) return error;
+  if (!options.companions.empty()) {
+    if (auto error = copy_companions(options.companions, hidden)) return error;
+  }
+  const std::string config = config_with_type(model.config, type.in_config).dump(2) + "\n";
+  if (auto error = write_text(hidden / "config.json", config)) return error;
+  return made->finish();
 }
 
 std::optional<Error> export_checkpoint(const Checkpoint& checkpoint, const std::filesystem::path& folder,

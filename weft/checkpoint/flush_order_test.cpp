@@ -1,6 +1,7 @@
 // What reaches the disk in which order, from the system calls of a save: what a power loss can leave.
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <functional>
 #include <mutex>
 #include <set>
 #include <string>
@@ -12,6 +13,8 @@
 
 #include "tests/support/checkpoint/example_run.h"
 #include "tests/support/weights/example_files.h"
+#include "weft/checkpoint/new_folder.h"
+#include "weft/weights/new_file.h"
 
 namespace {
 
@@ -114,16 +117,21 @@ class Disk {
   std::set<std::string> pending_names_;  ///< folders whose entries are not on disk
 };
 
-std::vector<Call> calls_of_saves(const path& folder) {
+std::vector<Call> calls_of(const std::function<void()>& action) {
   std::vector<Call> calls;
   {
     const std::lock_guard lock(calls_guard);
     recorded = &calls;
   }
-  save_example(folder, {1, 2, 2, 3}, 1);  // one that is replaced, and others that are removed
+  action();
   const std::lock_guard lock(calls_guard);
   recorded = nullptr;
   return calls;
+}
+
+std::vector<Call> calls_of_saves(const path& folder) {
+  // One that is replaced, and others that are removed.
+  return calls_of([&] { save_example(folder, {1, 2, 2, 3}, 1); });
 }
 
 TEST(FlushOrder, NothingHasItsNameBeforeItIsOnDisk) {
@@ -134,6 +142,30 @@ TEST(FlushOrder, NothingHasItsNameBeforeItIsOnDisk) {
   Disk disk(folder);
   for (const Call& call : calls) EXPECT_EQ(disk.take(call), "");
   EXPECT_FALSE(disk.has_pending()) << "a save ends with everything on disk";
+}
+
+TEST(FlushOrder, AConvertedFolderHasItsNameWhenItIsOnDisk) {
+  const ScratchFolder scratch;
+  const path folder = std::filesystem::canonical(scratch.path());
+  const std::vector<Call> calls = calls_of([&] {
+    auto made = NewFolder::begin(folder / "model");
+    ASSERT_TRUE(made.ok()) << made.error().message();
+    for (const char* name : {"model.safetensors", "config.json"}) {
+      auto file = NewFile::create(made->hidden() / name, 4);
+      ASSERT_TRUE(file.ok()) << file.error().message();
+      ASSERT_FALSE(file->append(std::as_bytes(std::span("text", 4))));
+      ASSERT_FALSE(file->finish());
+    }
+    ASSERT_FALSE(made->finish());
+  });
+  Disk disk(folder);
+  size_t num_renames = 0;
+  for (const Call& call : calls) {
+    EXPECT_EQ(disk.take(call), "");
+    num_renames += call.kind == Call::Kind::kRename ? 1 : 0;
+  }
+  EXPECT_EQ(num_renames, 3u) << "two files and the folder";
+  EXPECT_FALSE(disk.has_pending());
 }
 
 // The proof sees what it is for: without the flush of any file it fails, and without the last of a folder.

@@ -7,6 +7,10 @@
 #include <unistd.h>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include "weft/base/text.h"
+
 namespace weft {
 namespace {
 
@@ -43,13 +47,7 @@ std::optional<Error> remove_tree(const std::filesystem::path& folder) {
   return std::nullopt;
 }
 
-}  // namespace
-
-std::filesystem::path hidden_folder(const std::filesystem::path& folder) {
-  return parent_of(folder) / (kSaving + folder.filename().string());
-}
-
-std::optional<Error> check_new_folder(const std::filesystem::path& folder) {
+std::optional<Error> check_new(const std::filesystem::path& folder) {
   std::error_code problem;
   if (!std::filesystem::exists(folder, problem) ||
       (std::filesystem::is_directory(folder, problem) && std::filesystem::is_empty(folder, problem)))
@@ -59,16 +57,25 @@ std::optional<Error> check_new_folder(const std::filesystem::path& folder) {
                .advice = "Give a folder that is still to be made."};
 }
 
+/// Makes it and those around it, and brings the names to disk.
+std::optional<Error> make_folders(const std::filesystem::path& folder) {
+  std::error_code problem;
+  const bool is_new = std::filesystem::create_directories(folder, problem);
+  if (problem) return failure(folder, "cannot be made: ", problem.value());
+  return is_new ? sync_folder(parent_of(folder)) : std::nullopt;
+}
+
+}  // namespace
+
+std::filesystem::path hidden_folder(const std::filesystem::path& folder) {
+  return parent_of(folder) / (kSaving + folder.filename().string());
+}
+
 std::optional<Error> begin_folder(const std::filesystem::path& folder) {
   const std::filesystem::path hidden = hidden_folder(folder);
-  std::error_code problem;
-  const std::filesystem::path around = parent_of(folder);
-  const bool is_new = std::filesystem::create_directories(around, problem);
-  if (problem) return failure(around, "cannot be made: ", problem.value());
-  if (is_new) {
-    if (auto error = sync_folder(parent_of(around))) return error;
-  }
+  if (auto error = make_folders(parent_of(folder))) return error;
   if (auto error = remove_tree(hidden)) return error;
+  std::error_code problem;
   std::filesystem::create_directory(hidden, problem);
   if (problem) return failure(hidden, "cannot be made: ", problem.value());
   return std::nullopt;
@@ -138,6 +145,45 @@ std::optional<Error> remove_folder(const std::filesystem::path& folder) {
   // Without its name on disk first, a power loss could leave half of a checkpoint under it.
   if (auto error = sync_folder(parent_of(folder))) return error;
   return remove_tree(going);
+}
+
+Result<NewFolder> NewFolder::begin(const std::filesystem::path& given) {
+  // A final slash is not a name.
+  const std::filesystem::path folder = given.has_filename() ? given : given.parent_path();
+  if (auto error = check_new(folder)) return *std::move(error);
+  if (auto error = make_folders(parent_of(folder))) return *std::move(error);
+  std::filesystem::path lock_file = hidden_folder(folder);
+  lock_file += ".lock";
+  FileLock lock = FileLock::take(lock_file);
+  if (lock.state() == FileLock::State::kFailed) {
+    return Error{.kind = ErrorKind::kJob,
+                 .source = lock_file.string(),
+                 .problem = "cannot be written: " + lock.text(),
+                 .advice = "Check the folder and its permissions, or write elsewhere."};
+  }
+  if (lock.state() == FileLock::State::kTaken) {
+    return Error{.source = folder.string(),
+                 .problem = fmt::format("is being written by another process ({})", printable(lock.text())),
+                 .advice = "Wait until it has ended, or give another folder."};
+  }
+  NewFolder made(folder, std::move(lock));
+  // Once more, now that nobody else makes it.
+  if (auto error = check_new(folder)) return *std::move(error);
+  if (auto error = begin_folder(folder)) return *std::move(error);
+  return made;
+}
+
+NewFolder::~NewFolder() {
+  if (lock_.state() == FileLock::State::kFailed) return;  // moved from
+  discard_folder(folder_);
+  lock_.remove();
+}
+
+std::optional<Error> NewFolder::finish() {
+  if (auto error = sync_folder(hidden())) return error;
+  // It takes the place of nothing and of an empty folder alone.
+  if (std::rename(hidden().c_str(), folder_.c_str()) != 0) return failure(folder_, "cannot be given its name: ", errno);
+  return sync_folder(parent_of(folder_));
 }
 
 }  // namespace weft

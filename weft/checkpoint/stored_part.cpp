@@ -21,6 +21,10 @@ void add_rest(const PartBox& box, const ElementRange& rows, const ElementRange& 
   add({rows.end, box.rows.end}, box.columns);
 }
 
+at::Tensor box_of(const BoxCopy& copy, const at::Tensor& flat, int64_t first, int64_t stride) {
+  return flat.as_strided({copy.num_rows, copy.num_columns}, {stride, 1}, flat.storage_offset() + first);
+}
+
 }  // namespace
 
 std::vector<PartBox> boxes_of(const WeightPiece& piece, const ElementRange& elements) {
@@ -72,10 +76,11 @@ std::vector<BoxCopy> take_common(std::vector<PartBox>& missing, const std::vecto
 }
 
 void copy_box(const BoxCopy& copy, const at::Tensor& to, const at::Tensor& from) {
-  const auto box = [&](const at::Tensor& flat, int64_t first, int64_t stride) {
-    return flat.as_strided({copy.num_rows, copy.num_columns}, {stride, 1}, flat.storage_offset() + first);
-  };
-  box(to, copy.to, copy.to_stride).copy_(box(from, copy.from, copy.from_stride));
+  box_of(copy, to, copy.to, copy.to_stride).copy_(box_of(copy, from, copy.from, copy.from_stride));
+}
+
+void zero_box(const BoxCopy& copy, const at::Tensor& to) {
+  box_of(copy, to, copy.to, copy.to_stride).zero_();
 }
 
 }  // namespace weft

@@ -48,5 +48,7 @@ std::vector<BoxCopy> take_common(std::vector<PartBox>& missing, const std::vecto
 
 /// Copies between flat tensors of any type and device.
 void copy_box(const BoxCopy& copy, const at::Tensor& to, const at::Tensor& from);
+/// What the box is of a flat tensor that it goes to.
+void zero_box(const BoxCopy& copy, const at::Tensor& to);
 
 }  // namespace weft

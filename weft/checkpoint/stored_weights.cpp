@@ -58,9 +58,9 @@ std::optional<Error> StoredWeights::fill(const WeightPiece& piece, const Element
   if (!copies) return copies.error();
   for (const RoutedCopy& copy : *copies) {
     const bool has_moments = is_trained && index_.parts()[copy.held].is_trained;
-    for (const at::Tensor* moment : {&to.moment1, &to.moment2})
-      if (moment->defined() && !has_moments) moment->zero_();
     const BoxCopy& box = copy.box;
+    for (const at::Tensor* moment : {&to.moment1, &to.moment2})
+      if (moment->defined() && !has_moments) zero_box(box, *moment);
     const auto state =
         read(copy.held, {box.from, box.from + (box.num_rows - 1) * box.from_stride + box.num_columns}, has_moments);
     if (!state) return state.error();

@@ -15,8 +15,10 @@
 #include "weft/checkpoint/rank_file.h"
 #include "weft/checkpoint/stored_weights.h"
 #include "weft/comm/echo/echo_world.h"
+#include "weft/engine/resumed_run.h"
 #include "weft/engine/run_folder.h"
 #include "weft/engine/run_start.h"
+#include "weft/engine/same_model.h"
 #include "weft/models/tensor_type.h"
 #include "weft/models/weight_list.h"
 #include "weft/pipeline/training_rank.h"
@@ -45,6 +47,9 @@ bool is_model_folder(const fs::path& folder) {
                                                          fs::exists(folder / "model.safetensors.index.json", ignored));
 }
 
+/// What to do with a checkpoint that is good where another is not.
+constexpr std::string_view kOtherSource = "give it with --from {}";
+
 Result<Source> open_source(const fs::path& folder) {
   Source source;
   if (is_model_folder(folder)) {
@@ -63,8 +68,9 @@ Result<Source> open_source(const fs::path& folder) {
         "Give the folder of a run, one of its checkpoints, or a folder with config.json and model.safetensors.";
     return error;
   }
-  WEFT_TRY(Checkpoint checkpoint, read_checkpoint(*found));
-  source.checkpoint = std::make_unique<Checkpoint>(std::move(checkpoint));
+  auto checkpoint = read_checkpoint(*found);
+  if (!checkpoint) return with_good_checkpoint(std::move(checkpoint).error(), *found, kOtherSource);
+  source.checkpoint = std::make_unique<Checkpoint>(*std::move(checkpoint));
   source.stored = std::make_unique<StoredWeights>(*source.checkpoint);
   source.model = source.checkpoint->plan.model;
   source.usual = source.checkpoint->plan.precision.master;
@@ -108,6 +114,10 @@ Result<ConvertReport> to_model_folder(const ConvertRequest& request, const Sourc
                     : fmt::format("note: {}, where the run began, is not there: copy tokenizer and processor yourself",
                                   source.companions.string()));
   }
+  if (!source.model.config.contains("architectures") && request.say)
+    request.say(
+        "note: the model's configuration names no architectures, by which vLLM finds its code: add them to "
+        "config.json");
   if (auto error = export_weights(source.fill, source.model, source.usual, request.to, options)) return *error;
   WEFT_TRY(const WeightList list, list_weights(source.model));
   report.num_weights = std::ssize(list.weights);
@@ -195,14 +205,9 @@ Result<CheckpointFile> write_rank(const ConvertRequest& request, const Source& s
 
 Result<ConvertReport> to_checkpoint(const ConvertRequest& request, const Source& source) {
   const Plan& plan = *request.plan;
-  if (source.model.config != plan.model.config &&
-      (source.checkpoint || num_parameters(source.model) != num_parameters(plan.model))) {
-    return Error{.field = "model",
-                 .problem = fmt::format("is {}, but {} is of {}, or of another configuration of that name",
-                                        plan.model.name, request.from.string(), source.model.name),
-                 .advice = "Give a plan for the model that is converted."};
-  }
-  if (auto error = check_new_folder(request.to)) return *error;
+  if (auto error = source.checkpoint ? check_same_model(source.model, source.checkpoint->folder.string(), plan.model)
+                                     : check_same_model(request.from, plan.model))
+    return *std::move(error);
   Checkpoint made{.folder = {}, .plan = plan, .run = Json::object(), .files = {}};
   made.first_batch_samples = plan.workload.global_batch_samples;
   if (source.checkpoint) {
@@ -214,22 +219,14 @@ Result<ConvertReport> to_checkpoint(const ConvertRequest& request, const Source&
   } else {
     made.run["weights"] = fs::absolute(request.from).string();
   }
-  if (auto error = begin_folder(request.to)) return *error;
-  const auto write = [&]() -> std::optional<Error> {
-    const fs::path hidden = hidden_folder(request.to);
-    for (int64_t rank = 0; rank < plan.world_size; ++rank) {
-      if (request.show) request.show(fmt::format("writing rank {} of {}", rank + 1, plan.world_size));
-      auto file = write_rank(request, source, rank, hidden);
-      if (!file) return std::move(file).error();
-      if (!file->parts.empty()) made.files.push_back(*std::move(file));
-    }
-    if (auto error = write_checkpoint_json(hidden, made)) return error;
-    return finish_folder(request.to);
-  };
-  if (auto error = write()) {
-    discard_folder(request.to);
-    return *std::move(error);
+  WEFT_TRY(NewFolder folder, NewFolder::begin(request.to));
+  for (int64_t rank = 0; rank < plan.world_size; ++rank) {
+    if (request.show) request.show(fmt::format("writing rank {} of {}", rank + 1, plan.world_size));
+    WEFT_TRY(CheckpointFile file, write_rank(request, source, rank, folder.hidden()));
+    if (!file.parts.empty()) made.files.push_back(std::move(file));
   }
+  if (auto error = write_checkpoint_json(folder.hidden(), made)) return *std::move(error);
+  if (auto error = folder.finish()) return *std::move(error);
   ConvertReport report{
       .from = source.text,
       .to = fmt::format("a checkpoint of step {} for {}{}", made.step, counted(plan.world_size, "rank"),
@@ -250,7 +247,10 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 Result<ConvertReport> convert(const ConvertRequest& request) {
   const at::NoGradGuard no_graph;
   WEFT_TRY(const Source source, open_source(request.from));
-  return request.plan ? to_checkpoint(request, source) : to_model_folder(request, source);
+  auto report = request.plan ? to_checkpoint(request, source) : to_model_folder(request, source);
+  if (report || !source.checkpoint || !report.error().source.starts_with(source.checkpoint->folder.string()))
+    return report;
+  return with_good_checkpoint(std::move(report).error(), source.checkpoint->folder, kOtherSource);
 }
 
 Result<FolderDescription> describe_folder(const fs::path& folder) {

@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
+#include "weft/engine/resumed_run.h"
+#include "weft/engine/same_model.h"
 #include "weft/engine/shared_batches.h"
 #include "weft/meaning/check.h"
 
 namespace weft {
 
-std::optional<Error> check_switch(const Plan& running, const Plan& next, const SampleCosts& costs) {
+std::optional<Error> check_switch(const Plan& running, const Plan& next, const TrainConfig& config,
+                                  const SampleCosts& costs) {
   if (const std::vector<Violation> violations = check_plan(next); !violations.empty())
     return to_error(violations, "are not legal");
   if (next.world_size != running.world_size) {
@@ -15,12 +18,8 @@ std::optional<Error> check_switch(const Plan& running, const Plan& next, const S
                  .problem = fmt::format("is {}, but {} ranks are running", next.world_size, running.world_size),
                  .advice = "Save a checkpoint, and resume it with the other number of ranks."};
   }
-  if (next.model.config != running.model.config) {
-    return Error{.field = "model",
-                 .problem = fmt::format("is {}, but the run is of {}, or of another configuration of that name",
-                                        next.model.name, running.model.name),
-                 .advice = "Give a plan for the running model."};
-  }
+  if (auto error = check_same_model(running.model, "the run", next.model)) return error;
+  if (auto error = check_samples_of(running, next, config, "the running plan")) return error;
   if (next.balance != Balance::kNone && !costs.is_given()) {
     return Error{.field = "balance",
                  .problem = "is not none, but there are no costs to balance by",

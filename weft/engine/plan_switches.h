@@ -12,6 +12,7 @@
 namespace weft {
 
 class SharedBatches;
+struct TrainConfig;
 
 /// A plan that a run is to go on by.
 struct PlanSwitch {
@@ -20,7 +21,8 @@ struct PlanSwitch {
 };
 
 /// Why a run cannot go on by another plan without a disk; nothing where it can.
-std::optional<Error> check_switch(const Plan& running, const Plan& next, const SampleCosts& costs);
+std::optional<Error> check_switch(const Plan& running, const Plan& next, const TrainConfig& config,
+                                  const SampleCosts& costs);
 
 /// What a run was asked to go on by, and what the ranks of one process share of it. Any thread may call.
 class PlanSwitches {

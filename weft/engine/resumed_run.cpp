@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "weft/checkpoint/agreement.h"
+#include "weft/engine/same_model.h"
 #include "weft/plan/diff.h"
 #include "weft/spec/workload.h"
 
@@ -71,11 +72,26 @@ void add_changes(const Json& before, const Json& now, const std::string& path, s
 }  // namespace
 
 std::optional<Error> check_model_of(const Checkpoint& checkpoint, const Plan& plan) {
-  if (checkpoint.plan.model.config == plan.model.config) return std::nullopt;
-  return Error{.field = "model",
-               .problem = fmt::format("is {}, but {} is of {}, or of another configuration of that name",
-                                      plan.model.name, checkpoint.folder.string(), checkpoint.plan.model.name),
-               .advice = "Use a plan for the checkpoint's model: its run's folder has one."};
+  return check_same_model(checkpoint.plan.model, checkpoint.folder.string(), plan.model);
+}
+
+std::optional<Error> check_samples_of(const Plan& before, const Plan& now, const TrainConfig& config,
+                                      const std::string& run) {
+  if (config.data) return std::nullopt;
+  const Json there = samples_of(before.workload), here = samples_of(now.workload);
+  if (there == here) return std::nullopt;
+  std::string different;
+  for (const auto& [key, value] : here.items()) {
+    if (there.contains(key) && there[key] == value) continue;
+    different = key;
+    break;
+  }
+  for (const auto& [key, value] : there.items()) {
+    if (different.empty() && !here.contains(key)) different = key;
+  }
+  return Error{.field = "workload." + different,
+               .problem = fmt::format("makes other samples than that of {}", run),
+               .advice = "Go on with the run's own workload, or begin a new run from its weights."};
 }
 
 std::optional<Error> check_resumed(const Checkpoint& checkpoint, const Plan& plan, const TrainConfig& config) {
@@ -90,21 +106,8 @@ std::optional<Error> check_resumed(const Checkpoint& checkpoint, const Plan& pla
                                         checkpoint.folder.string(), checkpoint.run[field].dump()),
                  .advice = "Go on with the run's own value, or begin a new run."};
   }
-  const Json there = samples_of(checkpoint.plan.workload), here = samples_of(plan.workload);
-  if (!config.data && there != here) {
-    std::string different;
-    for (const auto& [key, value] : here.items()) {
-      if (there.contains(key) && there[key] == value) continue;
-      different = key;
-      break;
-    }
-    for (const auto& [key, value] : there.items()) {
-      if (different.empty() && !here.contains(key)) different = key;
-    }
-    return Error{.field = "workload." + different,
-                 .problem = fmt::format("makes other samples than that of the run in {}", checkpoint.folder.string()),
-                 .advice = "Go on with the run's own workload, or begin a new run from its weights."};
-  }
+  if (auto error = check_samples_of(checkpoint.plan, plan, config, "the run in " + checkpoint.folder.string()))
+    return error;
   if (checkpoint.step > config.steps) {
     return Error{.source = config.source,
                  .field = "steps",
@@ -115,22 +118,24 @@ std::optional<Error> check_resumed(const Checkpoint& checkpoint, const Plan& pla
   return std::nullopt;
 }
 
+Error with_good_checkpoint(Error error, const std::filesystem::path& folder, std::string_view way) {
+  const auto read = read_checkpoint(folder);
+  if (read && !verify_checkpoint(*read)) return error;  // the mistake is another one
+  if (const auto good = good_checkpoint_beside(folder)) {
+    error.advice = fmt::format("{} is good: {}, or copy the damaged one again.", good->filename().string(),
+                               fmt::format(fmt::runtime(way), good->string()));
+  } else {
+    error.advice += " No other checkpoint of the run is good.";
+  }
+  return error;
+}
+
 Error with_good_checkpoint(Group& everyone, Error error, const std::filesystem::path& folder) {
   const UnlimitedWaits patience(everyone);
-  if (everyone.rank() == 0) {
-    const auto read = read_checkpoint(folder);
-    const bool is_damaged = !read || verify_checkpoint(*read);
-    const auto good = is_damaged ? good_checkpoint_beside(folder) : std::nullopt;
-    if (good) {
-      error.advice = fmt::format(
-          "{} is good: go on from it with --resume {} and another --run, or copy the damaged one "
-          "again.",
-          good->filename().string(), good->string());
-    } else if (is_damaged) {
-      error.advice += " No other checkpoint of the run is good.";
-    }
-  }
-  return *first_error(everyone, everyone.rank() == 0 ? std::optional(error) : std::nullopt);
+  const bool is_first = everyone.rank() == 0;
+  if (is_first)
+    error = with_good_checkpoint(std::move(error), folder, "go on from it with --resume {} and another --run");
+  return *first_error(everyone, is_first ? std::optional(error) : std::nullopt);
 }
 
 std::vector<std::string> changes_of_plan(const Plan& before, const Plan& now) {

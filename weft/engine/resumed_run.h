@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "weft/checkpoint/checkpoint.h"
@@ -15,9 +16,15 @@ std::optional<Error> check_resumed(const Checkpoint& checkpoint, const Plan& pla
 /// Of the same model, which is enough to evaluate it.
 std::optional<Error> check_model_of(const Checkpoint& checkpoint, const Plan& plan);
 
+/// Whether a plan makes the samples of a run's plan, of which `run` is a text. Those of files do not depend on it.
+std::optional<Error> check_samples_of(const Plan& before, const Plan& now, const TrainConfig& config,
+                                      const std::string& run);
+
 /// An error of reading a checkpoint, which all ranks have alike: where the checkpoint is damaged it then says which
 /// other one of its run is good, and how to take it. All ranks call it.
 Error with_good_checkpoint(Group& everyone, Error error, const std::filesystem::path& folder);
+/// The same on one process. `way` says what to do with the good one, whose folder takes the place of "{}".
+Error with_good_checkpoint(Error error, const std::filesystem::path& folder, std::string_view way);
 
 /// What is different from here on, as texts: "modules.llm.tp 2 instead of 1". Of the plan, what decides where weights
 /// lie or how numbers are computed; of the configuration, keys that changed, came or went.

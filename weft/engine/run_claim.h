@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/base/file_lock.h"
 #include "weft/base/result.h"
 
 namespace weft {
@@ -24,9 +25,9 @@ class RunClaim {
 
   const std::filesystem::path& folder() const { return folder_; }
   /// False on a file system without locks: then nobody can tell whether another run writes here.
-  bool is_locked() const { return is_locked_; }
+  bool is_locked() const { return lock_.state() == FileLock::State::kLocked; }
   /// What the lock's file says: ranks that see another text do not see this folder.
-  const std::string& text() const { return text_; }
+  const std::string& text() const { return lock_.text(); }
   /// The run has begun, and what it leaves stays.
   void keep() { is_kept_ = true; }
 
@@ -36,10 +37,7 @@ class RunClaim {
 
   std::filesystem::path folder_;
   std::vector<std::filesystem::path> made_;  ///< folders, from the outside in
-  std::string text_;
-  int descriptor_ = -1;
-  bool is_locked_ = false;
-  bool is_new_file_ = false;
+  FileLock lock_;
   bool is_kept_ = false;
 };
 

@@ -1,6 +1,8 @@
 #include "weft/engine/same_model.h"
 
+#include <algorithm>
 #include <array>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -32,7 +34,40 @@ void list_differences(const Json& there, const Json& here, const std::string& pa
   }
 }
 
+/// The same of fields on which computing depends, or that only one has.
+void list_changes(const Json& there, const Json& here, const std::string& path, std::vector<std::string>& lines) {
+  const auto is_told = [](const std::string& key) { return matters(key) || key == "attention_dropout"; };
+  const auto side = [](const Json& json, const std::string& key) {
+    return json.contains(key) ? printable(json[key].dump()) : std::string("not given");
+  };
+  std::set<std::string> keys;
+  for (const Json* json : {&there, &here})
+    for (const auto& [key, value] : json->items()) keys.insert(key);
+  for (const std::string& key : keys) {
+    if (!is_told(key)) continue;
+    const std::string field = path.empty() ? key : path + "." + key;
+    const bool are_both = there.contains(key) && here.contains(key);
+    if (are_both && there[key].is_object() && here[key].is_object()) {
+      list_changes(there[key], here[key], field, lines);
+    } else if (!are_both || there[key] != here[key]) {
+      lines.push_back(fmt::format("  {}: {} there, {} in the plan\n", field, side(there, key), side(here, key)));
+    }
+  }
+}
+
 }  // namespace
+
+std::optional<Error> check_same_model(const Model& there, const std::string& source, const Model& model) {
+  std::vector<std::string> lines;
+  list_changes(there.config, model.config, "", lines);
+  if (lines.empty() && num_parameters(there) == num_parameters(model)) return std::nullopt;
+  Error error{.field = "model",
+              .problem = fmt::format("is {}, but {} is of {}, or of another configuration of that name", model.name,
+                                     source, there.name),
+              .advice = "Use a plan for that model."};
+  for (const std::string& line : lines) error.details += line;
+  return error;
+}
 
 std::optional<Error> check_same_model(const std::filesystem::path& folder, const Model& model) {
   const auto there = read_model_file(folder);

@@ -94,7 +94,7 @@ Result<std::optional<TrainReport>> Trainer::train(const TrainOptions& options) {
 }
 
 std::optional<Error> Trainer::switch_plan(Plan plan, SampleCosts costs) {
-  if (auto error = check_switch(plan_, plan, costs)) return error;
+  if (auto error = check_switch(plan_, plan, config_, costs)) return error;
   switches_->ask(std::move(plan), std::move(costs));
   return std::nullopt;
 }
@@ -103,7 +103,9 @@ Result<std::optional<TrainReport>> Trainer::finetune(const std::filesystem::path
                                                      const TrainOptions& options) {
   TrainConfig config = config_;
   config.weights = weights;
-  return Trainer(plan_, std::move(config)).train(options);
+  Trainer tuned(plan_, std::move(config));
+  tuned.switches_ = switches_;  // who asks this one for another plan means that run
+  return tuned.train(options);
 }
 
 Result<std::optional<EvalReport>> Trainer::evaluate(const std::filesystem::path& checkpoint,

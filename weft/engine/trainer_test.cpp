@@ -74,9 +74,19 @@ TEST_F(TrainerApi, TrainsEvaluatesPredictsAndFinetunes) {
   EXPECT_EQ(predicted->prompts.front().tokens.size(), 3u);
 
   // On other ranks from the weights that the run has left; its first loss is what the run would have had next.
-  Trainer other(plan({.micro_batch_num = 4, .precision = kFp32}), config(1));
-  const auto tuned = other.finetune(folder_ / "run/model/step-00000006", {.run_folder = folder_ / "tuned"});
+  Trainer other(plan({.micro_batch_num = 4, .precision = kFp32}), config(2));
+  std::string said;
+  const auto tuned =
+      other.finetune(folder_ / "run/model/step-00000006",
+                     {.run_folder = folder_ / "tuned",
+                      .on_step =
+                          [&](const StepMetrics& metrics, int64_t) {
+                            if (metrics.step > 1) return;
+                            EXPECT_FALSE(other.switch_plan(plan({.micro_batch_num = 2, .precision = kFp32})));
+                          },
+                      .say = [&](const std::string& line) { said += line + "\n"; }});
   ASSERT_TRUE(tuned.ok()) << tuned.error().message();
+  EXPECT_NE(said.find("after step 1 with "), std::string::npos) << said;
   EXPECT_LT(*(*tuned)->first_loss, losses.front() - 0.1);
 }
 
@@ -155,6 +165,11 @@ TEST_F(TrainerApi, ARunChangesItsPlanWhileItRuns) {
   const auto larger = trainer.switch_plan(plan({.data_parallel = 8, .precision = kFp64}));
   ASSERT_TRUE(larger);
   EXPECT_EQ(larger->field, "world_size");
+  Plan longer = second;
+  longer.workload.tokens = Distribution::constant(31);
+  const auto others = trainer.switch_plan(longer);
+  ASSERT_TRUE(others);
+  EXPECT_TRUE(others->field.starts_with("workload.")) << others->message();
 }
 
 TEST_F(TrainerApi, AFolderIsClaimedByOneRunAndGivenBackByOneThatDidNotBegin) {
