@@ -214,6 +214,7 @@ void add_transfers(const Plan& plan, const std::vector<StagePart>& parts, const 
     const Module& spec = *plan.model.find(module.kind);
     const auto layers_behind = [&](int32_t stage, bool of_llm) {
       int64_t behind = 0;
+      if (spec.output_parts == 1) return behind;  // it makes no difference then
       for (const StagePart& part : parts) {
         const bool is_llm = !plan.modules[static_cast<size_t>(part.module)].is_encoder();
         if (part.stage <= stage && (of_llm ? is_llm : part.module == static_cast<int32_t>(m)))
@@ -251,9 +252,9 @@ void price_part(const Plan& plan, const StagePart& part, const ModuleCosts& cost
 }
 
 double bytes_between(const Module& module, const ModuleCosts& costs, int64_t layers_behind) {
-  const std::vector<int64_t> branches = branch_layers(module);
-  const auto kept =
-      std::count_if(branches.begin(), branches.end(), [&](int64_t layer) { return layer < layers_behind; });
+  const auto kept = std::count_if(module.exit.ops.begin(), module.exit.ops.end(), [&](const Op& op) {
+    return op.branches_from >= 0 && op.branches_from < layers_behind;
+  });
   return costs.boundary_bytes * as_double(1 + kept);
 }
 
