@@ -49,6 +49,9 @@ struct VisionNumbers {
   int64_t window_size = 0;         ///< pixels; 0: no windows
   int64_t positions_per_side = 0;  ///< of the square of learned positions between which patches lie; 0: there is none
 
+  /// Mean and deviation of all colours, where a processor's file names none; nothing: CLIP's.
+  std::optional<double> pixel_middle = std::nullopt;
+
   int64_t patch_elements() const { return channels * temporal_patch_size * patch_size * patch_size; }
 };
 
