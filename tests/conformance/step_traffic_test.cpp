@@ -14,6 +14,8 @@ namespace weft {
 namespace {
 
 constexpr uint64_t kFirstTrafficSeed = 2000, kFirstRulesSeed = 4000, kFirstMarksSeed = 6000;
+/// Of plans, until one is of the kind that a test wants.
+constexpr uint64_t kMostDraws = 1000;
 
 /// All kinds that plans of a model can have.
 std::set<std::string> all_kinds(const Plan& plan) {
@@ -118,7 +120,9 @@ TEST_P(StepTraffic, EndsWhereNoWeightBeforeIsTrained) {
   };
   uint64_t seed = kFirstRulesSeed;
   for (uint64_t i = 1; i <= draws(uint64_t{8}) && !HasFailure(); ++i, ++seed) {
-    while (!stops_inside(draw_step_plan(model, seed))) ++seed;
+    const uint64_t last = seed + kMostDraws;
+    while (seed < last && !stops_inside(draw_step_plan(model, seed))) ++seed;
+    ASSERT_LT(seed, last) << "no plan whose gradients stop inside a module is drawn";
     const StepRun run = run_drawn_step(GetParam(), seed);
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + settings_text(run.plan));
     expect_same(run);
@@ -132,7 +136,9 @@ TEST(MarksOfClips, HaveNoGradients) {
   uint64_t seed = kFirstMarksSeed;
   for (uint64_t i = 1; i <= draws(uint64_t{6}) && !testing::Test::HasFailure(); ++i, ++seed) {
     // An order of actions that a plan stores may be of an encoder that learns more, or nothing.
-    while (!check_plan(with_marks_alone(draw_step_plan(model, seed))).empty()) ++seed;
+    const uint64_t last = seed + kMostDraws;
+    while (seed < last && !check_plan(with_marks_alone(draw_step_plan(model, seed))).empty()) ++seed;
+    ASSERT_LT(seed, last) << "no plan allows to train the marks alone";
     const Plan plan = with_marks_alone(draw_step_plan(model, seed));
     example.mbs = plan.workload.global_batch_samples;
     example.frozen = plan.workload.frozen;

@@ -18,6 +18,7 @@
 #include "weft/plan/head_limit.h"
 #include "weft/plan/mbs_scale.h"
 #include "weft/plan/module_mesh.h"
+#include "weft/program/name_weights.h"
 #include "weft/schedule/generators.h"
 #include "weft/spec/num_experts.h"
 
@@ -34,6 +35,39 @@ Cluster one_node(int64_t devices) {
   cluster.within_node.bandwidth_gb_per_s = cluster.between_nodes.bandwidth_gb_per_s = 100;
   cluster.cards_per_node = 1;
   return cluster;
+}
+
+std::string common_beginning(const std::vector<std::vector<std::string>>& weights) {
+  std::string common = weights.front().front();
+  for (const auto& names : weights) {
+    for (const std::string& name : names)
+      common.resize(static_cast<size_t>(std::mismatch(common.begin(), common.end(), name.begin(), name.end()).first -
+                                        common.begin()));
+  }
+  return common;
+}
+
+/// Patterns of all sizes over the names that a model's weights have: modules, blocks, weights of all layers, one
+/// weight.
+std::vector<std::string> weight_patterns(const Model& model) {
+  std::vector<std::string> patterns = {"*.bias", "*norm*", "*.0.*", "*.mlp.*"};
+  for (const Module& module : model.modules) {
+    const int64_t exit = num_blocks(module) - 1;
+    for (const int64_t place : {int64_t{0}, exit}) {
+      const auto weights = weight_names(module, place);
+      if (weights.empty()) continue;
+      patterns.push_back(common_beginning(weights) + "*");
+      patterns.push_back(weights.back().front());
+    }
+    const std::string layer = module.paths.layer;
+    patterns.push_back(layer.substr(0, layer.find('.')) + ".*");
+    const std::string all_layers = numbered(layer, 0).replace(layer.find("{}"), 1, "?");
+    patterns.push_back(all_layers + "*");
+    const std::string first = path_of_block(module, 1);
+    for (const auto& names : weight_names(module, 1))
+      patterns.push_back(all_layers + names.front().substr(first.size()));
+  }
+  return patterns;
 }
 
 class PlanDrawer {
@@ -186,13 +220,7 @@ class PlanDrawer {
 
   /// Rules that do not fit the model, or that leave nothing to train, are drawn again with the rest.
   void draw_rules() {
-    std::vector<std::string> patterns = {
-        "*.mlp.*",        "*.0.*",    "*norm*", "*.bias",  "*.1.*proj*",
-        "*embed_tokens*", "lm_head*", "*down*", "model.*", "model.layers.?.self_attn.*"};
-    if (model_.find(ModuleKind::kVision) != nullptr)
-      patterns.insert(patterns.end(), {"visual.*", "visual.merger.*", "visual.merger.mlp.2.*", "visual.blocks.*"});
-    if (model_.find(ModuleKind::kAudio) != nullptr)
-      patterns.insert(patterns.end(), {"audio_tower.*", "audio_tower.ln_post.*", "audio_tower.audio_bos*"});
+    const std::vector<std::string> patterns = weight_patterns(model_);
     for (int64_t left = between(1, 3); left > 0; --left) plan_.trainable.push_back({pick(patterns), one_in(2)});
   }
 
