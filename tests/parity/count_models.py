@@ -22,9 +22,12 @@ from transformers.models.qwen2_5_omni.configuration_qwen2_5_omni import Qwen2_5O
 from transformers.models.qwen2_5_omni.modeling_qwen2_5_omni import Qwen2_5OmniThinkerForConditionalGeneration
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLForConditionalGeneration
 from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLForConditionalGeneration
+from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLForConditionalGeneration
+from transformers.models.qwen3_vl_moe.modeling_qwen3_vl_moe import Qwen3VLMoeForConditionalGeneration
 
 TEXT_FAMILIES = ("llama", "qwen2", "qwen3", "qwen3_moe")
 VISION_FAMILIES = ("qwen2_vl", "qwen2_5_vl")
+STACKED_FAMILIES = {"qwen3_vl": Qwen3VLForConditionalGeneration, "qwen3_vl_moe": Qwen3VLMoeForConditionalGeneration}
 
 
 def text_fields(rng, family):
@@ -164,7 +167,7 @@ def build(config):
     config |= {"attn_implementation": "eager"}
     if family == "qwen2_5_omni_thinker":
         return Qwen2_5OmniThinkerForConditionalGeneration(Qwen2_5OmniThinkerConfig(**config))
-    if family == "qwen3_moe":
+    if family in ("qwen3_moe", "qwen3_vl_moe"):
         config |= {"experts_implementation": "eager"}
     loaded = AutoConfig.for_model(family, **config)
     if family == "internvl":
@@ -173,6 +176,8 @@ def build(config):
         return Qwen2VLForConditionalGeneration(loaded)
     if family == "qwen2_5_vl":
         return Qwen2_5_VLForConditionalGeneration(loaded)
+    if family in STACKED_FAMILIES:
+        return STACKED_FAMILIES[family](loaded)
     return AutoModelForCausalLM.from_config(loaded)
 
 
@@ -193,7 +198,7 @@ def flops_of(run, with_backward=False):
         if with_backward:
             tensor = next(getattr(output, name) for name in ("logits", "pooler_output", "last_hidden_state")
                           if getattr(output, name, None) is not None)
-            tensor.sum().backward()
+            sum(t.sum() for t in (tensor, *(getattr(output, "deepstack_features", None) or ()))).backward()
     counts = {name: sum(by_op.values()) for name, by_op in counter.get_flop_counts().items()}
     return counts["Global"] - sum(number for name, number in counts.items() if "rotary" in name.rsplit(".", 1)[-1])
 
@@ -326,6 +331,41 @@ def gpt2_cases(options):
     return cases
 
 
+def stacked_config(rng, family):
+    text = text_fields(rng, "qwen3_moe" if family == "qwen3_vl_moe" else "qwen3")
+    head_dim = text.setdefault("head_dim", rng.choice([8, 16]))
+    third = head_dim // 6
+    text["rope_parameters"] = {"rope_type": "default", "rope_theta": 1e6, "mrope_interleaved": True,
+                               "mrope_section": [head_dim // 2 - 2 * third, third, third]}
+    vision = vision_fields(rng, "qwen2_5_vl", text["hidden_size"])
+    for name in ("window_size", "fullatt_block_indexes"):
+        del vision[name]
+    most = min(vision["depth"], text["num_hidden_layers"])
+    vision |= {"num_position_embeddings": rng.randrange(1, 12) ** 2,
+               "deepstack_visual_indexes": rng.sample(range(vision["depth"]), rng.randrange(0, most + 1))}
+    return {"model_type": family, **tie(rng, None), "text_config": text, "vision_config": vision}
+
+
+def stacked_cases(options):
+    rng = random.Random(f"stacked {options.seed}")
+    cases = []
+    for family in STACKED_FAMILIES:
+        for _ in range(options.cases):
+            config = stacked_config(rng, family)
+            model = build(config)
+            cases.append({"config": config, "parameters": count(model), "run": run_once(rng, model)})
+    found = [{"model_type": "qwen3_vl", "text_config": {}, "vision_config": {"out_hidden_size": 4096}},
+             {"model_type": "qwen3_vl", "text_config": {"hidden_size": 3584}, "vision_config": {}},
+             {"model_type": "qwen3_vl_moe", "text_config": {"hidden_size": 3584, "num_attention_heads": 28},
+              "vision_config": {"depth": 26}}]
+    folder = pathlib.Path(__file__).resolve().parents[2] / "scenarios" / "models"
+    found += [json.loads((folder / f"{name}.json").read_text()) for name in ("qwen3-vl-4b", "qwen3-vl-30b-a3b")]
+    for config in found:
+        with torch.device("meta"):
+            cases.append({"config": config, "parameters": count(build(config))})
+    return cases
+
+
 def main():
     options = argparse.ArgumentParser()
     options.add_argument("--seed", type=int, default=1)
@@ -346,7 +386,7 @@ def main():
         with torch.device("meta"):
             cases.append({"config": config, "parameters": count(build(config))})
     # Drawn apart, so that the cases above stay what they were before these families were read.
-    cases += gpt2_cases(options) + internvl_cases(options)
+    cases += gpt2_cases(options) + internvl_cases(options) + stacked_cases(options)
     lines = ",\n".join(" " + json.dumps(case) for case in cases)
     with open(options.out, "w") as out:
         out.write('{"counted_with": "transformers 5.17.0, tied weights once, unfused attention", "cases": [\n' + lines + "\n]}\n")

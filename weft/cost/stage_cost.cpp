@@ -211,6 +211,17 @@ void add_transfers(const Plan& plan, const std::vector<StagePart>& parts, const 
     const ModulePlan& module = plan.modules[m];
     if (!module.is_in_pipeline()) continue;
     int32_t begin = 0, end = 0, llm_begin = 0;
+    const Module& spec = *plan.model.find(module.kind);
+    const auto layers_behind = [&](int32_t stage, bool of_llm) {
+      int64_t behind = 0;
+      if (spec.output_parts == 1) return behind;  // it makes no difference then
+      for (const StagePart& part : parts) {
+        const bool is_llm = !plan.modules[static_cast<size_t>(part.module)].is_encoder();
+        if (part.stage <= stage && (of_llm ? is_llm : part.module == static_cast<int32_t>(m)))
+          behind = std::max(behind, part.first_layer + part.num_layers);
+      }
+      return behind;
+    };
     for (const StagePart& part : parts) {
       if (part.has_entry && part.module == static_cast<int32_t>(m)) begin = part.stage;
       if (part.has_exit && part.module == static_cast<int32_t>(m)) end = part.stage;
@@ -219,8 +230,9 @@ void add_transfers(const Plan& plan, const std::vector<StagePart>& parts, const 
     const ModuleCosts& costs = *modules[m];
     for (int32_t stage = 0; stage + 1 < static_cast<int32_t>(stages.size()); ++stage) {
       double bytes = 0;
-      if (stage >= begin && stage < end) bytes = costs.boundary_bytes;
-      if (module.is_encoder() && stage >= end && stage < llm_begin) bytes = costs.output_bytes;
+      if (stage >= begin && stage < end) bytes = bytes_between(spec, costs, layers_behind(stage, false));
+      if (module.is_encoder() && stage >= end)
+        bytes = stage < llm_begin ? costs.output_bytes : bytes_to_add(spec, costs, layers_behind(stage, true));
       if (bytes == 0) continue;
       price_transfer(module, costs, bytes, stages[static_cast<size_t>(stage)]);
     }
@@ -237,6 +249,18 @@ double action_ms(const Plan& plan) {
 void price_part(const Plan& plan, const StagePart& part, const ModuleCosts& costs, const TiedTable& table,
                 StageCost& stage) {
   PartPricer(plan, part, costs, table, stage).add();
+}
+
+double bytes_between(const Module& module, const ModuleCosts& costs, int64_t layers_behind) {
+  const auto kept = std::count_if(module.exit.ops.begin(), module.exit.ops.end(), [&](const Op& op) {
+    return op.branches_from >= 0 && op.branches_from < layers_behind;
+  });
+  return costs.boundary_bytes * as_double(1 + kept);
+}
+
+double bytes_to_add(const Module& encoder, const ModuleCosts& costs, int64_t llm_layers_behind) {
+  const int64_t later = std::max<int64_t>(0, encoder.output_parts - 1 - llm_layers_behind);
+  return costs.output_bytes * as_double(later) / as_double(encoder.output_parts);
 }
 
 void price_transfer(const ModulePlan& module, const ModuleCosts& costs, double bytes, StageCost& stage) {
@@ -261,7 +285,10 @@ void price_encoder(const Plan& plan, int32_t module, const ModuleCosts& costs, s
     StageCost& cost = stages[static_cast<size_t>(part.stage)];
     PartPricer(plan, part, costs, TiedTable{}, cost).add();
     cost.action_ms = plan.cluster.measured.action_ms.value_or(0);
-    if (!part.has_exit) price_transfer(plan.modules[static_cast<size_t>(module)], costs, costs.boundary_bytes, cost);
+    if (part.has_exit) continue;
+    const ModulePlan& own = plan.modules[static_cast<size_t>(module)];
+    price_transfer(own, costs, bytes_between(*plan.model.find(own.kind), costs, part.first_layer + part.num_layers),
+                   cost);
   }
 }
 

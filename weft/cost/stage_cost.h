@@ -54,6 +54,13 @@ double action_ms(const Plan& plan);
 void price_part(const Plan& plan, const StagePart& part, const ModuleCosts& costs, const TiedTable& table,
                 StageCost& stage);
 
+/// What a rank passes to the next stage of a module with so many layers behind, beside rows those that its exit will
+/// take.
+double bytes_between(const Module& module, const ModuleCosts& costs, int64_t layers_behind);
+/// Of an inline encoder's rows that the llm took in, the parts that it is still to add with so many of its layers
+/// behind.
+double bytes_to_add(const Module& encoder, const ModuleCosts& costs, int64_t llm_layers_behind);
+
 /// Adds what it costs a stage to pass so many bytes of a module to the next one, on every rank.
 void price_transfer(const ModulePlan& module, const ModuleCosts& costs, double bytes, StageCost& stage);
 

@@ -51,6 +51,8 @@ struct VisionNumbers {
   /// Patches along each side of an image, which is a sequence of its own with a row more in front; 0: images are of any
   /// size, and have no such row.
   int64_t tile_side = 0;
+  /// Mean and deviation of all colours, where a processor's file names none; nothing: CLIP's.
+  std::optional<double> pixel_middle = std::nullopt;
 
   int64_t patches_per_tile() const { return tile_side * tile_side; }
   int64_t patch_elements() const { return channels * temporal_patch_size * patch_size * patch_size; }

@@ -139,6 +139,7 @@ void StageCalls::add_output(const ModulePlace& encoder, const RankPortion& porti
                    .exchanges = output_exchanges(*encoder.spec, sharing_of(*encoder.plan, false), divides_parts),
                    .gradients = std::vector<OpGradients>(encoder.spec->exit.ops.size()),
                    .has_gradient = trainable_.gives_gradients(*encoder.plan)});
+  items.back().gradients.back().of_input = true;  // wherever it has one at all
 }
 
 /// The embedding, among whose rows those of encoders are placed.

@@ -136,8 +136,12 @@ StageFigures PlanStages::price_alone(const Run& run, const Recomputes& recompute
     if (is_last || plan_.llm().pp == 1) continue;
     // What passes on to the next stage.
     double bytes = 0;
-    if (span.begin < run.end() && (is_llm || run.end() < span.end)) bytes = costs_[module]->boundary_bytes;
-    if (!is_llm && run.end() >= span.end && run.end() <= llm.begin) bytes = costs_[module]->output_bytes;
+    const Module& spec = *plan_.model.find(m.kind);
+    if (span.begin < run.end() && (is_llm || run.end() < span.end))
+      bytes = bytes_between(spec, *costs_[module], run.end() - span.begin);
+    if (!is_llm && run.end() >= span.end)
+      bytes = run.end() <= llm.begin ? costs_[module]->output_bytes
+                                     : bytes_to_add(spec, *costs_[module], run.end() - llm.begin);
     if (bytes > 0) price_transfer(m, *costs_[module], bytes, cost);
   }
   cost.action_ms = action_ms(plan_);

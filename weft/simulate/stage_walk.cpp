@@ -183,6 +183,31 @@ void StageWalk::run_layers(Passage& passage, WalkedFlow& flow, const std::vector
   flow[part.module] = std::move(x);
 }
 
+/// An inline encoder's rows as the llm takes them in.
+CountedTensor StageWalk::walk_output(const CountedTensor& x, const Module& encoder, const ModuleRows& rows,
+                                     bool divides_parts, const WalkContext& context) {
+  const SiteRows sites{rows.out_between, rows.out_whole, encoder.output_width};
+  if (encoder.output_parts == 1 || !divides_parts || !context.is_spread()) return walk_gather(x, sites, context);
+  // The first part is gathered and the others enter, each by itself; then they are put together again.
+  const int64_t width = encoder.output_width / encoder.output_parts, others = encoder.output_width - width;
+  const int64_t between = context.divides_rows ? rows.out_between : rows.out_whole;
+  context.add_step([=](const CountedTensor&) {
+    const CountedTensor whole = context.rows_of(rows.out_whole, others);
+    const CountedTensor apart = context.rows_of(between, encoder.output_width);
+    return context.rows_of(between, encoder.output_width);
+  });
+  CountedTensor first, entered;
+  {
+    const CountedTensor part = context.rows_of(between, width);
+    first = context.divides_rows ? context.rows_of(rows.out_whole, width) : part;
+  }
+  {
+    const CountedTensor part = context.rows_of(between, others);
+    entered = context.divides_rows ? context.rows_of(rows.out_whole, others) : part;
+  }
+  return context.rows_of(rows.out_whole, encoder.output_width);
+}
+
 CountedTensor StageWalk::enter_llm(Passage& passage, WalkedFlow& flow, const MicrobatchLoad& load, WalkedVisit& visit) {
   const WalkContext& context = passage.context;
   const Part& part = passage.part;
@@ -212,7 +237,7 @@ CountedTensor StageWalk::enter_llm(Passage& passage, WalkedFlow& flow, const Mic
     WalkContext outside = context_of(other, own);
     visit.media_ways[other] = std::make_unique<WayBack>();
     if (trains && context.way != nullptr) outside.way = visit.media_ways[other].get();
-    flow[other] = walk_gather(flow[other], {own.out_between, own.out_whole, encoder.output_width}, outside);
+    flow[other] = walk_output(flow[other], encoder, own, context.divides_rows, outside);
     kind.num_rows = own.out_whole;
     if (plan_.modules[other].cp == 1) continue;
     // Rows go to the ranks whose tokens they replace.
@@ -415,9 +440,12 @@ void StageWalk::join_parts(const Part& part, WalkedFlow& gradients, WalkedVisit&
     CountedTensor& first = (*visit.media_gradients)[added.encoder];
     const Module& encoder = *plan_.model.find(plan_.modules[added.encoder].kind);
     int64_t rows = added.num_rows, num_parts = added.num_parts;
+    std::vector<CountedTensor> whole;
     if (part.part.has_entry) {
       rows = first.bytes() / row_bytes;
       num_parts = encoder.output_parts;
+      // Gradients of some rows among those of all.
+      if (rows > added.num_rows) whole.assign(1, CountedTensor(count_, rows * added.num_parts * row_bytes));
     }
     CountedTensor all(count_, rows * num_parts * row_bytes);
     added.gradients->clear();

@@ -103,6 +103,8 @@ class StageWalk {
   WalkContext context_of(size_t module, const ModuleRows& rows) const;
   WalkedBlock walked(const Passage& passage, int64_t place) const;
   void enter(Passage& passage, WalkedFlow& flow, const MicrobatchLoad& load, WalkedVisit& visit);
+  static CountedTensor walk_output(const CountedTensor& x, const Module& encoder, const ModuleRows& rows,
+                                   bool divides_parts, const WalkContext& context);
   CountedTensor enter_llm(Passage& passage, WalkedFlow& flow, const MicrobatchLoad& load, WalkedVisit& visit);
   /// Rows that came from an earlier stage, with what stands beside them.
   void take_given(Passage& passage, WalkedFlow& flow, const std::vector<FlowBytes>& given);

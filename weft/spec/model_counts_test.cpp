@@ -110,6 +110,8 @@ TEST(ModelCounts, NamedModelsHaveTheirPublicParameterCounts) {
       {"qwen3-8b", 0, 0, 8190735360},
       {"qwen3-235b-a22b", 0, 0, 235093634560},
       {"internvl3-8b", 331552768, 0, 7612820992},
+      {"qwen3-vl-4b", 415347712, 0, 4022468096},
+      {"qwen3-vl-30b-a3b", 538631408, 0, 30532122624},
   };
   for (const PublicCount& count : counts) {
     const Result<Model> model = read_model_file(kSource + "/scenarios/models/" + count.name + ".json");

@@ -171,6 +171,34 @@ TEST(ModelReader, MistakesNameTheField) {
             "config.json: tie_word_embeddings: is the text 'no', true or false is needed");
 }
 
+TEST(ModelReader, ContradictionsOfRowsThatEnterSeveralLayersAreNamed) {
+  EXPECT_EQ(
+      finding_with("qwen3-vl-4b", "/vision_config/deepstack_visual_indexes", {5, 24}),
+      "config.json: vision_config.deepstack_visual_indexes: names layer 24, but depth is 24, so that the last one "
+      "is 23");
+  EXPECT_EQ(finding_with("qwen3-vl-4b", "/vision_config/deepstack_visual_indexes", {5, 11, 5}),
+            "config.json: vision_config.deepstack_visual_indexes: names layer 5 twice");
+  EXPECT_EQ(finding_with("qwen3-vl-4b", "/text_config/num_hidden_layers", 2),
+            "config.json: vision_config.deepstack_visual_indexes: names 3 layers, each of which is added behind one of "
+            "the language model's, of which there are 2");
+  EXPECT_EQ(
+      finding_with("qwen3-vl-4b", "/vision_config/num_position_embeddings", 2300),
+      "config.json: vision_config.num_position_embeddings: is 2300, but positions are those of a square, so that a "
+      "square number is needed, like 2304");
+  EXPECT_EQ(finding_with("qwen3-vl-4b", "/text_config/rope_scaling/mrope_section", {24, 20, 19}),
+            "config.json: text_config.rope_scaling.mrope_section: adds up to 63, but heads of 128 have 64 frequencies");
+  EXPECT_EQ(finding_with("qwen3-vl-4b", "/text_config/rope_scaling/mrope_section", {32, 32}),
+            "config.json: text_config.rope_scaling.mrope_section: has 2 entries, but there are three axes");
+  EXPECT_EQ(
+      finding_with("qwen3-vl-4b", "/text_config/rope_scaling/mrope_interleaved", false),
+      "config.json: text_config.rope_scaling.mrope_interleaved: is false, but the axes of this family's positions "
+      "take turns. Leave the field out, or use a model of another family.");
+  EXPECT_NE(finding_with("qwen3-vl-4b", "/text_config/rope_scaling/rope_type", "spiral").find("rope_scaling.rope_type"),
+            std::string::npos);
+  EXPECT_EQ(finding_with("qwen3-vl-30b-a3b", "/text_config/num_experts_per_tok", 200),
+            "config.json: text_config.num_experts_per_tok: is 200, but there are only 128 experts");
+}
+
 TEST(ModelReader, AnUnknownFamilyIsNamedWithAGuess) {
   EXPECT_NE(finding_with("qwen2-vl-7b", "/model_type", "qwen2_5_v1").find("Did you mean 'qwen2_5_vl'?"),
             std::string::npos);

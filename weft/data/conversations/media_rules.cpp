@@ -34,6 +34,13 @@ Error no_encoder(const MediaRules& rules, const MediaReference& media) {
 
 Result<MediaShape> measure_pictures(const MediaRules& rules, const MediaReference& media) {
   const bool is_video = media.kind == MediaKind::kVideo;
+  if (is_video && rules.has_frames_apart) {
+    return Error{.source = media.files.front().string(),
+                 .problem =
+                     "is a video, whose frames this model takes one by one, each behind the text of its time, which "
+                     "conversations cannot write yet",
+                 .advice = "Give its frames as images, or leave the sample out."};
+  }
   const PatchRules& patches = is_video ? *rules.video : *rules.image;
   const std::string source = media.files.front().string();
   MediaShape shape;
@@ -83,6 +90,14 @@ Result<MediaRules> read_media_rules(const Model& model, const std::filesystem::p
   if (model.find(ModuleKind::kVision) != nullptr && model.media.patches_per_tile == 0) {
     rules.image = PatchRules();
     rules.video = video_rules();
+    rules.has_frames_apart = model.numbers.media.time == TimeRule::kApart;
+    if (const auto& vision = model.numbers.vision; vision && vision->pixel_middle) {
+      rules.image->patch = vision->patch_size;
+      rules.image->temporal_patch = vision->temporal_patch_size;
+      rules.image->merge = vision->merge_size;
+      rules.image->mean.fill(*vision->pixel_middle);
+      rules.image->deviation.fill(*vision->pixel_middle);
+    }
   }
   if (model.find(ModuleKind::kAudio) != nullptr) rules.audio = MelRules();
   if (const auto path = first_file(folder, {"preprocessor_config.json", "processor_config.json"})) {
@@ -93,7 +108,7 @@ Result<MediaRules> read_media_rules(const Model& model, const std::filesystem::p
       rules.video->patch = rules.image->patch;
       rules.video->merge = rules.image->merge;
       rules.video->temporal_patch = rules.image->temporal_patch;
-      if (document.root.contains("video_processor")) {
+      if (document.root.contains("video_processor") && !rules.has_frames_apart) {
         WEFT_TRY(rules.video, read_video_rules(document));
       }
     }
@@ -101,7 +116,8 @@ Result<MediaRules> read_media_rules(const Model& model, const std::filesystem::p
       WEFT_TRY(rules.audio, read_mel_rules(document));
     }
   }
-  if (const auto path = first_file(folder, {"video_preprocessor_config.json"}); path && rules.video) {
+  if (const auto path = first_file(folder, {"video_preprocessor_config.json"});
+      path && rules.video && !rules.has_frames_apart) {
     WEFT_TRY(const Document document, read_document(*path));
     WEFT_TRY(rules.video, read_video_rules(document));
   }

@@ -20,7 +20,8 @@ struct MediaRules {
   FrameSampling frames;
   double frames_per_second = 0;  ///< of videos, where the data set says so
   MediaGeometry geometry;
-  double max_seconds = 0;  ///< of a clip; 0: no limit but the model's
+  bool has_frames_apart = false;  ///< a video's frames stand among tokens that say when they were taken
+  double max_seconds = 0;         ///< of a clip; 0: no limit but the model's
 };
 
 /// From preprocessor_config.json or processor_config.json and video_preprocessor_config.json, where they are.

@@ -49,6 +49,39 @@ TEST(GridRope, FramesAreWholeSecondsApart) {
   EXPECT_EQ(temporal_of_video({0.99999999}), (std::vector<int64_t>{9, 9, 11, 11, 13, 13, 15, 15}));
 }
 
+// Frames of 2 x 1 tokens with words between them: positions as transformers gives them.
+TEST(GridRope, FramesThatStandApartAreImages) {
+  const std::vector<int64_t> tokens = make_tokens({{kText, 1},
+                                                   {kVisionStart, 1},
+                                                   {kVideo, 2},
+                                                   {kVisionEnd, 1},
+                                                   {kText, 2},
+                                                   {kVisionStart, 1},
+                                                   {kVideo, 2},
+                                                   {kVisionEnd, 1},
+                                                   {kVisionStart, 1},
+                                                   {kVideo, 1},
+                                                   {kVisionEnd, 1}});
+  const std::vector<Grid> videos = {{2, 4, 2}, {1, 2, 2}};
+  const auto index = rope_index(example_rules(TimeRule::kApart), tokens, {.videos = videos});
+  ASSERT_TRUE(index) << index.error().message();
+  EXPECT_EQ(values_of(index->temporal()), (std::vector<int64_t>{0, 1, 2, 2, 4, 5, 6, 7, 8, 8, 10, 11, 12, 13}));
+  EXPECT_EQ(values_of(index->height()), (std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}));
+  EXPECT_EQ(values_of(index->width()), (std::vector<int64_t>{0, 1, 2, 2, 4, 5, 6, 7, 8, 8, 10, 11, 12, 13}));
+}
+
+TEST(GridRope, FramesThatStandApartMustAllBeThereEachByItself) {
+  const std::vector<Grid> videos = {{2, 4, 2}};
+  const auto error = [&](const std::vector<int64_t>& tokens) {
+    const auto index = rope_index(example_rules(TimeRule::kApart), tokens, {.videos = videos});
+    return index ? "none" : index.error().message();
+  };
+  EXPECT_PRED_FORMAT2(testing::IsSubstring, "tokens[3]: the tokens end here, but 1 of the 2 frames of video 1",
+                      error(make_tokens({{kText, 1}, {kVideo, 2}})));
+  EXPECT_PRED_FORMAT2(testing::IsSubstring, "tokens[0]: a run of 4 tokens begins here, and a video of grid 1 x 4 x 2",
+                      error(make_tokens({{kVideo, 4}})));
+}
+
 TEST(GridRope, GenerationGoesOnAfterTheLargestPosition) {
   const std::vector<double> seconds = {2.5};
   const auto index = rope_index(example_rules(TimeRule::kSeconds), kTokens,
@@ -60,7 +93,7 @@ TEST(GridRope, GenerationGoesOnAfterTheLargestPosition) {
 }
 
 TEST(GridRope, TextAloneCountsTokens) {
-  for (const TimeRule time : {TimeRule::kFrames, TimeRule::kSeconds, TimeRule::kClock}) {
+  for (const TimeRule time : {TimeRule::kFrames, TimeRule::kSeconds, TimeRule::kApart, TimeRule::kClock}) {
     const auto index = rope_index(example_rules(time), make_tokens({{kText, 4}}), {});
     ASSERT_TRUE(index) << index.error().message();
     EXPECT_EQ(index->positions, (std::vector<int64_t>{0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3}));

@@ -27,6 +27,38 @@ TEST(VisionIndex, FramesAttendWithinThemselves) {
   EXPECT_EQ(*segments, (std::vector<int64_t>{24, 8, 8, 8}));
 }
 
+// A plane over the square is a plane over the frame: every patch has the value at its own place, whatever the sizes.
+TEST(VisionIndex, LearnedPositionsAreMixedByDistance) {
+  std::mt19937 random(1);
+  const auto draw = [&](int64_t from, int64_t to) { return std::uniform_int_distribution(from, to)(random); };
+  for (int trial = 0; trial < 100; ++trial) {
+    const int64_t merge = draw(1, 3), side = draw(1, 9);
+    const std::vector<Grid> grids = {{draw(1, 2), merge * draw(1, 6), merge * draw(1, 6)}, {1, merge, 2 * merge}};
+    const auto mix = position_mix(grids, merge, side);
+    const auto positions = patch_positions(grids, merge);
+    ASSERT_TRUE(mix.ok() && positions.ok());
+    size_t patch = 0;
+    for (const Grid& grid : grids) {
+      for (int64_t i = 0; i < num_patches(grid); ++i, ++patch) {
+        double found = 0, total = 0;
+        for (size_t corner = 4 * patch; corner < 4 * patch + 4; ++corner) {
+          ASSERT_LT(mix->entries[corner], side * side);
+          const auto row = static_cast<double>(mix->entries[corner] / side);
+          const auto column = static_cast<double>(mix->entries[corner] % side);
+          found += mix->weights[corner] * (3 * row - 2 * column + 1);
+          total += mix->weights[corner];
+        }
+        const auto along = [&](int64_t place, int64_t size) {
+          return size == 1 ? 0.0 : static_cast<double>(place * (side - 1)) / static_cast<double>(size - 1);
+        };
+        const double row = along((*positions)[2 * patch], grid.h), column = along((*positions)[2 * patch + 1], grid.w);
+        EXPECT_NEAR(found, 3 * row - 2 * column + 1, 1e-12);
+        EXPECT_NEAR(total, 1, 1e-12);
+      }
+    }
+  }
+}
+
 TEST(VisionIndex, WindowsAtTheEdgesAreSmallerAndNoneIsEmpty) {
   // 3 x 4 units in windows of 2 x 2: the right one of each row is full, the lower row is half as high.
   const std::vector<Grid> grids = {{1, 6, 8}};
