@@ -128,7 +128,7 @@ std::optional<std::string> known_by_alias(std::string_view typed, std::span<cons
 }
 
 /// Models that are not here and are called almost like some that are.
-constexpr std::string_view kStrangers[] = {"llava", "gemma", "mistral", "internvl", "minicpm"};
+constexpr std::string_view kStrangers[] = {"llava", "gemma", "mistral", "minicpm"};
 
 /// Whether so few letters differ that the one is a misspelling of the other. In a short word, another first letter or a
 /// letter more makes another word (npu and cpu, tpp and pp).

@@ -199,5 +199,25 @@ TEST(Work, TrafficCountsWeightsOnceAndRowsPerToken) {
   EXPECT_EQ(num_parameters(op), 660);
 }
 
+/// Images are as many tiles as have their patches, and each tile is a sequence with a row for the class.
+TEST(Workload, ImagesOfModelsWithTilesAreWholeTiles) {
+  const Model model = *kScenarios.model("internvl3-8b");
+  const Workload workload = *kScenarios.workload("vl_sft");
+  const Result<SampleLoad> load = average_sample(model, workload);
+  ASSERT_TRUE(load.ok()) << load.error().message();
+  double tiles = 0;
+  for (const Segment& segment : load->vision) {
+    EXPECT_EQ(segment.length, 1025);
+    tiles += segment.count;
+  }
+  // 1.55 images, of which a fifth are two tiles and a tenth three.
+  EXPECT_NEAR(tiles, 1.55 * 1.4, 1e-9);
+  for (const auto& [patches, embeddings] : std::map<double, double>{{4, 256}, {1024, 256}, {1028, 512}, {4096, 1024}})
+    EXPECT_EQ(image_embeddings(model.media, patches), embeddings) << patches;
+  const Workload text_first = *read(
+      "{global_batch_samples: 8, text_tokens: 100, images_per_sample: 2, patches_per_image: 1600, precision: bf16}");
+  EXPECT_EQ(num_tokens(average_sample(model, text_first)->llm), 100 + 2 * 2 * 256);
+}
+
 }  // namespace
 }  // namespace weft::workload_test

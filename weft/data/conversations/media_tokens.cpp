@@ -65,7 +65,7 @@ Result<MediaTokenRule> media_token_rule(const Model& model, const Tokenizer& tok
                    .advice = "The tokenizer is another model's: take tokenizer.json from the folder of this one."};
     }
   }
-  // InternVL's template writes the token alone; its processor puts it between two others.
+  // A template that writes this token leaves it to the processor to put it between two others.
   if (rule.image.id >= 0 && tokenizer.bytes_of(rule.image.id) == "<IMG_CONTEXT>") {
     rule.image.before = rule.video.before = tokenizer.find("<img>").value_or(-1);
     rule.image.after = rule.video.after = tokenizer.find("</img>").value_or(-1);
