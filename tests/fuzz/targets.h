@@ -24,6 +24,7 @@ int fuzz_conversations(const uint8_t* data, size_t size);
 int fuzz_image(const uint8_t* data, size_t size);
 int fuzz_audio(const uint8_t* data, size_t size);
 int fuzz_checkpoint(const uint8_t* data, size_t size);
+int fuzz_import(const uint8_t* data, size_t size);
 
 struct FuzzTarget {
   const char* name;
@@ -48,6 +49,7 @@ inline constexpr FuzzTarget kFuzzTargets[] = {
     {"conversations", fuzz_conversations},
     {"image", fuzz_image},
     {"audio", fuzz_audio},
+    {"import", fuzz_import},
 };
 
 // Of the half that needs LibTorch, in a program of its own.
