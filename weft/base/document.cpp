@@ -5,21 +5,18 @@
 #include "weft/base/document_builder.h"
 #include "weft/base/document_readers.h"
 #include "weft/base/file.h"
+#include "weft/base/foreign_document.h"
 #include "weft/base/text.h"
 #include "weft/base/units.h"
 
 namespace weft {
+namespace {
 
-Syntax syntax_of(const std::filesystem::path& path, std::string_view text) {
-  if (path.extension() == ".json") return Syntax::kJson;
-  if (path.extension() == ".yaml" || path.extension() == ".yml") return Syntax::kYaml;
-  const size_t first = text.find_first_not_of(" \t\r\n");
-  const bool opens_json = first != std::string_view::npos && (text[first] == '{' || text[first] == '[');
-  return opens_json ? Syntax::kJson : Syntax::kYaml;
-}
+/// Feeds a text to a builder and returns what is wrong with its syntax.
+using TextReader = std::string (*)(std::string_view text, DocumentBuilder& builder);
 
-Result<Document> parse_document(std::string_view text, std::string source, Syntax syntax,
-                                const DocumentLimits& limits) {
+Result<Document> parse_with(TextReader read, std::string_view text, std::string source, Syntax syntax,
+                            const DocumentLimits& limits) {
   if (text.size() > limits.max_bytes) {
     return Error{.source = std::move(source),
                  .problem = "is larger than the " + format_bytes(static_cast<double>(limits.max_bytes)) + " allowed"};
@@ -32,8 +29,7 @@ Result<Document> parse_document(std::string_view text, std::string source, Synta
   }
   DocumentBuilder builder(limits);
   // The parsers' messages can quote any byte of the text.
-  const std::string problem =
-      printable(syntax == Syntax::kJson ? read_json(text, builder) : read_yaml(text, builder), 200);
+  const std::string problem = printable(read(text, builder), 200);
   if (builder.failed() && problem.empty()) {
     return Error{.source = std::move(source), .field = builder.path(), .problem = builder.problem()};
   }
@@ -51,6 +47,26 @@ Result<Document> parse_document(std::string_view text, std::string source, Synta
                  .advice = "Check that this is the file you meant."};
   }
   return Document{.source = std::move(source), .root = builder.take()};
+}
+
+}  // namespace
+
+Syntax syntax_of(const std::filesystem::path& path, std::string_view text) {
+  if (path.extension() == ".json") return Syntax::kJson;
+  if (path.extension() == ".yaml" || path.extension() == ".yml") return Syntax::kYaml;
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  const bool opens_json = first != std::string_view::npos && (text[first] == '{' || text[first] == '[');
+  return opens_json ? Syntax::kJson : Syntax::kYaml;
+}
+
+Result<Document> parse_document(std::string_view text, std::string source, Syntax syntax,
+                                const DocumentLimits& limits) {
+  return parse_with(syntax == Syntax::kJson ? read_json : read_yaml, text, std::move(source), syntax, limits);
+}
+
+Result<Document> parse_foreign_document(std::string_view text, std::string source, Syntax syntax,
+                                        const DocumentLimits& limits) {
+  return parse_with(syntax == Syntax::kJson ? read_json : read_foreign_yaml, text, std::move(source), syntax, limits);
 }
 
 Result<Document> read_document(const std::filesystem::path& path, const DocumentLimits& limits) {

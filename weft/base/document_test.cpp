@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "weft/base/file.h"
+#include "weft/base/foreign_document.h"
 
 namespace weft {
 namespace {
@@ -145,6 +146,24 @@ TEST(File, MissingFoldersAndTooLargeFilesAreNamed) {
   EXPECT_NE(write_file("/dev/full", "abc")->message().find("No space left"), std::string::npos);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 2) << "no temporary files stay behind";
   std::filesystem::remove_all(folder);
+}
+
+TEST(Document, UnfoldsAliasesOfOtherProgramsWithinLimits) {
+  const auto read = [](const std::string& text) { return parse_foreign_document(text, "f.yaml", Syntax::kYaml); };
+  EXPECT_EQ(read("a: &x {b: [1, 2]}\nc: *x\nd: &y 5\ne: [*y, *y]\n")->root,
+            Json::parse(R"({"a": {"b": [1, 2]}, "c": {"b": [1, 2]}, "d": 5, "e": [5, 5]})"));
+  EXPECT_NE(parse_document("a: &x 1\nb: *x\n", "f.yaml", Syntax::kYaml).error().message().find("aliases"),
+            std::string::npos);
+  EXPECT_NE(read("a: !include other.yaml\n").error().message().find("the tag !include is not read"), std::string::npos);
+  EXPECT_FALSE(read("a: &x [*x]\n").ok());
+  std::string many = "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n";
+  for (int i = 1; i < 12; ++i) {
+    const std::string before = "*a" + std::to_string(i - 1);
+    many += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [" + before;
+    for (int k = 0; k < 9; ++k) many += ", " + before;
+    many += "]\n";
+  }
+  EXPECT_FALSE(read(many).ok());
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <map>
 #include <optional>
 #include <sstream>
 #include <vector>
@@ -61,27 +62,39 @@ Json plain_scalar(const std::string& text) {
 /// yaml-cpp's events, forwarded to the builder. Throws Stop once the builder, or this, has refused something.
 class YamlEvents final : public YAML::EventHandler {
  public:
-  explicit YamlEvents(DocumentBuilder& builder) : builder_(builder) {}
+  YamlEvents(DocumentBuilder& builder, bool is_foreign) : builder_(builder), is_foreign_(is_foreign) {}
 
   void OnDocumentStart(const YAML::Mark&) override {}
   void OnDocumentEnd() override {}
 
-  void OnNull(const YAML::Mark& mark, YAML::anchor_t) override { on_scalar(mark, "", nullptr); }
-  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t, const std::string& text) override {
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { play(mark, {.kind = Event::kScalar}, anchor); }
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& text) override {
+    check_tag(mark, tag);
     const bool is_plain = tag == "?" || tag.empty();
-    on_scalar(mark, text, is_plain ? plain_scalar(text) : Json(text));
+    play(mark, {.kind = Event::kScalar, .text = text, .value = is_plain ? plain_scalar(text) : Json(text)}, anchor);
   }
-  // An alias could unfold a small text into an endless tree, and no specification needs one.
-  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { refuse(mark, "aliases (*name) are not supported"); }
+  // An alias could unfold a small text into an endless tree, and no specification of ours needs one.
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    if (!is_foreign_) refuse(mark, "aliases (*name) are not supported");
+    const auto found = recordings_.find(anchor);
+    if (found == recordings_.end() || found->second.is_open) refuse(mark, "an alias stands inside its own anchor");
+    const std::vector<Event> events = found->second.events;
+    for (const Event& event : events) play(mark, event, 0);
+  }
 
-  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
-    open(mark, /*is_map=*/false);
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    check_tag(mark, tag);
+    play(mark, {.kind = Event::kList}, anchor);
   }
-  void OnSequenceEnd() override { close(); }
-  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
-    open(mark, /*is_map=*/true);
+  void OnSequenceEnd() override { play({}, {.kind = Event::kEnd}, 0); }
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    check_tag(mark, tag);
+    play(mark, {.kind = Event::kMap}, anchor);
   }
-  void OnMapEnd() override { close(); }
+  void OnMapEnd() override { play({}, {.kind = Event::kEnd}, 0); }
 
   const std::string& refused() const { return refused_; }
 
@@ -90,6 +103,42 @@ class YamlEvents final : public YAML::EventHandler {
     bool is_map;
     bool at_key;
   };
+
+  struct Event {
+    enum Kind { kScalar, kList, kMap, kEnd } kind;
+    std::string text = {};
+    Json value = {};
+  };
+  /// What an anchor marks.
+  struct Recording {
+    std::vector<Event> events;
+    size_t depth = 0;  ///< of levels around it
+    bool is_open = true;
+  };
+
+  void play(const YAML::Mark& mark, const Event& event, YAML::anchor_t anchor) {
+    if (is_foreign_) record(mark, event, anchor);
+    if (event.kind == Event::kScalar) on_scalar(mark, event.text, event.value);
+    if (event.kind == Event::kList || event.kind == Event::kMap) open(mark, event.kind == Event::kMap);
+    if (event.kind == Event::kEnd) close();
+    for (auto& [id, recording] : recordings_) recording.is_open &= levels_.size() > recording.depth;
+  }
+
+  void record(const YAML::Mark& mark, const Event& event, YAML::anchor_t anchor) {
+    constexpr size_t kMostRecorded = 1'000'000, kMostAnchors = 1'000;
+    if (anchor != 0) recordings_[anchor] = {.events = {}, .depth = levels_.size()};
+    if (recordings_.size() > kMostAnchors) refuse(mark, "it has more anchors than settings have");
+    for (auto& [id, recording] : recordings_) {
+      if (!recording.is_open) continue;
+      recording.events.push_back(event);
+      if (++num_recorded_ > kMostRecorded) refuse(mark, "its aliases unfold into more than settings hold");
+    }
+  }
+
+  void check_tag(const YAML::Mark& mark, const std::string& tag) {
+    if (!is_foreign_ || tag.size() < 2 || tag.front() != '!') return;
+    refuse(mark, fmt::format("the tag {} is not read; write what it stands for", tag));
+  }
 
   bool expects_key() const { return !levels_.empty() && levels_.back().is_map && levels_.back().at_key; }
 
@@ -130,14 +179,14 @@ class YamlEvents final : public YAML::EventHandler {
   }
 
   DocumentBuilder& builder_;
+  bool is_foreign_;
+  std::map<YAML::anchor_t, Recording> recordings_;
+  size_t num_recorded_ = 0;
   std::vector<Level> levels_;
   std::string refused_;
 };
 
-}  // namespace
-
-std::string read_yaml(std::string_view text, DocumentBuilder& builder) {
-  YamlEvents events(builder);
+std::string read_events(std::string_view text, YamlEvents& events) {
   try {
     std::istringstream stream{std::string(text)};
     YAML::Parser parser(stream);
@@ -152,6 +201,18 @@ std::string read_yaml(std::string_view text, DocumentBuilder& builder) {
                        error.msg);
   }
   return "";
+}
+
+}  // namespace
+
+std::string read_yaml(std::string_view text, DocumentBuilder& builder) {
+  YamlEvents events(builder, /*is_foreign=*/false);
+  return read_events(text, events);
+}
+
+std::string read_foreign_yaml(std::string_view text, DocumentBuilder& builder) {
+  YamlEvents events(builder, /*is_foreign=*/true);
+  return read_events(text, events);
 }
 
 }  // namespace weft

@@ -46,7 +46,7 @@ void read_model_settings(Fields& fields, const TrainingRun& common, Published& p
 /// Activations of the layers on the first pipeline rank at its peak, without norms' statistics, embedding and head.
 double layer_activations_gib(PlanSimulator& simulator, const Plan& plan, const Schedule& schedule) {
   const PlanCosts& costs = simulator.price(plan);
-  const BlockMemory& layer = costs.modules.front()->kinds.front().memory;
+  const BlockMemory& layer = costs.modules.front()->distinct_layers.front().memory;
   std::vector<StageMemory> stages(costs.stages.size());
   for (const StagePart& part : costs.parts) {
     const auto selective = static_cast<double>(count_of(part.recompute, BlockRecompute::kAttention));
