@@ -111,8 +111,8 @@ TEST(ExportVerb, RefusesAnIllegalPlanAsCheckDoes) {
 TEST(ExportVerb, NamesTheSystemsThatItKnows) {
   const ProgramRun run = run_weft({"export", "--plan", kInterleaved, "--to", "megatrn"});
   EXPECT_EQ(run.exit_status, 2);
-  EXPECT_NE(run.err.find("--to: 'megatrn' is not a system that plans are exported to. Known are megatron, mindspeed-mm "
-                         "or mindformers. Did you mean 'megatron'?"),
+  EXPECT_NE(run.err.find("--to: 'megatrn' is not a system that plans are exported to. Known are megatron, "
+                         "mindspeed-mm, mindformers, mindspeed-rl or torchtitan. Did you mean 'megatron'?"),
             std::string::npos)
       << run.err;
   EXPECT_EQ(run_weft({"export", "--plan", kInterleaved}).exit_status, 2);

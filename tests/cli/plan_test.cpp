@@ -252,7 +252,9 @@ TEST(PlanVerb, RefusesMarginsAndSystemsThatAreNone) {
   EXPECT_NE(refused({"--fastest", "--within", "1"}).find("--fastest: is given together with --within"),
             std::string::npos);
   EXPECT_NE(refused({"--for", "megatronn"}).find("--for: "), std::string::npos);
-  EXPECT_NE(refused({"--for", "megatronn"}).find("Known are megatron, mindspeed-mm or mindformers"), std::string::npos)
+  EXPECT_NE(
+      refused({"--for", "megatronn"}).find("Known are megatron, mindspeed-mm, mindformers, mindspeed-rl or torchtitan"),
+      std::string::npos)
       << refused({"--for", "megatronn"});
 }
 

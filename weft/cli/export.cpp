@@ -87,7 +87,9 @@ void add_export(Verbs& verbs) {
   Verb& verb =
       verbs.emplace_back(Verb{.name = "export", .summary = "Write a plan as the settings of another training system"});
   verb.option("--plan", options->plan, "The plan document").named("FILE").required();
-  verb.option("--to", options->to, "megatron, mindspeed-mm or mindformers").named("SYSTEM").required();
+  verb.option("--to", options->to, "megatron, mindspeed-mm, mindformers, mindspeed-rl or torchtitan")
+      .named("SYSTEM")
+      .required();
   verb.option("--out", options->out,
               "Write there instead of to standard output: a file, or a folder where there are several")
       .named("PATH");

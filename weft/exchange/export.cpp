@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-const std::array<std::string, 3> kNames = {"megatron", "mindspeed-mm", "mindformers"};
+const std::array<std::string, 5> kNames = {"megatron", "mindspeed-mm", "mindformers", "mindspeed-rl", "torchtitan"};
 
 }  // namespace
 
@@ -41,6 +41,10 @@ Result<std::vector<ExportedFile>> export_plan(const Plan& plan, Target target) {
       return export_mindspeed_mm(plan);
     case Target::kMindformers:
       return export_mindformers(plan);
+    case Target::kMindspeedRl:
+      return export_mindspeed_rl(plan);
+    case Target::kTorchtitan:
+      return export_torchtitan(plan);
   }
   WEFT_CHECK(false, "no such target");
 }

@@ -10,9 +10,9 @@
 namespace weft {
 
 /// The systems whose settings a plan can be written as.
-enum class Target { kMegatron, kMindspeedMm, kMindformers };
+enum class Target { kMegatron, kMindspeedMm, kMindformers, kMindspeedRl, kTorchtitan };
 
-/// "megatron", "mindspeed-mm", "mindformers", in the order of the enum.
+/// "megatron", "mindspeed-mm", "mindformers", "mindspeed-rl", "torchtitan", in the order of the enum.
 std::span<const std::string> target_names();
 const std::string& name_of(Target target);
 Result<Target> parse_target(const std::string& name);

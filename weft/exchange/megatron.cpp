@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include "weft/exchange/megatron_arguments.h"
+#include "weft/exchange/megatron_keys.h"
 #include "weft/exchange/megatron_layout.h"
 #include "weft/exchange/target_limits.h"
 #include "weft/exchange/targets.h"
 
 namespace weft {
 namespace {
+
+namespace key = megatron_key;
 
 class MegatronExport {
  public:
@@ -21,8 +24,8 @@ class MegatronExport {
     add_stages();
     add_context();
     add_order();
-    line_.add("--micro-batch-size", plan_.schedule.mbs);
-    line_.add("--global-batch-size", plan_.workload.global_batch_samples);
+    line_.add(key::kMbs, plan_.schedule.mbs);
+    line_.add(key::kBatch, plan_.workload.global_batch_samples);
     add_recompute();
     add_replicas();
     add_precision(plan_.precision, line_, refusals_);
@@ -43,16 +46,16 @@ class MegatronExport {
   }
 
   void add_degrees() {
-    line_.add("--tensor-model-parallel-size", llm_.tp);
-    if (llm_.sequence_parallel) line_.add("--sequence-parallel");
-    if (llm_.tp > 1 && llm_.sequence_parallel && plan_.overlap_tp) line_.add("--tp-comm-overlap");
-    line_.add("--pipeline-model-parallel-size", llm_.pp);
+    line_.add(key::kTp, llm_.tp);
+    if (llm_.sequence_parallel) line_.add(key::kSequenceParallel);
+    if (llm_.tp > 1 && llm_.sequence_parallel && plan_.overlap_tp) line_.add(key::kTpOverlap);
+    line_.add(key::kPp, llm_.pp);
     if (llm_.ep > 1) {
-      line_.add("--expert-model-parallel-size", llm_.ep);
+      line_.add(key::kEp, llm_.ep);
       // As it was priced; Megatron-LM's own default gathers all rows instead.
-      line_.add("--moe-token-dispatcher-type alltoall");
+      line_.add(key::kDispatcher, "alltoall");
     }
-    if (llm_.experts_over_tp) line_.add("--expert-tensor-parallel-size", 1);
+    if (llm_.experts_over_tp) line_.add(key::kExpertTp, 1);
     if (llm_.ep > 1 && llm_.tp > 1 && !llm_.sequence_parallel) {
       refusals_.add(llm_, "sequence_parallel",
                     fmt::format("is off, but with tp {} and ep {} Megatron-LM needs it", llm_.tp, llm_.ep));
@@ -66,10 +69,9 @@ class MegatronExport {
     }
     if (llm_.vpp > 1) check_interleaving();
     if (!is_even(llm_.layers)) {
-      // For a shell, to which stars, bars and brackets mean something.
-      line_.add(fmt::format("--pipeline-model-parallel-layout \"{}\"", megatron_layout(llm_.layers)));
+      line_.add(key::kLayout, megatron_layout(llm_.layers));
     } else if (llm_.vpp > 1) {
-      line_.add("--num-layers-per-virtual-pipeline-stage", llm_.layers.front().front());
+      line_.add(key::kLayersPerChunk, llm_.layers.front().front());
     }
   }
 
@@ -86,15 +88,15 @@ class MegatronExport {
   }
 
   void add_context() {
-    line_.add("--context-parallel-size", llm_.cp);
+    line_.add(key::kCp, llm_.cp);
     if (llm_.cp == 1) return;
     if (llm_.cp_ulysses == 1) {
-      line_.add("--cp-comm-type p2p");
+      line_.add(key::kCpKind, "p2p");
     } else if (llm_.cp_ulysses == llm_.cp) {
-      line_.add("--cp-comm-type a2a");
+      line_.add(key::kCpKind, "a2a");
     } else {
-      line_.add(fmt::format("--cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes {} {}", llm_.cp_ulysses,
-                            llm_.cp / llm_.cp_ulysses));
+      line_.add(key::kCpKind, "a2a+p2p");
+      line_.add(key::kCpSizes, fmt::format("{} {}", llm_.cp_ulysses, llm_.cp / llm_.cp_ulysses));
     }
   }
 
@@ -111,7 +113,7 @@ class MegatronExport {
           llm_, "axis_order",
           fmt::format("is [{}], but with ep {} Megatron-LM lays ranks out as [tp, cp, dp, pp]", order, llm_.ep));
     } else {
-      line_.add("--use-tp-pp-dp-mapping");
+      line_.add(key::kStagesInside);
     }
   }
 
@@ -119,9 +121,12 @@ class MegatronExport {
     const auto recompute = megatron_recompute(llm_, refusals_);
     if (!recompute || recompute->kind == MegatronRecompute::Kind::kNone) return;
     if (recompute->kind == MegatronRecompute::Kind::kSelective) {
-      line_.add("--recompute-granularity selective --recompute-modules core_attn");
+      line_.add(key::kRecompute, "selective");
+      line_.add(key::kRecomputeModules, "core_attn");
     } else {
-      line_.add("--recompute-granularity full --recompute-method block --recompute-num-layers", recompute->num_layers);
+      line_.add(key::kRecompute, "full");
+      line_.add(key::kRecomputeMethod, "block");
+      line_.add(key::kRecomputeLayers, recompute->num_layers);
     }
   }
 
@@ -147,11 +152,13 @@ class MegatronExport {
     if (!plan_.overlap_dp) {
       refusals_.add("overlap.dp", fmt::format("is false, but with zero {} Megatron-LM always overlaps", llm_.zero));
     }
-    line_.add("--use-megatron-fsdp --use-distributed-optimizer");
-    line_.add(
-        fmt::format("--data-parallel-sharding-strategy {}", llm_.zero == 2 ? "optim_grads" : "optim_grads_params"));
-    line_.add("--ckpt-format fsdp_dtensor --overlap-grad-reduce --overlap-param-gather");
-    line_.add("--suggested-communication-unit-size", bucket_elements(plan_));
+    line_.add(key::kFsdp);
+    line_.add(key::kDistributedOptimizer);
+    line_.add(key::kSharding, llm_.zero == 2 ? "optim_grads" : "optim_grads_params");
+    line_.add(key::kCheckpointFormat, "fsdp_dtensor");
+    line_.add(key::kOverlapReduce);
+    line_.add(key::kOverlapGather);
+    line_.add(key::kFsdpBucket, bucket_elements(plan_));
   }
 
   const Plan& plan_;

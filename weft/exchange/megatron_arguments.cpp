@@ -5,8 +5,12 @@
 
 #include <fmt/format.h>
 
+#include "weft/exchange/megatron_keys.h"
+
 namespace weft {
 namespace {
+
+constexpr double kBytesPerMb = 1e6;
 
 int64_t most_in_full(const std::vector<std::vector<int64_t>>& full) {
   int64_t most = 0;
@@ -26,6 +30,18 @@ bool has_selective(const ModulePlan& module) {
 }
 
 }  // namespace
+
+std::string ArgumentLine::text() const {
+  std::string line;
+  for (const Argument& argument : arguments_) {
+    line += fmt::format("{}--{}", line.empty() ? "" : " ", argument.key);
+    if (argument.value.empty()) continue;
+    // For a shell, to which stars, bars and brackets mean something.
+    const bool is_special = argument.value.find_first_of("|*()") != std::string::npos;
+    line += is_special ? fmt::format(" \"{}\"", argument.value) : " " + argument.value;
+  }
+  return line + "\n";
+}
 
 std::optional<MegatronRecompute> megatron_recompute(const ModulePlan& module, Refusals& refusals) {
   const bool is_selective = has_selective(module);
@@ -67,34 +83,44 @@ void add_precision(const PrecisionPlan& precision, ArgumentLine& line, Refusals&
     refusals.add("precision.master",
                  fmt::format("is {}, but {} keeps the optimizer's weights in fp32", name_of(precision.master), system));
   }
-  if (precision.compute == Precision::kBf16) line.add("--bf16");
-  if (precision.compute == Precision::kFp16) line.add("--fp16");
+  if (precision.compute == Precision::kBf16) line.add(megatron_key::kBf16);
+  if (precision.compute == Precision::kFp16) line.add(megatron_key::kFp16);
   const bool is_half = precision.compute == Precision::kBf16 || precision.compute == Precision::kFp16;
   if (precision.reduce == Precision::kFp32) {
-    if (is_half) line.add("--accumulate-allreduce-grads-in-fp32");
+    if (is_half) line.add(megatron_key::kReduceFp32);
   } else if (precision.reduce != precision.compute) {
     refusals.add("precision.reduce",
                  fmt::format("is {}, but {} reduces gradients in fp32 or in the precision of compute, {}",
                              name_of(precision.reduce), system, name_of(precision.compute)));
   } else if (precision.reduce == Precision::kBf16) {
-    line.add("--grad-reduce-in-bf16");
+    line.add(megatron_key::kReduceBf16);
   }
 }
 
 int64_t bucket_elements(const Plan& plan) {
-  constexpr double kBytesPerMb = 1e6;
   return std::max<int64_t>(1, std::llround(plan.buckets_mb * kBytesPerMb / num_bytes(plan.precision.reduce)));
+}
+
+double bucket_mb(int64_t elements, Precision reduce) {
+  return static_cast<double>(elements) * num_bytes(reduce) / kBytesPerMb;
+}
+
+void add_mindspeed_context(const ModulePlan& module, ArgumentLine& line) {
+  if (module.cp_ulysses == 1) return line.add(megatron_key::kCpAlgorithm, "megatron_cp_algo");
+  if (module.cp_ulysses == module.cp) return line.add(megatron_key::kCpAlgorithm, "ulysses_cp_algo");
+  line.add(megatron_key::kCpAlgorithm, "hybrid_cp_algo");
+  line.add(megatron_key::kUlysses, module.cp_ulysses);
 }
 
 void add_data_parallel(const Plan& plan, ArgumentLine& line) {
   const ModulePlan& llm = plan.llm();
-  if (llm.zero == 1) line.add("--use-distributed-optimizer");
+  if (llm.zero == 1) line.add(megatron_key::kDistributedOptimizer);
   const bool has_replicas = std::any_of(plan.modules.begin(), plan.modules.end(),
                                         [](const ModulePlan& module) { return module.dp * module.cp > 1; });
   if (!plan.overlap_dp || !has_replicas) return;
-  line.add("--overlap-grad-reduce");
-  if (llm.zero == 1) line.add("--overlap-param-gather");
-  line.add("--ddp-bucket-size", bucket_elements(plan));
+  line.add(megatron_key::kOverlapReduce);
+  if (llm.zero == 1) line.add(megatron_key::kOverlapGather);
+  line.add(megatron_key::kBucket, bucket_elements(plan));
 }
 
 }  // namespace weft

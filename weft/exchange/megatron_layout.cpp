@@ -1,6 +1,11 @@
 #include "weft/exchange/megatron_layout.h"
 
+#include <algorithm>
+#include <cctype>
+
 #include <fmt/format.h>
+
+#include "weft/base/text.h"
 
 namespace weft {
 namespace {
@@ -19,7 +24,79 @@ std::string repeated(const std::string& stage, size_t times) {
   return text;
 }
 
+/// Unfolds stars: "t*3" is "ttt", "(t|)*2" is "t|t|". Commas only part what stands beside them.
+class LayoutText {
+ public:
+  explicit LayoutText(std::string_view text) : text_(text) {}
+
+  std::string unfolded() { return group(/*is_inner=*/false); }
+  const std::string& problem() const { return problem_; }
+  bool is_read() const { return at_ == text_.size(); }
+
+ private:
+  static constexpr size_t kLongest = 100'000;
+
+  std::string group(bool is_inner) {
+    std::string whole;
+    while (at_ < text_.size() && problem_.empty()) {
+      const char c = text_[at_];
+      if (c == ')' && is_inner) break;
+      std::string unit;
+      if (c == '(') {
+        ++at_;
+        if (is_inner) problem_ = "has brackets inside brackets";
+        unit = group(/*is_inner=*/true);
+        if (at_ >= text_.size() || text_[at_] != ')') problem_ = "has a bracket that is not closed";
+        ++at_;
+      } else {
+        ++at_;
+        if (c != ',') unit = c;
+      }
+      const int64_t times = read_times();
+      if (whole.size() + unit.size() * static_cast<size_t>(times) > kLongest)
+        problem_ = "has more layers than models have";
+      for (int64_t i = 0; i < times && problem_.empty(); ++i) whole += unit;
+    }
+    return whole;
+  }
+
+  int64_t read_times() {
+    if (at_ >= text_.size() || text_[at_] != '*') return 1;
+    ++at_;
+    int64_t times = 0;
+    const size_t begin = at_;
+    while (at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_])) && times < 1'000'000)
+      times = 10 * times + (text_[at_++] - '0');
+    if (at_ == begin) problem_ = "has a star without a number";
+    return std::min<int64_t>(times, kLongest);
+  }
+
+  std::string_view text_;
+  size_t at_ = 0;
+  std::string problem_;
+};
+
 }  // namespace
+
+Result<std::vector<int64_t>> parse_megatron_layout(std::string_view text) {
+  LayoutText layout(text);
+  const std::string unfolded = layout.unfolded();
+  const auto wrong = [](std::string problem) { return Error{.problem = std::move(problem)}; };
+  if (!layout.problem().empty()) return wrong(layout.problem());
+  if (!layout.is_read()) return wrong("has a bracket that was not opened");
+  std::vector<int64_t> stages = {0};
+  for (const char c : unfolded) {
+    if (c == '|') {
+      stages.push_back(0);
+    } else if (c == 't') {
+      ++stages.back();
+    } else if (c != 'E' && c != 'L') {
+      return wrong(
+          fmt::format("has {}, and only E, t, L, | and how often they repeat are read", in_quotes(std::string(1, c))));
+    }
+  }
+  return stages;
+}
 
 std::string megatron_layout(const std::vector<std::vector<int64_t>>& layers) {
   std::vector<std::string> stages;

@@ -233,8 +233,8 @@ TEST(MegatronExport, RefusesAnIllegalPlanAsTheCheckerDoes) {
 TEST(Targets, AreParsedByName) {
   for (const std::string& name : target_names()) EXPECT_EQ(name_of(*parse_target(name)), name);
   EXPECT_EQ(parse_target("megatron-lm").error().message(),
-            "'megatron-lm' is not a system that plans are exported to. Known are megatron, mindspeed-mm or "
-            "mindformers. Did you mean 'megatron'?");
+            "'megatron-lm' is not a system that plans are exported to. Known are megatron, "
+            "mindspeed-mm, mindformers, mindspeed-rl or torchtitan. Did you mean 'megatron'?");
 }
 
 }  // namespace

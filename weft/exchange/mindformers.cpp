@@ -2,29 +2,14 @@
 
 #include <fmt/format.h>
 
+#include "weft/exchange/mindformers_keys.h"
 #include "weft/exchange/refusals.h"
 #include "weft/exchange/target_limits.h"
 #include "weft/exchange/targets.h"
+#include "weft/exchange/yaml_text.h"
 
 namespace weft {
 namespace {
-
-/// A YAML document of nested keys and plain values, which is all that the settings need.
-class YamlText {
- public:
-  void open(const std::string& key) { line(key + ":"), ++depth_; }
-  void close() { --depth_; }
-  void add(const std::string& key, const std::string& value) { line(key + ": " + value); }
-  void add(const std::string& key, int64_t value) { add(key, std::to_string(value)); }
-  void add(const std::string& key, bool value) { add(key, std::string(value ? "True" : "False")); }
-  const std::string& text() const { return text_; }
-
- private:
-  void line(const std::string& content) { text_ += std::string(2 * depth_, ' ') + content + "\n"; }
-
-  std::string text_;
-  size_t depth_ = 0;
-};
 
 /// [rank][chunk] as MindFormers has it: per rank, or with interleaving a list per chunk of them.
 std::string per_stage(const std::vector<std::vector<int64_t>>& rows) {
@@ -87,16 +72,14 @@ class MindformersExport {
           llm_, "experts_over_tp",
           "is true, but MindFormers' expert_parallel divides data_parallel, and model_parallel cuts each expert");
     }
-    yaml_.open("parallel_config");
-    yaml_.add("data_parallel", llm_.dp);
-    yaml_.add("model_parallel", llm_.tp);
+    yaml_.set(mindformers_key::kDp, llm_.dp);
+    yaml_.set(mindformers_key::kTp, llm_.tp);
     if (llm_.cp > 1) add_context();
-    if (llm_.ep > 1) yaml_.add("expert_parallel", llm_.ep);
-    yaml_.add("pipeline_stage", llm_.pp);
+    if (llm_.ep > 1) yaml_.set(mindformers_key::kEp, llm_.ep);
+    yaml_.set(mindformers_key::kPp, llm_.pp);
     // Without a pipeline MindFormers sets this back to 1 and accumulates gradients instead.
-    yaml_.add("micro_batch_num", llm_.pp > 1 ? plan_.schedule.microbatches : 1);
-    yaml_.add("use_seq_parallel", llm_.sequence_parallel);
-    yaml_.close();
+    yaml_.set(mindformers_key::kMicrobatches, llm_.pp > 1 ? plan_.schedule.microbatches : 1);
+    yaml_.set(mindformers_key::kSequenceParallel, llm_.sequence_parallel);
     if (llm_.pp > 1 && plan_.schedule.microbatches < llm_.pp) {
       refusals_.add("schedule.microbatches", fmt::format("is {}, but MindFormers needs at least pp {} in a pipeline",
                                                          plan_.schedule.microbatches, llm_.pp));
@@ -104,14 +87,14 @@ class MindformersExport {
   }
 
   void add_context() {
-    yaml_.add("context_parallel", llm_.cp);
+    yaml_.set(mindformers_key::kCp, llm_.cp);
     if (llm_.cp_ulysses == 1) {
-      yaml_.add("context_parallel_algo", std::string("colossalai_cp"));
+      yaml_.set(mindformers_key::kCpAlgorithm, std::string("colossalai_cp"));
     } else if (llm_.cp_ulysses == llm_.cp) {
-      yaml_.add("context_parallel_algo", std::string("ulysses_cp"));
+      yaml_.set(mindformers_key::kCpAlgorithm, std::string("ulysses_cp"));
     } else {
-      yaml_.add("context_parallel_algo", std::string("hybrid_cp"));
-      yaml_.add("ulysses_degree_in_cp", llm_.cp_ulysses);
+      yaml_.set(mindformers_key::kCpAlgorithm, std::string("hybrid_cp"));
+      yaml_.set(mindformers_key::kUlysses, llm_.cp_ulysses);
     }
     if (llm_.sequence_parallel) {
       refusals_.add(
@@ -123,30 +106,24 @@ class MindformersExport {
   void add_recompute() {
     refuse_scattered(llm_, refusals_);
     refuse_selective(llm_, "MindFormers selects by the names of a model's operators; use full or none", refusals_);
-    yaml_.open("recompute_config");
-    yaml_.add("recompute", per_stage(full_recompute(llm_)));
-    yaml_.add("select_recompute", false);
-    yaml_.close();
+    yaml_.set(mindformers_key::kRecompute, per_stage(full_recompute(llm_)));
+    yaml_.set(mindformers_key::kSelectRecompute, false);
   }
 
   void add_parallel_context() {
-    yaml_.open("parallel");
     add_optimizer();
     add_fusion();
     if (llm_.pp > 1) add_pipeline();
     if (llm_.pp == 1) refuse_schedule_without_pipeline();
-    yaml_.close();
   }
 
   /// MindSpore shards weights too on every level and gathers them for the forward. Only its level 3 frees them again
   /// before the backward, so ZeRO 3 that keeps them is its level 2.
   void add_optimizer() {
-    yaml_.add("enable_parallel_optimizer", llm_.zero > 0);
+    yaml_.set(mindformers_key::kZero, llm_.zero > 0);
     if (llm_.zero == 0) return;
     const int64_t level = llm_.zero == 3 && llm_.zero_keep_gathered ? 2 : llm_.zero;
-    yaml_.open("parallel_optimizer_config");
-    yaml_.add("optimizer_level", fmt::format("level{}", level));
-    yaml_.close();
+    yaml_.set(mindformers_key::kZeroLevel, fmt::format("level{}", level));
   }
 
   void add_fusion() {
@@ -156,18 +133,17 @@ class MindformersExport {
                     fmt::format("is {}, but MindFormers reduces gradients in fp32 or in the precision of compute, {}",
                                 name_of(precision.reduce), name_of(precision.compute)));
     }
-    yaml_.add("gradient_fp32_sync", precision.reduce == Precision::kFp32);
+    yaml_.set(mindformers_key::kReduceFp32, precision.reduce == Precision::kFp32);
     if (plan_.buckets_mb != std::floor(plan_.buckets_mb)) {
       refusals_.add("buckets_mb",
                     fmt::format("is {}, but MindFormers' comm_fusion takes whole megabytes", plan_.buckets_mb));
     }
-    yaml_.open("comm_fusion");
     for (const char* collective : {"allreduce", "allgather", "reducescatter"}) {
       const bool is_sharded = std::string_view(collective) != "allreduce";
       if (is_sharded != (llm_.zero > 0)) continue;
-      yaml_.add(collective, fmt::format("{{mode: size, config: {}}}", std::llround(plan_.buckets_mb)));
+      yaml_.set(fmt::format("{}.{}", mindformers_key::kFusion, collective),
+                fmt::format("{{mode: size, config: {}}}", std::llround(plan_.buckets_mb)));
     }
-    yaml_.close();
   }
 
   void add_pipeline() {
@@ -177,10 +153,8 @@ class MindformersExport {
       refusals_.add("schedule.name",
                     fmt::format("is {}, but MindFormers places stages for gpipe, 1f1b and interleaved_1f1b", name));
     }
-    yaml_.open("pipeline_config");
-    yaml_.add("pipeline_interleave", is_interleaved);
-    yaml_.add("pipeline_scheduler", std::string(name == "gpipe" ? "gpipe" : "1f1b"));
-    yaml_.close();
+    yaml_.set(mindformers_key::kInterleave, is_interleaved);
+    yaml_.set(mindformers_key::kScheduler, std::string(name == "gpipe" ? "gpipe" : "1f1b"));
   }
 
   void refuse_schedule_without_pipeline() {
@@ -191,10 +165,8 @@ class MindformersExport {
   }
 
   void add_batch() {
-    yaml_.open("runner_config");
-    yaml_.add("batch_size", plan_.schedule.mbs);
-    yaml_.add("gradient_accumulation_steps", llm_.pp > 1 ? 1 : plan_.schedule.microbatches);
-    yaml_.close();
+    yaml_.set(mindformers_key::kBatch, plan_.schedule.mbs);
+    yaml_.set(mindformers_key::kAccumulation, llm_.pp > 1 ? 1 : plan_.schedule.microbatches);
   }
 
   void add_model() {
@@ -217,15 +189,11 @@ class MindformersExport {
     for (auto& row : offset) {
       for (int64_t& count : row) count -= num_layers / (llm_.pp * llm_.vpp);
     }
-    yaml_.open("model");
-    yaml_.open("model_config");
-    yaml_.add("offset", per_stage(offset));
-    if (llm_.vpp > 1) yaml_.add("pp_interleave_num", llm_.vpp);
-    if (llm_.ep > 1) yaml_.add("moe_token_dispatcher_type", std::string("alltoall"));
-    yaml_.add("compute_dtype", type_of(precision.compute));
-    yaml_.add("param_init_type", type_of(precision.master));
-    yaml_.close();
-    yaml_.close();
+    yaml_.set(mindformers_key::kOffset, per_stage(offset));
+    if (llm_.vpp > 1) yaml_.set(mindformers_key::kVpp, llm_.vpp);
+    if (llm_.ep > 1) yaml_.set(mindformers_key::kDispatcher, std::string("alltoall"));
+    yaml_.set(mindformers_key::kComputeType, type_of(precision.compute));
+    yaml_.set(mindformers_key::kParameterType, type_of(precision.master));
   }
 
   const Plan& plan_;

@@ -31,9 +31,11 @@ Json mindspeed_recompute(const ModulePlan& module, Refusals& refusals) {
 }
 
 std::string mindspeed_context_flags(const ModulePlan& module) {
-  if (module.cp_ulysses == 1) return "--context-parallel-algo megatron_cp_algo";
-  if (module.cp_ulysses == module.cp) return "--context-parallel-algo ulysses_cp_algo";
-  return fmt::format("--context-parallel-algo hybrid_cp_algo --ulysses-degree-in-cp {}", module.cp_ulysses);
+  ArgumentLine line;
+  add_mindspeed_context(module, line);
+  std::string text = line.text();
+  text.pop_back();
+  return text;
 }
 
 void refuse_mindspeed_order(const ModulePlan& module, Refusals& refusals) {

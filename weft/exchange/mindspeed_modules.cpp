@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "weft/exchange/megatron_arguments.h"
+#include "weft/exchange/megatron_keys.h"
 #include "weft/exchange/mindspeed_entries.h"
 #include "weft/exchange/mindspeed_mm.h"
 #include "weft/exchange/target_limits.h"
@@ -133,13 +134,13 @@ class ModuleSettings {
 
   void check_context(const ModulePlan& module) {
     const std::string flags = mindspeed_context_flags(module);
-    if (context_flags_ && *context_flags_ != flags) {
+    if (context_ != nullptr && mindspeed_context_flags(*context_) != flags) {
       refusals_.add(module, "cp_ulysses",
                     fmt::format("is {} of cp {}, which is {}, but another module has {}, and MindSpeed-MM has one for "
                                 "all",
-                                module.cp_ulysses, module.cp, flags, *context_flags_));
+                                module.cp_ulysses, module.cp, flags, mindspeed_context_flags(*context_)));
     }
-    context_flags_ = flags;
+    context_ = &module;
   }
 
   Json entries_of(const ModulePlan& module) {
@@ -158,18 +159,18 @@ class ModuleSettings {
 
   ArgumentLine arguments() {
     ArgumentLine line;
-    line.add("--hetero-parallel");
-    line.add("--hetero-encoder-mbs-scale", scale_.value_or(1));
-    line.add("--tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 --context-parallel-size 1");
-    line.add("--micro-batch-size", plan_.schedule.mbs);
+    line.add(megatron_key::kHetero);
+    line.add(megatron_key::kHeteroScale, scale_.value_or(1));
+    for (const char* key : {megatron_key::kTp, megatron_key::kPp, megatron_key::kCp}) line.add(key, 1);
+    line.add(megatron_key::kMbs, plan_.schedule.mbs);
     // MindSpeed-MM takes the batch to be meant for the command line's degrees, that is, for dp = world_size, and
     // divides it by the ranks of one replica of the llm.
-    line.add("--global-batch-size", plan_.schedule.mbs * plan_.schedule.microbatches * plan_.world_size);
-    if (context_flags_) line.add(*context_flags_);
+    line.add(megatron_key::kBatch, plan_.schedule.mbs * plan_.schedule.microbatches * plan_.world_size);
+    if (context_ != nullptr) add_mindspeed_context(*context_, line);
     bool is_sequence_parallel = false;
     for (const ModulePlan& module : plan_.modules) is_sequence_parallel |= module.sequence_parallel;
-    if (is_sequence_parallel) line.add("--sequence-parallel");
-    if (is_sequence_parallel && plan_.overlap_tp) line.add("--use-ascend-mc2");
+    if (is_sequence_parallel) line.add(megatron_key::kSequenceParallel);
+    if (is_sequence_parallel && plan_.overlap_tp) line.add(megatron_key::kTpOverlapAscend);
     add_data_parallel(plan_, line);
     add_precision(plan_.precision, line, refusals_);
     return line;
@@ -180,7 +181,7 @@ class ModuleSettings {
   const TargetLimits& limits_ = mindspeed_modules_limits();
   Refusals refusals_{"MindSpeed-MM"};
   std::optional<int64_t> scale_;
-  std::optional<std::string> context_flags_;
+  const ModulePlan* context_ = nullptr;  ///< a module with cp above 1
 };
 
 }  // namespace

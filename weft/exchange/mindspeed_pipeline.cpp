@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "weft/exchange/megatron_arguments.h"
+#include "weft/exchange/megatron_keys.h"
 #include "weft/exchange/mindspeed_entries.h"
 #include "weft/exchange/mindspeed_mm.h"
 #include "weft/exchange/target_limits.h"
@@ -62,14 +63,14 @@ class PipelineSettings {
 
   ArgumentLine arguments() {
     ArgumentLine line;
-    line.add("--tensor-model-parallel-size", llm_.tp);
-    line.add("--pipeline-model-parallel-size", llm_.pp);
-    line.add("--context-parallel-size", llm_.cp);
-    if (llm_.cp > 1) line.add(mindspeed_context_flags(llm_));
-    line.add("--micro-batch-size", plan_.schedule.mbs);
-    line.add("--global-batch-size", plan_.workload.global_batch_samples);
-    if (llm_.sequence_parallel) line.add("--sequence-parallel");
-    if (llm_.sequence_parallel && plan_.overlap_tp) line.add("--use-ascend-mc2");
+    line.add(megatron_key::kTp, llm_.tp);
+    line.add(megatron_key::kPp, llm_.pp);
+    line.add(megatron_key::kCp, llm_.cp);
+    if (llm_.cp > 1) add_mindspeed_context(llm_, line);
+    line.add(megatron_key::kMbs, plan_.schedule.mbs);
+    line.add(megatron_key::kBatch, plan_.workload.global_batch_samples);
+    if (llm_.sequence_parallel) line.add(megatron_key::kSequenceParallel);
+    if (llm_.sequence_parallel && plan_.overlap_tp) line.add(megatron_key::kTpOverlapAscend);
     add_data_parallel(plan_, line);
     add_precision(plan_.precision, line, refusals_);
     return line;

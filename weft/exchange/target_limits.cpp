@@ -43,6 +43,24 @@ const TargetLimits& mindformers_limits() {
   return kLimits;
 }
 
+const TargetLimits& mindspeed_rl_limits() {
+  static const TargetLimits kLimits{.schedules = {"1f1b", "interleaved_1f1b"},
+                                    .most_zero = 1,
+                                    .allows_stages_side_by_side = true,
+                                    .encoder_placements = {},
+                                    .encoder_forms = {},
+                                    .recompute = RecomputeForm::kSameEverywhere};
+  return kLimits;
+}
+
+const TargetLimits& torchtitan_limits() {
+  static const TargetLimits kLimits{.schedules = {"1f1b", "interleaved_1f1b", "gpipe", "zb_v"},
+                                    .encoder_placements = {},
+                                    .encoder_forms = {},
+                                    .recompute = RecomputeForm::kSameEverywhere};
+  return kLimits;
+}
+
 const TargetLimits& mindspeed_search_limits() {
   static const TargetLimits kLimits{.schedules = {"1f1b"},
                                     .most_cp = 1,
@@ -84,13 +102,16 @@ std::vector<const TargetLimits*> limits_of(Target target) {
       return {&mindspeed_search_limits(), &mindspeed_pipeline_limits(), &mindspeed_modules_limits()};
     case Target::kMindformers:
       return {&mindformers_limits()};
+    case Target::kMindspeedRl:
+      return {&mindspeed_rl_limits()};
+    case Target::kTorchtitan:
+      return {&torchtitan_limits()};
   }
   WEFT_CHECK(false, "no such target");
 }
 
 const TargetLimits& limits_for(const Plan& plan, Target target) {
-  if (target == Target::kMegatron) return megatron_limits();
-  if (target == Target::kMindformers) return mindformers_limits();
+  if (target != Target::kMindspeedMm) return *limits_of(target).front();
   if (!is_one_pipeline(plan)) return mindspeed_modules_limits();
   return refused_by_mindspeed_search(plan) ? mindspeed_pipeline_limits() : mindspeed_search_limits();
 }
@@ -104,13 +125,18 @@ bool can_express(const Plan& plan, Target target) {
       return (is_one_pipeline(plan) && !refused_by_mindspeed_search(plan)) || export_mindspeed_mm(plan).ok();
     case Target::kMindformers:
       return export_mindformers(plan).ok();
+    case Target::kMindspeedRl:
+      return export_mindspeed_rl(plan).ok();
+    case Target::kTorchtitan:
+      return export_torchtitan(plan).ok();
   }
   WEFT_CHECK(false, "no such target");
 }
 
 std::vector<Target> expressed_by(const Plan& plan) {
   std::vector<Target> targets;
-  for (const Target target : {Target::kMegatron, Target::kMindspeedMm, Target::kMindformers}) {
+  for (const Target target :
+       {Target::kMegatron, Target::kMindspeedMm, Target::kMindformers, Target::kMindspeedRl, Target::kTorchtitan}) {
     if (can_express(plan, target)) targets.push_back(target);
   }
   return targets;

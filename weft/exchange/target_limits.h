@@ -36,6 +36,8 @@ struct TargetLimits {
 
 const TargetLimits& megatron_limits();
 const TargetLimits& mindformers_limits();
+const TargetLimits& mindspeed_rl_limits();
+const TargetLimits& torchtitan_limits();
 /// Of a search result: one pipeline of all modules.
 const TargetLimits& mindspeed_search_limits();
 /// Of model.json and arguments: one pipeline of all modules, with what the search result has no place for.

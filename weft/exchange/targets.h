@@ -16,4 +16,10 @@ Result<std::vector<ExportedFile>> export_mindspeed_mm(const Plan& plan);
 /// The parallel part of a MindFormers YAML file.
 Result<std::vector<ExportedFile>> export_mindformers(const Plan& plan);
 
+/// The actor's part of a MindSpeed-RL YAML file.
+Result<std::vector<ExportedFile>> export_mindspeed_rl(const Plan& plan);
+
+/// The parallel part of a torchtitan job file (TOML).
+Result<std::vector<ExportedFile>> export_torchtitan(const Plan& plan);
+
 }  // namespace weft

@@ -13,7 +13,8 @@
 namespace weft::target_space_test {
 namespace {
 
-constexpr Target kTargets[] = {Target::kMegatron, Target::kMindspeedMm, Target::kMindformers};
+constexpr Target kTargets[] = {Target::kMegatron, Target::kMindspeedMm, Target::kMindformers, Target::kMindspeedRl,
+                               Target::kTorchtitan};
 
 TEST(TargetSpace, WhatIsFoundForASystemIsExportedToItAndNoFasterThanTheWholeSpace) {
   int num_exported = 0;
