@@ -196,6 +196,7 @@ std::string ShellReader::skip_command(char end) {
   if (!goes_deeper()) return "";
   skip_blanks();
   std::string name = bare_word();
+  name.resize(std::min(name.size(), name.find(end)));
   int open = 0;
   while (!is_over() && !(open == 0 && peek() == end)) {
     const char c = next();
