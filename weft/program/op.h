@@ -117,10 +117,12 @@ struct Op {
   TensorSplit split = TensorSplit::kWhole;
   RowsPerToken rows;
   Saved saved;
-  /// Sequence parallelism does not divide its rows: those of experts, their router, the loss, and a norm of merged rows.
+  /// Sequence parallelism does not divide its rows: those of experts, their router, the loss, and a norm of merged
+  /// rows.
   bool has_whole_rows = false;
   std::shared_ptr<const OpWeights> weights = nullptr;  ///< nothing: files have none of it
-  /// Of an exit's operator: it begins a branch, whose input is what this layer gave; -1: it goes on from the one before.
+  /// Of an exit's operator: it begins a branch, whose input is what this layer gave; -1: it goes on from the one
+  /// before.
   int64_t branches_from = -1;
 };
 
