@@ -36,8 +36,8 @@ struct Module {
   int64_t width = 0;         ///< elements of a row between two layers
   int64_t output_width = 0;  ///< elements of a row that leaves the module (for the llm: its width)
   RowsPerToken output_rows;  ///< rows that leave the module per token: 1/4 after a 2×2 merge
-  /// Equal parts of a row that leaves an encoder. The first takes the place of a token's row; each of the others is added
-  /// to that row behind a layer of the llm, in order from its first layer on.
+  /// Equal parts of a row that leaves an encoder. The first takes the place of a token's row; each of the others is
+  /// added to that row behind a layer of the llm, in order from its first layer on.
   int64_t output_parts = 1;
   Block entry;
   std::vector<Block> distinct_layers;

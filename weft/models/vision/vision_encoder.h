@@ -19,6 +19,11 @@ class VisionEncoder : public ModuleNetwork {
 
   at::Tensor embed_patches(const VisionInputs& inputs, const RunContext& context) const;
   RotaryTable rotary(const at::Tensor& positions, at::ScalarType type) const;
+  /// The last layer's rows merged. `context` is how patches are run, `merged` how the fewer rows are that come of them.
+  at::Tensor merge(const at::Tensor& x, const VisionInputs& inputs, const RunContext& context,
+                   const RunContext& merged) const {
+    return merge(mergers_.front(), x, inputs, context, merged);
+  }
 
  private:
   struct Merger {
@@ -27,7 +32,6 @@ class VisionEncoder : public ModuleNetwork {
     bool norms_merged = false;  ///< the norm is of merged rows, not of patches
   };
   static Merger make_merger(const OpParameterMaker& exit, const std::string& norm, const std::string& mlp);
-  /// `context` is how patches are run, `merged` how the fewer rows are that come of them.
   static at::Tensor merge(const Merger& merger, const at::Tensor& x, const VisionInputs& inputs,
                           const RunContext& context, const RunContext& merged);
 
