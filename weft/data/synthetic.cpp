@@ -117,8 +117,7 @@ int64_t SyntheticSamples::clip_rows(const Segment& clip) const {
 SampleRows SyntheticSamples::media_rows(int64_t index) const {
   SampleRows rows;
   const SampleLoad asked = load(index);
-  for (const Segment& image : asked.vision)
-    rows.image += image_rows(grid_of(image));
+  for (const Segment& image : asked.vision) rows.image += image_rows(grid_of(image));
   for (const Segment& clip : asked.audio) rows.audio += clip_rows(clip);
   return rows;
 }
