@@ -32,7 +32,7 @@ constexpr Case kCases[] = {
      R"({"hidden_size": 768, "intermediate_size": 2048, "num_attention_heads": 12, "num_key_value_heads": 4,
          "head_dim": 64, "num_hidden_layers": 6, "vocab_size": 16000})"},
     {"vision", "qwen2_vl_untied",
-     R"({"text_config": {"hidden_size": 512, "intermediate_size": 1408, "num_attention_heads": 8,
+     R"({"text_config": {"layer_types": null, "hidden_size": 512, "intermediate_size": 1408, "num_attention_heads": 8,
          "num_key_value_heads": 2, "num_hidden_layers": 6, "vocab_size": 8000,
          "rope_parameters": {"mrope_section": [16, 8, 8], "rope_theta": 10000.0, "rope_type": "default"}},
          "vision_config": {"depth": 6, "embed_dim": 384, "num_heads": 6, "hidden_size": 512, "mlp_ratio": 4}})"},

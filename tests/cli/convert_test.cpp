@@ -123,7 +123,7 @@ TEST_F(Convert, DamageIsNamedWithTheStepThatIsStillGood) {
   const ProgramRun refused = convert(run_folder("run"), run_folder("model"));
   EXPECT_EQ(refused.exit_status, 2) << refused.err;
   EXPECT_TRUE(says(refused.err, "rank-00001.safetensors: "));
-  EXPECT_TRUE(says(refused.err, "step-00000001 is good: give " + steps + "step-00000001 instead"));
+  EXPECT_TRUE(says(refused.err, "step-00000001 is good: give it with --from " + steps + "step-00000001"));
   EXPECT_FALSE(std::filesystem::exists(run_folder("model")));
   const ProgramRun other = convert(steps + "step-00000001", run_folder("model"));
   EXPECT_EQ(other.exit_status, 0) << other.err;

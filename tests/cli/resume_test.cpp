@@ -49,9 +49,6 @@ TEST_F(ResumeVerb, GoesOnByAnyPlanOnAnyRanks) {
   EXPECT_TRUE(says(second.err, "from here on with "));
   EXPECT_TRUE(says(second.err, "world_size 4 instead of 2"));
   EXPECT_TRUE(says(second.err, "modules.llm.tp 2 instead of 1"));
-  EXPECT_FALSE(says(second.err, "did other actions than the plan"))
-      << "steps are compared with the plan that they are by";
-  EXPECT_TRUE(std::filesystem::exists(run_folder("run") + "/steps-until-00000003.jsonl"));
   const ProgramRun third =
       run_weft_with_mpi(2, {"train", "--plan", two, "--config", config(6, 2), "--resume", run_folder("run")});
   ASSERT_EQ(third.exit_status, 0) << third.err;

@@ -48,7 +48,7 @@ bool is_model_folder(const fs::path& folder) {
 }
 
 /// What to do with a checkpoint that is good where another is not.
-constexpr std::string_view kOtherSource = "give {} instead";
+constexpr std::string_view kOtherSource = "give it with --from {}";
 
 Result<Source> open_source(const fs::path& folder) {
   Source source;

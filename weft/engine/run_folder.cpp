@@ -69,14 +69,6 @@ std::optional<Error> rewind_metrics(const RunFolder& folder, int64_t step) {
   return write_file(steps, rewound(text, step));
 }
 
-std::optional<Error> set_records_aside(const RunFolder& folder, int64_t step) {
-  std::error_code problem;
-  if (!std::filesystem::exists(folder.steps(), problem)) return std::nullopt;
-  std::filesystem::rename(folder.steps(), folder.path / fmt::format("steps-until-{:08}.jsonl", step), problem);
-  if (problem) return file_error(folder.steps(), "renamed", problem.message());
-  return std::nullopt;
-}
-
 Result<LineFile> LineFile::open(const std::filesystem::path& path) {
   std::FILE* file = std::fopen(path.c_str(), "a");
   if (file == nullptr) return file_error(path, "written", std::strerror(errno));

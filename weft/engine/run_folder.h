@@ -34,10 +34,6 @@ std::optional<Error> begin_run(const RunFolder& folder, const std::string& plan_
 /// Removes the metrics and records of steps after `step`, which will be done again.
 std::optional<Error> rewind_metrics(const RunFolder& folder, int64_t step);
 
-/// Puts the records of steps by a plan that the run no longer goes by aside, as steps-until-STEP.jsonl: those of
-/// steps.jsonl are compared with plan.json.
-std::optional<Error> set_records_aside(const RunFolder& folder, int64_t step);
-
 /// Appends lines to a file; each is on disk's side of the program when it returns.
 class LineFile {
  public:

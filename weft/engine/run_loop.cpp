@@ -83,7 +83,8 @@ class RankRun {
     if (start.checkpoint) report_.checkpoint = start.checkpoint->folder;
     if (!is_first()) return;
     metrics_file_ = opened(start.folder.metrics());
-    open_records();
+    record_file_ = opened(start.folder.steps());
+    if (auto error = record_file_->append(to_line(header_of(world, config)))) throw RankError(*error);
   }
 
   Result<TrainReport> run() {
@@ -178,19 +179,8 @@ class RankRun {
       return error;
     running_ = next;
     plan_ = running_.get();
-    if (is_first()) {
-      record_file_.reset();
-      if (auto failed = set_records_aside(start_.folder, session_.num_steps())) return failed;
-      if (auto failed = write_file(start_.folder.plan(), plan_to_text(*plan_))) return failed;
-      open_records();
-    }
     say(fmt::format("after step {} with {}", session_.num_steps(), fmt::join(changes, ", ")));
     return std::nullopt;
-  }
-
-  void open_records() {
-    record_file_ = opened(start_.folder.steps());
-    if (auto error = record_file_->append(to_line(header_of(world_, config_)))) throw RankError(*error);
   }
 
   void write_down(const StepMetrics& metrics) {

@@ -124,13 +124,6 @@ std::optional<Error> check_shared(World& world, const RunStart& start) {
   return first_error(world.all(), error);
 }
 
-/// Whatever was predicted of it.
-bool is_same_work(const Plan& a, const Plan& b) {
-  Json first = plan_to_json(a), second = plan_to_json(b);
-  for (Json* json : {&first, &second}) json->erase("predicted");
-  return first == second;
-}
-
 }  // namespace
 
 Result<fs::path> find_checkpoint(const fs::path& given) {
@@ -194,9 +187,6 @@ std::optional<Error> open_run(World& world, const RunStart& start, const Plan& p
     if (world.rank() != 0) return std::nullopt;
     if (start.is_own) {
       if (auto error = rewind_metrics(start.folder, start.checkpoint ? start.checkpoint->step : 0)) return error;
-      if (start.checkpoint && !is_same_work(start.checkpoint->plan, plan)) {
-        if (auto error = set_records_aside(start.folder, start.checkpoint->step)) return error;
-      }
     }
     if (auto error = begin_run(start.folder, plan_to_text(plan), to_json(config).dump(2) + "\n")) return error;
     start.claim->keep();
