@@ -8,8 +8,8 @@ namespace {
 TEST(CommandLine, HelpNamesEveryVerbAndEveryVerbHasHelp) {
   const ProgramRun help = run_weft({"--help"});
   EXPECT_EQ(help.exit_status, 0);
-  for (const char* verb : {"describe", "plan", "check", "simulate", "validate", "schedule", "export", "balance",
-                           "train", "eval", "predict", "convert", "doctor"}) {
+  for (const char* verb : {"describe", "plan", "check", "simulate", "validate", "schedule", "export", "import",
+                           "balance", "train", "eval", "predict", "convert", "doctor"}) {
     EXPECT_NE(help.out.find(verb), std::string::npos);
     const ProgramRun verb_help = run_weft({verb, "--help"});
     EXPECT_EQ(verb_help.exit_status, 0);
@@ -30,7 +30,8 @@ TEST(CommandLine, VersionIsPrinted) {
 TEST(CommandLine, MistypedWordsAreGuessed) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"descirbe"},
-       "'descirbe' is not a verb. Known are describe, plan, check, simulate, validate, schedule, export, balance, "
+       "'descirbe' is not a verb. Known are describe, plan, check, simulate, validate, schedule, export, import, "
+       "balance, "
        "profile, train, eval, predict, convert, doctor, help or version. Did you mean 'describe'?"},
       {{"describe", "--modle", "llama3-8b"}, "Did you mean '--model'?"},
       {{"describe", "--model", "llama3-8b", "--jsno"}, "Did you mean '--json'?"},

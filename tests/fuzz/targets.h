@@ -23,6 +23,7 @@ int fuzz_template(const uint8_t* data, size_t size);
 int fuzz_conversations(const uint8_t* data, size_t size);
 int fuzz_image(const uint8_t* data, size_t size);
 int fuzz_audio(const uint8_t* data, size_t size);
+int fuzz_import(const uint8_t* data, size_t size);
 
 struct FuzzTarget {
   const char* name;
@@ -47,6 +48,7 @@ inline constexpr FuzzTarget kFuzzTargets[] = {
     {"conversations", fuzz_conversations},
     {"image", fuzz_image},
     {"audio", fuzz_audio},
+    {"import", fuzz_import},
 };
 
 }  // namespace weft

@@ -215,6 +215,7 @@ Verbs all_verbs() {
   add_validate(verbs);
   add_schedule(verbs);
   add_export(verbs);
+  add_import(verbs);
   add_balance(verbs);
   add_profile(verbs);
   add_train(verbs);

@@ -1,6 +1,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -9,10 +10,12 @@
 #include "weft/base/file.h"
 #include "weft/base/output_path.h"
 #include "weft/base/units.h"
+#include "weft/cli/advice.h"
 #include "weft/cli/count_option.h"
 #include "weft/cli/exported_text.h"
 #include "weft/cli/installation.h"
 #include "weft/cli/interrupt.h"
+#include "weft/cli/legal_plan.h"
 #include "weft/cli/percent_option.h"
 #include "weft/cli/plan_text.h"
 #include "weft/cli/profile_text.h"
@@ -33,8 +36,8 @@ namespace {
 
 struct PlanOptions {
   std::string model, cluster, workload;
-  std::optional<std::string> nodes, devices_per_node, global_batch, batches, space, profile, top, out, target, within,
-      memory_margin;
+  std::optional<std::string> from, nodes, devices_per_node, global_batch, batches, space, profile, top, out, target,
+      within, memory_margin;
   double time_limit_s = 20;
   bool takes_fastest = false;
   bool explains = false;
@@ -173,7 +176,50 @@ Error no_plan(const PlanProblem& problem, const PlanSearchResult& result, const 
   return error;
 }
 
+/// A plan that is there already, beside the best one for the same model, cluster and batch.
+Result<std::string> compare_with(const PlanOptions& options) {
+  if (auto error = find_bad_output({{"--out", options.out}})) return *std::move(error);
+  if (!options.model.empty() || !options.cluster.empty() || !options.workload.empty()) {
+    return Error{.source = "--from",
+                 .problem = "is given together with --model, --cluster or --workload, which the plan carries",
+                 .advice = "Leave them out."};
+  }
+  AdviceOptions how{.system = {}, .time_limit_s = options.time_limit_s};
+  if (options.target) {
+    WEFT_TRY(how.system, target_of(*options.target));
+  }
+  WEFT_TRY(const Plan plan, read_legal_plan(*options.from, PlanUse::kPrice));
+  WEFT_TRY(const Advice advice, advise(plan, how));
+  if (options.out) {
+    if (auto error = write_file(*options.out, plan_to_text(advice.is_better ? advice.after : advice.before)))
+      return *error;
+  }
+  if (options.json) return to_json(advice).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  std::string text = to_text(advice);
+  if (how.system && advice.is_better) {
+    WEFT_TRY(const std::vector<ExportedFile> files, export_plan(advice.after, *how.system));
+    text += "\n" + shown(files);
+  }
+  if (options.out) text += fmt::format("plan written to {}\n", *options.out);
+  return text;
+}
+
+/// What a search needs, and a plan that is there already has.
+std::optional<Error> find_missing(const PlanOptions& options) {
+  for (const auto& [flag, value, call] :
+       {std::tuple{"--model", &options.model,
+                   "--model M: Hugging Face config.json, a folder holding one, or a name in scenarios/models"},
+        {"--cluster", &options.cluster, "--cluster C: YAML or JSON file, or a name in scenarios/clusters"},
+        {"--workload", &options.workload, "--workload W: YAML or JSON file, or a name in scenarios/workloads"}}) {
+    if (value->empty())
+      return Error{.source = "plan", .field = flag, .problem = "is missing", .advice = fmt::format("Give {}.", call)};
+  }
+  return std::nullopt;
+}
+
 Result<std::string> search(const PlanOptions& options) {
+  if (options.from) return compare_with(options);
+  if (auto error = find_missing(options)) return *std::move(error);
   if (auto error = find_bad_output({{"--out", options.out}})) return *std::move(error);
   WEFT_TRY(PlanSearchOptions how, search_options(options));
   std::optional<Target> target;
@@ -262,14 +308,12 @@ void add_plan(Verbs& verbs) {
       Verb{.name = "plan", .summary = "Find the fastest way to spread a training over a cluster that fits in memory"});
   verb.option("--model", options->model,
               "Hugging Face config.json, a folder holding one, or a name in scenarios/models")
-      .named("M")
-      .required();
-  verb.option("--cluster", options->cluster, "YAML or JSON file, or a name in scenarios/clusters")
-      .named("C")
-      .required();
-  verb.option("--workload", options->workload, "YAML or JSON file, or a name in scenarios/workloads")
-      .named("W")
-      .required();
+      .named("M");
+  verb.option("--cluster", options->cluster, "YAML or JSON file, or a name in scenarios/clusters").named("C");
+  verb.option("--workload", options->workload, "YAML or JSON file, or a name in scenarios/workloads").named("W");
+  verb.option("--from", options->from,
+              "A plan document to do better than, instead of model, cluster and workload: both side by side")
+      .named("PLAN");
   verb.option("--nodes", options->nodes, "Number of nodes, instead of the cluster file's").named("N");
   verb.option("--devices-per-node", options->devices_per_node, "Devices of a node, instead of the cluster file's")
       .named("N");
@@ -295,7 +339,8 @@ void add_plan(Verbs& verbs) {
       .named("N");
   verb.option("--explain", options->explains, "Say why the usual alternatives lost, and what would change the answer");
   verb.option("--for", options->target,
-              "Search what megatron, mindspeed-mm or mindformers can express, and print its settings")
+              "Search what megatron, mindspeed-mm, mindformers, mindspeed-rl or torchtitan can express, and print its "
+              "settings")
       .named("SYSTEM");
   verb.option("--out", options->out, "Write the plan document there").named("FILE");
   verb.option("--json", options->json, "Print one JSON object");

@@ -69,6 +69,7 @@ void add_simulate(Verbs& verbs);
 void add_validate(Verbs& verbs);
 void add_schedule(Verbs& verbs);
 void add_export(Verbs& verbs);
+void add_import(Verbs& verbs);
 void add_balance(Verbs& verbs);
 void add_train(Verbs& verbs);
 void add_eval(Verbs& verbs);

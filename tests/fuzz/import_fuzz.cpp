@@ -1,0 +1,50 @@
+#include "tests/fuzz/fuzz_input.h"
+#include "tests/fuzz/targets.h"
+#include "weft/exchange/import.h"
+#include "weft/meaning/check.h"
+#include "weft/spec/model_reader.h"
+
+using namespace weft;
+
+namespace {
+
+const Model& small_model() {
+  static const Model model =
+      *read_model(*parse_document(R"({"model_type": "llama", "vocab_size": 100, "hidden_size": 32,
+        "intermediate_size": 48, "num_hidden_layers": 8, "num_attention_heads": 4})",
+                                  "m", Syntax::kJson),
+                  "m");
+  return model;
+}
+
+Target system_of(char letter) {
+  return letter == 'f'   ? Target::kMindformers
+         : letter == 'r' ? Target::kMindspeedRl
+         : letter == 'v' ? Target::kMindspeedMm
+                         : Target::kMegatron;
+}
+
+}  // namespace
+
+/// The first letter says what the rest is: a script (s), YAML of Megatron-LM (y), MindFormers (f) or MindSpeed-RL (r),
+/// a model.json or search result of MindSpeed-MM (v). It is refused in a line, or a plan that can be priced.
+int weft::fuzz_import(const uint8_t* data, size_t size) {
+  if (size < 2 || size > (1 << 14)) return 0;
+  const std::string text(as_text(data + 1, size - 1));
+  const char kind = static_cast<char>(data[0]);
+  ImportRequest request{.system = system_of(kind), .files = {}, .arguments = "", .model = small_model()};
+  request.files = {{kind == 's' ? "run.sh" : kind == 'v' ? "model.json" : "run.yaml", text}};
+  request.cluster = Cluster{.name = "c", .nodes = 1, .devices_per_node = 8};
+  if (kind == 'v') request.arguments = "--micro-batch-size 1";
+  if (kind == 's') {
+    const Result<std::vector<ShellCommand>> commands = read_script(request.files);
+    if (!commands) claim_good_message(commands);
+  }
+  const Result<ImportedRun> run = import_settings(request);
+  if (!run) {
+    claim_good_message(run);
+    return 0;
+  }
+  if (!run->searches) claim(check_plan(run->plan, PlanUse::kPrice).empty());
+  return 0;
+}

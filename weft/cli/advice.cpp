@@ -1,0 +1,115 @@
+#include "weft/cli/advice.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "weft/base/units.h"
+#include "weft/cli/import_text.h"
+#include "weft/cli/interrupt.h"
+#include "weft/cli/plan_text.h"
+#include "weft/cli/table.h"
+#include "weft/plan/plan_json.h"
+#include "weft/search/target_space.h"
+#include "weft/simulate/plan_simulator.h"
+
+namespace weft {
+namespace {
+
+Result<PlanSearchResult> searched(const Plan& plan, const AdviceOptions& options) {
+  PlanProblem problem{.model = plan.model, .cluster = plan.cluster, .workload = plan.workload, .space = {}};
+  if (options.system) {
+    WEFT_TRY(problem.space, space_for(*options.system, PlanSpace(), problem.model));
+  }
+  PlanSearchOptions how{.time_limit_s = options.time_limit_s, .within = 0.02, .memory_margin = 0.08};
+  how.batches = kEnoughBatches;
+  how.improves = true;
+  how.stop = &stop_on_interrupt();
+  WEFT_TRY(PlanSearchResult result, search_plans(problem.model, problem.cluster, problem.workload, problem.space, how));
+  if (result.best.empty()) return explain_no_plan(problem, result, how);
+  return result;
+}
+
+std::string memory_text(const PlanReport& report) {
+  return fmt::format("{:.1f} GiB{}", report.peak_memory_bytes() / kGiB, report.fits() ? "" : ", does not fit");
+}
+
+}  // namespace
+
+Result<Advice> advise(const Plan& plan, const AdviceOptions& options) {
+  WEFT_TRY(const PlanSearchResult result, searched(plan, options));
+  Advice advice{.before = plan, .after = result.chosen->plan};
+  advice.is_optimal = result.is_optimal;
+  // Both on the same batches.
+  advice.before.batches = advice.after.batches;
+  advice.before.batch_seed = advice.after.batch_seed;
+  WEFT_TRY(advice.before_report, simulate_plan(advice.before, {}));
+  WEFT_TRY(advice.after_report, simulate_plan(advice.after, {}));
+  advice.before.predicted = prediction_of(advice.before_report);
+  advice.after.predicted = prediction_of(advice.after_report);
+  // A plan that does not fit is none, however fast it would be.
+  advice.is_better =
+      !advice.before_report.fits() || advice.after_report.step_time_ms < advice.before_report.step_time_ms;
+  if (!advice.is_better) return advice;
+  WEFT_TRY(advice.changes, changes_between(advice.before, advice.after));
+  return advice;
+}
+
+Result<Advice> advise_search(const Plan& problem, const AdviceOptions& options) {
+  WEFT_TRY(const PlanSearchResult result, searched(problem, options));
+  Advice advice{.before = problem, .after = result.chosen->plan, .is_better = true, .is_optimal = result.is_optimal};
+  WEFT_TRY(advice.after_report, simulate_plan(advice.after, {}));
+  advice.after.predicted = prediction_of(advice.after_report);
+  return advice;
+}
+
+std::string to_text(const Advice& advice) {
+  const double before_ms = advice.before_report.step_time_ms, after_ms = advice.after_report.step_time_ms;
+  Table table;
+  table.add({"", "step ms", "samples/s", "fullest device"});
+  const auto row = [&](const char* name, const PlanReport& report) {
+    table.add({name, fmt::format("{:.1f}", report.step_time_ms), fmt::format("{:.2f}", report.throughput_samples_per_s),
+               memory_text(report)});
+  };
+  row("now", advice.before_report);
+  row("found", advice.after_report);
+  std::string text = fmt::format("now:   {}\nfound: {}\n\n", settings_line(advice.before), settings_line(advice.after));
+  text += table.text();
+  if (!advice.is_better)
+    return text +
+           fmt::format("nothing faster was found{}\n", advice.is_optimal ? "; nothing is" : " in the time given");
+  const double share = before_ms / after_ms - 1;
+  text += fmt::format("\n{:.1f} % {} a second, {:.1f} ms less a step:\n", 100 * std::abs(share),
+                      share < 0 ? "fewer samples" : "more samples", before_ms - after_ms);
+  Table changes;
+  double left_ms = before_ms - after_ms;
+  for (const PlanChange& change : advice.changes) {
+    left_ms -= change.saved_ms;
+    std::string why;
+    for (size_t i = 0; i < std::min<size_t>(3, change.parts.size()); ++i)
+      why += fmt::format("{}{} {:+.1f}", i > 0 ? ", " : "", change.parts[i].words, -change.parts[i].more_ms);
+    text += fmt::format("  {:+10.1f} ms  {}{}\n               {}\n", -change.saved_ms, change.words,
+                        change.fits ? "" : " (does not fit yet)", why);
+  }
+  text += fmt::format("  {:+10.1f} ms  together\n", after_ms - before_ms + left_ms);
+  return text;
+}
+
+Json to_json(const Advice& advice) {
+  Json changes = Json::array();
+  for (const PlanChange& change : advice.changes) {
+    Json parts = Json::object();
+    for (const PartDifference& part : change.parts) parts[part.words] = part.more_ms;
+    changes.push_back(
+        {{"change", change.words}, {"saved_ms", change.saved_ms}, {"fits", change.fits}, {"parts_ms", parts}});
+  }
+  return {{"step_time_ms", advice.before_report.step_time_ms},
+          {"found_step_time_ms", advice.after_report.step_time_ms},
+          {"is_better", advice.is_better},
+          {"optimal", advice.is_optimal},
+          {"changes", std::move(changes)},
+          {"plan", plan_to_json(advice.after)}};
+}
+
+}  // namespace weft
