@@ -397,6 +397,7 @@ class Mindformers {
     numbers.learning_rate = keys_.number_if("lr_schedule.learning_rate", "optimizer.learning_rate");
     if (!numbers.learning_rate)
       numbers.learning_rate = keys_.number_if("optimizer.learning_rate", "optimizer.learning_rate");
+    if (keys_.has("lr_schedule.learning_rate")) keys_.ignore("optimizer.learning_rate", "lr_schedule says it");
     numbers.end_rate = keys_.number("lr_schedule.lr_end", 0, "learning_rate_schedule.end_fraction: over learning_rate");
     const std::string schedule = keys_.text("lr_schedule.type", "ConstantWarmUpLR", "learning_rate_schedule.kind");
     if (schedule.starts_with("Cosine")) {
