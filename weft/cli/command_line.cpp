@@ -216,6 +216,7 @@ Verbs all_verbs() {
   add_schedule(verbs);
   add_export(verbs);
   add_balance(verbs);
+  add_shard(verbs);
   add_profile(verbs);
   add_train(verbs);
   add_eval(verbs);
