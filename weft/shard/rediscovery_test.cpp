@@ -5,7 +5,6 @@
 #include "tests/support/source_tree.h"
 #include "weft/base/units.h"
 #include "weft/program/block_program.h"
-#include "weft/program/program_text.h"
 #include "weft/shard/shard_search.h"
 #include "weft/shard/strategy.h"
 #include "weft/spec/scenario.h"
@@ -118,47 +117,6 @@ TEST(Rediscovery, DataParallelismWithZero3AtManyTokens) {
   const Found found = find(program, tight);
   for (const auto& [op, choice] : found.chosen) EXPECT_EQ(choice, "b") << op;
   for (const char* op : {"attention.qkv", "mlp.gate_up", "mlp.down"}) EXPECT_EQ(found.stages.at(op)[0], 3) << op;
-}
-
-constexpr const char* kParallelLayer = R"(weft_program 1 parallel
-dim b 8
-dim s 4096
-dim h 4096
-dim q 12288 unit 384
-dim o 4096 unit 128
-dim f 16384
-input x [b s h]
-repeat 8 x
-weight g [h]
-n = norm(x, g) : b s h, h -> b s h
-weight wq [q h]
-qkv = einsum(n, wq) : b s h, k h -> b s k ; as b s q
-core = attention(qkv) : b s k -> b s k ; as b s o ; heads 32 32 128 ; mask causal
-weight wo [h o]
-out = einsum(core, wo) : b s k, h k -> b s h
-weight wu [f h]
-up = einsum(n, wu) : b s h, f h -> b s f
-act = elementwise(up) : b s f -> b s f
-weight wd [h f]
-down = einsum(act, wd) : b s f, h f -> b s h
-both = add(out, down) : b s h, b s h -> b s h
-y = add(x, both) : b s h, b s h -> b s h
-end y
-)";
-
-TEST(Rediscovery, OneReductionForParallelAttentionAndMlp) {
-  const Program program = *parse_program(kParallelLayer, "test");
-  const Given given{.axes = {{"tp", 8}}, .nodes = 1, .samples = 8};
-  // Tensor parallelism is what is asked for: the products are cut by heads and by width.
-  StrategyFile strategy;
-  strategy.forbidden = {StepKind::kAllToAll};
-  strategy.operators = {{"qkv", {{"tp", "k"}}}, {"up", {{"tp", "f"}}}, {"n", {{"tp", "s"}}}};
-  const AxisGrid grid = *AxisGrid::create(given.axes);
-  const Found found = find(program, given, *limits_of(strategy, ShardMode::kAuto, program, grid));
-  EXPECT_EQ(found.chosen.at("out"), "k");
-  EXPECT_EQ(found.chosen.at("down"), "f");
-  EXPECT_EQ(found.chosen.at("both"), "through");
-  EXPECT_EQ(found.chosen.at("y"), "s");
 }
 
 TEST(Rediscovery, TwoAnnotationsAreCompletedToMegatronsLayer) {
