@@ -13,6 +13,8 @@ int fuzz_workload(const uint8_t* data, size_t size);
 int fuzz_plan(const uint8_t* data, size_t size);
 int fuzz_schedule(const uint8_t* data, size_t size);
 int fuzz_balance(const uint8_t* data, size_t size);
+int fuzz_program(const uint8_t* data, size_t size);
+int fuzz_strategy(const uint8_t* data, size_t size);
 int fuzz_profile(const uint8_t* data, size_t size);
 int fuzz_profile_table(const uint8_t* data, size_t size);
 int fuzz_measurements(const uint8_t* data, size_t size);
@@ -39,6 +41,8 @@ inline constexpr FuzzTarget kFuzzTargets[] = {
     {"plan", fuzz_plan},
     {"schedule", fuzz_schedule},
     {"balance", fuzz_balance},
+    {"program", fuzz_program},
+    {"strategy", fuzz_strategy},
     {"profile", fuzz_profile},
     {"profile_table", fuzz_profile_table},
     {"measurements", fuzz_measurements},

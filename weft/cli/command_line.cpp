@@ -217,6 +217,7 @@ Verbs all_verbs() {
   add_export(verbs);
   add_import(verbs);
   add_balance(verbs);
+  add_shard(verbs);
   add_profile(verbs);
   add_train(verbs);
   add_eval(verbs);

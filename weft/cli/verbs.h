@@ -77,5 +77,6 @@ void add_predict(Verbs& verbs);
 void add_doctor(Verbs& verbs);
 void add_profile(Verbs& verbs);
 void add_convert(Verbs& verbs);
+void add_shard(Verbs& verbs);
 
 }  // namespace weft

@@ -1,0 +1,268 @@
+#include "weft/cli/shard_text.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "weft/base/units.h"
+#include "weft/cli/table.h"
+
+namespace weft {
+namespace {
+
+/// One transition of a value to a reader, at one time of its repeat.
+struct ShownTransition {
+  std::string value;
+  std::string reader;
+  std::string from, to;  ///< layouts
+  std::vector<PricedStep> forward, adjoint;
+  double bytes = 0;  ///< that a rank has of the tensor in the steps that communicate
+  double ms = 0;     ///< a microbatch
+};
+
+class ShardTable {
+ public:
+  explicit ShardTable(const ShardReport& report)
+      : report_(report),
+        problem_(report.problem),
+        program_(problem_.program()),
+        grid_(problem_.setting().links.grid()) {}
+
+  /// Of layers that differ the one in the middle is shown.
+  size_t shown_time(size_t op) const { return chosen(op).size() / 2; }
+  const std::vector<size_t>& chosen(size_t op) const { return report_.solution.assignment.options[op]; }
+  const OperatorOption& option(size_t op) const { return problem_.options(op)[chosen(op)[shown_time(op)]]; }
+  const StateOption& held(size_t op) const {
+    return option(op).states[report_.solution.assignment.states[op][shown_time(op)]];
+  }
+
+  std::string choice_text(size_t op) const {
+    std::string text;
+    for (size_t axis = 0; axis < grid_.num_axes(); ++axis)
+      text += fmt::format("{}{} {}", axis > 0 ? ", " : "", grid_.axes()[axis].name,
+                          text_of(program_.operators[op].rule, option(op).choices[axis]));
+    return text;
+  }
+
+  std::string layout_text(size_t value, const std::vector<AxisState>& states) const {
+    std::string text;
+    for (size_t axis = 0; axis < states.size(); ++axis) {
+      const std::string state = states[axis].is_shard()
+                                    ? program_.dims[program_.values[value].dims[states[axis].dim]].name
+                                : states[axis].is_partial()                  ? "+"
+                                : states[axis].spread == Spread::kReplicated ? "="
+                                                                             : "=+";
+      text += fmt::format("{}{}:{}", axis > 0 ? " " : "", grid_.axes()[axis].name, state);
+    }
+    return text;
+  }
+
+  std::vector<AxisState> need_states(size_t op, size_t operand) const {
+    std::vector<AxisState> states;
+    for (const Choice choice : option(op).choices)
+      states.push_back(states_of(program_.operators[op].rule, choice).operands[operand]);
+    return states;
+  }
+
+  size_t made_code(size_t value, size_t reader) const {
+    const auto repeat = program_.repeat_of(reader);
+    const size_t time = shown_time(reader);
+    if (repeat && program_.repeats[*repeat].carried_in == value && time > 0) {
+      const size_t op = *program_.find_operator(program_.values[program_.repeats[*repeat].carried_out].name);
+      return problem_.options(op)[chosen(op)[time - 1]].result;
+    }
+    if (problem_.is_source(value)) {
+      const std::vector<size_t>& codes = report_.solution.assignment.sources[value];
+      return codes[std::min(time, codes.size() - 1)];
+    }
+    const size_t op = *program_.find_operator(program_.values[value].name);
+    return problem_.options(op)[chosen(op)[program_.repeat_of(op) == repeat ? time : chosen(op).size() - 1]].result;
+  }
+
+  std::vector<ShownTransition> transitions(size_t op) const {
+    std::vector<ShownTransition> shown;
+    const Operator& reader = program_.operators[op];
+    for (size_t operand = 0; operand < reader.operands.size(); ++operand) {
+      const size_t value = reader.operands[operand];
+      if (!problem_.is_priced(value)) continue;
+      const TransitionPrices& prices = problem_.transitions(value);
+      const size_t made = made_code(value, op);
+      const std::vector<AxisState> needs = need_states(op, operand);
+      const Need need = option(op).needs[operand];
+      ShownTransition one{.value = program_.values[value].name,
+                          .reader = reader.name,
+                          .from = layout_text(value, prices.codes().states(made)),
+                          .to = layout_text(value, needs),
+                          .forward = prices.steps(made, need.value),
+                          .adjoint = {}};
+      if (program_.has_gradient(value))
+        one.adjoint = prices.steps(need.gradient, prices.codes().of_gradient(prices.codes().states(made)));
+      for (const auto* steps : {&one.forward, &one.adjoint}) {
+        for (const PricedStep& step : *steps) {
+          one.ms += step.ms;
+          if (is_collective(step.kind)) one.bytes += step.bytes;
+        }
+      }
+      if (!one.forward.empty() || !one.adjoint.empty()) shown.push_back(std::move(one));
+    }
+    return shown;
+  }
+
+  std::string steps_text(const std::vector<PricedStep>& steps) const {
+    std::string text;
+    for (const PricedStep& step : steps) {
+      std::string axes;
+      for (size_t axis = 0; axis < grid_.num_axes(); ++axis) {
+        if ((step.axes >> axis & 1u) != 0) axes += (axes.empty() ? "" : "+") + grid_.axes()[axis].name;
+      }
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", step_name(step.kind), axes);
+    }
+    return text.empty() ? "-" : text;
+  }
+
+  /// How much of the communication of an operator's weights hides behind its computing.
+  std::string hidden_text(size_t op) const {
+    double all = 0, exposed = 0;
+    for (const WeightPrice& weight : held(op).weights) {
+      all += weight.communication_ms;
+      exposed += weight.exposed_ms;
+    }
+    return all > 0 ? format_percent(1 - exposed / all) : "-";
+  }
+
+  std::string stages_text(size_t op) const {
+    std::string text;
+    for (const WeightPrice& weight : held(op).weights) {
+      std::string stages;
+      for (const int64_t stage : weight.stages) stages += (stages.empty() ? "" : "/") + std::to_string(stage);
+      if (text.empty()) text = stages;
+    }
+    return text.empty() ? "-" : text;
+  }
+
+  std::string result_text(size_t op) const {
+    const size_t value = program_.operators[op].result;
+    return layout_text(value, problem_.transitions(value).codes().states(option(op).result));
+  }
+
+  std::string text() const {
+    Table table;
+    std::vector<std::string> header{"operator", "times",   "choice",     "in", "out",   "zero",
+                                    "forward",  "adjoint", "MiB a rank", "ms", "hidden"};
+    table.add(header);
+    table.add_rule();
+    for (size_t op = 0; op < program_.operators.size(); ++op) {
+      std::string in, forward, adjoint;
+      double bytes = 0, ms = 0;
+      for (const ShownTransition& one : transitions(op)) {
+        forward += (forward.empty() ? "" : "; ") + steps_text(one.forward);
+        adjoint += (adjoint.empty() ? "" : "; ") + steps_text(one.adjoint);
+        bytes += one.bytes;
+        ms += one.ms;
+      }
+      for (size_t operand = 0; operand < program_.operators[op].operands.size(); ++operand) {
+        if (program_.values[program_.operators[op].operands[operand]].role == ProgramValue::Role::kWeight) continue;
+        in +=
+            (in.empty() ? "" : " | ") + layout_text(program_.operators[op].operands[operand], need_states(op, operand));
+      }
+      ms += option(op).price.compute_ms() + option(op).price.inside_ms;
+      table.add({program_.operators[op].name, std::to_string(chosen(op).size()), choice_text(op), in, result_text(op),
+                 stages_text(op), forward.empty() ? "-" : forward, adjoint.empty() ? "-" : adjoint,
+                 bytes > 0 ? fmt::format("{:.1f}", bytes / (1024.0 * 1024.0)) : "-", fmt::format("{:.4f}", ms),
+                 hidden_text(op)});
+    }
+    return table.text();
+  }
+
+ private:
+  const ShardReport& report_;
+  const ShardProblem& problem_;
+  const Program& program_;
+  const AxisGrid& grid_;
+};
+
+}  // namespace
+
+std::string to_text(const ShardReport& report) {
+  const ShardTable table(report);
+  const ShardTotals& totals = report.solution.totals;
+  std::string text = table.text();
+  text +=
+      fmt::format("{} on {}: {:.4f} ms a step (compute {:.4f}, inside {:.4f}, redistribution {:.4f}, weights {:.4f})\n",
+                  report.problem.program().name, report.problem.setting().links.grid().text(), totals.ms(),
+                  totals.compute_ms, totals.inside_ms, totals.transition_ms, totals.state_ms);
+  text += fmt::format("a rank holds {:.3f} GiB: weights, gradients and states {:.3f}, kept for the backward {:.3f}\n",
+                      totals.bytes() / kGiB, totals.state_bytes / kGiB, totals.kept_bytes / kGiB);
+  text += fmt::format("mode {}, search {}: {}\n", name_of(report.mode), name_of(report.search),
+                      report.solution.is_optimal ? "optimal"
+                                                 : fmt::format("not proven optimal, at most {} slower than the best",
+                                                               format_percent(report.solution.gap())));
+  for (const PinPrice& pin : report.pins) text += fmt::format("pin {}: costs {:.4f} ms\n", pin.name, pin.ms);
+  if (!report.explains) return text;
+  text += "\nlayouts: 'tp:h' is in shards of h, '+' a summand, '=' whole, '=+' whole with a partial gradient.\n";
+  for (size_t op = 0; op < report.problem.program().operators.size(); ++op) {
+    for (const ShownTransition& one : table.transitions(op)) {
+      text += fmt::format("{} -> {}: {} to {}: forward {}, adjoint {} ({:.4f} ms)\n", one.value, one.reader, one.from,
+                          one.to, table.steps_text(one.forward), table.steps_text(one.adjoint), one.ms);
+    }
+  }
+  return text;
+}
+
+Json to_json(const ShardReport& report) {
+  const ShardTable table(report);
+  const Program& program = report.problem.program();
+  const AxisGrid& grid = report.problem.setting().links.grid();
+  const ShardTotals& totals = report.solution.totals;
+  Json operators = Json::array(), transitions = Json::array(), pins = Json::array();
+  for (size_t op = 0; op < program.operators.size(); ++op) {
+    Json choice = Json::object();
+    for (size_t axis = 0; axis < grid.num_axes(); ++axis)
+      choice[grid.axes()[axis].name] = text_of(program.operators[op].rule, table.option(op).choices[axis]);
+    Json entry = {{"name", program.operators[op].name},
+                  {"rule", program.operators[op].rule.text()},
+                  {"times", table.chosen(op).size()},
+                  {"choice", choice},
+                  {"compute_ms", table.option(op).price.compute_ms()},
+                  {"inside_ms", table.option(op).price.inside_ms}};
+    Json weights = Json::array();
+    for (const WeightPrice& weight : table.held(op).weights) {
+      Json stages = Json::object();
+      for (size_t axis = 0; axis < grid.num_axes(); ++axis) stages[grid.axes()[axis].name] = weight.stages[axis];
+      weights.push_back({{"zero", stages},
+                         {"communication_ms", weight.communication_ms},
+                         {"exposed_ms", weight.exposed_ms},
+                         {"state_bytes", weight.state_bytes}});
+    }
+    if (!weights.empty()) entry["weights"] = weights;
+    operators.push_back(entry);
+    for (const ShownTransition& one : table.transitions(op)) {
+      transitions.push_back({{"value", one.value},
+                             {"reader", one.reader},
+                             {"from", one.from},
+                             {"to", one.to},
+                             {"forward", table.steps_text(one.forward)},
+                             {"adjoint", table.steps_text(one.adjoint)},
+                             {"bytes", one.bytes},
+                             {"ms", one.ms}});
+    }
+  }
+  for (const PinPrice& pin : report.pins) pins.push_back({{"operator", pin.name}, {"ms", pin.ms}});
+  return {{"predicted_ms", totals.ms()},
+          {"compute_ms", totals.compute_ms},
+          {"inside_ms", totals.inside_ms},
+          {"transition_ms", totals.transition_ms},
+          {"weights_ms", totals.state_ms},
+          {"memory_gib", totals.bytes() / kGiB},
+          {"optimal", report.solution.is_optimal},
+          {"gap", report.solution.gap()},
+          {"bound_ms", report.solution.bound_ms},
+          {"search_ms", report.search_ms},
+          {"mode", name_of(report.mode)},
+          {"search", name_of(report.search)},
+          {"operators", operators},
+          {"transitions", transitions},
+          {"pins", pins}};
+}
+
+}  // namespace weft

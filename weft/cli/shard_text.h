@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+
+#include "weft/base/json.h"
+#include "weft/shard/shard_search.h"
+#include "weft/shard/strategy.h"
+
+namespace weft {
+
+/// What a pin costs: how much faster the program would be without it.
+struct PinPrice {
+  std::string name;
+  double ms = 0;
+};
+
+/// A strategy with how it was found, for reports.
+struct ShardReport {
+  const ShardProblem& problem;
+  const ShardSolution& solution;
+  ShardMode mode;
+  ShardSearch search;
+  double search_ms = 0;
+  std::vector<PinPrice> pins;
+  bool explains = false;
+};
+
+std::string to_text(const ShardReport& report);
+Json to_json(const ShardReport& report);
+
+}  // namespace weft

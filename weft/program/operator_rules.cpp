@@ -1,0 +1,191 @@
+#include "weft/program/operator_rules.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "weft/base/text.h"
+
+namespace weft {
+namespace {
+
+std::vector<std::vector<size_t>> each_alone(size_t num_operands) {
+  std::vector<std::vector<size_t>> sets;
+  for (size_t i = 0; i < num_operands; ++i) sets.push_back({i});
+  return sets;
+}
+
+std::vector<std::vector<size_t>> all_together(size_t num_operands) {
+  std::vector<size_t> all(num_operands);
+  std::iota(all.begin(), all.end(), size_t{0});
+  return {all};
+}
+
+/// How many operands a kind takes, and whether it sums over dims that its result lacks.
+struct KindShape {
+  size_t fewest = 1;
+  size_t most = 1;
+  bool sums = false;
+};
+
+KindShape shape_of(OperatorKind kind) {
+  switch (kind) {
+    case OperatorKind::kEinsum:
+      return {.fewest = 1, .most = 4, .sums = true};
+    case OperatorKind::kAdd:
+    case OperatorKind::kMultiply:
+      return {.fewest = 2, .most = 8};
+    case OperatorKind::kElementwise:
+      return {.most = 4};
+    case OperatorKind::kScale:
+    case OperatorKind::kDropout:
+    case OperatorKind::kReshape:
+    case OperatorKind::kSoftmax:
+    case OperatorKind::kAttention:
+      return {};
+    case OperatorKind::kSum:
+      return {.sums = true};
+    case OperatorKind::kNorm:
+      return {.most = 3};
+    case OperatorKind::kDispatch:
+      return {};
+    case OperatorKind::kLookup:
+    case OperatorKind::kCombine:
+      return {.fewest = 2, .most = 2, .sums = true};
+    case OperatorKind::kCrossEntropy:
+      return {.fewest = 2, .most = 2, .sums = true};
+    case OperatorKind::kCustom:
+      break;
+  }
+  return {.fewest = 1, .most = 8, .sums = true};
+}
+
+void set_kind(Rule& rule, size_t dim, DimKind kind) {
+  // What cannot be cut stays so.
+  if (rule.dims[dim].kind != DimKind::kWhole) rule.dims[dim].kind = kind;
+}
+
+/// The last dim of the first operand is what a norm or a softmax goes over.
+void set_last(Rule& rule, DimKind kind) {
+  if (rule.operands[0].empty()) return;
+  for (const size_t dim : rule.operands[0].back()) set_kind(rule, dim, kind);
+}
+
+}  // namespace
+
+Result<Rule> complete_rule(OperatorKind kind, Rule rule) {
+  const KindShape shape = shape_of(kind);
+  const size_t num_operands = rule.operands.size();
+  const auto refuse = [&](const std::string& what) {
+    return Error{.problem = fmt::format("{} with the rule {} {}", name_of(kind), in_quotes(rule.text()), what),
+                 .advice = "Correct the rule, or declare the operator as custom."};
+  };
+  if (num_operands < shape.fewest || num_operands > shape.most)
+    return refuse(fmt::format("has {} operands, {} to {} are possible", num_operands, shape.fewest, shape.most));
+  for (size_t dim = 0; dim < rule.dims.size(); ++dim) {
+    if (!shape.sums && !has_dim(rule.result, dim))
+      return refuse(fmt::format("sums over {}, which this kind does not", in_quotes(rule.dims[dim].name)));
+  }
+  switch (kind) {
+    case OperatorKind::kEinsum:
+    case OperatorKind::kMultiply:
+    case OperatorKind::kSum:
+      rule.linear = each_alone(num_operands);
+      break;
+    case OperatorKind::kAdd:
+      rule.linear = all_together(num_operands);
+      break;
+    case OperatorKind::kScale:
+    case OperatorKind::kDropout:
+    case OperatorKind::kReshape:
+      rule.linear = {{0}};
+      break;
+    case OperatorKind::kDispatch:
+      // Rows go to experts in any order, so that all dims of rows may be cut.
+      for (const std::vector<size_t>& parts : rule.result) {
+        for (const size_t dim : parts) rule.dims[dim].kind = DimKind::kMap;
+      }
+      rule.linear = {{0}};
+      break;
+    case OperatorKind::kCombine:
+      for (const std::vector<size_t>& parts : rule.operands[0]) {
+        for (const size_t dim : parts) rule.dims[dim].kind = has_dim(rule.result, dim) ? DimKind::kMap : DimKind::kSum;
+      }
+      rule.linear = each_alone(num_operands);
+      break;
+    case OperatorKind::kLookup:
+      // Rows times a matrix that is one where a row reads an entry: linear in the table.
+      rule.linear = {{1}};
+      break;
+    case OperatorKind::kNorm:
+      set_last(rule, DimKind::kInside);
+      // Rows are not linear in what is normed, but in the weight and the bias.
+      if (num_operands == 2) rule.linear = {{1}};
+      if (num_operands == 3) rule.linear = {{1, 2}};
+      break;
+    case OperatorKind::kSoftmax:
+      set_last(rule, DimKind::kInside);
+      break;
+    case OperatorKind::kCrossEntropy:
+      for (size_t dim = 0; dim < rule.dims.size(); ++dim) {
+        if (!has_dim(rule.result, dim)) set_kind(rule, dim, DimKind::kInside);
+      }
+      break;
+    case OperatorKind::kAttention: {
+      // Rows, of which queries see keys; the last dim is heads.
+      if (rule.operands[0].size() < 2) return refuse("has no dim of rows before that of heads");
+      for (const size_t dim : rule.operands[0][rule.operands[0].size() - 2]) set_kind(rule, dim, DimKind::kInside);
+      break;
+    }
+    case OperatorKind::kElementwise:
+    case OperatorKind::kCustom:
+      break;
+  }
+  return rule;
+}
+
+InsideTraffic inside_traffic(OperatorKind kind) {
+  switch (kind) {
+    case OperatorKind::kNorm:
+      return {.form = InsideTraffic::Form::kSums, .forward_passes = 1, .backward_passes = 1};
+    case OperatorKind::kSoftmax:
+      return {.form = InsideTraffic::Form::kSums, .forward_passes = 2, .backward_passes = 1};
+    case OperatorKind::kCrossEntropy:
+      // The largest logit, the sum of exponentials and the target's logit; the gradient needs nobody else.
+      return {.form = InsideTraffic::Form::kSums, .forward_passes = 3, .backward_passes = 0};
+    case OperatorKind::kAttention:
+      // Going back, keys and values come by again, and their gradients with them.
+      return {.form = InsideTraffic::Form::kRing, .forward_passes = 1, .backward_passes = 2};
+    default:
+      return {.form = InsideTraffic::Form::kSums, .forward_passes = 1, .backward_passes = 1};
+  }
+}
+
+bool keeps_operand(const Operator& op, size_t operand) {
+  switch (op.kind) {
+    case OperatorKind::kEinsum:
+    case OperatorKind::kMultiply:
+    case OperatorKind::kCombine:
+      return op.operands.size() > 1;
+    case OperatorKind::kElementwise:
+    case OperatorKind::kNorm:
+    case OperatorKind::kSoftmax:
+    case OperatorKind::kAttention:
+    case OperatorKind::kCrossEntropy:
+    case OperatorKind::kCustom:
+      return true;
+    case OperatorKind::kLookup:
+      return operand == 0;
+    case OperatorKind::kAdd:
+    case OperatorKind::kScale:
+    case OperatorKind::kDropout:
+    case OperatorKind::kReshape:
+    case OperatorKind::kSum:
+    case OperatorKind::kDispatch:
+      break;
+  }
+  return false;
+}
+
+}  // namespace weft

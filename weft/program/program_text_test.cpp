@@ -1,0 +1,127 @@
+#include "weft/program/program_text.h"
+
+#include <gtest/gtest.h>
+
+#include "weft/program/program_builder.h"
+
+namespace weft {
+namespace {
+
+constexpr const char* kMlp = R"(weft_program 1 mlp
+dim b 8
+dim s 512
+dim h 64
+dim f 256
+dim p 512 unit 2
+input x [b s h]
+repeat 4 x
+weight g [h]
+n = norm(x, g) : b s h, h -> b s h
+weight wu [p h]
+up = einsum(n, wu) : b s h, f h -> b s f ; as b s p
+act = elementwise(up) : b s f -> b s f
+weight wd [h f]
+down = einsum(act, wd) : b s f, h f -> b s h
+y = add(x, down) : b s h, b s h -> b s h
+end y
+)";
+
+std::string message_of(const std::string& text) {
+  const Result<Program> program = parse_program(text, "test");
+  return program ? "" : program.error().message();
+}
+
+std::string with(std::string text, const std::string& what, const std::string& instead) {
+  const size_t place = text.find(what);
+  EXPECT_NE(place, std::string::npos) << what;
+  return text.replace(place, what.size(), instead);
+}
+
+TEST(ProgramText, ReadsWhatItWrites) {
+  const Result<Program> program = parse_program(kMlp, "test");
+  ASSERT_TRUE(program) << program.error().message();
+  EXPECT_EQ(program->operators.size(), 5u);
+  ASSERT_EQ(program->repeats.size(), 1u);
+  EXPECT_EQ(program->repeats[0].count, 4);
+  const std::string text = program_text(*program);
+  const Result<Program> again = parse_program(text, "again");
+  ASSERT_TRUE(again) << again.error().message() << "\n" << text;
+  EXPECT_EQ(*again, *program);
+  EXPECT_EQ(program_text(*again), text);
+}
+
+TEST(ProgramText, TheBuilderWritesTheSameProgram) {
+  ProgramBuilder code("mlp");
+  code.dim("b", 8), code.dim("s", 512), code.dim("h", 64), code.dim("f", 256), code.dim("p", 512, 2);
+  const size_t x = code.input("x", "b s h");
+  code.begin_repeat(4, x);
+  const size_t g = code.weight("g", "h");
+  const size_t n = code.norm("n", "b s h, h -> b s h", {x, g});
+  const size_t wu = code.weight("wu", "p h");
+  const size_t up = code.einsum("up", "b s h, f h -> b s f", {n, wu}, {.as = "b s p"});
+  const size_t act = code.elementwise("act", "b s f -> b s f", {up});
+  const size_t wd = code.weight("wd", "h f");
+  const size_t down = code.einsum("down", "b s f, h f -> b s h", {act, wd});
+  code.end_repeat(code.sum_of("y", "b s h, b s h -> b s h", {x, down}));
+  const Result<Program> built = code.finish();
+  ASSERT_TRUE(built) << built.error().message();
+  EXPECT_EQ(*built, *parse_program(kMlp, "test"));
+}
+
+TEST(ProgramText, CustomOperatorsDeclareTheirRule) {
+  const std::string text =
+      "weft_program 1 c\ndim b 4\ndim s 8\ndim h 2\ninput x [b s h]\ninput y [b h]\n"
+      "z = custom(x, y) : b s h, b h -> b s h ; inside s ; whole h ; linear 0 1\n";
+  const Result<Program> program = parse_program(text, "test");
+  ASSERT_TRUE(program) << program.error().message();
+  const Rule& rule = program->operators[0].rule;
+  EXPECT_EQ(rule.dims[*rule.find("s")].kind, DimKind::kInside);
+  EXPECT_EQ(rule.dims[*rule.find("h")].kind, DimKind::kWhole);
+  EXPECT_EQ(rule.linear, (std::vector<std::vector<size_t>>{{0, 1}}));
+  EXPECT_EQ(*parse_program(program_text(*program), "again"), *program);
+}
+
+TEST(ProgramText, MistakesAreNamedWithOperatorAndDim) {
+  const auto has = [](const std::string& message, const std::vector<std::string>& parts) {
+    for (const std::string& part : parts)
+      EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
+  };
+  has(message_of(with(kMlp, "weight wd [h f]", "weight wd [h q]")), {"line 14", "wd", "'q' does not exist"});
+  has(message_of(with(kMlp, "weight wd [h f]", "weight wd [h s]")), {"down", "'f'", "512 units", "256"});
+  has(message_of(with(kMlp, "elementwise(up)", "elementwise(upp)")), {"line 13", "'upp' is not there yet"});
+  has(message_of(with(kMlp, "norm(x, g)", "norm(y, g)")), {"'y' is not there yet"});
+  has(message_of(with(kMlp, "b s f, h f -> b s h", "b s f, h f, f -> b s h")), {"down", "reads 2 tensors"});
+  has(message_of(with(kMlp, "act = elementwise(up) : b s f -> b s f", "act = elementwise(up) : b s f -> b s")),
+      {"act", "sums over 'f'"});
+  has(message_of(with(kMlp, "dim p 512 unit 2", "dim p 512 unit 3")), {"line 6: p", "units of 3"});
+  has(message_of(with(kMlp, "einsum(n, wu)", "einsun(n, wu)")), {"'einsun' is no kind", "Did you mean 'einsum'"});
+  has(message_of(with(kMlp, "end y\n", "")), {"has no end"});
+  has(message_of("dim b 8\n"), {"weft_program 1"});
+  has(message_of("weft_program 1 a\ndim b 2\ninput x [b]\ny = attention(x) : b -> b\n"), {"y", "no dim of rows"});
+}
+
+TEST(ProgramText, AnOperatorThatReadsWhatComesLaterIsACycle) {
+  Program program = *parse_program(kMlp, "test");
+  program.operators[0].operands[0] = program.operators[4].result;
+  const auto wrong = find_wrong(program);
+  ASSERT_TRUE(wrong);
+  EXPECT_NE(wrong->message().find("a cycle"), std::string::npos) << wrong->message();
+}
+
+TEST(Rules, ChoicesAreReadByDimOrByWord) {
+  const Result<Program> program = parse_program(kMlp, "test");
+  const Rule& rule = program->operators[1].rule;
+  EXPECT_EQ(*parse_choice(rule, "f"), Choice::cut(*rule.find("f")));
+  EXPECT_EQ(*parse_choice(rule, "cut h"), Choice::cut(*rule.find("h")));
+  EXPECT_EQ(*parse_choice(rule, "same"), Choice::same());
+  EXPECT_EQ(*parse_choice(rule, "through"), Choice::through(0));
+  EXPECT_NE(parse_choice(rule, "q").error().message().find("cut f"), std::string::npos);
+  // Adding a bias to a summand needs the bias as a summand: the gradient cannot be counted as often as there are ranks.
+  const Rule bias = *parse_rule("b h, h -> b h");
+  Rule added = bias;
+  added.linear = {{0, 1}};
+  EXPECT_EQ(states_of(added, Choice::through(0)).operands[1], AxisState::partial());
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <vector>
+
+#include "weft/cost/op_time.h"
+#include "weft/program/program.h"
+#include "weft/shard/axis_links.h"
+#include "weft/shard/transition_prices.h"
+
+namespace weft {
+
+/// What a program runs on, and how.
+struct ShardSetting {
+  Cluster cluster;
+  AxisLinks links;
+  Precision precision = Precision::kBf16;
+  AttentionKernel attention = AttentionKernel::kFused;
+  int64_t microbatches = 1;  ///< that the program runs through between two updates
+
+  DeviceRates rates() const { return rates_of(cluster, precision); }
+};
+
+/// A strategy of one operator: a choice for every axis.
+using Choices = std::vector<Choice>;
+
+/// One microbatch's time of an operator on the busiest rank, without what its operands need.
+struct OperatorPrice {
+  double forward_ms = 0;   ///< computing
+  double backward_ms = 0;  ///< computing
+  double inside_ms = 0;    ///< communication of its own that nothing hides
+  double compute_ms() const { return forward_ms + backward_ms; }
+};
+
+OperatorPrice price_operator(const Program& program, const Operator& op, const Choices& choices,
+                             const ShardSetting& setting);
+
+/// How a weight is held besides how it is used: a ZeRO stage for every axis that does not cut it, see ZeroRules.
+using ZeroStages = std::vector<int64_t>;
+
+/// What keeping a weight costs.
+struct WeightPrice {
+  ZeroStages stages;
+  double communication_ms = 0;  ///< a step
+  double exposed_ms = 0;        ///< the part of it that computing does not hide
+  double update_ms = 0;         ///< a step
+  double state_bytes = 0;       ///< value, gradient and states
+};
+
+/// Stages that a weight may have, by axis: the least and the most.
+struct ZeroRange {
+  int64_t least = 0;
+  int64_t most = 3;
+};
+
+/// All ways of holding a weight whose operator uses it in the given states; what communicates in a microbatch hides
+/// behind the operator's own computing. Of ways that take as long, those with lower stages come first.
+std::vector<WeightPrice> price_weight(const std::vector<ProgramDim>& dims, const std::vector<AxisState>& used,
+                                      const OperatorPrice& price, const std::vector<ZeroRange>& stages,
+                                      const ShardSetting& setting);
+
+}  // namespace weft

@@ -1,0 +1,368 @@
+#include "weft/shard/shard_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <queue>
+
+#include <fmt/format.h>
+
+#include "weft/base/text.h"
+#include "weft/base/units.h"
+#include "weft/shard/propagate.h"
+
+namespace weft {
+namespace {
+
+/// Differences below are rounding.
+constexpr double kSame = 1e-9;
+
+/// A strategy with its totals.
+struct Priced {
+  ShardAssignment assignment;
+  ShardTotals totals;
+};
+
+/// A part of the strategies, and a bound for those of it that fit.
+struct Branch {
+  AllowedOptions allowed;
+  double bound_ms = 0;
+  std::optional<Priced> slim;  ///< the two between which the price of a byte hangs: one that fits
+  std::optional<Priced> fat;   ///< and one that is faster and does not
+};
+
+class MemorySearch {
+ public:
+  MemorySearch(const ShardProblem& problem, const ShardSearchOptions& options)
+      : problem_(problem), limit_(*options.memory_bytes), most_nodes_(options.most_nodes), solver_(problem) {}
+
+  Result<ShardSolution> run() {
+    std::optional<Branch> root = bound(all_allowed(problem_));
+    if (!root) {
+      if (solver_.failure() == ShardSolver::Failure::kTooLarge) return too_large();
+      return does_not_fit();
+    }
+    improve_by_mixing(*root);
+    double bound_ms = root->bound_ms;
+    if (!is_closed(bound_ms) && can_branch()) bound_ms = branch(*std::move(root));
+    ShardSolution solution{.assignment = best_->assignment, .totals = best_->totals, .num_solved = num_solved_};
+    solution.is_optimal = is_closed(bound_ms);
+    solution.bound_ms = solution.is_optimal ? best_->totals.ms() : bound_ms;
+    return solution;
+  }
+
+  static Error too_large() {
+    return {.kind = ErrorKind::kJob,
+            .problem = "the program is too large for an exact search on this mesh",
+            .advice = "Give '--search recursive', join axes, or pin operators."};
+  }
+
+ private:
+  bool is_closed(double bound_ms) const { return best_->totals.ms() <= bound_ms * (1 + kSame) + 1e-12; }
+
+  Error does_not_fit() const {
+    return {.kind = ErrorKind::kJob,
+            .problem = fmt::format("no strategy fits into {:.4g} GiB; the least that one takes is {:.4g} GiB",
+                                   limit_ / kGiB, least_bytes_ / kGiB),
+            .advice = "Raise --memory-gib, take more ranks, or run fewer samples at once."};
+  }
+
+  std::optional<Priced> solve(double byte_ms, const AllowedOptions& allowed) {
+    ++num_solved_;
+    auto solved = solver_.solve(byte_ms, allowed);
+    if (!solved) return std::nullopt;
+    Priced priced{std::move(solved->assignment), {}};
+    priced.totals = evaluate(problem_, priced.assignment);
+    if (priced.totals.bytes() <= limit_ && (!best_ || priced.totals.ms() < best_->totals.ms())) best_ = priced;
+    return priced;
+  }
+
+  /// The best bound that a price for bytes gives: the price is raised until the fastest strategy by time and bytes
+  /// together fits. Nothing where none fits.
+  std::optional<Branch> bound(AllowedOptions allowed) {
+    Branch branch{.allowed = std::move(allowed)};
+    std::optional<Priced> fat = solve(0, branch.allowed);
+    if (!fat) return std::nullopt;
+    if (fat->totals.bytes() <= limit_) {
+      branch.bound_ms = fat->totals.ms();
+      branch.slim = std::move(fat);
+      return branch;
+    }
+    // So dear that time does not matter.
+    std::optional<Priced> slim = solve(1e3, branch.allowed);
+    if (!slim || slim->totals.bytes() > limit_) {
+      if (slim) least_bytes_ = slim->totals.bytes();
+      return std::nullopt;
+    }
+    double byte_ms = 0;
+    for (int round = 0; round < 60; ++round) {
+      byte_ms = (slim->totals.ms() - fat->totals.ms()) / (fat->totals.bytes() - slim->totals.bytes());
+      if (!(byte_ms > 0)) break;
+      std::optional<Priced> next = solve(byte_ms, branch.allowed);
+      const double line = slim->totals.ms() + byte_ms * slim->totals.bytes();
+      const double cost = next->totals.ms() + byte_ms * next->totals.bytes();
+      branch.bound_ms = std::max(branch.bound_ms, cost - byte_ms * limit_);
+      // Nothing lies below the line through both.
+      if (cost >= line - kSame * std::abs(line)) break;
+      (next->totals.bytes() <= limit_ ? slim : fat) = std::move(next);
+    }
+    // A byte that costs nothing bounds, too.
+    branch.slim = std::move(slim);
+    branch.fat = std::move(fat);
+    return branch;
+  }
+
+  /// Layers need not be alike: the first ones as in the faster strategy, the others as in the one that fits.
+  void improve_by_mixing(const Branch& root) {
+    if (!root.fat) return;
+    for (size_t repeat = 0; repeat < problem_.program().repeats.size(); ++repeat) {
+      for (const bool faster_first : {true, false}) mix(root, repeat, faster_first);
+    }
+    refine();
+  }
+
+  void mix(const Branch& root, size_t repeat, bool faster_first) {
+    const Repeat& range = problem_.program().repeats[repeat];
+    int64_t low = 0, high = range.count;
+    const auto mixed = [&](int64_t faster) {
+      Priced priced = *root.slim;
+      for (size_t op = range.begin; op < range.end; ++op) {
+        for (int64_t i = 0; i < faster; ++i) {
+          const auto time = static_cast<size_t>(faster_first ? i : range.count - 1 - i);
+          priced.assignment.options[op][time] = root.fat->assignment.options[op][time];
+          priced.assignment.states[op][time] = root.fat->assignment.states[op][time];
+        }
+      }
+      priced.totals = evaluate(problem_, priced.assignment);
+      return priced;
+    };
+    // The most layers that fit.
+    while (low < high) {
+      const int64_t middle = (low + high + 1) / 2;
+      if (mixed(middle).totals.bytes() <= limit_) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    Priced priced = mixed(low);
+    if (priced.totals.bytes() <= limit_ && priced.totals.ms() < best_->totals.ms()) best_ = std::move(priced);
+  }
+
+  /// What memory is left goes to the weights that gain most time for a byte.
+  void refine() {
+    struct Gain {
+      double ms = 0;
+      double bytes = 0;
+      size_t op = 0, time = 0, state = 0;
+    };
+    double left = limit_ - best_->totals.bytes();
+    ShardAssignment assignment = best_->assignment;
+    std::vector<Gain> gains;
+    for (size_t op = 0; op < assignment.options.size(); ++op) {
+      for (size_t time = 0; time < assignment.options[op].size(); ++time) {
+        const auto& states = problem_.options(op)[assignment.options[op][time]].states;
+        const StateOption& now = states[assignment.states[op][time]];
+        for (size_t state = 0; state < states.size(); ++state) {
+          if (states[state].ms < now.ms)
+            gains.push_back({now.ms - states[state].ms, states[state].bytes - now.bytes, op, time, state});
+        }
+      }
+    }
+    std::sort(gains.begin(), gains.end(), [](const Gain& a, const Gain& b) { return a.ms * b.bytes > b.ms * a.bytes; });
+    std::vector<std::vector<bool>> is_changed(assignment.options.size());
+    for (size_t op = 0; op < is_changed.size(); ++op) is_changed[op].resize(assignment.options[op].size(), false);
+    for (const Gain& gain : gains) {
+      if (gain.bytes > left || is_changed[gain.op][gain.time]) continue;
+      is_changed[gain.op][gain.time] = true;
+      assignment.states[gain.op][gain.time] = gain.state;
+      left -= gain.bytes;
+    }
+    Priced priced{assignment, evaluate(problem_, assignment)};
+    if (priced.totals.bytes() <= limit_ && priced.totals.ms() < best_->totals.ms()) best_ = std::move(priced);
+  }
+
+  /// A choice is one for all layers of a repeat, which are then not all strategies.
+  bool can_branch() const {
+    const auto& repeats = problem_.program().repeats;
+    return std::all_of(repeats.begin(), repeats.end(), [](const Repeat& repeat) { return repeat.count == 1; });
+  }
+
+  /// Divides the strategies where the two of a branch differ, until every part's bound is no better than the best.
+  /// Returns the bound of all.
+  double branch(Branch root) {
+    const auto later = [](const Branch& a, const Branch& b) { return a.bound_ms > b.bound_ms; };
+    std::vector<Branch> heap;
+    heap.push_back(std::move(root));
+    for (int64_t nodes = 0; !heap.empty(); ++nodes) {
+      std::pop_heap(heap.begin(), heap.end(), later);
+      Branch next = std::move(heap.back());
+      heap.pop_back();
+      if (is_closed(next.bound_ms)) return best_->totals.ms();
+      if (nodes >= most_nodes_) return next.bound_ms;
+      for (Branch& part : divided(next)) {
+        heap.push_back(std::move(part));
+        std::push_heap(heap.begin(), heap.end(), later);
+      }
+    }
+    return best_->totals.ms();
+  }
+
+  std::vector<Branch> divided(const Branch& branch) {
+    if (!branch.fat) return {};  // its bound is a strategy that fits
+    const ShardAssignment& slim = branch.slim->assignment;
+    const ShardAssignment& fat = branch.fat->assignment;
+    for (size_t op = 0; op < slim.options.size(); ++op) {
+      const size_t option = fat.options[op][0], state = fat.states[op][0];
+      if (option == slim.options[op][0] && state == slim.states[op][0]) continue;
+      AllowedOptions without = branch.allowed;
+      without.states[op][option] &= ~(uint64_t{1} << state);
+      AllowedOptions with = branch.allowed;
+      std::fill(with.states[op].begin(), with.states[op].end(), 0);
+      with.states[op][option] = uint64_t{1} << state;
+      return bounded(branch, std::move(without), std::move(with));
+    }
+    for (size_t value = 0; value < fat.sources.size(); ++value) {
+      if (fat.sources[value] == slim.sources[value]) continue;
+      const std::vector<size_t>& codes = problem_.source_codes(value);
+      const auto place =
+          static_cast<size_t>(std::find(codes.begin(), codes.end(), fat.sources[value][0]) - codes.begin());
+      AllowedOptions without = branch.allowed;
+      without.sources[value][place] = false;
+      AllowedOptions with = branch.allowed;
+      with.sources[value].assign(codes.size(), false);
+      with.sources[value][place] = true;
+      return bounded(branch, std::move(without), std::move(with));
+    }
+    return {};
+  }
+
+  std::vector<Branch> bounded(const Branch& branch, AllowedOptions without, AllowedOptions with) {
+    std::vector<Branch> parts;
+    for (AllowedOptions* allowed : {&without, &with}) {
+      if (auto part = bound(std::move(*allowed))) {
+        part->bound_ms = std::max(part->bound_ms, branch.bound_ms);
+        parts.push_back(*std::move(part));
+      }
+    }
+    return parts;
+  }
+
+  const ShardProblem& problem_;
+  double limit_;
+  int64_t most_nodes_;
+  ShardSolver solver_;
+  std::optional<Priced> best_;
+  double least_bytes_ = 0;
+  int64_t num_solved_ = 0;
+};
+
+/// Axes by their links, the slowest first.
+std::vector<size_t> slowest_first(const AxisLinks& links) {
+  std::vector<size_t> order(links.num_axes());
+  for (size_t axis = 0; axis < order.size(); ++axis) order[axis] = axis;
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return links.along(1u << a).ring_bytes_per_ms < links.along(1u << b).ring_bytes_per_ms;
+  });
+  return order;
+}
+
+/// Decides one axis after the other: those that are not decided yet do the same on all ranks.
+Result<ShardSolution> search_recursively(const ShardProblem& problem, const ShardSearchOptions& options) {
+  ShardSolver solver(problem);
+  const size_t num_operators = problem.program().operators.size();
+  std::vector<bool> is_decided(problem.setting().links.num_axes(), false);
+  std::vector<Choices> decided(num_operators);
+  std::optional<ShardSolver::Solved> solved;
+  int64_t num_solved = 0;
+  const std::vector<size_t> order = slowest_first(problem.setting().links);
+  for (size_t i = 0; i < order.size(); ++i) {
+    AllowedOptions allowed = all_allowed(problem);
+    const bool is_last = i + 1 == order.size();
+    for (size_t op = 0; op < num_operators; ++op) {
+      bool has_any = false;
+      for (size_t option = 0; option < allowed.states[op].size(); ++option) {
+        const Choices& choices = problem.options(op)[option].choices;
+        bool fits = true;
+        for (size_t axis = 0; axis < choices.size(); ++axis) {
+          if (axis == order[i]) continue;
+          fits = fits &&
+                 (is_decided[axis] ? choices[axis] == decided[op][axis] : is_last || choices[axis] == Choice::same());
+        }
+        if (!fits) allowed.states[op][option] = 0;
+        has_any = has_any || fits;
+      }
+      // A pin of an axis that is not decided yet leaves no "same".
+      if (has_any) continue;
+      for (size_t option = 0; option < allowed.states[op].size(); ++option) {
+        const Choices& choices = problem.options(op)[option].choices;
+        bool fits = true;
+        for (size_t axis = 0; axis < choices.size(); ++axis)
+          fits = fits && (!is_decided[axis] || choices[axis] == decided[op][axis]);
+        if (fits) allowed.states[op][option] = ~uint64_t{0};
+      }
+    }
+    ++num_solved;
+    solved = solver.solve(0, allowed);
+    if (!solved) return MemorySearch::too_large();
+    is_decided[order[i]] = true;
+    for (size_t op = 0; op < num_operators; ++op) {
+      // Of layers that differ, the one in the middle speaks for all.
+      const std::vector<size_t>& times = solved->assignment.options[op];
+      decided[op] = problem.options(op)[times[times.size() / 2]].choices;
+    }
+  }
+  ShardSolution solution{.assignment = std::move(solved->assignment), .num_solved = num_solved};
+  solution.totals = evaluate(problem, solution.assignment);
+  if (options.memory_bytes && solution.totals.bytes() > *options.memory_bytes)
+    return Error{.kind = ErrorKind::kJob,
+                 .problem = fmt::format("what the recursive search found takes {:.4g} GiB, more than {:.4g} GiB",
+                                        solution.totals.bytes() / kGiB, *options.memory_bytes / kGiB),
+                 .advice = "Give '--search exact', which minds the memory."};
+  return solution;
+}
+
+/// How much faster the best could be, where the search itself does not know.
+void add_bound(const ShardProblem& problem, ShardSolution& solution) {
+  ShardSolver solver(problem);
+  const auto best = solver.solve(0, all_allowed(problem));
+  solution.bound_ms = best ? best->cost : 0;
+  solution.is_optimal = best && solution.totals.ms() <= best->cost * (1 + kSame);
+}
+
+}  // namespace
+
+std::string_view name_of(ShardSearch search) {
+  switch (search) {
+    case ShardSearch::kExact:
+      return "exact";
+    case ShardSearch::kRecursive:
+      return "recursive";
+    case ShardSearch::kPropagate:
+      return "propagate";
+  }
+  return "";
+}
+
+Result<ShardSolution> search_strategy(const ShardProblem& problem, const ShardSearchOptions& options) {
+  if (options.search == ShardSearch::kRecursive) {
+    WEFT_TRY(ShardSolution solution, search_recursively(problem, options));
+    add_bound(problem, solution);
+    return solution;
+  }
+  if (options.search == ShardSearch::kPropagate) {
+    ShardSolution solution{.assignment = propagate(problem), .num_solved = 1};
+    solution.totals = evaluate(problem, solution.assignment);
+    add_bound(problem, solution);
+    return solution;
+  }
+  if (options.memory_bytes) return MemorySearch(problem, options).run();
+  ShardSolver solver(problem);
+  auto solved = solver.solve(0, all_allowed(problem));
+  if (!solved) return MemorySearch::too_large();
+  ShardSolution solution{.assignment = std::move(solved->assignment), .is_optimal = true, .num_solved = 1};
+  solution.totals = evaluate(problem, solution.assignment);
+  solution.bound_ms = solution.totals.ms();
+  return solution;
+}
+
+}  // namespace weft

@@ -1,0 +1,302 @@
+#include "weft/shard/strategy.h"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "weft/base/text.h"
+
+namespace weft {
+namespace {
+
+/// Words that PyTorch's tensor parallelism has for linear layers and for what lies between them.
+std::optional<Result<Choice>> pytorch_choice(const Program& program, const Operator& op, const std::string& word) {
+  const bool is_column = word == "ColwiseParallel", is_row = word == "RowwiseParallel";
+  if (word == "SequenceParallel") {
+    if (const auto dim = op.rule.find("s")) return Result<Choice>(Choice::cut(*dim));
+    return Result<Choice>(Error{.problem = fmt::format("the rule {} has no dim 's'", in_quotes(op.rule.text())),
+                                .advice = "SequenceParallel cuts it."});
+  }
+  if (!is_column && !is_row) return std::nullopt;
+  for (size_t i = 0; i < op.operands.size(); ++i) {
+    if (program.values[op.operands[i]].role != ProgramValue::Role::kWeight) continue;
+    // Columns are the dim that only weight and result have, rows the one that only weight and input have.
+    for (const std::vector<size_t>& parts : op.rule.operands[i]) {
+      const size_t dim = parts[0];
+      const bool is_summed = op.rule.dims[dim].kind == DimKind::kSum;
+      if (is_summed == is_row) return Result<Choice>(Choice::cut(dim));
+    }
+  }
+  return Result<Choice>(
+      Error{.problem = fmt::format("the rule {} is none of a linear layer", in_quotes(op.rule.text())),
+            .advice = fmt::format("{} is for matrix products and lookups with a weight.", word)});
+}
+
+class LimitMaker {
+ public:
+  LimitMaker(const StrategyFile& strategy, const Program& program, const AxisGrid& grid)
+      : strategy_(strategy), program_(program), grid_(grid), limits_(ShardLimits::none(program, grid.num_axes())) {}
+
+  Result<ShardLimits> run(ShardMode mode) {
+    if (!strategy_.program.empty()) check_program();
+    limits_.forbidden = strategy_.forbidden;
+    for (const StrategyEntry& entry : strategy_.operators) pin_operators(entry);
+    for (const StrategyEntry& entry : strategy_.inputs) pin_inputs(entry);
+    for (const StrategyEntry& entry : strategy_.zero) set_stages(entry);
+    if (strategy_.full_batch) read_whole();
+    if (mode == ShardMode::kData) cut_samples();
+    if (mode == ShardMode::kExplicit) check_all_pinned();
+    if (error_) return *error_;
+    return limits_;
+  }
+
+ private:
+  void fail(const std::string& field, const std::string& problem, const std::string& advice) {
+    if (!error_) error_ = Error{.source = strategy_.source, .field = field, .problem = problem, .advice = advice};
+  }
+
+  void check_program() {
+    const std::vector<std::string> own = signature_of(program_);
+    for (size_t i = 0; i < std::max(own.size(), strategy_.program.size()); ++i) {
+      const std::string theirs = i < strategy_.program.size() ? strategy_.program[i] : "nothing";
+      const std::string ours = i < own.size() ? own[i] : "nothing";
+      if (theirs == ours) continue;
+      return fail("program",
+                  fmt::format("the strategy is of another program: operator {} is {} there and {} here", i,
+                              in_quotes(theirs), in_quotes(ours)),
+                  "Take the strategy of this program, or leave 'program' out to use its patterns.");
+    }
+  }
+
+  std::optional<size_t> axis_of(const std::string& field, const std::string& name) {
+    if (name.empty() && grid_.num_axes() > 0) {
+      // PyTorch's words are about the axis of tensor parallelism.
+      const auto tp = grid_.find("tp");
+      return tp ? *tp : 0;
+    }
+    if (const auto axis = grid_.find(name)) return axis;
+    std::vector<std::string> known;
+    for (const Axis& axis : grid_.axes()) known.push_back(axis.name);
+    fail(field, fmt::format("the mesh {} has no axis {}", grid_.text(), in_quotes(name)),
+         fmt::format("Known are {}.{}", joined_or(known), did_you_mean(name, known)));
+    return std::nullopt;
+  }
+
+  void pin_operators(const StrategyEntry& entry) {
+    const std::string field = fmt::format("operators.{}", printable(entry.pattern));
+    bool fits_any = false;
+    std::vector<std::string> known;
+    for (size_t i = 0; i < program_.operators.size(); ++i) {
+      const Operator& op = program_.operators[i];
+      known.push_back(op.name);
+      if (!matches(entry.pattern, op.name)) continue;
+      fits_any = true;
+      for (const auto& [axis_name, word] : entry.words) {
+        const auto axis = axis_of(field, axis_name);
+        if (!axis) return;
+        const auto translated = pytorch_choice(program_, op, word);
+        const Result<Choice> choice = translated ? *translated : parse_choice(op.rule, word);
+        if (!choice) return fail(field, fmt::format("{}: {}", op.name, choice.error().problem), choice.error().advice);
+        pin(field, i, *axis, *choice, entry.pattern);
+      }
+    }
+    if (!fits_any)
+      fail(field, fmt::format("no operator of {} fits the pattern", program_.name),
+           fmt::format("The first are {}.{}",
+                       printable(joined_or(std::span(known).first(std::min<size_t>(8, known.size()))), 300),
+                       did_you_mean(entry.pattern, known)));
+  }
+
+  void pin(const std::string& field, size_t op, size_t axis, Choice choice, const std::string& pattern) {
+    std::optional<Choice>& known = limits_.pins[op][axis];
+    const Rule& rule = program_.operators[op].rule;
+    if (known && *known != choice)
+      return fail(field,
+                  fmt::format("{} is pinned to '{}' on {}, but {} pins it to '{}'", program_.operators[op].name,
+                              text_of(rule, choice), grid_.axes()[axis].name, in_quotes(first_pattern_[{op, axis}]),
+                              text_of(rule, *known)),
+                  "Leave one of them out.");
+    known = choice;
+    first_pattern_.emplace(std::pair{op, axis}, pattern);
+  }
+
+  void pin_inputs(const StrategyEntry& entry) {
+    const std::string field = fmt::format("inputs.{}", printable(entry.pattern));
+    bool fits_any = false;
+    for (size_t i = 0; i < program_.values.size(); ++i) {
+      const ProgramValue& value = program_.values[i];
+      const bool is_input = value.role == ProgramValue::Role::kInput || value.role == ProgramValue::Role::kData;
+      if (!is_input || !matches(entry.pattern, value.name)) continue;
+      fits_any = true;
+      for (const auto& [axis_name, word] : entry.words) {
+        const auto axis = axis_of(field, axis_name);
+        if (!axis) return;
+        std::optional<AxisState> state;
+        if (word == "same") state = AxisState::replicated();
+        std::vector<std::string> dims;
+        for (size_t place = 0; place < value.dims.size(); ++place) {
+          dims.push_back(program_.dims[value.dims[place]].name);
+          if (dims.back() == word) state = AxisState::shard(place);
+        }
+        if (!state)
+          return fail(field, fmt::format("{} has no dim {}", value.name, in_quotes(word)),
+                      fmt::format("Its dims are {}; 'same' leaves it whole.", joined_or(dims)));
+        limits_.inputs[i][*axis] = state;
+      }
+    }
+    if (!fits_any) fail(field, fmt::format("no input of {} fits the pattern", program_.name), "Name an input or data.");
+  }
+
+  void set_stages(const StrategyEntry& entry) {
+    const std::string field = fmt::format("zero.{}", printable(entry.pattern));
+    bool fits_any = false;
+    for (size_t i = 0; i < program_.values.size(); ++i) {
+      const bool is_weight = program_.values[i].role == ProgramValue::Role::kWeight;
+      if (!is_weight || !matches(entry.pattern, program_.values[i].name)) continue;
+      fits_any = true;
+      for (const auto& [axis_name, word] : entry.words) {
+        const bool is_stage = word.size() == 1 && word[0] >= '0' && word[0] <= '3';
+        if (!is_stage) return fail(field, fmt::format("{} is no stage", in_quotes(word)), "Stages are 0 to 3.");
+        const int64_t stage = word[0] - '0';
+        for (size_t axis = 0; axis < grid_.num_axes(); ++axis) {
+          if (axis_name.empty() || grid_.axes()[axis].name == axis_name) limits_.stages[i][axis] = {stage, stage};
+        }
+        if (!axis_name.empty() && !axis_of(field, axis_name)) return;
+      }
+    }
+    if (!fits_any) fail(field, fmt::format("no weight of {} fits the pattern", program_.name), "Name a weight.");
+  }
+
+  void read_whole() {
+    for (size_t i = 0; i < program_.values.size(); ++i) {
+      if (program_.values[i].role != ProgramValue::Role::kData) continue;
+      for (auto& state : limits_.inputs[i]) state = AxisState::replicated();
+    }
+  }
+
+  void cut_samples() {
+    const std::string samples = sample_dim(program_);
+    for (size_t i = 0; i < program_.operators.size(); ++i) {
+      const Operator& op = program_.operators[i];
+      const auto dim = op.rule.find(samples);
+      const Choice choice = dim && op.rule.dims[*dim].kind != DimKind::kWhole ? Choice::cut(*dim) : rows_choice(op);
+      for (size_t axis = 0; axis < grid_.num_axes(); ++axis) {
+        const bool is_alone = grid_.size(axis) == 1;
+        if (!limits_.pins[i][axis]) limits_.pins[i][axis] = is_alone ? Choice::same() : choice;
+      }
+    }
+  }
+
+  /// Experts have rows of all samples.
+  static Choice rows_choice(const Operator& op) {
+    const auto rows = op.rule.find("c");
+    return rows ? Choice::cut(*rows) : Choice::same();
+  }
+
+  void check_all_pinned() {
+    for (size_t i = 0; i < program_.operators.size(); ++i) {
+      for (size_t axis = 0; axis < grid_.num_axes(); ++axis) {
+        if (limits_.pins[i][axis] || grid_.size(axis) == 1) continue;
+        return fail("operators",
+                    fmt::format("{} has no choice on {}, but all is given in mode explicit", program_.operators[i].name,
+                                grid_.axes()[axis].name),
+                    "Pin it, or give '--mode semi' to have the rest completed.");
+      }
+    }
+  }
+
+  const StrategyFile& strategy_;
+  const Program& program_;
+  const AxisGrid& grid_;
+  ShardLimits limits_;
+  std::map<std::pair<size_t, size_t>, std::string> first_pattern_;
+  std::optional<Error> error_;
+};
+
+/// The choice that most layers have.
+size_t usual(const std::vector<size_t>& times) {
+  std::map<size_t, size_t> counts;
+  for (const size_t choice : times) ++counts[choice];
+  return std::max_element(counts.begin(), counts.end(),
+                          [](const auto& a, const auto& b) { return a.second < b.second; })
+      ->first;
+}
+
+}  // namespace
+
+std::string sample_dim(const Program& program) {
+  if (program.find_dim("b")) return "b";
+  for (const ProgramValue& value : program.values) {
+    const bool is_input = value.role == ProgramValue::Role::kInput || value.role == ProgramValue::Role::kData;
+    if (is_input && !value.dims.empty()) return program.dims[value.dims[0]].name;
+  }
+  return "b";
+}
+
+std::vector<std::string> signature_of(const Program& program) {
+  std::vector<std::string> lines;
+  for (const Operator& op : program.operators) lines.push_back(fmt::format("{}: {}", op.name, op.rule.text()));
+  return lines;
+}
+
+Result<ShardLimits> limits_of(const StrategyFile& strategy, ShardMode mode, const Program& program,
+                              const AxisGrid& grid) {
+  return LimitMaker(strategy, program, grid).run(mode);
+}
+
+std::string strategy_text(const ShardProblem& problem, const ShardAssignment& assignment) {
+  const Program& program = problem.program();
+  const AxisGrid& grid = problem.setting().links.grid();
+  std::string text = "weft_strategy: 1\nmesh: {";
+  for (size_t axis = 0; axis < grid.num_axes(); ++axis)
+    text += fmt::format("{}{}: {}", axis > 0 ? ", " : "", grid.axes()[axis].name, grid.size(axis));
+  text += "}\nmode: explicit\n";
+  std::string inputs, operators, zero;
+  for (size_t value = 0; value < program.values.size(); ++value) {
+    const bool is_weight = program.values[value].role == ProgramValue::Role::kWeight;
+    if (!problem.is_source(value) || is_weight || assignment.sources[value].empty()) continue;
+    const std::vector<AxisState> states = problem.transitions(value).codes().states(assignment.sources[value].front());
+    inputs += fmt::format("  \"{}\": {{", program.values[value].name);
+    for (size_t axis = 0; axis < states.size(); ++axis)
+      inputs += fmt::format(
+          "{}{}: {}", axis > 0 ? ", " : "", grid.axes()[axis].name,
+          states[axis].is_shard() ? program.dims[program.values[value].dims[states[axis].dim]].name : "same");
+    inputs += "}\n";
+  }
+  for (size_t op = 0; op < program.operators.size(); ++op) {
+    const std::vector<size_t>& times = assignment.options[op];
+    const size_t most = usual(times);
+    const OperatorOption& option = problem.options(op)[most];
+    operators += fmt::format("  \"{}\": {{", program.operators[op].name);
+    for (size_t axis = 0; axis < option.choices.size(); ++axis)
+      operators += fmt::format("{}{}: {}", axis > 0 ? ", " : "", grid.axes()[axis].name,
+                               text_of(program.operators[op].rule, option.choices[axis]));
+    const auto alike = std::count(times.begin(), times.end(), most);
+    operators += fmt::format("}}{}\n", static_cast<size_t>(alike) == times.size()
+                                           ? ""
+                                           : fmt::format("  # {} of {} layers", alike, times.size()));
+    size_t time = 0;
+    while (times[time] != most) ++time;
+    const StateOption& held = option.states[assignment.states[op][time]];
+    size_t weight = 0;
+    for (const size_t operand : program.operators[op].operands) {
+      const bool is_held = program.values[operand].role == ProgramValue::Role::kWeight && !problem.is_source(operand);
+      if (!is_held || weight >= held.weights.size()) continue;
+      zero += fmt::format("  \"{}\": {{", program.values[operand].name);
+      for (size_t axis = 0; axis < grid.num_axes(); ++axis)
+        zero +=
+            fmt::format("{}{}: {}", axis > 0 ? ", " : "", grid.axes()[axis].name, held.weights[weight].stages[axis]);
+      zero += "}\n";
+      ++weight;
+    }
+  }
+  if (!inputs.empty()) text += "inputs:\n" + inputs;
+  text += "operators:\n" + operators;
+  if (!zero.empty()) text += "zero:\n" + zero;
+  text += "program:\n";
+  for (const std::string& line : signature_of(program)) text += fmt::format("  - \"{}\"\n", line);
+  return text;
+}
+
+}  // namespace weft
