@@ -13,8 +13,6 @@ namespace weft {
 struct RankPortion {
   int64_t number = 0;                     ///< of the microbatch or macro batch
   std::map<ModuleKind, SharedRows> rows;  ///< of modules in the pipeline that have data in it
-  std::map<ModuleKind, RowLists> made;    ///< of inline encoders: rows that they give, by rank of context parallelism
-  std::map<ModuleKind, RowLists> needed;  ///< the same of the tokens that need them
   std::vector<ModuleKind> from_outside;   ///< encoders beside the pipeline whose rows it needs
 
   bool has(ModuleKind kind) const;
@@ -62,8 +60,6 @@ class StageCalls {
     std::vector<OpGradients> gradients;
     BlockRecompute recompute = BlockRecompute::kKeep;
     Traffic expert_rows;
-    const RowLists* made = nullptr;  ///< rows of an encoder go to the tokens that need them
-    const RowLists* needed = nullptr;
     bool has_gradient = false;  ///< of what comes out of it
   };
 
