@@ -41,10 +41,7 @@ auto wider_models() {
                 R"({"hidden_size": 96, "head_dim": 24, "moe_intermediate_size": 44,
                     "max_position_embeddings": 4096})"},
       TinyModel{"Text", "llama_tied",
-                R"({"hidden_size": 144, "head_dim": 24, "intermediate_size": 171, "max_position_embeddings": 4096})"},
-      TinyModel{"Dropout", "gpt2",
-                R"({"n_embd": 96, "n_head": 8, "n_inner": 211, "n_positions": 4096,
-                    "embd_pdrop": 0.2, "attn_pdrop": 0.3, "resid_pdrop": 0.1})"});
+                R"({"hidden_size": 144, "head_dim": 24, "intermediate_size": 171, "max_position_embeddings": 4096})"});
 }
 
 class HeldMemory : public testing::TestWithParam<TinyModel> {
