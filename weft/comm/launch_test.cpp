@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/comm/environment.h"
 #include "tests/support/source_tree.h"
 #include "weft/comm/cuda/cuda_driver.h"
-#include "weft/comm/environment.h"
 #include "weft/comm/run_ranks.h"
 
 namespace weft {

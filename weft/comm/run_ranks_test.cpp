@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "weft/comm/environment.h"
+#include "tests/support/comm/environment.h"
 #include "weft/comm/failure.h"
 
 namespace weft {

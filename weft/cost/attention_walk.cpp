@@ -70,6 +70,88 @@ void pack_tiles(const KernelCall& call, int64_t head_dim, const WalkContext& con
   walk_product(std::max(tile.queries, head_dim), std::max(tile.keys, head_dim), tile.keys, context);
 }
 
+/// Blocks of attention put together of products, as dropout has it: all scores are there at once.
+class ComposedCall {
+ public:
+  ComposedCall(const KernelCall& call, int64_t heads, int64_t head_dim, const Attention& attention,
+               const WalkContext& context)
+      : call_(call), width_(heads * head_dim), is_causal_(attention.mask != Mask::kFull), context_(context) {
+    num_scores_ = call.queries() * heads * call.keys;
+  }
+
+  void forward() const {
+    const CountedTensor factors = walk_drawn_factors(num_scores_, context_.exact_bytes, context_);
+    const CountedTensor weights = scores();
+    {
+      const CountedTensor exponentials = exact_scores();  // of the sums
+    }
+    const CountedTensor taken = context_.is_half() ? plain_scores() : CountedTensor();
+    multiply();
+  }
+
+  void backward() const {
+    const CountedTensor factors = walk_drawn_factors(num_scores_, context_.exact_bytes, context_);
+    const CountedTensor weights = scores();
+    const CountedTensor left = exact_scores();
+    {
+      const CountedTensor taken = context_.is_half() ? plain_scores() : CountedTensor();
+      multiply();
+    }
+    const CountedTensor of_left = product();
+    const CountedTensor of_scores = context_.is_half() ? plain_scores() : CountedTensor();
+    multiply();
+  }
+
+ private:
+  CountedTensor exact_scores() const { return context_.make(num_scores_ * context_.exact_bytes); }
+  CountedTensor plain_scores() const { return context_.make(num_scores_ * context_.element_bytes); }
+
+  /// Rows of several blocks are put in order, head by head.
+  CountedTensor in_order(int64_t rows) const {
+    return call_.count > 1 ? context_.rows_of(rows, width_) : CountedTensor();
+  }
+  /// Scores from rows and rows, in exact numbers.
+  CountedTensor product() const {
+    const CountedTensor queries = in_order(call_.queries()), keys = in_order(call_.keys * call_.count);
+    CountedTensor made = plain_scores();
+    walk_product(call_.length, width_, call_.keys, context_);
+    return context_.is_half() ? exact_scores() : made;
+  }
+  CountedTensor scores() const {
+    CountedTensor made = product();
+    if (!is_causal_ || call_.keys != call_.length) return made;
+    const int64_t pairs = call_.length * call_.keys;
+    const CountedTensor is_hidden = context_.make(pairs * kFlagBytes);
+    const CountedTensor hidden = context_.make(pairs * context_.exact_bytes);
+    return made;
+  }
+  /// Rows from scores and rows.
+  void multiply() const {
+    const CountedTensor rows = in_order(call_.keys * call_.count);
+    const CountedTensor made = context_.rows_of(call_.queries(), width_);
+    walk_product(call_.length, call_.keys, width_, context_);
+  }
+
+  KernelCall call_;
+  int64_t width_;
+  bool is_causal_;
+  int64_t num_scores_ = 0;
+  const WalkContext& context_;
+};
+
+/// What a call makes in passing besides its results.
+void run_call(const KernelCall& call, int64_t heads, const Attention& attention, const WalkContext& context) {
+  if (attention.dropout > 0) return ComposedCall(call, heads, attention.head_dim, attention, context).forward();
+  const CountedTensor workspace = context.make(forward_workspace(call, attention.head_dim, context));
+  pack_tiles(call, attention.head_dim, context);
+}
+
+void run_call_backward(const KernelCall& call, int64_t heads, const Attention& attention, const WalkContext& context) {
+  if (attention.dropout > 0) return ComposedCall(call, heads, attention.head_dim, attention, context).backward();
+  const CountedTensor workspace = context.make(backward_workspace(call, attention.head_dim, heads, context));
+  pack_tiles(call, attention.head_dim, context);
+}
+
 /// Rotating heads in place.
 void rotate(int64_t rows, int64_t width, const WalkContext& context) {
   CountedTensor converted;
@@ -97,8 +179,7 @@ AttentionState attend(const LocalHeads& heads, const Attention& attention, const
     const CountedTensor mask = hide_keys(call.length, attention, context);
     const CountedTensor out = context.rows_of(call.length * call.count, width);
     const CountedTensor log_sums = context.exact_rows_of(call.length * call.count, heads.queries);
-    const CountedTensor workspace = context.make(forward_workspace(call, attention.head_dim, context));
-    pack_tiles(call, attention.head_dim, context);
+    run_call(call, heads.queries, attention, context);
   }
   return state;
 }
@@ -112,9 +193,7 @@ void attend_backward(const LocalHeads& heads, const Attention& attention, const 
     {
       CountedTensor in_order;
       if (heads.queries != heads.keys) in_order = context.rows_of(call.length, width);
-      const CountedTensor workspace =
-          context.make(backward_workspace(call, attention.head_dim, heads.queries, context));
-      pack_tiles(call, attention.head_dim, context);
+      run_call_backward(call, heads.queries, attention, context);
     }
     if (heads.queries != heads.keys)
       const CountedTensor sum = context.rows_of(call.length, heads.keys * attention.head_dim);
@@ -158,9 +237,7 @@ class SharedAttention {
       for (const KernelCall& call : calls) {
         const CountedTensor out = context_.rows_of(call.queries(), width);
         const CountedTensor log_sums = context_.exact_rows_of(call.queries(), 4 * own_.queries);
-        CountedTensor workspace = context_.make(forward_workspace(call, dim(), context_));
-        pack_tiles(call, dim(), context_);
-        workspace.reset();
+        run_call(call, own_.queries, attention_, context_);
         if (context_.is_half()) const CountedTensor exact = context_.exact_rows_of(call.queries(), width);
       }
     };
@@ -184,9 +261,7 @@ class SharedAttention {
         const CountedTensor gradients = context_.rows_of(call.queries() + 2 * call.keys * call.count, width);
         CountedTensor in_order;
         if (own_.queries != own_.keys) in_order = context_.rows_of(call.length, width);
-        CountedTensor workspace = context_.make(backward_workspace(call, dim(), own_.queries, context_));
-        pack_tiles(call, dim(), context_);
-        workspace.reset();
+        run_call_backward(call, own_.queries, attention_, context_);
         if (context_.is_half())
           const CountedTensor exact = context_.exact_rows_of(std::max(call.queries(), call.keys * call.count), width);
       }

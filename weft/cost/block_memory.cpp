@@ -63,10 +63,17 @@ class OpMeter {
     const double heads = as_double(local_heads(a, setting_.share()).queries);
     memory.moved = rows_ * 4 * heads * as_double(a.head_dim) * bytes_;
     memory.weight_input = rows_ * heads * as_double(a.head_dim) * bytes_;  // the projection's, kept here
-    if (setting_.attention == AttentionKernel::kFused) return;
+    const bool is_fused = setting_.attention == AttentionKernel::kFused;
+    if (is_fused && a.dropout == 0) return;
     Attention all = a;
     if (all.mask != Mask::kWindowed) all.mask = Mask::kFull;
     const double scores = num_attention_pairs(all, segments_) / as_double(setting_.cp) * heads;
+    if (is_fused) {
+      // With dropout attention is put together of products. Nothing of its scores is kept; going back there are what
+      // was drawn, the weights, those that are left, their gradients and the scores'.
+      memory.moved += scores * (4 * std::max(bytes_, kFp32Bytes) + bytes_) / 2;
+      return;
+    }
     // Softmax's output and, with dropout, its mask and its output.
     memory.scores = scores * (bytes_ + (a.dropout > 0 ? kMaskBytes + bytes_ : 0));
     memory.statistics = 0;  // log-sums are the fused kernel's
@@ -78,7 +85,8 @@ class OpMeter {
   }
   void add(const Pointwise& p, OpMemory& memory) const {
     const double rows = rows_ / as_double(row_share(op_, setting_)) / as_double(feature_share(op_, setting_));
-    memory.saved += rows * as_double(p.dropped) * kMaskBytes;
+    // Masks of dropout are drawn again here. Other systems, whose attention may be unfused, keep them.
+    if (setting_.attention == AttentionKernel::kUnfused) memory.saved += rows * as_double(p.dropped) * kMaskBytes;
     memory.moved = rows * as_double(p.elements_in + p.elements_out) * bytes_;
   }
   void add(const Lookup& l, OpMemory& memory) const { memory.moved = rows_ * as_double(l.width) * bytes_; }

@@ -2,13 +2,19 @@
 
 #include <algorithm>
 
+#include "weft/meaning/block_exchanges.h"
+#include "weft/spec/num_experts.h"
+
 namespace weft {
 
 bool places_whole_rows(const Plan& plan, const ModulePlan& module) {
   if (module.is_encoder() || module.tp == 1) return false;
-  return std::any_of(plan.modules.begin(), plan.modules.end(), [&](const ModulePlan& other) {
-    return other.is_encoder() && (other.is_in_pipeline() || !module.sequence_parallel);
-  });
+  return std::any_of(plan.modules.begin(), plan.modules.end(),
+                     [&](const ModulePlan& other) { return other.is_encoder() && come_whole(module, other); });
+}
+
+bool gives_media_rows(const ModulePlan& module) {
+  return module.is_encoder() && module.is_in_pipeline() && module.cp > 1;
 }
 
 BlockSetting setting_of(const Plan& plan, const ModulePlan& m, const ModulePlacements& placements) {
@@ -20,12 +26,17 @@ BlockSetting setting_of(const Plan& plan, const ModulePlan& m, const ModulePlace
                        .sequence_parallel = m.sequence_parallel,
                        .experts_over_tp = m.experts_over_tp,
                        .places_whole_rows = places_whole_rows(plan, m),
+                       .gives_media_rows = gives_media_rows(m),
+                       .balances_experts = !m.is_encoder() && balances_experts(plan.model),
                        .overlap_tp = plan.overlap_tp,
                        .precision = plan.precision.compute,
                        .attention = plan.workload.attention};
   if (m.tp > 1) setting.tp_link = link_of(cluster, placements.tp);
   if (m.ep > 1) setting.ep_link = link_of(cluster, placements.ep);
+  if (setting.balances_experts && placements.balance.num_ranks > 1)
+    setting.balance_link = link_of(cluster, placements.balance);
   if (m.cp > 1) {
+    setting.cp_link = link_of(cluster, placements.cp);
     // Ulysses groups are neighbours along cp; the ring goes from one such group to the next.
     const GroupPlacement& whole = placements.cp;
     const int64_t ring = m.cp / m.cp_ulysses;

@@ -14,10 +14,13 @@ struct BlockSetting {
   bool experts_over_tp = false;
   bool places_whole_rows = false;  ///< of the llm: encoders' rows are placed among whole rows of the embedding
   bool even_experts = false;       ///< a device by itself: experts have the mean of the rows, not the busiest rank's
+  bool gives_media_rows = false;   ///< of an inline encoder: its rows go to other context-parallel ranks' tokens
+  bool balances_experts = false;   ///< routers have a loss for even loads
   bool overlap_tp = true;          ///< communication of input gradients runs behind weight gradients
   Precision precision = Precision::kBf16;
   AttentionKernel attention = AttentionKernel::kFused;
-  GroupLink tp_link, ulysses_link, ring_link, ep_link;
+  GroupLink tp_link, cp_link, ulysses_link, ring_link, ep_link;
+  GroupLink balance_link;  ///< of ranks whose routers see one microbatch
 
   /// By how many the rows between tensor-parallel regions are divided.
   int64_t row_share() const { return sequence_parallel ? tp : 1; }
@@ -29,6 +32,8 @@ struct BlockSetting {
 /// Whether the llm places rows of some encoder among whole rows of its embedding: all that come whole, on every
 /// tensor-parallel rank.
 bool places_whole_rows(const Plan& plan, const ModulePlan& module);
+/// Whether an encoder's rows go to the tokens of other context-parallel ranks inside the pipeline.
+bool gives_media_rows(const ModulePlan& module);
 
 /// A module's setting in a plan, whose groups lie on the cluster as place_module says.
 BlockSetting setting_of(const Plan& plan, const ModulePlan& module, const ModulePlacements& placements);

@@ -18,7 +18,8 @@ BlockSharing sharing_of(const BlockSetting& setting) {
           .ring = setting.cp / setting.cp_ulysses,
           .ep = setting.ep,
           .divides_rows = setting.sequence_parallel && setting.tp > 1,
-          .experts_over_tp = setting.experts_over_tp};
+          .experts_over_tp = setting.experts_over_tp,
+          .balances_experts = setting.balances_experts};
 }
 
 /// An llm's entry.
@@ -28,16 +29,11 @@ bool has_table(const Block& block) {
   });
 }
 
-/// The forward's exchanges. Encoders' rows become whole for the llm behind their exit.
+/// The forward's exchanges.
 std::vector<BlockExchange> exchanges_of(const Module& module, const Block& block, const BlockSharing& sharing,
                                         bool places_whole_rows) {
-  const bool is_llm = module.kind == ModuleKind::kLlm;
-  if (has_table(block) && is_llm) return entry_exchanges(module, sharing, places_whole_rows);
-  std::vector<BlockExchange> list = forward_exchanges(module, block, sharing);
-  if (&block == &module.exit && !is_llm) {
-    for (const BlockExchange& each : output_exchanges(module, sharing, /*divides_parts=*/false)) list.push_back(each);
-  }
-  return list;
+  if (has_table(block) && module.kind == ModuleKind::kLlm) return entry_exchanges(module, sharing, places_whole_rows);
+  return forward_exchanges(module, block, sharing);
 }
 
 /// Prices a block's exchanges.
@@ -57,7 +53,17 @@ class Communication {
   void add(const std::vector<OpTime>& times, BlockTime& total) const {
     const BlockSharing sharing = sharing_of(setting_);
     if (sharing.tp == 1 && sharing.ulysses == 1 && sharing.ring == 1 && sharing.ep == 1) return;
-    const std::vector<BlockExchange> forward = exchanges_of(module_, block_, sharing, setting_.places_whole_rows);
+    add(exchanges_of(module_, block_, sharing, setting_.places_whole_rows), times, total);
+  }
+
+  /// An encoder's, behind its exit.
+  void add_output(BlockTime& total) const {
+    add(output_exchanges(module_, sharing_of(setting_), {.is_in_pipeline = setting_.gives_media_rows}),
+        std::vector<OpTime>(block_.ops.size()), total);
+  }
+
+ private:
+  void add(const std::vector<BlockExchange>& forward, const std::vector<OpTime>& times, BlockTime& total) const {
     for (const BlockExchange& each : forward) add(each, times[each.op], total);
     const std::vector<OpGradients> all(block_.ops.size() + 1, {true, true, true, true});
     for (const BlockExchange& each : backward_exchanges(forward, all, BlockRecompute::kKeep))
@@ -68,7 +74,6 @@ class Communication {
     }
   }
 
- private:
   void add(const BlockExchange& each, const OpTime& time, BlockTime& total) const {
     PassTime& pass = each.pass == BlockPass::kForward         ? total.forward
                      : each.pass == BlockPass::kBackwardInput ? total.backward_input
@@ -87,15 +92,24 @@ class Communication {
         pass.cp_ms += ring_ms(each, time);
         return;
       case ExchangeKind::kBalance:
+        pass.ep_ms += all_reduce_ms(setting_.balance_link, (num_experts(each) + 1) * kNumberBytes);
         return;
       case ExchangeKind::kExpertCounts:
-        pass.ep_ms +=
-            all_to_all_ms(setting_.ep_link, as_double(std::get<Matmul>(block_.ops[each.op].shape).out) * kNumberBytes);
+        pass.ep_ms += all_to_all_ms(setting_.ep_link, num_experts(each) * kNumberBytes);
         return;
       case ExchangeKind::kExpertRows:
         pass.ep_ms += expert_rows_ms(block_.ops[each.op]);
         return;
+      case ExchangeKind::kMediaRows:
+        pass.cp_ms +=
+            all_to_all_ms(setting_.cp_link, module_.output_rows.value() * tokens_ * as_double(each.columns) * bytes_);
+        return;
     }
+  }
+
+  /// Of the router that exchanges their counts.
+  double num_experts(const BlockExchange& each) const {
+    return as_double(std::get<Matmul>(block_.ops[each.op].shape).out);
   }
 
   /// What is left of communication that runs beside compute.
@@ -122,8 +136,7 @@ class Communication {
         total.hidden_weight_tp_ms += ms - left_ms;
       }
     }
-    // An entry's backward makes gradients of weights alone.
-    (has_table(block_) && each.goes_back ? total.backward_weight : pass).tp_ms += left_ms;
+    pass.tp_ms += left_ms;
   }
 
   double kv_width(const Attention& a) const {
@@ -135,17 +148,27 @@ class Communication {
   double heads_ms(const BlockExchange& each) const {
     if (setting_.ulysses_link.num_ranks <= 1) return 0;  // a device by itself
     const auto& a = std::get<Attention>(block_.ops[each.op].shape);
-    const double query = as_double(a.heads * a.head_dim) / as_double(setting_.tp);
+    if (a.mask == Mask::kWindowed) return 0;  // windows are dealt out whole
+    const LocalHeads heads = heads_after_ulysses(a, setting_.share(), setting_.cp_ulysses);
+    const double query = as_double(heads.queries * setting_.cp_ulysses * a.head_dim);
     const double bytes = tokens_ * bytes_ * (query + (each.has_keys ? 2 * kv_width(a) : 0));
     return all_to_all_ms(setting_.ulysses_link, bytes) + 4 * bytes / rates_.bytes_per_ms + 2 * rates_.kernel_ms;
   }
 
-  /// Keys and values travel, and going back their gradients too, behind the attention of the block before.
+  /// Keys and values travel, and going back their gradients too, behind the attention of the block before. Of a causal
+  /// mask, a rank needs half of the keys of those before it and all of those behind it. In each step some rank gets
+  /// all; going back, one that also sends all there is only among the steps that are longer than half the ring.
   double ring_ms(const BlockExchange& each, const OpTime& time) const {
     const auto& a = std::get<Attention>(block_.ops[each.op].shape);
+    if (a.mask == Mask::kWindowed) return 0;
     const double steps = as_double(setting_.ring_link.num_ranks);
     const double step_ms = ring_step_ms(setting_.ring_link, tokens_ * bytes_ * 2 * kv_width(a));
-    if (each.goes_back) return (steps - 1) * exposed(2 * step_ms, time.input_gradient_ms / steps);
+    if (each.goes_back) {
+      const double compute_ms = time.input_gradient_ms / steps;
+      const double with_half = a.mask == Mask::kFull ? 0 : std::floor(steps / 2);
+      return with_half * exposed(1.5 * step_ms, compute_ms) +
+             (steps - 1 - with_half) * exposed(2 * step_ms, compute_ms);
+    }
     return (steps - 1) * exposed(step_ms, time.forward_ms / steps);
   }
 
@@ -175,6 +198,16 @@ void apply_host_floor(PassTime& pass, double kernels, double host_ms_per_kernel)
 }
 
 }  // namespace
+
+BlockTime output_time(const Cluster& cluster, const Module& encoder, const BlockSetting& setting,
+                      const Segments& segments) {
+  BlockTime total;
+  if (const double tokens = num_tokens(segments); tokens > 0) {
+    Communication(encoder, encoder.exit, setting, cluster, rates_of(cluster, setting.precision), tokens)
+        .add_output(total);
+  }
+  return total;
+}
 
 BlockTime AnalyticTimes::time_of(const Module& module, const Block& block, const BlockSetting& setting,
                                  const Segments& segments) const {

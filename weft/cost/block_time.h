@@ -53,6 +53,10 @@ class BlockTimes {
   }
 };
 
+/// What brings an encoder's rows to the llm's tokens, behind its exit.
+BlockTime output_time(const Cluster& cluster, const Module& encoder, const BlockSetting& setting,
+                      const Segments& segments);
+
 /// What measured compute is to the formula's.
 struct ComputeRatios {
   double forward = 1;

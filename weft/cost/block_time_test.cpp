@@ -234,7 +234,8 @@ TEST(BlockTime, ContextParallelismDividesTokensAndExchangesHeadsOrPassesKeysRoun
   time = times.time_of(llm, llm.distinct_layers.front(), ring, segments);
   // Keys and values pass three times; nothing hides them at an overlap of 0.
   EXPECT_NEAR(time.forward.cp_ms, 3 * 2 * 256 * 512 * 2 / 1e6, 1e-9);
-  EXPECT_NEAR(time.backward_input.cp_ms, 2 * time.forward.cp_ms, 1e-9) << "their gradients travel too";
+  // Their gradients travel too. In the first two steps a rank that gets all keys of another sends half of its own.
+  EXPECT_NEAR(time.backward_input.cp_ms, (1.5 + 1.5 + 2) / 3 * time.forward.cp_ms, 1e-9);
   EXPECT_NEAR(time.attention.cp_ms, time.forward.cp_ms, 1e-9) << "keys pass again when it is recomputed";
 }
 
@@ -328,10 +329,22 @@ TEST(BlockTime, DividedRowsBecomeWholeWhereTheyArePooledAndWhereTheLlmTakesThemI
   const double rows = 100 * audio.output_rows.value();
   const double pooled = 0.75 * 100 * static_cast<double>(audio.width) * 2 / 1e6;
   const double given = 0.75 * rows * static_cast<double>(audio.output_width) * 2 / 1e6;
-  const BlockTime exit = times.time_of(audio, audio.exit, tensor_parallel(4, true), {{100, 1}});
-  EXPECT_NEAR(exit.forward.tp_ms, pooled + given, 1e-9);
-  EXPECT_NEAR(exit.backward_input.tp_ms, pooled, 1e-9) << "each rank keeps its part of the gradients that it is given";
+  BlockSetting setting = tensor_parallel(4, true);
+  const BlockTime exit = times.time_of(audio, audio.exit, setting, {{100, 1}});
+  EXPECT_NEAR(exit.forward.tp_ms, pooled, 1e-9);
+  EXPECT_NEAR(exit.backward_input.tp_ms, pooled, 1e-9);
+  BlockTime output = output_time(cluster, audio, setting, {{100, 1}});
+  EXPECT_NEAR(output.forward.tp_ms, given, 1e-9);
+  EXPECT_EQ(output.backward_input.tp_ms, 0) << "each rank keeps its part of the gradients that it is given";
   EXPECT_EQ(times.time_of(audio, audio.exit, tensor_parallel(4, false), {{100, 1}}).forward.tp_ms, 0);
+  EXPECT_EQ(output_time(cluster, audio, tensor_parallel(4, false), {{100, 1}}).forward.tp_ms, 0);
+  // Inside the pipeline they go on to the tokens of other context-parallel ranks: of 50 rows' half, half.
+  setting = {.cp = 2, .gives_media_rows = true};
+  setting.cp_link = {
+      .num_ranks = 2, .ranks_per_node = 2, .ring_bytes_per_ms = 1e6, .within_bytes_per_ms = 1e6, .latency_ms = 0};
+  output = output_time(cluster, audio, setting, {{100, 1}});
+  EXPECT_NEAR(output.forward.cp_ms, 0.5 * rows / 2 * static_cast<double>(audio.output_width) * 2 / 1e6, 1e-9);
+  EXPECT_NEAR(output.backward_input.cp_ms, output.forward.cp_ms, 1e-9) << "and their gradients come back";
 }
 
 TEST(BlockTime, RowsOfEncodersArePlacedAmongWholeRowsOfAnEmbedding) {
@@ -345,7 +358,8 @@ TEST(BlockTime, RowsOfEncodersArePlacedAmongWholeRowsOfAnEmbedding) {
   setting.places_whole_rows = true;
   const BlockTime placed = times.time_of(llm, llm.entry, setting, {{100, 1}});
   EXPECT_NEAR(placed.forward.tp_ms, 2 * pass, 1e-9) << "summed whole, then divided";
-  EXPECT_NEAR(placed.backward_weight.tp_ms, pass, 1e-9);
+  EXPECT_NEAR(placed.backward_input.tp_ms, pass, 1e-9);
+  EXPECT_EQ(placed.backward_weight.tp_ms, 0);
 }
 
 TEST(BlockTime, ExpertsReceiveTheirTokensAndSendThemBack) {

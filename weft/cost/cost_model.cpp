@@ -17,16 +17,16 @@ Segments scaled(const Segments& segments, double factor) {
 }
 
 void count_by_share(double share, ModuleCosts& costs) {
-  const auto count = [&](BlockCost& block) {
-    BlockTime& time = block.time;
+  const auto count = [&](BlockTime& time) {
     for (PassTime* pass : {&time.forward, &time.backward_input, &time.backward_weight, &time.attention})
       *pass = share * *pass;
     time.hidden_input_tp_ms *= share;
     time.hidden_weight_tp_ms *= share;
   };
-  count(costs.entry);
-  for (BlockCost& block : costs.distinct_layers) count(block);
-  count(costs.exit);
+  count(costs.entry.time);
+  for (BlockCost& block : costs.distinct_layers) count(block.time);
+  count(costs.exit.time);
+  count(costs.output);
   costs.boundary_bytes *= share;
   costs.output_bytes *= share;
 }

@@ -95,7 +95,23 @@ CountedTensor walk_llm_entry(const WalkedBlock& block, const std::vector<WalkedM
       x = walk_leave(summand, sites, sum);
     }
   }
-  return place_media(x, media, true, context.rows, width, needs_gradient, context);
+  x = place_media(x, media, true, context.rows, width, needs_gradient, context);
+  if (find_op(block.block, "positions") == nullptr) return x;
+  for (const WalkedMedia& kind : media) needs_gradient |= kind.needs_gradient;
+  const bool trains_positions = block.needs_of("positions").of_weight;
+  after = context.going_back(needs_gradient || trains_positions);
+  const int64_t own = context.rows;
+  after.add_step([trains_positions, own, width, context](const CountedTensor& dy) {
+    CountedTensor converted;
+    if (trains_positions && !context.adds_in_place) converted = context.exact_rows_of(own, width);
+    return dy;
+  });
+  CountedTensor placed;
+  {
+    const CountedTensor found = context.rows_of(own, width);
+    placed = context.rows_of(own, width);
+  }
+  return walk_drop(placed, own, width, block.dropout_of("embedding.sum"), after);
 }
 
 void walk_llm_exit(const WalkedBlock& block, const CountedTensor& x, int64_t targets, const WalkContext& outside) {

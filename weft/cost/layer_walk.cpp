@@ -238,6 +238,10 @@ WalkContext WalkedBlock::at(const Op& op, const WalkContext& context) const {
   return here;
 }
 
+double WalkedBlock::dropout_of(std::string_view sum) const {
+  return std::get<Pointwise>(op_named(block, sum).shape).dropout;
+}
+
 CountedTensor LayerWalk::forward(const CountedTensor& x, const WalkContext& context) const {
   const Op &first = op_named(block, "attention.norm"), &second = op_named(block, "mlp.norm");
   const auto& norm = std::get<Norm>(first.shape);
@@ -251,14 +255,18 @@ CountedTensor LayerWalk::forward(const CountedTensor& x, const WalkContext& cont
     WalkedBranch branch(context.going_back(needs_of(first).of_input));
     const CountedTensor normed = walk_norm(x, context.rows, norm, at(first, context));
     const CountedTensor made = scaled(attention(normed, *this, context), *this, "attention.scale", context);
-    attended = branch.join(context.rows, norm.width, context.going_back(needs_of(*summand("attention")).of_output));
+    const WalkContext behind = context.going_back(needs_of(*summand("attention")).of_output);
+    const CountedTensor left = walk_drop(made, context.rows, norm.width, dropout_of("attention.sum"), behind);
+    attended = branch.join(context.rows, norm.width, behind);
   }
   WalkedBranch branch(context.going_back(needs_of(second).of_input));
   const CountedTensor normed = walk_norm(attended, context.rows, norm, at(second, context));
   const CountedTensor mapped =
       find_op(block, "moe.router") != nullptr ? moe(normed, *this, context) : mlp(normed, *this, context);
   const CountedTensor made = scaled(mapped, *this, "mlp.scale", context);
-  return branch.join(context.rows, norm.width, context.going_back(needs_of(*summand("mlp")).of_output));
+  const WalkContext behind = context.going_back(needs_of(*summand("mlp")).of_output);
+  const CountedTensor left = walk_drop(made, context.rows, norm.width, dropout_of("mlp.sum"), behind);
+  return branch.join(context.rows, norm.width, behind);
 }
 
 }  // namespace weft

@@ -22,6 +22,8 @@ struct WalkedBlock {
   const OpNeeds& needs_of(std::string_view op) const { return needs_of(op_named(block, op)); }
   /// How an operator is gone through.
   WalkContext at(const Op& op, const WalkContext& context) const;
+  /// Of what a sum adds to a block's rows.
+  double dropout_of(std::string_view sum) const;
   WalkContext at(std::string_view op, const WalkContext& context) const { return at(op_named(block, op), context); }
 };
 

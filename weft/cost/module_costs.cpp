@@ -2,8 +2,26 @@
 
 #include <algorithm>
 
+#include "weft/meaning/copied_weights.h"
+#include "weft/mesh/head_share.h"
+
 namespace weft {
 namespace {
+
+void count_copies(const Block& block, const BlockSetting& setting, BlockCost& cost) {
+  OpShare share = setting.share();
+  share.tp_rank = 0;
+  std::vector<LocalWeight> weights;
+  for (const Op& op : block.ops) {
+    list_weights(op, share, weights);
+    if (const auto* a = std::get_if<Attention>(&op.shape))
+      cost.key_sharers = share_of_heads({a->heads, a->kv_heads, a->head_dim}, setting.tp, 0).sharers;
+  }
+  for (const LocalWeight& weight : weights) {
+    cost.copied += summed_over_tp(weight, setting.sequence_parallel);
+    cost.copied_keys += weight.same_keys;
+  }
+}
 
 BlockCost price_block(const Module& module, const Block& block, const BlockSetting& setting, const BlockTimes& times,
                       const Segments& segments) {
@@ -15,6 +33,7 @@ BlockCost price_block(const Module& module, const Block& block, const BlockSetti
     cost.largest_weight = std::max(cost.largest_weight, elements);
     if (elements > 0) ++cost.num_weights;
   }
+  if (setting.tp > 1) count_copies(block, setting, cost);
   return cost;
 }
 
@@ -40,6 +59,7 @@ ModuleCosts price_module(const Plan& plan, const ModulePlan& m, const ModulePlac
   for (const Block& kind : module.distinct_layers)
     costs.distinct_layers.push_back(price_block(module, kind, costs.setting, times, segments));
   costs.exit = price_block(module, module.exit, costs.setting, times, segments);
+  if (m.is_encoder()) costs.output = output_time(plan.cluster, module, costs.setting, segments);
   for (const Op& op : module.entry.ops) {
     if (std::holds_alternative<Lookup>(op.shape) && op.split == TensorSplit::kColumn)
       costs.table_elements += local_parameters(op, costs.setting.share()).dense;

@@ -14,6 +14,9 @@ struct BlockCost {
   LocalParameters parameters;
   int64_t largest_weight = 0;  ///< elements of its largest weight on this rank
   int64_t num_weights = 0;
+  int64_t copied = 0;       ///< elements whose gradients tensor-parallel ranks sum (summed_over_tp)
+  int64_t copied_keys = 0;  ///< those of key and value heads that `key_sharers` of them have
+  int64_t key_sharers = 1;
 };
 
 /// A module's blocks as one rank of a plan runs them on one microbatch.
@@ -22,6 +25,7 @@ struct ModuleCosts {
   BlockCost entry;
   std::vector<BlockCost> distinct_layers;  ///< by Module::distinct_layers
   BlockCost exit;
+  BlockTime output;                ///< of an encoder: what brings its rows to the llm
   int64_t table_elements = 0;      ///< of the entry's tables on this rank, which a tied head shares
   GroupLink gradient_link;         ///< over which gradients are summed
   GroupLink expert_gradient_link;  ///< the same for experts

@@ -8,6 +8,7 @@ namespace weft {
 /// Depends on ranks, degrees and axis order alone.
 struct ModulePlacements {
   GroupPlacement tp, cp, ep;
+  GroupPlacement balance;           ///< ranks whose routers see one microbatch (RankGroups::balance)
   GroupPlacement next_stage;        ///< a rank and its neighbour along pp
   GroupPlacement gradients;         ///< over which gradients are summed
   GroupPlacement expert_gradients;  ///< the same for experts

@@ -191,6 +191,23 @@ CountedTensor walk_activation(const CountedTensor& x, int64_t rows, int64_t inne
   return context.rows_of(rows, inner);
 }
 
+CountedTensor walk_drawn_factors(int64_t elements, int64_t bytes, const WalkContext& context) {
+  constexpr int64_t kDrawnBytes = 4;
+  CountedTensor drawn = context.make(elements * kDrawnBytes);
+  return bytes == kDrawnBytes ? drawn : context.make(elements * bytes);
+}
+
+CountedTensor walk_drop(const CountedTensor& x, int64_t rows, int64_t width, double probability,
+                        const WalkContext& context) {
+  if (probability == 0 || rows == 0) return x;
+  const auto multiply = [rows, width, context] {
+    const CountedTensor factors = walk_drawn_factors(rows * width, context.element_bytes, context);
+    return context.rows_of(rows, width);
+  };
+  context.add_step([multiply](const CountedTensor&) { return multiply(); });
+  return multiply();
+}
+
 CountedTensor added_gradient(CountedTensor first, const CountedTensor& second, const WalkContext& context) {
   if (!first.is_defined()) return second;
   if (!second.is_defined()) return first;

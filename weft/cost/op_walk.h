@@ -52,6 +52,12 @@ CountedTensor walk_swiglu(const CountedTensor& gate_up, int64_t rows, int64_t in
 CountedTensor walk_activation(const CountedTensor& x, int64_t rows, int64_t inner, int64_t slopes,
                               const WalkContext& context);
 
+/// Numbers in single precision that say what dropout leaves, as a product in so many bytes an element takes them.
+CountedTensor walk_drawn_factors(int64_t elements, int64_t bytes, const WalkContext& context);
+/// Rows some of whose elements are dropped. Nothing is kept: the backward draws again.
+CountedTensor walk_drop(const CountedTensor& x, int64_t rows, int64_t width, double probability,
+                        const WalkContext& context);
+
 /// Where a block's input goes on beside what is made of it.
 class WalkedBranch {
  public:

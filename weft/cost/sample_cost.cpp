@@ -6,6 +6,7 @@
 
 #include "weft/base/as_double.h"
 #include "weft/base/check.h"
+#include "weft/meaning/block_exchanges.h"
 #include "weft/meaning/macro_batch.h"
 #include "weft/program/name_weights.h"
 #include "weft/schedule/generators.h"
@@ -19,6 +20,7 @@ struct Passes {
   double forward_again = 0;  ///< of a block that is recomputed
   double attention = 0;      ///< again, where attention is recomputed alone
   double input = 0;
+  double entry_rows = 0;  ///< of an embedding: gradients of its rows become whole
   double weight = 0;
 };
 
@@ -28,7 +30,7 @@ double time_of(const BlockTime& time, const Passes& passes, const BackwardNeeds&
   if (splits || !backward.weights) input_ms += time.hidden_input_tp_ms;
   if (splits) weight_ms += time.hidden_weight_tp_ms;
   return passes.forward * time.forward.total_ms() + passes.attention * time.attention.total_ms() +
-         passes.input * input_ms + passes.weight * weight_ms;
+         passes.input * input_ms + passes.entry_rows * time.backward_input.tp_ms + passes.weight * weight_ms;
 }
 
 /// A module's blocks and how often they run, all stages together.
@@ -42,6 +44,11 @@ class ModulePasses {
         kinds_(spec_.distinct_layers.size()) {
     splits_ = has_split_backward(plan, module);
     entry_ = passes_of(0, Passes{.forward = 1, .weight = 1});
+    if (!module.is_encoder() && entry_placing(plan, trainable_).needs_gradient) entry_.entry_rows = 1;
+    if (module.is_encoder()) {
+      output_.forward = 1 + (module.recompute_from_inputs && backward_.runs() ? 1 : 0);
+      output_.input = trainable_.gives_gradients(module) ? 1 : 0;
+    }
     exit_ = passes_of(num_blocks(spec_) - 1, Passes{.forward = 1, .input = 1, .weight = 1});
     if (module.is_in_pipeline()) {
       std::vector<StagePart> parts;
@@ -63,17 +70,16 @@ class ModulePasses {
   /// Visits every block with its passes: visit(block, passes).
   template <typename Visit>
   void for_each(Visit visit) const {
-    visit(spec_.entry, entry_, [](const ModuleCosts& costs) -> const BlockCost& { return costs.entry; });
+    visit(spec_.entry, entry_, [](const ModuleCosts& costs) -> const BlockTime& { return costs.entry.time; });
     for (size_t kind = 0; kind < kinds_.size(); ++kind) {
       visit(spec_.distinct_layers[kind], kinds_[kind],
-            [kind](const ModuleCosts& costs) -> const BlockCost& { return costs.distinct_layers[kind]; });
+            [kind](const ModuleCosts& costs) -> const BlockTime& { return costs.distinct_layers[kind].time; });
     }
-    visit(spec_.exit, exit_, [](const ModuleCosts& costs) -> const BlockCost& { return costs.exit; });
+    visit(spec_.exit, exit_, [](const ModuleCosts& costs) -> const BlockTime& { return costs.exit.time; });
+    visit(spec_.exit, output_, [](const ModuleCosts& costs) -> const BlockTime& { return costs.output; });
   }
 
-  double ms(const BlockCost& block, const Passes& passes) const {
-    return time_of(block.time, passes, backward_, splits_);
-  }
+  double ms(const BlockTime& time, const Passes& passes) const { return time_of(time, passes, backward_, splits_); }
 
  private:
   /// As far as the backward has to go, with as much of the weights' gradients as is trained.
@@ -122,7 +128,7 @@ class ModulePasses {
   Trainable trainable_;
   BackwardNeeds backward_;  ///< of some block
   bool splits_ = false;
-  Passes entry_, exit_;
+  Passes entry_, exit_, output_;
   std::vector<Passes> kinds_;
 };
 

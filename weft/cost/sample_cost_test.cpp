@@ -52,6 +52,7 @@ double time_of(const CostModel& model, const Plan& plan, size_t index, const Seg
       if (part.module == static_cast<int32_t>(index))
         price_part(plan, part, costs, TiedTable{}, stages[static_cast<size_t>(part.stage)]);
     }
+    if (module.is_encoder()) price_output(plan, module, costs, stages.front());
   } else {
     price_encoder(plan, static_cast<int32_t>(index), costs, stages);
   }

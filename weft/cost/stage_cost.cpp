@@ -4,7 +4,9 @@
 
 #include "weft/base/as_double.h"
 #include "weft/cost/collective_time.h"
+#include "weft/meaning/block_exchanges.h"
 #include "weft/meaning/stage_parts.h"
+#include "weft/meaning/zero_rules.h"
 #include "weft/program/name_weights.h"
 
 namespace weft {
@@ -22,6 +24,9 @@ class PartPricer {
         costs_(costs),
         table_(table),
         splits_(has_split_backward(plan, module_)),
+        scatters_(zero_rules(effective_zero(module_.zero, module_.dp * module_.cp), module_.zero_keep_gathered)
+                      .scatters_gradients),
+        copies_before_ms_(stage.last_copies_ms),
         trainable_(plan),
         backward_(trainable_.backward_of(module_.kind)),
         zero_(plan.overlap_dp ? plan.cluster.efficiency.overlap : 0),
@@ -77,6 +82,9 @@ class PartPricer {
     if (backward.of_inputs(is_entry)) {
       backward_input_ += count * block.time.backward_input;
       if (splits_ || !backward.weights) backward_input_.tp_ms += count * block.time.hidden_input_tp_ms;
+    } else if (is_entry && !module_.is_encoder() && entry_placing(plan_, trainable_).needs_gradient) {
+      // The embedding's input is data, but gradients of its rows become whole.
+      backward_input_.tp_ms += count * block.time.backward_input.tp_ms;
     }
     if (backward.weights) {
       // Products with a weight that is not trained have no gradient of it: about as much less as there are elements.
@@ -85,6 +93,7 @@ class PartPricer {
       backward_weight_ += count * share * block.time.backward_weight;
       if (splits_) backward_weight_.tp_ms += count * share * block.time.hidden_weight_tp_ms;
       largest_weight_ = std::max(largest_weight_, block.largest_weight);
+      if (module_.tp > 1) add_copies(block, count * share);
     }
     double saved = block.memory.saved;
     if (what == BlockRecompute::kAttention) {
@@ -99,6 +108,21 @@ class PartPricer {
     activations_ += count * saved;
     largest_saved_ = std::max(largest_saved_, saved);
     if (backward.weights) stage_.deferred_bytes += count * std::max(0.0, block.memory.deferred - saved);
+  }
+
+  /// Ranks of tensor parallelism sum gradients of what all of them have before others see these.
+  void add_copies(const BlockCost& block, double count) {
+    const double bytes = num_bytes(plan_.precision.reduce);
+    double ms = 0;
+    if (block.copied > 0) ms += all_reduce_ms(costs_.setting.tp_link, as_double(block.copied) * bytes);
+    if (block.copied_keys > 0) {
+      GroupLink sharers = costs_.setting.tp_link;
+      sharers.num_ranks = block.key_sharers;
+      sharers.ranks_per_node = std::min(sharers.ranks_per_node, sharers.num_ranks);
+      sharers.num_nodes = std::min(sharers.num_nodes, sharers.num_ranks);
+      ms += all_reduce_ms(sharers, as_double(block.copied_keys) * bytes);
+    }
+    (scatters_ ? stage_.copies_ms : stage_.last_copies_ms) += count * ms;
   }
 
   void add_zero(const BlockCost& block, const LocalParameters& trained, const BackwardNeeds& backward, bool is_entry,
@@ -148,7 +172,7 @@ class PartPricer {
     stage_.passing_bytes = std::max(stage_.passing_bytes, state.passing_bytes + offloaded_on_their_way());
     stage_.zero_forward_ms += zero_.forward_ms();
     stage_.zero_backward_ms += zero_.backward_ms();
-    stage_.reduce_ms += state.reduce_ms;
+    stage_.reduce_ms += state.reduce_ms + (scatters_ ? 0 : stage_.last_copies_ms - copies_before_ms_);
     stage_.update_ms += state.update_ms + own_step_ms();
     add_tied_reduction();
     add_activations();
@@ -190,7 +214,9 @@ class PartPricer {
   const Module& spec_;
   const ModuleCosts& costs_;
   TiedTable table_;
-  bool splits_;  ///< weight gradients run apart from input gradients
+  bool splits_;              ///< weight gradients run apart from input gradients
+  bool scatters_;            ///< gradients, in every microbatch
+  double copies_before_ms_;  ///< of the stage's other parts
   Trainable trainable_;
   BackwardNeeds backward_;  ///< of some block
   ZeroExposure zero_;
@@ -263,6 +289,11 @@ double bytes_to_add(const Module& encoder, const ModuleCosts& costs, int64_t llm
   return costs.output_bytes * as_double(later) / as_double(encoder.output_parts);
 }
 
+void price_output(const Plan& plan, const ModulePlan& encoder, const ModuleCosts& costs, StageCost& stage) {
+  stage.forward += costs.output.forward;
+  if (Trainable(plan).gives_gradients(encoder)) stage.backward_input += costs.output.backward_input;
+}
+
 void price_transfer(const ModulePlan& module, const ModuleCosts& costs, double bytes, StageCost& stage) {
   stage.transfer_busy_ms += send_busy_ms(costs.pipeline_link, bytes);
   stage.transfer_ms = std::max(stage.transfer_ms, send_latency_ms(costs.pipeline_link));
@@ -285,10 +316,13 @@ void price_encoder(const Plan& plan, int32_t module, const ModuleCosts& costs, s
     StageCost& cost = stages[static_cast<size_t>(part.stage)];
     PartPricer(plan, part, costs, TiedTable{}, cost).add();
     cost.action_ms = plan.cluster.measured.action_ms.value_or(0);
-    if (part.has_exit) continue;
-    const ModulePlan& own = plan.modules[static_cast<size_t>(module)];
-    price_transfer(own, costs, bytes_between(*plan.model.find(own.kind), costs, part.first_layer + part.num_layers),
-                   cost);
+    const ModulePlan& encoder = plan.modules[static_cast<size_t>(module)];
+    if (part.has_exit) {
+      price_output(plan, encoder, costs, cost);
+    } else {
+      price_transfer(encoder, costs,
+                     bytes_between(*plan.model.find(encoder.kind), costs, part.first_layer + part.num_layers), cost);
+    }
   }
 }
 
@@ -297,7 +331,13 @@ void price_stages(const Plan& plan, const std::vector<StagePart>& parts, const M
   stages.assign(static_cast<size_t>(num_stages(plan)), StageCost{});
   const TiedTable table = tied_table(plan, parts);
   for (const StagePart& part : parts) {
-    price_part(plan, part, *modules[static_cast<size_t>(part.module)], table, stages[static_cast<size_t>(part.stage)]);
+    StageCost& stage = stages[static_cast<size_t>(part.stage)];
+    price_part(plan, part, *modules[static_cast<size_t>(part.module)], table, stage);
+    if (!part.has_entry || plan.modules[static_cast<size_t>(part.module)].is_encoder()) continue;
+    for (size_t m = 0; m < plan.modules.size(); ++m) {
+      const ModulePlan& module = plan.modules[m];
+      if (module.is_encoder() && module.is_in_pipeline()) price_output(plan, module, *modules[m], stage);
+    }
   }
   for (StageCost& stage : stages) stage.action_ms = action_ms(plan);
   if (plan.llm().pp == 1) return;

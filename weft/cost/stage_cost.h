@@ -20,11 +20,13 @@ struct StageCost {
   double zero_between_nodes_ms = 0;  ///< that it keeps the node's cards busy, forward and backward together
   double offload_forward_ms = 0;
   double offload_backward_ms = 0;
+  double copies_ms = 0;         ///< gradients of copied weights over tensor-parallel ranks, with ZeRO 2 and 3
   double action_ms = 0;         ///< around a forward, and around a backward
   double transfer_ms = 0;       ///< latency of a transfer to a neighbour, and what follows it
   double transfer_busy_ms = 0;  ///< of the sender's link
   // Once a step.
   double reduce_ms = 0;
+  double last_copies_ms = 0;  ///< of reduce_ms: gradients of copied weights, with ZeRO 0 and 1
   double update_ms = 0;
   // Bytes.
   StateMemory state;
@@ -39,7 +41,7 @@ struct StageCost {
   double backward_input_ms() const {
     return recompute.total_ms() + backward_input.total_ms() + zero_backward_ms + offload_backward_ms + action_ms;
   }
-  double backward_weight_ms() const { return backward_weight.total_ms(); }
+  double backward_weight_ms() const { return backward_weight.total_ms() + copies_ms; }
   /// Those that are there between actions, too.
   double buffer_bytes() const { return flight_bytes + transfer_bytes; }
 };
@@ -60,6 +62,10 @@ double bytes_between(const Module& module, const ModuleCosts& costs, int64_t lay
 /// Of an inline encoder's rows that the llm took in, the parts that it is still to add with so many of its layers
 /// behind.
 double bytes_to_add(const Module& encoder, const ModuleCosts& costs, int64_t llm_layers_behind);
+
+/// Adds what brings an encoder's rows to the llm: to the stage where the llm begins or, beside the pipeline, to the
+/// encoder's last.
+void price_output(const Plan& plan, const ModulePlan& encoder, const ModuleCosts& costs, StageCost& stage);
 
 /// Adds what it costs a stage to pass so many bytes of a module to the next one, on every rank.
 void price_transfer(const ModulePlan& module, const ModuleCosts& costs, double bytes, StageCost& stage);

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "weft/comm/environment.h"
+#include "tests/support/comm/environment.h"
 
 namespace weft {
 namespace {

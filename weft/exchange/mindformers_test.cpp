@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
+#include "tests/support/exchange/plans_to_export.h"
 #include "weft/base/document.h"
-#include "weft/exchange/plans_to_export.h"
 
 namespace weft::mindformers_test {
 namespace {

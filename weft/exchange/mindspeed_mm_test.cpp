@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "weft/exchange/plans_to_export.h"
+#include "tests/support/exchange/plans_to_export.h"
 #include "weft/plan/mbs_scale.h"
 
 namespace weft::mindspeed_mm_test {

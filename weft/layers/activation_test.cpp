@@ -1,6 +1,6 @@
 #include "weft/layers/activation.h"
 
-#include "weft/layers/compare_gradients.h"
+#include "tests/support/layers/compare_gradients.h"
 
 namespace weft {
 namespace {

@@ -1,6 +1,6 @@
 #include "weft/layers/attention_core.h"
 
-#include "weft/layers/compare_gradients.h"
+#include "tests/support/layers/compare_gradients.h"
 #include "weft/layers/kv_cache.h"
 
 namespace weft::attention_core_test {

@@ -5,9 +5,9 @@
 #include <random>
 
 #include "tests/support/draws.h"
+#include "tests/support/layers/compare_gradients.h"
 #include "weft/base/divisors.h"
 #include "weft/comm/run_ranks.h"
-#include "weft/layers/compare_gradients.h"
 #include "weft/layers/recompute.h"
 #include "weft/layers/transformer_layer.h"
 #include "weft/tensor/rank_threads.h"

@@ -1,7 +1,7 @@
 #include "weft/layers/linear.h"
 
-#include "weft/layers/compare_gradients.h"
-#include "weft/layers/live_bytes.h"
+#include "tests/support/layers/compare_gradients.h"
+#include "tests/support/layers/live_bytes.h"
 
 namespace weft {
 namespace {

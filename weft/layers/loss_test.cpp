@@ -2,9 +2,9 @@
 
 #include <mutex>
 
+#include "tests/support/layers/compare_gradients.h"
+#include "tests/support/layers/live_bytes.h"
 #include "weft/comm/run_ranks.h"
-#include "weft/layers/compare_gradients.h"
-#include "weft/layers/live_bytes.h"
 #include "weft/mesh/split.h"
 
 namespace weft::loss_test {

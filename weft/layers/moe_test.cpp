@@ -4,8 +4,8 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include "tests/support/layers/compare_gradients.h"
 #include "weft/comm/run_ranks.h"
-#include "weft/layers/compare_gradients.h"
 
 namespace weft {
 namespace {

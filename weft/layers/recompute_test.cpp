@@ -1,6 +1,6 @@
 #include "weft/layers/recompute.h"
 
-#include "weft/layers/compare_gradients.h"
+#include "tests/support/layers/compare_gradients.h"
 #include "weft/layers/linear.h"
 
 namespace weft {

@@ -1,6 +1,6 @@
 #include "weft/layers/rotary.h"
 
-#include "weft/layers/compare_gradients.h"
+#include "tests/support/layers/compare_gradients.h"
 
 namespace weft::rotary_test {
 namespace {

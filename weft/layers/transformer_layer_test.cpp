@@ -2,8 +2,8 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include "weft/layers/compare_gradients.h"
-#include "weft/layers/live_bytes.h"
+#include "tests/support/layers/compare_gradients.h"
+#include "tests/support/layers/live_bytes.h"
 #include "weft/layers/recompute.h"
 
 namespace weft::transformer_layer_test {

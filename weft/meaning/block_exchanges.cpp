@@ -119,6 +119,8 @@ bool comes_back(const BlockExchange& exchange, const std::vector<OpGradients>& g
     case ExchangeKind::kExpertRows:
       // A router that is trained has gradients of its weights, not of the rows that experts give.
       return exchange.goes_back ? gradients.at(exchange.op + 1).of_input : op.of_input;
+    case ExchangeKind::kMediaRows:
+      return op.of_output;
     case ExchangeKind::kLoss:
     case ExchangeKind::kBalance:
     case ExchangeKind::kExpertCounts:
@@ -143,6 +145,22 @@ std::vector<BlockExchange> forward_exchanges(const Module& module, const Block& 
   return ForwardList(module, block, sharing).list();
 }
 
+bool come_whole(const ModulePlan& llm, const ModulePlan& encoder) {
+  return encoder.is_in_pipeline() || !llm.sequence_parallel || llm.tp == 1;
+}
+
+EntryPlacing entry_placing(const Plan& plan, const Trainable& trainable, const std::array<bool, 3>& has_rows) {
+  EntryPlacing placing{.needs_gradient = trainable.trains_table()};
+  for (const ModulePlan& module : plan.modules) {
+    if (!module.is_encoder() || !has_rows[static_cast<size_t>(module.kind)]) continue;
+    // Rows that come divided are placed when the others have been divided.
+    if (!come_whole(plan.llm(), module)) continue;
+    placing.places_whole_rows = true;
+    placing.needs_gradient |= trainable.gives_gradients(module);
+  }
+  return placing;
+}
+
 std::vector<BlockExchange> entry_exchanges(const Module& llm, const BlockSharing& sharing, bool places_whole_rows) {
   if (sharing.tp == 1) return {};
   const auto change = [&](RowChange which) {
@@ -152,7 +170,7 @@ std::vector<BlockExchange> entry_exchanges(const Module& llm, const BlockSharing
   return {change(RowChange::kSum), change(RowChange::kDivide)};
 }
 
-std::vector<BlockExchange> output_exchanges(const Module& encoder, const BlockSharing& sharing, bool divides_parts) {
+std::vector<BlockExchange> output_exchanges(const Module& encoder, const BlockSharing& sharing, const OutputUse& use) {
   const auto change = [&](RowChange which, int64_t columns) {
     return BlockExchange{.kind = ExchangeKind::kRows,
                          .op = encoder.exit.ops.size() - 1,
@@ -160,12 +178,16 @@ std::vector<BlockExchange> output_exchanges(const Module& encoder, const BlockSh
                          .has_outputs = true,
                          .columns = columns};
   };
-  const bool is_apart = divides_parts && encoder.output_parts > 1 && sharing.tp > 1;
+  const bool is_apart = use.divides_parts && encoder.output_parts > 1 && sharing.tp > 1;
   const int64_t first = is_apart ? encoder.output_width / encoder.output_parts : encoder.output_width;
   std::vector<BlockExchange> list;
   if (sharing.divides_rows) list.push_back(change(RowChange::kGather, first));
   // Gradients of the others are then of some rows alone, and are summed on their way back.
   if (is_apart) list.push_back(change(RowChange::kEnter, encoder.output_width - first));
+  if (use.is_in_pipeline && sharing.ulysses * sharing.ring > 1) {
+    list.push_back(
+        {.kind = ExchangeKind::kMediaRows, .op = encoder.exit.ops.size() - 1, .columns = encoder.output_width});
+  }
   return list;
 }
 

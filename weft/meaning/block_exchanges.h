@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -26,6 +27,7 @@ enum class ExchangeKind : uint8_t {
   kBalance,       ///< rows that chose each expert, summed over those who have one microbatch
   kExpertCounts,  ///< ep: how many rows each rank has for each expert
   kExpertRows,    ///< ep: rows go to their experts, gradients of what came of them too or, `goes_back`, return
+  kMediaRows,     ///< cp: an encoder's rows go to the tokens that they stand for or, `goes_back`, gradients return
 };
 
 /// The pass through a block in which an exchange takes place.
@@ -39,7 +41,7 @@ struct BlockExchange {
   size_t op = 0;  ///< of the block: before which rows become whole, whose summands become rows, or which needs it
   RowChange change = RowChange::kEnter;  ///< of kRows
   bool has_outputs = false;    ///< of kRows: rows that leave the module, fewer than between blocks after a merge
-  int64_t columns = 0;         ///< of kRows
+  int64_t columns = 0;         ///< of kRows and kMediaRows
   bool happens_again = false;  ///< of kRows: rows become whole once more for the weight's gradient
   bool has_keys = false;       ///< of kHeads: of queries, keys and values; else of queries alone
 
@@ -50,13 +52,33 @@ struct BlockExchange {
 /// (entry_exchanges).
 std::vector<BlockExchange> forward_exchanges(const Module& module, const Block& block, const BlockSharing& sharing);
 
+/// Whether the llm gets an encoder's rows whole, on every tensor-parallel rank. Bridges bring them divided where the
+/// llm has them divided between its blocks.
+bool come_whole(const ModulePlan& llm, const ModulePlan& encoder);
+
+/// What the llm's entry does with the rows of encoders.
+struct EntryPlacing {
+  bool places_whole_rows =
+      false;                    ///< some come whole, on every tensor-parallel rank: among whole rows of the embedding
+  bool needs_gradient = false;  ///< of the embedding's rows, for its table or for encoders whose rows come whole
+};
+/// `has_rows`: by ModuleKind, whether a microbatch has rows of that encoder.
+EntryPlacing entry_placing(const Plan& plan, const Trainable& trainable,
+                           const std::array<bool, 3>& has_rows = {true, true, true});
+
 /// The forward of the llm's entry. Where rows of encoders come whole, they are placed among whole rows of the
 /// embedding.
 std::vector<BlockExchange> entry_exchanges(const Module& llm, const BlockSharing& sharing, bool places_whole_rows);
 
-/// An encoder's rows as the llm takes them in: whole on every tensor-parallel rank. `divides_parts`: of their further
-/// parts each rank then goes on with those of its own tokens.
-std::vector<BlockExchange> output_exchanges(const Module& encoder, const BlockSharing& sharing, bool divides_parts);
+/// What becomes of an encoder's rows behind its exit.
+struct OutputUse {
+  bool is_in_pipeline =
+      false;  ///< they go to the context-parallel ranks whose tokens they stand for; else bridges do it
+  bool divides_parts =
+      false;  ///< of their further parts each tensor-parallel rank goes on with those of its own tokens
+};
+/// An encoder's rows as the llm takes them in: whole on every tensor-parallel rank.
+std::vector<BlockExchange> output_exchanges(const Module& encoder, const BlockSharing& sharing, const OutputUse& use);
 
 /// The backward of the block that a forward is of, in order, recomputation included. It goes as far as gradients of its
 /// operators do. Exchanges for weights' gradients (BlockPass) run in their turn, or later where a schedule splits the

@@ -94,17 +94,23 @@ TEST(CheckPlan, WhatTrainingDoesNotObeyIsRefused) {
   ASSERT_EQ(check_plan(unfused).size(), 1U);
   EXPECT_EQ(check_plan(unfused).front().field, "workload.attention");
   // A language model drops what its configuration says, an encoder nothing yet.
-  const auto violations_with = [](const std::string& name, const std::string& pointer) {
-    Plan dropping = *read_plan({.source = "plan.json", .root = shipped(name)});
-    Json config = dropping.model.config;
-    config[Json::json_pointer(pointer)] = 0.1;
-    dropping.model = *read_model({.source = "config.json", .root = config}, dropping.model.name);
-    return check_plan(dropping);
+  const auto plan_with = [](const std::string& name, const std::string& pointer, const Json& value) {
+    Plan plan = *read_plan({.source = "plan.json", .root = shipped(name)});
+    Json config = plan.model.config;
+    config[Json::json_pointer(pointer)] = value;
+    plan.model = *read_model({.source = "config.json", .root = config}, plan.model.name);
+    return plan;
   };
-  EXPECT_TRUE(violations_with(kTp, "/attention_dropout").empty());
-  const std::vector<Violation> of_encoder = violations_with(inlined, "/vision_config/attention_dropout");
+  EXPECT_TRUE(check_plan(plan_with(kTp, "/attention_dropout", 0.1)).empty());
+  const std::vector<Violation> of_encoder = check_plan(plan_with(inlined, "/vision_config/attention_dropout", 0.1));
   ASSERT_EQ(of_encoder.size(), 1U);
   EXPECT_EQ(of_encoder.front().field, "model.vision");
+  // Models that can be planned but not run.
+  const Plan by_length = plan_with(kTp, "/rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}});
+  EXPECT_TRUE(check_plan(by_length, PlanUse::kPrice).empty());
+  ASSERT_EQ(check_plan(by_length).size(), 1U);
+  EXPECT_EQ(check_plan(by_length).front().field, "model.rope_scaling.type");
+  EXPECT_NE(check_plan(by_length).front().message.find("planned but not run. Use default"), std::string::npos);
 }
 
 TEST(CheckPlan, ProductsThatDoNotFitAreRefusedAndNotComputed) {

@@ -106,6 +106,9 @@ void ExchangeCalls::add(const BlockExchange& exchange, const Block& block, const
       const Traffic way = exchange.goes_back ? opposite(expert_rows) : expert_rows;
       return calls.add(place_.experts, OperationKind::kAllToAll, way.in_bytes(place_.spec->width), bytes_);
     }
+    case ExchangeKind::kMediaRows:
+      return exchange.goes_back ? add_media(rows.needed, rows.made, exchange.columns, calls)
+                                : add_media(rows.made, rows.needed, exchange.columns, calls);
   }
 }
 

@@ -42,6 +42,8 @@ struct SharedRows {
   PackedSegments segments;  ///< rows that attend to each other
   PackedSegments windows;   ///< the same of layers that see windows, if there are any
   int64_t targets = 0;      ///< of the llm: rows with one
+  RowLists made;            ///< of an inline encoder: rows that it gives, by rank of context parallelism
+  RowLists needed;          ///< the same of the tokens that they stand for
 };
 
 /// Turns the exchanges of a module's blocks into what one rank calls for its rows.
@@ -54,10 +56,9 @@ class ExchangeCalls {
            CallList& calls) const;
   /// So many rows on all tensor-parallel ranks, or their gradients.
   void add_change(RowChange change, int64_t rows, int64_t columns, bool goes_back, CallList& calls) const;
-  /// Rows of an encoder go to the ranks of context parallelism whose tokens need them.
-  void add_media(const RowLists& from, const RowLists& to, int64_t width, CallList& calls) const;
 
  private:
+  void add_media(const RowLists& from, const RowLists& to, int64_t width, CallList& calls) const;
   void add_attention(const BlockExchange& exchange, const Attention& attention, const SharedRows& rows,
                      CallList& calls) const;
   void add_ring(const Attention& attention, const PackedSegments& segments, const std::vector<std::vector<Range>>& held,

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "weft/program/name_weights.h"
+#include "weft/spec/num_experts.h"
 
 namespace weft {
 namespace {
@@ -15,10 +16,6 @@ std::vector<BlockRecompute> recomputes_of(const StagePart& part) {
     recomputes.insert(recomputes.end(), static_cast<size_t>(run.blocks), run.what);
   recomputes.resize(static_cast<size_t>(part.num_layers), BlockRecompute::kKeep);
   return recomputes;
-}
-
-bool has_router(const Block& block) {
-  return std::any_of(block.ops.begin(), block.ops.end(), is_router);
 }
 
 int64_t num_inside(const std::vector<int64_t>& places, Range range) {
@@ -53,9 +50,9 @@ RankPortion portion_of(const Plan& plan, const MicrobatchLoad& load, const Modul
   for (const auto& [kind, media] : load.media) {
     EncoderShare encoder = share_encoder(plan, kind, media, cp, rank);
     const auto needed = share.needed.find(kind);
-    portion.needed[kind] = needed != share.needed.end() ? needed->second : RowLists(encoder.made.size());
-    portion.made[kind] = std::move(encoder.made);
-    portion.rows[kind] = rows_of(media, encoder);
+    SharedRows& rows = portion.rows[kind] = rows_of(media, encoder);
+    rows.needed = needed != share.needed.end() ? needed->second : RowLists(encoder.made.size());
+    rows.made = std::move(encoder.made);
   }
   for (const ModulePlan& module : plan.modules) {
     const auto places = load.places.find(module.kind);
@@ -132,38 +129,30 @@ StageCalls::Item StageCalls::block_item(const ModulePlace& place, const RankPort
 }
 
 void StageCalls::add_output(const ModulePlace& encoder, const RankPortion& portion, std::vector<Item>& items) const {
-  const bool divides_parts = !is_encoder_ && places_.at(ModuleKind::kLlm).divides_rows();
+  const bool has_gradient = trainable_.gives_gradients(*encoder.plan);
+  const OutputUse use{.is_in_pipeline = encoder.plan->is_in_pipeline(),
+                      .divides_parts = !is_encoder_ && places_.at(ModuleKind::kLlm).divides_rows()};
   items.push_back({.place = &encoder,
                    .block = &encoder.spec->exit,
                    .rows = &portion.rows.at(encoder.plan->kind),
-                   .exchanges = output_exchanges(*encoder.spec, sharing_of(*encoder.plan, false), divides_parts),
-                   .gradients = std::vector<OpGradients>(encoder.spec->exit.ops.size()),
-                   .has_gradient = trainable_.gives_gradients(*encoder.plan)});
-  items.back().gradients.back().of_input = true;  // wherever it has one at all
+                   .exchanges = output_exchanges(*encoder.spec, sharing_of(*encoder.plan, false), use),
+                   .gradients = std::vector<OpGradients>(encoder.spec->exit.ops.size(), {.of_output = has_gradient}),
+                   .has_gradient = has_gradient});
+  items.back().gradients.back().of_input = has_gradient;
 }
 
 /// The embedding, among whose rows those of encoders are placed.
 void StageCalls::add_llm_entry(const ModulePlace& llm, const RankPortion& portion, size_t number,
                                std::vector<Item>& items) const {
-  bool places_whole_rows = false, needs_gradient = trainable_.trains_table();
   Item entry = block_item(llm, portion, 0, number);
+  std::array<bool, 3> has_rows{};
   for (const ModulePlan& module : plan_.modules) {
-    if (!module.is_encoder() || !portion.has(module.kind)) continue;
-    // Rows that come divided, from beside the pipeline, are placed when the others have been divided.
-    const bool is_whole = module.is_in_pipeline() || !llm.divides_rows();
-    places_whole_rows |= is_whole;
-    needs_gradient |= is_whole && trainable_.gives_gradients(module);
-    if (!module.is_in_pipeline()) continue;
-    const ModulePlace& encoder = places_.at(module.kind);
-    add_output(encoder, portion, items);
-    Item media = items.back();
-    media.exchanges.clear();
-    media.made = &portion.made.at(module.kind);
-    media.needed = &portion.needed.at(module.kind);
-    items.push_back(std::move(media));
+    const bool has = has_rows[static_cast<size_t>(module.kind)] = portion.has(module.kind);
+    if (module.is_encoder() && module.is_in_pipeline() && has) add_output(places_.at(module.kind), portion, items);
   }
-  entry.exchanges = entry_exchanges(*llm.spec, sharing_of(*llm.plan, false), places_whole_rows);
-  entry.gradients.front() = {.of_output = trainable_.trains_table(), .of_input = needs_gradient};
+  const EntryPlacing placing = entry_placing(plan_, trainable_, has_rows);
+  entry.exchanges = entry_exchanges(*llm.spec, sharing_of(*llm.plan, false), placing.places_whole_rows);
+  entry.gradients.front() = {.of_output = trainable_.trains_table(), .of_input = placing.needs_gradient};
   items.push_back(std::move(entry));
 }
 
@@ -203,8 +192,6 @@ void StageCalls::forward(const RankPortion& portion) {
   for (const Item& item : items_of(portion)) {
     if (item.number) weights_.before_forward(*item.number);
     for (const BlockExchange& exchange : item.exchanges) add(item, exchange);
-    if (item.made != nullptr)
-      ExchangeCalls(*item.place, bytes_).add_media(*item.made, *item.needed, item.place->spec->output_width, calls_);
     if (item.number) weights_.after_forward(*item.number);
   }
 }
@@ -216,8 +203,6 @@ void StageCalls::backward(const RankPortion& portion, DeferredCalls* deferred) {
     const Item& item = items[i];
     if (!item.has_gradient) continue;
     if (item.number) weights_.reach(*item.number);
-    if (item.made != nullptr)
-      ExchangeCalls(*item.place, bytes_).add_media(*item.needed, *item.made, item.place->spec->output_width, calls_);
     for (const BlockExchange& exchange : backward_exchanges(item.exchanges, item.gradients, item.recompute)) {
       if (deferred != nullptr && exchange.pass == BlockPass::kBackwardWeight) {
         // The portion outlives the step's calls.

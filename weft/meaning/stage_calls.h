@@ -11,10 +11,8 @@ namespace weft {
 
 /// What a rank has of one microbatch of the llm, or of one macro batch of an encoder beside it.
 struct RankPortion {
-  int64_t number = 0;                     ///< of the microbatch or macro batch
-  std::map<ModuleKind, SharedRows> rows;  ///< of modules in the pipeline that have data in it
-  std::map<ModuleKind, RowLists> made;    ///< of inline encoders: rows that they give, by rank of context parallelism
-  std::map<ModuleKind, RowLists> needed;  ///< the same of the tokens that need them
+  int64_t number = 0;                                 ///< of the microbatch or macro batch
+  std::map<ModuleKind, SharedRows> rows;              ///< of modules in the pipeline that have data in it
   std::map<ModuleKind, std::vector<int64_t>> places;  ///< of encoders' rows among the tokens here
   std::vector<ModuleKind> from_outside;               ///< encoders beside the pipeline whose rows it needs
 
@@ -64,8 +62,6 @@ class StageCalls {
     std::vector<OpGradients> gradients;
     BlockRecompute recompute = BlockRecompute::kKeep;
     Traffic expert_rows;
-    const RowLists* made = nullptr;  ///< rows of an encoder go to the tokens that need them
-    const RowLists* needed = nullptr;
     bool has_gradient = false;  ///< of what comes out of it
   };
 

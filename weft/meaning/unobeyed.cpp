@@ -59,6 +59,10 @@ std::vector<Violation> find_unobeyed(const Plan& plan) {
   find_half_precision(plan.precision, found);
   if (plan.workload.attention != AttentionKernel::kFused)
     found.push_back({"workload.attention", "is unfused, but training fuses attention; use fused"});
+  if (const std::optional<Error>& reason = plan.model.numbers.llm.not_run) {
+    const std::string advice = reason->advice.empty() ? "" : ". " + reason->advice;
+    found.push_back({"model." + reason->field, reason->problem + advice});
+  }
   for (const Module& module : plan.model.modules) {
     if (module.kind != ModuleKind::kLlm) find_dropout(module, found);
   }

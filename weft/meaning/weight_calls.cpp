@@ -1,5 +1,7 @@
 #include "weft/meaning/weight_calls.h"
 
+#include "weft/meaning/copied_weights.h"
+
 namespace weft {
 namespace {
 
@@ -25,8 +27,7 @@ WeightCalls::WeightCalls(const Plan& plan, const ModulePlace& place, const Stage
   if (place.plan->ep > 1) add_part(stage.buckets(*place.plan, true), place.same_experts, true);
   for (const StageWeight& weight : stage.weights()) {
     if (!weight.is_trained) continue;
-    if (weight.weight.is_whole && (weight.weight.sees_divided || weight.has_divided_rows))
-      whole_[weight.block] += weight.weight.elements;
+    whole_[weight.block] += summed_over_tp(weight.weight, weight.has_divided_rows);
     same_keys_[weight.block] += weight.weight.same_keys;
   }
 }

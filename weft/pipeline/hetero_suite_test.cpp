@@ -1,7 +1,7 @@
 #include "tests/support/pipeline/example_training.h"
+#include "tests/support/pipeline/plan_ranks.h"
 #include "weft/meaning/check.h"
 #include "weft/meaning/plan_schedule.h"
-#include "weft/pipeline/plan_ranks.h"
 
 namespace weft::hetero_suite_test {
 namespace {

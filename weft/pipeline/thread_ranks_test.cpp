@@ -1,4 +1,4 @@
-#include "weft/pipeline/plan_ranks.h"
+#include "tests/support/pipeline/plan_ranks.h"
 
 namespace weft {
 

@@ -52,10 +52,13 @@ std::vector<PlanProblem> problems() {
 
 TEST(ImprovePlan, WhatItFindsIsLegalFitsIsNotSlowerAndSimulatesToTheSameTime) {
   int num_improved = 0;
-  std::vector<PlanProblem> all = problems();
-  for (const int64_t devices : {2, 4}) all.push_back(heavy_tailed(devices));
-  for (const PlanProblem& problem : all) {
-    for (const int64_t batches : {0, 2}) {
+  // The search itself finds the best plan of the small problems; improving helps where long samples are rare.
+  std::vector<std::pair<PlanProblem, std::vector<int64_t>>> all;
+  for (const PlanProblem& problem : problems()) all.push_back({problem, {0, 2}});
+  all.push_back({heavy_tailed(2), {0, 2}});
+  all.push_back({heavy_tailed(4), {0, 2, 8}});
+  for (const auto& [problem, draws] : all) {
+    for (const int64_t batches : draws) {
       const PlanSearchResult plain = search(problem, false, batches), improved = search(problem, true, batches);
       const FoundPlan& best = improved.best.front();
       const std::string where = problem.model.name + ": " + best.candidate.text(best.plan);
@@ -71,7 +74,7 @@ TEST(ImprovePlan, WhatItFindsIsLegalFitsIsNotSlowerAndSimulatesToTheSameTime) {
       EXPECT_NEAR(improved.improved_by, 1 - best.step_time_ms / plain.best.front().step_time_ms, 1e-12) << where;
     }
   }
-  EXPECT_GE(num_improved, 1);
+  EXPECT_GE(num_improved, 2);
 }
 
 TEST(ImprovePlan, TheSameInputsGiveTheSamePlan) {
@@ -138,15 +141,25 @@ TEST(ImprovePlan, PinsStay) {
   }
 }
 
-/// Orders in bubbles and the layers of a pipeline of several modules are not the candidate's.
-bool is_completed_later(const Candidate& c, const Plan& problem) {
-  for (size_t e = 0; e + 1 < problem.modules.size(); ++e) {
-    if (c.encoders[e].fills() || (c.encoders[e].is_inline() && c.pp > 1)) return true;
+/// Orders in bubbles are made once a candidate has been placed.
+bool fills_bubbles(const Candidate& c, const Plan& problem) {
+  const auto end = c.encoders.begin() + static_cast<std::ptrdiff_t>(problem.modules.size() - 1);
+  return std::any_of(c.encoders.begin(), end, [](const EncoderChoice& e) { return e.fills(); });
+}
+
+/// A plan with a candidate's settings. Where the layers of a pipeline of several modules lie is not the candidate's to
+/// say: those of encoders go to its first stage.
+void complete_plan(const Candidate& c, Plan& plan) {
+  fill_plan(c, plan);
+  for (ModulePlan& m : plan.modules) {
+    if (m.placement != ModulePlacement::kInline) continue;
+    for (std::vector<int64_t>& chunks : m.layers) std::fill(chunks.begin(), chunks.end(), 0);
+    m.layers.front().front() = std::ssize(plan.model.find(m.kind)->layers);
   }
-  return false;
 }
 
 TEST(Neighbours, AreDifferentLegalAndEachOnce) {
+  int num_inline = 0;  // with several stages
   for (const PlanProblem& problem : problems()) {
     Plan plan = plan_without_settings(problem.model, problem.cluster, problem.workload);
     const Candidate found = search(problem, false).best.front().candidate;
@@ -157,11 +170,13 @@ TEST(Neighbours, AreDifferentLegalAndEachOnce) {
       EXPECT_FALSE(all[i] == found);
       EXPECT_TRUE(is_allowed(all[i], plan, widened(problem.space)));
       EXPECT_EQ(std::count(all.begin(), all.end(), all[i]), 1);
-      if (is_completed_later(all[i], plan)) continue;
-      fill_plan(all[i], plan);
+      if (fills_bubbles(all[i], plan)) continue;
+      num_inline += all[i].pp > 1 && all[i].encoders.front().is_inline() ? 1 : 0;
+      complete_plan(all[i], plan);
       EXPECT_TRUE(check_plan(plan).empty()) << to_error(check_plan(plan), "").message();
     }
   }
+  EXPECT_GT(num_inline, 0);
 }
 
 TEST(FarCandidates, AreLegalAndHaveEncodersWhoseSamplesTheRanksOfTheLlmShare) {
@@ -177,8 +192,8 @@ TEST(FarCandidates, AreLegalAndHaveEncodersWhoseSamplesTheRanksOfTheLlmShare) {
       };
       const auto end = c.encoders.begin() + static_cast<std::ptrdiff_t>(num_encoders);
       num_shared += num_encoders > 0 && std::all_of(c.encoders.begin(), end, is_shared) ? 1 : 0;
-      if (is_completed_later(c, plan)) continue;
-      fill_plan(c, plan);
+      if (fills_bubbles(c, plan)) continue;
+      complete_plan(c, plan);
       EXPECT_TRUE(check_plan(plan).empty()) << to_error(check_plan(plan), "").message();
     }
     EXPECT_EQ(num_shared > 0, num_encoders > 0) << problem.model.name;

@@ -18,6 +18,7 @@ constexpr StateContext kBytesOnly{.forward_ms = 1e18, .backward_ms = 1e18};
 double block_ms(const BackwardNeeds& backward, const BlockCost& block, bool is_entry = false) {
   double ms = block.time.forward.total_ms();
   if (backward.of_inputs(is_entry)) ms += block.time.backward_input.total_ms();
+  if (is_entry && backward.weights) ms += block.time.backward_input.tp_ms;
   if (backward.weights) ms += block.time.backward_weight.total_ms();
   return ms;
 }
@@ -144,6 +145,7 @@ StageTimes works_of(const BackwardNeeds& backward, bool splits, const BlockCost&
   StageTimes works{};
   works[kForwardWork] = block.time.forward.total_ms();
   if (backward.of_inputs(is_entry)) works[kInputWork] += block.time.backward_input.total_ms();
+  if (is_entry && backward.weights) works[kInputWork] += block.time.backward_input.tp_ms;
   if (backward.weights) works[splits ? kWeightWork : kInputWork] += block.time.backward_weight.total_ms();
   return works;
 }
@@ -223,6 +225,7 @@ void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
 double module_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs) {
   const BackwardNeeds backward = backward_of(plan, module.kind);
   double ms = block_ms(backward, costs.entry, true) + block_ms(backward, costs.exit);
+  ms += costs.output.forward.total_ms() + (backward.runs() ? costs.output.backward_input.total_ms() : 0);
   if (costs.distinct_layers.size() == 1)
     return ms + static_cast<double>(plan.model.find(module.kind)->layers.size()) *
                     block_ms(backward, costs.distinct_layers[0]);
@@ -282,6 +285,8 @@ FreeWork free_work(const Plan& plan, const ModulePlan& module, const ModuleCosts
   };
   add(costs.entry, 1, true);
   add(costs.exit, 1, false);
+  work.shares[kForwardWork] += costs.output.forward.total_ms();
+  if (backward.runs()) work.shares[kInputWork] += costs.output.backward_input.total_ms();
   const std::vector<size_t>& layers = plan.model.find(module.kind)->layers;
   if (costs.distinct_layers.size() == 1) {
     add(costs.distinct_layers[0], static_cast<double>(layers.size()), false);

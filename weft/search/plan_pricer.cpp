@@ -12,7 +12,7 @@
 namespace weft {
 
 std::optional<PlanPrice> PlanPricer::price(Plan& plan, const PlanPrice* rival, double slack, double most_excess_gib) {
-  if (store_fill_order(simulator_, plan) || !check_plan(plan).empty()) return std::nullopt;
+  if (store_fill_order(simulator_, plan) || !check_plan(plan, PlanUse::kPrice).empty()) return std::nullopt;
   const Result<Schedule> schedule = playable_schedule(plan);
   if (!schedule) return std::nullopt;
   ++num_priced_;

@@ -133,6 +133,7 @@ StageFigures PlanStages::price_alone(const Run& run, const Recomputes& recompute
                    .has_entry = is_llm ? has_llm_entry : layers > 0 && run.first <= span.begin,
                    .has_exit = is_llm ? is_last : layers > 0 && run.end() >= span.end};
     if (layers > 0 || part.has_entry || part.has_exit) price_part(plan_, part, *costs_[module], table, cost);
+    if (!is_llm && has_llm_entry) price_output(plan_, m, *costs_[module], cost);
     if (is_last || plan_.llm().pp == 1) continue;
     // What passes on to the next stage.
     double bytes = 0;

@@ -45,7 +45,7 @@ std::vector<int64_t> parts_of_group(const std::vector<int64_t>& segments, const 
 
 /// Of every segment: one group's queries, and the keys of another that they use. Both must have a part of it. Where
 /// rows only see what came before and every group has a part of each segment's first half and one of its second,
-/// earlier groups use all that later ones have, and later ones the first half.
+/// earlier groups use all that later ones have, with the second half of their queries, and later ones the first half.
 std::vector<std::pair<int64_t, int64_t>> used_keys(const std::vector<int64_t>& segments, const RowDeal& deal,
                                                    int64_t ulysses, int64_t of, int64_t by, bool is_causal) {
   const std::vector<int64_t> theirs = parts_of_group(segments, deal, ulysses, of);
@@ -53,7 +53,8 @@ std::vector<std::pair<int64_t, int64_t>> used_keys(const std::vector<int64_t>& s
   std::vector<std::pair<int64_t, int64_t>> used;
   for (size_t i = 0; i < segments.size(); ++i) {
     const int64_t keys = is_causal && of < by ? (theirs[i] + 1) / 2 : theirs[i];
-    if (own[i] > 0 && keys > 0) used.emplace_back(own[i], keys);
+    const int64_t queries = is_causal && of > by ? (own[i] + 1) / 2 : own[i];
+    if (own[i] > 0 && keys > 0) used.emplace_back(queries, keys);
   }
   return used;
 }

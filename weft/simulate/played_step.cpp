@@ -38,7 +38,7 @@ void add_rest(ActionKind kind, const StageCost& stage, ActionTime& time) {
         communication_of(stage.backward_input) + communication_of(stage.recompute) + stage.zero_backward_ms;
     time.host_ms += stage.offload_backward_ms + stage.action_ms;
   }
-  if (has_weight) time.communication_ms += communication_of(stage.backward_weight);
+  if (has_weight) time.communication_ms += communication_of(stage.backward_weight) + stage.copies_ms;
 }
 
 /// The costs of one replica's stages by microbatch: of all modules, and of each by itself.

@@ -20,7 +20,12 @@ inline int64_t num_experts(const Module& module) {
 
 /// Whether a layer's rows choose among experts.
 inline bool has_router(const Block& layer) {
-  return std::any_of(layer.ops.begin(), layer.ops.end(), [](const Op& op) { return op.name == "moe.router"; });
+  return std::any_of(layer.ops.begin(), layer.ops.end(), is_router);
+}
+
+/// Whether training adds a loss that keeps experts evenly loaded.
+inline bool balances_experts(const Model& model) {
+  return model.numbers.llm.balance_coefficient > 0;
 }
 
 }  // namespace weft

@@ -3,8 +3,8 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "tests/support/tensor/spread_tensor.h"
 #include "weft/tensor/redistribute.h"
-#include "weft/tensor/spread_tensor.h"
 
 namespace weft::redistribute_suite_test {
 namespace {

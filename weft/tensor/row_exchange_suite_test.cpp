@@ -5,9 +5,9 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include "tests/support/tensor/spread_tensor.h"
 #include "weft/tensor/row_exchange.h"
 #include "weft/tensor/row_transfer.h"
-#include "weft/tensor/spread_tensor.h"
 
 namespace weft {
 namespace {

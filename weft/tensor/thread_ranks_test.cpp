@@ -1,12 +1,12 @@
 // The suite on threads, and what ends a run.
 #include <cstdio>
 
+#include "tests/support/tensor/spread_tensor.h"
 #include "weft/comm/failure.h"
 #include "weft/comm/suite.h"
 #include "weft/comm/threads/run_threads.h"
 #include "weft/tensor/redistribute.h"
 #include "weft/tensor/row_transfer.h"
-#include "weft/tensor/spread_tensor.h"
 
 namespace weft::suite {
 

@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/pipeline/plan_ranks.h"
 #include "tests/support/source_tree.h"
 #include "weft/families/media/audio_index.h"
 #include "weft/meaning/balance.h"
@@ -22,7 +23,6 @@
 #include "weft/models/initialize.h"
 #include "weft/models/load_weights.h"
 #include "weft/models/network.h"
-#include "weft/pipeline/plan_ranks.h"
 #include "weft/pipeline/training_rank.h"
 #include "weft/schedule/generators.h"
 #include "weft/spec/model_reader.h"

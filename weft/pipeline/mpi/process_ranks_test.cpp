@@ -1,5 +1,5 @@
+#include "tests/support/pipeline/plan_ranks.h"
 #include "weft/comm/suite.h"
-#include "weft/pipeline/plan_ranks.h"
 
 namespace weft {
 
