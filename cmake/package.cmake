@@ -2,7 +2,7 @@
 # walks through one.
 include(CMakePackageConfigHelpers)
 set(package_folder lib/cmake/Weft)
-set(package_targets weft_base weft_program weft_families)
+set(package_targets weft_base weft_mesh weft_program weft_families)
 foreach(target IN LISTS package_targets)
   string(REPLACE weft_ "" name ${target})
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})

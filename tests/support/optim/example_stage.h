@@ -15,7 +15,7 @@ namespace weft {
 
 struct ExampleParameter {
   std::vector<int64_t> shape;
-  int64_t kind = 0;
+  int64_t bundle = 0;
   bool is_frozen = false;
 
   int64_t num_elements() const {
@@ -64,7 +64,7 @@ inline std::vector<StageParameter> example_parameters(at::ScalarType type = at::
     parameter->spec = {.pieces = {whole_weight("w" + std::to_string(i), p.shape)}, .shape = p.shape, .init = {}};
     parameter->value = at::tensor(example_value(i)).view(p.shape).to(type).set_requires_grad(!p.is_frozen);
     parameter->gradient_type = type;
-    all.push_back({.parameter = parameter, .kind = p.kind});
+    all.push_back({.parameter = parameter, .bundle = p.bundle});
   }
   return all;
 }

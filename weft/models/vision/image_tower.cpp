@@ -63,10 +63,10 @@ at::Tensor ImageTower::project(const at::Tensor& x, const VisionInputs& inputs, 
   return linear(merged_norm_->forward(merge(context.enter(x))), up_.weight, up_.bias, context);
 }
 
-at::Tensor ImageTower::leave(const at::Tensor& x, const Inputs& inputs, const RunContext& context,
+at::Tensor ImageTower::leave(const LayerRows& rows, const Inputs& inputs, const RunContext& context,
                              const RunContext& outside) const {
-  const at::Tensor rows = last_norm_ ? last_norm_->forward(x) : x;
-  const at::Tensor wide = activate(project(rows, *inputs.vision, context), activation_);
+  const at::Tensor normed = last_norm_ ? last_norm_->forward(rows.last) : rows.last;
+  const at::Tensor wide = activate(project(normed, *inputs.vision, context), activation_);
   if (outside.sites == nullptr) return linear(wide, down_.weight, down_.bias, context);
   const at::Tensor summed = outside.leave(linear(wide, down_.weight, {}, context));
   return down_.bias ? add_bias(summed, down_.bias) : summed;

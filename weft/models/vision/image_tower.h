@@ -13,7 +13,7 @@ class ImageTower : public ModuleNetwork {
 
   at::Tensor enter(const Inputs& inputs, const std::vector<MediaRows>& media, const RunContext& context) const override;
   LayerPass begin(const Inputs& inputs, at::ScalarType type) const override;
-  at::Tensor leave(const at::Tensor& x, const Inputs& inputs, const RunContext& context,
+  at::Tensor leave(const LayerRows& rows, const Inputs& inputs, const RunContext& context,
                    const RunContext& outside) const override;
 
  private:
