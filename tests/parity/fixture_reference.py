@@ -80,11 +80,18 @@ def randomise(model, draw):
                 weight.copy_(draw.normal(*weight.shape) * 1.2 * weight[0].numel() ** -0.5)
 
 
+def as_published(config, tensors):
+    """Experts as the published files have them, inputs first. transformers reads both and writes a fresh model the other way."""
+    if config.model_type != "qwen3_vl_moe":
+        return tensors
+    return {name: t.transpose(1, 2).contiguous() if ".experts." in name else t for name, t in tensors.items()}
+
+
 def saved_names(model, tensors):
-    """Tensors of parameters under the names, and cut, as save_pretrained writes the parameters themselves."""
+    """Tensors of parameters under the names, and cut, as the files hold the parameters themselves."""
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder, state_dict={k: v.detach().clone() for k, v in tensors.items()})
-        return load_file(pathlib.Path(folder) / "model.safetensors")
+        return as_published(model.config, load_file(pathlib.Path(folder) / "model.safetensors"))
 
 
 def model_inputs(config, sample, facts):

@@ -27,6 +27,7 @@ from fixture_reference import (
     in_bfloat16,
     in_float64,
     load_model,
+    as_published,
     new_model,
     randomise,
     unreached,
@@ -44,6 +45,9 @@ ATTEMPTS = 200
 def save_model(model, folder, shard_size):
     model.save_pretrained(folder, **({"max_shard_size": shard_size} if shard_size else {}))
     (folder / "generation_config.json").unlink(missing_ok=True)
+    weights = folder / "model.safetensors"
+    if weights.exists():
+        save_file(as_published(model.config, load_file(weights)), weights, metadata={"format": "pt"})
 
 
 def prompt_sample(case):

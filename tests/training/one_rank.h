@@ -20,9 +20,7 @@ class OneRank {
     batch_ = plan.workload.global_batch_samples;
     for (const ParameterPtr& parameter : maker_.all()) {
       const std::string& name = parameter->spec.pieces.front().name;
-      const ModuleKind kind = name.starts_with("visual.")        ? ModuleKind::kVision
-                              : name.starts_with("audio_tower.") ? ModuleKind::kAudio
-                                                                 : ModuleKind::kLlm;
+      const ModuleKind kind = module_with(plan.model, name);
       const auto& frozen = plan.workload.frozen;
       bool is_trained = std::find(frozen.begin(), frozen.end(), kind) == frozen.end();
       for (const TrainRule& rule : plan.trainable)

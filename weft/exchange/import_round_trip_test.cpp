@@ -1,8 +1,8 @@
 #include <random>
 
 #include "tests/support/draws.h"
+#include "tests/support/exchange/plans_to_export.h"
 #include "weft/exchange/import.h"
-#include "weft/exchange/plans_to_export.h"
 #include "weft/exchange/refusals.h"
 #include "weft/meaning/trainable.h"
 #include "weft/plan/mbs_scale.h"

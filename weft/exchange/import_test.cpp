@@ -1,7 +1,7 @@
 #include "weft/exchange/import.h"
 
+#include "tests/support/exchange/plans_to_export.h"
 #include "tests/support/source_tree.h"
-#include "weft/exchange/plans_to_export.h"
 #include "weft/plan/mbs_scale.h"
 #include "weft/spec/scenario.h"
 

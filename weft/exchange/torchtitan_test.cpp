@@ -1,4 +1,4 @@
-#include "weft/exchange/plans_to_export.h"
+#include "tests/support/exchange/plans_to_export.h"
 
 namespace weft {
 namespace {

@@ -1,5 +1,7 @@
 #include "weft/parallelize/cut_parameter.h"
 
+#include <algorithm>
+
 #include "weft/base/check.h"
 #include "weft/mesh/head_share.h"
 #include "weft/mesh/split.h"
@@ -34,7 +36,8 @@ ParameterSpec cut_experts(const ParameterSpec& whole, const TensorShare& share) 
 }
 
 ParameterSpec cut_parameter(const ParameterSpec& whole, const TensorShare& share) {
-  if (share.num_ranks == 1) return whole;
+  const auto is_whole = [](const WeightPiece& piece) { return piece.cut.unit == CutUnit::kNone; };
+  if (share.num_ranks == 1 || std::all_of(whole.pieces.begin(), whole.pieces.end(), is_whole)) return whole;
   ParameterSpec part = whole;
   int64_t rows = 0;
   int64_t columns = whole.shape.back();

@@ -78,7 +78,7 @@ std::vector<TrainingExample> forms() {
           .pp = 2,
           .sequence_parallel = true,
           .microbatches = 3,
-          .beside = {{kVision, {.placement = ModulePlacement::kDisjoint, .pp = 2}}}});
+          .beside = {{kVision, {.placement = ModulePlacement::kDisjoint, .pp = 2, .form = EncoderForm::kStream}}}});
   add(4, {.tp = 2, .pp = 2, .schedule = "zb_h1", .microbatches = 4, .beside = {{kVision, {.cp = 2, .dp = 2}}}});
   // Weights that stay: of all the encoder, of all but a merger in the middle, of all but the llm's last layers.
   add(4, {.tp = 2, .pp = 2, .sequence_parallel = true, .frozen = {kVision}});
@@ -93,7 +93,12 @@ std::vector<TrainingExample> forms() {
   // Experts, and samples without pictures or tokens to learn from.
   add(4, {.fixture = "qwen3_vl_moe", .tp = 2, .pp = 2, .dp = 2, .ep = 2, .sequence_parallel = true});
   add(4, {.fixture = "qwen3_vl_moe", .dp = 2, .ep = 2, .microbatches = 3, .balance_coefficient = 0.3});
-  add(4, {.tp = 2, .pp = 2, .sequence_parallel = true, .has_masked_sample = true, .has_short_sample = true});
+  add(4, {.tp = 2,
+          .pp = 2,
+          .sequence_parallel = true,
+          .microbatches = 4,
+          .has_masked_sample = true,
+          .has_short_sample = true});
   add(4, {.tp = 2, .pp = 2, .mbs = 2, .bare_samples = {0, 1}, .bare_step = 2});
   return all;
 }

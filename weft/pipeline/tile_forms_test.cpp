@@ -1,5 +1,6 @@
 // Towers over tiles, whose sequences have a row for the class, in every parallel form against one rank.
 #include "tests/support/pipeline/example_training.h"
+#include "tests/support/pipeline/tiny_models.h"
 #include "weft/meaning/check.h"
 
 namespace weft::tile_forms_test {
@@ -14,7 +15,9 @@ TEST_P(TileForms, EqualOneRank) {
 }
 
 TrainingExample tiles(TrainingExample example) {
-  example.fixture = "internvl";
+  example.fixture = kTinyTiles.fixture;
+  example.sizes = kTinyTiles.sizes;
+  example.sizes_name = kTinyTiles.name;
   example.steps = 2;
   return example;
 }
@@ -43,8 +46,9 @@ std::vector<TrainingExample> forms() {
              .trainable = {{.weights = "*", .train = false}, {.weights = "multi_modal_projector.layer_norm.*"}}}));
   all.push_back(tiles({.tp = 2, .cp = 2, .trainable = {{.weights = "vision_tower.encoder.*", .train = false}}}));
   // Beside the pipeline.
-  all.push_back(tiles(
-      {.pp = 2, .microbatches = 4, .beside = {{kVision, {.dp = 2, .mbs_scale = 2, .form = EncoderForm::kFill}}}}));
+  all.push_back(tiles({.pp = 2,
+                       .microbatches = 4,
+                       .beside = {{kVision, {.dp = 2, .mbs_scale = 2, .form = EncoderForm::kFill, .live = 4}}}}));
   all.push_back(tiles({.tp = 2,
                        .pp = 2,
                        .microbatches = 4,

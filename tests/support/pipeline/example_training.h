@@ -24,6 +24,7 @@
 #include "weft/models/load_weights.h"
 #include "weft/models/network.h"
 #include "weft/pipeline/training_rank.h"
+#include "weft/program/name_weights.h"
 #include "weft/schedule/generators.h"
 #include "weft/spec/model_reader.h"
 
@@ -312,6 +313,18 @@ inline bool is_meant(const TrainRule& rule, const std::string& name) {
   return std::regex_match(name, std::regex(expression));
 }
 
+/// The module that has a weight of this name.
+inline ModuleKind module_with(const Model& model, const std::string& weight) {
+  for (const Module& module : model.modules) {
+    for (int64_t place = 0; place < num_blocks(module); ++place) {
+      for (const auto& names : weight_names(module, place)) {
+        if (std::find(names.begin(), names.end(), weight) != names.end()) return module.kind;
+      }
+    }
+  }
+  WEFT_CHECK(false, "no module has a weight {}", weight);
+}
+
 /// One rank in double precision, with AdamW written out. Without a balancing loss the batch is one piece; that loss is
 /// of a microbatch, so that with it they are the plan's.
 inline TrainingOutcome train_by_hand(const TrainingExample& example, const Model& model) {
@@ -322,9 +335,7 @@ inline TrainingOutcome train_by_hand(const TrainingExample& example, const Model
   const Network network = *Network::create(model, maker);
   initialize_weights(maker.all(), kExampleSeed);
   for (const ParameterPtr& parameter : maker.all()) {
-    const bool is_vision = parameter->name().starts_with("visual.");
-    const bool is_audio = parameter->name().starts_with("audio_tower.");
-    const ModuleKind kind = is_vision ? ModuleKind::kVision : is_audio ? ModuleKind::kAudio : ModuleKind::kLlm;
+    const ModuleKind kind = module_with(model, parameter->spec.pieces.front().name);
     bool is_trained = std::find(example.frozen.begin(), example.frozen.end(), kind) == example.frozen.end();
     for (const TrainRule& rule : example.trainable) {
       if (is_meant(rule, parameter->spec.pieces.front().name)) is_trained = rule.train;
