@@ -72,7 +72,8 @@ void add_merger(Block& exit, const PatchConfig& patches, size_t index, const Bra
                       .shape = Matmul{.in = width, .out = width, .bias_elements = width},
                       .split = TensorSplit::kColumn,
                       .rows = rows,
-                      .saved = {.whole = width}});
+                      .saved = {.whole = width},
+                      .has_whole_rows = true});
   exit.ops.push_back({.name = branch_op(index, "activation"),
                       .shape = Pointwise{.elements_in = width, .elements_out = width, .activation = Activation::kGelu},
                       .split = TensorSplit::kInside,
