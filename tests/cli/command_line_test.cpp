@@ -9,7 +9,7 @@ TEST(CommandLine, HelpNamesEveryVerbAndEveryVerbHasHelp) {
   const ProgramRun help = run_weft({"--help"});
   EXPECT_EQ(help.exit_status, 0);
   for (const char* verb : {"describe", "plan", "check", "simulate", "validate", "schedule", "export", "import",
-                           "balance", "train", "eval", "predict", "convert", "doctor"}) {
+                           "balance", "shard", "train", "eval", "predict", "convert", "doctor"}) {
     EXPECT_NE(help.out.find(verb), std::string::npos);
     const ProgramRun verb_help = run_weft({verb, "--help"});
     EXPECT_EQ(verb_help.exit_status, 0);
@@ -31,7 +31,7 @@ TEST(CommandLine, MistypedWordsAreGuessed) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"descirbe"},
        "'descirbe' is not a verb. Known are describe, plan, check, simulate, validate, schedule, export, import, "
-       "balance, "
+       "balance, shard, "
        "profile, train, eval, predict, convert, doctor, help or version. Did you mean 'describe'?"},
       {{"describe", "--modle", "llama3-8b"}, "Did you mean '--model'?"},
       {{"describe", "--model", "llama3-8b", "--jsno"}, "Did you mean '--json'?"},

@@ -78,7 +78,7 @@ TEST_P(HeldMemory, IsSaidByLengthsAfterEveryActionAndAtItsPeak) {
   const Model model = example_model(example);
   const uint64_t num_plans = draws(uint64_t{10});
   for (uint64_t seed = 1; seed <= num_plans && !HasFailure(); ++seed) {
-    Plan plan = random_plan(model, 2000 + seed, {.most_mbs = 5});
+    Plan plan = random_plan(model, 2100 + seed, {.most_mbs = 5});
     draw_settings(seed, plan);
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + settings_text(plan));
     example.mbs = plan.workload.global_batch_samples;

@@ -95,7 +95,7 @@ def main():
         if not (folder / "weft/lib/libweft_runtime.so").exists():
             return
         plan, space = folder / "plan.json", folder / "space.yaml"
-        space.write_text("llm: {tp: 2, pp: 2, dp: 1, cp: 1}\nvision: {placement: inline}\nschedule: [1f1b]\n")
+        space.write_text("llm: {tp: 2, pp: 2, dp: 2, cp: 1}\nvision: {placement: inline}\nschedule: [1f1b]\n")
         must(weft, "plan", "--model", MODEL, "--cluster", "local_cpu", "--workload", "tiny_vl", "--space", space, "--out", plan, **own)
         must(weft, "check", "--plan", plan, **own)
         must(weft, "simulate", "--plan", plan, **own)

@@ -355,9 +355,7 @@ def stacked_cases(options):
             model = build(config)
             cases.append({"config": config, "parameters": count(model), "run": run_once(rng, model)})
     found = [{"model_type": "qwen3_vl", "text_config": {}, "vision_config": {"out_hidden_size": 4096}},
-             {"model_type": "qwen3_vl", "text_config": {"hidden_size": 3584}, "vision_config": {}},
-             {"model_type": "qwen3_vl_moe", "text_config": {"hidden_size": 3584, "num_attention_heads": 28},
-              "vision_config": {"depth": 26}}]
+             {"model_type": "qwen3_vl", "text_config": {"hidden_size": 3584}, "vision_config": {}}]
     folder = pathlib.Path(__file__).resolve().parents[2] / "scenarios" / "models"
     found += [json.loads((folder / f"{name}.json").read_text()) for name in ("qwen3-vl-4b", "qwen3-vl-30b-a3b")]
     for config in found:

@@ -14,8 +14,10 @@ void count_copies(const Block& block, const BlockSetting& setting, BlockCost& co
   std::vector<LocalWeight> weights;
   for (const Op& op : block.ops) {
     list_weights(op, share, weights);
+    // Bounds ask for degrees beyond an encoder's heads, too, of which no plan is made.
     if (const auto* a = std::get_if<Attention>(&op.shape))
-      cost.key_sharers = share_of_heads({a->heads, a->kv_heads, a->head_dim}, setting.tp, 0).sharers;
+      cost.key_sharers =
+          share_of_heads({a->heads, a->kv_heads, a->head_dim}, std::min(setting.tp, a->heads), 0).sharers;
   }
   for (const LocalWeight& weight : weights) {
     cost.copied += summed_over_tp(weight, setting.sequence_parallel);

@@ -150,6 +150,11 @@ class CandidateTrial {
                     .step_time_ms = step_time_ms,
                     .bound_ms = bound_ms > 0 ? std::min(bound_ms, step_time_ms) : step_time_ms};
     if (order != nullptr) store_order(*order, found.plan);
+    if (const auto& target = bench_.space().target; target && !can_express(found.plan, *target)) {
+      // Layers or recomputation that the system has no setting for: others of this candidate were not looked at.
+      evaluation.open_bound_ms = std::min(evaluation.open_bound_ms, found.bound_ms);
+      return;
+    }
     if (options_.drawn == nullptr) {
       evaluation.found.push_back(std::move(found));
       return;

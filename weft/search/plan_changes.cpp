@@ -74,7 +74,9 @@ void change_recompute(const Plan& to, Plan& plan) {
   for (size_t i = 0; i < plan.modules.size(); ++i) {
     ModulePlan& module = plan.modules[i];
     const auto common = common_recompute(to.modules[i]);
-    if (module.layers == to.modules[i].layers) {
+    if (common && common == common_recompute(module)) {
+      // An empty list and one of blocks that keep everything are the same.
+    } else if (module.layers == to.modules[i].layers) {
       module.recompute = to.modules[i].recompute;
     } else if (common) {
       recompute_all(module, *common);
