@@ -119,9 +119,8 @@ std::string edit_text(const ImportRequest& request, const SettingsEdit& edit) {
     }
   }
   if (edit.files.empty() && !edit.changes.empty())
-    text +=
-        "\nThe files compute or spread these settings, so that no change of single lines gives them. As a whole:\n" +
-        shown(edit.exported);
+    text += "\nNo change of single lines was found that gives the plan when the files are read again. As a whole:\n" +
+            shown(edit.exported);
   return text;
 }
 

@@ -216,6 +216,19 @@ class SettingsEditor {
     return true;
   }
 
+  /// Of modules that recompute nothing, no list and a list of nothing are the same.
+  static Json modules_of(const Json& plan) {
+    Json modules = plan["modules"];
+    for (Json& module : modules) {
+      const auto recompute = module.find("recompute");
+      if (recompute == module.end()) continue;
+      const Json flat = recompute->flatten();
+      if (std::all_of(flat.begin(), flat.end(), [](const Json& value) { return value.empty(); }))
+        module.erase(recompute);
+    }
+    return modules;
+  }
+
   /// Only files that, read again, describe the plan.
   void apply() {
     if (!is_good_ || edit_.changes.empty()) return;
@@ -227,7 +240,7 @@ class SettingsEditor {
     const auto run = import_settings(again);
     if (!run) return;
     const Json now = plan_to_json(run->plan), goal = plan_to_json(wanted_);
-    if (now["modules"] != goal["modules"] || now["schedule"] != goal["schedule"] ||
+    if (modules_of(now) != modules_of(goal) || now["schedule"] != goal["schedule"] ||
         now["precision"] != goal["precision"])
       return;
     for (size_t file = 0; file < texts_.size(); ++file) {
