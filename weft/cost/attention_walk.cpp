@@ -154,6 +154,7 @@ void run_call_backward(const KernelCall& call, int64_t heads, const Attention& a
 
 /// Rotating heads in place.
 void rotate(int64_t rows, int64_t width, const WalkContext& context) {
+  if (context.has_own_kernels()) return;
   CountedTensor converted;
   if (context.is_half()) converted = context.exact_rows_of(rows, width);
   const CountedTensor turned = context.exact_rows_of(rows, width / 2);
@@ -357,8 +358,9 @@ CountedTensor walk_attention(const CountedTensor& qkv, const LocalHeads& heads, 
   const int64_t rows = context.whole_rows;
   const int64_t turning = (heads.queries + heads.keys) * attention.head_dim;
   const int64_t packed = (heads.queries + 2 * heads.keys) * attention.head_dim;
-  CountedTensor turned;  // processors turn heads in place, a GPU's attention reads copies
-  if (has_rotary && !context.count->is_of_processor()) turned = context.rows_of(rows, turning);
+  CountedTensor turned;  // where kernels do not take packed rows as they are, a GPU's attention reads copies
+  if (has_rotary && !context.count->is_of_processor() && !context.has_own_kernels())
+    turned = context.rows_of(rows, turning);
   if (has_rotary) rotate(rows, turning, context);
   const AttentionState state = attend(heads, attention, context);
   AttentionState kept;
@@ -368,6 +370,16 @@ CountedTensor walk_attention(const CountedTensor& qkv, const LocalHeads& heads, 
     const CountedTensor kept_qkv = qkv, kept_turned = turned;
     AttentionState used = kept;
     if (context.recomputes_attention) used = attend(heads, attention, context);
+    if (context.has_own_kernels()) {
+      const CountedTensor parts = context.rows_of(rows, packed);
+      {
+        const CountedTensor of_queries = context.exact_rows_of(rows, heads.queries * attention.head_dim);
+        // Keys that several queries share have a gradient for each, which are summed.
+        CountedTensor of_keys;
+        if (heads.queries != heads.keys) of_keys = context.rows_of(rows, 2 * heads.queries * attention.head_dim);
+      }
+      return context.rows_of(rows, packed);
+    }
     CountedTensor dqkv = context.rows_of(rows, packed);
     attend_backward(heads, attention, context);
     if (has_rotary) rotate(rows, turning, context);

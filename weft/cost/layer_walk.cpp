@@ -1,5 +1,7 @@
 #include "weft/cost/layer_walk.h"
 
+#include <functional>
+
 #include "weft/cost/attention_walk.h"
 
 namespace weft {
@@ -12,8 +14,10 @@ bool needs_rows_gradient(const WalkedBlock& block, const Op& op) {
 }
 
 /// A product whose weight is cut by rows, and the sum over ranks of what it gives.
-CountedTensor row_cut_linear(const CountedTensor& x, const WalkedBlock& block, std::string_view name,
-                             const WalkContext& outside) {
+using WalkProduct = std::function<CountedTensor(const LinearShape&, const WalkContext&)>;
+
+CountedTensor row_cut_product(const WalkProduct& product, const WalkedBlock& block, std::string_view name,
+                              const WalkContext& outside) {
   const Op& op = op_named(block.block, name);
   const WalkContext context = block.at(op, outside);
   const auto& matmul = std::get<Matmul>(op.shape);
@@ -22,14 +26,22 @@ CountedTensor row_cut_linear(const CountedTensor& x, const WalkedBlock& block, s
                     .in = local.in,
                     .out = local.out,
                     .has_bias = matmul.bias_elements > 0 && !context.is_spread()};
-  if (!context.is_spread()) return walk_linear(x, shape, context);
+  if (!context.is_spread()) return product(shape, context);
   CountedTensor rows;
   {
-    const CountedTensor summand = walk_linear(x, shape, context.going_back(needs_rows_gradient(block, op)));
+    const CountedTensor summand = product(shape, context.going_back(needs_rows_gradient(block, op)));
     rows = walk_leave(summand, {context.rows, context.whole_rows, local.out},
                       context.going_back(needs_rows_gradient(block, op)));
   }
   return matmul.bias_elements > 0 ? walk_add_bias(rows, local.out, context) : rows;
+}
+
+CountedTensor row_cut_linear(const CountedTensor& x, const WalkedBlock& block, std::string_view name,
+                             const WalkContext& outside) {
+  const auto product = [&x](const LinearShape& shape, const WalkContext& context) {
+    return walk_linear(x, shape, context);
+  };
+  return row_cut_product(product, block, name, outside);
 }
 
 CountedTensor column_cut_linear(const CountedTensor& x, const WalkedBlock& block, const Op& op,
@@ -70,6 +82,12 @@ CountedTensor mlp(const CountedTensor& x, const WalkedBlock& layer, const WalkCo
   const int64_t up_width = local_matmul(std::get<Matmul>(up.shape), up.split, context.share).out;
   const CountedTensor wide = column_cut_linear(x, layer, up, context);
   const WalkContext behind = context.going_back(layer.needs_of(up).of_output);
+  if (context.has_own_kernels()) {
+    const auto product = [&](const LinearShape& shape, const WalkContext& inside) {
+      return walk_activated_linear(wide, up_width, shape, behind, inside);
+    };
+    return row_cut_product(product, layer, "mlp.down", context);
+  }
   const CountedTensor inner = gate_up != nullptr ? walk_swiglu(wide, context.whole_rows, up_width / 2, behind)
                                                  : walk_activation(wide, context.whole_rows, up_width, 1, behind);
   return row_cut_linear(inner, layer, "mlp.down", context);

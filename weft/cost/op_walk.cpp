@@ -11,6 +11,7 @@ void make_bias_gradient(int64_t elements, const WalkContext& context) {
 
 /// The gradient of `normed` rows, in exact numbers.
 CountedTensor rms_backward(int64_t rows, int64_t width, const WalkContext& context) {
+  if (context.has_own_kernels()) return context.rows_of(rows, width);
   CountedTensor dy;
   if (context.is_half()) dy = context.exact_rows_of(rows, width);
   CountedTensor normed;
@@ -33,7 +34,7 @@ CountedTensor rms_backward(int64_t rows, int64_t width, const WalkContext& conte
 
 /// A norm's output.
 CountedTensor rms_forward(int64_t rows, int64_t width, const WalkContext& context) {
-  if (!context.is_half()) return context.rows_of(rows, width);
+  if (!context.is_half() || context.has_own_kernels()) return context.rows_of(rows, width);
   const CountedTensor converted = context.exact_rows_of(rows, width);
   const CountedTensor scaled = context.exact_rows_of(rows, width);
   return context.rows_of(rows, width);
@@ -96,7 +97,7 @@ void walk_weight_product(int64_t rows, int64_t in, int64_t out, const WalkContex
 }
 
 void walk_weight_gradient(int64_t rows, int64_t in, int64_t out, const WalkContext& context) {
-  if (context.adds_in_place) return walk_weight_product(rows, in, out, context);
+  if (context.adds_in_place || context.has_own_kernels()) return walk_weight_product(rows, in, out, context);
   const CountedTensor product = context.make(in * out * context.element_bytes);
   walk_weight_product(rows, in, out, context);
   const CountedTensor converted = context.make(in * out * context.exact_bytes);
@@ -139,6 +140,28 @@ CountedTensor walk_product_of(const CountedTensor& own, const LinearShape& shape
 CountedTensor walk_linear(const CountedTensor& x, const LinearShape& shape, const WalkContext& context) {
   return walk_product_of(
       x, shape, [](const CountedTensor& kept) { return kept; }, context);
+}
+
+CountedTensor walk_activated_linear(const CountedTensor& wide, int64_t wide_width, const LinearShape& shape,
+                                    const WalkContext& behind, const WalkContext& context) {
+  const bool has_weights = context.trains || (shape.has_bias && context.trains_bias);
+  context.add_step([=](const CountedTensor& dy) {
+    const CountedTensor kept = wide;
+    const CountedTensor inner = context.rows_of(shape.rows, shape.in);  // its gradient first, then it again
+    CountedTensor dwide = context.rows_of(shape.rows, wide_width);
+    const auto make_gradients = [shape, context] {
+      if (context.trains) walk_weight_gradient(shape.rows, shape.in, shape.out, context);
+      if (shape.has_bias && context.trains_bias) make_bias_gradient(shape.out, context);
+    };
+    if (has_weights && context.queue != nullptr) {
+      context.queue->push_back([inner, dy, make_gradients] { make_gradients(); });
+    } else if (has_weights) {
+      make_gradients();
+    }
+    return behind.way != nullptr ? dwide : CountedTensor();
+  });
+  const CountedTensor inner = context.rows_of(shape.rows, shape.in);
+  return context.rows_of(shape.rows, shape.out);
 }
 
 CountedTensor walk_entered_linear(const CountedTensor& x, const SiteRows& rows, const LinearShape& shape,

@@ -93,6 +93,8 @@ struct WalkContext {
     return context;
   }
   bool is_half() const { return element_bytes < exact_bytes; }
+  /// Rows of half precision on a GPU go through own kernels, which make nothing in passing.
+  bool has_own_kernels() const { return is_half() && !count->is_of_processor(); }
   bool is_spread() const { return share.tp > 1; }
   void add_step(WayBack::Step step) const {
     if (way != nullptr) way->add(std::move(step));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <stdexcept>
 
 #include <fmt/format.h>
@@ -106,8 +107,17 @@ void GpuKernels::launch_with(const char* source, const char* kernel, const Launc
                              void** arguments) const {
   const auto number = [](int64_t value) { return static_cast<unsigned>(value); };
   const CudaFunctionHandle function = function_of(source, kernel);
-  const OnCudaDevice here(*device_);
-  device_->check(device_->driver().cuLaunchKernel(function, number(shape.blocks), number(shape.blocks_y), 1,
+  const CudaDriver& driver = device_->driver();
+  // Launches follow each other on a thread that LibTorch works on, too, which leaves the context as it is. A thread
+  // without one is given this, as CUDA's runtime would do it.
+  CudaContext current = nullptr;
+  device_->check(driver.cuCtxGetCurrent(&current), "cuCtxGetCurrent");
+  std::optional<OnCudaDevice> here;
+  if (current == nullptr)
+    device_->check(driver.cuCtxSetCurrent(device_->context()), "cuCtxSetCurrent");
+  else if (current != device_->context())
+    here.emplace(*device_);
+  device_->check(driver.cuLaunchKernel(function, number(shape.blocks), number(shape.blocks_y), 1,
                                                   number(shape.threads), number(shape.threads_y), 1,
                                                   /*shared bytes=*/0, stream, arguments, nullptr),
                  kernel);

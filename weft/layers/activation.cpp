@@ -1,7 +1,9 @@
 #include "weft/layers/activation.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>
+#include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
@@ -77,6 +79,32 @@ at::Tensor activate(const at::Tensor& x, Activation activation) {
       return QuickGeluFunction::apply(x);
   }
   WEFT_CHECK(false, "an activation without a rule");
+}
+
+at::Tensor MlpActivation::operator()(const at::Tensor& wide) const {
+  return is_gated ? swiglu(wide) : activate(wide, activation);
+}
+
+ActivationGradient activation_gradient(const MlpActivation& activation, const at::Tensor& dy, const at::Tensor& wide) {
+  const at::NoGradGuard no_graph;
+  if (activation.is_gated && has_own_swiglu(wide)) return {swiglu_rows_backward(dy, wide, dy), dy};
+  WEFT_CHECK(!activation.is_gated, "a gated activation that is made again without a kernel for it");
+  switch (activation.activation) {
+    case Activation::kQuickGelu:
+      if (has_own_kernels(wide)) return {quick_gelu_rows_backward(dy, wide, dy), dy};
+      return {at::silu_backward(dy, at::mul(wide, kQuickGeluSlope)), activate(wide, activation.activation)};
+    case Activation::kSilu:
+      return {at::silu_backward(dy, wide), at::silu(wide)};
+    case Activation::kGelu:
+      return {at::gelu_backward(dy, wide), at::gelu(wide)};
+    case Activation::kGeluTanh:
+      return {at::gelu_backward(dy, wide, "tanh"), at::gelu(wide, "tanh")};
+  }
+  WEFT_CHECK(false, "an activation without a rule");
+}
+
+bool makes_activation_again(const at::Tensor& wide, bool is_gated) {
+  return is_gated ? has_own_swiglu(wide) : has_own_kernels(wide);
 }
 
 at::Tensor swiglu(const at::Tensor& gate_up) {

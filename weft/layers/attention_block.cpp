@@ -6,6 +6,8 @@
 #include <tuple>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_flash_attention_backward.h>
+#include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/arange.h>
@@ -16,6 +18,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "weft/base/check.h"
+#include "weft/layers/device_attention.h"
 
 namespace weft {
 namespace {
@@ -141,6 +144,82 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> composed_backward(const BlockInpu
   return {at::matmul(dscores, in.k), at::matmul(dscores.transpose(2, 3), in.q), dv};
 }
 
+/// Puts what a block gave together with what its queries have so far. The tensors are views of one order of dims.
+void add_result(const AttentionBlock& block, const BlockResult& result, const at::Tensor& out,
+                const at::Tensor& log_sums) {
+  if (block.has_own_keys) {
+    out.copy_(result.out);
+    log_sums.copy_(result.log_sums);
+    return;
+  }
+  const at::Tensor together = at::logaddexp(log_sums, result.log_sums);
+  out.mul_((log_sums - together).exp_().unsqueeze(3));
+  out.addcmul_(result.out.to(out.scalar_type()), (result.log_sums - together).exp_().unsqueeze(3));
+  log_sums.copy_(together);
+}
+
+/// How far back and ahead a query sees, where keys end with the last query: as a GPU's kernels say what is hidden.
+/// Nothing: they cannot say it.
+struct DeviceWindow {
+  bool is_causal = false;
+  std::optional<int64_t> back;
+  std::optional<int64_t> ahead;
+};
+std::optional<DeviceWindow> device_window(const AttentionBlock& block) {
+  const int64_t more_keys = block.keys.size() - block.queries.size();
+  switch (block.sees) {
+    case AttentionBlock::Sees::kAll:
+      return DeviceWindow{};
+    case AttentionBlock::Sees::kCausal:
+      return more_keys == 0 ? std::optional(DeviceWindow{.is_causal = true}) : std::nullopt;
+    case AttentionBlock::Sees::kWindow: {
+      const int64_t ahead = block.offset - more_keys, back = block.window - 1 - ahead;
+      if (ahead < 0 || back < 0) return std::nullopt;
+      return DeviceWindow{.is_causal = false, .back = back, .ahead = ahead};
+    }
+  }
+  return std::nullopt;
+}
+
+/// The block's rows of a range as a GPU's kernels take them, [blocks, length, ...].
+at::Tensor range_view(const at::Tensor& x, const AttentionBlock& block, Range range) {
+  return x.narrow(0, range.begin, range.size() * block.count).unflatten(0, {block.count, range.size()});
+}
+at::Tensor rows_view(const at::Tensor& x, const AttentionBlock& block) {
+  return range_view(x, block, block.queries);
+}
+
+BlockResult device_attend_block(const AttentionParts& parts, const AttentionBlock& block, const DeviceWindow& window,
+                                double scale) {
+  auto [out, log_sums, seed, offset, mask] = at::_flash_attention_forward(
+      rows_view(parts.q, block), range_view(parts.k, block, block.keys), range_view(parts.v, block, block.keys), {}, {},
+      block.queries.size(), block.keys.size(), /*dropout_p=*/0.0, window.is_causal, /*return_debug_mask=*/false, scale,
+      window.back, window.ahead);
+  // A query that sees no key has nothing to add.
+  const double infinite = std::numeric_limits<double>::infinity();
+  return {out, log_sums.transpose(1, 2).masked_fill(log_sums.transpose(1, 2).eq(infinite), -infinite)};
+}
+
+void device_attend_block_backward(const at::Tensor& dout, const AttentionParts& parts, const AttentionBlock& block,
+                                  const DeviceWindow& window, double scale, const AttentionState& state,
+                                  const AttentionParts& gradients) {
+  const at::Tensor q = rows_view(parts.q, block), none = at::empty({2}, q.options().dtype(at::kLong));
+  const auto [dq, dk, dv] = at::_flash_attention_backward(
+      rows_view(dout, block), q, range_view(parts.k, block, block.keys), range_view(parts.v, block, block.keys),
+      rows_view(state.out, block), rows_view(state.log_sums, block).transpose(1, 2).contiguous(), at::Tensor(),
+      at::Tensor(), block.queries.size(), block.keys.size(), /*dropout_p=*/0.0, window.is_causal, none, none, scale,
+      window.back, window.ahead);
+  const auto put = [&](const at::Tensor& from, const at::Tensor& to) {
+    if (block.has_own_keys)
+      to.copy_(from);
+    else
+      to.add_(from);
+  };
+  put(dq, rows_view(gradients.q, block));
+  put(dk, range_view(gradients.k, block, block.keys));
+  put(dv, range_view(gradients.v, block, block.keys));
+}
+
 at::Tensor factors_of(const BlockViews& views, const at::Tensor& q, AttentionKernel kernel,
                       const BlockDropout* dropout) {
   if (dropout == nullptr) return {};
@@ -176,33 +255,36 @@ AttentionState empty_state(const at::Tensor& q) {
   return {at::empty(q.sizes(), options), at::empty({q.size(0), q.size(1)}, options)};
 }
 
-AttentionKernel kernel_for(at::Device device) {
-  return device.is_cpu() ? AttentionKernel::kFlash : AttentionKernel::kComposed;
+AttentionKernel kernel_for(const at::Tensor& q, const HeadCounts& heads) {
+  if (q.is_cpu()) return AttentionKernel::kFlash;
+  return has_device_attention(q, heads) ? AttentionKernel::kDevice : AttentionKernel::kComposed;
 }
 
 void attend_block(const AttentionParts& parts, const AttentionBlock& block, const HeadCounts& heads,
                   const AttentionState& state, AttentionKernel kernel, const BlockDropout* dropout) {
   const BlockViews views(block, heads);
+  if (kernel == AttentionKernel::kDevice) {
+    if (const auto window = device_window(block)) {
+      return add_result(block, device_attend_block(parts, block, *window, scale_of(heads)), rows_view(state.out, block),
+                        rows_view(state.log_sums, block));
+    }
+    kernel = AttentionKernel::kComposed;
+  }
   const auto attend = kernel == AttentionKernel::kFlash ? flash : composed;
   const BlockResult result = attend(views.queries(parts.q), views.keys(parts.k), views.keys(parts.v), block,
                                     scale_of(heads), factors_of(views, parts.q, kernel, dropout));
-  const at::Tensor out = views.queries(state.out);
-  const at::Tensor log_sums = views.log_sums(state.log_sums);
-  if (block.has_own_keys) {
-    out.copy_(result.out);
-    log_sums.copy_(result.log_sums);
-    return;
-  }
-  const at::Tensor together = at::logaddexp(log_sums, result.log_sums);
-  out.mul_((log_sums - together).exp_().unsqueeze(3));
-  out.addcmul_(result.out.to(out.scalar_type()), (result.log_sums - together).exp_().unsqueeze(3));
-  log_sums.copy_(together);
+  add_result(block, result, views.queries(state.out), views.log_sums(state.log_sums));
 }
 
 void attend_block_backward(const at::Tensor& dout, const AttentionParts& parts, const AttentionBlock& block,
                            const HeadCounts& heads, const AttentionState& state, const AttentionParts& gradients,
                            AttentionKernel kernel, const BlockDropout* dropout) {
   const BlockViews views(block, heads);
+  if (kernel == AttentionKernel::kDevice) {
+    if (const auto window = device_window(block))
+      return device_attend_block_backward(dout, parts, block, *window, scale_of(heads), state, gradients);
+    kernel = AttentionKernel::kComposed;
+  }
   const BlockInput in{.dout = views.queries(dout),
                       .q = views.queries(parts.q),
                       .k = views.keys(parts.k),

@@ -38,10 +38,12 @@ AttentionState empty_state(const at::Tensor& q);
 
 enum class AttentionKernel : uint8_t {
   kFlash,     ///< the CPU's
+  kDevice,    ///< a GPU's, for half precision
   kComposed,  ///< of operators that every device has; holds a block's weights whole
 };
 
-AttentionKernel kernel_for(at::Device device);
+/// For rows like these queries.
+AttentionKernel kernel_for(const at::Tensor& q, const HeadCounts& heads);
 
 /// Attends and adds what comes out to the state of the block's queries. Weights are dropped by composed kernels only.
 void attend_block(const AttentionParts& parts, const AttentionBlock& block, const HeadCounts& heads,

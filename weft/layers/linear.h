@@ -1,5 +1,6 @@
 #pragma once
 
+#include "weft/layers/activation.h"
 #include "weft/layers/parameter.h"
 #include "weft/layers/run_context.h"
 
@@ -17,6 +18,11 @@ using ArrangeRows = std::function<at::Tensor(const at::Tensor& whole)>;
 /// same order.
 at::Tensor entered_linear(const at::Tensor& x, const ParameterPtr& weight, const ParameterPtr& bias,
                           const RunContext& context, const ArrangeRows& arrange = {});
+
+/// linear(activation(wide)). Where a device has kernels for that, `wide` is all that is kept, and what the activation
+/// gives is made again with its gradient.
+at::Tensor activated_linear(const at::Tensor& wide, const MlpActivation& activation, const ParameterPtr& weight,
+                            const ParameterPtr& bias, const RunContext& context);
 
 /// x + bias, for rows x.
 at::Tensor add_bias(const at::Tensor& x, const ParameterPtr& bias);

@@ -176,14 +176,15 @@ at::Tensor swiglu_rows(const at::Tensor& given) {
   return y;
 }
 
-at::Tensor swiglu_rows_backward(const at::Tensor& dy_in, const at::Tensor& given) {
+at::Tensor swiglu_rows_backward(const at::Tensor& dy_in, const at::Tensor& given, const at::Tensor& again) {
+  WEFT_CHECK(!again.defined() || again.is_contiguous(), "memory that is not contiguous");
   const at::Tensor gate_up = given.contiguous(), dy = dy_in.contiguous();
   const int64_t rows = gate_up.size(0), inner = gate_up.size(1) / 2;
   at::Tensor result = at::empty_like(gate_up);
   if (rows == 0) return result;
   own_kernels(dy).launch("activation", "swiglu_backward",
                          {.blocks = rows, .blocks_y = ceil_div(inner, 128 * kEight), .threads = 128},
-                         current_stream(dy), at_first(result), at_first(dy), at_first(gate_up),
+                         current_stream(dy), at_first(result), at_first(again), at_first(dy), at_first(gate_up),
                          static_cast<int>(inner));
   return result;
 }
@@ -198,13 +199,14 @@ at::Tensor quick_gelu_rows(const at::Tensor& given) {
   return y;
 }
 
-at::Tensor quick_gelu_rows_backward(const at::Tensor& dy_in, const at::Tensor& given) {
+at::Tensor quick_gelu_rows_backward(const at::Tensor& dy_in, const at::Tensor& given, const at::Tensor& again) {
+  WEFT_CHECK(!again.defined() || again.is_contiguous(), "memory that is not contiguous");
   const at::Tensor x = given.contiguous(), dy = dy_in.contiguous();
   at::Tensor dx = at::empty_like(x);
   const int64_t eights = x.numel() / kEight;
   if (eights == 0) return dx;
   own_kernels(x).launch("activation", "quick_gelu_backward", {.blocks = ceil_div(eights, 256), .threads = 256},
-                        current_stream(x), at_first(dx), at_first(dy), at_first(x), eights);
+                        current_stream(x), at_first(dx), at_first(again), at_first(dy), at_first(x), eights);
   return dx;
 }
 

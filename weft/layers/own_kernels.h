@@ -50,9 +50,10 @@ NormGradients norm_rows_backward(const at::Tensor& dy, const at::Tensor& passed,
                                  const at::Tensor& weight, bool needs_weights);
 
 at::Tensor swiglu_rows(const at::Tensor& gate_up);
-at::Tensor swiglu_rows_backward(const at::Tensor& dy, const at::Tensor& gate_up);
 at::Tensor quick_gelu_rows(const at::Tensor& x);
-at::Tensor quick_gelu_rows_backward(const at::Tensor& dy, const at::Tensor& x);
+/// `again`, where it is defined, becomes what the forward gave; it may be dy itself.
+at::Tensor swiglu_rows_backward(const at::Tensor& dy, const at::Tensor& gate_up, const at::Tensor& again = {});
+at::Tensor quick_gelu_rows_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& again = {});
 
 /// Heads [rows, heads, head_dim], whose rows may lie apart, turned in place. head_dim in sixteens, angles in fp32.
 void turn_heads_(const at::Tensor& heads, const at::Tensor& cosines, const at::Tensor& sines, bool back);

@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "weft/layers/activation.h"
+#include "weft/layers/attention_block.h"
 #include "weft/layers/attention_core.h"
 #include "weft/layers/linear.h"
 #include "weft/layers/loss.h"
@@ -186,6 +187,61 @@ TEST_F(OwnKernels, AttendInSegmentsOfEveryKind) {
       }
     }
   }
+}
+
+/// A ring's blocks: each row's own keys first, then those of rows before it, put together.
+TEST_F(OwnKernels, PutBlocksOfARingTogether) {
+  constexpr int64_t kRows = 192, kHalf = 96;
+  const HeadCounts heads{4, 2, 64};
+  using Sees = AttentionBlock::Sees;
+  for (const int64_t window : {0, 40}) {
+    const at::Tensor qkv = numbers({kRows, heads.packed_width()});
+    const at::Tensor dout = numbers({kRows, heads.heads, heads.head_dim});
+    std::vector<AttentionBlock> blocks = {
+        {.queries = {0, kHalf}, .keys = {0, kHalf}, .sees = Sees::kCausal, .has_own_keys = true},
+        {.queries = {kHalf, kRows}, .keys = {kHalf, kRows}, .sees = Sees::kCausal, .has_own_keys = true},
+        {.queries = {kHalf, kRows}, .keys = {0, kHalf}}};
+    if (window > 0) {
+      for (AttentionBlock& block : blocks) {
+        block.sees = Sees::kWindow;
+        block.window = window;
+      }
+      blocks[2].offset = kHalf;
+    }
+    const auto run = [&](at::Device device, at::ScalarType type) {
+      const at::Tensor rows = qkv.to(at::kDouble).to(device, type), slopes = dout.to(at::kDouble).to(device, type);
+      const AttentionParts parts = attention_parts(rows, heads);
+      const AttentionKernel kernel = device.is_cpu() ? AttentionKernel::kComposed : kernel_for(rows, heads);
+      AttentionState state = empty_state(parts.q);
+      for (const AttentionBlock& block : blocks) attend_block(parts, block, heads, state, kernel);
+      state.out = state.out.to(type);
+      const at::Tensor gradient = at::zeros(rows.sizes(), state.log_sums.options());
+      const AttentionParts of_parts = attention_parts(gradient, heads);
+      // Where no block writes a gradient first, it is added to zero.
+      for (AttentionBlock block : blocks) {
+        block.has_own_keys = false;
+        attend_block_backward(slopes, parts, block, heads, state, of_parts, kernel);
+      }
+      return std::vector<at::Tensor>{state.out, state.log_sums, gradient};
+    };
+    EXPECT_EQ(kernel_for(qkv.to(kGpu), heads), AttentionKernel::kDevice);
+    const auto exact = run(at::kCPU, at::kDouble), found = run(kGpu, at::kBFloat16);
+    for (size_t i = 0; i < exact.size(); ++i)
+      expect_close(found[i], exact[i], "window " + std::to_string(window) + ", result " + std::to_string(i));
+  }
+}
+
+TEST_F(OwnKernels, KeepAnMlpsInputAlone) {
+  for (const bool is_gated : {true, false})
+    for (const Activation activation : {Activation::kSilu, Activation::kGelu, Activation::kQuickGelu}) {
+      if (is_gated && activation != Activation::kSilu) continue;
+      const at::Tensor wide = numbers({70, 96}), weight = numbers({24, is_gated ? 48 : 96}), bias = numbers({24});
+      expect_same(
+          [&](const auto& in, const auto& w) {
+            return activated_linear(in[0], {activation, is_gated}, w[0], w[1], RunContext());
+          },
+          {wide}, {weight, bias}, "an MLP");
+    }
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ class RingAttention {
   std::optional<Group> group_;
   HeadCounts heads_;
   AttentionKernel kernel_for_rows(const at::Tensor& rows) const {
-    return dropout_ ? AttentionKernel::kComposed : kernel_for(rows.device());
+    return dropout_ ? AttentionKernel::kComposed : kernel_for(rows, heads_);
   }
   static const BlockDropout* drops(const std::optional<BlockDropout>& dropout) { return dropout ? &*dropout : nullptr; }
 

@@ -8,12 +8,15 @@
 namespace weft {
 namespace {
 
+at::Tensor with_bias(const at::Tensor& rows, const ParameterPtr& bias) {
+  return bias ? add_bias(rows, bias) : rows;
+}
+
 /// A row-cut product's bias is added once, after the summands of all ranks came together.
 at::Tensor row_cut_linear(const at::Tensor& x, const ParameterPtr& weight, const ParameterPtr& bias,
                           const RunContext& context) {
   if (context.sites == nullptr) return linear(x, weight, bias, context);
-  const at::Tensor rows = context.leave(linear(x, weight, {}, context));
-  return bias ? add_bias(rows, bias) : rows;
+  return with_bias(context.leave(linear(x, weight, {}, context)), bias);
 }
 
 at::Tensor scaled(const at::Tensor& x, const ParameterPtr& weight) {
@@ -67,7 +70,9 @@ at::Tensor AttentionLayer::forward(const at::Tensor& x, const AttentionCall& cal
 
 at::Tensor MlpLayer::forward(const at::Tensor& x, const RunContext& context) const {
   const at::Tensor wide = entered_linear(x, up, up_bias, context);
-  return row_cut_linear(is_gated ? swiglu(wide) : activate(wide, activation), down, down_bias, context);
+  const MlpActivation between{.activation = activation, .is_gated = is_gated};
+  if (context.sites == nullptr) return activated_linear(wide, between, down, down_bias, context);
+  return with_bias(context.leave(activated_linear(wide, between, down, {}, context)), down_bias);
 }
 
 at::Tensor TransformerLayer::forward(const at::Tensor& x, const AttentionCall& call, const RunContext& context) const {

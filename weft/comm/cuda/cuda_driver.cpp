@@ -41,6 +41,8 @@ Result<CudaDriver> load() {
   WEFT_GET(cuDevicePrimaryCtxRelease_v2);
   WEFT_GET(cuCtxPushCurrent_v2);
   WEFT_GET(cuCtxPopCurrent_v2);
+  WEFT_GET(cuCtxGetCurrent);
+  WEFT_GET(cuCtxSetCurrent);
   WEFT_GET(cuMemAlloc_v2);
   WEFT_GET(cuMemFree_v2);
   WEFT_GET(cuMemHostAlloc);

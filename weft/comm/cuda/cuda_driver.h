@@ -39,6 +39,8 @@ struct CudaDriver {
   CudaStatus (*cuDevicePrimaryCtxRelease_v2)(int device);
   CudaStatus (*cuCtxPushCurrent_v2)(CudaContext context);
   CudaStatus (*cuCtxPopCurrent_v2)(CudaContext* context);
+  CudaStatus (*cuCtxGetCurrent)(CudaContext* context);
+  CudaStatus (*cuCtxSetCurrent)(CudaContext context);
   CudaStatus (*cuMemAlloc_v2)(CudaAddress* address, size_t bytes);
   CudaStatus (*cuMemFree_v2)(CudaAddress address);
   CudaStatus (*cuMemHostAlloc)(void** memory, size_t bytes, unsigned flags);

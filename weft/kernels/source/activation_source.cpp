@@ -17,21 +17,24 @@ extern "C" __global__ void __launch_bounds__(128) swiglu_forward(bf16* y, const 
   store8(y + row * inner + column, result);
 }
 
-extern "C" __global__ void __launch_bounds__(128) swiglu_backward(bf16* result, const bf16* dy, const bf16* gate_up,
-                                                                  int inner) {
+// What the forward gave is made again where someone wants it; that may take the place of dy.
+extern "C" __global__ void __launch_bounds__(128) swiglu_backward(bf16* result, bf16* again, const bf16* dy,
+                                                                  const bf16* gate_up, int inner) {
   const int column = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
   if (column >= inner) return;
   const i64 row = blockIdx.x, gates = row * 2 * inner + column, ups = gates + inner;
   const Eight gate = load8(gate_up + gates), up = load8(gate_up + ups), slope = load8(dy + row * inner + column);
-  Eight dgate, dup;
+  Eight dgate, dup, value;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const float s = sigmoid(gate.at[i]);
     dup.at[i] = slope.at[i] * gate.at[i] * s;
+    value.at[i] = gate.at[i] * s * up.at[i];
     dgate.at[i] = slope.at[i] * up.at[i] * s * (1 + gate.at[i] * (1 - s));
   }
   store8(result + gates, dgate);
   store8(result + ups, dup);
+  if (again != nullptr) store8(again + row * inner + column, value);
 }
 
 // x · sigmoid(1.702 · x), eight elements a thread.
@@ -44,18 +47,20 @@ extern "C" __global__ void __launch_bounds__(256) quick_gelu_forward(bf16* y, co
   store8(y + place * 8, value);
 }
 
-extern "C" __global__ void __launch_bounds__(256) quick_gelu_backward(bf16* dx, const bf16* dy, const bf16* x,
-                                                                      i64 eights) {
+extern "C" __global__ void __launch_bounds__(256) quick_gelu_backward(bf16* dx, bf16* again, const bf16* dy,
+                                                                      const bf16* x, i64 eights) {
   const i64 place = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (place >= eights) return;
-  const Eight value = load8(x + place * 8);
+  Eight value = load8(x + place * 8);
   Eight slope = load8(dy + place * 8);
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const float scaled = 1.702f * value.at[i], s = sigmoid(scaled);
     slope.at[i] *= s * (1 + scaled * (1 - s));
+    value.at[i] *= s;
   }
   store8(dx + place * 8, slope);
+  if (again != nullptr) store8(again + place * 8, value);
 }
 )cuda";
 

@@ -88,6 +88,13 @@ STAND_IN cuCtxPushCurrent_v2(void*) {
 STAND_IN cuCtxPopCurrent_v2(void**) {
   return --depth >= 0 ? 0 : kInvalidContext;
 }
+STAND_IN cuCtxGetCurrent(void** context) {
+  *context = nullptr;
+  return 0;
+}
+STAND_IN cuCtxSetCurrent(void*) {
+  return 0;
+}
 STAND_IN cuMemAlloc_v2(uint64_t* address, size_t bytes) {
   if (depth == 0) return kInvalidContext;
   if (bytes == 0) return kInvalidValue;
