@@ -75,6 +75,13 @@ struct Run {
 Run train(const Model& model, const RawInputs& raw, at::Device device, Precision precision, int steps) {
   Plan plan;
   plan.model = model;
+  plan.cluster.nodes = 1;
+  plan.cluster.devices_per_node = 1;
+  plan.world_size = 1;
+  plan.batches = 0;
+  plan.workload.precision = precision;
+  plan.workload.global_batch_samples = 4;
+  plan.schedule = {.name = "1f1b", .mbs = 4, .microbatches = 1};
   plan.precision = {.compute = precision, .master = Precision::kFp32, .reduce = Precision::kFp32};
   for (const Module& module : model.modules) {
     const bool is_llm = module.kind == ModuleKind::kLlm;

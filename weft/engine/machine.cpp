@@ -13,6 +13,7 @@
 #include "weft/engine/host_memory.h"
 #include "weft/engine/profiler.h"
 #include "weft/engine/tensor_options.h"
+#include "weft/layers/own_kernels.h"
 
 namespace weft {
 namespace {
@@ -73,7 +74,12 @@ Result<MachineReport> look_at_machine(const MachineRequest& request) {
   cluster.efficiency.matrix = cluster.efficiency.memory = 1;
   cluster.efficiency.within_node = 1;
   cluster.efficiency.kernel_us = cluster.efficiency.host_us_per_kernel = rounded(rates.kernel_us);
-  if (!device.is_cpu()) cluster.efficiency.kernel_us = Efficiency().kernel_us;
+  if (!device.is_cpu()) {
+    cluster.efficiency.kernel_us = Efficiency().kernel_us;
+    // Own kernels make one pass over memory, and updates are nearly as fast as it (bench/RESULTS.md, "Steps on a GPU").
+    if (!missing_kernels(device)) cluster.efficiency.passes_per_operator = 1;
+    if (!missing_kernels(device)) cluster.efficiency.update = 0.8;
+  }
   // Until they are measured: ranks of a processor copy, GPUs are joined by a bus.
   cluster.within_node = {.bandwidth_gb_per_s = device.is_cpu() ? rounded(rates.memory_gb_per_s / 4) : 25,
                          .latency_us = 10};

@@ -4,6 +4,7 @@
 
 #include "weft/base/counted.h"
 #include "weft/base/text.h"
+#include "weft/layers/own_kernels.h"
 #include "weft/spec/model.h"
 
 namespace weft {
@@ -46,6 +47,10 @@ std::vector<std::string> RunPreface::lines(const std::string& checkpoint) const 
           "ones");
   }
   for (const std::string& note : notes_of(share, config)) lines.push_back("note: " + note);
+  if (config.device == "cuda") {
+    if (const auto missing = missing_kernels(at::Device(at::kCUDA, 0)))
+      lines.push_back("note: LibTorch's kernels are used, which are slower than own ones: " + missing->message());
+  }
   return lines;
 }
 

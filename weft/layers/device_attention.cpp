@@ -27,9 +27,9 @@ using torch::autograd::variable_list;
 
 /// LibTorch's number of cuDNN's kernels.
 constexpr int64_t kCudnnChoice = 3;
-/// cuDNN plans every shape anew, for tens of milliseconds, and is faster then: it is asked for shapes that layers have
-/// had this often, more than once in most steps.
-constexpr int64_t kOften = 48;
+/// cuDNN plans every shape anew, for tens of milliseconds, and is faster then: it is asked for shapes that have gone
+/// through a module this often before.
+constexpr int64_t kPassesBefore = 2;
 
 struct DeviceCore : torch::CustomClassHolder {
   HeadCounts heads;
@@ -56,16 +56,26 @@ struct Attended {
   at::Tensor offset;
 };
 
-/// Has the same shape been here often enough? Counts.
+/// Has the same shape been through a module often enough? Counts. All layers of a pass read one table of angles, whose
+/// first one counts the pass; without a table every layer counts.
 bool is_frequent(const at::Tensor& qkv, const DeviceCore& core) {
   using Shape = std::array<int64_t, 7>;
+  struct Use {
+    int64_t passes = 0;
+    std::optional<c10::weak_intrusive_ptr<c10::TensorImpl>> angles;
+  };
   static std::mutex guard;
-  static std::map<Shape, int64_t> seen;
+  static std::map<Shape, Use> seen;
   const SegmentRun& run = core.segments.runs().front();
   const Shape shape = {run.length,          run.count, core.heads.heads, core.heads.kv_heads, core.heads.head_dim,
                        core.mask.is_causal, static_cast<int64_t>(qkv.scalar_type())};
   const std::lock_guard lock(guard);
-  return ++seen[shape] > kOften;
+  Use& use = seen[shape];
+  const bool has_table = core.rotary.is_defined();
+  const bool is_same_pass = has_table && use.angles && use.angles->lock() == core.rotary.cos.getIntrusivePtr();
+  if (!is_same_pass) ++use.passes;
+  if (has_table) use.angles.emplace(core.rotary.cos.getIntrusivePtr());
+  return use.passes > kPassesBefore;
 }
 
 /// Packed rows of equal segments as cuDNN takes them, views [segments, heads, length, head_dim].

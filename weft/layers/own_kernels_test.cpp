@@ -206,7 +206,10 @@ TEST_F(OwnKernels, PutBlocksOfARingTogether) {
         block.sees = Sees::kWindow;
         block.window = window;
       }
-      blocks[2].offset = kHalf;
+      // The rows behind the half that still see some before it, and those.
+      blocks[2].queries = {kHalf, kHalf + window - 1};
+      blocks[2].keys = {kHalf - window + 1, kHalf};
+      blocks[2].offset = window - 1;
     }
     const auto run = [&](at::Device device, at::ScalarType type) {
       const at::Tensor rows = qkv.to(at::kDouble).to(device, type), slopes = dout.to(at::kDouble).to(device, type);
