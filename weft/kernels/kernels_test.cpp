@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "tests/support/source_tree.h"
 #include "weft/base/file.h"
 #include "weft/kernels/gpu_kernels.h"
 #include "weft/kernels/kernel_cache.h"
@@ -14,6 +15,14 @@ namespace weft {
 namespace {
 
 constexpr size_t kMostBytes = 1 << 20;
+
+/// Where scripts/setup put LibTorch and the compiler; empty where it unpacked none.
+std::string unpacked_libraries() {
+  std::error_code missing;
+  for (const auto& entry : std::filesystem::directory_iterator(source_tree() / ".deps", missing))
+    if (std::filesystem::exists(entry.path() / "lib/libnvrtc.so.13")) return (entry.path() / "lib").string();
+  return {};
+}
 
 class KernelCaches : public testing::Test {
  protected:
@@ -70,11 +79,10 @@ TEST_F(KernelCaches, DoWithoutAFolderThatCannotBeWritten) {
 class Kernels : public testing::TestWithParam<int> {};
 
 TEST_P(Kernels, CompileWithoutAGpu) {
-  const auto nvrtc = Nvrtc::get();
+  const auto nvrtc = Nvrtc::get(unpacked_libraries());
   if (!nvrtc) GTEST_SKIP() << nvrtc.error().message();
   for (const KernelSource& source : kernel_sources()) {
-    const auto code =
-        (*nvrtc)->compile(source.name, std::string(kCommonSource) + source.text, GetParam());
+    const auto code = (*nvrtc)->compile(source.name, std::string(kCommonSource) + source.text, GetParam());
     ASSERT_TRUE(code) << code.error().message();
     EXPECT_TRUE(code->starts_with("\x7f" "ELF"));
   }
@@ -83,26 +91,26 @@ TEST_P(Kernels, CompileWithoutAGpu) {
 INSTANTIATE_TEST_SUITE_P(Architectures, Kernels, testing::Values(80, 90));
 
 TEST_F(KernelCaches, AreUsedByTheSecondStart) {
-  const auto nvrtc = Nvrtc::get();
+  const auto nvrtc = Nvrtc::get(unpacked_libraries());
   if (!nvrtc) GTEST_SKIP() << nvrtc.error().message();
   setenv("WEFT_KERNEL_CACHE", folder_.c_str(), 1);
   const KernelSource& source = kernel_sources().front();
-  const auto first = compiled_kernels(source, 90, {});
+  const auto first = compiled_kernels(source, 90, unpacked_libraries());
   ASSERT_TRUE(first) << first.error().message();
   ASSERT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
   const std::filesystem::path file = *std::filesystem::directory_iterator(folder_);
   const auto written = std::filesystem::last_write_time(file);
-  EXPECT_EQ(*compiled_kernels(source, 90, {}), *first);
+  EXPECT_EQ(*compiled_kernels(source, 90, unpacked_libraries()), *first);
   EXPECT_EQ(std::filesystem::last_write_time(file), written);
   // A damaged file is compiled again, and mended.
   std::filesystem::resize_file(file, 100);
-  EXPECT_EQ(*compiled_kernels(source, 90, {}), *first);
+  EXPECT_EQ(*compiled_kernels(source, 90, unpacked_libraries()), *first);
   EXPECT_GT(std::filesystem::file_size(file), 100U);
   unsetenv("WEFT_KERNEL_CACHE");
 }
 
 TEST(Compiler, SaysWhatIsWrongWithASource) {
-  const auto nvrtc = Nvrtc::get();
+  const auto nvrtc = Nvrtc::get(unpacked_libraries());
   if (!nvrtc) GTEST_SKIP() << nvrtc.error().message();
   const auto code = (*nvrtc)->compile("broken", "extern \"C\" __global__ void k() { nonsense; }", 90);
   ASSERT_FALSE(code);
