@@ -322,7 +322,10 @@ TEST_P(PricedCalls, AreTheBytesThatRanksMove) {
 
 INSTANTIATE_TEST_SUITE_P(Models, PricedCalls,
                          testing::Values(PricedCase{"llama3-8b", {.text = 1024}},
-                                         PricedCase{"qwen3-30b-a3b", {.text = 1024}}),
+                                         PricedCase{"qwen3-30b-a3b", {.text = 1024}},
+                                         PricedCase{"qwen2-vl-7b", {.text = 768, .patches = 1024}},
+                                         PricedCase{"qwen2.5-vl-7b", {.text = 768, .patches = 1024, .window = 64}},
+                                         PricedCase{"qwen3-vl-4b", {.text = 768, .patches = 1024}}),
                          [](const auto& test) {
                            std::string name = test.param.model;
                            std::replace_if(

@@ -68,8 +68,10 @@ at::Tensor MlpLayer::forward(const at::Tensor& x, const RunContext& context) con
 }
 
 at::Tensor TransformerLayer::forward(const at::Tensor& x, const AttentionCall& call, const RunContext& context) const {
-  const at::Tensor mixed = scaled(attention.forward(attention_norm.forward(x), call, context), attention_scale);
-  const at::Tensor attended = x + context.drop(mixed, dropout, number, DropoutSite::kAttentionSum);
+  // What attention gave is let go of before the other half runs.
+  const at::Tensor attended =
+      x + context.drop(scaled(attention.forward(attention_norm.forward(x), call, context), attention_scale), dropout,
+                       number, DropoutSite::kAttentionSum);
   const at::Tensor normed = mlp_norm.forward(attended);
   const at::Tensor mapped = scaled(moe ? moe->forward(normed, context) : mlp.forward(normed, context), mlp_scale);
   return attended + context.drop(mapped, dropout, number, DropoutSite::kMlpSum);

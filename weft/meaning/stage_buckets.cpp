@@ -57,6 +57,7 @@ void StageContent::add_op(const Op& op, const ModulePlan& module, bool is_alone)
   for (const LocalWeight& weight : listed) {
     weights_.push_back({.weight = weight,
                         .block = blocks_.size(),
+                        .is_of_table = !module.is_encoder() && is_table(op),
                         .is_alone = is_alone,
                         .has_divided_rows = module.sequence_parallel && module.tp > 1});
   }

@@ -17,6 +17,7 @@ struct StageWeight {
   LocalWeight weight;
   size_t block = 0;
   bool is_trained = true;
+  bool is_of_table = false;       ///< of the llm's embedding, which a head may be tied to
   bool is_alone = false;          ///< a tied table, whose copies lie in equal buckets
   bool has_divided_rows = false;  ///< sequence parallelism divides the rows between the blocks of its module
 };

@@ -272,7 +272,7 @@ void StageWalk::take_given(Passage& passage, WalkedFlow& flow, const std::vector
     if (tensor.module == passage.part.module) {
       const int64_t beside = tensor.width / width - 1;
       if (beside == 0) continue;
-      for (int64_t i = 0; i < beside; ++i) passage.branches.push_back({.rows = x});
+      for (int64_t i = 0; i < beside; ++i) passage.branches.push_back({.rows = x, .is_view = true});
       x = context.rows_of(passage.rows.between, width);
       std::vector<std::shared_ptr<CountedTensor>> gradients;
       for (const WalkedLayerRows& branch : passage.branches) gradients.push_back(branch.gradient);

@@ -32,6 +32,8 @@ WeightsWalk::Part WeightsWalk::make_part(const StageContent& stage, StageBuckets
   for (const size_t weight : part.buckets.weights) {
     const StageWeight& own = stage.weights()[weight];
     if (own.is_trained) part.trained[own.block].push_back(part.weights.size());
+    if (own.is_trained && own.is_of_table && blocks_.back().borrowed == own.block)
+      part.table_elements += own.weight.elements;
     part.weights.push_back(own.weight);
   }
   return part;
@@ -122,9 +124,7 @@ void WeightsWalk::expect(size_t block) {
     part.loose[block].reset();
     if (block == 0 || !blocks_.back().borrowed || block == *blocks_.back().borrowed) part.borrowed.reset();
     if (!blocks_[block].borrowed || part.loose[*blocks_[block].borrowed].is_defined()) continue;
-    int64_t elements = 0;
-    for (const size_t weight : part.trained[*blocks_[block].borrowed]) elements += part.weights[weight].elements;
-    part.borrowed = CountedTensor(count_, elements * reduce_bytes_);
+    part.borrowed = CountedTensor(count_, part.table_elements * reduce_bytes_);
   }
 }
 

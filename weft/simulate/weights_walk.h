@@ -52,6 +52,7 @@ class WeightsWalk {
     CountedTensor borrowed;            ///< of a table that a head is tied to, before its own block comes
     std::deque<Flight> flights;
     int64_t largest = 0;
+    int64_t table_elements = 0;  ///< of the embedding that a head is tied to
     GradientOrder order;
 
     bool scatters() const { return buckets.rules.scatters_gradients; }
