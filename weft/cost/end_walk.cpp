@@ -164,7 +164,13 @@ CountedTensor walk_vision_entry(const WalkedBlock& block, const WalkContext& out
   CountedTensor mixed;
   {
     const CountedTensor found = context.rows_of(around, width);
-    const CountedTensor weighed = context.exact_rows_of(around, width);
+    CountedTensor weighed;
+    {
+      // A processor's product has both factors in one type.
+      CountedTensor converted;
+      if (context.is_half() && context.count->is_of_processor()) converted = context.exact_rows_of(around, width);
+      weighed = context.exact_rows_of(around, width);
+    }
     mixed = context.exact_rows_of(rows, width);
     if (context.is_half()) mixed = context.rows_of(rows, width);
   }

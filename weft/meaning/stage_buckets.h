@@ -51,6 +51,13 @@ class StageContent {
   const std::vector<StageBlockRules>& blocks() const { return blocks_; }
   /// In the order of a forward.
   const std::vector<StageWeight>& weights() const { return weights_; }
+  /// Of a block's trained weights, the elements that tensor-parallel ranks have the same of and sum the gradients of.
+  struct Copies {
+    int64_t over_tp = 0;  ///< all of them do
+    int64_t of_keys = 0;  ///< those with copies of one key head do
+  };
+  /// By block.
+  std::vector<Copies> copies() const;
   /// Of experts that other ranks have others of, or of all other weights. `module` is the one whose pipeline it is.
   StageBuckets buckets(const ModulePlan& module, bool of_experts) const;
 

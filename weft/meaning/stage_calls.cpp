@@ -121,14 +121,13 @@ StageCalls::Item StageCalls::block_item(const ModulePlace& place, const RankPort
 
 void StageCalls::add_output(const ModulePlace& encoder, const RankPortion& portion, std::vector<Item>& items) const {
   const bool has_gradient = trainable_.gives_gradients(*encoder.plan);
-  const OutputUse use{.is_in_pipeline = encoder.plan->is_in_pipeline(),
-                      .divides_parts = !is_encoder_ && places_.at(ModuleKind::kLlm).divides_rows()};
-  items.push_back({.place = &encoder,
-                   .block = &encoder.spec->exit,
-                   .rows = &portion.rows.at(encoder.plan->kind),
-                   .exchanges = output_exchanges(*encoder.spec, sharing_of(*encoder.plan, false), use),
-                   .gradients = std::vector<OpGradients>(encoder.spec->exit.ops.size(), {.of_output = has_gradient}),
-                   .has_gradient = has_gradient});
+  items.push_back(
+      {.place = &encoder,
+       .block = &encoder.spec->exit,
+       .rows = &portion.rows.at(encoder.plan->kind),
+       .exchanges = output_exchanges(*encoder.spec, sharing_of(*encoder.plan, false), output_use(plan_, *encoder.plan)),
+       .gradients = std::vector<OpGradients>(encoder.spec->exit.ops.size(), {.of_output = has_gradient}),
+       .has_gradient = has_gradient});
   items.back().gradients.back().of_input = has_gradient;
 }
 

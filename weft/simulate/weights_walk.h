@@ -70,6 +70,8 @@ class WeightsWalk {
   void make_loose(size_t block);
   void expect(size_t block);
   void complete_from(size_t block);
+  /// Gradients of copied weights lie side by side while ranks sum them.
+  void sum_copies(const Part& part, size_t block);
   void send(Part& part, size_t bucket);
   void land_first(Part& part);
 
@@ -78,6 +80,7 @@ class WeightsWalk {
   ByteCount& count_;
   int64_t value_bytes_, reduce_bytes_, master_bytes_;
   std::vector<Part> parts_;
+  std::vector<StageContent::Copies> copies_;  ///< by block; none on one tensor-parallel rank
   WeightQueue* queue_ = nullptr;
   WeightOrder order_;
 };
