@@ -171,7 +171,8 @@ std::vector<BlockExchange> entry_exchanges(const Module& llm, const BlockSharing
 }
 
 OutputUse output_use(const Plan& plan, const ModulePlan& encoder) {
-  const bool has_parts = plan.model.find(encoder.kind)->output_parts > 1;
+  const Module* spec = plan.model.find(encoder.kind);
+  const bool has_parts = spec != nullptr && spec->output_parts > 1;
   const bool is_in_pipeline = encoder.is_in_pipeline();
   return {.is_in_pipeline = is_in_pipeline,
           .divides_parts = is_in_pipeline && has_parts && plan.llm().sequence_parallel && plan.llm().tp > 1};
