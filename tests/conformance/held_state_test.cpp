@@ -1,6 +1,7 @@
 // What plans say that their ranks hold, against ranks that run them.
 #include "weft/meaning/held_state.h"
 
+#include "tests/conformance/first_seed.h"
 #include "tests/support/draws.h"
 #include "tests/support/meaning/random_plan.h"
 #include "tests/support/pipeline/example_training.h"
@@ -44,7 +45,8 @@ class HeldStates : public testing::TestWithParam<TinyModel> {};
 TEST_P(HeldStates, AreToTheByteWhatRanksHold) {
   TrainingExample example{.fixture = GetParam().fixture, .sizes = GetParam().sizes, .steps = 1};
   const Model model = example_model(example);
-  for (uint64_t seed = 1; seed <= draws(uint64_t{12}) && !HasFailure(); ++seed) {
+  for (uint64_t i = 1; i <= draws(uint64_t{12}) && !HasFailure(); ++i) {
+    const uint64_t seed = first_seed(i);
     Plan plan = random_plan(model, 1000 + seed);
     draw_settings(seed, plan);
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + settings_text(plan));
@@ -64,7 +66,8 @@ TEST_P(HeldStates, AreToTheByteWhatRanksHold) {
 TEST_P(HeldStates, CountTheCopyOfACheckpoint) {
   const TrainingExample example{.fixture = GetParam().fixture, .sizes = GetParam().sizes};
   const Model model = example_model(example);
-  for (uint64_t seed = 1; seed <= draws(uint64_t{6}) && !HasFailure(); ++seed) {
+  for (uint64_t i = 1; i <= draws(uint64_t{6}) && !HasFailure(); ++i) {
+    const uint64_t seed = first_seed(i);
     Plan plan = random_plan(model, 1000 + seed);
     draw_settings(seed, plan);
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + settings_text(plan));

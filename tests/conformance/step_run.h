@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "tests/conformance/first_seed.h"
 #include "tests/support/draws.h"
 #include "tests/support/meaning/random_plan.h"
 #include "tests/support/pipeline/example_load.h"

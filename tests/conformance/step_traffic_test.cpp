@@ -96,7 +96,7 @@ TEST_P(StepTraffic, IsToTheByteWhatRanksMoveInThatOrder) {
   const auto least = draws(uint64_t{12}), most = 5 * least;
   std::set<std::string> missing;
   for (uint64_t i = 1; (i <= least || (i <= most && !missing.empty())) && !HasFailure(); ++i) {
-    const uint64_t seed = kFirstTrafficSeed + i;
+    const uint64_t seed = first_seed(kFirstTrafficSeed + i);
     const StepRun run = run_drawn_step(GetParam(), seed);
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + settings_text(run.plan));
     if (i == 1) missing = all_kinds(run.plan);
@@ -118,7 +118,7 @@ TEST_P(StepTraffic, EndsWhereNoWeightBeforeIsTrained) {
       return talks && trainable.trains(module.kind) && trainable.first_trained(module.kind) > 0;
     });
   };
-  uint64_t seed = kFirstRulesSeed;
+  uint64_t seed = first_seed(kFirstRulesSeed);
   for (uint64_t i = 1; i <= draws(uint64_t{8}) && !HasFailure(); ++i, ++seed) {
     const uint64_t last = seed + kMostDraws;
     while (seed < last && !stops_inside(draw_step_plan(model, seed))) ++seed;
@@ -133,7 +133,7 @@ TEST_P(StepTraffic, EndsWhereNoWeightBeforeIsTrained) {
 TEST(MarksOfClips, HaveNoGradients) {
   TrainingExample example{.fixture = kTinyOmni.fixture, .sizes = kTinyOmni.sizes, .microbatches = 1, .steps = 1};
   const Model model = example_model(example);
-  uint64_t seed = kFirstMarksSeed;
+  uint64_t seed = first_seed(kFirstMarksSeed);
   for (uint64_t i = 1; i <= draws(uint64_t{6}) && !testing::Test::HasFailure(); ++i, ++seed) {
     // An order of actions that a plan stores may be of an encoder that learns more, or nothing.
     const uint64_t last = seed + kMostDraws;

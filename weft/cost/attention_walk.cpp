@@ -3,31 +3,50 @@
 #include <algorithm>
 
 #include "weft/cost/op_walk.h"
+#include "weft/meaning/op_share.h"
+#include "weft/mesh/context_blocks.h"
 #include "weft/mesh/head_share.h"
 
 namespace weft {
 namespace {
 
-/// The calls of an attention kernel: with as many keys as queries a run of equal segments is one call, else each
-/// segment is.
+/// A call of an attention kernel.
 struct KernelCall {
   int64_t length = 0;  ///< of queries
   int64_t count = 1;
-  int64_t keys = 0;  ///< as many as queries, or those that came from elsewhere
+  int64_t keys = 0;
+  AttentionBlock::Sees sees = AttentionBlock::Sees::kAll;
 
   int64_t queries() const { return length * count; }
+  bool has_window() const { return sees == AttentionBlock::Sees::kWindow; }
+  bool hides_keys() const { return sees != AttentionBlock::Sees::kAll; }
 };
 
-std::vector<KernelCall> kernel_calls(const std::vector<int64_t>& segments, bool shares_keys) {
+/// Of rows that are all here: a run of equal segments is one call or, where queries share keys, each segment is.
+std::vector<KernelCall> kernel_calls(const std::vector<int64_t>& segments, bool shares_keys,
+                                     const Attention& attention) {
+  using Sees = AttentionBlock::Sees;
+  const AttentionMask mask = mask_of(attention);
   std::vector<KernelCall> calls;
   for (const int64_t length : segments) {
     if (length == 0) continue;
     if (!shares_keys && !calls.empty() && calls.back().length == length) {
       ++calls.back().count;
-    } else {
-      calls.push_back({.length = length, .keys = length});
+      continue;
     }
+    const Sees sees = mask.window > 0 && length > mask.window ? Sees::kWindow
+                      : mask.is_causal                        ? Sees::kCausal
+                                                              : Sees::kAll;
+    calls.push_back({.length = length, .keys = length, .sees = sees});
   }
+  return calls;
+}
+
+std::vector<KernelCall> calls_of(const std::vector<AttentionBlock>& blocks) {
+  std::vector<KernelCall> calls;
+  for (const AttentionBlock& block : blocks)
+    calls.push_back(
+        {.length = block.queries.size(), .count = block.count, .keys = block.keys.size(), .sees = block.sees});
   return calls;
 }
 
@@ -73,9 +92,8 @@ void pack_tiles(const KernelCall& call, int64_t head_dim, const WalkContext& con
 /// Blocks of attention put together of products, as dropout has it: all scores are there at once.
 class ComposedCall {
  public:
-  ComposedCall(const KernelCall& call, int64_t heads, int64_t head_dim, const Attention& attention,
-               const WalkContext& context)
-      : call_(call), width_(heads * head_dim), is_causal_(attention.mask != Mask::kFull), context_(context) {
+  ComposedCall(const KernelCall& call, int64_t heads, int64_t head_dim, const WalkContext& context)
+      : call_(call), width_(heads * head_dim), context_(context) {
     num_scores_ = call.queries() * heads * call.keys;
   }
 
@@ -119,7 +137,7 @@ class ComposedCall {
   }
   CountedTensor scores() const {
     CountedTensor made = product();
-    if (!is_causal_ || call_.keys != call_.length) return made;
+    if (!call_.hides_keys()) return made;
     const int64_t pairs = call_.length * call_.keys;
     const CountedTensor is_hidden = context_.make(pairs * kFlagBytes);
     const CountedTensor hidden = context_.make(pairs * context_.exact_bytes);
@@ -134,20 +152,28 @@ class ComposedCall {
 
   KernelCall call_;
   int64_t width_;
-  bool is_causal_;
   int64_t num_scores_ = 0;
   const WalkContext& context_;
 };
 
+/// Minus infinity where a row does not see another one. Kernels hide what comes later themselves.
+CountedTensor hide_keys(const KernelCall& call, const WalkContext& context) {
+  if (!call.has_window()) return {};
+  const CountedTensor hidden = context.make(2 * call.length * call.keys * kFlagBytes);
+  return context.rows_of(call.length, call.keys);
+}
+
 /// What a call makes in passing besides its results.
 void run_call(const KernelCall& call, int64_t heads, const Attention& attention, const WalkContext& context) {
-  if (attention.dropout > 0) return ComposedCall(call, heads, attention.head_dim, attention, context).forward();
+  if (attention.dropout > 0) return ComposedCall(call, heads, attention.head_dim, context).forward();
+  const CountedTensor mask = hide_keys(call, context);
   const CountedTensor workspace = context.make(forward_workspace(call, attention.head_dim, context));
   pack_tiles(call, attention.head_dim, context);
 }
 
 void run_call_backward(const KernelCall& call, int64_t heads, const Attention& attention, const WalkContext& context) {
-  if (attention.dropout > 0) return ComposedCall(call, heads, attention.head_dim, attention, context).backward();
+  if (attention.dropout > 0) return ComposedCall(call, heads, attention.head_dim, context).backward();
+  const CountedTensor mask = hide_keys(call, context);
   const CountedTensor workspace = context.make(backward_workspace(call, attention.head_dim, heads, context));
   pack_tiles(call, attention.head_dim, context);
 }
@@ -165,19 +191,11 @@ struct AttentionState {
   CountedTensor log_sums;
 };
 
-/// Minus infinity where a row does not see another one.
-CountedTensor hide_keys(int64_t length, const Attention& attention, const WalkContext& context) {
-  if (attention.mask != Mask::kSliding || length <= attention.window) return {};
-  const CountedTensor hidden = context.make(2 * length * length);
-  return context.rows_of(length, length);
-}
-
 AttentionState attend(const LocalHeads& heads, const Attention& attention, const WalkContext& context) {
   const int64_t width = heads.queries * attention.head_dim;
   AttentionState state{.out = context.rows_of(context.whole_rows, width),
                        .log_sums = context.exact_rows_of(context.whole_rows, heads.queries)};
-  for (const KernelCall& call : kernel_calls(*context.segments, heads.queries != heads.keys)) {
-    const CountedTensor mask = hide_keys(call.length, attention, context);
+  for (const KernelCall& call : kernel_calls(*context.segments, heads.queries != heads.keys, attention)) {
     const CountedTensor out = context.rows_of(call.length * call.count, width);
     const CountedTensor log_sums = context.exact_rows_of(call.length * call.count, heads.queries);
     run_call(call, heads.queries, attention, context);
@@ -187,8 +205,7 @@ AttentionState attend(const LocalHeads& heads, const Attention& attention, const
 
 void attend_backward(const LocalHeads& heads, const Attention& attention, const WalkContext& context) {
   const int64_t width = heads.queries * attention.head_dim;
-  for (const KernelCall& call : kernel_calls(*context.segments, heads.queries != heads.keys)) {
-    const CountedTensor mask = hide_keys(call.length, attention, context);
+  for (const KernelCall& call : kernel_calls(*context.segments, heads.queries != heads.keys, attention)) {
     // Keys that several queries share have a gradient for each, which are summed.
     const CountedTensor gradients = context.rows_of(call.length * call.count, 3 * width);
     {
@@ -213,6 +230,16 @@ class SharedAttention {
       const HeadShare share = share_of_heads({heads.queries, heads.keys, attention.head_dim}, shared_.ulysses, place);
       all_keys_ += share.num_kv_heads;
       copies_keys_ |= share.sharers > 1;
+    }
+    const AttentionMask mask = mask_of(attention);
+    own_calls_ =
+        calls_of(own_blocks(segment_parts(shared_.in_ring[static_cast<size_t>(shared_.group)], shared_.segments), mask,
+                            /*batches=*/own_.queries == own_.keys));
+    for (int64_t step = 1; step < std::ssize(shared_.in_ring); ++step) {
+      const RingKeys keys = ring_keys(shared_.in_ring, shared_.segments, mask, shared_.group, step);
+      ring_.push_back({.sent = total_size(keys.sent),
+                       .received = total_size(keys.received),
+                       .calls = calls_of(with_packed_keys(keys.blocks, keys.received))});
     }
   }
 
@@ -244,11 +271,11 @@ class SharedAttention {
     };
     // The keys of the next step are on their way while those of one are used.
     CountedTensor next = keys_of(0);
-    attend_once(own_calls());
-    for (size_t step = 0; step < shared_.ring.size(); ++step) {
+    attend_once(own_calls_);
+    for (size_t step = 0; step < ring_.size(); ++step) {
       const CountedTensor now = std::exchange(next, {});
       next = keys_of(step + 1);
-      attend_once(calls_of(step));
+      attend_once(ring_[step].calls);
     }
     if (context_.is_half()) state.out = context_.rows_of(shared_.group_rows, width);
     return state;
@@ -268,16 +295,16 @@ class SharedAttention {
       }
     };
     CountedTensor next = keys_of(0), returned;
-    attend_once(own_calls());
-    for (size_t step = 0; step < shared_.ring.size(); ++step) {
+    attend_once(own_calls_);
+    for (size_t step = 0; step < ring_.size(); ++step) {
       const CountedTensor now = std::exchange(next, {});
       next = keys_of(step + 1);
       // Gradients for others' keys are made and sent, and those for own ones come back.
-      const int64_t received = shared_.ring[step].received;
+      const int64_t received = ring_[step].received;
       CountedTensor theirs = context_.exact_rows_of(received, 2 * own_.keys * dim());
-      attend_once(calls_of(step));
+      attend_once(ring_[step].calls);
       if (context_.is_half()) theirs = context_.rows_of(received, 2 * own_.keys * dim());
-      const CountedTensor back = context_.rows_of(shared_.ring[step].sent, 2 * own_.keys * dim());
+      const CountedTensor back = context_.rows_of(ring_[step].sent, 2 * own_.keys * dim());
       returned = context_.make(theirs.bytes() + back.bytes());
     }
     return context_.is_half() ? context_.rows_of(shared_.group_rows, (own_.queries + 2 * own_.keys) * dim()) : gradient;
@@ -285,17 +312,17 @@ class SharedAttention {
 
  private:
   int64_t dim() const { return attention_.head_dim; }
-  std::vector<KernelCall> own_calls() const { return kernel_calls(*context_.segments, own_.queries != own_.keys); }
-  std::vector<KernelCall> calls_of(size_t step) const {
-    std::vector<KernelCall> calls;
-    for (const auto& [queries, keys] : shared_.ring[step].blocks) calls.push_back({.length = queries, .keys = keys});
-    return calls;
-  }
+  /// Keys that go once round the ring: how many rows' are sent, and how many come.
+  struct RingStep {
+    int64_t sent = 0;
+    int64_t received = 0;
+    std::vector<KernelCall> calls;  ///< with those that came
+  };
 
   /// Keys and values of a step of the ring.
   CountedTensor keys_of(size_t step) const {
-    if (step >= shared_.ring.size()) return {};
-    return context_.rows_of(shared_.ring[step].sent + shared_.ring[step].received, 2 * own_.keys * dim());
+    if (step >= ring_.size()) return {};
+    return context_.rows_of(ring_[step].sent + ring_[step].received, 2 * own_.keys * dim());
   }
 
   CountedTensor share(const CountedTensor& x, int64_t all_heads, int64_t own_heads) const {
@@ -321,7 +348,9 @@ class SharedAttention {
   bool copies_keys_ = false;
   const Attention& attention_;
   const WalkContext& context_;
-  const SharedRows& shared_;
+  const RowsInRing& shared_;
+  std::vector<KernelCall> own_calls_;
+  std::vector<RingStep> ring_;
 };
 
 CountedTensor walk_shared_attention(const CountedTensor& qkv, const LocalHeads& heads, const Attention& attention,

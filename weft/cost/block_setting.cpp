@@ -17,6 +17,10 @@ bool gives_media_rows(const ModulePlan& module) {
   return module.is_encoder() && module.is_in_pipeline() && module.cp > 1;
 }
 
+bool divides_parts(const Plan& plan, const ModulePlan& module) {
+  return module.is_encoder() && output_use(plan, module).divides_parts;
+}
+
 BlockSetting setting_of(const Plan& plan, const ModulePlan& m, const ModulePlacements& placements) {
   const Cluster& cluster = plan.cluster;
   BlockSetting setting{.tp = m.tp,
@@ -27,6 +31,7 @@ BlockSetting setting_of(const Plan& plan, const ModulePlan& m, const ModulePlace
                        .experts_over_tp = m.experts_over_tp,
                        .places_whole_rows = places_whole_rows(plan, m),
                        .gives_media_rows = gives_media_rows(m),
+                       .divides_parts = divides_parts(plan, m),
                        .balances_experts = !m.is_encoder() && balances_experts(plan.model),
                        .overlap_tp = plan.overlap_tp,
                        .precision = plan.precision.compute,

@@ -15,6 +15,7 @@ struct BlockSetting {
   bool places_whole_rows = false;  ///< of the llm: encoders' rows are placed among whole rows of the embedding
   bool even_experts = false;       ///< a device by itself: experts have the mean of the rows, not the busiest rank's
   bool gives_media_rows = false;   ///< of an inline encoder: its rows go to other context-parallel ranks' tokens
+  bool divides_parts = false;      ///< of its further parts each tensor-parallel rank of the llm goes on with some rows
   bool balances_experts = false;   ///< routers have a loss for even loads
   bool overlap_tp = true;          ///< communication of input gradients runs behind weight gradients
   Precision precision = Precision::kBf16;
@@ -34,6 +35,8 @@ struct BlockSetting {
 bool places_whole_rows(const Plan& plan, const ModulePlan& module);
 /// Whether an encoder's rows go to the tokens of other context-parallel ranks inside the pipeline.
 bool gives_media_rows(const ModulePlan& module);
+/// Whether each tensor-parallel rank of the llm goes on with some rows of the further parts of an encoder's output.
+bool divides_parts(const Plan& plan, const ModulePlan& module);
 
 /// A module's setting in a plan, whose groups lie on the cluster as place_module says.
 BlockSetting setting_of(const Plan& plan, const ModulePlan& module, const ModulePlacements& placements);

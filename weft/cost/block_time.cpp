@@ -58,7 +58,8 @@ class Communication {
 
   /// An encoder's, behind its exit.
   void add_output(BlockTime& total) const {
-    add(output_exchanges(module_, sharing_of(setting_), {.is_in_pipeline = setting_.gives_media_rows}),
+    add(output_exchanges(module_, sharing_of(setting_),
+                         {.is_in_pipeline = setting_.gives_media_rows, .divides_parts = setting_.divides_parts}),
         std::vector<OpTime>(block_.ops.size()), total);
   }
 

@@ -49,9 +49,9 @@ CostKey CostKey::of_placement() const {
 size_t CostKey::Hash::operator()(const CostKey& key) const {
   Hasher hasher;
   hasher.add(static_cast<int64_t>(key.kind) << 16 | static_cast<int64_t>(key.precision) << 4 |
-             static_cast<int64_t>(key.gives_media_rows) << 8 | static_cast<int64_t>(key.places_whole_rows) << 3 |
-             static_cast<int64_t>(key.experts_over_tp) << 2 | static_cast<int64_t>(key.sequence_parallel) << 1 |
-             static_cast<int64_t>(key.overlap_tp));
+             static_cast<int64_t>(key.divides_parts) << 9 | static_cast<int64_t>(key.gives_media_rows) << 8 |
+             static_cast<int64_t>(key.places_whole_rows) << 3 | static_cast<int64_t>(key.experts_over_tp) << 2 |
+             static_cast<int64_t>(key.sequence_parallel) << 1 | static_cast<int64_t>(key.overlap_tp));
   hasher.add(key.axis_order);
   for (const int64_t part :
        {int64_t{key.rank_list}, key.first_rank, key.num_ranks, key.tp, key.cp, key.cp_ulysses, key.ep, key.pp, key.dp})
@@ -84,6 +84,7 @@ CostKey CostKeys::key_of(const Plan& plan, const ModulePlan& module, double samp
           .overlap_tp = plan.overlap_tp,
           .places_whole_rows = places_whole_rows(plan, module),
           .gives_media_rows = gives_media_rows(module),
+          .divides_parts = divides_parts(plan, module),
           .rank_list = number_of(module.ranks),
           .axis_order = letters_of(module.axis_order),
           .first_rank = module.ranks.front(),

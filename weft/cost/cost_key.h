@@ -18,6 +18,7 @@ struct CostKey {
   bool overlap_tp = false;
   bool places_whole_rows = false;
   bool gives_media_rows = false;
+  bool divides_parts = false;
   int32_t rank_list = 0;    ///< the number of a list that is not consecutive; 0 for those that are
   uint64_t axis_order = 0;  ///< the letters of its names
   int64_t first_rank = 0;

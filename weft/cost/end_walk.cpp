@@ -165,10 +165,16 @@ CountedTensor walk_vision_entry(const WalkedBlock& block, const WalkContext& out
   CountedTensor mixed;
   {
     const CountedTensor found = context.rows_of(around, width);
-    const CountedTensor weighed = context.exact_rows_of(around, width);
+    CountedTensor weighed;
+    {
+      // A processor's product has both factors in one type.
+      CountedTensor converted;
+      if (context.is_half() && context.count->is_of_processor()) converted = context.exact_rows_of(around, width);
+      weighed = context.exact_rows_of(around, width);
+    }
     mixed = context.exact_rows_of(rows, width);
+    if (context.is_half()) mixed = context.rows_of(rows, width);
   }
-  if (context.is_half()) mixed = context.rows_of(rows, width);
   return context.rows_of(rows, width);
 }
 
@@ -176,7 +182,7 @@ namespace {
 
 /// One merger, whose norm is of patches or of what they are merged into.
 CountedTensor walk_merger(const WalkedBlock& block, const std::string& norm_name, const std::string& path,
-                          const CountedTensor& x, const SiteRows& rows, bool reorders, const WalkContext& outside) {
+                          const WalkedLayerRows& x, const SiteRows& rows, bool reorders, const WalkContext& outside) {
   const Op& norm_op = op_named(block.block, norm_name);
   const auto& norm = std::get<Norm>(norm_op.shape);
   const Op &up = op_named(block.block, path + "up"), &down = op_named(block.block, path + "down");
@@ -188,12 +194,14 @@ CountedTensor walk_merger(const WalkedBlock& block, const std::string& norm_name
     CountedTensor plain;
     if (norm_op.branches_from >= 0) {
       const int64_t merged = norm.width / (rows.whole > 0 ? outside.whole_rows / rows.whole : 1);
-      const CountedTensor whole = walk_enter(x, {outside.rows, outside.whole_rows, merged},
-                                             outside.going_back(block.needs_of(norm_op).of_input));
+      CountedTensor whole = walk_enter(x.rows, {outside.rows, outside.whole_rows, merged},
+                                       outside.going_back(block.needs_of(norm_op).of_input));
+      // Patches that are merged lie side by side: columns of wider rows are copied for that, if they were not gathered.
+      if (x.is_view && !outside.divides_rows) whole = outside.rows_of(outside.whole_rows, merged);
       const CountedTensor normed = walk_norm(whole, rows.whole, norm, block.at(norm_op, outside));
       plain = walk_linear(normed, first, block.at(up, outside));
     } else {
-      const CountedTensor normed = walk_norm(x, outside.rows, norm, block.at(norm_op, outside));
+      const CountedTensor normed = walk_norm(x.rows, outside.rows, norm, block.at(norm_op, outside));
       plain = walk_entered_linear(normed, {outside.rows, outside.whole_rows, norm.width}, first,
                                   outside.going_back(block.needs_of(norm_op).of_output), block.at(up, outside));
     }
@@ -220,7 +228,7 @@ CountedTensor walk_merger(const WalkedBlock& block, const std::string& norm_name
 CountedTensor walk_vision_exit(const WalkedBlock& block, const CountedTensor& x,
                                const std::vector<WalkedLayerRows>& branches, const SiteRows& rows, bool reorders,
                                const WalkContext& context) {
-  CountedTensor merged = walk_merger(block, "norm", "merger.", x, rows, reorders, context);
+  CountedTensor merged = walk_merger(block, "norm", "merger.", {.rows = x}, rows, reorders, context);
   if (branches.empty()) return merged;
   std::vector<CountedTensor> parts = {std::move(merged)};
   const auto output = std::make_shared<CountedTensor>();  // its gradient, of which each merger has some columns
@@ -235,7 +243,7 @@ CountedTensor walk_vision_exit(const WalkedBlock& block, const CountedTensor& x,
           if (passes_on) *gradient = dy;
           return *output;
         });
-    parts.push_back(walk_merger(block, path + "norm", path, branches[branch].rows, rows, reorders, context));
+    parts.push_back(walk_merger(block, path + "norm", path, branches[branch], rows, reorders, context));
   }
   context.going_back(goes_back).add_step([output](const CountedTensor& dy) {
     *output = dy;

@@ -25,6 +25,7 @@ void walk_llm_exit(const WalkedBlock& exit, const CountedTensor& x, int64_t targ
 /// Rows of an earlier layer that an exit takes, and where their gradient is put.
 struct WalkedLayerRows {
   CountedTensor rows;
+  bool is_view = false;  ///< some columns of wider rows
   std::shared_ptr<CountedTensor> gradient = std::make_shared<CountedTensor>();
 };
 

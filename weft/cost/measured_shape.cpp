@@ -16,6 +16,15 @@ bool has_experts(const Block& block) {
 
 }  // namespace
 
+const Block* find_block(const Module& module, const std::string& name) {
+  if (module.entry.name == name) return &module.entry;
+  if (module.exit.name == name) return &module.exit;
+  for (const Block& kind : module.distinct_layers) {
+    if (kind.name == name) return &kind;
+  }
+  return nullptr;
+}
+
 bool has_attention(const Block& block) {
   return std::any_of(block.ops.begin(), block.ops.end(),
                      [](const Op& op) { return std::holds_alternative<Attention>(op.shape); });

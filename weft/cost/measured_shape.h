@@ -6,6 +6,9 @@
 
 namespace weft {
 
+/// By the name that measurements give it; null where the module has none of that name.
+const Block* find_block(const Module& module, const std::string& name);
+
 /// Whether rows of the block attend to one another.
 bool has_attention(const Block& block);
 

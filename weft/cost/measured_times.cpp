@@ -18,15 +18,6 @@ namespace {
 enum Ratio : size_t { kForward, kBackwardInput, kBackwardWeight, kAttention, kSaved, kWorkspace };
 static_assert(kWorkspace + 1 == ScatteredTable::kValues);
 
-const Block* find_block(const Module& module, const std::string& name) {
-  if (module.entry.name == name) return &module.entry;
-  if (module.exit.name == name) return &module.exit;
-  for (const Block& kind : module.distinct_layers) {
-    if (kind.name == name) return &kind;
-  }
-  return nullptr;
-}
-
 double ratio_of(double measured, double formula) {
   return formula > 0 ? measured / formula : 1;
 }

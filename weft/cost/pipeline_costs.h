@@ -36,7 +36,10 @@ struct EncoderCosts {
   CostTable reduce_ms{0.0};    ///< ER, by group; beside compute, like those of stages
   CostTable update_ms{0.0};    ///< EU, by group
   double bridge_ms = 0;        ///< between the encoder and the entry stage, each way; keeps nobody busy
-  double p2p_ms = 0;           ///< between two stages of the encoder's own pipeline
+  /// Between two stages of the encoder's own pipeline, from the group that is indexed to the next and, with gradients,
+  /// back to it: as long as it keeps the sender's channel, and what passes after that.
+  CostTable p2p_busy_ms{0.0};
+  CostTable p2p_ms{0.0};
 };
 
 /// What the simulator needs to know of a pipeline: plain times in milliseconds. B takes I and W together.

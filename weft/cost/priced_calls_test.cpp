@@ -85,18 +85,16 @@ class Comparison {
       for (const auto& [action, calls] : step_calls(plan_, load_, rank)) {
         if (action.microbatch > 0) continue;
         Bytes bytes = bytes_of(calls);
-        const bool is_back = action.kind == ActionKind::kRecvBackward || makes_gradient(action.kind);
-        if (action.kind == ActionKind::kRecvForward || action.kind == ActionKind::kRecvBackward)
-          received[{action.stage, is_back}] = bytes[kPp];
+        const bool is_back = action.kind == ActionKind::kRecvBackward || makes_gradient(action.kind) ||
+                             action.kind == ActionKind::kRecvEncodedGrads || action.kind == ActionKind::kEncodeBackward;
+        // Stages of the pipeline and numbers of encoders are told apart.
+        const std::pair place{is_encoder(action.kind) ? -1 - action.stage : action.stage, is_back};
+        const bool receives = moves_tensors(action.kind) && !is_row_transfer(action.kind) && !is_send(action.kind);
+        if (receives) received[place] = bytes[kPp];
         // Rows that came in parts become whole first; that is priced with the transfer.
-        double parts = 0;
-        if (action.kind == ActionKind::kForward || makes_gradient(action.kind))
-          parts = received[{action.stage, is_back}];
-        if (is_encoder_compute(action.kind)) {
-          for (const GroupCall& call : calls) {
-            if (call.group == group_names::kPipeline) parts += static_cast<double>(call.bytes.received);
-          }
-        }
+        const bool joins =
+            action.kind == ActionKind::kForward || makes_gradient(action.kind) || is_encoder_compute(action.kind);
+        const double parts = joins ? received[place] : 0;
         const ModulePlan& m = module_of(action);
         const ModulePlan& sender = is_encoder(action.kind) ? m : sender_over(is_back ? action.stage : action.stage - 1);
         if (sender.tp > 1 && !sender.sequence_parallel) bytes[kTp] -= static_cast<double>(sender.tp - 1) * parts;
@@ -194,8 +192,8 @@ class Comparison {
       back[kTp] += stages[s].copies_ms;
       prices[{ActionKind::kEncodeReduce, stage}][kTp] = stages[s].last_copies_ms;
       if (plan_.modules[static_cast<size_t>(module)].recompute_from_inputs) add(stages[s].forward, back);
-      // Each stage receives from one neighbour and sends to the other.
-      there[kPp] = back[kPp] = std::max(stages[s].transfer_busy_ms, s > 0 ? stages[s - 1].transfer_busy_ms : 0);
+      prices[{ActionKind::kSendEncoded, stage}][kPp] = stages[s].transfer_busy_ms;
+      if (s > 0) prices[{ActionKind::kSendEncodedGrads, stage}][kPp] = stages[s - 1].transfer_busy_ms;
     }
   }
 

@@ -8,6 +8,8 @@
 
 #include "weft/cost/counted_tensor.h"
 #include "weft/meaning/op_share.h"
+#include "weft/mesh/box.h"
+#include "weft/mesh/segments.h"
 #include "weft/spec/precision.h"
 
 namespace weft {
@@ -48,18 +50,14 @@ inline int64_t element_bytes_of(Precision precision) {
 using WeightQueue = std::deque<std::function<void()>>;
 
 /// How the rows of a module are shared out to ranks of context parallelism, as one of them attends with the others.
-struct SharedRows {
-  int64_t ulysses = 1;     ///< ranks that exchange heads for rows
-  int64_t place = 0;       ///< among them
-  int64_t group_rows = 0;  ///< that all of them have
-  /// Keys that go once round the ring: how many rows' are sent, and how many come, in each step.
-  struct RingStep {
-    int64_t sent = 0;
-    int64_t received = 0;
-    std::vector<std::pair<int64_t, int64_t>> blocks;  ///< of every segment: own queries, and keys that came
-  };
-  std::vector<RingStep> ring;
-  bool is_scattered = true;  ///< rows of the group are put in order after they came
+struct RowsInRing {
+  int64_t ulysses = 1;                      ///< ranks that exchange heads for rows
+  int64_t place = 0;                        ///< among them
+  int64_t group_rows = 0;                   ///< that all of them have
+  bool is_scattered = true;                 ///< rows of the group are put in order after they came
+  int64_t group = 0;                        ///< of the ring
+  std::vector<std::vector<Range>> in_ring;  ///< rows of every group
+  PackedSegments segments;                  ///< of all rows
 };
 
 /// How a microbatch goes through the blocks of a module on one rank.
@@ -78,9 +76,9 @@ struct WalkContext {
   bool divides_rows = false;                             ///< between blocks, to tensor-parallel ranks
   int64_t rows = 0;                                      ///< that this rank has between blocks
   int64_t whole_rows = 0;                                ///< and inside tensor-parallel regions
-  std::shared_ptr<const std::vector<int64_t>> segments;  ///< rows of those that attend to each other
-  std::shared_ptr<const SharedRows> shared;  ///< where rows of a segment are on several ranks; segments are the group's
-  int64_t kernel_threads = 1;                ///< each with its own workspace
+  std::shared_ptr<const std::vector<int64_t>> segments;  ///< rows of those that attend to each other, all here
+  std::shared_ptr<const RowsInRing> shared;              ///< where rows of a segment are on several ranks
+  int64_t kernel_threads = 1;                            ///< each with its own workspace
 
   CountedTensor make(int64_t bytes) const { return {*count, bytes}; }
   /// Of activations.

@@ -222,7 +222,7 @@ struct NormHeadsFunction : torch::autograd::Function<NormHeadsFunction> {
 
 }  // namespace
 
-RowsAndNorm add_and_norm(const at::Tensor& x, const at::Tensor& added, const ParameterPtr& weight,
+RowsAndNorm add_and_norm(const at::Tensor& x, at::Tensor added, const ParameterPtr& weight,
                          const ParameterPtr& bias, double epsilon) {
   if (has_own_norm(x)) {
     const variable_list both =
@@ -231,6 +231,7 @@ RowsAndNorm add_and_norm(const at::Tensor& x, const at::Tensor& added, const Par
     return {both[0], both[1]};
   }
   const at::Tensor rows = added.defined() ? at::add(x, added) : x;
+  added.reset();  // what was added is not needed while its norm is made
   return {rows, bias ? layer_norm(rows, weight, bias, epsilon) : rms_norm(rows, weight, epsilon)};
 }
 

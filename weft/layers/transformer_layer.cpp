@@ -1,5 +1,7 @@
 #include "weft/layers/transformer_layer.h"
 
+#include <utility>
+
 #include <ATen/TensorOperators.h>
 
 #include "weft/base/check.h"
@@ -54,8 +56,8 @@ at::Tensor NormLayer::forward(const at::Tensor& x) const {
   return bias ? layer_norm(x, weight, bias, epsilon) : rms_norm(x, weight, epsilon);
 }
 
-RowsAndNorm NormLayer::add(const at::Tensor& x, const at::Tensor& added) const {
-  return add_and_norm(x, added, weight, bias, epsilon);
+RowsAndNorm NormLayer::add(const at::Tensor& x, at::Tensor added) const {
+  return add_and_norm(x, std::move(added), weight, bias, epsilon);
 }
 
 at::Tensor AttentionLayer::forward(const at::Tensor& x, const AttentionCall& call, const RunContext& context) const {
@@ -76,10 +78,15 @@ at::Tensor MlpLayer::forward(const at::Tensor& x, const RunContext& context) con
 }
 
 at::Tensor TransformerLayer::forward(const at::Tensor& x, const AttentionCall& call, const RunContext& context) const {
-  const auto [rows, first_normed] = attention_norm.add(x);
-  const at::Tensor mixed = scaled(attention.forward(first_normed, call, context), attention_scale);
-  const auto [attended, normed] =
-      mlp_norm.add(rows, context.drop(mixed, dropout, number, DropoutSite::kAttentionSum));
+  // What the first half made is let go of before the other half runs.
+  RowsAndNorm first = attention_norm.add(x);
+  at::Tensor added;
+  {
+    const at::Tensor normed = std::exchange(first.normed, {});
+    added = context.drop(scaled(attention.forward(normed, call, context), attention_scale), dropout, number,
+                         DropoutSite::kAttentionSum);
+  }
+  const auto [attended, normed] = mlp_norm.add(first.rows, std::move(added));
   const at::Tensor mapped = scaled(moe ? moe->forward(normed, context) : mlp.forward(normed, context), mlp_scale);
   return attended + context.drop(mapped, dropout, number, DropoutSite::kMlpSum);
 }

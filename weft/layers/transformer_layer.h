@@ -20,7 +20,7 @@ struct NormLayer {
 
   at::Tensor forward(const at::Tensor& x) const;
   /// x + added, or x where nothing is added, and its norm.
-  RowsAndNorm add(const at::Tensor& x, const at::Tensor& added = {}) const;
+  RowsAndNorm add(const at::Tensor& x, at::Tensor added = {}) const;
 };
 
 /// What attention needs to know of the rows that it is given.

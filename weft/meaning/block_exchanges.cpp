@@ -170,6 +170,14 @@ std::vector<BlockExchange> entry_exchanges(const Module& llm, const BlockSharing
   return {change(RowChange::kSum), change(RowChange::kDivide)};
 }
 
+OutputUse output_use(const Plan& plan, const ModulePlan& encoder) {
+  const Module* spec = plan.model.find(encoder.kind);
+  const bool has_parts = spec != nullptr && spec->output_parts > 1;
+  const bool is_in_pipeline = encoder.is_in_pipeline();
+  return {.is_in_pipeline = is_in_pipeline,
+          .divides_parts = is_in_pipeline && has_parts && plan.llm().sequence_parallel && plan.llm().tp > 1};
+}
+
 std::vector<BlockExchange> output_exchanges(const Module& encoder, const BlockSharing& sharing, const OutputUse& use) {
   const auto change = [&](RowChange which, int64_t columns) {
     return BlockExchange{.kind = ExchangeKind::kRows,
@@ -178,7 +186,7 @@ std::vector<BlockExchange> output_exchanges(const Module& encoder, const BlockSh
                          .has_outputs = true,
                          .columns = columns};
   };
-  const bool is_apart = use.divides_parts && encoder.output_parts > 1 && sharing.tp > 1;
+  const bool is_apart = use.divides_parts && sharing.tp > 1;
   const int64_t first = is_apart ? encoder.output_width / encoder.output_parts : encoder.output_width;
   std::vector<BlockExchange> list;
   if (sharing.divides_rows) list.push_back(change(RowChange::kGather, first));

@@ -77,6 +77,7 @@ struct OutputUse {
   bool divides_parts =
       false;  ///< of their further parts each tensor-parallel rank goes on with those of its own tokens
 };
+OutputUse output_use(const Plan& plan, const ModulePlan& encoder);
 /// An encoder's rows as the llm takes them in: whole on every tensor-parallel rank.
 std::vector<BlockExchange> output_exchanges(const Module& encoder, const BlockSharing& sharing, const OutputUse& use);
 

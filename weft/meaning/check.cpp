@@ -19,6 +19,7 @@
 #include "weft/plan/module_mesh.h"
 #include "weft/plan/rank_set.h"
 #include "weft/schedule/generators.h"
+#include "weft/schedule/lowering.h"
 #include "weft/schedule/validate.h"
 #include "weft/spec/num_experts.h"
 
@@ -452,9 +453,20 @@ class Checker {
     // Validation is linear in the actions; with a name, a huge number of microbatches repeats the same pattern.
     constexpr size_t kMostValidated = 2'000'000;
     if (!plan_.schedule.rows && num_actions(*schedule) > kMostValidated) return;
-    if (const auto problem = find_problem(*schedule)) {
-      add("schedule", fmt::format("rank {}, action {}: {}", problem->rank, problem->position, problem->message));
-    }
+    const auto add_problem = [&](const Schedule& of) {
+      const auto problem = find_problem(of);
+      if (problem)
+        add("schedule", fmt::format("rank {}, action {}: {}", problem->rank, problem->position, problem->message));
+      return problem.has_value();
+    };
+    if (add_problem(*schedule)) return;
+    // Where a plan says in which order encoders run, both ends of what they send must have the same.
+    const bool has_stored_order =
+        std::any_of(plan_.modules.begin(), plan_.modules.end(), [](const ModulePlan& m) { return !m.actions.empty(); });
+    if (!has_stored_order) return;
+    const Result<Schedule> lowered = lower_schedule(*schedule);
+    if (!lowered) return add("schedule", lowered.error().problem);
+    add_problem(*lowered);
   }
 
   /// Whether rows fit what the plan says elsewhere.

@@ -294,6 +294,14 @@ TEST(CheckPlan, TheStoredOrderOfAFillMustHoldTheScheduleAndRun) {
   ASSERT_EQ(row[1], "0F0");
   std::swap(row[0], row[1]);
   EXPECT_NE(findings(json).find("schedule: rank 0, action 0: waits for ever"), std::string::npos) << findings(json);
+  // One rank makes rows in another order than the llm takes them: it would take the second macro batch's for the first.
+  json = shipped(fill);
+  Json& last = json["modules"]["vision"]["actions"]["3"];
+  ASSERT_EQ(last[1], "0EF1");
+  ASSERT_EQ(last[2], "0EF2");
+  std::swap(last[1], last[2]);
+  EXPECT_NE(findings(json).find("rank 3 sends 0SEND_R2 here: the two ends disagree on the order"), std::string::npos)
+      << findings(json);
 }
 
 /// With these rows instead of a schedule of pp 2 and 16 microbatches.

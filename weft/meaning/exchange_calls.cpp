@@ -31,11 +31,6 @@ Traffic opposite(const Traffic& way) {
   return {.sent = way.received, .received = way.sent};
 }
 
-AttentionMask mask_of(const Attention& attention) {
-  const bool is_sliding = attention.mask == Mask::kSliding;
-  return {.is_causal = is_sliding || attention.mask == Mask::kCausal, .window = is_sliding ? attention.window : 0};
-}
-
 }  // namespace
 
 Range ModulePlace::rows_between(int64_t rows) const {

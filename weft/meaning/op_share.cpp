@@ -112,6 +112,11 @@ LocalMatmul local_matmul(const Matmul& m, TensorSplit split, const OpShare& shar
   return local;
 }
 
+AttentionMask mask_of(const Attention& attention) {
+  const bool is_sliding = attention.mask == Mask::kSliding;
+  return {.is_causal = is_sliding || attention.mask == Mask::kCausal, .window = is_sliding ? attention.window : 0};
+}
+
 LocalHeads local_heads(const Attention& a, const OpShare& share) {
   const auto of = [&](int64_t rank) { return heads_of({a.heads, a.kv_heads, a.head_dim}, share.tp, rank); };
   return {.queries = most_of(share, [&](int64_t rank) { return of(rank).num_heads; }),

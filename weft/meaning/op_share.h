@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "weft/mesh/attention_block.h"
 #include "weft/plan/plan.h"
 #include "weft/program/op.h"
 
@@ -34,6 +35,9 @@ struct LocalMatmul {
   int64_t experts = 1;  ///< experts on this rank
 };
 LocalMatmul local_matmul(const Matmul& matmul, TensorSplit split, const OpShare& share);
+
+/// Who sees whom in a segment.
+AttentionMask mask_of(const Attention& attention);
 
 /// Query heads, and key (or value) heads, that a tensor-parallel rank has before Ulysses exchanges heads for rows.
 struct LocalHeads {

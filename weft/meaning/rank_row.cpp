@@ -17,4 +17,14 @@ std::optional<int32_t> row_of_rank(const Plan& plan, const Schedule& schedule, i
   return std::nullopt;
 }
 
+RowBackwards backwards_of_row(const std::vector<Action>& row, size_t num_stages) {
+  RowBackwards backwards{.last_microbatch = std::vector<int32_t>(num_stages, -1)};
+  for (const Action& action : row) {
+    backwards.are_split |= action.kind == ActionKind::kBackwardWeight;
+    if (action.kind == ActionKind::kBackward || action.kind == ActionKind::kBackwardWeight)
+      backwards.last_microbatch[static_cast<size_t>(action.stage)] = action.microbatch;
+  }
+  return backwards;
+}
+
 }  // namespace weft

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "weft/base/check.h"
+#include "weft/meaning/copied_weights.h"
 #include "weft/meaning/expert_ranks.h"
 #include "weft/program/name_weights.h"
 
@@ -57,9 +58,20 @@ void StageContent::add_op(const Op& op, const ModulePlan& module, bool is_alone)
   for (const LocalWeight& weight : listed) {
     weights_.push_back({.weight = weight,
                         .block = blocks_.size(),
+                        .is_of_table = !module.is_encoder() && is_table(op),
                         .is_alone = is_alone,
                         .has_divided_rows = module.sequence_parallel && module.tp > 1});
   }
+}
+
+std::vector<StageContent::Copies> StageContent::copies() const {
+  std::vector<Copies> copies(blocks_.size());
+  for (const StageWeight& weight : weights_) {
+    if (!weight.is_trained) continue;
+    copies[weight.block].over_tp += summed_over_tp(weight.weight, weight.has_divided_rows);
+    copies[weight.block].of_keys += weight.weight.same_keys;
+  }
+  return copies;
 }
 
 StageBuckets StageContent::buckets(const ModulePlan& module, bool of_experts) const {

@@ -17,6 +17,7 @@ struct StageWeight {
   LocalWeight weight;
   size_t block = 0;
   bool is_trained = true;
+  bool is_of_table = false;       ///< of the llm's embedding, which a head may be tied to
   bool is_alone = false;          ///< a tied table, whose copies lie in equal buckets
   bool has_divided_rows = false;  ///< sequence parallelism divides the rows between the blocks of its module
 };
@@ -50,6 +51,13 @@ class StageContent {
   const std::vector<StageBlockRules>& blocks() const { return blocks_; }
   /// In the order of a forward.
   const std::vector<StageWeight>& weights() const { return weights_; }
+  /// Of a block's trained weights, the elements that tensor-parallel ranks have the same of and sum the gradients of.
+  struct Copies {
+    int64_t over_tp = 0;  ///< all of them do
+    int64_t of_keys = 0;  ///< those with copies of one key head do
+  };
+  /// By block.
+  std::vector<Copies> copies() const;
   /// Of experts that other ranks have others of, or of all other weights. `module` is the one whose pipeline it is.
   StageBuckets buckets(const ModulePlan& module, bool of_experts) const;
 

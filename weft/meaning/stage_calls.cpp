@@ -9,15 +9,6 @@
 namespace weft {
 namespace {
 
-/// What the layers of a part recompute, by layer.
-std::vector<BlockRecompute> recomputes_of(const StagePart& part) {
-  std::vector<BlockRecompute> recomputes;
-  for (const RecomputeRun& run : part.recompute)
-    recomputes.insert(recomputes.end(), static_cast<size_t>(run.blocks), run.what);
-  recomputes.resize(static_cast<size_t>(part.num_layers), BlockRecompute::kKeep);
-  return recomputes;
-}
-
 int64_t num_inside(const std::vector<int64_t>& places, Range range) {
   return std::count_if(places.begin(), places.end(),
                        [&](int64_t place) { return place >= range.begin && place < range.end; });
@@ -130,14 +121,13 @@ StageCalls::Item StageCalls::block_item(const ModulePlace& place, const RankPort
 
 void StageCalls::add_output(const ModulePlace& encoder, const RankPortion& portion, std::vector<Item>& items) const {
   const bool has_gradient = trainable_.gives_gradients(*encoder.plan);
-  const OutputUse use{.is_in_pipeline = encoder.plan->is_in_pipeline(),
-                      .divides_parts = !is_encoder_ && places_.at(ModuleKind::kLlm).divides_rows()};
-  items.push_back({.place = &encoder,
-                   .block = &encoder.spec->exit,
-                   .rows = &portion.rows.at(encoder.plan->kind),
-                   .exchanges = output_exchanges(*encoder.spec, sharing_of(*encoder.plan, false), use),
-                   .gradients = std::vector<OpGradients>(encoder.spec->exit.ops.size(), {.of_output = has_gradient}),
-                   .has_gradient = has_gradient});
+  items.push_back(
+      {.place = &encoder,
+       .block = &encoder.spec->exit,
+       .rows = &portion.rows.at(encoder.plan->kind),
+       .exchanges = output_exchanges(*encoder.spec, sharing_of(*encoder.plan, false), output_use(plan_, *encoder.plan)),
+       .gradients = std::vector<OpGradients>(encoder.spec->exit.ops.size(), {.of_output = has_gradient}),
+       .has_gradient = has_gradient});
   items.back().gradients.back().of_input = has_gradient;
 }
 
@@ -168,7 +158,7 @@ void StageCalls::add_part(const StagePart& part, const RankPortion& portion, siz
   const bool is_llm = place.plan->kind == ModuleKind::kLlm;
   if (part.has_entry && is_llm) add_llm_entry(place, portion, number++, items);
   if (part.has_entry && !is_llm) items.push_back(block_item(place, portion, 0, number++));
-  const std::vector<BlockRecompute> recomputes = recomputes_of(part);
+  const std::vector<BlockRecompute> recomputes = part.recomputes();
   for (int64_t i = 0; i < part.num_layers; ++i) {
     items.push_back(block_item(place, portion, part.first_layer + i + 1, number++));
     items.back().recompute = recomputes[static_cast<size_t>(i)];

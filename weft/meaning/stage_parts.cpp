@@ -126,6 +126,13 @@ std::vector<StagePart> parts_of_pipeline(const Plan& plan, size_t module) {
   return parts;
 }
 
+std::vector<BlockRecompute> StagePart::recomputes() const {
+  std::vector<BlockRecompute> all;
+  for (const RecomputeRun& run : recompute) all.insert(all.end(), static_cast<size_t>(run.blocks), run.what);
+  all.resize(static_cast<size_t>(num_layers), BlockRecompute::kKeep);
+  return all;
+}
+
 std::vector<int32_t> stages_on(const Plan& plan, const ModulePlan& module, int64_t pipeline_rank) {
   if (!module.is_in_pipeline()) return {static_cast<int32_t>(pipeline_rank)};
   std::vector<int32_t> stages;

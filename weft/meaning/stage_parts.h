@@ -16,6 +16,9 @@ struct StagePart {
   std::span<const RecomputeRun> recompute;  ///< of its blocks; the plan's, which must outlive it
   bool has_entry = false;
   bool has_exit = false;
+
+  /// What each of its layers recomputes.
+  std::vector<BlockRecompute> recomputes() const;
 };
 
 /// How a schedule that has a name lays stages over pipeline ranks; one that nobody knows, in a loop.

@@ -44,12 +44,7 @@ class RowCalls {
     std::vector<ActionCalls> found;
     if (!row_) return found;
     const std::vector<Action>& row = schedule_.rows[*row_];
-    last_microbatch_.resize(stages_.size(), -1);
-    for (const Action& action : row) {
-      splits_ |= action.kind == ActionKind::kBackwardWeight;
-      if (action.kind == ActionKind::kBackward || action.kind == ActionKind::kBackwardWeight)
-        last_microbatch_[static_cast<size_t>(action.stage)] = action.microbatch;
-    }
+    backwards_ = backwards_of_row(row, stages_.size());
     for (const Action& action : row) {
       const auto before = std::ssize(calls_.calls());
       play(action);
@@ -134,6 +129,11 @@ class RowCalls {
       case ActionKind::kEncodeUpdate:
         finish();
         return encoders_[static_cast<size_t>(s)]->stage->weights().update();
+      case ActionKind::kSendEncoded:
+      case ActionKind::kRecvEncoded:
+      case ActionKind::kSendEncodedGrads:
+      case ActionKind::kRecvEncodedGrads:
+        return transfer_encoded(*encoders_[static_cast<size_t>(s)], action);
       case ActionKind::kSendRows:
       case ActionKind::kRecvRows:
       case ActionKind::kSendRowGrads:
@@ -145,18 +145,18 @@ class RowCalls {
   void backward(int32_t s, int32_t m, bool defers) {
     StageCalls& own = stage(s);
     if (s + 1 < schedule_.num_stages() && schedule_.crosses_ranks(s)) join(own, s, m, /*are_gradients=*/true);
-    const bool is_last = last_microbatch_[static_cast<size_t>(s)] == m;
+    const bool is_last = backwards_.is_last(s, m);
     DeferredCalls& deferred = deferred_[{s, m}];
-    if (!splits_) own.weights().begin_gradients(is_last);
-    own.backward(microbatch(m), splits_ ? &deferred : nullptr);
+    if (!backwards_.are_split) own.weights().begin_gradients(is_last);
+    own.backward(microbatch(m), backwards_.are_split ? &deferred : nullptr);
     if (defers) return;
-    if (splits_) return weights(s, m);
+    if (backwards_.are_split) return weights(s, m);
     own.weights().end_gradients();
   }
 
   void weights(int32_t s, int32_t m) {
     WeightCalls& own = stage(s).weights();
-    own.begin_gradients(last_microbatch_[static_cast<size_t>(s)] == m);
+    own.begin_gradients(backwards_.is_last(s, m));
     for (const auto& task : deferred_[{s, m}]) task();
     deferred_.erase({s, m});
     own.end_gradients();
@@ -187,15 +187,23 @@ class RowCalls {
     const std::optional<RankPortion>& portion = encoder.macro_batches[static_cast<size_t>(macro)];
     const RankPortion nothing{.number = macro};
     if (portion && encoder.index() > 0) {
-      for (const FlowRows& tensor : encoder.stage->flow_behind(encoder.index() - 1, *portion)) {
-        move(encoder.place(), tensor, /*sends=*/false);
+      for (const FlowRows& tensor : encoder.stage->flow_behind(encoder.index() - 1, *portion))
         encoder.stage->join(tensor);
-      }
     }
     encoder.stage->forward(portion ? *portion : nothing);
-    if (!portion || encoder.is_last()) return;
-    for (const FlowRows& tensor : encoder.stage->flow_behind(encoder.index(), *portion))
-      move(encoder.place(), tensor, /*sends=*/true);
+  }
+
+  /// Between the stages of its own pipeline.
+  void transfer_encoded(const Encoder& encoder, const Action& action) {
+    const std::optional<RankPortion>& portion = encoder.macro_batches[static_cast<size_t>(action.microbatch)];
+    if (!portion) return;
+    const bool sends = is_send(action.kind);
+    const bool are_gradients =
+        action.kind == ActionKind::kSendEncodedGrads || action.kind == ActionKind::kRecvEncodedGrads;
+    const int32_t behind = sends == are_gradients ? encoder.index() - 1 : encoder.index();
+    for (const FlowRows& tensor : encoder.stage->flow_behind(behind, *portion)) {
+      if (tensor.needs_gradient || !are_gradients) move(encoder.place(), tensor, sends);
+    }
   }
 
   void encode_backward(Encoder& encoder, int32_t macro) {
@@ -203,20 +211,13 @@ class RowCalls {
     const RankPortion nothing{.number = macro};
     if (portion && !encoder.is_last()) {
       for (const FlowRows& tensor : encoder.stage->flow_behind(encoder.index(), *portion)) {
-        if (!tensor.needs_gradient) continue;
-        move(encoder.place(), tensor, /*sends=*/false);
-        encoder.stage->join(tensor);
+        if (tensor.needs_gradient) encoder.stage->join(tensor);
       }
     }
     if (encoder.settings->recompute_from_inputs) encoder.stage->forward(portion ? *portion : nothing);
     WeightCalls& weights = encoder.stage->weights();
     weights.begin_gradients(++encoder.num_backward == encoder.settings->num_macro_batches);
     encoder.stage->backward(portion ? *portion : nothing, nullptr);
-    if (portion && encoder.index() > 0) {
-      for (const FlowRows& tensor : encoder.stage->flow_behind(encoder.index() - 1, *portion)) {
-        if (tensor.needs_gradient) move(encoder.place(), tensor, /*sends=*/true);
-      }
-    }
     weights.end_gradients();
   }
 
@@ -241,8 +242,7 @@ class RowCalls {
   std::vector<std::unique_ptr<StageCalls>> stages_;  ///< by stage of the llm's pipeline, those here
   std::vector<std::unique_ptr<Encoder>> encoders_;
   std::map<std::pair<int32_t, int32_t>, DeferredCalls> deferred_;  ///< by stage and microbatch
-  std::vector<int32_t> last_microbatch_;                           ///< by stage: whose weight gradients come last
-  bool splits_ = false;
+  RowBackwards backwards_;
   bool is_finished_ = false;
 };
 

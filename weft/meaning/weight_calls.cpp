@@ -1,7 +1,5 @@
 #include "weft/meaning/weight_calls.h"
 
-#include "weft/meaning/copied_weights.h"
-
 namespace weft {
 namespace {
 
@@ -15,8 +13,7 @@ WeightCalls::WeightCalls(const Plan& plan, const ModulePlace& place, const Stage
     : precision_(plan.precision),
       place_(place),
       calls_(calls),
-      whole_(stage.blocks().size()),
-      same_keys_(stage.blocks().size()),
+      copies_(stage.copies()),
       order_(weight_order(stage.blocks())) {
   const auto add_part = [&](StageBuckets buckets, const RankGroup& group, bool is_of_experts) {
     GradientOrder order(stage, buckets, plan.overlap_dp);
@@ -25,11 +22,6 @@ WeightCalls::WeightCalls(const Plan& plan, const ModulePlace& place, const Stage
   };
   add_part(stage.buckets(*place.plan, false), place.data, false);
   if (place.plan->ep > 1) add_part(stage.buckets(*place.plan, true), place.same_experts, true);
-  for (const StageWeight& weight : stage.weights()) {
-    if (!weight.is_trained) continue;
-    whole_[weight.block] += summed_over_tp(weight.weight, weight.has_divided_rows);
-    same_keys_[weight.block] += weight.weight.same_keys;
-  }
 }
 
 void WeightCalls::before_forward(size_t block) {
@@ -100,8 +92,8 @@ void WeightCalls::release(size_t block) {
 void WeightCalls::sum_copies(const Part& part, size_t block) {
   if (part.is_of_experts) return;  // which tensor parallelism cuts, and never copies
   const int64_t bytes = bytes_of(precision_.reduce);
-  if (whole_[block] > 0) calls_.all_reduce(place_.tensor, whole_[block], bytes);
-  if (same_keys_[block] > 0) calls_.all_reduce(place_.same_keys, same_keys_[block], bytes);
+  if (copies_[block].over_tp > 0) calls_.all_reduce(place_.tensor, copies_[block].over_tp, bytes);
+  if (copies_[block].of_keys > 0) calls_.all_reduce(place_.same_keys, copies_[block].of_keys, bytes);
 }
 
 void WeightCalls::send(const Part& part, size_t bucket) {

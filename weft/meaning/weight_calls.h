@@ -57,7 +57,7 @@ class WeightCalls {
   const ModulePlace& place_;
   CallList& calls_;
   std::vector<Part> parts_;
-  std::vector<int64_t> whole_, same_keys_;  ///< by block: elements that ranks have the same of
+  std::vector<StageContent::Copies> copies_;  ///< by block
   WeightOrder order_;
   DeferredCalls* deferred_ = nullptr;
 };

@@ -109,9 +109,7 @@ StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_p
     const size_t first_begin = maker.block_begins().size();
     PartModel model{.part = part, .kind = route.kind};
     model.part.recompute = {};  // the plan's, which need not outlive the stage
-    for (const RecomputeRun& run : part.recompute)
-      model.recomputes.insert(model.recomputes.end(), static_cast<size_t>(run.blocks), run.what);
-    model.recomputes.resize(static_cast<size_t>(part.num_layers), BlockRecompute::kKeep);
+    model.recomputes = part.recomputes();
     model.network = make_network(module, settings.numbers, blocks, maker);
     deal_heads(model.network->layers(), share);
     for (size_t i = first_parameter; i < maker.all().size(); ++i) {

@@ -32,8 +32,7 @@ at::Tensor EncoderRunner::run(int64_t macro, Visit& visit) {
   Flow flow(settings_.module + 1);
   if (!is_first()) {
     for (const FlowTensor& shape : settings_.model->tensors_in(inputs(macro))) {
-      if (!visit.input.defined())
-        visit.input = receive(shape, settings_.pipeline->rank() - 1).set_requires_grad(shape.needs_gradient);
+      if (!visit.input.defined()) visit.input = take(arriving_, macro).set_requires_grad(shape.needs_gradient);
       flow[settings_.module] = visit.input;
     }
   }
@@ -61,7 +60,7 @@ at::Tensor EncoderRunner::forward(int64_t macro) {
     made_[macro] = y;
   } else {
     for (const FlowTensor& tensor : settings_.model->tensors_out(inputs(macro)))
-      send(macro, StageModel::part_sent(tensor, y), settings_.pipeline->rank() + 1);
+      made_[macro] = StageModel::part_sent(tensor, y);
   }
   if (at::GradMode::is_enabled() && settings_.rows.is_trained) visits_[macro] = std::move(visit);
   return std::move(sum_);
@@ -86,9 +85,7 @@ void EncoderRunner::backward(int64_t macro) {
   if (is_last()) {
     gradient = settings_.bridge->take_gradient(macro);
   } else {
-    for (const FlowTensor& shape : settings_.model->tensors_out(inputs(macro))) {
-      if (shape.needs_gradient) gradient = receive(shape, settings_.pipeline->rank() + 1);
-    }
+    gradient = take(arriving_gradients_, macro);
   }
   if (settings_.rows.recompute_from_inputs) run(macro, visit);
   StageWeights& weights = *settings_.weights;
@@ -105,10 +102,30 @@ void EncoderRunner::backward(int64_t macro) {
   if (visit.input.defined() && visit.input.requires_grad()) {
     const at::Tensor& made = visit.input.grad();
     const FlowTensor tensor = settings_.model->tensors_in(inputs(macro)).front();
-    send(macro, StageModel::part_sent(tensor, made.defined() ? made : at::zeros_like(visit.input)),
-         settings_.pipeline->rank() - 1);
+    made_gradients_[macro] = StageModel::part_sent(tensor, made.defined() ? made : at::zeros_like(visit.input));
   }
   weights.end_gradients();
+}
+
+void EncoderRunner::send_encoded(int64_t macro) {
+  const auto made = made_.extract(macro);
+  if (!made.empty()) send(macro, made.mapped(), settings_.pipeline->rank() + 1);
+}
+
+void EncoderRunner::receive_encoded(int64_t macro) {
+  for (const FlowTensor& shape : settings_.model->tensors_in(inputs(macro)))
+    arriving_.emplace(macro, receive(shape, settings_.pipeline->rank() - 1));
+}
+
+void EncoderRunner::send_encoded_gradient(int64_t macro) {
+  const auto made = made_gradients_.extract(macro);
+  if (!made.empty()) send(macro, made.mapped(), settings_.pipeline->rank() - 1);
+}
+
+void EncoderRunner::receive_encoded_gradient(int64_t macro) {
+  for (const FlowTensor& shape : settings_.model->tensors_out(inputs(macro))) {
+    if (shape.needs_gradient) arriving_gradients_.emplace(macro, receive(shape, settings_.pipeline->rank() + 1));
+  }
 }
 
 void EncoderRunner::reduce() {
@@ -128,12 +145,20 @@ void EncoderRunner::wait_for_place(int64_t macro) {
   waited_ms_ += now_ms() - start;
 }
 
-at::Tensor EncoderRunner::receive(const FlowTensor& shape, int64_t from) {
-  const at::Tensor part = at::empty({shape.sent.size(), shape.shape.back()}, settings_.model->options());
+EncoderRunner::Received EncoderRunner::receive(const FlowTensor& shape, int64_t from) {
+  at::Tensor part = at::empty({shape.sent.size(), shape.shape.back()}, settings_.model->options());
+  Work work = settings_.pipeline->recv(buffer_of(part), from);
+  return {.shape = shape, .part = std::move(part), .work = std::move(work)};
+}
+
+at::Tensor EncoderRunner::take(Arriving& from, int64_t macro) {
+  auto node = from.extract(macro);
+  if (node.empty()) return {};
+  Received received = std::move(node.mapped());
   const double start = now_ms();
-  settings_.pipeline->recv(buffer_of(part), from).wait();
+  received.work.wait();
   waited_ms_ += now_ms() - start;
-  return settings_.model->joined(shape, part);
+  return settings_.model->joined(received.shape, received.part);
 }
 
 void EncoderRunner::send(int64_t macro, const at::Tensor& tensor, int64_t to) {
@@ -155,7 +180,9 @@ void EncoderRunner::add_to(TensorFlights& flights) const {
 void EncoderRunner::end() {
   for (Sent& sent : sends_) sent.work.wait();
   sends_.clear();
-  WEFT_CHECK(visits_.empty() && made_.empty(), "a step left macro batches behind");
+  WEFT_CHECK(
+      visits_.empty() && made_.empty() && made_gradients_.empty() && arriving_.empty() && arriving_gradients_.empty(),
+      "a step left macro batches behind");
   macro_batches_ = nullptr;
 }
 

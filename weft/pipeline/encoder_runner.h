@@ -16,8 +16,8 @@
 
 namespace weft {
 
-/// Runs one rank's stage of an encoder beside the pipeline: EF and EB of its macro batches, what they hand over, and
-/// ER.
+/// Runs one rank's stage of an encoder beside the pipeline: EF and EB of its macro batches, what they hand over to the
+/// llm and to neighbours in the encoder's own pipeline, and ER.
 class EncoderRunner {
  public:
   struct Settings {
@@ -42,6 +42,12 @@ class EncoderRunner {
   void receive_gradients(int64_t macro);
   /// EB.
   void backward(int64_t macro);
+  /// SEND_EF and RECV_EF, between stages of the encoder's own pipeline.
+  void send_encoded(int64_t macro);
+  void receive_encoded(int64_t macro);
+  /// SEND_EB and RECV_EB.
+  void send_encoded_gradient(int64_t macro);
+  void receive_encoded_gradient(int64_t macro);
   /// ER. All EB of the step are over.
   void reduce();
   /// Adds what is on its way to neighbours in the encoder's own pipeline.
@@ -62,12 +68,20 @@ class EncoderRunner {
     at::Tensor tensor;
     Work work;
   };
+  struct Received {
+    FlowTensor shape;
+    at::Tensor part;
+    Work work;
+  };
+  using Arriving = std::map<int64_t, Received>;  ///< by macro batch; none where it has nothing
 
   bool is_first() const { return settings_.model->stage() == 0; }
   bool is_last() const { return settings_.model->is_last(); }
   const Inputs& inputs(int64_t macro) const { return (*macro_batches_)[static_cast<size_t>(macro)]; }
   at::Tensor run(int64_t macro, Visit& visit);
-  at::Tensor receive(const FlowTensor& shape, int64_t from);
+  Received receive(const FlowTensor& shape, int64_t from);
+  /// What has arrived of a macro batch, as this stage has it.
+  at::Tensor take(Arriving& from, int64_t macro);
   void send(int64_t macro, const at::Tensor& tensor, int64_t to);
   void wait_for_place(int64_t macro);
   void keep_pace(ActionKind kind, int64_t macro) const {
@@ -81,7 +95,9 @@ class EncoderRunner {
   const std::vector<Inputs>* macro_batches_ = nullptr;
   at::Tensor sum_;
   std::map<int64_t, Visit> visits_;
-  std::map<int64_t, at::Tensor> made_;  ///< rows between EF and SEND_R
+  std::map<int64_t, at::Tensor> made_;            ///< rows between EF and SEND_R, or SEND_EF
+  std::map<int64_t, at::Tensor> made_gradients_;  ///< between EB and SEND_EB
+  Arriving arriving_, arriving_gradients_;
   std::deque<Sent> sends_;
   int64_t num_backward_ = 0;  ///< EB that have begun
   double waited_ms_ = 0;

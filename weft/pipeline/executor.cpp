@@ -40,7 +40,7 @@ std::vector<FlowTensor> needing_gradients(std::vector<FlowTensor> tensors) {
 Stream stream_of(ActionKind kind) {
   if (kind == ActionKind::kReduceGrad || kind == ActionKind::kEncodeReduce) return Stream::kReduce;
   if (is_send(kind)) return Stream::kSend;
-  return is_transfer(kind) || is_row_transfer(kind) ? Stream::kReceive : Stream::kCompute;
+  return moves_tensors(kind) ? Stream::kReceive : Stream::kCompute;
 }
 
 }  // namespace
@@ -63,12 +63,7 @@ PipelineExecutor::PipelineExecutor(Settings settings)
   for (const Stage& stage : stages_) {
     if (stage.model != nullptr) options_ = stage.model->options();
   }
-  last_microbatch_.resize(stages_.size(), -1);
-  for (const Action& action : actions()) {
-    splits_backward_ |= action.kind == ActionKind::kBackwardWeight;
-    if (action.kind == ActionKind::kBackward || action.kind == ActionKind::kBackwardWeight)
-      last_microbatch_[static_cast<size_t>(action.stage)] = action.microbatch;
-  }
+  backwards_ = backwards_of_row(actions(), stages_.size());
 }
 
 const std::vector<Action>& PipelineExecutor::actions() const {
@@ -84,10 +79,6 @@ std::vector<at::Tensor> PipelineExecutor::joined(const StageModel& model, const 
   std::vector<at::Tensor> arrived = std::move(transfer.tensors);
   for (size_t i = 0; i < arrived.size(); ++i) arrived[i] = model.joined(tensors[i], arrived[i]);
   return arrived;
-}
-
-bool PipelineExecutor::is_last_of_stage(int32_t stage, int32_t microbatch) const {
-  return last_microbatch_[static_cast<size_t>(stage)] == microbatch;
 }
 
 void PipelineExecutor::take_media(const StageModel& model, int32_t microbatch, Visit& visit, Flow& flow) {
@@ -114,6 +105,10 @@ void PipelineExecutor::encode(const Action& action) {
   if (action.kind == ActionKind::kRecvRowGrads) return encoder.runner->receive_gradients(action.microbatch);
   if (action.kind == ActionKind::kEncodeBackward) return encoder.runner->backward(action.microbatch);
   if (action.kind == ActionKind::kEncodeReduce) return encoder.runner->reduce();
+  if (action.kind == ActionKind::kSendEncoded) return encoder.runner->send_encoded(action.microbatch);
+  if (action.kind == ActionKind::kRecvEncoded) return encoder.runner->receive_encoded(action.microbatch);
+  if (action.kind == ActionKind::kSendEncodedGrads) return encoder.runner->send_encoded_gradient(action.microbatch);
+  if (action.kind == ActionKind::kRecvEncodedGrads) return encoder.runner->receive_encoded_gradient(action.microbatch);
   const at::Tensor sum = encoder.runner->forward(action.microbatch);
   if (!sum.defined()) return;
   at::Tensor& all = output_.sums[encoder.kind];
@@ -138,7 +133,7 @@ void PipelineExecutor::forward(int32_t index, int32_t microbatch) {
   take_media(model, microbatch, visit, flow);
   visit.deferred = std::make_unique<WeightGradients>();
   StageResult result = model.forward(std::move(flow), inputs(microbatch),
-                                     splits_backward_ ? visit.deferred.get() : nullptr, &weights_of(index).hooks());
+                                     backwards_.are_split ? visit.deferred.get() : nullptr, &weights_of(index).hooks());
   keep_pace(pace_, doing_);
   for (const auto& [kind, sum] : result.sums) {
     at::Tensor& all = output_.sums[kind];
@@ -195,16 +190,16 @@ void PipelineExecutor::backward(int32_t index, int32_t microbatch, bool defers_w
     root_gradients.push_back(std::move(gradients[i]));
   }
   StageWeights& weights = weights_of(index);
-  const bool is_last = is_last_of_stage(index, microbatch);
-  if (!splits_backward_) weights.begin_gradients(is_last);
-  weights.begin_backward(splits_backward_ ? visit.deferred.get() : nullptr);
+  const bool is_last = backwards_.is_last(index, microbatch);
+  if (!backwards_.are_split) weights.begin_gradients(is_last);
+  weights.begin_backward(backwards_.are_split ? visit.deferred.get() : nullptr);
   if (!roots.empty()) {
     torch::autograd::Engine::get_default_engine().execute(roots, root_gradients, /*keep_graph=*/false,
                                                           /*create_graph=*/false, /*accumulate_grad=*/true);
     root_gradients.clear();
   }
   weights.end_backward();
-  if (splits_backward_ && !defers_weights) {
+  if (backwards_.are_split && !defers_weights) {
     weights.begin_gradients(is_last);
     visit.deferred->run();
   }
@@ -231,7 +226,7 @@ void PipelineExecutor::backward(int32_t index, int32_t microbatch, bool defers_w
 void PipelineExecutor::weights(int32_t index, int32_t microbatch) {
   const Place place{index, microbatch};
   StageWeights& weights = weights_of(index);
-  weights.begin_gradients(is_last_of_stage(index, microbatch));
+  weights.begin_gradients(backwards_.is_last(index, microbatch));
   visits_.at(place).deferred->run();
   keep_pace(pace_, doing_);
   visits_.erase(place);
@@ -322,7 +317,8 @@ StepOutput PipelineExecutor::evaluate(const std::vector<Inputs>& microbatches) {
     const int32_t s = action.stage;
     const int32_t m = action.microbatch;
     doing_ = action;
-    const bool gives_rows = action.kind == ActionKind::kSendRows || action.kind == ActionKind::kRecvRows;
+    const bool gives_rows = action.kind == ActionKind::kSendRows || action.kind == ActionKind::kRecvRows ||
+                            action.kind == ActionKind::kSendEncoded || action.kind == ActionKind::kRecvEncoded;
     if (action.kind == ActionKind::kEncodeForward || gives_rows) encode(action);
     if (action.kind == ActionKind::kForward) forward(s, m);
     if (action.kind == ActionKind::kSendForward) send(take(made_, {s, m}, "the output"), s + 1);
@@ -394,6 +390,10 @@ StepOutput PipelineExecutor::run(const std::vector<Inputs>& microbatches, double
       case ActionKind::kRecvRows:
       case ActionKind::kSendRowGrads:
       case ActionKind::kRecvRowGrads:
+      case ActionKind::kSendEncoded:
+      case ActionKind::kRecvEncoded:
+      case ActionKind::kSendEncodedGrads:
+      case ActionKind::kRecvEncodedGrads:
         encode(action);
         break;
     }

@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/edge.h>
 
 #include "weft/comm/group.h"
+#include "weft/meaning/rank_row.h"
 #include "weft/parallelize/stage.h"
 #include "weft/pipeline/encoder_runner.h"
 #include "weft/pipeline/pace.h"
@@ -126,7 +127,6 @@ class PipelineExecutor {
   void give_media_gradients(const Visit& visit, int32_t microbatch);
   void encode(const Action& action);
   const std::vector<Action>& actions() const;
-  bool is_last_of_stage(int32_t stage, int32_t microbatch) const;
   const StageModel& stage(int32_t index) const { return *stages_[static_cast<size_t>(index)].model; }
   StageWeights& weights_of(int32_t index) const { return *stages_[static_cast<size_t>(index)].weights; }
   const Inputs& inputs(int32_t microbatch) const { return (*microbatches_)[static_cast<size_t>(microbatch)]; }
@@ -139,9 +139,8 @@ class PipelineExecutor {
   Pace pace_;
   at::Device device_;
   std::function<double()> blocked_ms_;
-  at::TensorOptions options_;             ///< of activations
-  bool splits_backward_ = false;          ///< into I and W
-  std::vector<int32_t> last_microbatch_;  ///< by stage: whose weight gradients come last
+  at::TensorOptions options_;  ///< of activations
+  RowBackwards backwards_;
 
   // Of the step that is running.
   Action doing_;

@@ -12,8 +12,8 @@ namespace weft {
 namespace {
 
 constexpr std::array<std::string_view, kNumActionKinds> kNames = {
-    "F",      "B",  "I",  "W",  "SEND_F", "RECV_F", "SEND_B", "RECV_B", "REDUCE_GRAD",
-    "UPDATE", "EF", "EB", "ER", "EU",     "SEND_R", "RECV_R", "SEND_G", "RECV_G"};
+    "F",  "B",  "I",  "W",      "SEND_F", "RECV_F", "SEND_B", "RECV_B",  "REDUCE_GRAD", "UPDATE",  "EF",
+    "EB", "ER", "EU", "SEND_R", "RECV_R", "SEND_G", "RECV_G", "SEND_EF", "RECV_EF",     "SEND_EB", "RECV_EB"};
 
 /// Takes the digits at the front of `word`, nothing when there are none or too many.
 std::optional<int32_t> take_number(std::string_view& word) {
@@ -41,7 +41,8 @@ Result<Action> parse_action(std::string_view word) {
   const Error error{.problem = fmt::format("{} is not an action", in_quotes(word)),
                     .advice =
                         "An action is a stage, a kind (F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, REDUCE_GRAD, "
-                        "UPDATE, EF, EB, ER, EU, SEND_R, RECV_R, SEND_G, RECV_G) and a microbatch, like 2F0."};
+                        "UPDATE, EF, EB, ER, EU, SEND_R, RECV_R, SEND_G, RECV_G, SEND_EF, RECV_EF, SEND_EB, RECV_EB) "
+                        "and a microbatch, like 2F0."};
   std::string_view rest = word;
   const std::optional<int32_t> stage = take_number(rest);
   if (!stage) return error;

@@ -4,16 +4,16 @@
 
 namespace weft {
 
-EncoderClock::EncoderClock(const ScheduledEncoder& encoder, int32_t num_ranks, double bridge, double handover)
+EncoderClock::EncoderClock(const ScheduledEncoder& encoder, int32_t num_ranks, double bridge)
     : encoder_(&encoder),
       bridge_(bridge),
-      handover_(handover),
       group_of_rank_(static_cast<size_t>(num_ranks), -1),
       forwards_(encoder.groups.size(), 0),
       backwards_(encoder.groups.size(), 0),
       peak_kept_(encoder.groups.size(), 0),
       forward_ends_(encoder.num_groups(), encoder.num_macro_batches, kNever),
-      backward_ends_(forward_ends_),
+      forward_arrivals_(forward_ends_),
+      backward_arrivals_(forward_ends_),
       encoded_(static_cast<size_t>(encoder.num_macro_batches),
                Parts{.missing = encoder.num_groups() / encoder.num_stages}),
       gradients_(encoded_.size()),
@@ -30,7 +30,7 @@ EncoderClock::EncoderClock(const ScheduledEncoder& encoder, int32_t num_ranks, d
 }
 
 double EncoderClock::forward_ready(int32_t group, int32_t macro) const {
-  const double input = encoder_->is_first_stage(group) ? 0 : forward_ends_.at(group - 1, macro) + handover_;
+  const double input = encoder_->is_first_stage(group) ? 0 : forward_arrivals_.at(group - 1, macro);
   const int32_t over = forwards_[static_cast<size_t>(group)] - encoder_->live_macro_batches;
   if (encoder_->live_macro_batches == 0 || over < 0) return input;
   if (encoder_->keeps_activations()) return over < backwards_[static_cast<size_t>(group)] ? input : kNever;
@@ -39,7 +39,7 @@ double EncoderClock::forward_ready(int32_t group, int32_t macro) const {
 
 double EncoderClock::backward_ready(int32_t group, int32_t macro) const {
   if (encoder_->is_last_stage(group)) return gradients_[static_cast<size_t>(macro)].ready() + bridge_;
-  return backward_ends_.at(group + 1, macro) + handover_;
+  return backward_arrivals_.at(group + 1, macro);
 }
 
 double EncoderClock::microbatch_ready(int32_t microbatch) const {
@@ -51,9 +51,10 @@ double EncoderClock::microbatch_ready(int32_t microbatch) const {
   return ready;
 }
 
-void EncoderClock::forward_ended(int32_t group, int32_t macro, double end) {
+void EncoderClock::forward_ended(int32_t group, int32_t macro, double end, double arrival) {
   const auto g = static_cast<size_t>(group);
   forward_ends_.at(group, macro) = end;
+  forward_arrivals_.at(group, macro) = arrival;
   peak_kept_[g] = std::max(peak_kept_[g], ++forwards_[g] - backwards_[g]);
   if (!encoder_->is_last_stage(group)) return;
   Parts& encoded = encoded_[static_cast<size_t>(macro)];
@@ -61,9 +62,9 @@ void EncoderClock::forward_ended(int32_t group, int32_t macro, double end) {
   encoded.last = std::max(encoded.last, end);
 }
 
-void EncoderClock::backward_ended(int32_t group, int32_t macro, double end) {
+void EncoderClock::backward_ended(int32_t group, int32_t macro, double arrival) {
   ++backwards_[static_cast<size_t>(group)];
-  backward_ends_.at(group, macro) = end;
+  backward_arrivals_.at(group, macro) = arrival;
 }
 
 void EncoderClock::microbatch_read(int32_t microbatch, double end) {

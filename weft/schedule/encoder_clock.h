@@ -15,8 +15,8 @@ class EncoderClock {
  public:
   static constexpr double kNever = std::numeric_limits<double>::infinity();
 
-  /// `bridge` passes between encoder and entry stage, each way; `handover` between two stages of the encoder.
-  EncoderClock(const ScheduledEncoder& encoder, int32_t num_ranks, double bridge = 0, double handover = 0);
+  /// `bridge` passes between encoder and entry stage, each way.
+  EncoderClock(const ScheduledEncoder& encoder, int32_t num_ranks, double bridge = 0);
 
   const ScheduledEncoder& encoder() const { return *encoder_; }
   /// The group of a rank, −1 where the encoder does not run.
@@ -30,8 +30,10 @@ class EncoderClock {
   /// When all embeddings of a microbatch have reached the entry stage.
   double microbatch_ready(int32_t microbatch) const;
 
-  void forward_ended(int32_t group, int32_t macro, double end);
-  void backward_ended(int32_t group, int32_t macro, double end);
+  /// `arrival`: when what it made is at the group's neighbour in the encoder's own pipeline.
+  void forward_ended(int32_t group, int32_t macro, double end, double arrival);
+  void backward_ended(int32_t group, int32_t macro, double arrival);
+  void forward_ended(int32_t group, int32_t macro, double end) { forward_ended(group, macro, end, end); }
   /// F of the entry stage has read the microbatch's embeddings.
   void microbatch_read(int32_t microbatch, double end);
   /// B or I of the entry stage has made their gradient.
@@ -50,14 +52,14 @@ class EncoderClock {
 
   const ScheduledEncoder* encoder_;
   double bridge_;
-  double handover_;
   std::vector<int32_t> group_of_rank_;
-  std::vector<int32_t> forwards_, backwards_;       // run so far, per group
-  std::vector<int32_t> peak_kept_;                  // most between EF and EB, per group
-  CellTable<double> forward_ends_, backward_ends_;  // per group and macro batch
-  std::vector<Parts> encoded_, gradients_;          // per macro batch: over replicas, over microbatches
-  std::vector<int32_t> unread_;                     // per macro batch: microbatches that have yet to read it
-  std::vector<double> released_;                    // ends of the reads that were a macro batch's last, in order
+  std::vector<int32_t> forwards_, backwards_;               // run so far, per group
+  std::vector<int32_t> peak_kept_;                          // most between EF and EB, per group
+  CellTable<double> forward_ends_;                          // per group and macro batch
+  CellTable<double> forward_arrivals_, backward_arrivals_;  // the same, at the neighbour that waits for it
+  std::vector<Parts> encoded_, gradients_;                  // per macro batch: over replicas, over microbatches
+  std::vector<int32_t> unread_;                             // per macro batch: microbatches that have yet to read it
+  std::vector<double> released_;  // ends of the reads that were a macro batch's last, in order
 };
 
 }  // namespace weft

@@ -5,47 +5,14 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/schedule/example_encoders.h"
 #include "weft/schedule/csv.h"
-#include "weft/schedule/generators.h"
 #include "weft/schedule/lowering.h"
 #include "weft/schedule/step_end.h"
 #include "weft/schedule/validate.h"
 
 namespace weft {
 namespace {
-
-Schedule pipeline(ScheduleName name, int64_t pp, int64_t vpp, int64_t m) {
-  return *generate_schedule(name, {.pp = pp, .vpp = vpp, .microbatches = m});
-}
-
-StageDurations uniform(int32_t stages, double f, double i, double w) {
-  const auto n = static_cast<size_t>(stages);
-  return {std::vector<double>(n, f), std::vector<double>(n, i), std::vector<double>(n, w)};
-}
-
-/// Consecutive ranks from `first`, `size` to a group.
-std::vector<std::vector<int32_t>> groups_of(int32_t first, int32_t num_ranks, int32_t size) {
-  std::vector<std::vector<int32_t>> groups;
-  for (int32_t rank = 0; rank < num_ranks; ++rank) {
-    if (rank % size == 0) groups.emplace_back();
-    groups.back().push_back(first + rank);
-  }
-  return groups;
-}
-
-ScheduledEncoder encoder_rows(const MacroShape& shape, std::vector<std::vector<int32_t>> groups) {
-  const MacroRanges ranges = *macro_ranges(shape);
-  return {.name = "vision",
-          .num_macro_batches = ranges.num_macro_batches,
-          .groups = std::move(groups),
-          .first_macro = ranges.first_macro,
-          .end_macro = ranges.end_macro};
-}
-
-EncoderPlacement placement(EncoderForm form, ScheduledEncoder rows, double forward_ms, double backward_ms) {
-  const size_t groups = rows.groups.size();
-  return {form, std::move(rows), std::vector<double>(groups, forward_ms), std::vector<double>(groups, backward_ms)};
-}
 
 void expect_valid(const Schedule& schedule, const std::string& what) {
   auto problem = find_problem(schedule);
@@ -124,6 +91,20 @@ TEST(EncoderForms, RowsAndGradientsAreSentWhenCompleteAndReceivedBeforeTheyAreRe
             "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE_GRAD,0UPDATE\n"
             "1RECV_F0,1RECV_F1,0RECV_R0,1F0,1B0,1SEND_B0,1F1,1B1,1SEND_B1,0SEND_G0,1REDUCE_GRAD,1UPDATE\n"
             "0EF0,0SEND_R0,0RECV_G0,0EB0,0ER,0EU\n");
+}
+
+TEST(EncoderForms, StagesOfAnEncodersOwnPipelineSendWhatTheyMakeAndReceiveItBeforeTheyReadIt) {
+  const Schedule llm = pipeline(ScheduleName::k1f1b, 1, 1, 1);
+  ScheduledEncoder rows = encoder_rows({.microbatches = 1}, {{1}, {2}, {3}});
+  rows.num_stages = 3;
+  const EncoderPlacement encoder = placement(EncoderForm::kStream, rows, 1, 1);
+  const Schedule lowered = *lower_schedule(*place_encoders(llm, std::vector<EncoderPlacement>{encoder}));
+  EXPECT_FALSE(find_problem(lowered));
+  EXPECT_EQ(to_csv(lowered),
+            "0RECV_R0,0F0,0B0,0SEND_G0\n"
+            "0EF0,0SEND_EF0,0RECV_EB0,0EB0\n"
+            "0RECV_EF0,0EF0,0SEND_EF0,0RECV_EB0,0EB0,0SEND_EB0\n"
+            "0RECV_EF0,0EF0,0SEND_R0,0RECV_G0,0EB0,0SEND_EB0\n");
 }
 
 TEST(EncoderForms, BeforeRunsEverythingFirstAndBackwardsLast) {
@@ -244,9 +225,9 @@ TEST(EncoderForms, StreamsHaveRanksOfTheirOwnWithoutGaps) {
 }
 
 /// The problem of a two-rank pipeline with an encoder on both ranks, its rows given as words.
-std::string problem_of(const std::vector<std::string>& rows, auto change) {
+std::string problem_of(const std::vector<std::string>& rows, auto change, std::vector<int32_t> rank_of_stage = {0, 1}) {
   Schedule schedule{.num_microbatches = 2,
-                    .rank_of_stage = {0, 1},
+                    .rank_of_stage = std::move(rank_of_stage),
                     .rows = {},
                     .encoders = {encoder_rows({.microbatches = 2}, {{0, 1}})}};
   change(schedule.encoders[0]);
@@ -315,7 +296,7 @@ TEST(Validator, FindsEachMistakeOfRowsBetweenAnEncoderAndTheLlm) {
   EXPECT_EQ(found("0B0 0SEND_G0", "0SEND_G0 0B0"),
             "rank 0 at 11: sends gradients when 1 microbatches have yet to make theirs");
   EXPECT_EQ(found("0SEND_G0 0RECV_B1 0B1 0SEND_G1", "0RECV_B1 0B1 0SEND_G1 0SEND_G0"),
-            "rank 0 at 14: comes before 0SEND_G0: the two ends disagree on the order");
+            "rank 0 at 16: rank 0 sends 0SEND_G1 here: the two ends disagree on the order");
   EXPECT_EQ(found("0RECV_G1 0EB1", "0EB1 0RECV_G1"), "rank 0 at 18: runs before its rows' gradients are received");
   EXPECT_EQ(found("0RECV_R0 0F0", "0RECV_G0 0RECV_R0 0F0"), "rank 0 at 17: comes twice");
   EXPECT_EQ(found("0EB1 0ER", "0ER 0EB1"), "rank 0 at 19: comes when the encoder has 1 actions left");
@@ -329,6 +310,43 @@ TEST(Validator, FindsEachMistakeOfRowsBetweenAnEncoderAndTheLlm) {
   const std::string part = "0EF1 0SEND_R1 0RECV_R0 0F0 0SEND_F0 0RECV_R1";
   early.replace(early.find(part), part.size(), "0RECV_R0 0F0 0SEND_F0 0RECV_R1 0EF1 0SEND_R1");
   EXPECT_EQ(problem_of({early, second}, [](ScheduledEncoder&) {}), "rank 0 at 4: waits for ever: the rows deadlock");
+}
+
+TEST(Validator, FindsEachMistakeOfTransfersInsideAnEncodersPipeline) {
+  const std::string llm = "0RECV_R0 0F0 0RECV_R1 0F1 0B0 0SEND_G0 0B1 0SEND_G1";
+  const std::string first = "0EF0 0SEND_EF0 0EF1 0SEND_EF1 0RECV_EB0 0EB0 0RECV_EB1 0EB1";
+  const std::string second =
+      "0RECV_EF0 0EF0 0SEND_R0 0RECV_EF1 0EF1 0SEND_R1 0RECV_G0 0EB0 0SEND_EB0 0RECV_G1 0EB1 0SEND_EB1";
+  const auto problem = [&](const std::string& of_first, const std::string& of_second) {
+    return problem_of({llm, of_first, of_second},
+                      [&](ScheduledEncoder& rows) {
+                        rows.groups = {{1}, {2}};
+                        rows.num_stages = 2;
+                      },
+                      {0});
+  };
+  const auto changed = [](std::string row, const std::string& part, const std::string& other) {
+    return row.replace(row.find(part), part.size(), other);
+  };
+  EXPECT_EQ(problem(first, second), "");
+  EXPECT_EQ(problem(changed(first, " 0SEND_EF1", ""), second), "rank 1 at 7: 0SEND_EF1 is missing");
+  EXPECT_EQ(problem(changed(first, "0EF0 0SEND_EF0", "0SEND_EF0 0EF0"), second),
+            "rank 1 at 0: sends what is not made yet");
+  EXPECT_EQ(problem(changed(first, "0RECV_EB1 0EB1", "0EB1 0RECV_EB1"), second),
+            "rank 1 at 6: runs before its output's gradient is received");
+  EXPECT_EQ(problem(first, changed(second, "0RECV_EF1 0EF1", "0EF1 0RECV_EF1")),
+            "rank 2 at 3: runs before its input is received");
+  EXPECT_EQ(problem(first, changed(second, "0EB0 0SEND_EB0", "0SEND_EB0 0EB0")),
+            "rank 2 at 7: sends what is not made yet");
+  EXPECT_EQ(problem("0RECV_EF0 " + first, second),
+            "rank 1 at 0: is not done here, but on those of the encoder's stages that have one before them");
+  EXPECT_EQ(problem(first, "0SEND_EF0 " + second),
+            "rank 2 at 0: is not done here, but on those of the encoder's stages that have one behind them");
+  // Messages from one rank to another are told apart by their order.
+  EXPECT_EQ(problem("0EF0 0EF1 0SEND_EF1 0SEND_EF0 0RECV_EB0 0EB0 0RECV_EB1 0EB1", second),
+            "rank 2 at 0: rank 1 sends 0SEND_EF1 here: the two ends disagree on the order");
+  EXPECT_EQ(problem("0EF0 0SEND_EF0 0EF1 0SEND_EF1 0RECV_EB1 0EB1 0RECV_EB0 0EB0", second),
+            "rank 1 at 4: rank 2 sends 0SEND_EB0 here: the two ends disagree on the order");
 }
 
 }  // namespace

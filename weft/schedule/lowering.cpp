@@ -136,13 +136,15 @@ class Lowering {
       return moved_in_[m] < round_ && next_[m] < schedule_.rows[m].size() && schedule_.rows[m][next_[m]] == action;
     });
     if (!all_here) return false;
-    const bool has_rows = clock.encoder().is_last_stage(group);
+    const bool is_first = clock.encoder().is_first_stage(group), is_last = clock.encoder().is_last_stage(group);
     for (const int32_t member : members) {
       const auto m = static_cast<size_t>(member);
-      if (has_rows && !is_forward)
-        lowered_.rows[m].push_back({ActionKind::kRecvRowGrads, action.stage, action.microbatch});
-      lowered_.rows[m].push_back(action);
-      if (has_rows && is_forward) lowered_.rows[m].push_back({ActionKind::kSendRows, action.stage, action.microbatch});
+      const auto write = [&](ActionKind kind) { lowered_.rows[m].push_back({kind, action.stage, action.microbatch}); };
+      if (is_forward && !is_first) write(ActionKind::kRecvEncoded);
+      if (!is_forward) write(is_last ? ActionKind::kRecvRowGrads : ActionKind::kRecvEncodedGrads);
+      write(action.kind);
+      if (is_forward) write(is_last ? ActionKind::kSendRows : ActionKind::kSendEncoded);
+      if (!is_forward && !is_first) write(ActionKind::kSendEncodedGrads);
       ++next_[m];
       moved_in_[m] = round_;
     }

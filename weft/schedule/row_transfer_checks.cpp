@@ -23,6 +23,8 @@ class EncoderOnRank {
       if (std::find(members.begin(), members.end(), rank) == members.end()) continue;
       runs_ = true;
       makes_ = is_lowered && rows_.is_last_stage(group);
+      has_before_ = is_lowered && !rows_.is_first_stage(group);
+      has_next_ = is_lowered && !rows_.is_last_stage(group);
     }
   }
 
@@ -62,6 +64,41 @@ class EncoderOnRank {
   std::string name(ActionKind kind, size_t macro) const {
     return to_text({kind, encoder_, static_cast<int32_t>(macro)});
   }
+  static bool is_of_gradients(ActionKind kind) {
+    return kind == ActionKind::kSendRowGrads || kind == ActionKind::kRecvRowGrads ||
+           kind == ActionKind::kSendEncodedGrads || kind == ActionKind::kRecvEncodedGrads;
+  }
+  /// Of a transfer.
+  bool is_done_here(ActionKind kind) const {
+    switch (kind) {
+      case ActionKind::kSendRows:
+      case ActionKind::kRecvRowGrads:
+        return makes_;
+      case ActionKind::kSendEncoded:
+      case ActionKind::kRecvEncodedGrads:
+        return has_next_;
+      case ActionKind::kRecvEncoded:
+      case ActionKind::kSendEncodedGrads:
+        return has_before_;
+      default:
+        return takes_;
+    }
+  }
+  static const char* place_of(ActionKind kind) {
+    switch (kind) {
+      case ActionKind::kSendRows:
+      case ActionKind::kRecvRowGrads:
+        return "on the ranks of the encoder's last stage";
+      case ActionKind::kSendEncoded:
+      case ActionKind::kRecvEncodedGrads:
+        return "on those of the encoder's stages that have one behind them";
+      case ActionKind::kRecvEncoded:
+      case ActionKind::kSendEncodedGrads:
+        return "on those of the encoder's stages that have one before them";
+      default:
+        return "where the llm begins";
+    }
+  }
   bool is_done(ActionKind kind, size_t macro) const { return done_[static_cast<size_t>(kind)][macro]; }
   void fail(size_t position, std::string message) {
     if (!problem_) problem_ = ScheduleProblem{rank_, position, std::move(message)};
@@ -70,19 +107,19 @@ class EncoderOnRank {
   void check(size_t i, const Action& a, const std::vector<int32_t>& ungiven) {
     if (ends_encoder(a.kind)) return check_end(i, a);
     const auto k = static_cast<size_t>(a.microbatch);
-    if (is_row_transfer(a.kind)) {
-      const bool is_encoders = a.kind == ActionKind::kSendRows || a.kind == ActionKind::kRecvRowGrads;
-      if (!(is_encoders ? makes_ : takes_))
-        return fail(i, fmt::format("is not done here, but {}",
-                                   is_encoders ? "on the ranks of the encoder's last stage" : "where the llm begins"));
-      if (!rows_.is_trained && (a.kind == ActionKind::kSendRowGrads || a.kind == ActionKind::kRecvRowGrads))
-        return fail(i, "is a gradient of a frozen encoder");
+    if (is_row_transfer(a.kind) || is_encoder_transfer(a.kind)) {
+      if (!is_done_here(a.kind)) return fail(i, fmt::format("is not done here, but {}", place_of(a.kind)));
+      if (!rows_.is_trained && is_of_gradients(a.kind)) return fail(i, "is a gradient of a frozen encoder");
       if (is_done(a.kind, k)) return fail(i, "comes twice");
-      if (k > 0 && !is_done(a.kind, k - 1))
-        return fail(i, fmt::format("comes before {}: the two ends disagree on the order", name(a.kind, k - 1)));
     }
-    if (a.kind == ActionKind::kSendRows && !is_done(ActionKind::kEncodeForward, k))
+    const bool sends_made = a.kind == ActionKind::kSendRows || a.kind == ActionKind::kSendEncoded;
+    if (sends_made && !is_done(ActionKind::kEncodeForward, k)) return fail(i, "sends what is not made yet");
+    if (a.kind == ActionKind::kSendEncodedGrads && !is_done(ActionKind::kEncodeBackward, k))
       return fail(i, "sends what is not made yet");
+    if (a.kind == ActionKind::kEncodeForward && has_before_ && !is_done(ActionKind::kRecvEncoded, k))
+      return fail(i, "runs before its input is received");
+    if (a.kind == ActionKind::kEncodeBackward && has_next_ && !is_done(ActionKind::kRecvEncodedGrads, k))
+      return fail(i, "runs before its output's gradient is received");
     if (a.kind == ActionKind::kSendRowGrads && ungiven[k] > 0)
       return fail(i, fmt::format("sends gradients when {} microbatches have yet to make theirs", ungiven[k]));
     if (a.kind == ActionKind::kEncodeBackward && makes_ && !is_done(ActionKind::kRecvRowGrads, k))
@@ -112,6 +149,10 @@ class EncoderOnRank {
       expect(takes_, ActionKind::kRecvRows);
       expect(takes_ && rows_.is_trained, ActionKind::kSendRowGrads);
       expect(makes_ && rows_.is_trained, ActionKind::kRecvRowGrads);
+      expect(has_next_, ActionKind::kSendEncoded);
+      expect(has_before_, ActionKind::kRecvEncoded);
+      expect(has_before_ && rows_.is_trained, ActionKind::kSendEncodedGrads);
+      expect(has_next_ && rows_.is_trained, ActionKind::kRecvEncodedGrads);
     }
   }
 
@@ -120,14 +161,72 @@ class EncoderOnRank {
   const ScheduledEncoder& rows_;
   int32_t rank_;
   const std::vector<Action>& row_;
-  bool takes_;          ///< rows into the llm
-  bool makes_ = false;  ///< rows, in the encoder's last stage
+  bool takes_;               ///< rows into the llm
+  bool makes_ = false;       ///< rows, in the encoder's last stage
+  bool has_before_ = false;  ///< a stage of the encoder's own pipeline
+  bool has_next_ = false;
   bool runs_ = false;
   bool is_reduced_ = false;
   bool is_updated_ = false;
   int32_t num_left_ = 0;  ///< EF and EB
   std::vector<bool> done_[kNumActionKinds];
   std::optional<ScheduleProblem> problem_;
+};
+
+/// Whether both ends of every channel have the same order: messages from one rank to another are told apart by it.
+class EncoderChannels {
+ public:
+  EncoderChannels(const Schedule& schedule, int32_t encoder)
+      : schedule_(schedule), encoder_(encoder), rows_(schedule.encoders[static_cast<size_t>(encoder)]) {}
+
+  std::optional<ScheduleProblem> find() const {
+    const std::vector<int32_t> entry = {schedule_.entry_rank()};
+    for (int32_t group = 0; group < rows_.num_groups(); ++group) {
+      const std::vector<int32_t>& own = rows_.groups[static_cast<size_t>(group)];
+      const bool is_last = rows_.is_last_stage(group);
+      const std::vector<int32_t>& next = is_last ? entry : rows_.groups[static_cast<size_t>(group) + 1];
+      auto problem = is_last ? compare(own, ActionKind::kSendRows, next, ActionKind::kRecvRows)
+                             : compare(own, ActionKind::kSendEncoded, next, ActionKind::kRecvEncoded);
+      if (!problem) {
+        problem = is_last ? compare(next, ActionKind::kSendRowGrads, own, ActionKind::kRecvRowGrads)
+                          : compare(next, ActionKind::kSendEncodedGrads, own, ActionKind::kRecvEncodedGrads);
+      }
+      if (problem) return problem;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  /// Places in a rank's row and macro batches there, of one kind of transfer.
+  std::vector<std::pair<size_t, int32_t>> order_of(int32_t rank, ActionKind kind) const {
+    std::vector<std::pair<size_t, int32_t>> order;
+    const std::vector<Action>& row = schedule_.rows[static_cast<size_t>(rank)];
+    for (size_t i = 0; i < row.size(); ++i) {
+      if (row[i].kind == kind && row[i].stage == encoder_) order.emplace_back(i, row[i].microbatch);
+    }
+    return order;
+  }
+
+  std::optional<ScheduleProblem> compare(const std::vector<int32_t>& senders, ActionKind send,
+                                         const std::vector<int32_t>& receivers, ActionKind receive) const {
+    for (const int32_t from : senders) {
+      const auto sent = order_of(from, send);
+      for (const int32_t to : receivers) {
+        const auto received = order_of(to, receive);
+        for (size_t i = 0; i < std::min(sent.size(), received.size()); ++i) {
+          if (sent[i].second == received[i].second) continue;
+          return ScheduleProblem{to, received[i].first,
+                                 fmt::format("rank {} sends {} here: the two ends disagree on the order", from,
+                                             to_text({send, encoder_, sent[i].second}))};
+        }
+      }
+    }
+    return std::nullopt;
+  }
+
+  const Schedule& schedule_;
+  int32_t encoder_;
+  const ScheduledEncoder& rows_;
 };
 
 }  // namespace
@@ -137,6 +236,8 @@ std::optional<ScheduleProblem> find_row_transfer_problem(const Schedule& schedul
     for (int32_t rank = 0; rank < schedule.num_ranks(); ++rank) {
       if (auto problem = EncoderOnRank(schedule, encoder, rank, is_lowered).find()) return problem;
     }
+    if (!is_lowered) continue;
+    if (auto problem = EncoderChannels(schedule, encoder).find()) return problem;
   }
   return std::nullopt;
 }

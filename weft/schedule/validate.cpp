@@ -18,8 +18,7 @@ class Validator {
  public:
   explicit Validator(const Schedule& schedule) : schedule_(schedule) {
     for (const auto& row : schedule.rows) {
-      is_lowered_ |= std::any_of(row.begin(), row.end(),
-                                 [](const Action& a) { return is_transfer(a.kind) || is_row_transfer(a.kind); });
+      is_lowered_ |= std::any_of(row.begin(), row.end(), [](const Action& a) { return moves_tensors(a.kind); });
     }
   }
 
@@ -415,6 +414,7 @@ class Validator {
     if (a == nullptr) return false;
     if (is_encoder_compute(a->kind)) return step_encoder(rank, *a);
     if (is_row_transfer(a->kind)) return step_rows(rank, *a);
+    if (is_encoder_transfer(a->kind)) return step_encoded(rank, *a);
     if (is_transfer(a->kind)) {
       const Channel channel = channel_of(*a);
       const int32_t peer = channel.from == rank ? channel.to : channel.from;
@@ -454,6 +454,30 @@ class Validator {
     return true;
   }
 
+  /// The same between stages of an encoder's own pipeline: received when all ranks of the sending stage have sent.
+  bool step_encoded(int32_t rank, const Action& a) {
+    const ScheduledEncoder& encoder = schedule_.encoders[static_cast<size_t>(a.stage)];
+    const size_t group = group_of(encoder, rank);
+    if (is_send(a.kind)) {
+      ++num_sent_[{a.kind, a.stage, a.microbatch, group}];
+    } else {
+      const bool is_forward = a.kind == ActionKind::kRecvEncoded;
+      const ActionKind send = is_forward ? ActionKind::kSendEncoded : ActionKind::kSendEncodedGrads;
+      const size_t sender = is_forward ? group - 1 : group + 1;
+      if (num_sent_[{send, a.stage, a.microbatch, sender}] < std::ssize(encoder.groups[sender])) return false;
+    }
+    ++next_[static_cast<size_t>(rank)];
+    return true;
+  }
+
+  static size_t group_of(const ScheduledEncoder& encoder, int32_t rank) {
+    const auto holds_rank = [&](const auto& group) {
+      return std::find(group.begin(), group.end(), rank) != group.end();
+    };
+    return static_cast<size_t>(std::find_if(encoder.groups.begin(), encoder.groups.end(), holds_rank) -
+                               encoder.groups.begin());
+  }
+
   /// Whether every encoder has run, on all its groups, what the microbatch needs.
   bool is_encoded(int32_t microbatch) const {
     for (size_t e = 0; e < schedule_.encoders.size(); ++e) {
@@ -468,11 +492,7 @@ class Validator {
 
   bool step_encoder(int32_t rank, const Action& action) {
     const ScheduledEncoder& encoder = schedule_.encoders[static_cast<size_t>(action.stage)];
-    const auto holds_rank = [&](const auto& group) {
-      return std::find(group.begin(), group.end(), rank) != group.end();
-    };
-    const auto group = static_cast<size_t>(std::find_if(encoder.groups.begin(), encoder.groups.end(), holds_rank) -
-                                           encoder.groups.begin());
+    const size_t group = group_of(encoder, rank);
     const bool may_run = action.kind == ActionKind::kEncodeForward ? may_encode(encoder, action, group)
                                                                    : has_gradient(encoder, action, group);
     if (!may_run) return false;
@@ -529,6 +549,8 @@ class Validator {
   std::vector<std::vector<int32_t>> unread_,
       without_gradient_;  // the same: microbatches whose entry stage has yet to run F, and B or I
   std::vector<std::vector<int32_t>> sent_rows_, sent_gradients_;  // the same: ranks that have sent them
+  std::map<std::tuple<ActionKind, int32_t, int32_t, size_t>, int32_t>
+      num_sent_;  // inside encoders' pipelines, by kind, encoder, macro batch and group: ranks that have sent
   std::set<std::tuple<ActionKind, int32_t, int32_t, size_t>>
       ran_;                                                    // encoder actions: kind, encoder, macro batch, group
   std::map<std::pair<int32_t, size_t>, int32_t> num_encoded_;  // per encoder and group

@@ -144,19 +144,28 @@ void DrawnBatch::apply_encoder(const PlanCosts::Encoder& mean, const ScheduledEn
   const ModulePlan& encoder = plan_.modules[static_cast<size_t>(mean.module)];
   const auto num_groups = static_cast<size_t>(rows.num_groups());
   const auto num_macros = static_cast<size_t>(rows.num_macro_batches);
-  std::vector<double> forward(num_groups * num_macros), backward(num_groups * num_macros);
+  const size_t num_cells = num_groups * num_macros;
+  std::vector<double> forward(num_cells), backward(num_cells), busy(num_cells), latency(num_cells);
   std::vector<StageCost> stages;
   for (size_t macro = 0; macro < num_macros; ++macro) {
     const ModuleCosts costs = model_.module_costs(plan_, encoder, macro_load(encoder, static_cast<int32_t>(macro)));
     price_encoder(plan_, mean.module, costs, stages);
     for (size_t group = 0; group < num_groups; ++group) {
       const StageCost& stage = stages[group % static_cast<size_t>(rows.num_stages)];
-      forward[group * num_macros + macro] = stage.forward_ms();
-      backward[group * num_macros + macro] = stage.backward_input_ms() + stage.backward_weight_ms();
+      const size_t cell = group * num_macros + macro;
+      forward[cell] = stage.forward_ms();
+      backward[cell] = stage.backward_input_ms() + stage.backward_weight_ms();
+      busy[cell] = stage.transfer_busy_ms;
+      latency[cell] = stage.transfer_ms;
     }
   }
-  times.forward_ms = CostTable(rows.num_groups(), rows.num_macro_batches, std::move(forward));
-  times.backward_ms = CostTable(rows.num_groups(), rows.num_macro_batches, std::move(backward));
+  const auto table = [&](std::vector<double> values) {
+    return CostTable(rows.num_groups(), rows.num_macro_batches, std::move(values));
+  };
+  times.forward_ms = table(std::move(forward));
+  times.backward_ms = table(std::move(backward));
+  times.p2p_busy_ms = table(std::move(busy));
+  times.p2p_ms = table(std::move(latency));
 }
 
 }  // namespace weft

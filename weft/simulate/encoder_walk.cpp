@@ -14,14 +14,32 @@ CountedTensor EncoderWalk::run(int64_t macro, bool keeps, Visit& visit) {
   const MicrobatchLoad& load = loads_[static_cast<size_t>(macro)];
   WalkedFlow flow(settings_.module + 1);
   for (const StageWalk::FlowBytes& tensor : stage_->tensors_in(load)) {
-    if (!visit.input.is_defined()) visit.input = received(tensor);
+    if (!visit.input.is_defined()) visit.input = take(arriving_, macro, tensor);
     flow[settings_.module] = visit.input;
   }
   return stage_->forward(std::move(flow), load, {}, keeps, /*defers=*/false, visit.walked)[settings_.module];
 }
 
-CountedTensor EncoderWalk::received(const StageWalk::FlowBytes& tensor) const {
-  return tensor.arrived(CountedTensor(*settings_.count, tensor.sent_bytes), *settings_.count);
+CountedTensor EncoderWalk::take(std::map<int64_t, CountedTensor>& from, int64_t macro,
+                                const StageWalk::FlowBytes& tensor) const {
+  const CountedTensor part = std::move(from.extract(macro).mapped());
+  return tensor.arrived(part, *settings_.count);
+}
+
+void EncoderWalk::send(std::map<int64_t, CountedTensor>& from, int64_t macro) {
+  auto made = from.extract(macro);
+  if (!made.empty()) settings_.flights->add(std::move(made.mapped()));
+}
+
+void EncoderWalk::receive_encoded(int64_t macro) {
+  for (const StageWalk::FlowBytes& tensor : stage_->tensors_in(loads_[static_cast<size_t>(macro)]))
+    arriving_[macro] = CountedTensor(*settings_.count, tensor.sent_bytes);
+}
+
+void EncoderWalk::receive_encoded_gradient(int64_t macro) {
+  for (const StageWalk::FlowBytes& tensor : stage_->tensors_out(loads_[static_cast<size_t>(macro)])) {
+    if (tensor.needs_gradient) arriving_gradients_[macro] = CountedTensor(*settings_.count, tensor.sent_bytes);
+  }
 }
 
 void EncoderWalk::forward(int64_t macro) {
@@ -31,7 +49,7 @@ void EncoderWalk::forward(int64_t macro) {
     made_[macro] = std::move(y);
   } else {
     for (const StageWalk::FlowBytes& tensor : stage_->tensors_out(loads_[static_cast<size_t>(macro)]))
-      settings_.flights->add(tensor.sent(y, *settings_.count));
+      made_[macro] = tensor.sent(y, *settings_.count);
   }
   if (settings_.rows->is_trained) visits_[macro] = std::move(visit);
 }
@@ -44,7 +62,7 @@ void EncoderWalk::backward(int64_t macro) {
     gradients[settings_.module] = settings_.bridge->take_gradient(macro);
   } else {
     for (const StageWalk::FlowBytes& tensor : stage_->tensors_out(load)) {
-      if (tensor.needs_gradient) gradients[settings_.module] = received(tensor);
+      if (tensor.needs_gradient) gradients[settings_.module] = take(arriving_gradients_, macro, tensor);
     }
   }
   if (settings_.rows->recompute_from_inputs) run(macro, /*keeps=*/true, visit);
@@ -57,7 +75,7 @@ void EncoderWalk::backward(int64_t macro) {
     if (!tensor.needs_gradient) continue;
     CountedTensor& made = of_inputs[tensor.module];
     if (!made.is_defined()) made = CountedTensor(*settings_.count, tensor.bytes);
-    settings_.flights->add(tensor.sent(made, *settings_.count));
+    made_gradients_[macro] = tensor.sent(made, *settings_.count);
   }
   of_inputs.clear();
   weights.end_gradients();

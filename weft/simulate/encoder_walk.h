@@ -25,6 +25,10 @@ class EncoderWalk {
   void forward(int64_t macro);
   void send_rows(int64_t macro) { settings_.bridge->send_rows(macro, made_.extract(macro).mapped()); }
   void backward(int64_t macro);
+  void send_encoded(int64_t macro) { send(made_, macro); }
+  void receive_encoded(int64_t macro);
+  void send_encoded_gradient(int64_t macro) { send(made_gradients_, macro); }
+  void receive_encoded_gradient(int64_t macro);
   WeightsWalk& weights() { return stage_->weights(); }
 
  private:
@@ -32,7 +36,9 @@ class EncoderWalk {
     CountedTensor input;
     WalkedVisit walked;
   };
-  CountedTensor received(const StageWalk::FlowBytes& tensor) const;
+  /// What has arrived of a macro batch, as this stage has it.
+  CountedTensor take(std::map<int64_t, CountedTensor>& from, int64_t macro, const StageWalk::FlowBytes& tensor) const;
+  void send(std::map<int64_t, CountedTensor>& from, int64_t macro);
   CountedTensor run(int64_t macro, bool keeps, Visit& visit);
   bool is_last() const { return stage_->is_last(); }
 
@@ -40,7 +46,7 @@ class EncoderWalk {
   std::unique_ptr<StageWalk> stage_;
   std::vector<MicrobatchLoad> loads_;  ///< by macro batch
   std::map<int64_t, Visit> visits_;
-  std::map<int64_t, CountedTensor> made_;
+  std::map<int64_t, CountedTensor> made_, made_gradients_, arriving_, arriving_gradients_;
   int64_t num_backward_ = 0;
 };
 

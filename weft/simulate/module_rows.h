@@ -18,10 +18,10 @@ struct ModuleRows {
   int64_t out_whole = 0;
   int64_t frames = 0;   ///< that the first convolution of audio is run for
   int64_t targets = 0;  ///< of the llm
-  /// Rows that attend to each other, of this rank or, where others have some of them, of all that exchange heads.
+  /// Rows that attend to each other: all on this rank, or some of them on others.
   struct Segments {
     std::shared_ptr<const std::vector<int64_t>> lengths;
-    std::shared_ptr<const SharedRows> shared;  ///< where others have some
+    std::shared_ptr<const RowsInRing> shared;
   };
   Segments segments;
   std::optional<Segments> windows;               ///< in layers with windows

@@ -17,7 +17,7 @@ CostTable table_of(const std::vector<StageCost>& stages, F value) {
 
 EncoderCosts encoder_costs(const Plan& plan, const ScheduledEncoder& rows, const PlanCosts::Encoder& encoder) {
   EncoderCosts costs{.bridge_ms = encoder.bridge_ms};
-  std::vector<double> forward, backward, reduce, update;
+  std::vector<double> forward, backward, busy, latency, reduce, update;
   const double last_share = last_macro_share(plan, plan.modules[static_cast<size_t>(encoder.module)]);
   for (int32_t group = 0; group < rows.num_groups(); ++group) {
     const StageCost& stage = encoder.stages[static_cast<size_t>(group % rows.num_stages)];
@@ -25,13 +25,16 @@ EncoderCosts encoder_costs(const Plan& plan, const ScheduledEncoder& rows, const
       const double share = macro + 1 == rows.num_macro_batches ? last_share : 1.0;
       forward.push_back(share * stage.forward_ms());
       backward.push_back(share * (stage.backward_input_ms() + stage.backward_weight_ms()));
+      busy.push_back(share * stage.transfer_busy_ms);
+      latency.push_back(stage.transfer_ms);
     }
     reduce.push_back(stage.reduce_ms);
     update.push_back(stage.update_ms);
-    costs.p2p_ms = std::max(costs.p2p_ms, stage.transfer_ms + stage.transfer_busy_ms);
   }
   costs.forward_ms = CostTable(rows.num_groups(), rows.num_macro_batches, std::move(forward));
   costs.backward_ms = CostTable(rows.num_groups(), rows.num_macro_batches, std::move(backward));
+  costs.p2p_busy_ms = CostTable(rows.num_groups(), rows.num_macro_batches, std::move(busy));
+  costs.p2p_ms = CostTable(rows.num_groups(), rows.num_macro_batches, std::move(latency));
   costs.reduce_ms = CostTable(rows.num_groups(), 1, std::move(reduce));
   costs.update_ms = CostTable(rows.num_groups(), 1, std::move(update));
   return costs;

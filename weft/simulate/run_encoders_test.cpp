@@ -5,8 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "weft/schedule/encoder_forms.h"
-#include "weft/schedule/generators.h"
+#include "tests/support/schedule/example_encoders.h"
 #include "weft/schedule/lowering.h"
 #include "weft/schedule/step_end.h"
 #include "weft/schedule/validate.h"
@@ -14,38 +13,6 @@
 
 namespace weft {
 namespace {
-
-Schedule pipeline(ScheduleName name, int64_t pp, int64_t vpp, int64_t m) {
-  return *generate_schedule(name, {.pp = pp, .vpp = vpp, .microbatches = m});
-}
-
-std::vector<std::vector<int32_t>> groups_of(int32_t first, int32_t num_ranks, int32_t size) {
-  std::vector<std::vector<int32_t>> groups;
-  for (int32_t rank = 0; rank < num_ranks; ++rank) {
-    if (rank % size == 0) groups.emplace_back();
-    groups.back().push_back(first + rank);
-  }
-  return groups;
-}
-
-ScheduledEncoder encoder_rows(const MacroShape& shape, std::vector<std::vector<int32_t>> groups) {
-  const MacroRanges ranges = *macro_ranges(shape);
-  return {.name = "vision",
-          .num_macro_batches = ranges.num_macro_batches,
-          .groups = std::move(groups),
-          .first_macro = ranges.first_macro,
-          .end_macro = ranges.end_macro};
-}
-
-EncoderPlacement placement(EncoderForm form, ScheduledEncoder rows, double forward_ms, double backward_ms) {
-  const size_t groups = rows.groups.size();
-  return {form, std::move(rows), std::vector<double>(groups, forward_ms), std::vector<double>(groups, backward_ms)};
-}
-
-StageDurations uniform(int32_t stages, double f, double i, double w) {
-  const auto n = static_cast<size_t>(stages);
-  return {std::vector<double>(n, f), std::vector<double>(n, i), std::vector<double>(n, w)};
-}
 
 /// The simulator's costs for the times that encoders were placed with.
 PipelineCosts costs_of(const Schedule& llm, const std::vector<EncoderPlacement>& encoders,
@@ -113,10 +80,36 @@ TEST(RunEncoders, BridgesDelayBothWaysAndKeepNobodyBusy) {
   const std::vector<EncoderPlacement> encoders = {placement(EncoderForm::kStream, rows, 2, 3)};
   PipelineCosts costs = costs_of(llm, encoders, durations);
   costs.encoders[0].bridge_ms = 0.5;
-  costs.encoders[0].p2p_ms = 0.25;
+  costs.encoders[0].p2p_ms = CostTable(0.25);
   const ScheduleRun result = run_schedule(*lower_schedule(*place_encoders(llm, encoders, durations)), costs);
   EXPECT_DOUBLE_EQ(result.makespan_ms, 2 + 0.25 + 2 + 0.5 + 3 + 0.5 + 3 + 0.25 + 3);
   EXPECT_DOUBLE_EQ(result.encoders[0].busy_ms, 10);
+}
+
+TEST(RunEncoders, TransfersBetweenAnEncodersStagesKeepTheirChannelAndAreInTheTimeline) {
+  // Two stages that take 1 ms for each of three macro batches; a macro batch keeps the channel for 1.5 ms.
+  const Schedule llm = pipeline(ScheduleName::kGpipe, 1, 1, 3);
+  const StageDurations durations = uniform(1, 1, 1, 1);
+  ScheduledEncoder rows = encoder_rows({.microbatches = 3}, {{1}, {2}});
+  rows.num_stages = 2;
+  rows.is_trained = false;
+  const std::vector<EncoderPlacement> encoders = {placement(EncoderForm::kStream, rows, 1, 1)};
+  PipelineCosts costs = costs_of(llm, encoders, durations);
+  costs.encoders[0].p2p_busy_ms = CostTable(1.5);
+  costs.encoders[0].p2p_ms = CostTable(0.25);
+  const Schedule lowered = *lower_schedule(*place_encoders(llm, encoders, durations));
+  EXPECT_FALSE(find_problem(lowered));
+  Timeline timeline;
+  run_schedule(lowered, costs, &timeline);
+  std::vector<double> sent, encoded;
+  for (const TimelineEvent& event : timeline.ranks[1]) {
+    if (event.action.kind == ActionKind::kSendEncoded) sent.insert(sent.end(), {event.start_ms, event.end_ms});
+  }
+  for (const TimelineEvent& event : timeline.ranks[2]) {
+    if (event.action.kind == ActionKind::kEncodeForward) encoded.push_back(event.start_ms);
+  }
+  EXPECT_EQ(sent, (std::vector<double>{1, 2.75, 2.5, 4.25, 4, 5.75}));
+  EXPECT_EQ(encoded, (std::vector<double>{2.75, 4.25, 5.75}));
 }
 
 TEST(RunEncoders, FillHidesEverythingThatTheBubblesCanHold) {
@@ -285,7 +278,7 @@ double makespan_by_relaxation(const Schedule& schedule, const PipelineCosts& cos
     const ScheduledEncoder& encoder = schedule.encoders[static_cast<size_t>(a.stage)];
     const EncoderCosts& of = costs.encoders[static_cast<size_t>(a.stage)];
     if (a.kind == ActionKind::kEncodeForward) {
-      if (!encoder.is_first_stage(group)) at = end[{a.kind, a.stage, a.microbatch, group - 1}] + of.p2p_ms;
+      if (!encoder.is_first_stage(group)) at = end[{a.kind, a.stage, a.microbatch, group - 1}] + of.p2p_ms.at(0, 0);
       // Macro batches run in order, so with a bound of n the one n before this one must have been read.
       const int32_t before = a.microbatch - encoder.live_macro_batches;
       for (int32_t m = 0; encoder.live_macro_batches > 0 && !encoder.keeps_activations() && before >= 0 &&
@@ -295,7 +288,7 @@ double makespan_by_relaxation(const Schedule& schedule, const PipelineCosts& cos
       }
       return at;
     }
-    if (!encoder.is_last_stage(group)) return end[{a.kind, a.stage, a.microbatch, group + 1}] + of.p2p_ms;
+    if (!encoder.is_last_stage(group)) return end[{a.kind, a.stage, a.microbatch, group + 1}] + of.p2p_ms.at(0, 0);
     for (int32_t m = 0; m < schedule.num_microbatches; ++m) {
       if (needs(encoder, m, a.microbatch)) at = std::max(at, gradient_end(schedule.entry_stage, m) + of.bridge_ms);
     }
@@ -359,7 +352,7 @@ TEST(RunEncoders, RandomPlacementsAgreeWithARelaxationOfStartTimes) {
     encoders[0].rows.live_macro_batches = trial % 4 == 0 ? 0 : least_live_macro_batches(c.llm, c.encoder.rows);
     PipelineCosts costs = costs_of(c.llm, encoders, c.durations);
     costs.p2p_ms = CostTable(0.05);
-    for (EncoderCosts& of : costs.encoders) of.bridge_ms = 0.125, of.p2p_ms = 0.25;
+    for (EncoderCosts& of : costs.encoders) of.bridge_ms = 0.125, of.p2p_ms = CostTable(0.25);
     const Result<Schedule> placed = place_encoders(c.llm, encoders, c.durations);
     ASSERT_TRUE(placed.ok()) << placed.error().message();
     EXPECT_NEAR(run_schedule(*lower_schedule(*placed), costs).makespan_ms, makespan_by_relaxation(*placed, costs), 1e-9)

@@ -29,7 +29,11 @@ class Run {
                schedule.encoders.size(), costs.encoders.size());
     for (size_t e = 0; e < schedule.encoders.size(); ++e) {
       const EncoderCosts& of = costs.encoders[e];
-      encoders_.push_back({EncoderClock(schedule.encoders[e], schedule.num_ranks(), of.bridge_ms, of.p2p_ms)});
+      const ScheduledEncoder& rows = schedule.encoders[e];
+      const CellTable<Passage> none(rows.num_groups(), rows.num_macro_batches, Passage{});
+      const std::vector<double> free(rows.groups.size(), 0);
+      encoders_.push_back(
+          {.clock = EncoderClock(rows, schedule.num_ranks(), of.bridge_ms), .ways = {{free, none}, {free, none}}});
     }
     if (timeline_ == nullptr) return;
     timeline_->ranks.assign(schedule.rows.size(), {});
@@ -64,9 +68,19 @@ class Run {
     bool is_waiting = false;
   };
 
+  struct Passage {
+    double start_ms = 0;
+    double end_ms = 0;
+  };
+  /// Transfers from each group of an encoder to its neighbour on one side.
+  struct EncoderWay {
+    std::vector<double> channel_free_ms;  // by group
+    CellTable<Passage> passages;          // by group and macro batch
+  };
   struct EncoderState {
     EncoderClock clock;
     double busy_ms = 0;
+    EncoderWay ways[2];  // forwards and backwards
   };
 
   void advance(int32_t rank, std::vector<int32_t>& ready) {
@@ -177,8 +191,8 @@ class Run {
     }
   }
 
-  /// What an encoder does besides EF and EB. Its rows arrive bridge_ms after what makes them, as its clock says, and F
-  /// and EB wait for them.
+  /// What an encoder does besides EF and EB. Its rows arrive bridge_ms after what makes them, and what its stages pass
+  /// on as pass_on says: its clock knows, and F, EF and EB wait for them.
   void serve_encoder(RankState& state, int32_t rank, const Action& action) {
     const auto encoder = static_cast<size_t>(action.stage);
     const EncoderCosts& costs = costs_.encoders[encoder];
@@ -190,6 +204,13 @@ class Run {
       return;
     }
     const int32_t group = encoders_[encoder].clock.group_of(rank);
+    if (is_encoder_transfer(action.kind)) {
+      if (timeline_ == nullptr || !is_send(action.kind)) return;
+      const EncoderWay& way = encoders_[encoder].ways[action.kind == ActionKind::kSendEncoded ? 0 : 1];
+      const Passage& passage = way.passages.at(group, action.microbatch);
+      timeline_->ranks[static_cast<size_t>(rank)].push_back({action, Stream::kSend, passage.start_ms, passage.end_ms});
+      return;
+    }
     if (action.kind == ActionKind::kEncodeReduce) {
       reduce(state, rank, action, costs.reduce_ms.at(group, 0));
       state.encoders_reduced_ms = state.reduce_free_ms;
@@ -232,16 +253,34 @@ class Run {
       wake(member, ready);
     }
     if (is_forward) {
-      clock.forward_ended(group, action.microbatch, start + duration);
+      const bool is_passed = !clock.encoder().is_last_stage(group);
+      const double arrival = is_passed ? pass_on(action, group, start + duration) : start + duration;
+      clock.forward_ended(group, action.microbatch, start + duration, arrival);
       if (clock.encoder().is_last_stage(group))
         wake(schedule_.entry_rank(), ready);
       else
         wake_group(clock.encoder(), group + 1, ready);
     } else {
-      clock.backward_ended(group, action.microbatch, start + duration);
+      const bool is_passed = !clock.encoder().is_first_stage(group);
+      clock.backward_ended(group, action.microbatch,
+                           is_passed ? pass_on(action, group, start + duration) : start + duration);
       if (!clock.encoder().is_first_stage(group)) wake_group(clock.encoder(), group - 1, ready);
     }
     return true;
+  }
+
+  /// Over the border between two stages of an encoder's own pipeline. Returns when it arrives.
+  double pass_on(const Action& action, int32_t group, double end_ms) {
+    const EncoderCosts& costs = costs_.encoders[static_cast<size_t>(action.stage)];
+    const bool is_forward = action.kind == ActionKind::kEncodeForward;
+    const int32_t border = is_forward ? group : group - 1;
+    EncoderWay& way = encoders_[static_cast<size_t>(action.stage)].ways[is_forward ? 0 : 1];
+    double& channel_free_ms = way.channel_free_ms[static_cast<size_t>(group)];
+    Passage& passage = way.passages.at(group, action.microbatch);
+    passage.start_ms = std::max(end_ms, channel_free_ms);
+    channel_free_ms = passage.start_ms + costs.p2p_busy_ms.at(border, action.microbatch);
+    passage.end_ms = channel_free_ms + costs.p2p_ms.at(border, action.microbatch);
+    return passage.end_ms;
   }
 
   double encoder_duration_ms(const Action& action, int32_t group) const {

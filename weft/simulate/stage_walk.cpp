@@ -18,13 +18,6 @@ std::vector<OpNeeds> needs_of(const Trainable& trainable, const Module& spec, in
   return needs;
 }
 
-std::vector<BlockRecompute> recomputes_of(const StagePart& part) {
-  std::vector<BlockRecompute> all;
-  for (const RecomputeRun& run : part.recompute) all.insert(all.end(), static_cast<size_t>(run.blocks), run.what);
-  all.resize(static_cast<size_t>(part.num_layers), BlockRecompute::kKeep);
-  return all;
-}
-
 }  // namespace
 
 StageWalk::StageWalk(const Plan& plan, size_t module, const std::vector<std::optional<RankPlace>>& places,
@@ -145,7 +138,7 @@ void StageWalk::run_layers(Passage& passage, WalkedFlow& flow, const std::vector
   const bool turns = find_op(spec.distinct_layers.front(), "attention.rotary") != nullptr;
   if (spec.kind == ModuleKind::kVision && turns) rotary = walk_vision_rotary(rows.whole, first_core.head_dim, context);
   bool keeps_rotary = false;
-  const std::vector<BlockRecompute> recomputes = recomputes_of(part.part);
+  const std::vector<BlockRecompute> recomputes = part.part.recomputes();
   CountedTensor x = flow[part.module];
   for (int64_t index = 0; index < part.part.num_layers; ++index) {
     const int64_t place = part.part.first_layer + index + 1;
@@ -279,7 +272,7 @@ void StageWalk::take_given(Passage& passage, WalkedFlow& flow, const std::vector
     if (tensor.module == passage.part.module) {
       const int64_t beside = tensor.width / width - 1;
       if (beside == 0) continue;
-      for (int64_t i = 0; i < beside; ++i) passage.branches.push_back({.rows = x});
+      for (int64_t i = 0; i < beside; ++i) passage.branches.push_back({.rows = x, .is_view = true});
       x = context.rows_of(passage.rows.between, width);
       std::vector<std::shared_ptr<CountedTensor>> gradients;
       for (const WalkedLayerRows& branch : passage.branches) gradients.push_back(branch.gradient);

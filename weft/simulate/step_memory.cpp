@@ -53,12 +53,7 @@ class RowWalk {
     CountedTensor on_device;
     if (!count_.is_of_processor()) on_device = {count_, kLibraryBytes + batch_bytes()};
     const std::vector<Action>& row = schedule_.rows[*row_];
-    last_microbatch_.resize(stages_.size(), -1);
-    for (const Action& action : row) {
-      splits_ |= action.kind == ActionKind::kBackwardWeight;
-      if (action.kind == ActionKind::kBackward || action.kind == ActionKind::kBackwardWeight)
-        last_microbatch_[static_cast<size_t>(action.stage)] = action.microbatch;
-    }
+    backwards_ = backwards_of_row(row, stages_.size());
     for (size_t index = 0; index < row.size(); ++index) {
       // They go in their order.
       while (!sends_.empty() && sends_.front().taken_before <= index) sends_.pop_front();
@@ -219,6 +214,14 @@ class RowWalk {
         return encoder(s).bridge->send_gradients(m);
       case ActionKind::kRecvRowGrads:
         return encoder(s).bridge->receive_gradients(m);
+      case ActionKind::kSendEncoded:
+        return encoder(s).here->send_encoded(m);
+      case ActionKind::kRecvEncoded:
+        return encoder(s).here->receive_encoded(m);
+      case ActionKind::kSendEncodedGrads:
+        return encoder(s).here->send_encoded_gradient(m);
+      case ActionKind::kRecvEncodedGrads:
+        return encoder(s).here->receive_encoded_gradient(m);
     }
   }
 
@@ -236,8 +239,8 @@ class RowWalk {
       flow = visit.inputs;
     }
     take_media(model, microbatch, flow);
-    WalkedFlow result =
-        model.forward(std::move(flow), load(microbatch), received_rows(microbatch), /*keeps=*/true, splits_, visit);
+    WalkedFlow result = model.forward(std::move(flow), load(microbatch), received_rows(microbatch), /*keeps=*/true,
+                                      backwards_.are_split, visit);
     if (model.is_last()) return;
     WalkedFlow& outputs = made_[place];
     outputs.resize(plan_.modules.size());
@@ -315,13 +318,13 @@ class RowWalk {
         gradients = std::move(made_gradients_.extract({index + 1, microbatch}).mapped());
       }
     }
-    const bool is_last = last_microbatch_[static_cast<size_t>(index)] == microbatch;
+    const bool is_last = backwards_.is_last(index, microbatch);
     WeightsWalk& weights = model.weights();
-    if (!splits_) weights.begin_gradients(is_last);
-    weights.begin_backward(splits_ ? &visit.queue : nullptr);
+    if (!backwards_.are_split) weights.begin_gradients(is_last);
+    weights.begin_backward(backwards_.are_split ? &visit.queue : nullptr);
     WalkedFlow of_inputs = model.backward(std::move(gradients), visit);
     weights.end_backward();
-    if (splits_ && !defers) {
+    if (backwards_.are_split && !defers) {
       weights.begin_gradients(is_last);
       run_queue(visit.queue);
     }
@@ -346,7 +349,7 @@ class RowWalk {
 
   void weights(int32_t index, int32_t microbatch) {
     WeightsWalk& weights = stage(index).weights();
-    weights.begin_gradients(last_microbatch_[static_cast<size_t>(index)] == microbatch);
+    weights.begin_gradients(backwards_.is_last(index, microbatch));
     run_queue(visits_.at({index, microbatch}).queue);
     visits_.erase({index, microbatch});
     weights.end_gradients();
@@ -412,8 +415,7 @@ class RowWalk {
   std::optional<size_t> row_;                       ///< nothing: the rank is idle
   std::optional<RankPlace> place_;                  ///< of the llm
   std::vector<std::unique_ptr<StageWalk>> stages_;  ///< by stage, null for others'
-  std::vector<int32_t> last_microbatch_;
-  bool splits_ = false;
+  RowBackwards backwards_;
   bool is_finished_ = false;
   std::map<Place, WalkedVisit> visits_;
   std::map<Place, WalkedFlow> arrived_, arrived_gradients_, made_, made_gradients_;

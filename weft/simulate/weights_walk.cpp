@@ -13,6 +13,7 @@ WeightsWalk::WeightsWalk(const Plan& plan, const ModulePlan& module, const Stage
       order_(weight_order(stage.blocks())) {
   parts_.push_back(make_part(stage, stage.buckets(module, /*of_experts=*/false)));
   if (module.ep > 1) parts_.push_back(make_part(stage, stage.buckets(module, /*of_experts=*/true)));
+  if (module.tp > 1) copies_ = stage.copies();
 }
 
 WeightsWalk::Part WeightsWalk::make_part(const StageContent& stage, StageBuckets buckets) const {
@@ -32,6 +33,8 @@ WeightsWalk::Part WeightsWalk::make_part(const StageContent& stage, StageBuckets
   for (const size_t weight : part.buckets.weights) {
     const StageWeight& own = stage.weights()[weight];
     if (own.is_trained) part.trained[own.block].push_back(part.weights.size());
+    if (own.is_trained && own.is_of_table && blocks_.back().borrowed == own.block)
+      part.table_elements += own.weight.elements;
     part.weights.push_back(own.weight);
   }
   return part;
@@ -122,9 +125,7 @@ void WeightsWalk::expect(size_t block) {
     part.loose[block].reset();
     if (block == 0 || !blocks_.back().borrowed || block == *blocks_.back().borrowed) part.borrowed.reset();
     if (!blocks_[block].borrowed || part.loose[*blocks_[block].borrowed].is_defined()) continue;
-    int64_t elements = 0;
-    for (const size_t weight : part.trained[*blocks_[block].borrowed]) elements += part.weights[weight].elements;
-    part.borrowed = CountedTensor(count_, elements * reduce_bytes_);
+    part.borrowed = CountedTensor(count_, part.table_elements * reduce_bytes_);
   }
 }
 
@@ -135,7 +136,13 @@ void WeightsWalk::begin_gradients(bool is_last) {
 void WeightsWalk::complete_from(size_t block) {
   for (Part& part : parts_)
     part.order.complete_from(
-        block, [](size_t) {}, [&](size_t bucket) { send(part, bucket); });
+        block, [&](size_t complete) { sum_copies(part, complete); }, [&](size_t bucket) { send(part, bucket); });
+}
+
+void WeightsWalk::sum_copies(const Part& part, size_t block) {
+  if (copies_.empty() || &part != &parts_.front()) return;  // tensor parallelism cuts experts, and never copies them
+  for (const int64_t elements : {copies_[block].over_tp, copies_[block].of_keys})
+    const CountedTensor together(count_, elements * reduce_bytes_);
 }
 
 void WeightsWalk::send(Part& part, size_t bucket) {
@@ -164,11 +171,14 @@ void WeightsWalk::land_first(Part& part) {
 
 void WeightsWalk::end_gradients() {
   complete_from(0);
-  for (Part& part : parts_) part.order.end_gradients([](size_t) {}, [&](size_t bucket) { send(part, bucket); });
+  for (Part& part : parts_)
+    part.order.end_gradients([&](size_t block) { sum_copies(part, block); },
+                             [&](size_t bucket) { send(part, bucket); });
 }
 
 void WeightsWalk::reduce() {
-  for (Part& part : parts_) part.order.reduce([](size_t) {}, [&](size_t bucket) { send(part, bucket); });
+  for (Part& part : parts_)
+    part.order.reduce([&](size_t block) { sum_copies(part, block); }, [&](size_t bucket) { send(part, bucket); });
 }
 
 void WeightsWalk::finish_reduce() {

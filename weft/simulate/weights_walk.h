@@ -52,6 +52,7 @@ class WeightsWalk {
     CountedTensor borrowed;            ///< of a table that a head is tied to, before its own block comes
     std::deque<Flight> flights;
     int64_t largest = 0;
+    int64_t table_elements = 0;  ///< of the embedding that a head is tied to
     GradientOrder order;
 
     bool scatters() const { return buckets.rules.scatters_gradients; }
@@ -69,6 +70,8 @@ class WeightsWalk {
   void make_loose(size_t block);
   void expect(size_t block);
   void complete_from(size_t block);
+  /// Gradients of copied weights lie side by side while ranks sum them.
+  void sum_copies(const Part& part, size_t block);
   void send(Part& part, size_t bucket);
   void land_first(Part& part);
 
@@ -77,6 +80,7 @@ class WeightsWalk {
   ByteCount& count_;
   int64_t value_bytes_, reduce_bytes_, master_bytes_;
   std::vector<Part> parts_;
+  std::vector<StageContent::Copies> copies_;  ///< by block; none on one tensor-parallel rank
   WeightQueue* queue_ = nullptr;
   WeightOrder order_;
 };

@@ -205,16 +205,6 @@ void complete(const Profile& formulas, Profile& profile) {
   }
 }
 
-/// Of a plan's model.
-const Block* block_named(const Module& module, const std::string& name) {
-  if (module.entry.name == name) return &module.entry;
-  if (module.exit.name == name) return &module.exit;
-  for (const Block& kind : module.distinct_layers) {
-    if (kind.name == name) return &kind;
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 Result<Profile> profile_of_formulas(const Plan& plan) {
@@ -229,7 +219,7 @@ Result<Profile> profile_of_formulas(const Plan& plan) {
   const AnalyticTimes formula(one_node);
   for (const BlockShape& shape : shapes) {
     const Module* module = plan.model.find(shape.module);
-    const Block* block = module == nullptr ? nullptr : block_named(*module, shape.block);
+    const Block* block = module == nullptr ? nullptr : find_block(*module, shape.block);
     if (block == nullptr) continue;
     const BlockSetting setting{.tp = shape.tp,
                                .cp = shape.cp,

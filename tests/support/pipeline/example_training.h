@@ -599,6 +599,7 @@ inline StepBatch example_step_batch(const TrainingRank& rank, const std::vector<
       Inputs& inputs = batch.microbatches.emplace_back(pack(indices));
       if (encoders.contains(ModuleKind::kVision)) inputs.vision.reset();
       if (encoders.contains(ModuleKind::kAudio)) inputs.audio.reset();
+      inputs = inputs.staged(rank.options());
     }
   }
   for (const auto& [kind, shares] : encoders) {
@@ -609,6 +610,7 @@ inline StepBatch example_step_batch(const TrainingRank& rank, const std::vector<
       Inputs& media = batch.encoders[kind].emplace_back();
       if (kind == ModuleKind::kVision) media.vision = all.vision;
       if (kind == ModuleKind::kAudio) media.audio = all.audio;
+      media = media.staged(rank.options());
     }
   }
   return batch;

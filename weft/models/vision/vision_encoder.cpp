@@ -69,9 +69,13 @@ at::Tensor VisionEncoder::embed_patches(const VisionInputs& inputs, const RunCon
   const at::Tensor x = linear(context.own_rows(inputs.pixels), patch_embedding_.weight, patch_embedding_.bias, context);
   if (!positions_) return x;
   const at::Tensor entries = context.own_rows(inputs.mixed_entries);
-  const at::Tensor around =
-      embed(entries.reshape({-1}), positions_).view({entries.size(0), entries.size(1), x.size(1)});
-  return x + (around * context.own_rows(inputs.mixed_weights).unsqueeze(2)).sum(1).to(x.scalar_type());
+  at::Tensor mixed;
+  {
+    const at::Tensor around =
+        embed(entries.reshape({-1}), positions_).view({entries.size(0), entries.size(1), x.size(1)});
+    mixed = (around * context.own_rows(inputs.mixed_weights).unsqueeze(2)).sum(1).to(x.scalar_type());
+  }
+  return x + mixed;
 }
 
 RotaryTable VisionEncoder::rotary(const at::Tensor& positions, at::ScalarType type) const {
