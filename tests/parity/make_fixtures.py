@@ -40,6 +40,12 @@ AUX_COEFFICIENT = 0.02
 ROUTER_MARGIN = 1e-3
 GREEDY_MARGIN = 1e-2
 ATTEMPTS = 200
+# Of some weights every draw has ties: then the weights are drawn again.
+WEIGHT_DRAWS = 10
+
+
+class NoClearCase(Exception):
+    """None of the inputs drawn for a case of these weights is clear of ties."""
 
 
 def save_model(model, folder, shard_size):
@@ -83,7 +89,7 @@ def make_case(model, folder, case, key, double):
         if made:
             break
     else:
-        sys.exit(f"{folder.name}/{case}: {ATTEMPTS} draws without one that is clear of ties; try another --seed")
+        raise NoClearCase(f"{folder.name}/{case}: {ATTEMPTS} draws without one that is clear of ties")
     tensors, expected, facts = made
     if double:
         expected |= in_float64(model, tensors, facts)
@@ -92,10 +98,10 @@ def make_case(model, folder, case, key, double):
     write_json(folder / f"{case}.json", facts)
 
 
-def make_model(seed, name, folder):
+def make_model(seed, name, folder, draw):
     config = fixture_configs.make_config(seed, name)
     model = new_model(config)
-    randomise(model, Draw(f"{seed}/{name}/weights"))
+    randomise(model, Draw(f"{seed}/{name}/weights" + (f"/{draw}" if draw else "")))
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
@@ -104,7 +110,16 @@ def make_model(seed, name, folder):
 
 
 def make_fixture(seed, name, folder):
-    model = make_model(seed, name, folder)
+    for draw in range(WEIGHT_DRAWS):
+        try:
+            return make_with_weights(seed, name, folder, draw)
+        except NoClearCase as found:
+            print(f"{found}; its weights are drawn again")
+    sys.exit(f"{name}: {WEIGHT_DRAWS} draws of its weights without one whose cases are clear of ties; try another --seed")
+
+
+def make_with_weights(seed, name, folder, draw):
+    model = make_model(seed, name, folder, draw)
     if name == fixture_configs.TRAINED:
         fixture_training.make(model, folder, f"{seed}/{name}")
     for case in fixture_configs.CASES.get(name, ()):

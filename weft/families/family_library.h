@@ -18,7 +18,7 @@ constexpr uint64_t family_layout() {
   for (const uint64_t part :
        {uint64_t{sizeof(Op)}, uint64_t{sizeof(OpShape)}, uint64_t{sizeof(OpWeights)}, uint64_t{sizeof(Block)},
         uint64_t{sizeof(Module)}, uint64_t{sizeof(LlmNumbers)}, uint64_t{sizeof(VisionNumbers)},
-        uint64_t{sizeof(AudioNumbers)}, uint64_t{sizeof(ModelNumbers)}, uint64_t{sizeof(DeclaredModel)},
+        uint64_t{sizeof(AudioNumbers)}, uint64_t{sizeof(MediaText)}, uint64_t{sizeof(ModelNumbers)}, uint64_t{sizeof(DeclaredModel)},
         uint64_t{sizeof(Family)}, uint64_t{sizeof(Fields)}, uint64_t{__cplusplus}, uint64_t{_GLIBCXX_USE_CXX11_ABI}}) {
     layout = (layout ^ part) * 1099511628211ULL;
   }

@@ -80,7 +80,7 @@ TEST(VideoFrames, TimeIsCountedByWhatWasSampled) {
   EXPECT_DOUBLE_EQ(sampled_rate(10, 300, 30.0), 1);
   EXPECT_DOUBLE_EQ(sampled_rate(10, 300, std::nullopt), 24);
   EXPECT_DOUBLE_EQ(seconds_per_grid(2, sampled_rate(10, 300, 30.0)), 2);
-  EXPECT_DOUBLE_EQ(seconds_per_grid(2, kOmniFramesPerSecond), 1);
+  EXPECT_DOUBLE_EQ(seconds_per_grid(2, 2), 1);
 }
 
 }  // namespace

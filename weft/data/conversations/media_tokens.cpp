@@ -1,5 +1,7 @@
 #include "weft/data/conversations/media_tokens.h"
 
+#include <tuple>
+
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
@@ -47,6 +49,11 @@ std::optional<Error> find_foreign_tokenizer(const Model& model, const Tokenizer&
 
 Result<MediaTokenRule> media_token_rule(const Model& model, const Tokenizer& tokenizer, const std::string& source) {
   MediaTokenRule rule;
+  const auto no_token = [&](const std::string& token, const std::string& kind) {
+    return Error{.source = source,
+                 .problem = fmt::format("has no token {}, which {}'s processor writes for {}s", token, model.name, kind),
+                 .advice = "The tokenizer is another model's: take tokenizer.json from the folder of this one."};
+  };
   struct Kind {
     const char* name;
     ModuleKind module;
@@ -65,10 +72,20 @@ Result<MediaTokenRule> media_token_rule(const Model& model, const Tokenizer& tok
                    .advice = "The tokenizer is another model's: take tokenizer.json from the folder of this one."};
     }
   }
-  // A template that writes this token leaves it to the processor to put it between two others.
-  if (rule.image.id >= 0 && tokenizer.bytes_of(rule.image.id) == "<IMG_CONTEXT>") {
-    rule.image.before = rule.video.before = tokenizer.find("<img>").value_or(-1);
-    rule.image.after = rule.video.after = tokenizer.find("</img>").value_or(-1);
+  // Frames of a video are pictures where it has no token of its own.
+  const ModelNumbers& numbers = model.numbers;
+  if (rule.video.id < 0 && !numbers.video_text.placeholder.empty()) rule.video.id = rule.image.id;
+  for (const auto& [name, text, token] :
+       {std::tuple("image", &numbers.image_text, &rule.image), std::tuple("video", &numbers.video_text, &rule.video)}) {
+    if (token->id < 0) continue;
+    for (const auto& [written, id] : {std::pair(&text->before, &token->before), std::pair(&text->after, &token->after),
+                                      std::pair(&text->placeholder, &token->placeholder)}) {
+      if (written->empty()) continue;
+      const auto found = tokenizer.find(*written);
+      if (!found) return no_token(*written, name);
+      *id = *found;
+    }
+    token->between = text->between;
   }
   return rule;
 }
