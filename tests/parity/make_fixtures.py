@@ -48,11 +48,11 @@ class NoClearCase(Exception):
     """None of the inputs drawn for a case of these weights is clear of ties."""
 
 
-def save_model(model, folder, shard_size):
+def save_model(model, folder, shard_size, is_fresh):
     model.save_pretrained(folder, **({"max_shard_size": shard_size} if shard_size else {}))
     (folder / "generation_config.json").unlink(missing_ok=True)
     weights = folder / "model.safetensors"
-    if weights.exists():
+    if weights.exists() and not is_fresh:
         save_file(as_published(model.config, load_file(weights)), weights, metadata={"format": "pt"})
 
 
@@ -105,7 +105,7 @@ def make_model(seed, name, folder, draw):
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
-    save_model(model, folder, fixture_configs.SHARDED.get(name))
+    save_model(model, folder, fixture_configs.SHARDED.get(name), name in fixture_configs.FRESH)
     return load_model(folder, config)
 
 
