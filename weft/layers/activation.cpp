@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "weft/base/check.h"
+#include "weft/layers/own_kernels.h"
 
 namespace weft {
 namespace {
@@ -21,19 +22,26 @@ constexpr double kQuickGeluSlope = 1.702;
 struct QuickGeluFunction : torch::autograd::Function<QuickGeluFunction> {
   static at::Tensor forward(AutogradContext* saved, const at::Tensor& x) {
     saved->save_for_backward({x});
+    if (has_own_kernels(x)) return quick_gelu_rows(x);
     return at::mul(x, kQuickGeluSlope).sigmoid_().mul_(x);
   }
 
   /// As it is silu(a·x) / a, its slope is that of silu at a·x.
   static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
     const at::Tensor x = saved->get_saved_variables()[0];
+    if (has_own_kernels(x)) return {quick_gelu_rows_backward(gradients[0], x)};
     return {at::silu_backward(gradients[0], at::mul(x, kQuickGeluSlope))};
   }
 };
 
+bool has_own_swiglu(const at::Tensor& gate_up) {
+  return has_own_kernels(gate_up) && gate_up.dim() == 2 && gate_up.size(1) % 16 == 0;
+}
+
 struct SwigluFunction : torch::autograd::Function<SwigluFunction> {
   static at::Tensor forward(AutogradContext* saved, const at::Tensor& gate_up) {
     saved->save_for_backward({gate_up});
+    if (has_own_swiglu(gate_up)) return swiglu_rows(gate_up);
     const int64_t width = gate_up.size(-1) / 2;
     return at::silu(gate_up.narrow(-1, 0, width)).mul_(gate_up.narrow(-1, width, width));
   }
@@ -41,6 +49,7 @@ struct SwigluFunction : torch::autograd::Function<SwigluFunction> {
   static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
     const at::Tensor gate_up = saved->get_saved_variables()[0];
     const at::Tensor& dy = gradients[0];
+    if (has_own_swiglu(gate_up)) return {swiglu_rows_backward(dy, gate_up)};
     const int64_t width = gate_up.size(-1) / 2;
     const at::Tensor gate = gate_up.narrow(-1, 0, width);
     at::Tensor result = at::empty_like(gate_up);

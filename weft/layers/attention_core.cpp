@@ -11,6 +11,7 @@
 
 #include "weft/base/check.h"
 #include "weft/layers/attention_block.h"
+#include "weft/layers/device_attention.h"
 #include "weft/layers/recompute.h"
 
 namespace weft {
@@ -111,7 +112,7 @@ c10::optional<at::Tensor> window_mask(AttentionMask mask, int64_t length, const 
   return block.sees == AttentionBlock::Sees::kWindow ? hidden_keys(block, options) : c10::nullopt;
 }
 
-/// Of differentiable operators, for devices other than the CPU.
+/// Of differentiable operators, for devices other than the CPU whose fused kernels do not take these rows.
 at::Tensor composed_attention(const at::Tensor& qkv, const Core& core) {
   const HeadCounts& h = core.heads;
   AttentionParts parts = attention_parts(qkv, h);
@@ -141,6 +142,8 @@ at::Tensor attention_core(const at::Tensor& qkv, const HeadCounts& heads, const 
   WEFT_CHECK(qkv.dim() == 2 && qkv.size(1) == heads.packed_width() && qkv.size(0) == segments.num_rows(),
              "attention of {} rows × {} with segments of {} rows and heads of width {}", qkv.size(0), qkv.size(1),
              segments.num_rows(), heads.packed_width());
+  if (!dropout && qkv.size(0) > 0 && has_device_attention(qkv, heads))
+    return device_attention(qkv, heads, rotary, segments, mask, keeps);
   auto core = c10::make_intrusive<Core>();
   core->heads = heads;
   core->rotary = rotary;

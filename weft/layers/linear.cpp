@@ -5,6 +5,8 @@
 #include <ATen/ops/mm.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "weft/layers/own_kernels.h"
+
 namespace weft {
 namespace {
 
@@ -27,9 +29,13 @@ c10::intrusive_ptr<LinearHolder> make_holder(const ParameterPtr& weight, const P
   return layer;
 }
 
+void add_bias_gradient(Parameter& bias, const at::Tensor& dy) {
+  bias.add_gradient(has_own_kernels(dy) && dy.dim() == 2 ? sum_of_rows(dy) : dy.sum(0));
+}
+
 void add_weight_gradients(const LinearHolder& layer, const at::Tensor& x, const at::Tensor& dy) {
   if (layer.weight->is_trainable()) layer.weight->add_product(dy.t(), layer.gather_again ? layer.gather_again(x) : x);
-  if (layer.bias && layer.bias->is_trainable()) layer.bias->add_gradient(dy.sum(0));
+  if (layer.bias && layer.bias->is_trainable()) add_bias_gradient(*layer.bias, dy);
 }
 
 // A parameter is an input so that autograd makes a node even where x needs no gradient; it gets its own by hand. `own`
@@ -76,7 +82,7 @@ struct AddBiasFunction : torch::autograd::Function<AddBiasFunction> {
 
   static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
     const auto bias = c10::static_intrusive_pointer_cast<Parameter>(saved->saved_data["bias"].toCapsule());
-    if (bias->is_trainable()) bias->add_gradient(gradients[0].sum(0));
+    if (bias->is_trainable()) add_bias_gradient(*bias, gradients[0]);
     return {gradients[0], at::Tensor(), at::Tensor()};
   }
 };

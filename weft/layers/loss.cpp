@@ -14,6 +14,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "weft/base/loss_rows.h"
+#include "weft/layers/own_kernels.h"
 #include "weft/tensor/local_tensor.h"
 
 namespace weft {
@@ -55,6 +56,11 @@ void turn_into_gradient(const at::Tensor& logits, const at::Tensor& sums, const 
 
 struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
   static at::Tensor forward(AutogradContext* saved, const at::Tensor& logits, const at::Tensor& targets) {
+    if (has_own_kernels(logits)) {
+      const RowLosses losses = row_losses(logits, targets);
+      saved->save_for_backward({logits, targets, losses.sums});
+      return at::sub(losses.sums, losses.chosen).sum();
+    }
     const at::ScalarType exact = logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     const at::Tensor sums = log_sums(logits, exact);
     const at::Tensor chosen = at::gather(logits, 1, targets.unsqueeze(1)).to(exact);
@@ -66,6 +72,10 @@ struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
     const at::NoGradGuard no_graph;
     const variable_list tensors = saved->get_saved_variables();
     const at::Tensor& sums = tensors[2];
+    if (has_own_kernels(tensors[0])) {
+      turn_into_gradient_(tensors[0], sums, tensors[1], gradients[0]);
+      return {tensors[0].detach(), at::Tensor()};
+    }
     const at::Tensor minus_one = at::full({1, 1}, -1, sums.options()).expand_as(sums);
     turn_into_gradient(tensors[0], sums, tensors[1].unsqueeze(1), minus_one, gradients[0]);
     return {tensors[0].detach(), at::Tensor()};
@@ -76,6 +86,13 @@ at::Tensor reduced(const at::Tensor& x, Group& group, Reduction reduction) {
   const at::Tensor result = x.contiguous();
   group.all_reduce(buffer_of(result), reduction).wait();
   return result;
+}
+
+/// Of the classes of all ranks, given those of each one's.
+at::Tensor sums_of_all(const at::Tensor& own_sums, Group& group) {
+  const at::Tensor largest = reduced(own_sums.clone(), group, Reduction::kMax);
+  const at::Tensor total = reduced(at::sub(own_sums, largest).exp_(), group, Reduction::kSum);
+  return total.log_().add_(largest);
 }
 
 /// A target's place among the classes of this rank, and whether it is one of them.
@@ -93,12 +110,17 @@ LocalTargets local_targets(const at::Tensor& targets, int64_t first_class, int64
 struct VocabularyCrossEntropyFunction : torch::autograd::Function<VocabularyCrossEntropyFunction> {
   static at::Tensor forward(AutogradContext* saved, const at::Tensor& logits, const at::Tensor& targets,
                             int64_t first_class, Group group) {
+    if (has_own_kernels(logits)) {
+      const at::Tensor places = targets - first_class;  // those that are not here are no class of these rows
+      const RowLosses losses = row_losses(logits, places);
+      const at::Tensor sums = sums_of_all(losses.sums, group);
+      const at::Tensor chosen = reduced(losses.chosen, group, Reduction::kSum);
+      saved->save_for_backward({logits, places, at::Tensor(), sums});
+      return at::sub(sums, chosen).sum();
+    }
     const at::ScalarType exact = logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     const LocalTargets local = local_targets(targets, first_class, logits.size(1));
-    const at::Tensor own_sums = log_sums(logits, exact);
-    const at::Tensor largest = reduced(own_sums.clone(), group, Reduction::kMax);
-    const at::Tensor total = reduced(at::sub(own_sums, largest).exp_(), group, Reduction::kSum);
-    const at::Tensor sums = total.log_().add_(largest);
+    const at::Tensor sums = sums_of_all(log_sums(logits, exact), group);
     const at::Tensor here = at::gather(logits, 1, local.places).to(exact).masked_fill_(local.is_here.logical_not(), 0);
     const at::Tensor chosen = reduced(here, group, Reduction::kSum);
     saved->save_for_backward({logits, local.places, local.is_here, sums});
@@ -109,6 +131,10 @@ struct VocabularyCrossEntropyFunction : torch::autograd::Function<VocabularyCros
     const at::NoGradGuard no_graph;
     const variable_list tensors = saved->get_saved_variables();
     const at::Tensor& sums = tensors[3];
+    if (has_own_kernels(tensors[0])) {
+      turn_into_gradient_(tensors[0], sums, tensors[1], gradients[0]);
+      return {tensors[0].detach(), at::Tensor(), at::Tensor(), at::Tensor()};
+    }
     const at::Tensor minus_one_here = tensors[2].to(sums.scalar_type()).neg_();
     turn_into_gradient(tensors[0], sums, tensors[1], minus_one_here, gradients[0]);
     return {tensors[0].detach(), at::Tensor(), at::Tensor(), at::Tensor()};

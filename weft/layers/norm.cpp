@@ -1,11 +1,14 @@
 #include "weft/layers/norm.h"
 
+#include <ATen/ops/add.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 #include <torch/csrc/autograd/custom_function.h>
+
+#include "weft/layers/own_kernels.h"
 
 namespace weft {
 namespace {
@@ -107,6 +110,40 @@ struct LayerNormFunction : torch::autograd::Function<LayerNormFunction> {
   }
 };
 
+/// Both norms by own kernels. Gives the sum and its norm.
+struct OwnNormFunction : torch::autograd::Function<OwnNormFunction> {
+  static variable_list forward(AutogradContext* saved, const at::Tensor& x, const std::optional<at::Tensor>& added,
+                               const at::Tensor& weight, double epsilon, const c10::intrusive_ptr<Weights>& weights) {
+    const at::Tensor bias = weights->second ? weights->second->value : at::Tensor();
+    const NormedRows normed = norm_rows(x, added.value_or(at::Tensor()), weight, bias, epsilon);
+    saved->save_for_backward({normed.sum, weight, normed.mean, normed.scale});
+    saved->saved_data["weights"] = at::IValue::make_capsule(weights);
+    saved->saved_data["adds"] = added.has_value();
+    saved->set_materialize_grads(false);
+    return {added ? normed.sum : x, normed.y};
+  }
+
+  static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
+    const variable_list tensors = saved->get_saved_variables();
+    const auto weights = saved_weights(saved);
+    const auto is_trained = [](const ParameterPtr& weight) { return weight && weight->is_trainable(); };
+    at::Tensor dx = gradients[0];
+    if (gradients[1].defined()) {
+      const NormedRows kept{.sum = tensors[0], .y = {}, .mean = tensors[2], .scale = tensors[3]};
+      const bool needs_weights = is_trained(weights->weight) || is_trained(weights->second);
+      const NormGradients found = norm_rows_backward(gradients[1], gradients[0], kept, tensors[1], needs_weights);
+      if (is_trained(weights->weight)) weights->weight->add_gradient(found.dweight);
+      if (is_trained(weights->second)) weights->second->add_gradient(found.dbias);
+      dx = found.dx;
+    }
+    return {dx, saved->saved_data["adds"].toBool() ? dx : at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+bool has_own_norm(const at::Tensor& x) {
+  return has_own_kernels(x) && x.size(-1) <= kWidestNorm;
+}
+
 struct ScaleFunction : torch::autograd::Function<ScaleFunction> {
   static at::Tensor forward(AutogradContext* saved, const at::Tensor& x, const at::Tensor& weight,
                             const c10::intrusive_ptr<Weights>& weights) {
@@ -185,11 +222,25 @@ struct NormHeadsFunction : torch::autograd::Function<NormHeadsFunction> {
 
 }  // namespace
 
+RowsAndNorm add_and_norm(const at::Tensor& x, const at::Tensor& added, const ParameterPtr& weight,
+                         const ParameterPtr& bias, double epsilon) {
+  if (has_own_norm(x)) {
+    const variable_list both =
+        OwnNormFunction::apply(x, added.defined() ? std::optional(added) : std::nullopt, weight->value, epsilon,
+                               weights_of(weight, bias));
+    return {both[0], both[1]};
+  }
+  const at::Tensor rows = added.defined() ? at::add(x, added) : x;
+  return {rows, bias ? layer_norm(rows, weight, bias, epsilon) : rms_norm(rows, weight, epsilon)};
+}
+
 at::Tensor rms_norm(const at::Tensor& x, const ParameterPtr& weight, double epsilon) {
+  if (has_own_norm(x)) return add_and_norm(x, {}, weight, {}, epsilon).normed;
   return RmsNormFunction::apply(x, weight->value, epsilon, weights_of(weight));
 }
 
 at::Tensor layer_norm(const at::Tensor& x, const ParameterPtr& weight, const ParameterPtr& bias, double epsilon) {
+  if (has_own_norm(x)) return add_and_norm(x, {}, weight, bias, epsilon).normed;
   return LayerNormFunction::apply(x, weight->value, bias->value, epsilon, weights_of(weight, bias));
 }
 

@@ -10,6 +10,17 @@ at::Tensor rms_norm(const at::Tensor& x, const ParameterPtr& weight, double epsi
 /// Mean and variance taken out of every row, times a weight, plus a bias.
 at::Tensor layer_norm(const at::Tensor& x, const ParameterPtr& weight, const ParameterPtr& bias, double epsilon);
 
+/// Rows, and what their norm makes of them.
+struct RowsAndNorm {
+  at::Tensor rows;
+  at::Tensor normed;
+};
+/// x + added, or x where nothing is added, and its root-mean-square norm, or layer norm where there is a bias. Whoever
+/// goes on with both takes them from here: where a device has a kernel for it, they are one pass, and so are their
+/// gradients.
+RowsAndNorm add_and_norm(const at::Tensor& x, const at::Tensor& added, const ParameterPtr& weight,
+                         const ParameterPtr& bias, double epsilon);
+
 /// Attention's packed rows [tokens, (heads + 2·kv_heads)·head_dim] with every query and key head normed.
 at::Tensor norm_heads(const at::Tensor& qkv, const ParameterPtr& q_weight, const ParameterPtr& k_weight, int64_t heads,
                       int64_t kv_heads, double epsilon);

@@ -69,9 +69,13 @@ void Parameter::clear_unnamed_rows() {
 
 void Parameter::add_product(const at::Tensor& left, const at::Tensor& right) {
   const at::NoGradGuard no_graph;
-  const bool is_plain = gradient.defined() && gradient.dim() == 2 && left.scalar_type() == gradient_type;
-  if (is_plain) {
+  const bool is_there = gradient.defined() && gradient.dim() == 2;
+  if (is_there && left.scalar_type() == gradient_type) {
     gradient.addmm_(left, right);
+    clear_unnamed_rows();
+  } else if (is_there && gradient.is_cuda() && gradient_type == at::kFloat && left.scalar_type() == at::kBFloat16) {
+    // The product is added before anything rounds it.
+    at::addmm_out(gradient, gradient, left, right, at::kFloat, 1, 1);
     clear_unnamed_rows();
   } else {
     add_gradient(at::mm(left, right));

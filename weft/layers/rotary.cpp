@@ -5,6 +5,8 @@
 #include <ATen/ops/mul.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "weft/layers/own_kernels.h"
+
 namespace weft {
 namespace {
 
@@ -41,6 +43,9 @@ struct RotaryFunction : torch::autograd::Function<RotaryFunction> {
 
 void rotate_(const at::Tensor& heads, const RotaryTable& table, bool back) {
   const at::NoGradGuard no_graph;
+  const bool is_packed = heads.stride(2) == 1 && heads.stride(1) == heads.size(2) && heads.stride(0) % 8 == 0;
+  if (has_own_kernels(heads) && is_packed && heads.size(2) % 16 == 0 && table.cos.scalar_type() == at::kFloat)
+    return turn_heads_(heads, table.cos, table.sin, back);
   const at::Tensor cos = table.cos.unsqueeze(1);
   const at::Tensor sin = table.sin.unsqueeze(1);
   const double sign = back ? -1 : 1;

@@ -4,7 +4,6 @@
 
 #include "weft/base/check.h"
 #include "weft/layers/linear.h"
-#include "weft/layers/norm.h"
 
 namespace weft {
 namespace {
@@ -52,6 +51,10 @@ at::Tensor NormLayer::forward(const at::Tensor& x) const {
   return bias ? layer_norm(x, weight, bias, epsilon) : rms_norm(x, weight, epsilon);
 }
 
+RowsAndNorm NormLayer::add(const at::Tensor& x, const at::Tensor& added) const {
+  return add_and_norm(x, added, weight, bias, epsilon);
+}
+
 at::Tensor AttentionLayer::forward(const at::Tensor& x, const AttentionCall& call, const RunContext& context) const {
   at::Tensor packed = entered_linear(x, qkv, qkv_bias, context);
   if (q_norm) {
@@ -68,9 +71,10 @@ at::Tensor MlpLayer::forward(const at::Tensor& x, const RunContext& context) con
 }
 
 at::Tensor TransformerLayer::forward(const at::Tensor& x, const AttentionCall& call, const RunContext& context) const {
-  const at::Tensor mixed = scaled(attention.forward(attention_norm.forward(x), call, context), attention_scale);
-  const at::Tensor attended = x + context.drop(mixed, dropout, number, DropoutSite::kAttentionSum);
-  const at::Tensor normed = mlp_norm.forward(attended);
+  const auto [rows, first_normed] = attention_norm.add(x);
+  const at::Tensor mixed = scaled(attention.forward(first_normed, call, context), attention_scale);
+  const auto [attended, normed] =
+      mlp_norm.add(rows, context.drop(mixed, dropout, number, DropoutSite::kAttentionSum));
   const at::Tensor mapped = scaled(moe ? moe->forward(normed, context) : mlp.forward(normed, context), mlp_scale);
   return attended + context.drop(mapped, dropout, number, DropoutSite::kMlpSum);
 }

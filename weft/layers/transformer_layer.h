@@ -6,6 +6,7 @@
 #include "weft/layers/context_attention.h"
 #include "weft/layers/kv_cache.h"
 #include "weft/layers/moe.h"
+#include "weft/layers/norm.h"
 #include "weft/layers/parameter.h"
 #include "weft/layers/run_context.h"
 
@@ -18,6 +19,8 @@ struct NormLayer {
   double epsilon = 0;
 
   at::Tensor forward(const at::Tensor& x) const;
+  /// x + added, or x where nothing is added, and its norm.
+  RowsAndNorm add(const at::Tensor& x, const at::Tensor& added = {}) const;
 };
 
 /// What attention needs to know of the rows that it is given.

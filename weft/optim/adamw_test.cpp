@@ -1,5 +1,6 @@
 #include "weft/optim/adamw.h"
 
+#include <cmath>
 #include <random>
 
 #include <ATen/ops/tensor.h>
@@ -31,7 +32,7 @@ TEST(AdamW, GivesTheNumbersOfPyTorch) {
   for (int64_t step = 1; step <= 5; ++step) {
     const auto k = static_cast<double>(step);
     const at::Tensor gradient = at::tensor(std::vector<double>{0.1 * k, -0.2 * k * k, 0.3 / k, step % 2 ? -1.0 : 1.0});
-    update_adamw(state, gradient, settings, 0.01 * k, step);
+    update_adamw(state, gradient, {}, settings, {.learning_rate = 0.01 * k, .number = step});
   }
   expect_near(state.master, {0.8436841159514454, -1.8420582025760677, 0.36396657783198044, 2.982184337398285}, 1e-13);
   expect_near(state.moment1, {0.13144099999999997, -1.0052419999999997, 0.051467999999999986, -0.08370999999999998},
@@ -57,7 +58,7 @@ TEST(AdamW, IsItsFormula) {
       for (int64_t step = 1; step <= 20; ++step) {
         const std::vector<double> gradient = numbers();
         plain.update(gradient, settings, 1e-2, step);
-        update_adamw(state, at::tensor(gradient).to(type), settings, 1e-2, step);
+        update_adamw(state, at::tensor(gradient).to(type), {}, settings, {.learning_rate = 1e-2, .number = step});
       }
       expect_near(state.master, plain.weights, tolerance);
       expect_near(state.moment1, plain.moment1, tolerance);
@@ -66,10 +67,48 @@ TEST(AdamW, IsItsFormula) {
   }
 }
 
-TEST(AdamW, RefusesGradientsOfAnotherTypeOrSize) {
+TEST(AdamW, RefusesGradientsOrValuesOfAnotherSize) {
   const AdamWState state = fresh({1, 2});
-  EXPECT_THROW(update_adamw(state, at::tensor(std::vector<float>{1, 2}), {}, 1, 1), InternalError);
-  EXPECT_THROW(update_adamw(state, at::tensor(std::vector<double>{1}), {}, 1, 1), InternalError);
+  const at::Tensor one = at::tensor(std::vector<double>{1}), two = at::tensor(std::vector<double>{1, 2});
+  EXPECT_THROW(update_adamw(state, one, {}, {}, {.learning_rate = 1}), InternalError);
+  EXPECT_THROW(update_adamw(state, two, one, {}, {.learning_rate = 1}), InternalError);
+}
+
+TEST(AdamW, ScalesGradientsOfAnyTypeAndWritesValues) {
+  const std::vector<double> gradient = {0.5, -2, 4, 1};
+  const AdamWState plain = fresh({1, -2, 3, 4}, at::kFloat), scaled = fresh({1, -2, 3, 4}, at::kFloat);
+  update_adamw(plain, at::tensor(gradient).to(at::kFloat), {}, {}, {.learning_rate = 0.1});
+  const at::Tensor values = at::zeros_like(scaled.master, at::kBFloat16);
+  const at::Tensor halves = at::tensor(gradient).mul(2).to(at::kBFloat16);
+  update_adamw(scaled, halves, values, {}, {.learning_rate = 0.1, .gradient_scale = 0.5});
+  EXPECT_TRUE(scaled.master.equal(plain.master)) << scaled.master << plain.master;
+  EXPECT_TRUE(values.equal(plain.master.to(at::kBFloat16)));
+}
+
+/// Changes that nearest rounding would lose every time: a rate of 1e-3 on weights of 1, where bf16 has steps of 2^-8
+/// upwards and 2^-9 downwards.
+TEST(AdamW, RoundsStatesInBf16ByChanceSoThatSmallChangesAddUp) {
+  constexpr int64_t kElements = 20'000, kSteps = 40;
+  const auto run = [&](int64_t first_element, int64_t count) {
+    const AdamWState state = fresh(std::vector<double>(static_cast<size_t>(count), 1.0), at::kBFloat16);
+    for (int64_t step = 1; step <= kSteps; ++step) {
+      const at::Tensor gradient = at::tensor(std::vector<double>(static_cast<size_t>(count), 1.0)).to(at::kBFloat16);
+      update_adamw(state, gradient, {}, {.weight_decay = 0},
+                   {.learning_rate = 1e-4,
+                    .number = step,
+                    .key = static_cast<uint64_t>(step),
+                    .first_element = first_element});
+    }
+    return state;
+  };
+  const AdamWState all = run(0, kElements);
+  // With equal gradients every update is the learning rate.
+  EXPECT_NEAR(all.master.to(at::kDouble).mean().item<double>(), 1 - 1e-4 * kSteps, 1e-4);
+  EXPECT_NEAR(all.moment2.to(at::kDouble).mean().item<double>(), 1 - std::pow(0.95, kSteps), 1e-3);
+  // What is drawn for an element does not depend on who else is updated.
+  const AdamWState part = run(1000, 500);
+  EXPECT_TRUE(part.master.equal(all.master.narrow(0, 1000, 500)));
+  EXPECT_TRUE(part.moment1.equal(all.moment1.narrow(0, 1000, 500)));
 }
 
 }  // namespace

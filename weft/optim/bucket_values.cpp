@@ -62,10 +62,14 @@ void BucketValues::start_all_gather(size_t bucket) {
     work.wait();
 }
 
+void BucketValues::publish_masters(size_t bucket) {
+  const at::NoGradGuard no_graph;
+  if (const at::Tensor owned = owned_values(bucket); owned.defined()) owned.copy_(parts_[bucket].master);
+  publish(bucket);
+}
+
 void BucketValues::publish(size_t bucket) {
   const at::NoGradGuard no_graph;
-  Part& part = parts_[bucket];
-  if (!part.master.is_same(part.owned)) part.owned.copy_(part.master);
   if (options_.releases)
     release_bucket(bucket);
   else if (options_.has_shards)

@@ -29,9 +29,15 @@ class BucketValues {
   /// values themselves.
   const at::Tensor& master(size_t bucket) const { return parts_[bucket].master; }
 
-  /// New master weights are to become values: on the way when this returns, if values are kept whole; otherwise what
-  /// was gathered is released.
+  /// The owned elements as values, where they are not the masters themselves.
+  at::Tensor owned_values(size_t bucket) const {
+    return parts_[bucket].master.is_same(parts_[bucket].owned) ? at::Tensor() : parts_[bucket].owned;
+  }
+  /// Owned values are new: all are on the way when this returns, if values are kept whole; otherwise what was gathered
+  /// is released.
   void publish(size_t bucket);
+  /// Owned values become what the masters are, and are published.
+  void publish_masters(size_t bucket);
   /// The other way round: the owned part of values that someone has written.
   void adopt();
 

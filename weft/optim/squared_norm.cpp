@@ -2,7 +2,10 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
+
+#include "weft/layers/own_kernels.h"
 
 namespace weft {
 namespace {
@@ -11,10 +14,29 @@ constexpr int64_t kRow = 1024;
 /// Rounding of rows in single precision cancels out over many; fewer rows are summed in double precision at once.
 constexpr int64_t kFewRows = 64;
 
+bool has_own_sum(const at::Tensor& flat) {
+  const bool is_known = flat.scalar_type() == at::kFloat || flat.scalar_type() == at::kBFloat16;
+  return is_known && flat.numel() > 0 && flat.is_contiguous() && has_own_kernels_on(flat.device()) &&
+         reinterpret_cast<uintptr_t>(flat.data_ptr()) % 16 == 0;
+}
+
+at::Tensor sum_by_kernel(const at::Tensor& flat) {
+  constexpr int64_t kThreads = 256, kEight = 8;
+  const GpuKernels& kernels = own_kernels(flat);
+  const int64_t most = (flat.numel() + kThreads * kEight - 1) / (kThreads * kEight);
+  const int64_t blocks = std::min(most, kernels.num_processors() * 8);
+  const at::Tensor partials = at::empty({blocks}, flat.options().dtype(at::kDouble));
+  kernels.launch("update", flat.scalar_type() == at::kFloat ? "sum_squares_fp32" : "sum_squares_bf16",
+                 {.blocks = blocks, .threads = kThreads}, current_stream(flat), partials.data_ptr(), flat.data_ptr(),
+                 flat.numel());
+  return partials.sum();
+}
+
 }  // namespace
 
 at::Tensor squared_norm(const at::Tensor& flat) {
   const at::NoGradGuard no_graph;
+  if (has_own_sum(flat)) return sum_by_kernel(flat);
   if (flat.size(0) < kFewRows * kRow) return squared_norm_in_double(flat);
   const at::ScalarType type = flat.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const auto squares_of = [&](const at::Tensor& rows) {

@@ -7,6 +7,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "weft/base/check.h"
+#include "weft/base/hash.h"
 #include "weft/meaning/zero_rules.h"
 #include "weft/optim/squared_norm.h"
 #include "weft/tensor/flat_memory.h"
@@ -57,6 +58,13 @@ AdamWState part_of(const AdamWState& state, const ElementRange& range) {
   return {.master = part(state.master), .moment1 = part(state.moment1), .moment2 = part(state.moment2)};
 }
 
+uint64_t draw_key(int64_t step, size_t bucket) {
+  Hasher hash;
+  hash.add(step);
+  hash.add(bucket);
+  return hash.value();
+}
+
 void copy_state(const at::Tensor& from, const at::Tensor& to, size_t bucket) {
   WEFT_CHECK(from.defined() && from.sizes() == to.sizes(), "a state of bucket {} has another size than its {} elements",
              bucket, to.numel());
@@ -81,6 +89,28 @@ StageOptimizer::StageOptimizer(std::vector<StageParameter> parameters, Group dat
   }
 }
 
+std::vector<StageOptimizer::WeightedRange> StageOptimizer::weighted_ranges(
+    const BucketLayout& layout, const std::function<double(const Parameter&, const WeightPiece&)>& weight) const {
+  std::vector<WeightedRange> ranges;
+  bool is_open = false;  // what comes next lies behind the last range, with nothing but padding between, which is zero
+  for (const BucketSlot& slot : layout.slots) {
+    const Parameter& parameter = buckets_->parameter(slot);
+    int64_t begin = slot.elements.begin;
+    for (const WeightPiece& piece : parameter.spec.pieces) {
+      const ElementRange own{begin, begin + piece.num_elements()};
+      begin = own.end;
+      const double factor = weight(parameter, piece);
+      if (own.size() == 0) continue;
+      if (is_open && ranges.back().factor == factor)
+        ranges.back().elements.end = own.end;
+      else if (factor != 0)
+        ranges.push_back({own, factor});
+      is_open = factor != 0;
+    }
+  }
+  return ranges;
+}
+
 double StageOptimizer::local_squared_norm(
     const std::function<double(const Parameter&, const WeightPiece&)>& weight) const {
   if (!counts_norm()) return 0;
@@ -93,16 +123,9 @@ double StageOptimizer::local_squared_norm(
       if (!layout.is_trained) continue;
       const ElementRange owned = buckets_->owned(b);
       const at::Tensor gradient = gradients_.reduced(b);
-      for (const BucketSlot& slot : layout.slots) {
-        const Parameter& parameter = buckets_->parameter(slot);
-        int64_t begin = slot.elements.begin;
-        for (const WeightPiece& piece : parameter.spec.pieces) {
-          const ElementRange mine = common({begin, begin + piece.num_elements()}, owned);
-          begin += piece.num_elements();
-          const double factor = weight(parameter, piece);
-          if (mine.size() == 0 || factor == 0) continue;
-          sum.add_(squares_of(range_view(gradient, shifted(mine, -owned.begin))), factor);
-        }
+      for (const WeightedRange& part : weighted_ranges(layout, weight)) {
+        const ElementRange mine = common(part.elements, owned);
+        if (mine.size() > 0) sum.add_(squares_of(range_view(gradient, shifted(mine, -owned.begin))), part.factor);
       }
     }
     return sum.item<double>();
@@ -133,14 +156,19 @@ void StageOptimizer::start_update(double learning_rate, double gradient_scale) {
   for (size_t b = 0; b < buckets_->size(); ++b) {
     const BucketLayout& layout = (*buckets_)[b];
     if (!layout.is_trained) continue;
-    at::Tensor gradient = gradients_.reduced(b).to(options_.master_type);
-    if (gradient_scale != 1) gradient.mul_(gradient_scale);
+    const at::Tensor gradient = gradients_.reduced(b), values = values_.owned_values(b);
     AdamWSettings settings = options_.adamw;
     if (!layout.has_decay) settings.weight_decay = 0;
     const int64_t begin = buckets_->owned(b).begin;
     for (const Stretch& stretch : stretches_of(b)) {
       const ElementRange range = shifted(stretch.elements, -begin);
-      update_adamw(part_of(states_[b], range), range_view(gradient, range), settings, learning_rate, stretch.updates);
+      update_adamw(part_of(states_[b], range), range_view(gradient, range),
+                   values.defined() ? range_view(values, range) : values, settings,
+                   {.learning_rate = learning_rate,
+                    .number = stretch.updates,
+                    .gradient_scale = gradient_scale,
+                    .key = draw_key(step_, b),
+                    .first_element = stretch.elements.begin});
     }
     values_.publish(b);
   }
@@ -182,7 +210,7 @@ void StageOptimizer::restore(int64_t step, std::vector<int64_t> late) {
   step_ = step;
   late.resize(parameters().size());
   late_ = std::move(late);
-  for (size_t b = 0; b < buckets_->size(); ++b) values_.publish(b);
+  for (size_t b = 0; b < buckets_->size(); ++b) values_.publish_masters(b);
   values_.finish_arrivals();
 }
 

@@ -136,6 +136,14 @@ class StageOptimizer {
   HeldElements peak_elements() const;
 
  private:
+  /// Elements of a bucket, one after the other, that count alike in a norm.
+  struct WeightedRange {
+    ElementRange elements;
+    double factor = 1;
+  };
+  std::vector<WeightedRange> weighted_ranges(
+      const BucketLayout& layout, const std::function<double(const Parameter&, const WeightPiece&)>& weight) const;
+
   bool counts_norm() const { return options_.zero > 0 || group_.rank() == 0; }
   /// Elements of a bucket that this rank owns and that have had the same number of updates.
   struct Stretch {

@@ -33,6 +33,7 @@ Result<CudaDriver> load() {
   WEFT_GET(cuDeviceGetCount);
   WEFT_GET(cuDeviceGet);
   WEFT_GET(cuDeviceGetName);
+  WEFT_GET(cuDeviceGetAttribute);
   // Where only the second version is left, parts of a GPU (MIG) have uuids of their own.
   driver.cuDeviceGetUuid = reinterpret_cast<decltype(driver.cuDeviceGetUuid)>(dlsym(library, "cuDeviceGetUuid"));
   if (driver.cuDeviceGetUuid == nullptr) get(driver.cuDeviceGetUuid, "cuDeviceGetUuid_v2");
@@ -57,6 +58,9 @@ Result<CudaDriver> load() {
   WEFT_GET(cuEventRecord);
   WEFT_GET(cuEventQuery);
   WEFT_GET(cuEventSynchronize);
+  WEFT_GET(cuModuleLoadData);
+  WEFT_GET(cuModuleGetFunction);
+  WEFT_GET(cuLaunchKernel);
 #undef WEFT_GET
   if (missing != nullptr) {
     return no_gpu(fmt::format("NVIDIA's driver has no function {}", missing),

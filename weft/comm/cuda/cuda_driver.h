@@ -8,7 +8,7 @@
 
 namespace weft {
 
-// The functions of NVIDIA's driver library that groups need, declared here, so that every machine can build this and a
+// The functions of NVIDIA's driver library that groups and kernels need, declared here, so that every machine can build this and a
 // program without a GPU does not load it.
 
 using CudaStatus = int;  ///< 0: all is well
@@ -16,6 +16,8 @@ using CudaAddress = uint64_t;
 using CudaContext = void*;
 using CudaStreamHandle = void*;
 using CudaEventHandle = void*;
+using CudaModuleHandle = void*;
+using CudaFunctionHandle = void*;
 
 constexpr CudaStatus kCudaNotReady = 600;
 
@@ -31,6 +33,7 @@ struct CudaDriver {
   CudaStatus (*cuDeviceGetCount)(int* count);
   CudaStatus (*cuDeviceGet)(int* device, int index);
   CudaStatus (*cuDeviceGetName)(char* name, int length, int device);
+  CudaStatus (*cuDeviceGetAttribute)(int* value, int attribute, int device);
   CudaStatus (*cuDeviceGetUuid)(CudaUuid* uuid, int device);
   CudaStatus (*cuDevicePrimaryCtxRetain)(CudaContext* context, int device);
   CudaStatus (*cuDevicePrimaryCtxRelease_v2)(int device);
@@ -53,6 +56,11 @@ struct CudaDriver {
   CudaStatus (*cuEventRecord)(CudaEventHandle event, CudaStreamHandle stream);
   CudaStatus (*cuEventQuery)(CudaEventHandle event);
   CudaStatus (*cuEventSynchronize)(CudaEventHandle event);
+  CudaStatus (*cuModuleLoadData)(CudaModuleHandle* module, const void* image);
+  CudaStatus (*cuModuleGetFunction)(CudaFunctionHandle* function, CudaModuleHandle module, const char* name);
+  CudaStatus (*cuLaunchKernel)(CudaFunctionHandle function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z,
+                               unsigned threads_x, unsigned threads_y, unsigned threads_z, unsigned shared_bytes,
+                               CudaStreamHandle stream, void** arguments, void** extra);
 
   /// Throws a std::runtime_error with the driver's words, unless all is well.
   void check(CudaStatus status, const char* what) const;

@@ -81,12 +81,14 @@ at::Tensor rope_frequencies(const RopeNumbers& rope, int64_t head_dim, at::Scala
 
 RotaryTable rope_table(const RopeNumbers& rope, int64_t head_dim, const at::Tensor& positions, at::ScalarType type) {
   const at::ScalarType exact = type == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor frequencies = rope_frequencies(rope, head_dim, exact).to(positions.device());
+  const at::Tensor frequencies = rope_frequencies(rope, head_dim, exact).to(positions.device(), /*non_blocking=*/true);
   const at::Tensor places = positions.to(exact);
   at::Tensor by_pair = places.select(0, 0).unsqueeze(1);
   if (!rope.sections.empty()) {
     by_pair =
-        places.index_select(0, at::tensor(axes_of_pairs(rope, head_dim / 2), at::kLong).to(positions.device())).t();
+        places.index_select(0, at::tensor(axes_of_pairs(rope, head_dim / 2), at::kLong)
+                                            .to(positions.device(), /*non_blocking=*/true))
+                  .t();
   }
   const at::Tensor angles = by_pair * frequencies.unsqueeze(0);
   return {at::cos(angles) * rope.amplitude, at::sin(angles) * rope.amplitude};

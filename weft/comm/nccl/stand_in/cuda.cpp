@@ -55,6 +55,20 @@ STAND_IN cuDeviceGetName(char* name, int length, int) {
   std::strncpy(name, "a stand-in", static_cast<size_t>(length));
   return 0;
 }
+STAND_IN cuDeviceGetAttribute(int* value, int, int) {
+  *value = 0;
+  return 0;
+}
+STAND_IN cuModuleLoadData(void**, const void*) {
+  return kInvalidValue;
+}
+STAND_IN cuModuleGetFunction(void**, void*, const char*) {
+  return kInvalidValue;
+}
+STAND_IN cuLaunchKernel(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
+                        void**) {
+  return kInvalidValue;
+}
 STAND_IN cuDeviceGetUuid(char* uuid, int device) {
   std::memset(uuid, device + 1, 16);
   return 0;

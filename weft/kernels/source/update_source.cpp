@@ -1,0 +1,123 @@
+#include "weft/kernels/sources.h"
+
+namespace weft {
+
+const char kUpdateSource[] = R"cuda(
+// Bits that are the same for the same element of the same update, whatever runs it.
+__device__ __forceinline__ u64 drawn(u64 key, u64 element) {
+  u64 x = key + element * 0x9e3779b97f4a7c15ull;
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+  return x ^ x >> 31;
+}
+
+// bf16 by chance, so that small changes add up: the sixteen bits that are lost decide how likely the next value is.
+__device__ __forceinline__ float rounded_by_chance(float x, u32 sixteen_bits) {
+  const u32 bits = __float_as_uint(x);
+  if ((bits & 0x7f800000u) == 0x7f800000u) return rounded(x);
+  return __uint_as_float((bits + (sixteen_bits & 0xffffu)) & 0xffff0000u);
+}
+
+struct AdamW {
+  float learning_rate, beta1, beta2, epsilon, weight_decay, step_size, root_correction;
+};
+
+template <bool kByChance, typename Weight, typename Gradient>
+__device__ __forceinline__ void update(Weight* weights, Weight* means, Weight* squares, const Gradient* gradients,
+                                       bf16* values, i64 count, AdamW a, float gradient_scale, u64 key,
+                                       i64 begin) {
+  for (i64 eight = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; eight * 8 < count;
+       eight += static_cast<i64>(gridDim.x) * blockDim.x) {
+    const i64 first = eight * 8;
+    Eight w, m, v, g;
+    const bool is_whole = first + 8 <= count;
+    if (is_whole) {
+      w = load8(weights + first), m = load8(means + first), v = load8(squares + first), g = load8(gradients + first);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const bool is_there = first + i < count;
+        w.at[i] = is_there ? widened(weights[first + i]) : 0, m.at[i] = is_there ? widened(means[first + i]) : 0;
+        v.at[i] = is_there ? widened(squares[first + i]) : 0, g.at[i] = is_there ? widened(gradients[first + i]) : 0;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float gradient = g.at[i] * gradient_scale;
+      float weight = w.at[i] - a.learning_rate * a.weight_decay * w.at[i];
+      m.at[i] += (1 - a.beta1) * (gradient - m.at[i]);
+      v.at[i] = a.beta2 * v.at[i] + (1 - a.beta2) * gradient * gradient;
+      weight -= a.step_size * m.at[i] / (sqrtf(v.at[i]) / a.root_correction + a.epsilon);
+      w.at[i] = weight;
+      if (kByChance) {
+        const u64 bits = drawn(key, begin + first + i);
+        w.at[i] = rounded_by_chance(w.at[i], static_cast<u32>(bits));
+        m.at[i] = rounded_by_chance(m.at[i], static_cast<u32>(bits >> 16));
+        v.at[i] = rounded_by_chance(v.at[i], static_cast<u32>(bits >> 32));
+      }
+    }
+    if (is_whole) {
+      store8(weights + first, w), store8(means + first, m), store8(squares + first, v);
+      if (values != nullptr) store8(values + first, w);
+      continue;
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (first + i >= count) continue;
+      if constexpr (sizeof(Weight) == 2) {
+        weights[first + i] = narrowed(w.at[i]), means[first + i] = narrowed(m.at[i]);
+        squares[first + i] = narrowed(v.at[i]);
+      } else {
+        weights[first + i] = w.at[i], means[first + i] = m.at[i], squares[first + i] = v.at[i];
+      }
+      if (values != nullptr) values[first + i] = narrowed(w.at[i]);
+    }
+  }
+}
+
+#define WEFT_UPDATE(name, by_chance, Weight, Gradient)                                                            \
+  extern "C" __global__ void __launch_bounds__(256) name(Weight* weights, Weight* means, Weight* squares,         \
+                                                         const Gradient* gradients, bf16* values, i64 count,      \
+                                                         AdamW settings, float gradient_scale, u64 key,           \
+                                                         i64 begin) {                                             \
+    update<by_chance>(weights, means, squares, gradients, values, count, settings, gradient_scale, key, begin);   \
+  }
+WEFT_UPDATE(adamw_fp32, false, float, float)
+WEFT_UPDATE(adamw_fp32_bf16, false, float, bf16)
+WEFT_UPDATE(adamw_bf16, true, bf16, bf16)
+WEFT_UPDATE(adamw_bf16_fp32, true, bf16, float)
+
+// The sum of squares of some elements, one double a block.
+template <typename T>
+__device__ __forceinline__ void sum_squares(double* partials, const T* x, i64 count) {
+  __shared__ double room[8];
+  double total = 0;
+  for (i64 eight = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; eight * 8 < count;
+       eight += static_cast<i64>(gridDim.x) * blockDim.x) {
+    float sum = 0;
+    if (eight * 8 + 8 <= count) {
+      const Eight part = load8(x + eight * 8);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) sum += part.at[i] * part.at[i];
+    } else {
+      for (i64 i = eight * 8; i < count; ++i) sum += widened(x[i]) * widened(x[i]);
+    }
+    total += sum;
+  }
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) total += __shfl_xor_sync(0xffffffffu, total, offset);
+  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = total;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (int warp = 1; warp < 8; ++warp) total += room[warp];
+  partials[blockIdx.x] = total;
+}
+extern "C" __global__ void __launch_bounds__(256) sum_squares_fp32(double* partials, const float* x, i64 count) {
+  sum_squares(partials, x, count);
+}
+extern "C" __global__ void __launch_bounds__(256) sum_squares_bf16(double* partials, const bf16* x, i64 count) {
+  sum_squares(partials, x, count);
+}
+)cuda";
+
+}  // namespace weft
