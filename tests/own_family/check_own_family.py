@@ -84,7 +84,7 @@ def train_text(weft, folder, name, model, space, environment):
     """The losses of a run with a model of text, by step."""
     plan, own = folder / f"{name}.json", {"env": os.environ | environment}
     (folder / "space.yaml").write_text(space + "\nschedule: [1f1b]\n")
-    (folder / "short.yaml").write_text("tokens: 48\nglobal_batch: 8\n")
+    (folder / "short.yaml").write_text("global_batch_samples: 8\nsequence_tokens: 48\nprecision: fp32\noptimizer: adamw\n")
     must(weft, "plan", "--model", model, "--cluster", "local_cpu", "--workload", folder / "short.yaml", "--space",
          folder / "space.yaml", "--out", plan, **own)
     must(weft, "train", "--plan", plan, "--config", BESIDE / "train.yaml", "--run", folder / f"run-{name}", **own)

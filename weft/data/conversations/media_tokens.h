@@ -56,8 +56,7 @@ struct MediaTokenRule {
 /// An error where the tokenizer gives tokens that the model has no embedding for: it is another model's.
 std::optional<Error> find_foreign_tokenizer(const Model& model, const Tokenizer& tokenizer, const std::string& source);
 
-/// From a model's configuration (image_token_id, image_token_index and the like). A token that the tokenizer does not
-/// have is an error: it is another model's.
+/// By what a model's family says. A token that the tokenizer does not have is an error: it is another model's.
 Result<MediaTokenRule> media_token_rule(const Model& model, const Tokenizer& tokenizer, const std::string& source);
 
 }  // namespace weft
