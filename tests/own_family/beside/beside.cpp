@@ -5,6 +5,7 @@
 #include "weft/families/family_library.h"
 #include "weft/families/parts/llm_numbers.h"
 #include "weft/families/parts/module_builder.h"
+#include "weft/program/name_weights.h"
 
 namespace {
 
