@@ -94,19 +94,19 @@ def train_text(weft, folder, name, model, space, environment):
 
 def check_own_layers(weft, folder):
     """Layers of a library of their own: those that do as transformer layers do give the same losses as these; others are the
-    same on one rank and on several."""
+    same by every plan."""
     build(folder, BESIDE)
     own = {"WEFT_FAMILIES": str(folder / "beside/libbeside.so"), "WEFT_LAYERS": str(folder / "beside/libbeside_layers.so")}
     config = json.loads((BESIDE / "tiny-beside.json").read_text())
     plain, in_turn = folder / "plain.json", folder / "in-turn.json"
     plain.write_text(json.dumps(config | {"model_type": "llama"}))
     in_turn.write_text(json.dumps(config | {"layers": "in turn"}))
-    one, several = "llm: {tp: 1, pp: 1, dp: 1, cp: 1}", "llm: {tp: 2, pp: 2, dp: 1, cp: 1}"
+    one, several = "llm: {tp: 1, pp: 1, dp: 8, cp: 1}", "llm: {tp: 2, pp: 2, dp: 2, cp: 1}"
     known = train_text(weft, folder, "known", plain, one, {})
     expect(len(known) == 6 and train_text(weft, folder, "turn", in_turn, one, own) == known, "layers in turn differ from transformer layers")
     alone = train_text(weft, folder, "alone", BESIDE / "tiny-beside.json", one, own)
     spread = train_text(weft, folder, "spread", BESIDE / "tiny-beside.json", several, own)
-    expect(all(abs(a - b) < 1e-4 for a, b in zip(alone, spread, strict=True)), f"{alone} on one rank, {spread} on four")
+    expect(all(abs(a - b) < 1e-4 for a, b in zip(alone, spread, strict=True)), f"{alone} by dp alone, {spread} by tp, pp and dp")
     expect(alone[-1] < alone[0] - 0.1, f"the loss did not fall: {alone}")
     expect(all(abs(a - b) > 1e-3 for a, b in zip(alone[1:], known[1:])), "layers beside each other are those in turn")
 

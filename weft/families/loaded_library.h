@@ -19,7 +19,7 @@ struct LibraryKind {
   const char* variable;     ///< of the environment, that names libraries, with ":" between their paths
   const char* entry_point;  ///< a function without arguments that gives a LibraryHead
   const char* macro;        ///< that defines it
-  uint64_t layout;          ///< a number that differs where a library and the program lay out differently what they share
+  uint64_t layout;  ///< a number that differs where a library and the program lay out differently what they share
 };
 
 /// Loads a library, which stays until the process ends. One that cannot be loaded, is of another version of Weft or is

@@ -69,9 +69,9 @@ struct AudioNumbers {
   int64_t max_positions = 1500;
 };
 
-/// What a processor writes into a conversation for a picture, or for each frame of a video that is taken apart, in place
-/// of what the template wrote: the caption, and between two tokens the one that is repeated. Nothing is written where a
-/// text is empty.
+/// What a processor writes into a conversation for a picture, or for each frame of a video that is taken apart, in
+/// place of what the template wrote: the caption, and between two tokens the one that is repeated. Nothing is written
+/// where a text is empty.
 struct MediaText {
   std::string placeholder;  ///< what the template writes; empty: the token that is repeated
   std::string caption;      ///< of a frame; "{seconds}" is when it was taken, "{number}" counts frames from 1

@@ -15,8 +15,8 @@ struct DecoderSizes {
   int64_t vocabulary = 0;
 };
 
-/// The configuration of a decoder with layer norms, plain MLPs of four times its width, biases and an untied head, which
-/// is what a table without further words means.
+/// The configuration of a decoder with layer norms, plain MLPs of four times its width, biases and an untied head,
+/// which is what a table without further words means.
 Json plain_decoder_config(const DecoderSizes& sizes);
 
 }  // namespace weft

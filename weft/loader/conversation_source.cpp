@@ -131,8 +131,8 @@ std::optional<Error> ConversationData::add_content(Draft& draft, SampleContent w
       if (!wanted.pixels) continue;
       const bool is_video = media.kind == MediaKind::kVideo;
       if (draft.shapes[i].num_tiles > 0) {
-        auto error = append_tiles(media, is_video ? *media_.frame_tiles : *media_.tiles, draft.shapes[i],
-                                  draft.sample.pixels);
+        auto error =
+            append_tiles(media, is_video ? *media_.frame_tiles : *media_.tiles, draft.shapes[i], draft.sample.pixels);
         if (error) return error;
         continue;
       }

@@ -49,9 +49,9 @@ class ProcessorConversations : public testing::Test {
 
   /// The conversation as this data set gives it.
   Sample read(const Json& entry, const SampleForm& form, LossOn loss = LossOn::kAssistant) const {
-    Json record = {{"messages",
-                    {{{"role", "user"}, {"content", entry["question"]}},
-                     {{"role", "assistant"}, {"content", "Yes, frame 2."}}}}};
+    Json record = {
+        {"messages",
+         {{{"role", "user"}, {"content", entry["question"]}}, {{"role", "assistant"}, {"content", "Yes, frame 2."}}}}};
     for (const auto& name : entry["images"]) record["images"].push_back("media/" + name.get<std::string>());
     for (const auto& frames : entry["videos"]) {
       Json video;
@@ -62,8 +62,7 @@ class ProcessorConversations : public testing::Test {
     DataSettings settings{.source = "code", .files = {{.file = folder_ / "chats.jsonl", .folder = folder_}}};
     settings.limits.video_fps = entry["fps"];
     settings.encode.loss = loss;
-    const auto data =
-        ConversationData::open(*read_model_file(folder_ / "model"), form, folder_ / "model", settings);
+    const auto data = ConversationData::open(*read_model_file(folder_ / "model"), form, folder_ / "model", settings);
     WEFT_CHECK(data.ok(), "{}", data.error().message());
     const ConversationSource source(*data, 1, false);
     std::vector<SkippedSample> skipped;
@@ -174,8 +173,7 @@ class Tiles : public ProcessorConversations {
               "max_patches": 6, "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]})");
   }
 
-  SampleForm form_{
-      .vocabulary = 440, .max_tokens = 4096, .merge_size = 2, .tile_side = 6, .patch_elements = 48};
+  SampleForm form_{.vocabulary = 440, .max_tokens = 4096, .merge_size = 2, .tile_side = 6, .patch_elements = 48};
 };
 
 TEST_F(Tiles, AreTransformersTokenForTokenAndValueForValue) {

@@ -54,11 +54,11 @@ Result<const OwnLayerKind*> find_layer(const std::string& name) {
   if (const OwnLayerKind* found = find_in(*kinds, name)) return found;
   std::vector<std::string> known;
   for (const OwnLayerKind& kind : *kinds) known.push_back(kind.name);
-  return Error{.problem = fmt::format("has layers that are run as {}, {}", in_quotes(name),
-                                      known.empty() ? fmt::format("but {} names no library of layers", kLayerLibraries)
-                                                    : fmt::format("but known are {}", joined_or(known))),
-               .advice = fmt::format("Name the library that has it in {} (docs/manual/add-a-family.md).",
-                                     kLayerLibraries)};
+  return Error{
+      .problem = fmt::format("has layers that are run as {}, {}", in_quotes(name),
+                             known.empty() ? fmt::format("but {} names no library of layers", kLayerLibraries)
+                                           : fmt::format("but known are {}", joined_or(known))),
+      .advice = fmt::format("Name the library that has it in {} (docs/manual/add-a-family.md).", kLayerLibraries)};
 }
 
 }  // namespace weft

@@ -39,9 +39,9 @@ Result<const OwnLayerKind*> find_layer(const std::string& name);
 }  // namespace weft
 
 /// Once in a library: `listed` is a function that returns its layers, as a std::vector<weft::OwnLayerKind>.
-#define WEFT_LAYER_LIBRARY(listed)                                                                              \
-  extern "C" __attribute__((visibility("default"))) const weft::LibraryHead* weft_layer_library() {             \
-    static const weft::LayerLibrary library = {{weft::kVersion, weft::layer_layout()},                          \
+#define WEFT_LAYER_LIBRARY(listed)                                                                                \
+  extern "C" __attribute__((visibility("default"))) const weft::LibraryHead* weft_layer_library() {               \
+    static const weft::LayerLibrary library = {{weft::kVersion, weft::layer_layout()},                            \
                                                [](std::vector<weft::OwnLayerKind>& kinds) { kinds = listed(); }}; \
-    return &library.head;                                                                                       \
+    return &library.head;                                                                                         \
   }

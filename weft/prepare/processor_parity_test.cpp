@@ -79,9 +79,8 @@ TEST(ProcessorParity, GridsOfTiles) {
 
 TEST(ProcessorParity, PatchesOfTiles) {
   for (const Json& entry : expected()["cut_tiles"]) {
-    const TileRules rules{.patches = {.patch = entry["patch"], .merge = 2, .temporal_patch = 1},
-                          .side = entry["side"],
-                          .max_tiles = 9};
+    const TileRules rules{
+        .patches = {.patch = entry["patch"], .merge = 2, .temporal_patch = 1}, .side = entry["side"], .max_tiles = 9};
     const Pixels picture = drawn_picture(entry["height"], entry["width"]);
     const TileGrid grid = tile_grid(rules, {picture.height, picture.width});
     EXPECT_EQ(grid.num_tiles(), entry["tiles"].get<int64_t>());

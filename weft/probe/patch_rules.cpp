@@ -62,7 +62,8 @@ FrameLimits frame_limits(const PatchRules& rules, int64_t num_frames) {
   limits.frames = static_cast<double>(num_frames);
   limits.new_frames = std::nearbyint(limits.frames / patch) * patch;
   if (rules.max_frame_tokens > 0) {
-    const int64_t most = std::min(rules.max_frame_tokens * rules.factor() * rules.factor(), rules.max_pixels / num_frames);
+    const int64_t most =
+        std::min(rules.max_frame_tokens * rules.factor() * rules.factor(), rules.max_pixels / num_frames);
     const auto least = static_cast<int64_t>(limits.min_pixels * 1.05);
     limits.max_pixels = static_cast<double>(std::max(most, least)) * limits.frames;
   }
@@ -99,10 +100,10 @@ Result<PixelSize> resized_size(const PatchRules& rules, PixelSize size, std::str
   const auto factor = static_cast<double>(rules.factor());
   if (rules.limits_all_frames) {
     if (num_frames < rules.temporal_patch) {
-      return Error{.source = std::string(source),
-                   .problem = fmt::format("is a video of {} frames, and a patch has {}", num_frames,
-                                          rules.temporal_patch),
-                   .advice = "Give more frames, or give it as an image."};
+      return Error{
+          .source = std::string(source),
+          .problem = fmt::format("is a video of {} frames, and a patch has {}", num_frames, rules.temporal_patch),
+          .advice = "Give more frames, or give it as an image."};
     }
     if (height < factor || width < factor) {
       const double scale = std::max(factor / height, factor / width);

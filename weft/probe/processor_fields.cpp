@@ -38,10 +38,11 @@ void check_processor(Fields& fields, ProcessorNames processors) {
     const bool is_known = std::any_of(processors.begin(), processors.end(),
                                       [&](const std::string& known) { return type.starts_with(known); });
     if (type.empty() || is_known) continue;
-    fields.complain(key,
-                    fmt::format("is {}, but pictures of this model are prepared by processors whose names begin with {}",
-                                type, joined_or({processors.begin(), processors.end()})),
-                    "Take the files of the model that is used.");
+    fields.complain(
+        key,
+        fmt::format("is {}, but pictures of this model are prepared by processors whose names begin with {}", type,
+                    joined_or({processors.begin(), processors.end()})),
+        "Take the files of the model that is used.");
   }
 }
 

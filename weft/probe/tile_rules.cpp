@@ -18,8 +18,7 @@ TileGrid tile_grid(const TileRules& rules, PixelSize size) {
     for (int64_t columns = 1; columns <= tiles; ++columns) {
       if (tiles % columns != 0) continue;
       const TileGrid grid{.rows = tiles / columns, .columns = columns};
-      const double distance =
-          std::abs(proportion - static_cast<double>(grid.columns) / static_cast<double>(grid.rows));
+      const double distance = std::abs(proportion - static_cast<double>(grid.columns) / static_cast<double>(grid.rows));
       const bool is_filled = height * width > 0.5 * tile * static_cast<double>(tiles);
       if (distance < nearest || (distance == nearest && is_filled)) best = grid;
       nearest = std::min(nearest, distance);

@@ -1,5 +1,5 @@
-// A family whose layers are its own: attention and MLP stand beside each other, and a learned gate decides how much of both is
-// added to rows.
+// A family whose layers are its own: attention and MLP stand beside each other, and a learned gate decides how much of
+// both is added to rows.
 #include <array>
 
 #include "weft/families/family_library.h"

@@ -39,8 +39,7 @@ std::vector<OwnLayerKind> beside_layers() {
            [](const OpParameterMaker& make, int64_t) -> std::unique_ptr<OwnLayer> {
              return std::make_unique<BesideLayer>(make.make("gate").weight);
            }},
-          {"in turn",
-           [](const OpParameterMaker&, int64_t) -> std::unique_ptr<OwnLayer> {
+          {"in turn", [](const OpParameterMaker&, int64_t) -> std::unique_ptr<OwnLayer> {
              return std::make_unique<LayerInTurn>();
            }}};
 }

@@ -33,16 +33,16 @@ std::optional<Error> find_foreign_tokenizer(const Model& model, const Tokenizer&
 Result<MediaTokenRule> media_token_rule(const Model& model, const Tokenizer& tokenizer, const std::string& source) {
   MediaTokenRule rule;
   const auto no_token = [&](const std::string& token, const std::string& kind) {
-    return Error{.source = source,
-                 .problem = fmt::format("has no token {}, which {}'s processor writes for {}s", token, model.name, kind),
-                 .advice = "The tokenizer is another model's: take tokenizer.json from the folder of this one."};
+    return Error{
+        .source = source,
+        .problem = fmt::format("has no token {}, which {}'s processor writes for {}s", token, model.name, kind),
+        .advice = "The tokenizer is another model's: take tokenizer.json from the folder of this one."};
   };
   const MediaTokens& ids = model.numbers.media.tokens;
   const bool has_vision = model.numbers.vision.has_value(), has_audio = model.numbers.audio.has_value();
-  for (const auto& [name, id, token] :
-       {std::tuple("image", has_vision ? ids.image : -1, &rule.image),
-        std::tuple("video", has_vision ? ids.video : -1, &rule.video),
-        std::tuple("audio", has_audio ? ids.audio : -1, &rule.audio)}) {
+  for (const auto& [name, id, token] : {std::tuple("image", has_vision ? ids.image : -1, &rule.image),
+                                        std::tuple("video", has_vision ? ids.video : -1, &rule.video),
+                                        std::tuple("audio", has_audio ? ids.audio : -1, &rule.audio)}) {
     token->id = id;
     if (token->id < 0) continue;
     if (token->id >= tokenizer.size() || tokenizer.bytes_of(token->id).empty()) {

@@ -31,8 +31,8 @@ using MeasureMedia = std::function<Result<MediaSize>(const MediaReference&)>;
 
 /// The token that is repeated for each embedding of media, and what stands for them in a template's text.
 struct MediaToken {
-  int64_t id = -1;           ///< -1: the model has no such media
-  int64_t before = -1;       ///< put before the first of a run and after the last, beside what the template writes
+  int64_t id = -1;      ///< -1: the model has no such media
+  int64_t before = -1;  ///< put before the first of a run and after the last, beside what the template writes
   int64_t after = -1;
   int64_t placeholder = -1;  ///< in the template's text; -1: the same token
   std::string between = {};  ///< two frames that are taken apart

@@ -11,7 +11,8 @@
 namespace weft {
 namespace {
 
-constexpr std::string_view kByteLevel = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+constexpr std::string_view kByteLevel =
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 constexpr std::string_view kContractions = "(?i:'s|'t|'re|'ve|'m|'ll|'d)";
 constexpr std::string_view kPrefix = "[^\\r\\n\\p{L}\\p{N}]?";
 constexpr std::string_view kUpperClass = "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]";

@@ -128,11 +128,8 @@ void read_internvl(Fields& config, DeclaredModel& model) {
                          .tokens = {.image = read_token(config, "image_token", 151667)},
                          .merge_size = model.numbers.vision->merge_size};
   model.numbers.image_text = {.before = "<img>", .after = "</img>"};
-  model.numbers.video_text = {.placeholder = "<video>",
-                              .caption = "Frame{number}: ",
-                              .before = "<img>",
-                              .after = "</img>",
-                              .between = "\n"};
+  model.numbers.video_text = {
+      .placeholder = "<video>", .caption = "Frame{number}: ", .before = "<img>", .after = "</img>", .between = "\n"};
   // How transformers calls them in memory, which some files have.
   model.numbers.files.renamed = {{"model.language_model.", "language_model.model."},
                                  {"lm_head.", "language_model.lm_head."},
