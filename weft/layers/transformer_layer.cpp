@@ -73,7 +73,8 @@ at::Tensor MlpLayer::forward(const at::Tensor& x, const RunContext& context) con
 at::Tensor TransformerLayer::forward(const at::Tensor& x, const AttentionCall& call, const RunContext& context) const {
   const auto [rows, first_normed] = attention_norm.add(x);
   const at::Tensor mixed = scaled(attention.forward(first_normed, call, context), attention_scale);
-  const auto [attended, normed] = mlp_norm.add(rows, context.drop(mixed, dropout, number, DropoutSite::kAttentionSum));
+  const auto [attended, normed] =
+      mlp_norm.add(rows, context.drop(mixed, dropout, number, DropoutSite::kAttentionSum));
   const at::Tensor mapped = scaled(moe ? moe->forward(normed, context) : mlp.forward(normed, context), mlp_scale);
   return attended + context.drop(mapped, dropout, number, DropoutSite::kMlpSum);
 }
