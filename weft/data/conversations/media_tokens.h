@@ -49,7 +49,8 @@ struct MediaTokenRule {
   }
   /// Whether it stands for media, and so is never something to learn.
   bool is_media(int64_t id) const {
-    return id >= 0 && (id == image.id || id == video.id || id == audio.id || id == video.placeholder);
+    const auto is_of = [&](const MediaToken& token) { return id == token.id || id == token.placeholder; };
+    return id >= 0 && (is_of(image) || is_of(video) || is_of(audio));
   }
 };
 
