@@ -2,7 +2,7 @@
 # TorchConfig.cmake wants a CUDA tool chain, so the two libraries are imported here.
 if(DEFINED ENV{WEFT_LIBTORCH} AND NOT "$ENV{WEFT_LIBTORCH}" STREQUAL "")
   set(WEFT_LIBTORCH_DIR "$ENV{WEFT_LIBTORCH}")
-else()
+elseif(NOT WEFT_LIBTORCH_DIR)
   set(WEFT_LIBTORCH_DIR "${CMAKE_SOURCE_DIR}/.deps/libtorch-2.11.0")
 endif()
 if(NOT WEFT_TORCH)

@@ -1,8 +1,15 @@
-# What a family in another repository is built against: find_package(Weft), target Weft::families. docs/manual/add-a-family.md
-# walks through one.
+# What families and layers in another repository are built against: find_package(Weft), targets Weft::families and
+# Weft::models. docs/manual/add-a-family.md walks through one.
 include(CMakePackageConfigHelpers)
 set(package_folder lib/cmake/Weft)
 set(package_targets weft_base weft_mesh weft_program weft_families)
+if(WEFT_TORCH)
+  foreach(used IN ITEMS models ${WEFT_USES_models})
+    list(APPEND package_targets weft_${used})
+  endforeach()
+  list(REMOVE_DUPLICATES package_targets)
+  install(FILES cmake/libtorch.cmake DESTINATION ${package_folder})
+endif()
 foreach(target IN LISTS package_targets)
   string(REPLACE weft_ "" name ${target})
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})

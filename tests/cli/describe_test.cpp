@@ -131,6 +131,21 @@ TEST(Describe, WrongFilesAreRefusedWithFileAndField) {
   expect_refused({"describe", "--model", ""}, {"'' is neither a file nor the name of a model"});
 }
 
+TEST(Describe, AFolderThatCannotBeRunIsDescribedWithTheReason) {
+  const TemporaryFolder folder;
+  const std::string quantised = folder.write(
+      "quantised.json",
+      R"({"model_type": "llama", "vocab_size": 100, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2,
+          "num_attention_heads": 4, "quantization_config": {"quant_method": "awq"}})");
+  const ProgramRun run = run_weft({"describe", "--model", quantised});
+  EXPECT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_NE(run.out.find("note: quantization_config: says that weights are quantised by 'awq'"), std::string::npos)
+      << run.out;
+  const Json json = describe_json({"--model", quantised});
+  EXPECT_NE(json["model"]["not_run"].get<std::string>().find("quantised"), std::string::npos);
+  EXPECT_FALSE(describe_json({"--model", "llama3-8b"})["model"].contains("not_run"));
+}
+
 TEST(Describe, AHugeFileIsRefusedWithoutBeingRead) {
   const TemporaryFolder folder;
   const std::string path = folder.write("huge.json", "{");

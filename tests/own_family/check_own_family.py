@@ -1,4 +1,4 @@
-"""Builds the family of the manual's add-a-family.md against an installed Weft, and runs it: from describe to training.
+"""Builds the families of the manual's add-a-family.md against an installed Weft, and runs them: from describe to training.
 
     check_own_family.py SOURCE_FOLDER BUILD_FOLDER
 """
@@ -13,6 +13,7 @@ import tempfile
 SOURCE, BUILD = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
 FAMILY = SOURCE / "tests/own_family/llava"
 MODEL = FAMILY / "tiny-llava.json"
+BESIDE = SOURCE / "tests/own_family/beside"
 
 # A library that says that it is of another Weft, in plain C: what is compared before anything else is used.
 OTHER = """
@@ -74,13 +75,55 @@ def check_refusals(weft, folder, version):
     expect("weft_family_library" in refusal(weft, folder / "empty.so"), "a library without families was taken")
 
 
+def build(folder, source):
+    must("cmake", "-S", source, "-B", folder / source.name, f"-DCMAKE_PREFIX_PATH={folder / 'weft'}", "-DCMAKE_BUILD_TYPE=Release")
+    must("cmake", "--build", folder / source.name)
+
+
+def train_text(weft, folder, name, model, space, environment):
+    """The losses of a run with a model of text, by step."""
+    plan, own = folder / f"{name}.json", {"env": os.environ | environment}
+    (folder / "space.yaml").write_text(space + "\nschedule: [1f1b]\n")
+    (folder / "short.yaml").write_text("global_batch_samples: 8\nsequence_tokens: 48\nprecision: fp32\noptimizer: adamw\n")
+    must(weft, "plan", "--model", model, "--cluster", "local_cpu", "--workload", folder / "short.yaml", "--space",
+         folder / "space.yaml", "--out", plan, **own)
+    must(weft, "train", "--plan", plan, "--config", BESIDE / "train.yaml", "--run", folder / f"run-{name}", **own)
+    lines = (folder / f"run-{name}" / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line)["loss"] for line in lines if "loss" in json.loads(line)]
+
+
+def check_own_layers(weft, folder):
+    """Layers of a library of their own: those that do as transformer layers do give the same losses as these; others are the
+    same by every plan."""
+    build(folder, BESIDE)
+    own = {"WEFT_FAMILIES": str(folder / "beside/libbeside.so"), "WEFT_LAYERS": str(folder / "beside/libbeside_layers.so")}
+    config = json.loads((BESIDE / "tiny-beside.json").read_text())
+    plain, in_turn = folder / "plain.json", folder / "in-turn.json"
+    plain.write_text(json.dumps(config | {"model_type": "llama"}))
+    in_turn.write_text(json.dumps(config | {"layers": "in turn"}))
+    one, several = "llm: {tp: 1, pp: 1, dp: 8, cp: 1}", "llm: {tp: 2, pp: 2, dp: 2, cp: 1}"
+    known = train_text(weft, folder, "known", plain, one, {})
+    expect(len(known) == 6 and train_text(weft, folder, "turn", in_turn, one, own) == known, "layers in turn differ from transformer layers")
+    alone = train_text(weft, folder, "alone", BESIDE / "tiny-beside.json", one, own)
+    spread = train_text(weft, folder, "spread", BESIDE / "tiny-beside.json", several, own)
+    expect(all(abs(a - b) < 1e-4 for a, b in zip(alone, spread, strict=True)), f"{alone} by dp alone, {spread} by tp, pp and dp")
+    expect(alone[-1] < alone[0] - 0.1, f"the loss did not fall: {alone}")
+    expect(all(abs(a - b) > 1e-3 for a, b in zip(alone[1:], known[1:])), "layers beside each other are those in turn")
+
+    families = {"env": os.environ | {"WEFT_FAMILIES": own["WEFT_FAMILIES"]}}
+    done = run(weft, "train", "--plan", folder / "alone.json", "--config", BESIDE / "train.yaml", "--run", folder / "none", **families)
+    expect(done.returncode != 0 and "'beside'" in done.stderr and "WEFT_LAYERS" in done.stderr, done.stderr)
+    families["env"]["WEFT_LAYERS"] = own["WEFT_FAMILIES"]
+    done = run(weft, "train", "--plan", folder / "alone.json", "--config", BESIDE / "train.yaml", "--run", folder / "none", **families)
+    expect(done.returncode != 0 and "weft_layer_library" in done.stderr, done.stderr)
+
+
 def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         must("cmake", "--install", BUILD, "--prefix", folder / "weft")
         weft = folder / "weft/bin/weft"
-        must("cmake", "-S", FAMILY, "-B", folder / "llava", f"-DCMAKE_PREFIX_PATH={folder / 'weft'}", "-DCMAKE_BUILD_TYPE=Release")
-        must("cmake", "--build", folder / "llava")
+        build(folder, FAMILY)
         library = folder / "llava/libllava.so"
         own = {"env": os.environ | {"WEFT_FAMILIES": str(library)}}
 
@@ -101,6 +144,7 @@ def main():
         must(weft, "simulate", "--plan", plan, **own)
         trained = json.loads(must(weft, "train", "--plan", plan, "--config", FAMILY / "train.yaml", "--run", folder / "run", "--json", **own))
         expect(trained["last"]["loss"] < trained["first_loss"] - 0.1, f"the loss did not fall: {trained}")
+        check_own_layers(weft, folder)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ CASES = {
     "qwen3_vl_untied": ("mixed",),
     # Few rows, so that no choice of an expert is close.
     "qwen3_vl_moe": ("images", "video", "text"),
+    "qwen3_vl_moe_fresh": ("images",),
     "internvl": ("tiles", "text"),
     "internvl_norms": ("tiles",),
 }
@@ -58,6 +59,8 @@ DOUBLE = {
     "internvl_norms": "tiles",
 }
 SHARDED = {"qwen2_sharded": "12KB"}
+# Experts lie in the files as transformers 5 writes them of a model that it made itself.
+FRESH = ("qwen3_vl_moe_fresh",)
 TRAINED = "qwen2_vl_train"
 
 
@@ -230,10 +233,13 @@ def qwen3_vl(rng, tied):
                          tie_word_embeddings=tied, **special_tokens(rng, text["vocab_size"], VISION_TOKENS))
 
 
-def qwen3_vl_moe(rng):
+def qwen3_vl_moe(rng, is_square=False):
+    """Experts may have a square matrix, whose shape does not say which way it lies."""
     text = interleaved_text(rng)
     text |= {"moe_intermediate_size": rng.randrange(7, 14), "num_experts": 8, "num_experts_per_tok": rng.choice([2, 3]),
              "decoder_sparse_step": 1, "mlp_only_layers": [], "router_aux_loss_coef": 0.0}
+    if is_square:
+        text["moe_intermediate_size"] = text["hidden_size"] // 2
     return Qwen3VLMoeConfig(text_config=text, vision_config=deepstack_vision(rng, text["hidden_size"], text["num_hidden_layers"]),
                             tie_word_embeddings=False, **special_tokens(rng, text["vocab_size"], VISION_TOKENS))
 
@@ -278,6 +284,7 @@ MAKERS = {
     "qwen3_vl_tied": lambda rng: qwen3_vl(rng, True),
     "qwen3_vl_untied": lambda rng: qwen3_vl(rng, False),
     "qwen3_vl_moe": qwen3_vl_moe,
+    "qwen3_vl_moe_fresh": lambda rng: qwen3_vl_moe(rng, True),
     "internvl": lambda rng: internvl(rng, False),
     "internvl_norms": lambda rng: internvl(rng, True),
 }

@@ -40,13 +40,19 @@ AUX_COEFFICIENT = 0.02
 ROUTER_MARGIN = 1e-3
 GREEDY_MARGIN = 1e-2
 ATTEMPTS = 200
+# Of some weights every draw has ties: then the weights are drawn again.
+WEIGHT_DRAWS = 10
 
 
-def save_model(model, folder, shard_size):
+class NoClearCase(Exception):
+    """None of the inputs drawn for a case of these weights is clear of ties."""
+
+
+def save_model(model, folder, shard_size, is_fresh):
     model.save_pretrained(folder, **({"max_shard_size": shard_size} if shard_size else {}))
     (folder / "generation_config.json").unlink(missing_ok=True)
     weights = folder / "model.safetensors"
-    if weights.exists():
+    if weights.exists() and not is_fresh:
         save_file(as_published(model.config, load_file(weights)), weights, metadata={"format": "pt"})
 
 
@@ -83,7 +89,7 @@ def make_case(model, folder, case, key, double):
         if made:
             break
     else:
-        sys.exit(f"{folder.name}/{case}: {ATTEMPTS} draws without one that is clear of ties; try another --seed")
+        raise NoClearCase(f"{folder.name}/{case}: {ATTEMPTS} draws without one that is clear of ties")
     tensors, expected, facts = made
     if double:
         expected |= in_float64(model, tensors, facts)
@@ -92,19 +98,28 @@ def make_case(model, folder, case, key, double):
     write_json(folder / f"{case}.json", facts)
 
 
-def make_model(seed, name, folder):
+def make_model(seed, name, folder, draw):
     config = fixture_configs.make_config(seed, name)
     model = new_model(config)
-    randomise(model, Draw(f"{seed}/{name}/weights"))
+    randomise(model, Draw(f"{seed}/{name}/weights" + (f"/{draw}" if draw else "")))
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
-    save_model(model, folder, fixture_configs.SHARDED.get(name))
+    save_model(model, folder, fixture_configs.SHARDED.get(name), name in fixture_configs.FRESH)
     return load_model(folder, config)
 
 
 def make_fixture(seed, name, folder):
-    model = make_model(seed, name, folder)
+    for draw in range(WEIGHT_DRAWS):
+        try:
+            return make_with_weights(seed, name, folder, draw)
+        except NoClearCase as found:
+            print(f"{found}; its weights are drawn again")
+    sys.exit(f"{name}: {WEIGHT_DRAWS} draws of its weights without one whose cases are clear of ties; try another --seed")
+
+
+def make_with_weights(seed, name, folder, draw):
+    model = make_model(seed, name, folder, draw)
     if name == fixture_configs.TRAINED:
         fixture_training.make(model, folder, f"{seed}/{name}")
     for case in fixture_configs.CASES.get(name, ()):

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <set>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -179,15 +178,12 @@ Result<FillWeight> fill_from_folder(const std::filesystem::path& path, const Mod
   const auto folder = std::make_shared<const WeightFolder>(std::move(opened));
   WEFT_TRY(const WeightList list, list_weights(model));
   WEFT_TRY(WeightEntries entries, find_weights(*folder, list));
-  std::set<std::string> transposed;
-  for (const NamedShape& weight : list.weights)
-    if (weight.is_transposed) transposed.insert(weight.name);
-  return FillWeight([folder, entries, transposed](const WeightPiece& piece, const ElementRange& elements,
-                                                  const AdamWState& to) -> std::optional<Error> {
+  return FillWeight([folder, entries](const WeightPiece& piece, const ElementRange& elements,
+                                      const AdamWState& to) -> std::optional<Error> {
     for (const at::Tensor* moment : {&to.moment1, &to.moment2})
       if (moment->defined()) moment->zero_();
     if (!to.master.defined()) return std::nullopt;
-    const WeightEntry& entry = entries.at(piece.name);
+    const FoundWeight& entry = entries.at(piece.name);
     const auto options = at::TensorOptions().dtype(*tensor_type(entry.info.type));
     const int64_t count = piece.shape[0] * piece.row_elements();
     at::Tensor flat;
@@ -198,7 +194,7 @@ Result<FillWeight> fill_from_folder(const std::filesystem::path& path, const Mod
       std::memcpy(flat.data_ptr(), entry.bytes.data(), entry.bytes.size());
     }
     const int64_t row = piece.row_elements();
-    if (transposed.contains(piece.name)) flat = flat.view({row, piece.shape[0]}).t().contiguous().view({count});
+    if (entry.is_transposed) flat = flat.view({row, piece.shape[0]}).t().contiguous().view({count});
     for (const PartBox& box : boxes_of(piece, elements)) {
       copy_box({.num_rows = box.rows.size(),
                 .num_columns = box.columns.size(),

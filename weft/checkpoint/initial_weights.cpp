@@ -38,10 +38,10 @@ std::optional<size_t> copy_in_stretches(const std::vector<WeightCopy>& copies) {
 }
 
 /// What there is to copy of a weight, each a stretch of the owned elements.
-void add_copies(const OwnedPiece& owned, const WeightEntry& entry, std::vector<WeightCopy>& copies) {
+void add_copies(const OwnedPiece& owned, const FoundWeight& entry, std::vector<WeightCopy>& copies) {
   const at::ScalarType type = *tensor_type(entry.info.type);
   for (const PartBox& box : boxes_of(*owned.piece, owned.elements)) {
-    const StoredPlace file = stored_place(*owned.piece, box.rows.begin, box.columns.begin);
+    const StoredPlace file = stored_place(*owned.piece, entry, box.rows.begin, box.columns.begin);
     copies.push_back({.to = owned.state.master.narrow(0, box.first, box.rows.size() * box.columns.size()),
                       .from = entry.bytes.data() + file.first * static_cast<int64_t>(c10::elementSize(type)),
                       .type = type,

@@ -129,7 +129,9 @@ std::string model_text(const Description& d) {
     text += fmt::format(", forward {} a sample, training step {}", with_prefix(forward, "FLOP"),
                         with_prefix(d.load->training_step_flops, "FLOP"));
   }
-  return text + "\n";
+  text += "\n";
+  if (const auto& reason = model.numbers.llm.not_run) text += "note: " + reason->message() + "\n";
+  return text;
 }
 
 Json distribution_json(const Distribution& distribution) {
@@ -214,6 +216,7 @@ Json to_json(const Description& d) {
     const Model& model = *d.model;
     const int64_t total = num_parameters(model);
     json["model"] = {{"name", model.name}, {"family", model.family}, {"tied_embeddings", model.has_tied_embeddings}};
+    if (const auto& reason = model.numbers.llm.not_run) json["model"]["not_run"] = reason->message();
     json["parameters"] = Json::object();
     json["modules"] = Json::object();
     double forward = 0;

@@ -111,7 +111,7 @@ void add_predict(Verbs& verbs) {
   verb.option("--json", options->json, "Print one JSON object");
   verb.footer =
       "Examples:\n"
-      "  weft predict --model path/to/Qwen2-VL-2B-Instruct --prompt-file docs/manual/prompt.json\n"
+      "  weft predict --model path/to/model --prompt-file docs/manual/prompt.json\n"
       "  weft predict --run run --prompt-file docs/manual/prompt.json --max-new-tokens 8 --json";
   verb.run = [options] { return run_predict(*options); };
 }

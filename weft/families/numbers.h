@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -51,8 +52,11 @@ struct VisionNumbers {
   /// Patches along each side of an image, which is a sequence of its own with a row more in front; 0: images are of any
   /// size, and have no such row.
   int64_t tile_side = 0;
-  /// Mean and deviation of all colours, where a processor's file names none; nothing: CLIP's.
-  std::optional<double> pixel_middle = std::nullopt;
+  /// Of each colour, where a processor's file names none. These are CLIP's.
+  std::array<double, 3> pixel_mean = {0.48145466, 0.4578275, 0.40821073};
+  std::array<double, 3> pixel_deviation = {0.26862954, 0.26130258, 0.27577711};
+  /// How the names of processors begin that prepare pictures for it; none: conversations cannot have pictures.
+  std::vector<std::string> processors = {};
 
   int64_t patches_per_tile() const { return tile_side * tile_side; }
   int64_t patch_elements() const { return channels * temporal_patch_size * patch_size * patch_size; }
@@ -65,7 +69,19 @@ struct AudioNumbers {
   int64_t max_positions = 1500;
 };
 
-/// Matrices of experts that lie in one weight of the files, one behind the other.
+/// What a processor writes into a conversation for a picture, or for each frame of a video that is taken apart, in
+/// place of what the template wrote: the caption, and between two tokens the one that is repeated. Nothing is written
+/// where a text is empty.
+struct MediaText {
+  std::string placeholder;  ///< what the template writes; empty: the token that is repeated
+  std::string caption;      ///< of a frame; "{seconds}" is when it was taken, "{number}" counts frames from 1
+  std::string before;       ///< a token
+  std::string after;        ///< a token
+  std::string between;      ///< two frames
+};
+
+/// Matrices of experts that lie in one weight of the files, one behind the other. Files have either dim of a matrix
+/// first.
 struct StackedWeights {
   std::string in_files;  ///< how the name ends there
   std::string in_model;  ///< how names of operators end; "{}" is the number of an expert
@@ -98,6 +114,8 @@ struct ModelNumbers {
   std::optional<VisionNumbers> vision;
   std::optional<AudioNumbers> audio;
   RopeRules media;  ///< which tokens stand for media and how positions are counted
+  MediaText image_text;
+  MediaText video_text;
   WeightFiles files;
 };
 

@@ -28,6 +28,10 @@ std::optional<Error> find_misfit(const std::filesystem::path& folder, const Samp
       return misfit(preprocessor, "patch_size × patch_size × temporal_patch_size × 3", rules->values_per_patch(),
                     form.patch_elements);
   }
+  for (const auto& rules : {media.tiles, media.frame_tiles}) {
+    if (rules && rules->patches.merge != form.merge_size)
+      return misfit(preprocessor, "merge_size", rules->patches.merge, form.merge_size);
+  }
   if (media.audio && media.audio->num_mels != form.mel_bins)
     return misfit(preprocessor, "feature_size", media.audio->num_mels, form.mel_bins);
   return std::nullopt;
@@ -72,6 +76,12 @@ void ConversationData::add_shape(const MediaReference& media, const MediaShape& 
     sample.clip_frames.push_back(shape.mel_frames);
     sample.load.audio.push_back({static_cast<double>(shape.positions), 1});
     draft.rows.audio += shape.size.tokens;
+  } else if (shape.num_tiles > 0) {
+    const ImageGrid tile{.rows = form_.tile_side, .columns = form_.tile_side};
+    sample.images.insert(sample.images.end(), static_cast<size_t>(shape.num_tiles), tile);
+    sample.load.vision.push_back(
+        {static_cast<double>(media_.geometry.rows_per_tile()), static_cast<double>(shape.num_tiles)});
+    draft.rows.image += shape.size.tokens;
   } else if (media.kind == MediaKind::kImage) {
     sample.images.push_back(frame);
     sample.load.vision.push_back({static_cast<double>(frame.num_patches()), 1});
@@ -120,6 +130,12 @@ std::optional<Error> ConversationData::add_content(Draft& draft, SampleContent w
     if (media.kind != MediaKind::kAudio) {
       if (!wanted.pixels) continue;
       const bool is_video = media.kind == MediaKind::kVideo;
+      if (draft.shapes[i].num_tiles > 0) {
+        auto error =
+            append_tiles(media, is_video ? *media_.frame_tiles : *media_.tiles, draft.shapes[i], draft.sample.pixels);
+        if (error) return error;
+        continue;
+      }
       auto error = append_patches(media, is_video ? *media_.video : *media_.image, draft.shapes[i],
                                   is_video ? draft.sample.video_pixels : draft.sample.pixels);
       if (error) return error;

@@ -6,33 +6,51 @@
 
 #include "weft/prepare/decode_image.h"
 #include "weft/prepare/patches.h"
+#include "weft/prepare/tiles.h"
 #include "weft/prepare/waveform.h"
 
 namespace weft {
+namespace {
 
-std::optional<Error> append_patches(const MediaReference& media, const PatchRules& rules, const MediaShape& shape,
-                                    std::vector<float>& patches) {
+/// A picture, or those frames of a video that are looked at.
+Result<std::vector<Pixels>> read_pictures(const MediaReference& media, const MediaShape& shape) {
   std::vector<Pixels> pictures;
   const bool is_video = media.kind == MediaKind::kVideo;
   const size_t num_pictures = is_video ? shape.frames.size() : 1;
   for (size_t i = 0; i < num_pictures; ++i) {
     const std::filesystem::path& file = media.files[is_video ? static_cast<size_t>(shape.frames[i]) : 0];
-    auto picture = read_image(file);
-    if (!picture) return picture.error();
-    if (picture->height != shape.source.height || picture->width != shape.source.width) {
+    WEFT_TRY(Pixels picture, read_image(file));
+    if (picture.height != shape.source.height || picture.width != shape.source.width) {
       return Error{.source = file.string(),
-                   .problem = fmt::format("is {} × {} pixels, {} × {} were expected", picture->width, picture->height,
+                   .problem = fmt::format("is {} × {} pixels, {} × {} were expected", picture.width, picture.height,
                                           shape.source.width, shape.source.height),
                    .advice = "Frames of a video have one size; a file must not change while it is used."};
     }
-    pictures.push_back(*std::move(picture));
+    pictures.push_back(std::move(picture));
   }
+  return pictures;
+}
+
+}  // namespace
+
+std::optional<Error> append_patches(const MediaReference& media, const PatchRules& rules, const MediaShape& shape,
+                                    std::vector<float>& patches) {
+  const auto pictures = read_pictures(media, shape);
+  if (!pictures) return pictures.error();
   std::vector<const Pixels*> frames;
-  for (const Pixels& picture : pictures) frames.push_back(&picture);
+  for (const Pixels& picture : *pictures) frames.push_back(&picture);
   const size_t before = patches.size();
   const int64_t count = shape.grid.num_patches();
   patches.resize(before + static_cast<size_t>(count * rules.values_per_patch()));
   prepare_patches(frames, rules, shape.resized, {.begin = 0, .end = count}, std::span(patches).subspan(before));
+  return std::nullopt;
+}
+
+std::optional<Error> append_tiles(const MediaReference& media, const TileRules& rules, const MediaShape& shape,
+                                  std::vector<float>& patches) {
+  const auto pictures = read_pictures(media, shape);
+  if (!pictures) return pictures.error();
+  for (const Pixels& picture : *pictures) prepare_tiles(picture, rules, shape.resized, patches);
   return std::nullopt;
 }
 

@@ -13,6 +13,10 @@ namespace weft {
 std::optional<Error> append_patches(const MediaReference& media, const PatchRules& rules, const MediaShape& shape,
                                     std::vector<float>& patches);
 
+/// The same of the patches of tiles.
+std::optional<Error> append_tiles(const MediaReference& media, const TileRules& rules, const MediaShape& shape,
+                                  std::vector<float>& patches);
+
 /// Decodes a clip: [mel bins, shape.mel_frames].
 Result<std::vector<float>> clip_features(const MediaReference& media, const LogMel& mel, const MediaShape& shape);
 

@@ -1,5 +1,6 @@
 #include "weft/models/load_weights.h"
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 
@@ -21,9 +22,15 @@ std::string shape_text_of(std::span<const int64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
+std::vector<int64_t> turned(std::vector<int64_t> shape) {
+  std::reverse(shape.begin(), shape.end());
+  return shape;
+}
+
 /// What is wrong with a weight that the model has, if anything.
-std::optional<Error> check_entry(const WeightEntry& entry, const NamedShape& weight) {
-  if (entry.info.shape != weight.file_shape()) {
+std::optional<Error> check_entry(const FoundWeight& entry, const NamedShape& weight) {
+  const bool is_turned = entry.is_transposed != weight.is_transposed;
+  if (entry.info.shape != (is_turned ? turned(weight.file_shape()) : weight.file_shape())) {
     return Error{.field = weight.name,
                  .problem = fmt::format("has the shape {}, but the model's configuration makes it {}",
                                         shape_text_of(entry.info.shape), shape_text_of(weight.file_shape())),
@@ -88,11 +95,11 @@ WeightEntries entries_in(const WeightEntry& entry, const WeightFiles& files) {
   const std::string name = files.name_of(entry.info.name);
   const auto stack = files.stack_of(name);
   const std::vector<int64_t>& shape = entry.info.shape;
-  if (!stack || shape.size() < 2 || shape.front() < 1) return {{name, entry}};
+  if (!stack || shape.size() < 2 || shape.front() < 1) return {{name, FoundWeight{entry}}};
   WeightEntries entries;
   const size_t bytes = entry.bytes.size() / static_cast<size_t>(shape.front());
   for (int64_t i = 0; i < shape.front(); ++i) {
-    WeightEntry part = entry;
+    FoundWeight part{entry};
     part.info.shape.erase(part.info.shape.begin());
     part.bytes = entry.bytes.subspan(static_cast<size_t>(i) * bytes, bytes);
     entries.emplace(numbered(*stack, i), std::move(part));
@@ -114,6 +121,26 @@ Result<WeightEntries> entries_of(const WeightFolder& folder, const WeightFiles& 
     }
   }
   return entries;
+}
+
+/// Says of each how it lies in the files.
+void find_directions(const WeightList& model, WeightEntries& entries) {
+  const auto found = [&](const NamedShape& weight) {
+    const auto it = entries.find(weight.name);
+    return it == entries.end() ? nullptr : &it->second;
+  };
+  const auto is_stacked = [&](const NamedShape& weight) {
+    return weight.shape.size() == 2 && model.files.stack_with(weight.name).has_value();
+  };
+  const bool are_turned = std::any_of(model.weights.begin(), model.weights.end(), [&](const NamedShape& weight) {
+    const FoundWeight* entry = found(weight);
+    return entry != nullptr && is_stacked(weight) && entry->info.shape != weight.file_shape() &&
+           entry->info.shape == turned(weight.file_shape());
+  });
+  for (const NamedShape& weight : model.weights) {
+    if (FoundWeight* entry = found(weight))
+      entry->is_transposed = weight.is_transposed != (are_turned && is_stacked(weight));
+  }
 }
 
 /// The files hold the model's weights, all of them and no others.
@@ -142,14 +169,15 @@ std::optional<Error> check_entries(const WeightEntries& entries, const WeightLis
 
 }  // namespace
 
-StoredPlace stored_place(const WeightPiece& piece, int64_t row, int64_t column) {
-  if (!piece.is_transposed)
+StoredPlace stored_place(const WeightPiece& piece, const FoundWeight& found, int64_t row, int64_t column) {
+  if (!found.is_transposed)
     return {.first = row * piece.row_elements() + column, .row_stride = piece.row_elements(), .column_stride = 1};
   return {.first = column * piece.shape[0] + row, .row_stride = 1, .column_stride = piece.shape[0]};
 }
 
 Result<WeightEntries> find_weights(const WeightFolder& folder, const WeightList& model) {
   auto entries = entries_of(folder, model.files);
+  if (entries) find_directions(model, *entries);
   std::optional<Error> error = entries ? check_entries(*entries, model) : std::optional(entries.error());
   if (!error) return entries;
   error->source = folder.path().string();
@@ -183,11 +211,11 @@ std::optional<Error> load_weight_parts(const WeightFolder& folder, const WeightL
       if (count == 0) continue;
       const auto found = entries->find(piece.name);
       WEFT_CHECK(found != entries->end(), "{} is no weight of the model", piece.name);
-      const WeightEntry& entry = found->second;
+      const FoundWeight& entry = found->second;
       const at::ScalarType type = *tensor_type(entry.info.type);
       const int64_t row = piece.row_elements();
       const int64_t column = piece.num_columns < 0 ? 0 : piece.first_column * (row / piece.shape[1]);
-      const auto file = stored_place(piece, piece.first_row, column);
+      const auto file = stored_place(piece, entry, piece.first_row, column);
       copies.push_back({.to = part,
                         .from = entry.bytes.data() + static_cast<size_t>(file.first) * c10::elementSize(type),
                         .type = type,
@@ -253,6 +281,16 @@ at::Tensor NamedWeights::in_files(std::string_view name, const WeightFiles& file
   return parts.empty() ? at::Tensor() : at::stack(parts);
 }
 
+bool NamedWeights::is_turned(std::string_view name, const WeightFiles& files, std::span<const int64_t> shape) const {
+  const auto stack = files.stack_of(name);
+  const auto first = stack ? places_.find(numbered(*stack, 0)) : places_.end();
+  if (first == places_.end() || shape.size() != 3) return false;
+  const Place& place = first->second.front();
+  const WeightPiece& piece = place.parameter->spec.pieces[place.piece];
+  const auto [rows, columns] = std::pair(piece.shape[0], piece.row_elements());
+  return rows != columns && (shape[1] == rows) == piece.is_transposed;
+}
+
 at::Tensor NamedWeights::file_value(std::string_view name, const WeightFiles& files) const {
   return in_files(name, files, [&](std::string_view each) { return value(each); });
 }
@@ -272,6 +310,11 @@ at::Tensor NamedWeights::gradient(std::string_view name) const {
 std::optional<Error> save_weights(const std::filesystem::path& folder, const FolderLayout& layout,
                                   const std::vector<ParameterPtr>& parameters, const WeightFiles& files) {
   const NamedWeights weights(parameters);
+  bool are_turned = false;
+  for (const FolderLayout::File& file : layout.files) {
+    for (const WeightInfo& info : file.weights)
+      are_turned |= weights.is_turned(files.name_of(info.name), files, info.shape);
+  }
   at::Tensor kept;  // its bytes are being written
   return write_weight_folder(folder, layout, [&](const WeightInfo& info) -> Result<std::span<const std::byte>> {
     const auto type = tensor_type(info.type);
@@ -283,7 +326,8 @@ std::optional<Error> save_weights(const std::filesystem::path& folder, const Fol
                                               : "is to be written, but the model has no such weight",
                    .advice = "Save with the layout of this model's own files."};
     }
-    kept = value.to(*type).contiguous();
+    const bool is_stack = files.stack_of(files.name_of(info.name)).has_value() && value.dim() == 3;
+    kept = (are_turned && is_stack ? value.transpose(1, 2) : value).to(*type).contiguous();
     return std::span(static_cast<const std::byte*>(kept.data_ptr()), kept.nbytes());
   });
 }

@@ -9,6 +9,7 @@
 #include "weft/base/check.h"
 #include "weft/layers/embedding.h"
 #include "weft/models/audio/audio_encoder.h"
+#include "weft/models/layer_library.h"
 #include "weft/models/text/decoder.h"
 #include "weft/models/vision/image_tower.h"
 #include "weft/models/vision/vision_encoder.h"
@@ -46,6 +47,12 @@ const KnownNetwork* find_network(std::string_view name) {
   return found == kNetworks.end() ? nullptr : found;
 }
 
+std::shared_ptr<const OwnLayer> make_own_layer(const std::string& name, const OpParameterMaker& make, int64_t number) {
+  const auto kind = find_layer(name);
+  WEFT_CHECK(kind.ok(), "{}", kind.error().message());
+  return (*kind)->make(make, number);
+}
+
 }  // namespace
 
 std::vector<at::Tensor> parts_of_rows(const at::Tensor& rows, int64_t num_parts) {
@@ -72,6 +79,7 @@ at::Tensor ModuleNetwork::run_layer(int64_t index, const at::Tensor& x, const La
                            .cache = pass.cache,
                            .layer = index,
                            .context = pass.shared.get()};
+  if (const OwnLayer* own = own_layers_[place].get()) return own->forward(layers_[place], x, call, context);
   return layers_[place].forward(x, call, context);
 }
 
@@ -92,6 +100,7 @@ void ModuleNetwork::make_layers(const Module& module, const BlockRange& blocks, 
     const Block& block = block_at(module, index + 1);
     const OpParameterMaker make(block, path_of_block(module, index + 1), module.deviation, maker);
     layers_.push_back(make_transformer_layer(make, index, normalizes_expert_weights));
+    own_layers_.push_back(block.layer.empty() ? nullptr : make_own_layer(block.layer, make, index));
     is_windowed_.push_back(std::get<Attention>(op_named(block, "attention.core").shape).mask == Mask::kWindowed);
   }
 }
@@ -110,6 +119,16 @@ Result<ModelNumbers> numbers_to_run(const Model& model) {
                  .field = "model_type",
                  .problem = fmt::format("is {}, which can be planned but not run", model.family),
                  .advice = "Run a model of another family."};
+  }
+  for (const Module& module : model.modules) {
+    for (const Block& layer : module.distinct_layers) {
+      if (layer.layer.empty()) continue;
+      if (const auto kind = find_layer(layer.layer); !kind) {
+        Error error = kind.error();
+        if (error.source.empty()) error.source = "model " + model.name;
+        return error;
+      }
+    }
   }
   if (model.numbers.llm.not_run) {
     Error error = *model.numbers.llm.not_run;

@@ -7,7 +7,7 @@
 #include "weft/layers/transformer_layer.h"
 #include "weft/models/block_range.h"
 #include "weft/models/inputs.h"
-#include "weft/models/op_parameters.h"
+#include "weft/models/own_layer.h"
 #include "weft/spec/model.h"
 
 namespace weft {
@@ -89,6 +89,7 @@ class ModuleNetwork {
 
  private:
   std::vector<TransformerLayer> layers_;
+  std::vector<std::shared_ptr<const OwnLayer>> own_layers_;  ///< of each; nothing where it is a transformer layer
   std::vector<bool> is_windowed_;
 };
 

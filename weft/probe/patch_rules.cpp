@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "weft/base/fields.h"
+#include "weft/probe/processor_fields.h"
 
 namespace weft {
 namespace {
@@ -29,50 +29,45 @@ void read_limits(Fields& fields, PatchRules& rules) {
   }
 }
 
-void read_three(Fields& fields, std::string_view key, std::array<double, 3>& to, double smallest) {
-  const Json* value = fields.raw(key);
-  if (!value) return;
-  bool good = value->is_array() && value->size() == 3;
-  for (size_t i = 0; good && i < 3; ++i) {
-    good =
-        (*value)[i].is_number() && std::abs((*value)[i].get<double>()) <= 1000 && (*value)[i].get<double>() >= smallest;
-    if (good) to[i] = (*value)[i].get<double>();
-  }
-  if (!good) fields.complain(key, "must be a list of three numbers, one for each colour");
-}
-
-void require_step(Fields& fields, std::string_view key) {
-  if (!fields.flag_or(key, true)) {
-    fields.complain(key, "is false; images are always converted, resized, scaled and normalised",
-                    "Set it to true, or leave it out.");
-  }
-}
-
-Result<PatchRules> read_rules(const Document& document, std::string_view part, PatchRules rules) {
+Result<PatchRules> read_rules(const Document& document, std::string_view part, PatchRules rules,
+                              ProcessorNames processors) {
   Findings findings(document.source);
   Fields root(document, findings);
   Fields fields = root.has(part) ? root.object(part) : root;
-  constexpr int64_t kBicubic = 3;
-  for (const std::string_view key : {"image_processor_type", "video_processor_type"}) {
-    const std::string type = fields.text_or(key, "Qwen2VL");
-    if (!type.starts_with("Qwen2VL") && !type.starts_with("Qwen2_5")) {
-      fields.complain(key, fmt::format("is {}; Qwen2-VL's way of making patches is known", type),
-                      "Use a model of Qwen2-VL, Qwen2.5-VL or Qwen2.5-Omni.");
-    }
-  }
+  check_processor(fields, processors);
   rules.patch = fields.integer_or("patch_size", rules.patch, {1, 256});
   rules.merge = fields.integer_or("merge_size", rules.merge, {1, 16});
   rules.temporal_patch = fields.integer_or("temporal_patch_size", rules.temporal_patch, {1, 16});
   read_limits(fields, rules);
-  read_three(fields, "image_mean", rules.mean, -1000);
-  read_three(fields, "image_std", rules.deviation, 1e-6);
-  rules.rescale = fields.number_or("rescale_factor", rules.rescale, {1e-9, 1e9});
-  if (const int64_t resample = fields.integer_or("resample", kBicubic, {0, 5}); resample != kBicubic) {
-    fields.complain("resample", fmt::format("is {}; 3, bicubic, is what Qwen's models use", resample));
-  }
-  for (const std::string_view key : {"do_resize", "do_rescale", "do_normalize"}) require_step(fields, key);
+  read_pixel_values(fields, rules);
+  if (rules.limits_all_frames && fields.flag_or("cap_pixels_per_frame", false))
+    rules.max_frame_tokens = fields.integer_or("max_video_tokens", 768, {1, int64_t{1} << 32});
   if (findings.first()) return *findings.first();
   return rules;
+}
+
+/// What is limited: pixels of one frame, or of all.
+struct FrameLimits {
+  double frames = 1;
+  double new_frames = 1;  ///< whole patches
+  double min_pixels = 0;
+  double max_pixels = 0;
+};
+
+FrameLimits frame_limits(const PatchRules& rules, int64_t num_frames) {
+  FrameLimits limits{.min_pixels = static_cast<double>(rules.min_pixels),
+                     .max_pixels = static_cast<double>(rules.max_pixels)};
+  if (!rules.limits_all_frames) return limits;
+  const auto patch = static_cast<double>(rules.temporal_patch);
+  limits.frames = static_cast<double>(num_frames);
+  limits.new_frames = std::nearbyint(limits.frames / patch) * patch;
+  if (rules.max_frame_tokens > 0) {
+    const int64_t most =
+        std::min(rules.max_frame_tokens * rules.factor() * rules.factor(), rules.max_pixels / num_frames);
+    const auto least = static_cast<int64_t>(limits.min_pixels * 1.05);
+    limits.max_pixels = static_cast<double>(std::max(most, least)) * limits.frames;
+  }
+  return limits;
 }
 
 }  // namespace
@@ -81,18 +76,41 @@ PatchRules video_rules() {
   return {.min_pixels = 128 * 28 * 28, .max_pixels = 768 * 28 * 28};
 }
 
-Result<PatchRules> read_image_rules(const Document& document) {
-  return read_rules(document, "image_processor", {});
+PatchRules apart_video_rules() {
+  return {.patch = 16,
+          .min_pixels = 128 * 32 * 32,
+          .max_pixels = 768 * 32 * 32,
+          .mean = {0.5, 0.5, 0.5},
+          .deviation = {0.5, 0.5, 0.5},
+          .limits_all_frames = true};
 }
 
-Result<PatchRules> read_video_rules(const Document& document) {
-  return read_rules(document, "video_processor", video_rules());
+Result<PatchRules> read_image_rules(const Document& document, ProcessorNames processors) {
+  return read_rules(document, "image_processor", {}, processors);
 }
 
-Result<PixelSize> resized_size(const PatchRules& rules, PixelSize size, std::string_view source) {
+Result<PatchRules> read_video_rules(const Document& document, PatchRules rules, ProcessorNames processors) {
+  return read_rules(document, "video_processor", rules, processors);
+}
+
+Result<PixelSize> resized_size(const PatchRules& rules, PixelSize size, std::string_view source, int64_t num_frames) {
   constexpr double kMostAspect = 200;
   WEFT_CHECK(size.height > 0 && size.width > 0, "a picture of {} by {}", size.width, size.height);
-  const auto height = static_cast<double>(size.height), width = static_cast<double>(size.width);
+  auto height = static_cast<double>(size.height), width = static_cast<double>(size.width);
+  const auto factor = static_cast<double>(rules.factor());
+  if (rules.limits_all_frames) {
+    if (num_frames < rules.temporal_patch) {
+      return Error{
+          .source = std::string(source),
+          .problem = fmt::format("is a video of {} frames, and a patch has {}", num_frames, rules.temporal_patch),
+          .advice = "Give more frames, or give it as an image."};
+    }
+    if (height < factor || width < factor) {
+      const double scale = std::max(factor / height, factor / width);
+      height = std::floor(height * scale);
+      width = std::floor(width * scale);
+    }
+  }
   if (std::max(height, width) / std::min(height, width) > kMostAspect) {
     return Error{.source = std::string(source),
                  .problem = fmt::format("is {} by {} pixels; one side may be at most {} times the other", size.width,
@@ -100,16 +118,16 @@ Result<PixelSize> resized_size(const PatchRules& rules, PixelSize size, std::str
                  .advice = "Cut it into parts."};
   }
   // In double precision and rounded half to even, as Python does it.
-  const auto factor = static_cast<double>(rules.factor());
-  const auto min_pixels = static_cast<double>(rules.min_pixels), max_pixels = static_cast<double>(rules.max_pixels);
+  const FrameLimits limits = frame_limits(rules, num_frames);
+  const auto [frames, new_frames, min_pixels, max_pixels] = limits;
   double new_height = std::nearbyint(height / factor) * factor;
   double new_width = std::nearbyint(width / factor) * factor;
-  if (new_height * new_width > max_pixels) {
-    const double beta = std::sqrt(height * width / max_pixels);
+  if (new_frames * new_height * new_width > max_pixels) {
+    const double beta = std::sqrt(frames * height * width / max_pixels);
     new_height = std::max(factor, std::floor(height / beta / factor) * factor);
     new_width = std::max(factor, std::floor(width / beta / factor) * factor);
-  } else if (new_height * new_width < min_pixels) {
-    const double beta = std::sqrt(min_pixels / (height * width));
+  } else if (new_frames * new_height * new_width < min_pixels) {
+    const double beta = std::sqrt(min_pixels / (frames * height * width));
     new_height = std::ceil(height * beta / factor) * factor;
     new_width = std::ceil(width * beta / factor) * factor;
   }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "weft/probe/mel_rules.h"
+#include "weft/probe/tile_rules.h"
 #include "weft/probe/video_frames.h"
 
 namespace weft {
@@ -14,6 +15,8 @@ Document rules_text(const std::string& text) {
   return *document;
 }
 
+const std::vector<std::string> kProcessors = {"Qwen2VL", "Qwen2_5"};
+
 TEST(PatchRules, LimitsAreReadInAllTheirForms) {
   for (const char* text :
        {R"({"min_pixels": 3136, "max_pixels": 12845056})",
@@ -21,17 +24,17 @@ TEST(PatchRules, LimitsAreReadInAllTheirForms) {
         R"({"size": {"min_pixels": 3136, "max_pixels": 12845056}})",
         R"({"size": {"shortest_edge": 1, "longest_edge": 2}, "min_pixels": 3136, "max_pixels": 12845056})",
         R"({"image_processor": {"size": {"shortest_edge": 3136, "longest_edge": 12845056}}, "video_processor": {}})"}) {
-    const Result<PatchRules> rules = read_image_rules(rules_text(text));
+    const Result<PatchRules> rules = read_image_rules(rules_text(text), kProcessors);
     ASSERT_TRUE(rules.ok()) << rules.error().message();
     EXPECT_EQ(*rules, (PatchRules{.min_pixels = 3136, .max_pixels = 12845056})) << text;
   }
-  EXPECT_EQ(*read_image_rules(rules_text("{}")), PatchRules{});
-  EXPECT_EQ(*read_video_rules(rules_text("{}")), video_rules());
+  EXPECT_EQ(*read_image_rules(rules_text("{}"), kProcessors), PatchRules{});
+  EXPECT_EQ(*read_video_rules(rules_text("{}"), video_rules(), kProcessors), video_rules());
 }
 
-TEST(PatchRules, WhatIsNotQwensIsNamed) {
+TEST(PatchRules, WhatCannotBePreparedIsNamed) {
   const auto field = [](const char* text) {
-    const Result<PatchRules> rules = read_image_rules(rules_text(text));
+    const Result<PatchRules> rules = read_image_rules(rules_text(text), kProcessors);
     return rules.ok() ? "" : rules.error().field;
   };
   EXPECT_EQ(field(R"({"image_processor_type": "CLIPImageProcessor"})"), "image_processor_type");
@@ -43,6 +46,37 @@ TEST(PatchRules, WhatIsNotQwensIsNamed) {
   EXPECT_EQ(field(R"({"patch_size": 0})"), "patch_size");
   EXPECT_EQ(field(R"({"min_pixels": 100, "max_pixels": 50})"), "max_pixels");
   EXPECT_EQ(field(R"({"image_processor": {"patch_size": "x"}})"), "image_processor.patch_size");
+}
+
+TEST(PatchRules, FramesOfAVideoMayBeLimitedTogether) {
+  const std::vector<std::string> processors = {"Qwen3VL"};
+  const auto read = [&](const char* text) {
+    return read_video_rules(rules_text(text), apart_video_rules(), processors);
+  };
+  const Result<PatchRules> rules =
+      read(R"({"video_processor_type": "Qwen3VLVideoProcessor", "cap_pixels_per_frame": true, "max_video_tokens": 9})");
+  ASSERT_TRUE(rules.ok()) << rules.error().message();
+  EXPECT_EQ(rules->max_frame_tokens, 9);
+  EXPECT_EQ(read(R"({"cap_pixels_per_frame": null})")->max_frame_tokens, 0);
+  EXPECT_EQ(read(R"({"video_processor_type": "Qwen2VLVideoProcessor"})").error().field, "video_processor_type");
+  EXPECT_EQ(resized_size(*rules, {300, 500}, "a.mp4", 1).error().problem, "is a video of 1 frames, and a patch has 2");
+}
+
+TEST(TileRules, AreReadAndFitTheModel) {
+  const std::vector<std::string> processors = {"GotOcr2"};
+  const TileRules usual{.side = 448};
+  const auto read = [&](const char* text) {
+    return read_tile_rules(rules_text(text), "image_processor", usual, processors);
+  };
+  const Result<TileRules> rules = read(
+      R"({"image_processor_type": "GotOcr2ImageProcessorFast", "size": {"height": 448, "width": 448}, "max_patches": 6,
+          "crop_to_patches": false, "image_mean": [0.5, 0.5, 0.5]})");
+  ASSERT_TRUE(rules.ok()) << rules.error().message();
+  EXPECT_EQ(rules->max_tiles, 6);
+  EXPECT_EQ(rules->patches.mean[2], 0.5);
+  EXPECT_EQ(read(R"({"size": {"height": 384, "width": 384}})").error().field, "size.height");
+  EXPECT_EQ(read(R"({"min_patches": 7, "max_patches": 6})").error().field, "max_patches");
+  EXPECT_EQ(read(R"({"image_processor_type": "CLIPImageProcessor"})").error().field, "image_processor_type");
 }
 
 TEST(PatchRules, APictureThatIsTooLongIsAnError) {
@@ -80,7 +114,7 @@ TEST(VideoFrames, TimeIsCountedByWhatWasSampled) {
   EXPECT_DOUBLE_EQ(sampled_rate(10, 300, 30.0), 1);
   EXPECT_DOUBLE_EQ(sampled_rate(10, 300, std::nullopt), 24);
   EXPECT_DOUBLE_EQ(seconds_per_grid(2, sampled_rate(10, 300, 30.0)), 2);
-  EXPECT_DOUBLE_EQ(seconds_per_grid(2, kOmniFramesPerSecond), 1);
+  EXPECT_DOUBLE_EQ(seconds_per_grid(2, 2), 1);
 }
 
 }  // namespace

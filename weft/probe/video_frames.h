@@ -9,9 +9,17 @@
 
 namespace weft {
 
+/// Where the frames stand that are looked at.
+enum class FrameSpread : uint8_t {
+  kFromFirst,  ///< each at the beginning of an equal part of the video
+  kToLast,     ///< from the first to the last
+  kMiddles     ///< each in the middle of an equal part
+};
+
 /// Which frames of a video are looked at. Either a number of them, or so many per second of a video whose own are
 /// known.
 struct FrameSampling {
+  FrameSpread spread = FrameSpread::kFromFirst;
   std::optional<int64_t> num_frames;
   std::optional<double> frames_per_second;
   int64_t min_frames = 4;
@@ -24,12 +32,15 @@ struct FrameSampling {
 Result<std::vector<int64_t>> sampled_frames(const FrameSampling& sampling, int64_t total,
                                             std::optional<double> video_frames_per_second, std::string_view source);
 
-/// Frames per second of what was sampled, 24 where the video's own are not known. This is Qwen2.5-VL's; Qwen2.5-Omni
-/// takes the rate that was asked for, else kOmniFramesPerSecond.
+/// Frames per second of a video that says nothing of them.
+inline constexpr double kUnknownFrameRate = 24;
+/// Frames per second of what was sampled.
 double sampled_rate(int64_t num_sampled, int64_t total, std::optional<double> video_frames_per_second);
-inline constexpr double kOmniFramesPerSecond = 2;
 
 /// Seconds between two grids of a video, which positions in time are counted by.
 double seconds_per_grid(int64_t temporal_patch, double frames_per_second);
+
+/// When each patch of frames was taken, in seconds: in the middle between its first and its last frame.
+std::vector<double> patch_seconds(const std::vector<int64_t>& frames, int64_t temporal_patch, double frames_per_second);
 
 }  // namespace weft

@@ -18,6 +18,7 @@ std::string_view name_of(ModuleKind kind);
 struct Block {
   std::string name;
   std::vector<Op> ops;
+  std::string layer = {};  ///< what a library calls the layer that runs it; empty: a transformer layer does
 };
 
 /// What stands in weight files before the names of a block's operators.

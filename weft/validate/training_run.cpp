@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/families/plain_decoder.h"
 #include "weft/meaning/check.h"
 #include "weft/simulate/plan_simulator.h"
 #include "weft/spec/model_reader.h"
@@ -14,10 +15,11 @@ namespace {
 
 Result<Model> model_of(const TrainingRun& run) {
   if (run.model) return *run.model;
-  const Json config = {
-      {"model_type", "gpt2"},        {"n_embd", run.hidden_size},          {"n_head", run.num_heads},
-      {"n_layer", run.num_layers},   {"n_positions", run.sequence_length}, {"vocab_size", run.vocabulary},
-      {"tie_word_embeddings", false}};
+  const Json config = plain_decoder_config({.width = run.hidden_size,
+                                            .heads = run.num_heads,
+                                            .layers = run.num_layers,
+                                            .positions = run.sequence_length,
+                                            .vocabulary = run.vocabulary});
   return read_model({.source = run.source, .root = config}, "gpt");
 }
 

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/data/conversations/expand_media.h"
 #include "weft/data/sample.h"
 #include "weft/data/text/utf8.h"
 
@@ -65,18 +66,23 @@ Result<EncodedText> encode_conversation(const ModelText& text, const ChatTemplat
   const ChatTemplate::Request request{
       .messages = conversation.messages, .tools = conversation.tools, .variables = text.variables};
   WEFT_TRY(const ChatTemplate::Rendering rendering, chat.render(request));
-  WEFT_TRY(const std::vector<TextRange> learnt, learnt_ranges(chat, request, rendering, settings.loss));
+  WEFT_TRY(const std::vector<TextRange> rendered, learnt_ranges(chat, request, rendering, settings.loss));
+  const auto [whole, inserted, learnt] =
+      expand_media(text.tokenizer, rule, conversation.media, sizes, rendering.text, rendered);
 
   std::vector<int64_t> ids;
   std::vector<size_t> begins;
-  text.tokenizer.encode(rendering.text, cache, ids, &begins);
+  text.tokenizer.encode(whole, cache, ids, &begins);
   EncodedText encoded;
   std::vector<bool> is_learnt;
   std::vector<std::pair<size_t, size_t>> media_places;  // tokens [begin, end) of each
-  size_t range = 0, media = 0;
+  size_t range = 0, written = 0, media = 0;
+  int64_t run = 0;  // of the media
   for (size_t i = 0; i < ids.size(); ++i) {
     while (range < learnt.size() && begins[i] >= learnt[range].end) ++range;
-    const bool learns = range < learnt.size() && begins[i] >= learnt[range].begin;
+    while (written < inserted.size() && begins[i] >= inserted[written].end) ++written;
+    const bool is_inserted = written < inserted.size() && begins[i] >= inserted[written].begin;
+    const bool learns = !is_inserted && range < learnt.size() && begins[i] >= learnt[range].begin;
     if (!rule.is_media(ids[i])) {
       encoded.ids.push_back(ids[i]);
       is_learnt.push_back(learns);
@@ -88,7 +94,7 @@ Result<EncodedText> encode_conversation(const ModelText& text, const ChatTemplat
           "Media are written as <image>, <video> and <audio>, or as parts.");
     }
     const MediaToken& token = rule.of(conversation.media[media].kind);
-    const int64_t count = sizes[media].tokens;
+    const int64_t count = sizes[media].tokens / sizes[media].num_runs();
     if (count < 1 || count > kMostTokens - std::ssize(encoded.ids))
       return wrong(fmt::format("has media of {} tokens", count), "Check the files.");
     const size_t begin = encoded.ids.size();
@@ -97,6 +103,8 @@ Result<EncodedText> encode_conversation(const ModelText& text, const ChatTemplat
     if (token.after >= 0) encoded.ids.push_back(token.after);
     is_learnt.resize(encoded.ids.size(), false);
     media_places.emplace_back(begin, encoded.ids.size());
+    if (++run < sizes[media].num_runs()) continue;
+    run = 0;
     ++media;
   }
   if (media != conversation.media.size()) {

@@ -21,46 +21,78 @@ std::optional<std::filesystem::path> first_file(const std::filesystem::path& fol
 }
 
 Error no_encoder(const MediaRules& rules, const MediaReference& media) {
-  if (rules.geometry.patches_per_tile > 0 && media.kind != MediaKind::kAudio) {
+  if (media.kind != MediaKind::kAudio && rules.geometry.patches_per_embedding > 0) {
     return Error{.source = media.files.front().string(),
-                 .problem = fmt::format("is {}, but the model takes tiles, into which pictures are not cut here",
+                 .problem = fmt::format("is {}, and the model's family does not say which processor prepares those",
                                         name_of(media.kind)),
-                 .advice = "Leave the sample out, or train on synthetic samples."};
+                 .advice = "Leave the sample out, or name the processors in the family (VisionNumbers::processors)."};
   }
   return Error{.source = media.files.front().string(),
                .problem = fmt::format("is {} that the model has no encoder for", name_of(media.kind)),
                .advice = "Use a model for such media, or leave the sample out."};
 }
 
+std::string replaced(std::string text, std::string_view what, const std::string& by) {
+  const size_t place = text.find(what);
+  return place == std::string::npos ? text : text.replace(place, what.size(), by);
+}
+
+/// The frames of a video that are looked at, and when.
+Result<double> choose_frames(const MediaRules& rules, const MediaReference& media, int64_t temporal_patch,
+                             MediaShape& shape) {
+  FrameSampling sampling = rules.frames;
+  const int64_t total = std::ssize(media.files);
+  if (total > sampling.max_frames) sampling.num_frames = sampling.max_frames;
+  WEFT_TRY(shape.frames, sampled_frames(sampling, total, std::nullopt, media.files.front().string()));
+  if (!rules.frame_caption.empty()) {
+    const double rate = rules.frames_per_second > 0 ? rules.frames_per_second : kUnknownFrameRate;
+    for (const double seconds : patch_seconds(shape.frames, temporal_patch, rate)) {
+      std::string caption = replaced(rules.frame_caption, "{seconds}", fmt::format("{:.1f}", seconds));
+      caption = replaced(caption, "{number}", std::to_string(shape.size.captions.size() + 1));
+      shape.size.captions.push_back(std::move(caption));
+    }
+  }
+  return rules.frames_per_second > 0 ? rules.frames_per_second
+                                     : sampled_rate(std::ssize(shape.frames), total, std::nullopt);
+}
+
+Result<PixelSize> picture_size(const MediaReference& media, const MediaShape& shape) {
+  const size_t first = shape.frames.empty() ? 0 : static_cast<size_t>(shape.frames.front());
+  WEFT_TRY(const ImageInfo image, probe_image(media.files[first]));
+  return PixelSize{.height = image.height(), .width = image.width()};
+}
+
 Result<MediaShape> measure_pictures(const MediaRules& rules, const MediaReference& media) {
   const bool is_video = media.kind == MediaKind::kVideo;
-  if (is_video && rules.has_frames_apart) {
-    return Error{.source = media.files.front().string(),
-                 .problem =
-                     "is a video, whose frames this model takes one by one, each behind the text of its time, which "
-                     "conversations cannot write yet",
-                 .advice = "Give its frames as images, or leave the sample out."};
-  }
   const PatchRules& patches = is_video ? *rules.video : *rules.image;
-  const std::string source = media.files.front().string();
   MediaShape shape;
   int64_t num_frames = 1;
   if (is_video) {
-    FrameSampling sampling = rules.frames;
-    if (std::ssize(media.files) > sampling.max_frames) sampling.num_frames = sampling.max_frames;
-    WEFT_TRY(shape.frames, sampled_frames(sampling, std::ssize(media.files), std::nullopt, source));
+    WEFT_TRY(const double rate, choose_frames(rules, media, patches.temporal_patch, shape));
     num_frames = std::ssize(shape.frames);
-    const double rate = rules.frames_per_second > 0 ? rules.frames_per_second
-                                                    : sampled_rate(num_frames, std::ssize(media.files), std::nullopt);
     shape.frame_seconds = seconds_per_grid(patches.temporal_patch, rate);
   }
-  const size_t first = is_video ? static_cast<size_t>(shape.frames.front()) : 0;
-  WEFT_TRY(const ImageInfo image, probe_image(media.files[first]));
-  shape.source = {.height = image.height(), .width = image.width()};
-  WEFT_TRY(shape.resized, resized_size(patches, shape.source, source));
+  WEFT_TRY(shape.source, picture_size(media, shape));
+  WEFT_TRY(shape.resized, resized_size(patches, shape.source, media.files.front().string(), num_frames));
   shape.grid = patch_grid(patches, shape.resized, num_frames);
-  shape.size = {.tokens = shape.grid.num_patches() / (patches.merge * patches.merge),
-                .patches = shape.grid.num_patches()};
+  shape.size.tokens = shape.grid.num_patches() / (patches.merge * patches.merge);
+  shape.size.patches = shape.grid.num_patches();
+  return shape;
+}
+
+Result<MediaShape> measure_tiles(const MediaRules& rules, const MediaReference& media) {
+  const bool is_video = media.kind == MediaKind::kVideo;
+  const TileRules& tiles = is_video ? *rules.frame_tiles : *rules.tiles;
+  MediaShape shape;
+  if (is_video) {
+    WEFT_TRY([[maybe_unused]] const double rate, choose_frames(rules, media, 1, shape));
+  }
+  WEFT_TRY(shape.source, picture_size(media, shape));
+  const TileGrid grid = is_video ? TileGrid() : tile_grid(tiles, shape.source);
+  shape.resized = {.height = grid.rows * tiles.side, .width = grid.columns * tiles.side};
+  shape.num_tiles = is_video ? std::ssize(shape.frames) : grid.num_tiles();
+  shape.size.patches = shape.num_tiles * rules.geometry.patches_per_tile;
+  shape.size.tokens = shape.size.patches / rules.geometry.patches_per_embedding;
   return shape;
 }
 
@@ -82,46 +114,85 @@ Result<MediaShape> measure_clip(const MediaRules& rules, const MediaReference& m
   return shape;
 }
 
+/// Where nothing is said of videos, their patches are those of images.
+void follow_images(MediaRules& rules) {
+  rules.video->patch = rules.image->patch;
+  rules.video->merge = rules.image->merge;
+  rules.video->temporal_patch = rules.image->temporal_patch;
+}
+
+/// What holds where no file says otherwise.
+void start_pictures(const Model& model, MediaRules& rules) {
+  const VisionNumbers& vision = *model.numbers.vision;
+  PatchRules patches{.patch = vision.patch_size,
+                     .merge = vision.merge_size,
+                     .temporal_patch = vision.temporal_patch_size,
+                     .mean = vision.pixel_mean,
+                     .deviation = vision.pixel_deviation};
+  rules.frame_caption = model.numbers.video_text.caption;
+  if (vision.tile_side > 0) {
+    rules.tiles = rules.frame_tiles = TileRules{.patches = patches, .side = vision.tile_side * vision.patch_size};
+    rules.frames.spread = FrameSpread::kMiddles;
+    return;
+  }
+  const bool is_apart = model.numbers.media.time == TimeRule::kApart;
+  rules.image = patches;
+  rules.video = is_apart ? apart_video_rules() : video_rules();
+  follow_images(rules);
+  rules.frames.spread = is_apart ? FrameSpread::kToLast : FrameSpread::kFromFirst;
+}
+
+std::optional<Error> read_videos(const Document& document, const VisionNumbers& vision, MediaRules& rules) {
+  if (rules.frame_tiles) {
+    auto read = read_tile_rules(document, "video_processor", *rules.frame_tiles, vision.processors);
+    if (!read) return read.error();
+    rules.frame_tiles = *read;
+    return std::nullopt;
+  }
+  auto read = read_video_rules(document, rules.video->limits_all_frames ? apart_video_rules() : video_rules(),
+                               vision.processors);
+  if (!read) return read.error();
+  rules.video = *read;
+  return std::nullopt;
+}
+
+std::optional<Error> read_pictures(const Document& document, const VisionNumbers& vision, MediaRules& rules) {
+  if (rules.tiles) {
+    auto read = read_tile_rules(document, "image_processor", *rules.tiles, vision.processors);
+    if (!read) return read.error();
+    rules.tiles = rules.frame_tiles = *read;  // where nothing is said of videos
+  } else {
+    auto read = read_image_rules(document, vision.processors);
+    if (!read) return read.error();
+    rules.image = *read;
+    follow_images(rules);
+  }
+  return document.root.contains("video_processor") ? read_videos(document, vision, rules) : std::nullopt;
+}
+
 }  // namespace
 
 Result<MediaRules> read_media_rules(const Model& model, const std::filesystem::path& folder,
                                     const DataMediaLimits& limits) {
   MediaRules rules{.geometry = model.media, .max_seconds = limits.audio_max_seconds};
-  if (model.find(ModuleKind::kVision) != nullptr && model.media.patches_per_tile == 0) {
-    rules.image = PatchRules();
-    rules.video = video_rules();
-    rules.has_frames_apart = model.numbers.media.time == TimeRule::kApart;
-    if (const auto& vision = model.numbers.vision; vision && vision->pixel_middle) {
-      rules.image->patch = vision->patch_size;
-      rules.image->temporal_patch = vision->temporal_patch_size;
-      rules.image->merge = vision->merge_size;
-      rules.image->mean.fill(*vision->pixel_middle);
-      rules.image->deviation.fill(*vision->pixel_middle);
-    }
-  }
+  const auto& vision = model.numbers.vision;
+  if (vision && !vision->processors.empty()) start_pictures(model, rules);
   if (model.find(ModuleKind::kAudio) != nullptr) rules.audio = MelRules();
   if (const auto path = first_file(folder, {"preprocessor_config.json", "processor_config.json"})) {
     WEFT_TRY(const Document document, read_document(*path));
-    if (rules.image) {
-      WEFT_TRY(rules.image, read_image_rules(document));
-      // Where nothing is said of videos, their patches are those of images.
-      rules.video->patch = rules.image->patch;
-      rules.video->merge = rules.image->merge;
-      rules.video->temporal_patch = rules.image->temporal_patch;
-      if (document.root.contains("video_processor") && !rules.has_frames_apart) {
-        WEFT_TRY(rules.video, read_video_rules(document));
-      }
+    if (rules.has_pictures()) {
+      if (const auto error = read_pictures(document, *vision, rules)) return *error;
     }
     if (rules.audio) {
       WEFT_TRY(rules.audio, read_mel_rules(document));
     }
   }
-  if (const auto path = first_file(folder, {"video_preprocessor_config.json"});
-      path && rules.video && !rules.has_frames_apart) {
+  if (const auto path = first_file(folder, {"video_preprocessor_config.json"}); path && rules.has_pictures()) {
     WEFT_TRY(const Document document, read_document(*path));
-    WEFT_TRY(rules.video, read_video_rules(document));
+    if (const auto error = read_videos(document, *vision, rules)) return *error;
   }
   const auto limit = [](int64_t& value, int64_t given) { value = given > 0 ? given : value; };
+  if (rules.frame_tiles) rules.frames.temporal_patch = 1;
   if (rules.image) {
     limit(rules.image->max_pixels, limits.image_max_pixels);
     limit(rules.image->min_pixels, limits.image_min_pixels);
@@ -136,9 +207,10 @@ Result<MediaRules> read_media_rules(const Model& model, const std::filesystem::p
 
 Result<MediaShape> measure_media(const MediaRules& rules, const MediaReference& media) {
   const bool is_sound = media.kind == MediaKind::kAudio;
-  const bool is_known = is_sound ? rules.audio.has_value() : rules.image.has_value();
+  const bool is_known = is_sound ? rules.audio.has_value() : rules.has_pictures();
   if (!is_known || media.files.empty()) return no_encoder(rules, media);
-  return is_sound ? measure_clip(rules, media) : measure_pictures(rules, media);
+  if (is_sound) return measure_clip(rules, media);
+  return rules.tiles ? measure_tiles(rules, media) : measure_pictures(rules, media);
 }
 
 }  // namespace weft

@@ -8,6 +8,7 @@
 #include "weft/data/conversations/media_tokens.h"
 #include "weft/probe/mel_rules.h"
 #include "weft/probe/patch_rules.h"
+#include "weft/probe/tile_rules.h"
 #include "weft/probe/video_frames.h"
 
 namespace weft {
@@ -16,12 +17,16 @@ namespace weft {
 struct MediaRules {
   std::optional<PatchRules> image;  ///< nothing: the model has no encoder for them
   std::optional<PatchRules> video;
+  std::optional<TileRules> tiles;        ///< of images, instead, where the model takes images of one size
+  std::optional<TileRules> frame_tiles;  ///< of a video's frames, which are a tile each
   std::optional<MelRules> audio;
   FrameSampling frames;
   double frames_per_second = 0;  ///< of videos, where the data set says so
   MediaGeometry geometry;
-  bool has_frames_apart = false;  ///< a video's frames stand among tokens that say when they were taken
-  double max_seconds = 0;         ///< of a clip; 0: no limit but the model's
+  std::string frame_caption;  ///< of a video's frames, where each stands apart
+  double max_seconds = 0;     ///< of a clip; 0: no limit but the model's
+
+  bool has_pictures() const { return image.has_value() || tiles.has_value(); }
 };
 
 /// From preprocessor_config.json or processor_config.json and video_preprocessor_config.json, where they are.
@@ -34,6 +39,7 @@ struct MediaShape {
   PixelSize source;             ///< of a picture as it is shown
   PixelSize resized;            ///< what it is resized to
   PatchGrid grid;               ///< of an image or a video
+  int64_t num_tiles = 0;        ///< of an image or a video; 0: it is not cut into tiles
   std::vector<int64_t> frames;  ///< which of a video's files are looked at
   double frame_seconds = 1;     ///< from one of a video's grids to the next
   int64_t samples = 0;          ///< of a clip, at MelRules::kRateHz

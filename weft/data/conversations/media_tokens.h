@@ -1,8 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "weft/base/result.h"
 #include "weft/data/conversations/conversation.h"
@@ -16,16 +19,25 @@ struct MediaSize {
   int64_t tokens = 0;   ///< that it takes in the llm
   int64_t patches = 0;  ///< of an image or a video
   double seconds = 0;   ///< of a clip
+  /// Where frames of a video are taken apart, a text for each, which stands before its tokens.
+  std::vector<std::string> captions = {};
+
+  /// Stretches of equally many tokens.
+  int64_t num_runs() const { return std::max<int64_t>(1, std::ssize(captions)); }
 };
 
 /// Looks at a file's header, or decodes it. The error is about this file alone.
 using MeasureMedia = std::function<Result<MediaSize>(const MediaReference&)>;
 
-/// The token that stands for media in a template's text, and is repeated for each of its embeddings.
+/// The token that is repeated for each embedding of media, and what stands for them in a template's text.
 struct MediaToken {
   int64_t id = -1;      ///< -1: the model has no such media
-  int64_t before = -1;  ///< put before the first and after the last, where the template does not write them
+  int64_t before = -1;  ///< put before the first of a run and after the last, beside what the template writes
   int64_t after = -1;
+  int64_t placeholder = -1;  ///< in the template's text; -1: the same token
+  std::string between = {};  ///< two frames that are taken apart
+
+  int64_t written() const { return placeholder >= 0 ? placeholder : id; }
 };
 
 /// The tokens of each kind of media.
@@ -35,15 +47,17 @@ struct MediaTokenRule {
   const MediaToken& of(MediaKind kind) const {
     return kind == MediaKind::kImage ? image : kind == MediaKind::kVideo ? video : audio;
   }
-  /// Whether it is repeated for embeddings, and so is never something to learn.
-  bool is_media(int64_t id) const { return id >= 0 && (id == image.id || id == video.id || id == audio.id); }
+  /// Whether it stands for media, and so is never something to learn.
+  bool is_media(int64_t id) const {
+    const auto is_of = [&](const MediaToken& token) { return id == token.id || id == token.placeholder; };
+    return id >= 0 && (is_of(image) || is_of(video) || is_of(audio));
+  }
 };
 
 /// An error where the tokenizer gives tokens that the model has no embedding for: it is another model's.
 std::optional<Error> find_foreign_tokenizer(const Model& model, const Tokenizer& tokenizer, const std::string& source);
 
-/// From a model's configuration (image_token_id, image_token_index and the like). A token that the tokenizer does not
-/// have is an error: it is another model's.
+/// By what a model's family says. A token that the tokenizer does not have is an error: it is another model's.
 Result<MediaTokenRule> media_token_rule(const Model& model, const Tokenizer& tokenizer, const std::string& source);
 
 }  // namespace weft

@@ -11,7 +11,8 @@
 namespace weft {
 namespace {
 
-constexpr std::string_view kGpt2 = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+constexpr std::string_view kByteLevel =
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 constexpr std::string_view kContractions = "(?i:'s|'t|'re|'ve|'m|'ll|'d)";
 constexpr std::string_view kPrefix = "[^\\r\\n\\p{L}\\p{N}]?";
 constexpr std::string_view kUpperClass = "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]";
@@ -93,8 +94,8 @@ char32_t SplitPattern::utf8_code(std::string_view text, size_t offset) {
   return utf8_at(text, offset).code;
 }
 
-SplitPattern SplitPattern::gpt2() {
-  return *parse(kGpt2, "", "");
+SplitPattern SplitPattern::of_byte_level() {
+  return *parse(kByteLevel, "", "");
 }
 
 bool SplitPattern::parse_alternative(std::string_view pattern, Alternative& alternative) {
@@ -164,7 +165,7 @@ Result<SplitPattern> SplitPattern::parse(std::string_view pattern, const std::st
       return Error{.source = source,
                    .field = field,
                    .problem = fmt::format("splits text by an expression with the unknown part {}", in_quotes(part)),
-                   .advice = "The expressions of Qwen, Llama 3, GPT-2 and GPT-4o are known."};
+                   .advice = "docs/manual/data.md lists the expressions that are known."};
     }
     split.alternatives_.push_back(std::move(alternative));
   }

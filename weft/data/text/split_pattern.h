@@ -14,8 +14,8 @@ namespace weft {
 /// is recognised as one of those that byte-level families use, and matched by hand: no regular expression runs.
 class SplitPattern {
  public:
-  /// GPT-2's, which byte-level tokenizers use when their file gives none.
-  static SplitPattern gpt2();
+  /// What byte-level tokenizers use when their file gives none.
+  static SplitPattern of_byte_level();
   /// An alternative that is not known is refused by name.
   static Result<SplitPattern> parse(std::string_view pattern, const std::string& source, const std::string& field);
 

@@ -14,7 +14,7 @@ namespace {
 /// Larger than any vocabulary that is trained, small enough for a table.
 constexpr int64_t kMostIds = 4'000'000;
 constexpr DocumentLimits kTokenizerLimits{.max_bytes = 256u << 20, .max_depth = 64, .max_values = 20'000'000};
-constexpr const char* kSupported = "Byte-level BPE tokenizers as those of Qwen, Llama 3 and GPT-2 are read.";
+constexpr const char* kSupported = "Byte-level BPE tokenizers are read; docs/manual/data.md says which.";
 
 const Json* member(const Json& object, const char* key) {
   if (!object.is_object()) return nullptr;
@@ -103,7 +103,7 @@ struct Tokenizer::Reader {
         if (is_true(*step, "add_prefix_space"))
           return fail("pre_tokenizer.add_prefix_space", "is true, false is known");
         const Json* use_regex = member(*step, "use_regex");
-        if (use_regex == nullptr || *use_regex != false) tokenizer.splits_.push_back(SplitPattern::gpt2());
+        if (use_regex == nullptr || *use_regex != false) tokenizer.splits_.push_back(SplitPattern::of_byte_level());
       } else {
         return fail("pre_tokenizer", fmt::format("has the step {}; Split and ByteLevel are known", in_quotes(type)));
       }

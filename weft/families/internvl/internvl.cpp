@@ -71,7 +71,10 @@ Module read_tower(Fields& config, Fields& vision, int64_t llm_width, DeclaredMod
                     .numbers = {.channels = vision.integer_or("num_channels", 3, kChannelRange),
                                 .patch_size = read_side(vision, "patch_size", 14, kPatchRange),
                                 .temporal_patch_size = 1,
-                                .merge_size = read_merge_size(config)},
+                                .merge_size = read_merge_size(config),
+                                .pixel_mean = {0.485, 0.456, 0.406},
+                                .pixel_deviation = {0.229, 0.224, 0.225},
+                                .processors = {"GotOcr2", "InternVL"}},
                     .deviation = vision.number_or("initializer_range", 0.02, {0, 1e3}),
                     .norms_merged = true,
                     .projector_activation = read_activation(config, "projector_hidden_act", "gelu"),
@@ -124,6 +127,9 @@ void read_internvl(Fields& config, DeclaredModel& model) {
   model.numbers.media = {.time = TimeRule::kText,
                          .tokens = {.image = read_token(config, "image_token", 151667)},
                          .merge_size = model.numbers.vision->merge_size};
+  model.numbers.image_text = {.before = "<img>", .after = "</img>"};
+  model.numbers.video_text = {
+      .placeholder = "<video>", .caption = "Frame{number}: ", .before = "<img>", .after = "</img>", .between = "\n"};
   // How transformers calls them in memory, which some files have.
   model.numbers.files.renamed = {{"model.language_model.", "language_model.model."},
                                  {"lm_head.", "language_model.lm_head."},

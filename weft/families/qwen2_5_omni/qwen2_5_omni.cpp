@@ -21,6 +21,7 @@ void read_thinker(Fields& config, DeclaredModel& model, const std::string& prefi
   model.modules.push_back(read_omni_audio(audio, llm.width, prefix, model));
   model.modules.push_back(make_text_module(llm, model.has_tied_embeddings, prefix));
 
+  model.numbers.vision->processors = {"Qwen2VL", "Qwen2_5"};
   RopeRules& media = model.numbers.media;
   media = read_media_rules(config, TimeRule::kClock, *model.numbers.vision);
   media.tokens.audio = read_token(config, "audio_token", 151646);

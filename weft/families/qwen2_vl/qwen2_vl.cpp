@@ -12,8 +12,9 @@ constexpr double kVisionEpsilon = 1e-6;
 
 /// Layer norms, plain MLPs, and attention to whole frames. Here "hidden_size" is the output's width.
 Module read_qwen2_vision(Fields& config, int64_t llm_width, DeclaredModel& model) {
-  const PatchConfig patches =
+  PatchConfig patches =
       read_patches(config, {.width = "embed_dim", .default_width = 1280, .output_width = "hidden_size"}, llm_width);
+  patches.numbers.processors = {"Qwen2VL", "Qwen2_5"};
   const double mlp_ratio = config.number_or("mlp_ratio", 4, {0.001, 1024});
   const auto intermediate = static_cast<int64_t>(static_cast<double>(patches.width) * mlp_ratio);
   if (intermediate < 1) config.complain("mlp_ratio", fmt::format("is {}, which leaves the MLP no width", mlp_ratio));

@@ -73,6 +73,8 @@ void read_model(Fields& config, TextConfig (*read_text)(Fields&, DeclaredModel&)
   model.modules.push_back(make_text_module(text, model.has_tied_embeddings));
   nest_names(model.modules.back());
   model.numbers.media = read_media_rules(config, TimeRule::kApart, *model.numbers.vision);
+  model.numbers.video_text = {
+      .caption = "<{seconds} seconds>", .before = "<|vision_start|>", .after = "<|vision_end|>"};
   model.numbers.files.unused_endings = {"rotary_emb.inv_freq"};
   if (text.moe.experts > 0) name_experts(model.modules.back(), model.numbers.files);
 }

@@ -129,7 +129,9 @@ Module read_stacked_patch_encoder(Fields& config, int64_t llm_width, int64_t llm
   const int64_t intermediate = config.integer_or("intermediate_size", 4304, kIntermediateRange);
   const Activation activation = read_activation(config, "hidden_act", "gelu_pytorch_tanh");
   patches.numbers.positions_per_side = read_positions(config);
-  patches.numbers.pixel_middle = 0.5;
+  patches.numbers.pixel_mean.fill(0.5);
+  patches.numbers.pixel_deviation.fill(0.5);
+  patches.numbers.processors = {"Qwen2VL", "Qwen3VL"};
   const std::vector<Branch> branches = read_branches(config, patches.depth, llm_layers);
 
   ModuleBuilder builder;
