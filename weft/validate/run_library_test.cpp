@@ -81,7 +81,7 @@ TEST(RunLibrary, ShippedValuesPredictPublishedRuns) {
   EXPECT_LE(accuracy.max_error_percent, 27);
 }
 
-// 48 layers of width 7,168 on eight devices: 8,192 tokens a device do not fit, 6,144 do.
+// 48 layers of width 7,168 on eight devices of 80 GiB: 8,192 tokens a device do not fit, 6,144 just do.
 TEST(RunLibrary, RunsWithoutRoomForTheirMemoryOverlapNothing) {
   const RunLibrary all = library();
   const Result<std::vector<LibraryRun>> runs = prepare(all);
@@ -101,13 +101,13 @@ TEST(RunLibrary, RunsWithoutRoomForTheirMemoryOverlapNothing) {
       EXPECT_EQ(predict_ms(planned, efficiency), predict_ms(with_room, efficiency));
       ++num_overfull;
     }
-    if (run.model == "mpt-30b" && run.prepared.run.name == "30B, 2048 tokens, 8 devices") {
+    if (run.software == "llm_foundry_a100" && run.prepared.run.name == "30B, 2048 tokens, 8 devices") {
       EXPECT_FALSE(run.prepared.is_overfull);
       ++num_with_room;
     }
   }
   EXPECT_EQ(num_overfull, 2) << "on A100 and on H100";
-  EXPECT_EQ(num_with_room, 2);
+  EXPECT_EQ(num_with_room, 1);
 }
 
 TEST(RunLibrary, TheDefaultsErrorIsTheOneThatIsPrinted) {
