@@ -70,6 +70,8 @@ class CandidateTrial {
     // Encoders that are woven in do not move the pipeline's layers: the placement is its own best.
     if (!is_separable_) std::fill(beside.ranks.backward_ms.begin(), beside.ranks.backward_ms.end(), 0.0);
     const double below_ms = options_.bounds.placement ? options_.limit_ms - beside.before_ms : kInfinity;
+    if (!is_separable_ && options_.bounds.placement && least_busy_of_chunks_ms(works) >= options_.limit_ms)
+      return {.fate = Fate::kSlowerByPlacement};
     // The rule for several chunks may happen to be quicker with less memory.
     PlacedBeside* known = c_.vpp == 1 && !bench_.space().target ? &frame_.bounds.placed_beside(bench_, c_) : nullptr;
     if (known != nullptr && options_.bounds.placement) {
@@ -137,6 +139,18 @@ class CandidateTrial {
     if (end_ms == 0 || !is_separable_) bound_ms = start_ms + placed_ms(false);
     if (end_ms > 0) bound_ms = std::max(bound_ms, start_ms + placed_ms(true) + end_ms);
     return bound_ms;
+  }
+
+  /// Where the rule places several chunks a rank, encoders do not move blocks: the busiest rank in any way that it
+  /// spreads them, without recomputation.
+  double least_busy_of_chunks_ms(const std::vector<EncoderWork>& works) {
+    if (c_.vpp == 1 || options_.moves_chunks || recompute_.everywhere) return 0;
+    double least_ms = kInfinity;
+    for (std::vector<double> busy_ms : frame_.bounds.chunk_loads_ms(bench_, c_)) {
+      add_encoders(bench_.plan(), works, busy_ms);
+      least_ms = std::min(least_ms, *std::max_element(busy_ms.begin(), busy_ms.end()));
+    }
+    return least_ms;
   }
 
   /// Takes the bench's plan, which fits, into the evaluation, with the order in bubbles where it has one. A bound of 0

@@ -42,8 +42,6 @@ class Searcher {
     if (result.best.empty() || !may_improve()) return;
     FoundPlan& fastest = result.best.front();
     FoundPlan improved = improve_plan(bench_, fastest, {.drawn = drawn_, .deadline = deadline});
-    if (improve_starts(deadline, improved))
-      improved = improve_plan(bench_, improved, {.drawn = drawn_, .deadline = deadline});
     if (improved.step_time_ms >= fastest.step_time_ms) return;
     result.improved_by = 1 - improved.step_time_ms / fastest.step_time_ms;
     improved.plan.batches = fastest.plan.batches;
@@ -127,23 +125,23 @@ class Searcher {
   void look_beyond() {
     if (!may_improve() || drawn_ == nullptr || best_.fastest() == nullptr) return;
     const FoundPlan before = *best_.fastest();
-    starts_ = look_far(bench_, before, {.drawn = drawn_, .deadline = deadline_});
-    if (!starts_.empty() && starts_.front().step_time_ms < before.step_time_ms) best_.offer(starts_.front());
+    std::vector<FoundPlan> starts = look_far(bench_, before, {.drawn = drawn_, .deadline = deadline_});
+    if (!starts.empty() && starts.front().step_time_ms < before.step_time_ms) best_.offer(starts.front());
+    improve_starts(starts);
   }
 
-  /// Plans of other kinds may become faster than the best has. Whether one did.
-  bool improve_starts(const Deadline& deadline, FoundPlan& best) {
+  /// Plans of other kinds may become faster than the best has. Before the search proper: where long samples are rare
+  /// its bounds rule out little, and it takes whatever time there is.
+  void improve_starts(const std::vector<FoundPlan>& starts) {
     constexpr size_t kMostStarts = 4;
     constexpr int64_t kMostTried = 300;
-    bool is_better = false;
-    for (size_t i = 0; i < std::min(kMostStarts, starts_.size()) && !deadline.is_over(); ++i) {
-      FoundPlan improved =
-          improve_plan(bench_, starts_[i], {.drawn = drawn_, .deadline = deadline, .most_tried = kMostTried});
-      if (improved.step_time_ms >= best.step_time_ms) continue;
-      best = std::move(improved);
-      is_better = true;
+    // The rest is for bounds.
+    const Deadline half(Deadline::Clock::now() + deadline_.left() / 2, options_.stop);
+    for (size_t i = 0; i < std::min(kMostStarts, starts.size()) && !half.is_over(); ++i) {
+      const FoundPlan improved =
+          improve_plan(bench_, starts[i], {.drawn = drawn_, .deadline = half, .most_tried = kMostTried});
+      if (improved.step_time_ms < best_.fastest()->step_time_ms) best_.offer(improved);
     }
-    return is_better;
   }
 
   bool may_improve() const { return options_.improves && !bench_.space().target && !options_.first_only; }
@@ -373,7 +371,6 @@ class Searcher {
   FrameBounds frame_bounds_;
   DrawnObjective* drawn_ = nullptr;
   BestPlans best_;
-  std::vector<FoundPlan> starts_;  // of different kinds, to improve
   SearchCounts counts_;
   double open_bound_ms_ = kInfinity;  // of what was neither placed for certain nor excluded
 };

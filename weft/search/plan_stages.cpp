@@ -15,11 +15,30 @@ constexpr double kSumHair = 1e-12;
 
 }  // namespace
 
-size_t StagePrices::Hash::operator()(const Key& key) const {
+size_t StagePrices::hash_of(const Key& key) {
   Hasher hasher;
   hasher.add(static_cast<int64_t>(key.stage) << 40 | static_cast<int64_t>(key.first) << 20 | key.count);
   for (const RecomputeCounts& recompute : key.recomputes) hasher.add(recompute.full << 32 | recompute.selective);
   return hasher.value();
+}
+
+size_t StagePrices::slot_of(const Key& key, size_t hash) const {
+  size_t slot = hash & (slots_.size() - 1);
+  while (slots_[slot] != kFree) {
+    const Entry& entry = entries_[slots_[slot]];
+    if (entry.hash == hash && entry.key == key) break;
+    slot = (slot + 1) & (slots_.size() - 1);
+  }
+  return slot;
+}
+
+void StagePrices::grow() {
+  slots_.assign(2 * slots_.size(), kFree);
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    size_t slot = entries_[i].hash & (slots_.size() - 1);
+    while (slots_[slot] != kFree) slot = (slot + 1) & (slots_.size() - 1);
+    slots_[slot] = static_cast<uint32_t>(i);
+  }
 }
 
 PlanStages::PlanStages(const Plan& plan, const ModuleCostsOf& costs, const SolverShape& shape, StagePrices& prices,

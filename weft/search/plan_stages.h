@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <limits>
 #include <unordered_map>
 #include <vector>
 
@@ -33,16 +34,33 @@ class StagePrices {
   };
 
   template <typename Price>
-  const StageFigures& of(const Key& key, Price price) {
-    const auto found = figures_.find(key);
-    return found != figures_.end() ? found->second : figures_.emplace(key, price()).first->second;
+  StageFigures of(const Key& key, Price price) {
+    const size_t hash = hash_of(key);
+    size_t slot = slot_of(key, hash);
+    if (slots_[slot] != kFree) return entries_[slots_[slot]].figures;
+    const StageFigures figures = price();
+    entries_.push_back({hash, key, figures});
+    slots_[slot] = static_cast<uint32_t>(entries_.size() - 1);
+    // Half of the slots at most, so that few keys meet.
+    if (2 * entries_.size() > slots_.size()) grow();
+    return figures;
   }
 
  private:
-  struct Hash {
-    size_t operator()(const Key& key) const;
+  static constexpr uint32_t kFree = std::numeric_limits<uint32_t>::max();
+  struct Entry {
+    size_t hash;
+    Key key;
+    StageFigures figures;
   };
-  std::unordered_map<Key, StageFigures, Hash> figures_;
+  static size_t hash_of(const Key& key);
+  /// Where a key is, or would be.
+  size_t slot_of(const Key& key, size_t hash) const;
+  void grow();
+
+  // Asked millions of times: open addresses in one list take half as long as a map of nodes.
+  std::vector<Entry> entries_;
+  std::vector<uint32_t> slots_ = std::vector<uint32_t>(64, kFree);
 };
 
 /// The stages of a plan's pipeline, priced as the plan simulator prices them: chains of these options take as long as

@@ -1,5 +1,6 @@
 #include "weft/search/schedule_bounds.h"
 
+#include "weft/search/chunk_placer.h"
 #include "weft/search/plan_bounds.h"
 
 namespace weft {
@@ -48,6 +49,29 @@ double ScheduleBounds::room_ms(Workbench& bench, const Candidate& c, const Fluid
     room = rooms_.emplace(std::pair(pipeline, hides_reductions), std::move(made)).first;
   }
   return room_ms_.emplace(key, room->second.least_makespan_ms(beside)).first->second;
+}
+
+const std::vector<std::vector<double>>& ScheduleBounds::chunk_loads_ms(Workbench& bench, const Candidate& c) {
+  const auto [found, is_new] = chunk_loads_.try_emplace(pipeline_of(bench, c));
+  if (!is_new) return found->second;
+  SolverShape& shape = bench.shape_of(c).solver();
+  PlanStages stages(bench.plan(), bench.pipeline_costs(), shape, prices_of(bench, c), nothing_beside(c.pp),
+                    bench.space().recompute, /*has_memory_limit=*/false);
+  const ChunkPlacer placer(stages, shape, {});
+  for (int32_t fewer = 0; fewer <= ChunkPlacer::kMostFewer; ++fewer) {
+    const std::vector<int32_t> counts = placer.counts(fewer);
+    if (counts.empty()) continue;
+    std::vector<double>& loads = found->second.emplace_back(static_cast<size_t>(c.pp), 0.0);
+    int32_t first = 0;
+    for (int32_t stage = 0; stage < stages.num_stages(); ++stage) {
+      const int32_t count = counts[static_cast<size_t>(stage)];
+      const StageTimes times = stages.plain_times(stage, first, count);
+      loads[static_cast<size_t>(shape.schedule.rank_of_stage[static_cast<size_t>(stage)])] +=
+          shape.schedule.num_microbatches * (times[kForwardWork] + times[kInputWork] + times[kWeightWork]);
+      first += count;
+    }
+  }
+  return found->second;
 }
 
 double ScheduleBounds::placed_ms(Workbench& bench, const Candidate& c, bool hides_reductions,

@@ -26,6 +26,10 @@ class ScheduleBounds {
   /// without a limit; infinite where nothing fits. The bench is filled with the candidate.
   double placed_ms(Workbench& bench, const Candidate& c, bool hides_reductions, const PlaceLimits& limits);
 
+  /// With several chunks a rank: what each rank's blocks take in a step without recomputation, for every way that the
+  /// rule spreads them. The bench is filled with the candidate.
+  const std::vector<std::vector<double>>& chunk_loads_ms(Workbench& bench, const Candidate& c);
+
   StagePrices& prices_of(const Workbench& bench, const Candidate& c) { return prices_[pipeline_of(bench, c)]; }
 
   /// What placements of the candidate's pipeline have shown so far.
@@ -51,6 +55,7 @@ class ScheduleBounds {
   std::map<Pipeline, StagePrices> prices_;
   std::map<std::pair<Pipeline, bool>, double> placed_;
   std::map<Pipeline, PlacedBeside> beside_;
+  std::map<Pipeline, std::vector<std::vector<double>>> chunk_loads_;
 };
 
 }  // namespace weft

@@ -32,6 +32,18 @@ int64_t least_live_of(const Plan& plan, const Schedule& pipeline) {
   return least;
 }
 
+void add_encoders(const Plan& plan, const std::vector<EncoderWork>& works, std::vector<double>& busy_ms) {
+  size_t next = 0;
+  for (const ModulePlan& module : plan.modules) {
+    if (module.is_in_pipeline()) continue;
+    const EncoderWork& work = works[next++];
+    if (module.placement == ModulePlacement::kDisjoint) continue;
+    const size_t num_ranks = busy_ms.size() * module.ranks.size() / plan.llm().ranks.size();
+    for (size_t rank = busy_ms.size() - num_ranks; rank < busy_ms.size(); ++rank)
+      busy_ms[rank] += work.forwards_ms() + work.backwards_ms();
+  }
+}
+
 double busiest_rank_ms(const Plan& plan, const PlacedPipeline& placed, const SolverShape& shape,
                        const std::vector<EncoderWork>& works) {
   std::vector<double> busy(shape.moments.size(), 0);
@@ -40,15 +52,7 @@ double busiest_rank_ms(const Plan& plan, const PlacedPipeline& placed, const Sol
     busy[static_cast<size_t>(shape.schedule.rank_of_stage[stage])] +=
         static_cast<double>(plan.schedule.microbatches) * option.total_ms() + option.figures[kUpdateWork];
   }
-  size_t next = 0;
-  for (const ModulePlan& module : plan.modules) {
-    if (module.is_in_pipeline()) continue;
-    const EncoderWork& work = works[next++];
-    if (module.placement == ModulePlacement::kDisjoint) continue;
-    const size_t num_ranks = busy.size() * module.ranks.size() / plan.llm().ranks.size();
-    for (size_t rank = busy.size() - num_ranks; rank < busy.size(); ++rank)
-      busy[rank] += work.forwards_ms() + work.backwards_ms();
-  }
+  add_encoders(plan, works, busy);
   return *std::max_element(busy.begin(), busy.end());
 }
 

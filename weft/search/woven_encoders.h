@@ -19,6 +19,9 @@ WovenEnds woven_ends(const Plan& plan, const std::vector<EncoderWork>& works);
 /// The fewest live macro batches with which the pipeline's order can run every woven encoder of the plan.
 int64_t least_live_of(const Plan& plan, const Schedule& pipeline);
 
+/// Adds what encoders on the llm's ranks do in a step to what its pipeline ranks do.
+void add_encoders(const Plan& plan, const std::vector<EncoderWork>& works, std::vector<double>& busy_ms);
+
 /// What the busiest rank of a placed pipeline has to do, with its encoders, whatever the order.
 double busiest_rank_ms(const Plan& plan, const PlacedPipeline& placed, const SolverShape& shape,
                        const std::vector<EncoderWork>& works);

@@ -43,6 +43,7 @@ void add_stage_time(const StageCost& stage, double microbatches, bool splits_upd
     time.cp_ms += microbatches * pass->cp_ms;
     time.ep_ms += microbatches * pass->ep_ms;
   }
+  time.tp_ms += microbatches * stage.copies_ms;
   time.compute_ms +=
       microbatches * (stage.forward.compute_ms + stage.backward_input.compute_ms + stage.backward_weight.compute_ms);
   time.recompute_ms += microbatches * stage.recompute.compute_ms;

@@ -212,6 +212,20 @@ TEST(PlanSimulator, EveryRowsTimeAddsUpToTheStepInEveryShippedPlan) {
   }
 }
 
+TEST(PlanSimulator, LanguageModelsSpendNoTimeOnEncoders) {
+  for (const int64_t zero : {0, 1, 2, 3}) {
+    Cluster cluster = ideal_cluster();
+    cluster.within_node.bandwidth_gb_per_s = 1;
+    Plan plan =
+        text_plan(gpt_model({.layers = 8}), cluster, {.tp = 2, .dp = 4}, 512, {.name = "1f1b", .microbatches = 8});
+    for (ModulePlan& module : plan.modules) module.zero = zero;
+    ASSERT_TRUE(check_plan(plan).empty()) << zero;
+    const TimeSplit time = simulate(plan).rows.front().time;
+    EXPECT_NEAR(time.encoder_ms, 0, 1e-9 * time.tp_ms) << zero;
+    EXPECT_GT(time.tp_ms, 0);
+  }
+}
+
 TEST(PlanSimulator, WhatIsSaidOfTimesIsWhatTheTimelineShows) {
   Timeline timeline;
   const Plan plan = shipped("qwen2.5-vl-7b_colocated_fill");

@@ -122,6 +122,7 @@ Result<std::vector<LibraryRun>> prepare(const RunLibrary& library) {
     const PublishedTable& table = library.tables[t];
     WEFT_TRY(std::vector<PreparedRun> prepared, prepare(table.runs, table.cluster));
     for (size_t i = 0; i < prepared.size(); ++i) {
+      prepared[i].waits_where_overfull = !library.software.at(table.software).plans_memory();
       runs.push_back({.prepared = std::move(prepared[i]),
                       .table = t,
                       .model = table.models[i],

@@ -154,6 +154,7 @@ Result<Software> Software::read(const Document& document) {
   Fields fields(document, findings);
   Software software;
   software.is_fused_ = fields.flag_or("fused", false);
+  software.plans_memory_ = fields.flag_or("plans_memory", false);
   for (const EfficiencyField& field : software_fields()) {
     if (fields.has(field.name)) software.set(field.value, fields.number(field.name, field.range));
     fields.raw(field.name);

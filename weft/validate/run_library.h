@@ -12,16 +12,18 @@ namespace weft {
 /// What a system's kernels and host leave of a machine's rates: fields of Efficiency, in place of the cluster's.
 class Software {
  public:
-  /// Only fields that belong to software may be given, and whether its operators are `fused`.
+  /// Only fields that belong to software may be given, whether its operators are `fused`, and whether it `plans_memory`.
   static Result<Software> read(const Document& document);
 
   Efficiency applied_to(Efficiency efficiency) const;
   void set(double Efficiency::*field, double value);
   bool has(double Efficiency::*field) const;
   bool is_fused() const { return is_fused_; }
+  bool plans_memory() const { return plans_memory_; }
 
  private:
-  bool is_fused_ = false;  ///< operators are compiled or written into few kernels
+  bool is_fused_ = false;      ///< operators are compiled or written into few kernels
+  bool plans_memory_ = false;  ///< before a step, so that nothing waits for memory in it
   std::vector<std::pair<double Efficiency::*, double>> values_;
 };
 

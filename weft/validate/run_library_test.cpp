@@ -81,6 +81,35 @@ TEST(RunLibrary, ShippedValuesPredictPublishedRuns) {
   EXPECT_LE(accuracy.max_error_percent, 27);
 }
 
+// 48 layers of width 7,168 on eight devices of 80 GiB: 8,192 tokens a device do not fit, 6,144 just do.
+TEST(RunLibrary, RunsWithoutRoomForTheirMemoryOverlapNothing) {
+  const RunLibrary all = library();
+  const Result<std::vector<LibraryRun>> runs = prepare(all);
+  ASSERT_TRUE(runs.ok()) << runs.error().message();
+  int num_overfull = 0, num_with_room = 0;
+  for (const LibraryRun& run : *runs) {
+    const Efficiency efficiency = shipped(all).efficiency_of(run);
+    const bool plans_memory = all.software.at(run.software).plans_memory();
+    EXPECT_EQ(run.prepared.waits_where_overfull, !plans_memory) << run.software;
+    if (run.model == "mpt-30b" && run.prepared.run.name == "30B, 8192 tokens, 8 devices") {
+      EXPECT_TRUE(run.prepared.is_overfull);
+      PreparedRun with_room = run.prepared;
+      with_room.is_overfull = false;
+      EXPECT_GT(predict_ms(run.prepared, efficiency), 1.04 * predict_ms(with_room, efficiency));
+      PreparedRun planned = run.prepared;
+      planned.waits_where_overfull = false;
+      EXPECT_EQ(predict_ms(planned, efficiency), predict_ms(with_room, efficiency));
+      ++num_overfull;
+    }
+    if (run.software == "llm_foundry_a100" && run.prepared.run.name == "30B, 2048 tokens, 8 devices") {
+      EXPECT_FALSE(run.prepared.is_overfull);
+      ++num_with_room;
+    }
+  }
+  EXPECT_EQ(num_overfull, 2) << "on A100 and on H100";
+  EXPECT_EQ(num_with_room, 1);
+}
+
 TEST(RunLibrary, TheDefaultsErrorIsTheOneThatIsPrinted) {
   const RunLibrary all = library();
   const std::vector<LibraryRun> runs = *prepare(all);

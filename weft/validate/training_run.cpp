@@ -1,10 +1,12 @@
 #include "weft/validate/training_run.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/base/units.h"
 #include "weft/families/plain_decoder.h"
 #include "weft/meaning/check.h"
 #include "weft/simulate/plan_simulator.h"
@@ -124,8 +126,13 @@ Result<std::vector<PreparedRun>> prepare(const std::vector<TrainingRun>& runs, c
     WEFT_TRY(Plan plan, plan_of(run, cluster));
     WEFT_TRY(Schedule schedule, playable_schedule(plan));
     // Everything that can be wrong is found here, so that predictions cannot fail.
-    WEFT_TRY([[maybe_unused]] const PlanSimulator simulator, PlanSimulator::create(plan));
-    prepared.push_back({run, std::move(plan), std::move(schedule)});
+    WEFT_TRY(PlanSimulator simulator, PlanSimulator::create(plan));
+    double most_bytes = 0;
+    for (const MemorySplit& row : simulator.run_mean(plan, schedule).memory)
+      most_bytes = std::max(most_bytes, row.total());
+    const bool is_overfull = most_bytes > plan.cluster.device.memory_gib * kGiB;
+    prepared.push_back(
+        {.run = run, .plan = std::move(plan), .schedule = std::move(schedule), .is_overfull = is_overfull});
   }
   return prepared;
 }
@@ -133,6 +140,7 @@ Result<std::vector<PreparedRun>> prepare(const std::vector<TrainingRun>& runs, c
 double predict_ms(const PreparedRun& run, const Efficiency& efficiency) {
   Plan plan = run.plan;
   plan.cluster.efficiency = efficiency;
+  if (run.is_overfull && run.waits_where_overfull) plan.overlap_dp = false;
   PlanSimulator simulator = *PlanSimulator::create(plan);
   return simulator.step_time_ms(plan, run.schedule);
 }

@@ -44,6 +44,10 @@ struct PreparedRun {
   TrainingRun run;
   Plan plan;
   Schedule schedule;
+  bool is_overfull = false;  ///< needs more than its devices' memory, as plans are priced
+  /// Nothing runs beside compute in such a run. An allocator that finds no room waits for the device, gives back what
+  /// it has kept, and asks the driver again, in every block: no gather can begin before the block in front has ended.
+  bool waits_where_overfull = false;
 };
 Result<std::vector<PreparedRun>> prepare(const std::vector<TrainingRun>& runs, const Cluster& cluster);
 
