@@ -144,6 +144,24 @@ TEST(Thaw, AModuleThawsAndFreezesBetweenCheckpoints) {
   }
 }
 
+/// What another plan must hold of what a plan held: the same bits, moments of no updates where there were none.
+void expect_moved(const ElementStates& before, const ElementStates& after) {
+  ASSERT_EQ(before.size(), after.size());
+  for (const auto& [name, states] : after) {
+    const std::vector<ElementState>& held = before.at(name);
+    ASSERT_EQ(states.size(), held.size()) << name;
+    for (size_t i = 0; i < states.size(); ++i) {
+      ElementState expected = held[i];
+      if (states[i].updates < 0) {
+        expected = {.bits = {held[i].bits[0], 0, 0}, .updates = -1, .is_held = true};
+      } else if (held[i].updates < 0) {
+        expected.updates = 0;
+      }
+      ASSERT_EQ(states[i], expected) << name << "[" << i << "]";
+    }
+  }
+}
+
 TEST_P(Reshard, ARunningJobChangesItsPlanBetweenTwoSteps) {
   const Model model = this->model();
   const char* wanted = std::getenv("WEFT_PLAN_SWITCHES");
@@ -157,9 +175,14 @@ TEST_P(Reshard, ARunningJobChangesItsPlanBetweenTwoSteps) {
   std::map<std::string, at::Tensor> weights;
   std::mutex guard;
   std::vector<OwnedElements> held(static_cast<size_t>(kRanks));
+  std::vector<ElementStates> states_before(plans.size()), states_after(plans.size());
   std::atomic<int64_t> moved = 0, least = 0;
   on_ranks(kRanks, [&](World& world) {
     std::unique_ptr<TrainingRank> rank = rank_of(world, plans[0], kExampleSeed);
+    const auto note_states = [&](ElementStates& states) {
+      const std::lock_guard lock(guard);
+      EXPECT_TRUE(add_states(rank->optimizers(), states)) << "copies differ";
+    };
     take_steps(*rank, plans[0], expected, 0, 1);
     for (size_t i = 1; i < plans.size(); ++i) {
       held[static_cast<size_t>(world.rank())] = owned_elements(rank->optimizers());
@@ -172,8 +195,15 @@ TEST_P(Reshard, ARunningJobChangesItsPlanBetweenTwoSteps) {
       moved += bytes.received;
       least += least_moved_bytes(held[static_cast<size_t>(world.rank())], owned_elements(next->optimizers()), there,
                                  sizeof(double));
-      world.all().barrier().wait();
+      note_states(states_before[i]);
       rank = std::move(next);
+      note_states(states_after[i]);
+      world.all().barrier().wait();
+      if (world.rank() == 0) {
+        expect_moved(states_before[i], states_after[i]);
+        states_before[i].clear();
+        states_after[i].clear();
+      }
       SCOPED_TRACE(fmt::format("switch {}: {} -> {}", i, settings_text(plans[i - 1]), settings_text(plans[i])));
       take_steps(*rank, plans[i], expected, i, 1);
     }
