@@ -274,9 +274,8 @@ Result<RunRecord> read_run_record(const std::filesystem::path& run_folder) {
   WEFT_TRY(RunRecord record, parse_run_record(text, path.string()));
   if (record.steps.empty()) {
     return Error{.source = path.string(),
-                 .problem = record.num_other_plan_steps == 0
-                                ? "has no step: the run ended before its first"
-                                : "has no step by the plan that the run went on by last",
+                 .problem = record.num_other_plan_steps == 0 ? "has no step: the run ended before its first"
+                                                             : "has no step by the plan that the run went on by last",
                  .advice = "Train at least one step, better ten."};
   }
   return record;

@@ -45,7 +45,7 @@ struct RunHeader {
 struct RunRecord {
   std::string source;
   RunHeader header;
-  std::vector<StepRecord> steps;    ///< rising; by the plan that the run went by last
+  std::vector<StepRecord> steps;     ///< rising; by the plan that the run went by last
   int64_t num_other_plan_steps = 0;  ///< steps that were written down before, by other plans
 };
 

@@ -79,8 +79,8 @@ TEST(RunRecord, StepsByOtherPlansAreLeftOutAndCounted) {
   RunHeader first = example_header(), second = example_header();
   first.plan = "first";
   second.plan = "second";
-  const std::string text = to_line(first) + to_line(example_step(1)) + to_line(example_step(2)) + to_line(second) +
-                           to_line(example_step(3));
+  const std::string text =
+      to_line(first) + to_line(example_step(1)) + to_line(example_step(2)) + to_line(second) + to_line(example_step(3));
   const auto steps_of = [](const std::string& lines) {
     const Result<RunRecord> record = parse_run_record(lines, "steps.jsonl");
     EXPECT_TRUE(record.ok()) << record.error().message();

@@ -42,36 +42,35 @@ inline OwnedElements owned_elements(std::span<StageOptimizer* const> optimizers)
 struct ElementState {
   std::array<uint64_t, 3> bits{};  ///< of the value and both moments
   int64_t updates = -1;            ///< that the moments are of; -1 without moments
-  bool is_held = false;
 
   bool operator==(const ElementState&) const = default;
 };
-using ElementStates = std::map<std::string, std::vector<ElementState>>;
 
-/// Adds what a rank's optimizers own. False where a copy of an element differs from one that is there already.
-inline bool add_states(std::span<StageOptimizer* const> optimizers, ElementStates& all) {
-  bool is_equal = true;
+/// Of each element what different copies there are: AdamW rounds the last elements of a stretch otherwise than those
+/// before, so that copies that lie elsewhere may differ in their last bit.
+using ElementStates = std::map<std::string, std::vector<std::vector<ElementState>>>;
+
+/// Adds what a rank's optimizers own.
+inline void add_states(std::span<StageOptimizer* const> optimizers, ElementStates& all) {
   for (const StageOptimizer* optimizer : optimizers) {
     for (const OwnedPiece& owned : owned_pieces(*optimizer)) {
       const WeightPiece& piece = *owned.piece;
       if (piece.name.empty()) continue;
-      std::vector<ElementState>& elements = all[piece.name];
+      std::vector<std::vector<ElementState>>& elements = all[piece.name];
       elements.resize(static_cast<size_t>(piece.shape[0] * piece.row_elements()));
       const bool has_moments = owned.state.moment1.defined();
       std::vector<at::Tensor> tensors = {owned.state.master};
       if (has_moments) tensors.insert(tensors.end(), {owned.state.moment1, owned.state.moment2});
       for (at::Tensor& tensor : tensors) tensor = tensor.to(at::kDouble).contiguous();
       for (int64_t i = owned.elements.begin; i < owned.elements.end; ++i) {
-        ElementState state{.updates = has_moments ? optimizer->updates_of(owned.index) : -1, .is_held = true};
+        ElementState state{.updates = has_moments ? optimizer->updates_of(owned.index) : -1};
         for (size_t t = 0; t < tensors.size(); ++t)
           state.bits[t] = std::bit_cast<uint64_t>(tensors[t].const_data_ptr<double>()[i - owned.elements.begin]);
-        ElementState& there = elements[static_cast<size_t>(place_in_weight(piece, i))];
-        is_equal = is_equal && (!there.is_held || there == state);
-        there = state;
+        std::vector<ElementState>& copies = elements[static_cast<size_t>(place_in_weight(piece, i))];
+        if (std::find(copies.begin(), copies.end(), state) == copies.end()) copies.push_back(state);
       }
     }
   }
-  return is_equal;
 }
 
 /// What any of them owns.
