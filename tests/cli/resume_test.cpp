@@ -49,6 +49,10 @@ TEST_F(ResumeVerb, GoesOnByAnyPlanOnAnyRanks) {
   EXPECT_TRUE(says(second.err, "from here on with "));
   EXPECT_TRUE(says(second.err, "world_size 4 instead of 2"));
   EXPECT_TRUE(says(second.err, "modules.llm.tp 2 instead of 1"));
+  EXPECT_FALSE(says(second.err, "is not compared")) << "steps are held against the plan that they are by";
+  const ProgramRun validated = run_weft({"validate", "--run", run_folder("run")});
+  EXPECT_EQ(validated.exit_status, 0) << validated.err;
+  EXPECT_TRUE(says(validated.out, "left out: 3 recorded steps by other plans that the run followed before"));
   const ProgramRun third =
       run_weft_with_mpi(2, {"train", "--plan", two, "--config", config(6, 2), "--resume", run_folder("run")});
   ASSERT_EQ(third.exit_status, 0) << third.err;

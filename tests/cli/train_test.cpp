@@ -310,6 +310,32 @@ TEST_F(Train, AKilledRankEndsTheRunAndTheNextGoesOnAsIfNothingHadBeen) {
   EXPECT_GT(times_killed, 0);
 }
 
+// As srun and a host that is taken away do it: the signal goes to one rank or to all, not to the launcher.
+TEST_F(Train, ProcessesThatAreAskedToEndSaveTheirStateAndEndWithStatus3) {
+  const std::string plan_file = two_ranks_plan(), settings = config(100'000, 50'000);
+  for (const bool asks_all : {true, false}) {
+    const std::string name = asks_all ? "all" : "one";
+    const TemporaryFolder output;
+    const StartedProgram run =
+        start_command({source_tree().string() + "/scripts/mpirun", "-n", "2", build_tree() / "weft", "train", "--plan",
+                       plan_file, "--config", settings, "--run", run_folder(name)},
+                      output.path());
+    for (int waits = 0; waits < 6000 && metrics(name).size() < 2; ++waits)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    const std::vector<pid_t> ranks = children_of(run.process);
+    ASSERT_EQ(ranks.size(), 2u);
+    for (const pid_t rank : ranks) {
+      if (asks_all || rank == ranks.back()) kill(rank, SIGTERM);
+    }
+    const ProgramRun ended = wait_for(run);
+    EXPECT_EQ(ended.exit_status, 3) << ended.err;
+    const int64_t done = std::ssize(metrics(name));
+    EXPECT_TRUE(says(ended.err, fmt::format("train: was interrupted after step {}", done)));
+    EXPECT_TRUE(
+        std::filesystem::exists(run_folder(name) + fmt::format("/checkpoints/step-{:08}/checkpoint.json", done)));
+  }
+}
+
 // Every module its own settings, from the search to the run, and the same losses as one rank.
 TEST_F(Train, PlansOfModulesWithTheirOwnSettingsRunAsTheyAre) {
   const std::string model = (kFixtures / "qwen2_5_omni").string();

@@ -8,11 +8,18 @@ namespace weft::training {
 /// global batch and what it trains between two steps. A weight that is thawed has moments of its own age.
 class OneRank {
  public:
-  OneRank(const Model& model, double epsilon)
+  OneRank(const Model& model, double epsilon, double learning_rate = kExampleRate)
       : maker_(at::TensorOptions().dtype(at::kDouble)),
         network_(*Network::create(model, maker_)),
-        settings_{.epsilon = epsilon} {
+        settings_{.epsilon = epsilon},
+        learning_rate_(learning_rate) {
     initialize_weights(maker_.all(), kExampleSeed);
+  }
+
+  /// Moves every element by at most this share of itself, as rounding does.
+  void disturb(double share) {
+    const at::NoGradGuard no_graph;
+    for (const ParameterPtr& p : maker_.all()) p->value.detach().mul_(1 + share * (2 * at::rand_like(p->value) - 1));
   }
 
   /// From the next step on by this plan's batch and frozen weights.
@@ -63,12 +70,12 @@ class OneRank {
       }
       const at::Tensor gradient = p->gradient.defined() ? p->gradient * scale : at::zeros_like(p->value);
       at::Tensor value = p->value.detach();
-      if (value.dim() >= 2) value.mul_(1 - kExampleRate * settings_.weight_decay);
+      if (value.dim() >= 2) value.mul_(1 - learning_rate_ * settings_.weight_decay);
       state.first.mul_(settings_.beta1).add_(gradient, 1 - settings_.beta1);
       state.second.mul_(settings_.beta2).addcmul_(gradient, gradient, 1 - settings_.beta2);
       const double c1 = 1 - std::pow(settings_.beta1, static_cast<double>(state.updates));
       const double c2 = 1 - std::pow(settings_.beta2, static_cast<double>(state.updates));
-      value.sub_(state.first / c1 / ((state.second / c2).sqrt() + settings_.epsilon) * kExampleRate);
+      value.sub_(state.first / c1 / ((state.second / c2).sqrt() + settings_.epsilon) * learning_rate_);
       p->gradient.reset();
     }
     return {.loss = loss.item<double>() / num_targets, .norm = std::sqrt(squares)};
@@ -90,6 +97,7 @@ class OneRank {
   WholeParameters maker_;
   Network network_;
   AdamWSettings settings_;
+  double learning_rate_;
   std::map<Parameter*, State> states_;
   int64_t batch_ = 1;
   int64_t num_samples_ = 0;

@@ -101,8 +101,9 @@ void note_saved_state() {
 }
 
 std::optional<int> interrupted_status() {
-  if (!has_interrupt.load()) return std::nullopt;
-  return has_saved_state.load() ? kStoppedAndSaved : kInterrupted;
+  // The signal may have come to another rank's process.
+  if (has_saved_state.load()) return kStoppedAndSaved;
+  return has_interrupt.load() ? std::optional(kInterrupted) : std::nullopt;
 }
 
 void end_on_interrupt(const std::string& verb) {

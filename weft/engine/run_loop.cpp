@@ -52,7 +52,7 @@ LineFile opened(const std::filesystem::path& path) {
   return *std::move(file);
 }
 
-RunHeader header_of(const World& world, const TrainConfig& config) {
+RunHeader header_of(const World& world, const Plan& plan, const TrainConfig& config) {
   const auto today = std::chrono::floor<std::chrono::days>(std::chrono::system_clock::now());
   const std::chrono::year_month_day date(today);
   const CoreShare share = share_cores(detect_launch(), world.size(), config.threads_per_rank);
@@ -63,7 +63,8 @@ RunHeader header_of(const World& world, const TrainConfig& config) {
                               static_cast<unsigned>(date.day())),
           .threads_per_rank = share.threads_per_rank,
           .ranks_here = share.ranks,
-          .cores = config.device == "cpu" ? share.cores : 0};
+          .cores = config.device == "cpu" ? share.cores : 0,
+          .plan = work_hash(plan)};
 }
 
 /// One rank between the first step and the last.
@@ -84,7 +85,7 @@ class RankRun {
     if (!is_first()) return;
     metrics_file_ = opened(start.folder.metrics());
     record_file_ = opened(start.folder.steps());
-    if (auto error = record_file_->append(to_line(header_of(world, config)))) throw RankError(*error);
+    write_header();
   }
 
   Result<TrainReport> run() {
@@ -179,8 +180,17 @@ class RankRun {
       return error;
     running_ = next;
     plan_ = running_.get();
+    if (is_first()) {
+      if (auto error = write_file(start_.folder.plan(), plan_to_text(*plan_))) throw RankError(*error);
+      write_header();
+    }
     say(fmt::format("after step {} with {}", session_.num_steps(), fmt::join(changes, ", ")));
     return std::nullopt;
+  }
+
+  /// Before the steps of a plan, so that they are held against that one.
+  void write_header() {
+    if (auto error = record_file_->append(to_line(header_of(world_, *plan_, config_)))) throw RankError(*error);
   }
 
   void write_down(const StepMetrics& metrics) {

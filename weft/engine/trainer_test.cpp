@@ -10,6 +10,7 @@
 #include "weft/engine/run_folder.h"
 #include "weft/meaning/check.h"
 #include "weft/meaning/parallel_settings.h"
+#include "weft/plan/plan_json.h"
 #include "weft/spec/scenario.h"
 
 namespace weft {
@@ -155,6 +156,14 @@ TEST_F(TrainerApi, ARunChangesItsPlanWhileItRuns) {
   const std::vector<double> expected = losses_of(false, "straight"), found = losses_of(true, "switched");
   ASSERT_EQ(found.size(), 6u);
   for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-9 * expected[i]) << i;
+  // Steps 3 and 4 are by the plan in between; the folder's plan is the last.
+  const auto record = read_run_record(folder_ / "switched");
+  ASSERT_TRUE(record.ok()) << record.error().message();
+  EXPECT_EQ(record->num_other_plan_steps, 2);
+  EXPECT_EQ(std::ssize(record->steps), 4);
+  const auto kept = read_plan_file(folder_ / "switched/plan.json");
+  ASSERT_TRUE(kept.ok()) << kept.error().message();
+  EXPECT_EQ(work_hash(*kept), work_hash(first));
 
   Trainer trainer(first, config(1));
   Plan other = second;

@@ -191,6 +191,7 @@ std::optional<Error> TrainingSession::switch_plan(std::shared_ptr<const Plan> pl
   if (auto error = move_states(world_->all(), rank_->optimizers(), (*rank)->optimizers())) return error;
   plan_samples_ = first_sample(step_);
   plan_step_ = step_;
+  first_step_ = step_;
   rank_ = *std::move(rank);
   own_plan_ = std::move(plan);
   plan_ = own_plan_.get();

@@ -116,7 +116,7 @@ class TrainingSession {
   double last_start_ms_ = 0;
   std::optional<StepRecorder> recorder_;
   std::optional<StepRecord> last_record_;
-  int64_t first_step_ = 0;  ///< steps done before this process
+  int64_t first_step_ = 0;  ///< steps done before this process, or before it changed its plan: the next warms up
   std::shared_ptr<SharedBatches> batches_;
   std::shared_future<LocalBatch> next_batch_;
 };

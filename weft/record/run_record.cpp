@@ -8,6 +8,7 @@
 
 #include "weft/base/fields.h"
 #include "weft/base/file.h"
+#include "weft/plan/plan_json.h"
 
 namespace weft {
 namespace {
@@ -135,7 +136,8 @@ Result<RunHeader> read_header(const Document& document) {
                    .date = fields.text_or("date", ""),
                    .threads_per_rank = fields.integer_or("threads_per_rank", 1, {0, 1 << 20}),
                    .ranks_here = fields.integer_or("ranks_here", 1, {0, 1 << 20}),
-                   .cores = fields.integer_or("cores", 0, {0, 1 << 20})};
+                   .cores = fields.integer_or("cores", 0, {0, 1 << 20}),
+                   .plan = fields.text_or("plan", "")};
   fields.reject_unknown();
   if (findings.first()) return *findings.first();
   return header;
@@ -167,7 +169,26 @@ Error bad_line(const std::string& source, int64_t line, std::string problem) {
   return {.source = fmt::format("{}:{}", source, line), .problem = std::move(problem), .advice = kAdvice};
 }
 
+constexpr std::string_view kPredictionFields[] = {"predicted", "cluster", "batches", "batch_seed", "model.name"};
+
 }  // namespace
+
+bool is_of_prediction(std::string_view field) {
+  return std::any_of(std::begin(kPredictionFields), std::end(kPredictionFields), [&](std::string_view name) {
+    return field.starts_with(name) && (field.size() == name.size() || field[name.size()] == '.');
+  });
+}
+
+std::string work_hash(const Plan& plan) {
+  Json work = plan_to_json(plan).flatten();
+  Json kept = Json::object();
+  for (const auto& [place, value] : work.items()) {
+    std::string field = place.substr(1);
+    std::replace(field.begin(), field.end(), '/', '.');
+    if (!is_of_prediction(field)) kept[place] = value;
+  }
+  return hash_of(kept);
+}
 
 std::string to_line(const RunHeader& header) {
   Json json = {{"weft_run", kVersion}, {"software", header.software}, {"device", header.device}};
@@ -176,6 +197,7 @@ std::string to_line(const RunHeader& header) {
   json["threads_per_rank"] = header.threads_per_rank;
   json["ranks_here"] = header.ranks_here;
   if (header.cores > 0) json["cores"] = header.cores;
+  if (!header.plan.empty()) json["plan"] = header.plan;
   return sealed(json);
 }
 
@@ -198,6 +220,8 @@ std::string to_line(const StepRecord& step) {
 
 Result<RunRecord> parse_run_record(std::string_view text, std::string source) {
   RunRecord record{.source = std::move(source)};
+  std::vector<std::string> plans;  // of each step
+  int64_t last_step = 0;
   bool has_header = false;
   int64_t number = 0;
   while (!text.empty()) {
@@ -218,10 +242,18 @@ Result<RunRecord> parse_run_record(std::string_view text, std::string source) {
     }
     if (!has_header) return bad_line(record.source, number, "comes before the line that says what ran");
     WEFT_TRY(StepRecord step, read_step(document));
-    if (!record.steps.empty() && step.step <= record.steps.back().step)
-      return bad_line(record.source, number, fmt::format("has step {} again", step.step));
+    if (step.step <= last_step) return bad_line(record.source, number, fmt::format("has step {} again", step.step));
+    last_step = step.step;
     record.steps.push_back(std::move(step));
+    plans.push_back(record.header.plan);
   }
+  // A run may have changed its plan more than once, and come back to one.
+  std::vector<StepRecord> own;
+  for (size_t i = 0; i < plans.size(); ++i) {
+    if (plans[i] == record.header.plan) own.push_back(std::move(record.steps[i]));
+  }
+  record.num_other_plan_steps = std::ssize(plans) - std::ssize(own);
+  record.steps = std::move(own);
   return record;
 }
 
@@ -242,7 +274,8 @@ Result<RunRecord> read_run_record(const std::filesystem::path& run_folder) {
   WEFT_TRY(RunRecord record, parse_run_record(text, path.string()));
   if (record.steps.empty()) {
     return Error{.source = path.string(),
-                 .problem = "has no step: the run ended before its first",
+                 .problem = record.num_other_plan_steps == 0 ? "has no step: the run ended before its first"
+                                                             : "has no step by the plan that the run went on by last",
                  .advice = "Train at least one step, better ten."};
   }
   return record;

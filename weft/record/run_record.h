@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "weft/base/document.h"
+#include "weft/plan/plan.h"
 #include "weft/record/recorded_load.h"
 #include "weft/schedule/timeline.h"
 #include "weft/spec/sample_load.h"
@@ -37,14 +38,21 @@ struct RunHeader {
   int64_t threads_per_rank = 1;
   int64_t ranks_here = 1;  ///< on the host of rank 0
   int64_t cores = 0;       ///< that these share; 0 where the device is no CPU
+  std::string plan;        ///< `work_hash` of the plan that the steps after this line follow; empty in older files
 };
 
 /// The steps.jsonl of a run folder.
 struct RunRecord {
   std::string source;
   RunHeader header;
-  std::vector<StepRecord> steps;  ///< rising
+  std::vector<StepRecord> steps;     ///< rising; by the plan that the run went by last
+  int64_t num_other_plan_steps = 0;  ///< steps that were written down before, by other plans
 };
+
+/// Whether a field of a plan says nothing of what ranks do in a step: what was predicted, and from what.
+bool is_of_prediction(std::string_view field);
+/// A hash of all other fields: steps of plans with equal hashes are held against one prediction.
+std::string work_hash(const Plan& plan);
 
 /// A line each, with its end.
 std::string to_line(const RunHeader& header);

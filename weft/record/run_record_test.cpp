@@ -1,6 +1,7 @@
 #include "weft/record/run_record.h"
 
 #include <fstream>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -72,6 +73,44 @@ TEST(RunRecord, ALineThatWasCutOffOrChangedIsNamed) {
   EXPECT_NE(problem_of(changed).find("steps.jsonl:2: is cut off or was changed"), std::string::npos);
   EXPECT_NE(problem_of(step).find("before the line that says what ran"), std::string::npos);
   EXPECT_NE(problem_of(whole + step).find("has step 1 again"), std::string::npos);
+}
+
+TEST(RunRecord, StepsByOtherPlansAreLeftOutAndCounted) {
+  RunHeader first = example_header(), second = example_header();
+  first.plan = "first";
+  second.plan = "second";
+  const std::string text =
+      to_line(first) + to_line(example_step(1)) + to_line(example_step(2)) + to_line(second) + to_line(example_step(3));
+  const auto steps_of = [](const std::string& lines) {
+    const Result<RunRecord> record = parse_run_record(lines, "steps.jsonl");
+    EXPECT_TRUE(record.ok()) << record.error().message();
+    std::vector<int64_t> steps;
+    for (const StepRecord& step : record->steps) steps.push_back(step.step);
+    steps.push_back(-record->num_other_plan_steps);
+    return steps;
+  };
+  EXPECT_EQ(steps_of(text), (std::vector<int64_t>{3, -2}));
+  EXPECT_EQ(steps_of(text + to_line(first) + to_line(example_step(4))), (std::vector<int64_t>{1, 2, 4, -1}));
+  // A step of another plan is still a step that was done.
+  EXPECT_NE(problem_of(text + to_line(first) + to_line(example_step(3))).find("has step 3 again"), std::string::npos);
+  // Files of older versions do not say which plan.
+  EXPECT_EQ(steps_of(to_line(example_header()) + to_line(example_step(1)) + to_line(example_header()) +
+                     to_line(example_step(2))),
+            (std::vector<int64_t>{1, 2, 0}));
+}
+
+TEST(RunRecord, PlansOfEqualWorkHaveEqualHashesWhateverWasPredicted) {
+  const Model model = *read_model_file(source_tree() / "scenarios/models/tiny-vl.json");
+  const Plan plan = random_plan(model, 1);
+  Plan repriced = plan;
+  repriced.cluster.name += " with another link";
+  repriced.model.name += "-copy";
+  repriced.batches = 3;
+  repriced.batch_seed += 1;
+  EXPECT_EQ(work_hash(repriced), work_hash(plan));
+  std::set<std::string> hashes;
+  for (uint64_t seed = 1; seed <= 8; ++seed) hashes.insert(work_hash(random_plan(model, seed)));
+  EXPECT_EQ(hashes.size(), 8u);
 }
 
 TEST(RunRecord, AStepThatIsDoneAgainIsTakenAway) {

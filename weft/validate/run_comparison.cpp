@@ -290,13 +290,6 @@ Timeline overlaid(const StepRecord& step, const PlayedStep& played) {
   return timeline;
 }
 
-bool may_differ(const std::string& field) {
-  for (const std::string_view word : {"predicted", "cluster", "batches", "batch_seed", "model.name"}) {
-    if (field == word || (field.starts_with(word) && field[word.size()] == '.')) return true;
-  }
-  return false;
-}
-
 Json to_json(const Compared& compared, const char* unit) {
   return {{std::string("predicted_") + unit, compared.predicted},
           {std::string("measured_") + unit, compared.measured},
@@ -327,7 +320,7 @@ const ComparedRank* RunComparison::fullest() const {
 
 std::optional<Error> check_same_run(const Plan& plan, const Plan& ran, const std::string& run_folder) {
   std::vector<Difference> differences = diff_plans(ran, plan);
-  std::erase_if(differences, [](const Difference& difference) { return may_differ(difference.field); });
+  std::erase_if(differences, [](const Difference& difference) { return is_of_prediction(difference.field); });
   if (differences.empty()) return std::nullopt;
   const auto side = [](const std::string& value) { return value.empty() ? std::string("missing") : value; };
   const Difference& first = differences.front();
@@ -437,6 +430,10 @@ Result<RunComparison> compare_run(const Plan& given, const RunRecord& record, co
         "{} with {} each computed on {}: a prediction is for a device of its own for each rank; run no more "
         "ranks than cores to compare",
         counted(header.ranks_here, "rank"), counted(header.threads_per_rank, "thread"), counted(header.cores, "core")));
+  }
+  if (record.num_other_plan_steps > 0) {
+    comparison.warnings.push_back(fmt::format("left out: {} by other plans that the run followed before",
+                                              counted(record.num_other_plan_steps, "recorded step")));
   }
   if (settled.size() < 5) {
     comparison.warnings.push_back(fmt::format("only {} without warm-up: the median is not sure; train some more",

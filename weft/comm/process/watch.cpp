@@ -70,11 +70,14 @@ void signal_event(int descriptor) {
 // A signal handler reaches nothing but what is global.
 std::atomic<int> sigterm_event{-1};
 std::atomic<bool> has_sigterm{false};
+using SignalHandler = void (*)(int);
+std::atomic<SignalHandler> program_handler{nullptr};
 
-void on_sigterm(int) {
+void on_sigterm(int signal) {
   const int kept = errno;
   has_sigterm = true;
   if (const int event = sigterm_event; event >= 0) signal_event(event);
+  if (const SignalHandler handler = program_handler) handler(signal);
   errno = kept;
 }
 
@@ -89,6 +92,10 @@ Watch::Watch(int64_t rank, std::vector<RankConnection> connections, Options opti
   struct sigaction action {};
   action.sa_handler = on_sigterm;
   action.sa_flags = SA_RESTART;
+  struct sigaction before {};
+  sigaction(SIGTERM, nullptr, &before);
+  ends_itself_ = before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN;
+  program_handler = ends_itself_ ? before.sa_handler : nullptr;
   sigaction(SIGTERM, &action, nullptr);
   thread_ = std::thread([this] { listen(); });
   pthread_setname_np(thread_.native_handle(), "weft watch");
@@ -96,7 +103,7 @@ Watch::Watch(int64_t rank, std::vector<RankConnection> connections, Options opti
 
 Watch::~Watch() {
   sigterm_event = -1;
-  std::signal(SIGTERM, SIG_DFL);
+  std::signal(SIGTERM, ends_itself_ ? program_handler.load() : SIG_DFL);
   {
     const std::lock_guard lock(mutex_);
     is_ending_ = true;
@@ -224,7 +231,8 @@ void Watch::meet_deadlines() {
   std::optional<RankNews> ending;
   {
     const std::lock_guard lock(mutex_);
-    if (has_sigterm && !asked_to_end_) asked_to_end_ = now;
+    // A program that ends itself is left to it, unless a rank has died: then the launcher has sent the signal.
+    if (has_sigterm && !asked_to_end_ && (!ends_itself_ || failure_)) asked_to_end_ = now;
     if (asked_to_end_)
       end_at_ = std::min(end_at_.value_or(*asked_to_end_ + kAfterSigterm), *asked_to_end_ + kAfterSigterm);
     is_unexplained = asked_to_end_ && !failure_ && now >= *asked_to_end_ + kNewsPatience;

@@ -85,8 +85,9 @@ class Watch {
   int64_t rank_ = 0;
   Options options_;
   std::vector<Connection> connections_;
-  Descriptor wake_;         ///< an event that ends the thread or makes it look again
-  std::mutex write_mutex_;  ///< frames are written whole
+  bool ends_itself_ = false;  ///< the program had a handler for SIGTERM, which is still called
+  Descriptor wake_;           ///< an event that ends the thread or makes it look again
+  std::mutex write_mutex_;    ///< frames are written whole
 
   mutable std::mutex mutex_;
   std::optional<RankNews> failure_;
