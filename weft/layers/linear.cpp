@@ -5,6 +5,8 @@
 #include <ATen/ops/mm.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "weft/layers/adapter.h"
+
 namespace weft {
 namespace {
 
@@ -89,7 +91,8 @@ at::Tensor add_bias(const at::Tensor& x, const ParameterPtr& bias) {
 
 at::Tensor linear(const at::Tensor& x, const ParameterPtr& weight, const ParameterPtr& bias,
                   const RunContext& context) {
-  return apply_linear(x, std::nullopt, make_holder(weight, bias, context));
+  const at::Tensor y = apply_linear(x, std::nullopt, make_holder(weight, bias, context));
+  return weight->adapter ? add_adapter(y, x, *weight->adapter, context) : y;
 }
 
 at::Tensor entered_linear(const at::Tensor& x, const ParameterPtr& weight, const ParameterPtr& bias,
@@ -101,7 +104,8 @@ at::Tensor entered_linear(const at::Tensor& x, const ParameterPtr& weight, const
   layer->gather_again = [enter = context.sites->enter, arranged](const at::Tensor& own) {
     return arranged(enter(own));
   };
-  return apply_linear(whole, x.detach(), layer);
+  const at::Tensor y = apply_linear(whole, x.detach(), layer);
+  return weight->adapter ? add_adapter(y, whole, *weight->adapter, context, x.detach(), layer->gather_again) : y;
 }
 
 }  // namespace weft

@@ -1,11 +1,10 @@
 #include "weft/meaning/trainable.h"
 
 #include <algorithm>
-#include <set>
 
 #include <fmt/format.h>
 
-#include "weft/base/text.h"
+#include "weft/meaning/weight_patterns.h"
 #include "weft/program/name_weights.h"
 
 namespace weft {
@@ -17,35 +16,6 @@ void each_name(const Module& module, Visit visit) {
   for (int64_t place = 0; place < num_blocks(module); ++place) {
     for (const auto& together : weight_names(module, place)) visit(together);
   }
-}
-
-/// Numbers of layers and experts left out, so that a mistyped pattern is compared with a few names.
-std::string without_numbers(const std::string& name) {
-  std::string text;
-  for (size_t begin = 0; begin <= name.size();) {
-    const size_t end = std::min(name.find('.', begin), name.size());
-    const std::string word = name.substr(begin, end - begin);
-    const bool is_number =
-        !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
-    text += (begin > 0 ? "." : "") + (is_number ? std::string("*") : word);
-    begin = end + 1;
-  }
-  return text;
-}
-
-/// The pattern that was probably meant: a name, or a beginning of names, like "visual.merger.*".
-std::string nearest(const std::string& pattern, const std::vector<std::string>& names) {
-  std::set<std::string> known;
-  for (const std::string& name : names) {
-    const std::string general = without_numbers(name);
-    known.insert(general);
-    for (size_t dot = general.find('.'); dot != std::string::npos; dot = general.find('.', dot + 1))
-      known.insert(general.substr(0, dot) + ".*");
-  }
-  const std::vector<std::string> list(known.begin(), known.end());
-  const std::string guess = did_you_mean(pattern, list);
-  if (!guess.empty()) return guess;
-  return fmt::format(" Names are like {}", in_quotes(names.front()));
 }
 
 /// Whether rows come of an operator's weights: none do of the marks of a clip.
@@ -217,12 +187,8 @@ std::vector<Violation> find_bad_rules(const Plan& plan) {
     }
   }
   for (size_t i = 0; i < plan.trainable.size(); ++i) {
-    const std::string& pattern = plan.trainable[i].weights;
-    if (std::any_of(names.begin(), names.end(), [&](const std::string& name) { return fits_pattern(name, pattern); }))
-      continue;
-    found.push_back(
-        {fmt::format("trainable[{}].weights", i),
-         fmt::format("is {}, which fits the name of no weight.{}", in_quotes(pattern), nearest(pattern, names))});
+    if (auto problem = find_unfit(plan.trainable[i].weights, names))
+      found.push_back({fmt::format("trainable[{}].weights", i), *std::move(problem)});
   }
   if (found.empty() && trainable.has_rules() &&
       std::none_of(plan.model.modules.begin(), plan.model.modules.end(),
