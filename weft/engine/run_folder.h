@@ -8,6 +8,7 @@
 
 #include "weft/base/result.h"
 #include "weft/record/run_record.h"
+#include "weft/schedule/step_metrics.h"
 
 namespace weft {
 
@@ -25,6 +26,8 @@ struct RunFolder {
   std::filesystem::path checkpoints() const { return path / "checkpoints"; }
   /// A line for each evaluation.
   std::filesystem::path evaluations() const { return path / "evaluations.jsonl"; }
+  /// Metrics for TensorBoard.
+  std::filesystem::path events() const { return path / "tensorboard"; }
   /// A link to the checkpoint with the lowest loss.
   std::filesystem::path best() const { return path / "best"; }
 };

@@ -9,6 +9,8 @@
 #include "weft/checkpoint/agreement.h"
 #include "weft/engine/core_share.h"
 #include "weft/engine/evaluations.h"
+#include "weft/engine/event_file.h"
+#include "weft/engine/metrics_hook.h"
 #include "weft/engine/rank_error.h"
 #include "weft/engine/resumed_run.h"
 #include "weft/engine/run_folder.h"
@@ -91,6 +93,13 @@ class RankRun {
     metrics_file_ = opened(start.folder.metrics());
     record_file_ = opened(start.folder.steps());
     if (auto error = record_file_->append(to_line(header_of(world, config)))) throw RankError(*error);
+    auto events = EventFile::create(start.folder.events(), session.num_steps());
+    if (!events) throw RankError(events.error());
+    events_ = *std::move(events);
+    if (config.on_metrics.empty()) return;
+    auto hook = MetricsHook::start(config.on_metrics);
+    if (!hook) throw RankError(hook.error());
+    hook_ = *std::move(hook);
   }
 
   Result<TrainReport> run() {
@@ -199,7 +208,10 @@ class RankRun {
 
   void write_down(const StepMetrics& metrics) {
     if (!is_first()) return;
-    if (auto error = metrics_file_->append(to_json(metrics).dump() + "\n")) throw RankError(*error);
+    const std::string line = to_json(metrics).dump() + "\n";
+    if (auto error = metrics_file_->append(line)) throw RankError(*error);
+    if (auto error = events_->add(metrics.step, scalars_of(metrics))) throw RankError(*error);
+    tell_hook(line);
     if (const auto& record = session_.last_record()) {
       if (auto error = record_file_->append(to_line(*record))) throw RankError(*error);
     }
@@ -214,6 +226,11 @@ class RankRun {
       if (!skipped_file_) skipped_file_ = opened(start_.folder.skipped());
       if (auto error = skipped_file_->append(to_line(skipped, session_.num_steps() + ahead))) throw RankError(*error);
     }
+  }
+
+  void tell_hook(const std::string& line) {
+    if (!hook_) return;
+    if (const auto note = hook_->send(line)) say("note: " + *note);
   }
 
   /// Whether the loss is the lowest so far.
@@ -233,6 +250,10 @@ class RankRun {
                        {"ms", report.ms},
                        {"is_best", is_best}};
     if (auto error = evaluations_file_->append(line.dump() + "\n")) throw RankError(*error);
+    if (auto error = events_->add(step, {{"evaluation/loss", report.loss},
+                                         {"evaluation/perplexity", report.perplexity()}}))
+      throw RankError(*error);
+    tell_hook(Json{{"evaluation", line}}.dump() + "\n");
     say(fmt::format("step {}: evaluation loss {:.4f}, perplexity {:.4g}{}", step, report.loss, report.perplexity(),
                     is_best ? ", the best so far" : ""));
     return is_best;
@@ -338,6 +359,8 @@ class RankRun {
   Evaluations evaluations_;
   int64_t linked_step_ = -1;  ///< that the kept best checkpoint is of; -1: there is none yet
   std::optional<LineFile> metrics_file_, record_file_, skipped_file_, evaluations_file_;
+  std::optional<EventFile> events_;
+  std::unique_ptr<MetricsHook> hook_;
   Means means_;
   std::unique_ptr<CheckpointSave> saving_;
   std::shared_ptr<const PlanSwitch> next_;  ///< on rank 0

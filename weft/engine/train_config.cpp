@@ -218,6 +218,7 @@ Result<TrainConfig> read_train_config(const Document& document) {
   config.device = device_names()[fields.choice_or("device", 0, device_names())];
   config.threads_per_rank = fields.integer_or("threads_per_rank", 0, {1, 1024});
   config.weights = fields.text_or("weights", "");
+  config.adapter = fields.text_or("adapter", "");
   config.run_folder = fields.text_or("run_folder", "");
   const Json* data = fields.raw("data");
   config.data_threads = fields.integer_or("data_threads", config.data_threads, {1, 256});
@@ -300,6 +301,7 @@ Json to_json(const TrainConfig& config) {
     if (evaluation.data) section["data"] = to_json(*evaluation.data);
     if (!evaluation.data) section["split"] = split_names()[static_cast<size_t>(evaluation.split)];
   }
+  if (!config.adapter.empty()) json["adapter"] = config.adapter.string();
   if (!config.on_metrics.empty()) json["on_metrics"] = config.on_metrics;
   if (config.threads_per_rank > 0) json["threads_per_rank"] = config.threads_per_rank;
   if (config.checkpoints.interval_steps > 0) {

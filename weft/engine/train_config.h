@@ -30,6 +30,7 @@ struct TrainConfig {
   std::string device;                ///< "cpu" or "cuda"
   int64_t threads_per_rank = 0;      ///< 0: the machine's cores shared out among its ranks
   std::filesystem::path weights;     ///< a Hugging Face folder to start from; empty: fresh weights
+  std::filesystem::path adapter;     ///< a folder of adapters, as PEFT saves them, to start from; empty: fresh ones
   std::filesystem::path run_folder;  ///< empty: the caller chooses
 
   std::optional<TrainData> data;  ///< nothing: synthetic samples

@@ -114,6 +114,12 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
   std::unique_ptr<TrainingSession> session(new TrainingSession(world, plan, config));
   const auto prepare = [&]() -> std::optional<Error> {
     if (auto error = find_unfit_rule(config, plan)) return error;
+    if (!config.adapter.empty() && !has_adapters(plan.model)) {
+      return Error{.source = config.source,
+                   .field = "adapter",
+                   .problem = "is given, but the plan's model has no adapters",
+                   .advice = "Make a plan with weft plan --adapters."};
+    }
     auto device = open_rank_device(world, config.device);
     if (!device) {
       Error error = std::move(device).error();
@@ -170,7 +176,11 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
   } else if (!config.weights.empty()) {
     const auto weights = WeightFolder::open(config.weights);
     if (auto error = first_error(world.all(), weights ? std::nullopt : std::optional(weights.error()))) return *error;
-    if (auto error = load_initial_weights(*weights, plan.model, world.all(), session->rank_->optimizers()))
+    if (auto error = load_initial_weights(*weights, plan.model, world.all(), session->rank_->optimizers(),
+                                          {.seed = config.seed, .folder = config.adapter}))
+      return *error;
+  } else if (!config.adapter.empty()) {
+    if (auto error = load_initial_adapters(config.adapter, plan.model, world.all(), session->rank_->optimizers()))
       return *error;
   }
   session->first_step_ = session->step_;

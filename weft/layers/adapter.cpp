@@ -140,7 +140,18 @@ at::Tensor add_adapter(const at::Tensor& y, const at::Tensor& x, const Adapter& 
   layer->gather_again = gather_again;
   const at::Tensor& parameter = adapter.down->is_trainable() ? adapter.down->value : adapter.up->value;
   at::Tensor sum = y;
-  return sum.add_(AdapterFunction::apply(x, parameter, own, layer));
+  if (adapter.dropout == 0 || context.dropout == nullptr)
+    return sum.add_(AdapterFunction::apply(x, parameter, own, layer));
+  // What is dropped is drawn again for the gradient, so that no copy is kept.
+  const ArrangeRows dropped = [rows = context.dropout->rows, probability = adapter.dropout,
+                               key = dropout_key(*context.dropout, adapter.number, DropoutSite::kAdapter),
+                               first = adapter.down->spec.pieces.front().first_column](const at::Tensor& whole) {
+    return drop_elements(whole, rows, probability, key, first);
+  };
+  layer->gather_again = [dropped, gather_again](const at::Tensor& kept) {
+    return dropped(gather_again ? gather_again(kept) : kept);
+  };
+  return sum.add_(AdapterFunction::apply(dropped(x), parameter, own.value_or(x.detach()), layer));
 }
 
 at::Tensor adapter_product(const Adapter& adapter) {

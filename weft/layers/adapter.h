@@ -19,8 +19,7 @@ struct Adapter {
   double dropout = 0;  ///< of what `down` takes in
   /// By piece of `up`: the part of `down` that it continues; -1: none.
   std::vector<int64_t> part_of_piece;
-  int64_t number = 0;  ///< that dropout tells adapters of one layer apart by
-  int64_t layer = 0;
+  int64_t number = 0;  ///< that dropout tells adapters apart by
 
   bool is_trainable() const { return down->is_trainable() || up->is_trainable(); }
 };

@@ -62,10 +62,15 @@ Result<EncodedText> encode_conversation(const ModelText& text, const ChatTemplat
   const auto wrong = [&](std::string problem, std::string advice) {
     return Error{.source = source, .problem = std::move(problem), .advice = std::move(advice)};
   };
-  const ChatTemplate::Request request{
-      .messages = conversation.messages, .tools = conversation.tools, .variables = text.variables};
+  const ChatTemplate::Request request{.messages = conversation.messages,
+                                      .tools = conversation.tools,
+                                      .adds_generation_prompt = settings.asks,
+                                      .variables = text.variables};
   WEFT_TRY(const ChatTemplate::Rendering rendering, chat.render(request));
-  WEFT_TRY(const std::vector<TextRange> learnt, learnt_ranges(chat, request, rendering, settings.loss));
+  std::vector<TextRange> learnt;
+  if (!settings.asks) {
+    WEFT_TRY(learnt, learnt_ranges(chat, request, rendering, settings.loss));
+  }
 
   std::vector<int64_t> ids;
   std::vector<size_t> begins;
@@ -122,7 +127,7 @@ Result<EncodedText> encode_conversation(const ModelText& text, const ChatTemplat
     encoded.targets[i] = encoded.ids[i + 1];
     has_target = true;
   }
-  if (!has_target) return wrong("has nothing to learn: no token of an answer is left", "Give a higher cut-off.");
+  if (!has_target && !settings.asks) return wrong("has nothing to learn: no token of an answer is left", "Give a higher cut-off.");
   return encoded;
 }
 
