@@ -52,6 +52,12 @@ Json to_json(const PredictReport& report) {
   return json;
 }
 
+std::string rate_text(const PredictReport& report) {
+  std::string text = fmt::format("{}, prefill {:.1f} ms", report.dtype, report.prefill_ms);
+  if (const std::optional<double> rate = tokens_per_s(report)) text += fmt::format(", then {:.1f} tokens/s", *rate);
+  return text;
+}
+
 std::string to_text(const PredictReport& report) {
   std::string text;
   for (size_t i = 0; i < report.prompts.size(); ++i) {
@@ -60,12 +66,6 @@ std::string to_text(const PredictReport& report) {
                         prompt.reached_end ? ", the last of which ends it" : "", fmt::join(prompt.tokens, " "));
   }
   return text + rate_text(report) + "\n";
-}
-
-std::string rate_text(const PredictReport& report) {
-  std::string text = fmt::format("{}, prefill {:.1f} ms", report.dtype, report.prefill_ms);
-  if (const std::optional<double> rate = tokens_per_s(report)) text += fmt::format(", then {:.1f} tokens/s", *rate);
-  return text;
 }
 
 /// What is wrong with how the prompt is given.

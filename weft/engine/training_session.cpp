@@ -27,6 +27,7 @@
 #include "weft/loader/conversation_source.h"
 #include "weft/meaning/weight_patterns.h"
 #include "weft/pipeline/action_clock.h"
+#include "weft/spec/adapters.h"
 #include "weft/tensor/rank_threads.h"
 
 namespace weft {

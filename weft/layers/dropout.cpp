@@ -52,8 +52,8 @@ at::Tensor element_factors(const at::Tensor& rows, int64_t first_column, int64_t
                        for (int64_t block = first_column / kLanes; block * kLanes < last; ++block) {
                          const PhiloxBlock drawn = philox_4x32_10(
                              {low_word(number[row]), high_word(number[row]), low_word(block), 0}, key.words);
-                         const int64_t begin = std::max(first_column, block * kLanes);
-                         for (int64_t column = begin; column < std::min(last, (block + 1) * kLanes); ++column)
+                         const int64_t first = std::max(first_column, block * kLanes);
+                         for (int64_t column = first; column < std::min(last, (block + 1) * kLanes); ++column)
                            to[row * width + column - first_column] =
                                drawn[static_cast<size_t>(column % kLanes)] < threshold ? 0.F : 1.F;
                        }

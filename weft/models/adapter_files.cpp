@@ -245,7 +245,7 @@ std::optional<Error> write_adapter_folder(const std::filesystem::path& folder, c
   std::error_code failure;
   std::filesystem::create_directories(folder, failure);
   if (auto error = write_safetensors(folder / kWeightsName, entries,
-                                     WeightMetadata{{std::pair<std::string, std::string>("format", "pt")}}))
+                                     std::vector<std::pair<std::string, std::string>>{{"format", "pt"}}))
     return error;
   return write_file(folder / kConfigName, config.dump(2) + "\n");
 }
