@@ -32,7 +32,7 @@ std::vector<double> sampled_probabilities(const std::vector<double>& logits, dou
                    [&](size_t a, size_t b) { return probabilities[a] > probabilities[b]; });
   double kept = 0;
   for (const size_t token : order) {
-    if (kept >= top_p) probabilities[token] = 0;
+    if (kept >= top_p && kept > 0) probabilities[token] = 0;  // one is always left
     kept += probabilities[token];
   }
   const double left = std::accumulate(probabilities.begin(), probabilities.end(), 0.0);

@@ -60,6 +60,7 @@ std::vector<WeightPiece> pieces_of(const std::vector<std::string>& names, const 
           {.name = names[0], .shape = with_rows(whole, row_dims), .first_row = begin, .num_rows = rows, .cut = cut});
     } else if (names[i].empty()) {
       pieces.push_back(zero_rows(rows));
+      pieces.back().shape = with_rows(rows, row_dims);
       pieces.back().cut = cut;
     } else {
       pieces.push_back(whole_weight(names[i], with_rows(rows, row_dims), cut));
