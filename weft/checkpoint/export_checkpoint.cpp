@@ -5,8 +5,10 @@
 #include <map>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/stack.h>
 #include <fmt/format.h>
 
@@ -14,6 +16,7 @@
 #include "weft/base/file.h"
 #include "weft/checkpoint/new_folder.h"
 #include "weft/checkpoint/stored_weights.h"
+#include "weft/models/adapter_files.h"
 #include "weft/models/config_type.h"
 #include "weft/models/load_weights.h"
 #include "weft/models/tensor_type.h"
@@ -145,6 +148,34 @@ std::optional<Error> write_weights(const FillWeight& fill, const WeightList& mod
   });
 }
 
+/// Weights with what their adapters add to them, in double precision until they are stored.
+FillWeight merged(const FillWeight& fill, const Model& model) {
+  return [fill, scales = adapter_scales(model), list = list_weights(model)](
+             const WeightPiece& piece, const ElementRange& elements, const AdamWState& to) -> std::optional<Error> {
+    const auto found = scales.find(piece.name);
+    if (found == scales.end() || !to.master.defined()) return fill(piece, elements, to);
+    if (!list) return list.error();
+    const auto whole = [&](const std::string& name) -> Result<at::Tensor> {
+      for (const NamedShape& weight : list->weights) {
+        if (weight.name != name) continue;
+        const WeightPiece all = whole_weight(name, weight.shape);
+        const at::Tensor flat = at::empty({all.num_elements()}, at::TensorOptions().dtype(at::kDouble));
+        if (auto error = fill(all, {0, all.num_elements()}, {.master = flat})) return *std::move(error);
+        return flat.view(weight.shape);
+      }
+      WEFT_CHECK(false, "{} is no weight of {}", name, "the model");
+    };
+    auto base = whole(piece.name), down = whole(adapter_down_of(piece.name)), up = whole(adapter_up_of(piece.name));
+    for (const auto* part : {&base, &down, &up}) {
+      if (!*part) return part->error();
+    }
+    const at::Tensor sum = at::add(*base, at::mm(*up, *down), found->second);
+    const at::Tensor held = held_part(piece, sum).contiguous().view({-1});
+    to.master.copy_(held.narrow(0, elements.begin, elements.size()));
+    return std::nullopt;
+  };
+}
+
 std::optional<Error> copy_companions(const std::filesystem::path& from, const std::filesystem::path& to) {
   constexpr size_t kMostBytes = size_t{1} << 30;
   for (const std::string& name : companion_files(from)) {
@@ -212,6 +243,11 @@ Result<FillWeight> fill_from_folder(const std::filesystem::path& path, const Mod
 std::optional<Error> export_weights(const FillWeight& fill, const Model& model, Precision usual,
                                     const std::filesystem::path& folder, const ExportOptions& options) {
   const at::NoGradGuard no_graph;
+  if (has_adapters(model)) {
+    const auto base = without_adapters(model);
+    if (!base) return base.error();
+    return export_weights(merged(fill, model), *base, usual, folder, options);
+  }
   const ExportType& type = chosen_type(model, usual, options);
   const auto list = list_weights(model);
   if (!list) return list.error();

@@ -5,10 +5,13 @@
 #include "weft/base/check.h"
 #include "weft/checkpoint/agreement.h"
 #include "weft/checkpoint/stored_part.h"
+#include "weft/models/adapter_files.h"
+#include "weft/models/initialize.h"
 #include "weft/models/load_weights.h"
 #include "weft/models/tensor_type.h"
 #include "weft/models/weight_copies.h"
 #include "weft/optim/owned_pieces.h"
+#include "weft/program/adapter_ops.h"
 #include "weft/weights/mapped_file.h"
 
 namespace weft {
@@ -51,10 +54,33 @@ void add_copies(const OwnedPiece& owned, const FoundWeight& entry, std::vector<W
   }
 }
 
+/// Weights of adapters that this rank owns: of a folder, or drawn.
+std::optional<Error> fill_adapter(const OwnedPiece& owned, const std::optional<AdapterFolder>& folder, uint64_t seed) {
+  if (!folder) {
+    initialize_elements(*owned.piece, owned.parameter->spec.init, seed, owned.elements.begin, owned.state.master);
+    return std::nullopt;
+  }
+  const auto whole = folder->value(owned.piece->name);
+  if (!whole) return whole.error();
+  const at::Tensor held = held_part(*owned.piece, *whole).contiguous().view({-1});
+  owned.state.master.copy_(held.narrow(0, owned.elements.begin, owned.elements.size()));
+  return std::nullopt;
+}
+
+Result<std::optional<AdapterFolder>> open_adapters(const std::filesystem::path& folder, const Model& model) {
+  if (folder.empty()) return std::optional<AdapterFolder>();
+  WEFT_TRY(AdapterFolder opened, AdapterFolder::open(folder));
+  if (auto error = opened.check(model)) return *std::move(error);
+  return std::optional(std::move(opened));
+}
+
 std::optional<Error> fill_owned(const WeightFolder& folder, const Model& model,
-                                std::span<StageOptimizer* const> optimizers) {
-  const auto list = list_weights(model);
+                                std::span<StageOptimizer* const> optimizers, const InitialAdapters& initial) {
+  auto list = list_weights(model);
   if (!list) return list.error();
+  std::erase_if(list->weights, [](const NamedShape& weight) { return is_adapter_weight(weight.name); });
+  const auto adapters = open_adapters(initial.folder, model);
+  if (!adapters) return adapters.error();
   const auto entries = find_weights(folder, *list);
   if (!entries) return entries.error();
   std::vector<WeightCopy> copies;
@@ -65,6 +91,10 @@ std::optional<Error> fill_owned(const WeightFolder& folder, const Model& model,
         if (moment->defined()) moment->zero_();
       if (owned.piece->name.empty()) {
         owned.state.master.zero_();
+        continue;
+      }
+      if (is_adapter_weight(owned.piece->name)) {
+        if (auto error = fill_adapter(owned, *adapters, initial.seed)) return error;
         continue;
       }
       const auto found = entries->find(owned.piece->name);
@@ -85,9 +115,29 @@ std::optional<Error> fill_owned(const WeightFolder& folder, const Model& model,
 }  // namespace
 
 std::optional<Error> load_initial_weights(const WeightFolder& folder, const Model& model, Group& everyone,
-                                          std::span<StageOptimizer* const> optimizers) {
+                                          std::span<StageOptimizer* const> optimizers,
+                                          const InitialAdapters& adapters) {
   const at::NoGradGuard no_graph;
-  if (auto error = first_error(everyone, fill_owned(folder, model, optimizers))) return error;
+  if (auto error = first_error(everyone, fill_owned(folder, model, optimizers, adapters))) return error;
+  for (StageOptimizer* optimizer : optimizers) optimizer->restore(0);
+  return std::nullopt;
+}
+
+std::optional<Error> load_initial_adapters(const std::filesystem::path& folder, const Model& model, Group& everyone,
+                                           std::span<StageOptimizer* const> optimizers) {
+  const at::NoGradGuard no_graph;
+  const auto fill = [&]() -> std::optional<Error> {
+    const auto adapters = open_adapters(folder, model);
+    if (!adapters) return adapters.error();
+    for (const StageOptimizer* optimizer : optimizers) {
+      for (const OwnedPiece& owned : owned_pieces(*optimizer)) {
+        if (!is_adapter_weight(owned.piece->name)) continue;
+        if (auto error = fill_adapter(owned, *adapters, 0)) return error;
+      }
+    }
+    return std::nullopt;
+  };
+  if (auto error = first_error(everyone, fill())) return error;
   for (StageOptimizer* optimizer : optimizers) optimizer->restore(0);
   return std::nullopt;
 }

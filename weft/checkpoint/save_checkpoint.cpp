@@ -52,14 +52,17 @@ std::optional<Error> add_files(const std::vector<std::string>& written, const st
 }
 
 /// Removes all but the last. Those of higher steps are of another history, and are neither counted nor touched.
-std::optional<Error> remove_older(const std::filesystem::path& checkpoints, int64_t newest, int64_t keep_last) {
+std::optional<Error> remove_older(const std::filesystem::path& checkpoints, int64_t newest, int64_t keep_last,
+                                  const std::vector<int64_t>& keep_also) {
   if (keep_last == 0) return std::nullopt;
   auto steps = list_checkpoints(checkpoints);
   if (!steps) return std::move(steps).error();
   std::erase_if(*steps, [&](int64_t step) { return step > newest; });
   const int64_t too_many = std::ssize(*steps) - keep_last;
   for (int64_t i = 0; i < too_many; ++i) {
-    if (auto error = remove_folder(checkpoints / checkpoint_name((*steps)[static_cast<size_t>(i)]))) return error;
+    const int64_t step = (*steps)[static_cast<size_t>(i)];
+    if (std::find(keep_also.begin(), keep_also.end(), step) != keep_also.end()) continue;
+    if (auto error = remove_folder(checkpoints / checkpoint_name(step))) return error;
   }
   return std::nullopt;
 }
@@ -95,6 +98,7 @@ Result<std::unique_ptr<CheckpointSave>> CheckpointSave::start(const SaveRequest&
   save->step_ = request.step;
   save->checkpoints_ = request.checkpoints;
   save->keep_last_ = request.keep_last;
+  save->keep_also_ = request.keep_also;
   save->described_ = std::make_unique<Checkpoint>(Checkpoint{.folder = {},
                                                              .step = request.step,
                                                              .updates = updates_of(optimizers, everyone),
@@ -196,7 +200,7 @@ std::optional<Error> CheckpointSave::begin_ending() {
     if (auto failed = add_files(all, hidden, *described_)) return {.error = std::move(failed), .warning = {}};
     if (auto failed = write_checkpoint_json(hidden, *described_)) return {.error = std::move(failed), .warning = {}};
     if (auto failed = finish_folder(saved_.folder)) return {.error = std::move(failed), .warning = {}};
-    return {.error = {}, .warning = remove_older(checkpoints_, step_, keep_last_)};
+    return {.error = {}, .warning = remove_older(checkpoints_, step_, keep_last_, keep_also_)};
   });
   return std::nullopt;
 }

@@ -16,6 +16,7 @@ struct SaveRequest {
   const Plan& plan;
   Json run = Json::object();  ///< the trainer's own, an object
   int64_t keep_last = 0;      ///< how many are kept, this one included; 0: all
+  std::vector<int64_t> keep_also = {};  ///< steps whose checkpoints are kept beside them
   int64_t chunk_bytes = kChunkBytes;
   /// What runs that died have begun here goes. Not where another run may be writing here.
   bool removes_leftovers = true;
@@ -70,6 +71,7 @@ class CheckpointSave {
   std::unique_ptr<Checkpoint> described_;  ///< but for the files
   std::filesystem::path checkpoints_;
   int64_t keep_last_ = 0;
+  std::vector<int64_t> keep_also_;
   SavedCheckpoint saved_;
   std::shared_ptr<const Content> content_;
   std::future<Result<CheckpointFile>> writing_;  ///< nothing where this rank has nothing to write

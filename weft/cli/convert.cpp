@@ -18,6 +18,7 @@ struct ConvertVerbOptions {
   std::optional<std::string> from, to, plan, dtype, describe;
   double shard_gib = 0;
   bool weights_only = false;
+  bool adapter_only = false;
   bool json = false;
 };
 
@@ -54,7 +55,12 @@ Result<std::string> run_convert(const ConvertVerbOptions& options) {
   }
   if (!options.from) return missing("--from", "the folder that is converted");
   if (!options.to) return missing("--to", "the folder that is to be made");
-  ConvertRequest request{.from = *options.from, .to = *options.to, .weights_only = options.weights_only};
+  ConvertRequest request{.from = *options.from, .to = *options.to, .adapter_only = options.adapter_only, .weights_only = options.weights_only};
+  if (options.adapter_only && options.plan) {
+    return Error{.source = "--adapter",
+                 .problem = "writes adapters for PEFT, but --plan asks for a checkpoint",
+                 .advice = "Give one of them."};
+  }
   if (options.plan) {
     WEFT_TRY(request.plan, read_legal_plan(*options.plan));
   } else if (options.weights_only) {
@@ -101,11 +107,14 @@ void add_convert(Verbs& verbs) {
       .named("GIB")
       .within(1e-6, 1e6);
   verb.option("--weights-only", options->weights_only, "Leave the optimizer's states out of a checkpoint");
+  verb.option("--adapter", options->adapter_only,
+              "Write the run's adapters alone, as PEFT loads them (default: they are merged into the weights)");
   verb.option("--describe", options->describe, "List what such a folder holds").named("DIR");
   verb.option("--json", options->json, "Print one JSON object");
   verb.footer =
       "Examples:\n"
       "  weft convert --from run --to model\n"
+      "  weft convert --from run --to adapter --adapter\n"
       "  weft convert --from model --to checkpoint --plan plan.json\n"
       "  weft convert --describe run";
   verb.run = [options] { return run_convert(*options); };

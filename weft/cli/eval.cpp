@@ -19,6 +19,7 @@ struct EvalVerbOptions {
   std::string plan;
   std::string config;
   std::string checkpoint;
+  std::string data;
   bool json = false;
 };
 
@@ -28,7 +29,8 @@ std::filesystem::path run_of_folder(const std::string& given) {
   const std::filesystem::path folder = path.has_filename() ? path : path.parent_path();
   std::error_code ignored;
   if (!std::filesystem::exists(folder / "checkpoint.json", ignored)) return folder;
-  const std::filesystem::path above = std::filesystem::absolute(folder).parent_path();
+  // `best` is a link to one.
+  const std::filesystem::path above = std::filesystem::weakly_canonical(folder).parent_path();
   return above.filename() == "checkpoints" ? above.parent_path() : folder;
 }
 
@@ -70,7 +72,7 @@ Result<std::string> run_eval(const EvalVerbOptions& options) {
   if (!plan_file) return told_once(std::move(plan_file).error());
   Result<std::string> config_file = given_or(options.config, "--config", "config.json");
   if (!config_file) return told_once(std::move(config_file).error());
-  Result<Plan> plan = read_legal_plan(*plan_file);
+  Result<Plan> plan = read_trained_plan(*plan_file, *config_file);
   if (!plan) return told_once(std::move(plan).error());
   std::vector<RankNeed> needs = predicted_needs(*plan, NeededFor::kEvaluation);
   show_progress("loading the runtime");
@@ -79,6 +81,7 @@ Result<std::string> run_eval(const EvalVerbOptions& options) {
                                                                 .plan_source = *plan_file,
                                                                 .config_file = *config_file,
                                                                 .checkpoint = options.checkpoint,
+                                                                .data = options.data,
                                                                 .memory = std::move(needs),
                                                                 .say = say,
                                                                 .show = show_progress});
@@ -92,14 +95,18 @@ Result<std::string> run_eval(const EvalVerbOptions& options) {
   const EvalReport& report = **result;
   const double tokens_per_s = report.ms > 0 ? static_cast<double>(report.num_tokens) / report.ms * 1e3 : 0;
   if (options.json) {
-    return Json{{"loss", report.loss},         {"target_tokens", report.num_targets},
-                {"tokens", report.num_tokens}, {"batches", report.num_batches},
-                {"step", report.step},         {"tokens_per_s", tokens_per_s}}
+    return Json{{"loss", report.loss},
+                {"perplexity", report.perplexity()},
+                {"target_tokens", report.num_targets},
+                {"tokens", report.num_tokens},
+                {"batches", report.num_batches},
+                {"step", report.step},
+                {"tokens_per_s", tokens_per_s}}
                .dump(2) +
            "\n";
   }
-  return fmt::format("loss {:.6f} over {} target tokens of {} batches, {:.0f} tokens/s\n", report.loss,
-                     report.num_targets, report.num_batches, tokens_per_s);
+  return fmt::format("loss {:.6f}, perplexity {:.5g}, over {} target tokens of {} batches, {:.0f} tokens/s\n",
+                     report.loss, report.perplexity(), report.num_targets, report.num_batches, tokens_per_s);
 }
 
 }  // namespace
@@ -114,10 +121,15 @@ void add_eval(Verbs& verbs) {
               "A run's folder, whose newest checkpoint is taken, or a checkpoint (default: the configuration's "
               "weights)")
       .named("DIR");
+  verb.option("--data", options->data,
+              "Conversations, or data settings, every record of which is evaluated (default: what the configuration "
+              "evaluates)")
+      .named("FILE");
   verb.option("--json", options->json, "Print one JSON object");
   verb.footer =
       "Examples:\n"
       "  weft eval --checkpoint runs/qwen2-vl-2b\n"
+      "  weft eval --checkpoint runs/qwen2-vl-2b/best --data unseen.jsonl\n"
       "  weft eval --plan plan.json --config train.yaml";
   verb.run = [options] { return run_eval(*options); };
 }

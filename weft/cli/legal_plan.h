@@ -14,4 +14,7 @@ Result<Plan> read_noted_plan(const std::string& path);
 /// The same, with the error that shows every violation where it is not legal for that use.
 Result<Plan> read_legal_plan(const std::string& path, PlanUse use = PlanUse::kTrain);
 
+/// The same with the rules about trained weights that a training configuration adds to it.
+Result<Plan> read_trained_plan(const std::string& path, const std::string& config);
+
 }  // namespace weft

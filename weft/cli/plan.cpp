@@ -30,6 +30,7 @@
 #include "weft/search/plan_advice.h"
 #include "weft/search/target_space.h"
 #include "weft/simulate/plan_simulator.h"
+#include "weft/spec/adapters.h"
 
 namespace weft {
 namespace {
@@ -37,7 +38,7 @@ namespace {
 struct PlanOptions {
   std::string model, cluster, workload;
   std::optional<std::string> from, nodes, devices_per_node, global_batch, batches, space, profile, top, out, target,
-      within, memory_margin;
+      within, memory_margin, adapters;
   double time_limit_s = 20;
   bool takes_fastest = false;
   bool explains = false;
@@ -53,6 +54,10 @@ Result<PlanProblem> read_problem(const PlanOptions& options) {
   }
   PlanProblem problem;
   WEFT_TRY(problem.model, scenarios.model(options.model));
+  if (options.adapters) {
+    WEFT_TRY(const std::vector<AdapterRule> adapters, read_adapters_file(*options.adapters));
+    WEFT_TRY(problem.model, with_adapters(problem.model, adapters, *options.adapters));
+  }
   WEFT_TRY(problem.cluster, scenarios.cluster(options.cluster, nodes));
   if (options.devices_per_node) {
     WEFT_TRY(const int64_t devices, parse_count("--devices-per-node", *options.devices_per_node, {1, 1024}));
@@ -311,6 +316,9 @@ void add_plan(Verbs& verbs) {
       .named("M");
   verb.option("--cluster", options->cluster, "YAML or JSON file, or a name in scenarios/clusters").named("C");
   verb.option("--workload", options->workload, "YAML or JSON file, or a name in scenarios/workloads").named("W");
+  verb.option("--adapters", options->adapters,
+              "Train low-rank adapters (LoRA) in place of the model's weights: YAML with rank, alpha, dropout, targets")
+      .named("FILE");
   verb.option("--from", options->from,
               "A plan document to do better than, instead of model, cluster and workload: both side by side")
       .named("PLAN");

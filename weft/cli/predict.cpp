@@ -1,5 +1,7 @@
+#include <cstdio>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -16,7 +18,12 @@ namespace {
 struct PredictVerbOptions {
   std::string model;
   std::string run;
+  std::string adapter;
   std::string prompt_file;
+  std::optional<std::string> prompt;
+  std::vector<std::string> images, audios;
+  double temperature = 0, top_p = 1, repetition_penalty = 1;
+  std::optional<std::string> seed;
   std::optional<std::string> max_new_tokens;
   std::string dtype;
   std::string device = "cpu";
@@ -37,11 +44,18 @@ Json to_json(const PredictReport& report) {
     prompts.push_back({{"input_tokens", prompt.input_tokens},
                        {"tokens", prompt.tokens},
                        {"stopped_by", prompt.reached_end ? "end" : "length"}});
+    if (!prompt.text.empty()) prompts.back()["text"] = prompt.text;
   }
   Json json = {{"prompts", prompts}, {"dtype", report.dtype}, {"prefill_ms", report.prefill_ms}};
   const std::optional<double> rate = tokens_per_s(report);
   json["tokens_per_s"] = rate ? Json(*rate) : Json();
   return json;
+}
+
+std::string rate_text(const PredictReport& report) {
+  std::string text = fmt::format("{}, prefill {:.1f} ms", report.dtype, report.prefill_ms);
+  if (const std::optional<double> rate = tokens_per_s(report)) text += fmt::format(", then {:.1f} tokens/s", *rate);
+  return text;
 }
 
 std::string to_text(const PredictReport& report) {
@@ -51,9 +65,25 @@ std::string to_text(const PredictReport& report) {
     text += fmt::format("prompt {}: {} tokens, then {} new ones{}\n{}\n", i, prompt.input_tokens, prompt.tokens.size(),
                         prompt.reached_end ? ", the last of which ends it" : "", fmt::join(prompt.tokens, " "));
   }
-  text += fmt::format("{}, prefill {:.1f} ms", report.dtype, report.prefill_ms);
-  if (const std::optional<double> rate = tokens_per_s(report)) text += fmt::format(", then {:.1f} tokens/s", *rate);
-  return text + "\n";
+  return text + rate_text(report) + "\n";
+}
+
+/// What is wrong with how the prompt is given.
+std::optional<Error> find_bad_prompt(const PredictVerbOptions& options) {
+  const bool has_file = !options.prompt_file.empty();
+  if (has_file == options.prompt.has_value()) {
+    return Error{.source = has_file ? "--prompt" : "--prompt-file",
+                 .problem = has_file ? "and --prompt-file are both given" : "is missing, and so is --prompt",
+                 .advice = "Give words as --prompt, or tokens as --prompt-file."};
+  }
+  if (has_file && !(options.images.empty() && options.audios.empty())) {
+    return Error{.source = options.images.empty() ? "--audio" : "--image",
+                 .problem = "goes with --prompt; a prompt file has media of its own",
+                 .advice = "Give words as --prompt."};
+  }
+  if (options.prompt && options.prompt->empty())
+    return Error{.source = "--prompt", .problem = "is empty", .advice = "Give some words."};
+  return std::nullopt;
 }
 
 Result<std::string> run_predict(const PredictVerbOptions& options) {
@@ -62,14 +92,26 @@ Result<std::string> run_predict(const PredictVerbOptions& options) {
                  .problem = options.model.empty() ? "is missing, and so is --run" : "and --model are both given",
                  .advice = "Give a Hugging Face folder as --model, or the folder of a training run as --run."};
   }
+  if (auto error = find_bad_prompt(options)) return *std::move(error);
   PredictRequest request{.model = options.model,
                          .run_folder = options.run,
+                         .adapter = options.adapter,
                          .prompt_file = options.prompt_file,
+                         .prompt = options.prompt.value_or(""),
+                         .images = {options.images.begin(), options.images.end()},
+                         .audios = {options.audios.begin(), options.audios.end()},
+                         .sampling = {.temperature = options.temperature,
+                                      .top_p = options.top_p,
+                                      .repetition_penalty = options.repetition_penalty},
                          .dtype = options.dtype,
                          .device = options.device,
                          .ignores_end = options.ignores_end};
   if (options.max_new_tokens) {
     WEFT_TRY(request.max_new_tokens, parse_count("--max-new-tokens", *options.max_new_tokens, {1, kMostNewTokens}));
+  }
+  if (options.seed) {
+    WEFT_TRY(const int64_t seed, parse_count("--seed", *options.seed, {0, INT64_MAX}));
+    request.sampling.seed = static_cast<uint64_t>(seed);
   }
   if (options.threads) {
     WEFT_TRY(const int64_t threads, parse_count("--threads", *options.threads, {1, 1024}));
@@ -84,9 +126,21 @@ Result<std::string> run_predict(const PredictVerbOptions& options) {
   }
   show_progress("loading the runtime");
   WEFT_TRY(const RuntimeApi* runtime, load_runtime());
+  bool has_begun = false;
+  if (options.prompt && !options.json) {
+    request.on_text = [&](const std::string& text) {
+      if (!std::exchange(has_begun, true)) show_progress("");
+      std::fwrite(text.data(), 1, text.size(), stdout);
+      std::fflush(stdout);
+    };
+  }
   const Result<PredictReport> report = runtime->predict(request);
   if (is_terminal) show_progress("");
   if (!report) return report.error();
+  if (request.on_text) {
+    say(rate_text(*report));
+    return std::string("\n");
+  }
   return options.json ? to_json(*report).dump(2) + "\n" : to_text(*report);
 }
 
@@ -95,12 +149,30 @@ Result<std::string> run_predict(const PredictVerbOptions& options) {
 void add_predict(Verbs& verbs) {
   auto options = std::make_shared<PredictVerbOptions>();
   Verb& verb = verbs.emplace_back(
-      Verb{.name = "predict", .summary = "Continue prompts with a model, the likeliest token each time"});
+      Verb{.name = "predict", .summary = "Answer a question, or continue prompts, with a model"});
   verb.option("--model", options->model, "Folder of a Hugging Face model: config.json and weights").named("DIR");
   verb.option("--run", options->run, "Instead of it, the folder of a training run: its newest checkpoint").named("DIR");
-  verb.option("--prompt-file", options->prompt_file, "JSON with token ids, or a processor's tensors as .safetensors")
-      .required()
+  verb.option("--adapter", options->adapter, "Adapters for the model, as PEFT or weft convert --adapter saves them")
+      .named("DIR");
+  verb.option("--prompt", options->prompt,
+              "A question, asked by the model's chat template; <image> and <audio> in it say where files stand")
+      .named("TEXT");
+  verb.option("--image", options->images, "Pictures that go with it").named("FILE ...");
+  verb.option("--audio", options->audios, "Clips that go with it").named("FILE ...");
+  verb.option("--prompt-file", options->prompt_file,
+              "Instead of it, JSON with token ids, or a processor's tensors as .safetensors")
       .named("FILE");
+  verb.option("--temperature", options->temperature, "Draw tokens at this temperature (default 0: the likeliest)")
+      .within(0, 100)
+      .named("T");
+  verb.option("--top-p", options->top_p, "Draw from the fewest tokens that have this share (default 1)")
+      .within(0, 1)
+      .named("P");
+  verb.option("--repetition-penalty", options->repetition_penalty,
+              "Make tokens that were there before less likely (default 1: not)")
+      .within(0.01, 100)
+      .named("X");
+  verb.option("--seed", options->seed, "Of what is drawn (default 0)").named("N");
   verb.option("--max-new-tokens", options->max_new_tokens,
               fmt::format("Tokens to generate (default: the prompt file's, else {})", kDefaultNewTokens))
       .named("N");
@@ -111,6 +183,8 @@ void add_predict(Verbs& verbs) {
   verb.option("--json", options->json, "Print one JSON object");
   verb.footer =
       "Examples:\n"
+      "  weft predict --model path/to/model --prompt \"What is this?\" --image cat.jpg\n"
+      "  weft predict --run run --prompt \"Tell me a story.\" --temperature 0.8 --top-p 0.95 --seed 7\n"
       "  weft predict --model path/to/model --prompt-file docs/manual/prompt.json\n"
       "  weft predict --run run --prompt-file docs/manual/prompt.json --max-new-tokens 8 --json";
   verb.run = [options] { return run_predict(*options); };

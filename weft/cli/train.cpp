@@ -1,3 +1,4 @@
+#include <cmath>
 #include <memory>
 #include <optional>
 
@@ -63,6 +64,13 @@ Json to_json(const TrainReport& report) {
                {"checkpoint", report.checkpoint.empty() ? Json() : Json(report.checkpoint.string())}};
   json["first_loss"] = report.first_loss ? Json(*report.first_loss) : Json();
   json["last"] = report.first_loss ? to_json(report.last) : Json();
+  const auto evaluated = [](const std::optional<Evaluated>& one) {
+    return one ? Json{{"step", one->step}, {"loss", one->loss}, {"perplexity", std::exp(one->loss)}} : Json();
+  };
+  json["evaluation"] = evaluated(report.evaluated);
+  json["best_evaluation"] = evaluated(report.best);
+  json["best_checkpoint"] = report.best_checkpoint.empty() ? Json() : Json(report.best_checkpoint.string());
+  json["ended_early"] = report.is_early;
   json["mean_step_ms"] = report.mean_step_ms;
   json["mean_tokens_per_s"] = report.mean_tokens_per_s;
   json["mean_model_flops_utilization"] = report.mean_utilization ? Json(*report.mean_utilization) : Json();
@@ -77,6 +85,13 @@ std::string to_text(const TrainReport& report) {
   const TimeShares shares = shares_of(report.last);
   std::string text = fmt::format("steps       {} to {}\n", report.first_step + 1, report.last_step);
   text += fmt::format("loss        {:.4f}, then {:.4f}\n", *report.first_loss, report.last.loss);
+  if (report.evaluated) {
+    text += fmt::format("evaluation  loss {:.4f}, perplexity {:.4g} after step {}", report.evaluated->loss,
+                        std::exp(report.evaluated->loss), report.evaluated->step);
+    if (report.best && report.best->step != report.evaluated->step)
+      text += fmt::format("; the best was {:.4f} after step {}", report.best->loss, report.best->step);
+    text += report.is_early ? "; ended early\n" : "\n";
+  }
   text += fmt::format("step time   {:.1f} ms, {:.0f} tokens/s", report.mean_step_ms, report.mean_tokens_per_s);
   if (report.mean_utilization) text += fmt::format(", MFU {}", format_percent(*report.mean_utilization));
   text +=
@@ -87,6 +102,7 @@ std::string to_text(const TrainReport& report) {
                         report.last.ranks.size());
   text += fmt::format("run folder  {}\n", report.run_folder.string());
   if (!report.checkpoint.empty()) text += fmt::format("checkpoint  {}\n", report.checkpoint.string());
+  if (!report.best_checkpoint.empty()) text += fmt::format("best        {}\n", report.best_checkpoint.string());
   return text;
 }
 
@@ -151,7 +167,7 @@ std::optional<RunComparison> compared(const Plan& plan, const std::string& run_f
 
 Result<std::string> run_train(const TrainVerbOptions& options) {
   if (auto error = find_bad_output({{"--trace", options.trace}})) return told_once(*std::move(error));
-  Result<Plan> plan = read_legal_plan(options.plan);
+  Result<Plan> plan = read_trained_plan(options.plan, options.config);
   if (!plan) return told_once(std::move(plan).error());
   TrainRequest request{.plan = *std::move(plan),
                        .plan_source = options.plan,

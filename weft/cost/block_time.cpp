@@ -8,6 +8,7 @@
 #include "weft/cost/collective_time.h"
 #include "weft/cost/local_shape.h"
 #include "weft/meaning/block_exchanges.h"
+#include "weft/program/adapter_ops.h"
 
 namespace weft {
 namespace {
@@ -193,6 +194,14 @@ class Communication {
   double bytes_;
 };
 
+/// Where a block has adapters, these alone have gradients of weights.
+OpTime op_time(const Block& block, const Op& op, const BlockSetting& setting, const DeviceRates& rates,
+               const Segments& segments, double tokens) {
+  OpTime time = analytic_time(op, setting, rates, segments, tokens);
+  if (has_adapters(block) && !is_adapter(op)) time.weight_gradient_ms = time.weight_gradient_kernels = 0;
+  return time;
+}
+
 /// The host starts kernels one by one; where the device is done sooner, the host decides.
 void apply_host_floor(PassTime& pass, double kernels, double host_ms_per_kernel) {
   pass.compute_ms += std::max(0.0, kernels * host_ms_per_kernel - pass.total_ms());
@@ -222,7 +231,7 @@ BlockTime AnalyticTimes::time_of(const Module& module, const Block& block, const
   times.reserve(block.ops.size());
   double forward_kernels = 0, input_kernels = 0, weight_kernels = 0;
   for (const Op& op : block.ops) {
-    OpTime& time = times.emplace_back(analytic_time(op, setting, rates, segments, tokens));
+    OpTime& time = times.emplace_back(op_time(block, op, setting, rates, segments, tokens));
     time.forward_ms *= slowdown;
     time.input_gradient_ms *= slowdown;
     time.weight_gradient_ms *= slowdown;
@@ -254,7 +263,7 @@ BlockTime AnalyticTimes::time_of(const Module& module, const Block& block, const
   times.reserve(block.ops.size());
   OpTime sum;
   for (const Op& op : block.ops) {
-    const OpTime& time = times.emplace_back(analytic_time(op, setting, rates, segments, tokens));
+    const OpTime& time = times.emplace_back(op_time(block, op, setting, rates, segments, tokens));
     sum.forward_ms += time.forward_ms;
     sum.input_gradient_ms += time.input_gradient_ms;
     sum.weight_gradient_ms += time.weight_gradient_ms;

@@ -1,5 +1,6 @@
 #include "weft/engine/convert.h"
 
+#include <algorithm>
 #include <map>
 
 #include <ATen/core/grad_mode.h>
@@ -19,6 +20,7 @@
 #include "weft/engine/run_folder.h"
 #include "weft/engine/run_start.h"
 #include "weft/engine/same_model.h"
+#include "weft/models/adapter_files.h"
 #include "weft/models/tensor_type.h"
 #include "weft/models/weight_list.h"
 #include "weft/pipeline/training_rank.h"
@@ -97,6 +99,31 @@ std::function<void(int64_t, int64_t)> shown(const ConvertRequest& request) {
     show(fmt::format("writing weights: {} of {}", format_bytes(static_cast<double>(done)),
                      format_bytes(static_cast<double>(all))));
   };
+}
+
+Result<ConvertReport> to_adapter_folder(const ConvertRequest& request, const Source& source) {
+  if (!has_adapters(source.model)) {
+    return Error{.source = request.from.string(),
+                 .problem = "has no adapters: all of its weights were trained",
+                 .advice = "Leave --adapter out for a Hugging Face folder."};
+  }
+  WEFT_TRY(const WeightList list, list_weights(source.model));
+  const auto value = [&](const std::string& name) -> Result<at::Tensor> {
+    const auto found = std::find_if(list.weights.begin(), list.weights.end(),
+                                    [&](const NamedShape& weight) { return weight.name == name; });
+    const WeightPiece whole = whole_weight(name, found->shape);
+    const bool is_double = request.type == Precision::kFp64;
+    const at::Tensor flat =
+        at::empty({whole.num_elements()}, at::TensorOptions().dtype(is_double ? at::kDouble : at::kFloat));
+    if (auto error = source.fill(whole, {0, whole.num_elements()}, {.master = flat})) return *std::move(error);
+    const at::Tensor shaped = flat.view(found->shape);
+    return request.type == Precision::kBf16 ? shaped.to(at::kBFloat16) : shaped;
+  };
+  if (auto error = write_adapter_folder(request.to, source.model, source.companions.string(), value)) return *error;
+  ConvertReport report{.from = source.text, .to = "adapters for PEFT", .folder = request.to};
+  report.num_weights = 2 * std::ssize(adapter_scales(source.model));
+  report.num_bytes = bytes_in(request.to);
+  return report;
 }
 
 Result<ConvertReport> to_model_folder(const ConvertRequest& request, const Source& source) {
@@ -247,7 +274,9 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 Result<ConvertReport> convert(const ConvertRequest& request) {
   const at::NoGradGuard no_graph;
   WEFT_TRY(const Source source, open_source(request.from));
-  auto report = request.plan ? to_checkpoint(request, source) : to_model_folder(request, source);
+  auto report = request.plan           ? to_checkpoint(request, source)
+                : request.adapter_only ? to_adapter_folder(request, source)
+                                       : to_model_folder(request, source);
   if (report || !source.checkpoint || !report.error().source.starts_with(source.checkpoint->folder.string()))
     return report;
   return with_good_checkpoint(std::move(report).error(), source.checkpoint->folder, kOtherSource);

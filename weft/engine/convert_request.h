@@ -18,6 +18,7 @@ struct ConvertRequest {
   std::optional<Plan> plan;       ///< a legal one: what comes out is a checkpoint of it; else a Hugging Face folder
   std::optional<Precision> type;  ///< of what is written
   std::optional<double> max_file_gib;            ///< of a Hugging Face folder's files
+  bool adapter_only = false;                     ///< writes adapters as PEFT has them; else they are merged
   bool weights_only = false;                     ///< leaves the optimizer's states out of a checkpoint
   std::function<void(const std::string&)> say;   ///< a line
   std::function<void(const std::string&)> show;  ///< what is under way

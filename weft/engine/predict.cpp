@@ -14,6 +14,7 @@
 #include "weft/engine/prompt_file.h"
 #include "weft/engine/run_model.h"
 #include "weft/engine/tensor_options.h"
+#include "weft/engine/words_prompt.h"
 #include "weft/models/module_network.h"
 #include "weft/models/samples.h"
 #include "weft/spec/model_reader.h"
@@ -113,7 +114,13 @@ Result<PredictReport> predict(const PredictRequest& given) {
   if (auto error = check_num_threads(request.num_threads)) return *std::move(error);
   if (request.num_threads > 0) at::set_num_threads(request.num_threads);
   WEFT_TRY(const at::Device device, open_device(request.device));
-  WEFT_TRY(const Model model, read_model_folder(request.model));
+  WEFT_TRY(Model model, read_model_folder(request.model));
+  std::optional<AdapterFolder> adapter;
+  if (!request.adapter.empty()) {
+    WEFT_TRY(adapter, AdapterFolder::open(request.adapter));
+    WEFT_TRY(model, with_adapters(model, adapter->rules(), request.adapter.string()));
+    if (auto error = adapter->check(model)) return *std::move(error);
+  }
   WEFT_TRY(const at::ScalarType type, compute_type(request.dtype, model));
   WEFT_TRY(const ModelNumbers numbers, numbers_to_run(model));
   GenerationLimits limits;
@@ -121,14 +128,22 @@ Result<PredictReport> predict(const PredictRequest& given) {
     WEFT_TRY(limits.end_ids, read_end_ids(request.model, model, numbers));
   }
 
-  WEFT_TRY(const std::vector<PromptEntry> entries, read_prompt_file(request.prompt_file));
   const int64_t vocabulary = std::get<Lookup>(op_named(model.modules.back().entry, "embedding").shape).entries;
+  std::vector<PromptEntry> entries;
+  std::optional<Tokenizer> tokenizer;
+  if (request.prompt_file.empty()) {
+    WEFT_TRY(WordsPrompt words, read_words_prompt(model, numbers, vocabulary, request));
+    entries.push_back({.raw = std::move(words.raw)});
+    tokenizer = std::move(words.tokenizer);
+  } else {
+    WEFT_TRY(entries, read_prompt_file(request.prompt_file));
+  }
   std::vector<Prompt> prompts;
   for (const PromptEntry& entry : entries) {
     auto own = prompts_of(entry, request, numbers, vocabulary);
     if (!own) {
       Error error = std::move(own).error();
-      if (error.source.empty()) error.source = request.prompt_file.string();
+      if (error.source.empty()) error.source = tokenizer ? "--prompt" : request.prompt_file.string();
       if (!entry.place.empty()) error.field = entry.place + "." + error.field;
       return error;
     }
@@ -137,16 +152,31 @@ Result<PredictReport> predict(const PredictRequest& given) {
 
   if (auto error = check_model_memory(model, request, type, device)) return *std::move(error);
   WEFT_TRY(const Predictor predictor,
-           Predictor::load(model, request.model, at::TensorOptions(device).dtype(type), request.load_progress));
+           Predictor::load(model, request.model, at::TensorOptions(device).dtype(type), request.load_progress,
+                           adapter ? &*adapter : nullptr));
   PredictReport report{.dtype = name_of_type(type)};
+  limits.sampling = request.sampling;
   for (const Prompt& prompt : prompts) {
     limits.max_new_tokens = prompt.max_new_tokens;
+    limits.prompt_number = report.prompts.size();
+    std::string text;
+    std::optional<StreamDecoder> decoder;
+    const auto add_text = [&](const std::string& part) {
+      text += part;
+      if (request.on_text && !part.empty()) request.on_text(part);
+    };
+    if (tokenizer) {
+      decoder.emplace(*tokenizer, /*skip_special=*/true);
+      limits.on_token = [&](int64_t token) { add_text(decoder->add(token)); };
+    }
     WEFT_TRY(Generation generation, predictor.generate(prompt.inputs, limits));
+    if (decoder) add_text(decoder->finish());
     report.prefill_ms += generation.prefill_ms;
     report.decode_ms += generation.decode_ms;
     report.num_decoded += std::ssize(generation.tokens) - 1;
     report.prompts.push_back({.input_tokens = prompt.inputs.ids.size(0),
                               .tokens = std::move(generation.tokens),
+                              .text = std::move(text),
                               .reached_end = generation.reached_end});
   }
   return report;

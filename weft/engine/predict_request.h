@@ -9,11 +9,24 @@
 
 namespace weft {
 
+/// How the next token is chosen.
+struct Sampling {
+  double temperature = 0;         ///< 0: the likeliest token is taken
+  double top_p = 1;               ///< tokens are drawn from the fewest that have this share
+  double repetition_penalty = 1;  ///< that tokens which were there before are less likely by
+  uint64_t seed = 0;
+};
+
 /// What `weft predict` asks of the runtime half.
 struct PredictRequest {
   std::filesystem::path model;       ///< a folder with config.json and weights
   std::filesystem::path run_folder;  ///< or a training run's, whose newest checkpoint is taken
+  std::filesystem::path adapter;     ///< for the model, as PEFT saves it; empty: none
   std::filesystem::path prompt_file;
+  std::string prompt;  ///< words in place of a file, with `images` and `audios`
+  std::vector<std::filesystem::path> images, audios;
+  Sampling sampling;
+  std::function<void(const std::string&)> on_text;  ///< the answer to words, as it is made
   std::optional<int64_t> max_new_tokens;  ///< goes before what the prompt file says
   std::string dtype;                      ///< empty: as the configuration says
   std::string device = "cpu";
@@ -25,6 +38,7 @@ struct PredictRequest {
 struct PredictedPrompt {
   int64_t input_tokens = 0;
   std::vector<int64_t> tokens;
+  std::string text;          ///< of these tokens, where the prompt was words
   bool reached_end = false;  ///< else the number of new tokens was reached
 };
 

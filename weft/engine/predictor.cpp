@@ -32,31 +32,59 @@ Result<int64_t> likeliest(const at::Tensor& logits, size_t num_before) {
                .advice = "Try --dtype fp32; if that does not help, the weights are damaged."};
 }
 
+/// The next token, and whether the model gave numbers at all.
+Result<int64_t> chosen(TokenChooser& chooser, const at::Tensor& logits, size_t num_before) {
+  WEFT_TRY(const int64_t token, likeliest(logits, num_before));
+  if (chooser.takes_likeliest()) {
+    chooser.add(token);
+    return token;
+  }
+  const at::Tensor numbers = logits.to(at::TensorOptions().device(at::kCPU).dtype(at::kDouble)).contiguous();
+  const double* first = numbers.data_ptr<double>();
+  return chooser.choose(std::vector<double>(first, first + numbers.numel()));
+}
+
+std::vector<int64_t> tokens_of(const at::Tensor& ids) {
+  const at::Tensor here = ids.to(at::kCPU).contiguous();
+  return {here.data_ptr<int64_t>(), here.data_ptr<int64_t>() + here.numel()};
+}
+
 }  // namespace
 
 Result<Predictor> Predictor::load(const Model& model, const std::filesystem::path& folder, at::TensorOptions options,
-                                  const LoadProgress& progress) {
+                                  const LoadProgress& progress, const AdapterFolder* adapter) {
   WEFT_TRY(const WeightFolder files, WeightFolder::open(folder));
   WholeParameters maker(options);
   WEFT_TRY(Network network, Network::create(model, maker));
-  if (auto error = load_weights(files, maker.all(), network.numbers().files, progress)) return *std::move(error);
+  std::vector<ParameterPtr> own, adapted;
+  for (const ParameterPtr& parameter : maker.all()) {
+    const bool is_of_adapter = parameter->name().find(".lora_") != std::string::npos;
+    (is_of_adapter ? adapted : own).push_back(parameter);
+  }
+  if (auto error = load_weights(files, own, network.numbers().files, progress)) return *std::move(error);
+  WEFT_CHECK(adapted.empty() || adapter != nullptr, "a model with adapters without their weights");
+  if (adapter != nullptr) {
+    if (auto error = adapter->fill(adapted)) return *std::move(error);
+  }
   return Predictor(std::move(network), options);
 }
 
 Result<Generation> Predictor::generate(const Inputs& prompt, const GenerationLimits& limits) const {
   WEFT_CHECK(limits.max_new_tokens > 0, "asked for {} tokens", limits.max_new_tokens);
   Generation result;
+  TokenChooser chooser(limits.sampling, limits.prompt_number, tokens_of(prompt.ids));
   const Stopwatch prefill;
   Continuation text(network_, prompt.to(options_), limits.max_new_tokens - 1);
-  WEFT_TRY(int64_t token, likeliest(text.logits(), 0));
+  WEFT_TRY(int64_t token, chosen(chooser, text.logits(), 0));
   result.prefill_ms = prefill.ms();
   const Stopwatch decode;
   while (true) {
     result.tokens.push_back(token);
+    if (limits.on_token) limits.on_token(token);
     result.reached_end = std::find(limits.end_ids.begin(), limits.end_ids.end(), token) != limits.end_ids.end();
     if (result.reached_end || std::ssize(result.tokens) == limits.max_new_tokens) break;
     text.append(token);
-    WEFT_TRY(token, likeliest(text.logits(), result.tokens.size()));
+    WEFT_TRY(token, chosen(chooser, text.logits(), result.tokens.size()));
   }
   result.decode_ms = decode.ms();
   return result;

@@ -58,8 +58,20 @@ std::optional<Error> rewind_lines(const std::filesystem::path& path, int64_t ste
 
 }  // namespace
 
+std::optional<Error> link_best(const RunFolder& folder, const std::filesystem::path& checkpoint) {
+  namespace fs = std::filesystem;
+  // A new link takes the old one's place at once, so that there is always one.
+  const fs::path fresh = folder.path / ".best";
+  std::error_code failure;
+  fs::remove(fresh, failure);
+  fs::create_directory_symlink(fs::path("checkpoints") / checkpoint.filename(), fresh, failure);
+  if (!failure) fs::rename(fresh, folder.best(), failure);
+  if (!failure) return std::nullopt;
+  return file_error(folder.best(), "made a link", failure.message());
+}
+
 std::optional<Error> rewind_metrics(const RunFolder& folder, int64_t step) {
-  for (const std::filesystem::path& lines : {folder.metrics(), folder.skipped()}) {
+  for (const std::filesystem::path& lines : {folder.metrics(), folder.skipped(), folder.evaluations()}) {
     if (auto error = rewind_lines(lines, step)) return error;
   }
   const std::filesystem::path steps = folder.steps();

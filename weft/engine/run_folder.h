@@ -8,6 +8,7 @@
 
 #include "weft/base/result.h"
 #include "weft/record/run_record.h"
+#include "weft/schedule/step_metrics.h"
 
 namespace weft {
 
@@ -23,6 +24,12 @@ struct RunFolder {
   /// A line for each record that could not be used, of steps in which there were some.
   std::filesystem::path skipped() const { return path / "skipped.jsonl"; }
   std::filesystem::path checkpoints() const { return path / "checkpoints"; }
+  /// A line for each evaluation.
+  std::filesystem::path evaluations() const { return path / "evaluations.jsonl"; }
+  /// Metrics for TensorBoard.
+  std::filesystem::path events() const { return path / "tensorboard"; }
+  /// A link to the checkpoint with the lowest loss.
+  std::filesystem::path best() const { return path / "best"; }
 };
 
 /// An error where the folder holds a run already.
@@ -30,6 +37,9 @@ std::optional<Error> check_no_run(const RunFolder& folder);
 
 /// Makes the folder if it is not there, and writes down what the run is.
 std::optional<Error> begin_run(const RunFolder& folder, const std::string& plan_text, const std::string& config_text);
+
+/// Makes `best` a link to a checkpoint of the run.
+std::optional<Error> link_best(const RunFolder& folder, const std::filesystem::path& checkpoint);
 
 /// Removes the metrics and records of steps after `step`, which will be done again.
 std::optional<Error> rewind_metrics(const RunFolder& folder, int64_t step);

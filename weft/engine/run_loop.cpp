@@ -8,6 +8,9 @@
 #include "weft/base/file.h"
 #include "weft/checkpoint/agreement.h"
 #include "weft/engine/core_share.h"
+#include "weft/engine/evaluations.h"
+#include "weft/engine/event_file.h"
+#include "weft/engine/metrics_hook.h"
 #include "weft/engine/rank_error.h"
 #include "weft/engine/resumed_run.h"
 #include "weft/engine/run_folder.h"
@@ -80,18 +83,30 @@ class RankRun {
         start_(start),
         session_(session),
         report_{.run_folder = start.folder.path, .first_step = session.num_steps()},
-        saved_step_(session.num_steps()) {
-    if (start.checkpoint) report_.checkpoint = start.checkpoint->folder;
+        saved_step_(session.num_steps()),
+        evaluations_(config.evaluation) {
+    if (start.checkpoint) {
+      report_.checkpoint = start.checkpoint->folder;
+      evaluations_.restore(start.checkpoint->run);
+      if (start.is_own && evaluations_.best()) linked_step_ = evaluations_.best()->step;
+    }
     if (!is_first()) return;
     metrics_file_ = opened(start.folder.metrics());
     record_file_ = opened(start.folder.steps());
     write_header();
+    auto events = EventFile::create(start.folder.events(), session.num_steps());
+    if (!events) throw RankError(events.error());
+    events_ = *std::move(events);
+    if (config.on_metrics.empty()) return;
+    auto hook = MetricsHook::start(config.on_metrics);
+    if (!hook) throw RankError(hook.error());
+    hook_ = *std::move(hook);
   }
 
   Result<TrainReport> run() {
     say_how_it_goes_on();
     if (is_first() && options_.show) options_.show("computing the first step");
-    while (session_.num_steps() < config_.steps) {
+    while (session_.num_steps() < config_.steps && !evaluations_.ends_run()) {
       const int64_t orders = hear_orders();
       report_.is_stopped = (orders & kStop) != 0;
       if (report_.is_stopped) break;
@@ -108,10 +123,17 @@ class RankRun {
       report_.last = *std::move(metrics);
       if (auto error = poll_save()) return *std::move(error);
       const int64_t done = session_.num_steps();
-      if (interval() > 0 && done % interval() == 0 && done < config_.steps) {
+      // Before it is saved, so that a run which goes on from here knows of it.
+      bool is_best = false;
+      if (evaluations_.is_due(done, config_.steps)) {
+        WEFT_TRY(is_best, evaluate());
+      }
+      const bool is_saved_now = interval() > 0 && (done % interval() == 0 || (is_best && keeps_best()));
+      if (is_saved_now && done < config_.steps) {
         if (auto error = begin_save()) return *std::move(error);
       }
     }
+    report_.is_early = session_.num_steps() < config_.steps && evaluations_.ends_run();
     if (auto error = save_the_rest()) return *std::move(error);
     return end();
   }
@@ -121,6 +143,7 @@ class RankRun {
 
   bool is_first() const { return world_.rank() == 0; }
   int64_t interval() const { return config_.checkpoints.interval_steps; }
+  bool keeps_best() const { return config_.checkpoints.keep_best; }
   void say(const std::string& line) const {
     if (is_first() && options_.say) options_.say(line);
   }
@@ -137,7 +160,7 @@ class RankRun {
     }
     say(fmt::format("going on from {}", start_.checkpoint->folder.string()));
     std::vector<std::string> changes = changes_of_plan(start_.checkpoint->plan, *plan_);
-    for (std::string& change : changes_of_config(start_.checkpoint->run, to_json(config_)))
+    for (std::string& change : changes_of_config(Evaluations::settings_in(start_.checkpoint->run), to_json(config_)))
       changes.push_back(std::move(change));
     if (!changes.empty()) say(fmt::format("from here on with {}", fmt::join(changes, ", ")));
   }
@@ -195,7 +218,10 @@ class RankRun {
 
   void write_down(const StepMetrics& metrics) {
     if (!is_first()) return;
-    if (auto error = metrics_file_->append(to_json(metrics).dump() + "\n")) throw RankError(*error);
+    const std::string line = to_json(metrics).dump() + "\n";
+    if (auto error = metrics_file_->append(line)) throw RankError(*error);
+    if (auto error = events_->add(metrics.step, scalars_of(metrics))) throw RankError(*error);
+    tell_hook(line);
     if (const auto& record = session_.last_record()) {
       if (auto error = record_file_->append(to_line(*record))) throw RankError(*error);
     }
@@ -212,12 +238,48 @@ class RankRun {
     }
   }
 
+  void tell_hook(const std::string& line) {
+    if (!hook_) return;
+    if (const auto note = hook_->send(line)) say("note: " + *note);
+  }
+
+  /// Whether the loss is the lowest so far.
+  Result<bool> evaluate() {
+    const int64_t step = session_.num_steps();
+    if (is_first() && options_.show) options_.show(fmt::format("evaluating after step {}", step));
+    WEFT_TRY(const EvalReport report, session_.evaluate(config_.evaluation_batches));
+    const bool is_best = evaluations_.add(step, report.loss);
+    report_.evaluated = Evaluated{.step = step, .loss = report.loss};
+    if (!is_first()) return is_best;
+    if (!evaluations_file_) evaluations_file_ = opened(start_.folder.evaluations());
+    const Json line = {{"step", step},
+                       {"loss", report.loss},
+                       {"perplexity", report.perplexity()},
+                       {"target_tokens", report.num_targets},
+                       {"batches", report.num_batches},
+                       {"ms", report.ms},
+                       {"is_best", is_best}};
+    if (auto error = evaluations_file_->append(line.dump() + "\n")) throw RankError(*error);
+    if (auto error = events_->add(step, {{"evaluation/loss", report.loss},
+                                         {"evaluation/perplexity", report.perplexity()}}))
+      throw RankError(*error);
+    tell_hook(Json{{"evaluation", line}}.dump() + "\n");
+    say(fmt::format("step {}: evaluation loss {:.4f}, perplexity {:.4g}{}", step, report.loss, report.perplexity(),
+                    is_best ? ", the best so far" : ""));
+    return is_best;
+  }
+
   std::optional<Error> begin_save() {
     if (saving_) {
       say(fmt::format("waiting for the checkpoint of step {}, which is still being written", saving_->step()));
       if (auto error = finish_save()) return error;
     }
-    auto save = session_.begin_save(start_.folder.checkpoints(), removes_leftovers());
+    TrainingSession::SaveOptions options{.checkpoints = start_.folder.checkpoints(),
+                                         .removes_leftovers = removes_leftovers(),
+                                         .run = evaluations_.to_json(),
+                                         .keep_also = {}};
+    if (keeps_best() && evaluations_.best()) options.keep_also = {evaluations_.best()->step, linked_step_};
+    auto save = session_.begin_save(options);
     if (!save) return std::move(save).error();
     saving_ = *std::move(save);
     return std::nullopt;
@@ -229,6 +291,11 @@ class RankRun {
     report_.checkpoint = saved.folder;
     saved_step_ = saving_->step();
     if (saved.warning) say(saved.warning->message());
+    if (keeps_best() && evaluations_.best() && saved_step_ == evaluations_.best()->step) {
+      linked_step_ = saved_step_;
+      const std::optional<Error> failed = is_first() ? link_best(start_.folder, saved.folder) : std::nullopt;
+      if (failed) say("note: " + failed->message());
+    }
     saving_.reset();
   }
 
@@ -274,6 +341,9 @@ class RankRun {
 
   Result<TrainReport> end() {
     report_.last_step = session_.num_steps();
+    report_.best = evaluations_.best();
+    if (keeps_best() && linked_step_ >= 0)
+      report_.best_checkpoint = start_.folder.checkpoints() / checkpoint_name(linked_step_);
     report_.is_saved = saved_step_ == report_.last_step && !report_.checkpoint.empty();
     means_.fill(report_);
     if (!options_.trace.empty() && report_.last_step > report_.first_step) {
@@ -296,7 +366,11 @@ class RankRun {
   TrainingSession& session_;
   TrainReport report_;
   int64_t saved_step_ = 0;  ///< that the newest checkpoint is of
-  std::optional<LineFile> metrics_file_, record_file_, skipped_file_;
+  Evaluations evaluations_;
+  int64_t linked_step_ = -1;  ///< that the kept best checkpoint is of; -1: there is none yet
+  std::optional<LineFile> metrics_file_, record_file_, skipped_file_, evaluations_file_;
+  std::optional<EventFile> events_;
+  std::unique_ptr<MetricsHook> hook_;
   Means means_;
   std::unique_ptr<CheckpointSave> saving_;
   std::shared_ptr<const PlanSwitch> next_;  ///< on rank 0

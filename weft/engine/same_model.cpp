@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
+#include "weft/spec/adapters.h"
 #include "weft/spec/model_reader.h"
 
 namespace weft {
@@ -74,14 +75,15 @@ std::optional<Error> check_same_model(const std::filesystem::path& folder, const
   if (!there) return there.error();
   std::vector<std::string> lines;
   list_differences(there->config, model.config, "", lines);
-  if (lines.empty() && num_parameters(*there) == num_parameters(model)) return std::nullopt;
+  const int64_t own = num_parameters(model) - num_adapter_parameters(model);
+  if (lines.empty() && num_parameters(*there) == own) return std::nullopt;
   Error error{.source = folder.string(),
               .field = "config.json",
               .problem = fmt::format("is of another model than the plan's {}", model.name),
               .advice = "Make a plan for this model, or use the weights of the plan's."};
   if (lines.empty()) {
     error.problem +=
-        fmt::format(": it has {} parameters, the plan's {}", num_parameters(*there), num_parameters(model));
+        fmt::format(": it has {} parameters, the plan's {}", num_parameters(*there), own);
   }
   for (const std::string& line : lines) error.details += line;
   return error;

@@ -37,10 +37,8 @@ SampleForm sample_form(const ModelNumbers& numbers, int64_t vocabulary) {
   return form;
 }
 
-Result<Inputs> inputs_of(const ModelNumbers& numbers, int64_t vocabulary, const std::vector<Sample>& samples,
-                         const WantedMedia& wanted, const std::optional<StepDraws>& draws) {
+Result<RawInputs> raw_inputs_of(const ModelNumbers& numbers, const std::vector<Sample>& samples) {
   RawInputs raw;
-  raw.draws = draws;
   std::vector<int64_t> ids, targets;
   int64_t num_pixels = 0, num_video_pixels = 0;
   std::vector<at::Tensor> clips;
@@ -73,6 +71,13 @@ Result<Inputs> inputs_of(const ModelNumbers& numbers, int64_t vocabulary, const 
   if (num_pixels > 0) raw.pixel_values = pixel_rows(num_pixels, &Sample::pixels);
   if (num_video_pixels > 0) raw.pixel_values_videos = pixel_rows(num_video_pixels, &Sample::video_pixels);
   if (!clips.empty()) raw.input_features = at::cat(clips, 1);
+  return raw;
+}
+
+Result<Inputs> inputs_of(const ModelNumbers& numbers, int64_t vocabulary, const std::vector<Sample>& samples,
+                         const WantedMedia& wanted, const std::optional<StepDraws>& draws) {
+  WEFT_TRY(RawInputs raw, raw_inputs_of(numbers, samples));
+  raw.draws = draws;
   return prepare_inputs(numbers, vocabulary, raw, wanted);
 }
 

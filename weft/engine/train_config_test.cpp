@@ -33,6 +33,48 @@ TEST(TrainConfig, StepsAndALearningRateAreEnough) {
   EXPECT_TRUE(config->weights.empty());
 }
 
+TEST(TrainConfig, EvaluationRulesAndLossAreReadAndWritten) {
+  const auto config = read(R"(
+steps: 100
+optimizer:
+  learning_rate: 1.0e-4
+  rules: [{weights: "visual.*", learning_rate: 1.0e-5}, {weights: "*.bias", weight_decay: 0.5}]
+loss: {label_smoothing: 0.1, z_loss: 1.0e-4}
+checkpoints: {interval_steps: 20, keep_best: true}
+evaluation: {interval_steps: 10, split: trained, patience: 3, min_improvement: 0.01}
+on_metrics: "cat >> all.jsonl"
+)");
+  ASSERT_TRUE(config.ok()) << config.error().message();
+  EXPECT_EQ(config->weight_rules, (std::vector<WeightRule>{{"visual.*", 1e-5, {}}, {"*.bias", {}, 0.5}}));
+  EXPECT_EQ(config->loss, (LossSettings{.label_smoothing = 0.1, .z_loss = 1e-4}));
+  EXPECT_TRUE(config->checkpoints.keep_best);
+  EXPECT_EQ(config->evaluation.interval_steps, 10);
+  EXPECT_EQ(config->evaluation.split, TrainConfig::Evaluation::Split::kTrained);
+  EXPECT_EQ(config->evaluation.patience, 3);
+  EXPECT_EQ(config->evaluation.min_improvement, 0.01);
+  EXPECT_EQ(config->on_metrics, "cat >> all.jsonl");
+  const auto again = read_train_config({.source = "config.json", .root = to_json(*config)});
+  ASSERT_TRUE(again.ok()) << again.error().message();
+  EXPECT_EQ(to_json(*again), to_json(*config));
+}
+
+TEST(TrainConfig, WhatCannotBeMeantIsNamed) {
+  const std::string usual = "optimizer: {learning_rate: 1.0}\n";
+  const auto field_of = [&](const std::string& text) {
+    const auto config = read(text);
+    return config ? std::string("none") : config.error().field;
+  };
+  EXPECT_EQ(field_of("steps: 5\ncheckpoints: {interval_steps: 1, keep_best: true}\n" + usual), "checkpoints.keep_best");
+  EXPECT_EQ(field_of("steps: 5\nevaluation: {patience: 1}\n" + usual), "evaluation.patience");
+  EXPECT_EQ(field_of("steps: 5\nepochs: 1\n" + usual), "epochs");
+  EXPECT_EQ(field_of("epochs: 1\n" + usual), "epochs") << "synthetic samples have none";
+  EXPECT_EQ(field_of("steps: 5\nevaluation: {split: best}\n" + usual), "evaluation.split");
+  EXPECT_EQ(field_of("steps: 5\noptimizer: {learning_rate: 1.0, rules: [{weights: a}]}\n"), "optimizer.rules[0].weights");
+  EXPECT_EQ(field_of("steps: 5\noptimizer: {learning_rate: 0, rules: [{weights: a, learning_rate: 1.0}]}\n"),
+            "optimizer.rules[0].learning_rate");
+  EXPECT_EQ(field_of("steps: 5\nloss: {label_smoothing: 2}\n" + usual), "loss.label_smoothing");
+}
+
 TEST(TrainConfig, EveryFieldIsRead) {
   const auto config = read(R"(
 steps: 100

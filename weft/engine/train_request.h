@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -44,11 +45,18 @@ struct TrainRequest {
   std::function<void(const std::string&)> show;
 };
 
+/// The loss over samples that training does not see, after so many steps.
+struct Evaluated {
+  int64_t step = 0;
+  double loss = 0;
+};
+
 struct TrainReport {
   std::filesystem::path run_folder;
   int64_t first_step = 0;  ///< steps that were done before this run
   int64_t last_step = 0;
   bool is_stopped = false;           ///< before all steps were done, because it was asked to
+  bool is_early = false;             ///< because evaluations gained nothing any more
   bool is_saved = false;             ///< the state after the last step is in `checkpoint`
   std::optional<double> first_loss;  ///< of this run's first step
   StepMetrics last;                  ///< of its last step; nothing where there was none left to do
@@ -56,6 +64,8 @@ struct TrainReport {
   double mean_tokens_per_s = 0;
   std::optional<double> mean_utilization;
   std::filesystem::path checkpoint;  ///< the newest; empty where there is none
+  std::optional<Evaluated> evaluated, best;  ///< the last of all evaluations, and the one with the lowest loss
+  std::filesystem::path best_checkpoint;     ///< of that; empty where none is kept
 };
 
 /// What `weft eval` asks.
@@ -64,6 +74,7 @@ struct EvalRequest {
   std::string plan_source;
   std::filesystem::path config_file;
   std::filesystem::path checkpoint;  ///< a run's folder, or one of its checkpoints; empty: the configuration's weights
+  std::filesystem::path data;        ///< conversations or settings, all of which are evaluated; empty: held-out ones
   std::vector<RankNeed> memory;      ///< by rank; empty: it is not compared with what there is
   std::function<void(const std::string&)> say;
   std::function<void(const std::string&)> show;
@@ -71,6 +82,7 @@ struct EvalRequest {
 
 struct EvalReport {
   double loss = 0;  ///< per target token
+  double perplexity() const { return std::exp(loss); }
   int64_t num_targets = 0;
   int64_t num_tokens = 0;
   int64_t num_batches = 0;

@@ -83,13 +83,15 @@ Result<std::optional<Value>> on_ranks(const Plan& plan, const TrainConfig& confi
 }  // namespace
 
 Result<std::optional<TrainReport>> Trainer::train(const TrainOptions& options) {
+  const Result<TrainConfig> config = with_steps(config_, plan_);
+  if (!config) return detect_launch().is_speaker() ? config.error() : told_elsewhere(config.error().kind);
   // While a checkpoint is saved, the host holds a copy of it.
   TrainOptions counted = options;
-  if (config_.checkpoints.interval_steps > 0 && config_.device == "cpu") {
+  if (config->checkpoints.interval_steps > 0 && config->device == "cpu") {
     for (RankNeed& need : counted.memory) need.states_bytes += need.snapshot_bytes;
   }
-  RunLoop run(plan_, config_, counted, *switches_);
-  return on_ranks<TrainReport>(plan_, config_, counted.memory, options.say,
+  RunLoop run(plan_, *config, counted, *switches_);
+  return on_ranks<TrainReport>(plan_, *config, counted.memory, options.say,
                                [&](World& world) { return run.run_rank(world); });
 }
 
@@ -150,6 +152,19 @@ Result<std::optional<TrainReport>> train(const TrainRequest& request) {
 Result<std::optional<EvalReport>> evaluate(const EvalRequest& request) {
   Result<TrainConfig> config = read_train_config_file(request.config_file);
   if (!config) return detect_launch().is_speaker() ? config.error() : told_elsewhere(config.error().kind);
+  if (!request.data.empty()) {
+    auto settings = read_data_settings_file(request.data);
+    if (!settings) return detect_launch().is_speaker() ? settings.error() : told_elsewhere(settings.error().kind);
+    if (!config->data && config->weights.empty()) {
+      const Error error{.source = config->source,
+                        .field = "weights",
+                        .problem = "is missing, and so is data: nothing says which tokenizer --data is read with",
+                        .advice = "Give the model's folder in one of them."};
+      return detect_launch().is_speaker() ? error : told_elsewhere(error.kind);
+    }
+    config->evaluation.data =
+        TrainData{.settings = *std::move(settings), .model = config->data ? config->data->model : config->weights};
+  }
   return Trainer(request.plan, *std::move(config))
       .evaluate(request.checkpoint, {.memory = request.memory, .say = request.say, .show = request.show});
 }

@@ -13,6 +13,7 @@
 #include "weft/checkpoint/load_checkpoint.h"
 #include "weft/checkpoint/save_checkpoint.h"
 #include "weft/comm/launch.h"
+#include "weft/data/once_each.h"
 #include "weft/data/synthetic.h"
 #include "weft/engine/batch_maker.h"
 #include "weft/engine/guarded.h"
@@ -24,7 +25,9 @@
 #include "weft/engine/sample_inputs.h"
 #include "weft/engine/skipped_samples.h"
 #include "weft/loader/conversation_source.h"
+#include "weft/meaning/weight_patterns.h"
 #include "weft/pipeline/action_clock.h"
+#include "weft/spec/adapters.h"
 #include "weft/tensor/rank_threads.h"
 
 namespace weft {
@@ -49,13 +52,44 @@ int64_t hash_of(const BatchAssignment& assignment) {
   return static_cast<int64_t>(hash >> 44);
 }
 
-Result<RunSamples> open_conversations(const Model& model, const SampleForm& form, const TrainConfig& config) {
-  WEFT_TRY(const std::shared_ptr<ConversationData> data,
-           ConversationData::open(model, form, config.data->model, config.data->settings));
-  RunSamples samples{.trained = std::make_shared<ConversationSource>(data, config.seed, false), .unseen = nullptr};
-  if (data->sets().order(config.seed).num_held_out() > 0)
-    samples.unseen = std::make_shared<ConversationSource>(data, config.seed, true);
-  return samples;
+/// Data that are evaluated by themselves are gone through whole, whatever share of them another run may hold out.
+Result<std::shared_ptr<SampleSource>> open_evaluated(const Model& model, const SampleForm& form,
+                                                     const TrainConfig& config) {
+  TrainData own = *config.evaluation.data;
+  own.settings.held_out_share = 0;
+  for (DataFile& file : own.settings.files) file.weight = 0;
+  WEFT_TRY(const std::shared_ptr<ConversationData> data, ConversationData::open(model, form, own.model, own.settings));
+  return std::shared_ptr<SampleSource>(std::make_shared<ConversationSource>(data, config.seed, false));
+}
+
+TrainingSettings training_settings(const TrainConfig& config, std::optional<uint64_t> seed, at::Device device) {
+  return {.adamw = config.adamw,
+          .weight_rules = config.weight_rules,
+          .peak_learning_rate = config.learning_rate.peak,
+          .max_gradient_norm = config.max_gradient_norm,
+          .loss = config.loss,
+          .seed = seed,
+          .device = device};
+}
+
+std::optional<Error> find_unfit_rule(const TrainConfig& config, const Plan& plan) {
+  if (config.weight_rules.empty()) return std::nullopt;
+  const std::vector<std::string> names = all_weight_names(plan.model);
+  for (size_t i = 0; i < config.weight_rules.size(); ++i) {
+    if (auto problem = find_unfit(config.weight_rules[i].weights, names))
+      return Error{.source = config.source,
+                   .field = fmt::format("optimizer.rules[{}].weights", i),
+                   .problem = *std::move(problem),
+                   .advice = "Patterns are of the names that weight files have: '*' is any letters, '?' one."};
+  }
+  return std::nullopt;
+}
+
+Error nothing_held_out(const TrainConfig& config) {
+  return {.source = config.data->settings.source,
+          .field = "held_out_share",
+          .problem = "holds no sample out, so that there is none that training does not see",
+          .advice = "Give a share, like 0.1, before training."};
 }
 
 std::optional<Error> find_unfilled_batch(const SampleSource& samples, const Plan& plan, const TrainConfig& config) {
@@ -80,6 +114,13 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
   }
   std::unique_ptr<TrainingSession> session(new TrainingSession(world, plan, config));
   const auto prepare = [&]() -> std::optional<Error> {
+    if (auto error = find_unfit_rule(config, plan)) return error;
+    if (!config.adapter.empty() && !has_adapters(plan.model)) {
+      return Error{.source = config.source,
+                   .field = "adapter",
+                   .problem = "is given, but the plan's model has no adapters",
+                   .advice = "Make a plan with weft plan --adapters."};
+    }
     auto device = open_rank_device(world, config.device);
     if (!device) {
       Error error = std::move(device).error();
@@ -118,10 +159,7 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
   session->memory_.emplace(session->device_);
   const bool is_fresh = !checkpoint && config.weights.empty();
   auto rank = TrainingRank::create(world, plan,
-                                   {.adamw = config.adamw,
-                                    .max_gradient_norm = config.max_gradient_norm,
-                                    .seed = is_fresh ? std::optional(config.seed) : std::nullopt,
-                                    .device = session->device_});
+                                   training_settings(config, is_fresh ? std::optional(config.seed) : std::nullopt, session->device_));
   if (!rank) return rank.error();  // the same on all ranks: it depends on the plan alone
   session->rank_ = *std::move(rank);
   session->costs_ = start.costs;
@@ -139,7 +177,11 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
   } else if (!config.weights.empty()) {
     const auto weights = WeightFolder::open(config.weights);
     if (auto error = first_error(world.all(), weights ? std::nullopt : std::optional(weights.error()))) return *error;
-    if (auto error = load_initial_weights(*weights, plan.model, world.all(), session->rank_->optimizers()))
+    if (auto error = load_initial_weights(*weights, plan.model, world.all(), session->rank_->optimizers(),
+                                          {.seed = config.seed, .folder = config.adapter}))
+      return *error;
+  } else if (!config.adapter.empty()) {
+    if (auto error = load_initial_adapters(config.adapter, plan.model, world.all(), session->rank_->optimizers()))
       return *error;
   }
   session->first_step_ = session->step_;
@@ -147,23 +189,42 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
   return session;
 }
 
+Result<RunSamples> TrainingSession::open_samples(const SampleForm& form) const {
+  const TrainConfig& config = *config_;
+  RunSamples samples;
+  if (config.data) {
+    WEFT_TRY(const std::shared_ptr<ConversationData> data,
+             ConversationData::open(plan_->model, form, config.data->model, config.data->settings));
+    samples.trained = std::make_shared<ConversationSource>(data, config.seed, false);
+    if (data->sets().order(config.seed).num_held_out() > 0)
+      samples.unseen = std::make_shared<ConversationSource>(data, config.seed, true);
+  } else {
+    WEFT_TRY(SyntheticSamples drawn, SyntheticSamples::create(plan_->model, plan_->workload, form, config.seed));
+    samples.trained = std::make_shared<SyntheticSamples>(std::move(drawn));
+    samples.unseen = std::make_shared<SyntheticSamples>(
+        *SyntheticSamples::create(plan_->model, plan_->workload, form, config.seed ^ kUnseen));
+  }
+  if (config.evaluation.data) {
+    WEFT_TRY(samples.unseen, open_evaluated(plan_->model, form, config));
+  } else if (config.evaluation.split == TrainConfig::Evaluation::Split::kTrained) {
+    samples.unseen = samples.trained;
+  }
+  if (samples.unseen) samples.unseen = std::make_shared<OnceEach>(samples.unseen);
+  return samples;
+}
+
 std::optional<Error> TrainingSession::make_samples() {
   const SampleForm form = sample_form(rank_->numbers(), rank_->vocabulary());
-  if (config_->data) {
-    // Another plan of the run has the same samples.
-    if (!samples_.trained) {
-      auto opened = batches_->samples([&] { return open_conversations(plan_->model, form, *config_); });
-      if (!opened) return opened.error();
-      samples_ = *std::move(opened);
-    }
-    return find_unfilled_batch(*samples_.trained, *plan_, *config_);
+  // Another plan of the run has the same samples, but synthetic ones are of a plan's workload.
+  const bool are_of_files = config_->data || config_->evaluation.data;
+  if (!samples_.trained || !config_->data) {
+    const auto open = [&] { return open_samples(form); };
+    auto opened = are_of_files ? batches_->samples(open) : open();
+    if (!opened) return opened.error();
+    samples_ = *std::move(opened);
   }
-  auto samples = SyntheticSamples::create(plan_->model, plan_->workload, form, config_->seed);
-  if (!samples) return samples.error();
-  samples_.trained = std::make_shared<SyntheticSamples>(*std::move(samples));
-  samples_.unseen = std::make_shared<SyntheticSamples>(
-      *SyntheticSamples::create(plan_->model, plan_->workload, form, config_->seed ^ kUnseen));
-  return std::nullopt;
+  if (config_->evaluation.interval_steps > 0 && !samples_.unseen) return nothing_held_out(*config_);
+  return config_->data ? find_unfilled_batch(*samples_.trained, *plan_, *config_) : std::nullopt;
 }
 
 int64_t TrainingSession::first_sample(int64_t step) const {
@@ -183,10 +244,7 @@ std::optional<Error> TrainingSession::switch_plan(std::shared_ptr<const Plan> pl
   if (next_batch_.valid()) next_batch_.wait();
   next_batch_ = {};
   auto rank = TrainingRank::create(*world_, *plan,
-                                   {.adamw = config_->adamw,
-                                    .max_gradient_norm = config_->max_gradient_norm,
-                                    .seed = std::nullopt,
-                                    .device = device_});
+                                   training_settings(*config_, std::nullopt, device_));
   if (!rank) return rank.error();  // the same on all ranks: it depends on the plan alone
   if (auto error = move_states(world_->all(), rank_->optimizers(), (*rank)->optimizers())) return error;
   plan_samples_ = first_sample(step_);
@@ -362,6 +420,8 @@ Result<StepMetrics> TrainingSession::step() {
   metrics.balance_loss = report.balance_loss;
   metrics.experts = std::move(report.experts);
   metrics.gradient_norm = report.gradient_norm;
+  for (const auto& [module, norm] : report.module_norms)
+    metrics.module_gradient_norms.emplace_back(name_of(module), norm);
   const double blocked = world_->waited_ms() - waited_before;
   metrics.ranks = gather_ranks({.compute_ms = metrics.step_ms - blocked,
                                 .communication_ms = std::max(0.0, blocked - report.waited_ms),
@@ -397,22 +457,11 @@ std::optional<Error> TrainingSession::count_samples() {
 }
 
 Result<EvalReport> TrainingSession::evaluate(int64_t num_batches) {
-  if (!samples_.unseen) {
-    return Error{.source = config_->data->settings.source,
-                 .field = "held_out_share",
-                 .problem = "holds no sample out, so that there is none that training does not see",
-                 .advice = "Give a share, like 0.1, before training."};
-  }
+  if (!samples_.unseen) return nothing_held_out(*config_);
   if (const int64_t different = samples_.unseen->num_different(); different > 0) {
-    const int64_t batch = plan_->workload.global_batch_samples;
-    if (different < batch) {
-      return Error{
-          .source = config_->data->settings.source,
-          .field = "held_out_share",
-          .problem = fmt::format("holds out {}, but a batch of the plan takes {}", counted(different, "sample"), batch),
-          .advice = "Hold out more before training, or evaluate with a plan of a smaller global batch."};
-    }
-    num_batches = std::min(num_batches, different / batch);
+    // The last batch is filled up with samples that do not count.
+    const int64_t batch = plan_->workload.global_batch_samples, all = (different + batch - 1) / batch;
+    num_batches = config_->evaluation.data ? all : std::min(num_batches, all);
   }
   EvalReport report{.num_batches = num_batches, .step = step_};
   const double start = now_ms();
@@ -425,21 +474,30 @@ Result<EvalReport> TrainingSession::evaluate(int64_t num_batches) {
     report.num_targets += share.num_targets;
     report.num_tokens += share.num_tokens;
   }
+  if (report.num_targets == 0) {
+    return Error{.kind = ErrorKind::kJob,
+                 .source = config_->data ? config_->data->settings.source : "",
+                 .problem = "has no sample that can be evaluated",
+                 .advice = "weft describe --data says what is wrong with its records."};
+  }
   report.loss = sum / static_cast<double>(report.num_targets);
   report.ms = now_ms() - start;
+  last_skipped_.clear();  // they are of no step
   return report;
 }
 
-Result<std::unique_ptr<CheckpointSave>> TrainingSession::begin_save(const std::filesystem::path& checkpoints,
-                                                                    bool removes_leftovers) {
-  return CheckpointSave::begin({.checkpoints = checkpoints,
+Result<std::unique_ptr<CheckpointSave>> TrainingSession::begin_save(const SaveOptions& options) {
+  Json run = to_json(*config_);
+  run.update(options.run);
+  return CheckpointSave::begin({.checkpoints = options.checkpoints,
                                 .step = step_,
                                 .samples = first_sample(step_),
                                 .first_batch_samples = first_batch_samples_,
                                 .plan = *plan_,
-                                .run = to_json(*config_),
+                                .run = std::move(run),
                                 .keep_last = config_->checkpoints.keep,
-                                .removes_leftovers = removes_leftovers},
+                                .keep_also = options.keep_also,
+                                .removes_leftovers = options.removes_leftovers},
                                world_->all(), rank_->optimizers());
 }
 

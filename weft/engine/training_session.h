@@ -8,6 +8,7 @@
 #include "weft/checkpoint/save_checkpoint.h"
 #include "weft/comm/world.h"
 #include "weft/data/conversations/conversation_sets.h"
+#include "weft/data/sample_form.h"
 #include "weft/engine/rank_memory.h"
 #include "weft/engine/shared_batches.h"
 #include "weft/engine/step_recorder.h"
@@ -54,11 +55,19 @@ class TrainingSession {
   /// Records that the last step could not use: the same on all ranks.
   const std::vector<SkippedSample>& last_skipped() const { return last_skipped_; }
 
-  /// The loss over batches that training does not see.
+  /// The loss over what the configuration evaluates: at most so many batches, of data of their own all. The same on
+  /// all ranks.
   Result<EvalReport> evaluate(int64_t num_batches);
 
+  /// What a checkpoint keeps beside this rank's state, and what stays beside it.
+  struct SaveOptions {
+    std::filesystem::path checkpoints;
+    bool removes_leftovers = false;
+    Json run = Json::object();           ///< what the run knows beside its configuration
+    std::vector<int64_t> keep_also = {};  ///< steps whose checkpoints stay
+  };
   /// Between two steps: takes a copy of what this rank is to write, which is then written beside the next steps.
-  Result<std::unique_ptr<CheckpointSave>> begin_save(const std::filesystem::path& checkpoints, bool removes_leftovers);
+  Result<std::unique_ptr<CheckpointSave>> begin_save(const SaveOptions& options);
 
   /// Goes on by another plan of the same model for the same ranks, between two steps and without touching a disk. Costs
   /// and the process's batches are those of the new plan. For a moment a rank holds its states of both.
@@ -77,6 +86,7 @@ class TrainingSession {
     double flops = 0;         ///< of a training step over the whole batch
   };
   std::optional<Error> make_samples();
+  Result<RunSamples> open_samples(const SampleForm& form) const;
   /// The number, in the run, of the first sample of a step of this plan.
   int64_t first_sample(int64_t step) const;
   /// Of the next step.

@@ -38,9 +38,9 @@ const int64_t* numbers_in(const at::Tensor& rows) {
   return rows.data_ptr<int64_t>();
 }
 
-/// Factors of elements of rows [rows, width].
-at::Tensor element_factors(const at::Tensor& rows, int64_t width, double probability, const DropoutKey& key,
-                           const at::TensorOptions& options) {
+/// Factors of elements of rows [rows, width], from a column of the whole rows on.
+at::Tensor element_factors(const at::Tensor& rows, int64_t first_column, int64_t width, double probability,
+                           const DropoutKey& key, const at::TensorOptions& options) {
   const at::Tensor factors = at::empty({rows.size(0), width}, at::TensorOptions().dtype(at::kFloat));
   const int64_t* number = numbers_in(rows);
   float* to = factors.data_ptr<float>();
@@ -48,11 +48,14 @@ at::Tensor element_factors(const at::Tensor& rows, int64_t width, double probabi
   at::parallel_for(0, rows.size(0), std::max<int64_t>(1, kDrawnElements / std::max<int64_t>(width, 1)),
                    [&](int64_t begin, int64_t end) {
                      for (int64_t row = begin; row < end; ++row) {
-                       for (int64_t column = 0; column < width; column += kLanes) {
+                       const int64_t last = first_column + width;
+                       for (int64_t block = first_column / kLanes; block * kLanes < last; ++block) {
                          const PhiloxBlock drawn = philox_4x32_10(
-                             {low_word(number[row]), high_word(number[row]), low_word(column / kLanes), 0}, key.words);
-                         for (int64_t lane = 0; lane < std::min(kLanes, width - column); ++lane)
-                           to[row * width + column + lane] = drawn[static_cast<size_t>(lane)] < threshold ? 0.F : 1.F;
+                             {low_word(number[row]), high_word(number[row]), low_word(block), 0}, key.words);
+                         const int64_t first = std::max(first_column, block * kLanes);
+                         for (int64_t column = first; column < std::min(last, (block + 1) * kLanes); ++column)
+                           to[row * width + column - first_column] =
+                               drawn[static_cast<size_t>(column % kLanes)] < threshold ? 0.F : 1.F;
                        }
                      }
                    });
@@ -62,25 +65,26 @@ at::Tensor element_factors(const at::Tensor& rows, int64_t width, double probabi
 
 struct DropFunction : torch::autograd::Function<DropFunction> {
   static at::Tensor forward(AutogradContext* saved, const at::Tensor& x, const at::Tensor& rows, double probability,
-                            int64_t first_word, int64_t second_word) {
+                            int64_t first_word, int64_t second_word, int64_t first_column) {
     saved->save_for_backward({rows});
     saved->saved_data["probability"] = probability;
     saved->saved_data["first"] = first_word;
     saved->saved_data["second"] = second_word;
+    saved->saved_data["column"] = first_column;
     return x * factors_of(saved, rows, x);
   }
 
   static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
     const at::Tensor& dy = gradients[0];
     return {dy * factors_of(saved, saved->get_saved_variables()[0], dy), at::Tensor(), at::Tensor(), at::Tensor(),
-            at::Tensor()};
+            at::Tensor(), at::Tensor()};
   }
 
  private:
   static at::Tensor factors_of(AutogradContext* saved, const at::Tensor& rows, const at::Tensor& like) {
     const DropoutKey key{{static_cast<uint32_t>(saved->saved_data["first"].toInt()),
                           static_cast<uint32_t>(saved->saved_data["second"].toInt())}};
-    return element_factors(rows, like.size(1), saved->saved_data["probability"].toDouble(), key, like.options());
+    return element_factors(rows, saved->saved_data["column"].toInt(), like.size(1), saved->saved_data["probability"].toDouble(), key, like.options());
   }
 };
 
@@ -96,10 +100,12 @@ DropoutKey dropout_key(const DropoutDraws& draws, int64_t layer, DropoutSite sit
   return {{of_site[0], of_site[1]}};
 }
 
-at::Tensor drop_elements(const at::Tensor& x, const at::Tensor& rows, double probability, const DropoutKey& key) {
+at::Tensor drop_elements(const at::Tensor& x, const at::Tensor& rows, double probability, const DropoutKey& key,
+                         int64_t first_column) {
   if (probability == 0 || x.size(0) == 0) return x;
   WEFT_CHECK(rows.size(0) == x.size(0), "{} rows have {} numbers", x.size(0), rows.size(0));
-  return DropFunction::apply(x, rows.contiguous(), probability, int64_t{key.words[0]}, int64_t{key.words[1]});
+  return DropFunction::apply(x, rows.contiguous(), probability, int64_t{key.words[0]}, int64_t{key.words[1]},
+                             first_column);
 }
 
 at::Tensor attention_factors(const BlockDropout& dropout, const at::Tensor& queries, const at::Tensor& keys,

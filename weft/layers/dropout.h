@@ -25,7 +25,7 @@ inline int64_t row_number(int64_t sample, int64_t place) {
 }
 
 /// The operators that drop.
-enum class DropoutSite : uint8_t { kEmbedding, kAttention, kAttentionSum, kMlpSum };
+enum class DropoutSite : uint8_t { kEmbedding, kAttention, kAttentionSum, kMlpSum, kAdapter };
 
 /// Chooses what an operator drops.
 struct DropoutKey {
@@ -34,8 +34,10 @@ struct DropoutKey {
 DropoutKey dropout_key(const DropoutDraws& draws, int64_t layer, DropoutSite site);
 
 /// Rows [n, width] some of whose elements are zero, and the others larger by as much as keeps the mean. `rows` are
-/// their numbers. Nothing is kept for the backward, which draws again.
-at::Tensor drop_elements(const at::Tensor& x, const at::Tensor& rows, double probability, const DropoutKey& key);
+/// their numbers, and `first_column` is where they begin in those of the whole model. Nothing is kept for the backward,
+/// which draws again.
+at::Tensor drop_elements(const at::Tensor& x, const at::Tensor& rows, double probability, const DropoutKey& key,
+                         int64_t first_column = 0);
 
 /// What weights between rows are multiplied with, [queries, keys] for each head: 0, or 1 / (1 − probability).
 struct AttentionDropout {

@@ -5,6 +5,7 @@
 #include <ATen/ops/mm.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "weft/layers/adapter.h"
 #include "weft/layers/own_kernels.h"
 
 namespace weft {
@@ -130,12 +131,14 @@ at::Tensor add_bias(const at::Tensor& x, const ParameterPtr& bias) {
 
 at::Tensor linear(const at::Tensor& x, const ParameterPtr& weight, const ParameterPtr& bias,
                   const RunContext& context) {
-  return apply_linear(x, std::nullopt, make_holder(weight, bias, context));
+  const at::Tensor y = apply_linear(x, std::nullopt, make_holder(weight, bias, context));
+  return weight->adapter ? add_adapter(y, x, *weight->adapter, context) : y;
 }
 
 at::Tensor activated_linear(const at::Tensor& wide, const MlpActivation& activation, const ParameterPtr& weight,
                             const ParameterPtr& bias, const RunContext& context) {
-  if (!makes_activation_again(wide, activation.is_gated)) return linear(activation(wide), weight, bias, context);
+  if (weight->adapter || !makes_activation_again(wide, activation.is_gated))
+    return linear(activation(wide), weight, bias, context);
   auto holder = c10::make_intrusive<ActivatedHolder>();
   holder->linear = make_holder(weight, bias, context);
   holder->activation = activation;
@@ -151,7 +154,8 @@ at::Tensor entered_linear(const at::Tensor& x, const ParameterPtr& weight, const
   layer->gather_again = [enter = context.sites->enter, arranged](const at::Tensor& own) {
     return arranged(enter(own));
   };
-  return apply_linear(whole, x.detach(), layer);
+  const at::Tensor y = apply_linear(whole, x.detach(), layer);
+  return weight->adapter ? add_adapter(y, whole, *weight->adapter, context, x.detach(), layer->gather_again) : y;
 }
 
 }  // namespace weft

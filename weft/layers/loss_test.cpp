@@ -25,6 +25,51 @@ TEST(Loss, IsTheSumOfCrossEntropies) {
   }
 }
 
+/// As torch.nn.functional.cross_entropy smooths, and the square of the normaliser as in ST-MoE.
+at::Tensor plain_loss(const at::Tensor& logits, const at::Tensor& targets, const LossSettings& settings) {
+  const at::Tensor sums = at::logsumexp(logits, {1});
+  const at::Tensor logs = logits - sums.unsqueeze(1);
+  const double smooth = settings.label_smoothing;
+  return -((1 - smooth) * logs.gather(1, targets.unsqueeze(1)).sum() + smooth * logs.mean(1).sum()) +
+         settings.z_loss * sums.square().sum();
+}
+
+constexpr LossSettings kSettings[] = {{.label_smoothing = 0.1}, {.z_loss = 1e-2}, {.label_smoothing = 0.3, .z_loss = 0.5}};
+
+TEST(Loss, SmoothedTargetsAndTheNormalisersSquareAddToIt) {
+  for (const LossSettings& settings : kSettings) {
+    for (const int64_t width : {1, 17, 400}) {
+      const at::Tensor targets = random_ids(300, width, 2);
+      expect_same(
+          2 * random_tensor({300, width}, 1), {},
+          [&](const auto& x) { return cross_entropy_sum(x.clone(), targets, settings); },
+          [&](const auto& x, const auto&) { return plain_loss(x, targets, settings); }, 1e-11);
+    }
+  }
+}
+
+TEST(Loss, RanksThatShareOutTheVocabularySmoothOverAllOfIt) {
+  for (const LossSettings& settings : kSettings) {
+    const at::Tensor logits = 2 * random_tensor({50, 41}, 1);
+    const at::Tensor targets = random_ids(50, 41, 2);
+    const at::Tensor whole = logits.clone().set_requires_grad(true);
+    const at::Tensor expected = plain_loss(whole, targets, settings);
+    expected.backward();
+    std::mutex guard;
+    const auto error = run_ranks({.size = 3}, [&](World& world) {
+      const Range own = Split(41, {3}).part(world.rank());
+      const int64_t width = own.end - own.begin;
+      const at::Tensor part = logits.narrow(1, own.begin, width).contiguous().detach().set_requires_grad(true);
+      const at::Tensor loss = cross_entropy_sum(part.clone(), targets, own.begin, world.all(), settings, 41);
+      loss.backward();
+      const std::lock_guard lock(guard);
+      EXPECT_LE(relative_difference(loss, expected), 1e-12);
+      EXPECT_LE(relative_difference(part.grad(), whole.grad().narrow(1, own.begin, width)), 1e-12);
+    });
+    EXPECT_FALSE(error);
+  }
+}
+
 TEST(Loss, LargeLogitsStayFinite) {
   const at::Tensor logits = at::tensor({1e4, -1e4, 0.0, 1e4}).view({2, 2}).to(at::kFloat).set_requires_grad(true);
   const at::Tensor loss = cross_entropy_sum(logits.clone(), at::tensor({int64_t{1}, int64_t{1}}));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -82,12 +83,16 @@ struct ParameterSpec {
   bool sees_divided = false;
 };
 
+struct Adapter;
+
 /// A trainable tensor and its gradient. The gradient is not autograd's: layers add to it themselves, at once or when a
 /// deferred weight gradient is computed, and it may have more precision than the value.
 struct Parameter : torch::CustomClassHolder {
   ParameterSpec spec;
   at::Tensor value;
   at::Tensor gradient;  ///< undefined until something was added
+
+  std::shared_ptr<const Adapter> adapter = nullptr;  ///< what products with this weight add to it; may be nothing
 
   /// The gradient as it is kept: of the value's type unless this says otherwise.
   at::ScalarType gradient_type = at::kFloat;

@@ -8,6 +8,7 @@
 
 #include "weft/comm/group.h"
 #include "weft/layers/dropout.h"
+#include "weft/layers/loss_settings.h"
 #include "weft/layers/weight_gradients.h"
 
 namespace weft {
@@ -50,6 +51,7 @@ struct RunContext {
   /// Where routers put how many rows chose each expert: once more for a layer that is recomputed. It must outlive the
   /// backward.
   std::vector<std::vector<int64_t>>* expert_rows = nullptr;
+  LossSettings loss = {};                 ///< where a model is trained
   const DropoutDraws* dropout = nullptr;  ///< nothing: nothing is dropped, as where a model is not trained
 
   at::Tensor enter(const at::Tensor& x) const { return sites != nullptr ? sites->enter(x) : x; }

@@ -43,6 +43,18 @@ Result<std::shared_ptr<ConversationData>> ConversationData::open(const Model& mo
                                                                  const std::filesystem::path& model_folder,
                                                                  const DataSettings& settings) {
   WEFT_TRY(ConversationSets sets, ConversationSets::open(settings));
+  return open_with(std::move(sets), model, form, model_folder, settings);
+}
+
+Result<std::shared_ptr<ConversationData>> ConversationData::open_for_prompts(
+    const Model& model, const SampleForm& form, const std::filesystem::path& model_folder) {
+  return open_with({}, model, form, model_folder, {});
+}
+
+Result<std::shared_ptr<ConversationData>> ConversationData::open_with(ConversationSets sets, const Model& model,
+                                                                      const SampleForm& form,
+                                                                      const std::filesystem::path& model_folder,
+                                                                      const DataSettings& settings) {
   WEFT_TRY(ModelText text, read_model_text(model_folder));
   const std::shared_ptr<ConversationData> data(new ConversationData(std::move(sets), std::move(text)));
   WEFT_TRY(data->chat_, data->text_.chat_template(model_folder));
@@ -95,7 +107,18 @@ void ConversationData::add_shape(const MediaReference& media, const MediaShape& 
 }
 
 Result<ConversationData::Draft> ConversationData::read(const SampleOrder::Place& place) const {
-  WEFT_TRY(Conversation conversation, sets_.read(place));
+  WEFT_TRY(const Conversation conversation, sets_.read(place));
+  return draft_of(conversation, encode_, sets_.name_of_sample(place));
+}
+
+Result<ConversationData::Draft> ConversationData::read_prompt(const Conversation& conversation,
+                                                              const std::string& name) const {
+  return draft_of(conversation, {.asks = true}, name);
+}
+
+Result<ConversationData::Draft> ConversationData::draft_of(const Conversation& conversation,
+                                                           const EncodeSettings& settings,
+                                                           const std::string& name) const {
   Draft draft;
   std::vector<MediaSize> sizes;
   for (const MediaReference& media : conversation.media) {
@@ -105,13 +128,13 @@ Result<ConversationData::Draft> ConversationData::read(const SampleOrder::Place&
     draft.shapes.push_back(std::move(shape));
   }
   std::unique_ptr<Bench> bench = take_bench();
-  Result<EncodedText> encoded = encode_conversation(text_, *chat_, tokens_, encode_, conversation, sizes, bench->cache,
-                                                    sets_.name_of_sample(place));
+  Result<EncodedText> encoded =
+      encode_conversation(text_, *chat_, tokens_, settings, conversation, sizes, bench->cache, name);
   give_back(std::move(bench));
   if (!encoded) return std::move(encoded).error();
   const int64_t length = std::ssize(encoded->ids);
   if (form_.max_tokens > 0 && length > form_.max_tokens) {
-    return Error{.source = sets_.name_of_sample(place),
+    return Error{.source = name,
                  .problem = fmt::format("has {} tokens, but the model's max_position_embeddings is {}", length,
                                         form_.max_tokens),
                  .advice = "Give cutoff_tokens, or smaller media."};
@@ -119,7 +142,7 @@ Result<ConversationData::Draft> ConversationData::read(const SampleOrder::Place&
   draft.sample.ids = std::move(encoded->ids);
   draft.sample.targets = std::move(encoded->targets);
   draft.sample.load.llm = {{static_cast<double>(length), 1}};
-  draft.media = std::move(conversation.media);
+  draft.media = conversation.media;
   return draft;
 }
 

@@ -22,7 +22,12 @@ class ConversationData {
                                                         const std::filesystem::path& model_folder,
                                                         const DataSettings& settings);
 
+  /// The same without any files: for conversations that come from elsewhere.
+  static Result<std::shared_ptr<ConversationData>> open_for_prompts(const Model& model, const SampleForm& form,
+                                                                    const std::filesystem::path& model_folder);
+
   const ConversationSets& sets() const { return sets_; }
+  const Tokenizer& tokenizer() const { return text_.tokenizer; }
 
   /// A record without its media's content, and what is needed to add that.
   struct Draft {
@@ -33,6 +38,8 @@ class ConversationData {
   };
   /// The errors are about this record alone.
   Result<Draft> read(const SampleOrder::Place& place) const;
+  /// A conversation that ends where an answer is asked for.
+  Result<Draft> read_prompt(const Conversation& conversation, const std::string& name) const;
   std::optional<Error> add_content(Draft& draft, SampleContent wanted) const;
 
  private:
@@ -43,6 +50,12 @@ class ConversationData {
     PieceCache cache;
     std::unique_ptr<LogMel> mel;
   };
+  static Result<std::shared_ptr<ConversationData>> open_with(ConversationSets sets, const Model& model,
+                                                             const SampleForm& form,
+                                                             const std::filesystem::path& model_folder,
+                                                             const DataSettings& settings);
+  Result<Draft> draft_of(const Conversation& conversation, const EncodeSettings& settings,
+                         const std::string& name) const;
   std::unique_ptr<Bench> take_bench() const;
   void give_back(std::unique_ptr<Bench> bench) const;
   void add_shape(const MediaReference& media, const MediaShape& shape, Draft& draft) const;

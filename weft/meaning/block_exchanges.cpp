@@ -4,6 +4,7 @@
 
 #include "weft/base/check.h"
 #include "weft/meaning/op_share.h"
+#include "weft/program/adapter_ops.h"
 
 namespace weft {
 namespace {
@@ -26,6 +27,7 @@ class ForwardList {
  private:
   void add(size_t i) {
     const Op& op = block_.ops[i];
+    if (is_adapter(op)) return;  // it works on what its product takes in, and adds to what that gives
     if (is_router(op)) return add_router(i);
     if (std::holds_alternative<Attention>(op.shape)) return add_attention(i);
     if (std::holds_alternative<Norm>(op.shape) && op.has_whole_rows) return add_whole_norm(i);
@@ -43,7 +45,8 @@ class ForwardList {
             .op = i,
             .change = RowChange::kEnter,
             .columns = module_.width,
-            .happens_again = happens_again};
+            .happens_again = happens_again,
+            .weight_op = is_adapted(block_, i) ? i + 1 : i};
   }
 
   /// Rows become whole before they choose experts, and copies of them go there.
@@ -218,7 +221,7 @@ std::vector<BlockExchange> backward_exchanges(const std::vector<BlockExchange>& 
           list.push_back(in_pass(other, BlockPass::kBackwardInput, false));
       }
     }
-    if (each.happens_again && gradients[each.op].of_weight)
+    if (each.happens_again && gradients[each.weight_op].of_weight)
       list.push_back(in_pass(each, BlockPass::kBackwardWeight, false));
     if (comes_back(each, gradients)) list.push_back(in_pass(each, BlockPass::kBackwardInput, !each.goes_back));
   }

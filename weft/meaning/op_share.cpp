@@ -4,6 +4,7 @@
 
 #include "weft/mesh/head_share.h"
 #include "weft/mesh/split.h"
+#include "weft/program/adapter_ops.h"
 
 namespace weft {
 namespace {
@@ -64,7 +65,7 @@ struct EachWeight {
                       .is_expert = is_expert,
                       .is_product = true,
                       .is_whole = is_whole,
-                      .sees_divided = is_router(op),
+                      .sees_divided = sees_divided_product(op),
                       .same_keys = keys * local.in});
     if (m.bias_elements == 0) return;
     // It lies along the output, which only a column split cuts. Keys without a bias of their own have zeros in it.

@@ -12,14 +12,15 @@ namespace {
 
 constexpr int64_t kNumberBytes = 8;  // of counts and of sums in double precision
 
-/// What all ranks know after a step: the gradient's norm, the loss, and how loaded experts were.
+/// What all ranks know after a step: the norm of each module's gradients, the loss, and how loaded experts were.
 void add_sums(const Plan& plan, int64_t rank, CallList& calls) {
   std::vector<int64_t> ranks(static_cast<size_t>(plan.world_size));
   std::iota(ranks.begin(), ranks.end(), int64_t{0});
   const RankGroup world = named_group(group_names::kWorld, std::move(ranks), rank);
   const Routers routers = routers_of(plan);
   const int num_sums = routers.count() > 0 ? 3 : 2;
-  for (int i = 0; i < num_sums; ++i) calls.all_reduce(world, 1, kNumberBytes);
+  for (int i = 0; i < num_sums; ++i)
+    calls.all_reduce(world, i == 0 ? std::ssize(plan.model.modules) : 1, kNumberBytes);
   if (routers.count() > 0) calls.all_reduce(world, routers.count() * routers.num_experts + 1, kNumberBytes);
 }
 

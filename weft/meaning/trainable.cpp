@@ -1,11 +1,11 @@
 #include "weft/meaning/trainable.h"
 
 #include <algorithm>
-#include <set>
 
 #include <fmt/format.h>
 
-#include "weft/base/text.h"
+#include "weft/meaning/weight_patterns.h"
+#include "weft/program/adapter_ops.h"
 #include "weft/program/name_weights.h"
 
 namespace weft {
@@ -19,35 +19,6 @@ void each_name(const Module& module, Visit visit) {
   }
 }
 
-/// Numbers of layers and experts left out, so that a mistyped pattern is compared with a few names.
-std::string without_numbers(const std::string& name) {
-  std::string text;
-  for (size_t begin = 0; begin <= name.size();) {
-    const size_t end = std::min(name.find('.', begin), name.size());
-    const std::string word = name.substr(begin, end - begin);
-    const bool is_number =
-        !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
-    text += (begin > 0 ? "." : "") + (is_number ? std::string("*") : word);
-    begin = end + 1;
-  }
-  return text;
-}
-
-/// The pattern that was probably meant: a name, or a beginning of names, like "visual.merger.*".
-std::string nearest(const std::string& pattern, const std::vector<std::string>& names) {
-  std::set<std::string> known;
-  for (const std::string& name : names) {
-    const std::string general = without_numbers(name);
-    known.insert(general);
-    for (size_t dot = general.find('.'); dot != std::string::npos; dot = general.find('.', dot + 1))
-      known.insert(general.substr(0, dot) + ".*");
-  }
-  const std::vector<std::string> list(known.begin(), known.end());
-  const std::string guess = did_you_mean(pattern, list);
-  if (!guess.empty()) return guess;
-  return fmt::format(" Names are like {}", in_quotes(names.front()));
-}
-
 /// Whether rows come of an operator's weights: none do of the marks of a clip.
 bool passes_rows(const Op& op) {
   return op.rows.numerator > 0;
@@ -55,32 +26,12 @@ bool passes_rows(const Op& op) {
 
 }  // namespace
 
-bool fits_pattern(std::string_view text, std::string_view pattern) {
-  // Where the last star began to stand for letters: one more each time that the rest does not fit.
-  size_t t = 0, p = 0, star = std::string_view::npos, resume = 0;
-  while (t < text.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      resume = t;
-    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
-      ++p;
-      ++t;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      t = ++resume;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
-
 bool Trainable::is_trained(ModuleKind kind, std::string_view name) const {
   for (size_t i = plan_.trainable.size(); i-- > 0;) {
     if (fits_pattern(name, plan_.trainable[i].weights)) return plan_.trainable[i].train;
   }
-  return !plan_.workload.is_frozen(kind);
+  if (plan_.workload.is_frozen(kind)) return false;
+  return !has_adapters_ || is_adapter_weight(name);
 }
 
 int64_t Trainable::end_of(ModuleKind kind) const {
@@ -192,12 +143,50 @@ std::vector<OpGradients> Trainable::gradients_of(ModuleKind kind, int64_t place,
     gradients.push_back(
         {.of_output = of_rows || of_choice, .of_input = of_input, .of_weight = of_weight, .of_bias = of_bias});
   }
+  // What an adapter adds is part of its product's output.
+  const Block& block = block_at(*plan_.model.find(kind), place);
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (is_adapted(block, i)) gradients[i].of_output = gradients[i + 2].of_output;
+  }
   return gradients;
 }
+
+namespace {
+
+/// Adapters that nothing trains, and products that are trained beside theirs.
+void find_bad_adapters(const Plan& plan, const Trainable& trainable, std::vector<Violation>& found) {
+  if (!has_adapters(plan.model)) return;
+  for (const Module& module : plan.model.modules) {
+    for (int64_t place = 0; place < num_blocks(module) && found.empty(); ++place) {
+      const Block& block = block_at(module, place);
+      if (!has_adapters(block)) continue;
+      if (plan.workload.is_frozen(module.kind)) {
+        found.push_back({"adapters", fmt::format("are on {}, which the workload freezes, so that nothing trains them; "
+                                                 "leave it out of the workload's frozen, or of the adapters' targets",
+                                                 name_of(module.kind))});
+        return;
+      }
+      const std::vector<bool> trained = trainable.weights_of(module.kind, place);
+      const auto names = weight_names(module, place);
+      size_t next = 0;
+      for (size_t i = 0; i < block.ops.size(); ++i) {
+        std::vector<LocalWeight> weights;
+        list_weights(block.ops[i], {}, weights);
+        if (is_adapted(block, i) && trained[next])
+          found.push_back({"trainable", fmt::format("trains {}, which has an adapter; train one of both",
+                                                    names[next].front())});
+        next += weights.size();
+      }
+    }
+  }
+}
+
+}  // namespace
 
 std::vector<Violation> find_bad_rules(const Plan& plan) {
   std::vector<Violation> found;
   const Trainable trainable(plan);
+  find_bad_adapters(plan, trainable, found);
   std::vector<std::string> names;
   if (trainable.has_rules()) {
     for (const Module& module : plan.model.modules) {
@@ -217,12 +206,8 @@ std::vector<Violation> find_bad_rules(const Plan& plan) {
     }
   }
   for (size_t i = 0; i < plan.trainable.size(); ++i) {
-    const std::string& pattern = plan.trainable[i].weights;
-    if (std::any_of(names.begin(), names.end(), [&](const std::string& name) { return fits_pattern(name, pattern); }))
-      continue;
-    found.push_back(
-        {fmt::format("trainable[{}].weights", i),
-         fmt::format("is {}, which fits the name of no weight.{}", in_quotes(pattern), nearest(pattern, names))});
+    if (auto problem = find_unfit(plan.trainable[i].weights, names))
+      found.push_back({fmt::format("trainable[{}].weights", i), *std::move(problem)});
   }
   if (found.empty() && trainable.has_rules() &&
       std::none_of(plan.model.modules.begin(), plan.model.modules.end(),

@@ -6,9 +6,11 @@
 #include <string_view>
 #include <vector>
 
+#include "weft/base/pattern.h"
 #include "weft/meaning/op_share.h"
 #include "weft/meaning/violation.h"
 #include "weft/plan/plan.h"
+#include "weft/spec/adapters.h"
 #include "weft/spec/backward_needs.h"
 
 namespace weft {
@@ -21,14 +23,14 @@ struct OpGradients {
   bool of_bias = false;    ///< its second
 };
 
-/// Which weights of a plan are trained: those of modules that the workload does not freeze, as changed by the plan's
-/// rules, of which later ones win. The plan must outlive it. Places are weight_names': 0 is a module's entry.
+/// Which weights of a plan are trained: those of modules that the workload does not freeze, where the model has adapters
+/// these alone, as changed by the plan's rules, of which later ones win. The plan must outlive it. Places are weight_names': 0 is a module's entry.
 class Trainable {
  public:
-  explicit Trainable(const Plan& plan) : plan_(plan) {}
+  explicit Trainable(const Plan& plan) : plan_(plan), has_adapters_(has_adapters(plan.model)) {}
 
   /// Whether weights of one module may differ.
-  bool has_rules() const { return !plan_.trainable.empty(); }
+  bool has_rules() const { return !plan_.trainable.empty() || has_adapters_; }
   /// A weight by its name in weight files.
   bool is_trained(ModuleKind kind, std::string_view name) const;
   /// Whether any weight of the module is.
@@ -60,6 +62,7 @@ class Trainable {
   bool has_trained(ModuleKind kind, int64_t place, bool that_rows_pass) const;
 
   const Plan& plan_;
+  bool has_adapters_;
   // By kind of module, once they have been found.
   mutable std::array<int64_t, 3> first_{-1, -1, -1};
   mutable std::array<int64_t, 3> first_with_gradients_{-1, -1, -1};
@@ -73,9 +76,6 @@ inline bool trains(const Plan& plan, ModuleKind module) {
 inline BackwardNeeds backward_of(const Plan& plan, ModuleKind module) {
   return Trainable(plan).backward_of(module);
 }
-
-/// Whether a text is what a pattern says: '*' is any letters, '?' one.
-bool fits_pattern(std::string_view text, std::string_view pattern);
 
 /// What is wrong with a plan's rules: patterns that no weight fits, weights that lie together but are not trained
 /// together, and nothing left to train.

@@ -1,6 +1,10 @@
 #include "weft/models/op_parameters.h"
 
+#include <cmath>
+
 #include "weft/base/check.h"
+#include "weft/layers/adapter.h"
+#include "weft/program/adapter_ops.h"
 #include "weft/program/name_weights.h"
 
 namespace weft {
@@ -56,6 +60,7 @@ std::vector<WeightPiece> pieces_of(const std::vector<std::string>& names, const 
           {.name = names[0], .shape = with_rows(whole, row_dims), .first_row = begin, .num_rows = rows, .cut = cut});
     } else if (names[i].empty()) {
       pieces.push_back(zero_rows(rows));
+      pieces.back().shape = with_rows(rows, row_dims);
       pieces.back().cut = cut;
     } else {
       pieces.push_back(whole_weight(names[i], with_rows(rows, row_dims), cut));
@@ -146,14 +151,48 @@ OpParameters OpParameterMaker::make_matmul(const Op& op, const Matmul& m) const 
   OpParameters made;
   made.weight = maker_.make({.pieces = std::move(pieces),
                              .shape = {m.out, m.in},
-                             .init = Initialization::normal(deviation_),
-                             .sees_divided = is_router(op)});
-  if (m.bias_elements == 0) return made;
-  const auto& names = weights.bias_names.empty() ? weights.names : weights.bias_names;
-  made.bias = maker_.make({.pieces = pieces_of(full_names(names, path_, ".bias"), bias_parts, {}),
-                           .shape = {m.out},
-                           .init = Initialization::zeros()});
+                             .init = is_adapter(op) ? Initialization::zeros() : Initialization::normal(deviation_),
+                             .sees_divided = sees_divided_product(op)});
+  if (m.bias_elements > 0) {
+    const auto& names = weights.bias_names.empty() ? weights.names : weights.bias_names;
+    made.bias = maker_.make({.pieces = pieces_of(full_names(names, path_, ".bias"), bias_parts, {}),
+                             .shape = {m.out},
+                             .init = Initialization::zeros()});
+  }
+  if (!is_adapter(op)) made.weight->adapter = make_adapter(op);
   return made;
+}
+
+/// Parts of an adapter lie one below the other, each of its rank, and none of them is cut by itself.
+ParameterPtr OpParameterMaker::make_down(const Op& op, const Matmul& m) const {
+  const std::vector<std::string> names = full_names(op.weights->names, path_, ".weight");
+  std::vector<PieceRows> parts(names.size(), {.rows = m.out / std::ssize(names), .cut = input_cut(op, m)});
+  return maker_.make({.pieces = pieces_of(names, parts, {m.in}),
+                      .shape = {m.out, m.in},
+                      .init = Initialization::normal(1 / std::sqrt(3.0 * static_cast<double>(m.in))),
+                      .sees_divided = sees_divided_product(op)});
+}
+
+std::shared_ptr<const Adapter> OpParameterMaker::make_adapter(const Op& op) const {
+  const Op* down = find_op(block_, op.name + std::string(kAdapterDown));
+  if (down == nullptr) return nullptr;
+  const Op& up = op_named(block_, op.name + std::string(kAdapterUp));
+  const auto& sum = std::get<Pointwise>(op_named(block_, op.name + std::string(kAdapterSum)).shape);
+  Adapter adapter{.rank = std::get<Matmul>(up.shape).in, .scale = sum.fresh_scale, .dropout = sum.dropout};
+  adapter.down = make_down(*down, std::get<Matmul>(down->shape));
+  adapter.up = make_matmul(up, std::get<Matmul>(up.shape)).weight;
+  // A number of its own, by its name, which is the same however the model is spread.
+  uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const char letter : path_ + op.name) hash = (hash ^ static_cast<uint8_t>(letter)) * 0x100000001b3ULL;
+  adapter.number = static_cast<int64_t>(hash >> 32);
+  const std::vector<std::string>& names = up.weights->names;
+  int64_t part = 0;
+  for (size_t i = 0; i < adapter.up->spec.pieces.size(); ++i) {
+    // Parts of one weight continue the same.
+    const bool is_there = !names[names.size() == 1 ? 0 : i].empty();
+    adapter.part_of_piece.push_back(!is_there ? -1 : names.size() == 1 ? 0 : part++);
+  }
+  return std::make_shared<const Adapter>(std::move(adapter));
 }
 
 OpParameters OpParameterMaker::make_experts(const Op& op, const Matmul& m) const {

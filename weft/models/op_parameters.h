@@ -28,6 +28,9 @@ class OpParameterMaker {
 
  private:
   OpParameters make_matmul(const Op& op, const Matmul& matmul) const;
+  ParameterPtr make_down(const Op& op, const Matmul& matmul) const;
+  /// Those of a product's adapter; nothing where it has none.
+  std::shared_ptr<const Adapter> make_adapter(const Op& op) const;
   OpParameters make_experts(const Op& op, const Matmul& matmul) const;
 
   const Block& block_;

@@ -80,6 +80,9 @@ StageOptimizer::StageOptimizer(std::vector<StageParameter> parameters, Group dat
       values_(buckets_, group_, value_options(options_)),
       gradients_(buckets_, group_, gradient_options(options_)),
       late_(buckets_->parameters().size()) {
+  for (const WeightRule& rule : options_.weight_rules)
+    WEFT_CHECK(!rule.learning_rate || options_.peak_learning_rate > 0, "a learning rate of {} beside a peak of {}",
+               *rule.learning_rate, options_.peak_learning_rate);
   for (size_t b = 0; b < buckets_->size(); ++b) {
     AdamWState& state = states_.emplace_back();
     state.master = values_.master(b);
@@ -138,16 +141,45 @@ double StageOptimizer::local_squared_norm(
 std::vector<StageOptimizer::Stretch> StageOptimizer::stretches_of(size_t bucket) const {
   const ElementRange owned = buckets_->owned(bucket);
   std::vector<Stretch> stretches;
-  for (const BucketSlot& slot : (*buckets_)[bucket].slots) {
+  const auto add = [&](const Stretch& next) {
+    const bool goes_on = !stretches.empty() && stretches.back().updates == next.updates &&
+                         stretches.back().manner == next.manner;
+    if (goes_on) {
+      stretches.back().elements.end = next.elements.end;
+    } else {
+      stretches.push_back(next);
+    }
+  };
+  const BucketLayout& layout = (*buckets_)[bucket];
+  for (const BucketSlot& slot : layout.slots) {
     const int64_t updates = updates_of(slot.parameter);
-    if (stretches.empty() || stretches.back().updates != updates) stretches.push_back({slot.elements, updates});
-    stretches.back().elements.end = slot.elements.end;
+    const std::vector<WeightPiece>& pieces = buckets_->parameter(slot).spec.pieces;
+    if (options_.weight_rules.empty()) {
+      add({slot.elements, updates, manner_of(layout, pieces.front())});
+      continue;
+    }
+    int64_t begin = slot.elements.begin;
+    for (const WeightPiece& piece : pieces) {
+      add({{begin, begin + piece.num_elements()}, updates, manner_of(layout, piece)});
+      begin += piece.num_elements();
+    }
   }
-  // Usually all are of one age. Padding is zero and stays so, whoever updates it.
-  if (stretches.size() == 1) return {{owned, stretches.front().updates}};
+  // Usually all are updated alike. Padding is zero and stays so, whoever updates it.
+  if (stretches.size() == 1) {
+    stretches.front().elements = owned;
+    return stretches;
+  }
   for (Stretch& stretch : stretches) stretch.elements = common(stretch.elements, owned);
   std::erase_if(stretches, [](const Stretch& stretch) { return stretch.elements.size() == 0; });
   return stretches;
+}
+
+StageOptimizer::Manner StageOptimizer::manner_of(const BucketLayout& layout, const WeightPiece& piece) const {
+  Manner manner{.weight_decay = layout.has_decay ? options_.adamw.weight_decay : 0};
+  const WeightSettings own = settings_of(options_.weight_rules, piece.name);
+  if (own.learning_rate) manner.rate_factor = *own.learning_rate / options_.peak_learning_rate;
+  if (own.weight_decay) manner.weight_decay = *own.weight_decay;
+  return manner;
 }
 
 void StageOptimizer::start_update(double learning_rate, double gradient_scale) {
@@ -158,13 +190,13 @@ void StageOptimizer::start_update(double learning_rate, double gradient_scale) {
     if (!layout.is_trained) continue;
     const at::Tensor gradient = gradients_.reduced(b), values = values_.owned_values(b);
     AdamWSettings settings = options_.adamw;
-    if (!layout.has_decay) settings.weight_decay = 0;
     const int64_t begin = buckets_->owned(b).begin;
     for (const Stretch& stretch : stretches_of(b)) {
       const ElementRange range = shifted(stretch.elements, -begin);
+      settings.weight_decay = stretch.manner.weight_decay;
       update_adamw(part_of(states_[b], range), range_view(gradient, range),
                    values.defined() ? range_view(values, range) : values, settings,
-                   {.learning_rate = learning_rate,
+                   {.learning_rate = learning_rate * stretch.manner.rate_factor,
                     .number = stretch.updates,
                     .gradient_scale = gradient_scale,
                     .key = draw_key(step_, b),

@@ -10,6 +10,7 @@
 #include "weft/optim/adamw.h"
 #include "weft/optim/bucket_gradients.h"
 #include "weft/optim/bucket_values.h"
+#include "weft/optim/weight_rules.h"
 
 namespace weft {
 
@@ -20,6 +21,8 @@ struct OptimizerOptions {
   double buckets_mb = 64;
   bool overlap = true;  ///< communication goes on while the caller computes; without, calls return when it is done
   AdamWSettings adamw;
+  std::vector<WeightRule> weight_rules = {};
+  double peak_learning_rate = 0;  ///< that rates in these rules stand beside: an update's are in proportion
   at::ScalarType compute_type = at::kBFloat16;  ///< of values
   at::ScalarType master_type = at::kFloat;      ///< of master weights, moments, and ZeRO 2's and 3's gradient sums
   at::ScalarType reduce_type = at::kFloat;      ///< of gradients as layers add to them and ranks sum them
@@ -145,12 +148,21 @@ class StageOptimizer {
       const BucketLayout& layout, const std::function<double(const Parameter&, const WeightPiece&)>& weight) const;
 
   bool counts_norm() const { return options_.zero > 0 || group_.rank() == 0; }
-  /// Elements of a bucket that this rank owns and that have had the same number of updates.
+  /// How elements are updated.
+  struct Manner {
+    double rate_factor = 1;  ///< times the learning rate
+    double weight_decay = 0;
+
+    bool operator==(const Manner&) const = default;
+  };
+  /// Elements of a bucket that this rank owns and that are updated alike.
   struct Stretch {
     ElementRange elements;
     int64_t updates = 0;
+    Manner manner;
   };
   std::vector<Stretch> stretches_of(size_t bucket) const;
+  Manner manner_of(const BucketLayout& layout, const WeightPiece& piece) const;
 
   OptimizerOptions options_;
   Group group_;

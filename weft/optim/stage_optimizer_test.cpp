@@ -98,6 +98,43 @@ void expect_values(StageOptimizer& optimizer, const PlainStage& plain, double to
                     what + ", parameter " + std::to_string(i));
 }
 
+// Elements of one bucket that are updated otherwise than their neighbours, in every way of dividing them.
+TEST(WeightRules, GiveWeightsTheirOwnRateAndDecay) {
+  const std::vector<WeightRule> rules = {{.weights = "w?", .learning_rate = {}, .weight_decay = 0.3},
+                                         {.weights = "w0", .learning_rate = 0.005, .weight_decay = {}},
+                                         {.weights = "w[", .learning_rate = 1, .weight_decay = 1},
+                                         {.weights = "*6", .learning_rate = 0.04, .weight_decay = 0},
+                                         {.weights = "w8", .learning_rate = 0, .weight_decay = 0}};
+  for (int64_t zero = 0; zero <= 3; ++zero) {
+    on_ranks(3, [&](World& world) {
+      OptimizerOptions options = in_double(zero);
+      options.weight_rules = rules;
+      options.peak_learning_rate = 0.02;
+      StageOptimizer optimizer(example_parameters(), world.all(), options);
+      std::vector<PlainAdamW> plain;
+      for (size_t i = 0; i < kExampleStage.size(); ++i) plain.push_back({.weights = example_value(i)});
+      for (int64_t step = 1; step <= 3; ++step) {
+        run_backwards(optimizer, zero, step, world.rank());
+        const double rate = rate_of(step);
+        optimizer.update(rate, 1);
+        for (size_t i = 0; i < kExampleStage.size(); ++i) {
+          if (kExampleStage[i].is_frozen) continue;
+          AdamWSettings settings;
+          settings.weight_decay = i == 6 || i == 8 ? 0 : 0.3;
+          const double own = i == 0 ? rate / 4 : i == 6 ? rate * 2 : i == 8 ? 0 : rate;
+          plain[i].update(PlainStage::summed(i, step, 3, kMicrobatches), settings, own, step);
+        }
+      }
+      optimizer.gather_values();
+      for (size_t i = 0; i < kExampleStage.size(); ++i)
+        expect_elements(optimizer.parameters()[i].parameter->value, plain[i].weights, 1e-12,
+                        "zero " + std::to_string(zero) + ", parameter " + std::to_string(i));
+      // Not one bit of a weight whose rate is 0 has changed.
+      expect_elements(optimizer.parameters()[8].parameter->value, example_value(8), 0, "w8");
+    });
+  }
+}
+
 struct Case {
   int64_t ranks;
   int64_t zero;

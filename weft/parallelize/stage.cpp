@@ -82,6 +82,7 @@ StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_p
       is_encoder_(settings.plan.modules[settings.module].is_encoder()),
       options_(settings.options),
       type_(c10::typeMetaToScalarType(settings.options.dtype())),
+      loss_(settings.loss),
       context_(&settings.context) {
   const Plan& plan = settings.plan;
   balance_scale_ =
@@ -360,8 +361,10 @@ void StageModel::run_part(const PartModel& model, Flow& flow, const Inputs& inpu
   const bool is_spread = tensor_parallel.share().num_ranks > 1;
   const RowCounts rows = inputs.row_counts(model.kind);
   const ActivationSites inside = tensor_parallel.sites(rows.inside);
-  const RunContext context{
-      .deferred = deferred, .sites = is_spread ? &inside : nullptr, .dropout = is_llm ? inputs.draws.get() : nullptr};
+  const RunContext context{.deferred = deferred,
+                           .sites = is_spread ? &inside : nullptr,
+                           .loss = at::GradMode::is_enabled() ? loss_ : LossSettings{},
+                           .dropout = is_llm ? inputs.draws.get() : nullptr};
   size_t block = model.first_block;
   LayerRows carried;
   std::map<size_t, AddedRows> added;

@@ -52,6 +52,7 @@ class StageModel {
     std::optional<Group> balance;    ///< the ranks whose routers see one microbatch; nothing: it is here alone
     const ContextParallel& context;  ///< of the pipeline's modules; must outlive the stage
     size_t module = 0;  ///< of the plan, whose pipeline this is a stage of: the llm, or an encoder beside it
+    LossSettings loss = {};
   };
   /// By module of the plan, shared by the stages of a rank; null for modules that are not here.
   using TensorParallels = std::vector<std::unique_ptr<TensorParallel>>;
@@ -141,6 +142,7 @@ class StageModel {
   /// Of a router's loss for one microbatch: a step's is the mean over all microbatches of all data-parallel ranks, so
   /// that its weight does not depend on their number.
   double balance_scale_ = 0;
+  LossSettings loss_;
   std::vector<FlowModule> flow_;     ///< by module of the plan
   std::vector<ModuleRoute> routes_;  ///< by module of the plan
   std::vector<PartModel> parts_;

@@ -53,6 +53,8 @@ void make_optimizers(const Plan& plan, const ModulePlan& module, const TrainingS
                                  .buckets_mb = plan.buckets_mb,
                                  .overlap = plan.overlap_dp,
                                  .adamw = settings.adamw,
+                                 .weight_rules = settings.weight_rules,
+                                 .peak_learning_rate = settings.peak_learning_rate,
                                  .compute_type = tensor_type(plan.precision.compute),
                                  .master_type = tensor_type(plan.precision.master),
                                  .reduce_type = tensor_type(plan.precision.reduce)};

@@ -40,7 +40,8 @@ Result<std::unique_ptr<TrainedModule>> make_module(const ModuleMaking& making, s
                              .experts = made->groups.experts,
                              .balance = made->groups.balance ? made->groups.balance : made->context.group(),
                              .context = made->context,
-                             .module = module},
+                             .module = module,
+                             .loss = making.settings.loss},
         made->tensor_parallel);
   }
   if (!plan.modules[module].is_encoder()) made->tied = TiedWeights(plan, made->stages, made->groups);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "weft/meaning/check.h"
 #include "weft/meaning/plan_batch.h"
@@ -57,24 +58,45 @@ Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const P
     if (!made.here) continue;
     rank->stages_.push_back(&made.here->stages.front());
   }
+  rank->note_modules(plan.model);
   rank->executor_ = std::make_unique<PipelineExecutor>(std::move(executor));
   return rank;
 }
 
-double TrainingRank::finish_gradients() {
+std::vector<double> TrainingRank::finish_gradients() {
   for (TrainedStage* stage : stages_) {
     for (StageOptimizer* optimizer : stage->optimizers()) optimizer->finish_reduce();
   }
   if (llm_) llm_->tied.sum_gradients();
-  double squares = 0;
-  for (const TrainedStage* stage : stages_) {
-    const auto once = [&](const Parameter& parameter, const WeightPiece& piece) {
-      if (llm_ && !llm_->tied.is_counted(parameter)) return 0.0;
-      return copies_of(piece, stage->share).place == 0 ? 1.0 : 0.0;
-    };
-    for (const StageOptimizer* optimizer : stage->optimizers()) squares += optimizer->local_squared_norm(once);
+  std::vector<double> squares(modules_.size());
+  for (size_t i = 0; i < modules_.size(); ++i) {
+    for (const TrainedStage* stage : stages_) {
+      const auto once = [&](const Parameter& parameter, const WeightPiece& piece) {
+        if (module_of_.at(&parameter) != modules_[i]) return 0.0;
+        if (llm_ && !llm_->tied.is_counted(parameter)) return 0.0;
+        return copies_of(piece, stage->share).place == 0 ? 1.0 : 0.0;
+      };
+      if (!has_module(*stage, modules_[i])) continue;
+      for (const StageOptimizer* optimizer : stage->optimizers()) squares[i] += optimizer->local_squared_norm(once);
+    }
   }
-  return std::sqrt(sum_over_ranks(*everyone_, squares));
+  everyone_->all_reduce(Buffer{.data = squares.data(), .count = std::ssize(squares), .type = DataType::kFp64},
+                        Reduction::kSum)
+      .wait();
+  return squares;
+}
+
+bool TrainingRank::has_module(const TrainedStage& stage, ModuleKind module) const {
+  const std::vector<ParameterPtr>& all = stage.model->parameters();
+  return std::any_of(all.begin(), all.end(), [&](const ParameterPtr& p) { return module_of_.at(p.get()) == module; });
+}
+
+void TrainingRank::note_modules(const Model& model) {
+  for (const Module& module : model.modules) modules_.push_back(module.kind);
+  for (const TrainedStage* stage : stages_) {
+    for (const ParameterPtr& parameter : stage->model->parameters())
+      module_of_.emplace(parameter.get(), stage->model->module_of(*parameter));
+  }
 }
 
 TrainedStage& TrainingRank::stage_of(const Action& action) {
@@ -119,7 +141,9 @@ StepReport TrainingRank::step(const StepBatch& batch, int64_t num_targets, doubl
   StepReport report;
   double scale = 1;
   const auto finish = [&] {
-    report.gradient_norm = finish_gradients();
+    const std::vector<double> squares = finish_gradients();
+    for (size_t i = 0; i < modules_.size(); ++i) report.module_norms.emplace_back(modules_[i], std::sqrt(squares[i]));
+    report.gradient_norm = std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
     report.loss = sum_of_first(executor_->loss_so_far()) / static_cast<double>(num_targets);
     report.is_updated = std::isfinite(report.gradient_norm) && std::isfinite(report.loss);  // the same on all ranks
     if (report.is_updated && max_gradient_norm_ > 0) scale = clip_factor(max_gradient_norm_, report.gradient_norm);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "weft/comm/world.h"
@@ -22,6 +23,7 @@ struct StepReport {
   /// microbatches and data-parallel ranks.
   double balance_loss = 0;
   double gradient_norm = 0;
+  std::vector<std::pair<ModuleKind, double>> module_norms;  ///< of each module's gradients, in the model's order
   bool is_updated = false;            ///< not where the gradient is not finite: weights are then as before
   std::vector<TimelineEvent> events;  ///< this rank's
   std::optional<ExpertLoad> experts;  ///< of all ranks; nothing without routers
@@ -80,8 +82,10 @@ class TrainingRank {
   void end_encoders();
   /// Of UPDATE, or of EU.
   TrainedStage& stage_of(const Action& action);
-  /// Sums gradients over ranks, and returns their norm.
-  double finish_gradients();
+  /// Sums gradients over ranks, and returns the squared norm of each module's.
+  std::vector<double> finish_gradients();
+  void note_modules(const Model& model);
+  bool has_module(const TrainedStage& stage, ModuleKind module) const;
   bool tells() const;
   bool tells_of_routers() const;
   double sum_of_first(const at::Tensor& number);
@@ -93,6 +97,8 @@ class TrainingRank {
   double max_gradient_norm_ = 0;
   at::TensorOptions options_;
   std::optional<Group> everyone_;
+  std::vector<ModuleKind> modules_;                                  ///< of the model
+  std::unordered_map<const Parameter*, ModuleKind> module_of_;  ///< of this rank's parameters
   Routers routers_;
   std::unique_ptr<TrainedModule> llm_;    ///< the llm with inline encoders; null where it is not
   std::vector<TrainedEncoder> encoders_;  ///< beside the pipeline, in the plan's order

@@ -11,6 +11,7 @@
 #include "weft/plan/mbs_scale.h"
 #include "weft/plan/rank_set.h"
 #include "weft/plan/recompute_json.h"
+#include "weft/plan/train_rules.h"
 #include "weft/spec/model_reader.h"
 
 namespace weft {
@@ -194,19 +195,6 @@ SchedulePlan read_schedule(Fields fields, int64_t version) {
   return schedule;
 }
 
-std::vector<TrainRule> read_rules(Fields& fields) {
-  std::vector<TrainRule> rules;
-  std::vector<Fields> listed = fields.objects("trainable");
-  for (Fields& rule : listed) {
-    rules.push_back({.weights = rule.text("weights")});
-    if (!rule.has("train"))
-      rule.complain("train", "is missing", "Say true for weights that are trained, false for others.");
-    rules.back().train = rule.flag_or("train", true);
-    rule.reject_unknown();
-  }
-  return rules;
-}
-
 void read_settings(Fields& fields, int64_t version, Plan& plan) {
   plan.schedule = read_schedule(fields.object("schedule"), version);
   plan.idle_ranks = fields.flag_or("idle_ranks", false);
@@ -233,8 +221,7 @@ void read_settings(Fields& fields, int64_t version, Plan& plan) {
                     .activations = offload.number_or("activations", 0, {0, 1})};
     offload.reject_unknown();
   }
-  if (version >= 2 && fields.has("trainable")) plan.trainable = read_rules(fields);
-  if (version >= 2) fields.raw("trainable");
+  if (version >= 2) plan.trainable = read_train_rules(fields);
   if (fields.has("predicted")) {
     Fields predicted = fields.object("predicted");
     plan.predicted.step_time_ms = predicted.number_or("step_time_ms", 0, kFiniteRange);

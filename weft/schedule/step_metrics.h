@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/base/json.h"
@@ -30,6 +31,7 @@ struct StepMetrics {
   double loss = 0;
   double balance_loss = 0;  ///< of routers, not part of the loss; 0 without
   double gradient_norm = 0;
+  std::vector<std::pair<std::string, double>> module_gradient_norms;  ///< by the name of each module
   double learning_rate = 0;
   int64_t num_tokens = 0;  ///< of the llm, in the whole batch
   int64_t num_targets = 0;

@@ -10,6 +10,7 @@
 #include "weft/families/family_library.h"
 #include "weft/families/parts/limits.h"
 #include "weft/program/name_weights.h"
+#include "weft/spec/adapters.h"
 
 namespace weft {
 namespace {
@@ -93,13 +94,18 @@ Result<Model> read_model(const Document& config, std::string name) {
         .advice = "Check the sizes."};
   }
   name_tied_head(declared);
-  return Model{.name = std::move(name),
+  Model model{.name = std::move(name),
                .family = type,
                .modules = std::move(declared.modules),
                .media = declared.media,
                .has_tied_embeddings = declared.has_tied_embeddings,
                .numbers = std::move(declared.numbers),
                .config = config.root};
+  if (!has_adapters(model)) return model;
+  WEFT_TRY(const std::vector<AdapterRule> rules,
+           read_adapters({.source = config.source, .root = {{kAdaptersKey, config.root[kAdaptersKey]}}}));
+  model.config.erase(kAdaptersKey);
+  return with_adapters(model, rules, config.source);
 }
 
 Result<Model> read_model_file(const std::filesystem::path& path) {

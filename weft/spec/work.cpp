@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "weft/base/as_double.h"
+#include "weft/program/adapter_ops.h"
 
 namespace weft {
 namespace {
@@ -75,7 +76,7 @@ double backward_flops(const Module& module, const Segments& segments, BackwardNe
   const double all = over_chain(module, [&](const Block& block) {
     double total = 0;
     for (const Op& op : block.ops) {
-      if (needs.weights) total += weight_gradient_flops(op, segments);
+      if (needs.weights && (!has_adapters(block) || is_adapter(op))) total += weight_gradient_flops(op, segments);
       if (needs.inputs) total += input_gradient_flops(op, segments);
     }
     return total;

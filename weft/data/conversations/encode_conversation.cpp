@@ -63,10 +63,15 @@ Result<EncodedText> encode_conversation(const ModelText& text, const ChatTemplat
   const auto wrong = [&](std::string problem, std::string advice) {
     return Error{.source = source, .problem = std::move(problem), .advice = std::move(advice)};
   };
-  const ChatTemplate::Request request{
-      .messages = conversation.messages, .tools = conversation.tools, .variables = text.variables};
+  const ChatTemplate::Request request{.messages = conversation.messages,
+                                      .tools = conversation.tools,
+                                      .adds_generation_prompt = settings.asks,
+                                      .variables = text.variables};
   WEFT_TRY(const ChatTemplate::Rendering rendering, chat.render(request));
-  WEFT_TRY(const std::vector<TextRange> rendered, learnt_ranges(chat, request, rendering, settings.loss));
+  std::vector<TextRange> rendered;
+  if (!settings.asks) {
+    WEFT_TRY(rendered, learnt_ranges(chat, request, rendering, settings.loss));
+  }
   const auto [whole, inserted, learnt] =
       expand_media(text.tokenizer, rule, conversation.media, sizes, rendering.text, rendered);
 
@@ -130,7 +135,7 @@ Result<EncodedText> encode_conversation(const ModelText& text, const ChatTemplat
     encoded.targets[i] = encoded.ids[i + 1];
     has_target = true;
   }
-  if (!has_target) return wrong("has nothing to learn: no token of an answer is left", "Give a higher cut-off.");
+  if (!has_target && !settings.asks) return wrong("has nothing to learn: no token of an answer is left", "Give a higher cut-off.");
   return encoded;
 }
 

@@ -22,6 +22,7 @@ const std::vector<std::string>& loss_names();
 struct EncodeSettings {
   LossOn loss = LossOn::kAssistant;
   int64_t cutoff_tokens = 0;  ///< longer conversations are cut there; 0: none is
+  bool asks = false;          ///< for an answer, which the text ends before: nothing is learnt
 };
 
 /// A conversation in tokens. A media token is repeated as often as its media have embeddings.

@@ -1,0 +1,59 @@
+#include "weft/engine/words_prompt.h"
+
+#include <fmt/format.h>
+
+#include "weft/base/counted.h"
+#include "weft/engine/sample_inputs.h"
+#include "weft/loader/conversation_source.h"
+
+namespace weft {
+namespace {
+
+int64_t count_of(const std::string& text, const std::string& word) {
+  int64_t count = 0;
+  for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + word.size())) ++count;
+  return count;
+}
+
+/// The prompt with a place for each medium: its own or, where it has none, one before it.
+Result<std::string> with_places(const PredictRequest& request) {
+  std::string before;
+  for (const auto& [flag, place, files] : {std::tuple{"--image", "<image>", &request.images},
+                                           std::tuple{"--audio", "<audio>", &request.audios}}) {
+    const int64_t places = count_of(request.prompt, place);
+    if (places == std::ssize(*files)) continue;
+    if (places > 0) {
+      return Error{.source = flag,
+                   .problem = fmt::format("is given {}, but the prompt has {} {}", counted(std::ssize(*files), "file"),
+                                          counted(places, "place"), place),
+                   .advice = fmt::format("Give one file for each {}, or leave these out: media then stand before the "
+                                         "text.",
+                                         place)};
+    }
+    for (size_t i = 0; i < files->size(); ++i) before += place;
+  }
+  return before + request.prompt;
+}
+
+}  // namespace
+
+Result<WordsPrompt> read_words_prompt(const Model& model, const ModelNumbers& numbers, int64_t vocabulary,
+                                      const PredictRequest& request) {
+  WEFT_TRY(const std::string text, with_places(request));
+  WEFT_TRY(const std::shared_ptr<ConversationData> data,
+           ConversationData::open_for_prompts(model, sample_form(numbers, vocabulary), request.model));
+  Json record = {{"messages", Json::array({{{"role", "user"}, {"content", text}}})}};
+  for (const auto& [key, files] :
+       {std::pair{"images", &request.images}, std::pair{"audios", &request.audios}}) {
+    for (const std::filesystem::path& file : *files)
+      record[key].push_back(std::filesystem::absolute(file).lexically_normal().string());
+  }
+  WEFT_TRY(const Conversation conversation, read_conversation(record, ColumnMap(), "/", "--prompt"));
+  WEFT_TRY(ConversationData::Draft draft, data->read_prompt(conversation, "--prompt"));
+  if (const auto error = data->add_content(draft, {})) return *error;
+  WEFT_TRY(RawInputs raw, raw_inputs_of(numbers, {draft.sample}));
+  raw.targets = at::Tensor();
+  return WordsPrompt{.raw = std::move(raw), .tokenizer = data->tokenizer()};
+}
+
+}  // namespace weft

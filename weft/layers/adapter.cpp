@@ -1,0 +1,169 @@
+#include "weft/layers/adapter.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "weft/base/check.h"
+
+namespace weft {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// What one product with an adapter needs for its backward.
+struct AdapterHolder : torch::CustomClassHolder {
+  Adapter adapter;
+  WeightGradients* deferred = nullptr;
+  ArrangeRows gather_again;
+};
+
+/// Rows of `up` that continue one part of `down`, and that part.
+struct Stretch {
+  int64_t first_row = 0;
+  int64_t num_rows = 0;
+  int64_t part = -1;
+};
+
+std::vector<Stretch> stretches_of(const Adapter& adapter) {
+  const std::vector<WeightPiece>& pieces = adapter.up->spec.pieces;
+  WEFT_CHECK(pieces.size() == adapter.part_of_piece.size(), "{} parts of an adapter's {} pieces",
+             adapter.part_of_piece.size(), pieces.size());
+  std::vector<Stretch> stretches;
+  int64_t row = 0;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const int64_t part = adapter.part_of_piece[i];
+    if (!stretches.empty() && stretches.back().part == part) {
+      stretches.back().num_rows += pieces[i].num_rows;
+    } else {
+      stretches.push_back({.first_row = row, .num_rows = pieces[i].num_rows, .part = part});
+    }
+    row += pieces[i].num_rows;
+  }
+  return stretches;
+}
+
+/// Columns of what `down` gives that belong to a part.
+at::Tensor part_of(const at::Tensor& narrow, const Adapter& adapter, const Stretch& stretch) {
+  return narrow.narrow(1, stretch.part * adapter.rank, adapter.rank);
+}
+
+/// scale · narrow · upᵀ.
+at::Tensor widened(const at::Tensor& narrow, const at::Tensor& up, const Adapter& adapter) {
+  std::vector<at::Tensor> parts;
+  for (const Stretch& stretch : stretches_of(adapter)) {
+    parts.push_back(stretch.part < 0 ? at::zeros({narrow.size(0), stretch.num_rows}, narrow.options())
+                                     : at::linear(part_of(narrow, adapter, stretch),
+                                                  up.narrow(0, stretch.first_row, stretch.num_rows)));
+  }
+  at::Tensor wide = parts.size() == 1 ? parts.front() : at::cat(parts, 1);
+  return wide.mul_(adapter.scale);
+}
+
+/// The gradient of what `down` gave.
+at::Tensor narrowed(const at::Tensor& dy, const at::Tensor& up, const Adapter& adapter) {
+  const int64_t width = adapter.down->value.size(0);
+  at::Tensor sum;
+  for (const Stretch& stretch : stretches_of(adapter)) {
+    if (stretch.part < 0) continue;
+    const at::Tensor part =
+        at::mm(dy.narrow(1, stretch.first_row, stretch.num_rows), up.narrow(0, stretch.first_row, stretch.num_rows));
+    if (width == adapter.rank) {
+      sum = sum.defined() ? sum.add_(part) : part;
+      continue;
+    }
+    if (!sum.defined()) sum = at::zeros({dy.size(0), width}, dy.options());
+    part_of(sum, adapter, stretch).add_(part);
+  }
+  return sum.mul_(adapter.scale);
+}
+
+void add_weight_gradients(const AdapterHolder& layer, const at::Tensor& kept, const at::Tensor& narrow,
+                          const at::Tensor& d_narrow, const at::Tensor& dy) {
+  const Adapter& adapter = layer.adapter;
+  if (adapter.down->is_trainable())
+    adapter.down->add_product(d_narrow.t(), layer.gather_again ? layer.gather_again(kept) : kept);
+  if (!adapter.up->is_trainable()) return;
+  std::vector<at::Tensor> parts;
+  for (const Stretch& stretch : stretches_of(adapter)) {
+    parts.push_back(stretch.part < 0
+                        ? at::zeros({stretch.num_rows, adapter.rank}, dy.options())
+                        : at::mm(dy.narrow(1, stretch.first_row, stretch.num_rows).t(),
+                                 part_of(narrow, adapter, stretch))
+                              .mul_(adapter.scale));
+  }
+  adapter.up->add_gradient(parts.size() == 1 ? parts.front() : at::cat(parts, 0));
+}
+
+// A parameter is an input so that autograd makes a node even where x needs no gradient.
+struct AdapterFunction : torch::autograd::Function<AdapterFunction> {
+  static at::Tensor forward(AutogradContext* saved, const at::Tensor& x, const at::Tensor& /*parameter*/,
+                            const std::optional<at::Tensor>& own, const c10::intrusive_ptr<AdapterHolder>& layer) {
+    const Adapter& adapter = layer->adapter;
+    const at::Tensor &down = adapter.down->value, &up = adapter.up->value;
+    const at::Tensor narrow = at::linear(x, down);
+    saved->save_for_backward({adapter.down->is_trainable() ? own.value_or(x) : at::Tensor(),
+                              adapter.up->is_trainable() ? narrow : at::Tensor(), down, up});
+    saved->saved_data["layer"] = at::IValue::make_capsule(layer);
+    return widened(narrow, up, adapter);
+  }
+
+  static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
+    const at::NoGradGuard no_graph;
+    const variable_list tensors = saved->get_saved_variables();
+    const auto layer = c10::static_intrusive_pointer_cast<AdapterHolder>(saved->saved_data["layer"].toCapsule());
+    const at::Tensor& dy = gradients[0];
+    const at::Tensor d_narrow = narrowed(dy, tensors[3], layer->adapter);
+    if (layer->adapter.is_trainable() && layer->deferred != nullptr) {
+      const auto detached = [](const at::Tensor& x) { return x.defined() ? x.detach() : x; };
+      layer->deferred->add([layer, kept = detached(tensors[0]), narrow = detached(tensors[1]), d_narrow,
+                            dy = dy.detach()] { add_weight_gradients(*layer, kept, narrow, d_narrow, dy); });
+    } else if (layer->adapter.is_trainable()) {
+      add_weight_gradients(*layer, tensors[0], tensors[1], d_narrow, dy);
+    }
+    const at::Tensor dx = saved->needs_input_grad(0) ? at::mm(d_narrow, tensors[2]) : at::Tensor();
+    return {dx, at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor add_adapter(const at::Tensor& y, const at::Tensor& x, const Adapter& adapter, const RunContext& context,
+                       const std::optional<at::Tensor>& own, const ArrangeRows& gather_again) {
+  auto layer = c10::make_intrusive<AdapterHolder>();
+  layer->adapter = adapter;
+  layer->deferred = context.deferred;
+  layer->gather_again = gather_again;
+  const at::Tensor& parameter = adapter.down->is_trainable() ? adapter.down->value : adapter.up->value;
+  at::Tensor sum = y;
+  if (adapter.dropout == 0 || context.dropout == nullptr)
+    return sum.add_(AdapterFunction::apply(x, parameter, own, layer));
+  // What is dropped is drawn again for the gradient, so that no copy is kept.
+  const ArrangeRows dropped = [rows = context.dropout->rows, probability = adapter.dropout,
+                               key = dropout_key(*context.dropout, adapter.number, DropoutSite::kAdapter),
+                               first = adapter.down->spec.pieces.front().first_column](const at::Tensor& whole) {
+    return drop_elements(whole, rows, probability, key, first);
+  };
+  layer->gather_again = [dropped, gather_again](const at::Tensor& kept) {
+    return dropped(gather_again ? gather_again(kept) : kept);
+  };
+  return sum.add_(AdapterFunction::apply(dropped(x), parameter, own.value_or(x.detach()), layer));
+}
+
+at::Tensor adapter_product(const Adapter& adapter) {
+  const at::NoGradGuard no_graph;
+  const at::Tensor &down = adapter.down->value, &up = adapter.up->value;
+  std::vector<at::Tensor> parts;
+  for (const Stretch& stretch : stretches_of(adapter)) {
+    parts.push_back(stretch.part < 0 ? at::zeros({stretch.num_rows, down.size(1)}, up.options())
+                                     : at::mm(up.narrow(0, stretch.first_row, stretch.num_rows),
+                                              down.narrow(0, stretch.part * adapter.rank, adapter.rank)));
+  }
+  return (parts.size() == 1 ? parts.front() : at::cat(parts, 0)).mul_(adapter.scale);
+}
+
+}  // namespace weft

@@ -1,0 +1,74 @@
+#include "weft/spec/adapters.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/source_tree.h"
+#include "weft/program/adapter_ops.h"
+#include "weft/spec/model_reader.h"
+
+namespace weft {
+namespace {
+
+Model model_of(const char* fixture) {
+  auto model = read_model_file(source_tree() / "tests/parity/fixtures" / fixture);
+  WEFT_CHECK(model.ok(), "{}", model.error().message());
+  return *std::move(model);
+}
+
+std::vector<AdapterRule> rules_of(const std::string& text) {
+  const auto document = parse_document(text, "adapters.yaml", Syntax::kYaml);
+  WEFT_CHECK(document.ok(), "{}", document.error().message());
+  auto rules = read_adapters(*document);
+  WEFT_CHECK(rules.ok(), "{}", rules.error().message());
+  return *std::move(rules);
+}
+
+TEST(Adapters, HaveRankTimesInputsAndOutputsOfEveryTarget) {
+  const Model base = model_of("llama_bias");
+  constexpr int64_t kRank = 3;
+  int64_t expected = 0;
+  for (const char* op : {"attention.out", "mlp.down"}) {
+    const auto& product = std::get<Matmul>(op_named(base.modules.back().distinct_layers.front(), op).shape);
+    expected += std::ssize(base.modules.back().layers) * kRank * (product.in + product.out);
+  }
+  const auto adapted = with_adapters(base, rules_of("{rank: 3, targets: [o_proj, down_proj]}"), "adapters.yaml");
+  ASSERT_TRUE(adapted.ok()) << adapted.error().message();
+  EXPECT_EQ(num_adapter_parameters(*adapted), expected);
+  EXPECT_EQ(num_parameters(*adapted), num_parameters(base) + expected);
+  const auto again = without_adapters(*adapted);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(num_parameters(*again), num_parameters(base));
+}
+
+TEST(Adapters, AreReadAgainFromTheModelsConfiguration) {
+  const std::vector<AdapterRule> rules = rules_of(
+      "adapters: [{rank: 4, alpha: 8, dropout: 0.1, targets: q_proj}, {rank: 2, targets: ['*.layers.0.mlp.*']}]");
+  EXPECT_EQ(rules[1].alpha, 2) << "the rank, where nothing is said";
+  const auto adapted = with_adapters(model_of("llama_bias"), rules, "adapters.yaml");
+  ASSERT_TRUE(adapted.ok()) << adapted.error().message();
+  EXPECT_EQ(adapters_of(*adapted), rules);
+  const auto read = read_model({.source = "plan.json", .root = adapted->config}, "again");
+  ASSERT_TRUE(read.ok()) << read.error().message();
+  EXPECT_EQ(num_adapter_parameters(*read), num_adapter_parameters(*adapted));
+  EXPECT_EQ(read->config, adapted->config);
+  EXPECT_EQ(read->modules.back().distinct_layers.size(), 2u) << "the first layer differs from the others";
+}
+
+TEST(Adapters, TargetsThatCannotBeMeantAreNamed) {
+  const auto problem_of = [](const char* fixture, const std::string& target) {
+    const auto adapted = with_adapters(model_of(fixture), rules_of("{rank: 2, targets: ['" + target + "']}"), "a.yaml");
+    return adapted ? std::string("none") : adapted.error().message();
+  };
+  EXPECT_NE(problem_of("llama_bias", "q_prj").find("Did you mean 'q_proj'"), std::string::npos);
+  EXPECT_NE(problem_of("llama_bias", "embed_tokens").find("no linear layer"), std::string::npos);
+  EXPECT_NE(problem_of("llama_bias", "*norm").find("no linear layer"), std::string::npos);
+  EXPECT_NE(problem_of("qwen3_moe_norm", "*.experts.*").find("experts"), std::string::npos);
+  EXPECT_EQ(problem_of("qwen3_moe_norm", "*"), "none");
+  const auto apart = with_adapters(model_of("llama_bias"),
+                                   rules_of("adapters: [{rank: 2, targets: q_proj}, {rank: 3, targets: k_proj}]"), "a");
+  ASSERT_FALSE(apart.ok());
+  EXPECT_NE(apart.error().problem.find("one matrix"), std::string::npos) << apart.error().message();
+}
+
+}  // namespace
+}  // namespace weft
