@@ -30,7 +30,8 @@ extern "C" void note_stop(int) {
 }
 
 extern "C" void note_stop_once(int) {
-  if (has_interrupt.load()) _exit(kInterrupted);
+  // Two signals may be handled at once, by two threads: one of them is the second.
+  if (has_interrupt.exchange(true)) _exit(kInterrupted);
   note_stop(0);
 }
 
