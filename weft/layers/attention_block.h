@@ -38,8 +38,8 @@ AttentionState empty_state(const at::Tensor& q);
 
 enum class AttentionKernel : uint8_t {
   kFlash,     ///< the CPU's
-  kDevice,    ///< a GPU's, for half precision
   kComposed,  ///< of operators that every device has; holds a block's weights whole
+  kDevice,    ///< a GPU's, for half precision
 };
 
 /// For rows like these queries.
