@@ -103,7 +103,8 @@ class ApartVideos : public ProcessorConversations {
 };
 
 TEST_F(ApartVideos, AreTransformersTokenForTokenAndValueForValue) {
-  for (const Json& entry : json_of(kParity / "media/processors.json")["apart_conversations"]) {
+  const Json recorded = json_of(kParity / "media/processors.json");
+  for (const Json& entry : recorded["apart_conversations"]) {
     SCOPED_TRACE(entry["question"].get<std::string>());
     const Sample sample = read(entry, form_);
     EXPECT_EQ(sample.ids, entry["ids"].get<std::vector<int64_t>>());
@@ -177,7 +178,8 @@ class Tiles : public ProcessorConversations {
 };
 
 TEST_F(Tiles, AreTransformersTokenForTokenAndValueForValue) {
-  for (const Json& entry : json_of(kParity / "media/processors.json")["tile_conversations"]) {
+  const Json recorded = json_of(kParity / "media/processors.json");
+  for (const Json& entry : recorded["tile_conversations"]) {
     SCOPED_TRACE(entry["question"].get<std::string>());
     const Sample sample = read(entry, form_);
     EXPECT_EQ(sample.ids, entry["ids"].get<std::vector<int64_t>>());
