@@ -130,8 +130,7 @@ void run(const Case& one, int steps, bool has_gpu) {
   const std::filesystem::path models = std::filesystem::path(WEFT_SOURCE_DIR) / "scenarios/models";
   const Model model = must(read_model_file(models / (one.model + ".json")));
   const Plan plan = plan_of(model, one);
-  for (const Violation& violation : check_plan(plan))
-    WEFT_CHECK(false, "{}: {}", violation.field, violation.message);
+  for (const Violation& violation : check_plan(plan)) WEFT_CHECK(false, "{}: {}", violation.field, violation.message);
   if (!has_gpu) return std::puts("no GPU here"), void();
   const at::Device device(at::kCUDA, 0);
   auto* allocator = c10::getDeviceAllocator(at::kCUDA);
@@ -159,11 +158,13 @@ void run(const Case& one, int steps, bool has_gpu) {
     }
     const double peak = static_cast<double>(allocator->getDeviceStats(0).allocated_bytes[0].peak) / (1 << 30);
     const double step_ms = median(all), both_ms = median(both), flops = model_flops(model, *rank, one);
-    fmt::print("weft {}{}: fwdbwd {:.1f} ms, rest of the step {:.1f} ms, tok/s {:.0f}, model TFLOP/s {:.0f} (fwdbwd only {:.0f}), "
-               "peak {:.1f} GiB, loss {:.3f}\n",
-               one.name, one.recomputes ? " recomputed" : "", both_ms, step_ms - both_ms,
-               static_cast<double>(one.samples * one.tokens) / step_ms * 1e3, flops / step_ms / 1e9,
-               flops / both_ms / 1e9, peak, report.loss);
+    fmt::print(
+        "weft {}{}: fwdbwd {:.1f} ms, rest of the step {:.1f} ms, tok/s {:.0f}, model TFLOP/s {:.0f} (fwdbwd only "
+        "{:.0f}), "
+        "peak {:.1f} GiB, loss {:.3f}\n",
+        one.name, one.recomputes ? " recomputed" : "", both_ms, step_ms - both_ms,
+        static_cast<double>(one.samples * one.tokens) / step_ms * 1e3, flops / step_ms / 1e9, flops / both_ms / 1e9,
+        peak, report.loss);
     std::fflush(stdout);
   });
   WEFT_CHECK(!error, "{}", error->message());
@@ -195,8 +196,9 @@ int main(int argc, char** argv) {
   }
   const bool has_gpu = must(load_cuda_library());
   bool has_run = false;
-  for (Case one : {Case{"2b-bf16", "qwen2-vl-2b", 4, Precision::kBf16}, Case{"2b-fp32", "qwen2-vl-2b", 4, Precision::kFp32},
-                   Case{"7b-bf16", "qwen2-vl-7b", 2, Precision::kBf16}}) {
+  for (Case one :
+       {Case{"2b-bf16", "qwen2-vl-2b", 4, Precision::kBf16}, Case{"2b-fp32", "qwen2-vl-2b", 4, Precision::kFp32},
+        Case{"7b-bf16", "qwen2-vl-7b", 2, Precision::kBf16}}) {
     if (only && *only != one.name) continue;
     if (tokens) one.tokens = *tokens;
     if (samples) one.samples = *samples;

@@ -14,8 +14,8 @@ struct SaveRequest {
   int64_t samples = 0;              ///< trained on so far
   int64_t first_batch_samples = 1;  ///< the global batch that the run began with
   const Plan& plan;
-  Json run = Json::object();  ///< the trainer's own, an object
-  int64_t keep_last = 0;      ///< how many are kept, this one included; 0: all
+  Json run = Json::object();            ///< the trainer's own, an object
+  int64_t keep_last = 0;                ///< how many are kept, this one included; 0: all
   std::vector<int64_t> keep_also = {};  ///< steps whose checkpoints are kept beside them
   int64_t chunk_bytes = kChunkBytes;
   /// What runs that died have begun here goes. Not where another run may be writing here.

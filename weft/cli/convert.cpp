@@ -55,7 +55,10 @@ Result<std::string> run_convert(const ConvertVerbOptions& options) {
   }
   if (!options.from) return missing("--from", "the folder that is converted");
   if (!options.to) return missing("--to", "the folder that is to be made");
-  ConvertRequest request{.from = *options.from, .to = *options.to, .adapter_only = options.adapter_only, .weights_only = options.weights_only};
+  ConvertRequest request{.from = *options.from,
+                         .to = *options.to,
+                         .adapter_only = options.adapter_only,
+                         .weights_only = options.weights_only};
   if (options.adapter_only && options.plan) {
     return Error{.source = "--adapter",
                  .problem = "writes adapters for PEFT, but --plan asks for a checkpoint",

@@ -148,8 +148,8 @@ Result<std::string> run_predict(const PredictVerbOptions& options) {
 
 void add_predict(Verbs& verbs) {
   auto options = std::make_shared<PredictVerbOptions>();
-  Verb& verb = verbs.emplace_back(
-      Verb{.name = "predict", .summary = "Answer a question, or continue prompts, with a model"});
+  Verb& verb =
+      verbs.emplace_back(Verb{.name = "predict", .summary = "Answer a question, or continue prompts, with a model"});
   verb.option("--model", options->model, "Folder of a Hugging Face model: config.json and weights").named("DIR");
   verb.option("--run", options->run, "Instead of it, the folder of a training run: its newest checkpoint").named("DIR");
   verb.option("--adapter", options->adapter, "Adapters for the model, as PEFT or weft convert --adapter saves them")

@@ -31,8 +31,8 @@ struct LinearShape {
 };
 CountedTensor walk_linear(const CountedTensor& x, const LinearShape& shape, const WalkContext& context);
 
-/// The same of an activation of `wide` rows, which is made again with its gradient: as own kernels do it. `behind` has a
-/// way back where the activation's input has a gradient.
+/// The same of an activation of `wide` rows, which is made again with its gradient: as own kernels do it. `behind` has
+/// a way back where the activation's input has a gradient.
 CountedTensor walk_activated_linear(const CountedTensor& wide, int64_t wide_width, const LinearShape& shape,
                                     const WalkContext& behind, const WalkContext& context);
 

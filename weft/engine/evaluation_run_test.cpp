@@ -74,11 +74,10 @@ TEST_F(EvaluatedRun, GoesOnExactlyWhereItStoppedAndKeepsTheBest) {
   for (const int64_t stop_after : {2, 3, 5, 8}) {
     const std::filesystem::path run = folder_ / std::to_string(stop_after);
     std::atomic<bool> stop = false;
-    const TrainReport first = train(config(9, 2e-3), {.run_folder = run,
-                                                      .stop = &stop,
-                                                      .on_step = [&](const StepMetrics& metrics, int64_t) {
-                                                        if (metrics.step == stop_after) stop = true;
-                                                      }});
+    const TrainReport first =
+        train(config(9, 2e-3), {.run_folder = run, .stop = &stop, .on_step = [&](const StepMetrics& metrics, int64_t) {
+                                  if (metrics.step == stop_after) stop = true;
+                                }});
     EXPECT_TRUE(first.is_stopped);
     const TrainReport rest = train(config(9, 2e-3), {.resumes = true, .resume_from = run});
     EXPECT_EQ(lines_of(RunFolder{run}.evaluations()), expected) << stop_after;

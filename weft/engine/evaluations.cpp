@@ -19,8 +19,7 @@ void Evaluations::restore(const Json& run) {
 
 Json Evaluations::to_json() const {
   if (!best_) return Json::object();
-  return {
-      {kStateKey, {{"best_step", best_->step}, {"best_loss", best_->loss}, {"without_gain", without_gain_}}}};
+  return {{kStateKey, {{"best_step", best_->step}, {"best_loss", best_->loss}, {"without_gain", without_gain_}}}};
 }
 
 Json Evaluations::settings_in(Json run) {

@@ -1,11 +1,10 @@
 #include "weft/engine/event_file.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
 #include <chrono>
 #include <cstring>
+#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -115,7 +114,8 @@ EventFile::Scalars scalars_of(const StepMetrics& metrics) {
                                 {"step_ms", metrics.step_ms},
                                 {"tokens_per_s", metrics.tokens_per_s()}};
   if (metrics.module_gradient_norms.size() > 1) {
-    for (const auto& [module, norm] : metrics.module_gradient_norms) scalars.emplace_back("gradient_norm/" + module, norm);
+    for (const auto& [module, norm] : metrics.module_gradient_norms)
+      scalars.emplace_back("gradient_norm/" + module, norm);
   }
   if (metrics.utilization) scalars.emplace_back("model_flops_utilization", *metrics.utilization);
   double memory = 0;

@@ -1,16 +1,15 @@
 #include "weft/engine/metrics_hook.h"
 
+#include <cerrno>
+#include <chrono>
+#include <cstring>
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <chrono>
-#include <cstring>
 #include <thread>
+#include <unistd.h>
 #include <utility>
 
 #include <fmt/format.h>
@@ -56,7 +55,9 @@ std::optional<std::string> MetricsHook::send(const std::string& line) {
   if (has_ended_) return std::nullopt;
   const bool has_rest = !unsent_.empty();
   std::string bytes = has_rest ? unsent_ : line;
-  const auto put = [&]() -> ssize_t { return ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT); };
+  const auto put = [&]() -> ssize_t {
+    return ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  };
   ssize_t sent = put();
   if (has_rest && sent == std::ssize(bytes)) {
     unsent_.clear();

@@ -1,10 +1,9 @@
 #pragma once
 
-#include <sys/types.h>
-
 #include <memory>
 #include <optional>
 #include <string>
+#include <sys/types.h>
 
 #include "weft/base/result.h"
 

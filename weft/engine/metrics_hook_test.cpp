@@ -1,13 +1,12 @@
 #include "weft/engine/metrics_hook.h"
 
-#include <unistd.h>
-
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <thread>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 

@@ -151,9 +151,8 @@ Result<PredictReport> predict(const PredictRequest& given) {
   }
 
   if (auto error = check_model_memory(model, request, type, device)) return *std::move(error);
-  WEFT_TRY(const Predictor predictor,
-           Predictor::load(model, request.model, at::TensorOptions(device).dtype(type), request.load_progress,
-                           adapter ? &*adapter : nullptr));
+  WEFT_TRY(const Predictor predictor, Predictor::load(model, request.model, at::TensorOptions(device).dtype(type),
+                                                      request.load_progress, adapter ? &*adapter : nullptr));
   PredictReport report{.dtype = name_of_type(type)};
   limits.sampling = request.sampling;
   for (const Prompt& prompt : prompts) {

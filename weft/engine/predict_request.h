@@ -27,8 +27,8 @@ struct PredictRequest {
   std::vector<std::filesystem::path> images, audios;
   Sampling sampling;
   std::function<void(const std::string&)> on_text;  ///< the answer to words, as it is made
-  std::optional<int64_t> max_new_tokens;  ///< goes before what the prompt file says
-  std::string dtype;                      ///< empty: as the configuration says
+  std::optional<int64_t> max_new_tokens;            ///< goes before what the prompt file says
+  std::string dtype;                                ///< empty: as the configuration says
   std::string device = "cpu";
   bool ignores_end = false;
   int num_threads = 0;  ///< 0: LibTorch's choice

@@ -15,7 +15,7 @@ struct GenerationLimits {
   int64_t max_new_tokens = 0;
   std::vector<int64_t> end_ids;  ///< tokens after which generation stops; none: it never does early
   Sampling sampling;
-  uint64_t prompt_number = 0;                     ///< among those of a request
+  uint64_t prompt_number = 0;                        ///< among those of a request
   std::function<void(int64_t token)> on_token = {};  ///< as it is chosen
 };
 

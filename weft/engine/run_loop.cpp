@@ -260,8 +260,8 @@ class RankRun {
                        {"ms", report.ms},
                        {"is_best", is_best}};
     if (auto error = evaluations_file_->append(line.dump() + "\n")) throw RankError(*error);
-    if (auto error = events_->add(step, {{"evaluation/loss", report.loss},
-                                         {"evaluation/perplexity", report.perplexity()}}))
+    if (auto error =
+            events_->add(step, {{"evaluation/loss", report.loss}, {"evaluation/perplexity", report.perplexity()}}))
       throw RankError(*error);
     tell_hook(Json{{"evaluation", line}}.dump() + "\n");
     say(fmt::format("step {}: evaluation loss {:.4f}, perplexity {:.4g}{}", step, report.loss, report.perplexity(),

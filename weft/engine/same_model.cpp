@@ -82,8 +82,7 @@ std::optional<Error> check_same_model(const std::filesystem::path& folder, const
               .problem = fmt::format("is of another model than the plan's {}", model.name),
               .advice = "Make a plan for this model, or use the weights of the plan's."};
   if (lines.empty()) {
-    error.problem +=
-        fmt::format(": it has {} parameters, the plan's {}", num_parameters(*there), own);
+    error.problem += fmt::format(": it has {} parameters, the plan's {}", num_parameters(*there), own);
   }
   for (const std::string& line : lines) error.details += line;
   return error;

@@ -28,8 +28,7 @@ std::vector<double> sampled_probabilities(const std::vector<double>& logits, dou
   if (top_p >= 1) return probabilities;
   std::vector<size_t> order(logits.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return probabilities[a] > probabilities[b]; });
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return probabilities[a] > probabilities[b]; });
   double kept = 0;
   for (const size_t token : order) {
     if (kept >= top_p && kept > 0) probabilities[token] = 0;  // one is always left

@@ -291,7 +291,8 @@ Json to_json(const TrainConfig& config) {
   }
   if (!config.loss.is_plain())
     json["loss"] = {{"label_smoothing", config.loss.label_smoothing}, {"z_loss", config.loss.z_loss}};
-  if (const auto& evaluation = config.evaluation; evaluation.interval_steps > 0 || evaluation.data || evaluation.split != TrainConfig::Evaluation::Split::kHeldOut) {
+  if (const auto& evaluation = config.evaluation; evaluation.interval_steps > 0 || evaluation.data ||
+                                                  evaluation.split != TrainConfig::Evaluation::Split::kHeldOut) {
     Json& section = json["evaluation"];
     if (evaluation.interval_steps > 0) {
       section["interval_steps"] = evaluation.interval_steps;

@@ -23,7 +23,7 @@ struct TrainData {
 
 /// What a run adds to a plan: how long, how fast, from which weights, and what it leaves behind.
 struct TrainConfig {
-  std::string source;  ///< the file, for messages
+  std::string source;                ///< the file, for messages
   int64_t steps = 0;                 ///< 0 where epochs say how many, until with_steps has counted them
   double epochs = 0;                 ///< times that the data are gone through; 0: steps say how long
   uint64_t seed = 0;                 ///< of fresh weights and of samples

@@ -69,7 +69,8 @@ TEST(TrainConfig, WhatCannotBeMeantIsNamed) {
   EXPECT_EQ(field_of("steps: 5\nepochs: 1\n" + usual), "epochs");
   EXPECT_EQ(field_of("epochs: 1\n" + usual), "epochs") << "synthetic samples have none";
   EXPECT_EQ(field_of("steps: 5\nevaluation: {split: best}\n" + usual), "evaluation.split");
-  EXPECT_EQ(field_of("steps: 5\noptimizer: {learning_rate: 1.0, rules: [{weights: a}]}\n"), "optimizer.rules[0].weights");
+  EXPECT_EQ(field_of("steps: 5\noptimizer: {learning_rate: 1.0, rules: [{weights: a}]}\n"),
+            "optimizer.rules[0].weights");
   EXPECT_EQ(field_of("steps: 5\noptimizer: {learning_rate: 0, rules: [{weights: a, learning_rate: 1.0}]}\n"),
             "optimizer.rules[0].learning_rate");
   EXPECT_EQ(field_of("steps: 5\nloss: {label_smoothing: 2}\n" + usual), "loss.label_smoothing");

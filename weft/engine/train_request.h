@@ -63,7 +63,7 @@ struct TrainReport {
   double mean_step_ms = 0;           ///< without the first, which warms up
   double mean_tokens_per_s = 0;
   std::optional<double> mean_utilization;
-  std::filesystem::path checkpoint;  ///< the newest; empty where there is none
+  std::filesystem::path checkpoint;          ///< the newest; empty where there is none
   std::optional<Evaluated> evaluated, best;  ///< the last of all evaluations, and the one with the lowest loss
   std::filesystem::path best_checkpoint;     ///< of that; empty where none is kept
 };

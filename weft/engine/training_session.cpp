@@ -158,8 +158,8 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
 
   session->memory_.emplace(session->device_);
   const bool is_fresh = !checkpoint && config.weights.empty();
-  auto rank = TrainingRank::create(world, plan,
-                                   training_settings(config, is_fresh ? std::optional(config.seed) : std::nullopt, session->device_));
+  auto rank = TrainingRank::create(
+      world, plan, training_settings(config, is_fresh ? std::optional(config.seed) : std::nullopt, session->device_));
   if (!rank) return rank.error();  // the same on all ranks: it depends on the plan alone
   session->rank_ = *std::move(rank);
   session->costs_ = start.costs;
@@ -243,8 +243,7 @@ std::optional<Error> TrainingSession::switch_plan(std::shared_ptr<const Plan> pl
   // The batch that is being made is of the old plan, and uses members of this.
   if (next_batch_.valid()) next_batch_.wait();
   next_batch_ = {};
-  auto rank = TrainingRank::create(*world_, *plan,
-                                   training_settings(*config_, std::nullopt, device_));
+  auto rank = TrainingRank::create(*world_, *plan, training_settings(*config_, std::nullopt, device_));
   if (!rank) return rank.error();  // the same on all ranks: it depends on the plan alone
   if (auto error = move_states(world_->all(), rank_->optimizers(), (*rank)->optimizers())) return error;
   plan_samples_ = first_sample(step_);

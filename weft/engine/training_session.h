@@ -63,7 +63,7 @@ class TrainingSession {
   struct SaveOptions {
     std::filesystem::path checkpoints;
     bool removes_leftovers = false;
-    Json run = Json::object();           ///< what the run knows beside its configuration
+    Json run = Json::object();            ///< what the run knows beside its configuration
     std::vector<int64_t> keep_also = {};  ///< steps whose checkpoints stay
   };
   /// Between two steps: takes a copy of what this rank is to write, which is then written beside the next steps.

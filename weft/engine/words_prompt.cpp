@@ -18,8 +18,8 @@ int64_t count_of(const std::string& text, const std::string& word) {
 /// The prompt with a place for each medium: its own or, where it has none, one before it.
 Result<std::string> with_places(const PredictRequest& request) {
   std::string before;
-  for (const auto& [flag, place, files] : {std::tuple{"--image", "<image>", &request.images},
-                                           std::tuple{"--audio", "<audio>", &request.audios}}) {
+  for (const auto& [flag, place, files] :
+       {std::tuple{"--image", "<image>", &request.images}, std::tuple{"--audio", "<audio>", &request.audios}}) {
     const int64_t places = count_of(request.prompt, place);
     if (places == std::ssize(*files)) continue;
     if (places > 0) {
@@ -43,8 +43,7 @@ Result<WordsPrompt> read_words_prompt(const Model& model, const ModelNumbers& nu
   WEFT_TRY(const std::shared_ptr<ConversationData> data,
            ConversationData::open_for_prompts(model, sample_form(numbers, vocabulary), request.model));
   Json record = {{"messages", Json::array({{{"role", "user"}, {"content", text}}})}};
-  for (const auto& [key, files] :
-       {std::pair{"images", &request.images}, std::pair{"audios", &request.audios}}) {
+  for (const auto& [key, files] : {std::pair{"images", &request.images}, std::pair{"audios", &request.audios}}) {
     for (const std::filesystem::path& file : *files)
       record[key].push_back(std::filesystem::absolute(file).lexically_normal().string());
   }

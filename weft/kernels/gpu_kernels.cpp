@@ -117,9 +117,9 @@ void GpuKernels::launch_with(const char* source, const char* kernel, const Launc
     device_->check(driver.cuCtxSetCurrent(device_->context()), "cuCtxSetCurrent");
   else if (current != device_->context())
     here.emplace(*device_);
-  device_->check(driver.cuLaunchKernel(function, number(shape.blocks), number(shape.blocks_y), 1,
-                                                  number(shape.threads), number(shape.threads_y), 1,
-                                                  /*shared bytes=*/0, stream, arguments, nullptr),
+  device_->check(driver.cuLaunchKernel(function, number(shape.blocks), number(shape.blocks_y), 1, number(shape.threads),
+                                       number(shape.threads_y), 1,
+                                       /*shared bytes=*/0, stream, arguments, nullptr),
                  kernel);
 }
 

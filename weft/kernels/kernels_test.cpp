@@ -1,9 +1,9 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "tests/support/source_tree.h"
 #include "weft/base/file.h"
@@ -32,8 +32,7 @@ class KernelCaches : public testing::Test {
     std::filesystem::remove_all(folder_, ignored);
   }
 
-  std::filesystem::path folder_ =
-      std::filesystem::temp_directory_path() / ("weft-kernels-" + std::to_string(getpid()));
+  std::filesystem::path folder_ = std::filesystem::temp_directory_path() / ("weft-kernels-" + std::to_string(getpid()));
 };
 
 TEST_F(KernelCaches, GiveBackWhatWasKeptUnderTheSameKeyAlone) {
@@ -84,7 +83,9 @@ TEST_P(Kernels, CompileWithoutAGpu) {
   for (const KernelSource& source : kernel_sources()) {
     const auto code = (*nvrtc)->compile(source.name, std::string(kCommonSource) + source.text, GetParam());
     ASSERT_TRUE(code) << code.error().message();
-    EXPECT_TRUE(code->starts_with("\x7f" "ELF"));
+    EXPECT_TRUE(
+        code->starts_with("\x7f"
+                          "ELF"));
   }
 }
 

@@ -81,10 +81,11 @@ Result<const Nvrtc*> Nvrtc::get(const std::string& beside) {
 Result<std::string> Nvrtc::compile(const std::string& name, const std::string& source, int architecture) const {
   const Functions& f = functions_;
   const auto failure = [&](std::string problem) {
-    return Error{.kind = ErrorKind::kJob,
-                 .source = name,
-                 .problem = std::move(problem),
-                 .advice = fmt::format("sm_{} may be unknown to NVRTC {}: install a newer one.", architecture, version_)};
+    return Error{
+        .kind = ErrorKind::kJob,
+        .source = name,
+        .problem = std::move(problem),
+        .advice = fmt::format("sm_{} may be unknown to NVRTC {}: install a newer one.", architecture, version_)};
   };
   void* program = nullptr;
   if (const int status = f.create(&program, source.c_str(), (name + ".cu").c_str(), 0, nullptr, nullptr); status != 0)

@@ -90,11 +90,10 @@ void add_weight_gradients(const AdapterHolder& layer, const at::Tensor& kept, co
   if (!adapter.up->is_trainable()) return;
   std::vector<at::Tensor> parts;
   for (const Stretch& stretch : stretches_of(adapter)) {
-    parts.push_back(stretch.part < 0
-                        ? at::zeros({stretch.num_rows, adapter.rank}, dy.options())
-                        : at::mm(dy.narrow(1, stretch.first_row, stretch.num_rows).t(),
-                                 part_of(narrow, adapter, stretch))
-                              .mul_(adapter.scale));
+    parts.push_back(stretch.part < 0 ? at::zeros({stretch.num_rows, adapter.rank}, dy.options())
+                                     : at::mm(dy.narrow(1, stretch.first_row, stretch.num_rows).t(),
+                                              part_of(narrow, adapter, stretch))
+                                           .mul_(adapter.scale));
   }
   adapter.up->add_gradient(parts.size() == 1 ? parts.front() : at::cat(parts, 0));
 }

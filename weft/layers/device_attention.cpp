@@ -67,8 +67,13 @@ bool is_frequent(const at::Tensor& qkv, const DeviceCore& core) {
   static std::mutex guard;
   static std::map<Shape, Use> seen;
   const SegmentRun& run = core.segments.runs().front();
-  const Shape shape = {run.length,          run.count, core.heads.heads, core.heads.kv_heads, core.heads.head_dim,
-                       core.mask.is_causal, static_cast<int64_t>(qkv.scalar_type())};
+  const Shape shape = {run.length,
+                       run.count,
+                       core.heads.heads,
+                       core.heads.kv_heads,
+                       core.heads.head_dim,
+                       core.mask.is_causal,
+                       static_cast<int64_t>(qkv.scalar_type())};
   const std::lock_guard lock(guard);
   Use& use = seen[shape];
   const bool has_table = core.rotary.is_defined();
@@ -191,9 +196,8 @@ struct DeviceAttentionFunction : torch::autograd::Function<DeviceAttentionFuncti
     const variable_list kept = saved->get_saved_variables();
     const auto core = c10::static_intrusive_pointer_cast<DeviceCore>(saved->saved_data["core"].toCapsule());
     const at::Tensor& qkv = kept[0];
-    const Attended attended = core->keeps == AttentionKeeps::kNothing
-                                  ? attend(qkv, *core)
-                                  : Attended{kept[1], kept[2], kept[3], kept[4]};
+    const Attended attended =
+        core->keeps == AttentionKeeps::kNothing ? attend(qkv, *core) : Attended{kept[1], kept[2], kept[3], kept[4]};
     const at::Tensor dout = gradients[0].contiguous().view(attended.out.sizes());
     return {pack(attend_backward(dout, qkv, *core, attended), *core), at::Tensor()};
   }

@@ -76,15 +76,20 @@ struct DropFunction : torch::autograd::Function<DropFunction> {
 
   static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
     const at::Tensor& dy = gradients[0];
-    return {dy * factors_of(saved, saved->get_saved_variables()[0], dy), at::Tensor(), at::Tensor(), at::Tensor(),
-            at::Tensor(), at::Tensor()};
+    return {dy * factors_of(saved, saved->get_saved_variables()[0], dy),
+            at::Tensor(),
+            at::Tensor(),
+            at::Tensor(),
+            at::Tensor(),
+            at::Tensor()};
   }
 
  private:
   static at::Tensor factors_of(AutogradContext* saved, const at::Tensor& rows, const at::Tensor& like) {
     const DropoutKey key{{static_cast<uint32_t>(saved->saved_data["first"].toInt()),
                           static_cast<uint32_t>(saved->saved_data["second"].toInt())}};
-    return element_factors(rows, saved->saved_data["column"].toInt(), like.size(1), saved->saved_data["probability"].toDouble(), key, like.options());
+    return element_factors(rows, saved->saved_data["column"].toInt(), like.size(1),
+                           saved->saved_data["probability"].toDouble(), key, like.options());
   }
 };
 

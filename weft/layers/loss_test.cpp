@@ -34,7 +34,8 @@ at::Tensor plain_loss(const at::Tensor& logits, const at::Tensor& targets, const
          settings.z_loss * sums.square().sum();
 }
 
-constexpr LossSettings kSettings[] = {{.label_smoothing = 0.1}, {.z_loss = 1e-2}, {.label_smoothing = 0.3, .z_loss = 0.5}};
+constexpr LossSettings kSettings[] = {
+    {.label_smoothing = 0.1}, {.z_loss = 1e-2}, {.label_smoothing = 0.3, .z_loss = 0.5}};
 
 TEST(Loss, SmoothedTargetsAndTheNormalisersSquareAddToIt) {
   for (const LossSettings& settings : kSettings) {

@@ -222,12 +222,11 @@ struct NormHeadsFunction : torch::autograd::Function<NormHeadsFunction> {
 
 }  // namespace
 
-RowsAndNorm add_and_norm(const at::Tensor& x, at::Tensor added, const ParameterPtr& weight,
-                         const ParameterPtr& bias, double epsilon) {
+RowsAndNorm add_and_norm(const at::Tensor& x, at::Tensor added, const ParameterPtr& weight, const ParameterPtr& bias,
+                         double epsilon) {
   if (has_own_norm(x)) {
-    const variable_list both =
-        OwnNormFunction::apply(x, added.defined() ? std::optional(added) : std::nullopt, weight->value, epsilon,
-                               weights_of(weight, bias));
+    const variable_list both = OwnNormFunction::apply(x, added.defined() ? std::optional(added) : std::nullopt,
+                                                      weight->value, epsilon, weights_of(weight, bias));
     return {both[0], both[1]};
   }
   const at::Tensor rows = added.defined() ? at::add(x, added) : x;

@@ -18,8 +18,8 @@ struct RowsAndNorm {
 /// x + added, or x where nothing is added, and its root-mean-square norm, or layer norm where there is a bias. Whoever
 /// goes on with both takes them from here: where a device has a kernel for it, they are one pass, and so are their
 /// gradients.
-RowsAndNorm add_and_norm(const at::Tensor& x, at::Tensor added, const ParameterPtr& weight,
-                         const ParameterPtr& bias, double epsilon);
+RowsAndNorm add_and_norm(const at::Tensor& x, at::Tensor added, const ParameterPtr& weight, const ParameterPtr& bias,
+                         double epsilon);
 
 /// Attention's packed rows [tokens, (heads + 2·kv_heads)·head_dim] with every query and key head normed.
 at::Tensor norm_heads(const at::Tensor& qkv, const ParameterPtr& q_weight, const ParameterPtr& k_weight, int64_t heads,

@@ -74,10 +74,9 @@ const char* norm_kernel(bool is_layer, bool is_backward, int vectors) {
 at::Tensor summed_partials(const at::Tensor& partials) {
   const int64_t tables = partials.size(0), count = partials.size(1), width = partials.size(2);
   const at::Tensor sums = at::empty({tables, width}, partials.options());
-  own_kernels(partials).launch("column", "sum_partials",
-                               {.blocks = ceil_div(width, 32), .blocks_y = tables, .threads = 32, .threads_y = 32},
-                               current_stream(partials), at_first(sums), at_first(partials), static_cast<int>(width),
-                               static_cast<int>(count));
+  own_kernels(partials).launch(
+      "column", "sum_partials", {.blocks = ceil_div(width, 32), .blocks_y = tables, .threads = 32, .threads_y = 32},
+      current_stream(partials), at_first(sums), at_first(partials), static_cast<int>(width), static_cast<int>(count));
   return sums;
 }
 
@@ -153,10 +152,10 @@ NormGradients norm_rows_backward(const at::Tensor& dy_in, const at::Tensor& pass
   const int64_t blocks = std::min(rows, kernels.num_processors() * at_once);
   const at::Tensor partials = needs_weights ? empty_fp32(x, {is_layer ? 2 : 1, blocks, width}) : at::Tensor();
   if (rows > 0) {
-    kernels.launch("norm", norm_kernel(is_layer, /*is_backward=*/true, vectors),
-                   {.blocks = blocks, .threads = threads}, current_stream(x), at_first(result.dx), at_first(partials),
-                   at_first(dy), at_first(passed), at_first(x), at_first(kept.mean), at_first(kept.scale),
-                   at_first(weight), static_cast<int>(width), rows);
+    kernels.launch("norm", norm_kernel(is_layer, /*is_backward=*/true, vectors), {.blocks = blocks, .threads = threads},
+                   current_stream(x), at_first(result.dx), at_first(partials), at_first(dy), at_first(passed),
+                   at_first(x), at_first(kept.mean), at_first(kept.scale), at_first(weight), static_cast<int>(width),
+                   rows);
   }
   if (!needs_weights) return result;
   const at::Tensor sums = rows > 0 ? summed_partials(partials) : partials.sum(1);
@@ -182,10 +181,9 @@ at::Tensor swiglu_rows_backward(const at::Tensor& dy_in, const at::Tensor& given
   const int64_t rows = gate_up.size(0), inner = gate_up.size(1) / 2;
   at::Tensor result = at::empty_like(gate_up);
   if (rows == 0) return result;
-  own_kernels(dy).launch("activation", "swiglu_backward",
-                         {.blocks = rows, .blocks_y = ceil_div(inner, 128 * kEight), .threads = 128},
-                         current_stream(dy), at_first(result), at_first(again), at_first(dy), at_first(gate_up),
-                         static_cast<int>(inner));
+  own_kernels(dy).launch(
+      "activation", "swiglu_backward", {.blocks = rows, .blocks_y = ceil_div(inner, 128 * kEight), .threads = 128},
+      current_stream(dy), at_first(result), at_first(again), at_first(dy), at_first(gate_up), static_cast<int>(inner));
   return result;
 }
 
@@ -231,8 +229,8 @@ void turn_heads_(const at::Tensor& heads, const at::Tensor& cosines, const at::T
                             at_first(cos), at_first(sin), back ? -1.0F : 1.0F);
 }
 
-at::Tensor packed_gradients(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv,
-                            const at::Tensor& cosines, const at::Tensor& sines) {
+at::Tensor packed_gradients(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv, const at::Tensor& cosines,
+                            const at::Tensor& sines) {
   const int64_t rows = dq.size(0), heads = dq.size(1), keys = dk.size(1), head_dim = dq.size(2);
   WEFT_CHECK(dq.stride(2) == 1 && dk.stride(2) == 1 && dv.stride(2) == 1, "gradients whose heads are not whole");
   at::Tensor result = at::empty({rows, (heads + 2 * keys) * head_dim}, dq.options());

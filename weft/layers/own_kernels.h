@@ -10,8 +10,8 @@
 
 namespace weft {
 
-// Weft's own kernels on tensors. All take bf16 rows of a GPU; who calls asks first whether they are for his tensors, and
-// otherwise composes the same of LibTorch's operators, which is also what their results are tested against.
+// Weft's own kernels on tensors. All take bf16 rows of a GPU; who calls asks first whether they are for his tensors,
+// and otherwise composes the same of LibTorch's operators, which is also what their results are tested against.
 
 /// Whether rows of this tensor's device, type and width go through own kernels: bf16 on a GPU that has them, rows of
 /// eights. WEFT_OWN_KERNELS=0 turns them off.
@@ -29,7 +29,7 @@ CudaStreamHandle current_stream(const at::Tensor& x);
 at::Tensor sum_of_rows(const at::Tensor& x);
 
 struct NormedRows {
-  at::Tensor sum;    ///< x + added, or x itself
+  at::Tensor sum;  ///< x + added, or x itself
   at::Tensor y;
   at::Tensor mean;   ///< of every row, fp32; with a bias alone
   at::Tensor scale;  ///< of every row, fp32
@@ -59,8 +59,8 @@ at::Tensor quick_gelu_rows_backward(const at::Tensor& dy, const at::Tensor& x, c
 void turn_heads_(const at::Tensor& heads, const at::Tensor& cosines, const at::Tensor& sines, bool back);
 /// Gradients [rows, heads, head_dim] of any strides between rows and heads, as packed rows; those of queries and keys
 /// turned back where there are angles.
-at::Tensor packed_gradients(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv,
-                            const at::Tensor& cosines, const at::Tensor& sines);
+at::Tensor packed_gradients(const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv, const at::Tensor& cosines,
+                            const at::Tensor& sines);
 
 /// The logarithm of every row's sum of exponentials, and the logit of its target, 0 where the target is no class of the
 /// row; fp32 [rows].

@@ -19,8 +19,7 @@ void add_sums(const Plan& plan, int64_t rank, CallList& calls) {
   const RankGroup world = named_group(group_names::kWorld, std::move(ranks), rank);
   const Routers routers = routers_of(plan);
   const int num_sums = routers.count() > 0 ? 3 : 2;
-  for (int i = 0; i < num_sums; ++i)
-    calls.all_reduce(world, i == 0 ? std::ssize(plan.model.modules) : 1, kNumberBytes);
+  for (int i = 0; i < num_sums; ++i) calls.all_reduce(world, i == 0 ? std::ssize(plan.model.modules) : 1, kNumberBytes);
   if (routers.count() > 0) calls.all_reduce(world, routers.count() * routers.num_experts + 1, kNumberBytes);
 }
 

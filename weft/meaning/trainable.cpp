@@ -173,8 +173,8 @@ void find_bad_adapters(const Plan& plan, const Trainable& trainable, std::vector
         std::vector<LocalWeight> weights;
         list_weights(block.ops[i], {}, weights);
         if (is_adapted(block, i) && trained[next])
-          found.push_back({"trainable", fmt::format("trains {}, which has an adapter; train one of both",
-                                                    names[next].front())});
+          found.push_back(
+              {"trainable", fmt::format("trains {}, which has an adapter; train one of both", names[next].front())});
         next += weights.size();
       }
     }

@@ -23,8 +23,9 @@ struct OpGradients {
   bool of_bias = false;    ///< its second
 };
 
-/// Which weights of a plan are trained: those of modules that the workload does not freeze, where the model has adapters
-/// these alone, as changed by the plan's rules, of which later ones win. The plan must outlive it. Places are weight_names': 0 is a module's entry.
+/// Which weights of a plan are trained: those of modules that the workload does not freeze, where the model has
+/// adapters these alone, as changed by the plan's rules, of which later ones win. The plan must outlive it. Places are
+/// weight_names': 0 is a module's entry.
 class Trainable {
  public:
   explicit Trainable(const Plan& plan) : plan_(plan), has_adapters_(has_adapters(plan.model)) {}

@@ -39,16 +39,21 @@ struct PlainKey {
 
 std::optional<Error> find_foreign(const Document& config) {
   const Json& root = config.root;
-  const PlainKey keys[] = {{"peft_type", "LORA"},    {"bias", "none"},          {"use_dora", false},
-                           {"use_rslora", false},    {"lora_bias", false},      {"modules_to_save", nullptr},
-                           {"layer_replication", nullptr}, {"trainable_token_indices", nullptr}};
+  const PlainKey keys[] = {{"peft_type", "LORA"},
+                           {"bias", "none"},
+                           {"use_dora", false},
+                           {"use_rslora", false},
+                           {"lora_bias", false},
+                           {"modules_to_save", nullptr},
+                           {"layer_replication", nullptr},
+                           {"trainable_token_indices", nullptr}};
   for (const PlainKey& each : keys) {
     if (!root.contains(each.key) || root[each.key] == each.plain || root[each.key].is_null()) continue;
-    return Error{.source = config.source,
-                 .field = each.key,
-                 .problem = fmt::format("is {}, only {} is known here", printable(root[each.key].dump()),
-                                        each.plain.dump()),
-                 .advice = "Use plain LoRA adapters."};
+    return Error{
+        .source = config.source,
+        .field = each.key,
+        .problem = fmt::format("is {}, only {} is known here", printable(root[each.key].dump()), each.plain.dump()),
+        .advice = "Use plain LoRA adapters."};
   }
   if (!root.contains("r") || !root["r"].is_number_integer() || !root.contains("lora_alpha") ||
       !root["lora_alpha"].is_number())
@@ -148,7 +153,8 @@ std::optional<Error> AdapterFolder::check(const Model& model) const {
     if (!is_adapter_weight(weight.name)) continue;
     wanted.insert(std::string(kPrefix) + weight.name);
     const WeightEntry* entry = file_.find(std::string(kPrefix) + weight.name);
-    if (entry == nullptr) return wrong(weight.name, "is a weight of the model's adapters, but the file does not have it");
+    if (entry == nullptr)
+      return wrong(weight.name, "is a weight of the model's adapters, but the file does not have it");
     if (entry->info.shape != weight.shape)
       return wrong(weight.name, fmt::format("has the shape [{}], but the model's adapters make it [{}]",
                                             fmt::join(entry->info.shape, ", "), fmt::join(weight.shape, ", ")));

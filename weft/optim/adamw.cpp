@@ -40,7 +40,8 @@ uint64_t drawn(uint64_t key, uint64_t element) {
 at::BFloat16 rounded_by_chance(float x, uint64_t sixteen_bits) {
   const auto bits = std::bit_cast<uint32_t>(x);
   if ((bits & 0x7f800000U) == 0x7f800000U) return at::BFloat16(x);
-  return {static_cast<uint16_t>((bits + (static_cast<uint32_t>(sixteen_bits) & 0xffffU)) >> 16), at::BFloat16::from_bits()};
+  return {static_cast<uint16_t>((bits + (static_cast<uint32_t>(sixteen_bits) & 0xffffU)) >> 16),
+          at::BFloat16::from_bits()};
 }
 
 /// bf16 states on a processor.
@@ -84,7 +85,8 @@ bool has_own_update(const AdamWState& state, const at::Tensor& gradient, const a
 
 void update_by_kernel(const AdamWState& state, const at::Tensor& gradient, const at::Tensor& values,
                       const AdamWSettings& settings, const AdamWStep& step) {
-  const bool is_wide = state.master.scalar_type() == at::kFloat, is_wide_gradient = gradient.scalar_type() == at::kFloat;
+  const bool is_wide = state.master.scalar_type() == at::kFloat,
+             is_wide_gradient = gradient.scalar_type() == at::kFloat;
   const char* kernel = is_wide ? (is_wide_gradient ? "adamw_fp32" : "adamw_fp32_bf16")
                                : (is_wide_gradient ? "adamw_bf16_fp32" : "adamw_bf16");
   const GpuKernels& kernels = own_kernels(state.master);

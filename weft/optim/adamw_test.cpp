@@ -93,11 +93,9 @@ TEST(AdamW, RoundsStatesInBf16ByChanceSoThatSmallChangesAddUp) {
     const AdamWState state = fresh(std::vector<double>(static_cast<size_t>(count), 1.0), at::kBFloat16);
     for (int64_t step = 1; step <= kSteps; ++step) {
       const at::Tensor gradient = at::tensor(std::vector<double>(static_cast<size_t>(count), 1.0)).to(at::kBFloat16);
-      update_adamw(state, gradient, {}, {.weight_decay = 0},
-                   {.learning_rate = 1e-4,
-                    .number = step,
-                    .key = static_cast<uint64_t>(step),
-                    .first_element = first_element});
+      update_adamw(
+          state, gradient, {}, {.weight_decay = 0},
+          {.learning_rate = 1e-4, .number = step, .key = static_cast<uint64_t>(step), .first_element = first_element});
     }
     return state;
   };

@@ -142,8 +142,8 @@ std::vector<StageOptimizer::Stretch> StageOptimizer::stretches_of(size_t bucket)
   const ElementRange owned = buckets_->owned(bucket);
   std::vector<Stretch> stretches;
   const auto add = [&](const Stretch& next) {
-    const bool goes_on = !stretches.empty() && stretches.back().updates == next.updates &&
-                         stretches.back().manner == next.manner;
+    const bool goes_on =
+        !stretches.empty() && stretches.back().updates == next.updates && stretches.back().manner == next.manner;
     if (goes_on) {
       stretches.back().elements.end = next.elements.end;
     } else {

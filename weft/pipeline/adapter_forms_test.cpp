@@ -9,7 +9,8 @@ namespace weft::adapter_forms_test {
 namespace {
 
 constexpr const char* kAll = R"({"adapters": [{"rank": 3, "alpha": 6, "targets": ["*"]}]})";
-constexpr const char* kSome = R"({"adapters": [{"rank": 2, "alpha": 5, "targets": ["k_proj", "v_proj", "down_proj"]}]})";
+constexpr const char* kSome =
+    R"({"adapters": [{"rank": 2, "alpha": 5, "targets": ["k_proj", "v_proj", "down_proj"]}]})";
 /// Other ranks for some layers, and none for the first.
 constexpr const char* kMixed = R"({"adapters": [
     {"rank": 2, "targets": ["*.layers.1.*_proj"]}, {"rank": 4, "alpha": 2, "targets": ["*.layers.1.mlp.*"]}]})";
@@ -98,8 +99,7 @@ INSTANTIATE_TEST_SUITE_P(Plans, AdapterForms, testing::ValuesIn(forms()),
 class AdaptersOnRandomPlans : public testing::TestWithParam<TinyModel> {};
 
 TEST_P(AdaptersOnRandomPlans, EqualOneRankAndLeaveEveryOtherWeightAsItWas) {
-  TrainingExample example =
-      adapted({.fixture = GetParam().fixture, .sizes = GetParam().sizes}, kAll, "all");
+  TrainingExample example = adapted({.fixture = GetParam().fixture, .sizes = GetParam().sizes}, kAll, "all");
   example.steps = 3;
   const Model model = example_model(example);
   int64_t num_plans = 0;
@@ -128,7 +128,8 @@ TEST_P(AdaptersOnRandomPlans, EqualOneRankAndLeaveEveryOtherWeightAsItWas) {
   EXPECT_GT(num_plans, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, AdaptersOnRandomPlans, tiny_models(), [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Models, AdaptersOnRandomPlans, tiny_models(),
+                         [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace weft::adapter_forms_test

@@ -80,8 +80,9 @@ std::vector<double> TrainingRank::finish_gradients() {
       for (const StageOptimizer* optimizer : stage->optimizers()) squares[i] += optimizer->local_squared_norm(once);
     }
   }
-  everyone_->all_reduce(Buffer{.data = squares.data(), .count = std::ssize(squares), .type = DataType::kFp64},
-                        Reduction::kSum)
+  everyone_
+      ->all_reduce(Buffer{.data = squares.data(), .count = std::ssize(squares), .type = DataType::kFp64},
+                   Reduction::kSum)
       .wait();
   return squares;
 }

@@ -97,7 +97,7 @@ class TrainingRank {
   double max_gradient_norm_ = 0;
   at::TensorOptions options_;
   std::optional<Group> everyone_;
-  std::vector<ModuleKind> modules_;                                  ///< of the model
+  std::vector<ModuleKind> modules_;                             ///< of the model
   std::unordered_map<const Parameter*, ModuleKind> module_of_;  ///< of this rank's parameters
   Routers routers_;
   std::unique_ptr<TrainedModule> llm_;    ///< the llm with inline encoders; null where it is not

@@ -18,7 +18,7 @@ struct TrainingSettings {
   AdamWSettings adamw;
   std::vector<WeightRule> weight_rules = {};  ///< of weights that are updated otherwise than `adamw` says
   double peak_learning_rate = 0;              ///< that rates in these rules stand beside
-  double max_gradient_norm = 0;  ///< 0: gradients are not clipped
+  double max_gradient_norm = 0;               ///< 0: gradients are not clipped
   LossSettings loss = {};
   /// Of fresh weights. Without, weights are zero until a checkpoint or a folder is loaded into the optimizers.
   std::optional<uint64_t> seed = 0;

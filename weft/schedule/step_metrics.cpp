@@ -39,8 +39,7 @@ Json to_json(const StepMetrics& metrics) {
                {"communication_ms", of_ranks(metrics.ranks, &RankStep::communication_ms, 1)},
                {"bubble_ms", of_ranks(metrics.ranks, &RankStep::bubble_ms, 1)},
                {"peak_memory_gib", of_ranks(metrics.ranks, &RankStep::peak_memory_bytes, 1 / kGibibyte)}};
-  for (const auto& [module, norm] : metrics.module_gradient_norms)
-    json["module_gradient_norms"][module] = number(norm);
+  for (const auto& [module, norm] : metrics.module_gradient_norms) json["module_gradient_norms"][module] = number(norm);
   if (metrics.experts) {
     json["expert_rows"] = metrics.experts->rows;
     json["expert_imbalance"] = metrics.experts->imbalance;

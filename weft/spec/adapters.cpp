@@ -82,10 +82,9 @@ class AdapterMaker {
         const std::string& text = rules_[rule].targets[target];
         const auto misfit = misfits_.find(text);
         return wrong(fmt::format("adapters[{}].targets[{}]", rule, target),
-                     misfit != misfits_.end()
-                         ? fmt::format("is {}, which fits {}", in_quotes(text), misfit->second)
-                         : fmt::format("is {}, which fits the name of no linear layer.{}", in_quotes(text),
-                                       did_you_mean(text, ends_)),
+                     misfit != misfits_.end() ? fmt::format("is {}, which fits {}", in_quotes(text), misfit->second)
+                                              : fmt::format("is {}, which fits the name of no linear layer.{}",
+                                                            in_quotes(text), did_you_mean(text, ends_)),
                      fmt::format("Name linear layers: {}.", joined_or(ends_)));
       }
     }
@@ -163,8 +162,8 @@ class AdapterMaker {
     for (const Op& op : block.ops) {
       const auto* sum = std::get_if<Pointwise>(&op.shape);
       if (!is_adapter(op) || sum == nullptr || sum->dropout == 0) continue;
-      return wrong("adapters", fmt::format("have a dropout of {} on {}, where rows have no numbers to draw by",
-                                           sum->dropout, path),
+      return wrong("adapters",
+                   fmt::format("have a dropout of {} on {}, where rows have no numbers to draw by", sum->dropout, path),
                    "Give encoders and the head adapters of their own, without dropout.");
     }
     return std::nullopt;
@@ -189,7 +188,8 @@ class AdapterMaker {
     return weights;
   }
 
-  static void add_ops(const Op& base, const std::vector<int64_t>& rules, const AdapterRule& rule, std::vector<Op>& ops) {
+  static void add_ops(const Op& base, const std::vector<int64_t>& rules, const AdapterRule& rule,
+                      std::vector<Op>& ops) {
     const auto& product = std::get<Matmul>(base.shape);
     const bool is_cut = base.split != TensorSplit::kWhole, is_by_row = base.split == TensorSplit::kRow;
     const int64_t parts = std::count_if(rules.begin(), rules.end(), [](int64_t each) { return each >= 0; });
@@ -233,10 +233,10 @@ class AdapterMaker {
 
   const std::vector<AdapterRule>& rules_;
   std::string source_;
-  std::vector<std::vector<bool>> used_;          ///< by rule and target
+  std::vector<std::vector<bool>> used_;         ///< by rule and target
   std::map<std::string, std::string> misfits_;  ///< by target: a weight that it fits, and why that can have none
-  std::vector<std::string> ends_;                ///< last words of names of linear layers
-  std::string signature_;                        ///< of the block that was looked at last
+  std::vector<std::string> ends_;               ///< last words of names of linear layers
+  std::string signature_;                       ///< of the block that was looked at last
 };
 
 }  // namespace
@@ -264,8 +264,7 @@ Result<std::vector<AdapterRule>> read_adapters_file(const std::filesystem::path&
 Json to_json(const std::vector<AdapterRule>& rules) {
   Json list = Json::array();
   for (const AdapterRule& rule : rules)
-    list.push_back(
-        {{"rank", rule.rank}, {"alpha", rule.alpha}, {"dropout", rule.dropout}, {"targets", rule.targets}});
+    list.push_back({{"rank", rule.rank}, {"alpha", rule.alpha}, {"dropout", rule.dropout}, {"targets", rule.targets}});
   return list;
 }
 

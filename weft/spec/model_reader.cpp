@@ -95,12 +95,12 @@ Result<Model> read_model(const Document& config, std::string name) {
   }
   name_tied_head(declared);
   Model model{.name = std::move(name),
-               .family = type,
-               .modules = std::move(declared.modules),
-               .media = declared.media,
-               .has_tied_embeddings = declared.has_tied_embeddings,
-               .numbers = std::move(declared.numbers),
-               .config = config.root};
+              .family = type,
+              .modules = std::move(declared.modules),
+              .media = declared.media,
+              .has_tied_embeddings = declared.has_tied_embeddings,
+              .numbers = std::move(declared.numbers),
+              .config = config.root};
   if (!has_adapters(model)) return model;
   WEFT_TRY(const std::vector<AdapterRule> rules,
            read_adapters({.source = config.source, .root = {{kAdaptersKey, config.root[kAdaptersKey]}}}));

@@ -12,7 +12,8 @@ namespace weft {
 /// What a system's kernels and host leave of a machine's rates: fields of Efficiency, in place of the cluster's.
 class Software {
  public:
-  /// Only fields that belong to software may be given, whether its operators are `fused`, and whether it `plans_memory`.
+  /// Only fields that belong to software may be given, whether its operators are `fused`, and whether it
+  /// `plans_memory`.
   static Result<Software> read(const Document& document);
 
   Efficiency applied_to(Efficiency efficiency) const;

@@ -336,13 +336,12 @@ inline TrainingOutcome train_by_hand(const TrainingExample& example, const Model
   initialize_weights(maker.all(), kExampleSeed);
   for (const ParameterPtr& parameter : maker.all()) {
     const auto& pieces_of_it = parameter->spec.pieces;
-    const std::string& named =
-        std::find_if(pieces_of_it.begin(), pieces_of_it.end(), [](const WeightPiece& p) { return !p.name.empty(); })
-            ->name;
+    const std::string& named = std::find_if(pieces_of_it.begin(), pieces_of_it.end(), [](const WeightPiece& p) {
+                                 return !p.name.empty();
+                               })->name;
     const ModuleKind kind = module_with(model, named);
     bool is_trained = std::find(example.frozen.begin(), example.frozen.end(), kind) == example.frozen.end();
-    if (model.config.contains("adapters"))
-      is_trained = is_trained && named.find(".lora_") != std::string::npos;
+    if (model.config.contains("adapters")) is_trained = is_trained && named.find(".lora_") != std::string::npos;
     for (const TrainRule& rule : example.trainable) {
       if (is_meant(rule, named)) is_trained = rule.train;
     }

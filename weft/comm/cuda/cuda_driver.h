@@ -8,8 +8,8 @@
 
 namespace weft {
 
-// The functions of NVIDIA's driver library that groups and kernels need, declared here, so that every machine can build this and a
-// program without a GPU does not load it.
+// The functions of NVIDIA's driver library that groups and kernels need, declared here, so that every machine can build
+// this and a program without a GPU does not load it.
 
 using CudaStatus = int;  ///< 0: all is well
 using CudaAddress = uint64_t;

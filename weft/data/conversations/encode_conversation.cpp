@@ -135,7 +135,8 @@ Result<EncodedText> encode_conversation(const ModelText& text, const ChatTemplat
     encoded.targets[i] = encoded.ids[i + 1];
     has_target = true;
   }
-  if (!has_target && !settings.asks) return wrong("has nothing to learn: no token of an answer is left", "Give a higher cut-off.");
+  if (!has_target && !settings.asks)
+    return wrong("has nothing to learn: no token of an answer is left", "Give a higher cut-off.");
   return encoded;
 }
 

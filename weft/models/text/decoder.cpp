@@ -89,8 +89,7 @@ at::Tensor Decoder::loss_sum(const at::Tensor& x, const at::Tensor& rows, const 
   const at::Tensor part = logits(x, context, rows);
   const WeightPiece& entries = head_->spec.pieces.front();
   if (entries.num_rows == vocabulary_) return cross_entropy_sum(part, targets, context.loss);
-  return cross_entropy_sum(part, targets, entries.first_row, *context.sites->vocabulary, context.loss,
-                           vocabulary_);
+  return cross_entropy_sum(part, targets, entries.first_row, *context.sites->vocabulary, context.loss, vocabulary_);
 }
 
 }  // namespace weft

@@ -86,9 +86,11 @@ RotaryTable rope_table(const RopeNumbers& rope, int64_t head_dim, const at::Tens
   at::Tensor by_pair = places.select(0, 0).unsqueeze(1);
   if (!rope.sections.empty()) {
     by_pair =
-        places.index_select(0, at::tensor(axes_of_pairs(rope, head_dim / 2), at::kLong)
-                                            .to(positions.device(), /*non_blocking=*/true))
-                  .t();
+        places
+            .index_select(
+                0,
+                at::tensor(axes_of_pairs(rope, head_dim / 2), at::kLong).to(positions.device(), /*non_blocking=*/true))
+            .t();
   }
   const at::Tensor angles = by_pair * frequencies.unsqueeze(0);
   return {at::cos(angles) * rope.amplitude, at::sin(angles) * rope.amplitude};

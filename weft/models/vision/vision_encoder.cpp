@@ -83,7 +83,8 @@ RotaryTable VisionEncoder::rotary(const at::Tensor& positions, at::ScalarType ty
   const at::ScalarType exact = type == at::kDouble ? at::kDouble : at::kFloat;
   const int64_t half = head_dim_ / 2;
   const at::Tensor exponents = at::arange(0, half, 2, exact) / static_cast<double>(half);
-  const at::Tensor frequencies = at::reciprocal(at::pow(numbers_.rope_theta, exponents)).to(positions.device(), /*non_blocking=*/true);
+  const at::Tensor frequencies =
+      at::reciprocal(at::pow(numbers_.rope_theta, exponents)).to(positions.device(), /*non_blocking=*/true);
   const at::Tensor angles = (positions.to(exact).unsqueeze(2) * frequencies).flatten(1);
   return {at::cos(angles), at::sin(angles)};
 }
