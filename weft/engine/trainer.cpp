@@ -16,6 +16,7 @@
 #include "weft/engine/run_loop.h"
 #include "weft/engine/run_start.h"
 #include "weft/engine/training_session.h"
+#include "weft/tensor/deterministic.h"
 #include "weft/tensor/rank_threads.h"
 
 namespace weft {
@@ -66,6 +67,7 @@ Result<std::optional<Value>> on_ranks(const Plan& plan, const TrainConfig& confi
       value = *std::move(result);
     }
   };
+  set_deterministic(config.is_deterministic);
   try {
     if (auto failed = run_ranks(options, run)) {
       error = std::move(failed);
