@@ -44,7 +44,7 @@ def generate_with_transformers(model, batch, count, way):
 
 
 def generate_with_weft(program, folder, count):
-    """The same. The first of several equal prompts warms the machine and counts as the others do."""
+    """The same, of several equal prompts in one program, the first of which warms the machine."""
     prompt = {"prompts": [{"tensors": "prompt.safetensors"}] * (REPEATS + 1), "max_new_tokens": count}
     (folder / "prompt.json").write_text(json.dumps(prompt))
     command = [program, "predict", "--model", str(folder), "--prompt-file", str(folder / "prompt.json"), "--device", DEVICE,
@@ -53,8 +53,10 @@ def generate_with_weft(program, folder, count):
     if ran.returncode != 0:
         raise SystemExit(f"{' '.join(command)}: {ran.stderr}")
     report = json.loads(ran.stdout)
-    first = report["prefill_ms"] / 1e3 / (REPEATS + 1)
-    return first, first + (count - 1) / report["tokens_per_s"], report["prompts"][-1]["tokens"]
+    times = report["prompt_ms"][1:]
+    first = statistics.median(time["prefill"] for time in times) / 1e3
+    whole = statistics.median(time["prefill"] + time["decode"] for time in times) / 1e3
+    return first, whole, report["prompts"][-1]["tokens"]
 
 
 def num_equal(ours, other):

@@ -1,10 +1,12 @@
 // Ten steps of adapters against PEFT's, on one rank and spread.
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <mutex>
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
 #include "tests/parity/fixture.h"
@@ -13,6 +15,7 @@
 #include "weft/comm/run_ranks.h"
 #include "weft/meaning/parallel_settings.h"
 #include "weft/models/adapter_files.h"
+#include "weft/models/tensor_file.h"
 #include "weft/pipeline/training_rank.h"
 #include "weft/spec/model_reader.h"
 #include "weft/spec/scenario.h"
@@ -100,6 +103,45 @@ TEST_P(AdapterParity, LossesAndNormsAreThoseOfPeft) {
 
 INSTANTIATE_TEST_SUITE_P(Families, AdapterParity, testing::ValuesIn(adapter_cases()),
                          [](const auto& test) { return test.param.fixture + "_" + test.param.split; });
+
+class AdapterFiles : public testing::TestWithParam<std::string> {};
+
+std::vector<std::string> adapter_names() {
+  std::vector<std::string> names;
+  for (const AdapterCase& one : adapter_cases()) {
+    if (names.empty() || names.back() != one.fixture) names.push_back(one.fixture);
+  }
+  return names;
+}
+
+TEST_P(AdapterFiles, AreWrittenAsPeftWroteThem) {
+  const std::filesystem::path folder = adapters_folder() / GetParam();
+  const Model plain = *read_model_file(source_tree() / "tests/parity/fixtures" / GetParam());
+  const auto opened = AdapterFolder::open(folder, plain);
+  ASSERT_TRUE(opened.ok()) << opened.error().message();
+  const Model model = *with_adapters(plain, opened->rules(), "test");
+  std::string name = (std::filesystem::temp_directory_path() / "weft_adapter_XXXXXX").string();
+  ASSERT_NE(mkdtemp(name.data()), nullptr);
+  const std::filesystem::path written = name;
+  const auto error =
+      write_adapter_folder(written, model, "", [&](const std::string& weight) { return opened->value(weight); });
+  ASSERT_FALSE(error) << error->message();
+  const auto theirs = *read_tensors(folder / "adapter_model.safetensors");
+  const auto ours = *read_tensors(written / "adapter_model.safetensors");
+  EXPECT_EQ(ours.size(), theirs.size());
+  for (const auto& [key, value] : theirs) {
+    ASSERT_TRUE(ours.contains(key)) << key;
+    EXPECT_TRUE(at::equal(ours.at(key), value)) << key;
+  }
+  Json config, peft;
+  std::ifstream(written / "adapter_config.json") >> config;
+  std::ifstream(folder / "adapter_config.json") >> peft;
+  for (const char* field : {"peft_type", "r", "lora_alpha", "bias"}) EXPECT_EQ(config[field], peft[field]) << field;
+  std::filesystem::remove_all(written);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, AdapterFiles, testing::ValuesIn(adapter_names()),
+                         [](const auto& test) { return test.param; });
 
 }  // namespace
 }  // namespace weft::parity

@@ -24,7 +24,7 @@ struct PredictVerbOptions {
   std::string plan;
   std::string prompt_file;
   std::optional<std::string> prompt;
-  std::vector<std::string> images, audios;
+  std::vector<std::string> images, videos, audios;
   double temperature = 0, top_p = 1, repetition_penalty = 1;
   std::optional<std::string> seed;
   std::optional<std::string> max_new_tokens;
@@ -52,6 +52,10 @@ Json to_json(const PredictReport& report) {
   Json json = {{"prompts", prompts}, {"dtype", report.dtype}, {"prefill_ms", report.prefill_ms}};
   const std::optional<double> rate = tokens_per_s(report);
   json["tokens_per_s"] = rate ? Json(*rate) : Json();
+  for (const PredictedPrompt& prompt : report.prompts) {
+    if (prompt.prefill_ms)
+      json["prompt_ms"].push_back({{"prefill", *prompt.prefill_ms}, {"decode", *prompt.decode_ms}});
+  }
   return json;
 }
 
@@ -79,8 +83,10 @@ std::optional<Error> find_bad_prompt(const PredictVerbOptions& options) {
                  .problem = has_file ? "and --prompt-file are both given" : "is missing, and so is --prompt",
                  .advice = "Give words as --prompt, or tokens as --prompt-file."};
   }
-  if (has_file && !(options.images.empty() && options.audios.empty())) {
-    return Error{.source = options.images.empty() ? "--audio" : "--image",
+  if (has_file && !(options.images.empty() && options.videos.empty() && options.audios.empty())) {
+    return Error{.source = !options.images.empty()   ? "--image"
+                           : !options.videos.empty() ? "--video"
+                                                     : "--audio",
                  .problem = "goes with --prompt; a prompt file has media of its own",
                  .advice = "Give words as --prompt."};
   }
@@ -103,6 +109,7 @@ Result<PredictRequest> request_of(const PredictVerbOptions& options) {
                          .prompt = options.prompt.value_or(""),
                          .images = {options.images.begin(), options.images.end()},
                          .audios = {options.audios.begin(), options.audios.end()},
+                         .videos = {options.videos.begin(), options.videos.end()},
                          .sampling = {.temperature = options.temperature,
                                       .top_p = options.top_p,
                                       .repetition_penalty = options.repetition_penalty},
@@ -171,10 +178,13 @@ void add_predict(Verbs& verbs) {
   verb.option("--plan", options->plan,
               "On the ranks of this plan, threads or, by mpirun, processes; their number of prompts at once")
       .named("FILE");
-  verb.option("--prompt", options->prompt,
-              "A question, asked by the model's chat template; <image> and <audio> in it say where files stand")
+  verb.option(
+          "--prompt", options->prompt,
+          "A question, asked by the model's chat template; <image>, <video> and <audio> in it say where files stand")
       .named("TEXT");
   verb.option("--image", options->images, "Pictures that go with it").named("FILE ...");
+  verb.option("--video", options->videos, "Videos that go with it, each a folder of frames, named in their order")
+      .named("DIR ...");
   verb.option("--audio", options->audios, "Clips that go with it").named("FILE ...");
   verb.option("--prompt-file", options->prompt_file,
               "Instead of it, JSON with token ids, or a processor's tensors as .safetensors")

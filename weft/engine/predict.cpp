@@ -235,7 +235,10 @@ Result<PredictReport> predict_here(const PredictRequest& given, bool& has_ranks)
     WEFT_TRY(Generation generation, predictor.generate(prompt.inputs, limits));
     report.prefill_ms += generation.prefill_ms;
     report.decode_ms += generation.decode_ms;
+    const double prefill_ms = generation.prefill_ms, decode_ms = generation.decode_ms;
     add_prompt(report, prompt, std::move(generation), text.finish());
+    report.prompts.back().prefill_ms = prefill_ms;
+    report.prompts.back().decode_ms = decode_ms;
   }
   return report;
 }

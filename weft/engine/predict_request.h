@@ -26,8 +26,9 @@ struct PredictRequest {
   std::filesystem::path adapter;     ///< for the model, as PEFT saves it; empty: none
   std::optional<Plan> plan;          ///< on whose ranks; nothing: one rank
   std::filesystem::path prompt_file;
-  std::string prompt;  ///< words in place of a file, with `images` and `audios`
+  std::string prompt;  ///< words in place of a file, with media
   std::vector<std::filesystem::path> images, audios;
+  std::vector<std::filesystem::path> videos;  ///< folders of frames, in the order of their names
   Sampling sampling;
   std::function<void(const std::string&)> on_text;  ///< the answer to words, as it is made
   std::optional<int64_t> max_new_tokens;            ///< goes before what the prompt file says
@@ -43,6 +44,8 @@ struct PredictedPrompt {
   std::vector<int64_t> tokens;
   std::string text;          ///< of these tokens, where the prompt was words
   bool reached_end = false;  ///< else the number of new tokens was reached
+  /// What it took until its first new token, and from then on; nothing where prompts grow together.
+  std::optional<double> prefill_ms = std::nullopt, decode_ms = std::nullopt;
 };
 
 struct PredictReport {
