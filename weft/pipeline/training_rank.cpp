@@ -202,6 +202,21 @@ double TrainingRank::evaluate(const StepBatch& batch) {
   return sum_of_first(output.loss_sum);
 }
 
+std::vector<at::Tensor> TrainingRank::grow(const StepBatch& batch, GrowingTexts& texts) {
+  release_values();
+  const std::vector<Inputs> microbatches = share_out(batch);
+  for (const Inputs& text : microbatches) WEFT_CHECK(!text.context, "a text whose rows several ranks share");
+  begin_encoders(batch, microbatches, /*has_gradients=*/false);
+  executor_->grow(microbatches, texts);
+  end_encoders();
+  std::vector<at::Tensor> logits;
+  if (!tells()) return logits;
+  for (const auto& [place, text] : texts.kept) {
+    if (text.logits.defined()) logits.push_back(text.logits.squeeze(0));  // of one stage, by microbatch
+  }
+  return logits;
+}
+
 /// Of tensor-parallel ranks of the llm, which all know what it gave, the first tells.
 bool TrainingRank::tells() const {
   return llm_ && llm_->groups.place.tp == 0;

@@ -34,6 +34,7 @@ void read_thinker(Fields& config, DeclaredModel& model, const std::string& prefi
                     "Give at least 1 / position_id_per_seconds.");
   }
   model.numbers.files = nested_weight_files();
+  model.numbers.files.renamed.emplace_back("model.audio_tower.", "audio_tower.");
   model.numbers.files.unused_endings.emplace_back("positional_embedding.positional_embedding");
 }
 
