@@ -86,10 +86,22 @@ CountedTensor walk_norm_heads(const CountedTensor& qkv, int64_t rows, const Loca
   return y;
 }
 
-void walk_product(int64_t rows, int64_t in, int64_t out, const WalkContext& context) {
-  if (!context.is_half() || rows == 0 || !context.count->is_of_processor()) return;
+namespace {
+
+int64_t packed_bytes(int64_t rows, int64_t in, int64_t out, const WalkContext& context) {
+  if (!context.is_half() || rows == 0 || !context.count->is_of_processor()) return 0;
   constexpr int64_t kTiles = 64 << 10;
-  context.count->pass(kTiles + context.element_bytes * (rows * in + in * out) + context.exact_bytes * rows * out);
+  return kTiles + context.element_bytes * (rows * in + in * out) + context.exact_bytes * rows * out;
+}
+
+}  // namespace
+
+void walk_product(int64_t rows, int64_t in, int64_t out, const WalkContext& context) {
+  context.count->pass(packed_bytes(rows, in, out, context));
+}
+
+void walk_copied_product(int64_t rows, int64_t in, int64_t out, const WalkContext& context) {
+  context.count->pass(rows * out * context.element_bytes + packed_bytes(rows, in, out, context));
 }
 
 void walk_weight_product(int64_t rows, int64_t in, int64_t out, const WalkContext& context) {
@@ -108,8 +120,8 @@ namespace {
 /// Rows that a weight's gradient reads, made of those that were kept.
 using MakeRows = std::function<CountedTensor(const CountedTensor& kept)>;
 
-CountedTensor walk_product_of(const CountedTensor& own, const LinearShape& shape, const MakeRows& make_rows,
-                              const WalkContext& context) {
+CountedTensor walk_base_product(const CountedTensor& own, const LinearShape& shape, const MakeRows& make_rows,
+                                const WalkContext& context) {
   CountedTensor y = context.rows_of(shape.rows, shape.out);
   walk_product(shape.rows, shape.in, shape.out, context);
   const CountedTensor kept = context.trains ? own : CountedTensor();
@@ -132,6 +144,81 @@ CountedTensor walk_product_of(const CountedTensor& own, const LinearShape& shape
     walk_product(shape.rows, shape.out, shape.in, context);
     return dx;
   });
+  return y;
+}
+
+/// Rows some of whose elements are dropped, as they are made in passing.
+CountedTensor dropped_rows(int64_t rows, int64_t width, const WalkContext& context) {
+  const CountedTensor factors = walk_drawn_factors(rows * width, context.element_bytes, context);
+  return context.rows_of(rows, width);
+}
+
+void walk_adapter_gradients(const CountedTensor& kept, const LinearShape& shape, const MakeRows& make_rows,
+                            const WalkContext& context) {
+  const AdapterShape& adapter = *shape.adapter;
+  if (adapter.trains_down) {
+    CountedTensor rows = make_rows(kept);
+    if (adapter.dropout > 0) rows = dropped_rows(shape.rows, shape.in, context);
+    walk_weight_gradient(shape.rows, shape.in, adapter.width, context);
+  }
+  if (!adapter.trains_up) return;
+  const int64_t elements = shape.out * adapter.rank;
+  CountedTensor product = context.make(elements * context.element_bytes);
+  walk_weight_product(shape.rows, adapter.rank, shape.out, context);
+  if (adapter.stretches > 1) product = context.make(elements * context.element_bytes);
+  CountedTensor converted;
+  if (!context.adds_in_place) converted = context.make(elements * context.exact_bytes);
+}
+
+/// What an adapter does beside its product, of whose rows `own` are kept. The gradient that it has for them is put into
+/// `of_rows`, before the product makes its own.
+void walk_adapter(const CountedTensor& own, const LinearShape& shape, const MakeRows& make_rows,
+                  const std::shared_ptr<CountedTensor>& of_rows, const WalkContext& context) {
+  const AdapterShape adapter = *shape.adapter;
+  CountedTensor dropped, narrow;
+  if (adapter.dropout > 0) dropped = dropped_rows(shape.rows, shape.in, context);
+  narrow = context.rows_of(shape.rows, adapter.width);
+  walk_product(shape.rows, shape.in, adapter.width, context);
+  {
+    const CountedTensor parts = context.rows_of(shape.rows, shape.out);
+    walk_product(shape.rows, adapter.rank, shape.out, context);
+    CountedTensor wide;
+    if (adapter.stretches > 1) wide = context.rows_of(shape.rows, shape.out);
+  }
+  const CountedTensor kept = adapter.trains_down ? own : CountedTensor();
+  const CountedTensor kept_narrow = adapter.trains_up ? narrow : CountedTensor();
+  if (!adapter.is_trained() && !context.passes_on) return;
+  context.add_step([=](const CountedTensor& dy) {
+    CountedTensor of_narrow = context.rows_of(shape.rows, adapter.width);
+    walk_product(shape.rows, shape.out, adapter.rank, context);
+    if (adapter.width > adapter.rank) context.rows_of(shape.rows, adapter.rank);
+    const auto make_gradients = [kept, shape, make_rows, context] {
+      walk_adapter_gradients(kept, shape, make_rows, context);
+    };
+    if (adapter.is_trained() && context.queue != nullptr) {
+      context.queue->push_back([dy, of_narrow, kept_narrow, make_gradients] { make_gradients(); });
+    } else if (adapter.is_trained()) {
+      make_gradients();
+    }
+    if (context.passes_on) {
+      *of_rows = context.rows_of(shape.rows, shape.in);
+      walk_product(shape.rows, adapter.width, shape.in, context);
+      of_narrow.reset();
+      if (adapter.dropout > 0) *of_rows = dropped_rows(shape.rows, shape.in, context);
+    }
+    return dy;
+  });
+}
+
+CountedTensor walk_product_of(const CountedTensor& own, const LinearShape& shape, const MakeRows& make_rows,
+                              const WalkContext& context) {
+  if (!shape.adapter) return walk_base_product(own, shape, make_rows, context);
+  const auto of_rows = std::make_shared<CountedTensor>();
+  context.add_step([of_rows, context](const CountedTensor& of_product) {
+    return added_gradient(std::exchange(*of_rows, {}), of_product, context);
+  });
+  CountedTensor y = walk_base_product(own, shape, make_rows, context);
+  walk_adapter(own, shape, make_rows, of_rows, context);
   return y;
 }
 
