@@ -322,7 +322,11 @@ TEST_P(PricedCalls, AreTheBytesThatRanksMove) {
 
 INSTANTIATE_TEST_SUITE_P(Models, PricedCalls,
                          testing::Values(PricedCase{"llama3-8b", {.text = 1024}},
-                                         PricedCase{"qwen3-30b-a3b", {.text = 1024}}),
+                                         PricedCase{"qwen3-30b-a3b", {.text = 1024}},
+                                         // Rows and windows that all ranks of 8 have as many of, in any division.
+                                         PricedCase{"qwen2-vl-7b", {.text = 840, .patches = 3360}},
+                                         PricedCase{"qwen2.5-vl-7b", {.text = 3360, .patches = 53760, .window = 64}},
+                                         PricedCase{"qwen3-vl-4b", {.text = 840, .patches = 3360}}),
                          [](const auto& test) {
                            std::string name = test.param.model;
                            std::replace_if(
