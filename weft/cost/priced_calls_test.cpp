@@ -357,7 +357,7 @@ INSTANTIATE_TEST_SUITE_P(
                     PricedCase{"qwen2.5-vl-7b", {.text = 3360, .patches = 53760, .window = 64}},
                     PricedCase{"qwen3-vl-4b", {.text = 840, .patches = 3360}},
                     PricedCase{"qwen2.5-omni-7b",
-                               {.text = 3360, .patches = 53760, .window = 64, .clip_s = 1680, .chunk = 100}}),
+                               {.text = 3360, .patches = 53760, .window = 64, .clip_s = 67.2, .chunk = 4}}),
     [](const auto& test) {
       std::string name = test.param.model;
       std::replace_if(
