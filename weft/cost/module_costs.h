@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "weft/cost/block_memory.h"
@@ -27,14 +28,15 @@ struct ModuleCosts {
   BlockCost entry;
   std::vector<BlockCost> distinct_layers;  ///< by Module::distinct_layers
   BlockCost exit;
-  BlockTime output;                ///< of an encoder: what brings its rows to the llm
-  int64_t table_elements = 0;      ///< of the entry's tables on this rank, which a tied head shares
-  GroupLink gradient_link;         ///< over which gradients are summed
-  GroupLink expert_gradient_link;  ///< the same for experts
-  GroupLink pipeline_link;         ///< to the next stage: of one rank
-  double boundary_bytes = 0;       ///< a rank's part of what passes from one layer to the next
-  double output_bytes = 0;         ///< of what the module hands on
-  double output_memory_bytes = 0;  ///< of the same in a rank's memory, at a high load
+  BlockTime output;                              ///< of an encoder: what brings its rows to the llm
+  int64_t table_elements = 0;                    ///< of the entry's tables on this rank, which a tied head shares
+  GroupLink gradient_link;                       ///< over which gradients are summed
+  GroupLink expert_gradient_link;                ///< the same for experts
+  GroupLink pipeline_link;                       ///< to the next stage: of one rank
+  double boundary_bytes = 0;                     ///< a rank's part of what passes from one layer to the next
+  double output_bytes = 0;                       ///< of what the module hands on
+  std::array<double, 3> media_rows_per_token{};  ///< of the llm, by the encoder's ModuleKind, in the mean
+  double output_memory_bytes = 0;                ///< of the same in a rank's memory, at a high load
 };
 
 /// `segments` are what one of the module's data-parallel ranks takes at once.

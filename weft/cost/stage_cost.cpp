@@ -6,6 +6,7 @@
 #include "weft/cost/collective_time.h"
 #include "weft/meaning/block_exchanges.h"
 #include "weft/meaning/expert_ranks.h"
+#include "weft/meaning/stage_flow.h"
 #include "weft/meaning/stage_parts.h"
 #include "weft/meaning/zero_rules.h"
 #include "weft/program/name_weights.h"
@@ -252,37 +253,36 @@ class PartPricer {
   double workspace_ = 0;
 };
 
-/// What passes from each stage to the next: the llm's rows once it has begun, else what inline encoders have made.
+/// What passes from each stage to the next: the llm's rows once it has begun, with what later layers are to add to
+/// them, else what inline encoders have made.
 void add_transfers(const Plan& plan, const std::vector<StagePart>& parts, const ModuleCostsOf& modules,
                    std::vector<StageCost>& stages) {
+  const size_t llm = plan.modules.size() - 1;
+  int32_t llm_begin = 0;
+  for (const StagePart& part : parts) {
+    if (part.has_entry && part.module == static_cast<int32_t>(llm)) llm_begin = part.stage;
+  }
   for (size_t m = 0; m < plan.modules.size(); ++m) {
     const ModulePlan& module = plan.modules[m];
-    if (!module.is_in_pipeline()) continue;
-    int32_t begin = 0, end = 0, llm_begin = 0;
     const Module& spec = *plan.model.find(module.kind);
-    const auto layers_behind = [&](int32_t stage, bool of_llm) {
-      int64_t behind = 0;
-      if (spec.output_parts == 1) return behind;  // it makes no difference then
-      for (const StagePart& part : parts) {
-        const bool is_llm = !plan.modules[static_cast<size_t>(part.module)].is_encoder();
-        if (part.stage <= stage && (of_llm ? is_llm : part.module == static_cast<int32_t>(m)))
-          behind = std::max(behind, part.first_layer + part.num_layers);
-      }
-      return behind;
-    };
+    if (!module.is_in_pipeline() && spec.output_parts == 1) continue;
+    int32_t begin = 0, end = 0;
     for (const StagePart& part : parts) {
       if (part.has_entry && part.module == static_cast<int32_t>(m)) begin = part.stage;
       if (part.has_exit && part.module == static_cast<int32_t>(m)) end = part.stage;
-      if (part.has_entry && !plan.modules[static_cast<size_t>(part.module)].is_encoder()) llm_begin = part.stage;
     }
-    const ModuleCosts& costs = *modules[m];
     for (int32_t stage = 0; stage + 1 < static_cast<int32_t>(stages.size()); ++stage) {
-      double bytes = 0;
-      if (stage >= begin && stage < end) bytes = bytes_between(spec, costs, layers_behind(stage, false));
-      if (module.is_encoder() && stage >= end)
-        bytes = stage < llm_begin ? costs.output_bytes : bytes_to_add(spec, costs, layers_behind(stage, true));
-      if (bytes == 0) continue;
-      price_transfer(module, costs, bytes, stages[static_cast<size_t>(stage)]);
+      StageCost& cost = stages[static_cast<size_t>(stage)];
+      if (module.is_encoder() && stage >= llm_begin) {
+        if (spec.output_parts > 1)
+          price_later_parts(plan, module, modules, num_later_parts(spec, layers_behind(parts, llm, stage)), cost);
+      } else if (module.is_in_pipeline() && stage >= begin && stage < end) {
+        // Without branches it makes no difference how many layers are behind.
+        const int64_t behind = spec.output_parts > 1 ? layers_behind(parts, m, stage) : 0;
+        price_transfer(module, *modules[m], bytes_between(spec, *modules[m], behind), cost);
+      } else if (module.is_in_pipeline() && module.is_encoder() && stage >= end) {
+        price_transfer(module, *modules[m], modules[m]->output_bytes, cost);
+      }
     }
   }
 }
@@ -300,15 +300,19 @@ void price_part(const Plan& plan, const StagePart& part, const ModuleCosts& cost
 }
 
 double bytes_between(const Module& module, const ModuleCosts& costs, int64_t layers_behind) {
-  const auto kept = std::count_if(module.exit.ops.begin(), module.exit.ops.end(), [&](const Op& op) {
-    return op.branches_from >= 0 && op.branches_from < layers_behind;
-  });
-  return costs.boundary_bytes * as_double(1 + kept);
+  return costs.boundary_bytes * as_double(1 + num_branches(module, layers_behind));
 }
 
-double bytes_to_add(const Module& encoder, const ModuleCosts& costs, int64_t llm_layers_behind) {
-  const int64_t later = std::max<int64_t>(0, encoder.output_parts - 1 - llm_layers_behind);
-  return costs.output_bytes * as_double(later) / as_double(encoder.output_parts);
+void price_later_parts(const Plan& plan, const ModulePlan& encoder, const ModuleCostsOf& modules, int64_t num_parts,
+                       StageCost& stage) {
+  const ModuleCosts& llm = *modules.back();
+  double bytes = llm.boundary_bytes * llm.media_rows_per_token[static_cast<size_t>(encoder.kind)];
+  if (encoder.is_in_pipeline()) {
+    // It has the llm's degrees, and this microbatch's own rows.
+    const auto index = static_cast<size_t>(&encoder - plan.modules.data());
+    bytes = modules[index]->output_bytes / as_double(plan.model.find(encoder.kind)->output_parts);
+  }
+  price_transfer(plan.llm(), llm, as_double(num_parts) * bytes, stage);
 }
 
 void price_output(const Plan& plan, const ModulePlan& encoder, const ModuleCosts& costs, StageCost& stage) {
@@ -317,6 +321,7 @@ void price_output(const Plan& plan, const ModulePlan& encoder, const ModuleCosts
 }
 
 void price_transfer(const ModulePlan& module, const ModuleCosts& costs, double bytes, StageCost& stage) {
+  if (bytes == 0) return;
   stage.transfer_busy_ms += send_busy_ms(costs.pipeline_link, bytes);
   stage.transfer_ms = std::max(stage.transfer_ms, send_latency_ms(costs.pipeline_link));
   // Without sequence parallelism every rank needs all rows; they travel in parts and are joined at the other end.
