@@ -85,6 +85,19 @@ Result<Source> open_source(const fs::path& folder) {
   return source;
 }
 
+/// Every byte, also of what a conversion does not use.
+std::optional<Error> verify_source(const Source& source, const fs::path& folder) {
+  if (!source.checkpoint) {
+    return Error{.source = "--verify",
+                 .problem = fmt::format("is given, but {} is a Hugging Face folder, which has no checksums",
+                                        folder.string()),
+                 .advice = "Leave it out: sizes and headers are checked always."};
+  }
+  if (auto error = verify_checkpoint(*source.checkpoint))
+    return with_good_checkpoint(*std::move(error), source.checkpoint->folder, kOtherSource);
+  return std::nullopt;
+}
+
 int64_t bytes_in(const fs::path& folder) {
   int64_t bytes = 0;
   std::error_code ignored;
@@ -274,6 +287,9 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 Result<ConvertReport> convert(const ConvertRequest& request) {
   const at::NoGradGuard no_graph;
   WEFT_TRY(const Source source, open_source(request.from));
+  if (request.verify) {
+    if (auto error = verify_source(source, request.from)) return *std::move(error);
+  }
   auto report = request.plan           ? to_checkpoint(request, source)
                 : request.adapter_only ? to_adapter_folder(request, source)
                                        : to_model_folder(request, source);
@@ -282,8 +298,11 @@ Result<ConvertReport> convert(const ConvertRequest& request) {
   return with_good_checkpoint(std::move(report).error(), source.checkpoint->folder, kOtherSource);
 }
 
-Result<FolderDescription> describe_folder(const fs::path& folder) {
+Result<FolderDescription> describe_folder(const fs::path& folder, bool verify) {
   WEFT_TRY(const Source source, open_source(folder));
+  if (verify) {
+    if (auto error = verify_source(source, folder)) return *std::move(error);
+  }
   FolderDescription description{.text = source.text + "\n"};
   std::string& text = description.text;
   Json& json = description.json;
@@ -310,7 +329,9 @@ Result<FolderDescription> describe_folder(const fs::path& folder) {
   json["samples"] = checkpoint.samples;
   json["updates"] = checkpoint.updates;
   json["world_size"] = checkpoint.plan.world_size;
+  if (verify) json["verified"] = true;
   text += fmt::format("folder      {}\n", checkpoint.folder.string());
+  if (verify) text += "verified    every byte is as it was written\n";
   text += fmt::format("trained     {}, {}, {} of the optimizer\n", counted(checkpoint.step, "step"),
                       counted(checkpoint.samples, "sample"), counted(checkpoint.updates, "update"));
   struct Weight {
