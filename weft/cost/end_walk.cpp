@@ -156,7 +156,7 @@ CountedTensor walk_vision_entry(const WalkedBlock& block, const WalkContext& out
   if (positions == nullptr) return x;
   const WalkContext at_positions = block.at(*positions, outside).going_back(block.needs_of(*positions).of_weight);
   const int64_t rows = context.rows, around = positions->rows.numerator * rows, width = patches.out;
-  at_positions.add_step([around, width, rows, at_positions](const CountedTensor& dy) {
+  at_positions.add_step([around, width, at_positions](const CountedTensor& dy) {
     CountedTensor weighed = at_positions.exact_rows_of(around, width);
     if (at_positions.is_half()) weighed = at_positions.rows_of(around, width);
     CountedTensor converted;

@@ -206,11 +206,10 @@ class WeightPricer {
     const double value_bytes = num_bytes(setting_.precision), sum_bytes = 4,
                  overlap = setting_.cluster.efficiency.overlap;
     const bool has_master = setting_.precision != Precision::kFp32 && setting_.precision != Precision::kFp64;
-    unsigned whole = 0, released = 0, scattered = 0, divided = 0, summed = 0;
+    unsigned released = 0, scattered = 0, divided = 0, summed = 0;
     for (size_t axis = 0; axis < used_.size(); ++axis) {
       const unsigned bit = 1u << axis;
       if (used_[axis].is_shard()) continue;
-      whole |= bit;
       if (stages[axis] >= 1) divided |= bit;
       if (stages[axis] >= 2) scattered |= bit;
       if (stages[axis] >= 3) released |= bit;
