@@ -147,9 +147,9 @@ NormGradients norm_rows_backward(const at::Tensor& dy_in, const at::Tensor& pass
   const int64_t width = x.size(-1), rows = x.numel() / std::max<int64_t>(1, width);
   NormGradients result{.dx = at::empty_like(x), .dweight = {}, .dbias = {}};
   const GpuKernels& kernels = own_kernels(x);
-  const auto [threads, vectors] = row_threads(width, is_layer ? 256 : 96);
-  // As many blocks as the registers of a processor have room for: kBackwardThreads of the source.
-  const int64_t at_once = std::max<int64_t>(1, (is_layer ? 768 : 1024) / vectors / threads);
+  const auto [threads, vectors] = row_threads(width, 96);
+  // As many blocks as the registers of a processor have room for.
+  const int64_t at_once = std::max<int64_t>(1, (vectors == 1 ? 1024 : vectors == 2 ? 512 : 256) / threads);
   const int64_t blocks = std::min(rows, kernels.num_processors() * at_once);
   const at::Tensor partials = needs_weights ? empty_fp32(x, {is_layer ? 2 : 1, blocks, width}) : at::Tensor();
   if (rows > 0) {

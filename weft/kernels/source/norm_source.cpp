@@ -157,19 +157,16 @@ __device__ __forceinline__ void norm_backward(bf16* dx, float* partials, const b
   }
 }
 
-// Threads going back that a multiprocessor has registers for, with one vector each; own_kernels.cpp counts on them.
-template <bool kIsLayer>
-constexpr int kBackwardThreads = kIsLayer ? 768 : 1024;
-
+// As many blocks going back on a multiprocessor as own_kernels.cpp counts on.
 #define WEFT_NORM(name, is_layer, vectors)                                                                           \
   extern "C" __global__ void __launch_bounds__(256) name##_forward_##vectors(                                        \
       bf16* y, bf16* sum, float* means, float* scales, const bf16* x, const bf16* added, const bf16* weight,         \
       const bf16* bias, int width, float epsilon) {                                                                  \
     norm_forward<is_layer, vectors>(y, sum, means, scales, x, added, weight, bias, width, epsilon);                  \
   }                                                                                                                  \
-  extern "C" __global__ void __launch_bounds__(256, kBackwardThreads<is_layer> / 256 / vectors)                      \
-      name##_backward_##vectors(bf16* dx, float* partials, const bf16* dy, const bf16* passed, const bf16* x,        \
-                                const float* means, const float* scales, const bf16* weight, int width, i64 rows) {  \
+  extern "C" __global__ void __launch_bounds__(256, 4 / vectors) name##_backward_##vectors(                          \
+      bf16* dx, float* partials, const bf16* dy, const bf16* passed, const bf16* x, const float* means,              \
+      const float* scales, const bf16* weight, int width, i64 rows) {                                                \
     norm_backward<is_layer, vectors>(dx, partials, dy, passed, x, means, scales, weight, width, rows);               \
   }
 WEFT_NORM(rms_norm, false, 1)

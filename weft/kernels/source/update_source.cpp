@@ -108,19 +108,11 @@ __device__ __forceinline__ void sum_squares(double* partials, const T* x, i64 co
   constexpr int kAtOnce = 4;  // that are asked for before the first is there
   double total = 0;
   const i64 stride = static_cast<i64>(gridDim.x) * blockDim.x;
-  for (i64 first = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; first * 8 < count;
-       first += kAtOnce * stride) {
+  i64 eight = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (; (eight + (kAtOnce - 1) * stride) * 8 + 8 <= count; eight += kAtOnce * stride) {
     Eight parts[kAtOnce];
 #pragma unroll
-    for (int k = 0; k < kAtOnce; ++k) {
-      const i64 begin = (first + k * stride) * 8;
-      if (begin + 8 <= count) {
-        parts[k] = load8(x + begin);
-      } else {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) parts[k].at[i] = begin + i < count ? widened(x[begin + i]) : 0;
-      }
-    }
+    for (int k = 0; k < kAtOnce; ++k) parts[k] = load8(x + (eight + k * stride) * 8);
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
       float sum = 0;
@@ -128,6 +120,17 @@ __device__ __forceinline__ void sum_squares(double* partials, const T* x, i64 co
       for (int i = 0; i < 8; ++i) sum += parts[k].at[i] * parts[k].at[i];
       total += sum;
     }
+  }
+  for (; eight * 8 < count; eight += stride) {
+    float sum = 0;
+    if (eight * 8 + 8 <= count) {
+      const Eight part = load8(x + eight * 8);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) sum += part.at[i] * part.at[i];
+    } else {
+      for (i64 i = eight * 8; i < count; ++i) sum += widened(x[i]) * widened(x[i]);
+    }
+    total += sum;
   }
   total = sum_over_256(total);
   if (threadIdx.x == 0) partials[blockIdx.x] = total;
