@@ -71,7 +71,8 @@ TEST_P(AdapterParity, LossesAndNormsAreThoseOfPeft) {
   ParallelSettings settings = GetParam().settings;
   settings.micro_batch_size = std::ssize(raw.lengths);
   settings.precision = {.compute = Precision::kFp32, .master = Precision::kFp32, .reduce = Precision::kFp32};
-  const auto plan = make_plan(*model, *scenarios.cluster("local_cpu"), *scenarios.workload("vl_sft"), settings);
+  const auto plan = make_plan(*model, *scenarios.cluster("local_cpu"),
+                              *scenarios.workload(plain.modules.size() > 1 ? "vl_sft" : "text_4k"), settings);
   ASSERT_TRUE(plan.ok()) << plan.error().message();
   const TrainingSettings training{.adamw = {.beta1 = facts["beta1"],
                                             .beta2 = facts["beta2"],
