@@ -9,129 +9,24 @@
 // case is run only where it is asked for, without a GPU on the CPU. With adapters all linear layers of the llm have
 // one, of type bf16 as the rest, and nothing else is trained; the peak that is predicted for the plan stands beside the
 // one that was measured.
-#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <optional>
 #include <string>
 
-#include <ATen/ops/randn.h>
-#include <ATen/ops/tensor.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <fmt/format.h>
 
+#include "bench/vl_training.h"
 #include "tests/support/meaning/uniform_load.h"
-#include "weft/base/clock.h"
-#include "weft/base/document.h"
 #include "weft/comm/run_ranks.h"
-#include "weft/meaning/check.h"
-#include "weft/pipeline/training_rank.h"
 #include "weft/simulate/step_memory.h"
-#include "weft/spec/adapters.h"
-#include "weft/spec/model_reader.h"
 #include "weft/tensor/cuda_library.h"
 #include "weft/tensor/memory_count.h"
 
 namespace {
 
 using namespace weft;
-
-template <typename T>
-T must(Result<T> result) {
-  WEFT_CHECK(result.ok(), "{}", result.error().message());
-  return *std::move(result);
-}
-
-struct Case {
-  std::string name;
-  std::string model;  ///< of the scenarios; empty: a tiny one
-  int64_t samples = 1;
-  Precision states = Precision::kBf16;
-  int64_t tokens = 4096;
-  int64_t side = 64;  ///< of an image, in patches
-  bool recomputes = false;
-  int64_t adapter_rank = 0;  ///< 0: all weights are trained
-
-  int64_t image_rows() const { return side * side / 4; }
-};
-
-/// The same in bench/vl_step.py.
-constexpr const char* kTinyModel = R"({
-  "model_type": "qwen2_vl", "tie_word_embeddings": true,
-  "text_config": {"vocab_size": 512, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2,
-                  "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_act": "silu",
-                  "max_position_embeddings": 4096, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,
-                  "rope_scaling": {"type": "mrope", "mrope_section": [4, 6, 6]}},
-  "vision_config": {"depth": 2, "embed_dim": 64, "hidden_size": 128, "hidden_act": "quick_gelu", "mlp_ratio": 4,
-                    "num_heads": 4, "in_channels": 3, "patch_size": 14, "spatial_merge_size": 2,
-                    "temporal_patch_size": 2},
-  "image_token_id": 505, "video_token_id": 506, "vision_start_token_id": 502, "vision_end_token_id": 503})";
-
-Model model_of(const Case& one) {
-  const std::filesystem::path models = std::filesystem::path(WEFT_SOURCE_DIR) / "scenarios/models";
-  Model model = one.model.empty() ? must(read_model({.source = "bench", .root = Json::parse(kTinyModel)}, "tiny"))
-                                  : must(read_model_file(models / (one.model + ".json")));
-  if (one.adapter_rank == 0) return model;
-  const AdapterRule rule{
-      .targets = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"},
-      .rank = one.adapter_rank,
-      .alpha = static_cast<double>(2 * one.adapter_rank),
-  };
-  return must(with_adapters(model, {rule}, "bench"));
-}
-
-Plan plan_of(const Model& model, const Case& one) {
-  Plan plan;
-  plan.model = model;
-  plan.cluster.nodes = 1;
-  plan.cluster.devices_per_node = 1;
-  plan.world_size = 1;
-  plan.batches = 0;
-  plan.workload.precision = Precision::kBf16;
-  plan.workload.global_batch_samples = one.samples;
-  plan.schedule = {.name = "1f1b", .mbs = one.samples, .microbatches = 1};
-  plan.precision = {.compute = Precision::kBf16, .master = one.states, .reduce = one.states};
-  for (const Module& module : model.modules) {
-    const bool is_llm = module.kind == ModuleKind::kLlm;
-    const size_t layers = module.layers.size();
-    plan.modules.push_back({.kind = module.kind,
-                            .placement = is_llm ? ModulePlacement::kBase : ModulePlacement::kInline,
-                            .ranks = {0},
-                            .axis_order = default_axis_order(),
-                            .layers = {{static_cast<int64_t>(layers)}},
-                            .recompute = {{{}}}});
-    if (one.recomputes)
-      plan.modules.back().recompute = {{RecomputeCounts{.full = static_cast<int64_t>(layers), .selective = 0}}};
-  }
-  return plan;
-}
-
-RawInputs batch_of(const ModelNumbers& numbers, int64_t vocabulary, const Case& one) {
-  RawInputs raw;
-  const MediaTokens& special = numbers.media.tokens;
-  std::vector<int64_t> ids, targets;
-  uint64_t state = 1;
-  const auto next = [&] {
-    return static_cast<int64_t>((state = state * 6364136223846793005u + 1442695040888963407u) >> 33) %
-           (vocabulary * 9 / 10);
-  };
-  for (int64_t sample = 0; sample < one.samples; ++sample) {
-    const auto begin = std::ssize(ids);
-    for (int i = 0; i < 10; ++i) ids.push_back(next());
-    ids.push_back(special.vision_start);
-    ids.insert(ids.end(), static_cast<size_t>(one.image_rows()), special.image);
-    ids.push_back(special.vision_end);
-    while (std::ssize(ids) - begin < one.tokens) ids.push_back(next());
-    raw.image_grids.push_back({1, one.side, one.side});
-    raw.lengths.push_back(one.tokens);
-    targets.insert(targets.end(), ids.begin() + begin + 1, ids.end());
-    targets.push_back(-100);
-  }
-  raw.input_ids = at::tensor(ids, at::kLong);
-  raw.targets = at::tensor(targets, at::kLong);
-  raw.pixel_values = at::randn({one.samples * one.side * one.side, numbers.vision->patch_elements()});
-  return raw;
-}
 
 /// By the formula of the baseline: six a parameter and token, and attention.
 double model_flops(const Model& model, const TrainingRank& rank, const Case& one) {
@@ -155,11 +50,6 @@ double model_flops(const Model& model, const TrainingRank& rank, const Case& one
   const auto patches = static_cast<double>(one.samples * one.side * one.side);
   return 6 * text * tokens + 6 * static_cast<double>(layers * width * one.tokens) * tokens + 6 * vision * patches +
          12 * static_cast<double>(vision_layers * vision_width * one.side * one.side) * patches;
-}
-
-double median(std::vector<double> numbers) {
-  std::sort(numbers.begin(), numbers.end());
-  return numbers[numbers.size() / 2];
 }
 
 constexpr double kGib = 1 << 30;
@@ -195,47 +85,46 @@ class PeakMemory {
 void run(const Case& one, int steps, bool has_gpu) {
   const Model model = model_of(one);
   const Plan plan = plan_of(model, one);
-  for (const Violation& violation : check_plan(plan)) WEFT_CHECK(false, "{}: {}", violation.field, violation.message);
   if (!has_gpu && !one.model.empty()) return std::puts("no GPU here"), void();
   const at::Device device = has_gpu ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
   const auto error = run_ranks({.size = 1}, [&](World& world) {
     PeakMemory memory(has_gpu);
-    auto rank = must(TrainingRank::create(world, plan, {.max_gradient_norm = 1, .seed = 1, .device = device}));
-    const Inputs inputs =
-        must(prepare_inputs(rank->numbers(), rank->vocabulary(), batch_of(rank->numbers(), rank->vocabulary(), one)))
-            .to(rank->options());
-    const StepBatch batch{.microbatches = {inputs}};
-    std::vector<double> both, all;
+    VlTraining training(world, plan, one, device);
+    std::vector<double> forwards, both, all;
     StepReport report;
     double start_gib = 0;
-    constexpr int kWarm = 4;
+    constexpr int kWarm = VlTraining::kWarm;
     for (int step = 0; step < kWarm + steps; ++step) {
       if (step == kWarm) start_gib = memory.gib(), memory.forget();
       const double begin = now_ms();
-      report = rank->step(batch, inputs.num_targets(), 1e-5, /*asks_device=*/true);
+      report = training.step(/*asks_device=*/true);
       if (step < kWarm) continue;
       all.push_back(now_ms() - begin);
-      double first = 1e300, last = 0;
+      double first = 1e300, last = 0, forward = 0;
       for (const TimelineEvent& event : report.events) {
         if (event.stream != Stream::kCompute || event.action.kind == ActionKind::kUpdate) continue;
         first = std::min(first, event.start_ms);
         last = std::max(last, event.end_ms);
+        if (event.action.kind == ActionKind::kForward) forward += event.end_ms - event.start_ms;
       }
       both.push_back(last - first);
+      forwards.push_back(forward);
     }
     const double step_ms = median(all), both_ms = median(both), peak = memory.gib();
     std::string rates = fmt::format("tok/s {:.0f}", static_cast<double>(one.samples * one.tokens) / step_ms * 1e3);
     if (one.adapter_rank == 0) {
-      const double flops = model_flops(model, *rank, one);
+      const double flops = model_flops(model, training.rank(), one);
       rates += fmt::format(", model TFLOP/s {:.0f} (fwdbwd only {:.0f})", flops / step_ms / 1e9, flops / both_ms / 1e9);
     }
     const double predicted = predicted_gib(plan, one, has_gpu), most = std::max(start_gib, peak);
     const std::string prediction = fmt::format(", with its start {:.4g} GiB, predicted {:.4g} GiB ({:+.1f} %)", most,
                                                predicted, (predicted / most - 1) * 100);
-    fmt::print("weft {}{}{}: fwdbwd {:.1f} ms, rest of the step {:.1f} ms, {}, peak {:.4g} GiB{}, loss {:.3f}\n",
-               one.name, one.recomputes ? " recomputed" : "",
-               one.adapter_rank > 0 ? fmt::format(" lora {}", one.adapter_rank) : "", both_ms, step_ms - both_ms, rates,
-               peak, prediction, report.loss);
+    fmt::print(
+        "weft {}{}{}: fwdbwd {:.1f} ms, of it fwd {:.1f} ms, rest of the step {:.1f} ms, {}, peak {:.4g} GiB{}, loss "
+        "{:.3f}\n",
+        one.name, one.recomputes ? " recomputed" : "",
+        one.adapter_rank > 0 ? fmt::format(" lora {}", one.adapter_rank) : "", both_ms, median(forwards),
+        step_ms - both_ms, rates, peak, prediction, report.loss);
     std::fflush(stdout);
   });
   WEFT_CHECK(!error, "{}", error->message());
@@ -270,9 +159,7 @@ int main(int argc, char** argv) {
   }
   const bool has_gpu = must(load_cuda_library());
   bool has_run = false;
-  for (Case one :
-       {Case{"2b-bf16", "qwen2-vl-2b", 4, Precision::kBf16}, Case{"2b-fp32", "qwen2-vl-2b", 4, Precision::kFp32},
-        Case{"7b-bf16", "qwen2-vl-7b", 2, Precision::kBf16}, Case{"tiny-bf16", "", 2, Precision::kBf16, 256, 16}}) {
+  for (Case one : all_cases()) {
     if (only ? *only != one.name : one.model.empty()) continue;
     if (tokens) one.tokens = *tokens;
     if (samples) one.samples = *samples;

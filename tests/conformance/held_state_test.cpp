@@ -7,6 +7,7 @@
 #include "tests/support/pipeline/example_training.h"
 #include "tests/support/pipeline/random_settings.h"
 #include "tests/support/pipeline/tiny_models.h"
+#include "tests/support/spec/random_adapters.h"
 
 namespace weft {
 namespace {
@@ -47,7 +48,7 @@ TEST_P(HeldStates, AreToTheByteWhatRanksHold) {
   const Model model = example_model(example);
   for (uint64_t i = 1; i <= draws(uint64_t{12}) && !HasFailure(); ++i) {
     const uint64_t seed = first_seed(i);
-    Plan plan = random_plan(model, 1000 + seed);
+    Plan plan = random_plan(maybe_with_adapters(model, seed), 1000 + seed);
     draw_settings(seed, plan);
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + settings_text(plan));
     example.mbs = plan.workload.global_batch_samples;
@@ -68,7 +69,7 @@ TEST_P(HeldStates, CountTheCopyOfACheckpoint) {
   const Model model = example_model(example);
   for (uint64_t i = 1; i <= draws(uint64_t{6}) && !HasFailure(); ++i) {
     const uint64_t seed = first_seed(i);
-    Plan plan = random_plan(model, 1000 + seed);
+    Plan plan = random_plan(maybe_with_adapters(model, seed), 1000 + seed);
     draw_settings(seed, plan);
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + settings_text(plan));
     const auto error = run_ranks({.size = plan.world_size}, [&](World& world) {

@@ -67,7 +67,9 @@ class Communication {
  private:
   void add(const std::vector<BlockExchange>& forward, const std::vector<OpTime>& times, BlockTime& total) const {
     for (const BlockExchange& each : forward) add(each, times[each.op], total);
-    const std::vector<OpGradients> all(block_.ops.size() + 1, {true, true, true, true});
+    std::vector<OpGradients> all(block_.ops.size() + 1, {true, true, true, true});
+    for (size_t i = 0; i < block_.ops.size(); ++i)
+      all[i].of_weight = all[i].of_bias = has_gradient(block_, block_.ops[i]);
     for (const BlockExchange& each : backward_exchanges(forward, all, BlockRecompute::kKeep))
       add(each, times[each.op], total);
     // What recomputing attention repeats, and the kept backward does not have.
@@ -198,7 +200,7 @@ class Communication {
 OpTime op_time(const Block& block, const Op& op, const BlockSetting& setting, const DeviceRates& rates,
                const Segments& segments, double tokens) {
   OpTime time = analytic_time(op, setting, rates, segments, tokens);
-  if (has_adapters(block) && !is_adapter(op)) time.weight_gradient_ms = time.weight_gradient_kernels = 0;
+  if (!has_gradient(block, op)) time.weight_gradient_ms = time.weight_gradient_kernels = 0;
   return time;
 }
 

@@ -12,10 +12,12 @@ struct BlockCost {
   BlockTime time;
   BlockMemory memory;
   LocalParameters parameters;
-  int64_t largest_weight = 0;  ///< elements of its largest weight on this rank
+  LocalParameters gradients;   ///< of them, those with gradients if it is trained: adapters' alone where it has some
+  int64_t largest_weight = 0;  ///< elements of the largest of these on this rank
   int64_t num_weights = 0;
-  int64_t copied = 0;       ///< elements whose gradients tensor-parallel ranks sum (summed_over_tp)
-  int64_t copied_keys = 0;  ///< those of key and value heads that `key_sharers` of them have
+  int64_t copied = 0;             ///< of these, elements whose gradients tensor-parallel ranks sum (summed_over_tp)
+  int64_t copied_of_experts = 0;  ///< the same of experts that ranks share out, which have an optimizer of their own
+  int64_t copied_keys = 0;        ///< those of key and value heads that `key_sharers` of them have
   int64_t key_sharers = 1;
 };
 

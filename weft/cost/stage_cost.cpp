@@ -5,6 +5,7 @@
 #include "weft/base/as_double.h"
 #include "weft/cost/collective_time.h"
 #include "weft/meaning/block_exchanges.h"
+#include "weft/meaning/expert_ranks.h"
 #include "weft/meaning/stage_parts.h"
 #include "weft/meaning/zero_rules.h"
 #include "weft/program/name_weights.h"
@@ -26,6 +27,9 @@ class PartPricer {
         splits_(has_split_backward(plan, module_)),
         scatters_(zero_rules(effective_zero(module_.zero, module_.dp * module_.cp), module_.zero_keep_gathered)
                       .scatters_gradients),
+        scatters_experts_(
+            zero_rules(effective_zero(module_.zero, num_expert_copies(module_)), module_.zero_keep_gathered)
+                .scatters_gradients),
         copies_before_ms_(stage.last_copies_ms),
         trainable_(plan),
         backward_(trainable_.backward_of(module_.kind)),
@@ -47,29 +51,43 @@ class PartPricer {
  private:
   void add_layers(BlockRecompute what, int64_t first, int64_t count) {
     if (count <= 0) return;
-    if (!trainable_.has_rules()) {
-      const auto begin = spec_.layers.begin() + first;
-      for (size_t kind = 0; kind < costs_.distinct_layers.size(); ++kind) {
-        const int64_t alike = costs_.distinct_layers.size() == 1 ? count : std::count(begin, begin + count, kind);
-        if (alike > 0) add_block(costs_.distinct_layers[kind], first + 1, static_cast<double>(alike), what);
-      }
+    if (!trainable_.has_own_rules()) {
+      // Equal layers are trained alike, but the backward ends at the first that is.
+      const int64_t before = std::clamp<int64_t>(trainable_.first_trained(module_.kind) - 1 - first, 0, count);
+      add_equal_layers(what, first, before);
+      add_equal_layers(what, first + before, count - before);
       return;
     }
     for (int64_t layer = first; layer < first + count; ++layer)
       add_block(costs_.distinct_layers[spec_.layers[static_cast<size_t>(layer)]], layer + 1, 1, what);
   }
 
+  void add_equal_layers(BlockRecompute what, int64_t first, int64_t count) {
+    if (count <= 0) return;
+    const auto begin = spec_.layers.begin() + first;
+    for (size_t kind = 0; kind < costs_.distinct_layers.size(); ++kind) {
+      if (costs_.distinct_layers.size() == 1) {
+        add_block(costs_.distinct_layers[kind], first + 1, static_cast<double>(count), what);
+        return;
+      }
+      const auto place = std::find(begin, begin + count, kind);
+      if (place == begin + count) continue;
+      add_block(costs_.distinct_layers[kind], place - spec_.layers.begin() + 1,
+                static_cast<double>(std::count(place, begin + count, kind)), what);
+    }
+  }
+
   /// Of a block's weights, those that are trained.
-  LocalParameters trained_of(const BlockCost& block, int64_t place) const {
-    if (!backward_.weights) return {};
-    if (!trainable_.has_rules()) return block.parameters;
+  LocalParameters trained_of(const BlockCost& block, int64_t place, const BackwardNeeds& backward) const {
+    if (!backward.weights) return {};
+    if (!trainable_.has_own_rules()) return block.gradients;
     return trainable_.trained_parameters(module_.kind, place, share_of(module_));
   }
 
   void add_block(const BlockCost& block, int64_t place, double count, BlockRecompute what, bool is_entry = false) {
     const auto num_alike = static_cast<int64_t>(count);
-    const BackwardNeeds backward = trainable_.has_rules() ? trainable_.backward_of(module_.kind, place) : backward_;
-    const LocalParameters trained = trained_of(block, place);
+    const BackwardNeeds backward = trainable_.has_rules() ? trainable_.passes_of(module_.kind, place) : backward_;
+    const LocalParameters trained = trained_of(block, place, backward);
     elements_.all += num_alike * block.parameters;
     elements_.trained += num_alike * trained;
     if (backward.runs()) elements_.in_backward += num_alike * block.parameters;
@@ -89,7 +107,7 @@ class PartPricer {
     if (backward.weights) {
       // Products with a weight that is not trained have no gradient of it: about as much less as there are elements.
       const double share =
-          trainable_.has_rules() ? as_double(trained.total()) / as_double(block.parameters.total()) : 1;
+          trainable_.has_own_rules() ? as_double(trained.total()) / as_double(block.gradients.total()) : 1;
       backward_weight_ += count * share * block.time.backward_weight;
       if (splits_) backward_weight_.tp_ms += count * share * block.time.hidden_weight_tp_ms;
       largest_weight_ = std::max(largest_weight_, block.largest_weight);
@@ -123,6 +141,9 @@ class PartPricer {
       ms += all_reduce_ms(sharers, as_double(block.copied_keys) * bytes);
     }
     (scatters_ ? stage_.copies_ms : stage_.last_copies_ms) += count * ms;
+    if (block.copied_of_experts == 0) return;
+    (scatters_experts_ ? stage_.copies_ms : stage_.last_copies_ms) +=
+        count * all_reduce_ms(costs_.setting.tp_link, as_double(block.copied_of_experts) * bytes);
   }
 
   void add_zero(const BlockCost& block, const LocalParameters& trained, const BackwardNeeds& backward, bool is_entry,
@@ -172,7 +193,7 @@ class PartPricer {
     stage_.passing_bytes = std::max(stage_.passing_bytes, state.passing_bytes + offloaded_on_their_way());
     stage_.zero_forward_ms += zero_.forward_ms();
     stage_.zero_backward_ms += zero_.backward_ms();
-    stage_.reduce_ms += state.reduce_ms + (scatters_ ? 0 : stage_.last_copies_ms - copies_before_ms_);
+    stage_.reduce_ms += state.reduce_ms + stage_.last_copies_ms - copies_before_ms_;
     stage_.update_ms += state.update_ms + own_step_ms();
     add_tied_reduction();
     add_activations();
@@ -216,6 +237,7 @@ class PartPricer {
   TiedTable table_;
   bool splits_;              ///< weight gradients run apart from input gradients
   bool scatters_;            ///< gradients, in every microbatch
+  bool scatters_experts_;    ///< those of experts that ranks share out
   double copies_before_ms_;  ///< of the stage's other parts
   Trainable trainable_;
   BackwardNeeds backward_;  ///< of some block

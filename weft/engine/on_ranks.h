@@ -14,6 +14,7 @@
 #include "weft/engine/rank_error.h"
 #include "weft/engine/train_config.h"
 #include "weft/plan/plan.h"
+#include "weft/tensor/deterministic.h"
 #include "weft/tensor/rank_threads.h"
 
 namespace weft {
@@ -61,6 +62,7 @@ Result<std::optional<Value>> on_ranks(const Plan& plan, const TrainConfig& confi
       value = *std::move(result);
     }
   };
+  set_deterministic(config.is_deterministic);
   try {
     if (auto failed = run_ranks(options, run)) {
       error = std::move(failed);

@@ -17,7 +17,7 @@ struct Adapter {
   int64_t rank = 0;
   double scale = 1;
   double dropout = 0;  ///< of what `down` takes in
-  /// By piece of `up`: the part of `down` that it continues; -1: none.
+  /// By piece of `up`, or of one of its experts: the part of `down` that it continues; -1: none.
   std::vector<int64_t> part_of_piece;
   int64_t number = 0;  ///< that dropout tells adapters apart by
 
@@ -41,6 +41,11 @@ struct AdapterUse {
 };
 /// The weight's adapter in a pass; nothing where it has none.
 std::optional<AdapterUse> adapter_use(const Parameter& weight, const RunContext& context);
+
+/// The same for experts, whose adapters are [experts, …] and whose rows are sorted by expert, `counts` of them for
+/// each.
+at::Tensor add_expert_adapter(const at::Tensor& y, const at::Tensor& x, const Adapter& adapter,
+                              const std::vector<int64_t>& counts, const RunContext& context);
 
 /// What the adapter adds to its weight.
 at::Tensor adapter_product(const Adapter& adapter);

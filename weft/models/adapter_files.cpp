@@ -92,9 +92,11 @@ std::map<std::string, double> adapter_scales(const Model& model) {
       for (size_t i = 0; i < block.ops.size(); ++i) {
         if (!is_adapted(block, i)) continue;
         const double scale = std::get<Pointwise>(block.ops[i + 3].shape).fresh_scale;
+        const int64_t num_experts = std::get<Matmul>(block.ops[i].shape).experts;
         for (const std::string& name : block.ops[i + 1].weights->names) {
           const std::string layer = name.substr(0, name.size() - kAdapterDownName.size());
-          scales.emplace(path_of_block(module, place) + layer + std::string(kWeight), scale);
+          for (int64_t expert = 0; expert < num_experts; ++expert)
+            scales.emplace(path_of_block(module, place) + numbered(layer, expert) + std::string(kWeight), scale);
         }
       }
     }
@@ -201,6 +203,7 @@ std::optional<Error> AdapterFolder::fill(const std::vector<ParameterPtr>& parame
   for (const ParameterPtr& parameter : parameters) {
     int64_t row = 0;
     at::Tensor values = parameter->value.detach();
+    if (values.dim() == 3) values = values.view({-1, values.size(2)});  // experts
     for (const WeightPiece& piece : parameter->spec.pieces) {
       at::Tensor rows = values.narrow(0, row, piece.num_rows);
       row += piece.num_rows;

@@ -89,6 +89,8 @@ class TrainingRank {
   /// Sums gradients over ranks, and returns the squared norm of each module's.
   std::vector<double> finish_gradients();
   void note_modules(const Model& model);
+  /// Of gradients here, each counted once among ranks.
+  std::vector<double> squares_of_modules(bool is_exact) const;
   bool has_module(const TrainedStage& stage, ModuleKind module) const;
   bool tells() const;
   bool tells_of_routers() const;

@@ -7,6 +7,7 @@
 
 #include "weft/base/counted.h"
 #include "weft/meaning/bucket_layout.h"
+#include "weft/meaning/usual_precision.h"
 #include "weft/plan/head_limit.h"
 #include "weft/plan/mbs_scale.h"
 
@@ -131,8 +132,7 @@ Candidate with_inline(const Candidate& degrees, EncoderSet encoders) {
 
 Plan plan_without_settings(Model model, Cluster cluster, Workload workload) {
   Plan plan;
-  plan.precision.compute = workload.precision;
-  if (num_bytes(workload.precision) >= 4) plan.precision.master = plan.precision.reduce = workload.precision;
+  plan.precision = usual_precision(workload.precision);
   plan.world_size = cluster.num_devices();
   plan.batches = 0;
   for (const Module& module : model.modules) {

@@ -67,12 +67,16 @@ PlanStages::PlanStages(const Plan& plan, const ModuleCostsOf& costs, const Solve
       span.saves_selectively |= block.memory.saved_selective < block.memory.saved;
     num_blocks_ = span.end;
     spans_.push_back(span);
-    for (const size_t kind : plan.model.find(module.kind)->layers) {
-      const BlockTime& time = costs[m]->distinct_layers[kind].time;
+    const Trainable trainable(plan);
+    const std::vector<size_t>& layers_of_kinds = plan.model.find(module.kind)->layers;
+    for (size_t layer = 0; layer < layers_of_kinds.size(); ++layer) {
+      const BlockTime& time = costs[m]->distinct_layers[layers_of_kinds[layer]].time;
       double ms = time.forward.total_ms();
+      const BackwardNeeds backward =
+          trainable.has_rules() ? trainable.passes_of(module.kind, static_cast<int64_t>(layer) + 1) : span.backward;
       // What follows the rank's last action: whole backwards, but input gradients may come before its last.
-      if (!splits_ && span.backward.inputs) ms += time.backward_input.total_ms();
-      if (!splits_ && span.backward.weights) ms += time.backward_weight.total_ms();
+      if (!splits_ && backward.inputs) ms += time.backward_input.total_ms();
+      if (!splits_ && backward.weights) ms += time.backward_weight.total_ms();
       lead_ms_.push_back((lead_ms_.empty() ? 0 : lead_ms_.back()) + ms);
     }
   }
