@@ -86,6 +86,7 @@ TEST_P(AdapterParity, LossesAndNormsAreThoseOfPeft) {
                                   .max_gradient_norm = facts["clip_norm"]};
   ASSERT_EQ(facts["losses"].size(), 10u);
   std::mutex guard;
+  double worst = 0;
   const auto error = run_ranks({.size = plan->world_size}, [&](World& world) {
     at::set_num_threads(1);
     auto made = TrainingRank::create(world, *plan, training);
