@@ -80,8 +80,8 @@ Result<Source> open_source(const fs::path& folder) {
   source.fill = [stored = source.stored.get()](const WeightPiece& piece, const ElementRange& elements,
                                                const AdamWState& to) { return stored->fill(piece, elements, to); };
   const Json& run = source.checkpoint->run;
-  const bool has_weights = run.contains("weights") && run["weights"].is_string();
-  source.companions = has_weights ? fs::path(run["weights"].get<std::string>()) : text_folder_of(run);
+  if (run.contains("weights") && run["weights"].is_string()) source.companions = run["weights"].get<std::string>();
+  if (source.companions.empty()) source.companions = text_folder_of(run);
   source.text = fmt::format("a checkpoint of step {} of {}, of {}", source.checkpoint->step, source.model.name,
                             counted(source.checkpoint->plan.world_size, "rank"));
   return source;
