@@ -444,14 +444,19 @@ TEST_F(PredictByAPlan, ThreadsAndProcessesPrintWhatOneRankDoes) {
 }
 
 TEST_F(PredictByAPlan, APlanOfAnotherModelIsRefusedOnce) {
-  const std::string other = two_ranks_plan();
-  const std::string prompt = (kFixtures / "qwen2_vl_train/step0.safetensors").string();
-  EXPECT_TRUE(says(::weft::refusal(kFixtures / "qwen2_vl_train", prompt, {"--plan", other}),
-                   "is of another model than the plan's"));
-  const ProgramRun run = run_weft_with_mpi(
-      2, {"predict", "--model", (kFixtures / "qwen2_vl_train").string(), "--prompt-file", prompt, "--plan", other});
-  EXPECT_EQ(run.exit_status, 2);
-  EXPECT_EQ(run.err.find("is of another model"), run.err.rfind("is of another model")) << run.err;
+  const std::vector<std::string> arguments = {"predict",
+                                              "--model",
+                                              (kFixtures / "qwen2_vl_train").string(),
+                                              "--prompt-file",
+                                              (kFixtures / "qwen2_vl_train/step0.safetensors").string(),
+                                              "--plan",
+                                              two_ranks_plan()};
+  for (const ProgramRun& run : {run_weft(arguments), run_weft_with_mpi(2, arguments)}) {
+    EXPECT_EQ(run.exit_status, 2);
+    const size_t first = run.err.find("is of another model than the plan's");
+    EXPECT_NE(first, std::string::npos) << run.err;
+    EXPECT_EQ(run.err.rfind("is of another model than the plan's"), first) << run.err;
+  }
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "weft/comm/echo/echo_world.h"
 #include "weft/engine/resumed_run.h"
 #include "weft/engine/run_folder.h"
+#include "weft/engine/run_model.h"
 #include "weft/engine/run_start.h"
 #include "weft/engine/same_model.h"
 #include "weft/models/adapter_files.h"
@@ -80,6 +81,7 @@ Result<Source> open_source(const fs::path& folder) {
                                                const AdamWState& to) { return stored->fill(piece, elements, to); };
   const Json& run = source.checkpoint->run;
   if (run.contains("weights") && run["weights"].is_string()) source.companions = run["weights"].get<std::string>();
+  if (source.companions.empty()) source.companions = text_folder_of(run);
   source.text = fmt::format("a checkpoint of step {} of {}, of {}", source.checkpoint->step, source.model.name,
                             counted(source.checkpoint->plan.world_size, "rank"));
   return source;
