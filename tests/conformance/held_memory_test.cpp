@@ -6,6 +6,8 @@
 // of half precision pack in passing, which the processor decides on. Held is compared without the first. The peak must
 // not be above what is said with the most of both, and be at least 85 % of what is said with none; ranks with less than
 // a mebibyte of activations, of which these are the larger part, are left out of the latter.
+#include <functional>
+
 #include <fmt/format.h>
 
 #include "tests/conformance/step_run.h"

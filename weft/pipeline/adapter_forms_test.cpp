@@ -80,7 +80,7 @@ std::vector<TrainingExample> forms() {
        .experts_over_tp = true,
        .zero = 1});
   add({.fixture = "qwen3_moe_norm", .tp = 2, .pp = 2, .dp = 2, .ep = 2, .schedule = "zb_h1", .microbatches = 4});
-  add({.fixture = "qwen3_moe_mixed", .pp = 2, .dp = 2, .ep = 2, .recompute = {.full = 1}}, kOfExperts, "experts");
+  add({.fixture = "qwen3_moe_mixed", .pp = 2, .dp = 2, .recompute = {.full = 1}}, kOfExperts, "experts");
   add({.fixture = "qwen3_moe_norm", .tp = 2, .dp = 2, .ep = 2}, kHalfOfExperts, "half");
   add({.fixture = "qwen3_vl_moe", .tp = 2, .dp = 2, .ep = 2, .sequence_parallel = true});
   add({.fixture = "qwen2_vl_untied", .tp = 2, .sequence_parallel = true});
@@ -134,6 +134,9 @@ TEST_P(AdaptersOnRandomPlans, EqualOneRankAndLeaveEveryOtherWeightAsItWas) {
   for (uint64_t seed = 1; seed <= num_plans && !HasFailure(); ++seed) {
     const Model model = with_drawn_adapters(base, seed);
     Plan plan = random_plan(model, 7000 + seed);
+    // A sample by itself may leave adapters of keys no gradient but rounding.
+    for (uint64_t other = 1; plan.workload.global_batch_samples < 2; ++other)
+      plan = random_plan(model, 7000 + 1000 * other + seed);
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + settings_text(plan) + " " +
                  to_json(adapters_of(model)).dump());
     plan.precision = example.precision;
