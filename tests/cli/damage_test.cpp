@@ -58,8 +58,7 @@ class Damage : public TrainingRuns {
 
 TEST_F(Damage, IsToldWithFileWeightAndTheStepThatIsGood) {
   const std::string two = two_ranks_plan();
-  const std::string one =
-      plan("one", 1, "mbs: 4\nllm: {tp: 1, pp: 1, cp: 1, dp: 1}\nvision: {placement: inline}\n");
+  const std::string one = plan("one", 1, "mbs: 4\nllm: {tp: 1, pp: 1, cp: 1, dp: 1}\nvision: {placement: inline}\n");
   const std::string settings = config(2, 1), longer = folder_.write("longer.yaml", config_text(4, 1));
   ASSERT_EQ(run_weft({"train", "--plan", two, "--config", settings, "--run", run_folder("run")}).exit_status, 0);
   const std::string from = run_folder("run"), to = run_folder("to");
@@ -115,6 +114,45 @@ TEST_F(Damage, IsToldWithFileWeightAndTheStepThatIsGood) {
   const ProgramRun without = run_weft({"convert", "--describe", run_folder("good"), "--verify"});
   EXPECT_EQ(without.exit_status, 2);
   EXPECT_TRUE(says(without.err, "is a Hugging Face folder, which has no checksums"));
+}
+
+/// Castagnoli's, bit by bit.
+uint32_t plain_crc32c(const std::string& text) {
+  uint32_t sum = 0xffffffffU;
+  for (const char letter : text) {
+    sum ^= static_cast<uint8_t>(letter);
+    for (int bit = 0; bit < 8; ++bit) sum = (sum >> 1) ^ ((sum & 1U) != 0 ? 0x82f63b78U : 0U);
+  }
+  return ~sum;
+}
+
+// By someone who knows the format and seals what was changed.
+TEST_F(Damage, ForgedDescriptionsAreRefusedByConversions) {
+  ASSERT_EQ(
+      run_weft({"train", "--plan", two_ranks_plan(), "--config", config(2, 1), "--run", run_folder("run")}).exit_status,
+      0);
+  const path file = step(2) / "checkpoint.json";
+  const std::string good = text_of(file);
+  const auto told = [&](const std::string& pointer, const Json& value) {
+    Json changed = Json::parse(good);
+    changed.erase("crc32c");
+    changed[Json::json_pointer(pointer)] = value;
+    std::string text = changed.dump();
+    text.back() = ',';
+    text += '\n';
+    std::ofstream(file, std::ios::binary) << text << fmt::format("\"crc32c\": \"{:08x}\"\n}}\n", plain_crc32c(text));
+    const ProgramRun run = run_weft({"convert", "--from", run_folder("run"), "--to", run_folder("to")});
+    EXPECT_EQ(run.exit_status, 2) << run.err;
+    EXPECT_FALSE(std::filesystem::exists(run_folder("to")));
+    return run.err;
+  };
+  const std::string newer = told("/weft_checkpoint", 3);
+  EXPECT_TRUE(says(newer, "reads versions up to 2. Use the Weft that wrote it, or a newer one. step-00000001 is good"));
+  EXPECT_FALSE(says(newer, "damaged"));
+  Json part = Json::parse(good)["files"][0]["parts"][0];
+  part["weight"] = "more.weight";
+  EXPECT_TRUE(says(told("/files/0/parts/-", part), "more.weight: is in the checkpoint, but it is no weight of the"));
+  EXPECT_TRUE(says(told("/files/0/name", "../../../other"), "files[0].name: is '../../../other', but rank 0 writes"));
 }
 
 }  // namespace

@@ -149,6 +149,26 @@ Result<std::vector<RoutedCopy>> PartIndex::take(const RoutedPart& wanted, size_t
                 "The checkpoint is damaged: use another one.");
 }
 
+Error refuse_unknown_weight(const PartIndex& held, const std::string& name) {
+  return held.refuse(name, "is in the checkpoint, but it is no weight of the model",
+                     "Is this the checkpoint of another model?");
+}
+
+bool PartIndex::is_held_once(const RoutedPart& wanted) const {
+  const auto found = places_.find(wanted.piece.name);
+  if (found == places_.end()) return false;
+  int64_t count = 0;
+  for (const size_t place : found->second) {
+    const RoutedPart& part = parts_[place];
+    if (part.rank != wanted.rank && std::find(wanted.kin.begin(), wanted.kin.end(), part.rank) == wanted.kin.end())
+      continue;
+    std::vector<PartBox> all = boxes_of(wanted.piece, wanted.elements);
+    for (const BoxCopy& box : take_common(all, boxes_of(part.piece, part.elements)))
+      count += box.num_rows * box.num_columns;
+  }
+  return count == wanted.elements.size();
+}
+
 Result<std::vector<RoutedCopy>> route_weights(const PartIndex& held, const std::vector<RoutedPart>& wanted) {
   std::vector<RoutedCopy> copies;
   std::set<std::string_view> names;
@@ -165,19 +185,15 @@ Result<std::vector<RoutedCopy>> route_weights(const PartIndex& held, const std::
                          "The checkpoint is damaged: use another one.");
     }
     if (names.contains(part.piece.name)) continue;
-    return held.refuse(part.piece.name, "is in the checkpoint, but it is no weight of the model",
-                       "Is this the checkpoint of another model?");
+    return refuse_unknown_weight(held, part.piece.name);
   }
   return copies;
 }
 
 Result<std::vector<RoutedCopy>> route_files(const PartIndex& held, const std::vector<RoutedPart>& wanted) {
   WEFT_TRY(std::vector<RoutedCopy> copies, route_weights(held, wanted));
-  const bool is_their_own = std::all_of(copies.begin(), copies.end(), [&](const RoutedCopy& copy) {
-    const RoutedPart& part = wanted[copy.wanted];
-    const int64_t rank = held.parts()[copy.held].rank;
-    return rank == part.rank || std::find(part.kin.begin(), part.kin.end(), rank) != part.kin.end();
-  });
+  const bool is_their_own =
+      std::all_of(wanted.begin(), wanted.end(), [&](const RoutedPart& part) { return held.is_held_once(part); });
   if (is_their_own) return copies;
   copies.clear();
   // In the order in which they were first taken, so that an element comes from the same part whoever wants it.

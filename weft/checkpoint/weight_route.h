@@ -43,6 +43,8 @@ class PartIndex {
   /// their order. Names what is missing or does not fit.
   Result<std::vector<RoutedCopy>> take(const RoutedPart& wanted, size_t number = 0,
                                        const std::vector<size_t>& first = {}) const;
+  /// Whether its rank and its kin hold all of a wanted part, every element once: as ranks do that wrote a checkpoint.
+  bool is_held_once(const RoutedPart& wanted) const;
   Error refuse(const std::string& weight, std::string problem, std::string advice) const;
 
  private:
@@ -51,6 +53,9 @@ class PartIndex {
   std::map<std::string, std::vector<size_t>, std::less<>> places_;
   int64_t num_ranks_ = 1;
 };
+
+/// A weight that is there and that the model does not have.
+Error refuse_unknown_weight(const PartIndex& held, const std::string& name);
 
 /// All that is wanted. Trained parts of weights that were frozen come without moments. A weight that is there and that
 /// nobody wants is an error, too.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -87,13 +88,26 @@ Result<Source> open_source(const fs::path& folder) {
   return source;
 }
 
+/// A weight that the model does not have would be left out without a word.
+std::optional<Error> check_no_weight_too_many(const Source& source) {
+  if (!source.checkpoint) return std::nullopt;  // folders are checked when they are opened
+  const auto list = list_weights(source.model);
+  if (!list) return list.error();
+  std::set<std::string_view> known;
+  for (const NamedShape& weight : list->weights) known.insert(weight.name);
+  for (const std::string& name : source.stored->index().names()) {
+    if (!known.contains(name)) return refuse_unknown_weight(source.stored->index(), name);
+  }
+  return std::nullopt;
+}
+
 /// Every byte, also of what a conversion does not use.
 std::optional<Error> verify_source(const Source& source, const fs::path& folder) {
   if (!source.checkpoint) {
-    return Error{.source = "--verify",
-                 .problem = fmt::format("is given, but {} is a Hugging Face folder, which has no checksums",
-                                        folder.string()),
-                 .advice = "Leave it out: sizes and headers are checked always."};
+    return Error{
+        .source = "--verify",
+        .problem = fmt::format("is given, but {} is a Hugging Face folder, which has no checksums", folder.string()),
+        .advice = "Leave it out: sizes and headers are checked always."};
   }
   if (auto error = verify_checkpoint(*source.checkpoint))
     return with_good_checkpoint(*std::move(error), source.checkpoint->folder, kOtherSource);
@@ -289,6 +303,7 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 Result<ConvertReport> convert(const ConvertRequest& request) {
   const at::NoGradGuard no_graph;
   WEFT_TRY(const Source source, open_source(request.from));
+  if (auto error = check_no_weight_too_many(source)) return *std::move(error);
   if (request.verify) {
     if (auto error = verify_source(source, request.from)) return *std::move(error);
   }

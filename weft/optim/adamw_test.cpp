@@ -58,7 +58,6 @@ TEST(AdamW, EqualElementsPartByRoundingAndOnlyAtTheEndOfAStretch) {
       for (int64_t i = 1; i < kElements; ++i) {
         const double tolerance = i < kInRegisters ? 0 : 1e-14 * std::max(1.0, std::abs(all[0]));
         EXPECT_NEAR(all[i], all[0], tolerance) << "element " << i;
-        if (all[i] != all[0]) printf("PARTED %d\n", (int)i);
       }
     }
   }
