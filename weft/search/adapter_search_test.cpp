@@ -23,7 +23,7 @@ TEST(AdapterSearch, FindsWhatBruteForceFindsAndProvesIt) {
       {"*"}, {"*.layers.*"}, {"visual.*"}, {"*.layers.2.*", "*.layers.3.mlp.*"}};
   int num_feasible = 0, num_infeasible = 0;
   for (const int64_t devices : {1, 2, 4}) {
-    for (const double gib : {0.1, 0.14, 0.2, 0.6}) {
+    for (const double gib : {0.2, 0.26, 0.32, 0.6}) {
       for (size_t kind = 0; kind < kinds.size(); ++kind) {
         if (kIsSanitized && (devices == 4 || kind % 2 == 1)) continue;
         const ScheduleName schedule = kind % 2 == 0 ? ScheduleName::k1f1b : ScheduleName::kZbH1;
@@ -44,7 +44,7 @@ TEST(AdapterSearch, FindsWhatBruteForceFindsAndProvesIt) {
       }
     }
   }
-  EXPECT_GE(num_feasible, kIsSanitized ? 3 : 20);
+  EXPECT_GE(num_feasible, kIsSanitized ? 3 : 12);
   EXPECT_GE(num_infeasible, kIsSanitized ? 0 : 2);
 }
 
@@ -67,30 +67,35 @@ TEST(AdapterSearch, BoundsDropNothingThatCouldWinInProblemsAtRandom) {
   EXPECT_GE(num_compared, num_problems / 3);
 }
 
-/// Where the states of full training do not fit on one device, adapters need no second.
-TEST(AdapterSearch, FindsOtherPlansThanForFullTraining) {
-  PlanProblem problem{.model = *test_scenarios().model("llama3-8b"),
+PlanProblem text_problem(const char* model) {
+  PlanProblem problem{.model = *test_scenarios().model(model),
                       .cluster = *test_scenarios().cluster("dgx_h100"),
                       .workload = *test_scenarios().workload("text_4k"),
                       .space = {}};
   problem.cluster.nodes = 1;
   problem.cluster.devices_per_node = 8;
   problem.workload.global_batch_samples = 64;
+  return problem;
+}
+
+TEST(AdapterSearch, FindsPlansWhereFullTrainingHasNoRoom) {
+  PlanProblem problem = text_problem("llama3-70b");
+  EXPECT_TRUE(search(problem).best.empty()) << "the states of full training fit";
+  problem.model = adapted(problem.model, {"*.layers.*"});
+  EXPECT_FALSE(search(problem).best.empty());
+}
+
+TEST(AdapterSearch, FindsFasterStepsThanForFullTraining) {
+  PlanProblem problem = text_problem("llama3-8b");
   const PlanSearchResult full = search(problem);
   problem.model = adapted(problem.model, {"*.layers.*"});
   const PlanSearchResult low_rank = search(problem);
   ASSERT_FALSE(full.best.empty());
   ASSERT_FALSE(low_rank.best.empty());
   EXPECT_TRUE(low_rank.is_optimal) << low_rank.gap();
-  const ModulePlan &all = full.best.front().plan.llm(), &few = low_rank.best.front().plan.llm();
-  EXPECT_GT(all.tp * all.pp * all.cp * (all.zero > 0 ? 2 : 1), 1)
-      << "a device has room for the states of full training";
-  EXPECT_NE(full.best.front().candidate.text(full.best.front().plan),
-            low_rank.best.front().candidate.text(low_rank.best.front().plan));
-  EXPECT_LE(few.tp * few.pp, all.tp * all.pp);
-  // No gradients of the model's own products: between two thirds of the time and all of it.
+  // Of three products one is left out, but adapters read and write every output twice more.
   const double ratio = low_rank.best.front().step_time_ms / full.best.front().step_time_ms;
-  EXPECT_LT(ratio, 0.85);
+  EXPECT_LT(ratio, 1);
   EXPECT_GT(ratio, 0.55);
 }
 
