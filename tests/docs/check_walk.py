@@ -66,6 +66,11 @@ class Walk:
         (self.folder / "models").mkdir()
         self.run("weft convert --from base --to models/base")
 
+    def compute_in_fp32(self, workload):
+        """So that answers by adapters and by merged weights are the same: frozen weights are held as a plan computes."""
+        path = self.folder / workload
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"precision": "fp32"}))
+
     def losses(self, run):
         lines = (self.folder / run / "metrics.jsonl").read_text().splitlines()
         return [json.loads(line)["loss"] for line in lines if "loss" in json.loads(line)]
@@ -134,6 +139,8 @@ def main():
         elif kind == "":
             for line in block.splitlines():
                 printed = walk.run(line)
+                if " describe " in line:
+                    walk.compute_in_fp32("chats.json")
                 if " predict " in line:
                     answers.append((line, printed))
     check_same_losses(walk, "tuned", "tuned-by-mpi")

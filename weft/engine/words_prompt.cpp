@@ -39,6 +39,11 @@ Result<std::string> with_places(const PredictRequest& request) {
   return before + request.prompt;
 }
 
+/// Paths in records stand below the folder of the data, which is the root of all here.
+std::string path_in_record(const std::filesystem::path& file) {
+  return std::filesystem::absolute(file).lexically_normal().relative_path().string();
+}
+
 /// The files of a folder, by name.
 Result<Json> frames_of(const std::filesystem::path& folder) {
   std::error_code ignored;
@@ -52,8 +57,7 @@ Result<Json> frames_of(const std::filesystem::path& folder) {
                      "-vf fps=2 frames/%05d.png makes one."};
   }
   std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    files.push_back(std::filesystem::absolute(entry.path()).lexically_normal().string());
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) files.push_back(path_in_record(entry.path()));
   std::sort(files.begin(), files.end());
   if (!files.empty()) return Json(files);
   return Error{.source = "--video",
@@ -70,8 +74,7 @@ Result<WordsPrompt> read_words_prompt(const Model& model, const ModelNumbers& nu
            ConversationData::open_for_prompts(model, sample_form(numbers, vocabulary), request.model));
   Json record = {{"messages", Json::array({{{"role", "user"}, {"content", text}}})}};
   for (const auto& [key, files] : {std::pair{"images", &request.images}, std::pair{"audios", &request.audios}}) {
-    for (const std::filesystem::path& file : *files)
-      record[key].push_back(std::filesystem::absolute(file).lexically_normal().string());
+    for (const std::filesystem::path& file : *files) record[key].push_back(path_in_record(file));
   }
   for (const std::filesystem::path& folder : request.videos) {
     WEFT_TRY(Json frames, frames_of(folder));
