@@ -72,7 +72,9 @@ Result<WordsPrompt> read_words_prompt(const Model& model, const ModelNumbers& nu
   WEFT_TRY(const std::string text, with_places(request));
   WEFT_TRY(const std::shared_ptr<ConversationData> data,
            ConversationData::open_for_prompts(model, sample_form(numbers, vocabulary), request.model));
-  Json record = {{"messages", Json::array({{{"role", "user"}, {"content", text}}})}};
+  // Records end with an answer to learn from, which a prompt does not have: one is put there and taken away again.
+  Json record = {
+      {"messages", Json::array({{{"role", "user"}, {"content", text}}, {{"role", "assistant"}, {"content", "Yes."}}})}};
   for (const auto& [key, files] : {std::pair{"images", &request.images}, std::pair{"audios", &request.audios}}) {
     for (const std::filesystem::path& file : *files) record[key].push_back(path_in_record(file));
   }
@@ -80,7 +82,8 @@ Result<WordsPrompt> read_words_prompt(const Model& model, const ModelNumbers& nu
     WEFT_TRY(Json frames, frames_of(folder));
     record["videos"].push_back(std::move(frames));
   }
-  WEFT_TRY(const Conversation conversation, read_conversation(record, ColumnMap(), "/", "--prompt"));
+  WEFT_TRY(Conversation conversation, read_conversation(record, ColumnMap(), "/", "--prompt"));
+  conversation.messages.erase(conversation.messages.size() - 1);
   WEFT_TRY(ConversationData::Draft draft, data->read_prompt(conversation, "--prompt"));
   if (const auto error = data->add_content(draft, {})) return *error;
   WEFT_TRY(RawInputs raw, raw_inputs_of(numbers, {draft.sample}));
