@@ -115,8 +115,7 @@ void add_convert(Verbs& verbs) {
   verb.option("--adapter", options->adapter_only,
               "Write the run's adapters alone, as PEFT loads them (default: they are merged into the weights)");
   verb.option("--describe", options->describe, "List what such a folder holds").named("DIR");
-  verb.option("--verify", options->verify,
-              "Check every byte of a checkpoint first (default: the bytes that are used)");
+  verb.option("--verify", options->verify, "Check every byte of a checkpoint first (default: the bytes that are used)");
   verb.option("--json", options->json, "Print one JSON object");
   verb.footer =
       "Examples:\n"
