@@ -240,10 +240,10 @@ TransformerLayer make_transformer_layer(const OpParameterMaker& make, int64_t nu
   layer.attention_norm = make.norm("attention.norm");
   layer.attention = make_attention(make);
   layer.attention.number = number;
-  if (find_op(block, "attention.scale") != nullptr) {
-    layer.attention_scale = make.make("attention.scale").weight;
-    layer.mlp_scale = make.make("mlp.scale").weight;
-  }
+  const auto scale = [&](const char* name) {
+    return find_op(block, name) != nullptr ? make.make(name).weight : ParameterPtr();
+  };
+  layer.attention_scale = scale("attention.scale");
   layer.mlp_norm = make.norm("mlp.norm");
   const bool is_gated = find_op(block, "mlp.gate_up") != nullptr;
   const char* up_name = is_gated ? "mlp.gate_up" : "mlp.up";
@@ -254,6 +254,7 @@ TransformerLayer make_transformer_layer(const OpParameterMaker& make, int64_t nu
     moe.gate_up = make.make(up_name).weight;
     moe.down = make.make("mlp.down").weight;
     layer.moe = std::move(moe);
+    layer.mlp_scale = scale("mlp.scale");
     return layer;
   }
   layer.mlp = {.activation = std::get<Pointwise>(op_named(block, "mlp.activation").shape).activation,
@@ -264,6 +265,7 @@ TransformerLayer make_transformer_layer(const OpParameterMaker& make, int64_t nu
   const OpParameters down = make.make("mlp.down");
   layer.mlp.down = down.weight;
   layer.mlp.down_bias = down.bias;
+  layer.mlp_scale = scale("mlp.scale");
   return layer;
 }
 
