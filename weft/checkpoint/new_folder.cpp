@@ -162,8 +162,10 @@ Result<NewFolder> NewFolder::begin(const std::filesystem::path& given) {
                  .advice = "Check the folder and its permissions, or write elsewhere."};
   }
   if (lock.state() == FileLock::State::kTaken) {
+    // It may not have written down yet who it is.
+    const std::string who = lock.text().empty() ? "" : fmt::format(" ({})", printable(lock.text()));
     return Error{.source = folder.string(),
-                 .problem = fmt::format("is being written by another process ({})", printable(lock.text())),
+                 .problem = "is being written by another process" + who,
                  .advice = "Wait until it has ended, or give another folder."};
   }
   NewFolder made(folder, std::move(lock));
