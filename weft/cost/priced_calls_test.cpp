@@ -344,8 +344,8 @@ TEST_P(PricedCalls, AreTheBytesThatRanksMove) {
         const double priced_bytes = price->second[axis];
         const bool is_bound =
             (axis == kCp || axis == kMedia) && (comparison.has_several_images(action) || (has_ring && axis == kCp));
-        // Counts that do not divide by their ranks go round in uneven parts.
-        const double odd_bytes = axis == kEp ? 1e3 : 1e-3;
+        // Counts that do not divide by their ranks go round in uneven parts: some bytes a call.
+        const double odd_bytes = axis == kEp ? 1e3 : axis == kTp ? 512 : 1e-3;
         // Places of an image's rows are taken as random, and are spread here; later layers add some where they lie.
         const double share = axis == kMedia ? 0.02 : axis == kPp && adds_later ? 0.01 : 1e-6;
         // The first layer with adapters is priced as if its input had a gradient, too.
