@@ -207,8 +207,10 @@ TEST(PlanVerb, SaysWhatTheFastestWouldBeAndWhyItIsNotChosen) {
   EXPECT_GE(wide["headroom_gib"].get<double>(),
             0.08 * wide["plan"]["cluster"]["spec"]["device"]["memory_gib"].get<double>());
   const std::string text = run({"--within", "30"}).out;
-  const bool is_beyond = fastest["beyond_space"];
-  EXPECT_NE(text.find(is_beyond ? "fastest that was found: " : "fastest in this space: "), std::string::npos) << text;
+  // A search that ran out of time on a busy machine does not say that nothing is faster.
+  const bool is_found_alone = fastest["beyond_space"] || text.find("not proven") != std::string::npos;
+  EXPECT_NE(text.find(is_found_alone ? "fastest that was found: " : "fastest in this space: "), std::string::npos)
+      << text;
   EXPECT_NE(text.find("because it needs "), std::string::npos) << text;
   EXPECT_NE(text.find("headroom: "), std::string::npos) << text;
 }
