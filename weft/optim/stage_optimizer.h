@@ -60,9 +60,10 @@ struct HeldElements {
 };
 
 /// Reduces the gradients of one stage's parameters over data-parallel ranks, updates them, and has ZeRO divide what
-/// that takes. Values and gradients move into flat buckets of its own when it is made: values stay the same tensors.
-/// Parameters may come without memory; their elements are zero until owned_parts() are written and restore() is called.
-/// Where values come and go, they are not there until they are gathered.
+/// that takes. Values move into flat buckets of its own when it is made, and stay the same tensors; gradients have
+/// theirs from the first backward of a step on. Parameters may come without memory; their elements are zero until
+/// owned_parts() are written and restore() is called. Where values come and go, they are not there until they are
+/// gathered.
 ///
 /// A step: begin_step; for every microbatch gather_values, forward, backward, microbatch_done; start_reduce and
 /// finish_reduce; local_squared_norm; update. Gradients are summed, never averaged. All ranks of the group call
