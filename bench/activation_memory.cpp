@@ -9,6 +9,7 @@
 #include <ATen/ops/randint.h>
 #include <fmt/format.h>
 
+#include "bench/must.h"
 #include "weft/base/document.h"
 #include "weft/comm/run_ranks.h"
 #include "weft/pipeline/training_rank.h"
@@ -22,12 +23,6 @@ namespace {
 using namespace weft;
 
 constexpr int64_t kRanks = 4, kMicrobatches = 8, kLayers = 16, kWidth = 256, kTokens = 256;
-
-template <typename T>
-T must(Result<T> result) {
-  WEFT_CHECK(result.ok(), "{}", result.error().message());
-  return *std::move(result);
-}
 
 Plan plan_of(Precision precision, bool recomputes) {
   Plan plan;

@@ -9,6 +9,7 @@
 #include <ATen/ops/arange.h>
 #include <fmt/format.h>
 
+#include "bench/must.h"
 #include "weft/base/clock.h"
 #include "weft/base/document.h"
 #include "weft/comm/run_ranks.h"
@@ -21,12 +22,6 @@ namespace {
 using namespace weft;
 
 constexpr int64_t kTokens = 8192, kLayers = 2, kRounds = 6;
-
-template <typename T>
-T must(Result<T> result) {
-  WEFT_CHECK(result.ok(), "{}", result.error().message());
-  return *std::move(result);
-}
 
 struct Setting {
   const char* name;

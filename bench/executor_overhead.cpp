@@ -9,6 +9,7 @@
 #include <ATen/ops/randint.h>
 #include <fmt/format.h>
 
+#include "bench/must.h"
 #include "weft/base/document.h"
 #include "weft/comm/run_ranks.h"
 #include "weft/models/initialize.h"
@@ -22,12 +23,6 @@ using namespace weft;
 
 constexpr int64_t kMicrobatches = 8, kLayers = 8, kTokens = 40;
 constexpr int kSteps = 9;
-
-template <typename T>
-T must(Result<T> result) {
-  WEFT_CHECK(result.ok(), "{}", result.error().message());
-  return *std::move(result);
-}
 
 Model small_llama() {
   const Document document{.source = "bench", .root = Json::parse(R"({"model_type": "llama", "hidden_size": 192,

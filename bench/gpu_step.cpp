@@ -9,6 +9,7 @@
 #include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 
+#include "bench/must.h"
 #include "weft/base/document.h"
 #include "weft/comm/run_ranks.h"
 #include "weft/pipeline/training_rank.h"
@@ -18,12 +19,6 @@
 namespace {
 
 using namespace weft;
-
-template <typename T>
-T must(Result<T> result) {
-  WEFT_CHECK(result.ok(), "{}", result.error().message());
-  return *std::move(result);
-}
 
 constexpr const char* kLlama = R"({"model_type": "llama", "hidden_size": 1024, "intermediate_size": 2816,
   "num_hidden_layers": 12, "num_attention_heads": 16, "num_key_value_heads": 4, "vocab_size": 32000,

@@ -14,6 +14,7 @@
 
 #include <ATen/Parallel.h>
 
+#include "bench/must.h"
 #include "weft/base/check.h"
 #include "weft/models/load_weights.h"
 #include "weft/models/network.h"
@@ -24,12 +25,6 @@ namespace {
 
 using namespace weft;
 using Clock = std::chrono::steady_clock;
-
-template <typename T>
-T must(Result<T> result) {
-  WEFT_CHECK(result.ok(), "{}", result.error().message());
-  return *std::move(result);
-}
 
 double milliseconds(const std::function<void()>& work) {
   const auto start = Clock::now();

@@ -18,6 +18,7 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include "bench/must.h"
 #include "weft/base/check.h"
 #include "weft/models/load_weights.h"
 #include "weft/models/network.h"
@@ -28,12 +29,6 @@ namespace {
 
 using namespace weft;
 using Clock = std::chrono::steady_clock;
-
-template <typename T>
-T must(Result<T> result) {
-  WEFT_CHECK(result.ok(), "{}", result.error().message());
-  return *std::move(result);
-}
 
 /// "VmRSS" or "VmHWM", the resident memory now and at its most.
 int64_t status_kib(const std::string& field) {

@@ -18,6 +18,7 @@
 #include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 
+#include "bench/must.h"
 #include "weft/base/check.h"
 #include "weft/comm/run_ranks.h"
 #include "weft/models/load_weights.h"
@@ -35,12 +36,6 @@ using namespace weft;
 constexpr double kLearningRate = 1e-3;
 constexpr double kMaxNorm = 1;
 constexpr int64_t kRanks = 2;
-
-template <typename T>
-T must(Result<T> result) {
-  WEFT_CHECK(result.ok(), "{}", result.error().message());
-  return *std::move(result);
-}
 
 struct Case {
   std::filesystem::path folder;

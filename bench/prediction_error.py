@@ -7,7 +7,8 @@ prediction can be better than.
 
 forms: dp, tp, pp, cp, ZeRO 3, encoders beside, recomputation on one and two ranks of the CPU.
 space: all plans of a space of two ranks; which one is best measured, which predicted, and Kendall's rank correlation.
-gpu: Qwen2-VL-2B on one GPU at two lengths and two batches, with and without recomputation.
+gpu: Qwen2-VL-2B on one GPU at two lengths and two batches, with and without recomputation; --size 7b has half the batch and
+states in bf16, without which it does not fit.
 
 --workers N runs N cases at a time, each on two cores of its own: leave as many idle, since cases share the memory.
 """
@@ -295,20 +296,35 @@ def space(machine, options):
           f"Kendall {of_all:.2f}, of the {count} pairs further apart than the noise {of_some:.2f}")
 
 
+def with_states(precision, plan):
+    """The plan with master weights, moments and gradients of a type that searches do not choose."""
+    document = json.loads(plan.read_text())
+    document["precision"] |= {"master": precision, "reduce": precision}
+    plan.write_text(json.dumps(document))
+
+
+def ample(machine, cluster):
+    """The same machine with memory enough for any states."""
+    return machine.write("ample.yaml", re.sub(r"(?m)^(\s*memory_gib:).*$", r"\1 1000", cluster.read_text()))
+
+
 def gpu(machine, options):
     config = config_of(machine, options.steps)
+    model, batches = ("qwen2-vl-7b", (1, 2)) if options.size == "7b" else ("qwen2-vl-2b", (2, 4))
     cases, cluster = [], None
-    for tokens, samples, recompute in itertools.product((2048, 4096), (2, 4), ("none", "full")):
+    for tokens, samples, recompute in itertools.product((2048, 4096), batches, ("none", "full")):
         name = f"{samples} x {tokens} tokens, {'recomputed' if recompute == 'full' else 'kept'}"
         if options.only and not re.search(options.only, name):
             continue
         workload = machine.write(f"workload_{tokens}_{samples}.json",
                                  {"global_batch_samples": samples, "sequence_tokens": tokens, "images_per_sample": 1,
                                   "patches_per_image": tokens, "precision": "bf16", "optimizer": "adamw"})
-        cluster = cluster or machine.cluster("qwen2-vl-2b", workload, 1)
+        cluster = cluster or machine.cluster(model, workload, 1)
         pins = {"encoders": {"placement": ["inline"]}, "mbs": samples, "recompute": "full" if recompute == "full" else KEEP}
-        plan = make_plan(machine, name, "qwen2-vl-2b", workload, cluster, pins)
-        cases.append(Case(name, plan, config, "qwen2-vl-2b", workload))
+        plan = make_plan(machine, name, model, workload, ample(machine, cluster) if options.size == "7b" else cluster, pins)
+        if options.size == "7b":
+            with_states("bf16", plan)
+        cases.append(Case(name, plan, config, model, workload))
     run_cases(machine, cases, options, profiles=not options.without_profile)
 
 
@@ -316,6 +332,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["forms", "space", "gpu"])
     parser.add_argument("--only", help="cases whose name has this regular expression")
+    parser.add_argument("--size", choices=["2b", "7b"], default="2b", help="of the model on a GPU")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--workers", type=int, default=1, help="cases at a time, each on two cores")

@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "bench/must.h"
 #include "tests/support/comm/fake_world.h"
 #include "weft/data/synthetic.h"
 #include "weft/engine/sample_inputs.h"
@@ -28,12 +29,6 @@ using namespace weft;
 
 constexpr int kRounds = 5;      // of both in turn, so that they see the same machine
 constexpr int64_t kSteps = 11;  // the first of them warms up
-
-template <typename T>
-T must(Result<T> result) {
-  WEFT_CHECK(result.ok(), "{}", result.error().message());
-  return *std::move(result);
-}
 
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());

@@ -2,100 +2,31 @@
 // for 7B, one image of 4,096 patches a sample, labels on all tokens. Prints what bench/vl_step.py prints for Hugging
 // Face's model, so that both are compared in one run.
 //
-//   weft_vl_step [--case 2b-bf16|2b-fp32|7b-bf16] [--steps N] [--tokens N] [--samples N] [--recompute]
+//   weft_vl_step [--case 2b-bf16|2b-fp32|7b-bf16|tiny-bf16] [--steps N] [--tokens N] [--samples N] [--recompute]
+//                [--adapters RANK]
 //
-// bf16: weights, gradients and Adam's states; fp32: master weights, gradients and states, computed in bf16.
-#include <algorithm>
+// bf16: weights, gradients and Adam's states; fp32: master weights, gradients and states, computed in bf16. The tiny
+// case is run only where it is asked for, without a GPU on the CPU. With adapters all linear layers of the llm have
+// one, of type bf16 as the rest, and nothing else is trained; the peak that is predicted for the plan stands beside the
+// one that was measured.
 #include <cstdio>
 #include <cstring>
 #include <optional>
 #include <string>
 
-#include <ATen/ops/randn.h>
-#include <ATen/ops/tensor.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <fmt/format.h>
 
-#include "weft/base/clock.h"
-#include "weft/base/document.h"
+#include "bench/vl_training.h"
+#include "tests/support/meaning/uniform_load.h"
 #include "weft/comm/run_ranks.h"
-#include "weft/meaning/check.h"
-#include "weft/pipeline/training_rank.h"
-#include "weft/spec/model_reader.h"
+#include "weft/simulate/step_memory.h"
 #include "weft/tensor/cuda_library.h"
+#include "weft/tensor/memory_count.h"
 
 namespace {
 
 using namespace weft;
-
-template <typename T>
-T must(Result<T> result) {
-  WEFT_CHECK(result.ok(), "{}", result.error().message());
-  return *std::move(result);
-}
-
-struct Case {
-  std::string name;
-  std::string model;
-  int64_t samples = 1;
-  Precision states = Precision::kBf16;
-  int64_t tokens = 4096;
-  bool recomputes = false;
-};
-
-constexpr int64_t kSide = 64;  ///< of an image, in patches
-
-Plan plan_of(const Model& model, const Case& one) {
-  Plan plan;
-  plan.model = model;
-  plan.cluster.nodes = 1;
-  plan.cluster.devices_per_node = 1;
-  plan.world_size = 1;
-  plan.batches = 0;
-  plan.workload.precision = Precision::kBf16;
-  plan.workload.global_batch_samples = one.samples;
-  plan.schedule = {.name = "1f1b", .mbs = one.samples, .microbatches = 1};
-  plan.precision = {.compute = Precision::kBf16, .master = one.states, .reduce = one.states};
-  for (const Module& module : model.modules) {
-    const bool is_llm = module.kind == ModuleKind::kLlm;
-    const size_t layers = module.layers.size();
-    plan.modules.push_back({.kind = module.kind,
-                            .placement = is_llm ? ModulePlacement::kBase : ModulePlacement::kInline,
-                            .ranks = {0},
-                            .axis_order = default_axis_order(),
-                            .layers = {{static_cast<int64_t>(layers)}},
-                            .recompute = {{{}}}});
-    if (one.recomputes)
-      plan.modules.back().recompute = {{RecomputeCounts{.full = static_cast<int64_t>(layers), .selective = 0}}};
-  }
-  return plan;
-}
-
-RawInputs batch_of(const ModelNumbers& numbers, const Case& one) {
-  RawInputs raw;
-  const MediaTokens& special = numbers.media.tokens;
-  std::vector<int64_t> ids, targets;
-  uint64_t state = 1;
-  const auto next = [&] {
-    return static_cast<int64_t>((state = state * 6364136223846793005u + 1442695040888963407u) >> 33) % 150'000;
-  };
-  for (int64_t sample = 0; sample < one.samples; ++sample) {
-    const auto begin = std::ssize(ids);
-    for (int i = 0; i < 10; ++i) ids.push_back(next());
-    ids.push_back(special.vision_start);
-    ids.insert(ids.end(), static_cast<size_t>(kSide * kSide / 4), special.image);
-    ids.push_back(special.vision_end);
-    while (std::ssize(ids) - begin < one.tokens) ids.push_back(next());
-    raw.image_grids.push_back({1, kSide, kSide});
-    raw.lengths.push_back(one.tokens);
-    targets.insert(targets.end(), ids.begin() + begin + 1, ids.end());
-    targets.push_back(-100);
-  }
-  raw.input_ids = at::tensor(ids, at::kLong);
-  raw.targets = at::tensor(targets, at::kLong);
-  raw.pixel_values = at::randn({one.samples * kSide * kSide, numbers.vision->patch_elements()});
-  return raw;
-}
 
 /// By the formula of the baseline: six a parameter and token, and attention.
 double model_flops(const Model& model, const TrainingRank& rank, const Case& one) {
@@ -116,59 +47,88 @@ double model_flops(const Model& model, const TrainingRank& rank, const Case& one
   }
   if (has_head) text -= embedding;  // a tied table counts once, as the head
   const auto tokens = static_cast<double>(one.samples * one.tokens);
-  const auto patches = static_cast<double>(one.samples * kSide * kSide);
+  const auto patches = static_cast<double>(one.samples * one.side * one.side);
   return 6 * text * tokens + 6 * static_cast<double>(layers * width * one.tokens) * tokens + 6 * vision * patches +
-         12 * static_cast<double>(vision_layers * vision_width * kSide * kSide) * patches;
+         12 * static_cast<double>(vision_layers * vision_width * one.side * one.side) * patches;
 }
 
-double median(std::vector<double> numbers) {
-  std::sort(numbers.begin(), numbers.end());
-  return numbers[numbers.size() / 2];
+constexpr double kGib = 1 << 30;
+
+double predicted_gib(Plan plan, const Case& one, bool has_gpu) {
+  const UniformSample sample{.text = one.tokens - one.image_rows(), .patches = one.side * one.side};
+  sample.write_to(plan.workload);
+  const StepMemory memory = must(step_memory(plan, uniform_load(plan, sample), /*rank=*/0,
+                                             has_gpu ? WalkedDevice::kGpu : WalkedDevice::kProcessor));
+  // What a processor's kernels pack in passing is not counted where it is measured.
+  return static_cast<double>(has_gpu ? memory.peak_bytes() : memory.settled_peak_bytes()) / kGib;
 }
+
+/// The most that was allocated since it was forgotten: of the GPU, or of this thread's tensors on the CPU.
+class PeakMemory {
+ public:
+  explicit PeakMemory(bool has_gpu) : gpu_(has_gpu ? c10::getDeviceAllocator(at::kCUDA) : nullptr) {}
+  void forget() {
+    if (gpu_ != nullptr) gpu_->resetPeakStats(0);
+    cpu_->forget_peak();
+  }
+  double gib() const {
+    const int64_t bytes = gpu_ != nullptr ? gpu_->getDeviceStats(0).allocated_bytes[0].peak : cpu_->peak_bytes();
+    return static_cast<double>(bytes) / kGib;
+  }
+
+ private:
+  c10::DeviceAllocator* gpu_;
+  std::shared_ptr<MemoryCount> cpu_ = std::make_shared<MemoryCount>();
+  CountedThread counted_{cpu_};
+};
 
 void run(const Case& one, int steps, bool has_gpu) {
-  const std::filesystem::path models = std::filesystem::path(WEFT_SOURCE_DIR) / "scenarios/models";
-  const Model model = must(read_model_file(models / (one.model + ".json")));
+  const Model model = model_of(one);
   const Plan plan = plan_of(model, one);
-  for (const Violation& violation : check_plan(plan)) WEFT_CHECK(false, "{}: {}", violation.field, violation.message);
-  if (!has_gpu) return std::puts("no GPU here"), void();
-  const at::Device device(at::kCUDA, 0);
-  auto* allocator = c10::getDeviceAllocator(at::kCUDA);
+  if (!has_gpu && !one.model.empty()) return std::puts("no GPU here"), void();
+  const at::Device device = has_gpu ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
   const auto error = run_ranks({.size = 1}, [&](World& world) {
-    auto rank = must(TrainingRank::create(world, plan, {.max_gradient_norm = 1, .seed = 1, .device = device}));
-    const Inputs inputs =
-        must(prepare_inputs(rank->numbers(), rank->vocabulary(), batch_of(rank->numbers(), one))).to(rank->options());
-    const StepBatch batch{.microbatches = {inputs}};
-    std::vector<double> both, all;
+    PeakMemory memory(has_gpu);
+    VlTraining training(world, plan, one, device);
+    std::vector<double> forwards, both, all;
     StepReport report;
-    constexpr int kWarm = 4;
+    double start_gib = 0;
+    constexpr int kWarm = VlTraining::kWarm;
     for (int step = 0; step < kWarm + steps; ++step) {
-      if (step == kWarm) allocator->resetPeakStats(0);
+      if (step == kWarm) start_gib = memory.gib(), memory.forget();
       const double begin = now_ms();
-      report = rank->step(batch, inputs.num_targets(), 1e-5, /*asks_device=*/true);
+      report = training.step(/*asks_device=*/true);
       if (step < kWarm) continue;
       all.push_back(now_ms() - begin);
-      double first = 1e300, last = 0;
+      double first = 1e300, last = 0, forward = 0;
       for (const TimelineEvent& event : report.events) {
         if (event.stream != Stream::kCompute || event.action.kind == ActionKind::kUpdate) continue;
         first = std::min(first, event.start_ms);
         last = std::max(last, event.end_ms);
+        if (event.action.kind == ActionKind::kForward) forward += event.end_ms - event.start_ms;
       }
       both.push_back(last - first);
+      forwards.push_back(forward);
     }
-    const double peak = static_cast<double>(allocator->getDeviceStats(0).allocated_bytes[0].peak) / (1 << 30);
-    const double step_ms = median(all), both_ms = median(both), flops = model_flops(model, *rank, one);
+    const double step_ms = median(all), both_ms = median(both), peak = memory.gib();
+    std::string rates = fmt::format("tok/s {:.0f}", static_cast<double>(one.samples * one.tokens) / step_ms * 1e3);
+    if (one.adapter_rank == 0) {
+      const double flops = model_flops(model, training.rank(), one);
+      rates += fmt::format(", model TFLOP/s {:.0f} (fwdbwd only {:.0f})", flops / step_ms / 1e9, flops / both_ms / 1e9);
+    }
+    const double predicted = predicted_gib(plan, one, has_gpu), most = std::max(start_gib, peak);
+    const std::string prediction = fmt::format(", with its start {:.4g} GiB, predicted {:.4g} GiB ({:+.1f} %)", most,
+                                               predicted, (predicted / most - 1) * 100);
     fmt::print(
-        "weft {}{}: fwdbwd {:.1f} ms, rest of the step {:.1f} ms, tok/s {:.0f}, model TFLOP/s {:.0f} (fwdbwd only "
-        "{:.0f}), "
-        "peak {:.1f} GiB, loss {:.3f}\n",
-        one.name, one.recomputes ? " recomputed" : "", both_ms, step_ms - both_ms,
-        static_cast<double>(one.samples * one.tokens) / step_ms * 1e3, flops / step_ms / 1e9, flops / both_ms / 1e9,
-        peak, report.loss);
+        "weft {}{}{}: fwdbwd {:.1f} ms, of it fwd {:.1f} ms, rest of the step {:.1f} ms, {}, peak {:.4g} GiB{}, loss "
+        "{:.3f}\n",
+        one.name, one.recomputes ? " recomputed" : "",
+        one.adapter_rank > 0 ? fmt::format(" lora {}", one.adapter_rank) : "", both_ms, median(forwards),
+        step_ms - both_ms, rates, peak, prediction, report.loss);
     std::fflush(stdout);
   });
   WEFT_CHECK(!error, "{}", error->message());
-  allocator->emptyCache();
+  if (has_gpu) c10::getDeviceAllocator(at::kCUDA)->emptyCache();
 }
 
 }  // namespace
@@ -177,6 +137,7 @@ int main(int argc, char** argv) {
   std::optional<std::string> only;
   std::optional<int64_t> tokens, samples;
   int steps = 8;
+  int64_t adapter_rank = 0;
   bool recomputes = false;
   for (int i = 1; i < argc; ++i) {
     const auto is = [&](const char* name) { return std::strcmp(argv[i], name) == 0; };
@@ -190,19 +151,20 @@ int main(int argc, char** argv) {
       tokens = std::atoll(argv[++i]);
     } else if (i + 1 < argc && is("--samples")) {
       samples = std::atoll(argv[++i]);
+    } else if (i + 1 < argc && is("--adapters")) {
+      adapter_rank = std::atoll(argv[++i]);
     } else {
       return fmt::print(stderr, "weft_vl_step: unknown argument '{}'\n", argv[i]), 2;
     }
   }
   const bool has_gpu = must(load_cuda_library());
   bool has_run = false;
-  for (Case one :
-       {Case{"2b-bf16", "qwen2-vl-2b", 4, Precision::kBf16}, Case{"2b-fp32", "qwen2-vl-2b", 4, Precision::kFp32},
-        Case{"7b-bf16", "qwen2-vl-7b", 2, Precision::kBf16}}) {
-    if (only && *only != one.name) continue;
+  for (Case one : all_cases()) {
+    if (only ? *only != one.name : one.model.empty()) continue;
     if (tokens) one.tokens = *tokens;
     if (samples) one.samples = *samples;
     one.recomputes = recomputes;
+    one.adapter_rank = adapter_rank;
     run(one, steps, has_gpu);
     has_run = true;
   }

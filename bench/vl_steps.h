@@ -10,6 +10,7 @@
 #include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 
+#include "bench/must.h"
 #include "weft/base/clock.h"
 #include "weft/base/document.h"
 #include "weft/comm/run_ranks.h"
@@ -25,12 +26,6 @@
 // What benchmarks of encoders beside a pipeline share: vision-language models and plans for them, samples of given
 // sizes, and steps on thread ranks, taken in turn with those of other plans.
 namespace weft {
-
-template <typename T>
-T must(Result<T> result) {
-  WEFT_CHECK(result.ok(), "{}", result.error().message());
-  return *std::move(result);
-}
 
 inline Cluster scenario_cluster(const char* name) {
   const auto folder = std::filesystem::path(WEFT_SOURCE_DIR) / "scenarios/clusters";

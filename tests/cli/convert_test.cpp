@@ -146,20 +146,25 @@ TEST_F(Convert, OfTwoAtOnceOneIsRefused) {
       << told;
 }
 
-// Whole or not there, whenever it is killed.
+// Whole or not there, whenever it is killed: a Hugging Face folder, and every other time a checkpoint of two ranks.
 TEST_F(Convert, AKilledConversionLeavesNothingThatLooksWhole) {
   const char* wanted = std::getenv("WEFT_KILLS");
-  const int kills = wanted != nullptr ? std::stoi(wanted) : 3;
+  const int kills = wanted != nullptr ? std::stoi(wanted) : 4;
   std::mt19937 random(static_cast<unsigned>(::getpid()));
+  const std::string plan_file = fixture_plan();
   int num_cut_off = 0;
   for (int i = 0; i < kills && !HasFailure(); ++i) {
     const TemporaryFolder output;
     const std::string to = run_folder(fmt::format("to{}", i)), hidden = run_folder(fmt::format(".saving-to{}", i));
-    const StartedProgram program = start_command(
-        {build_tree() / "weft", "convert", "--from", fixture(), "--to", to, "--shard-size", "0.00001"}, output.path());
+    const bool is_checkpoint = i % 2 == 1;
+    const std::vector<std::string> options = is_checkpoint ? std::vector<std::string>{"--plan", plan_file}
+                                                           : std::vector<std::string>{"--shard-size", "0.00001"};
+    std::vector<std::string> words = {build_tree() / "weft", "convert", "--from", fixture(), "--to", to};
+    words.insert(words.end(), options.begin(), options.end());
+    const StartedProgram program = start_command(words, output.path());
     // Mostly while it writes, which takes it a few milliseconds.
     const auto is_seen = [&] { return std::filesystem::exists(hidden) || std::filesystem::exists(to); };
-    if (i % 4 == 3) {
+    if (i % 8 >= 6) {
       std::this_thread::sleep_for(std::chrono::microseconds(random() % 1'200'000));
     } else {
       for (int waits = 0; waits < 100'000 && !is_seen(); ++waits)
@@ -170,11 +175,20 @@ TEST_F(Convert, AKilledConversionLeavesNothingThatLooksWhole) {
     wait_for(program);
     num_cut_off += std::filesystem::exists(hidden) ? 1 : 0;
     if (!std::filesystem::exists(to)) {
-      EXPECT_EQ(convert(fixture(), to).exit_status, 0) << "what was left is in nobody's way";
+      EXPECT_EQ(convert(fixture(), to, options).exit_status, 0) << "what was left is in nobody's way";
       EXPECT_FALSE(std::filesystem::exists(hidden)) << "and goes";
     }
-    expect_same_weights(to, fixture());
-    EXPECT_TRUE(std::filesystem::exists(to + "/config.json"));
+    if (is_checkpoint) {
+      const ProgramRun verified = run_weft({"convert", "--describe", to, "--verify"});
+      EXPECT_EQ(verified.exit_status, 0) << verified.err;
+      EXPECT_TRUE(says(verified.out, "verified    every byte is as it was written"));
+      EXPECT_EQ(convert(to, to + "-back").exit_status, 0);
+      expect_same_weights(to + "-back", fixture());
+      std::filesystem::remove_all(to + "-back");
+    } else {
+      expect_same_weights(to, fixture());
+      EXPECT_TRUE(std::filesystem::exists(to + "/config.json"));
+    }
     std::filesystem::remove_all(to);
   }
   RecordProperty("cut_off", num_cut_off);

@@ -5,6 +5,7 @@
 
 #include "tests/cli/run_program.h"
 #include "tests/cli/tensor_files.h"
+#include "tests/cli/training_runs.h"
 #include "tests/support/source_tree.h"
 #include "weft/base/json.h"
 
@@ -422,6 +423,40 @@ TEST_F(Predict, OutputThatIsNoNumberIsAFailedJob) {
   });
   EXPECT_SAYS(refusal(model.at(), prompt(std::vector<int64_t>{1, 2}), {}, 1),
               "the model's output for new token 0 is not a finite number");
+}
+
+class PredictByAPlan : public train_test::TrainingRuns {};
+
+TEST_F(PredictByAPlan, ThreadsAndProcessesPrintWhatOneRankDoes) {
+  const std::string four = plan("four", 4, "mbs: 1\nllm: {tp: 2, pp: 2, cp: 1, dp: 1}\nvision: {placement: inline}\n",
+                                (kFixtures / "qwen2_vl_train").string());
+  const std::string own = plan("own", 2, "mbs: 1\nllm: {tp: 1, pp: 2, cp: 1, dp: 1}\nvision: {placement: colocated}\n",
+                               (kFixtures / "qwen2_vl_train").string());
+  const std::string prompt = (kFixtures / "qwen2_vl_train/step0.safetensors").string();
+  const path model = kFixtures / "qwen2_vl_train";
+  const Json one = predicted(model, prompt, {"--max-new-tokens", "5"});
+  EXPECT_EQ(predicted(model, prompt, {"--max-new-tokens", "5", "--plan", four})["prompts"], one["prompts"]);
+  EXPECT_EQ(predicted(model, prompt, {"--max-new-tokens", "5", "--plan", own})["prompts"], one["prompts"]);
+  const ProgramRun run = run_weft_with_mpi(4, {"predict", "--model", model.string(), "--prompt-file", prompt,
+                                               "--max-new-tokens", "5", "--plan", four, "--json"});
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_EQ(Json::parse(run.out)["prompts"], one["prompts"]);  // one process prints
+}
+
+TEST_F(PredictByAPlan, APlanOfAnotherModelIsRefusedOnce) {
+  const std::vector<std::string> arguments = {"predict",
+                                              "--model",
+                                              (kFixtures / "qwen2_vl_train").string(),
+                                              "--prompt-file",
+                                              (kFixtures / "qwen2_vl_train/step0.safetensors").string(),
+                                              "--plan",
+                                              two_ranks_plan()};
+  for (const ProgramRun& run : {run_weft(arguments), run_weft_with_mpi(2, arguments)}) {
+    EXPECT_EQ(run.exit_status, 2);
+    const size_t first = run.err.find("is of another model than the plan's");
+    EXPECT_NE(first, std::string::npos) << run.err;
+    EXPECT_EQ(run.err.rfind("is of another model than the plan's"), first) << run.err;
+  }
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 // of half precision pack in passing, which the processor decides on. Held is compared without the first. The peak must
 // not be above what is said with the most of both, and be at least 85 % of what is said with none; ranks with less than
 // a mebibyte of activations, of which these are the larger part, are left out of the latter.
+#include <functional>
+
 #include <fmt/format.h>
 
 #include "tests/conformance/step_run.h"
@@ -88,39 +90,52 @@ class HeldMemory : public testing::TestWithParam<TinyModel> {
     ++num_with_least_;
   }
 
+  /// Plans for a model, one for each seed, until enough were compared. `model_of` gives a seed's model; some rank must
+  /// hold more than `least_held`.
+  void compare_plans(uint64_t first, int64_t least_held, const std::function<Model(const Model&, uint64_t)>& model_of) {
+    TrainingExample example{.fixture = GetParam().fixture, .sizes = GetParam().sizes, .stretch = 9, .steps = 1};
+    const Model base = example_model(example);
+    const uint64_t num_plans = draws(uint64_t{10});
+    // More are drawn until half of the ranks are large enough for the 85 %.
+    const auto is_enough = [&](uint64_t i) {
+      return i > num_plans && (num_with_least_ >= num_compared_ / 2 || i > 2 * num_plans);
+    };
+    for (uint64_t i = 1; !is_enough(i) && !HasFailure(); ++i) {
+      const uint64_t seed = first_seed(i);
+      const Model model = model_of(base, seed);
+      Plan plan = random_plan(model, first + seed, {.most_mbs = 5});
+      draw_settings(seed, plan);
+      SCOPED_TRACE("seed " + std::to_string(seed) + ": " + settings_text(plan) + " " +
+                   to_json(adapters_of(model)).dump());
+      example.mbs = plan.workload.global_batch_samples;
+      example.microbatches = 1;
+      example.frozen = plan.workload.frozen;
+      const StepRun run = run_step(example, plan);
+      for (int64_t rank = 0; rank < plan.world_size; ++rank) {
+        SCOPED_TRACE("rank " + std::to_string(rank));
+        const Result<StepMemory> predicted = step_memory(plan, run.load, rank);
+        ASSERT_TRUE(predicted.ok()) << predicted.error().message();
+        const auto index = static_cast<size_t>(rank);
+        compare(run.actions[index], run.memory[index], *predicted);
+      }
+    }
+    EXPECT_GE(num_compared_, static_cast<int64_t>(num_plans)) << "fewer ranks than plans were compared";
+    EXPECT_GE(num_with_least_, num_compared_ / 2);
+    EXPECT_GT(most_held_, least_held) << "the steps are too small beside the tolerance";
+  }
+
   int64_t most_held_ = 0;
   int64_t num_compared_ = 0;
   int64_t num_with_least_ = 0;  ///< of them, those that are not too small for the 85 %
 };
 
 TEST_P(HeldMemory, IsSaidByLengthsAfterEveryActionAndAtItsPeak) {
-  TrainingExample example{.fixture = GetParam().fixture, .sizes = GetParam().sizes, .stretch = 9, .steps = 1};
-  const Model model = example_model(example);
-  const uint64_t num_plans = draws(uint64_t{10});
-  // More are drawn until half of the ranks are large enough for the 85 %.
-  const auto is_enough = [&](uint64_t i) {
-    return i > num_plans && (num_with_least_ >= num_compared_ / 2 || i > 2 * num_plans);
-  };
-  for (uint64_t i = 1; !is_enough(i) && !HasFailure(); ++i) {
-    const uint64_t seed = first_seed(i);
-    Plan plan = random_plan(model, 2000 + seed, {.most_mbs = 5});
-    draw_settings(seed, plan);
-    SCOPED_TRACE("seed " + std::to_string(seed) + ": " + settings_text(plan));
-    example.mbs = plan.workload.global_batch_samples;
-    example.microbatches = 1;
-    example.frozen = plan.workload.frozen;
-    const StepRun run = run_step(example, plan);
-    for (int64_t rank = 0; rank < plan.world_size; ++rank) {
-      SCOPED_TRACE("rank " + std::to_string(rank));
-      const Result<StepMemory> predicted = step_memory(plan, run.load, rank);
-      ASSERT_TRUE(predicted.ok()) << predicted.error().message();
-      const auto index = static_cast<size_t>(rank);
-      compare(run.actions[index], run.memory[index], *predicted);
-    }
-  }
-  EXPECT_GE(num_compared_, static_cast<int64_t>(num_plans)) << "fewer ranks than plans were compared";
-  EXPECT_GE(num_with_least_, num_compared_ / 2);
-  EXPECT_GT(most_held_, int64_t{3} << 20) << "the steps are too small beside the tolerance";
+  compare_plans(2000, int64_t{3} << 20, [](const Model& model, uint64_t) { return model; });
+}
+
+TEST_P(HeldMemory, IsSaidForAdapters) {
+  // Products that are not trained keep nothing.
+  compare_plans(3000, int64_t{2} << 20, with_drawn_adapters);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, HeldMemory, wider_models(), [](const auto& test) { return test.param.name; });

@@ -7,6 +7,7 @@
 #include "tests/support/meaning/random_plan.h"
 #include "tests/support/pipeline/example_training.h"
 #include "tests/support/pipeline/tiny_models.h"
+#include "tests/support/spec/random_adapters.h"
 #include "weft/meaning/check.h"
 
 namespace weft {
@@ -26,11 +27,12 @@ std::string refusal_of_training(const Plan& plan) {
 
 TEST_P(ChangedPlans, TrainExactlyWhereTheCheckAcceptsThem) {
   TrainingExample example{.fixture = GetParam().fixture, .sizes = GetParam().sizes, .steps = 2, .epsilon = 1e-5};
-  const Model model = example_model(example);
+  const Model base = example_model(example);
   const uint64_t count = draws(uint64_t{16});
   uint64_t num_accepted = 0;
   for (uint64_t i = 1; i <= count && !HasFailure(); ++i) {
     const uint64_t seed = first_seed(i);
+    const Model model = maybe_with_adapters(base, seed);
     ChangedPlan drawn = changed_plan(random_plan(model, 5000 + seed), seed);
     Plan& plan = drawn.plan;
     plan.precision = example.precision;

@@ -9,6 +9,7 @@
 #include "tests/support/pipeline/example_load.h"
 #include "tests/support/pipeline/random_settings.h"
 #include "tests/support/pipeline/tiny_models.h"
+#include "tests/support/spec/random_adapters.h"
 #include "weft/meaning/expert_ranks.h"
 #include "weft/meaning/rank_groups.h"
 #include "weft/meaning/routers.h"
@@ -89,9 +90,9 @@ inline StepRun run_step(const TrainingExample& example, const Plan& plan) {
   return run;
 }
 
-/// By the seed.
+/// By the seed, for the model or for it with adapters.
 inline Plan draw_step_plan(const Model& model, uint64_t seed) {
-  Plan plan = random_plan(model, seed, {.world_size = seed % 4 == 0 ? 6 : 8});
+  Plan plan = random_plan(maybe_with_adapters(model, seed), seed, {.world_size = seed % 4 == 0 ? 6 : 8});
   draw_settings(seed, plan);
   return plan;
 }

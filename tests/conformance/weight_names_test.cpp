@@ -4,6 +4,7 @@
 #include "tests/support/source_tree.h"
 #include "weft/models/network.h"
 #include "weft/program/name_weights.h"
+#include "weft/spec/adapters.h"
 #include "weft/spec/model_reader.h"
 
 namespace weft {
@@ -11,8 +12,7 @@ namespace {
 
 class WeightNames : public testing::TestWithParam<const char*> {};
 
-TEST_P(WeightNames, AreThoseOfTheModelThatRuns) {
-  const Model model = *read_model_file(source_tree() / "tests/parity/fixtures" / GetParam());
+void expect_same_names(const Model& model) {
   WholeParameters maker(at::TensorOptions().dtype(at::kFloat));
   const Network network = *Network::create(model, maker);
   std::vector<std::vector<std::string>> run, planned;
@@ -33,10 +33,16 @@ TEST_P(WeightNames, AreThoseOfTheModelThatRuns) {
   EXPECT_EQ(planned, run);
 }
 
+TEST_P(WeightNames, AreThoseOfTheModelThatRuns) {
+  const Model model = *read_model_file(source_tree() / "tests/parity/fixtures" / GetParam());
+  expect_same_names(model);
+  expect_same_names(*with_adapters(model, {{.targets = {"*"}}}, "test"));
+}
+
 INSTANTIATE_TEST_SUITE_P(Fixtures, WeightNames,
                          testing::Values("gpt2", "gpt2_untied", "llama_bias", "llama_tied", "qwen2_tied", "qwen3",
-                                         "qwen3_moe_norm", "qwen3_moe_mixed", "qwen2_vl_tied", "qwen2_vl_untied",
-                                         "qwen2_5_vl", "qwen2_5_omni"),
+                                         "qwen3_moe_norm", "qwen3_moe_mixed", "qwen3_vl_moe", "qwen2_vl_tied",
+                                         "qwen2_vl_untied", "qwen2_5_vl", "qwen2_5_omni"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "weft/meaning/even_layers.h"
 #include "weft/meaning/plan_schedule.h"
 #include "weft/schedule/generators.h"
 
@@ -12,16 +13,6 @@ std::vector<int64_t> rank_range(int64_t first, int64_t count) {
   std::vector<int64_t> ranks(static_cast<size_t>(count));
   std::iota(ranks.begin(), ranks.end(), first);
   return ranks;
-}
-
-/// Blocks spread over pp × vpp chunks as evenly as they go, earlier stages first.
-std::vector<std::vector<int64_t>> even_layers(int64_t layers, int64_t pp, int64_t vpp) {
-  std::vector<std::vector<int64_t>> rows(static_cast<size_t>(pp), std::vector<int64_t>(static_cast<size_t>(vpp)));
-  for (int64_t stage = 0; stage < pp * vpp; ++stage) {
-    rows[static_cast<size_t>(stage % pp)][static_cast<size_t>(stage / pp)] =
-        layers / (pp * vpp) + (stage < layers % (pp * vpp) ? 1 : 0);
-  }
-  return rows;
 }
 
 std::vector<std::vector<Recompute>> no_recompute(const std::vector<std::vector<int64_t>>& layers) {
@@ -48,7 +39,8 @@ class Builder {
     module.placement = ModulePlacement::kBase;
     module.axis_order = {"tp", "cp", "dp", "pp"};
     if (module.ranks.empty()) module.ranks = rank_range(0, module.num_ranks());
-    if (module.layers.empty()) module.layers = even_layers(num_layers(ModuleKind::kLlm), module.pp, module.vpp);
+    if (module.layers.empty())
+      module.layers = even_layers(num_layers(ModuleKind::kLlm), Placement::kLoop, module.pp, module.vpp);
     if (module.recompute.empty()) module.recompute = no_recompute(module.layers);
     module.sequence_parallel = module.tp > 1;
     plan_.schedule = {
@@ -64,7 +56,7 @@ class Builder {
     module.axis_order = {"tp", "cp", "dp"};
     if (module.pp > 1) module.axis_order.push_back("pp");
     if (module.ranks.empty()) module.ranks = rank_range(0, module.num_ranks());
-    if (module.layers.empty()) module.layers = even_layers(num_layers(kind), module.pp, 1);
+    if (module.layers.empty()) module.layers = even_layers(num_layers(kind), Placement::kLoop, module.pp, 1);
     if (module.recompute.empty()) module.recompute = no_recompute(module.layers);
     plan_.modules.push_back(std::move(module));
     return *this;

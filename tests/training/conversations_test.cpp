@@ -7,6 +7,7 @@
 #include "tests/support/pipeline/example_training.h"
 #include "weft/comm/run_ranks.h"
 #include "weft/engine/batch_maker.h"
+#include "weft/engine/predict.h"
 #include "weft/engine/run_folder.h"
 #include "weft/engine/sample_inputs.h"
 #include "weft/engine/trainer.h"
@@ -276,6 +277,51 @@ TEST_F(TrainConversations, WhatTheDataCannotFillIsSaidAtTheStart) {
   const auto unseen = Trainer(plan({}), config).evaluate();
   ASSERT_FALSE(unseen.ok());
   EXPECT_EQ(unseen.error().field, "held_out_share");
+}
+
+TEST_F(TrainConversations, AnswersInWordsAreThoseOfOneRankOnAnyPlan) {
+  files_.write_records(60);
+  TrainConfig config = this->config(2);
+  config.checkpoints.interval_steps = 2;
+  config.data->settings.held_out_share = 0;
+  ASSERT_FALSE(train(plan({}), config).error);
+  const std::filesystem::path media = files_.folder() / "media", frames = files_.folder() / "frames";
+  std::filesystem::create_directory(frames);
+  for (const auto& [from, to] :
+       {std::pair("grey.png", "0.png"), std::pair("alpha.png", "1.png"), std::pair("grey.png", "2.png")})
+    std::filesystem::copy_file(media / from, frames / to);
+  PredictRequest request{.run_folder = last_run_,
+                         .prompt = "<image> and <video>: what is it? <audio>",
+                         .images = {media / "plain.jpg"},
+                         .audios = {media / "plain.wav"},
+                         .videos = {frames},
+                         .max_new_tokens = 6,
+                         .dtype = "fp64"};
+  std::string streamed;
+  request.on_text = [&](const std::string& part) { streamed += part; };
+  const auto alone = predict(request);
+  ASSERT_TRUE(alone.ok()) << alone.error().message();
+  ASSERT_EQ(alone->prompts.size(), 1u);
+  EXPECT_EQ(alone->prompts[0].text, streamed);
+  request.on_text = {};
+  // Media count: without the video the prompt is shorter.
+  PredictRequest fewer = request;
+  fewer.prompt = "<image> what is it? <audio>";
+  fewer.videos.clear();
+  EXPECT_LT(predict(fewer)->prompts[0].input_tokens, alone->prompts[0].input_tokens);
+  for (auto& [name, made] : plans()) {
+    request.plan = std::move(made);
+    const auto found = predict(request);
+    ASSERT_TRUE(found.ok()) << name << ": " << found.error().message();
+    EXPECT_EQ(found->prompts[0].tokens, alone->prompts[0].tokens) << name;
+    EXPECT_EQ(found->prompts[0].text, alone->prompts[0].text) << name;
+  }
+
+  request.images.push_back(media / "row.png");
+  EXPECT_EQ(predict(request).error().source, "--image") << "two pictures, one place";
+  request.images.pop_back();
+  request.videos = {media / "grey.png"};
+  EXPECT_NE(predict(request).error().message().find("is a file, a folder of frames is needed"), std::string::npos);
 }
 
 }  // namespace

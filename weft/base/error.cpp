@@ -10,7 +10,8 @@ std::string Error::message() const {
     if (!part->empty()) text += *part + ": ";
   }
   text += problem;
-  if (!advice.empty()) text += ". " + advice;
+  // A problem may end by asking what was meant.
+  if (!advice.empty()) text += (problem.ends_with('?') ? " " : ". ") + advice;
   // File names and names inside files can hold anything.
   constexpr size_t kLongest = 4000;
   return printable(text, kLongest);

@@ -33,6 +33,8 @@ struct Checkpoint {
 
 /// The version that this program writes, and the newest that it reads.
 inline constexpr int64_t kCheckpointVersion = 2;
+/// Of a newer version: such a checkpoint is not damaged.
+inline constexpr const char* kNewerVersionAdvice = "Use the Weft that wrote it, or a newer one.";
 
 /// What has a checksum of its own in files of this version.
 inline constexpr int64_t kChunkBytes = int64_t{256} << 10;

@@ -201,7 +201,7 @@ Result<Checkpoint> checkpoint_from(const Document& document) {
     return Error{.source = document.source,
                  .field = "weft_checkpoint",
                  .problem = fmt::format("is {}, but this program reads versions up to {}", version, kCheckpointVersion),
-                 .advice = "Use the Weft that wrote it, or a newer one."};
+                 .advice = kNewerVersionAdvice};
   }
   Checkpoint checkpoint;
   checkpoint.step = fields.integer("step", kCountRange);

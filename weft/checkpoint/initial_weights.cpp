@@ -69,7 +69,7 @@ std::optional<Error> fill_adapter(const OwnedPiece& owned, const std::optional<A
 
 Result<std::optional<AdapterFolder>> open_adapters(const std::filesystem::path& folder, const Model& model) {
   if (folder.empty()) return std::optional<AdapterFolder>();
-  WEFT_TRY(AdapterFolder opened, AdapterFolder::open(folder));
+  WEFT_TRY(AdapterFolder opened, AdapterFolder::open(folder, model));
   if (auto error = opened.check(model)) return *std::move(error);
   return std::optional(std::move(opened));
 }

@@ -39,7 +39,7 @@ std::optional<Error> load_checkpoint(const Checkpoint& checkpoint, Group& everyo
   const std::vector<RoutedPart> wanted = gather_parts(everyone, own.parts);
   StoredWeights stored(checkpoint);
   // All ranks find the same, unless they read different files.
-  auto copies = route_weights(stored.index(), wanted);
+  auto copies = route_files(stored.index(), wanted);
   if (auto error = first_error(everyone, copies ? std::nullopt : std::optional(copies.error()))) return error;
   const std::vector<int64_t> readers = assign_readers(stored.index(), wanted, *copies);
   const size_t first = first_of_rank(wanted, everyone.rank());

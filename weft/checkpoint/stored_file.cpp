@@ -44,18 +44,23 @@ Error StoredFile::refuse(std::string field, std::string problem) const {
           .advice = "The checkpoint is damaged: copy it again, or use an older one."};
 }
 
-std::string StoredFile::weight_at(int64_t begin, int64_t end) const {
-  const std::byte* first = mapping_->bytes().data();
-  std::string found;
-  const std::byte* lowest = nullptr;
-  for (const auto& [name, stored] : tensors_) {
-    const int64_t from = stored.mapped.data() - first;
-    if (stored.mapped.empty() || from >= end || from + std::ssize(stored.mapped) <= begin) continue;
-    if (lowest != nullptr && lowest < stored.mapped.data()) continue;
-    lowest = stored.mapped.data();
-    found = name;
+Error StoredFile::refuse_chunk(int64_t begin, int64_t end, uint32_t found, uint32_t expected) const {
+  // A chunk with the header in it fails before the header is believed. It is read all the same, for the message alone:
+  // a header that does not parse is the damage, one that does says which tensors lie in the chunk.
+  std::vector<std::string> names;
+  if (const auto content = read_safetensors(mapping_->bytes(), path_.string())) {
+    for (const WeightEntry& entry : content->entries) {
+      const int64_t from = entry.bytes.data() - mapping_->bytes().data();
+      if (from < end && from + std::ssize(entry.bytes) > begin) names.push_back(printable(entry.info.name));
+    }
   }
-  return found;
+  std::string what = "of the file";
+  if (names.size() == 2) what += fmt::format(", in which {} lies, too,", names.back());
+  if (names.size() > 2)
+    what += fmt::format(", in which {} more tensors lie, up to {},", names.size() - 1, names.back());
+  return refuse(names.empty() ? "" : names.front(),
+                fmt::format("bytes {} to {} {} have the CRC-32C {:08x}, but {} says {:08x}", with_commas(begin),
+                            with_commas(end), what, found, kCheckpointJsonName, expected));
 }
 
 std::optional<Error> StoredFile::check(int64_t begin, int64_t end) {
@@ -68,12 +73,7 @@ std::optional<Error> StoredFile::check(int64_t begin, int64_t end) {
     const uint32_t checksum =
         checksum_of(mapping_->bytes().subspan(static_cast<size_t>(from), static_cast<size_t>(to - from)));
     num_read_bytes_ += to - from;
-    if (checksum != file_->chunks[index]) {
-      return refuse(
-          weight_at(std::max(from, begin), std::min(to, end)),
-          fmt::format("bytes {} to {} of the file have the CRC-32C {:08x}, but {} says {:08x}", with_commas(from),
-                      with_commas(to), checksum, kCheckpointJsonName, file_->chunks[index]));
-    }
+    if (checksum != file_->chunks[index]) return refuse_chunk(from, to, checksum, file_->chunks[index]);
     is_checked_[index] = true;
   }
   return std::nullopt;

@@ -41,8 +41,8 @@ class StoredFile {
   Error refuse(std::string field, std::string problem) const;
   /// Bytes of the file, from one to before another.
   std::optional<Error> check(int64_t begin, int64_t end);
-  /// Whose bytes lie there.
-  std::string weight_at(int64_t begin, int64_t end) const;
+  /// A chunk with another checksum than it should have, with the tensors that lie in it.
+  Error refuse_chunk(int64_t begin, int64_t end, uint32_t found, uint32_t expected) const;
   std::optional<Error> read_header();
 
   std::filesystem::path path_;

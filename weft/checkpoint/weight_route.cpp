@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 #include <set>
+#include <unordered_map>
 
 #include <fmt/format.h>
 
@@ -103,7 +104,8 @@ Error PartIndex::refuse(const std::string& weight, std::string problem, std::str
   return {.source = source_, .field = weight, .problem = std::move(problem), .advice = std::move(advice)};
 }
 
-Result<std::vector<RoutedCopy>> PartIndex::take(const RoutedPart& wanted, size_t number) const {
+Result<std::vector<RoutedCopy>> PartIndex::take(const RoutedPart& wanted, size_t number,
+                                                const std::vector<size_t>& first) const {
   const WeightPiece& piece = wanted.piece;
   const auto found = places_.find(piece.name);
   if (found == places_.end()) {
@@ -111,17 +113,21 @@ Result<std::vector<RoutedCopy>> PartIndex::take(const RoutedPart& wanted, size_t
                   "Is this the checkpoint of another model?" + did_you_mean(piece.name, names()));
   }
   const int64_t num_ranks = std::max(num_ranks_, wanted.rank + 1);
+  std::unordered_map<size_t, int64_t> turns;
+  for (const size_t place : first) turns.emplace(place, std::ssize(turns));
   const auto distance = [&](size_t place) {
+    if (const auto turn = turns.find(place); turn != turns.end()) return turn->second - std::ssize(turns) - 2;
     const int64_t rank = parts_[place].rank;
     if (rank == wanted.rank) return int64_t{-2};
     if (std::find(wanted.kin.begin(), wanted.kin.end(), rank) != wanted.kin.end()) return int64_t{-1};
     return (rank - wanted.rank + num_ranks) % num_ranks;
   };
-  std::vector<size_t> places = found->second;
-  std::stable_sort(places.begin(), places.end(), [&](size_t a, size_t b) { return distance(a) < distance(b); });
+  std::vector<std::pair<int64_t, size_t>> places;  // in which order, with the parts' own as the second key
+  for (const size_t place : found->second) places.emplace_back(distance(place), place);
+  std::sort(places.begin(), places.end());
   std::vector<PartBox> missing = boxes_of(piece, wanted.elements);
   std::vector<RoutedCopy> copies;
-  for (const size_t place : places) {
+  for (const auto& [turn, place] : places) {
     if (missing.empty()) break;
     const RoutedPart& part = parts_[place];
     if (part.piece.shape != piece.shape) {
@@ -143,6 +149,26 @@ Result<std::vector<RoutedCopy>> PartIndex::take(const RoutedPart& wanted, size_t
                 "The checkpoint is damaged: use another one.");
 }
 
+Error refuse_unknown_weight(const PartIndex& held, const std::string& name) {
+  return held.refuse(name, "is in the checkpoint, but it is no weight of the model",
+                     "Is this the checkpoint of another model?");
+}
+
+bool PartIndex::is_held_once(const RoutedPart& wanted) const {
+  const auto found = places_.find(wanted.piece.name);
+  if (found == places_.end()) return false;
+  int64_t count = 0;
+  for (const size_t place : found->second) {
+    const RoutedPart& part = parts_[place];
+    if (part.rank != wanted.rank && std::find(wanted.kin.begin(), wanted.kin.end(), part.rank) == wanted.kin.end())
+      continue;
+    std::vector<PartBox> all = boxes_of(wanted.piece, wanted.elements);
+    for (const BoxCopy& box : take_common(all, boxes_of(part.piece, part.elements)))
+      count += box.num_rows * box.num_columns;
+  }
+  return count == wanted.elements.size();
+}
+
 Result<std::vector<RoutedCopy>> route_weights(const PartIndex& held, const std::vector<RoutedPart>& wanted) {
   std::vector<RoutedCopy> copies;
   std::set<std::string_view> names;
@@ -159,8 +185,28 @@ Result<std::vector<RoutedCopy>> route_weights(const PartIndex& held, const std::
                          "The checkpoint is damaged: use another one.");
     }
     if (names.contains(part.piece.name)) continue;
-    return held.refuse(part.piece.name, "is in the checkpoint, but it is no weight of the model",
-                       "Is this the checkpoint of another model?");
+    return refuse_unknown_weight(held, part.piece.name);
+  }
+  return copies;
+}
+
+Result<std::vector<RoutedCopy>> route_files(const PartIndex& held, const std::vector<RoutedPart>& wanted) {
+  WEFT_TRY(std::vector<RoutedCopy> copies, route_weights(held, wanted));
+  const bool is_their_own =
+      std::all_of(wanted.begin(), wanted.end(), [&](const RoutedPart& part) { return held.is_held_once(part); });
+  if (is_their_own) return copies;
+  copies.clear();
+  // In the order in which they were first taken, so that an element comes from the same part whoever wants it.
+  std::map<std::string_view, std::vector<size_t>> are_read;
+  std::vector<bool> is_read(held.parts().size());
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    std::vector<size_t>& first = are_read[wanted[i].piece.name];
+    WEFT_TRY(const std::vector<RoutedCopy> taken, held.take(wanted[i], i, first));
+    for (const RoutedCopy& copy : taken) {
+      if (!is_read[copy.held]) first.push_back(copy.held);
+      is_read[copy.held] = true;
+    }
+    copies.insert(copies.end(), taken.begin(), taken.end());
   }
   return copies;
 }

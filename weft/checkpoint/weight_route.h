@@ -39,8 +39,12 @@ class PartIndex {
   std::vector<std::string> names() const;
 
   /// Takes a wanted part together, every element once: from what its rank has, then from its kin, then from the others,
-  /// beginning behind its own number, so that copies share the work. Names what is missing or does not fit.
-  Result<std::vector<RoutedCopy>> take(const RoutedPart& wanted, size_t number = 0) const;
+  /// beginning behind its own number, so that copies share the work. Before all of these come the parts of `first`, in
+  /// their order. Names what is missing or does not fit.
+  Result<std::vector<RoutedCopy>> take(const RoutedPart& wanted, size_t number = 0,
+                                       const std::vector<size_t>& first = {}) const;
+  /// Whether its rank and its kin hold all of a wanted part, every element once: as ranks do that wrote a checkpoint.
+  bool is_held_once(const RoutedPart& wanted) const;
   Error refuse(const std::string& weight, std::string problem, std::string advice) const;
 
  private:
@@ -50,9 +54,17 @@ class PartIndex {
   int64_t num_ranks_ = 1;
 };
 
+/// A weight that is there and that the model does not have.
+Error refuse_unknown_weight(const PartIndex& held, const std::string& name);
+
 /// All that is wanted. Trained parts of weights that were frozen come without moments. A weight that is there and that
 /// nobody wants is an error, too.
 Result<std::vector<RoutedCopy>> route_weights(const PartIndex& held, const std::vector<RoutedPart>& wanted);
+
+/// The same of parts that lie in files. Where ranks want other parts than they wrote, no element is read twice: of
+/// several copies in files one is read and sent to all that want it. Else every rank reads its own, and gets its own
+/// bits back.
+Result<std::vector<RoutedCopy>> route_files(const PartIndex& held, const std::vector<RoutedPart>& wanted);
 
 /// Who reads each part that lies in a file: the rank that wants most of it and, of several, the one that has least to
 /// read. The rank that wrote it where nobody wants it.

@@ -19,6 +19,7 @@ struct ConvertVerbOptions {
   double shard_gib = 0;
   bool weights_only = false;
   bool adapter_only = false;
+  bool verify = false;
   bool json = false;
 };
 
@@ -49,7 +50,7 @@ Result<std::string> run_convert(const ConvertVerbOptions& options) {
                    .problem = "is given together with what is to be converted",
                    .advice = "Give it alone."};
     WEFT_TRY(const RuntimeApi* runtime, load_runtime());
-    WEFT_TRY(const FolderDescription description, runtime->describe_folder(*options.describe));
+    WEFT_TRY(const FolderDescription description, runtime->describe_folder(*options.describe, options.verify));
     if (!options.json) return description.text;
     return description.json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   }
@@ -58,6 +59,7 @@ Result<std::string> run_convert(const ConvertVerbOptions& options) {
   ConvertRequest request{.from = *options.from,
                          .to = *options.to,
                          .adapter_only = options.adapter_only,
+                         .verify = options.verify,
                          .weights_only = options.weights_only};
   if (options.adapter_only && options.plan) {
     return Error{.source = "--adapter",
@@ -113,13 +115,14 @@ void add_convert(Verbs& verbs) {
   verb.option("--adapter", options->adapter_only,
               "Write the run's adapters alone, as PEFT loads them (default: they are merged into the weights)");
   verb.option("--describe", options->describe, "List what such a folder holds").named("DIR");
+  verb.option("--verify", options->verify, "Check every byte of a checkpoint first (default: the bytes that are used)");
   verb.option("--json", options->json, "Print one JSON object");
   verb.footer =
       "Examples:\n"
       "  weft convert --from run --to model\n"
       "  weft convert --from run --to adapter --adapter\n"
       "  weft convert --from model --to checkpoint --plan plan.json\n"
-      "  weft convert --describe run";
+      "  weft convert --describe run --verify";
   verb.run = [options] { return run_convert(*options); };
 }
 

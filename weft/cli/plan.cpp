@@ -24,6 +24,7 @@
 #include "weft/cli/verbs.h"
 #include "weft/exchange/target_limits.h"
 #include "weft/meaning/check.h"
+#include "weft/meaning/trainable.h"
 #include "weft/plan/plan_json.h"
 #include "weft/search/choose_plan.h"
 #include "weft/search/explain_plan.h"
@@ -67,6 +68,15 @@ Result<PlanProblem> read_problem(const PlanOptions& options) {
   if (options.global_batch) {
     WEFT_TRY(problem.workload.global_batch_samples,
              parse_count("--global-batch", *options.global_batch, {1, 100'000'000}));
+  }
+  if (options.adapters) {
+    // On a module that the workload freezes nothing would train them.
+    const std::vector<Violation> bad = find_bad_rules({.model = problem.model, .workload = problem.workload});
+    if (!bad.empty()) {
+      Error error = to_error(bad, "are not legal");
+      error.source = *options.adapters;
+      return error;
+    }
   }
   if (options.space) {
     WEFT_TRY(const Document document, read_document(*options.space));

@@ -8,6 +8,8 @@
 #include "weft/base/json.h"
 #include "weft/base/units.h"
 #include "weft/cli/count_option.h"
+#include "weft/cli/legal_plan.h"
+#include "weft/cli/one_process.h"
 #include "weft/cli/runtime_loader.h"
 #include "weft/cli/terminal_line.h"
 #include "weft/cli/verbs.h"
@@ -19,9 +21,10 @@ struct PredictVerbOptions {
   std::string model;
   std::string run;
   std::string adapter;
+  std::string plan;
   std::string prompt_file;
   std::optional<std::string> prompt;
-  std::vector<std::string> images, audios;
+  std::vector<std::string> images, videos, audios;
   double temperature = 0, top_p = 1, repetition_penalty = 1;
   std::optional<std::string> seed;
   std::optional<std::string> max_new_tokens;
@@ -49,6 +52,10 @@ Json to_json(const PredictReport& report) {
   Json json = {{"prompts", prompts}, {"dtype", report.dtype}, {"prefill_ms", report.prefill_ms}};
   const std::optional<double> rate = tokens_per_s(report);
   json["tokens_per_s"] = rate ? Json(*rate) : Json();
+  for (const PredictedPrompt& prompt : report.prompts) {
+    if (prompt.prefill_ms)
+      json["prompt_ms"].push_back({{"prefill", *prompt.prefill_ms}, {"decode", *prompt.decode_ms}});
+  }
   return json;
 }
 
@@ -76,8 +83,10 @@ std::optional<Error> find_bad_prompt(const PredictVerbOptions& options) {
                  .problem = has_file ? "and --prompt-file are both given" : "is missing, and so is --prompt",
                  .advice = "Give words as --prompt, or tokens as --prompt-file."};
   }
-  if (has_file && !(options.images.empty() && options.audios.empty())) {
-    return Error{.source = options.images.empty() ? "--audio" : "--image",
+  if (has_file && !(options.images.empty() && options.videos.empty() && options.audios.empty())) {
+    return Error{.source = !options.images.empty()   ? "--image"
+                           : !options.videos.empty() ? "--video"
+                                                     : "--audio",
                  .problem = "goes with --prompt; a prompt file has media of its own",
                  .advice = "Give words as --prompt."};
   }
@@ -86,7 +95,7 @@ std::optional<Error> find_bad_prompt(const PredictVerbOptions& options) {
   return std::nullopt;
 }
 
-Result<std::string> run_predict(const PredictVerbOptions& options) {
+Result<PredictRequest> request_of(const PredictVerbOptions& options) {
   if (options.model.empty() == options.run.empty()) {
     return Error{.source = options.model.empty() ? "--model" : "--run",
                  .problem = options.model.empty() ? "is missing, and so is --run" : "and --model are both given",
@@ -100,12 +109,16 @@ Result<std::string> run_predict(const PredictVerbOptions& options) {
                          .prompt = options.prompt.value_or(""),
                          .images = {options.images.begin(), options.images.end()},
                          .audios = {options.audios.begin(), options.audios.end()},
+                         .videos = {options.videos.begin(), options.videos.end()},
                          .sampling = {.temperature = options.temperature,
                                       .top_p = options.top_p,
                                       .repetition_penalty = options.repetition_penalty},
                          .dtype = options.dtype,
                          .device = options.device,
                          .ignores_end = options.ignores_end};
+  if (!options.plan.empty()) {
+    WEFT_TRY(request.plan, read_legal_plan(options.plan));
+  }
   if (options.max_new_tokens) {
     WEFT_TRY(request.max_new_tokens, parse_count("--max-new-tokens", *options.max_new_tokens, {1, kMostNewTokens}));
   }
@@ -117,6 +130,13 @@ Result<std::string> run_predict(const PredictVerbOptions& options) {
     WEFT_TRY(const int64_t threads, parse_count("--threads", *options.threads, {1, 1024}));
     request.num_threads = static_cast<int>(threads);
   }
+  return request;
+}
+
+Result<std::string> run_predict(const PredictVerbOptions& options) {
+  Result<PredictRequest> asked = request_of(options);
+  if (!asked) return told_once(std::move(asked).error());
+  PredictRequest& request = *asked;
   const bool is_terminal = has_terminal();
   if (is_terminal) {
     request.load_progress = [](int64_t done, int64_t all) {
@@ -127,7 +147,7 @@ Result<std::string> run_predict(const PredictVerbOptions& options) {
   show_progress("loading the runtime");
   WEFT_TRY(const RuntimeApi* runtime, load_runtime());
   bool has_begun = false;
-  if (options.prompt && !options.json) {
+  if (options.prompt && !options.json && is_first_process()) {
     request.on_text = [&](const std::string& text) {
       if (!std::exchange(has_begun, true)) show_progress("");
       std::fwrite(text.data(), 1, text.size(), stdout);
@@ -137,6 +157,7 @@ Result<std::string> run_predict(const PredictVerbOptions& options) {
   const Result<PredictReport> report = runtime->predict(request);
   if (is_terminal) show_progress("");
   if (!report) return report.error();
+  if (!is_first_process()) return std::string();
   if (request.on_text) {
     say(rate_text(*report));
     return std::string("\n");
@@ -154,10 +175,16 @@ void add_predict(Verbs& verbs) {
   verb.option("--run", options->run, "Instead of it, the folder of a training run: its newest checkpoint").named("DIR");
   verb.option("--adapter", options->adapter, "Adapters for the model, as PEFT or weft convert --adapter saves them")
       .named("DIR");
-  verb.option("--prompt", options->prompt,
-              "A question, asked by the model's chat template; <image> and <audio> in it say where files stand")
+  verb.option("--plan", options->plan,
+              "On the ranks of this plan, threads or, by mpirun, processes; their number of prompts at once")
+      .named("FILE");
+  verb.option(
+          "--prompt", options->prompt,
+          "A question, asked by the model's chat template; <image>, <video> and <audio> in it say where files stand")
       .named("TEXT");
   verb.option("--image", options->images, "Pictures that go with it").named("FILE ...");
+  verb.option("--video", options->videos, "Videos that go with it, each a folder of frames, named in their order")
+      .named("DIR ...");
   verb.option("--audio", options->audios, "Clips that go with it").named("FILE ...");
   verb.option("--prompt-file", options->prompt_file,
               "Instead of it, JSON with token ids, or a processor's tensors as .safetensors")
@@ -179,13 +206,14 @@ void add_predict(Verbs& verbs) {
   verb.option("--dtype", options->dtype, "fp32, fp64 or bf16 (default: as the model was saved)").named("TYPE");
   verb.option("--device", options->device, "cpu (default) or cuda").named("DEVICE");
   verb.option("--ignore-end", options->ignores_end, "Go on after a token that ends the text");
-  verb.option("--threads", options->threads, "CPU threads (default: one for each core)").named("N");
+  verb.option("--threads", options->threads, "CPU threads of a rank (default: one for each core)").named("N");
   verb.option("--json", options->json, "Print one JSON object");
   verb.footer =
       "Examples:\n"
       "  weft predict --model path/to/model --prompt \"What is this?\" --image cat.jpg\n"
       "  weft predict --run run --prompt \"Tell me a story.\" --temperature 0.8 --top-p 0.95 --seed 7\n"
       "  weft predict --model path/to/model --prompt-file docs/manual/prompt.json\n"
+      "  mpirun -n 4 weft predict --model path/to/model --plan plan.json --prompt \"What is this?\" --image cat.jpg\n"
       "  weft predict --run run --prompt-file docs/manual/prompt.json --max-new-tokens 8 --json";
   verb.run = [options] { return run_predict(*options); };
 }

@@ -106,6 +106,12 @@ std::string to_text(const TrainReport& report) {
   text += fmt::format("run folder  {}\n", report.run_folder.string());
   if (!report.checkpoint.empty()) text += fmt::format("checkpoint  {}\n", report.checkpoint.string());
   if (!report.best_checkpoint.empty()) text += fmt::format("best        {}\n", report.best_checkpoint.string());
+  if (!report.checkpoint.empty()) {
+    const std::string from =
+        report.best_checkpoint.empty() ? report.run_folder.string() : report.best_checkpoint.string();
+    text +=
+        fmt::format("model       weft convert --from {} --to DIR writes the folder that transformers loads\n", from);
+  }
   return text;
 }
 

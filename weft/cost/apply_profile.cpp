@@ -6,6 +6,7 @@
 #include "weft/base/units.h"
 #include "weft/cost/state_cost.h"
 #include "weft/meaning/busy_ranks.h"
+#include "weft/meaning/usual_precision.h"
 
 namespace weft {
 namespace {
@@ -82,7 +83,8 @@ MachineSource apply_profile(const Profile& profile, Plan& plan) {
   if (!updates.empty()) {
     const UpdateLine line = fit_line(updates);
     constexpr double kBytesPerMs = 1e6;  // 1 GB/s
-    cluster.efficiency.update = update_traffic_bytes(plan.precision) /
+    // A profile's updates are of usual states, whatever the plan's are.
+    cluster.efficiency.update = update_traffic_bytes(usual_precision(profile.precision)) /
                                 (line.ms_per_element * cluster.device.memory_bandwidth_gb_per_s * kBytesPerMs);
     measured.step_ms += line.fixed_ms;
     source.update_points = static_cast<int64_t>(updates.size());

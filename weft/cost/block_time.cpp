@@ -67,7 +67,9 @@ class Communication {
  private:
   void add(const std::vector<BlockExchange>& forward, const std::vector<OpTime>& times, BlockTime& total) const {
     for (const BlockExchange& each : forward) add(each, times[each.op], total);
-    const std::vector<OpGradients> all(block_.ops.size() + 1, {true, true, true, true});
+    std::vector<OpGradients> all(block_.ops.size() + 1, {true, true, true, true});
+    for (size_t i = 0; i < block_.ops.size(); ++i)
+      all[i].of_weight = all[i].of_bias = has_gradient(block_, block_.ops[i]);
     for (const BlockExchange& each : backward_exchanges(forward, all, BlockRecompute::kKeep))
       add(each, times[each.op], total);
     // What recomputing attention repeats, and the kept backward does not have.
@@ -194,17 +196,47 @@ class Communication {
   double bytes_;
 };
 
+/// What formulas say of a block's compute.
+struct BlockCompute {
+  std::vector<OpTime> ops;  ///< by operator
+  OpTime sum;
+  double attention_ms = 0;  ///< of the forward
+
+  /// Times of the operators in each pass by a factor. Sums stay.
+  void scale(double forward, double input_gradient, double weight_gradient) {
+    for (OpTime& op : ops) {
+      op.forward_ms *= forward;
+      op.input_gradient_ms *= input_gradient;
+      op.weight_gradient_ms *= weight_gradient;
+    }
+  }
+};
+
 /// Where a block has adapters, these alone have gradients of weights.
-OpTime op_time(const Block& block, const Op& op, const BlockSetting& setting, const DeviceRates& rates,
-               const Segments& segments, double tokens) {
-  OpTime time = analytic_time(op, setting, rates, segments, tokens);
-  if (has_adapters(block) && !is_adapter(op)) time.weight_gradient_ms = time.weight_gradient_kernels = 0;
-  return time;
+BlockCompute compute_of(const Block& block, const BlockSetting& setting, const DeviceRates& rates,
+                        const Segments& segments, double tokens, double slowdown) {
+  BlockCompute compute;
+  compute.ops.reserve(block.ops.size());
+  for (const Op& op : block.ops) {
+    OpTime& time = compute.ops.emplace_back(analytic_time(op, setting, rates, segments, tokens));
+    if (!has_gradient(block, op)) time.weight_gradient_ms = time.weight_gradient_kernels = 0;
+    time.forward_ms *= slowdown;
+    time.input_gradient_ms *= slowdown;
+    time.weight_gradient_ms *= slowdown;
+    compute.sum += time;
+    if (std::holds_alternative<Attention>(op.shape)) compute.attention_ms += time.forward_ms;
+  }
+  return compute;
 }
 
 /// The host starts kernels one by one; where the device is done sooner, the host decides.
-void apply_host_floor(PassTime& pass, double kernels, double host_ms_per_kernel) {
-  pass.compute_ms += std::max(0.0, kernels * host_ms_per_kernel - pass.total_ms());
+double with_host_floor(double ms, double kernels, const Efficiency& efficiency) {
+  return std::max(ms, kernels * efficiency.host_us_per_kernel * 1e-3);
+}
+
+/// Steps on many nodes wait for the slowest.
+double slowdown_of(const Cluster& cluster) {
+  return 1 + cluster.efficiency.slowdown_per_doubling * std::log2(as_double(cluster.nodes));
 }
 
 }  // namespace
@@ -224,30 +256,20 @@ BlockTime AnalyticTimes::time_of(const Module& module, const Block& block, const
   BlockTime total;
   const double tokens = num_tokens(segments);
   if (tokens <= 0) return total;
-  const Efficiency& share = cluster_->efficiency;
   const DeviceRates rates = rates_of(*cluster_, setting.precision);
-  const double slowdown = 1 + share.slowdown_per_doubling * std::log2(as_double(cluster_->nodes));
-  std::vector<OpTime> times;
-  times.reserve(block.ops.size());
-  double forward_kernels = 0, input_kernels = 0, weight_kernels = 0;
-  for (const Op& op : block.ops) {
-    OpTime& time = times.emplace_back(op_time(block, op, setting, rates, segments, tokens));
-    time.forward_ms *= slowdown;
-    time.input_gradient_ms *= slowdown;
-    time.weight_gradient_ms *= slowdown;
-    total.forward.compute_ms += time.forward_ms;
-    total.backward_input.compute_ms += time.input_gradient_ms;
-    total.backward_weight.compute_ms += time.weight_gradient_ms;
-    if (std::holds_alternative<Attention>(op.shape)) total.attention.compute_ms += time.forward_ms;
-    forward_kernels += time.forward_kernels;
-    input_kernels += time.input_gradient_kernels;
-    weight_kernels += time.weight_gradient_kernels;
-  }
-  Communication(module, block, setting, *cluster_, rates, tokens).add(times, total);
-  const double host_ms = share.host_us_per_kernel * 1e-3;
-  apply_host_floor(total.forward, forward_kernels, host_ms);
-  apply_host_floor(total.backward_input, input_kernels, host_ms);
-  apply_host_floor(total.backward_weight, weight_kernels, host_ms);
+  const BlockCompute compute = compute_of(block, setting, rates, segments, tokens, slowdown_of(*cluster_));
+  total.forward.compute_ms = compute.sum.forward_ms;
+  total.backward_input.compute_ms = compute.sum.input_gradient_ms;
+  total.backward_weight.compute_ms = compute.sum.weight_gradient_ms;
+  total.attention.compute_ms = compute.attention_ms;
+  Communication(module, block, setting, *cluster_, rates, tokens).add(compute.ops, total);
+  const auto apply_host_floor = [&](PassTime& pass, double kernels) {
+    const double ms = pass.total_ms();
+    pass.compute_ms += with_host_floor(ms, kernels, cluster_->efficiency) - ms;
+  };
+  apply_host_floor(total.forward, compute.sum.forward_kernels);
+  apply_host_floor(total.backward_input, compute.sum.input_gradient_kernels);
+  apply_host_floor(total.backward_weight, compute.sum.weight_gradient_kernels);
   return total;
 }
 
@@ -256,39 +278,22 @@ BlockTime AnalyticTimes::time_of(const Module& module, const Block& block, const
   BlockTime total;
   const double tokens = num_tokens(segments);
   if (tokens <= 0) return total;
-  const Efficiency& share = cluster_->efficiency;
   const DeviceRates rates = rates_of(*cluster_, setting.precision);
-  const double slowdown = 1 + share.slowdown_per_doubling * std::log2(as_double(cluster_->nodes));
-  std::vector<OpTime> times;
-  times.reserve(block.ops.size());
-  OpTime sum;
-  for (const Op& op : block.ops) {
-    const OpTime& time = times.emplace_back(op_time(block, op, setting, rates, segments, tokens));
-    sum.forward_ms += time.forward_ms;
-    sum.input_gradient_ms += time.input_gradient_ms;
-    sum.weight_gradient_ms += time.weight_gradient_ms;
-    sum.forward_kernels += time.forward_kernels;
-    sum.input_gradient_kernels += time.input_gradient_kernels;
-    sum.weight_gradient_kernels += time.weight_gradient_kernels;
-    if (std::holds_alternative<Attention>(op.shape))
-      total.attention.compute_ms += ratios.attention * slowdown * time.forward_ms;
-  }
+  BlockCompute compute = compute_of(block, setting, rates, segments, tokens, slowdown_of(*cluster_));
+  total.attention.compute_ms = ratios.attention * compute.attention_ms;
   // What hides communication is what was measured, so every operator gets its part of it.
   const auto scale = [&](double& pass_ms, double formula_ms, double kernels, double ratio) {
-    pass_ms = ratio * std::max(slowdown * formula_ms, kernels * share.host_us_per_kernel * 1e-3);
+    pass_ms = ratio * with_host_floor(formula_ms, kernels, cluster_->efficiency);
     return formula_ms > 0 ? pass_ms / formula_ms : 0;
   };
-  const double forward_scale = scale(total.forward.compute_ms, sum.forward_ms, sum.forward_kernels, ratios.forward);
-  const double input_scale =
+  const OpTime& sum = compute.sum;
+  const double forward = scale(total.forward.compute_ms, sum.forward_ms, sum.forward_kernels, ratios.forward);
+  const double input =
       scale(total.backward_input.compute_ms, sum.input_gradient_ms, sum.input_gradient_kernels, ratios.backward_input);
-  const double weight_scale = scale(total.backward_weight.compute_ms, sum.weight_gradient_ms,
-                                    sum.weight_gradient_kernels, ratios.backward_weight);
-  for (OpTime& time : times) {
-    time.forward_ms *= forward_scale;
-    time.input_gradient_ms *= input_scale;
-    time.weight_gradient_ms *= weight_scale;
-  }
-  Communication(module, block, setting, *cluster_, rates, tokens).add(times, total);
+  const double weight = scale(total.backward_weight.compute_ms, sum.weight_gradient_ms, sum.weight_gradient_kernels,
+                              ratios.backward_weight);
+  compute.scale(forward, input, weight);
+  Communication(module, block, setting, *cluster_, rates, tokens).add(compute.ops, total);
   return total;
 }
 

@@ -131,6 +131,17 @@ Segments CostModel::high_load(ModuleKind kind, double samples) const {
   return high;
 }
 
+std::array<double, 3> CostModel::media_rows_per_token() const {
+  const SampleLoad& sample = assumed_ ? assumed_->sample : given_->average;
+  const double tokens = num_tokens(sample.of(ModuleKind::kLlm));
+  std::array<double, 3> rows{};
+  for (const Module& module : given_->model.modules) {
+    if (module.kind != ModuleKind::kLlm && tokens > 0)
+      rows[static_cast<size_t>(module.kind)] = num_tokens(sample.of(module.kind)) * module.output_rows.value() / tokens;
+  }
+  return rows;
+}
+
 const ModuleCosts& CostModel::module_costs(const Plan& plan, const ModulePlan& module, double samples) {
   const double taken = assumed_ ? samples * assumed_->factor(plan, module) : samples;
   const CostKey key = keys_.key_of(plan, module, taken);
@@ -138,6 +149,7 @@ const ModuleCosts& CostModel::module_costs(const Plan& plan, const ModulePlan& m
   const double share = assumed_ ? assumed_->share[static_cast<size_t>(module.kind)] : 1;
   const Segments segments = scaled((assumed_ ? assumed_->sample : given_->average).of(module.kind), taken / share);
   ModuleCosts costs = price_module(plan, module, placements_of(plan, module, key), *times_, segments);
+  if (module.kind == ModuleKind::kLlm) costs.media_rows_per_token = media_rows_per_token();
   if (share < 1) count_by_share(share, costs);
   // Memory has to do for the largest microbatches too.
   const TokenSpread& spread = given_->spreads[static_cast<size_t>(module.kind)];
@@ -155,7 +167,9 @@ const ModuleCosts& CostModel::module_costs(const Plan& plan, const ModulePlan& m
 }
 
 ModuleCosts CostModel::module_costs(const Plan& plan, const ModulePlan& module, const Segments& segments) const {
-  return price_module(plan, module, place_module(plan.cluster, module), *times_, segments);
+  ModuleCosts costs = price_module(plan, module, place_module(plan.cluster, module), *times_, segments);
+  if (module.kind == ModuleKind::kLlm) costs.media_rows_per_token = media_rows_per_token();
+  return costs;
 }
 
 const ModulePlacements& CostModel::placements_of(const Plan& plan, const ModulePlan& module, const CostKey& key) {

@@ -82,6 +82,7 @@ class CostModel {
   CostModel() = default;
   static Result<CostModel> without_times(const Plan& plan);
   const ModulePlacements& placements_of(const Plan& plan, const ModulePlan& module, const CostKey& key);
+  std::array<double, 3> media_rows_per_token() const;
   /// What so many samples together hardly ever exceed.
   Segments high_load(ModuleKind kind, double samples) const;
 

@@ -125,7 +125,8 @@ void walk_llm_exit(const WalkedBlock& block, const CountedTensor& x, int64_t tar
   {
     const CountedTensor normed = walk_norm(x, context.rows, norm, block.at(norm_op, outside));
     logits = walk_entered_linear(normed, {context.rows, context.whole_rows, norm.width},
-                                 {.rows = targets, .in = local.in, .out = local.out}, behind, block.at(head, outside));
+                                 {.rows = targets, .in = local.in, .out = local.out, .adapter = block.adapter_of(head)},
+                                 behind, block.at(head, outside));
   }
   const int64_t chunk = chunk_elements(targets, local.out, context);
   const CountedTensor sums = context.exact_rows_of(targets, 1);
@@ -188,7 +189,8 @@ CountedTensor walk_merger(const WalkedBlock& block, const std::string& norm_name
   const Op &up = op_named(block.block, path + "up"), &down = op_named(block.block, path + "down");
   const LocalMatmul wider = local_matmul(std::get<Matmul>(up.shape), up.split, outside.share);
   const LocalMatmul narrower = local_matmul(std::get<Matmul>(down.shape), down.split, outside.share);
-  const LinearShape first{.rows = rows.whole, .in = wider.in, .out = wider.out, .has_bias = true};
+  const LinearShape first{
+      .rows = rows.whole, .in = wider.in, .out = wider.out, .has_bias = true, .adapter = block.adapter_of(up)};
   CountedTensor wide;
   {
     CountedTensor plain;
@@ -207,13 +209,17 @@ CountedTensor walk_merger(const WalkedBlock& block, const std::string& norm_name
     }
     wide = walk_activation(plain, rows.whole, wider.out, 0, outside.going_back(block.needs_of(up).of_output));
   }
-  const OpNeeds& needs = block.needs_of(down);
   const bool is_spread = outside.is_spread();
   // A bias of its own is added once ranks have summed.
   const WalkContext at_down = block.at(down, outside);
-  const WalkContext summed = at_down.going_back(!is_spread || needs.of_input || needs.of_weight);
-  CountedTensor merged =
-      walk_linear(wide, {.rows = rows.whole, .in = narrower.in, .out = narrower.out, .has_bias = !is_spread}, summed);
+  const WalkContext summed = at_down.going_back(!is_spread || block.has_rows_gradient(down));
+  CountedTensor merged = walk_linear(wide,
+                                     {.rows = rows.whole,
+                                      .in = narrower.in,
+                                      .out = narrower.out,
+                                      .has_bias = !is_spread,
+                                      .adapter = block.adapter_of(down)},
+                                     summed);
   if (reorders) {
     summed.add_step([rows, summed](const CountedTensor&) { return summed.rows_of(rows.whole, rows.width); });
     merged = summed.rows_of(rows.whole, rows.width);
@@ -303,6 +309,11 @@ CountedTensor walk_tower_exit(const WalkedBlock& block, const CountedTensor& x, 
   const LocalMatmul wider = local_matmul(wider_shape, up.split, outside.share);
   const LocalMatmul narrower = local_matmul(narrower_shape, down.split, outside.share);
   const int64_t merged = wider_shape.in, all = outside.whole_rows;
+  const LinearShape wider_rows{.rows = rows.whole,
+                               .in = wider.in,
+                               .out = wider.out,
+                               .has_bias = wider_shape.bias_elements > 0,
+                               .adapter = block.adapter_of(up)};
   CountedTensor wide;
   {
     CountedTensor before = x;
@@ -318,23 +329,23 @@ CountedTensor walk_tower_exit(const WalkedBlock& block, const CountedTensor& x, 
       const CountedTensor squares = entering.rows_of(rows.whole, merged);
       const CountedTensor normed =
           walk_norm(squares, rows.whole, std::get<Norm>(norm->shape), block.at(*norm, outside));
-      plain = walk_linear(
-          normed, {.rows = rows.whole, .in = wider.in, .out = wider.out, .has_bias = wider_shape.bias_elements > 0},
-          block.at(up, outside));
+      plain = walk_linear(normed, wider_rows, block.at(up, outside));
     } else {
-      plain = walk_entered_linear(
-          before, {outside.rows, all, width},
-          {.rows = rows.whole, .in = wider.in, .out = wider.out, .has_bias = wider_shape.bias_elements > 0},
-          outside.going_back(block.needs_of(*first).of_input), block.at(up, outside));
+      plain = walk_entered_linear(before, {outside.rows, all, width}, wider_rows,
+                                  outside.going_back(block.needs_of(*first).of_input), block.at(up, outside));
     }
     wide = walk_activation(plain, rows.whole, wider.out, 0, outside.going_back(block.needs_of(up).of_output));
   }
-  const OpNeeds& needs = block.needs_of(down);
   const bool is_spread = outside.is_spread(), has_bias = narrower_shape.bias_elements > 0;
   const WalkContext at_down = block.at(down, outside);
-  const WalkContext summed = at_down.going_back(!is_spread || needs.of_input || needs.of_weight);
-  const CountedTensor made = walk_linear(
-      wide, {.rows = rows.whole, .in = narrower.in, .out = narrower.out, .has_bias = has_bias && !is_spread}, summed);
+  const WalkContext summed = at_down.going_back(!is_spread || block.has_rows_gradient(down));
+  const CountedTensor made = walk_linear(wide,
+                                         {.rows = rows.whole,
+                                          .in = narrower.in,
+                                          .out = narrower.out,
+                                          .has_bias = has_bias && !is_spread,
+                                          .adapter = block.adapter_of(down)},
+                                         summed);
   if (!is_spread) return made;
   const CountedTensor own = walk_leave(made, rows, summed);
   return has_bias ? walk_add_bias(own, rows.width, at_down) : own;
@@ -399,7 +410,12 @@ CountedTensor walk_audio_exit(const WalkedBlock& block, const CountedTensor& x, 
   }
   const CountedTensor mean = context.rows_of(own, norm.width);
   const CountedTensor normed = walk_norm(mean, own, norm, block.at(norm_op, outside));
-  return walk_linear(normed, {.rows = own, .in = projection.in, .out = projection.out, .has_bias = true},
+  return walk_linear(normed,
+                     {.rows = own,
+                      .in = projection.in,
+                      .out = projection.out,
+                      .has_bias = true,
+                      .adapter = block.adapter_of(projection_op)},
                      block.at(projection_op, outside));
 }
 

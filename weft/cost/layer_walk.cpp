@@ -3,15 +3,10 @@
 #include <functional>
 
 #include "weft/cost/attention_walk.h"
+#include "weft/program/adapter_ops.h"
 
 namespace weft {
 namespace {
-
-/// Whether the product itself has a gradient to give, its bias left out, which is added once ranks have summed.
-bool needs_rows_gradient(const WalkedBlock& block, const Op& op) {
-  const OpNeeds& needs = block.needs_of(op);
-  return needs.of_input || needs.of_weight;
-}
 
 /// A product whose weight is cut by rows, and the sum over ranks of what it gives.
 using WalkProduct = std::function<CountedTensor(const LinearShape&, const WalkContext&)>;
@@ -25,13 +20,14 @@ CountedTensor row_cut_product(const WalkProduct& product, const WalkedBlock& blo
   LinearShape shape{.rows = context.whole_rows,
                     .in = local.in,
                     .out = local.out,
-                    .has_bias = matmul.bias_elements > 0 && !context.is_spread()};
+                    .has_bias = matmul.bias_elements > 0 && !context.is_spread(),
+                    .adapter = block.adapter_of(op)};
   if (!context.is_spread()) return product(shape, context);
   CountedTensor rows;
   {
-    const CountedTensor summand = product(shape, context.going_back(needs_rows_gradient(block, op)));
+    const CountedTensor summand = product(shape, context.going_back(block.has_rows_gradient(op)));
     rows = walk_leave(summand, {context.rows, context.whole_rows, local.out},
-                      context.going_back(needs_rows_gradient(block, op)));
+                      context.going_back(block.has_rows_gradient(op)));
   }
   return matmul.bias_elements > 0 ? walk_add_bias(rows, local.out, context) : rows;
 }
@@ -49,10 +45,13 @@ CountedTensor column_cut_linear(const CountedTensor& x, const WalkedBlock& block
   const WalkContext context = block.at(op, outside);
   const auto& matmul = std::get<Matmul>(op.shape);
   const LocalMatmul local = local_matmul(matmul, op.split, context.share);
-  return walk_entered_linear(
-      x, {context.rows, context.whole_rows, local.in},
-      {.rows = context.whole_rows, .in = local.in, .out = local.out, .has_bias = matmul.bias_elements > 0},
-      context.going_back(context.passes_on), context);
+  return walk_entered_linear(x, {context.rows, context.whole_rows, local.in},
+                             {.rows = context.whole_rows,
+                              .in = local.in,
+                              .out = local.out,
+                              .has_bias = matmul.bias_elements > 0,
+                              .adapter = block.adapter_of(op)},
+                             context.going_back(context.passes_on), context);
 }
 
 CountedTensor attention(const CountedTensor& x, const WalkedBlock& layer, const WalkContext& context) {
@@ -82,7 +81,7 @@ CountedTensor mlp(const CountedTensor& x, const WalkedBlock& layer, const WalkCo
   const int64_t up_width = local_matmul(std::get<Matmul>(up.shape), up.split, context.share).out;
   const CountedTensor wide = column_cut_linear(x, layer, up, context);
   const WalkContext behind = context.going_back(layer.needs_of(up).of_output);
-  if (context.has_own_kernels()) {
+  if (context.has_own_kernels() && !layer.adapter_of(op_named(block, "mlp.down"))) {
     const auto product = [&](const LinearShape& shape, const WalkContext& inside) {
       return walk_activated_linear(wide, up_width, shape, behind, inside);
     };
@@ -99,8 +98,47 @@ CountedTensor scaled(CountedTensor x, const WalkedBlock& layer, std::string_view
   return walk_scale(x, context.rows, std::get<Pointwise>(op->shape).scales, layer.at(*op, context));
 }
 
+/// What experts' adapters do beside their product, expert by expert.
+void expert_adapter(const CountedTensor& x, const LocalMatmul& local, const AdapterShape& adapter, int64_t rows,
+                    const std::shared_ptr<CountedTensor>& of_rows, const WalkContext& context) {
+  const CountedTensor narrow = context.rows_of(rows, adapter.width);
+  {
+    const CountedTensor wide = context.rows_of(rows, local.out);
+    walk_product(rows, local.in, adapter.width, context);
+    walk_copied_product(rows, adapter.rank, local.out, context);
+  }
+  if (!adapter.is_trained() && !context.passes_on) return;
+  const CountedTensor kept = adapter.trains_down ? x : CountedTensor();
+  const CountedTensor kept_narrow = adapter.trains_up ? narrow : CountedTensor();
+  context.add_step([=](const CountedTensor& dy) {
+    const CountedTensor of_narrow = context.rows_of(rows, adapter.width);
+    walk_copied_product(rows, local.out, adapter.rank, context);
+    const auto make_gradients = [context, adapter, local, rows] {
+      if (adapter.trains_down) walk_weight_gradient(rows, local.in, adapter.width, context);
+      if (adapter.trains_up) walk_weight_gradient(rows, adapter.rank, local.out, context);
+    };
+    if (adapter.is_trained() && context.queue != nullptr) {
+      context.queue->push_back([kept, kept_narrow, of_narrow, dy, make_gradients] { make_gradients(); });
+    } else if (adapter.is_trained()) {
+      make_gradients();
+    }
+    if (context.passes_on) {
+      *of_rows = context.rows_of(rows, local.in);
+      walk_product(rows, adapter.width, local.in, context);
+    }
+    return dy;
+  });
+}
+
 /// A product of every expert with its rows.
-CountedTensor expert_linear(const CountedTensor& x, const Op& op, int64_t rows, const WalkContext& context) {
+CountedTensor expert_linear(const CountedTensor& x, const Op& op, int64_t rows,
+                            const std::optional<AdapterShape>& adapter, const WalkContext& context) {
+  const auto of_rows = std::make_shared<CountedTensor>();
+  if (adapter) {
+    context.add_step([of_rows, context](const CountedTensor& of_product) {
+      return added_gradient(std::exchange(*of_rows, {}), of_product, context);
+    });
+  }
   const LocalMatmul local = local_matmul(std::get<Matmul>(op.shape), op.split, context.share);
   const CountedTensor kept = context.trains ? x : CountedTensor();
   context.add_step([=](const CountedTensor& dy) {
@@ -117,6 +155,7 @@ CountedTensor expert_linear(const CountedTensor& x, const Op& op, int64_t rows, 
   });
   CountedTensor y = context.rows_of(rows, local.out);
   walk_product(rows, local.in, local.out, context);
+  if (adapter) expert_adapter(x, local, *adapter, rows, of_rows, context);
   return y;
 }
 
@@ -191,8 +230,8 @@ CountedTensor moe(const CountedTensor& x, const LayerWalk& layer, const WalkCont
   const int64_t sent = n * k, here = layer.is_exchanged ? layer.received_rows : sent;
   const int64_t inner_width = local_matmul(std::get<Matmul>(up.shape), up.split, outside.share).out / 2;
   const WalkContext before = outside.going_back(of_rows);
-  const bool of_wide = of_rows || layer.needs_of(up).of_weight;
-  const bool of_outer = of_wide || layer.needs_of(down).of_weight;
+  const bool of_wide = of_rows || layer.has_rows_gradient(up);
+  const bool of_outer = of_wide || layer.has_rows_gradient(down);
   const CountedTensor rows = is_over_tp ? x : walk_enter(x, {outside.rows, n, width}, before);
   // Experts and router both have a gradient for the rows; the experts' comes first.
   const auto of_experts = std::make_shared<CountedTensor>();
@@ -217,10 +256,10 @@ CountedTensor moe(const CountedTensor& x, const LayerWalk& layer, const WalkCont
   of_down.passes_on = of_wide;
   CountedTensor inner;
   {
-    const CountedTensor wide = expert_linear(sorted, up, here, of_up);
+    const CountedTensor wide = expert_linear(sorted, up, here, layer.adapter_of(up), of_up);
     inner = walk_swiglu(wide, here, inner_width, outside.going_back(of_wide));
   }
-  CountedTensor outer = expert_linear(inner, down, here, of_down);
+  CountedTensor outer = expert_linear(inner, down, here, layer.adapter_of(down), of_down);
   const WalkContext behind = outside.going_back(of_outer || of_choice);
   if (layer.is_exchanged)
     outer = exchange(here, sent, width, /*orders_first=*/true, back, outside.going_back(of_outer));
@@ -245,6 +284,28 @@ CountedTensor moe(const CountedTensor& x, const LayerWalk& layer, const WalkCont
 const OpNeeds& WalkedBlock::needs_of(const Op& op) const {
   static const OpNeeds kAll;
   return needs.empty() ? kAll : needs[static_cast<size_t>(&op - block.ops.data())];
+}
+
+std::optional<AdapterShape> WalkedBlock::adapter_of(const Op& op) const {
+  const auto place = static_cast<size_t>(&op - block.ops.data());
+  if (!is_adapted(block, place)) return std::nullopt;
+  const Op &down = block.ops[place + 1], &up = block.ops[place + 2], &sum = block.ops[place + 3];
+  AdapterShape shape{.rank = std::get<Matmul>(up.shape).in,
+                     .width = std::get<Matmul>(down.shape).out,
+                     .stretches = 0,
+                     .dropout = std::get<Pointwise>(sum.shape).dropout,
+                     .trains_down = needs_of(down).of_weight,
+                     .trains_up = needs_of(up).of_weight};
+  // Parts that have none and lie together are one stretch of zeros.
+  const std::vector<std::string>& names = up.weights->names;
+  for (size_t i = 0; i < names.size(); ++i) shape.stretches += i == 0 || !names[i].empty() || !names[i - 1].empty();
+  return shape;
+}
+
+bool WalkedBlock::has_rows_gradient(const Op& op) const {
+  const OpNeeds& own = needs_of(op);
+  const std::optional<AdapterShape> adapter = adapter_of(op);
+  return own.of_input || own.of_weight || (adapter && adapter->is_trained());
 }
 
 WalkContext WalkedBlock::at(const Op& op, const WalkContext& context) const {

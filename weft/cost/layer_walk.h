@@ -20,6 +20,10 @@ struct WalkedBlock {
 
   const OpNeeds& needs_of(const Op& op) const;
   const OpNeeds& needs_of(std::string_view op) const { return needs_of(op_named(block, op)); }
+  /// An operator's adapter; nothing where it has none.
+  std::optional<AdapterShape> adapter_of(const Op& op) const;
+  /// Whether the product itself has a gradient to give, its bias left out, which is added once ranks have summed.
+  bool has_rows_gradient(const Op& op) const;
   /// How an operator is gone through.
   WalkContext at(const Op& op, const WalkContext& context) const;
   /// Of what a sum adds to a block's rows.

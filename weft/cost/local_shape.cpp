@@ -1,9 +1,15 @@
 #include "weft/cost/local_shape.h"
 
+#include "weft/program/adapter_ops.h"
+
 namespace weft {
 
 bool has_whole_rows(const Op& op, const BlockSetting& setting) {
-  return op.has_whole_rows && (!setting.experts_over_tp || std::holds_alternative<CrossEntropy>(op.shape));
+  if (!op.has_whole_rows || !setting.experts_over_tp) return op.has_whole_rows;
+  // The loss's rows, and those of adapters of other products than experts'.
+  const auto* matmul = std::get_if<Matmul>(&op.shape);
+  const bool is_of_experts = matmul != nullptr && matmul->experts > 1;
+  return std::holds_alternative<CrossEntropy>(op.shape) || (is_adapter(op) && !is_of_experts);
 }
 
 int64_t row_share(const Op& op, const BlockSetting& setting) {

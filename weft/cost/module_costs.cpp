@@ -4,6 +4,7 @@
 
 #include "weft/meaning/copied_weights.h"
 #include "weft/mesh/head_share.h"
+#include "weft/program/adapter_ops.h"
 
 namespace weft {
 namespace {
@@ -13,14 +14,15 @@ void count_copies(const Block& block, const BlockSetting& setting, BlockCost& co
   share.tp_rank = 0;
   std::vector<LocalWeight> weights;
   for (const Op& op : block.ops) {
-    list_weights(op, share, weights);
+    if (has_gradient(block, op)) list_weights(op, share, weights);
     // Bounds ask for degrees beyond an encoder's heads, too, of which no plan is made.
     if (const auto* a = std::get_if<Attention>(&op.shape))
       cost.key_sharers =
           share_of_heads({a->heads, a->kv_heads, a->head_dim}, std::min(setting.tp, a->heads), 0).sharers;
   }
   for (const LocalWeight& weight : weights) {
-    cost.copied += summed_over_tp(weight, setting.sequence_parallel);
+    (weight.is_expert && setting.ep > 1 ? cost.copied_of_experts : cost.copied) +=
+        summed_over_tp(weight, setting.sequence_parallel);
     cost.copied_keys += weight.same_keys;
   }
 }
@@ -31,9 +33,11 @@ BlockCost price_block(const Module& module, const Block& block, const BlockSetti
                  .memory = times.memory_of(module, block, setting, segments),
                  .parameters = local_parameters(block, setting)};
   for (const Op& op : block.ops) {
-    const int64_t elements = local_parameters(op, setting.share()).total();
-    cost.largest_weight = std::max(cost.largest_weight, elements);
-    if (elements > 0) ++cost.num_weights;
+    const LocalParameters own = local_parameters(op, setting.share());
+    if (own.total() > 0) ++cost.num_weights;
+    if (!has_gradient(block, op)) continue;
+    cost.gradients += own;
+    cost.largest_weight = std::max(cost.largest_weight, own.total());
   }
   if (setting.tp > 1) count_copies(block, setting, cost);
   return cost;

@@ -5,6 +5,7 @@
 
 #include "weft/base/as_double.h"
 #include "weft/cost/local_shape.h"
+#include "weft/program/adapter_ops.h"
 
 namespace weft {
 namespace {
@@ -64,6 +65,8 @@ class OpPricer {
     const double share = as_double(feature_share(op_, setting_));
     const double moved = rows_ * as_double(p.elements_in + p.elements_out) / share * bytes_;
     const double masks = rows_ * as_double(p.dropped) / share;
+    // What an adapter gives is scaled in place and added in place: two kernels that read three times and write twice.
+    if (is_adapter(op_)) return streamed(moved * 5 / 6, 0, 0, 2);
     // A sum hands its gradient on as it is; only dropout has something to do.
     if (p.is_sum) return streamed(moved + masks, masks * (2 * bytes_ + kMaskBytes), p.dropped > 0 ? 1 : 0);
     return streamed(moved + masks, moved + masks + rows_ * as_double(p.elements_in) / share * bytes_, 1);

@@ -15,6 +15,16 @@ struct OpTime {
   double forward_kernels = 0;
   double input_gradient_kernels = 0;
   double weight_gradient_kernels = 0;
+
+  OpTime& operator+=(const OpTime& other) {
+    forward_ms += other.forward_ms;
+    input_gradient_ms += other.input_gradient_ms;
+    weight_gradient_ms += other.weight_gradient_ms;
+    forward_kernels += other.forward_kernels;
+    input_gradient_kernels += other.input_gradient_kernels;
+    weight_gradient_kernels += other.weight_gradient_kernels;
+    return *this;
+  }
 };
 
 /// Rates of a device as kernels see them.

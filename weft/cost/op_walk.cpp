@@ -86,10 +86,22 @@ CountedTensor walk_norm_heads(const CountedTensor& qkv, int64_t rows, const Loca
   return y;
 }
 
-void walk_product(int64_t rows, int64_t in, int64_t out, const WalkContext& context) {
-  if (!context.is_half() || rows == 0 || !context.count->is_of_processor()) return;
+namespace {
+
+int64_t packed_bytes(int64_t rows, int64_t in, int64_t out, const WalkContext& context) {
+  if (!context.is_half() || rows == 0 || !context.count->is_of_processor()) return 0;
   constexpr int64_t kTiles = 64 << 10;
-  context.count->pass(kTiles + context.element_bytes * (rows * in + in * out) + context.exact_bytes * rows * out);
+  return kTiles + context.element_bytes * (rows * in + in * out) + context.exact_bytes * rows * out;
+}
+
+}  // namespace
+
+void walk_product(int64_t rows, int64_t in, int64_t out, const WalkContext& context) {
+  context.count->pass(packed_bytes(rows, in, out, context));
+}
+
+void walk_copied_product(int64_t rows, int64_t in, int64_t out, const WalkContext& context) {
+  context.count->pass(rows * out * context.element_bytes + packed_bytes(rows, in, out, context));
 }
 
 void walk_weight_product(int64_t rows, int64_t in, int64_t out, const WalkContext& context) {
@@ -108,28 +120,85 @@ namespace {
 /// Rows that a weight's gradient reads, made of those that were kept.
 using MakeRows = std::function<CountedTensor(const CountedTensor& kept)>;
 
+/// Rows some of whose elements are dropped, as they are made in passing.
+CountedTensor dropped_rows(int64_t rows, int64_t width, const WalkContext& context) {
+  const CountedTensor factors = walk_drawn_factors(rows * width, context.element_bytes, context);
+  return context.rows_of(rows, width);
+}
+
+/// x · downᵀ, and what is added of it to the product's rows where they lie.
+CountedTensor walk_adapter(const LinearShape& shape, const WalkContext& context) {
+  CountedTensor dropped;
+  if (shape.adapter->dropout > 0) dropped = dropped_rows(shape.rows, shape.in, context);
+  CountedTensor narrow = context.rows_of(shape.rows, shape.adapter->width);
+  walk_product(shape.rows, shape.in, shape.adapter->width, context);
+  dropped.reset();
+  walk_copied_product(shape.rows, shape.adapter->rank, shape.out, context);
+  return narrow;
+}
+
+/// The gradient of x · downᵀ, put together of its parts.
+CountedTensor walk_narrow_gradient(const LinearShape& shape, const WalkContext& context) {
+  const AdapterShape& adapter = *shape.adapter;
+  CountedTensor sum = context.rows_of(shape.rows, adapter.width);
+  CountedTensor part;
+  if (adapter.width > adapter.rank) part = context.rows_of(shape.rows, adapter.rank);
+  walk_product(shape.rows, shape.out, adapter.rank, context);
+  return sum;
+}
+
+void walk_adapter_gradients(const LinearShape& shape, const WalkContext& context) {
+  const AdapterShape& adapter = *shape.adapter;
+  if (adapter.trains_down) {
+    CountedTensor dropped;
+    if (adapter.dropout > 0) dropped = dropped_rows(shape.rows, shape.in, context);
+    walk_weight_gradient(shape.rows, shape.in, adapter.width, context);
+  }
+  if (!adapter.trains_up) return;
+  const int64_t elements = shape.out * adapter.rank;
+  CountedTensor product = context.make(elements * context.element_bytes);
+  walk_weight_product(shape.rows, adapter.rank, shape.out, context);
+  if (adapter.stretches > 1) product = context.make(elements * context.element_bytes);
+  CountedTensor converted;
+  if (!context.adds_in_place) converted = context.make(elements * context.exact_bytes);
+}
+
+/// The product's own gradient of its rows is there already.
+void walk_adapter_input_gradient(const LinearShape& shape, const WalkContext& context) {
+  if (shape.adapter->dropout == 0) return walk_product(shape.rows, shape.adapter->width, shape.in, context);
+  const CountedTensor whole = context.rows_of(shape.rows, shape.in);
+  walk_product(shape.rows, shape.adapter->width, shape.in, context);
+  const CountedTensor dropped = dropped_rows(shape.rows, shape.in, context);
+}
+
 CountedTensor walk_product_of(const CountedTensor& own, const LinearShape& shape, const MakeRows& make_rows,
                               const WalkContext& context) {
   CountedTensor y = context.rows_of(shape.rows, shape.out);
   walk_product(shape.rows, shape.in, shape.out, context);
-  const CountedTensor kept = context.trains ? own : CountedTensor();
-  context.add_step([kept, shape, make_rows, context](const CountedTensor& dy) {
-    const auto make_gradients = [kept, shape, make_rows, context] {
-      if (context.trains) {
-        const CountedTensor rows = make_rows(kept);
-        walk_weight_gradient(shape.rows, shape.in, shape.out, context);
-      }
+  const bool has_adapter = shape.adapter.has_value();
+  CountedTensor narrow = has_adapter ? walk_adapter(shape, context) : CountedTensor();
+  if (has_adapter && !shape.adapter->trains_up) narrow.reset();
+  const bool keeps_rows = context.trains || (has_adapter && shape.adapter->trains_down);
+  const CountedTensor kept = keeps_rows ? own : CountedTensor();
+  context.add_step([kept, narrow, shape, make_rows, has_adapter, context](const CountedTensor& dy) {
+    const CountedTensor of_narrow = has_adapter ? walk_narrow_gradient(shape, context) : CountedTensor();
+    const auto make_gradients = [kept, shape, make_rows, has_adapter, context] {
+      const CountedTensor rows = kept.is_defined() ? make_rows(kept) : CountedTensor();
+      if (context.trains) walk_weight_gradient(shape.rows, shape.in, shape.out, context);
       if (shape.has_bias && context.trains_bias) make_bias_gradient(shape.out, context);
+      if (has_adapter) walk_adapter_gradients(shape, context);
     };
-    const bool has_weights = context.trains || (shape.has_bias && context.trains_bias);
+    const bool has_weights =
+        context.trains || (shape.has_bias && context.trains_bias) || (has_adapter && shape.adapter->is_trained());
     if (has_weights && context.queue != nullptr) {
-      context.queue->push_back([dy, make_gradients] { make_gradients(); });
+      context.queue->push_back([dy, narrow, of_narrow, make_gradients] { make_gradients(); });
     } else if (has_weights) {
       make_gradients();
     }
     if (!context.passes_on) return CountedTensor();
     CountedTensor dx = context.rows_of(shape.rows, shape.in);
     walk_product(shape.rows, shape.out, shape.in, context);
+    if (has_adapter) walk_adapter_input_gradient(shape, context);
     return dx;
   });
   return y;

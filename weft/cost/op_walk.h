@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "weft/cost/walk_context.h"
 #include "weft/program/op.h"
 
@@ -19,8 +21,22 @@ CountedTensor walk_norm_heads(const CountedTensor& qkv, int64_t rows, const Loca
 /// precision: these are packed and sums are exact, all at once or in parts, as the processor has it.
 void walk_product(int64_t rows, int64_t in, int64_t out, const WalkContext& context);
 void walk_weight_product(int64_t rows, int64_t in, int64_t out, const WalkContext& context);
+/// The same of a product that is made for some of the rows at a time, apart, and then put in its place.
+void walk_copied_product(int64_t rows, int64_t in, int64_t out, const WalkContext& context);
 /// A weight's gradient: made in place, or made and then added to one of another type.
 void walk_weight_gradient(int64_t rows, int64_t in, int64_t out, const WalkContext& context);
+
+/// A low-rank adapter of a product, as one rank has it.
+struct AdapterShape {
+  int64_t rank = 0;
+  int64_t width = 0;      ///< of what its first product gives: the ranks of all its parts
+  int64_t stretches = 1;  ///< of the output, made one by one and then put together
+  double dropout = 0;     ///< of what it takes in
+  bool trains_down = true;
+  bool trains_up = true;
+
+  bool is_trained() const { return trains_down || trains_up; }
+};
 
 /// A matrix product with a weight.
 struct LinearShape {
@@ -28,6 +44,7 @@ struct LinearShape {
   int64_t in = 0;
   int64_t out = 0;
   bool has_bias = false;
+  std::optional<AdapterShape> adapter = std::nullopt;
 };
 CountedTensor walk_linear(const CountedTensor& x, const LinearShape& shape, const WalkContext& context);
 

@@ -10,6 +10,7 @@
 #include "tests/support/meaning/random_plan.h"
 #include "tests/support/meaning/uniform_load.h"
 #include "tests/support/source_tree.h"
+#include "tests/support/spec/random_adapters.h"
 #include "weft/cost/cost_model.h"
 #include "weft/meaning/expert_ranks.h"
 #include "weft/meaning/group_names.h"
@@ -27,7 +28,9 @@ namespace {
 enum Axis { kTp, kCp, kEp, kPp, kMedia, kNumAxes };
 constexpr std::array<const char*, kNumAxes> kNames = {"tp", "cp", "ep", "pp", "media"};
 using Bytes = std::array<double, kNumAxes>;
-/// Of the first action of every kind and stage. Encoders' stages are those of their pipelines.
+/// Of the first action of every kind and stage. Encoders' stages are those of their pipelines: stage 3 of the second
+/// encoder beside the llm's is 103.
+constexpr int32_t kStagesOfEncoder = 100;
 using ActionBytes = std::map<std::pair<ActionKind, int32_t>, Bytes>;
 
 Cluster byte_cluster() {
@@ -98,7 +101,8 @@ class Comparison {
         const ModulePlan& m = module_of(action);
         const ModulePlan& sender = is_encoder(action.kind) ? m : sender_over(is_back ? action.stage : action.stage - 1);
         if (sender.tp > 1 && !sender.sequence_parallel) bytes[kTp] -= static_cast<double>(sender.tp - 1) * parts;
-        const int32_t stage = is_encoder(action.kind) ? encoder_stage(m, rank) : action.stage;
+        const int32_t stage =
+            is_encoder(action.kind) ? action.stage * kStagesOfEncoder + encoder_stage(m, rank) : action.stage;
         Bytes& all = most[{action.kind, stage}];
         for (size_t axis = 0; axis < kMedia; ++axis) all[axis] = std::max(all[axis], bytes[axis]);
         media[{action.kind, stage}] += bytes[kMedia];
@@ -135,10 +139,11 @@ class Comparison {
       prices[{ActionKind::kReduceGrad, stage}][kTp] = stages[s].last_copies_ms;
       prices[{ActionKind::kSendForward, stage}][kPp] = stages[s].transfer_busy_ms;
     }
+    int32_t number = 0;
     for (size_t m = 0; m < plan_.modules.size(); ++m) {
       const ModulePlan& module = plan_.modules[m];
       if (!module.is_in_pipeline()) {
-        price_beside(static_cast<int32_t>(m), costs[m], prices);
+        price_beside(static_cast<int32_t>(m), number++, costs[m], prices);
       } else if (module.is_encoder()) {
         const auto tell_apart = [&](ActionKind kind, const PassTime& output) {
           Bytes& bytes = prices[{kind, llm_begin()}];
@@ -154,9 +159,32 @@ class Comparison {
     return prices;
   }
 
+  /// Whether a backward's stage holds the first layer that is trained of a module.
+  bool ends_inside(const Action& action) const {
+    const Trainable trainable(plan_);
+    const bool is_beside = action.kind == ActionKind::kEncodeBackward;
+    if (!is_beside && !makes_gradient(action.kind)) return false;
+    std::vector<StagePart> parts;
+    list_stage_parts(plan_, parts);
+    for (const ModulePlan& module : plan_.modules) {
+      const int64_t first = trainable.first_trained(module.kind) - 1;
+      if (is_beside && !module.is_in_pipeline()) return true;
+      for (const StagePart& part : parts) {
+        const bool is_here =
+            part.stage == action.stage && plan_.modules[static_cast<size_t>(part.module)].kind == module.kind;
+        if (!is_beside && is_here && part.first_layer <= first && first < part.first_layer + part.num_layers)
+          return true;
+      }
+    }
+    return false;
+  }
+
   /// Whether attention of an encoder may need fewer rows of other ranks than all: those of images that are cut.
   bool has_several_images(const Action& action) const {
-    if (is_encoder(action.kind)) return segments_of(module_of(action)).front().count > 1;
+    if (is_encoder(action.kind)) {
+      const Action of_encoder{action.kind, action.stage / kStagesOfEncoder, 0};
+      return segments_of(module_of(of_encoder)).front().count > 1;
+    }
     const bool has_inline = std::any_of(plan_.modules.begin(), plan_.modules.end(),
                                         [](const ModulePlan& m) { return m.is_encoder() && m.is_in_pipeline(); });
     return has_inline && first_microbatch().samples.size() > 1;
@@ -174,16 +202,18 @@ class Comparison {
     return 0;
   }
 
-  /// The module whose rows go over the border behind a stage of the pipeline; these models have one encoder at most.
+  /// The module whose rows go over the border behind a stage of the pipeline, or one that joins them alike.
   const ModulePlan& sender_over(int32_t border) const {
-    return border < llm_begin() ? plan_.modules.front() : plan_.llm();
+    if (border >= llm_begin()) return plan_.llm();
+    return *std::find_if(plan_.modules.begin(), plan_.modules.end(),
+                         [](const ModulePlan& module) { return module.is_in_pipeline(); });
   }
 
-  void price_beside(int32_t module, const ModuleCosts& costs, ActionBytes& prices) const {
+  void price_beside(int32_t module, int32_t number, const ModuleCosts& costs, ActionBytes& prices) const {
     std::vector<StageCost> stages;
     price_encoder(plan_, module, costs, stages);
     for (size_t s = 0; s < stages.size(); ++s) {
-      const auto stage = static_cast<int32_t>(s);
+      const int32_t stage = number * kStagesOfEncoder + static_cast<int32_t>(s);
       Bytes& there = prices[{ActionKind::kEncodeForward, stage}];
       Bytes& back = prices[{ActionKind::kEncodeBackward, stage}];
       add(stages[s].forward, there);
@@ -212,8 +242,11 @@ class Comparison {
       if (name == group_names::kContext) axis = call.kind == OperationKind::kAllReduce ? kEp : kMedia;
       if (axis == kNumAxes) continue;
       const bool has_rows = name == group_names::kExperts && call.bytes.sent >= count_bytes;
-      sent[axis] += (has_rows ? busiest_ : 1) * static_cast<double>(call.bytes.sent);
-      received[axis] += (has_rows ? busiest_ : 1) * static_cast<double>(call.bytes.received);
+      Traffic bytes = call.bytes;
+      // A rank with more heads than others gets more there and sends more back, each in a call that others wait for.
+      if (name == group_names::kUlysses) bytes.sent = bytes.received = std::max(bytes.sent, bytes.received);
+      sent[axis] += (has_rows ? busiest_ : 1) * static_cast<double>(bytes.sent);
+      received[axis] += (has_rows ? busiest_ : 1) * static_cast<double>(bytes.received);
     }
     Bytes bytes{};
     for (size_t axis = 0; axis < kMedia; ++axis) bytes[axis] = std::max(sent[axis], received[axis]);
@@ -244,13 +277,15 @@ class Comparison {
   Segments segments_of(const ModulePlan& module) const {
     const auto samples = static_cast<double>(first_microbatch().samples.size());
     if (module.kind == ModuleKind::kLlm) return {{static_cast<double>(first_microbatch().samples.front()), samples}};
-    const auto length = static_cast<double>(sample_.patches);
+    const auto length = static_cast<double>(sample_.rows_inside(plan_.model, module.kind));
     if (module.is_in_pipeline()) return {{length, samples}};
-    size_t most = 0;
+    int64_t most = 0;
     for (const auto& macro_batches : load_.beside.at(module.kind).macro_batches) {
-      if (macro_batches.front()) most = std::max(most, macro_batches.front()->segments.size());
+      if (!macro_batches.front()) continue;
+      const std::vector<int64_t>& segments = macro_batches.front()->segments;
+      most = std::max(most, std::accumulate(segments.begin(), segments.end(), 0L));
     }
-    return {{length, static_cast<double>(most)}};
+    return {{length, static_cast<double>(most) / length}};
   }
 
   const Plan& plan_;
@@ -269,6 +304,17 @@ void PrintTo(const PricedCase& test, std::ostream* out) {
   *out << test.model;
 }
 
+/// Whether rows of several inline encoders go over the borders of a pipeline and are not joined alike there.
+bool has_unlike_encoders(const Plan& plan) {
+  const ModulePlan* first = nullptr;
+  for (const ModulePlan& module : plan.modules) {
+    if (!module.is_encoder() || !module.is_in_pipeline()) continue;
+    if (first != nullptr && first->sequence_parallel != module.sequence_parallel) return true;
+    first = &module;
+  }
+  return false;
+}
+
 class PricedCalls : public testing::TestWithParam<PricedCase> {};
 
 TEST_P(PricedCalls, AreTheBytesThatRanksMove) {
@@ -276,7 +322,8 @@ TEST_P(PricedCalls, AreTheBytesThatRanksMove) {
   ASSERT_TRUE(model.ok()) << model.error().message();
   std::array<int, kNumAxes> compared{};
   for (uint64_t seed = 1; seed <= draws(uint64_t{kIsSanitized ? 12 : 40}); ++seed) {
-    Plan plan = random_plan(*model, seed, {.allows_rules = false, .allows_balance = false});
+    Plan plan = random_plan(maybe_with_adapters(*model, seed), seed, {.allows_rules = false, .allows_balance = false});
+    if (has_unlike_encoders(plan)) continue;
     GetParam().sample.write_to(plan.workload);
     plan.cluster = byte_cluster();
     plan.overlap_tp = plan.overlap_dp = false;
@@ -289,6 +336,7 @@ TEST_P(PricedCalls, AreTheBytesThatRanksMove) {
       if (price == priced.end()) continue;
       const Action action{key.first, key.second, 0};
       const bool has_ring = plan.llm().cp > plan.llm().cp_ulysses;
+      const bool adds_later = plan.llm().cp > 1 && model->modules.front().output_parts > 1;
       for (size_t axis = 0; axis < kNumAxes; ++axis) {
         SCOPED_TRACE(std::string(kNames[axis]) + " of " + to_text(action) + ", seed " + std::to_string(seed) + ": " +
                      settings_text(plan));
@@ -298,12 +346,19 @@ TEST_P(PricedCalls, AreTheBytesThatRanksMove) {
             (axis == kCp || axis == kMedia) && (comparison.has_several_images(action) || (has_ring && axis == kCp));
         // Counts that do not divide by their ranks go round in uneven parts.
         const double odd_bytes = axis == kEp ? 1e3 : 1e-3;
+        // The first layer with adapters is priced as if its input had a gradient, too.
+        if (has_adapters(plan.model) && comparison.ends_inside(action)) {
+          EXPECT_GE(priced_bytes, bytes[axis] * (1 - 1e-6) - odd_bytes);
+          continue;
+        }
+        // Places of an image's rows are taken as random, and are spread here; later layers add some where they lie.
+        const double share = axis == kMedia ? 0.02 : axis == kPp && adds_later ? 0.01 : 1e-6;
         if (!is_bound) {
-          EXPECT_NEAR(priced_bytes, bytes[axis], 1e-6 * bytes[axis] + odd_bytes);
+          EXPECT_NEAR(priced_bytes, bytes[axis], share * bytes[axis] + odd_bytes);
           continue;
         }
         // A ring is priced by the rank that is the slowest of each step, and images as if all were cut.
-        EXPECT_GE(priced_bytes, bytes[axis] * (1 - 1e-6));
+        EXPECT_GE(priced_bytes, bytes[axis] * (1 - share));
         if (!comparison.has_several_images(action) || axis == kMedia) {
           EXPECT_LE(priced_bytes, 2 * bytes[axis] + 1);
         }
@@ -320,15 +375,21 @@ TEST_P(PricedCalls, AreTheBytesThatRanksMove) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, PricedCalls,
-                         testing::Values(PricedCase{"llama3-8b", {.text = 1024}},
-                                         PricedCase{"qwen3-30b-a3b", {.text = 1024}}),
-                         [](const auto& test) {
-                           std::string name = test.param.model;
-                           std::replace_if(
-                               name.begin(), name.end(), [](char c) { return c == '-' || c == '.'; }, '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Models, PricedCalls,
+    testing::Values(PricedCase{"llama3-8b", {.text = 1024}}, PricedCase{"qwen3-30b-a3b", {.text = 1024}},
+                    // Rows and windows that all ranks of 8 have as many of, in any division.
+                    PricedCase{"qwen2-vl-7b", {.text = 840, .patches = 3360}},
+                    PricedCase{"qwen2.5-vl-7b", {.text = 3360, .patches = 53760, .window = 64}},
+                    PricedCase{"qwen3-vl-4b", {.text = 840, .patches = 3360}},
+                    PricedCase{"qwen2.5-omni-7b",
+                               {.text = 3360, .patches = 53760, .window = 64, .clip_s = 67.2, .chunk = 4}}),
+    [](const auto& test) {
+      std::string name = test.param.model;
+      std::replace_if(
+          name.begin(), name.end(), [](char c) { return c == '-' || c == '.'; }, '_');
+      return name;
+    });
 
 }  // namespace
 }  // namespace weft::priced_calls_test

@@ -8,6 +8,7 @@
 #include "weft/base/check.h"
 #include "weft/meaning/block_exchanges.h"
 #include "weft/meaning/macro_batch.h"
+#include "weft/program/adapter_ops.h"
 #include "weft/program/name_weights.h"
 #include "weft/schedule/generators.h"
 
@@ -84,14 +85,17 @@ class ModulePasses {
  private:
   /// As far as the backward has to go, with as much of the weights' gradients as is trained.
   Passes passes_of(int64_t place, Passes passes) const {
-    const BackwardNeeds backward = trainable_.has_rules() ? trainable_.backward_of(spec_.kind, place) : backward_;
+    const BackwardNeeds backward = trainable_.has_rules() ? trainable_.passes_of(spec_.kind, place) : backward_;
     if (!backward.runs()) passes.attention = passes.forward_again = 0;
     if (!backward.inputs) passes.input = 0;
     if (!backward.weights) passes.weight = 0;
-    if (backward.weights && trainable_.has_rules()) {
+    if (backward.weights && trainable_.has_own_rules()) {
       const OpShare share = share_of(module_);
+      const Block& block = block_at(spec_, place);
       LocalParameters all;
-      for (const Op& op : block_at(spec_, place).ops) all += local_parameters(op, share);
+      for (const Op& op : block.ops) {
+        if (has_gradient(block, op)) all += local_parameters(op, share);
+      }
       passes.weight *=
           as_double(trainable_.trained_parameters(spec_.kind, place, share).total()) / as_double(all.total());
     }

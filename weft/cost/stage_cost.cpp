@@ -5,6 +5,8 @@
 #include "weft/base/as_double.h"
 #include "weft/cost/collective_time.h"
 #include "weft/meaning/block_exchanges.h"
+#include "weft/meaning/expert_ranks.h"
+#include "weft/meaning/stage_flow.h"
 #include "weft/meaning/stage_parts.h"
 #include "weft/meaning/zero_rules.h"
 #include "weft/program/name_weights.h"
@@ -26,6 +28,9 @@ class PartPricer {
         splits_(has_split_backward(plan, module_)),
         scatters_(zero_rules(effective_zero(module_.zero, module_.dp * module_.cp), module_.zero_keep_gathered)
                       .scatters_gradients),
+        scatters_experts_(
+            zero_rules(effective_zero(module_.zero, num_expert_copies(module_)), module_.zero_keep_gathered)
+                .scatters_gradients),
         copies_before_ms_(stage.last_copies_ms),
         trainable_(plan),
         backward_(trainable_.backward_of(module_.kind)),
@@ -47,29 +52,43 @@ class PartPricer {
  private:
   void add_layers(BlockRecompute what, int64_t first, int64_t count) {
     if (count <= 0) return;
-    if (!trainable_.has_rules()) {
-      const auto begin = spec_.layers.begin() + first;
-      for (size_t kind = 0; kind < costs_.distinct_layers.size(); ++kind) {
-        const int64_t alike = costs_.distinct_layers.size() == 1 ? count : std::count(begin, begin + count, kind);
-        if (alike > 0) add_block(costs_.distinct_layers[kind], first + 1, static_cast<double>(alike), what);
-      }
+    if (!trainable_.has_own_rules()) {
+      // Equal layers are trained alike, but the backward ends at the first that is.
+      const int64_t before = std::clamp<int64_t>(trainable_.first_trained(module_.kind) - 1 - first, 0, count);
+      add_equal_layers(what, first, before);
+      add_equal_layers(what, first + before, count - before);
       return;
     }
     for (int64_t layer = first; layer < first + count; ++layer)
       add_block(costs_.distinct_layers[spec_.layers[static_cast<size_t>(layer)]], layer + 1, 1, what);
   }
 
+  void add_equal_layers(BlockRecompute what, int64_t first, int64_t count) {
+    if (count <= 0) return;
+    const auto begin = spec_.layers.begin() + first;
+    for (size_t kind = 0; kind < costs_.distinct_layers.size(); ++kind) {
+      if (costs_.distinct_layers.size() == 1) {
+        add_block(costs_.distinct_layers[kind], first + 1, static_cast<double>(count), what);
+        return;
+      }
+      const auto place = std::find(begin, begin + count, kind);
+      if (place == begin + count) continue;
+      add_block(costs_.distinct_layers[kind], place - spec_.layers.begin() + 1,
+                static_cast<double>(std::count(place, begin + count, kind)), what);
+    }
+  }
+
   /// Of a block's weights, those that are trained.
-  LocalParameters trained_of(const BlockCost& block, int64_t place) const {
-    if (!backward_.weights) return {};
-    if (!trainable_.has_rules()) return block.parameters;
+  LocalParameters trained_of(const BlockCost& block, int64_t place, const BackwardNeeds& backward) const {
+    if (!backward.weights) return {};
+    if (!trainable_.has_own_rules()) return block.gradients;
     return trainable_.trained_parameters(module_.kind, place, share_of(module_));
   }
 
   void add_block(const BlockCost& block, int64_t place, double count, BlockRecompute what, bool is_entry = false) {
     const auto num_alike = static_cast<int64_t>(count);
-    const BackwardNeeds backward = trainable_.has_rules() ? trainable_.backward_of(module_.kind, place) : backward_;
-    const LocalParameters trained = trained_of(block, place);
+    const BackwardNeeds backward = trainable_.has_rules() ? trainable_.passes_of(module_.kind, place) : backward_;
+    const LocalParameters trained = trained_of(block, place, backward);
     elements_.all += num_alike * block.parameters;
     elements_.trained += num_alike * trained;
     if (backward.runs()) elements_.in_backward += num_alike * block.parameters;
@@ -89,7 +108,7 @@ class PartPricer {
     if (backward.weights) {
       // Products with a weight that is not trained have no gradient of it: about as much less as there are elements.
       const double share =
-          trainable_.has_rules() ? as_double(trained.total()) / as_double(block.parameters.total()) : 1;
+          trainable_.has_own_rules() ? as_double(trained.total()) / as_double(block.gradients.total()) : 1;
       backward_weight_ += count * share * block.time.backward_weight;
       if (splits_) backward_weight_.tp_ms += count * share * block.time.hidden_weight_tp_ms;
       largest_weight_ = std::max(largest_weight_, block.largest_weight);
@@ -123,6 +142,9 @@ class PartPricer {
       ms += all_reduce_ms(sharers, as_double(block.copied_keys) * bytes);
     }
     (scatters_ ? stage_.copies_ms : stage_.last_copies_ms) += count * ms;
+    if (block.copied_of_experts == 0) return;
+    (scatters_experts_ ? stage_.copies_ms : stage_.last_copies_ms) +=
+        count * all_reduce_ms(costs_.setting.tp_link, as_double(block.copied_of_experts) * bytes);
   }
 
   void add_zero(const BlockCost& block, const LocalParameters& trained, const BackwardNeeds& backward, bool is_entry,
@@ -172,7 +194,7 @@ class PartPricer {
     stage_.passing_bytes = std::max(stage_.passing_bytes, state.passing_bytes + offloaded_on_their_way());
     stage_.zero_forward_ms += zero_.forward_ms();
     stage_.zero_backward_ms += zero_.backward_ms();
-    stage_.reduce_ms += state.reduce_ms + (scatters_ ? 0 : stage_.last_copies_ms - copies_before_ms_);
+    stage_.reduce_ms += state.reduce_ms + stage_.last_copies_ms - copies_before_ms_;
     stage_.update_ms += state.update_ms + own_step_ms();
     add_tied_reduction();
     add_activations();
@@ -216,6 +238,7 @@ class PartPricer {
   TiedTable table_;
   bool splits_;              ///< weight gradients run apart from input gradients
   bool scatters_;            ///< gradients, in every microbatch
+  bool scatters_experts_;    ///< those of experts that ranks share out
   double copies_before_ms_;  ///< of the stage's other parts
   Trainable trainable_;
   BackwardNeeds backward_;  ///< of some block
@@ -230,37 +253,36 @@ class PartPricer {
   double workspace_ = 0;
 };
 
-/// What passes from each stage to the next: the llm's rows once it has begun, else what inline encoders have made.
+/// What passes from each stage to the next: the llm's rows once it has begun, with what later layers are to add to
+/// them, else what inline encoders have made.
 void add_transfers(const Plan& plan, const std::vector<StagePart>& parts, const ModuleCostsOf& modules,
                    std::vector<StageCost>& stages) {
+  const size_t llm = plan.modules.size() - 1;
+  int32_t llm_begin = 0;
+  for (const StagePart& part : parts) {
+    if (part.has_entry && part.module == static_cast<int32_t>(llm)) llm_begin = part.stage;
+  }
   for (size_t m = 0; m < plan.modules.size(); ++m) {
     const ModulePlan& module = plan.modules[m];
-    if (!module.is_in_pipeline()) continue;
-    int32_t begin = 0, end = 0, llm_begin = 0;
     const Module& spec = *plan.model.find(module.kind);
-    const auto layers_behind = [&](int32_t stage, bool of_llm) {
-      int64_t behind = 0;
-      if (spec.output_parts == 1) return behind;  // it makes no difference then
-      for (const StagePart& part : parts) {
-        const bool is_llm = !plan.modules[static_cast<size_t>(part.module)].is_encoder();
-        if (part.stage <= stage && (of_llm ? is_llm : part.module == static_cast<int32_t>(m)))
-          behind = std::max(behind, part.first_layer + part.num_layers);
-      }
-      return behind;
-    };
+    if (!module.is_in_pipeline() && spec.output_parts == 1) continue;
+    int32_t begin = 0, end = 0;
     for (const StagePart& part : parts) {
       if (part.has_entry && part.module == static_cast<int32_t>(m)) begin = part.stage;
       if (part.has_exit && part.module == static_cast<int32_t>(m)) end = part.stage;
-      if (part.has_entry && !plan.modules[static_cast<size_t>(part.module)].is_encoder()) llm_begin = part.stage;
     }
-    const ModuleCosts& costs = *modules[m];
     for (int32_t stage = 0; stage + 1 < static_cast<int32_t>(stages.size()); ++stage) {
-      double bytes = 0;
-      if (stage >= begin && stage < end) bytes = bytes_between(spec, costs, layers_behind(stage, false));
-      if (module.is_encoder() && stage >= end)
-        bytes = stage < llm_begin ? costs.output_bytes : bytes_to_add(spec, costs, layers_behind(stage, true));
-      if (bytes == 0) continue;
-      price_transfer(module, costs, bytes, stages[static_cast<size_t>(stage)]);
+      StageCost& cost = stages[static_cast<size_t>(stage)];
+      if (module.is_encoder() && stage >= llm_begin) {
+        if (spec.output_parts > 1)
+          price_later_parts(plan, module, modules, num_later_parts(spec, layers_behind(parts, llm, stage)), cost);
+      } else if (module.is_in_pipeline() && stage >= begin && stage < end) {
+        // Without branches it makes no difference how many layers are behind.
+        const int64_t behind = spec.output_parts > 1 ? layers_behind(parts, m, stage) : 0;
+        price_transfer(module, *modules[m], bytes_between(spec, *modules[m], behind), cost);
+      } else if (module.is_in_pipeline() && module.is_encoder() && stage >= end) {
+        price_transfer(module, *modules[m], modules[m]->output_bytes, cost);
+      }
     }
   }
 }
@@ -278,15 +300,19 @@ void price_part(const Plan& plan, const StagePart& part, const ModuleCosts& cost
 }
 
 double bytes_between(const Module& module, const ModuleCosts& costs, int64_t layers_behind) {
-  const auto kept = std::count_if(module.exit.ops.begin(), module.exit.ops.end(), [&](const Op& op) {
-    return op.branches_from >= 0 && op.branches_from < layers_behind;
-  });
-  return costs.boundary_bytes * as_double(1 + kept);
+  return costs.boundary_bytes * as_double(1 + num_branches(module, layers_behind));
 }
 
-double bytes_to_add(const Module& encoder, const ModuleCosts& costs, int64_t llm_layers_behind) {
-  const int64_t later = std::max<int64_t>(0, encoder.output_parts - 1 - llm_layers_behind);
-  return costs.output_bytes * as_double(later) / as_double(encoder.output_parts);
+void price_later_parts(const Plan& plan, const ModulePlan& encoder, const ModuleCostsOf& modules, int64_t num_parts,
+                       StageCost& stage) {
+  const ModuleCosts& llm = *modules.back();
+  double bytes = llm.boundary_bytes * llm.media_rows_per_token[static_cast<size_t>(encoder.kind)];
+  if (encoder.is_in_pipeline()) {
+    // It has the llm's degrees, and this microbatch's own rows.
+    const auto index = static_cast<size_t>(&encoder - plan.modules.data());
+    bytes = modules[index]->output_bytes / as_double(plan.model.find(encoder.kind)->output_parts);
+  }
+  price_transfer(plan.llm(), llm, as_double(num_parts) * bytes, stage);
 }
 
 void price_output(const Plan& plan, const ModulePlan& encoder, const ModuleCosts& costs, StageCost& stage) {
@@ -295,6 +321,7 @@ void price_output(const Plan& plan, const ModulePlan& encoder, const ModuleCosts
 }
 
 void price_transfer(const ModulePlan& module, const ModuleCosts& costs, double bytes, StageCost& stage) {
+  if (bytes == 0) return;
   stage.transfer_busy_ms += send_busy_ms(costs.pipeline_link, bytes);
   stage.transfer_ms = std::max(stage.transfer_ms, send_latency_ms(costs.pipeline_link));
   // Without sequence parallelism every rank needs all rows; they travel in parts and are joined at the other end.

@@ -59,16 +59,17 @@ void price_part(const Plan& plan, const StagePart& part, const ModuleCosts& cost
 /// What a rank passes to the next stage of a module with so many layers behind, beside rows those that its exit will
 /// take.
 double bytes_between(const Module& module, const ModuleCosts& costs, int64_t layers_behind);
-/// Of an inline encoder's rows that the llm took in, the parts that it is still to add with so many of its layers
-/// behind.
-double bytes_to_add(const Module& encoder, const ModuleCosts& costs, int64_t llm_layers_behind);
-
 /// Adds what brings an encoder's rows to the llm: to the stage where the llm begins or, beside the pipeline, to the
 /// encoder's last.
 void price_output(const Plan& plan, const ModulePlan& encoder, const ModuleCosts& costs, StageCost& stage);
 
 /// Adds what it costs a stage to pass so many bytes of a module to the next one, on every rank.
 void price_transfer(const ModulePlan& module, const ModuleCosts& costs, double bytes, StageCost& stage);
+
+/// Adds what it costs a stage to pass on, with the llm's rows, so many of the parts of an encoder's rows that its later
+/// layers are to add (num_later_parts).
+void price_later_parts(const Plan& plan, const ModulePlan& encoder, const ModuleCostsOf& modules, int64_t num_parts,
+                       StageCost& stage);
 
 /// Where transfers and ZeRO's gathers both leave the node, they share its cards: while both are on their way each is
 /// half as fast. For a stage whose parts and transfer are priced.

@@ -5,7 +5,6 @@
 
 #include "weft/base/as_double.h"
 #include "weft/cost/collective_time.h"
-#include "weft/meaning/trainable.h"
 #include "weft/meaning/zero_rules.h"
 
 namespace weft {
@@ -180,13 +179,11 @@ ZeroTraffic zero_traffic(const Plan& plan, const ModulePlan& module, const Modul
   return traffic;
 }
 
-StateElements whole_elements(const Plan& plan, const ModulePlan& module, const LocalParameters& elements,
-                             int64_t num_weights) {
-  const BackwardNeeds backward = Trainable(plan).backward_of(module.kind);
-  StateElements whole{.all = elements, .num_weights = num_weights};
-  if (backward.weights) whole.trained = elements;
-  if (backward.runs()) whole.in_backward = elements;
-  return whole;
+StateElements elements_of(const BlockCost& block, const BackwardNeeds& backward, int64_t count) {
+  StateElements elements{.all = count * block.parameters, .num_weights = count * block.num_weights};
+  if (backward.weights) elements.trained = count * block.gradients;
+  if (backward.runs()) elements.in_backward = elements.all;
+  return elements;
 }
 
 StateCost price_state(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs,

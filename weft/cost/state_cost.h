@@ -2,6 +2,7 @@
 
 #include "weft/cost/module_costs.h"
 #include "weft/cost/zero_exposure.h"
+#include "weft/spec/backward_needs.h"
 
 namespace weft {
 
@@ -45,9 +46,8 @@ struct StateElements {
   int64_t num_weights = 1;      ///< buckets hold one or more of them
 };
 
-/// Of blocks of a module that is trained as a whole, or not at all.
-StateElements whole_elements(const Plan& plan, const ModulePlan& module, const LocalParameters& elements,
-                             int64_t num_weights = 1);
+/// Of so many equal blocks whose backward makes these gradients.
+StateElements elements_of(const BlockCost& block, const BackwardNeeds& backward, int64_t count = 1);
 
 /// What ZeRO 2 and 3 communicate of one block in every microbatch: a gather or a scatter for each of its buckets.
 ZeroTraffic zero_traffic(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs,

@@ -5,6 +5,7 @@
 #include "tests/support/cost/example_plan.h"
 #include "weft/cost/cost_model.h"
 #include "weft/meaning/check.h"
+#include "weft/meaning/trainable.h"
 
 namespace weft {
 namespace {
@@ -23,12 +24,17 @@ struct Setting {
   Plan plan;
   ModuleCosts costs;
 
+  /// Weights of a module that is trained as a whole, or not at all.
+  StateElements all_of(const LocalParameters& elements, int64_t num_weights) const {
+    return elements_of({.parameters = elements, .gradients = elements, .num_weights = num_weights},
+                       backward_of(plan, plan.modules.back().kind));
+  }
   StateCost price(const LocalParameters& elements, const StateContext& context = {}) const {
-    return price_state(plan, plan.modules.back(), costs, whole_elements(plan, plan.modules.back(), elements), context);
+    return price_state(plan, plan.modules.back(), costs, all_of(elements, 1), context);
   }
   ZeroTraffic traffic(const LocalParameters& elements, int64_t num_weights = 1) const {
     const ModulePlan& module = plan.modules.back();
-    return zero_traffic(plan, module, costs, whole_elements(plan, module, elements, num_weights));
+    return zero_traffic(plan, module, costs, all_of(elements, num_weights));
   }
 };
 

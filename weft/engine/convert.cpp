@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -18,6 +19,7 @@
 #include "weft/comm/echo/echo_world.h"
 #include "weft/engine/resumed_run.h"
 #include "weft/engine/run_folder.h"
+#include "weft/engine/run_model.h"
 #include "weft/engine/run_start.h"
 #include "weft/engine/same_model.h"
 #include "weft/models/adapter_files.h"
@@ -80,9 +82,36 @@ Result<Source> open_source(const fs::path& folder) {
                                                const AdamWState& to) { return stored->fill(piece, elements, to); };
   const Json& run = source.checkpoint->run;
   if (run.contains("weights") && run["weights"].is_string()) source.companions = run["weights"].get<std::string>();
+  if (source.companions.empty()) source.companions = text_folder_of(run);
   source.text = fmt::format("a checkpoint of step {} of {}, of {}", source.checkpoint->step, source.model.name,
                             counted(source.checkpoint->plan.world_size, "rank"));
   return source;
+}
+
+/// A weight that the model does not have would be left out without a word.
+std::optional<Error> check_no_weight_too_many(const Source& source) {
+  if (!source.checkpoint) return std::nullopt;  // folders are checked when they are opened
+  const auto list = list_weights(source.model);
+  if (!list) return list.error();
+  std::set<std::string_view> known;
+  for (const NamedShape& weight : list->weights) known.insert(weight.name);
+  for (const std::string& name : source.stored->index().names()) {
+    if (!known.contains(name)) return refuse_unknown_weight(source.stored->index(), name);
+  }
+  return std::nullopt;
+}
+
+/// Every byte, also of what a conversion does not use.
+std::optional<Error> verify_source(const Source& source, const fs::path& folder) {
+  if (!source.checkpoint) {
+    return Error{
+        .source = "--verify",
+        .problem = fmt::format("is given, but {} is a Hugging Face folder, which has no checksums", folder.string()),
+        .advice = "Leave it out: sizes and headers are checked always."};
+  }
+  if (auto error = verify_checkpoint(*source.checkpoint))
+    return with_good_checkpoint(*std::move(error), source.checkpoint->folder, kOtherSource);
+  return std::nullopt;
 }
 
 int64_t bytes_in(const fs::path& folder) {
@@ -274,6 +303,10 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 Result<ConvertReport> convert(const ConvertRequest& request) {
   const at::NoGradGuard no_graph;
   WEFT_TRY(const Source source, open_source(request.from));
+  if (auto error = check_no_weight_too_many(source)) return *std::move(error);
+  if (request.verify) {
+    if (auto error = verify_source(source, request.from)) return *std::move(error);
+  }
   auto report = request.plan           ? to_checkpoint(request, source)
                 : request.adapter_only ? to_adapter_folder(request, source)
                                        : to_model_folder(request, source);
@@ -282,8 +315,11 @@ Result<ConvertReport> convert(const ConvertRequest& request) {
   return with_good_checkpoint(std::move(report).error(), source.checkpoint->folder, kOtherSource);
 }
 
-Result<FolderDescription> describe_folder(const fs::path& folder) {
+Result<FolderDescription> describe_folder(const fs::path& folder, bool verify) {
   WEFT_TRY(const Source source, open_source(folder));
+  if (verify) {
+    if (auto error = verify_source(source, folder)) return *std::move(error);
+  }
   FolderDescription description{.text = source.text + "\n"};
   std::string& text = description.text;
   Json& json = description.json;
@@ -310,7 +346,9 @@ Result<FolderDescription> describe_folder(const fs::path& folder) {
   json["samples"] = checkpoint.samples;
   json["updates"] = checkpoint.updates;
   json["world_size"] = checkpoint.plan.world_size;
+  if (verify) json["verified"] = true;
   text += fmt::format("folder      {}\n", checkpoint.folder.string());
+  if (verify) text += "verified    every byte is as it was written\n";
   text += fmt::format("trained     {}, {}, {} of the optimizer\n", counted(checkpoint.step, "step"),
                       counted(checkpoint.samples, "sample"), counted(checkpoint.updates, "update"));
   struct Weight {

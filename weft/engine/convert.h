@@ -9,7 +9,7 @@ namespace weft {
 /// process does it, with one part of a weight in memory at a time. What comes out is whole or not there.
 Result<ConvertReport> convert(const ConvertRequest& request);
 
-/// What a checkpoint, a run's newest one, or a Hugging Face folder holds.
-Result<FolderDescription> describe_folder(const std::filesystem::path& folder);
+/// What a checkpoint, a run's newest one, or a Hugging Face folder holds. `verify` checks every byte of a checkpoint.
+Result<FolderDescription> describe_folder(const std::filesystem::path& folder, bool verify = false);
 
 }  // namespace weft

@@ -19,6 +19,7 @@ struct ConvertRequest {
   std::optional<Precision> type;  ///< of what is written
   std::optional<double> max_file_gib;            ///< of a Hugging Face folder's files
   bool adapter_only = false;                     ///< writes adapters as PEFT has them; else they are merged
+  bool verify = false;                           ///< checks every byte of a checkpoint first, used or not
   bool weights_only = false;                     ///< leaves the optimizer's states out of a checkpoint
   std::function<void(const std::string&)> say;   ///< a line
   std::function<void(const std::string&)> show;  ///< what is under way

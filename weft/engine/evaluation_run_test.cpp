@@ -114,6 +114,19 @@ TEST_F(EvaluatedRun, EndsEarlyWhereNothingIsGained) {
   EXPECT_EQ(report.last_step, 6) << "the first evaluation is the best, the two after it are no better";
   const TrainReport again = train(still, {.resumes = true, .resume_from = folder_ / "run"});
   EXPECT_EQ(again.last_step, 6) << "it stays ended";
+  // Stopped while its patience runs out, it counts on.
+  for (const int64_t stop_after : {3, 4, 5}) {
+    const std::filesystem::path run = folder_ / std::to_string(stop_after);
+    std::atomic<bool> stop = false;
+    const TrainReport first =
+        train(still, {.run_folder = run, .stop = &stop, .on_step = [&](const StepMetrics& metrics, int64_t) {
+                        if (metrics.step == stop_after) stop = true;
+                      }});
+    ASSERT_TRUE(first.is_stopped && !first.is_early);
+    const TrainReport rest = train(still, {.resumes = true, .resume_from = run});
+    EXPECT_EQ(rest.last_step, 6) << stop_after;
+    EXPECT_TRUE(rest.is_early) << stop_after;
+  }
   still.evaluation.patience = 3;
   EXPECT_EQ(train(still, {.resumes = true, .resume_from = folder_ / "run"}).last_step, 8);
 }

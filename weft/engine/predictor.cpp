@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-
-#include <ATen/ops/argmax.h>
-#include <fmt/format.h>
 
 #include "weft/engine/continuation.h"
+#include "weft/engine/next_token.h"
 
 namespace weft {
 namespace {
@@ -21,33 +18,6 @@ class Stopwatch {
  private:
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
-
-/// The likeliest token; of equals the first. Where any logit is not a number, it is the likeliest and fails the job.
-Result<int64_t> likeliest(const at::Tensor& logits, size_t num_before) {
-  const int64_t token = at::argmax(logits).item<int64_t>();
-  const auto value = logits[token].item<double>();
-  if (std::isfinite(value)) return token;
-  return Error{.kind = ErrorKind::kJob,
-               .problem = fmt::format("the model's output for new token {} is not a finite number", num_before),
-               .advice = "Try --dtype fp32; if that does not help, the weights are damaged."};
-}
-
-/// The next token, and whether the model gave numbers at all.
-Result<int64_t> chosen(TokenChooser& chooser, const at::Tensor& logits, size_t num_before) {
-  WEFT_TRY(const int64_t token, likeliest(logits, num_before));
-  if (chooser.takes_likeliest()) {
-    chooser.add(token);
-    return token;
-  }
-  const at::Tensor numbers = logits.to(at::TensorOptions().device(at::kCPU).dtype(at::kDouble)).contiguous();
-  const double* first = numbers.data_ptr<double>();
-  return chooser.choose(std::vector<double>(first, first + numbers.numel()));
-}
-
-std::vector<int64_t> tokens_of(const at::Tensor& ids) {
-  const at::Tensor here = ids.to(at::kCPU).contiguous();
-  return {here.data_ptr<int64_t>(), here.data_ptr<int64_t>() + here.numel()};
-}
 
 }  // namespace
 
@@ -75,7 +45,7 @@ Result<Generation> Predictor::generate(const Inputs& prompt, const GenerationLim
   TokenChooser chooser(limits.sampling, limits.prompt_number, tokens_of(prompt.ids));
   const Stopwatch prefill;
   Continuation text(network_, prompt.to(options_), limits.max_new_tokens - 1);
-  WEFT_TRY(int64_t token, chosen(chooser, text.logits(), 0));
+  WEFT_TRY(int64_t token, next_token(chooser, text.logits(), 0));
   result.prefill_ms = prefill.ms();
   const Stopwatch decode;
   while (true) {
@@ -84,7 +54,7 @@ Result<Generation> Predictor::generate(const Inputs& prompt, const GenerationLim
     result.reached_end = std::find(limits.end_ids.begin(), limits.end_ids.end(), token) != limits.end_ids.end();
     if (result.reached_end || std::ssize(result.tokens) == limits.max_new_tokens) break;
     text.append(token);
-    WEFT_TRY(token, chosen(chooser, text.logits(), result.tokens.size()));
+    WEFT_TRY(token, next_token(chooser, text.logits(), result.tokens.size()));
   }
   result.decode_ms = decode.ms();
   return result;

@@ -121,10 +121,12 @@ std::optional<Error> check_resumed(const Checkpoint& checkpoint, const Plan& pla
 Error with_good_checkpoint(Error error, const std::filesystem::path& folder, std::string_view way) {
   const auto read = read_checkpoint(folder);
   if (read && !verify_checkpoint(*read)) return error;  // the mistake is another one
+  const bool is_newer = error.advice == kNewerVersionAdvice;
   if (const auto good = good_checkpoint_beside(folder)) {
-    error.advice = fmt::format("{} is good: {}, or copy the damaged one again.", good->filename().string(),
-                               fmt::format(fmt::runtime(way), good->string()));
-  } else {
+    const std::string other =
+        fmt::format("{} is good: {}", good->filename().string(), fmt::format(fmt::runtime(way), good->string()));
+    error.advice = is_newer ? fmt::format("{} {}.", error.advice, other) : other + ", or copy the damaged one again.";
+  } else if (!is_newer) {
     error.advice += " No other checkpoint of the run is good.";
   }
   return error;

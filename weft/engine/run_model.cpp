@@ -4,10 +4,7 @@
 #include "weft/engine/run_folder.h"
 
 namespace weft {
-namespace {
-
-/// The folder whose tokenizer and templates a run has used; empty where it used none.
-std::filesystem::path origin_of(const Json& run) {
+std::filesystem::path text_folder_of(const Json& run) {
   std::error_code ignored;
   const auto folder_of = [&](const Json& json, const char* key) -> std::filesystem::path {
     if (!json.is_object() || !json.contains(key) || !json[key].is_string()) return {};
@@ -17,8 +14,6 @@ std::filesystem::path origin_of(const Json& run) {
   const std::filesystem::path of_data = run.is_object() && run.contains("data") ? folder_of(run["data"], "model") : "";
   return of_data.empty() ? folder_of(run, "weights") : of_data;
 }
-
-}  // namespace
 
 Result<std::filesystem::path> model_of_run(const std::filesystem::path& run_folder) {
   namespace fs = std::filesystem;
@@ -37,7 +32,7 @@ Result<std::filesystem::path> model_of_run(const std::filesystem::path& run_fold
   std::error_code ignored;
   fs::remove_all(model, ignored);
   WEFT_TRY(const Checkpoint checkpoint, read_checkpoint(*newest));
-  if (auto error = export_checkpoint(checkpoint, model, {.companions = origin_of(checkpoint.run)})) return *error;
+  if (auto error = export_checkpoint(checkpoint, model, {.companions = text_folder_of(checkpoint.run)})) return *error;
   return model;
 }
 

@@ -2,9 +2,13 @@
 
 #include <filesystem>
 
+#include "weft/base/json.h"
 #include "weft/base/result.h"
 
 namespace weft {
+
+/// The folder whose tokenizer and templates a run has used, by what a checkpoint says of it; empty where it used none.
+std::filesystem::path text_folder_of(const Json& run);
 
 /// The newest checkpoint of a run's folder as a Hugging Face folder, which is written into the run's folder "model"
 /// where that is not done yet.

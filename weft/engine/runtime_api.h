@@ -31,7 +31,7 @@ struct RuntimeApi {
   Result<MachineReport> (*machine)(const MachineRequest& request);
   Result<std::optional<ProfileReport>> (*profile)(const ProfileRequest& request);
   Result<ConvertReport> (*convert)(const ConvertRequest& request);
-  Result<FolderDescription> (*describe_folder)(const std::filesystem::path& folder);
+  Result<FolderDescription> (*describe_folder)(const std::filesystem::path& folder, bool verify);
 };
 
 /// The library's one exported symbol: extern "C" const RuntimeApi* weft_runtime_api().

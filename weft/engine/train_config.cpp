@@ -216,6 +216,7 @@ Result<TrainConfig> read_train_config(const Document& document) {
   read_length(fields, config);
   config.seed = static_cast<uint64_t>(fields.integer_or("seed", 0, {0, INT64_MAX}));
   config.device = device_names()[fields.choice_or("device", 0, device_names())];
+  config.is_deterministic = fields.flag_or("deterministic", false);
   config.threads_per_rank = fields.integer_or("threads_per_rank", 0, {1, 1024});
   config.weights = fields.text_or("weights", "");
   config.adapter = fields.text_or("adapter", "");
@@ -289,6 +290,7 @@ Json to_json(const TrainConfig& config) {
     if (rule.learning_rate) given["learning_rate"] = *rule.learning_rate;
     if (rule.weight_decay) given["weight_decay"] = *rule.weight_decay;
   }
+  if (config.is_deterministic) json["deterministic"] = true;
   if (!config.loss.is_plain())
     json["loss"] = {{"label_smoothing", config.loss.label_smoothing}, {"z_loss", config.loss.z_loss}};
   if (const auto& evaluation = config.evaluation; evaluation.interval_steps > 0 || evaluation.data ||

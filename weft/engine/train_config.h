@@ -28,6 +28,7 @@ struct TrainConfig {
   double epochs = 0;                 ///< times that the data are gone through; 0: steps say how long
   uint64_t seed = 0;                 ///< of fresh weights and of samples
   std::string device;                ///< "cpu" or "cuda"
+  bool is_deterministic = false;     ///< the same bits from the same start, also on a GPU
   int64_t threads_per_rank = 0;      ///< 0: the machine's cores shared out among its ranks
   std::filesystem::path weights;     ///< a Hugging Face folder to start from; empty: fresh weights
   std::filesystem::path adapter;     ///< a folder of adapters, as PEFT saves them, to start from; empty: fresh ones

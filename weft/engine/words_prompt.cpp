@@ -1,8 +1,11 @@
 #include "weft/engine/words_prompt.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "weft/base/counted.h"
+#include "weft/base/text.h"
 #include "weft/engine/sample_inputs.h"
 #include "weft/loader/conversation_source.h"
 
@@ -19,7 +22,8 @@ int64_t count_of(const std::string& text, const std::string& word) {
 Result<std::string> with_places(const PredictRequest& request) {
   std::string before;
   for (const auto& [flag, place, files] :
-       {std::tuple{"--image", "<image>", &request.images}, std::tuple{"--audio", "<audio>", &request.audios}}) {
+       {std::tuple{"--image", "<image>", &request.images}, std::tuple{"--video", "<video>", &request.videos},
+        std::tuple{"--audio", "<audio>", &request.audios}}) {
     const int64_t places = count_of(request.prompt, place);
     if (places == std::ssize(*files)) continue;
     if (places > 0) {
@@ -35,6 +39,32 @@ Result<std::string> with_places(const PredictRequest& request) {
   return before + request.prompt;
 }
 
+/// Paths in records stand below the folder of the data, which is the root of all here.
+std::string path_in_record(const std::filesystem::path& file) {
+  return std::filesystem::absolute(file).lexically_normal().relative_path().string();
+}
+
+/// The files of a folder, by name.
+Result<Json> frames_of(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored)) {
+    const bool is_there = std::filesystem::exists(folder, ignored);
+    return Error{.source = "--video",
+                 .problem = fmt::format("{} {}", in_quotes(folder.string()),
+                                        is_there ? "is a file, a folder of frames is needed" : "does not exist"),
+                 .advice =
+                     "Give a folder with the video's frames as pictures, named in their order: ffmpeg -i clip.mp4 "
+                     "-vf fps=2 frames/%05d.png makes one."};
+  }
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) files.push_back(path_in_record(entry.path()));
+  std::sort(files.begin(), files.end());
+  if (!files.empty()) return Json(files);
+  return Error{.source = "--video",
+               .problem = fmt::format("{} has no frames", in_quotes(folder.string())),
+               .advice = "Give a folder with the video's frames as pictures, named in their order."};
+}
+
 }  // namespace
 
 Result<WordsPrompt> read_words_prompt(const Model& model, const ModelNumbers& numbers, int64_t vocabulary,
@@ -42,12 +72,18 @@ Result<WordsPrompt> read_words_prompt(const Model& model, const ModelNumbers& nu
   WEFT_TRY(const std::string text, with_places(request));
   WEFT_TRY(const std::shared_ptr<ConversationData> data,
            ConversationData::open_for_prompts(model, sample_form(numbers, vocabulary), request.model));
-  Json record = {{"messages", Json::array({{{"role", "user"}, {"content", text}}})}};
+  // Records end with an answer to learn from, which a prompt does not have: one is put there and taken away again.
+  Json record = {
+      {"messages", Json::array({{{"role", "user"}, {"content", text}}, {{"role", "assistant"}, {"content", "Yes."}}})}};
   for (const auto& [key, files] : {std::pair{"images", &request.images}, std::pair{"audios", &request.audios}}) {
-    for (const std::filesystem::path& file : *files)
-      record[key].push_back(std::filesystem::absolute(file).lexically_normal().string());
+    for (const std::filesystem::path& file : *files) record[key].push_back(path_in_record(file));
   }
-  WEFT_TRY(const Conversation conversation, read_conversation(record, ColumnMap(), "/", "--prompt"));
+  for (const std::filesystem::path& folder : request.videos) {
+    WEFT_TRY(Json frames, frames_of(folder));
+    record["videos"].push_back(std::move(frames));
+  }
+  WEFT_TRY(Conversation conversation, read_conversation(record, ColumnMap(), "/", "--prompt"));
+  conversation.messages.erase(conversation.messages.size() - 1);
   WEFT_TRY(ConversationData::Draft draft, data->read_prompt(conversation, "--prompt"));
   if (const auto error = data->add_content(draft, {})) return *error;
   WEFT_TRY(RawInputs raw, raw_inputs_of(numbers, {draft.sample}));

@@ -6,6 +6,7 @@
 #include "weft/exchange/megatron_arguments.h"
 #include "weft/exchange/target_limits.h"
 #include "weft/exchange/targets.h"
+#include "weft/meaning/stage_parts.h"
 
 namespace weft {
 namespace {
@@ -153,14 +154,12 @@ class TorchtitanExport {
     toml_.set("parallelism", "module_fqns_per_model_part", parts());
   }
 
-  /// Names of the modules of every stage, in the order of the data. With zb_v a rank's second chunk is on the way back.
+  /// Names of the modules of every stage, in the order of the data.
   std::string parts() const {
     std::vector<int64_t> stages;
-    for (int64_t chunk = 0; chunk < llm_.vpp; ++chunk) {
-      for (int64_t i = 0; i < llm_.pp; ++i) {
-        const int64_t rank = plan_.schedule.name == "zb_v" && chunk == 1 ? llm_.pp - 1 - i : i;
-        stages.push_back(llm_.layers[static_cast<size_t>(rank)][static_cast<size_t>(chunk)]);
-      }
+    for (int64_t stage = 0; stage < llm_.pp * llm_.vpp; ++stage) {
+      const StagePlace place = place_of_stage(plan_, static_cast<int32_t>(stage));
+      stages.push_back(llm_.layers[static_cast<size_t>(place.rank)][static_cast<size_t>(place.chunk)]);
     }
     std::vector<std::string> texts;
     int64_t layer = 0;

@@ -106,14 +106,19 @@ at::Tensor segment_offsets(const PackedSegments& segments, at::Device device) {
     std::vector<int64_t> lengths;
     at::Tensor offsets;
   };
-  thread_local std::array<Kept, 4> kept;
-  thread_local size_t next = 0;
+  struct Cache {
+    std::mutex guard;
+    std::array<Kept, 4> kept;
+    size_t next = 0;
+  };
+  static Cache& cache = *new Cache;  // a GPU's memory must not outlive LibTorch's allocator, so it is never freed
   std::vector<int64_t> lengths = segments.lengths();
-  for (const Kept& one : kept)
+  const std::lock_guard lock(cache.guard);
+  for (const Kept& one : cache.kept)
     if (one.offsets.defined() && one.offsets.device() == device && one.lengths == lengths) return one.offsets;
   std::vector<int32_t> offsets = {0};
   for (const int64_t length : lengths) offsets.push_back(offsets.back() + static_cast<int32_t>(length));
-  Kept& place = kept[next++ % kept.size()];
+  Kept& place = cache.kept[cache.next++ % cache.kept.size()];
   // Nobody waits for so few numbers: they are copied before this returns.
   place = {std::move(lengths), at::tensor(offsets, at::kInt).to(device, /*non_blocking=*/true)};
   return place.offsets;

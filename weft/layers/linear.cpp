@@ -1,5 +1,6 @@
 #include "weft/layers/linear.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
@@ -19,6 +20,19 @@ struct LinearHolder : torch::CustomClassHolder {
   ParameterPtr bias;
   WeightGradients* deferred = nullptr;
   ArrangeRows gather_again;  ///< makes whole what was kept; nothing: it is
+  std::optional<AdapterUse> adapter;
+
+  /// Whether weights whose gradients read the rows x are trained.
+  bool keeps_rows() const { return weight->is_trainable() || (adapter && adapter->adapter->down->is_trainable()); }
+  bool is_trainable() const {
+    return weight->is_trainable() || (bias && bias->is_trainable()) || (adapter && adapter->adapter->is_trainable());
+  }
+};
+
+/// What an adapter's gradients are made of, besides x and dy; nothing without one.
+struct AdapterRows {
+  at::Tensor narrow;
+  at::Tensor d_narrow;
 };
 
 c10::intrusive_ptr<LinearHolder> make_holder(const ParameterPtr& weight, const ParameterPtr& bias,
@@ -27,6 +41,7 @@ c10::intrusive_ptr<LinearHolder> make_holder(const ParameterPtr& weight, const P
   layer->weight = weight;
   layer->bias = bias;
   layer->deferred = context.deferred;
+  layer->adapter = adapter_use(*weight, context);
   return layer;
 }
 
@@ -34,20 +49,22 @@ void add_bias_gradient(Parameter& bias, const at::Tensor& dy) {
   bias.add_gradient(has_own_kernels(dy) && dy.dim() == 2 ? sum_of_rows(dy) : dy.sum(0));
 }
 
-void add_weight_gradients(const LinearHolder& layer, const at::Tensor& x, const at::Tensor& dy) {
-  if (layer.weight->is_trainable()) layer.weight->add_product(dy.t(), layer.gather_again ? layer.gather_again(x) : x);
+void add_weight_gradients(const LinearHolder& layer, const at::Tensor& x, const at::Tensor& dy,
+                          const AdapterRows& adapted) {
+  const at::Tensor whole = layer.gather_again && layer.keeps_rows() ? layer.gather_again(x) : x;
+  if (layer.weight->is_trainable()) layer.weight->add_product(dy.t(), whole);
   if (layer.bias && layer.bias->is_trainable()) add_bias_gradient(*layer.bias, dy);
+  if (layer.adapter) layer.adapter->add_weight_gradients(whole, adapted.narrow, adapted.d_narrow, dy);
 }
 
 /// The weights' gradients, now or when the context's turn for them comes.
-void run_or_defer(const c10::intrusive_ptr<LinearHolder>& layer, const at::Tensor& x, const at::Tensor& dy) {
-  const bool has_weights = layer->weight->is_trainable() || (layer->bias && layer->bias->is_trainable());
-  if (has_weights && layer->deferred != nullptr) {
-    layer->deferred->add(
-        [layer, x = x.defined() ? x.detach() : x, dy = dy.detach()] { add_weight_gradients(*layer, x, dy); });
-  } else if (has_weights) {
-    add_weight_gradients(*layer, x, dy);
-  }
+void run_or_defer(const c10::intrusive_ptr<LinearHolder>& layer, const at::Tensor& x, const at::Tensor& dy,
+                  const AdapterRows& adapted = {}) {
+  if (!layer->is_trainable()) return;
+  if (layer->deferred == nullptr) return add_weight_gradients(*layer, x, dy, adapted);
+  layer->deferred->add([layer, x = x.defined() ? x.detach() : x, dy = dy.detach(), adapted] {
+    add_weight_gradients(*layer, x, dy, adapted);
+  });
 }
 
 // A parameter is an input so that autograd makes a node even where x needs no gradient; it gets its own by hand. `own`
@@ -56,26 +73,39 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static at::Tensor forward(AutogradContext* saved, const at::Tensor& x, const at::Tensor& /*parameter*/,
                             const std::optional<at::Tensor>& own, const c10::intrusive_ptr<LinearHolder>& layer) {
     const at::Tensor& weight = layer->weight->value;
-    saved->save_for_backward({layer->weight->is_trainable() ? own.value_or(x) : at::Tensor(), weight});
+    at::Tensor y = at::linear(x, weight, layer->bias ? c10::optional<at::Tensor>(layer->bias->value) : c10::nullopt);
+    at::Tensor narrow;
+    if (layer->adapter) narrow = layer->adapter->add_to(y, x);
+    const bool keeps_narrow = layer->adapter && layer->adapter->adapter->up->is_trainable();
+    saved->save_for_backward(
+        {layer->keeps_rows() ? own.value_or(x) : at::Tensor(), weight, keeps_narrow ? narrow : at::Tensor()});
     saved->saved_data["layer"] = at::IValue::make_capsule(layer);
-    return at::linear(x, weight, layer->bias ? c10::optional<at::Tensor>(layer->bias->value) : c10::nullopt);
+    return y;
   }
 
   static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
+    const at::NoGradGuard no_graph;
     const variable_list tensors = saved->get_saved_variables();
     const at::Tensor& x = tensors[0];
     const at::Tensor& dy = gradients[0];
     const auto layer = c10::static_intrusive_pointer_cast<LinearHolder>(saved->saved_data["layer"].toCapsule());
-    run_or_defer(layer, x, dy);
-    const at::Tensor dx = saved->needs_input_grad(0) ? at::mm(dy, tensors[1]) : at::Tensor();
+    AdapterRows adapted{.narrow = tensors[2].defined() ? tensors[2].detach() : tensors[2], .d_narrow = {}};
+    if (layer->adapter) adapted.d_narrow = layer->adapter->narrow_gradient(dy);
+    run_or_defer(layer, x, dy, adapted);
+    if (!saved->needs_input_grad(0)) return {at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    at::Tensor dx = at::mm(dy, tensors[1]);
+    if (layer->adapter) layer->adapter->add_to_gradient(dx, adapted.d_narrow);
     return {dx, at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
 const at::Tensor& anchor_of(const LinearHolder& layer) {
   const ParameterPtr &weight = layer.weight, &bias = layer.bias;
-  const bool is_bias_alone = bias && bias->is_trainable() && !weight->is_trainable();
-  return is_bias_alone ? bias->value : weight->value;
+  if (weight->is_trainable()) return weight->value;
+  if (bias && bias->is_trainable()) return bias->value;
+  if (!layer.adapter) return weight->value;
+  const Adapter& adapter = *layer.adapter->adapter;
+  return adapter.down->is_trainable() ? adapter.down->value : adapter.up->value;
 }
 
 at::Tensor apply_linear(const at::Tensor& x, const std::optional<at::Tensor>& own,
@@ -131,8 +161,7 @@ at::Tensor add_bias(const at::Tensor& x, const ParameterPtr& bias) {
 
 at::Tensor linear(const at::Tensor& x, const ParameterPtr& weight, const ParameterPtr& bias,
                   const RunContext& context) {
-  const at::Tensor y = apply_linear(x, std::nullopt, make_holder(weight, bias, context));
-  return weight->adapter ? add_adapter(y, x, *weight->adapter, context) : y;
+  return apply_linear(x, std::nullopt, make_holder(weight, bias, context));
 }
 
 at::Tensor activated_linear(const at::Tensor& wide, const MlpActivation& activation, const ParameterPtr& weight,
@@ -154,8 +183,7 @@ at::Tensor entered_linear(const at::Tensor& x, const ParameterPtr& weight, const
   layer->gather_again = [enter = context.sites->enter, arranged](const at::Tensor& own) {
     return arranged(enter(own));
   };
-  const at::Tensor y = apply_linear(whole, x.detach(), layer);
-  return weight->adapter ? add_adapter(y, whole, *weight->adapter, context, x.detach(), layer->gather_again) : y;
+  return apply_linear(whole, x.detach(), layer);
 }
 
 }  // namespace weft

@@ -13,7 +13,9 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "weft/layers/activation.h"
+#include "weft/layers/adapter.h"
 #include "weft/layers/expert_exchange.h"
+#include "weft/layers/expert_rows.h"
 #include "weft/layers/linear.h"
 
 namespace weft {
@@ -26,33 +28,14 @@ struct Experts : torch::CustomClassHolder {
   ParameterPtr weight;
   std::vector<int64_t> counts;
   WeightGradients* deferred = nullptr;
-
-  /// Calls visit(expert, first row, rows) for every expert that has rows.
-  template <typename Visit>
-  void each(Visit visit) const {
-    int64_t row = 0;
-    for (size_t expert = 0; expert < counts.size(); ++expert) {
-      if (counts[expert] > 0) visit(static_cast<int64_t>(expert), row, counts[expert]);
-      row += counts[expert];
-    }
-  }
 };
 
 void add_expert_gradients(const Experts& experts, const at::Tensor& x, const at::Tensor& dy) {
   const at::NoGradGuard no_graph;
   Parameter& weight = *experts.weight;
-  if (!weight.gradient.defined())
-    weight.gradient = at::zeros(weight.value.sizes(), weight.value.options().dtype(weight.gradient_type));
-  const bool is_same_type = weight.gradient_type == x.scalar_type();
-  experts.each([&](int64_t expert, int64_t row, int64_t rows) {
-    const at::Tensor part = weight.gradient.select(0, expert);
-    const at::Tensor left = dy.narrow(0, row, rows).t();
-    const at::Tensor right = x.narrow(0, row, rows);
-    if (is_same_type) {
-      part.addmm_(left, right);
-    } else {
-      part.add_(at::mm(left, right));
-    }
+  begin_gradient(weight);
+  each_expert(experts.counts, [&](int64_t expert, int64_t row, int64_t rows) {
+    add_product_to(weight.gradient.select(0, expert), dy.narrow(0, row, rows).t(), x.narrow(0, row, rows));
   });
 }
 
@@ -60,7 +43,7 @@ struct ExpertLinearFunction : torch::autograd::Function<ExpertLinearFunction> {
   static at::Tensor forward(AutogradContext* saved, const at::Tensor& x, const at::Tensor& weight,
                             const c10::intrusive_ptr<Experts>& experts) {
     at::Tensor y = at::empty({x.size(0), weight.size(1)}, x.options());
-    experts->each([&](int64_t expert, int64_t row, int64_t rows) {
+    each_expert(experts->counts, [&](int64_t expert, int64_t row, int64_t rows) {
       at::Tensor part = y.narrow(0, row, rows);
       at::mm_out(part, x.narrow(0, row, rows), weight.select(0, expert).t());
     });
@@ -83,7 +66,7 @@ struct ExpertLinearFunction : torch::autograd::Function<ExpertLinearFunction> {
     at::Tensor dx;
     if (saved->needs_input_grad(0)) {
       dx = at::empty({dy.size(0), tensors[1].size(2)}, dy.options());
-      experts->each([&](int64_t expert, int64_t row, int64_t rows) {
+      each_expert(experts->counts, [&](int64_t expert, int64_t row, int64_t rows) {
         at::Tensor part = dx.narrow(0, row, rows);
         at::mm_out(part, dy.narrow(0, row, rows), tensors[1].select(0, expert));
       });
@@ -162,7 +145,8 @@ at::Tensor expert_linear(const at::Tensor& x, const ParameterPtr& weight, const 
   experts->weight = weight;
   experts->counts = counts;
   experts->deferred = context.deferred;
-  return ExpertLinearFunction::apply(x, weight->value, experts);
+  const at::Tensor y = ExpertLinearFunction::apply(x, weight->value, experts);
+  return weight->adapter ? add_expert_adapter(y, x, *weight->adapter, counts, context) : y;
 }
 
 Routing MoeLayer::route(const at::Tensor& x, const RunContext& context) const {

@@ -55,9 +55,10 @@ struct RowThreads {
   int64_t threads = 0;
   int vectors = 1;  ///< 1, 2 or 4
 };
-RowThreads row_threads(int64_t width) {
+/// `most_single`: so many threads have one vector each, before they have two.
+RowThreads row_threads(int64_t width, int64_t most_single) {
   const int64_t eights = width / kEight;
-  const int vectors = eights <= 256 ? 1 : eights <= 512 ? 2 : 4;
+  const int vectors = eights <= most_single ? 1 : eights <= 512 ? 2 : 4;
   return {.threads = ceil_div(ceil_div(eights, vectors), 32) * 32, .vectors = vectors};
 }
 
@@ -129,7 +130,7 @@ NormedRows norm_rows(const at::Tensor& x, const at::Tensor& added, const at::Ten
                     .mean = bias.defined() ? empty_fp32(in, {rows}) : at::Tensor(),
                     .scale = empty_fp32(in, {rows})};
   if (rows == 0) return result;
-  const auto [threads, vectors] = row_threads(width);
+  const auto [threads, vectors] = row_threads(width, bias.defined() ? 256 : 128);
   own_kernels(in).launch("norm", norm_kernel(bias.defined(), /*is_backward=*/false, vectors),
                          {.blocks = rows, .threads = threads}, current_stream(in), at_first(result.y),
                          at_first(result.sum), at_first(result.mean), at_first(result.scale), at_first(in),
@@ -146,7 +147,7 @@ NormGradients norm_rows_backward(const at::Tensor& dy_in, const at::Tensor& pass
   const int64_t width = x.size(-1), rows = x.numel() / std::max<int64_t>(1, width);
   NormGradients result{.dx = at::empty_like(x), .dweight = {}, .dbias = {}};
   const GpuKernels& kernels = own_kernels(x);
-  const auto [threads, vectors] = row_threads(width);
+  const auto [threads, vectors] = row_threads(width, 96);
   // As many blocks as the registers of a processor have room for.
   const int64_t at_once = std::max<int64_t>(1, (vectors == 1 ? 1024 : vectors == 2 ? 512 : 256) / threads);
   const int64_t blocks = std::min(rows, kernels.num_processors() * at_once);

@@ -84,7 +84,10 @@ class ForwardList {
     if (op.split == TensorSplit::kRow) {
       changes_rows_ = true;
       if (is_of_experts && sharing_.ep > 1)
-        list_.push_back({.kind = ExchangeKind::kExpertRows, .goes_back = true, .op = i});
+        list_.push_back({.kind = ExchangeKind::kExpertRows,
+                         .goes_back = true,
+                         .op = i,
+                         .weight_op = is_adapted(block_, i) ? i + 3 : i});
       if (sharing_.tp > 1 && !has_whole_experts(op, sharing_.experts_over_tp))
         list_.push_back({.kind = ExchangeKind::kRows,
                          .op = i,
@@ -121,7 +124,7 @@ bool comes_back(const BlockExchange& exchange, const std::vector<OpGradients>& g
       return op.of_output;
     case ExchangeKind::kExpertRows:
       // A router that is trained has gradients of its weights, not of the rows that experts give.
-      return exchange.goes_back ? gradients.at(exchange.op + 1).of_input : op.of_input;
+      return exchange.goes_back ? gradients.at(exchange.weight_op + 1).of_input : op.of_input;
     case ExchangeKind::kMediaRows:
       return op.of_output;
     case ExchangeKind::kLoss:

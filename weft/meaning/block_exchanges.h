@@ -43,8 +43,10 @@ struct BlockExchange {
   bool has_outputs = false;    ///< of kRows: rows that leave the module, fewer than between blocks after a merge
   int64_t columns = 0;         ///< of kRows and kMediaRows
   bool happens_again = false;  ///< of kRows: rows become whole once more for the weight's gradient
-  size_t weight_op = 0;        ///< whose weight's gradient that is: the operator's, or its adapter's
-  bool has_keys = false;       ///< of kHeads: of queries, keys and values; else of queries alone
+  /// Whose weight's gradient that is: the operator's, or its adapter's. Of kExpertRows that go back: the last operator
+  /// that experts have made them by.
+  size_t weight_op = 0;
+  bool has_keys = false;  ///< of kHeads: of queries, keys and values; else of queries alone
 
   bool operator==(const BlockExchange&) const = default;
 };

@@ -163,10 +163,9 @@ std::vector<int64_t> BridgeRoutes::neighbours() const {
   return ranks;
 }
 
-void BridgeRoutes::take_only(std::span<const RowRun> taken) {
-  units_are_ranks_ = true;
-  for (Macro& macro : macros_) macro.needs.clear();
-  std::vector<RowRun> sorted(taken.begin(), taken.end());
+template <typename Visit>
+void BridgeRoutes::each_piece(std::span<const RowRun> runs, bool by_maker, Visit visit) const {
+  std::vector<RowRun> sorted(runs.begin(), runs.end());
   std::stable_sort(sorted.begin(), sorted.end(), [](const RowRun& a, const RowRun& b) { return a.rank < b.rank; });
   std::vector<int64_t> places(macros_.size(), 0);
   int64_t rank = -1;
@@ -174,36 +173,33 @@ void BridgeRoutes::take_only(std::span<const RowRun> taken) {
     if (std::exchange(rank, run.rank) != run.rank) std::fill(places.begin(), places.end(), 0);
     for (int64_t row = run.first_row; row < run.end_row();) {
       const int64_t k = numbers_->macro_of(row);
-      const int64_t maker = numbers_->maker_of(k, row);
-      const Range rows{row, std::min(run.end_row(), numbers_->rows(k, maker).end)};
+      const Range whole = by_maker ? numbers_->rows(k, numbers_->maker_of(k, row)) : numbers_->rows(k);
+      const Range rows{row, std::min(run.end_row(), whole.end)};
       int64_t& place = places[static_cast<size_t>(k)];
-      macros_[static_cast<size_t>(k)].needs.push_back({.unit = run.rank, .maker = maker, .rows = rows, .place = place});
+      visit(static_cast<size_t>(k), rank, rows, place);
       place += rows.size();
       row = rows.end;
     }
   }
+}
+
+void BridgeRoutes::take_only(std::span<const RowRun> taken) {
+  units_are_ranks_ = true;
+  for (Macro& macro : macros_) macro.needs.clear();
+  each_piece(taken, /*by_maker=*/true, [&](size_t macro, int64_t rank, Range rows, int64_t place) {
+    const int64_t maker = numbers_->maker_of(static_cast<int64_t>(macro), rows.begin);
+    macros_[macro].needs.push_back({.unit = rank, .maker = maker, .rows = rows, .place = place});
+  });
   sort_needs();
 }
 
 void BridgeRoutes::make_only(std::span<const RowRun> made) {
   is_made_told_ = true;
   for (Macro& macro : macros_) macro.made.clear();
-  std::vector<RowRun> sorted(made.begin(), made.end());
-  std::stable_sort(sorted.begin(), sorted.end(), [](const RowRun& a, const RowRun& b) { return a.rank < b.rank; });
-  std::vector<int64_t> places(macros_.size(), 0);
-  int64_t rank = -1;
-  for (const RowRun& run : sorted) {
-    if (std::exchange(rank, run.rank) != run.rank) std::fill(places.begin(), places.end(), 0);
-    for (int64_t row = run.first_row; row < run.end_row();) {
-      const int64_t k = numbers_->macro_of(row);
-      const int64_t end = std::min(run.end_row(), numbers_->rows(k).end);
-      int64_t& place = places[static_cast<size_t>(k)];
-      macros_[static_cast<size_t>(k)].made.push_back(
-          {.rank = run.rank, .first_row = row, .first_place = place, .num_rows = end - row});
-      place += end - row;
-      row = end;
-    }
-  }
+  each_piece(made, /*by_maker=*/false, [&](size_t macro, int64_t rank, Range rows, int64_t place) {
+    macros_[macro].made.push_back(
+        {.rank = rank, .first_row = rows.begin, .first_place = place, .num_rows = rows.size()});
+  });
 }
 
 void BridgeRoutes::add_made(int64_t macro, int64_t rank, std::vector<RowRun>& runs) const {

@@ -70,6 +70,10 @@ class BridgeRoutes {
   };
 
   void sort_needs();
+  /// The parts of ranks' rows that each lie in one macro batch and, `by_maker`, are of one maker, rank by rank: `visit`
+  /// gets the macro batch, the rank, the rows and the place of the first among that rank's rows of the macro batch.
+  template <typename Visit>
+  void each_piece(std::span<const RowRun> runs, bool by_maker, Visit visit) const;
   OwnRoute plan(int64_t macro, bool is_forward) const;
   void add_made(int64_t macro, int64_t rank, std::vector<RowRun>& runs) const;
   template <typename Visit>

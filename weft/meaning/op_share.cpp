@@ -58,7 +58,8 @@ struct EachWeight {
   void operator()(const Matmul& m) const {
     if (m.is_tied) return;
     const LocalMatmul local = local_matmul(m, op.split, share);
-    const bool is_expert = m.experts > 1, is_whole = op.split == TensorSplit::kWhole;
+    const bool is_expert = m.experts > 1;
+    const bool is_whole = op.split == TensorSplit::kWhole && !has_whole_experts(op, share.experts_over_tp);
     const int64_t keys = op.split == TensorSplit::kColumn ? shared_key_width(m, share) : 0;
     visit(LocalWeight{.elements = local.experts * local.in * local.out,
                       .is_matrix = true,

@@ -60,7 +60,8 @@ void StageContent::add_op(const Op& op, const ModulePlan& module, bool is_alone)
                         .block = blocks_.size(),
                         .is_of_table = !module.is_encoder() && is_table(op),
                         .is_alone = is_alone,
-                        .has_divided_rows = module.sequence_parallel && module.tp > 1});
+                        .has_divided_rows = module.sequence_parallel && module.tp > 1,
+                        .is_shared_out = weight.is_expert && module.ep > 1});
   }
 }
 
@@ -68,7 +69,8 @@ std::vector<StageContent::Copies> StageContent::copies() const {
   std::vector<Copies> copies(blocks_.size());
   for (const StageWeight& weight : weights_) {
     if (!weight.is_trained) continue;
-    copies[weight.block].over_tp += summed_over_tp(weight.weight, weight.has_divided_rows);
+    Copies& own = copies[weight.block];
+    (weight.is_shared_out ? own.of_experts : own.over_tp) += summed_over_tp(weight.weight, weight.has_divided_rows);
     copies[weight.block].of_keys += weight.weight.same_keys;
   }
   return copies;

@@ -20,6 +20,7 @@ struct StageWeight {
   bool is_of_table = false;       ///< of the llm's embedding, which a head may be tied to
   bool is_alone = false;          ///< a tied table, whose copies lie in equal buckets
   bool has_divided_rows = false;  ///< sequence parallelism divides the rows between the blocks of its module
+  bool is_shared_out = false;     ///< of experts that other ranks have others of
 };
 
 /// An embedding, a layer, a head.
@@ -53,8 +54,9 @@ class StageContent {
   const std::vector<StageWeight>& weights() const { return weights_; }
   /// Of a block's trained weights, the elements that tensor-parallel ranks have the same of and sum the gradients of.
   struct Copies {
-    int64_t over_tp = 0;  ///< all of them do
-    int64_t of_keys = 0;  ///< those with copies of one key head do
+    int64_t over_tp = 0;     ///< all of them do
+    int64_t of_keys = 0;     ///< those with copies of one key head do
+    int64_t of_experts = 0;  ///< all of them do, of experts that ranks share out
   };
   /// By block.
   std::vector<Copies> copies() const;

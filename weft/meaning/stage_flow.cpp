@@ -1,7 +1,6 @@
 #include "weft/meaning/stage_flow.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "weft/meaning/trainable.h"
 #include "weft/program/name_weights.h"
@@ -16,18 +15,25 @@ bool has_block(const StagePart& part, int64_t blocks_of_module, int64_t place) {
   return place > part.first_layer && place <= part.first_layer + part.num_layers;
 }
 
-int64_t num_later(const std::vector<int32_t>& stages, int32_t stage) {
-  return std::count_if(stages.begin(), stages.end(), [&](int32_t each) { return each > stage; });
-}
-
-/// Notes that a part has these layers of its module.
-void note_stages(const StagePart& part, const std::vector<int64_t>& layers, std::vector<int32_t>& stages) {
-  for (const int64_t layer : layers) {
-    if (layer >= part.first_layer && layer < part.first_layer + part.num_layers) stages.push_back(part.stage);
-  }
-}
-
 }  // namespace
+
+int64_t num_branches(const Module& module, int64_t layers_behind) {
+  return std::count_if(module.exit.ops.begin(), module.exit.ops.end(),
+                       [&](const Op& op) { return op.branches_from >= 0 && op.branches_from < layers_behind; });
+}
+
+int64_t num_later_parts(const Module& encoder, int64_t llm_layers_behind) {
+  return std::max<int64_t>(0, encoder.output_parts - 1 - llm_layers_behind);
+}
+
+int64_t layers_behind(std::span<const StagePart> parts, size_t module, int32_t stage) {
+  int64_t behind = 0;
+  for (const StagePart& part : parts) {
+    if (part.stage <= stage && part.module == static_cast<int32_t>(module))
+      behind = std::max(behind, part.first_layer + part.num_layers);
+  }
+  return behind;
+}
 
 std::vector<FlowModule> flow_modules(const Plan& plan, size_t owner) {
   const bool is_encoders = plan.modules[owner].is_encoder();
@@ -45,20 +51,22 @@ std::vector<FlowModule> flow_modules(const Plan& plan, size_t owner) {
                        .width = spec.width,
                        .output_width = spec.output_width});
   }
-  for (const StagePart& part : parts_of_pipeline(plan, owner)) {
+  const std::vector<StagePart> parts = parts_of_pipeline(plan, owner);
+  int32_t last_stage = 0;
+  for (const StagePart& part : parts) {
     const ModuleKind kind = plan.modules[static_cast<size_t>(part.module)].kind;
     FlowModule& module = modules[static_cast<size_t>(part.module)];
     if (part.has_entry) module.first_stage = part.stage;
     if (part.has_exit) module.last_stage = part.stage;
     if (has_block(part, num_blocks(*plan.model.find(kind)), trainable.first_with_gradients(kind)))
       module.first_trained_stage = part.stage;
-    note_stages(part, branch_layers(*plan.model.find(kind)), module.branch_stages);
-    if (!module.is_llm) continue;
-    for (size_t index = 0; index + 1 < modules.size(); ++index) {
-      const Module& encoder = *plan.model.find(plan.modules[index].kind);
-      std::vector<int64_t> layers(static_cast<size_t>(encoder.output_parts - 1));
-      std::iota(layers.begin(), layers.end(), 0);
-      note_stages(part, layers, modules[index].part_stages);
+    last_stage = std::max(last_stage, part.stage);
+  }
+  for (size_t index = 0; index < modules.size(); ++index) {
+    const Module& spec = *plan.model.find(plan.modules[index].kind);
+    for (int32_t stage = 0; stage <= last_stage; ++stage) {
+      modules[index].branches.push_back(num_branches(spec, layers_behind(parts, index, stage)));
+      modules[index].later_parts.push_back(num_later_parts(spec, layers_behind(parts, modules.size() - 1, stage)));
     }
   }
   return modules;
@@ -82,7 +90,7 @@ std::vector<FlowPart> flow_after(const std::vector<FlowModule>& modules, int32_t
     }
     encoders_need_gradient |= module.is_trained;
     if (is_in_llm) {
-      if (const int64_t later = num_later(module.part_stages, stage); later > 0)
+      if (const int64_t later = module.later_parts[static_cast<size_t>(stage)]; later > 0)
         parts.push_back({.module = index,
                          .kind = FlowKind::kTaken,
                          .width = later * llm.width,
@@ -95,7 +103,7 @@ std::vector<FlowPart> flow_after(const std::vector<FlowModule>& modules, int32_t
           {.module = index, .kind = FlowKind::kOutput, .width = module.output_width, .needs_gradient = is_trained});
       continue;
     }
-    const int64_t branches = std::ssize(module.branch_stages) - num_later(module.branch_stages, stage);
+    const int64_t branches = module.branches[static_cast<size_t>(stage)];
     parts.push_back({.module = index, .width = (1 + branches) * module.width, .needs_gradient = is_trained});
   }
   return parts;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "weft/meaning/stage_parts.h"
@@ -18,10 +19,17 @@ struct FlowModule {
   int32_t last_stage = 0;           ///< where its exit is
   int64_t width = 0;                ///< of a row between its blocks
   int64_t output_width = 0;
-  std::vector<int32_t> branch_stages = {};  ///< where the layers are whose rows its exit takes besides the last one's
-  std::vector<int32_t> part_stages =
-      {};  ///< of an encoder: where the llm's layers are that further parts of its rows follow
+  std::vector<int64_t> branches = {};     ///< num_branches behind each stage
+  std::vector<int64_t> later_parts = {};  ///< of an encoder: num_later_parts behind each stage
 };
+
+/// Of the layers whose rows a module's exit takes besides the last one's, those among so many first ones.
+int64_t num_branches(const Module& module, int64_t layers_behind);
+/// Of the further parts of an encoder's rows, which the llm adds behind its first layers, those that are still to be
+/// added with so many of its layers behind.
+int64_t num_later_parts(const Module& encoder, int64_t llm_layers_behind);
+/// How many layers of a module a pipeline has up to a stage.
+int64_t layers_behind(std::span<const StagePart> parts, size_t module, int32_t stage);
 
 /// By module of the plan, for the pipeline of the llm or of an encoder beside it.
 std::vector<FlowModule> flow_modules(const Plan& plan, size_t module);

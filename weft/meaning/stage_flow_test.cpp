@@ -16,8 +16,8 @@ std::vector<FlowModule> inline_modules() {
            .last_stage = 1,
            .width = 10,
            .output_width = 80,
-           .branch_stages = {0, 1},
-           .part_stages = {1, 1, 3}},
+           .branches = {1, 2, 2, 2, 2},
+           .later_parts = {3, 1, 1, 0, 0}},
           {.is_llm = true,
            .is_in_pipeline = true,
            .is_trained = true,
@@ -43,6 +43,28 @@ TEST(StageFlow, BranchesGoBesideRowsAndPartsOnlyAsFarAsALayerAddsThem) {
     EXPECT_EQ(taken[1].width, 20);
   }
   EXPECT_EQ(flow_after(modules, 3, kAlways).size(), 1u) << "all parts have been added";
+}
+
+TEST(StageFlow, LayersBehindSayWhatIsCarried) {
+  const std::vector<StagePart> parts = {{.stage = 0, .module = 0, .first_layer = 0, .num_layers = 3},
+                                        {.stage = 1, .module = 0, .first_layer = 3, .num_layers = 1},
+                                        {.stage = 1, .module = 1, .first_layer = 0, .num_layers = 2},
+                                        {.stage = 2, .module = 1, .first_layer = 2, .num_layers = 4}};
+  EXPECT_EQ(layers_behind(parts, 0, 0), 3);
+  EXPECT_EQ(layers_behind(parts, 0, 2), 4);
+  EXPECT_EQ(layers_behind(parts, 1, 0), 0);
+  EXPECT_EQ(layers_behind(parts, 1, 1), 2);
+  Module encoder;
+  encoder.output_parts = 4;
+  encoder.exit.ops.resize(4);
+  encoder.exit.ops[1].branches_from = 2;
+  encoder.exit.ops[3].branches_from = 3;
+  EXPECT_EQ(num_branches(encoder, 2), 0);
+  EXPECT_EQ(num_branches(encoder, 3), 1);
+  EXPECT_EQ(num_branches(encoder, 4), 2);
+  EXPECT_EQ(num_later_parts(encoder, 0), 3);
+  EXPECT_EQ(num_later_parts(encoder, 2), 1);
+  EXPECT_EQ(num_later_parts(encoder, 5), 0);
 }
 
 TEST(StageFlow, PartsFromBesideThePipelineGoOnLikewise) {

@@ -44,13 +44,18 @@ int64_t Trainable::first_trained(ModuleKind kind) const {
   int64_t& first = first_[static_cast<size_t>(kind)];
   if (first < 0) {
     first = 0;
-    while (first < end_of(kind) && !has_trained(kind, first, /*that_rows_pass=*/false)) ++first;
+    const auto is_trained = [&](int64_t place) {
+      if (has_own_rules()) return has_trained(kind, place, /*that_rows_pass=*/false);
+      return has_adapters(block_at(*plan_.model.find(kind), place));
+    };
+    if (!has_own_rules() && plan_.workload.is_frozen(kind)) first = end_of(kind);
+    while (first < end_of(kind) && !is_trained(first)) ++first;
   }
   return first;
 }
 
 int64_t Trainable::first_with_gradients(ModuleKind kind) const {
-  if (!has_rules()) return first_trained(kind);
+  if (!has_own_rules()) return first_trained(kind);  // rows pass all adapters
   int64_t& first = first_with_gradients_[static_cast<size_t>(kind)];
   if (first < 0) {
     first = first_trained(kind);
@@ -82,12 +87,15 @@ bool Trainable::trains_table() const {
 
 std::vector<bool> Trainable::weights_of(ModuleKind kind, int64_t place) const {
   const Module& module = *plan_.model.find(kind);
-  if (!has_rules()) {
-    std::vector<LocalWeight> weights;
-    for (const Op& op : block_at(module, place).ops) list_weights(op, {}, weights);
-    return std::vector<bool>(weights.size(), !plan_.workload.is_frozen(kind));
-  }
   std::vector<bool> trained;
+  if (!has_own_rules()) {
+    std::vector<LocalWeight> weights;
+    for (const Op& op : block_at(module, place).ops) {
+      list_weights(op, {}, weights);
+      trained.resize(weights.size(), !plan_.workload.is_frozen(kind) && (!has_adapters_ || is_adapter(op)));
+    }
+    return trained;
+  }
   for (const auto& together : weight_names(module, place)) trained.push_back(is_trained(kind, together.front()));
   return trained;
 }
@@ -116,9 +124,21 @@ BackwardNeeds Trainable::backward_of(ModuleKind kind) const {
 
 BackwardNeeds Trainable::backward_of(ModuleKind kind, int64_t place) const {
   if (!has_rules()) return backward_of(kind);
-  const std::vector<bool> trained = weights_of(kind, place);
-  return {.weights = std::find(trained.begin(), trained.end(), true) != trained.end(),
+  bool is_trained = false;
+  if (has_own_rules()) {
+    const std::vector<bool> trained = weights_of(kind, place);
+    is_trained = std::find(trained.begin(), trained.end(), true) != trained.end();
+  } else {
+    is_trained = !plan_.workload.is_frozen(kind) && has_adapters(block_at(*plan_.model.find(kind), place));
+  }
+  return {.weights = is_trained,
           .inputs = first_trained(kind) < place || (kind == ModuleKind::kLlm && trains_an_encoder())};
+}
+
+BackwardNeeds Trainable::passes_of(ModuleKind kind, int64_t place) const {
+  BackwardNeeds needs = backward_of(kind, place);
+  if (place > 0 && place + 1 < end_of(kind)) needs.inputs |= needs.weights;
+  return needs;
 }
 
 std::vector<OpGradients> Trainable::gradients_of(ModuleKind kind, int64_t place, bool has_input_gradient) const {

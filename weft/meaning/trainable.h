@@ -32,6 +32,8 @@ class Trainable {
 
   /// Whether weights of one module may differ.
   bool has_rules() const { return !plan_.trainable.empty() || has_adapters_; }
+  /// Whether weights of equal layers may.
+  bool has_own_rules() const { return !plan_.trainable.empty(); }
   /// A weight by its name in weight files.
   bool is_trained(ModuleKind kind, std::string_view name) const;
   /// Whether any weight of the module is.
@@ -54,6 +56,9 @@ class Trainable {
   /// The backward goes no further than some trained weight needs: an encoder's weights need it through all of the llm.
   BackwardNeeds backward_of(ModuleKind kind, int64_t place) const;
   BackwardNeeds backward_of(ModuleKind kind) const;
+  /// The same as passes through a block: in a layer with a trained weight gradients of inputs are made, though its own
+  /// input may need none.
+  BackwardNeeds passes_of(ModuleKind kind, int64_t place) const;
   /// By operator of a block: where its input needs no gradient, they go no further back than its first trained weight.
   std::vector<OpGradients> gradients_of(ModuleKind kind, int64_t place, bool has_input_gradient) const;
 

@@ -90,8 +90,11 @@ void WeightCalls::release(size_t block) {
 }
 
 void WeightCalls::sum_copies(const Part& part, size_t block) {
-  if (part.is_of_experts) return;  // which tensor parallelism cuts, and never copies
   const int64_t bytes = bytes_of(precision_.reduce);
+  if (part.is_of_experts) {
+    if (copies_[block].of_experts > 0) calls_.all_reduce(place_.tensor, copies_[block].of_experts, bytes);
+    return;
+  }
   if (copies_[block].over_tp > 0) calls_.all_reduce(place_.tensor, copies_[block].over_tp, bytes);
   if (copies_[block].of_keys > 0) calls_.all_reduce(place_.same_keys, copies_[block].of_keys, bytes);
 }

@@ -8,6 +8,7 @@
 #include "weft/base/check.h"
 #include "weft/base/text.h"
 #include "weft/meaning/rank_groups.h"
+#include "weft/meaning/usual_precision.h"
 #include "weft/mesh/mesh.h"
 
 namespace weft {
@@ -57,17 +58,12 @@ Plan plan_of_llm(const Model& model, Precision precision) {
   Plan plan;
   plan.model = model;
   std::erase_if(plan.model.modules, [](const Module& module) { return module.kind != ModuleKind::kLlm; });
-  plan.precision = precision_of_block(precision);
+  plan.precision = usual_precision(precision);
   plan.cluster.nodes = plan.cluster.devices_per_node = 1;
   return plan;
 }
 
 }  // namespace
-
-PrecisionPlan precision_of_block(Precision compute) {
-  const Precision exact = compute == Precision::kFp64 ? Precision::kFp64 : Precision::kFp32;
-  return {.compute = compute, .master = exact, .reduce = exact};
-}
 
 Result<BlockPlan> plan_of_block(const Model& model, const BlockShape& shape, const BlockPlanOptions& options) {
   const Module* module = model.find(shape.module);
@@ -107,7 +103,7 @@ Result<BlockPlan> plan_of_block(const Model& model, const BlockShape& shape, con
   Plan& plan = made.plan;
   plan.model = model;
   plan.world_size = std::ssize(settings.ranks) + (is_llm ? 0 : 1);
-  plan.precision = precision_of_block(options.precision);
+  plan.precision = usual_precision(options.precision);
   plan.overlap_dp = false;
   plan.schedule.microbatches = 1;
   // Only what is measured, so that nothing else is waited for.
@@ -130,7 +126,7 @@ Result<BlockPlan> plan_of_block(const Model& model, const BlockShape& shape, con
 Plan plan_of_step(const Model& model, Precision precision, int64_t microbatches) {
   Plan plan;
   plan.model = model;
-  plan.precision = precision_of_block(precision);
+  plan.precision = usual_precision(precision);
   plan.cluster.nodes = plan.cluster.devices_per_node = 1;
   for (Module& module : plan.model.modules) {
     module.layers.resize(1);

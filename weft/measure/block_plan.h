@@ -25,7 +25,4 @@ Plan plan_of_step(const Model& model, Precision precision, int64_t microbatches)
 /// A plan of three ranks, of which the one in the middle has the first layers of the llm alone.
 Plan plan_of_layers(const Model& model, Precision precision, int64_t num_layers);
 
-/// As plans have it: sums and master weights are fp32, or fp64 where compute is.
-PrecisionPlan precision_of_block(Precision compute);
-
 }  // namespace weft

@@ -6,6 +6,7 @@
 
 #include "weft/base/clock.h"
 #include "weft/comm/threads/run_threads.h"
+#include "weft/meaning/usual_precision.h"
 #include "weft/measure/rank_setup.h"
 #include "weft/pipeline/tensor_type.h"
 
@@ -38,7 +39,7 @@ void draw_gradients(TrainedStage& stage) {
 
 double state_bytes_of_layer(const Model& model, Precision precision) {
   const Module& llm = model.modules.back();
-  const PrecisionPlan precisions = precision_of_block(precision);
+  const PrecisionPlan precisions = usual_precision(precision);
   // A weight, a gradient, a master weight and two moments.
   const double bytes = num_bytes(precisions.compute) + num_bytes(precisions.reduce) + 3 * num_bytes(precisions.master);
   double most = 0;

@@ -92,9 +92,11 @@ std::map<std::string, double> adapter_scales(const Model& model) {
       for (size_t i = 0; i < block.ops.size(); ++i) {
         if (!is_adapted(block, i)) continue;
         const double scale = std::get<Pointwise>(block.ops[i + 3].shape).fresh_scale;
+        const int64_t num_experts = std::get<Matmul>(block.ops[i].shape).experts;
         for (const std::string& name : block.ops[i + 1].weights->names) {
           const std::string layer = name.substr(0, name.size() - kAdapterDownName.size());
-          scales.emplace(path_of_block(module, place) + layer + std::string(kWeight), scale);
+          for (int64_t expert = 0; expert < num_experts; ++expert)
+            scales.emplace(path_of_block(module, place) + numbered(layer, expert) + std::string(kWeight), scale);
         }
       }
     }
@@ -102,7 +104,16 @@ std::map<std::string, double> adapter_scales(const Model& model) {
   return scales;
 }
 
-Result<AdapterFolder> AdapterFolder::open(const std::filesystem::path& folder) {
+std::string name_in_memory(const WeightFiles& files, const std::string& name) {
+  // transformers' classes have everything but the head under `model`: of the other names that files may have, those.
+  for (const auto& [other, own] : files.renamed) {
+    if ((other.starts_with("model.") || other.starts_with("lm_head.")) && name.starts_with(own))
+      return other + name.substr(own.size());
+  }
+  return name;
+}
+
+Result<AdapterFolder> AdapterFolder::open(const std::filesystem::path& folder, const Model& model) {
   std::error_code ignored;
   if (!std::filesystem::exists(folder / kConfigName, ignored)) {
     return Error{.source = folder.string(),
@@ -124,13 +135,15 @@ Result<AdapterFolder> AdapterFolder::open(const std::filesystem::path& folder) {
                    .problem = "is no weight of a LoRA adapter",
                    .advice = "Save adapters of linear layers alone."};
     }
+    const std::string inner = name.substr(kPrefix.size());
+    opened.names_in_file_[model.numbers.files.name_of(inner)] = name;
     if (!name.ends_with(".lora_A.weight")) continue;
-    const std::string layer = name.substr(kPrefix.size(), name.size() - kPrefix.size() - strlen(".lora_A.weight"));
+    const std::string layer = inner.substr(0, inner.size() - strlen(".lora_A.weight"));
     const int64_t rank = entry.info.shape.empty() ? 0 : entry.info.shape.front();
     const double alpha = number_for(config.root, "lora_alpha", "alpha_pattern", layer);
     const auto [place, is_new] = alike.try_emplace({rank, alpha}, opened.rules_.size());
     if (is_new) opened.rules_.push_back({.targets = {}, .rank = rank, .alpha = alpha});
-    opened.rules_[place->second].targets.push_back(layer);
+    opened.rules_[place->second].targets.push_back(model.numbers.files.name_of(layer));
   }
   if (opened.rules_.empty())
     return Error{.source = (folder / kWeightsName).string(),
@@ -151,8 +164,9 @@ std::optional<Error> AdapterFolder::check(const Model& model) const {
   };
   for (const NamedShape& weight : list->weights) {
     if (!is_adapter_weight(weight.name)) continue;
-    wanted.insert(std::string(kPrefix) + weight.name);
-    const WeightEntry* entry = file_.find(std::string(kPrefix) + weight.name);
+    const auto found = names_in_file_.find(weight.name);
+    const WeightEntry* entry = found == names_in_file_.end() ? nullptr : file_.find(found->second);
+    if (entry != nullptr) wanted.insert(found->second);
     if (entry == nullptr)
       return wrong(weight.name, "is a weight of the model's adapters, but the file does not have it");
     if (entry->info.shape != weight.shape)
@@ -166,7 +180,8 @@ std::optional<Error> AdapterFolder::check(const Model& model) const {
 }
 
 Result<at::Tensor> AdapterFolder::value(const std::string& name) const {
-  const WeightEntry* entry = file_.find(std::string(kPrefix) + name);
+  const auto found = names_in_file_.find(name);
+  const WeightEntry* entry = found == names_in_file_.end() ? nullptr : file_.find(found->second);
   const auto type = entry != nullptr ? tensor_type(entry->info.type) : std::nullopt;
   if (!type) {
     return Error{.source = file_.path().string(),
@@ -188,6 +203,7 @@ std::optional<Error> AdapterFolder::fill(const std::vector<ParameterPtr>& parame
   for (const ParameterPtr& parameter : parameters) {
     int64_t row = 0;
     at::Tensor values = parameter->value.detach();
+    if (values.dim() == 3) values = values.view({-1, values.size(2)});  // experts
     for (const WeightPiece& piece : parameter->spec.pieces) {
       at::Tensor rows = values.narrow(0, row, piece.num_rows);
       row += piece.num_rows;
@@ -218,16 +234,17 @@ std::optional<Error> write_adapter_folder(const std::filesystem::path& folder, c
     if (!tensor) return tensor.error();
     kept.push_back(tensor->contiguous());
     WeightEntry entry;
-    entry.info = {.name = std::string(kPrefix) + weight.name,
+    entry.info = {.name = std::string(kPrefix) + name_in_memory(model.numbers.files, weight.name),
                   .type = *weight_type(kept.back().scalar_type()),
                   .shape = weight.shape};
     entry.bytes = {static_cast<const std::byte*>(kept.back().data_ptr()), kept.back().nbytes()};
     entries.push_back(std::move(entry));
     if (!weight.name.ends_with(".lora_A.weight")) continue;
-    const std::string layer = weight.name.substr(0, weight.name.size() - strlen(".lora_A.weight"));
+    const std::string own = weight.name.substr(0, weight.name.size() - strlen(".lora_A.weight"));
+    const std::string layer = name_in_memory(model.numbers.files, own);
     targets.push_back(layer);
     ranks[layer] = weight.shape.front();
-    alphas[layer] = scales.at(layer + std::string(kWeight)) * static_cast<double>(weight.shape.front());
+    alphas[layer] = scales.at(own + std::string(kWeight)) * static_cast<double>(weight.shape.front());
   }
   const std::vector<AdapterRule> rules = adapters_of(model);
   WEFT_CHECK(!rules.empty() && !entries.empty(), "{} has no adapters", model.name);

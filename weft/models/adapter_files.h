@@ -16,8 +16,9 @@ namespace weft {
 /// Adapters as PEFT saves them: adapter_config.json and adapter_model.safetensors.
 class AdapterFolder {
  public:
-  /// What of PEFT is not known here (DoRA, biases, other kinds of adapters) is refused by name.
-  static Result<AdapterFolder> open(const std::filesystem::path& folder);
+  /// For a model, whose layers may have their names in files or those that transformers gives them in memory. What of
+  /// PEFT is not known here (DoRA, biases, other kinds of adapters) is refused by name.
+  static Result<AdapterFolder> open(const std::filesystem::path& folder, const Model& model);
 
   /// What a model needs for them: layers by name, with the ranks that the files have.
   const std::vector<AdapterRule>& rules() const { return rules_; }
@@ -35,7 +36,11 @@ class AdapterFolder {
   std::filesystem::path folder_;
   SafetensorsFile file_;
   std::vector<AdapterRule> rules_;
+  std::map<std::string, std::string> names_in_file_;  ///< by the weight's name here
 };
+
+/// The name that transformers has in memory for what weight files name so, which PEFT goes by.
+std::string name_in_memory(const WeightFiles& files, const std::string& name);
 
 /// Writes a new folder as PEFT loads it. `value` gives a weight of adapters by its name.
 std::optional<Error> write_adapter_folder(const std::filesystem::path& folder, const Model& model,

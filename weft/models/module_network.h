@@ -71,6 +71,13 @@ class ModuleNetwork {
   virtual at::Tensor leave(const LayerRows& rows, const Inputs& inputs, const RunContext& context,
                            const RunContext& outside) const = 0;
 
+  /// Logits of the token after the last row, [1, vocabulary], on all tensor-parallel ranks; the llm's alone. `one` is
+  /// how a single row is run.
+  virtual at::Tensor next_logits(const at::Tensor& /*x*/, const RunContext& /*context*/,
+                                 const RunContext& /*one*/) const {
+    return {};
+  }
+
   /// The table of tokens' embeddings, if it is here.
   virtual ParameterPtr table() const { return {}; }
   /// Whether the exit's matrix is that table.

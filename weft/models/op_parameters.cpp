@@ -165,10 +165,17 @@ OpParameters OpParameterMaker::make_matmul(const Op& op, const Matmul& m) const 
 
 /// Parts of an adapter lie one below the other, each of its rank, and none of them is cut by itself.
 ParameterPtr OpParameterMaker::make_down(const Op& op, const Matmul& m) const {
-  const std::vector<std::string> names = full_names(op.weights->names, path_, ".weight");
-  std::vector<PieceRows> parts(names.size(), {.rows = m.out / std::ssize(names), .cut = input_cut(op, m)});
-  return maker_.make({.pieces = pieces_of(names, parts, {m.in}),
-                      .shape = {m.out, m.in},
+  const std::vector<std::string>& names = op.weights->names;
+  const std::vector<PieceRows> parts(names.size(), {.rows = m.out / std::ssize(names), .cut = input_cut(op, m)});
+  std::vector<WeightPiece> pieces;
+  for (int64_t expert = 0; expert < m.experts; ++expert) {
+    for (WeightPiece& piece : pieces_of(full_names(names, path_, ".weight", expert), parts, {m.in})) {
+      piece.is_expert = m.experts > 1;
+      pieces.push_back(std::move(piece));
+    }
+  }
+  return maker_.make({.pieces = std::move(pieces),
+                      .shape = m.experts > 1 ? std::vector{m.experts, m.out, m.in} : std::vector{m.out, m.in},
                       .init = Initialization::normal(1 / std::sqrt(3.0 * static_cast<double>(m.in))),
                       .sees_divided = sees_divided_product(op)});
 }
@@ -180,14 +187,17 @@ std::shared_ptr<const Adapter> OpParameterMaker::make_adapter(const Op& op) cons
   const auto& sum = std::get<Pointwise>(op_named(block_, op.name + std::string(kAdapterSum)).shape);
   Adapter adapter{.rank = std::get<Matmul>(up.shape).in, .scale = sum.fresh_scale, .dropout = sum.dropout};
   adapter.down = make_down(*down, std::get<Matmul>(down->shape));
-  adapter.up = make_matmul(up, std::get<Matmul>(up.shape)).weight;
+  adapter.up = make(up).weight;
   // A number of its own, by its name, which is the same however the model is spread.
   uint64_t hash = 0xcbf29ce484222325ULL;
   for (const char letter : path_ + op.name) hash = (hash ^ static_cast<uint8_t>(letter)) * 0x100000001b3ULL;
   adapter.number = static_cast<int64_t>(hash >> 32);
   const std::vector<std::string>& names = up.weights->names;
   int64_t part = 0;
-  for (size_t i = 0; i < adapter.up->spec.pieces.size(); ++i) {
+  // Those of one expert, whom the others are like.
+  const ParameterSpec& spec = adapter.up->spec;
+  const size_t num_pieces = spec.pieces.size() / (spec.shape.size() == 3 ? static_cast<size_t>(spec.shape.front()) : 1);
+  for (size_t i = 0; i < num_pieces; ++i) {
     // Parts of one weight continue the same.
     const bool is_there = !names[names.size() == 1 ? 0 : i].empty();
     adapter.part_of_piece.push_back(!is_there ? -1 : names.size() == 1 ? 0 : part++);
@@ -207,10 +217,13 @@ OpParameters OpParameterMaker::make_experts(const Op& op, const Matmul& m) const
       pieces.push_back(std::move(piece));
     }
   }
-  return {
-      .weight = maker_.make(
-          {.pieces = std::move(pieces), .shape = {m.experts, m.out, m.in}, .init = Initialization::normal(deviation_)}),
-      .bias = {}};
+  OpParameters made;
+  made.weight = maker_.make({.pieces = std::move(pieces),
+                             .shape = {m.experts, m.out, m.in},
+                             .init = is_adapter(op) ? Initialization::zeros() : Initialization::normal(deviation_),
+                             .sees_divided = sees_divided_product(op)});
+  if (!is_adapter(op)) made.weight->adapter = make_adapter(op);
+  return made;
 }
 
 NormLayer OpParameterMaker::norm(std::string_view name) const {

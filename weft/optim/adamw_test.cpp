@@ -41,6 +41,28 @@ TEST(AdamW, GivesTheNumbersOfPyTorch) {
               1e-14);
 }
 
+// 37 elements: whole vector registers, up to those of four or eight, and a rest, whose code rounds otherwise. So copies
+// of a weight whose stretches end elsewhere may part in their last bits; others do not.
+TEST(AdamW, EqualElementsPartByRoundingAndOnlyAtTheEndOfAStretch) {
+  constexpr int64_t kElements = 37, kInRegisters = 32;
+  std::mt19937_64 random(5);
+  std::normal_distribution<double> draw;
+  for (int round = 0; round < 20; ++round) {
+    const AdamWState state = fresh(std::vector<double>(kElements, draw(random)));
+    for (int64_t step = 1; step <= 20; ++step) {
+      const at::Tensor gradient = at::tensor(std::vector<double>(kElements, draw(random)));
+      update_adamw(state, gradient, {}, {.epsilon = 1e-3}, {.learning_rate = 1e-3, .number = step});
+    }
+    for (const at::Tensor& numbers : {state.master, state.moment1, state.moment2}) {
+      const double* all = numbers.const_data_ptr<double>();
+      for (int64_t i = 1; i < kElements; ++i) {
+        const double tolerance = i < kInRegisters ? 0 : 1e-14 * std::max(1.0, std::abs(all[0]));
+        EXPECT_NEAR(all[i], all[0], tolerance) << "element " << i;
+      }
+    }
+  }
+}
+
 // 1003 elements: whole vector registers and a rest.
 TEST(AdamW, IsItsFormula) {
   for (const auto& [type, tolerance] : {std::pair{at::kDouble, 1e-12}, std::pair{at::kFloat, 2e-5}}) {

@@ -25,10 +25,9 @@ BucketGradients::BucketGradients(std::shared_ptr<const ParameterBuckets> buckets
     const BucketLayout& layout = (*buckets_)[b];
     if (!layout.is_trained) continue;
     for (const BucketSlot& slot : layout.slots) buckets_->parameter(slot).gradient_type = options_.type;
-    const bool is_sum = scatters_every_microbatch();
-    gradients_[b] =
-        at::empty({is_sum ? buckets_->owned(b).size() : layout.num_elements},
-                  at::TensorOptions().device(buckets_->device()).dtype(is_sum ? options_.sum_type : options_.type));
+    if (scatters_every_microbatch())
+      gradients_[b] = at::empty({buckets_->owned(b).size()},
+                                at::TensorOptions().device(buckets_->device()).dtype(options_.sum_type));
     largest_bucket_ = std::max(largest_bucket_, layout.num_elements);
     if (layout.num_elements > 0) trained_.push_back(b);
   }
@@ -39,15 +38,11 @@ void BucketGradients::begin_step() {
   const at::NoGradGuard no_graph;
   WEFT_CHECK(flights_.empty(), "a step begins while gradients of the last are on their way");
   for (size_t b = 0; b < buckets_->size(); ++b) {
-    if (!gradients_[b].defined()) continue;
-    gradients_[b].zero_();
+    if (!(*buckets_)[b].is_trained) continue;
+    if (scatters_every_microbatch()) gradients_[b].zero_();
     wholes_[b].reset();
-    for (const BucketSlot& slot : (*buckets_)[b].slots) {
-      Parameter& parameter = buckets_->parameter(slot);
-      // Scattered gradients are only there while a backward adds to them, so layers make them when they need them.
-      parameter.gradient =
-          scatters_every_microbatch() ? at::Tensor() : slot_view(gradients_[b], slot, parameter.value.sizes());
-    }
+    // Whole gradients are there from the first backward on that adds to them.
+    for (const BucketSlot& slot : (*buckets_)[b].slots) buckets_->parameter(slot).gradient = at::Tensor();
   }
   is_reduced_ = false;
   peak_elements_ = held_elements();
@@ -63,7 +58,6 @@ void BucketGradients::expect_all() {
 }
 
 void BucketGradients::expect(Parameter& parameter) {
-  if (!scatters_every_microbatch()) return;
   const size_t bucket = buckets_->bucket_of(parameter);
   for (const BucketSlot& slot : (*buckets_)[bucket].slots) {
     if (&buckets_->parameter(slot) == &parameter) place_in_whole(bucket, slot);
@@ -129,13 +123,8 @@ void BucketGradients::send(size_t bucket) {
   const at::NoGradGuard no_graph;
   const ElementRange owned = buckets_->owned(bucket);
   if (!scatters_every_microbatch()) {
-    const at::Tensor& whole = gradients_[bucket];
-    for (const BucketSlot& slot : (*buckets_)[bucket].slots) {
-      const Parameter& parameter = buckets_->parameter(slot);
-      WEFT_CHECK(parameter.gradient.defined() && parameter.gradient.is_alias_of(whole),
-                 "the gradient of {} was replaced by another tensor", parameter.name());
-    }
-    const Buffer sent = buffer_of(whole);
+    for (const BucketSlot& slot : (*buckets_)[bucket].slots) place_in_whole(bucket, slot);
+    const Buffer sent = buffer_of(wholes_[bucket]);
     Work work = options_.way == GradientOptions::Way::kAllReduce
                     ? group_.all_reduce(sent, Reduction::kSum)
                     : group_.reduce_scatter(sent, sent.part(owned.begin, owned.size()), Reduction::kSum);
@@ -187,14 +176,15 @@ at::Tensor BucketGradients::take_whole(size_t bucket) {
 at::Tensor BucketGradients::reduced(size_t bucket) const {
   WEFT_CHECK(is_reduced_, "gradients are used before they are reduced");
   if (scatters_every_microbatch()) return gradients_[bucket];
-  return range_view(gradients_[bucket], buckets_->owned(bucket));
+  const at::Tensor& whole = wholes_[bucket];
+  if (!whole.defined()) return at::empty({0}, at::TensorOptions().device(buckets_->device()).dtype(options_.type));
+  return range_view(whole, buckets_->owned(bucket));
 }
 
 int64_t BucketGradients::held_elements() const {
   int64_t count = 0;
   for (const at::Tensor& gradient : gradients_) count += num_held(gradient);
   for (const Flight& flight : flights_) count += num_held(flight.whole) + num_held(flight.part);
-  if (!scatters_every_microbatch()) return count;
   for (size_t b = 0; b < buckets_->size(); ++b) {
     count += num_held(wholes_[b]);
     if (!(*buckets_)[b].is_trained) continue;

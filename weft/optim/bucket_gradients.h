@@ -63,8 +63,8 @@ class BucketGradients {
   Group group_;
   GradientOptions options_;
   std::vector<size_t> trained_;              ///< buckets, in the order in which they are sent
-  std::vector<at::Tensor> gradients_;        ///< by bucket: whole ones, or sums of what is owned
-  std::vector<at::Tensor> wholes_;           ///< by bucket: gradients of a microbatch until they are scattered
+  std::vector<at::Tensor> gradients_;        ///< by bucket: sums of what is owned, where they are scattered
+  std::vector<at::Tensor> wholes_;           ///< by bucket: of a microbatch until they are scattered, or of the step
   std::vector<std::vector<bool>> is_ready_;  ///< by bucket and slot
   std::vector<size_t> num_missing_;          ///< by bucket
   size_t num_sent_ = 0;                      ///< of trained_

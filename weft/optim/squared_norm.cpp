@@ -29,7 +29,10 @@ at::Tensor sum_by_kernel(const at::Tensor& flat) {
   kernels.launch("update", flat.scalar_type() == at::kFloat ? "sum_squares_fp32" : "sum_squares_bf16",
                  {.blocks = blocks, .threads = kThreads}, current_stream(flat), partials.data_ptr(), flat.data_ptr(),
                  flat.numel());
-  return partials.sum();
+  at::Tensor sum = at::empty({}, partials.options());
+  kernels.launch("update", "finish_squares", {.blocks = 1, .threads = kThreads}, current_stream(flat), sum.data_ptr(),
+                 partials.data_ptr(), static_cast<int>(blocks));
+  return sum;
 }
 
 }  // namespace

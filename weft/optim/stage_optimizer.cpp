@@ -114,28 +114,24 @@ std::vector<StageOptimizer::WeightedRange> StageOptimizer::weighted_ranges(
   return ranges;
 }
 
-double StageOptimizer::local_squared_norm(
-    const std::function<double(const Parameter&, const WeightPiece&)>& weight) const {
-  if (!counts_norm()) return 0;
+at::Tensor StageOptimizer::local_squared_norm(const std::function<double(const Parameter&, const WeightPiece&)>& weight,
+                                              bool is_exact) const {
   const at::NoGradGuard no_graph;
-  const auto sum_with = [&](at::Tensor (*squares_of)(const at::Tensor&)) {
-    // One number stays on the device until the end: reading it there waits for all that was asked of it.
-    at::Tensor sum = at::zeros({}, at::TensorOptions().device(buckets_->device()).dtype(at::kDouble));
-    for (size_t b = 0; b < buckets_->size(); ++b) {
-      const BucketLayout& layout = (*buckets_)[b];
-      if (!layout.is_trained) continue;
-      const ElementRange owned = buckets_->owned(b);
-      const at::Tensor gradient = gradients_.reduced(b);
-      for (const WeightedRange& part : weighted_ranges(layout, weight)) {
-        const ElementRange mine = common(part.elements, owned);
-        if (mine.size() > 0) sum.add_(squares_of(range_view(gradient, shifted(mine, -owned.begin))), part.factor);
-      }
+  at::Tensor sum = at::zeros({}, at::TensorOptions().device(buckets_->device()).dtype(at::kDouble));
+  if (!counts_norm()) return sum;
+  for (size_t b = 0; b < buckets_->size(); ++b) {
+    const BucketLayout& layout = (*buckets_)[b];
+    if (!layout.is_trained) continue;
+    const ElementRange owned = buckets_->owned(b);
+    const at::Tensor gradient = gradients_.reduced(b);
+    for (const WeightedRange& part : weighted_ranges(layout, weight)) {
+      const ElementRange mine = common(part.elements, owned);
+      if (mine.size() == 0) continue;
+      const at::Tensor elements = range_view(gradient, shifted(mine, -owned.begin));
+      sum.add_(is_exact ? squared_norm_in_double(elements) : squared_norm(elements), part.factor);
     }
-    return sum.item<double>();
-  };
-  const double sum = sum_with(squared_norm);
-  // Squares of large gradients may only be too large for single precision.
-  return std::isfinite(sum) ? sum : sum_with(squared_norm_in_double);
+  }
+  return sum;
 }
 
 std::vector<StageOptimizer::Stretch> StageOptimizer::stretches_of(size_t bucket) const {

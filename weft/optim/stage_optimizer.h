@@ -77,8 +77,8 @@ class StageOptimizer {
     gradients_.begin_step();
     values_.forget_peak();
   }
-  /// A backward is about to add to this parameter's gradient. Needs not be called; with ZeRO 2 and 3 it then adds to
-  /// memory of the bucket, else what it gives is copied there.
+  /// A backward is about to add to this parameter's gradient, which is then there, in memory of its bucket. Needs not
+  /// be called: what a backward makes for itself is copied there.
   void expect_gradient(Parameter& parameter) { gradients_.expect(parameter); }
   /// Nothing more will be added to this parameter's gradient before the next microbatch_done (ZeRO 2 and 3) or
   /// start_reduce (0 and 1); so its bucket may go as soon as it is complete. Needs not be called. A bucket waits for
@@ -96,8 +96,11 @@ class StageOptimizer {
   }
 
   /// Of the reduced gradients that this rank answers for: sum of squares, those of each piece times its weight. Added
-  /// up over data-parallel ranks, every element is counted once.
-  double local_squared_norm(const std::function<double(const Parameter&, const WeightPiece&)>& weight) const;
+  /// up over data-parallel ranks, every element is counted once. One number in double precision, on the device: whoever
+  /// reads it waits for all that was asked of that. `is_exact`: squares are taken in double precision, too, which may
+  /// be too large for single.
+  at::Tensor local_squared_norm(const std::function<double(const Parameter&, const WeightPiece&)>& weight,
+                                bool is_exact = false) const;
 
   /// One AdamW step with gradients times `gradient_scale`; values are new when it returns (ZeRO 3: when they are
   /// gathered).

@@ -179,7 +179,7 @@ TEST_P(EveryZero, TrainsAsOneRankWithAllGradients) {
               if (kExampleStage[i].is_frozen) continue;
               for (const double x : PlainStage::summed(i, step, c.ranks, kMicrobatches)) squared += x * x;
             }
-            const double found = summed_over(world.all(), optimizer.local_squared_norm(once));
+            const double found = summed_over(world.all(), optimizer.local_squared_norm(once).item<double>());
             EXPECT_NEAR(found, squared, 1e-12 * squared) << what;
             const double scale = clip_factor(1.5, std::sqrt(found));
             EXPECT_LT(scale, 1);
@@ -314,7 +314,8 @@ TEST_P(EveryZero, CopiesOfAParameterCountOnce) {
       if (kExampleStage[i].is_frozen || i == 6) continue;
       for (const double x : PlainStage::summed(i, 1, c.ranks, kMicrobatches)) expected += (i == 0 ? 0.25 : 1) * x * x;
     }
-    EXPECT_NEAR(summed_over(world.all(), optimizer.local_squared_norm(weight)), expected, 1e-12 * expected);
+    EXPECT_NEAR(summed_over(world.all(), optimizer.local_squared_norm(weight).item<double>()), expected,
+                1e-12 * expected);
   });
 }
 
@@ -437,13 +438,18 @@ TEST(StageOptimizer, LayersAddToGradientsWhereTheyLie) {
   on_ranks(2, [](World& world) {
     StageOptimizer optimizer(example_parameters(), world.all(), in_double(1));
     optimizer.begin_step();
-    const Parameter& parameter = *optimizer.parameters()[0].parameter;
+    Parameter& parameter = *optimizer.parameters()[0].parameter;
+    EXPECT_FALSE(parameter.gradient.defined());
+    EXPECT_EQ(optimizer.held_elements().gradients, 0);
+    optimizer.expect_gradient(parameter);
     const at::Tensor before = parameter.gradient;
+    EXPECT_EQ(before.abs().sum().item<double>(), 0);
     add_gradients(optimizer, {1, world.rank(), 1});
     EXPECT_TRUE(parameter.gradient.is_same(before));
     EXPECT_GT(before.abs().sum().item<double>(), 0);
     optimizer.begin_step();
-    EXPECT_EQ(before.abs().sum().item<double>(), 0);
+    EXPECT_FALSE(parameter.gradient.defined());
+    EXPECT_EQ(optimizer.held_elements().gradients, 0);
   });
 }
 
@@ -537,7 +543,7 @@ TEST(StageOptimizer, AStageWithoutParametersDoesNothing) {
     optimizer.microbatch_done();
     optimizer.start_reduce();
     optimizer.finish_reduce();
-    EXPECT_EQ(optimizer.local_squared_norm(once), 0);
+    EXPECT_EQ(optimizer.local_squared_norm(once).item<double>(), 0);
     optimizer.update(0.1, 1);
     EXPECT_EQ(world.all().traffic().sent, 0);
   });
@@ -552,7 +558,8 @@ TEST(StageOptimizer, CallsInAWrongOrderAreRefused) {
     EXPECT_THROW(whole.finish_reduce(), InternalError);
     whole.gradient_ready(*whole.parameters()[0].parameter);
     EXPECT_THROW(whole.gradient_ready(*whole.parameters()[0].parameter), InternalError);
-    whole.parameters()[1].parameter->gradient = at::Tensor();
+    whole.start_reduce();
+    whole.finish_reduce();
     EXPECT_THROW(whole.start_reduce(), InternalError);
 
     StageOptimizer scattered(example_parameters(), world.all(), in_double(2));

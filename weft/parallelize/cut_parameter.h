@@ -32,7 +32,12 @@ class CutParameters : public ParameterMaker {
 
   ParameterPtr make(ParameterSpec spec) override {
     const bool is_expert = !spec.pieces.empty() && spec.pieces.front().is_expert;
-    return whole_.make(cut_parameter(cut_experts(spec, experts_), is_expert ? of_expert_ : share_));
+    ParameterSpec own = cut_parameter(cut_experts(spec, experts_), is_expert ? of_expert_ : share_);
+    // Whole experts of tensor-parallel ranks are others' on each of them, not copies.
+    if (is_expert && of_expert_.num_ranks < share_.num_ranks) {
+      for (WeightPiece& piece : own.pieces) piece.cut.unit = CutUnit::kElements;
+    }
+    return whole_.make(std::move(own));
   }
   void next_block() override { block_begins_.push_back(all().size()); }
   const std::vector<ParameterPtr>& all() const { return whole_.all(); }

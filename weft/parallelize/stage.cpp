@@ -353,7 +353,7 @@ LayerRows StageModel::given_rows(const PartModel& model, const at::Tensor& x) co
 }
 
 void StageModel::run_part(const PartModel& model, Flow& flow, const Inputs& inputs, WeightGradients* deferred,
-                          const BlockHooks* hooks, StageResult& result) const {
+                          const BlockHooks* hooks, GrowingText* text, StageResult& result) const {
   const auto index = static_cast<size_t>(model.part.module);
   const bool is_llm = model.kind == ModuleKind::kLlm;
   at::Tensor& x = flow[index];
@@ -380,6 +380,10 @@ void StageModel::run_part(const PartModel& model, Flow& flow, const Inputs& inpu
   x = carried.last;
   LayerPass pass = model.network->begin(inputs, type_);
   pass.shared = context_->rows(index, model.kind, inputs);
+  if (is_llm && text != nullptr) {
+    if (!text->cache) text->cache.emplace(model.network->num_layers(), text->most_tokens);
+    pass.cache = &*text->cache;
+  }
   // Layers that run again in the backward write into it once more, which nobody reads.
   const auto balance_losses = std::make_shared<std::vector<at::Tensor>>();
   const auto expert_rows = std::make_shared<std::vector<std::vector<int64_t>>>();
@@ -426,6 +430,15 @@ void StageModel::run_part(const PartModel& model, Flow& flow, const Inputs& inpu
     x = at::cat(carried.branches, 1);
     return;
   }
+  if (is_llm && text != nullptr) {
+    const ActivationSites single = tensor_parallel.sites(1);
+    const RunContext one{.sites = is_spread ? &single : nullptr};
+    text->logits =
+        run_block(hooks, model.end_block - 1, [&] { return model.network->next_logits(carried.last, context, one); });
+    result.loss = text->logits.sum();
+    x = at::Tensor();
+    return;
+  }
   const ActivationSites given = tensor_parallel.sites(rows.outside);
   const RunContext outside{.deferred = deferred, .sites = is_spread ? &given : nullptr};
   const at::Tensor left =
@@ -434,8 +447,8 @@ void StageModel::run_part(const PartModel& model, Flow& flow, const Inputs& inpu
   if (is_llm) result.loss = left;
 }
 
-StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients* deferred,
-                                const BlockHooks* hooks) const {
+StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients* deferred, const BlockHooks* hooks,
+                                GrowingText* text) const {
   flow.resize(routes_.size());
   StageResult result;
   for (const PartModel& model : parts_) {
@@ -447,7 +460,7 @@ StageResult StageModel::forward(Flow flow, const Inputs& inputs, WeightGradients
       }
       continue;
     }
-    run_part(model, flow, inputs, deferred, hooks, result);
+    run_part(model, flow, inputs, deferred, hooks, text, result);
     at::Tensor& x = flow[index];
     if (is_encoder_ && is_last_) x = whole_rows(routes_[index], x, inputs);
     const at::NoGradGuard no_graph;

@@ -39,6 +39,13 @@ struct StageResult {
   std::vector<std::pair<ModuleKind, at::Tensor>> sums;
 };
 
+/// A text that grows token by token, as a stage of the llm keeps it: keys and values of all tokens so far.
+struct GrowingText {
+  int64_t most_tokens = 0;
+  std::optional<KvCache> cache = std::nullopt;
+  at::Tensor logits = {};  ///< of the next token, [1, vocabulary]; on the last stage
+};
+
 /// One pipeline stage of a plan on one rank, cut for tensor parallelism: of the llm's pipeline, with blocks of the llm
 /// and of inline encoders, or of the pipeline of an encoder beside it.
 class StageModel {
@@ -94,8 +101,9 @@ class StageModel {
 
   /// The inputs are this rank's share of a microbatch (ContextParallel::share), here and above. The hooks must be there
   /// until the backward. An encoder beside the llm gives all of its share's rows on every tensor-parallel rank.
-  StageResult forward(Flow flow, const Inputs& inputs, WeightGradients* deferred,
-                      const BlockHooks* hooks = nullptr) const;
+  /// Where a text is given, the inputs are the next tokens of it: a prompt, then one at a time; there is no loss then.
+  StageResult forward(Flow flow, const Inputs& inputs, WeightGradients* deferred, const BlockHooks* hooks = nullptr,
+                      GrowingText* text = nullptr) const;
 
  private:
   struct ModuleRoute {
@@ -134,7 +142,7 @@ class StageModel {
   std::map<size_t, AddedRows> still_to_add(const PartModel& llm, const Flow& flow, const Inputs& inputs) const;
   LayerRows given_rows(const PartModel& model, const at::Tensor& x) const;
   void run_part(const PartModel& model, Flow& flow, const Inputs& inputs, WeightGradients* deferred,
-                const BlockHooks* hooks, StageResult& result) const;
+                const BlockHooks* hooks, GrowingText* text, StageResult& result) const;
 
   int32_t stage_ = 0;
   bool is_last_ = false;

@@ -23,13 +23,15 @@ std::vector<CopiedGradients> find_copies_of(const StageBlock& block, const Stage
                                             const ModuleGroups& groups) {
   const TensorShare share{groups.tensor.mesh().num_ranks(), groups.tensor.position()};
   CopiedGradients whole{.group = groups.tensor.along({0}), .parts = {}};
+  CopiedGradients of_experts{.group = groups.tensor.along({0}), .is_of_experts = true, .parts = {}};
   std::vector<std::pair<ParameterPtr, ElementRange>> keys;
   for (const ParameterPtr& parameter : block.parameters) {
     if (!parameter->is_trainable()) continue;
     const bool sees_part_of_rows = parameter->spec.sees_divided || stage.has_divided_rows(parameter);
     each_piece(*parameter, [&](const WeightPiece& piece, ElementRange elements) {
       if (piece.cut.unit == CutUnit::kNone) {
-        if (sees_part_of_rows) whole.parts.emplace_back(parameter, elements);
+        CopiedGradients& own = groups.experts && piece.is_expert ? of_experts : whole;
+        if (sees_part_of_rows) own.parts.emplace_back(parameter, elements);
         return;
       }
       const int64_t count = copies_of(piece, share).count;
@@ -41,6 +43,7 @@ std::vector<CopiedGradients> find_copies_of(const StageBlock& block, const Stage
   }
   std::vector<CopiedGradients> found;
   if (!whole.parts.empty()) found.push_back(std::move(whole));
+  if (!of_experts.parts.empty()) found.push_back(std::move(of_experts));
   if (!keys.empty()) found.push_back({.group = *groups.same_keys, .parts = std::move(keys)});
   return found;
 }

@@ -13,6 +13,7 @@ namespace weft {
 /// ranks sum it before data parallelism does.
 struct CopiedGradients {
   Group group;
+  bool is_of_experts = false;  ///< which have an optimizer of their own
   std::vector<std::pair<ParameterPtr, ElementRange>> parts;
 };
 

@@ -132,8 +132,14 @@ void PipelineExecutor::forward(int32_t index, int32_t microbatch) {
   }
   take_media(model, microbatch, visit, flow);
   visit.deferred = std::make_unique<WeightGradients>();
-  StageResult result = model.forward(std::move(flow), inputs(microbatch),
-                                     backwards_.are_split ? visit.deferred.get() : nullptr, &weights_of(index).hooks());
+  GrowingText* text = nullptr;
+  if (texts_ != nullptr) {
+    const int64_t most = texts_->most_tokens[static_cast<size_t>(microbatch)];
+    text = &texts_->kept.try_emplace(place, GrowingText{.most_tokens = most}).first->second;
+  }
+  StageResult result =
+      model.forward(std::move(flow), inputs(microbatch), backwards_.are_split ? visit.deferred.get() : nullptr,
+                    &weights_of(index).hooks(), text);
   keep_pace(pace_, doing_);
   for (const auto& [kind, sum] : result.sums) {
     at::Tensor& all = output_.sums[kind];
@@ -310,9 +316,10 @@ StepOutput PipelineExecutor::end() {
   return std::move(output_);
 }
 
-StepOutput PipelineExecutor::evaluate(const std::vector<Inputs>& microbatches) {
+StepOutput PipelineExecutor::run_forwards(const std::vector<Inputs>& microbatches, GrowingTexts* texts) {
   const at::NoGradGuard no_graph;
   begin(microbatches);
+  texts_ = texts;
   for (const Action& action : actions()) {
     const int32_t s = action.stage;
     const int32_t m = action.microbatch;
@@ -324,6 +331,7 @@ StepOutput PipelineExecutor::evaluate(const std::vector<Inputs>& microbatches) {
     if (action.kind == ActionKind::kSendForward) send(take(made_, {s, m}, "the output"), s + 1);
     if (action.kind == ActionKind::kRecvForward) arrived_[{s, m}] = receive(stage(s).tensors_in(inputs(m)), s - 1);
   }
+  texts_ = nullptr;
   return end();
 }
 

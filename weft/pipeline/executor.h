@@ -43,6 +43,12 @@ struct StepOutput {
   std::vector<ActionMemory> memory;  ///< of each event; empty where it is not counted
 };
 
+/// Texts that grow token by token, one a microbatch.
+struct GrowingTexts {
+  std::vector<int64_t> most_tokens;                              ///< by microbatch
+  std::map<std::pair<int32_t, int32_t>, GrowingText> kept = {};  ///< by stage and microbatch, of the stages here
+};
+
 /// How a step ends.
 struct StepEnd {
   /// All of the rank's gradients are on their way to their sums: before its first update, or at the end of its row.
@@ -89,7 +95,11 @@ class PipelineExecutor {
   /// The action that runs, or ran last.
   std::string doing() const { return to_text(doing_); }
   /// Only the forwards, in the row's order, and without graphs.
-  StepOutput evaluate(const std::vector<Inputs>& microbatches);
+  StepOutput evaluate(const std::vector<Inputs>& microbatches) { return run_forwards(microbatches, nullptr); }
+  /// The same for the next tokens of texts, whose logits are then with the last stage's.
+  StepOutput grow(const std::vector<Inputs>& microbatches, GrowingTexts& texts) {
+    return run_forwards(microbatches, &texts);
+  }
 
  private:
   /// A microbatch in a stage, from its forward to its weight gradients.
@@ -110,6 +120,7 @@ class PipelineExecutor {
     void wait();
   };
 
+  StepOutput run_forwards(const std::vector<Inputs>& microbatches, GrowingTexts* texts);
   void begin(const std::vector<Inputs>& microbatches);
   StepOutput end();
   /// What arrived for a stage, as it has it.
@@ -145,6 +156,7 @@ class PipelineExecutor {
   // Of the step that is running.
   Action doing_;
   const std::vector<Inputs>* microbatches_ = nullptr;
+  GrowingTexts* texts_ = nullptr;
   double loss_scale_ = 1;
   at::ScalarType loss_type_ = at::kFloat;
   StepOutput output_;

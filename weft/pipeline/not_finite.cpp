@@ -24,7 +24,8 @@ std::string find_not_finite(const StepOutput& output, const std::vector<TrainedS
       const auto is_of_kind = [&](const Parameter& parameter, const WeightPiece&) {
         return stage->model->module_of(parameter) == *kind ? 1.0 : 0.0;
       };
-      for (const StageOptimizer* optimizer : stage->optimizers()) squares += optimizer->local_squared_norm(is_of_kind);
+      for (const StageOptimizer* optimizer : stage->optimizers())
+        squares += optimizer->local_squared_norm(is_of_kind, /*is_exact=*/true).item<double>();
     }
     if (!std::isfinite(sum_over_ranks(everyone, squares)))
       return fmt::format("the gradient of the {} module is not finite", name_of(*kind));

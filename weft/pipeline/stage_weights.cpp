@@ -94,8 +94,9 @@ void StageWeights::take(WeightStep step, size_t block) {
     case WeightStep::kRelease:
       return release(block);
     case WeightStep::kExpect:
+      expect(block, /*scattered=*/false);
       // What is queued from now on is this block's.
-      return in_turn([this, block] { expect(block); });
+      return in_turn([this, block] { expect(block, /*scattered=*/true); });
     case WeightStep::kComplete:
       return in_turn([this, block] { complete_from(block); });
   }
@@ -106,16 +107,20 @@ void StageWeights::in_turn(std::function<void()> task) {
   deferred_->add(std::move(task));
 }
 
-void StageWeights::expect(size_t block) {
+void StageWeights::expect(size_t block, bool scattered) {
   for (Part& part : parts_) {
+    if (part.scatters() != scattered) continue;
     for (Parameter* parameter : part.trained[block]) part.optimizer->expect_gradient(*parameter);
+    // Gradients that stay have their place at once, so that what a tied head makes is not copied there later.
+    if (scattered || !blocks_[block].borrowed) continue;
+    for (Parameter* parameter : part.trained[*blocks_[block].borrowed]) part.optimizer->expect_gradient(*parameter);
   }
 }
 
 void StageWeights::begin_gradients(bool is_last) {
   for (Part& part : parts_) {
     part.complete_from = blocks_.size();
-    part.hands_on = part.optimizer->zero() >= 2 || (is_last && options_.overlap);
+    part.hands_on = part.scatters() || (is_last && options_.overlap);
     part.has_handed_on = part.hands_on && is_last;
   }
 }
@@ -140,7 +145,9 @@ void StageWeights::end_gradients() {
 
 void StageWeights::reduce() {
   for (Part& part : parts_) {
-    if (!part.has_handed_on && part.optimizer->zero() < 2) {
+    if (!part.has_handed_on && !part.scatters()) {
+      for (size_t block = 0; block < blocks_.size(); ++block)  // also those that no microbatch had data for
+        for (Parameter* parameter : part.trained[block]) part.optimizer->expect_gradient(*parameter);
       part.complete_from = blocks_.size();
       part.hands_on = true;
       complete_from(part, 0);

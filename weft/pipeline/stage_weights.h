@@ -51,6 +51,8 @@ class StageWeights {
     size_t complete_from = 0;                      ///< blocks from here on have complete gradients
     bool hands_on = false;                         ///< complete gradients go to the optimizer now
     bool has_handed_on = false;                    ///< those of the whole step
+
+    bool scatters() const { return optimizer->zero() >= 2; }
   };
 
   Part make_part(StageOptimizer& optimizer) const;
@@ -60,7 +62,8 @@ class StageWeights {
   void take(WeightStep step, size_t block);
   /// Now, or when the queue of weight gradients comes to it.
   void in_turn(std::function<void()> task);
-  void expect(size_t block);
+  /// Of optimizers that scatter gradients, or of the others.
+  void expect(size_t block, bool scattered);
   void complete_from(size_t block);
   void complete_from(Part& part, size_t block);
 

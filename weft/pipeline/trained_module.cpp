@@ -9,8 +9,9 @@ namespace {
 std::unique_ptr<StageWeights> make_weights(const Plan& plan, const ModuleGroups& groups, const TrainedStage& stage) {
   const auto sum = [copies = find_copies(*stage.model, groups), experts = stage.experts.get()](
                        const StageOptimizer& optimizer, size_t block) mutable {
-    if (&optimizer == experts) return;  // which tensor parallelism cuts, and never copies
-    for (CopiedGradients& own : copies[block]) sum_copies(own);
+    for (CopiedGradients& own : copies[block]) {
+      if (own.is_of_experts == (&optimizer == experts)) sum_copies(own);
+    }
   };
   return std::make_unique<StageWeights>(stage.model->blocks(), stage.optimizers(),
                                         StageWeights::Options{.overlap = plan.overlap_dp, .complete = sum});

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include <ATen/ops/stack.h>
+
 #include "weft/meaning/check.h"
 #include "weft/meaning/plan_batch.h"
 #include "weft/meaning/plan_schedule.h"
@@ -68,7 +70,21 @@ std::vector<double> TrainingRank::finish_gradients() {
     for (StageOptimizer* optimizer : stage->optimizers()) optimizer->finish_reduce();
   }
   if (llm_) llm_->tied.sum_gradients();
-  std::vector<double> squares(modules_.size());
+  std::vector<double> squares = squares_of_modules(/*is_exact=*/false);
+  // Those of large gradients may only be too large for single precision.
+  const auto is_finite = [](double sum) { return std::isfinite(sum); };
+  if (!std::all_of(squares.begin(), squares.end(), is_finite)) squares = squares_of_modules(/*is_exact=*/true);
+  everyone_
+      ->all_reduce(Buffer{.data = squares.data(), .count = std::ssize(squares), .type = DataType::kFp64},
+                   Reduction::kSum)
+      .wait();
+  return squares;
+}
+
+std::vector<double> TrainingRank::squares_of_modules(bool is_exact) const {
+  // All are asked for before the first is read, which waits for the device.
+  std::vector<at::Tensor> asked;
+  std::vector<size_t> module_of;  // by what was asked
   for (size_t i = 0; i < modules_.size(); ++i) {
     for (const TrainedStage* stage : stages_) {
       const auto once = [&](const Parameter& parameter, const WeightPiece& piece) {
@@ -77,13 +93,17 @@ std::vector<double> TrainingRank::finish_gradients() {
         return copies_of(piece, stage->share).place == 0 ? 1.0 : 0.0;
       };
       if (!has_module(*stage, modules_[i])) continue;
-      for (const StageOptimizer* optimizer : stage->optimizers()) squares[i] += optimizer->local_squared_norm(once);
+      for (const StageOptimizer* optimizer : stage->optimizers()) {
+        if (optimizer->parameters().empty()) continue;
+        asked.push_back(optimizer->local_squared_norm(once, is_exact));
+        module_of.push_back(i);
+      }
     }
   }
-  everyone_
-      ->all_reduce(Buffer{.data = squares.data(), .count = std::ssize(squares), .type = DataType::kFp64},
-                   Reduction::kSum)
-      .wait();
+  std::vector<double> squares(modules_.size());
+  if (asked.empty()) return squares;
+  const at::Tensor read = at::stack(asked).cpu();
+  for (size_t i = 0; i < asked.size(); ++i) squares[module_of[i]] += read.const_data_ptr<double>()[i];
   return squares;
 }
 
@@ -192,6 +212,21 @@ double TrainingRank::evaluate(const StepBatch& batch) {
   const StepOutput output = executor_->evaluate(microbatches);
   end_encoders();
   return sum_of_first(output.loss_sum);
+}
+
+std::vector<at::Tensor> TrainingRank::grow(const StepBatch& batch, GrowingTexts& texts) {
+  release_values();
+  const std::vector<Inputs> microbatches = share_out(batch);
+  for (const Inputs& text : microbatches) WEFT_CHECK(!text.context, "a text whose rows several ranks share");
+  begin_encoders(batch, microbatches, /*has_gradients=*/false);
+  executor_->grow(microbatches, texts);
+  end_encoders();
+  std::vector<at::Tensor> logits;
+  if (!tells()) return logits;
+  for (const auto& [place, text] : texts.kept) {
+    if (text.logits.defined()) logits.push_back(text.logits.squeeze(0));  // of one stage, by microbatch
+  }
+  return logits;
 }
 
 /// Of tensor-parallel ranks of the llm, which all know what it gave, the first tells.

@@ -79,6 +79,10 @@ class TrainingRank {
   std::string doing() const { return executor_->doing(); }
   /// The loss of a batch, summed over its target tokens on all ranks.
   double evaluate(const StepBatch& batch);
+  /// The next tokens of texts, a text a microbatch: prompts, then one token each. Logits of the tokens after them, by
+  /// microbatch, [vocabulary], on the one rank that tells them for its share of the batch; empty on others. The plan
+  /// must not share rows out by context parallelism.
+  std::vector<at::Tensor> grow(const StepBatch& batch, GrowingTexts& texts);
   double evaluate(const std::vector<Inputs>& microbatches) { return evaluate(StepBatch{.microbatches = microbatches}); }
 
  private:
@@ -91,6 +95,8 @@ class TrainingRank {
   /// Sums gradients over ranks, and returns the squared norm of each module's.
   std::vector<double> finish_gradients();
   void note_modules(const Model& model);
+  /// Of gradients here, each counted once among ranks.
+  std::vector<double> squares_of_modules(bool is_exact) const;
   bool has_module(const TrainedStage& stage, ModuleKind module) const;
   bool tells() const;
   bool tells_of_routers() const;

@@ -21,6 +21,11 @@ inline bool has_adapters(const Block& block) {
   return std::any_of(block.ops.begin(), block.ops.end(), is_adapter);
 }
 
+/// Whether weights of an operator have gradients where its block is trained: adapters' alone, where it has some.
+inline bool has_gradient(const Block& block, const Op& op) {
+  return is_adapter(op) || !has_adapters(block);
+}
+
 /// Whether the operator behind this one, at a place of a block, is its adapter's first.
 inline bool is_adapted(const Block& block, size_t op) {
   return op + 1 < block.ops.size() && !is_adapter(block.ops[op]) && block.ops[op + 1].name.ends_with(kAdapterDown);

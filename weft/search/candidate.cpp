@@ -7,21 +7,13 @@
 
 #include "weft/base/counted.h"
 #include "weft/meaning/bucket_layout.h"
+#include "weft/meaning/even_layers.h"
+#include "weft/meaning/usual_precision.h"
 #include "weft/plan/head_limit.h"
 #include "weft/plan/mbs_scale.h"
 
 namespace weft {
 namespace {
-
-std::vector<std::vector<int64_t>> even_layers(int64_t layers, int64_t pp, int64_t vpp) {
-  std::vector<std::vector<int64_t>> rows(static_cast<size_t>(pp), std::vector<int64_t>(static_cast<size_t>(vpp)));
-  const int64_t stages = pp * vpp;
-  for (int64_t stage = 0; stage < stages; ++stage) {
-    rows[static_cast<size_t>(stage % pp)][static_cast<size_t>(stage / pp)] =
-        layers / stages + (stage < layers % stages ? 1 : 0);
-  }
-  return rows;
-}
 
 /// The ranks of the llm's last pipeline ranks, those of a replica together.
 void set_last_stages(const Candidate& c, int64_t stages, ModulePlan& module) {
@@ -131,8 +123,7 @@ Candidate with_inline(const Candidate& degrees, EncoderSet encoders) {
 
 Plan plan_without_settings(Model model, Cluster cluster, Workload workload) {
   Plan plan;
-  plan.precision.compute = workload.precision;
-  if (num_bytes(workload.precision) >= 4) plan.precision.master = plan.precision.reduce = workload.precision;
+  plan.precision = usual_precision(workload.precision);
   plan.world_size = cluster.num_devices();
   plan.batches = 0;
   for (const Module& module : model.modules) {
@@ -164,7 +155,7 @@ void fill_plan(const Candidate& c, Plan& plan) {
       set_ranks(m, 0, llm_ranks);
       m.axis_order = c.stages_are_neighbours ? kNeighbours : kApart;
       m.degrees() = pipeline_degrees(c, module);
-      m.layers = even_layers(layers, c.pp, c.vpp);
+      m.layers = even_layers(layers, Placement::kLoop, c.pp, c.vpp);
       m.mbs_scale = m.mbs_parts = 1;
       m.form = EncoderForm::kBefore;
     } else {

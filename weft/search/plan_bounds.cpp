@@ -6,6 +6,7 @@
 
 #include "weft/base/units.h"
 #include "weft/meaning/macro_batch.h"
+#include "weft/meaning/trainable.h"
 #include "weft/search/plan_beside.h"
 #include "weft/search/precision.h"
 
@@ -23,6 +24,49 @@ double block_ms(const BackwardNeeds& backward, const BlockCost& block, bool is_e
   return ms;
 }
 
+/// Equal layers of a module whose backwards make the same gradients.
+struct LayerGroup {
+  const BlockCost& block;
+  BackwardNeeds backward;
+  double count = 0;
+
+  double backward_ms() const { return block_ms(backward, block) - block.time.forward.total_ms(); }
+};
+
+/// Where adapters are trained, the backward ends at the first layer that has some, and others have no gradients of
+/// weights.
+std::vector<LayerGroup> layer_groups(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs) {
+  const Trainable trainable(plan);
+  const std::vector<size_t>& layers = plan.model.find(module.kind)->layers;
+  const auto num_layers = static_cast<int64_t>(layers.size());
+  const int64_t before = std::clamp<int64_t>(trainable.first_trained(module.kind) - 1, 0, num_layers);
+  std::vector<LayerGroup> groups;
+  const auto add = [&](int64_t first, int64_t end) {
+    if (first == end) return;
+    for (size_t kind = 0; kind < costs.distinct_layers.size(); ++kind) {
+      const auto begin = layers.begin() + first;
+      const auto place = costs.distinct_layers.size() == 1 ? begin : std::find(begin, layers.begin() + end, kind);
+      const auto count =
+          costs.distinct_layers.size() == 1 ? end - first : std::count(place, layers.begin() + end, kind);
+      if (count == 0) continue;
+      groups.push_back({.block = costs.distinct_layers[kind],
+                        .backward = trainable.passes_of(module.kind, place - layers.begin() + 1),
+                        .count = static_cast<double>(count)});
+    }
+  };
+  add(0, before);
+  add(before, num_layers);
+  return groups;
+}
+
+/// Of an end.
+BackwardNeeds entry_backward(const Plan& plan, const ModulePlan& module) {
+  return Trainable(plan).passes_of(module.kind, 0);
+}
+BackwardNeeds exit_backward(const Plan& plan, const ModulePlan& module) {
+  return Trainable(plan).passes_of(module.kind, num_blocks(*plan.model.find(module.kind)) - 1);
+}
+
 /// What ZeRO's communication adds to a microbatch beyond what hides behind so much compute; below 0 where compute could
 /// hide more. A block's communication runs beside its neighbours (zero_exposure.h), and summed over equal blocks that
 /// is no less than if each ran beside itself. Of ends, which differ from the layers, only what they can hide counts.
@@ -35,11 +79,9 @@ struct Exposed {
 };
 
 Exposed exposed(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs, const BlockCost& block,
-                bool is_entry) {
+                const BackwardNeeds& backward, bool is_entry = false) {
   if (module.zero < 2) return {};
-  const BackwardNeeds backward = backward_of(plan, module.kind);
-  const ZeroTraffic traffic =
-      zero_traffic(plan, module, costs, whole_elements(plan, module, block.parameters, block.num_weights));
+  const ZeroTraffic traffic = zero_traffic(plan, module, costs, elements_of(block, backward));
   const double overlap = plan.overlap_dp ? plan.cluster.efficiency.overlap : 0;
   const double forward_ms = block.time.forward.total_ms();
   return {.forward_ms = traffic.gather_ms - overlap * forward_ms,
@@ -49,22 +91,20 @@ Exposed exposed(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
 
 /// What a layer of any kind leaves at least: where kinds differ, one with little to send may run beside one that
 /// computes long.
-Exposed least_exposed(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs) {
+Exposed least_exposed(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs,
+                      const std::vector<LayerGroup>& groups) {
   if (module.zero < 2) return {};
-  if (costs.distinct_layers.size() == 1) return exposed(plan, module, costs, costs.distinct_layers.front(), false);
-  const BackwardNeeds backward = backward_of(plan, module.kind);
+  if (groups.size() == 1) return exposed(plan, module, costs, groups.front().block, groups.front().backward);
   const double overlap = plan.overlap_dp ? plan.cluster.efficiency.overlap : 0;
   ZeroTraffic least{kInfinity, kInfinity, kInfinity};
   double longest_forward_ms = 0, longest_backward_ms = 0;
-  for (const BlockCost& block : costs.distinct_layers) {
-    const ZeroTraffic traffic =
-        zero_traffic(plan, module, costs, whole_elements(plan, module, block.parameters, block.num_weights));
+  for (const LayerGroup& group : groups) {
+    const ZeroTraffic traffic = zero_traffic(plan, module, costs, elements_of(group.block, group.backward));
     least.gather_ms = std::min(least.gather_ms, traffic.gather_ms);
     least.backward_gather_ms = std::min(least.backward_gather_ms, traffic.backward_gather_ms);
     least.scatter_ms = std::min(least.scatter_ms, traffic.scatter_ms);
-    const double forward_ms = block.time.forward.total_ms();
-    longest_forward_ms = std::max(longest_forward_ms, forward_ms);
-    longest_backward_ms = std::max(longest_backward_ms, block_ms(backward, block) - forward_ms);
+    longest_forward_ms = std::max(longest_forward_ms, group.block.time.forward.total_ms());
+    longest_backward_ms = std::max(longest_backward_ms, group.backward_ms());
   }
   return {.forward_ms = least.gather_ms - overlap * longest_forward_ms,
           .backward_ms = least.backward_gather_ms + least.scatter_ms - overlap * longest_backward_ms};
@@ -85,10 +125,10 @@ struct StepEnd {
   double returned_ms = 0;
 };
 
-StepEnd step_end(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs, const BlockCost& block) {
+StepEnd step_end(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs, const BlockCost& block,
+                 const BackwardNeeds& backward) {
   const auto update_ms = [&](int64_t blocks, const StateContext& context) {
-    const StateElements elements = whole_elements(plan, module, blocks * block.parameters, blocks * block.num_weights);
-    return price_state(plan, module, costs, elements, context).update_ms;
+    return price_state(plan, module, costs, elements_of(block, backward, blocks), context).update_ms;
   };
   const double hidden_ms = of_one_more([&](int64_t blocks) { return update_ms(blocks, kBytesOnly); });
   return {.update_ms = hidden_ms,
@@ -96,47 +136,47 @@ StepEnd step_end(const Plan& plan, const ModulePlan& module, const ModuleCosts& 
 }
 
 /// A layer's part of it at least, of whatever kind.
-double least_step_end_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs) {
+double least_step_end_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs,
+                         const std::vector<LayerGroup>& groups) {
   const double overlap = plan.overlap_dp ? plan.cluster.efficiency.overlap : 0;
   StepEnd least{kInfinity, kInfinity};
   double longest_forward_ms = 0;
-  for (const BlockCost& block : costs.distinct_layers) {
-    const StepEnd end = step_end(plan, module, costs, block);
+  for (const LayerGroup& group : groups) {
+    const StepEnd end = step_end(plan, module, costs, group.block, group.backward);
     least.update_ms = std::min(least.update_ms, end.update_ms);
     least.returned_ms = std::min(least.returned_ms, end.returned_ms);
-    longest_forward_ms = std::max(longest_forward_ms, block.time.forward.total_ms());
+    longest_forward_ms = std::max(longest_forward_ms, group.block.time.forward.total_ms());
   }
   return least.update_ms + std::max(0.0, least.returned_ms - overlap * longest_forward_ms);
 }
 
 /// What an end of the pipeline may hide of what comes back to the layers of its stage.
-double hidden_step_end_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs,
-                          const BlockCost& block) {
+double hidden_step_end_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs, const BlockCost& block,
+                          const BackwardNeeds& backward) {
   const double overlap = plan.overlap_dp ? plan.cluster.efficiency.overlap : 0;
-  return std::min(0.0, step_end(plan, module, costs, block).returned_ms - overlap * block.time.forward.total_ms());
+  return std::min(0.0,
+                  step_end(plan, module, costs, block, backward).returned_ms - overlap * block.time.forward.total_ms());
 }
 
 /// What one more block adds to the reduction of a stage's gradients beyond what its own backward hides, if anything
 /// does; below 0 where it hides more.
 double reduced_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs, const BlockCost& block,
-                  double backward_ms) {
+                  const BackwardNeeds& backward, double backward_ms) {
   const auto reduce_ms = [&](int64_t blocks) {
-    const StateElements elements = whole_elements(plan, module, blocks * block.parameters, blocks * block.num_weights);
-    return price_state(plan, module, costs, elements, {}).reduce_ms;
+    return price_state(plan, module, costs, elements_of(block, backward, blocks), {}).reduce_ms;
   };
   const double overlap = plan.overlap_dp ? plan.cluster.efficiency.overlap : 0;
   return of_one_more(reduce_ms) - overlap * backward_ms;
 }
 
 /// Of a layer, of whatever kind.
-double least_reduced_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs) {
-  const BackwardNeeds backward = backward_of(plan, module.kind);
+double least_reduced_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs,
+                        const std::vector<LayerGroup>& groups) {
   double longest_ms = 0;
-  for (const BlockCost& block : costs.distinct_layers)
-    longest_ms = std::max(longest_ms, block_ms(backward, block) - block.time.forward.total_ms());
+  for (const LayerGroup& group : groups) longest_ms = std::max(longest_ms, group.backward_ms());
   double least_ms = kInfinity;
-  for (const BlockCost& block : costs.distinct_layers)
-    least_ms = std::min(least_ms, reduced_ms(plan, module, costs, block, longest_ms));
+  for (const LayerGroup& group : groups)
+    least_ms = std::min(least_ms, reduced_ms(plan, module, costs, group.block, group.backward, longest_ms));
   return std::max(0.0, least_ms);
 }
 
@@ -153,30 +193,33 @@ StageTimes works_of(const BackwardNeeds& backward, bool splits, const BlockCost&
 /// An end of the pipeline, less what it may hide of what its stage's layers leave.
 StageTimes end_works(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs, const BlockCost& block,
                      bool is_entry, const Exposed& of_layer, const StageTimes& layer) {
-  const BackwardNeeds backward = backward_of(plan, module.kind);
+  const BackwardNeeds backward = is_entry ? entry_backward(plan, module) : exit_backward(plan, module);
   StageTimes works = works_of(backward, has_split_backward(plan, plan.llm()), block, is_entry);
-  const Exposed zero = exposed(plan, module, costs, block, is_entry);
+  const Exposed zero = exposed(plan, module, costs, block, backward, is_entry);
   if (of_layer.forward_ms > 0) works[kForwardWork] += std::min(0.0, zero.forward_ms);
   if (of_layer.backward_ms > 0) works[kInputWork] += std::min(0.0, zero.backward_ms);
   const double backward_ms = block_ms(backward, block, is_entry) - block.time.forward.total_ms();
-  if (layer[kReduceWork] > 0) works[kReduceWork] = std::min(0.0, reduced_ms(plan, module, costs, block, backward_ms));
-  works[kUpdateWork] = hidden_step_end_ms(plan, module, costs, block);
+  if (layer[kReduceWork] > 0)
+    works[kReduceWork] = std::min(0.0, reduced_ms(plan, module, costs, block, backward, backward_ms));
+  works[kUpdateWork] = hidden_step_end_ms(plan, module, costs, block, backward);
   return works;
 }
 
 /// Where layers differ, the lightest stands for all, and what the others take more is work that weighs nothing.
 void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs, FluidChain& fluid) {
-  const BackwardNeeds backward = backward_of(plan, module.kind);
+  const std::vector<LayerGroup> groups = layer_groups(plan, module, costs);
+  const BackwardNeeds at_entry = entry_backward(plan, module), at_exit = exit_backward(plan, module);
   fluid.layers = static_cast<double>(plan.model.find(module.kind)->layers.size());
   fluid.layer_ms = fluid.forward_ms = fluid.static_bytes = fluid.activation_bytes = kInfinity;
   double workspace = kInfinity;
   // The step's end is a rank's work, too, and comes once for all microbatches.
   const auto microbatches = static_cast<double>(plan.schedule.microbatches);
-  const double exposed_ms =
-      least_exposed(plan, module, costs).positive_ms() + least_step_end_ms(plan, module, costs) / microbatches;
+  const double exposed_ms = least_exposed(plan, module, costs, groups).positive_ms() +
+                            least_step_end_ms(plan, module, costs, groups) / microbatches;
   const double allocator_factor = plan.cluster.measured.allocator_factor();
-  for (const BlockCost& block : costs.distinct_layers) {
-    fluid.layer_ms = std::min(fluid.layer_ms, block_ms(backward, block) + exposed_ms);
+  for (const LayerGroup& group : groups) {
+    const BlockCost& block = group.block;
+    fluid.layer_ms = std::min(fluid.layer_ms, block_ms(group.backward, block) + exposed_ms);
     // What recomputing adds: the attention alone saves less, but may be cheaper for what it saves.
     const double saves = block.memory.saved - block.memory.saved_full;
     const double saves_selective = block.memory.saved - block.memory.saved_selective;
@@ -184,52 +227,48 @@ void add_layers(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
     if (saves_selective > 0 && saves > 0)
       forward_ms = std::min(forward_ms, block.time.attention.total_ms() * saves / saves_selective);
     fluid.forward_ms = std::min(fluid.forward_ms, forward_ms);
-    fluid.static_bytes = std::min(
-        fluid.static_bytes,
-        price_state(plan, module, costs, whole_elements(plan, module, block.parameters), kBytesOnly).memory.total());
+    fluid.static_bytes =
+        std::min(fluid.static_bytes,
+                 price_state(plan, module, costs, elements_of(block, group.backward), kBytesOnly).memory.total());
     fluid.activation_bytes =
-        std::min(fluid.activation_bytes, backward.runs() ? allocator_factor * block.memory.saved : 0);
+        std::min(fluid.activation_bytes, group.backward.runs() ? allocator_factor * block.memory.saved : 0);
     fluid.recompute_saves_bytes = std::max(fluid.recompute_saves_bytes, allocator_factor * saves);
     workspace = std::min(workspace, block.memory.workspace);
   }
   fluid.recompute_saves_bytes = std::min(fluid.recompute_saves_bytes, fluid.activation_bytes);
   fluid.workspace_bytes = allocator_factor * workspace;
   fluid.memory_bytes -= fluid.workspace_bytes;
-  const StateCost head =
-      price_state(plan, module, costs, whole_elements(plan, module, costs.exit.parameters), kBytesOnly);
-  const StateCost table =
-      price_state(plan, module, costs, whole_elements(plan, module, costs.entry.parameters), kBytesOnly);
+  const StateCost head = price_state(plan, module, costs, elements_of(costs.exit, at_exit), kBytesOnly);
+  const StateCost table = price_state(plan, module, costs, elements_of(costs.entry, at_entry), kBytesOnly);
   fluid.first_state_bytes = table.memory.total();
   fluid.last_state_bytes = head.memory.total();
   fluid.first_rank_bytes =
-      fluid.first_state_bytes + (backward.runs() ? allocator_factor * costs.entry.memory.saved : 0);
+      fluid.first_state_bytes + (at_entry.runs() ? allocator_factor * costs.entry.memory.saved : 0);
   fluid.last_rank_bytes = head.memory.total() +
                           allocator_factor * std::max(0.0, costs.exit.memory.workspace - workspace) +
-                          (backward.runs() ? allocator_factor * costs.exit.memory.saved : 0);
+                          (at_exit.runs() ? allocator_factor * costs.exit.memory.saved : 0);
   // Compute of embedding and head may hide some of the layers' communication.
-  fluid.first_ms = std::max(0.0, block_ms(backward, costs.entry, true) +
-                                     exposed(plan, module, costs, costs.entry, true).negative_ms() +
-                                     hidden_step_end_ms(plan, module, costs, costs.entry) / microbatches);
+  fluid.first_ms = std::max(0.0, block_ms(at_entry, costs.entry, true) +
+                                     exposed(plan, module, costs, costs.entry, at_entry, true).negative_ms() +
+                                     hidden_step_end_ms(plan, module, costs, costs.entry, at_entry) / microbatches);
   fluid.last_ms =
-      std::max(0.0, block_ms(backward, costs.exit) + exposed(plan, module, costs, costs.exit, false).negative_ms() +
-                        hidden_step_end_ms(plan, module, costs, costs.exit) / microbatches);
-  if (costs.distinct_layers.size() == 1) return;
+      std::max(0.0, block_ms(at_exit, costs.exit) + exposed(plan, module, costs, costs.exit, at_exit).negative_ms() +
+                        hidden_step_end_ms(plan, module, costs, costs.exit, at_exit) / microbatches);
+  if (groups.size() == 1) return;
   double layers_ms = 0;
-  for (const size_t kind : plan.model.find(module.kind)->layers)
-    layers_ms += block_ms(backward, costs.distinct_layers[kind]) + exposed_ms;
+  for (const LayerGroup& group : groups)
+    layers_ms += group.count * (block_ms(group.backward, group.block) + exposed_ms);
   fluid.other_ms += std::max(0.0, layers_ms - fluid.layers * fluid.layer_ms);
 }
 
 }  // namespace
 
 double module_ms(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs) {
-  const BackwardNeeds backward = backward_of(plan, module.kind);
-  double ms = block_ms(backward, costs.entry, true) + block_ms(backward, costs.exit);
-  ms += costs.output.forward.total_ms() + (backward.runs() ? costs.output.backward_input.total_ms() : 0);
-  if (costs.distinct_layers.size() == 1)
-    return ms + static_cast<double>(plan.model.find(module.kind)->layers.size()) *
-                    block_ms(backward, costs.distinct_layers[0]);
-  for (const size_t kind : plan.model.find(module.kind)->layers) ms += block_ms(backward, costs.distinct_layers[kind]);
+  double ms = block_ms(entry_backward(plan, module), costs.entry, true) +
+              block_ms(exit_backward(plan, module), costs.exit) + costs.output.forward.total_ms();
+  if (module.is_encoder() && Trainable(plan).gives_gradients(module)) ms += costs.output.backward_input.total_ms();
+  for (const LayerGroup& group : layer_groups(plan, module, costs))
+    ms += group.count * block_ms(group.backward, group.block);
   return ms;
 }
 
@@ -247,26 +286,26 @@ LayeredWork layered_work(const Plan& plan, const ModuleCostsOf& costs) {
       has_inline = true;
       continue;
     }
-    const BackwardNeeds backward = backward_of(plan, module.kind);
+    const std::vector<LayerGroup> groups = layer_groups(plan, module, *costs[m]);
     StageTimes least;
     least.fill(kInfinity);
-    for (const BlockCost& block : costs[m]->distinct_layers) {
-      const StageTimes works = works_of(backward, splits, block);
+    for (const LayerGroup& group : groups) {
+      const StageTimes works = works_of(group.backward, splits, group.block);
       for (size_t w = 0; w < kNumWorks; ++w) least[w] = std::min(least[w], works[w]);
     }
-    if (costs[m]->distinct_layers.size() > 1) {
+    if (groups.size() > 1) {
       StageTimes& rest = work.others.emplace_back();
-      for (const size_t kind : plan.model.find(module.kind)->layers) {
-        const StageTimes works = works_of(backward, splits, costs[m]->distinct_layers[kind]);
-        for (size_t w = 0; w < kNumWorks; ++w) rest[w] += works[w] - least[w];
+      for (const LayerGroup& group : groups) {
+        const StageTimes works = works_of(group.backward, splits, group.block);
+        for (size_t w = 0; w < kNumWorks; ++w) rest[w] += group.count * (works[w] - least[w]);
       }
     }
-    const Exposed zero = least_exposed(plan, module, *costs[m]);
+    const Exposed zero = least_exposed(plan, module, *costs[m], groups);
     work.layer = least;
     work.layer[kForwardWork] += std::max(0.0, zero.forward_ms);
     work.layer[kInputWork] += std::max(0.0, zero.backward_ms);
-    work.layer[kReduceWork] = least_reduced_ms(plan, module, *costs[m]);
-    work.layer[kUpdateWork] = least_step_end_ms(plan, module, *costs[m]);
+    work.layer[kReduceWork] = least_reduced_ms(plan, module, *costs[m], groups);
+    work.layer[kUpdateWork] = least_step_end_ms(plan, module, *costs[m], groups);
     work.first = end_works(plan, module, *costs[m], costs[m]->entry, true, zero, work.layer);
     work.last = end_works(plan, module, *costs[m], costs[m]->exit, false, zero, work.layer);
   }
@@ -276,34 +315,30 @@ LayeredWork layered_work(const Plan& plan, const ModuleCostsOf& costs) {
 }
 
 FreeWork free_work(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs) {
-  const BackwardNeeds backward = backward_of(plan, module.kind);
+  const std::vector<LayerGroup> groups = layer_groups(plan, module, costs);
+  const BackwardNeeds at_entry = entry_backward(plan, module), at_exit = exit_backward(plan, module);
   const bool splits = has_split_backward(plan, plan.llm());
   FreeWork work;
-  const auto add = [&](const BlockCost& block, double count, bool is_entry) {
+  const auto add = [&](const BlockCost& block, const BackwardNeeds& backward, double count, bool is_entry = false) {
     const StageTimes works = works_of(backward, splits, block, is_entry);
     for (size_t w = 0; w < kNumWorks; ++w) work.shares[w] += count * works[w];
   };
-  add(costs.entry, 1, true);
-  add(costs.exit, 1, false);
+  add(costs.entry, at_entry, 1, true);
+  add(costs.exit, at_exit, 1);
   work.shares[kForwardWork] += costs.output.forward.total_ms();
-  if (backward.runs()) work.shares[kInputWork] += costs.output.backward_input.total_ms();
-  const std::vector<size_t>& layers = plan.model.find(module.kind)->layers;
-  if (costs.distinct_layers.size() == 1) {
-    add(costs.distinct_layers[0], static_cast<double>(layers.size()), false);
-  } else {
-    for (const size_t kind : layers) add(costs.distinct_layers[kind], 1, false);
-  }
+  if (module.is_encoder() && Trainable(plan).gives_gradients(module))
+    work.shares[kInputWork] += costs.output.backward_input.total_ms();
+  for (const LayerGroup& group : groups) add(group.block, group.backward, group.count);
   // Ends may hide some of the layers' communication, so only what all of them leave counts.
   if (module.zero >= 2) {
-    Exposed all = exposed(plan, module, costs, costs.entry, true);
-    const Exposed last = exposed(plan, module, costs, costs.exit, false);
+    Exposed all = exposed(plan, module, costs, costs.entry, at_entry, true);
+    const Exposed last = exposed(plan, module, costs, costs.exit, at_exit);
     all.forward_ms = std::min(0.0, all.forward_ms) + std::min(0.0, last.forward_ms);
     all.backward_ms = std::min(0.0, all.backward_ms) + std::min(0.0, last.backward_ms);
-    std::vector<Exposed> of_kinds;
-    for (const BlockCost& block : costs.distinct_layers) of_kinds.push_back(exposed(plan, module, costs, block, false));
-    for (const size_t kind : layers) {
-      all.forward_ms += of_kinds[kind].forward_ms;
-      all.backward_ms += of_kinds[kind].backward_ms;
+    for (const LayerGroup& group : groups) {
+      const Exposed of_kind = exposed(plan, module, costs, group.block, group.backward);
+      all.forward_ms += group.count * of_kind.forward_ms;
+      all.backward_ms += group.count * of_kind.backward_ms;
     }
     work.shares[kForwardWork] += std::max(0.0, all.forward_ms);
     work.shares[kInputWork] += std::max(0.0, all.backward_ms);
@@ -346,8 +381,9 @@ FluidChain fluid_chain(const Plan& plan, const ModuleCostsOf& costs, Placement p
   for (size_t m = 0; m < plan.modules.size(); ++m) {
     const ModulePlan& module = plan.modules[m];
     if (!module.is_in_pipeline()) continue;
-    for (const BlockCost& block : costs[m]->distinct_layers) {
-      const StateCost state = price_state(plan, module, *costs[m], whole_elements(plan, module, block.parameters),
+    for (const LayerGroup& group : layer_groups(plan, module, *costs[m])) {
+      const BlockCost& block = group.block;
+      const StateCost state = price_state(plan, module, *costs[m], elements_of(block, group.backward),
                                           {.forward_ms = 1e18,
                                            .backward_ms = 1e18,
                                            .largest_block_elements = static_cast<double>(block.parameters.total()),

@@ -5,6 +5,7 @@
 
 #include "weft/base/hash.h"
 #include "weft/base/units.h"
+#include "weft/meaning/stage_flow.h"
 #include "weft/simulate/plan_simulator.h"
 
 namespace weft {
@@ -58,21 +59,29 @@ PlanStages::PlanStages(const Plan& plan, const ModuleCostsOf& costs, const Solve
     if (!module.is_in_pipeline()) continue;
     has_inline_ |= module.is_encoder();
     const auto layers = static_cast<int32_t>(plan.model.find(module.kind)->layers.size());
+    int64_t adding_layers = 0;  // of the llm, which parts of encoders' rows follow
+    for (const Module& each : plan.model.modules) adding_layers = std::max(adding_layers, num_later_parts(each, 0));
+    const bool has_branches = plan.model.find(module.kind)->output_parts > 1;
     Span span{.module = static_cast<int32_t>(m),
               .begin = num_blocks_,
               .end = num_blocks_ + layers,
-              .is_uniform = costs[m]->distinct_layers.size() == 1,
+              .uniform_from = num_blocks_ + static_cast<int32_t>(std::max<int64_t>(1, adding_layers)),
+              .is_uniform = costs[m]->distinct_layers.size() == 1 && !has_branches,
               .backward = backward_of(plan, module.kind)};
     for (const BlockCost& block : costs[m]->distinct_layers)
       span.saves_selectively |= block.memory.saved_selective < block.memory.saved;
     num_blocks_ = span.end;
     spans_.push_back(span);
-    for (const size_t kind : plan.model.find(module.kind)->layers) {
-      const BlockTime& time = costs[m]->distinct_layers[kind].time;
+    const Trainable trainable(plan);
+    const std::vector<size_t>& layers_of_kinds = plan.model.find(module.kind)->layers;
+    for (size_t layer = 0; layer < layers_of_kinds.size(); ++layer) {
+      const BlockTime& time = costs[m]->distinct_layers[layers_of_kinds[layer]].time;
       double ms = time.forward.total_ms();
+      const BackwardNeeds backward =
+          trainable.has_rules() ? trainable.passes_of(module.kind, static_cast<int64_t>(layer) + 1) : span.backward;
       // What follows the rank's last action: whole backwards, but input gradients may come before its last.
-      if (!splits_ && span.backward.inputs) ms += time.backward_input.total_ms();
-      if (!splits_ && span.backward.weights) ms += time.backward_weight.total_ms();
+      if (!splits_ && backward.inputs) ms += time.backward_input.total_ms();
+      if (!splits_ && backward.weights) ms += time.backward_weight.total_ms();
       lead_ms_.push_back((lead_ms_.empty() ? 0 : lead_ms_.back()) + ms);
     }
   }
@@ -98,10 +107,11 @@ int64_t PlanStages::layers_of(const Span& span, const Run& run) const {
   return std::max(0, std::min(span.end, run.end()) - std::max(span.begin, run.first));
 }
 
-/// Runs inside one module's equal layers cost the same wherever they start.
+/// Runs inside one module's equal layers cost the same wherever they start, once the llm has added all parts of
+/// encoders' rows.
 PlanStages::Run PlanStages::with_equal_price(Run run) const {
   for (const Span& span : spans_) {
-    if (span.is_uniform && run.first > span.begin && run.end() < span.end) run.first = span.begin + 1;
+    if (span.is_uniform && run.first >= span.uniform_from && run.end() < span.end) run.first = span.uniform_from;
   }
   return run;
 }
@@ -159,10 +169,15 @@ StageFigures PlanStages::price_alone(const Run& run, const Recomputes& recompute
     const Module& spec = *plan_.model.find(m.kind);
     if (span.begin < run.end() && (is_llm || run.end() < span.end))
       bytes = bytes_between(spec, *costs_[module], run.end() - span.begin);
-    if (!is_llm && run.end() >= span.end)
-      bytes = run.end() <= llm.begin ? costs_[module]->output_bytes
-                                     : bytes_to_add(spec, *costs_[module], run.end() - llm.begin);
-    if (bytes > 0) price_transfer(m, *costs_[module], bytes, cost);
+    if (!is_llm && run.end() >= span.end && run.end() <= llm.begin) bytes = costs_[module]->output_bytes;
+    price_transfer(m, *costs_[module], bytes, cost);
+  }
+  if (!is_last && plan_.llm().pp > 1 && run.end() > llm.begin) {
+    for (const ModulePlan& m : plan_.modules) {
+      const Module& spec = *plan_.model.find(m.kind);
+      if (spec.output_parts > 1)
+        price_later_parts(plan_, m, costs_, num_later_parts(spec, run.end() - llm.begin), cost);
+    }
   }
   cost.action_ms = action_ms(plan_);
   if (plan_.llm().pp > 1) share_cards(*costs_[static_cast<size_t>(llm.module)], cost);

@@ -105,6 +105,7 @@ class PlanStages : public StageSource {
     int32_t module = 0;  ///< in the plan
     int32_t begin = 0;
     int32_t end = 0;
+    int32_t uniform_from = 0;  ///< the first block from which on equal runs pass on as much as others
     bool is_uniform = false;
     bool saves_selectively = false;
     BackwardNeeds backward;

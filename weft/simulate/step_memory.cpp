@@ -69,6 +69,13 @@ class RowWalk {
     return found;
   }
 
+  int64_t whole_gradient_bytes() const {
+    int64_t bytes = 0;
+    for (const auto& stage : stages_) bytes += stage ? stage->weights().whole_gradient_bytes() : 0;
+    for (const auto& encoder : encoders_) bytes += encoder->here ? encoder->here->weights().whole_gradient_bytes() : 0;
+    return bytes;
+  }
+
  private:
   using Place = std::pair<int32_t, int32_t>;
   /// An encoder beside the pipeline, as far as this rank has to do with it.
@@ -431,19 +438,21 @@ class RowWalk {
 int64_t StepMemory::peak_bytes() const {
   int64_t most = 0;
   for (const ActionBytes& action : actions) most = std::max(most, action.peak);
-  return state.weights + state.gradients + state.optimizer + most;
+  return bytes_before() + most;
 }
 
 int64_t StepMemory::settled_peak_bytes() const {
   int64_t most = 0;
   for (const ActionBytes& action : actions) most = std::max(most, action.settled_peak);
-  return state.weights + state.gradients + state.optimizer + most;
+  return bytes_before() + most;
 }
 
 Result<StepMemory> step_memory(const Plan& plan, const StepLoad& load, int64_t rank, WalkedDevice device) {
   WEFT_TRY(const Schedule schedule, playable_schedule(plan));
   StepMemory memory{.state = held_state(plan, rank), .actions = {}};
-  memory.actions = RowWalk(plan, load, schedule, rank, device).run();
+  RowWalk walk(plan, load, schedule, rank, device);
+  memory.late_gradients = walk.whole_gradient_bytes();
+  memory.actions = walk.run();
   return memory;
 }
 

@@ -10,7 +10,8 @@
 
 namespace weft {
 
-/// Bytes on top of weights, gradients and optimizer states, as a rank comes to the end of an action.
+/// Bytes on top of what a rank holds before a step, as it comes to the end of an action: activations, and gradients
+/// that come with their first backward.
 struct ActionBytes {
   Action action;
   int64_t held = 0;          ///< when it is over, without what is on its way to other ranks
@@ -20,9 +21,11 @@ struct ActionBytes {
 
 /// What a rank of a plan holds in one step.
 struct StepMemory {
-  HeldState state;
+  HeldState state;                   ///< when the step is over
+  int64_t late_gradients = 0;        ///< of it, what is not there before
   std::vector<ActionBytes> actions;  ///< in the order of its row
 
+  int64_t bytes_before() const { return state.weights + state.gradients + state.optimizer - late_gradients; }
   /// The most that it holds at once, start-up included.
   int64_t peak_bytes() const;
   /// The same if all that it sends arrives before its next action, and kernels of half precision need no memory of

@@ -60,7 +60,8 @@ TEST_P(PlanMemory, IsNearThatOfAStep) {
 
 INSTANTIATE_TEST_SUITE_P(Models, PlanMemory,
                          testing::Values(AgreementCase{"llama3-8b.json", {.text = 2048}},
-                                         AgreementCase{"qwen2-vl-7b.json", {.text = 1024, .patches = 4096}}),
+                                         AgreementCase{"qwen2-vl-7b.json", {.text = 1024, .patches = 4096}},
+                                         AgreementCase{"qwen3-vl-4b.json", {.text = 1024, .patches = 4096}}),
                          [](const auto& test) { return std::string(test.param.model).substr(0, 5); });
 
 }  // namespace

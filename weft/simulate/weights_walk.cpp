@@ -93,6 +93,7 @@ void WeightsWalk::take(WeightStep step, size_t block) {
     case WeightStep::kRelease:
       return release(block);
     case WeightStep::kExpect:
+      make_whole(block);
       if (queue_ == nullptr) return expect(block);
       make_loose(block);
       queue_->push_back([this, block] { expect(block); });
@@ -102,6 +103,29 @@ void WeightsWalk::take(WeightStep step, size_t block) {
       queue_->push_back([this, block] { complete_from(block); });
       return;
   }
+}
+
+void WeightsWalk::make_whole(size_t block) {
+  for (Part& part : parts_) {
+    if (part.scatters()) continue;
+    for (const size_t weight : part.trained[block]) make_gradient(part, part.bucket_of[weight]);
+    if (!blocks_[block].borrowed) continue;
+    for (const size_t weight : part.trained[*blocks_[block].borrowed]) make_gradient(part, part.bucket_of[weight]);
+  }
+}
+
+void WeightsWalk::make_gradient(Part& part, size_t bucket) {
+  CountedTensor& whole = part.gradients[bucket];
+  if (!whole.is_defined()) whole = CountedTensor(count_, part.buckets.layouts[bucket].num_elements * reduce_bytes_);
+}
+
+int64_t WeightsWalk::whole_gradient_bytes() const {
+  int64_t elements = 0;
+  for (const Part& part : parts_) {
+    if (part.scatters()) continue;
+    for (const BucketLayout& bucket : part.buckets.layouts) elements += bucket.is_trained ? bucket.num_elements : 0;
+  }
+  return elements * reduce_bytes_;
 }
 
 void WeightsWalk::make_loose(size_t block) {
@@ -117,11 +141,7 @@ void WeightsWalk::make_loose(size_t block) {
 void WeightsWalk::expect(size_t block) {
   for (Part& part : parts_) {
     if (!part.scatters()) continue;
-    for (const size_t weight : part.trained[block]) {
-      CountedTensor& whole = part.gradients[part.bucket_of[weight]];
-      const BucketLayout& bucket = part.buckets.layouts[part.bucket_of[weight]];
-      if (!whole.is_defined()) whole = CountedTensor(count_, bucket.num_elements * reduce_bytes_);
-    }
+    for (const size_t weight : part.trained[block]) make_gradient(part, part.bucket_of[weight]);
     part.loose[block].reset();
     if (block == 0 || !blocks_.back().borrowed || block == *blocks_.back().borrowed) part.borrowed.reset();
     if (!blocks_[block].borrowed || part.loose[*blocks_[block].borrowed].is_defined()) continue;
@@ -146,7 +166,7 @@ void WeightsWalk::sum_copies(const Part& part, size_t block) {
 }
 
 void WeightsWalk::send(Part& part, size_t bucket) {
-  if (!part.scatters()) return;
+  if (!part.scatters()) return make_gradient(part, bucket);
   const BucketLayout& layout = part.buckets.layouts[bucket];
   const auto in_flight = [&] {
     int64_t elements = layout.num_elements;
@@ -177,6 +197,7 @@ void WeightsWalk::end_gradients() {
 }
 
 void WeightsWalk::reduce() {
+  for (size_t block = 0; block < blocks_.size(); ++block) make_whole(block);
   for (Part& part : parts_)
     part.order.reduce([&](size_t block) { sum_copies(part, block); }, [&](size_t bucket) { send(part, bucket); });
 }

@@ -12,7 +12,7 @@
 namespace weft {
 
 /// What a stage's weights hold for a while as microbatches go through its blocks, counted as pipeline/stage_weights
-/// and optim have it: whole values with ZeRO 3, whole gradients with ZeRO 2 and 3, and what updates make in passing.
+/// and optim have it: whole values with ZeRO 3, whole gradients, and what updates make in passing.
 class WeightsWalk {
  public:
   /// `module` is the one whose pipeline the stage is of.
@@ -34,6 +34,9 @@ class WeightsWalk {
   void measure();
   void update();
 
+  /// Of gradients that are there whole from the first backward to the end of a step.
+  int64_t whole_gradient_bytes() const;
+
  private:
   struct Flight {
     size_t bucket = 0;
@@ -47,7 +50,7 @@ class WeightsWalk {
     std::vector<std::vector<size_t>> trained;  ///< by block: weights, in order
     std::vector<size_t> bucket_of;             ///< by weight
     std::vector<CountedTensor> values;         ///< by bucket, where whole ones come and go
-    std::vector<CountedTensor> gradients;      ///< by bucket, where they are scattered
+    std::vector<CountedTensor> gradients;      ///< by bucket: until they are scattered, or the step is over
     std::vector<CountedTensor> loose;  ///< by block: gradients that were made before their place in a bucket was
     CountedTensor borrowed;            ///< of a table that a head is tied to, before its own block comes
     std::deque<Flight> flights;
@@ -66,6 +69,8 @@ class WeightsWalk {
   void take(WeightStep step, size_t block);
   void start_gather(size_t block);
   void release(size_t block);
+  void make_whole(size_t block);
+  void make_gradient(Part& part, size_t bucket);
   /// Gradients that are made before a queue of weight gradients comes to their block.
   void make_loose(size_t block);
   void expect(size_t block);

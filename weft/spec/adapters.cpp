@@ -35,8 +35,21 @@ AdapterRule read_rule(Fields fields) {
   return rule;
 }
 
+/// Whether a target is one expert's part of what `name` says of all, with "{}" in place of a number.
+bool is_of_expert(const std::string& name, const std::string& target) {
+  const size_t place = name.find("{}");
+  if (place == std::string::npos) return false;
+  const std::string_view before = std::string_view(name).substr(0, place),
+                         after = std::string_view(name).substr(place + 2);
+  if (target.size() <= before.size() + after.size() || !target.starts_with(before) || !target.ends_with(after))
+    return false;
+  const auto end = target.end() - static_cast<std::ptrdiff_t>(after.size());
+  return std::all_of(target.begin() + static_cast<std::ptrdiff_t>(place), end,
+                     [](char c) { return c >= '0' && c <= '9'; });
+}
+
 bool fits_target(const std::string& name, const std::string& target) {
-  if (fits_pattern(name, target)) return true;
+  if (fits_pattern(name, target) || is_of_expert(name, target)) return true;
   const bool is_plain = target.find_first_of("*?") == std::string::npos;
   return is_plain && name.ends_with("." + target);
 }
@@ -46,7 +59,6 @@ std::optional<std::string> find_misfit(const Op& op) {
   const auto* matmul = std::get_if<Matmul>(&op.shape);
   if (matmul == nullptr) return "which is no linear layer";
   if (is_router(op)) return "which chooses experts";
-  if (matmul->experts > 1) return "which experts have, whose weights cannot have adapters yet";
   if (matmul->is_tied) return "which is the table of embeddings";
   if (!op.weights->row_dims.empty()) return "which is a convolution";
   return std::nullopt;
@@ -82,10 +94,11 @@ class AdapterMaker {
         const std::string& text = rules_[rule].targets[target];
         const auto misfit = misfits_.find(text);
         return wrong(fmt::format("adapters[{}].targets[{}]", rule, target),
-                     misfit != misfits_.end() ? fmt::format("is {}, which fits {}", in_quotes(text), misfit->second)
-                                              : fmt::format("is {}, which fits the name of no linear layer.{}",
-                                                            in_quotes(text), did_you_mean(text, ends_)),
-                     fmt::format("Name linear layers: {}.", joined_or(ends_)));
+                     misfit != misfits_.end()
+                         ? fmt::format("is {}, which fits {}", in_quotes(text), misfit->second)
+                         : fmt::format("is {}, which fits the name of no linear layer", in_quotes(text)),
+                     fmt::format("Name linear layers: {}.{}", joined_or(ends_),
+                                 misfit == misfits_.end() ? did_you_mean(text, ends_) : ""));
       }
     }
     return std::nullopt;
@@ -146,25 +159,27 @@ class AdapterMaker {
       ops.push_back(std::move(op));
       if (chosen >= 0) add_ops(base, rules, rules_[static_cast<size_t>(chosen)], ops);
     }
-    const bool has_any = std::any_of(ops.begin(), ops.end(), is_adapter);
-    for (size_t i = 0; has_any && i < ops.size(); ++i) {
+    for (size_t i = 0; i < ops.size(); ++i) {
       // The rows that a product takes in are kept for its adapter's gradient; for its own, which it has none of, not.
       const bool is_kept = is_adapter(ops[i]) || (i + 1 < ops.size() && ops[i + 1].name.ends_with(kAdapterDown));
-      if (std::holds_alternative<Matmul>(ops[i].shape) && !is_kept) ops[i].saved = {};
+      if (std::holds_alternative<Matmul>(ops[i].shape) && !is_kept) ops[i].saved.whole = ops[i].saved.divided = 0;
     }
     block.ops = std::move(ops);
     const bool is_layer = &block != &module.entry && &block != &module.exit;
-    if (has_any && (module.kind != ModuleKind::kLlm || !is_layer)) return find_dropout(block, path);
-    return std::nullopt;
+    return find_dropout(block, path, /*allows_dense=*/module.kind == ModuleKind::kLlm && is_layer);
   }
 
-  std::optional<Error> find_dropout(const Block& block, const std::string& path) const {
-    for (const Op& op : block.ops) {
-      const auto* sum = std::get_if<Pointwise>(&op.shape);
-      if (!is_adapter(op) || sum == nullptr || sum->dropout == 0) continue;
+  /// Dropout where rows have no numbers to draw by; `allows_dense`: those of layers without experts have.
+  std::optional<Error> find_dropout(const Block& block, const std::string& path, bool allows_dense) const {
+    for (size_t i = 0; i + 3 < block.ops.size(); ++i) {
+      if (!is_adapted(block, i)) continue;
+      const bool is_of_experts = std::get<Matmul>(block.ops[i].shape).experts > 1;
+      const double dropout = std::get<Pointwise>(block.ops[i + 3].shape).dropout;
+      if (dropout == 0 || (allows_dense && !is_of_experts)) continue;
       return wrong("adapters",
-                   fmt::format("have a dropout of {} on {}, where rows have no numbers to draw by", sum->dropout, path),
-                   "Give encoders and the head adapters of their own, without dropout.");
+                   fmt::format("have a dropout of {} on {}{}, where rows have no numbers to draw by", dropout, path,
+                               is_of_experts ? block.ops[i].weights->names.front() : ""),
+                   "Give encoders, the head and experts adapters of their own, without dropout.");
     }
     return std::nullopt;
   }

@@ -1,5 +1,6 @@
 #include "weft/spec/adapters.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/source_tree.h"
@@ -54,15 +55,35 @@ TEST(Adapters, AreReadAgainFromTheModelsConfiguration) {
   EXPECT_EQ(read->modules.back().distinct_layers.size(), 2u) << "the first layer differs from the others";
 }
 
+TEST(Adapters, ExpertsOfALayerHaveThemTogether) {
+  const Model base = model_of("qwen3_moe_norm");
+  const Block& layer = base.modules.back().distinct_layers.front();
+  const auto& down = std::get<Matmul>(op_named(layer, "mlp.down").shape);
+  const int64_t of_one_layer = down.experts * 2 * (down.in + down.out);
+  for (const auto& [targets, layers] :
+       {std::pair{"'*.experts.*.down_proj'", std::ssize(base.modules.back().layers)},
+        {"[model.layers.1.mlp.experts.0.down_proj, model.layers.1.mlp.experts.3.down_proj]", std::ptrdiff_t{1}}}) {
+    const auto adapted = with_adapters(base, rules_of(fmt::format("{{rank: 2, targets: {}}}", targets)), "a.yaml");
+    ASSERT_TRUE(adapted.ok()) << adapted.error().message();
+    EXPECT_EQ(num_adapter_parameters(*adapted), layers * of_one_layer) << targets;
+  }
+  const auto dropped = with_adapters(base, rules_of("{rank: 2, dropout: 0.1, targets: ['*.mlp.*']}"), "a.yaml");
+  ASSERT_FALSE(dropped.ok());
+  EXPECT_NE(dropped.error().message().find("experts"), std::string::npos) << dropped.error().message();
+}
+
 TEST(Adapters, TargetsThatCannotBeMeantAreNamed) {
   const auto problem_of = [](const char* fixture, const std::string& target) {
     const auto adapted = with_adapters(model_of(fixture), rules_of("{rank: 2, targets: ['" + target + "']}"), "a.yaml");
     return adapted ? std::string("none") : adapted.error().message();
   };
-  EXPECT_NE(problem_of("llama_bias", "q_prj").find("Did you mean 'q_proj'"), std::string::npos);
+  EXPECT_EQ(problem_of("llama_bias", "q_prj"),
+            "a.yaml: adapters[0].targets[0]: is 'q_prj', which fits the name of no linear layer. Name linear layers: "
+            "q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj or lm_head. Did you mean 'q_proj'?");
   EXPECT_NE(problem_of("llama_bias", "embed_tokens").find("no linear layer"), std::string::npos);
   EXPECT_NE(problem_of("llama_bias", "*norm").find("no linear layer"), std::string::npos);
-  EXPECT_NE(problem_of("qwen3_moe_norm", "*.experts.*").find("experts"), std::string::npos);
+  EXPECT_EQ(problem_of("qwen3_moe_norm", "*.experts.*"), "none");
+  EXPECT_NE(problem_of("qwen3_moe_norm", "*.mlp.gate").find("chooses experts"), std::string::npos);
   EXPECT_EQ(problem_of("qwen3_moe_norm", "*"), "none");
   const auto apart = with_adapters(model_of("llama_bias"),
                                    rules_of("adapters: [{rank: 2, targets: q_proj}, {rank: 3, targets: k_proj}]"), "a");

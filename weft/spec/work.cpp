@@ -73,10 +73,12 @@ double input_gradient_flops(const Op& op, const Segments& segments) {
 }
 
 double backward_flops(const Module& module, const Segments& segments, BackwardNeeds needs) {
+  bool is_adapted = has_adapters(module.entry) || has_adapters(module.exit);
+  for (const Block& kind : module.distinct_layers) is_adapted |= has_adapters(kind);
   const double all = over_chain(module, [&](const Block& block) {
     double total = 0;
     for (const Op& op : block.ops) {
-      if (needs.weights && (!has_adapters(block) || is_adapter(op))) total += weight_gradient_flops(op, segments);
+      if (needs.weights && (!is_adapted || is_adapter(op))) total += weight_gradient_flops(op, segments);
       if (needs.inputs) total += input_gradient_flops(op, segments);
     }
     return total;

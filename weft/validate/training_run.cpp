@@ -9,6 +9,7 @@
 #include "weft/base/units.h"
 #include "weft/families/plain_decoder.h"
 #include "weft/meaning/check.h"
+#include "weft/meaning/even_layers.h"
 #include "weft/simulate/plan_simulator.h"
 #include "weft/spec/model_reader.h"
 
@@ -83,15 +84,11 @@ Result<Plan> plan_of(const TrainingRun& run, const Cluster& cluster) {
                    .zero = run.zero};
   llm.ranks.resize(static_cast<size_t>(run.num_devices));
   std::iota(llm.ranks.begin(), llm.ranks.end(), 0);
-  const int64_t stages = run.pp * run.vpp;
   const auto num_layers = static_cast<int64_t>(plan.model.find(ModuleKind::kLlm)->layers.size());
-  for (int64_t rank = 0; rank < run.pp; ++rank) {
-    auto& layers = llm.layers.emplace_back();
+  llm.layers = even_layers(num_layers, Placement::kLoop, run.pp, run.vpp);
+  for (const std::vector<int64_t>& chunks : llm.layers) {
     auto& recompute = llm.recompute.emplace_back();
-    for (int64_t chunk = 0; chunk < run.vpp; ++chunk) {
-      const int64_t stage = chunk * run.pp + rank;
-      const int64_t count = num_layers / stages + (stage < num_layers % stages ? 1 : 0);
-      layers.push_back(count);
+    for (const int64_t count : chunks) {
       const int64_t full = run.recompute == Recomputation::kFull   ? count
                            : run.recompute == Recomputation::kHalf ? count / 2
                                                                    : 0;

@@ -17,6 +17,9 @@
 namespace weft {
 namespace {
 
+/// What is handed to the disk at a time.
+constexpr size_t kStretchBytes = size_t{16} << 20;
+
 Error cannot_write(const std::filesystem::path& path, int code, const std::string& why = "") {
   const char* advice = code == ENOSPC || code == EDQUOT ? "Free some space, or write elsewhere."
                        : code == EFBIG                  ? "Spread the weights over more files, or write elsewhere."
@@ -60,7 +63,9 @@ Result<NewFile> NewFile::create(const std::filesystem::path& path, int64_t size_
 NewFile::NewFile(NewFile&& other) noexcept
     : path_(std::move(other.path_)),
       temporary_(std::move(other.temporary_)),
-      descriptor_(std::exchange(other.descriptor_, -1)) {}
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      num_written_(other.num_written_),
+      num_started_(other.num_started_) {}
 
 NewFile::~NewFile() {
   if (descriptor_ < 0) return;
@@ -74,12 +79,22 @@ Error NewFile::failure(int code) const {
 
 std::optional<Error> NewFile::append(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const ssize_t written = write(descriptor_, bytes.data(), bytes.size());
+    const ssize_t written = write(descriptor_, bytes.data(), std::min(bytes.size(), kStretchBytes));
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) return failure(errno);
     bytes = bytes.subspan(static_cast<size_t>(written));
+    num_written_ += written;
+    start_writing();
   }
   return std::nullopt;
+}
+
+void NewFile::start_writing() {
+  const int64_t length = num_written_ - num_started_;
+  if (length < static_cast<int64_t>(kStretchBytes)) return;
+  // Where it cannot, fsync does all of it.
+  sync_file_range(descriptor_, num_started_, length, SYNC_FILE_RANGE_WRITE);
+  num_started_ = num_written_;
 }
 
 std::optional<Error> NewFile::finish() {

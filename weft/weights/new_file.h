@@ -29,10 +29,14 @@ class NewFile {
       : path_(std::move(path)), temporary_(std::move(temporary)), descriptor_(descriptor) {}
 
   Error failure(int code) const;
+  /// Has the disk begin with what was written, while the rest is still made.
+  void start_writing();
 
   std::filesystem::path path_;
   std::string temporary_;
   int descriptor_;
+  int64_t num_written_ = 0;
+  int64_t num_started_ = 0;  ///< of these the disk was told
 };
 
 }  // namespace weft

@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "weft/meaning/even_layers.h"
 #include "weft/plan/plan.h"
 #include "weft/spec/model_reader.h"
 
@@ -71,14 +72,7 @@ inline Plan text_plan(Model model, Cluster cluster, const Degrees& degrees, int6
   plan.world_size = llm.num_ranks();
   llm.ranks.resize(static_cast<size_t>(plan.world_size));
   std::iota(llm.ranks.begin(), llm.ranks.end(), 0);
-  if (llm.layers.empty()) {
-    const int64_t stages = llm.pp * llm.vpp;
-    llm.layers.assign(static_cast<size_t>(llm.pp), std::vector<int64_t>(static_cast<size_t>(llm.vpp)));
-    for (int64_t stage = 0; stage < stages; ++stage) {
-      llm.layers[static_cast<size_t>(stage % llm.pp)][static_cast<size_t>(stage / llm.pp)] =
-          num_layers / stages + (stage < num_layers % stages ? 1 : 0);
-    }
-  }
+  if (llm.layers.empty()) llm.layers = even_layers(num_layers, Placement::kLoop, llm.pp, llm.vpp);
   llm.recompute.assign(static_cast<size_t>(llm.pp), std::vector<Recompute>(static_cast<size_t>(llm.vpp)));
   plan.schedule = std::move(schedule);
   plan.workload = {.name = "text",

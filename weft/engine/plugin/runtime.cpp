@@ -37,8 +37,8 @@ weft::Result<weft::ConvertReport> convert(const weft::ConvertRequest& request) {
   return weft::guarded([&] { return weft::convert(request); });
 }
 
-weft::Result<weft::FolderDescription> describe_folder(const std::filesystem::path& folder) {
-  return weft::guarded([&] { return weft::describe_folder(folder); });
+weft::Result<weft::FolderDescription> describe_folder(const std::filesystem::path& folder, bool verify) {
+  return weft::guarded([&] { return weft::describe_folder(folder, verify); });
 }
 
 }  // namespace

@@ -36,6 +36,7 @@ extern "C" __global__ void __launch_bounds__(1024) sum_partials(float* out, cons
   const float* table = partials + static_cast<i64>(blockIdx.y) * count * width;
   float sum = 0;
   if (column < width) {
+#pragma unroll 8
     for (int row = threadIdx.y; row < count; row += 32) sum += table[static_cast<i64>(row) * width + column];
   }
   room[threadIdx.y][threadIdx.x] = sum;

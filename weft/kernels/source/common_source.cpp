@@ -37,7 +37,8 @@ __device__ __forceinline__ Eight unpacked(uint4 bits) {
   }
   return result;
 }
-__device__ __forceinline__ Eight load8(const bf16* from) { return unpacked(*reinterpret_cast<const uint4*>(from)); }
+__device__ __forceinline__ uint4 raw8(const bf16* from) { return *reinterpret_cast<const uint4*>(from); }
+__device__ __forceinline__ Eight load8(const bf16* from) { return unpacked(raw8(from)); }
 __device__ __forceinline__ Eight load8(const float* from) {
   const float4 a = reinterpret_cast<const float4*>(from)[0], b = reinterpret_cast<const float4*>(from)[1];
   return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};

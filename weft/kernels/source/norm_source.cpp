@@ -71,11 +71,12 @@ __device__ __forceinline__ void norm_backward(bf16* dx, float* partials, const b
                                               const bf16* x, const float* means, const float* scales,
                                               const bf16* weight, int width, i64 rows) {
   __shared__ float room[2][32 * 2];
-  Eight weights[kVectors], dweight[kVectors], dbias[kIsLayer ? kVectors : 1];
+  Eight dweight[kVectors], dbias[kIsLayer ? kVectors : 1];
+  uint4 weights[kVectors];
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     const int column = (v * blockDim.x + threadIdx.x) * 8;
-    if (column < width) weights[v] = load8(weight + column);
+    if (column < width) weights[v] = raw8(weight + column);
 #pragma unroll
     for (int i = 0; i < 8; ++i) dweight[v].at[i] = 0;
     if (kIsLayer) {
@@ -83,24 +84,48 @@ __device__ __forceinline__ void norm_backward(bf16* dx, float* partials, const b
       for (int i = 0; i < 8; ++i) dbias[v].at[i] = 0;
     }
   }
-  int turn = 0;
-  for (i64 row = blockIdx.x; row < rows; row += gridDim.x, turn ^= 1) {
-    const i64 first = row * width;
-    const float scale = scales[row], mean = kIsLayer ? means[row] : 0;
-    Eight normed[kVectors], slopes[kVectors];
-    float totals[kIsLayer ? 2 : 1] = {0};
+  // A row's memory is asked for while the row before it is worked on.
+  uint4 next_x[kVectors], next_dy[kVectors], next_passed[kVectors];
+  float next_scale = 0, next_mean = 0;
+  const auto ask = [&](i64 row) {
+    if (row >= rows) return;
+    next_scale = scales[row];
+    if (kIsLayer) next_mean = means[row];
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       const int column = (v * blockDim.x + threadIdx.x) * 8;
       if (column >= width) continue;
-      normed[v] = load8(x + first + column);
-      slopes[v] = load8(dy + first + column);
+      next_x[v] = raw8(x + row * width + column);
+      next_dy[v] = raw8(dy + row * width + column);
+      if (passed != nullptr) next_passed[v] = raw8(passed + row * width + column);
+    }
+  };
+  ask(blockIdx.x);
+  int turn = 0;
+  for (i64 row = blockIdx.x; row < rows; row += gridDim.x, turn ^= 1) {
+    const i64 first = row * width;
+    const float scale = next_scale, mean = next_mean;
+    Eight normed[kVectors], slopes[kVectors];
+    uint4 more[kVectors];
+    float totals[kIsLayer ? 2 : 1] = {0};
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if ((v * blockDim.x + threadIdx.x) * 8 >= width) continue;
+      normed[v] = unpacked(next_x[v]);
+      slopes[v] = unpacked(next_dy[v]);
+      more[v] = next_passed[v];
+    }
+    ask(row + gridDim.x);
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      if ((v * blockDim.x + threadIdx.x) * 8 >= width) continue;
+      const Eight w = unpacked(weights[v]);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         normed[v].at[i] = (normed[v].at[i] - mean) * scale;
         dweight[v].at[i] += slopes[v].at[i] * normed[v].at[i];
         if (kIsLayer) dbias[v].at[i] += slopes[v].at[i];
-        slopes[v].at[i] *= weights[v].at[i];
+        slopes[v].at[i] *= w.at[i];
         totals[0] += slopes[v].at[i] * normed[v].at[i];
         if (kIsLayer) totals[kIsLayer ? 1 : 0] += slopes[v].at[i];
       }
@@ -115,9 +140,9 @@ __device__ __forceinline__ void norm_backward(bf16* dx, float* partials, const b
 #pragma unroll
       for (int i = 0; i < 8; ++i) result.at[i] = scale * (slopes[v].at[i] - middle - normed[v].at[i] * along);
       if (passed != nullptr) {
-        const Eight more = load8(passed + first + column);
+        const Eight own = unpacked(more[v]);
 #pragma unroll
-        for (int i = 0; i < 8; ++i) result.at[i] += more.at[i];
+        for (int i = 0; i < 8; ++i) result.at[i] += own.at[i];
       }
       store8(dx + first + column, result);
     }
@@ -132,13 +157,14 @@ __device__ __forceinline__ void norm_backward(bf16* dx, float* partials, const b
   }
 }
 
+// As many blocks going back on a multiprocessor as own_kernels.cpp counts on.
 #define WEFT_NORM(name, is_layer, vectors)                                                                           \
   extern "C" __global__ void __launch_bounds__(256) name##_forward_##vectors(                                        \
       bf16* y, bf16* sum, float* means, float* scales, const bf16* x, const bf16* added, const bf16* weight,         \
       const bf16* bias, int width, float epsilon) {                                                                  \
     norm_forward<is_layer, vectors>(y, sum, means, scales, x, added, weight, bias, width, epsilon);                  \
   }                                                                                                                  \
-  extern "C" __global__ void __launch_bounds__(256) name##_backward_##vectors(                                       \
+  extern "C" __global__ void __launch_bounds__(256, 4 / vectors) name##_backward_##vectors(                          \
       bf16* dx, float* partials, const bf16* dy, const bf16* passed, const bf16* x, const float* means,              \
       const float* scales, const bf16* weight, int width, i64 rows) {                                                \
     norm_backward<is_layer, vectors>(dx, partials, dy, passed, x, means, scales, weight, width, rows);               \

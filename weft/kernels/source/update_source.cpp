@@ -3,9 +3,10 @@
 namespace weft {
 
 const char kUpdateSource[] = R"cuda(
-// Bits that are the same for the same element of the same update, whatever runs it.
-__device__ __forceinline__ u64 drawn(u64 key, u64 element) {
-  u64 x = key + element * 0x9e3779b97f4a7c15ull;
+// Bits that are the same for the same element of the same update, whatever runs it: of `x`, which is the update's key
+// and so many kGolden as the element has before it.
+constexpr u64 kGolden = 0x9e3779b97f4a7c15ull;
+__device__ __forceinline__ u64 drawn(u64 x) {
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
   x = (x ^ x >> 27) * 0x94d049bb133111ebull;
   return x ^ x >> 31;
@@ -26,9 +27,11 @@ template <bool kByChance, typename Weight, typename Gradient>
 __device__ __forceinline__ void update(Weight* weights, Weight* means, Weight* squares, const Gradient* gradients,
                                        bf16* values, i64 count, AdamW a, float gradient_scale, u64 key,
                                        i64 begin) {
+  const float inverse_root = 1 / a.root_correction;
   for (i64 eight = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; eight * 8 < count;
        eight += static_cast<i64>(gridDim.x) * blockDim.x) {
     const i64 first = eight * 8;
+    const u64 place = key + static_cast<u64>(begin + first) * kGolden;
     Eight w, m, v, g;
     const bool is_whole = first + 8 <= count;
     if (is_whole) {
@@ -47,10 +50,10 @@ __device__ __forceinline__ void update(Weight* weights, Weight* means, Weight* s
       float weight = w.at[i] - a.learning_rate * a.weight_decay * w.at[i];
       m.at[i] += (1 - a.beta1) * (gradient - m.at[i]);
       v.at[i] = a.beta2 * v.at[i] + (1 - a.beta2) * gradient * gradient;
-      weight -= a.step_size * m.at[i] / (sqrtf(v.at[i]) / a.root_correction + a.epsilon);
+      weight -= __fdividef(a.step_size * m.at[i], sqrtf(v.at[i]) * inverse_root + a.epsilon);
       w.at[i] = weight;
       if (kByChance) {
-        const u64 bits = drawn(key, begin + first + i);
+        const u64 bits = drawn(place + i * kGolden);
         w.at[i] = rounded_by_chance(w.at[i], static_cast<u32>(bits));
         m.at[i] = rounded_by_chance(m.at[i], static_cast<u32>(bits >> 16));
         v.at[i] = rounded_by_chance(v.at[i], static_cast<u32>(bits >> 32));
@@ -87,13 +90,38 @@ WEFT_UPDATE(adamw_fp32_bf16, false, float, bf16)
 WEFT_UPDATE(adamw_bf16, true, bf16, bf16)
 WEFT_UPDATE(adamw_bf16_fp32, true, bf16, float)
 
+// The first thread gets the sum of a block of 256.
+__device__ __forceinline__ double sum_over_256(double total) {
+  __shared__ double room[8];
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) total += __shfl_xor_sync(0xffffffffu, total, offset);
+  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = total;
+  __syncthreads();
+  if (threadIdx.x == 0)
+    for (int warp = 1; warp < 8; ++warp) total += room[warp];
+  return total;
+}
+
 // The sum of squares of some elements, one double a block.
 template <typename T>
 __device__ __forceinline__ void sum_squares(double* partials, const T* x, i64 count) {
-  __shared__ double room[8];
+  constexpr int kAtOnce = 4;  // that are asked for before the first is there
   double total = 0;
-  for (i64 eight = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; eight * 8 < count;
-       eight += static_cast<i64>(gridDim.x) * blockDim.x) {
+  const i64 stride = static_cast<i64>(gridDim.x) * blockDim.x;
+  i64 eight = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (; (eight + (kAtOnce - 1) * stride) * 8 + 8 <= count; eight += kAtOnce * stride) {
+    Eight parts[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) parts[k] = load8(x + (eight + k * stride) * 8);
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      float sum = 0;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) sum += parts[k].at[i] * parts[k].at[i];
+      total += sum;
+    }
+  }
+  for (; eight * 8 < count; eight += stride) {
     float sum = 0;
     if (eight * 8 + 8 <= count) {
       const Eight part = load8(x + eight * 8);
@@ -104,19 +132,23 @@ __device__ __forceinline__ void sum_squares(double* partials, const T* x, i64 co
     }
     total += sum;
   }
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) total += __shfl_xor_sync(0xffffffffu, total, offset);
-  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = total;
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  for (int warp = 1; warp < 8; ++warp) total += room[warp];
-  partials[blockIdx.x] = total;
+  total = sum_over_256(total);
+  if (threadIdx.x == 0) partials[blockIdx.x] = total;
 }
 extern "C" __global__ void __launch_bounds__(256) sum_squares_fp32(double* partials, const float* x, i64 count) {
   sum_squares(partials, x, count);
 }
 extern "C" __global__ void __launch_bounds__(256) sum_squares_bf16(double* partials, const bf16* x, i64 count) {
   sum_squares(partials, x, count);
+}
+
+// What the blocks found, added up in order; one block.
+extern "C" __global__ void __launch_bounds__(256) finish_squares(double* out, const double* partials, int count) {
+  double total = 0;
+#pragma unroll 4
+  for (int i = threadIdx.x; i < count; i += 256) total += partials[i];
+  total = sum_over_256(total);
+  if (threadIdx.x == 0) out[0] = total;
 }
 )cuda";
 

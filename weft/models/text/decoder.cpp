@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/zeros.h>
 
 #include "weft/layers/embedding.h"
 #include "weft/layers/linear.h"
@@ -82,6 +83,16 @@ at::Tensor Decoder::logits(const at::Tensor& x, const RunContext& context, const
   return entered_linear(norm_.forward(x), head_, {}, context, [rows](const at::Tensor& whole) {
     return rows.defined() && rows.size(0) < whole.size(0) ? whole.index_select(0, rows) : whole;
   });
+}
+
+at::Tensor Decoder::next_logits(const at::Tensor& x, const RunContext& context, const RunContext& one) const {
+  const at::Tensor part = entered_linear(norm_.forward(x), head_, {}, context,
+                                         [](const at::Tensor& whole) { return whole.narrow(0, whole.size(0) - 1, 1); });
+  const WeightPiece& entries = head_->spec.pieces.front();
+  if (entries.num_rows == vocabulary_) return part;
+  const at::Tensor padded = at::zeros({1, vocabulary_}, part.options());
+  padded.narrow(1, entries.first_row, entries.num_rows).copy_(part);
+  return one.sum(padded);
 }
 
 at::Tensor Decoder::loss_sum(const at::Tensor& x, const at::Tensor& rows, const at::Tensor& targets,

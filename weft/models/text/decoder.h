@@ -16,6 +16,7 @@ class Decoder : public ModuleNetwork {
   /// The sum over the inputs' targets of the cross entropy.
   at::Tensor leave(const LayerRows& rows, const Inputs& inputs, const RunContext& context,
                    const RunContext& outside) const override;
+  at::Tensor next_logits(const at::Tensor& x, const RunContext& context, const RunContext& one) const override;
   /// Undefined where this stage has neither the embedding nor a head that is tied to it.
   ParameterPtr table() const override { return embedding_; }
   bool is_tied() const override { return head_ && head_ == embedding_; }
