@@ -86,7 +86,7 @@ std::vector<double> compute_alone(const Plan& plan, const TrainConfig& config, i
     for (const auto& indices : assignment.llm[static_cast<size_t>(rank->data_parallel_rank())]) {
       std::vector<Sample> own;
       for (const int64_t sample : indices)
-        own.push_back(samples.make(step * plan.workload.global_batch_samples + sample, true, true));
+        own.push_back(samples.make(step * plan.workload.global_batch_samples + sample));
       microbatches.push_back(must(inputs_of(rank->numbers(), rank->vocabulary(), own)));
       num_targets += shape.llm.data_parallel * microbatches.back().num_targets();
     }

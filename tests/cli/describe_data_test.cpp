@@ -72,6 +72,37 @@ TEST_F(DescribeData, CountsTokensAndPatchesAndWritesAWorkload) {
   EXPECT_NE(text.out.find("missing.png"), std::string::npos) << text.out;
 }
 
+TEST_F(DescribeData, SetsAreMixedAsTrainingMixesThem) {
+  const auto lines = [](int count, const std::string& answer) {
+    std::string text;
+    for (int i = 0; i < count; ++i)
+      text += R"({"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":")" + answer + "\"}]}\n";
+    return text;
+  };
+  const std::string few = folder_.write("few.jsonl", lines(30, "A. A. A. A. A. A. A. A.")),
+                    many = folder_.write("many.jsonl", lines(3000, "A."));
+  const auto mean = [&](const std::string& settings) {
+    const ProgramRun run = run_weft(
+        {"describe", "--data", folder_.write("mix.yaml", settings), "--model", folder_.path().string(), "--json"});
+    EXPECT_EQ(run.exit_status, 0) << run.err;
+    return run.exit_status == 0 ? Json::parse(run.out)["distributions"]["sequence_tokens"]["mean"].get<double>() : 0;
+  };
+  const double long_ones = mean("sets: [{file: few.jsonl}]"), short_ones = mean("sets: [{file: many.jsonl}]");
+  ASSERT_GT(long_ones, short_ones + 5);
+  EXPECT_NEAR(mean("sets: [{file: few.jsonl}, {file: many.jsonl}]"), (long_ones + 100 * short_ones) / 101, 1e-9);
+  EXPECT_NEAR(mean("sets: [{file: few.jsonl, weight: 3}, {file: many.jsonl, weight: 1}]"),
+              (3 * long_ones + short_ones) / 4, 0.02 * (long_ones - short_ones));
+}
+
+TEST_F(DescribeData, SamplesThatTrainingWouldSkipAsTooLongAreSkipped) {
+  Json config = Json::parse(*read_file(folder_.path() / "config.json", 1 << 20));
+  config["text_config"]["max_position_embeddings"] = 12;
+  folder_.write("config.json", config.dump());
+  const ProgramRun run = run_weft({"describe", "--data", data_, "--model", folder_.path().string()});
+  EXPECT_EQ(run.exit_status, 2);
+  EXPECT_NE(run.err.find("tokens, but the model's max_position_embeddings is 12"), std::string::npos) << run.err;
+}
+
 TEST_F(DescribeData, WrongInputIsRefusedWithTheReason) {
   const auto refused = [&](const std::vector<std::string>& arguments) {
     const ProgramRun run = run_weft(arguments);

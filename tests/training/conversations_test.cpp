@@ -1,12 +1,18 @@
 #include <fstream>
+#include <mutex>
 
 #include <gtest/gtest.h>
 
 #include "tests/support/loader/conversation_files.h"
 #include "tests/support/pipeline/example_training.h"
+#include "weft/comm/run_ranks.h"
+#include "weft/engine/batch_maker.h"
 #include "weft/engine/predict.h"
 #include "weft/engine/run_folder.h"
+#include "weft/engine/sample_inputs.h"
 #include "weft/engine/trainer.h"
+#include "weft/engine/training_session.h"
+#include "weft/loader/conversation_source.h"
 #include "weft/meaning/check.h"
 #include "weft/spec/workload.h"
 
@@ -120,6 +126,86 @@ TEST_F(TrainConversations, LossesAreThoseOfOneRankOnAnyPlan) {
   config.data_threads = 8;
   expect_same(train(plan({}), config), alone, "eight threads", 0);
   for (const auto& [name, made] : plans()) expect_same(train(made, config), alone, name);
+}
+
+/// Ranks that share no batches, as processes do not: each reads its own part of every sample.
+TEST_F(TrainConversations, RanksThatPrepareTheirOwnPartOfSamplesTrainTheSame) {
+  files_.write_records(60, 6);
+  TrainConfig config = this->config();
+  config.data->settings.max_broken_share = 0.5;
+  config.data_threads = 2;
+  const Outcome alone = train(plan({}), config);
+  ASSERT_FALSE(alone.error) << alone.error->message();
+  std::vector<std::pair<const char*, Plan>> all = plans();
+  const EncoderExample over_cp{.placement = ModulePlacement::kColocated, .cp = 2};
+  all.emplace_back("pp 2 and cp 2", plan({.cp = 2, .pp = 2, .mbs = 2}));
+  all.emplace_back("vision over cp", plan({.tp = 2, .beside = {{ModuleKind::kVision, over_cp}}}));
+  for (const auto& [name, made] : all) {
+    Outcome parts;
+    std::mutex mutex;
+    const auto error = run_ranks({.size = made.world_size}, [&](World& world) {
+      const auto session = TrainingSession::create(world, made, config, {.checkpoint = std::nullopt, .goes_on = true});
+      ASSERT_TRUE(session.ok()) << session.error().message();
+      for (int64_t step = 0; step < kSteps; ++step) {
+        const auto metrics = (*session)->step();
+        ASSERT_TRUE(metrics.ok()) << metrics.error().message();
+        if (world.rank() != 0) continue;
+        const std::lock_guard lock(mutex);
+        for (const double number : {metrics->loss, metrics->gradient_norm, static_cast<double>(metrics->num_tokens),
+                                    static_cast<double>(metrics->num_targets)})
+          parts.numbers.push_back(number);
+      }
+    });
+    ASSERT_FALSE(error) << error->message();
+    expect_same(parts, alone, name);
+  }
+}
+
+/// Rows of pixels and mel frames in a batch's microbatches.
+struct HeldContent {
+  int64_t pixels = 0, frames = 0;
+};
+
+TEST_F(TrainConversations, ARankReadsOnlyWhatItsModulesTakeIn) {
+  files_.write_records(60);
+  const TrainConfig config = this->config();
+  const auto held = [&](const Plan& plan, bool is_shared) {
+    std::vector<HeldContent> all(static_cast<size_t>(plan.world_size));
+    const auto error = run_ranks({.size = plan.world_size}, [&](World& world) {
+      const auto rank = TrainingRank::create(world, plan, {.seed = 3});
+      ASSERT_TRUE(rank.ok()) << rank.error().message();
+      const SampleForm form = sample_form((*rank)->numbers(), (*rank)->vocabulary());
+      const auto data = ConversationData::open(plan.model, form, config.data->model, config.data->settings);
+      ASSERT_TRUE(data.ok()) << data.error().message();
+      const ConversationSource samples(*data, config.seed, false);
+      WorkerThreads workers(2);
+      const SampleCosts costs;
+      const BatchMaker maker{.plan = plan, .rank = **rank, .costs = costs, .workers = workers, .is_shared = is_shared};
+      const LocalBatch local = maker.make(samples, 0);
+      ASSERT_FALSE(local.error) << local.error->message();
+      HeldContent& own = all[static_cast<size_t>(world.rank())];
+      for (const Inputs& inputs : local.batch.microbatches) {
+        if (inputs.vision) own.pixels += inputs.vision->pixels.size(0);
+        if (inputs.audio) own.frames += inputs.audio->frames.size(0);
+      }
+    });
+    EXPECT_FALSE(error) << error->message();
+    return all;
+  };
+  const HeldContent whole = held(plan({}), false)[0];
+  ASSERT_GT(whole.pixels, 0);
+  ASSERT_GT(whole.frames, 0);
+  for (const HeldContent& shared : held(plan({.cp = 2}), true)) EXPECT_EQ(shared.pixels, whole.pixels);
+  const std::vector<HeldContent> halves = held(plan({.cp = 2}), false);
+  EXPECT_EQ(halves[0].pixels + halves[1].pixels, whole.pixels);
+  for (const HeldContent& half : halves) {
+    EXPECT_LT(half.pixels, 0.7 * static_cast<double>(whole.pixels));
+    EXPECT_LT(half.frames, 0.7 * static_cast<double>(whole.frames)) << "with the frames that both convolve";
+  }
+  const std::vector<HeldContent> stages = held(plan({.pp = 2, .mbs = 2}), false);
+  EXPECT_EQ(stages[0].pixels, whole.pixels);
+  EXPECT_EQ(stages[0].frames, whole.frames);
+  EXPECT_EQ(stages[1].pixels + stages[1].frames, 0) << "the encoders are on the first stage";
 }
 
 TEST_F(TrainConversations, RecordsThatCannotBeUsedAreReplacedAlikeOnAnyPlan) {

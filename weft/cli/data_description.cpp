@@ -131,8 +131,10 @@ Result<std::string> describe_data(const DataRequest& request) {
     WEFT_TRY(const MediaShape shape, measure_media(media, reference));
     return shape.size;
   };
-  const DataSurvey survey = survey_data(
-      {.sets = sets, .text = text, .chat = *chat, .rule = rule, .encode = settings.encode, .measure = measure});
+  EncodeSettings encode = settings.encode;
+  encode.max_tokens = model.numbers.llm.max_positions;
+  const DataSurvey survey =
+      survey_data({.sets = sets, .text = text, .chat = *chat, .rule = rule, .encode = encode, .measure = measure});
   const int64_t batch = request.global_batch > 0 ? request.global_batch : kDefaultBatch;
   const int64_t unit = std::max<int64_t>({model.media.patches_per_embedding, model.media.patches_per_tile, 1});
   WEFT_TRY(const Workload workload,

@@ -37,6 +37,7 @@ struct TimeShares {
   double compute = 0;
   double communication = 0;
   double bubble = 0;
+  double data = 0;
 };
 
 TimeShares shares_of(const StepMetrics& metrics) {
@@ -45,10 +46,11 @@ TimeShares shares_of(const StepMetrics& metrics) {
     shares.compute += rank.compute_ms;
     shares.communication += rank.communication_ms;
     shares.bubble += rank.bubble_ms;
+    shares.data += rank.data_ms;
   }
-  const double all = shares.compute + shares.communication + shares.bubble;
+  const double all = shares.compute + shares.communication + shares.bubble + shares.data;
   if (all <= 0) return {};
-  return {shares.compute / all, shares.communication / all, shares.bubble / all};
+  return {shares.compute / all, shares.communication / all, shares.bubble / all, shares.data / all};
 }
 
 double most_memory(const StepMetrics& metrics) {
@@ -94,9 +96,10 @@ std::string to_text(const TrainReport& report) {
   }
   text += fmt::format("step time   {:.1f} ms, {:.0f} tokens/s", report.mean_step_ms, report.mean_tokens_per_s);
   if (report.mean_utilization) text += fmt::format(", MFU {}", format_percent(*report.mean_utilization));
-  text +=
-      fmt::format("\nlast step   compute {}, communication {}, bubble {} of the ranks' time\n",
-                  format_percent(shares.compute), format_percent(shares.communication), format_percent(shares.bubble));
+  text += fmt::format("\nlast step   compute {}, communication {}, bubble {}", format_percent(shares.compute),
+                      format_percent(shares.communication), format_percent(shares.bubble));
+  if (shares.data >= 5e-4) text += fmt::format(", waiting for samples {}", format_percent(shares.data));
+  text += " of the ranks' time\n";
   if (most_memory(report.last) > 0)
     text += fmt::format("memory      {} on the fullest of {} ranks\n", format_bytes(most_memory(report.last)),
                         report.last.ranks.size());

@@ -4,7 +4,7 @@
 
 namespace weft {
 
-Result<Sample> OnceEach::read(int64_t index, SampleContent wanted, std::vector<SkippedSample>& skipped) const {
+Result<Sample> OnceEach::read(int64_t index, const SampleContent& wanted, std::vector<SkippedSample>& skipped) const {
   const size_t before = skipped.size();
   WEFT_TRY(Sample sample, samples_->read(index, wanted, skipped));
   const bool is_past = num_different() > 0 && index >= num_different();

@@ -15,7 +15,7 @@ class OnceEach : public SampleSource {
   Result<SampleLengths> lengths_of(int64_t index, std::vector<SkippedSample>& skipped) const override {
     return samples_->lengths_of(index, skipped);
   }
-  Result<Sample> read(int64_t index, SampleContent wanted, std::vector<SkippedSample>& skipped) const override;
+  Result<Sample> read(int64_t index, const SampleContent& wanted, std::vector<SkippedSample>& skipped) const override;
   void leave_out(const std::vector<SkippedSample>& skipped) override { samples_->leave_out(skipped); }
   int64_t num_different() const override { return samples_->num_different(); }
   bool is_synthetic() const override { return samples_->is_synthetic(); }

@@ -9,7 +9,7 @@ namespace {
 class FiveSamples : public SampleSource {
  public:
   Result<SampleLengths> lengths_of(int64_t, std::vector<SkippedSample>&) const override { return SampleLengths(); }
-  Result<Sample> read(int64_t index, SampleContent, std::vector<SkippedSample>& skipped) const override {
+  Result<Sample> read(int64_t index, const SampleContent&, std::vector<SkippedSample>& skipped) const override {
     int64_t record = index % 5;
     if (record == 2) {
       skipped.push_back({.sample = index, .attempt = 0, .source = "record 2", .problem = "is broken"});

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "weft/base/result.h"
 #include "weft/data/sample.h"
+#include "weft/mesh/box.h"
 
 namespace weft {
 
@@ -33,10 +35,19 @@ struct SkippedSample {
   bool is_new = false;  ///< found while its media were decoded: ranks that do not decode them do not know of it
 };
 
+/// Parts of a sample's media: of each image and video a range of its patches, of each clip one of its mel frames.
+struct MediaRanges {
+  std::vector<Range> images;
+  std::vector<Range> videos;
+  std::vector<Range> clips;
+};
+
 /// Which media's content a reader of a sample needs. Of the others sizes are enough.
 struct SampleContent {
   bool pixels = true;
   bool features = true;
+  /// Only these parts, one after the other: other rows are not prepared, media without any are not decoded.
+  std::optional<MediaRanges> ranges = std::nullopt;
 };
 
 /// Samples by number: drawn from a workload, or read from files. Sample n is the same on every rank, in every order
@@ -50,7 +61,8 @@ class SampleSource {
   virtual Result<SampleLengths> lengths_of(int64_t index, std::vector<SkippedSample>& skipped) const = 0;
   /// Where media that are wanted cannot be decoded, the last of `skipped` is new and the sample is empty: all ranks
   /// must leave the record out before any of them takes another one.
-  virtual Result<Sample> read(int64_t index, SampleContent wanted, std::vector<SkippedSample>& skipped) const = 0;
+  virtual Result<Sample> read(int64_t index, const SampleContent& wanted,
+                              std::vector<SkippedSample>& skipped) const = 0;
   /// From now on their records are known not to be usable. Ranks of a process may share a source, and each says so.
   virtual void leave_out(const std::vector<SkippedSample>& skipped) = 0;
   /// Samples after which they repeat; 0: they do not.

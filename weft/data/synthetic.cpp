@@ -126,15 +126,15 @@ Result<SampleLengths> SyntheticSamples::lengths_of(int64_t index, std::vector<Sk
   return SampleLengths{.load = load(index), .rows = media_rows(index)};
 }
 
-Result<Sample> SyntheticSamples::read(int64_t index, SampleContent wanted, std::vector<SkippedSample>&) const {
-  return make(index, wanted.pixels, wanted.features);
+Result<Sample> SyntheticSamples::read(int64_t index, const SampleContent& wanted, std::vector<SkippedSample>&) const {
+  return make(index, wanted);
 }
 
 void SyntheticSamples::leave_out(const std::vector<SkippedSample>& skipped) {
   WEFT_CHECK(skipped.empty(), "{} synthetic samples are broken", skipped.size());
 }
 
-Sample SyntheticSamples::make(int64_t index, bool has_pixels, bool has_features) const {
+Sample SyntheticSamples::make(int64_t index, const SampleContent& content) const {
   Sample sample;
   sample.load = load(index);
   Numbers numbers(mixed(seed_, index, kForContent));
@@ -186,16 +186,28 @@ Sample SyntheticSamples::make(int64_t index, bool has_pixels, bool has_features)
     if (!is_media(sample.ids[i + 1])) sample.targets[i] = sample.ids[i + 1];
   }
 
-  int64_t patches = 0;
-  for (const ImageGrid& grid : sample.images) patches += grid.num_patches();
-  const auto num_pixels = static_cast<uint64_t>(patches * form_.patch_elements);
-  if (has_pixels) sample.pixels.resize(num_pixels);
-  if (!has_pixels) numbers.skip(num_pixels);
-  for (float& value : sample.pixels) value = numbers.even();
-  int64_t frames = 0;
-  for (const int64_t count : sample.clip_frames) frames += count;
-  if (has_features) sample.features.resize(static_cast<size_t>(frames * form_.mel_bins));
-  for (float& value : sample.features) value = numbers.even();
+  // The same numbers, whichever of them are wanted.
+  const auto add = [&](std::vector<float>& values, int64_t count, int64_t width, Range own) {
+    numbers.skip(static_cast<uint64_t>(own.begin * width));
+    for (int64_t i = 0; i < own.size() * width; ++i) values.push_back(numbers.even());
+    numbers.skip(static_cast<uint64_t>((count - own.end) * width));
+  };
+  const auto part_of = [&](bool is_wanted, const std::vector<Range>* ranges, size_t i, int64_t count) {
+    if (!is_wanted) return Range{};
+    return ranges == nullptr ? Range{0, count} : (*ranges)[i];
+  };
+  const MediaRanges* ranges = content.ranges ? &*content.ranges : nullptr;
+  for (size_t i = 0; i < sample.images.size(); ++i) {
+    const int64_t count = sample.images[i].num_patches();
+    add(sample.pixels, count, form_.patch_elements,
+        part_of(content.pixels, ranges == nullptr ? nullptr : &ranges->images, i, count));
+  }
+  for (int64_t band = 0; band < form_.mel_bins; ++band) {
+    for (size_t i = 0; i < sample.clip_frames.size(); ++i) {
+      const int64_t count = sample.clip_frames[i];
+      add(sample.features, count, 1, part_of(content.features, ranges == nullptr ? nullptr : &ranges->clips, i, count));
+    }
+  }
   return sample;
 }
 

@@ -18,15 +18,15 @@ class SyntheticSamples : public SampleSource {
   static Result<SyntheticSamples> create(const Model& model, const Workload& workload, const SampleForm& form,
                                          uint64_t seed);
 
-  /// With its media's content, or without that of some.
-  Sample make(int64_t index, bool has_pixels = true, bool has_features = true) const;
+  /// With its media's content, or as much of it as is wanted.
+  Sample make(int64_t index, const SampleContent& wanted = {}) const;
   /// Only what sample `index` asks of each module.
   SampleLoad load(int64_t index) const;
   /// Only how many rows encoders make of its images, and of its clips.
   SampleRows media_rows(int64_t index) const;
 
   Result<SampleLengths> lengths_of(int64_t index, std::vector<SkippedSample>& skipped) const override;
-  Result<Sample> read(int64_t index, SampleContent wanted, std::vector<SkippedSample>& skipped) const override;
+  Result<Sample> read(int64_t index, const SampleContent& wanted, std::vector<SkippedSample>& skipped) const override;
   void leave_out(const std::vector<SkippedSample>& skipped) override;
   int64_t num_different() const override { return 0; }
   bool is_synthetic() const override { return true; }

@@ -31,6 +31,36 @@ Case omni() {
   return c;
 }
 
+TEST(SyntheticSamples, PartsOfMediaAreThoseOfTheWhole) {
+  const Case c = omni();
+  const SyntheticSamples samples = *SyntheticSamples::create(c.model, c.workload, c.form, 3);
+  for (int64_t i = 0; i < 50; ++i) {
+    const Sample whole = samples.make(i);
+    SampleContent content{.ranges = MediaRanges()};
+    std::vector<float> pixels, features;
+    auto patch = whole.pixels.begin();
+    for (const ImageGrid& grid : whole.images) {
+      const int64_t count = grid.num_patches();
+      const Range part = content.ranges->images.emplace_back(Range{count / 3, count - count / 4});
+      pixels.insert(pixels.end(), patch + part.begin * 6, patch + part.end * 6);
+      patch += count * 6;
+    }
+    for (const int64_t count : whole.clip_frames) content.ranges->clips.push_back({count / 2, count - 1});
+    auto frame = whole.features.begin();
+    for (int64_t band = 0; band < 4; ++band) {
+      for (size_t clip = 0; clip < whole.clip_frames.size(); ++clip) {
+        const Range part = content.ranges->clips[clip];
+        features.insert(features.end(), frame + part.begin, frame + part.end);
+        frame += whole.clip_frames[clip];
+      }
+    }
+    const Sample own = samples.make(i, content);
+    EXPECT_EQ(own.pixels, pixels);
+    EXPECT_EQ(own.features, features);
+    EXPECT_EQ(own.images, whole.images);
+  }
+}
+
 TEST(SyntheticSamples, MediaTokensAreAsManyAsTheEncodersGiveRows) {
   const Case c = omni();
   const SyntheticSamples samples = *SyntheticSamples::create(c.model, c.workload, c.form, 3);
@@ -53,11 +83,11 @@ TEST(SyntheticSamples, MediaTokensAreAsManyAsTheEncodersGiveRows) {
     EXPECT_EQ(counts[902], rows);
     EXPECT_EQ(counts[901], std::ssize(sample.images));
     EXPECT_EQ(counts[905], clip_rows);
-    const Sample heard = samples.make(i, /*has_pixels=*/false);
+    const Sample heard = samples.make(i, {.pixels = false});
     EXPECT_TRUE(heard.pixels.empty());
     EXPECT_EQ(heard.ids, sample.ids);
     EXPECT_EQ(heard.features, sample.features);
-    EXPECT_TRUE(samples.make(i, true, /*has_features=*/false).features.empty());
+    EXPECT_TRUE(samples.make(i, {.features = false}).features.empty());
     EXPECT_EQ(samples.media_rows(i).image, rows);
     EXPECT_EQ(samples.media_rows(i).audio, clip_rows);
     EXPECT_EQ(counts[906], std::ssize(sample.clip_frames));

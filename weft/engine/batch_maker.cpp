@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "weft/engine/media_slices.h"
 #include "weft/engine/sample_inputs.h"
 #include "weft/meaning/plan_batch.h"
 
@@ -41,16 +42,14 @@ class BatchMaker::Reader {
       : samples_(samples), first_(first), workers_(workers) {}
 
   Result<std::vector<SampleLengths>> lengths(int64_t count) {
-    std::vector<int64_t> indices(static_cast<size_t>(count));
-    for (int64_t i = 0; i < count; ++i) indices[static_cast<size_t>(i)] = i;
-    return read_all<SampleLengths>(indices, [&](int64_t index, std::vector<SkippedSample>& skipped) {
-      return samples_.lengths_of(index, skipped);
+    return read_all<SampleLengths>(static_cast<size_t>(count), [&](size_t i, std::vector<SkippedSample>& skipped) {
+      return samples_.lengths_of(first_ + static_cast<int64_t>(i), skipped);
     });
   }
-  Result<std::vector<Sample>> samples(const std::vector<int64_t>& indices, const WantedMedia& wanted) {
-    const SampleContent content{.pixels = wanted.vision, .features = wanted.audio};
-    return read_all<Sample>(indices, [&](int64_t index, std::vector<SkippedSample>& skipped) {
-      return samples_.read(index, content, skipped);
+  /// Of each the content that is wanted.
+  Result<std::vector<Sample>> samples(const std::vector<int64_t>& indices, const std::vector<SampleContent>& contents) {
+    return read_all<Sample>(indices.size(), [&](size_t i, std::vector<SkippedSample>& skipped) {
+      return samples_.read(first_ + indices[i], contents[i], skipped);
     });
   }
 
@@ -64,15 +63,15 @@ class BatchMaker::Reader {
 
  private:
   template <typename T, typename Read>
-  Result<std::vector<T>> read_all(const std::vector<int64_t>& indices, const Read& read) {
-    std::vector<std::optional<Result<T>>> found(indices.size());
-    std::vector<std::vector<SkippedSample>> skipped(indices.size());
-    workers_.for_each(std::ssize(indices), [&](int64_t i) {
+  Result<std::vector<T>> read_all(size_t count, const Read& read) {
+    std::vector<std::optional<Result<T>>> found(count);
+    std::vector<std::vector<SkippedSample>> skipped(count);
+    workers_.for_each(static_cast<int64_t>(count), [&](int64_t i) {
       const auto at = static_cast<size_t>(i);
-      found[at] = read(first_ + indices[at], skipped[at]);
+      found[at] = read(at, skipped[at]);
     });
     std::vector<T> all;
-    for (size_t i = 0; i < indices.size(); ++i) {
+    for (size_t i = 0; i < count; ++i) {
       if (!*found[i]) return found[i]->error();
       all.push_back(**std::move(found[i]));
       skipped_.insert(skipped_.end(), skipped[i].begin(), skipped[i].end());
@@ -102,31 +101,74 @@ BatchAssignment BatchMaker::assign(const std::vector<SampleLengths>& lengths) co
   return assign_batch(plan, batch);
 }
 
+std::optional<Error> BatchMaker::add_slices(Reader& reader, const std::vector<List>& lists,
+                                            std::vector<MadeList>& made) const {
+  std::vector<MediaSlices> slices;
+  std::vector<int64_t> indices;
+  std::vector<SampleContent> contents;
+  for (size_t i = 0; i < lists.size(); ++i) {
+    slices.emplace_back(rank, made[i].samples, made[i].inputs);
+    for (size_t k = 0; k < lists[i].size(); ++k) {
+      const SampleContent& content = slices[i].contents()[k];
+      if (!content.pixels && !content.features) continue;
+      indices.push_back(lists[i][k]);
+      contents.push_back(content);
+    }
+  }
+  auto read = reader.samples(indices, contents);
+  if (!read) return read.error();
+  if (reader.has_news()) return std::nullopt;
+  auto next = read->begin();
+  for (size_t i = 0; i < lists.size(); ++i) {
+    for (size_t k = 0; k < lists[i].size(); ++k) {
+      const SampleContent& content = slices[i].contents()[k];
+      if (content.pixels || content.features) made[i].samples[k] = std::move(*next++);
+    }
+    slices[i].fill(made[i].samples, made[i].inputs);
+  }
+  return std::nullopt;
+}
+
+Result<std::vector<BatchMaker::MadeList>> BatchMaker::make_lists(Reader& reader, const std::vector<List>& lists,
+                                                                 WantedMedia wanted, bool is_llm) const {
+  const std::vector<int64_t> indices = joined(lists);
+  const SampleContent content{.pixels = is_shared && wanted.vision, .features = is_shared && wanted.audio};
+  WEFT_TRY(std::vector<Sample> samples, reader.samples(indices, std::vector<SampleContent>(indices.size(), content)));
+  std::vector<MadeList> made;
+  if (reader.has_news()) return made;
+  wanted.has_content = is_shared;
+  auto next = samples.begin();
+  for (const List& list : lists) {
+    MadeList& own = made.emplace_back();
+    own.samples = taken(next, list.size());
+    if (list.empty()) continue;
+    std::optional<StepDraws> own_draws = is_llm ? draws : std::nullopt;
+    if (own_draws) own_draws->samples = list;
+    WEFT_TRY(own.inputs, inputs_of(rank.numbers(), rank.vocabulary(), own.samples, wanted, own_draws));
+  }
+  if (is_shared) return made;
+  if (auto error = add_slices(reader, lists, made)) return *std::move(error);
+  if (reader.has_news()) made.clear();
+  return made;
+}
+
 std::optional<Error> BatchMaker::make_microbatches(Reader& reader, LocalBatch& local) const {
   const auto share = rank.data_parallel_rank(ModuleKind::kLlm);
   if (!share) return std::nullopt;
   const auto& encoders = local.batch.assignment.encoders;
   const WantedMedia wanted{.vision = !encoders.contains(ModuleKind::kVision),
                            .audio = !encoders.contains(ModuleKind::kAudio)};
-  const std::vector<std::vector<int64_t>>& microbatches = local.batch.assignment.llm[static_cast<size_t>(*share)];
-  auto samples = reader.samples(joined(microbatches), wanted);
-  if (!samples) return samples.error();
-  if (reader.has_news()) return std::nullopt;
-  auto next = samples->begin();
-  for (const std::vector<int64_t>& microbatch : microbatches) {
-    const std::vector<Sample> own = taken(next, microbatch.size());
-    for (const Sample& sample : own) {
+  auto made = make_lists(reader, local.batch.assignment.llm[static_cast<size_t>(*share)], wanted, /*is_llm=*/true);
+  if (!made) return made.error();
+  for (MadeList& microbatch : *made) {
+    for (const Sample& sample : microbatch.samples) {
       local.num_tokens += static_cast<double>(sample.ids.size());
       const auto flops = training_step_flops(plan.model, plan.workload, sample.load);
       if (!flops) return flops.error();
       local.flops += *flops / static_cast<double>(plan.workload.global_batch_samples);
     }
-    std::optional<StepDraws> own_draws = draws;
-    if (own_draws) own_draws->samples = microbatch;
-    auto inputs = inputs_of(rank.numbers(), rank.vocabulary(), own, wanted, own_draws);
-    if (!inputs) return inputs.error();
-    local.num_targets += static_cast<double>(inputs->num_targets());
-    local.batch.microbatches.push_back(*std::move(inputs));
+    local.num_targets += static_cast<double>(microbatch.inputs.num_targets());
+    local.batch.microbatches.push_back(std::move(microbatch.inputs));
   }
   return std::nullopt;
 }
@@ -136,19 +178,12 @@ std::optional<Error> BatchMaker::make_macro_batches(Reader& reader, StepBatch& m
     const auto share = rank.data_parallel_rank(kind);
     if (!share) continue;
     const WantedMedia wanted{.vision = kind == ModuleKind::kVision, .audio = kind == ModuleKind::kAudio};
-    const std::vector<std::vector<int64_t>>& macros = shares[static_cast<size_t>(*share)];
-    auto samples = reader.samples(joined(macros), wanted);
-    if (!samples) return samples.error();
-    if (reader.has_news()) return std::nullopt;
-    auto next = samples->begin();
-    for (const std::vector<int64_t>& macro : macros) {
+    auto macros = make_lists(reader, shares[static_cast<size_t>(*share)], wanted, /*is_llm=*/false);
+    if (!macros) return macros.error();
+    for (MadeList& macro : *macros) {
       Inputs& media = made.encoders[kind].emplace_back();
-      const std::vector<Sample> own = taken(next, macro.size());
-      if (own.empty()) continue;
-      auto inputs = inputs_of(rank.numbers(), rank.vocabulary(), own, wanted);
-      if (!inputs) return inputs.error();
-      media.vision = std::move(inputs->vision);
-      media.audio = std::move(inputs->audio);
+      media.vision = std::move(macro.inputs.vision);
+      media.audio = std::move(macro.inputs.audio);
     }
   }
   return std::nullopt;

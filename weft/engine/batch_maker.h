@@ -14,6 +14,8 @@ struct BatchMaker {
   const SampleCosts& costs;
   WorkerThreads& workers;
   bool is_for_gpu = false;
+  /// Whether other ranks take the batch, too: it then has all that any of them takes in, else only this rank's part.
+  bool is_shared = true;
   /// Where the batches are trained with; nothing is dropped else. Which samples a microbatch has is filled in.
   std::optional<StepDraws> draws = std::nullopt;
 
@@ -25,6 +27,16 @@ struct BatchMaker {
 
   bool needs_all_lengths() const;
   BatchAssignment assign(const std::vector<SampleLengths>& lengths) const;
+  using List = std::vector<int64_t>;  ///< samples of a microbatch or macro batch, by their numbers in the batch
+  struct MadeList {
+    std::vector<Sample> samples;
+    Inputs inputs;
+  };
+  /// One for each list; none where a sample is found to be broken.
+  Result<std::vector<MadeList>> make_lists(Reader& reader, const std::vector<List>& lists, WantedMedia wanted,
+                                           bool is_llm) const;
+  /// Reads this rank's part of the samples' media into what was made without any.
+  std::optional<Error> add_slices(Reader& reader, const std::vector<List>& lists, std::vector<MadeList>& made) const;
   std::optional<Error> make_microbatches(Reader& reader, LocalBatch& local) const;
   std::optional<Error> make_macro_batches(Reader& reader, StepBatch& made) const;
 };

@@ -36,10 +36,8 @@ Result<std::vector<int64_t>> read_end_ids(const std::filesystem::path& folder, c
     WEFT_TRY(std::vector<int64_t> ids, end_ids_of(document));
     if (!ids.empty()) return ids;
   }
-  // What the whole model says goes before what its language model says.
-  const auto thinker = model.config.find("thinker_config");
-  const Json& outer = thinker != model.config.end() && thinker->is_object() ? *thinker : model.config;
-  WEFT_TRY(std::vector<int64_t> ids, end_ids_of({.source = (folder / "config.json").string(), .root = outer}));
+  // What is said of the whole model goes before what is said of its language model.
+  WEFT_TRY(std::vector<int64_t> ids, end_ids_of({.source = (folder / "config.json").string(), .root = model.config}));
   return ids.empty() ? numbers.llm.end_ids : ids;
 }
 

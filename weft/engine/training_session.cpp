@@ -163,7 +163,7 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
   if (!rank) return rank.error();  // the same on all ranks: it depends on the plan alone
   session->rank_ = *std::move(rank);
   session->costs_ = start.costs;
-  session->batches_ = start.batches ? start.batches : std::make_shared<SharedBatches>(config.data_threads);
+  session->use_batches(start.batches);
 
   if (auto error = first_error(world.all(), session->make_samples())) return *error;
   const int64_t batch = plan.workload.global_batch_samples;
@@ -253,9 +253,15 @@ std::optional<Error> TrainingSession::switch_plan(std::shared_ptr<const Plan> pl
   own_plan_ = std::move(plan);
   plan_ = own_plan_.get();
   costs_ = costs;
-  batches_ = batches ? std::move(batches) : std::make_shared<SharedBatches>(config_->data_threads);
+  use_batches(std::move(batches));
   if (recorder_) recorder_.emplace(*world_, *plan_);
   return first_error(world_->all(), make_samples());
+}
+
+void TrainingSession::use_batches(std::shared_ptr<SharedBatches> batches) {
+  // Of ranks that are processes nobody takes what this one prepares.
+  shares_batches_ = batches && detect_launch().kind == Launch::Kind::kThreads;
+  batches_ = batches ? std::move(batches) : std::make_shared<SharedBatches>(config_->data_threads);
 }
 
 TrainingSession::~TrainingSession() {
@@ -265,8 +271,12 @@ TrainingSession::~TrainingSession() {
 
 LocalBatch TrainingSession::make_batch(const SampleSource& samples, int64_t first,
                                        std::optional<int64_t> trained_step) const {
-  BatchMaker maker{
-      .plan = *plan_, .rank = *rank_, .costs = costs_, .workers = batches_->workers(), .is_for_gpu = !device_.is_cpu()};
+  BatchMaker maker{.plan = *plan_,
+                   .rank = *rank_,
+                   .costs = costs_,
+                   .workers = batches_->workers(),
+                   .is_for_gpu = !device_.is_cpu(),
+                   .is_shared = shares_batches_};
   if (trained_step) maker.draws = StepDraws{.seed = config_->seed, .step = *trained_step, .samples = {}};
   return maker.make(samples, first);
 }
@@ -284,9 +294,15 @@ std::shared_future<LocalBatch> TrainingSession::batch_of_step(int64_t step, int6
 
 Result<TrainingSession::Share> TrainingSession::agreed_share(SampleSource& samples,
                                                              const std::function<LocalBatch(int64_t)>& make) {
+  double waited_ms = 0;
   for (int64_t remade = 0;; ++remade) {
-    WEFT_TRY(std::optional<Share> share, share_batch(samples, make(remade)));
-    if (share) return *std::move(share);
+    const double start = now_ms();
+    const LocalBatch local = make(remade);
+    waited_ms += now_ms() - start;
+    WEFT_TRY(std::optional<Share> share, share_batch(samples, local));
+    if (!share) continue;
+    share->waited_ms = waited_ms;
+    return *std::move(share);
   }
 }
 
@@ -334,8 +350,8 @@ Result<std::optional<TrainingSession::Share>> TrainingSession::share_batch(Sampl
 
 std::vector<RankStep> TrainingSession::gather_ranks(const RankStep& own) {
   Group& all = world_->all();
-  constexpr int64_t kNumbers = 4;
-  const std::array<double, kNumbers> mine = {own.compute_ms, own.communication_ms, own.bubble_ms,
+  constexpr int64_t kNumbers = 5;
+  const std::array<double, kNumbers> mine = {own.compute_ms, own.communication_ms, own.bubble_ms, own.data_ms,
                                              own.peak_memory_bytes};
   std::vector<double> numbers(static_cast<size_t>(kNumbers * all.size()));
   all.all_gather(ConstBuffer(mine.data(), kNumbers, DataType::kFp64),
@@ -343,7 +359,7 @@ std::vector<RankStep> TrainingSession::gather_ranks(const RankStep& own) {
       .wait();
   std::vector<RankStep> ranks;
   for (size_t i = 0; i < numbers.size(); i += kNumbers)
-    ranks.push_back({numbers[i], numbers[i + 1], numbers[i + 2], numbers[i + 3]});
+    ranks.push_back({numbers[i], numbers[i + 1], numbers[i + 2], numbers[i + 3], numbers[i + 4]});
   return ranks;
 }
 
@@ -422,9 +438,10 @@ Result<StepMetrics> TrainingSession::step() {
   for (const auto& [module, norm] : report.module_norms)
     metrics.module_gradient_norms.emplace_back(name_of(module), norm);
   const double blocked = world_->waited_ms() - waited_before;
-  metrics.ranks = gather_ranks({.compute_ms = metrics.step_ms - blocked,
+  metrics.ranks = gather_ranks({.compute_ms = metrics.step_ms - blocked - share.waited_ms,
                                 .communication_ms = std::max(0.0, blocked - report.waited_ms),
                                 .bubble_ms = report.waited_ms,
+                                .data_ms = share.waited_ms,
                                 .peak_memory_bytes = static_cast<double>(peak_bytes(report))});
   if (const std::optional<double> peak = peak_flops())
     metrics.utilization = metrics.model_flops / (*peak * metrics.step_ms * 1e-3);

@@ -84,7 +84,9 @@ class TrainingSession {
     int64_t num_tokens = 0;   ///< of the whole batch
     int64_t num_targets = 0;  ///< of the whole batch
     double flops = 0;         ///< of a training step over the whole batch
+    double waited_ms = 0;     ///< here, until it was made
   };
+  void use_batches(std::shared_ptr<SharedBatches> batches);
   std::optional<Error> make_samples();
   Result<RunSamples> open_samples(const SampleForm& form) const;
   /// The number, in the run, of the first sample of a step of this plan.
@@ -128,6 +130,7 @@ class TrainingSession {
   std::optional<StepRecord> last_record_;
   int64_t first_step_ = 0;  ///< steps done before this process, or before it changed its plan: the next warms up
   std::shared_ptr<SharedBatches> batches_;
+  bool shares_batches_ = true;  ///< with other ranks of this process
   std::shared_future<LocalBatch> next_batch_;
 };
 

@@ -37,6 +37,20 @@ std::optional<Error> find_misfit(const std::filesystem::path& folder, const Samp
   return std::nullopt;
 }
 
+/// Of a picture that is several images, tiles one after the other, the part of all its patches: from the first that is
+/// wanted to the last. `all` are the patches of all tiles.
+Range joined(std::span<const Range> tiles, int64_t num_tiles, Range all) {
+  const int64_t patches = all.size() / num_tiles;
+  Range part;
+  for (int64_t tile = 0; tile < num_tiles; ++tile) {
+    const Range own = tiles[static_cast<size_t>(tile)];
+    if (own.empty()) continue;
+    if (part.empty()) part.begin = tile * patches + own.begin;
+    part.end = tile * patches + own.end;
+  }
+  return part;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<ConversationData>> ConversationData::open(const Model& model, const SampleForm& form,
@@ -63,6 +77,7 @@ Result<std::shared_ptr<ConversationData>> ConversationData::open_with(Conversati
   WEFT_TRY(data->tokens_, media_token_rule(model, data->text_.tokenizer, tokenizer_file));
   WEFT_TRY(data->media_, read_media_rules(model, model_folder, settings.limits));
   data->encode_ = settings.encode;
+  data->encode_.max_tokens = form.max_tokens;
   data->form_ = form;
   if (auto error = find_misfit(model_folder, form, data->media_)) return *std::move(error);
   return data;
@@ -113,7 +128,7 @@ Result<ConversationData::Draft> ConversationData::read(const SampleOrder::Place&
 
 Result<ConversationData::Draft> ConversationData::read_prompt(const Conversation& conversation,
                                                               const std::string& name) const {
-  return draft_of(conversation, {.asks = true}, name);
+  return draft_of(conversation, {.max_tokens = encode_.max_tokens, .asks = true}, name);
 }
 
 Result<ConversationData::Draft> ConversationData::draft_of(const Conversation& conversation,
@@ -133,12 +148,6 @@ Result<ConversationData::Draft> ConversationData::draft_of(const Conversation& c
   give_back(std::move(bench));
   if (!encoded) return std::move(encoded).error();
   const int64_t length = std::ssize(encoded->ids);
-  if (form_.max_tokens > 0 && length > form_.max_tokens) {
-    return Error{.source = name,
-                 .problem = fmt::format("has {} tokens, but the model's max_position_embeddings is {}", length,
-                                        form_.max_tokens),
-                 .advice = "Give cutoff_tokens, or smaller media."};
-  }
   draft.sample.ids = std::move(encoded->ids);
   draft.sample.targets = std::move(encoded->targets);
   draft.sample.load.llm = {{static_cast<double>(length), 1}};
@@ -146,40 +155,61 @@ Result<ConversationData::Draft> ConversationData::draft_of(const Conversation& c
   return draft;
 }
 
-std::optional<Error> ConversationData::add_content(Draft& draft, SampleContent wanted) const {
+std::optional<Error> ConversationData::add_content(Draft& draft, const SampleContent& wanted) const {
   std::vector<std::vector<float>> clips;
+  size_t num_images = 0, num_videos = 0, num_clips = 0;
   for (size_t i = 0; i < draft.media.size(); ++i) {
     const MediaReference& media = draft.media[i];
-    if (media.kind != MediaKind::kAudio) {
-      if (!wanted.pixels) continue;
-      const bool is_video = media.kind == MediaKind::kVideo;
-      if (draft.shapes[i].num_tiles > 0) {
-        auto error =
-            append_tiles(media, is_video ? *media_.frame_tiles : *media_.tiles, draft.shapes[i], draft.sample.pixels);
-        if (error) return error;
-        continue;
-      }
-      auto error = append_patches(media, is_video ? *media_.video : *media_.image, draft.shapes[i],
-                                  is_video ? draft.sample.video_pixels : draft.sample.pixels);
-      if (error) return error;
+    const MediaShape& shape = draft.shapes[i];
+    if (media.kind == MediaKind::kAudio) {
+      const size_t number = num_clips++;
+      const Range part = wanted.ranges ? wanted.ranges->clips[number] : Range{0, shape.mel_frames};
+      if (!wanted.features) continue;
+      auto features = read_clip(media, shape, part);
+      if (!features) return features.error();
+      clips.push_back(*std::move(features));
       continue;
     }
-    if (!wanted.features) continue;
-    std::unique_ptr<Bench> bench = take_bench();
-    if (!bench->mel) bench->mel = std::make_unique<LogMel>(*media_.audio);
-    auto features = clip_features(media, *bench->mel, draft.shapes[i]);
-    give_back(std::move(bench));
-    if (!features) return features.error();
-    clips.push_back(*std::move(features));
+    // Tiles are images to the model, those of a video, too.
+    const bool is_video = media.kind == MediaKind::kVideo, has_tiles = shape.num_tiles > 0;
+    Range part{0, has_tiles ? shape.num_tiles * form_.tile_side * form_.tile_side : shape.grid.num_patches()};
+    if (has_tiles) {
+      if (wanted.ranges) part = joined(std::span(wanted.ranges->images).subspan(num_images), shape.num_tiles, part);
+      num_images += static_cast<size_t>(shape.num_tiles);
+    } else if (is_video) {
+      if (wanted.ranges) part = wanted.ranges->videos[num_videos];
+      ++num_videos;
+    } else {
+      if (wanted.ranges) part = wanted.ranges->images[num_images];
+      ++num_images;
+    }
+    if (!wanted.pixels || part.empty()) continue;
+    auto error = has_tiles ? append_tiles(media, is_video ? *media_.frame_tiles : *media_.tiles, shape, part,
+                                          draft.sample.pixels)
+                           : append_patches(media, is_video ? *media_.video : *media_.image, shape, part,
+                                            is_video ? draft.sample.video_pixels : draft.sample.pixels);
+    if (error) return error;
   }
   // Clips lie one after the other in every band.
-  for (int64_t band = 0; band < form_.mel_bins && !clips.empty(); ++band) {
-    for (size_t clip = 0; clip < clips.size(); ++clip) {
-      const auto begin = clips[clip].begin() + band * draft.sample.clip_frames[clip];
-      draft.sample.features.insert(draft.sample.features.end(), begin, begin + draft.sample.clip_frames[clip]);
+  const auto bands = static_cast<size_t>(form_.mel_bins);
+  for (size_t band = 0; band < bands; ++band) {
+    for (const std::vector<float>& clip : clips) {
+      const auto length = static_cast<std::ptrdiff_t>(clip.size() / bands);
+      const auto begin = clip.begin() + static_cast<std::ptrdiff_t>(band) * length;
+      draft.sample.features.insert(draft.sample.features.end(), begin, begin + length);
     }
   }
   return std::nullopt;
+}
+
+Result<std::vector<float>> ConversationData::read_clip(const MediaReference& media, const MediaShape& shape,
+                                                       Range part) const {
+  if (part.empty()) return std::vector<float>();
+  std::unique_ptr<Bench> bench = take_bench();
+  if (!bench->mel) bench->mel = std::make_unique<LogMel>(*media_.audio);
+  auto features = clip_features(media, *bench->mel, shape, part);
+  give_back(std::move(bench));
+  return features;
 }
 
 ConversationSource::ConversationSource(std::shared_ptr<const ConversationData> data, uint64_t seed, bool is_held_out)
@@ -228,7 +258,7 @@ Result<SampleLengths> ConversationSource::lengths_of(int64_t index, std::vector<
   return SampleLengths{.load = std::move(found.draft.sample.load), .rows = found.draft.rows};
 }
 
-Result<Sample> ConversationSource::read(int64_t index, SampleContent wanted,
+Result<Sample> ConversationSource::read(int64_t index, const SampleContent& wanted,
                                         std::vector<SkippedSample>& skipped) const {
   WEFT_TRY(Found found, find(index, skipped));
   if (const auto error = data_->add_content(found.draft, wanted)) {

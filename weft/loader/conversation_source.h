@@ -40,7 +40,7 @@ class ConversationData {
   Result<Draft> read(const SampleOrder::Place& place) const;
   /// A conversation that ends where an answer is asked for.
   Result<Draft> read_prompt(const Conversation& conversation, const std::string& name) const;
-  std::optional<Error> add_content(Draft& draft, SampleContent wanted) const;
+  std::optional<Error> add_content(Draft& draft, const SampleContent& wanted) const;
 
  private:
   ConversationData(ConversationSets sets, ModelText text) : sets_(std::move(sets)), text_(std::move(text)) {}
@@ -58,6 +58,8 @@ class ConversationData {
                          const std::string& name) const;
   std::unique_ptr<Bench> take_bench() const;
   void give_back(std::unique_ptr<Bench> bench) const;
+  /// Of its mel frames a part: [mel bins, part.size()].
+  Result<std::vector<float>> read_clip(const MediaReference& media, const MediaShape& shape, Range part) const;
   void add_shape(const MediaReference& media, const MediaShape& shape, Draft& draft) const;
 
   ConversationSets sets_;
@@ -78,7 +80,7 @@ class ConversationSource : public SampleSource {
   ConversationSource(std::shared_ptr<const ConversationData> data, uint64_t seed, bool is_held_out);
 
   Result<SampleLengths> lengths_of(int64_t index, std::vector<SkippedSample>& skipped) const override;
-  Result<Sample> read(int64_t index, SampleContent wanted, std::vector<SkippedSample>& skipped) const override;
+  Result<Sample> read(int64_t index, const SampleContent& wanted, std::vector<SkippedSample>& skipped) const override;
   void leave_out(const std::vector<SkippedSample>& skipped) override;
   int64_t num_different() const override;
   bool is_synthetic() const override { return false; }

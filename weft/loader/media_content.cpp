@@ -34,27 +34,35 @@ Result<std::vector<Pixels>> read_pictures(const MediaReference& media, const Med
 }  // namespace
 
 std::optional<Error> append_patches(const MediaReference& media, const PatchRules& rules, const MediaShape& shape,
-                                    std::vector<float>& patches) {
+                                    Range part, std::vector<float>& patches) {
   const auto pictures = read_pictures(media, shape);
   if (!pictures) return pictures.error();
   std::vector<const Pixels*> frames;
   for (const Pixels& picture : *pictures) frames.push_back(&picture);
   const size_t before = patches.size();
-  const int64_t count = shape.grid.num_patches();
-  patches.resize(before + static_cast<size_t>(count * rules.values_per_patch()));
-  prepare_patches(frames, rules, shape.resized, {.begin = 0, .end = count}, std::span(patches).subspan(before));
+  patches.resize(before + static_cast<size_t>(part.size() * rules.values_per_patch()));
+  prepare_patches(frames, rules, shape.resized, {.begin = part.begin, .end = part.end},
+                  std::span(patches).subspan(before));
   return std::nullopt;
 }
 
 std::optional<Error> append_tiles(const MediaReference& media, const TileRules& rules, const MediaShape& shape,
-                                  std::vector<float>& patches) {
+                                  Range part, std::vector<float>& patches) {
   const auto pictures = read_pictures(media, shape);
   if (!pictures) return pictures.error();
-  for (const Pixels& picture : *pictures) prepare_tiles(picture, rules, shape.resized, patches);
+  int64_t first = 0;
+  for (const Pixels& picture : *pictures) {
+    const int64_t count = num_patches_of_tiles(rules, shape.resized);
+    const Range own = intersection(part, {first, first + count});
+    if (!own.empty())
+      prepare_tiles(picture, rules, shape.resized, {.begin = own.begin - first, .end = own.end - first}, patches);
+    first += count;
+  }
   return std::nullopt;
 }
 
-Result<std::vector<float>> clip_features(const MediaReference& media, const LogMel& mel, const MediaShape& shape) {
+Result<std::vector<float>> clip_features(const MediaReference& media, const LogMel& mel, const MediaShape& shape,
+                                         Range part) {
   WEFT_TRY(Waveform sound, read_audio(media.files.front()));
   sound = resampled(std::move(sound), MelRules::kRateHz);
   if (std::ssize(sound.samples) < shape.samples) {
@@ -62,7 +70,12 @@ Result<std::vector<float>> clip_features(const MediaReference& media, const LogM
                  .problem = fmt::format("has {} values, {} were expected", sound.samples.size(), shape.samples),
                  .advice = "A file must not change while it is used."};
   }
-  return mel.features(std::span(sound.samples).first(static_cast<size_t>(shape.samples)));
+  std::vector<float> all = mel.features(std::span(sound.samples).first(static_cast<size_t>(shape.samples)));
+  if (part == Range{0, shape.mel_frames}) return all;
+  std::vector<float> own;
+  for (auto band = all.begin(); band != all.end(); band += shape.mel_frames)
+    own.insert(own.end(), band + part.begin, band + part.end);
+  return own;
 }
 
 }  // namespace weft

@@ -9,14 +9,16 @@ bool is_type_key(const std::string& key) {
 
 }  // namespace
 
-// Multimodal configurations of some versions say it only for a part.
+// Multimodal configurations of some versions say it only for their language model, or for the part that has it.
 std::string type_in_config(const Json& config) {
   for (const char* key : {"dtype", "torch_dtype"}) {
     if (config.contains(key) && config[key].is_string()) return config[key].get<std::string>();
   }
-  for (const char* part : {"thinker_config", "text_config"}) {
-    if (!config.contains(part) || !config[part].is_object()) continue;
-    const std::string type = type_in_config(config[part]);
+  constexpr const char* kText = "text_config";
+  if (!config.is_object()) return "";
+  for (const auto& [key, part] : config.items()) {
+    if (!part.is_object() || (key != kText && !part.contains(kText))) continue;
+    const std::string type = type_in_config(part);
     if (!type.empty()) return type;
   }
   return "";

@@ -31,35 +31,49 @@ Range range_of(const RowDeal& deal, int64_t rank) {
   return ranges.empty() ? Range{} : ranges.front();
 }
 
+/// The rows that make each unit that is merged, by the first of them, where not all rows are patches.
+std::vector<int64_t> first_rows_of_units(const VisionInputs& whole, int64_t unit) {
+  const std::vector<int64_t> rows = numbers_of(whole.patch_rows);
+  std::vector<int64_t> units;
+  for (size_t row = 0; row < rows.size(); row += static_cast<size_t>(unit)) units.push_back(rows[row]);
+  return units;
+}
+
+RowDeal deal_vision(const VisionInputs& whole, int64_t unit, int64_t num_ranks) {
+  const int64_t num_patches = whole.positions.size(0);
+  if (whole.patch_rows.defined())
+    return deal_units(num_patches, unit, first_rows_of_units(whole, unit), whole.frames, num_ranks);
+  // Windows do not go beyond frames, so that their borders are the more frequent ones.
+  const PackedSegments& segments = whole.windows.num_rows() > 0 ? whole.windows : whole.frames;
+  return deal_patches(num_patches, unit, segments, num_ranks);
+}
+
+/// Of pixels or frames a rank's own, all of which may be held, or these, or none.
+at::Tensor own_content(const at::Tensor& content, const std::optional<Range>& held, Range own) {
+  if (!held) return content.narrow(0, own.begin, own.size());
+  WEFT_CHECK(held->empty() || *held == own, "rows {} to {} are held, {} to {} are to be taken", held->begin, held->end,
+             own.begin, own.end);
+  return content;
+}
+
 void share_vision(ContextBatch& batch, const VisionInputs& whole, int64_t merge_size, int64_t num_ranks, int64_t rank) {
   const int64_t unit = merge_size * merge_size;
-  const int64_t num_patches = whole.pixels.size(0);
+  batch.patches = deal_vision(whole, unit, num_ranks);
+  const Range own = range_of(batch.patches, rank);
+  VisionInputs& inputs = *batch.own.vision;
+  inputs.pixels = own_content(whole.pixels, whole.held, own);
+  inputs.held.reset();
+  inputs.positions = whole.positions.narrow(0, own.begin, own.size());
   if (whole.patch_rows.defined()) {
-    const std::vector<int64_t> rows = numbers_of(whole.patch_rows);
-    std::vector<int64_t> units;
-    for (size_t row = 0; row < rows.size(); row += static_cast<size_t>(unit)) units.push_back(rows[row]);
-    batch.patches = deal_units(num_patches, unit, units, whole.frames, num_ranks);
     const RowOwners owners(batch.patches);
-    batch.vision_made = entries_by_rank(owners, units);
-    const Range own = range_of(batch.patches, rank);
-    VisionInputs& inputs = *batch.own.vision;
-    inputs.pixels = whole.pixels.narrow(0, own.begin, own.size());
-    inputs.positions = whole.positions.narrow(0, own.begin, own.size());
-    inputs.patch_rows = index_tensor(places_on_rank(owners, rows, rank), whole.patch_rows);
+    batch.vision_made = entries_by_rank(owners, first_rows_of_units(whole, unit));
+    inputs.patch_rows = index_tensor(places_on_rank(owners, numbers_of(whole.patch_rows), rank), whole.patch_rows);
     inputs.num_rows = inputs.patch_rows.size(0) / unit;
     return;
   }
-  // Windows do not go beyond frames, so that their borders are the more frequent ones.
-  const PackedSegments& segments = whole.windows.num_rows() > 0 ? whole.windows : whole.frames;
-  batch.patches = deal_patches(num_patches, unit, segments, num_ranks);
   std::vector<int64_t> outputs;
   if (whole.output_order.defined()) outputs = outputs_of(numbers_of(whole.output_order));
   batch.vision_made = merged_rows(batch.patches, unit, outputs);
-
-  const Range own = range_of(batch.patches, rank);
-  VisionInputs& inputs = *batch.own.vision;
-  inputs.pixels = whole.pixels.narrow(0, own.begin, own.size());
-  inputs.positions = whole.positions.narrow(0, own.begin, own.size());
   for (at::Tensor* mixed : {&inputs.mixed_entries, &inputs.mixed_weights}) {
     if (mixed->defined()) *mixed = mixed->narrow(0, own.begin, own.size());
   }
@@ -87,6 +101,16 @@ std::vector<int64_t> rebased(std::span<const int64_t> taps, Range range) {
   return own;
 }
 
+/// The frames that a rank's rows see after the first convolution, and around them those that it sees itself. It is run
+/// for the latter, too, where it is right for the former only, since inputs have as many taps as frames.
+Range frames_seen(const AudioInputs& whole, Range rows) {
+  const int64_t nothing = whole.num_frames();
+  const Range convolved =
+      range_around(numbers_of(whole.second_taps.narrow(0, rows.begin * kTaps, rows.size() * kTaps)), nothing);
+  return range_around(numbers_of(whole.first_taps.narrow(0, convolved.begin * kTaps, convolved.size() * kTaps)),
+                      nothing);
+}
+
 void share_audio(ContextBatch& batch, const AudioInputs& whole, int64_t num_ranks, int64_t rank) {
   const int64_t num_rows = whole.row_positions.size(0);
   const std::vector<int64_t> pairs = numbers_of(whole.pooled_rows);
@@ -95,22 +119,15 @@ void share_audio(ContextBatch& batch, const AudioInputs& whole, int64_t num_rank
   batch.audio_made = entries_by_rank(owners, pairs);
 
   const Range own = range_of(batch.audio_rows, rank);
-  const int64_t nothing = whole.frames.size(0);
-  const std::vector<int64_t> first = numbers_of(whole.first_taps);
-  const std::vector<int64_t> second = numbers_of(whole.second_taps.narrow(0, own.begin * kTaps, own.size() * kTaps));
-  // The frames that this rank's rows see after the first convolution, and around them those that it sees itself. It is
-  // run for the latter, too, where it is right for the former only, since inputs have as many taps as frames.
-  const Range convolved = range_around(second, nothing);
-  const Range seen = range_around(std::span(first).subspan(static_cast<size_t>(convolved.begin * kTaps),
-                                                           static_cast<size_t>(convolved.size() * kTaps)),
-                                  nothing);
+  const Range seen = frames_seen(whole, own);
+  const auto taps = [](const at::Tensor& all, Range range) {
+    return numbers_of(all.narrow(0, range.begin * kTaps, range.size() * kTaps));
+  };
   AudioInputs& inputs = *batch.own.audio;
-  inputs.frames = whole.frames.narrow(0, seen.begin, seen.size());
-  inputs.first_taps = index_tensor(rebased(std::span(first).subspan(static_cast<size_t>(seen.begin * kTaps),
-                                                                    static_cast<size_t>(seen.size() * kTaps)),
-                                           seen),
-                                   whole.first_taps);
-  inputs.second_taps = index_tensor(rebased(second, seen), whole.second_taps);
+  inputs.frames = own_content(whole.frames, whole.held, seen);
+  inputs.held.reset();
+  inputs.first_taps = index_tensor(rebased(taps(whole.first_taps, seen), seen), whole.first_taps);
+  inputs.second_taps = index_tensor(rebased(taps(whole.second_taps, own), seen), whole.second_taps);
   inputs.row_positions = whole.row_positions.narrow(0, own.begin, own.size());
   inputs.pooled_rows = index_tensor(places_on_rank(owners, pairs, rank), whole.pooled_rows);
   inputs.num_rows = inputs.pooled_rows.size(0);
@@ -147,6 +164,15 @@ void share_tokens(ContextBatch& batch, const Inputs& whole, int64_t rank) {
 }
 
 }  // namespace
+
+Range pixel_rows_of(const VisionInputs& whole, int64_t merge_size, int64_t num_ranks, int64_t rank) {
+  return range_of(deal_vision(whole, merge_size * merge_size, num_ranks), rank);
+}
+
+Range mel_frames_of(const AudioInputs& whole, int64_t num_ranks, int64_t rank) {
+  const RowDeal rows = deal_pairs(whole.row_positions.size(0), numbers_of(whole.pooled_rows), whole.chunks, num_ranks);
+  return num_ranks == 1 ? Range{0, whole.num_frames()} : frames_seen(whole, range_of(rows, rank));
+}
 
 ContextBatch context_batch(const Inputs& whole, const ModelNumbers& numbers, int64_t num_ranks, int64_t rank) {
   WEFT_CHECK(rank >= 0 && rank < num_ranks, "rank {} of {}", rank, num_ranks);

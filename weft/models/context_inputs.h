@@ -26,8 +26,12 @@ struct ContextBatch {
   RowLists audio_needed;
 };
 
+/// The rows of a batch's pixels, and its mel frames, that a rank of so many takes in: all that it need have of them.
+Range pixel_rows_of(const VisionInputs& whole, int64_t merge_size, int64_t num_ranks, int64_t rank);
+Range mel_frames_of(const AudioInputs& whole, int64_t num_ranks, int64_t rank);
+
 /// The share of a rank of so many; a batch may have only media, and no tokens. The whole batch is best still on the
-/// CPU: indices are read there. Its pixels and frames are shared, not copied.
+/// CPU: indices are read there. Its pixels and frames are shared, not copied; it may hold those of this rank alone.
 ContextBatch context_batch(const Inputs& whole, const ModelNumbers& numbers, int64_t num_ranks, int64_t rank);
 
 }  // namespace weft

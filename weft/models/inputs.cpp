@@ -187,7 +187,7 @@ Error unexpected_media(const std::string& field, const char* what) {
 }
 
 /// Pixels of images and videos in one batch: the encoder treats them alike.
-Result<std::optional<VisionInputs>> vision_inputs(const ModelNumbers& numbers, const RawInputs& raw) {
+Result<std::optional<VisionInputs>> vision_inputs(const ModelNumbers& numbers, const RawInputs& raw, bool has_content) {
   std::vector<Grid> grids = raw.image_grids;
   grids.insert(grids.end(), raw.video_grids.begin(), raw.video_grids.end());
   if (!numbers.vision) {
@@ -197,6 +197,11 @@ Result<std::optional<VisionInputs>> vision_inputs(const ModelNumbers& numbers, c
       return unexpected_media(raw.pixel_values_videos.defined() ? "pixel_values_videos" : "video_grid_thw", "vision");
     if (!raw.video_frame_seconds.empty()) return unexpected_media("second_per_grid_ts", "vision");
     return std::optional<VisionInputs>();
+  }
+  if (!has_content) {
+    if (grids.empty()) return std::optional<VisionInputs>();
+    WEFT_TRY(VisionLayout layout, vision_layout(*numbers.vision, grids, "pixel_values"));
+    return std::optional(std::move(layout.inputs));
   }
   std::vector<at::Tensor> pixels;
   const auto add = [&](const at::Tensor& rows, const std::vector<Grid>& own, const char* field,
@@ -221,7 +226,7 @@ Result<std::optional<VisionInputs>> vision_inputs(const ModelNumbers& numbers, c
   return std::optional(std::move(inputs));
 }
 
-Result<std::optional<AudioInputs>> audio_inputs(const ModelNumbers& numbers, const RawInputs& raw) {
+Result<std::optional<AudioInputs>> audio_inputs(const ModelNumbers& numbers, const RawInputs& raw, bool has_content) {
   if (!numbers.audio) {
     if (raw.input_features.defined()) return unexpected_media("input_features", "audio");
     if (!raw.audio_frames.empty()) return unexpected_media("audio_feature_lengths", "audio");
@@ -229,6 +234,10 @@ Result<std::optional<AudioInputs>> audio_inputs(const ModelNumbers& numbers, con
     return std::optional<AudioInputs>();
   }
   if (!raw.input_features.defined() && raw.audio_frames.empty()) return std::optional<AudioInputs>();
+  if (!has_content) {
+    WEFT_TRY(AudioInputs layout, audio_layout(*numbers.audio, raw.audio_frames));
+    return std::optional(std::move(layout));
+  }
   if (!raw.input_features.defined() || raw.audio_frames.empty()) {
     return Error{.field = raw.input_features.defined() ? "audio_feature_lengths" : "input_features",
                  .problem = "is missing, but the other of the two is given",
@@ -273,10 +282,10 @@ Result<Inputs> prepare_inputs(const ModelNumbers& numbers, int64_t vocabulary, c
   if (const auto error = check_targets(raw, vocabulary)) return *error;
   Inputs inputs{.ids = raw.input_ids, .samples = PackedSegments(raw.lengths)};
   if (wanted.vision) {
-    WEFT_TRY(inputs.vision, vision_inputs(numbers, raw));
+    WEFT_TRY(inputs.vision, vision_inputs(numbers, raw, wanted.has_content));
   }
   if (wanted.audio) {
-    WEFT_TRY(inputs.audio, audio_inputs(numbers, raw));
+    WEFT_TRY(inputs.audio, audio_inputs(numbers, raw, wanted.has_content));
   }
   if (numbers.vision) {
     WEFT_TRY(const Positions positions, media_positions(numbers, raw));
@@ -303,7 +312,7 @@ Result<Inputs> prepare_inputs(const ModelNumbers& numbers, int64_t vocabulary, c
 RowCounts Inputs::row_counts(ModuleKind module) const {
   switch (module) {
     case ModuleKind::kVision:
-      return {vision->pixels.size(0), vision->num_rows};
+      return {vision->positions.size(0), vision->num_rows};
     case ModuleKind::kAudio:
       return {audio->row_positions.size(0), audio->num_rows};
     case ModuleKind::kLlm:

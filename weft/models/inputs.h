@@ -91,6 +91,7 @@ struct Inputs {
 struct WantedMedia {
   bool vision = true;
   bool audio = true;
+  bool has_content = true;  ///< else pixels and mel frames are put in later, and none are held
 };
 
 /// Token ids out of range, media that do not match their tokens, and whatever else does not fit the model: an error

@@ -263,9 +263,9 @@ at::Tensor StageModel::media_rows(const ModuleRoute& route, const at::Tensor& x,
   return for_tokens(at::cat({first, others}, 1));
 }
 
-bool StageModel::has_llm_entry() const {
+bool StageModel::has_entry(ModuleKind module) const {
   return std::any_of(parts_.begin(), parts_.end(),
-                     [](const PartModel& part) { return part.kind == ModuleKind::kLlm && part.part.has_entry; });
+                     [&](const PartModel& part) { return part.kind == module && part.part.has_entry; });
 }
 
 bool StageModel::takes_rows(ModuleKind encoder, const Inputs& inputs) const {

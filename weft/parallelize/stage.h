@@ -78,8 +78,10 @@ class StageModel {
   /// The parameter of the embedding, if it is here or, where it is tied, its copy in the head.
   ParameterPtr embedding() const;
 
+  /// Whether a module's first block is here.
+  bool has_entry(ModuleKind module) const;
   /// Whether the llm begins here and takes in what encoders give.
-  bool has_llm_entry() const;
+  bool has_llm_entry() const { return has_entry(ModuleKind::kLlm); }
   /// Of the rows that an encoder beside the pipeline makes of a microbatch, those that go to this rank where the llm
   /// begins, by their place among them: all or, where rows are divided, those whose tokens it has. In the Flow that
   /// `forward` takes they are the encoder's.

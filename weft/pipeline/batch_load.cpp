@@ -32,7 +32,7 @@ std::optional<EncoderLoad> encoder_load(ModuleKind kind, const Inputs& inputs) {
                        .windows = {},
                        .order = {},
                        .pairs = listed(inputs.audio->pooled_rows),
-                       .frames = inputs.audio->frames.size(0)};
+                       .frames = inputs.audio->num_frames()};
   }
   return std::nullopt;
 }

@@ -136,6 +136,18 @@ std::optional<int64_t> TrainingRank::data_parallel_rank(ModuleKind module) const
   return llm_ ? std::optional(llm_->groups.place.dp) : std::nullopt;
 }
 
+std::optional<TrainingRank::EntryShare> TrainingRank::entry_share(ModuleKind module) const {
+  const auto beside = std::find_if(encoders_.begin(), encoders_.end(),
+                                   [&](const TrainedEncoder& encoder) { return encoder.kind == module; });
+  const TrainedModule* here = beside == encoders_.end() ? llm_.get() : beside->here.get();
+  if (here == nullptr) return std::nullopt;
+  const bool begins_here = std::any_of(here->stages.begin(), here->stages.end(),
+                                       [&](const TrainedStage& stage) { return stage.model->has_entry(module); });
+  if (!begins_here) return std::nullopt;
+  const std::optional<Group>& group = here->context.group();
+  return group ? EntryShare{.num_ranks = group->size(), .rank = group->rank()} : EntryShare{};
+}
+
 std::vector<Inputs> TrainingRank::share_out(const StepBatch& batch) const {
   std::vector<Inputs> shares;
   for (const Inputs& whole : batch.microbatches)

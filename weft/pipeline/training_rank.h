@@ -47,6 +47,12 @@ class TrainingRank {
   /// What deals samples out, and which share of a module's this rank takes; nothing where the module is not here.
   const BatchShape& batch_shape() const { return batch_shape_; }
   std::optional<int64_t> data_parallel_rank(ModuleKind module) const;
+  /// Which of so many ranks that share out a module's rows this is, where its first block is here: what it takes in.
+  struct EntryShare {
+    int64_t num_ranks = 1;
+    int64_t rank = 0;
+  };
+  std::optional<EntryShare> entry_share(ModuleKind module) const;
   /// Of the llm, which must be here.
   int64_t data_parallel_rank() const { return data_parallel_rank(ModuleKind::kLlm).value(); }
   at::TensorOptions options() const { return options_; }

@@ -85,7 +85,17 @@ TEST(ProcessorParity, PatchesOfTiles) {
     const TileGrid grid = tile_grid(rules, {picture.height, picture.width});
     EXPECT_EQ(grid.num_tiles(), entry["tiles"].get<int64_t>());
     std::vector<float> values;
-    prepare_tiles(picture, rules, {grid.rows * rules.side, grid.columns * rules.side}, values);
+    const PixelSize resized{grid.rows * rules.side, grid.columns * rules.side};
+    const int64_t count = num_patches_of_tiles(rules, resized), width = rules.patches.values_per_patch();
+    prepare_tiles(picture, rules, resized, {.begin = 0, .end = count}, values);
+    ASSERT_EQ(std::ssize(values), count * width);
+    // Any part is that part of the whole.
+    for (const auto& [begin, end] : {std::pair(count / 3, count / 3 + 1), std::pair(count / 4, count - count / 5),
+                                     std::pair(count - 1, count), std::pair(int64_t{0}, count / 2)}) {
+      std::vector<float> part;
+      prepare_tiles(picture, rules, resized, {.begin = begin, .end = end}, part);
+      EXPECT_EQ(part, std::vector<float>(values.begin() + begin * width, values.begin() + end * width));
+    }
     EXPECT_EQ(checksum(values), entry["patches"].get<uint32_t>()) << entry.dump();
   }
 }

@@ -38,6 +38,7 @@ Json to_json(const StepMetrics& metrics) {
                {"compute_ms", of_ranks(metrics.ranks, &RankStep::compute_ms, 1)},
                {"communication_ms", of_ranks(metrics.ranks, &RankStep::communication_ms, 1)},
                {"bubble_ms", of_ranks(metrics.ranks, &RankStep::bubble_ms, 1)},
+               {"data_ms", of_ranks(metrics.ranks, &RankStep::data_ms, 1)},
                {"peak_memory_gib", of_ranks(metrics.ranks, &RankStep::peak_memory_bytes, 1 / kGibibyte)}};
   for (const auto& [module, norm] : metrics.module_gradient_norms) json["module_gradient_norms"][module] = number(norm);
   if (metrics.experts) {

@@ -15,6 +15,7 @@ struct RankStep {
   double compute_ms = 0;
   double communication_ms = 0;  ///< blocked in collectives
   double bubble_ms = 0;         ///< blocked until a neighbour in the pipeline had something
+  double data_ms = 0;           ///< until its samples were prepared
   double peak_memory_bytes = 0;
 };
 

@@ -8,17 +8,18 @@ namespace weft {
 namespace {
 
 StepMetrics example() {
-  return {.step = 12,
-          .loss = 4.25,
-          .gradient_norm = 0.5,
-          .learning_rate = 1e-4,
-          .num_tokens = 2048,
-          .num_targets = 2000,
-          .step_ms = 500,
-          .model_flops = 1e12,
-          .utilization = 0.312,
-          .ranks = {{.compute_ms = 400, .communication_ms = 60, .bubble_ms = 40, .peak_memory_bytes = 0x1p30},
-                    {.compute_ms = 300, .communication_ms = 50, .bubble_ms = 150, .peak_memory_bytes = 0x1p31}}};
+  return {
+      .step = 12,
+      .loss = 4.25,
+      .gradient_norm = 0.5,
+      .learning_rate = 1e-4,
+      .num_tokens = 2048,
+      .num_targets = 2000,
+      .step_ms = 500,
+      .model_flops = 1e12,
+      .utilization = 0.312,
+      .ranks = {{.compute_ms = 400, .communication_ms = 60, .bubble_ms = 40, .data_ms = 3, .peak_memory_bytes = 0x1p30},
+                {.compute_ms = 300, .communication_ms = 50, .bubble_ms = 150, .peak_memory_bytes = 0x1p31}}};
 }
 
 TEST(StepMetrics, ALineHasEveryRank) {
@@ -26,6 +27,7 @@ TEST(StepMetrics, ALineHasEveryRank) {
   EXPECT_EQ(json["step"], 12);
   EXPECT_EQ(json["tokens_per_s"], 4096.0);
   EXPECT_EQ(json["bubble_ms"], (Json{40.0, 150.0}));
+  EXPECT_EQ(json["data_ms"], (Json{3.0, 0.0}));
   EXPECT_EQ(json["peak_memory_gib"], (Json{1.0, 2.0}));
   EXPECT_FALSE(json.contains("balance_loss"));
 }

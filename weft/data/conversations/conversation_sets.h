@@ -43,6 +43,8 @@ class ConversationSets {
 
   size_t num_sets() const { return files_.size(); }
   int64_t num_records(size_t set) const;
+  /// Whether sets are mixed by weights.
+  bool is_weighted() const { return !files_.empty() && files_.front().data.weight > 0; }
   /// The order of samples, with the settings' weights and held-out share.
   SampleOrder order(uint64_t seed) const;
   /// The conversation of a record; the error is about this sample alone.

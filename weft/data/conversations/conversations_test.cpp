@@ -143,6 +143,11 @@ TEST(RecordList, RecordsOfListsAndLinesAreFoundByNumber) {
   const RecordList torn = *RecordList::open(folder.write("c.jsonl", "{\"a\":1}\n{broken\n{\"a\":2}"));
   EXPECT_EQ(torn.size(), 3);
   EXPECT_FALSE(torn.read(1)) << "one broken line is one broken sample";
+  // What Python's replacement makes of it: one character for each byte that begins nothing, one for a cut-off
+  // character.
+  const RecordList bytes = *RecordList::open(folder.write("d.jsonl", "{\"a\": \"x\xff\xfe\xe4\xbd\"}\n"));
+  ASSERT_TRUE(bytes.read(0)) << bytes.read(0).error().message();
+  EXPECT_EQ((*bytes.read(0))["a"], "x\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");
   EXPECT_EQ((*torn.read(2))["a"], 2);
 }
 

@@ -128,6 +128,11 @@ Result<EncodedText> encode_conversation(const ModelText& text, const ChatTemplat
     is_learnt.resize(cutoff);
     encoded.is_cut = true;
   }
+  if (settings.max_tokens > 0 && std::ssize(encoded.ids) > settings.max_tokens) {
+    return wrong(fmt::format("has {} tokens, but the model's max_position_embeddings is {}", encoded.ids.size(),
+                             settings.max_tokens),
+                 "Give cutoff_tokens, or smaller media.");
+  }
   encoded.targets.assign(encoded.ids.size(), kNoTarget);
   bool has_target = false;
   for (size_t i = 0; i + 1 < encoded.ids.size(); ++i) {

@@ -22,6 +22,7 @@ const std::vector<std::string>& loss_names();
 struct EncodeSettings {
   LossOn loss = LossOn::kAssistant;
   int64_t cutoff_tokens = 0;  ///< longer conversations are cut there; 0: none is
+  int64_t max_tokens = 0;     ///< as many as the model has positions; 0: any number
   bool asks = false;          ///< for an answer, which the text ends before: nothing is learnt
 };
 
@@ -38,7 +39,7 @@ Result<std::vector<TextRange>> learnt_ranges(const ChatTemplate& chat, const Cha
                                              const ChatTemplate::Rendering& rendering, LossOn loss);
 
 /// `sizes` are of the conversation's media, in order. The error is about this sample alone: a template that refuses it,
-/// media that would be cut through, nothing left to learn.
+/// media that would be cut through, more tokens than the model takes, nothing left to learn.
 Result<EncodedText> encode_conversation(const ModelText& text, const ChatTemplate& chat, const MediaTokenRule& rule,
                                         const EncodeSettings& settings, const Conversation& conversation,
                                         const std::vector<MediaSize>& sizes, PieceCache& cache,

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/document.h"
+#include "weft/data/text/utf8.h"
 
 namespace weft {
 namespace {
@@ -146,6 +147,7 @@ Result<Json> RecordList::read(int64_t index) const {
     }
     done += static_cast<size_t>(got);
   }
+  if (!is_valid_utf8(text)) text = with_replacements(text);
   WEFT_TRY(Document document, parse_document(text, source, Syntax::kJson, kRecordLimits));
   return std::move(document.root);
 }

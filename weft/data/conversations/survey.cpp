@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "weft/data/sample.h"
 
@@ -10,6 +11,14 @@ namespace {
 
 constexpr size_t kMostOutcomes = 48;
 
+/// The i-th of `count` records that are spread evenly over those of all sets.
+SampleOrder::Place spread_place(const ConversationSets& sets, int64_t num_records, int64_t i, int64_t count) {
+  SampleOrder::Place place{.record = static_cast<int64_t>(static_cast<double>(i) * static_cast<double>(num_records) /
+                                                          static_cast<double>(count))};
+  while (place.record >= sets.num_records(place.set)) place.record -= sets.num_records(place.set++);
+  return place;
+}
+
 }  // namespace
 
 DataSurvey survey_data(const SurveyRequest& request) {
@@ -17,12 +26,10 @@ DataSurvey survey_data(const SurveyRequest& request) {
   PieceCache cache;
   for (size_t set = 0; set < request.sets.num_sets(); ++set) survey.num_records += request.sets.num_records(set);
   const int64_t looked = std::min(survey.num_records, request.max_samples);
+  const std::optional<SampleOrder> order =
+      request.sets.is_weighted() ? std::optional(request.sets.order(0)) : std::nullopt;
   for (int64_t i = 0; i < looked; ++i) {
-    auto record = static_cast<int64_t>(static_cast<double>(i) * static_cast<double>(survey.num_records) /
-                                       static_cast<double>(looked));
-    SampleOrder::Place place;
-    while (record >= request.sets.num_records(place.set)) record -= request.sets.num_records(place.set++);
-    place.record = record;
+    const SampleOrder::Place place = order ? order->at(i) : spread_place(request.sets, survey.num_records, i, looked);
     const Result<Conversation> conversation = request.sets.read(place);
     if (!conversation) {
       survey.skips.add(conversation.error());

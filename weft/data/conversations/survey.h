@@ -29,7 +29,8 @@ struct SurveyRequest {
   const MediaTokenRule& rule;
   const EncodeSettings& encode;
   MeasureMedia measure;
-  int64_t max_samples = 20'000;  ///< of a larger set so many are looked at, evenly spread
+  /// Of more records so many are looked at: evenly spread or, where sets have weights, as training takes them.
+  int64_t max_samples = 20'000;
 };
 
 DataSurvey survey_data(const SurveyRequest& request);

@@ -33,6 +33,8 @@ void read_thinker(Fields& config, DeclaredModel& model, const std::string& prefi
     config.complain("seconds_per_chunk", "is so short that no position falls into a chunk",
                     "Give at least 1 / position_id_per_seconds.");
   }
+  // What is said of the thinker as a whole goes before what is said of its language model.
+  if (std::vector<int64_t> ids = read_end_ids(config); !ids.empty()) model.numbers.llm.end_ids = std::move(ids);
   model.numbers.files = nested_weight_files();
   model.numbers.files.renamed.emplace_back("model.audio_tower.", "audio_tower.");
   model.numbers.files.unused_endings.emplace_back("positional_embedding.positional_embedding");

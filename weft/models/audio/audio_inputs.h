@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -7,6 +8,7 @@
 
 #include "weft/base/result.h"
 #include "weft/families/numbers.h"
+#include "weft/mesh/box.h"
 #include "weft/mesh/segments.h"
 
 namespace weft {
@@ -20,9 +22,17 @@ struct AudioInputs {
   PackedSegments chunks;     ///< who sees whom
   at::Tensor pooled_rows;    ///< [tokens]: the first of the two rows that become one
   int64_t num_rows = 0;      ///< that the encoder gives
+  /// Of all frames those that `frames` has, where it has only those that a rank takes in, or none.
+  std::optional<Range> held = std::nullopt;
+
+  /// Those that are held and those that are not.
+  int64_t num_frames() const { return first_taps.size(0) / 3; }
 
   AudioInputs to(const at::TensorOptions& options) const;
 };
+
+/// Clips of these lengths before any frames are there: it holds none.
+Result<AudioInputs> audio_layout(const AudioNumbers& numbers, const std::vector<int64_t>& clip_frames);
 
 /// Checks log-mel features [mel bins, frames] against the clips' lengths. `field` is what errors call the features.
 Result<AudioInputs> prepare_audio(const AudioNumbers& numbers, const at::Tensor& features,

@@ -1,5 +1,7 @@
+#include <numeric>
+
 #include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
@@ -12,8 +14,7 @@ namespace weft {
 namespace {
 
 /// Every tile is a sequence, of a row without pixels and then its patches.
-Result<VisionInputs> prepare_tiles(const VisionNumbers& numbers, const at::Tensor& pixels,
-                                   const std::vector<Grid>& grids, const char* grid_field) {
+Result<VisionLayout> tile_layout(const VisionNumbers& numbers, const std::vector<Grid>& grids, const char* grid_field) {
   const int64_t side = numbers.tile_side;
   int64_t tiles = 0;
   for (size_t i = 0; i < grids.size(); ++i) {
@@ -33,14 +34,29 @@ Result<VisionInputs> prepare_tiles(const VisionNumbers& numbers, const at::Tenso
     const auto at = static_cast<size_t>(2 * patch);
     place_of_row.push_back(1 + places[at] * side + places[at + 1]);
   }
-  const at::Tensor by_tile = pixels.view({tiles, patches, pixels.size(1)});
-  const at::Tensor class_rows = at::zeros({tiles, 1, pixels.size(1)}, pixels.options());
-  return VisionInputs{
-      .pixels = at::cat({class_rows, by_tile}, 1).view({tiles * rows, pixels.size(1)}),
-      .positions = at::tensor(place_of_row, at::kLong).repeat({tiles}).unsqueeze(1),
-      .frames = PackedSegments(std::vector<int64_t>(static_cast<size_t>(tiles), rows)),
-      .patch_rows = at::arange(tiles * rows, at::kLong).view({tiles, rows}).narrow(1, 1, patches).flatten(),
-      .num_rows = tiles * patches / (numbers.merge_size * numbers.merge_size)};
+  VisionLayout layout{
+      .inputs = {.positions = at::tensor(place_of_row, at::kLong).repeat({tiles}).unsqueeze(1),
+                 .frames = PackedSegments(std::vector<int64_t>(static_cast<size_t>(tiles), rows)),
+                 .patch_rows = at::arange(tiles * rows, at::kLong).view({tiles, rows}).narrow(1, 1, patches).flatten(),
+                 .num_rows = tiles * patches / (numbers.merge_size * numbers.merge_size)},
+      .patches = {}};
+  for (int64_t row = 0; row < tiles * rows; ++row)
+    layout.patches.push_back(row % rows == 0 ? -1 : row / rows * patches + row % rows - 1);
+  return layout;
+}
+
+/// Pixels of all patches in the order of a layout's rows.
+at::Tensor arranged(const at::Tensor& pixels, const VisionLayout& layout) {
+  if (layout.inputs.patch_rows.defined()) {
+    at::Tensor rows = at::zeros({std::ssize(layout.patches), pixels.size(1)}, pixels.options());
+    return rows.index_copy_(0, layout.inputs.patch_rows, pixels);
+  }
+  if (!layout.inputs.output_order.defined()) return pixels;
+  return pixels.index_select(0, at::tensor(layout.patches, at::kLong));
+}
+
+const char* grid_field_of(std::string_view field) {
+  return field == "pixel_values_videos" ? "video_grid_thw" : "image_grid_thw";
 }
 
 }  // namespace
@@ -60,10 +76,49 @@ Result<at::Tensor> patches_of_tiles(const VisionNumbers& numbers, const at::Tens
       .reshape({pixels.size(0) * side * side, numbers.patch_elements()});
 }
 
+Result<VisionLayout> vision_layout(const VisionNumbers& numbers, const std::vector<Grid>& grids,
+                                   std::string_view field) {
+  const char* const grid_field = grid_field_of(field);
+  WEFT_TRY(const int64_t patches, check_grids(grids, numbers.merge_size, grid_field));
+  const at::Tensor no_pixels = at::empty({0, numbers.patch_elements()}, at::kFloat);
+  if (numbers.tile_side > 0) {
+    WEFT_TRY(VisionLayout layout, tile_layout(numbers, grids, grid_field));
+    layout.inputs.pixels = no_pixels;
+    layout.inputs.held = Range{};
+    return layout;
+  }
+  const int64_t unit = numbers.merge_size * numbers.merge_size;
+  WEFT_TRY(const std::vector<int64_t> positions, patch_positions(grids, numbers.merge_size));
+  WEFT_TRY(const std::vector<int64_t> frames, frame_segments(grids, numbers.merge_size));
+  VisionLayout layout{.inputs = {.pixels = no_pixels,
+                                 .positions = at::tensor(positions, at::kLong).view({patches, 2}),
+                                 .frames = PackedSegments(frames),
+                                 .num_rows = patches / unit,
+                                 .held = Range{}},
+                      .patches = std::vector<int64_t>(static_cast<size_t>(patches))};
+  std::iota(layout.patches.begin(), layout.patches.end(), 0);
+  VisionInputs& inputs = layout.inputs;
+  if (numbers.positions_per_side > 0) {
+    WEFT_TRY(const PositionMix mix, position_mix(grids, numbers.merge_size, numbers.positions_per_side));
+    inputs.mixed_entries = at::tensor(mix.entries, at::kLong).view({patches, -1});
+    inputs.mixed_weights = at::tensor(mix.weights, at::kDouble).view({patches, -1});
+  }
+  if (numbers.window_size == 0) return layout;
+  WEFT_TRY(const WindowOrder windows, window_order(grids, numbers.merge_size, numbers.window_size, numbers.patch_size));
+  for (int64_t row = 0; row < patches; ++row)
+    layout.patches[static_cast<size_t>(row)] = windows.order[static_cast<size_t>(row / unit)] * unit + row % unit;
+  const at::Tensor order = at::tensor(layout.patches, at::kLong);
+  for (at::Tensor* rows : {&inputs.positions, &inputs.mixed_entries, &inputs.mixed_weights}) {
+    if (rows->defined()) *rows = rows->index_select(0, order);
+  }
+  inputs.windows = PackedSegments(windows.segments);
+  inputs.output_order = at::tensor(windows.inverse, at::kLong);
+  return layout;
+}
+
 Result<VisionInputs> prepare_vision(const VisionNumbers& numbers, const at::Tensor& pixels,
                                     const std::vector<Grid>& grids, std::string_view field) {
-  const char* const grid_field = field == "pixel_values_videos" ? "video_grid_thw" : "image_grid_thw";
-  WEFT_TRY(const int64_t patches, check_grids(grids, numbers.merge_size, grid_field));
+  WEFT_TRY(const int64_t patches, check_grids(grids, numbers.merge_size, grid_field_of(field)));
   if (pixels.dim() != 2 || pixels.size(1) != numbers.patch_elements()) {
     return Error{
         .field = std::string(field),
@@ -79,35 +134,10 @@ Result<VisionInputs> prepare_vision(const VisionNumbers& numbers, const at::Tens
                                         pixels.size(0), grids.size(), patches),
                  .advice = "Give one row for every patch, and one grid for every image."};
   }
-  if (numbers.tile_side > 0) return prepare_tiles(numbers, pixels, grids, grid_field);
-  const int64_t unit = numbers.merge_size * numbers.merge_size;
-  WEFT_TRY(const std::vector<int64_t> positions, patch_positions(grids, numbers.merge_size));
-  WEFT_TRY(const std::vector<int64_t> frames, frame_segments(grids, numbers.merge_size));
-  VisionInputs inputs{.pixels = pixels,
-                      .positions = at::tensor(positions, at::kLong).view({patches, 2}),
-                      .frames = PackedSegments(frames),
-                      .num_rows = patches / unit};
-  if (numbers.positions_per_side > 0) {
-    WEFT_TRY(const PositionMix mix, position_mix(grids, numbers.merge_size, numbers.positions_per_side));
-    inputs.mixed_entries = at::tensor(mix.entries, at::kLong).view({patches, -1});
-    inputs.mixed_weights = at::tensor(mix.weights, at::kDouble).view({patches, -1});
-  }
-  if (numbers.window_size > 0) {
-    WEFT_TRY(const WindowOrder windows,
-             window_order(grids, numbers.merge_size, numbers.window_size, numbers.patch_size));
-    const at::Tensor order = at::tensor(windows.order, at::kLong);
-    const auto by_unit = [&](const at::Tensor& rows) {
-      return rows.view({patches / unit, unit, rows.size(1)}).index_select(0, order).view({patches, rows.size(1)});
-    };
-    inputs.pixels = by_unit(pixels);
-    inputs.positions = by_unit(inputs.positions);
-    for (at::Tensor* mixed : {&inputs.mixed_entries, &inputs.mixed_weights}) {
-      if (mixed->defined()) *mixed = by_unit(*mixed);
-    }
-    inputs.windows = PackedSegments(windows.segments);
-    inputs.output_order = at::tensor(windows.inverse, at::kLong);
-  }
-  return inputs;
+  WEFT_TRY(VisionLayout layout, vision_layout(numbers, grids, field));
+  layout.inputs.pixels = arranged(pixels, layout);
+  layout.inputs.held.reset();
+  return std::move(layout.inputs);
 }
 
 VisionInputs VisionInputs::to(const at::TensorOptions& options) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -7,6 +8,7 @@
 
 #include "weft/base/result.h"
 #include "weft/families/numbers.h"
+#include "weft/mesh/box.h"
 #include "weft/mesh/segments.h"
 
 namespace weft {
@@ -24,6 +26,8 @@ struct VisionInputs {
   at::Tensor patch_rows;     ///< of tiles: the rows that are patches, unit by unit; undefined where all are
   at::Tensor output_order;   ///< which output row comes at each place; undefined where they are in order
   int64_t num_rows = 0;      ///< that the encoder gives
+  /// The rows of all that `pixels` has, where it has only those that a rank takes in, or none.
+  std::optional<Range> held = std::nullopt;
 
   VisionInputs to(const at::TensorOptions& options) const;
 };
@@ -31,6 +35,14 @@ struct VisionInputs {
 /// Pixels [tiles, channels, height, width] as patches [patches, patch elements], in the order in which they are merged.
 /// They must be tiles of this model.
 Result<at::Tensor> patches_of_tiles(const VisionNumbers& numbers, const at::Tensor& pixels, std::string_view field);
+
+/// Where the patches of images and videos lie in a batch, before any pixels are there.
+struct VisionLayout {
+  VisionInputs inputs;           ///< that holds no pixels
+  std::vector<int64_t> patches;  ///< by row, which patch of all grids it has; -1: none
+};
+Result<VisionLayout> vision_layout(const VisionNumbers& numbers, const std::vector<Grid>& grids,
+                                   std::string_view field);
 
 /// Checks pixels [patches, patch elements] against grids and puts them into the encoder's order. `field` is what errors
 /// call the pixels.
