@@ -48,9 +48,9 @@ struct RunContext {
   const Group* experts = nullptr;  ///< the ranks that share out the experts; nothing: all are here
   /// Experts are whole and on tensor-parallel ranks too: each routes the rows that it has between blocks.
   bool experts_over_tp = false;
-  /// Where routers put how many rows chose each expert: once more for a layer that is recomputed. It must outlive the
-  /// backward.
-  std::vector<std::vector<int64_t>>* expert_rows = nullptr;
+  /// Where routers put how many rows chose each expert, int64 on their device: once more for a layer that is
+  /// recomputed. It must outlive the backward.
+  std::vector<at::Tensor>* expert_rows = nullptr;
   LossSettings loss = {};                 ///< where a model is trained
   const DropoutDraws* dropout = nullptr;  ///< nothing: nothing is dropped, as where a model is not trained
 

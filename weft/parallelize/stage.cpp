@@ -386,7 +386,7 @@ void StageModel::run_part(const PartModel& model, Flow& flow, const Inputs& inpu
   }
   // Layers that run again in the backward write into it once more, which nobody reads.
   const auto balance_losses = std::make_shared<std::vector<at::Tensor>>();
-  const auto expert_rows = std::make_shared<std::vector<std::vector<int64_t>>>();
+  const auto expert_rows = std::make_shared<std::vector<at::Tensor>>();
   // An evaluation has no use for it. Tensor-parallel ranks that route the same rows each add a part of the loss, others
   // that of their rows.
   const int64_t num_alike = experts_over_tp_ ? 1 : tensor_parallel.share().num_ranks;
