@@ -32,7 +32,8 @@ struct Case {
   bool recomputes = false;
   int64_t adapter_rank = 0;  ///< 0: all weights are trained
   bool is_reversed = false;  ///< samples come in the other order, and sums with them
-  int64_t layers = 0;        ///< that the llm keeps of the model's; 0: all
+  bool recomputes_logits = false;
+  int64_t layers = 0;  ///< that the llm keeps of the model's; 0: all
 
   int64_t image_rows() const { return side * side / 4; }
 };
@@ -88,6 +89,7 @@ inline Plan plan_of(const Model& model, const Case& one) {
                             .axis_order = default_axis_order(),
                             .layers = {{static_cast<int64_t>(layers)}},
                             .recompute = {{{}}}});
+    if (is_llm) plan.modules.back().recompute_logits = one.recomputes_logits;
     if (one.recomputes)
       plan.modules.back().recompute = {{RecomputeCounts{.full = static_cast<int64_t>(layers), .selective = 0}}};
   }

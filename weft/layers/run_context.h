@@ -37,6 +37,7 @@ struct RunContext {
   WeightGradients* deferred = nullptr;     ///< nothing: weight gradients are computed with the backward
   const ActivationSites* sites = nullptr;  ///< nothing: one rank
   bool recomputes_attention = false;       ///< the core runs again in the backward instead of keeping its results
+  bool recomputes_logits = false;          ///< a loss makes them again, some rows at a time, instead of keeping all
   /// Of every router's load-balancing loss in what is minimised. Ranks that share experts out have one router, so
   /// their scales add up.
   double balance_scale = 0;

@@ -111,6 +111,7 @@ StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_p
     PartModel model{.part = part, .kind = route.kind};
     model.part.recompute = {};  // the plan's, which need not outlive the stage
     model.recomputes = part.recomputes();
+    model.recomputes_logits = plan.modules[static_cast<size_t>(part.module)].recompute_logits;
     model.network = make_network(module, settings.numbers, blocks, maker);
     deal_heads(model.network->layers(), share);
     for (size_t i = first_parameter; i < maker.all().size(); ++i) {
@@ -363,6 +364,7 @@ void StageModel::run_part(const PartModel& model, Flow& flow, const Inputs& inpu
   const ActivationSites inside = tensor_parallel.sites(rows.inside);
   const RunContext context{.deferred = deferred,
                            .sites = is_spread ? &inside : nullptr,
+                           .recomputes_logits = model.recomputes_logits,
                            .loss = at::GradMode::is_enabled() ? loss_ : LossSettings{},
                            .dropout = is_llm ? inputs.draws.get() : nullptr};
   size_t block = model.first_block;

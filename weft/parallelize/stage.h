@@ -117,6 +117,7 @@ class StageModel {
   struct PartModel {
     StagePart part;
     std::vector<BlockRecompute> recomputes;  ///< by layer
+    bool recomputes_logits = false;
     ModuleKind kind = ModuleKind::kLlm;
     size_t first_block = 0;
     size_t end_block = 0;
