@@ -108,7 +108,8 @@ at::Tensor head_loss_sum(const at::Tensor& x, const ParameterPtr& head, const Ru
       return arranged(enter(kept));
     };
   }
-  return HeadLossFunction::apply(arranged(context.enter(x)), head->value, own, targets, holder);
+  const at::Tensor rows = arranged(context.enter(x));  // all others are let go of before there are logits
+  return HeadLossFunction::apply(rows, head->value, own, targets, holder);
 }
 
 }  // namespace weft
