@@ -184,7 +184,10 @@ TEST_F(OwnKernels, AttendInSegmentsOfEveryKind) {
       {{3, 3, 80}, {64, 64, 64, 17, 64}, {}},
       {{4, 1, 32}, {257, 100}, {.is_causal = true, .window = 50}},
       {{2, 2, 16}, {1}, {.is_causal = true}, false},
-      {{4, 2, 24}, {33, 8}, {.is_causal = true}},  // heads that fused kernels do not take
+      {{4, 2, 24}, {33, 8}, {.is_causal = true}},
+      {{4, 4, 72}, {130, 130}, {}},
+      {{6, 2, 72}, {1, 77, 300, 3}, {.is_causal = true}},
+      {{4, 2, 12}, {33, 8}, {.is_causal = true}},  // heads that fused kernels do not take
   };
   for (const AttentionCase& one : cases) {
     const PackedSegments segments(one.lengths);
