@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -16,11 +17,15 @@ constexpr size_t kMostMessages = 10'000;
 constexpr size_t kMostFrames = 100'000;
 constexpr std::array<MediaKind, 3> kMediaKinds = {MediaKind::kImage, MediaKind::kVideo, MediaKind::kAudio};
 
+const std::string& column_of(const ColumnMap& columns, MediaKind kind) {
+  return kind == MediaKind::kImage ? columns.images : kind == MediaKind::kVideo ? columns.videos : columns.audios;
+}
+
 class ConversationReader {
  public:
   ConversationReader(const Json& record, const ColumnMap& columns, const std::filesystem::path& folder,
-                     const std::string& source)
-      : record_(record), columns_(columns), folder_(folder), source_(source) {}
+                     const std::string& source, std::span<const MediaKind> placed)
+      : record_(record), columns_(columns), folder_(folder), source_(source), placed_(placed) {}
 
   Result<Conversation> read() {
     conversation_.messages = Json::array();
@@ -62,9 +67,7 @@ class ConversationReader {
     return document ? std::move(document->root) : Json(Json::value_t::discarded);
   }
 
-  const std::string& column_of(MediaKind kind) const {
-    return kind == MediaKind::kImage ? columns_.images : kind == MediaKind::kVideo ? columns_.videos : columns_.audios;
-  }
+  const std::string& column_of(MediaKind kind) const { return weft::column_of(columns_, kind); }
 
   std::vector<MediaReference>& media_of(MediaKind kind) { return media_[kind]; }
 
@@ -135,9 +138,7 @@ class ConversationReader {
     for (size_t i = 0; i < text.size();) {
       std::optional<MediaKind> found;
       for (const MediaKind kind : kMediaKinds) {
-        // A set without such files may write these words as they are.
-        if (!media_of(kind).empty() && text.compare(i, name_of(kind).size() + 2, "<" + name_of(kind) + ">") == 0)
-          found = kind;
+        if (has_places(kind) && text.compare(i, name_of(kind).size() + 2, "<" + name_of(kind) + ">") == 0) found = kind;
       }
       if (!found) {
         rest += text[i++];
@@ -151,6 +152,12 @@ class ConversationReader {
     if (parts.empty()) return text;
     end_text();
     return parts;
+  }
+
+  /// A set without such files may write these words as they are.
+  bool has_places(MediaKind kind) {
+    return !media_of(kind).empty() || column(column_of(kind)) != nullptr ||
+           std::find(placed_.begin(), placed_.end(), kind) != placed_.end();
   }
 
   void use(MediaKind kind) {
@@ -290,6 +297,7 @@ class ConversationReader {
   const ColumnMap& columns_;
   const std::filesystem::path& folder_;
   const std::string& source_;
+  std::span<const MediaKind> placed_;
   Conversation conversation_;
   std::map<MediaKind, std::vector<MediaReference>> media_;
   std::map<MediaKind, size_t> used_;
@@ -302,9 +310,20 @@ const std::string& name_of(MediaKind kind) {
   return names[static_cast<size_t>(kind)];
 }
 
+std::vector<MediaKind> media_columns(const Json& record, const ColumnMap& columns) {
+  std::vector<MediaKind> kinds;
+  if (!record.is_object()) return kinds;
+  for (const MediaKind kind : kMediaKinds) {
+    const std::string& name = column_of(columns, kind);
+    if (!name.empty() && record.contains(name) && !record[name].is_null()) kinds.push_back(kind);
+  }
+  return kinds;
+}
+
 Result<Conversation> read_conversation(const Json& record, const ColumnMap& columns,
-                                       const std::filesystem::path& folder, const std::string& source) {
-  return ConversationReader(record, columns, folder, source).read();
+                                       const std::filesystem::path& folder, const std::string& source,
+                                       std::span<const MediaKind> placed) {
+  return ConversationReader(record, columns, folder, source, placed).read();
 }
 
 }  // namespace weft

@@ -103,6 +103,22 @@ TEST(Conversations, BrokenRecordsSayWhatIsWrong) {
   EXPECT_EQ(problem(R"({"messages":[{"role":"user","content":"the tag <image>"},{"role":"assistant","content":"b"}]})"),
             "read")
       << "without images the word is a word";
+  EXPECT_TRUE(has(problem(R"({"images":[],"messages":[{"role":"user","content":"<image>"},)"
+                          R"({"role":"assistant","content":"b"}]})"),
+                  "0 image files and 1 places"));
+}
+
+TEST(Conversations, APlaceWithoutItsPictureIsToldInASetWithPictures) {
+  const DataFolder folder;
+  const std::string turns = R"("messages":[{"role":"user","content":"<image>"},{"role":"assistant","content":"b"}]})";
+  const auto second_record = [&](const std::string& first) {
+    folder.write("set.jsonl", first + turns + "\n{" + turns + "\n");
+    const DataSettings settings{.files = {{.file = folder.path / "set.jsonl", .folder = folder.path}}};
+    const auto read = ConversationSets::open(settings)->read({.set = 0, .record = 1});
+    return read ? std::string("read") : read.error().message();
+  };
+  EXPECT_NE(second_record(R"({"images":["a.png"],)").find("0 image files and 1 places"), std::string::npos);
+  EXPECT_EQ(second_record("{"), "read");
 }
 
 TEST(Conversations, LinksOutOfTheFolderAreRefused) {
