@@ -71,6 +71,7 @@ TEST_F(DescribeData, CountsTokensAndPatchesAndWritesAWorkload) {
   EXPECT_EQ(text.exit_status, 0) << text.err;
   EXPECT_NE(text.out.find("10 records, 10 looked at, 1 skipped"), std::string::npos) << text.out;
   EXPECT_NE(text.out.find("missing.png"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("chats.jsonl, record 9: "), std::string::npos) << "whose file it is\n" << text.out;
 }
 
 TEST_F(DescribeData, PackedRowsAreTheSamplesOfTheWorkload) {
@@ -141,6 +142,8 @@ TEST_F(DescribeData, WrongInputIsRefusedWithTheReason) {
   EXPECT_TRUE(has(refused({"describe", "--data", data_, "--model", "qwen2-vl-72b"}), "folder"));
   EXPECT_TRUE(has(refused({"describe", "--data", data_ + "x", "--model", model}), "cannot be read"));
   EXPECT_TRUE(has(refused({"describe", "--model", model, "--out", model + "/x.json"}), "--data"));
+  EXPECT_TRUE(has(refused({"describe", "--data", folder_.write("one.json", R"({"messages": []})"), "--model", model}),
+                  "is one record, a list of them is needed"));
   EXPECT_TRUE(has(refused({"describe", "--data", folder_.write("empty.jsonl", ""), "--model", model}), "empty"));
   EXPECT_TRUE(has(refused({"describe", "--data", folder_.write("odd.jsonl", "{\"x\":1}\n"), "--model", model}),
                   "no sample that can be used"));

@@ -40,7 +40,8 @@ class ConversationReader {
       const size_t given = media_of(kind).size(), used = used_[kind];
       if (given == used) continue;
       return wrong("", fmt::format("has {} {} files and {} places for them", given, name_of(kind), used),
-                   fmt::format("Write <{}> where each stands.", name_of(kind)));
+                   given > used ? fmt::format("Write <{}> where each stands.", name_of(kind))
+                                : fmt::format("Give a file for each <{}>, or remove it.", name_of(kind)));
     }
     const bool has_answer = std::any_of(conversation_.messages.begin(), conversation_.messages.end(),
                                         [](const Json& message) { return message["role"] == "assistant"; });
@@ -87,9 +88,10 @@ class ConversationReader {
     const std::filesystem::path inside = whole.lexically_relative(root);
     // A link may lead out of the folder, too.
     if (path.is_absolute() || path.empty() || *path.begin() == ".." || inside.empty() || *inside.begin() == "..") {
-      return wrong(field,
-                   fmt::format("is {}, which leaves the folder of the data, {}", in_quotes(text), folder_.string()),
-                   "Keep media beside the data file, or name their folder.");
+      return wrong(
+          field,
+          fmt::format("is {}, which leaves the folder of the data, {}", in_quotes(text), in_quotes(folder_.string())),
+          "Keep media beside the data file, or name their folder.");
     }
     return folder_ / path;
   }

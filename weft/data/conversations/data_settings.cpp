@@ -176,7 +176,16 @@ Result<DataSettings> read_data_settings_file(const std::filesystem::path& path) 
   std::string extension = path.extension().string();
   const bool is_lines = extension == ".jsonl";
   Result<Document> document = is_lines ? Result<Document>(Error{}) : read_document(path);
-  if (document && document->root.is_object()) return read_data_settings(*document, path.parent_path());
+  if (document && document->root.is_object()) {
+    const Json& root = document->root;
+    const bool is_record = root.contains("messages") || root.contains("conversations") || root.contains("instruction");
+    if (is_record && !root.contains("sets")) {
+      return Error{.source = path.string(),
+                   .problem = "is one record, a list of them is needed",
+                   .advice = "Put it into brackets, or write a record a line into a file whose name ends in .jsonl."};
+    }
+    return read_data_settings(*document, path.parent_path());
+  }
   const bool is_yaml = extension == ".yaml" || extension == ".yml";
   if (!document && !is_lines && (is_yaml || extension != ".json")) return document.error();
   DataSettings settings;

@@ -18,7 +18,8 @@ constexpr size_t kMostKept = 8;
 std::vector<std::vector<size_t>> pack_samples(const std::vector<int64_t>& lengths, int64_t capacity) {
   std::vector<size_t> order(lengths.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return lengths[a] > lengths[b]; });
+  const auto rank = [&](size_t sample) { return 4 * lengths[sample] > capacity ? lengths[sample] : 0; };
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return rank(a) > rank(b); });
   std::vector<std::vector<size_t>> rows;
   std::multimap<int64_t, size_t> room;  // what is left of each row
   for (const size_t sample : order) {

@@ -15,9 +15,10 @@ namespace weft {
 /// Tokens of every record, by set; 0: the record cannot be used.
 using RecordLengths = std::vector<std::vector<int32_t>>;
 
-/// Puts samples of these lengths together into rows of at most `capacity` tokens: the longest first, each into the
-/// fullest row that has room for it. Rows hold places in `lengths`, and stand in the order of the first of them; longer
-/// samples stand alone.
+/// Puts samples of these lengths together into rows of at most `capacity` tokens, each into the fullest row that has
+/// room for it: first those longer than a quarter of a row, the longest first, then the others in their order, so that
+/// samples of a kind, which are of similar lengths, are not put together. Rows hold places in `lengths`, and stand in
+/// the order of the first of them; samples longer than a row stand alone.
 std::vector<std::vector<size_t>> pack_samples(const std::vector<int64_t>& lengths, int64_t capacity);
 
 /// Samples among which rows are packed: more fill rows better, fewer keep the order closer to the shuffled one.
