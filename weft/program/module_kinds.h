@@ -13,6 +13,13 @@ inline constexpr std::array kModuleKinds = {ModuleKind::kVision, ModuleKind::kAu
 /// All before the llm.
 inline constexpr std::array kEncoderKinds = {ModuleKind::kVision, ModuleKind::kAudio};
 
+/// What plans and files call them.
+inline std::vector<std::string> module_names() {
+  std::vector<std::string> names;
+  for (const ModuleKind kind : kModuleKinds) names.emplace_back(name_of(kind));
+  return names;
+}
+
 /// By what plans and files call it.
 inline std::optional<ModuleKind> module_kind_named(std::string_view name) {
   const auto found =
