@@ -53,7 +53,8 @@ std::string nearest_divisors(int64_t number, int64_t value) {
 /// What a factor would have to be for a product to come out.
 std::string factor_advice(std::string_view name, int64_t others, int64_t product) {
   if (others >= 1 && product % others == 0) return fmt::format("{} {} makes {}", name, product / others, product);
-  return fmt::format("no {} makes {} of {}: change another factor", name, product, others);
+  if (product < others) return fmt::format("the other factors alone make {}: make one of them smaller", others);
+  return fmt::format("that is no multiple of {}, which the other factors make: change one of them", others);
 }
 
 std::string are_or_is(const std::string& names) {

@@ -12,6 +12,7 @@
 #include "weft/plan/rank_set.h"
 #include "weft/plan/recompute_json.h"
 #include "weft/plan/train_rules.h"
+#include "weft/program/module_kinds.h"
 #include "weft/spec/model_reader.h"
 
 namespace weft {
@@ -257,7 +258,7 @@ Result<Plan> read_plan(const Document& document, PlanNotes* notes) {
   Plan plan;
   plan.world_size = fields.integer("world_size", kDegreeRange);
   Fields modules = fields.object("modules");
-  for (const ModuleKind kind : {ModuleKind::kVision, ModuleKind::kAudio, ModuleKind::kLlm}) {
+  for (const ModuleKind kind : kModuleKinds) {
     const std::string name(name_of(kind));
     if (modules.has(name)) plan.modules.push_back(read_module(modules.object(name), kind, version));
     modules.raw(name);
