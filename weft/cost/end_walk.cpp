@@ -292,8 +292,7 @@ CountedTensor walk_merger(const WalkedBlock& block, const std::string& norm_name
     merged = summed.rows_of(rows.whole, rows.width);
   }
   if (!is_spread) return merged;
-  const CountedTensor own = walk_leave(merged, rows, summed);
-  return walk_add_bias(own, rows.width, at_down);
+  return walk_leave_with_bias(std::move(merged), rows, /*has_bias=*/true, summed, at_down);
 }
 
 }  // namespace
@@ -406,16 +405,15 @@ CountedTensor walk_tower_exit(const WalkedBlock& block, const CountedTensor& x, 
   const bool is_spread = outside.is_spread(), has_bias = narrower_shape.bias_elements > 0;
   const WalkContext at_down = block.at(down, outside);
   const WalkContext summed = at_down.going_back(!is_spread || block.has_rows_gradient(down));
-  const CountedTensor made = walk_linear(wide,
-                                         {.rows = rows.whole,
-                                          .in = narrower.in,
-                                          .out = narrower.out,
-                                          .has_bias = has_bias && !is_spread,
-                                          .adapter = block.adapter_of(down)},
-                                         summed);
+  CountedTensor made = walk_linear(wide,
+                                   {.rows = rows.whole,
+                                    .in = narrower.in,
+                                    .out = narrower.out,
+                                    .has_bias = has_bias && !is_spread,
+                                    .adapter = block.adapter_of(down)},
+                                   summed);
   if (!is_spread) return made;
-  const CountedTensor own = walk_leave(made, rows, summed);
-  return has_bias ? walk_add_bias(own, rows.width, at_down) : own;
+  return walk_leave_with_bias(std::move(made), rows, has_bias, summed, at_down);
 }
 
 CountedTensor walk_audio_entry(const WalkedBlock& block, int64_t frames, const WalkContext& outside) {

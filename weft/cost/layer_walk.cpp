@@ -23,13 +23,9 @@ CountedTensor row_cut_product(const WalkProduct& product, const WalkedBlock& blo
                     .has_bias = matmul.bias_elements > 0 && !context.is_spread(),
                     .adapter = block.adapter_of(op)};
   if (!context.is_spread()) return product(shape, context);
-  CountedTensor rows;
-  {
-    const CountedTensor summand = product(shape, context.going_back(block.has_rows_gradient(op)));
-    rows = walk_leave(summand, {context.rows, context.whole_rows, local.out},
-                      context.going_back(block.has_rows_gradient(op)));
-  }
-  return matmul.bias_elements > 0 ? walk_add_bias(rows, local.out, context) : rows;
+  const WalkContext sum = context.going_back(block.has_rows_gradient(op));
+  return walk_leave_with_bias(product(shape, sum), {context.rows, context.whole_rows, local.out},
+                              matmul.bias_elements > 0, sum, context);
 }
 
 CountedTensor row_cut_linear(const CountedTensor& x, const WalkedBlock& block, std::string_view name,
