@@ -29,6 +29,12 @@ namespace {
 
 using namespace weft;
 
+double share_of_experts(const Model& model) {
+  const Block& layer = model.find(ModuleKind::kLlm)->distinct_layers.front();
+  const Op& product = op_named(layer, "mlp.gate_up");
+  return product.rows.value() / static_cast<double>(std::get<Matmul>(product.shape).experts);
+}
+
 /// By the formula of the baseline: six a parameter and token, and attention.
 double model_flops(const Model& model, const TrainingRank& rank, const Case& one) {
   double text = 0, vision = 0;
@@ -41,7 +47,8 @@ double model_flops(const Model& model, const TrainingRank& rank, const Case& one
   double embedding = 0;
   for (const ParameterPtr& parameter : rank.parameters()) {
     const std::string name = parameter->name();
-    const auto count = static_cast<double>(parameter->value.numel());
+    auto count = static_cast<double>(parameter->value.numel());
+    if (parameter->spec.pieces.front().is_expert) count *= share_of_experts(model);  // that a token chooses
     (name.starts_with("visual") ? vision : text) += count;
     if (name.find("embed_tokens") != std::string::npos) embedding = count;
     has_head |= name.find("lm_head") != std::string::npos;
