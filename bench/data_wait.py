@@ -60,7 +60,7 @@ def write_files(folder, arguments):
         side = arguments.photo // 2 if arguments.pack else arguments.photo
         photograph(side, i).save(folder / f"{i}.jpg", quality=90)
         text = " ".join((words[i * 50 :] + words * 8)[: 40 + 15 * (i % 10) if arguments.pack else 4000])
-        lines.append(json.dumps({"messages": [{"role": "user", "content": "<image>" + text},
+        lines.append(json.dumps({"messages": [{"role": "user", "content": "<image>What is this?"},
                                               {"role": "assistant", "content": text}], "images": [f"{i}.jpg"]}))
     (folder / "chats.jsonl").write_text("\n".join(lines))
     pack = "pack: true\nimage_max_pixels: 200704\n" if arguments.pack else ""

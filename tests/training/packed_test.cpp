@@ -12,7 +12,7 @@
 namespace weft::training {
 namespace {
 
-constexpr int64_t kRowTokens = 160;
+constexpr int64_t kRowTokens = 300;
 
 class TrainPackedRows : public ConversationTraining {
  protected:
