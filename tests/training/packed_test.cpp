@@ -1,3 +1,5 @@
+#include <atomic>
+
 #include <gtest/gtest.h>
 
 #include "tests/training/conversation_training.h"
@@ -10,7 +12,7 @@
 namespace weft::training {
 namespace {
 
-constexpr int64_t kRowTokens = 160;
+constexpr int64_t kRowTokens = 300;
 
 class TrainPackedRows : public ConversationTraining {
  protected:
@@ -157,6 +159,26 @@ TEST_F(TrainPackedRows, ARunGoesOnWhereItStoppedAlsoByAnotherPlan) {
       {.run_folder = files_.folder() / "other", .resumes = true, .resume_from = run / "checkpoints/step-00000002"});
   ASSERT_TRUE(other.error);
   EXPECT_EQ(other.error->field, "data");
+}
+
+TEST_F(TrainPackedRows, RowsAreBalancedByTheLengthsOfTheirRecords) {
+  files_.write_records(150);
+  const TrainConfig config = packed();
+  const Outcome alone = train(plan({}), config);
+  Plan balanced = plan({.dp = 2});
+  balanced.balance = Balance::kLlm;
+  std::atomic<size_t> most_segments = 0;
+  SampleCosts costs{.llm =
+                        [&](const SampleLoad& load) {
+                          most_segments = std::max(most_segments.load(), load.llm.size());
+                          double pairs = 0;
+                          for (const Segment& segment : load.llm)
+                            pairs += segment.count * segment.length * segment.length;
+                          return pairs;
+                        },
+                    .encoder = [](ModuleKind, const SampleLoad&) { return 0.0; }};
+  expect_same(train(balanced, config, {.costs = costs}), alone, "balanced");
+  EXPECT_GT(most_segments.load(), 2u);
 }
 
 /// Each record that can be used is evaluated once, packed or not.

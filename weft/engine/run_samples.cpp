@@ -20,7 +20,7 @@ constexpr uint64_t kUnseen = 0x5eed0fe5a1ULL;
 std::string packing_text(const PackedSource& rows, double index_ms) {
   const PackedOrder& order = rows.order();
   return fmt::format(
-      "packed: {} of data in {} of {} tokens, {:.1f} a row, {:.1f} % full; lengths were read in {:.1f} s",
+      "packed: {} of data in {} of {} tokens, {:.1f} a row, {:.1f} % full; lengths were read in {:.2f} s",
       counted(order.epoch_records(), "record"), counted(order.epoch_rows(), "row"), with_commas(rows.capacity()),
       static_cast<double>(order.epoch_records()) / static_cast<double>(order.epoch_rows()), 100 * order.fill_share(),
       1e-3 * index_ms);
