@@ -162,7 +162,12 @@ class RankRun {
     std::vector<std::string> changes = changes_of_plan(start_.checkpoint->plan, *plan_);
     for (std::string& change : changes_of_config(Evaluations::settings_in(start_.checkpoint->run), to_json(config_)))
       changes.push_back(std::move(change));
-    if (!changes.empty()) say(fmt::format("from here on with {}", fmt::join(changes, ", ")));
+    constexpr size_t kOfOneLine = 3;
+    if (changes.size() > kOfOneLine) {
+      say(fmt::format("from here on with {} changes:\n  {}", changes.size(), fmt::join(changes, "\n  ")));
+    } else if (!changes.empty()) {
+      say(fmt::format("from here on with {}", fmt::join(changes, ", ")));
+    }
   }
 
   /// What any rank was asked, heard by all ranks alike.

@@ -23,6 +23,7 @@
 #include "weft/engine/skipped_samples.h"
 #include "weft/meaning/weight_patterns.h"
 #include "weft/pipeline/action_clock.h"
+#include "weft/program/module_kinds.h"
 #include "weft/spec/adapters.h"
 #include "weft/tensor/rank_threads.h"
 
@@ -243,7 +244,7 @@ LocalBatch TrainingSession::make_batch(const SampleSource& samples, int64_t firs
 
 std::shared_future<LocalBatch> TrainingSession::batch_of_step(int64_t step, int64_t remade) const {
   SharedBatches::Share share;
-  for (const ModuleKind kind : {ModuleKind::kLlm, ModuleKind::kVision, ModuleKind::kAudio}) {
+  for (const ModuleKind kind : kModuleKinds) {
     if (const auto rank = rank_->data_parallel_rank(kind)) share[kind] = *rank;
   }
   return batches_->get(share, {.step = step, .remade = remade}, [this, step] {

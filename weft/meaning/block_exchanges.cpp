@@ -224,7 +224,10 @@ std::vector<BlockExchange> backward_exchanges(const std::vector<BlockExchange>& 
           list.push_back(in_pass(other, BlockPass::kBackwardInput, false));
       }
     }
-    if (each.happens_again && gradients[each.weight_op].of_weight)
+    // Rows become whole again for logits, and the weight's gradient takes these.
+    if (each.happens_again && recompute == BlockRecompute::kLogits)
+      list.push_back(in_pass(each, BlockPass::kBackwardInput, false));
+    else if (each.happens_again && gradients[each.weight_op].of_weight)
       list.push_back(in_pass(each, BlockPass::kBackwardWeight, false));
     if (comes_back(each, gradients)) list.push_back(in_pass(each, BlockPass::kBackwardInput, !each.goes_back));
   }

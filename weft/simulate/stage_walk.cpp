@@ -369,7 +369,7 @@ void StageWalk::finish(Passage& passage, WalkedFlow& flow) {
       const bool reorders = rows.windows && plan_.modules[part.module].cp == 1;
       return walk_vision_exit(exit, x, passage.branches, outside, reorders, context);
     }
-    walk_llm_exit(exit, x, rows.targets, context);
+    walk_llm_exit(exit, x, rows.targets, plan_.modules[part.module].recompute_logits, context);
     return CountedTensor();
   });
   passage.needs_gradient = goes_back;

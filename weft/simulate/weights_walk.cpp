@@ -130,7 +130,8 @@ int64_t WeightsWalk::whole_gradient_bytes() const {
 
 void WeightsWalk::make_loose(size_t block) {
   for (Part& part : parts_) {
-    if (!part.scatters()) continue;
+    // What an earlier microbatch left, whose weight gradients are still to come, is added to.
+    if (!part.scatters() || part.loose[block].is_defined()) continue;
     int64_t elements = 0;
     for (const size_t weight : part.trained[block])
       elements += part.weights[weight].is_product ? 0 : part.weights[weight].elements;

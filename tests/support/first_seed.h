@@ -2,6 +2,9 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <string>
+
+#include <gtest/gtest.h>
 
 namespace weft {
 
@@ -10,6 +13,12 @@ namespace weft {
 inline uint64_t first_seed(uint64_t usual) {
   const char* offset = std::getenv("WEFT_FIRST_SEED");
   return usual + (offset != nullptr ? std::strtoull(offset, nullptr, 10) : 0);
+}
+
+/// Writes into a test's report (--gtest_output) how many plans it compared: runs over many seeds are added up by it.
+/// up.
+inline void record_plans(uint64_t num_plans) {
+  testing::Test::RecordProperty("plans", std::to_string(num_plans));
 }
 
 }  // namespace weft
