@@ -15,6 +15,12 @@ inline uint64_t first_seed(uint64_t usual) {
   return usual + (offset != nullptr ? std::strtoull(offset, nullptr, 10) : 0);
 }
 
+/// Whether a suite begins where it usually does: what its draw must hold, like a plan with every kind of group, is
+/// asked of that one.
+inline bool has_usual_seeds() {
+  return std::getenv("WEFT_FIRST_SEED") == nullptr;
+}
+
 /// Writes into a test's report (--gtest_output) how many plans it compared: runs over many seeds are added up by it.
 /// up.
 inline void record_plans(uint64_t num_plans) {
