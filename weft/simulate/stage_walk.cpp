@@ -310,9 +310,15 @@ CountedTensor StageWalk::behind_layer(Passage& passage, int64_t layer, CountedTe
   const std::vector<int64_t> branches = branch_layers(passage.spec);
   if (std::find(branches.begin(), branches.end(), layer) == branches.end()) return x;
   const WalkedLayerRows& branch = passage.branches.emplace_back(WalkedLayerRows{.rows = x});
-  context.going_back(passage.needs_gradient).add_step([gradient = branch.gradient, context](const CountedTensor& dy) {
-    return added_gradient(std::exchange(*gradient, {}), dy, context);
-  });
+  const int64_t rows = passage.rows.between;
+  context.going_back(passage.needs_gradient)
+      .add_step([gradient = branch.gradient, rows, width, context](const CountedTensor& dy) {
+        CountedTensor first = std::exchange(*gradient, {});
+        // Some columns of a wider gradient are not added to where they lie.
+        const bool is_view = first.is_defined() && first.bytes() > rows * width * context.element_bytes;
+        if (is_view && dy.is_defined()) return context.rows_of(rows, width);
+        return added_gradient(std::move(first), dy, context);
+      });
   return x;
 }
 
@@ -322,8 +328,8 @@ void StageWalk::pass_on(Passage& passage, WalkedFlow& flow, WalkedVisit& visit) 
   const int64_t width = passage.spec.width;
   for (WalkedParts& added : passage.added) {
     const int64_t later = added.first_layer + added.num_parts - (part.first_layer + part.num_layers);
-    added.rows.reset();
     if (later > 0) flow[added.encoder] = context.rows_of(added.num_rows, later * width);
+    added.rows.reset();
     if (context.way != nullptr && added.needs_gradient) visit.added.push_back(added);
   }
   if (part.has_exit || passage.branches.empty()) return;
