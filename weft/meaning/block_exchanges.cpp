@@ -118,8 +118,10 @@ bool comes_back(const BlockExchange& exchange, const std::vector<OpGradients>& g
   const OpGradients& op = gradients[exchange.op];
   switch (exchange.kind) {
     case ExchangeKind::kRows:
-      // Of rows that become whole for an operator, or of what it made.
-      return exchange.change == RowChange::kLeave || exchange.change == RowChange::kSum ? op.of_output : op.of_input;
+      // Of rows that become whole for an operator, or of what it made. A bias is added once ranks have summed: where it
+      // alone is trained, nothing goes back further.
+      if (exchange.change != RowChange::kLeave && exchange.change != RowChange::kSum) return op.of_input;
+      return op.of_input || op.of_weight || (op.of_output && !op.of_bias);
     case ExchangeKind::kHeads:
     case ExchangeKind::kKeys:
       return op.of_output;
