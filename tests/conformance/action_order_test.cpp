@@ -34,7 +34,8 @@ std::string text_of(const std::vector<Action>& actions) {
 class ActionOrder : public testing::TestWithParam<TinyModel> {};
 
 TEST_P(ActionOrder, IsThatOfTheLoweredSchedule) {
-  for (uint64_t i = 1; i <= draws(uint64_t{6}) && !HasFailure(); ++i) {
+  uint64_t num_plans = 0;
+  for (uint64_t i = 1; i <= draws(uint64_t{6}) && !HasFailure(); ++i, ++num_plans) {
     const uint64_t seed = first_seed(kFirstOrderSeed + i);
     const StepRun run = run_drawn_step(GetParam(), seed);
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + settings_text(run.plan));
@@ -49,6 +50,7 @@ TEST_P(ActionOrder, IsThatOfTheLoweredSchedule) {
           << "rank " << rank;
     }
   }
+  record_plans(num_plans);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ActionOrder, tiny_models(), [](const auto& test) { return test.param.name; });

@@ -1,8 +1,8 @@
 // What plans say that their ranks hold, against ranks that run them.
 #include "weft/meaning/held_state.h"
 
-#include "tests/conformance/first_seed.h"
 #include "tests/support/draws.h"
+#include "tests/support/first_seed.h"
 #include "tests/support/meaning/random_plan.h"
 #include "tests/support/pipeline/example_training.h"
 #include "tests/support/pipeline/random_settings.h"
@@ -46,7 +46,8 @@ class HeldStates : public testing::TestWithParam<TinyModel> {};
 TEST_P(HeldStates, AreToTheByteWhatRanksHold) {
   TrainingExample example{.fixture = GetParam().fixture, .sizes = GetParam().sizes, .steps = 1};
   const Model model = example_model(example);
-  for (uint64_t i = 1; i <= draws(uint64_t{12}) && !HasFailure(); ++i) {
+  uint64_t num_plans = 0;
+  for (uint64_t i = 1; i <= draws(uint64_t{12}) && !HasFailure(); ++i, ++num_plans) {
     const uint64_t seed = first_seed(i);
     Plan plan = random_plan(maybe_with_adapters(model, seed), 1000 + seed);
     draw_settings(seed, plan);
@@ -62,6 +63,7 @@ TEST_P(HeldStates, AreToTheByteWhatRanksHold) {
       EXPECT_EQ(predicted.optimizer, found.optimizer) << "rank " << rank;
     }
   }
+  record_plans(num_plans);
 }
 
 TEST_P(HeldStates, CountTheCopyOfACheckpoint) {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <set>
 
-#include "tests/conformance/first_seed.h"
 #include "tests/support/draws.h"
+#include "tests/support/first_seed.h"
 #include "tests/support/meaning/random_plan.h"
 #include "tests/support/pipeline/example_load.h"
 #include "tests/support/pipeline/random_settings.h"

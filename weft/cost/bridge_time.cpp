@@ -4,6 +4,7 @@
 
 #include "weft/cost/collective_time.h"
 #include "weft/meaning/macro_batch.h"
+#include "weft/meaning/weight_copies.h"
 #include "weft/meaning/zero_rules.h"
 
 namespace weft {
@@ -11,7 +12,7 @@ namespace {
 
 /// Whether ZeRO has the llm's ranks on several nodes communicate in every microbatch.
 bool zero_leaves_node(const ModulePlan& llm, const ModuleCosts& costs) {
-  const ZeroRules rules = zero_rules(effective_zero(llm.zero, llm.dp * llm.cp), llm.zero_keep_gathered);
+  const ZeroRules rules = rules_of_weights(llm);
   return (rules.scatters_gradients || rules.releases_values) && costs.gradient_link.num_nodes > 1;
 }
 

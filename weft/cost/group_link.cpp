@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 
+#include "weft/mesh/expert_axes.h"
 #include "weft/plan/module_mesh.h"
 
 namespace weft {
@@ -15,7 +17,7 @@ struct StridedGroups {
 };
 
 /// Nothing where the axes are not neighbours in the mesh.
-std::optional<StridedGroups> strided(const ModulePlan& module, const std::vector<std::string>& axes) {
+std::optional<StridedGroups> strided(const ModulePlan& module, std::span<const std::string> axes) {
   StridedGroups groups;
   int64_t stride = 1;
   bool has_begun = false, has_ended = false;
@@ -89,7 +91,7 @@ GroupPlacement slowest(const std::vector<GroupPlacement>& placements) {
                            [&](const GroupPlacement& a, const GroupPlacement& b) { return speed(a) < speed(b); });
 }
 
-GroupPlacement by_looking(const Cluster& cluster, const Mesh& mesh, const std::vector<std::string>& axes) {
+GroupPlacement by_looking(const Cluster& cluster, const Mesh& mesh, std::span<const std::string> axes) {
   const Result<Topology> topology = Topology::uniform(cluster.devices_per_node, cluster.cards_per_node);
   AxisList present;
   for (size_t axis = 0; axis < mesh.axes().size(); ++axis) {
@@ -138,14 +140,12 @@ GroupPlacement placement_along(const Cluster& cluster, const ModulePlan& module,
 
 GroupPlacement expert_placement(const Cluster& cluster, const ModulePlan& module, const std::string& axis) {
   const bool over_tp = module.experts_over_tp;
-  const std::vector<std::string> axes =
-      over_tp ? std::vector<std::string>{"tp", "cp", "dp"} : std::vector<std::string>{"cp", "dp"};
-  if (const auto joined = strided(module, axes)) {
+  if (const auto joined = strided(module, expert_axes(over_tp))) {
     const StridedGroups groups = axis == "ep" ? StridedGroups{joined->stride, module.ep}
                                               : StridedGroups{joined->stride * module.ep, joined->size / module.ep};
     if (const auto placement = by_arithmetic(cluster, module, groups)) return *placement;
   }
-  return by_looking(cluster, *expert_view(*mesh_of(module), module.ep, over_tp), {axis});
+  return by_looking(cluster, *expert_view(*mesh_of(module), module.ep, over_tp), std::span(&axis, 1));
 }
 
 }  // namespace weft

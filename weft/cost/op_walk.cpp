@@ -334,6 +334,13 @@ CountedTensor walk_leave(const CountedTensor&, const SiteRows& rows, const WalkC
   return context.rows_of(context.divides_rows ? rows.between : rows.whole, rows.width);
 }
 
+CountedTensor walk_leave_with_bias(CountedTensor summand, const SiteRows& rows, bool has_bias, const WalkContext& sum,
+                                   const WalkContext& context) {
+  const CountedTensor left = walk_leave(summand, rows, sum);
+  summand.reset();
+  return has_bias ? walk_add_bias(left, rows.width, context) : left;
+}
+
 CountedTensor walk_sum(const CountedTensor&, const SiteRows& rows, const WalkContext& context) {
   context.add_step([](const CountedTensor& dy) { return dy; });
   return context.rows_of(rows.whole, rows.width);

@@ -99,6 +99,9 @@ CountedTensor added_gradient(CountedTensor first, const CountedTensor& second, c
 // Layout changes of tensor parallelism; nothing on one rank.
 CountedTensor walk_enter(const CountedTensor& x, const SiteRows& rows, const WalkContext& context);
 CountedTensor walk_leave(const CountedTensor& x, const SiteRows& rows, const WalkContext& context);
+/// The same, and a bias that is added once ranks have summed; `sum` goes back where the summands have gradients.
+CountedTensor walk_leave_with_bias(CountedTensor summand, const SiteRows& rows, bool has_bias, const WalkContext& sum,
+                                   const WalkContext& context);
 CountedTensor walk_sum(const CountedTensor& x, const SiteRows& rows, const WalkContext& context);
 CountedTensor walk_divide(const CountedTensor& x, const SiteRows& rows, const WalkContext& context);
 CountedTensor walk_gather(const CountedTensor& x, const SiteRows& rows, const WalkContext& context);

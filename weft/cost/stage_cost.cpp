@@ -5,9 +5,11 @@
 #include "weft/base/as_double.h"
 #include "weft/cost/collective_time.h"
 #include "weft/meaning/block_exchanges.h"
+#include "weft/meaning/divided_rows.h"
 #include "weft/meaning/expert_ranks.h"
 #include "weft/meaning/stage_flow.h"
 #include "weft/meaning/stage_parts.h"
+#include "weft/meaning/weight_copies.h"
 #include "weft/meaning/zero_rules.h"
 #include "weft/program/name_weights.h"
 
@@ -26,11 +28,8 @@ class PartPricer {
         costs_(costs),
         table_(table),
         splits_(has_split_backward(plan, module_)),
-        scatters_(zero_rules(effective_zero(module_.zero, module_.dp * module_.cp), module_.zero_keep_gathered)
-                      .scatters_gradients),
-        scatters_experts_(
-            zero_rules(effective_zero(module_.zero, num_expert_copies(module_)), module_.zero_keep_gathered)
-                .scatters_gradients),
+        scatters_(rules_of_weights(module_).scatters_gradients),
+        scatters_experts_(rules_of_experts(module_).scatters_gradients),
         copies_before_ms_(stage.last_copies_ms),
         trainable_(plan),
         backward_(trainable_.backward_of(module_.kind)),
@@ -45,7 +44,7 @@ class PartPricer {
       layer += run.blocks;
     }
     add_layers(BlockRecompute::kKeep, layer, part_.first_layer + part_.num_layers - layer);
-    if (part_.has_exit) add_block(costs_.exit, num_blocks(spec_) - 1, 1, BlockRecompute::kKeep);
+    if (part_.has_exit) add_block(costs_.exit, num_blocks(spec_) - 1, 1, module_.exit_recompute());
     add_state();
   }
 
@@ -115,9 +114,10 @@ class PartPricer {
       if (module_.tp > 1) add_copies(block, count * share);
     }
     double saved = block.memory.saved;
-    if (what == BlockRecompute::kAttention) {
+    if (what == BlockRecompute::kAttention || what == BlockRecompute::kLogits) {
       stage_.recompute += count * block.time.attention;
       saved = block.memory.saved_selective;
+      workspace_ = std::max(workspace_, block.memory.workspace + block.memory.some_logits);
     } else if (what == BlockRecompute::kFull) {
       stage_.recompute += count * block.time.forward;
       saved = block.memory.saved_full;
@@ -325,7 +325,7 @@ void price_transfer(const ModulePlan& module, const ModuleCosts& costs, double b
   stage.transfer_busy_ms += send_busy_ms(costs.pipeline_link, bytes);
   stage.transfer_ms = std::max(stage.transfer_ms, send_latency_ms(costs.pipeline_link));
   // Without sequence parallelism every rank needs all rows; they travel in parts and are joined at the other end.
-  if (module.tp > 1 && !module.sequence_parallel)
+  if (repeats_rows(module))
     stage.transfer_ms += all_gather_ms(costs.setting.tp_link, bytes * static_cast<double>(module.tp));
   stage.transfer_bytes += 2 * bytes;
 }

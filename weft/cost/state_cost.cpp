@@ -5,6 +5,7 @@
 
 #include "weft/base/as_double.h"
 #include "weft/cost/collective_time.h"
+#include "weft/meaning/weight_copies.h"
 #include "weft/meaning/zero_rules.h"
 
 namespace weft {
@@ -149,8 +150,8 @@ double update_traffic_bytes(const PrecisionPlan& precision) {
 }
 
 double owned_gradient_bytes(const Plan& plan, const ModulePlan& module, int64_t elements) {
-  const ZeroRules rules = zero_rules(module.zero, module.zero_keep_gathered);
-  const double ranks = rules.divides_states ? as_double(module.dp * module.cp) : 1;
+  const ZeroRules rules = rules_of_weights(module);
+  const double ranks = rules.divides_states ? as_double(num_weight_copies(module)) : 1;
   return as_double(elements) / ranks * num_bytes(rules.gradient_sums(plan.precision.reduce, plan.precision.master));
 }
 

@@ -410,6 +410,7 @@ Result<TrainReport> RunLoop::run_rank(World& world) {
                                     .batches = switches_.batches_after(0, config_.data_threads),
                                     .records = true,
                                     .memory = options_.memory}));
+  if (world.rank() == 0 && options_.say && !session->packing().empty()) options_.say(session->packing());
   if (auto error = open_run(world, start, plan_, config_)) return *error;
   return RankRun(world, plan_, config_, options_, switches_, start, *session).run();
 }

@@ -1,5 +1,7 @@
 #include "weft/layers/linear.h"
 
+#include <utility>
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/linear.h>
@@ -184,6 +186,11 @@ at::Tensor entered_linear(const at::Tensor& x, const ParameterPtr& weight, const
     return arranged(enter(own));
   };
   return apply_linear(whole, x.detach(), layer);
+}
+
+at::Tensor leave_with_bias(at::Tensor summand, const ParameterPtr& bias, const RunContext& context) {
+  const at::Tensor rows = context.leave(std::exchange(summand, {}));
+  return bias ? add_bias(rows, bias) : rows;
 }
 
 }  // namespace weft

@@ -19,6 +19,10 @@ using ArrangeRows = std::function<at::Tensor(const at::Tensor& whole)>;
 at::Tensor entered_linear(const at::Tensor& x, const ParameterPtr& weight, const ParameterPtr& bias,
                           const RunContext& context, const ArrangeRows& arrange = {});
 
+/// The summands of weights that are cut by rows become rows as between blocks. A bias is added once, when those of all
+/// ranks came together and this rank's is let go of.
+at::Tensor leave_with_bias(at::Tensor summand, const ParameterPtr& bias, const RunContext& context);
+
 /// linear(activation(wide)). Where a device has kernels for that, `wide` is all that is kept, and what the activation
 /// gives is made again with its gradient.
 at::Tensor activated_linear(const at::Tensor& wide, const MlpActivation& activation, const ParameterPtr& weight,

@@ -10,15 +10,10 @@
 namespace weft {
 namespace {
 
-at::Tensor with_bias(const at::Tensor& rows, const ParameterPtr& bias) {
-  return bias ? add_bias(rows, bias) : rows;
-}
-
-/// A row-cut product's bias is added once, after the summands of all ranks came together.
 at::Tensor row_cut_linear(const at::Tensor& x, const ParameterPtr& weight, const ParameterPtr& bias,
                           const RunContext& context) {
   if (context.sites == nullptr) return linear(x, weight, bias, context);
-  return with_bias(context.leave(linear(x, weight, {}, context)), bias);
+  return leave_with_bias(linear(x, weight, {}, context), bias, context);
 }
 
 at::Tensor scaled(const at::Tensor& x, const ParameterPtr& weight) {
@@ -74,7 +69,7 @@ at::Tensor MlpLayer::forward(const at::Tensor& x, const RunContext& context) con
   const at::Tensor wide = entered_linear(x, up, up_bias, context);
   const MlpActivation between{.activation = activation, .is_gated = is_gated};
   if (context.sites == nullptr) return activated_linear(wide, between, down, down_bias, context);
-  return with_bias(context.leave(activated_linear(wide, between, down, {}, context)), down_bias);
+  return leave_with_bias(activated_linear(wide, between, down, {}, context), down_bias, context);
 }
 
 at::Tensor TransformerLayer::forward(const at::Tensor& x, const AttentionCall& call, const RunContext& context) const {

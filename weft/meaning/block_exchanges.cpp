@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "weft/base/check.h"
+#include "weft/meaning/divided_rows.h"
 #include "weft/meaning/op_share.h"
 #include "weft/program/adapter_ops.h"
 
@@ -142,7 +143,7 @@ BlockSharing sharing_of(const ModulePlan& module, bool balances_experts) {
           .ulysses = module.cp_ulysses,
           .ring = module.cp / module.cp_ulysses,
           .ep = module.ep,
-          .divides_rows = module.sequence_parallel && module.tp > 1,
+          .divides_rows = divides_rows(module),
           .experts_over_tp = module.experts_over_tp,
           .balances_experts = balances_experts};
 }
@@ -180,8 +181,7 @@ OutputUse output_use(const Plan& plan, const ModulePlan& encoder) {
   const Module* spec = plan.model.find(encoder.kind);
   const bool has_parts = spec != nullptr && spec->output_parts > 1;
   const bool is_in_pipeline = encoder.is_in_pipeline();
-  return {.is_in_pipeline = is_in_pipeline,
-          .divides_parts = is_in_pipeline && has_parts && plan.llm().sequence_parallel && plan.llm().tp > 1};
+  return {.is_in_pipeline = is_in_pipeline, .divides_parts = is_in_pipeline && has_parts && divides_rows(plan.llm())};
 }
 
 std::vector<BlockExchange> output_exchanges(const Module& encoder, const BlockSharing& sharing, const OutputUse& use) {
@@ -224,7 +224,10 @@ std::vector<BlockExchange> backward_exchanges(const std::vector<BlockExchange>& 
           list.push_back(in_pass(other, BlockPass::kBackwardInput, false));
       }
     }
-    if (each.happens_again && gradients[each.weight_op].of_weight)
+    // Rows become whole again for logits, and the weight's gradient takes these.
+    if (each.happens_again && recompute == BlockRecompute::kLogits)
+      list.push_back(in_pass(each, BlockPass::kBackwardInput, false));
+    else if (each.happens_again && gradients[each.weight_op].of_weight)
       list.push_back(in_pass(each, BlockPass::kBackwardWeight, false));
     if (comes_back(each, gradients)) list.push_back(in_pass(each, BlockPass::kBackwardInput, !each.goes_back));
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "weft/base/check.h"
+#include "weft/meaning/divided_rows.h"
 #include "weft/meaning/rank_groups.h"
 
 namespace weft {
@@ -40,14 +41,11 @@ class NumberSet {
 
 PlannedBridge planned_bridge(const Plan& plan, size_t module) {
   const ModulePlan &encoder = plan.modules[module], &llm = plan.llm();
-  const bool divides_rows = llm.tp > 1 && llm.sequence_parallel;
-  PlannedBridge bridge{.ranks = {},
-                       .ends = {.makers = {},
-                                .takers = {},
-                                .makers_are_copies = encoder.tp > 1,
-                                .takers_are_copies = llm.tp > 1 && !divides_rows},
-                       .shares_made = encoder.cp > 1,
-                       .shares_taken = divides_rows || llm.cp > 1};
+  PlannedBridge bridge{
+      .ranks = {},
+      .ends = {.makers = {}, .takers = {}, .makers_are_copies = encoder.tp > 1, .takers_are_copies = repeats_rows(llm)},
+      .shares_made = encoder.cp > 1,
+      .shares_taken = divides_rows(llm) || llm.cp > 1};
   for (const BridgeRank& end : bridge_ranks(plan, module)) {
     bridge.ranks.push_back(end.rank);
     bridge.ends.makers.push_back(end.makes.value_or(-1));

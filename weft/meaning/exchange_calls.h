@@ -4,6 +4,7 @@
 
 #include "weft/meaning/block_exchanges.h"
 #include "weft/meaning/call_list.h"
+#include "weft/meaning/divided_rows.h"
 #include "weft/meaning/rank_groups.h"
 #include "weft/meaning/row_shares.h"
 
@@ -27,7 +28,7 @@ struct ModulePlace {
   RankGroup same_keys;
   RankGroup tied_ends;
 
-  bool divides_rows() const { return plan->sequence_parallel && plan->tp > 1; }
+  bool divides_rows() const { return weft::divides_rows(*plan); }
   /// Of so many rows on all tensor-parallel ranks, those that this one has between blocks.
   Range rows_between(int64_t rows) const;
 };

@@ -2,7 +2,8 @@
 
 #include <cstdint>
 
-#include "weft/plan/plan.h"
+#include "weft/mesh/expert_axes.h"
+#include "weft/plan/degrees.h"
 
 namespace weft {
 
@@ -11,12 +12,14 @@ namespace weft {
 // tensor-parallel rank routes the rows that sequence parallelism gives it.
 
 /// The ranks of one pipeline stage that ep divides.
-inline int64_t num_expert_ranks(const ModulePlan& module) {
-  return (module.experts_over_tp ? module.tp : 1) * module.cp * module.dp;
+inline int64_t num_expert_ranks(const Degrees& module) {
+  int64_t num_ranks = 1;
+  for (const std::string& axis : expert_axes(module.experts_over_tp)) num_ranks *= module.degree(axis);
+  return num_ranks;
 }
 
 /// How many ranks have the same experts.
-inline int64_t num_expert_copies(const ModulePlan& module) {
+inline int64_t num_expert_copies(const Degrees& module) {
   return num_expert_ranks(module) / module.ep;
 }
 

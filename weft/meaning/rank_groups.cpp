@@ -6,6 +6,7 @@
 #include "weft/base/check.h"
 #include "weft/meaning/tied_table.h"
 #include "weft/meaning/trainable.h"
+#include "weft/mesh/expert_axes.h"
 #include "weft/mesh/head_share.h"
 #include "weft/plan/module_mesh.h"
 
@@ -19,7 +20,8 @@ Mesh legal_mesh_of(const ModulePlan& module) {
 }
 
 /// The rank's group along the axes that the mesh has of these.
-std::vector<int64_t> group_along(const Mesh& mesh, int64_t rank, std::initializer_list<std::string_view> axes) {
+template <typename Axes = std::initializer_list<std::string_view>>
+std::vector<int64_t> group_along(const Mesh& mesh, int64_t rank, const Axes& axes) {
   AxisList present;
   for (const std::string_view axis : axes)
     if (const auto found = mesh.grid().find(axis)) present.push_back(*found);
@@ -95,8 +97,8 @@ std::optional<RankGroups> rank_groups(const Plan& plan, size_t module, int64_t r
   groups.ulysses = neighbours(groups.context, groups.place.cp, settings.cp_ulysses);
   groups.ring = counterparts(groups.context, groups.place.cp, settings.cp_ulysses);
   const bool over_tp = settings.experts_over_tp;
-  groups.balance = over_tp ? group_along(mesh, rank, {"tp", "cp"}) : groups.context;
-  groups.routed = over_tp ? group_along(mesh, rank, {"tp", "cp", "dp"}) : groups.data;
+  groups.balance = group_along(mesh, rank, routing_axes(over_tp));
+  groups.routed = group_along(mesh, rank, expert_axes(over_tp));
   groups.same_experts = groups.data;
   if (settings.ep > 1) {
     const Result<Mesh> experts = expert_view(mesh, settings.ep, over_tp);

@@ -4,7 +4,9 @@
 
 #include "weft/base/check.h"
 #include "weft/meaning/copied_weights.h"
+#include "weft/meaning/divided_rows.h"
 #include "weft/meaning/expert_ranks.h"
+#include "weft/meaning/weight_copies.h"
 #include "weft/program/name_weights.h"
 
 namespace weft {
@@ -35,6 +37,7 @@ void StageContent::add(const StagePart& part) {
     for (size_t i = first; i < weights_.size(); ++i) {
       weights_[i].is_trained = trainable_.trains_table();
       weights_[i].weight.is_product = true;  // there it is the head's
+      weights_[i].is_counted = false;        // and the embedding's is
     }
   }
   add_block(module, num_blocks(spec) - 1, false);
@@ -60,8 +63,10 @@ void StageContent::add_op(const Op& op, const ModulePlan& module, bool is_alone)
                         .block = blocks_.size(),
                         .is_of_table = !module.is_encoder() && is_table(op),
                         .is_alone = is_alone,
-                        .has_divided_rows = module.sequence_parallel && module.tp > 1,
-                        .is_shared_out = weight.is_expert && module.ep > 1});
+                        .has_divided_rows = divides_rows(module),
+                        .is_shared_out = weight.is_expert && module.ep > 1,
+                        .is_counted = !weight.is_whole || tp_rank_ == 0 || module.tp == 1,
+                        .module = static_cast<int32_t>(&module - plan_->modules.data())});
   }
 }
 
@@ -79,8 +84,8 @@ std::vector<StageContent::Copies> StageContent::copies() const {
 StageBuckets StageContent::buckets(const ModulePlan& module, bool of_experts) const {
   const bool has_own_experts = module.ep > 1;
   StageBuckets found;
-  found.num_ranks = of_experts ? num_expert_copies(module) : module.dp * module.cp;
-  found.rules = zero_rules(effective_zero(module.zero, found.num_ranks), module.zero_keep_gathered);
+  found.num_ranks = of_experts ? num_expert_copies(module) : num_weight_copies(module);
+  found.rules = of_experts ? rules_of_experts(module) : rules_of_weights(module);
   found.bundles.resize(blocks_.size());
   std::vector<const StageWeight*> own;
   std::vector<int64_t> elements(blocks_.size());

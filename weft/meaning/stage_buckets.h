@@ -21,6 +21,9 @@ struct StageWeight {
   bool is_alone = false;          ///< a tied table, whose copies lie in equal buckets
   bool has_divided_rows = false;  ///< sequence parallelism divides the rows between the blocks of its module
   bool is_shared_out = false;     ///< of experts that other ranks have others of
+  /// In a norm of gradients: of copies that ranks have, one is. Of copied key heads in a weight, ranks may differ.
+  bool is_counted = true;
+  int32_t module = 0;  ///< of the plan
 };
 
 /// An embedding, a layer, a head.

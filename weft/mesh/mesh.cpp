@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <numeric>
+#include <span>
 
 #include <fmt/format.h>
+
+#include "weft/mesh/expert_axes.h"
 
 namespace weft {
 
@@ -100,11 +103,12 @@ std::vector<std::string> default_axis_order() {
 
 Result<Mesh> expert_view(const Mesh& mesh, int64_t ep, bool over_tp) {
   const AxisGrid& grid = mesh.grid();
+  const std::span<const std::string> names = expert_axes(over_tp);
   AxisList joined;
   std::string product;
   for (size_t axis = 0; axis < grid.num_axes(); ++axis) {
     const std::string& name = grid.axes()[axis].name;
-    if (name != "cp" && name != "dp" && !(over_tp && name == "tp")) continue;
+    if (std::find(names.begin(), names.end(), name) == names.end()) continue;
     joined.push_back(axis);
     product += fmt::format("{}{} {}", product.empty() ? "" : " × ", name, grid.size(axis));
   }

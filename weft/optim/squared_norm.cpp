@@ -6,13 +6,10 @@
 #include <ATen/ops/linalg_vector_norm.h>
 
 #include "weft/layers/own_kernels.h"
+#include "weft/meaning/square_ranges.h"
 
 namespace weft {
 namespace {
-
-constexpr int64_t kRow = 1024;
-/// Rounding of rows in single precision cancels out over many; fewer rows are summed in double precision at once.
-constexpr int64_t kFewRows = 64;
 
 bool has_own_sum(const at::Tensor& flat) {
   const bool is_known = flat.scalar_type() == at::kFloat || flat.scalar_type() == at::kBFloat16;
@@ -40,13 +37,13 @@ at::Tensor sum_by_kernel(const at::Tensor& flat) {
 at::Tensor squared_norm(const at::Tensor& flat) {
   const at::NoGradGuard no_graph;
   if (has_own_sum(flat)) return sum_by_kernel(flat);
-  if (flat.size(0) < kFewRows * kRow) return squared_norm_in_double(flat);
+  if (flat.size(0) < kFewSquares) return squared_norm_in_double(flat);
   const at::ScalarType type = flat.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const auto squares_of = [&](const at::Tensor& rows) {
     return at::linalg_vector_norm(rows, 2, at::IntArrayRef{1}, false, type).to(at::kDouble).square_().sum();
   };
-  const int64_t in_rows = flat.size(0) / kRow * kRow;
-  const at::Tensor sum = squares_of(flat.narrow(0, 0, in_rows).view({-1, kRow}));
+  const int64_t in_rows = flat.size(0) / kSquareRow * kSquareRow;
+  const at::Tensor sum = squares_of(flat.narrow(0, 0, in_rows).view({-1, kSquareRow}));
   const at::Tensor rest = flat.narrow(0, in_rows, flat.size(0) - in_rows).unsqueeze(0);
   return rest.size(1) > 0 ? sum + squares_of(rest) : sum;
 }

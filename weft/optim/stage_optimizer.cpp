@@ -92,26 +92,18 @@ StageOptimizer::StageOptimizer(std::vector<StageParameter> parameters, Group dat
   }
 }
 
-std::vector<StageOptimizer::WeightedRange> StageOptimizer::weighted_ranges(
+std::vector<WeightedRange> StageOptimizer::weighted_ranges(
     const BucketLayout& layout, const std::function<double(const Parameter&, const WeightPiece&)>& weight) const {
-  std::vector<WeightedRange> ranges;
-  bool is_open = false;  // what comes next lies behind the last range, with nothing but padding between, which is zero
+  SquareRanges joined;
   for (const BucketSlot& slot : layout.slots) {
     const Parameter& parameter = buckets_->parameter(slot);
     int64_t begin = slot.elements.begin;
     for (const WeightPiece& piece : parameter.spec.pieces) {
-      const ElementRange own{begin, begin + piece.num_elements()};
-      begin = own.end;
-      const double factor = weight(parameter, piece);
-      if (own.size() == 0) continue;
-      if (is_open && ranges.back().factor == factor)
-        ranges.back().elements.end = own.end;
-      else if (factor != 0)
-        ranges.push_back({own, factor});
-      is_open = factor != 0;
+      joined.add({begin, begin + piece.num_elements()}, weight(parameter, piece));
+      begin += piece.num_elements();
     }
   }
-  return ranges;
+  return joined.ranges();
 }
 
 at::Tensor StageOptimizer::local_squared_norm(const std::function<double(const Parameter&, const WeightPiece&)>& weight,

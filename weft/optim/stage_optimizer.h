@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "weft/comm/group.h"
+#include "weft/meaning/square_ranges.h"
 #include "weft/optim/adamw.h"
 #include "weft/optim/bucket_gradients.h"
 #include "weft/optim/bucket_values.h"
@@ -143,11 +144,6 @@ class StageOptimizer {
   HeldElements peak_elements() const;
 
  private:
-  /// Elements of a bucket, one after the other, that count alike in a norm.
-  struct WeightedRange {
-    ElementRange elements;
-    double factor = 1;
-  };
   std::vector<WeightedRange> weighted_ranges(
       const BucketLayout& layout, const std::function<double(const Parameter&, const WeightPiece&)>& weight) const;
 

@@ -111,6 +111,7 @@ StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_p
     PartModel model{.part = part, .kind = route.kind};
     model.part.recompute = {};  // the plan's, which need not outlive the stage
     model.recomputes = part.recomputes();
+    model.recomputes_logits = plan.modules[static_cast<size_t>(part.module)].recompute_logits;
     model.network = make_network(module, settings.numbers, blocks, maker);
     deal_heads(model.network->layers(), share);
     for (size_t i = first_parameter; i < maker.all().size(); ++i) {
@@ -364,6 +365,7 @@ void StageModel::run_part(const PartModel& model, Flow& flow, const Inputs& inpu
   const std::shared_ptr<const DropoutDraws> draws = inputs.draws_of(model.kind);
   const RunContext context{.deferred = deferred,
                            .sites = is_spread ? &inside : nullptr,
+                           .recomputes_logits = model.recomputes_logits,
                            .loss = at::GradMode::is_enabled() ? loss_ : LossSettings{},
                            .dropout = draws.get()};
   size_t block = model.first_block;
@@ -387,7 +389,7 @@ void StageModel::run_part(const PartModel& model, Flow& flow, const Inputs& inpu
   }
   // Layers that run again in the backward write into it once more, which nobody reads.
   const auto balance_losses = std::make_shared<std::vector<at::Tensor>>();
-  const auto expert_rows = std::make_shared<std::vector<std::vector<int64_t>>>();
+  const auto expert_rows = std::make_shared<std::vector<at::Tensor>>();
   // An evaluation has no use for it. Tensor-parallel ranks that route the same rows each add a part of the loss, others
   // that of their rows.
   const int64_t num_alike = experts_over_tp_ ? 1 : tensor_parallel.share().num_ranks;

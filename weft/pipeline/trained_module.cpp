@@ -1,5 +1,6 @@
 #include "weft/pipeline/trained_module.h"
 
+#include "weft/meaning/divided_rows.h"
 #include "weft/pipeline/copied_gradients.h"
 #include "weft/pipeline/stage_optimizers.h"
 
@@ -27,8 +28,7 @@ Result<std::unique_ptr<TrainedModule>> make_module(const ModuleMaking& making, s
   made->tensor_parallel.resize(plan.modules.size());
   for (const size_t own : modules_of_pipeline(plan, module)) {
     const ModulePlan& settings = plan.modules[own];
-    made->tensor_parallel[own] =
-        std::make_unique<TensorParallel>(made->groups.tensor, settings.sequence_parallel && settings.tp > 1);
+    made->tensor_parallel[own] = std::make_unique<TensorParallel>(made->groups.tensor, divides_rows(settings));
   }
   for (const int32_t index : stages_on(plan, plan.modules[module], made->groups.place.pp)) {
     TrainedStage& stage = made->stages.emplace_back();

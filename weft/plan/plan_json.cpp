@@ -57,6 +57,7 @@ Json module_json(const ModulePlan& m) {
   if (m.experts_over_tp) json["experts_over_tp"] = true;
   json["layers"] = matrix_json(m.layers);
   json["recompute"] = recompute_to_json(m);
+  if (m.recompute_logits) json["recompute_logits"] = true;
   json["zero"] = m.zero;
   json["zero_keep_gathered"] = m.zero_keep_gathered;
   return json;
@@ -168,6 +169,7 @@ ModulePlan read_module(Fields fields, ModuleKind kind, int64_t version) {
   if (version >= 2) m.experts_over_tp = fields.flag_or("experts_over_tp", false);
   m.layers = read_layers(fields);
   read_recompute(fields, version, m);
+  if (version >= 2 && !m.is_encoder()) m.recompute_logits = fields.flag_or("recompute_logits", false);
   m.zero = fields.integer_or("zero", 0, {0, 3});
   m.zero_keep_gathered = fields.flag_or("zero_keep_gathered", false);
   fields.reject_unknown();

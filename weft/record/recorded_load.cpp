@@ -330,7 +330,8 @@ std::optional<std::string> find_misfit(const Plan& plan, const RecordedLoad& loa
     for (size_t turn = 0; turn < load.llm[rank].size(); ++turn) {
       const MicrobatchLoad& microbatch = load.llm[rank][turn];
       const std::vector<int64_t>& samples = load.assignment.llm[rank][turn];
-      if (microbatch.samples.size() != samples.size() || !are_lengths(microbatch.samples))
+      // A packed sample is several.
+      if (microbatch.samples.size() < samples.size() || !are_lengths(microbatch.samples))
         return "a microbatch has other samples than were dealt to it";
       const int64_t tokens = std::accumulate(microbatch.samples.begin(), microbatch.samples.end(), int64_t{0});
       if (!rise_below(microbatch.targets, tokens)) return "a target lies outside its microbatch";

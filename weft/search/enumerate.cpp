@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "weft/base/divisors.h"
+#include "weft/meaning/expert_ranks.h"
 #include "weft/plan/head_limit.h"
 #include "weft/spec/num_experts.h"
 
@@ -89,7 +90,7 @@ class FrameLister {
           const bool may_differ = rows_divided && ep > 1;
           if (may_differ ? space_.experts_over_tp.value_or(over_tp) != over_tp : over_tp) continue;
           c.experts_over_tp = over_tp;
-          if ((over_tp ? c.tp : 1) * c.dp * c.cp % ep == 0) add_batches(c);
+          if (num_expert_ranks(c) % ep == 0) add_batches(c);
         }
       }
     }

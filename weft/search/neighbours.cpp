@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "weft/base/divisors.h"
+#include "weft/meaning/expert_ranks.h"
 #include "weft/plan/head_limit.h"
 #include "weft/search/enumerate.h"
 #include "weft/spec/num_experts.h"
@@ -92,7 +93,7 @@ class NeighbourLister {
     c.sequence_parallel &= c.tp > 1;
     c.cp_ulysses = heads_.largest_divisor(c.tp, std::gcd(c.cp, c.cp_ulysses));
     c.experts_over_tp &= c.sequence_parallel;
-    c.ep = std::gcd(c.ep, (c.experts_over_tp ? c.tp : 1) * c.dp * c.cp);
+    c.ep = std::gcd(c.ep, num_expert_ranks(c));
     c.experts_over_tp &= c.ep > 1;
     for (EncoderChoice& e : c.encoders) fit(c, e);
     if (c == c_ || !is_allowed(c)) return;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "weft/base/check.h"
+#include "weft/meaning/divided_rows.h"
 #include "weft/meaning/row_changes.h"
 #include "weft/program/name_weights.h"
 
@@ -74,7 +75,7 @@ WalkContext StageWalk::context_of(size_t module, const ModuleRows& rows) const {
           .exact_bytes = std::max<int64_t>(4, element),
           .adds_in_place = plan_.precision.reduce == plan_.precision.compute,
           .share = share_of(settings, places_[module]->tp),
-          .divides_rows = settings.sequence_parallel && settings.tp > 1,
+          .divides_rows = weft::divides_rows(settings),
           .rows = rows.between,
           .whole_rows = rows.whole,
           .segments = rows.segments.lengths,
@@ -102,7 +103,7 @@ std::vector<StageWalk::FlowBytes> StageWalk::tensors_between(int32_t stage, cons
                        .bytes = between * part.width * bytes,
                        .needs_gradient = part.needs_gradient,
                        .sent_bytes = sent * part.width * bytes,
-                       .is_joined = module.tp > 1 && !module.sequence_parallel,
+                       .is_joined = repeats_rows(module),
                        .width = part.width});
   }
   return tensors;
@@ -369,7 +370,7 @@ void StageWalk::finish(Passage& passage, WalkedFlow& flow) {
       const bool reorders = rows.windows && plan_.modules[part.module].cp == 1;
       return walk_vision_exit(exit, x, passage.branches, outside, reorders, context);
     }
-    walk_llm_exit(exit, x, rows.targets, context);
+    walk_llm_exit(exit, x, rows.targets, plan_.modules[part.module].recompute_logits, context);
     return CountedTensor();
   });
   passage.needs_gradient = goes_back;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "weft/meaning/square_ranges.h"
+
 namespace weft {
 WeightsWalk::WeightsWalk(const Plan& plan, const ModulePlan& module, const StageContent& stage, ByteCount& count)
     : plan_(plan),
@@ -35,7 +37,7 @@ WeightsWalk::Part WeightsWalk::make_part(const StageContent& stage, StageBuckets
     if (own.is_trained) part.trained[own.block].push_back(part.weights.size());
     if (own.is_trained && own.is_of_table && blocks_.back().borrowed == own.block)
       part.table_elements += own.weight.elements;
-    part.weights.push_back(own.weight);
+    part.weights.push_back(own);
   }
   return part;
 }
@@ -130,10 +132,11 @@ int64_t WeightsWalk::whole_gradient_bytes() const {
 
 void WeightsWalk::make_loose(size_t block) {
   for (Part& part : parts_) {
-    if (!part.scatters()) continue;
+    // What an earlier microbatch left, whose weight gradients are still to come, is added to.
+    if (!part.scatters() || part.loose[block].is_defined()) continue;
     int64_t elements = 0;
     for (const size_t weight : part.trained[block])
-      elements += part.weights[weight].is_product ? 0 : part.weights[weight].elements;
+      elements += part.weights[weight].weight.is_product ? 0 : part.weights[weight].weight.elements;
     if (elements > 0) part.loose[block] = CountedTensor(count_, elements * reduce_bytes_);
   }
 }
@@ -209,14 +212,37 @@ void WeightsWalk::finish_reduce() {
 }
 
 void WeightsWalk::measure() {
-  // In double precision, a weight at a time; of large ones, row by row.
-  constexpr int64_t kFewElements = 64 << 10;
+  if (!count_.is_of_processor()) return;
   for (const Part& part : parts_) {
-    if ((part.scatters() ? master_bytes_ : reduce_bytes_) == 8) continue;
-    for (size_t weight = 0; weight < part.bucket_of.size(); ++weight) {
-      const int64_t owned = part.owned(part.buckets.layouts[part.bucket_of[weight]]);
-      const CountedTensor exact(count_, std::min({part.weights[weight].elements, owned, kFewElements}) * 8);
+    const int64_t gradient_bytes = part.scatters() ? master_bytes_ : reduce_bytes_;
+    if (gradient_bytes == 8) continue;
+    for (const BucketLayout& bucket : part.buckets.layouts) {
+      if (!bucket.is_trained) continue;
+      for (size_t module = 0; module < plan_.modules.size(); ++module)
+        sum_squares(part, bucket, static_cast<int32_t>(module), gradient_bytes);
     }
+  }
+}
+
+void WeightsWalk::sum_squares(const Part& part, const BucketLayout& bucket, int32_t module, int64_t gradient_bytes) {
+  SquareRanges joined;
+  // Which part of a range a rank owns, whether it counts what others have, too, and whose copies of keys count, depends
+  // on its place among them.
+  bool is_sure = part.buckets.num_ranks == 1;
+  for (const BucketSlot& slot : bucket.slots) {
+    const StageWeight& weight = part.weights[slot.parameter];
+    joined.add(slot.elements, weight.is_counted && weight.module == module ? 1 : 0);
+    is_sure &= weight.weight.same_keys == 0;
+  }
+  for (const WeightedRange& range : joined.ranges()) {
+    const int64_t elements = std::min(range.elements.size(), part.owned(bucket));
+    // Few are converted to double precision, many of half precision to single, and then there is a sum for every row.
+    int64_t bytes = std::min(elements, kFewSquares - 1) * 8;
+    const int64_t by_rows = (gradient_bytes < 4 ? elements * 4 : 0) + elements / kSquareRow * (4 + 8);
+    if (is_sure && elements >= kFewSquares) bytes = by_rows;
+    if (!is_sure && elements >= kFewSquares) bytes = std::max(bytes, by_rows);
+    if (!is_sure) count_.pass(bytes);
+    if (is_sure) const CountedTensor converted(count_, bytes);
   }
 }
 

@@ -46,7 +46,7 @@ class WeightsWalk {
   /// What one of the optimizers has.
   struct Part {
     StageBuckets buckets;
-    std::vector<LocalWeight> weights;          ///< in the order in which slots count them
+    std::vector<StageWeight> weights;          ///< in the order in which slots count them
     std::vector<std::vector<size_t>> trained;  ///< by block: weights, in order
     std::vector<size_t> bucket_of;             ///< by weight
     std::vector<CountedTensor> values;         ///< by bucket, where whole ones come and go
@@ -79,6 +79,8 @@ class WeightsWalk {
   void sum_copies(const Part& part, size_t block);
   void send(Part& part, size_t bucket);
   void land_first(Part& part);
+  /// Of one bucket, for the norm of one module's gradients.
+  void sum_squares(const Part& part, const BucketLayout& bucket, int32_t module, int64_t gradient_bytes);
 
   const Plan& plan_;
   std::vector<StageBlockRules> blocks_;

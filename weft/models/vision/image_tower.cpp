@@ -68,8 +68,7 @@ at::Tensor ImageTower::leave(const LayerRows& rows, const Inputs& inputs, const 
   const at::Tensor normed = last_norm_ ? last_norm_->forward(rows.last) : rows.last;
   const at::Tensor wide = activate(project(normed, *inputs.vision, context), activation_);
   if (outside.sites == nullptr) return linear(wide, down_.weight, down_.bias, context);
-  const at::Tensor summed = outside.leave(linear(wide, down_.weight, {}, context));
-  return down_.bias ? add_bias(summed, down_.bias) : summed;
+  return leave_with_bias(linear(wide, down_.weight, {}, context), down_.bias, outside);
 }
 
 }  // namespace weft

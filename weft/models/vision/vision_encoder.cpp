@@ -1,5 +1,7 @@
 #include "weft/models/vision/vision_encoder.h"
 
+#include <utility>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
@@ -104,7 +106,8 @@ at::Tensor VisionEncoder::merge(const Merger& merger, const at::Tensor& x, const
                             : entered_linear(merger.norm.forward(x), mlp.up, mlp.up_bias, context, merge_patches);
   const at::Tensor wide = activate(up, mlp.activation);
   if (merged.sites == nullptr) return in_order(linear(wide, mlp.down, mlp.down_bias, context));
-  return add_bias(merged.leave(in_order(linear(wide, mlp.down, {}, context))), mlp.down_bias);
+  at::Tensor summand = in_order(linear(wide, mlp.down, {}, context));
+  return leave_with_bias(std::move(summand), mlp.down_bias, merged);
 }
 
 }  // namespace weft
