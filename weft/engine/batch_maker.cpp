@@ -151,7 +151,7 @@ Result<std::vector<BatchMaker::MadeList>> BatchMaker::make_lists(Reader& reader,
     MadeList& own = made.emplace_back();
     own.samples = taken(next, list.size());
     if (list.empty()) continue;
-    std::optional<StepDraws> own_draws = is_llm ? draws : std::nullopt;
+    std::optional<StepDraws> own_draws = is_llm || (draws && draws->of_encoders) ? draws : std::nullopt;
     if (own_draws) own_draws->samples = numbers_of_segments(list, own.samples);
     WEFT_TRY(own.inputs, inputs_of(rank.numbers(), rank.vocabulary(), own.samples, wanted, own_draws));
   }

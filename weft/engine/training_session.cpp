@@ -1,5 +1,6 @@
 #include "weft/engine/training_session.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -23,6 +24,7 @@
 #include "weft/engine/skipped_samples.h"
 #include "weft/meaning/weight_patterns.h"
 #include "weft/pipeline/action_clock.h"
+#include "weft/program/dropping_ops.h"
 #include "weft/program/module_kinds.h"
 #include "weft/spec/adapters.h"
 #include "weft/tensor/rank_threads.h"
@@ -238,7 +240,13 @@ LocalBatch TrainingSession::make_batch(const SampleSource& samples, int64_t firs
                    .workers = batches_->workers(),
                    .is_for_gpu = !device_.is_cpu(),
                    .is_shared = shares_batches_};
-  if (trained_step) maker.draws = StepDraws{.seed = config_->seed, .step = *trained_step, .samples = {}};
+  if (trained_step) {
+    const std::vector<Module>& modules = plan_->model.modules;
+    const bool of_encoders = std::any_of(modules.begin(), modules.end(), [](const Module& module) {
+      return module.kind != ModuleKind::kLlm && drops_elements(module);
+    });
+    maker.draws = StepDraws{.seed = config_->seed, .step = *trained_step, .samples = {}, .of_encoders = of_encoders};
+  }
   return maker.make(samples, first);
 }
 

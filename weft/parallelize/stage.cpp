@@ -362,11 +362,12 @@ void StageModel::run_part(const PartModel& model, Flow& flow, const Inputs& inpu
   const bool is_spread = tensor_parallel.share().num_ranks > 1;
   const RowCounts rows = inputs.row_counts(model.kind);
   const ActivationSites inside = tensor_parallel.sites(rows.inside);
+  const std::shared_ptr<const DropoutDraws> draws = inputs.draws_of(model.kind);
   const RunContext context{.deferred = deferred,
                            .sites = is_spread ? &inside : nullptr,
                            .recomputes_logits = model.recomputes_logits,
                            .loss = at::GradMode::is_enabled() ? loss_ : LossSettings{},
-                           .dropout = is_llm ? inputs.draws.get() : nullptr};
+                           .dropout = draws.get()};
   size_t block = model.first_block;
   LayerRows carried;
   std::map<size_t, AddedRows> added;
@@ -394,9 +395,8 @@ void StageModel::run_part(const PartModel& model, Flow& flow, const Inputs& inpu
   const int64_t num_alike = experts_over_tp_ ? 1 : tensor_parallel.share().num_ranks;
   const double balance_scale =
       is_llm && at::GradMode::is_enabled() ? balance_scale_ / static_cast<double>(num_alike) : 0;
-  const auto layer = [network = model.network, draws = is_llm ? inputs.draws : nullptr, pass, inside, is_spread,
-                      deferred, balance_losses, balance_scale, expert_rows,
-                      experts = is_llm && experts_ ? &*experts_ : nullptr,
+  const auto layer = [network = model.network, draws, pass, inside, is_spread, deferred, balance_losses, balance_scale,
+                      expert_rows, experts = is_llm && experts_ ? &*experts_ : nullptr,
                       balance = is_llm && balance_ ? &*balance_ : nullptr, over_tp = is_llm && experts_over_tp_](
                          int64_t layer_index, const at::Tensor& own, bool recomputes_attention) {
     return network->run_layer(layer_index, own, pass,
