@@ -310,9 +310,14 @@ CountedTensor StageWalk::behind_layer(Passage& passage, int64_t layer, CountedTe
   const std::vector<int64_t> branches = branch_layers(passage.spec);
   if (std::find(branches.begin(), branches.end(), layer) == branches.end()) return x;
   const WalkedLayerRows& branch = passage.branches.emplace_back(WalkedLayerRows{.rows = x});
-  context.going_back(passage.needs_gradient).add_step([gradient = branch.gradient, context](const CountedTensor& dy) {
-    return added_gradient(std::exchange(*gradient, {}), dy, context);
-  });
+  const int64_t bytes = passage.rows.between * width * context.element_bytes;
+  context.going_back(passage.needs_gradient)
+      .add_step([gradient = branch.gradient, bytes, context](const CountedTensor& dy) {
+        CountedTensor first = std::exchange(*gradient, {});
+        // Behind a stage's last layer both are parts of what the next stage sent.
+        if (first.is_defined() && dy.is_defined() && dy.bytes() != bytes) return context.make(bytes);
+        return added_gradient(std::move(first), dy, context);
+      });
   return x;
 }
 
