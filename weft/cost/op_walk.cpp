@@ -303,7 +303,9 @@ CountedTensor walk_drop(const CountedTensor& x, int64_t rows, int64_t width, dou
 CountedTensor added_gradient(CountedTensor first, const CountedTensor& second, const WalkContext& context) {
   if (!first.is_defined()) return second;
   if (!second.is_defined()) return first;
-  return first.is_shared() ? context.make(first.bytes()) : first;
+  // A part of wider rows is never added to where it lies.
+  const bool is_part = first.bytes() != second.bytes();
+  return is_part || first.is_shared() ? context.make(second.bytes()) : first;
 }
 
 WalkedBranch::WalkedBranch(const WalkContext& context) : goes_back_(context.way != nullptr) {

@@ -93,7 +93,7 @@ class WalkedBranch {
   std::shared_ptr<CountedTensor> gradient_ = std::make_shared<CountedTensor>();
 };
 
-/// A gradient that comes from two sides.
+/// A gradient that comes from two sides. The first may be a part of wider rows; the second is not.
 CountedTensor added_gradient(CountedTensor first, const CountedTensor& second, const WalkContext& context);
 
 // Layout changes of tensor parallelism; nothing on one rank.

@@ -310,13 +310,13 @@ CountedTensor StageWalk::behind_layer(Passage& passage, int64_t layer, CountedTe
   const std::vector<int64_t> branches = branch_layers(passage.spec);
   if (std::find(branches.begin(), branches.end(), layer) == branches.end()) return x;
   const WalkedLayerRows& branch = passage.branches.emplace_back(WalkedLayerRows{.rows = x});
-  const int64_t rows = passage.rows.between;
+  const int64_t bytes = passage.rows.between * width * context.element_bytes;
   context.going_back(passage.needs_gradient)
-      .add_step([gradient = branch.gradient, rows, width, context](const CountedTensor& dy) {
+      .add_step([gradient = branch.gradient, bytes, context](const CountedTensor& dy) {
         CountedTensor first = std::exchange(*gradient, {});
-        // Some columns of a wider gradient are not added to where they lie.
-        const bool is_view = first.is_defined() && first.bytes() > rows * width * context.element_bytes;
-        if (is_view && dy.is_defined()) return context.rows_of(rows, width);
+        // Behind a stage's last layer both are parts of what the next stage sent, which are not added to in place.
+        const bool are_whole = first.bytes() == bytes && dy.bytes() == bytes;
+        if (first.is_defined() && dy.is_defined() && !are_whole) return context.make(bytes);
         return added_gradient(std::move(first), dy, context);
       });
   return x;
