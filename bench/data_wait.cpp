@@ -11,8 +11,7 @@
 #include "weft/comm/run_ranks.h"
 #include "weft/data/conversations/data_settings.h"
 #include "weft/engine/batch_maker.h"
-#include "weft/engine/sample_inputs.h"
-#include "weft/loader/conversation_source.h"
+#include "weft/engine/run_samples.h"
 #include "weft/plan/plan_json.h"
 
 namespace {
@@ -29,9 +28,11 @@ void measure(World& world, const Plan& plan, const DataSettings& settings, char*
   const int64_t threads = std::atoll(argv[4]), steps = std::atoll(argv[6]);
   const double step_ms = std::atof(argv[5]);
   const std::unique_ptr<TrainingRank> rank = must(TrainingRank::create(world, plan, {.seed = 1}));
-  const SampleForm form = sample_form(rank->numbers(), rank->vocabulary());
-  const ConversationSource samples(must(ConversationData::open(plan.model, form, argv[3], settings)), 1, false);
   SharedBatches batches(threads);
+  const TrainConfig config{.seed = 1, .data = TrainData{.settings = settings, .model = argv[3]}};
+  const RunSamples opened = must(open_run_samples(plan, config, batches.workers()));
+  if (!opened.packing.empty()) fmt::print("{}\n", opened.packing);
+  const SampleSource& samples = *opened.trained;
   const SampleCosts costs;
   const BatchMaker maker{.plan = plan, .rank = *rank, .costs = costs, .workers = batches.workers()};
   const auto batch_of = [&](int64_t step) {

@@ -32,6 +32,8 @@ struct Case {
   bool recomputes = false;
   int64_t adapter_rank = 0;  ///< 0: all weights are trained
   bool is_reversed = false;  ///< samples come in the other order, and sums with them
+  bool recomputes_logits = false;
+  int64_t layers = 0;  ///< that the llm keeps of the model's; 0: all
 
   int64_t image_rows() const { return side * side / 4; }
 };
@@ -49,9 +51,15 @@ inline constexpr const char* kTinyModel = R"({
   "image_token_id": 505, "video_token_id": 506, "vision_start_token_id": 502, "vision_end_token_id": 503})";
 
 inline Model model_of(const Case& one) {
-  const std::filesystem::path models = std::filesystem::path(WEFT_SOURCE_DIR) / "scenarios/models";
-  Model model = one.model.empty() ? must(read_model({.source = "bench", .root = Json::parse(kTinyModel)}, "tiny"))
-                                  : must(read_model_file(models / (one.model + ".json")));
+  Document config{.source = "bench", .root = {}};
+  if (one.model.empty()) {
+    config.root = Json::parse(kTinyModel);
+  } else {
+    const std::filesystem::path models = std::filesystem::path(WEFT_SOURCE_DIR) / "scenarios/models";
+    config = must(read_document(models / (one.model + ".json")));
+  }
+  if (one.layers > 0) config.root["text_config"]["num_hidden_layers"] = one.layers;
+  Model model = must(read_model(config, one.name));
   if (one.adapter_rank == 0) return model;
   const AdapterRule rule{
       .targets = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"},
@@ -81,6 +89,7 @@ inline Plan plan_of(const Model& model, const Case& one) {
                             .axis_order = default_axis_order(),
                             .layers = {{static_cast<int64_t>(layers)}},
                             .recompute = {{{}}}});
+    if (is_llm) plan.modules.back().recompute_logits = one.recomputes_logits;
     if (one.recomputes)
       plan.modules.back().recompute = {{RecomputeCounts{.full = static_cast<int64_t>(layers), .selective = 0}}};
   }
@@ -118,10 +127,15 @@ inline RawInputs batch_of(const ModelNumbers& numbers, int64_t vocabulary, const
   return raw;
 }
 
-/// By name; the tiny one is run only where it is asked for, without a GPU on the CPU.
+/// By name; the tiny one, without a GPU on the CPU, and some layers of a mixture of experts are run only where they are
+/// asked for.
 inline std::vector<Case> all_cases() {
   return {Case{"2b-bf16", "qwen2-vl-2b", 4, Precision::kBf16}, Case{"2b-fp32", "qwen2-vl-2b", 4, Precision::kFp32},
-          Case{"7b-bf16", "qwen2-vl-7b", 2, Precision::kBf16}, Case{"tiny-bf16", "", 2, Precision::kBf16, 256, 16}};
+          Case{"7b-bf16", "qwen2-vl-7b", 2, Precision::kBf16}, Case{"tiny-bf16", "", 2, Precision::kBf16, 256, 16},
+          Case{.name = "moe-bf16", .model = "qwen3-vl-30b-a3b", .samples = 2, .layers = 6}};
+}
+inline bool is_asked_for(const Case& one) {
+  return one.model.empty() || one.layers > 0;
 }
 
 inline double median(std::vector<double> numbers) {

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <filesystem>
 
 #include <gtest/gtest.h>
@@ -70,6 +71,31 @@ TEST_F(DescribeData, CountsTokensAndPatchesAndWritesAWorkload) {
   EXPECT_EQ(text.exit_status, 0) << text.err;
   EXPECT_NE(text.out.find("10 records, 10 looked at, 1 skipped"), std::string::npos) << text.out;
   EXPECT_NE(text.out.find("missing.png"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("chats.jsonl, record 9: "), std::string::npos) << "whose file it is\n" << text.out;
+}
+
+TEST_F(DescribeData, PackedRowsAreTheSamplesOfTheWorkload) {
+  const std::string settings =
+                        folder_.write("packed.yaml", "sets: [{file: chats.jsonl}]\ncutoff_tokens: 80\npack: true"),
+                    out = (folder_.path() / "rows.json").string();
+  const ProgramRun plain = run_weft({"describe", "--data", data_, "--model", folder_.path().string(), "--json"});
+  const double tokens = Json::parse(plain.out)["distributions"]["sequence_tokens"]["max"].get<double>();
+  const ProgramRun run =
+      run_weft({"describe", "--data", settings, "--model", folder_.path().string(), "--out", out, "--json"});
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  // Nine samples of one length, as many in a row as fit.
+  const double fit = std::floor(80 / tokens), rows = std::ceil(9 / fit);
+  ASSERT_GE(fit, 2);
+  const Json json = Json::parse(run.out);
+  EXPECT_EQ(json["packed"]["row_tokens"], 80);
+  EXPECT_NEAR(json["packed"]["samples_per_row"].get<double>(), 9 / rows, 1e-9);
+  EXPECT_NEAR(json["packed"]["fill_share"].get<double>(), 9 * tokens / (80 * rows), 1e-9);
+  EXPECT_EQ(json["workload"]["sequence_tokens"].get<double>(), std::round(9 * tokens / rows));
+  EXPECT_EQ(json["workload"]["patches_per_image"], 24);
+  const ProgramRun again = run_weft({"describe", "--model", folder_.path().string(), "--workload", out});
+  EXPECT_EQ(again.exit_status, 0) << "the workload suits the model: " << again.err;
+  const ProgramRun text = run_weft({"describe", "--data", settings, "--model", folder_.path().string()});
+  EXPECT_NE(text.out.find("packed into rows of 80 tokens: "), std::string::npos) << text.out;
 }
 
 TEST_F(DescribeData, SetsAreMixedAsTrainingMixesThem) {
@@ -116,6 +142,8 @@ TEST_F(DescribeData, WrongInputIsRefusedWithTheReason) {
   EXPECT_TRUE(has(refused({"describe", "--data", data_, "--model", "qwen2-vl-72b"}), "folder"));
   EXPECT_TRUE(has(refused({"describe", "--data", data_ + "x", "--model", model}), "cannot be read"));
   EXPECT_TRUE(has(refused({"describe", "--model", model, "--out", model + "/x.json"}), "--data"));
+  EXPECT_TRUE(has(refused({"describe", "--data", folder_.write("one.json", R"({"messages": []})"), "--model", model}),
+                  "is one record, a list of them is needed"));
   EXPECT_TRUE(has(refused({"describe", "--data", folder_.write("empty.jsonl", ""), "--model", model}), "empty"));
   EXPECT_TRUE(has(refused({"describe", "--data", folder_.write("odd.jsonl", "{\"x\":1}\n"), "--model", model}),
                   "no sample that can be used"));

@@ -102,7 +102,7 @@ TEST_F(ResumeVerb, AnotherModelIsNamedByItsFields) {
   model["text_config"]["rms_norm_eps"] = 0.125;
   const std::string other = plan("other", 1, space, folder_.write("tiny-vl.json", model.dump()));
   const std::string told = refusal({"--plan", other, "--config", config(3, 1), "--resume", run_folder("run")});
-  EXPECT_TRUE(says(told, "step-00000002 is of tiny-vl, or of another configuration of that name"));
+  EXPECT_TRUE(says(told, "step-00000002 is of another configuration of it"));
   EXPECT_TRUE(says(told, "text_config.rms_norm_eps: "));
   EXPECT_TRUE(says(told, " there, 0.125 in the plan"));
   const ProgramRun refused =
@@ -110,6 +110,66 @@ TEST_F(ResumeVerb, AnotherModelIsNamedByItsFields) {
   EXPECT_EQ(refused.exit_status, 2);
   EXPECT_TRUE(says(refused.err, "text_config.rms_norm_eps: "));
   EXPECT_FALSE(std::filesystem::exists(run_folder("new")));
+}
+
+// The same model with adapters and without: told with the way from one to the other.
+TEST_F(ResumeVerb, AdaptersThatCameOrWentAreToldWithTheWay) {
+  const std::string one = one_rank_plan();
+  const std::string adapted = run_folder("adapted.json");
+  const ProgramRun planned =
+      run_weft({"plan", "--model", "tiny-vl", "--cluster", run_folder("cluster.yaml"), "--workload",
+                run_folder("workload.yaml"), "--space", run_folder("one.yaml"), "--adapters",
+                folder_.write("adapters.yaml", "rank: 4\ntargets: [q_proj]\n"), "--out", adapted});
+  ASSERT_EQ(planned.exit_status, 0) << planned.err;
+  ASSERT_EQ(train(one, config(1, 1), "full").exit_status, 0);
+  ASSERT_EQ(train(adapted, config(1, 1), "tuned").exit_status, 0);
+  const auto told = [&](const std::string& plan_file, const std::string& name) {
+    return refusal({"--plan", plan_file, "--config", config(2, 1), "--resume", run_folder(name)});
+  };
+  EXPECT_TRUE(says(told(adapted, "full"), "To train adapters on these weights, make a Hugging Face folder with"));
+  EXPECT_TRUE(says(told(one, "tuned"), "Use a plan with these adapters. To train all of the weights, make a"));
+  const ProgramRun described = run_weft({"convert", "--describe", run_folder("tuned")});
+  EXPECT_EQ(described.exit_status, 0) << described.err;
+  EXPECT_TRUE(says(described.out, "model.layers.0.self_attn.q_proj.lora_A.weight [4, 128], moments of 1 update"));
+  EXPECT_TRUE(says(described.out, "model.layers.0.self_attn.q_proj.weight [128, 128], no moments"));
+  ASSERT_EQ(run_weft({"convert", "--from", run_folder("tuned"), "--to", run_folder("peft"), "--adapter"}).exit_status,
+            0);
+  const ProgramRun alone = run_weft({"convert", "--from", run_folder("peft"), "--to", run_folder("new")});
+  EXPECT_EQ(alone.exit_status, 2);
+  EXPECT_TRUE(says(alone.err, "holds adapters alone, without the weights of their model"));
+}
+
+TEST_F(ResumeVerb, AModelsFolderIsNoRun) {
+  const std::string model = (source_tree() / "tests/parity/fixtures/qwen2_vl_tied").string();
+  EXPECT_TRUE(says(refusal({"--plan", one_rank_plan(), "--config", config(2, 1), "--resume", model}),
+                   model + ": is a Hugging Face folder, not a run"));
+}
+
+// A plan that divides a batch to more ranks than it has samples, as someone may write it by hand.
+TEST_F(ResumeVerb, MoreRanksThanSamplesAreNamed) {
+  const std::string two = plan("two", 2, "mbs: 1\nllm: {tp: 1, pp: 1, cp: 1, dp: 2}\nvision: {placement: inline}\n");
+  ASSERT_EQ(train(two, config(1, 1), "run").exit_status, 0);
+  Json forged = Json::parse(text_of(two));
+  forged["workload"]["spec"]["global_batch_samples"] = 1;
+  const std::string small = folder_.write("small.json", forged.dump());
+  const auto refused = [&](const std::vector<std::string>& words) {
+    const ProgramRun run = run_weft(words);
+    EXPECT_EQ(run.exit_status, 2) << run.err;
+    return run.err;
+  };
+  const std::vector<std::string> resumes = {"train",    "--plan",          small,   "--config",       config(2, 1),
+                                            "--resume", run_folder("run"), "--run", run_folder("new")};
+  const std::vector<std::string> converts = {"convert", "--from", run_folder("run"), "--to", run_folder("new"),
+                                             "--plan",  small};
+  const std::string changed = refused(resumes), before = "but the spec below it has ";
+  ASSERT_TRUE(says(changed, before));
+  forged["workload"]["hash"] = changed.substr(changed.find(before) + before.size(), 16);
+  folder_.write("small.json", forged.dump());
+  for (const auto& words : {resumes, converts})
+    EXPECT_TRUE(
+        says(refused(words), "the global batch is 1; the other factors alone make 2: make one of them smaller"));
+  EXPECT_FALSE(std::filesystem::exists(run_folder("new")));
+  EXPECT_EQ(metrics("run").size(), 1u);
 }
 
 TEST_F(ResumeVerb, SaysWhatWillNotBeSaved) {

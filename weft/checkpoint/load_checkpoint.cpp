@@ -19,9 +19,13 @@ size_t first_of_rank(const std::vector<RoutedPart>& parts, int64_t rank) {
       parts.begin());
 }
 
-int64_t stored_bytes(const RoutedPart& part) {
-  const auto size = [](at::ScalarType type) { return static_cast<int64_t>(c10::elementSize(type)); };
-  return part.elements.size() * (size(part.value_type) + (part.is_trained ? 2 * size(part.moment_type) : 0));
+/// What one rank reads of a file together, at least: of two chunks more than it needs, which are those at an end and
+/// with the header, it reads a sixteenth more.
+int64_t least_read_bytes(const Checkpoint& checkpoint) {
+  constexpr int64_t kChunks = 32;
+  int64_t chunk_bytes = 0;
+  for (const CheckpointFile& file : checkpoint.files) chunk_bytes = std::max(chunk_bytes, file.chunk_bytes);
+  return kChunks * chunk_bytes;
 }
 
 int64_t most_of_all(Group& everyone, int64_t number) {
@@ -41,7 +45,7 @@ std::optional<Error> load_checkpoint(const Checkpoint& checkpoint, Group& everyo
   // All ranks find the same, unless they read different files.
   auto copies = route_files(stored.index(), wanted);
   if (auto error = first_error(everyone, copies ? std::nullopt : std::optional(copies.error()))) return error;
-  const std::vector<int64_t> readers = assign_readers(stored.index(), wanted, *copies);
+  const std::vector<int64_t> readers = assign_readers(stored.index(), wanted, *copies, least_read_bytes(checkpoint));
   const size_t first = first_of_rank(wanted, everyone.rank());
   const int64_t received_before = everyone.traffic().received;
   clear_unnamed(optimizers);

@@ -1,5 +1,6 @@
 #include "weft/checkpoint/load_checkpoint.h"
 
+#include <cctype>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -9,6 +10,8 @@
 #include "tests/support/weights/example_files.h"
 #include "weft/checkpoint/checkpoint_json.h"
 #include "weft/checkpoint/crc32c.h"
+#include "weft/weights/safetensors_file.h"
+#include "weft/weights/safetensors_header.h"
 
 namespace weft {
 namespace {
@@ -331,6 +334,83 @@ TEST_F(LoadCheckpoint, NoDamageIsLoaded) {
       EXPECT_NE(message, "loads as something else") << name << " at " << place;
       const auto read = read_checkpoint(scratch_ / "step-00000003");
       EXPECT_TRUE(!read || verify_checkpoint(*read)) << name << " at " << place;
+    }
+    EXPECT_EQ(good_checkpoint_beside(scratch_ / "step-00000003"), scratch_ / "step-00000002");
+    scratch_.write(kStep + name, good);
+  }
+  EXPECT_EQ(problem(), "");
+}
+
+/// The middle of every word of a JSON text: names, texts, numbers and signs.
+std::vector<size_t> words_of(const std::string& text) {
+  std::vector<size_t> places;
+  for (size_t begin = 0; begin < text.size();) {
+    const bool is_text = text[begin] == '"';
+    size_t end = begin + 1;
+    if (is_text) {
+      while (text[end] != '"') end += text[end] == '\\' ? 2 : 1;
+      ++end;
+    } else if (std::isalnum(static_cast<unsigned char>(text[begin])) != 0 || text[begin] == '-') {
+      end = std::min(text.size(), text.find_first_of(",:]} \n", begin));
+    }
+    if (std::isspace(static_cast<unsigned char>(text[begin])) == 0) places.push_back((begin + end) / 2);
+    begin = end;
+  }
+  return places;
+}
+
+/// Every byte of the header's length, begin, middle and end of its text, and of every tensor.
+std::vector<size_t> regions_of(const std::string& file) {
+  const auto content = read_safetensors(bytes_in(file), "a rank's file");
+  WEFT_CHECK(content.ok(), "{}", content.error().message());
+  std::vector<size_t> places;
+  constexpr auto kLength = static_cast<size_t>(kHeaderLengthBytes);
+  for (size_t i = 0; i < kLength; ++i) places.push_back(i);
+  size_t data = file.size();
+  for (const WeightEntry& entry : content->entries) {
+    const auto begin = static_cast<size_t>(entry.bytes.data() - bytes_in(file).data());
+    data = std::min(data, begin);
+    for (const size_t place : {begin, begin + entry.bytes.size() / 2, begin + entry.bytes.size() - 1})
+      places.push_back(place);
+  }
+  for (const size_t place : {kLength, data / 2, data - 1}) places.push_back(place);
+  return places;
+}
+
+// By construction: every bit of a byte in every region of every file is told, and by whoever checks all.
+TEST_F(LoadCheckpoint, AFlippedBitInEveryRegionOfEveryFileIsTold) {
+  save_example(scratch_.path(), {2});
+  const std::string description = scratch_.read(kStep + "checkpoint.json");
+  const std::vector<size_t> words = words_of(description);
+  ASSERT_GT(words.size(), 500u);
+  int turn = 0;
+  const auto with_flipped = [&](const std::string& good, size_t place) {
+    std::string bad = good;
+    bad[place] = static_cast<char>(bad[place] ^ (1 << turn++ % 8));
+    return bad;
+  };
+  for (const size_t place : words) {
+    scratch_.write(kStep + "checkpoint.json", with_flipped(description, place));
+    const auto read = read_checkpoint(scratch_ / "step-00000003");
+    ASSERT_FALSE(read.ok()) << place << ": " << description.substr(place, 20);
+    EXPECT_NE(read.error().message().find("step-00000003/checkpoint.json: "), std::string::npos)
+        << read.error().message();
+  }
+  EXPECT_EQ(good_checkpoint_beside(scratch_ / "step-00000003"), scratch_ / "step-00000002");
+  scratch_.write(kStep + "checkpoint.json", description);
+  const Checkpoint checkpoint = *read_checkpoint(scratch_ / "step-00000003");
+  for (const char* name : {"rank-00000.safetensors", "rank-00001.safetensors"}) {
+    const std::string good = scratch_.read(kStep + name);
+    const std::vector<size_t> places = regions_of(good);
+    ASSERT_GE(places.size(), 20u);
+    for (const size_t place : places) {
+      scratch_.write(kStep + name, with_flipped(good, place));
+      const auto found = verify_checkpoint(checkpoint);
+      ASSERT_TRUE(found) << name << " at " << place;
+      for (const std::string& message : {found->message(), load_problem(scratch_ / "step-00000003")}) {
+        EXPECT_NE(message.find(kStep + name + ": "), std::string::npos) << message << " at " << place;
+        EXPECT_NE(message.find(" have the CRC-32C "), std::string::npos) << message << " at " << place;
+      }
     }
     EXPECT_EQ(good_checkpoint_beside(scratch_ / "step-00000003"), scratch_ / "step-00000002");
     scratch_.write(kStep + name, good);

@@ -86,6 +86,11 @@ class PartReader {
 
 }  // namespace
 
+int64_t stored_bytes(const RoutedPart& part) {
+  const auto size = [](at::ScalarType type) { return static_cast<int64_t>(c10::elementSize(type)); };
+  return part.elements.size() * (size(part.value_type) + (part.is_trained ? 2 * size(part.moment_type) : 0));
+}
+
 PartIndex::PartIndex(std::vector<RoutedPart> parts, std::string source)
     : parts_(std::move(parts)), source_(std::move(source)) {
   for (size_t i = 0; i < parts_.size(); ++i) {
@@ -211,27 +216,74 @@ Result<std::vector<RoutedCopy>> route_files(const PartIndex& held, const std::ve
   return copies;
 }
 
+namespace {
+
+/// Parts of one file that lie beside each other, and how many elements of them each rank wants.
+struct Stretch {
+  std::vector<size_t> parts;
+  std::map<int64_t, int64_t> wants;
+  int64_t num_bytes = 0;  ///< of the parts that somebody wants
+};
+
+/// Every file from its begin, in stretches of at least these bytes; one that has fewer is one stretch.
+std::vector<Stretch> stretches_of(const PartIndex& held, const std::vector<std::map<int64_t, int64_t>>& wants,
+                                  int64_t least_bytes) {
+  const std::vector<RoutedPart>& parts = held.parts();
+  std::vector<size_t> order(parts.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return parts[a].rank != parts[b].rank ? parts[a].rank < parts[b].rank : parts[a].piece.name < parts[b].piece.name;
+  });
+  std::vector<Stretch> stretches;
+  const auto is_of_file = [&](const Stretch& stretch, int64_t rank) {
+    return parts[stretch.parts.front()].rank == rank;
+  };
+  const auto join_short_end = [&] {
+    if (stretches.size() < 2 || stretches.back().num_bytes >= least_bytes) return;
+    const Stretch end = stretches.back();
+    if (!is_of_file(stretches[stretches.size() - 2], parts[end.parts.front()].rank)) return;
+    stretches.pop_back();
+    Stretch& last = stretches.back();
+    last.parts.insert(last.parts.end(), end.parts.begin(), end.parts.end());
+    for (const auto& [rank, count] : end.wants) last.wants[rank] += count;
+    last.num_bytes += end.num_bytes;
+  };
+  for (const size_t part : order) {
+    const bool is_new_file = stretches.empty() || !is_of_file(stretches.back(), parts[part].rank);
+    if (is_new_file) join_short_end();
+    if (is_new_file || stretches.back().num_bytes >= least_bytes) stretches.emplace_back();
+    Stretch& stretch = stretches.back();
+    stretch.parts.push_back(part);
+    for (const auto& [rank, count] : wants[part]) stretch.wants[rank] += count;
+    if (!wants[part].empty()) stretch.num_bytes += stored_bytes(parts[part]);
+  }
+  join_short_end();
+  return stretches;
+}
+
+}  // namespace
+
 std::vector<int64_t> assign_readers(const PartIndex& held, const std::vector<RoutedPart>& wanted,
-                                    const std::vector<RoutedCopy>& copies) {
+                                    const std::vector<RoutedCopy>& copies, int64_t least_bytes) {
   std::vector<std::map<int64_t, int64_t>> wants(held.parts().size());  // elements by rank
   for (const RoutedCopy& copy : copies)
     wants[copy.held][wanted[copy.wanted].rank] += copy.box.num_rows * copy.box.num_columns;
   std::map<int64_t, int64_t> load;
-  std::vector<int64_t> readers;
-  for (size_t part = 0; part < wants.size(); ++part) {
-    int64_t reader = held.parts()[part].rank;
+  std::vector<int64_t> readers(held.parts().size());
+  for (const Stretch& stretch : stretches_of(held, wants, least_bytes)) {
+    int64_t reader = held.parts()[stretch.parts.front()].rank;
     const auto is_better = [&](const auto& a, const auto& b) {
       if (a.second != b.second) return a.second > b.second;
       return load[a.first] < load[b.first];
     };
-    if (!wants[part].empty()) {
-      const auto best = std::min_element(wants[part].begin(), wants[part].end(), is_better);
+    if (!stretch.wants.empty()) {
+      const auto best = std::min_element(stretch.wants.begin(), stretch.wants.end(), is_better);
       // Who wrote it reads it again, if nobody wants more of it.
-      const auto own = wants[part].find(reader);
-      if (own == wants[part].end() || own->second < best->second) reader = best->first;
+      const auto own = stretch.wants.find(reader);
+      if (own == stretch.wants.end() || own->second < best->second) reader = best->first;
     }
-    load[reader] += held.parts()[part].elements.size();
-    readers.push_back(reader);
+    load[reader] += stretch.num_bytes;
+    for (const size_t part : stretch.parts) readers[part] = reader;
   }
   return readers;
 }

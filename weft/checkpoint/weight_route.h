@@ -22,6 +22,9 @@ struct RoutedPart {
   at::ScalarType moment_type = at::kFloat;  ///< and in which moments are
 };
 
+/// Of its value and its moments, in these types.
+int64_t stored_bytes(const RoutedPart& part);
+
 /// A box that goes from a part that is there to one that is wanted.
 struct RoutedCopy {
   size_t held = 0;
@@ -66,10 +69,12 @@ Result<std::vector<RoutedCopy>> route_weights(const PartIndex& held, const std::
 /// bits back.
 Result<std::vector<RoutedCopy>> route_files(const PartIndex& held, const std::vector<RoutedPart>& wanted);
 
-/// Who reads each part that lies in a file: the rank that wants most of it and, of several, the one that has least to
-/// read. The rank that wrote it where nobody wants it.
+/// Who reads each part that lies in a file. A file is read in stretches of parts that lie beside each other, of at
+/// least these bytes each: its header and the chunks at the ends of a stretch, which the readers of others read, too,
+/// are then little beside it. A stretch is read by the rank that wants most of it and, of several, the one that has
+/// least to read; by the rank that wrote it where nobody wants more.
 std::vector<int64_t> assign_readers(const PartIndex& held, const std::vector<RoutedPart>& wanted,
-                                    const std::vector<RoutedCopy>& copies);
+                                    const std::vector<RoutedCopy>& copies, int64_t least_bytes);
 
 /// The parts of all ranks, in rank order, on all of them. All call it.
 std::vector<RoutedPart> gather_parts(Group& everyone, const std::vector<RoutedPart>& mine);

@@ -12,6 +12,7 @@
 #include "weft/cli/installation.h"
 #include "weft/cli/table.h"
 #include "weft/data/conversations/media_rules.h"
+#include "weft/data/conversations/packed_survey.h"
 #include "weft/data/conversations/survey.h"
 #include "weft/spec/scenario.h"
 
@@ -70,6 +71,11 @@ std::string small_histogram(const std::vector<double>& sorted) {
   return text;
 }
 
+std::string to_text(const PackedSurvey& rows) {
+  return fmt::format("\npacked into rows of {} tokens: {:.1f} samples a row, {:.1f} % full\n",
+                     with_commas(rows.row_tokens), mean_of(rows.samples), 100 * rows.fill_share());
+}
+
 std::string to_text(const DataSurvey& survey, const DataRequest& request) {
   std::string text = fmt::format("{}: {} records, {} looked at, {} skipped, {} cut\n\n", request.data,
                                  with_commas(survey.num_records), with_commas(survey.skips.num_samples()),
@@ -93,7 +99,7 @@ std::string to_text(const DataSurvey& survey, const DataRequest& request) {
   return text;
 }
 
-Json to_json(const DataSurvey& survey, const Workload& workload) {
+Json to_json(const DataSurvey& survey, const std::optional<PackedSurvey>& rows, const Workload& workload) {
   Json json = {{"records", survey.num_records}, {"skips", survey.skips.to_json()}, {"cut", survey.num_cut}};
   for (const auto& [name, key, values] : quantities(survey)) {
     std::vector<double> sorted = *values;
@@ -102,6 +108,10 @@ Json to_json(const DataSurvey& survey, const Workload& workload) {
                                   {"p50", quantile(sorted, 0.5)},  {"p90", quantile(sorted, 0.9)},
                                   {"p99", quantile(sorted, 0.99)}, {"max", sorted.back()}};
   }
+  if (rows)
+    json["packed"] = {{"row_tokens", rows->row_tokens},
+                      {"samples_per_row", mean_of(rows->samples)},
+                      {"fill_share", rows->fill_share()}};
   json["workload"] = to_json(workload);
   return json;
 }
@@ -137,17 +147,23 @@ Result<std::string> describe_data(const DataRequest& request) {
       survey_data({.sets = sets, .text = text, .chat = *chat, .rule = rule, .encode = encode, .measure = measure});
   const int64_t batch = request.global_batch > 0 ? request.global_batch : kDefaultBatch;
   const int64_t unit = std::max<int64_t>({model.media.patches_per_embedding, model.media.patches_per_tile, 1});
-  WEFT_TRY(const Workload workload,
+  WEFT_TRY(Workload workload,
            workload_of(survey, batch, unit, std::filesystem::path(request.data).stem().string(), request.data));
+  std::optional<PackedSurvey> rows;
+  if (settings.packs) {
+    rows = pack_survey(survey, settings.encode.cutoff_tokens);
+    workload = workload_of_rows(survey, *rows, model.media, std::move(workload));
+  }
   if (request.out) {
     if (auto error = write_file(*request.out, to_json(workload).dump(2) + "\n")) return *std::move(error);
   }
-  if (request.json) return to_json(survey, workload).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (request.json) return to_json(survey, rows, workload).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   std::string shown = to_text(survey, request);
+  if (rows) shown += to_text(*rows);
   if (request.out) {
     shown += fmt::format(
-        "\n{} holds it as a workload of {} samples a step. Next: weft plan --model {} --workload {} --cluster C\n",
-        *request.out, batch, request.model, *request.out);
+        "\n{} holds it as a workload of {} {} a step. Next: weft plan --model {} --workload {} --cluster C\n",
+        *request.out, batch, rows ? "packed rows" : "samples", request.model, *request.out);
   }
   return shown;
 }

@@ -7,6 +7,7 @@
 #include "weft/base/text.h"
 #include "weft/cli/count_option.h"
 #include "weft/cli/data_description.h"
+#include "weft/cli/default_workload.h"
 #include "weft/cli/description.h"
 #include "weft/cli/installation.h"
 #include "weft/cli/verbs.h"
@@ -24,12 +25,6 @@ struct DescribeOptions {
   std::optional<std::string> global_batch;
   bool json = false;
 };
-
-/// The workload that suits the model's modules, when the user names none.
-std::string default_workload(const Model& model) {
-  if (model.find(ModuleKind::kAudio) != nullptr) return "omni_short";
-  return model.find(ModuleKind::kVision) != nullptr ? "vl_sft" : "text_4k";
-}
 
 Result<Description> gather(const DescribeOptions& options) {
   const Scenarios scenarios = find_scenarios();

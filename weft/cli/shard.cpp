@@ -10,6 +10,7 @@
 #include "weft/base/text.h"
 #include "weft/base/units.h"
 #include "weft/cli/count_option.h"
+#include "weft/cli/default_workload.h"
 #include "weft/cli/installation.h"
 #include "weft/cli/shard_text.h"
 #include "weft/cli/verbs.h"
@@ -39,11 +40,7 @@ struct GivenProgram {
 Result<GivenProgram> program_of_model(const ShardOptions& options, int64_t num_ranks) {
   const Scenarios scenarios = find_scenarios();
   WEFT_TRY(const Model model, scenarios.model(*options.model));
-  const bool has_audio = model.find(ModuleKind::kAudio) != nullptr,
-             has_vision = model.find(ModuleKind::kVision) != nullptr;
-  WEFT_TRY(const Workload workload, scenarios.workload(options.workload.value_or(has_audio    ? "omni_short"
-                                                                                 : has_vision ? "vl_sft"
-                                                                                              : "text_4k")));
+  WEFT_TRY(const Workload workload, scenarios.workload(options.workload.value_or(default_workload(model))));
   WEFT_TRY(const SampleLoad load, average_sample(model, workload));
   int64_t samples = std::min(workload.global_batch_samples, num_ranks);
   if (options.samples) {

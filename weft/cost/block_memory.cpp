@@ -16,6 +16,7 @@ struct OpMemory {
   double weight_input = 0;     ///< of `saved`, what a weight gradient reads
   double output_gradient = 0;  ///< what a deferred weight gradient reads besides
   double moved = 0;            ///< inputs and outputs while the operator runs
+  double some_logits = 0;      ///< of the rows that have theirs at a time
 };
 
 class OpMeter {
@@ -96,6 +97,8 @@ class OpMeter {
     const double classes = as_double(c.classes) / as_double(feature_share(op_, setting_));
     const auto together = as_double(rows_of_loss(static_cast<int64_t>(classes), /*is_cpu=*/false));
     memory.moved = std::min(rows_, together) * classes * kFp32Bytes;
+    const auto at_a_time = as_double(rows_of_logits(static_cast<int64_t>(classes), /*is_cpu=*/false));
+    memory.some_logits = std::min(rows_, at_a_time) * classes * bytes_;
   }
 
   const Op& op_;
@@ -118,6 +121,8 @@ BlockMemory memory_of(const Module& module, const Block& block, const BlockSetti
     total.statistics += memory.statistics;
     recomputed += memory.scores;
     if (std::holds_alternative<Attention>(op.shape)) recomputed += memory.statistics;
+    if (std::holds_alternative<CrossEntropy>(op.shape)) recomputed += memory.saved - memory.statistics;
+    total.some_logits += memory.some_logits;
     weight_inputs += memory.weight_input;
     output_gradients += memory.output_gradient;
     // What a loss is made of is counted with what it keeps.

@@ -200,7 +200,7 @@ class Communication {
 struct BlockCompute {
   std::vector<OpTime> ops;  ///< by operator
   OpTime sum;
-  double attention_ms = 0;  ///< of the forward
+  double attention_ms = 0;  ///< of the forward: what selective recomputation repeats
 
   /// Times of the operators in each pass by a factor. Sums stay.
   void scale(double forward, double input_gradient, double weight_gradient) {
@@ -225,6 +225,8 @@ BlockCompute compute_of(const Block& block, const BlockSetting& setting, const D
     time.weight_gradient_ms *= slowdown;
     compute.sum += time;
     if (std::holds_alternative<Attention>(op.shape)) compute.attention_ms += time.forward_ms;
+    if (std::holds_alternative<CrossEntropy>(op.shape))
+      compute.attention_ms += time.forward_ms + compute.ops[compute.ops.size() - 2].forward_ms;
   }
   return compute;
 }

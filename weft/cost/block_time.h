@@ -34,7 +34,9 @@ struct BlockTime {
   PassTime forward;
   PassTime backward_input;
   PassTime backward_weight;
-  PassTime attention;  ///< the part of the forward that selective recomputation repeats
+  /// The part of the forward that selective recomputation repeats: attention or, of an llm's exit, logits and their
+  /// loss. Rows that become whole again for logits count with the weight's gradient, which takes the same.
+  PassTime attention;
   // Tensor-parallel communication that is not in the passes because the other half of the same backward hides it.
   double hidden_input_tp_ms = 0;   ///< behind the weight gradient
   double hidden_weight_tp_ms = 0;  ///< behind the input gradient

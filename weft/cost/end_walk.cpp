@@ -115,32 +115,99 @@ CountedTensor walk_llm_entry(const WalkedBlock& block, const std::vector<WalkedM
   return walk_drop(placed, own, width, block.dropout_of("embedding.sum"), after);
 }
 
-void walk_llm_exit(const WalkedBlock& block, const CountedTensor& x, int64_t targets, const WalkContext& outside) {
+namespace {
+
+/// What a loss has in passing for logits of so many rows; going back they become their gradient.
+void pass_loss(int64_t rows, int64_t classes, bool goes_back, const WalkContext& context) {
+  const int64_t chunk = chunk_elements(rows, classes, context);
+  CountedTensor converted;
+  if (context.is_half()) converted = context.make(chunk * context.exact_bytes);
+  if (goes_back) return;
+  const CountedTensor exponentials = context.make(chunk * context.exact_bytes);
+  const CountedTensor largest = context.exact_rows_of(rows, 2);
+}
+
+/// Calls visit(rows) for rows whose logits are there together.
+template <typename Visit>
+void each_logits(int64_t rows, int64_t classes, const WalkContext& context, Visit visit) {
+  const int64_t step = rows_of_logits(classes, context.count->is_of_processor());
+  for (int64_t row = 0; row < rows; row += step) visit(std::min(step, rows - row));
+}
+
+/// A head and its loss as head_loss_sum has them. `before` has a way back where its rows have a gradient.
+void walk_head_loss(const CountedTensor& x, const SiteRows& rows, const LinearShape& head, const WalkContext& before,
+                    const WalkContext& context, const WalkContext& outside) {
+  const bool takes_some = head.rows < rows.whole;
+  CountedTensor whole = walk_enter(x, rows, before);
+  if (takes_some) {
+    whole = context.rows_of(head.rows, head.in);
+    before.add_step([rows, before](const CountedTensor&) { return before.rows_of(rows.whole, rows.width); });
+  }
+  const CountedTensor sums = context.exact_rows_of(head.rows, 1);
+  CountedTensor places;
+  if (context.is_spread()) places = context.make(head.rows * (kIndexBytes + kFlagBytes));
+  {
+    const CountedTensor own = context.exact_rows_of(head.rows, 2);  // of each part, before they are put together
+    each_logits(head.rows, head.out, context, [&](int64_t some) {
+      const CountedTensor logits = context.rows_of(some, head.out);
+      walk_product(some, head.in, head.out, context);
+      pass_loss(some, head.out, /*goes_back=*/false, outside);
+    });
+    const CountedTensor of_all = context.exact_rows_of(head.rows, 2);
+  }
+  const CountedTensor kept = context.divides_rows ? x : whole;
+  context.add_step([=](const CountedTensor&) {
+    CountedTensor again = kept;
+    if (context.divides_rows) {
+      const CountedTensor gathered = context.rows_of(rows.whole, rows.width);
+      again = takes_some ? context.rows_of(head.rows, head.in) : gathered;
+    }
+    const CountedTensor kept_sums = sums, kept_places = places;
+    CountedTensor dx;
+    if (context.passes_on) dx = context.rows_of(head.rows, head.in);
+    each_logits(head.rows, head.out, context, [&](int64_t some) {
+      const CountedTensor logits = context.rows_of(some, head.out);
+      walk_product(some, head.in, head.out, context);
+      pass_loss(some, head.out, /*goes_back=*/true, outside);
+      const auto make_gradient = [some, head, context] { walk_weight_gradient(some, head.in, head.out, context); };
+      if (context.trains && context.queue != nullptr) {
+        context.queue->push_back([again, logits, make_gradient] { make_gradient(); });
+      } else if (context.trains) {
+        make_gradient();
+      }
+      if (context.passes_on) walk_product(some, head.out, head.in, context);
+    });
+    return dx;
+  });
+}
+
+}  // namespace
+
+void walk_llm_exit(const WalkedBlock& block, const CountedTensor& x, int64_t targets, bool recomputes_logits,
+                   const WalkContext& outside) {
   const Op &norm_op = op_named(block.block, "norm"), &head = op_named(block.block, "logits");
   const auto& norm = std::get<Norm>(norm_op.shape);
   const LocalMatmul local = local_matmul(std::get<Matmul>(head.shape), head.split, outside.share);
   const WalkContext context = outside.going_back(block.needs_of(head).of_output);
   const WalkContext behind = outside.going_back(block.needs_of(norm_op).of_output);
+  const SiteRows sites{context.rows, context.whole_rows, norm.width};
+  const LinearShape shape{.rows = targets, .in = local.in, .out = local.out, .adapter = block.adapter_of(head)};
+  if (recomputes_logits) {
+    const CountedTensor normed = walk_norm(x, context.rows, norm, block.at(norm_op, outside));
+    return walk_head_loss(normed, sites, shape, behind,
+                          block.at(head, outside).going_back(block.needs_of(head).of_output), context);
+  }
   CountedTensor logits;
   {
     const CountedTensor normed = walk_norm(x, context.rows, norm, block.at(norm_op, outside));
-    logits = walk_entered_linear(normed, {context.rows, context.whole_rows, norm.width},
-                                 {.rows = targets, .in = local.in, .out = local.out, .adapter = block.adapter_of(head)},
-                                 behind, block.at(head, outside));
+    logits = walk_entered_linear(normed, sites, shape, behind, block.at(head, outside));
   }
-  const int64_t chunk = chunk_elements(targets, local.out, context);
   const CountedTensor sums = context.exact_rows_of(targets, 1);
   CountedTensor places;
   if (context.is_spread()) places = context.make(targets * (kIndexBytes + kFlagBytes));
-  {
-    CountedTensor converted;
-    if (context.is_half()) converted = context.make(chunk * context.exact_bytes);
-    const CountedTensor exponentials = context.make(chunk * context.exact_bytes);
-    const CountedTensor largest = context.exact_rows_of(targets, 2);
-  }
-  context.add_step([logits, sums, places, chunk, context](const CountedTensor&) {
-    CountedTensor converted;
-    if (context.is_half()) converted = context.make(chunk * context.exact_bytes);
+  pass_loss(targets, local.out, /*goes_back=*/false, context);
+  context.add_step([logits, sums, places, targets, local, context](const CountedTensor&) {
+    pass_loss(targets, local.out, /*goes_back=*/true, context);
     return logits;
   });
 }

@@ -19,8 +19,9 @@ struct WalkedMedia {
 /// The llm's rows from tokens and media.
 CountedTensor walk_llm_entry(const WalkedBlock& entry, const std::vector<WalkedMedia>& media,
                              const WalkContext& context);
-/// The loss of so many target rows.
-void walk_llm_exit(const WalkedBlock& exit, const CountedTensor& x, int64_t targets, const WalkContext& context);
+/// The loss of so many target rows, whose logits are kept or made again, some rows at a time.
+void walk_llm_exit(const WalkedBlock& exit, const CountedTensor& x, int64_t targets, bool recomputes_logits,
+                   const WalkContext& context);
 
 /// Rows of an earlier layer that an exit takes, and where their gradient is put.
 struct WalkedLayerRows {

@@ -126,6 +126,12 @@ void expert_adapter(const CountedTensor& x, const LocalMatmul& local, const Adap
   });
 }
 
+/// Expert by expert where their gradients lie, or all of them in one product that is then added.
+void expert_gradients(int64_t rows, const LocalMatmul& local, const WalkContext& context) {
+  if (!context.has_own_kernels() || rows == 0) return walk_weight_gradient(rows, local.in, local.out, context);
+  const CountedTensor product = context.make(local.experts * local.in * local.out * context.element_bytes);
+}
+
 /// A product of every expert with its rows.
 CountedTensor expert_linear(const CountedTensor& x, const Op& op, int64_t rows,
                             const std::optional<AdapterShape>& adapter, const WalkContext& context) {
@@ -138,7 +144,7 @@ CountedTensor expert_linear(const CountedTensor& x, const Op& op, int64_t rows,
   const LocalMatmul local = local_matmul(std::get<Matmul>(op.shape), op.split, context.share);
   const CountedTensor kept = context.trains ? x : CountedTensor();
   context.add_step([=](const CountedTensor& dy) {
-    const auto make_gradients = [context, local, rows] { walk_weight_gradient(rows, local.in, local.out, context); };
+    const auto make_gradients = [context, local, rows] { expert_gradients(rows, local, context); };
     if (context.trains && context.queue != nullptr) {
       context.queue->push_back([kept, dy, make_gradients] { make_gradients(); });
     } else if (context.trains) {

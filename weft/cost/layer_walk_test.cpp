@@ -97,7 +97,7 @@ TEST(LayerWalk, TheHeadKeepsItsLogitsOnce) {
   const Block head = make_head(4096, 512, make_norm("norm", NormKind::kRms, 512, 1e-6), /*is_tied=*/false);
   for (const RowSetting& setting : kRowSettings) {
     const auto walk = [&](const CountedTensor& x, const WalkContext& context) {
-      walk_llm_exit({.block = head}, x, kRows, context);
+      walk_llm_exit({.block = head}, x, kRows, /*recomputes_logits=*/false, context);
       return CountedTensor();
     };
     // With several ranks a target's place among the classes of each is kept, too.

@@ -50,7 +50,11 @@ class ModulePasses {
       output_.forward = 1 + (module.recompute_from_inputs && backward_.runs() ? 1 : 0);
       output_.input = trainable_.gives_gradients(module) ? 1 : 0;
     }
-    exit_ = passes_of(num_blocks(spec_) - 1, Passes{.forward = 1, .input = 1, .weight = 1});
+    exit_ = passes_of(num_blocks(spec_) - 1,
+                      Passes{.forward = 1,
+                             .attention = module.exit_recompute() == BlockRecompute::kLogits ? 1.0 : 0,
+                             .input = 1,
+                             .weight = 1});
     if (module.is_in_pipeline()) {
       std::vector<StagePart> parts;
       list_stage_parts(plan, parts);

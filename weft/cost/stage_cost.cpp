@@ -44,7 +44,7 @@ class PartPricer {
       layer += run.blocks;
     }
     add_layers(BlockRecompute::kKeep, layer, part_.first_layer + part_.num_layers - layer);
-    if (part_.has_exit) add_block(costs_.exit, num_blocks(spec_) - 1, 1, BlockRecompute::kKeep);
+    if (part_.has_exit) add_block(costs_.exit, num_blocks(spec_) - 1, 1, module_.exit_recompute());
     add_state();
   }
 
@@ -114,9 +114,10 @@ class PartPricer {
       if (module_.tp > 1) add_copies(block, count * share);
     }
     double saved = block.memory.saved;
-    if (what == BlockRecompute::kAttention) {
+    if (what == BlockRecompute::kAttention || what == BlockRecompute::kLogits) {
       stage_.recompute += count * block.time.attention;
       saved = block.memory.saved_selective;
+      workspace_ = std::max(workspace_, block.memory.workspace + block.memory.some_logits);
     } else if (what == BlockRecompute::kFull) {
       stage_.recompute += count * block.time.forward;
       saved = block.memory.saved_full;

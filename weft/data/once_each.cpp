@@ -5,10 +5,9 @@
 namespace weft {
 
 Result<Sample> OnceEach::read(int64_t index, const SampleContent& wanted, std::vector<SkippedSample>& skipped) const {
-  const size_t before = skipped.size();
   WEFT_TRY(Sample sample, samples_->read(index, wanted, skipped));
   const bool is_past = num_different() > 0 && index >= num_different();
-  if (is_past || skipped.size() > before) std::fill(sample.targets.begin(), sample.targets.end(), kNoTarget);
+  if (is_past || sample.stands_in) std::fill(sample.targets.begin(), sample.targets.end(), kNoTarget);
   return sample;
 }
 

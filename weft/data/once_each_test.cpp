@@ -16,6 +16,7 @@ class FiveSamples : public SampleSource {
       record = 3;
     }
     Sample sample;
+    sample.stands_in = record != index % 5;
     sample.ids = {record, record + 1};
     sample.targets = {record + 1, kNoTarget};
     return sample;

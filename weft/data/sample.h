@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 #include "weft/spec/sample_load.h"
@@ -32,6 +33,8 @@ struct VideoGrid {
 /// One training sample: tokens, what they are to predict, and the media that some of them stand for.
 struct Sample {
   std::vector<int64_t> ids;
+  /// Tokens of each conversation in it, which do not see each other; empty: there is one.
+  std::vector<int64_t> segments;
   std::vector<int64_t> targets;  ///< of each token the next one, or kNoTarget
   std::vector<ImageGrid> images;
   std::vector<float> pixels;  ///< of all images, patch by patch
@@ -40,6 +43,9 @@ struct Sample {
   std::vector<int64_t> clip_frames;
   std::vector<float> features;  ///< [mel bins, frames of all clips]
   SampleLoad load;              ///< what it asks of each module
+  bool stands_in = false;       ///< for a sample of which nothing can be used
+
+  int64_t num_segments() const { return segments.empty() ? 1 : std::ssize(segments); }
 };
 
 }  // namespace weft

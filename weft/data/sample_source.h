@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -29,8 +30,10 @@ struct SampleLengths {
 /// A record that was to be a sample and cannot be.
 struct SkippedSample {
   int64_t sample = 0;
-  int64_t attempt = 0;  ///< 0: the sample's own record; above: what was to stand in for it
-  std::string source;   ///< the record
+  /// Which of the records that were to be it: of one record 0 is its own, and others were to stand in for that. Of
+  /// several records, its own come first.
+  int64_t attempt = 0;
+  std::string source;  ///< the record
   std::string problem;
   bool is_new = false;  ///< found while its media were decoded: ranks that do not decode them do not know of it
 };
@@ -67,6 +70,10 @@ class SampleSource {
   virtual void leave_out(const std::vector<SkippedSample>& skipped) = 0;
   /// Samples after which they repeat; 0: they do not.
   virtual int64_t num_different() const = 0;
+  /// Samples after which those that repeat were seen so many times.
+  virtual int64_t samples_of(double epochs) const {
+    return static_cast<int64_t>(std::ceil(epochs * static_cast<double>(num_different())));
+  }
   /// Whether they are drawn and not read.
   virtual bool is_synthetic() const = 0;
 };

@@ -85,6 +85,15 @@ class BatchMaker::Reader {
   std::vector<SkippedSample> skipped_;
 };
 
+std::vector<int64_t> BatchMaker::numbers_of_segments(const List& list, const std::vector<Sample>& samples) const {
+  std::vector<int64_t> numbers;
+  for (size_t i = 0; i < list.size(); ++i) {
+    for (int64_t k = 0; k < samples[i].num_segments(); ++k)
+      numbers.push_back(list[i] + k * plan.workload.global_batch_samples);
+  }
+  return numbers;
+}
+
 bool BatchMaker::needs_all_lengths() const {
   return !rank.batch_shape().encoders.empty() || (plan.balance != Balance::kNone && costs.is_given());
 }
@@ -142,8 +151,8 @@ Result<std::vector<BatchMaker::MadeList>> BatchMaker::make_lists(Reader& reader,
     MadeList& own = made.emplace_back();
     own.samples = taken(next, list.size());
     if (list.empty()) continue;
-    std::optional<StepDraws> own_draws = is_llm ? draws : std::nullopt;
-    if (own_draws) own_draws->samples = list;
+    std::optional<StepDraws> own_draws = is_llm || (draws && draws->of_encoders) ? draws : std::nullopt;
+    if (own_draws) own_draws->samples = numbers_of_segments(list, own.samples);
     WEFT_TRY(own.inputs, inputs_of(rank.numbers(), rank.vocabulary(), own.samples, wanted, own_draws));
   }
   if (is_shared) return made;
@@ -163,6 +172,7 @@ std::optional<Error> BatchMaker::make_microbatches(Reader& reader, LocalBatch& l
   for (MadeList& microbatch : *made) {
     for (const Sample& sample : microbatch.samples) {
       local.num_tokens += static_cast<double>(sample.ids.size());
+      local.num_records += static_cast<double>(sample.num_segments());
       const auto flops = training_step_flops(plan.model, plan.workload, sample.load);
       if (!flops) return flops.error();
       local.flops += *flops / static_cast<double>(plan.workload.global_batch_samples);

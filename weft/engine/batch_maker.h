@@ -28,6 +28,8 @@ struct BatchMaker {
   bool needs_all_lengths() const;
   BatchAssignment assign(const std::vector<SampleLengths>& lengths) const;
   using List = std::vector<int64_t>;  ///< samples of a microbatch or macro batch, by their numbers in the batch
+  /// Of every segment a number of its own in the step: of a sample's first the sample's.
+  std::vector<int64_t> numbers_of_segments(const List& list, const std::vector<Sample>& samples) const;
   struct MadeList {
     std::vector<Sample> samples;
     Inputs inputs;

@@ -45,12 +45,6 @@ struct Source {
   FillWeight fill;
 };
 
-bool is_model_folder(const fs::path& folder) {
-  std::error_code ignored;
-  return fs::exists(folder / "config.json", ignored) && (fs::exists(folder / "model.safetensors", ignored) ||
-                                                         fs::exists(folder / "model.safetensors.index.json", ignored));
-}
-
 /// What to do with a checkpoint that is good where another is not.
 constexpr std::string_view kOtherSource = "give it with --from {}";
 
@@ -62,6 +56,13 @@ Result<Source> open_source(const fs::path& folder) {
     source.companions = folder;
     source.text = fmt::format("a Hugging Face folder of {}", source.model.name);
     return source;
+  }
+  std::error_code ignored;
+  if (fs::exists(folder / "adapter_config.json", ignored)) {
+    return Error{
+        .source = folder.string(),
+        .problem = "holds adapters alone, without the weights of their model",
+        .advice = "Give the run that trained them. To train on, name the folder as adapter: in the configuration."};
   }
   const auto found = find_checkpoint(folder);
   if (!found) {

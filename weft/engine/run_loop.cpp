@@ -162,7 +162,12 @@ class RankRun {
     std::vector<std::string> changes = changes_of_plan(start_.checkpoint->plan, *plan_);
     for (std::string& change : changes_of_config(Evaluations::settings_in(start_.checkpoint->run), to_json(config_)))
       changes.push_back(std::move(change));
-    if (!changes.empty()) say(fmt::format("from here on with {}", fmt::join(changes, ", ")));
+    constexpr size_t kOfOneLine = 3;
+    if (changes.size() > kOfOneLine) {
+      say(fmt::format("from here on with {} changes:\n  {}", changes.size(), fmt::join(changes, "\n  ")));
+    } else if (!changes.empty()) {
+      say(fmt::format("from here on with {}", fmt::join(changes, ", ")));
+    }
   }
 
   /// What any rank was asked, heard by all ranks alike.
@@ -405,6 +410,7 @@ Result<TrainReport> RunLoop::run_rank(World& world) {
                                     .batches = switches_.batches_after(0, config_.data_threads),
                                     .records = true,
                                     .memory = options_.memory}));
+  if (world.rank() == 0 && options_.say && !session->packing().empty()) options_.say(session->packing());
   if (auto error = open_run(world, start, plan_, config_)) return *error;
   return RankRun(world, plan_, config_, options_, switches_, start, *session).run();
 }

@@ -22,8 +22,8 @@ std::string data_text(const Plan& plan, const TrainConfig& config) {
   const DataSettings& settings = config.data->settings;
   const std::string where =
       settings.files.size() == 1 ? settings.files.front().file.string() : counted(std::ssize(settings.files), "set");
-  return fmt::format("data: {} a step of {}, prepared by {}", counted(count, "sample"), where,
-                     counted(config.data_threads, "thread"));
+  return fmt::format("data: {} a step of {}, prepared by {}", counted(count, settings.packs ? "packed row" : "sample"),
+                     where, counted(config.data_threads, "thread"));
 }
 
 }  // namespace
@@ -41,10 +41,6 @@ std::vector<std::string> RunPreface::lines(const std::string& checkpoint) const 
                                     fmt::format("ranks: {}{}{}", plan.world_size, how, where), data_text(plan, config)};
   if (config.data) {
     for (const std::string& note : config.data->settings.notes) lines.push_back("note: " + note);
-    if (config.data->settings.packs)
-      lines.emplace_back(
-          "note: pack: samples of a microbatch lie end to end without padding already; they are not joined to longer "
-          "ones");
   }
   for (const std::string& note : notes_of(share, config)) lines.push_back("note: " + note);
   if (config.device == "cuda") {

@@ -126,6 +126,12 @@ std::optional<Error> check_shared(World& world, const RunStart& start) {
 
 }  // namespace
 
+bool is_model_folder(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(folder / "config.json", ignored) && (fs::exists(folder / "model.safetensors", ignored) ||
+                                                         fs::exists(folder / "model.safetensors.index.json", ignored));
+}
+
 Result<fs::path> find_checkpoint(const fs::path& given) {
   std::error_code ignored;
   if (fs::exists(given / "checkpoint.json", ignored)) return given;
@@ -133,6 +139,11 @@ Result<fs::path> find_checkpoint(const fs::path& given) {
   if (given.filename().string().starts_with(kCheckpointPrefix) && fs::is_directory(given, ignored)) return given;
   WEFT_TRY(const std::optional<fs::path> newest, newest_checkpoint(RunFolder{given}.checkpoints()));
   if (newest) return *newest;
+  if (is_model_folder(given)) {
+    return Error{.source = given.string(),
+                 .problem = "is a Hugging Face folder, not a run: there is nothing to go on with",
+                 .advice = "To begin with its weights, name it as weights: in the configuration."};
+  }
   return Error{.source = given.string(),
                .problem = fs::is_directory(given, ignored) ? "has no checkpoint" : "is no folder",
                .advice = "Give the folder of a run that has saved checkpoints, or one of these."};

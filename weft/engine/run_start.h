@@ -21,6 +21,9 @@ struct RunStart {
   std::shared_ptr<RunClaim> claim;       ///< on rank 0
 };
 
+/// Whether a folder has the files of a Hugging Face model.
+bool is_model_folder(const std::filesystem::path& folder);
+
 /// A checkpoint by its own folder or by that of its run; the newest of a run.
 Result<std::filesystem::path> find_checkpoint(const std::filesystem::path& given);
 

@@ -56,6 +56,25 @@ void list_changes(const Json& there, const Json& here, const std::string& path, 
   }
 }
 
+/// Models that have little in common differ in dozens of fields.
+void add_lines(const std::vector<std::string>& lines, Error& error) {
+  constexpr size_t kMost = 12;
+  for (size_t i = 0; i < std::min(kMost, lines.size()); ++i) error.details += lines[i];
+  if (lines.size() > kMost) error.details += fmt::format("  and {} more\n", lines.size() - kMost);
+}
+
+/// One and the same model, with adapters and without.
+std::string adapter_advice(bool has_plan_adapters) {
+  constexpr std::string_view kFolder =
+      "make a Hugging Face folder with weft convert and name it as weights: in the "
+      "configuration";
+  return has_plan_adapters ? fmt::format("To train adapters on these weights, {}.", kFolder)
+                           : fmt::format(
+                                 "Use a plan with these adapters. To train all of the weights, {}; it has the "
+                                 "adapters added to them.",
+                                 kFolder);
+}
+
 }  // namespace
 
 std::optional<Error> check_same_model(const Model& there, const std::string& source, const Model& model) {
@@ -63,10 +82,13 @@ std::optional<Error> check_same_model(const Model& there, const std::string& sou
   list_changes(there.config, model.config, "", lines);
   if (lines.empty() && num_parameters(there) == num_parameters(model)) return std::nullopt;
   Error error{.field = "model",
-              .problem = fmt::format("is {}, but {} is of {}, or of another configuration of that name", model.name,
-                                     source, there.name),
-              .advice = "Use a plan for that model."};
-  for (const std::string& line : lines) error.details += line;
+              .problem = there.name == model.name
+                             ? fmt::format("is {}, but {} is of another configuration of it", model.name, source)
+                             : fmt::format("is {}, but {} is of {}", model.name, source, there.name),
+              .advice = lines.size() == 1 && has_adapters(there) != has_adapters(model)
+                            ? adapter_advice(has_adapters(model))
+                            : "Use a plan for that model."};
+  add_lines(lines, error);
   return error;
 }
 
@@ -84,7 +106,7 @@ std::optional<Error> check_same_model(const std::filesystem::path& folder, const
   if (lines.empty()) {
     error.problem += fmt::format(": it has {} parameters, the plan's {}", num_parameters(*there), own);
   }
-  for (const std::string& line : lines) error.details += line;
+  add_lines(lines, error);
   return error;
 }
 

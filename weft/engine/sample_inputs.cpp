@@ -47,7 +47,8 @@ Result<RawInputs> raw_inputs_of(const ModelNumbers& numbers, const std::vector<S
     append(targets, sample.targets);
     num_pixels += std::ssize(sample.pixels);
     num_video_pixels += std::ssize(sample.video_pixels);
-    raw.lengths.push_back(std::ssize(sample.ids));
+    if (sample.segments.empty()) raw.lengths.push_back(std::ssize(sample.ids));
+    append(raw.lengths, sample.segments);
     for (const ImageGrid& grid : sample.images) raw.image_grids.push_back({1, grid.rows, grid.columns});
     for (const VideoGrid& video : sample.videos) {
       raw.video_grids.push_back({video.frames, video.frame.rows, video.frame.columns});

@@ -9,8 +9,7 @@
 #include <optional>
 
 #include "weft/base/result.h"
-#include "weft/data/sample_source.h"
-#include "weft/engine/worker_threads.h"
+#include "weft/engine/run_samples.h"
 #include "weft/pipeline/step_batch.h"
 
 namespace weft {
@@ -19,14 +18,9 @@ namespace weft {
 struct LocalBatch {
   StepBatch batch;
   double num_tokens = 0, num_targets = 0, flops = 0;  ///< of the llm's samples
+  double num_records = 0;                             ///< that these samples are made of
   std::vector<SkippedSample> skipped;                 ///< by sample; where one is new there is no batch yet
   std::optional<Error> error;
-};
-
-/// The samples that are trained on, and those that are not; null where none are held out.
-struct RunSamples {
-  std::shared_ptr<SampleSource> trained;
-  std::shared_ptr<SampleSource> unseen;
 };
 
 /// The batches of a process's ranks, each made on a thread of its own beside the step before, by worker threads that

@@ -249,12 +249,8 @@ Result<TrainConfig> read_train_config(const Document& document) {
   return config;
 }
 
-Result<TrainConfig> with_steps(TrainConfig config, const Plan& plan) {
-  if (config.epochs == 0) return config;
-  WEFT_TRY(const ConversationSets sets, ConversationSets::open(config.data->settings));
-  const auto samples = static_cast<double>(sets.order(config.seed).epoch_samples());
-  const auto batch = static_cast<double>(plan.workload.global_batch_samples);
-  config.steps = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(config.epochs * samples / batch)));
+Result<TrainConfig> with_steps(TrainConfig config, int64_t num_samples, int64_t batch) {
+  config.steps = std::max<int64_t>(1, (num_samples + batch - 1) / batch);
   config.learning_rate.total_steps = config.steps;
   if (auto error = find_long_warmup(config)) return *std::move(error);
   return config;

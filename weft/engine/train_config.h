@@ -71,7 +71,7 @@ Result<TrainConfig> read_train_config_file(const std::filesystem::path& path);
 /// The inverse, but for the run folder, and for rules about what is trained, which a run's plan has.
 Json to_json(const TrainConfig& config);
 
-/// With as many steps as the epochs take by a plan.
-Result<TrainConfig> with_steps(TrainConfig config, const Plan& plan);
+/// With as many steps as so many samples take, `batch` of them each.
+Result<TrainConfig> with_steps(TrainConfig config, int64_t num_samples, int64_t batch);
 
 }  // namespace weft

@@ -12,7 +12,14 @@
 namespace weft {
 
 Result<std::optional<TrainReport>> Trainer::train(const TrainOptions& options) {
-  const Result<TrainConfig> config = with_steps(config_, plan_);
+  const auto counted_steps = [&]() -> Result<TrainConfig> {
+    if (config_.epochs == 0) return config_;
+    const auto batches = switches_->batches_after(0, config_.data_threads);
+    WEFT_TRY(const RunSamples samples,
+             batches->samples([&] { return open_run_samples(plan_, config_, batches->workers()); }));
+    return with_steps(config_, samples.trained->samples_of(config_.epochs), plan_.workload.global_batch_samples);
+  };
+  const Result<TrainConfig> config = counted_steps();
   if (!config) return detect_launch().is_speaker() ? config.error() : told_elsewhere(config.error().kind);
   // While a checkpoint is saved, the host holds a copy of it.
   TrainOptions counted = options;
@@ -51,6 +58,7 @@ Result<std::optional<EvalReport>> Trainer::evaluate(const std::filesystem::path&
     WEFT_TRY(const std::unique_ptr<TrainingSession> session,
              TrainingSession::create(world, plan_, config_,
                                      {.checkpoint = start, .batches = batches, .memory = options.memory}));
+    if (world.rank() == 0 && options.say && !session->packing().empty()) options.say(session->packing());
     if (world.rank() == 0 && options.show)
       options.show(fmt::format("evaluating {}", counted(config_.evaluation_batches, "batch")));
     return session->evaluate(config_.evaluation_batches);

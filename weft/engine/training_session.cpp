@@ -1,5 +1,6 @@
 #include "weft/engine/training_session.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -13,8 +14,6 @@
 #include "weft/checkpoint/load_checkpoint.h"
 #include "weft/checkpoint/save_checkpoint.h"
 #include "weft/comm/launch.h"
-#include "weft/data/once_each.h"
-#include "weft/data/synthetic.h"
 #include "weft/engine/batch_maker.h"
 #include "weft/engine/guarded.h"
 #include "weft/engine/memory_check.h"
@@ -22,19 +21,16 @@
 #include "weft/engine/rank_error.h"
 #include "weft/engine/resumed_run.h"
 #include "weft/engine/same_model.h"
-#include "weft/engine/sample_inputs.h"
 #include "weft/engine/skipped_samples.h"
-#include "weft/loader/conversation_source.h"
 #include "weft/meaning/weight_patterns.h"
 #include "weft/pipeline/action_clock.h"
+#include "weft/program/dropping_ops.h"
+#include "weft/program/module_kinds.h"
 #include "weft/spec/adapters.h"
 #include "weft/tensor/rank_threads.h"
 
 namespace weft {
 namespace {
-
-/// Keeps the samples that are evaluated on apart from those that are trained on.
-constexpr uint64_t kUnseen = 0x5eed0fe5a1ULL;
 
 /// A number of twenty bits that other assignments hardly have: sums of its squares over ranks are exact.
 int64_t hash_of(const BatchAssignment& assignment) {
@@ -50,16 +46,6 @@ int64_t hash_of(const BatchAssignment& assignment) {
   add(assignment.llm);
   for (const auto& [kind, shares] : assignment.encoders) add(shares);
   return static_cast<int64_t>(hash >> 44);
-}
-
-/// Data that are evaluated by themselves are gone through whole, whatever share of them another run may hold out.
-Result<std::shared_ptr<SampleSource>> open_evaluated(const Model& model, const SampleForm& form,
-                                                     const TrainConfig& config) {
-  TrainData own = *config.evaluation.data;
-  own.settings.held_out_share = 0;
-  for (DataFile& file : own.settings.files) file.weight = 0;
-  WEFT_TRY(const std::shared_ptr<ConversationData> data, ConversationData::open(model, form, own.model, own.settings));
-  return std::shared_ptr<SampleSource>(std::make_shared<ConversationSource>(data, config.seed, false));
 }
 
 TrainingSettings training_settings(const TrainConfig& config, std::optional<uint64_t> seed, at::Device device) {
@@ -95,11 +81,13 @@ Error nothing_held_out(const TrainConfig& config) {
 std::optional<Error> find_unfilled_batch(const SampleSource& samples, const Plan& plan, const TrainConfig& config) {
   const int64_t batch = plan.workload.global_batch_samples;
   if (samples.num_different() >= batch) return std::nullopt;
+  const bool packs = config.data->settings.packs;
   return Error{.source = config.data->settings.source,
                .field = "sets",
                .problem = fmt::format("have {} to train on, but a step of the plan takes {}",
-                                      counted(samples.num_different(), "sample"), batch),
-               .advice = "Give more data, hold out less, or plan a smaller global batch."};
+                                      counted(samples.num_different(), packs ? "packed row" : "sample"), batch),
+               .advice = packs ? "Give more data, hold out less, lower cutoff_tokens, or plan a smaller global batch."
+                               : "Give more data, hold out less, or plan a smaller global batch."};
 }
 
 }  // namespace
@@ -189,36 +177,11 @@ Result<std::unique_ptr<TrainingSession>> TrainingSession::create(World& world, c
   return session;
 }
 
-Result<RunSamples> TrainingSession::open_samples(const SampleForm& form) const {
-  const TrainConfig& config = *config_;
-  RunSamples samples;
-  if (config.data) {
-    WEFT_TRY(const std::shared_ptr<ConversationData> data,
-             ConversationData::open(plan_->model, form, config.data->model, config.data->settings));
-    samples.trained = std::make_shared<ConversationSource>(data, config.seed, false);
-    if (data->sets().order(config.seed).num_held_out() > 0)
-      samples.unseen = std::make_shared<ConversationSource>(data, config.seed, true);
-  } else {
-    WEFT_TRY(SyntheticSamples drawn, SyntheticSamples::create(plan_->model, plan_->workload, form, config.seed));
-    samples.trained = std::make_shared<SyntheticSamples>(std::move(drawn));
-    samples.unseen = std::make_shared<SyntheticSamples>(
-        *SyntheticSamples::create(plan_->model, plan_->workload, form, config.seed ^ kUnseen));
-  }
-  if (config.evaluation.data) {
-    WEFT_TRY(samples.unseen, open_evaluated(plan_->model, form, config));
-  } else if (config.evaluation.split == TrainConfig::Evaluation::Split::kTrained) {
-    samples.unseen = samples.trained;
-  }
-  if (samples.unseen) samples.unseen = std::make_shared<OnceEach>(samples.unseen);
-  return samples;
-}
-
 std::optional<Error> TrainingSession::make_samples() {
-  const SampleForm form = sample_form(rank_->numbers(), rank_->vocabulary());
   // Another plan of the run has the same samples, but synthetic ones are of a plan's workload.
   const bool are_of_files = config_->data || config_->evaluation.data;
   if (!samples_.trained || !config_->data) {
-    const auto open = [&] { return open_samples(form); };
+    const auto open = [&] { return open_run_samples(*plan_, *config_, batches_->workers()); };
     auto opened = are_of_files ? batches_->samples(open) : open();
     if (!opened) return opened.error();
     samples_ = *std::move(opened);
@@ -277,13 +240,19 @@ LocalBatch TrainingSession::make_batch(const SampleSource& samples, int64_t firs
                    .workers = batches_->workers(),
                    .is_for_gpu = !device_.is_cpu(),
                    .is_shared = shares_batches_};
-  if (trained_step) maker.draws = StepDraws{.seed = config_->seed, .step = *trained_step, .samples = {}};
+  if (trained_step) {
+    const std::vector<Module>& modules = plan_->model.modules;
+    const bool of_encoders = std::any_of(modules.begin(), modules.end(), [](const Module& module) {
+      return module.kind != ModuleKind::kLlm && drops_elements(module);
+    });
+    maker.draws = StepDraws{.seed = config_->seed, .step = *trained_step, .samples = {}, .of_encoders = of_encoders};
+  }
   return maker.make(samples, first);
 }
 
 std::shared_future<LocalBatch> TrainingSession::batch_of_step(int64_t step, int64_t remade) const {
   SharedBatches::Share share;
-  for (const ModuleKind kind : {ModuleKind::kLlm, ModuleKind::kVision, ModuleKind::kAudio}) {
+  for (const ModuleKind kind : kModuleKinds) {
     if (const auto rank = rank_->data_parallel_rank(kind)) share[kind] = *rank;
   }
   return batches_->get(share, {.step = step, .remade = remade}, [this, step] {
@@ -309,13 +278,14 @@ Result<TrainingSession::Share> TrainingSession::agreed_share(SampleSource& sampl
 Result<std::optional<TrainingSession::Share>> TrainingSession::share_batch(SampleSource& samples,
                                                                            const LocalBatch& local) {
   const auto dealt = static_cast<double>(hash_of(local.batch.assignment));
-  std::array<double, 7> counts = {local.num_tokens,
+  std::array<double, 8> counts = {local.num_tokens,
                                   local.num_targets,
                                   local.flops,
                                   local.error ? 1.0 : 0.0,
                                   dealt,
                                   dealt * dealt,
-                                  static_cast<double>(local.skipped.size())};
+                                  static_cast<double>(local.skipped.size()),
+                                  local.num_records};
   Group& all = world_->all();
   all.all_reduce(Buffer{.data = counts.data(), .count = std::ssize(counts), .type = DataType::kFp64}, Reduction::kSum)
       .wait();
@@ -345,6 +315,7 @@ Result<std::optional<TrainingSession::Share>> TrainingSession::share_batch(Sampl
   return std::optional(Share{.batch = local.batch,
                              .num_tokens = std::llround(counts[0] / copies),
                              .num_targets = std::llround(counts[1] / copies),
+                             .num_records = std::llround(counts[7] / copies),
                              .flops = counts[2] / copies});
 }
 
@@ -422,7 +393,7 @@ Result<StepMetrics> TrainingSession::step() {
              const bool is_made = next_batch_.valid() && remade == 0;
              return (is_made ? next_batch_ : batch_of_step(step_, remade)).get();
            }));
-  if (auto error = count_samples()) return *std::move(error);
+  if (auto error = count_samples(share.num_records)) return *std::move(error);
   next_batch_ = step_ + 1 < config_->steps ? batch_of_step(step_ + 1) : std::shared_future<LocalBatch>();
   StepMetrics metrics{.step = step_ + 1,
                       .learning_rate = learning_rate(),
@@ -463,9 +434,9 @@ Result<StepMetrics> TrainingSession::step() {
   return metrics;
 }
 
-std::optional<Error> TrainingSession::count_samples() {
+std::optional<Error> TrainingSession::count_samples(int64_t num_records) {
   if (!config_->data) return std::nullopt;
-  for (int64_t i = 0; i < plan_->workload.global_batch_samples; ++i) skip_report_.count_used();
+  for (int64_t i = 0; i < num_records; ++i) skip_report_.count_used();
   for (const SkippedSample& skipped : last_skipped_)
     skip_report_.add({.source = skipped.source, .problem = skipped.problem});
   const DataSettings& settings = config_->data->settings;

@@ -8,7 +8,6 @@
 #include "weft/checkpoint/save_checkpoint.h"
 #include "weft/comm/world.h"
 #include "weft/data/conversations/conversation_sets.h"
-#include "weft/data/sample_form.h"
 #include "weft/engine/rank_memory.h"
 #include "weft/engine/shared_batches.h"
 #include "weft/engine/step_recorder.h"
@@ -43,6 +42,9 @@ class TrainingSession {
 
   /// Steps done.
   int64_t num_steps() const { return step_; }
+
+  /// What was packed into rows and how full they are; empty where nothing was.
+  const std::string& packing() const { return samples_.packing; }
 
   /// The next step. A loss or a gradient that is not finite is an error that names step and module; weights are then
   /// as before.
@@ -83,12 +85,12 @@ class TrainingSession {
     StepBatch batch;
     int64_t num_tokens = 0;   ///< of the whole batch
     int64_t num_targets = 0;  ///< of the whole batch
+    int64_t num_records = 0;  ///< of the whole batch
     double flops = 0;         ///< of a training step over the whole batch
     double waited_ms = 0;     ///< here, until it was made
   };
   void use_batches(std::shared_ptr<SharedBatches> batches);
   std::optional<Error> make_samples();
-  Result<RunSamples> open_samples(const SampleForm& form) const;
   /// The number, in the run, of the first sample of a step of this plan.
   int64_t first_sample(int64_t step) const;
   /// Of the next step.
@@ -101,8 +103,8 @@ class TrainingSession {
   Result<Share> agreed_share(SampleSource& samples, const std::function<LocalBatch(int64_t remade)>& make);
   /// Nothing where ranks have left out samples, so that the batch is another one.
   Result<std::optional<Share>> share_batch(SampleSource& samples, const LocalBatch& local);
-  /// Those of a step, and those that were skipped for it; an error where these are too many.
-  std::optional<Error> count_samples();
+  /// Records of a step, and those that were skipped for it; an error where these are too many.
+  std::optional<Error> count_samples(int64_t num_records);
   int64_t peak_bytes(const StepReport& report) const;
   StepReport guarded_step(const Share& share, double learning_rate, bool asks_device);
   std::optional<Error> record(const Share& share, const StepReport& report, const StepMetrics& metrics);

@@ -151,6 +151,18 @@ void set_workload(Import& import, int64_t batch, std::optional<int64_t> sequence
   if (!import.request.workload || !frozen.empty()) plan.workload.frozen = frozen;
 }
 
+namespace {
+
+/// Whether its devices are cores of a processor: no GPU has been so slow for many years, and no core so fast.
+bool has_cores(const Cluster& cluster) {
+  constexpr double kMostTflops = 3;
+  double best = 0;
+  for (const auto& [precision, tflops] : cluster.device.matrix_tflops) best = std::max(best, tflops);
+  return best < kMostTflops;
+}
+
+}  // namespace
+
 void set_config(const TrainingNumbers& numbers, Import& import) {
   const std::optional<int64_t> steps = import.request.steps ? import.request.steps : numbers.steps;
   if (!steps || *steps < 1) {
@@ -164,7 +176,7 @@ void set_config(const TrainingNumbers& numbers, Import& import) {
   const double peak = *numbers.learning_rate;
   import.config = {{"steps", *steps},
                    {"seed", numbers.seed},
-                   {"device", "cuda"},
+                   {"device", has_cores(import.plan.cluster) ? "cpu" : "cuda"},
                    {"data", "synthetic"},
                    {"optimizer",
                     { {"learning_rate", peak},

@@ -212,7 +212,7 @@ struct DeviceAttentionFunction : torch::autograd::Function<DeviceAttentionFuncti
 
 bool has_device_attention(const at::Tensor& qkv, const HeadCounts& heads) {
   const bool is_half = qkv.scalar_type() == at::kBFloat16 || qkv.scalar_type() == at::kHalf;
-  return qkv.is_cuda() && is_half && heads.head_dim % 16 == 0 && heads.head_dim <= 128;
+  return qkv.is_cuda() && is_half && heads.head_dim % 8 == 0 && heads.head_dim <= 128;
 }
 
 at::Tensor device_attention(const at::Tensor& qkv, const HeadCounts& heads, const RotaryTable& rotary,

@@ -2,8 +2,11 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/_grouped_mm.h>
 #include <ATen/ops/bincount.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/softmax.h>
@@ -15,8 +18,8 @@
 #include "weft/layers/activation.h"
 #include "weft/layers/adapter.h"
 #include "weft/layers/expert_exchange.h"
-#include "weft/layers/expert_rows.h"
 #include "weft/layers/linear.h"
+#include "weft/tensor/local_tensor.h"
 
 namespace weft {
 namespace {
@@ -26,15 +29,29 @@ using torch::autograd::variable_list;
 
 struct Experts : torch::CustomClassHolder {
   ParameterPtr weight;
-  std::vector<int64_t> counts;
+  ExpertCounts counts;
   WeightGradients* deferred = nullptr;
 };
+
+/// x · weights[expert], for every expert's rows; weights [experts, in, out] may be views.
+at::Tensor product_of_experts(const at::Tensor& x, const at::Tensor& weights, const ExpertCounts& counts) {
+  if (x.size(0) > 0 && has_grouped_products(x, weights.size(2)))
+    return at::_grouped_mm(x, weights, counts.ends_on(x.device()));
+  at::Tensor y = at::empty({x.size(0), weights.size(2)}, x.options());
+  each_expert(counts.numbers(), [&](int64_t expert, int64_t row, int64_t rows) {
+    at::Tensor part = y.narrow(0, row, rows);
+    at::mm_out(part, x.narrow(0, row, rows), weights.select(0, expert));
+  });
+  return y;
+}
 
 void add_expert_gradients(const Experts& experts, const at::Tensor& x, const at::Tensor& dy) {
   const at::NoGradGuard no_graph;
   Parameter& weight = *experts.weight;
+  if (x.size(0) > 0 && has_grouped_products(x, dy.size(1)))
+    return weight.add_gradient(at::_grouped_mm(dy.t(), x, experts.counts.ends_on(x.device())));
   begin_gradient(weight);
-  each_expert(experts.counts, [&](int64_t expert, int64_t row, int64_t rows) {
+  each_expert(experts.counts.numbers(), [&](int64_t expert, int64_t row, int64_t rows) {
     add_product_to(weight.gradient.select(0, expert), dy.narrow(0, row, rows).t(), x.narrow(0, row, rows));
   });
 }
@@ -42,17 +59,13 @@ void add_expert_gradients(const Experts& experts, const at::Tensor& x, const at:
 struct ExpertLinearFunction : torch::autograd::Function<ExpertLinearFunction> {
   static at::Tensor forward(AutogradContext* saved, const at::Tensor& x, const at::Tensor& weight,
                             const c10::intrusive_ptr<Experts>& experts) {
-    at::Tensor y = at::empty({x.size(0), weight.size(1)}, x.options());
-    each_expert(experts->counts, [&](int64_t expert, int64_t row, int64_t rows) {
-      at::Tensor part = y.narrow(0, row, rows);
-      at::mm_out(part, x.narrow(0, row, rows), weight.select(0, expert).t());
-    });
     saved->save_for_backward({experts->weight->is_trainable() ? x : at::Tensor(), weight});
     saved->saved_data["experts"] = at::IValue::make_capsule(experts);
-    return y;
+    return product_of_experts(x, weight.transpose(1, 2), experts->counts);
   }
 
   static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
+    const at::NoGradGuard no_graph;
     const variable_list tensors = saved->get_saved_variables();
     const at::Tensor dy = gradients[0].contiguous();
     const auto experts = c10::static_intrusive_pointer_cast<Experts>(saved->saved_data["experts"].toCapsule());
@@ -64,13 +77,7 @@ struct ExpertLinearFunction : torch::autograd::Function<ExpertLinearFunction> {
       }
     }
     at::Tensor dx;
-    if (saved->needs_input_grad(0)) {
-      dx = at::empty({dy.size(0), tensors[1].size(2)}, dy.options());
-      each_expert(experts->counts, [&](int64_t expert, int64_t row, int64_t rows) {
-        at::Tensor part = dx.narrow(0, row, rows);
-        at::mm_out(part, dy.narrow(0, row, rows), tensors[1].select(0, expert));
-      });
-    }
+    if (saved->needs_input_grad(0)) dx = product_of_experts(dy, tensors[1], experts->counts);
     return {dx, at::Tensor(), at::Tensor()};
   }
 };
@@ -106,21 +113,23 @@ struct AddLossFunction : torch::autograd::Function<AddLossFunction> {
   }
 };
 
+/// Where a device has sorted them, its host waits for no numbers.
+ExpertCounts counts_of(const at::Tensor& sorted_experts, int64_t num_experts) {
+  if (!sorted_experts.device().is_cpu()) return ExpertCounts::of_sorted(sorted_experts, num_experts);
+  const at::Tensor counts = at::bincount(sorted_experts, {}, num_experts);
+  return {std::vector<int64_t>(counts.data_ptr<int64_t>(), counts.data_ptr<int64_t>() + counts.numel())};
+}
+
 /// A microbatch as its balancing loss sees it.
 struct RoutedRows {
   int64_t rows = 0;
-  std::vector<int64_t> counts;  ///< rows that chose each expert
+  at::Tensor counts;  ///< rows that chose each expert, int64
 };
 
-RoutedRows join(RoutedRows own, const Group& group) {
-  own.counts.push_back(own.rows);
-  Group(group)
-      .all_reduce(Buffer{.data = own.counts.data(), .count = std::ssize(own.counts), .type = DataType::kInt64},
-                  Reduction::kSum)
-      .wait();
-  own.rows = own.counts.back();
-  own.counts.pop_back();
-  return own;
+RoutedRows join(const RoutedRows& own, const Group& group) {
+  const at::Tensor all = at::cat({own.counts.cpu(), at::full({1}, own.rows, at::kLong)});
+  Group(group).all_reduce(buffer_of(all), Reduction::kSum).wait();
+  return {.rows = all[own.counts.size(0)].item<int64_t>(), .counts = all.narrow(0, 0, own.counts.size(0))};
 }
 
 /// experts / (rows² · k) · Σ over experts of rows that chose it · Σ over rows of its probability: 1 when all are equal.
@@ -128,25 +137,22 @@ RoutedRows join(RoutedRows own, const Group& group) {
 at::Tensor balance_loss(const at::Tensor& probabilities, const RoutedRows& routed, int64_t experts_per_token) {
   if (routed.rows == 0) return probabilities.sum();
   const auto rows = static_cast<double>(routed.rows);
-  const auto num_experts = static_cast<double>(routed.counts.size());
-  const at::Tensor chosen = at::empty({std::ssize(routed.counts)}, at::TensorOptions().dtype(at::kDouble));
-  for (size_t expert = 0; expert < routed.counts.size(); ++expert)
-    chosen.data_ptr<double>()[expert] = static_cast<double>(routed.counts[expert]);
+  const auto num_experts = static_cast<double>(routed.counts.size(0));
   const at::Tensor total = probabilities.sum(0);
-  return (total * chosen.to(total.options())).sum() *
+  return (total * routed.counts.to(total.options())).sum() *
          (num_experts / (rows * rows * static_cast<double>(experts_per_token)));
 }
 
 }  // namespace
 
-at::Tensor expert_linear(const at::Tensor& x, const ParameterPtr& weight, const std::vector<int64_t>& counts,
+at::Tensor expert_linear(const at::Tensor& x, const ParameterPtr& weight, const ExpertCounts& counts,
                          const RunContext& context) {
   auto experts = c10::make_intrusive<Experts>();
   experts->weight = weight;
   experts->counts = counts;
   experts->deferred = context.deferred;
   const at::Tensor y = ExpertLinearFunction::apply(x, weight->value, experts);
-  return weight->adapter ? add_expert_adapter(y, x, *weight->adapter, counts, context) : y;
+  return weight->adapter ? add_expert_adapter(y, x, *weight->adapter, counts.numbers(), context) : y;
 }
 
 Routing MoeLayer::route(const at::Tensor& x, const RunContext& context) const {
@@ -158,13 +164,13 @@ Routing MoeLayer::route(const at::Tensor& x, const RunContext& context) const {
 
   Routing routing;
   routing.experts = experts;
-  routing.order = std::get<1>(at::sort(experts.flatten(), std::optional<bool>(true), /*dim=*/0));
-  const at::Tensor counts = at::bincount(experts.flatten(), {}, router->value.size(0)).cpu();
-  routing.counts.assign(counts.data_ptr<int64_t>(), counts.data_ptr<int64_t>() + counts.numel());
-  if (context.expert_rows != nullptr) context.expert_rows->push_back(routing.counts);
+  at::Tensor sorted;
+  std::tie(sorted, routing.order) = at::sort(experts.flatten(), std::optional<bool>(true), /*dim=*/0);
+  routing.counts = counts_of(sorted, router->value.size(0));
+  if (context.expert_rows != nullptr) context.expert_rows->push_back(routing.counts.tensor());
   if (context.balance_scale != 0 || context.balance_losses != nullptr) {
-    RoutedRows routed{.rows = x.size(0), .counts = routing.counts};
-    if (context.balance != nullptr) routed = join(std::move(routed), *context.balance);
+    RoutedRows routed{.rows = x.size(0), .counts = routing.counts.tensor()};
+    if (context.balance != nullptr) routed = join(routed, *context.balance);
     const at::Tensor loss = balance_loss(probabilities, routed, experts_per_token);
     if (context.balance_losses != nullptr) context.balance_losses->push_back(loss.detach());
     if (context.balance_scale != 0) weights = AddLossFunction::apply(weights, loss, context.balance_scale);
@@ -180,10 +186,10 @@ at::Tensor MoeLayer::forward(const at::Tensor& x, const RunContext& context) con
   const Routing routing = route(rows, context);
   const at::Tensor row_of = routing.order.floor_divide(experts_per_token);
   at::Tensor sorted = rows.index_select(0, row_of);
-  std::vector<int64_t> counts = routing.counts;
+  ExpertCounts counts = routing.counts;
   std::optional<ExpertExchange> exchange;
   if (context.experts != nullptr) {
-    exchange = plan_exchange(*context.experts, routing.counts, rows.device());
+    exchange = plan_exchange(*context.experts, routing.counts.numbers(), rows.device());
     sorted = dispatch(sorted, *exchange);
     counts = exchange->counts;
   }

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
+#include "weft/layers/expert_rows.h"
 #include "weft/layers/parameter.h"
 #include "weft/layers/run_context.h"
 
@@ -10,15 +10,15 @@ namespace weft {
 
 /// Rows · their expert's weightᵀ: rows are sorted by expert, `counts` of them for each. The weight is
 /// [experts, out, in]. Experts without rows cost nothing.
-at::Tensor expert_linear(const at::Tensor& x, const ParameterPtr& weight, const std::vector<int64_t>& counts,
+at::Tensor expert_linear(const at::Tensor& x, const ParameterPtr& weight, const ExpertCounts& counts,
                          const RunContext& context);
 
 /// Which experts each row goes to, and with what weight.
 struct Routing {
-  at::Tensor experts;           ///< [rows, experts_per_token]
-  at::Tensor weights;           ///< the same, in the rows' type
-  at::Tensor order;             ///< of the rows·experts_per_token choices, sorted by expert
-  std::vector<int64_t> counts;  ///< choices of each expert
+  at::Tensor experts;   ///< [rows, experts_per_token]
+  at::Tensor weights;   ///< the same, in the rows' type
+  at::Tensor order;     ///< of the rows·experts_per_token choices, sorted by expert
+  ExpertCounts counts;  ///< choices of each expert
 };
 
 /// A mixture of gated MLPs with a router in front.

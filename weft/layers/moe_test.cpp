@@ -36,7 +36,7 @@ TEST(Moe, EveryRowMeetsItsExpert) {
 TEST(Moe, NoRowsAtAllGiveGradientsOfZero) {
   const ParameterPtr weight = random_parameter({4, 6, 5}, 2);
   const at::Tensor x = at::empty({0, 5}, at::kDouble).set_requires_grad(true);
-  const at::Tensor y = expert_linear(x, weight, {0, 0, 0, 0}, {});
+  const at::Tensor y = expert_linear(x, weight, std::vector<int64_t>{0, 0, 0, 0}, {});
   EXPECT_EQ(y.sizes(), (std::vector<int64_t>{0, 6}));
   y.sum().backward();
   EXPECT_EQ(x.grad().sizes(), x.sizes());
@@ -188,7 +188,7 @@ TEST(Moe, RoutingSortsChoicesByExpert) {
   const at::Tensor sorted = routing.experts.flatten().index_select(0, routing.order);
   int64_t at_choice = 0;
   for (size_t expert = 0; expert < 5; ++expert) {
-    for (int64_t i = 0; i < routing.counts[expert]; ++i)
+    for (int64_t i = 0; i < routing.counts.numbers()[expert]; ++i)
       EXPECT_EQ(sorted[at_choice++].item<int64_t>(), static_cast<int64_t>(expert));
   }
   EXPECT_EQ(at_choice, 18);

@@ -211,9 +211,14 @@ at::Tensor quick_gelu_rows_backward(const at::Tensor& dy_in, const at::Tensor& g
 
 namespace {
 
+/// How many neighbours in half a head a thread takes at a time.
+int64_t part_of_head(int64_t head_dim) {
+  return head_dim % (2 * kEight) == 0 ? kEight : kEight / 2;
+}
+
 /// Threads x go through half a head, y through heads.
 LaunchShape head_threads(int64_t rows, int64_t heads, int64_t head_dim) {
-  const int64_t across = head_dim / 2 / kEight;
+  const int64_t across = head_dim / 2 / part_of_head(head_dim);
   return {.blocks = rows, .threads = across, .threads_y = std::clamp<int64_t>(heads, 1, 512 / across)};
 }
 
@@ -222,10 +227,11 @@ LaunchShape head_threads(int64_t rows, int64_t heads, int64_t head_dim) {
 void turn_heads_(const at::Tensor& heads, const at::Tensor& cosines, const at::Tensor& sines, bool back) {
   if (heads.numel() == 0) return;
   const int64_t rows = heads.size(0), num_heads = heads.size(1), head_dim = heads.size(2);
-  WEFT_CHECK(heads.stride(2) == 1 && heads.stride(1) == head_dim && head_dim % (2 * kEight) == 0,
+  WEFT_CHECK(heads.stride(2) == 1 && heads.stride(1) == head_dim && head_dim % kEight == 0,
              "heads of {} with strides {} and {}", head_dim, heads.stride(1), heads.stride(2));
   const at::Tensor cos = cosines.contiguous(), sin = sines.contiguous();
-  own_kernels(heads).launch("rotary", "turn_heads", head_threads(rows, num_heads, head_dim), current_stream(heads),
+  const char* kernel = part_of_head(head_dim) == kEight ? "turn_heads_8" : "turn_heads_4";
+  own_kernels(heads).launch("rotary", kernel, head_threads(rows, num_heads, head_dim), current_stream(heads),
                             at_first(heads), heads.stride(0), static_cast<int>(head_dim), static_cast<int>(num_heads),
                             at_first(cos), at_first(sin), back ? -1.0F : 1.0F);
 }
@@ -238,7 +244,8 @@ at::Tensor packed_gradients(const at::Tensor& dq, const at::Tensor& dk, const at
   if (result.numel() == 0) return result;
   const at::Tensor cos = cosines.defined() ? cosines.contiguous() : at::Tensor();
   const at::Tensor sin = sines.defined() ? sines.contiguous() : at::Tensor();
-  own_kernels(dq).launch("rotary", "pack_gradients", head_threads(rows, heads + 2 * keys, head_dim), current_stream(dq),
+  const char* kernel = part_of_head(head_dim) == kEight ? "pack_gradients_8" : "pack_gradients_4";
+  own_kernels(dq).launch("rotary", kernel, head_threads(rows, heads + 2 * keys, head_dim), current_stream(dq),
                          at_first(result), at_first(dq), dq.stride(0), dq.stride(1), at_first(dk), dk.stride(0),
                          dk.stride(1), at_first(dv), dv.stride(0), dv.stride(1), static_cast<int>(head_dim),
                          static_cast<int>(heads), static_cast<int>(keys), at_first(cos), at_first(sin));

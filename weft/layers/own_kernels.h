@@ -55,7 +55,7 @@ at::Tensor quick_gelu_rows(const at::Tensor& x);
 at::Tensor swiglu_rows_backward(const at::Tensor& dy, const at::Tensor& gate_up, const at::Tensor& again = {});
 at::Tensor quick_gelu_rows_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& again = {});
 
-/// Heads [rows, heads, head_dim], whose rows may lie apart, turned in place. head_dim in sixteens, angles in fp32.
+/// Heads [rows, heads, head_dim], whose rows may lie apart, turned in place. head_dim in eights, angles in fp32.
 void turn_heads_(const at::Tensor& heads, const at::Tensor& cosines, const at::Tensor& sines, bool back);
 /// Gradients [rows, heads, head_dim] of any strides between rows and heads, as packed rows; those of queries and keys
 /// turned back where there are angles.

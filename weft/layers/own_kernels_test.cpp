@@ -13,6 +13,7 @@
 #include "weft/layers/attention_core.h"
 #include "weft/layers/linear.h"
 #include "weft/layers/loss.h"
+#include "weft/layers/moe.h"
 #include "weft/layers/norm.h"
 #include "weft/tensor/cuda_library.h"
 
@@ -132,6 +133,31 @@ TEST_F(OwnKernels, AddProductsToFp32GradientsUnrounded) {
   EXPECT_LT(apart / exact.abs().max().item<double>(), 1e-5);  // bf16 products would be 2e-3 off
 }
 
+TEST_F(OwnKernels, MultiplyExpertsRowsWithoutReadingTheirCounts) {
+  for (const std::vector<int64_t>& counts :
+       {std::vector<int64_t>{3, 0, 70, 5}, {0, 0, 0, 129}, {17, 0, 0, 0}, {1, 1, 1, 1}, {0, 0, 0, 0}})
+    for (const int64_t out : {24, 136, 20}) {
+      int64_t rows = 0;
+      std::vector<int64_t> experts;
+      for (size_t expert = 0; expert < counts.size(); ++expert) {
+        rows += counts[expert];
+        experts.insert(experts.end(), static_cast<size_t>(counts[expert]), static_cast<int64_t>(expert));
+      }
+      const at::Tensor x = numbers({rows, 40}), weight = numbers({std::ssize(counts), out, 40});
+      EXPECT_EQ(has_grouped_products(x.to(kGpu), out), out % 8 == 0);
+      const at::Tensor sorted = at::tensor(experts, at::kLong).to(kGpu);
+      const ExpertCounts on_gpu = ExpertCounts::of_sorted(sorted, std::ssize(counts));
+      const at::Tensor numbers_back = on_gpu.tensor().cpu();
+      for (size_t i = 0; i < counts.size(); ++i)
+        EXPECT_EQ(numbers_back[static_cast<int64_t>(i)].item<int64_t>(), counts[i]);
+      expect_same(
+          [&](const auto& in, const auto& w) {
+            return expert_linear(in[0], w[0], in[0].is_cpu() ? ExpertCounts(counts) : on_gpu, RunContext());
+          },
+          {x}, {weight}, shape_text(rows, out));
+    }
+}
+
 TEST_F(OwnKernels, LoseAsMuch) {
   for (const int64_t classes : {8, 1000, 151'936, 33})
     for (const int64_t rows : {1, 7, 65}) {
@@ -158,7 +184,10 @@ TEST_F(OwnKernels, AttendInSegmentsOfEveryKind) {
       {{3, 3, 80}, {64, 64, 64, 17, 64}, {}},
       {{4, 1, 32}, {257, 100}, {.is_causal = true, .window = 50}},
       {{2, 2, 16}, {1}, {.is_causal = true}, false},
-      {{4, 2, 24}, {33, 8}, {.is_causal = true}},  // heads that fused kernels do not take
+      {{4, 2, 24}, {33, 8}, {.is_causal = true}},
+      {{4, 4, 72}, {130, 130}, {}},
+      {{6, 2, 72}, {1, 77, 300, 3}, {.is_causal = true}},
+      {{4, 2, 12}, {33, 8}, {.is_causal = true}},  // heads that fused kernels do not take
   };
   for (const AttentionCase& one : cases) {
     const PackedSegments segments(one.lengths);

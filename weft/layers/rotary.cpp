@@ -44,7 +44,7 @@ struct RotaryFunction : torch::autograd::Function<RotaryFunction> {
 void rotate_(const at::Tensor& heads, const RotaryTable& table, bool back) {
   const at::NoGradGuard no_graph;
   const bool is_packed = heads.stride(2) == 1 && heads.stride(1) == heads.size(2) && heads.stride(0) % 8 == 0;
-  if (has_own_kernels(heads) && is_packed && heads.size(2) % 16 == 0 && table.cos.scalar_type() == at::kFloat)
+  if (has_own_kernels(heads) && is_packed && table.cos.scalar_type() == at::kFloat)
     return turn_heads_(heads, table.cos, table.sin, back);
   const at::Tensor cos = table.cos.unsqueeze(1);
   const at::Tensor sin = table.sin.unsqueeze(1);

@@ -37,6 +37,7 @@ struct RunContext {
   WeightGradients* deferred = nullptr;     ///< nothing: weight gradients are computed with the backward
   const ActivationSites* sites = nullptr;  ///< nothing: one rank
   bool recomputes_attention = false;       ///< the core runs again in the backward instead of keeping its results
+  bool recomputes_logits = false;          ///< a loss makes them again, some rows at a time, instead of keeping all
   /// Of every router's load-balancing loss in what is minimised. Ranks that share experts out have one router, so
   /// their scales add up.
   double balance_scale = 0;
@@ -48,9 +49,9 @@ struct RunContext {
   const Group* experts = nullptr;  ///< the ranks that share out the experts; nothing: all are here
   /// Experts are whole and on tensor-parallel ranks too: each routes the rows that it has between blocks.
   bool experts_over_tp = false;
-  /// Where routers put how many rows chose each expert: once more for a layer that is recomputed. It must outlive the
-  /// backward.
-  std::vector<std::vector<int64_t>>* expert_rows = nullptr;
+  /// Where routers put how many rows chose each expert, int64 on their device: once more for a layer that is
+  /// recomputed. It must outlive the backward.
+  std::vector<at::Tensor>* expert_rows = nullptr;
   LossSettings loss = {};                 ///< where a model is trained
   const DropoutDraws* dropout = nullptr;  ///< nothing: nothing is dropped, as where a model is not trained
 

@@ -212,6 +212,17 @@ Result<std::vector<float>> ConversationData::read_clip(const MediaReference& med
   return features;
 }
 
+void LeftOutRecords::add(const SampleOrder::Place& place, const std::string& problem) {
+  const std::lock_guard lock(mutex_);
+  problems_.emplace(std::pair(place.set, place.record), problem);
+}
+
+std::optional<std::string> LeftOutRecords::find(const SampleOrder::Place& place) const {
+  const std::lock_guard lock(mutex_);
+  const auto it = problems_.find({place.set, place.record});
+  return it == problems_.end() ? std::nullopt : std::optional(it->second);
+}
+
 ConversationSource::ConversationSource(std::shared_ptr<const ConversationData> data, uint64_t seed, bool is_held_out)
     : data_(std::move(data)), order_(data_->sets().order(seed)), is_held_out_(is_held_out) {
   WEFT_CHECK(!is_held_out || order_.num_held_out() > 0, "no samples are held out");
@@ -226,18 +237,12 @@ SampleOrder::Place ConversationSource::place_of(int64_t index, int64_t attempt) 
   return order_.at(index, attempt);
 }
 
-std::optional<std::string> ConversationSource::find_left_out(const SampleOrder::Place& place) const {
-  const std::lock_guard lock(mutex_);
-  const auto it = left_out_.find({place.set, place.record});
-  return it == left_out_.end() ? std::nullopt : std::optional(it->second);
-}
-
 Result<ConversationSource::Found> ConversationSource::find(int64_t index, std::vector<SkippedSample>& skipped) const {
   std::optional<Error> last;
   for (int64_t attempt = 0; attempt < kMostAttempts; ++attempt) {
     const SampleOrder::Place place = place_of(index, attempt);
     const std::string name = data_->sets().name_of_sample(place);
-    if (auto problem = find_left_out(place)) {
+    if (auto problem = left_out_.find(place)) {
       skipped.push_back({.sample = index, .attempt = attempt, .source = name, .problem = *problem});
       last = Error{.problem = *std::move(problem)};
       continue;
@@ -269,15 +274,12 @@ Result<Sample> ConversationSource::read(int64_t index, const SampleContent& want
                        .is_new = true});
     return Sample();
   }
+  found.draft.sample.stands_in = found.attempt > 0;
   return std::move(found.draft.sample);
 }
 
 void ConversationSource::leave_out(const std::vector<SkippedSample>& skipped) {
-  const std::lock_guard lock(mutex_);
-  for (const SkippedSample& sample : skipped) {
-    const SampleOrder::Place place = place_of(sample.sample, sample.attempt);
-    left_out_.emplace(std::pair(place.set, place.record), sample.problem);
-  }
+  for (const SkippedSample& sample : skipped) left_out_.add(place_of(sample.sample, sample.attempt), sample.problem);
 }
 
 }  // namespace weft

@@ -28,6 +28,8 @@ class ConversationData {
 
   const ConversationSets& sets() const { return sets_; }
   const Tokenizer& tokenizer() const { return text_.tokenizer; }
+  const SampleForm& form() const { return form_; }
+  const EncodeSettings& encode() const { return encode_; }
 
   /// A record without its media's content, and what is needed to add that.
   struct Draft {
@@ -73,6 +75,17 @@ class ConversationData {
   mutable std::vector<std::unique_ptr<Bench>> benches_;
 };
 
+/// Records that are known not to be usable, and why. Several threads may ask.
+class LeftOutRecords {
+ public:
+  void add(const SampleOrder::Place& place, const std::string& problem);
+  std::optional<std::string> find(const SampleOrder::Place& place) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::pair<size_t, int64_t>, std::string> problems_;  ///< by set and record
+};
+
 /// Samples of conversations, in the order that seed and epoch give, or those that are held out.
 class ConversationSource : public SampleSource {
  public:
@@ -87,8 +100,6 @@ class ConversationSource : public SampleSource {
 
  private:
   SampleOrder::Place place_of(int64_t index, int64_t attempt) const;
-  /// Why a record is known not to be usable.
-  std::optional<std::string> find_left_out(const SampleOrder::Place& place) const;
   /// The first record for this sample that can be used, with the number of its attempt.
   struct Found {
     ConversationData::Draft draft;
@@ -99,8 +110,7 @@ class ConversationSource : public SampleSource {
   std::shared_ptr<const ConversationData> data_;
   SampleOrder order_;
   bool is_held_out_;
-  mutable std::mutex mutex_;
-  std::map<std::pair<size_t, int64_t>, std::string> left_out_;  ///< by set and record
+  LeftOutRecords left_out_;
 };
 
 }  // namespace weft

@@ -52,6 +52,10 @@ class ProcessorConversations : public testing::Test {
     Json record = {
         {"messages",
          {{{"role", "user"}, {"content", entry["question"]}}, {{"role", "assistant"}, {"content", "Yes, frame 2."}}}}};
+    if (entry.contains("system"))
+      record["messages"].insert(record["messages"].begin(), Json{{"role", "system"}, {"content", entry["system"]}});
+    for (const auto& name : entry.value("audios", Json::array()))
+      record["audios"].push_back("media/" + name.get<std::string>());
     for (const auto& name : entry["images"]) record["images"].push_back("media/" + name.get<std::string>());
     for (const auto& frames : entry["videos"]) {
       Json video;
@@ -72,6 +76,31 @@ class ProcessorConversations : public testing::Test {
     const auto lengths = source.lengths_of(0, skipped);
     EXPECT_EQ(lengths->load.vision, sample->load.vision);
     return *std::move(sample);
+  }
+
+  /// Tokens by number, pictures and videos by checksum.
+  void expect_as_recorded(const Json& entries, const SampleForm& form) const {
+    for (const Json& entry : entries) {
+      SCOPED_TRACE(entry["question"].get<std::string>());
+      const Sample sample = read(entry, form);
+      EXPECT_EQ(sample.ids, entry["ids"].get<std::vector<int64_t>>());
+      if (entry.contains("image_patches")) {
+        EXPECT_EQ(checksum(sample.pixels), entry["image_patches"].get<uint32_t>());
+        ASSERT_EQ(sample.images.size(), entry["image_grids"].size());
+        for (size_t i = 0; i < sample.images.size(); ++i) {
+          const Json& grid = entry["image_grids"][i];
+          EXPECT_EQ(sample.images[i], (ImageGrid{grid[1].get<int64_t>(), grid[2].get<int64_t>()}));
+        }
+      }
+      if (!entry.contains("video_patches")) continue;
+      EXPECT_EQ(checksum(sample.video_pixels), entry["video_patches"].get<uint32_t>());
+      ASSERT_EQ(sample.videos.size(), entry["video_grids"].size());
+      for (size_t i = 0; i < sample.videos.size(); ++i) {
+        const Json& grid = entry["video_grids"][i];
+        EXPECT_EQ(sample.videos[i].frames, grid[0].get<int64_t>());
+        EXPECT_EQ(sample.videos[i].frame, (ImageGrid{grid[1].get<int64_t>(), grid[2].get<int64_t>()}));
+      }
+    }
   }
 
   std::filesystem::path folder_;
@@ -103,24 +132,49 @@ class ApartVideos : public ProcessorConversations {
 };
 
 TEST_F(ApartVideos, AreTransformersTokenForTokenAndValueForValue) {
-  const Json recorded = json_of(kParity / "media/processors.json");
-  for (const Json& entry : recorded["apart_conversations"]) {
-    SCOPED_TRACE(entry["question"].get<std::string>());
-    const Sample sample = read(entry, form_);
-    EXPECT_EQ(sample.ids, entry["ids"].get<std::vector<int64_t>>());
-    if (entry.contains("image_patches")) {
-      EXPECT_EQ(checksum(sample.pixels), entry["image_patches"].get<uint32_t>());
-    }
-    if (!entry.contains("video_patches")) continue;
-    EXPECT_EQ(checksum(sample.video_pixels), entry["video_patches"].get<uint32_t>());
-    ASSERT_EQ(sample.videos.size(), entry["video_grids"].size());
-    for (size_t i = 0; i < sample.videos.size(); ++i) {
-      const Json& grid = entry["video_grids"][i];
-      EXPECT_EQ(sample.videos[i].frames, grid[0].get<int64_t>());
-      EXPECT_EQ(sample.videos[i].frame, (ImageGrid{grid[1].get<int64_t>(), grid[2].get<int64_t>()}));
-    }
-  }
+  expect_as_recorded(json_of(kParity / "media/processors.json")["apart_conversations"], form_);
 }
+
+/// Families whose videos are one block of tokens.
+class BlockVideos : public ProcessorConversations,
+                    public testing::WithParamInterface<std::pair<const char*, const char*>> {};
+
+TEST_P(BlockVideos, AreTransformersTokenForTokenAndValueForValue) {
+  const auto& [family, fixture] = GetParam();
+  Json config = json_of(kParity / "fixtures" / fixture / "config.json");
+  config["text_config"]["vocab_size"] = 440;
+  config["vision_config"]["patch_size"] = 3;
+  config["vision_config"]["temporal_patch_size"] = 2;
+  const bool hears = config.contains("audio_config");
+  const std::string last = hears ? "index" : "id";
+  for (const auto& [key, id] : {std::pair("vision_start_token_id", 430), std::pair("vision_end_token_id", 431)})
+    config[key] = id;
+  config["image_token_" + last] = 432;
+  config["video_token_" + last] = 433;
+  if (hears) {
+    config["audio_start_token_id"] = 434;
+    config["audio_end_token_id"] = 435;
+    config["audio_token_index"] = 436;
+  }
+  write_model(config,
+              {"<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>",
+               "<|audio_bos|>", "<|audio_eos|>", "<|AUDIO|>"},
+              "vision_parts.jinja");
+  write("model/preprocessor_config.json", R"({"patch_size": 3, "merge_size": 2, "temporal_patch_size": 2,
+         "min_pixels": 72, "max_pixels": 720, "feature_size": 9, "chunk_length": 1})");
+  write("model/video_preprocessor_config.json", R"({"patch_size": 3, "merge_size": 2, "temporal_patch_size": 2,
+         "min_pixels": 72, "max_pixels": 144})");
+  const Json entries = json_of(kParity / "media/processors.json")["family_conversations"][family];
+  ASSERT_GE(entries.size(), 3u);
+  expect_as_recorded(
+      entries,
+      {.vocabulary = 440, .max_tokens = 4096, .merge_size = 2, .patch_elements = 54, .mel_bins = hears ? 9 : 0});
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, BlockVideos,
+                         testing::Values(std::pair("qwen2_vl", "qwen2_vl_tied"), std::pair("qwen2_5_vl", "qwen2_5_vl"),
+                                         std::pair("qwen2_5_omni", "qwen2_5_omni")),
+                         [](const auto& tested) { return std::string(tested.param.first); });
 
 TEST_F(ApartVideos, WhatIsWrittenForFramesIsNotLearnt) {
   const Json entry = json_of(kParity / "media/processors.json")["apart_conversations"][0];

@@ -118,8 +118,10 @@ bool comes_back(const BlockExchange& exchange, const std::vector<OpGradients>& g
   const OpGradients& op = gradients[exchange.op];
   switch (exchange.kind) {
     case ExchangeKind::kRows:
-      // Of rows that become whole for an operator, or of what it made.
-      return exchange.change == RowChange::kLeave || exchange.change == RowChange::kSum ? op.of_output : op.of_input;
+      // Of rows that become whole for an operator, or of what it made. A bias is added once ranks have summed: where it
+      // alone is trained, nothing goes back further.
+      if (exchange.change != RowChange::kLeave && exchange.change != RowChange::kSum) return op.of_input;
+      return op.of_input || op.of_weight || (op.of_output && !op.of_bias);
     case ExchangeKind::kHeads:
     case ExchangeKind::kKeys:
       return op.of_output;
@@ -224,7 +226,10 @@ std::vector<BlockExchange> backward_exchanges(const std::vector<BlockExchange>& 
           list.push_back(in_pass(other, BlockPass::kBackwardInput, false));
       }
     }
-    if (each.happens_again && gradients[each.weight_op].of_weight)
+    // Rows become whole again for logits, and the weight's gradient takes these.
+    if (each.happens_again && recompute == BlockRecompute::kLogits)
+      list.push_back(in_pass(each, BlockPass::kBackwardInput, false));
+    else if (each.happens_again && gradients[each.weight_op].of_weight)
       list.push_back(in_pass(each, BlockPass::kBackwardWeight, false));
     if (comes_back(each, gradients)) list.push_back(in_pass(each, BlockPass::kBackwardInput, !each.goes_back));
   }

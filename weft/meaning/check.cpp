@@ -18,6 +18,7 @@
 #include "weft/plan/mbs_scale.h"
 #include "weft/plan/module_mesh.h"
 #include "weft/plan/rank_set.h"
+#include "weft/program/adapter_ops.h"
 #include "weft/schedule/generators.h"
 #include "weft/schedule/lowering.h"
 #include "weft/schedule/validate.h"
@@ -52,7 +53,8 @@ std::string nearest_divisors(int64_t number, int64_t value) {
 /// What a factor would have to be for a product to come out.
 std::string factor_advice(std::string_view name, int64_t others, int64_t product) {
   if (others >= 1 && product % others == 0) return fmt::format("{} {} makes {}", name, product / others, product);
-  return fmt::format("no {} makes {} of {}: change another factor", name, product, others);
+  if (product < others) return fmt::format("the other factors alone make {}: make one of them smaller", others);
+  return fmt::format("that is no multiple of {}, which the other factors make: change one of them", others);
 }
 
 std::string are_or_is(const std::string& names) {
@@ -287,6 +289,14 @@ class Checker {
   void check_llm() {
     if (module_->placement != ModulePlacement::kBase)
       add_here("placement", "must be base: the llm is what encoders are placed against");
+    if (module_->recompute_logits && spec() != nullptr) check_logits();
+  }
+
+  /// They are made some rows at a time, which an adapter's dropout and gradients are not.
+  void check_logits() {
+    if (has_adapters(spec()->exit))
+      add_here("recompute_logits",
+               "is on, but the head that makes them has an adapter; use false, or no adapter there");
   }
 
   void check_encoder_placement() {

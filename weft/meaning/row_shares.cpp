@@ -6,7 +6,8 @@ EncoderShare share_encoder(const Plan& plan, ModuleKind kind, const EncoderLoad&
                            int64_t rank) {
   const PackedSegments segments(load.windows.empty() ? load.segments : load.windows);
   EncoderShare share;
-  const int64_t unit = kind == ModuleKind::kVision ? plan.model.media.patches_per_embedding : 2;
+  const MediaGeometry& media = plan.model.media;
+  const int64_t unit = kind == ModuleKind::kVision ? media.patches_per_embedding : media.audio_positions_per_embedding;
   if (load.pairs.empty() && kind == ModuleKind::kVision) {
     share.deal = deal_patches(segments.num_rows(), unit, segments, num_ranks);
     share.made = merged_rows(share.deal, unit, outputs_of(load.order));

@@ -163,7 +163,10 @@ void StageCalls::add_part(const StagePart& part, const RankPortion& portion, siz
     items.push_back(block_item(place, portion, part.first_layer + i + 1, number++));
     items.back().recompute = recomputes[static_cast<size_t>(i)];
   }
-  if (part.has_exit) items.push_back(block_item(place, portion, num_blocks(*place.spec) - 1, number++));
+  if (part.has_exit) {
+    items.push_back(block_item(place, portion, num_blocks(*place.spec) - 1, number++));
+    items.back().recompute = place.plan->exit_recompute();
+  }
   if (is_encoder_ && is_last_) add_output(place, portion, items);
 }
 

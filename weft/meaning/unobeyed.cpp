@@ -7,24 +7,6 @@
 namespace weft {
 namespace {
 
-double dropout_of(const Op& op) {
-  if (const auto* attention = std::get_if<Attention>(&op.shape)) return attention->dropout;
-  if (const auto* pointwise = std::get_if<Pointwise>(&op.shape)) return pointwise->dropout;
-  return 0;
-}
-
-/// Rows of encoders have no numbers that would say what is dropped of them.
-void find_dropout(const Module& encoder, std::vector<Violation>& found) {
-  for (int64_t place = 0; place < num_blocks(encoder); ++place) {
-    for (const Op& op : block_at(encoder, place).ops) {
-      if (dropout_of(op) == 0) continue;
-      found.push_back({fmt::format("model.{}", name_of(encoder.kind)),
-                       fmt::format("asks for dropout in {}, but training drops nothing in encoders; use 0", op.name)});
-      return;
-    }
-  }
-}
-
 void find_half_precision(const PrecisionPlan& precision, std::vector<Violation>& found) {
   for (const auto& [field, value] :
        {std::pair{"compute", precision.compute}, {"master", precision.master}, {"reduce", precision.reduce}}) {
@@ -62,9 +44,6 @@ std::vector<Violation> find_unobeyed(const Plan& plan) {
   if (const std::optional<Error>& reason = plan.model.numbers.llm.not_run) {
     const std::string advice = reason->advice.empty() ? "" : ". " + reason->advice;
     found.push_back({"model." + reason->field, reason->problem + advice});
-  }
-  for (const Module& module : plan.model.modules) {
-    if (module.kind != ModuleKind::kLlm) find_dropout(module, found);
   }
   return found;
 }

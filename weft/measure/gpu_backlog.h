@@ -10,7 +10,7 @@ class GpuBacklog {
  public:
   explicit GpuBacklog(at::Device device);
 
-  /// Some milliseconds.
+  /// Some milliseconds, of as much power as training takes.
   void add();
 
  private:

@@ -56,6 +56,16 @@ at::Tensor own_content(const at::Tensor& content, const std::optional<Range>& he
   return content;
 }
 
+/// Numbers of these rows, with those of all beside them.
+std::shared_ptr<const DropoutDraws> own_draws(const std::shared_ptr<const DropoutDraws>& whole,
+                                              const std::vector<int64_t>& rows) {
+  if (!whole) return nullptr;
+  DropoutDraws draws = *whole;
+  draws.all_rows = draws.rows;
+  draws.rows = draws.rows.index_select(0, at::tensor(rows, at::kLong));
+  return std::make_shared<const DropoutDraws>(std::move(draws));
+}
+
 void share_vision(ContextBatch& batch, const VisionInputs& whole, int64_t merge_size, int64_t num_ranks, int64_t rank) {
   const int64_t unit = merge_size * merge_size;
   batch.patches = deal_vision(whole, unit, num_ranks);
@@ -64,6 +74,7 @@ void share_vision(ContextBatch& batch, const VisionInputs& whole, int64_t merge_
   inputs.pixels = own_content(whole.pixels, whole.held, own);
   inputs.held.reset();
   inputs.positions = whole.positions.narrow(0, own.begin, own.size());
+  inputs.draws = own_draws(whole.draws, batch.patches.rows(rank));
   if (whole.patch_rows.defined()) {
     const RowOwners owners(batch.patches);
     batch.vision_made = entries_by_rank(owners, first_rows_of_units(whole, unit));
@@ -129,6 +140,7 @@ void share_audio(ContextBatch& batch, const AudioInputs& whole, int64_t num_rank
   inputs.first_taps = index_tensor(rebased(taps(whole.first_taps, seen), seen), whole.first_taps);
   inputs.second_taps = index_tensor(rebased(taps(whole.second_taps, own), seen), whole.second_taps);
   inputs.row_positions = whole.row_positions.narrow(0, own.begin, own.size());
+  inputs.draws = own_draws(whole.draws, batch.audio_rows.rows(rank));
   inputs.pooled_rows = index_tensor(places_on_rank(owners, pairs, rank), whole.pooled_rows);
   inputs.num_rows = inputs.pooled_rows.size(0);
 }
@@ -147,12 +159,7 @@ void share_tokens(ContextBatch& batch, const Inputs& whole, int64_t rank) {
     own.target_rows = index_tensor(places_on_rank(owners, target_rows, rank), whole.target_rows);
     own.targets = whole.targets.index_select(0, index_tensor(entries[static_cast<size_t>(rank)], whole.targets));
   }
-  if (whole.draws) {
-    DropoutDraws draws = *whole.draws;
-    draws.all_rows = draws.rows;
-    draws.rows = draws.rows.index_select(0, at::tensor(batch.tokens.rows(rank), at::kLong));
-    own.draws = std::make_shared<const DropoutDraws>(std::move(draws));
-  }
+  own.draws = own_draws(whole.draws, batch.tokens.rows(rank));
   const auto share_places = [&](const at::Tensor& places, at::Tensor& own_places, RowLists& needed) {
     if (!places.defined()) return;
     const std::vector<int64_t> tokens = numbers_of(places);

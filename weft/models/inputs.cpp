@@ -114,10 +114,16 @@ at::Tensor text_positions(const RawInputs& raw) {
   return at::cat(parts).unsqueeze(0);
 }
 
+/// By image, video and clip, the sample that it is of.
+struct MediaSamples {
+  std::vector<size_t> images, videos, clips;
+};
+
 /// Positions of all samples, [3, tokens], or [1, tokens] where media count as text.
 struct Positions {
   at::Tensor values;
   int64_t delta = 0;
+  MediaSamples samples;
 };
 
 Result<Positions> media_positions(const ModelNumbers& numbers, const RawInputs& raw) {
@@ -159,6 +165,9 @@ Result<Positions> media_positions(const ModelNumbers& numbers, const RawInputs& 
     if (!raw.video_frame_seconds.empty()) {
       media.video_frame_seconds = std::span(raw.video_frame_seconds).subspan(video, num_videos);
     }
+    result.samples.images.insert(result.samples.images.end(), num_images, sample);
+    result.samples.videos.insert(result.samples.videos.end(), num_videos, sample);
+    result.samples.clips.insert(result.samples.clips.end(), num_clips, sample);
     token += ids.size();
     image += num_images;
     video += num_videos;
@@ -247,15 +256,78 @@ Result<std::optional<AudioInputs>> audio_inputs(const ModelNumbers& numbers, con
   return std::optional(std::move(inputs));
 }
 
-std::shared_ptr<const DropoutDraws> draws_of(const StepDraws& draws, const std::vector<int64_t>& lengths) {
+/// Modules number rows and layers alike, and draw by different seeds.
+std::shared_ptr<const DropoutDraws> module_draws(const StepDraws& draws, ModuleKind module,
+                                                 const std::vector<int64_t>& rows) {
+  constexpr uint64_t kApart = 0x9e3779b97f4a7c15;
+  const uint64_t salt = module == ModuleKind::kLlm ? 0 : kApart * (1 + static_cast<uint64_t>(module));
+  return std::make_shared<const DropoutDraws>(
+      DropoutDraws{.seed = draws.seed ^ salt, .step = draws.step, .rows = at::tensor(rows, at::kLong), .all_rows = {}});
+}
+
+/// Numbers of rows, those of a sample counted on from one to the next.
+class RowNumbers {
+ public:
+  explicit RowNumbers(const std::vector<int64_t>& samples) : samples_(samples), next_(samples.size()) {}
+
+  void add(size_t sample, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) rows_.push_back(row_number(samples_[sample], next_[sample]++));
+  }
+  const std::vector<int64_t>& rows() const { return rows_; }
+
+ private:
+  const std::vector<int64_t>& samples_;
+  std::vector<int64_t> next_, rows_;
+};
+
+std::vector<int64_t> token_rows(const StepDraws& draws, const std::vector<int64_t>& lengths) {
   WEFT_CHECK(draws.samples.size() == lengths.size(), "{} samples have {} numbers", lengths.size(),
              draws.samples.size());
+  RowNumbers numbers(draws.samples);
+  for (size_t sample = 0; sample < lengths.size(); ++sample) numbers.add(sample, lengths[sample]);
+  return numbers.rows();
+}
+
+/// In the encoder's order. A patch has the place that it has among those of its sample, in whatever windows they lie; a
+/// row in front of a tile's patches has that of the first of them, set apart.
+std::vector<int64_t> patch_rows(const VisionNumbers& vision, const RawInputs& raw, const MediaSamples& media) {
+  constexpr int64_t kInFront = int64_t{1} << 31;
+  std::vector<Grid> grids = raw.image_grids;
+  grids.insert(grids.end(), raw.video_grids.begin(), raw.video_grids.end());
+  std::vector<size_t> samples = media.images;
+  samples.insert(samples.end(), media.videos.begin(), media.videos.end());
+  RowNumbers numbers(raw.draws->samples);
+  for (size_t i = 0; i < grids.size(); ++i) numbers.add(samples[i], grids[i].t * grids[i].h * grids[i].w);
+  const auto layout = vision_layout(vision, grids, "pixel_values");
+  WEFT_CHECK(layout.ok(), "{}", layout.error().message());
   std::vector<int64_t> rows;
-  for (size_t sample = 0; sample < lengths.size(); ++sample) {
-    for (int64_t place = 0; place < lengths[sample]; ++place) rows.push_back(row_number(draws.samples[sample], place));
+  rows.reserve(layout->patches.size());
+  for (size_t row = 0; row < layout->patches.size(); ++row) {
+    const int64_t patch = layout->patches[row];
+    rows.push_back(patch >= 0 ? numbers.rows()[static_cast<size_t>(patch)]
+                              : numbers.rows()[static_cast<size_t>(layout->patches[row + 1])] | kInFront);
   }
-  return std::make_shared<const DropoutDraws>(
-      DropoutDraws{.seed = draws.seed, .step = draws.step, .rows = at::tensor(rows, at::kLong), .all_rows = {}});
+  return rows;
+}
+
+std::vector<int64_t> clip_rows(const AudioNumbers& audio, const RawInputs& raw, const MediaSamples& media) {
+  RowNumbers numbers(raw.draws->samples);
+  for (size_t clip = 0; clip < raw.audio_frames.size(); ++clip) {
+    const auto index = audio_index(std::span(raw.audio_frames).subspan(clip, 1), audio.half_window);
+    WEFT_CHECK(index.ok(), "{}", index.error().message());
+    for (const int64_t rows : index->chunk_rows) numbers.add(media.clips[clip], rows);
+  }
+  return numbers.rows();
+}
+
+void number_rows(const ModelNumbers& numbers, const RawInputs& raw, const MediaSamples& media, Inputs& inputs) {
+  const StepDraws& draws = *raw.draws;
+  inputs.draws = module_draws(draws, ModuleKind::kLlm, token_rows(draws, raw.lengths));
+  if (!draws.of_encoders) return;
+  if (inputs.vision)
+    inputs.vision->draws = module_draws(draws, ModuleKind::kVision, patch_rows(*numbers.vision, raw, media));
+  if (inputs.audio)
+    inputs.audio->draws = module_draws(draws, ModuleKind::kAudio, clip_rows(*numbers.audio, raw, media));
 }
 
 }  // namespace
@@ -287,10 +359,12 @@ Result<Inputs> prepare_inputs(const ModelNumbers& numbers, int64_t vocabulary, c
   if (wanted.audio) {
     WEFT_TRY(inputs.audio, audio_inputs(numbers, raw, wanted.has_content));
   }
+  MediaSamples media;
   if (numbers.vision) {
-    WEFT_TRY(const Positions positions, media_positions(numbers, raw));
+    WEFT_TRY(Positions positions, media_positions(numbers, raw));
     inputs.positions = positions.values;
     inputs.position_delta = positions.delta;
+    media = std::move(positions.samples);
   } else {
     inputs.positions = text_positions(raw);
   }
@@ -301,12 +375,24 @@ Result<Inputs> prepare_inputs(const ModelNumbers& numbers, int64_t vocabulary, c
   vision_places.insert(vision_places.end(), video_places.begin(), video_places.end());
   inputs.vision_places = at::tensor(vision_places, at::kLong);
   inputs.audio_places = at::tensor(places_of(ids, tokens.audio), at::kLong);
-  if (raw.draws) inputs.draws = draws_of(*raw.draws, raw.lengths);
+  if (raw.draws) number_rows(numbers, raw, media, inputs);
   if (raw.targets.defined()) {
     inputs.target_rows = raw.targets.ne(kNoTarget).nonzero().squeeze(1);
     inputs.targets = raw.targets.index_select(0, inputs.target_rows);
   }
   return inputs;
+}
+
+std::shared_ptr<const DropoutDraws> Inputs::draws_of(ModuleKind module) const {
+  switch (module) {
+    case ModuleKind::kVision:
+      return vision ? vision->draws : nullptr;
+    case ModuleKind::kAudio:
+      return audio ? audio->draws : nullptr;
+    case ModuleKind::kLlm:
+      break;
+  }
+  return draws;
 }
 
 RowCounts Inputs::row_counts(ModuleKind module) const {

@@ -19,6 +19,7 @@ struct StepDraws {
   uint64_t seed = 0;
   int64_t step = 0;
   std::vector<int64_t> samples;  ///< by sample of a batch, its number among all samples of the step
+  bool of_encoders = true;       ///< whether rows of media are to have numbers, too
 };
 
 /// A batch as it comes from a file or a loader: tensors under the names that Hugging Face's processors give them. All
@@ -68,8 +69,10 @@ struct Inputs {
   /// Where this is a rank's share of a batch: who has the rest. Samples and what encoders call frames, windows and
   /// chunks are then those of all shares together.
   std::shared_ptr<const ContextShare> context;
-  std::shared_ptr<const DropoutDraws> draws = nullptr;  ///< nothing: nothing is dropped
+  std::shared_ptr<const DropoutDraws> draws = nullptr;  ///< of the tokens; nothing: nothing is dropped
 
+  /// Of the rows of a module; nothing: nothing is dropped.
+  std::shared_ptr<const DropoutDraws> draws_of(ModuleKind module) const;
   /// The tokens that an encoder's rows replace.
   const at::Tensor& places(ModuleKind encoder) const {
     return encoder == ModuleKind::kVision ? vision_places : audio_places;

@@ -6,6 +6,7 @@
 
 #include "weft/base/check.h"
 #include "weft/layers/recompute.h"
+#include "weft/program/module_kinds.h"
 
 namespace weft {
 
@@ -39,9 +40,11 @@ LayerRows Network::run_layers(const ModuleNetwork& network, at::Tensor x, const 
   LayerPass pass = network.begin(inputs, type_);
   pass.cache = cache;
   LayerRows rows;
+  std::vector<std::shared_ptr<const DropoutDraws>> draws;
+  for (const ModuleKind kind : kModuleKinds) draws.push_back(inputs.draws_of(kind));
   for (int64_t index = 0; index < network.num_layers(); ++index) {
     // A layer that runs again needs the draws until then.
-    const auto layer = [&network, index, pass, context = run.context, draws = inputs.draws](const at::Tensor& own) {
+    const auto layer = [&network, index, pass, context = run.context, draws](const at::Tensor& own) {
       return network.run_layer(index, own, pass, context);
     };
     const at::Tensor& anchor = network.layer(index).attention.qkv->value;
@@ -53,8 +56,11 @@ LayerRows Network::run_layers(const ModuleNetwork& network, at::Tensor x, const 
   return rows;
 }
 
-at::Tensor Network::encode(const Part& encoder, const Inputs& inputs, const NetworkRun& run) const {
+at::Tensor Network::encode(const Part& encoder, const Inputs& inputs, const NetworkRun& given) const {
   const ModuleNetwork& network = *encoder.network;
+  const auto draws = inputs.draws_of(encoder.kind);
+  NetworkRun run = given;
+  run.context.dropout = draws.get();
   const LayerRows rows = run_layers(network, network.enter(inputs, {}, run.context), encoder.branches, {}, inputs, run);
   return network.leave(rows, inputs, run.context, run.context);
 }

@@ -111,6 +111,7 @@ StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_p
     PartModel model{.part = part, .kind = route.kind};
     model.part.recompute = {};  // the plan's, which need not outlive the stage
     model.recomputes = part.recomputes();
+    model.recomputes_logits = plan.modules[static_cast<size_t>(part.module)].recompute_logits;
     model.network = make_network(module, settings.numbers, blocks, maker);
     deal_heads(model.network->layers(), share);
     for (size_t i = first_parameter; i < maker.all().size(); ++i) {
@@ -361,10 +362,12 @@ void StageModel::run_part(const PartModel& model, Flow& flow, const Inputs& inpu
   const bool is_spread = tensor_parallel.share().num_ranks > 1;
   const RowCounts rows = inputs.row_counts(model.kind);
   const ActivationSites inside = tensor_parallel.sites(rows.inside);
+  const std::shared_ptr<const DropoutDraws> draws = inputs.draws_of(model.kind);
   const RunContext context{.deferred = deferred,
                            .sites = is_spread ? &inside : nullptr,
+                           .recomputes_logits = model.recomputes_logits,
                            .loss = at::GradMode::is_enabled() ? loss_ : LossSettings{},
-                           .dropout = is_llm ? inputs.draws.get() : nullptr};
+                           .dropout = draws.get()};
   size_t block = model.first_block;
   LayerRows carried;
   std::map<size_t, AddedRows> added;
@@ -386,15 +389,14 @@ void StageModel::run_part(const PartModel& model, Flow& flow, const Inputs& inpu
   }
   // Layers that run again in the backward write into it once more, which nobody reads.
   const auto balance_losses = std::make_shared<std::vector<at::Tensor>>();
-  const auto expert_rows = std::make_shared<std::vector<std::vector<int64_t>>>();
+  const auto expert_rows = std::make_shared<std::vector<at::Tensor>>();
   // An evaluation has no use for it. Tensor-parallel ranks that route the same rows each add a part of the loss, others
   // that of their rows.
   const int64_t num_alike = experts_over_tp_ ? 1 : tensor_parallel.share().num_ranks;
   const double balance_scale =
       is_llm && at::GradMode::is_enabled() ? balance_scale_ / static_cast<double>(num_alike) : 0;
-  const auto layer = [network = model.network, draws = is_llm ? inputs.draws : nullptr, pass, inside, is_spread,
-                      deferred, balance_losses, balance_scale, expert_rows,
-                      experts = is_llm && experts_ ? &*experts_ : nullptr,
+  const auto layer = [network = model.network, draws, pass, inside, is_spread, deferred, balance_losses, balance_scale,
+                      expert_rows, experts = is_llm && experts_ ? &*experts_ : nullptr,
                       balance = is_llm && balance_ ? &*balance_ : nullptr, over_tp = is_llm && experts_over_tp_](
                          int64_t layer_index, const at::Tensor& own, bool recomputes_attention) {
     return network->run_layer(layer_index, own, pass,

@@ -34,7 +34,7 @@ struct StageResult {
   Flow flow;
   at::Tensor loss;          ///< the sum over target tokens
   at::Tensor balance_loss;  ///< this microbatch's part of what routers here add to the step's loss, if there are any
-  std::vector<std::vector<int64_t>> expert_rows;  ///< by router here: rows that chose each expert
+  std::vector<at::Tensor> expert_rows;  ///< by router here: rows that chose each expert, int64
   /// Of the modules that ran here, the sum of all that they gave: not finite where any of it is not.
   std::vector<std::pair<ModuleKind, at::Tensor>> sums;
 };
@@ -117,6 +117,7 @@ class StageModel {
   struct PartModel {
     StagePart part;
     std::vector<BlockRecompute> recomputes;  ///< by layer
+    bool recomputes_logits = false;
     ModuleKind kind = ModuleKind::kLlm;
     size_t first_block = 0;
     size_t end_block = 0;

@@ -1,5 +1,7 @@
 #include "weft/pipeline/batch_load.h"
 
+#include "weft/program/module_kinds.h"
+
 namespace weft {
 namespace {
 
@@ -43,7 +45,7 @@ MicrobatchLoad microbatch_load(const Inputs& inputs, bool vision_is_beside, bool
   load.targets = listed(inputs.target_rows);
   load.places = {{ModuleKind::kVision, listed(inputs.vision_places)},
                  {ModuleKind::kAudio, listed(inputs.audio_places)}};
-  for (const ModuleKind kind : {ModuleKind::kVision, ModuleKind::kAudio}) {
+  for (const ModuleKind kind : kEncoderKinds) {
     if (kind == ModuleKind::kVision ? vision_is_beside : audio_is_beside) continue;
     if (auto media = encoder_load(kind, inputs)) load.media[kind] = *std::move(media);
   }

@@ -145,16 +145,7 @@ void PipelineExecutor::forward(int32_t index, int32_t microbatch) {
     at::Tensor& all = output_.sums[kind];
     all = all.defined() ? all + sum : sum;
   }
-  if (!result.expert_rows.empty()) {
-    output_.routed_rows[place] = result.expert_rows;
-    auto& all = output_.expert_rows[index];
-    all.resize(result.expert_rows.size());
-    for (size_t router = 0; router < all.size(); ++router) {
-      const std::vector<int64_t>& rows = result.expert_rows[router];
-      all[router].resize(rows.size());
-      for (size_t expert = 0; expert < rows.size(); ++expert) all[router][expert] += rows[expert];
-    }
-  }
+  if (!result.expert_rows.empty()) output_.routed_rows[place] = std::move(result.expert_rows);
   if (result.balance_loss.defined()) {
     at::Tensor& sum = output_.balance_loss;
     sum = sum.defined() ? sum + result.balance_loss : result.balance_loss;

@@ -33,10 +33,8 @@ struct StepOutput {
   /// In the order of the row. An action begins when it has what it waited for; on a GPU times are the device's where
   /// the run was asked for them, else those at which work was handed over.
   std::vector<TimelineEvent> events;
-  /// By stage and router: rows of this rank that chose each expert.
-  std::map<int32_t, std::vector<std::vector<int64_t>>> expert_rows;
-  /// The same by stage and microbatch.
-  std::map<std::pair<int32_t, int32_t>, std::vector<std::vector<int64_t>>> routed_rows;
+  /// By stage and microbatch, then by router: rows of this rank that chose each expert, int64 on its device.
+  std::map<std::pair<int32_t, int32_t>, std::vector<at::Tensor>> routed_rows;
   /// Of each module that has blocks here, the sum of what its blocks gave: not finite where any of it is not.
   std::map<ModuleKind, at::Tensor> sums;
   double waited_ms = 0;              ///< for neighbours in pipelines, and for rows between modules

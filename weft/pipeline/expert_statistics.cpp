@@ -2,11 +2,40 @@
 
 #include <algorithm>
 
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
 #include "weft/tensor/local_tensor.h"
 
 namespace weft {
+
+RoutedRows read_rows(const std::map<std::pair<int32_t, int32_t>, std::vector<at::Tensor>>& counted) {
+  std::vector<at::Tensor> all;
+  for (const auto& [place, routers] : counted) all.insert(all.end(), routers.begin(), routers.end());
+  if (all.empty()) return {};
+  const at::Tensor numbers = at::stack(all).cpu();
+  const int64_t num_experts = numbers.size(1);
+  const int64_t* next = numbers.const_data_ptr<int64_t>();
+  RoutedRows rows;
+  for (const auto& [place, routers] : counted) {
+    for (size_t router = 0; router < routers.size(); ++router, next += num_experts)
+      rows[place].emplace_back(next, next + num_experts);
+  }
+  return rows;
+}
+
+ExpertRows sum_microbatches(const RoutedRows& rows) {
+  ExpertRows sums;
+  for (const auto& [place, routers] : rows) {
+    RouterRows& all = sums[place.first];
+    all.resize(routers.size());
+    for (size_t router = 0; router < routers.size(); ++router) {
+      all[router].resize(routers[router].size());
+      for (size_t expert = 0; expert < routers[router].size(); ++expert) all[router][expert] += routers[router][expert];
+    }
+  }
+  return sums;
+}
 
 ExpertLoad sum_expert_rows(const Routers& routers, const ExpertRows& rows, int64_t moved_bytes, Group& everyone) {
   const int64_t num_experts = routers.num_experts;

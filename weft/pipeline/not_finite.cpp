@@ -6,19 +6,19 @@
 #include <fmt/format.h>
 
 #include "weft/pipeline/sum_over_ranks.h"
+#include "weft/program/module_kinds.h"
 
 namespace weft {
 
 std::string find_not_finite(const StepOutput& output, const std::vector<TrainedStage*>& stages, Group& everyone) {
   // In the order in which data flows: what is not finite makes everything behind it so.
-  constexpr std::array kOrder = {ModuleKind::kVision, ModuleKind::kAudio, ModuleKind::kLlm};
-  for (const ModuleKind kind : kOrder) {
+  for (const ModuleKind kind : kModuleKinds) {
     const auto found = output.sums.find(kind);
     if (!std::isfinite(sum_over_ranks(everyone, found == output.sums.end() ? 0 : found->second.item<double>())))
       return fmt::format("what the {} module computes is not finite", name_of(kind));
   }
   // And gradients flow back.
-  for (auto kind = kOrder.rbegin(); kind != kOrder.rend(); ++kind) {
+  for (auto kind = kModuleKinds.rbegin(); kind != kModuleKinds.rend(); ++kind) {
     double squares = 0;
     for (const TrainedStage* stage : stages) {
       const auto is_of_kind = [&](const Parameter& parameter, const WeightPiece&) {

@@ -189,18 +189,18 @@ StepReport TrainingRank::step(const StepBatch& batch, int64_t num_targets, doubl
   begin_encoders(batch, microbatches, /*has_gradients=*/true);
   StepOutput output = executor_->run(microbatches, 1 / static_cast<double>(num_targets), {finish, update}, asks_device);
   end_encoders();
+  report.routed_rows = read_rows(output.routed_rows);
+  report.expert_rows = sum_microbatches(report.routed_rows);
   if (routers_.count() > 0) {
     const double own_loss =
         output.balance_loss.defined() && tells_of_routers() ? output.balance_loss.item<double>() : 0;
     report.balance_loss = sum_over_ranks(*everyone_, own_loss);
-    report.experts = sum_expert_rows(routers_, tells_of_routers() ? output.expert_rows : ExpertRows(),
+    report.experts = sum_expert_rows(routers_, tells_of_routers() ? report.expert_rows : ExpertRows(),
                                      experts ? experts->traffic().sent - sent_before : 0, *everyone_);
   }
   report.waited_ms = output.waited_ms;
   if (!report.is_updated) report.not_finite = find_not_finite(output, stages_, *everyone_);
-  report.expert_rows = std::move(output.expert_rows);
   report.events = std::move(output.events);
-  report.routed_rows = std::move(output.routed_rows);
   report.memory = std::move(output.memory);
   return report;
 }

@@ -31,7 +31,7 @@ struct StepReport {
   double waited_ms = 0;               ///< on this rank, see StepOutput
   std::string not_finite;             ///< where loss or gradient are not: the module in which that begins
   /// By stage and microbatch, of every router there: rows of this rank that chose each expert.
-  std::map<std::pair<int32_t, int32_t>, std::vector<std::vector<int64_t>>> routed_rows;
+  RoutedRows routed_rows;
   std::vector<ActionMemory> memory;  ///< of each event, where this rank's thread counts its memory
 };
 

@@ -36,6 +36,7 @@ struct ModulePlan : Degrees {
   std::vector<std::string> axis_order;            ///< innermost first
   std::vector<std::vector<int64_t>> layers;       ///< [rank][chunk] blocks
   std::vector<std::vector<Recompute>> recompute;  ///< [rank][chunk]; nothing: all blocks keep everything
+  bool recompute_logits = false;  ///< of the llm: the loss's are made again, some rows at a time, instead of kept
   // Encoders only.
   int64_t mbs_scale = 1, mbs_parts = 1;  ///< macro batches are mbs · mbs_scale / mbs_parts samples a rank
   EncoderForm form = EncoderForm::kBefore;
@@ -49,6 +50,8 @@ struct ModulePlan : Degrees {
   std::span<const RecomputeRun> recompute_of(size_t rank, size_t chunk) const {
     return recompute.empty() ? std::span<const RecomputeRun>() : recompute[rank][chunk].runs();
   }
+  /// What the block behind the last layer does.
+  BlockRecompute exit_recompute() const { return recompute_logits ? BlockRecompute::kLogits : BlockRecompute::kKeep; }
   bool is_encoder() const { return kind != ModuleKind::kLlm; }
   /// Whether its blocks lie in the llm's pipeline, instead of beside it.
   bool is_in_pipeline() const { return !is_encoder() || placement == ModulePlacement::kInline; }

@@ -12,6 +12,7 @@
 #include "weft/plan/rank_set.h"
 #include "weft/plan/recompute_json.h"
 #include "weft/plan/train_rules.h"
+#include "weft/program/module_kinds.h"
 #include "weft/spec/model_reader.h"
 
 namespace weft {
@@ -56,6 +57,7 @@ Json module_json(const ModulePlan& m) {
   if (m.experts_over_tp) json["experts_over_tp"] = true;
   json["layers"] = matrix_json(m.layers);
   json["recompute"] = recompute_to_json(m);
+  if (m.recompute_logits) json["recompute_logits"] = true;
   json["zero"] = m.zero;
   json["zero_keep_gathered"] = m.zero_keep_gathered;
   return json;
@@ -167,6 +169,7 @@ ModulePlan read_module(Fields fields, ModuleKind kind, int64_t version) {
   if (version >= 2) m.experts_over_tp = fields.flag_or("experts_over_tp", false);
   m.layers = read_layers(fields);
   read_recompute(fields, version, m);
+  if (version >= 2 && !m.is_encoder()) m.recompute_logits = fields.flag_or("recompute_logits", false);
   m.zero = fields.integer_or("zero", 0, {0, 3});
   m.zero_keep_gathered = fields.flag_or("zero_keep_gathered", false);
   fields.reject_unknown();
@@ -255,7 +258,7 @@ Result<Plan> read_plan(const Document& document, PlanNotes* notes) {
   Plan plan;
   plan.world_size = fields.integer("world_size", kDegreeRange);
   Fields modules = fields.object("modules");
-  for (const ModuleKind kind : {ModuleKind::kVision, ModuleKind::kAudio, ModuleKind::kLlm}) {
+  for (const ModuleKind kind : kModuleKinds) {
     const std::string name(name_of(kind));
     if (modules.has(name)) plan.modules.push_back(read_module(modules.object(name), kind, version));
     modules.raw(name);

@@ -8,8 +8,9 @@
 
 namespace weft {
 
-/// What the backward of a block runs again, so that the block need not keep it: nothing, all of it, or attention.
-enum class BlockRecompute : uint8_t { kKeep, kFull, kAttention };
+/// What the backward of a block runs again, so that the block need not keep it: nothing, all of it, or attention; of an
+/// llm's exit the logits, some rows at a time.
+enum class BlockRecompute : uint8_t { kKeep, kFull, kAttention, kLogits };
 
 /// Neighbouring blocks that recompute the same.
 struct RecomputeRun {
@@ -63,7 +64,7 @@ class Recompute {
 /// How many of the blocks do so.
 int64_t count_of(std::span<const RecomputeRun> runs, BlockRecompute what);
 
-/// "keep", "full", "attention".
+/// "keep", "full", "attention": of a layer.
 std::span<const std::string_view> block_recompute_names();
 std::string_view name_of(BlockRecompute what);
 

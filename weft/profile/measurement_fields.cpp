@@ -4,10 +4,11 @@
 
 #include <fmt/format.h>
 
+#include "weft/program/module_kinds.h"
+
 namespace weft {
 namespace {
 
-const std::array<std::string, 3> kModules = {"vision", "audio", "llm"};
 const std::array<std::string, 2> kAttention = {"fused", "unfused"};
 const std::array<std::string, 2> kLinks = {"within_node", "between_nodes"};
 const std::array<std::string, 5> kCollectives = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"};
@@ -26,7 +27,7 @@ Sureness read_sureness(Fields& fields) {
 
 BlockShape read_shape(Fields& fields) {
   BlockShape shape;
-  shape.module = static_cast<ModuleKind>(fields.choice("module", kModules));
+  shape.module = kModuleKinds[fields.choice("module", module_names())];
   shape.block = fields.text("block");
   shape.tp = fields.integer_or("tp", 1, kDegreeRange);
   shape.cp = fields.integer_or("cp", 1, kDegreeRange);

@@ -8,6 +8,7 @@
 #include "weft/meaning/expert_ranks.h"
 #include "weft/meaning/plan_batch.h"
 #include "weft/meaning/routers.h"
+#include "weft/program/module_kinds.h"
 #include "weft/record/number_runs.h"
 
 namespace weft {
@@ -18,13 +19,6 @@ constexpr int64_t kMostIndex = 1 << 20;
 
 Error malformed(std::string field, const char* needed) {
   return {.field = std::move(field), .problem = fmt::format("is not {}", needed)};
-}
-
-std::optional<ModuleKind> kind_named(const std::string& name) {
-  for (const ModuleKind kind : {ModuleKind::kVision, ModuleKind::kAudio, ModuleKind::kLlm}) {
-    if (name == name_of(kind)) return kind;
-  }
-  return std::nullopt;
 }
 
 Result<std::vector<int64_t>> read_runs(const Json& json, const char* key, const std::string& path) {
@@ -78,11 +72,11 @@ Result<MicrobatchLoad> read_microbatch(const Json& json, const std::string& path
   MicrobatchLoad load;
   WEFT_TRY(load.samples, read_runs(json, "samples", path));
   WEFT_TRY(load.targets, read_runs(json, "targets", path));
-  load.places = {{ModuleKind::kVision, {}}, {ModuleKind::kAudio, {}}};
+  for (const ModuleKind kind : kEncoderKinds) load.places[kind] = {};
   if (json.contains("places")) {
     if (!json["places"].is_object()) return malformed(path + ".places", "an object of modules");
     for (const auto& [name, places] : json["places"].items()) {
-      const auto kind = kind_named(name);
+      const auto kind = module_kind_named(name);
       auto numbers = numbers_in(places, kMostNumbers);
       if (!kind || !numbers) return malformed(path + ".places", "an object of modules with runs");
       load.places[*kind] = *std::move(numbers);
@@ -91,7 +85,7 @@ Result<MicrobatchLoad> read_microbatch(const Json& json, const std::string& path
   if (json.contains("media")) {
     if (!json["media"].is_object()) return malformed(path + ".media", "an object of modules");
     for (const auto& [name, media] : json["media"].items()) {
-      const auto kind = kind_named(name);
+      const auto kind = module_kind_named(name);
       if (!kind) return malformed(path + ".media", "an object of modules");
       WEFT_TRY(load.media[*kind], read_encoder(media, path + ".media." + name));
     }
@@ -268,7 +262,7 @@ Result<RecordedLoad> read_load(const Json& json) {
     if (!json["encoders"].is_object()) return malformed("encoders", "an object of modules");
     for (const auto& [name, encoder] : json["encoders"].items()) {
       const std::string path = "encoders." + name;
-      const auto kind = kind_named(name);
+      const auto kind = module_kind_named(name);
       if (!kind || !encoder.is_object() || !encoder.contains("assignment") || !encoder.contains("macro_batches"))
         return malformed(path, "an encoder with assignment and macro_batches");
       WEFT_TRY(load.assignment.encoders[*kind], read_shares(encoder["assignment"], path + ".assignment"));
@@ -336,7 +330,8 @@ std::optional<std::string> find_misfit(const Plan& plan, const RecordedLoad& loa
     for (size_t turn = 0; turn < load.llm[rank].size(); ++turn) {
       const MicrobatchLoad& microbatch = load.llm[rank][turn];
       const std::vector<int64_t>& samples = load.assignment.llm[rank][turn];
-      if (microbatch.samples.size() != samples.size() || !are_lengths(microbatch.samples))
+      // A packed sample is several.
+      if (microbatch.samples.size() < samples.size() || !are_lengths(microbatch.samples))
         return "a microbatch has other samples than were dealt to it";
       const int64_t tokens = std::accumulate(microbatch.samples.begin(), microbatch.samples.end(), int64_t{0});
       if (!rise_below(microbatch.targets, tokens)) return "a target lies outside its microbatch";
@@ -384,7 +379,7 @@ Result<LoadPart> read_load_part(const Json& json) {
   if (json.contains("encoders")) {
     for (const auto& [name, encoder] : json["encoders"].items()) {
       WEFT_TRY(auto batches, read_macro_batches(encoder[1], name));
-      part.encoders[*kind_named(name)] = {encoder[0].get<int64_t>(), std::move(batches)};
+      part.encoders[*module_kind_named(name)] = {encoder[0].get<int64_t>(), std::move(batches)};
     }
   }
   if (json.contains("routed")) {

@@ -9,6 +9,7 @@
 #include "weft/base/fields.h"
 #include "weft/base/file.h"
 #include "weft/plan/plan_json.h"
+#include "weft/program/module_kinds.h"
 
 namespace weft {
 namespace {
@@ -47,15 +48,13 @@ std::optional<std::string> unsealed(std::string_view line) {
   return std::string(before) + "}";
 }
 
-constexpr std::array kKinds = {ModuleKind::kVision, ModuleKind::kAudio, ModuleKind::kLlm};
-
 Segments& segments_of(SampleLoad& load, ModuleKind kind) {
   return kind == ModuleKind::kVision ? load.vision : kind == ModuleKind::kAudio ? load.audio : load.llm;
 }
 
 Json sample_json(const SampleLoad& load) {
   Json json = Json::object();
-  for (const ModuleKind kind : kKinds) {
+  for (const ModuleKind kind : kModuleKinds) {
     if (load.of(kind).empty()) continue;
     Json& list = json[std::string(name_of(kind))];
     for (const Segment& segment : load.of(kind)) list.push_back({segment.length, segment.count});
@@ -69,7 +68,7 @@ bool is_number(const Json& json, NumberRange range) {
 
 SampleLoad read_sample(Fields& fields) {
   SampleLoad load;
-  for (const ModuleKind kind : kKinds) {
+  for (const ModuleKind kind : kModuleKinds) {
     const std::string key(name_of(kind));
     const Json* raw = fields.raw(key);
     if (raw == nullptr) continue;

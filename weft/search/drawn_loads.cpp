@@ -6,11 +6,10 @@
 
 #include "weft/meaning/batch_order.h"
 #include "weft/meaning/macro_batch.h"
+#include "weft/program/module_kinds.h"
 
 namespace weft {
 namespace {
-
-constexpr std::array kKinds = {ModuleKind::kVision, ModuleKind::kAudio, ModuleKind::kLlm};
 
 size_t at(ModuleKind kind) {
   return static_cast<size_t>(kind);
@@ -40,7 +39,7 @@ DrawnLoads::Load DrawnLoads::sum_of(const Loads& loads, size_t begin, size_t end
 DrawnLoads::DrawnLoads(const Plan& problem, DrawnSamples& samples, int64_t batches, bool may_reassign)
     : batches_(static_cast<size_t>(batches)), may_reassign_(may_reassign) {
   const auto num_samples = static_cast<double>(batches * problem.workload.global_batch_samples);
-  for (const ModuleKind kind : kKinds) {
+  for (const ModuleKind kind : kModuleKinds) {
     std::map<double, double> counts;  // by length
     Load total;
     double with_rows = 0;
@@ -116,7 +115,7 @@ double DrawnLoads::pipeline_factor(const Plan& plan) const {
     double most = 0;
     for (int64_t rank = 0; rank < order.data_parallel; ++rank) {
       double least = std::numeric_limits<double>::infinity();
-      for (const ModuleKind kind : kKinds) {
+      for (const ModuleKind kind : kModuleKinds) {
         if ((inside >> at(kind) & 1u) == 0) continue;
         Load load;
         for (int64_t microbatch = 0; microbatch < order.microbatches; ++microbatch) {

@@ -98,8 +98,8 @@ PlacedPipeline place_pipeline(PlanStages& stages, SolverShape& shape, const Plac
   if (has_chunks) {
     PlacedPipeline placed = place_chunks(stages, shape, kInfinity);
     // What is far behind stays behind.
-    constexpr double kFar = 1.06;
-    if (!placed.stages.empty() && placed.makespan_ms < kFar * limits.below_ms)
+    constexpr double kFarBehind = 1.06;
+    if (!placed.stages.empty() && placed.makespan_ms < kFarBehind * limits.below_ms)
       move_chunks(stages, shape, limits, placed);
     // What the rule places is no bound here.
     placed.bound_ms = 0;

@@ -8,6 +8,7 @@
 #include "weft/base/fields.h"
 #include "weft/base/file_kind.h"
 #include "weft/base/text.h"
+#include "weft/program/module_kinds.h"
 
 namespace weft {
 namespace {
@@ -153,11 +154,7 @@ void read_frozen(Fields& fields, PlanSpace& space) {
   space.frozen.emplace();
   // An empty list says that nothing is frozen.
   for (const std::string& name : fields.texts_or_empty("frozen")) {
-    const auto kind = name == "vision"  ? std::optional(ModuleKind::kVision)
-                      : name == "audio" ? std::optional(ModuleKind::kAudio)
-                      : name == "llm"   ? std::optional(ModuleKind::kLlm)
-                                        : std::nullopt;
-    if (kind) {
+    if (const auto kind = module_kind_named(name)) {
       space.frozen->push_back(*kind);
     } else {
       fields.complain("frozen", fmt::format("names {}, vision, audio or llm is needed", in_quotes(name)));
@@ -198,13 +195,15 @@ Result<PlanSpace> read_plan_space(const Document& document) {
               {"full", &space.recompute.allows_full}});
   read_balances(fields, space);
   read_frozen(fields, space);
-  for (const auto& [key, kinds] : {std::pair{"encoders", std::vector{ModuleKind::kVision, ModuleKind::kAudio}},
-                                   {"vision", std::vector{ModuleKind::kVision}},
-                                   {"audio", std::vector{ModuleKind::kAudio}}}) {
-    if (!fields.has(key)) continue;
-    for (const ModuleKind kind : kinds) read_encoder(fields.object(key), space.encoders[kind]);
+  if (fields.has("encoders")) {
+    for (const ModuleKind kind : kEncoderKinds) read_encoder(fields.object("encoders"), space.encoders[kind]);
   }
-  for (const char* key : {"llm", "encoders", "vision", "audio"}) fields.raw(key);
+  for (const ModuleKind kind : kEncoderKinds) {
+    const std::string key(name_of(kind));
+    if (fields.has(key)) read_encoder(fields.object(key), space.encoders[kind]);
+    fields.raw(key);
+  }
+  for (const char* key : {"llm", "encoders"}) fields.raw(key);
   fields.reject_unknown();
   if (findings.first()) return *findings.first();
   return space;
@@ -246,7 +245,7 @@ std::optional<Error> find_foreign_module(const Document& document, const Model& 
                                         printable(model.name), fmt::join(modules, ", ")),
                  .advice = "Remove it, or plan for another model."};
   };
-  for (const ModuleKind kind : {ModuleKind::kVision, ModuleKind::kAudio}) {
+  for (const ModuleKind kind : kEncoderKinds) {
     const std::string name(name_of(kind));
     if (model.find(kind) != nullptr) continue;
     if (document.root.contains(name)) return error(name, name);

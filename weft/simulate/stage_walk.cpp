@@ -310,12 +310,13 @@ CountedTensor StageWalk::behind_layer(Passage& passage, int64_t layer, CountedTe
   const std::vector<int64_t> branches = branch_layers(passage.spec);
   if (std::find(branches.begin(), branches.end(), layer) == branches.end()) return x;
   const WalkedLayerRows& branch = passage.branches.emplace_back(WalkedLayerRows{.rows = x});
-  const int64_t bytes = passage.rows.between * width * context.element_bytes;
+  const int64_t rows = passage.rows.between;
   context.going_back(passage.needs_gradient)
-      .add_step([gradient = branch.gradient, bytes, context](const CountedTensor& dy) {
+      .add_step([gradient = branch.gradient, rows, width, context](const CountedTensor& dy) {
         CountedTensor first = std::exchange(*gradient, {});
-        // Behind a stage's last layer both are parts of what the next stage sent.
-        if (first.is_defined() && dy.is_defined() && dy.bytes() != bytes) return context.make(bytes);
+        // Some columns of a wider gradient are not added to where they lie.
+        const bool is_view = first.is_defined() && first.bytes() > rows * width * context.element_bytes;
+        if (is_view && dy.is_defined()) return context.rows_of(rows, width);
         return added_gradient(std::move(first), dy, context);
       });
   return x;
@@ -327,8 +328,8 @@ void StageWalk::pass_on(Passage& passage, WalkedFlow& flow, WalkedVisit& visit) 
   const int64_t width = passage.spec.width;
   for (WalkedParts& added : passage.added) {
     const int64_t later = added.first_layer + added.num_parts - (part.first_layer + part.num_layers);
-    added.rows.reset();
     if (later > 0) flow[added.encoder] = context.rows_of(added.num_rows, later * width);
+    added.rows.reset();
     if (context.way != nullptr && added.needs_gradient) visit.added.push_back(added);
   }
   if (part.has_exit || passage.branches.empty()) return;
@@ -375,7 +376,7 @@ void StageWalk::finish(Passage& passage, WalkedFlow& flow) {
       const bool reorders = rows.windows && plan_.modules[part.module].cp == 1;
       return walk_vision_exit(exit, x, passage.branches, outside, reorders, context);
     }
-    walk_llm_exit(exit, x, rows.targets, context);
+    walk_llm_exit(exit, x, rows.targets, plan_.modules[part.module].recompute_logits, context);
     return CountedTensor();
   });
   passage.needs_gradient = goes_back;

@@ -242,6 +242,18 @@ TEST(ModelReader, AQuantisedModelIsPlannedAndNotRun) {
   EXPECT_NE(model->numbers.llm.not_run->problem.find("'gptq'"), std::string::npos);
 }
 
+TEST(ModelReader, ATowersDropoutOfSumsIsPlannedAndNotRun) {
+  for (const std::string field : {"hidden_dropout_prob", "projection_dropout"}) {
+    Json config = config_of("internvl3-8b");
+    config["vision_config"][field] = 0.25;
+    const Result<Model> model = read_model({.source = "config.json", .root = config}, "m");
+    ASSERT_TRUE(model.ok()) << model.error().message();
+    ASSERT_TRUE(model->numbers.llm.not_run);
+    EXPECT_EQ(model->numbers.llm.not_run->field, "vision_config." + field);
+    EXPECT_NE(model->numbers.llm.not_run->problem.find("is 0.25"), std::string::npos);
+  }
+}
+
 TEST(ModelReader, ATowerOverTilesIsReadOrNamed) {
   const char* name = "internvl3-8b";
   EXPECT_EQ(finding(config_of(name)), "");

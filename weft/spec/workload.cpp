@@ -7,6 +7,7 @@
 
 #include "weft/base/file_kind.h"
 #include "weft/base/text.h"
+#include "weft/program/module_kinds.h"
 
 namespace weft {
 namespace {
@@ -38,20 +39,19 @@ Media read_media(Fields& fields, std::string_view count_key, DistributionRange c
 }
 
 std::vector<ModuleKind> read_frozen(Fields& fields) {
-  const std::vector<std::string> names = {"vision", "audio", "llm"};
+  const std::vector<std::string> names = module_names();
   std::vector<ModuleKind> frozen;
   for (const std::string& name : fields.texts_or_empty("frozen")) {
-    const auto it = std::find(names.begin(), names.end(), name);
-    if (it == names.end()) {
+    const auto kind = module_kind_named(name);
+    if (!kind) {
       fields.complain("frozen", fmt::format("names the module {}, {} is needed.{}", in_quotes(name), joined_or(names),
                                             did_you_mean(name, names)));
       continue;
     }
-    const auto kind = static_cast<ModuleKind>(it - names.begin());
-    if (std::find(frozen.begin(), frozen.end(), kind) != frozen.end()) {
+    if (std::find(frozen.begin(), frozen.end(), *kind) != frozen.end()) {
       fields.complain("frozen", fmt::format("names the module {} twice", in_quotes(name)));
     }
-    frozen.push_back(kind);
+    frozen.push_back(*kind);
   }
   return frozen;
 }

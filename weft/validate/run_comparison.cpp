@@ -12,6 +12,7 @@
 #include "weft/cost/apply_profile.h"
 #include "weft/meaning/rank_row.h"
 #include "weft/plan/diff.h"
+#include "weft/program/module_kinds.h"
 #include "weft/simulate/rank_memory.h"
 #include "weft/simulate/step_memory.h"
 #include "weft/validate/medians.h"
@@ -118,7 +119,8 @@ std::vector<ComparedActions> compared_actions(const std::vector<StepSums>& steps
     for (const auto& [kind, sum] : rank.by_kind) counts[kind] += sum.first;
   }
   std::vector<ComparedActions> all;
-  for (const auto& [kind, count] : counts) {
+  for (const auto& [counted_kind, count] : counts) {
+    const ActionKind kind = counted_kind;
     const auto number = static_cast<double>(count);
     const auto of_one = [&](const auto& value) {
       Compared sum = median_over(steps, [&](const StepSums& step) {
@@ -363,7 +365,7 @@ std::optional<Error> find_foreign_step(const Plan& plan, const Schedule& schedul
                                 plan.workload.global_batch_samples));
     for (const SampleLoad& sample : step.samples) {
       if (num_tokens(sample.llm) <= 0) return refuse("has a sample without tokens");
-      for (const ModuleKind kind : {ModuleKind::kVision, ModuleKind::kAudio}) {
+      for (const ModuleKind kind : kEncoderKinds) {
         if (!sample.of(kind).empty() && plan.model.find(kind) == nullptr)
           return refuse(fmt::format("has samples with {}, for which the model has no encoder", name_of(kind)));
       }

@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -16,11 +17,15 @@ constexpr size_t kMostMessages = 10'000;
 constexpr size_t kMostFrames = 100'000;
 constexpr std::array<MediaKind, 3> kMediaKinds = {MediaKind::kImage, MediaKind::kVideo, MediaKind::kAudio};
 
+const std::string& column_of(const ColumnMap& columns, MediaKind kind) {
+  return kind == MediaKind::kImage ? columns.images : kind == MediaKind::kVideo ? columns.videos : columns.audios;
+}
+
 class ConversationReader {
  public:
   ConversationReader(const Json& record, const ColumnMap& columns, const std::filesystem::path& folder,
-                     const std::string& source)
-      : record_(record), columns_(columns), folder_(folder), source_(source) {}
+                     const std::string& source, std::span<const MediaKind> placed)
+      : record_(record), columns_(columns), folder_(folder), source_(source), placed_(placed) {}
 
   Result<Conversation> read() {
     conversation_.messages = Json::array();
@@ -35,7 +40,8 @@ class ConversationReader {
       const size_t given = media_of(kind).size(), used = used_[kind];
       if (given == used) continue;
       return wrong("", fmt::format("has {} {} files and {} places for them", given, name_of(kind), used),
-                   fmt::format("Write <{}> where each stands.", name_of(kind)));
+                   given > used ? fmt::format("Write <{}> where each stands.", name_of(kind))
+                                : fmt::format("Give a file for each <{}>, or remove it.", name_of(kind)));
     }
     const bool has_answer = std::any_of(conversation_.messages.begin(), conversation_.messages.end(),
                                         [](const Json& message) { return message["role"] == "assistant"; });
@@ -62,9 +68,7 @@ class ConversationReader {
     return document ? std::move(document->root) : Json(Json::value_t::discarded);
   }
 
-  const std::string& column_of(MediaKind kind) const {
-    return kind == MediaKind::kImage ? columns_.images : kind == MediaKind::kVideo ? columns_.videos : columns_.audios;
-  }
+  const std::string& column_of(MediaKind kind) const { return weft::column_of(columns_, kind); }
 
   std::vector<MediaReference>& media_of(MediaKind kind) { return media_[kind]; }
 
@@ -84,9 +88,10 @@ class ConversationReader {
     const std::filesystem::path inside = whole.lexically_relative(root);
     // A link may lead out of the folder, too.
     if (path.is_absolute() || path.empty() || *path.begin() == ".." || inside.empty() || *inside.begin() == "..") {
-      return wrong(field,
-                   fmt::format("is {}, which leaves the folder of the data, {}", in_quotes(text), folder_.string()),
-                   "Keep media beside the data file, or name their folder.");
+      return wrong(
+          field,
+          fmt::format("is {}, which leaves the folder of the data, {}", in_quotes(text), in_quotes(folder_.string())),
+          "Keep media beside the data file, or name their folder.");
     }
     return folder_ / path;
   }
@@ -135,9 +140,7 @@ class ConversationReader {
     for (size_t i = 0; i < text.size();) {
       std::optional<MediaKind> found;
       for (const MediaKind kind : kMediaKinds) {
-        // A set without such files may write these words as they are.
-        if (!media_of(kind).empty() && text.compare(i, name_of(kind).size() + 2, "<" + name_of(kind) + ">") == 0)
-          found = kind;
+        if (has_places(kind) && text.compare(i, name_of(kind).size() + 2, "<" + name_of(kind) + ">") == 0) found = kind;
       }
       if (!found) {
         rest += text[i++];
@@ -151,6 +154,12 @@ class ConversationReader {
     if (parts.empty()) return text;
     end_text();
     return parts;
+  }
+
+  /// A set without such files may write these words as they are.
+  bool has_places(MediaKind kind) {
+    return !media_of(kind).empty() || column(column_of(kind)) != nullptr ||
+           std::find(placed_.begin(), placed_.end(), kind) != placed_.end();
   }
 
   void use(MediaKind kind) {
@@ -290,6 +299,7 @@ class ConversationReader {
   const ColumnMap& columns_;
   const std::filesystem::path& folder_;
   const std::string& source_;
+  std::span<const MediaKind> placed_;
   Conversation conversation_;
   std::map<MediaKind, std::vector<MediaReference>> media_;
   std::map<MediaKind, size_t> used_;
@@ -302,9 +312,20 @@ const std::string& name_of(MediaKind kind) {
   return names[static_cast<size_t>(kind)];
 }
 
+std::vector<MediaKind> media_columns(const Json& record, const ColumnMap& columns) {
+  std::vector<MediaKind> kinds;
+  if (!record.is_object()) return kinds;
+  for (const MediaKind kind : kMediaKinds) {
+    const std::string& name = column_of(columns, kind);
+    if (!name.empty() && record.contains(name) && !record[name].is_null()) kinds.push_back(kind);
+  }
+  return kinds;
+}
+
 Result<Conversation> read_conversation(const Json& record, const ColumnMap& columns,
-                                       const std::filesystem::path& folder, const std::string& source) {
-  return ConversationReader(record, columns, folder, source).read();
+                                       const std::filesystem::path& folder, const std::string& source,
+                                       std::span<const MediaKind> placed) {
+  return ConversationReader(record, columns, folder, source, placed).read();
 }
 
 }  // namespace weft

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,8 +31,12 @@ struct Conversation {
 };
 
 /// Reads a record. Files are relative to `folder` and must lie in it. Texts have "<image>", "<video>" and "<audio>"
-/// where media stand; there are as many of each as media. The error is about this sample alone.
+/// where media stand; there are as many of each as media. In a record without a column for such media these are words,
+/// unless `placed` has their kind. The error is about this sample alone.
 Result<Conversation> read_conversation(const Json& record, const ColumnMap& columns,
-                                       const std::filesystem::path& folder, const std::string& source);
+                                       const std::filesystem::path& folder, const std::string& source,
+                                       std::span<const MediaKind> placed = {});
+/// The kinds of media that a record has a column for.
+std::vector<MediaKind> media_columns(const Json& record, const ColumnMap& columns);
 
 }  // namespace weft

@@ -13,6 +13,8 @@ namespace {
 
 constexpr size_t kMostExamples = 20;
 constexpr int64_t kFewestToJudge = 20;
+/// Of a set, looked at when it is opened.
+constexpr int64_t kShownRecords = 16;
 
 /// A problem without the names and numbers of its sample, so that many of a kind are counted together.
 std::string kind_of_problem(const Error& error) {
@@ -57,24 +59,21 @@ Result<ConversationSets> ConversationSets::open(const DataSettings& settings) {
   sets.held_out_share_ = settings.held_out_share;
   for (const DataFile& data : settings.files) {
     WEFT_TRY(RecordList records, RecordList::open(data.file));
-    ColumnMap columns;
-    if (data.columns) {
-      columns = *data.columns;
-    } else if (!data.form.empty()) {
-      columns = column_preset(data.form);
-    } else {
-      // The first record that can be read shows the form.
-      const int64_t tries = std::min<int64_t>(records.size(), 16);
-      std::string form = "messages";
-      for (int64_t i = 0; i < tries; ++i) {
-        const Result<Json> record = records.read(i);
-        if (!record) continue;
-        form = guess_preset(*record);
-        break;
-      }
-      columns = column_preset(form);
+    // The first records that can be read show the form, and which media the set has.
+    std::vector<Json> first;
+    for (int64_t i = 0; i < std::min(records.size(), kShownRecords); ++i) {
+      if (Result<Json> record = records.read(i)) first.push_back(*std::move(record));
     }
-    sets.files_.push_back({.data = data, .columns = std::move(columns), .records = std::move(records)});
+    const std::string form = !data.form.empty() ? data.form : first.empty() ? "messages" : guess_preset(first.front());
+    ColumnMap columns = data.columns ? *data.columns : column_preset(form);
+    std::vector<MediaKind> placed;
+    for (const Json& record : first) {
+      for (const MediaKind kind : media_columns(record, columns)) placed.push_back(kind);
+    }
+    std::sort(placed.begin(), placed.end());
+    placed.erase(std::unique(placed.begin(), placed.end()), placed.end());
+    sets.files_.push_back(
+        {.data = data, .columns = std::move(columns), .records = std::move(records), .placed = std::move(placed)});
   }
   return sets;
 }
@@ -101,7 +100,7 @@ std::string ConversationSets::name_of_sample(const SampleOrder::Place& place) co
 Result<Conversation> ConversationSets::read(const SampleOrder::Place& place) const {
   const OpenFile& file = files_[place.set];
   WEFT_TRY(const Json record, file.records.read(place.record));
-  return read_conversation(record, file.columns, file.data.folder, name_of_sample(place));
+  return read_conversation(record, file.columns, file.data.folder, name_of_sample(place), file.placed);
 }
 
 }  // namespace weft

@@ -57,6 +57,7 @@ class ConversationSets {
     DataFile data;
     ColumnMap columns;
     RecordList records;
+    std::vector<MediaKind> placed;  ///< media whose marks in texts are places for files, in every record
   };
   std::vector<OpenFile> files_;
   double held_out_share_ = 0;

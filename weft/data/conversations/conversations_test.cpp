@@ -103,6 +103,22 @@ TEST(Conversations, BrokenRecordsSayWhatIsWrong) {
   EXPECT_EQ(problem(R"({"messages":[{"role":"user","content":"the tag <image>"},{"role":"assistant","content":"b"}]})"),
             "read")
       << "without images the word is a word";
+  EXPECT_TRUE(has(problem(R"({"images":[],"messages":[{"role":"user","content":"<image>"},)"
+                          R"({"role":"assistant","content":"b"}]})"),
+                  "0 image files and 1 places"));
+}
+
+TEST(Conversations, APlaceWithoutItsPictureIsToldInASetWithPictures) {
+  const DataFolder folder;
+  const std::string turns = R"("messages":[{"role":"user","content":"<image>"},{"role":"assistant","content":"b"}]})";
+  const auto second_record = [&](const std::string& first) {
+    folder.write("set.jsonl", first + turns + "\n{" + turns + "\n");
+    const DataSettings settings{.files = {{.file = folder.path / "set.jsonl", .folder = folder.path}}};
+    const auto read = ConversationSets::open(settings)->read({.set = 0, .record = 1});
+    return read ? std::string("read") : read.error().message();
+  };
+  EXPECT_NE(second_record(R"({"images":["a.png"],)").find("0 image files and 1 places"), std::string::npos);
+  EXPECT_EQ(second_record("{"), "read");
 }
 
 TEST(Conversations, LinksOutOfTheFolderAreRefused) {
@@ -282,28 +298,6 @@ TEST(SampleOrder, WeightsAreKeptWhateverTheSizes) {
   for (const auto& [record, count] : records) EXPECT_EQ(count, 3072) << record;
 }
 
-TEST(PackSamples, RowsAreFullAndHoldEverySampleOnce) {
-  std::vector<int64_t> lengths;
-  uint64_t state = 9;
-  for (int i = 0; i < 500; ++i)
-    lengths.push_back(1 + static_cast<int64_t>((state = state * 6364136223846793005ULL + 1) >> 55));
-  lengths.push_back(5000);
-  const auto rows = pack_samples(lengths, 1024);
-  std::set<size_t> seen;
-  int64_t total = 0;
-  for (const auto& row : rows) {
-    int64_t tokens = 0;
-    for (const size_t sample : row) {
-      EXPECT_TRUE(seen.insert(sample).second);
-      tokens += lengths[sample];
-    }
-    EXPECT_TRUE(tokens <= 1024 || row.size() == 1);
-    total += std::min<int64_t>(tokens, 1024);
-  }
-  EXPECT_EQ(seen.size(), lengths.size());
-  EXPECT_GT(static_cast<double>(total) / static_cast<double>(1024 * rows.size()), 0.97);
-}
-
 TEST(DataSettings, MindSpeedsKeysMeanTheSame) {
   const auto settings = *read_data_settings(*parse_document(R"({"dataset_param":{"dataset_type":"huggingface",
         "preprocess_parameters":{"model_name_or_path":"m","image_max_pixels":262144,"video_fps":2.0,"video_maxlen":14},
@@ -338,6 +332,7 @@ TEST(DataSettings, OwnSettingsAreReadAndUnknownKeysRefused) {
   EXPECT_EQ(settings.files[1].columns->images, "photo");
   EXPECT_EQ(settings.files[1].columns->user_tag, "human");
   EXPECT_TRUE(settings.packs);
+  EXPECT_NE(read("{sets: [{file: a}], pack: true}").error().message().find("cutoff_tokens"), std::string::npos);
   EXPECT_NE(read("{sets: [{file: a, wieght: 2}]}").error().message().find("wieght"), std::string::npos);
   EXPECT_NE(read("{sets: [{file: a, weight: 2}, {file: b}]}").error().message().find("weight"), std::string::npos);
   EXPECT_NE(read("{sets: []}").error().message().find("sets"), std::string::npos);

@@ -51,6 +51,14 @@ void read_limits(Fields& fields, DataMediaLimits& limits) {
   limits.video_fps = fields.number_or("video_fps", 0, {1e-3, 1000});
 }
 
+/// Rows are as long as the longest sample may be.
+void find_endless_rows(Fields& fields, const char* pack, const char* cutoff, const DataSettings& settings) {
+  if (settings.packs && settings.encode.cutoff_tokens == 0) {
+    fields.complain(pack, fmt::format("is true, but {} does not say how long packed rows are", cutoff),
+                    fmt::format("Give {}, like 4096.", cutoff));
+  }
+}
+
 DataSettings read_own(Fields& fields, const std::filesystem::path& folder) {
   DataSettings settings;
   for (Fields& set : fields.objects("sets")) settings.files.push_back(read_set(set, folder));
@@ -66,6 +74,7 @@ DataSettings read_own(Fields& fields, const std::filesystem::path& folder) {
   settings.limits.audio_max_seconds = fields.number_or("audio_max_seconds", 0, {0.01, 36'000});
   settings.held_out_share = fields.number_or("held_out_share", 0, {0, 0.9});
   settings.packs = fields.flag_or("pack", false);
+  find_endless_rows(fields, "pack", "cutoff_tokens", settings);
   settings.max_broken_share = fields.number_or("max_broken_share", settings.max_broken_share, {0, 1});
   fields.reject_unknown();
   return settings;
@@ -106,6 +115,7 @@ DataSettings read_mindspeed(Fields& fields, const std::filesystem::path& folder)
   settings.encode.cutoff_tokens = basic.integer_or("cutoff_len", 0, kTokenCounts);
   data.max_samples = basic.integer_or("max_samples", 0, kSampleCounts);
   settings.packs = basic.flag_or("packing", false);
+  find_endless_rows(basic, "packing", "cutoff_len", settings);
   settings.held_out_share = basic.number_or("val_rate", 0, {0, 0.9});
   if (trains_on_prompt && masks_history) {
     basic.complain("mask_history", "and train_on_prompt are both true, which exclude each other", "Choose one.");
@@ -166,7 +176,16 @@ Result<DataSettings> read_data_settings_file(const std::filesystem::path& path) 
   std::string extension = path.extension().string();
   const bool is_lines = extension == ".jsonl";
   Result<Document> document = is_lines ? Result<Document>(Error{}) : read_document(path);
-  if (document && document->root.is_object()) return read_data_settings(*document, path.parent_path());
+  if (document && document->root.is_object()) {
+    const Json& root = document->root;
+    const bool is_record = root.contains("messages") || root.contains("conversations") || root.contains("instruction");
+    if (is_record && !root.contains("sets")) {
+      return Error{.source = path.string(),
+                   .problem = "is one record, a list of them is needed",
+                   .advice = "Put it into brackets, or write a record a line into a file whose name ends in .jsonl."};
+    }
+    return read_data_settings(*document, path.parent_path());
+  }
   const bool is_yaml = extension == ".yaml" || extension == ".yml";
   if (!document && !is_lines && (is_yaml || extension != ".json")) return document.error();
   DataSettings settings;

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/text.h"
 #include "weft/data/conversations/expand_media.h"
 #include "weft/data/sample.h"
 #include "weft/data/text/utf8.h"
@@ -100,8 +101,13 @@ Result<EncodedText> encode_conversation(const ModelText& text, const ChatTemplat
     }
     const MediaToken& token = rule.of(conversation.media[media].kind);
     const int64_t count = sizes[media].tokens / sizes[media].num_runs();
-    if (count < 1 || count > kMostTokens - std::ssize(encoded.ids))
-      return wrong(fmt::format("has media of {} tokens", count), "Check the files.");
+    if (count < 1 || count > kMostTokens - std::ssize(encoded.ids)) {
+      const MediaReference& own = conversation.media[media];
+      return wrong(fmt::format("has the {} {}, which is {}", name_of(own.kind), in_quotes(own.files.front().string()),
+                               count < 1 ? "too short for a single token"
+                                         : fmt::format("{} tokens; a sample may have {}", count, kMostTokens)),
+                   "Check the file.");
+    }
     const size_t begin = encoded.ids.size();
     if (token.before >= 0) encoded.ids.push_back(token.before);
     encoded.ids.insert(encoded.ids.end(), static_cast<size_t>(count), token.id);

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
-#include <numeric>
 #include <utility>
 
 #include "weft/base/check.h"
@@ -100,31 +98,6 @@ SampleOrder::Place SampleOrder::held_out(int64_t index) const {
   size_t set = 0;
   while (index >= sets_[set].num_held_out) index -= sets_[set++].num_held_out;
   return {set, SeededPermutation(sets_[set].num_records, seed_of(seed_, kForSplit, set, 0))(index)};
-}
-
-std::vector<std::vector<size_t>> pack_samples(const std::vector<int64_t>& lengths, int64_t capacity) {
-  std::vector<size_t> order(lengths.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return lengths[a] > lengths[b]; });
-  std::vector<std::vector<size_t>> rows;
-  std::multimap<int64_t, size_t> room;  // what is left of each row
-  for (const size_t sample : order) {
-    const auto fit = room.lower_bound(lengths[sample]);
-    size_t row = rows.size();
-    int64_t left = capacity;
-    if (fit != room.end()) {
-      row = fit->second;
-      left = fit->first;
-      room.erase(fit);
-    } else {
-      rows.emplace_back();
-    }
-    rows[row].push_back(sample);
-    room.emplace(std::max<int64_t>(left - lengths[sample], 0), row);
-  }
-  for (std::vector<size_t>& row : rows) std::sort(row.begin(), row.end());
-  std::sort(rows.begin(), rows.end());
-  return rows;
 }
 
 }  // namespace weft

@@ -58,9 +58,4 @@ class SampleOrder {
   int64_t block_ = 0;
 };
 
-/// Puts samples of these lengths together into rows of at most `capacity` tokens: the longest first, each into the
-/// fullest row that has room for it. Rows hold places in `lengths`, and stand in the order of the first of them; longer
-/// samples stand alone.
-std::vector<std::vector<size_t>> pack_samples(const std::vector<int64_t>& lengths, int64_t capacity);
-
 }  // namespace weft

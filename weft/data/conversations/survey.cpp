@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "weft/data/sample.h"
 
@@ -46,6 +47,9 @@ DataSurvey survey_data(const SurveyRequest& request) {
       sizes.push_back(*size);
     }
     if (error) {
+      // The file is named already; the record says who wants it.
+      error->field = std::exchange(error->source, request.sets.name_of_sample(place)) +
+                     (error->field.empty() ? "" : ": " + error->field);
       survey.skips.add(*error);
       continue;
     }

@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "weft/layers/embedding.h"
+#include "weft/layers/head_loss.h"
 #include "weft/layers/linear.h"
 #include "weft/layers/loss.h"
 #include "weft/models/text/rope_table.h"
@@ -20,6 +21,13 @@ at::Tensor placed_media(at::Tensor x, const std::vector<MediaRows>& media, bool 
     if (kind.positions.size(0) > 0 || kind.rows.requires_grad()) x = place_rows(x, kind.positions, kind.rows);
   }
   return x;
+}
+
+/// These rows of all, or all where they are as many.
+ArrangeRows some_of(const at::Tensor& rows) {
+  return [rows](const at::Tensor& whole) {
+    return rows.defined() && rows.size(0) < whole.size(0) ? whole.index_select(0, rows) : whole;
+  };
 }
 
 }  // namespace
@@ -80,9 +88,7 @@ at::Tensor Decoder::embed_tokens(const at::Tensor& ids, const std::vector<MediaR
 }
 
 at::Tensor Decoder::logits(const at::Tensor& x, const RunContext& context, const at::Tensor& rows) const {
-  return entered_linear(norm_.forward(x), head_, {}, context, [rows](const at::Tensor& whole) {
-    return rows.defined() && rows.size(0) < whole.size(0) ? whole.index_select(0, rows) : whole;
-  });
+  return entered_linear(norm_.forward(x), head_, {}, context, some_of(rows));
 }
 
 at::Tensor Decoder::next_logits(const at::Tensor& x, const RunContext& context, const RunContext& one) const {
@@ -97,9 +103,18 @@ at::Tensor Decoder::next_logits(const at::Tensor& x, const RunContext& context, 
 
 at::Tensor Decoder::loss_sum(const at::Tensor& x, const at::Tensor& rows, const at::Tensor& targets,
                              const RunContext& context) const {
-  const at::Tensor part = logits(x, context, rows);
   const WeightPiece& entries = head_->spec.pieces.front();
-  if (entries.num_rows == vocabulary_) return cross_entropy_sum(part, targets, context.loss);
+  const bool is_whole = entries.num_rows == vocabulary_;
+  if (context.recomputes_logits) {
+    auto form = c10::make_intrusive<LossForm>();
+    form->settings = context.loss;
+    form->num_classes = vocabulary_;
+    form->first_class = entries.first_row;
+    if (!is_whole) form->ranks = context.sites->vocabulary;
+    return head_loss_sum(norm_.forward(x), head_, context, some_of(rows), targets, form);
+  }
+  const at::Tensor part = logits(x, context, rows);
+  if (is_whole) return cross_entropy_sum(part, targets, context.loss);
   return cross_entropy_sum(part, targets, entries.first_row, *context.sites->vocabulary, context.loss, vocabulary_);
 }
 

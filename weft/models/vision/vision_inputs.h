@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -8,6 +9,7 @@
 
 #include "weft/base/result.h"
 #include "weft/families/numbers.h"
+#include "weft/layers/dropout.h"
 #include "weft/mesh/box.h"
 #include "weft/mesh/segments.h"
 
@@ -28,6 +30,7 @@ struct VisionInputs {
   int64_t num_rows = 0;      ///< that the encoder gives
   /// The rows of all that `pixels` has, where it has only those that a rank takes in, or none.
   std::optional<Range> held = std::nullopt;
+  std::shared_ptr<const DropoutDraws> draws = nullptr;  ///< of the rows here; nothing: nothing is dropped
 
   VisionInputs to(const at::TensorOptions& options) const;
 };
