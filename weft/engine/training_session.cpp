@@ -241,11 +241,10 @@ LocalBatch TrainingSession::make_batch(const SampleSource& samples, int64_t firs
                    .is_for_gpu = !device_.is_cpu(),
                    .is_shared = shares_batches_};
   if (trained_step) {
-    const std::vector<Module>& modules = plan_->model.modules;
-    const bool of_encoders = std::any_of(modules.begin(), modules.end(), [](const Module& module) {
-      return module.kind != ModuleKind::kLlm && drops_elements(module);
-    });
-    maker.draws = StepDraws{.seed = config_->seed, .step = *trained_step, .samples = {}, .of_encoders = of_encoders};
+    maker.draws = StepDraws{.seed = config_->seed,
+                            .step = *trained_step,
+                            .samples = {},
+                            .of_encoders = encoders_drop_elements(plan_->model.modules)};
   }
   return maker.make(samples, first);
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <vector>
 
 #include "weft/program/module.h"
 
@@ -20,6 +21,12 @@ inline bool drops_elements(const Module& module) {
     if (std::any_of(ops.begin(), ops.end(), [](const Op& op) { return dropout_of(op) > 0; })) return true;
   }
   return false;
+}
+
+/// Whether encoders do, so that rows of media need numbers.
+inline bool encoders_drop_elements(const std::vector<Module>& modules) {
+  return std::any_of(modules.begin(), modules.end(),
+                     [](const Module& module) { return module.kind != ModuleKind::kLlm && drops_elements(module); });
 }
 
 }  // namespace weft

@@ -24,6 +24,7 @@
 #include "weft/models/load_weights.h"
 #include "weft/models/network.h"
 #include "weft/pipeline/training_rank.h"
+#include "weft/program/dropping_ops.h"
 #include "weft/program/name_weights.h"
 #include "weft/schedule/generators.h"
 #include "weft/spec/model_reader.h"
@@ -246,8 +247,10 @@ inline std::vector<RawInputs> example_batch(const TrainingExample& example, cons
         .input_ids = at::full({1}, step, at::kLong), .lengths = {1}, .targets = at::full({1}, -100, at::kLong)};
   }
   // What models with dropout drop is the same whatever the plan, too.
+  const bool of_encoders = encoders_drop_elements(example_model(example).modules);
   for (int64_t i = 0; i < example.batch(); ++i)
-    samples[static_cast<size_t>(i)].draws = {.seed = kExampleSeed, .step = step, .samples = {i}};
+    samples[static_cast<size_t>(i)].draws = {
+        .seed = kExampleSeed, .step = step, .samples = {i}, .of_encoders = of_encoders};
   return samples;
 }
 
@@ -264,7 +267,10 @@ inline Inputs packed_example(const ModelNumbers& numbers, int64_t vocabulary, st
     if (sample.input_features.defined()) frames.push_back(sample.input_features);
     all.lengths.insert(all.lengths.end(), sample.lengths.begin(), sample.lengths.end());
     if (sample.draws) {
-      if (!all.draws) all.draws = {.seed = sample.draws->seed, .step = sample.draws->step, .samples = {}};
+      if (!all.draws) {
+        all.draws = *sample.draws;
+        all.draws->samples.clear();
+      }
       all.draws->samples.insert(all.draws->samples.end(), sample.draws->samples.begin(), sample.draws->samples.end());
     }
     all.image_grids.insert(all.image_grids.end(), sample.image_grids.begin(), sample.image_grids.end());
