@@ -48,7 +48,7 @@ double model_flops(const Model& model, const TrainingRank& rank, const Case& one
   for (const ParameterPtr& parameter : rank.parameters()) {
     const std::string name = parameter->name();
     auto count = static_cast<double>(parameter->value.numel());
-    if (parameter->spec.pieces.front().is_expert) count *= share_of_experts(model);  // that a token chooses
+    if (name.find(".experts.") != std::string::npos) count *= share_of_experts(model);  // that a token chooses
     (name.starts_with("visual") ? vision : text) += count;
     if (name.find("embed_tokens") != std::string::npos) embedding = count;
     has_head |= name.find("lm_head") != std::string::npos;
