@@ -4,7 +4,7 @@
 
 namespace weft {
 
-/// Whether a GPU's fused attention takes these packed rows: half precision, heads of sixteens up to 128 elements.
+/// Whether a GPU's fused attention takes these packed rows: half precision, heads of eights up to 128 elements.
 bool has_device_attention(const at::Tensor& qkv, const HeadCounts& heads);
 
 /// attention_core by a GPU's fused kernels, no matter how rows fall into segments: without padding, masks or scores in
