@@ -1,5 +1,7 @@
 #include "weft/base/document.h"
 
+#include <optional>
+
 #include <fmt/format.h>
 
 #include "weft/base/document_builder.h"
@@ -11,6 +13,25 @@
 
 namespace weft {
 namespace {
+
+/// Where a text stops being UTF-8. JSON's parser looks itself.
+std::optional<size_t> first_not_utf8(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto byte = [&](size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0U; };
+    const unsigned lead = byte(i);
+    const size_t length = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
+    if (length == 0) return i;
+    for (size_t k = 1; k < length; ++k) {
+      if ((byte(i + k) & 0xc0U) != 0x80) return i;
+    }
+    const unsigned second = byte(i + 1);
+    const bool is_overlong = (lead == 0xe0 && second < 0xa0) || (lead == 0xf0 && second < 0x90);
+    const bool is_outside = (lead == 0xed && second >= 0xa0) || (lead == 0xf4 && second >= 0x90);
+    if (length > 2 && (is_overlong || is_outside)) return i;
+    i += length;
+  }
+  return std::nullopt;
+}
 
 /// Feeds a text to a builder and returns what is wrong with its syntax.
 using TextReader = std::string (*)(std::string_view text, DocumentBuilder& builder);
@@ -26,6 +47,11 @@ Result<Document> parse_with(TextReader read, std::string_view text, std::string 
     return Error{.source = std::move(source),
                  .problem = fmt::format("is not valid {}: the file is empty", name),
                  .advice = "Check that this is the file you meant."};
+  }
+  if (const auto at = syntax == Syntax::kYaml ? first_not_utf8(text) : std::nullopt) {
+    return Error{.source = std::move(source),
+                 .problem = fmt::format("is not UTF-8: byte {} begins no character", *at + 1),
+                 .advice = "Write it in UTF-8, or check that this is the file you meant."};
   }
   DocumentBuilder builder(limits);
   // The parsers' messages can quote any byte of the text.

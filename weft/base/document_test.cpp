@@ -24,6 +24,16 @@ std::string message(const Result<Document>& result) {
   return result ? "no error" : result.error().message();
 }
 
+TEST(Document, YamlThatIsNotUtf8IsRefusedWithThePlace) {
+  for (const std::string bad : {"\x80", "\xc1\x80", "\xe4\xbd", "\xed\xa0\x80", "\xf5\x80\x80\x80", "\xe0\x80\x80"}) {
+    const auto document = parse_document("a: b" + bad, "file", Syntax::kYaml);
+    ASSERT_FALSE(document.ok());
+    EXPECT_NE(document.error().message().find("is not UTF-8: byte 5"), std::string::npos) << document.error().message();
+  }
+  EXPECT_EQ((*parse_document("a: \xe4\xbd\xa0\xf0\x9f\x98\x80", "file", Syntax::kYaml)).root["a"],
+            "\xe4\xbd\xa0\xf0\x9f\x98\x80");
+}
+
 TEST(Document, JsonAndYamlOfTheSameContentAreEqual) {
   const auto a = json(R"({"z": 1, "a": [true, null, -2, 1.5, "text"], "empty": {}, "list": []})");
   const auto b = yaml("z: 1\na: [true, null, -2, 1.5, text]\nempty: {}\nlist: []\n");

@@ -191,7 +191,9 @@ Truth ShellReader::statement() {
         op.add(next(), place);
         words.push_back(op);
       } else {
+        const size_t before = at_;
         words.push_back(joined(this->word(), place));
+        if (at_ == before) next();  // what begins no word
       }
     }
     if (is_over() && !text_.substr(0, at_).ends_with("]]")) fail(begin, "[[ is not closed with ]]", "Close it.");
