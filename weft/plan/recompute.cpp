@@ -5,7 +5,8 @@
 namespace weft {
 namespace {
 
-constexpr std::array<std::string_view, 3> kNames = {"keep", "full", "attention"};
+constexpr std::array<std::string_view, 4> kNames = {"keep", "full", "attention", "logits"};
+constexpr size_t kOfLayers = 3;
 
 }  // namespace
 
@@ -54,7 +55,7 @@ int64_t count_of(std::span<const RecomputeRun> runs, BlockRecompute what) {
 }
 
 std::span<const std::string_view> block_recompute_names() {
-  return kNames;
+  return std::span(kNames).first(kOfLayers);
 }
 
 std::string_view name_of(BlockRecompute what) {

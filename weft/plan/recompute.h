@@ -64,8 +64,9 @@ class Recompute {
 /// How many of the blocks do so.
 int64_t count_of(std::span<const RecomputeRun> runs, BlockRecompute what);
 
-/// "keep", "full", "attention": of a layer.
+/// What a layer may: "keep", "full", "attention".
 std::span<const std::string_view> block_recompute_names();
+/// The same, or "logits".
 std::string_view name_of(BlockRecompute what);
 
 }  // namespace weft
