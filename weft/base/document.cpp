@@ -1,5 +1,6 @@
 #include "weft/base/document.h"
 
+#include <algorithm>
 #include <optional>
 
 #include <fmt/format.h>
@@ -13,6 +14,14 @@
 
 namespace weft {
 namespace {
+
+/// A byte that YAML does not allow in a text; its parser makes other letters of some of them.
+std::optional<size_t> first_control_byte(std::string_view text) {
+  const auto is_control = [](unsigned char c) { return c < 0x20 && c != '\t' && c != '\n' && c != '\r'; };
+  const auto found = std::find_if(text.begin(), text.end(), is_control);
+  if (found == text.end()) return std::nullopt;
+  return static_cast<size_t>(found - text.begin());
+}
 
 /// Where a text stops being UTF-8. JSON's parser looks itself.
 std::optional<size_t> first_not_utf8(std::string_view text) {
@@ -52,6 +61,12 @@ Result<Document> parse_with(TextReader read, std::string_view text, std::string 
     return Error{.source = std::move(source),
                  .problem = fmt::format("is not UTF-8: byte {} begins no character", *at + 1),
                  .advice = "Write it in UTF-8, or check that this is the file you meant."};
+  }
+  if (const auto at = syntax == Syntax::kYaml ? first_control_byte(text) : std::nullopt) {
+    return Error{.source = std::move(source),
+                 .problem = fmt::format("is not valid YAML: byte {} is a control character ({:#04x})", *at + 1,
+                                        static_cast<unsigned char>(text[*at])),
+                 .advice = "Take it out, or check that this is the file you meant."};
   }
   DocumentBuilder builder(limits);
   // The parsers' messages can quote any byte of the text.

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <unistd.h>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "weft/base/file.h"
@@ -32,6 +33,18 @@ TEST(Document, YamlThatIsNotUtf8IsRefusedWithThePlace) {
   }
   EXPECT_EQ((*parse_document("a: \xe4\xbd\xa0\xf0\x9f\x98\x80", "file", Syntax::kYaml)).root["a"],
             "\xe4\xbd\xa0\xf0\x9f\x98\x80");
+}
+
+TEST(Document, YamlWithAControlCharacterIsRefusedWithThePlace) {
+  using namespace std::string_literals;
+  for (const std::string& bad : {"\0"s, "\x01"s, "\x1b"s}) {
+    for (const std::string& before : {"a: b"s, "a: {b'"s, "a: \"b"s, "# a"s}) {
+      EXPECT_NE(message(parse_document(before + bad + "c", "file", Syntax::kYaml))
+                    .find(fmt::format("byte {} is a control character", before.size() + 1)),
+                std::string::npos);
+    }
+  }
+  EXPECT_EQ((*parse_document("a:\tb\r\nc: \"\\0\"\r\n", "file", Syntax::kYaml)).root["c"], "\0"s);
 }
 
 TEST(Document, JsonAndYamlOfTheSameContentAreEqual) {
