@@ -37,6 +37,10 @@ size_t assignment_length(std::string_view text) {
   return text.substr(end).starts_with("=") ? end + 1 : 0;
 }
 
+bool is_variable_name(const std::string& word) {
+  return !word.empty() && assignment_length(word + "=") == word.size() + 1;
+}
+
 MarkedText joined(const std::vector<MarkedText>& fields, Place place) {
   MarkedText text;
   for (size_t i = 0; i < fields.size(); ++i) {
@@ -144,7 +148,7 @@ Truth ShellReader::statement() {
   const std::string word = bare_word();
   Truth truth = Truth::kUnknown;
   const auto rest = text_.substr(std::min(text_.size(), at_ + word.size()));
-  const bool is_function = !word.empty() && rest.starts_with("()") && assignment_length(word + "=") == word.size() + 1;
+  const bool is_function = rest.starts_with("()") && is_variable_name(word);
   if (word == "if" && take_keyword("if")) {
     truth = if_statement();
     if (!take_keyword("fi")) fail(here(), "an if is not closed with fi", "Close it.");
@@ -425,8 +429,10 @@ Truth ShellReader::run_builtin(std::vector<MarkedText>& words, Place place) {
     return Truth::kUnknown;
   }
   if (name == "read" || name == "mapfile" || name == "readarray") {
-    for (size_t i = 1; i < words.size(); ++i)
-      variables_[words[i].text] = {.unknown = fmt::format("the input that line {} reads", place.line)};
+    for (size_t i = 1; i < words.size(); ++i) {
+      if (is_variable_name(words[i].text))
+        variables_[words[i].text] = {.unknown = fmt::format("the input that line {} reads", place.line)};
+    }
     return Truth::kUnknown;
   }
   if (name == "unset") {

@@ -63,6 +63,8 @@ TEST(ShellScript, KnowsWhatItDoesNotKnow) {
             "run <the condition in line 2, which cannot be known without running the script>\n");
   EXPECT_EQ(said("for i in 1 2; do A=$i; done\nrun $A"), "run <the loop in line 1>\n");
   EXPECT_EQ(said("f() { A=2; }\nA=1\nrun $A"), "run 1\n");
+  // Nobody reads into a place of the command line, which has no name.
+  EXPECT_EQ(said("read -r N 1\nrun $# $N"), "run 0 <the input that line 1 reads>\n");
 }
 
 TEST(ShellScript, TakesWhatAUserSays) {

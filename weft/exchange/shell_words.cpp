@@ -229,8 +229,10 @@ ShellValue ShellReader::value_of(const std::string& name, Place place) const {
   if (const auto found = variables_.find(name); found != variables_.end()) return found->second;
   if (name == "#" || name == "@" || name == "*") {
     ShellValue all{.is_array = name != "#"};
-    for (int i = 1; variables_.contains(std::to_string(i)); ++i)
-      all.items.push_back(variables_.find(std::to_string(i))->second.items.front());
+    for (int i = 1; variables_.contains(std::to_string(i)); ++i) {
+      const std::vector<MarkedText>& items = variables_.find(std::to_string(i))->second.items;
+      all.items.push_back(items.empty() ? MarkedText() : items.front());
+    }
     if (name != "#") return all;
     MarkedText count;
     count.add(std::to_string(all.items.size()), {file_, 0});
