@@ -11,6 +11,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "weft/base/check.h"
+#include "weft/base/clock.h"
 #include "weft/measure/rank_setup.h"
 #include "weft/pipeline/tensor_type.h"
 #include "weft/tensor/memory_count.h"
@@ -18,6 +19,7 @@
 namespace weft {
 namespace {
 
+constexpr double kMostBacklogMs = 8;  // of a host that was held up, by a kernel's compilation say
 constexpr auto kAllPools = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
 
 double bytes_of(const std::vector<at::Tensor>& tensors) {
@@ -74,7 +76,15 @@ void BlockRunner::set_hooks() {
 
 void BlockRunner::mark(TimeMarks& marks, size_t place) {
   const bool begins_pass = place % 2 == 0;
-  if (begins_pass) backlog_.add();
+  PassTime& last = last_[place / 2];
+  if (begins_pass) {
+    if (marks.is_past()) backlog_.forget();  // whatever the last passes let expect
+    backlog_.top_up(std::min(2 * last.host_ms, kMostBacklogMs));
+    backlog_.handed_over(last.device_ms);
+    pass_began_ms_ = now_ms();
+  } else {
+    last.host_ms = now_ms() - pass_began_ms_;
+  }
   runs_.back().copies[place] = echo_.copies();
   runs_.back().at[place] = marks.mark();
 }
@@ -176,6 +186,10 @@ std::vector<BlockPasses> BlockRunner::passes(const TimeMarks& marks, double copy
       return std::max(ms, 0.0) / token_share_;
     };
     all.push_back({between(0, 1), between(2, 3), between(4, 5)});
+  }
+  if (!runs_.empty()) {
+    for (size_t pass = 0; pass < last_.size(); ++pass)
+      last_[pass].device_ms = marks.ms_between(runs_.back().at[2 * pass], runs_.back().at[2 * pass + 1]);
   }
   runs_.clear();
   return all;

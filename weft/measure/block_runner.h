@@ -79,6 +79,12 @@ class BlockRunner {
     std::array<EchoCopies, 6> copies{};
   };
 
+  /// What the last run of a pass took: its host to hand it over, and its device. The first is expected to be slow.
+  struct PassTime {
+    double host_ms = 2;
+    double device_ms = 0;
+  };
+
   BlockRunner(BlockPlan plan, ModelNumbers numbers, const Settings& settings);
   void set_hooks();
   void mark(TimeMarks& marks, size_t place);
@@ -108,6 +114,8 @@ class BlockRunner {
   BlockHooks hooks_;
   TimeMarks* marking_ = nullptr;  ///< while a forward is timed
   GpuBacklog backlog_;
+  std::array<PassTime, 3> last_;
+  double pass_began_ms_ = 0;
   std::vector<RunMarks> runs_;
 };
 

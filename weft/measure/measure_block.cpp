@@ -87,7 +87,7 @@ int64_t num_that_meet(const BlockShape& shape, int64_t ranks) {
 /// How many runs a GPU gets at once, so that the host is ahead and the rule is asked often.
 int64_t runs_at_once(const MeasureSettings& settings, double run_ms) {
   if (settings.device.is_cpu()) return 1;
-  constexpr double kBatchMs = 30;
+  constexpr double kBatchMs = 60;
   return std::clamp<int64_t>(static_cast<int64_t>(kBatchMs / std::max(run_ms, 1e-3)), 2, 16);
 }
 

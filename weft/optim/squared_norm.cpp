@@ -1,9 +1,13 @@
 #include "weft/optim/squared_norm.h"
 
+#include <map>
+#include <mutex>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/zeros.h>
 
 #include "weft/layers/own_kernels.h"
 #include "weft/meaning/square_ranges.h"
@@ -17,19 +21,28 @@ bool has_own_sum(const at::Tensor& flat) {
          reinterpret_cast<uintptr_t>(flat.data_ptr()) % 16 == 0;
 }
 
+/// 0 whenever no sum is being made: those on one stream follow each other. Never given back, as the stream is not.
+const at::Tensor& arrivals_on(const at::Tensor& flat) {
+  using Place = std::pair<c10::DeviceIndex, CudaStreamHandle>;
+  static std::mutex guard;
+  static auto& counts = *new std::map<Place, at::Tensor>;
+  const std::lock_guard lock(guard);
+  at::Tensor& count = counts[Place(flat.device().index(), current_stream(flat))];
+  if (!count.defined()) count = at::zeros({1}, flat.options().dtype(at::kInt));
+  return count;
+}
+
 at::Tensor sum_by_kernel(const at::Tensor& flat) {
   constexpr int64_t kThreads = 256, kEight = 8;
   const GpuKernels& kernels = own_kernels(flat);
   const int64_t most = (flat.numel() + kThreads * kEight - 1) / (kThreads * kEight);
-  const int64_t blocks = std::min(most, kernels.num_processors() * 8);
-  const at::Tensor partials = at::empty({blocks}, flat.options().dtype(at::kDouble));
+  const int64_t blocks = std::min(most, kernels.num_processors() * 4);
+  const at::Tensor sum_and_partials = at::empty({1 + blocks}, flat.options().dtype(at::kDouble));
+  auto* sum = sum_and_partials.data_ptr<double>();
   kernels.launch("update", flat.scalar_type() == at::kFloat ? "sum_squares_fp32" : "sum_squares_bf16",
-                 {.blocks = blocks, .threads = kThreads}, current_stream(flat), partials.data_ptr(), flat.data_ptr(),
-                 flat.numel());
-  at::Tensor sum = at::empty({}, partials.options());
-  kernels.launch("update", "finish_squares", {.blocks = 1, .threads = kThreads}, current_stream(flat), sum.data_ptr(),
-                 partials.data_ptr(), static_cast<int>(blocks));
-  return sum;
+                 {.blocks = blocks, .threads = kThreads}, current_stream(flat), sum, sum + 1,
+                 arrivals_on(flat).data_ptr(), flat.data_ptr(), flat.numel());
+  return sum_and_partials[0];
 }
 
 }  // namespace

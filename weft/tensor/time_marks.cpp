@@ -20,6 +20,10 @@ void TimeMarks::wait() {
   if (!events_.empty()) events_.back().synchronize();
 }
 
+bool TimeMarks::is_past() const {
+  return events_.empty() || events_.back().query();
+}
+
 double TimeMarks::ms_between(size_t begin, size_t end) const {
   return device_.is_cpu() ? host_ms_[end] - host_ms_[begin] : events_[begin].elapsedTime(events_[end]);
 }

@@ -16,6 +16,8 @@ class TimeMarks {
   size_t mark();
   /// Until the device has come to all of them.
   void wait();
+  /// The device has come to all of them already.
+  bool is_past() const;
   /// After wait.
   double ms_between(size_t begin, size_t end) const;
   void clear();

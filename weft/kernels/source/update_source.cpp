@@ -102,53 +102,51 @@ __device__ __forceinline__ double sum_over_256(double total) {
   return total;
 }
 
-// The sum of squares of some elements, one double a block.
+// The sum of squares of some elements: one double a block, which the block that is last adds up, in order. `arrived` is 0
+// before and after.
 template <typename T>
-__device__ __forceinline__ void sum_squares(double* partials, const T* x, i64 count) {
-  constexpr int kAtOnce = 4;  // that are asked for before the first is there
+__device__ __forceinline__ void sum_squares(double* out, double* partials, u32* arrived, const T* x, i64 count) {
+  constexpr int kAtOnce = sizeof(T) == 2 ? 8 : 4;  // that are asked for before the first is there
   double total = 0;
-  const i64 stride = static_cast<i64>(gridDim.x) * blockDim.x;
-  i64 eight = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; (eight + (kAtOnce - 1) * stride) * 8 + 8 <= count; eight += kAtOnce * stride) {
+  const i64 whole = count / 8, stride = static_cast<i64>(gridDim.x) * blockDim.x;
+  const i64 own = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (i64 eight = own; eight < whole; eight += kAtOnce * stride) {
     Eight parts[kAtOnce];
 #pragma unroll
-    for (int k = 0; k < kAtOnce; ++k) parts[k] = load8(x + (eight + k * stride) * 8);
+    for (int k = 0; k < kAtOnce; ++k) parts[k] = load8(x + min(eight + k * stride, whole - 1) * 8);
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
       float sum = 0;
 #pragma unroll
       for (int i = 0; i < 8; ++i) sum += parts[k].at[i] * parts[k].at[i];
-      total += sum;
+      if (eight + k * stride < whole) total += sum;
     }
   }
-  for (; eight * 8 < count; eight += stride) {
-    float sum = 0;
-    if (eight * 8 + 8 <= count) {
-      const Eight part = load8(x + eight * 8);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) sum += part.at[i] * part.at[i];
-    } else {
-      for (i64 i = eight * 8; i < count; ++i) sum += widened(x[i]) * widened(x[i]);
-    }
-    total += sum;
-  }
+  if (own < count % 8) total += widened(x[whole * 8 + own]) * widened(x[whole * 8 + own]);
   total = sum_over_256(total);
-  if (threadIdx.x == 0) partials[blockIdx.x] = total;
-}
-extern "C" __global__ void __launch_bounds__(256) sum_squares_fp32(double* partials, const float* x, i64 count) {
-  sum_squares(partials, x, count);
-}
-extern "C" __global__ void __launch_bounds__(256) sum_squares_bf16(double* partials, const bf16* x, i64 count) {
-  sum_squares(partials, x, count);
-}
-
-// What the blocks found, added up in order; one block.
-extern "C" __global__ void __launch_bounds__(256) finish_squares(double* out, const double* partials, int count) {
-  double total = 0;
+  __shared__ bool is_last;
+  if (threadIdx.x == 0) {
+    partials[blockIdx.x] = total;
+    __threadfence();
+    is_last = atomicInc(arrived, gridDim.x - 1) == gridDim.x - 1;
+  }
+  __syncthreads();
+  if (!is_last) return;
+  __threadfence();
+  const volatile double* found = partials;
+  total = 0;
 #pragma unroll 4
-  for (int i = threadIdx.x; i < count; i += 256) total += partials[i];
+  for (int i = threadIdx.x; i < gridDim.x; i += 256) total += found[i];
   total = sum_over_256(total);
   if (threadIdx.x == 0) out[0] = total;
+}
+extern "C" __global__ void __launch_bounds__(256, 4) sum_squares_fp32(double* out, double* partials, u32* arrived,
+                                                                      const float* x, i64 count) {
+  sum_squares(out, partials, arrived, x, count);
+}
+extern "C" __global__ void __launch_bounds__(256, 4) sum_squares_bf16(double* out, double* partials, u32* arrived,
+                                                                      const bf16* x, i64 count) {
+  sum_squares(out, partials, arrived, x, count);
 }
 )cuda";
 
