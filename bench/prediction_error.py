@@ -8,7 +8,7 @@ prediction can be better than.
 forms: dp, tp, pp, cp, ZeRO 3, encoders beside, recomputation on one and two ranks of the CPU.
 space: all plans of a space of two ranks; which one is best measured, which predicted, and Kendall's rank correlation.
 gpu: Qwen2-VL-2B on one GPU at two lengths and two batches, with and without recomputation; --size 7b has half the batch and
-states in bf16, without which it does not fit.
+states in bf16, without which it does not fit. The same runs are predicted without the profile, too, by the measured cluster.
 
 --workers N runs N cases at a time, each on two cores of its own: leave as many idle, since cases share the memory.
 """
@@ -133,7 +133,7 @@ def make_plan(machine, name, model, workload, cluster, space):
 class Case:
     def __init__(self, name, plan, config, model, workload):
         self.name, self.plan, self.config, self.model, self.workload = name, plan, config, model, workload
-        self.steps, self.predicted, self.errors, self.memory, self.noises = [], [], [], [], []
+        self.steps, self.predicted, self.errors, self.memory, self.noises, self.without = [], [], [], [], [], []
 
     def round(self, machine, number, profiles=True, profile=None):
         """A profile of its own, unless one is given, and a run."""
@@ -155,7 +155,9 @@ class Case:
         self.noises.append(report["noise_percent"])
         self.errors.append(report["step_time_error_percent"])
         self.memory.append(report["memory_error_percent"])
-        return report
+        if with_profile:
+            report = machine.call("validate", "--plan", self.plan, "--run", run)
+        self.without.append(report["step_time_error_percent"])
 
     def noise_percent(self):
         spread = 50 * (max(self.steps) - min(self.steps)) / statistics.median(self.steps)
@@ -194,7 +196,8 @@ def run_cases(machine, cases, options, profiles=True):
     print("| case | step measured, ms | error | noise | error beyond it | memory |\n| --- | ---: | ---: | ---: | ---: | ---: |", flush=True)
     def run(case, number, own):
         case.round(own, number, profiles)
-        print(f"round {number + 1}: {case.name}: {case.steps[-1]:.1f} ms, {case.errors[-1]:+.1f} %, memory {case.memory[-1]:+.1f} %",
+        print(f"round {number + 1}: {case.name}: {case.steps[-1]:.1f} ms, {case.errors[-1]:+.1f} %, "
+              f"without a profile {case.without[-1]:+.1f} %, memory {case.memory[-1]:+.1f} %",
               file=sys.stderr, flush=True)
 
     for number in range(options.rounds):

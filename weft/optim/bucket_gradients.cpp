@@ -21,6 +21,7 @@ BucketGradients::BucketGradients(std::shared_ptr<const ParameterBuckets> buckets
   wholes_.resize(buckets_->size());
   num_missing_.resize(buckets_->size());
   is_ready_.resize(buckets_->size());
+  is_placed_.resize(buckets_->size());
   for (size_t b = 0; b < buckets_->size(); ++b) {
     const BucketLayout& layout = (*buckets_)[b];
     if (!layout.is_trained) continue;
@@ -41,6 +42,7 @@ void BucketGradients::begin_step() {
     if (!(*buckets_)[b].is_trained) continue;
     if (scatters_every_microbatch()) gradients_[b].zero_();
     wholes_[b].reset();
+    is_placed_[b].assign((*buckets_)[b].slots.size(), false);
     // Whole gradients are there from the first backward on that adds to them.
     for (const BucketSlot& slot : (*buckets_)[b].slots) buckets_->parameter(slot).gradient = at::Tensor();
   }
@@ -59,21 +61,31 @@ void BucketGradients::expect_all() {
 
 void BucketGradients::expect(Parameter& parameter) {
   const size_t bucket = buckets_->bucket_of(parameter);
-  for (const BucketSlot& slot : (*buckets_)[bucket].slots) {
-    if (&buckets_->parameter(slot) == &parameter) place_in_whole(bucket, slot);
+  const std::vector<BucketSlot>& slots = (*buckets_)[bucket].slots;
+  for (size_t s = 0; s < slots.size(); ++s) {
+    if (&buckets_->parameter(slots[s]) == &parameter) place_in_whole(bucket, s);
   }
   note_peak();
 }
 
-void BucketGradients::place_in_whole(size_t bucket, const BucketSlot& slot) {
+void BucketGradients::place_all_in_whole(size_t bucket) {
+  for (size_t s = 0; s < (*buckets_)[bucket].slots.size(); ++s) place_in_whole(bucket, s);
+}
+
+void BucketGradients::place_in_whole(size_t bucket, size_t place) {
   const at::NoGradGuard no_graph;
+  const BucketSlot& slot = (*buckets_)[bucket].slots[place];
   at::Tensor& whole = wholes_[bucket];
   if (!whole.defined()) {
     whole = at::zeros({(*buckets_)[bucket].num_elements},
                       at::TensorOptions().device(buckets_->device()).dtype(options_.type));
   }
   Parameter& parameter = buckets_->parameter(slot);
-  if (parameter.gradient.defined() && parameter.gradient.is_alias_of(whole)) return;
+  const bool is_there = parameter.gradient.defined() && parameter.gradient.is_alias_of(whole);
+  WEFT_CHECK(is_there || !is_placed_[bucket][place], "the gradient of {} was replaced by another tensor",
+             parameter.name());
+  is_placed_[bucket][place] = true;
+  if (is_there) return;
   const at::Tensor view = slot_view(whole, slot, parameter.value.sizes());
   if (parameter.gradient.defined()) view.copy_(parameter.gradient);
   parameter.gradient = view;
@@ -123,7 +135,7 @@ void BucketGradients::send(size_t bucket) {
   const at::NoGradGuard no_graph;
   const ElementRange owned = buckets_->owned(bucket);
   if (!scatters_every_microbatch()) {
-    for (const BucketSlot& slot : (*buckets_)[bucket].slots) place_in_whole(bucket, slot);
+    place_all_in_whole(bucket);
     const Buffer sent = buffer_of(wholes_[bucket]);
     Work work = options_.way == GradientOptions::Way::kAllReduce
                     ? group_.all_reduce(sent, Reduction::kSum)
@@ -166,8 +178,9 @@ at::Tensor BucketGradients::take_whole(size_t bucket) {
   if (is_whole && !wholes_[bucket].defined()) {
     whole = first.view({-1});
   } else {
-    for (const BucketSlot& slot : layout.slots) place_in_whole(bucket, slot);
+    place_all_in_whole(bucket);
     whole = std::exchange(wholes_[bucket], {});
+    is_placed_[bucket].assign(layout.slots.size(), false);
   }
   for (const BucketSlot& slot : layout.slots) buckets_->parameter(slot).gradient = at::Tensor();
   return whole;

@@ -56,18 +56,21 @@ class BucketGradients {
   void land_first();
   void land_all();
   at::Tensor take_whole(size_t bucket);
-  void place_in_whole(size_t bucket, const BucketSlot& slot);
+  void place_all_in_whole(size_t bucket);
+  /// Moves the gradient of a slot into its bucket's memory, where it then stays.
+  void place_in_whole(size_t bucket, size_t place);
   void note_peak() { peak_elements_ = std::max(peak_elements_, held_elements()); }
 
   std::shared_ptr<const ParameterBuckets> buckets_;
   Group group_;
   GradientOptions options_;
-  std::vector<size_t> trained_;              ///< buckets, in the order in which they are sent
-  std::vector<at::Tensor> gradients_;        ///< by bucket: sums of what is owned, where they are scattered
-  std::vector<at::Tensor> wholes_;           ///< by bucket: of a microbatch until they are scattered, or of the step
-  std::vector<std::vector<bool>> is_ready_;  ///< by bucket and slot
-  std::vector<size_t> num_missing_;          ///< by bucket
-  size_t num_sent_ = 0;                      ///< of trained_
+  std::vector<size_t> trained_;               ///< buckets, in the order in which they are sent
+  std::vector<at::Tensor> gradients_;         ///< by bucket: sums of what is owned, where they are scattered
+  std::vector<at::Tensor> wholes_;            ///< by bucket: of a microbatch until they are scattered, or of the step
+  std::vector<std::vector<bool>> is_ready_;   ///< by bucket and slot
+  std::vector<std::vector<bool>> is_placed_;  ///< by bucket and slot: in its bucket's whole
+  std::vector<size_t> num_missing_;           ///< by bucket
+  size_t num_sent_ = 0;                       ///< of trained_
   bool is_reduced_ = false;
   std::deque<Flight> flights_;
   int64_t largest_bucket_ = 0;

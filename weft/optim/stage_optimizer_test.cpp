@@ -453,6 +453,26 @@ TEST(StageOptimizer, LayersAddToGradientsWhereTheyLie) {
   });
 }
 
+TEST(StageOptimizer, AGradientThatLeavesItsPlaceIsRefused) {
+  on_ranks(1, [](World& world) {
+    for (const int zero : {0, 1, 2}) {
+      StageOptimizer optimizer(example_parameters(), world.all(), in_double(zero));
+      optimizer.begin_step();
+      Parameter& parameter = *optimizer.parameters()[0].parameter;
+      parameter.gradient = at::ones_like(parameter.value);  // which nobody announced: it is taken over
+      optimizer.expect_gradient(parameter);
+      EXPECT_TRUE(parameter.gradient.eq(1).all().item<bool>());
+      parameter.gradient = parameter.gradient.clone();
+      EXPECT_THROW(optimizer.expect_gradient(parameter), InternalError);
+      parameter.gradient = {};
+      EXPECT_THROW(optimizer.expect_gradient(parameter), InternalError);
+      optimizer.begin_step();
+      optimizer.expect_gradient(parameter);
+      EXPECT_FALSE(parameter.gradient.any().item<bool>());
+    }
+  });
+}
+
 TEST(StageOptimizer, ParametersWithoutMemoryHaveTheElementsThatTheirOwnersWrite) {
   for (const int64_t zero : {0, 1, 2, 3}) {
     on_ranks(2, [&](World& world) {
