@@ -8,7 +8,8 @@ prediction can be better than.
 forms: dp, tp, pp, cp, ZeRO 3, encoders beside, recomputation on one and two ranks of the CPU.
 space: all plans of a space of two ranks; which one is best measured, which predicted, and Kendall's rank correlation.
 gpu: Qwen2-VL-2B on one GPU at two lengths and two batches, with and without recomputation; --size 7b has half the batch and
-states in bf16, without which it does not fit. The same runs are predicted without the profile, too, by the measured cluster.
+states in bf16, without which it does not fit. The same runs are predicted without the profile, too, by the
+cluster alone: --cluster FILE, or what is measured of this machine.
 
 --workers N runs N cases at a time, each on two cores of its own: leave as many idle, since cases share the memory.
 """
@@ -315,6 +316,9 @@ def gpu(machine, options):
     config = config_of(machine, options.steps)
     model, batches = ("qwen2-vl-7b", (1, 2)) if options.size == "7b" else ("qwen2-vl-2b", (2, 4))
     cases, cluster = [], None
+    if options.cluster:
+        one = re.sub(r"(?m)^(nodes|devices_per_node):.*$", r"\1: 1", options.cluster.read_text())
+        cluster = machine.write("cluster1.yaml", one)
     for tokens, samples, recompute in itertools.product((2048, 4096), batches, ("none", "full")):
         name = f"{samples} x {tokens} tokens, {'recomputed' if recompute == 'full' else 'kept'}"
         if options.only and not re.search(options.only, name):
@@ -340,6 +344,7 @@ def main():
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--workers", type=int, default=1, help="cases at a time, each on two cores")
     parser.add_argument("--profile-s", type=float, default=30, help="most seconds of a profile")
+    parser.add_argument("--cluster", type=pathlib.Path, help="of the GPU, instead of what is measured of it")
     parser.add_argument("--without-profile", action="store_true")
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("build/prediction"))
     options = parser.parse_args()
