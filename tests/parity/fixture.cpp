@@ -51,7 +51,13 @@ std::vector<Case> all_cases() {
 }
 
 LoadedModel load_model(const std::filesystem::path& folder, at::TensorOptions options) {
-  Model model = must(read_model_file(folder));
+  return load_model(folder, options, Json::object());
+}
+
+LoadedModel load_model(const std::filesystem::path& folder, at::TensorOptions options, const Json& changes) {
+  Document config = must(read_document((folder / "config.json").string()));
+  config.root.merge_patch(changes);
+  Model model = must(read_model(config, folder.filename().string()));
   WholeParameters maker(options);
   Network network = must(Network::create(model, maker));
   const WeightFolder files = must(WeightFolder::open(folder));
@@ -60,7 +66,8 @@ LoadedModel load_model(const std::filesystem::path& folder, at::TensorOptions op
   return {std::move(model), maker.all(), std::move(network)};
 }
 
-LoadedCase load_case(const Case& which, const LoadedModel& loaded, at::TensorOptions options) {
+LoadedCase load_case(const Case& which, const LoadedModel& loaded, at::TensorOptions options,
+                     const std::optional<StepDraws>& draws) {
   LoadedCase result;
   std::ifstream(which.folder / (which.name + ".json")) >> result.facts;
   std::map<std::string, at::Tensor> inputs;
@@ -69,6 +76,7 @@ LoadedCase load_case(const Case& which, const LoadedModel& loaded, at::TensorOpt
   }
   result.raw = must(raw_inputs(std::move(inputs)));
   result.raw.has_audio_in_video = result.facts.value("use_audio_in_video", false);
+  result.raw.draws = draws;
   result.inputs =
       must(prepare_inputs(loaded.network.numbers(), loaded.network.decoder().vocabulary(), result.raw)).to(options);
   return result;

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -38,6 +39,8 @@ struct LoadedModel {
   Network network;
 };
 LoadedModel load_model(const std::filesystem::path& folder, at::TensorOptions options);
+/// The same with some fields of its configuration changed.
+LoadedModel load_model(const std::filesystem::path& folder, at::TensorOptions options, const Json& changes);
 
 /// A case's tensors: inputs, prepared for the model, and the expected ones by name.
 struct LoadedCase {
@@ -46,7 +49,8 @@ struct LoadedCase {
   std::map<std::string, at::Tensor> expected;
   Json facts;
 };
-LoadedCase load_case(const Case& which, const LoadedModel& loaded, at::TensorOptions options);
+LoadedCase load_case(const Case& which, const LoadedModel& loaded, at::TensorOptions options,
+                     const std::optional<StepDraws>& draws = std::nullopt);
 
 /// The largest difference over the largest expected magnitude, of which `floor` is the least.
 double relative_difference(const at::Tensor& found, const at::Tensor& expected, double floor = 0);

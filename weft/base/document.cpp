@@ -46,7 +46,7 @@ std::optional<size_t> first_not_utf8(std::string_view text) {
 using TextReader = std::string (*)(std::string_view text, DocumentBuilder& builder);
 
 Result<Document> parse_with(TextReader read, std::string_view text, std::string source, Syntax syntax,
-                            const DocumentLimits& limits) {
+                            const DocumentLimits& limits, std::vector<std::string>* repeated = nullptr) {
   if (text.size() > limits.max_bytes) {
     return Error{.source = std::move(source),
                  .problem = "is larger than the " + format_bytes(static_cast<double>(limits.max_bytes)) + " allowed"};
@@ -68,7 +68,7 @@ Result<Document> parse_with(TextReader read, std::string_view text, std::string 
                                         static_cast<unsigned char>(text[*at])),
                  .advice = "Take it out, or check that this is the file you meant."};
   }
-  DocumentBuilder builder(limits);
+  DocumentBuilder builder(limits, repeated);
   // The parsers' messages can quote any byte of the text.
   const std::string problem = printable(read(text, builder), 200);
   if (builder.failed() && problem.empty()) {
@@ -106,8 +106,9 @@ Result<Document> parse_document(std::string_view text, std::string source, Synta
 }
 
 Result<Document> parse_foreign_document(std::string_view text, std::string source, Syntax syntax,
-                                        const DocumentLimits& limits) {
-  return parse_with(syntax == Syntax::kJson ? read_json : read_foreign_yaml, text, std::move(source), syntax, limits);
+                                        const DocumentLimits& limits, std::vector<std::string>* repeated) {
+  return parse_with(syntax == Syntax::kJson ? read_json : read_foreign_yaml, text, std::move(source), syntax, limits,
+                    repeated);
 }
 
 Result<Document> read_document(const std::filesystem::path& path, const DocumentLimits& limits) {

@@ -25,6 +25,11 @@ Json* DocumentBuilder::add(Json value) {
     top.node->push_back(std::move(value));
     return &top.node->back();
   }
+  if (top.is_repeated) {
+    Json& member = (*top.node)[top.key];
+    member = std::move(value);
+    return &member;
+  }
   // The key is known to be new: appending spares ordered_json's search through all earlier keys.
   auto& members = top.node->get_ref<Json::object_t&>();
   members.push_back({top.key, std::move(value)});
@@ -53,8 +58,10 @@ bool DocumentBuilder::open_array() {
 
 bool DocumentBuilder::key(std::string name) {
   Level& top = levels_.back();
-  if (!top.keys.insert(name).second) return fail(fmt::format("has the key {} twice", in_quotes(name)));
+  top.is_repeated = !top.keys.insert(name).second;
+  if (top.is_repeated && repeated_ == nullptr) return fail(fmt::format("has the key {} twice", in_quotes(name)));
   top.key = std::move(name);
+  if (top.is_repeated) repeated_->push_back(path());
   return true;
 }
 

@@ -12,7 +12,10 @@ namespace weft {
 /// Each call returns false, and `problem()` says why, once something is wrong; the parser then stops.
 class DocumentBuilder {
  public:
-  explicit DocumentBuilder(const DocumentLimits& limits) : limits_(limits) {}
+  /// With `repeated`, a key that stands twice has its last value, as other programs read it, and is listed there;
+  /// without it that is a failure.
+  explicit DocumentBuilder(const DocumentLimits& limits, std::vector<std::string>* repeated = nullptr)
+      : limits_(limits), repeated_(repeated) {}
 
   bool scalar(Json value);
   bool open_object();
@@ -32,6 +35,7 @@ class DocumentBuilder {
     Json* node;
     std::string key;  // the current key, in an object
     std::unordered_set<std::string> keys;
+    bool is_repeated = false;  // the current key is there already
   };
 
   Json* add(Json value);
@@ -39,6 +43,7 @@ class DocumentBuilder {
   bool fail(std::string problem);
 
   DocumentLimits limits_;
+  std::vector<std::string>* repeated_;
   Json root_;
   std::vector<Level> levels_;
   size_t num_values_ = 0;

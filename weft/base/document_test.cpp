@@ -171,6 +171,20 @@ TEST(File, MissingFoldersAndTooLargeFilesAreNamed) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(Document, TakesTheLastOfRepeatedKeysOfOtherProgramsAndListsThem) {
+  std::vector<std::string> repeated;
+  const auto yaml =
+      parse_foreign_document("a: {b: 1}\nc: 2\na: [3]\nd: {e: 1, e: 2}\n", "f.yaml", Syntax::kYaml, {}, &repeated);
+  ASSERT_TRUE(yaml.ok()) << yaml.error().message();
+  EXPECT_EQ(yaml->root, Json::parse(R"({"a": [3], "c": 2, "d": {"e": 2}})"));
+  EXPECT_EQ(repeated, (std::vector<std::string>{"a", "d.e"}));
+  repeated.clear();
+  EXPECT_EQ(parse_foreign_document(R"({"x": {"y": 1}, "x": {"z": 2}})", "f.json", Syntax::kJson, {}, &repeated)->root,
+            Json::parse(R"({"x": {"z": 2}})"));
+  EXPECT_EQ(repeated, (std::vector<std::string>{"x"}));
+  EXPECT_FALSE(parse_foreign_document("a: 1\na: 2\n", "f.yaml", Syntax::kYaml).ok());
+}
+
 TEST(Document, UnfoldsAliasesOfOtherProgramsWithinLimits) {
   const auto read = [](const std::string& text) { return parse_foreign_document(text, "f.yaml", Syntax::kYaml); };
   EXPECT_EQ(read("a: &x {b: [1, 2]}\nc: *x\nd: &y 5\ne: [*y, *y]\n")->root,

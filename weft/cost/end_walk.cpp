@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "weft/base/loss_rows.h"
+#include "weft/program/dropping_ops.h"
 
 namespace weft {
 namespace {
@@ -364,6 +365,8 @@ CountedTensor walk_tower_entry(const WalkedBlock& block, const WalkContext& outs
     const CountedTensor table = outside.rows_of(rows, width);
     x = outside.rows_of(rows, width);
   }
+  if (const Op* dropping = find_op(block.block, "embedding.dropout"))
+    x = walk_drop(x, rows, width, dropout_of(*dropping), outside.going_back(goes_back));
   const Op* norm = find_op(block.block, "first_norm");
   return norm == nullptr ? x : walk_norm(x, rows, std::get<Norm>(norm->shape), block.at(*norm, outside));
 }

@@ -120,6 +120,16 @@ std::optional<Error> read_commands(const ImportRequest& request, std::vector<Set
     if (is_training(command)) trainings.push_back(std::move(command));
   }
   if (trainings.empty()) {
+    auto lists = read_argument_lists(scripts, request.variables);
+    if (!lists) return lists.error();
+    for (ShellWord& word : lists->command.words) word.place.file = numbers[word.place.file];
+    if (is_training(lists->command)) {
+      keys.note(fmt::format("no command of {} starts a training; the arguments that its variables hold are read: {}",
+                            scripts.front().name, fmt::join(lists->variables, ", ")));
+      trainings.push_back(std::move(lists->command));
+    }
+  }
+  if (trainings.empty()) {
     // A line of arguments alone is a command, too; a script without one has nothing to read.
     return Error{.source = scripts.front().name,
                  .problem = "has no command with arguments of a training, like --micro-batch-size",
@@ -162,8 +172,8 @@ void give_yaml_arguments(const Json& root, uint32_t file, std::string_view text,
 uint32_t line_of(std::string_view text, const std::vector<std::string>& path) {
   // Keys are looked for one below the other. That is enough for files that people write; what comes of it is checked by
   // reading them again.
-  uint32_t line = 0;
-  size_t begin = 0, found = 0;
+  uint32_t line = 0, last = 0;
+  size_t begin = 0, found = 0, last_indent = 0;
   size_t indent = std::string_view::npos;
   while (begin < text.size() && found < path.size()) {
     ++line;
@@ -175,17 +185,22 @@ uint32_t line_of(std::string_view text, const std::vector<std::string>& path) {
     const size_t quote_free = content.find_first_not_of(" \t");
     if (found > 0 && quote_free <= indent && content.find('{') == std::string_view::npos &&
         content.find_first_not_of(" \t}],") != std::string_view::npos && content[quote_free] != '"') {
-      return 0;  // the block of the key before has ended
+      return last;  // the block of the key before has ended
     }
     content.remove_prefix(content.find_first_not_of(" \t\"'"));
     if (!content.starts_with(path[found])) continue;
     const std::string_view rest = content.substr(path[found].size());
     const size_t colon = rest.find_first_not_of("\"' \t");
     if (colon == std::string_view::npos || rest[colon] != ':') continue;
-    indent = quote_free;
-    if (++found == path.size()) return line;
+    if (found + 1 < path.size()) {
+      indent = quote_free;
+      ++found;
+    } else if (last == 0 || quote_free == last_indent) {
+      last = line;  // of a key that stands twice the last one counts
+      last_indent = quote_free;
+    }
   }
-  return 0;
+  return last;
 }
 
 void give_values(const Json& root, const std::string& prefix, uint32_t file, std::string_view text, char separator,
@@ -207,8 +222,13 @@ void give_values(const Json& root, const std::string& prefix, uint32_t file, std
   }
 }
 
-Result<Document> foreign_document(const SettingsFile& file) {
-  return parse_foreign_document(file.text, file.name, syntax_of(file.name, file.text));
+Result<Document> foreign_document(const SettingsFile& file, ImportedKeys& keys) {
+  std::vector<std::string> repeated;
+  WEFT_TRY(Document document,
+           parse_foreign_document(file.text, file.name, syntax_of(file.name, file.text), {}, &repeated));
+  for (const std::string& key : repeated)
+    keys.note(fmt::format("{} stands twice in {}; the system takes the last one without a word", key, file.name));
+  return document;
 }
 
 Result<std::vector<size_t>> read_arguments(const ImportRequest& request, ImportedKeys& keys) {
@@ -228,7 +248,7 @@ Result<std::vector<size_t>> read_arguments(const ImportRequest& request, Importe
   }
   if (request.system == Target::kMegatron) {
     for (const size_t i : others) {
-      WEFT_TRY(const Document document, foreign_document(request.files[i]));
+      WEFT_TRY(const Document document, foreign_document(request.files[i], keys));
       give_yaml_arguments(document.root, static_cast<uint32_t>(i), request.files[i].text, keys);
     }
     others.clear();

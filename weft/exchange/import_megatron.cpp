@@ -7,6 +7,7 @@
 #include "weft/exchange/megatron_arguments.h"
 #include "weft/exchange/megatron_keys.h"
 #include "weft/exchange/megatron_layout.h"
+#include "weft/spec/num_experts.h"
 
 namespace weft {
 namespace {
@@ -39,11 +40,7 @@ class MegatronPlan {
     llm_.tp = keys_.integer(key::kTp, 1, "tp");
     llm_.pp = keys_.integer(key::kPp, 1, "pp");
     llm_.cp = keys_.integer(key::kCp, 1, "cp");
-    llm_.ep = keys_.integer(key::kEp, 1, "ep");
-    const int64_t experts_tp = keys_.integer(key::kExpertTp, llm_.tp, "1 beside tp above 1: experts_over_tp");
-    llm_.experts_over_tp = experts_tp == 1 && llm_.tp > 1 && llm_.ep > 1;
-    if (experts_tp != llm_.tp && experts_tp != 1)
-      keys_.not_understood(key::kExpertTp, "experts are cut like other layers (tp) or not at all (1) here");
+    read_experts();
     if (is_ascend_ && keys_.flag("moe-tp-extend-ep", "experts_over_tp: whole experts, spread over tp ranks too")) {
       llm_.experts_over_tp = llm_.tp > 1;
       llm_.ep *= llm_.tp;
@@ -72,6 +69,19 @@ class MegatronPlan {
                                            llm_.tp, llm_.pp, llm_.cp, replica, plan_.world_size, plan_.cluster.nodes));
     }
     llm_.dp = std::max<int64_t>(1, plan_.world_size / replica);
+  }
+
+  void read_experts() {
+    const Module* llm = plan_.model.find(ModuleKind::kLlm);
+    if (llm != nullptr && num_experts(*llm) <= 1) {
+      for (const char* unused : {key::kEp, key::kExpertTp}) keys_.ignore(unused, "the model has no experts");
+      return;
+    }
+    llm_.ep = keys_.integer(key::kEp, 1, "ep");
+    const int64_t experts_tp = keys_.integer(key::kExpertTp, llm_.tp, "1 beside tp above 1: experts_over_tp");
+    llm_.experts_over_tp = experts_tp == 1 && llm_.tp > 1 && llm_.ep > 1;
+    if (experts_tp != llm_.tp && experts_tp != 1)
+      keys_.not_understood(key::kExpertTp, "experts are cut like other layers (tp) or not at all (1) here");
   }
 
   void read_order() {
@@ -168,6 +178,11 @@ class MegatronPlan {
         llm_.vpp = per_rank / *per_chunk;
       }
     }
+    const auto group = keys_.integer_if("microbatch-group-size-per-virtual-pipeline-stage",
+                                        "microbatches that a chunk runs before the next one does: pp here");
+    if (group && *group != llm_.pp && llm_.vpp > 1)
+      keys_.not_understood("microbatch-group-size-per-virtual-pipeline-stage",
+                           fmt::format("a chunk runs {} microbatches before the next one does here: pp", llm_.pp));
     if (llm_.vpp > 1 && llm_.pp == 1) {
       keys_.note("virtual stages are given with pp 1; the system has no pipeline to interleave then");
       llm_.vpp = 1;
@@ -324,7 +339,10 @@ class MegatronPlan {
     if (in_fp32 && in_bf16) keys_.note("gradients are reduced in bf16 and in fp32; the system takes bf16");
     keys_.ignore("reuse-fp32-param",
                  "keeps master weights and weights in the same memory: less of it than is predicted");
-    for (const char* sharing : {"main-grads-dtype", "main-params-dtype", "exp-avg-dtype", "exp-avg-sq-dtype"}) {
+    keys_.ignore("use-precision-aware-optimizer", "lets types of the optimizer's states be chosen, which are read");
+    for (const char* sharing :
+         {"main-grads-dtype", "main-params-dtype", "exp-avg-dtype", "exp-avg-sq-dtype",
+          "megatron-fsdp-main-grads-dtype", "megatron-fsdp-main-params-dtype", "megatron-fsdp-grad-comm-dtype"}) {
       const auto type = keys_.text_if(sharing, "fp32, as here");
       if (type && *type != "fp32") keys_.not_understood(sharing, "the optimizer's states are fp32 here");
     }
@@ -357,6 +375,13 @@ class MegatronPlan {
       keys_.ignore(key::kCheckpointFormat, "says how that system's checkpoints are written and read");
     }
     if (is_torch) llm_.zero = 3;
+    if (const auto parts =
+            keys_.integer_if("num-distributed-optimizer-instances", "1: states divided over all replicas");
+        parts && *parts > 1)
+      keys_.not_understood("num-distributed-optimizer-instances", "states are divided over all replicas here");
+    if (const auto outer = keys_.text_if("outer-dp-sharding-strategy", "no_shard"); outer && *outer != "no_shard")
+      keys_.not_understood("outer-dp-sharding-strategy", "all replicas are divided in one way here");
+    keys_.ignore("ddp-num-buckets", "how many buckets gradients lie in; buckets_mb says their size here");
     if (llm_.dp * llm_.cp == 1) {
       if (llm_.zero > 0)
         keys_.note(fmt::format("ZeRO {} is given, but there is one replica: nothing is divided", llm_.zero));
@@ -428,6 +453,10 @@ std::optional<Error> import_megatron(Import& import) {
   const auto tokens = import.keys.integer_if("seq-length", "tokens of a sample");
   set_workload(import, import.plan.workload.global_batch_samples, tokens, {});
   read_megatron_training(import);
+  if (import.keys.has("grpo-group-size") || import.keys.has("perform-rl-step")) {
+    import.config = nullptr;
+    import.no_config = "their loss is one of reinforcement learning; a step of the actor's training is planned";
+  }
   sort_megatron_leftovers(import);
   return std::nullopt;
 }

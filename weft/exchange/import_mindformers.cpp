@@ -7,6 +7,7 @@
 #include "weft/base/text.h"
 #include "weft/exchange/import_parts.h"
 #include "weft/exchange/mindformers_keys.h"
+#include "weft/spec/num_experts.h"
 
 namespace weft {
 namespace {
@@ -47,7 +48,7 @@ class Mindformers {
   std::optional<Error> run() {
     const ImportRequest& request = import_.request;
     for (size_t i = 0; i < request.files.size(); ++i) {
-      auto document = foreign_document(request.files[i]);
+      auto document = foreign_document(request.files[i], keys_);
       if (!document) return document.error();
       if (!document->root.is_object()) {
         return Error{.source = request.files[i].name,
@@ -118,9 +119,11 @@ class Mindformers {
     }
     const std::string family = family_of(type);
     if (family.empty() || !layers || !hidden || !heads || !vocabulary) {
-      import_.no_shape = family.empty()
-                             ? fmt::format("model_config of type {} is no family that Weft knows", in_quotes(type))
-                             : "sizes are missing in model.model_config";
+      import_.no_shape =
+          family.empty() ? keys_.has("pretrained_model_dir") && type.empty()
+                               ? "it is in the folder that pretrained_model_dir names"
+                               : fmt::format("model_config of type {} is no family that Weft knows", in_quotes(type))
+                         : "sizes are missing in model.model_config";
       return;
     }
     if (!intermediate) {
@@ -159,8 +162,8 @@ class Mindformers {
                                      "biases of queries, keys and values: the family qwen2");
     const bool norms = keys_.flag(std::string(mindformers_key::kModel) + "qk_layernorm",
                                   "norms of queries and keys: the family qwen3");
-    if (type == "qwen3" || norms) return "qwen3";
-    if (type == "qwen2" || (type == "LlamaConfig" && has_bias)) return "qwen2";
+    if (type == "qwen3" || type == "Qwen3Config" || norms) return "qwen3";
+    if (type == "qwen2" || type == "Qwen2Config" || (type == "LlamaConfig" && has_bias)) return "qwen2";
     return type == "LlamaConfig" || type == "llama" ? "llama" : "";
   }
 
@@ -172,7 +175,11 @@ class Mindformers {
     llm_.tp = keys_.integer(mindformers_key::kTp, 1, "tp");
     llm_.pp = keys_.integer(mindformers_key::kPp, 1, "pp");
     llm_.cp = keys_.integer(mindformers_key::kCp, 1, "cp");
-    llm_.ep = keys_.integer(mindformers_key::kEp, 1, "ep");
+    if (const Module* llm = plan_.model.find(ModuleKind::kLlm); llm != nullptr && num_experts(*llm) > 1) {
+      llm_.ep = keys_.integer(mindformers_key::kEp, 1, "ep");
+    } else {
+      keys_.ignore(mindformers_key::kEp, "the model has no experts");
+    }
     constexpr int64_t kMost = 1 << 15;
     if (std::max({llm_.dp, llm_.tp, llm_.pp, llm_.cp, llm_.ep}) > kMost) {
       keys_.complain(mindformers_key::kDp, fmt::format("or another degree is above {}", kMost));
@@ -302,9 +309,24 @@ class Mindformers {
     const Json* recompute =
         keys_.raw(mindformers_key::kRecompute, "recompute: full blocks of a stage, from its first on");
     const Json* selected = keys_.raw(mindformers_key::kSelectRecompute, "operators by name");
-    if (selected != nullptr && *selected != false && *selected != Json::array())
-      keys_.not_understood(mindformers_key::kSelectRecompute,
-                           "operators are selected by the names that MindFormers has for them");
+    const char* const of_mlp =
+        "makes an MLP's activation again in the backward, which takes less memory than is predicted; what is trained "
+        "is "
+        "the same";
+    // Without names the system takes those of the MLP's activation.
+    if (selected != nullptr) keys_.ignore(mindformers_key::kSelectRecompute, of_mlp);
+    const std::string prefix = std::string(mindformers_key::kSelectRecompute) + ".";
+    for (const std::string& name : keys_.left()) {
+      if (!name.starts_with(prefix)) continue;
+      const std::string op = name.substr(prefix.size());
+      const bool is_of_mlp = op == R"(feed_forward\.mul)" || op == R"(feed_forward\.w1\.activation\.silu)" ||
+                             op == R"(feed_forward\.w1\.reshape)" || op == R"(feed_forward\.w2\.reshape)";
+      if (is_of_mlp) {
+        keys_.ignore(name, of_mlp);
+      } else {
+        keys_.not_understood(name, "of a block, attention or all of it is recomputed here");
+      }
+    }
     if (recompute == nullptr) return;
     const auto counts = per_rank(*recompute, llm_.pp, llm_.vpp);
     if (!counts) {

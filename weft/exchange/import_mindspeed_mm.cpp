@@ -82,7 +82,7 @@ class MindspeedMm {
  private:
   std::optional<Error> read_document_of(size_t i) {
     const SettingsFile& file = import_.request.files[i];
-    auto document = foreign_document(file);
+    auto document = foreign_document(file, keys_);
     if (!document) return document.error();
     Json& root = document->root;
     if (root.is_object() && root.contains("parallel_config") && root.contains("layer_placement")) {

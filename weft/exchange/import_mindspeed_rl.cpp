@@ -17,7 +17,7 @@ class MindspeedRl {
     const ImportRequest& request = import_.request;
     std::vector<Document> documents;
     for (const SettingsFile& file : request.files) {
-      auto document = foreign_document(file);
+      auto document = foreign_document(file, keys_);
       if (!document) return document.error();
       documents.push_back(*std::move(document));
     }

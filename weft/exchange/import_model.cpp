@@ -36,6 +36,9 @@ constexpr const char* kShapeKeys[] = {"group-query-attention",
                                       "moe-router-load-balancing-type",
                                       "moe-router-score-function",
                                       "moe-router-pre-softmax",
+                                      "moe-aux-loss-coeff",
+                                      "use-rope-scaling",
+                                      "rope-scaling-factor",
                                       "attention-bias"};
 
 /// What Megatron-LM's arguments say of the layers.
@@ -59,7 +62,17 @@ class MegatronShape {
     ffn_ = keys_.integer("ffn-hidden-size", usual, "intermediate_size");
     const bool is_plain = is_llama_like(is_gated);
     if (!is_plain && !is_gpt(is_gated)) return;
-    const auto vocabulary = read_vocabulary();
+    Json sizes = {{"num_hidden_layers", *layers},
+                  {"hidden_size", *hidden},
+                  {"num_attention_heads", *heads},
+                  {"num_key_value_heads", groups_.value_or(*heads)}};
+    if (experts_) {
+      sizes["num_experts"] = *experts_;
+      sizes["moe_intermediate_size"] = expert_ffn_.value_or(ffn_);
+    } else {
+      sizes["intermediate_size"] = ffn_;
+    }
+    const auto vocabulary = read_vocabulary(sizes);
     if (!vocabulary) return;
     if (!is_plain) {
       import_.shape = gpt2(*layers, *hidden, *heads, *vocabulary);
@@ -79,12 +92,21 @@ class MegatronShape {
                    {"rms_norm_eps", epsilon_},
                    {"rope_theta", rotary_base_}};
     if (family_ == "qwen2") config.erase("head_dim");
+    if (keys_.has("attention-dropout")) config["attention_dropout"] = attention_dropout_;
+    if (scales_rope_) {
+      config["rope_scaling"] = {{"rope_type", "llama3"},
+                                {"factor", rope_factor_},
+                                {"low_freq_factor", 1},
+                                {"high_freq_factor", 4},
+                                {"original_max_position_embeddings", 8192}};
+    }
     if (experts_) {
       config["num_experts"] = *experts_;
       config["num_experts_per_tok"] = topk_;
       config["moe_intermediate_size"] = expert_ffn_.value_or(ffn_);
       config["decoder_sparse_step"] = 1;
-      config["norm_topk_prob"] = true;
+      config["norm_topk_prob"] = !softmax_first_;
+      config["router_aux_loss_coef"] = balance_;
     }
     import_.shape = std::move(config);
   }
@@ -119,19 +141,43 @@ class MegatronShape {
     epsilon_ = keys_.number("norm-epsilon", 1e-5, "rms_norm_eps");
     has_no_bias_ = keys_.flag("disable-bias-linear", "no biases");
     has_qkv_bias_ = keys_.flag("add-qkv-bias", "biases of queries, keys and values: the family qwen2");
+    if (keys_.flag("attention-bias", "biases of attention; none here"))
+      keys_.not_understood("attention-bias",
+                           "of attention's products, queries, keys and values alone may have biases here");
     norms_heads_ = keys_.flag("qk-layernorm", "norms of queries and keys: the family qwen3");
     is_untied_ = keys_.flag("untie-embeddings-and-output-weights", "tie_word_embeddings false");
     if (keys_.flag("apply-layernorm-1p", "a norm's weight is stored less 1; the numbers are the same")) {
     }
-    dropout_ = keys_.number("hidden-dropout", 0.1, "dropout of gpt2; other families have none");
-    attention_dropout_ = keys_.number("attention-dropout", 0.1, "dropout of gpt2; other families have none");
+    dropout_ = keys_.number("hidden-dropout", 0.1, "dropout of what layers add");
+    attention_dropout_ = keys_.number("attention-dropout", 0.1, "dropout in attention");
+    scales_rope_ = keys_.flag("use-rope-scaling", "rope_scaling as Llama 3.1 has it");
+    rope_factor_ = keys_.number("rope-scaling-factor", 8, "its factor");
     experts_ = keys_.integer_if("num-experts", "num_experts: the family qwen3_moe");
-    if (experts_) topk_ = keys_.integer("moe-router-topk", 2, "num_experts_per_tok");
+    if (experts_) read_router();
     expert_ffn_ = keys_.integer_if("moe-ffn-hidden-size", "moe_intermediate_size");
     if (const Json* frequency = keys_.raw("moe-layer-freq", "which layers have experts")) {
       if (*frequency != 1 && *frequency != "1")
         keys_.not_understood("moe-layer-freq", "all layers of the family qwen3_moe have experts here");
     }
+  }
+
+  void read_router() {
+    topk_ = keys_.integer("moe-router-topk", 2, "num_experts_per_tok");
+    // MindSpeed's word for the same.
+    softmax_first_ = !keys_.flag("norm-topk-prob", "norm_topk_prob", /*usual=*/true);
+    softmax_first_ |= keys_.flag("moe-router-pre-softmax", "norm_topk_prob false: weights are those among all experts");
+    const std::string kind = keys_.text("moe-router-load-balancing-type", "aux_loss", "the routers' loss");
+    const double coefficient = keys_.number("moe-aux-loss-coeff", 0, "router_aux_loss_coef");
+    if (kind == "aux_loss") {
+      balance_ = coefficient;
+    } else if (kind != "none") {
+      keys_.not_understood("moe-router-load-balancing-type",
+                           "routers are kept even by a loss over a batch (aux_loss) here");
+    }
+    if (keys_.text("moe-router-score-function", "softmax", "how experts are weighed") != "softmax")
+      keys_.not_understood("moe-router-score-function", "experts are weighed by a softmax here");
+    if (!keys_.has("moe-expert-capacity-factor"))
+      keys_.ignore("moe-token-drop-policy", "no capacity is given: no row is dropped");
   }
 
   /// RMS norms, rotated positions, no biases but the listed ones.
@@ -143,10 +189,12 @@ class MegatronShape {
       keys_.not_understood("num-experts",
                            "of the families here only qwen3_moe has experts, and it norms queries and keys: about "
                            "0.01 % more work than this model has");
-    for (const char* key : {"hidden-dropout", "attention-dropout"}) {
-      if (keys_.has(key) && (key == std::string("hidden-dropout") ? dropout_ : attention_dropout_) > 0)
-        keys_.not_understood(key, "of the families here only gpt2 drops activations");
-    }
+    if (keys_.has("hidden-dropout") && dropout_ > 0)
+      keys_.not_understood("hidden-dropout", "of the families here only gpt2 drops what layers add");
+    if (!keys_.has("hidden-dropout") || !keys_.has("attention-dropout"))
+      keys_.note(
+          "hidden-dropout and attention-dropout are 0.1 there unless they are given; of a model with RMSNorm, rope and "
+          "swiglu nothing is dropped here that the files do not name");
     return true;
   }
 
@@ -163,7 +211,18 @@ class MegatronShape {
     return false;
   }
 
-  std::optional<int64_t> read_vocabulary() {
+  /// A text model that is known and has all of these sizes.
+  const Model* model_of_these_sizes(const Json& sizes) const {
+    for (const Model& known : import_.request.known_models) {
+      const bool fits = std::all_of(sizes.items().begin(), sizes.items().end(), [&](const auto& size) {
+        return known.config.contains(size.key()) && known.config[size.key()] == size.value();
+      });
+      if (fits && known.config.contains("vocab_size") && known.config["vocab_size"].is_number_integer()) return &known;
+    }
+    return nullptr;
+  }
+
+  std::optional<int64_t> read_vocabulary(const Json& sizes) {
     const int64_t multiple = keys_.integer("make-vocab-size-divisible-by", 128, "pads the vocabulary, times tp");
     if (const auto padded = keys_.integer_if("padded-vocab-size", "vocab_size")) return padded;
     auto vocabulary = keys_.integer_if("vocab-size", "vocab_size, padded");
@@ -173,6 +232,14 @@ class MegatronShape {
       constexpr int64_t kGpt2 = 50257;
       vocabulary = kGpt2;
       keys_.assume("vocab-size", "50257", "GPT2BPETokenizer's, padded");
+    }
+    if (const Model* known = vocabulary ? nullptr : model_of_these_sizes(sizes)) {
+      vocabulary = known->config["vocab_size"].get<int64_t>();
+      keys_.assume(
+          "vocab-size", std::to_string(*vocabulary),
+          fmt::format("that of {} in scenarios/models, which has the other sizes, padded; the files leave it to "
+                      "the tokenizer",
+                      known->name));
     }
     if (!vocabulary) {
       import_.no_shape = "the size of the vocabulary is the tokenizer's (it can be given as --args \"--vocab-size N\")";
@@ -213,6 +280,9 @@ class MegatronShape {
   std::optional<int64_t> groups_, channels_, experts_, expert_ffn_;
   int64_t positions_ = 0, ffn_ = 0, topk_ = 2;
   double rotary_base_ = 0, epsilon_ = 0, dropout_ = 0, attention_dropout_ = 0;
+  double rope_factor_ = 8;
+  double balance_ = 0;
+  bool scales_rope_ = false, softmax_first_ = false;
   bool has_no_bias_ = false, has_qkv_bias_ = false, norms_heads_ = false, is_untied_ = false;
 };
 

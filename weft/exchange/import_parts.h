@@ -22,8 +22,9 @@ struct Import {
 /// Scripts, lines and YAML files of arguments, by key. Files of other kinds are given back.
 Result<std::vector<size_t>> read_arguments(const ImportRequest& request, ImportedKeys& keys);
 
-/// A JSON or YAML document of another system: anchors stand for what they name, includes are refused.
-Result<Document> foreign_document(const SettingsFile& file);
+/// A JSON or YAML document of another system: anchors stand for what they name, includes are refused, and of a key that
+/// stands twice the last value counts, with a note.
+Result<Document> foreign_document(const SettingsFile& file, ImportedKeys& keys);
 /// Every value of a document by its path: "parallel_config.data_parallel". Lists stay whole.
 void give_values(const Json& root, const std::string& prefix, uint32_t file, std::string_view text, char separator,
                  ImportedKeys& keys);
@@ -49,6 +50,7 @@ struct TrainingNumbers {
   int64_t seed = 0;
   std::optional<double> learning_rate;
   double end_rate = 0;
+  std::optional<double> end_layers_rate;  ///< of the embedding and the head
   std::string schedule = "cosine";
   int64_t warmup_steps = 0;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0, max_gradient_norm = 0;

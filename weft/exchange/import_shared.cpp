@@ -75,6 +75,18 @@ void read_world(Import& import) {
     keys.assume(given == nullptr ? key : fmt::format("{} (cluster)", key), std::to_string(usual), meaning);
     return usual;
   };
+  // MindSpore's launcher counts processes: of a node, and of all.
+  if (const ImportedKeys::Given* local = keys.find("local-worker-num");
+      local != nullptr && !keys.has("nproc-per-node")) {
+    const auto of_node = keys.integer_if("local-worker-num", "devices of a node");
+    const auto all = keys.integer_if("worker-num", "devices of all nodes");
+    if (of_node) keys.give({.key = "nproc-per-node", .value = *of_node, .place = local->place});
+    if (of_node && all && *all % *of_node != 0) {
+      keys.complain("worker-num", fmt::format("is {}, which local_worker_num {} does not divide", *all, *of_node));
+    } else if (of_node && all) {
+      keys.give({.key = "nnodes", .value = *all / *of_node, .place = keys.find("worker-num")->place});
+    }
+  }
   const int64_t nodes = count("nnodes", "nodes of the cluster", request.nodes, cluster.nodes);
   const int64_t devices =
       count("nproc-per-node", "devices of a node", request.devices_per_node, cluster.devices_per_node);
@@ -191,6 +203,16 @@ void set_config(const TrainingNumbers& numbers, Import& import) {
                        {"warmup_steps", std::clamp<int64_t>(numbers.warmup_steps, 0, *steps - 1)},
                        { "end_fraction",
                          peak > 0 ? std::clamp(numbers.end_rate / peak, 0.0, 1.0) : 0.0 } } }};
+  if (numbers.end_layers_rate) {
+    Json& rules = import.config["optimizer"]["rules"] = Json::array();
+    const Module* llm = import.plan.model.find(ModuleKind::kLlm);
+    for (const auto& [block, name] : {std::pair{&llm->entry, "embedding"}, {&llm->exit, "logits"}}) {
+      const Op* op = find_op(*block, name);
+      if (op == nullptr || op->weights == nullptr || op->weights->names.empty()) continue;
+      rules.push_back(
+          {{"weights", "*" + op->weights->names.front() + ".weight"}, {"learning_rate", *numbers.end_layers_rate}});
+    }
+  }
   if (numbers.checkpoint_steps) {
     import.config["checkpoints"] = {{"interval_steps", *numbers.checkpoint_steps},
                                     { "keep",

@@ -116,6 +116,84 @@ TEST(ImportMegatron, ReadsYamlOfArgumentsAndALine) {
   EXPECT_EQ(run->plan.model.config["vocab_size"], 50432);  // 50257 up to a multiple of 128 x tp
 }
 
+TEST(ImportMegatron, TakesTheLastOfAKeyThatStandsTwiceAndSaysSo) {
+  const std::string yaml =
+      "MODEL_ARGS:\n  --num-layers: 12\n  --hidden-size: 512\n  --num-attention-heads: 8\n  --micro-batch-size: 2\n"
+      "  --global-batch-size: 64\n  --num-layers: 24\n  --merge-file: m.txt\n";
+  ImportRequest asked = request(Target::kMegatron, {{"model_config.yaml", yaml}}, "dgx_h100");
+  asked.nodes = 1;
+  const auto run = import_settings(asked);
+  ASSERT_TRUE(run.ok()) << run.error().message() << run.error().details;
+  EXPECT_EQ(run->plan.model.config["n_layer"], 24);
+  EXPECT_EQ(find_key(*run, "num-layers")->place, (Place{0, 7}));
+  ASSERT_FALSE(run->notes.empty());
+  EXPECT_NE(run->notes.front().find("MODEL_ARGS.--num-layers stands twice in model_config.yaml"), std::string::npos)
+      << run->notes.front();
+}
+
+TEST(ImportMegatron, ReadsListsOfArgumentsThatNoCommandUses) {
+  const std::string lists =
+      "TP=${TP:-2}\nCOMMON=(--bf16 --lr 1e-4 --train-iters 10)\nMODEL_OPTIONS=\"--num-layers 36 --hidden-size 4096 \\\n"
+      "  --ffn-hidden-size 12288 --num-attention-heads 32 --group-query-attention --num-query-groups 8 \\\n"
+      "  --kv-channels 128 --qk-layernorm --normalization RMSNorm --position-embedding-type rope --swiglu \\\n"
+      "  --disable-bias-linear --untie-embeddings-and-output-weights --tokenizer-type HuggingFaceTokenizer\"\n"
+      "BATCH=\"--micro-batch-size 1 --global-batch-size 16 --tensor-model-parallel-size $TP\"\necho ready\n";
+  ImportRequest asked = request(Target::kMegatron, {{"qwen3.sh", lists}}, "dgx_h100");
+  asked.nodes = 1;
+  for (const char* name : {"llama3-8b", "qwen3-8b"}) asked.known_models.push_back(*shipped().model(name));
+  const auto run = import_settings(asked);
+  ASSERT_TRUE(run.ok()) << run.error().message() << run.error().details;
+  EXPECT_EQ(run->plan.llm().tp, 2);
+  EXPECT_EQ(run->config["steps"], 10);
+  EXPECT_EQ(find_key(*run, "tensor-model-parallel-size")->place, (Place{0, 1}));
+  // The tokenizer's size is that of the model with these sizes, 151936, up to a multiple of 128 x tp.
+  EXPECT_EQ(run->plan.model.config["vocab_size"], 152064);
+  EXPECT_EQ(find_key(*run, "vocab-size")->fate, KeyFate::kDefault);
+  EXPECT_NE(run->notes.front().find("COMMON, MODEL_OPTIONS, BATCH"), std::string::npos) << run->notes.front();
+}
+
+TEST(ImportMegatron, SettingsOfExpertsNeedExperts) {
+  ImportRequest asked = request(Target::kMegatron, {}, "dgx_h100");
+  asked.arguments =
+      "--micro-batch-size 1 --tensor-model-parallel-size 2 --expert-tensor-parallel-size 4 --seq-length 512";
+  asked.model = *shipped().model("llama3-8b");
+  asked.nodes = 1;
+  const auto run = import_settings(asked);
+  ASSERT_TRUE(run.ok()) << run.error().message();
+  EXPECT_EQ(find_key(*run, "expert-tensor-parallel-size")->fate, KeyFate::kIgnored);
+  asked.model = *shipped().model("qwen3-30b-a3b");
+  EXPECT_NE(problem_of(asked).find("expert-tensor-parallel-size 4"), std::string::npos) << problem_of(asked);
+}
+
+TEST(ImportMegatron, TheEmbeddingAndTheHeadMayHaveARateOfTheirOwn) {
+  ImportRequest asked = request(Target::kMegatron, {}, "dgx_h100");
+  asked.arguments =
+      "--micro-batch-size 1 --seq-length 512 --train-iters 9 --lr 1e-4 --min-lr 1e-5 --decoupled-lr 2e-4 "
+      "--decoupled-min-lr 3e-5";
+  asked.model = *shipped().model("llama3-8b");
+  asked.nodes = 1;
+  const auto run = import_settings(asked);
+  ASSERT_TRUE(run.ok()) << run.error().message();
+  EXPECT_EQ(run->config["optimizer"]["rules"],
+            Json::parse(R"([{"weights": "*embed_tokens.weight", "learning_rate": 2e-4},
+                            {"weights": "*lm_head.weight", "learning_rate": 2e-4}])"));
+  EXPECT_NE(run->notes.front().find("ends at 3e-05 there"), std::string::npos) << run->notes.front();
+}
+
+TEST(ImportMegatron, AnErrorOfAVariableThatIsReadTwiceIsListedOnce) {
+  ImportRequest asked = request(Target::kMegatron,
+                                {{"a.sh",
+                                  "TP=$(nproc)\ntorchrun p.py --tensor-model-parallel-size $TP --micro-batch-size 1 "
+                                  "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --merge-file m\n"}},
+                                "dgx_h100");
+  const auto run = import_settings(asked);
+  ASSERT_FALSE(run.ok());
+  const std::string text = run.error().message() + run.error().details;
+  const size_t first = text.find("depends on the command nproc");
+  ASSERT_NE(first, std::string::npos) << text;
+  EXPECT_EQ(text.find("depends on the command nproc", first + 1), std::string::npos) << text;
+}
+
 TEST(ImportMegatron, NamesWhatContradicts) {
   const auto problem = [&](const std::string& line, int64_t nodes = 1) {
     ImportRequest asked = request(Target::kMegatron, {}, "dgx_h100");

@@ -14,6 +14,20 @@ std::optional<int64_t> steps_of(const std::optional<int64_t>& samples, int64_t b
   return std::max<int64_t>(0, *samples / std::max<int64_t>(1, batch));
 }
 
+/// The embedding and the head may have a rate of their own.
+void read_end_rates(ImportedKeys& keys, TrainingNumbers& numbers) {
+  numbers.end_layers_rate = keys.number_if("decoupled-lr", "optimizer.rules: the embedding's and the head's rate");
+  const auto least = keys.number_if("decoupled-min-lr", "their last rate: the schedule's share of their own here");
+  if (!numbers.end_layers_rate || !numbers.learning_rate || *numbers.learning_rate <= 0) return;
+  const double there = least.value_or(numbers.end_rate);
+  const double here = *numbers.end_layers_rate * numbers.end_rate / *numbers.learning_rate;
+  if (std::abs(there - here) > 1e-6 * *numbers.end_layers_rate)
+    keys.note(
+        fmt::format("the embedding's and the head's rate ends at {:g} there and, by the schedule of all others, at "
+                    "{:g} here",
+                    there, here));
+}
+
 }  // namespace
 
 void read_megatron_training(Import& import) {
@@ -66,9 +80,7 @@ void read_megatron_training(Import& import) {
   const std::string optimizer = keys.text("optimizer", "adam", "AdamW");
   if (optimizer != "adam" && optimizer != "adamw") keys.not_understood("optimizer", "AdamW is the optimizer here");
   if (keys.has("save")) numbers.checkpoint_steps = keys.integer_if("save-interval", "checkpoints.interval_steps");
-  for (const char* key : {"decoupled-lr", "decoupled-min-lr"}) {
-    if (keys.has(key)) keys.not_understood(key, "the first and last layers have the same learning rate here");
-  }
+  read_end_rates(keys, numbers);
   set_config(numbers, import);
 }
 

@@ -194,7 +194,11 @@ void ImportedKeys::complain(const std::string& key, std::string problem) {
   const Given* given = find(key);
   const std::string place = given == nullptr ? "" : where(given->place);
   if (!place.empty()) problem += fmt::format(" ({})", place);
-  complaints_.push_back({key, std::move(problem)});
+  // A key may be asked for by several readers.
+  const bool is_known = std::any_of(complaints_.begin(), complaints_.end(), [&](const Violation& other) {
+    return other.field == key && other.message == problem;
+  });
+  if (!is_known) complaints_.push_back({key, std::move(problem)});
 }
 
 std::vector<std::string> ImportedKeys::left() const {

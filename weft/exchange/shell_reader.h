@@ -52,6 +52,7 @@ class ShellReader {
   ShellReader(std::span<const SettingsFile> files, const ShellVariables& given);
 
   Result<std::vector<ShellCommand>> run();
+  Result<ArgumentLists> lists();
 
  private:
   // Statements: shell_script.cpp.

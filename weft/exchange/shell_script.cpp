@@ -67,6 +67,30 @@ Result<std::vector<ShellCommand>> ShellReader::run() {
   return std::move(commands_);
 }
 
+Result<ArgumentLists> ShellReader::lists() {
+  sub_script(files_.front().text, 0, /*keeps_places=*/true);
+  std::vector<std::tuple<uint32_t, uint32_t, std::string>> lists;
+  for (const auto& [name, value] : variables_) {
+    if (value.items.empty()) continue;
+    const MarkedText& first = value.items.front();
+    const size_t begin = first.text.find_first_not_of(" \t\n");
+    if (begin == std::string::npos || !std::string_view(first.text).substr(begin).starts_with("--")) continue;
+    lists.emplace_back(first.places[begin].file, first.places[begin].line, name);
+  }
+  std::sort(lists.begin(), lists.end());
+  ArgumentLists result;
+  std::string text = "arguments";
+  for (const auto& [file, line, name] : lists) {
+    result.variables.push_back(name);
+    text += variables_[name].is_array ? fmt::format(" ${{{}[@]}}", name) : " $" + name;
+  }
+  commands_.clear();
+  if (!lists.empty()) sub_script(text, 0, /*keeps_places=*/false);
+  if (error_) return *error_;
+  if (!commands_.empty()) result.command = std::move(commands_.front());
+  return result;
+}
+
 void ShellReader::sub_script(std::string_view text, uint32_t file, bool keeps_places) {
   if (!goes_deeper()) return;
   const auto outer = std::tuple(text_, at_, file_, line_);
@@ -468,6 +492,11 @@ void ShellReader::source(const std::vector<MarkedText>& words, Place place) {
 Result<std::vector<ShellCommand>> read_script(std::span<const SettingsFile> files, const ShellVariables& given) {
   if (files.empty()) return std::vector<ShellCommand>();
   return ShellReader(files, given).run();
+}
+
+Result<ArgumentLists> read_argument_lists(std::span<const SettingsFile> files, const ShellVariables& given) {
+  if (files.empty()) return ArgumentLists();
+  return ShellReader(files, given).lists();
 }
 
 }  // namespace weft

@@ -47,4 +47,12 @@ using ShellVariables = std::map<std::string, std::string>;
 /// are; a quote or bracket that is left open is an error with its line.
 Result<std::vector<ShellCommand>> read_script(std::span<const SettingsFile> files, const ShellVariables& given = {});
 
+/// The lists of arguments that a script leaves in its variables, as one command in the order in which they were
+/// written: what a file that only holds settings, to be sourced by others, would pass on. No words: it has none.
+struct ArgumentLists {
+  std::vector<std::string> variables;
+  ShellCommand command;
+};
+Result<ArgumentLists> read_argument_lists(std::span<const SettingsFile> files, const ShellVariables& given = {});
+
 }  // namespace weft

@@ -78,12 +78,12 @@ at::Tensor TransformerLayer::forward(const at::Tensor& x, const AttentionCall& c
   at::Tensor added;
   {
     const at::Tensor normed = std::exchange(first.normed, {});
-    added = context.drop(scaled(attention.forward(normed, call, context), attention_scale), dropout, number,
+    added = context.drop(scaled(attention.forward(normed, call, context), attention_scale), attention_dropout, number,
                          DropoutSite::kAttentionSum);
   }
   const auto [attended, normed] = mlp_norm.add(first.rows, std::move(added));
   const at::Tensor mapped = scaled(moe ? moe->forward(normed, context) : mlp.forward(normed, context), mlp_scale);
-  return attended + context.drop(mapped, dropout, number, DropoutSite::kMlpSum);
+  return attended + context.drop(mapped, mlp_dropout, number, DropoutSite::kMlpSum);
 }
 
 }  // namespace weft

@@ -71,7 +71,8 @@ struct TransformerLayer {
   std::optional<MoeLayer> moe;   ///< instead of the MLP
   ParameterPtr attention_scale;  ///< what is added to rows is multiplied by these, where there are any
   ParameterPtr mlp_scale;
-  double dropout = 0;  ///< of what is added to rows
+  double attention_dropout = 0;  ///< of what each half adds to rows
+  double mlp_dropout = 0;
   int64_t number = 0;  ///< of the layer in its module
 
   at::Tensor forward(const at::Tensor& x, const AttentionCall& call, const RunContext& context) const;

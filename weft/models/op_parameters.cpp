@@ -5,6 +5,7 @@
 #include "weft/base/check.h"
 #include "weft/layers/adapter.h"
 #include "weft/program/adapter_ops.h"
+#include "weft/program/dropping_ops.h"
 #include "weft/program/name_weights.h"
 
 namespace weft {
@@ -236,7 +237,8 @@ TransformerLayer make_transformer_layer(const OpParameterMaker& make, int64_t nu
   const Block& block = make.block();
   TransformerLayer layer;
   layer.number = number;
-  layer.dropout = std::get<Pointwise>(op_named(block, "attention.sum").shape).dropout;
+  layer.attention_dropout = dropout_of(op_named(block, "attention.sum"));
+  layer.mlp_dropout = dropout_of(op_named(block, "mlp.sum"));
   layer.attention_norm = make.norm("attention.norm");
   layer.attention = make_attention(make);
   layer.attention.number = number;

@@ -127,11 +127,11 @@ Block make_transformer_block(const TransformerBlockShape& shape) {
   block.ops.push_back(make_norm("attention.norm", shape.norm, shape.width, shape.epsilon));
   add_attention(block.ops, shape.width, shape.attention, shape.dropout.in_attention, shape.epsilon);
   if (shape.scale) add_scale(block.ops, "attention.scale", shape.width, *shape.scale);
-  add_sum(block.ops, "attention.sum", shape.width, shape.dropout.in_sums);
+  add_sum(block.ops, "attention.sum", shape.width, shape.dropout.behind_attention);
   block.ops.push_back(make_norm("mlp.norm", shape.norm, shape.width, shape.epsilon));
   add_mlp(block.ops, shape.width, shape.mlp);
   if (shape.scale) add_scale(block.ops, "mlp.scale", shape.width, *shape.scale);
-  add_sum(block.ops, "mlp.sum", shape.width, shape.dropout.in_sums);
+  add_sum(block.ops, "mlp.sum", shape.width, shape.dropout.behind_mlp);
   return block;
 }
 

@@ -23,8 +23,9 @@ struct AttentionShape {
 
 /// How likely a block drops elements.
 struct DropoutShape {
-  double in_attention = 0;
-  double in_sums = 0;
+  double in_attention = 0;      ///< of the weights between rows
+  double behind_attention = 0;  ///< of what it adds to rows
+  double behind_mlp = 0;
 };
 
 /// The other half: a plain or gated MLP, or `experts` of them with a router in front.

@@ -57,6 +57,7 @@ void read_gpt2(Fields& config, DeclaredModel& model) {
   check_heads_divide(config, "n_head", heads, "n_embd", width);
   const double dropout = config.number_or("embd_pdrop", 0.1, kProbabilityRange);
   const double epsilon = config.number_or("layer_norm_epsilon", 1e-5, {0, 1});
+  const double behind = config.number_or("resid_pdrop", 0.1, kProbabilityRange);
   const TransformerBlockShape shape{
       .name = "layer",
       .width = width,
@@ -73,7 +74,8 @@ void read_gpt2(Fields& config, DeclaredModel& model) {
               .has_bias = true,
               .activation = read_activation(config, "activation_function", "gelu_new")},
       .dropout = {.in_attention = config.number_or("attn_pdrop", 0.1, kProbabilityRange),
-                  .in_sums = config.number_or("resid_pdrop", 0.1, kProbabilityRange)},
+                  .behind_attention = behind,
+                  .behind_mlp = behind},
   };
   ModuleBuilder builder;
   for (int64_t layer = 0; layer < num_layers; ++layer) builder.add_layer(shape);

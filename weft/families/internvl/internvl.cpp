@@ -65,7 +65,10 @@ Module read_tower(Fields& config, Fields& vision, int64_t llm_width, DeclaredMod
                     .has_qkv_bias = vision.flag_or("attention_bias", false),
                     .norms_queries = vision.flag_or("use_qk_norm", false),
                     .scale = vision.number_or("layer_scale_init_value", 0.1, {-1e3, 1e3}),
-                    .dropout = {.in_attention = vision.number_or("attention_dropout", 0, kProbabilityRange)},
+                    .dropout = {.in_attention = vision.number_or("attention_dropout", 0, kProbabilityRange),
+                                .behind_attention = vision.number_or("projection_dropout", 0, kProbabilityRange),
+                                .behind_mlp = vision.number_or("hidden_dropout_prob", 0, kProbabilityRange)},
+                    .embedding_dropout = vision.number_or("hidden_dropout_prob", 0, kProbabilityRange),
                     .numbers = {.channels = vision.integer_or("num_channels", 3, kChannelRange),
                                 .patch_size = read_side(vision, "patch_size", 14, kPatchRange),
                                 .temporal_patch_size = 1,
@@ -105,18 +108,6 @@ Module read_tower(Fields& config, Fields& vision, int64_t llm_width, DeclaredMod
                           {.entry = "", .layer = "vision_tower.encoder.layer.{}.", .exit = ""}, model);
 }
 
-/// The tower's sums and its patches may be dropped with probabilities of their own, which none of its published
-/// configurations has.
-void name_other_dropout(Fields& vision, LlmNumbers& numbers) {
-  for (const char* field : {"hidden_dropout_prob", "projection_dropout"}) {
-    const double probability = vision.number_or(field, 0, kProbabilityRange);
-    if (probability == 0) continue;
-    numbers.not_run = Error{.field = vision.path_of(field),
-                            .problem = fmt::format("is {}, which can be planned but not run", probability),
-                            .advice = "Use 0; attention_dropout is obeyed."};
-  }
-}
-
 void read_internvl(Fields& config, DeclaredModel& model) {
   Fields text_config = config.object("text_config");
   Fields vision = config.object("vision_config");
@@ -133,7 +124,6 @@ void read_internvl(Fields& config, DeclaredModel& model) {
   model.numbers.llm = read_text_numbers(text_config, {}, text);
 
   model.modules.push_back(read_tower(config, vision, text.width, model));
-  name_other_dropout(vision, model.numbers.llm);
   model.modules.push_back(make_text_module(text, model.has_tied_embeddings, "language_model."));
   model.numbers.media = {.time = TimeRule::kText,
                          .tokens = {.image = read_token(config, "image_token", 151667)},

@@ -26,6 +26,12 @@ Block make_tower_entry(const TowerConfig& tower) {
     block.ops.push_back(
         {.name = "embedding.sum", .shape = Pointwise{.elements_in = 2 * width, .elements_out = width, .is_sum = true}});
   }
+  if (tower.embedding_dropout > 0) {
+    block.ops.push_back(
+        {.name = "embedding.dropout",
+         .shape = Pointwise{
+             .elements_in = width, .elements_out = width, .dropped = width, .dropout = tower.embedding_dropout}});
+  }
   if (tower.norms_first) block.ops.push_back(make_norm("first_norm", NormKind::kLayer, width, tower.epsilon));
   return block;
 }

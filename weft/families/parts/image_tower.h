@@ -25,7 +25,8 @@ struct TowerConfig {
   std::optional<double> scale = std::nullopt;  ///< of what layers add, fresh
   bool norms_first = false;                    ///< before the first layer
   bool norms_last = false;                     ///< behind the last one
-  DropoutShape dropout = {};
+  DropoutShape dropout = {};                   ///< of layers
+  double embedding_dropout = 0;                ///< of rows that enter the first of them
   VisionNumbers numbers;
   double deviation = 0.02;
   bool norms_merged = false;  ///< before the projector
@@ -44,8 +45,8 @@ void set_tile(Fields& config, const std::string& key, int64_t image_size, Vision
 /// How many layers are run for the features of one: -1 is the last one's, 0 what enters the first.
 int64_t read_feature_depth(Fields& config, const std::string& key, int64_t fallback, int64_t num_layers);
 
-/// Operators of its ends: patch_embedding, class_token, positions, first_norm; norm, projector.norm, projector.up,
-/// projector.down.
+/// Operators of its ends: patch_embedding, class_token, positions, embedding.dropout, first_norm; norm, projector.norm,
+/// projector.up, projector.down.
 Module make_image_tower(const TowerConfig& tower, const WeightTable& names, const BlockPaths& paths,
                         DeclaredModel& model);
 

@@ -58,6 +58,7 @@ Module read_omni_audio(Fields& config, int64_t llm_width, const std::string& pre
                     "Audio embeddings take the place of token embeddings, so the two must be equal.");
   }
 
+  const double behind = config.number_or("dropout", 0, kProbabilityRange);
   ModuleBuilder builder;
   for (int64_t layer = 0; layer < num_layers; ++layer) {
     builder.add_layer(
@@ -76,7 +77,8 @@ Module read_omni_audio(Fields& config, int64_t llm_width, const std::string& pre
                        .has_rotary = false},
          .mlp = {.intermediate = intermediate, .is_gated = false, .has_bias = true, .activation = activation},
          .dropout = {.in_attention = config.number_or("attention_dropout", 0, kProbabilityRange),
-                     .in_sums = config.number_or("dropout", 0, kProbabilityRange)}});
+                     .behind_attention = behind,
+                     .behind_mlp = behind}});
   }
 
   const RowsPerToken mel_rows{.numerator = kConvolutionStride};

@@ -6,6 +6,7 @@
 
 #include "weft/layers/embedding.h"
 #include "weft/layers/linear.h"
+#include "weft/program/dropping_ops.h"
 
 namespace weft {
 namespace {
@@ -25,6 +26,7 @@ ImageTower::ImageTower(const Module& module, const VisionNumbers& numbers, const
     patch_embedding_ = ends.entry.make("patch_embedding");
     class_token_ = ends.entry.make("class_token").weight;
     if (find_op(module.entry, "positions") != nullptr) positions_ = ends.entry.make("positions").weight;
+    if (const Op* dropping = find_op(module.entry, "embedding.dropout")) dropout_ = dropout_of(*dropping);
     first_norm_ = norm_if_any(ends.entry, "first_norm");
   }
   make_layers(module, blocks, /*normalizes_expert_weights=*/false, maker);
@@ -46,6 +48,7 @@ at::Tensor ImageTower::enter(const Inputs& inputs, const std::vector<MediaRows>&
   const at::Tensor class_row = embed(at::zeros({1}, places.options()), class_token_);
   at::Tensor x = at::where(places == 0, class_row, patches);
   if (positions_) x = x + embed(places.squeeze(1), positions_);
+  x = context.drop(x, dropout_, /*layer=*/0, DropoutSite::kEmbedding);
   return first_norm_ ? first_norm_->forward(x) : x;
 }
 

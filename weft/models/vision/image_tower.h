@@ -23,6 +23,7 @@ class ImageTower : public ModuleNetwork {
   OpParameters patch_embedding_;
   ParameterPtr class_token_;
   ParameterPtr positions_;               ///< nothing: places do not matter
+  double dropout_ = 0;                   ///< of rows with their places
   std::optional<NormLayer> first_norm_;  ///< nothing: rows go into the first layer as they are
   std::optional<NormLayer> last_norm_;
   std::optional<NormLayer> merged_norm_;
