@@ -1,8 +1,8 @@
 """How much memory a run needs until its first step and in its steps: start_memory.py [PROGRAM [ZERO ...]]
 
 Trains a Llama with 486 MiB of fp32 weights on four thread ranks of one process, dp 4, with each ZeRO stage: with fresh weights, with
-weights from a folder, and going on from a checkpoint. Prints the most resident memory of the process before the first step begins and
-from then on, and how long the start takes. Mapped files count as far as they are in the process's tables.
+weights from a folder, and going on from a checkpoint. Prints the most resident memory of the process before the first step begins, in
+the steps, and after them (a run with checkpoints saves one then), and how long the start takes. Mapped files count as far as they are in the process's tables.
 """
 
 import json
@@ -58,34 +58,37 @@ def resident_gib(process):
 
 
 def watch(command, metrics):
-    """Samples of (seconds, own GiB, mapped GiB), and when the first step began."""
+    """Samples of (seconds, own GiB, mapped GiB), when the first step began and when the last was written down."""
     start = time.time()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    samples, began = [], None
+    samples, began, stepped = [], None, None
     before = metrics.read_text().count("\n") if metrics.exists() else 0
     while process.poll() is None:
         try:
             samples.append((time.time(), *resident_gib(process)))
         except (FileNotFoundError, ProcessLookupError):
             break
-        if began is None and metrics.exists():
+        if stepped is None and metrics.exists():
             lines = metrics.read_text().split("\n")[:-1]
-            if len(lines) > before:
+            if began is None and len(lines) > before:
                 began = time.time() - json.loads(lines[before])["step_ms"] / 1e3
+            if len(lines) == before + STEPS:
+                stepped = time.time()
         time.sleep(0.005)
     output = process.communicate()[0]
-    if process.returncode != 0 or began is None:
+    if process.returncode != 0 or stepped is None:
         sys.exit(f"{command}\n{output}")
-    return samples, start, began
+    return samples, start, began, stepped
 
 
-def report(name, samples, start, began):
+def report(name, samples, start, began, stepped):
     # What samples see of the moment in which the first step begins is neither.
     for part, index in (("own", 1), ("own and mapped", None)):
         size = lambda sample: sample[index] if index else sample[1] + sample[2]
         starting = max(size(s) for s in samples if s[0] < began - 0.02)
-        stepping = max(size(s) for s in samples if s[0] > began + 0.02)
-        print(f"{name}: {part}: {starting:.2f} GiB until the first step, {stepping:.2f} GiB in {STEPS} steps")
+        stepping = max(size(s) for s in samples if began + 0.02 < s[0] < stepped)
+        ending = max((size(s) for s in samples if s[0] > stepped), default=0)
+        print(f"{name}: {part}: {starting:.2f} GiB until the first step, {stepping:.2f} GiB in {STEPS} steps, {ending:.2f} GiB after them")
     print(f"{name}: {began - start:.2f} s until the first step", flush=True)
 
 

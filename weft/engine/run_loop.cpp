@@ -279,22 +279,26 @@ class RankRun {
       say(fmt::format("waiting for the checkpoint of step {}, which is still being written", saving_->step()));
       if (auto error = finish_save()) return error;
     }
-    TrainingSession::SaveOptions options{.checkpoints = start_.folder.checkpoints(),
-                                         .removes_leftovers = removes_leftovers(),
-                                         .run = evaluations_.to_json(),
-                                         .keep_also = {}};
-    if (keeps_best() && evaluations_.best()) options.keep_also = {evaluations_.best()->step, linked_step_};
-    auto save = session_.begin_save(options);
+    auto save = session_.begin_save(save_options());
     if (!save) return std::move(save).error();
     saving_ = *std::move(save);
     return std::nullopt;
   }
 
+  TrainingSession::SaveOptions save_options() const {
+    TrainingSession::SaveOptions options{.checkpoints = start_.folder.checkpoints(),
+                                         .removes_leftovers = removes_leftovers(),
+                                         .run = evaluations_.to_json(),
+                                         .keep_also = {}};
+    if (keeps_best() && evaluations_.best()) options.keep_also = {evaluations_.best()->step, linked_step_};
+    return options;
+  }
+
   bool removes_leftovers() const { return !start_.claim || start_.claim->is_locked(); }
 
-  void note_saved(const SavedCheckpoint& saved) {
+  void note_saved(const SavedCheckpoint& saved, int64_t step) {
     report_.checkpoint = saved.folder;
-    saved_step_ = saving_->step();
+    saved_step_ = step;
     if (saved.warning) say(saved.warning->message());
     if (keeps_best() && evaluations_.best() && saved_step_ == evaluations_.best()->step) {
       linked_step_ = saved_step_;
@@ -308,7 +312,7 @@ class RankRun {
     if (!saving_) return std::nullopt;
     const auto saved = saving_->poll();
     if (!saved) return saved.error();
-    if (*saved) note_saved(**saved);
+    if (*saved) note_saved(**saved, saving_->step());
     return std::nullopt;
   }
 
@@ -316,7 +320,7 @@ class RankRun {
     if (!saving_) return std::nullopt;
     const auto saved = saving_->finish();
     if (!saved) return saved.error();
-    note_saved(*saved);
+    note_saved(*saved, saving_->step());
     return std::nullopt;
   }
 
@@ -330,8 +334,10 @@ class RankRun {
                       done));
       return std::nullopt;
     }
-    if (auto error = begin_save()) return error;
-    return finish_save();
+    const auto saved = session_.save(save_options());  // no step follows that would change what is written
+    if (!saved) return saved.error();
+    note_saved(*saved, done);
+    return std::nullopt;
   }
 
   /// A step failed on all ranks, and weights are as before it.

@@ -21,9 +21,11 @@ Result<std::optional<TrainReport>> Trainer::train(const TrainOptions& options) {
   };
   const Result<TrainConfig> config = counted_steps();
   if (!config) return detect_launch().is_speaker() ? config.error() : told_elsewhere(config.error().kind);
-  // While a checkpoint is saved, the host holds a copy of it.
+  // While a checkpoint is saved beside the next steps, the host holds a copy of it; after the last step it does not.
   TrainOptions counted = options;
-  if (config->checkpoints.interval_steps > 0 && config->device == "cpu") {
+  const TrainConfig::Checkpoints& saved = config->checkpoints;
+  const bool saves_beside_steps = saved.interval_steps > 0 && (saved.interval_steps < config->steps || saved.keep_best);
+  if (saves_beside_steps && config->device == "cpu") {
     for (RankNeed& need : counted.memory) need.states_bytes += need.snapshot_bytes;
   }
   RunLoop run(plan_, *config, counted, *switches_);

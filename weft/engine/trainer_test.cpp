@@ -91,6 +91,19 @@ TEST_F(TrainerApi, TrainsEvaluatesPredictsAndFinetunes) {
   EXPECT_LT(*(*tuned)->first_loss, losses.front() - 0.1);
 }
 
+TEST_F(TrainerApi, OnlyCheckpointsBesideStepsNeedACopyOfStates) {
+  const Plan one = plan({.micro_batch_num = 4, .precision = kFp32});
+  const std::vector<RankNeed> memory = {{.snapshot_bytes = 1e18}};  // more than any machine has
+  TrainConfig saves_twice = config(2);
+  saves_twice.checkpoints.interval_steps = 1;
+  const auto refused = Trainer(one, saves_twice).train({.run_folder = folder_ / "twice", .memory = memory});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().field, "memory");
+  const auto report = Trainer(one, config(2)).train({.run_folder = folder_ / "once", .memory = memory});
+  ASSERT_TRUE(report.ok()) << report.error().message();
+  EXPECT_TRUE((*report)->is_saved);
+}
+
 // Samples do not depend on the plan, so that only rounding may differ.
 TEST_F(TrainerApi, AnEncoderBesideThePipelineLearnsAsInline) {
   Plan inline_plan = plan({.data_parallel = 2, .pipeline_stage = 2, .micro_batch_num = 4, .precision = kFp32});

@@ -472,19 +472,26 @@ Result<EvalReport> TrainingSession::evaluate(int64_t num_batches) {
   return report;
 }
 
-Result<std::unique_ptr<CheckpointSave>> TrainingSession::begin_save(const SaveOptions& options) {
+SaveRequest TrainingSession::save_request(const SaveOptions& options) const {
   Json run = to_json(*config_);
   run.update(options.run);
-  return CheckpointSave::begin({.checkpoints = options.checkpoints,
-                                .step = step_,
-                                .samples = first_sample(step_),
-                                .first_batch_samples = first_batch_samples_,
-                                .plan = *plan_,
-                                .run = std::move(run),
-                                .keep_last = config_->checkpoints.keep,
-                                .keep_also = options.keep_also,
-                                .removes_leftovers = options.removes_leftovers},
-                               world_->all(), rank_->optimizers());
+  return {.checkpoints = options.checkpoints,
+          .step = step_,
+          .samples = first_sample(step_),
+          .first_batch_samples = first_batch_samples_,
+          .plan = *plan_,
+          .run = std::move(run),
+          .keep_last = config_->checkpoints.keep,
+          .keep_also = options.keep_also,
+          .removes_leftovers = options.removes_leftovers};
+}
+
+Result<std::unique_ptr<CheckpointSave>> TrainingSession::begin_save(const SaveOptions& options) {
+  return CheckpointSave::begin(save_request(options), world_->all(), rank_->optimizers());
+}
+
+Result<SavedCheckpoint> TrainingSession::save(const SaveOptions& options) {
+  return save_checkpoint(save_request(options), world_->all(), rank_->optimizers());
 }
 
 }  // namespace weft

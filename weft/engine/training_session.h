@@ -70,6 +70,8 @@ class TrainingSession {
   };
   /// Between two steps: takes a copy of what this rank is to write, which is then written beside the next steps.
   Result<std::unique_ptr<CheckpointSave>> begin_save(const SaveOptions& options);
+  /// The same without a copy: it is on disk when this returns.
+  Result<SavedCheckpoint> save(const SaveOptions& options);
 
   /// Goes on by another plan of the same model for the same ranks, between two steps and without touching a disk. Costs
   /// and the process's batches are those of the new plan. For a moment a rank holds its states of both.
@@ -89,6 +91,7 @@ class TrainingSession {
     double flops = 0;         ///< of a training step over the whole batch
     double waited_ms = 0;     ///< here, until it was made
   };
+  SaveRequest save_request(const SaveOptions& options) const;
   void use_batches(std::shared_ptr<SharedBatches> batches);
   std::optional<Error> make_samples();
   /// The number, in the run, of the first sample of a step of this plan.

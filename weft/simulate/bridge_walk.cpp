@@ -73,6 +73,12 @@ CountedTensor BridgeWalk::take_rows(int64_t microbatch) {
   return pieces.size() == 1 ? pieces.front() : make_rows(num_rows);
 }
 
+int64_t BridgeWalk::bytes_taken(int64_t microbatch) const {
+  int64_t num_rows = 0;
+  for (const Run& run : runs_[static_cast<size_t>(microbatch)]) num_rows += run.count;
+  return num_rows * row_bytes_;
+}
+
 void BridgeWalk::give_gradient(int64_t microbatch, const CountedTensor& gradient) {
   for (const Run& run : runs_[static_cast<size_t>(microbatch)]) {
     Macro& of = macros_[static_cast<size_t>(run.macro)];

@@ -18,6 +18,8 @@ class BridgeWalk {
   void send_rows(int64_t macro, const CountedTensor& rows);
   void receive_rows(int64_t macro);
   CountedTensor take_rows(int64_t microbatch);
+  /// Of what a microbatch takes in, which may be a part of what a macro batch has here.
+  int64_t bytes_taken(int64_t microbatch) const;
   void give_gradient(int64_t microbatch, const CountedTensor& gradient);
   void send_gradients(int64_t macro);
   void receive_gradients(int64_t macro);

@@ -67,10 +67,10 @@ ModuleRows text_rows(const ModulePlan& module, const RankPlace& place, const Mic
   return rows;
 }
 
-/// Two frames a row, and one more on each side that neighbours convolve, too.
-int64_t frames_seen(int64_t rows, int64_t all_rows, int64_t all_frames) {
-  if (rows == all_rows) return all_frames;
-  return rows == 0 ? 0 : std::min(all_frames, 2 * rows + 1);
+/// Two frames a row, and `beside` that neighbours have, too.
+int64_t frames_seen(int64_t rows, int64_t beside, const EncoderLoad& load) {
+  if (rows == sum(load.segments)) return load.frames;
+  return rows == 0 ? 0 : std::min(load.frames, 2 * rows + beside);
 }
 
 }  // namespace
@@ -84,7 +84,10 @@ ModuleRows encoder_rows(const Plan& plan, const ModulePlan& module, const RankPl
   rows.out_whole = share.outside;
   rows.between = rows_between(module, place, rows.whole);
   rows.out_between = rows_between(module, place, rows.out_whole);
-  if (module.kind == ModuleKind::kAudio) rows.frames = frames_seen(rows.between, sum(load.segments), load.frames);
+  if (module.kind == ModuleKind::kAudio) {
+    rows.frames = frames_seen(rows.between, 1, load);
+    rows.frames_given = frames_seen(rows.whole, 3, load);  // the first convolution sees one more on each side
+  }
   return rows;
 }
 

@@ -16,8 +16,9 @@ struct ModuleRows {
   int64_t whole = 0;        ///< inside tensor-parallel regions
   int64_t out_between = 0;  ///< the same of what the module gives
   int64_t out_whole = 0;
-  int64_t frames = 0;   ///< that the first convolution of audio is run for
-  int64_t targets = 0;  ///< of the llm
+  int64_t frames = 0;        ///< that the first convolution of audio is run for
+  int64_t frames_given = 0;  ///< to this rank: those that all tensor-parallel ranks' rows see
+  int64_t targets = 0;       ///< of the llm
   /// Rows that attend to each other: all on this rank, or some of them on others.
   struct Segments {
     std::shared_ptr<const std::vector<int64_t>> lengths;

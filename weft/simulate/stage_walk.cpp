@@ -215,15 +215,16 @@ CountedTensor StageWalk::enter_llm(Passage& passage, WalkedFlow& flow, const Mic
     kind.needs_gradient = trains;
     kind.gradient = &(*visit.media_gradients)[other];
     const Module& encoder = *plan_.model.find(plan_.modules[other].kind);
+    const auto found = passage.rows.needed_between.find(encoder.kind);
+    const int64_t num_between = found == passage.rows.needed_between.end() ? 0 : found->second;
     if (encoder.output_parts > 1) {
-      const auto between = passage.rows.needed_between.find(encoder.kind);
       passage.added.push_back({.encoder = other,
-                               .num_rows = between == passage.rows.needed_between.end() ? 0 : between->second,
+                               .num_rows = num_between,
                                .num_parts = encoder.output_parts - 1,
                                .needs_gradient = trains});
     }
     if (is_beside(other)) {
-      kind.num_rows = flow[other].bytes() / (encoder.output_width * context.element_bytes);
+      kind.num_rows = num_between;  // what is taken may be a part of a macro batch's rows
       kind.are_own = context.divides_rows;
       continue;
     }

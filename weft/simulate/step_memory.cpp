@@ -112,7 +112,7 @@ class RowWalk {
   /// Numbers of places that a rank's share of an encoder's rows has, where others have the rest.
   static int64_t numbers_of(const ModulePlan& module, const ModuleRows& rows) {
     if (module.kind != ModuleKind::kAudio || module.cp == 1) return 0;
-    return 3 * (rows.frames + rows.whole) + rows.out_whole;
+    return 3 * (rows.frames_given + rows.whole) + rows.out_whole;
   }
 
   /// What an encoder takes in, in the precision that it computes in.
@@ -271,7 +271,7 @@ class RowWalk {
       const auto rows = media_.extract({each->module, microbatch});
       if (rows.empty()) continue;
       CountedTensor& gradient = of_inputs[each->module];
-      if (!gradient.is_defined()) gradient = CountedTensor(count_, rows.mapped().bytes());
+      if (!gradient.is_defined()) gradient = CountedTensor(count_, each->bridge->bytes_taken(microbatch));
       each->bridge->give_gradient(microbatch, gradient);
       gradient.reset();
     }
