@@ -96,11 +96,15 @@ void print_whole() {
 void print_memory() {
   std::vector<double> gaps, times_ms;
   int optimal = 0;
-  for (const Case& one :
-       {Case{}, Case{.model = "llama3-70b"}, Case{.model = "qwen3-30b-a3b", .rows = 4096},
-        Case{.model = "qwen2.5-7b", .mesh = "tp=4,dp=16"}, Case{.mesh = "tp=4,cp=2,dp=8", .rows = 4096},
-        Case{.model = "llama3-70b", .mesh = "tp=8,cp=2,dp=4", .rows = 4096},
-        Case{.model = "qwen3-8b", .mesh = "tp=2,cp=4,dp=8", .rows = 4096}}) {
+  const std::vector<Case> cases{{.samples = 8, .rows = 4096, .microbatches = 8},
+                                {.model = "llama3-70b", .samples = 8, .rows = 4096, .microbatches = 8},
+                                {.model = "qwen3-30b-a3b", .samples = 16, .rows = 4096, .microbatches = 4},
+                                {.model = "qwen2.5-7b", .mesh = "tp=4,dp=16", .samples = 16, .microbatches = 2},
+                                {.samples = 64},
+                                {.mesh = "tp=4,cp=2,dp=8", .samples = 16, .rows = 4096},
+                                {.model = "llama3-70b", .mesh = "tp=8,cp=2,dp=4", .samples = 8, .microbatches = 4},
+                                {.model = "qwen3-8b", .mesh = "tp=2,cp=4,dp=8", .samples = 8, .rows = 16384}};
+  for (const Case& one : cases) {
     const Made made = make(one);
     Result<ShardSolution> free = search_strategy(made.problem(), {});
     const double free_ms = ms_of([&] { free = search_strategy(made.problem(), {}); });
@@ -108,10 +112,12 @@ void print_memory() {
       std::printf("%s: %s\n", one.text().c_str(), free.error().message().c_str());
       continue;
     }
-    std::printf("%s: no limit %.1f ms (a step of %.1f ms, %.1f GiB)\n", one.text().c_str(), free_ms, free->totals.ms(),
-                free->totals.bytes() / kGiB);
-    for (const double share : {0.9, 0.7, 0.5, 0.3, 0.15}) {
-      const double limit = share * free->totals.bytes();
+    const ShardProblem problem = made.problem();
+    const double least = evaluate(problem, ShardSolver(problem).solve(1e3, all_allowed(problem))->assignment).bytes();
+    std::printf("%s: no limit %.1f ms (a step of %.1f ms, %.1f GiB; %.1f GiB are the least)\n", one.text().c_str(),
+                free_ms, free->totals.ms(), free->totals.bytes() / kGiB, least / kGiB);
+    for (const double share : {0.9, 0.7, 0.5, 0.3, 0.1, 0.02}) {
+      const double limit = least + share * (free->totals.bytes() - least);
       std::optional<Result<ShardSolution>> found;
       const double ms = ms_of([&] { found = search_strategy(made.problem(), {.memory_bytes = limit}); });
       if (!*found) {
