@@ -53,7 +53,7 @@ class OpMeter {
   }
 
   void add(const Matmul& m, OpMemory& memory) const {
-    const LocalMatmul local = local_matmul(m, op_.split, setting_.share());
+    const LocalMatmul local = local_matmul(m, op_.split(), setting_.share());
     const double rows = rows_ / as_double(row_share(op_, setting_));
     memory.weight_input = memory.saved;
     memory.output_gradient = rows * as_double(local.out) * bytes_;

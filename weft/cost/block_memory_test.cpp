@@ -95,10 +95,10 @@ int64_t joined_parameters(const Block& block, const BlockSetting& setting) {
   int64_t total = 0;
   for (const Op& op : block.ops) {
     const int64_t local = local_parameters(op, setting.share()).total();
-    if (op.split == TensorSplit::kWhole || op.split == TensorSplit::kInside) {
+    if (op.split() == TensorSplit::kWhole || op.split() == TensorSplit::kInside) {
       EXPECT_EQ(local, num_parameters(op)) << op.name;
       total += local;
-    } else if (op.split == TensorSplit::kRow) {
+    } else if (op.split() == TensorSplit::kRow) {
       const int64_t bias = std::get<Matmul>(op.shape).bias_elements * (std::get<Matmul>(op.shape).experts / setting.ep);
       total += setting.tp * (local - bias) + bias;
     } else {

@@ -25,9 +25,7 @@ BlockSharing sharing_of(const BlockSetting& setting) {
 
 /// An llm's entry.
 bool has_table(const Block& block) {
-  return std::any_of(block.ops.begin(), block.ops.end(), [](const Op& op) {
-    return std::holds_alternative<Lookup>(op.shape) && op.split == TensorSplit::kColumn;
-  });
+  return std::any_of(block.ops.begin(), block.ops.end(), is_divided_table);
 }
 
 /// The forward's exchanges.

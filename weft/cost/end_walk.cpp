@@ -188,7 +188,7 @@ void walk_llm_exit(const WalkedBlock& block, const CountedTensor& x, int64_t tar
                    const WalkContext& outside) {
   const Op &norm_op = op_named(block.block, "norm"), &head = op_named(block.block, "logits");
   const auto& norm = std::get<Norm>(norm_op.shape);
-  const LocalMatmul local = local_matmul(std::get<Matmul>(head.shape), head.split, outside.share);
+  const LocalMatmul local = local_matmul(std::get<Matmul>(head.shape), head.split(), outside.share);
   const WalkContext context = outside.going_back(block.needs_of(head).of_output);
   const WalkContext behind = outside.going_back(block.needs_of(norm_op).of_output);
   const SiteRows sites{context.rows, context.whole_rows, norm.width};
@@ -255,8 +255,8 @@ CountedTensor walk_merger(const WalkedBlock& block, const std::string& norm_name
   const Op& norm_op = op_named(block.block, norm_name);
   const auto& norm = std::get<Norm>(norm_op.shape);
   const Op &up = op_named(block.block, path + "up"), &down = op_named(block.block, path + "down");
-  const LocalMatmul wider = local_matmul(std::get<Matmul>(up.shape), up.split, outside.share);
-  const LocalMatmul narrower = local_matmul(std::get<Matmul>(down.shape), down.split, outside.share);
+  const LocalMatmul wider = local_matmul(std::get<Matmul>(up.shape), up.split(), outside.share);
+  const LocalMatmul narrower = local_matmul(std::get<Matmul>(down.shape), down.split(), outside.share);
   const LinearShape first{
       .rows = rows.whole, .in = wider.in, .out = wider.out, .has_bias = true, .adapter = block.adapter_of(up)};
   CountedTensor wide;
@@ -375,8 +375,8 @@ CountedTensor walk_tower_exit(const WalkedBlock& block, const CountedTensor& x, 
                               const WalkContext& outside) {
   const Op &up = op_named(block.block, "projector.up"), &down = op_named(block.block, "projector.down");
   const auto &wider_shape = std::get<Matmul>(up.shape), &narrower_shape = std::get<Matmul>(down.shape);
-  const LocalMatmul wider = local_matmul(wider_shape, up.split, outside.share);
-  const LocalMatmul narrower = local_matmul(narrower_shape, down.split, outside.share);
+  const LocalMatmul wider = local_matmul(wider_shape, up.split(), outside.share);
+  const LocalMatmul narrower = local_matmul(narrower_shape, down.split(), outside.share);
   const int64_t merged = wider_shape.in, all = outside.whole_rows;
   const LinearShape wider_rows{.rows = rows.whole,
                                .in = wider.in,

@@ -16,7 +16,7 @@ CountedTensor row_cut_product(const WalkProduct& product, const WalkedBlock& blo
   const Op& op = op_named(block.block, name);
   const WalkContext context = block.at(op, outside);
   const auto& matmul = std::get<Matmul>(op.shape);
-  const LocalMatmul local = local_matmul(matmul, op.split, context.share);
+  const LocalMatmul local = local_matmul(matmul, op.split(), context.share);
   LinearShape shape{.rows = context.whole_rows,
                     .in = local.in,
                     .out = local.out,
@@ -40,7 +40,7 @@ CountedTensor column_cut_linear(const CountedTensor& x, const WalkedBlock& block
                                 const WalkContext& outside) {
   const WalkContext context = block.at(op, outside);
   const auto& matmul = std::get<Matmul>(op.shape);
-  const LocalMatmul local = local_matmul(matmul, op.split, context.share);
+  const LocalMatmul local = local_matmul(matmul, op.split(), context.share);
   return walk_entered_linear(x, {context.rows, context.whole_rows, local.in},
                              {.rows = context.whole_rows,
                               .in = local.in,
@@ -74,7 +74,7 @@ CountedTensor mlp(const CountedTensor& x, const WalkedBlock& layer, const WalkCo
   const Block& block = layer.block;
   const Op* gate_up = find_op(block, "mlp.gate_up");
   const Op& up = gate_up != nullptr ? *gate_up : op_named(block, "mlp.up");
-  const int64_t up_width = local_matmul(std::get<Matmul>(up.shape), up.split, context.share).out;
+  const int64_t up_width = local_matmul(std::get<Matmul>(up.shape), up.split(), context.share).out;
   const CountedTensor wide = column_cut_linear(x, layer, up, context);
   const WalkContext behind = context.going_back(layer.needs_of(up).of_output);
   if (context.has_own_kernels() && !layer.adapter_of(op_named(block, "mlp.down"))) {
@@ -141,7 +141,7 @@ CountedTensor expert_linear(const CountedTensor& x, const Op& op, int64_t rows,
       return added_gradient(std::exchange(*of_rows, {}), of_product, context);
     });
   }
-  const LocalMatmul local = local_matmul(std::get<Matmul>(op.shape), op.split, context.share);
+  const LocalMatmul local = local_matmul(std::get<Matmul>(op.shape), op.split(), context.share);
   const CountedTensor kept = context.trains ? x : CountedTensor();
   context.add_step([=](const CountedTensor& dy) {
     const auto make_gradients = [context, local, rows] { expert_gradients(rows, local, context); };
@@ -230,7 +230,7 @@ CountedTensor moe(const CountedTensor& x, const LayerWalk& layer, const WalkCont
   const bool is_over_tp = outside.share.experts_over_tp;
   const int64_t n = is_over_tp ? outside.rows : outside.whole_rows;
   const int64_t sent = n * k, here = layer.is_exchanged ? layer.received_rows : sent;
-  const int64_t inner_width = local_matmul(std::get<Matmul>(up.shape), up.split, outside.share).out / 2;
+  const int64_t inner_width = local_matmul(std::get<Matmul>(up.shape), up.split(), outside.share).out / 2;
   const WalkContext before = outside.going_back(of_rows);
   const bool of_wide = of_rows || layer.has_rows_gradient(up);
   const bool of_outer = of_wide || layer.has_rows_gradient(down);

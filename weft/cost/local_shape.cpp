@@ -14,12 +14,12 @@ bool has_whole_rows(const Op& op, const BlockSetting& setting) {
 
 int64_t row_share(const Op& op, const BlockSetting& setting) {
   const bool has_own_rows =
-      op.split == TensorSplit::kWhole ? !has_whole_rows(op, setting) : has_whole_experts(op, setting.experts_over_tp);
+      op.split() == TensorSplit::kWhole ? !has_whole_rows(op, setting) : has_whole_experts(op, setting.experts_over_tp);
   return has_own_rows ? setting.row_share() : 1;
 }
 
 int64_t feature_share(const Op& op, const BlockSetting& setting) {
-  return op.split == TensorSplit::kInside ? setting.tp : 1;
+  return op.split() == TensorSplit::kInside ? setting.tp : 1;
 }
 
 }  // namespace weft

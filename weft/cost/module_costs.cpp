@@ -67,7 +67,7 @@ ModuleCosts price_module(const Plan& plan, const ModulePlan& m, const ModulePlac
   costs.exit = price_block(module, module.exit, costs.setting, times, segments);
   if (m.is_encoder()) costs.output = output_time(plan.cluster, module, costs.setting, segments);
   for (const Op& op : module.entry.ops) {
-    if (std::holds_alternative<Lookup>(op.shape) && op.split == TensorSplit::kColumn)
+    if (is_divided_table(op))
       costs.table_elements += local_parameters(op, costs.setting.share()).dense;
   }
   if (placements.gradients.num_ranks > 1) costs.gradient_link = link_of(plan.cluster, placements.gradients);

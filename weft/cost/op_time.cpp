@@ -34,7 +34,7 @@ class OpPricer {
         bytes_(num_bytes(setting.precision)) {}
 
   OpTime operator()(const Matmul& m) const {
-    const LocalMatmul local = local_matmul(m, op_.split, setting_.share());
+    const LocalMatmul local = local_matmul(m, op_.split(), setting_.share());
     const double copies = as_double(local.experts);
     const double rows =
         rows_ / copies * (m.experts > 1 && !setting_.even_experts ? busiest_rank(setting_.ep, rows_) : 1);

@@ -18,7 +18,6 @@ enum class CutUnit : uint8_t {
   kElements,    ///< between any two elements
   kQueryHeads,  ///< between heads, as attention deals them out
   kKeyHeads,    ///< between key or value heads; where there are fewer than ranks, they are copied
-  kVocabulary,  ///< between entries of the vocabulary
 };
 
 /// How tensor parallelism may divide a weight: data for whoever spreads a model; the layers do not read it.

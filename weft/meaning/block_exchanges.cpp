@@ -35,7 +35,7 @@ class ForwardList {
     if (std::holds_alternative<CrossEntropy>(op.shape) && sharing_.tp > 1)
       list_.push_back({.kind = ExchangeKind::kLoss, .op = i});
     if (const auto* matmul = std::get_if<Matmul>(&op.shape)) add_product(i, *matmul);
-    const bool pools = op.split == TensorSplit::kWhole && has_output_rows(op);
+    const bool pools = op.split() == TensorSplit::kWhole && has_output_rows(op);
     if (pools && !pooling_) pooling_ = i;
   }
 
@@ -53,7 +53,7 @@ class ForwardList {
   /// Rows become whole before they choose experts, and copies of them go there.
   void add_router(size_t i) {
     size_t experts = i + 1;
-    while (block_.ops[experts].split != TensorSplit::kColumn) ++experts;
+    while (block_.ops[experts].split() != TensorSplit::kColumn) ++experts;
     if (sharing_.tp > 1 && !sharing_.experts_over_tp) list_.push_back(enter_before(experts, /*happens_again=*/false));
     changes_rows_ = true;
     if (sharing_.balances_experts) list_.push_back({.kind = ExchangeKind::kBalance, .op = i});
@@ -76,13 +76,13 @@ class ForwardList {
   void add_product(size_t i, const Matmul& matmul) {
     const Op& op = block_.ops[i];
     const bool is_of_experts = matmul.experts > 1;
-    if (op.split == TensorSplit::kColumn) {
+    if (op.split() == TensorSplit::kColumn) {
       changes_rows_ = true;
       if (is_of_experts && sharing_.ep > 1) list_.push_back({.kind = ExchangeKind::kExpertRows, .op = i});
       if (!is_of_experts && sharing_.tp > 1 && !are_whole_) list_.push_back(enter_before(i, sharing_.divides_rows));
       are_whole_ = false;
     }
-    if (op.split == TensorSplit::kRow) {
+    if (op.split() == TensorSplit::kRow) {
       changes_rows_ = true;
       if (is_of_experts && sharing_.ep > 1)
         list_.push_back({.kind = ExchangeKind::kExpertRows,

@@ -57,10 +57,10 @@ struct EachWeight {
 
   void operator()(const Matmul& m) const {
     if (m.is_tied) return;
-    const LocalMatmul local = local_matmul(m, op.split, share);
+    const LocalMatmul local = local_matmul(m, op.split(), share);
     const bool is_expert = m.experts > 1;
-    const bool is_whole = op.split == TensorSplit::kWhole && !has_whole_experts(op, share.experts_over_tp);
-    const int64_t keys = op.split == TensorSplit::kColumn ? shared_key_width(m, share) : 0;
+    const bool is_whole = op.split() == TensorSplit::kWhole && !has_whole_experts(op, share.experts_over_tp);
+    const int64_t keys = op.split() == TensorSplit::kColumn ? shared_key_width(m, share) : 0;
     visit(LocalWeight{.elements = local.experts * local.in * local.out,
                       .is_matrix = true,
                       .is_expert = is_expert,
@@ -70,19 +70,20 @@ struct EachWeight {
                       .same_keys = keys * local.in});
     if (m.bias_elements == 0) return;
     // It lies along the output, which only a column split cuts. Keys without a bias of their own have zeros in it.
-    const bool is_cut = op.split == TensorSplit::kColumn && !has_whole_experts(op, share.experts_over_tp);
+    const bool is_cut = op.split() == TensorSplit::kColumn && !has_whole_experts(op, share.experts_over_tp);
     const int64_t bias = is_cut ? local.out : m.bias_elements;
     visit(LocalWeight{
         .elements = local.experts * bias,
         .is_matrix = is_expert,
         .is_expert = is_expert,
         .is_product = true,
-        .is_whole = is_whole || (op.split == TensorSplit::kRow && !has_whole_experts(op, share.experts_over_tp)),
+        .is_whole = is_whole || (op.split() == TensorSplit::kRow && !has_whole_experts(op, share.experts_over_tp)),
         .same_keys = keys});
   }
   void operator()(const Lookup& l) const {
-    const int64_t entries = op.split == TensorSplit::kColumn ? cut_anywhere(l.entries, share) : l.entries;
-    visit(LocalWeight{.elements = entries * l.width, .is_matrix = true, .is_whole = op.split != TensorSplit::kColumn});
+    const bool is_divided = is_divided_table(op);
+    const int64_t entries = is_divided ? cut_anywhere(l.entries, share) : l.entries;
+    visit(LocalWeight{.elements = entries * l.width, .is_matrix = true, .is_whole = !is_divided});
   }
   void operator()(const Norm& n) const {
     const LocalWeight weight{.elements = n.width, .is_whole = true, .sees_divided = sees_divided(op)};

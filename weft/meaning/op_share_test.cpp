@@ -30,12 +30,12 @@ TEST(OpShare, EveryRanksSharesAddUpToTheModel) {
   const Model model = *Scenarios(source_tree() / "scenarios").model("qwen2-vl-7b");
   for (const Block& block : model.find(ModuleKind::kLlm)->distinct_layers) {
     for (const Op& op : block.ops) {
-      if (op.split != TensorSplit::kColumn && op.split != TensorSplit::kRow) continue;
+      if (op.split() != TensorSplit::kColumn && op.split() != TensorSplit::kRow) continue;
       for (const int64_t tp : {2, 3, 4}) {  // at most as many as keys, of which there are no copies then
         int64_t all = 0;
         for (int64_t rank = 0; rank < tp; ++rank) all += local_parameters(op, {.tp = tp, .tp_rank = rank}).total();
         const auto* product = std::get_if<Matmul>(&op.shape);
-        const int64_t copied = op.split == TensorSplit::kRow ? (tp - 1) * product->bias_elements : 0;
+        const int64_t copied = op.split() == TensorSplit::kRow ? (tp - 1) * product->bias_elements : 0;
         EXPECT_EQ(all, num_parameters(op) + copied) << op.name << " tp " << tp;
       }
     }

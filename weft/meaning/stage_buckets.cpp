@@ -10,13 +10,6 @@
 #include "weft/program/name_weights.h"
 
 namespace weft {
-namespace {
-
-bool is_table(const Op& op) {
-  return std::holds_alternative<Lookup>(op.shape) && op.split == TensorSplit::kColumn;
-}
-
-}  // namespace
 
 void StageContent::add(const StagePart& part) {
   const ModulePlan& module = plan_->modules[static_cast<size_t>(part.module)];
@@ -32,7 +25,7 @@ void StageContent::add(const StagePart& part) {
   if (has_tied_end) {
     const size_t first = weights_.size();
     for (const Op& op : spec.entry.ops) {
-      if (is_table(op)) add_op(op, module, is_table_alone);
+      if (is_divided_table(op)) add_op(op, module, is_table_alone);
     }
     for (size_t i = first; i < weights_.size(); ++i) {
       weights_[i].is_trained = trainable_.trains_table();
@@ -48,7 +41,7 @@ void StageContent::add_block(const ModulePlan& module, int64_t place, bool has_t
   const std::vector<bool> trained = trainable_.weights_of(module.kind, place);
   const size_t first = weights_.size();
   for (const Op& op : block_at(*plan_->model.find(module.kind), place).ops)
-    add_op(op, module, has_table_alone && is_table(op));
+    add_op(op, module, has_table_alone && is_divided_table(op));
   WEFT_CHECK(weights_.size() - first == trained.size(), "{} weights, {} of which are known", weights_.size() - first,
              trained.size());
   for (size_t i = first; i < weights_.size(); ++i) weights_[i].is_trained = trained[i - first];
@@ -61,7 +54,7 @@ void StageContent::add_op(const Op& op, const ModulePlan& module, bool is_alone)
   for (const LocalWeight& weight : listed) {
     weights_.push_back({.weight = weight,
                         .block = blocks_.size(),
-                        .is_of_table = !module.is_encoder() && is_table(op),
+                        .is_of_table = !module.is_encoder() && is_divided_table(op),
                         .is_alone = is_alone,
                         .has_divided_rows = divides_rows(module),
                         .is_shared_out = weight.is_expert && module.ep > 1,

@@ -23,7 +23,7 @@ HeadCounts heads_of(const Matmul& m) {
 
 /// The parts along the output of a product that each have a cut of their own.
 std::vector<PieceRows> output_parts(const Op& op, const Matmul& m) {
-  if (op.split != TensorSplit::kColumn) return {{m.out, {}}};
+  if (op.split() != TensorSplit::kColumn) return {{m.out, {}}};
   if (m.head_dim == 0)
     return std::vector<PieceRows>(static_cast<size_t>(m.packed), {.rows = m.out / m.packed, .cut = kCutOutputs});
   const int64_t q = m.heads * m.head_dim, kv = m.kv_heads * m.head_dim;
@@ -34,7 +34,7 @@ std::vector<PieceRows> output_parts(const Op& op, const Matmul& m) {
 
 /// How a row-cut product's weight is cut, along its inputs.
 WeightCut input_cut(const Op& op, const Matmul& m) {
-  if (op.split != TensorSplit::kRow) return {};
+  if (op.split() != TensorSplit::kRow) return {};
   if (m.head_dim == 0) return kCutInputs;
   return {.unit = CutUnit::kQueryHeads, .dim = 1, .heads = heads_of(m)};
 }
@@ -118,7 +118,7 @@ OpParameters OpParameterMaker::make(const Op& op) const {
     return made;
   }
   if (const auto* table = std::get_if<Lookup>(&op.shape)) {
-    const WeightCut cut = op.split == TensorSplit::kColumn ? kCutOutputs : WeightCut{};
+    const WeightCut cut = is_divided_table(op) ? kCutOutputs : WeightCut{};
     ParameterSpec spec{.pieces = pieces_of(weight, {{table->entries, cut}}, {table->width}),
                        .shape = {table->entries, table->width},
                        .init = Initialization::normal(deviation_)};
@@ -145,7 +145,7 @@ OpParameters OpParameterMaker::make_matmul(const Op& op, const Matmul& m) const 
   const OpWeights& weights = *op.weights;
   std::vector<PieceRows> parts = output_parts(op, m);
   const std::vector<PieceRows> bias_parts = parts;
-  if (op.split == TensorSplit::kRow) parts.front().cut = input_cut(op, m);
+  if (op.split() == TensorSplit::kRow) parts.front().cut = input_cut(op, m);
   const std::vector<int64_t> row_dims = weights.row_dims.empty() ? std::vector<int64_t>{m.in} : weights.row_dims;
   std::vector<WeightPiece> pieces = pieces_of(full_names(weights.names, path_, ".weight"), parts, row_dims);
   for (WeightPiece& piece : pieces) piece.is_transposed = weights.is_transposed;
@@ -209,7 +209,7 @@ std::shared_ptr<const Adapter> OpParameterMaker::make_adapter(const Op& op) cons
 OpParameters OpParameterMaker::make_experts(const Op& op, const Matmul& m) const {
   WEFT_CHECK(m.bias_elements == 0, "{} has a bias for every expert", op.name);
   std::vector<PieceRows> parts = output_parts(op, m);
-  if (op.split == TensorSplit::kRow) parts.front().cut = input_cut(op, m);
+  if (op.split() == TensorSplit::kRow) parts.front().cut = input_cut(op, m);
   std::vector<WeightPiece> pieces;
   for (int64_t expert = 0; expert < m.experts; ++expert) {
     for (WeightPiece& piece : pieces_of(full_names(op.weights->names, path_, ".weight", expert), parts, {m.in})) {

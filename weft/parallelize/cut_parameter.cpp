@@ -12,7 +12,7 @@ namespace {
 /// What a rank has of `length` elements that a cut deals out.
 Range cut_range(const WeightCut& cut, int64_t length, const TensorShare& share) {
   if (cut.unit == CutUnit::kNone) return {0, length};
-  if (cut.unit == CutUnit::kElements || cut.unit == CutUnit::kVocabulary)
+  if (cut.unit == CutUnit::kElements)
     return Split(length, {share.num_ranks}).part(share.rank);
   const HeadShare heads = share_of_heads(cut.heads, share.num_ranks, share.rank);
   const int64_t dim = cut.heads.head_dim;

@@ -42,7 +42,7 @@ inline bool is_adapter_weight(std::string_view name) {
 /// Whether gradients of a whole copy are summands of all tensor-parallel ranks': it works on whole rows, beside
 /// products that are cut.
 inline bool sees_divided_product(const Op& op) {
-  return is_router(op) || (is_adapter(op) && op.split == TensorSplit::kWhole && op.has_whole_rows);
+  return is_router(op) || (is_adapter(op) && op.split() == TensorSplit::kWhole && op.has_whole_rows);
 }
 
 }  // namespace weft

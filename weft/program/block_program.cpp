@@ -18,19 +18,38 @@ struct Flow {
   std::string row_dims = "b s";  ///< of the program
   std::string last = "h";        ///< in rules
   std::string last_dim = "h";    ///< of the program
-  int64_t width = 0;             ///< elements of the last dim
+  int64_t width = 0;             ///< elements of the last dim; 0: nothing flows yet
+  RowsPerToken per_token = {};
 };
+
+/// Elements of a row that an operator reads.
+int64_t width_read(const Op& op) {
+  if (const auto* matmul = std::get_if<Matmul>(&op.shape)) return matmul->in;
+  if (const auto* norm = std::get_if<Norm>(&op.shape)) return norm->width * norm->groups;
+  if (const auto* pointwise = std::get_if<Pointwise>(&op.shape)) return pointwise->elements_in;
+  return 0;
+}
+
+/// Whether rows of so many elements that an operator reads are groups of the rows before it, each in one of them.
+bool is_grouping(const Op& op, RowsPerToken before, int64_t width) {
+  const int64_t group = width_read(op) / width;
+  return group * op.rows.numerator * before.denominator == before.numerator * op.rows.denominator;
+}
 
 /// Writes the operators of blocks one after the other.
 class BlockWriter {
  public:
   BlockWriter(std::string name, const Module& module, const ProgramSizes& sizes)
       : code_(std::move(name)), sizes_(sizes), width_(module.width) {
-    // Rows that are merged later stay together.
+    // Rows that are merged later stay together, and there are as many as every operator needs.
+    int64_t divisor = 1;
     for (int64_t place = 0; place < num_blocks(module); ++place) {
-      for (const Op& op : block_at(module, place).ops) merged_ = std::lcm(merged_, op.rows.denominator);
+      for (const Op& op : block_at(module, place).ops) {
+        divisor = std::lcm(divisor, op.rows.denominator);
+        if (op.rows.denominator > 1 && is_grouping(op, {}, width_)) merged_ = std::lcm(merged_, op.rows.denominator);
+      }
     }
-    rows_ = (sizes.rows + merged_ - 1) / merged_ * merged_;
+    rows_ = (sizes.rows + divisor - 1) / divisor * divisor;
     code_.dim("b", sizes.samples);
     code_.dim("s", rows_, merged_);
     code_.dim("h", width_);
@@ -45,6 +64,9 @@ class BlockWriter {
     for (const Op& op : block.ops) {
       const std::string name = prefix + op.name;
       if (is_first && !has_begun_) begin(op);
+      if (op.branches_from >= 0) flow_ = branches_.at(op.branches_from);
+      if (!std::holds_alternative<Lookup>(op.shape)) change_rows(op, name);
+      if (code_.failed()) return;
       std::visit([&](const auto& shape) { write(op, shape, name); }, op.shape);
       if (code_.failed()) return;
     }
@@ -57,6 +79,15 @@ class BlockWriter {
     code_.end_repeat(flow_.value);
   }
 
+  /// What flows here is read later, too: a copy goes on.
+  void branch_off(int64_t layer) {
+    const size_t made = flow_.value;
+    const std::string name = fmt::format("layer{}", layer);
+    flow_.value = code_.reshape(name + ".branch", "b s h -> b s h", made);
+    branches_[layer] = flow_;
+    flow_.value = code_.reshape(name + ".on", "b s h -> b s h", made);
+  }
+
   Result<Program> finish() { return code_.finish(); }
 
  private:
@@ -66,7 +97,12 @@ class BlockWriter {
     if (std::holds_alternative<Lookup>(op.shape)) return;
     if (const auto* matmul = std::get_if<Matmul>(&op.shape)) {
       const std::string dim = dim_of("p", matmul->in, 1);
-      flow_ = {.value = code_.data("rows", "b s " + dim), .last = dim, .last_dim = dim, .width = matmul->in};
+      flow_ = {.row_dims = "b " + rows_dim(op.rows),
+               .last = dim,
+               .last_dim = dim,
+               .width = matmul->in,
+               .per_token = op.rows};
+      flow_.value = code_.data("rows", named(flow_));
       return;
     }
     refuse(op, "begins a module");
@@ -92,12 +128,45 @@ class BlockWriter {
     }
   }
 
+  int64_t num_rows(RowsPerToken per_token) const { return rows_ * per_token.numerator / per_token.denominator; }
+
+  /// The dim of so many rows a token.
+  std::string rows_dim(RowsPerToken per_token) {
+    const int64_t units = rows_ / merged_, rows = num_rows(per_token);
+    return rows == rows_ ? "s" : dim_of("t", rows, rows % units == 0 ? rows / units : 1);
+  }
+
+  /// Brings rows together, or leaves some out, before an operator that works on fewer than those that come.
+  void change_rows(const Op& op, const std::string& name) {
+    const bool is_of_experts = op.rows.numerator > op.rows.denominator;
+    const bool has_all = op.rows == flow_.per_token || flow_.width == 0 || is_of_experts;
+    if (has_all || std::holds_alternative<Pointwise>(op.shape)) return;
+    const int64_t width = width_read(op);
+    if (width == 0 || width % flow_.width != 0)
+      return refuse(op, fmt::format("reads {} elements after rows of {}", width, flow_.width));
+    Flow next = flow_;
+    next.per_token = op.rows;
+    next.row_dims = "b " + rows_dim(op.rows);
+    OperatorOptions options{.whole = {}, .inside = {}, .linear = {{0}}};
+    if (width != flow_.width) {
+      next.width = width;
+      next.last = next.last_dim = dim_of("g", width, 1);
+      options.whole = {flow_.last, next.last};
+    }
+    // Rows that are read twice, or not at all, may lie on several ranks.
+    const bool is_grouped = is_grouping(op, flow_.per_token, flow_.width);
+    if (!is_grouped) options.whole.insert(options.whole.end(), {"s", "t"});
+    options.as = named(next);
+    next.value =
+        code_.custom(name + ".merge", fmt::format("b s {} -> b {} {}", flow_.last, is_grouped ? "s" : "t", next.last),
+                     {flow_.value}, options);
+    flow_ = next;
+  }
+
   void write(const Op& op, const Matmul& m, const std::string& name) {
-    if (op.rows.denominator > 1 && flow_.row_dims == "b s") merge_rows(op, m, name);
-    if (code_.failed()) return;
     if (m.in != flow_.width) return refuse(op, fmt::format("reads rows of {} elements after {}", m.in, flow_.width));
     const bool has_experts = flow_.rows == "e c";
-    const bool makes_heads = m.head_dim > 0 && op.split == TensorSplit::kColumn;
+    const bool makes_heads = op.out == Features::kHeads;
     Flow next = flow_;
     next.width = m.out;
     if (makes_heads) {
@@ -106,9 +175,9 @@ class BlockWriter {
     } else if (is_router(op)) {
       experts_ = m.out;
       next.last = next.last_dim = dim_of("e", m.out, 1);
-    } else if (op.split == TensorSplit::kColumn && op.name.starts_with("logits")) {
+    } else if (op.out == Features::kVocabulary) {
       next.last = next.last_dim = dim_of("v", m.out, 1);
-    } else if (op.split == TensorSplit::kColumn) {
+    } else if (op.out == Features::kInner) {
       next.last = "f";
       next.last_dim = dim_of(m.packed > 1 ? "p" : "f", m.out, m.packed);
     } else {
@@ -134,19 +203,6 @@ class BlockWriter {
     }
   }
 
-  /// Rows that lie together become one.
-  void merge_rows(const Op& op, const Matmul& m, const std::string& name) {
-    if (m.in != flow_.width * op.rows.denominator)
-      return refuse(op, fmt::format("reads {} elements of {} rows of {}", m.in, op.rows.denominator, flow_.width));
-    Flow next = flow_;
-    next.row_dims = "b " + dim_of("t", rows_ / op.rows.denominator, merged_ / op.rows.denominator);
-    next.width = m.in;
-    next.last_dim = next.last = dim_of("g", m.in, 1);
-    next.value = code_.custom(name + ".merge", fmt::format("b s {} -> b s {}", flow_.last, next.last), {flow_.value},
-                              {.as = named(next), .whole = {flow_.last, next.last}, .inside = {}, .linear = {{0}}});
-    flow_ = next;
-  }
-
   void write(const Op&, const Attention& a, const std::string& name) {
     Flow next = flow_;
     next.width = a.heads * a.head_dim;
@@ -159,10 +215,12 @@ class BlockWriter {
   void write(const Op& op, const Norm& n, const std::string& name) {
     Flow next = flow_;
     if (flow_.last == "k") {
-      // Every head by itself, with one weight for all.
+      // Every head by itself, with one weight for all, or all together.
       const size_t weight = code_.weight(name + ".weight", dim_of("w", n.width, 1));
-      next.value = code_.custom(name, fmt::format("{} k, w -> {} k", flow_.rows, flow_.rows), {flow_.value, weight},
-                                {.as = named(next), .whole = {"w"}, .inside = {}, .linear = {}});
+      OperatorOptions options{.as = named(next), .whole = {"w"}, .inside = {}, .linear = {}};
+      if (n.groups == 1) options.inside = {"k"};
+      next.value =
+          code_.custom(name, fmt::format("{} k, w -> {} k", flow_.rows, flow_.rows), {flow_.value, weight}, options);
     } else {
       if (n.width * n.groups != flow_.width)
         return refuse(op, fmt::format("norms {} of {} elements", n.width, flow_.width));
@@ -186,11 +244,29 @@ class BlockWriter {
       next = residual_;
       next.value = code_.add(OperatorKind::kCombine, name, "e (b s) h, b s e -> b s h", {flow_.value, router_.value},
                              {.as = "b s h"});
+    } else if (corners_) {
+      // Rows of neighbouring positions, weighed by how near they are.
+      const size_t weights = code_.data(name + ".weights", "b s corner");
+      const size_t weighed = code_.einsum(name + ".weighed", "b s c h, b s c -> b s h", {*corners_, weights});
+      next.value = code_.sum_of(name, "b s h, b s h -> b s h", {flow_.value, weighed});
+      corners_.reset();
+      flow_ = residual_ = next;
+      return;
     } else if (p.is_sum) {
       next.value = code_.sum_of(name, fmt::format("{}, {} -> {}", one, one, one), {residual_.value, flow_.value},
                                 {.as = named(next)});
       flow_ = residual_ = next;
       return;
+    } else if (p.scales > 0) {
+      const size_t weight = code_.weight(name + ".weight", flow_.last_dim);
+      next.value = code_.add(OperatorKind::kMultiply, name, fmt::format("{}, {} -> {}", one, flow_.last, one),
+                             {flow_.value, weight}, {.as = named(next)});
+    } else if (op.rows != flow_.per_token && is_grouping(op, flow_.per_token, flow_.width)) {
+      // A mean of each group.
+      next.per_token = op.rows;
+      next.row_dims = "b " + rows_dim(op.rows);
+      next.value =
+          code_.add(OperatorKind::kScale, name, fmt::format("{} -> {}", one, one), {flow_.value}, {.as = named(next)});
     } else if (p.elements_in == flow_.width && p.elements_out != flow_.width) {
       // A gate and what it opens, side by side in every unit.
       const ProgramDim& dim = code_.program().dims[*code_.program().find_dim(flow_.last_dim)];
@@ -217,19 +293,51 @@ class BlockWriter {
     Flow next = flow_;
     next.rows = "e c";
     next.row_dims = "e " + dim_of("c", rows, 1);
+    next.per_token = op.rows;
     next.value = code_.add(OperatorKind::kDispatch, name, "b s h -> e (b s) h", {flow_.value}, {.as = named(next)});
     flow_ = next;
   }
 
-  void write(const Op&, const Lookup& l, const std::string& name) {
-    const bool is_second = table_.has_value();
+  void write(const Op& op, const Lookup& l, const std::string& name) {
+    const bool is_first = flow_.width == 0;
+    if (!is_first && l.width != flow_.width)
+      return refuse(op, fmt::format("has entries of {} elements after rows of {}", l.width, flow_.width));
     const std::string entries = dim_of("v", l.entries, 1);
-    const size_t ids = code_.data(is_second ? name + ".ids" : "ids", "b s");
-    const size_t table = code_.weight(name + ".weight", entries + " h");
-    if (is_second) residual_ = flow_;
-    if (!is_second) table_ = table;
-    flow_ = {.value = code_.lookup(name, fmt::format("b s, {} h -> b s h", entries), ids, table), .width = l.width};
-    if (!is_second) residual_ = flow_;
+    const size_t table = code_.weight(name + ".weight", entries + " " + flow_.last_dim);
+    const auto look_up = [&](const std::string& rows, const std::string& row_dims) {
+      const size_t ids = code_.data(is_first ? "ids" : name + ".ids", row_dims);
+      named_ = row_dims + " " + flow_.last_dim;
+      return code_.add(OperatorKind::kLookup, name, fmt::format("{}, v h -> {} h", rows, rows), {ids, table},
+                       {.as = named_});
+    };
+    if (is_first) {
+      table_ = table;
+      flow_ = {.value = look_up("b s", "b s"), .width = l.width};
+      residual_ = flow_;
+    } else if (op.rows == flow_.per_token) {
+      residual_ = flow_;
+      flow_.value = look_up("b s", flow_.row_dims);
+    } else if (op.rows.numerator > 1) {
+      if (!code_.program().find_dim("corner")) code_.dim("corner", op.rows.numerator);
+      corners_ = look_up("b s c", "b s corner");
+    } else {
+      append_rows(op, l, name, look_up);
+    }
+  }
+
+  /// Rows of a table stand beside those that come: that of a tile, or marks of a clip.
+  template <typename LookUp>
+  void append_rows(const Op& op, const Lookup& l, const std::string& name, const LookUp& look_up) {
+    const int64_t added = op.rows.numerator == 0 ? l.entries : num_rows(op.rows);
+    const int64_t rows = num_rows(flow_.per_token) + added;
+    const size_t own = look_up("b j", "b " + dim_of("j", added, 1));
+    Flow next = flow_;
+    if (rows == rows_) next.per_token = {};
+    next.row_dims = "b " + (rows == rows_ ? "s" : dim_of("t", rows, 1));
+    next.value = code_.custom(
+        name + ".rows", fmt::format("b p {}, b j {} -> b s {}", flow_.last, flow_.last, flow_.last), {flow_.value, own},
+        {.as = named(next), .whole = {"p", "j", "s"}, .inside = {}, .linear = {{0, 1}}});
+    flow_ = residual_ = next;
   }
 
   void write(const Op&, const CrossEntropy&, const std::string& name) {
@@ -256,6 +364,8 @@ class BlockWriter {
   Flow residual_;
   Flow router_;
   std::optional<size_t> table_;
+  std::optional<size_t> corners_;     ///< rows of neighbouring positions that wait for their sum
+  std::map<int64_t, Flow> branches_;  ///< by layer
   std::string named_;
 };
 
@@ -265,13 +375,18 @@ Result<Program> program_of(const Module& module, const ProgramSizes& sizes, std:
   BlockWriter writer(std::move(name), module, sizes);
   writer.write(module.entry, "", true);
   // Neighbours of one kind are a repeat.
+  const std::vector<int64_t> branches = branch_layers(module);
+  const auto is_branch = [&](size_t layer) {
+    return std::find(branches.begin(), branches.end(), static_cast<int64_t>(layer)) != branches.end();
+  };
   size_t begin = 0;
   while (begin < module.layers.size()) {
-    size_t end = begin;
-    while (end < module.layers.size() && module.layers[end] == module.layers[begin]) ++end;
+    size_t end = begin + 1;
+    while (end < module.layers.size() && module.layers[end] == module.layers[begin] && !is_branch(end - 1)) ++end;
     const bool is_all = begin == 0 && end == module.layers.size();
     writer.repeat(module.distinct_layers[module.layers[begin]],
                   is_all ? "layers." : fmt::format("layers{}-{}.", begin, end - 1), static_cast<int64_t>(end - begin));
+    if (is_branch(end - 1)) writer.branch_off(static_cast<int64_t>(end - 1));
     begin = end;
   }
   writer.write(module.exit, "", false);

@@ -13,7 +13,8 @@ struct ProgramSizes {
 
 /// The program that a module's blocks declare: entry, layers as repeats, exit. Dims are b and s (rows), h (a row
 /// between layers), k (heads, in groups that share a key), f (the MLP's width), e and c (experts and the rows of each),
-/// v (entries of the vocabulary). Fails for blocks that are no chain of known operators, with the operator's name.
+/// v (entries of a table), t (rows that were merged or
+/// added to). Fails for blocks that are no chain of known operators, with the operator's name.
 Result<Program> program_of(const Module& module, const ProgramSizes& sizes, std::string name);
 
 /// Only the layers of one kind, as many as the module has.

@@ -1,5 +1,10 @@
 #include "weft/program/op.h"
 
+#include <array>
+
+#include "weft/base/check.h"
+#include "weft/program/rule.h"
+
 namespace weft {
 namespace {
 
@@ -22,7 +27,34 @@ int64_t num_parameters_of(const CrossEntropy&) {
   return 0;
 }
 
+constexpr size_t kNumFeatures = 4;
+static_assert(static_cast<size_t>(Features::kVocabulary) + 1 == kNumFeatures);
+
+bool is_cut(Features features) {
+  return features != Features::kWidth;
+}
+
+TensorSplit find_split(Features in, Features out) {
+  if (!is_cut(in) && !is_cut(out)) return TensorSplit::kWhole;
+  // What keeps its features maps them; all else sums over those that it reads.
+  const Rule rule = *parse_rule(in == out ? "r i -> r i" : "r i, o i -> r o");
+  const ChoiceStates states = states_of(rule, Choice::cut(*rule.find(is_cut(out) && in != out ? "o" : "i")));
+  if (!states.operands[0].is_shard()) return TensorSplit::kColumn;
+  WEFT_CHECK(states.result.is_shard() || states.result.is_partial(), "a cut leaves {}", states.result.text());
+  return states.result.is_partial() ? TensorSplit::kRow : TensorSplit::kInside;
+}
+
 }  // namespace
+
+TensorSplit split_between(Features in, Features out) {
+  static const auto kSplits = [] {
+    std::array<TensorSplit, kNumFeatures * kNumFeatures> splits{};
+    for (size_t i = 0; i < splits.size(); ++i)
+      splits[i] = find_split(static_cast<Features>(i / kNumFeatures), static_cast<Features>(i % kNumFeatures));
+    return splits;
+  }();
+  return kSplits[static_cast<size_t>(in) * kNumFeatures + static_cast<size_t>(out)];
+}
 
 bool has_weights(const Op& op) {
   return num_parameters(op) > 0;

@@ -77,13 +77,25 @@ struct CrossEntropy {
 
 using OpShape = std::variant<Matmul, Attention, Norm, Pointwise, Lookup, CrossEntropy>;
 
+/// What the elements of a row are.
+enum class Features : uint8_t {
+  kWidth,       ///< a layer's rows, and all else that stays whole: pixels, numbers of experts, an adapter's rank
+  kHeads,       ///< queries, keys and values, or what attention makes of them
+  kInner,       ///< the wide rows inside of an MLP
+  kVocabulary,  ///< entries of a table, classes of logits
+};
+
 /// How tensor parallelism treats an operator.
 enum class TensorSplit {
   kWhole,   ///< works on whole rows; sequence parallelism divides the rows
-  kColumn,  ///< whole rows in, divided features out (weight cut along out; a table along its entries)
-  kRow,     ///< divided features in, a partial sum of whole rows out (weight cut along in)
+  kColumn,  ///< whole rows in, divided features out (weight cut along out)
+  kRow,     ///< divided features in, a partial sum of whole rows out (weight cut along in, a table along its entries)
   kInside,  ///< divided features in and out: heads, or a slice of the MLP's width
 };
+
+/// What follows for an operator between these features where tensor parallelism cuts all but the width, by the table of
+/// rules (rule.h).
+TensorSplit split_between(Features in, Features out);
 
 /// What an operator keeps from its forward for its backward: elements per row. `whole` parts are divided by sequence
 /// parallelism, `divided` parts by tensor parallelism.
@@ -119,7 +131,8 @@ struct OpWeights {
 struct Op {
   std::string name;
   OpShape shape;
-  TensorSplit split = TensorSplit::kWhole;
+  Features in = Features::kWidth;   ///< of the rows that it reads; of a table, its entries
+  Features out = Features::kWidth;  ///< of the rows that it makes
   RowsPerToken rows;
   Saved saved;
   /// Sequence parallelism does not divide its rows: those of experts, their router, the loss, and a norm of merged
@@ -129,7 +142,14 @@ struct Op {
   /// Of an exit's operator: it begins a branch, whose input is what this layer gave; -1: it goes on from the one
   /// before.
   int64_t branches_from = -1;
+
+  TensorSplit split() const { return split_between(in, out); }
 };
+
+/// Whether it is a table whose entries tensor parallelism divides.
+inline bool is_divided_table(const Op& op) {
+  return std::holds_alternative<Lookup>(op.shape) && op.split() == TensorSplit::kRow;
+}
 
 /// Whether it chooses experts for rows.
 inline bool is_router(const Op& op) {
@@ -139,7 +159,7 @@ inline bool is_router(const Op& op) {
 /// Whether a norm has the gradients of divided features alone, its own or those of the product behind it: then a whole
 /// copy of its weight has a summand of the gradient.
 inline bool sees_divided(const Op& norm) {
-  return norm.split == TensorSplit::kInside || norm.has_whole_rows;
+  return norm.split() == TensorSplit::kInside || norm.has_whole_rows;
 }
 
 /// Whether it has weights of its own; a head that is tied has not.

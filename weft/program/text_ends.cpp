@@ -6,7 +6,7 @@ Block make_embedding(int64_t vocabulary, int64_t width, int64_t padding_id) {
   return {.name = "embedding",
           .ops = {{.name = "embedding",
                    .shape = Lookup{.entries = vocabulary, .width = width, .zero_row = padding_id},
-                   .split = TensorSplit::kColumn}}};
+                   .in = Features::kVocabulary}}};
 }
 
 Block make_head(int64_t vocabulary, int64_t width, const Op& norm, bool is_tied) {
@@ -14,11 +14,12 @@ Block make_head(int64_t vocabulary, int64_t width, const Op& norm, bool is_tied)
           .ops = {norm,
                   {.name = "logits",
                    .shape = Matmul{.in = width, .out = vocabulary, .is_tied = is_tied},
-                   .split = TensorSplit::kColumn,
+                   .out = Features::kVocabulary,
                    .saved = {.whole = width}},
                   {.name = "loss",
                    .shape = CrossEntropy{.classes = vocabulary},
-                   .split = TensorSplit::kInside,
+                   .in = Features::kVocabulary,
+                   .out = Features::kVocabulary,
                    .saved = {.divided = vocabulary, .whole_fp32 = 1},
                    .has_whole_rows = true}}};
 }

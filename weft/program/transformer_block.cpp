@@ -15,7 +15,7 @@ void add_attention(std::vector<Op>& ops, int64_t width, const AttentionShape& sh
                                  .head_dim = a.head_dim,
                                  .heads = a.heads,
                                  .kv_heads = a.kv_heads},
-                 .split = TensorSplit::kColumn,
+                 .out = Features::kHeads,
                  .saved = {.whole = width}});
   if (shape.norms_heads || shape.norms_rows) {
     if (shape.norm_epsilon > 0) epsilon = shape.norm_epsilon;
@@ -23,22 +23,26 @@ void add_attention(std::vector<Op>& ops, int64_t width, const AttentionShape& sh
     // Packed rows are kept whole, with the values that lie behind the keys.
     ops.push_back({.name = "attention.q_norm",
                    .shape = Norm{.width = q / q_groups, .groups = q_groups, .epsilon = epsilon},
-                   .split = TensorSplit::kInside,
+                   .in = Features::kHeads,
+                   .out = Features::kHeads,
                    .saved = {.divided = q, .divided_fp32 = q_groups}});
     ops.push_back({.name = "attention.k_norm",
                    .shape = Norm{.width = kv / k_groups, .groups = k_groups, .epsilon = epsilon},
-                   .split = TensorSplit::kInside,
+                   .in = Features::kHeads,
+                   .out = Features::kHeads,
                    .saved = {.divided = 2 * kv, .divided_fp32 = k_groups}});
   }
   if (shape.has_rotary) {
     ops.push_back({.name = "attention.rotary",
                    .shape = Pointwise{.elements_in = q + kv, .elements_out = q + kv},
-                   .split = TensorSplit::kInside});
+                   .in = Features::kHeads,
+                   .out = Features::kHeads});
   }
   // Fused attention keeps query, key, value, its output (which the projection needs too) and one log-sum a head.
   ops.push_back({.name = "attention.core",
                  .shape = a,
-                 .split = TensorSplit::kInside,
+                 .in = Features::kHeads,
+                 .out = Features::kHeads,
                  .saved = {.divided = 2 * q + 2 * kv, .divided_fp32 = a.heads}});
   ops.push_back({.name = "attention.out",
                  .shape = Matmul{.in = q,
@@ -47,7 +51,7 @@ void add_attention(std::vector<Op>& ops, int64_t width, const AttentionShape& sh
                                  .head_dim = a.head_dim,
                                  .heads = a.heads,
                                  .kv_heads = a.kv_heads},
-                 .split = TensorSplit::kRow});
+                 .in = Features::kHeads});
 }
 
 void add_sum(std::vector<Op>& ops, std::string name, int64_t width, double dropout) {
@@ -88,19 +92,20 @@ void add_mlp(std::vector<Op>& ops, int64_t width, const MlpShape& shape) {
                                  .bias_elements = shape.has_bias ? up_width : 0,
                                  .experts = experts,
                                  .packed = shape.is_gated ? 2 : 1},
-                 .split = TensorSplit::kColumn,
+                 .out = Features::kInner,
                  .rows = rows,
                  .saved = {.whole = width},
                  .has_whole_rows = is_moe});
   ops.push_back({.name = "mlp.activation",
                  .shape = Pointwise{.elements_in = up_width, .elements_out = inner, .activation = shape.activation},
-                 .split = TensorSplit::kInside,
+                 .in = Features::kInner,
+                 .out = Features::kInner,
                  .rows = rows,
                  .saved = {.divided = up_width}});
   ops.push_back(
       {.name = "mlp.down",
        .shape = Matmul{.in = inner, .out = width, .bias_elements = shape.has_bias ? width : 0, .experts = experts},
-       .split = TensorSplit::kRow,
+       .in = Features::kInner,
        .rows = rows,
        .saved = {.divided = inner}});
   if (is_moe) {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <queue>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -266,60 +266,99 @@ std::vector<size_t> slowest_first(const AxisLinks& links) {
   return order;
 }
 
-/// Decides one axis after the other: those that are not decided yet do the same on all ranks.
-Result<ShardSolution> search_recursively(const ShardProblem& problem, const ShardSearchOptions& options) {
-  ShardSolver solver(problem);
-  const size_t num_operators = problem.program().operators.size();
-  std::vector<bool> is_decided(problem.setting().links.num_axes(), false);
-  std::vector<Choices> decided(num_operators);
-  std::optional<ShardSolver::Solved> solved;
-  int64_t num_solved = 0;
-  const std::vector<size_t> order = slowest_first(problem.setting().links);
-  for (size_t i = 0; i < order.size(); ++i) {
-    AllowedOptions allowed = all_allowed(problem);
-    const bool is_last = i + 1 == order.size();
-    for (size_t op = 0; op < num_operators; ++op) {
-      bool has_any = false;
-      for (size_t option = 0; option < allowed.states[op].size(); ++option) {
-        const Choices& choices = problem.options(op)[option].choices;
-        bool fits = true;
-        for (size_t axis = 0; axis < choices.size(); ++axis) {
-          if (axis == order[i]) continue;
-          fits = fits &&
-                 (is_decided[axis] ? choices[axis] == decided[op][axis] : is_last || choices[axis] == Choice::same());
-        }
-        if (!fits) allowed.states[op][option] = 0;
-        has_any = has_any || fits;
-      }
-      // A pin of an axis that is not decided yet leaves no "same".
-      if (has_any) continue;
-      for (size_t option = 0; option < allowed.states[op].size(); ++option) {
-        const Choices& choices = problem.options(op)[option].choices;
-        bool fits = true;
-        for (size_t axis = 0; axis < choices.size(); ++axis)
-          fits = fits && (!is_decided[axis] || choices[axis] == decided[op][axis]);
-        if (fits) allowed.states[op][option] = ~uint64_t{0};
-      }
-    }
-    ++num_solved;
-    solved = solver.solve(0, allowed);
-    if (!solved) return MemorySearch::too_large();
-    is_decided[order[i]] = true;
-    for (size_t op = 0; op < num_operators; ++op) {
-      // Of layers that differ, the one in the middle speaks for all.
-      const std::vector<size_t>& times = solved->assignment.options[op];
-      decided[op] = problem.options(op)[times[times.size() / 2]].choices;
-    }
+/// Decides one axis after the other: those that are not decided yet do the same on all ranks. Then every axis is
+/// decided anew beside the others, as long as that helps.
+class RecursiveSearch {
+ public:
+  explicit RecursiveSearch(const ShardProblem& problem) : problem_(problem), solver_(problem) {}
+
+  Result<ShardSolution> run(const ShardSearchOptions& options) {
+    std::vector<size_t> order = slowest_first(problem_.setting().links);
+    if (!decide(order)) return MemorySearch::too_large();
+    // Where the slow link goes first, it takes the dims that the others would need.
+    std::reverse(order.begin(), order.end());
+    decide(order);
+    ShardSolution solution{.assignment = std::move(best_->assignment), .num_solved = num_solved_};
+    solution.totals = evaluate(problem_, solution.assignment);
+    if (options.memory_bytes && solution.totals.bytes() > *options.memory_bytes)
+      return Error{.kind = ErrorKind::kJob,
+                   .problem = fmt::format("what the recursive search found takes {:.4g} GiB, more than {:.4g} GiB",
+                                          solution.totals.bytes() / kGiB, *options.memory_bytes / kGiB),
+                   .advice = "Give '--search exact', which minds the memory."};
+    return solution;
   }
-  ShardSolution solution{.assignment = std::move(solved->assignment), .num_solved = num_solved};
-  solution.totals = evaluate(problem, solution.assignment);
-  if (options.memory_bytes && solution.totals.bytes() > *options.memory_bytes)
-    return Error{.kind = ErrorKind::kJob,
-                 .problem = fmt::format("what the recursive search found takes {:.4g} GiB, more than {:.4g} GiB",
-                                        solution.totals.bytes() / kGiB, *options.memory_bytes / kGiB),
-                 .advice = "Give '--search exact', which minds the memory."};
-  return solution;
-}
+
+ private:
+  static constexpr int kMostRounds = 8;
+
+  size_t num_operators() const { return problem_.program().operators.size(); }
+
+  bool decide(const std::vector<size_t>& order) {
+    is_decided_.assign(order.size(), false);
+    decided_.assign(num_operators(), {});
+    double least = std::numeric_limits<double>::infinity();
+    for (int round = 0; round < kMostRounds; ++round) {
+      bool is_better = false;
+      for (const size_t axis : order) {
+        const auto solved = solver_.solve(0, allowed_on(axis));
+        ++num_solved_;
+        if (!solved) return false;
+        const bool was_decided = is_decided_[axis];
+        is_decided_[axis] = true;
+        if (was_decided && solved->cost >= least * (1 - kSame)) continue;
+        is_better = true;
+        for (size_t op = 0; op < num_operators(); ++op) {
+          // Of layers that differ, the one in the middle speaks for all.
+          const std::vector<size_t>& times = solved->assignment.options[op];
+          decided_[op] = problem_.options(op)[times[times.size() / 2]].choices;
+        }
+        const bool has_all = std::all_of(is_decided_.begin(), is_decided_.end(), [](bool is) { return is; });
+        if (!has_all) continue;
+        least = solved->cost;
+        if (!best_ || solved->cost < best_->cost) best_ = *solved;
+      }
+      if (!is_better) break;
+    }
+    return true;
+  }
+
+  /// Every choice on one axis; on the others what is decided, or the same.
+  AllowedOptions allowed_on(size_t axis) const {
+    AllowedOptions allowed = all_allowed(problem_);
+    for (size_t op = 0; op < num_operators(); ++op) {
+      std::vector<uint64_t>& states = allowed.states[op];
+      const std::vector<uint64_t> all = states;
+      if (keep(op, axis, /*others_same=*/true, states)) continue;
+      // A pin of an axis that is not decided yet leaves no "same".
+      states = all;
+      keep(op, axis, /*others_same=*/false, states);
+    }
+    return allowed;
+  }
+
+  bool keep(size_t op, size_t axis, bool others_same, std::vector<uint64_t>& states) const {
+    bool has_any = false;
+    for (size_t option = 0; option < states.size(); ++option) {
+      const Choices& choices = problem_.options(op)[option].choices;
+      bool fits = true;
+      for (size_t other = 0; other < choices.size(); ++other) {
+        if (other == axis) continue;
+        fits = fits && (is_decided_[other] ? choices[other] == decided_[op][other]
+                                           : !others_same || choices[other] == Choice::same());
+      }
+      if (!fits) states[option] = 0;
+      has_any = has_any || fits;
+    }
+    return has_any;
+  }
+
+  const ShardProblem& problem_;
+  ShardSolver solver_;
+  std::vector<bool> is_decided_;
+  std::vector<Choices> decided_;
+  std::optional<ShardSolver::Solved> best_;
+  int64_t num_solved_ = 0;
+};
 
 /// How much faster the best could be, where the search itself does not know.
 void add_bound(const ShardProblem& problem, ShardSolution& solution) {
@@ -345,7 +384,7 @@ std::string_view name_of(ShardSearch search) {
 
 Result<ShardSolution> search_strategy(const ShardProblem& problem, const ShardSearchOptions& options) {
   if (options.search == ShardSearch::kRecursive) {
-    WEFT_TRY(ShardSolution solution, search_recursively(problem, options));
+    WEFT_TRY(ShardSolution solution, RecursiveSearch(problem).run(options));
     add_bound(problem, solution);
     return solution;
   }

@@ -206,7 +206,7 @@ class AdapterMaker {
   static void add_ops(const Op& base, const std::vector<int64_t>& rules, const AdapterRule& rule,
                       std::vector<Op>& ops) {
     const auto& product = std::get<Matmul>(base.shape);
-    const bool is_cut = base.split != TensorSplit::kWhole, is_by_row = base.split == TensorSplit::kRow;
+    const bool is_cut = base.split() != TensorSplit::kWhole, is_by_row = base.split() == TensorSplit::kRow;
     const int64_t parts = std::count_if(rules.begin(), rules.end(), [](int64_t each) { return each >= 0; });
     Op down = base, up = base, sum = base;
     down.name += kAdapterDown;
@@ -219,7 +219,7 @@ class AdapterMaker {
     narrow.packed = 1;
     if (!is_by_row) narrow.head_dim = narrow.heads = narrow.kv_heads = 0;
     down.shape = narrow;
-    down.split = is_by_row ? TensorSplit::kRow : TensorSplit::kWhole;
+    down.out = Features::kWidth;
     down.saved = {};
     down.has_whole_rows = base.has_whole_rows || is_cut;
     down.weights = named(base, rules, kAdapterDownName, /*keeps_places=*/false);
@@ -228,7 +228,7 @@ class AdapterMaker {
     wide.bias_elements = 0;
     if (is_by_row) wide.head_dim = wide.heads = wide.kv_heads = 0;
     up.shape = wide;
-    up.split = is_by_row ? TensorSplit::kWhole : base.split;
+    up.in = Features::kWidth;
     up.saved = {.whole = narrow.out};
     up.has_whole_rows = base.has_whole_rows || is_cut;
     up.weights = named(base, rules, kAdapterUpName, /*keeps_places=*/true);
@@ -237,7 +237,7 @@ class AdapterMaker {
                           .is_sum = true,
                           .dropout = rule.dropout,
                           .fresh_scale = rule.alpha / static_cast<double>(rule.rank)};
-    sum.split = base.split == TensorSplit::kColumn ? TensorSplit::kInside : TensorSplit::kWhole;
+    sum.in = base.out;
     sum.saved = {};
     sum.has_whole_rows = base.has_whole_rows || is_cut;
     sum.weights = nullptr;

@@ -76,7 +76,7 @@ Result<PredictedMemory> predict(const TrainingRun& run, const Cluster& cluster) 
   double elements = 0;
   for (const Op& op : plan.model.modules.front().distinct_layers.front().ops) {
     if (const auto* matmul = std::get_if<Matmul>(&op.shape)) {
-      const LocalMatmul local = local_matmul(*matmul, op.split, setting.share());
+      const LocalMatmul local = local_matmul(*matmul, op.split(), setting.share());
       elements += static_cast<double>(local.in * local.out);
     }
   }

@@ -51,19 +51,20 @@ Block make_tower_exit(const TowerConfig& tower, RowsPerToken rows) {
   }
   block.ops.push_back({.name = "projector.up",
                        .shape = Matmul{.in = merged, .out = width, .bias_elements = bias},
-                       .split = TensorSplit::kColumn,
+                       .out = Features::kInner,
                        .rows = rows,
                        .saved = {.whole = merged},
                        .has_whole_rows = tower.norms_merged});
   block.ops.push_back(
       {.name = "projector.activation",
        .shape = Pointwise{.elements_in = width, .elements_out = width, .activation = tower.projector_activation},
-       .split = TensorSplit::kInside,
+       .in = Features::kInner,
+       .out = Features::kInner,
        .rows = rows,
        .saved = {.divided = width}});
   block.ops.push_back({.name = "projector.down",
                        .shape = Matmul{.in = width, .out = width, .bias_elements = bias},
-                       .split = TensorSplit::kRow,
+                       .in = Features::kInner,
                        .rows = rows,
                        .saved = {.divided = width}});
   return block;

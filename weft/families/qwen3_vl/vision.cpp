@@ -70,18 +70,19 @@ void add_merger(Block& exit, const PatchConfig& patches, size_t index, const Bra
   exit.ops.push_back(std::move(norm));
   exit.ops.push_back({.name = branch_op(index, "up"),
                       .shape = Matmul{.in = width, .out = width, .bias_elements = width},
-                      .split = TensorSplit::kColumn,
+                      .out = Features::kInner,
                       .rows = rows,
                       .saved = {.whole = width},
                       .has_whole_rows = true});
   exit.ops.push_back({.name = branch_op(index, "activation"),
                       .shape = Pointwise{.elements_in = width, .elements_out = width, .activation = Activation::kGelu},
-                      .split = TensorSplit::kInside,
+                      .in = Features::kInner,
+                      .out = Features::kInner,
                       .rows = rows,
                       .saved = {.divided = width}});
   exit.ops.push_back({.name = branch_op(index, "down"),
                       .shape = Matmul{.in = width, .out = patches.output_width, .bias_elements = patches.output_width},
-                      .split = TensorSplit::kRow,
+                      .in = Features::kInner,
                       .rows = rows,
                       .saved = {.divided = width}});
 }
