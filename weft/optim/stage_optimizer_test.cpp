@@ -464,7 +464,7 @@ TEST(StageOptimizer, AGradientThatLeavesItsPlaceIsRefused) {
       EXPECT_TRUE(parameter.gradient.eq(1).all().item<bool>());
       parameter.gradient = parameter.gradient.clone();
       EXPECT_THROW(optimizer.expect_gradient(parameter), InternalError);
-      parameter.gradient = {};
+      parameter.gradient = at::Tensor();
       EXPECT_THROW(optimizer.expect_gradient(parameter), InternalError);
       optimizer.begin_step();
       optimizer.expect_gradient(parameter);
