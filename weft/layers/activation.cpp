@@ -5,9 +5,14 @@
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/relu.h>
 #include <ATen/ops/sigmoid.h>
+#include <ATen/ops/sigmoid_backward.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/silu_backward.h>
+#include <ATen/ops/tanh.h>
+#include <ATen/ops/tanh_backward.h>
+#include <ATen/ops/threshold_backward.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "weft/base/check.h"
@@ -77,6 +82,12 @@ at::Tensor activate(const at::Tensor& x, Activation activation) {
       return at::gelu(x, "tanh");
     case Activation::kQuickGelu:
       return QuickGeluFunction::apply(x);
+    case Activation::kRelu:
+      return at::relu(x);
+    case Activation::kTanh:
+      return at::tanh(x);
+    case Activation::kSigmoid:
+      return at::sigmoid(x);
   }
   WEFT_CHECK(false, "an activation without a rule");
 }
@@ -99,6 +110,18 @@ ActivationGradient activation_gradient(const MlpActivation& activation, const at
       return {at::gelu_backward(dy, wide), at::gelu(wide)};
     case Activation::kGeluTanh:
       return {at::gelu_backward(dy, wide, "tanh"), at::gelu(wide, "tanh")};
+    case Activation::kRelu: {
+      at::Tensor again = at::relu(wide);
+      return {at::threshold_backward(dy, again, 0), again};
+    }
+    case Activation::kTanh: {
+      at::Tensor again = at::tanh(wide);
+      return {at::tanh_backward(dy, again), again};
+    }
+    case Activation::kSigmoid: {
+      at::Tensor again = at::sigmoid(wide);
+      return {at::sigmoid_backward(dy, again), again};
+    }
   }
   WEFT_CHECK(false, "an activation without a rule");
 }

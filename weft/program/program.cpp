@@ -179,7 +179,8 @@ std::string_view name_of(OperatorKind kind) {
 
 bool Operator::operator==(const Operator& other) const {
   return name == other.name && kind == other.kind && rule == other.rule && operands == other.operands &&
-         result == other.result && same_attention(attention, other.attention) && is_fused == other.is_fused;
+         result == other.result && same_attention(attention, other.attention) && calculation == other.calculation &&
+         is_fused == other.is_fused;
 }
 
 std::optional<size_t> Program::find_dim(std::string_view dim) const {

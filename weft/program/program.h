@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "weft/base/result.h"
+#include "weft/program/calculation.h"
 #include "weft/program/op.h"
 #include "weft/program/rule.h"
 
@@ -67,7 +68,8 @@ struct Operator {
   std::vector<size_t> operands;  ///< values
   size_t result = 0;             ///< a value
   Attention attention{};         ///< of one that is attention
-  bool is_fused = false;         ///< computed with the operator before it: a bias
+  Calculation calculation{};
+  bool is_fused = false;  ///< computed with the operator before it: a bias
 
   bool operator==(const Operator& other) const;
 };

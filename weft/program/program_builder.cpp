@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -158,6 +159,7 @@ size_t ProgramBuilder::add(OperatorKind kind, std::string_view name, std::string
     fail(name, fmt::format("an operator of kind {} declares inside or linear", name_of(kind)),
          "Only a custom operator does; for others they follow from the kind.");
   }
+  check_calculation(kind, name, options.calculation);
   if (kind == OperatorKind::kAttention && options.attention.heads < 1)
     fail(name, "does not say its heads", "Add 'heads QUERIES KEYS ELEMENTS', like 'heads 32 8 128'.");
   std::string dims(options.as);
@@ -178,8 +180,28 @@ size_t ProgramBuilder::add(OperatorKind kind, std::string_view name, std::string
                                 .operands = operands,
                                 .result = program_.values.size() - 1,
                                 .attention = options.attention,
+                                .calculation = options.calculation,
                                 .is_fused = options.is_fused});
   return program_.values.size() - 1;
+}
+
+void ProgramBuilder::check_calculation(OperatorKind kind, std::string_view name, const Calculation& calculation) {
+  const Calculation usual;
+  const auto belongs = [&](bool is_said, OperatorKind owner, std::string_view word) {
+    if (is_said && kind != owner)
+      fail(name, fmt::format("an operator of kind {} says '{}'", name_of(kind), word),
+           fmt::format("Only one of kind {} does.", name_of(owner)));
+  };
+  belongs(calculation.function.has_value(), OperatorKind::kElementwise, "does");
+  belongs(calculation.factor != usual.factor, OperatorKind::kScale, "factor");
+  belongs(calculation.dropout != usual.dropout, OperatorKind::kDropout, "drops");
+  belongs(calculation.epsilon != usual.epsilon, OperatorKind::kNorm, "epsilon");
+  if (!(calculation.dropout >= 0 && calculation.dropout < 1))
+    fail(name, fmt::format("drops with the probability {}", calculation.dropout), "It is at least 0 and below 1.");
+  if (!(calculation.epsilon > 0) || !std::isfinite(calculation.epsilon))
+    fail(name, fmt::format("has the epsilon {}", calculation.epsilon), "It is above 0.");
+  if (!std::isfinite(calculation.factor))
+    fail(name, fmt::format("has the factor {}", calculation.factor), "It is a finite number.");
 }
 
 void ProgramBuilder::begin_repeat(int64_t count, size_t carried) {

@@ -15,6 +15,7 @@ struct OperatorOptions {
   std::vector<std::string> inside;          ///< dims over which a custom operator communicates itself
   std::vector<std::vector<size_t>> linear;  ///< of a custom operator, see Rule::linear
   Attention attention = {};
+  Calculation calculation = {};
   bool is_fused = false;
 };
 
@@ -70,8 +71,8 @@ class ProgramBuilder {
   size_t cross_entropy(std::string_view name, std::string_view rule, size_t logits, size_t targets) {
     return add(OperatorKind::kCrossEntropy, name, rule, {logits, targets});
   }
-  size_t dropout(std::string_view name, std::string_view rule, size_t operand) {
-    return add(OperatorKind::kDropout, name, rule, {operand});
+  size_t dropout(std::string_view name, std::string_view rule, size_t operand, double probability = 0) {
+    return add(OperatorKind::kDropout, name, rule, {operand}, {.calculation = {.dropout = probability}});
   }
   size_t reshape(std::string_view name, std::string_view rule, size_t operand, const OperatorOptions& options = {}) {
     return add(OperatorKind::kReshape, name, rule, {operand}, options);
@@ -95,6 +96,7 @@ class ProgramBuilder {
   size_t leaf(std::string_view name, std::string_view dims, ProgramValue::Role role);
   std::vector<size_t> dims_named(std::string_view where, std::string_view names);
   bool is_new_name(std::string_view name);
+  void check_calculation(OperatorKind kind, std::string_view name, const Calculation& calculation);
 
   Program program_;
   bool is_repeating_ = false;

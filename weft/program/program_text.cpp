@@ -102,6 +102,14 @@ class ProgramParser {
     return std::nullopt;
   }
 
+  std::optional<double> real(const std::string& name, std::string_view word) {
+    double value = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    if (error == std::errc() && end == word.data() + word.size()) return value;
+    code_.fail(name, fmt::format("{} is no number", in_quotes(word)), "Write it like 0.125 or 1e-6.");
+    return std::nullopt;
+  }
+
   std::optional<size_t> find(std::string_view name) {
     if (const auto value = code_.program().find_value(name)) return value;
     std::vector<std::string> known;
@@ -201,13 +209,24 @@ class ProgramParser {
                           fmt::format("Known are {}.", joined_or(masks)));
       options.attention.mask = static_cast<Mask>(found - masks.begin());
       if (words.size() == 3) options.attention.window = std::max<int64_t>(1, number(words[2]).value_or(1));
+    } else if (key == "does" && words.size() == 2) {
+      options.calculation.function = find_activation(words[1]);
+      if (!options.calculation.function)
+        code_.fail(
+            name, fmt::format("{} is no function of elements", in_quotes(words[1])),
+            fmt::format("Known are {}.{}", joined_or(activation_names()), did_you_mean(words[1], activation_names())));
+    } else if (key == "factor" && words.size() == 2) {
+      if (const auto value = real(name, words[1])) options.calculation.factor = *value;
+    } else if (key == "drops" && words.size() == 2) {
+      if (const auto value = real(name, words[1])) options.calculation.dropout = *value;
+    } else if (key == "epsilon" && words.size() == 2) {
+      if (const auto value = real(name, words[1])) options.calculation.epsilon = *value;
     } else if (key == "fused" && words.size() == 1) {
       options.is_fused = true;
     } else {
-      code_.fail(
-          name, fmt::format("{} is no option of an operator", in_quotes(option)),
-          "Options are 'as DIMS', 'whole DIMS', 'inside DIMS', 'linear OPERANDS', 'heads N N N', 'mask NAME' and "
-          "'fused'.");
+      code_.fail(name, fmt::format("{} is no option of an operator", in_quotes(option)),
+                 "Options are 'as DIMS', 'whole DIMS', 'inside DIMS', 'linear OPERANDS', 'heads N N N', 'mask NAME', "
+                 "'does FUNCTION', 'factor X', 'drops P', 'epsilon X' and 'fused'.");
     }
   }
 
@@ -249,6 +268,12 @@ std::string operator_text(const Program& program, const Operator& op) {
     text += " ; mask " + mask_names()[static_cast<size_t>(a.mask)];
     if (a.window > 0) text += fmt::format(" {}", a.window);
   }
+  const Calculation& does = op.calculation;
+  const Calculation plain;
+  if (does.function) text += fmt::format(" ; does {}", name_of(*does.function));
+  if (does.factor != plain.factor) text += fmt::format(" ; factor {}", does.factor);
+  if (does.dropout != plain.dropout) text += fmt::format(" ; drops {}", does.dropout);
+  if (does.epsilon != plain.epsilon) text += fmt::format(" ; epsilon {}", does.epsilon);
   if (op.is_fused) text += " ; fused";
   return text;
 }

@@ -1,5 +1,7 @@
 #include "weft/program/program_text.h"
 
+#include <array>
+
 #include <gtest/gtest.h>
 
 #include "weft/program/program_builder.h"
@@ -79,6 +81,33 @@ TEST(ProgramText, CustomOperatorsDeclareTheirRule) {
   EXPECT_EQ(rule.dims[*rule.find("h")].kind, DimKind::kWhole);
   EXPECT_EQ(rule.linear, (std::vector<std::vector<size_t>>{{0, 1}}));
   EXPECT_EQ(*parse_program(program_text(*program), "again"), *program);
+}
+
+TEST(ProgramText, SaysWhatOperatorsCompute) {
+  const std::string text =
+      "weft_program 1 c\ndim b 4\ndim h 6\ndim p 12 unit 2\ninput x [b p]\nweight g [h]\n"
+      "a = elementwise(x) : b h -> b h ; as b h ; does silu\n"
+      "d = dropout(a) : b h -> b h ; drops 0.25\n"
+      "n = norm(d, g) : b h, h -> b h ; epsilon 1e-05\n"
+      "y = scale(n) : b h -> b h ; factor 0.1\n";
+  const Result<Program> program = parse_program(text, "test");
+  ASSERT_TRUE(program) << program.error().message();
+  EXPECT_EQ(program->operators[0].calculation.function, Activation::kSilu);
+  EXPECT_EQ(program->operators[1].calculation.dropout, 0.25);
+  EXPECT_EQ(program->operators[2].calculation.epsilon, 1e-5);
+  EXPECT_EQ(program->operators[3].calculation.factor, 0.1);
+  EXPECT_EQ(*parse_program(program_text(*program), "again"), *program);
+  const std::vector<std::array<std::string, 3>> mistakes = {
+      {"does silu", "does silou", "'silou' is no function of elements"},
+      {"drops 0.25", "drops 1", "at least 0 and below 1"},
+      {"drops 0.25", "drops nan", "at least 0 and below 1"},
+      {"drops 0.25", "does silu", "Only one of kind elementwise does"},
+      {"epsilon 1e-05", "epsilon 0", "above 0"},
+      {"factor 0.1", "factor inf", "finite"},
+      {"factor 0.1", "factor ten", "'ten' is no number"},
+  };
+  for (const auto& [what, instead, expected] : mistakes)
+    EXPECT_NE(message_of(with(text, what, instead)).find(expected), std::string::npos) << instead;
 }
 
 TEST(ProgramText, MistakesAreNamedWithOperatorAndDim) {

@@ -102,7 +102,9 @@ at::Tensor block_of(const at::Tensor& x, const Box& block) {
   at::Tensor view = x;
   for (size_t dim = 0; dim < block.size(); ++dim) {
     const auto d = static_cast<int64_t>(dim);
-    if (block[dim].size() != x.size(d)) view = view.narrow(d, block[dim].begin, block[dim].size());
+    // Empty parts lie anywhere, outside of what is cut too.
+    const int64_t begin = block[dim].empty() ? 0 : block[dim].begin;
+    if (block[dim].size() != x.size(d)) view = view.narrow(d, begin, block[dim].size());
   }
   return view;
 }
