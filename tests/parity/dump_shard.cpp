@@ -6,9 +6,9 @@
 #include <cstdlib>
 
 #include "tests/support/source_tree.h"
+#include "weft/meaning/strategy.h"
 #include "weft/program/block_program.h"
 #include "weft/shard/shard_search.h"
-#include "weft/shard/strategy.h"
 #include "weft/spec/scenario.h"
 
 using namespace weft;

@@ -15,7 +15,9 @@
 #include "weft/cli/shard_text.h"
 #include "weft/cli/verbs.h"
 #include "weft/program/block_program.h"
+#include "weft/program/divide_repeats.h"
 #include "weft/program/program_text.h"
+#include "weft/shard/strategy_text.h"
 #include "weft/spec/sample_load.h"
 
 namespace weft {
@@ -143,7 +145,7 @@ Result<std::string> run_shard(const ShardOptions& options) {
   }
   WEFT_TRY(const Cluster cluster, find_scenarios().cluster(options.cluster, nodes));
   WEFT_TRY(const AxisLinks links, AxisLinks::create(axes, cluster));
-  WEFT_TRY(const GivenProgram given, given_program(options, links.grid().num_positions()));
+  WEFT_TRY(GivenProgram given, given_program(options, links.grid().num_positions()));
   if (!cluster.device.matrix_tflops.contains(given.precision))
     return Error{.source = "--cluster",
                  .problem = fmt::format("{} has no rate for {}", cluster.name, name_of(given.precision)),
@@ -157,6 +159,16 @@ Result<std::string> run_shard(const ShardOptions& options) {
                    .field = "mesh",
                    .problem = fmt::format("is not {}, which --mesh gives", links.grid().text()),
                    .advice = "Give the same mesh, or leave it out of the file."};
+    if (!strategy.layers.empty()) {
+      Result<DividedProgram> divided = divide_repeats(given.program, strategy.layers);
+      if (!divided) {
+        Error error = divided.error();
+        error.source = *options.strategy;
+        error.field = "layers";
+        return error;
+      }
+      given.program = std::move(divided->program);
+    }
   }
   ShardMode mode = strategy.mode.value_or(options.strategy ? ShardMode::kSemi : ShardMode::kAuto);
   if (options.mode) {

@@ -3,8 +3,8 @@
 #include <string>
 
 #include "weft/base/json.h"
+#include "weft/meaning/strategy.h"
 #include "weft/shard/shard_search.h"
-#include "weft/shard/strategy.h"
 
 namespace weft {
 

@@ -385,18 +385,6 @@ void add_bound(const ShardProblem& problem, ShardSolution& solution) {
 
 }  // namespace
 
-std::string_view name_of(ShardSearch search) {
-  switch (search) {
-    case ShardSearch::kExact:
-      return "exact";
-    case ShardSearch::kRecursive:
-      return "recursive";
-    case ShardSearch::kPropagate:
-      return "propagate";
-  }
-  return "";
-}
-
 Result<ShardSolution> search_strategy(const ShardProblem& problem, const ShardSearchOptions& options) {
   if (options.search == ShardSearch::kRecursive) {
     WEFT_TRY(ShardSolution solution, RecursiveSearch(problem).run(options));
