@@ -13,9 +13,9 @@
 
 #include "bench/must.h"
 #include "weft/base/units.h"
+#include "weft/meaning/strategy.h"
 #include "weft/program/block_program.h"
 #include "weft/shard/shard_search.h"
-#include "weft/shard/strategy.h"
 #include "weft/spec/scenario.h"
 
 namespace {

@@ -1,7 +1,8 @@
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/targets.h"
+#include "weft/meaning/strategy.h"
+#include "weft/program/divide_repeats.h"
 #include "weft/program/program_builder.h"
-#include "weft/shard/strategy.h"
 
 using namespace weft;
 
@@ -11,8 +12,9 @@ Program small_program() {
   ProgramBuilder code("mlp");
   code.dim("b", 8), code.dim("s", 64), code.dim("h", 16), code.dim("f", 32);
   const size_t x = code.input("x", "b s h");
+  code.begin_repeat(4, x);
   const size_t up = code.einsum("up", "b s h, f h -> b s f", {x, code.weight("wu", "f h")});
-  code.einsum("down", "b s f, h f -> b s h", {up, code.weight("wd", "h f")});
+  code.end_repeat(code.einsum("down", "b s f, h f -> b s h", {up, code.weight("wd", "h f")}));
   return *code.finish();
 }
 
@@ -27,7 +29,15 @@ int weft::fuzz_strategy(const uint8_t* data, size_t size) {
     claim_good_message(strategy);
     return 0;
   }
-  const Program program = small_program();
+  Program program = small_program();
+  if (!strategy->layers.empty()) {
+    Result<DividedProgram> divided = divide_repeats(program, strategy->layers);
+    if (!divided) {
+      claim_good_message(divided);
+      return 0;
+    }
+    program = std::move(divided->program);
+  }
   const AxisGrid grid = *AxisGrid::create({{"tp", 2}, {"dp", 4}});
   const Result<ShardLimits> limits = limits_of(*strategy, strategy->mode.value_or(ShardMode::kSemi), program, grid);
   if (!limits) {

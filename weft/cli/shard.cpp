@@ -12,10 +12,15 @@
 #include "weft/cli/count_option.h"
 #include "weft/cli/default_workload.h"
 #include "weft/cli/installation.h"
+#include "weft/cli/runtime_loader.h"
 #include "weft/cli/shard_text.h"
+#include "weft/cli/terminal_line.h"
 #include "weft/cli/verbs.h"
 #include "weft/program/block_program.h"
+#include "weft/program/divide_repeats.h"
 #include "weft/program/program_text.h"
+#include "weft/shard/run_strategy_of.h"
+#include "weft/shard/strategy_text.h"
 #include "weft/spec/sample_load.h"
 
 namespace weft {
@@ -27,6 +32,7 @@ struct ShardOptions {
   std::string mesh, cluster;
   double memory_gib = 0;
   bool explain = false;
+  bool verify = false;
   bool json = false;
 };
 
@@ -133,6 +139,32 @@ Result<ShardSolution> solve(const Program& program, const ShardSetting& setting,
   return solution;
 }
 
+/// Runs the program by the strategy on thread ranks, and on one, with drawn numbers.
+Result<ProgramCheckReport> verify(const Program& program, const ShardProblem& problem, const ShardAssignment& found) {
+  constexpr double kMostDifference = 1e-9;
+  UnrolledProgram unrolled_program = unrolled(program);
+  const RunStrategy strategy = run_strategy_of(problem, found, unrolled_program);
+  show_progress("loading the runtime");
+  WEFT_TRY(const RuntimeApi* runtime, load_runtime());
+  show_progress("running the program by the strategy, and on one rank");
+  Result<ProgramCheckReport> report = runtime->check_program({.program = std::move(unrolled_program.program),
+                                                              .strategy = strategy,
+                                                              .mesh = problem.setting().links.grid().axes()});
+  if (!report) {
+    Error error = report.error();
+    if (error.source.empty()) error.source = "--verify";
+    return error;
+  }
+  if (report->largest_difference > kMostDifference || report->bytes_moved != report->bytes_planned)
+    return Error{.source = "--verify",
+                 .field = report->worst,
+                 .problem = fmt::format(
+                     "differs from one rank's by {:.1e} of its largest element; {} bytes moved, {} planned",
+                     report->largest_difference, with_commas(report->bytes_moved), with_commas(report->bytes_planned)),
+                 .advice = "Sums in another order differ by about 1e-15: please report the program and the strategy."};
+  return report;
+}
+
 Result<std::string> run_shard(const ShardOptions& options) {
   const auto now = [] { return std::chrono::steady_clock::now(); };
   if (auto error = find_bad_output({{"--out", options.out}, {"--program-out", options.program_out}})) return *error;
@@ -143,7 +175,7 @@ Result<std::string> run_shard(const ShardOptions& options) {
   }
   WEFT_TRY(const Cluster cluster, find_scenarios().cluster(options.cluster, nodes));
   WEFT_TRY(const AxisLinks links, AxisLinks::create(axes, cluster));
-  WEFT_TRY(const GivenProgram given, given_program(options, links.grid().num_positions()));
+  WEFT_TRY(GivenProgram given, given_program(options, links.grid().num_positions()));
   if (!cluster.device.matrix_tflops.contains(given.precision))
     return Error{.source = "--cluster",
                  .problem = fmt::format("{} has no rate for {}", cluster.name, name_of(given.precision)),
@@ -157,6 +189,16 @@ Result<std::string> run_shard(const ShardOptions& options) {
                    .field = "mesh",
                    .problem = fmt::format("is not {}, which --mesh gives", links.grid().text()),
                    .advice = "Give the same mesh, or leave it out of the file."};
+    if (!strategy.layers.empty()) {
+      Result<DividedProgram> divided = divide_repeats(given.program, strategy.layers);
+      if (!divided) {
+        Error error = divided.error();
+        error.source = *options.strategy;
+        error.field = "layers";
+        return error;
+      }
+      given.program = std::move(divided->program);
+    }
   }
   ShardMode mode = strategy.mode.value_or(options.strategy ? ShardMode::kSemi : ShardMode::kAuto);
   if (options.mode) {
@@ -186,7 +228,8 @@ Result<std::string> run_shard(const ShardOptions& options) {
                      .search = search.search,
                      .search_ms = search_ms,
                      .pins = {},
-                     .explains = options.explain};
+                     .explains = options.explain,
+                     .verified = {}};
   // What each pin costs, where there are few enough to try.
   if (mode == ShardMode::kSemi || mode == ShardMode::kAuto) {
     for (size_t op = 0; op < given.program.operators.size() && options.strategy && report.pins.size() < 16; ++op) {
@@ -198,6 +241,9 @@ Result<std::string> run_shard(const ShardOptions& options) {
       const Result<ShardSolution> freed = solve(given.program, setting, without, mode, search, other);
       if (freed) report.pins.push_back({given.program.operators[op].name, solution.totals.ms() - freed->totals.ms()});
     }
+  }
+  if (options.verify) {
+    WEFT_TRY(report.verified, verify(given.program, *problem, solution.assignment));
   }
   if (options.program_out) {
     if (auto error = write_file(*options.program_out, program_text(given.program))) return *error;
@@ -242,6 +288,8 @@ void add_shard(Verbs& verbs) {
       .named("G")
       .within(1e-9, 1e9);
   verb.option("--explain", options->explain, "Also every transition with its layouts");
+  verb.option("--verify", options->verify,
+              "Run the program once by the strategy, on threads, and compare numbers and bytes with one rank's");
   verb.option("--out", options->out, "Write the strategy that was found").named("FILE");
   verb.option("--program-out", options->program_out, "Write the program").named("FILE");
   verb.option("--json", options->json, "Print one JSON object");

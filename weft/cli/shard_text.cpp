@@ -183,6 +183,14 @@ class ShardTable {
 
 }  // namespace
 
+namespace {
+
+std::string with_count(size_t count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+}  // namespace
+
 std::string to_text(const ShardReport& report) {
   const ShardTable table(report);
   const ShardTotals& totals = report.solution.totals;
@@ -198,6 +206,13 @@ std::string to_text(const ShardReport& report) {
                                                  : fmt::format("not proven optimal, at most {} slower than the best",
                                                                format_percent(report.solution.gap())));
   for (const PinPrice& pin : report.pins) text += fmt::format("pin {}: costs {:.4f} ms\n", pin.name, pin.ms);
+  if (report.verified) {
+    const ProgramCheckReport& run = *report.verified;
+    text += fmt::format(
+        "run on {} ranks: {} and {} are one rank's (largest difference {:.1e}); {} bytes moved in fp64, as planned\n",
+        run.ranks, with_count(run.outputs, "output"), with_count(run.gradients, "gradient"), run.largest_difference,
+        with_commas(run.bytes_moved));
+  }
   if (!report.explains) return text;
   text += "\nlayouts: 'tp:h' is in shards of h, '+' a summand, '=' whole, '=+' whole with a partial gradient.\n";
   for (size_t op = 0; op < report.problem.program().operators.size(); ++op) {
@@ -248,21 +263,30 @@ Json to_json(const ShardReport& report) {
     }
   }
   for (const PinPrice& pin : report.pins) pins.push_back({{"operator", pin.name}, {"ms", pin.ms}});
-  return {{"predicted_ms", totals.ms()},
-          {"compute_ms", totals.compute_ms},
-          {"inside_ms", totals.inside_ms},
-          {"transition_ms", totals.transition_ms},
-          {"weights_ms", totals.state_ms},
-          {"memory_gib", totals.bytes() / kGiB},
-          {"optimal", report.solution.is_optimal},
-          {"gap", report.solution.gap()},
-          {"bound_ms", report.solution.bound_ms},
-          {"search_ms", report.search_ms},
-          {"mode", name_of(report.mode)},
-          {"search", name_of(report.search)},
-          {"operators", operators},
-          {"transitions", transitions},
-          {"pins", pins}};
+  Json json = {{"predicted_ms", totals.ms()},
+               {"compute_ms", totals.compute_ms},
+               {"inside_ms", totals.inside_ms},
+               {"transition_ms", totals.transition_ms},
+               {"weights_ms", totals.state_ms},
+               {"memory_gib", totals.bytes() / kGiB},
+               {"optimal", report.solution.is_optimal},
+               {"gap", report.solution.gap()},
+               {"bound_ms", report.solution.bound_ms},
+               {"search_ms", report.search_ms},
+               {"mode", name_of(report.mode)},
+               {"search", name_of(report.search)},
+               {"operators", operators},
+               {"transitions", transitions},
+               {"pins", pins}};
+  if (report.verified) {
+    json["verified"] = {{"ranks", report.verified->ranks},
+                        {"outputs", report.verified->outputs},
+                        {"gradients", report.verified->gradients},
+                        {"largest_difference", report.verified->largest_difference},
+                        {"bytes_moved", report.verified->bytes_moved},
+                        {"bytes_planned", report.verified->bytes_planned}};
+  }
+  return json;
 }
 
 }  // namespace weft

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "weft/base/json.h"
+#include "weft/engine/program_check_request.h"
+#include "weft/meaning/strategy.h"
 #include "weft/shard/shard_search.h"
-#include "weft/shard/strategy.h"
 
 namespace weft {
 
@@ -23,6 +25,7 @@ struct ShardReport {
   double search_ms = 0;
   std::vector<PinPrice> pins;
   bool explains = false;
+  std::optional<ProgramCheckReport> verified;  ///< where it was run
 };
 
 std::string to_text(const ShardReport& report);

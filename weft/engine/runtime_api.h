@@ -6,6 +6,7 @@
 #include "weft/engine/convert_request.h"
 #include "weft/engine/predict_request.h"
 #include "weft/engine/profile_request.h"
+#include "weft/engine/program_check_request.h"
 #include "weft/engine/train_request.h"
 
 namespace weft {
@@ -31,6 +32,7 @@ struct RuntimeApi {
   Result<MachineReport> (*machine)(const MachineRequest& request);
   Result<std::optional<ProfileReport>> (*profile)(const ProfileRequest& request);
   Result<ConvertReport> (*convert)(const ConvertRequest& request);
+  Result<ProgramCheckReport> (*check_program)(const ProgramCheckRequest& request);
   Result<FolderDescription> (*describe_folder)(const std::filesystem::path& folder, bool verify);
 };
 

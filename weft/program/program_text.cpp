@@ -36,14 +36,10 @@ class ProgramParser {
       : text_(text), source_(std::move(source)), code_("program") {}
 
   Result<Program> run() {
-    size_t begin = 0;
     int64_t number = 0;
     bool has_begun = false;
-    while (begin <= text_.size() && !code_.failed()) {
-      const size_t end = std::min(text_.find('\n', begin), text_.size());
-      std::string_view line = text_.substr(begin, end - begin);
-      line = trimmed(line.substr(0, line.find('#')));
-      begin = end + 1;
+    while (begin_ <= text_.size() && !code_.failed()) {
+      const std::string_view line = next_line();
       ++number;
       code_.set_source(fmt::format("{}: line {}", source_, number));
       if (line.empty()) continue;
@@ -72,6 +68,23 @@ class ProgramParser {
     }
     if (words.size() == 3) name_ = printable(words[2]);
     return true;
+  }
+
+  /// Without its comment.
+  std::string_view next_line() {
+    const size_t end = std::min(text_.find('\n', begin_), text_.size());
+    const std::string_view line = text_.substr(begin_, end - begin_);
+    begin_ = end + 1;
+    return trimmed(line.substr(0, line.find('#')));
+  }
+
+  bool is_made_later(std::string_view name) {
+    while (begin_ <= text_.size()) {
+      const std::string_view line = next_line();
+      const size_t equals = line.find('=');
+      if (equals != std::string_view::npos && trimmed(line.substr(0, equals)) == name) return true;
+    }
+    return false;
   }
 
   void read_line(std::string_view line) {
@@ -110,11 +123,12 @@ class ProgramParser {
     return std::nullopt;
   }
 
-  std::optional<size_t> find(std::string_view name) {
+  std::optional<size_t> find(std::string_view name, std::string_view reader = "") {
     if (const auto value = code_.program().find_value(name)) return value;
     std::vector<std::string> known;
     for (const ProgramValue& value : code_.program().values) known.push_back(value.name);
-    code_.fail("", fmt::format("{} is not there yet", in_quotes(name)),
+    code_.fail(printable(reader),
+               fmt::format("{} is not there yet{}", in_quotes(name), is_made_later(name) ? ", but made later" : ""),
                fmt::format("A tensor stands before what reads it.{}", did_you_mean(name, known)));
     return std::nullopt;
   }
@@ -162,7 +176,7 @@ class ProgramParser {
     std::string_view list = rest.substr(open + 1, close - open - 1);
     while (true) {
       const size_t comma = list.find(',');
-      const auto value = find(trimmed(list.substr(0, comma)));
+      const auto value = find(trimmed(list.substr(0, comma)), name);
       if (!value) return;
       operands.push_back(*value);
       if (comma == std::string_view::npos || operands.size() > 8) break;
@@ -231,6 +245,7 @@ class ProgramParser {
   }
 
   std::string_view text_;
+  size_t begin_ = 0;  ///< of the line that is read next
   std::string source_;
   std::string name_;
   ProgramBuilder code_;

@@ -117,8 +117,8 @@ TEST(ProgramText, MistakesAreNamedWithOperatorAndDim) {
   };
   has(message_of(with(kMlp, "weight wd [h f]", "weight wd [h q]")), {"line 14", "wd", "'q' does not exist"});
   has(message_of(with(kMlp, "weight wd [h f]", "weight wd [h s]")), {"down", "'f'", "512 units", "256"});
-  has(message_of(with(kMlp, "elementwise(up)", "elementwise(upp)")), {"line 13", "'upp' is not there yet"});
-  has(message_of(with(kMlp, "norm(x, g)", "norm(y, g)")), {"'y' is not there yet"});
+  has(message_of(with(kMlp, "elementwise(up)", "elementwise(upp)")), {"line 13", "act: 'upp' is not there yet. "});
+  has(message_of(with(kMlp, "norm(x, g)", "norm(y, g)")), {"n: 'y' is not there yet, but made later"});
   has(message_of(with(kMlp, "b s f, h f -> b s h", "b s f, h f, f -> b s h")), {"down", "reads 2 tensors"});
   has(message_of(with(kMlp, "act = elementwise(up) : b s f -> b s f", "act = elementwise(up) : b s f -> b s")),
       {"act", "sums over 'f'"});

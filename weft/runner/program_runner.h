@@ -3,8 +3,8 @@
 #include <memory>
 #include <vector>
 
+#include "weft/program/run_strategy.h"
 #include "weft/runner/local_operator.h"
-#include "weft/runner/run_strategy.h"
 
 namespace weft {
 

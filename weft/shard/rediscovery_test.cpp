@@ -4,9 +4,10 @@
 
 #include "tests/support/source_tree.h"
 #include "weft/base/units.h"
+#include "weft/meaning/strategy.h"
 #include "weft/program/block_program.h"
+#include "weft/program/program_builder.h"
 #include "weft/shard/shard_search.h"
-#include "weft/shard/strategy.h"
 #include "weft/spec/scenario.h"
 
 namespace weft {
@@ -21,6 +22,7 @@ struct Given {
   int64_t rows = 4096;
   int64_t microbatches = 1;
   std::optional<double> memory_gib;
+  std::string cluster = "dgx_h100";
 };
 
 struct Found {
@@ -39,7 +41,7 @@ Program layers_of(const std::string& model, const Given& given) {
 }
 
 Found find(const Program& program, const Given& given, const ShardLimits& limits, ShardObjective objective = {}) {
-  const Cluster cluster = *scenarios().cluster("dgx_h100", given.nodes);
+  const Cluster cluster = *scenarios().cluster(given.cluster, given.nodes);
   const ShardSetting setting{.cluster = cluster,
                              .links = *AxisLinks::create(given.axes, cluster),
                              .precision = Precision::kBf16,
@@ -117,6 +119,45 @@ TEST(Rediscovery, DataParallelismWithZero3AtManyTokens) {
   const Found found = find(program, tight);
   for (const auto& [op, choice] : found.chosen) EXPECT_EQ(choice, "b") << op;
   for (const char* op : {"attention.qkv", "mlp.gate_up", "mlp.down"}) EXPECT_EQ(found.stages.at(op)[0], 3) << op;
+}
+
+/// Attention and MLP beside each other, both of the same normed rows.
+Program parallel_layers(int64_t rows) {
+  ProgramBuilder code("parallel");
+  code.dim("b", 1), code.dim("s", rows), code.dim("h", 8192), code.dim("f", 28672);
+  code.dim("q", 10240, 1280), code.dim("o", 8192, 1024);
+  const size_t x = code.input("x", "b s h");
+  code.begin_repeat(32, x);
+  const size_t n = code.norm("n", "b s h, h -> b s h", {x, code.weight("g", "h")});
+  const size_t qkv = code.einsum("qkv", "b s h, k h -> b s k", {n, code.weight("wqkv", "q h")}, {.as = "b s q"});
+  const size_t core =
+      code.attention("core", "b s k -> b s k", qkv,
+                     {.as = "b s o",
+                      .whole = {},
+                      .inside = {},
+                      .linear = {},
+                      .attention = {.heads = 64, .kv_heads = 8, .head_dim = 128, .mask = Mask::kCausal}});
+  const size_t out = code.einsum("out", "b s k, h k -> b s h", {core, code.weight("wo", "h o")});
+  const size_t up = code.einsum("up", "b s h, f h -> b s f", {n, code.weight("wu", "f h")});
+  const size_t act = code.elementwise("act", "b s f -> b s f", {up});
+  const size_t down = code.einsum("down", "b s f, h f -> b s h", {act, code.weight("wd", "h f")});
+  const size_t both = code.sum_of("both", "b s h, b s h -> b s h", {out, down});
+  code.end_repeat(code.sum_of("y", "b s h, b s h -> b s h", {x, both}));
+  return *code.finish();
+}
+
+TEST(Rediscovery, OneReductionForAttentionAndMlpBesideEachOther) {
+  Given given{.axes = {{"tp", 8}}, .microbatches = 8};
+  const Chosen one_reduction{{"n", "s"},   {"qkv", "k"},  {"core", "k"},       {"out", "k"}, {"up", "f"},
+                             {"act", "f"}, {"down", "f"}, {"both", "through"}, {"y", "s"}};
+  EXPECT_EQ(find(parallel_layers(512), given).chosen, one_reduction);
+  given.cluster = "dgx_a100_80g";
+  EXPECT_EQ(find(parallel_layers(2048), given).chosen, one_reduction);
+  // Over faster links two reductions of many rows take less than the sum of whole rows on every rank.
+  given.cluster = "dgx_h100";
+  Chosen two_reductions = one_reduction;
+  two_reductions["both"] = "s";
+  EXPECT_EQ(find(parallel_layers(2048), given).chosen, two_reductions);
 }
 
 TEST(Rediscovery, TwoAnnotationsAreCompletedToMegatronsLayer) {

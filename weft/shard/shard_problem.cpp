@@ -58,14 +58,6 @@ void keep_best(std::vector<StateOption>& options) {
 
 }  // namespace
 
-ShardLimits ShardLimits::none(const Program& program, size_t num_axes) {
-  ShardLimits limits;
-  limits.pins.assign(program.operators.size(), std::vector<std::optional<Choice>>(num_axes));
-  limits.inputs.assign(program.values.size(), std::vector<std::optional<AxisState>>(num_axes));
-  limits.stages.assign(program.values.size(), std::vector<ZeroRange>(num_axes));
-  return limits;
-}
-
 std::vector<ProgramDim> ShardProblem::dims_of(size_t value) const {
   std::vector<ProgramDim> dims;
   for (const size_t dim : program_.values[value].dims) dims.push_back(program_.dims[dim]);

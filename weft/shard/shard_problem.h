@@ -4,24 +4,15 @@
 #include <optional>
 #include <vector>
 
-#include "weft/shard/operator_prices.h"
-#include "weft/shard/transition_prices.h"
+#include "weft/cost/operator_prices.h"
+#include "weft/cost/transition_prices.h"
+#include "weft/meaning/strategy.h"
 
 namespace weft {
 
 /// What of the cost decides.
 struct ShardObjective {
   bool has_states = true;  ///< also what keeping weights costs; without, redistribution and computing alone
-};
-
-/// What narrows an operator's choices down, or a weight's.
-struct ShardLimits {
-  std::vector<std::vector<std::optional<Choice>>> pins;       ///< by operator and axis
-  std::vector<std::vector<std::optional<AxisState>>> inputs;  ///< by value and axis, of inputs and data
-  std::vector<std::vector<ZeroRange>> stages;                 ///< by value and axis, of weights
-  std::vector<StepKind> forbidden;
-
-  static ShardLimits none(const Program& program, size_t num_axes);
 };
 
 /// How a layout that an operator asks of an operand looks to its value, and to the value's gradient.

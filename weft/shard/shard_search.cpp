@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/as_double.h"
 #include "weft/base/text.h"
 #include "weft/base/units.h"
 #include "weft/shard/propagate.h"
@@ -270,7 +271,7 @@ std::vector<size_t> slowest_first(const AxisLinks& links) {
 /// decided anew beside the others, as long as that helps.
 class RecursiveSearch {
  public:
-  explicit RecursiveSearch(const ShardProblem& problem) : problem_(problem), solver_(problem) {}
+  explicit RecursiveSearch(const ShardProblem& problem) : problem_(problem) {}
 
   Result<ShardSolution> run(const ShardSearchOptions& options) {
     std::vector<size_t> order = slowest_first(problem_.setting().links);
@@ -300,7 +301,8 @@ class RecursiveSearch {
     for (int round = 0; round < kMostRounds; ++round) {
       bool is_better = false;
       for (const size_t axis : order) {
-        const auto solved = solver_.solve(0, allowed_on(axis));
+        const AllowedOptions allowed = allowed_on(axis);
+        const auto solved = ShardSolver(problem_, allowed).solve(0, allowed);
         ++num_solved_;
         if (!solved) return false;
         const bool was_decided = is_decided_[axis];
@@ -353,34 +355,35 @@ class RecursiveSearch {
   }
 
   const ShardProblem& problem_;
-  ShardSolver solver_;
   std::vector<bool> is_decided_;
   std::vector<Choices> decided_;
   std::optional<ShardSolver::Solved> best_;
   int64_t num_solved_ = 0;
 };
 
+/// What operators take at least, each by itself: a bound for problems that are too large to be solved.
+double least_of_each(const ShardProblem& problem) {
+  const Program& program = problem.program();
+  double sum = 0;
+  for (size_t op = 0; op < program.operators.size(); ++op) {
+    double least = std::numeric_limits<double>::infinity();
+    for (const OperatorOption& option : problem.options(op))
+      least = std::min(least, problem.option_ms(option) + option.states.front().ms);
+    const auto repeat = program.repeat_of(op);
+    sum += least * (repeat ? as_double(program.repeats[*repeat].count) : 1);
+  }
+  return sum;
+}
+
 /// How much faster the best could be, where the search itself does not know.
 void add_bound(const ShardProblem& problem, ShardSolution& solution) {
   ShardSolver solver(problem);
   const auto best = solver.solve(0, all_allowed(problem));
-  solution.bound_ms = best ? best->cost : 0;
+  solution.bound_ms = best ? best->cost : least_of_each(problem);
   solution.is_optimal = best && solution.totals.ms() <= best->cost * (1 + kSame);
 }
 
 }  // namespace
-
-std::string_view name_of(ShardSearch search) {
-  switch (search) {
-    case ShardSearch::kExact:
-      return "exact";
-    case ShardSearch::kRecursive:
-      return "recursive";
-    case ShardSearch::kPropagate:
-      return "propagate";
-  }
-  return "";
-}
 
 Result<ShardSolution> search_strategy(const ShardProblem& problem, const ShardSearchOptions& options) {
   if (options.search == ShardSearch::kRecursive) {

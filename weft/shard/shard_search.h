@@ -7,15 +7,6 @@
 
 namespace weft {
 
-/// How a strategy is looked for.
-enum class ShardSearch {
-  kExact,      ///< the best there is
-  kRecursive,  ///< axis after axis, the one with the slowest link first
-  kPropagate,  ///< from operators that are pinned to their neighbours
-};
-
-std::string_view name_of(ShardSearch search);
-
 struct ShardSearchOptions {
   ShardSearch search = ShardSearch::kExact;
   std::optional<double> memory_bytes;  ///< of a rank; no limit without

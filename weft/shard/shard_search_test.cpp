@@ -118,5 +118,37 @@ TEST(ShardSearch, OtherSearchesAreNeverFasterThanTheExactOne) {
   }
 }
 
+TEST(ShardSearch, AxisAfterAxisWorksWhereAllTogetherAreTooMany) {
+  const std::vector<Axis> axes{{"a", 2}, {"b", 2}, {"c", 2}, {"d", 2}};
+  std::mt19937_64 random(8);
+  const Program program = random_program(random, true);
+  const Cluster cluster = small_cluster(4, 4);
+  const ShardSetting setting{.cluster = cluster, .links = *AxisLinks::create(axes, cluster)};
+  const ShardProblem problem = *ShardProblem::create(program, setting, ShardLimits::none(program, axes.size()));
+  ASSERT_FALSE(search_strategy(problem, {}));
+  const Result<ShardSolution> found = search_strategy(problem, {.search = ShardSearch::kRecursive});
+  ASSERT_TRUE(found) << found.error().message();
+  EXPECT_FALSE(found->is_optimal);
+  EXPECT_GT(found->bound_ms, 0);
+  EXPECT_LE(found->bound_ms, found->totals.ms());
+}
+
+TEST(ShardSearch, ADomainLeavesOutWhatItDoesNotHave) {
+  for (int seed = 0; seed < (kIsSanitized ? 10 : 100); ++seed) {
+    std::mt19937_64 random(static_cast<uint64_t>(seed) + 60);
+    const ShardProblem problem = random_problem(random, 1e6, seed % 2 == 0);
+    AllowedOptions domain = all_allowed(problem);
+    for (std::vector<uint64_t>& options : domain.states) {
+      for (size_t option = 1; option < options.size(); ++option) {
+        if (random() % 2 == 0) options[option] = 0;
+      }
+    }
+    const auto whole = ShardSolver(problem).solve(0, domain);
+    const auto narrow = ShardSolver(problem, domain).solve(0, domain);
+    ASSERT_EQ(whole.has_value(), narrow.has_value()) << seed;
+    if (whole) EXPECT_NEAR(whole->cost, narrow->cost, 1e-12 * whole->cost) << seed;
+  }
+}
+
 }  // namespace
 }  // namespace weft

@@ -13,6 +13,17 @@ double times_of(const ShardProblem& problem, size_t value) {
   return problem.program().values[value].role == ProgramValue::Role::kWeight ? 1 : problem.microbatches();
 }
 
+/// Options that have a state.
+std::vector<std::vector<size_t>> options_in(const AllowedOptions& domain) {
+  std::vector<std::vector<size_t>> options(domain.states.size());
+  for (size_t op = 0; op < options.size(); ++op) {
+    for (size_t option = 0; option < domain.states[op].size(); ++option) {
+      if (domain.states[op][option] != 0) options[op].push_back(option);
+    }
+  }
+  return options;
+}
+
 }  // namespace
 
 AllowedOptions all_allowed(const ShardProblem& problem) {
@@ -24,7 +35,10 @@ AllowedOptions all_allowed(const ShardProblem& problem) {
   return allowed;
 }
 
-ShardSolver::ShardSolver(const ShardProblem& problem) : problem_(problem), outside_(make_region(std::nullopt)) {
+ShardSolver::ShardSolver(const ShardProblem& problem) : ShardSolver(problem, all_allowed(problem)) {}
+
+ShardSolver::ShardSolver(const ShardProblem& problem, const AllowedOptions& domain)
+    : problem_(problem), options_(options_in(domain)), outside_(make_region(std::nullopt)) {
   for (size_t repeat = 0; repeat < problem.program().repeats.size(); ++repeat) inside_.push_back(make_region(repeat));
   bodies_.resize(inside_.size());
 }
@@ -32,7 +46,7 @@ ShardSolver::ShardSolver(const ShardProblem& problem) : problem_(problem), outsi
 size_t ShardSolver::size_of(const Variable& variable) const {
   switch (variable.kind) {
     case Variable::Kind::kOperator:
-      return problem_.options(variable.index).size();
+      return options_[variable.index].size();
     case Variable::Kind::kSource:
       return problem_.source_codes(variable.index).size();
     case Variable::Kind::kCarriedIn:
@@ -45,7 +59,7 @@ size_t ShardSolver::size_of(const Variable& variable) const {
 size_t ShardSolver::code_of(const Variable& variable, size_t choice) const {
   switch (variable.kind) {
     case Variable::Kind::kOperator:
-      return problem_.options(variable.index)[choice].result;
+      return problem_.options(variable.index)[option_of(variable.index, choice)].result;
     case Variable::Kind::kSource:
       return problem_.source_codes(variable.index)[choice];
     case Variable::Kind::kCarriedIn:
@@ -119,14 +133,18 @@ ShardSolver::Region ShardSolver::make_region(std::optional<size_t> repeat) const
 void ShardSolver::add_value(Region& region, size_t value, size_t maker) const {
   ValueTable table{{maker}, {}, {}};
   const std::vector<size_t> readers = problem_.program().readers_of(value);
-  size_t count = region.sizes[maker];
+  double entries = static_cast<double>(region.sizes[maker]);
   for (const size_t reader : readers) {
     table.variables.push_back(*find(region, Variable::Kind::kOperator, reader));
-    count *= region.sizes[table.variables.back()];
+    entries *= static_cast<double>(region.sizes[table.variables.back()]);
   }
+  region.is_too_large = region.is_too_large || entries > Elimination::kMostEntries;
+  if (region.is_too_large || entries == 0) return;
+  std::vector<size_t> places(readers.size(), 0);
   std::vector<std::pair<size_t, size_t>> chosen;
-  for (const size_t reader : readers) chosen.emplace_back(reader, 0);
+  for (const size_t reader : readers) chosen.emplace_back(reader, option_of(reader, 0));
   const double times = times_of(problem_, value);
+  const auto count = static_cast<size_t>(entries);
   table.ms.reserve(count);
   table.bytes.reserve(count);
   for (size_t made = 0; made < region.sizes[maker]; ++made) {
@@ -137,8 +155,10 @@ void ShardSolver::add_value(Region& region, size_t value, size_t maker) const {
       table.bytes.push_back(price.bytes);
       size_t place = chosen.size();
       while (place-- > 0) {
-        if (++chosen[place].second < region.sizes[table.variables[place + 1]]) break;
-        chosen[place].second = 0;
+        const bool is_last = ++places[place] == region.sizes[table.variables[place + 1]];
+        if (is_last) places[place] = 0;
+        chosen[place].second = option_of(readers[place], places[place]);
+        if (!is_last) break;
       }
       if (place == std::numeric_limits<size_t>::max()) break;
     }
@@ -168,8 +188,9 @@ void ShardSolver::add_costs(const Region& region, double byte_ms, const AllowedO
     for (size_t choice = 0; choice < region.sizes[i]; ++choice) {
       double cost = 0;
       if (variable.kind == Variable::Kind::kOperator) {
-        const OperatorOption& option = problem_.options(variable.index)[choice];
-        const size_t state = best_state(variable.index, choice, byte_ms, allowed);
+        const size_t place = option_of(variable.index, choice);
+        const OperatorOption& option = problem_.options(variable.index)[place];
+        const size_t state = best_state(variable.index, place, byte_ms, allowed);
         cost = state == option.states.size()
                    ? kNever
                    : problem_.option_ms(option) + option.states[state].ms + byte_ms * option.states[state].bytes;
@@ -243,8 +264,9 @@ void ShardSolver::read_choices(const Region& region, const std::vector<size_t>& 
     if (variable.kind == Variable::Kind::kSource) {
       assignment.sources[variable.index].push_back(code_of(variable, choices[i]));
     } else if (variable.kind == Variable::Kind::kOperator) {
-      assignment.options[variable.index].push_back(choices[i]);
-      assignment.states[variable.index].push_back(best_state(variable.index, choices[i], byte_ms, allowed));
+      const size_t option = option_of(variable.index, choices[i]);
+      assignment.options[variable.index].push_back(option);
+      assignment.states[variable.index].push_back(best_state(variable.index, option, byte_ms, allowed));
     }
   }
 }
@@ -267,7 +289,13 @@ void ShardSolver::read_body(size_t index, size_t before, size_t after, double by
 }
 
 std::optional<ShardSolver::Solved> ShardSolver::solve(double byte_ms, const AllowedOptions& allowed) {
+  failure_ = Failure::kNothingAllowed;
+  if (std::any_of(options_.begin(), options_.end(), [](const auto& options) { return options.empty(); }))
+    return std::nullopt;
   failure_ = Failure::kTooLarge;
+  if (outside_.is_too_large ||
+      std::any_of(inside_.begin(), inside_.end(), [](const Region& region) { return region.is_too_large; }))
+    return std::nullopt;
   for (size_t repeat = 0; repeat < inside_.size(); ++repeat) {
     if (!solve_body(repeat, byte_ms, allowed)) return std::nullopt;
   }

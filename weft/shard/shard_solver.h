@@ -46,7 +46,11 @@ AllowedOptions all_allowed(const ShardProblem& problem);
 /// before to the layout after, and its power.
 class ShardSolver {
  public:
+  /// All options may come.
   explicit ShardSolver(const ShardProblem& problem);
+  /// Only those of a domain will be allowed: tables have no room for others, so that much larger problems can be
+  /// solved.
+  ShardSolver(const ShardProblem& problem, const AllowedOptions& domain);
 
   struct Solved {
     double cost = 0;
@@ -75,6 +79,7 @@ class ShardSolver {
     std::vector<Variable> variables;
     std::vector<size_t> sizes;
     std::vector<ValueTable> values;
+    bool is_too_large = false;
   };
   struct Body {
     Elimination elimination{{}};
@@ -98,7 +103,10 @@ class ShardSolver {
   size_t best_state(size_t op, size_t option, double byte_ms, const AllowedOptions& allowed) const;
   size_t maker_of(const Region& region, size_t value) const;
 
+  size_t option_of(size_t op, size_t choice) const { return options_[op][choice]; }
+
   const ShardProblem& problem_;
+  std::vector<std::vector<size_t>> options_;  ///< by operator: options of the domain, which choices count
   Region outside_;
   std::vector<Region> inside_;  ///< by repeat
   std::vector<Body> bodies_;

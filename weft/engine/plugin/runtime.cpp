@@ -3,6 +3,7 @@
 #include "weft/engine/guarded.h"
 #include "weft/engine/predict.h"
 #include "weft/engine/profiler.h"
+#include "weft/engine/program_check.h"
 #include "weft/engine/runtime_api.h"
 #include "weft/engine/runtime_check.h"
 #include "weft/engine/trainer.h"
@@ -37,6 +38,10 @@ weft::Result<weft::ConvertReport> convert(const weft::ConvertRequest& request) {
   return weft::guarded([&] { return weft::convert(request); });
 }
 
+weft::Result<weft::ProgramCheckReport> check_program(const weft::ProgramCheckRequest& request) {
+  return weft::guarded([&] { return weft::check_program(request); });
+}
+
 weft::Result<weft::FolderDescription> describe_folder(const std::filesystem::path& folder, bool verify) {
   return weft::guarded([&] { return weft::describe_folder(folder, verify); });
 }
@@ -53,6 +58,7 @@ extern "C" __attribute__((visibility("default"))) const weft::RuntimeApi* weft_r
                                     .machine = machine,
                                     .profile = profile,
                                     .convert = convert,
+                                    .check_program = check_program,
                                     .describe_folder = describe_folder};
   return &api;
 }

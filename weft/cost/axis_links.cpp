@@ -1,4 +1,4 @@
-#include "weft/shard/axis_links.h"
+#include "weft/cost/axis_links.h"
 
 #include <algorithm>
 

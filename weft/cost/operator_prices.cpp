@@ -1,4 +1,4 @@
-#include "weft/shard/operator_prices.h"
+#include "weft/cost/operator_prices.h"
 
 #include <algorithm>
 #include <cmath>

@@ -2,9 +2,9 @@
 
 #include <vector>
 
+#include "weft/cost/axis_links.h"
+#include "weft/cost/layout_codes.h"
 #include "weft/program/program.h"
-#include "weft/shard/axis_links.h"
-#include "weft/shard/layout_codes.h"
 
 namespace weft {
 

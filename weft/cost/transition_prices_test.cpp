@@ -1,4 +1,4 @@
-#include "weft/shard/transition_prices.h"
+#include "weft/cost/transition_prices.h"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,8 @@
 
 #include "weft/base/fields.h"
 #include "weft/base/text.h"
+#include "weft/meaning/strategy.h"
 #include "weft/program/program_builder.h"
-#include "weft/shard/strategy.h"
 
 namespace weft {
 namespace {
@@ -50,6 +50,28 @@ std::vector<StrategyEntry> read_entries(Fields& fields, const std::string& key) 
     }
   }
   return entries;
+}
+
+/// [[12, 20], [4]]: for every repeat numbers of layers.
+std::vector<std::vector<int64_t>> read_layers(Fields& fields) {
+  const Json* raw = fields.raw("layers");
+  if (raw == nullptr) return {};
+  std::vector<std::vector<int64_t>> layers;
+  bool is_good = raw->is_array() && raw->size() <= kMostEntries;
+  if (is_good) {
+    for (const Json& repeat : *raw) {
+      std::vector<int64_t>& parts = layers.emplace_back();
+      is_good = is_good && repeat.is_array() && repeat.size() <= kMostEntries;
+      if (!is_good) break;
+      for (const Json& count : repeat) {
+        is_good = is_good && count.is_number_integer() && count.get<int64_t>() >= 1;
+        if (is_good) parts.push_back(count.get<int64_t>());
+      }
+    }
+  }
+  if (!is_good)
+    fields.complain("layers", "is no list of numbers of layers for every repeat", "Write it like '[[12, 20]]'.");
+  return layers;
 }
 
 }  // namespace
@@ -162,6 +184,7 @@ Result<StrategyFile> read_strategy(const Document& document) {
       file.forbidden.push_back(found->second);
     }
   }
+  file.layers = read_layers(fields);
   file.program = fields.texts_or_empty("program");
   fields.reject_unknown();
   if (findings.first()) return *findings.first();

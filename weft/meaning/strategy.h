@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "weft/base/document.h"
-#include "weft/shard/shard_search.h"
+#include "weft/mesh/step.h"
+#include "weft/program/program.h"
 
 namespace weft {
 
@@ -18,7 +19,15 @@ enum class ShardMode {
   kExplicit,  ///< all is pinned, and only checked and priced
 };
 
+/// How a strategy is looked for.
+enum class ShardSearch {
+  kExact,      ///< the best there is
+  kRecursive,  ///< axis after axis, the one with the slowest link first
+  kPropagate,  ///< from operators that are pinned to their neighbours
+};
+
 std::string_view name_of(ShardMode mode);
+std::string_view name_of(ShardSearch search);
 /// Also MindFormers' parallel_mode 0 to 2.
 Result<ShardMode> parse_mode(const std::string& text, const std::string& source);
 /// Also MindFormers' search_mode.
@@ -44,7 +53,8 @@ struct StrategyFile {
   std::vector<StrategyEntry> operators;  ///< pins
   std::vector<StrategyEntry> zero;       ///< stages of weights
   std::vector<StepKind> forbidden;
-  std::vector<std::string> program;  ///< "name: rule" of every operator of the program that it was made for
+  std::vector<std::vector<int64_t>> layers;  ///< of parts of repeats that differ, see divide_repeats; empty: none do
+  std::vector<std::string> program;          ///< "name: rule" of every operator of the program that it was made for
 };
 
 /// Unknown keys are rejected.
@@ -53,6 +63,22 @@ Result<StrategyFile> read_strategy(const Document& document);
 /// "tp=8,dp=4": axes, innermost first.
 Result<std::vector<Axis>> parse_mesh(const std::string& text);
 
+/// Stages that a weight may have, by axis: the least and the most.
+struct ZeroRange {
+  int64_t least = 0;
+  int64_t most = 3;
+};
+
+/// What narrows an operator's choices down, or a weight's.
+struct ShardLimits {
+  std::vector<std::vector<std::optional<Choice>>> pins;       ///< by operator and axis
+  std::vector<std::vector<std::optional<AxisState>>> inputs;  ///< by value and axis, of inputs and data
+  std::vector<std::vector<ZeroRange>> stages;                 ///< by value and axis, of weights
+  std::vector<StepKind> forbidden;
+
+  static ShardLimits none(const Program& program, size_t num_axes);
+};
+
 /// What a strategy means for a program: pins that its rules allow. Fails where it was made for another program, with
 /// the first operator that differs; where a pattern fits nothing; where two patterns contradict each other.
 Result<ShardLimits> limits_of(const StrategyFile& strategy, ShardMode mode, const Program& program,
@@ -60,10 +86,6 @@ Result<ShardLimits> limits_of(const StrategyFile& strategy, ShardMode mode, cons
 
 /// The lines by which a program is told from others.
 std::vector<std::string> signature_of(const Program& program);
-
-/// A found strategy as a file that reads back to it. Layers that differ are written as most of them are, with a
-/// comment.
-std::string strategy_text(const ShardProblem& problem, const ShardAssignment& assignment);
 
 /// The dim of samples: b, or else the first dim of the first data or input.
 std::string sample_dim(const Program& program);

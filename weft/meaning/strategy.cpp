@@ -1,4 +1,4 @@
-#include "weft/shard/strategy.h"
+#include "weft/meaning/strategy.h"
 
 #include <algorithm>
 #include <map>
@@ -214,16 +214,27 @@ class LimitMaker {
   std::optional<Error> error_;
 };
 
-/// The choice that most layers have.
-size_t usual(const std::vector<size_t>& times) {
-  std::map<size_t, size_t> counts;
-  for (const size_t choice : times) ++counts[choice];
-  return std::max_element(counts.begin(), counts.end(),
-                          [](const auto& a, const auto& b) { return a.second < b.second; })
-      ->first;
+}  // namespace
+
+ShardLimits ShardLimits::none(const Program& program, size_t num_axes) {
+  ShardLimits limits;
+  limits.pins.assign(program.operators.size(), std::vector<std::optional<Choice>>(num_axes));
+  limits.inputs.assign(program.values.size(), std::vector<std::optional<AxisState>>(num_axes));
+  limits.stages.assign(program.values.size(), std::vector<ZeroRange>(num_axes));
+  return limits;
 }
 
-}  // namespace
+std::string_view name_of(ShardSearch search) {
+  switch (search) {
+    case ShardSearch::kExact:
+      return "exact";
+    case ShardSearch::kRecursive:
+      return "recursive";
+    case ShardSearch::kPropagate:
+      return "propagate";
+  }
+  return "";
+}
 
 std::string sample_dim(const Program& program) {
   if (program.find_dim("b")) return "b";
@@ -243,60 +254,6 @@ std::vector<std::string> signature_of(const Program& program) {
 Result<ShardLimits> limits_of(const StrategyFile& strategy, ShardMode mode, const Program& program,
                               const AxisGrid& grid) {
   return LimitMaker(strategy, program, grid).run(mode);
-}
-
-std::string strategy_text(const ShardProblem& problem, const ShardAssignment& assignment) {
-  const Program& program = problem.program();
-  const AxisGrid& grid = problem.setting().links.grid();
-  std::string text = "weft_strategy: 1\nmesh: {";
-  for (size_t axis = 0; axis < grid.num_axes(); ++axis)
-    text += fmt::format("{}{}: {}", axis > 0 ? ", " : "", grid.axes()[axis].name, grid.size(axis));
-  text += "}\nmode: explicit\n";
-  std::string inputs, operators, zero;
-  for (size_t value = 0; value < program.values.size(); ++value) {
-    const bool is_weight = program.values[value].role == ProgramValue::Role::kWeight;
-    if (!problem.is_source(value) || is_weight || assignment.sources[value].empty()) continue;
-    const std::vector<AxisState> states = problem.transitions(value).codes().states(assignment.sources[value].front());
-    inputs += fmt::format("  \"{}\": {{", program.values[value].name);
-    for (size_t axis = 0; axis < states.size(); ++axis)
-      inputs += fmt::format(
-          "{}{}: {}", axis > 0 ? ", " : "", grid.axes()[axis].name,
-          states[axis].is_shard() ? program.dims[program.values[value].dims[states[axis].dim]].name : "same");
-    inputs += "}\n";
-  }
-  for (size_t op = 0; op < program.operators.size(); ++op) {
-    const std::vector<size_t>& times = assignment.options[op];
-    const size_t most = usual(times);
-    const OperatorOption& option = problem.options(op)[most];
-    operators += fmt::format("  \"{}\": {{", program.operators[op].name);
-    for (size_t axis = 0; axis < option.choices.size(); ++axis)
-      operators += fmt::format("{}{}: {}", axis > 0 ? ", " : "", grid.axes()[axis].name,
-                               text_of(program.operators[op].rule, option.choices[axis]));
-    const auto alike = std::count(times.begin(), times.end(), most);
-    operators += fmt::format("}}{}\n", static_cast<size_t>(alike) == times.size()
-                                           ? ""
-                                           : fmt::format("  # {} of {} layers", alike, times.size()));
-    size_t time = 0;
-    while (times[time] != most) ++time;
-    const StateOption& held = option.states[assignment.states[op][time]];
-    size_t weight = 0;
-    for (const size_t operand : program.operators[op].operands) {
-      const bool is_held = program.values[operand].role == ProgramValue::Role::kWeight && !problem.is_source(operand);
-      if (!is_held || weight >= held.weights.size()) continue;
-      zero += fmt::format("  \"{}\": {{", program.values[operand].name);
-      for (size_t axis = 0; axis < grid.num_axes(); ++axis)
-        zero +=
-            fmt::format("{}{}: {}", axis > 0 ? ", " : "", grid.axes()[axis].name, held.weights[weight].stages[axis]);
-      zero += "}\n";
-      ++weight;
-    }
-  }
-  if (!inputs.empty()) text += "inputs:\n" + inputs;
-  text += "operators:\n" + operators;
-  if (!zero.empty()) text += "zero:\n" + zero;
-  text += "program:\n";
-  for (const std::string& line : signature_of(program)) text += fmt::format("  - \"{}\"\n", line);
-  return text;
 }
 
 }  // namespace weft

@@ -2,10 +2,11 @@
 
 #include <vector>
 
+#include "weft/cost/axis_links.h"
 #include "weft/cost/op_time.h"
+#include "weft/cost/transition_prices.h"
+#include "weft/meaning/strategy.h"
 #include "weft/program/program.h"
-#include "weft/shard/axis_links.h"
-#include "weft/shard/transition_prices.h"
 
 namespace weft {
 
@@ -44,12 +45,6 @@ struct WeightPrice {
   double exposed_ms = 0;        ///< the part of it that computing does not hide
   double update_ms = 0;         ///< a step
   double state_bytes = 0;       ///< value, gradient and states
-};
-
-/// Stages that a weight may have, by axis: the least and the most.
-struct ZeroRange {
-  int64_t least = 0;
-  int64_t most = 3;
 };
 
 /// All ways of holding a weight whose operator uses it in the given states; what communicates in a microbatch hides
