@@ -150,6 +150,7 @@ Result<ProgramCheckReport> verify(const Program& program, const ShardProblem& pr
   Result<ProgramCheckReport> report = runtime->check_program({.program = std::move(unrolled_program.program),
                                                               .strategy = strategy,
                                                               .mesh = problem.setting().links.grid().axes()});
+  show_progress("");
   if (!report) {
     Error error = report.error();
     if (error.source.empty()) error.source = "--verify";

@@ -3,13 +3,22 @@
 #include <random>
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/randint.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/softmax.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/first_seed.h"
 #include "tests/support/tensor/spread_tensor.h"
 #include "weft/comm/threads/run_threads.h"
 #include "weft/program/program_builder.h"
+#include "weft/program/program_text.h"
 #include "weft/program/value_layout.h"
 
 namespace weft {
@@ -182,7 +191,7 @@ std::vector<at::Tensor> random_given(const Program& program, uint64_t seed) {
   return given;
 }
 
-struct Run {
+struct WholeRun {
   std::vector<at::Tensor> outputs;
   std::vector<at::Tensor> gradients;
 };
@@ -190,11 +199,11 @@ struct Run {
 constexpr RunDraws kDraws{.seed = 5, .step = 3};
 
 /// What one rank makes of it.
-Run run_whole(World& world, const Program& program, const std::vector<at::Tensor>& given, uint64_t seed) {
+WholeRun run_whole(World& world, const Program& program, const std::vector<at::Tensor>& given, uint64_t seed) {
   const Mesh alone = *Mesh::create({{"one", 1}}, {world.rank()});
   const MeshGroups groups = *MeshGroups::create(world, alone);
   ProgramRunner runner = *ProgramRunner::create(program, on_one_rank(program), groups);
-  Run run;
+  WholeRun run;
   run.outputs = runner.forward(given, kDraws);
   std::vector<at::Tensor> slopes;
   for (const at::Tensor& output : run.outputs) slopes.push_back(random_tensor(output.sizes().vec(), seed++));
@@ -205,7 +214,7 @@ Run run_whole(World& world, const Program& program, const std::vector<at::Tensor
 void expect_like_one_rank(World& world, const Mesh& mesh, const Program& program, const RunStrategy& strategy,
                           uint64_t seed) {
   const std::vector<at::Tensor> given = random_given(program, seed);
-  const Run whole = run_whole(world, program, given, seed + 500);
+  const WholeRun whole = run_whole(world, program, given, seed + 500);
   const MeshGroups groups = *MeshGroups::create(world, mesh), checking = *MeshGroups::create(world, mesh);
   Result<ProgramRunner> runner = ProgramRunner::create(program, strategy, groups);
   ASSERT_TRUE(runner.ok()) << runner.error().message();
@@ -267,6 +276,119 @@ TEST(ProgramRunner, RandomStrategiesOfRandomProgramsAreOneRanks) {
   }
   EXPECT_GT(tried, 0u);
   RecordProperty("strategies", static_cast<int>(tried));
+}
+
+/// One operator on one rank.
+WholeRun run_operator(const std::string& text, const std::vector<at::Tensor>& operands) {
+  const Program program = *parse_program("weft_program 1 one\n" + text, "test");
+  WholeRun run;
+  on_ranks(1, [&](World& world) {
+    const MeshGroups groups = *MeshGroups::create(world, *Mesh::contiguous({{"one", 1}}));
+    ProgramRunner runner = *ProgramRunner::create(program, on_one_rank(program), groups);
+    run.outputs = runner.forward(operands, kDraws);
+    run.gradients = runner.backward({at::ones_like(run.outputs[0])});
+  });
+  return run;
+}
+
+void expect_near(const at::Tensor& a, const at::Tensor& b) {
+  ASSERT_EQ(a.sizes(), b.sizes());
+  EXPECT_LE(largest_difference(a, b), 1e-12);
+}
+
+// What operators compute is what LibTorch's functions of that name do.
+TEST(LocalOperator, ComputesWhatItIsCalled) {
+  const at::Tensor x = random_tensor({2, 3, 8}, 1), g = random_tensor({8}, 2), b = random_tensor({8}, 3);
+  const std::string dims = "dim b 2\ndim s 3\ndim h 8\ninput x [b s h]\n";
+  expect_near(
+      run_operator(dims + "weight g [h]\nweight c [h]\ny = norm(x, g, c) : b s h, h, h -> b s h ; epsilon 1e-3\n",
+                   {x, g, b})
+          .outputs[0],
+      at::layer_norm(x, {8}, g, b, 1e-3));
+  expect_near(run_operator(dims + "y = softmax(x) : b s h -> b s h\n", {x}).outputs[0], at::softmax(x, -1));
+  expect_near(run_operator(dims + "y = elementwise(x) : b s h -> b s h ; does gelu\n", {x}).outputs[0], at::gelu(x));
+  const std::string gated =
+      "dim b 2\ndim s 3\ndim p 8 unit 8\ndim f 4 unit 4\ninput x [b s p]\n"
+      "y = elementwise(x) : b s f -> b s f ; as b s f ; does silu\n";
+  expect_near(run_operator(gated, {x}).outputs[0], at::silu(x.narrow(-1, 0, 4)) * x.narrow(-1, 4, 4));
+  at::Tensor targets = at::randint(0, 8, {2, 3}, at::detail::createCPUGenerator(4), at::kLong);
+  targets[1][2] = -100;
+  const WholeRun loss =
+      run_operator(dims + "data t [b s]\ny = cross_entropy(x, t) : b s h, b s -> b s\n", {x, targets});
+  expect_near(loss.outputs[0].flatten(), at::cross_entropy_loss(x.flatten(0, 1), targets.flatten(), {}, 0, -100));
+  EXPECT_EQ(loss.gradients[0][1][2].abs().sum().item<double>(), 0);
+  // Two queries with one key and one value.
+  const std::string attention =
+      "dim b 2\ndim s 3\ndim k 8 unit 8\ndim o 4 unit 4\ninput x [b s k]\n"
+      "y = attention(x) : b s k -> b s k ; as b s o ; heads 2 1 2 ; mask causal\n";
+  const auto heads = [&](int64_t begin, int64_t count) {
+    return x.narrow(-1, begin, 2 * count).unflatten(-1, {count, 2}).transpose(1, 2);
+  };
+  const at::Tensor mixed = at::scaled_dot_product_attention(
+      heads(0, 2), heads(4, 1).expand({2, 2, 3, 2}), heads(6, 1).expand({2, 2, 3, 2}), {}, 0, /*is_causal=*/true);
+  expect_near(run_operator(attention, {x}).outputs[0], mixed.transpose(1, 2).flatten(2));
+}
+
+TEST(LocalOperator, DropsAsManyAsItSaysAndKeepsTheMean) {
+  const WholeRun run = run_operator("dim b 100\ndim h 200\ninput x [b h]\ny = dropout(x) : b h -> b h ; drops 0.25\n",
+                                    {at::ones({100, 200}, at::kDouble)});
+  const at::Tensor& y = run.outputs[0];
+  EXPECT_NEAR((y == 0).to(at::kDouble).mean().item<double>(), 0.25, 0.02);
+  EXPECT_TRUE((y == 0).logical_or((y - 4.0 / 3).abs() < 1e-12).all().item<bool>());
+  expect_near(run.gradients[0], y);
+}
+
+TEST(Unrolling, WritesEveryTimeOutWithWeightsOfItsOwn) {
+  const Program program = *parse_program(
+      "weft_program 1 p\ndim b 2\ndim h 3\ndata t [b]\ninput x [b h]\nrepeat 3 x\nweight w [h h]\n"
+      "m = einsum(x, w) : b h, f h -> b f ; as b h\ny = add(x, m) : b h, b h -> b h\nend y\nz = scale(y) : b h -> b "
+      "h\n",
+      "test");
+  const UnrolledProgram made = unrolled(program);
+  EXPECT_FALSE(find_wrong(made.program).has_value());
+  std::string names;
+  for (const Operator& op : made.program.operators) names += op.name + " ";
+  EXPECT_EQ(names, "m@0 y@0 m@1 y@1 m@2 y@2 z ");
+  const auto operands_of = [&](const char* op) {
+    std::string text;
+    for (const size_t value : made.program.operators[*made.program.find_operator(op)].operands)
+      text += made.program.values[value].name + " ";
+    return text;
+  };
+  EXPECT_EQ(operands_of("m@0"), "x w@0 ");
+  EXPECT_EQ(operands_of("m@1"), "y@0 w@1 ");
+  EXPECT_EQ(operands_of("y@2"), "y@1 m@2 ");
+  EXPECT_EQ(operands_of("z"), "y@2 ");
+  EXPECT_EQ(made.operators[3].index, 1u);
+  EXPECT_EQ(made.operators[3].time, 1u);
+}
+
+TEST(ProgramRunner, WhatCannotRunIsNamed) {
+  const std::string dims = "weft_program 1 p\ndim b 2\ndim h 4\ndim p 8 unit 2\ninput x [b h]\n";
+  const std::vector<std::pair<std::string, std::string>> wrong = {
+      {"y = elementwise(x) : b h -> b h\n", "does not say what it does"},
+      {"y = custom(x) : b h -> b h\n", "nobody has said what it computes"},
+      {"y = scale(x) : b h -> b h ; as b p\n", "4 and 8 elements in one dim of its rule"},
+  };
+  for (const auto& [text, expected] : wrong) {
+    const Program program = *parse_program(dims + text, "test");
+    on_ranks(1, [&](World& world) {
+      const MeshGroups groups = *MeshGroups::create(world, *Mesh::contiguous({{"one", 1}}));
+      const auto runner = ProgramRunner::create(program, on_one_rank(program), groups);
+      ASSERT_FALSE(runner.ok());
+      EXPECT_NE(runner.error().message().find("y: "), std::string::npos) << runner.error().message();
+      EXPECT_NE(runner.error().message().find(expected), std::string::npos) << runner.error().message();
+    });
+  }
+  const Program program = *parse_program(dims + "y = softmax(x) : b h -> b h\n", "test");
+  on_ranks(1, [&](World& world) {
+    const MeshGroups groups = *MeshGroups::create(world, *Mesh::contiguous({{"one", 1}}));
+    RunStrategy strategy = on_one_rank(program);
+    strategy.operators[0][0] = Choice::through();
+    const auto runner = ProgramRunner::create(program, strategy, groups);
+    ASSERT_FALSE(runner.ok());
+    EXPECT_NE(runner.error().message().find("does not allow"), std::string::npos) << runner.error().message();
+  });
 }
 
 }  // namespace
