@@ -27,6 +27,7 @@
 #include "weft/models/weight_list.h"
 #include "weft/pipeline/training_rank.h"
 #include "weft/spec/model_reader.h"
+#include "weft/tensor/local_tensor.h"
 #include "weft/weights/weight_folder.h"
 
 namespace weft {
@@ -293,10 +294,6 @@ Result<ConvertReport> to_checkpoint(const ConvertRequest& request, const Source&
   report.num_weights = std::ssize(list.weights);
   report.num_bytes = bytes_in(request.to);
   return report;
-}
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
 }  // namespace

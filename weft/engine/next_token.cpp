@@ -6,6 +6,8 @@
 #include <ATen/ops/stack.h>
 #include <fmt/format.h>
 
+#include "weft/models/listed_numbers.h"
+
 namespace weft {
 namespace {
 
@@ -39,8 +41,7 @@ Result<int64_t> next_token(TokenChooser& chooser, const at::Tensor& logits, size
 }
 
 std::vector<int64_t> tokens_of(const at::Tensor& ids) {
-  const at::Tensor here = ids.to(at::kCPU).contiguous();
-  return {here.data_ptr<int64_t>(), here.data_ptr<int64_t>() + here.numel()};
+  return listed_numbers(ids);
 }
 
 }  // namespace weft

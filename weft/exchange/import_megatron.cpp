@@ -7,6 +7,8 @@
 #include "weft/exchange/megatron_arguments.h"
 #include "weft/exchange/megatron_keys.h"
 #include "weft/exchange/megatron_layout.h"
+#include "weft/meaning/weight_copies.h"
+#include "weft/schedule/schedule_kind.h"
 #include "weft/spec/num_experts.h"
 
 namespace weft {
@@ -202,7 +204,7 @@ class MegatronPlan {
     } else {
       spread_layers(import_, key::kPp, llm_, layers);
     }
-    plan_.schedule.name = llm_.vpp > 1 ? "interleaved_1f1b" : "1f1b";
+    plan_.schedule.name = name_of(usual_schedule(llm_.vpp));
   }
 
   void read_layout(const std::string& layout, int64_t layers) {
@@ -382,14 +384,14 @@ class MegatronPlan {
     if (const auto outer = keys_.text_if("outer-dp-sharding-strategy", "no_shard"); outer && *outer != "no_shard")
       keys_.not_understood("outer-dp-sharding-strategy", "all replicas are divided in one way here");
     keys_.ignore("ddp-num-buckets", "how many buckets gradients lie in; buckets_mb says their size here");
-    if (llm_.dp * llm_.cp == 1) {
+    if (num_weight_copies(llm_) == 1) {
       if (llm_.zero > 0)
         keys_.note(fmt::format("ZeRO {} is given, but there is one replica: nothing is divided", llm_.zero));
       llm_.zero = 0;
     }
-    const bool has_replicas = llm_.dp * llm_.cp > 1;
+    const bool has_replicas = num_weight_copies(llm_) > 1;
     plan_.overlap_dp = overlaps || !has_replicas || llm_.zero >= 2;
-    const int64_t usual = std::max<int64_t>(40'000'000, 1'000'000 * llm_.dp * llm_.cp);
+    const int64_t usual = std::max<int64_t>(40'000'000, 1'000'000 * num_weight_copies(llm_));
     if (bucket && *bucket > 0) {
       plan_.buckets_mb = bucket_mb(*bucket, plan_.precision.reduce);
     } else if (unit > 0) {

@@ -7,6 +7,8 @@
 #include "weft/base/text.h"
 #include "weft/exchange/import_parts.h"
 #include "weft/exchange/mindformers_keys.h"
+#include "weft/meaning/weight_copies.h"
+#include "weft/schedule/schedule_kind.h"
 #include "weft/spec/num_experts.h"
 
 namespace weft {
@@ -270,7 +272,7 @@ class Mindformers {
       llm_.vpp = 1;
     }
     llm_.vpp = std::clamp<int64_t>(llm_.vpp, 1, std::max<int64_t>(1, num_layers(plan_, ModuleKind::kLlm)));
-    plan_.schedule.name = llm_.pp == 1 ? "1f1b" : llm_.vpp > 1 ? "interleaved_1f1b" : scheduler;
+    plan_.schedule.name = llm_.pp == 1 || llm_.vpp > 1 ? name_of(usual_schedule(llm_.vpp)) : scheduler;
     if (llm_.pp == 1 && scheduler == "gpipe") keys_.note("pipeline_scheduler is gpipe, but there is no pipeline");
   }
 
@@ -377,7 +379,7 @@ class Mindformers {
     const bool is_on = keys_.flag(mindformers_key::kZero, "zero by optimizer_level");
     const std::string level = keys_.choice(mindformers_key::kZeroLevel, {"level1", "level2", "level3"}, "zero");
     if (is_on) llm_.zero = level.back() - '0';
-    if (llm_.dp * llm_.cp == 1) llm_.zero = 0;
+    llm_.zero = effective_zero(llm_.zero, num_weight_copies(llm_));
     if (keys_.flag("parallel.parallel_optimizer_config.gradient_accumulation_shard",
                    "gradients that are summed up are divided: "
                    "zero 2") &&

@@ -8,6 +8,7 @@
 #include "weft/exchange/import_parts.h"
 #include "weft/exchange/megatron_keys.h"
 #include "weft/exchange/mindspeed_entries.h"
+#include "weft/meaning/weight_copies.h"
 #include "weft/plan/mbs_scale.h"
 
 namespace weft {
@@ -400,7 +401,7 @@ class MindspeedMm {
                          : llm.cp > 1 && llm.cp_ulysses < llm.cp ? llm.cp_ulysses
                                                                  : ulysses_of(encoder.cp);
     encoder.sequence_parallel = encoder.tp > 1 && wants_sequence_parallel();
-    encoder.zero = is_frozen(kind) || encoder.dp * encoder.cp == 1 ? 0 : distributed() ? 1 : 0;
+    encoder.zero = is_frozen(kind) || !distributed() ? 0 : effective_zero(1, num_weight_copies(encoder));
     const auto layers = list(network + ".pipeline_num_layers", "layers of the encoder", kind);
     encoder.layers.assign(static_cast<size_t>(std::min<int64_t>(encoder.pp, 1024)), {0});
     encoder.layers.front() = {num_layers(plan_, kind)};

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "weft/exchange/megatron_keys.h"
+#include "weft/meaning/weight_copies.h"
 
 namespace weft {
 namespace {
@@ -116,7 +117,7 @@ void add_data_parallel(const Plan& plan, ArgumentLine& line) {
   const ModulePlan& llm = plan.llm();
   if (llm.zero == 1) line.add(megatron_key::kDistributedOptimizer);
   const bool has_replicas = std::any_of(plan.modules.begin(), plan.modules.end(),
-                                        [](const ModulePlan& module) { return module.dp * module.cp > 1; });
+                                        [](const ModulePlan& module) { return num_weight_copies(module) > 1; });
   if (!plan.overlap_dp || !has_replicas) return;
   line.add(megatron_key::kOverlapReduce);
   if (llm.zero == 1) line.add(megatron_key::kOverlapGather);

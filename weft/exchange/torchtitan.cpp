@@ -7,6 +7,7 @@
 #include "weft/exchange/target_limits.h"
 #include "weft/exchange/targets.h"
 #include "weft/meaning/stage_parts.h"
+#include "weft/meaning/weight_copies.h"
 
 namespace weft {
 namespace {
@@ -93,7 +94,7 @@ class TorchtitanExport {
   }
 
   void add_replicas() {
-    const bool has_replicas = llm_.dp * llm_.cp > 1;
+    const bool has_replicas = num_weight_copies(llm_) > 1;
     if (has_replicas && llm_.zero != 0 && llm_.zero != 3)
       refusals_.add(llm_, "zero", fmt::format("is {}, but torchtitan replicates all (0) or shards all (3)", llm_.zero));
     if (llm_.cp > 1 && !is_sharded())

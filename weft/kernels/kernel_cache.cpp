@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/file.h"
+#include "weft/base/text_hash.h"
 
 namespace weft {
 namespace {
@@ -14,15 +15,8 @@ namespace {
 constexpr std::string_view kBegins = "weft kernel 1\n";
 constexpr size_t kMostBytes = size_t{64} << 20;
 
-/// FNV-1a: against damage, not against malice.
-uint64_t checksum(std::string_view bytes) {
-  uint64_t hash = 14695981039346656037u;
-  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211u;
-  return hash;
-}
-
 std::string header_of(const std::string& key, const std::string& code) {
-  return fmt::format("{}{:016x} {:016x} {}\n", kBegins, checksum(key), checksum(code), code.size());
+  return fmt::format("{}{:016x} {:016x} {}\n", kBegins, text_hash(key), text_hash(code), code.size());
 }
 
 const char* set_variable(const char* name) {
@@ -41,7 +35,7 @@ KernelCache KernelCache::of_user() {
 }
 
 std::filesystem::path KernelCache::file_of(const std::string& key) const {
-  return folder_ / fmt::format("{:016x}.cubin", checksum(key));
+  return folder_ / fmt::format("{:016x}.cubin", text_hash(key));
 }
 
 std::optional<std::string> KernelCache::find(const std::string& key) const {

@@ -6,17 +6,13 @@
 
 #include "weft/base/check.h"
 #include "weft/tensor/local_tensor.h"
+#include "weft/tensor/row_elements.h"
 
 namespace weft {
 namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-std::vector<int64_t> times(std::vector<int64_t> counts, int64_t factor) {
-  for (int64_t& count : counts) count *= factor;
-  return counts;
-}
 
 int64_t sum(const std::vector<int64_t>& counts) {
   int64_t all = 0;
@@ -39,7 +35,9 @@ struct Way : torch::CustomClassHolder {
     const int64_t width = rows.size(1);
     const at::Tensor sent = rows.contiguous();
     const at::Tensor received = at::empty({sum(in), width}, rows.options());
-    Group(group).all_to_all(buffer_of(sent), buffer_of(received), times(out, width), times(in, width)).wait();
+    Group(group)
+        .all_to_all(buffer_of(sent), buffer_of(received), elements_of_rows(out, width), elements_of_rows(in, width))
+        .wait();
     return received;
   }
 };

@@ -9,6 +9,7 @@
 #include "weft/meaning/stage_parts.h"
 #include "weft/mesh/mesh.h"
 #include "weft/plan/default_ulysses.h"
+#include "weft/schedule/schedule_kind.h"
 
 namespace weft {
 namespace {
@@ -42,12 +43,10 @@ Result<Plan> make_plan(const Model& model, const Cluster& cluster, const Workloa
   plan.workload.global_batch_samples = settings.data_parallel * settings.micro_batch_num * settings.micro_batch_size;
   plan.cluster.devices_per_node = std::min(cluster.devices_per_node, plan.world_size);
   plan.cluster.nodes = (plan.world_size + plan.cluster.devices_per_node - 1) / plan.cluster.devices_per_node;
-  const bool is_interleaved = settings.virtual_stages > 1;
-  plan.schedule = {.name = !settings.schedule.empty() ? settings.schedule
-                           : is_interleaved           ? "interleaved_1f1b"
-                                                      : "1f1b",
-                   .mbs = settings.micro_batch_size,
-                   .microbatches = settings.micro_batch_num};
+  plan.schedule = {
+      .name = !settings.schedule.empty() ? settings.schedule : name_of(usual_schedule(settings.virtual_stages)),
+      .mbs = settings.micro_batch_size,
+      .microbatches = settings.micro_batch_num};
   plan.precision = settings.precision;
   plan.buckets_mb = settings.buckets_mb;
   const int64_t num_stages = settings.pipeline_stage * settings.virtual_stages;

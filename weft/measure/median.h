@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "weft/base/median.h"
 #include "weft/profile/profile.h"
 
 namespace weft {
@@ -14,11 +15,8 @@ struct MedianEstimate {
   int64_t outliers = 0;  ///< runs that took far longer than the others: something else was running
 };
 
-/// Of times that were measured, at least one. The interval is that of order statistics, which asks nothing of how times
-/// are distributed; fewer than six do not have one, and then all of them are its ends.
-MedianEstimate estimate_median(std::vector<double> values);
-
-double median_of(std::vector<double> values);
+/// Of times that were measured, at least one.
+MedianEstimate estimate_median(const std::vector<double>& values);
 
 /// When a time is known well enough.
 struct StopRule {

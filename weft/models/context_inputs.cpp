@@ -8,17 +8,12 @@
 
 #include "weft/base/check.h"
 #include "weft/mesh/context_deal.h"
+#include "weft/models/listed_numbers.h"
 
 namespace weft {
 namespace {
 
 constexpr int64_t kTaps = 3;
-
-std::vector<int64_t> numbers_of(const at::Tensor& indices) {
-  const at::Tensor here = indices.cpu().contiguous();
-  const int64_t* begin = here.data_ptr<int64_t>();
-  return {begin, begin + here.numel()};
-}
 
 at::Tensor index_tensor(const std::vector<int64_t>& numbers, const at::Tensor& like) {
   return at::tensor(numbers, at::kLong).to(like.device());
@@ -33,7 +28,7 @@ Range range_of(const RowDeal& deal, int64_t rank) {
 
 /// The rows that make each unit that is merged, by the first of them, where not all rows are patches.
 std::vector<int64_t> first_rows_of_units(const VisionInputs& whole, int64_t unit) {
-  const std::vector<int64_t> rows = numbers_of(whole.patch_rows);
+  const std::vector<int64_t> rows = listed_numbers(whole.patch_rows);
   std::vector<int64_t> units;
   for (size_t row = 0; row < rows.size(); row += static_cast<size_t>(unit)) units.push_back(rows[row]);
   return units;
@@ -78,12 +73,12 @@ void share_vision(ContextBatch& batch, const VisionInputs& whole, int64_t merge_
   if (whole.patch_rows.defined()) {
     const RowOwners owners(batch.patches);
     batch.vision_made = entries_by_rank(owners, first_rows_of_units(whole, unit));
-    inputs.patch_rows = index_tensor(places_on_rank(owners, numbers_of(whole.patch_rows), rank), whole.patch_rows);
+    inputs.patch_rows = index_tensor(places_on_rank(owners, listed_numbers(whole.patch_rows), rank), whole.patch_rows);
     inputs.num_rows = inputs.patch_rows.size(0) / unit;
     return;
   }
   std::vector<int64_t> outputs;
-  if (whole.output_order.defined()) outputs = outputs_of(numbers_of(whole.output_order));
+  if (whole.output_order.defined()) outputs = outputs_of(listed_numbers(whole.output_order));
   batch.vision_made = merged_rows(batch.patches, unit, outputs);
   for (at::Tensor* mixed : {&inputs.mixed_entries, &inputs.mixed_weights}) {
     if (mixed->defined()) *mixed = mixed->narrow(0, own.begin, own.size());
@@ -117,14 +112,14 @@ std::vector<int64_t> rebased(std::span<const int64_t> taps, Range range) {
 Range frames_seen(const AudioInputs& whole, Range rows) {
   const int64_t nothing = whole.num_frames();
   const Range convolved =
-      range_around(numbers_of(whole.second_taps.narrow(0, rows.begin * kTaps, rows.size() * kTaps)), nothing);
-  return range_around(numbers_of(whole.first_taps.narrow(0, convolved.begin * kTaps, convolved.size() * kTaps)),
+      range_around(listed_numbers(whole.second_taps.narrow(0, rows.begin * kTaps, rows.size() * kTaps)), nothing);
+  return range_around(listed_numbers(whole.first_taps.narrow(0, convolved.begin * kTaps, convolved.size() * kTaps)),
                       nothing);
 }
 
 void share_audio(ContextBatch& batch, const AudioInputs& whole, int64_t num_ranks, int64_t rank) {
   const int64_t num_rows = whole.row_positions.size(0);
-  const std::vector<int64_t> pairs = numbers_of(whole.pooled_rows);
+  const std::vector<int64_t> pairs = listed_numbers(whole.pooled_rows);
   batch.audio_rows = deal_pairs(num_rows, pairs, whole.chunks, num_ranks);
   const RowOwners owners(batch.audio_rows);
   batch.audio_made = entries_by_rank(owners, pairs);
@@ -132,7 +127,7 @@ void share_audio(ContextBatch& batch, const AudioInputs& whole, int64_t num_rank
   const Range own = range_of(batch.audio_rows, rank);
   const Range seen = frames_seen(whole, own);
   const auto taps = [](const at::Tensor& all, Range range) {
-    return numbers_of(all.narrow(0, range.begin * kTaps, range.size() * kTaps));
+    return listed_numbers(all.narrow(0, range.begin * kTaps, range.size() * kTaps));
   };
   AudioInputs& inputs = *batch.own.audio;
   inputs.frames = own_content(whole.frames, whole.held, seen);
@@ -154,7 +149,7 @@ void share_tokens(ContextBatch& batch, const Inputs& whole, int64_t rank) {
   own.ids = whole.ids.index_select(0, rows);
   own.positions = whole.positions.index_select(1, rows);
   if (whole.targets.defined()) {
-    const std::vector<int64_t> target_rows = numbers_of(whole.target_rows);
+    const std::vector<int64_t> target_rows = listed_numbers(whole.target_rows);
     const RowLists entries = entries_by_rank(owners, target_rows);
     own.target_rows = index_tensor(places_on_rank(owners, target_rows, rank), whole.target_rows);
     own.targets = whole.targets.index_select(0, index_tensor(entries[static_cast<size_t>(rank)], whole.targets));
@@ -162,7 +157,7 @@ void share_tokens(ContextBatch& batch, const Inputs& whole, int64_t rank) {
   own.draws = own_draws(whole.draws, batch.tokens.rows(rank));
   const auto share_places = [&](const at::Tensor& places, at::Tensor& own_places, RowLists& needed) {
     if (!places.defined()) return;
-    const std::vector<int64_t> tokens = numbers_of(places);
+    const std::vector<int64_t> tokens = listed_numbers(places);
     own_places = index_tensor(places_on_rank(owners, tokens, rank), places);
     needed = entries_by_rank(owners, tokens);
   };
@@ -177,7 +172,8 @@ Range pixel_rows_of(const VisionInputs& whole, int64_t merge_size, int64_t num_r
 }
 
 Range mel_frames_of(const AudioInputs& whole, int64_t num_ranks, int64_t rank) {
-  const RowDeal rows = deal_pairs(whole.row_positions.size(0), numbers_of(whole.pooled_rows), whole.chunks, num_ranks);
+  const RowDeal rows =
+      deal_pairs(whole.row_positions.size(0), listed_numbers(whole.pooled_rows), whole.chunks, num_ranks);
   return num_ranks == 1 ? Range{0, whole.num_frames()} : frames_seen(whole, range_of(rows, rank));
 }
 

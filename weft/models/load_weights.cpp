@@ -14,13 +14,10 @@
 #include "weft/models/tensor_type.h"
 #include "weft/models/weight_copies.h"
 #include "weft/program/name_weights.h"
+#include "weft/tensor/local_tensor.h"
 
 namespace weft {
 namespace {
-
-std::string shape_text_of(std::span<const int64_t> shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
 
 std::vector<int64_t> turned(std::vector<int64_t> shape) {
   std::reverse(shape.begin(), shape.end());
@@ -33,7 +30,7 @@ std::optional<Error> check_entry(const FoundWeight& entry, const NamedShape& wei
   if (entry.info.shape != (is_turned ? turned(weight.file_shape()) : weight.file_shape())) {
     return Error{.field = weight.name,
                  .problem = fmt::format("has the shape {}, but the model's configuration makes it {}",
-                                        shape_text_of(entry.info.shape), shape_text_of(weight.file_shape())),
+                                        shape_text(entry.info.shape), shape_text(weight.file_shape())),
                  .advice = "Are these the weights of another model?"};
   }
   if (!tensor_type(entry.info.type)) {

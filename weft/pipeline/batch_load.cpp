@@ -1,19 +1,14 @@
 #include "weft/pipeline/batch_load.h"
 
+#include "weft/models/listed_numbers.h"
 #include "weft/program/module_kinds.h"
 
 namespace weft {
 namespace {
 
-std::vector<int64_t> listed(const at::Tensor& numbers) {
-  if (!numbers.defined()) return {};
-  const at::Tensor here = numbers.cpu().contiguous();
-  return {here.data_ptr<int64_t>(), here.data_ptr<int64_t>() + here.numel()};
-}
-
 /// The first patch of each square that is merged, of rows that are not all patches.
 std::vector<int64_t> merged_units(const VisionInputs& vision) {
-  const std::vector<int64_t> rows = listed(vision.patch_rows);
+  const std::vector<int64_t> rows = listed_numbers(vision.patch_rows);
   std::vector<int64_t> units;
   const size_t unit = vision.num_rows > 0 ? rows.size() / static_cast<size_t>(vision.num_rows) : 1;
   for (size_t row = 0; row < rows.size(); row += unit) units.push_back(rows[row]);
@@ -26,14 +21,14 @@ std::optional<EncoderLoad> encoder_load(ModuleKind kind, const Inputs& inputs) {
   if (kind == ModuleKind::kVision && inputs.vision) {
     return EncoderLoad{.segments = inputs.vision->frames.lengths(),
                        .windows = inputs.vision->windows.lengths(),
-                       .order = listed(inputs.vision->output_order),
+                       .order = listed_numbers(inputs.vision->output_order),
                        .pairs = merged_units(*inputs.vision)};
   }
   if (kind == ModuleKind::kAudio && inputs.audio) {
     return EncoderLoad{.segments = inputs.audio->chunks.lengths(),
                        .windows = {},
                        .order = {},
-                       .pairs = listed(inputs.audio->pooled_rows),
+                       .pairs = listed_numbers(inputs.audio->pooled_rows),
                        .frames = inputs.audio->num_frames()};
   }
   return std::nullopt;
@@ -42,9 +37,9 @@ std::optional<EncoderLoad> encoder_load(ModuleKind kind, const Inputs& inputs) {
 MicrobatchLoad microbatch_load(const Inputs& inputs, bool vision_is_beside, bool audio_is_beside) {
   MicrobatchLoad load;
   load.samples = inputs.samples.lengths();
-  load.targets = listed(inputs.target_rows);
-  load.places = {{ModuleKind::kVision, listed(inputs.vision_places)},
-                 {ModuleKind::kAudio, listed(inputs.audio_places)}};
+  load.targets = listed_numbers(inputs.target_rows);
+  load.places = {{ModuleKind::kVision, listed_numbers(inputs.vision_places)},
+                 {ModuleKind::kAudio, listed_numbers(inputs.audio_places)}};
   for (const ModuleKind kind : kEncoderKinds) {
     if (kind == ModuleKind::kVision ? vision_is_beside : audio_is_beside) continue;
     if (auto media = encoder_load(kind, inputs)) load.media[kind] = *std::move(media);

@@ -10,6 +10,7 @@
 
 #include "weft/base/file.h"
 #include "weft/base/text.h"
+#include "weft/base/trimmed.h"
 #include "weft/profile/measurement_fields.h"
 
 namespace weft {
@@ -55,12 +56,6 @@ const std::vector<Column>& columns() {
                                           {"runs"},
                                           {"spread_percent"}};
   return all;
-}
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t' || text.back() == '\r')) text.remove_suffix(1);
-  return text;
 }
 
 /// The cells of a line. Quotes hold commas together, and two of them stand for one.

@@ -8,6 +8,7 @@
 
 #include "weft/base/fields.h"
 #include "weft/base/file.h"
+#include "weft/base/text_hash.h"
 #include "weft/plan/plan_json.h"
 #include "weft/program/module_kinds.h"
 
@@ -26,17 +27,11 @@ double rounded(double ms) {
   return std::round(ms * 1e4) * 1e-4;
 }
 
-uint64_t hash_of(std::string_view text) {
-  uint64_t hash = 14695981039346656037u;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
-  return hash;
-}
-
 /// Ends an object with the hash of its text.
 std::string sealed(const Json& json) {
   std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
   text.pop_back();
-  return fmt::format("{}, \"seal\": \"{:016x}\"}}\n", text, hash_of(text));
+  return fmt::format("{}, \"seal\": \"{:016x}\"}}\n", text, text_hash(text));
 }
 
 /// The text before the seal; nothing where it does not fit.
@@ -44,7 +39,7 @@ std::optional<std::string> unsealed(std::string_view line) {
   const size_t at = line.rfind(", \"seal\": \"");
   if (at == std::string_view::npos) return std::nullopt;
   const std::string_view before = line.substr(0, at);
-  if (line.substr(at) != fmt::format(", \"seal\": \"{:016x}\"}}", hash_of(before))) return std::nullopt;
+  if (line.substr(at) != fmt::format(", \"seal\": \"{:016x}\"}}", text_hash(before))) return std::nullopt;
   return std::string(before) + "}";
 }
 

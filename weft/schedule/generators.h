@@ -5,14 +5,6 @@
 
 namespace weft {
 
-struct PipelineShape {
-  int64_t pp = 1;
-  int64_t vpp = 1;
-  int64_t microbatches = 1;
-
-  bool operator==(const PipelineShape&) const = default;
-};
-
 /// The compute-only schedule. Any number of microbatches from 1, and as many chunks as its kind has. The error
 /// names the flag.
 Result<Schedule> generate_schedule(ScheduleName name, const PipelineShape& shape);

@@ -12,12 +12,18 @@ namespace weft {
 
 std::span<const ScheduleKind> schedule_kinds() {
   static const std::array<ScheduleKind, 5> kinds = {{
-      {.id = ScheduleName::kGpipe, .name = "gpipe"},
-      {.id = ScheduleName::k1f1b, .name = "1f1b"},
-      {.id = ScheduleName::kInterleaved1f1b, .name = "interleaved_1f1b", .fewest_chunks = 2, .most_chunks = kMostVpp},
-      {.id = ScheduleName::kZbH1, .name = "zb_h1", .splits_backward = true},
+      {.id = ScheduleName::kGpipe, .name = "gpipe", .fill = fill_gpipe},
+      {.id = ScheduleName::k1f1b, .name = "1f1b", .fill = fill_1f1b, .is_usual = true},
+      {.id = ScheduleName::kInterleaved1f1b,
+       .name = "interleaved_1f1b",
+       .fill = fill_interleaved_1f1b,
+       .fewest_chunks = 2,
+       .most_chunks = kMostVpp,
+       .is_usual = true},
+      {.id = ScheduleName::kZbH1, .name = "zb_h1", .fill = fill_zb_h1, .splits_backward = true},
       {.id = ScheduleName::kZbV,
        .name = "zb_v",
+       .fill = fill_zb_v,
        .placement = Placement::kV,
        .fewest_chunks = 2,
        .most_chunks = 2,
@@ -33,6 +39,16 @@ const ScheduleKind& kind_of(ScheduleName name) {
 int64_t usual_chunks(ScheduleName name) {
   const ScheduleKind& kind = kind_of(name);
   return kind.fewest_chunks == kind.most_chunks ? kind.most_chunks : 1;
+}
+
+ScheduleName usual_schedule(int64_t chunks) {
+  ScheduleName usual = ScheduleName::k1f1b;
+  for (const ScheduleKind& kind : schedule_kinds()) {
+    if (!kind.is_usual) continue;
+    usual = kind.id;
+    if (chunks <= kind.most_chunks) break;
+  }
+  return usual;
 }
 
 std::span<const std::string> schedule_names() {

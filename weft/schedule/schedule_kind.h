@@ -5,6 +5,7 @@
 #include <string>
 
 #include "weft/base/result.h"
+#include "weft/schedule/row_patterns.h"
 #include "weft/schedule/schedule.h"
 
 namespace weft {
@@ -12,14 +13,16 @@ namespace weft {
 /// The pipeline schedules that Weft can make.
 enum class ScheduleName { kGpipe, k1f1b, kInterleaved1f1b, kZbH1, kZbV };
 
-/// What is particular to a schedule, besides the order of its actions.
+/// All that is particular to a schedule.
 struct ScheduleKind {
   ScheduleName id;
   std::string name;
+  void (*fill)(const PipelineShape& shape, ScheduleRows& rows);  ///< the order of its actions
   Placement placement = Placement::kLoop;
   int64_t fewest_chunks = 1;  ///< a rank
   int64_t most_chunks = 1;
   bool splits_backward = false;  ///< into input gradients and weight gradients
+  bool is_usual = false;         ///< what pipelines run unless there is a reason for another one
 };
 
 /// More chunks than anybody has layers for.
@@ -31,6 +34,8 @@ const ScheduleKind& kind_of(ScheduleName name);
 
 /// How many chunks a rank has where nobody says: those of a schedule that leaves no choice, else one.
 int64_t usual_chunks(ScheduleName name);
+/// The usual schedule of ranks with this number of chunks.
+ScheduleName usual_schedule(int64_t chunks);
 
 std::span<const std::string> schedule_names();
 const std::string& name_of(ScheduleName name);

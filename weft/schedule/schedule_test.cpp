@@ -57,6 +57,16 @@ TEST(Schedule, EveryGeneratedScheduleIsValidBeforeAndAfterLowering) {
   }
 }
 
+TEST(Schedule, TheUsualOneHasAsManyChunksAsAreAskedFor) {
+  for (const ScheduleKind& kind : schedule_kinds()) {
+    EXPECT_EQ(&kind_of(kind.id), &kind);
+    EXPECT_EQ(*parse_schedule_name(kind.name), kind.id);
+  }
+  EXPECT_EQ(usual_schedule(1), ScheduleName::k1f1b);
+  EXPECT_EQ(usual_schedule(2), ScheduleName::kInterleaved1f1b);
+  EXPECT_EQ(usual_schedule(2 * kMostVpp), ScheduleName::kInterleaved1f1b) << "the nearest, which is then refused";
+}
+
 TEST(Schedule, LoopAndVPlacementPutStagesWhereTheDesignSays) {
   EXPECT_EQ(place_stages(Placement::kLoop, 4, 2), (std::vector<int32_t>{0, 1, 2, 3, 0, 1, 2, 3}));
   EXPECT_EQ(place_stages(Placement::kV, 4, 2), (std::vector<int32_t>{0, 1, 2, 3, 3, 2, 1, 0}));

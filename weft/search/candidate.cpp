@@ -9,6 +9,7 @@
 #include "weft/meaning/bucket_layout.h"
 #include "weft/meaning/even_layers.h"
 #include "weft/meaning/usual_precision.h"
+#include "weft/meaning/weight_copies.h"
 #include "weft/plan/head_limit.h"
 #include "weft/plan/mbs_scale.h"
 
@@ -68,7 +69,7 @@ Degrees pipeline_degrees(const Candidate& c, const Module& module) {
 Degrees encoder_degrees(const Candidate& c, const EncoderChoice& e, const Module& module, int64_t num_ranks) {
   Degrees degrees{.tp = e.tp, .cp = e.cp, .dp = num_ranks / (e.tp * e.cp), .sequence_parallel = e.sequence_parallel};
   if (e.cp > 1) degrees.cp_ulysses = head_limit(module).largest_divisor(e.tp, e.cp);
-  if (degrees.dp * degrees.cp > 1) degrees.zero = e.zero != kUsualZero ? e.zero : c.zero == 0 ? 0 : 1;
+  if (num_weight_copies(degrees) > 1) degrees.zero = e.zero != kUsualZero ? e.zero : c.zero == 0 ? 0 : 1;
   degrees.zero_keep_gathered = degrees.zero == 3 && e.zero_keep_gathered;
   return degrees;
 }
@@ -182,7 +183,7 @@ void fill_plan(const Candidate& c, Plan& plan) {
       m.recompute = {{RecomputeCounts{.full = std::min(e.recompute_layers, layers)}}};
   }
   plan.balance = c.balance;
-  plan.buckets_mb = searched_buckets_mb(c.dp * c.cp);
+  plan.buckets_mb = searched_buckets_mb(num_weight_copies(c));
   plan.schedule = {
       .name = name_of(c.schedule), .mbs = c.mbs, .microbatches = c.microbatches(plan.workload.global_batch_samples)};
 }

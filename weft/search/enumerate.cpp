@@ -5,6 +5,7 @@
 
 #include "weft/base/divisors.h"
 #include "weft/meaning/expert_ranks.h"
+#include "weft/meaning/weight_copies.h"
 #include "weft/plan/head_limit.h"
 #include "weft/spec/num_experts.h"
 
@@ -265,14 +266,14 @@ FrameChoices choices_of(const Candidate& frame, const Plan& problem, const PlanS
     }
   }
   for (const int64_t zero : {0, 1, 2, 3}) {
-    if (!space.zero.contains(zero) || (zero > 0 && frame.dp * frame.cp == 1)) continue;
+    if (!space.zero.contains(zero) || (zero > 0 && num_weight_copies(frame) == 1)) continue;
     for (const bool keeps : {false, true}) {
       if (zero == 3 ? space.zero_keep_gathered.value_or(keeps) == keeps : !keeps)
         choices.zeros.push_back({zero, keeps});
     }
   }
   // Where nothing is shared, all stages are one.
-  if (choices.zeros.empty() && frame.dp * frame.cp == 1) choices.zeros.push_back({});
+  if (choices.zeros.empty() && num_weight_copies(frame) == 1) choices.zeros.push_back({});
   const std::vector<const Module*> encoders = encoders_of(problem);
   for (size_t e = 0; e < kMostEncoders; ++e) {
     if (e >= encoders.size()) {

@@ -5,7 +5,9 @@
 
 #include "weft/base/divisors.h"
 #include "weft/meaning/expert_ranks.h"
+#include "weft/meaning/weight_copies.h"
 #include "weft/plan/head_limit.h"
+#include "weft/schedule/schedule_kind.h"
 #include "weft/search/enumerate.h"
 #include "weft/spec/num_experts.h"
 
@@ -39,7 +41,7 @@ class NeighbourLister {
   }
 
   std::vector<Candidate> list_far() {
-    const int64_t world = c_.tp * c_.cp * c_.pp * c_.dp;
+    const int64_t world = c_.num_ranks();
     for (const int64_t tp : divisors(problem_.cluster.devices_per_node)) {
       if (world % tp != 0) continue;
       for (const int64_t cp : divisors(world / tp)) {
@@ -82,10 +84,10 @@ class NeighbourLister {
 
   void add(Candidate c) {
     if (c.pp == 1) {
-      c.schedule = ScheduleName::k1f1b;
       c.vpp = 1;
+      c.schedule = usual_schedule(c.vpp);
     }
-    if (c.dp * c.cp == 1) {
+    if (num_weight_copies(c) == 1) {
       c.zero = 0;
       c.zero_keep_gathered = false;
     }
@@ -130,7 +132,7 @@ class NeighbourLister {
         c.pp == 1 || (space_.vpp.contains(c.vpp) && std::find(space_.schedules.begin(), space_.schedules.end(),
                                                               c.schedule) != space_.schedules.end());
     const bool has_zero =
-        c.dp * c.cp == 1 ||
+        num_weight_copies(c) == 1 ||
         (space_.zero.contains(c.zero) && (c.zero != 3 || agrees(space_.zero_keep_gathered, c.zero_keep_gathered)));
     const bool has_rows = (c.tp == 1 || agrees(space_.sequence_parallel, c.sequence_parallel)) &&
                           (!has_two_orders(c) || agrees(space_.stages_are_neighbours, c.stages_are_neighbours)) &&

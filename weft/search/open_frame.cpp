@@ -1,6 +1,7 @@
 #include "weft/search/open_frame.h"
 
 #include "weft/meaning/macro_batch.h"
+#include "weft/meaning/weight_copies.h"
 #include "weft/search/plan_bounds.h"
 #include "weft/search/precision.h"
 
@@ -12,7 +13,7 @@ using WorksOfEncoders = std::array<std::vector<EncoderWork>, kMostEncoders>;
 /// An encoder's work beside the pipeline.
 EncoderWork work_beside(Workbench& bench, const Candidate& degrees, size_t encoder, const EncoderChoice& choice) {
   Candidate c = with_inline(degrees, 0);
-  c.zero = degrees.dp * degrees.cp > 1 ? 1 : 0;
+  c.zero = effective_zero(1, num_weight_copies(degrees));
   c.encoders[encoder] = choice;
   bench.fill(c);
   const Plan& plan = bench.plan();

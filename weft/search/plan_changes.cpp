@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "weft/meaning/check.h"
+#include "weft/meaning/weight_copies.h"
 #include "weft/plan/diff.h"
 #include "weft/simulate/plan_simulator.h"
 
@@ -123,7 +124,7 @@ void change_degrees(const Plan& to, Plan& plan) {
     ModulePlan& module = plan.modules[i];
     const ModulePlan& old = before.modules[i];
     if (const auto common = common_recompute(old)) recompute_all(module, *common);
-    module.zero = module.dp * module.cp > 1 ? old.zero : 0;
+    module.zero = effective_zero(old.zero, num_weight_copies(module));
     module.zero_keep_gathered = old.zero_keep_gathered && module.zero == 3;
     module.sequence_parallel = old.sequence_parallel && module.tp > 1;
     module.recompute_from_inputs = old.recompute_from_inputs;

@@ -7,6 +7,7 @@
 
 #include "weft/cost/apply_profile.h"
 #include "weft/exchange/target_limits.h"
+#include "weft/schedule/schedule_kind.h"
 #include "weft/search/best_plans.h"
 #include "weft/search/choose_plan.h"
 #include "weft/search/drawn_race.h"
@@ -229,8 +230,8 @@ class Searcher {
         counts_.over_memory += num_schedules;
         continue;
       }
-      c.schedule = ScheduleName::k1f1b;
       c.vpp = 1;
+      c.schedule = usual_schedule(c.vpp);
       if (options_.bounds.work && combination.bound_ms(0, work.busy_ms, work.even_ms) >=
                                       best_.limit_ms(simplicity_of(c, bench_.num_encoders()))) {
         counts_.slower_by_work += num_schedules;

@@ -5,6 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "weft/meaning/weight_copies.h"
+#include "weft/schedule/schedule_kind.h"
+
 namespace weft {
 namespace {
 
@@ -38,9 +41,8 @@ int64_t extras_of(const EncoderChoice& e) {
 }
 
 int64_t extras_of_llm(const Candidate& c) {
-  const bool is_plain = c.schedule == ScheduleName::k1f1b || c.schedule == ScheduleName::kInterleaved1f1b;
   const bool mixes_context = c.cp_ulysses > 1 && c.cp_ulysses < c.cp;
-  return (is_plain ? 0 : 1) + (mixes_context ? 1 : 0) + (c.zero_keep_gathered ? 1 : 0) +
+  return (kind_of(c.schedule).is_usual ? 0 : 1) + (mixes_context ? 1 : 0) + (c.zero_keep_gathered ? 1 : 0) +
          (c.stages_are_neighbours ? 1 : 0) + (c.experts_over_tp ? 1 : 0);
 }
 
@@ -56,10 +58,10 @@ Simplicity simplicity_of(const Candidate& c, size_t num_encoders) {
 Simplicity least_simplicity(const Candidate& degrees, const PlanSpace& space) {
   Candidate c = degrees;
   c.vpp = 1;
-  c.schedule = ScheduleName::k1f1b;
+  c.schedule = usual_schedule(c.vpp);
   c.zero = 0;
   c.zero_keep_gathered = false;
-  while (c.zero < 3 && c.dp * c.cp > 1 && !space.zero.contains(c.zero)) ++c.zero;
+  while (c.zero < 3 && num_weight_copies(c) > 1 && !space.zero.contains(c.zero)) ++c.zero;
   // An encoder on ranks of its own is part of the degrees; what others could be at best is inline.
   return simplicity_of(c, kMostEncoders);
 }
@@ -67,7 +69,7 @@ Simplicity least_simplicity(const Candidate& degrees, const PlanSpace& space) {
 Simplicity least_simplicity(const Candidate& candidate, const FrameChoices& choices, size_t num_encoders) {
   Candidate c = candidate;
   c.vpp = 1;
-  c.schedule = ScheduleName::k1f1b;
+  c.schedule = usual_schedule(c.vpp);
   c.zero_keep_gathered = false;
   c.zero = choices.zeros.front().zero;
   for (const ZeroChoice& zero : choices.zeros) c.zero = std::min(c.zero, zero.zero);

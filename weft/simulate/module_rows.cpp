@@ -1,6 +1,7 @@
 #include "weft/simulate/module_rows.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "weft/meaning/row_shares.h"
 #include "weft/mesh/context_blocks.h"
@@ -8,12 +9,6 @@
 
 namespace weft {
 namespace {
-
-int64_t sum(const std::vector<int64_t>& values) {
-  int64_t total = 0;
-  for (const int64_t value : values) total += value;
-  return total;
-}
 
 int64_t rows_between(const ModulePlan& module, const RankPlace& place, int64_t whole) {
   if (!module.sequence_parallel || module.tp == 1) return whole;
@@ -69,7 +64,7 @@ ModuleRows text_rows(const ModulePlan& module, const RankPlace& place, const Mic
 
 /// Two frames a row, and `beside` that neighbours have, too.
 int64_t frames_seen(int64_t rows, int64_t beside, const EncoderLoad& load) {
-  if (rows == sum(load.segments)) return load.frames;
+  if (rows == std::accumulate(load.segments.begin(), load.segments.end(), int64_t{0})) return load.frames;
   return rows == 0 ? 0 : std::min(load.frames, 2 * rows + beside);
 }
 

@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "weft/tensor/local_tensor.h"
+#include "weft/tensor/row_elements.h"
 #include "weft/tensor/row_places.h"
 
 namespace weft {
@@ -15,11 +16,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-std::vector<int64_t> times(std::vector<int64_t> counts, int64_t factor) {
-  for (int64_t& count : counts) count *= factor;
-  return counts;
-}
 
 /// A route as one rank of the group goes it.
 class RankWay {
@@ -64,7 +60,8 @@ class RankWay {
     const at::Tensor sent = sent_.take(held);
     const at::Tensor received =
         received_.is_run() ? received_.take(result) : at::empty({received_.size(), width}, rows.options());
-    Work work = group.all_to_all(buffer_of(sent), buffer_of(received), times(to_, width), times(from_, width));
+    Work work = group.all_to_all(buffer_of(sent), buffer_of(received), elements_of_rows(to_, width),
+                                 elements_of_rows(from_, width));
     kept_to_.put(kept_from_.take(held), result);
     work.wait();
     if (!received_.is_run()) received_.put(received, result);

@@ -6,13 +6,13 @@
 #include <fmt/format.h>
 
 #include "weft/base/as_double.h"
+#include "weft/base/median.h"
 #include "weft/cost/apply_profile.h"
 #include "weft/cost/state_cost.h"
 #include "weft/meaning/busy_ranks.h"
 #include "weft/meaning/held_state.h"
 #include "weft/simulate/wanted_shapes.h"
 #include "weft/validate/least_squares.h"
-#include "weft/validate/medians.h"
 
 namespace weft {
 namespace {

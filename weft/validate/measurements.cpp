@@ -9,18 +9,13 @@
 
 #include "weft/base/file.h"
 #include "weft/base/text.h"
+#include "weft/base/trimmed.h"
 
 namespace weft {
 namespace {
 
 constexpr int64_t kMostCount = 1 << 26;
 constexpr size_t kMostBytes = 16u << 20;
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t' || text.back() == '\r')) text.remove_suffix(1);
-  return text;
-}
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;

@@ -9,13 +9,13 @@
 #include <fmt/format.h>
 
 #include "weft/base/counted.h"
+#include "weft/base/median.h"
 #include "weft/cost/apply_profile.h"
 #include "weft/meaning/rank_row.h"
 #include "weft/plan/diff.h"
 #include "weft/program/module_kinds.h"
 #include "weft/simulate/rank_memory.h"
 #include "weft/simulate/step_memory.h"
-#include "weft/validate/medians.h"
 
 namespace weft {
 namespace {

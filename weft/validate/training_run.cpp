@@ -10,6 +10,7 @@
 #include "weft/families/plain_decoder.h"
 #include "weft/meaning/check.h"
 #include "weft/meaning/even_layers.h"
+#include "weft/schedule/schedule_kind.h"
 #include "weft/simulate/plan_simulator.h"
 #include "weft/spec/model_reader.h"
 
@@ -106,7 +107,7 @@ Result<Plan> plan_of(const TrainingRun& run, const Cluster& cluster) {
     plan.modules.push_back(std::move(inline_encoder));
   }
   plan.modules.push_back(std::move(llm));
-  plan.schedule = {.name = run.vpp > 1 ? "interleaved_1f1b" : "1f1b",
+  plan.schedule = {.name = name_of(usual_schedule(run.vpp)),
                    .mbs = run.micro_batch,
                    .microbatches = run.global_batch / (run.dp * run.micro_batch)};
   plan.overlap_dp = run.overlaps_dp;
