@@ -152,6 +152,10 @@ std::optional<Error> read_commands(const ImportRequest& request, std::vector<Set
 void give_yaml_arguments(const Json& root, uint32_t file, std::string_view text, ImportedKeys& keys) {
   if (!root.is_object()) return;
   for (const auto& [name, value] : root.items()) {
+    if (name.starts_with("MODEL_ARGS_")) {
+      keys.note(fmt::format("{} has arguments of a later run, which are not read", name));
+      continue;
+    }
     if (name == "ENV_VARS" || name == "TEST_TYPE" || name == "LAUNCHER" || name == "METRICS") continue;
     if (value.is_object()) {
       give_yaml_arguments(value, file, text, keys);
