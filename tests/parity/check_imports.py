@@ -311,6 +311,7 @@ class Mindformers:
     def __init__(self, path):
         sys.path.insert(0, str(path))
         self.path = path
+        os.environ.setdefault("LOG_MF_PATH", tempfile.mkdtemp())
         with contextlib.redirect_stdout(io.StringIO()):
             from mindformers.core.parallel_config import build_parallel_config
             from mindformers.models.llama.llama_config import LlamaConfig

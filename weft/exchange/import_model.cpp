@@ -97,7 +97,8 @@ class MegatronShape {
     if (keys_.has("attention-dropout")) config["attention_dropout"] = attention_dropout_;
     if (stretch_ != 1) config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", stretch_}};
     if (scales_rope_ && stretch_ != 1)
-      keys_.not_understood("use-rope-scaling", "positions are scaled in one way here, and rotary-seq-len-interpolation-factor is given");
+      keys_.not_understood("use-rope-scaling",
+                           "positions are scaled in one way here, and rotary-seq-len-interpolation-factor is given");
     if (scales_rope_) {
       config["rope_scaling"] = {{"rope_type", "llama3"},
                                 {"factor", rope_factor_},
@@ -139,7 +140,8 @@ class MegatronShape {
     positions_ = keys_.integer_if("max-position-embeddings", "max_position_embeddings").value_or(4096);
     embedding_ = keys_.text("position-embedding-type", "learned_absolute", "how positions enter");
     if (keys_.flag("use-rotary-position-embeddings", "rotated positions")) embedding_ = "rope";
-    if (keys_.flag("no-position-embedding", "no learned positions") && embedding_ == "learned_absolute") embedding_ = "none";
+    if (keys_.flag("no-position-embedding", "no learned positions") && embedding_ == "learned_absolute")
+      embedding_ = "none";
     stretch_ = keys_.number("rotary-seq-len-interpolation-factor", 1, "rope_scaling linear: positions over this");
     rotary_base_ = keys_.number("rotary-base", 10000, "rope_theta");
     if (keys_.number("rotary-percent", 1, "share of a head that is rotated; Weft rotates all") != 1)
