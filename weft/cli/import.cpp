@@ -84,7 +84,7 @@ Result<ImportRequest> request_of(const ImportOptions& options) {
   WEFT_TRY(request.variables, variables_of(options.variables));
   if (options.model) {
     WEFT_TRY(request.model, scenarios.model(*options.model));
-  } else if (request.system == Target::kMindspeedMm) {
+  } else {
     for (const std::string& name : scenarios.names("models")) {
       if (auto model = scenarios.model(name)) request.known_models.push_back(*std::move(model));
     }

@@ -58,7 +58,7 @@ void give_words(const std::vector<ShellWord>& words, ImportedKeys& keys) {
       has_key = true;
     } else if (word.unknown.empty() && word.text.ends_with(".py")) {
       close();  // what comes before it is the launcher's
-    } else if (has_key) {
+    } else if (has_key && !(word.is_unset && !values.empty())) {  // such a word is taken to be empty
       values.push_back(word);
     }
   }
@@ -148,10 +148,29 @@ std::optional<Error> read_commands(const ImportRequest& request, std::vector<Set
   return std::nullopt;
 }
 
+/// A text of several words stands for as many values, also in brackets, as on a command line.
+Json words_in(const std::string& text) {
+  std::string_view words = text;
+  if (words.starts_with('[') && words.ends_with(']') && words.find(',') == words.npos)
+    words = words.substr(1, words.size() - 2);
+  if (words.find(' ') == words.npos || words.starts_with('(')) return text;
+  Json list = Json::array();
+  for (size_t begin = 0; begin < words.size();) {
+    const size_t end = std::min(words.find(' ', begin), words.size());
+    if (end > begin) list.push_back(std::string(words.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  return list;
+}
+
 /// A YAML file of arguments: under MODEL_ARGS with dashes, or in sections with underscores.
 void give_yaml_arguments(const Json& root, uint32_t file, std::string_view text, ImportedKeys& keys) {
   if (!root.is_object()) return;
   for (const auto& [name, value] : root.items()) {
+    if (name.starts_with("MODEL_ARGS_")) {
+      keys.note(fmt::format("{} has arguments of a later run, which are not read", name));
+      continue;
+    }
     if (name == "ENV_VARS" || name == "TEST_TYPE" || name == "LAUNCHER" || name == "METRICS") continue;
     if (value.is_object()) {
       give_yaml_arguments(value, file, text, keys);
@@ -161,6 +180,7 @@ void give_yaml_arguments(const Json& root, uint32_t file, std::string_view text,
     const std::string key = with_dashes(name.starts_with("--") ? name.substr(2) : name);
     ImportedKeys::Given given{.key = key, .value = value, .place = {file, line_of(text, {name})}};
     if (value == true) given.value = nullptr;
+    if (value.is_string()) given.value = words_in(value.get<std::string>());
     if (value.is_string() && value.get<std::string>().find("${") != std::string::npos)
       given.unknown = fmt::format("the variable in {}", in_quotes(value.get<std::string>()));
     keys.give(std::move(given));

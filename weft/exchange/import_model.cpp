@@ -39,6 +39,8 @@ constexpr const char* kShapeKeys[] = {"group-query-attention",
                                       "moe-aux-loss-coeff",
                                       "use-rope-scaling",
                                       "rope-scaling-factor",
+                                      "rotary-seq-len-interpolation-factor",
+                                      "no-position-embedding",
                                       "attention-bias"};
 
 /// What Megatron-LM's arguments say of the layers.
@@ -93,6 +95,10 @@ class MegatronShape {
                    {"rope_theta", rotary_base_}};
     if (family_ == "qwen2") config.erase("head_dim");
     if (keys_.has("attention-dropout")) config["attention_dropout"] = attention_dropout_;
+    if (stretch_ != 1) config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", stretch_}};
+    if (scales_rope_ && stretch_ != 1)
+      keys_.not_understood("use-rope-scaling",
+                           "positions are scaled in one way here, and rotary-seq-len-interpolation-factor is given");
     if (scales_rope_) {
       config["rope_scaling"] = {{"rope_type", "llama3"},
                                 {"factor", rope_factor_},
@@ -134,6 +140,9 @@ class MegatronShape {
     positions_ = keys_.integer_if("max-position-embeddings", "max_position_embeddings").value_or(4096);
     embedding_ = keys_.text("position-embedding-type", "learned_absolute", "how positions enter");
     if (keys_.flag("use-rotary-position-embeddings", "rotated positions")) embedding_ = "rope";
+    if (keys_.flag("no-position-embedding", "no learned positions") && embedding_ == "learned_absolute")
+      embedding_ = "none";
+    stretch_ = keys_.number("rotary-seq-len-interpolation-factor", 1, "rope_scaling linear: positions over this");
     rotary_base_ = keys_.number("rotary-base", 10000, "rope_theta");
     if (keys_.number("rotary-percent", 1, "share of a head that is rotated; Weft rotates all") != 1)
       keys_.not_understood("rotary-percent", "only whole heads are rotated here");
@@ -281,7 +290,7 @@ class MegatronShape {
   int64_t positions_ = 0, ffn_ = 0, topk_ = 2;
   double rotary_base_ = 0, epsilon_ = 0, dropout_ = 0, attention_dropout_ = 0;
   double rope_factor_ = 8;
-  double balance_ = 0;
+  double balance_ = 0, stretch_ = 1;
   bool scales_rope_ = false, softmax_first_ = false;
   bool has_no_bias_ = false, has_qkv_bias_ = false, norms_heads_ = false, is_untied_ = false;
 };

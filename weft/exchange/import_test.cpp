@@ -119,13 +119,15 @@ TEST(ImportMegatron, ReadsYamlOfArgumentsAndALine) {
 TEST(ImportMegatron, TakesTheLastOfAKeyThatStandsTwiceAndSaysSo) {
   const std::string yaml =
       "MODEL_ARGS:\n  --num-layers: 12\n  --hidden-size: 512\n  --num-attention-heads: 8\n  --micro-batch-size: 2\n"
-      "  --global-batch-size: 64\n  --num-layers: 24\n  --merge-file: m.txt\n";
+      "  --global-batch-size: 64\n  --num-layers: 24\n  --merge-file: m.txt\n  --context-parallel-size: 4\n"
+      "  --cp-comm-type: a2a+p2p\n  --hierarchical-context-parallel-sizes: \"[2 2]\"\nMODEL_ARGS_2:\n  --num-layers: "
+      "3\n";
   ImportRequest asked = request(Target::kMegatron, {{"model_config.yaml", yaml}}, "dgx_h100");
   asked.nodes = 1;
   const auto run = import_settings(asked);
   ASSERT_TRUE(run.ok()) << run.error().message() << run.error().details;
   EXPECT_EQ(run->plan.model.config["n_layer"], 24);
-  EXPECT_EQ(find_key(*run, "num-layers")->place, (Place{0, 7}));
+  EXPECT_EQ(run->plan.llm().cp_ulysses, 2);
   ASSERT_FALSE(run->notes.empty());
   EXPECT_NE(run->notes.front().find("MODEL_ARGS.--num-layers stands twice in model_config.yaml"), std::string::npos)
       << run->notes.front();
@@ -137,7 +139,7 @@ TEST(ImportMegatron, ReadsListsOfArgumentsThatNoCommandUses) {
       "  --ffn-hidden-size 12288 --num-attention-heads 32 --group-query-attention --num-query-groups 8 \\\n"
       "  --kv-channels 128 --qk-layernorm --normalization RMSNorm --position-embedding-type rope --swiglu \\\n"
       "  --disable-bias-linear --untie-embeddings-and-output-weights --tokenizer-type HuggingFaceTokenizer\"\n"
-      "BATCH=\"--micro-batch-size 1 --global-batch-size 16 --tensor-model-parallel-size $TP\"\necho ready\n";
+      "BATCH=\"--micro-batch-size 1 --global-batch-size 16 --tensor-model-parallel-size $TP $MORE_ARGS\"\necho ready\n";
   ImportRequest asked = request(Target::kMegatron, {{"qwen3.sh", lists}}, "dgx_h100");
   asked.nodes = 1;
   for (const char* name : {"llama3-8b", "qwen3-8b"}) asked.known_models.push_back(*shipped().model(name));

@@ -23,8 +23,9 @@ struct MarkedText {
   }
   void add(const MarkedText& other);
   /// Letters that are not known. They stand as one, so that a text around them can still be split.
-  static MarkedText not_known(std::string why);
+  static MarkedText not_known(std::string why, char hole = kHole);
   static constexpr char kHole = '\x01';
+  static constexpr char kUnset = '\x02';  ///< of a variable that nothing sets
   bool operator==(const MarkedText& other) const { return text == other.text && unknown == other.unknown; }
 };
 

@@ -29,9 +29,9 @@ MarkedText& open_field(std::vector<MarkedText>& fields, bool& is_open) {
 
 }  // namespace
 
-MarkedText MarkedText::not_known(std::string why) {
+MarkedText MarkedText::not_known(std::string why, char hole) {
   MarkedText text;
-  text.add(kHole, {});
+  text.add(hole, {});
   text.unknown = std::move(why);
   return text;
 }
@@ -184,7 +184,9 @@ void ShellReader::append(const ShellValue& value, bool is_split, bool keeps_item
       } else {
         MarkedText& field = open_field(fields, is_open);
         field.add(c, item.places[i]);
-        if (c == MarkedText::kHole && field.unknown.empty()) field.unknown = item.unknown;
+        const bool is_hole = c == MarkedText::kHole || c == MarkedText::kUnset;
+        if (is_hole && field.unknown.empty()) field.unknown = item.unknown;
+        field.is_unset = c == MarkedText::kUnset && field.text.size() == 1;
       }
     }
   }
@@ -240,7 +242,8 @@ ShellValue ShellReader::value_of(const std::string& name, Place place) const {
   }
   MarkedText text = MarkedText::not_known(
       sourced_.empty() ? fmt::format("the variable {}, which line {} uses and nothing sets", name, place.line)
-                       : fmt::format("the variable {}, which line {} uses and {} may set", name, place.line, sourced_));
+                       : fmt::format("the variable {}, which line {} uses and {} may set", name, place.line, sourced_),
+      sourced_.empty() ? MarkedText::kUnset : MarkedText::kHole);
   text.is_unset = sourced_.empty();
   return {.items = {text}};
 }

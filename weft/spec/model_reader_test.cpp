@@ -244,6 +244,16 @@ TEST(ModelReader, AQuantisedModelIsPlannedAndNotRun) {
   EXPECT_NE(model->numbers.llm.not_run->problem.find("'gptq'"), std::string::npos);
 }
 
+TEST(ModelReader, DropoutInsideAnAudioMlpIsPlannedAndNotRun) {
+  Json config = config_of("qwen2.5-omni-7b");
+  Json& audio = (config.contains("thinker_config") ? config["thinker_config"] : config)["audio_config"];
+  audio["activation_dropout"] = 0.25;
+  const Result<Model> model = read_model({.source = "config.json", .root = config}, "m");
+  ASSERT_TRUE(model.ok()) << model.error().message();
+  ASSERT_TRUE(model->numbers.llm.not_run);
+  EXPECT_TRUE(model->numbers.llm.not_run->field.ends_with("audio_config.activation_dropout"));
+}
+
 /// Where InternVLVisionModel has its modules of dropout: behind places, attention's projection and the MLP.
 TEST(ModelReader, ATowersDropoutIsOfTheOperatorsThatTransformersDropsBehind) {
   Json config = config_of("internvl3-8b");
