@@ -98,7 +98,7 @@ int64_t joined_parameters(const Block& block, const BlockSetting& setting) {
     if (op.split() == TensorSplit::kWhole || op.split() == TensorSplit::kInside) {
       EXPECT_EQ(local, num_parameters(op)) << op.name;
       total += local;
-    } else if (op.split() == TensorSplit::kRow) {
+    } else if (std::holds_alternative<Matmul>(op.shape) && op.split() == TensorSplit::kRow) {
       const int64_t bias = std::get<Matmul>(op.shape).bias_elements * (std::get<Matmul>(op.shape).experts / setting.ep);
       total += setting.tp * (local - bias) + bias;
     } else {

@@ -34,8 +34,7 @@ Result<ShardMode> parse_mode(const std::string& text, const std::string& source)
 Result<ShardSearch> parse_search(const std::string& text, const std::string& source);
 
 /// For operators, inputs or weights whose names fit a pattern: a word for each axis. '*' stands for any letters. The
-/// axis
-/// "" is the first, for PyTorch's words, which name none.
+/// axis "" is the first, for PyTorch's words, which name none.
 struct StrategyEntry {
   std::string pattern;
   std::vector<std::pair<std::string, std::string>> words;  ///< axis and word
