@@ -4,7 +4,7 @@
 #include <string>
 
 #include "weft/base/json.h"
-#include "weft/engine/program_check_request.h"
+#include "weft/engine/runtime_api.h"
 #include "weft/meaning/strategy.h"
 #include "weft/shard/shard_search.h"
 

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "weft/base/as_double.h"
-#include "weft/shard/elimination.h"
+#include "weft/base/never.h"
 
 namespace weft {
 namespace {

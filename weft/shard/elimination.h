@@ -2,13 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <vector>
 
-namespace weft {
+#include "weft/base/never.h"
 
-/// The cost of what cannot be.
-inline constexpr double kNever = std::numeric_limits<double>::infinity();
+namespace weft {
 
 /// Costs of some variables' choices together, the first variable's running slowest.
 struct ChoiceCosts {
