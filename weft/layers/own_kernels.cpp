@@ -148,17 +148,15 @@ NormGradients norm_rows_backward(const at::Tensor& dy_in, const at::Tensor& pass
   NormGradients result{.dx = at::empty_like(x), .dweight = {}, .dbias = {}};
   const GpuKernels& kernels = own_kernels(x);
   const auto [threads, vectors] = row_threads(width, 96);
-  // As many rows at once as the registers of a processor have room for, in as few blocks, each of which leaves sums
-  // behind.
-  constexpr int64_t kMostGroups = 8;
-  const int64_t at_once = std::max<int64_t>(1, 1024 / vectors / threads), groups = std::min(at_once, kMostGroups);
-  const int64_t blocks = std::min(ceil_div(rows, groups), kernels.num_processors() * (at_once / groups));
+  // As many blocks as the registers of a processor have room for.
+  const int64_t at_once = std::max<int64_t>(1, (vectors == 1 ? 1024 : vectors == 2 ? 512 : 256) / threads);
+  const int64_t blocks = std::min(rows, kernels.num_processors() * at_once);
   const at::Tensor partials = needs_weights ? empty_fp32(x, {is_layer ? 2 : 1, blocks, width}) : at::Tensor();
   if (rows > 0) {
-    kernels.launch("norm", norm_kernel(is_layer, /*is_backward=*/true, vectors),
-                   {.blocks = blocks, .threads = threads, .threads_y = groups}, current_stream(x), at_first(result.dx),
-                   at_first(partials), at_first(dy), at_first(passed), at_first(x), at_first(kept.mean),
-                   at_first(kept.scale), at_first(weight), static_cast<int>(width), rows);
+    kernels.launch("norm", norm_kernel(is_layer, /*is_backward=*/true, vectors), {.blocks = blocks, .threads = threads},
+                   current_stream(x), at_first(result.dx), at_first(partials), at_first(dy), at_first(passed),
+                   at_first(x), at_first(kept.mean), at_first(kept.scale), at_first(weight), static_cast<int>(width),
+                   rows);
   }
   if (!needs_weights) return result;
   const at::Tensor sums = rows > 0 ? summed_partials(partials) : partials.sum(1);

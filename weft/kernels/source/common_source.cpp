@@ -61,40 +61,22 @@ __device__ __forceinline__ void sum_over_warp(float (&x)[kCount]) {
   }
 }
 
-// Every thread gets what the warps' first lanes put into `room`, kCount floats each, added up.
+// Every thread gets the sums. `room` holds kCount floats a warp; calls that follow each other use two rooms in turn.
 template <int kCount>
-__device__ __forceinline__ void sum_over_room(float (&x)[kCount], const float* room) {
-  const int num_warps = (blockDim.x + 31) / 32;
+__device__ __forceinline__ void sum_over_block(float (&x)[kCount], float* room) {
+  sum_over_warp(x);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, num_warps = (blockDim.x + 31) / 32;
+  if (lane == 0) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) room[warp * kCount + i] = x[i];
+  }
+  __syncthreads();
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
     float sum = 0;
     for (int w = 0; w < num_warps; ++w) sum += room[w * kCount + i];
     x[i] = sum;
   }
-}
-template <int kCount>
-__device__ __forceinline__ void put_in_room(const float (&x)[kCount], float* room) {
-  if (threadIdx.x % 32 != 0) return;
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) room[threadIdx.x / 32 * kCount + i] = x[i];
-}
-
-// Every thread of a block gets the sums. Calls that follow each other use two rooms in turn.
-template <int kCount>
-__device__ __forceinline__ void sum_over_block(float (&x)[kCount], float* room) {
-  sum_over_warp(x);
-  put_in_room(x, room);
-  __syncthreads();
-  sum_over_room(x, room);
-}
-
-// The same for the threads with one y, whole warps, which wait for nobody else; `room` is theirs.
-template <int kCount>
-__device__ __forceinline__ void sum_over_group(float (&x)[kCount], float* room) {
-  sum_over_warp(x);
-  put_in_room(x, room);
-  asm volatile("bar.sync %0, %1;" ::"r"(threadIdx.y + 1), "r"(blockDim.x) : "memory");
-  sum_over_room(x, room);
 }
 )cuda";
 

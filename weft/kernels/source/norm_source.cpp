@@ -2,12 +2,9 @@
 
 namespace weft {
 
-// Going forward a block has a row, eight elements a thread at a time. Going back, groups of threads (y) go through rows
-// on their own and keep the sums over them that the weights' gradients need; a block adds up its groups', sum_partials
-// the blocks', always in the same order.
+// A block has a row, eight elements a thread at a time. Going back, a block goes through several rows and keeps the
+// sums over them that the weights' gradients need; sum_partials adds the blocks' up, always in the same order.
 const char kNormSource[] = R"cuda(
-constexpr int kMostGroups = 8;  // as own_kernels.cpp knows
-
 // sum = x + added, where something is added; y = sum · scale · weight, and `scale` is kept.
 template <bool kIsLayer, int kVectors>
 __device__ __forceinline__ void norm_forward(bf16* y, bf16* sum, float* mean_out, float* scale_out, const bf16* x,
@@ -67,34 +64,19 @@ __device__ __forceinline__ void norm_forward(bf16* y, bf16* sum, float* mean_out
   }
 }
 
-// One group's `x` of its eight columns after the other's, into `sums`.
-__device__ __forceinline__ void add_groups(float* sums, const Eight& x, int column, int width, Eight* room) {
-  room[threadIdx.y * blockDim.x + threadIdx.x] = x;
-  __syncthreads();
-  if (threadIdx.y == 0 && column < width) {
-    Eight total = x;
-    for (int group = 1; group < blockDim.y; ++group) {
-      const Eight& part = room[group * blockDim.x + threadIdx.x];
-#pragma unroll
-      for (int i = 0; i < 8; ++i) total.at[i] += part.at[i];
-    }
-    store8(sums + column, total);
-  }
-  __syncthreads();
-}
-
 // dx is what the norm gives, plus `passed`, the gradient of the rows themselves. partials: [blocks, width] of the
 // weight, then of the bias.
 template <bool kIsLayer, int kVectors>
 __device__ __forceinline__ void norm_backward(bf16* dx, float* partials, const bf16* dy, const bf16* passed,
                                               const bf16* x, const float* means, const float* scales,
                                               const bf16* weight, int width, i64 rows) {
-  __shared__ float room[kMostGroups][2][8 * 2];
-  const i64 first_row = static_cast<i64>(blockIdx.x) * blockDim.y + threadIdx.y;
-  const i64 rows_at_once = static_cast<i64>(gridDim.x) * blockDim.y;
+  __shared__ float room[2][32 * 2];
   Eight dweight[kVectors], dbias[kIsLayer ? kVectors : 1];
+  uint4 weights[kVectors];
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
+    const int column = (v * blockDim.x + threadIdx.x) * 8;
+    if (column < width) weights[v] = raw8(weight + column);
 #pragma unroll
     for (int i = 0; i < 8; ++i) dweight[v].at[i] = 0;
     if (kIsLayer) {
@@ -102,8 +84,8 @@ __device__ __forceinline__ void norm_backward(bf16* dx, float* partials, const b
       for (int i = 0; i < 8; ++i) dbias[v].at[i] = 0;
     }
   }
-  // A row's memory is asked for while the row before it is worked on. Rows stay packed: registers are what there is least of.
-  uint4 next_x[kVectors], next_dy[kVectors];
+  // A row's memory is asked for while the row before it is worked on.
+  uint4 next_x[kVectors], next_dy[kVectors], next_passed[kVectors];
   float next_scale = 0, next_mean = 0;
   const auto ask = [&](i64 row) {
     if (row >= rows) return;
@@ -115,52 +97,50 @@ __device__ __forceinline__ void norm_backward(bf16* dx, float* partials, const b
       if (column >= width) continue;
       next_x[v] = raw8(x + row * width + column);
       next_dy[v] = raw8(dy + row * width + column);
+      if (passed != nullptr) next_passed[v] = raw8(passed + row * width + column);
     }
   };
-  ask(first_row);
+  ask(blockIdx.x);
   int turn = 0;
-  for (i64 row = first_row; row < rows; row += rows_at_once, turn ^= 1) {
+  for (i64 row = blockIdx.x; row < rows; row += gridDim.x, turn ^= 1) {
     const i64 first = row * width;
     const float scale = next_scale, mean = next_mean;
-    uint4 own_x[kVectors], own_dy[kVectors], own_passed[kVectors];
+    Eight normed[kVectors], slopes[kVectors];
+    uint4 more[kVectors];
     float totals[kIsLayer ? 2 : 1] = {0};
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      const int column = (v * blockDim.x + threadIdx.x) * 8;
-      if (column >= width) continue;
-      own_x[v] = next_x[v], own_dy[v] = next_dy[v];
-      if (passed != nullptr) own_passed[v] = raw8(passed + first + column);
+      if ((v * blockDim.x + threadIdx.x) * 8 >= width) continue;
+      normed[v] = unpacked(next_x[v]);
+      slopes[v] = unpacked(next_dy[v]);
+      more[v] = next_passed[v];
     }
-    ask(row + rows_at_once);
+    ask(row + gridDim.x);
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      const int column = (v * blockDim.x + threadIdx.x) * 8;
-      if (column >= width) continue;
-      const Eight w = load8(weight + column), slopes = unpacked(own_dy[v]), values = unpacked(own_x[v]);
+      if ((v * blockDim.x + threadIdx.x) * 8 >= width) continue;
+      const Eight w = unpacked(weights[v]);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
-        const float normed = (values.at[i] - mean) * scale, slope = slopes.at[i] * w.at[i];
-        dweight[v].at[i] += slopes.at[i] * normed;
-        if (kIsLayer) dbias[v].at[i] += slopes.at[i];
-        totals[0] += slope * normed;
-        if (kIsLayer) totals[kIsLayer ? 1 : 0] += slope;
+        normed[v].at[i] = (normed[v].at[i] - mean) * scale;
+        dweight[v].at[i] += slopes[v].at[i] * normed[v].at[i];
+        if (kIsLayer) dbias[v].at[i] += slopes[v].at[i];
+        slopes[v].at[i] *= w.at[i];
+        totals[0] += slopes[v].at[i] * normed[v].at[i];
+        if (kIsLayer) totals[kIsLayer ? 1 : 0] += slopes[v].at[i];
       }
     }
-    sum_over_group(totals, room[threadIdx.y][turn]);
+    sum_over_block(totals, room[turn]);
     const float along = totals[0] / width, middle = kIsLayer ? totals[kIsLayer ? 1 : 0] / width : 0;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       const int column = (v * blockDim.x + threadIdx.x) * 8;
       if (column >= width) continue;
-      const Eight w = load8(weight + column), slopes = unpacked(own_dy[v]), values = unpacked(own_x[v]);
       Eight result;
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const float normed = (values.at[i] - mean) * scale;
-        result.at[i] = scale * (slopes.at[i] * w.at[i] - middle - normed * along);
-      }
+      for (int i = 0; i < 8; ++i) result.at[i] = scale * (slopes[v].at[i] - middle - normed[v].at[i] * along);
       if (passed != nullptr) {
-        const Eight own = unpacked(own_passed[v]);
+        const Eight own = unpacked(more[v]);
 #pragma unroll
         for (int i = 0; i < 8; ++i) result.at[i] += own.at[i];
       }
@@ -168,24 +148,23 @@ __device__ __forceinline__ void norm_backward(bf16* dx, float* partials, const b
     }
   }
   if (partials == nullptr) return;
-  __shared__ Eight groups[1024 / kVectors];
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     const int column = (v * blockDim.x + threadIdx.x) * 8;
-    add_groups(partials + static_cast<i64>(blockIdx.x) * width, dweight[v], column, width, groups);
-    if (kIsLayer)
-      add_groups(partials + static_cast<i64>(gridDim.x + blockIdx.x) * width, dbias[v], column, width, groups);
+    if (column >= width) continue;
+    store8(partials + static_cast<i64>(blockIdx.x) * width + column, dweight[v]);
+    if (kIsLayer) store8(partials + static_cast<i64>(gridDim.x + blockIdx.x) * width + column, dbias[v]);
   }
 }
 
-// As many threads going back on a multiprocessor as own_kernels.cpp counts on.
+// As many blocks going back on a multiprocessor as own_kernels.cpp counts on.
 #define WEFT_NORM(name, is_layer, vectors)                                                                           \
   extern "C" __global__ void __launch_bounds__(256) name##_forward_##vectors(                                        \
       bf16* y, bf16* sum, float* means, float* scales, const bf16* x, const bf16* added, const bf16* weight,         \
       const bf16* bias, int width, float epsilon) {                                                                  \
     norm_forward<is_layer, vectors>(y, sum, means, scales, x, added, weight, bias, width, epsilon);                  \
   }                                                                                                                  \
-  extern "C" __global__ void __launch_bounds__(1024 / vectors, 1) name##_backward_##vectors(                         \
+  extern "C" __global__ void __launch_bounds__(256, 4 / vectors) name##_backward_##vectors(                          \
       bf16* dx, float* partials, const bf16* dy, const bf16* passed, const bf16* x, const float* means,              \
       const float* scales, const bf16* weight, int width, i64 rows) {                                                \
     norm_backward<is_layer, vectors>(dx, partials, dy, passed, x, means, scales, weight, width, rows);               \
