@@ -8,6 +8,7 @@ ARGS=(
   --swiglu --normalization RMSNorm --disable-bias-linear --untie-embeddings-and-output-weights
   --vocab-size 128256 --seq-length 4096 --max-position-embeddings 8192
   --micro-batch-size 1 --global-batch-size $((GPUS / TP * 32)) --bf16
+  --attention-dropout 0 --hidden-dropout 0
   --lr 3e-4 --min-lr 3e-5 --lr-decay-style cosine --lr-warmup-fraction 0.01 --train-iters 1000
   --tensor-model-parallel-size $TP --sequence-parallel --use-distributed-optimizer
 )

@@ -347,12 +347,11 @@ CountedTensor walk_tower_entry(const WalkedBlock& block, const WalkContext& outs
                     block.at(patch_op, outside));
     const CountedTensor is_class = outside.make(rows * kFlagBytes);
     joined.add_step([is_class, of_patches, of_class, rows, width, joined](const CountedTensor&) {
-      CountedTensor of_rows;
-      if (of_class) {
-        const CountedTensor others = joined.rows_of(rows, width), zeros = joined.rows_of(1, 1);
-        const CountedTensor sum = joined.rows_of(1, width);
-      }
+      // The class's rows are summed once both gradients are made.
+      CountedTensor of_rows, others, zeros, sum;
+      if (of_class) others = joined.rows_of(rows, width), zeros = joined.rows_of(1, 1);
       if (of_patches) of_rows = joined.rows_of(rows, width);
+      if (of_class) sum = joined.rows_of(1, width);
       return of_rows;
     });
     x = outside.rows_of(rows, width);

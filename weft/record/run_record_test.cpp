@@ -153,7 +153,7 @@ TEST(NumberRuns, AreShortForEqualStepsAndExact) {
   EXPECT_EQ(runs_of({5, 6, 7, 8}).dump(), "[5,4,1]");
   EXPECT_EQ(runs_of({4, 4, 4, 0, 2, 4}).dump(), "[4,3,0,0,3,2]");
   for (const std::vector<int64_t>& numbers :
-       {std::vector<int64_t>{}, {3}, {9, 1}, {1, 2, 4, 8, 16}, {7, 7, 6, 5, 100, 100}})
+       {std::vector<int64_t>{}, {3}, {9, 1}, {1, 2, 4, 8, 16}, {7, 7, 6, 5, 100, 100}, {1, int64_t{1} << 47, 5}})
     EXPECT_EQ(numbers_in(runs_of(numbers), 100), numbers);
   EXPECT_FALSE(numbers_in(Json::parse("[0, 101, 1]"), 100));
   EXPECT_FALSE(numbers_in(Json::parse("[0, 1]"), 100));

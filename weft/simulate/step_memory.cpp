@@ -7,6 +7,7 @@
 
 #include "weft/meaning/plan_schedule.h"
 #include "weft/meaning/rank_row.h"
+#include "weft/program/dropping_ops.h"
 #include "weft/simulate/encoder_walk.h"
 #include "weft/simulate/message_order.h"
 
@@ -110,9 +111,11 @@ class RowWalk {
   }
 
   /// Numbers of places that a rank's share of an encoder's rows has, where others have the rest.
-  static int64_t numbers_of(const ModulePlan& module, const ModuleRows& rows) {
-    if (module.kind != ModuleKind::kAudio || module.cp == 1) return 0;
-    return 3 * (rows.frames_given + rows.whole) + rows.out_whole;
+  int64_t numbers_of(const ModulePlan& module, const ModuleRows& rows) const {
+    if (module.cp == 1) return 0;
+    const int64_t of_dropout = encoders_drop_elements(plan_.model.modules) ? rows.whole : 0;
+    if (module.kind != ModuleKind::kAudio) return of_dropout;
+    return of_dropout + 3 * (rows.frames_given + rows.whole) + rows.out_whole;
   }
 
   /// What an encoder takes in, in the precision that it computes in.
@@ -142,7 +145,7 @@ class RowWalk {
     return bytes;
   }
 
-  /// Ids, positions and targets of this rank's tokens, and places of media, where others have the rest.
+  /// Ids, positions, targets and numbers of this rank's tokens, and places of media, where others have the rest.
   CountedTensor share_inputs() {
     int64_t numbers = 0;
     const bool is_shared = place_ && plan_.llm().cp > 1;
@@ -150,7 +153,7 @@ class RowWalk {
       const MicrobatchLoad& each = load(static_cast<int32_t>(m));
       const ModuleRows rows = rows_of(plan_, plan_.llm(), *place_, each);
       const int64_t axes = plan_.model.modules.size() > 1 ? 3 : 1;
-      numbers += (1 + axes) * rows.whole + 2 * rows.targets;
+      numbers += (2 + axes) * rows.whole + 2 * rows.targets;
       for (const auto& [kind, needed] : rows.needed) numbers += needed;
       for (const ModulePlan& module : plan_.modules) {
         if (module.is_encoder() && module.is_in_pipeline())

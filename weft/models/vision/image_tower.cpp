@@ -41,12 +41,13 @@ ImageTower::ImageTower(const Module& module, const VisionNumbers& numbers, const
 
 at::Tensor ImageTower::enter(const Inputs& inputs, const std::vector<MediaRows>& /*media*/,
                              const RunContext& context) const {
-  const at::Tensor patches =
+  at::Tensor patches =
       linear(context.own_rows(inputs.vision->pixels), patch_embedding_.weight, patch_embedding_.bias, context);
   const at::Tensor places = context.own_rows(inputs.vision->positions);
   // The class's rows have no pixels: what was made of them is put aside. Nobody needs to know where they are.
   const at::Tensor class_row = embed(at::zeros({1}, places.options()), class_token_);
   at::Tensor x = at::where(places == 0, class_row, patches);
+  patches.reset();  // what follows needs as much memory again
   if (positions_) x = x + embed(places.squeeze(1), positions_);
   x = context.drop(x, dropout_, /*layer=*/0, DropoutSite::kEmbedding);
   return first_norm_ ? first_norm_->forward(x) : x;
