@@ -12,6 +12,7 @@
 #include "bench/must.h"
 #include "weft/base/document.h"
 #include "weft/comm/run_ranks.h"
+#include "weft/meaning/held_state.h"
 #include "weft/pipeline/training_rank.h"
 #include "weft/simulate/plan_simulator.h"
 #include "weft/spec/cluster.h"
@@ -69,7 +70,8 @@ std::vector<Measured> measure(const Plan& plan) {
     raw.lengths = {kTokens};
     const Inputs inputs = must(prepare_inputs(rank->numbers(), rank->vocabulary(), raw)).to(rank->options());
     const std::vector<Inputs> microbatches(kMicrobatches, inputs);
-    const int64_t before = current_memory_count()->current_bytes();
+    // Gradients come with the first backward.
+    const int64_t before = current_memory_count()->current_bytes() + held_state(plan, world.rank()).gradients;
     const StepReport report = rank->step(microbatches, kMicrobatches * kTokens, 1e-3);
     Measured& most = ranks[static_cast<size_t>(world.rank())];
     for (size_t i = 0; i < report.events.size(); ++i) {

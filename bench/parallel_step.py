@@ -396,7 +396,7 @@ def main():
             settings = configuration(kind)
             settings.tie_word_embeddings = is_tied
             model_class(kind)(settings).save_pretrained(folder)
-            write_inputs(pathlib.Path(folder), draw_inputs(samples), RANKS if forms == ["dp"] else 1, microbatches)
+            write_inputs(pathlib.Path(folder), draw_inputs(kind, samples), RANKS if forms == ["dp"] else 1, microbatches)
             compare(name, case, folder, arguments.steps, arguments.detail)
 
 

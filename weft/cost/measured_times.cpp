@@ -108,6 +108,47 @@ std::optional<LeftOutError> left_out_error(const ScatteredTable& table, const st
   return error;
 }
 
+/// What was measured of a block, beside what the formula says of it.
+Point point_of(const Module& module, const Block& block, const BlockShape& shape, const BlockMeasurement& m,
+               Precision precision, const AnalyticTimes& formula) {
+  const bool is_entry = &block == &module.entry;
+  const BlockSetting setting = setting_of(shape, precision);
+  const Segments segments = {{shape.sequence_tokens, shape.tokens / shape.sequence_tokens}};
+  const BlockTime time = formula.time_of(module, block, setting, segments, {});
+  const BlockMemory memory = weft::memory_of(module, block, setting, segments);
+  Point point{.place = {.x = std::log(shape.tokens / as_double(shape.cp)),
+                        .y = has_attention(block) ? std::log(shape.sequence_tokens) : 0},
+              .formula_ms = {time.forward.compute_ms, time.backward_input.compute_ms, time.backward_weight.compute_ms},
+              .has_attention_ms = m.attention_ms > 0 && time.attention.compute_ms > 0,
+              .has_memory = has_bytes(m, is_entry),
+              .spread_percent = m.sureness.spread_percent};
+  point.ratios[kForward] = ratio_of(m.forward_ms, time.forward.compute_ms);
+  point.ratios[kBackwardInput] = ratio_of(m.backward_input_ms, time.backward_input.compute_ms);
+  // Nobody needs the gradient of a module's inputs. What its first block takes in a backward is for its weights.
+  point.ratios[kBackwardWeight] =
+      ratio_of(m.backward_weight_ms + (is_entry ? m.backward_input_ms : 0), time.backward_weight.compute_ms);
+  point.ratios[kAttention] =
+      point.has_attention_ms ? m.attention_ms / time.attention.compute_ms : point.ratios[kForward];
+  point.ratios[kSaved] = point.has_memory ? ratio_of(m.kept_bytes, memory.saved) : 1;
+  const double on_top = std::max({0.0, m.forward_peak_bytes - m.kept_bytes, m.backward_peak_bytes - m.kept_bytes});
+  point.ratios[kWorkspace] = point.has_memory ? ratio_of(on_top, memory.workspace) : 1;
+  return point;
+}
+
+/// A sentence for each time that cannot be in milliseconds.
+void warn_of_units(const Profile& profile, const BlockShape& shape, const Point& point,
+                   std::vector<std::string>& warnings) {
+  for (const auto& [key, measured_ratio] : {std::pair{"forward_ms", point.ratios[kForward]},
+                                            {"backward_input_ms", point.ratios[kBackwardInput]},
+                                            {"backward_weight_ms", point.ratios[kBackwardWeight]}}) {
+    constexpr NumberRange kPossible{0.01, 100};
+    if (measured_ratio == 0 || (measured_ratio >= kPossible.min && measured_ratio <= kPossible.max)) continue;
+    warnings.push_back(fmt::format(
+        "{}: {} of {} '{}' at {:.0f} tokens, {}, is {:.3g} times what the formula says: is it in milliseconds?",
+        profile.source, key, name_of(shape.module), shape.block, shape.tokens, setting_text(shape), measured_ratio));
+  }
+}
+
 }  // namespace
 
 std::string setting_text(const BlockShape& shape) {
@@ -147,38 +188,9 @@ MeasuredTimes::MeasuredTimes(const Cluster& cluster, const Model& model, const P
                                       m.shape.block, name_of(m.shape.module), model.name));
       continue;
     }
-    const bool is_entry = block == &module->entry;
     const BlockShape shape = with_what_counts(*block, m.shape);
-    const BlockSetting setting = setting_of(shape, profile.precision);
-    const Segments segments = {{shape.sequence_tokens, shape.tokens / shape.sequence_tokens}};
-    const BlockTime time = formula.time_of(*module, *block, setting, segments, {});
-    const BlockMemory memory = weft::memory_of(*module, *block, setting, segments);
-    Point point{
-        .place = {.x = std::log(shape.tokens / as_double(shape.cp)),
-                  .y = has_attention(*block) ? std::log(shape.sequence_tokens) : 0},
-        .formula_ms = {time.forward.compute_ms, time.backward_input.compute_ms, time.backward_weight.compute_ms},
-        .has_attention_ms = m.attention_ms > 0 && time.attention.compute_ms > 0,
-        .has_memory = has_bytes(m, is_entry),
-        .spread_percent = m.sureness.spread_percent};
-    point.ratios[kForward] = ratio_of(m.forward_ms, time.forward.compute_ms);
-    point.ratios[kBackwardInput] = ratio_of(m.backward_input_ms, time.backward_input.compute_ms);
-    // Nobody needs the gradient of a module's inputs. What its first block takes in a backward is for its weights.
-    point.ratios[kBackwardWeight] =
-        ratio_of(m.backward_weight_ms + (is_entry ? m.backward_input_ms : 0), time.backward_weight.compute_ms);
-    point.ratios[kAttention] =
-        point.has_attention_ms ? m.attention_ms / time.attention.compute_ms : point.ratios[kForward];
-    point.ratios[kSaved] = point.has_memory ? ratio_of(m.kept_bytes, memory.saved) : 1;
-    const double on_top = std::max({0.0, m.forward_peak_bytes - m.kept_bytes, m.backward_peak_bytes - m.kept_bytes});
-    point.ratios[kWorkspace] = point.has_memory ? ratio_of(on_top, memory.workspace) : 1;
-    for (const auto& [key, measured_ratio] : {std::pair{"forward_ms", point.ratios[kForward]},
-                                              {"backward_input_ms", point.ratios[kBackwardInput]},
-                                              {"backward_weight_ms", point.ratios[kBackwardWeight]}}) {
-      constexpr NumberRange kPossible{0.01, 100};
-      if (measured_ratio == 0 || (measured_ratio >= kPossible.min && measured_ratio <= kPossible.max)) continue;
-      warnings_.push_back(fmt::format(
-          "{}: {} of {} '{}' at {:.0f} tokens, {}, is {:.3g} times what the formula says: is it in milliseconds?",
-          profile.source, key, name_of(shape.module), shape.block, shape.tokens, setting_text(shape), measured_ratio));
-    }
+    const Point point = point_of(*module, *block, shape, m, profile.precision, formula);
+    warn_of_units(profile, shape, point, warnings_);
     Points& points = settings[without_load(shape)];
     points.block = block;
     points.points.push_back(point);
@@ -209,7 +221,10 @@ MeasuredTimes::MeasuredTimes(const Cluster& cluster, const Model& model, const P
     table->error = left_out_error(table->ratios, of.points);
     tables_.push_back(std::move(table));
   }
-  // Of tables that differ in the busy ranks alone, the one that is nearest to what is asked, from below.
+  keep_nearest(busy_ranks);
+}
+
+void MeasuredTimes::keep_nearest(int64_t busy_ranks) {
   const auto is_better = [&](int64_t a, int64_t b) {
     if ((a <= busy_ranks) != (b <= busy_ranks)) return a <= busy_ranks;
     return a <= busy_ranks ? a > b : a < b;

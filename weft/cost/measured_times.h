@@ -91,6 +91,8 @@ class MeasuredTimes final : public BlockTimes {
   };
 
   Answer& answer_of(const Module& module, const Block& block, const BlockSetting& setting) const;
+  /// Of tables that differ in the busy ranks alone, the one that is nearest to what is asked, from below.
+  void keep_nearest(int64_t busy_ranks);
   const Table* nearest(const BlockShape& asked) const;
   ScatteredTable::Values ratios_at(Answer& answer, const BlockSetting& setting, const Load& load) const;
 

@@ -2,7 +2,7 @@
 
 #include "tests/support/draws.h"
 #include "tests/support/mesh/simulated_tensor.h"
-#include "weft/mesh/all_layouts.h"
+#include "tests/support/mesh/all_layouts.h"
 #include "weft/mesh/transition.h"
 
 namespace weft {

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/draws.h"
-#include "weft/mesh/all_layouts.h"
+#include "tests/support/mesh/all_layouts.h"
 #include "weft/mesh/transition.h"
 
 // An exhaustive search over sequences of steps that shares nothing with the planner but the layouts: which steps there

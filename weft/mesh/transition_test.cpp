@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/draws.h"
-#include "weft/mesh/all_layouts.h"
+#include "tests/support/mesh/all_layouts.h"
 
 namespace weft::transition_test {
 namespace {

@@ -137,31 +137,74 @@ int64_t context_room(const Candidate& frame, const EncoderChoice& choice) {
   return context_room(frame);
 }
 
-/// The ways to run an encoder in a frame, which says how many ranks it has of its own. `allows_full`: layers may be
-/// recomputed whole.
-std::vector<EncoderChoice> encoder_choices(const Candidate& frame, const EncoderChoice& given, const Module& module,
-                                           bool is_frozen, const EncoderSpace& space, bool allows_full) {
-  std::vector<EncoderChoice> choices;
-  const auto add_macro_batches = [&](EncoderChoice choice) {
-    for (int64_t scale = 1; scale <= kMostScale; ++scale) {
-      if (!space.mbs_scale.contains(scale)) continue;
-      choice.mbs_scale = scale;
-      for (const int64_t parts : divisors_of(frame.mbs * scale, space.mbs_parts)) {
-        if (std::gcd(parts, scale) > 1) continue;
-        choice.mbs_parts = parts;
-        choices.push_back(choice);
+/// Lists the ways to run an encoder in a frame, which says how many ranks it has of its own.
+class EncoderLister {
+ public:
+  /// `allows_full`: layers may be recomputed whole.
+  EncoderLister(const Candidate& frame, const Module& module, bool is_frozen, const EncoderSpace& space,
+                bool allows_full)
+      : frame_(frame), module_(module), is_frozen_(is_frozen), space_(space), allows_full_(allows_full) {}
+
+  std::vector<EncoderChoice> list(const EncoderChoice& given) {
+    if (given.placement == ModulePlacement::kDisjoint) {
+      EncoderChoice choice = given;
+      choice.form = EncoderForm::kStream;
+      add_degrees(choice, given.ranks);
+      return std::move(choices_);
+    }
+    if (space_.allows_inline) choices_.push_back({});
+    if (space_.allows_colocated) {
+      add_before({.placement = ModulePlacement::kColocated});
+      if (space_.allows_fill && frame_.pp > 1)
+        add_degrees({.placement = ModulePlacement::kColocated, .form = EncoderForm::kFill}, frame_.tp);
+      if (space_.allows_on_demand)
+        add_degrees({.placement = ModulePlacement::kColocated, .form = EncoderForm::kOnDemand}, frame_.tp);
+    }
+    if (space_.allows_partial) {
+      for (const int64_t stages : divisors(frame_.pp)) {
+        if (stages < frame_.pp && space_.stages.contains(stages))
+          add_before({.placement = ModulePlacement::kPartial, .stages = stages});
       }
     }
-  };
-  const auto add_rows_and_zeros = [&](EncoderChoice choice) {
+    return std::move(choices_);
+  }
+
+ private:
+  void add_before(EncoderChoice choice) {
+    if (!space_.allows_before) return;
+    for (const bool from_inputs : {false, true}) {
+      const bool is_allowed = space_.recompute_from_inputs.value_or(from_inputs) == from_inputs;
+      if (!is_allowed || (is_frozen_ && from_inputs)) continue;
+      choice.recompute_from_inputs = from_inputs;
+      add_degrees(choice, frame_.tp);
+    }
+    // From inputs takes as long and holds less, so layer by layer is for those that do without.
+    if (space_.recompute_from_inputs.value_or(true) || is_frozen_ || !allows_full_) return;
+    choice.recompute_from_inputs = false;
+    choice.recompute_layers = static_cast<int64_t>(module_.layers.size());
+    add_degrees(choice, frame_.tp);
+  }
+
+  void add_degrees(EncoderChoice choice, int64_t ranks) {
+    for (const int64_t tp : divisors(ranks)) {
+      if (!space_.tp.contains(tp) || tp > head_limit(module_).most_tp()) continue;
+      choice.tp = tp;
+      for (const int64_t cp : divisors_of(context_room(frame_, choice) / tp, space_.cp)) {
+        choice.cp = cp;
+        add_rows_and_zeros(choice);
+      }
+    }
+  }
+
+  void add_rows_and_zeros(EncoderChoice choice) {
     for (const bool rows_divided : {false, true}) {
       const bool is_allowed =
-          choice.tp > 1 ? space.sequence_parallel.value_or(rows_divided) == rows_divided : !rows_divided;
+          choice.tp > 1 ? space_.sequence_parallel.value_or(rows_divided) == rows_divided : !rows_divided;
       if (!is_allowed) continue;
       choice.sequence_parallel = rows_divided;
-      if (!space.zero) add_macro_batches(choice);
+      if (!space_.zero) add_macro_batches(choice);
       for (const int64_t zero : {0, 1, 2, 3}) {
-        if (!space.zero || !space.zero->contains(zero)) continue;
+        if (!space_.zero || !space_.zero->contains(zero)) continue;
         for (const bool keeps : {false, true}) {
           if (keeps && zero != 3) continue;
           choice.zero = zero;
@@ -170,53 +213,27 @@ std::vector<EncoderChoice> encoder_choices(const Candidate& frame, const Encoder
         }
       }
     }
-  };
-  const auto add_degrees = [&](EncoderChoice choice, int64_t ranks) {
-    for (const int64_t tp : divisors(ranks)) {
-      if (!space.tp.contains(tp) || tp > head_limit(module).most_tp()) continue;
-      choice.tp = tp;
-      for (const int64_t cp : divisors_of(context_room(frame, choice) / tp, space.cp)) {
-        choice.cp = cp;
-        add_rows_and_zeros(choice);
+  }
+
+  void add_macro_batches(EncoderChoice choice) {
+    for (int64_t scale = 1; scale <= kMostScale; ++scale) {
+      if (!space_.mbs_scale.contains(scale)) continue;
+      choice.mbs_scale = scale;
+      for (const int64_t parts : divisors_of(frame_.mbs * scale, space_.mbs_parts)) {
+        if (std::gcd(parts, scale) > 1) continue;
+        choice.mbs_parts = parts;
+        choices_.push_back(choice);
       }
     }
-  };
-  if (given.placement == ModulePlacement::kDisjoint) {
-    EncoderChoice choice = given;
-    choice.form = EncoderForm::kStream;
-    add_degrees(choice, given.ranks);
-    return choices;
   }
-  if (space.allows_inline) choices.push_back({});
-  const auto add_before = [&](EncoderChoice choice) {
-    if (!space.allows_before) return;
-    for (const bool from_inputs : {false, true}) {
-      const bool is_allowed = space.recompute_from_inputs.value_or(from_inputs) == from_inputs;
-      if (!is_allowed || (is_frozen && from_inputs)) continue;
-      choice.recompute_from_inputs = from_inputs;
-      add_degrees(choice, frame.tp);
-    }
-    // From inputs takes as long and holds less, so layer by layer is for those that do without.
-    if (space.recompute_from_inputs.value_or(true) || is_frozen || !allows_full) return;
-    choice.recompute_from_inputs = false;
-    choice.recompute_layers = static_cast<int64_t>(module.layers.size());
-    add_degrees(choice, frame.tp);
-  };
-  if (space.allows_colocated) {
-    add_before({.placement = ModulePlacement::kColocated});
-    if (space.allows_fill && frame.pp > 1)
-      add_degrees({.placement = ModulePlacement::kColocated, .form = EncoderForm::kFill}, frame.tp);
-    if (space.allows_on_demand)
-      add_degrees({.placement = ModulePlacement::kColocated, .form = EncoderForm::kOnDemand}, frame.tp);
-  }
-  if (space.allows_partial) {
-    for (const int64_t stages : divisors(frame.pp)) {
-      if (stages < frame.pp && space.stages.contains(stages))
-        add_before({.placement = ModulePlacement::kPartial, .stages = stages});
-    }
-  }
-  return choices;
-}
+
+  const Candidate& frame_;
+  const Module& module_;
+  bool is_frozen_;
+  const EncoderSpace& space_;
+  bool allows_full_;
+  std::vector<EncoderChoice> choices_;
+};
 
 }  // namespace
 
@@ -280,9 +297,9 @@ FrameChoices choices_of(const Candidate& frame, const Plan& problem, const PlanS
       choices.encoders[e].push_back({});
       continue;
     }
-    choices.encoders[e] =
-        encoder_choices(frame, frame.encoders[e], *encoders[e], problem.workload.is_frozen(encoders[e]->kind),
-                        space.encoders.at(encoders[e]->kind), space.recompute.allows_full);
+    choices.encoders[e] = EncoderLister(frame, *encoders[e], problem.workload.is_frozen(encoders[e]->kind),
+                                        space.encoders.at(encoders[e]->kind), space.recompute.allows_full)
+                              .list(frame.encoders[e]);
   }
   return choices;
 }

@@ -52,7 +52,7 @@ ModuleRows::Segments share_segments(const std::vector<int64_t>& segments, const 
   return {.lengths = nullptr, .shared = std::make_shared<RowsInRing>(std::move(shared))};
 }
 
-ModuleRows text_rows(const ModulePlan& module, const RankPlace& place, const MicrobatchLoad& load) {
+ModuleRows llm_rows(const ModulePlan& module, const RankPlace& place, const MicrobatchLoad& load) {
   const LlmShare share = share_llm(load, module.cp, place.cp);
   ModuleRows rows;
   rows.segments = share_segments(load.samples, share.deal, module, place);
@@ -91,7 +91,7 @@ ModuleRows rows_of(const Plan& plan, const ModulePlan& module, const RankPlace& 
     const auto found = load.media.find(module.kind);
     return found == load.media.end() ? ModuleRows() : encoder_rows(plan, module, place, found->second);
   }
-  ModuleRows rows = text_rows(module, place, load);
+  ModuleRows rows = llm_rows(module, place, load);
   rows.between = rows_between(module, place, rows.whole);
   rows.needed_between = rows.needed;
   if (rows.between < rows.whole) {

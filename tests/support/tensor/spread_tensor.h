@@ -14,7 +14,7 @@
 
 #include "tests/support/draws.h"
 #include "weft/comm/suite.h"
-#include "weft/mesh/all_layouts.h"
+#include "tests/support/mesh/all_layouts.h"
 #include "weft/tensor/cuda_library.h"
 #include "weft/tensor/local_tensor.h"
 #include "weft/tensor/mesh_groups.h"
