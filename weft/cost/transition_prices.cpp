@@ -4,13 +4,13 @@
 #include <limits>
 
 #include "weft/base/as_double.h"
-#include "weft/shard/elimination.h"
 
 namespace weft {
 namespace {
 
 /// Of two ways that take as long, the one with fewer steps.
 constexpr double kStepMs = 1e-9;
+constexpr double kNoWay = std::numeric_limits<double>::infinity();
 constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 
 }  // namespace
@@ -46,7 +46,7 @@ TransitionPrices::TransitionPrices(const AxisLinks& links, const std::vector<Pro
       kept_.push_back(elements_[codes_.of_value(kept)]);
     }
   }
-  ms_.assign(count * count, kNever);
+  ms_.assign(count * count, kNoWay);
   first_.assign(count * count, kNone);
   for (size_t code = 0; code < count; ++code) {
     ms_[code * count + code] = 0;
@@ -55,7 +55,7 @@ TransitionPrices::TransitionPrices(const AxisLinks& links, const std::vector<Pro
   for (size_t mid = 0; mid < count; ++mid) {
     for (size_t from = 0; from < count; ++from) {
       const double head = ms_[from * count + mid];
-      if (head == kNever || from == mid) continue;
+      if (head == kNoWay || from == mid) continue;
       for (size_t to = 0; to < count; ++to) {
         const double way = head + ms_[mid * count + to];
         if (way < ms_[from * count + to]) {
