@@ -27,6 +27,7 @@ struct Priced {
 struct Branch {
   AllowedOptions allowed;
   double bound_ms = 0;
+  double byte_ms = 0;          ///< the price that gives this bound
   std::optional<Priced> slim;  ///< the two between which the price of a byte hangs: one that fits
   std::optional<Priced> fat;   ///< and one that is faster and does not
 };
@@ -44,7 +45,7 @@ class MemorySearch {
     }
     improve_by_mixing(*root);
     double bound_ms = root->bound_ms;
-    if (!is_closed(bound_ms) && can_branch()) bound_ms = branch(*std::move(root));
+    if (!is_closed(bound_ms)) bound_ms = can_branch() ? branch(*std::move(root)) : close(*root);
     ShardSolution solution{.assignment = best_->assignment, .totals = best_->totals, .num_solved = num_solved_};
     solution.is_optimal = is_closed(bound_ms);
     solution.bound_ms = solution.is_optimal ? best_->totals.ms() : bound_ms;
@@ -101,7 +102,10 @@ class MemorySearch {
       std::optional<Priced> next = solve(byte_ms, branch.allowed);
       const double line = slim->totals.ms() + byte_ms * slim->totals.bytes();
       const double cost = next->totals.ms() + byte_ms * next->totals.bytes();
-      branch.bound_ms = std::max(branch.bound_ms, cost - byte_ms * limit_);
+      if (cost - byte_ms * limit_ > branch.bound_ms) {
+        branch.bound_ms = cost - byte_ms * limit_;
+        branch.byte_ms = byte_ms;
+      }
       // Nothing lies below the line through both.
       if (cost >= line - kSame * std::abs(line)) break;
       (next->totals.bytes() <= limit_ ? slim : fat) = std::move(next);
@@ -180,6 +184,20 @@ class MemorySearch {
     }
     Priced priced{assignment, evaluate(problem_, assignment)};
     if (priced.totals.bytes() <= limit_ && priced.totals.ms() < best_->totals.ms()) best_ = std::move(priced);
+  }
+
+  /// Looks at every strategy that the bound of a price leaves room for. Returns the bound then.
+  double close(const Branch& root) {
+    if (root.byte_ms <= 0) return root.bound_ms;
+    const double slack_ms = best_->totals.ms() - root.bound_ms + kSame * root.bound_ms;
+    const ShardSolver::Closed closed = solver_.close(root.byte_ms, slack_ms, limit_);
+    if (!closed.is_complete) return root.bound_ms;
+    if (closed.better) {
+      Priced priced{*closed.better, evaluate(problem_, *closed.better)};
+      if (priced.totals.bytes() > limit_) return root.bound_ms;  // by a rounding
+      if (priced.totals.ms() < best_->totals.ms()) best_ = std::move(priced);
+    }
+    return best_->totals.ms();
   }
 
   /// A choice is one for all layers of a repeat, which are then not all strategies.

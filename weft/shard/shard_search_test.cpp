@@ -82,7 +82,8 @@ TEST(ShardSearch, WhereTheSearchGivesUpTheGapHolds) {
 }
 
 TEST(ShardSearch, LayersOfARepeatAreAsGoodAsWrittenOut) {
-  // A memory limit makes layers differ; the bound holds, and what is found fits.
+  // A memory limit makes layers differ; the bound holds, and what is found fits. Pareto points prove most.
+  int tight = 0, proven = 0;
   for (int seed = 0; seed < (kIsSanitized ? 5 : 40); ++seed) {
     std::mt19937_64 random(static_cast<uint64_t>(seed) + 700);
     const ShardProblem problem = random_problem(random, 800, true);
@@ -98,10 +99,12 @@ TEST(ShardSearch, LayersOfARepeatAreAsGoodAsWrittenOut) {
     EXPECT_LE(found->totals.bytes(), limit);
     EXPECT_LE(found->bound_ms, least * (1 + 1e-9)) << seed;
     EXPECT_GE(found->totals.ms(), least * (1 - 1e-9)) << seed;
-    if (found->is_optimal) {
-      EXPECT_NEAR(found->totals.ms(), least, 1e-8 * least) << seed;
-    }
+    ++tight;
+    if (!found->is_optimal) continue;
+    ++proven;
+    EXPECT_NEAR(found->totals.ms(), least, 1e-8 * least) << seed;
   }
+  EXPECT_GE(proven, tight * 9 / 10);
 }
 
 TEST(ShardSearch, OtherSearchesAreNeverFasterThanTheExactOne) {

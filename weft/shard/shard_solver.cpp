@@ -166,6 +166,15 @@ void ShardSolver::add_value(Region& region, size_t value, size_t maker) const {
   region.values.push_back(std::move(table));
 }
 
+bool ShardSolver::is_summand_at_the_end(size_t value, size_t code) const {
+  const Program& program = problem_.program();
+  const bool is_output = program.readers_of(value).empty() &&
+                         std::none_of(program.repeats.begin(), program.repeats.end(),
+                                      [&](const Repeat& repeat) { return repeat.carried_in == value; });
+  const std::vector<AxisState> states = problem_.transitions(value).codes().states(code);
+  return is_output && std::any_of(states.begin(), states.end(), [](AxisState state) { return state.is_partial(); });
+}
+
 size_t ShardSolver::best_state(size_t op, size_t option, double byte_ms, const AllowedOptions& allowed) const {
   const std::vector<StateOption>& states = problem_.options(op)[option].states;
   size_t best = states.size();
@@ -198,14 +207,7 @@ void ShardSolver::add_costs(const Region& region, double byte_ms, const AllowedO
         const ValuePrice price = problem_.price_source(variable.index, code_of(variable, choice));
         cost = allowed.sources[variable.index][choice] ? price.ms + byte_ms * price.bytes : kNever;
       } else if (variable.kind == Variable::Kind::kCarriedOut) {
-        // What leaves the program is no summand.
-        const size_t value = problem_.program().repeats[variable.index].carried_out;
-        const bool is_output = problem_.program().readers_of(value).empty() &&
-                               std::none_of(problem_.program().repeats.begin(), problem_.program().repeats.end(),
-                                            [&](const Repeat& repeat) { return repeat.carried_in == value; });
-        for (const AxisState& state : problem_.transitions(value).codes().states(choice)) {
-          if (is_output && state.is_partial()) cost = kNever;
-        }
+        if (is_summand_at_the_end(problem_.program().repeats[variable.index].carried_out, choice)) cost = kNever;
       }
       table.costs.push_back(cost);
     }

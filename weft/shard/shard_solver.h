@@ -59,10 +59,19 @@ class ShardSolver {
   enum class Failure { kNone, kTooLarge, kNothingAllowed };
 
   std::optional<Solved> solve(double byte_ms, const AllowedOptions& allowed);
+  struct Closed {
+    bool is_complete = false;                    ///< every strategy that could be better was looked at
+    std::optional<ShardAssignment> better = {};  ///< the fastest of them that fits
+  };
+  /// Of a program with one repeat: looks at all strategies that take no more than most_bytes and are at most slack_ms
+  /// dearer than the cheapest by time + byte_ms · bytes, by Pareto points. Not complete where these are too many.
+  Closed close(double byte_ms, double slack_ms, double most_bytes) const;
   /// Why the last call found nothing.
   Failure failure() const { return failure_; }
 
  private:
+  friend class GapCloser;
+
   struct Variable {
     enum class Kind : uint8_t { kOperator, kSource, kCarriedIn, kCarriedOut };
     Kind kind = Kind::kOperator;
@@ -102,6 +111,8 @@ class ShardSolver {
                  ShardAssignment& assignment) const;
   size_t best_state(size_t op, size_t option, double byte_ms, const AllowedOptions& allowed) const;
   size_t maker_of(const Region& region, size_t value) const;
+  /// Whether a repeat's last value would leave the program as a summand.
+  bool is_summand_at_the_end(size_t value, size_t code) const;
 
   size_t option_of(size_t op, size_t choice) const { return options_[op][choice]; }
 

@@ -61,7 +61,8 @@ TEST(DivideRepeats, PartsFollowEachOtherAndArePrintable) {
   EXPECT_EQ(divided.origins[*op].second, 12u);
   EXPECT_EQ(*parse_program(program_text(divided.program), "written"), divided.program);
   const DividedProgram kept = *divide_repeats(whole, {{32}});
-  for (size_t i = 0; i < whole.operators.size(); ++i) EXPECT_EQ(kept.program.operators[i].name, whole.operators[i].name);
+  for (size_t i = 0; i < whole.operators.size(); ++i)
+    EXPECT_EQ(kept.program.operators[i].name, whole.operators[i].name);
 }
 
 TEST(DivideRepeats, OtherNumbersOfLayersAreRefused) {
