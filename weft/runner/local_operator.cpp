@@ -11,6 +11,7 @@
 #include <ATen/ops/einsum.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
@@ -79,7 +80,7 @@ at::Tensor seen_keys(const Attention& attention, const at::Tensor& queries, cons
   const at::Tensor q = queries.unsqueeze(1), k = keys.unsqueeze(0);
   switch (attention.mask) {
     case Mask::kFull:
-      return (q - k) == (q - k);
+      return at::ones({queries.size(0), keys.size(0)}, queries.options().dtype(at::kBool));
     case Mask::kCausal:
       return q >= k;
     case Mask::kSliding:
@@ -364,7 +365,11 @@ at::Tensor LocalOperator::compute_norm(const std::vector<at::Tensor>& x, Kept& k
   const auto width = static_cast<double>(operands_[0].shape().back());
   const double epsilon = op().calculation.epsilon;
   at::Tensor normed;
-  if (x.size() == 3) {
+  if (x.size() == 3 && !inside_) {
+    const at::Tensor centred = x[0] - x[0].mean(-1, /*keepdim=*/true);
+    normed = centred * (centred.square().mean(-1, /*keepdim=*/true) + epsilon).rsqrt();
+  } else if (x.size() == 3) {
+    // Both sums in one exchange; numbers here are fp64.
     const at::Tensor sums = summed_inside(at::stack({x[0].sum(-1), x[0].square().sum(-1)}), false, kept);
     const at::Tensor mean = sums[0] / width, variance = sums[1] / width - mean.square();
     normed = (x[0] - mean.unsqueeze(-1)) * (variance + epsilon).rsqrt().unsqueeze(-1);

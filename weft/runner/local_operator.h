@@ -30,7 +30,12 @@ class LocalOperator {
 
   /// What it made of operands, kept for the backward.
   struct Kept {
-    struct Join;
+    struct Join {
+      at::Tensor sent;                                    ///< end of a graph
+      at::Tensor leaf;                                    ///< what came back, where the graph goes on
+      std::function<at::Tensor(const at::Tensor&)> back;  ///< the gradient's way
+    };
+
     std::vector<at::Tensor> leaves;  ///< operands, as the graph begins with them
     std::vector<Join> joins;         ///< what came from other ranks inside
     at::Tensor result;               ///< end of the graph
@@ -78,12 +83,6 @@ class LocalOperator {
   std::optional<RankSteps> gather_keys_;
   std::optional<RankSteps> return_keys_;
   Traffic inside_traffic_;
-};
-
-struct LocalOperator::Kept::Join {
-  at::Tensor sent;  ///< end of a graph
-  at::Tensor leaf;  ///< what came back, where the graph goes on
-  std::function<at::Tensor(const at::Tensor&)> back;
 };
 
 }  // namespace weft
