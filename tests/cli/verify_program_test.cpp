@@ -73,7 +73,7 @@ TEST_F(VerifiedProgram, IsRefusedWhereItCannotRun) {
     EXPECT_EQ(run.exit_status, 2);
     EXPECT_NE(run.err.find(expected), std::string::npos) << run.err;
   };
-  refused(verify(with(" ; does relu", ""), "tp=8"), "--verify: act@0: does not say what it does");
+  refused(verify(with(" ; does relu", ""), "tp=8"), "--verify: act.0-0: does not say what it does");
   refused(verify(with("dim b 4", "dim b 4000000"), "tp=8"), "too many to try a strategy with, at most 16,777,216");
   refused(verify(encoder(), "tp=8,dp=16", {"--nodes", "16"}), "128 ranks are too many");
 }

@@ -142,14 +142,13 @@ Result<ShardSolution> solve(const Program& program, const ShardSetting& setting,
 /// Runs the program by the strategy on thread ranks, and on one, with drawn numbers.
 Result<ProgramCheckReport> verify(const Program& program, const ShardProblem& problem, const ShardAssignment& found) {
   constexpr double kMostDifference = 1e-9;
-  UnrolledProgram unrolled_program = unrolled(program);
-  const RunStrategy strategy = run_strategy_of(problem, found, unrolled_program);
+  WEFT_TRY(DividedProgram apart, unrolled(program));
+  const RunStrategy strategy = run_strategy_of(problem, found, apart);
   show_progress("loading the runtime");
   WEFT_TRY(const RuntimeApi* runtime, load_runtime());
   show_progress("running the program by the strategy, and on one rank");
-  Result<ProgramCheckReport> report = runtime->check_program({.program = std::move(unrolled_program.program),
-                                                              .strategy = strategy,
-                                                              .mesh = problem.setting().links.grid().axes()});
+  Result<ProgramCheckReport> report = runtime->check_program(
+      {.program = std::move(apart.program), .strategy = strategy, .mesh = problem.setting().links.grid().axes()});
   show_progress("");
   if (!report) {
     Error error = report.error();

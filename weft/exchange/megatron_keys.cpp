@@ -1,5 +1,6 @@
 #include "weft/exchange/megatron_keys.h"
 
+#include "weft/base/pattern.h"
 #include "weft/exchange/shell_condition.h"
 
 namespace weft {
@@ -252,7 +253,7 @@ constexpr HarmlessKey kHarmless[] = {
 
 std::optional<std::string_view> harmless_megatron_key(std::string_view key) {
   for (const HarmlessKey& harmless : kHarmless) {
-    if (matches_pattern(key, harmless.pattern)) return harmless.why;
+    if (fits_pattern(key, harmless.pattern)) return harmless.why;
   }
   return std::nullopt;
 }

@@ -1,5 +1,6 @@
 #include "weft/exchange/mindformers_keys.h"
 
+#include "weft/base/pattern.h"
 #include "weft/exchange/shell_condition.h"
 
 namespace weft {
@@ -102,7 +103,7 @@ constexpr HarmlessEntry kHarmlessEntries[] = {
 
 std::optional<std::string_view> harmless_mindformers_key(std::string_view key) {
   for (const HarmlessEntry& entry : kHarmlessEntries) {
-    if (matches_pattern(key, entry.pattern)) return entry.why;
+    if (fits_pattern(key, entry.pattern)) return entry.why;
   }
   return std::nullopt;
 }

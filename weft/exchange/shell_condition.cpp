@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include "weft/base/pattern.h"
+
 namespace weft {
 namespace {
 
@@ -94,7 +96,7 @@ class ShellTest {
     if (op == "=" || op == "==" || op == "!=") {
       const auto left = known(a), right = known(b);
       if (!left || !right) return Truth::kUnknown;
-      return truth_of(matches_pattern(*left, *right) == (op != "!="));
+      return truth_of(fits_pattern(*left, *right) == (op != "!="));
     }
     if (op == "=~" || op == "<" || op == ">") return Truth::kUnknown;
     if (op != "-eq" && op != "-ne" && op != "-lt" && op != "-le" && op != "-gt" && op != "-ge") return std::nullopt;
@@ -117,26 +119,6 @@ class ShellTest {
 
 Truth test_of(const std::vector<MarkedText>& words) {
   return ShellTest(words).run();
-}
-
-bool matches_pattern(std::string_view text, std::string_view pattern) {
-  // The last star can take more letters: where the rest does not fit, it takes one.
-  size_t t = 0, p = 0, star = std::string_view::npos, behind = 0;
-  while (t < text.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      behind = t;
-    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == text[t])) {
-      ++p, ++t;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      t = ++behind;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
 }
 
 }  // namespace weft

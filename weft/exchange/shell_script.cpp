@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/pattern.h"
 #include "weft/base/text.h"
 #include "weft/exchange/shell_condition.h"
 #include "weft/exchange/shell_reader.h"
@@ -330,7 +331,7 @@ Truth ShellReader::case_statement() {
     bool matches = false;
     while (!is_over() && peek() != ')') {
       const size_t before = at_;
-      if (has_word()) matches |= matches_pattern(subject.text, joined(word(), place).text);
+      if (has_word()) matches |= fits_pattern(subject.text, joined(word(), place).text);
       skip_blanks();
       take("|");
       if (at_ == before) next();

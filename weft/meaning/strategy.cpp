@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/pattern.h"
 #include "weft/base/text.h"
 
 namespace weft {
@@ -90,7 +91,7 @@ class LimitMaker {
     for (size_t i = 0; i < program_.operators.size(); ++i) {
       const Operator& op = program_.operators[i];
       known.push_back(op.name);
-      if (!matches(entry.pattern, op.name)) continue;
+      if (!fits_pattern(op.name, entry.pattern)) continue;
       fits_any = true;
       for (const auto& [axis_name, word] : entry.words) {
         const auto axis = axis_of(field, axis_name);
@@ -127,7 +128,7 @@ class LimitMaker {
     for (size_t i = 0; i < program_.values.size(); ++i) {
       const ProgramValue& value = program_.values[i];
       const bool is_input = value.role == ProgramValue::Role::kInput || value.role == ProgramValue::Role::kData;
-      if (!is_input || !matches(entry.pattern, value.name)) continue;
+      if (!is_input || !fits_pattern(value.name, entry.pattern)) continue;
       fits_any = true;
       for (const auto& [axis_name, word] : entry.words) {
         const auto axis = axis_of(field, axis_name);
@@ -153,7 +154,7 @@ class LimitMaker {
     bool fits_any = false;
     for (size_t i = 0; i < program_.values.size(); ++i) {
       const bool is_weight = program_.values[i].role == ProgramValue::Role::kWeight;
-      if (!is_weight || !matches(entry.pattern, program_.values[i].name)) continue;
+      if (!is_weight || !fits_pattern(program_.values[i].name, entry.pattern)) continue;
       fits_any = true;
       for (const auto& [axis_name, word] : entry.words) {
         const bool is_stage = word.size() == 1 && word[0] >= '0' && word[0] <= '3';

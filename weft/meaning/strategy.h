@@ -89,6 +89,4 @@ std::vector<std::string> signature_of(const Program& program);
 /// The dim of samples: b, or else the first dim of the first data or input.
 std::string sample_dim(const Program& program);
 
-bool matches(std::string_view pattern, std::string_view name);
-
 }  // namespace weft

@@ -191,24 +191,4 @@ Result<StrategyFile> read_strategy(const Document& document) {
   return file;
 }
 
-bool matches(std::string_view pattern, std::string_view name) {
-  // The last '*' takes one letter more whenever what follows does not fit.
-  size_t p = 0, n = 0, star = std::string_view::npos, after = 0;
-  while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      after = n;
-    } else if (p < pattern.size() && (pattern[p] == name[n] || pattern[p] == '?')) {
-      ++p, ++n;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      n = ++after;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
-
 }  // namespace weft

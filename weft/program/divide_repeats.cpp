@@ -120,4 +120,12 @@ Result<DividedProgram> divide_repeats(const Program& program, const std::vector<
   return divided;
 }
 
+Result<DividedProgram> unrolled(const Program& program) {
+  std::vector<std::vector<int64_t>> parts;
+  for (const Repeat& repeat : program.repeats) parts.emplace_back(static_cast<size_t>(repeat.count), 1);
+  WEFT_TRY(DividedProgram divided, divide_repeats(program, parts));
+  divided.program.repeats.clear();
+  return divided;
+}
+
 }  // namespace weft

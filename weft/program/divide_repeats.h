@@ -18,4 +18,7 @@ struct DividedProgram {
 /// them. Fails where the numbers are not the program's.
 Result<DividedProgram> divide_repeats(const Program& program, const std::vector<std::vector<int64_t>>& parts);
 
+/// Every layer by itself, "mlp.up.3-3", and no repeats.
+Result<DividedProgram> unrolled(const Program& program);
+
 }  // namespace weft

@@ -17,6 +17,7 @@
 #include "tests/support/first_seed.h"
 #include "tests/support/tensor/spread_tensor.h"
 #include "weft/comm/threads/run_threads.h"
+#include "weft/program/divide_repeats.h"
 #include "weft/program/program_builder.h"
 #include "weft/program/program_text.h"
 #include "weft/program/value_layout.h"
@@ -344,23 +345,23 @@ TEST(Unrolling, WritesEveryTimeOutWithWeightsOfItsOwn) {
       "m = einsum(x, w) : b h, f h -> b f ; as b h\ny = add(x, m) : b h, b h -> b h\nend y\nz = scale(y) : b h -> b "
       "h\n",
       "test");
-  const UnrolledProgram made = unrolled(program);
+  const DividedProgram made = *unrolled(program);
+  EXPECT_TRUE(made.program.repeats.empty());
   EXPECT_FALSE(find_wrong(made.program).has_value());
   std::string names;
   for (const Operator& op : made.program.operators) names += op.name + " ";
-  EXPECT_EQ(names, "m@0 y@0 m@1 y@1 m@2 y@2 z ");
+  EXPECT_EQ(names, "m.0-0 y.0-0 m.1-1 y.1-1 m.2-2 y.2-2 z ");
   const auto operands_of = [&](const char* op) {
     std::string text;
     for (const size_t value : made.program.operators[*made.program.find_operator(op)].operands)
       text += made.program.values[value].name + " ";
     return text;
   };
-  EXPECT_EQ(operands_of("m@0"), "x w@0 ");
-  EXPECT_EQ(operands_of("m@1"), "y@0 w@1 ");
-  EXPECT_EQ(operands_of("y@2"), "y@1 m@2 ");
-  EXPECT_EQ(operands_of("z"), "y@2 ");
-  EXPECT_EQ(made.operators[3].index, 1u);
-  EXPECT_EQ(made.operators[3].time, 1u);
+  EXPECT_EQ(operands_of("m.0-0"), "x w.0-0 ");
+  EXPECT_EQ(operands_of("m.1-1"), "y.0-0 w.1-1 ");
+  EXPECT_EQ(operands_of("y.2-2"), "y.1-1 m.2-2 ");
+  EXPECT_EQ(operands_of("z"), "y.2-2 ");
+  EXPECT_EQ(made.origins[3], (std::pair<size_t, size_t>(1, 1)));
 }
 
 TEST(ProgramRunner, WhatCannotRunIsNamed) {
