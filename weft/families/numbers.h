@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "weft/families/media/rope_index.h"
-#include "weft/program/program_module.h"
+#include "weft/program/program_numbers.h"
 
 namespace weft {
 

@@ -50,7 +50,9 @@ class BlockCutter {
     }
     block.num_own = block.program.operators.size();
     if (out) block.carried_out = place_of(*out);
-    if (out && !is_whole(block, *block.carried_out)) add_whole(block);
+    // What a block gives is read by nobody else in it.
+    const bool is_read = out && !block.program.readers_of(*block.carried_out).empty();
+    if (out && (is_read || !is_whole(block, *block.carried_out))) add_whole(block);
     return block;
   }
 
@@ -205,11 +207,6 @@ RunStrategy usual_strategy(const BlockProgram& block) {
     }
   }
   return strategy;
-}
-
-BlockProgram with_samples(BlockProgram block, size_t sample_dim, int64_t samples) {
-  block.program.dims[sample_dim].length = samples;
-  return block;
 }
 
 }  // namespace weft

@@ -35,7 +35,4 @@ Result<ProgramBlocks> blocks_of(const Program& program);
 /// out. The mesh has one axis.
 RunStrategy usual_strategy(const BlockProgram& block);
 
-/// The same for so many samples: the first dim of everything that is no weight is theirs.
-BlockProgram with_samples(BlockProgram block, size_t sample_dim, int64_t samples);
-
 }  // namespace weft

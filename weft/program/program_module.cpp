@@ -9,6 +9,7 @@
 
 #include "weft/base/text.h"
 #include "weft/program/name_weights.h"
+#include "weft/program/program_ops.h"
 
 namespace weft {
 namespace {

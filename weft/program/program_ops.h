@@ -2,14 +2,9 @@
 
 #include "weft/program/module.h"
 #include "weft/program/program_blocks.h"
+#include "weft/program/program_numbers.h"
 
 namespace weft {
-
-/// What a program's rows are counted in.
-struct ProgramRows {
-  size_t sample_dim = 0;
-  int64_t rows_per_sample = 1;  ///< of what goes from layer to layer
-};
 
 /// The operators of a block as they are priced, with the names of their weights. A bias that is added to a product is
 /// the product's. `tied` is a weight of the entry that the block reads, too. Fails for what no such operator stands

@@ -12,6 +12,7 @@
 #include "weft/families/family_library.h"
 #include "weft/families/parts/limits.h"
 #include "weft/program/name_weights.h"
+#include "weft/program/program_module.h"
 #include "weft/program/program_text.h"
 #include "weft/spec/adapters.h"
 

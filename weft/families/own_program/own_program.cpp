@@ -1,5 +1,6 @@
 #include "weft/families/family.h"
 #include "weft/families/parts/limits.h"
+#include "weft/program/program_module.h"
 #include "weft/program/program_text.h"
 
 namespace weft {
@@ -19,6 +20,13 @@ void read_own_program(Fields& config, DeclaredModel& model) {
   if (!declared) return complain(declared.error());
   if (std::ssize(declared->module.layers) > kLayerRange.max)
     return config.complain(kProgramKey, "has more layers than are supported");
+  for (const Operator& op : program->operators) {
+    if (op.kind != OperatorKind::kElementwise || op.calculation.function) continue;
+    model.numbers.llm.not_run = Error{.field = kProgramKey,
+                                      .problem = "has the operator " + op.name + ", which does not say what it does",
+                                      .advice = "Add it: '; does silu'. Without, it can be planned, not run."};
+    break;
+  }
   model.numbers.llm.max_positions = declared->numbers.rows.rows_per_sample;
   model.numbers.program = std::move(declared->numbers);
   model.has_tied_embeddings = declared->is_tied;
