@@ -91,6 +91,7 @@ std::string Candidate::text(const Plan& plan) const {
   if (sequence_parallel) text += ", sequence parallel";
   if (stages_are_neighbours) text += ", stages side by side";
   text += fmt::format(", {}", name_of(schedule));
+  if (recompute_logits) text += ", logits recomputed";
   size_t encoder = 0;
   for (const Module& module : plan.model.modules) {
     if (module.kind == ModuleKind::kLlm) continue;
@@ -151,6 +152,7 @@ void fill_plan(const Candidate& c, Plan& plan) {
     const bool is_llm = m.kind == ModuleKind::kLlm;
     const EncoderChoice& e = is_llm ? EncoderChoice{} : c.encoders[encoder++];
     m.recompute_from_inputs = false;
+    m.recompute_logits = is_llm && c.recompute_logits;
     if (is_llm || e.is_inline()) {
       m.placement = is_llm ? ModulePlacement::kBase : ModulePlacement::kInline;
       set_ranks(m, 0, llm_ranks);

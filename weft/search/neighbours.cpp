@@ -7,6 +7,7 @@
 #include "weft/meaning/expert_ranks.h"
 #include "weft/meaning/weight_copies.h"
 #include "weft/plan/head_limit.h"
+#include "weft/program/adapter_ops.h"
 #include "weft/schedule/schedule_kind.h"
 #include "weft/search/enumerate.h"
 #include "weft/spec/num_experts.h"
@@ -36,6 +37,7 @@ class NeighbourLister {
     add_experts();
     add_rows_and_orders();
     add_schedules();
+    add_logits();
     add_degrees();
     return std::move(found_);
   }
@@ -138,6 +140,7 @@ class NeighbourLister {
                           (!has_two_orders(c) || agrees(space_.stages_are_neighbours, c.stages_are_neighbours)) &&
                           (!c.sequence_parallel || c.ep == 1 || agrees(space_.experts_over_tp, c.experts_over_tp));
     if (!has_llm || !has_schedule || !has_zero || !has_rows) return false;
+    if (c.recompute_logits && (!space_.recompute.allows_logits || has_adapters(llm_.exit))) return false;
     for (size_t e = 0; e < problem_.modules.size() - 1; ++e) {
       if (!allows(problem_.model.modules[e], c.encoders[e])) return false;
     }
@@ -181,6 +184,15 @@ class NeighbourLister {
       c.zero_keep_gathered = zero.keep_gathered;
       add(c);
     }
+  }
+
+  void add_logits() {
+    Candidate c = c_;
+    c.recompute_logits = !c.recompute_logits;
+    add(c);
+    // What that leaves of memory may be enough for a larger microbatch.
+    c.mbs *= 2;
+    add(c);
   }
 
   void add_experts() {
@@ -358,7 +370,7 @@ bool is_allowed(const Candidate& c, const Plan& problem, const PlanSpace& space)
 }
 
 bool is_in(const Candidate& c, const Plan& problem, const PlanSpace& space) {
-  if (!is_allowed(c, problem, space)) return false;
+  if (!is_allowed(c, problem, space) || c.recompute_logits) return false;
   const FrameChoices choices = choices_of(c, problem, space);
   for (size_t e = 0; e < problem.modules.size() - 1; ++e) {
     const std::vector<EncoderChoice>& of_encoder = choices.encoders[e];
