@@ -8,9 +8,10 @@
 namespace weft {
 namespace {
 
-/// A length that every cut divides into parts of which none is empty. What is alike for all lengths is found with it.
+/// A length that every cut divides evenly, so that prices are those of long tensors, and into parts of which none is
+/// empty: one part lies inside of another only if it does so for all lengths.
 int64_t usual_length(const AxisGrid& grid, size_t num_dims) {
-  const int64_t wanted = 2 * grid.num_positions() + 1;
+  const int64_t wanted = 2 * grid.num_positions();
   const double most =
       std::pow(static_cast<double>(Layout::kMostElements), 1 / static_cast<double>(std::max<size_t>(num_dims, 1)));
   WEFT_CHECK(static_cast<double>(wanted) <= most, "a transition of {} dims on {} ranks", num_dims,

@@ -8,8 +8,8 @@
 namespace weft {
 
 /// A transition between states of a mesh's axes for tensors of any lengths: the steps follow from the states alone, so
-/// that ragged rows need no search. They are the cheapest ones for lengths that every cut divides into parts, none of
-/// them empty: parts lie inside of each other there only if they do so for all lengths.
+/// that ragged rows need no search. They are the cheapest ones for lengths that every cut divides evenly into parts:
+/// these lie inside of each other only if those of all lengths do.
 class TransitionForm {
  public:
   /// The layout of a tensor with given states.

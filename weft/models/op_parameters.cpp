@@ -259,7 +259,10 @@ TransformerLayer make_transformer_layer(const OpParameterMaker& make, int64_t nu
   layer.mlp_norm = make.norm("mlp.norm");
   const bool is_gated = find_op(block, "mlp.gate_up") != nullptr;
   const char* up_name = is_gated ? "mlp.gate_up" : "mlp.up";
+  const Op& activation = op_named(block, "mlp.activation");
   if (find_op(block, "moe.router") != nullptr) {
+    WEFT_CHECK(dropout_of(activation) == 0, "experts' rows have no numbers to draw {} of them by",
+               dropout_of(activation));
     MoeLayer moe{.experts_per_token = op_named(block, "moe.dispatch").rows.numerator,
                  .normalizes_weights = normalizes_expert_weights};
     moe.router = make.make("moe.router").weight;
@@ -269,8 +272,10 @@ TransformerLayer make_transformer_layer(const OpParameterMaker& make, int64_t nu
     layer.mlp_scale = scale("mlp.scale");
     return layer;
   }
-  layer.mlp = {.activation = std::get<Pointwise>(op_named(block, "mlp.activation").shape).activation,
-               .is_gated = is_gated};
+  layer.mlp = {.activation = std::get<Pointwise>(activation.shape).activation,
+               .is_gated = is_gated,
+               .dropout = dropout_of(activation),
+               .number = number};
   const OpParameters up = make.make(up_name);
   layer.mlp.up = up.weight;
   layer.mlp.up_bias = up.bias;

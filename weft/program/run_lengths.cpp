@@ -55,6 +55,9 @@ class LengthWalk {
       wanted.length = lengths_[*known[parts[0]]].num_units() * wanted.unit;
       is_changed = is_set_[*known[parts[0]]];
     } else {
+      // Any number of rows may go to an expert, so that there is room for all.
+      const bool has_room = op.kind == OperatorKind::kDispatch;
+      is_changed = has_room;
       // Cuts of the outermost lie between whole rows of the others.
       int64_t inner = 1, declared_inner = 1, all = 1;
       for (size_t i = 0; i < parts.size(); ++i) {
@@ -65,7 +68,7 @@ class LengthWalk {
         inner *= lengths_[*known[parts[i]]].length;
         declared_inner *= program_.dims[*known[parts[i]]].length;
       }
-      if (program_.dims[dim].unit == declared_inner) wanted.unit = std::max<int64_t>(1, inner);
+      if (has_room || program_.dims[dim].unit == declared_inner) wanted.unit = std::max<int64_t>(1, inner);
       wanted.length = all;
     }
     if (!is_changed || wanted == lengths_[dim]) {

@@ -21,12 +21,13 @@ struct DimLength {
 /// By dim of the program.
 using RunLengths = std::vector<DimLength>;
 
-/// As the program declares them.
+/// As the program declares them; a run may need others (changed_lengths).
 RunLengths declared_lengths(const Program& program);
 
 /// The same with other lengths of the dims that are named. Dims that rules tie to them follow: those with as many
-/// units, and joined ones, "(b s)". Fails for a dim that does not exist, for a part of a unit, and where two tied dims
-/// are given that do not fit.
+/// units, and joined ones, "(b s)"; those of rows that
+/// experts get have room for all rows, also where nothing is changed. Fails for a dim that does not exist, for a part
+/// of a unit, and where two tied dims are given that do not fit.
 Result<RunLengths> changed_lengths(const Program& program, const std::vector<std::pair<std::string, int64_t>>& changes);
 
 }  // namespace weft

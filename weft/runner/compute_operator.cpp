@@ -18,10 +18,18 @@
 #include "weft/layers/linear.h"
 #include "weft/layers/norm.h"
 #include "weft/runner/local_operator.h"
+#include "weft/tensor/local_tensor.h"
 
-// What operators compute on one rank's parts.
+// What operators compute on one rank's parts. Below fp32 sums are in fp32, and rounded once.
 
 namespace weft {
+namespace {
+
+at::Tensor wide(const at::Tensor& x) {
+  return x.to(sum_type(x.scalar_type()));
+}
+
+}  // namespace
 
 at::Tensor LocalOperator::compute(const std::vector<at::Tensor>& x, const Call& call) const {
   switch (op().kind) {
@@ -50,9 +58,12 @@ at::Tensor LocalOperator::compute(const std::vector<at::Tensor>& x, const Call& 
     case OperatorKind::kCrossEntropy:
       return compute_loss(x[0], x[1], call);
     case OperatorKind::kDispatch:
+      return compute_dispatch(x, call);
     case OperatorKind::kCombine:
+      // The rows of all experts, each times its weight.
+      return at::einsum("eri,re->ri", {x[0], x[1].flatten(0, -2)}).reshape(call.place.result_shape);
     case OperatorKind::kCustom:
-      break;
+      return compute_custom(x, call);
   }
   WEFT_CHECK(false, "{} is run without a rule for it", op().name);
 }
@@ -78,9 +89,8 @@ at::Tensor LocalOperator::aligned(const at::Tensor& x, size_t operand) const {
 at::Tensor LocalOperator::compute_products(const std::vector<at::Tensor>& x, const Call& call) const {
   if (is_linear_ && call.weights[1]) {
     const RunContext context{.deferred = call.graph.deferred.get()};
-    return linear(x[0].reshape({x[0].numel() / std::max<int64_t>(1, x[0].size(-1)), x[0].size(-1)}), call.weights[1],
-                  {}, context)
-        .view(call.place.result_shape);
+    const at::Tensor rows = x[0].dim() == 2 ? x[0] : x[0].dim() == 1 ? x[0].unsqueeze(0) : x[0].flatten(0, -2);
+    return linear(rows, call.weights[1], {}, context).view(call.place.result_shape);
   }
   if (op().kind == OperatorKind::kMultiply) {
     at::Tensor product = aligned(x[0], 0);
@@ -155,9 +165,10 @@ at::Tensor LocalOperator::compute_norm(const std::vector<at::Tensor>& x, const C
   if (x.size() == 2 && is_in_place && is_of_width(1)) return rms_norm(x[0], call.weights[1], epsilon);
   if (x.size() == 3 && is_in_place && is_of_width(1) && is_of_width(2))
     return layer_norm(x[0], call.weights[1], call.weights[2], epsilon);
-  at::Tensor normed = x[0];
+  at::Tensor normed = wide(x[0]);
   if (x.size() == 3) normed = normed - normed.mean(-1, /*keepdim=*/true);
-  normed = aligned(normed * (normed.square().mean(-1, /*keepdim=*/true) + epsilon).rsqrt(), 0);
+  normed = normed * (normed.square().mean(-1, /*keepdim=*/true) + epsilon).rsqrt();
+  normed = aligned(normed.to(x[0].scalar_type()), 0);
   if (x.size() > 1) normed = normed * aligned(x[1], 1);
   return x.size() > 2 ? normed + aligned(x[2], 2) : normed;
 }
@@ -165,27 +176,36 @@ at::Tensor LocalOperator::compute_norm(const std::vector<at::Tensor>& x, const C
 at::Tensor LocalOperator::compute_cut_norm(const std::vector<at::Tensor>& x, const Call& call) const {
   const auto width = static_cast<double>(call.place.shapes[0].back());
   const double epsilon = op().calculation.epsilon;
+  const at::Tensor rows = wide(x[0]);
   at::Tensor normed;
   if (x.size() == 3) {
-    const at::Tensor sums = summed_inside(at::stack({x[0].sum(-1), x[0].square().sum(-1)}), false, call);
+    const at::Tensor sums = summed_inside(at::stack({rows.sum(-1), rows.square().sum(-1)}), false, call);
     const at::Tensor mean = sums[0] / width, variance = sums[1] / width - mean.square();
-    normed = (x[0] - mean.unsqueeze(-1)) * (variance + epsilon).rsqrt().unsqueeze(-1);
+    normed = (rows - mean.unsqueeze(-1)) * (variance + epsilon).rsqrt().unsqueeze(-1);
   } else {
-    const at::Tensor squares = summed_inside(x[0].square().sum(-1), false, call);
-    normed = x[0] * (squares / width + epsilon).rsqrt().unsqueeze(-1);
+    const at::Tensor squares = summed_inside(rows.square().sum(-1), false, call);
+    normed = rows * (squares / width + epsilon).rsqrt().unsqueeze(-1);
   }
-  normed = aligned(normed, 0);
+  normed = aligned(normed.to(x[0].scalar_type()), 0);
   if (x.size() > 1) normed = normed * aligned(x[1], 1);
   return x.size() > 2 ? normed + aligned(x[2], 2) : normed;
 }
 
 at::Tensor LocalOperator::compute_softmax(const at::Tensor& x, const Call& call) const {
+  const int64_t top = op().calculation.top;
+  if (top > 0) {
+    auto [largest, places] = at::softmax(x, -1, sum_type(x.scalar_type())).topk(std::min(top, x.size(-1)), -1);
+    if (op().calculation.is_normalized) largest = largest / largest.sum(-1, /*keepdim=*/true);
+    return aligned(at::zeros_like(x).scatter(-1, places, largest.to(x.scalar_type())), 0);
+  }
   if (!inside_) return aligned(at::softmax(x, -1), 0);
-  const at::Tensor powers = (x - largest_inside(x)).exp();
-  return aligned(powers / summed_inside(powers.sum(-1, /*keepdim=*/true), false, call), 0);
+  const at::Tensor powers = (wide(x) - largest_inside(wide(x))).exp();
+  const at::Tensor shares = powers / summed_inside(powers.sum(-1, /*keepdim=*/true), false, call);
+  return aligned(shares.to(x.scalar_type()), 0);
 }
 
-at::Tensor LocalOperator::compute_loss(const at::Tensor& x, const at::Tensor& targets, const Call& call) const {
+at::Tensor LocalOperator::compute_loss(const at::Tensor& logits, const at::Tensor& targets, const Call& call) const {
+  const at::Tensor x = wide(logits);
   const Range own = call.place.operands[0].back();
   const at::Tensor largest = largest_inside(x);
   const at::Tensor places = targets - own.begin;
@@ -207,6 +227,24 @@ at::Tensor LocalOperator::compute_lookup(const at::Tensor& ids, const at::Tensor
   if (own.size() == 0) return table.sum() * at::zeros(shape, table.options());
   const at::Tensor rows = table.index_select(0, places.clamp(0, own.size() - 1));
   return at::where(is_here.unsqueeze(-1), rows.flatten(1), at::zeros({1}, table.options())).reshape(shape);
+}
+
+/// Every expert has room for all rows; rows that do not go to it are 0.
+at::Tensor LocalOperator::compute_dispatch(const std::vector<at::Tensor>& x, const Call& call) const {
+  const at::Tensor goes = (x[1].detach() != 0).flatten(0, -2).t().unsqueeze(-1);  // [experts, rows, 1]
+  return (x[0].flatten(0, -2).unsqueeze(0) * goes.to(x[0].scalar_type())).view(call.place.result_shape);
+}
+
+at::Tensor LocalOperator::compute_custom(const std::vector<at::Tensor>& x, const Call& call) const {
+  const auto sum_inside = [&](const at::Tensor& own) { return summed_inside(own, false, call); };
+  const at::Tensor result = custom_(x, {.op = op(),
+                                        .parts = call.place.operands,
+                                        .shapes = call.place.shapes,
+                                        .result_shape = call.place.result_shape,
+                                        .sum_inside = sum_inside});
+  WEFT_CHECK(result.sizes() == at::IntArrayRef(call.place.result_shape), "{} made {}, its rule says {}", op().name,
+             shape_text({result.sizes().data(), result.sizes().size()}), shape_text(call.place.result_shape));
+  return result;
 }
 
 at::Tensor LocalOperator::compute_dropout(const at::Tensor& x, const Call& call) const {

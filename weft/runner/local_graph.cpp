@@ -54,6 +54,7 @@ std::vector<at::Tensor> LocalGraph::backward(const std::vector<at::Tensor>& slop
       found[i] = at::zeros_like(leaves[i]);
     }
   }
+  leaves.clear();
   joins.clear();
   ends.clear();
   return found;

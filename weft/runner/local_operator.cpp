@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "weft/base/check.h"
+#include "weft/base/text.h"
 #include "weft/program/value_layout.h"
 #include "weft/tensor/local_tensor.h"
 
@@ -39,21 +40,43 @@ bool is_linear_rule(const Rule& rule) {
          std::find(rule.operands[0].begin(), rule.operands[0].end(), rule.operands[1][0]) == rule.operands[0].end();
 }
 
-std::optional<std::string> what_is_missing(const Program& program, const Operator& op) {
+/// "e (b s) h" beside "b s h" and "b s e".
+bool is_of_experts(const RuleTerm& sent, const RuleTerm& rows, const RuleTerm& routes) {
+  if (sent.size() != 3 || rows.size() < 2 || routes.size() != rows.size()) return false;
+  std::vector<size_t> joined;
+  for (size_t i = 0; i + 1 < rows.size(); ++i) {
+    if (rows[i].size() != 1 || routes[i] != rows[i]) return false;
+    joined.push_back(rows[i][0]);
+  }
+  return sent[0] == routes.back() && sent[1] == joined && sent[2] == rows.back();
+}
+
+std::optional<std::string> what_is_missing(const Program& program, const Operator& op, const CustomOperators& custom) {
   switch (op.kind) {
     case OperatorKind::kElementwise:
       if (!op.calculation.function) return "does not say what it does ('does silu')";
       return std::nullopt;
     case OperatorKind::kDispatch:
+      if (op.operands.size() != 2 || !is_of_experts(op.rule.result, op.rule.operands[0], op.rule.operands[1]))
+        return "does not say which rows go where, like 'b s h, b s e -> e (b s) h'";
+      return std::nullopt;
     case OperatorKind::kCombine:
-      return "sends rows to experts, which programs do not run yet";
+      if (!is_of_experts(op.rule.operands[0], op.rule.result, op.rule.operands[1]))
+        return "does not say whose rows come back, like 'e (b s) h, b s e -> b s h'";
+      return std::nullopt;
     case OperatorKind::kCustom:
-      return "is custom, and nobody has said what it computes";
+      if (custom.find(op) == nullptr)
+        return fmt::format("is custom, and nobody has said what it computes ('calls NAME'; known are {})",
+                           joined_or(custom.names()));
+      return std::nullopt;
+    case OperatorKind::kAttention:
+      if (op.attention.dropout > 0) return "drops weights between rows, which programs do not run";
+      return std::nullopt;
     default:
       break;
   }
   // Only a function of elements, a reshape and attention make other lengths of the same units.
-  if (op.kind == OperatorKind::kReshape || op.kind == OperatorKind::kAttention) return std::nullopt;
+  if (op.kind == OperatorKind::kReshape) return std::nullopt;
   std::map<std::vector<size_t>, int64_t> lengths;
   for (size_t i = 0; i <= op.operands.size(); ++i) {
     const bool is_result = i == op.operands.size();
@@ -72,14 +95,15 @@ std::optional<std::string> what_is_missing(const Program& program, const Operato
 }  // namespace
 
 Result<LocalOperator> LocalOperator::create(const Program& program, size_t op, const std::vector<Choice>& choices,
-                                            const MeshGroups& groups) {
+                                            const MeshGroups& groups, const CustomOperators& custom) {
   const Operator& described = program.operators[op];
-  if (const auto missing = what_is_missing(program, described))
+  if (const auto missing = what_is_missing(program, described, custom))
     return Error{
         .field = described.name, .problem = *missing, .advice = "It can be planned with 'weft shard', but not run."};
   LocalOperator local(program, op, choices, groups);
   local.equation_ = equation_of(described.rule);
   local.is_linear_ = described.kind == OperatorKind::kEinsum && is_linear_rule(described.rule);
+  if (described.kind == OperatorKind::kCustom) local.custom_ = *custom.find(described);
   const AxisGrid& grid = groups.mesh().grid();
   for (size_t axis = 0; axis < choices.size(); ++axis) {
     const Choice choice = choices[axis];
@@ -133,6 +157,9 @@ OperatorPlace LocalOperator::place(const RunLengths& lengths) const {
     switch (op().kind) {
       case OperatorKind::kNorm:
         place.forward_inside = place.backward_inside = traffic_of_sums(place, {is_layer_norm ? 2 : 1});
+        break;
+      case OperatorKind::kCustom:
+        place.forward_inside = place.backward_inside = traffic_of_sums(place, {1});
         break;
       case OperatorKind::kSoftmax:
         place.forward_inside = traffic_of_sums(place, {1, 1});

@@ -9,12 +9,18 @@
 #include "weft/mesh/transition_form.h"
 #include "weft/program/program.h"
 #include "weft/program/run_lengths.h"
+#include "weft/runner/custom_operators.h"
 #include "weft/runner/local_graph.h"
 #include "weft/runner/run_draws.h"
 #include "weft/tensor/mesh_groups.h"
 #include "weft/tensor/rank_steps.h"
 
 namespace weft {
+
+/// The type in which numbers of a type are summed: at least fp32.
+inline at::ScalarType sum_type(at::ScalarType type) {
+  return type == at::kBFloat16 || type == at::kHalf ? at::kFloat : type;
+}
 
 /// How the tensors of an operator lie on one rank in runs with given lengths.
 struct OperatorPlace {
@@ -33,7 +39,7 @@ class LocalOperator {
  public:
   /// Fails for what no program can compute: an operator that does not say what it does.
   static Result<LocalOperator> create(const Program& program, size_t op, const std::vector<Choice>& choices,
-                                      const MeshGroups& groups);
+                                      const MeshGroups& groups, const CustomOperators& custom);
 
   /// Whether other ranks' numbers come in between.
   bool communicates() const { return inside_.has_value() || keys_.has_value(); }
@@ -63,6 +69,8 @@ class LocalOperator {
   at::Tensor compute_lookup(const at::Tensor& ids, const at::Tensor& table, const Call& call) const;
   at::Tensor compute_attention(const at::Tensor& x, const Call& call) const;
   at::Tensor compute_dropout(const at::Tensor& x, const Call& call) const;
+  at::Tensor compute_dispatch(const std::vector<at::Tensor>& x, const Call& call) const;
+  at::Tensor compute_custom(const std::vector<at::Tensor>& x, const Call& call) const;
 
   /// An operand with its dims where the result has them, and dims of one element for others.
   at::Tensor aligned(const at::Tensor& x, size_t operand) const;
@@ -86,6 +94,7 @@ class LocalOperator {
   std::optional<TransitionForm> keys_;
   std::string equation_;    ///< of a product
   bool is_linear_ = false;  ///< rows times a weight's rows
+  CustomFunction custom_;
 };
 
 }  // namespace weft

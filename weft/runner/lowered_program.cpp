@@ -14,11 +14,25 @@ bool is_choice_of(const Rule& rule, Choice choice) {
   return std::find(all.begin(), all.end(), choice) != all.end();
 }
 
+/// Whether a cut leaves rows of experts in another order than one rank has them in: one of s in "(b s)". The rule
+/// allows it, since any order would do as long as all agree on it. Here the axis does the same on all of its ranks
+/// instead.
+bool is_out_of_order(const Operator& op, Choice choice) {
+  if (choice.kind != Choice::Kind::kCut) return false;
+  if (op.kind != OperatorKind::kDispatch && op.kind != OperatorKind::kCombine) return false;
+  const RuleTerm& rows = op.kind == OperatorKind::kDispatch ? op.rule.result : op.rule.operands[0];
+  return std::any_of(rows.begin(), rows.end(), [&](const std::vector<size_t>& parts) {
+    return std::find(parts.begin(), parts.end(), choice.index) > parts.begin() &&
+           std::find(parts.begin(), parts.end(), choice.index) != parts.end();
+  });
+}
+
 /// Goes through the operators once and puts each into the last segment or a new one.
 class Lowering {
  public:
-  Lowering(const Program& program, const MeshGroups& groups, const std::vector<bool>& wants_gradient)
-      : groups_(groups), needs_gradient_(wants_gradient) {
+  Lowering(const Program& program, const MeshGroups& groups, const std::vector<bool>& wants_gradient,
+           bool reduces_first, const CustomOperators& custom)
+      : groups_(groups), custom_(custom), reduces_first_(reduces_first), needs_gradient_(wants_gradient) {
     lowered_.program = &program;
     made_in_.resize(program.values.size());
   }
@@ -44,7 +58,7 @@ class Lowering {
   }
 
  private:
-  std::optional<Error> add(size_t index, const std::vector<Choice>& choices) {
+  std::optional<Error> add(size_t index, std::vector<Choice> choices) {
     const Program& program = *lowered_.program;
     const Operator& op = program.operators[index];
     const AxisGrid& grid = groups_.mesh().grid();
@@ -54,6 +68,8 @@ class Lowering {
                      .problem = fmt::format("has a choice on {} that its rule '{}' does not allow",
                                             grid.axes()[axis].name, op.rule.text()),
                      .advice = "Choose what 'weft shard' lists for it."};
+      const bool reads_summands = choices[axis].kind == Choice::Kind::kThrough;
+      if (is_out_of_order(op, choices[axis]) || (reduces_first_ && reads_summands)) choices[axis] = Choice::same();
     }
     std::vector<std::vector<AxisState>> wanted;
     for (size_t i = 0; i < op.operands.size(); ++i) {
@@ -62,7 +78,7 @@ class Lowering {
     }
     lowered_.states[op.result] = result_states(op, choices);
     WEFT_TRY([[maybe_unused]] const Layout made, value_layout(program, grid, op.result, lowered_.states[op.result]));
-    WEFT_TRY(LocalOperator local, LocalOperator::create(program, index, choices, groups_));
+    WEFT_TRY(LocalOperator local, LocalOperator::create(program, index, choices, groups_, custom_));
     const bool is_alone = local.communicates();
     bool needs = false;
     std::vector<std::optional<size_t>> arrivals;  // none: the segment's own value, as it is
@@ -137,6 +153,8 @@ class Lowering {
   }
 
   const MeshGroups& groups_;
+  const CustomOperators& custom_;
+  bool reduces_first_;
   LoweredProgram lowered_;
   std::vector<bool> needs_gradient_;            ///< by value
   std::vector<std::optional<size_t>> made_in_;  ///< by value: the segment of its operator
@@ -146,8 +164,9 @@ class Lowering {
 }  // namespace
 
 Result<LoweredProgram> lower(const Program& program, const RunStrategy& strategy, const MeshGroups& groups,
-                             const std::vector<bool>& wants_gradient) {
-  return Lowering(program, groups, wants_gradient).run(strategy);
+                             const std::vector<bool>& wants_gradient, bool reduces_first,
+                             const CustomOperators& custom) {
+  return Lowering(program, groups, wants_gradient, reduces_first, custom).run(strategy);
 }
 
 }  // namespace weft

@@ -48,8 +48,9 @@ struct LoweredProgram {
   std::vector<size_t> outputs;  ///< results that nobody reads
 };
 
-/// `wants_gradient`: by value, of those that are given.
+/// `wants_gradient`: by value, of those that are given. `reduces_first`: no operator reads summands.
 Result<LoweredProgram> lower(const Program& program, const RunStrategy& strategy, const MeshGroups& groups,
-                             const std::vector<bool>& wants_gradient);
+                             const std::vector<bool>& wants_gradient, bool reduces_first,
+                             const CustomOperators& custom);
 
 }  // namespace weft

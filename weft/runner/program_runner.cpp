@@ -34,16 +34,17 @@ Result<ProgramRunner> ProgramRunner::create(const Program& program, const RunStr
     const bool may = role == ProgramValue::Role::kInput || role == ProgramValue::Role::kWeight;
     wants[value] = may && (options.wants_gradient.empty() || options.wants_gradient[value]);
   }
-  WEFT_TRY(LoweredProgram lowered, lower(program, strategy, groups, wants));
-  ProgramRunner runner(std::move(lowered), groups);
+  WEFT_TRY(LoweredProgram lowered, lower(program, strategy, groups, wants, options.reduces_first, options.custom));
+  WEFT_TRY(RunLengths lengths, changed_lengths(program, {}));
+  ProgramRunner runner(std::move(lowered), std::move(lengths), groups);
   runner.plan(runner.declared_);  // groups are made now
   return runner;
 }
 
-ProgramRunner::ProgramRunner(LoweredProgram lowered, const MeshGroups& groups)
+ProgramRunner::ProgramRunner(LoweredProgram lowered, RunLengths lengths, const MeshGroups& groups)
     : lowered_(std::make_unique<const LoweredProgram>(std::move(lowered))),
       groups_(groups),
-      declared_(declared_lengths(*lowered_->program)),
+      declared_(std::move(lengths)),
       plans_(kMostShapes),
       edges_(lowered_->arrivals.size(), EdgeCache(kMostShapes)),
       places_(lowered_->operators.size(), PlaceCache(kMostShapes)) {}
@@ -228,6 +229,43 @@ Traffic ProgramRunner::planned_traffic(const RunLengths& lengths) {
     if (goes_back) traffic += plan->places[member.op]->backward_inside;
   }
   return traffic;
+}
+
+Traffic ProgramRunner::planned_bytes(const std::vector<at::Tensor>& given, const RunLengths& lengths) {
+  const Program& program = *lowered_->program;
+  std::vector<at::ScalarType> types(program.values.size(), at::kLong);
+  for (size_t value = 0; value < given.size(); ++value) {
+    if (given[value].defined()) types[value] = given[value].scalar_type();
+  }
+  for (const Operator& op : program.operators) {
+    at::ScalarType& type = types[op.result];
+    for (const size_t operand : op.operands) {
+      if (program.has_gradient(operand))
+        type = type == at::kLong ? types[operand] : c10::promoteTypes(type, types[operand]);
+    }
+    if (op.kind == OperatorKind::kCrossEntropy) type = sum_type(type);
+  }
+  const auto plan = this->plan(lengths.empty() ? declared_ : lengths);
+  const auto size_of = [](at::ScalarType type) { return static_cast<int64_t>(at::elementSize(type)); };
+  Traffic bytes;
+  for (size_t i = 0; i < lowered_->arrivals.size(); ++i) {
+    const Arrival& arrival = lowered_->arrivals[i];
+    const at::ScalarType type = types[arrival.value];
+    bytes += plan->arrivals[i]->forward_traffic.in_bytes(size_of(type));
+    bytes += plan->arrivals[i]->adjoint_traffic.in_bytes(size_of(arrival.is_weight ? sum_type(type) : type));
+  }
+  for (const Segment& segment : lowered_->segments) {
+    const Segment::Member& member = segment.members.front();
+    const OperatorPlace& place = *plan->places[member.op];
+    const Operator& op = program.operators[member.op];
+    const at::ScalarType type = types[op.operands[0]];
+    const int64_t size = size_of(op.kind == OperatorKind::kAttention ? type : sum_type(type));
+    bytes += place.forward_inside.in_bytes(size);
+    const Segment::Read& read = member.reads[0];
+    if (read.is_leaf && lowered_->arrivals[segment.leaves[read.index]].needs_gradient)
+      bytes += place.backward_inside.in_bytes(size);
+  }
+  return bytes;
 }
 
 Traffic ProgramRunner::planned_data_traffic(const RunLengths& lengths) {

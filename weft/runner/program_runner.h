@@ -13,6 +13,10 @@ struct RunnerOptions {
   /// By value: whether the gradient of one that is given is wanted. Empty: of all inputs and weights. What leads to no
   /// wanted gradient is neither computed nor communicated, going back.
   std::vector<bool> wants_gradient = {};
+  /// Whether summands are reduced before any operator reads them, as they must be below fp32, where each would be
+  /// rounded by itself: an operator that a strategy has read summands ("through") reads sums.
+  bool reduces_first = false;
+  CustomOperators custom = CustomOperators::built_in();
 };
 
 /// One run: what it draws, and its lengths where they are not those that the program declares (run_lengths.h).
@@ -52,13 +56,16 @@ class ProgramRunner {
   /// What a forward and a backward send and receive, in elements: of values with gradients, and of data.
   Traffic planned_traffic(const RunLengths& lengths = {});
   Traffic planned_data_traffic(const RunLengths& lengths = {});
+  /// The same in bytes, for tensors of the types of these. Sums inside of operators and gradients of weights are at
+  /// least in fp32.
+  Traffic planned_bytes(const std::vector<at::Tensor>& given, const RunLengths& lengths = {});
 
  private:
   /// Of the lengths of one value's dims, or of one operator's.
   using EdgeCache = Recent<RunLengths, EdgeSteps>;
   using PlaceCache = Recent<RunLengths, OperatorPlace>;
 
-  ProgramRunner(LoweredProgram lowered, const MeshGroups& groups);
+  ProgramRunner(LoweredProgram lowered, RunLengths lengths, const MeshGroups& groups);
 
   std::shared_ptr<const ShapePlan> plan(const RunLengths& lengths);
   EdgeSteps edge_steps(const Arrival& arrival, const RunLengths& lengths) const;

@@ -174,7 +174,7 @@ Result<PlanSpace> read_plan_space(const Document& document) {
   Findings findings(document.source);
   Fields fields(document, findings);
   PlanSpace space;
-  note_given(fields, {"mbs", "schedule"}, space.given);
+  note_given(fields, {"mbs", "schedule", "recompute"}, space.given);
   if (fields.has("llm")) read_llm(fields.object("llm"), space);
   space.mbs = read_allowed(fields, "mbs", space.mbs);
   if (const std::vector<std::string> names = read_words(fields, "schedule"); !names.empty()) {
@@ -192,7 +192,8 @@ Result<PlanSpace> read_plan_space(const Document& document) {
   read_flags(fields, "recompute",
              {{"none", &allows_none},
               {"selective", &space.recompute.allows_selective},
-              {"full", &space.recompute.allows_full}});
+              {"full", &space.recompute.allows_full},
+              {"logits", &space.recompute.allows_logits}});
   read_balances(fields, space);
   read_frozen(fields, space);
   if (fields.has("encoders")) {
@@ -222,6 +223,7 @@ PlanSpace widened(const PlanSpace& space) {
   widen(is_given("cp"), wide.cp, kUsual.cp, kMostContext);
   widen(is_given("vpp"), wide.vpp, kUsual.vpp, kMoreChunks);
   if (!is_given("schedule") && wide.schedules == kUsual.schedules) wide.schedules.push_back(ScheduleName::kZbV);
+  if (!is_given("recompute")) wide.recompute.allows_logits |= space.recompute.allows_full;
   for (auto& [kind, encoder] : wide.encoders) {
     const std::set<std::string>& given = encoder.given;
     widen(given.contains("mbs_scale"), encoder.mbs_scale, kUsualEncoder.mbs_scale, kMostScale);

@@ -62,6 +62,7 @@ struct RecomputeSpace {
 
   bool allows_full = true;
   bool allows_selective = true;  ///< where a rank has one chunk
+  bool allows_logits = false;    ///< of the loss: tried when plans are improved
   std::optional<Everywhere> everywhere = {};
 };
 

@@ -33,9 +33,11 @@ Segments expected_segments(const Distribution& pieces, const Distribution& lengt
   return segments;
 }
 
-Segments as_segments(const Distribution& lengths) {
+/// Of `parts` sequences each.
+Segments as_segments(const Distribution& lengths, double parts) {
   Segments segments;
-  for (const auto& [length, probability] : lengths.outcomes()) segments.push_back({length, probability});
+  for (const auto& [length, probability] : lengths.outcomes())
+    segments.push_back({length / parts, probability * parts});
   return segments;
 }
 
@@ -147,7 +149,8 @@ Result<SampleLoad> average_sample(const Model& model, const Workload& workload) 
                     workload.tokens.min(), model.name, most_embeddings),
         "Give longer sequences or fewer or smaller media, or give text_tokens and let the media come on top.");
   }
-  load.llm = as_segments(workload.tokens_include_media ? workload.tokens : sum(workload.tokens, embeddings));
+  load.llm = as_segments(workload.tokens_include_media ? workload.tokens : sum(workload.tokens, embeddings),
+                         workload.sequences_per_sample);
   return load;
 }
 

@@ -27,6 +27,7 @@ class RandomProgram {
     attention_ = {.heads = heads * queries, .kv_heads = heads, .head_dim = 2};
     attention_.mask = static_cast<Mask>(random_() % 4);
     attention_.window = between(random_, 1, 3);
+    code_.dim("e", between(random_, 1, 4)), code_.dim("c", 1);
     code_.dim("k", heads * (queries + 2) * 2, (queries + 2) * 2), code_.dim("o", heads * queries * 2, queries * 2);
   }
 
@@ -37,7 +38,7 @@ class RandomProgram {
       rows_ = code_.input("x", "b s h");
     }
     const int64_t count = between(random_, 2, 5);
-    for (number_ = 0; number_ < count; ++number_) add_layer(random_() % 11);
+    for (number_ = 0; number_ < count; ++number_) add_layer(random_() % 13);
     if (random_() % 2 == 0) {
       const size_t logits = code_.einsum("logits", "b s h, v h -> b s v", {rows_, weight("v h")});
       code_.cross_entropy("loss", "b s v, b s -> b s", logits, code_.data("targets", "b s"));
@@ -106,6 +107,19 @@ class RandomProgram {
         const size_t seen = code_.einsum(name("seen"), "h b s, b t h -> b s t", {turned, rows_}, {.as = "b s s"});
         const size_t sums = code_.add(OperatorKind::kSum, name("sums"), "b s t -> b s", {seen});
         rows_ = code_.add(OperatorKind::kMultiply, name("weighed"), "b s h, b s -> b s h", {rows_, sums});
+        break;
+      }
+      case 11: {  // experts, some of which have no rows
+        const size_t logits = code_.einsum(name("router"), "b s h, e h -> b s e", {rows_, weight("e h")});
+        const size_t route =
+            code_.add(OperatorKind::kSoftmax, name("route"), "b s e -> b s e", {logits},
+                      {.calculation = {.top = between(random_, 1, 2), .is_normalized = random_() % 2 == 0}});
+        const size_t sent = code_.add(OperatorKind::kDispatch, name("dispatch"), "b s h, b s e -> e (b s) h",
+                                      {rows_, route}, {.as = "e c h"});
+        const size_t up = code_.einsum(name("up"), "e c h, e f h -> e c f", {sent, weight("e f h")});
+        const size_t act = code_.elementwise(name("act"), "e c f -> e c f", {up}, does());
+        const size_t down = code_.einsum(name("down"), "e c f, e h f -> e c h", {act, weight("e h f")});
+        rows_ = code_.add(OperatorKind::kCombine, name("combine"), "e (b s) h, b s e -> b s h", {down, route});
         break;
       }
       default: {  // rows as one
