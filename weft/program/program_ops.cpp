@@ -98,8 +98,9 @@ class OpWriter {
         return refuse(op, fmt::format("is a {}: programs with experts are not trained yet", name_of(op.kind)),
                       "weft shard finds strategies for it; to train experts, use a family that has them.");
       case OperatorKind::kCustom:
-        return refuse(op, "is custom, and nobody has said what it computes or costs",
-                      "Write it with operators of other kinds.");
+        // Heads that turn by angles: bound by memory, whatever they are.
+        if (op.calculation.calls == "rotary") return write_pointwise(op);
+        return refuse(op, "is custom, and nobody has said what it costs", "Write it with operators of other kinds.");
       default:
         return write_pointwise(op);
     }
