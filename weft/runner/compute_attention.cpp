@@ -29,10 +29,12 @@ at::Tensor seen_keys(const Attention& attention, const at::Tensor& queries, cons
   WEFT_CHECK(false, "a mask without a rule");
 }
 
-/// Attention of [batch, heads, rows, head_dim], of keys and values that all heads of a batch share.
+/// Attention of [batch, heads, rows, head_dim], of keys and values for every head or one for all heads of a batch.
 at::Tensor attend(const Attention& attention, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                   Range queries, Range keys) {
-  const auto shared = [&](const at::Tensor& x) { return x.expand({x.size(0), q.size(1), x.size(2), x.size(3)}); };
+  const auto shared = [&](const at::Tensor& x) {
+    return x.size(1) == q.size(1) ? x : x.expand({x.size(0), q.size(1), x.size(2), x.size(3)});
+  };
   const bool has_all = queries == keys;
   if (has_all && (attention.mask == Mask::kFull || attention.mask == Mask::kCausal))
     return at::scaled_dot_product_attention(q, shared(k), shared(v), {}, 0, attention.mask == Mask::kCausal);
@@ -42,36 +44,47 @@ at::Tensor attend(const Attention& attention, const at::Tensor& q, const at::Ten
   return at::scaled_dot_product_attention(q, shared(k), shared(v), seen_keys(attention, places(queries), places(keys)));
 }
 
+/// Heads [..., rows, groups, heads, head_dim] as a kernel takes them: a batch of samples where a group has one head,
+/// and otherwise of groups, which share keys. Only the second makes a copy, and not of one sample.
+at::Tensor batch_of(const at::Tensor& heads, bool is_of_samples) {
+  const at::Tensor samples = heads.dim() == 4 ? heads.unsqueeze(0) : heads.flatten(0, heads.dim() - 5);
+  if (is_of_samples) return samples.squeeze(3).transpose(1, 2);
+  if (samples.size(0) == 1) return samples.squeeze(0).permute({1, 2, 0, 3});
+  return samples.permute({0, 2, 3, 1, 4}).flatten(0, 1);
+}
+
 }  // namespace
 
 at::Tensor LocalOperator::compute_attention(const at::Tensor& x, const Call& call) const {
   const Attention& a = op().attention;
   const int64_t num_queries = a.heads / a.kv_heads;
   const at::Tensor groups = x.unflatten(-1, {-1, num_queries + 2, a.head_dim});
-  const at::Tensor q = groups.narrow(-2, 0, num_queries);
-  at::Tensor keys = groups.narrow(-2, num_queries, 2);
   const auto rows_dim = static_cast<size_t>(x.dim() - 2);
   const Range own = call.place.operands[0][rows_dim];
   Range all = own;
+  at::Tensor q, k, v;
   if (keys_) {
-    const at::Tensor sent = keys.flatten(-3).contiguous();
+    const std::vector<at::Tensor> parts = groups.split_with_sizes({num_queries, 2}, -2);
+    q = parts[0];
+    const at::Tensor sent = parts[1].flatten(-3).contiguous();
     const at::Tensor leaf = call.place.gather_keys->run(sent.detach()).detach().set_requires_grad(sent.requires_grad());
     if (sent.requires_grad())
       call.graph.joins.push_back({.sent = sent, .leaf = leaf, .back = [place = &call.place](const at::Tensor& slope) {
                                     return place->return_keys->run(slope.contiguous());
                                   }});
-    keys = leaf.unflatten(-1, {-1, 2, a.head_dim});
+    const std::vector<at::Tensor> keys = leaf.unflatten(-1, {-1, 2, a.head_dim}).split(1, -2);
+    k = keys[0], v = keys[1];
     all = {0, call.place.shapes[0][rows_dim]};
+  } else {
+    const std::vector<at::Tensor> parts = groups.split_with_sizes({num_queries, 1, 1}, -2);
+    q = parts[0], k = parts[1], v = parts[2];
   }
   if (x.numel() == 0) return at::zeros(call.place.result_shape, x.options());
-  // [rows before, rows, groups, heads, head_dim] to a batch of groups.
-  const auto batch = [](const at::Tensor& heads) {
-    const at::Tensor flat = heads.dim() == 4 ? heads.unsqueeze(0) : heads.flatten(0, heads.dim() - 5);
-    return flat.permute({0, 2, 3, 1, 4}).flatten(0, 1);
-  };
-  const at::Tensor mixed = attend(a, batch(q), batch(keys.narrow(-2, 0, 1)), batch(keys.narrow(-2, 1, 1)), own, all);
-  const int64_t num_groups = q.size(-3);
-  return mixed.unflatten(0, {-1, num_groups}).permute({0, 3, 1, 2, 4}).reshape(call.place.result_shape);
+  const bool is_of_samples = num_queries == 1;
+  const at::Tensor mixed =
+      attend(a, batch_of(q, is_of_samples), batch_of(k, is_of_samples), batch_of(v, is_of_samples), own, all);
+  if (is_of_samples) return mixed.transpose(1, 2).reshape(call.place.result_shape);
+  return mixed.unflatten(0, {-1, q.size(-3)}).permute({0, 3, 1, 2, 4}).reshape(call.place.result_shape);
 }
 
 }  // namespace weft

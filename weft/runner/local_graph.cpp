@@ -2,7 +2,8 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/csrc/autograd/autograd.h>
+
+#include "weft/runner/graph_walk.h"
 
 namespace weft {
 
@@ -17,37 +18,24 @@ void LocalGraph::add_leaf(const at::Tensor& operand, bool has_gradient, bool is_
 }
 
 std::vector<at::Tensor> LocalGraph::backward(const std::vector<at::Tensor>& slopes) {
-  std::vector<at::Tensor> wanted, found(leaves.size()), of_joins(joins.size());
-  std::vector<size_t> places;
-  for (size_t i = 0; i < leaves.size(); ++i) {
-    if (!leaves[i].requires_grad()) continue;
-    wanted.push_back(leaves[i]);
-    places.push_back(i);
-  }
-  for (const Join& join : joins) wanted.push_back(join.leaf);
-  const auto add = [](at::Tensor& sum, const at::Tensor& more) {
-    if (more.defined()) sum = sum.defined() ? sum + more : more;
-  };
-  const auto go_back = [&](const std::vector<at::Tensor>& from, const std::vector<at::Tensor>& with) {
-    if (from.empty() || wanted.empty()) return;
-    const auto came = torch::autograd::grad(from, wanted, with, /*retain_graph=*/!joins.empty(), /*create_graph=*/false,
-                                            /*allow_unused=*/true);
-    for (size_t i = 0; i < places.size(); ++i) add(found[places[i]], came[i]);
-    for (size_t j = 0; j < joins.size(); ++j) add(of_joins[j], came[places.size() + j]);
-  };
-  std::vector<at::Tensor> from, with;
+  const size_t num_leaves = leaves.size();
+  for (const Join& join : joins) leaves.push_back(join.leaf);
+  std::vector<at::Tensor> found(leaves.size()), from, with;
   for (size_t i = 0; i < ends.size(); ++i) {
     if (!ends[i].requires_grad()) continue;
     from.push_back(ends[i]);
     with.push_back(slopes[i].defined() ? slopes[i] : at::zeros_like(ends[i]));
   }
-  go_back(from, with);
+  const bool keeps_graph = !joins.empty();
+  walk_graph(from, with, leaves, keeps_graph, found);
   for (size_t j = joins.size(); j-- > 0;) {
-    const at::Tensor own = of_joins[j].defined() ? of_joins[j] : at::zeros_like(joins[j].leaf);
-    const at::Tensor back = joins[j].back(own);
-    if (joins[j].sent.requires_grad()) go_back({joins[j].sent}, {back});
+    const at::Tensor& own = found[num_leaves + j];
+    const at::Tensor back = joins[j].back(own.defined() ? own : at::zeros_like(joins[j].leaf));
+    walk_graph({joins[j].sent}, {back}, leaves, keeps_graph, found);
   }
-  for (const size_t i : places) {
+  found.resize(num_leaves);
+  for (size_t i = 0; i < num_leaves; ++i) {
+    if (!leaves[i].requires_grad()) continue;
     if (parameters[i]) {
       if (found[i].defined()) parameters[i]->add_gradient(std::exchange(found[i], {}));
     } else if (!found[i].defined()) {

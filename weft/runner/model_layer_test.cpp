@@ -9,6 +9,7 @@
 #include "weft/layers/transformer_layer.h"
 #include "weft/program/block_program.h"
 #include "weft/program/divide_repeats.h"
+#include "weft/program/text_ends.h"
 #include "weft/program/transformer_block.h"
 
 // Programs of transformer layers against the layers' own code, with the same weights.
@@ -204,6 +205,42 @@ TEST(ModelLayers, ProgramsOfLayersComputeWhatTheLayersDo) {
     EXPECT_LE(largest_difference(x.grad(), run.gradients[*program.find_value("x")].flatten(0, 1)),
               1e-9 * (1 + x.grad().abs().max().item<double>()));
     weights.expect_gradients(run.gradients);
+  }
+}
+
+/// A table, layers of two kinds, a head that may be the table, and the loss.
+Program whole_llm(const LayerKind& kind, const LayerKind& other, bool is_tied) {
+  constexpr int64_t kVocabulary = 7;
+  Module module{.width = kWidth,
+                .entry = make_embedding(kVocabulary, kWidth, -1),
+                .distinct_layers = {make_transformer_block(kind.shape), make_transformer_block(other.shape)},
+                .layers = {0, 0, 1},
+                .exit = make_head(kVocabulary, kWidth, make_norm("norm", NormKind::kRms, kWidth, 1e-3), is_tied)};
+  const ProgramSizes sizes{.samples = kSamples, .rows = kRows, .normalizes_experts = kind.normalizes};
+  const Result<Program> program = program_of(module, sizes, "llm");
+  EXPECT_TRUE(program.ok()) << program.error().message();
+  return unrolled(*program)->program;
+}
+
+TEST(ModelLayers, RandomStrategiesOfWholeModelsAreOneRanks) {
+  const std::vector<std::vector<Axis>> meshes = {{{"tp", 2}}, {{"tp", 2}, {"dp", 2}}, {{"tp", 3}}};
+  const uint64_t first = first_seed(1);
+  const std::vector<LayerKind> kinds = layer_kinds();
+  for (uint64_t seed = first; seed < first + draws(14); ++seed) {
+    const Program program =
+        whole_llm(kinds[seed % kinds.size()], kinds[(seed + 2) % kinds.size()], /*is_tied=*/seed % 2 == 0);
+    const Mesh mesh = *Mesh::contiguous(meshes[seed % meshes.size()]);
+    Random random(seed);
+    const RunStrategy strategy = random_strategy(program, mesh.grid(), random);
+    const RunVariant variant{.lengths = *changed_lengths(program, {{"s", between(random, 1, 7)}}),
+                             .splits_backward = seed % 3 == 0};
+    on_thread_ranks(mesh.grid().num_positions(), [&](World& world) {
+      expect_like_one_rank(world, mesh, program, strategy, 1000 * seed, {variant});
+    });
+    if (testing::Test::HasFailure()) {
+      ADD_FAILURE() << "seed " << seed << " on " << mesh.grid().text();
+      break;
+    }
   }
 }
 
