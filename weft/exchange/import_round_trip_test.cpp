@@ -121,7 +121,7 @@ class PlanDraw {
       module = is_inline ? llm_of(plan) : ModulePlan{};
       module.kind = kind;
       module.placement = is_inline ? ModulePlacement::kInline : ModulePlacement::kColocated;
-      module.sequence_parallel = false;
+      module.sequence_parallel = is_inline && llm_of(plan).sequence_parallel;
       if (is_inline) {
         module.layers.assign(static_cast<size_t>(module.pp), {0});
         module.layers.front() = {layers};
