@@ -63,7 +63,8 @@ Result<GivenProgram> program_of_model(const ShardOptions& options, int64_t num_r
     }
     const ProgramSizes sizes{
         .samples = samples,
-        .rows = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(count > 0 ? tokens / count : 1)))};
+        .rows = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(count > 0 ? tokens / count : 1))),
+        .normalizes_experts = model.numbers.llm.normalizes_expert_weights};
     const std::string module_name(name_of(module.kind));
     known.push_back(module_name);
     GivenProgram given{.program = {}, .precision = workload.precision, .attention = workload.attention};

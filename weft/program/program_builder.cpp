@@ -148,6 +148,10 @@ size_t ProgramBuilder::add(OperatorKind kind, std::string_view name, std::string
     }
   };
   set(options.whole, DimKind::kWhole);
+  // The largest of a row are found where all of it is.
+  if (kind == OperatorKind::kSoftmax && options.calculation.top > 0 && !rule.operands[0].empty()) {
+    for (const size_t dim : rule.operands[0].back()) rule.dims[dim].kind = DimKind::kWhole;
+  }
   if (kind == OperatorKind::kCustom) {
     set(options.inside, DimKind::kInside);
     rule.linear = options.linear;
@@ -195,7 +199,11 @@ void ProgramBuilder::check_calculation(OperatorKind kind, std::string_view name,
   belongs(calculation.function.has_value(), OperatorKind::kElementwise, "does");
   belongs(calculation.factor != usual.factor, OperatorKind::kScale, "factor");
   belongs(calculation.dropout != usual.dropout, OperatorKind::kDropout, "drops");
-  belongs(calculation.epsilon != usual.epsilon, OperatorKind::kNorm, "epsilon");
+  if (kind != OperatorKind::kCustom) belongs(calculation.epsilon != usual.epsilon, OperatorKind::kNorm, "epsilon");
+  belongs(calculation.top != 0 || calculation.is_normalized, OperatorKind::kSoftmax, "top");
+  belongs(!calculation.calls.empty(), OperatorKind::kCustom, "calls");
+  if (calculation.top < 0 || (calculation.is_normalized && calculation.top == 0))
+    fail(name, fmt::format("keeps the largest {} results", calculation.top), "Keep at least 1: 'top 2'.");
   if (!(calculation.dropout >= 0 && calculation.dropout < 1))
     fail(name, fmt::format("drops with the probability {}", calculation.dropout), "It is at least 0 and below 1.");
   if (!(calculation.epsilon > 0) || !std::isfinite(calculation.epsilon))

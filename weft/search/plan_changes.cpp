@@ -126,7 +126,7 @@ void change_degrees(const Plan& to, Plan& plan) {
     const ModulePlan& old = before.modules[i];
     if (const auto common = common_recompute(old)) recompute_all(module, *common);
     module.zero = effective_zero(old.zero, num_weight_copies(module));
-    module.zero_keep_gathered = old.zero_keep_gathered && module.zero == 3;
+    module.zero_keep_gathered = old.zero_keep_gathered && may_keep_gathered(module.zero);
     module.sequence_parallel = old.sequence_parallel && module.tp > 1;
     module.recompute_from_inputs = old.recompute_from_inputs;
   }
