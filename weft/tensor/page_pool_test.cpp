@@ -1,7 +1,6 @@
 #include "weft/tensor/page_pool.h"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -22,15 +21,14 @@ int64_t minor_faults() {
 
 TEST(PagePool, GivesPagesThatWereGivenBackWithoutFaults) {
   PagePool pool;
-  const int64_t pages = kBytes / sysconf(_SC_PAGESIZE);
   const auto faults_of_use = [&] {
     const int64_t before = minor_faults();
     EXPECT_EQ(pool.zeros(kElements, kFloats).sum().item<float>(), 0);
     return minor_faults() - before;
   };
-  EXPECT_GE(faults_of_use(), pages / 2) << "pages are larger than expected";
-  // A machine that is short of memory may take some of them.
-  EXPECT_LT(faults_of_use(), pages / 10);
+  // Fewer where pages are large. A machine that is short of memory may take some of those that were given back.
+  const int64_t first = faults_of_use();
+  EXPECT_LT(faults_of_use(), first / 2);
 }
 
 TEST(PagePool, TensorsThatAreThereTogetherLieApart) {
