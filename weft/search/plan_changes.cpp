@@ -84,6 +84,7 @@ void change_recompute(const Plan& to, Plan& plan) {
       recompute_all(module, *common);
     }
     module.recompute_from_inputs = to.modules[i].recompute_from_inputs;
+    module.recompute_logits = to.modules[i].recompute_logits;
   }
 }
 
@@ -129,6 +130,7 @@ void change_degrees(const Plan& to, Plan& plan) {
     module.zero_keep_gathered = old.zero_keep_gathered && may_keep_gathered(module.zero);
     module.sequence_parallel = old.sequence_parallel && module.tp > 1;
     module.recompute_from_inputs = old.recompute_from_inputs;
+    module.recompute_logits = old.recompute_logits;
   }
   plan.schedule = to.schedule;
   change_mbs(before, plan);
