@@ -159,6 +159,10 @@ class FeatureFinder {
 
 }  // namespace
 
+ProgramFeatures features_of(const Program& program, const std::vector<size_t>& whole) {
+  return FeatureFinder(program, whole).find();
+}
+
 bool is_weight(const Program& program, size_t value) {
   return program.values[value].role == ProgramValue::Role::kWeight;
 }
