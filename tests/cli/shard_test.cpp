@@ -159,7 +159,7 @@ TEST_F(ShardVerb, LayersThatDifferAreRowsOfTheirOwn) {
   // Every layer is there once: what rows compute adds up.
   EXPECT_NEAR(compute_ms, report["compute_ms"].get<double>(), 1e-6 * compute_ms);
   const ProgramRun text = shard(tight);
-  EXPECT_NE(text.out.find("layers.mlp.down ["), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("layers.attention.qkv ["), std::string::npos) << text.out;
 }
 
 TEST_F(ShardVerb, PyTorchsExampleIsUnderstoodForAWholeModel) {

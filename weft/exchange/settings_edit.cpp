@@ -9,6 +9,7 @@
 #include "weft/exchange/json_edit.h"
 #include "weft/exchange/megatron_keys.h"
 #include "weft/exchange/mindformers_keys.h"
+#include "weft/exchange/mindspeed_entries.h"
 #include "weft/exchange/mindspeed_mm.h"
 #include "weft/exchange/script_edit.h"
 #include "weft/exchange/yaml_edit.h"
@@ -181,12 +182,29 @@ class SettingsEditor {
                         .own = is_given ? *own : ImportedKey{},
                         .may_be_left_out = !is_needed && key != megatron_key::kSharding});
     }
+    if (request_.system == Target::kMindspeedMm) join_stages(exported);
     for (const char* key : kRemovable) {
       const ImportedKey* own = find(run_, key);
       const ImportedKey* wanted = find(exported, key);
       if (own == nullptr || own->fate != KeyFate::kRead || (wanted != nullptr && wanted->fate == KeyFate::kRead))
         continue;
       edits_.push_back({.kind = Edit::Kind::kRemove, .key = key, .value = "", .own = *own});
+    }
+  }
+
+  /// A list of layers that model.json has stays, for one stage, too, where an export would leave it out.
+  void join_stages(const ImportedRun& exported) {
+    for (const ModulePlan& module : wanted_.modules) {
+      std::string key = mindspeed_key(module.kind);
+      if (module.is_encoder()) key += "." + mindspeed_network_key(module.kind);
+      key += ".pipeline_num_layers";
+      const ImportedKey* own = find(run_, key);
+      if (own == nullptr || own->fate != KeyFate::kRead || find(exported, key) != nullptr || module.vpp > 1) continue;
+      edits_.push_back({.kind = Edit::Kind::kReplace,
+                        .key = key,
+                        .value = mindspeed_layers(module).dump(),
+                        .own = *own,
+                        .may_be_left_out = true});
     }
   }
 

@@ -201,6 +201,19 @@ TEST(SettingsEdit, AModelFileAndItsScriptChangeTogether) {
             "-        \"pipeline_num_layers\": [12, 16],\n-        \"recompute_granularity\": \"full\",\n"
             "-        \"recompute_method\": \"uniform\",\n-        \"recompute_num_layers\": 1\n"
             "+        \"pipeline_num_layers\": [10,18]\n");
+  // One stage: the lists stay, with one number each.
+  const std::string joined = added_and_removed(difference(request, [](Plan& plan) {
+    for (ModulePlan& module : plan.modules) {
+      const int64_t layers = static_cast<int64_t>(plan.model.find(module.kind)->layers.size());
+      module.pp = 1, module.dp = 4;
+      module.layers = {{layers}};
+      module.recompute = {};
+    }
+    plan.schedule.microbatches /= 2;
+  }));
+  for (const char* part : {"+  --pipeline-model-parallel-size 1 ", "\"pipeline_num_layers\": [32], ",
+                           "+        \"pipeline_num_layers\": [28]\n"})
+    EXPECT_NE(joined.find(part), std::string::npos) << part << " in\n" << joined;
 }
 
 }  // namespace
