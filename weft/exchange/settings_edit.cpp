@@ -42,6 +42,8 @@ constexpr const char* kRemovable[] = {megatron_key::kSequenceParallel,
                                       megatron_key::kExpertTp,
                                       megatron_key::kFsdpBucket,
                                       megatron_key::kTpOverlapAscend,
+                                      "use-torch-fsdp2",
+                                      "use-custom-fsdp",
                                       "num-virtual-stages-per-pipeline-rank",
                                       "recompute-activations",
                                       "image_encoder.vision_encoder.recompute_granularity",
@@ -183,6 +185,10 @@ class SettingsEditor {
                         .may_be_left_out = !is_needed && key != megatron_key::kSharding});
     }
     if (request_.system == Target::kMindspeedMm) join_stages(exported);
+    // Checkpoints of FSDP are for FSDP alone.
+    const ImportedKey* format = find(run_, megatron_key::kCheckpointFormat);
+    if (format != nullptr && format->value == "fsdp_dtensor" && find(exported, format->key) == nullptr)
+      edits_.push_back({.kind = Edit::Kind::kRemove, .key = format->key, .value = "", .own = *format});
     for (const char* key : kRemovable) {
       const ImportedKey* own = find(run_, key);
       const ImportedKey* wanted = find(exported, key);

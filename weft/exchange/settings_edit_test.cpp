@@ -107,6 +107,20 @@ TEST(SettingsEdit, ABatchThatFollowsFromWhatChangesIsWrittenOut) {
     EXPECT_NE(lines.find(part), std::string::npos) << part << " in\n" << lines;
 }
 
+TEST(SettingsEdit, WhatOnlyFsdpHasGoesWithIt) {
+  const std::string script = "torchrun --nnodes 1 --nproc_per_node 8 pretrain_gpt.py \\\n" + std::string(kLlama) +
+                             "  --use-megatron-fsdp --ckpt-format fsdp_dtensor --use-distributed-optimizer \\\n"
+                             "  --micro-batch-size 1 --global-batch-size 64\n";
+  const std::string lines =
+      added_and_removed(difference(request_of(Target::kMegatron, {{"train.sh", script}}, "dgx_h100"),
+                                   [](Plan& plan) { plan.modules.back().zero = 1; }));
+  EXPECT_NE(lines.find("-  --use-megatron-fsdp --ckpt-format fsdp_dtensor --use-distributed-optimizer \\\n"),
+            std::string::npos)
+      << lines;
+  EXPECT_EQ(lines.find("+  --use-megatron-fsdp"), std::string::npos) << lines;
+  EXPECT_EQ(lines.find("fsdp_dtensor", lines.find("\n+")), std::string::npos) << lines;
+}
+
 constexpr const char* kMindformers = R"(use_parallel: True
 runner_config:
   batch_size: 1  # samples at once
