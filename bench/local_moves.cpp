@@ -199,6 +199,7 @@ const std::vector<LocalMoves::NamedMove>& LocalMoves::moves() {
                                                 {"schedule", &LocalMoves::move_schedule, 2},
                                                 {"layers", &LocalMoves::move_layers, 6},
                                                 {"recomputation", &LocalMoves::move_recompute, 6},
+                                                {"logits", &LocalMoves::move_logits, 1},
                                                 {"balance", &LocalMoves::move_balance, 1},
                                                 {"placement", &LocalMoves::move_placement, 2},
                                                 {"encoder degrees", &LocalMoves::move_encoder_degrees, 3},
@@ -363,6 +364,12 @@ bool LocalMoves::move_recompute(Plan& plan) {
       module.recompute[rank][chunk] = RecomputeCounts{.full = full, .selective = attention};
     }
   }
+  return true;
+}
+
+bool LocalMoves::move_logits(Plan& plan) {
+  bool& recomputes = plan.modules.back().recompute_logits;
+  recomputes = !recomputes;
   return true;
 }
 

@@ -41,6 +41,7 @@ class LocalMoves {
   bool move_schedule(Plan& plan);
   bool move_layers(Plan& plan);
   bool move_recompute(Plan& plan);
+  bool move_logits(Plan& plan);
   bool move_balance(Plan& plan);
   bool move_placement(Plan& plan);
   bool move_encoder_degrees(Plan& plan);

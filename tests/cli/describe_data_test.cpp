@@ -92,6 +92,9 @@ TEST_F(DescribeData, PackedRowsAreTheSamplesOfTheWorkload) {
   EXPECT_NEAR(json["packed"]["fill_share"].get<double>(), 9 * tokens / (80 * rows), 1e-9);
   EXPECT_EQ(json["workload"]["sequence_tokens"].get<double>(), std::round(9 * tokens / rows));
   EXPECT_EQ(json["workload"]["patches_per_image"], 24);
+  // Attention within samples of one length: pairs of all samples among those of whole rows.
+  const double full = std::floor(9 / fit), rest = 9 - full * fit;
+  EXPECT_NEAR(json["workload"]["sequences_per_sample"].get<double>(), (full * fit * fit + rest * rest) / 9, 0.006);
   const ProgramRun again = run_weft({"describe", "--model", folder_.path().string(), "--workload", out});
   EXPECT_EQ(again.exit_status, 0) << "the workload suits the model: " << again.err;
   const ProgramRun text = run_weft({"describe", "--data", settings, "--model", folder_.path().string()});

@@ -124,10 +124,11 @@ Segments CostModel::high_load(ModuleKind kind, double samples) const {
   const TokenSpread& spread = given_->spreads[static_cast<size_t>(kind)];
   const Segments& average = given_->average.of(kind);
   const double tokens = high_tokens(spread, samples);
-  // The llm's longest sample is one sequence; how media of a heavy sample are cut is not known.
+  // The llm's longest sample has as many sequences as all; how media of a heavy sample are cut is not known.
   if (kind != ModuleKind::kLlm) return scaled(average, tokens / spread.mean);
   Segments high = scaled(average, (tokens - spread.most) / spread.mean);
-  high.push_back({spread.most, 1});
+  const double parts = given_->workload.sequences_per_sample;
+  high.push_back({spread.most / parts, parts});
   return high;
 }
 
@@ -170,6 +171,15 @@ ModuleCosts CostModel::module_costs(const Plan& plan, const ModulePlan& module, 
   ModuleCosts costs = price_module(plan, module, place_module(plan.cluster, module), *times_, segments);
   if (module.kind == ModuleKind::kLlm) costs.media_rows_per_token = media_rows_per_token();
   return costs;
+}
+
+void CostModel::price_load(const Plan& plan, const ModulePlan& module, const Segments& segments,
+                           ModuleCosts& costs) const {
+  if (plan.offload.activations > 0) {
+    costs = module_costs(plan, module, segments);
+  } else {
+    weft::price_load(plan, module, *times_, segments, costs);
+  }
 }
 
 const ModulePlacements& CostModel::placements_of(const Plan& plan, const ModulePlan& module, const CostKey& key) {

@@ -58,6 +58,9 @@ class CostModel {
   const ModuleCosts& module_costs(const Plan& plan, const ModulePlan& module, double samples);
   /// The same for a given load, priced anew.
   ModuleCosts module_costs(const Plan& plan, const ModulePlan& module, const Segments& segments) const;
+  /// The same into costs of the module that were priced for another load. Memory is that load's, unless the plan
+  /// offloads: times depend on it only there.
+  void price_load(const Plan& plan, const ModulePlan& module, const Segments& segments, ModuleCosts& costs) const;
 
   /// Memory stays that of the workload's high load.
   void assume(AssumedLoad load) { assumed_ = std::move(load); }

@@ -43,6 +43,14 @@ BlockCost price_block(const Module& module, const Block& block, const BlockSetti
   return cost;
 }
 
+/// What a module of `segments` passes on, from layer to layer and behind its exit.
+void set_bytes(const Module& module, const ModulePlan& m, const Segments& segments, ModuleCosts& costs) {
+  const double rows = num_tokens(segments) / static_cast<double>(m.cp) / static_cast<double>(m.tp);
+  const double bytes = num_bytes(costs.setting.precision);
+  costs.boundary_bytes = rows * static_cast<double>(module.width) * bytes;
+  costs.output_bytes = rows * module.output_rows.value() * static_cast<double>(module.output_width) * bytes;
+}
+
 }  // namespace
 
 GroupLink pipeline_link(const Cluster& cluster, const ModulePlan& module, const ModulePlacements& placements) {
@@ -67,21 +75,28 @@ ModuleCosts price_module(const Plan& plan, const ModulePlan& m, const ModulePlac
   costs.exit = price_block(module, module.exit, costs.setting, times, segments);
   if (m.is_encoder()) costs.output = output_time(plan.cluster, module, costs.setting, segments);
   for (const Op& op : module.entry.ops) {
-    if (is_divided_table(op))
-      costs.table_elements += local_parameters(op, costs.setting.share()).dense;
+    if (is_divided_table(op)) costs.table_elements += local_parameters(op, costs.setting.share()).dense;
   }
   if (placements.gradients.num_ranks > 1) costs.gradient_link = link_of(plan.cluster, placements.gradients);
   if (placements.expert_gradients.num_ranks > 1)
     costs.expert_gradient_link = link_of(plan.cluster, placements.expert_gradients);
   costs.pipeline_link = pipeline_link(plan.cluster, m, placements);
-  const double rows = num_tokens(segments) / static_cast<double>(m.cp) / static_cast<double>(m.tp);
-  const double bytes = num_bytes(costs.setting.precision);
-  costs.boundary_bytes = rows * static_cast<double>(module.width) * bytes;
+  set_bytes(module, m, segments, costs);
   costs.output_memory_bytes = num_tokens(segments) / static_cast<double>(m.cp) /
                               static_cast<double>(costs.setting.row_share()) * module.output_rows.value() *
-                              static_cast<double>(module.output_width) * bytes;
-  costs.output_bytes = rows * module.output_rows.value() * static_cast<double>(module.output_width) * bytes;
+                              static_cast<double>(module.output_width) * num_bytes(costs.setting.precision);
   return costs;
+}
+
+void price_load(const Plan& plan, const ModulePlan& m, const BlockTimes& times, const Segments& segments,
+                ModuleCosts& costs) {
+  const Module& module = *plan.model.find(m.kind);
+  costs.entry.time = times.time_of(module, module.entry, costs.setting, segments);
+  for (size_t i = 0; i < module.distinct_layers.size(); ++i)
+    costs.distinct_layers[i].time = times.time_of(module, module.distinct_layers[i], costs.setting, segments);
+  costs.exit.time = times.time_of(module, module.exit, costs.setting, segments);
+  if (m.is_encoder()) costs.output = output_time(plan.cluster, module, costs.setting, segments);
+  set_bytes(module, m, segments, costs);
 }
 
 }  // namespace weft

@@ -43,6 +43,10 @@ struct ModuleCosts {
 ModuleCosts price_module(const Plan& plan, const ModulePlan& module, const ModulePlacements& placements,
                          const BlockTimes& times, const Segments& segments);
 
+/// Puts the times of another load into costs of the same module and setting, and what it passes on. Memory stays.
+void price_load(const Plan& plan, const ModulePlan& module, const BlockTimes& times, const Segments& segments,
+                ModuleCosts& costs);
+
 /// The link that one rank has to a rank of the next pipeline stage.
 GroupLink pipeline_link(const Cluster& cluster, const ModulePlan& module, const ModulePlacements& placements);
 

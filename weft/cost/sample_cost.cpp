@@ -196,6 +196,7 @@ SampleCost sample_cost(const CostModel& model, const Plan& plan, const ModulePla
   const double usual_length = squares / tokens;
   const ModulePasses passes(plan, module);
   const ModuleCosts before = model.module_costs(plan, module, load);
+  ModuleCosts with_probe = before;
   passes.for_each([&](const Block& block, const Passes& own, auto of) {
     const auto attention = attention_of(block, plan.workload.attention);
     const double middle = attention && has_bound(*attention) ? static_cast<double>(attention->window) : usual_length;
@@ -205,7 +206,8 @@ SampleCost sample_cost(const CostModel& model, const Plan& plan, const ModulePla
     const Probe longer{.length = 4 * middle, .count = kShare * tokens / (4 * middle)};
     const double before_ms = passes.ms(of(before), own);
     const auto added_ms = [&](const Probe& probe) {
-      return (passes.ms(of(model.module_costs(plan, module, probe.added_to(load))), own) - before_ms) / probe.count;
+      model.price_load(plan, module, probe.added_to(load), with_probe);
+      return (passes.ms(of(with_probe), own) - before_ms) / probe.count;
     };
     const double short_ms = added_ms(shorter);
     double ms_per_token = short_ms / shorter.length;

@@ -70,7 +70,7 @@ Degrees encoder_degrees(const Candidate& c, const EncoderChoice& e, const Module
   Degrees degrees{.tp = e.tp, .cp = e.cp, .dp = num_ranks / (e.tp * e.cp), .sequence_parallel = e.sequence_parallel};
   if (e.cp > 1) degrees.cp_ulysses = head_limit(module).largest_divisor(e.tp, e.cp);
   if (num_weight_copies(degrees) > 1) degrees.zero = e.zero != kUsualZero ? e.zero : c.zero == 0 ? 0 : 1;
-  degrees.zero_keep_gathered = degrees.zero == 3 && e.zero_keep_gathered;
+  degrees.zero_keep_gathered = may_keep_gathered(degrees.zero) && e.zero_keep_gathered;
   return degrees;
 }
 
@@ -91,6 +91,7 @@ std::string Candidate::text(const Plan& plan) const {
   if (sequence_parallel) text += ", sequence parallel";
   if (stages_are_neighbours) text += ", stages side by side";
   text += fmt::format(", {}", name_of(schedule));
+  if (recompute_logits) text += ", logits recomputed";
   size_t encoder = 0;
   for (const Module& module : plan.model.modules) {
     if (module.kind == ModuleKind::kLlm) continue;
@@ -151,6 +152,7 @@ void fill_plan(const Candidate& c, Plan& plan) {
     const bool is_llm = m.kind == ModuleKind::kLlm;
     const EncoderChoice& e = is_llm ? EncoderChoice{} : c.encoders[encoder++];
     m.recompute_from_inputs = false;
+    m.recompute_logits = is_llm && c.recompute_logits;
     if (is_llm || e.is_inline()) {
       m.placement = is_llm ? ModulePlacement::kBase : ModulePlacement::kInline;
       set_ranks(m, 0, llm_ranks);

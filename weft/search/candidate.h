@@ -44,6 +44,7 @@ using EncoderChoices = std::array<EncoderChoice, kMostEncoders>;
 struct Candidate : Degrees {
   int64_t mbs = 1;
   bool stages_are_neighbours = false;  ///< pp inside dp, instead of dp inside pp
+  bool recompute_logits = false;       ///< of the llm's loss
   ScheduleName schedule = ScheduleName::k1f1b;
   EncoderChoices encoders;
   Balance balance = Balance::kNone;

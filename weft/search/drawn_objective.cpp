@@ -44,11 +44,11 @@ std::vector<DrawnPrice> DrawnObjective::price(const Plan& given, const DrawnLimi
   // A plainer way is kept unless another is faster by more than this.
   constexpr double kHair = 1e-4;
   std::vector<DrawnPrice> found;
+  const SampleWork work(plan, simulator_.costs());
   for (const Balance balance : kBalancesByPlainness) {
     const bool is_allowed = std::find(balances_.begin(), balances_.end(), balance) != balances_.end();
     if (!is_allowed || !makes_a_difference(balance, plan)) continue;
     plan.balance = balance;
-    const SampleWork work(plan, simulator_.costs());
     double below_ms = balance == Balance::kNone ? limits.in_order_ms : limits.reassigned_ms;
     if (!found.empty()) below_ms = std::min(below_ms, found.back().mean_ms * (1 - kHair));
     DrawnPrice price{.balance = balance};

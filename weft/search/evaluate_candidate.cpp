@@ -61,8 +61,9 @@ class CandidateTrial {
     const int64_t live = is_separable_ ? 1 : least_live_of(bench_.plan(), shape().schedule);
     BesidePipeline beside = beside_pipeline(bench_.plan(), works, live);
     double bound_ms = options_.bound_ms;
-    // With nothing beside the pipeline, its placement follows at once.
-    if (options_.bounds.schedule && !options_.is_probe && !works.empty()) {
+    // With nothing beside the pipeline, or where its placement is quickly found, that follows at once.
+    const bool places_at_once = options_.is_probe || works.empty() || (options_.looks_near && is_separable_);
+    if (options_.bounds.schedule && !places_at_once) {
       bound_ms = std::max(bound_ms, schedule_bound_ms(beside, works));
       if (bound_ms == kInfinity) return {.fate = Fate::kOverMemory};
       if (bound_ms >= options_.limit_ms) return {.fate = Fate::kSlowerBySchedule};
@@ -79,6 +80,7 @@ class CandidateTrial {
       if (known_ms == kInfinity) return {.fate = Fate::kOverMemory};
       if (known_ms >= below_ms) return {.fate = Fate::kSlowerByPlacement};
     }
+    if (options_.looks_near && c_.vpp == 1) near_ms_ = frame_.bounds.mixed_ms(bench_, c_);
     PlanStages stages = stages_beside(beside);
     if (!stages.can_fit()) {
       if (known != nullptr) known->add(beside.ranks, kInfinity);
@@ -109,19 +111,17 @@ class CandidateTrial {
 
   PlaceLimits limits(double below_ms) const {
     return {.below_ms = below_ms,
+            .near_ms = near_ms_,
             .deadline = options_.deadline,
             .is_careful = !options_.is_probe,
             .moves_chunks = options_.moves_chunks};
   }
 
   PlanStages stages_beside(const BesidePipeline& beside) {
-    return {bench_.plan(),
-            bench_.pipeline_costs(),
-            shape(),
-            frame_.bounds.prices_of(bench_, c_),
-            beside.ranks,
-            recompute_,
-            /*has_memory_limit=*/true};
+    PlanStages stages(bench_.plan(), bench_.pipeline_costs(), shape(), frame_.bounds.prices_of(bench_, c_),
+                      beside.ranks, recompute_, /*has_memory_limit=*/true);
+    if (options_.moves_chunks) stages.offer_few();
+    return stages;
   }
 
   /// The pipeline's least makespan, with all of the memory, and what encoders add at its ends. Where their backwards
@@ -276,6 +276,7 @@ class CandidateTrial {
   const EvaluateOptions& options_;
   const RecomputeSpace& recompute_;
   bool is_separable_;
+  double near_ms_ = 0;  // PlaceLimits::near_ms
 };
 
 /// What may be recomputed where all stages do the same, of each module what is quickest first.

@@ -42,25 +42,43 @@ PlanKind kind_of(const Candidate& c) {
   return kind;
 }
 
-class Improver {
- public:
-  Improver(Workbench& bench, const FoundPlan& found, const ImproveOptions& options)
-      : bench_(bench), best_(found), options_(options), space_(widened(bench.space())) {}
+/// What a search knows of plans besides their time.
+void finish(const Workbench& bench, FoundPlan& plan) {
+  plan.bound_ms = plan.step_time_ms;
+  plan.simplicity = simplicity_of(plan.candidate, bench.num_encoders());
+  plan.simplicity.lacks_export = expressed_by(plan.plan).empty();
+}
 
-  FoundPlan climb() {
-    place_again();
-    std::vector<Candidate> around = neighbours();
-    size_t next = 0;
-    for (size_t in_vain = 0; in_vain < around.size() && !is_over(); ++in_vain) {
-      if (try_candidate(around[next++ % around.size()])) {
-        around = neighbours();
-        in_vain = 0;
-      }
+}  // namespace
+
+class PlanClimb::Improver {
+ public:
+  Improver(Workbench& bench, const FoundPlan& found, DrawnObjective* drawn)
+      : bench_(bench), best_(found), drawn_(drawn), space_(widened(bench.space())) {}
+
+  void climb(int64_t num_tries, const Deadline& deadline) {
+    deadline_ = deadline;
+    const int64_t end = num_tried_ + num_tries;
+    const auto is_over = [&] { return num_tried_ >= end || deadline_.is_over(); };
+    if (!has_begun_) {
+      has_begun_ = true;
+      place_again();
+      around_ = neighbours();
     }
-    return std::move(best_);
+    for (; in_vain_ < around_.size() && !is_over(); ++in_vain_) {
+      if (!try_candidate(around_[next_++ % around_.size()])) continue;
+      has_improved_ = true;
+      around_ = neighbours();
+      in_vain_ = 0;
+    }
   }
 
-  std::vector<FoundPlan> look_far() {
+  bool has_ended() const { return has_begun_ && in_vain_ >= around_.size(); }
+  bool has_improved() const { return has_improved_; }
+  const FoundPlan& best() const { return best_; }
+
+  std::vector<FoundPlan> look_far(const Deadline& deadline) {
+    deadline_ = deadline;
     constexpr int64_t kMostTried = 500, kMostOfKind = 40, kMostSimulated = 8;
     FrameBounds bounds(bench_);
     struct Far {
@@ -77,7 +95,7 @@ class Improver {
     std::map<PlanKind, FoundPlan> kinds;
     kinds.emplace(kind_of(best_.candidate), best_);
     for (const Far& far : by_bound) {
-      if (num_tried_ >= kMostTried || is_over()) break;
+      if (num_tried_ >= kMostTried || deadline_.is_over()) break;
       if (far.bound_ms >= best_.step_time_ms || !try_candidate(far.candidate, /*is_probe=*/true)) continue;
       kinds.insert_or_assign(kind_of(best_.candidate), best_);
     }
@@ -86,7 +104,7 @@ class Improver {
     const int64_t most_tried = num_tried_ + kMostTried;
     std::map<PlanKind, int64_t> num_tried, num_simulated;
     for (const Far& far : by_bound) {
-      if (num_tried_ >= most_tried || options_.deadline.is_over()) break;
+      if (num_tried_ >= most_tried || deadline_.is_over()) break;
       // Placing a long chain of several modules takes long where little is ruled out.
       if (far.candidate.pp > 1 && bench_.inline_encoders(far.candidate) != 0) continue;
       const PlanKind kind = kind_of(far.candidate);
@@ -107,13 +125,11 @@ class Improver {
   }
 
  private:
-  bool is_over() const { return num_tried_ >= options_.most_tried || options_.deadline.is_over(); }
-
   std::vector<Candidate> neighbours() const { return neighbours_of(best_.candidate, bench_.plan(), space_); }
 
   /// With several chunks a rank, where the space has a rule.
   void place_again() {
-    if (best_.candidate.vpp > 1) try_candidate(best_.candidate);
+    if (best_.candidate.vpp > 1) has_improved_ |= try_candidate(best_.candidate);
   }
 
   /// Whether it is better.
@@ -127,10 +143,11 @@ class Improver {
     Evaluation evaluation = evaluate_candidate(bench_, frame, c,
                                                {.limit_ms = limit_ms,
                                                 .reassigned_limit_ms = limit_ms,
-                                                .deadline = options_.deadline,
+                                                .deadline = deadline_,
                                                 .is_probe = is_probe,
                                                 .moves_chunks = !is_probe,
-                                                .drawn = options_.drawn});
+                                                .looks_near = drawn_ != nullptr,
+                                                .drawn = drawn_});
     if (evaluation.fate == Fate::kSimulated) ++num_simulated_;
     bool is_better = false;
     for (FoundPlan& found : evaluation.found) {
@@ -144,33 +161,46 @@ class Improver {
 
   Workbench& bench_;
   FoundPlan best_;
-  const ImproveOptions& options_;
+  DrawnObjective* drawn_;
   PlanSpace space_;
+  Deadline deadline_;
   std::set<std::string> tried_;
   int64_t num_tried_ = 0;
   int64_t num_simulated_ = 0;
+  // The climb.
+  std::vector<Candidate> around_;
+  size_t next_ = 0, in_vain_ = 0;
+  bool has_begun_ = false, has_improved_ = false;
 };
 
-/// What a search knows of plans besides their time.
-void finish(const Workbench& bench, FoundPlan& plan) {
-  plan.bound_ms = plan.step_time_ms;
-  plan.simplicity = simplicity_of(plan.candidate, bench.num_encoders());
-  plan.simplicity.lacks_export = expressed_by(plan.plan).empty();
+PlanClimb::PlanClimb(Workbench& bench, const FoundPlan& start, DrawnObjective* drawn)
+    : bench_(&bench), improver_(std::make_unique<Improver>(bench, start, drawn)) {}
+PlanClimb::~PlanClimb() = default;
+PlanClimb::PlanClimb(PlanClimb&&) noexcept = default;
+PlanClimb& PlanClimb::operator=(PlanClimb&&) noexcept = default;
+
+void PlanClimb::go_on(int64_t num_tries, const Deadline& deadline) {
+  improver_->climb(num_tries, deadline);
 }
 
-}  // namespace
+bool PlanClimb::has_ended() const {
+  return improver_->has_ended();
+}
 
-std::vector<FoundPlan> look_far(Workbench& bench, const FoundPlan& found, const ImproveOptions& options) {
-  std::vector<FoundPlan> plans = Improver(bench, found, options).look_far();
-  for (FoundPlan& plan : plans) finish(bench, plan);
+double PlanClimb::best_ms() const {
+  return improver_->best().step_time_ms;
+}
+
+FoundPlan PlanClimb::best() const {
+  FoundPlan best = improver_->best();
+  if (improver_->has_improved()) finish(*bench_, best);
+  return best;
+}
+
+std::vector<FoundPlan> PlanClimb::look_far(const Deadline& deadline) {
+  std::vector<FoundPlan> plans = improver_->look_far(deadline);
+  for (FoundPlan& plan : plans) finish(*bench_, plan);
   return plans;
-}
-
-FoundPlan improve_plan(Workbench& bench, const FoundPlan& found, const ImproveOptions& options) {
-  FoundPlan better = Improver(bench, found, options).climb();
-  if (better.step_time_ms >= found.step_time_ms) return found;
-  finish(bench, better);
-  return better;
 }
 
 }  // namespace weft

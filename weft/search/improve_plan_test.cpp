@@ -1,3 +1,5 @@
+#include "weft/search/improve_plan.h"
+
 #include <gtest/gtest.h>
 
 #include "tests/support/source_tree.h"
@@ -84,6 +86,39 @@ TEST(ImprovePlan, TheSameInputsGiveTheSamePlan) {
   }
 }
 
+TEST(ImprovePlan, ClimbingInRoundsLeadsWhereClimbingInOneGoDoes) {
+  for (const PlanProblem& problem : problems()) {
+    // Not the best, so that there is somewhere to go.
+    const PlanSearchResult found = *search_plans(problem.model, problem.cluster, problem.workload, problem.space,
+                                                 {.time_limit_s = kLong_s, .top = 6, .batches = 0, .improves = false});
+    const Plan plan = plan_without_settings(problem.model, problem.cluster, problem.workload);
+    Workbench bench(problem.space, plan, *PlanSimulator::create(plan));
+    PlanClimb once(bench, found.best.back(), nullptr), rounds(bench, found.best.back(), nullptr);
+    once.go_on(1000, Deadline(kLong_s));
+    int num_rounds = 0;
+    for (; !rounds.has_ended() && num_rounds < 1000; ++num_rounds) rounds.go_on(7, Deadline(kLong_s));
+    EXPECT_TRUE(once.has_ended());
+    EXPECT_GT(num_rounds, 3);
+    EXPECT_LT(once.best_ms(), found.best.back().step_time_ms) << problem.model.name;
+    EXPECT_EQ(plan_to_text(once.best().plan), plan_to_text(rounds.best().plan)) << problem.model.name;
+  }
+}
+
+TEST(ImprovePlan, LogitsAreRecomputedWhereThatMakesStepsShorter) {
+  // Few layers and a large vocabulary: what is kept is mostly logits.
+  PlanProblem problem = problem_of("qwen2-vl-2b", "dgx_h100", 2, "vl_sft", 16);
+  problem.cluster.device.memory_gib = 24;
+  const FoundPlan found = search(problem, true).best.front();
+  EXPECT_TRUE(found.candidate.recompute_logits) << found.candidate.text(found.plan);
+  EXPECT_TRUE(found.plan.llm().recompute_logits);
+  EXPECT_NE(found.candidate.text(found.plan).find("logits recomputed"), std::string::npos);
+  PlanProblem pinned = problem;
+  pinned.space.given = {"recompute"};
+  const FoundPlan kept = search(pinned, true).best.front();
+  EXPECT_FALSE(kept.candidate.recompute_logits);
+  EXPECT_LT(found.step_time_ms, 0.999 * kept.step_time_ms);
+}
+
 // The whole space around the usual one, searched exactly, is what improving can reach at best.
 TEST(ImprovePlan, LiesBetweenTheSpaceAndTheSpaceAroundIt) {
   int num_reached = 0, num_problems = 0;
@@ -93,6 +128,7 @@ TEST(ImprovePlan, LiesBetweenTheSpaceAndTheSpaceAroundIt) {
       problem.cluster.device.memory_gib = gib;
       problem.space.schedules = {ScheduleName::k1f1b};
       problem.space.cp = {.values = {1, 2}};
+      problem.space.given = {"recompute"};  // the space around has no logits that are recomputed
       EncoderSpace& vision = problem.space.encoders.at(ModuleKind::kVision);
       vision.allows_disjoint = vision.allows_partial = vision.allows_fill = false;
       PlanProblem around = problem;

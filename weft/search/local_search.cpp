@@ -5,7 +5,6 @@
 #include "weft/search/precision.h"
 
 namespace weft {
-namespace {}  // namespace
 
 LocalSearch::LocalSearch(const Schedule& schedule, const StageOptions& options,
                          const std::vector<ChainRow>& memory_rows, ScheduleGraph& graph)

@@ -7,6 +7,7 @@
 #include "weft/meaning/expert_ranks.h"
 #include "weft/meaning/weight_copies.h"
 #include "weft/plan/head_limit.h"
+#include "weft/program/adapter_ops.h"
 #include "weft/schedule/schedule_kind.h"
 #include "weft/search/enumerate.h"
 #include "weft/spec/num_experts.h"
@@ -36,6 +37,7 @@ class NeighbourLister {
     add_experts();
     add_rows_and_orders();
     add_schedules();
+    add_logits();
     add_degrees();
     return std::move(found_);
   }
@@ -76,7 +78,7 @@ class NeighbourLister {
       c.encoders = start;
       for (const int64_t zero : {c_.zero, int64_t{1}, int64_t{3}}) {
         c.zero = zero;
-        c.zero_keep_gathered = c_.zero_keep_gathered && zero == 3;
+        c.zero_keep_gathered = c_.zero_keep_gathered && may_keep_gathered(zero);
         add(c);
       }
     }
@@ -131,13 +133,14 @@ class NeighbourLister {
     const bool has_schedule =
         c.pp == 1 || (space_.vpp.contains(c.vpp) && std::find(space_.schedules.begin(), space_.schedules.end(),
                                                               c.schedule) != space_.schedules.end());
-    const bool has_zero =
-        num_weight_copies(c) == 1 ||
-        (space_.zero.contains(c.zero) && (c.zero != 3 || agrees(space_.zero_keep_gathered, c.zero_keep_gathered)));
+    const bool has_zero = num_weight_copies(c) == 1 ||
+                          (space_.zero.contains(c.zero) &&
+                           (!may_keep_gathered(c.zero) || agrees(space_.zero_keep_gathered, c.zero_keep_gathered)));
     const bool has_rows = (c.tp == 1 || agrees(space_.sequence_parallel, c.sequence_parallel)) &&
                           (!has_two_orders(c) || agrees(space_.stages_are_neighbours, c.stages_are_neighbours)) &&
                           (!c.sequence_parallel || c.ep == 1 || agrees(space_.experts_over_tp, c.experts_over_tp));
     if (!has_llm || !has_schedule || !has_zero || !has_rows) return false;
+    if (c.recompute_logits && (!space_.recompute.allows_logits || has_adapters(llm_.exit))) return false;
     for (size_t e = 0; e < problem_.modules.size() - 1; ++e) {
       if (!allows(problem_.model.modules[e], c.encoders[e])) return false;
     }
@@ -175,15 +178,21 @@ class NeighbourLister {
   }
 
   void add_zeros() {
-    for (const int64_t zero : {0, 1, 2, 3}) {
-      for (const bool keeps : {false, true}) {
-        if (keeps && zero != 3) continue;
-        Candidate c = c_;
-        c.zero = zero;
-        c.zero_keep_gathered = keeps;
-        add(c);
-      }
+    for (const ZeroSetting& zero : kZeroSettings) {
+      Candidate c = c_;
+      c.zero = zero.stage;
+      c.zero_keep_gathered = zero.keep_gathered;
+      add(c);
     }
+  }
+
+  void add_logits() {
+    Candidate c = c_;
+    c.recompute_logits = !c.recompute_logits;
+    add(c);
+    // What that leaves of memory may be enough for a larger microbatch.
+    c.mbs *= 2;
+    add(c);
   }
 
   void add_experts() {
@@ -277,14 +286,11 @@ class NeighbourLister {
         });
       }
     }
-    for (const int64_t zero : {0, 1, 2, 3}) {
-      for (const bool keeps : {false, true}) {
-        if (keeps && zero != 3) continue;
-        change([&](EncoderChoice& e) {
-          e.zero = zero;
-          e.zero_keep_gathered = keeps;
-        });
-      }
+    for (const ZeroSetting& zero : kZeroSettings) {
+      change([&](EncoderChoice& e) {
+        e.zero = zero.stage;
+        e.zero_keep_gathered = zero.keep_gathered;
+      });
     }
     if (problem_.workload.is_frozen(problem_.model.modules[index].kind)) return;
     change([](EncoderChoice& e) {
@@ -364,7 +370,7 @@ bool is_allowed(const Candidate& c, const Plan& problem, const PlanSpace& space)
 }
 
 bool is_in(const Candidate& c, const Plan& problem, const PlanSpace& space) {
-  if (!is_allowed(c, problem, space)) return false;
+  if (!is_allowed(c, problem, space) || c.recompute_logits) return false;
   const FrameChoices choices = choices_of(c, problem, space);
   for (size_t e = 0; e < problem.modules.size() - 1; ++e) {
     const std::vector<EncoderChoice>& of_encoder = choices.encoders[e];

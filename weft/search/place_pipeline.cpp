@@ -42,8 +42,13 @@ Chain chain_of(const std::vector<StageOption>& placed, const StageOptions& optio
 void move_chunks(PlanStages& stages, SolverShape& shape, const PlaceLimits& limits, PlacedPipeline& placed) {
   constexpr int kKicks = 4;
   constexpr int64_t kMostSimulated = 600;
-  const Result<StageOptions> options = StageOptions::make(
-      stages, {.below_ms = placed.makespan_ms * (1 + kPrecision), .microbatches = shape.schedule.num_microbatches});
+  // Blocks of several modules may have to move far, since the rule counts blocks, however short.
+  constexpr int32_t kReach = 4, kBlocksAStep = 8;
+  StageOptions::Limit limit{.below_ms = placed.makespan_ms * (1 + kPrecision),
+                            .microbatches = shape.schedule.num_microbatches,
+                            .reach = std::max(kReach, stages.num_blocks() / kBlocksAStep)};
+  for (const StageOption& stage : placed.stages) limit.around.push_back(stage.first);
+  const Result<StageOptions> options = StageOptions::make(stages, limit);
   if (!options) return;
   const Chain start = chain_of(placed.stages, *options);
   if (start.empty()) return;
@@ -90,6 +95,19 @@ PlacedPipeline place_chunks(PlanStages& stages, SolverShape& shape, double below
   return placed;
 }
 
+/// One stage a rank.
+PlacedPipeline place_below(PlanStages& stages, SolverShape& shape, double below_ms, const PlaceLimits& limits) {
+  stages.look_below(below_ms);
+  const Result<StageOptions> options =
+      StageOptions::make(stages, {.below_ms = below_ms, .microbatches = shape.schedule.num_microbatches});
+  if (!options) return {};
+  const SolvedChain chain = solve_chain(shape, *options, stages.limits_gib(), below_ms, effort_of(limits));
+  PlacedPipeline placed{
+      .stages = {}, .makespan_ms = chain.best_ms, .bound_ms = chain.bound_ms, .is_exhausted = chain.is_exhausted};
+  for (const size_t option : chain.best) placed.stages.push_back((*options)[option]);
+  return placed;
+}
+
 }  // namespace
 
 PlacedPipeline place_pipeline(PlanStages& stages, SolverShape& shape, const PlaceLimits& limits) {
@@ -105,15 +123,14 @@ PlacedPipeline place_pipeline(PlanStages& stages, SolverShape& shape, const Plac
     placed.bound_ms = 0;
     return placed;
   }
-  stages.look_below(limits.below_ms);
-  const Result<StageOptions> options =
-      StageOptions::make(stages, {.below_ms = limits.below_ms, .microbatches = shape.schedule.num_microbatches});
-  if (!options) return {};
-  const SolvedChain chain = solve_chain(shape, *options, stages.limits_gib(), limits.below_ms, effort_of(limits));
-  PlacedPipeline placed{
-      .stages = {}, .makespan_ms = chain.best_ms, .bound_ms = chain.bound_ms, .is_exhausted = chain.is_exhausted};
-  for (const size_t option : chain.best) placed.stages.push_back((*options)[option]);
-  return placed;
+  // The nearer the limit, the fewer ways there are to fill a stage.
+  for (const double beyond : {1.02, 1.1, 1.3}) {
+    const double below_ms = beyond * limits.near_ms;
+    if (limits.near_ms == 0 || below_ms >= limits.below_ms) break;
+    PlacedPipeline placed = place_below(stages, shape, below_ms, limits);
+    if (!placed.stages.empty()) return placed;
+  }
+  return place_below(stages, shape, limits.below_ms, limits);
 }
 
 }  // namespace weft

@@ -12,6 +12,7 @@ namespace weft {
 /// What a placement is looked for with.
 struct PlaceLimits {
   double below_ms = kInfinity;  ///< slower ones are of no interest
+  double near_ms = 0;           ///< what the best one may come close to, if known: it is looked for there first
   Deadline deadline;
   bool is_careful = true;     ///< otherwise a good placement will do
   bool moves_chunks = false;  ///< with several stages a rank: begins with the rule, and moves blocks while that helps

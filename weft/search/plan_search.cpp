@@ -22,6 +22,9 @@
 namespace weft {
 namespace {
 
+/// Candidates that the fastest plan is improved with at most.
+constexpr int64_t kMostNeighbours = 2000;
+
 /// Goes from frames to combinations of encoders to candidates, dropping what cannot win, and keeps account.
 class Searcher {
  public:
@@ -42,7 +45,12 @@ class Searcher {
   void improve(const Deadline& deadline, PlanSearchResult& result) {
     if (result.best.empty() || !may_improve()) return;
     FoundPlan& fastest = result.best.front();
-    FoundPlan improved = improve_plan(bench_, fastest, {.drawn = drawn_, .deadline = deadline});
+    PlanClimb climb(bench_, fastest, drawn_);
+    climb.go_on(kMostNeighbours, deadline);
+    FoundPlan improved = climb.best();
+    // What was left for want of time.
+    go_on_with_starts(deadline);
+    if (!climbs_.empty() && climbs_.front().best_ms() < improved.step_time_ms) improved = climbs_.front().best();
     if (improved.step_time_ms >= fastest.step_time_ms) return;
     result.improved_by = 1 - improved.step_time_ms / fastest.step_time_ms;
     improved.plan.batches = fastest.plan.batches;
@@ -126,22 +134,26 @@ class Searcher {
   void look_beyond() {
     if (!may_improve() || drawn_ == nullptr || best_.fastest() == nullptr) return;
     const FoundPlan before = *best_.fastest();
-    std::vector<FoundPlan> starts = look_far(bench_, before, {.drawn = drawn_, .deadline = deadline_});
+    const std::vector<FoundPlan> starts = PlanClimb(bench_, before, drawn_).look_far(deadline_);
     if (!starts.empty() && starts.front().step_time_ms < before.step_time_ms) best_.offer(starts.front());
-    improve_starts(starts);
+    // Plans of other kinds may become faster than the best has. Before the search proper: where long samples are rare
+    // its bounds rule out little, and it takes whatever time there is. The rest is for bounds.
+    constexpr size_t kMostStarts = 4;
+    for (size_t i = 0; i < std::min(kMostStarts, starts.size()); ++i) climbs_.emplace_back(bench_, starts[i], drawn_);
+    go_on_with_starts(Deadline(Deadline::Clock::now() + deadline_.left() / 2, options_.stop));
+    if (!climbs_.empty() && climbs_.front().best_ms() < best_.fastest()->step_time_ms)
+      best_.offer(climbs_.front().best());
   }
 
-  /// Plans of other kinds may become faster than the best has. Before the search proper: where long samples are rare
-  /// its bounds rule out little, and it takes whatever time there is.
-  void improve_starts(const std::vector<FoundPlan>& starts) {
-    constexpr size_t kMostStarts = 4;
-    constexpr int64_t kMostTried = 300;
-    // The rest is for bounds.
-    const Deadline half(Deadline::Clock::now() + deadline_.left() / 2, options_.stop);
-    for (size_t i = 0; i < std::min(kMostStarts, starts.size()) && !half.is_over(); ++i) {
-      const FoundPlan improved =
-          improve_plan(bench_, starts[i], {.drawn = drawn_, .deadline = half, .most_tried = kMostTried});
-      if (improved.step_time_ms < best_.fastest()->step_time_ms) best_.offer(improved);
+  /// In rounds, so that none takes the time of all; the fastest is the first then.
+  void go_on_with_starts(const Deadline& deadline) {
+    constexpr int64_t kRounds = 5, kTriesARound = 60;
+    while (num_rounds_ < kRounds && !deadline.is_over()) {
+      for (PlanClimb& climb : climbs_) climb.go_on(kTriesARound, deadline);
+      std::stable_sort(climbs_.begin(), climbs_.end(),
+                       [](const PlanClimb& a, const PlanClimb& b) { return a.best_ms() < b.best_ms(); });
+      // One that the time has ended goes on later.
+      if (!deadline.is_over()) ++num_rounds_;
     }
   }
 
@@ -372,6 +384,8 @@ class Searcher {
   FrameBounds frame_bounds_;
   DrawnObjective* drawn_ = nullptr;
   BestPlans best_;
+  std::vector<PlanClimb> climbs_;  // of plans of several kinds
+  int64_t num_rounds_ = 0;         // of all climbs together
   SearchCounts counts_;
   double open_bound_ms_ = kInfinity;  // of what was neither placed for certain nor excluded
 };
@@ -461,7 +475,8 @@ Result<PlanSearchResult> search_on_drawn(const PlanSpace& space, const PlanSearc
 }  // namespace
 
 Result<PlanSearchResult> search_plans(const Model& model, const Cluster& cluster, const Workload& workload,
-                                      const PlanSpace& space, const PlanSearchOptions& options) {
+                                      const PlanSpace& given, const PlanSearchOptions& options) {
+  WEFT_TRY(const PlanSpace space, fitted(given, model));
   Workload load = workload;
   if (space.frozen) load.frozen = *space.frozen;
   const bool draws = options.batches != 0 && !options.first_only && has_distributions(load) &&

@@ -174,7 +174,7 @@ Result<PlanSpace> read_plan_space(const Document& document) {
   Findings findings(document.source);
   Fields fields(document, findings);
   PlanSpace space;
-  note_given(fields, {"mbs", "schedule"}, space.given);
+  note_given(fields, {"mbs", "schedule", "recompute"}, space.given);
   if (fields.has("llm")) read_llm(fields.object("llm"), space);
   space.mbs = read_allowed(fields, "mbs", space.mbs);
   if (const std::vector<std::string> names = read_words(fields, "schedule"); !names.empty()) {
@@ -192,7 +192,8 @@ Result<PlanSpace> read_plan_space(const Document& document) {
   read_flags(fields, "recompute",
              {{"none", &allows_none},
               {"selective", &space.recompute.allows_selective},
-              {"full", &space.recompute.allows_full}});
+              {"full", &space.recompute.allows_full},
+              {"logits", &space.recompute.allows_logits}});
   read_balances(fields, space);
   read_frozen(fields, space);
   if (fields.has("encoders")) {
@@ -222,6 +223,7 @@ PlanSpace widened(const PlanSpace& space) {
   widen(is_given("cp"), wide.cp, kUsual.cp, kMostContext);
   widen(is_given("vpp"), wide.vpp, kUsual.vpp, kMoreChunks);
   if (!is_given("schedule") && wide.schedules == kUsual.schedules) wide.schedules.push_back(ScheduleName::kZbV);
+  if (!is_given("recompute")) wide.recompute.allows_logits |= space.recompute.allows_full;
   for (auto& [kind, encoder] : wide.encoders) {
     const std::set<std::string>& given = encoder.given;
     widen(given.contains("mbs_scale"), encoder.mbs_scale, kUsualEncoder.mbs_scale, kMostScale);
@@ -233,6 +235,32 @@ PlanSpace widened(const PlanSpace& space) {
     if (!given.contains("form") && encoder.allows_before && encoder.allows_fill) encoder.allows_on_demand = true;
   }
   return wide;
+}
+
+Result<PlanSpace> fitted(PlanSpace space, const Model& model) {
+  if (!model.numbers.program) return space;
+  std::optional<Error> error;
+  const auto pin = [&](const char* degree, Allowed& allowed, const char* why) {
+    if (!error && !allowed.contains(1))
+      error = Error{.field = fmt::format("llm.{}", degree),
+                    .problem = fmt::format("does not allow 1, but {}", why),
+                    .advice = "Allow 1."};
+    allowed = {.values = {1}};
+  };
+  pin("cp", space.cp, "context parallelism is of transformer layers, not of programs");
+  if (!model.numbers.program->marks_layers) {
+    const char* why = "the program marks no layers as a repeat, so that it is one block";
+    pin("pp", space.pp, why);
+    pin("vpp", space.vpp, why);
+  }
+  if (space.sequence_parallel.value_or(false) && !error)
+    error = Error{.field = "llm.sequence_parallel",
+                  .problem = "is true, but rows between blocks of a program are whole",
+                  .advice = "Leave it out."};
+  if (error) return *std::move(error);
+  space.sequence_parallel = false;
+  space.recompute.allows_selective = false;
+  return space;
 }
 
 std::optional<Error> find_foreign_module(const Document& document, const Model& model) {

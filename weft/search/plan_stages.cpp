@@ -455,15 +455,27 @@ void PlanStages::find_least(const Run& run, std::vector<Priced>& found) const {
 void PlanStages::find_pareto(const Run& run, std::vector<Priced>& found) const {
   std::vector<Priced> all;
   Recomputes now{};
+  std::array<int64_t, kMostModules> most{};
+  int num_open = 0;
+  for (size_t i = 0; i < spans_.size(); ++i) {
+    const bool may = recompute_.allows_full && has_memory_limit_ && spans_[i].backward.runs();
+    most[i] = may ? layers_of(spans_[i], run) : 0;
+    num_open += most[i] > 0 ? 1 : 0;
+  }
+  // Numbers of several modules multiply.
+  constexpr int64_t kFew = 8;
+  const bool offers_few = offers_few_ && num_open > 1;
   const std::function<void(size_t)> choose = [&](size_t span) {
     if (span == spans_.size()) {
       Priced priced{.figures = price(run, now), .recomputes = now};
       if (fits(run.stage, priced.figures)) all.push_back(priced);
       return;
     }
-    const bool may = recompute_.allows_full && has_memory_limit_ && spans_[span].backward.runs();
-    const int64_t most = may ? layers_of(spans_[span], run) : 0;
-    for (now[span].full = 0; now[span].full <= most; ++now[span].full) choose(span + 1);
+    const int64_t step = offers_few ? std::max<int64_t>(1, (most[span] + kFew - 2) / (kFew - 1)) : 1;
+    for (int64_t full = 0; full < most[span] + step; full += step) {
+      now[span].full = std::min(full, most[span]);
+      choose(span + 1);
+    }
     now[span] = {};
   };
   choose(0);

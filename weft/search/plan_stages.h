@@ -89,6 +89,9 @@ class PlanStages : public StageSource {
   bool can_fit() const;
   /// Leaves the reduction of gradients out of the stages' times: for bounds where something hides it.
   void ignore_reductions(bool ignores) { ignores_reductions_ = ignores; }
+  /// Of runs of several modules' blocks, with several stages a rank, only some numbers of recomputed layers are
+  /// offered: to move blocks freely, most of their products are not needed.
+  void offer_few() { offers_few_ = true; }
   /// From now on, ways to fill a stage that keep it busy for longer than a makespan of so long are not offered.
   void look_below(double makespan_ms);
   /// What each pipeline rank has for its stages; nothing where memory is not limited.
@@ -145,6 +148,7 @@ class PlanStages : public StageSource {
   bool splits_;
   bool has_inline_ = false;
   bool ignores_reductions_ = false;
+  bool offers_few_ = false;
   double most_ms_ = std::numeric_limits<double>::infinity();  ///< of a stage, for one microbatch
   int32_t num_stages_;
   int32_t num_blocks_ = 0;

@@ -10,7 +10,8 @@ ScheduleBounds::Pipeline ScheduleBounds::pipeline_of(const Workbench& bench, con
           .schedule = c.schedule,
           .vpp = c.vpp,
           .zero = c.zero,
-          .keeps_gathered = c.zero_keep_gathered};
+          .keeps_gathered = c.zero_keep_gathered,
+          .recomputes_logits = c.recompute_logits};
 }
 
 double ScheduleBounds::mixed_ms(Workbench& bench, const Candidate& c) {

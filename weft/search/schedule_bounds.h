@@ -43,6 +43,7 @@ class ScheduleBounds {
     int64_t vpp;
     int64_t zero;
     bool keeps_gathered;
+    bool recomputes_logits;
     auto operator<=>(const Pipeline&) const = default;
   };
   static Pipeline pipeline_of(const Workbench& bench, const Candidate& c);

@@ -43,7 +43,7 @@ int64_t extras_of(const EncoderChoice& e) {
 int64_t extras_of_llm(const Candidate& c) {
   const bool mixes_context = c.cp_ulysses > 1 && c.cp_ulysses < c.cp;
   return (kind_of(c.schedule).is_usual ? 0 : 1) + (mixes_context ? 1 : 0) + (c.zero_keep_gathered ? 1 : 0) +
-         (c.stages_are_neighbours ? 1 : 0) + (c.experts_over_tp ? 1 : 0);
+         (c.stages_are_neighbours ? 1 : 0) + (c.experts_over_tp ? 1 : 0) + (c.recompute_logits ? 1 : 0);
 }
 
 }  // namespace
@@ -90,6 +90,7 @@ std::vector<std::string> what_is_simpler(const Candidate& simple, const Candidat
       reasons.push_back(fmt::format("{} instead of {}", name_of(simple.schedule), name_of(other.schedule)));
     if (other.zero_keep_gathered) reasons.emplace_back("weights that are not kept gathered");
     if (other.stages_are_neighbours && !simple.stages_are_neighbours) reasons.emplace_back("ranks in the usual order");
+    if (other.recompute_logits && !simple.recompute_logits) reasons.emplace_back("logits that are kept");
     if (other.cp_ulysses > 1 && other.cp_ulysses < other.cp) reasons.emplace_back("one form of context parallelism");
   }
   for (size_t e = 0; e < num_encoders; ++e) {

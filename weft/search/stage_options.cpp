@@ -20,6 +20,10 @@ class Windows {
       : source_(source), limit_(limit), stages_(source.num_stages()), blocks_(source.num_blocks()) {}
 
   std::optional<Error> find() {
+    if (!limit_.around.empty()) {
+      find_around();
+      return std::nullopt;
+    }
     low.assign(static_cast<size_t>(stages_) + 1, blocks_);
     high.assign(static_cast<size_t>(stages_) + 1, 0);
     for (int32_t stage = 0; stage + 1 < stages_; ++stage) {
@@ -53,6 +57,16 @@ class Windows {
   bool is_empty = false;
 
  private:
+  void find_around() {
+    for (int32_t stage = 0; stage < stages_; ++stage) {
+      const int32_t first = limit_.around[static_cast<size_t>(stage)];
+      low.push_back(stage == 0 ? 0 : std::max(stage, first - limit_.reach));
+      high.push_back(stage == 0 ? 0 : std::min(blocks_ - (stages_ - stage), first + limit_.reach));
+    }
+    low.push_back(blocks_);
+    high.push_back(blocks_);
+  }
+
   bool fits(int32_t stage, int32_t first, int32_t end) {
     if (stage == 0 && first > 0) {
       // The first stage starts at the first block; the sweep back only asks how far it could reach.

@@ -60,6 +60,9 @@ class StageOptions {
   struct Limit {
     double below_ms = std::numeric_limits<double>::infinity();
     int64_t microbatches = 1;
+    /// Where stages start in a placement; others are listed only where no stage starts further than `reach` from there.
+    std::vector<int32_t> around = {};
+    int32_t reach = 0;
   };
   static Result<StageOptions> make(StageSource& source, const Limit& limit);
 

@@ -90,13 +90,17 @@ void DrawnBatch::apply(const Turns& turns, const Schedule& schedule, const PlanC
       back_latency(num_cells), back_busy(num_cells);
   std::vector<ModuleCosts> own(plan_.modules.size());
   ModuleCostsOf modules = mean.modules;
+  for (size_t m = 0; m < plan_.modules.size(); ++m) {
+    if (!plan_.modules[m].is_in_pipeline()) continue;
+    own[m] = *mean.modules[m];
+    modules[m] = &own[m];
+  }
   std::vector<StageCost> stages;
   for (int32_t microbatch = 0; microbatch < microbatches; ++microbatch) {
     const std::vector<int64_t>& samples = turns[static_cast<size_t>(microbatch)];
     for (size_t m = 0; m < plan_.modules.size(); ++m) {
       if (!plan_.modules[m].is_in_pipeline()) continue;
-      own[m] = model_.module_costs(plan_, plan_.modules[m], joined(samples, plan_.modules[m].kind));
-      modules[m] = &own[m];
+      model_.price_load(plan_, plan_.modules[m], joined(samples, plan_.modules[m].kind), own[m]);
     }
     price_stages(plan_, mean.parts, modules, stages);
     for (size_t s = 0; s < num_stages; ++s) {
@@ -121,8 +125,7 @@ void DrawnBatch::apply(const Turns& turns, const Schedule& schedule, const PlanC
   times.p2p_busy_ms = table(std::move(busy));
   times.gradient_p2p_ms = table(std::move(back_latency));
   times.gradient_p2p_busy_ms = table(std::move(back_busy));
-  for (size_t e = 0; e < mean.encoders.size(); ++e)
-    apply_encoder(mean.encoders[e], schedule.encoders[e], times.encoders[e]);
+  for (size_t e = 0; e < mean.encoders.size(); ++e) apply_encoder(mean, e, schedule.encoders[e], times.encoders[e]);
 }
 
 Segments DrawnBatch::macro_load(const ModulePlan& encoder, int32_t macro) const {
@@ -139,17 +142,19 @@ Segments DrawnBatch::macro_load(const ModulePlan& encoder, int32_t macro) const 
   return joined(*busiest, encoder.kind);
 }
 
-void DrawnBatch::apply_encoder(const PlanCosts::Encoder& mean, const ScheduledEncoder& rows,
+void DrawnBatch::apply_encoder(const PlanCosts& mean, size_t index, const ScheduledEncoder& rows,
                                EncoderCosts& times) const {
-  const ModulePlan& encoder = plan_.modules[static_cast<size_t>(mean.module)];
+  const int32_t module = mean.encoders[index].module;
+  const ModulePlan& encoder = plan_.modules[static_cast<size_t>(module)];
+  ModuleCosts costs = *mean.modules[static_cast<size_t>(module)];
   const auto num_groups = static_cast<size_t>(rows.num_groups());
   const auto num_macros = static_cast<size_t>(rows.num_macro_batches);
   const size_t num_cells = num_groups * num_macros;
   std::vector<double> forward(num_cells), backward(num_cells), busy(num_cells), latency(num_cells);
   std::vector<StageCost> stages;
   for (size_t macro = 0; macro < num_macros; ++macro) {
-    const ModuleCosts costs = model_.module_costs(plan_, encoder, macro_load(encoder, static_cast<int32_t>(macro)));
-    price_encoder(plan_, mean.module, costs, stages);
+    model_.price_load(plan_, encoder, macro_load(encoder, static_cast<int32_t>(macro)), costs);
+    price_encoder(plan_, module, costs, stages);
     for (size_t group = 0; group < num_groups; ++group) {
       const StageCost& stage = stages[group % static_cast<size_t>(rows.num_stages)];
       const size_t cell = group * num_macros + macro;

@@ -49,7 +49,8 @@ class DrawnBatch {
  private:
   /// What some samples cost, all together.
   static double sum_of(const std::vector<int64_t>& samples, const std::vector<double>& costs);
-  void apply_encoder(const PlanCosts::Encoder& mean, const ScheduledEncoder& rows, EncoderCosts& times) const;
+  /// Of the encoder with this place among those beside the pipeline.
+  void apply_encoder(const PlanCosts& mean, size_t index, const ScheduledEncoder& rows, EncoderCosts& times) const;
 
   const Plan& plan_;
   const CostModel& model_;

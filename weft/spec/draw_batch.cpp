@@ -63,7 +63,8 @@ SampleLoad SampleDrawer::draw() {
       embeddings += length.embeddings;
     }
   }
-  load.llm.push_back({workload_->tokens_include_media ? tokens : tokens + embeddings, 1});
+  const double parts = workload_->sequences_per_sample;
+  load.llm.push_back({(workload_->tokens_include_media ? tokens : tokens + embeddings) / parts, parts});
   return load;
 }
 
@@ -78,10 +79,12 @@ TokenSpread token_spread(const Model& model, const Workload& workload, const Sam
   const Segments& segments = average.of(kind);
   TokenSpread spread{.mean = num_tokens(segments)};
   if (kind == ModuleKind::kLlm) {
-    // One segment a sample; counts are probabilities.
+    // A segment for each number of tokens, which has the sample's sequences; counts are probabilities of these.
+    const double parts = workload.sequences_per_sample;
     for (const Segment& segment : segments) {
-      spread.deviation += segment.count * (segment.length - spread.mean) * (segment.length - spread.mean);
-      spread.most = std::max(spread.most, segment.length);
+      const double tokens = parts * segment.length;
+      spread.deviation += segment.count / parts * (tokens - spread.mean) * (tokens - spread.mean);
+      spread.most = std::max(spread.most, tokens);
     }
     spread.deviation = std::sqrt(spread.deviation);
     return spread;

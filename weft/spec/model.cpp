@@ -15,4 +15,9 @@ int64_t num_parameters(const Model& model) {
   return total;
 }
 
+int64_t vocabulary_of(const Model& model) {
+  const auto* table = std::get_if<Lookup>(&model.modules.back().entry.ops.front().shape);
+  return table == nullptr ? 0 : table->entries;
+}
+
 }  // namespace weft

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/text.h"
 #include "weft/spec/work.h"
 
 namespace weft {
@@ -32,9 +33,11 @@ Segments expected_segments(const Distribution& pieces, const Distribution& lengt
   return segments;
 }
 
-Segments as_segments(const Distribution& lengths) {
+/// Of `parts` sequences each.
+Segments as_segments(const Distribution& lengths, double parts) {
   Segments segments;
-  for (const auto& [length, probability] : lengths.outcomes()) segments.push_back({length, probability});
+  for (const auto& [length, probability] : lengths.outcomes())
+    segments.push_back({length / parts, probability * parts});
   return segments;
 }
 
@@ -55,6 +58,20 @@ std::optional<Error> find_stray_media(const Model& model, const Workload& worklo
                    fmt::format("Use a workload without {}, or a model with such an encoder.", words));
   }
   return std::nullopt;
+}
+
+/// A program's samples all have the rows that its dims say.
+std::optional<Error> find_other_rows(const Model& model, const Workload& workload) {
+  if (!model.numbers.program) return std::nullopt;
+  const auto rows = static_cast<double>(model.numbers.program->rows.rows_per_sample);
+  if (workload.tokens.min() == rows && workload.tokens.max() == rows) return std::nullopt;
+  return bad_fit(workload, workload.tokens_include_media ? "sequence_tokens" : "text_tokens",
+                 fmt::format("is {}, but a sample of the program {} has {} rows",
+                             workload.tokens.min() == workload.tokens.max()
+                                 ? fmt::format("{}", workload.tokens.min())
+                                 : fmt::format("from {} to {}", workload.tokens.min(), workload.tokens.max()),
+                             printable(model.name), rows),
+                 fmt::format("Give {}, or change the program's dims.", rows));
 }
 
 }  // namespace
@@ -93,6 +110,7 @@ AudioLength audio_length(const MediaGeometry& media, double seconds) {
 
 Result<SampleLoad> average_sample(const Model& model, const Workload& workload) {
   if (auto error = find_stray_media(model, workload)) return *error;
+  if (auto error = find_other_rows(model, workload)) return *error;
   SampleLoad load;
   Distribution embeddings = Distribution::constant(0);
   double most_embeddings = 0;
@@ -131,7 +149,8 @@ Result<SampleLoad> average_sample(const Model& model, const Workload& workload) 
                     workload.tokens.min(), model.name, most_embeddings),
         "Give longer sequences or fewer or smaller media, or give text_tokens and let the media come on top.");
   }
-  load.llm = as_segments(workload.tokens_include_media ? workload.tokens : sum(workload.tokens, embeddings));
+  load.llm = as_segments(workload.tokens_include_media ? workload.tokens : sum(workload.tokens, embeddings),
+                         workload.sequences_per_sample);
   return load;
 }
 

@@ -10,7 +10,7 @@ namespace weft {
 struct SampleLoad {
   Segments vision;  ///< a segment an image or tile, in rows: patches, and a tile's row in front of them
   Segments audio;   ///< a segment a clip, in positions
-  Segments llm;     ///< one segment, in tokens
+  Segments llm;     ///< one segment, or Workload::sequences_per_sample, in tokens
 
   const Segments& of(ModuleKind kind) const;
 };

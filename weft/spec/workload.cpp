@@ -17,6 +17,7 @@ constexpr DistributionRange kImageCountRange{0, 4096, true};
 constexpr DistributionRange kPatchCountRange{1, 1 << 22, true};
 constexpr DistributionRange kClipCountRange{0, 256, true};
 constexpr DistributionRange kClipSecondsRange{0.05, 36'000, false};
+constexpr NumberRange kSequencesRange{1, 1e6};
 
 std::span<const std::string> optimizer_names() {
   static const std::array<std::string, 1> names = {"adamw"};
@@ -73,6 +74,7 @@ bool Workload::is_frozen(ModuleKind kind) const {
 Json to_json(const Workload& w) {
   Json json = {{"name", w.name}, {"global_batch_samples", w.global_batch_samples}};
   json[w.tokens_include_media ? "sequence_tokens" : "text_tokens"] = to_json(w.tokens);
+  if (w.sequences_per_sample != 1) json["sequences_per_sample"] = w.sequences_per_sample;
   const auto add_media = [&](const Media& media, const char* count_key, const char* size_key) {
     if (media.pieces_per_sample.max() == 0) return;
     json[count_key] = to_json(media.pieces_per_sample);
@@ -109,6 +111,7 @@ Result<Workload> read_workload(const Document& document, std::string default_nam
   workload.tokens =
       read_distribution(fields, workload.tokens_include_media ? "sequence_tokens" : "text_tokens", kTokenRange);
   fields.raw("text_tokens");
+  workload.sequences_per_sample = fields.number_or("sequences_per_sample", 1, kSequencesRange);
   workload.images = read_media(fields, "images_per_sample", kImageCountRange, "patches_per_image", kPatchCountRange);
   workload.audio =
       read_media(fields, "audio_clips_per_sample", kClipCountRange, "audio_seconds_per_clip", kClipSecondsRange);

@@ -37,6 +37,9 @@ struct Workload {
   /// the whole sequence is given and text fills what the media leave.
   Distribution tokens = Distribution::constant(0);
   bool tokens_include_media = false;
+  /// A sample's tokens are so many sequences of equal length that do not see each other: of a packed row, what
+  /// attention takes as long for as for its own.
+  double sequences_per_sample = 1;
   Media images;
   Media audio;
   std::vector<ModuleKind> frozen;

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/source_tree.h"
+#include "weft/spec/draw_batch.h"
 #include "weft/spec/sample_load.h"
 #include "weft/spec/scenario.h"
 #include "weft/spec/work.h"
@@ -82,6 +83,36 @@ TEST(Workload, MistakesNameTheField) {
             "w.yaml: precision: is the text 'b16', fp64, fp32, bf16 or fp16 is needed. Did you mean 'bf16'?");
   EXPECT_NE(finding("global_batch_samples: 4\nsequence_tokens: 1\nimage_per_sample: 1\n")
                 .find("Did you mean 'images_per_sample'?"),
+            std::string::npos);
+}
+
+TEST(Workload, PackedRowsAttendWithinTheirSequencesAndAreAsLong) {
+  const Model model = *kScenarios.model("llama3-8b");
+  Workload whole = *kScenarios.workload("text_4k");
+  whole.tokens = Distribution::weighted({{2048, 0.5}, {4096, 0.5}});
+  Workload packed = whole;
+  packed.sequences_per_sample = 4;
+  const SampleLoad average = *average_sample(model, packed), usual = *average_sample(model, whole);
+  EXPECT_EQ(average.llm, (Segments{{512, 2}, {1024, 2}}));
+  EXPECT_EQ(num_tokens(average.llm), num_tokens(usual.llm));
+  const Attention attention{.heads = 1, .kv_heads = 1, .head_dim = 1, .mask = Mask::kFull};
+  EXPECT_DOUBLE_EQ(4 * num_attention_pairs(attention, average.llm), num_attention_pairs(attention, usual.llm));
+  const TokenSpread spread = token_spread(model, packed, average, ModuleKind::kLlm);
+  const TokenSpread usual_spread = token_spread(model, whole, usual, ModuleKind::kLlm);
+  EXPECT_DOUBLE_EQ(spread.mean, usual_spread.mean);
+  EXPECT_DOUBLE_EQ(spread.deviation, usual_spread.deviation);
+  EXPECT_DOUBLE_EQ(spread.most, usual_spread.most);
+  SampleDrawer drawer(model, packed, 3), usual_drawer(model, whole, 3);
+  for (int i = 0; i < 8; ++i) {
+    const Segments drawn = drawer.draw().llm;
+    EXPECT_EQ(drawn.front().count, 4);
+    EXPECT_EQ(num_tokens(drawn), num_tokens(usual_drawer.draw().llm));
+  }
+  const Result<Workload> again = read_workload({.source = "again", .root = to_json(packed)}, "");
+  ASSERT_TRUE(again.ok()) << again.error().message();
+  EXPECT_EQ(again->sequences_per_sample, 4);
+  EXPECT_NE(finding("global_batch_samples: 4\nsequence_tokens: 8\nsequences_per_sample: 0.5\n")
+                .find("sequences_per_sample: is the number 0.5"),
             std::string::npos);
 }
 

@@ -27,6 +27,15 @@ double PackedSurvey::fill_share() const {
   return mean_of_values(sequence_tokens) / static_cast<double>(row_tokens);
 }
 
+double PackedSurvey::equal_sequences() const {
+  double pairs = 0, all_pairs = 0;
+  for (size_t row = 0; row < squares.size(); ++row) {
+    pairs += squares[row];
+    all_pairs += sequence_tokens[row] * sequence_tokens[row];
+  }
+  return pairs > 0 ? std::max(1.0, all_pairs / pairs) : 1;
+}
+
 PackedSurvey pack_survey(const DataSurvey& survey, int64_t row_tokens) {
   PackedSurvey packed{.row_tokens = row_tokens};
   const std::vector<int64_t> lengths(survey.sequence_tokens.begin(), survey.sequence_tokens.end());
@@ -36,6 +45,8 @@ PackedSurvey pack_survey(const DataSurvey& survey, int64_t row_tokens) {
     };
     packed.sequence_tokens.push_back(sum(survey.sequence_tokens));
     packed.samples.push_back(static_cast<double>(row.size()));
+    double& squares = packed.squares.emplace_back(0);
+    for (const size_t sample : row) squares += survey.sequence_tokens[sample] * survey.sequence_tokens[sample];
     packed.images.push_back(sum(survey.images_per_sample));
     packed.clips.push_back(sum(survey.clips_per_sample));
   }
@@ -47,6 +58,7 @@ Workload workload_of_rows(const DataSurvey& survey, const PackedSurvey& rows, co
   const double tokens = std::round(mean_of_values(rows.sequence_tokens));
   workload.tokens = Distribution::constant(tokens);
   workload.tokens_include_media = true;
+  workload.sequences_per_sample = std::round(100 * rows.equal_sequences()) / 100;
   const double unit = static_cast<double>(std::max<int64_t>({media.patches_per_embedding, media.patches_per_tile, 1}));
   const double patches = std::max(unit, std::round(mean_of_values(survey.patches_per_image) / unit) * unit);
   const double seconds = std::max(0.05, std::round(mean_of_values(survey.seconds_per_clip) * 100) / 100);

@@ -10,10 +10,13 @@ struct PackedSurvey {
   int64_t row_tokens = 0;  ///< that a row has room for
   std::vector<double> sequence_tokens;
   std::vector<double> samples;
+  std::vector<double> squares;  ///< the sum of its samples' squared lengths, as attention takes time
   std::vector<double> images;
   std::vector<double> clips;
 
   double fill_share() const;
+  /// How many sequences of equal length attention of a row takes as long for.
+  double equal_sequences() const;
 };
 
 /// Packs as training does, in an order of its own. `row_tokens` is above 0 and samples are no longer.
