@@ -16,8 +16,12 @@ int64_t num_parameters(const Model& model) {
 }
 
 int64_t vocabulary_of(const Model& model) {
-  const auto* table = std::get_if<Lookup>(&model.modules.back().entry.ops.front().shape);
-  return table == nullptr ? 0 : table->entries;
+  const Module* llm = model.find(ModuleKind::kLlm);
+  if (llm == nullptr) return 0;
+  for (const Op& op : llm->entry.ops) {
+    if (const auto* table = std::get_if<Lookup>(&op.shape)) return table->entries;
+  }
+  return 0;
 }
 
 }  // namespace weft
