@@ -156,6 +156,11 @@ class SettingsEditor {
     return nullptr;
   }
 
+  /// Releases differ in one default, and of the two ways to hide messages of replicas one is read for both.
+  static bool is_kept(const std::string& key) {
+    return key == megatron_key::kSharding || key == megatron_key::kOverlapReduce || key == megatron_key::kOverlapGather;
+  }
+
   void list_edits(const ImportedRun& exported) {
     for (const ImportedKey& row : exported.keys) {
       // Megatron-LM refuses FSDP without it.
@@ -182,7 +187,7 @@ class SettingsEditor {
                         .key = key,
                         .value = row.value,
                         .own = is_given ? *own : ImportedKey{},
-                        .may_be_left_out = !is_needed && key != megatron_key::kSharding});
+                        .may_be_left_out = !is_needed && !is_kept(key)});
     }
     if (request_.system == Target::kMindspeedMm) join_stages(exported);
     // Checkpoints of FSDP are for FSDP alone.
@@ -240,7 +245,9 @@ class SettingsEditor {
   }
 
   std::optional<std::string> replaced(const SettingsFile& file, const Edit& edit, Manner manner) const {
-    if (is_json(file)) return with_json_value(file.text, parts_of(edit.key), json_text(edit.value));
+    const bool is_path = edit.key.find('.') != std::string::npos;
+    if (is_json(file))
+      return is_path ? with_json_value(file.text, parts_of(edit.key), json_text(edit.value)) : std::nullopt;
     const std::string value = edit.value.empty() ? "true" : edit.value;
     if (request_.system == Target::kMindformers) return with_yaml_value(file.text, parts_of(edit.key), value);
     if (is_yaml(file)) return with_value_in_line(file.text, edit.own.place.line, edit.key, edit.own.value, value);

@@ -215,6 +215,19 @@ TEST(SettingsEdit, AModelFileAndItsScriptChangeTogether) {
             "-        \"pipeline_num_layers\": [12, 16],\n-        \"recompute_granularity\": \"full\",\n"
             "-        \"recompute_method\": \"uniform\",\n-        \"recompute_num_layers\": 1\n"
             "+        \"pipeline_num_layers\": [10,18]\n");
+  // A batch that is computed is written out in the script, nowhere else.
+  std::string computed = script;
+  computed.replace(computed.find("--micro-batch-size 1 --global-batch-size 32"), 43,
+                   "--micro-batch-size $MBS --global-batch-size $((MBS * 32))");
+  const std::string doubled = added_and_removed(difference(
+      request_of(Target::kMindspeedMm, {{"finetune.sh", "MBS=1\n" + computed}, {"model.json", model}}, "ascend_910b_8"),
+      [](Plan& plan) {
+        plan.schedule.mbs = 2;
+        plan.schedule.microbatches /= 2;
+      }));
+  EXPECT_NE(doubled.find("+MBS=2\n"), std::string::npos) << doubled;
+  EXPECT_NE(doubled.find("--global-batch-size 32 --bf16"), std::string::npos) << doubled;
+  EXPECT_EQ(doubled.find("\"global-batch-size\""), std::string::npos) << doubled;
   // One stage: the lists stay, with one number each.
   const std::string joined = added_and_removed(difference(request, [](Plan& plan) {
     for (ModulePlan& module : plan.modules) {
