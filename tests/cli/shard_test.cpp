@@ -1,5 +1,7 @@
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -117,10 +119,63 @@ TEST_F(ShardVerb, SaysWhatIsWrong) {
   expect(pins("operators: {mlp.down: {cp: f}}\n"), "has no axis 'cp'");
   expect(pins("mode: explicit\noperators: {mlp.down: {tp: f}}\n"), "attention.norm has no choice on tp");
   expect(pins("forbid: [sends]\n"), "'sends' cannot be forbidden");
+  expect(pins("mode: data\noperators: {mlp.down: {tp: f}}\n"),
+         "mlp.down is pinned to 'cut f' on tp, but in mode data it does 'cut b'");
+  expect(pins("inputs: {\"*\": {tp: b}, x: {tp: s}}\n"),
+         "x is in shards of 's' on tp, but '*' makes it in shards of 'b'");
+  expect(pins("inputs: {y: {tp: b}}\n"), "no input of llama3-8b.layer fits the pattern. Known are x");
+  expect(pins("zero: {\"*\": {tp: 1}, \"*.qkv.*\": {tp: 3}}\n"), "has stage 3 on tp, but '*' gives it 1");
+  expect(pins("mode: semi\nparallel_mode: 2\n"), "parallel_mode: says auto, where another word for it says semi");
+  const std::string whole = write("whole.yaml", "weft_strategy: 1\nfull_batch: true\ninputs: {\"*\": {tp: b}}\n");
+  expect(message({"--model", "llama3-8b", "--mesh", "tp=8", "--cluster", "dgx_h100", "--strategy", whole}),
+         "full_batch: has every rank read all of");
+  expect(message(layer("tp=4,tp=2", "1")), "--mesh: axis 'tp' is given twice");
+  expect(message(layer("a=2,b=2,c=2,d=2", "2"), 1), "with its dims b s h has");
+  expect(message(with(layer("tp=8", "1"), {"--search", "propagate", "--memory-gib", "0.01"}), 1),
+         "what the propagating search found takes");
   expect(message(with(layer("tp=8", "1"), {"--memory-gib", "0.01"}), 1), "the least that one takes is");
   const std::string program = write("p.txt", "weft_program 1 p\ndim b 8\ninput x [b h]\n");
   expect(message({"--program", program, "--mesh", "tp=8", "--cluster", "dgx_h100"}),
          "line 3: x: the dim 'h' does not exist");
+}
+
+TEST_F(ShardVerb, LayersThatDifferAreRowsOfTheirOwn) {
+  const std::vector<std::string> tight = with(
+      {"--model", "llama3-8b", "--mesh", "tp=8,dp=8", "--cluster", "dgx_h100", "--nodes", "8"}, {"--memory-gib", "22"});
+  const Json report = json_of(tight);
+  std::map<std::string, std::set<int64_t>> layers;
+  std::map<std::string, int64_t> times;
+  double compute_ms = 0;
+  for (const Json& op : report["operators"]) {
+    times[op["name"]] += op["times"].get<int64_t>();
+    compute_ms += op["times"].get<double>() * op["compute_ms"].get<double>();
+    if (!op.contains("layers")) continue;
+    EXPECT_EQ(op["layers"].size(), op["times"].get<size_t>());
+    for (const Json& layer : op["layers"]) EXPECT_TRUE(layers[op["name"]].insert(layer.get<int64_t>()).second);
+  }
+  ASSERT_FALSE(layers.empty());
+  for (const auto& [name, which] : layers) EXPECT_EQ(which.size(), 32U) << name;
+  for (const auto& [name, count] : times) EXPECT_EQ(count, name.starts_with("layers.") ? 32 : 1) << name;
+  // Every layer is there once: what rows compute adds up.
+  EXPECT_NEAR(compute_ms, report["compute_ms"].get<double>(), 1e-6 * compute_ms);
+  const ProgramRun text = shard(tight);
+  EXPECT_NE(text.out.find("layers.mlp.down ["), std::string::npos) << text.out;
+}
+
+TEST_F(ShardVerb, PyTorchsExampleIsUnderstoodForAWholeModel) {
+  const std::string file = write("torch.yaml",
+                                 "weft_strategy: 1\nmesh: {tp: 8, dp: 8}\noperators:\n"
+                                 "  embedding: RowwiseParallel\n  \"*norm\": SequenceParallel\n"
+                                 "  \"*.qkv\": ColwiseParallel\n  \"*.out\": RowwiseParallel\n"
+                                 "  \"*.gate_up\": ColwiseParallel\n  \"*.down\": RowwiseParallel\n"
+                                 "  logits: ColwiseParallel\n");
+  const Json report = json_of({"--model", "llama3-8b", "--mesh", "tp=8,dp=8", "--cluster", "dgx_h100", "--nodes", "8",
+                               "--samples", "8", "--strategy", file});
+  EXPECT_EQ(choice_of(report, "embedding")["tp"], "cut v");
+  EXPECT_EQ(choice_of(report, "norm")["tp"], "cut s");
+  EXPECT_EQ(choice_of(report, "logits")["tp"], "cut v");
+  EXPECT_EQ(choice_of(report, "loss")["tp"], "cut v");
+  for (const Json& op : report["operators"]) EXPECT_EQ(op["choice"]["dp"], "cut b") << op["name"];
 }
 
 TEST_F(ShardVerb, ModelsOfEveryKindHavePrograms) {

@@ -78,7 +78,7 @@ auto wider_models() {
                                     "rope_parameters": {"mrope_section": [2, 4, 2]}},
                     "vision_config": {"out_hidden_size": 128, "intermediate_size": 75, "attention_dropout": 0.1},
                     "audio_config": {"output_dim": 128, "d_model": 48, "encoder_ffn_dim": 100,
-                                     "attention_dropout": 0.3, "dropout": 0.2}})"},
+                                     "attention_dropout": 0.3, "dropout": 0.2, "activation_dropout": 0.1}})"},
       TinyModel{"DropoutBranches", "qwen3_vl_untied",
                 R"({"text_config": {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 8,
                                     "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 201,

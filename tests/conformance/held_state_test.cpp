@@ -17,7 +17,7 @@ HeldState held_by(const TrainingRank& rank, const PrecisionPlan& precision) {
   HeldState held;
   for (const StageOptimizer* optimizer : rank.optimizers()) {
     const HeldElements elements = optimizer->held_elements();
-    const Precision sums = optimizer->zero() >= 2 ? precision.master : precision.reduce;
+    const Precision sums = optimizer->rules().gradient_sums(precision.reduce, precision.master);
     held += {.weights = elements.values * static_cast<int64_t>(num_bytes(precision.compute)),
              .gradients = elements.gradients * static_cast<int64_t>(num_bytes(sums)),
              .optimizer = elements.states * static_cast<int64_t>(num_bytes(precision.master))};

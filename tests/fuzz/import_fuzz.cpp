@@ -1,7 +1,8 @@
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/targets.h"
-#include "weft/exchange/import.h"
+#include "weft/exchange/settings_edit.h"
 #include "weft/meaning/check.h"
+#include "weft/meaning/trainable.h"
 #include "weft/spec/model_reader.h"
 
 using namespace weft;
@@ -45,6 +46,19 @@ int weft::fuzz_import(const uint8_t* data, size_t size) {
     claim_good_message(run);
     return 0;
   }
-  if (!run->searches) claim(check_plan(run->plan, PlanUse::kPrice).empty());
+  if (run->searches) return 0;
+  claim(check_plan(run->plan, PlanUse::kPrice).empty());
+  // The file, changed to say another plan, says it.
+  Plan wanted = run->plan;
+  ModulePlan& llm = wanted.modules.back();
+  llm.sequence_parallel = !llm.sequence_parallel && llm.tp > 1;
+  llm.zero = llm.zero == 0 && llm.dp > 1 ? 1 : 0;
+  wanted.predicted = {.step_time_ms = 1, .peak_memory_gib = {1}, .throughput_samples_per_s = 1};
+  if (!check_plan(wanted, PlanUse::kPrice).empty() || !trains(wanted, ModuleKind::kLlm)) return 0;
+  const Result<SettingsEdit> edit = edit_settings(request, *run, wanted);
+  if (!edit || edit->files.empty()) return 0;
+  request.files.front() = edit->files.front();
+  const Result<ImportedRun> again = import_settings(request);
+  claim(again.ok() && again->plan.llm().zero == llm.zero);
   return 0;
 }

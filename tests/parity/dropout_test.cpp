@@ -53,7 +53,8 @@ TEST_P(DroppingModels, HaveTheLossAndGradientsOfTransformersInDoubles) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Fixtures, DroppingModels, testing::Values("gpt2", "internvl", "internvl_norms"),
+INSTANTIATE_TEST_SUITE_P(Fixtures, DroppingModels,
+                         testing::Values("gpt2", "internvl", "internvl_norms", "qwen2_5_omni"),
                          [](const auto& test) { return test.param; });
 
 }  // namespace

@@ -5,7 +5,9 @@
     env/bin/python tests/parity/make_dropout_fixtures.py --check DIR
 
 transformers' own modules say where something is dropped: its models run in training mode, and every call of PyTorch's
-dropout gets its mask here. Which elements a mask drops is drawn as docs/design/models-on-one-device.md says, with NumPy.
+dropout gets its mask here. Qwen2.5-Omni's audio layers, which were made of Whisper's, read what they should drop and drop
+nothing; Whisper's own layer says where. Which elements a mask drops is drawn as docs/design/models-on-one-device.md says, with
+NumPy.
 """
 
 import argparse
@@ -18,6 +20,9 @@ import numpy
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
+from transformers.models.qwen2_5_omni.configuration_qwen2_5_omni import Qwen2_5OmniThinkerConfig
+from transformers.models.qwen2_5_omni.modeling_qwen2_5_omni import Qwen2_5OmniAudioEncoderLayer
+from transformers.models.whisper.modeling_whisper import WhisperEncoderLayer
 
 from fixture_inputs import IGNORED, unpack
 from fixture_reference import gradients, in_double, model_inputs, new_model
@@ -31,18 +36,23 @@ CASES = {
                                                          "projection_dropout": 0.15}}),
     "internvl_norms": ("internvl_norms", "tiles", {"vision_config": {"projection_dropout": 0.4},
                                                    "text_config": {"attention_dropout": 0.1}}),
+    "qwen2_5_omni": ("qwen2_5_omni", "audio", {"audio_config": {"attention_dropout": 0.3, "dropout": 0.2,
+                                                                "activation_dropout": 0.25}}),
 }
-EMBEDDING, ATTENTION, ATTENTION_SUM, MLP_SUM = range(4)
-# Modules of dropout, and those whose attention calls the function, by what their names end in.
+EMBEDDING, ATTENTION, ATTENTION_SUM, MLP_SUM, MLP = 0, 1, 2, 3, 6
+# Modules of dropout, those whose attention calls the function, and those that run before a layer calls it, by what their
+# names end in.
 SITES = [
     (r"transformer\.drop|vision_tower\.embeddings\.dropout", EMBEDDING),
     (r"h\.(\d+)\.attn|layer\.(\d+)\.attention|layers\.(\d+)\.self_attn", ATTENTION),
-    (r"h\.(\d+)\.attn\.resid_dropout|layer\.(\d+)\.attention\.projection_dropout", ATTENTION_SUM),
-    (r"h\.(\d+)\.mlp\.dropout|layer\.(\d+)\.dropout", MLP_SUM),
+    (r"h\.(\d+)\.attn\.resid_dropout|layer\.(\d+)\.attention\.projection_dropout|layers\.(\d+)\.self_attn\.out_proj",
+     ATTENTION_SUM),
+    (r"layers\.(\d+)\.fc1", MLP),
+    (r"h\.(\d+)\.mlp\.dropout|layer\.(\d+)\.dropout|layers\.(\d+)\.fc2", MLP_SUM),
 ]
 WORD = 0xFFFFFFFF
-TEXT, VISION = 0, 1
-APART = {TEXT: 0, VISION: 0x9E3779B97F4A7C15}  # seeds of modules
+TEXT, VISION, AUDIO = "text", "vision", "audio"
+APART = {TEXT: 0, VISION: 0x9E3779B97F4A7C15, AUDIO: 2 * 0x9E3779B97F4A7C15 % 2**64}  # seeds of modules
 
 
 def philox(counter, key):
@@ -72,25 +82,33 @@ class Masks:
     """Takes the place of PyTorch's dropout while one sample runs."""
 
     def __init__(self, model, seed, step):
-        self.seed, self.step, self.rows, self.now = seed, step, {}, None
+        self.seed, self.step, self.rows, self.now, self.num_seen = seed, step, {}, None, 0
         self.calls = {}
         for name, module in model.named_modules():
             for pattern, site in SITES:
                 found = re.search(rf"(?:^|\.)(?:{pattern})$", name)
                 if found:
                     layer = int(next((g for g in found.groups() if g), 0))
-                    kind = VISION if "vision_tower" in name else TEXT
-                    module.register_forward_pre_hook(lambda m, a, s=(kind, layer, site): setattr(self, "now", s))
+                    kind = VISION if "vision_tower" in name else AUDIO if "audio_tower" in name else TEXT
+                    module.register_forward_pre_hook(lambda m, a, s=(kind, layer, site): self.begin(s))
+
+    def begin(self, site):
+        self.now, self.num_seen = site, 0
 
     def __call__(self, x, p=0.5, training=True, inplace=False):
         if p == 0 or not training:
             return x
         kind, layer, site = self.now
+        if x.dim() == 2:  # sound has no batch
+            return self(x[None], p)[0]
         assert (x.dim() == 4) == (site == ATTENTION), f"{site} drops rows of {x.dim()} dims"
         self.calls[(kind, site)] = self.calls.get((kind, site), 0) + 1
         key = key_of(self.seed ^ APART[kind], self.step, layer, site)
         rows = self.rows[kind]  # [batch, rows]
         if site == ATTENTION:
+            # One call after the other has rows that see each other.
+            rows = rows[:, self.num_seen:self.num_seen + x.shape[2]]
+            self.num_seen += x.shape[2]
             query, place = rows[:, None, :, None], (rows & WORD)[:, None, None, :]
             head = numpy.arange(x.shape[1])[None, :, None, None]
             drawn = philox([query & WORD, query >> 32, place // 4, head], key)
@@ -104,9 +122,14 @@ class Masks:
 
     def number(self, config, sample, number):
         """Rows of a sample: tokens by their places; patches by theirs among all of the sample's, squares that are merged
-        together, and a class's row by that of its first patch, set apart."""
+        together, and a class's row by that of its first patch, set apart; sound by its places in all clips."""
         high = number << 32
         self.rows = {TEXT: (high | numpy.arange(len(sample["input_ids"])))[None]}
+        if sample["audio"]:
+            chunk = 2 * config.audio_config.n_window
+            frames = [int(n) for n, _ in sample["audio"]]
+            positions = sum((min(chunk, n - begin) - 1) // 2 + 1 for n in frames for begin in range(0, n, chunk))
+            self.rows[AUDIO] = (high | numpy.arange(positions))[None]
         if config.model_type != "internvl" or not sample["image"]:
             return
         side = config.vision_config.image_size[0] // config.vision_config.patch_size[0]
@@ -121,7 +144,23 @@ def changed_config(folder, changes):
     fields = json.loads((folder / "config.json").read_text())
     for key, value in changes.items():
         fields[key] = fields[key] | value if isinstance(value, dict) else value
+    if fields["model_type"] == "qwen2_5_omni_thinker":
+        return Qwen2_5OmniThinkerConfig(**fields)
     return AutoConfig.for_model(**fields)
+
+
+def drop_like_whisper(model):
+    """Has audio layers run Whisper's code, which drops what they read and leave out."""
+    for layer in model.modules():
+        if not isinstance(layer, Qwen2_5OmniAudioEncoderLayer):
+            continue
+        attention = layer.self_attn
+        attention.attention_dropout = attention.dropout
+        attend = attention.forward
+        attention.forward = lambda hidden_states, attention_mask, cu_seqlens, attend=attend: (
+            attend(hidden_states, cu_seqlens=cu_seqlens), None)
+        layer.forward = lambda hidden_states, cu_seqlens, layer=layer, **ignored: (
+            WhisperEncoderLayer.forward(layer, hidden_states, None, cu_seqlens=cu_seqlens),)
 
 
 def evaluate(name, seed, step):
@@ -134,6 +173,7 @@ def evaluate(name, seed, step):
         model = new_model(config)
         model.load_state_dict(weights)
         model = model.double().train()
+        drop_like_whisper(model)
         masks = Masks(model, seed, step)
         plain, torch.nn.functional.dropout = torch.nn.functional.dropout, masks
         try:
@@ -148,7 +188,7 @@ def evaluate(name, seed, step):
         finally:
             torch.nn.functional.dropout = plain
     facts = {"fixture": fixture, "case": case, "seed": seed, "step": step, "config": changes,
-             "calls": {f"{'vision' if kind else 'text'} {site}": n for (kind, site), n in sorted(masks.calls.items())}}
+             "calls": {f"{kind} {site}": n for (kind, site), n in sorted(masks.calls.items())}}
     return {k: v.contiguous() for k, v in found.items()}, facts
 
 

@@ -1,6 +1,7 @@
 #include "weft/cli/advice.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 #include "weft/cli/interrupt.h"
 #include "weft/cli/plan_text.h"
 #include "weft/cli/table.h"
+#include "weft/meaning/check.h"
 #include "weft/plan/plan_json.h"
 #include "weft/search/target_space.h"
 #include "weft/simulate/plan_simulator.h"
@@ -31,6 +33,22 @@ Result<PlanSearchResult> searched(const Plan& plan, const AdviceOptions& options
   return result;
 }
 
+/// What rounds to nothing is not shown.
+constexpr double kLeastShownMs = 0.05;
+
+/// The precision is the user's: no search chooses it. Where what was found does not fit with it, it is the search's.
+void keep_precision(const Plan& own, Plan& found) {
+  const auto all = [](const Plan& plan) {
+    return std::array{plan.precision.compute, plan.precision.master, plan.precision.reduce};
+  };
+  if (all(own) == all(found)) return;
+  Plan kept = found;
+  kept.precision = own.precision;
+  if (!check_plan(kept, PlanUse::kPrice).empty()) return;
+  const auto report = simulate_plan(kept, {});
+  if (report && report->fits()) found.precision = own.precision;
+}
+
 std::string memory_text(const PlanReport& report) {
   return fmt::format("{:.1f} GiB{}", report.peak_memory_bytes() / kGiB, report.fits() ? "" : ", does not fit");
 }
@@ -41,6 +59,7 @@ Result<Advice> advise(const Plan& plan, const AdviceOptions& options) {
   WEFT_TRY(const PlanSearchResult result, searched(plan, options));
   Advice advice{.before = plan, .after = result.chosen->plan};
   advice.is_optimal = result.is_optimal;
+  keep_precision(plan, advice.after);
   // Both on the same batches.
   advice.before.batches = advice.after.batches;
   advice.before.batch_seed = advice.after.batch_seed;
@@ -87,10 +106,13 @@ std::string to_text(const Advice& advice) {
   for (const PlanChange& change : advice.changes) {
     left_ms -= change.saved_ms;
     std::string why;
-    for (size_t i = 0; i < std::min<size_t>(3, change.parts.size()); ++i)
-      why += fmt::format("{}{} {:+.1f}", i > 0 ? ", " : "", change.parts[i].words, -change.parts[i].more_ms);
-    text += fmt::format("  {:+10.1f} ms  {}{}\n               {}\n", -change.saved_ms, change.words,
-                        change.fits ? "" : " (does not fit yet)", why);
+    for (size_t i = 0; i < std::min<size_t>(3, change.parts.size()); ++i) {
+      if (std::abs(change.parts[i].more_ms) < kLeastShownMs) continue;
+      why += fmt::format("{}{} {:+.1f}", why.empty() ? "" : ", ", change.parts[i].words, -change.parts[i].more_ms);
+    }
+    const double more_ms = std::abs(change.saved_ms) < kLeastShownMs ? 0 : -change.saved_ms;
+    text += fmt::format("  {:+10.1f} ms  {}{}\n", more_ms, change.words, change.fits ? "" : " (does not fit yet)");
+    if (!why.empty()) text += fmt::format("               {}\n", why);
   }
   text += fmt::format("  {:+10.1f} ms  together\n", after_ms - before_ms + left_ms);
   return text;

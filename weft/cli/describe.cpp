@@ -108,7 +108,7 @@ void add_describe(Verbs& verbs) {
   Verb& verb = verbs.emplace_back(
       Verb{.name = "describe", .summary = "What a model is made of: modules, blocks, parameters, FLOPs, bytes"});
   verb.option("--model", options->model,
-              "Hugging Face config.json, a folder holding one, or a name in scenarios/models")
+              "Hugging Face config.json, a folder holding one, a program of your own, or a name in scenarios/models")
       .named("M");
   verb.option("--workload", options->workload,
               "YAML or JSON file, or a name in scenarios/workloads (default: text_4k, vl_sft or omni_short, by "

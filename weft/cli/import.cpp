@@ -16,6 +16,7 @@
 #include "weft/cli/report_text.h"
 #include "weft/cli/terminal_line.h"
 #include "weft/cli/verbs.h"
+#include "weft/exchange/file_difference.h"
 #include "weft/exchange/settings_edit.h"
 #include "weft/exchange/yaml_text.h"
 #include "weft/plan/plan_json.h"
@@ -105,6 +106,17 @@ Result<ImportRequest> request_of(const ImportOptions& options) {
   return request;
 }
 
+/// Of the files that change, in the form that patch applies.
+std::string differences_of(const ImportRequest& request, const SettingsEdit& edit) {
+  std::string text;
+  for (const SettingsFile& file : edit.files) {
+    for (const SettingsFile& own : request.files) {
+      if (own.name == file.name) text += file_difference(own.name, own.text, file.text);
+    }
+  }
+  return text;
+}
+
 /// The better plan as a difference of the user's own files, or as settings to write into them.
 std::string edit_text(const ImportRequest& request, const SettingsEdit& edit) {
   std::string text = "settings to change:\n";
@@ -113,11 +125,7 @@ std::string edit_text(const ImportRequest& request, const SettingsEdit& edit) {
                         change.after.empty() ? "leave it out" : change.after);
   }
   if (edit.changes.empty()) text += "  none\n";
-  for (const SettingsFile& file : edit.files) {
-    for (const SettingsFile& own : request.files) {
-      if (own.name == file.name) text += "\n" + difference_of(own, file);
-    }
-  }
+  if (!edit.files.empty()) text += "\n" + differences_of(request, edit);
   if (edit.files.empty() && !edit.changes.empty())
     text += "\nNo change of single lines was found that gives the plan when the files are read again. As a whole:\n" +
             shown(edit.exported);
@@ -151,6 +159,7 @@ Result<std::string> advised(const ImportOptions& options, const ImportRequest& r
     json["settings"] = Json::array();
     for (const SettingChange& change : edit ? edit->changes : std::vector<SettingChange>())
       json["settings"].push_back({{"key", change.key}, {"before", change.before}, {"after", change.after}});
+    json["difference"] = edit ? differences_of(request, *edit) : "";
     return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   }
   std::string text = keys_text(run) + "\n" + to_text(advice);

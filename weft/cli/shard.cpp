@@ -1,5 +1,6 @@
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -62,7 +63,8 @@ Result<GivenProgram> program_of_model(const ShardOptions& options, int64_t num_r
     }
     const ProgramSizes sizes{
         .samples = samples,
-        .rows = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(count > 0 ? tokens / count : 1)))};
+        .rows = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(count > 0 ? tokens / count : 1))),
+        .normalizes_experts = model.numbers.llm.normalizes_expert_weights};
     const std::string module_name(name_of(module.kind));
     known.push_back(module_name);
     GivenProgram given{.program = {}, .precision = workload.precision, .attention = workload.attention};
@@ -165,6 +167,33 @@ Result<ProgramCheckReport> verify(const Program& program, const ShardProblem& pr
   return report;
 }
 
+Result<AxisLinks> links_of(const std::vector<Axis>& axes, const Cluster& cluster) {
+  Result<AxisLinks> links = AxisLinks::create(axes, cluster);
+  if (links) return links;
+  Error error = std::move(links).error();
+  if (error.source.empty()) error.source = "--mesh";
+  return error;
+}
+
+/// What each pinned operator costs, where there are few enough to try.
+void price_pins(const ShardLimits& limits, const std::function<Result<ShardSolution>(const ShardLimits&)>& solve_with,
+                ShardReport& report) {
+  constexpr size_t kMostPins = 16;
+  const Program& program = report.problem.program();
+  for (size_t op = 0; op < program.operators.size(); ++op) {
+    const auto& pins = limits.pins[op];
+    if (std::none_of(pins.begin(), pins.end(), [](const auto& pin) { return pin.has_value(); })) continue;
+    if (report.pins.size() >= kMostPins) {
+      ++report.num_pins_left;
+      continue;
+    }
+    ShardLimits without = limits;
+    without.pins[op].assign(pins.size(), std::nullopt);
+    const Result<ShardSolution> freed = solve_with(without);
+    if (freed) report.pins.push_back({program.operators[op].name, report.solution.totals.ms() - freed->totals.ms()});
+  }
+}
+
 Result<std::string> run_shard(const ShardOptions& options) {
   const auto now = [] { return std::chrono::steady_clock::now(); };
   if (auto error = find_bad_output({{"--out", options.out}, {"--program-out", options.program_out}})) return *error;
@@ -174,7 +203,7 @@ Result<std::string> run_shard(const ShardOptions& options) {
     WEFT_TRY(nodes, parse_count("--nodes", *options.nodes, {1, kMostNodes}));
   }
   WEFT_TRY(const Cluster cluster, find_scenarios().cluster(options.cluster, nodes));
-  WEFT_TRY(const AxisLinks links, AxisLinks::create(axes, cluster));
+  WEFT_TRY(const AxisLinks links, links_of(axes, cluster));
   WEFT_TRY(GivenProgram given, given_program(options, links.grid().num_positions()));
   if (!cluster.device.matrix_tflops.contains(given.precision))
     return Error{.source = "--cluster",
@@ -228,19 +257,15 @@ Result<std::string> run_shard(const ShardOptions& options) {
                      .search = search.search,
                      .search_ms = search_ms,
                      .pins = {},
+                     .num_pins_left = 0,
                      .explains = options.explain,
                      .verified = {}};
-  // What each pin costs, where there are few enough to try.
-  if (mode == ShardMode::kSemi || mode == ShardMode::kAuto) {
-    for (size_t op = 0; op < given.program.operators.size() && options.strategy && report.pins.size() < 16; ++op) {
-      ShardLimits without = limits;
-      const auto& pins = limits.pins[op];
-      if (std::none_of(pins.begin(), pins.end(), [](const auto& pin) { return pin.has_value(); })) continue;
-      without.pins[op].assign(axes.size(), std::nullopt);
+  if (options.strategy && (mode == ShardMode::kSemi || mode == ShardMode::kAuto)) {
+    const auto solve_with = [&](const ShardLimits& without) {
       std::optional<ShardProblem> other;
-      const Result<ShardSolution> freed = solve(given.program, setting, without, mode, search, other);
-      if (freed) report.pins.push_back({given.program.operators[op].name, solution.totals.ms() - freed->totals.ms()});
-    }
+      return solve(given.program, setting, without, mode, search, other);
+    };
+    price_pins(limits, solve_with, report);
   }
   if (options.verify) {
     WEFT_TRY(report.verified, verify(given.program, *problem, solution.assignment));

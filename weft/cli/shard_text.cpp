@@ -1,9 +1,12 @@
 #include "weft/cli/shard_text.h"
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 
 #include <fmt/format.h>
 
+#include "weft/base/text.h"
 #include "weft/base/units.h"
 #include "weft/cli/table.h"
 
@@ -20,6 +23,12 @@ struct ShownTransition {
   double ms = 0;     ///< a microbatch
 };
 
+/// An operator in those layers of its repeat that do the same; outside of repeats there is one.
+struct ShownOperator {
+  size_t op = 0;
+  std::vector<size_t> times;
+};
+
 class ShardTable {
  public:
   explicit ShardTable(const ShardReport& report)
@@ -28,19 +37,53 @@ class ShardTable {
         program_(problem_.program()),
         grid_(problem_.setting().links.grid()) {}
 
-  /// Of layers that differ the one in the middle is shown.
-  size_t shown_time(size_t op) const { return chosen(op).size() / 2; }
   const std::vector<size_t>& chosen(size_t op) const { return report_.solution.assignment.options[op]; }
-  const OperatorOption& option(size_t op) const { return problem_.options(op)[chosen(op)[shown_time(op)]]; }
-  const StateOption& held(size_t op) const {
-    return option(op).states[report_.solution.assignment.states[op][shown_time(op)]];
+  const OperatorOption& option(const ShownOperator& row) const {
+    return problem_.options(row.op)[chosen(row.op)[row.times.front()]];
+  }
+  const StateOption& held(const ShownOperator& row) const {
+    return option(row).states[report_.solution.assignment.states[row.op][row.times.front()]];
   }
 
-  std::string choice_text(size_t op) const {
+  /// Layers of a repeat that do the same with an operator, and take what it reads from the same layouts, are one row.
+  std::vector<ShownOperator> rows() const {
+    std::vector<ShownOperator> rows;
+    for (size_t op = 0; op < program_.operators.size(); ++op) {
+      std::map<std::vector<size_t>, size_t> known;
+      for (size_t time = 0; time < chosen(op).size(); ++time) {
+        std::vector<size_t> what{chosen(op)[time], report_.solution.assignment.states[op][time]};
+        for (const size_t value : program_.operators[op].operands) {
+          if (problem_.is_priced(value)) what.push_back(made_code(value, op, time));
+        }
+        const auto [place, is_new] = known.emplace(std::move(what), rows.size());
+        if (is_new) rows.push_back({.op = op, .times = {}});
+        rows[place->second].times.push_back(time);
+      }
+    }
+    return rows;
+  }
+
+  /// Whether some layers of its repeat do something else.
+  bool is_part(const ShownOperator& row) const { return row.times.size() < chosen(row.op).size(); }
+
+  /// "0-11, 14".
+  static std::string layers_text(const ShownOperator& row) {
+    std::string text;
+    for (size_t i = 0; i < row.times.size();) {
+      size_t last = i;
+      while (last + 1 < row.times.size() && row.times[last + 1] == row.times[last] + 1) ++last;
+      text += fmt::format("{}{}", text.empty() ? "" : ", ", row.times[i]);
+      if (last > i) text += fmt::format("-{}", row.times[last]);
+      i = last + 1;
+    }
+    return text;
+  }
+
+  std::string choice_text(const ShownOperator& row) const {
     std::string text;
     for (size_t axis = 0; axis < grid_.num_axes(); ++axis)
       text += fmt::format("{}{} {}", axis > 0 ? ", " : "", grid_.axes()[axis].name,
-                          text_of(program_.operators[op].rule, option(op).choices[axis]));
+                          text_of(program_.operators[row.op].rule, option(row).choices[axis]));
     return text;
   }
 
@@ -57,16 +100,16 @@ class ShardTable {
     return text;
   }
 
-  std::vector<AxisState> need_states(size_t op, size_t operand) const {
+  std::vector<AxisState> need_states(const ShownOperator& row, size_t operand) const {
     std::vector<AxisState> states;
-    for (const Choice choice : option(op).choices)
-      states.push_back(states_of(program_.operators[op].rule, choice).operands[operand]);
+    for (const Choice choice : option(row).choices)
+      states.push_back(states_of(program_.operators[row.op].rule, choice).operands[operand]);
     return states;
   }
 
-  size_t made_code(size_t value, size_t reader) const {
+  /// The layout in which a reader finds a value, in one layer of its repeat.
+  size_t made_code(size_t value, size_t reader, size_t time) const {
     const auto repeat = program_.repeat_of(reader);
-    const size_t time = shown_time(reader);
     if (repeat && program_.repeats[*repeat].carried_in == value && time > 0) {
       const size_t op = *program_.find_operator(program_.values[program_.repeats[*repeat].carried_out].name);
       return problem_.options(op)[chosen(op)[time - 1]].result;
@@ -79,16 +122,16 @@ class ShardTable {
     return problem_.options(op)[chosen(op)[program_.repeat_of(op) == repeat ? time : chosen(op).size() - 1]].result;
   }
 
-  std::vector<ShownTransition> transitions(size_t op) const {
+  std::vector<ShownTransition> transitions(const ShownOperator& row) const {
     std::vector<ShownTransition> shown;
-    const Operator& reader = program_.operators[op];
+    const Operator& reader = program_.operators[row.op];
     for (size_t operand = 0; operand < reader.operands.size(); ++operand) {
       const size_t value = reader.operands[operand];
       if (!problem_.is_priced(value)) continue;
       const TransitionPrices& prices = problem_.transitions(value);
-      const size_t made = made_code(value, op);
-      const std::vector<AxisState> needs = need_states(op, operand);
-      const Need need = option(op).needs[operand];
+      const size_t made = made_code(value, row.op, row.times.front());
+      const std::vector<AxisState> needs = need_states(row, operand);
+      const Need need = option(row).needs[operand];
       ShownTransition one{.value = program_.values[value].name,
                           .reader = reader.name,
                           .from = layout_text(value, prices.codes().states(made)),
@@ -121,18 +164,18 @@ class ShardTable {
   }
 
   /// How much of the communication of an operator's weights hides behind its computing.
-  std::string hidden_text(size_t op) const {
+  std::string hidden_text(const ShownOperator& row) const {
     double all = 0, exposed = 0;
-    for (const WeightPrice& weight : held(op).weights) {
+    for (const WeightPrice& weight : held(row).weights) {
       all += weight.communication_ms;
       exposed += weight.exposed_ms;
     }
     return all > 0 ? format_percent(1 - exposed / all) : "-";
   }
 
-  std::string stages_text(size_t op) const {
+  std::string stages_text(const ShownOperator& row) const {
     std::string text;
-    for (const WeightPrice& weight : held(op).weights) {
+    for (const WeightPrice& weight : held(row).weights) {
       std::string stages;
       for (const int64_t stage : weight.stages) stages += (stages.empty() ? "" : "/") + std::to_string(stage);
       if (text.empty()) text = stages;
@@ -140,9 +183,9 @@ class ShardTable {
     return text.empty() ? "-" : text;
   }
 
-  std::string result_text(size_t op) const {
-    const size_t value = program_.operators[op].result;
-    return layout_text(value, problem_.transitions(value).codes().states(option(op).result));
+  std::string result_text(const ShownOperator& row) const {
+    const size_t value = program_.operators[row.op].result;
+    return layout_text(value, problem_.transitions(value).codes().states(option(row).result));
   }
 
   std::string text() const {
@@ -151,25 +194,26 @@ class ShardTable {
                                     "forward",  "adjoint", "MiB a rank", "ms", "hidden"};
     table.add(header);
     table.add_rule();
-    for (size_t op = 0; op < program_.operators.size(); ++op) {
+    for (const ShownOperator& row : rows()) {
+      const Operator& op = program_.operators[row.op];
       std::string in, forward, adjoint;
       double bytes = 0, ms = 0;
-      for (const ShownTransition& one : transitions(op)) {
+      for (const ShownTransition& one : transitions(row)) {
         forward += (forward.empty() ? "" : "; ") + steps_text(one.forward);
         adjoint += (adjoint.empty() ? "" : "; ") + steps_text(one.adjoint);
         bytes += one.bytes;
         ms += one.ms;
       }
-      for (size_t operand = 0; operand < program_.operators[op].operands.size(); ++operand) {
-        if (program_.values[program_.operators[op].operands[operand]].role == ProgramValue::Role::kWeight) continue;
-        in +=
-            (in.empty() ? "" : " | ") + layout_text(program_.operators[op].operands[operand], need_states(op, operand));
+      for (size_t operand = 0; operand < op.operands.size(); ++operand) {
+        if (program_.values[op.operands[operand]].role == ProgramValue::Role::kWeight) continue;
+        in += (in.empty() ? "" : " | ") + layout_text(op.operands[operand], need_states(row, operand));
       }
-      ms += option(op).price.compute_ms() + option(op).price.inside_ms;
-      table.add({program_.operators[op].name, std::to_string(chosen(op).size()), choice_text(op), in, result_text(op),
-                 stages_text(op), forward.empty() ? "-" : forward, adjoint.empty() ? "-" : adjoint,
+      ms += option(row).price.compute_ms() + option(row).price.inside_ms;
+      const std::string name = is_part(row) ? fmt::format("{} [{}]", op.name, layers_text(row)) : op.name;
+      table.add({name, std::to_string(row.times.size()), choice_text(row), in, result_text(row), stages_text(row),
+                 forward.empty() ? "-" : forward, adjoint.empty() ? "-" : adjoint,
                  bytes > 0 ? fmt::format("{:.1f}", bytes / (1024.0 * 1024.0)) : "-", fmt::format("{:.4f}", ms),
-                 hidden_text(op)});
+                 hidden_text(row)});
     }
     return table.text();
   }
@@ -205,7 +249,10 @@ std::string to_text(const ShardReport& report) {
                       report.solution.is_optimal ? "optimal"
                                                  : fmt::format("not proven optimal, at most {} slower than the best",
                                                                format_percent(report.solution.gap())));
-  for (const PinPrice& pin : report.pins) text += fmt::format("pin {}: costs {:.4f} ms\n", pin.name, pin.ms);
+  for (const PinPrice& pin : report.pins)
+    text += fmt::format("pin {}: {} {:.4f} ms\n", pin.name, pin.ms < -5e-5 ? "saves" : "costs", std::abs(pin.ms));
+  if (report.num_pins_left > 0)
+    text += fmt::format("pins of {} are not priced\n", with_count(report.num_pins_left, "further operator"));
   if (report.verified) {
     const ProgramCheckReport& run = *report.verified;
     text += fmt::format(
@@ -215,9 +262,10 @@ std::string to_text(const ShardReport& report) {
   }
   if (!report.explains) return text;
   text += "\nlayouts: 'tp:h' is in shards of h, '+' a summand, '=' whole, '=+' whole with a partial gradient.\n";
-  for (size_t op = 0; op < report.problem.program().operators.size(); ++op) {
-    for (const ShownTransition& one : table.transitions(op)) {
-      text += fmt::format("{} -> {}: {} to {}: forward {}, adjoint {} ({:.4f} ms)\n", one.value, one.reader, one.from,
+  for (const ShownOperator& row : table.rows()) {
+    for (const ShownTransition& one : table.transitions(row)) {
+      text += fmt::format("{} -> {}{}: {} to {}: forward {}, adjoint {} ({:.4f} ms)\n", one.value, one.reader,
+                          table.is_part(row) ? fmt::format(" [{}]", ShardTable::layers_text(row)) : "", one.from,
                           one.to, table.steps_text(one.forward), table.steps_text(one.adjoint), one.ms);
     }
   }
@@ -230,18 +278,20 @@ Json to_json(const ShardReport& report) {
   const AxisGrid& grid = report.problem.setting().links.grid();
   const ShardTotals& totals = report.solution.totals;
   Json operators = Json::array(), transitions = Json::array(), pins = Json::array();
-  for (size_t op = 0; op < program.operators.size(); ++op) {
+  for (const ShownOperator& row : table.rows()) {
+    const Operator& op = program.operators[row.op];
     Json choice = Json::object();
     for (size_t axis = 0; axis < grid.num_axes(); ++axis)
-      choice[grid.axes()[axis].name] = text_of(program.operators[op].rule, table.option(op).choices[axis]);
-    Json entry = {{"name", program.operators[op].name},
-                  {"rule", program.operators[op].rule.text()},
-                  {"times", table.chosen(op).size()},
+      choice[grid.axes()[axis].name] = text_of(op.rule, table.option(row).choices[axis]);
+    Json entry = {{"name", op.name},
+                  {"rule", op.rule.text()},
+                  {"times", row.times.size()},
                   {"choice", choice},
-                  {"compute_ms", table.option(op).price.compute_ms()},
-                  {"inside_ms", table.option(op).price.inside_ms}};
+                  {"compute_ms", table.option(row).price.compute_ms()},
+                  {"inside_ms", table.option(row).price.inside_ms}};
+    if (table.is_part(row)) entry["layers"] = row.times;
     Json weights = Json::array();
-    for (const WeightPrice& weight : table.held(op).weights) {
+    for (const WeightPrice& weight : table.held(row).weights) {
       Json stages = Json::object();
       for (size_t axis = 0; axis < grid.num_axes(); ++axis) stages[grid.axes()[axis].name] = weight.stages[axis];
       weights.push_back({{"zero", stages},
@@ -251,8 +301,9 @@ Json to_json(const ShardReport& report) {
     }
     if (!weights.empty()) entry["weights"] = weights;
     operators.push_back(entry);
-    for (const ShownTransition& one : table.transitions(op)) {
+    for (const ShownTransition& one : table.transitions(row)) {
       transitions.push_back({{"value", one.value},
+                             {"times", row.times.size()},
                              {"reader", one.reader},
                              {"from", one.from},
                              {"to", one.to},
@@ -277,7 +328,8 @@ Json to_json(const ShardReport& report) {
                {"search", name_of(report.search)},
                {"operators", operators},
                {"transitions", transitions},
-               {"pins", pins}};
+               {"pins", pins},
+               {"pins_not_priced", report.num_pins_left}};
   if (report.verified) {
     json["verified"] = {{"ranks", report.verified->ranks},
                         {"outputs", report.verified->outputs},

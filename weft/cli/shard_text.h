@@ -24,6 +24,7 @@ struct ShardReport {
   ShardSearch search;
   double search_ms = 0;
   std::vector<PinPrice> pins;
+  size_t num_pins_left = 0;  ///< pinned operators beyond those whose price was looked for
   bool explains = false;
   std::optional<ProgramCheckReport> verified;  ///< where it was run
 };

@@ -77,15 +77,20 @@ CountedTensor mlp(const CountedTensor& x, const WalkedBlock& layer, const WalkCo
   const int64_t up_width = local_matmul(std::get<Matmul>(up.shape), up.split(), context.share).out;
   const CountedTensor wide = column_cut_linear(x, layer, up, context);
   const WalkContext behind = context.going_back(layer.needs_of(up).of_output);
-  if (context.has_own_kernels() && !layer.adapter_of(op_named(block, "mlp.down"))) {
+  const double dropout = layer.dropout_of("mlp.activation");
+  if (context.has_own_kernels() && dropout == 0 && !layer.adapter_of(op_named(block, "mlp.down"))) {
     const auto product = [&](const LinearShape& shape, const WalkContext& inside) {
       return walk_activated_linear(wide, up_width, shape, behind, inside);
     };
     return row_cut_product(product, layer, "mlp.down", context);
   }
-  const CountedTensor inner = gate_up != nullptr ? walk_swiglu(wide, context.whole_rows, up_width / 2, behind)
-                                                 : walk_activation(wide, context.whole_rows, up_width, 1, behind);
-  return row_cut_linear(inner, layer, "mlp.down", context);
+  CountedTensor inner = gate_up != nullptr ? walk_swiglu(wide, context.whole_rows, up_width / 2, behind)
+                                           : walk_activation(wide, context.whole_rows, up_width, 1, behind);
+  if (dropout == 0) return row_cut_linear(inner, layer, "mlp.down", context);
+  const int64_t inner_width = gate_up != nullptr ? up_width / 2 : up_width;
+  const CountedTensor left = walk_drop(inner, context.whole_rows, inner_width, dropout, behind);
+  inner.reset();
+  return row_cut_linear(left, layer, "mlp.down", context);
 }
 
 CountedTensor scaled(CountedTensor x, const WalkedBlock& layer, std::string_view name, const WalkContext& context) {
@@ -319,8 +324,8 @@ WalkContext WalkedBlock::at(const Op& op, const WalkContext& context) const {
   return here;
 }
 
-double WalkedBlock::dropout_of(std::string_view sum) const {
-  return std::get<Pointwise>(op_named(block, sum).shape).dropout;
+double WalkedBlock::dropout_of(std::string_view op) const {
+  return std::get<Pointwise>(op_named(block, op).shape).dropout;
 }
 
 CountedTensor LayerWalk::forward(const CountedTensor& x, const WalkContext& context) const {

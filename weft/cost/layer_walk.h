@@ -26,8 +26,8 @@ struct WalkedBlock {
   bool has_rows_gradient(const Op& op) const;
   /// How an operator is gone through.
   WalkContext at(const Op& op, const WalkContext& context) const;
-  /// Of what a sum adds to a block's rows.
-  double dropout_of(std::string_view sum) const;
+  /// Of what an operator element by element gives, or of what a sum adds to a block's rows.
+  double dropout_of(std::string_view op) const;
   WalkContext at(std::string_view op, const WalkContext& context) const { return at(op_named(block, op), context); }
 };
 

@@ -47,7 +47,7 @@ double in_buckets_ms(Collective collective, const GroupLink& link, double bytes,
 }
 
 /// How long a stage's state communicates once a step.
-struct Traffic {
+struct StateTraffic {
   double reduce_ms = 0;
   double reduced_bytes = 0;
   double returned_ms = 0;  ///< weights after the update, behind the next forward
@@ -122,7 +122,7 @@ class StatePricer {
   double weight_bytes_;
   double gradient_bytes_;
   double overlap_;
-  Traffic traffic_;
+  StateTraffic traffic_;
 };
 
 Share dense_share(const ModuleCosts& costs, const StateElements& elements) {

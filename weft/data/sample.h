@@ -41,9 +41,10 @@ struct Sample {
   std::vector<VideoGrid> videos;
   std::vector<float> video_pixels;
   std::vector<int64_t> clip_frames;
-  std::vector<float> features;  ///< [mel bins, frames of all clips]
-  SampleLoad load;              ///< what it asks of each module
-  bool stands_in = false;       ///< for a sample of which nothing can be used
+  std::vector<float> features;             ///< [mel bins, frames of all clips]
+  std::vector<std::vector<double>> named;  ///< by input of a user's own program, which reads nothing else
+  SampleLoad load;                         ///< what it asks of each module
+  bool stands_in = false;                  ///< for a sample of which nothing can be used
 
   int64_t num_segments() const { return segments.empty() ? 1 : std::ssize(segments); }
 };

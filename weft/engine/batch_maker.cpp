@@ -171,7 +171,7 @@ std::optional<Error> BatchMaker::make_microbatches(Reader& reader, LocalBatch& l
   if (!made) return made.error();
   for (MadeList& microbatch : *made) {
     for (const Sample& sample : microbatch.samples) {
-      local.num_tokens += static_cast<double>(sample.ids.size());
+      local.num_tokens += rank.numbers().program ? num_tokens(sample.load.llm) : static_cast<double>(sample.ids.size());
       local.num_records += static_cast<double>(sample.num_segments());
       const auto flops = training_step_flops(plan.model, plan.workload, sample.load);
       if (!flops) return flops.error();

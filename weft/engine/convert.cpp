@@ -28,6 +28,7 @@
 #include "weft/pipeline/training_rank.h"
 #include "weft/spec/model_reader.h"
 #include "weft/tensor/local_tensor.h"
+#include "weft/weights/foreign_checkpoint.h"
 #include "weft/weights/weight_folder.h"
 
 namespace weft {
@@ -64,6 +65,16 @@ Result<Source> open_source(const fs::path& folder) {
         .source = folder.string(),
         .problem = "holds adapters alone, without the weights of their model",
         .advice = "Give the run that trained them. To train on, name the folder as adapter: in the configuration."};
+  }
+  WEFT_TRY(const std::optional<ForeignCheckpoint> foreign, find_foreign_checkpoint(folder));
+  if (foreign) {
+    return Error{.source = folder.string(),
+                 .problem =
+                     "is a checkpoint of Megatron-LM or MindSpeed, whose tensors are pickles, and these are not "
+                     "read: reading one runs code from it",
+                 .advice =
+                     "Convert it to a Hugging Face folder with that system's own tool (docs/manual/import.md, "
+                     "Weights). 'weft convert --describe' says what it was cut for."};
   }
   const auto found = find_checkpoint(folder);
   if (!found) {
@@ -313,7 +324,39 @@ Result<ConvertReport> convert(const ConvertRequest& request) {
   return with_good_checkpoint(std::move(report).error(), source.checkpoint->folder, kOtherSource);
 }
 
+namespace {
+
+/// What the names inside another system's checkpoint say.
+FolderDescription describe_foreign(const ForeignCheckpoint& checkpoint) {
+  const bool is_cut = checkpoint.form == ForeignCheckpoint::Form::kTorch;
+  FolderDescription description{
+      .text =
+          fmt::format("a checkpoint of Megatron-LM or MindSpeed, iteration {}, {}\n", printable(checkpoint.iteration),
+                      is_cut ? "cut for " + degrees_text(checkpoint)
+                             : "in files of torch.distributed.checkpoint, which fit any degrees")};
+  description.text += fmt::format("folder      {}\n", checkpoint.folder.string());
+  description.text += fmt::format("files       {} in {}\n", format_bytes(static_cast<double>(checkpoint.num_bytes)),
+                                  counted(checkpoint.num_files, "file"));
+  for (const std::string& name : checkpoint.missing) description.text += fmt::format("missing     {}\n", name);
+  description.text +=
+      "tensors     not read: they are pickles, and reading one runs code from it. Convert it to a Hugging Face folder\n"
+      "            with that system's own tool (docs/manual/import.md, Weights)\n";
+  description.json = {{"kind", "foreign"},
+                      {"form", is_cut ? "torch" : "distributed"},
+                      {"folder", checkpoint.folder.string()},
+                      {"iteration", checkpoint.iteration},
+                      {"degrees", checkpoint.degrees},
+                      {"missing", checkpoint.missing},
+                      {"files", checkpoint.num_files},
+                      {"bytes", checkpoint.num_bytes}};
+  return description;
+}
+
+}  // namespace
+
 Result<FolderDescription> describe_folder(const fs::path& folder, bool verify) {
+  WEFT_TRY(const std::optional<ForeignCheckpoint> foreign, find_foreign_checkpoint(folder));
+  if (foreign && !verify) return describe_foreign(*foreign);
   WEFT_TRY(const Source source, open_source(folder));
   if (verify) {
     if (auto error = verify_source(source, folder)) return *std::move(error);

@@ -7,6 +7,7 @@
 
 #include "weft/base/clock.h"
 #include "weft/base/counted.h"
+#include "weft/base/text.h"
 #include "weft/comm/failure.h"
 #include "weft/comm/run_ranks.h"
 #include "weft/engine/core_share.h"
@@ -239,6 +240,11 @@ std::optional<Error> measure_alone(Profiling& profiling) {
 }  // namespace
 
 Result<std::optional<ProfileReport>> measure_profile(const ProfileRequest& request) {
+  if (request.model.numbers.program)
+    return Error{.source = "--model",
+                 .problem = fmt::format("{} is a program of its user, whose blocks are not measured yet",
+                                        printable(request.model.name)),
+                 .advice = "Plans of programs are priced by the cluster's rates: leave --profile out."};
   const Launch launch = detect_launch();
   const bool has_threads = launch.kind == Launch::Kind::kThreads;
   std::optional<ProfileReport> report;

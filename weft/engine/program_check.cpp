@@ -81,10 +81,11 @@ Result<WholeRun> run_alone(World& world, const ProgramCheckRequest& request, con
   WEFT_TRY(const Mesh mesh, Mesh::create({{"one", 1}}, {world.rank()}));
   WEFT_TRY(const MeshGroups groups, MeshGroups::create(world, mesh));
   WEFT_TRY(ProgramRunner runner, ProgramRunner::create(request.program, alone(request.program), groups));
-  run.outputs = runner.forward(run.given, draws);
+  RunnerTape tape;
+  run.outputs = runner.forward(run.given, {.draws = draws}, tape);
   for (size_t i = 0; i < run.outputs.size(); ++i)
     run.slopes.push_back(drawn(run.outputs[i].sizes().vec(), request.seed + run.given.size() + i));
-  run.gradients = runner.backward(run.slopes);
+  run.gradients = runner.backward(run.slopes, tape);
   return run;
 }
 
@@ -126,13 +127,14 @@ Result<ProgramCheckReport> check_rank(World& world, const ProgramCheckRequest& r
   }
   ProgramCheckReport report{.ranks = world.size(), .outputs = whole.outputs.size()};
   RankCheck check(checking, report);
-  const std::vector<at::Tensor> outputs = runner.forward(parts, draws);
+  RunnerTape tape;
+  const std::vector<at::Tensor> outputs = runner.forward(parts, {.draws = draws}, tape);
   for (size_t i = 0; i < outputs.size(); ++i) {
-    const Layout& layout = runner.layout(runner.outputs()[i]);
+    const Layout layout = runner.layout(runner.outputs()[i]);
     check.compare(outputs[i], layout, whole.outputs[i], program.values[runner.outputs()[i]].name);
     slopes.push_back(part_of(whole.slopes[i], layout.gradient(), groups.position()));
   }
-  const std::vector<at::Tensor> gradients = runner.backward(slopes);
+  const std::vector<at::Tensor> gradients = runner.backward(slopes, tape);
   for (size_t value = 0; value < gradients.size(); ++value) {
     if (!gradients[value].defined()) continue;
     ++report.gradients;

@@ -19,6 +19,9 @@ std::string weights_text(const TrainConfig& config, const std::string& checkpoin
 std::string data_text(const Plan& plan, const TrainConfig& config) {
   const int64_t count = plan.workload.global_batch_samples;
   if (!config.data) return fmt::format("data: {} a step", counted(count, "synthetic sample"));
+  if (!config.data->inputs.empty())
+    return fmt::format("data: {} a step, of {}", counted(count, "sample"),
+                       counted(std::ssize(config.data->inputs), "named tensor"));
   const DataSettings& settings = config.data->settings;
   const std::string where =
       settings.files.size() == 1 ? settings.files.front().file.string() : counted(std::ssize(settings.files), "set");

@@ -5,6 +5,7 @@
 #include "weft/base/clock.h"
 #include "weft/base/counted.h"
 #include "weft/base/text.h"
+#include "weft/data/named_samples.h"
 #include "weft/data/once_each.h"
 #include "weft/data/synthetic.h"
 #include "weft/engine/sample_inputs.h"
@@ -62,14 +63,53 @@ Result<std::shared_ptr<SampleSource>> open_evaluated(const Model& model, const S
   return samples.trained;
 }
 
+/// Of a user's own program: named tensors of files, or drawn numbers.
+Result<RunSamples> open_named(const ProgramNumbers& numbers, const TrainConfig& config) {
+  RunSamples samples;
+  const auto open = [&](const TrainData& data, const char* field) -> Result<std::shared_ptr<NamedSamples>> {
+    if (data.inputs.empty())
+      return Error{.source = config.source,
+                   .field = field,
+                   .problem = "are conversations, but the model is a program, which reads named tensors",
+                   .advice = fmt::format("Give a file for each: '{}: {{inputs: {{{}: train.safetensors}}}}'.", field,
+                                         numbers.inputs.front().name)};
+    auto opened = NamedSamples::open(
+        numbers, {.files = data.inputs, .held_out_share = data.settings.held_out_share, .source = config.source},
+        config.seed);
+    if (opened) return opened;
+    Error error = std::move(opened).error();
+    if (error.field.starts_with("inputs.")) error.field = std::string(field) + "." + error.field;
+    return error;
+  };
+  if (config.data) {
+    WEFT_TRY(const std::shared_ptr<NamedSamples> trained, open(*config.data, "data"));
+    samples.trained = trained;
+    samples.unseen = trained->held_out();
+  } else {
+    samples.trained = std::make_shared<DrawnNamedSamples>(numbers, config.seed);
+    samples.unseen = std::make_shared<DrawnNamedSamples>(numbers, config.seed ^ kUnseen);
+  }
+  if (config.evaluation.data) {
+    WEFT_TRY(samples.unseen, open(*config.evaluation.data, "evaluation.data"));
+  }
+  return samples;
+}
+
 }  // namespace
 
 Result<RunSamples> open_run_samples(const Plan& plan, const TrainConfig& config, WorkerThreads& workers) {
   WEFT_TRY(const ModelNumbers numbers, numbers_to_run(plan.model));
-  const SampleForm form =
-      sample_form(numbers, std::get<Lookup>(plan.model.modules.back().entry.ops.front().shape).entries);
+  const SampleForm form = sample_form(numbers, vocabulary_of(plan.model));
   RunSamples samples;
-  if (config.data) {
+  if (numbers.program) {
+    WEFT_TRY(samples, open_named(*numbers.program, config));
+  } else if (config.data) {
+    if (!config.data->inputs.empty())
+      return Error{.source = config.source,
+                   .field = "data.inputs",
+                   .problem = fmt::format("names inputs of a program, but {} is a model of the family {}",
+                                          printable(plan.model.name), plan.model.family),
+                   .advice = "Give conversations, or leave data out."};
     WEFT_TRY(samples, open_data(plan.model, form, *config.data, config.seed, workers));
   } else {
     WEFT_TRY(SyntheticSamples drawn, SyntheticSamples::create(plan.model, plan.workload, form, config.seed));
@@ -77,7 +117,7 @@ Result<RunSamples> open_run_samples(const Plan& plan, const TrainConfig& config,
     samples.unseen = std::make_shared<SyntheticSamples>(
         *SyntheticSamples::create(plan.model, plan.workload, form, config.seed ^ kUnseen));
   }
-  if (config.evaluation.data) {
+  if (config.evaluation.data && !numbers.program) {
     WEFT_TRY(samples.unseen, open_evaluated(plan.model, form, config, workers));
   } else if (config.evaluation.split == TrainConfig::Evaluation::Split::kTrained) {
     samples.unseen = samples.trained;

@@ -75,8 +75,29 @@ Result<RawInputs> raw_inputs_of(const ModelNumbers& numbers, const std::vector<S
   return raw;
 }
 
+namespace {
+
+/// A batch of samples that have nothing but named numbers.
+Inputs named_inputs_of(const ProgramNumbers& numbers, const std::vector<Sample>& samples,
+                       const std::optional<StepDraws>& draws) {
+  std::vector<std::vector<std::vector<double>>> all;
+  for (const Sample& sample : samples) all.push_back(sample.named);
+  NamedInputs named = named_inputs(numbers, all);
+  Inputs inputs;
+  if (draws) {
+    named.samples = draws->samples;
+    inputs.draws = std::make_shared<const DropoutDraws>(
+        DropoutDraws{.seed = draws->seed, .step = draws->step, .rows = {}, .all_rows = {}});
+  }
+  inputs.named = std::make_shared<const NamedInputs>(std::move(named));
+  return inputs;
+}
+
+}  // namespace
+
 Result<Inputs> inputs_of(const ModelNumbers& numbers, int64_t vocabulary, const std::vector<Sample>& samples,
                          const WantedMedia& wanted, const std::optional<StepDraws>& draws) {
+  if (numbers.program) return named_inputs_of(*numbers.program, samples, draws);
   WEFT_TRY(RawInputs raw, raw_inputs_of(numbers, samples));
   raw.draws = draws;
   return prepare_inputs(numbers, vocabulary, raw, wanted);

@@ -44,6 +44,48 @@ Result<DataSettings> read_settings(const Json& given, const std::string& source,
   return error;
 }
 
+/// `inputs` of data: for each input of a program a file or folder, or a mapping with the tensor's name in it, too.
+Result<std::optional<TrainData>> read_inputs(const Json& given, const std::string& path, const TrainConfig& config) {
+  Findings findings(config.source);
+  Fields fields({.source = config.source, .root = given}, findings);
+  TrainData data{.settings = {.source = config.source}, .model = {}};
+  data.settings.held_out_share = fields.number_or("held_out_share", 0, {0, 0.999});
+  const Json* inputs = fields.raw("inputs");
+  fields.reject_unknown();
+  const auto wrong = [&](const std::string& field, std::string problem) {
+    return Error{.source = config.source,
+                 .field = fmt::format("{}.{}", path, field),
+                 .problem = std::move(problem),
+                 .advice = "Give a safetensors file or a folder of them, or {file: train.safetensors, tensor: ids}."};
+  };
+  if (findings.first()) {
+    Error error = *findings.first();
+    error.field = path + "." + error.field;
+    return error;
+  }
+  if (!inputs->is_object() || inputs->empty())
+    return wrong("inputs",
+                 fmt::format("is {}, a mapping with the program's inputs is needed", describe_value(*inputs)));
+  for (const auto& [name, file] : inputs->items()) {
+    NamedFile own{.input = name, .path = {}, .tensor = name};
+    const std::string field = "inputs." + name;
+    const bool is_mapping = file.is_object() && file.contains("file") && file["file"].is_string();
+    if (!file.is_string() && !is_mapping)
+      return wrong(field, fmt::format("is {}, a file is needed", describe_value(file)));
+    own.path = (is_mapping ? file["file"] : file).get<std::string>();
+    if (is_mapping) {
+      for (const auto& [key, value] : file.items()) {
+        if (key == "file") continue;
+        if (key != "tensor" || !value.is_string())
+          return wrong(field, fmt::format("has {}, which is unknown", in_quotes(key)));
+        own.tensor = value.get<std::string>();
+      }
+    }
+    data.inputs.push_back(std::move(own));
+  }
+  return std::optional(std::move(data));
+}
+
 /// `data`: synthetic, a file, or a mapping with the file as its `settings` or with these settings themselves. `usual`
 /// is the model's folder where none is named.
 Result<std::optional<TrainData>> read_data(const Json* given, const std::string& path, const TrainConfig& config,
@@ -57,6 +99,7 @@ Result<std::optional<TrainData>> read_data(const Json* given, const std::string&
     return wrong(path, fmt::format("is {}, synthetic, a file or a mapping is needed", describe_value(*given)),
                  "Give a file of conversations, or of data settings.");
   }
+  if (given->is_object() && given->contains("inputs")) return read_inputs(*given, path, config);
   TrainData data{.settings = {}, .model = usual};
   Json settings = *given;
   if (settings.is_object() && settings.contains("model")) {
@@ -90,6 +133,12 @@ std::string absolute_text(const std::filesystem::path& path) {
 }
 
 Json to_json(const TrainData& data) {
+  if (!data.inputs.empty()) {
+    Json json = {{"held_out_share", data.settings.held_out_share}};
+    for (const NamedFile& file : data.inputs)
+      json["inputs"][file.input] = {{"file", absolute_text(file.path)}, {"tensor", file.tensor}};
+    return json;
+  }
   Json json = to_json(data.settings);
   json["model"] = absolute_text(data.model);
   for (Json& set : json["sets"]) {

@@ -7,6 +7,7 @@
 
 #include "weft/base/document.h"
 #include "weft/data/conversations/data_settings.h"
+#include "weft/data/named_samples.h"
 #include "weft/layers/loss_settings.h"
 #include "weft/optim/adamw.h"
 #include "weft/optim/learning_rate.h"
@@ -18,7 +19,8 @@ namespace weft {
 /// A user's own samples, in place of synthetic ones.
 struct TrainData {
   DataSettings settings;
-  std::filesystem::path model;  ///< the folder with tokenizer, chat template and preprocessor settings
+  std::filesystem::path model;         ///< the folder with tokenizer, chat template and preprocessor settings
+  std::vector<NamedFile> inputs = {};  ///< of a user's own program, in place of conversations and a model's folder
 };
 
 /// What a run adds to a plan: how long, how fast, from which weights, and what it leaves behind.

@@ -57,7 +57,7 @@ void give_words(const std::vector<ShellWord>& words, ImportedKeys& keys) {
       given.key = with_dashes(key);
       has_key = true;
     } else if (word.unknown.empty() && word.text.ends_with(".py")) {
-      close();  // what comes before it is the launcher's
+      close();                                                    // what comes before it is the launcher's
     } else if (has_key && !(word.is_unset && !values.empty())) {  // such a word is taken to be empty
       values.push_back(word);
     }
@@ -86,6 +86,35 @@ std::optional<Error> find_unknown_list(const std::vector<ShellWord>& words, cons
     after_value = !is_key;
   }
   return std::nullopt;
+}
+
+/// A command that cuts weights for degrees of their own, before a training loads them: MindSpeed-MM's mm-convert, or
+/// Megatron-LM's tool. Its settings are listed as "convert.NAME".
+void give_conversion(const ShellCommand& command, ImportedKeys& keys) {
+  constexpr std::string_view kPrefixes[] = {"--cfg.parallel_config.", "--target-"};
+  for (size_t i = 0; i < command.words.size(); ++i) {
+    const ShellWord& word = command.words[i];
+    for (const std::string_view prefix : kPrefixes) {
+      if (!word.unknown.empty() || !word.text.starts_with(prefix)) continue;
+      std::string key = word.text.substr(prefix.size());
+      ShellWord value = word;
+      if (const size_t equals = key.find('='); equals != std::string::npos) {
+        value.text = key.substr(equals + 1);
+        key.resize(equals);
+      } else if (i + 1 < command.words.size()) {
+        value = command.words[i + 1];
+      }
+      Json parsed = Json::parse(value.text, nullptr, false);
+      if (parsed.is_discarded()) parsed = value.text;
+      keys.give({.key = "convert." + key, .value = std::move(parsed), .unknown = value.unknown, .place = value.place});
+    }
+  }
+}
+
+bool is_conversion(const ShellCommand& command) {
+  return std::any_of(command.words.begin(), command.words.end(), [](const ShellWord& word) {
+    return word.unknown.empty() && (word.text.ends_with("mm-convert") || word.text.ends_with("checkpoint/convert.py"));
+  });
 }
 
 /// Whether a command starts a training: it has an argument that some plan would have.
@@ -117,7 +146,20 @@ std::optional<Error> read_commands(const ImportRequest& request, std::vector<Set
   std::vector<ShellCommand> trainings;
   for (ShellCommand& command : *commands) {
     for (ShellWord& word : command.words) word.place.file = numbers[word.place.file];
-    if (is_training(command)) trainings.push_back(std::move(command));
+    if (is_conversion(command)) {
+      give_conversion(command, keys);
+    } else if (is_training(command)) {
+      trainings.push_back(std::move(command));
+    }
+  }
+  // A script beside the training's may convert its weights.
+  for (size_t i = 1; i < scripts.size(); ++i) {
+    auto others = read_script(std::span(scripts).subspan(i, 1), request.variables);
+    if (!others) return others.error();
+    for (ShellCommand& command : *others) {
+      for (ShellWord& word : command.words) word.place.file = numbers[i];
+      if (is_conversion(command)) give_conversion(command, keys);
+    }
   }
   if (trainings.empty()) {
     auto lists = read_argument_lists(scripts, request.variables);

@@ -431,7 +431,25 @@ void read_megatron_plan(Import& import) {
   MegatronPlan(import).read();
 }
 
+void compare_converted_degrees(Import& import) {
+  const ModulePlan* llm = import.plan.modules.empty() ? nullptr : &import.plan.modules.back();
+  const auto compare = [&](const char* name, const char* degree, int64_t ModulePlan::*member) {
+    const auto cut = import.keys.integer_if(fmt::format("convert.{}", name), "degrees that the weights are cut for");
+    if (!cut || llm == nullptr || import.searches || *cut == llm->*member) return;
+    import.keys.complain(
+        fmt::format("convert.{}", name),
+        fmt::format("cuts the weights for {} {}, but the training has {}", degree, *cut, llm->*member));
+  };
+  compare("tp_size", "tp", &ModulePlan::tp);
+  compare("tensor-parallel-size", "tp", &ModulePlan::tp);
+  compare("pipeline-parallel-size", "pp", &ModulePlan::pp);
+  for (const std::string& key : import.keys.left()) {
+    if (key.starts_with("convert.")) import.keys.ignore(key, "is how weights are converted");
+  }
+}
+
 void sort_megatron_leftovers(Import& import) {
+  compare_converted_degrees(import);
   for (const std::string& name : import.keys.left()) {
     if (const auto why = harmless_megatron_key(name)) {
       import.keys.ignore(name, std::string(*why));

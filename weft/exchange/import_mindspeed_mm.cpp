@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/fields.h"
 #include "weft/base/text.h"
 #include "weft/exchange/import_parts.h"
 #include "weft/exchange/megatron_keys.h"
@@ -75,6 +76,7 @@ class MindspeedMm {
     read_megatron_plan(import_);
     if (!result_.is_null()) use_recompute_lists();
     add_encoders();
+    compare_conversion();
     read_rest();
     if (import_.searches) plan_.modules.clear();
     return std::nullopt;
@@ -93,10 +95,30 @@ class MindspeedMm {
                (root.contains("text_decoder") || root.contains("image_encoder") || root.contains("audio_encoder"))) {
       model_ = root;
       give_values(root, "", static_cast<uint32_t>(i), file.text, '.', keys_);
+    } else if (root.is_object() && root.contains("dataset_param")) {
+      read_data(i, root["dataset_param"]);
     } else {
-      keys_.note(fmt::format("{} is neither a model.json nor a search result; it is not read", file.name));
+      keys_.note(
+          fmt::format("{} is neither a model.json nor a data.json nor a search result; it is not read", file.name));
     }
     return std::nullopt;
+  }
+
+  /// data.json is read by weft train as it is; it names the folder of tokenizer and processor.
+  void read_data(size_t i, const Json& parameters) {
+    const SettingsFile& file = import_.request.files[i];
+    const auto file_number = static_cast<uint32_t>(i);
+    keys_.give(
+        {.key = "dataset_param", .value = file.name, .place = {file_number, line_of(file.text, {"dataset_param"})}});
+    import_.data = {{"settings", *keys_.text_if("dataset_param", "data.settings: the file, which weft train reads")}};
+    const Json::json_pointer model("/preprocess_parameters/model_name_or_path");
+    if (!parameters.contains(model) || !parameters[model].is_string()) return;
+    const std::string key = "dataset_param.preprocess_parameters.model_name_or_path";
+    keys_.give(
+        {.key = key,
+         .value = parameters[model],
+         .place = {file_number, line_of(file.text, {"dataset_param", "preprocess_parameters", "model_name_or_path"})}});
+    import_.data["model"] = *keys_.text_if(key, "data.model: tokenizer, template and processor");
   }
 
   const Json* member(std::initializer_list<const char*> path) const {
@@ -116,7 +138,13 @@ class MindspeedMm {
                                    {"ffn_hidden_size", "intermediate_size"},
                                    {"num_attention_heads", "num_attention_heads"}}) {
       const Json* value = member({"text_decoder", from});
-      if (value != nullptr && value->is_number()) shape[to] = *value;
+      if (value == nullptr || value->is_null()) continue;
+      if (value->is_number()) {
+        shape[to] = *value;
+      } else {
+        keys_.complain(fmt::format("text_decoder.{}", from),
+                       fmt::format("is {}, a number is needed", describe_value(*value)));
+      }
     }
     if (import_.request.model) {
       import_.shape = shape;
@@ -340,6 +368,39 @@ class MindspeedMm {
     plan_.modules.push_back(std::move(llm));
   }
 
+  /// Weights that were cut for other stages than those that load them: the system fails late, or loads some of them.
+  void compare_conversion() {
+    const auto compare = [&](const char* name, const ModulePlan* module, const std::string& other) {
+      const std::string key = fmt::format("convert.{}", name);
+      const Json* value = keys_.raw(key, "stages that the weights are cut for");
+      if (value == nullptr || module == nullptr || import_.searches) return;
+      const auto layers = stage_lists(*value);
+      if (!layers) {
+        keys_.complain(key, "has to be a list of layers for each pipeline rank");
+      } else if (*layers != module->layers) {
+        keys_.complain(key, fmt::format("cuts the weights into {}, but {} is {}", stages_text(*layers), other,
+                                        stages_text(module->layers)));
+      }
+    };
+    compare("llm_pp_layers", &plan_.modules.back(),
+            result_.is_null() ? "text_decoder.pipeline_num_layers" : "llm_layer_placement");
+    const ModulePlan* vision = plan_.find(ModuleKind::kVision);
+    const bool is_inline = vision != nullptr && vision->placement == ModulePlacement::kInline;
+    compare("vit_pp_layers", is_inline ? vision : nullptr,
+            result_.is_null() ? "image_encoder.vision_encoder.pipeline_num_layers" : "vit_layer_placement");
+    compare_converted_degrees(import_);
+  }
+
+  static std::string stages_text(const std::vector<std::vector<int64_t>>& layers) {
+    Json json = Json::array();
+    for (size_t chunk = 0; chunk < layers.front().size(); ++chunk) {
+      Json row = Json::array();
+      for (const auto& rank : layers) row.push_back(rank[chunk]);
+      json.push_back(std::move(row));
+    }
+    return json.size() == 1 ? json.front().dump() : json.dump();
+  }
+
   bool is_frozen(ModuleKind kind) const {
     if (std::find(frozen_.begin(), frozen_.end(), kind) != frozen_.end()) return true;
     return frozen_.empty() && import_.request.workload && import_.request.workload->is_frozen(kind);
@@ -350,7 +411,7 @@ class MindspeedMm {
     encoder.kind = kind;
     encoder.placement = ModulePlacement::kInline;
     encoder.vpp = encoder.ep = 1;
-    encoder.experts_over_tp = encoder.sequence_parallel = false;
+    encoder.experts_over_tp = false;
     encoder.recompute.clear();
     if (is_frozen(kind)) encoder.zero = 0;
     const std::string network = fmt::format("{}.{}", mindspeed_key(kind), mindspeed_network_key(kind));
@@ -450,6 +511,24 @@ class MindspeedMm {
     }
   }
 
+  /// An object where a number or a list should be has its members under names that nobody asks for.
+  void complain_of_sections() {
+    for (const ModuleKind kind : {ModuleKind::kVision, ModuleKind::kAudio, ModuleKind::kLlm}) {
+      const bool is_llm = kind == ModuleKind::kLlm;
+      const std::string outer = mindspeed_key(kind);
+      const std::string network = is_llm ? outer : fmt::format("{}.{}", outer, mindspeed_network_key(kind));
+      for (const std::string& left : keys_.left()) {
+        for (const char* name : {"tp", "pp", "cp", "pipeline_num_layers", "freeze", "recompute_granularity",
+                                 "recompute_method", "recompute_num_layers"}) {
+          for (const std::string& prefix : {outer, network}) {
+            const std::string key = fmt::format("{}.{}", prefix, name);
+            if (left.starts_with(key + ".")) keys_.complain(key, "is a section, a number, a list or a word is needed");
+          }
+        }
+      }
+    }
+  }
+
   void read_rest() {
     keys_.ignore("seq-length", "bounds a sample; the workload says how long samples are");
     set_workload(import_, plan_.workload.global_batch_samples, std::nullopt, frozen_);
@@ -480,6 +559,7 @@ class MindspeedMm {
                             "qk-layernorm",
                             "mm-model"})
       keys_.ignore(key, "the model says it");
+    complain_of_sections();
     for (const std::string& key : keys_.left()) {
       if (key.find('.') == std::string::npos && !model_.contains(key)) continue;
       const Json& value = keys_.find(key)->value;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/fields.h"
 #include "weft/exchange/import_parts.h"
 #include "weft/exchange/megatron_keys.h"
 
@@ -40,8 +41,18 @@ class MindspeedRl {
   }
 
  private:
+  bool is_section(const Json& value, size_t file, const std::string& name) {
+    if (value.is_object()) return true;
+    if (value.is_null()) return false;
+    const uint32_t line = line_of(import_.request.files[file].text, {name});
+    keys_.give({.key = name, .value = value, .place = {static_cast<uint32_t>(file), line}});
+    keys_.raw(name, "a section");
+    keys_.complain(name, fmt::format("is {}, a section with settings is needed", describe_value(value)));
+    return false;
+  }
+
   void give_section(const Json& root, size_t file, const std::string& section) {
-    if (!root.is_object() || !root.contains(section) || !root[section].is_object()) return;
+    if (!root.is_object() || !root.contains(section) || !is_section(root[section], file, section)) return;
     for (const auto& [name, value] : root[section].items()) {
       if (name == "model" || value.is_null()) continue;
       std::string key = name;
@@ -72,7 +83,7 @@ class MindspeedRl {
   void give_others(const Json& root, size_t file) {
     if (!root.is_object()) return;
     for (const char* section : {"rl_config", "generate_config"}) {
-      if (!root.contains(section)) continue;
+      if (!root.contains(section) || !is_section(root[section], file, section)) continue;
       give_values(root[section], section, static_cast<uint32_t>(file), import_.request.files[file].text, '.', keys_);
     }
   }

@@ -14,6 +14,7 @@ struct Import {
   std::optional<Json> shape;  ///< the model as a Hugging Face configuration, where files describe one
   std::string no_shape;       ///< why they do not
   std::optional<std::vector<std::vector<int64_t>>> stages;  ///< layers of the llm that files list, [rank][chunk]
+  Json data = "synthetic";                                  ///< of the training configuration
   Json config = nullptr;
   std::string no_config;
   bool searches = false;
@@ -42,6 +43,8 @@ void read_world(Import& import);
 void read_megatron_plan(Import& import);
 /// Rate and schedule, optimizer, steps, seed, checkpoints.
 void read_megatron_training(Import& import);
+/// Tensor and pipeline ranks that a command of the script cuts weights for, against those that load them.
+void compare_converted_degrees(Import& import);
 /// Everything that is left: harmless, or not understood.
 void sort_megatron_leftovers(Import& import);
 

@@ -121,7 +121,7 @@ class PlanDraw {
       module = is_inline ? llm_of(plan) : ModulePlan{};
       module.kind = kind;
       module.placement = is_inline ? ModulePlacement::kInline : ModulePlacement::kColocated;
-      module.sequence_parallel = false;
+      module.sequence_parallel = is_inline && llm_of(plan).sequence_parallel;
       if (is_inline) {
         module.layers.assign(static_cast<size_t>(module.pp), {0});
         module.layers.front() = {layers};
@@ -204,7 +204,7 @@ void expect_same(const Plan& a, const Plan& b, Target system, bool is_search_res
 }
 
 void expect_round_trips(Target system, Plan (PlanDraw::*draw)()) {
-  const int wanted = draws(kIsSanitized ? 20 : 200);
+  const int wanted = draws(kIsSanitized ? 20 : 2000);
   int found = 0;
   for (uint64_t seed = 0; found < wanted; ++seed) {
     ASSERT_LT(seed, static_cast<uint64_t>(wanted) * 200) << "too few plans can be expressed: " << found;

@@ -189,7 +189,7 @@ void set_config(const TrainingNumbers& numbers, Import& import) {
   import.config = {{"steps", *steps},
                    {"seed", numbers.seed},
                    {"device", has_cores(import.plan.cluster) ? "cpu" : "cuda"},
-                   {"data", "synthetic"},
+                   {"data", import.data},
                    {"optimizer",
                     { {"learning_rate", peak},
                       {"beta1", numbers.beta1},

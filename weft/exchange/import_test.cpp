@@ -285,6 +285,87 @@ TEST(ImportMindspeedMm, ReadsModulesWithDegreesOfTheirOwn) {
   EXPECT_NE(problem_of(wrong).find("is 2, but with hetero-parallel the system wants 1"), std::string::npos);
 }
 
+constexpr const char* kVlModel = R"({
+  "image_encoder": {"vision_encoder": {"num_layers": 32, "hidden_size": 1280, "pipeline_num_layers": [32, 0, 0, 0]}},
+  "text_decoder": {"num_layers": 28, "hidden_size": 3584, "ffn_hidden_size": 18944, "num_attention_heads": 28,
+                   "pipeline_num_layers": [1, 10, 10, 7]}})";
+constexpr const char* kVlScript =
+    "torchrun --nnodes 1 --nproc_per_node 8 pretrain_vlm.py --tensor-model-parallel-size 1 --bf16 \\\n"
+    " --pipeline-model-parallel-size 4 --micro-batch-size 1 --global-batch-size 32 --lr 1e-5 --train-iters 10 \\\n"
+    " --mm-data data.json --mm-model model.json --load ckpt/mm\n";
+
+TEST(ImportMindspeedMm, DataOfTheTrainingAreItsDataFile) {
+  const std::string data = R"({"dataset_param": {"dataset_type": "huggingface",
+    "preprocess_parameters": {"model_name_or_path": "models/qwen2-vl-7b"},
+    "basic_parameters": {"dataset": "chats.json", "cutoff_len": 1024}}})";
+  ImportRequest asked =
+      request(Target::kMindspeedMm, {{"run.sh", kVlScript}, {"model.json", kVlModel}, {"set/data.json", data}},
+              "ascend_910b_8");
+  const auto run = import_settings(asked);
+  ASSERT_TRUE(run.ok()) << run.error().message() << run.error().details;
+  EXPECT_EQ(run->config["data"], Json({{"settings", "set/data.json"}, {"model", "models/qwen2-vl-7b"}}));
+  EXPECT_EQ(find_key(*run, "dataset_param")->fate, KeyFate::kRead);
+  EXPECT_TRUE(run->notes.empty()) << run->notes.front();
+  asked.files.pop_back();
+  EXPECT_EQ(import_settings(asked)->config["data"], "synthetic");
+}
+
+TEST(ImportMindspeedMm, WeightsThatAreConvertedForOtherStagesAreNamed) {
+  const auto outcome_of = [](const std::string& conversion) {
+    return problem_of(request(Target::kMindspeedMm,
+                              {{"run.sh", kVlScript}, {"model.json", kVlModel}, {"convert.sh", conversion}},
+                              "ascend_910b_8"));
+  };
+  const std::string command = "mm-convert Qwen2VLConverter hf_to_mm --cfg.mm_dir ckpt/mm \\\n";
+  EXPECT_EQ(outcome_of(command + " --cfg.parallel_config.llm_pp_layers [[1,10,10,7]] \\\n"
+                                 " --cfg.parallel_config.vit_pp_layers [[32,0,0,0]] --cfg.parallel_config.tp_size 1\n"),
+            "it was read");
+  // Two virtual stages of each rank there, one here.
+  const std::string virtual_stages = outcome_of(
+      command + " --cfg.parallel_config.llm_pp_layers=[[1,5,5,3],[0,5,5,4]] --cfg.parallel_config.tp_size 2\n");
+  EXPECT_NE(virtual_stages.find("convert.llm_pp_layers: cuts the weights into [[1,5,5,3],[0,5,5,4]], but "
+                                "text_decoder.pipeline_num_layers is [1,10,10,7] (convert.sh, line 2)"),
+            std::string::npos)
+      << virtual_stages;
+  EXPECT_NE(virtual_stages.find("convert.tp_size: cuts the weights for tp 2, but the training has 1"),
+            std::string::npos)
+      << virtual_stages;
+}
+
+TEST(ImportMindspeedMm, SettingsOfAModelFileThatAreOfAnotherTypeAreNamed) {
+  const std::string model =
+      R"({"text_decoder": {"num_layers": "many", "pipeline_num_layers": {"first": 1}, "tp": [1]}})";
+  ImportRequest asked = request(Target::kMindspeedMm, {{"run.sh", kVlScript}, {"model.json", model}}, "ascend_910b_8");
+  asked.model = *shipped().model("qwen2-vl-7b");
+  asked.arguments = "--hetero-parallel --pipeline-model-parallel-size 1";
+  const std::string problem = problem_of(asked);
+  EXPECT_NE(problem.find("text_decoder.num_layers: is the text 'many', a number is needed"), std::string::npos)
+      << problem;
+  EXPECT_NE(problem.find("text_decoder.pipeline_num_layers: is a section"), std::string::npos) << problem;
+  EXPECT_NE(problem.find("text_decoder.tp: is a list"), std::string::npos) << problem;
+}
+
+TEST(ImportMindspeedRl, SectionsThatAreNoneAreNamed) {
+  ImportRequest asked = request(
+      Target::kMindspeedRl, {{"grpo.yaml", "actor_config:\n  micro_batch_size: 1\nrl_config: 3\n"}}, "ascend_910b_8");
+  asked.model = *shipped().model("llama3-8b");
+  EXPECT_NE(problem_of(asked).find("rl_config: is the number 3, a section with settings is needed (grpo.yaml, line 3)"),
+            std::string::npos)
+      << problem_of(asked);
+}
+
+TEST(ImportMegatron, WeightsThatAreConvertedForOtherDegreesAreNamed) {
+  const std::string script =
+      "python tools/checkpoint/convert.py --model-type GPT --target-tensor-parallel-size 4 "
+      "--target-pipeline-parallel-size 1 --load-dir a --save-dir b\n"
+      "torchrun pretrain_gpt.py --tensor-model-parallel-size 2 --micro-batch-size 1 --load b --lr 1\n";
+  ImportRequest asked = request(Target::kMegatron, {{"train.sh", script}}, "dgx_h100");
+  asked.model = *shipped().model("llama3-8b");
+  EXPECT_NE(problem_of(asked).find("convert.tensor-parallel-size: cuts the weights for tp 4, but the training has 2"),
+            std::string::npos)
+      << problem_of(asked);
+}
+
 TEST(ImportMindspeedMm, ReadsTheResultOfItsSearch) {
   const std::string result = R"({"parallel_config": {"PP": 8, "TP": 2, "DP": 4, "MBS": 1},
     "layer_placement": {"vit_layer_placement": [32, 0, 0, 0, 0, 0, 0, 0], "llm_layer_placement": [5, 11, 11, 11, 11, 11, 11, 9]},

@@ -185,7 +185,7 @@ constexpr HarmlessKey kHarmless[] = {
     {"pad-to-multiple-of", kData},
     {"vocab-extra-ids", kData},
     {"trust-remote-code", kData},
-    {"mm-data", kData},
+    {"mm-data", "names data.json: give that file, too, and the training configuration has its data"},
     {"mm-tool", kData},
     {"save*", kSaving},
     {"load*", "are weights in that system's format; convert them to a Hugging Face folder and give that as weights"},

@@ -1,13 +1,18 @@
 #include "weft/exchange/settings_edit.h"
 
 #include <algorithm>
-#include <cctype>
+#include <filesystem>
 #include <map>
 
 #include <fmt/format.h>
 
-#include "weft/exchange/import_parts.h"
+#include "weft/exchange/json_edit.h"
 #include "weft/exchange/megatron_keys.h"
+#include "weft/exchange/mindformers_keys.h"
+#include "weft/exchange/mindspeed_mm.h"
+#include "weft/exchange/script_edit.h"
+#include "weft/exchange/yaml_edit.h"
+#include "weft/meaning/trainable.h"
 #include "weft/plan/plan_json.h"
 
 namespace weft {
@@ -35,8 +40,18 @@ constexpr const char* kRemovable[] = {megatron_key::kSequenceParallel,
                                       megatron_key::kCpSizes,
                                       megatron_key::kExpertTp,
                                       megatron_key::kFsdpBucket,
+                                      megatron_key::kTpOverlapAscend,
                                       "num-virtual-stages-per-pipeline-rank",
-                                      "recompute-activations"};
+                                      "recompute-activations",
+                                      "image_encoder.vision_encoder.recompute_granularity",
+                                      "image_encoder.vision_encoder.recompute_method",
+                                      "image_encoder.vision_encoder.recompute_num_layers",
+                                      "audio_encoder.audio_encoder.recompute_granularity",
+                                      "audio_encoder.audio_encoder.recompute_method",
+                                      "audio_encoder.audio_encoder.recompute_num_layers",
+                                      "text_decoder.recompute_granularity",
+                                      "text_decoder.recompute_method",
+                                      "text_decoder.recompute_num_layers"};
 
 /// The search's file of MindSpeed-MM says what a script and model.json say under other names.
 const std::map<std::string, std::string>& script_names() {
@@ -50,37 +65,47 @@ const std::map<std::string, std::string>& script_names() {
   return names;
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines = {""};
-  for (const char c : text) {
-    if (c == '\n') {
-      lines.emplace_back();
-    } else {
-      lines.back() += c;
-    }
+std::vector<std::string> parts_of(const std::string& path) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= path.size();) {
+    const size_t end = std::min(path.find('.', begin), path.size());
+    parts.push_back(path.substr(begin, end - begin));
+    begin = end + 1;
   }
-  return lines;
+  return parts;
 }
 
-bool is_word_letter(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.';
+std::string with_underscores(std::string key) {
+  std::replace(key.begin(), key.end(), '-', '_');
+  return key;
 }
 
-/// Where a value stands alone in a line, from some place on; letters' case does not matter.
-size_t find_value(const std::string& line, const std::string& value, size_t from) {
-  const auto lower = [](std::string text) {
-    std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-    return text;
-  };
-  const std::string hay = lower(line), needle = lower(value);
-  for (size_t at = hay.find(needle, from); at != std::string::npos; at = hay.find(needle, at + 1)) {
-    const bool begins = at == 0 || !is_word_letter(line[at - 1]) || !is_word_letter(value.front());
-    const size_t end = at + value.size();
-    const bool ends = end == line.size() || !is_word_letter(line[end]) || !is_word_letter(value.back());
-    if (begins && ends) return at;
+/// A setting as one file is to have it.
+struct Edit {
+  enum class Kind { kReplace, kAdd, kRemove };
+
+  Kind kind = Kind::kReplace;
+  std::string key;
+  std::string value;
+  ImportedKey own;               ///< as it was read; of what is added, nothing
+  bool may_be_left_out = false;  ///< where the files mean the same without it
+  SettingChange change() const {
+    return {key,
+            kind == Kind::kAdd  ? ""
+            : own.value.empty() ? "given"
+                                : own.value,
+            kind == Kind::kRemove ? ""
+            : value.empty()       ? "given"
+                                  : value};
   }
-  return std::string::npos;
-}
+};
+
+/// Where values of scripts are changed: where they are written, which may be a variable that others are computed from,
+/// or behind their keys. A batch that is computed from what has changed is written out.
+struct Manner {
+  bool is_at_use = false;
+  bool writes_batch = false;
+};
 
 class SettingsEditor {
  public:
@@ -88,7 +113,7 @@ class SettingsEditor {
       : request_(request), run_(run), wanted_(wanted) {}
 
   Result<SettingsEdit> run() {
-    WEFT_TRY(edit_.exported, export_plan(wanted_, request_.system));
+    WEFT_TRY(edit_.exported, exported_files());
     ImportRequest again{
         .system = request_.system, .files = {}, .arguments = "", .model = wanted_.model, .cluster = wanted_.cluster};
     for (const ExportedFile& file : edit_.exported) again.files.push_back({file.name, file.text});
@@ -96,13 +121,31 @@ class SettingsEditor {
     again.version = request_.version;
     again.is_lenient = true;
     WEFT_TRY(const ImportedRun exported, import_settings(again));
-    for (const SettingsFile& file : request_.files) texts_.push_back(lines_of(file.text));
-    list_changes(exported);
-    apply();
+    goal_ = plan_to_json(wanted_);
+    is_search_result_ = edit_.exported.front().name.starts_with("auto_parallel");
+    if (!is_search_result_) {
+      // What a system's settings make of these is what they can say.
+      const Json said = plan_to_json(exported.plan);
+      for (const char* key : {"overlap", "buckets_mb", "precision"}) goal_[key] = said[key];
+    }
+    list_edits(exported);
+    find_files();
+    for (const Edit& edit : edits_) edit_.changes.push_back(edit.change());
     return std::move(edit_);
   }
 
  private:
+  /// In the form that the user's files have.
+  Result<std::vector<ExportedFile>> exported_files() const {
+    const bool has_model_file = std::any_of(run_.keys.begin(), run_.keys.end(), [](const ImportedKey& key) {
+      return key.key.starts_with("text_decoder.") || key.key.starts_with("image_encoder.");
+    });
+    if (request_.system == Target::kMindspeedMm && has_model_file && is_one_pipeline(wanted_)) {
+      if (auto files = export_mindspeed_pipeline(wanted_)) return files;
+    }
+    return export_plan(wanted_, request_.system);
+  }
+
   static const ImportedKey* find(const ImportedRun& run, const std::string& key) {
     for (const ImportedKey& row : run.keys) {
       if (row.key == key) return &row;
@@ -110,115 +153,128 @@ class SettingsEditor {
     return nullptr;
   }
 
-  void list_changes(const ImportedRun& exported) {
+  void list_edits(const ImportedRun& exported) {
     for (const ImportedKey& row : exported.keys) {
-      if (row.fate != KeyFate::kRead || row.key.starts_with("rl_config.")) continue;
+      // Megatron-LM refuses FSDP without it.
+      const bool is_needed = row.key == megatron_key::kCheckpointFormat && !row.value.empty();
+      if ((row.fate != KeyFate::kRead && !is_needed) || row.key.starts_with("rl_config.")) continue;
       const auto named = script_names().find(row.key);
-      const std::string key = named == script_names().end() ? row.key : named->second;
-      if (key.starts_with("parallel_config.DP") || key.starts_with("layer_recompute.")) continue;
+      const bool has_own_name = find(run_, row.key) != nullptr;
+      std::string key = named == script_names().end() || has_own_name ? row.key : named->second;
+      // Newer files of MindFormers have another name for it.
+      if (key == mindformers_key::kParameterType && find(run_, mindformers_key::kParameterTypeNew) != nullptr)
+        key = mindformers_key::kParameterTypeNew;
+      if (key.starts_with("parallel_config.DP") || (key.starts_with("layer_recompute.") && !has_own_name)) continue;
       const ImportedKey* own = find(run_, key);
-      const bool is_given = own != nullptr && own->fate == KeyFate::kRead;
-      if (own != nullptr && own->fate != KeyFate::kIgnored && own->value == row.value) continue;
-      // A batch that the files compute stays: the search keeps it.
-      if (key == megatron_key::kBatch && request_.system == Target::kMindspeedMm) continue;
-      if (key == megatron_key::kBatch && own != nullptr) continue;
-      edit_.changes.push_back(
-          {key, is_given ? (own->value.empty() ? "given" : own->value) : "", row.value.empty() ? "given" : row.value});
-      is_good_ &= is_given ? replace(*own, row.value) : add(key, row.value);
+      const bool is_given = own != nullptr && (own->fate == KeyFate::kRead || own->fate == KeyFate::kIgnored);
+      if (key == megatron_key::kBatch) {
+        if (is_given) batch_ = {.kind = Edit::Kind::kReplace, .key = key, .value = row.value, .own = *own};
+        continue;
+      }
+      const bool is_listed =
+          std::any_of(edits_.begin(), edits_.end(), [&](const Edit& edit) { return edit.key == key; });
+      if (is_listed) continue;
+      if (own != nullptr && own->value == row.value && (own->fate != KeyFate::kIgnored || is_needed)) continue;
+      edits_.push_back({.kind = is_given ? Edit::Kind::kReplace : Edit::Kind::kAdd,
+                        .key = key,
+                        .value = row.value,
+                        .own = is_given ? *own : ImportedKey{},
+                        .may_be_left_out = !is_needed && key != megatron_key::kSharding});
     }
     for (const char* key : kRemovable) {
       const ImportedKey* own = find(run_, key);
       const ImportedKey* wanted = find(exported, key);
       if (own == nullptr || own->fate != KeyFate::kRead || (wanted != nullptr && wanted->fate == KeyFate::kRead))
         continue;
-      edit_.changes.push_back({key, own->value.empty() ? "given" : own->value, ""});
-      is_good_ &= remove(*own);
+      edits_.push_back({.kind = Edit::Kind::kRemove, .key = key, .value = "", .own = *own});
     }
   }
 
-  std::string* line_at(Place place) {
-    if (place.line == 0 || place.file >= texts_.size() || place.line > texts_[place.file].size()) return nullptr;
-    return &texts_[place.file][place.line - 1];
+  // Files of each kind.
+
+  bool is_yaml_system() const {
+    return request_.system == Target::kMindformers || request_.system == Target::kMindspeedRl;
+  }
+  static std::string extension(const SettingsFile& file) {
+    return std::filesystem::path(file.name).extension().string();
+  }
+  static bool is_json(const SettingsFile& file) { return extension(file) == ".json"; }
+  bool is_yaml(const SettingsFile& file) const {
+    return is_yaml_system() || extension(file) == ".yaml" || extension(file) == ".yml";
   }
 
-  bool replace(const ImportedKey& own, const std::string& value) {
-    std::string* line = line_at(own.place);
-    if (line == nullptr || own.value.empty() || value.empty()) return false;
-    // Behind the key, where it stands in the same line.
-    std::string name = own.key.substr(own.key.rfind('.') + 1);
-    size_t from = line->find(name);
-    std::replace(name.begin(), name.end(), '-', '_');
-    if (from == std::string::npos) from = line->find(name);
-    from = from == std::string::npos ? line->find('=') : from + name.size();
-    const size_t at = find_value(*line, own.value, from == std::string::npos ? 0 : from);
-    if (at == std::string::npos) return false;
-    std::string text = value;
-    const bool has_capital = std::isupper(static_cast<unsigned char>((*line)[at])) != 0;
-    if (has_capital) text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
-    line->replace(at, own.value.size(), text);
-    return true;
+  /// Texts stand in quotes there.
+  static std::string json_text(const std::string& value) {
+    return Json::parse(value, nullptr, false).is_discarded() ? Json(value).dump() : value;
   }
 
-  bool is_yaml() const { return request_.system == Target::kMindformers || request_.system == Target::kMindspeedRl; }
+  /// The path of a setting in a YAML file.
+  std::vector<std::string> yaml_path(const std::string& key, const std::string& section) const {
+    if (request_.system == Target::kMindformers) return parts_of(key);
+    if (request_.system == Target::kMindspeedRl) return {section, with_underscores(key)};
+    return {"MODEL_ARGS", "--" + key};
+  }
 
-  bool add(const std::string& key, const std::string& value) {
-    if (is_yaml()) return add_to_yaml(key, value);
-    if (key.find('.') != std::string::npos) return false;
-    for (auto& lines : texts_) {
-      for (std::string& line : lines) {
-        const size_t at = line.find(std::string("--") + megatron_key::kMbs);
-        if (at == std::string::npos) continue;
-        line.insert(at, fmt::format("--{}{}{} ", key, value.empty() ? "" : " ", value));
-        return true;
-      }
+  std::optional<std::string> replaced(const SettingsFile& file, const Edit& edit, Manner manner) const {
+    if (is_json(file)) return with_json_value(file.text, parts_of(edit.key), json_text(edit.value));
+    const std::string value = edit.value.empty() ? "true" : edit.value;
+    if (request_.system == Target::kMindformers) return with_yaml_value(file.text, parts_of(edit.key), value);
+    if (is_yaml(file)) return with_value_in_line(file.text, edit.own.place.line, edit.key, edit.own.value, value);
+    if (!manner.is_at_use) {
+      if (auto text = with_value_in_line(file.text, edit.own.place.line, edit.key, edit.own.value, edit.value))
+        return text;
     }
-    return false;
+    return with_argument(file.text, edit.key, edit.value);
   }
 
-  bool add_to_yaml(const std::string& key, const std::string& value) {
-    const bool is_actor = request_.system == Target::kMindspeedRl;
-    const size_t dot = key.rfind('.');
-    std::vector<std::string> section = {"actor_config"};
-    std::string name = key.substr(dot + 1);
-    if (is_actor) {
-      std::replace(name.begin(), name.end(), '-', '_');
-    } else {
-      if (dot == std::string::npos) return false;
-      section.clear();
-      const std::string path = key.substr(0, dot);
-      for (size_t begin = 0; begin <= path.size();) {
-        const size_t end = std::min(path.find('.', begin), path.size());
-        section.push_back(path.substr(begin, end - begin));
-        begin = end + 1;
-      }
+  std::optional<std::string> with_added(const SettingsFile& file, const Edit& edit) const {
+    const bool is_path = edit.key.find('.') != std::string::npos;
+    if (is_json(file))
+      return is_path ? with_json_value(file.text, parts_of(edit.key), json_text(edit.value)) : std::nullopt;
+    if (is_yaml(file)) {
+      const std::vector<std::string> path = yaml_path(edit.key, "actor_config");
+      // Settings go where their system looks for them.
+      const bool has_place =
+          request_.system == Target::kMindformers || file.text.find(path.front() + ":") != std::string::npos;
+      return has_place ? with_yaml_value(file.text, path, edit.value.empty() ? "true" : edit.value) : std::nullopt;
     }
-    for (size_t file = 0; file < texts_.size(); ++file) {
-      const uint32_t line = line_of(request_.files[file].text, section);
-      if (line == 0 || line >= texts_[file].size()) continue;
-      // Behind the section's first line, in the next one's indentation; added text stays in that line until it is
-      // split.
-      std::string& below = texts_[file][line];
-      const size_t indent = below.find_first_not_of(' ');
-      if (indent == std::string::npos || indent == 0) return false;
-      below = fmt::format("{}{}: {}\n{}", std::string(indent, ' '), name, value.empty() ? "true" : value, below);
+    return is_path ? std::nullopt : with_new_argument(file.text, megatron_key::kMbs, edit.key, edit.value);
+  }
+
+  std::optional<std::string> without(const SettingsFile& file, const Edit& edit) const {
+    if (is_json(file)) return without_json_value(file.text, parts_of(edit.key));
+    if (!is_yaml(file)) return without_argument(file.text, edit.key, !edit.own.value.empty());
+    for (const char* section : {"actor_config", "megatron_training"}) {
+      if (auto text = without_yaml_value(file.text, yaml_path(edit.key, section))) return text;
+    }
+    return std::nullopt;
+  }
+
+  /// Changes the file that the setting was read from, or the last that has a place for it.
+  bool apply(const Edit& edit, Manner manner, std::vector<SettingsFile>& files) const {
+    const bool has_place = edit.kind != Edit::Kind::kAdd && edit.own.place.line > 0;
+    if (has_place && edit.own.place.file >= files.size()) return false;  // it was given with --args
+    for (size_t i = files.size(); i-- > 0;) {
+      if (has_place && i != edit.own.place.file) continue;
+      SettingsFile& file = files[i];
+      const auto text = edit.kind == Edit::Kind::kReplace ? replaced(file, edit, manner)
+                        : edit.kind == Edit::Kind::kAdd   ? with_added(file, edit)
+                                                          : without(file, edit);
+      if (!text) continue;
+      file.text = *text;
       return true;
     }
     return false;
   }
 
-  bool remove(const ImportedKey& own) {
-    std::string* line = line_at(own.place);
-    if (line == nullptr || is_yaml()) return false;
-    const std::string flag = "--" + own.key + (own.value.empty() ? "" : " " + own.value);
-    const size_t at = line->find(flag);
-    if (at == std::string::npos) return false;
-    line->erase(at, flag.size());
-    return true;
-  }
-
-  /// Of modules that recompute nothing, no list and a list of nothing are the same.
-  static Json modules_of(const Json& plan) {
+  /// Of modules that recompute nothing, no list and a list of nothing are the same; of modules that are not trained,
+  /// ZeRO divides nothing.
+  Json modules_of(const Json& plan) const {
     Json modules = plan["modules"];
+    for (const ModulePlan& module : wanted_.modules) {
+      const std::string name(name_of(module.kind));
+      if (modules.contains(name) && !trains(wanted_, module.kind)) modules[name].erase("zero");
+    }
     for (Json& module : modules) {
       const auto recompute = module.find("recompute");
       if (recompute == module.end()) continue;
@@ -229,22 +285,46 @@ class SettingsEditor {
     return modules;
   }
 
-  /// Only files that, read again, describe the plan.
-  void apply() {
-    if (!is_good_ || edit_.changes.empty()) return;
+  /// The files with these edits, where they then describe the plan.
+  std::optional<std::vector<SettingsFile>> edited(const std::vector<Edit>& edits, Manner manner) const {
     ImportRequest again = request_;
-    for (size_t file = 0; file < texts_.size(); ++file) {
-      std::string text = fmt::format("{}", fmt::join(texts_[file], "\n"));
-      again.files[file].text = std::move(text);
+    for (const Edit& edit : edits) {
+      if (!apply(edit, manner, again.files)) return std::nullopt;
     }
+    if (manner.writes_batch && (!batch_ || !apply(*batch_, {.is_at_use = true}, again.files))) return std::nullopt;
     const auto run = import_settings(again);
-    if (!run) return;
-    const Json now = plan_to_json(run->plan), goal = plan_to_json(wanted_);
-    if (modules_of(now) != modules_of(goal) || now["schedule"] != goal["schedule"] ||
-        now["precision"] != goal["precision"])
+    if (!run || run->searches) return std::nullopt;
+    const Json now = plan_to_json(run->plan);
+    if (modules_of(now) != modules_of(goal_) || now["schedule"] != goal_["schedule"]) return std::nullopt;
+    for (const char* key : {"overlap", "buckets_mb", "precision"}) {
+      if (!is_search_result_ && now[key] != goal_[key]) return std::nullopt;
+    }
+    return again.files;
+  }
+
+  void find_files() {
+    for (const Manner manner : {Manner{}, Manner{.writes_batch = true}, Manner{.is_at_use = true},
+                                Manner{.is_at_use = true, .writes_batch = true}}) {
+      auto files = edited(edits_, manner);
+      if (!files) continue;
+      // What the files mean already needs no change: a list of nothing for 0, or a default that all releases have.
+      for (size_t i = edits_.size(); i-- > 0;) {
+        if (!edits_[i].may_be_left_out) continue;
+        std::vector<Edit> fewer = edits_;
+        fewer.erase(fewer.begin() + static_cast<ptrdiff_t>(i));
+        if (auto others = edited(fewer, manner)) {
+          edits_ = std::move(fewer);
+          files = std::move(others);
+        }
+      }
+      if (manner.writes_batch) {
+        edits_.push_back(*batch_);
+        edits_.back().own.value += " (computed)";
+      }
+      for (size_t i = 0; i < files->size(); ++i) {
+        if ((*files)[i].text != request_.files[i].text) edit_.files.push_back((*files)[i]);
+      }
       return;
-    for (size_t file = 0; file < texts_.size(); ++file) {
-      if (again.files[file].text != request_.files[file].text) edit_.files.push_back(again.files[file]);
     }
   }
 
@@ -252,40 +332,16 @@ class SettingsEditor {
   const ImportedRun& run_;
   const Plan& wanted_;
   SettingsEdit edit_;
-  std::vector<std::vector<std::string>> texts_;
-  bool is_good_ = true;
+  Json goal_;
+  bool is_search_result_ = false;
+  std::vector<Edit> edits_;
+  std::optional<Edit> batch_;
 };
 
 }  // namespace
 
 Result<SettingsEdit> edit_settings(const ImportRequest& request, const ImportedRun& run, const Plan& wanted) {
   return SettingsEditor(request, run, wanted).run();
-}
-
-std::string difference_of(const SettingsFile& before, const SettingsFile& after) {
-  // Edits keep their lines, but for lines that were added: what begins and ends alike is left out around each place.
-  const std::vector<std::string> a = lines_of(before.text), b = lines_of(after.text);
-  std::string text = fmt::format("--- {}\n+++ {}\n", before.name, before.name);
-  size_t i = 0, j = 0;
-  while (i < a.size() || j < b.size()) {
-    if (i < a.size() && j < b.size() && a[i] == b[j]) {
-      ++i, ++j;
-      continue;
-    }
-    // The nearest line of the new text that goes on as the old one does.
-    size_t added = 0;
-    while (j + added < b.size() && (i >= a.size() || b[j + added] != a[i]) && added < 20) ++added;
-    const bool is_only_added = i < a.size() && j + added < b.size() && b[j + added] == a[i];
-    text += fmt::format("@@ line {} @@\n", i + 1);
-    if (is_only_added) {
-      for (size_t k = 0; k < added; ++k) text += "+" + b[j + k] + "\n";
-      j += added;
-    } else {
-      if (i < a.size()) text += "-" + a[i++] + "\n";
-      if (j < b.size()) text += "+" + b[j++] + "\n";
-    }
-  }
-  return text;
 }
 
 }  // namespace weft

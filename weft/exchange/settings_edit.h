@@ -19,10 +19,7 @@ struct SettingsEdit {
 };
 
 /// What would have to change in the files of a request so that they describe that plan. The files are given where, read
-/// again, they do; else the changes and the exported settings alone say it.
+/// again, they do, with as few changes as that takes; else the changes and the exported settings alone say it.
 Result<SettingsEdit> edit_settings(const ImportRequest& request, const ImportedRun& run, const Plan& wanted);
-
-/// Lines that differ, in the form of diff -u.
-std::string difference_of(const SettingsFile& before, const SettingsFile& after);
 
 }  // namespace weft

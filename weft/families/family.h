@@ -35,6 +35,10 @@ struct Family {
   void (*read)(Fields& config, DeclaredModel& model);
 };
 
+/// What stands for the model_type of a user's own program, whose text is the other field of the configuration.
+inline constexpr const char* kProgramFamily = "weft_program";
+inline constexpr const char* kProgramKey = "program";
+
 /// All that are known without any library.
 const std::vector<Family>& families();
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "weft/families/media/rope_index.h"
+#include "weft/program/program_numbers.h"
 
 namespace weft {
 
@@ -113,7 +114,8 @@ struct ModelNumbers {
   LlmNumbers llm;
   std::optional<VisionNumbers> vision;
   std::optional<AudioNumbers> audio;
-  RopeRules media;  ///< which tokens stand for media and how positions are counted
+  std::optional<ProgramNumbers> program;  ///< of a model that is a user's own program
+  RopeRules media;                        ///< which tokens stand for media and how positions are counted
   MediaText image_text;
   MediaText video_text;
   WeightFiles files;

@@ -1,8 +1,9 @@
 #include "weft/families/family.h"
 
 // One line for each folder NAME here, which defines NAME_families().
-#define WEFT_FAMILIES(add) \
-  add(gpt2) add(llama) add(qwen2) add(qwen3) add(qwen2_vl) add(qwen2_5_vl) add(qwen2_5_omni) add(qwen3_vl) add(internvl)
+#define WEFT_FAMILIES(add)                                                                                 \
+  add(gpt2) add(llama) add(qwen2) add(qwen3) add(qwen2_vl) add(qwen2_5_vl) add(qwen2_5_omni) add(qwen3_vl) \
+      add(internvl) add(own_program)
 
 namespace weft {
 

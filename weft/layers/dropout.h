@@ -25,7 +25,7 @@ inline int64_t row_number(int64_t sample, int64_t place) {
 }
 
 /// The operators that drop.
-enum class DropoutSite : uint8_t { kEmbedding, kAttention, kAttentionSum, kMlpSum, kAdapter, kProgram };
+enum class DropoutSite : uint8_t { kEmbedding, kAttention, kAttentionSum, kMlpSum, kAdapter, kProgram, kMlp };
 
 /// Chooses what an operator drops.
 struct DropoutKey {

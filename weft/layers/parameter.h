@@ -15,7 +15,7 @@ namespace weft {
 /// Which dim of a weight tensor parallelism may cut, and between what.
 enum class CutUnit : uint8_t {
   kNone,        ///< every rank holds it whole
-  kElements,    ///< between any two elements
+  kElements,    ///< between any two elements, or between groups of them
   kQueryHeads,  ///< between heads, as attention deals them out
   kKeyHeads,    ///< between key or value heads; where there are fewer than ranks, they are copied
 };
@@ -24,7 +24,8 @@ enum class CutUnit : uint8_t {
 struct WeightCut {
   CutUnit unit = CutUnit::kNone;
   size_t dim = 0;
-  HeadCounts heads = {};  ///< of the whole model, where heads are what is dealt out
+  HeadCounts heads = {};     ///< of the whole model, where heads are what is dealt out
+  int64_t num_together = 1;  ///< elements that stay together, of kElements
 };
 /// A projection's outputs are divided, or its inputs.
 inline constexpr WeightCut kCutOutputs{.unit = CutUnit::kElements, .dim = 0};

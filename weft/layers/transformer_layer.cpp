@@ -68,6 +68,13 @@ at::Tensor AttentionLayer::forward(const at::Tensor& x, const AttentionCall& cal
 at::Tensor MlpLayer::forward(const at::Tensor& x, const RunContext& context) const {
   const at::Tensor wide = entered_linear(x, up, up_bias, context);
   const MlpActivation between{.activation = activation, .is_gated = is_gated};
+  if (context.dropout != nullptr && dropout > 0) {
+    // Rows are whole here, and their columns are those that this rank's part of the next weight takes.
+    const at::Tensor left =
+        drop_elements(between(wide), context.dropout->rows, dropout,
+                      dropout_key(*context.dropout, number, DropoutSite::kMlp), down->spec.pieces.front().first_column);
+    return row_cut_linear(left, down, down_bias, context);
+  }
   if (context.sites == nullptr) return activated_linear(wide, between, down, down_bias, context);
   return leave_with_bias(activated_linear(wide, between, down, {}, context), down_bias, context);
 }

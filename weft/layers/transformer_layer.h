@@ -54,6 +54,8 @@ struct AttentionLayer {
 struct MlpLayer {
   Activation activation = Activation::kSilu;
   bool is_gated = true;
+  double dropout = 0;  ///< of what the activation gives
+  int64_t number = 0;  ///< of the layer in its module
   ParameterPtr up;
   ParameterPtr up_bias;
   ParameterPtr down;

@@ -290,6 +290,28 @@ class Checker {
     if (module_->placement != ModulePlacement::kBase)
       add_here("placement", "must be base: the llm is what encoders are placed against");
     if (module_->recompute_logits && spec() != nullptr) check_logits();
+    if (plan_.model.numbers.program) check_program();
+  }
+
+  /// What a user's own program cannot do yet, or does not say how to.
+  void check_program() {
+    const ModulePlan& m = *module_;
+    if (m.pp * m.vpp > 1 && !plan_.model.numbers.program->marks_layers)
+      add_here("pp",
+               fmt::format("is {}{}, but the program {} marks no layers, so that it is one block; use 1, or write "
+                           "its layers as a repeat",
+                           m.pp, m.vpp > 1 ? fmt::format(" with vpp {}", m.vpp) : "", printable(plan_.model.name)));
+    if (m.cp > 1)
+      add_here("cp", fmt::format("is {}, but context parallelism is of transformer layers; use 1 for a program", m.cp));
+    if (m.sequence_parallel)
+      add_here("sequence_parallel", "is on, but rows between blocks of a program are whole; use false");
+    if (m.recompute_logits) add_here("recompute_logits", "is on, but a program keeps what its exit makes; use false");
+    for (const auto& row : m.recompute) {
+      for (const Recompute& chunk : row) {
+        if (chunk.count(BlockRecompute::kAttention) == 0) continue;
+        return add_here("recompute", "has layers that recompute attention alone; layers of a program do so whole");
+      }
+    }
   }
 
   /// They are made some rows at a time, which an adapter's dropout and gradients are not.

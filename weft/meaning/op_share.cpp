@@ -31,7 +31,7 @@ int64_t cut_anywhere(int64_t size, const OpShare& share) {
 
 /// What a cut leaves of the side that it cuts.
 int64_t cut(int64_t size, const Matmul& m, const OpShare& share) {
-  if (m.head_dim == 0) return m.packed * cut_anywhere(size / m.packed, share);
+  if (m.head_dim == 0) return m.packed * m.unit * cut_anywhere(size / (m.packed * m.unit), share);
   const int64_t keys_and_values = size / m.head_dim - m.heads;
   const int64_t times_keys = keys_and_values / m.kv_heads;
   return most_of(share, [&](int64_t rank) {

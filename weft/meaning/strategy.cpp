@@ -143,10 +143,41 @@ class LimitMaker {
         if (!state)
           return fail(field, fmt::format("{} has no dim {}", value.name, in_quotes(word)),
                       fmt::format("Its dims are {}; 'same' leaves it whole.", joined_or(dims)));
-        limits_.inputs[i][*axis] = state;
+        std::optional<AxisState>& given = limits_.inputs[i][*axis];
+        if (given && *given != *state)
+          return fail(
+              field,
+              fmt::format("{} is {} on {}, but {} makes it {}", value.name, layout_word(value, *state),
+                          grid_.axes()[*axis].name, in_quotes(input_pattern_[{i, *axis}]), layout_word(value, *given)),
+              "Leave one of them out.");
+        given = state;
+        input_pattern_.emplace(std::pair{i, *axis}, entry.pattern);
       }
     }
-    if (!fits_any) fail(field, fmt::format("no input of {} fits the pattern", program_.name), "Name an input or data.");
+    if (!fits_any)
+      fail(field, fmt::format("no input of {} fits the pattern", program_.name),
+           known_names(
+               [](ProgramValue::Role role) {
+                 return role == ProgramValue::Role::kInput || role == ProgramValue::Role::kData;
+               },
+               entry.pattern));
+  }
+
+  std::string layout_word(const ProgramValue& value, const AxisState& state) const {
+    return state.is_shard() ? fmt::format("in shards of '{}'", program_.dims[value.dims[state.dim]].name) : "whole";
+  }
+
+  /// The names that a pattern could have meant.
+  template <typename IsMeant>
+  std::string known_names(const IsMeant& is_meant, const std::string& pattern) const {
+    std::vector<std::string> known;
+    for (const ProgramValue& value : program_.values) {
+      if (is_meant(value.role)) known.push_back(value.name);
+    }
+    if (known.empty()) return "It has none.";
+    return fmt::format("{} {}.{}", known.size() > 8 ? "The first are" : "Known are",
+                       printable(joined_or(std::span(known).first(std::min<size_t>(8, known.size()))), 300),
+                       did_you_mean(pattern, known));
   }
 
   void set_stages(const StrategyEntry& entry) {
@@ -161,18 +192,36 @@ class LimitMaker {
         if (!is_stage) return fail(field, fmt::format("{} is no stage", in_quotes(word)), "Stages are 0 to 3.");
         const int64_t stage = word[0] - '0';
         for (size_t axis = 0; axis < grid_.num_axes(); ++axis) {
-          if (axis_name.empty() || grid_.axes()[axis].name == axis_name) limits_.stages[i][axis] = {stage, stage};
+          if (!axis_name.empty() && grid_.axes()[axis].name != axis_name) continue;
+          const auto [given, is_new] = stage_pattern_.emplace(std::pair{i, axis}, entry.pattern);
+          if (!is_new && limits_.stages[i][axis].least != stage)
+            return fail(field,
+                        fmt::format("{} has stage {} on {}, but {} gives it {}", program_.values[i].name, stage,
+                                    grid_.axes()[axis].name, in_quotes(given->second), limits_.stages[i][axis].least),
+                        "Leave one of them out.");
+          limits_.stages[i][axis] = {stage, stage};
         }
         if (!axis_name.empty() && !axis_of(field, axis_name)) return;
       }
     }
-    if (!fits_any) fail(field, fmt::format("no weight of {} fits the pattern", program_.name), "Name a weight.");
+    if (!fits_any)
+      fail(field, fmt::format("no weight of {} fits the pattern", program_.name),
+           known_names([](ProgramValue::Role role) { return role == ProgramValue::Role::kWeight; }, entry.pattern));
   }
 
   void read_whole() {
     for (size_t i = 0; i < program_.values.size(); ++i) {
       if (program_.values[i].role != ProgramValue::Role::kData) continue;
-      for (auto& state : limits_.inputs[i]) state = AxisState::replicated();
+      for (size_t axis = 0; axis < grid_.num_axes(); ++axis) {
+        std::optional<AxisState>& state = limits_.inputs[i][axis];
+        if (state && state->is_shard())
+          return fail(
+              "full_batch",
+              fmt::format("has every rank read all of {}, but 'inputs' has it {} on {}", program_.values[i].name,
+                          layout_word(program_.values[i], *state), grid_.axes()[axis].name),
+              "Leave one of them out.");
+        state = AxisState::replicated();
+      }
     }
   }
 
@@ -183,8 +232,14 @@ class LimitMaker {
       const auto dim = op.rule.find(samples);
       const Choice choice = dim && op.rule.dims[*dim].kind != DimKind::kWhole ? Choice::cut(*dim) : rows_choice(op);
       for (size_t axis = 0; axis < grid_.num_axes(); ++axis) {
-        const bool is_alone = grid_.size(axis) == 1;
-        if (!limits_.pins[i][axis]) limits_.pins[i][axis] = is_alone ? Choice::same() : choice;
+        const Choice own = grid_.size(axis) == 1 ? Choice::same() : choice;
+        const std::optional<Choice>& pin = limits_.pins[i][axis];
+        if (pin && *pin != own)
+          return fail(fmt::format("operators.{}", printable(first_pattern_[{i, axis}])),
+                      fmt::format("{} is pinned to '{}' on {}, but in mode data it does '{}'", op.name,
+                                  text_of(op.rule, *pin), grid_.axes()[axis].name, text_of(op.rule, own)),
+                      "Give '--mode semi' to keep pins, or leave it out.");
+        limits_.pins[i][axis] = own;
       }
     }
   }
@@ -211,7 +266,8 @@ class LimitMaker {
   const Program& program_;
   const AxisGrid& grid_;
   ShardLimits limits_;
-  std::map<std::pair<size_t, size_t>, std::string> first_pattern_;
+  /// By operator or value and axis: the first pattern that said something of it.
+  std::map<std::pair<size_t, size_t>, std::string> first_pattern_, input_pattern_, stage_pattern_;
   std::optional<Error> error_;
 };
 

@@ -148,10 +148,14 @@ Result<StrategyFile> read_strategy(const Document& document) {
     if (raw == nullptr) return;
     const std::string text = raw->is_string() ? raw->get<std::string>() : raw->dump();
     auto parsed = parse(text, std::string(key));
-    if (parsed) {
-      target = *parsed;
-    } else {
+    if (!parsed) {
       fields.complain(key, parsed.error().problem, parsed.error().advice);
+    } else if (target && *target != *parsed) {
+      fields.complain(key,
+                      fmt::format("says {}, where another word for it says {}", name_of(*parsed), name_of(*target)),
+                      "Leave one of them out.");
+    } else {
+      target = *parsed;
     }
   };
   take("mode", parse_mode, file.mode);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "weft/spec/precision.h"
@@ -27,9 +28,22 @@ constexpr int64_t effective_zero(int64_t stage, int64_t num_ranks) {
   return num_ranks == 1 ? 0 : stage;
 }
 
-/// `keep_gathered`: stage 3 keeps whole values all the same, of which the owned ones are a part.
+/// Whether whole values come and go at a stage, so that they may be kept instead.
+constexpr bool may_keep_gathered(int64_t stage) {
+  return stage == 3;
+}
+
+/// All that a module may say of ZeRO.
+struct ZeroSetting {
+  int64_t stage = 0;
+  bool keep_gathered = false;
+};
+inline constexpr std::array<ZeroSetting, 5> kZeroSettings = {
+    {{0, false}, {1, false}, {2, false}, {3, false}, {3, true}}};
+
+/// `keep_gathered`: whole values, of which the owned ones are a part, are kept where they may be.
 constexpr ZeroRules zero_rules(int64_t stage, bool keep_gathered) {
-  const bool releases = stage == 3 && !keep_gathered;
+  const bool releases = may_keep_gathered(stage) && !keep_gathered;
   return {.divides_states = stage >= 1,
           .scatters_gradients = stage >= 2,
           .releases_values = releases,

@@ -27,10 +27,6 @@ std::vector<int64_t> lengths_of(const BlockShape& shape, int64_t unit) {
   return lengths;
 }
 
-int64_t vocabulary_of(const Model& model) {
-  return std::get<Lookup>(model.modules.back().entry.ops.front().shape).entries;
-}
-
 /// Text, and media between the marks that models expect around them.
 class TokenWriter {
  public:

@@ -404,7 +404,7 @@ RowCounts Inputs::row_counts(ModuleKind module) const {
     case ModuleKind::kLlm:
       break;
   }
-  return {.inside = ids.size(0)};
+  return {.inside = named ? named->num_samples * named->rows_per_sample : ids.size(0)};
 }
 
 Inputs Inputs::to(const at::TensorOptions& options) const {
@@ -415,6 +415,12 @@ Inputs Inputs::to(const at::TensorOptions& options) const {
   }
   if (vision) moved.vision = vision->to(options);
   if (audio) moved.audio = audio->to(options);
+  if (named) {
+    NamedInputs own = *named;
+    for (auto& [name, tensor] : own.tensors)
+      tensor = moved_to(tensor, tensor.is_floating_point() ? options : options.dtype(tensor.dtype()));
+    moved.named = std::make_shared<const NamedInputs>(std::move(own));
+  }
   return moved;
 }
 
@@ -434,6 +440,11 @@ Inputs Inputs::staged(const at::TensorOptions& options) const {
   }
   for (at::Tensor* tensor : all) {
     if (tensor->defined()) *tensor = tensor->pin_memory();
+  }
+  if (staged.named) {
+    NamedInputs own = *staged.named;
+    for (auto& [name, tensor] : own.tensors) tensor = tensor.pin_memory();
+    staged.named = std::make_shared<const NamedInputs>(std::move(own));
   }
   return staged;
 }

@@ -9,6 +9,7 @@
 #include "weft/families/numbers.h"
 #include "weft/layers/dropout.h"
 #include "weft/models/audio/audio_inputs.h"
+#include "weft/models/named_inputs.h"
 #include "weft/models/vision/vision_inputs.h"
 #include "weft/program/module.h"
 
@@ -70,6 +71,7 @@ struct Inputs {
   /// chunks are then those of all shares together.
   std::shared_ptr<const ContextShare> context;
   std::shared_ptr<const DropoutDraws> draws = nullptr;  ///< of the tokens; nothing: nothing is dropped
+  std::shared_ptr<const NamedInputs> named = nullptr;   ///< all there is, where the model is a user's own program
 
   /// Of the rows of a module; nothing: nothing is dropped.
   std::shared_ptr<const DropoutDraws> draws_of(ModuleKind module) const;
@@ -83,7 +85,8 @@ struct Inputs {
   }
   /// Of a module that has data.
   RowCounts row_counts(ModuleKind module) const;
-  int64_t num_targets() const { return targets.defined() ? targets.size(0) : 0; }
+  int64_t num_targets() const { return named ? named->num_targets : targets.defined() ? targets.size(0) : 0; }
+  bool has_targets() const { return named || targets.defined(); }
   /// On a device, pixels and mel frames in a type.
   Inputs to(const at::TensorOptions& options) const;
   /// The same for later: already in the type, and in memory that a GPU reads by itself while its host goes on.

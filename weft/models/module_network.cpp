@@ -10,10 +10,12 @@
 #include "weft/layers/embedding.h"
 #include "weft/models/audio/audio_encoder.h"
 #include "weft/models/layer_library.h"
+#include "weft/models/program/program_network.h"
 #include "weft/models/text/decoder.h"
 #include "weft/models/vision/image_tower.h"
 #include "weft/models/vision/vision_encoder.h"
 #include "weft/program/name_weights.h"
+#include "weft/program/program_module.h"
 
 namespace weft {
 namespace {
@@ -39,6 +41,11 @@ constexpr std::array kNetworks = {
     KnownNetwork{"audio encoder",
                  [](const Module& module, const ModelNumbers&, const BlockRange& blocks, ParameterMaker& maker)
                      -> NetworkPtr { return std::make_shared<AudioEncoder>(module, blocks, maker); }},
+    KnownNetwork{kProgramNetwork,
+                 [](const Module& module, const ModelNumbers& numbers, const BlockRange& blocks,
+                    ParameterMaker& maker) -> NetworkPtr {
+                   return std::make_shared<ProgramNetwork>(module, *numbers.program, blocks, maker);
+                 }},
 };
 
 const KnownNetwork* find_network(std::string_view name) {

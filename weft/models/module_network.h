@@ -9,6 +9,7 @@
 #include "weft/models/inputs.h"
 #include "weft/models/own_layer.h"
 #include "weft/spec/model.h"
+#include "weft/tensor/mesh_groups.h"
 
 namespace weft {
 
@@ -47,6 +48,7 @@ struct LayerPass {
   RotaryTable rotary;                                   ///< undefined where rows are not turned
   std::shared_ptr<const ContextRows> shared = nullptr;  ///< how rows lie on ranks; null where all are here
   KvCache* cache = nullptr;
+  std::shared_ptr<const NamedInputs> named = nullptr;  ///< of a user's own program
 };
 
 /// A module that computes, whole or the blocks of a pipeline stage. Stages and pipelines know no more of a module than
@@ -65,7 +67,8 @@ class ModuleNetwork {
                            const RunContext& context) const = 0;
   virtual LayerPass begin(const Inputs& inputs, at::ScalarType type) const = 0;
   /// Layer `index` of those that are here.
-  at::Tensor run_layer(int64_t index, const at::Tensor& x, const LayerPass& pass, const RunContext& context) const;
+  virtual at::Tensor run_layer(int64_t index, const at::Tensor& x, const LayerPass& pass,
+                               const RunContext& context) const;
   /// The exit block: an encoder's rows, the llm's loss. `context` is how rows are run, `outside` how those are that
   /// come of them.
   virtual at::Tensor leave(const LayerRows& rows, const Inputs& inputs, const RunContext& context,
@@ -82,6 +85,8 @@ class ModuleNetwork {
   virtual ParameterPtr table() const { return {}; }
   /// Whether the exit's matrix is that table.
   virtual bool is_tied() const { return false; }
+  /// Once it is known what is trained: the ranks of tensor parallelism, for a network that communicates itself.
+  virtual void place(const MeshGroups& /*tensor_parallel*/) {}
 
  protected:
   /// Makers for the blocks at both ends of a module.

@@ -21,11 +21,17 @@ HeadCounts heads_of(const Matmul& m) {
   return {.heads = m.heads, .kv_heads = m.kv_heads, .head_dim = m.head_dim};
 }
 
+WeightCut together(WeightCut cut, int64_t num_elements) {
+  cut.num_together = num_elements;
+  return cut;
+}
+
 /// The parts along the output of a product that each have a cut of their own.
 std::vector<PieceRows> output_parts(const Op& op, const Matmul& m) {
   if (op.split() != TensorSplit::kColumn) return {{m.out, {}}};
   if (m.head_dim == 0)
-    return std::vector<PieceRows>(static_cast<size_t>(m.packed), {.rows = m.out / m.packed, .cut = kCutOutputs});
+    return std::vector<PieceRows>(static_cast<size_t>(m.packed),
+                                  {.rows = m.out / m.packed, .cut = together(kCutOutputs, m.unit)});
   const int64_t q = m.heads * m.head_dim, kv = m.kv_heads * m.head_dim;
   const WeightCut by_query{.unit = CutUnit::kQueryHeads, .heads = heads_of(m)};
   const WeightCut by_key{.unit = CutUnit::kKeyHeads, .heads = heads_of(m)};
@@ -35,7 +41,7 @@ std::vector<PieceRows> output_parts(const Op& op, const Matmul& m) {
 /// How a row-cut product's weight is cut, along its inputs.
 WeightCut input_cut(const Op& op, const Matmul& m) {
   if (op.split() != TensorSplit::kRow) return {};
-  if (m.head_dim == 0) return kCutInputs;
+  if (m.head_dim == 0) return together(kCutInputs, m.unit);
   return {.unit = CutUnit::kQueryHeads, .dim = 1, .heads = heads_of(m)};
 }
 
@@ -133,12 +139,17 @@ OpParameters OpParameterMaker::make(const Op& op) const {
                              .init = Initialization::ones(),
                              .sees_divided = sees_divided(op)});
   if (norm.has_bias) {
-    made.bias = maker_.make({.pieces = pieces_of(full_names(op.weights->names, path_, ".bias"), {{norm.width, {}}}, {}),
+    made.bias = maker_.make({.pieces = pieces_of(bias_names(*op.weights), {{norm.width, {}}}, {}),
                              .shape = {norm.width},
                              .init = Initialization::zeros(),
                              .sees_divided = sees_divided(op)});
   }
   return made;
+}
+
+std::vector<std::string> OpParameterMaker::bias_names(const OpWeights& weights) const {
+  return full_names(weights.bias_names.empty() ? weights.names : weights.bias_names, path_,
+                    weights.are_bare ? "" : ".bias");
 }
 
 OpParameters OpParameterMaker::make_matmul(const Op& op, const Matmul& m) const {
@@ -147,7 +158,8 @@ OpParameters OpParameterMaker::make_matmul(const Op& op, const Matmul& m) const 
   const std::vector<PieceRows> bias_parts = parts;
   if (op.split() == TensorSplit::kRow) parts.front().cut = input_cut(op, m);
   const std::vector<int64_t> row_dims = weights.row_dims.empty() ? std::vector<int64_t>{m.in} : weights.row_dims;
-  std::vector<WeightPiece> pieces = pieces_of(full_names(weights.names, path_, ".weight"), parts, row_dims);
+  std::vector<WeightPiece> pieces =
+      pieces_of(full_names(weights.names, path_, weights.are_bare ? "" : ".weight"), parts, row_dims);
   for (WeightPiece& piece : pieces) piece.is_transposed = weights.is_transposed;
   OpParameters made;
   made.weight = maker_.make({.pieces = std::move(pieces),
@@ -155,10 +167,8 @@ OpParameters OpParameterMaker::make_matmul(const Op& op, const Matmul& m) const 
                              .init = is_adapter(op) ? Initialization::zeros() : Initialization::normal(deviation_),
                              .sees_divided = sees_divided_product(op)});
   if (m.bias_elements > 0) {
-    const auto& names = weights.bias_names.empty() ? weights.names : weights.bias_names;
-    made.bias = maker_.make({.pieces = pieces_of(full_names(names, path_, ".bias"), bias_parts, {}),
-                             .shape = {m.out},
-                             .init = Initialization::zeros()});
+    made.bias = maker_.make(
+        {.pieces = pieces_of(bias_names(weights), bias_parts, {}), .shape = {m.out}, .init = Initialization::zeros()});
   }
   if (!is_adapter(op)) made.weight->adapter = make_adapter(op);
   return made;
@@ -249,7 +259,10 @@ TransformerLayer make_transformer_layer(const OpParameterMaker& make, int64_t nu
   layer.mlp_norm = make.norm("mlp.norm");
   const bool is_gated = find_op(block, "mlp.gate_up") != nullptr;
   const char* up_name = is_gated ? "mlp.gate_up" : "mlp.up";
+  const Op& activation = op_named(block, "mlp.activation");
   if (find_op(block, "moe.router") != nullptr) {
+    WEFT_CHECK(dropout_of(activation) == 0, "experts' rows have no numbers to draw {} of them by",
+               dropout_of(activation));
     MoeLayer moe{.experts_per_token = op_named(block, "moe.dispatch").rows.numerator,
                  .normalizes_weights = normalizes_expert_weights};
     moe.router = make.make("moe.router").weight;
@@ -259,8 +272,10 @@ TransformerLayer make_transformer_layer(const OpParameterMaker& make, int64_t nu
     layer.mlp_scale = scale("mlp.scale");
     return layer;
   }
-  layer.mlp = {.activation = std::get<Pointwise>(op_named(block, "mlp.activation").shape).activation,
-               .is_gated = is_gated};
+  layer.mlp = {.activation = std::get<Pointwise>(activation.shape).activation,
+               .is_gated = is_gated,
+               .dropout = dropout_of(activation),
+               .number = number};
   const OpParameters up = make.make(up_name);
   layer.mlp.up = up.weight;
   layer.mlp.up_bias = up.bias;

@@ -28,6 +28,7 @@ class OpParameterMaker {
 
  private:
   OpParameters make_matmul(const Op& op, const Matmul& matmul) const;
+  std::vector<std::string> bias_names(const OpWeights& weights) const;
   ParameterPtr make_down(const Op& op, const Matmul& matmul) const;
   /// Those of a product's adapter; nothing where it has none.
   std::shared_ptr<const Adapter> make_adapter(const Op& op) const;

@@ -77,8 +77,10 @@ void BucketGradients::place_in_whole(size_t bucket, size_t place) {
   const BucketSlot& slot = (*buckets_)[bucket].slots[place];
   at::Tensor& whole = wholes_[bucket];
   if (!whole.defined()) {
-    whole = at::zeros({(*buckets_)[bucket].num_elements},
-                      at::TensorOptions().device(buckets_->device()).dtype(options_.type));
+    const int64_t count = (*buckets_)[bucket].num_elements;
+    const auto options = at::TensorOptions().device(buckets_->device()).dtype(options_.type);
+    // What stays for the step comes again in the next.
+    whole = scatters_every_microbatch() ? at::zeros({count}, options) : pages_.zeros(count, options);
   }
   Parameter& parameter = buckets_->parameter(slot);
   const bool is_there = parameter.gradient.defined() && parameter.gradient.is_alias_of(whole);

@@ -8,6 +8,7 @@
 
 #include "weft/comm/group.h"
 #include "weft/optim/parameter_buckets.h"
+#include "weft/tensor/page_pool.h"
 
 namespace weft {
 
@@ -64,6 +65,7 @@ class BucketGradients {
   std::shared_ptr<const ParameterBuckets> buckets_;
   Group group_;
   GradientOptions options_;
+  PagePool pages_;                            ///< of whole gradients that stay for a step
   std::vector<size_t> trained_;               ///< buckets, in the order in which they are sent
   std::vector<at::Tensor> gradients_;         ///< by bucket: sums of what is owned, where they are scattered
   std::vector<at::Tensor> wholes_;            ///< by bucket: of a microbatch until they are scattered, or of the step

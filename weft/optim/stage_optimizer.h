@@ -8,6 +8,7 @@
 
 #include "weft/comm/group.h"
 #include "weft/meaning/square_ranges.h"
+#include "weft/meaning/zero_rules.h"
 #include "weft/optim/adamw.h"
 #include "weft/optim/bucket_gradients.h"
 #include "weft/optim/bucket_values.h"
@@ -120,7 +121,7 @@ class StageOptimizer {
   /// Takes over values that were written into the parameters, which must be whole: gathered.
   void adopt_values() { values_.adopt(); }
 
-  int64_t zero() const { return options_.zero; }
+  ZeroRules rules() const { return zero_rules(options_.zero, options_.keep_gathered); }
   int64_t step() const { return step_; }
   /// Updates of the parameter at a place among the stage's: all of them, but for one that was thawed later.
   int64_t updates_of(size_t parameter) const { return step_ - late_[parameter]; }
@@ -128,7 +129,7 @@ class StageOptimizer {
   const std::vector<BucketLayout>& buckets() const { return buckets_->layouts(); }
   ElementRange owned(size_t bucket) const { return buckets_->owned(bucket); }
   /// Whether all ranks of the group own the same: all that the stage has.
-  bool owns_copies() const { return options_.zero == 0; }
+  bool owns_copies() const { return !rules().divides_states; }
   const Group& group() const { return group_; }
   /// In the parameters' order, those of which this rank owns nothing left out. With ZeRO 0 every rank owns all.
   std::vector<OwnedPart> owned_parts() const;
@@ -147,7 +148,7 @@ class StageOptimizer {
   std::vector<WeightedRange> weighted_ranges(
       const BucketLayout& layout, const std::function<double(const Parameter&, const WeightPiece&)>& weight) const;
 
-  bool counts_norm() const { return options_.zero > 0 || group_.rank() == 0; }
+  bool counts_norm() const { return rules().divides_states || group_.rank() == 0; }
   /// How elements are updated.
   struct Manner {
     double rate_factor = 1;  ///< times the learning rate

@@ -2,9 +2,11 @@
 
 #include <map>
 #include <mutex>
+#include <sys/resource.h>
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -450,6 +452,31 @@ TEST(StageOptimizer, LayersAddToGradientsWhereTheyLie) {
     optimizer.begin_step();
     EXPECT_FALSE(parameter.gradient.defined());
     EXPECT_EQ(optimizer.held_elements().gradients, 0);
+  });
+}
+
+TEST(StageOptimizer, WholeGradientsHaveThePagesOfTheStepBefore) {
+  constexpr int64_t kElements = int64_t{8} << 20;  // 32 MiB
+  on_ranks(1, [](World& world) {
+    for (const int zero : {0, 1}) {
+      auto weight = c10::make_intrusive<Parameter>();
+      weight->value = at::ones({kElements}, at::kFloat).set_requires_grad(true);
+      StageOptimizer optimizer({{.parameter = weight}}, world.all(),
+                               {.zero = zero, .compute_type = at::kFloat, .reduce_type = at::kFloat});
+      const auto faults_of_step = [&] {
+        rusage before{}, after{};
+        optimizer.begin_step();
+        getrusage(RUSAGE_THREAD, &before);
+        optimizer.expect_gradient(*weight);
+        EXPECT_FALSE(weight->gradient.any().item<bool>());
+        weight->gradient.fill_(1);
+        getrusage(RUSAGE_THREAD, &after);
+        return after.ru_minflt - before.ru_minflt;
+      };
+      // Fewer where pages are large, none where they are there already.
+      const int64_t first = faults_of_step();
+      EXPECT_LT(faults_of_step(), first / 2);
+    }
   });
 }
 

@@ -12,8 +12,10 @@ namespace {
 /// What a rank has of `length` elements that a cut deals out.
 Range cut_range(const WeightCut& cut, int64_t length, const TensorShare& share) {
   if (cut.unit == CutUnit::kNone) return {0, length};
-  if (cut.unit == CutUnit::kElements)
-    return Split(length, {share.num_ranks}).part(share.rank);
+  if (cut.unit == CutUnit::kElements) {
+    const Range groups = Split(length / cut.num_together, {share.num_ranks}).part(share.rank);
+    return {groups.begin * cut.num_together, groups.end * cut.num_together};
+  }
   const HeadShare heads = share_of_heads(cut.heads, share.num_ranks, share.rank);
   const int64_t dim = cut.heads.head_dim;
   if (cut.unit == CutUnit::kQueryHeads) return {heads.first_head * dim, (heads.first_head + heads.num_heads) * dim};

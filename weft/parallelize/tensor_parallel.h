@@ -19,6 +19,7 @@ class TensorParallel {
 
   TensorShare share() const { return {groups_.mesh().num_ranks(), groups_.position()}; }
   Group group() const { return groups_.along({0}); }
+  const MeshGroups& groups() const { return groups_; }
   bool divides_rows() const { return divides_rows_; }
 
   /// What layers do with activations of so many rows altogether.

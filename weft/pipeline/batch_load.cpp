@@ -1,5 +1,8 @@
 #include "weft/pipeline/batch_load.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "weft/models/listed_numbers.h"
 #include "weft/program/module_kinds.h"
 
@@ -36,6 +39,14 @@ std::optional<EncoderLoad> encoder_load(ModuleKind kind, const Inputs& inputs) {
 
 MicrobatchLoad microbatch_load(const Inputs& inputs, bool vision_is_beside, bool audio_is_beside) {
   MicrobatchLoad load;
+  if (inputs.named) {
+    // A program's samples are alike; which of their rows have targets changes nothing.
+    const NamedInputs& named = *inputs.named;
+    load.samples.assign(static_cast<size_t>(named.num_samples), named.rows_per_sample);
+    load.targets.resize(static_cast<size_t>(std::min(named.num_targets, named.num_samples * named.rows_per_sample)));
+    std::iota(load.targets.begin(), load.targets.end(), int64_t{0});
+    return load;
+  }
   load.samples = inputs.samples.lengths();
   load.targets = listed_numbers(inputs.target_rows);
   load.places = {{ModuleKind::kVision, listed_numbers(inputs.vision_places)},

@@ -71,7 +71,8 @@ std::vector<TrainingExample> encoder_forms() {
   const TrainingExample sound{
       .fixture = "qwen2_5_omni",
       .sizes =
-          R"({"audio_config": {"attention_dropout": 0.3, "dropout": 0.2}, "vision_config": {"attention_dropout": 0.1}})",
+          R"({"audio_config": {"attention_dropout": 0.3, "dropout": 0.2, "activation_dropout": 0.25},
+              "vision_config": {"attention_dropout": 0.1}})",
       .sizes_name = "sound",
       .mbs = 2};
   std::vector<TrainingExample> all;
@@ -96,6 +97,7 @@ std::vector<TrainingExample> encoder_forms() {
   add(placeless, [](TrainingExample&) {});
   add(placeless, [](TrainingExample& e) { e.tp = 2, e.cp = 2, e.sequence_parallel = true, e.recompute = {.full = 2}; });
   add(sound, [](TrainingExample& e) { e.tp = 2, e.sequence_parallel = true; });
+  add(sound, [](TrainingExample& e) { e.tp = 2, e.cp = 2, e.recompute = {.full = 1, .selective = 1}; });
   add(sound, [](TrainingExample& e) {
     e.pp = 2, e.microbatches = 4, e.beside = {{kVision, {.dp = 2}}, {kAudio, {.cp = 2}}};
   });

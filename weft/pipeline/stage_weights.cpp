@@ -56,21 +56,21 @@ void StageWeights::gather(size_t block) {
   // All of them on their way before the first is waited for.
   start_gather(block);
   for (Part& part : parts_) {
-    if (part.optimizer->zero() < 3) continue;
+    if (!part.optimizer->rules().releases_values) continue;
     for (const int64_t bundle : part.bundles[block]) part.optimizer->gather_values(bundle);
   }
 }
 
 void StageWeights::start_gather(size_t block) {
   for (Part& part : parts_) {
-    if (part.optimizer->zero() < 3) continue;
+    if (!part.optimizer->rules().releases_values) continue;
     for (const int64_t bundle : part.bundles[block]) part.optimizer->start_gather_values(bundle);
   }
 }
 
 void StageWeights::release(size_t block) {
   for (Part& part : parts_) {
-    if (part.optimizer->zero() < 3) continue;
+    if (!part.optimizer->rules().releases_values) continue;
     for (const int64_t bundle : part.bundles[block]) part.optimizer->release_values(bundle);
   }
 }

@@ -52,7 +52,7 @@ class StageWeights {
     bool hands_on = false;                         ///< complete gradients go to the optimizer now
     bool has_handed_on = false;                    ///< those of the whole step
 
-    bool scatters() const { return optimizer->zero() >= 2; }
+    bool scatters() const { return optimizer->rules().scatters_gradients; }
   };
 
   Part make_part(StageOptimizer& optimizer) const;

@@ -26,7 +26,7 @@ Result<std::unique_ptr<TrainingRank>> TrainingRank::create(World& world, const P
   WEFT_TRY(ModelNumbers numbers, numbers_to_run(plan.model));
 
   std::unique_ptr<TrainingRank> rank(new TrainingRank(std::move(numbers)));
-  rank->vocabulary_ = std::get<Lookup>(plan.model.modules.back().entry.ops.front().shape).entries;
+  rank->vocabulary_ = vocabulary_of(plan.model);
   rank->batch_shape_ = weft::batch_shape(plan);
   rank->max_gradient_norm_ = settings.max_gradient_norm;
   rank->options_ = at::TensorOptions().dtype(tensor_type(plan.precision.compute)).device(settings.device);
@@ -166,7 +166,7 @@ void TrainingRank::end_encoders() {
 
 StepReport TrainingRank::step(const StepBatch& batch, int64_t num_targets, double learning_rate, bool asks_device) {
   WEFT_CHECK(num_targets > 0, "a step over {} target tokens", num_targets);
-  for (const Inputs& inputs : batch.microbatches) WEFT_CHECK(inputs.targets.defined(), "a microbatch without targets");
+  for (const Inputs& inputs : batch.microbatches) WEFT_CHECK(inputs.has_targets(), "a microbatch without targets");
   release_values();  // which may be whole since they were made, written or read
   for (StageOptimizer* optimizer : optimizers()) optimizer->begin_step();
   const std::optional<Group> experts = llm_ ? llm_->groups.experts : std::nullopt;

@@ -170,6 +170,7 @@ class BlockWriter {
     Flow next = flow_;
     next.width = m.out;
     if (makes_heads) {
+      heads_ = {.heads = m.heads, .kv_heads = m.kv_heads, .head_dim = m.head_dim};
       next.last = "k";
       next.last_dim = dim_of("q", m.out, m.out / std::max<int64_t>(1, m.kv_heads));
     } else if (is_router(op)) {
@@ -216,9 +217,12 @@ class BlockWriter {
     Flow next = flow_;
     if (flow_.last == "k") {
       // Every head by itself, with one weight for all, or all together.
+      // One weight for every row of heads is as long as they are together, and cut with them.
+      const bool is_of_keys = op.name.ends_with("k_norm");
       const size_t weight = code_.weight(name + ".weight", dim_of("w", n.width, 1));
-      OperatorOptions options{.as = named(next), .whole = {"w"}, .inside = {}, .linear = {}};
+      OperatorOptions options{.as = named(next), .whole = {"w"}, .inside = {}, .linear = {}, .attention = heads_};
       if (n.groups == 1) options.inside = {"k"};
+      options.calculation = {.epsilon = n.epsilon, .calls = is_of_keys ? "norm_keys" : "norm_queries"};
       next.value =
           code_.custom(name, fmt::format("{} k, w -> {} k", flow_.rows, flow_.rows), {flow_.value, weight}, options);
     } else {
@@ -230,8 +234,8 @@ class BlockWriter {
         operands.push_back(code_.weight(name + ".bias", flow_.last_dim));
         rule += ", " + flow_.last;
       }
-      next.value =
-          code_.norm(name, fmt::format("{} -> {} {}", rule, flow_.rows, flow_.last), operands, {.as = named(next)});
+      next.value = code_.norm(name, fmt::format("{} -> {} {}", rule, flow_.rows, flow_.last), operands,
+                              {.as = named(next), .calculation = {.epsilon = n.epsilon}});
     }
     flow_ = next;
   }
@@ -242,8 +246,8 @@ class BlockWriter {
     if (op.name == "moe.dispatch") return dispatch(op, name);
     if (op.name == "moe.combine") {
       next = residual_;
-      next.value = code_.add(OperatorKind::kCombine, name, "e (b s) h, b s e -> b s h", {flow_.value, router_.value},
-                             {.as = "b s h"});
+      next.value =
+          code_.add(OperatorKind::kCombine, name, "e (b s) h, b s e -> b s h", {flow_.value, route_}, {.as = "b s h"});
     } else if (corners_) {
       // Rows of neighbouring positions, weighed by how near they are.
       const size_t weights = code_.data(name + ".weights", "b s corner");
@@ -253,7 +257,9 @@ class BlockWriter {
       flow_ = residual_ = next;
       return;
     } else if (p.is_sum) {
-      next.value = code_.sum_of(name, fmt::format("{}, {} -> {}", one, one, one), {residual_.value, flow_.value},
+      if (p.dropout > 0)
+        next.value = code_.dropout(name + ".dropout", fmt::format("{} -> {}", one, one), flow_.value, p.dropout);
+      next.value = code_.sum_of(name, fmt::format("{}, {} -> {}", one, one, one), {residual_.value, next.value},
                                 {.as = named(next)});
       flow_ = residual_ = next;
       return;
@@ -273,18 +279,33 @@ class BlockWriter {
       next.width = p.elements_out;
       next.last_dim =
           dim_of("f", p.elements_out, std::max<int64_t>(1, p.elements_out / std::max<int64_t>(1, dim.num_units())));
-      next.value = code_.elementwise(name, fmt::format("{} -> {}", one, one), {flow_.value}, {.as = named(next)});
+      next.value = code_.elementwise(name, fmt::format("{} -> {}", one, one), {flow_.value},
+                                     {.as = named(next), .calculation = {.function = p.activation}});
     } else if (p.elements_in == flow_.width) {
-      next.value = code_.elementwise(name, fmt::format("{} -> {}", one, one), {flow_.value}, {.as = named(next)});
+      next.value = code_.elementwise(name, fmt::format("{} -> {}", one, one), {flow_.value},
+                                     {.as = named(next), .calculation = {.function = p.activation}});
     } else if (p.elements_in == p.elements_out && p.elements_in < flow_.width) {
       // Queries and keys turn, values stay.
-      next.value =
-          code_.add(OperatorKind::kScale, name, fmt::format("{} -> {}", one, one), {flow_.value}, {.as = named(next)});
+      next.value = code_.custom(name, fmt::format("{}, b s a -> {}", one, one),
+                                {flow_.value, angles(name.substr(0, name.size() - op.name.size()))},
+                                {.as = named(next),
+                                 .whole = {"a"},
+                                 .inside = {},
+                                 .linear = {{0}},
+                                 .attention = heads_,
+                                 .calculation = {.calls = "rotary"}});
     } else {
       return refuse(
           op, fmt::format("makes {} elements of {} after rows of {}", p.elements_out, p.elements_in, flow_.width));
     }
     flow_ = next;
+  }
+
+  /// By how much the heads of every row turn, one angle for two elements.
+  size_t angles(const std::string& prefix) {
+    const std::string name = prefix + "angles";
+    if (const auto known = code_.program().find_value(name)) return *known;
+    return code_.data(name, flow_.row_dims + " " + dim_of("a", heads_.head_dim / 2, 1));
   }
 
   void dispatch(const Op& op, const std::string& name) {
@@ -294,7 +315,13 @@ class BlockWriter {
     next.rows = "e c";
     next.row_dims = "e " + dim_of("c", rows, 1);
     next.per_token = op.rows;
-    next.value = code_.add(OperatorKind::kDispatch, name, "b s h -> e (b s) h", {flow_.value}, {.as = named(next)});
+    // The weights of the experts that a row goes to; 0 for all others.
+    const std::string routed = "b s " + router_.last_dim;
+    route_ = code_.add(
+        OperatorKind::kSoftmax, name + ".route", "b s e -> b s e", {router_.value},
+        {.as = routed, .calculation = {.top = op.rows.numerator, .is_normalized = sizes_.normalizes_experts}});
+    next.value = code_.add(OperatorKind::kDispatch, name, "b s h, b s e -> e (b s) h", {flow_.value, route_},
+                           {.as = named(next)});
     flow_ = next;
   }
 
@@ -363,6 +390,8 @@ class BlockWriter {
   Flow flow_;
   Flow residual_;
   Flow router_;
+  size_t route_ = 0;      ///< weights of experts
+  Attention heads_ = {};  ///< of the packed rows that flow
   std::optional<size_t> table_;
   std::optional<size_t> corners_;     ///< rows of neighbouring positions that wait for their sum
   std::map<int64_t, Flow> branches_;  ///< by layer

@@ -7,14 +7,15 @@ namespace weft {
 
 /// What goes through a module at once.
 struct ProgramSizes {
-  int64_t samples = 1;  ///< dim b: sequences, or images
-  int64_t rows = 1;     ///< dim s: tokens of each, in the module's own
+  int64_t samples = 1;              ///< dim b: sequences, or images
+  int64_t rows = 1;                 ///< dim s: tokens of each, in the module's own
+  bool normalizes_experts = false;  ///< the weights of a row's experts sum to 1
 };
 
 /// The program that a module's blocks declare: entry, layers as repeats, exit. Dims are b and s (rows), h (a row
 /// between layers), k (heads, in groups that share a key), f (the MLP's width), e and c (experts and the rows of each),
 /// v (entries of a table), t (rows that were merged or
-/// added to). Fails for blocks that are no chain of known operators, with the operator's name.
+/// added to), a (angles of a head). Fails for blocks that are no chain of known operators, with the operator's name.
 Result<Program> program_of(const Module& module, const ProgramSizes& sizes, std::string name);
 
 /// Only the layers of one kind, as many as the module has.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,11 +15,14 @@ enum class ModuleKind { kVision, kAudio, kLlm };
 
 std::string_view name_of(ModuleKind kind);
 
+struct BlockProgram;
+
 /// The repeated unit that is priced: a ViT layer, a decoder layer, an embedding, a head.
 struct Block {
   std::string name;
   std::vector<Op> ops;
   std::string layer = {};  ///< what a library calls the layer that runs it; empty: a transformer layer does
+  std::shared_ptr<const BlockProgram> program = nullptr;  ///< what computes it, where a user's own program does
 };
 
 /// What stands in weight files before the names of a block's operators.

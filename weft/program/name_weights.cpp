@@ -34,13 +34,12 @@ class OpLister {
   void operator()(const Matmul& m) {
     if (m.is_tied) return;
     add(weights_.names, ".weight", m.experts);
-    if (m.bias_elements > 0)
-      add(weights_.bias_names.empty() ? weights_.names : weights_.bias_names, ".bias", m.experts);
+    if (m.bias_elements > 0) add(bias_names(), ".bias", m.experts);
   }
   void operator()(const Lookup&) { add(weights_.names, ".weight", 1); }
   void operator()(const Norm& n) {
     add(weights_.names, ".weight", 1);
-    if (n.has_bias) add(weights_.names, ".bias", 1);
+    if (n.has_bias) add(bias_names(), ".bias", 1);
   }
   void operator()(const Pointwise& p) {
     if (p.scales > 0) add(weights_.names, ".weight", 1);
@@ -48,6 +47,9 @@ class OpLister {
   void operator()(const auto&) {}
 
  private:
+  const std::vector<std::string>& bias_names() const {
+    return weights_.bias_names.empty() ? weights_.names : weights_.bias_names;
+  }
   void add(const std::vector<std::string>& names, const char* ending, int64_t experts) {
     auto& own = listed_.emplace_back();
     if (weights_.are_bare) ending = "";

@@ -18,6 +18,7 @@ struct Matmul {
   int64_t bias_elements = 0;
   int64_t experts = 1;
   int64_t packed = 1;  ///< equal matrices beside each other along the output, each cut by itself: a gate's and an up's
+  int64_t unit = 1;      ///< elements of the cut side that stay together, where it is not made of heads
   bool is_tied = false;  ///< the weight belongs to the embedding; it is counted there
   /// The side that tensor parallelism cuts is made of heads of so many elements, and is cut between them; 0: anywhere.
   int64_t head_dim = 0;

@@ -49,7 +49,7 @@ KindShape shape_of(OperatorKind kind) {
     case OperatorKind::kNorm:
       return {.most = 3};
     case OperatorKind::kDispatch:
-      return {};
+      return {.most = 2};
     case OperatorKind::kLookup:
     case OperatorKind::kCombine:
       return {.fewest = 2, .most = 2, .sums = true};
@@ -162,7 +162,7 @@ InsideTraffic inside_traffic(OperatorKind kind) {
   }
 }
 
-bool keeps_operand(const Operator& op, size_t operand) {
+bool keeps_operand(const Program& program, const Operator& op, size_t operand) {
   switch (op.kind) {
     case OperatorKind::kEinsum:
     case OperatorKind::kMultiply:
@@ -173,8 +173,15 @@ bool keeps_operand(const Operator& op, size_t operand) {
     case OperatorKind::kSoftmax:
     case OperatorKind::kAttention:
     case OperatorKind::kCrossEntropy:
-    case OperatorKind::kCustom:
       return true;
+    case OperatorKind::kCustom: {
+      // What a result is linear in is needed for the gradients of others alone.
+      if (op.rule.linear != std::vector<std::vector<size_t>>{{operand}}) return true;
+      for (size_t i = 0; i < op.operands.size(); ++i) {
+        if (i != operand && program.has_gradient(op.operands[i])) return true;
+      }
+      return false;
+    }
     case OperatorKind::kLookup:
       return operand == 0;
     case OperatorKind::kAdd:

@@ -25,6 +25,6 @@ Result<Rule> complete_rule(OperatorKind kind, Rule rule);
 InsideTraffic inside_traffic(OperatorKind kind);
 
 /// Whether the operator needs the operand, as it was, for its backward.
-bool keeps_operand(const Operator& op, size_t operand);
+bool keeps_operand(const Program& program, const Operator& op, size_t operand);
 
 }  // namespace weft

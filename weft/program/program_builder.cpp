@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -148,6 +149,10 @@ size_t ProgramBuilder::add(OperatorKind kind, std::string_view name, std::string
     }
   };
   set(options.whole, DimKind::kWhole);
+  // The largest of a row are found where all of it is.
+  if (kind == OperatorKind::kSoftmax && options.calculation.top > 0 && !rule.operands[0].empty()) {
+    for (const size_t dim : rule.operands[0].back()) rule.dims[dim].kind = DimKind::kWhole;
+  }
   if (kind == OperatorKind::kCustom) {
     set(options.inside, DimKind::kInside);
     rule.linear = options.linear;
@@ -159,7 +164,14 @@ size_t ProgramBuilder::add(OperatorKind kind, std::string_view name, std::string
     fail(name, fmt::format("an operator of kind {} declares inside or linear", name_of(kind)),
          "Only a custom operator does; for others they follow from the kind.");
   }
-  check_calculation(kind, name, options.calculation);
+  Calculation calculation = options.calculation;
+  Attention attention = options.attention;
+  // Attention drops weights between rows.
+  if (kind == OperatorKind::kAttention && calculation.dropout != 0)
+    attention.dropout = std::exchange(calculation.dropout, 0);
+  check_calculation(kind, name, calculation);
+  if (!(attention.dropout >= 0 && attention.dropout < 1))
+    fail(name, fmt::format("drops with the probability {}", attention.dropout), "It is at least 0 and below 1.");
   if (kind == OperatorKind::kAttention && options.attention.heads < 1)
     fail(name, "does not say its heads", "Add 'heads QUERIES KEYS ELEMENTS', like 'heads 32 8 128'.");
   std::string dims(options.as);
@@ -179,8 +191,8 @@ size_t ProgramBuilder::add(OperatorKind kind, std::string_view name, std::string
                                 .rule = std::move(rule),
                                 .operands = operands,
                                 .result = program_.values.size() - 1,
-                                .attention = options.attention,
-                                .calculation = options.calculation,
+                                .attention = attention,
+                                .calculation = std::move(calculation),
                                 .is_fused = options.is_fused});
   return program_.values.size() - 1;
 }
@@ -195,7 +207,11 @@ void ProgramBuilder::check_calculation(OperatorKind kind, std::string_view name,
   belongs(calculation.function.has_value(), OperatorKind::kElementwise, "does");
   belongs(calculation.factor != usual.factor, OperatorKind::kScale, "factor");
   belongs(calculation.dropout != usual.dropout, OperatorKind::kDropout, "drops");
-  belongs(calculation.epsilon != usual.epsilon, OperatorKind::kNorm, "epsilon");
+  if (kind != OperatorKind::kCustom) belongs(calculation.epsilon != usual.epsilon, OperatorKind::kNorm, "epsilon");
+  belongs(calculation.top != 0 || calculation.is_normalized, OperatorKind::kSoftmax, "top");
+  belongs(!calculation.calls.empty(), OperatorKind::kCustom, "calls");
+  if (calculation.top < 0 || (calculation.is_normalized && calculation.top == 0))
+    fail(name, fmt::format("keeps the largest {} results", calculation.top), "Keep at least 1: 'top 2'.");
   if (!(calculation.dropout >= 0 && calculation.dropout < 1))
     fail(name, fmt::format("drops with the probability {}", calculation.dropout), "It is at least 0 and below 1.");
   if (!(calculation.epsilon > 0) || !std::isfinite(calculation.epsilon))

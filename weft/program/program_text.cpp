@@ -235,12 +235,18 @@ class ProgramParser {
       if (const auto value = real(name, words[1])) options.calculation.dropout = *value;
     } else if (key == "epsilon" && words.size() == 2) {
       if (const auto value = real(name, words[1])) options.calculation.epsilon = *value;
+    } else if (key == "top" && (words.size() == 2 || (words.size() == 3 && words[2] == "normalized"))) {
+      if (const auto value = number(words[1])) options.calculation.top = *value;
+      options.calculation.is_normalized = words.size() == 3;
+    } else if (key == "calls" && words.size() == 2) {
+      options.calculation.calls = printable(words[1]);
     } else if (key == "fused" && words.size() == 1) {
       options.is_fused = true;
     } else {
-      code_.fail(name, fmt::format("{} is no option of an operator", in_quotes(option)),
-                 "Options are 'as DIMS', 'whole DIMS', 'inside DIMS', 'linear OPERANDS', 'heads N N N', 'mask NAME', "
-                 "'does FUNCTION', 'factor X', 'drops P', 'epsilon X' and 'fused'.");
+      code_.fail(
+          name, fmt::format("{} is no option of an operator", in_quotes(option)),
+          "Options are 'as DIMS', 'whole DIMS', 'inside DIMS', 'linear OPERANDS', 'heads N N N', 'mask NAME', "
+          "'does FUNCTION', 'factor X', 'drops P', 'epsilon X', 'top N [normalized]', 'calls NAME' and 'fused'.");
     }
   }
 
@@ -283,12 +289,15 @@ std::string operator_text(const Program& program, const Operator& op) {
     text += " ; mask " + mask_names()[static_cast<size_t>(a.mask)];
     if (a.window > 0) text += fmt::format(" {}", a.window);
   }
+  if (a.dropout != 0) text += fmt::format(" ; drops {}", a.dropout);
   const Calculation& does = op.calculation;
   const Calculation plain;
   if (does.function) text += fmt::format(" ; does {}", name_of(*does.function));
   if (does.factor != plain.factor) text += fmt::format(" ; factor {}", does.factor);
   if (does.dropout != plain.dropout) text += fmt::format(" ; drops {}", does.dropout);
   if (does.epsilon != plain.epsilon) text += fmt::format(" ; epsilon {}", does.epsilon);
+  if (does.top != 0) text += fmt::format(" ; top {}{}", does.top, does.is_normalized ? " normalized" : "");
+  if (!does.calls.empty()) text += " ; calls " + does.calls;
   if (op.is_fused) text += " ; fused";
   return text;
 }

@@ -70,7 +70,7 @@ void add_scale(std::vector<Op>& ops, std::string name, int64_t width, double fre
                  .saved = {.whole = width}});
 }
 
-void add_mlp(std::vector<Op>& ops, int64_t width, const MlpShape& shape) {
+void add_mlp(std::vector<Op>& ops, int64_t width, const MlpShape& shape, double dropout) {
   const int64_t inner = shape.intermediate;
   const int64_t up_width = shape.is_gated ? 2 * inner : inner;
   const bool is_moe = shape.experts > 0;
@@ -97,7 +97,11 @@ void add_mlp(std::vector<Op>& ops, int64_t width, const MlpShape& shape) {
                  .saved = {.whole = width},
                  .has_whole_rows = is_moe});
   ops.push_back({.name = "mlp.activation",
-                 .shape = Pointwise{.elements_in = up_width, .elements_out = inner, .activation = shape.activation},
+                 .shape = Pointwise{.elements_in = up_width,
+                                    .elements_out = inner,
+                                    .dropped = dropout > 0 ? inner : 0,
+                                    .dropout = dropout,
+                                    .activation = shape.activation},
                  .in = Features::kInner,
                  .out = Features::kInner,
                  .rows = rows,
@@ -134,7 +138,7 @@ Block make_transformer_block(const TransformerBlockShape& shape) {
   if (shape.scale) add_scale(block.ops, "attention.scale", shape.width, *shape.scale);
   add_sum(block.ops, "attention.sum", shape.width, shape.dropout.behind_attention);
   block.ops.push_back(make_norm("mlp.norm", shape.norm, shape.width, shape.epsilon));
-  add_mlp(block.ops, shape.width, shape.mlp);
+  add_mlp(block.ops, shape.width, shape.mlp, shape.dropout.in_mlp);
   if (shape.scale) add_scale(block.ops, "mlp.scale", shape.width, *shape.scale);
   add_sum(block.ops, "mlp.sum", shape.width, shape.dropout.behind_mlp);
   return block;

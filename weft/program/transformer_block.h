@@ -25,6 +25,7 @@ struct AttentionShape {
 struct DropoutShape {
   double in_attention = 0;      ///< of the weights between rows
   double behind_attention = 0;  ///< of what it adds to rows
+  double in_mlp = 0;            ///< of what its activation gives; not of experts
   double behind_mlp = 0;
 };
 

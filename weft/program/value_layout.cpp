@@ -4,11 +4,18 @@ namespace weft {
 
 Result<Layout> value_layout(const Program& program, const AxisGrid& grid, size_t value,
                             const std::vector<AxisState>& states) {
+  return value_layout(program, declared_lengths(program), grid, value, states);
+}
+
+Result<Layout> value_layout(const Program& program, const RunLengths& lengths, const AxisGrid& grid, size_t value,
+                            const std::vector<AxisState>& states) {
+  const std::vector<size_t>& dims = program.values[value].dims;
   std::vector<int64_t> shape;
-  for (const size_t dim : program.values[value].dims) shape.push_back(program.dims[dim].length);
+  shape.reserve(dims.size());
+  for (const size_t dim : dims) shape.push_back(lengths[dim].length);
   std::vector<PartSizes> sizes;
   for (size_t place = 0; place < shape.size(); ++place) {
-    const ProgramDim& dim = program.dims[program.values[value].dims[place]];
+    const DimLength& dim = lengths[dims[place]];
     if (dim.unit == 1) continue;
     std::vector<int64_t> counts;  // the outermost axis first
     for (size_t axis = states.size(); axis-- > 0;) {

@@ -1,88 +1,106 @@
 #pragma once
 
-#include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include "weft/layers/dropout.h"
+#include "weft/mesh/transition_form.h"
 #include "weft/program/program.h"
+#include "weft/program/run_lengths.h"
+#include "weft/runner/custom_operators.h"
+#include "weft/runner/local_graph.h"
+#include "weft/runner/run_draws.h"
 #include "weft/tensor/mesh_groups.h"
 #include "weft/tensor/rank_steps.h"
 
 namespace weft {
 
-/// What decides which elements a program's dropouts drop, besides the operator and the element's place.
-struct RunDraws {
-  uint64_t seed = 0;
-  int64_t step = 0;
+/// The type in which numbers of a type are summed: at least fp32.
+inline at::ScalarType sum_type(at::ScalarType type) {
+  return type == at::kBFloat16 || type == at::kHalf ? at::kFloat : type;
+}
+
+/// How the tensors of an operator lie on one rank in runs with given lengths.
+struct OperatorPlace {
+  std::vector<Box> operands;                 ///< this rank's parts
+  std::vector<std::vector<int64_t>> shapes;  ///< of the whole operands
+  std::vector<int64_t> result_shape;         ///< of this rank's part
+  std::optional<RankSteps> gather_keys;      ///< of attention whose rows are cut
+  std::optional<RankSteps> return_keys;
+  Traffic forward_inside;  ///< what is communicated inside, in elements
+  Traffic backward_inside;
 };
 
-/// One operator of a program as one rank computes it, on its parts of the operands: the result's part, and the
-/// gradients' parts. Dims that it cuts inside it communicates over itself, forward and backward, at the same place on
-/// every rank, whether a part is empty or not.
+/// One operator of a program as one rank computes it, on its parts of the operands. Dims that it cuts inside it
+/// communicates over itself, forward and backward, at the same place on every rank, whether a part is empty or not.
 class LocalOperator {
  public:
-  /// Layouts are of the operands as the operator reads them, and of its result. Fails for what no program can compute
-  /// yet: an operator that does not say what it does.
+  /// Fails for what no program can compute: an operator that does not say what it does.
   static Result<LocalOperator> create(const Program& program, size_t op, const std::vector<Choice>& choices,
-                                      std::vector<Layout> operands, Layout result, const MeshGroups& groups);
+                                      const MeshGroups& groups, const CustomOperators& custom);
 
-  /// What it made of operands, kept for the backward.
-  struct Kept {
-    struct Join {
-      at::Tensor sent;                                    ///< end of a graph
-      at::Tensor leaf;                                    ///< what came back, where the graph goes on
-      std::function<at::Tensor(const at::Tensor&)> back;  ///< the gradient's way
-    };
+  /// Whether other ranks' numbers come in between.
+  bool communicates() const { return inside_.has_value() || keys_.has_value(); }
+  OperatorPlace place(const RunLengths& lengths) const;
 
-    std::vector<at::Tensor> leaves;  ///< operands, as the graph begins with them
-    std::vector<Join> joins;         ///< what came from other ranks inside
-    at::Tensor result;               ///< end of the graph
+  struct Call {
+    const OperatorPlace& place;
+    const RunDraws& draws;
+    LocalGraph& graph;                      ///< where joins and gradients of weights go
+    std::span<const ParameterPtr> weights;  ///< by operand: of one that is a weight as it is given; nothing for others
   };
-
-  at::Tensor forward(const std::vector<at::Tensor>& operands, const RunDraws& draws, Kept& kept) const;
-  /// Gradients of the operands; nothing for those that have none. Uses up what was kept.
-  std::vector<at::Tensor> backward(const at::Tensor& gradient, Kept kept) const;
-
-  /// What it communicates inside in a forward and a backward, in elements.
-  Traffic inside_traffic() const { return inside_traffic_; }
+  /// In the graph, if gradients are on.
+  at::Tensor compute(const std::vector<at::Tensor>& operands, const Call& call) const;
 
  private:
-  LocalOperator(const Program& program, size_t op, std::vector<Layout> operands, Layout result,
-                const MeshGroups& groups);
+  LocalOperator(const Program& program, size_t op, std::vector<Choice> choices, const MeshGroups& groups)
+      : program_(&program), index_(op), choices_(std::move(choices)), groups_(groups) {}
 
-  Traffic traffic_of_sums(const AxisGrid& grid, const AxisList& axes) const;
-  at::Tensor compute(const RunDraws& draws, Kept& kept) const;
-  at::Tensor compute_products(const std::vector<at::Tensor>& x) const;
-  at::Tensor compute_function(const std::vector<at::Tensor>& x) const;
-  at::Tensor compute_reshape(const at::Tensor& x) const;
-  at::Tensor compute_norm(const std::vector<at::Tensor>& x, Kept& kept) const;
-  at::Tensor compute_softmax(const at::Tensor& x, Kept& kept) const;
-  at::Tensor compute_loss(const at::Tensor& x, const at::Tensor& targets, Kept& kept) const;
-  at::Tensor compute_lookup(const at::Tensor& ids, const at::Tensor& table) const;
-  at::Tensor compute_attention(const at::Tensor& x, Kept& kept) const;
-  at::Tensor compute_dropout(const at::Tensor& x, const RunDraws& draws) const;
+  at::Tensor compute_products(const std::vector<at::Tensor>& x, const Call& call) const;
+  at::Tensor compute_sum(const std::vector<at::Tensor>& x, const Call& call) const;
+  at::Tensor compute_function(const std::vector<at::Tensor>& x, const Call& call) const;
+  at::Tensor compute_reshape(const at::Tensor& x, const Call& call) const;
+  at::Tensor compute_norm(const std::vector<at::Tensor>& x, const Call& call) const;
+  at::Tensor compute_cut_norm(const std::vector<at::Tensor>& x, const Call& call) const;
+  at::Tensor compute_softmax(const at::Tensor& x, const Call& call) const;
+  at::Tensor compute_loss(const at::Tensor& x, const at::Tensor& targets, const Call& call) const;
+  at::Tensor compute_lookup(const at::Tensor& ids, const at::Tensor& table, const Call& call) const;
+  at::Tensor compute_attention(const at::Tensor& x, const Call& call) const;
+  at::Tensor compute_dropout(const at::Tensor& x, const Call& call) const;
+  at::Tensor compute_dispatch(const std::vector<at::Tensor>& x, const Call& call) const;
+  at::Tensor compute_custom(const std::vector<at::Tensor>& x, const Call& call) const;
 
+  /// What decides which elements are dropped here, but their places.
+  DropoutKey dropout_key_of(const RunDraws& draws) const;
+  /// Numbers of the parts of the first operand's first `num_dims` dims that are here, joined: places in the whole
+  /// tensor, samples as in the step.
+  at::Tensor numbers_of(size_t num_dims, const Call& call) const;
   /// An operand with its dims where the result has them, and dims of one element for others.
-  at::Tensor aligned(const at::Tensor& x, const RuleTerm& term) const;
+  at::Tensor aligned(const at::Tensor& x, size_t operand) const;
   /// Sums over the ranks that share what is cut inside. `is_shared`: they all go on with the same sums alike, so that
   /// the gradient of a sum is everyone's already.
-  at::Tensor summed_inside(const at::Tensor& x, bool is_shared, Kept& kept) const;
+  at::Tensor summed_inside(const at::Tensor& x, bool is_shared, const Call& call) const;
   at::Tensor largest_inside(const at::Tensor& x) const;
 
   const Operator& op() const { return program_->operators[index_]; }
-  Box box(size_t operand) const { return operands_[operand].box(position_); }
+  /// Keys and values of packed groups of queries, a key and a value: their layout, cut like the packed rows.
+  Layout keys_layout(const RunLengths& lengths, const std::vector<AxisState>& states) const;
+  /// `numbers` of every row of the first operand go round.
+  Traffic traffic_of_sums(const OperatorPlace& place, const std::vector<int64_t>& numbers) const;
 
   const Program* program_;
   size_t index_;
-  std::vector<Layout> operands_;
-  Layout result_;
-  int64_t position_;
-  std::optional<Group> inside_;  ///< of ranks that share a dim that is cut inside
-  std::optional<RankSteps> gather_keys_;
-  std::optional<RankSteps> return_keys_;
-  Traffic inside_traffic_;
+  std::vector<Choice> choices_;
+  MeshGroups groups_;
+  AxisList inside_axes_;         ///< of more than one rank, on which a dim is cut that is inside
+  std::optional<Group> inside_;  ///< of ranks that share it
+  std::optional<TransitionForm> keys_;
+  std::string equation_;    ///< of a product
+  bool is_linear_ = false;  ///< rows times a weight's rows
+  CustomFunction custom_;
 };
 
 }  // namespace weft

@@ -1,123 +1,280 @@
 #include "weft/runner/program_runner.h"
 
-#include <algorithm>
-
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <fmt/format.h>
 
 #include "weft/base/check.h"
-#include "weft/mesh/transition.h"
 #include "weft/program/value_layout.h"
 
 namespace weft {
 namespace {
 
-bool is_choice_of(const Rule& rule, Choice choice) {
-  const std::vector<Choice> all = choices_of(rule);
-  return std::find(all.begin(), all.end(), choice) != all.end();
+/// Shapes that pipelines and ragged batches come back to.
+constexpr size_t kMostShapes = 32;
+
+RunLengths lengths_of(const std::vector<size_t>& dims, const RunLengths& lengths) {
+  RunLengths found;
+  found.reserve(dims.size());
+  for (const size_t dim : dims) found.push_back(lengths[dim]);
+  return found;
+}
+
+void add_to(at::Tensor& sum, const at::Tensor& more) {
+  sum = sum.defined() ? sum + more : more;
 }
 
 }  // namespace
 
 Result<ProgramRunner> ProgramRunner::create(const Program& program, const RunStrategy& strategy,
-                                            const MeshGroups& groups) {
+                                            const MeshGroups& groups, const RunnerOptions& options) {
   WEFT_CHECK(program.repeats.empty(), "{} is run with repeats", program.name);
-  const AxisGrid& grid = groups.mesh().grid();
-  ProgramRunner runner(program);
-  for (size_t value = 0; value < program.values.size(); ++value) {
-    const bool is_result = program.values[value].role == ProgramValue::Role::kResult;
-    // Results have their places when their operators come.
-    const std::vector<AxisState> states =
-        is_result ? std::vector<AxisState>(grid.num_axes(), AxisState::replicated()) : strategy.sources[value];
-    auto layout = value_layout(program, grid, value, states);
-    if (!layout)
-      return Error{
-          .field = program.values[value].name, .problem = layout.error().problem, .advice = layout.error().advice};
-    runner.layouts_.push_back(*std::move(layout));
-    if (is_result && program.readers_of(value).empty()) runner.outputs_.push_back(value);
+  std::vector<bool> wants(program.values.size());
+  for (size_t value = 0; value < wants.size(); ++value) {
+    const ProgramValue::Role role = program.values[value].role;
+    const bool may = role == ProgramValue::Role::kInput || role == ProgramValue::Role::kWeight;
+    wants[value] = may && (options.wants_gradient.empty() || options.wants_gradient[value]);
   }
-  for (size_t op = 0; op < program.operators.size(); ++op) {
-    if (auto error = runner.add(op, strategy.operators[op], groups)) return *std::move(error);
-  }
+  WEFT_TRY(LoweredProgram lowered, lower(program, strategy, groups, wants, options.reduces_first, options.custom));
+  WEFT_TRY(RunLengths lengths, changed_lengths(program, {}));
+  ProgramRunner runner(std::move(lowered), std::move(lengths), groups);
+  runner.plan(runner.declared_);  // groups are made now
   return runner;
 }
 
-std::optional<Error> ProgramRunner::add(size_t index, const std::vector<Choice>& choices, const MeshGroups& groups) {
-  const Operator& op = program_->operators[index];
-  const AxisGrid& grid = groups.mesh().grid();
-  for (size_t axis = 0; axis < choices.size(); ++axis) {
-    if (!is_choice_of(op.rule, choices[axis]))
-      return Error{.field = op.name,
-                   .problem = fmt::format("has a choice on {} that its rule '{}' does not allow",
-                                          grid.axes()[axis].name, op.rule.text()),
-                   .advice = "Choose what 'weft shard' lists for it."};
-  }
-  std::vector<Layout> reads;
-  std::vector<Edge> edges;
-  for (size_t i = 0; i < op.operands.size(); ++i) {
-    const size_t value = op.operands[i];
-    WEFT_TRY(Layout needed, value_layout(*program_, grid, value, operand_states(*program_, op, choices, i)));
-    Transition way = plan_transition(layouts_[value], needed);
-    const bool has_gradient = program_->has_gradient(value);
-    if (!has_gradient) way.adjoint.clear();
-    Traffic& traffic = has_gradient ? traffic_ : data_traffic_;
-    traffic += traffic_of(way.forward, groups.position());
-    traffic += traffic_of(way.adjoint, groups.position());
-    edges.push_back({RankSteps(way.forward, groups), RankSteps(way.adjoint, groups)});
-    reads.push_back(std::move(needed));
-  }
-  WEFT_TRY(Layout made, value_layout(*program_, grid, op.result, result_states(op, choices)));
-  WEFT_TRY(LocalOperator local, LocalOperator::create(*program_, index, choices, std::move(reads), made, groups));
-  traffic_ += local.inside_traffic();
-  layouts_[op.result] = std::move(made);
-  operators_.push_back(std::make_unique<PlacedOperator>(PlacedOperator{std::move(local), std::move(edges), {}}));
-  return std::nullopt;
+ProgramRunner::ProgramRunner(LoweredProgram lowered, RunLengths lengths, const MeshGroups& groups)
+    : lowered_(std::make_unique<const LoweredProgram>(std::move(lowered))),
+      groups_(groups),
+      declared_(std::move(lengths)),
+      plans_(kMostShapes),
+      edges_(lowered_->arrivals.size(), EdgeCache(kMostShapes)),
+      places_(lowered_->operators.size(), PlaceCache(kMostShapes)) {}
+
+Layout ProgramRunner::layout(size_t value, const RunLengths& lengths) const {
+  return *value_layout(*lowered_->program, lengths.empty() ? declared_ : lengths, groups_.mesh().grid(), value,
+                       lowered_->states[value]);
 }
 
-std::vector<at::Tensor> ProgramRunner::forward(const std::vector<at::Tensor>& given, const RunDraws& draws) {
-  std::vector<at::Tensor> values = given;
-  values.resize(program_->values.size());
-  std::vector<size_t> num_readers(values.size());
-  for (const Operator& op : program_->operators) {
-    for (const size_t value : op.operands) ++num_readers[value];
-  }
-  for (size_t index = 0; index < operators_.size(); ++index) {
-    const Operator& op = program_->operators[index];
-    PlacedOperator& placed = *operators_[index];
-    std::vector<at::Tensor> operands;
-    for (size_t i = 0; i < op.operands.size(); ++i) {
-      const size_t value = op.operands[i];
-      WEFT_CHECK(values[value].defined(), "{} reads {}, which is not given", op.name, program_->values[value].name);
-      operands.push_back(placed.edges[i].forward.run(values[value]));
-      if (--num_readers[value] == 0) values[value].reset();
+EdgeSteps ProgramRunner::edge_steps(const Arrival& arrival, const RunLengths& lengths) const {
+  const auto layout_of = [&](const std::vector<AxisState>& states) {
+    return *value_layout(*lowered_->program, lengths, groups_.mesh().grid(), arrival.value, states);
+  };
+  const std::vector<Step> there = arrival.form.forward(layout_of);
+  const std::vector<Step> back = arrival.needs_gradient ? arrival.form.adjoint(layout_of) : std::vector<Step>{};
+  return {.forward = RankSteps(there, groups_),
+          .adjoint = RankSteps(back, groups_),
+          .forward_traffic = traffic_of(there, groups_.position()),
+          .adjoint_traffic = traffic_of(back, groups_.position())};
+}
+
+std::shared_ptr<const ShapePlan> ProgramRunner::plan(const RunLengths& lengths) {
+  const Program& program = *lowered_->program;
+  return plans_.get(lengths, [&] {
+    ShapePlan made;
+    for (size_t i = 0; i < lowered_->arrivals.size(); ++i) {
+      const Arrival& arrival = lowered_->arrivals[i];
+      made.arrivals.push_back(edges_[i].get(lengths_of(program.values[arrival.value].dims, lengths),
+                                            [&] { return edge_steps(arrival, lengths); }));
     }
-    placed.kept = {};
-    values[op.result] = placed.local.forward(operands, draws, placed.kept).contiguous();
+    for (size_t op = 0; op < lowered_->operators.size(); ++op) {
+      std::vector<size_t> dims = program.values[program.operators[op].result].dims;
+      for (const size_t operand : program.operators[op].operands)
+        dims.insert(dims.end(), program.values[operand].dims.begin(), program.values[operand].dims.end());
+      made.places.push_back(
+          places_[op].get(lengths_of(dims, lengths), [&] { return lowered_->operators[op].place(lengths); }));
+    }
+    return made;
+  });
+}
+
+std::vector<at::Tensor> ProgramRunner::forward(const std::vector<at::Tensor>& given, const RunCall& call,
+                                               RunnerTape& tape) {
+  WEFT_CHECK(tape.plan_ == nullptr, "{} runs with a tape that still waits for its backward", lowered_->program->name);
+  return run(given, call, &tape);
+}
+
+std::vector<at::Tensor> ProgramRunner::forward(const std::vector<at::Tensor>& given, const RunCall& call) {
+  return run(given, call, nullptr);
+}
+
+std::vector<at::Tensor> ProgramRunner::run(const std::vector<at::Tensor>& given, const RunCall& call,
+                                           RunnerTape* tape) {
+  const Program& program = *lowered_->program;
+  const std::shared_ptr<const ShapePlan> plan = this->plan(call.lengths.empty() ? declared_ : call.lengths);
+  const at::AutoGradMode with_graph(tape != nullptr);
+  std::vector<at::Tensor> values = given, arrived(lowered_->arrivals.size());
+  values.resize(program.values.size());
+  if (tape != nullptr) *tape = {};
+  std::vector<at::Tensor> made(program.values.size()), operands;
+  std::vector<ParameterPtr> weights;
+  for (const LoweredSegment& segment : lowered_->segments) {
+    for (const size_t i : segment.begins) {
+      const size_t value = lowered_->arrivals[i].value;
+      WEFT_CHECK(values[value].defined(), "{} reads {}, which is not given",
+                 program.operators[segment.members.front().op].name, program.values[value].name);
+      arrived[i] = plan->arrivals[i]->forward.run(values[value]);
+    }
+    for (const size_t value : segment.freed_values) values[value].reset();
+    LocalGraph graph;
+    for (const size_t leaf : segment.leaves) {
+      const Arrival& arrival = lowered_->arrivals[leaf];
+      graph.add_leaf(arrived[leaf], tape != nullptr && arrival.needs_gradient, arrival.is_weight);
+    }
+    for (const size_t i : segment.freed_arrivals) arrived[i].reset();
+    for (const LoweredSegment::Member& member : segment.members) {
+      operands.clear();
+      weights.clear();
+      for (const LoweredSegment::Read& read : member.reads) {
+        operands.push_back(read.is_leaf ? graph.leaves[read.index] : made[read.index]);
+        weights.push_back(read.is_leaf ? graph.parameters[read.index] : ParameterPtr());
+      }
+      made[program.operators[member.op].result] = lowered_->operators[member.op].compute(
+          operands, {.place = *plan->places[member.op], .draws = call.draws, .graph = graph, .weights = weights});
+    }
+    for (const size_t end : segment.ends) {
+      graph.ends.push_back(made[end]);
+      values[end] = made[end].detach();
+    }
+    for (const LoweredSegment::Member& member : segment.members) made[program.operators[member.op].result].reset();
+    if (tape != nullptr) tape->graphs_.push_back(std::move(graph));
   }
   std::vector<at::Tensor> results;
-  for (const size_t output : outputs_) results.push_back(values[output]);
+  for (const size_t output : lowered_->outputs) results.push_back(values[output].contiguous());
+  if (tape != nullptr) tape->plan_ = plan;
   return results;
 }
 
-std::vector<at::Tensor> ProgramRunner::backward(const std::vector<at::Tensor>& output_gradients) {
-  std::vector<at::Tensor> gradients(program_->values.size());
-  for (size_t i = 0; i < outputs_.size(); ++i) gradients[outputs_[i]] = output_gradients[i];
-  for (size_t index = operators_.size(); index-- > 0;) {
-    const Operator& op = program_->operators[index];
-    PlacedOperator& placed = *operators_[index];
-    const at::Tensor own = std::exchange(gradients[op.result], {});
-    const std::vector<at::Tensor> found = placed.local.backward(own, std::move(placed.kept));
-    placed.kept = {};
-    const at::NoGradGuard no_graph;
-    for (size_t i = op.operands.size(); i-- > 0;) {
-      const size_t value = op.operands[i];
-      if (!program_->has_gradient(value)) continue;
-      const at::Tensor came = placed.edges[i].adjoint.run(found[i].contiguous());
-      gradients[value] = gradients[value].defined() ? gradients[value] + came : came;
-    }
+void ProgramRunner::collect_weights(size_t segment, LocalGraph& graph, std::vector<at::Tensor>& of_arrivals) const {
+  const std::vector<size_t>& leaves = lowered_->segments[segment].leaves;
+  graph.deferred->run();
+  for (size_t i = leaves.size(); i-- > 0;) {
+    const Arrival& arrival = lowered_->arrivals[leaves[i]];
+    if (arrival.is_weight && arrival.needs_gradient) add_to(of_arrivals[leaves[i]], graph.weight_gradient(i));
   }
+}
+
+void ProgramRunner::return_arrivals(size_t segment, const ShapePlan& plan, bool are_weights,
+                                    std::vector<at::Tensor>& of_arrivals, std::vector<at::Tensor>& gradients) const {
+  const std::vector<size_t>& begins = lowered_->segments[segment].begins;
+  for (size_t i = begins.size(); i-- > 0;) {
+    const Arrival& arrival = lowered_->arrivals[begins[i]];
+    if (!arrival.needs_gradient || arrival.is_weight != are_weights) continue;
+    add_to(gradients[arrival.value], plan.arrivals[begins[i]]->adjoint.run(of_arrivals[begins[i]].contiguous()));
+    of_arrivals[begins[i]].reset();
+  }
+}
+
+std::vector<at::Tensor> ProgramRunner::go_back(const std::vector<at::Tensor>& output_gradients, RunnerTape& tape,
+                                               bool with_weights) {
+  WEFT_CHECK(tape.awaits_inputs(), "{} goes back without a forward", lowered_->program->name);
+  const at::NoGradGuard no_graph;
+  std::vector<at::Tensor> gradients(lowered_->program->values.size()), of_arrivals(lowered_->arrivals.size());
+  for (size_t i = 0; i < lowered_->outputs.size(); ++i) gradients[lowered_->outputs[i]] = output_gradients[i];
+  for (size_t number = lowered_->segments.size(); number-- > 0;) {
+    const LoweredSegment& segment = lowered_->segments[number];
+    LocalGraph& graph = tape.graphs_[number];
+    std::vector<at::Tensor> slopes;
+    for (const size_t end : segment.ends) slopes.push_back(std::exchange(gradients[end], {}));
+    const std::vector<at::Tensor> found = graph.backward(slopes);
+    for (size_t i = 0; i < found.size(); ++i) {
+      if (found[i].defined()) add_to(of_arrivals[segment.leaves[i]], found[i]);
+    }
+    return_arrivals(number, *tape.plan_, false, of_arrivals, gradients);
+    if (!with_weights) continue;
+    collect_weights(number, graph, of_arrivals);
+    return_arrivals(number, *tape.plan_, true, of_arrivals, gradients);
+    graph = {};
+  }
+  tape.went_back_ = true;
   return gradients;
+}
+
+std::vector<at::Tensor> ProgramRunner::backward(const std::vector<at::Tensor>& output_gradients, RunnerTape& tape) {
+  std::vector<at::Tensor> gradients = go_back(output_gradients, tape, true);
+  tape = {};
+  return gradients;
+}
+
+std::vector<at::Tensor> ProgramRunner::backward_inputs(const std::vector<at::Tensor>& output_gradients,
+                                                       RunnerTape& tape) {
+  return go_back(output_gradients, tape, false);
+}
+
+std::vector<at::Tensor> ProgramRunner::backward_weights(RunnerTape& tape) {
+  WEFT_CHECK(tape.went_back_, "{} makes gradients of weights before those of inputs", lowered_->program->name);
+  const at::NoGradGuard no_graph;
+  std::vector<at::Tensor> gradients(lowered_->program->values.size()), of_arrivals(lowered_->arrivals.size());
+  for (size_t number = lowered_->segments.size(); number-- > 0;) {
+    collect_weights(number, tape.graphs_[number], of_arrivals);
+    return_arrivals(number, *tape.plan_, true, of_arrivals, gradients);
+    tape.graphs_[number] = {};
+  }
+  tape = {};
+  return gradients;
+}
+
+Traffic ProgramRunner::planned_traffic(const RunLengths& lengths) {
+  const Program& program = *lowered_->program;
+  const auto plan = this->plan(lengths.empty() ? declared_ : lengths);
+  Traffic traffic;
+  for (size_t i = 0; i < lowered_->arrivals.size(); ++i) {
+    if (!program.has_gradient(lowered_->arrivals[i].value)) continue;
+    traffic += plan->arrivals[i]->forward_traffic;
+    traffic += plan->arrivals[i]->adjoint_traffic;
+  }
+  for (const LoweredSegment& segment : lowered_->segments) {
+    const LoweredSegment::Member& member = segment.members.front();
+    traffic += plan->places[member.op]->forward_inside;
+    const bool goes_back =
+        member.reads[0].is_leaf && lowered_->arrivals[segment.leaves[member.reads[0].index]].needs_gradient;
+    if (goes_back) traffic += plan->places[member.op]->backward_inside;
+  }
+  return traffic;
+}
+
+Traffic ProgramRunner::planned_bytes(const std::vector<at::Tensor>& given, const RunLengths& lengths) {
+  const Program& program = *lowered_->program;
+  std::vector<at::ScalarType> types(program.values.size(), at::kLong);
+  for (size_t value = 0; value < given.size(); ++value) {
+    if (given[value].defined()) types[value] = given[value].scalar_type();
+  }
+  for (const Operator& op : program.operators) {
+    at::ScalarType& type = types[op.result];
+    for (const size_t operand : op.operands) {
+      if (program.has_gradient(operand))
+        type = type == at::kLong ? types[operand] : c10::promoteTypes(type, types[operand]);
+    }
+    if (op.kind == OperatorKind::kCrossEntropy) type = sum_type(type);
+  }
+  const auto plan = this->plan(lengths.empty() ? declared_ : lengths);
+  const auto size_of = [](at::ScalarType type) { return static_cast<int64_t>(at::elementSize(type)); };
+  Traffic bytes;
+  for (size_t i = 0; i < lowered_->arrivals.size(); ++i) {
+    const Arrival& arrival = lowered_->arrivals[i];
+    const at::ScalarType type = types[arrival.value];
+    bytes += plan->arrivals[i]->forward_traffic.in_bytes(size_of(type));
+    bytes += plan->arrivals[i]->adjoint_traffic.in_bytes(size_of(arrival.is_weight ? sum_type(type) : type));
+  }
+  for (const LoweredSegment& segment : lowered_->segments) {
+    const LoweredSegment::Member& member = segment.members.front();
+    const OperatorPlace& place = *plan->places[member.op];
+    const Operator& op = program.operators[member.op];
+    const at::ScalarType type = types[op.operands[0]];
+    const int64_t size = size_of(op.kind == OperatorKind::kAttention ? type : sum_type(type));
+    bytes += place.forward_inside.in_bytes(size);
+    const LoweredSegment::Read& read = member.reads[0];
+    if (read.is_leaf && lowered_->arrivals[segment.leaves[read.index]].needs_gradient)
+      bytes += place.backward_inside.in_bytes(size);
+  }
+  return bytes;
+}
+
+Traffic ProgramRunner::planned_data_traffic(const RunLengths& lengths) {
+  const auto plan = this->plan(lengths.empty() ? declared_ : lengths);
+  Traffic traffic;
+  for (size_t i = 0; i < lowered_->arrivals.size(); ++i) {
+    if (!lowered_->program->has_gradient(lowered_->arrivals[i].value)) traffic += plan->arrivals[i]->forward_traffic;
+  }
+  return traffic;
 }
 
 }  // namespace weft

@@ -3,58 +3,86 @@
 #include <memory>
 #include <vector>
 
-#include "weft/program/run_strategy.h"
-#include "weft/runner/local_operator.h"
+#include "weft/runner/lowered_program.h"
+#include "weft/runner/recent.h"
+#include "weft/runner/runner_tape.h"
 
 namespace weft {
+
+struct RunnerOptions {
+  /// By value: whether the gradient of one that is given is wanted. Empty: of all inputs and weights. What leads to no
+  /// wanted gradient is neither computed nor communicated, going back.
+  std::vector<bool> wants_gradient = {};
+  /// Whether summands are reduced before any operator reads them, as they must be below fp32, where each would be
+  /// rounded by itself: an operator that a strategy has read summands ("through") reads sums.
+  bool reduces_first = false;
+  CustomOperators custom = CustomOperators::built_in();
+};
+
+/// One run: what it draws, and its lengths where they are not those that the program declares (run_lengths.h).
+struct RunCall {
+  RunDraws draws = {};
+  RunLengths lengths = {};
+};
 
 /// A program on one rank of a mesh: every operator on this rank's parts, a redistribution on every edge whose layouts
 /// differ, and adjoints going back. It has its own tape: collectives come in the program's order on every rank, forward
 /// and backward, whether a part is empty or not.
 class ProgramRunner {
  public:
-  /// The program must have no repeats (see unrolled) and outlive the runner. All ranks of the mesh do this alike. Fails
-  /// where a choice is not the rule's, where states contradict each other, and for operators that cannot run.
-  static Result<ProgramRunner> create(const Program& program, const RunStrategy& strategy, const MeshGroups& groups);
+  /// The program must have no repeats (see unrolled) and outlive the runner. All ranks of the mesh do this alike, and
+  /// everything below. Fails where a choice is not the rule's, where states contradict each other, and for operators
+  /// that cannot run.
+  static Result<ProgramRunner> create(const Program& program, const RunStrategy& strategy, const MeshGroups& groups,
+                                      const RunnerOptions& options = {});
 
   /// Where a value is between the operator that makes it and those that read it; inputs, data and weights: as they are
-  /// given.
-  const Layout& layout(size_t value) const { return layouts_[value]; }
+  /// given. Its gradient has the layout's gradient().
+  Layout layout(size_t value, const RunLengths& lengths = {}) const;
   /// Results that nobody reads.
-  const std::vector<size_t>& outputs() const { return outputs_; }
+  const std::vector<size_t>& outputs() const { return lowered_->outputs; }
 
   /// This rank's parts of all values that are given, by value; others are undefined. Returns the parts of outputs.
-  /// Keeps what the backward needs.
-  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& given, const RunDraws& draws);
-  /// Of gradients of the outputs, in layout(output).gradient(): the gradients of all given values that have one, by
-  /// value, in layout(value).gradient().
-  std::vector<at::Tensor> backward(const std::vector<at::Tensor>& output_gradients);
+  /// Keeps what the backward needs on the tape, which must be a new one; without a tape nothing is kept.
+  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& given, const RunCall& call, RunnerTape& tape);
+  std::vector<at::Tensor> forward(const std::vector<at::Tensor>& given, const RunCall& call);
+  /// Of gradients of the outputs: the gradients that are wanted, by value. Those of weights below fp32 are in fp32.
+  std::vector<at::Tensor> backward(const std::vector<at::Tensor>& output_gradients, RunnerTape& tape);
+  /// The same in two parts, the second of which may come any time later: those of inputs, then those of weights. What
+  /// weights need stays on the tape in between.
+  std::vector<at::Tensor> backward_inputs(const std::vector<at::Tensor>& output_gradients, RunnerTape& tape);
+  std::vector<at::Tensor> backward_weights(RunnerTape& tape);
 
   /// What a forward and a backward send and receive, in elements: of values with gradients, and of data.
-  Traffic planned_traffic() const { return traffic_; }
-  Traffic planned_data_traffic() const { return data_traffic_; }
+  Traffic planned_traffic(const RunLengths& lengths = {});
+  Traffic planned_data_traffic(const RunLengths& lengths = {});
+  /// The same in bytes, for tensors of the types of these. Sums inside of operators and gradients of weights are at
+  /// least in fp32.
+  Traffic planned_bytes(const std::vector<at::Tensor>& given, const RunLengths& lengths = {});
 
  private:
-  /// From where a value is to what an operator asks for, and the gradient's way back.
-  struct Edge {
-    RankSteps forward;
-    RankSteps adjoint;
-  };
-  struct PlacedOperator {
-    LocalOperator local;
-    std::vector<Edge> edges;
-    LocalOperator::Kept kept;
-  };
+  /// Of the lengths of one value's dims, or of one operator's.
+  using EdgeCache = Recent<RunLengths, EdgeSteps>;
+  using PlaceCache = Recent<RunLengths, OperatorPlace>;
 
-  explicit ProgramRunner(const Program& program) : program_(&program) {}
-  std::optional<Error> add(size_t op, const std::vector<Choice>& choices, const MeshGroups& groups);
+  ProgramRunner(LoweredProgram lowered, RunLengths lengths, const MeshGroups& groups);
 
-  const Program* program_;
-  std::vector<Layout> layouts_;
-  std::vector<std::unique_ptr<PlacedOperator>> operators_;  // in place, because what they keep refers to them
-  std::vector<size_t> outputs_;
-  Traffic traffic_;
-  Traffic data_traffic_;
+  std::shared_ptr<const ShapePlan> plan(const RunLengths& lengths);
+  EdgeSteps edge_steps(const Arrival& arrival, const RunLengths& lengths) const;
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& given, const RunCall& call, RunnerTape* tape);
+  std::vector<at::Tensor> go_back(const std::vector<at::Tensor>& output_gradients, RunnerTape& tape, bool with_weights);
+  /// Adds a segment's gradients of weights to those of its arrivals.
+  void collect_weights(size_t segment, LocalGraph& graph, std::vector<at::Tensor>& of_arrivals) const;
+  /// Sends gradients of what arrived first in a segment back to their values.
+  void return_arrivals(size_t segment, const ShapePlan& plan, bool are_weights, std::vector<at::Tensor>& of_arrivals,
+                       std::vector<at::Tensor>& gradients) const;
+
+  std::unique_ptr<const LoweredProgram> lowered_;
+  MeshGroups groups_;
+  RunLengths declared_;
+  Recent<RunLengths, ShapePlan> plans_;
+  std::vector<EdgeCache> edges_;    ///< by arrival
+  std::vector<PlaceCache> places_;  ///< by operator
 };
 
 }  // namespace weft

@@ -70,7 +70,7 @@ Degrees encoder_degrees(const Candidate& c, const EncoderChoice& e, const Module
   Degrees degrees{.tp = e.tp, .cp = e.cp, .dp = num_ranks / (e.tp * e.cp), .sequence_parallel = e.sequence_parallel};
   if (e.cp > 1) degrees.cp_ulysses = head_limit(module).largest_divisor(e.tp, e.cp);
   if (num_weight_copies(degrees) > 1) degrees.zero = e.zero != kUsualZero ? e.zero : c.zero == 0 ? 0 : 1;
-  degrees.zero_keep_gathered = degrees.zero == 3 && e.zero_keep_gathered;
+  degrees.zero_keep_gathered = may_keep_gathered(degrees.zero) && e.zero_keep_gathered;
   return degrees;
 }
 

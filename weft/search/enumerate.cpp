@@ -203,14 +203,11 @@ class EncoderLister {
       if (!is_allowed) continue;
       choice.sequence_parallel = rows_divided;
       if (!space_.zero) add_macro_batches(choice);
-      for (const int64_t zero : {0, 1, 2, 3}) {
-        if (!space_.zero || !space_.zero->contains(zero)) continue;
-        for (const bool keeps : {false, true}) {
-          if (keeps && zero != 3) continue;
-          choice.zero = zero;
-          choice.zero_keep_gathered = keeps;
-          add_macro_batches(choice);
-        }
+      for (const ZeroSetting& zero : kZeroSettings) {
+        if (!space_.zero || !space_.zero->contains(zero.stage)) continue;
+        choice.zero = zero.stage;
+        choice.zero_keep_gathered = zero.keep_gathered;
+        add_macro_batches(choice);
       }
     }
   }
@@ -282,12 +279,10 @@ FrameChoices choices_of(const Candidate& frame, const Plan& problem, const PlanS
       if (has_stages && space.vpp.contains(vpp)) choices.schedules.push_back({schedule, vpp});
     }
   }
-  for (const int64_t zero : {0, 1, 2, 3}) {
-    if (!space.zero.contains(zero) || (zero > 0 && num_weight_copies(frame) == 1)) continue;
-    for (const bool keeps : {false, true}) {
-      if (zero == 3 ? space.zero_keep_gathered.value_or(keeps) == keeps : !keeps)
-        choices.zeros.push_back({zero, keeps});
-    }
+  for (const ZeroSetting& zero : kZeroSettings) {
+    if (!space.zero.contains(zero.stage) || (zero.stage > 0 && num_weight_copies(frame) == 1)) continue;
+    const bool is_asked_for = space.zero_keep_gathered.value_or(zero.keep_gathered) == zero.keep_gathered;
+    if (is_asked_for || !may_keep_gathered(zero.stage)) choices.zeros.push_back({zero.stage, zero.keep_gathered});
   }
   // Where nothing is shared, all stages are one.
   if (choices.zeros.empty() && num_weight_copies(frame) == 1) choices.zeros.push_back({});

@@ -78,7 +78,7 @@ class NeighbourLister {
       c.encoders = start;
       for (const int64_t zero : {c_.zero, int64_t{1}, int64_t{3}}) {
         c.zero = zero;
-        c.zero_keep_gathered = c_.zero_keep_gathered && zero == 3;
+        c.zero_keep_gathered = c_.zero_keep_gathered && may_keep_gathered(zero);
         add(c);
       }
     }
@@ -133,9 +133,9 @@ class NeighbourLister {
     const bool has_schedule =
         c.pp == 1 || (space_.vpp.contains(c.vpp) && std::find(space_.schedules.begin(), space_.schedules.end(),
                                                               c.schedule) != space_.schedules.end());
-    const bool has_zero =
-        num_weight_copies(c) == 1 ||
-        (space_.zero.contains(c.zero) && (c.zero != 3 || agrees(space_.zero_keep_gathered, c.zero_keep_gathered)));
+    const bool has_zero = num_weight_copies(c) == 1 ||
+                          (space_.zero.contains(c.zero) &&
+                           (!may_keep_gathered(c.zero) || agrees(space_.zero_keep_gathered, c.zero_keep_gathered)));
     const bool has_rows = (c.tp == 1 || agrees(space_.sequence_parallel, c.sequence_parallel)) &&
                           (!has_two_orders(c) || agrees(space_.stages_are_neighbours, c.stages_are_neighbours)) &&
                           (!c.sequence_parallel || c.ep == 1 || agrees(space_.experts_over_tp, c.experts_over_tp));
@@ -178,14 +178,11 @@ class NeighbourLister {
   }
 
   void add_zeros() {
-    for (const int64_t zero : {0, 1, 2, 3}) {
-      for (const bool keeps : {false, true}) {
-        if (keeps && zero != 3) continue;
-        Candidate c = c_;
-        c.zero = zero;
-        c.zero_keep_gathered = keeps;
-        add(c);
-      }
+    for (const ZeroSetting& zero : kZeroSettings) {
+      Candidate c = c_;
+      c.zero = zero.stage;
+      c.zero_keep_gathered = zero.keep_gathered;
+      add(c);
     }
   }
 
@@ -289,14 +286,11 @@ class NeighbourLister {
         });
       }
     }
-    for (const int64_t zero : {0, 1, 2, 3}) {
-      for (const bool keeps : {false, true}) {
-        if (keeps && zero != 3) continue;
-        change([&](EncoderChoice& e) {
-          e.zero = zero;
-          e.zero_keep_gathered = keeps;
-        });
-      }
+    for (const ZeroSetting& zero : kZeroSettings) {
+      change([&](EncoderChoice& e) {
+        e.zero = zero.stage;
+        e.zero_keep_gathered = zero.keep_gathered;
+      });
     }
     if (problem_.workload.is_frozen(problem_.model.modules[index].kind)) return;
     change([](EncoderChoice& e) {

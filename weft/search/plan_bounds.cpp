@@ -7,6 +7,7 @@
 #include "weft/base/units.h"
 #include "weft/meaning/macro_batch.h"
 #include "weft/meaning/trainable.h"
+#include "weft/meaning/weight_copies.h"
 #include "weft/search/plan_beside.h"
 #include "weft/search/precision.h"
 
@@ -80,7 +81,7 @@ struct Exposed {
 
 Exposed exposed(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs, const BlockCost& block,
                 const BackwardNeeds& backward, bool is_entry = false) {
-  if (module.zero < 2) return {};
+  if (!rules_of_weights(module).scatters_gradients) return {};
   const ZeroTraffic traffic = zero_traffic(plan, module, costs, elements_of(block, backward));
   const double overlap = plan.overlap_dp ? plan.cluster.efficiency.overlap : 0;
   const double forward_ms = block.time.forward.total_ms();
@@ -93,7 +94,7 @@ Exposed exposed(const Plan& plan, const ModulePlan& module, const ModuleCosts& c
 /// computes long.
 Exposed least_exposed(const Plan& plan, const ModulePlan& module, const ModuleCosts& costs,
                       const std::vector<LayerGroup>& groups) {
-  if (module.zero < 2) return {};
+  if (!rules_of_weights(module).scatters_gradients) return {};
   if (groups.size() == 1) return exposed(plan, module, costs, groups.front().block, groups.front().backward);
   const double overlap = plan.overlap_dp ? plan.cluster.efficiency.overlap : 0;
   ZeroTraffic least{kInfinity, kInfinity, kInfinity};
@@ -330,7 +331,7 @@ FreeWork free_work(const Plan& plan, const ModulePlan& module, const ModuleCosts
     work.shares[kInputWork] += costs.output.backward_input.total_ms();
   for (const LayerGroup& group : groups) add(group.block, group.backward, group.count);
   // Ends may hide some of the layers' communication, so only what all of them leave counts.
-  if (module.zero >= 2) {
+  if (rules_of_weights(module).scatters_gradients) {
     Exposed all = exposed(plan, module, costs, costs.entry, at_entry, true);
     const Exposed last = exposed(plan, module, costs, costs.exit, at_exit);
     all.forward_ms = std::min(0.0, all.forward_ms) + std::min(0.0, last.forward_ms);

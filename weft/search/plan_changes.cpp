@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "weft/meaning/check.h"
+#include "weft/meaning/trainable.h"
 #include "weft/meaning/weight_copies.h"
 #include "weft/plan/diff.h"
 #include "weft/simulate/plan_simulator.h"
@@ -126,7 +127,7 @@ void change_degrees(const Plan& to, Plan& plan) {
     const ModulePlan& old = before.modules[i];
     if (const auto common = common_recompute(old)) recompute_all(module, *common);
     module.zero = effective_zero(old.zero, num_weight_copies(module));
-    module.zero_keep_gathered = old.zero_keep_gathered && module.zero == 3;
+    module.zero_keep_gathered = old.zero_keep_gathered && may_keep_gathered(module.zero);
     module.sequence_parallel = old.sequence_parallel && module.tp > 1;
     module.recompute_from_inputs = old.recompute_from_inputs;
     module.recompute_logits = old.recompute_logits;
@@ -138,10 +139,19 @@ void change_degrees(const Plan& to, Plan& plan) {
 constexpr Change kChanges[] = {change_shared, change_zero,     change_sequence_parallel, change_recompute, change_mbs,
                                change_layers, change_schedule, change_degrees,           change_balance};
 
+/// Without what makes no difference: a list of blocks that keep everything, ZeRO of a module that is not trained.
+Plan with_what_matters(Plan plan) {
+  for (ModulePlan& module : plan.modules) {
+    if (common_recompute(module) == BlockRecompute::kKeep) module.recompute.clear();
+    if (!trains(plan, module.kind)) module.zero = 0;
+  }
+  return plan;
+}
+
 /// "tp 8 -> 2": what a person would call the fields.
 std::string words_of(const Plan& before, const Plan& after) {
   std::vector<std::string> words;
-  for (const Difference& difference : diff_plans(before, after)) {
+  for (const Difference& difference : diff_plans(with_what_matters(before), with_what_matters(after))) {
     std::string field = difference.field;
     for (const char* prefix : {"modules.llm.", "modules.", "schedule."}) {
       if (field.starts_with(prefix)) field.erase(0, std::string_view(prefix).size());

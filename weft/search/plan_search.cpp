@@ -475,7 +475,8 @@ Result<PlanSearchResult> search_on_drawn(const PlanSpace& space, const PlanSearc
 }  // namespace
 
 Result<PlanSearchResult> search_plans(const Model& model, const Cluster& cluster, const Workload& workload,
-                                      const PlanSpace& space, const PlanSearchOptions& options) {
+                                      const PlanSpace& given, const PlanSearchOptions& options) {
+  WEFT_TRY(const PlanSpace space, fitted(given, model));
   Workload load = workload;
   if (space.frozen) load.frozen = *space.frozen;
   const bool draws = options.batches != 0 && !options.first_only && has_distributions(load) &&

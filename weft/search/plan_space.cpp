@@ -237,6 +237,32 @@ PlanSpace widened(const PlanSpace& space) {
   return wide;
 }
 
+Result<PlanSpace> fitted(PlanSpace space, const Model& model) {
+  if (!model.numbers.program) return space;
+  std::optional<Error> error;
+  const auto pin = [&](const char* degree, Allowed& allowed, const char* why) {
+    if (!error && !allowed.contains(1))
+      error = Error{.field = fmt::format("llm.{}", degree),
+                    .problem = fmt::format("does not allow 1, but {}", why),
+                    .advice = "Allow 1."};
+    allowed = {.values = {1}};
+  };
+  pin("cp", space.cp, "context parallelism is of transformer layers, not of programs");
+  if (!model.numbers.program->marks_layers) {
+    const char* why = "the program marks no layers as a repeat, so that it is one block";
+    pin("pp", space.pp, why);
+    pin("vpp", space.vpp, why);
+  }
+  if (space.sequence_parallel.value_or(false) && !error)
+    error = Error{.field = "llm.sequence_parallel",
+                  .problem = "is true, but rows between blocks of a program are whole",
+                  .advice = "Leave it out."};
+  if (error) return *std::move(error);
+  space.sequence_parallel = false;
+  space.recompute.allows_selective = false;
+  return space;
+}
+
 std::optional<Error> find_foreign_module(const Document& document, const Model& model) {
   const auto error = [&](std::string field, const std::string& name) {
     std::vector<std::string> modules;

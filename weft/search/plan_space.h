@@ -104,6 +104,10 @@ Result<PlanSpace> read_plan_space(const Document& document);
 /// What lies around a space: all settings that nobody pinned may be what training can do, too.
 PlanSpace widened(const PlanSpace& space);
 
+/// Without settings that a model cannot have: a user's own program has whole rows between its blocks, recomputes whole
+/// layers, and has a pipeline only where it marks its layers. Fails where nothing else is allowed.
+Result<PlanSpace> fitted(PlanSpace space, const Model& model);
+
 /// A part of a search file, which was read before, about a module that the model does not have.
 std::optional<Error> find_foreign_module(const Document& document, const Model& model);
 

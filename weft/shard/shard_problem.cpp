@@ -95,7 +95,8 @@ Result<ShardProblem> ShardProblem::create(Program program, ShardSetting setting,
   problem.add_sources(limits);
   for (const Operator& op : problem.program_.operators) {
     std::vector<bool>& keeps = problem.keeps_.emplace_back();
-    for (size_t operand = 0; operand < op.operands.size(); ++operand) keeps.push_back(keeps_operand(op, operand));
+    for (size_t operand = 0; operand < op.operands.size(); ++operand)
+      keeps.push_back(keeps_operand(problem.program_, op, operand));
   }
   problem.options_.resize(problem.program_.operators.size());
   for (size_t op = 0; op < problem.program_.operators.size(); ++op) {

@@ -17,6 +17,47 @@ namespace {
 /// Differences below are rounding.
 constexpr double kSame = 1e-9;
 
+/// The tensor whose maker and readers have the most choices together is what a search grows by.
+Error too_large(const ShardProblem& problem) {
+  const Program& program = problem.program();
+  double most = 0;
+  size_t largest = 0;
+  for (size_t value = 0; value < program.values.size(); ++value) {
+    double choices = 1;
+    for (const size_t reader : program.readers_of(value)) choices *= as_double(std::ssize(problem.options(reader)));
+    if (const auto maker = program.find_operator(program.values[value].name))
+      choices *= as_double(std::ssize(problem.options(*maker)));
+    if (choices > most) {
+      most = choices;
+      largest = value;
+    }
+  }
+  std::string dims;
+  for (const size_t dim : program.values[largest].dims) dims += (dims.empty() ? "" : " ") + program.dims[dim].name;
+  return {.kind = ErrorKind::kJob,
+          .source = "--mesh",
+          .field = program.values[largest].name,
+          .problem = fmt::format("with its dims {} has {:.1e} ways to be made and read on {}, too many for an exact "
+                                 "search",
+                                 dims, most, problem.setting().links.grid().text()),
+          .advice = "Give '--search recursive', join axes, or pin operators."};
+}
+
+/// Where a solver found nothing.
+Error without_solution(const ShardProblem& problem, const ShardSolver& solver) {
+  if (solver.failure() == ShardSolver::Failure::kTooLarge) return too_large(problem);
+  return {.kind = ErrorKind::kJob,
+          .problem = "no strategy is left: pins, layouts of inputs and what is forbidden exclude each other",
+          .advice = "Loosen one of them."};
+}
+
+Error does_not_fit(const char* search, const ShardTotals& totals, double memory_bytes) {
+  return {.kind = ErrorKind::kJob,
+          .problem = fmt::format("what the {} search found takes {:.4g} GiB, more than {:.4g} GiB", search,
+                                 totals.bytes() / kGiB, memory_bytes / kGiB),
+          .advice = "Give '--search exact', which minds the memory."};
+}
+
 /// A strategy with its totals.
 struct Priced {
   ShardAssignment assignment;
@@ -40,8 +81,8 @@ class MemorySearch {
   Result<ShardSolution> run() {
     std::optional<Branch> root = bound(all_allowed(problem_));
     if (!root) {
-      if (solver_.failure() == ShardSolver::Failure::kTooLarge) return too_large();
-      return does_not_fit();
+      if (least_bytes_ == 0) return without_solution(problem_, solver_);
+      return nothing_fits();
     }
     improve_by_mixing(*root);
     double bound_ms = root->bound_ms;
@@ -52,16 +93,10 @@ class MemorySearch {
     return solution;
   }
 
-  static Error too_large() {
-    return {.kind = ErrorKind::kJob,
-            .problem = "the program is too large for an exact search on this mesh",
-            .advice = "Give '--search recursive', join axes, or pin operators."};
-  }
-
  private:
   bool is_closed(double bound_ms) const { return best_->totals.ms() <= bound_ms * (1 + kSame) + 1e-12; }
 
-  Error does_not_fit() const {
+  Error nothing_fits() const {
     return {.kind = ErrorKind::kJob,
             .problem = fmt::format("no strategy fits into {:.4g} GiB; the least that one takes is {:.4g} GiB",
                                    limit_ / kGiB, least_bytes_ / kGiB),
@@ -293,17 +328,14 @@ class RecursiveSearch {
 
   Result<ShardSolution> run(const ShardSearchOptions& options) {
     std::vector<size_t> order = slowest_first(problem_.setting().links);
-    if (!decide(order)) return MemorySearch::too_large();
+    if (!decide(order)) return too_large(problem_);
     // Where the slow link goes first, it takes the dims that the others would need.
     std::reverse(order.begin(), order.end());
     decide(order);
     ShardSolution solution{.assignment = std::move(best_->assignment), .num_solved = num_solved_};
     solution.totals = evaluate(problem_, solution.assignment);
     if (options.memory_bytes && solution.totals.bytes() > *options.memory_bytes)
-      return Error{.kind = ErrorKind::kJob,
-                   .problem = fmt::format("what the recursive search found takes {:.4g} GiB, more than {:.4g} GiB",
-                                          solution.totals.bytes() / kGiB, *options.memory_bytes / kGiB),
-                   .advice = "Give '--search exact', which minds the memory."};
+      return does_not_fit("recursive", solution.totals, *options.memory_bytes);
     return solution;
   }
 
@@ -412,13 +444,15 @@ Result<ShardSolution> search_strategy(const ShardProblem& problem, const ShardSe
   if (options.search == ShardSearch::kPropagate) {
     ShardSolution solution{.assignment = propagate(problem), .num_solved = 1};
     solution.totals = evaluate(problem, solution.assignment);
+    if (options.memory_bytes && solution.totals.bytes() > *options.memory_bytes)
+      return does_not_fit("propagating", solution.totals, *options.memory_bytes);
     add_bound(problem, solution);
     return solution;
   }
   if (options.memory_bytes) return MemorySearch(problem, options).run();
   ShardSolver solver(problem);
   auto solved = solver.solve(0, all_allowed(problem));
-  if (!solved) return MemorySearch::too_large();
+  if (!solved) return without_solution(problem, solver);
   ShardSolution solution{.assignment = std::move(solved->assignment), .is_optimal = true, .num_solved = 1};
   solution.totals = evaluate(problem, solution.assignment);
   solution.bound_ms = solution.totals.ms();

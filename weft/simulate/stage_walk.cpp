@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "weft/base/check.h"
+#include "weft/cost/program_walk.h"
 #include "weft/meaning/divided_rows.h"
 #include "weft/meaning/row_changes.h"
 #include "weft/program/name_weights.h"
@@ -17,6 +18,10 @@ std::vector<OpNeeds> needs_of(const Trainable& trainable, const Module& spec, in
     needs.push_back(
         {.of_output = each.of_output, .of_input = each.of_input, .of_weight = each.of_weight, .of_bias = each.of_bias});
   return needs;
+}
+
+CountedTensor walk_layer(const LayerWalk& layer, const CountedTensor& x, const WalkContext& context) {
+  return layer.block.program ? walk_program_block(layer, x, context) : layer.forward(x, context);
 }
 
 }  // namespace
@@ -132,12 +137,19 @@ void StageWalk::run_layers(Passage& passage, WalkedFlow& flow, const std::vector
   const WalkContext& context = passage.context;
   const ModuleRows& rows = passage.rows;
   const Module& spec = passage.spec;
-  const auto& first_core = std::get<Attention>(op_named(spec.distinct_layers.front(), "attention.core").shape);
   CountedTensor& rotary = passage.rotary;
-  if (spec.kind == ModuleKind::kLlm)
-    rotary = walk_llm_rotary(rows.whole, first_core.head_dim, !plan_.model.numbers.llm.rope.sections.empty(), context);
-  const bool turns = find_op(spec.distinct_layers.front(), "attention.rotary") != nullptr;
-  if (spec.kind == ModuleKind::kVision && turns) rotary = walk_vision_rotary(rows.whole, first_core.head_dim, context);
+  // A program's operators say all that it computes.
+  const bool is_program = spec.distinct_layers.front().program != nullptr;
+  if (!is_program) {
+    const auto& first_core = std::get<Attention>(op_named(spec.distinct_layers.front(), "attention.core").shape);
+    const bool turns = find_op(spec.distinct_layers.front(), "attention.rotary") != nullptr;
+    if (spec.kind == ModuleKind::kLlm) {
+      const bool has_sections = !plan_.model.numbers.llm.rope.sections.empty();
+      rotary = walk_llm_rotary(rows.whole, first_core.head_dim, has_sections, context);
+    }
+    if (spec.kind == ModuleKind::kVision && turns)
+      rotary = walk_vision_rotary(rows.whole, first_core.head_dim, context);
+  }
   bool keeps_rotary = false;
   const std::vector<BlockRecompute> recomputes = part.part.recomputes();
   CountedTensor x = flow[part.module];
@@ -145,9 +157,9 @@ void StageWalk::run_layers(Passage& passage, WalkedFlow& flow, const std::vector
     const int64_t place = part.part.first_layer + index + 1;
     LayerWalk layer{walked(passage, place), plan_.modules[part.module].ep > 1};
     if (layer.is_exchanged) layer.received_rows = received[static_cast<size_t>(place - 1)];
-    const Op& core = op_named(layer.block, "attention.core");
+    const Op* core = is_program ? nullptr : &op_named(layer.block, "attention.core");
     WalkContext own = context;
-    if (std::get<Attention>(core.shape).mask == Mask::kWindowed && rows.windows) {
+    if (core != nullptr && std::get<Attention>(core->shape).mask == Mask::kWindowed && rows.windows) {
       own.segments = rows.windows->lengths;
       own.shared = rows.windows->shared;
     }
@@ -156,20 +168,20 @@ void StageWalk::run_layers(Passage& passage, WalkedFlow& flow, const std::vector
     const bool goes_back = layer.needs.back().of_output;
     const size_t number = part.first_block + (part.part.has_entry ? 1 : 0) + static_cast<size_t>(index);
     x = run_block(number, goes_back, context, [&] {
-      if (what != BlockRecompute::kFull || context.way == nullptr || !goes_back) return layer.forward(x, own);
+      if (what != BlockRecompute::kFull || context.way == nullptr || !goes_back) return walk_layer(layer, x, own);
       WalkContext once = own;
       once.way = nullptr;
-      CountedTensor y = layer.forward(x, once);
+      CountedTensor y = walk_layer(layer, x, once);
       context.add_step([x, layer, own](const CountedTensor& dy) {
         WayBack way;
         WalkContext again = own;
         again.way = &way;
-        const CountedTensor made = layer.forward(x, again);
+        const CountedTensor made = walk_layer(layer, x, again);
         return way.run(dy);
       });
       return y;
     });
-    keeps_rotary |= what == BlockRecompute::kFull ? goes_back : layer.needs_of(core).of_output;
+    if (core != nullptr) keeps_rotary |= what == BlockRecompute::kFull ? goes_back : layer.needs_of(*core).of_output;
     passage.needs_gradient = goes_back;
     x = behind_layer(passage, place - 1, std::move(x));
   }
@@ -218,10 +230,8 @@ CountedTensor StageWalk::enter_llm(Passage& passage, WalkedFlow& flow, const Mic
     const auto found = passage.rows.needed_between.find(encoder.kind);
     const int64_t num_between = found == passage.rows.needed_between.end() ? 0 : found->second;
     if (encoder.output_parts > 1) {
-      passage.added.push_back({.encoder = other,
-                               .num_rows = num_between,
-                               .num_parts = encoder.output_parts - 1,
-                               .needs_gradient = trains});
+      passage.added.push_back(
+          {.encoder = other, .num_rows = num_between, .num_parts = encoder.output_parts - 1, .needs_gradient = trains});
     }
     if (is_beside(other)) {
       kind.num_rows = num_between;  // what is taken may be a part of a macro batch's rows
@@ -254,8 +264,9 @@ CountedTensor StageWalk::enter_llm(Passage& passage, WalkedFlow& flow, const Mic
   passage.needs_gradient = needs_gradient;
   const WalkedBlock entry = walked(passage, 0);
   passage.needs_gradient = entry.needs.back().of_output;
-  CountedTensor x = run_block(part.first_block, passage.needs_gradient, context,
-                              [&] { return walk_llm_entry(entry, media, context); });
+  CountedTensor x = run_block(part.first_block, passage.needs_gradient, context, [&] {
+    return entry.block.program ? walk_program_block(entry, {}, context) : walk_llm_entry(entry, media, context);
+  });
   for (WalkedParts& added : passage.added) {
     added.rows = flow[added.encoder];
     // Of rows that are whole, those of this rank's tokens are copied.
@@ -377,7 +388,11 @@ void StageWalk::finish(Passage& passage, WalkedFlow& flow) {
       const bool reorders = rows.windows && plan_.modules[part.module].cp == 1;
       return walk_vision_exit(exit, x, passage.branches, outside, reorders, context);
     }
-    walk_llm_exit(exit, x, rows.targets, plan_.modules[part.module].recompute_logits, context);
+    if (exit.block.program) {
+      walk_program_block(exit, x, context);
+    } else {
+      walk_llm_exit(exit, x, rows.targets, plan_.modules[part.module].recompute_logits, context);
+    }
     return CountedTensor();
   });
   passage.needs_gradient = goes_back;

@@ -15,4 +15,13 @@ int64_t num_parameters(const Model& model) {
   return total;
 }
 
+int64_t vocabulary_of(const Model& model) {
+  const Module* llm = model.find(ModuleKind::kLlm);
+  if (llm == nullptr) return 0;
+  for (const Op& op : llm->entry.ops) {
+    if (const auto* table = std::get_if<Lookup>(&op.shape)) return table->entries;
+  }
+  return 0;
+}
+
 }  // namespace weft

@@ -24,4 +24,7 @@ struct Model {
 
 int64_t num_parameters(const Model& model);
 
+/// Entries of the table that the llm begins with; 0 where it begins with none.
+int64_t vocabulary_of(const Model& model);
+
 }  // namespace weft

@@ -5,11 +5,15 @@
 #include <fmt/format.h>
 
 #include "weft/base/fields.h"
+#include "weft/base/file.h"
 #include "weft/base/file_kind.h"
 #include "weft/base/text.h"
+#include "weft/base/trimmed.h"
 #include "weft/families/family_library.h"
 #include "weft/families/parts/limits.h"
 #include "weft/program/name_weights.h"
+#include "weft/program/program_module.h"
+#include "weft/program/program_text.h"
 #include "weft/spec/adapters.h"
 
 namespace weft {
@@ -63,6 +67,35 @@ Error unknown_family(const std::string& source, const std::string& type, const s
               "Use a model of a known family, or add a family: docs/manual/add-a-family.md says how, and {} "
               "names its library.{}",
               kFamilyLibraries, did_you_mean(type, known))};
+}
+
+/// A text that begins as programs do, behind comments and empty lines.
+bool is_program(std::string_view text) {
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = trimmed(text.substr(0, end));
+    if (!line.empty() && line.front() != '#') return line.starts_with("weft_program ");
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return false;
+}
+
+/// What such a file says, as the configuration of a model; nothing where it is no program.
+Result<std::optional<Document>> read_program_document(const std::filesystem::path& file) {
+  constexpr size_t kMostBytes = 1 << 24;
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(file, ignored)) return std::optional<Document>();
+  const Result<std::string> text = read_file(file, kMostBytes);
+  if (!text || !is_program(*text)) return std::optional<Document>();
+  WEFT_TRY(const Program program, parse_program(*text, file.string()));
+  const auto model = model_of(program);
+  if (!model) {
+    Error error = model.error();
+    error.source = file.string();
+    return error;
+  }
+  return std::optional(Document{.source = file.string(),
+                                .root = {{"model_type", kProgramFamily}, {kProgramKey, program_text(program)}}});
 }
 
 }  // namespace
@@ -120,7 +153,8 @@ Result<Model> read_model_file(const std::filesystem::path& path) {
                    .advice = "Give a Hugging Face model folder, or the configuration file itself."};
     }
   }
-  WEFT_TRY(const Document document, read_document(file));
+  WEFT_TRY(const std::optional<Document> program, read_program_document(file));
+  WEFT_TRY(const Document document, program ? Result<Document>(*program) : read_document(file));
   const std::filesystem::path named = std::filesystem::absolute(path).lexically_normal();
   const std::string name =
       is_folder ? (named.has_filename() ? named : named.parent_path()).filename().string() : named.stem().string();

@@ -1,5 +1,6 @@
 #include "weft/spec/model_reader.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -165,6 +166,15 @@ TEST(ModelReader, MistakesNameTheField) {
             "Every head needs the same whole number of elements.");
   EXPECT_EQ(finding_with("qwen3-30b-a3b", "/num_experts_per_tok", 200),
             "config.json: num_experts_per_tok: is 200, but there are only 128 experts");
+  EXPECT_EQ(
+      finding_with("qwen3-30b-a3b", "/num_local_experts", 64),
+      "config.json: num_experts: is 128, but num_local_experts is 64. They are two names of one number. Leave one "
+      "out.");
+  EXPECT_EQ(finding_with("qwen3-30b-a3b", "/num_local_experts", 128), "");
+  EXPECT_EQ(finding_with("qwen3-8b", "/rope_parameters", {{"rope_type", "default"}, {"rope_theta", 10000.0}}),
+            "config.json: rope_theta: is 1000000, but rope_parameters.rope_theta is 10000. They are the same number. "
+            "Leave one out.");
+  EXPECT_EQ(finding_with("qwen3-8b", "/rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e6}}), "");
   EXPECT_EQ(finding_with("qwen3-8b", "/layer_types", Json::array({"full_attention"})),
             "config.json: layer_types: has 1 entries, but num_hidden_layers is 36");
   EXPECT_EQ(finding_with("qwen2-vl-7b", "/vision_config", 3),
@@ -244,14 +254,24 @@ TEST(ModelReader, AQuantisedModelIsPlannedAndNotRun) {
   EXPECT_NE(model->numbers.llm.not_run->problem.find("'gptq'"), std::string::npos);
 }
 
-TEST(ModelReader, DropoutInsideAnAudioMlpIsPlannedAndNotRun) {
+/// Where WhisperEncoderLayer drops, which the family's audio layers were made of.
+TEST(ModelReader, DropoutOfSoundIsOfTheOperatorsThatWhisperDropsBehind) {
   Json config = config_of("qwen2.5-omni-7b");
   Json& audio = (config.contains("thinker_config") ? config["thinker_config"] : config)["audio_config"];
+  audio["attention_dropout"] = 0.125;
+  audio["dropout"] = 0.5;
   audio["activation_dropout"] = 0.25;
   const Result<Model> model = read_model({.source = "config.json", .root = config}, "m");
   ASSERT_TRUE(model.ok()) << model.error().message();
-  ASSERT_TRUE(model->numbers.llm.not_run);
-  EXPECT_TRUE(model->numbers.llm.not_run->field.ends_with("audio_config.activation_dropout"));
+  EXPECT_FALSE(model->numbers.llm.not_run);
+  const auto is_audio = [](const Module& module) { return module.kind == ModuleKind::kAudio; };
+  const auto sound = std::find_if(model->modules.begin(), model->modules.end(), is_audio);
+  ASSERT_NE(sound, model->modules.end());
+  std::map<std::string, double> found;
+  for (const Op& op : block_at(*sound, 1).ops)
+    if (dropout_of(op) > 0) found[op.name] = dropout_of(op);
+  EXPECT_EQ(found, (std::map<std::string, double>{
+                       {"attention.core", 0.125}, {"attention.sum", 0.5}, {"mlp.activation", 0.25}, {"mlp.sum", 0.5}}));
 }
 
 /// Where InternVLVisionModel has its modules of dropout: behind places, attention's projection and the MLP.

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/text.h"
 #include "weft/spec/work.h"
 
 namespace weft {
@@ -59,6 +60,20 @@ std::optional<Error> find_stray_media(const Model& model, const Workload& worklo
   return std::nullopt;
 }
 
+/// A program's samples all have the rows that its dims say.
+std::optional<Error> find_other_rows(const Model& model, const Workload& workload) {
+  if (!model.numbers.program) return std::nullopt;
+  const auto rows = static_cast<double>(model.numbers.program->rows.rows_per_sample);
+  if (workload.tokens.min() == rows && workload.tokens.max() == rows) return std::nullopt;
+  return bad_fit(workload, workload.tokens_include_media ? "sequence_tokens" : "text_tokens",
+                 fmt::format("is {}, but a sample of the program {} has {} rows",
+                             workload.tokens.min() == workload.tokens.max()
+                                 ? fmt::format("{}", workload.tokens.min())
+                                 : fmt::format("from {} to {}", workload.tokens.min(), workload.tokens.max()),
+                             printable(model.name), rows),
+                 fmt::format("Give {}, or change the program's dims.", rows));
+}
+
 }  // namespace
 
 const Segments& SampleLoad::of(ModuleKind kind) const {
@@ -95,6 +110,7 @@ AudioLength audio_length(const MediaGeometry& media, double seconds) {
 
 Result<SampleLoad> average_sample(const Model& model, const Workload& workload) {
   if (auto error = find_stray_media(model, workload)) return *error;
+  if (auto error = find_other_rows(model, workload)) return *error;
   SampleLoad load;
   Distribution embeddings = Distribution::constant(0);
   double most_embeddings = 0;

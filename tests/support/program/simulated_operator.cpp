@@ -222,6 +222,13 @@ std::optional<Numbers> compute_block(const SimulatedOperator& op, const std::vec
         value = std::llround(read(0).real()) == point[entries] ? read(1) : 0.0;
         break;
       }
+      case OperatorKind::kDispatch: {
+        // A row goes to some experts, whatever its columns are.
+        const std::vector<size_t>& rows = op.rule.result[1];
+        const int64_t way = 5 * point[op.rule.result[0][0]] + 3 * point[rows[0]] + point[rows[1]];
+        value = way % 3 == 0 ? 0.0 : read(0);
+        break;
+      }
       default:
         value = 1;
         for (size_t i = 0; i < operands.size(); ++i) value *= read(i);

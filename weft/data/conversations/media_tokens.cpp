@@ -7,19 +7,6 @@
 #include "weft/base/text.h"
 
 namespace weft {
-namespace {
-
-/// The size of the vocabulary: rows of the first table that the language model has.
-int64_t vocabulary_of(const Model& model) {
-  const Module* llm = model.find(ModuleKind::kLlm);
-  if (llm == nullptr) return 0;
-  for (const Op& op : llm->entry.ops) {
-    if (const auto* table = std::get_if<Lookup>(&op.shape)) return table->entries;
-  }
-  return 0;
-}
-
-}  // namespace
 
 std::optional<Error> find_foreign_tokenizer(const Model& model, const Tokenizer& tokenizer, const std::string& source) {
   const int64_t vocabulary = vocabulary_of(model);

@@ -41,7 +41,12 @@ RopeNumbers read_rope(Fields& config, const TextDefaults& defaults, int64_t max_
   const char* key = is_given("rope_parameters") ? "rope_parameters" : "rope_scaling";
   if (is_given(key)) {
     Fields scaling = config.object(key);
-    rope.theta = scaling.number_or("rope_theta", rope.theta, kPositiveRange);
+    const double inner = scaling.number_or("rope_theta", rope.theta, kPositiveRange);
+    if (config.has("rope_theta") && inner != rope.theta) {
+      config.complain("rope_theta", fmt::format("is {}, but {}.rope_theta is {}", rope.theta, key, inner),
+                      "They are the same number. Leave one out.");
+    }
+    rope.theta = inner;
     const char* type_key = scaling.has("rope_type") ? "rope_type" : "type";
     static const std::array<std::string, 8> types = {"default",  "mrope",  "axial",  "dynamic",
                                                      "longrope", "linear", "llama3", "yarn"};

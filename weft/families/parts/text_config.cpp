@@ -109,6 +109,10 @@ MoeConfig read_moe(Fields& config, int64_t num_layers, const std::optional<MoeCo
                 .intermediate = size("moe_intermediate_size", &MoeConfig::intermediate, kIntermediateRange),
                 .sparse_step = config.integer_or("decoder_sparse_step", 1, kLayerRange),
                 .is_dense = layer_flags(config.integers_or_empty("mlp_only_layers", kLayerIndexRange), num_layers)};
+  if (const int64_t old = config.integer_or("num_experts", moe.experts, {0, kExpertRange.max}); old != moe.experts) {
+    config.complain("num_experts", fmt::format("is {}, but num_local_experts is {}", old, moe.experts),
+                    "They are two names of one number. Leave one out.");
+  }
   if (moe.experts > 0 && moe.experts_per_token > moe.experts) {
     config.complain("num_experts_per_tok",
                     fmt::format("is {}, but there are only {} experts", moe.experts_per_token, moe.experts));

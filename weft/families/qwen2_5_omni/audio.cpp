@@ -58,13 +58,6 @@ Module read_omni_audio(Fields& config, int64_t llm_width, const std::string& pre
                     "Audio embeddings take the place of token embeddings, so the two must be equal.");
   }
 
-  if (const double inside = config.number_or("activation_dropout", 0, kProbabilityRange); inside > 0) {
-    model.numbers.llm.not_run = Error{.field = config.path_of("activation_dropout"),
-                                      .problem = fmt::format("is {}, which can be planned but not run", inside),
-                                      .advice =
-                                          "Use 0, as all published configurations do; dropout and "
-                                          "attention_dropout are obeyed."};
-  }
   const double behind = config.number_or("dropout", 0, kProbabilityRange);
   ModuleBuilder builder;
   for (int64_t layer = 0; layer < num_layers; ++layer) {
@@ -85,6 +78,7 @@ Module read_omni_audio(Fields& config, int64_t llm_width, const std::string& pre
          .mlp = {.intermediate = intermediate, .is_gated = false, .has_bias = true, .activation = activation},
          .dropout = {.in_attention = config.number_or("attention_dropout", 0, kProbabilityRange),
                      .behind_attention = behind,
+                     .in_mlp = config.number_or("activation_dropout", 0, kProbabilityRange),
                      .behind_mlp = behind}});
   }
 

@@ -1,0 +1,132 @@
+// A user's own program through the verbs: described, planned, checked, trained on any ranks, resumed, evaluated.
+#include <cstring>
+
+#include "tests/cli/training_runs.h"
+#include "weft/weights/safetensors_writer.h"
+
+namespace weft::train_test {
+namespace {
+
+constexpr const char* kSamples = "global_batch_samples: 8\nsequence_tokens: 6\nprecision: fp64\n";
+
+class ProgramModelVerbs : public TrainingRuns {
+ protected:
+  std::string encoder_plan(const std::string& name, int devices, const std::string& space) {
+    return plan(name, devices, space, (source_tree() / "docs/manual/encoder.txt").string(), kSamples);
+  }
+  ProgramRun train(const std::string& plan_file, const std::string& settings, const std::string& run,
+                   const std::vector<std::string>& more = {}) {
+    std::vector<std::string> words = {"train", "--plan", plan_file, "--config", settings, "--run", run_folder(run)};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_weft(words);
+  }
+  std::vector<double> losses(const std::string& run) const {
+    std::vector<double> all;
+    for (const Json& line : metrics(run)) all.push_back(line["loss"]);
+    return all;
+  }
+  /// Numbers below 11, as the program's entries are.
+  std::string tensors(const std::string& name,
+                      const std::vector<std::pair<std::string, std::vector<int64_t>>>& shapes) {
+    std::vector<WeightEntry> entries;
+    std::vector<std::vector<int64_t>> numbers(shapes.size());
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      int64_t count = 1;
+      for (const int64_t size : shapes[i].second) count *= size;
+      for (int64_t k = 0; k < count; ++k) numbers[i].push_back((7 * k + 3 * static_cast<int64_t>(i)) % 11);
+      entries.push_back({.info = {.name = shapes[i].first, .type = WeightType::kI64, .shape = shapes[i].second},
+                         .bytes = std::as_bytes(std::span(numbers[i])),
+                         .owner = {}});
+    }
+    const std::string file = (folder_.path() / name).string();
+    EXPECT_FALSE(write_safetensors(file, entries, {}));
+    return file;
+  }
+};
+
+TEST_F(ProgramModelVerbs, CountsParametersAndProducts) {
+  const std::string workload = folder_.write("samples.yaml", kSamples);
+  const ProgramRun run = run_weft(
+      {"describe", "--model", (source_tree() / "docs/manual/encoder.txt").string(), "--workload", workload, "--json"});
+  ASSERT_EQ(run.exit_status, 0) << run.err;
+  // Table and head; a layer's four matrices and four vectors of norms.
+  const int64_t layer = 24 * 8 + 8 * 8 + 16 * 8 + 8 * 16 + 4 * 8;
+  EXPECT_EQ(Json::parse(run.out)["parameters"]["total"], 2 * 11 * 8 + 2 * layer) << run.out;
+}
+
+TEST_F(ProgramModelVerbs, TrainsTheSameOnAnyRanksAndGoesOn) {
+  const std::string one = encoder_plan("one", 1, "mbs: 4\nllm: {tp: 1, pp: 1, dp: 1}\n");
+  const std::string eight = encoder_plan("eight", 8, "mbs: 1\nllm: {tp: 2, pp: 2, dp: 2}\nschedule: [1f1b]\n");
+  const ProgramRun whole = train(one, config(6, 6), "whole");
+  ASSERT_EQ(whole.exit_status, 0) << whole.err;
+  ASSERT_EQ(train(eight, config(6, 6), "eight").exit_status, 0);
+  const std::vector<double> expected = losses("whole"), found = losses("eight");
+  ASSERT_EQ(expected.size(), 6);
+  ASSERT_EQ(found.size(), 6);
+  for (size_t i = 0; i < 6; ++i) EXPECT_NEAR(found[i], expected[i], 1e-9 * expected[i]) << "step " << i + 1;
+  // Three steps and three more are the same bits as six, by the same plan; by another one they are those of one rank.
+  ASSERT_EQ(train(eight, config(3, 3), "parts").exit_status, 0);
+  ASSERT_EQ(train(eight, config(6, 3), "parts", {"--resume"}).exit_status, 0);
+  EXPECT_EQ(losses("parts"), found);
+  ASSERT_EQ(train(eight, config(3, 3), "changed").exit_status, 0);
+  const ProgramRun rest = train(one, config(6, 3), "changed", {"--resume"});
+  ASSERT_EQ(rest.exit_status, 0) << rest.err;
+  const std::vector<double> changed = losses("changed");
+  ASSERT_EQ(changed.size(), 6);
+  for (size_t i = 0; i < 6; ++i) EXPECT_NEAR(changed[i], expected[i], 1e-9 * expected[i]) << "step " << i + 1;
+  const ProgramRun evaluated = run_weft({"eval", "--checkpoint", run_folder("whole"), "--config", config(6, 6)});
+  EXPECT_EQ(evaluated.exit_status, 0) << evaluated.err;
+}
+
+TEST_F(ProgramModelVerbs, ReadsDataByName) {
+  const std::string one = encoder_plan("one", 1, "mbs: 4\nllm: {tp: 1, pp: 1, dp: 1}\n");
+  const std::string file = tensors("train.safetensors", {{"ids", {40, 6}}, {"labels", {40, 6}}});
+  const auto settings = [&](const std::string& inputs) {
+    return folder_.write("data.yaml", config_text(2, 0, "data: {inputs: " + inputs + ", held_out_share: 0.2}\n"));
+  };
+  const std::string good = "{ids: " + file + ", targets: {file: " + file + ", tensor: labels}}";
+  const ProgramRun run = train(one, settings(good), "data");
+  EXPECT_EQ(run.exit_status, 0) << run.err;
+  EXPECT_EQ(metrics("data").size(), 2);
+
+  const std::string narrow = tensors("narrow.safetensors", {{"ids", {40, 5}}, {"targets", {40}}, {"few", {30, 6}}});
+  const auto expect_refused = [&](const std::string& inputs, const std::string& says) {
+    const ProgramRun refused = train(one, settings(inputs), "refused");
+    EXPECT_EQ(refused.exit_status, 2) << refused.err;
+    EXPECT_NE(refused.err.find(says), std::string::npos) << refused.err;
+  };
+  expect_refused("{ids: " + file + "}", "data.inputs.targets: is missing, but the program reads it");
+  expect_refused("{ids: " + file + ", tragets: " + file + "}", "data.inputs.tragets: is no input of the program");
+  expect_refused("{ids: " + narrow + ", targets: {file: " + file + ", tensor: labels}}", "the dim 's' has 6 elements");
+  expect_refused("{ids: " + file + ", targets: " + narrow + "}", "which lacks the dim 's'");
+  expect_refused("{ids: " + file + ", targets: {file: " + narrow + ", tensor: few}}",
+                 "has 30 samples, but 'ids' has 40");
+  expect_refused("{ids: " + file + ", targets: {file: " + file + ", tensor: label}}", "has no tensor 'label'");
+}
+
+TEST_F(ProgramModelVerbs, WhatDoesNotFitIsRefusedByName) {
+  const std::string cluster = "local_cpu";
+  const auto plan_of = [&](const std::string& model, const std::string& workload, const std::string& space) {
+    return run_weft({"plan", "--model", model, "--cluster", cluster, "--workload",
+                     folder_.write("samples.yaml", workload), "--space", folder_.write("space.yaml", space), "--out",
+                     (folder_.path() / "refused.json").string()});
+  };
+  const std::string encoder = (source_tree() / "docs/manual/encoder.txt").string();
+  const std::string regression = (source_tree() / "docs/manual/regression.txt").string();
+  const ProgramRun rows = plan_of(encoder, "global_batch_samples: 8\nsequence_tokens: 7\n", "llm: {dp: 8}\n");
+  EXPECT_EQ(rows.exit_status, 2);
+  EXPECT_NE(rows.err.find("sequence_tokens: is 7, but a sample of the program encoder has 6 rows"), std::string::npos)
+      << rows.err;
+  const ProgramRun stages = plan_of(regression, "global_batch_samples: 32\nsequence_tokens: 1\n", "llm: {pp: 2}\n");
+  EXPECT_EQ(stages.exit_status, 2);
+  EXPECT_NE(stages.err.find("llm.pp: does not allow 1, but the program marks no layers"), std::string::npos)
+      << stages.err;
+  const std::string undeclared = folder_.write(
+      "undeclared.txt", "weft_program 1 t\ndim b 2\ndim h 4\ninput x [b h]\ny = einsum(x, w) : b h, h h -> b h\n");
+  const ProgramRun unknown = run_weft({"describe", "--model", undeclared});
+  EXPECT_EQ(unknown.exit_status, 2);
+  EXPECT_NE(unknown.err.find("'w' is not there yet"), std::string::npos) << unknown.err;
+}
+
+}  // namespace
+}  // namespace weft::train_test

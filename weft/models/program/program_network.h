@@ -1,0 +1,32 @@
+#pragma once
+
+#include "weft/models/module_network.h"
+#include "weft/models/program/program_block.h"
+
+namespace weft {
+
+/// A user's own program as a module: an entry, layers and an exit that each compute a part of it.
+class ProgramNetwork : public ModuleNetwork {
+ public:
+  ProgramNetwork(const Module& module, const ProgramNumbers& numbers, const BlockRange& blocks, ParameterMaker& maker);
+
+  at::Tensor enter(const Inputs& inputs, const std::vector<MediaRows>& media, const RunContext& context) const override;
+  LayerPass begin(const Inputs& inputs, at::ScalarType type) const override;
+  at::Tensor run_layer(int64_t index, const at::Tensor& x, const LayerPass& pass,
+                       const RunContext& context) const override;
+  /// The sum of what the program's loss is.
+  at::Tensor leave(const LayerRows& rows, const Inputs& inputs, const RunContext& context,
+                   const RunContext& outside) const override;
+  ParameterPtr table() const override { return table_; }
+  bool is_tied() const override { return is_tied_; }
+  void place(const MeshGroups& tensor_parallel) override;
+
+ private:
+  std::shared_ptr<ProgramBlock> entry_;
+  std::vector<std::shared_ptr<ProgramBlock>> layers_;
+  std::shared_ptr<ProgramBlock> exit_;
+  ParameterPtr table_;  ///< of the entry, where the exit reads it, too
+  bool is_tied_ = false;
+};
+
+}  // namespace weft

@@ -1,0 +1,212 @@
+#include "weft/program/program_blocks.h"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "weft/base/check.h"
+#include "weft/base/text.h"
+
+namespace weft {
+namespace {
+
+using Role = ProgramValue::Role;
+
+Error refused(const Operator& op, std::string problem, std::string advice) {
+  return {.field = op.name, .problem = std::move(problem), .advice = std::move(advice)};
+}
+
+/// Operators begin ... end - 1 of a program by themselves.
+class BlockCutter {
+ public:
+  BlockCutter(const Program& program, const ProgramFeatures& features) : program_(program), features_(features) {}
+
+  BlockProgram cut(size_t begin, size_t end, std::optional<size_t> in, std::optional<size_t> out) const {
+    BlockProgram block;
+    block.program.name = program_.name;
+    block.program.dims = program_.dims;
+    std::map<size_t, size_t> places;
+    const auto place_of = [&](size_t value) {
+      const auto [found, is_new] = places.emplace(value, block.program.values.size());
+      if (is_new) {
+        ProgramValue own = program_.values[value];
+        if (own.role == Role::kInput) own.role = Role::kData;
+        block.program.values.push_back(std::move(own));
+      }
+      return found->second;
+    };
+    if (in) {
+      block.carried_in = place_of(*in);
+      // Only what comes with the data has no gradient to go back.
+      if (program_.values[*in].role != Role::kData) block.program.values[*block.carried_in].role = Role::kInput;
+    }
+    for (size_t i = begin; i < end; ++i) {
+      Operator op = program_.operators[i];
+      for (size_t& operand : op.operands) operand = place_of(operand);
+      op.result = place_of(op.result);
+      block.program.operators.push_back(std::move(op));
+      block.tensor_cuts.push_back(features_.tensor_cuts[i]);
+    }
+    block.num_own = block.program.operators.size();
+    if (out) block.carried_out = place_of(*out);
+    // What a block gives is read by nobody else in it.
+    const bool is_read = out && !block.program.readers_of(*block.carried_out).empty();
+    if (out && (is_read || !is_whole(block, *block.carried_out))) add_whole(block);
+    return block;
+  }
+
+ private:
+  /// Whether every rank has all of it.
+  static bool is_whole(const BlockProgram& block, size_t value) {
+    for (size_t i = 0; i < block.program.operators.size(); ++i) {
+      const Operator& op = block.program.operators[i];
+      if (op.result != value || !block.tensor_cuts[i]) continue;
+      return states_of(op.rule, Choice::cut(*block.tensor_cuts[i])).result.is_replicated();
+    }
+    return true;
+  }
+
+  /// Rows are whole between blocks: an operator reads them so.
+  static void add_whole(BlockProgram& block) {
+    Program& program = block.program;
+    const size_t made = *block.carried_out;
+    ProgramValue whole = program.values[made];
+    if (whole.dims.empty()) {
+      block.tensor_cuts.back().reset();  // a number: what it is the sum of becomes whole
+      return;
+    }
+    whole.name += ".whole";
+    std::string term;
+    for (size_t place = 0; place < whole.dims.size(); ++place)
+      term += fmt::format("{}d{}", place == 0 ? "" : " ", place);
+    program.operators.push_back({.name = whole.name,
+                                 .kind = OperatorKind::kReshape,
+                                 .rule = *parse_rule(term + " -> " + term),
+                                 .operands = {made},
+                                 .result = program.values.size()});
+    block.tensor_cuts.emplace_back();
+    block.carried_out = program.values.size();
+    program.values.push_back(std::move(whole));
+  }
+
+  const Program& program_;
+  const ProgramFeatures& features_;
+};
+
+/// Results that are made before an operator and read from it on.
+std::vector<size_t> crossing(const Program& program, size_t at) {
+  std::vector<size_t> values;
+  for (size_t i = 0; i < at; ++i) {
+    const size_t made = program.operators[i].result;
+    const std::vector<size_t> readers = program.readers_of(made);
+    if (std::any_of(readers.begin(), readers.end(), [&](size_t reader) { return reader >= at; }))
+      values.push_back(made);
+  }
+  return values;
+}
+
+/// Where a program without repeats ends its one layer: as late as possible, before an operator that reads one value of
+/// those before it, whose features are whole if there is such a value.
+size_t end_of_layer(const Program& program) {
+  const ProgramFeatures features = features_of(program, {});
+  size_t latest = 0;
+  for (size_t at = program.operators.size(); at-- > 1;) {
+    const std::vector<size_t> values = crossing(program, at);
+    if (values.size() != 1 || program.values[values[0]].dims.empty()) continue;
+    if (!features.is_cut(program.values[values[0]].dims.back())) return at;
+    latest = std::max(latest, at);
+  }
+  return latest;
+}
+
+Result<ProgramBlocks> one_layer(const Program& program) {
+  ProgramBlocks blocks;
+  const size_t end = end_of_layer(program);
+  if (end == 0) {
+    return refused(program.operators.back(), "is the only operator, or reads all that the others make",
+                   "A program that is trained ends in its loss, which reads one value.");
+  }
+  const size_t value = crossing(program, end)[0];
+  blocks.features = features_of(program, {program.values[value].dims.back()});
+  const BlockCutter cutter(program, blocks.features);
+  blocks.entry = cutter.cut(0, 0, std::nullopt, std::nullopt);
+  blocks.kinds.push_back(cutter.cut(0, end, std::nullopt, value));
+  blocks.layers = {0};
+  blocks.exit = cutter.cut(end, program.operators.size(), value, program.operators.back().result);
+  return blocks;
+}
+
+}  // namespace
+
+Result<ProgramBlocks> blocks_of(const Program& program) {
+  if (program.operators.empty())
+    return Error{.field = program.name, .problem = "has no operators", .advice = "Write at least a loss."};
+  if (program.repeats.empty()) return one_layer(program);
+  ProgramBlocks blocks{.marks_layers = true};
+  const Repeat &first = program.repeats.front(), &last = program.repeats.back();
+  std::vector<size_t> whole;
+  for (const Repeat& repeat : program.repeats) {
+    const std::vector<size_t>& dims = program.values[repeat.carried_in].dims;
+    if (dims.size() < 2)
+      return refused(program.operators[repeat.begin],
+                     fmt::format("begins a repeat that carries {}, which has {} dims",
+                                 in_quotes(program.values[repeat.carried_in].name), dims.size()),
+                     "What goes from layer to layer has a dim of samples and one of features at least.");
+    whole.push_back(dims.back());
+    if (dims != program.values[first.carried_in].dims)
+      return refused(program.operators[repeat.begin],
+                     "begins a repeat whose rows have other dims than those of the first",
+                     "Rows between layers have one shape.");
+  }
+  for (size_t i = 0; i + 1 < program.repeats.size(); ++i) {
+    if (program.repeats[i].end != program.repeats[i + 1].begin)
+      return refused(program.operators[program.repeats[i].end], "stands between two repeats",
+                     "Put it into one of them, or behind the last: a model is an entry, layers and an exit.");
+    if (program.repeats[i].carried_out != program.repeats[i + 1].carried_in)
+      return refused(program.operators[program.repeats[i + 1].begin],
+                     "begins a repeat with another value than the last one's",
+                     "Carry on what the repeat before ends with.");
+  }
+  for (const size_t value : crossing(program, first.begin)) {
+    if (value != first.carried_in)
+      return refused(program.operators[program.readers_of(value).back()],
+                     fmt::format("reads {} from before the layers", in_quotes(program.values[value].name)),
+                     "Only the value that a repeat carries goes from block to block.");
+  }
+  blocks.features = features_of(program, whole);
+  const BlockCutter cutter(program, blocks.features);
+  blocks.entry = cutter.cut(0, first.begin, std::nullopt, first.carried_in);
+  for (const Repeat& repeat : program.repeats) {
+    blocks.layers.insert(blocks.layers.end(), static_cast<size_t>(repeat.count), blocks.kinds.size());
+    blocks.kinds.push_back(cutter.cut(repeat.begin, repeat.end, repeat.carried_in, repeat.carried_out));
+    // Rows between layers have gradients, wherever the first ones come from.
+    blocks.kinds.back().program.values[*blocks.kinds.back().carried_in].role = Role::kInput;
+  }
+  const bool has_exit = last.end < program.operators.size();
+  blocks.exit = cutter.cut(last.end, program.operators.size(), last.carried_out,
+                           has_exit ? std::optional(program.operators.back().result) : std::nullopt);
+  return blocks;
+}
+
+RunStrategy usual_strategy(const BlockProgram& block) {
+  const Program& program = block.program;
+  RunStrategy strategy{.operators = {}, .sources = std::vector<std::vector<AxisState>>(program.values.size())};
+  for (size_t value = 0; value < program.values.size(); ++value) {
+    if (program.values[value].role != Role::kResult) strategy.sources[value] = {AxisState::replicated()};
+  }
+  for (size_t i = 0; i < program.operators.size(); ++i) {
+    const Operator& op = program.operators[i];
+    const Choice choice = block.tensor_cuts[i] ? Choice::cut(*block.tensor_cuts[i]) : Choice::same();
+    strategy.operators.push_back({choice});
+    // A rank holds what its operator reads of a weight.
+    const ChoiceStates states = states_of(op.rule, choice);
+    for (size_t k = 0; k < op.operands.size(); ++k) {
+      if (is_weight(program, op.operands[k]) && states.operands[k].is_shard())
+        strategy.sources[op.operands[k]] = {states.operands[k]};
+    }
+  }
+  return strategy;
+}
+
+}  // namespace weft

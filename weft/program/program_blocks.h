@@ -1,0 +1,38 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "weft/program/program_features.h"
+#include "weft/program/run_strategy.h"
+
+namespace weft {
+
+/// The operators of one block of a program, as a program of their own without repeats.
+struct BlockProgram {
+  Program program;
+  std::optional<size_t> carried_in;   ///< the input that comes from the block before; nothing: it begins with data
+  std::optional<size_t> carried_out;  ///< the value that goes to the next block, or the loss; nothing: there is none
+  std::vector<std::optional<size_t>> tensor_cuts;  ///< by operator, as ProgramFeatures has it
+  size_t num_own = 0;  ///< operators of the program; one more may make rows whole for the next block
+};
+
+/// A program as a chain of blocks: the operators before its first repeat, each time of its repeats, the operators
+/// behind the last. One without repeats is a single layer, whose last operators are the exit.
+struct ProgramBlocks {
+  BlockProgram entry;
+  std::vector<BlockProgram> kinds;
+  std::vector<size_t> layers;  ///< for each layer its index in kinds
+  BlockProgram exit;
+  bool marks_layers = false;  ///< the program has repeats
+  ProgramFeatures features;   ///< of the whole program
+};
+
+/// Fails where more than one value goes from a block to the next, with the operator that reads it.
+Result<ProgramBlocks> blocks_of(const Program& program);
+
+/// How a block runs on tensor-parallel ranks where nobody gives a strategy: as its cuts say, with whole rows in and
+/// out. The mesh has one axis.
+RunStrategy usual_strategy(const BlockProgram& block);
+
+}  // namespace weft

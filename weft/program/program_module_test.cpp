@@ -1,0 +1,153 @@
+#include "weft/program/program_module.h"
+
+#include <gtest/gtest.h>
+
+#include "weft/program/block_program.h"
+#include "weft/program/name_weights.h"
+#include "weft/program/program_text.h"
+#include "weft/program/text_ends.h"
+
+namespace weft {
+namespace {
+
+/// A small transformer, declared as families do.
+Module declared_module(bool is_tied) {
+  Module module;
+  module.width = module.output_width = 32;
+  const TransformerBlockShape shape{
+      .name = "layer",
+      .width = 32,
+      .attention = {.attention = {.heads = 4, .kv_heads = 2, .head_dim = 8, .mask = Mask::kCausal},
+                    .q_bias = 32,
+                    .k_bias = 16,
+                    .v_bias = 16},
+      .mlp = {.intermediate = 48}};
+  module.distinct_layers = {make_transformer_block(shape)};
+  module.layers = {0, 0, 0};
+  module.entry = make_embedding(100, 32, -1);
+  module.exit = make_head(100, 32, make_norm("norm", NormKind::kRms, 32, 1e-6), is_tied);
+  return module;
+}
+
+ProgramModel model_of_text(const std::string& text) {
+  const auto program = parse_program(text, "test");
+  EXPECT_TRUE(program.ok()) << program.error().message();
+  auto model = model_of(*program);
+  EXPECT_TRUE(model.ok()) << model.error().message();
+  return *std::move(model);
+}
+
+std::string refusal_of(const std::string& text) {
+  const auto program = parse_program("weft_program 1 t\ndim b 2\ndim s 3\ndim h 4\ndim f 8\ndim v 9\n" + text, "test");
+  if (!program) return program.error().message();
+  const auto model = model_of(*program);
+  return model ? "" : model.error().message();
+}
+
+TEST(ProgramModule, OfADeclaredModelHasItsParametersAndProducts) {
+  for (const bool is_tied : {false, true}) {
+    const Module declared = declared_module(is_tied);
+    const auto program = program_of(declared, {.samples = 2, .rows = 16}, "same");
+    ASSERT_TRUE(program.ok()) << program.error().message();
+    const auto model = model_of(*program);
+    ASSERT_TRUE(model.ok()) << model.error().message();
+    const Module& own = model->module;
+    EXPECT_EQ(num_parameters(own), num_parameters(declared));
+    EXPECT_EQ(model->is_tied, is_tied);
+    EXPECT_EQ(model->numbers.rows.rows_per_sample, 16);
+    ASSERT_EQ(own.layers.size(), declared.layers.size());
+    for (int64_t place = 0; place < num_blocks(own); ++place) {
+      EXPECT_EQ(num_parameters(block_at(own, place)), num_parameters(block_at(declared, place)));
+      // The same products in the same order, cut the same way.
+      const auto products = [](const Block& block) {
+        std::vector<std::tuple<int64_t, int64_t, int64_t, TensorSplit>> listed;
+        for (const Op& op : block.ops) {
+          if (const auto* m = std::get_if<Matmul>(&op.shape))
+            listed.emplace_back(m->in, m->out, m->bias_elements, op.split());
+        }
+        return listed;
+      };
+      EXPECT_EQ(products(block_at(own, place)), products(block_at(declared, place)));
+    }
+  }
+}
+
+TEST(ProgramModule, NamesWeightsByLayer) {
+  const ProgramModel model = model_of_text(R"(weft_program 1 t
+dim b 2
+dim h 4
+dim f 8
+input x [b h]
+repeat 2 x
+weight w [f h]
+up = einsum(x, w) : b h, f h -> b f
+weight c [f]
+upc = add(up, c) : b f, f -> b f
+weight d [h f]
+y = einsum(upc, d) : b f, h f -> b h
+end y
+loss = sum(y) : b h ->
+)");
+  std::vector<std::string> names;
+  for (int64_t place = 0; place < num_blocks(model.module); ++place) {
+    for (const auto& together : weight_names(model.module, place))
+      names.insert(names.end(), together.begin(), together.end());
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"layers.0.w", "layers.0.c", "layers.0.d", "layers.1.w", "layers.1.c",
+                                             "layers.1.d"}));
+  EXPECT_EQ(model.numbers.targets_per_sample, 4);
+  EXPECT_TRUE(model.numbers.marks_layers);
+  ASSERT_EQ(model.numbers.inputs.size(), 1);
+  EXPECT_EQ(model.numbers.inputs[0].shape, std::vector<int64_t>{4});
+}
+
+TEST(ProgramModule, CutsEverySecondProduct) {
+  const ProgramModel model = model_of_text(R"(weft_program 1 t
+dim b 2
+dim i 4
+dim f 8
+dim g 6
+dim o 3
+input x [b i]
+weight w1 [f i]
+a = einsum(x, w1) : b i, f i -> b f
+weight w2 [g f]
+c = einsum(a, w2) : b f, g f -> b g
+weight w3 [o g]
+y = einsum(c, w3) : b g, o g -> b o
+loss = sum(y) : b o ->
+)");
+  EXPECT_FALSE(model.numbers.marks_layers);
+  std::vector<TensorSplit> splits;
+  for (int64_t place = 0; place < num_blocks(model.module); ++place) {
+    for (const Op& op : block_at(model.module, place).ops) {
+      if (std::holds_alternative<Matmul>(op.shape)) splits.push_back(op.split());
+    }
+  }
+  EXPECT_EQ(splits, (std::vector<TensorSplit>{TensorSplit::kColumn, TensorSplit::kRow, TensorSplit::kColumn}));
+}
+
+TEST(ProgramModule, WhatCannotBeTrainedIsRefusedByName) {
+  const auto expect = [](const std::string& text, const std::string& says) {
+    EXPECT_NE(refusal_of(text).find(says), std::string::npos) << refusal_of(text);
+  };
+  expect("data ids [b s]\ny = lookup(ids, table) : b s, v h -> b s h\n", "'table' is not there yet");
+  expect("input x [b s h]\nweight w [f h]\ny = einsum(x, w) : b s h, f h -> b s f\n", "y: is what the program makes");
+  expect(
+      "input x [b h]\ndata t [s h]\nweight w [f h]\ny = einsum(x, w) : b h, f h -> b f\nloss = sum(y) : b f ->\n"
+      "u = scale(t) : s h -> s h\n",
+      "t: lacks the dim of samples 'b'");
+  expect("input x [b s h]\nz = custom(x) : b s h -> b s h\nloss = sum(z) : b s h ->\n", "z: is custom");
+  expect("input x [b s h]\nq = einsum(x, x) : b s h, b s h -> b s\nloss = sum(q) : b s ->\n",
+         "q: is no product of rows with a weight");
+  expect(
+      "input x [b h]\nweight w [h f]\na = einsum(x, w) : b h, h f -> b f\nd = einsum(a, w) : b f, h f -> b h\n"
+      "loss = sum(d) : b h ->\n",
+      "d: reads the weight 'w', which 'a' reads, too");
+  expect(
+      "input x [b h]\nweight w [f h]\na = einsum(x, w) : b h, f h -> b f\nl = sum(a) : b f ->\nm = sum(a) : b f ->\n",
+      "are both read by nobody");
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,123 @@
+#include <cmath>
+#include <limits>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/zeros.h>
+
+#include "weft/base/check.h"
+#include "weft/runner/local_operator.h"
+
+namespace weft {
+namespace {
+
+/// Whether a query at a place sees a key at another, [queries, keys].
+at::Tensor seen_keys(const Attention& attention, const at::Tensor& queries, const at::Tensor& keys) {
+  const at::Tensor q = queries.unsqueeze(1), k = keys.unsqueeze(0);
+  switch (attention.mask) {
+    case Mask::kFull:
+      return at::ones({queries.size(0), keys.size(0)}, queries.options().dtype(at::kBool));
+    case Mask::kCausal:
+      return q >= k;
+    case Mask::kSliding:
+      return (q >= k).logical_and(q - k < attention.window);
+    case Mask::kWindowed:
+      return q.div(attention.window, "floor") == k.div(attention.window, "floor");
+  }
+  WEFT_CHECK(false, "a mask without a rule");
+}
+
+/// Attention of [batch, heads, rows, head_dim], of keys and values for every head or one for all heads of a batch.
+at::Tensor attend(const Attention& attention, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                  Range queries, Range keys) {
+  const auto shared = [&](const at::Tensor& x) {
+    return x.size(1) == q.size(1) ? x : x.expand({x.size(0), q.size(1), x.size(2), x.size(3)});
+  };
+  const bool has_all = queries == keys;
+  if (has_all && (attention.mask == Mask::kFull || attention.mask == Mask::kCausal))
+    return at::scaled_dot_product_attention(q, shared(k), shared(v), {}, 0, attention.mask == Mask::kCausal);
+  const auto places = [&](Range range) {
+    return at::arange(range.begin, range.end, at::TensorOptions(at::kLong).device(q.device()));
+  };
+  return at::scaled_dot_product_attention(q, shared(k), shared(v), seen_keys(attention, places(queries), places(keys)));
+}
+
+/// The same of heads [..., rows, groups, heads, head_dim], some of whose weights between rows are dropped: LibTorch
+/// draws in an order that depends on the part. [samples, rows, heads, head_dim].
+at::Tensor attend_with_dropout(const Attention& attention, const BlockDropout& dropout, const at::Tensor& q,
+                               const at::Tensor& k, const at::Tensor& v, Range queries, Range keys) {
+  const auto heads_of = [&](const at::Tensor& x) {
+    const at::Tensor samples = x.dim() == 4 ? x.unsqueeze(0) : x.flatten(0, x.dim() - 5);
+    return samples.expand({-1, -1, -1, q.size(-2), -1}).permute({0, 2, 3, 1, 4}).flatten(1, 2);
+  };
+  const at::Tensor own = heads_of(q);
+  at::Tensor scores = own.matmul(heads_of(k).transpose(-1, -2)) / std::sqrt(static_cast<double>(attention.head_dim));
+  const at::TensorOptions places = at::TensorOptions(at::kLong).device(q.device());
+  const at::Tensor is_seen =
+      seen_keys(attention, at::arange(queries.begin, queries.end, places), at::arange(keys.begin, keys.end, places));
+  scores = scores.masked_fill(is_seen.logical_not(), -std::numeric_limits<double>::infinity());
+  const at::Tensor factors =
+      attention_factors(dropout, dropout.queries, dropout.keys, own.size(0), own.size(1), scores.options());
+  return (at::softmax(scores, -1) * factors).matmul(heads_of(v)).transpose(1, 2);
+}
+
+/// Heads [..., rows, groups, heads, head_dim] as a kernel takes them: a batch of samples where a group has one head,
+/// and otherwise of groups, which share keys. Only the second makes a copy, and not of one sample.
+at::Tensor batch_of(const at::Tensor& heads, bool is_of_samples) {
+  const at::Tensor samples = heads.dim() == 4 ? heads.unsqueeze(0) : heads.flatten(0, heads.dim() - 5);
+  if (is_of_samples) return samples.squeeze(3).transpose(1, 2);
+  if (samples.size(0) == 1) return samples.squeeze(0).permute({1, 2, 0, 3});
+  return samples.permute({0, 2, 3, 1, 4}).flatten(0, 1);
+}
+
+}  // namespace
+
+at::Tensor LocalOperator::compute_attention(const at::Tensor& x, const Call& call) const {
+  const Attention& a = op().attention;
+  const int64_t num_queries = a.heads / a.kv_heads;
+  const at::Tensor groups = x.unflatten(-1, {-1, num_queries + 2, a.head_dim});
+  const auto rows_dim = static_cast<size_t>(x.dim() - 2);
+  const Range own = call.place.operands[0][rows_dim];
+  Range all = own;
+  at::Tensor q, k, v;
+  if (keys_) {
+    const std::vector<at::Tensor> parts = groups.split_with_sizes({num_queries, 2}, -2);
+    q = parts[0];
+    const at::Tensor sent = parts[1].flatten(-3).contiguous();
+    const at::Tensor leaf = call.place.gather_keys->run(sent.detach()).detach().set_requires_grad(sent.requires_grad());
+    if (sent.requires_grad())
+      call.graph.joins.push_back({.sent = sent, .leaf = leaf, .back = [place = &call.place](const at::Tensor& slope) {
+                                    return place->return_keys->run(slope.contiguous());
+                                  }});
+    const std::vector<at::Tensor> keys = leaf.unflatten(-1, {-1, 2, a.head_dim}).split(1, -2);
+    k = keys[0], v = keys[1];
+    all = {0, call.place.shapes[0][rows_dim]};
+  } else {
+    const std::vector<at::Tensor> parts = groups.split_with_sizes({num_queries, 1, 1}, -2);
+    q = parts[0], k = parts[1], v = parts[2];
+  }
+  if (x.numel() == 0) return at::zeros(call.place.result_shape, x.options());
+  if (a.dropout > 0 && call.draws.drops) {
+    const at::Tensor samples = numbers_of(rows_dim, call);
+    const auto numbers = [&](Range rows) {
+      return (samples.unsqueeze(1) * (int64_t{1} << 32) + at::arange(rows.begin, rows.end, at::kLong)).flatten();
+    };
+    const BlockDropout dropout{
+        .probability = a.dropout,
+        .key = dropout_key_of(call.draws),
+        .queries = numbers(own),
+        .keys = numbers(all),
+        .first_head = call.place.operands[0].back().begin / ((num_queries + 2) * a.head_dim) * num_queries};
+    return attend_with_dropout(a, dropout, q, k, v, own, all).reshape(call.place.result_shape);
+  }
+  const bool is_of_samples = num_queries == 1;
+  const at::Tensor mixed =
+      attend(a, batch_of(q, is_of_samples), batch_of(k, is_of_samples), batch_of(v, is_of_samples), own, all);
+  if (is_of_samples) return mixed.transpose(1, 2).reshape(call.place.result_shape);
+  return mixed.unflatten(0, {-1, q.size(-3)}).permute({0, 3, 1, 2, 4}).reshape(call.place.result_shape);
+}
+
+}  // namespace weft
