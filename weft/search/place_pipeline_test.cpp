@@ -46,30 +46,35 @@ class Pipeline {
 TEST(PlacePipeline, WhereItLooksFirstDoesNotChangeWhatItFinds) {
   Candidate c{{.pp = 4, .dp = 2}};
   c.mbs = 2;
-  for (const auto& [model, workload, gib] :
-       {std::tuple("llama3-8b", "text_4k", 30.0), {"llama3-8b", "text_4k", 60.0}, {"qwen2.5-vl-7b", "vl_sft", 60.0}}) {
-    for (const ScheduleName schedule : {ScheduleName::k1f1b, ScheduleName::kZbH1}) {
-      c.schedule = schedule;
-      Pipeline pipeline(small_problem(model, workload, gib), c);
-      PlanStages stages = pipeline.stages();
-      const Deadline deadline(1000.0);
-      const PlacedPipeline exact = place_pipeline(stages, pipeline.shape(), {.deadline = deadline});
-      ASSERT_FALSE(exact.stages.empty()) << model;
-      // Far below, a little below, at and above what is best.
-      for (const double share : {0.3, 0.85, 0.97, 1.0, 1.4}) {
-        const PlacedPipeline near = place_pipeline(
+  int num_placed = 0;
+  for (const auto& [model, workload] : {std::pair("llama3-8b", "text_4k"), {"qwen2.5-vl-7b", "vl_sft"}}) {
+    // From what hardly fits, with much recomputed, to plenty.
+    for (const double gib : {34.0, 38.0, 44.0, 52.0, 80.0}) {
+      for (const ScheduleName schedule : {ScheduleName::k1f1b, ScheduleName::kZbH1}) {
+        c.schedule = schedule;
+        Pipeline pipeline(small_problem(model, workload, gib), c);
+        PlanStages stages = pipeline.stages();
+        const Deadline deadline(1000.0);
+        const PlacedPipeline exact = place_pipeline(stages, pipeline.shape(), {.deadline = deadline});
+        if (exact.stages.empty()) continue;
+        ++num_placed;
+        // Far below, a little below, at and above what is best.
+        for (const double share : {0.3, 0.85, 0.97, 1.0, 1.4}) {
+          const PlacedPipeline near = place_pipeline(
+              stages, pipeline.shape(),
+              {.below_ms = 2 * exact.makespan_ms, .near_ms = share * exact.makespan_ms, .deadline = deadline});
+          EXPECT_NEAR(near.makespan_ms, exact.makespan_ms, kPrecision * exact.makespan_ms) << model << ", " << share;
+          EXPECT_TRUE(near.is_exhausted);
+        }
+        // Nothing is below.
+        const PlacedPipeline none = place_pipeline(
             stages, pipeline.shape(),
-            {.below_ms = 2 * exact.makespan_ms, .near_ms = share * exact.makespan_ms, .deadline = deadline});
-        EXPECT_NEAR(near.makespan_ms, exact.makespan_ms, kPrecision * exact.makespan_ms) << model << ", " << share;
-        EXPECT_TRUE(near.is_exhausted);
+            {.below_ms = 0.9 * exact.makespan_ms, .near_ms = 0.8 * exact.makespan_ms, .deadline = deadline});
+        EXPECT_TRUE(none.stages.empty());
       }
-      // Nothing is below.
-      const PlacedPipeline none = place_pipeline(
-          stages, pipeline.shape(),
-          {.below_ms = 0.9 * exact.makespan_ms, .near_ms = 0.8 * exact.makespan_ms, .deadline = deadline});
-      EXPECT_TRUE(none.stages.empty());
     }
   }
+  EXPECT_GE(num_placed, 8);
 }
 
 TEST(PlanStages, OfSeveralModulesAStageOffersFewNumbersOfRecomputedLayersWhereBlocksMoveFreely) {
