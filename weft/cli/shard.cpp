@@ -29,7 +29,7 @@ namespace {
 
 struct ShardOptions {
   std::optional<std::string> program, model, block, nodes, workload, strategy, mode, search, out, samples, microbatches,
-      program_out;
+      program_out, rows;
   std::string mesh, cluster;
   double memory_gib = 0;
   bool explain = false;
@@ -53,6 +53,10 @@ Result<GivenProgram> program_of_model(const ShardOptions& options, int64_t num_r
   if (options.samples) {
     WEFT_TRY(samples, parse_count("--samples", *options.samples, {1, 1 << 24}));
   }
+  std::optional<int64_t> rows;
+  if (options.rows) {
+    WEFT_TRY(rows, parse_count("--rows", *options.rows, {1, 1 << 24}));
+  }
   std::vector<std::string> known;
   for (const Module& module : model.modules) {
     const Segments& segments = load.of(module.kind);
@@ -63,7 +67,7 @@ Result<GivenProgram> program_of_model(const ShardOptions& options, int64_t num_r
     }
     const ProgramSizes sizes{
         .samples = samples,
-        .rows = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(count > 0 ? tokens / count : 1))),
+        .rows = rows.value_or(std::max<int64_t>(1, static_cast<int64_t>(std::ceil(count > 0 ? tokens / count : 1)))),
         .normalizes_experts = model.numbers.llm.normalizes_expert_weights};
     const std::string module_name(name_of(module.kind));
     known.push_back(module_name);
@@ -97,7 +101,8 @@ Result<GivenProgram> given_program(const ShardOptions& options, int64_t num_rank
         .advice = "Give one of them."};
   if (options.model) return program_of_model(options, num_ranks);
   for (const auto& [flag, is_given] :
-       {std::pair{"--block", options.block.has_value()}, std::pair{"--samples", options.samples.has_value()}}) {
+       {std::pair{"--block", options.block.has_value()}, std::pair{"--samples", options.samples.has_value()},
+        std::pair{"--rows", options.rows.has_value()}}) {
     if (is_given)
       return Error{
           .source = flag, .problem = "is given with --program, which says its sizes itself", .advice = "Leave it out."};
@@ -302,6 +307,7 @@ void add_shard(Verbs& verbs) {
   verb.option("--workload", options->workload, "A workload: rows of a sample, precision (default: as for describe)")
       .named("W");
   verb.option("--samples", options->samples, "Samples of the model that run at once (default: one a rank)").named("N");
+  verb.option("--rows", options->rows, "Rows of a sample in the block (default: the workload's average)").named("N");
   verb.option("--microbatches", options->microbatches, "Times that the program runs between two updates (default: 1)")
       .named("N");
   verb.option("--strategy", options->strategy, "Pins, layouts of inputs, ZeRO stages: a strategy file").named("FILE");

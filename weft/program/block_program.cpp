@@ -156,6 +156,7 @@ class BlockWriter {
     // Rows that are read twice, or not at all, may lie on several ranks.
     const bool is_grouped = is_grouping(op, flow_.per_token, flow_.width);
     if (!is_grouped) options.whole.insert(options.whole.end(), {"s", "t"});
+    if (is_grouped && width != flow_.width) options.calculation.calls = "merge_rows";
     options.as = named(next);
     next.value =
         code_.custom(name + ".merge", fmt::format("b s {} -> b {} {}", flow_.last, is_grouped ? "s" : "t", next.last),

@@ -152,5 +152,27 @@ TEST(Rules, ChoicesAreReadByDimOrByWord) {
   EXPECT_EQ(states_of(added, Choice::through(0)).operands[1], AxisState::partial());
 }
 
+TEST(ProgramText, WhatOperatorsComputeIsReadAsItIsWritten) {
+  const std::string text =
+      "weft_program 1 p\ndim b 2\ndim s 3\ndim e 4\ndim k 12 unit 12\ndim o 4 unit 4\ninput x [b s e]\ninput q [b s "
+      "k]\n"
+      "r = softmax(x) : b s e -> b s e ; whole e ; top 2 normalized\n"
+      "m = attention(q) : b s k -> b s k ; as b s o ; heads 1 1 4 ; drops 0.25\n"
+      "c = custom(q) : b s k -> b s k ; epsilon 0.5 ; calls mine\n";
+  const Result<Program> program = parse_program(text, "test");
+  ASSERT_TRUE(program.ok()) << program.error().message();
+  EXPECT_EQ(program->operators[0].calculation.top, 2);
+  EXPECT_TRUE(program->operators[0].calculation.is_normalized);
+  EXPECT_EQ(program->operators[1].attention.dropout, 0.25);
+  EXPECT_EQ(program->operators[2].calculation.calls, "mine");
+  EXPECT_EQ(*parse_program(program_text(*program), "again"), *program);
+  // The largest of a row are found where all of it is.
+  EXPECT_EQ(program->operators[0].rule.dims[2].kind, DimKind::kWhole);
+  const std::string dims = "weft_program 1 p\ndim b 2\ninput x [b]\n";
+  for (const std::string wrong : {"y = softmax(x) : b -> b ; top -1\n", "y = scale(x) : b -> b ; top 1\n",
+                                  "y = scale(x) : b -> b ; calls mine\n", "y = softmax(x) : b -> b ; top 1 often\n"})
+    EXPECT_FALSE(parse_program(dims + wrong, "test").ok()) << wrong;
+}
+
 }  // namespace
 }  // namespace weft

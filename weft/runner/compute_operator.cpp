@@ -120,8 +120,8 @@ at::Tensor LocalOperator::compute_function(const std::vector<at::Tensor>& x, con
     const ProgramDim& to = program_->dims[made.dims[place]];
     if (from.length != 2 * to.length) continue;
     const auto dim = static_cast<int64_t>(place);
-    const at::Tensor halves = first.unflatten(dim, {-1, 2, to.unit});
-    y = activate(halves.select(dim + 1, 0), function) * halves.select(dim + 1, 1);
+    const std::vector<at::Tensor> halves = first.unflatten(dim, {-1, 2, to.unit}).unbind(dim + 1);
+    y = activate(halves[0], function) * halves[1];
     y = y.flatten(dim, dim + 1);
   }
   if (!y.defined()) y = activate(first, function);

@@ -90,6 +90,9 @@ at::Tensor norm_of_heads(const std::vector<at::Tensor>& x, const CustomCall& cal
 CustomOperators CustomOperators::built_in() {
   CustomOperators all;
   all.functions_["rotary"] = rotary;
+  all.functions_["merge_rows"] = [](const std::vector<at::Tensor>& x, const CustomCall& call) {
+    return x[0].reshape({call.result_shape.data(), call.result_shape.size()});
+  };
   all.functions_["norm_queries"] = [](const std::vector<at::Tensor>& x, const CustomCall& call) {
     return norm_of_heads(x, call, {.first = 0, .count = call.op.attention.heads / call.op.attention.kv_heads});
   };

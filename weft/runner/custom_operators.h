@@ -32,7 +32,8 @@ using CustomFunction = std::function<at::Tensor(const std::vector<at::Tensor>& o
 class CustomOperators {
  public:
   /// Those that programs of models call: "rotary", which turns the heads of packed queries and keys by angles, and
-  /// "norm_queries" and "norm_keys", root-mean-square norms of every head, or of all heads of a row together.
+  /// "norm_queries" and "norm_keys", root-mean-square norms of every head, or of all heads of a row together, and
+  /// "merge_rows", which makes one long row of several.
   static CustomOperators built_in();
 
   /// Fails for a name that is taken.
