@@ -59,7 +59,7 @@ inline std::string tied_program() {
 dim b 2
 dim s 5
 dim h 8
-dim k 24 unit 12
+dim k 32 unit 16
 dim o 16 unit 8
 dim p 24 unit 4
 dim f 12 unit 2
