@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -163,7 +164,14 @@ size_t ProgramBuilder::add(OperatorKind kind, std::string_view name, std::string
     fail(name, fmt::format("an operator of kind {} declares inside or linear", name_of(kind)),
          "Only a custom operator does; for others they follow from the kind.");
   }
-  check_calculation(kind, name, options.calculation);
+  Calculation calculation = options.calculation;
+  Attention attention = options.attention;
+  // Attention drops weights between rows.
+  if (kind == OperatorKind::kAttention && calculation.dropout != 0)
+    attention.dropout = std::exchange(calculation.dropout, 0);
+  check_calculation(kind, name, calculation);
+  if (!(attention.dropout >= 0 && attention.dropout < 1))
+    fail(name, fmt::format("drops with the probability {}", attention.dropout), "It is at least 0 and below 1.");
   if (kind == OperatorKind::kAttention && options.attention.heads < 1)
     fail(name, "does not say its heads", "Add 'heads QUERIES KEYS ELEMENTS', like 'heads 32 8 128'.");
   std::string dims(options.as);
@@ -183,8 +191,8 @@ size_t ProgramBuilder::add(OperatorKind kind, std::string_view name, std::string
                                 .rule = std::move(rule),
                                 .operands = operands,
                                 .result = program_.values.size() - 1,
-                                .attention = options.attention,
-                                .calculation = options.calculation,
+                                .attention = attention,
+                                .calculation = std::move(calculation),
                                 .is_fused = options.is_fused});
   return program_.values.size() - 1;
 }

@@ -289,6 +289,7 @@ std::string operator_text(const Program& program, const Operator& op) {
     text += " ; mask " + mask_names()[static_cast<size_t>(a.mask)];
     if (a.window > 0) text += fmt::format(" {}", a.window);
   }
+  if (a.dropout != 0) text += fmt::format(" ; drops {}", a.dropout);
   const Calculation& does = op.calculation;
   const Calculation plain;
   if (does.function) text += fmt::format(" ; does {}", name_of(*does.function));

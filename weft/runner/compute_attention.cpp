@@ -5,6 +5,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/softmax.h>
 #include <ATen/ops/zeros.h>
 
 #include "weft/base/check.h"
@@ -44,6 +45,25 @@ at::Tensor attend(const Attention& attention, const at::Tensor& q, const at::Ten
   return at::scaled_dot_product_attention(q, shared(k), shared(v), seen_keys(attention, places(queries), places(keys)));
 }
 
+/// The same of heads [..., rows, groups, heads, head_dim], some of whose weights between rows are dropped: LibTorch
+/// draws in an order that depends on the part. [samples, rows, heads, head_dim].
+at::Tensor attend_with_dropout(const Attention& attention, const BlockDropout& dropout, const at::Tensor& q,
+                               const at::Tensor& k, const at::Tensor& v, Range queries, Range keys) {
+  const auto heads_of = [&](const at::Tensor& x) {
+    const at::Tensor samples = x.dim() == 4 ? x.unsqueeze(0) : x.flatten(0, x.dim() - 5);
+    return samples.expand({-1, -1, -1, q.size(-2), -1}).permute({0, 2, 3, 1, 4}).flatten(1, 2);
+  };
+  const at::Tensor own = heads_of(q);
+  at::Tensor scores = own.matmul(heads_of(k).transpose(-1, -2)) / std::sqrt(static_cast<double>(attention.head_dim));
+  const at::TensorOptions places = at::TensorOptions(at::kLong).device(q.device());
+  const at::Tensor is_seen =
+      seen_keys(attention, at::arange(queries.begin, queries.end, places), at::arange(keys.begin, keys.end, places));
+  scores = scores.masked_fill(is_seen.logical_not(), -std::numeric_limits<double>::infinity());
+  const at::Tensor factors =
+      attention_factors(dropout, dropout.queries, dropout.keys, own.size(0), own.size(1), scores.options());
+  return (at::softmax(scores, -1) * factors).matmul(heads_of(v)).transpose(1, 2);
+}
+
 /// Heads [..., rows, groups, heads, head_dim] as a kernel takes them: a batch of samples where a group has one head,
 /// and otherwise of groups, which share keys. Only the second makes a copy, and not of one sample.
 at::Tensor batch_of(const at::Tensor& heads, bool is_of_samples) {
@@ -80,6 +100,19 @@ at::Tensor LocalOperator::compute_attention(const at::Tensor& x, const Call& cal
     q = parts[0], k = parts[1], v = parts[2];
   }
   if (x.numel() == 0) return at::zeros(call.place.result_shape, x.options());
+  if (a.dropout > 0 && call.draws.drops) {
+    const at::Tensor samples = numbers_of(rows_dim, call);
+    const auto numbers = [&](Range rows) {
+      return (samples.unsqueeze(1) * (int64_t{1} << 32) + at::arange(rows.begin, rows.end, at::kLong)).flatten();
+    };
+    const BlockDropout dropout{
+        .probability = a.dropout,
+        .key = dropout_key_of(call.draws),
+        .queries = numbers(own),
+        .keys = numbers(all),
+        .first_head = call.place.operands[0].back().begin / ((num_queries + 2) * a.head_dim) * num_queries};
+    return attend_with_dropout(a, dropout, q, k, v, own, all).reshape(call.place.result_shape);
+  }
   const bool is_of_samples = num_queries == 1;
   const at::Tensor mixed =
       attend(a, batch_of(q, is_of_samples), batch_of(k, is_of_samples), batch_of(v, is_of_samples), own, all);

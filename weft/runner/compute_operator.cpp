@@ -247,24 +247,31 @@ at::Tensor LocalOperator::compute_custom(const std::vector<at::Tensor>& x, const
   return result;
 }
 
-at::Tensor LocalOperator::compute_dropout(const at::Tensor& x, const Call& call) const {
-  if (op().calculation.dropout == 0) return aligned(x, 0);
-  // Rows are numbered as in the whole tensor, samples as in the whole step.
+DropoutKey LocalOperator::dropout_key_of(const RunDraws& draws) const {
+  const DropoutDraws all{.seed = draws.seed, .step = draws.step, .rows = {}, .all_rows = {}};
+  return dropout_key(all, draws.first_operator + static_cast<int64_t>(index_), DropoutSite::kProgram);
+}
+
+at::Tensor LocalOperator::numbers_of(size_t num_dims, const Call& call) const {
   const Box& own = call.place.operands[0];
   const std::vector<size_t>& dims = program_->values[op().operands[0]].dims;
-  at::Tensor rows = at::zeros({1}, at::kLong);
-  for (size_t dim = 0; dim + 1 < own.size(); ++dim) {
+  at::Tensor numbers = at::zeros({1}, at::kLong);
+  for (size_t dim = 0; dim < num_dims; ++dim) {
     at::Tensor places = at::arange(own[dim].begin, own[dim].end, at::kLong);
     if (dim == 0 && call.draws.sample_dim == dims[0] && !own[0].empty())
       places = at::tensor(call.draws.samples, at::kLong).index_select(0, places);
-    rows = (rows.unsqueeze(1) * call.place.shapes[0][dim] + places.unsqueeze(0)).flatten();
+    numbers = (numbers.unsqueeze(1) * call.place.shapes[0][dim] + places.unsqueeze(0)).flatten();
   }
-  const DropoutDraws all{.seed = call.draws.seed, .step = call.draws.step, .rows = rows, .all_rows = {}};
-  const DropoutKey key =
-      dropout_key(all, call.draws.first_operator + static_cast<int64_t>(index_), DropoutSite::kProgram);
+  return numbers;
+}
+
+at::Tensor LocalOperator::compute_dropout(const at::Tensor& x, const Call& call) const {
+  if (op().calculation.dropout == 0 || !call.draws.drops) return aligned(x, 0);
+  const Box& own = call.place.operands[0];
+  const at::Tensor rows = numbers_of(own.empty() ? 0 : own.size() - 1, call);
   const int64_t width = own.empty() ? 1 : own.back().size();
-  const at::Tensor dropped = drop_elements(x.reshape({rows.size(0), width}), rows, op().calculation.dropout, key,
-                                           own.empty() ? 0 : own.back().begin);
+  const at::Tensor dropped = drop_elements(x.reshape({rows.size(0), width}), rows, op().calculation.dropout,
+                                           dropout_key_of(call.draws), own.empty() ? 0 : own.back().begin);
   return aligned(dropped.reshape(x.sizes()), 0);
 }
 

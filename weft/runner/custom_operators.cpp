@@ -2,10 +2,12 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/repeat_interleave.h>
 #include <fmt/format.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "weft/base/check.h"
-#include "weft/base/text.h"
+#include "weft/layers/rotary.h"
 
 namespace weft {
 namespace {
@@ -15,16 +17,40 @@ at::Tensor groups_of(const at::Tensor& packed, const Attention& heads) {
   return packed.unflatten(-1, {-1, heads.heads / heads.kv_heads + 2, heads.head_dim});
 }
 
+/// Turns queries and keys of packed groups, which lie before each value.
+struct TurnFunction : torch::autograd::Function<TurnFunction> {
+  /// [rows · groups, queries + 1, head_dim] of packed rows, as a view.
+  static at::Tensor turning(const at::Tensor& packed, int64_t count, int64_t head_dim) {
+    return packed.view({packed.numel() / ((count + 1) * head_dim), count + 1, head_dim}).narrow(1, 0, count);
+  }
+
+  static at::Tensor forward(torch::autograd::AutogradContext* saved, const at::Tensor& packed,
+                            const at::Tensor& cosines, const at::Tensor& sines, int64_t count) {
+    saved->save_for_backward({cosines, sines});
+    saved->saved_data["count"] = count;
+    const at::Tensor result = packed.clone(at::MemoryFormat::Contiguous);
+    rotate_(turning(result, count, 2 * cosines.size(-1)), {cosines, sines});
+    return result;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* saved,
+                                                 const torch::autograd::variable_list& gradients) {
+    const auto tensors = saved->get_saved_variables();
+    const at::Tensor result = gradients[0].clone(at::MemoryFormat::Contiguous);
+    const int64_t count = saved->saved_data["count"].toInt();
+    rotate_(turning(result, count, 2 * tensors[0].size(-1)), {tensors[0], tensors[1]}, /*back=*/true);
+    return {result, at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
 /// Element i of a head turns with element i + head_dim / 2; queries and keys turn, values stay.
 at::Tensor rotary(const std::vector<at::Tensor>& x, const CustomCall& call) {
   const Attention& heads = call.op.attention;
-  const int64_t turning = heads.heads / heads.kv_heads + 1, half = heads.head_dim / 2;
-  const at::Tensor groups = groups_of(x[0], heads), turned = groups.narrow(-2, 0, turning);
-  const at::Tensor angles = x[1].unsqueeze(-2).unsqueeze(-2);
-  const at::Tensor cosines = angles.cos().to(x[0].scalar_type()), sines = angles.sin().to(x[0].scalar_type());
-  const at::Tensor first = turned.narrow(-1, 0, half), second = turned.narrow(-1, half, half);
-  const at::Tensor both = at::cat({first * cosines - second * sines, second * cosines + first * sines}, -1);
-  return at::cat({both, groups.narrow(-2, turning, 1)}, -2).flatten(-3);
+  const int64_t count = heads.heads / heads.kv_heads + 1;
+  const int64_t groups = x[0].size(-1) / ((count + 1) * heads.head_dim);
+  const at::ScalarType type = x[0].scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor angles = x[1].to(type).flatten(0, -2).repeat_interleave(groups, 0);
+  return TurnFunction::apply(x[0], angles.cos(), angles.sin(), count);
 }
 
 /// Which heads of a group are normed.

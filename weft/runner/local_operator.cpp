@@ -70,7 +70,6 @@ std::optional<std::string> what_is_missing(const Program& program, const Operato
                            joined_or(custom.names()));
       return std::nullopt;
     case OperatorKind::kAttention:
-      if (op.attention.dropout > 0) return "drops weights between rows, which programs do not run";
       return std::nullopt;
     default:
       break;

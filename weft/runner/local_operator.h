@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "weft/layers/dropout.h"
 #include "weft/mesh/transition_form.h"
 #include "weft/program/program.h"
 #include "weft/program/run_lengths.h"
@@ -72,6 +73,11 @@ class LocalOperator {
   at::Tensor compute_dispatch(const std::vector<at::Tensor>& x, const Call& call) const;
   at::Tensor compute_custom(const std::vector<at::Tensor>& x, const Call& call) const;
 
+  /// What decides which elements are dropped here, but their places.
+  DropoutKey dropout_key_of(const RunDraws& draws) const;
+  /// Numbers of the parts of the first operand's first `num_dims` dims that are here, joined: places in the whole
+  /// tensor, samples as in the step.
+  at::Tensor numbers_of(size_t num_dims, const Call& call) const;
   /// An operand with its dims where the result has them, and dims of one element for others.
   at::Tensor aligned(const at::Tensor& x, size_t operand) const;
   /// Sums over the ranks that share what is cut inside. `is_shared`: they all go on with the same sums alike, so that

@@ -93,9 +93,9 @@ class Lowering {
     if (opens) lowered_.segments.emplace_back();
     last_is_alone_ = is_alone;
     needs_gradient_[op.result] = needs;
-    Segment& segment = lowered_.segments.back();
+    LoweredSegment& segment = lowered_.segments.back();
     const size_t number = lowered_.segments.size() - 1;
-    Segment::Member member{.op = index, .reads = {}};
+    LoweredSegment::Member member{.op = index, .reads = {}};
     for (size_t i = 0; i < op.operands.size(); ++i) {
       const size_t value = op.operands[i];
       if (made_in_[value] == number) {
@@ -148,7 +148,7 @@ class Lowering {
     }
   }
 
-  static void add_end(Segment& segment, size_t value) {
+  static void add_end(LoweredSegment& segment, size_t value) {
     if (std::find(segment.ends.begin(), segment.ends.end(), value) == segment.ends.end()) segment.ends.push_back(value);
   }
 

@@ -21,7 +21,7 @@ struct Arrival {
 };
 
 /// Operators that run as one function: nothing between them changes its layout, so that they are one autograd graph.
-struct Segment {
+struct LoweredSegment {
   struct Read {
     bool is_leaf = false;
     size_t index = 0;  ///< of the segment's leaf, or of the value that an operator of the segment made
@@ -44,7 +44,7 @@ struct LoweredProgram {
   std::vector<std::vector<AxisState>> states;  ///< by value, between the operator that makes it and its readers
   std::vector<LocalOperator> operators;
   std::vector<Arrival> arrivals;
-  std::vector<Segment> segments;
+  std::vector<LoweredSegment> segments;
   std::vector<size_t> outputs;  ///< results that nobody reads
 };
 

@@ -9,6 +9,7 @@
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/first_seed.h"
@@ -131,6 +132,19 @@ TEST(LocalOperator, DropsAsManyAsItSaysAndKeepsTheMean) {
   EXPECT_NEAR((y == 0).to(at::kDouble).mean().item<double>(), 0.25, 0.02);
   EXPECT_TRUE((y == 0).logical_or((y - 4.0 / 3).abs() < 1e-12).all().item<bool>());
   expect_near(run.gradients[0], y);
+}
+
+TEST(LocalOperator, AttentionDropsWeightsAndKeepsTheMean) {
+  // Queries and keys are 0, so that a row sees all rows alike; values are 1.
+  at::Tensor x = at::zeros({2, 100, 12}, at::kDouble);
+  x.narrow(-1, 8, 4).fill_(1);
+  const std::string text =
+      "dim b 2\ndim s 100\ndim k 12 unit 12\ndim o 4 unit 4\ninput x [b s k]\n"
+      "y = attention(x) : b s k -> b s k ; as b s o ; heads 1 1 4 ; drops 0.25\n";
+  const at::Tensor y = run_operator(text, {x}).outputs[0];
+  EXPECT_NEAR(y.mean().item<double>(), 1, 0.02);
+  // The number of weights that stay, of 100, is binomial.
+  EXPECT_NEAR((y * 75).std().item<double>(), std::sqrt(100 * 0.25 * 0.75), 0.6);
 }
 
 TEST(Unrolling, WritesEveryTimeOutWithWeightsOfItsOwn) {

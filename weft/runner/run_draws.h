@@ -11,6 +11,7 @@ namespace weft {
 struct RunDraws {
   uint64_t seed = 0;
   int64_t step = 0;
+  bool drops = true;           ///< false: nothing is dropped, as where a model is not trained
   int64_t first_operator = 0;  ///< where the program is a part of another one: the number of its first operator there
   /// Where the program runs on some of a step's samples: the dim of samples, and their numbers in the step. They take
   /// the place of 0, 1, ... in tensors that begin with this dim.

@@ -1,0 +1,142 @@
+// Megatron's tensor parallelism of a transformer layer on two thread ranks, as a strategy of the layer's program that
+// the runner executes, against today's layers with their own places of communication: forward and backward of one
+// layer, in turn, in one run.
+#include <algorithm>
+#include <chrono>
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/randn.h>
+#include <fmt/format.h>
+
+#include "bench/must.h"
+#include "weft/comm/threads/run_threads.h"
+#include "weft/layers/transformer_layer.h"
+#include "weft/parallelize/tensor_parallel.h"
+#include "weft/program/block_program.h"
+#include "weft/program/divide_repeats.h"
+#include "weft/program/transformer_block.h"
+#include "weft/runner/program_runner.h"
+
+namespace {
+
+using namespace weft;
+
+constexpr int64_t kRanks = 2, kSamples = 2, kRows = 128, kWidth = 512, kHeads = 8, kKeyHeads = 4, kHeadDim = 64,
+                  kInner = 1408;
+constexpr int kTurns = 41;
+
+Program layer_program() {
+  const TransformerBlockShape shape{
+      .name = "layer",
+      .width = kWidth,
+      .attention = {.attention = {.heads = kHeads, .kv_heads = kKeyHeads, .head_dim = kHeadDim, .mask = Mask::kCausal}},
+      .mlp = {.intermediate = kInner}};
+  Module module{.width = kWidth, .distinct_layers = {make_transformer_block(shape)}, .layers = {0}};
+  return must(unrolled(must(program_of_layers(module, 0, {.samples = kSamples, .rows = kRows}, "layer")))).program;
+}
+
+/// Heads and the MLP's width are cut, all else is the same on both ranks.
+RunStrategy megatron(const Program& program) {
+  RunStrategy strategy;
+  for (const Operator& op : program.operators) {
+    std::optional<size_t> cut = op.rule.find("k");
+    if (!cut) cut = op.rule.find("f");
+    strategy.operators.push_back({cut ? Choice::cut(*cut) : Choice::same()});
+  }
+  for (size_t value = 0; value < program.values.size(); ++value) {
+    std::vector<AxisState>& states = strategy.sources.emplace_back();
+    if (program.values[value].role == ProgramValue::Role::kResult) continue;
+    const Operator& reader = program.operators[program.readers_of(value).front()];
+    const auto operand =
+        static_cast<size_t>(std::find(reader.operands.begin(), reader.operands.end(), value) - reader.operands.begin());
+    const size_t index = program.readers_of(value).front();
+    const AxisState used = states_of(reader.rule, strategy.operators[index][0]).operands[operand];
+    states.push_back(used.is_shard() ? used : AxisState::replicated());
+  }
+  return strategy;
+}
+
+ParameterPtr parameter(std::vector<int64_t> shape) {
+  auto made = c10::make_intrusive<Parameter>();
+  made->value = (at::randn(shape) * 0.02).set_requires_grad(true);
+  return made;
+}
+
+/// A rank's half of a layer.
+TransformerLayer half_layer() {
+  const HeadCounts heads{kHeads / kRanks, kKeyHeads / kRanks, kHeadDim};
+  TransformerLayer layer;
+  layer.attention_norm = {.weight = parameter({kWidth}), .epsilon = 1e-6};
+  layer.attention = {.heads = heads,
+                     .mask = {.is_causal = true},
+                     .qkv = parameter({heads.packed_width(), kWidth}),
+                     .out = parameter({kWidth, heads.heads * kHeadDim})};
+  layer.mlp_norm = {.weight = parameter({kWidth}), .epsilon = 1e-6};
+  layer.mlp = {.up = parameter({2 * kInner / kRanks, kWidth}), .down = parameter({kWidth, kInner / kRanks})};
+  return layer;
+}
+
+double ms_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
+double median(std::vector<double> times) {
+  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
+  return times[times.size() / 2];
+}
+
+void run_rank(World& world) {
+  at::set_num_threads(1);
+  const Mesh mesh = *Mesh::contiguous({{"tp", kRanks}});
+  const MeshGroups groups = must(MeshGroups::create(world, mesh));
+  const Program program = layer_program();
+  ProgramRunner runner = must(ProgramRunner::create(program, megatron(program), groups));
+  std::vector<at::Tensor> given(program.values.size());
+  for (size_t value = 0; value < given.size(); ++value) {
+    if (program.values[value].role != ProgramValue::Role::kResult)
+      given[value] = at::randn(runner.layout(value).local_shape(groups.position())) * 0.02;
+  }
+  const at::Tensor slope = at::randn({kSamples, kRows, kWidth});
+
+  const TransformerLayer layer = half_layer();
+  TensorParallel parallel(groups, /*divides_rows=*/false);
+  const ActivationSites sites = parallel.sites(kSamples * kRows);
+  const RunContext context{.sites = &sites};
+  const PackedSegments segments(std::vector<int64_t>(kSamples, kRows));
+  const at::Tensor angles = at::randn({kSamples * kRows, kHeadDim / 2});
+  const RotaryTable rotary{angles.cos(), angles.sin()};
+  const at::Tensor x = at::randn({kSamples * kRows, kWidth}).set_requires_grad(true);
+  const at::Tensor flat_slope = slope.flatten(0, 1);
+
+  std::vector<double> by_edges, by_layers;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    world.all().barrier().wait();
+    auto begin = std::chrono::steady_clock::now();
+    RunnerTape tape;
+    runner.forward(given, {}, tape);
+    runner.backward({slope}, tape);
+    by_edges.push_back(ms_since(begin));
+    world.all().barrier().wait();
+    begin = std::chrono::steady_clock::now();
+    for (const ParameterPtr& one : {layer.attention_norm.weight, layer.attention.qkv, layer.attention.out,
+                                    layer.mlp_norm.weight, layer.mlp.up, layer.mlp.down})
+      one->gradient.reset();
+    x.mutable_grad().reset();
+    layer.forward(x, {.segments = segments, .rotary = rotary}, context).backward(flat_slope);
+    by_layers.push_back(ms_since(begin));
+  }
+  if (world.rank() == 0)
+    fmt::print("a layer of width {} on {} ranks, {} rows: {:.2f} ms through edges, {:.2f} ms by layers: {:.3f} times\n",
+               kWidth, kRanks, kSamples * kRows, median(by_edges), median(by_layers),
+               median(by_edges) / median(by_layers));
+}
+
+}  // namespace
+
+int main() {
+  at::set_num_threads(1);
+  if (const auto error = run_thread_ranks(kRanks, {}, run_rank)) fmt::print(stderr, "{}\n", error->message());
+  return 0;
+}
