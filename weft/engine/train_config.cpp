@@ -47,7 +47,8 @@ Result<DataSettings> read_settings(const Json& given, const std::string& source,
 /// `inputs` of data: for each input of a program a file or folder, or a mapping with the tensor's name in it, too.
 Result<std::optional<TrainData>> read_inputs(const Json& given, const std::string& path, const TrainConfig& config) {
   Findings findings(config.source);
-  Fields fields({.source = config.source, .root = given}, findings);
+  const Document document{.source = config.source, .root = given};  // fields refer to it
+  Fields fields(document, findings);
   TrainData data{.settings = {.source = config.source}, .model = {}};
   data.settings.held_out_share = fields.number_or("held_out_share", 0, {0, 0.999});
   const Json* inputs = fields.raw("inputs");

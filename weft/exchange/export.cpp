@@ -34,6 +34,10 @@ Result<Target> parse_target(const std::string& name) {
 Result<std::vector<ExportedFile>> export_plan(const Plan& plan, Target target) {
   if (const std::vector<Violation> violations = check_plan(plan, PlanUse::kPrice); !violations.empty())
     return to_error(violations, "are not legal");
+  if (plan.model.numbers.program)
+    return Error{.field = "model",
+                 .problem = fmt::format("is the program {}, which no other system reads", printable(plan.model.name)),
+                 .advice = "Train it with weft train, or plan a model of a known family."};
   switch (target) {
     case Target::kMegatron:
       return export_megatron(plan);

@@ -11,6 +11,11 @@
 namespace weft {
 
 Result<Network> Network::create(const Model& model, ParameterMaker& maker) {
+  if (model.numbers.program)
+    return Error{.source = "model " + model.name,
+                 .field = "model_type",
+                 .problem = "is a program of its user, which has no form beside its checkpoints",
+                 .advice = "weft train and weft eval go on from them, by any plan."};
   Network network;
   WEFT_TRY(network.numbers_, numbers_to_run(model));
   for (const Module& module : model.modules) {

@@ -8,6 +8,10 @@ namespace weft {
 
 Result<WeightList> list_weights(const Model& model) {
   WholeParameters maker(at::TensorOptions().device(at::kMeta));  // which have no memory
+  if (model.numbers.program) {
+    make_network(model.modules.back(), model.numbers, BlockRange{}, maker);
+    return list_weights(maker.all(), model.numbers.files);
+  }
   WEFT_TRY(const Network network, Network::create(model, maker));
   return list_weights(maker.all(), network.numbers().files);
 }

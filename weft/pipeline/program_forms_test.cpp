@@ -14,7 +14,9 @@ void expect_plain_training(const TrainingExample& example, const std::string& te
   const Plan plan = example_training_plan(example, model);
   for (const Violation& violation : check_plan(plan)) ADD_FAILURE() << violation.field << " " << violation.message;
   if (testing::Test::HasFailure()) return;
-  expect_same_training(train_program(example, plan), train_program_plainly(example, model, text));
+  const TrainingOutcome expected = train_program_plainly(example, model, text);
+  for (const double norm : expected.norms) EXPECT_GT(norm, 1e-3) << "gradients that vanish show nothing";
+  expect_same_training(train_program(example, plan), expected);
 }
 
 TrainingExample plain_example() {

@@ -123,7 +123,7 @@ class ModelMaker {
     Module& module = model_.module;
     module.width = module.output_width = program_.dims[carried.dims.back()].length;
     module.network = kProgramNetwork;
-    module.paths = {.entry = "", .layer = "layers.{}.", .exit = ""};
+    module.paths = {.entry = "", .layer = blocks_.marks_layers ? "layers.{}." : "", .exit = ""};
     find_tied();
     if (auto error = add_block("entry", blocks_.entry, module.entry)) return *std::move(error);
     for (const BlockProgram& kind : blocks_.kinds) {

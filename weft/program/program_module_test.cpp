@@ -141,6 +141,10 @@ TEST(ProgramModule, WhatCannotBeTrainedIsRefusedByName) {
   expect("input x [b s h]\nq = einsum(x, x) : b s h, b s h -> b s\nloss = sum(q) : b s ->\n",
          "q: is no product of rows with a weight");
   expect(
+      "dim k 24 unit 12\ndim o 16 unit 8\ninput x [b s h]\nweight w [k h]\nq = einsum(x, w) : b s h, k h -> b s k\n"
+      "a = attention(q) : b s k -> b s k ; as b s o ; heads 4 2 4\nloss = sum(a) : b s o ->\n",
+      "a: has 4 heads, 2 of keys, of 4 elements, but reads 'dim k 24 unit 12' and makes 'dim o 16 unit 8'");
+  expect(
       "input x [b h]\nweight w [h f]\na = einsum(x, w) : b h, h f -> b f\nd = einsum(a, w) : b f, h f -> b h\n"
       "loss = sum(d) : b h ->\n",
       "d: reads the weight 'w', which 'a' reads, too");

@@ -42,6 +42,10 @@ class OpWriter {
   Features features(size_t index) const {
     return value(index).dims.size() < 2 ? Features::kWidth : features_.of_dims[value(index).dims.back()];
   }
+  std::string dim_text(size_t index) const {
+    const ProgramDim& dim = program_.dims[value(index).dims.back()];
+    return fmt::format("'dim {} {} unit {}'", dim.name, dim.length, dim.unit);
+  }
   bool is_data(size_t index) const { return value(index).role == ProgramValue::Role::kData; }
 
   RowsPerToken rows(size_t index) const {
@@ -192,6 +196,19 @@ class OpWriter {
     const int64_t q = a.heads * a.head_dim, kv = a.kv_heads * a.head_dim;
     if (value(op.operands[0]).dims.size() != 3)
       return refuse(op, "has other dims than samples, rows and heads", "Its rule is like 'b s k -> b s k'.");
+    const auto has_heads = [&](size_t index, int64_t elements) {
+      const ProgramDim& dim = program_.dims[value(index).dims.back()];
+      return a.kv_heads > 0 && a.heads % a.kv_heads == 0 && dim.length == elements && dim.num_units() == a.kv_heads;
+    };
+    if (!has_heads(op.operands[0], q + 2 * kv) || !has_heads(op.result, q))
+      return refuse(
+          op,
+          fmt::format("has {} heads, {} of keys, of {} elements, but reads {} and makes {}", a.heads, a.kv_heads,
+                      a.head_dim, dim_text(op.operands[0]), dim_text(op.result)),
+          fmt::format("A unit is what a key's head, its value and its queries have: 'dim k {} unit {}' is read, "
+                      "'dim o {} unit {}' made.",
+                      q + 2 * kv, (q + 2 * kv) / std::max<int64_t>(1, a.kv_heads), q,
+                      q / std::max<int64_t>(1, a.kv_heads)));
     ops_.push_back({.name = op.name,
                     .shape = a,
                     .in = features(op.operands[0]),

@@ -59,7 +59,7 @@ inline std::string tied_program() {
 dim b 2
 dim s 5
 dim h 8
-dim k 24 unit 12
+dim k 32 unit 16
 dim o 16 unit 8
 dim p 24 unit 4
 dim f 12 unit 2
@@ -69,21 +69,25 @@ weight table [v h]
 x = lookup(ids, table) : b s, v h -> b s h
 repeat 3 x
 weight g [h]
-n = norm(x, g) : b s h, h -> b s h
+n = norm(x, g) : b s h, h -> b s h ; epsilon 1e-12
 weight wqkv [k h]
 qkv = einsum(n, wqkv) : b s h, k h -> b s k
 mix = attention(qkv) : b s k -> b s k ; as b s o ; heads 4 2 4
 weight wo [h o]
 out = einsum(mix, wo) : b s o, h o -> b s h
 r = add(x, out) : b s h, b s h -> b s h
+weight g2 [h]
+n2 = norm(r, g2) : b s h, h -> b s h ; epsilon 1e-12
 weight wp [p h]
-up = einsum(r, wp) : b s h, p h -> b s p
+up = einsum(n2, wp) : b s h, p h -> b s p
 act = elementwise(up) : b s f -> b s f ; as b s f ; does silu
 weight wd [h f]
 y = einsum(act, wd) : b s f, h f -> b s h
 end y
+weight g3 [h]
+n3 = norm(y, g3) : b s h, h -> b s h ; epsilon 1e-12
 weight scale [h]
-scaled = multiply(y, scale) : b s h, h -> b s h
+scaled = multiply(n3, scale) : b s h, h -> b s h
 logits = einsum(scaled, table) : b s h, v h -> b s v
 data targets [b s]
 losses = cross_entropy(logits, targets) : b s v, b s -> b s
