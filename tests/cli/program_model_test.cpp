@@ -76,6 +76,13 @@ TEST_F(ProgramModelVerbs, TrainsTheSameOnAnyRanksAndGoesOn) {
   for (size_t i = 0; i < 6; ++i) EXPECT_NEAR(changed[i], expected[i], 1e-9 * expected[i]) << "step " << i + 1;
   const ProgramRun evaluated = run_weft({"eval", "--checkpoint", run_folder("whole"), "--config", config(6, 6)});
   EXPECT_EQ(evaluated.exit_status, 0) << evaluated.err;
+  // Nobody else has code for it: its weights come out by their names, and nothing is said of other programs' files.
+  EXPECT_NE(whole.out.find("writes its weights, by their names in the program"), std::string::npos) << whole.out;
+  const std::string out = (folder_.path() / "weights").string();
+  const ProgramRun converted = run_weft({"convert", "--from", run_folder("whole"), "--to", out});
+  EXPECT_EQ(converted.exit_status, 0) << converted.err;
+  EXPECT_NE(converted.out.find("weights of a program"), std::string::npos) << converted.out;
+  EXPECT_EQ(converted.err.find("note"), std::string::npos) << converted.err;
 }
 
 TEST_F(ProgramModelVerbs, ReadsDataByName) {

@@ -79,7 +79,7 @@ Json to_json(const TrainReport& report) {
   return json;
 }
 
-std::string to_text(const TrainReport& report) {
+std::string to_text(const TrainReport& report, const Model& model) {
   if (!report.first_loss) {
     return fmt::format("nothing to do: {} steps are done\nrun folder  {}\n", report.last_step,
                        report.run_folder.string());
@@ -109,8 +109,9 @@ std::string to_text(const TrainReport& report) {
   if (!report.checkpoint.empty()) {
     const std::string from =
         report.best_checkpoint.empty() ? report.run_folder.string() : report.best_checkpoint.string();
-    text +=
-        fmt::format("model       weft convert --from {} --to DIR writes the folder that transformers loads\n", from);
+    text += fmt::format(
+        "model       weft convert --from {} --to DIR writes {}\n", from,
+        model.numbers.program ? "its weights, by their names in the program" : "the folder that transformers loads");
   }
   return text;
 }
@@ -225,7 +226,7 @@ Result<std::string> run_train(const TrainVerbOptions& options) {
     if ((*report)->is_saved) note_saved_state();
     return interrupted(**report, options);
   }
-  if (!options.json) return to_text(**report) + (comparison ? short_text(*comparison) : "");
+  if (!options.json) return to_text(**report, request.plan.model) + (comparison ? short_text(*comparison) : "");
   Json json = to_json(**report);
   json["prediction"] = comparison ? to_json(*comparison) : Json();
   return json.dump(2) + "\n";

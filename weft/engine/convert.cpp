@@ -169,7 +169,10 @@ Result<ConvertReport> to_adapter_folder(const ConvertRequest& request, const Sou
 }
 
 Result<ConvertReport> to_model_folder(const ConvertRequest& request, const Source& source) {
-  ConvertReport report{.from = source.text, .to = "a Hugging Face folder", .folder = request.to};
+  // No other program has code for a user's own, and it has no text files.
+  const bool is_program = source.model.numbers.program.has_value();
+  ConvertReport report{
+      .from = source.text, .to = is_program ? "weights of a program" : "a Hugging Face folder", .folder = request.to};
   ExportOptions options{.type = request.type, .progress = shown(request)};
   constexpr double kGib = 1024.0 * 1024 * 1024;
   if (request.max_file_gib) options.max_file_bytes = static_cast<int64_t>(*request.max_file_gib * kGib);
@@ -177,13 +180,13 @@ Result<ConvertReport> to_model_folder(const ConvertRequest& request, const Sourc
   if (!source.companions.empty() && fs::is_directory(source.companions, ignored)) {
     options.companions = source.companions;
     report.copied = companion_files(source.companions);
-  } else if (request.say) {
+  } else if (request.say && !is_program) {
     request.say(source.companions.empty()
                     ? "note: the run began with fresh weights, so there is no tokenizer or processor to copy"
                     : fmt::format("note: {}, where the run began, is not there: copy tokenizer and processor yourself",
                                   source.companions.string()));
   }
-  if (!source.model.config.contains("architectures") && request.say)
+  if (!source.model.config.contains("architectures") && request.say && !is_program)
     request.say(
         "note: the model's configuration names no architectures, by which vLLM finds its code: add them to "
         "config.json");
