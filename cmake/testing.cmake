@@ -54,7 +54,7 @@ function(weft_test_program name)
 endfunction()
 
 # Suites that take longest, each spread over so many processes, which start first.
-set(WEFT_SHARDS PlanSearch=3 Transition=3 Comm/OnRanks=2 KillRanks=2 Products/ContextForms=2 Plans/TrainedForms=2
+set(WEFT_SHARDS PlanSearch=3 Transition=3 Comm/OnRanks=2 KillRanks=2 Products/ContextForms=2 Models/HeldMemory=4 Plans/TrainedForms=2
                 Plans/EncodersBeside=2 Plans/Training=2 Models/RandomPlans=2 Train=3 Predict=2)
 list(JOIN WEFT_SHARDS "," WEFT_SHARDS)
 
