@@ -136,7 +136,7 @@ def run_weft(program, size, rank, steps=8):
     command = [program, "--case", f"{size}-bf16", "--steps", str(steps)]
     line = subprocess.run(command + (["--adapters", str(rank)] if rank else []), capture_output=True, text=True, check=True)
     print(line.stdout, end="", flush=True)
-    found = re.search(r"fwdbwd ([\d.]+) ms, rest of the step ([\d.]+) ms", line.stdout)
+    found = re.search(r"fwdbwd ([\d.]+) ms,.* rest of the step ([\d.]+) ms", line.stdout)
     return (float(found[1]), float(found[1]) + float(found[2])) if found else None
 
 

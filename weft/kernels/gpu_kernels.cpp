@@ -20,6 +20,9 @@ constexpr int kOldestArchitecture = 80;  // bf16 conversions are instructions fr
 constexpr int kMajorAttribute = 75;
 constexpr int kMinorAttribute = 76;
 constexpr int kProcessorsAttribute = 16;
+constexpr int kSharedBytesOfBlockAttribute = 97;
+// And of a function's.
+constexpr int kSharedBytesAttribute = 8;
 
 }  // namespace
 
@@ -52,6 +55,7 @@ Result<std::unique_ptr<GpuKernels>> GpuKernels::open(int device, const std::stri
   };
   kernels->architecture_ = attribute(kMajorAttribute) * 10 + attribute(kMinorAttribute);
   kernels->num_processors_ = attribute(kProcessorsAttribute);
+  kernels->shared_bytes_of_block_ = attribute(kSharedBytesOfBlockAttribute);
   if (kernels->architecture_ < kOldestArchitecture) {
     return Error{.kind = ErrorKind::kJob,
                  .source = fmt::format("cuda:{}", device),
@@ -90,23 +94,34 @@ CudaModuleHandle GpuKernels::module_of(const KernelSource& source) const {
   return found->second;
 }
 
-CudaFunctionHandle GpuKernels::function_of(const char* source, const char* kernel) const {
-  const std::lock_guard lock(guard_);
-  if (const auto found = functions_.find(kernel); found != functions_.end()) return found->second;
+CudaFunctionHandle GpuKernels::loaded(const char* source, const char* kernel) const {
   for (const KernelSource& candidate : kernel_sources()) {
     if (std::strcmp(candidate.name, source) != 0) continue;
     CudaFunctionHandle function = nullptr;
     device_->check(device_->driver().cuModuleGetFunction(&function, module_of(candidate), kernel), kernel);
-    functions_.emplace(kernel, function);
     return function;
   }
   WEFT_CHECK(false, "no source of kernels is called {}", source);
 }
 
+CudaFunctionHandle GpuKernels::function_of(const char* source, const char* kernel, int64_t shared_bytes) const {
+  const std::lock_guard lock(guard_);
+  auto found = functions_.find(kernel);
+  if (found == functions_.end()) found = functions_.emplace(kernel, Function{.handle = loaded(source, kernel)}).first;
+  Function& function = found->second;
+  if (shared_bytes > function.shared_bytes) {
+    device_->check(
+        device_->driver().cuFuncSetAttribute(function.handle, kSharedBytesAttribute, static_cast<int>(shared_bytes)),
+        kernel);
+    function.shared_bytes = shared_bytes;
+  }
+  return function.handle;
+}
+
 void GpuKernels::launch_with(const char* source, const char* kernel, const LaunchShape& shape, CudaStreamHandle stream,
                              void** arguments) const {
   const auto number = [](int64_t value) { return static_cast<unsigned>(value); };
-  const CudaFunctionHandle function = function_of(source, kernel);
+  const CudaFunctionHandle function = function_of(source, kernel, shape.shared_bytes);
   const CudaDriver& driver = device_->driver();
   // Launches follow each other on a thread that LibTorch works on, too, which leaves the context as it is. A thread
   // without one is given this, as CUDA's runtime would do it.
@@ -117,10 +132,10 @@ void GpuKernels::launch_with(const char* source, const char* kernel, const Launc
     device_->check(driver.cuCtxSetCurrent(device_->context()), "cuCtxSetCurrent");
   else if (current != device_->context())
     here.emplace(*device_);
-  device_->check(driver.cuLaunchKernel(function, number(shape.blocks), number(shape.blocks_y), 1, number(shape.threads),
-                                       number(shape.threads_y), 1,
-                                       /*shared bytes=*/0, stream, arguments, nullptr),
-                 kernel);
+  device_->check(
+      driver.cuLaunchKernel(function, number(shape.blocks), number(shape.blocks_y), 1, number(shape.threads),
+                            number(shape.threads_y), 1, number(shape.shared_bytes), stream, arguments, nullptr),
+      kernel);
 }
 
 }  // namespace weft

@@ -12,12 +12,14 @@
 
 namespace weft {
 
-/// How many blocks a kernel has along two axes, and how many threads a block.
+/// How many blocks a kernel has along two axes, how many threads a block, and how much shared memory a block has
+/// beside what the kernel declares.
 struct LaunchShape {
   int64_t blocks = 1;
   int64_t blocks_y = 1;
   int64_t threads = 1;
   int64_t threads_y = 1;
+  int64_t shared_bytes = 0;
 };
 
 /// Weft's own kernels on one GPU, each compiled or taken from the cache when it is first launched.
@@ -33,6 +35,7 @@ class GpuKernels {
 
   int architecture() const { return architecture_; }  ///< 90 for sm_90
   int64_t num_processors() const { return num_processors_; }
+  int64_t shared_bytes_of_block() const { return shared_bytes_of_block_; }  ///< at most, declared ones included
 
   /// Puts a kernel of a source on a stream of the GPU. Arguments are what the kernel takes, by their exact
   /// types; names are literals.
@@ -49,16 +52,23 @@ class GpuKernels {
 
   void launch_with(const char* source, const char* kernel, const LaunchShape& shape, CudaStreamHandle stream,
                    void** arguments) const;
-  CudaFunctionHandle function_of(const char* source, const char* kernel) const;
+  /// With room for so much shared memory: what is beyond 48 KiB has to be asked for.
+  CudaFunctionHandle function_of(const char* source, const char* kernel, int64_t shared_bytes) const;
+  CudaFunctionHandle loaded(const char* source, const char* kernel) const;
   CudaModuleHandle module_of(const KernelSource& source) const;
 
   std::shared_ptr<CudaDevice> device_;
   std::string beside_;
   int architecture_ = 0;
   int64_t num_processors_ = 0;
+  int64_t shared_bytes_of_block_ = 0;
   mutable std::mutex guard_;
   mutable std::map<std::string, CudaModuleHandle> modules_;
-  mutable std::map<const char*, CudaFunctionHandle> functions_;  ///< by the address of their name, a literal
+  struct Function {
+    CudaFunctionHandle handle = nullptr;
+    int64_t shared_bytes = 48 << 10;  ///< it may be launched with
+  };
+  mutable std::map<const char*, Function> functions_;  ///< by the address of their name, a literal
 };
 
 /// The machine code of a source, from the cache or compiled and kept.

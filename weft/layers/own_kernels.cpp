@@ -50,25 +50,51 @@ at::Tensor empty_fp32(const at::Tensor& like, at::IntArrayRef shape) {
   return at::empty(shape, like.options().dtype(at::kFloat));
 }
 
-/// Rows of a width as threads of a block go through them: each has `vectors` times eight elements.
-struct RowThreads {
-  int64_t threads = 0;
-  int vectors = 1;  ///< 1, 2 or 4
+struct NormLaunch {
+  const char* kernel = nullptr;
+  LaunchShape shape;
 };
-/// `most_single`: so many threads have one vector each, before they have two.
-RowThreads row_threads(int64_t width, int64_t most_single) {
-  const int64_t eights = width / kEight;
-  const int vectors = eights <= most_single ? 1 : eights <= 512 ? 2 : 4;
-  return {.threads = ceil_div(ceil_div(eights, vectors), 32) * 32, .vectors = vectors};
+
+/// How a norm goes through rows going forward: a warp has a narrow row, a block a wide one.
+NormLaunch forward_norm(bool is_layer, int64_t width, int64_t rows) {
+  constexpr int64_t kWarp = 32, kRowsOfBlock = 4, kNarrow = 8;
+  const int64_t eights = width / kEight, vectors = ceil_div(eights, kWarp);
+  if (vectors > kNarrow) {
+    static constexpr const char* kWide[2][2] = {{"rms_norm_wide_2", "rms_norm_wide_4"},
+                                                {"layer_norm_wide_2", "layer_norm_wide_4"}};
+    const int64_t of_thread = eights <= 512 ? 2 : 4;
+    return {kWide[is_layer ? 1 : 0][of_thread == 2 ? 0 : 1],
+            {.blocks = rows, .threads = ceil_div(ceil_div(eights, of_thread), kWarp) * kWarp}};
+  }
+  static constexpr const char* kNarrowNames[2][4] = {
+      {"rms_norm_narrow_2", "rms_norm_narrow_4", "rms_norm_narrow_6", "rms_norm_narrow_8"},
+      {"layer_norm_narrow_2", "layer_norm_narrow_4", "layer_norm_narrow_6", "layer_norm_narrow_8"}};
+  return {kNarrowNames[is_layer ? 1 : 0][(vectors - 1) / 2],
+          {.blocks = ceil_div(rows, kRowsOfBlock), .threads = kWarp, .threads_y = kRowsOfBlock}};
 }
 
-const char* norm_kernel(bool is_layer, bool is_backward, int vectors) {
-  static constexpr const char* kNames[2][2][3] = {
-      {{"rms_norm_forward_1", "rms_norm_forward_2", "rms_norm_forward_4"},
-       {"rms_norm_backward_1", "rms_norm_backward_2", "rms_norm_backward_4"}},
-      {{"layer_norm_forward_1", "layer_norm_forward_2", "layer_norm_forward_4"},
-       {"layer_norm_backward_1", "layer_norm_backward_2", "layer_norm_backward_4"}}};
-  return kNames[is_layer ? 1 : 0][is_backward ? 1 : 0][vectors / 2];
+/// How it goes through them going back: groups of threads with a row each, as many as a multiprocessor's registers
+/// and the shared memory of a block have room for.
+NormLaunch backward_norm(bool is_layer, int64_t width, int64_t rows, const GpuKernels& kernels) {
+  // What norm_source.cpp counts on.
+  constexpr int64_t kMostGroups = 15, kDeclaredBytes = 2048;
+  const int64_t eights = width / kEight, vectors = eights <= 96 ? 1 : eights <= 512 ? 2 : 4;
+  const int64_t most_threads = vectors == 1 ? 1024 : vectors == 2 ? 512 : 256;
+  const int64_t rows_ahead = vectors == 4 ? 2 : 3;
+
+  const int64_t threads = ceil_div(ceil_div(eights, vectors), 32) * 32;
+  const int64_t bytes_of_group = rows_ahead * 3 * vectors * threads * 16;
+  const int64_t fits = (kernels.shared_bytes_of_block() - kDeclaredBytes) / bytes_of_group;
+  const int64_t groups = std::clamp<int64_t>(std::min(most_threads / threads, fits), 1, kMostGroups);
+  const int64_t blocks = kernels.num_processors() * std::max<int64_t>(1, most_threads / (threads * groups));
+  static constexpr const char* kNames[2][3] = {
+      {"rms_norm_backward_1", "rms_norm_backward_2", "rms_norm_backward_4"},
+      {"layer_norm_backward_1", "layer_norm_backward_2", "layer_norm_backward_4"}};
+  return {kNames[is_layer ? 1 : 0][vectors / 2],
+          {.blocks = std::min(ceil_div(rows, groups), blocks),
+           .threads = threads,
+           .threads_y = groups,
+           .shared_bytes = groups * bytes_of_group}};
 }
 
 /// Adds up `count` rows of each of several tables [tables, count, width].
@@ -130,12 +156,10 @@ NormedRows norm_rows(const at::Tensor& x, const at::Tensor& added, const at::Ten
                     .mean = bias.defined() ? empty_fp32(in, {rows}) : at::Tensor(),
                     .scale = empty_fp32(in, {rows})};
   if (rows == 0) return result;
-  const auto [threads, vectors] = row_threads(width, bias.defined() ? 256 : 128);
-  own_kernels(in).launch("norm", norm_kernel(bias.defined(), /*is_backward=*/false, vectors),
-                         {.blocks = rows, .threads = threads}, current_stream(in), at_first(result.y),
-                         at_first(result.sum), at_first(result.mean), at_first(result.scale), at_first(in),
-                         at_first(more), at_first(weight), at_first(bias), static_cast<int>(width),
-                         static_cast<float>(epsilon));
+  const NormLaunch norm = forward_norm(bias.defined(), width, rows);
+  own_kernels(in).launch("norm", norm.kernel, norm.shape, current_stream(in), at_first(result.y), at_first(result.sum),
+                         at_first(result.mean), at_first(result.scale), at_first(in), at_first(more), at_first(weight),
+                         at_first(bias), static_cast<int>(width), static_cast<float>(epsilon), rows);
   return result;
 }
 
@@ -147,16 +171,13 @@ NormGradients norm_rows_backward(const at::Tensor& dy_in, const at::Tensor& pass
   const int64_t width = x.size(-1), rows = x.numel() / std::max<int64_t>(1, width);
   NormGradients result{.dx = at::empty_like(x), .dweight = {}, .dbias = {}};
   const GpuKernels& kernels = own_kernels(x);
-  const auto [threads, vectors] = row_threads(width, 96);
-  // As many blocks as the registers of a processor have room for.
-  const int64_t at_once = std::max<int64_t>(1, (vectors == 1 ? 1024 : vectors == 2 ? 512 : 256) / threads);
-  const int64_t blocks = std::min(rows, kernels.num_processors() * at_once);
-  const at::Tensor partials = needs_weights ? empty_fp32(x, {is_layer ? 2 : 1, blocks, width}) : at::Tensor();
+  const NormLaunch norm = backward_norm(is_layer, width, rows, kernels);
+  const at::Tensor partials =
+      needs_weights ? empty_fp32(x, {is_layer ? 2 : 1, norm.shape.blocks, width}) : at::Tensor();
   if (rows > 0) {
-    kernels.launch("norm", norm_kernel(is_layer, /*is_backward=*/true, vectors), {.blocks = blocks, .threads = threads},
-                   current_stream(x), at_first(result.dx), at_first(partials), at_first(dy), at_first(passed),
-                   at_first(x), at_first(kept.mean), at_first(kept.scale), at_first(weight), static_cast<int>(width),
-                   rows);
+    kernels.launch("norm", norm.kernel, norm.shape, current_stream(x), at_first(result.dx), at_first(partials),
+                   at_first(dy), at_first(passed), at_first(x), at_first(kept.mean), at_first(kept.scale),
+                   at_first(weight), static_cast<int>(width), rows);
   }
   if (!needs_weights) return result;
   const at::Tensor sums = rows > 0 ? summed_partials(partials) : partials.sum(1);

@@ -87,7 +87,7 @@ class OwnKernels : public testing::Test {
 };
 
 TEST_F(OwnKernels, NormWhatIsAddedUpAndPassItOn) {
-  for (const int64_t width : {8, 40, 72, 1280, 1536, 2056, 3584, 8192, 8200, 13})
+  for (const int64_t width : {8, 40, 72, 1000, 1280, 1536, 2048, 2056, 3584, 8192, 8200, 13})
     for (const int64_t rows : {1, 3, 517, 2100}) {
       const bool fits = width % 8 == 0 && width <= kWidestNorm;
       const at::Tensor x = numbers({rows, width}), added = numbers({rows, width}), weight = numbers({width}),

@@ -73,5 +73,22 @@ TEST_F(OwnUpdate, SumsSquaresInDoublePrecision) {
     }
 }
 
+TEST_F(OwnUpdate, SumsSquaresOfMorePartsThanOneKernelTakesEachWithItsFactor) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    std::vector<WeightedElements> parts;
+    double exact = 0;
+    for (int i = 0; i < 300; ++i) {
+      const int64_t size = i % 7 == 0 ? 0 : i % 3 == 0 ? 16'384 * (1 + i % 4) : 1 + 977 * i;
+      // Some begin where eight elements are not read at once.
+      const at::Tensor x = at::randn({size + 1}, kGpu).to(i % 11 == 0 ? at::kFloat : type).narrow(0, i % 2, size);
+      parts.push_back({x, 0.25 * i});
+      exact += 0.25 * i * x.to(at::kDouble).square().sum().item<double>();
+    }
+    EXPECT_NEAR(weighted_squares(parts, kGpu).item<double>() / exact, 1, 1e-6);
+    EXPECT_EQ(weighted_squares(parts, kGpu).item<double>(), weighted_squares(parts, kGpu).item<double>());
+    EXPECT_EQ(weighted_squares({}, kGpu).item<double>(), 0);
+  }
+}
+
 }  // namespace
 }  // namespace weft

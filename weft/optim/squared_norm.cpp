@@ -1,5 +1,6 @@
 #include "weft/optim/squared_norm.h"
 
+#include <limits>
 #include <map>
 #include <mutex>
 
@@ -9,6 +10,7 @@
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/zeros.h>
 
+#include "weft/base/check.h"
 #include "weft/layers/own_kernels.h"
 #include "weft/meaning/square_ranges.h"
 
@@ -32,16 +34,39 @@ const at::Tensor& arrivals_on(const at::Tensor& flat) {
   return count;
 }
 
-at::Tensor sum_by_kernel(const at::Tensor& flat) {
-  constexpr int64_t kThreads = 256, kEight = 8;
-  const GpuKernels& kernels = own_kernels(flat);
-  const int64_t most = (flat.numel() + kThreads * kEight - 1) / (kThreads * kEight);
-  const int64_t blocks = std::min(most, kernels.num_processors() * 4);
-  const at::Tensor sum_and_partials = at::empty({1 + blocks}, flat.options().dtype(at::kDouble));
+/// As update_source.cpp has them.
+constexpr int64_t kTile = 256 * 8 * 8;
+constexpr size_t kStretches = 120;
+struct Stretches {
+  const void* elements[kStretches];
+  int64_t count[kStretches];
+  double factor[kStretches];
+  int tile_end[kStretches];
+  int size;
+};
+
+/// Of at most kStretches parts of one type.
+at::Tensor sum_by_kernel(const WeightedElements* begin, size_t size) {
+  constexpr int64_t kThreads = 256;
+  const at::Tensor& first = begin->flat;
+  const GpuKernels& kernels = own_kernels(first);
+  Stretches all{};
+  int64_t tiles = 0;
+  for (size_t i = 0; i < size; ++i) {
+    tiles += (begin[i].flat.numel() + kTile - 1) / kTile;
+    all.elements[i] = begin[i].flat.data_ptr();
+    all.count[i] = begin[i].flat.numel();
+    all.factor[i] = begin[i].factor;
+    all.tile_end[i] = static_cast<int>(tiles);
+  }
+  WEFT_CHECK(tiles <= std::numeric_limits<int>::max(), "{} tiles", tiles);
+  all.size = static_cast<int>(size);
+  const int64_t blocks = std::min(tiles, kernels.num_processors() * 4);
+  const at::Tensor sum_and_partials = at::empty({1 + blocks}, first.options().dtype(at::kDouble));
   auto* sum = sum_and_partials.data_ptr<double>();
-  kernels.launch("update", flat.scalar_type() == at::kFloat ? "sum_squares_fp32" : "sum_squares_bf16",
-                 {.blocks = blocks, .threads = kThreads}, current_stream(flat), sum, sum + 1,
-                 arrivals_on(flat).data_ptr(), flat.data_ptr(), flat.numel());
+  kernels.launch("update", first.scalar_type() == at::kFloat ? "sum_squares_fp32" : "sum_squares_bf16",
+                 {.blocks = blocks, .threads = kThreads}, current_stream(first), sum, sum + 1,
+                 arrivals_on(first).data_ptr(), all);
   return sum_and_partials[0];
 }
 
@@ -49,7 +74,7 @@ at::Tensor sum_by_kernel(const at::Tensor& flat) {
 
 at::Tensor squared_norm(const at::Tensor& flat) {
   const at::NoGradGuard no_graph;
-  if (has_own_sum(flat)) return sum_by_kernel(flat);
+  if (const WeightedElements whole{.flat = flat}; has_own_sum(flat)) return sum_by_kernel(&whole, 1);
   if (flat.size(0) < kFewSquares) return squared_norm_in_double(flat);
   const at::ScalarType type = flat.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const auto squares_of = [&](const at::Tensor& rows) {
@@ -59,6 +84,23 @@ at::Tensor squared_norm(const at::Tensor& flat) {
   const at::Tensor sum = squares_of(flat.narrow(0, 0, in_rows).view({-1, kSquareRow}));
   const at::Tensor rest = flat.narrow(0, in_rows, flat.size(0) - in_rows).unsqueeze(0);
   return rest.size(1) > 0 ? sum + squares_of(rest) : sum;
+}
+
+at::Tensor weighted_squares(const std::vector<WeightedElements>& parts, at::Device device) {
+  const at::NoGradGuard no_graph;
+  at::Tensor sum = at::zeros({}, at::TensorOptions().device(device).dtype(at::kDouble));
+  std::map<at::ScalarType, std::vector<WeightedElements>> by_kernel;
+  for (const WeightedElements& part : parts) {
+    if (has_own_sum(part.flat))
+      by_kernel[part.flat.scalar_type()].push_back(part);
+    else
+      sum.add_(squared_norm(part.flat), part.factor);
+  }
+  for (const auto& [type, alike] : by_kernel) {
+    for (size_t begin = 0; begin < alike.size(); begin += kStretches)
+      sum.add_(sum_by_kernel(&alike[begin], std::min(kStretches, alike.size() - begin)));
+  }
+  return sum;
 }
 
 at::Tensor squared_norm_in_double(const at::Tensor& flat) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include <ATen/core/Tensor.h>
 
 namespace weft {
@@ -10,7 +12,17 @@ namespace weft {
 /// are summed in double precision throughout.
 at::Tensor squared_norm(const at::Tensor& flat);
 
-/// The same in double precision throughout: finite where a square would not be in single precision.
+/// A flat tensor whose squares count with a factor.
+struct WeightedElements {
+  at::Tensor flat;
+  double factor = 1;
+};
+
+/// The sum of all parts' squares, each times its factor. On a GPU with own kernels one kernel reads many parts: as much
+/// memory as a bucket has is read in the time that four kernels take to begin.
+at::Tensor weighted_squares(const std::vector<WeightedElements>& parts, at::Device device);
+
+/// The same as squared_norm in double precision throughout: finite where a square would not be in single precision.
 at::Tensor squared_norm_in_double(const at::Tensor& flat);
 
 }  // namespace weft

@@ -25,6 +25,14 @@ TEST(SquaredNorm, IsThatOfDoublePrecisionForEveryLength) {
   }
 }
 
+TEST(SquaredNorm, OfPartsIsTheSumWithTheirFactors) {
+  const at::Tensor a = at::randn({100'000}), b = at::randn({3}, at::kDouble), none = at::randn({0});
+  const at::Tensor found = weighted_squares({{a, 0.5}, {none, 7}, {b, 3}}, at::kCPU);
+  const double expected = 0.5 * exact(a) + 3 * exact(b);
+  EXPECT_NEAR(found.item<double>(), expected, 2e-7 * expected);
+  EXPECT_EQ(weighted_squares({}, at::kCPU).item<double>(), 0);
+}
+
 TEST(SquaredNorm, KeepsDigitsThatOneLongSumInSinglePrecisionLoses) {
   const at::Tensor flat = at::full({30'000'000}, 0.1, at::kFloat);
   EXPECT_NEAR(squared_norm(flat).item<double>() / exact(flat), 1, 1e-6);

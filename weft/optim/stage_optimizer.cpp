@@ -111,6 +111,7 @@ at::Tensor StageOptimizer::local_squared_norm(const std::function<double(const P
   const at::NoGradGuard no_graph;
   at::Tensor sum = at::zeros({}, at::TensorOptions().device(buckets_->device()).dtype(at::kDouble));
   if (!counts_norm()) return sum;
+  std::vector<WeightedElements> parts;
   for (size_t b = 0; b < buckets_->size(); ++b) {
     const BucketLayout& layout = (*buckets_)[b];
     if (!layout.is_trained) continue;
@@ -120,10 +121,13 @@ at::Tensor StageOptimizer::local_squared_norm(const std::function<double(const P
       const ElementRange mine = common(part.elements, owned);
       if (mine.size() == 0) continue;
       const at::Tensor elements = range_view(gradient, shifted(mine, -owned.begin));
-      sum.add_(is_exact ? squared_norm_in_double(elements) : squared_norm(elements), part.factor);
+      if (is_exact)
+        sum.add_(squared_norm_in_double(elements), part.factor);
+      else
+        parts.push_back({elements, part.factor});
     }
   }
-  return sum;
+  return is_exact ? sum : weighted_squares(parts, buckets_->device());
 }
 
 std::vector<StageOptimizer::Stretch> StageOptimizer::stretches_of(size_t bucket) const {

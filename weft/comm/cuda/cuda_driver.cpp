@@ -62,6 +62,7 @@ Result<CudaDriver> load() {
   WEFT_GET(cuEventSynchronize);
   WEFT_GET(cuModuleLoadData);
   WEFT_GET(cuModuleGetFunction);
+  WEFT_GET(cuFuncSetAttribute);
   WEFT_GET(cuLaunchKernel);
 #undef WEFT_GET
   if (missing != nullptr) {

@@ -60,6 +60,7 @@ struct CudaDriver {
   CudaStatus (*cuEventSynchronize)(CudaEventHandle event);
   CudaStatus (*cuModuleLoadData)(CudaModuleHandle* module, const void* image);
   CudaStatus (*cuModuleGetFunction)(CudaFunctionHandle* function, CudaModuleHandle module, const char* name);
+  CudaStatus (*cuFuncSetAttribute)(CudaFunctionHandle function, int attribute, int value);
   CudaStatus (*cuLaunchKernel)(CudaFunctionHandle function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z,
                                unsigned threads_x, unsigned threads_y, unsigned threads_z, unsigned shared_bytes,
                                CudaStreamHandle stream, void** arguments, void** extra);

@@ -43,10 +43,24 @@ __device__ __forceinline__ Eight load8(const float* from) {
   const float4 a = reinterpret_cast<const float4*>(from)[0], b = reinterpret_cast<const float4*>(from)[1];
   return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
 }
-__device__ __forceinline__ void store8(bf16* to, const Eight& x) {
-  *reinterpret_cast<uint4*>(to) = make_uint4(packed(x.at[0], x.at[1]), packed(x.at[2], x.at[3]),
-                                             packed(x.at[4], x.at[5]), packed(x.at[6], x.at[7]));
+// Copies that go on beside the thread's other work. All that was asked for before `end_of_copies` is one group;
+// `wait_for_copies<n>` waits until at most the n last groups are on their way.
+__device__ __forceinline__ void copy8(uint4* to_shared, const bf16* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+               :
+               : "r"(static_cast<u32>(__cvta_generic_to_shared(to_shared))), "l"(from)
+               : "memory");
 }
+__device__ __forceinline__ void end_of_copies() { asm volatile("cp.async.commit_group;" : : : "memory"); }
+template <int kGroups>
+__device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" : : "n"(kGroups) : "memory");
+}
+__device__ __forceinline__ uint4 stored(const Eight& x) {
+  return make_uint4(packed(x.at[0], x.at[1]), packed(x.at[2], x.at[3]), packed(x.at[4], x.at[5]),
+                    packed(x.at[6], x.at[7]));
+}
+__device__ __forceinline__ void store8(bf16* to, const Eight& x) { *reinterpret_cast<uint4*>(to) = stored(x); }
 __device__ __forceinline__ void store8(float* to, const Eight& x) {
   reinterpret_cast<float4*>(to)[0] = make_float4(x.at[0], x.at[1], x.at[2], x.at[3]);
   reinterpret_cast<float4*>(to)[1] = make_float4(x.at[4], x.at[5], x.at[6], x.at[7]);
@@ -58,6 +72,27 @@ __device__ __forceinline__ void sum_over_warp(float (&x)[kCount]) {
   for (int offset = 16; offset > 0; offset /= 2) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) x[i] += __shfl_xor_sync(0xffffffffu, x[i], offset);
+  }
+}
+
+// Every thread of a group (blockDim.x threads at one threadIdx.y, whole warps, at most 256) gets the sums. A group waits
+// for itself alone, by a barrier with its number. `room`: as below.
+constexpr int kMostGroups = 15;
+template <int kCount>
+__device__ __forceinline__ void sum_over_group(float (&x)[kCount], float* room) {
+  sum_over_warp(x);
+  const int num_warps = blockDim.x / 32;
+  if (num_warps == 1) return;
+  if (threadIdx.x % 32 == 0) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) room[threadIdx.x / 32 * kCount + i] = x[i];
+  }
+  asm volatile("bar.sync %0, %1;" : : "r"(threadIdx.y + 1), "r"(blockDim.x) : "memory");
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    float sum = 0;
+    for (int w = 0; w < num_warps; ++w) sum += room[w * kCount + i];
+    x[i] = sum;
   }
 }
 

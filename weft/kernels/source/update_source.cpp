@@ -102,27 +102,52 @@ __device__ __forceinline__ double sum_over_256(double total) {
   return total;
 }
 
-// The sum of squares of some elements: one double a block, which the block that is last adds up, in order. `arrived` is 0
+// Stretches of elements whose squares count with a factor each, as optim/squared_norm.cpp passes them. `tile_end`: tiles
+// of this stretch and those before it, of kTile elements each.
+constexpr int kStretches = 120;
+struct Stretches {
+  const void* elements[kStretches];
+  i64 count[kStretches];
+  double factor[kStretches];
+  int tile_end[kStretches];
+  int size;
+};
+constexpr int kTile = 256 * 8 * 8;
+
+// The sum of all stretches' squares: one double a block, which the block that is last adds up, in order. `arrived` is 0
 // before and after.
 template <typename T>
-__device__ __forceinline__ void sum_squares(double* out, double* partials, u32* arrived, const T* x, i64 count) {
+__device__ __forceinline__ void sum_squares(double* out, double* partials, u32* arrived, const Stretches& all) {
   constexpr int kAtOnce = sizeof(T) == 2 ? 8 : 4;  // that are asked for before the first is there
   double total = 0;
-  const i64 whole = count / 8, stride = static_cast<i64>(gridDim.x) * blockDim.x;
-  const i64 own = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (i64 eight = own; eight < whole; eight += kAtOnce * stride) {
-    Eight parts[kAtOnce];
+  int stretch = 0;
+  const int num_tiles = all.tile_end[all.size - 1];
+  for (int tile = blockIdx.x; tile < num_tiles; tile += gridDim.x) {
+    while (tile >= all.tile_end[stretch]) ++stretch;
+    const T* x = static_cast<const T*>(all.elements[stretch]);
+    const i64 count = all.count[stretch], whole = count / 8;
+    const i64 begin = static_cast<i64>(tile - (stretch > 0 ? all.tile_end[stretch - 1] : 0)) * (kTile / 8);
+    double sum = 0;
 #pragma unroll
-    for (int k = 0; k < kAtOnce; ++k) parts[k] = load8(x + min(eight + k * stride, whole - 1) * 8);
+    for (int part = 0; part < 8; part += kAtOnce) {
+      Eight found[kAtOnce];
 #pragma unroll
-    for (int k = 0; k < kAtOnce; ++k) {
-      float sum = 0;
+      for (int k = 0; k < kAtOnce; ++k) {
+        const i64 eight = begin + (part + k) * 256 + threadIdx.x;
+        found[k] = eight < whole ? load8(x + eight * 8) : Eight{{0, 0, 0, 0, 0, 0, 0, 0}};
+      }
 #pragma unroll
-      for (int i = 0; i < 8; ++i) sum += parts[k].at[i] * parts[k].at[i];
-      if (eight + k * stride < whole) total += sum;
+      for (int k = 0; k < kAtOnce; ++k) {
+        float squares = 0;
+#pragma unroll
+        for (int i = 0; i < 8; ++i) squares += found[k].at[i] * found[k].at[i];
+        sum += squares;
+      }
     }
+    const i64 single = whole * 8 + threadIdx.x;
+    if (tile + 1 == all.tile_end[stretch] && single < count) sum += widened(x[single]) * widened(x[single]);
+    total += all.factor[stretch] * sum;
   }
-  if (own < count % 8) total += widened(x[whole * 8 + own]) * widened(x[whole * 8 + own]);
   total = sum_over_256(total);
   __shared__ bool is_last;
   if (threadIdx.x == 0) {
@@ -141,12 +166,12 @@ __device__ __forceinline__ void sum_squares(double* out, double* partials, u32* 
   if (threadIdx.x == 0) out[0] = total;
 }
 extern "C" __global__ void __launch_bounds__(256, 4) sum_squares_fp32(double* out, double* partials, u32* arrived,
-                                                                      const float* x, i64 count) {
-  sum_squares(out, partials, arrived, x, count);
+                                                                      const __grid_constant__ Stretches all) {
+  sum_squares<float>(out, partials, arrived, all);
 }
 extern "C" __global__ void __launch_bounds__(256, 4) sum_squares_bf16(double* out, double* partials, u32* arrived,
-                                                                      const bf16* x, i64 count) {
-  sum_squares(out, partials, arrived, x, count);
+                                                                      const __grid_constant__ Stretches all) {
+  sum_squares<bf16>(out, partials, arrived, all);
 }
 )cuda";
 
