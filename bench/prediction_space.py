@@ -41,7 +41,7 @@ WAYS = {
     "dp 2": (llm(dp=2), "1f1b", INLINE),
     "dp 2, ZeRO 3": (llm(dp=2, zero=3), "1f1b", INLINE),
     "tp 2": (llm(tp=2, sequence_parallel=True), "1f1b", INLINE),
-    "tp 2, encoder dp 2": (llm(tp=2, sequence_parallel=True), "1f1b", BEFORE),
+    "tp 2, encoder tp 1": (llm(tp=2, sequence_parallel=True), "1f1b", BEFORE),
     "cp 2": (llm(cp=2), "1f1b", INLINE),
     "pp 2, 1f1b": (llm(pp=2), "1f1b", INLINE),
     "pp 2, 1f1b, encoder before": (llm(pp=2), "1f1b", BEFORE),
