@@ -1,6 +1,7 @@
 #include "weft/engine/profiler.h"
 
 #include <algorithm>
+#include <cmath>
 #include <ctime>
 
 #include <fmt/format.h>
@@ -61,6 +62,8 @@ class Profiling {
   std::optional<Error> measure_blocks() {
     constexpr int64_t kTurnsOfProcessors = 3;
     const int64_t num_turns = settings_.device.is_cpu() ? kTurnsOfProcessors : 1;
+    // All turns together are then as sure as one would have to be.
+    settings_.rule.spread_percent = StopRule().spread_percent * std::sqrt(static_cast<double>(num_turns));
     std::vector<std::vector<BlockMeasurement>> turns(request_.shapes.size());
     for (int64_t turn = 0; turn < num_turns; ++turn) {
       if (auto error = measure_turn(turn, num_turns, turns)) return error;
