@@ -109,7 +109,8 @@ class Profiling {
     }
     show("a whole step of one layer");
     settings_.rule.time_limit_ms = std::clamp(left_ms() / 40, 200.0, 2000.0);
-    auto measured = measured_or_error([&] { return measure_step(request_.model, tokens, settings_); }, "a whole step");
+    auto measured = measured_or_error([&] { return measure_step(request_.model, tokens, request_.ranks, settings_); },
+                                      "a whole step");
     if (!measured) return measured.error();
     if (!*measured) return std::nullopt;
     report_.profile.action_ms = (*measured)->action_ms;
