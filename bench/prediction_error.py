@@ -25,7 +25,7 @@ import subprocess
 import sys
 import time
 
-from prediction_runs import KEEP, ROOT, Machine, config_of, in_workers, llm, make_plan, small_models, two_cores
+from prediction_runs import KEEP, ROOT, Machine, config_of, in_workers, llm, make_plan, physical_cores, small_models, two_cores
 from prediction_space import analyse, measure_space
 
 # name: (model, ranks, search file)
@@ -165,7 +165,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, help="of a run; default 12, of the space's 4")
     parser.add_argument("--seconds", type=float, help="space: no round begins that would not end by then")
-    parser.add_argument("--workers", type=int, default=1, help="cases at a time, each on two cores")
+    parser.add_argument("--workers", type=int, default=1, help="cases at a time, each on two cores; 0: as many as have two whole cores each, at most 6")
     parser.add_argument("--profile-s", type=float, default=30, help="most seconds of a profile")
     parser.add_argument("--cluster", type=pathlib.Path, help="of the GPU, instead of what is measured of it")
     parser.add_argument("--without-profile", action="store_true")
@@ -175,6 +175,7 @@ def main():
     parser.add_argument("--analyse", type=pathlib.Path, metavar="FILE", help="space: measure nothing, print what such a file says")
     parser.add_argument("--predict-again", action="store_true", help="with --analyse: predictions by the program as it is now")
     options = parser.parse_args()
+    options.workers = options.workers or max(1, min(6, len(physical_cores()) // 2))
     options.steps = options.steps or (4 if options.what == "space" else 12)
     machine = Machine(options.weft.resolve(), options.folder.resolve(), "cuda" if options.what == "gpu" else "cpu", options.profile_s)
     if options.analyse:

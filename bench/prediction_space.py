@@ -22,6 +22,7 @@ import os
 import pathlib
 import platform
 import random
+import re
 import statistics
 import subprocess
 import sys
@@ -220,7 +221,8 @@ def measure_space(machine, options):
                                               "--out", out, "--time-limit", machine.profile_s) for out in profiles])
     profile = machine.write("space_profile.json", median_profile(profiles))
     profiled = time.monotonic()
-    plans = make_plans(machine, model, workload, cluster, profile)
+    plans = {name: plan for name, plan in make_plans(machine, model, workload, cluster, profile).items()
+             if not options.only or re.search(options.only, name) or name == name_of(REFERENCE)}
     print(f"{len(plans)} plans; the profile took {profiled - began:.0f} s, plans {time.monotonic() - profiled:.0f} s", file=sys.stderr, flush=True)
     runs, rows, number = Runs(machine, config), [], 0
     longest = 0.0
