@@ -140,7 +140,7 @@ TEST(MeasuredUpdate, TakesTimeForTheElementsOfItsLayers) {
 }
 
 TEST(MeasuredStep, HasNoNegativeOverhead) {
-  const auto measured = measure_step(example_model({}), 32, quick_measuring());
+  const auto measured = measure_step(example_model({}), 32, 1, quick_measuring());
   ASSERT_TRUE(measured.ok()) << measured.error().message();
   EXPECT_GE((*measured)->action_ms, 0);
   EXPECT_GE((*measured)->step_ms, 0);

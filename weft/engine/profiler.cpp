@@ -1,6 +1,7 @@
 #include "weft/engine/profiler.h"
 
 #include <algorithm>
+#include <cmath>
 #include <ctime>
 
 #include <fmt/format.h>
@@ -19,6 +20,7 @@
 #include "weft/measure/measure_links.h"
 #include "weft/measure/measure_step.h"
 #include "weft/measure/measure_update.h"
+#include "weft/measure/middle_of_turns.h"
 
 namespace weft {
 namespace {
@@ -55,34 +57,16 @@ class Profiling {
   ProfileReport& report() { return report_; }
   const MeasureSettings& settings() const { return settings_; }
 
+  /// A processor's speed moves within minutes, so its shapes take turns: what is slow for a while is slow for all of
+  /// them, and prices of plans that ask for different shapes can be compared.
   std::optional<Error> measure_blocks() {
-    const auto count = std::ssize(request_.shapes);
-    double last_kept = now_ms();
-    for (int64_t i = 0; i < count; ++i) {
-      if (is_over()) return std::nullopt;
-      const BlockShape& shape = request_.shapes[static_cast<size_t>(i)];
-      show_progress(i, count, name_of_shape(shape));
-      // Twice its share of what is left, so that those that need it get more.
-      const double share_ms = left_ms() / static_cast<double>(count - i);
-      settings_.rule.time_limit_ms = std::clamp(1.5 * share_ms, 100.0, 5000.0);
-      Result<std::optional<MeasuredBlock>> measured =
-          measured_or_error([&] { return measure_block(request_.model, shape, settings_); }, name_of_shape(shape));
-      if (!measured) {
-        if (measured.error().kind == ErrorKind::kJob) return measured.error();
-        report_.impossible.push_back(fmt::format("{}: {}", name_of_shape(shape), measured.error().message()));
-        --report_.num_left;
-        continue;
-      }
-      if (!*measured) continue;  // stopped
-      add((*measured)->measurement);
-      if ((*measured)->clock_mhz) clocks_mhz_.push_back(*(*measured)->clock_mhz);
-      report_.num_outliers += (*measured)->outliers;
-      report_.num_runs += (*measured)->measurement.sureness.runs;
-      --report_.num_left;
-      if (constexpr double kKeepMs = 2000; request_.keep && now_ms() - last_kept > kKeepMs) {
-        request_.keep(report_.profile);
-        last_kept = now_ms();
-      }
+    constexpr int64_t kTurnsOfProcessors = 3;
+    const int64_t num_turns = settings_.device.is_cpu() ? kTurnsOfProcessors : 1;
+    // All turns together are then as sure as one would have to be.
+    settings_.rule.spread_percent = StopRule().spread_percent * std::sqrt(static_cast<double>(num_turns));
+    std::vector<std::vector<BlockMeasurement>> turns(request_.shapes.size());
+    for (int64_t turn = 0; turn < num_turns; ++turn) {
+      if (auto error = measure_turn(turn, num_turns, turns)) return error;
     }
     return std::nullopt;
   }
@@ -125,7 +109,8 @@ class Profiling {
     }
     show("a whole step of one layer");
     settings_.rule.time_limit_ms = std::clamp(left_ms() / 40, 200.0, 2000.0);
-    auto measured = measured_or_error([&] { return measure_step(request_.model, tokens, settings_); }, "a whole step");
+    auto measured = measured_or_error([&] { return measure_step(request_.model, tokens, request_.ranks, settings_); },
+                                      "a whole step");
     if (!measured) return measured.error();
     if (!*measured) return std::nullopt;
     report_.profile.action_ms = (*measured)->action_ms;
@@ -155,6 +140,46 @@ class Profiling {
   }
 
  private:
+  /// Every shape once, as far as time goes.
+  std::optional<Error> measure_turn(int64_t turn, int64_t num_turns,
+                                    std::vector<std::vector<BlockMeasurement>>& turns) {
+    const auto count = std::ssize(request_.shapes);
+    double last_kept = now_ms();
+    for (int64_t i = 0; i < count; ++i) {
+      if (is_over()) return std::nullopt;
+      const BlockShape& shape = request_.shapes[static_cast<size_t>(i)];
+      std::vector<BlockMeasurement>& own = turns[static_cast<size_t>(i)];
+      if (turn > 0 && own.empty()) continue;  // impossible
+      const std::string of_turns = num_turns > 1 ? fmt::format(", turn {} of {}", turn + 1, num_turns) : "";
+      show_progress(turn * count + i, num_turns * count,
+                    fmt::format("block {} of {}{}: {}", i + 1, count, of_turns, name_of_shape(shape)));
+      // Half as much again as its share of what is left, so that those that need it get more.
+      const double share_ms = left_ms() / static_cast<double>((num_turns - turn) * count - i);
+      const auto turns_of_all = static_cast<double>(num_turns);
+      settings_.rule.time_limit_ms = std::clamp(1.5 * share_ms, 100.0 / turns_of_all, 5000.0 / turns_of_all);
+      Result<std::optional<MeasuredBlock>> measured =
+          measured_or_error([&] { return measure_block(request_.model, shape, settings_); }, name_of_shape(shape));
+      if (turn == 0 && (!measured || *measured)) --report_.num_left;
+      if (!measured) {
+        if (measured.error().kind == ErrorKind::kJob) return measured.error();
+        if (turn == 0)
+          report_.impossible.push_back(fmt::format("{}: {}", name_of_shape(shape), measured.error().message()));
+        continue;
+      }
+      if (!*measured) continue;  // stopped
+      own.push_back((*measured)->measurement);
+      add(middle_of_turns(own));
+      if ((*measured)->clock_mhz) clocks_mhz_.push_back(*(*measured)->clock_mhz);
+      report_.num_outliers += (*measured)->outliers;
+      report_.num_runs += (*measured)->measurement.sureness.runs;
+      if (constexpr double kKeepMs = 2000; request_.keep && now_ms() - last_kept > kKeepMs) {
+        request_.keep(report_.profile);
+        last_kept = now_ms();
+      }
+    }
+    return std::nullopt;
+  }
+
   /// Of all blocks, those of earlier runs with them.
   void note_clocks() {
     if (clocks_mhz_.empty()) return;
@@ -219,8 +244,7 @@ class Profiling {
     const double each = done == 0 ? 0 : (now_ms() - blocks_start_ms_) / static_cast<double>(done);
     const double left_s = std::min(each * static_cast<double>(count - done), left_ms()) * 1e-3;
     if (!request_.show_block) return;
-    request_.show_block(fmt::format("block {} of {}: {}", done + 1, count, what),
-                        done == 0 ? std::nullopt : std::optional(left_s));
+    request_.show_block(what, done == 0 ? std::nullopt : std::optional(left_s));
   }
 
   const ProfileRequest& request_;

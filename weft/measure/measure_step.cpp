@@ -115,11 +115,12 @@ Result<std::optional<StepOverhead>> measure_in_turn(const Model& model, const Bl
 
 }  // namespace
 
-Result<std::optional<StepOverhead>> measure_step(const Model& model, int64_t tokens, const MeasureSettings& settings) {
+Result<std::optional<StepOverhead>> measure_step(const Model& model, int64_t tokens, int64_t ranks,
+                                                 const MeasureSettings& settings) {
   const BlockShape shape{.tokens = static_cast<double>(tokens), .sequence_tokens = static_cast<double>(tokens)};
   std::optional<Result<std::optional<StepOverhead>>> measured;
   const auto body = [&](World&) {
-    begin_rank(settings.device, settings.num_cores, 1);
+    begin_rank(settings.device, settings.num_cores, ranks);
     measured.emplace(measure_in_turn(model, shape, settings));
   };
   free_unused_memory(settings.device);

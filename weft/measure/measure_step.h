@@ -11,7 +11,8 @@ struct StepOverhead {
 };
 
 /// Of a model of one layer that trains, less what its blocks and its update take by themselves, for microbatches of so
-/// many tokens. Nothing where it was stopped.
-Result<std::optional<StepOverhead>> measure_step(const Model& model, int64_t tokens, const MeasureSettings& settings);
+/// many tokens, with as many threads as a rank has where `ranks` share the cores. Nothing where it was stopped.
+Result<std::optional<StepOverhead>> measure_step(const Model& model, int64_t tokens, int64_t ranks,
+                                                 const MeasureSettings& settings);
 
 }  // namespace weft
