@@ -111,7 +111,7 @@ def median_profile(profiles):
         for document in documents:
             for row in document.get(part, []):
                 found.setdefault(tuple(row.get(key) for key in keys), []).append(row)
-        merged[part] = [rows[0] | {field: statistics.median(row[field] for row in rows) for field in rows[0] if field.endswith("ms")}
+        merged[part] = [rows[0] | {field: statistics.median(row[field] for row in rows if field in row) for field in rows[0] if field.endswith("ms")}
                         for rows in found.values()]
     for field in ("action_ms", "step_ms"):
         values = [document[field] for document in documents if field in document]
