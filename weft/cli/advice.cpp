@@ -12,6 +12,7 @@
 #include "weft/cli/plan_text.h"
 #include "weft/cli/table.h"
 #include "weft/meaning/check.h"
+#include "weft/meaning/plan_strategy.h"
 #include "weft/plan/plan_json.h"
 #include "weft/search/target_space.h"
 #include "weft/simulate/plan_simulator.h"
@@ -20,7 +21,8 @@ namespace weft {
 namespace {
 
 Result<PlanSearchResult> searched(const Plan& plan, const AdviceOptions& options) {
-  PlanProblem problem{.model = plan.model, .cluster = plan.cluster, .workload = plan.workload, .space = {}};
+  PlanProblem problem{.model = {}, .cluster = plan.cluster, .workload = plan.workload, .space = {}};
+  WEFT_TRY(problem.model, usual_model(plan));
   if (options.system) {
     WEFT_TRY(problem.space, space_for(*options.system, PlanSpace(), problem.model));
   }

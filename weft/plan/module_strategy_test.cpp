@@ -87,8 +87,8 @@ TEST(ModuleStrategy, WhatIsNotForThePlanIsRefusedByField) {
   expect({{"blocks", {{"layers", {{"up", "b"}}}}}}, ".blocks.layers: is no kind of block of the module. Known are");
   expect(layer({{"upp", "b"}}), ".blocks.layer.upp: no operator of encoder fits the pattern");
   expect(layer({{"up", "z"}}), ".blocks.layer.up: up: 'z' is no choice of the rule");
-  expect(layer({{"up", {{"dp", "b"}}}}), ".blocks.layer.up: the mesh tp=2 has no axis 'dp'");
-  expect(layer({{"up", "b"}, {"u*", "f"}}), ".blocks.layer.up: up is pinned to 'cut b' on tp, but 'u*' pins it");
+  expect(layer({{"up", {{"dp", "b"}}}}), ".blocks.layer.up: the mesh tp 2 has no axis 'dp'");
+  expect(layer({{"up", "b"}, {"u*", "f"}}), ".blocks.layer.u*: up is pinned to 'cut f' on tp, but 'up' pins it");
   expect(layer({{"up", {1}}}), ".blocks.layer: 'up' has a list, expected is a word");
   expect({{"block", Json::object()}}, ".block: is not a known field");
   Json alone = encoder_plan(layer({{"up", "b"}}));
