@@ -65,6 +65,8 @@ TEST(ProgramTraffic, IsToTheByteWhatRanksMoveInThatOrder) {
       example.schedule = pick(std::vector<std::string>{"1f1b", "gpipe", "zb_h1"});
       example.recompute.full = static_cast<int64_t>(random() % 3);
     }
+    if (seed % 5 == 0)
+      example.precision = {.compute = Precision::kBf16, .master = Precision::kFp32, .reduce = Precision::kFp32};
     Plan plan = example_training_plan(example, model);
     if (seed % 4 == 1) plan.trainable = {{seed % 3 == 2 ? "w1" : "*layers.1.*", false}};
     if (seed % 4 != 0) plan = with_program_strategy(plan, random_strategy(model.modules.back(), random));

@@ -218,6 +218,11 @@ Error no_plan(const PlanProblem& problem, const PlanSearchResult& result, const 
 /// A plan that is there already, beside the best one for the same model, cluster and batch.
 Result<std::string> compare_with(const PlanOptions& options) {
   if (auto error = find_bad_output({{"--out", options.out}})) return *std::move(error);
+  if (options.strategy) {
+    return Error{.source = "--from",
+                 .problem = "is given together with --strategy, but the plan carries its own",
+                 .advice = "Leave one of them out."};
+  }
   if (!options.model.empty() || !options.cluster.empty() || !options.workload.empty()) {
     return Error{.source = "--from",
                  .problem = "is given together with --model, --cluster or --workload, which the plan carries",
@@ -296,7 +301,13 @@ Result<std::string> search(const PlanOptions& options) {
   }
   std::optional<Explanation> explanation;
   if (options.explains && !is_interrupted.load()) {
-    WEFT_TRY(explanation, explain_plan(problem, result, how));
+    // With the plan's own strategy, so that what differs is the settings.
+    PlanProblem explained = problem;
+    const ModuleStrategy& strategy = result.chosen->plan.llm().strategy;
+    if (!strategy.is_empty()) {
+      WEFT_TRY(explained, problem_with(strategy, problem));
+    }
+    WEFT_TRY(explanation, explain_plan(explained, result, how));
   }
   if (is_terminal) show_progress("");
   if (is_interrupted.load()) say("plan: was interrupted; this is the best plan so far");

@@ -19,7 +19,7 @@ constexpr size_t kMostOfKind = 3;
 /// Of what the fastest takes, the memory that slimmer ones may.
 constexpr double kSlimmer = 0.8;
 /// What is faster by less is not worth another strategy.
-constexpr double kLeastGain = 1e-4;
+constexpr double kLeastStrategyGain = 1e-4;
 
 /// Groups of neighbours, as tensor parallelism has them.
 Result<AxisLinks> tensor_links(const Cluster& cluster, int64_t tp) {
@@ -140,19 +140,23 @@ Result<std::vector<ModuleStrategy>> offered_strategies(const Model& model, const
   return strategies;
 }
 
-Result<PlanSearchResult> search_with(const ModuleStrategy& strategy, const PlanProblem& problem,
-                                     const PlanSearchOptions& options) {
+Result<PlanProblem> problem_with(const ModuleStrategy& strategy, PlanProblem problem) {
   const int64_t tp = tensor_degree(strategy);
-  PlanProblem own = problem;
-  if (!own.space.tp.contains(tp))
+  if (!problem.space.tp.contains(tp))
     return Error{.field = "llm.tp",
                  .problem = fmt::format("does not allow {}, which the strategy is for", tp),
                  .advice = "Allow it, or find a strategy for another mesh."};
-  own.space.tp = {.values = {tp}};
-  own.space.given.insert("tp");
-  const auto llm = std::find_if(own.model.modules.begin(), own.model.modules.end(),
+  problem.space.tp = {.values = {tp}};
+  problem.space.given.insert("tp");
+  const auto llm = std::find_if(problem.model.modules.begin(), problem.model.modules.end(),
                                 [](const Module& module) { return module.kind == ModuleKind::kLlm; });
   WEFT_TRY(*llm, with_strategy(*llm, strategy.blocks, tp));
+  return problem;
+}
+
+Result<PlanSearchResult> search_with(const ModuleStrategy& strategy, const PlanProblem& problem,
+                                     const PlanSearchOptions& options) {
+  WEFT_TRY(const PlanProblem own, problem_with(strategy, problem));
   WEFT_TRY(PlanSearchResult result, search_plans(own.model, own.cluster, own.workload, own.space, options));
   for (FoundPlan& found : result.best) found.plan.modules.back().strategy = strategy;
   if (result.chosen) result.chosen->plan.modules.back().strategy = strategy;
@@ -193,7 +197,7 @@ Result<std::optional<StrategyGain>> improve_by_strategies(const PlanProblem& pro
       ++num_tried;
       Result<PlanSearchResult> found = search_with(strategy, problem, how);
       if (!found || found->best.empty()) continue;
-      if (found->best.front().step_time_ms >= result.best.front().step_time_ms * (1 - kLeastGain)) continue;
+      if (found->best.front().step_time_ms >= result.best.front().step_time_ms * (1 - kLeastStrategyGain)) continue;
       found->counts = result.counts;
       found->is_optimal = false;
       found->bound_ms = std::min(result.bound_ms, found->bound_ms);

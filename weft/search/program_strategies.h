@@ -27,6 +27,10 @@ struct StrategyGain {
 Result<std::optional<StrategyGain>> improve_by_strategies(const PlanProblem& problem, const PlanSearchOptions& options,
                                                           PlanSearchResult& result);
 
+/// The same problem with a strategy: its model does what the strategy says, and its degree is the strategy's. Plans
+/// that a search finds for it lack the words of the strategy (search_with has them).
+Result<PlanProblem> problem_with(const ModuleStrategy& strategy, PlanProblem problem);
+
 /// Searches plans with a strategy that is given.
 Result<PlanSearchResult> search_with(const ModuleStrategy& strategy, const PlanProblem& problem,
                                      const PlanSearchOptions& options);
