@@ -116,10 +116,10 @@ TEST_F(ProgramModelVerbs, TrainsWithStrategiesAndGoesOnWithOthers) {
   const std::string other =
       with_strategy(encoder_plan("other", 2, "mbs: 2\nllm: {tp: 2, pp: 1, dp: 1}\n"),
                     {{"entry", {{"x", "h"}}}, {"layer", {{"up", "b"}, {"down", "h"}, {"y", "h"}, {"out", "h"}}}});
-  ASSERT_EQ(train(samples, config(2, 2), "changed").exit_status, 0);
-  const ProgramRun second = train(other, config(4, 2), "changed", {"--resume"});
+  ASSERT_EQ(train(samples, config(3, 1), "changed").exit_status, 0);
+  const ProgramRun second = train(other, config(5, 1), "changed", {"--resume"});
   ASSERT_EQ(second.exit_status, 0) << second.err;
-  const ProgramRun third = train(usual, config(6, 2), "changed", {"--resume"});
+  const ProgramRun third = train(usual, config(6, 1), "changed", {"--resume"});
   ASSERT_EQ(third.exit_status, 0) << third.err;
   expect_same("changed");
   const ProgramRun processes =

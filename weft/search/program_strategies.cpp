@@ -1,11 +1,11 @@
 #include "weft/search/program_strategies.h"
 
 #include <algorithm>
-#include <set>
 
 #include <fmt/format.h>
 
 #include "weft/base/clock.h"
+#include "weft/base/divisors.h"
 #include "weft/cost/program_memory.h"
 #include "weft/meaning/plan_strategy.h"
 #include "weft/program/program_blocks.h"
@@ -169,8 +169,7 @@ Result<std::optional<StrategyGain>> improve_by_strategies(const PlanProblem& pro
   if (!problem.model.numbers.program || result.best.empty()) return gain;
   const double end_ms = now_ms() + options.time_limit_s * 1e3;
   const double usual_ms = result.best.front().step_time_ms;
-  // Degrees of the plans that were found, each with the samples that its fastest plan runs at once; and, where tensor
-  // parallelism is not worth it the usual way, the least that the space has.
+  // Degrees of the plans that were found come first, each with the samples that its fastest plan runs at once.
   std::vector<std::pair<int64_t, int64_t>> degrees;
   const auto add_degree = [&](int64_t tp, int64_t mbs) {
     const bool is_new =
@@ -178,9 +177,8 @@ Result<std::optional<StrategyGain>> improve_by_strategies(const PlanProblem& pro
     if (tp > 1 && is_new) degrees.emplace_back(tp, mbs);
   };
   for (const FoundPlan& found : result.best) add_degree(found.candidate.tp, found.candidate.mbs);
-  for (int64_t tp = 2; degrees.empty() && tp <= problem.cluster.devices_per_node; ++tp) {
-    if (problem.cluster.devices_per_node % tp == 0 && problem.space.tp.contains(tp))
-      add_degree(tp, result.best.front().candidate.mbs);
+  for (const int64_t tp : divisors(problem.cluster.devices_per_node)) {
+    if (problem.space.tp.contains(tp)) add_degree(tp, result.best.front().candidate.mbs);
   }
   int64_t num_tried = 0;
   for (const auto& [tp, mbs] : degrees) {

@@ -21,9 +21,9 @@ struct StrategyGain {
   int64_t num_tried = 0;
 };
 
-/// Searches plans of a user's own program with every strategy that is offered for the degrees of the plans that were
-/// found, and takes over what is faster: the fastest plan never gets worse. Nothing where the usual strategy stays, the
-/// model is no program, or no plan has tensor parallelism.
+/// Searches plans of a user's own program with every strategy that is offered for a degree of the space, those of the
+/// plans that were found first, and takes over what is faster: the fastest plan never gets worse. Nothing where the
+/// usual strategy stays, or the model is no program.
 Result<std::optional<StrategyGain>> improve_by_strategies(const PlanProblem& problem, const PlanSearchOptions& options,
                                                           PlanSearchResult& result);
 
