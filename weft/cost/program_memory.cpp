@@ -46,14 +46,15 @@ std::vector<OperatorElements> elements_of(const ProgramMeaning& meaning, const R
         fresh.erase(found);
         if (!arrival.form.is_plain()) own.arrived += elements;
       }
-      if (op.kind != OperatorKind::kAttention) continue;
-      // All pairs of rows of all samples, as far as this rank has their rows and heads.
+      if (op.kind != OperatorKind::kAttention || op.attention.dropout == 0) continue;
+      // Weights, factors and their products, of all pairs of rows of all samples, as far as this rank has their rows
+      // and heads. The fused kernel makes none.
       const std::vector<size_t>& dims = program.values[op.result].dims;
       const double rows = as_double(lengths[dims[dims.size() - 2]].length);
       const double share = as_double(own.made) / std::max(1.0, whole_elements(program, lengths, op.result));
       const double width = as_double(lengths[dims.back()].length);
       const double pairs = whole_elements(program, lengths, op.result) / std::max(1.0, width) * rows;
-      own.scores = std::llround(2 * pairs * as_double(op.attention.heads) * share);
+      own.scores = std::llround(3 * pairs * as_double(op.attention.heads) * share);
     }
   }
   return all;

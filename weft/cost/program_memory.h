@@ -13,7 +13,7 @@ struct OperatorElements {
   int64_t made = 0;
   int64_t read = 0;     ///< of activations, as they were made or arrived
   int64_t arrived = 0;  ///< of it, what was brought into another layout for this operator first
-  int64_t scores = 0;   ///< that attention keeps beside what it makes: weights between the rows of a sample, twice
+  int64_t scores = 0;   ///< that attention which drops some keeps: weights between the rows of a sample
   bool is_product = false;
 };
 
