@@ -85,6 +85,76 @@ TEST_F(ProgramModelVerbs, TrainsTheSameOnAnyRanksAndGoesOn) {
   EXPECT_EQ(converted.err.find("note"), std::string::npos) << converted.err;
 }
 
+/// The plan with a strategy for its program's operators, as a file of its own.
+std::string with_strategy(const std::string& plan_file, const Json& blocks) {
+  Json plan = Json::parse(text_of(plan_file));
+  plan["modules"]["llm"]["strategy"] = {{"mesh", {{"tp", plan["modules"]["llm"]["tp"]}}}, {"blocks", blocks}};
+  const std::string changed = plan_file + ".strategy.json";
+  std::ofstream(changed) << plan.dump(1);
+  return changed;
+}
+
+TEST_F(ProgramModelVerbs, TrainsWithStrategiesAndGoesOnWithOthers) {
+  const std::string one = encoder_plan("one", 1, "mbs: 4\nllm: {tp: 1, pp: 1, dp: 1}\n");
+  const std::string usual = encoder_plan("usual", 4, "mbs: 2\nllm: {tp: 2, pp: 2, dp: 1, zero: 0}\nschedule: [1f1b]\n");
+  const std::string samples =
+      with_strategy(usual, {{"layer", {{"*", {{"tp", "cut b"}}}}}, {"exit", {{"logits", {{"tp", "cut s"}}}}}});
+  ASSERT_EQ(train(one, config(6, 6), "whole").exit_status, 0);
+  const std::vector<double> expected = losses("whole");
+  const auto expect_same = [&](const std::string& run) {
+    const std::vector<double> found = losses(run);
+    ASSERT_EQ(found.size(), 6) << run;
+    for (size_t i = 0; i < 6; ++i) EXPECT_NEAR(found[i], expected[i], 1e-9 * expected[i]) << run << " " << i + 1;
+  };
+  const ProgramRun checked = run_weft({"check", "--plan", samples});
+  EXPECT_EQ(checked.exit_status, 0) << checked.out << checked.err;
+  const ProgramRun simulated = run_weft({"simulate", "--plan", samples});
+  EXPECT_EQ(simulated.exit_status, 0) << simulated.err;
+  ASSERT_EQ(train(samples, config(6, 6), "samples").exit_status, 0);
+  expect_same("samples");
+  // From one strategy to another and to none.
+  const std::string other =
+      with_strategy(encoder_plan("other", 2, "mbs: 2\nllm: {tp: 2, pp: 1, dp: 1}\n"),
+                    {{"entry", {{"x", "h"}}}, {"layer", {{"up", "b"}, {"down", "h"}, {"y", "h"}, {"out", "h"}}}});
+  ASSERT_EQ(train(samples, config(3, 1), "changed").exit_status, 0);
+  const ProgramRun second = train(other, config(5, 1), "changed", {"--resume"});
+  ASSERT_EQ(second.exit_status, 0) << second.err;
+  const ProgramRun third = train(usual, config(6, 1), "changed", {"--resume"});
+  ASSERT_EQ(third.exit_status, 0) << third.err;
+  expect_same("changed");
+  const ProgramRun processes =
+      run_weft_with_mpi(2, {"train", "--plan", other, "--config", config(6, 6), "--run", run_folder("processes")});
+  ASSERT_EQ(processes.exit_status, 0) << processes.err;
+  expect_same("processes");
+}
+
+TEST_F(ProgramModelVerbs, TakesAStrategyThatWasFound) {
+  const std::string regression = (source_tree() / "docs/manual/regression.txt").string();
+  const std::string strategy =
+      folder_.write("strategy.yaml", "weft_strategy: 1\nmesh: {tp: 4}\noperators: {\"*\": {tp: b}}\n");
+  const std::string workload = folder_.write("samples.yaml", "global_batch_samples: 32\nsequence_tokens: 1\n");
+  const auto plan_with = [&](const std::string& file, const std::string& space) {
+    return run_weft({"plan", "--model", regression, "--cluster", "local_cpu", "--workload", workload, "--space",
+                     folder_.write("space.yaml", space), "--strategy", file, "--json"});
+  };
+  const ProgramRun found = plan_with(strategy, "mbs: 4\n");
+  ASSERT_EQ(found.exit_status, 0) << found.err;
+  const Json llm = Json::parse(found.out)["plan"]["modules"]["llm"];
+  EXPECT_EQ(llm["tp"], 4);
+  EXPECT_EQ(llm["strategy"]["mesh"], Json({{"tp", 4}}));
+  EXPECT_EQ(llm["strategy"]["blocks"]["layer"]["up"], Json({{"tp", "cut b"}}));
+  const ProgramRun pinned = plan_with(strategy, "mbs: 4\nllm: {tp: 2}\n");
+  EXPECT_EQ(pinned.exit_status, 2);
+  EXPECT_NE(pinned.err.find("llm.tp: does not allow 4"), std::string::npos) << pinned.err;
+  const ProgramRun mesh = plan_with(folder_.write("mesh.yaml", "weft_strategy: 1\nmesh: {tp: 4, dp: 2}\n"), "mbs: 4\n");
+  EXPECT_EQ(mesh.exit_status, 2);
+  EXPECT_NE(mesh.err.find("mesh.yaml: mesh: is not of the axis tp alone"), std::string::npos) << mesh.err;
+  const ProgramRun inputs =
+      plan_with(folder_.write("inputs.yaml", "weft_strategy: 1\nmesh: {tp: 4}\ninputs: {x: {tp: b}}\n"), "mbs: 4\n");
+  EXPECT_NE(inputs.err.find("inputs.x: is 'b', but what comes from elsewhere is whole"), std::string::npos)
+      << inputs.err;
+}
+
 TEST_F(ProgramModelVerbs, ReadsDataByName) {
   const std::string one = encoder_plan("one", 1, "mbs: 4\nllm: {tp: 1, pp: 1, dp: 1}\n");
   const std::string file = tensors("train.safetensors", {{"ids", {40, 6}}, {"labels", {40, 6}}});

@@ -6,13 +6,16 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/clock.h"
 #include "weft/base/units.h"
 #include "weft/cli/import_text.h"
 #include "weft/cli/interrupt.h"
 #include "weft/cli/plan_text.h"
 #include "weft/cli/table.h"
 #include "weft/meaning/check.h"
+#include "weft/meaning/plan_strategy.h"
 #include "weft/plan/plan_json.h"
+#include "weft/search/program_strategies.h"
 #include "weft/search/target_space.h"
 #include "weft/simulate/plan_simulator.h"
 
@@ -20,7 +23,8 @@ namespace weft {
 namespace {
 
 Result<PlanSearchResult> searched(const Plan& plan, const AdviceOptions& options) {
-  PlanProblem problem{.model = plan.model, .cluster = plan.cluster, .workload = plan.workload, .space = {}};
+  PlanProblem problem{.model = {}, .cluster = plan.cluster, .workload = plan.workload, .space = {}};
+  WEFT_TRY(problem.model, usual_model(plan));
   if (options.system) {
     WEFT_TRY(problem.space, space_for(*options.system, PlanSpace(), problem.model));
   }
@@ -28,8 +32,13 @@ Result<PlanSearchResult> searched(const Plan& plan, const AdviceOptions& options
   how.batches = kEnoughBatches;
   how.improves = true;
   how.stop = &stop_on_interrupt();
+  const double begin_ms = now_ms();
   WEFT_TRY(PlanSearchResult result, search_plans(problem.model, problem.cluster, problem.workload, problem.space, how));
   if (result.best.empty()) return explain_no_plan(problem, result, how);
+  if (!options.system) {
+    how.time_limit_s = std::max(0.0, how.time_limit_s - (now_ms() - begin_ms) / 1e3);
+    WEFT_TRY([[maybe_unused]] const auto gain, improve_by_strategies(problem, how, result));
+  }
   return result;
 }
 

@@ -24,11 +24,13 @@
 #include "weft/cli/verbs.h"
 #include "weft/exchange/target_limits.h"
 #include "weft/meaning/check.h"
+#include "weft/meaning/plan_strategy.h"
 #include "weft/meaning/trainable.h"
 #include "weft/plan/plan_json.h"
 #include "weft/search/choose_plan.h"
 #include "weft/search/explain_plan.h"
 #include "weft/search/plan_advice.h"
+#include "weft/search/program_strategies.h"
 #include "weft/search/target_space.h"
 #include "weft/simulate/plan_simulator.h"
 #include "weft/spec/adapters.h"
@@ -39,7 +41,7 @@ namespace {
 struct PlanOptions {
   std::string model, cluster, workload;
   std::optional<std::string> from, nodes, devices_per_node, global_batch, batches, space, profile, top, out, target,
-      within, memory_margin, adapters;
+      within, memory_margin, adapters, strategy;
   double time_limit_s = 20;
   bool takes_fastest = false;
   bool explains = false;
@@ -178,6 +180,28 @@ Result<PlanSearchResult> search_freely(const PlanProblem& problem, const PlanSpa
   return search_plans(problem.model, problem.cluster, problem.workload, whole, how);
 }
 
+/// Plans of a program with the strategy of a file, or with whatever strategy is faster than the usual one.
+Result<PlanSearchResult> search_strategies(const PlanOptions& options, const PlanProblem& problem,
+                                           const PlanSearchOptions& how, std::optional<StrategyGain>& gain) {
+  if (options.strategy) {
+    WEFT_TRY(const Document document, read_document(*options.strategy));
+    WEFT_TRY(const StrategyFile file, read_strategy(document));
+    WEFT_TRY(const ModuleStrategy strategy, module_strategy(file, problem.model));
+    Result<PlanSearchResult> result = search_with(strategy, problem, how);
+    if (result) return result;
+    Error error = result.error();
+    if (error.source.empty()) error.source = *options.strategy;
+    return error;
+  }
+  const double begin_ms = now_ms();
+  WEFT_TRY(PlanSearchResult result, search_plans(problem.model, problem.cluster, problem.workload, problem.space, how));
+  if (problem.space.target) return result;
+  PlanSearchOptions rest = how;
+  rest.time_limit_s = std::max(0.0, how.time_limit_s - (now_ms() - begin_ms) / 1e3);
+  WEFT_TRY(gain, improve_by_strategies(problem, rest, result));
+  return result;
+}
+
 /// `how` has the time that is left for advice.
 Error no_plan(const PlanProblem& problem, const PlanSearchResult& result, const PlanSearchOptions& how) {
   if (how.stop->load()) {
@@ -194,6 +218,11 @@ Error no_plan(const PlanProblem& problem, const PlanSearchResult& result, const 
 /// A plan that is there already, beside the best one for the same model, cluster and batch.
 Result<std::string> compare_with(const PlanOptions& options) {
   if (auto error = find_bad_output({{"--out", options.out}})) return *std::move(error);
+  if (options.strategy) {
+    return Error{.source = "--from",
+                 .problem = "is given together with --strategy, but the plan carries its own",
+                 .advice = "Leave one of them out."};
+  }
   if (!options.model.empty() || !options.cluster.empty() || !options.workload.empty()) {
     return Error{.source = "--from",
                  .problem = "is given together with --model, --cluster or --workload, which the plan carries",
@@ -256,7 +285,8 @@ Result<std::string> search(const PlanOptions& options) {
   const bool is_terminal = has_terminal();
   if (is_terminal) how.progress = show_progress;
   const double begin_ms = now_ms();
-  WEFT_TRY(PlanSearchResult result, search_plans(problem.model, problem.cluster, problem.workload, problem.space, how));
+  std::optional<StrategyGain> gain;
+  WEFT_TRY(PlanSearchResult result, search_strategies(options, problem, how, gain));
   if (result.best.empty()) {
     // Some advice is worth a moment more.
     constexpr double kFewest_s = 2;
@@ -271,7 +301,13 @@ Result<std::string> search(const PlanOptions& options) {
   }
   std::optional<Explanation> explanation;
   if (options.explains && !is_interrupted.load()) {
-    WEFT_TRY(explanation, explain_plan(problem, result, how));
+    // With the plan's own strategy, so that what differs is the settings.
+    PlanProblem explained = problem;
+    const ModuleStrategy& strategy = result.chosen->plan.llm().strategy;
+    if (!strategy.is_empty()) {
+      WEFT_TRY(explained, problem_with(strategy, problem));
+    }
+    WEFT_TRY(explanation, explain_plan(explained, result, how));
   }
   if (is_terminal) show_progress("");
   if (is_interrupted.load()) say("plan: was interrupted; this is the best plan so far");
@@ -295,6 +331,8 @@ Result<std::string> search(const PlanOptions& options) {
     json["warnings"] = report.warnings;
     if (report.profile) json["profile"] = profile_json(*report.profile);
     if (explanation) json["explanation"] = to_json(*explanation);
+    if (gain)
+      json["strategy"] = {{"usual_ms", gain->usual_ms}, {"step_time_ms", gain->ms}, {"num_tried", gain->num_tried}};
     if (target) {
       json["for"] = {{"system", name_of(*target)}, {"files", Json::array()}};
       for (const ExportedFile& file : settings)
@@ -307,6 +345,7 @@ Result<std::string> search(const PlanOptions& options) {
   std::string text = fmt::format("{}\n", chosen.candidate.text(chosen.plan)) + layers_text(chosen.plan);
   text += to_text(chosen.plan, report) + headroom_text(chosen.plan, report, how.memory_margin);
   text += "\n" + search_text(result);
+  if (gain) text += strategy_text(*gain, options.explains);
   if (free) text += target_text(*target, chosen, *free);
   if (how.top > 1) text += "\n" + comparison_text(result);
   if (explanation) text += "\n" + to_text(*explanation);
@@ -332,6 +371,9 @@ void add_plan(Verbs& verbs) {
   verb.option("--from", options->from,
               "A plan document to do better than, instead of model, cluster and workload: both side by side")
       .named("PLAN");
+  verb.option("--strategy", options->strategy,
+              "Of a program of your own: what its operators do on the tensor-parallel axis (a file of weft shard)")
+      .named("FILE");
   verb.option("--nodes", options->nodes, "Number of nodes, instead of the cluster file's").named("N");
   verb.option("--devices-per-node", options->devices_per_node, "Devices of a node, instead of the cluster file's")
       .named("N");

@@ -5,6 +5,7 @@
 #include "weft/base/json.h"
 #include "weft/search/explain_plan.h"
 #include "weft/search/plan_search.h"
+#include "weft/search/program_strategies.h"
 #include "weft/simulate/plan_report.h"
 
 namespace weft {
@@ -23,6 +24,9 @@ std::string comparison_text(const PlanSearchResult& result);
 
 /// What it costs to keep to a system's settings, where `free` is the search without it.
 std::string target_text(Target target, const FoundPlan& chosen, const PlanSearchResult& free);
+
+/// What a strategy gained over the usual one; `explains`: and what it has operators do.
+std::string strategy_text(const StrategyGain& gain, bool explains);
 
 std::string to_text(const Explanation& explanation);
 Json to_json(const Explanation& explanation);

@@ -43,6 +43,13 @@ Result<AxisLinks> AxisLinks::create(const std::vector<Axis>& axes, const Cluster
   return links;
 }
 
+AxisLinks AxisLinks::of_one(const Axis& axis, const GroupLink& link) {
+  AxisLinks links;
+  links.grid_ = *AxisGrid::create({axis});
+  links.links_ = {GroupLink{}, link};
+  return links;
+}
+
 int64_t AxisLinks::num_ranks(unsigned mask) const {
   int64_t product = 1;
   for (size_t axis = 0; axis < num_axes(); ++axis) {

@@ -16,6 +16,9 @@ class AxisLinks {
   /// Fails where the mesh is not the world: as many ranks as the cluster has devices.
   static Result<AxisLinks> create(const std::vector<Axis>& axes, const Cluster& cluster);
 
+  /// Of one axis, whose groups have such a link.
+  static AxisLinks of_one(const Axis& axis, const GroupLink& link);
+
   const AxisGrid& grid() const { return grid_; }
   size_t num_axes() const { return grid_.num_axes(); }
   /// Of the groups along joined axes; bit a of the mask is axis a. No axes: a group of one.

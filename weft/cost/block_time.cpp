@@ -7,6 +7,7 @@
 #include "weft/base/as_double.h"
 #include "weft/cost/collective_time.h"
 #include "weft/cost/local_shape.h"
+#include "weft/cost/program_time.h"
 #include "weft/meaning/block_exchanges.h"
 #include "weft/program/adapter_ops.h"
 
@@ -256,20 +257,30 @@ BlockTime AnalyticTimes::time_of(const Module& module, const Block& block, const
   BlockTime total;
   const double tokens = num_tokens(segments);
   if (tokens <= 0) return total;
-  const DeviceRates rates = rates_of(*cluster_, setting.precision);
-  const BlockCompute compute = compute_of(block, setting, rates, segments, tokens, slowdown_of(*cluster_));
-  total.forward.compute_ms = compute.sum.forward_ms;
-  total.backward_input.compute_ms = compute.sum.input_gradient_ms;
-  total.backward_weight.compute_ms = compute.sum.weight_gradient_ms;
-  total.attention.compute_ms = compute.attention_ms;
-  Communication(module, block, setting, *cluster_, rates, tokens).add(compute.ops, total);
+  OpTime sum;
+  if (block.program) {
+    ProgramTime program = program_time(*block.program, setting, *cluster_, segments);
+    total = program.time;
+    sum = program.compute;
+    for (PassTime* pass : {&total.forward, &total.backward_input, &total.backward_weight})
+      pass->compute_ms *= slowdown_of(*cluster_);
+  } else {
+    const DeviceRates rates = rates_of(*cluster_, setting.precision);
+    const BlockCompute compute = compute_of(block, setting, rates, segments, tokens, slowdown_of(*cluster_));
+    sum = compute.sum;
+    total.forward.compute_ms = sum.forward_ms;
+    total.backward_input.compute_ms = sum.input_gradient_ms;
+    total.backward_weight.compute_ms = sum.weight_gradient_ms;
+    total.attention.compute_ms = compute.attention_ms;
+    Communication(module, block, setting, *cluster_, rates, tokens).add(compute.ops, total);
+  }
   const auto apply_host_floor = [&](PassTime& pass, double kernels) {
     const double ms = pass.total_ms();
     pass.compute_ms += with_host_floor(ms, kernels, cluster_->efficiency) - ms;
   };
-  apply_host_floor(total.forward, compute.sum.forward_kernels);
-  apply_host_floor(total.backward_input, compute.sum.input_gradient_kernels);
-  apply_host_floor(total.backward_weight, compute.sum.weight_gradient_kernels);
+  apply_host_floor(total.forward, sum.forward_kernels);
+  apply_host_floor(total.backward_input, sum.input_gradient_kernels);
+  apply_host_floor(total.backward_weight, sum.weight_gradient_kernels);
   return total;
 }
 

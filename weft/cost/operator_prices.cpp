@@ -121,9 +121,7 @@ class OperatorPricer {
       default:
         local.shape = streamed(false);
     }
-    const OpTime time = analytic_time(local, block, setting_.rates(), segments, tokens);
-    price.forward_ms += time.forward_ms;
-    price.backward_ms += time.input_gradient_ms + time.weight_gradient_ms;
+    price.time = analytic_time(local, block, setting_.rates(), segments, tokens);
   }
 
   Pointwise streamed(bool is_sum) const {
@@ -183,8 +181,8 @@ class OperatorPricer {
     const double bytes = std::max(0.0, sizes_.operand(0) - sizes_.result()) * num_bytes(setting_.precision);
     const double pass_ms = as_double(setting_.links.num_ranks(axes) - 1) * ring_step_ms(link, bytes);
     const double overlap = setting_.cluster.efficiency.overlap;
-    price.inside_ms += std::max(0.0, traffic.forward_passes * pass_ms - overlap * price.forward_ms) +
-                       std::max(0.0, traffic.backward_passes * pass_ms - overlap * price.backward_ms);
+    price.inside_ms += std::max(0.0, traffic.forward_passes * pass_ms - overlap * price.forward_ms()) +
+                       std::max(0.0, traffic.backward_passes * pass_ms - overlap * price.backward_ms());
   }
 
   const Program& program_;
@@ -229,8 +227,8 @@ class WeightPricer {
     price.communication_ms = m * (2 * gather_ms + scatter_ms) + reduce_ms + return_ms;
     const auto exposed = [&](double ms, double behind_ms) { return std::max(0.0, ms - overlap * behind_ms); };
     price.exposed_ms =
-        m * (exposed(gather_ms, price_.forward_ms) + exposed(gather_ms + scatter_ms, price_.backward_ms)) +
-        exposed(reduce_ms, price_.backward_ms) + exposed(return_ms, price_.forward_ms);
+        m * (exposed(gather_ms, price_.forward_ms()) + exposed(gather_ms + scatter_ms, price_.backward_ms())) +
+        exposed(reduce_ms, price_.backward_ms()) + exposed(return_ms, price_.forward_ms());
     const double owned = elements_ / ranks(divided);
     const double update_bytes = has_master ? 2 * sum_bytes + 6 * sum_bytes + value_bytes : 8 * value_bytes;
     price.update_ms = owned * update_bytes /

@@ -26,10 +26,11 @@ using Choices = std::vector<Choice>;
 
 /// One microbatch's time of an operator on the busiest rank, without what its operands need.
 struct OperatorPrice {
-  double forward_ms = 0;   ///< computing
-  double backward_ms = 0;  ///< computing
-  double inside_ms = 0;    ///< communication of its own that nothing hides
-  double compute_ms() const { return forward_ms + backward_ms; }
+  OpTime time;           ///< computing
+  double inside_ms = 0;  ///< communication of its own that nothing hides
+  double forward_ms() const { return time.forward_ms; }
+  double backward_ms() const { return time.input_gradient_ms + time.weight_gradient_ms; }
+  double compute_ms() const { return forward_ms() + backward_ms(); }
 };
 
 OperatorPrice price_operator(const Program& program, const Operator& op, const Choices& choices,

@@ -13,6 +13,13 @@ namespace {
 
 constexpr int64_t kNumberBytes = 8;
 
+/// What is sent instead of received, and the other way round.
+Traffic opposite(const Traffic& way) {
+  return {.sent = way.received, .received = way.sent};
+}
+
+}  // namespace
+
 OperationKind operation_of(StepKind kind) {
   switch (kind) {
     case StepKind::kAllGather:
@@ -25,13 +32,6 @@ OperationKind operation_of(StepKind kind) {
       return OperationKind::kAllToAll;
   }
 }
-
-/// What is sent instead of received, and the other way round.
-Traffic opposite(const Traffic& way) {
-  return {.sent = way.received, .received = way.sent};
-}
-
-}  // namespace
 
 Range ModulePlace::rows_between(int64_t rows) const {
   if (!divides_rows()) return {0, rows};

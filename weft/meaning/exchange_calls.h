@@ -47,6 +47,9 @@ struct SharedRows {
   RowLists needed;          ///< the same of the tokens that they stand for
 };
 
+/// What ranks call in a step that is a collective.
+OperationKind operation_of(StepKind kind);
+
 /// Turns the exchanges of a module's blocks into what one rank calls for its rows.
 class ExchangeCalls {
  public:

@@ -1,6 +1,8 @@
 #include "weft/meaning/op_share.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "weft/mesh/head_share.h"
 #include "weft/mesh/split.h"
@@ -50,55 +52,69 @@ int64_t shared_key_width(const Matmul& m, const OpShare& share) {
 
 /// Tells `visit` of every weight of an operator, in the order in which a block has them.
 template <typename Visit>
-struct EachWeight {
-  const Op& op;
-  const OpShare& share;
-  Visit visit;
+class EachWeight {
+ public:
+  EachWeight(const Op& op, const OpShare& share, Visit visit) : op_(op), share_(share), visit_(visit) {}
 
   void operator()(const Matmul& m) const {
     if (m.is_tied) return;
-    const LocalMatmul local = local_matmul(m, op.split(), share);
+    if (op_.held) {
+      visit_held({m.out, m.in}, op_.held->weight, /*is_product=*/true);
+      if (m.bias_elements > 0) visit_held({m.bias_elements}, op_.held->bias, /*is_product=*/true);
+      return;
+    }
+    const LocalMatmul local = local_matmul(m, op_.split(), share_);
     const bool is_expert = m.experts > 1;
-    const bool is_whole = op.split() == TensorSplit::kWhole && !has_whole_experts(op, share.experts_over_tp);
-    const int64_t keys = op.split() == TensorSplit::kColumn ? shared_key_width(m, share) : 0;
-    visit(LocalWeight{.elements = local.experts * local.in * local.out,
-                      .is_matrix = true,
-                      .is_expert = is_expert,
-                      .is_product = true,
-                      .is_whole = is_whole,
-                      .sees_divided = sees_divided_product(op),
-                      .same_keys = keys * local.in});
+    const bool is_whole = op_.split() == TensorSplit::kWhole && !has_whole_experts(op_, share_.experts_over_tp);
+    const int64_t keys = op_.split() == TensorSplit::kColumn ? shared_key_width(m, share_) : 0;
+    visit_(LocalWeight{.elements = local.experts * local.in * local.out,
+                       .is_matrix = true,
+                       .is_expert = is_expert,
+                       .is_product = true,
+                       .is_whole = is_whole,
+                       .sees_divided = sees_divided_product(op_),
+                       .same_keys = keys * local.in});
     if (m.bias_elements == 0) return;
     // It lies along the output, which only a column split cuts. Keys without a bias of their own have zeros in it.
-    const bool is_cut = op.split() == TensorSplit::kColumn && !has_whole_experts(op, share.experts_over_tp);
+    const bool is_cut = op_.split() == TensorSplit::kColumn && !has_whole_experts(op_, share_.experts_over_tp);
     const int64_t bias = is_cut ? local.out : m.bias_elements;
-    visit(LocalWeight{
+    visit_(LocalWeight{
         .elements = local.experts * bias,
         .is_matrix = is_expert,
         .is_expert = is_expert,
         .is_product = true,
-        .is_whole = is_whole || (op.split() == TensorSplit::kRow && !has_whole_experts(op, share.experts_over_tp)),
+        .is_whole = is_whole || (op_.split() == TensorSplit::kRow && !has_whole_experts(op_, share_.experts_over_tp)),
         .same_keys = keys});
   }
-  void operator()(const Lookup& l) const {
-    const bool is_divided = is_divided_table(op);
-    const int64_t entries = is_divided ? cut_anywhere(l.entries, share) : l.entries;
-    visit(LocalWeight{.elements = entries * l.width, .is_matrix = true, .is_whole = !is_divided});
-  }
+  void operator()(const Lookup& l) const { visit_held({l.entries, l.width}, held_by(op_).weight); }
   void operator()(const Norm& n) const {
-    const LocalWeight weight{.elements = n.width, .is_whole = true, .sees_divided = sees_divided(op)};
-    visit(weight);
-    if (n.has_bias) visit(weight);
+    visit_held({n.width}, held_by(op_).weight, /*is_product=*/false, sees_divided(op_));
+    if (n.has_bias) visit_held({n.width}, held_by(op_).bias, /*is_product=*/false, sees_divided(op_));
   }
   void operator()(const Pointwise& p) const {
-    if (p.scales > 0) visit(LocalWeight{.elements = p.scales, .is_whole = true});
+    if (p.scales > 0) visit_held({p.scales}, held_by(op_).weight);
   }
   void operator()(const auto&) const {}
+
+ private:
+  void visit_held(std::vector<int64_t> shape, const std::optional<HeldCut>& cut, bool is_product = false,
+                  bool sees_part = false) const {
+    if (cut) shape[cut->dim] = cut->unit * cut_anywhere(shape[cut->dim] / cut->unit, share_);
+    visit_(LocalWeight{.elements = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()),
+                       .is_matrix = shape.size() > 1,
+                       .is_product = is_product,
+                       .is_whole = !cut,
+                       .sees_divided = sees_part});
+  }
+
+  const Op& op_;
+  const OpShare& share_;
+  Visit visit_;
 };
 
 template <typename Visit>
 void each_weight(const Op& op, const OpShare& share, Visit visit) {
-  std::visit(EachWeight<Visit>{op, share, visit}, op.shape);
+  std::visit(EachWeight<Visit>(op, share, visit), op.shape);
 }
 
 }  // namespace

@@ -113,6 +113,12 @@ StageCalls::Item StageCalls::block_item(const ModulePlace& place, const RankPort
             .number = number,
             .gradients = trainable_.gradients_of(kind, at, first < at),
             .has_gradient = first <= at};
+  if (item.block->program) {
+    const ProgramMeaning meaning(*item.block->program, place.plan->tp, reduces_first(plan_.precision.compute),
+                                 trained_values(*item.block, item.gradients));
+    item.of_program = meaning.exchanges(meaning.lengths(meaning.samples_of(item.rows->inside)), bytes_);
+    return item;
+  }
   if (at == 0) return item;
   item.exchanges = forward_exchanges(*place.spec, *item.block, sharing_of(*place.plan, load_.balances_experts));
   if (place.plan->ep > 1 && has_router(*item.block)) item.expert_rows = expert_rows(place, at - 1, portion.number);
@@ -135,6 +141,10 @@ void StageCalls::add_output(const ModulePlace& encoder, const RankPortion& porti
 void StageCalls::add_llm_entry(const ModulePlace& llm, const RankPortion& portion, size_t number,
                                std::vector<Item>& items) const {
   Item entry = block_item(llm, portion, 0, number);
+  if (entry.block->program) {
+    items.push_back(std::move(entry));
+    return;
+  }
   std::array<bool, 3> has_rows{};
   for (const ModulePlan& module : plan_.modules) {
     const bool has = has_rows[static_cast<size_t>(module.kind)] = portion.has(module.kind);
@@ -181,10 +191,24 @@ void StageCalls::add(const Item& item, const BlockExchange& exchange) {
   ExchangeCalls(*item.place, bytes_).add(exchange, *item.block, *item.rows, item.expert_rows, calls_);
 }
 
+void StageCalls::add_program(const Item& item, std::initializer_list<BlockPass> passes) {
+  for (const ProgramExchange& each : item.of_program) {
+    if (std::find(passes.begin(), passes.end(), each.pass) != passes.end()) add_calls(each, item.place->tensor, calls_);
+  }
+}
+
+void StageCalls::backward_program(const Item& item, DeferredCalls* deferred) {
+  if (item.recompute == BlockRecompute::kFull) add_program(item, {BlockPass::kForward});
+  if (deferred == nullptr) return add_program(item, {BlockPass::kBackwardInput, BlockPass::kBackwardWeight});
+  add_program(item, {BlockPass::kBackwardInput});
+  deferred->push_back([this, item] { add_program(item, {BlockPass::kBackwardWeight}); });
+}
+
 void StageCalls::forward(const RankPortion& portion) {
   for (const Item& item : items_of(portion)) {
     if (item.number) weights_.before_forward(*item.number);
     for (const BlockExchange& exchange : item.exchanges) add(item, exchange);
+    add_program(item, {BlockPass::kForward});
     if (item.number) weights_.after_forward(*item.number);
   }
 }
@@ -196,6 +220,10 @@ void StageCalls::backward(const RankPortion& portion, DeferredCalls* deferred) {
     const Item& item = items[i];
     if (!item.has_gradient) continue;
     if (item.number) weights_.reach(*item.number);
+    if (item.block != nullptr && item.block->program) {
+      backward_program(item, deferred);
+      continue;
+    }
     for (const BlockExchange& exchange : backward_exchanges(item.exchanges, item.gradients, item.recompute)) {
       if (deferred != nullptr && exchange.pass == BlockPass::kBackwardWeight) {
         // The portion outlives the step's calls.

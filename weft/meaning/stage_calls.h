@@ -3,6 +3,7 @@
 #include <map>
 
 #include "weft/meaning/exchange_calls.h"
+#include "weft/meaning/program_exchanges.h"
 #include "weft/meaning/stage_flow.h"
 #include "weft/meaning/step_load.h"
 #include "weft/meaning/weight_calls.h"
@@ -59,6 +60,7 @@ class StageCalls {
     const SharedRows* rows = nullptr;
     std::optional<size_t> number;  ///< of the stage's blocks
     std::vector<BlockExchange> exchanges;
+    std::vector<ProgramExchange> of_program;  ///< of a block of a user's own program, in place of others
     std::vector<OpGradients> gradients;
     BlockRecompute recompute = BlockRecompute::kKeep;
     Traffic expert_rows;
@@ -73,6 +75,9 @@ class StageCalls {
   int64_t first_backward(ModuleKind kind, const RankPortion& portion) const;
   Traffic expert_rows(const ModulePlace& place, int64_t layer, int64_t microbatch) const;
   void add(const Item& item, const BlockExchange& exchange);
+  /// What a block of a program does in such passes.
+  void add_program(const Item& item, std::initializer_list<BlockPass> passes);
+  void backward_program(const Item& item, DeferredCalls* deferred);
 
   const Plan& plan_;
   const StepLoad& load_;

@@ -11,29 +11,6 @@
 namespace weft {
 namespace {
 
-/// Words that PyTorch's tensor parallelism has for linear layers and for what lies between them.
-std::optional<Result<Choice>> pytorch_choice(const Program& program, const Operator& op, const std::string& word) {
-  const bool is_column = word == "ColwiseParallel", is_row = word == "RowwiseParallel";
-  if (word == "SequenceParallel") {
-    if (const auto dim = op.rule.find("s")) return Result<Choice>(Choice::cut(*dim));
-    return Result<Choice>(Error{.problem = fmt::format("the rule {} has no dim 's'", in_quotes(op.rule.text())),
-                                .advice = "SequenceParallel cuts it."});
-  }
-  if (!is_column && !is_row) return std::nullopt;
-  for (size_t i = 0; i < op.operands.size(); ++i) {
-    if (program.values[op.operands[i]].role != ProgramValue::Role::kWeight) continue;
-    // Columns are the dim that only weight and result have, rows the one that only weight and input have.
-    for (const std::vector<size_t>& parts : op.rule.operands[i]) {
-      const size_t dim = parts[0];
-      const bool is_summed = op.rule.dims[dim].kind == DimKind::kSum;
-      if (is_summed == is_row) return Result<Choice>(Choice::cut(dim));
-    }
-  }
-  return Result<Choice>(
-      Error{.problem = fmt::format("the rule {} is none of a linear layer", in_quotes(op.rule.text())),
-            .advice = fmt::format("{} is for matrix products and lookups with a weight.", word)});
-}
-
 class LimitMaker {
  public:
   LimitMaker(const StrategyFile& strategy, const Program& program, const AxisGrid& grid)
@@ -42,7 +19,7 @@ class LimitMaker {
   Result<ShardLimits> run(ShardMode mode) {
     if (!strategy_.program.empty()) check_program();
     limits_.forbidden = strategy_.forbidden;
-    for (const StrategyEntry& entry : strategy_.operators) pin_operators(entry);
+    pin_operators();
     for (const StrategyEntry& entry : strategy_.inputs) pin_inputs(entry);
     for (const StrategyEntry& entry : strategy_.zero) set_stages(entry);
     if (strategy_.full_batch) read_whole();
@@ -70,56 +47,18 @@ class LimitMaker {
     }
   }
 
-  std::optional<size_t> axis_of(const std::string& field, const std::string& name) {
-    if (name.empty() && grid_.num_axes() > 0) {
-      // PyTorch's words are about the axis of tensor parallelism.
-      const auto tp = grid_.find("tp");
-      return tp ? *tp : 0;
-    }
-    if (const auto axis = grid_.find(name)) return axis;
-    std::vector<std::string> known;
-    for (const Axis& axis : grid_.axes()) known.push_back(axis.name);
-    fail(field, fmt::format("the mesh {} has no axis {}", grid_.text(), in_quotes(name)),
-         fmt::format("Known are {}.{}", joined_or(known), did_you_mean(name, known)));
+  std::optional<size_t> axis_named(const std::string& field, const std::string& name) {
+    const Result<size_t> axis = axis_of(grid_, name);
+    if (axis) return *axis;
+    fail(field, axis.error().problem, axis.error().advice);
     return std::nullopt;
   }
 
-  void pin_operators(const StrategyEntry& entry) {
-    const std::string field = fmt::format("operators.{}", printable(entry.pattern));
-    bool fits_any = false;
-    std::vector<std::string> known;
-    for (size_t i = 0; i < program_.operators.size(); ++i) {
-      const Operator& op = program_.operators[i];
-      known.push_back(op.name);
-      if (!fits_pattern(op.name, entry.pattern)) continue;
-      fits_any = true;
-      for (const auto& [axis_name, word] : entry.words) {
-        const auto axis = axis_of(field, axis_name);
-        if (!axis) return;
-        const auto translated = pytorch_choice(program_, op, word);
-        const Result<Choice> choice = translated ? *translated : parse_choice(op.rule, word);
-        if (!choice) return fail(field, fmt::format("{}: {}", op.name, choice.error().problem), choice.error().advice);
-        pin(field, i, *axis, *choice, entry.pattern);
-      }
-    }
-    if (!fits_any)
-      fail(field, fmt::format("no operator of {} fits the pattern", program_.name),
-           fmt::format("The first are {}.{}",
-                       printable(joined_or(std::span(known).first(std::min<size_t>(8, known.size()))), 300),
-                       did_you_mean(entry.pattern, known)));
-  }
-
-  void pin(const std::string& field, size_t op, size_t axis, Choice choice, const std::string& pattern) {
-    std::optional<Choice>& known = limits_.pins[op][axis];
-    const Rule& rule = program_.operators[op].rule;
-    if (known && *known != choice)
-      return fail(field,
-                  fmt::format("{} is pinned to '{}' on {}, but {} pins it to '{}'", program_.operators[op].name,
-                              text_of(rule, choice), grid_.axes()[axis].name, in_quotes(first_pattern_[{op, axis}]),
-                              text_of(rule, *known)),
-                  "Leave one of them out.");
-    known = choice;
-    first_pattern_.emplace(std::pair{op, axis}, pattern);
+  void pin_operators() {
+    Result<OperatorPins> pins = pins_of(strategy_.operators, program_, program_.operators.size(), grid_);
+    if (!pins) return fail("operators." + pins.error().field, pins.error().problem, pins.error().advice);
+    limits_.pins = std::move(pins->choices);
+    first_pattern_ = std::move(pins->patterns);
   }
 
   void pin_inputs(const StrategyEntry& entry) {
@@ -131,7 +70,7 @@ class LimitMaker {
       if (!is_input || !fits_pattern(value.name, entry.pattern)) continue;
       fits_any = true;
       for (const auto& [axis_name, word] : entry.words) {
-        const auto axis = axis_of(field, axis_name);
+        const auto axis = axis_named(field, axis_name);
         if (!axis) return;
         std::optional<AxisState> state;
         if (word == "same") state = AxisState::replicated();
@@ -201,7 +140,7 @@ class LimitMaker {
                         "Leave one of them out.");
           limits_.stages[i][axis] = {stage, stage};
         }
-        if (!axis_name.empty() && !axis_of(field, axis_name)) return;
+        if (!axis_name.empty() && !axis_named(field, axis_name)) return;
       }
     }
     if (!fits_any)

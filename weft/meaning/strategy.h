@@ -7,7 +7,7 @@
 
 #include "weft/base/document.h"
 #include "weft/mesh/step.h"
-#include "weft/program/program.h"
+#include "weft/program/strategy_entries.h"
 
 namespace weft {
 
@@ -32,13 +32,6 @@ std::string_view name_of(ShardSearch search);
 Result<ShardMode> parse_mode(const std::string& text, const std::string& source);
 /// Also MindFormers' search_mode.
 Result<ShardSearch> parse_search(const std::string& text, const std::string& source);
-
-/// For operators, inputs or weights whose names fit a pattern: a word for each axis. '*' stands for any letters. The
-/// axis "" is the first, for PyTorch's words, which name none.
-struct StrategyEntry {
-  std::string pattern;
-  std::vector<std::pair<std::string, std::string>> words;  ///< axis and word
-};
 
 /// A strategy file as it is read: nothing of it has met a program yet.
 struct StrategyFile {

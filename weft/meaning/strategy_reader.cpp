@@ -20,38 +20,6 @@ const std::vector<std::pair<std::string, StepKind>>& forbidden_names() {
   return names;
 }
 
-/// {pattern: {axis: word}} or {pattern: word}.
-std::vector<StrategyEntry> read_entries(Fields& fields, const std::string& key) {
-  std::vector<StrategyEntry> entries;
-  const Json* raw = fields.raw(key);
-  if (raw == nullptr) return entries;
-  if (!raw->is_object()) {
-    fields.complain(key, fmt::format("is {}, expected are patterns with words for axes", describe_value(*raw)),
-                    "Write it like '\"*.qkv\": {tp: k}'.");
-    return entries;
-  }
-  const auto word_of = [&](const std::string& pattern, const Json& value) -> std::string {
-    if (value.is_string()) return value.get<std::string>();
-    if (value.is_number_integer()) return std::to_string(value.get<int64_t>());
-    fields.complain(key, fmt::format("{} has {}, expected is a word", in_quotes(pattern), describe_value(value)),
-                    "Words are dims, 'same', 'through' or a stage.");
-    return "";
-  };
-  for (const auto& [pattern, value] : raw->items()) {
-    if (entries.size() >= kMostEntries) {
-      fields.complain(key, fmt::format("has more than {} entries", kMostEntries), "Use patterns.");
-      break;
-    }
-    StrategyEntry& entry = entries.emplace_back(StrategyEntry{.pattern = pattern, .words = {}});
-    if (value.is_object()) {
-      for (const auto& [axis, word] : value.items()) entry.words.emplace_back(axis, word_of(pattern, word));
-    } else {
-      entry.words.emplace_back("", word_of(pattern, value));
-    }
-  }
-  return entries;
-}
-
 /// [[12, 20], [4]]: for every repeat numbers of layers.
 std::vector<std::vector<int64_t>> read_layers(Fields& fields) {
   const Json* raw = fields.raw("layers");
@@ -164,17 +132,7 @@ Result<StrategyFile> read_strategy(const Document& document) {
   take("search_mode", parse_search, file.search);
   if (fields.has("memory_gib")) file.memory_gib = fields.number("memory_gib", {1e-9, 1e9});
   file.full_batch = fields.flag_or("full_batch", false);
-  if (const Json* mesh = fields.raw("mesh")) {
-    const bool is_good =
-        mesh->is_object() && std::all_of(mesh->begin(), mesh->end(), [](const Json& size) {
-          return size.is_number_integer() && size.get<int64_t>() >= 1 && size.get<int64_t>() <= 1 << 24;
-        });
-    if (!is_good) {
-      fields.complain("mesh", "is no list of axes with sizes", "Write it like '{tp: 8, dp: 4}'.");
-    } else {
-      for (const auto& [axis, size] : mesh->items()) file.mesh.push_back({axis, size.get<int64_t>()});
-    }
-  }
+  file.mesh = read_axes(fields, "mesh");
   file.inputs = read_entries(fields, "inputs");
   file.operators = read_entries(fields, "operators");
   file.zero = read_entries(fields, "zero");

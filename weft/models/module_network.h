@@ -85,8 +85,9 @@ class ModuleNetwork {
   virtual ParameterPtr table() const { return {}; }
   /// Whether the exit's matrix is that table.
   virtual bool is_tied() const { return false; }
-  /// Once it is known what is trained: the ranks of tensor parallelism, for a network that communicates itself.
-  virtual void place(const MeshGroups& /*tensor_parallel*/) {}
+  /// Once it is known what is trained: the ranks of tensor parallelism, for a network that communicates itself, and the
+  /// type of its rows.
+  virtual void place(const MeshGroups& /*tensor_parallel*/, at::ScalarType /*type*/) {}
 
  protected:
   /// Makers for the blocks at both ends of a module.

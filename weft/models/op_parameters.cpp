@@ -26,8 +26,14 @@ WeightCut together(WeightCut cut, int64_t num_elements) {
   return cut;
 }
 
+WeightCut cut_of(const std::optional<HeldCut>& held) {
+  if (!held) return {};
+  return {.unit = CutUnit::kElements, .dim = held->dim, .num_together = held->unit};
+}
+
 /// The parts along the output of a product that each have a cut of their own.
 std::vector<PieceRows> output_parts(const Op& op, const Matmul& m) {
+  if (op.held) return {{m.out, cut_of(op.held->weight)}};
   if (op.split() != TensorSplit::kColumn) return {{m.out, {}}};
   if (m.head_dim == 0)
     return std::vector<PieceRows>(static_cast<size_t>(m.packed),
@@ -118,14 +124,13 @@ OpParameters OpParameterMaker::make(const Op& op) const {
   const std::vector<std::string> weight = full_names(op.weights->names, path_, op.weights->are_bare ? "" : ".weight");
   OpParameters made;
   if (const auto* pointwise = std::get_if<Pointwise>(&op.shape)) {
-    made.weight = maker_.make({.pieces = pieces_of(weight, {{pointwise->scales, {}}}, {}),
+    made.weight = maker_.make({.pieces = pieces_of(weight, {{pointwise->scales, cut_of(held_by(op).weight)}}, {}),
                                .shape = {pointwise->scales},
                                .init = Initialization::constant(pointwise->fresh_scale)});
     return made;
   }
   if (const auto* table = std::get_if<Lookup>(&op.shape)) {
-    const WeightCut cut = is_divided_table(op) ? kCutOutputs : WeightCut{};
-    ParameterSpec spec{.pieces = pieces_of(weight, {{table->entries, cut}}, {table->width}),
+    ParameterSpec spec{.pieces = pieces_of(weight, {{table->entries, cut_of(held_by(op).weight)}}, {table->width}),
                        .shape = {table->entries, table->width},
                        .init = Initialization::normal(deviation_)};
     if (!op.weights->shape.empty()) spec.pieces = {whole_weight(weight.front(), op.weights->shape)};
@@ -134,12 +139,12 @@ OpParameters OpParameterMaker::make(const Op& op) const {
     return made;
   }
   const auto& norm = std::get<Norm>(op.shape);
-  made.weight = maker_.make({.pieces = pieces_of(weight, {{norm.width, {}}}, {}),
+  made.weight = maker_.make({.pieces = pieces_of(weight, {{norm.width, cut_of(held_by(op).weight)}}, {}),
                              .shape = {norm.width},
                              .init = Initialization::ones(),
                              .sees_divided = sees_divided(op)});
   if (norm.has_bias) {
-    made.bias = maker_.make({.pieces = pieces_of(bias_names(*op.weights), {{norm.width, {}}}, {}),
+    made.bias = maker_.make({.pieces = pieces_of(bias_names(*op.weights), {{norm.width, cut_of(held_by(op).bias)}}, {}),
                              .shape = {norm.width},
                              .init = Initialization::zeros(),
                              .sees_divided = sees_divided(op)});
@@ -154,9 +159,12 @@ std::vector<std::string> OpParameterMaker::bias_names(const OpWeights& weights) 
 
 OpParameters OpParameterMaker::make_matmul(const Op& op, const Matmul& m) const {
   const OpWeights& weights = *op.weights;
-  std::vector<PieceRows> parts = output_parts(op, m);
-  const std::vector<PieceRows> bias_parts = parts;
-  if (op.split() == TensorSplit::kRow) parts.front().cut = input_cut(op, m);
+  std::vector<PieceRows> parts = output_parts(op, m), bias_parts = parts;
+  if (op.held) {
+    bias_parts.front().cut = cut_of(op.held->bias);
+  } else if (op.split() == TensorSplit::kRow) {
+    parts.front().cut = input_cut(op, m);
+  }
   const std::vector<int64_t> row_dims = weights.row_dims.empty() ? std::vector<int64_t>{m.in} : weights.row_dims;
   std::vector<WeightPiece> pieces =
       pieces_of(full_names(weights.names, path_, weights.are_bare ? "" : ".weight"), parts, row_dims);

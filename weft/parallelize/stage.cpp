@@ -118,7 +118,7 @@ StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_p
       const Parameter& parameter = *maker.all()[i];
       if (!trainable.is_trained(route.kind, first_name(parameter))) parameter.value.set_requires_grad(false);
     }
-    model.network->place(route.tensor_parallel->groups());
+    model.network->place(route.tensor_parallel->groups(), c10::typeMetaToScalarType(settings.options.dtype()));
     list_blocks(model, trainable, num_blocks(module) - 1, maker, first_parameter, first_begin);
     has_divided_rows_.resize(maker.all().size(), route.tensor_parallel->divides_rows());
     parts_.push_back(std::move(model));

@@ -9,6 +9,7 @@
 
 #include "weft/base/json.h"
 #include "weft/plan/degrees.h"
+#include "weft/plan/module_strategy.h"
 #include "weft/plan/recompute.h"
 #include "weft/schedule/encoder_forms.h"
 #include "weft/schedule/explicit_rows.h"
@@ -36,6 +37,7 @@ struct ModulePlan : Degrees {
   std::vector<std::string> axis_order;            ///< innermost first
   std::vector<std::vector<int64_t>> layers;       ///< [rank][chunk] blocks
   std::vector<std::vector<Recompute>> recompute;  ///< [rank][chunk]; nothing: all blocks keep everything
+  ModuleStrategy strategy;                        ///< the model has it already (apply_strategies)
   bool recompute_logits = false;  ///< of the llm: the loss's are made again, some rows at a time, instead of kept
   // Encoders only.
   int64_t mbs_scale = 1, mbs_parts = 1;  ///< macro batches are mbs · mbs_scale / mbs_parts samples a rank

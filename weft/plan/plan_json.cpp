@@ -58,6 +58,7 @@ Json module_json(const ModulePlan& m) {
   json["layers"] = matrix_json(m.layers);
   json["recompute"] = recompute_to_json(m);
   if (m.recompute_logits) json["recompute_logits"] = true;
+  if (!m.strategy.is_empty()) json["strategy"] = to_json(m.strategy);
   json["zero"] = m.zero;
   json["zero_keep_gathered"] = m.zero_keep_gathered;
   return json;
@@ -170,6 +171,8 @@ ModulePlan read_module(Fields fields, ModuleKind kind, int64_t version) {
   m.layers = read_layers(fields);
   read_recompute(fields, version, m);
   if (version >= 2 && !m.is_encoder()) m.recompute_logits = fields.flag_or("recompute_logits", false);
+  if (version >= 2 && fields.has("strategy")) m.strategy = read_module_strategy(fields.object("strategy"));
+  if (version >= 2) fields.raw("strategy");
   m.zero = fields.integer_or("zero", 0, {0, 3});
   m.zero_keep_gathered = fields.flag_or("zero_keep_gathered", false);
   fields.reject_unknown();
@@ -279,6 +282,10 @@ Result<Plan> read_plan(const Document& document, PlanNotes* notes) {
       notes->push_back(fmt::format("{}: overlap.tp: is true in version 1, which nothing obeyed, and is read as false",
                                    document.source));
     }
+  }
+  if (auto error = apply_strategies(plan)) {
+    error->source = document.source;
+    return *std::move(error);
   }
   for (ModulePlan& module : plan.modules) {
     if (module.cp_ulysses == 0) module.cp_ulysses = default_ulysses(plan, module);

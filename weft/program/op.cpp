@@ -56,6 +56,13 @@ TensorSplit split_between(Features in, Features out) {
   return kSplits[static_cast<size_t>(in) * kNumFeatures + static_cast<size_t>(out)];
 }
 
+HeldWeights held_by(const Op& op) {
+  if (op.held) return *op.held;
+  HeldWeights held;
+  if (is_divided_table(op)) held.weight = HeldCut{.dim = 0};
+  return held;
+}
+
 bool has_weights(const Op& op) {
   return num_parameters(op) > 0;
 }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -18,7 +19,7 @@ struct Matmul {
   int64_t bias_elements = 0;
   int64_t experts = 1;
   int64_t packed = 1;  ///< equal matrices beside each other along the output, each cut by itself: a gate's and an up's
-  int64_t unit = 1;      ///< elements of the cut side that stay together, where it is not made of heads
+  int64_t unit = 1;    ///< elements of the cut side that stay together, where it is not made of heads
   bool is_tied = false;  ///< the weight belongs to the embedding; it is counted there
   /// The side that tensor parallelism cuts is made of heads of so many elements, and is cut between them; 0: anywhere.
   int64_t head_dim = 0;
@@ -128,6 +129,23 @@ struct OpWeights {
   std::vector<int64_t> shape = {};           ///< of a table that is never cut, where files give it another than it has
 };
 
+/// The dim of a weight that tensor parallelism cuts, between so many elements that stay together.
+struct HeldCut {
+  size_t dim = 0;
+  int64_t unit = 1;
+
+  bool operator==(const HeldCut&) const = default;
+};
+
+/// What a tensor-parallel rank holds of an operator's weights; nothing: all of one. A product's weight has its outputs
+/// along the first dim, a table its entries.
+struct HeldWeights {
+  std::optional<HeldCut> weight;
+  std::optional<HeldCut> bias;
+
+  bool operator==(const HeldWeights&) const = default;
+};
+
 /// One operator of a block, as the cost model prices it and the runtime runs it.
 struct Op {
   std::string name;
@@ -143,6 +161,8 @@ struct Op {
   /// Of an exit's operator: it begins a branch, whose input is what this layer gave; -1: it goes on from the one
   /// before.
   int64_t branches_from = -1;
+  /// Of an operator of a program, as the program's strategy says; nothing: as split() says.
+  std::optional<HeldWeights> held = {};
 
   TensorSplit split() const { return split_between(in, out); }
 };
@@ -151,6 +171,9 @@ struct Op {
 inline bool is_divided_table(const Op& op) {
   return std::holds_alternative<Lookup>(op.shape) && op.split() == TensorSplit::kRow;
 }
+
+/// What a tensor-parallel rank holds of the weights of an operator that is no product.
+HeldWeights held_by(const Op& op);
 
 /// Whether it chooses experts for rows.
 inline bool is_router(const Op& op) {

@@ -17,6 +17,39 @@ Error refused(const Operator& op, std::string problem, std::string advice) {
   return {.field = op.name, .problem = std::move(problem), .advice = std::move(advice)};
 }
 
+/// Whether every rank has all of a value.
+bool is_whole(const BlockProgram& block, size_t value) {
+  for (size_t i = 0; i < block.program.operators.size(); ++i) {
+    const Operator& op = block.program.operators[i];
+    if (op.result == value) return states_of(op.rule, block.choices[i]).result.is_replicated();
+  }
+  return true;
+}
+
+/// Rows are whole between blocks, and what a block gives is read by nobody else in it: where its own operators do
+/// otherwise, one more reads it so.
+void make_whole(BlockProgram& block) {
+  if (!block.carried_out || block.num_own < block.program.operators.size()) return;
+  Program& program = block.program;
+  const size_t made = *block.carried_out;
+  if (program.readers_of(made).empty() && is_whole(block, made)) return;
+  ProgramValue whole = program.values[made];
+  whole.name += ".whole";
+  std::string term;
+  for (size_t place = 0; place < whole.dims.size(); ++place) term += fmt::format("{}d{}", place == 0 ? "" : " ", place);
+  // A number has no dims.
+  Rule rule{.dims = {}, .operands = {{}}, .result = {}, .linear = {{0}}};
+  if (!whole.dims.empty()) rule = *parse_rule(term + " -> " + term);
+  program.operators.push_back({.name = whole.name,
+                               .kind = OperatorKind::kReshape,
+                               .rule = std::move(rule),
+                               .operands = {made},
+                               .result = program.values.size()});
+  block.choices.push_back(Choice::same());
+  block.carried_out = program.values.size();
+  program.values.push_back(std::move(whole));
+}
+
 /// Operators begin ... end - 1 of a program by themselves.
 class BlockCutter {
  public:
@@ -46,50 +79,16 @@ class BlockCutter {
       for (size_t& operand : op.operands) operand = place_of(operand);
       op.result = place_of(op.result);
       block.program.operators.push_back(std::move(op));
-      block.tensor_cuts.push_back(features_.tensor_cuts[i]);
+      const auto& cut = features_.tensor_cuts[i];
+      block.choices.push_back(cut ? Choice::cut(*cut) : Choice::same());
     }
     block.num_own = block.program.operators.size();
     if (out) block.carried_out = place_of(*out);
-    // What a block gives is read by nobody else in it.
-    const bool is_read = out && !block.program.readers_of(*block.carried_out).empty();
-    if (out && (is_read || !is_whole(block, *block.carried_out))) add_whole(block);
+    make_whole(block);
     return block;
   }
 
  private:
-  /// Whether every rank has all of it.
-  static bool is_whole(const BlockProgram& block, size_t value) {
-    for (size_t i = 0; i < block.program.operators.size(); ++i) {
-      const Operator& op = block.program.operators[i];
-      if (op.result != value || !block.tensor_cuts[i]) continue;
-      return states_of(op.rule, Choice::cut(*block.tensor_cuts[i])).result.is_replicated();
-    }
-    return true;
-  }
-
-  /// Rows are whole between blocks: an operator reads them so.
-  static void add_whole(BlockProgram& block) {
-    Program& program = block.program;
-    const size_t made = *block.carried_out;
-    ProgramValue whole = program.values[made];
-    if (whole.dims.empty()) {
-      block.tensor_cuts.back().reset();  // a number: what it is the sum of becomes whole
-      return;
-    }
-    whole.name += ".whole";
-    std::string term;
-    for (size_t place = 0; place < whole.dims.size(); ++place)
-      term += fmt::format("{}d{}", place == 0 ? "" : " ", place);
-    program.operators.push_back({.name = whole.name,
-                                 .kind = OperatorKind::kReshape,
-                                 .rule = *parse_rule(term + " -> " + term),
-                                 .operands = {made},
-                                 .result = program.values.size()});
-    block.tensor_cuts.emplace_back();
-    block.carried_out = program.values.size();
-    program.values.push_back(std::move(whole));
-  }
-
   const Program& program_;
   const ProgramFeatures& features_;
 };
@@ -189,22 +188,21 @@ Result<ProgramBlocks> blocks_of(const Program& program) {
   return blocks;
 }
 
-RunStrategy usual_strategy(const BlockProgram& block) {
+BlockProgram with_choices(BlockProgram block, std::vector<Choice> choices) {
+  WEFT_CHECK(choices.size() == block.num_own, "{} choices for {} operators", choices.size(), block.num_own);
+  choices.resize(block.program.operators.size());
+  block.choices = std::move(choices);
+  make_whole(block);
+  return block;
+}
+
+RunStrategy run_strategy(const BlockProgram& block) {
   const Program& program = block.program;
   RunStrategy strategy{.operators = {}, .sources = std::vector<std::vector<AxisState>>(program.values.size())};
+  for (const Choice choice : block.choices) strategy.operators.push_back({choice});
   for (size_t value = 0; value < program.values.size(); ++value) {
-    if (program.values[value].role != Role::kResult) strategy.sources[value] = {AxisState::replicated()};
-  }
-  for (size_t i = 0; i < program.operators.size(); ++i) {
-    const Operator& op = program.operators[i];
-    const Choice choice = block.tensor_cuts[i] ? Choice::cut(*block.tensor_cuts[i]) : Choice::same();
-    strategy.operators.push_back({choice});
-    // A rank holds what its operator reads of a weight.
-    const ChoiceStates states = states_of(op.rule, choice);
-    for (size_t k = 0; k < op.operands.size(); ++k) {
-      if (is_weight(program, op.operands[k]) && states.operands[k].is_shard())
-        strategy.sources[op.operands[k]] = {states.operands[k]};
-    }
+    if (program.values[value].role == Role::kResult) continue;
+    strategy.sources[value] = {is_weight(program, value) ? block.held[value] : AxisState::replicated()};
   }
   return strategy;
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "weft/program/program_features.h"
+#include "weft/program/program_numbers.h"
 #include "weft/program/run_strategy.h"
 
 namespace weft {
@@ -13,8 +14,10 @@ struct BlockProgram {
   Program program;
   std::optional<size_t> carried_in;   ///< the input that comes from the block before; nothing: it begins with data
   std::optional<size_t> carried_out;  ///< the value that goes to the next block, or the loss; nothing: there is none
-  std::vector<std::optional<size_t>> tensor_cuts;  ///< by operator, as ProgramFeatures has it
-  size_t num_own = 0;  ///< operators of the program; one more may make rows whole for the next block
+  std::vector<Choice> choices;        ///< by operator: what it does on the tensor-parallel axis
+  std::vector<AxisState> held;        ///< by value: how tensor-parallel ranks hold a weight; of others nothing is said
+  size_t num_own = 0;                 ///< operators of the program; one more may make rows whole for the next block
+  ProgramRows rows;
 };
 
 /// A program as a chain of blocks: the operators before its first repeat, each time of its repeats, the operators
@@ -31,8 +34,10 @@ struct ProgramBlocks {
 /// Fails where more than one value goes from a block to the next, with the operator that reads it.
 Result<ProgramBlocks> blocks_of(const Program& program);
 
-/// How a block runs on tensor-parallel ranks where nobody gives a strategy: as its cuts say, with whole rows in and
-/// out. The mesh has one axis.
-RunStrategy usual_strategy(const BlockProgram& block);
+/// The block with other choices for its own operators. What it gives the next block is whole in any case.
+BlockProgram with_choices(BlockProgram block, std::vector<Choice> choices);
+
+/// How a block runs on tensor-parallel ranks: as its choices say, with whole rows in and out. The mesh has one axis.
+RunStrategy run_strategy(const BlockProgram& block);
 
 }  // namespace weft

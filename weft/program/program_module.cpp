@@ -10,6 +10,7 @@
 #include "weft/base/text.h"
 #include "weft/program/name_weights.h"
 #include "weft/program/program_ops.h"
+#include "weft/program/program_strategy.h"
 
 namespace weft {
 namespace {
@@ -134,6 +135,7 @@ class ModelMaker {
     module.layers = blocks_.layers;
     if (auto error = add_block("exit", blocks_.exit, module.exit)) return *std::move(error);
     if (auto error = find_same_names()) return *std::move(error);
+    hold_weights(module);
     return std::move(model_);
   }
 
@@ -185,7 +187,7 @@ class ModelMaker {
       if (!table) continue;
       const auto readers = blocks_.entry.program.readers_of(*table);
       if (readers.size() == 1 && blocks_.entry.program.operators[readers[0]].kind == OperatorKind::kLookup &&
-          blocks_.entry.tensor_cuts[readers[0]])
+          blocks_.entry.choices[readers[0]] != Choice::same())
         tied_ = own.name;
     }
     model_.is_tied = tied_.has_value();
@@ -199,7 +201,9 @@ class ModelMaker {
     block.ops = *std::move(ops);
     // Data as they come; a block is never without an operator.
     if (block.ops.empty()) block.ops.push_back({.name = "data", .shape = Pointwise{.is_sum = true}});
-    block.program = std::make_shared<const BlockProgram>(program);
+    BlockProgram own = program;
+    own.rows = model_.numbers.rows;
+    block.program = std::make_shared<const BlockProgram>(std::move(own));
     return std::nullopt;
   }
 

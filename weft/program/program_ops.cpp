@@ -61,7 +61,7 @@ class OpWriter {
     const auto check = [&](size_t index) {
       const ProgramValue& tensor = value(index);
       if (tensor.role == ProgramValue::Role::kWeight) return;
-      const bool is_loss = index == block_.carried_out && !block_.program.readers_of(index).size();
+      const bool is_loss = index == program_.operators[block_.num_own - 1].result;
       if (is_loss && tensor.dims.empty()) return;
       const auto count = std::count(tensor.dims.begin(), tensor.dims.end(), rows_.sample_dim);
       if (count == 1 && tensor.dims.front() == rows_.sample_dim) return;
@@ -230,7 +230,7 @@ class OpWriter {
                     "Entries are cut anywhere.");
     Op made{.name = op.name,
             .shape = Lookup{.entries = length(entries), .width = length(value(table).dims.back())},
-            .in = block_.tensor_cuts[index] ? Features::kVocabulary : Features::kWidth,
+            .in = block_.choices[index] != Choice::same() ? Features::kVocabulary : Features::kWidth,
             .rows = rows(op.result)};
     made.weights = named(table);
     ops_.push_back(std::move(made));

@@ -93,43 +93,25 @@ std::optional<std::string> what_is_missing(const Program& program, const Operato
 
 }  // namespace
 
-Result<LocalOperator> LocalOperator::create(const Program& program, size_t op, const std::vector<Choice>& choices,
-                                            const MeshGroups& groups, const CustomOperators& custom) {
+Result<LocalOperator> LocalOperator::create(const ProgramFlow& flow, size_t op, const MeshGroups& groups,
+                                            const CustomOperators& custom) {
+  const Program& program = *flow.program;
   const Operator& described = program.operators[op];
   if (const auto missing = what_is_missing(program, described, custom))
     return Error{
         .field = described.name, .problem = *missing, .advice = "It can be planned with 'weft shard', but not run."};
-  LocalOperator local(program, op, choices, groups);
+  LocalOperator local(program, op, flow.choices[op], groups);
   local.equation_ = equation_of(described.rule);
   local.is_linear_ = described.kind == OperatorKind::kEinsum && is_linear_rule(described.rule);
   if (described.kind == OperatorKind::kCustom) local.custom_ = *custom.find(described);
-  const AxisGrid& grid = groups.mesh().grid();
-  for (size_t axis = 0; axis < choices.size(); ++axis) {
-    const Choice choice = choices[axis];
-    const bool is_inside =
-        choice.kind == Choice::Kind::kCut && described.rule.dims[choice.index].kind == DimKind::kInside;
-    if (is_inside && grid.size(axis) > 1) local.inside_axes_.push_back(axis);
-  }
+  local.inside_axes_ = flow.inside_axes(op);
   if (local.inside_axes_.empty()) return local;
-  if (described.kind != OperatorKind::kAttention) {
+  if (described.kind == OperatorKind::kAttention) {
+    local.keys_ = keys_form(flow, op);
+  } else {
     local.inside_ = groups.along(local.inside_axes_);
-    return local;
   }
-  const std::vector<AxisState> cut = operand_states(program, described, choices, 0);
-  std::vector<AxisState> whole = cut;
-  for (const size_t axis : local.inside_axes_) whole[axis] = AxisState::replicated_partial_grad();
-  local.keys_.emplace(grid, described.rule.operands[0].size(), cut, whole);
   return local;
-}
-
-Layout LocalOperator::keys_layout(const RunLengths& lengths, const std::vector<AxisState>& states) const {
-  const Attention& a = op().attention;
-  const int64_t group = (a.heads / a.kv_heads + 2) * a.head_dim, own = 2 * a.head_dim;
-  const std::vector<size_t>& dims = program_->values[op().operands[0]].dims;
-  RunLengths of_keys = lengths;
-  DimLength& last = of_keys[dims.back()];
-  last = {.length = last.length / group * own, .unit = std::max(last.unit / group, int64_t{1}) * own};
-  return *value_layout(*program_, of_keys, groups_.mesh().grid(), op().operands[0], states);
 }
 
 OperatorPlace LocalOperator::place(const RunLengths& lengths) const {
@@ -145,31 +127,18 @@ OperatorPlace LocalOperator::place(const RunLengths& lengths) const {
   place.result_shape =
       value_layout(*program_, lengths, grid, op().result, result_states(op(), choices_))->local_shape(position);
   if (keys_) {
-    const auto layout_of = [&](const std::vector<AxisState>& states) { return keys_layout(lengths, states); };
+    const auto layout_of = [&](const std::vector<AxisState>& states) {
+      return keys_layout(*program_, index_, grid, lengths, states);
+    };
     const std::vector<Step> there = keys_->forward(layout_of), back = keys_->adjoint(layout_of);
     place.gather_keys.emplace(there, groups_);
     place.return_keys.emplace(back, groups_);
     place.forward_inside = traffic_of(there, position);
     place.backward_inside = traffic_of(back, position);
   } else if (inside_) {
-    const bool is_layer_norm = op().operands.size() == 3;
-    switch (op().kind) {
-      case OperatorKind::kNorm:
-        place.forward_inside = place.backward_inside = traffic_of_sums(place, {is_layer_norm ? 2 : 1});
-        break;
-      case OperatorKind::kCustom:
-        place.forward_inside = place.backward_inside = traffic_of_sums(place, {1});
-        break;
-      case OperatorKind::kSoftmax:
-        place.forward_inside = traffic_of_sums(place, {1, 1});
-        place.backward_inside = traffic_of_sums(place, {1});
-        break;
-      case OperatorKind::kCrossEntropy:
-        place.forward_inside = traffic_of_sums(place, {1, 2});
-        break;
-      default:
-        WEFT_CHECK(false, "{} communicates inside without a rule for it", op().name);
-    }
+    const InsideSums sums = inside_sums(op());
+    place.forward_inside = traffic_of_sums(place, sums.forward);
+    place.backward_inside = traffic_of_sums(place, sums.backward);
   }
   return place;
 }

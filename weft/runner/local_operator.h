@@ -7,9 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "weft/layers/dropout.h"
-#include "weft/mesh/transition_form.h"
-#include "weft/program/program.h"
-#include "weft/program/run_lengths.h"
+#include "weft/program/program_flow.h"
 #include "weft/runner/custom_operators.h"
 #include "weft/runner/local_graph.h"
 #include "weft/runner/run_draws.h"
@@ -39,11 +37,9 @@ struct OperatorPlace {
 class LocalOperator {
  public:
   /// Fails for what no program can compute: an operator that does not say what it does.
-  static Result<LocalOperator> create(const Program& program, size_t op, const std::vector<Choice>& choices,
-                                      const MeshGroups& groups, const CustomOperators& custom);
+  static Result<LocalOperator> create(const ProgramFlow& flow, size_t op, const MeshGroups& groups,
+                                      const CustomOperators& custom);
 
-  /// Whether other ranks' numbers come in between.
-  bool communicates() const { return inside_.has_value() || keys_.has_value(); }
   OperatorPlace place(const RunLengths& lengths) const;
 
   struct Call {
@@ -86,8 +82,6 @@ class LocalOperator {
   at::Tensor largest_inside(const at::Tensor& x) const;
 
   const Operator& op() const { return program_->operators[index_]; }
-  /// Keys and values of packed groups of queries, a key and a value: their layout, cut like the packed rows.
-  Layout keys_layout(const RunLengths& lengths, const std::vector<AxisState>& states) const;
   /// `numbers` of every row of the first operand go round.
   Traffic traffic_of_sums(const OperatorPlace& place, const std::vector<int64_t>& numbers) const;
 

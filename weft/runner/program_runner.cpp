@@ -106,7 +106,7 @@ std::vector<at::Tensor> ProgramRunner::run(const std::vector<at::Tensor>& given,
   if (tape != nullptr) *tape = {};
   std::vector<at::Tensor> made(program.values.size()), operands;
   std::vector<ParameterPtr> weights;
-  for (const LoweredSegment& segment : lowered_->segments) {
+  for (const FlowSegment& segment : lowered_->segments) {
     for (const size_t i : segment.begins) {
       const size_t value = lowered_->arrivals[i].value;
       WEFT_CHECK(values[value].defined(), "{} reads {}, which is not given",
@@ -120,10 +120,10 @@ std::vector<at::Tensor> ProgramRunner::run(const std::vector<at::Tensor>& given,
       graph.add_leaf(arrived[leaf], tape != nullptr && arrival.needs_gradient, arrival.is_weight);
     }
     for (const size_t i : segment.freed_arrivals) arrived[i].reset();
-    for (const LoweredSegment::Member& member : segment.members) {
+    for (const FlowSegment::Member& member : segment.members) {
       operands.clear();
       weights.clear();
-      for (const LoweredSegment::Read& read : member.reads) {
+      for (const FlowSegment::Read& read : member.reads) {
         operands.push_back(read.is_leaf ? graph.leaves[read.index] : made[read.index]);
         weights.push_back(read.is_leaf ? graph.parameters[read.index] : ParameterPtr());
       }
@@ -134,7 +134,7 @@ std::vector<at::Tensor> ProgramRunner::run(const std::vector<at::Tensor>& given,
       graph.ends.push_back(made[end]);
       values[end] = made[end].detach();
     }
-    for (const LoweredSegment::Member& member : segment.members) made[program.operators[member.op].result].reset();
+    for (const FlowSegment::Member& member : segment.members) made[program.operators[member.op].result].reset();
     if (tape != nullptr) tape->graphs_.push_back(std::move(graph));
   }
   std::vector<at::Tensor> results;
@@ -170,7 +170,7 @@ std::vector<at::Tensor> ProgramRunner::go_back(const std::vector<at::Tensor>& ou
   std::vector<at::Tensor> gradients(lowered_->program->values.size()), of_arrivals(lowered_->arrivals.size());
   for (size_t i = 0; i < lowered_->outputs.size(); ++i) gradients[lowered_->outputs[i]] = output_gradients[i];
   for (size_t number = lowered_->segments.size(); number-- > 0;) {
-    const LoweredSegment& segment = lowered_->segments[number];
+    const FlowSegment& segment = lowered_->segments[number];
     LocalGraph& graph = tape.graphs_[number];
     std::vector<at::Tensor> slopes;
     for (const size_t end : segment.ends) slopes.push_back(std::exchange(gradients[end], {}));
@@ -221,8 +221,8 @@ Traffic ProgramRunner::planned_traffic(const RunLengths& lengths) {
     traffic += plan->arrivals[i]->forward_traffic;
     traffic += plan->arrivals[i]->adjoint_traffic;
   }
-  for (const LoweredSegment& segment : lowered_->segments) {
-    const LoweredSegment::Member& member = segment.members.front();
+  for (const FlowSegment& segment : lowered_->segments) {
+    const FlowSegment::Member& member = segment.members.front();
     traffic += plan->places[member.op]->forward_inside;
     const bool goes_back =
         member.reads[0].is_leaf && lowered_->arrivals[segment.leaves[member.reads[0].index]].needs_gradient;
@@ -254,14 +254,14 @@ Traffic ProgramRunner::planned_bytes(const std::vector<at::Tensor>& given, const
     bytes += plan->arrivals[i]->forward_traffic.in_bytes(size_of(type));
     bytes += plan->arrivals[i]->adjoint_traffic.in_bytes(size_of(arrival.is_weight ? sum_type(type) : type));
   }
-  for (const LoweredSegment& segment : lowered_->segments) {
-    const LoweredSegment::Member& member = segment.members.front();
+  for (const FlowSegment& segment : lowered_->segments) {
+    const FlowSegment::Member& member = segment.members.front();
     const OperatorPlace& place = *plan->places[member.op];
     const Operator& op = program.operators[member.op];
     const at::ScalarType type = types[op.operands[0]];
     const int64_t size = size_of(op.kind == OperatorKind::kAttention ? type : sum_type(type));
     bytes += place.forward_inside.in_bytes(size);
-    const LoweredSegment::Read& read = member.reads[0];
+    const FlowSegment::Read& read = member.reads[0];
     if (read.is_leaf && lowered_->arrivals[segment.leaves[read.index]].needs_gradient)
       bytes += place.backward_inside.in_bytes(size);
   }

@@ -117,10 +117,18 @@ void change_layers(const Plan& to, Plan& plan) {
   }
 }
 
+/// What operators of a program do on an axis that stays.
+void change_strategy(const Plan& to, Plan& plan) {
+  if (plan.llm().tp != to.llm().tp) return;
+  plan.modules.back().strategy = to.llm().strategy;
+  plan.model = to.model;
+}
+
 /// Degrees, ranks and layers. What can stay as it was does: recomputation that is the same everywhere, ZeRO, mbs.
 void change_degrees(const Plan& to, Plan& plan) {
   const Plan before = plan;
   plan.modules = to.modules;
+  plan.model = to.model;  // which has the strategies of its modules
   plan.idle_ranks = to.idle_ranks;
   for (size_t i = 0; i < plan.modules.size(); ++i) {
     ModulePlan& module = plan.modules[i];
@@ -136,8 +144,9 @@ void change_degrees(const Plan& to, Plan& plan) {
   change_mbs(before, plan);
 }
 
-constexpr Change kChanges[] = {change_shared, change_zero,     change_sequence_parallel, change_recompute, change_mbs,
-                               change_layers, change_schedule, change_degrees,           change_balance};
+constexpr Change kChanges[] = {change_shared,  change_zero,   change_sequence_parallel, change_recompute,
+                               change_mbs,     change_layers, change_schedule,          change_strategy,
+                               change_degrees, change_balance};
 
 /// Without what makes no difference: a list of blocks that keep everything, ZeRO of a module that is not trained.
 Plan with_what_matters(Plan plan) {

@@ -130,6 +130,14 @@ inline Model program_example_model(const std::string& text) {
   return *std::move(model);
 }
 
+/// The plan with a strategy for its program.
+inline Plan with_program_strategy(Plan plan, BlockEntries blocks) {
+  plan.modules.back().strategy = {.mesh = {{"tp", plan.llm().tp}}, .blocks = std::move(blocks)};
+  const auto wrong = apply_strategies(plan);
+  WEFT_CHECK(!wrong, "{}", wrong->message());
+  return plan;
+}
+
 /// Numbers of a step's samples, by sample and input.
 inline std::vector<std::vector<std::vector<double>>> program_batch(const ProgramNumbers& numbers, int64_t step,
                                                                    int64_t batch) {
@@ -142,6 +150,24 @@ inline std::vector<std::vector<std::vector<double>>> program_batch(const Program
     if (numbers.targets && i % 2 == 1) samples.back()[*numbers.targets].front() = -100;
   }
   return samples;
+}
+
+/// A rank's share of a step's samples.
+inline StepBatch program_step_batch(const TrainingRank& rank,
+                                    const std::vector<std::vector<std::vector<double>>>& samples, int64_t step) {
+  StepBatch batch;
+  batch.assignment = assign_in_order(rank.batch_shape());
+  for (const auto& indices : batch.assignment.llm[static_cast<size_t>(rank.data_parallel_rank())]) {
+    std::vector<std::vector<std::vector<double>>> own;
+    for (const int64_t index : indices) own.push_back(samples[static_cast<size_t>(index)]);
+    NamedInputs named = named_inputs(*rank.numbers().program, own);
+    named.samples = indices;
+    Inputs inputs;
+    inputs.draws = std::make_shared<const DropoutDraws>(DropoutDraws{.seed = 9, .step = step});
+    inputs.named = std::make_shared<const NamedInputs>(std::move(named));
+    batch.microbatches.push_back(inputs.staged(rank.options()));
+  }
+  return batch;
 }
 
 /// The plan's ranks are threads of this program.
@@ -158,18 +184,7 @@ inline TrainingOutcome train_program(const TrainingExample& example, const Plan&
     const ProgramNumbers& numbers = *rank.numbers().program;
     for (int64_t step = 1; step <= example.steps; ++step) {
       const auto samples = program_batch(numbers, step, example.batch());
-      StepBatch batch;
-      batch.assignment = assign_in_order(rank.batch_shape());
-      for (const auto& indices : batch.assignment.llm[static_cast<size_t>(rank.data_parallel_rank())]) {
-        std::vector<std::vector<std::vector<double>>> own;
-        for (const int64_t index : indices) own.push_back(samples[static_cast<size_t>(index)]);
-        NamedInputs named = named_inputs(numbers, own);
-        named.samples = indices;
-        Inputs inputs;
-        inputs.draws = std::make_shared<const DropoutDraws>(DropoutDraws{.seed = 9, .step = step});
-        inputs.named = std::make_shared<const NamedInputs>(std::move(named));
-        batch.microbatches.push_back(inputs.staged(rank.options()));
-      }
+      const StepBatch batch = program_step_batch(rank, samples, step);
       const StepReport report = rank.step(batch, named_inputs(numbers, samples).num_targets, kExampleRate);
       const std::lock_guard lock(guard);
       if (world.rank() != 0) continue;

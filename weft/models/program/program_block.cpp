@@ -88,17 +88,17 @@ std::unique_ptr<ProgramBlock::Running> ProgramBlock::make_running(Program progra
   return running;
 }
 
-void ProgramBlock::place(const MeshGroups& groups) {
+void ProgramBlock::place(const MeshGroups& groups, at::ScalarType type) {
   const Program& program = block_->program;
   if (program.operators.empty()) return;
-  RunnerOptions options;
+  RunnerOptions options{.reduces_first = at::elementSize(type) < at::elementSize(at::kFloat)};
   bool drops = false;
   for (size_t value = 0; value < program.values.size(); ++value) {
     const bool is_frozen = parameters_[value] && !parameters_[value]->is_trainable();
     options.wants_gradient.push_back(!is_frozen && program.has_gradient(value));
   }
   for (const Operator& op : program.operators) drops |= op.calculation.dropout > 0;
-  const RunStrategy strategy = usual_strategy(*block_);
+  const RunStrategy strategy = run_strategy(*block_);
   training_ = make_running(program, strategy, groups, options);
   for (size_t value = 0; value < program.values.size(); ++value) {
     if (!parameters_[value]) continue;

@@ -24,8 +24,8 @@ class ProgramBlock : public std::enable_shared_from_this<ProgramBlock> {
   ParameterPtr parameter(const std::string& weight) const;
 
   /// Makes the runner, once it is known what is trained. The mesh has the tensor-parallel axis alone; all of its ranks
-  /// do this alike.
-  void place(const MeshGroups& groups);
+  /// do this alike. `type` is that of rows.
+  void place(const MeshGroups& groups, at::ScalarType type);
 
   /// Rows [rows, width] as the block before gave them become rows for the next one; of the exit, what the loss is the
   /// sum of. Data with no operator are given as they come.

@@ -53,10 +53,10 @@ ProgramNetwork::ProgramNetwork(const Module& module, const ProgramNumbers& numbe
   exit_ = std::make_shared<ProgramBlock>(ends.exit, numbers.rows, first_operator, table_);
 }
 
-void ProgramNetwork::place(const MeshGroups& tensor_parallel) {
-  if (entry_) entry_->place(tensor_parallel);
-  for (const auto& layer : layers_) layer->place(tensor_parallel);
-  if (exit_) exit_->place(tensor_parallel);
+void ProgramNetwork::place(const MeshGroups& tensor_parallel, at::ScalarType type) {
+  if (entry_) entry_->place(tensor_parallel, type);
+  for (const auto& layer : layers_) layer->place(tensor_parallel, type);
+  if (exit_) exit_->place(tensor_parallel, type);
 }
 
 at::Tensor ProgramNetwork::enter(const Inputs& inputs, const std::vector<MediaRows>& /*media*/,

@@ -19,7 +19,7 @@ class ProgramNetwork : public ModuleNetwork {
                    const RunContext& outside) const override;
   ParameterPtr table() const override { return table_; }
   bool is_tied() const override { return is_tied_; }
-  void place(const MeshGroups& tensor_parallel) override;
+  void place(const MeshGroups& tensor_parallel, at::ScalarType type) override;
 
  private:
   std::shared_ptr<ProgramBlock> entry_;

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <random>
+
+#include "weft/program/program_blocks.h"
+#include "weft/program/program_strategy.h"
+
+namespace weft {
+
+/// Any choices that the rules of a program's operators allow, good or bad: for most operators of every kind of block.
+inline BlockEntries random_strategy(const Module& module, std::mt19937_64& random) {
+  BlockEntries blocks;
+  for (const Block* kind : kinds_of_blocks(module)) {
+    const BlockProgram& block = *kind->program;
+    for (size_t i = 0; i < block.num_own; ++i) {
+      if (random() % 5 == 0) continue;
+      const Operator& op = block.program.operators[i];
+      const std::vector<Choice> choices = choices_of(op.rule);
+      const Choice choice = choices[random() % choices.size()];
+      blocks[kind->name].push_back({.pattern = op.name, .words = {{"tp", text_of(op.rule, choice)}}});
+    }
+  }
+  return blocks;
+}
+
+}  // namespace weft

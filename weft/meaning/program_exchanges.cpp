@@ -1,0 +1,165 @@
+#include "weft/meaning/program_exchanges.h"
+
+#include <algorithm>
+
+#include "weft/base/check.h"
+#include "weft/meaning/exchange_calls.h"
+#include "weft/program/program_ops.h"
+#include "weft/program/value_layout.h"
+
+namespace weft {
+namespace {
+
+/// Sums, and gradients of weights, are at least in fp32.
+int64_t sum_bytes(int64_t bytes) {
+  return std::max<int64_t>(4, bytes);
+}
+
+/// Bytes of a number of every value that has a gradient; losses are sums.
+std::vector<int64_t> value_bytes(const Program& program, int64_t compute_bytes) {
+  std::vector<int64_t> bytes(program.values.size(), compute_bytes);
+  for (const Operator& op : program.operators) {
+    for (const size_t operand : op.operands) {
+      if (program.has_gradient(operand)) bytes[op.result] = std::max(bytes[op.result], bytes[operand]);
+    }
+    if (op.kind == OperatorKind::kCrossEntropy) bytes[op.result] = sum_bytes(bytes[op.result]);
+  }
+  return bytes;
+}
+
+/// Lists what happens in one block.
+class ExchangeList {
+ public:
+  ExchangeList(const ProgramFlow& flow, const RunLengths& lengths, int64_t compute_bytes)
+      : flow_(flow), lengths_(lengths), bytes_(value_bytes(*flow.program, compute_bytes)) {}
+
+  std::vector<ProgramExchange> list() {
+    for (const FlowSegment& segment : flow_.segments) {
+      for (const size_t i : segment.begins) add_arrival(flow_.arrivals[i], /*goes_back=*/false);
+      add_inside(segment, /*goes_back=*/false);
+    }
+    for (size_t i = flow_.segments.size(); i-- > 0;) {
+      add_inside(flow_.segments[i], /*goes_back=*/true);
+      for (const bool are_weights : {false, true}) {
+        const std::vector<size_t>& begins = flow_.segments[i].begins;
+        for (size_t k = begins.size(); k-- > 0;) {
+          const Arrival& arrival = flow_.arrivals[begins[k]];
+          if (arrival.needs_gradient && arrival.is_weight == are_weights) add_arrival(arrival, /*goes_back=*/true);
+        }
+      }
+    }
+    return std::move(list_);
+  }
+
+ private:
+  void add(std::vector<Step> steps, BlockPass pass, int64_t element_bytes) {
+    for (Step& step : steps) {
+      if (is_collective(step.kind))
+        list_.push_back({.pass = pass, .step = std::move(step), .element_bytes = element_bytes});
+    }
+  }
+
+  void add_arrival(const Arrival& arrival, bool goes_back) {
+    const auto layout_of = [&](const std::vector<AxisState>& states) {
+      return *value_layout(*flow_.program, lengths_, flow_.grid, arrival.value, states);
+    };
+    const int64_t bytes = bytes_[arrival.value];
+    if (!goes_back) return add(arrival.form.forward(layout_of), BlockPass::kForward, bytes);
+    add(arrival.form.adjoint(layout_of), arrival.is_weight ? BlockPass::kBackwardWeight : BlockPass::kBackwardInput,
+        arrival.is_weight ? sum_bytes(bytes) : bytes);
+  }
+
+  /// What an operator does by itself, which stands alone in its segment.
+  void add_inside(const FlowSegment& segment, bool goes_back) {
+    const FlowSegment::Member& member = segment.members.front();
+    if (flow_.inside_axes(member.op).empty()) return;
+    const bool has_gradient =
+        member.reads[0].is_leaf && flow_.arrivals[segment.leaves[member.reads[0].index]].needs_gradient;
+    if (goes_back && !has_gradient) return;
+    const Operator& op = flow_.program->operators[member.op];
+    const BlockPass pass = goes_back ? BlockPass::kBackwardInput : BlockPass::kForward;
+    const int64_t bytes = bytes_[op.operands[0]];
+    if (op.kind == OperatorKind::kAttention) {
+      const TransitionForm form = keys_form(flow_, member.op);
+      const auto layout_of = [&](const std::vector<AxisState>& states) {
+        return keys_layout(*flow_.program, member.op, flow_.grid, lengths_, states);
+      };
+      return add(goes_back ? form.adjoint(layout_of) : form.forward(layout_of), pass, bytes);
+    }
+    // On one axis, the rows of what is cut inside are on all ranks.
+    const Layout rows = *value_layout(*flow_.program, lengths_, flow_.grid, op.operands[0],
+                                      operand_states(*flow_.program, op, flow_.choices[member.op], 0));
+    int64_t num_rows = 1;
+    for (size_t dim = 0; dim + 1 < rows.num_dims(); ++dim) num_rows *= rows.shape()[dim];
+    const InsideSums sums = inside_sums(op);
+    for (const int64_t numbers : goes_back ? sums.backward : sums.forward)
+      list_.push_back({.pass = pass, .step = {}, .summed = numbers * num_rows, .element_bytes = sum_bytes(bytes)});
+  }
+
+  const ProgramFlow& flow_;
+  const RunLengths& lengths_;
+  std::vector<int64_t> bytes_;
+  std::vector<ProgramExchange> list_;
+};
+
+ProgramFlow make_flow(const BlockProgram& block, int64_t tp, bool reduces_first,
+                      const std::vector<bool>& wants_gradient) {
+  const Program& program = block.program;
+  std::vector<bool> wants(program.values.size());
+  for (size_t value = 0; value < wants.size(); ++value) {
+    const ProgramValue::Role role = program.values[value].role;
+    wants[value] = role == ProgramValue::Role::kInput ||
+                   (is_weight(program, value) && (wants_gradient.empty() || wants_gradient[value]));
+  }
+  auto flow = flow_of(program, run_strategy(block), *AxisGrid::create({{"tp", tp}}), wants, reduces_first);
+  WEFT_CHECK(flow.ok(), "{}", flow.error().message());
+  return *std::move(flow);
+}
+
+}  // namespace
+
+ProgramMeaning::ProgramMeaning(const BlockProgram& block, int64_t tp, bool reduces_first,
+                               const std::vector<bool>& wants_gradient)
+    : block_(&block), flow_(make_flow(block, tp, reduces_first, wants_gradient)) {}
+
+RunLengths ProgramMeaning::lengths(int64_t samples) const {
+  const Program& program = block_->program;
+  auto lengths = changed_lengths(program, {{program.dims[block_->rows.sample_dim].name, samples}});
+  WEFT_CHECK(lengths.ok(), "{}", lengths.error().message());
+  return *std::move(lengths);
+}
+
+int64_t ProgramMeaning::elements(size_t value, const std::vector<AxisState>& states, const RunLengths& lengths,
+                                 std::optional<int64_t> tp_rank) const {
+  const Layout layout = *value_layout(block_->program, lengths, flow_.grid, value, states);
+  // The first rank never has less than another.
+  return layout.num_local_elements(tp_rank.value_or(0));
+}
+
+int64_t ProgramMeaning::elements(size_t value, const RunLengths& lengths, std::optional<int64_t> tp_rank) const {
+  return elements(value, flow_.states[value], lengths, tp_rank);
+}
+
+int64_t ProgramMeaning::elements(const Arrival& arrival, const RunLengths& lengths,
+                                 std::optional<int64_t> tp_rank) const {
+  return elements(arrival.value, arrival.states, lengths, tp_rank);
+}
+
+std::vector<ProgramExchange> ProgramMeaning::exchanges(const RunLengths& lengths, int64_t compute_bytes) const {
+  if (flow_.grid.size(0) == 1) return {};
+  return ExchangeList(flow_, lengths, compute_bytes).list();
+}
+
+std::vector<bool> trained_values(const Block& block, const std::vector<OpGradients>& gradients) {
+  std::vector<bool> trained;
+  for (const auto& place : weight_places(block.program->program, block.ops))
+    trained.push_back(place && (place->is_bias ? gradients[place->op].of_bias : gradients[place->op].of_weight));
+  return trained;
+}
+
+void add_calls(const ProgramExchange& exchange, const RankGroup& tensor, CallList& calls) {
+  if (!exchange.step) return calls.all_reduce(tensor, exchange.summed, exchange.element_bytes);
+  calls.add(tensor, operation_of(exchange.step->kind), traffic_of(*exchange.step, tensor.rank), exchange.element_bytes);
+}
+
+}  // namespace weft

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "weft/meaning/block_exchanges.h"
+#include "weft/meaning/call_list.h"
+#include "weft/program/program_blocks.h"
+#include "weft/program/program_flow.h"
+
+namespace weft {
+
+/// What tensor-parallel ranks do with each other at one point of a block of a user's own program.
+struct ProgramExchange {
+  BlockPass pass = BlockPass::kForward;
+  std::optional<Step> step;  ///< a value changes its layout, or its gradient does
+  int64_t summed = 0;        ///< elsewhere: elements that are summed inside of an operator
+  int64_t element_bytes = 0;
+};
+
+/// A block of a program on its tensor-parallel ranks. Everybody who needs to know what its strategy makes of it asks
+/// here: what one run takes, what a rank has of a value, what is communicated.
+class ProgramMeaning {
+ public:
+  /// The block must outlive it. `wants_gradient`: by value, whether a weight is trained; empty: all are.
+  ProgramMeaning(const BlockProgram& block, int64_t tp, bool reduces_first,
+                 const std::vector<bool>& wants_gradient = {});
+
+  const ProgramFlow& flow() const { return flow_; }
+  /// Of a run with so many samples.
+  RunLengths lengths(int64_t samples) const;
+  /// Samples that so many rows between blocks are of.
+  int64_t samples_of(int64_t rows) const { return rows / block_->rows.rows_per_sample; }
+  /// Elements that a rank has of a value as it is made, or the most that any has.
+  int64_t elements(size_t value, const RunLengths& lengths, std::optional<int64_t> tp_rank) const;
+  /// The same of a value as it arrived.
+  int64_t elements(const Arrival& arrival, const RunLengths& lengths, std::optional<int64_t> tp_rank) const;
+
+  /// In order: forward, then back. Those of weights' gradients (BlockPass) run in their turn, or later where a schedule
+  /// splits backwards.
+  std::vector<ProgramExchange> exchanges(const RunLengths& lengths, int64_t compute_bytes) const;
+
+ private:
+  int64_t elements(size_t value, const std::vector<AxisState>& states, const RunLengths& lengths,
+                   std::optional<int64_t> tp_rank) const;
+
+  const BlockProgram* block_;
+  ProgramFlow flow_;
+};
+
+/// Whether operators that are to read summands read sums instead: below fp32 each summand would be rounded by itself.
+inline bool reduces_first(Precision compute) {
+  return num_bytes(compute) < 4;
+}
+
+/// By value of a block's program: whether it is a weight that has a gradient, as its operators say.
+std::vector<bool> trained_values(const Block& block, const std::vector<OpGradients>& gradients);
+
+/// What one rank calls for it.
+void add_calls(const ProgramExchange& exchange, const RankGroup& tensor, CallList& calls);
+
+}  // namespace weft

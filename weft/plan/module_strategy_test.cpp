@@ -1,0 +1,104 @@
+#include "weft/plan/module_strategy.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/source_tree.h"
+#include "weft/base/file.h"
+#include "weft/plan/diff.h"
+#include "weft/plan/plan_json.h"
+#include "weft/program/program_blocks.h"
+#include "weft/spec/model_reader.h"
+
+namespace weft::module_strategy_test {
+namespace {
+
+const std::string kTp = "llama3-8b_gpipe_tp2_pp2_dp2";
+
+/// A shipped plan of tp 2 whose model is the manual's encoder.
+Json encoder_plan(const Json& strategy) {
+  const std::filesystem::path tree = source_tree();
+  Json json = read_document((tree / ("scenarios/plans/" + kTp + ".json")).string())->root;
+  const Json config = {{"model_type", kProgramFamily},
+                       {kProgramKey, *read_file(tree / "docs/manual/encoder.txt", 1 << 20)}};
+  json["model"] = {{"name", "encoder"}, {"hash", hash_of(config)}, {"config", config}};
+  json["modules"]["llm"]["layers"] = {{1}, {1}};
+  json["modules"]["llm"].erase("recompute");
+  json["modules"]["llm"]["strategy"] = strategy;
+  return json;
+}
+
+Result<Plan> read(const Json& json) {
+  return read_plan({.source = "plan.json", .root = json});
+}
+
+std::string refusal(const Json& strategy) {
+  const Result<Plan> plan = read(encoder_plan(strategy));
+  return plan ? "" : plan.error().message();
+}
+
+const Op& op_of(const Plan& plan, const std::string& op) {
+  return op_named(plan.model.modules.back().distinct_layers.front(), op);
+}
+
+TEST(ModuleStrategy, SaysWhatOperatorsDoAndWhatRanksHold) {
+  const Json strategy = {
+      {"mesh", {{"tp", 2}}},
+      {"blocks", {{"layer", {{"up", {{"tp", "cut b"}}}, {"down", {{"tp", "cut h"}}}, {"n1", {{"tp", "cut h"}}}}}}}};
+  const Result<Plan> plan = read(encoder_plan(strategy));
+  ASSERT_TRUE(plan.ok()) << plan.error().message();
+  const Result<Plan> usual = read(encoder_plan(Json::object()));
+  ASSERT_TRUE(usual.ok()) << usual.error().message();
+  // The usual way cuts the wide rows: the first product by its outputs, the second by its inputs.
+  EXPECT_EQ(op_of(*usual, "up").held, (HeldWeights{.weight = HeldCut{.dim = 0}}));
+  EXPECT_EQ(op_of(*usual, "down").held, (HeldWeights{.weight = HeldCut{.dim = 1}}));
+  EXPECT_EQ(op_of(*usual, "n1").held, HeldWeights{});
+  EXPECT_EQ(op_of(*plan, "up").held, HeldWeights{});
+  EXPECT_EQ(op_of(*plan, "down").held, (HeldWeights{.weight = HeldCut{.dim = 0}}));
+  EXPECT_EQ(op_of(*plan, "n1").held, (HeldWeights{.weight = HeldCut{.dim = 0}, .bias = HeldCut{.dim = 0}}));
+  // What no entry names stays as it is.
+  EXPECT_EQ(op_of(*plan, "qkv").held, op_of(*usual, "qkv").held);
+  EXPECT_EQ(to_json(plan->llm().strategy), strategy);
+  EXPECT_EQ(entries_of(plan->model.modules.back(), usual->model.modules.back()),
+            (BlockEntries{{"layer",
+                           {{.pattern = "n1", .words = {{"tp", "cut h"}}},
+                            {.pattern = "up", .words = {{"tp", "cut b"}}},
+                            {.pattern = "down", .words = {{"tp", "cut h"}}}}}}));
+}
+
+TEST(ModuleStrategy, IsWrittenAsItWasReadAndCompared) {
+  const Json strategy = {{"blocks", {{"exit", {{"logits", {{"tp", "cut b"}}}}}}}};
+  const Plan plan = *read(encoder_plan(strategy)), usual = *read(encoder_plan(Json::object()));
+  const std::string text = plan_to_text(plan);
+  EXPECT_EQ(plan_to_text(*read(Json::parse(text))), text);
+  EXPECT_EQ(plan_to_json(usual)["modules"]["llm"].count("strategy"), 0);
+  const std::vector<Difference> differences = diff_plans(usual, plan);
+  ASSERT_EQ(differences.size(), 1);
+  EXPECT_EQ(differences[0].field, "modules.llm.strategy");
+}
+
+TEST(ModuleStrategy, WhatIsNotForThePlanIsRefusedByField) {
+  const auto expect = [](const Json& strategy, const std::string& says) {
+    EXPECT_NE(refusal(strategy).find("plan.json: modules.llm.strategy" + says), std::string::npos) << refusal(strategy);
+  };
+  const auto layer = [](const Json& entries) { return Json{{"blocks", {{"layer", entries}}}}; };
+  expect({{"mesh", {{"tp", 4}}}}, ".mesh: is tp=4, but the module has tp 2");
+  expect({{"mesh", {{"tp", 2}, {"dp", 2}}}}, ".mesh: is tp=2,dp=2, but the module has tp 2");
+  expect({{"mesh", 2}}, ".mesh: is no list of axes");
+  expect({{"blocks", {{"layers", {{"up", "b"}}}}}}, ".blocks.layers: is no kind of block of the module. Known are");
+  expect(layer({{"upp", "b"}}), ".blocks.layer.upp: no operator of encoder fits the pattern");
+  expect(layer({{"up", "z"}}), ".blocks.layer.up: up: 'z' is no choice of the rule");
+  expect(layer({{"up", {{"dp", "b"}}}}), ".blocks.layer.up: the mesh tp 2 has no axis 'dp'");
+  expect(layer({{"up", "b"}, {"u*", "f"}}), ".blocks.layer.u*: up is pinned to 'cut f' on tp, but 'up' pins it");
+  expect(layer({{"up", {1}}}), ".blocks.layer: 'up' has a list, expected is a word");
+  expect({{"block", Json::object()}}, ".block: is not a known field");
+  Json alone = encoder_plan(layer({{"up", "b"}}));
+  alone["modules"]["llm"]["tp"] = 1;
+  EXPECT_NE(read(alone).error().message().find("modules.llm.strategy: is given, but tp is 1"), std::string::npos);
+  Json other = read_document((source_tree() / ("scenarios/plans/" + kTp + ".json")).string())->root;
+  other["modules"]["llm"]["strategy"] = layer({{"up", "b"}});
+  EXPECT_NE(read(other).error().message().find("modules.llm.strategy: is given, but llama3-8b is no program"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace weft::module_strategy_test

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "weft/program/module.h"
+#include "weft/program/strategy_entries.h"
+
+namespace weft {
+
+/// What operators of a user's own program do on the tensor-parallel axis where that is not the usual: by kind of block
+/// (its name: entry, layer, exit) entries for its operators. Operators that no entry fits do the usual.
+using BlockEntries = std::map<std::string, std::vector<StrategyEntry>>;
+
+/// The module with such choices: what its blocks compute and communicate, and which part of its weights a rank holds.
+/// Fails for a kind of block that it has not, and as pins_of does, with the field below the strategy.
+Result<Module> with_strategy(const Module& module, const BlockEntries& blocks, int64_t tp);
+
+/// The inverse: of every operator with another choice than `usual` has, its choice in words. Both are of one program.
+BlockEntries entries_of(const Module& module, const Module& usual);
+
+/// Has blocks of a program hold their weights as their operators read them: a part where a choice cuts the weight, all
+/// of it otherwise. A tied table lies as the entry reads it.
+void hold_weights(Module& module);
+
+/// The kinds of a module's blocks by their names, the entry first.
+std::vector<const Block*> kinds_of_blocks(const Module& module);
+
+}  // namespace weft

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "weft/search/plan_advice.h"
+
+namespace weft {
+
+/// Strategies of one program for one degree of tensor parallelism, besides the usual one: for every kind of block a few
+/// of which none is better than another in both time and memory, found operator by operator (weft/shard), and joined.
+/// `samples` run at once.
+Result<std::vector<ModuleStrategy>> offered_strategies(const Model& model, const Cluster& cluster, Precision precision,
+                                                       AttentionKernel attention, int64_t tp, int64_t samples);
+
+/// What a strategy gained.
+struct StrategyGain {
+  ModuleStrategy strategy;
+  double usual_ms = 0;  ///< the fastest plan without any
+  double ms = 0;        ///< with it
+  int64_t num_tried = 0;
+};
+
+/// Searches plans of a user's own program with every strategy that is offered for a degree of the space, those of the
+/// plans that were found first, and takes over what is faster: the fastest plan never gets worse. Nothing where the
+/// usual strategy stays, or the model is no program.
+Result<std::optional<StrategyGain>> improve_by_strategies(const PlanProblem& problem, const PlanSearchOptions& options,
+                                                          PlanSearchResult& result);
+
+/// The same problem with a strategy: its model does what the strategy says, and its degree is the strategy's. Plans
+/// that a search finds for it lack the words of the strategy (search_with has them).
+Result<PlanProblem> problem_with(const ModuleStrategy& strategy, PlanProblem problem);
+
+/// Searches plans with a strategy that is given.
+Result<PlanSearchResult> search_with(const ModuleStrategy& strategy, const PlanProblem& problem,
+                                     const PlanSearchOptions& options);
+
+}  // namespace weft

@@ -1,0 +1,121 @@
+#include "weft/search/program_strategies.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/source_tree.h"
+#include "weft/base/file.h"
+#include "weft/meaning/check.h"
+#include "weft/plan/plan_json.h"
+#include "weft/simulate/plan_simulator.h"
+#include "weft/spec/model_reader.h"
+#include "weft/spec/scenario.h"
+
+namespace weft::program_strategies_test {
+namespace {
+
+const Scenarios kScenarios(source_tree().string() + "/scenarios");
+
+Model program_model(const std::string& text) {
+  auto model = read_model({.source = "program", .root = {{"model_type", kProgramFamily}, {kProgramKey, text}}}, "own");
+  WEFT_CHECK(model.ok(), "{}", model.error().message());
+  return *std::move(model);
+}
+
+/// Two narrow products of many rows: gathering what each rank has made of its rows moves half of what a sum does.
+std::string narrow_program() {
+  return R"(weft_program 1 narrow
+dim b 4
+dim s 4096
+dim h 1024
+dim f 1024
+input x [b s h]
+repeat 4 x
+weight w1 [f h]
+up = einsum(x, w1) : b s h, f h -> b s f
+act = elementwise(up) : b s f -> b s f ; does relu
+weight w2 [h f]
+down = einsum(act, w2) : b s f, h f -> b s h
+y = add(x, down) : b s h, b s h -> b s h
+end y
+square = multiply(y, y) : b s h, b s h -> b s h
+loss = sum(square) : b s h ->
+)";
+}
+
+PlanProblem problem_of(Model model, int64_t samples, int64_t tp) {
+  PlanProblem problem{.model = std::move(model), .cluster = {}, .workload = {}, .space = {}};
+  problem.cluster = *kScenarios.cluster("dgx_h100", 1);
+  problem.workload = *kScenarios.workload("text_4k");
+  problem.workload.global_batch_samples = samples;
+  problem.workload.tokens =
+      Distribution::constant(static_cast<double>(problem.model.numbers.program->rows.rows_per_sample));
+  problem.workload.tokens_include_media = true;
+  problem.space.tp = {.values = {tp}};
+  problem.space.mbs = {.values = {1, 4}};
+  return problem;
+}
+
+PlanSearchResult searched(const PlanProblem& problem) {
+  auto result = search_plans(problem.model, problem.cluster, problem.workload, problem.space, {});
+  WEFT_CHECK(result.ok(), "{}", result.error().message());
+  return *std::move(result);
+}
+
+TEST(ProgramStrategySearch, TakesOverWhatIsFasterAndSaysByHowMuch) {
+  const PlanProblem problem = problem_of(program_model(narrow_program()), 32, 8);
+  PlanSearchResult result = searched(problem);
+  const double usual_ms = result.best.front().step_time_ms;
+  const auto gain = improve_by_strategies(problem, {}, result);
+  ASSERT_TRUE(gain.ok()) << gain.error().message();
+  ASSERT_TRUE(gain->has_value());
+  EXPECT_EQ((*gain)->usual_ms, usual_ms);
+  EXPECT_LT((*gain)->ms, usual_ms);
+  EXPECT_EQ((*gain)->ms, result.best.front().step_time_ms);
+  // The plan stands alone: read back, it is legal and takes as long as was said.
+  const Plan& plan = result.best.front().plan;
+  EXPECT_EQ(plan.llm().strategy, (*gain)->strategy);
+  const Result<Plan> read = read_plan({.source = "plan.json", .root = plan_to_json(plan)});
+  ASSERT_TRUE(read.ok()) << read.error().message();
+  EXPECT_TRUE(check_plan(*read).empty());
+  EXPECT_NEAR(simulate_plan(*read, {})->step_time_ms, (*gain)->ms, 1e-9 * usual_ms);
+  // Without the strategy the same plan takes longer.
+  Json bare = plan_to_json(plan);
+  bare["modules"]["llm"].erase("strategy");
+  EXPECT_GT(simulate_plan(*read_plan({.source = "plan.json", .root = bare}), {})->step_time_ms, (*gain)->ms);
+}
+
+TEST(ProgramStrategySearch, NeverMakesAPlanSlower) {
+  for (const char* file : {"encoder.txt", "regression.txt"}) {
+    const std::string text = *read_file(source_tree() / "docs/manual" / file, 1 << 20);
+    for (const int64_t tp : {1, 2, 4}) {
+      SCOPED_TRACE(std::string(file) + " tp " + std::to_string(tp));
+      PlanProblem problem = problem_of(program_model(text), 64, tp);
+      PlanSearchResult result = searched(problem);
+      ASSERT_FALSE(result.best.empty());
+      const double usual_ms = result.best.front().step_time_ms;
+      const auto gain = improve_by_strategies(problem, {}, result);
+      ASSERT_TRUE(gain.ok()) << gain.error().message();
+      EXPECT_LE(result.best.front().step_time_ms, usual_ms);
+      EXPECT_EQ(gain->has_value(), !result.best.front().plan.llm().strategy.is_empty());
+      EXPECT_NEAR(simulate_plan(result.best.front().plan, {})->step_time_ms, result.best.front().step_time_ms,
+                  1e-9 * usual_ms);
+    }
+  }
+}
+
+TEST(ProgramStrategySearch, OffersStrategiesThatRulesAllow) {
+  const Model model = program_model(*read_file(source_tree() / "docs/manual/encoder.txt", 1 << 20));
+  const Cluster cluster = *kScenarios.cluster("dgx_h100", 1);
+  for (const int64_t tp : {2, 4, 8}) {
+    const auto offered = offered_strategies(model, cluster, Precision::kBf16, AttentionKernel::kFused, tp, 4);
+    ASSERT_TRUE(offered.ok()) << offered.error().message();
+    EXPECT_FALSE(offered->empty());
+    for (const ModuleStrategy& strategy : *offered) {
+      EXPECT_EQ(strategy.mesh, (std::vector<Axis>{{"tp", tp}}));
+      EXPECT_TRUE(with_strategy(model.modules.back(), strategy.blocks, tp).ok());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft::program_strategies_test
