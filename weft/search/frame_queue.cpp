@@ -1,7 +1,10 @@
 #include "weft/search/frame_queue.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
+#include <queue>
+#include <utility>
 
 #include "weft/search/enumerate.h"
 #include "weft/search/precision.h"
@@ -45,17 +48,23 @@ std::vector<int64_t> FrameQueue::pipelines() const {
 }
 
 Frame* FrameQueue::least_with(int64_t pp, double limit_ms, FrameBounds& bounds, const Deadline& deadline) {
-  while (true) {
-    Frame* least = nullptr;
-    for (Frame& frame : frames_) {
-      const bool is_known = frame.degrees.pp == pp && frame.bound_ms > 0 && !frame.is_probed;
-      if (is_known && (least == nullptr || frame.bound_ms < least->bound_ms)) least = &frame;
-    }
-    if (least == nullptr || least->bound_ms >= limit_ms) return nullptr;
-    if (least->is_refined) return least;
-    if (deadline.is_over()) return nullptr;
-    refine(*least, limit_ms, bounds);
+  // By bound, of equals the first in the list.
+  using Place = std::pair<double, uint32_t>;
+  std::priority_queue<Place, std::vector<Place>, std::greater<>> queue;
+  for (uint32_t i = 0; i < frames_.size(); ++i) {
+    const Frame& frame = frames_[i];
+    if (frame.degrees.pp == pp && frame.bound_ms > 0 && !frame.is_probed) queue.emplace(frame.bound_ms, i);
   }
+  while (!queue.empty() && queue.top().first < limit_ms) {
+    const uint32_t place = queue.top().second;
+    Frame& least = frames_[place];
+    if (least.is_refined) return &least;
+    if (deadline.is_over()) return nullptr;
+    refine(least, limit_ms, bounds);
+    queue.pop();
+    queue.emplace(least.bound_ms, place);
+  }
+  return nullptr;
 }
 
 std::vector<const Frame*> FrameQueue::likely_to_fit(size_t most, double memory_gib, FrameBounds& bounds) {
