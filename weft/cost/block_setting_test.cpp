@@ -136,6 +136,54 @@ TEST(Bridge, SharesTheCardsWithWhatElseLeavesTheNode) {
   EXPECT_NEAR(shared_ms()[0], 7.5, 1e-12);
 }
 
+TEST(Bridge, TakesFromATransferWhatTheTransferTakesFromIt) {
+  Plan plan = text_plan(gpt_model({}), real_links(4, 8, 2), {.tp = 8, .pp = 2, .dp = 2}, 512);
+  ModuleCosts costs;
+  costs.pipeline_link = next_stage_link(plan);
+  costs.gradient_link = {.num_ranks = 2, .num_nodes = 2};
+  const std::vector<BridgeTime> bridges = {
+      {.busy_ms = 4, .leaves_node = true}, {.busy_ms = 1, .leaves_node = true}, {.busy_ms = 9, .leaves_node = false}};
+  EXPECT_EQ(bridges_hold_up_ms(plan, costs, bridges), 0) << "nothing is passed on";
+  const std::vector<double> alone_ms = {shared_bridge_ms(plan, costs, bridges, 0),
+                                        shared_bridge_ms(plan, costs, bridges, 1)};
+  costs.boundary_bytes = 2 * 25e6 / 4;  // 2 ms for each of eight senders
+  // While two are on their way each is half as fast: 2 ms with the longer bridge, 1 ms with the shorter.
+  EXPECT_NEAR(bridges_hold_up_ms(plan, costs, bridges), 2 + 1, 1e-12);
+  double taken_ms = 0;
+  for (size_t i = 0; i < 2; ++i) taken_ms += shared_bridge_ms(plan, costs, bridges, i) - alone_ms[i];
+  EXPECT_NEAR(bridges_hold_up_ms(plan, costs, bridges), taken_ms, 1e-12);
+  costs.pipeline_link.num_nodes = 1;
+  EXPECT_EQ(bridges_hold_up_ms(plan, costs, bridges), 0) << "transfers stay in the node";
+}
+
+TEST(Bridge, HoldsUpTransfersOfTheStageAtWhichTheLlmBegins) {
+  Plan plan = *read_plan_file(source_tree().string() + "/scenarios/plans/qwen2.5-vl-7b_disjoint_stream.json");
+  ASSERT_EQ(plan.llm().pp, 2);
+  const auto busy_ms = [&](double images) {
+    Plan priced = plan;
+    priced.workload.images = {Distribution::constant(images), Distribution::constant(1024)};
+    CostModel model = *CostModel::create(priced);
+    PlanCosts costs;
+    model.price(priced, costs);
+    std::vector<double> busy;
+    for (const StageCost& stage : costs.stages) busy.push_back(stage.transfer_busy_ms);
+    return busy;
+  };
+  plan.cluster.between_nodes = {.bandwidth_gb_per_s = 8, .latency_us = 0};
+  plan.cluster.efficiency.between_nodes = 1;
+  plan.workload.tokens = Distribution::constant(4096);
+  plan.workload.tokens_include_media = true;
+  EXPECT_EQ(busy_ms(2), busy_ms(0)) << "stages are neighbours in a node";
+  // One device a node: everything leaves it.
+  plan.cluster.nodes = 16;
+  plan.cluster.devices_per_node = plan.cluster.cards_per_node = 1;
+  const std::vector<double> without = busy_ms(0), with = busy_ms(2);
+  EXPECT_NEAR(without[0], 4096 * 3584 * 2 / 2 / 8e6, 1e-9);
+  // The bridge of the first test, which is shorter than the transfer.
+  EXPECT_NEAR(with[0] - without[0], 2 * 256 * 3584 * 2 / 2 / 8e6, 1e-9);
+  EXPECT_EQ(with[1], 0) << "the last stage passes nothing on";
+}
+
 TEST(Bridge, WithoutRowsNothingIsSent) {
   Plan plan = *read_plan_file(source_tree().string() + "/scenarios/plans/qwen2.5-vl-7b_disjoint_stream.json");
   plan.workload.images = {Distribution::constant(0), Distribution::constant(1024)};

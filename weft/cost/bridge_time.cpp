@@ -16,6 +16,12 @@ bool zero_leaves_node(const ModulePlan& llm, const ModuleCosts& costs) {
   return (rules.scatters_gradients || rules.releases_values) && costs.gradient_link.num_nodes > 1;
 }
 
+/// How long a bridge and a transfer of the pipeline hold each other up where both leave the node.
+double met_by_transfer_ms(const Plan& plan, const ModuleCosts& llm, const BridgeTime& bridge) {
+  if (!bridge.leaves_node || plan.llm().pp == 1 || llm.pipeline_link.num_nodes <= 1) return 0;
+  return std::min(bridge.busy_ms, send_busy_ms(llm.pipeline_link, llm.boundary_bytes));
+}
+
 }  // namespace
 
 BridgeTime bridge_alone(const Plan& plan, const ModulePlan& encoder, const ModuleCosts& costs) {
@@ -45,13 +51,29 @@ double shared_bridge_ms(const Plan& plan, const ModuleCosts& llm, std::span<cons
   const BridgeTime& bridge = bridges[index];
   double ms = bridge.busy_ms + bridge.latency_ms;
   if (!bridge.leaves_node) return ms;
-  if (plan.llm().pp > 1 && llm.pipeline_link.num_nodes > 1)
-    ms += std::min(bridge.busy_ms, send_busy_ms(llm.pipeline_link, llm.boundary_bytes));
+  ms += met_by_transfer_ms(plan, llm, bridge);
   if (zero_leaves_node(plan.llm(), llm)) ms += bridge.busy_ms;
   for (size_t other = 0; other < bridges.size(); ++other) {
     if (other != index && bridges[other].leaves_node) ms += std::min(bridge.busy_ms, bridges[other].busy_ms);
   }
   return ms;
+}
+
+double bridges_hold_up_ms(const Plan& plan, const ModuleCosts& llm, std::span<const BridgeTime> bridges) {
+  double ms = 0;
+  for (const BridgeTime& bridge : bridges) ms += met_by_transfer_ms(plan, llm, bridge);
+  return ms;
+}
+
+void share_with_bridges(const Plan& plan, const std::vector<StagePart>& parts, const ModuleCosts& llm,
+                        std::span<const BridgeTime> bridges, std::vector<StageCost>& stages) {
+  const double ms = bridges_hold_up_ms(plan, llm, bridges);
+  if (ms == 0) return;
+  for (const StagePart& part : parts) {
+    if (!part.has_entry || plan.modules[static_cast<size_t>(part.module)].is_encoder()) continue;
+    StageCost& entry = stages[static_cast<size_t>(part.stage)];
+    if (entry.transfer_busy_ms > 0) entry.transfer_busy_ms += ms;
+  }
 }
 
 }  // namespace weft

@@ -2,7 +2,7 @@
 
 #include <span>
 
-#include "weft/cost/module_costs.h"
+#include "weft/cost/stage_cost.h"
 
 namespace weft {
 
@@ -22,5 +22,13 @@ BridgeTime bridge_alone(const Plan& plan, const ModulePlan& encoder, const Modul
 /// so that each of the others holds a bridge up by its own length, and by the bridge's at most. `bridges` are those of
 /// all encoders, `llm` the llm's costs.
 double shared_bridge_ms(const Plan& plan, const ModuleCosts& llm, std::span<const BridgeTime> bridges, size_t index);
+
+/// What the same bridges take from a transfer of the stage at which the llm begins, where they end: each holds it up
+/// for as long as it is held up itself. Transfers of other stages meet none.
+double bridges_hold_up_ms(const Plan& plan, const ModuleCosts& llm, std::span<const BridgeTime> bridges);
+
+/// Adds that to the stage at which the llm begins, where it passes anything on. `stages` are priced for the parts.
+void share_with_bridges(const Plan& plan, const std::vector<StagePart>& parts, const ModuleCosts& llm,
+                        std::span<const BridgeTime> bridges, std::vector<StageCost>& stages);
 
 }  // namespace weft

@@ -196,12 +196,15 @@ void CostModel::price(const Plan& plan, PlanCosts& costs) {
     costs.modules[m] = &module_costs(plan, module, static_cast<double>(samples_at_once(plan, module)));
   }
   price_stages(plan, costs.parts, costs.modules, costs.stages);
-  price_encoders(plan, costs.encoders);
+  price_encoders(plan, costs);
+  share_with_bridges(plan, costs.parts, *costs.modules.back(), costs.bridges, costs.stages);
 }
 
-void CostModel::price_encoders(const Plan& plan, std::vector<PlanCosts::Encoder>& encoders) {
+void CostModel::price_encoders(const Plan& plan, PlanCosts& costs_of_plan) {
+  std::vector<PlanCosts::Encoder>& encoders = costs_of_plan.encoders;
+  std::vector<BridgeTime>& bridges = costs_of_plan.bridges;
   size_t next = 0;
-  bridges_.clear();
+  bridges.clear();
   for (size_t m = 0; m < plan.modules.size(); ++m) {
     const ModulePlan& module = plan.modules[m];
     if (module.is_in_pipeline()) continue;
@@ -210,14 +213,14 @@ void CostModel::price_encoders(const Plan& plan, std::vector<PlanCosts::Encoder>
     PlanCosts::Encoder& encoder = encoders[next++];
     encoder.module = static_cast<int32_t>(m);
     price_encoder(plan, encoder.module, costs, encoder.stages);
-    bridges_.push_back(bridge_alone(plan, module, costs));
+    bridges.push_back(bridge_alone(plan, module, costs));
     encoder.output_bytes = costs.output_memory_bytes;
   }
   encoders.resize(next);
   if (next == 0) return;
   const ModulePlan& llm = plan.llm();
   const ModuleCosts& llm_costs = module_costs(plan, llm, static_cast<double>(samples_at_once(plan, llm)));
-  for (size_t e = 0; e < next; ++e) encoders[e].bridge_ms = shared_bridge_ms(plan, llm_costs, bridges_, e);
+  for (size_t e = 0; e < next; ++e) encoders[e].bridge_ms = shared_bridge_ms(plan, llm_costs, bridges, e);
 }
 
 std::vector<std::string> CostModel::warnings() const {

@@ -27,6 +27,7 @@ struct PlanCosts {
     double output_bytes = 0;        ///< of a macro batch's embeddings in one rank's memory, at a high load
   };
   std::vector<Encoder> encoders;
+  std::vector<BridgeTime> bridges;  ///< by encoder beside the pipeline: bridge_alone
 };
 
 /// Loads that times are priced for instead of the workload's mean sample.
@@ -51,8 +52,8 @@ class CostModel {
 
   /// The mean batch. `costs` keeps its storage from call to call.
   void price(const Plan& plan, PlanCosts& costs);
-  /// Only its encoders beside the pipeline.
-  void price_encoders(const Plan& plan, std::vector<PlanCosts::Encoder>& encoders);
+  /// Only its encoders beside the pipeline and their bridges.
+  void price_encoders(const Plan& plan, PlanCosts& costs);
 
   /// Blocks of a module that takes so many mean samples at once. Memory is that of a high load, not of the mean one.
   const ModuleCosts& module_costs(const Plan& plan, const ModulePlan& module, double samples);
@@ -94,7 +95,6 @@ class CostModel {
   std::unique_ptr<BlockTimes> times_;
   const MeasuredTimes* measured_ = nullptr;  ///< times_, where there is a profile
   CostKeys keys_;
-  std::vector<BridgeTime> bridges_;  // of price_encoders
   std::unordered_map<CostKey, ModuleCosts, CostKey::Hash> cache_;
   std::unordered_map<CostKey, ModulePlacements, CostKey::Hash> placements_;  // by CostKey::of_placement
 };

@@ -247,6 +247,32 @@ TEST(CostModel, StagesBetweenAnInlineEncoderAndTheLlmPassItsOutputOn) {
               costs.modules[1]->boundary_bytes / vision.pipeline_link.ring_bytes_per_ms, 1e-9);
 }
 
+TEST(CostModel, AStageCostsWhatItsPartsCostApart) {
+  for (const int64_t zero : {1, 3}) {
+    Plan plan = shipped("qwen2-vl-7b_inline");
+    plan.modules[0].layers = {{20}, {12}, {0}, {0}};
+    plan.modules[1].layers = {{0}, {4}, {12}, {12}};
+    plan.modules[0].recompute = {{RecomputeCounts{.full = 5}}, {RecomputeCounts{.full = 3}}, {{}}, {{}}};
+    plan.modules[1].recompute = {{{}}, {RecomputeCounts{.full = 2}}, {{}}, {{}}};
+    for (ModulePlan& module : plan.modules) module.zero = zero;
+    const Priced costs = price(plan);
+    const TiedTable table = tied_table(plan, costs.parts);
+    std::vector<StageCost> together(costs.stages.size()), apart(costs.stages.size());
+    for (const StagePart& part : costs.parts) {
+      const ModuleCosts& module = *costs.modules[static_cast<size_t>(part.module)];
+      const auto stage = static_cast<size_t>(part.stage);
+      price_part(plan, part, module, table, together[stage]);
+      StageCost alone;
+      price_part(plan, part, module, table, alone);
+      add_part_cost(alone, apart[stage]);
+    }
+    for (size_t s = 0; s < together.size(); ++s) {
+      const std::vector<double> expected = numbers(together[s]), found = numbers(apart[s]);
+      for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-12 * std::abs(expected[i]));
+    }
+  }
+}
+
 TEST(CostModel, StagesOfAnEncodersOwnPipelineJoinRowsLikeOthers) {
   for (const bool divides_rows : {false, true}) {
     Plan plan = shipped("qwen2-vl-7b_inline");

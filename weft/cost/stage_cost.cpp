@@ -299,6 +299,29 @@ void price_part(const Plan& plan, const StagePart& part, const ModuleCosts& cost
   PartPricer(plan, part, costs, table, stage).add();
 }
 
+void add_part_cost(const StageCost& part, StageCost& stage) {
+  stage.forward += part.forward;
+  stage.backward_input += part.backward_input;
+  stage.backward_weight += part.backward_weight;
+  stage.recompute += part.recompute;
+  stage.zero_forward_ms += part.zero_forward_ms;
+  stage.zero_backward_ms += part.zero_backward_ms;
+  stage.zero_between_nodes_ms += part.zero_between_nodes_ms;
+  stage.offload_forward_ms += part.offload_forward_ms;
+  stage.offload_backward_ms += part.offload_backward_ms;
+  stage.copies_ms += part.copies_ms;
+  stage.reduce_ms += part.reduce_ms;
+  stage.last_copies_ms += part.last_copies_ms;
+  stage.update_ms += part.update_ms;
+  stage.state += part.state;
+  stage.activation_bytes += part.activation_bytes;
+  stage.deferred_bytes += part.deferred_bytes;
+  // One action runs at a time, and modules of one stage share its buckets.
+  stage.workspace_bytes = std::max(stage.workspace_bytes, part.workspace_bytes);
+  stage.flight_bytes = std::max(stage.flight_bytes, part.flight_bytes);
+  stage.passing_bytes = std::max(stage.passing_bytes, part.passing_bytes);
+}
+
 double bytes_between(const Module& module, const ModuleCosts& costs, int64_t layers_behind) {
   return costs.boundary_bytes * as_double(1 + num_branches(module, layers_behind));
 }

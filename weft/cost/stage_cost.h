@@ -56,6 +56,9 @@ double action_ms(const Plan& plan);
 void price_part(const Plan& plan, const StagePart& part, const ModuleCosts& costs, const TiedTable& table,
                 StageCost& stage);
 
+/// The same of a part that was priced as its stage's only one.
+void add_part_cost(const StageCost& part, StageCost& stage);
+
 /// What a rank passes to the next stage of a module with so many layers behind, beside rows those that its exit will
 /// take.
 double bytes_between(const Module& module, const ModuleCosts& costs, int64_t layers_behind);

@@ -99,11 +99,7 @@ class Solver {
     return makespan;
   }
 
-  void add_path(const CriticalPath& path) {
-    const ChainRow row = row_of(path);
-    search_.add_row(row);
-    mix_.add_objective(row);
-  }
+  void add_path(const CriticalPath& path) { search_.add_row(row_of(path)); }
 
   void try_chain(const Chain& chain) {
     const double makespan = simulate(times_of(chain));
@@ -136,6 +132,8 @@ class Solver {
 
   /// Adds the best mix of the paths known so far, and of memory, as a row of its own.
   void improve_mix() {
+    // Most chains are settled without a mix.
+    for (; num_mixed_ < shape_.paths.size(); ++num_mixed_) mix_.add_objective(row_of(shape_.paths[num_mixed_]));
     const bool has_best = best_ms_ < kInfinity;
     const double target = has_best ? best_ms_ * (1 - kPrecision) : 2 * search_.bound();
     search_.add_row(mix_.improve(search_, options_, {.iterations = 150, .target = target, .deadline = deadline_},
@@ -182,6 +180,7 @@ class Solver {
   Deadline deadline_;  // of the search for better placements; what is left until the end raises the bound
   std::vector<ChainRow> memory_rows_;
   PriceMix mix_;
+  size_t num_mixed_ = 0;  // of the shape's paths, those that the mix has
   LocalSearch local_search_;
   int num_kicks_ = 20;
   Chain best_;

@@ -1,6 +1,7 @@
 #include "weft/search/evaluate_candidate.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -34,12 +35,20 @@ Simulated simulate(Workbench& bench, const Schedule& schedule) {
   return {.step_time_ms = step.step_time_ms, .excess_gib = most / kGiB - bench.plan().cluster.device.memory_gib};
 }
 
-std::vector<EncoderWork> works_of(Workbench& bench) {
-  std::vector<PlanCosts::Encoder> encoders;
-  bench.simulator().costs().price_encoders(bench.plan(), encoders);
-  std::vector<EncoderWork> works;
-  for (const PlanCosts::Encoder& encoder : encoders)
-    works.push_back(work_of(bench.plan(), encoder, LastMacro::kFullShares));
+/// The encoders beside the pipeline of the bench's plan.
+struct BesideWorks {
+  std::vector<EncoderWork> encoders;
+  double entry_transfer_ms = 0;  ///< PlanStages::Beside::entry_transfer_ms
+};
+
+BesideWorks works_of(Workbench& bench) {
+  PlanCosts costs;
+  bench.simulator().costs().price_encoders(bench.plan(), costs);
+  BesideWorks works;
+  for (const PlanCosts::Encoder& encoder : costs.encoders)
+    works.encoders.push_back(work_of(bench.plan(), encoder, LastMacro::kFullShares));
+  if (!costs.encoders.empty())
+    works.entry_transfer_ms = bridges_hold_up_ms(bench.plan(), *bench.pipeline_costs().back(), costs.bridges);
   return works;
 }
 
@@ -57,9 +66,10 @@ class CandidateTrial {
 
   Evaluation run() {
     bench_.fill(c_);
-    const std::vector<EncoderWork> works = works_of(bench_);
+    const auto [works, entry_transfer_ms] = works_of(bench_);
     const int64_t live = is_separable_ ? 1 : least_live_of(bench_.plan(), shape().schedule);
     BesidePipeline beside = beside_pipeline(bench_.plan(), works, live);
+    beside.ranks.entry_transfer_ms = entry_transfer_ms;
     double bound_ms = options_.bound_ms;
     // With nothing beside the pipeline, or where its placement is quickly found, that follows at once.
     const bool places_at_once = options_.is_probe || works.empty() || (options_.looks_near && is_separable_);
@@ -323,14 +333,17 @@ Evaluation evaluate_everywhere(Workbench& bench, OpenFrame& frame, const Candida
 }  // namespace
 
 Evaluation evaluate_candidate(Workbench& bench, OpenFrame& frame, const Candidate& c, const EvaluateOptions& options) {
-  const RecomputeSpace& recompute = bench.space().recompute;
-  if (!bench.space().target) return CandidateTrial(bench, frame, c, options, recompute).run();
+  RecomputeSpace recompute = bench.space().recompute;
+  if (!bench.space().target) {
+    if (options.recomputes_all && recompute.allows_full)
+      recompute.everywhere = {.full = std::numeric_limits<int32_t>::max(), .attention = false, .encoders = true};
+    return CandidateTrial(bench, frame, c, options, recompute).run();
+  }
   bench.fill(c);
   if (limits_for(bench.plan(), *bench.space().target).recompute == RecomputeForm::kSameEverywhere)
     return evaluate_everywhere(bench, frame, c, options);
-  RecomputeSpace whole = recompute;
-  whole.allows_selective = false;
-  return CandidateTrial(bench, frame, c, options, whole).run();
+  recompute.allows_selective = false;
+  return CandidateTrial(bench, frame, c, options, recompute).run();
 }
 
 }  // namespace weft

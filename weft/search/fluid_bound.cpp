@@ -23,6 +23,16 @@ void FluidChain::take(const BesideGib& beside) {
   last_moment_bytes = beside.last_moment * kGiB;
 }
 
+double FluidChain::least_held_bytes() const {
+  const double own_layers = std::ceil(layers / static_cast<double>(pp));
+  const auto held = static_cast<double>(std::min(pp, microbatches));
+  const double first =
+      own_layers * (static_bytes + held * (activation_bytes - recompute_saves_bytes)) + first_rank_bytes;
+  const double last = own_layers * (static_bytes + activation_bytes - recompute_saves_bytes) + last_rank_bytes;
+  // A layer that is recomputed has its activations back while its backward runs.
+  return std::max(first, last) + activation_bytes + workspace_bytes + stage_bytes + passing_bytes;
+}
+
 double FluidRanks::held_by(int64_t rank) const {
   if (!in_flight_.empty()) return in_flight_[static_cast<size_t>(rank)];
   return chain_.comes_back ? 1 : static_cast<double>(std::min(chain_.pp - rank, chain_.microbatches));

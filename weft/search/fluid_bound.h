@@ -46,6 +46,8 @@ struct FluidChain {
   void take(const BesideGib& beside);
   /// All of it, spread evenly over the ranks.
   double even_ms() const { return (layers * layer_ms + other_ms + first_ms + last_ms) / static_cast<double>(pp); }
+  /// What the first rank, or the last, holds with its even share of the layers, all of them recomputed.
+  double least_held_bytes() const;
 };
 
 /// What the ranks of a chain can take. Rank r holds at least in_flight[r] microbatches of each of its layers at once;

@@ -4,6 +4,8 @@
 #include <array>
 #include <optional>
 
+#include "weft/base/units.h"
+#include "weft/meaning/weight_copies.h"
 #include "weft/search/plan_bounds.h"
 #include "weft/search/precision.h"
 
@@ -142,6 +144,15 @@ double FrameBounds::llm_ms(const Candidate& degrees, double limit_ms) {
     least_ms = std::min(least_ms, std::max(setting.bound_ms, room.least_makespan_ms({})));
   }
   return least_ms;
+}
+
+double FrameBounds::least_held_gib(const Candidate& degrees) {
+  Candidate c = with_inline(degrees, 0);
+  for (const int64_t zero : {0, 1, 2, 3}) {
+    if (bench_.space().zero.contains(zero)) c.zero = effective_zero(zero, num_weight_copies(degrees));
+  }
+  bench_.fill(c);
+  return fluid_chain(bench_.plan(), bench_.pipeline_costs(), Placement::kLoop).least_held_bytes() / kGiB;
 }
 
 }  // namespace weft

@@ -20,6 +20,10 @@ class FrameBounds {
   /// communication and recomputation; infinite where nothing fits. As good as it gets below the limit only.
   double llm_ms(const Candidate& degrees, double limit_ms);
 
+  /// About what a rank holds with all layers recomputed and the ZeRO stage that divides most: no bound, but smaller
+  /// where more fits.
+  double least_held_gib(const Candidate& degrees);
+
  private:
   EncoderSet all_encoders() const { return (1u << bench_.num_encoders()) - 1; }
   double least_encoder_of(const Candidate& degrees, size_t encoder);

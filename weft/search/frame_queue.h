@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "weft/search/deadline.h"
 #include "weft/search/frame_bounds.h"
 
 namespace weft {
@@ -27,15 +28,20 @@ class FrameQueue {
   size_t size() const { return frames_.size(); }
   const Frame& operator[](size_t place) const { return frames_[order_[place]]; }
 
-  /// The frame with the least bound from `begin` on, moved there; refined where its bound is below the limit.
-  Frame& least_from(size_t begin, double limit_ms, FrameBounds& bounds);
+  /// The frame with the least bound from `begin` on, moved there; refined where its bound is below the limit and there
+  /// is time.
+  Frame& least_from(size_t begin, double limit_ms, FrameBounds& bounds, const Deadline& deadline = {});
 
   /// The numbers of pipeline ranks that frames have, those of the least bounds first.
   std::vector<int64_t> pipelines() const;
   /// Of the frames with so many pipeline ranks that were not probed, the one with the least bound, refined; nothing
-  /// where that is not below the limit. The order is that of before until sort().
-  Frame* least_with(int64_t pp, double limit_ms, FrameBounds& bounds);
+  /// where that is not below the limit, or the time is over. The order is that of before until sort().
+  Frame* least_with(int64_t pp, double limit_ms, FrameBounds& bounds, const Deadline& deadline);
   void sort();
+
+  /// At most so many frames that are likely to fit (FrameBounds::least_held_gib), the least bounds first, then as many
+  /// of those whose ranks hold least.
+  std::vector<const Frame*> likely_to_fit(size_t most, double memory_gib, FrameBounds& bounds);
 
  private:
   static void refine(Frame& frame, double limit_ms, FrameBounds& bounds);

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <unordered_map>
 
 #include "weft/base/divisors.h"
+#include "weft/base/hash.h"
 #include "weft/meaning/expert_ranks.h"
 #include "weft/meaning/weight_copies.h"
 #include "weft/plan/head_limit.h"
@@ -101,7 +103,25 @@ class NeighbourLister {
     c.experts_over_tp &= c.ep > 1;
     for (EncoderChoice& e : c.encoders) fit(c, e);
     if (c == c_ || !is_allowed(c)) return;
-    if (std::find(found_.begin(), found_.end(), c) == found_.end()) found_.push_back(c);
+    // Far from a candidate there are thousands.
+    const size_t hash = hash_of(c);
+    const auto [begin, end] = places_.equal_range(hash);
+    if (std::any_of(begin, end, [&](const auto& entry) { return found_[entry.second] == c; })) return;
+    places_.emplace(hash, found_.size());
+    found_.push_back(c);
+  }
+
+  /// Of what tells most apart.
+  static size_t hash_of(const Candidate& c) {
+    Hasher hasher;
+    for (const int64_t value : {c.tp, c.cp, c.cp_ulysses, c.ep, c.pp, c.vpp, c.dp, c.zero, c.mbs}) hasher.add(value);
+    hasher.add(c.schedule);
+    for (const EncoderChoice& e : c.encoders) {
+      hasher.add(e.placement);
+      hasher.add(e.form);
+      for (const int64_t value : {e.tp, e.cp, e.mbs_scale, e.mbs_parts, e.ranks, e.stages}) hasher.add(value);
+    }
+    return hasher.value();
   }
 
   bool has_two_orders(const Candidate& c) const { return c.pp > 1 && c.dp > 1 && problem_.cluster.nodes > 1; }
@@ -361,6 +381,7 @@ class NeighbourLister {
   HeadLimit heads_;
   int64_t experts_;
   std::vector<Candidate> found_;
+  std::unordered_multimap<size_t, size_t> places_;  // in found_, by hash_of
 };
 
 }  // namespace

@@ -7,6 +7,7 @@ namespace {
 
 /// On every rank.
 bool is_no_more(const PlanStages::Beside& a, const PlanStages::Beside& b) {
+  if (a.entry_transfer_ms > b.entry_transfer_ms) return false;
   for (size_t rank = 0; rank < a.memory.size(); ++rank) {
     // The moment is one of several, of which the largest counts, on top of what is always there.
     if (a.memory[rank].static_gib + a.memory[rank].held_gib > b.memory[rank].static_gib + b.memory[rank].held_gib ||

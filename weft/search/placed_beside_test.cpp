@@ -62,6 +62,7 @@ PlanStages::Beside random_beside(std::mt19937_64& random) {
   const auto draw = [&](double most) { return most * static_cast<double>(random() % 4) / 3; };
   const double static_gib = draw(4), held_gib = draw(4), moment_gib = draw(6);
   const double update_ms = draw(40), backward_ms = draw(200);
+  beside.entry_transfer_ms = draw(30);
   for (size_t rank = random() % 2 == 0 ? 0 : 3; rank < 4; ++rank) {
     beside.memory[rank] = {.static_gib = static_gib, .held_gib = held_gib, .moment_gib = moment_gib};
     beside.update_ms[rank] = update_ms;

@@ -66,7 +66,7 @@ class Searcher {
         run_frame(frames[done]);
         continue;
       }
-      run_frame(frames.least_from(done, best_.limit_ms({}), frame_bounds_));
+      run_frame(frames.least_from(done, best_.limit_ms({}), frame_bounds_, deadline_));
       if (options_.progress) options_.progress(progress_text(done + 1, frames.size()));
     }
     return result();
@@ -109,30 +109,75 @@ class Searcher {
   /// A good plan early rules out most of the rest: the most promising candidates of each of the best frames.
   void probe(FrameQueue& frames) {
     constexpr size_t kMostProbes = 8;
-    constexpr size_t kFewestProbes = 4;
     constexpr int kMostOfPipeline = 3;
     // Bounds of different pipelines are not equally good: the best frame of each that has a plan.
     for (const int64_t pp : frames.pipelines()) {
       for (int probes = 0; probes < kMostOfPipeline && !is_over(); ++probes) {
-        Frame* frame = frames.least_with(pp, best_.limit_ms({}), frame_bounds_);
+        Frame* frame = frames.least_with(pp, best_.limit_ms({}), frame_bounds_, deadline_);
         if (frame == nullptr || probe_frame(*frame)) break;
       }
     }
     frames.sort();
     for (size_t f = 0; f < std::min(kMostProbes, frames.size()); ++f) {
-      // Something is better than nothing, however short the time.
-      if (is_over() && (f >= kFewestProbes || best_.fastest() != nullptr)) break;
-      Frame& frame = frames.least_from(f, best_.limit_ms({}), frame_bounds_);
+      if (is_over()) break;
+      Frame& frame = frames.least_from(f, best_.limit_ms({}), frame_bounds_, deadline_);
       if (frame.bound_ms >= best_.limit_ms({})) break;
       if (!frame.is_probed) probe_frame(frame);
     }
+    // Something is better than nothing, however short the time.
+    if (best_.fastest() == nullptr) settle_for_any(frames);
     look_beyond();
     best_.end_probing();
   }
 
+  /// Any plan that fits, where the most promising do not or the time is over.
+  void settle_for_any(FrameQueue& frames) {
+    constexpr size_t kMostFrames = 24, kMostCombinations = 4;
+    const ClusterDevice& device = bench_.plan().cluster.device;
+    const double room_gib = device.memory_gib - device.reserved_memory_gib;
+    for (const Frame* closed : frames.likely_to_fit(kMostFrames, room_gib, frame_bounds_)) {
+      OpenFrame frame = open_frame(bench_, closed->degrees);
+      std::erase_if(frame.combinations, [](const Combination& c) { return c.least_ms == kInfinity; });
+      // The fastest, then those that leave the pipeline most.
+      for (const bool is_fastest : {true, false}) {
+        if (!is_fastest)
+          std::stable_sort(
+              frame.combinations.begin(), frame.combinations.end(),
+              [](const Combination& a, const Combination& b) { return a.beside.least() < b.beside.least(); });
+        for (size_t i = 0; i < std::min(kMostCombinations, frame.combinations.size()); ++i) {
+          if (settle_for(frame, frame.combinations[i])) return;
+        }
+      }
+    }
+  }
+
+  /// Whether a candidate of the combination fits, in the plainest schedule: near its bound, or with everything
+  /// recomputed.
+  bool settle_for(OpenFrame& frame, const Combination& combination) {
+    Candidate c = frame.candidate_of(combination);
+    frame.choices.schedules.front().apply(c);
+    const FluidPipeline& fluids = frame.fluids[bench_.inline_encoders(c)];
+    // Where the space has a rule, placements are its own.
+    const bool may_recompute_all = c.vpp == 1 && c.is_separable();
+    for (const bool recomputes_all : {false, true}) {
+      if (recomputes_all && !may_recompute_all) continue;
+      for (size_t i = 0; i < frame.choices.zeros.size(); ++i) {
+        // Where everything is recomputed, what divides most comes first.
+        const size_t z = recomputes_all ? frame.choices.zeros.size() - 1 - i : i;
+        frame.choices.zeros[z].apply(c);
+        const PipelineWork work = pipeline_work(fluids.by_zero[z], combination);
+        if (work.busy_ms == kInfinity || !is_expressed(c)) continue;
+        const double least_ms = recomputes_all ? 0 : combination.bound_ms(0, work.busy_ms, work.even_ms);
+        evaluate(frame, c, least_ms, {.is_probe = true, .recomputes_all = recomputes_all});
+        if (best_.fastest() != nullptr) return true;
+      }
+    }
+    return false;
+  }
+
   /// On drawn batches bounds are far below what plans take, and lead to the best only after very many.
   void look_beyond() {
-    if (!may_improve() || drawn_ == nullptr || best_.fastest() == nullptr) return;
+    if (!may_improve() || drawn_ == nullptr || best_.fastest() == nullptr || deadline_.is_over()) return;
     const FoundPlan before = *best_.fastest();
     const std::vector<FoundPlan> starts = PlanClimb(bench_, before, drawn_).look_far(deadline_);
     if (!starts.empty() && starts.front().step_time_ms < before.step_time_ms) best_.offer(starts.front());
@@ -169,7 +214,7 @@ class Searcher {
     int num_woven = 0;
     for (const Combination& combination : frame.combinations) {
       if (combination.least_ms >= best_.limit_ms({}) || num_found == kMostFound || num_tried == kMostTried) break;
-      if (is_over() && (best_.fastest() != nullptr || num_tried > 0)) break;
+      if (is_over()) break;
       // Weaving encoders in takes long.
       if (!frame.candidate_of(combination).is_separable() && ++num_woven > kMostWoven) continue;
       ++num_tried;
@@ -187,12 +232,12 @@ class Searcher {
       frame.choices.zeros[z].apply(c);
       const PipelineWork work = pipeline_work(fluids.by_zero[z], combination);
       for (const ScheduleChoice& schedule : frame.choices.schedules) {
-        if (is_over() && best_.fastest() != nullptr) return has_found;
+        if (is_over()) return has_found;
         schedule.apply(c);
         const double least_ms = bound_ms(frame, combination, c, frame.fluid_of(c, fluids.by_zero[z]), work);
         if (least_ms >= limit_ms(c, least_ms) || !is_expressed(c)) continue;
         // What a probe leaves open is met again.
-        Evaluation evaluation = evaluate(frame, c, least_ms, /*is_probe=*/true);
+        Evaluation evaluation = evaluate(frame, c, least_ms, {.is_probe = true});
         has_found |= evaluation.fate == Fate::kSimulated;
       }
     }
@@ -285,19 +330,23 @@ class Searcher {
     } else if (is_over()) {
       leave(1, bound_ms);
     } else {
-      const Evaluation evaluation = evaluate(frame, c, bound_ms, /*is_probe=*/false);
+      const Evaluation evaluation = evaluate(frame, c, bound_ms, {});
       ++count_of(evaluation.fate);
       open_bound_ms_ = std::min(open_bound_ms_, evaluation.open_bound_ms);
     }
   }
 
+  struct Care {
+    bool is_probe = false;
+    bool recomputes_all = false;
+  };
   /// Offers what it finds to the best.
-  Evaluation evaluate(OpenFrame& frame, const Candidate& c, double bound_ms, bool is_probe) {
+  Evaluation evaluate(OpenFrame& frame, const Candidate& c, double bound_ms, const Care& care) {
     Candidate reassigned = c;
     reassigned.balance = Balance::kBoth;
     // Placements far from the bound are many, and no good to compare with.
     constexpr double kFar = 2;
-    const double far_ms = is_probe ? kFar * bound_ms : kInfinity;
+    const double far_ms = care.is_probe && bound_ms > 0 ? kFar * bound_ms : kInfinity;
     const auto limit_of = [&](const Candidate& of) {
       return std::min(far_ms, best_.limit_ms(simplicity_of(of, bench_.num_encoders())));
     };
@@ -307,7 +356,8 @@ class Searcher {
                                                 .reassigned_limit_ms = limit_of(reassigned),
                                                 .bounds = options_.bounds,
                                                 .deadline = deadline_,
-                                                .is_probe = is_probe,
+                                                .is_probe = care.is_probe,
+                                                .recomputes_all = care.recomputes_all,
                                                 .drawn = drawn_});
     for (FoundPlan& found : evaluation.found) {
       found.simplicity = simplicity_of(found.candidate, bench_.num_encoders());

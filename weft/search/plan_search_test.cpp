@@ -94,6 +94,60 @@ TEST(PlanSearch, FindsWhatBruteForceFindsAndProvesIt) {
   EXPECT_GE(num_infeasible, kIsSanitized ? 0 : 3);
 }
 
+TEST(PlanSearch, FindsWhatBruteForceFindsWhereBridgesAndTransfersShareCards) {
+  int num_held_up = 0;
+  for (const double bandwidth : {1.0, 0.1, 0.01}) {
+    for (const double gib : {0.25, 0.32, 0.6}) {
+      for (const ScheduleName schedule : {ScheduleName::k1f1b, ScheduleName::kZbH1}) {
+        if (kIsSanitized && schedule == ScheduleName::kZbH1) continue;
+        Problem problem = tiny_problem(1, gib);
+        problem.cluster.nodes = 4;
+        problem.cluster.between_nodes = problem.cluster.within_node;
+        problem.cluster.between_nodes.bandwidth_gb_per_s *= bandwidth;
+        problem.space.schedules = {schedule};
+        problem.space.pp.values = {2, 4};
+        for (auto& [kind, encoder] : problem.space.encoders) encoder.allows_inline = false;
+        const std::string where = fmt::format("bandwidth {}, {} GiB", bandwidth, gib);
+        const double truth = BruteForce(problem).best_ms();
+        const PlanSearchResult result = search(problem);
+        ASSERT_EQ(result.best.empty(), truth == std::numeric_limits<double>::infinity()) << where;
+        if (result.best.empty()) continue;
+        EXPECT_NEAR(result.best.front().step_time_ms, truth, 1e-9 * truth) << where;
+        EXPECT_LE(result.bound_ms, truth * (1 + 1e-9)) << where;
+        PlanSimulator simulator = *PlanSimulator::create(result.best.front().plan);
+        const PlanCosts& costs = simulator.price(result.best.front().plan);
+        num_held_up += bridges_hold_up_ms(result.best.front().plan, *costs.modules.back(), costs.bridges) > 0 ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_GE(num_held_up, kIsSanitized ? 3 : 6);
+}
+
+TEST(PlanSearch, WithoutTimeTheAnswerIsAPlanThatFits) {
+  RandomProblems problems(23);
+  int num_found = 0, num_short = 0;
+  for (int i = 0; i < (kIsSanitized ? 15 : draws(80)); ++i) {
+    const Problem problem = problems.next();
+    const std::string where = "problem " + std::to_string(i) + ", " + problem.model.name;
+    const PlanSearchResult all = search(problem), any = search(problem, {.time_limit_s = 0});
+    ASSERT_EQ(any.best.empty(), all.best.empty()) << where;
+    if (all.best.empty()) continue;
+    ++num_found;
+    const FoundPlan& found = any.best.front();
+    EXPECT_TRUE(contains(problem, found.candidate)) << where << ": " << found.candidate.text(found.plan);
+    EXPECT_TRUE(check_plan(found.plan, PlanUse::kPrice).empty()) << where;
+    const MeanStep step = PlanSimulator::create(found.plan)->run_mean(found.plan, *playable_schedule(found.plan));
+    for (const MemorySplit& row : step.memory)
+      EXPECT_LE(row.total(), problem.cluster.device.memory_gib * kGiB * (1 + 1e-12)) << where;
+    EXPECT_NEAR(step.step_time_ms, found.step_time_ms, 1e-9 * step.step_time_ms) << where;
+    EXPECT_GE(found.step_time_ms, all.best.front().step_time_ms * (1 - 1e-8)) << where;
+    EXPECT_LE(any.bound_ms, all.best.front().step_time_ms * (1 + 1e-8)) << where;
+    num_short += found.step_time_ms > 1.01 * all.best.front().step_time_ms ? 1 : 0;
+  }
+  EXPECT_GE(num_found, kIsSanitized ? 4 : 30);
+  EXPECT_GE(num_short, 1) << "with time, better plans are found";
+}
+
 TEST(PlanSearch, WithAProfileFindsWhatBruteForceFindsWithIt) {
   int num_feasible = 0, num_other = 0;
   for (const int64_t devices : {1, 2, 4}) {

@@ -16,30 +16,20 @@ constexpr double kSumHair = 1e-12;
 
 }  // namespace
 
-size_t StagePrices::hash_of(const Key& key) {
+size_t StagePrices::RunKey::hash() const {
   Hasher hasher;
-  hasher.add(static_cast<int64_t>(key.stage) << 40 | static_cast<int64_t>(key.first) << 20 | key.count);
-  for (const RecomputeCounts& recompute : key.recomputes) hasher.add(recompute.full << 32 | recompute.selective);
+  hasher.add(static_cast<int64_t>(stage) << 40 | static_cast<int64_t>(first) << 20 | count);
+  for (const RecomputeCounts& recompute : recomputes) hasher.add(recompute.full << 32 | recompute.selective);
   return hasher.value();
 }
 
-size_t StagePrices::slot_of(const Key& key, size_t hash) const {
-  size_t slot = hash & (slots_.size() - 1);
-  while (slots_[slot] != kFree) {
-    const Entry& entry = entries_[slots_[slot]];
-    if (entry.hash == hash && entry.key == key) break;
-    slot = (slot + 1) & (slots_.size() - 1);
-  }
-  return slot;
-}
-
-void StagePrices::grow() {
-  slots_.assign(2 * slots_.size(), kFree);
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    size_t slot = entries_[i].hash & (slots_.size() - 1);
-    while (slots_[slot] != kFree) slot = (slot + 1) & (slots_.size() - 1);
-    slots_[slot] = static_cast<uint32_t>(i);
-  }
+size_t StagePrices::PartKey::hash() const {
+  const int flags = (has_entry ? 1 : 0) | (has_exit ? 2 : 0) | (has_copied_table ? 4 : 0) | (sums_table ? 8 : 0);
+  Hasher hasher;
+  hasher.add(static_cast<int64_t>(module) << 48 | static_cast<int64_t>(first) << 28 | static_cast<int64_t>(count) << 8 |
+             flags);
+  hasher.add(recompute.full << 32 | recompute.selective);
+  return hasher.value();
 }
 
 PlanStages::PlanStages(const Plan& plan, const ModuleCostsOf& costs, const SolverShape& shape, StagePrices& prices,
@@ -90,6 +80,9 @@ PlanStages::PlanStages(const Plan& plan, const ModuleCostsOf& costs, const Solve
     limits_gib_.push_back(device.memory_gib - device.reserved_memory_gib - beside_of.static_gib - beside_of.held_gib);
   }
   if (!has_memory_limit) limits_gib_.clear();
+  const auto& rank_of = shape.schedule.rank_of_stage;
+  for (auto stage = rank_of.begin(); stage != rank_of.end(); ++stage)
+    is_first_of_rank_.push_back(std::find(rank_of.begin(), stage, *stage) == stage ? 1 : 0);
 }
 
 void PlanStages::look_below(double makespan_ms) {
@@ -116,21 +109,41 @@ PlanStages::Run PlanStages::with_equal_price(Run run) const {
   return run;
 }
 
+bool PlanStages::begins_llm(const Run& run) const {
+  const Span& llm = spans_.back();
+  return has_inline_ ? run.first <= llm.begin && run.end() > llm.begin : run.stage == 0;
+}
+
 StageFigures PlanStages::price(const Run& run, const Recomputes& recomputes) const {
   StageFigures figures =
-      prices_.of({run.stage, run.first, run.count, recomputes}, [&] { return price_alone(run, recomputes); });
+      prices_.runs.of({run.stage, run.first, run.count, recomputes}, [&] { return price_alone(run, recomputes); });
   const auto& rank_of = shape_.schedule.rank_of_stage;
   const auto rank = static_cast<size_t>(rank_of[static_cast<size_t>(run.stage)]);
   // Encoders on the llm's ranks end their step with the first of the rank's stages.
-  const bool is_first_of_rank =
-      std::find(rank_of.begin(), rank_of.end(), static_cast<int32_t>(rank)) == rank_of.begin() + run.stage;
+  const bool is_first_of_rank = is_first_of_rank_[static_cast<size_t>(run.stage)] != 0;
   // Encoders' backwards follow the pipeline, and reductions run beside them. Where several chunks reduce one after the
   // other, what of that outlasts the encoders is left out: a bound, not the time.
   const double encoders_ms = beside_.backward_ms[rank];
   if (!shares_ranks_) figures[kReduceWork] = std::max(figures[kReduceWork], encoders_ms);
   if (ignores_reductions_ || (shares_ranks_ && encoders_ms > 0)) figures[kReduceWork] = 0;
   if (is_first_of_rank) figures[kUpdateWork] += beside_.update_ms[rank] + (shares_ranks_ ? encoders_ms : 0);
+  if (figures[kTransferWork] > 0 && begins_llm(run)) figures[kTransferWork] += beside_.entry_transfer_ms;
   return figures;
+}
+
+StageCost PlanStages::price_alone(const StagePrices::PartKey& key, int32_t stage) const {
+  const auto runs = key.recompute.runs();
+  const StagePart part{.stage = stage,
+                       .module = key.module,
+                       .first_layer = key.first,
+                       .num_layers = key.count,
+                       .recompute = runs,
+                       .has_entry = key.has_entry,
+                       .has_exit = key.has_exit};
+  StageCost cost;
+  price_part(plan_, part, *costs_[static_cast<size_t>(key.module)],
+             {.is_copied = key.has_copied_table, .is_summed_over_ranks = key.sums_table}, cost);
+  return cost;
 }
 
 /// Without what encoders beside the pipeline add.
@@ -138,7 +151,7 @@ StageFigures PlanStages::price_alone(const Run& run, const Recomputes& recompute
   StageCost cost;
   const bool is_last = run.stage + 1 == num_stages_;
   const Span& llm = spans_.back();
-  const bool has_llm_entry = has_inline_ ? run.first <= llm.begin && run.end() > llm.begin : run.stage == 0;
+  const bool has_llm_entry = begins_llm(run);
   const auto& rank_of = shape_.schedule.rank_of_stage;
   // Where the llm begins is known for the stage that holds its beginning; it lies on another rank than its end, but
   // for chunks that come back to the same rank.
@@ -153,15 +166,19 @@ StageFigures PlanStages::price_alone(const Run& run, const Recomputes& recompute
     const ModulePlan& m = plan_.modules[module];
     const int64_t layers = layers_of(span, run);
     const bool is_llm = !m.is_encoder();
-    const auto runs = recomputes[i].runs();
-    StagePart part{.stage = run.stage,
-                   .module = span.module,
-                   .first_layer = std::max(0, run.first - span.begin),
-                   .num_layers = layers,
-                   .recompute = runs,
-                   .has_entry = is_llm ? has_llm_entry : layers > 0 && run.first <= span.begin,
-                   .has_exit = is_llm ? is_last : layers > 0 && run.end() >= span.end};
-    if (layers > 0 || part.has_entry || part.has_exit) price_part(plan_, part, *costs_[module], table, cost);
+    const bool has_entry = is_llm ? has_llm_entry : layers > 0 && run.first <= span.begin;
+    const bool has_exit = is_llm ? is_last : layers > 0 && run.end() >= span.end;
+    if (layers > 0 || has_entry || has_exit) {
+      const StagePrices::PartKey key{.module = span.module,
+                                     .first = std::max(0, run.first - span.begin),
+                                     .count = static_cast<int32_t>(layers),
+                                     .recompute = recomputes[i],
+                                     .has_entry = has_entry,
+                                     .has_exit = has_exit,
+                                     .has_copied_table = table.is_copied,
+                                     .sums_table = table.is_summed_over_ranks};
+      add_part_cost(prices_.parts.of(key, [&] { return price_alone(key, run.stage); }), cost);
+    }
     if (!is_llm && has_llm_entry) price_output(plan_, m, *costs_[module], cost);
     if (is_last || plan_.llm().pp == 1) continue;
     // What passes on to the next stage.
@@ -406,6 +423,53 @@ bool PlanStages::can_fit() const {
   return false;
 }
 
+/// By span: of layers that differ, how many are recomputed at least where a run fits. A moment is relieved by the
+/// activations that it holds less and by nothing else, and these are sums over modules.
+std::array<int64_t, PlanStages::kMostModules> PlanStages::fewest_full(const Run& run, const StageFigures& plain,
+                                                                      const std::vector<size_t>& open) const {
+  std::array<int64_t, kMostModules> fewest{};
+  if (!recompute_.allows_full ||
+      std::all_of(open.begin(), open.end(), [&](size_t span) { return spans_[span].is_uniform; }))
+    return fewest;
+  const auto rank = static_cast<size_t>(shape_.schedule.rank_of_stage[static_cast<size_t>(run.stage)]);
+  std::vector<double> excess;
+  excesses(run.stage, plain, excess);
+  double needed_gib = 0;  // less in each microbatch
+  for (size_t m = 0; m < shape_.moments[rank].size(); ++m) {
+    const int32_t held = shape_.moments[rank][m].held[0];
+    if (held > 0) needed_gib = std::max(needed_gib, excess[m] / held);
+  }
+  needed_gib -= 1e-9 * plan_.cluster.device.memory_gib;
+  const auto saved_gib = [&](size_t span, const RecomputeCounts& counts) {
+    Recomputes only{};
+    only[span] = counts;
+    return plain[kActivationGib] - price(run, only)[kActivationGib];
+  };
+  std::array<double, kMostModules> most_gib{};
+  double all_gib = 0;
+  for (const size_t span : open) {
+    const int64_t layers = layers_of(spans_[span], run);
+    most_gib[span] = std::max(0.0, saved_gib(span, {.full = layers}));
+    if (recompute_.allows_selective && spans_[span].is_uniform && spans_[span].saves_selectively)
+      most_gib[span] = std::max(most_gib[span], saved_gib(span, {.selective = layers}));
+    all_gib += most_gib[span];
+  }
+  for (const size_t span : open) {
+    if (spans_[span].is_uniform) continue;
+    const double of_others_gib = all_gib - most_gib[span];
+    int64_t high = layers_of(spans_[span], run);
+    while (fewest[span] < high) {
+      const int64_t middle = (fewest[span] + high) / 2;
+      if (of_others_gib + saved_gib(span, {.full = middle}) >= needed_gib) {
+        high = middle;
+      } else {
+        fewest[span] = middle + 1;
+      }
+    }
+  }
+  return fewest;
+}
+
 /// The recomputation that adds the least time and fits.
 void PlanStages::find_least(const Run& run, std::vector<Priced>& found) const {
   Priced plain{.figures = price(run, {}), .recomputes = {}};
@@ -420,6 +484,7 @@ void PlanStages::find_least(const Run& run, std::vector<Priced>& found) const {
   for (size_t i = 0; i < spans_.size(); ++i) {
     if (layers_of(spans_[i], run) > 0 && spans_[i].backward.runs()) open.push_back(i);
   }
+  const std::array<int64_t, kMostModules> fewest = fewest_full(run, plain.figures, open);
   std::optional<Recomputes> best;
   double best_ms = most_ms_ - passes_ms;
   // Layers that differ are recomputed from the first on, so each number is a case of its own; of equal layers there is
@@ -440,7 +505,7 @@ void PlanStages::find_least(const Run& run, std::vector<Priced>& found) const {
     const size_t span = open[depth];
     const int64_t most = !recompute_.allows_full ? 0 : spans_[span].is_uniform ? 1 : layers_of(spans_[span], run);
     bool can_improve = false;
-    for (start[span].full = 0; start[span].full <= most; ++start[span].full) {
+    for (start[span].full = fewest[span]; start[span].full <= most; ++start[span].full) {
       if (!choose(depth + 1)) break;
       can_improve = true;
     }

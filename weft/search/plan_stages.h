@@ -9,6 +9,7 @@
 #include "weft/search/candidate.h"
 #include "weft/search/chain_solver.h"
 #include "weft/search/plan_space.h"
+#include "weft/search/price_table.h"
 
 namespace weft {
 
@@ -25,42 +26,27 @@ inline constexpr size_t kMostPipelineModules = kMostEncoders + 1;
 using StageRecomputes = std::array<RecomputeCounts, kMostPipelineModules>;
 
 /// What the stages of one pipeline take and hold by themselves, for all candidates that have it.
-class StagePrices {
- public:
-  struct Key {
+struct StagePrices {
+  struct RunKey {
     int32_t stage = 0, first = 0, count = 0;
     StageRecomputes recomputes;
-    bool operator==(const Key&) const = default;
+
+    size_t hash() const;
+    bool operator==(const RunKey&) const = default;
+  };
+  /// A module's blocks in a stage. Runs of several modules are many combinations of few parts.
+  struct PartKey {
+    int32_t module = 0, first = 0, count = 0;
+    RecomputeCounts recompute;
+    bool has_entry = false, has_exit = false;
+    bool has_copied_table = false, sums_table = false;
+
+    size_t hash() const;
+    bool operator==(const PartKey&) const = default;
   };
 
-  template <typename Price>
-  StageFigures of(const Key& key, Price price) {
-    const size_t hash = hash_of(key);
-    size_t slot = slot_of(key, hash);
-    if (slots_[slot] != kFree) return entries_[slots_[slot]].figures;
-    const StageFigures figures = price();
-    entries_.push_back({hash, key, figures});
-    slots_[slot] = static_cast<uint32_t>(entries_.size() - 1);
-    // Half of the slots at most, so that few keys meet.
-    if (2 * entries_.size() > slots_.size()) grow();
-    return figures;
-  }
-
- private:
-  static constexpr uint32_t kFree = std::numeric_limits<uint32_t>::max();
-  struct Entry {
-    size_t hash;
-    Key key;
-    StageFigures figures;
-  };
-  static size_t hash_of(const Key& key);
-  /// Where a key is, or would be.
-  size_t slot_of(const Key& key, size_t hash) const;
-  void grow();
-
-  // Asked millions of times: open addresses in one list take half as long as a map of nodes.
-  std::vector<Entry> entries_;
-  std::vector<uint32_t> slots_ = std::vector<uint32_t>(64, kFree);
+  PriceTable<RunKey, StageFigures> runs;
+  PriceTable<PartKey, StageCost> parts;
 };
 
 /// The stages of a plan's pipeline, priced as the plan simulator prices them: chains of these options take as long as
@@ -71,6 +57,7 @@ class PlanStages : public StageSource {
     std::vector<BesideMemory> memory;  ///< by pipeline rank
     std::vector<double> update_ms;     ///< by pipeline rank: what their reduction and update add
     std::vector<double> backward_ms;   ///< by pipeline rank: what runs between the pipeline and the update
+    double entry_transfer_ms = 0;      ///< bridges_hold_up_ms, at the stage at which the llm begins
   };
 
   /// The plan is filled with a candidate; `costs` are its modules'; `prices` are of its pipeline. What is handed in
@@ -125,8 +112,10 @@ class PlanStages : public StageSource {
 
   const std::vector<Priced>& priced(const Run& run);
   Run with_equal_price(Run run) const;
+  bool begins_llm(const Run& run) const;
   StageFigures price(const Run& run, const Recomputes& recomputes) const;
   StageFigures price_alone(const Run& run, const Recomputes& recomputes) const;
+  StageCost price_alone(const StagePrices::PartKey& key, int32_t stage) const;
   class Knapsack;
   void excesses(int32_t stage, const StageFigures& figures, std::vector<double>& excess) const;
   double excess_gib(int32_t stage, const StageFigures& figures) const;
@@ -134,6 +123,8 @@ class PlanStages : public StageSource {
   bool fits_somehow(const Run& run) const;
   Recomputes recomputed_everywhere(const Run& run) const;
   void find_least(const Run& run, std::vector<Priced>& found) const;
+  std::array<int64_t, kMostModules> fewest_full(const Run& run, const StageFigures& plain,
+                                                const std::vector<size_t>& open) const;
   void find_pareto(const Run& run, std::vector<Priced>& found) const;
   int64_t layers_of(const Span& span, const Run& run) const;
 
@@ -155,6 +146,7 @@ class PlanStages : public StageSource {
   std::vector<Span> spans_;
   std::vector<double> lead_ms_;  // by block: one microbatch through all before it
   std::vector<double> limits_gib_;
+  std::vector<char> is_first_of_rank_;  // by stage
   std::unordered_map<uint64_t, std::vector<Priced>> priced_;
 };
 

@@ -1,8 +1,10 @@
 #include "weft/search/schedule_graph.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "weft/base/check.h"
+#include "weft/base/hash.h"
 #include "weft/schedule/cell_table.h"
 
 namespace weft {
@@ -116,6 +118,16 @@ CriticalPath ScheduleGraph::critical_path() const {
 
 namespace {
 
+struct MomentHash {
+  size_t operator()(const MemoryMoment& moment) const {
+    Hasher hasher;
+    for (const int32_t held : moment.held) hasher.add(held);
+    for (const int32_t deferred : moment.deferred) hasher.add(deferred);
+    hasher.add(moment.runs);
+    return hasher.value();
+  }
+};
+
 /// Whether a holds at least as much as b everywhere, at the same chunk's action.
 bool covers(const MemoryMoment& a, const MemoryMoment& b) {
   if (a.runs != b.runs) return false;
@@ -168,21 +180,20 @@ void drop_covered(std::vector<MemoryMoment>& moments, bool with_pairs) {
 std::vector<MemoryMoment> memory_moments(const Schedule& schedule, int32_t rank) {
   const std::vector<int32_t> stages = stages_of_rank(schedule, rank);
   MemoryMoment now{.held = std::vector<int32_t>(stages.size(), 0), .deferred = std::vector<int32_t>(stages.size(), 0)};
-  std::vector<MemoryMoment> seen;
+  // A pipeline's steady state repeats its moments: most are seen before.
+  std::unordered_set<MemoryMoment, MomentHash> known;
   for (const Action& action : schedule.rows[static_cast<size_t>(rank)]) {
     if (!is_pipeline_compute(action.kind)) continue;
     const auto chunk = static_cast<size_t>(std::find(stages.begin(), stages.end(), action.stage) - stages.begin());
     now.runs = static_cast<int32_t>(chunk);
     if (action.kind == ActionKind::kForward) ++now.held[chunk];
-    const bool is_new =
-        seen.empty() || (!covers(seen.back(), now) && (seen.size() < 2 || !covers(seen[seen.size() - 2], now)));
-    if (is_new) seen.push_back(now);
+    known.insert(now);
     if (action.kind == ActionKind::kBackwardInput) ++now.deferred[chunk];
     if (action.kind == ActionKind::kBackwardWeight) --now.deferred[chunk];
     if (action.kind == ActionKind::kBackward || action.kind == ActionKind::kBackwardWeight) --now.held[chunk];
   }
+  std::vector<MemoryMoment> seen(known.begin(), known.end());
   std::sort(seen.begin(), seen.end());
-  seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
   // Pairs are only tried when there are few; a moment too many costs time, never correctness.
   constexpr size_t kMostForPairs = 64;
   drop_covered(seen, false);

@@ -103,6 +103,7 @@ void DrawnBatch::apply(const Turns& turns, const Schedule& schedule, const PlanC
       model_.price_load(plan_, plan_.modules[m], joined(samples, plan_.modules[m].kind), own[m]);
     }
     price_stages(plan_, mean.parts, modules, stages);
+    share_with_bridges(plan_, mean.parts, *modules.back(), mean.bridges, stages);
     for (size_t s = 0; s < num_stages; ++s) {
       const size_t cell = s * static_cast<size_t>(microbatches) + static_cast<size_t>(microbatch);
       const StageCost& before = stages[s == 0 ? 0 : s - 1];
