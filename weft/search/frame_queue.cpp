@@ -68,29 +68,30 @@ Frame* FrameQueue::least_with(int64_t pp, double limit_ms, FrameBounds& bounds, 
 }
 
 std::vector<const Frame*> FrameQueue::likely_to_fit(size_t most, double memory_gib, FrameBounds& bounds) {
-  struct Held {
-    double gib;
-    double bound_ms;
-    const Frame* frame;
-  };
-  std::vector<Held> all;
+  constexpr size_t kMostUnknown = 256, kMostLookedAt = 512;
+  std::vector<Frame*> known, unknown;
   for (Frame& frame : frames_) {
-    if (frame.bound_ms == kInfinity) continue;
-    const double gib = bounds.least_held_gib(frame.degrees);
-    // Without time, nothing may be known of a frame.
-    if (gib <= memory_gib && frame.bound_ms == 0) frame.bound_ms = bounds.work_ms(frame.degrees);
-    all.push_back({gib, frame.bound_ms, &frame});
+    if (frame.bound_ms < kInfinity) (frame.bound_ms > 0 ? known : unknown).push_back(&frame);
   }
-  const auto roomy_end =
-      std::stable_partition(all.begin(), all.end(), [&](const Held& held) { return held.gib <= memory_gib; });
-  std::stable_sort(all.begin(), roomy_end, [](const Held& a, const Held& b) { return a.bound_ms < b.bound_ms; });
+  const size_t stride = (unknown.size() + kMostUnknown - 1) / kMostUnknown;
+  for (size_t i = 0; i < unknown.size(); i += stride) {
+    unknown[i]->bound_ms = bounds.work_ms(unknown[i]->degrees);
+    known.push_back(unknown[i]);
+  }
+  std::stable_sort(known.begin(), known.end(),
+                   [](const Frame* a, const Frame* b) { return a->bound_ms < b->bound_ms; });
   std::vector<const Frame*> found;
-  const auto num_roomy = static_cast<size_t>(roomy_end - all.begin());
-  for (size_t i = 0; i < std::min(most, num_roomy); ++i) found.push_back(all[i].frame);
-  std::stable_sort(all.begin(), all.end(), [](const Held& a, const Held& b) { return a.gib < b.gib; });
-  for (size_t i = 0; i < std::min(most, all.size()); ++i) {
-    if (std::find(found.begin(), found.end(), all[i].frame) == found.end()) found.push_back(all[i].frame);
+  std::vector<std::pair<double, const Frame*>> others;
+  for (size_t i = 0; i < std::min(kMostLookedAt, known.size()) && found.size() < most; ++i) {
+    const double gib = bounds.least_held_gib(known[i]->degrees);
+    if (gib <= memory_gib) {
+      found.push_back(known[i]);
+    } else {
+      others.emplace_back(gib, known[i]);
+    }
   }
+  std::stable_sort(others.begin(), others.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (size_t i = 0; i < std::min(most, others.size()); ++i) found.push_back(others[i].second);
   return found;
 }
 

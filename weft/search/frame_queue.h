@@ -40,7 +40,7 @@ class FrameQueue {
   void sort();
 
   /// At most so many frames that are likely to fit (FrameBounds::least_held_gib), the least bounds first, then as many
-  /// of those whose ranks hold least.
+  /// of those whose ranks hold least. Looks at some hundreds; of those without bounds at some from all over the list.
   std::vector<const Frame*> likely_to_fit(size_t most, double memory_gib, FrameBounds& bounds);
 
  private:

@@ -25,6 +25,9 @@ namespace {
 /// Candidates that the fastest plan is improved with at most.
 constexpr int64_t kMostNeighbours = 2000;
 
+/// Placements that take so many times their bound are many, and no good to compare with.
+constexpr double kFarFromBound = 2;
+
 /// Goes from frames to combinations of encoders to candidates, dropping what cannot win, and keeps account.
 class Searcher {
  public:
@@ -132,28 +135,36 @@ class Searcher {
 
   /// Any plan that fits, where the most promising do not or the time is over.
   void settle_for_any(FrameQueue& frames) {
-    constexpr size_t kMostFrames = 24, kMostCombinations = 4;
+    constexpr size_t kMostFrames = 32, kMostCombinations = 3;
     const ClusterDevice& device = bench_.plan().cluster.device;
     const double room_gib = device.memory_gib - device.reserved_memory_gib;
     for (const Frame* closed : frames.likely_to_fit(kMostFrames, room_gib, frame_bounds_)) {
       OpenFrame frame = open_frame(bench_, closed->degrees);
       std::erase_if(frame.combinations, [](const Combination& c) { return c.least_ms == kInfinity; });
-      // The fastest, then those that leave the pipeline most.
+      // Those that are placed at once before others; the fastest, then those that leave the pipeline most.
+      const auto is_plain = [&](const Combination& c) { return frame.candidate_of(c).is_separable(); };
+      const auto end_of_plain = std::stable_partition(frame.combinations.begin(), frame.combinations.end(), is_plain);
+      const auto settle_among = [&](auto begin, auto end) {
+        for (auto c = begin; c != end && c != begin + kMostCombinations; ++c) {
+          if (settle_for(frame, *c)) return true;
+        }
+        return false;
+      };
       for (const bool is_fastest : {true, false}) {
         if (!is_fastest)
-          std::stable_sort(
-              frame.combinations.begin(), frame.combinations.end(),
-              [](const Combination& a, const Combination& b) { return a.beside.least() < b.beside.least(); });
-        for (size_t i = 0; i < std::min(kMostCombinations, frame.combinations.size()); ++i) {
-          if (settle_for(frame, frame.combinations[i])) return;
-        }
+          std::stable_sort(frame.combinations.begin(), end_of_plain, [](const Combination& a, const Combination& b) {
+            return a.beside.least() < b.beside.least();
+          });
+        if (settle_among(frame.combinations.begin(), end_of_plain)) return;
       }
+      if (settle_among(end_of_plain, frame.combinations.end())) return;
     }
   }
 
   /// Whether a candidate of the combination fits, in the plainest schedule: near its bound, or with everything
   /// recomputed.
   bool settle_for(OpenFrame& frame, const Combination& combination) {
+    constexpr double kNear = 1.25;
     Candidate c = frame.candidate_of(combination);
     frame.choices.schedules.front().apply(c);
     const FluidPipeline& fluids = frame.fluids[bench_.inline_encoders(c)];
@@ -167,8 +178,13 @@ class Searcher {
         frame.choices.zeros[z].apply(c);
         const PipelineWork work = pipeline_work(fluids.by_zero[z], combination);
         if (work.busy_ms == kInfinity || !is_expressed(c)) continue;
-        const double least_ms = recomputes_all ? 0 : combination.bound_ms(0, work.busy_ms, work.even_ms);
-        evaluate(frame, c, least_ms, {.is_probe = true, .recomputes_all = recomputes_all});
+        const double least_ms = combination.bound_ms(0, work.busy_ms, work.even_ms);
+        const bool looks_near = may_recompute_all && !recomputes_all;
+        evaluate(frame, c, least_ms,
+                 {.is_probe = true,
+                  .recomputes_all = recomputes_all,
+                  .far = looks_near ? kNear : kInfinity,
+                  .deadline = deadline_});
         if (best_.fastest() != nullptr) return true;
       }
     }
@@ -208,23 +224,26 @@ class Searcher {
   bool probe_frame(Frame& closed) {
     constexpr int kMostTried = 24, kMostFound = 6, kMostWoven = 3;
     closed.is_probed = true;
+    // Where one placement takes seconds, others are tried all the same.
+    constexpr int kMostShare = 8;
+    const Deadline deadline(Deadline::Clock::now() + deadline_.left() / kMostShare, options_.stop);
     OpenFrame frame = open_frame(bench_, closed.degrees);
     int num_tried = 0;
     int num_found = 0;
     int num_woven = 0;
     for (const Combination& combination : frame.combinations) {
       if (combination.least_ms >= best_.limit_ms({}) || num_found == kMostFound || num_tried == kMostTried) break;
-      if (is_over()) break;
+      if (is_over() || deadline.is_over()) break;
       // Weaving encoders in takes long.
       if (!frame.candidate_of(combination).is_separable() && ++num_woven > kMostWoven) continue;
       ++num_tried;
-      num_found += probe_combination(frame, combination) ? 1 : 0;
+      num_found += probe_combination(frame, combination, deadline) ? 1 : 0;
     }
     return num_found > 0;
   }
 
   /// Whether a candidate could be simulated.
-  bool probe_combination(OpenFrame& frame, const Combination& combination) {
+  bool probe_combination(OpenFrame& frame, const Combination& combination, const Deadline& deadline) {
     bool has_found = false;
     Candidate c = frame.candidate_of(combination);
     const FluidPipeline& fluids = frame.fluids[bench_.inline_encoders(c)];
@@ -232,12 +251,13 @@ class Searcher {
       frame.choices.zeros[z].apply(c);
       const PipelineWork work = pipeline_work(fluids.by_zero[z], combination);
       for (const ScheduleChoice& schedule : frame.choices.schedules) {
-        if (is_over()) return has_found;
+        if (is_over() || deadline.is_over()) return has_found;
         schedule.apply(c);
         const double least_ms = bound_ms(frame, combination, c, frame.fluid_of(c, fluids.by_zero[z]), work);
         if (least_ms >= limit_ms(c, least_ms) || !is_expressed(c)) continue;
         // What a probe leaves open is met again.
-        Evaluation evaluation = evaluate(frame, c, least_ms, {.is_probe = true});
+        Evaluation evaluation =
+            evaluate(frame, c, least_ms, {.is_probe = true, .far = kFarFromBound, .deadline = deadline});
         has_found |= evaluation.fate == Fate::kSimulated;
       }
     }
@@ -330,7 +350,7 @@ class Searcher {
     } else if (is_over()) {
       leave(1, bound_ms);
     } else {
-      const Evaluation evaluation = evaluate(frame, c, bound_ms, {});
+      const Evaluation evaluation = evaluate(frame, c, bound_ms, {.deadline = deadline_});
       ++count_of(evaluation.fate);
       open_bound_ms_ = std::min(open_bound_ms_, evaluation.open_bound_ms);
     }
@@ -339,14 +359,14 @@ class Searcher {
   struct Care {
     bool is_probe = false;
     bool recomputes_all = false;
+    double far = kInfinity;  ///< times the bound: slower placements are not looked for
+    Deadline deadline = {};
   };
   /// Offers what it finds to the best.
   Evaluation evaluate(OpenFrame& frame, const Candidate& c, double bound_ms, const Care& care) {
     Candidate reassigned = c;
     reassigned.balance = Balance::kBoth;
-    // Placements far from the bound are many, and no good to compare with.
-    constexpr double kFar = 2;
-    const double far_ms = care.is_probe && bound_ms > 0 ? kFar * bound_ms : kInfinity;
+    const double far_ms = bound_ms > 0 ? care.far * bound_ms : kInfinity;
     const auto limit_of = [&](const Candidate& of) {
       return std::min(far_ms, best_.limit_ms(simplicity_of(of, bench_.num_encoders())));
     };
@@ -355,7 +375,7 @@ class Searcher {
                                                 .limit_ms = limit_of(c),
                                                 .reassigned_limit_ms = limit_of(reassigned),
                                                 .bounds = options_.bounds,
-                                                .deadline = deadline_,
+                                                .deadline = care.deadline,
                                                 .is_probe = care.is_probe,
                                                 .recomputes_all = care.recomputes_all,
                                                 .drawn = drawn_});
