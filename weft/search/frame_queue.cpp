@@ -4,6 +4,7 @@
 #include <functional>
 #include <numeric>
 #include <queue>
+#include <tuple>
 #include <utility>
 
 #include "weft/search/enumerate.h"
@@ -82,6 +83,7 @@ std::vector<const Frame*> FrameQueue::likely_to_fit(size_t most, double memory_g
                    [](const Frame* a, const Frame* b) { return a->bound_ms < b->bound_ms; });
   std::vector<const Frame*> found;
   std::vector<std::pair<double, const Frame*>> others;
+  size_t num_others = 0;
   for (size_t i = 0; i < std::min(kMostLookedAt, known.size()) && found.size() < most; ++i) {
     const double gib = bounds.least_held_gib(known[i]->degrees);
     if (gib <= memory_gib) {
@@ -90,8 +92,28 @@ std::vector<const Frame*> FrameQueue::likely_to_fit(size_t most, double memory_g
       others.emplace_back(gib, known[i]);
     }
   }
+  // Where memory is short, those fit that divide most among ranks, whatever their bounds.
+  std::vector<const Frame*> divided;
+  for (const Frame& frame : frames_) {
+    if (frame.bound_ms < kInfinity) divided.push_back(&frame);
+  }
+  const size_t num_divided = std::min(kMostLookedAt, divided.size());
+  std::partial_sort(divided.begin(), divided.begin() + static_cast<std::ptrdiff_t>(num_divided), divided.end(),
+                    [](const Frame* a, const Frame* b) {
+                      const auto key = [](const Frame* frame) {
+                        const Candidate& c = frame->degrees;
+                        return std::tuple(c.mbs, -c.tp * c.cp * c.pp, -c.tp * c.cp, -c.ep, !c.sequence_parallel, frame);
+                      };
+                      return key(a) < key(b);
+                    });
+  for (size_t i = 0; i < num_divided; ++i) others.emplace_back(bounds.least_held_gib(divided[i]->degrees), divided[i]);
   std::stable_sort(others.begin(), others.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (size_t i = 0; i < std::min(most, others.size()); ++i) found.push_back(others[i].second);
+  for (const auto& [gib, frame] : others) {
+    if (num_others == most) break;
+    if (std::find(found.begin(), found.end(), frame) != found.end()) continue;
+    found.push_back(frame);
+    ++num_others;
+  }
   return found;
 }
 
