@@ -20,8 +20,13 @@ TEST_P(ProgramsOnRanks, TrainWithAnyStrategyAsOneRankDoes) {
     const Plan plan =
         with_program_strategy(example_training_plan(example, model), random_strategy(model.modules.back(), random));
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + to_json(plan.llm().strategy).dump());
-    const std::optional<TrainingOutcome> found = train_program_on(plan_ranks(), example, plan);
+    std::optional<TrainingOutcome> found = train_program_on(plan_ranks(), example, plan);
     if (!found) GTEST_SKIP() << "on another number of processes";
+    // Where a dim has fewer units than ranks, a process may hold nothing of a weight.
+    if (plan_ranks().are_processes)
+      std::erase_if(found->weights,
+                    [](const auto& weight) { return weight.second.isnan().all().template item<bool>(); });
+    EXPECT_FALSE(found->weights.empty());
     expect_same_training(*found, train_program_plainly(example, model, text),
                          {.allows_missing = plan_ranks().are_processes});
   }
