@@ -19,6 +19,12 @@ weft_mpi_test(EncodersGiveTheLossOfOneRankOn2 "${CMAKE_SOURCE_DIR}/scripts/mpiru
               "$<TARGET_FILE:weft_pipeline_mpi_suite>" "--gtest_filter=*/EncodersOnRanks.*qwen2_vl*")
 weft_mpi_test(EncodersGiveTheLossOfOneRankOn8 "${CMAKE_SOURCE_DIR}/scripts/mpirun" -n 8
               "$<TARGET_FILE:weft_pipeline_mpi_suite>" "--gtest_filter=*/EncodersOnRanks.*omni*")
+foreach(size IN ITEMS 2 4)
+  weft_mpi_test(ProgramsTrainWithAnyStrategyOn${size} "${CMAKE_SOURCE_DIR}/scripts/mpirun" -n ${size}
+                "$<TARGET_FILE:weft_pipeline_mpi_suite>" "--gtest_filter=*ProgramsOnRanks*/tp${size}")
+  set_tests_properties(${WEFT_TEST_PREFIX}MpiRanks.ProgramsTrainWithAnyStrategyOn${size} PROPERTIES
+                       FAIL_REGULAR_EXPRESSION "Running 0 tests;SKIPPED")
+endforeach()
 foreach(size IN ITEMS 2 8)
   set_tests_properties(${WEFT_TEST_PREFIX}MpiRanks.EncodersGiveTheLossOfOneRankOn${size} PROPERTIES
                        FAIL_REGULAR_EXPRESSION "Running [01] test;SKIPPED")

@@ -181,6 +181,8 @@ Result<std::optional<StrategyGain>> improve_by_strategies(const PlanProblem& pro
     if (problem.space.tp.contains(tp)) add_degree(tp, result.best.front().candidate.mbs);
   }
   int64_t num_tried = 0;
+  bool are_optimal = result.is_optimal;
+  double bound_ms = result.bound_ms;
   for (const auto& [tp, mbs] : degrees) {
     const Result<std::vector<ModuleStrategy>> offered =
         offered_strategies(problem.model, problem.cluster, result.best.front().plan.precision.compute,
@@ -195,15 +197,19 @@ Result<std::optional<StrategyGain>> improve_by_strategies(const PlanProblem& pro
       ++num_tried;
       Result<PlanSearchResult> found = search_with(strategy, problem, how);
       if (!found || found->best.empty()) continue;
+      are_optimal &= found->is_optimal;
+      bound_ms = std::min(bound_ms, found->bound_ms);
       if (found->best.front().step_time_ms >= result.best.front().step_time_ms * (1 - kLeastStrategyGain)) continue;
       found->counts = result.counts;
-      found->is_optimal = false;
-      found->bound_ms = std::min(result.bound_ms, found->bound_ms);
       result = *std::move(found);
       gain = StrategyGain{.strategy = strategy, .usual_ms = usual_ms, .ms = result.best.front().step_time_ms};
     }
   }
-  if (gain) gain->num_tried = num_tried;
+  if (!gain) return gain;
+  gain->num_tried = num_tried;
+  // What is proven of the space is so of every strategy that was tried.
+  result.is_optimal = are_optimal;
+  result.bound_ms = bound_ms;
   return gain;
 }
 

@@ -170,11 +170,12 @@ inline StepBatch program_step_batch(const TrainingRank& rank,
   return batch;
 }
 
-/// The plan's ranks are threads of this program.
-inline TrainingOutcome train_program(const TrainingExample& example, const Plan& plan) {
+/// Nothing where the ranks are another number of processes. A process knows its own weights alone.
+inline std::optional<TrainingOutcome> train_program_on(const PlanRanks& ranks, const TrainingExample& example,
+                                                       const Plan& plan) {
   TrainingOutcome outcome;
   std::mutex guard;
-  thread_ranks().run(plan.world_size, [&](World& world) {
+  const bool has_run = ranks.run(plan.world_size, [&](World& world) {
     at::set_num_threads(1);
     auto made = TrainingRank::create(
         world, plan,
@@ -187,7 +188,7 @@ inline TrainingOutcome train_program(const TrainingExample& example, const Plan&
       const StepBatch batch = program_step_batch(rank, samples, step);
       const StepReport report = rank.step(batch, named_inputs(numbers, samples).num_targets, kExampleRate);
       const std::lock_guard lock(guard);
-      if (world.rank() != 0) continue;
+      if (world.rank() != 0 && !ranks.are_processes) continue;
       outcome.losses.push_back(report.loss);
       outcome.balance_losses.push_back(0);
       outcome.norms.push_back(report.gradient_norm);
@@ -196,7 +197,13 @@ inline TrainingOutcome train_program(const TrainingExample& example, const Plan&
     const std::lock_guard lock(guard);
     collect_example_weights(rank, outcome.weights);
   });
+  if (!has_run) return std::nullopt;
   return outcome;
+}
+
+/// The plan's ranks are threads of this program.
+inline TrainingOutcome train_program(const TrainingExample& example, const Plan& plan) {
+  return train_program_on(thread_ranks(), example, plan).value();
 }
 
 /// The same by autograd over plain operators, with the same fresh weights.
