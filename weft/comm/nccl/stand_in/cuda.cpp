@@ -65,6 +65,9 @@ STAND_IN cuModuleLoadData(void**, const void*) {
 STAND_IN cuModuleGetFunction(void**, void*, const char*) {
   return kInvalidValue;
 }
+STAND_IN cuFuncSetAttribute(void*, int, int) {
+  return kInvalidValue;
+}
 STAND_IN cuLaunchKernel(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
                         void**) {
   return kInvalidValue;
