@@ -30,7 +30,7 @@ import tempfile
 import threading
 import time
 
-from prediction_runs import KEEP, ROOT, core_pairs, config_of, in_workers, llm, make_plan, physical_cores, small_models, two_cores
+from prediction_runs import KEEP, core_pairs, config_of, in_workers, llm, make_plan, physical_cores, small_models, two_cores
 from rank_agreement import Agreement, log_ratio
 
 WARM_UP_STEPS = 1

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/program/two_products.h"
 #include "weft/program/program_module.h"
 #include "weft/program/program_strategy.h"
 #include "weft/program/program_text.h"
@@ -13,23 +14,7 @@ namespace weft::program_exchanges_test {
 namespace {
 
 Module two_products() {
-  const auto program = parse_program(R"(weft_program 1 two
-dim b 2
-dim s 6
-dim h 4
-dim f 10
-input x [b s h]
-repeat 3 x
-weight w1 [f h]
-up = einsum(x, w1) : b s h, f h -> b s f
-act = elementwise(up) : b s f -> b s f ; does relu
-weight w2 [h f]
-down = einsum(act, w2) : b s f, h f -> b s h
-y = add(x, down) : b s h, b s h -> b s h
-end y
-loss = sum(y) : b s h ->
-)",
-                                     "two");
+  const auto program = parse_program(two_products_program({}), "two");
   WEFT_CHECK(program.ok(), "{}", program.error().message());
   auto model = model_of(*program);
   WEFT_CHECK(model.ok(), "{}", model.error().message());

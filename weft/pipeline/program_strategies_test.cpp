@@ -81,23 +81,8 @@ TEST_P(RandomStrategies, ArePlainAutograd) {
   const Model model = program_example_model(text);
   for (uint64_t seed = 1; seed <= draws(uint64_t{70}) && !HasFailure(); ++seed) {
     std::mt19937_64 random(1000 * (which + 1) + seed);
-    const auto pick = [&](const auto& from) { return from[random() % from.size()]; };
-    TrainingExample example{.steps = 3, .epsilon = kEpsilon};
-    example.tp = pick(std::vector<int64_t>{2, 2, 3, 4});
-    example.dp = pick(std::vector<int64_t>{1, 1, 2});
-    example.zero = pick(std::vector<int64_t>{0, 1, 2, 3});
-    example.buckets_mb = pick(std::vector<double>{64, 1e-4});
-    example.mbs = pick(std::vector<int64_t>{1, 2, 3});
-    example.microbatches = pick(std::vector<int64_t>{2, 4});
-    example.overlaps = random() % 2 == 0;
-    if (which != 2) {
-      example.pp = pick(std::vector<int64_t>{1, 1, 2});
-      example.schedule = pick(std::vector<std::string>{"1f1b", "gpipe", "zb_h1", "interleaved_1f1b", "zb_v"});
-      const bool has_chunks = example.schedule == "interleaved_1f1b" || example.schedule == "zb_v";
-      if (has_chunks) example.pp = example.vpp = 2;
-      if (example.schedule == "zb_v") example.zero = std::min<int64_t>(example.zero, 1);
-    }
-    example.recompute.full = static_cast<int64_t>(random() % 3);
+    TrainingExample example = drawn_program_example({2, 2, 3, 4}, /*marks_layers=*/which != 2, random);
+    example.steps = 3, example.epsilon = kEpsilon;
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + example.name());
     expect_strategy_trains(example, text, random_strategy(model.modules.back(), random));
   }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/program/two_products.h"
 #include "tests/support/source_tree.h"
 #include "weft/base/file.h"
 #include "weft/meaning/check.h"
@@ -23,23 +24,7 @@ Model program_model(const std::string& text) {
 
 /// Two narrow products of many rows: gathering what each rank has made of its rows moves half of what a sum does.
 std::string narrow_program() {
-  return R"(weft_program 1 narrow
-dim b 4
-dim s 4096
-dim h 1024
-dim f 1024
-input x [b s h]
-repeat 4 x
-weight w1 [f h]
-up = einsum(x, w1) : b s h, f h -> b s f
-act = elementwise(up) : b s f -> b s f ; does relu
-weight w2 [h f]
-down = einsum(act, w2) : b s f, h f -> b s h
-y = add(x, down) : b s h, b s h -> b s h
-end y
-square = multiply(y, y) : b s h, b s h -> b s h
-loss = sum(square) : b s h ->
-)";
+  return two_products_program({.samples = 4, .rows = 4096, .width = 1024, .inner = 1024, .layers = 4});
 }
 
 PlanProblem problem_of(Model model, int64_t samples, int64_t tp) {

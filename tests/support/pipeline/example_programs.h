@@ -253,4 +253,28 @@ inline TrainingOutcome train_program_plainly(const TrainingExample& example, con
   return outcome;
 }
 
+/// Any form that a plan of a program has, of one of these degrees of tensor parallelism; with stages only where the
+/// program marks its layers.
+inline TrainingExample drawn_program_example(const std::vector<int64_t>& tps, bool marks_layers,
+                                             std::mt19937_64& random) {
+  const auto pick = [&](const auto& from) { return from[random() % from.size()]; };
+  TrainingExample example;
+  example.tp = pick(tps);
+  example.dp = pick(std::vector<int64_t>{1, 2});
+  example.zero = pick(std::vector<int64_t>{0, 1, 2, 3});
+  example.buckets_mb = pick(std::vector<double>{64, 1e-4});
+  example.mbs = pick(std::vector<int64_t>{1, 2, 3});
+  example.microbatches = pick(std::vector<int64_t>{2, 4});
+  example.overlaps = random() % 2 == 0;
+  if (marks_layers) {
+    example.pp = pick(std::vector<int64_t>{1, 2});
+    example.schedule = pick(std::vector<std::string>{"1f1b", "gpipe", "zb_h1", "interleaved_1f1b", "zb_v"});
+    const bool has_chunks = example.schedule == "interleaved_1f1b" || example.schedule == "zb_v";
+    if (has_chunks) example.pp = example.vpp = 2;
+    if (example.schedule == "zb_v") example.zero = std::min<int64_t>(example.zero, 1);
+  }
+  example.recompute.full = static_cast<int64_t>(random() % 3);
+  return example;
+}
+
 }  // namespace weft
