@@ -228,11 +228,16 @@ std::string target_text(Target target, const FoundPlan& chosen, const PlanSearch
 }
 
 std::string to_text(const Explanation& explanation) {
-  std::string text = "Why not\n";
+  std::string text;
+  if (explanation.faster_by > 0)
+    text += fmt::format("explaining found a plan that is {} faster than all before, which is the fastest now\n\n",
+                        format_percent(explanation.faster_by));
+  text += "Why not\n";
   for (const Alternative& a : explanation.alternatives) {
     const std::string names = fmt::format("{}", fmt::join(a.names, "; "));
     if (a.best) {
-      text += fmt::format("  {}: {} ({:.1f} ms), {}\n", names, slower_text(a.slower_by), a.best->step_time_ms,
+      const char* known = a.is_proven || a.slower_by <= kTie ? "" : "at most ";
+      text += fmt::format("  {}: {}{} ({:.1f} ms), {}\n", names, known, slower_text(a.slower_by), a.best->step_time_ms,
                           difference_text(a.parts));
       text += fmt::format("    with {}\n", settings_of(*a.best));
     } else {
@@ -262,6 +267,7 @@ Json to_json(const Explanation& explanation) {
       for (const PartDifference& part : a.parts) json["parts_ms"][part.words] = part.more_ms;
       json["step_time_ms"] = a.best->step_time_ms;
       json["slower_by"] = a.slower_by;
+      json["proven"] = a.is_proven;
       json["settings"] = settings_of(*a.best);
     }
     alternatives.push_back(std::move(json));
@@ -276,7 +282,9 @@ Json to_json(const Explanation& explanation) {
     }
     what_ifs.push_back(std::move(json));
   }
-  return {{"alternatives", std::move(alternatives)}, {"what_ifs", std::move(what_ifs)}};
+  return {{"alternatives", std::move(alternatives)},
+          {"what_ifs", std::move(what_ifs)},
+          {"faster_by", explanation.faster_by}};
 }
 
 Json to_json(const SearchCounts& counts) {

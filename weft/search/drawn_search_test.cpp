@@ -268,9 +268,9 @@ TEST(DrawnSearch, ExplanationsComparePlansAndBalancesOnTheSameBatches) {
   if (kIsSanitized) GTEST_SKIP() << "left to the optimised build: a search of real size";
   const PlanProblem problem = small_heavy_tailed(2);
   const PlanSearchOptions options{.time_limit_s = kLong_s, .within = 0.02, .batches = kEnoughBatches};
-  const PlanSearchResult result = search(problem, options);
-  const FoundPlan& chosen = *result.chosen;
+  PlanSearchResult result = search(problem, options);
   const Explanation explanation = *explain_plan(problem, result, options);
+  const FoundPlan& chosen = *result.chosen;
   bool has_other_balance = false;
   for (const Alternative& alternative : explanation.alternatives) {
     if (!alternative.best) continue;

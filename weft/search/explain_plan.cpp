@@ -3,16 +3,23 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "weft/base/text.h"
 #include "weft/base/units.h"
 #include "weft/plan/plan_json.h"
+#include "weft/search/best_plans.h"
+#include "weft/search/choose_plan.h"
 #include "weft/simulate/plan_simulator.h"
 
 namespace weft {
 namespace {
+
+/// Of the time limit, what one search takes at most, and what it may take in any case: with less it finds so little
+/// that alternatives look worse than they are.
+constexpr double kShareOfSearch = 1.0 / 8, kEnough_s = 5;
 
 /// A space in which one setting differs from the chosen plan's.
 struct Pin {
@@ -149,33 +156,131 @@ std::string why_it_does_not_fit(const PlanProblem& problem, const PlanSearchOpti
                      fullest.name, largest.heading, fullest.memory.*largest.value / kGiB);
 }
 
-WhatIf what_if(const PlanProblem& changed, std::string change, const PlanSearchResult& now, double samples_ratio,
-               const PlanSearchOptions& options) {
-  WhatIf result{.change = std::move(change)};
-  Result<PlanSearchResult> found =
-      search_plans(changed.model, changed.cluster, changed.workload, changed.space, options);
-  if (!found || found->best.empty()) return result;
-  result.best = std::move(found->chosen);
-  result.throughput_gain = samples_ratio * now.best.front().step_time_ms / found->best.front().step_time_ms - 1;
-  result.keeps_settings = result.best->candidate == now.chosen->candidate;
+/// What a search with a pin found.
+struct PinnedSearch {
+  std::string name;
+  std::optional<FoundPlan> best;
+  bool is_proven = false;
+  std::string reason;  ///< where nothing fits
+};
+
+/// Nothing where the space has no such plan.
+std::optional<PinnedSearch> search_pinned(const PlanProblem& problem, const Pin& pin, const PlanSearchOptions& how) {
+  Result<PlanSearchResult> found = search_plans(problem.model, problem.cluster, problem.workload, pin.space, how);
+  if (!found || found->counts.considered == 0) return std::nullopt;
+  PinnedSearch result{.name = pin.name, .best = {}, .is_proven = found->is_optimal};
+  if (!found->best.empty()) {
+    result.best = std::move(found->best.front());
+    return result;
+  }
+  PlanProblem pinned = problem;
+  pinned.space = pin.space;
+  result.reason = found->counts.left > 0 ? "not found in the time given" : why_it_does_not_fit(pinned, how);
   return result;
 }
 
-/// The same where links have twice the bandwidth, measured ones too.
-WhatIf what_if_links_were_faster(PlanProblem problem, bool are_between_nodes, const PlanSearchResult& now,
-                                 PlanSearchOptions options) {
-  Link& link = are_between_nodes ? problem.cluster.between_nodes : problem.cluster.within_node;
-  link.bandwidth_gb_per_s *= 2;
-  Profile profile;
-  if (options.profile != nullptr) {
-    profile = *options.profile;
-    for (LinkMeasurement& m : profile.links) {
-      if (m.is_between_nodes == are_between_nodes) m.bytes *= 2;
+/// Takes over a plan that is faster than the fastest, and chooses again.
+void take_over(const FoundPlan& faster, const PlanSearchOptions& options, PlanSearchResult& result) {
+  std::vector<FoundPlan> plans = {faster};
+  plans.insert(plans.end(), result.best.begin(), result.best.end());
+  result.best = plans;
+  if (result.best.size() > std::max<size_t>(1, options.top)) result.best.pop_back();
+  plans.push_back(*std::exchange(result.chosen, std::nullopt));
+  std::stable_sort(plans.begin(), plans.end(),
+                   [](const FoundPlan& a, const FoundPlan& b) { return a.step_time_ms < b.step_time_ms; });
+  result.chosen = plans[choose_plan(plans, options.within)];
+}
+
+/// Alternatives to the chosen plan, those that lead to the same plan once.
+Result<std::vector<Alternative>> compared(std::vector<PinnedSearch> searches, const FoundPlan& chosen,
+                                          const Profile* profile) {
+  WEFT_TRY(const PlanReport report, simulate_plan(chosen.plan, {.profile = profile}));
+  std::vector<Alternative> alternatives;
+  for (PinnedSearch& search : searches) {
+    Alternative alternative{.names = {std::move(search.name)}, .best = {}, .parts = {}, .reason = search.reason};
+    alternative.is_proven = search.is_proven;
+    if (search.best) {
+      FoundPlan& best = *search.best;
+      // The chosen plan has this setting already.
+      if (best.candidate == chosen.candidate || is_same_plan(best.plan, chosen.plan)) continue;
+      const auto same = std::find_if(alternatives.begin(), alternatives.end(), [&](const Alternative& other) {
+        return other.best && is_same_plan(other.best->plan, best.plan);
+      });
+      if (same != alternatives.end()) {
+        same->names.push_back(alternative.names.front());
+        continue;
+      }
+      WEFT_TRY(const PlanReport other, simulate_plan(best.plan, {.profile = profile}));
+      alternative.slower_by = other.step_time_ms / report.step_time_ms - 1;
+      alternative.parts = explain_difference(report, other);
+      alternative.best = std::move(best);
     }
-    options.profile = &profile;
+    alternatives.push_back(std::move(alternative));
   }
-  return what_if(problem, fmt::format("links {} twice as fast", are_between_nodes ? "between nodes" : "within a node"),
-                 now, 1, options);
+  std::stable_sort(alternatives.begin(), alternatives.end(), [](const Alternative& a, const Alternative& b) {
+    return a.best.has_value() != b.best.has_value() ? a.best.has_value() : a.slower_by < b.slower_by;
+  });
+  return alternatives;
+}
+
+/// Something that could be otherwise.
+struct Change {
+  std::string name;
+  PlanProblem problem;
+  double samples_ratio = 1;
+  std::optional<Profile> profile = std::nullopt;  ///< where it is another one
+};
+
+/// The same where links have twice the bandwidth, measured ones too.
+Change faster_links(const PlanProblem& problem, bool are_between_nodes, const Profile* profile) {
+  Change change{.name = fmt::format("links {} twice as fast", are_between_nodes ? "between nodes" : "within a node"),
+                .problem = problem};
+  Cluster& cluster = change.problem.cluster;
+  (are_between_nodes ? cluster.between_nodes : cluster.within_node).bandwidth_gb_per_s *= 2;
+  if (profile == nullptr) return change;
+  change.profile = *profile;
+  for (LinkMeasurement& m : change.profile->links) {
+    if (m.is_between_nodes == are_between_nodes) m.bytes *= 2;
+  }
+  return change;
+}
+
+std::vector<Change> list_changes(const PlanProblem& problem, const Profile* profile) {
+  std::vector<Change> changes;
+  changes.push_back({.name = "25 % more memory", .problem = problem});
+  changes.back().problem.cluster.device.memory_gib *= 1.25;
+  changes.push_back(faster_links(problem, /*are_between_nodes=*/false, profile));
+  if (problem.cluster.nodes > 1) changes.push_back(faster_links(problem, /*are_between_nodes=*/true, profile));
+  changes.push_back({.name = "twice the global batch", .problem = problem, .samples_ratio = 2});
+  changes.back().problem.workload.global_batch_samples *= 2;
+  return changes;
+}
+
+WhatIf what_if(const Change& change, const PlanSearchResult& now, PlanSearchOptions how) {
+  WhatIf result{.change = change.name};
+  if (change.profile) how.profile = &*change.profile;
+  const PlanProblem& changed = change.problem;
+  Result<PlanSearchResult> found = search_plans(changed.model, changed.cluster, changed.workload, changed.space, how);
+  const FoundPlan& fastest = now.best.front();
+  double least_ms = found && !found->best.empty() ? found->best.front().step_time_ms : 0;
+  if (least_ms > 0) result.best = std::move(found->chosen);
+  // With the same batch the plans of today are still there, though a search without a proof may miss them.
+  if (change.samples_ratio == 1) {
+    Plan same = fastest.plan;
+    same.cluster = changed.cluster;
+    const Result<PlanReport> priced = simulate_plan(same, {.profile = how.profile});
+    if (priced && (least_ms == 0 || priced->step_time_ms < least_ms)) {
+      least_ms = priced->step_time_ms;
+      result.best = now.chosen;
+      result.best->plan.cluster = changed.cluster;
+      if (const Result<PlanReport> report = simulate_plan(result.best->plan, {.profile = how.profile}))
+        result.best->step_time_ms = report->step_time_ms;
+    }
+  }
+  if (!result.best) return result;
+  result.throughput_gain = change.samples_ratio * fastest.step_time_ms / least_ms - 1;
+  result.keeps_settings = result.best->candidate == now.chosen->candidate;
+  return result;
 }
 
 }  // namespace
@@ -193,62 +298,40 @@ std::vector<PartDifference> explain_difference(const PlanReport& from, const Pla
   return parts;
 }
 
-Result<Explanation> explain_plan(const PlanProblem& problem, const PlanSearchResult& result,
+Result<Explanation> explain_plan(const PlanProblem& problem, PlanSearchResult& result,
                                  const PlanSearchOptions& options) {
-  const FoundPlan& chosen = *result.chosen;
   PlanSearchOptions how = options;
-  how.batches = chosen.plan.batches.value_or(0);  // the same for all
+  how.batches = result.chosen->plan.batches.value_or(0);  // the same for all
   how.top = 1;
   how.within = 0;
   how.progress = {};
-  Explanation explanation;
-  WEFT_TRY(const PlanReport report, simulate_plan(chosen.plan, {.profile = options.profile}));
+  how.time_limit_s = std::min(options.time_limit_s, std::max(kEnough_s, kShareOfSearch * options.time_limit_s));
   const auto is_over = [&] { return options.stop != nullptr && options.stop->load(); };
-  for (const Pin& pin : PinLister(problem, chosen).list()) {
+  std::vector<PinnedSearch> searches;
+  for (const Pin& pin : PinLister(problem, *result.chosen).list()) {
     if (is_over()) break;
     if (options.progress) options.progress(fmt::format("explaining: {}", pin.name));
-    Result<PlanSearchResult> found = search_plans(problem.model, problem.cluster, problem.workload, pin.space, how);
-    if (!found || found->counts.considered == 0) continue;
-    Alternative alternative{.names = {pin.name}};
-    if (found->best.empty()) {
-      PlanProblem pinned = problem;
-      pinned.space = pin.space;
-      alternative.reason = found->counts.left > 0 ? "not found in the time given" : why_it_does_not_fit(pinned, how);
-    } else {
-      FoundPlan& best = found->best.front();
-      // The chosen plan has this setting already.
-      if (best.candidate == chosen.candidate || is_same_plan(best.plan, chosen.plan)) continue;
-      const auto same = std::find_if(
-          explanation.alternatives.begin(), explanation.alternatives.end(),
-          [&](const Alternative& other) { return other.best && is_same_plan(other.best->plan, best.plan); });
-      if (same != explanation.alternatives.end()) {
-        same->names.push_back(pin.name);
-        continue;
-      }
-      WEFT_TRY(const PlanReport other, simulate_plan(best.plan, {.profile = options.profile}));
-      alternative.slower_by = other.step_time_ms / report.step_time_ms - 1;
-      alternative.parts = explain_difference(report, other);
-      alternative.best = std::move(best);
-    }
-    explanation.alternatives.push_back(std::move(alternative));
+    if (auto search = search_pinned(problem, pin, how)) searches.push_back(*std::move(search));
   }
-  std::stable_sort(explanation.alternatives.begin(), explanation.alternatives.end(),
-                   [](const Alternative& a, const Alternative& b) {
-                     return a.best.has_value() != b.best.has_value() ? a.best.has_value() : a.slower_by < b.slower_by;
-                   });
-  if (is_over()) return explanation;
+  Explanation explanation;
+  // Plans of a problem with a strategy lack the strategy's words.
+  if (result.chosen->plan.llm().strategy.is_empty()) {
+    const double before_ms = result.best.front().step_time_ms;
+    for (const PinnedSearch& search : searches) {
+      if (search.best && search.best->step_time_ms < result.best.front().step_time_ms * (1 - kTie))
+        take_over(*search.best, options, result);
+    }
+    explanation.faster_by = 1 - result.best.front().step_time_ms / before_ms;
+  }
+  WEFT_TRY(explanation.alternatives, compared(std::move(searches), *result.chosen, options.profile));
 
   // The answer is the choice, not the fastest.
   how.within = options.within;
-  PlanProblem changed = problem;
-  changed.cluster.device.memory_gib *= 1.25;
-  explanation.what_ifs.push_back(what_if(changed, "25 % more memory", result, 1, how));
-  explanation.what_ifs.push_back(what_if_links_were_faster(problem, /*are_between_nodes=*/false, result, how));
-  if (problem.cluster.nodes > 1)
-    explanation.what_ifs.push_back(what_if_links_were_faster(problem, /*are_between_nodes=*/true, result, how));
-  changed = problem;
-  changed.workload.global_batch_samples *= 2;
-  explanation.what_ifs.push_back(what_if(changed, "twice the global batch", result, 2, how));
+  for (const Change& change : list_changes(problem, options.profile)) {
+    if (is_over()) break;
+    if (options.progress) options.progress(fmt::format("explaining: {}", change.name));
+    explanation.what_ifs.push_back(what_if(change, result, how));
+  }
   return explanation;
 }
 
