@@ -31,7 +31,7 @@ Result<AxisLinks> tensor_links(const Cluster& cluster, int64_t tp) {
 
 /// The block's program with the lengths of one run.
 Program sized(const BlockProgram& block, int64_t samples) {
-  const ProgramMeaning meaning(block, 1, false);
+  const ProgramMeaning meaning(block, {});
   const RunLengths lengths = meaning.lengths(samples);
   Program program = block.program;
   for (size_t dim = 0; dim < program.dims.size(); ++dim) {
