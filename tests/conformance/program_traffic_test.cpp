@@ -69,7 +69,7 @@ TEST(ProgramTraffic, IsToTheByteWhatRanksMoveInThatOrder) {
       example.precision = {.compute = Precision::kBf16, .master = Precision::kFp32, .reduce = Precision::kFp32};
     Plan plan = example_training_plan(example, model);
     if (seed % 4 == 1) plan.trainable = {{seed % 3 == 2 ? "w1" : "*layers.1.*", false}};
-    if (seed % 4 != 0) plan = with_program_strategy(plan, random_strategy(model.modules.back(), random));
+    if (seed % 4 != 0) plan = with_llm_strategy(plan, random_strategy(model.modules.back(), random));
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + example.name() + " " + to_json(plan.llm().strategy).dump());
     for (const Violation& violation : check_plan(plan)) ADD_FAILURE() << violation.field << " " << violation.message;
     const ProgramStep run = run_program_step(example, plan);

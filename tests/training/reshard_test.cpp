@@ -7,6 +7,7 @@
 #include "tests/support/checkpoint/owned_elements.h"
 #include "tests/support/draws.h"
 #include "tests/support/meaning/random_plan.h"
+#include "tests/support/pipeline/random_strategy_plan.h"
 #include "tests/support/pipeline/tiny_models.h"
 #include "tests/support/weights/example_files.h"
 #include "tests/training/one_rank.h"
@@ -117,6 +118,55 @@ TEST_P(Reshard, ACheckpointGoesOnByAnyOtherPlan) {
       collect_example_weights(*rank, weights);
     });
     expect_weights(weights, one.weights());
+  }
+}
+
+/// Weights lie otherwise in layers with strategies, and have the same names.
+TEST(StrategyReshard, ARunGoesOnWithAnotherStrategyOrWithoutOne) {
+  for (const TinyModel& tiny : {TinyModel{"Text", "llama_tied", "{}"}, TinyModel{"Norms", "qwen3", "{}"},
+                                TinyModel{"Transposed", "gpt2", R"({"n_embd": 32, "n_head": 8})"}}) {
+    const Model model = example_model({.fixture = tiny.fixture, .sizes = tiny.sizes});
+    uint64_t seed = 1;
+    for (uint64_t i = 0; i < draws(uint64_t{2}) && !testing::Test::HasFailure(); ++i, ++seed) {
+      std::vector<Plan> plans;
+      plans.push_back(random_strategy_plan(model, seed));
+      plans.push_back(drawn_plan(model, ++seed, 8));
+      plans.push_back(random_strategy_plan(model, seed));
+      plans.push_back(random_strategy_plan(model, ++seed));
+      OneRank one(model, kEpsilon);
+      Expected expected;
+      for (Plan& plan : plans) {
+        plan.precision = {.compute = Precision::kFp64, .master = Precision::kFp64, .reduce = Precision::kFp64};
+        add_steps(one, plan, 1, expected);
+      }
+      const ScratchFolder scratch;
+      std::map<std::string, at::Tensor> weights;
+      for (size_t k = 0; k < plans.size(); ++k) {
+        const Plan& plan = plans[k];
+        SCOPED_TRACE(fmt::format("{} {}: {} {}", tiny.name, seed, settings_text(plan),
+                                 to_json(plan.llm().strategy).dump()));
+        std::optional<Checkpoint> start;
+        if (k > 0) start = *read_checkpoint(scratch / checkpoint_name(static_cast<int64_t>(k)));
+        weights.clear();
+        std::mutex guard;
+        on_ranks(plan.world_size, [&](World& world) {
+          const auto rank = rank_of(world, plan, k == 0 ? std::optional(kExampleSeed) : std::nullopt);
+          if (start) {
+            const auto error = load_checkpoint(*start, world.all(), rank->optimizers());
+            WEFT_CHECK(!error, "{}", error->message());
+          }
+          take_steps(*rank, plan, expected, k, 1);
+          const auto saved = save_checkpoint(
+              {.checkpoints = scratch.path(), .step = static_cast<int64_t>(k + 1), .plan = plan, .chunk_bytes = 512},
+              world.all(), rank->optimizers());
+          WEFT_CHECK(saved.ok(), "{}", saved.error().message());
+          rank->gather_values();
+          const std::lock_guard lock(guard);
+          collect_example_weights(*rank, weights);
+        });
+      }
+      expect_weights(weights, one.weights());
+    }
   }
 }
 

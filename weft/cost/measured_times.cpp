@@ -188,6 +188,7 @@ MeasuredTimes::MeasuredTimes(const Cluster& cluster, const Model& model, const P
                                       m.shape.block, name_of(m.shape.module), model.name));
       continue;
     }
+    if (block->program) continue;  // what was measured has no strategy
     const BlockShape shape = with_what_counts(*block, m.shape);
     const Point point = point_of(*module, *block, shape, m, profile.precision, formula);
     warn_of_units(profile, shape, point, warnings_);

@@ -51,11 +51,13 @@ class LocalSizes {
 /// The operator as a rank runs it: a matrix product, or whatever the kind is made of.
 class OperatorPricer {
  public:
-  OperatorPricer(const Program& program, const Operator& op, const Choices& choices, const ShardSetting& setting)
+  OperatorPricer(const Program& program, const Operator& op, const Choices& choices, const ShardSetting& setting,
+                 const Segments* segments)
       : program_(program),
         op_(op),
         choices_(choices),
         setting_(setting),
+        segments_(segments),
         sizes_(program, op, choices, setting.links.grid()) {}
 
   OperatorPrice run() const {
@@ -99,8 +101,8 @@ class OperatorPricer {
         block.cp = sizes_.parts(rows_dim);
         const double length = as_double(program_.dims[program_.values[op_.operands[0]].dims[rows_place]].length);
         const double count = sizes_.rows() / std::max(1.0, sizes_.length(term, op_.operands[0], rows_place));
-        segments = {{length, count}};
-        tokens = length * count;
+        segments = segments_ != nullptr ? *segments_ : Segments{{length, count}};
+        tokens = segments_ != nullptr ? num_tokens(segments) : length * count;
         break;
       }
       case OperatorKind::kNorm:
@@ -189,6 +191,7 @@ class OperatorPricer {
   const Operator& op_;
   const Choices& choices_;
   const ShardSetting& setting_;
+  const Segments* segments_;
   LocalSizes sizes_;
 };
 
@@ -248,8 +251,8 @@ class WeightPricer {
 }  // namespace
 
 OperatorPrice price_operator(const Program& program, const Operator& op, const Choices& choices,
-                             const ShardSetting& setting) {
-  return OperatorPricer(program, op, choices, setting).run();
+                             const ShardSetting& setting, const Segments* segments) {
+  return OperatorPricer(program, op, choices, setting, segments).run();
 }
 
 std::vector<WeightPrice> price_weight(const std::vector<ProgramDim>& dims, const std::vector<AxisState>& used,

@@ -33,8 +33,9 @@ struct OperatorPrice {
   double compute_ms() const { return forward_ms() + backward_ms(); }
 };
 
+/// `segments`: the sequences that rows of attention are; nothing: each of its samples is one.
 OperatorPrice price_operator(const Program& program, const Operator& op, const Choices& choices,
-                             const ShardSetting& setting);
+                             const ShardSetting& setting, const Segments* segments = nullptr);
 
 /// How a weight is held besides how it is used: a ZeRO stage for every axis that does not cut it, see ZeroRules.
 using ZeroStages = std::vector<int64_t>;

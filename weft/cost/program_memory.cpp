@@ -20,6 +20,7 @@ double whole_elements(const Program& program, const RunLengths& lengths, size_t 
 std::vector<OperatorElements> elements_of(const ProgramMeaning& meaning, const RunLengths& lengths,
                                           std::optional<int64_t> tp_rank) {
   const ProgramFlow& flow = meaning.flow();
+  const bool is_layer = meaning.block().is_layer();
   const Program& program = *flow.program;
   const auto is_counted = [&](size_t value) { return program.has_gradient(value) && !is_weight(program, value); };
   std::vector<OperatorElements> all(program.operators.size());
@@ -47,6 +48,8 @@ std::vector<OperatorElements> elements_of(const ProgramMeaning& meaning, const R
         if (!arrival.form.is_plain()) own.arrived += elements;
       }
       if (op.kind != OperatorKind::kAttention || op.attention.dropout == 0) continue;
+      // A layer's own attention draws again.
+      if (is_layer && flow.inside_axes(member.op).empty()) continue;
       // Weights, factors and their products, of all pairs of rows of all samples, as far as this rank has their rows
       // and heads. The fused kernel makes none.
       const std::vector<size_t>& dims = program.values[op.result].dims;
@@ -60,6 +63,12 @@ std::vector<OperatorElements> elements_of(const ProgramMeaning& meaning, const R
   return all;
 }
 
+ProgramMeaning::Ranks ranks_of(const BlockSetting& setting) {
+  return {.tp = setting.tp,
+          .divides_rows = setting.row_share() > 1,
+          .reduces_first = reduces_first(setting.precision)};
+}
+
 int64_t samples_of(const BlockProgram& block, const Segments& segments) {
   return std::max<int64_t>(1, std::llround(num_tokens(segments) / as_double(block.rows.rows_per_sample)));
 }
@@ -67,7 +76,7 @@ int64_t samples_of(const BlockProgram& block, const Segments& segments) {
 BlockMemory program_memory(const BlockProgram& block, const BlockSetting& setting, const Segments& segments) {
   BlockMemory total;
   if (num_tokens(segments) <= 0) return total;
-  const ProgramMeaning meaning(block, setting.tp, reduces_first(setting.precision));
+  const ProgramMeaning meaning(block, ranks_of(setting));
   const RunLengths lengths = meaning.lengths(samples_of(block, segments));
   const double bytes = num_bytes(setting.precision);
   double most_moved = 0;

@@ -24,6 +24,9 @@ std::vector<OperatorElements> elements_of(const ProgramMeaning& meaning, const R
 /// What a run of a program's block keeps and needs: what every operator makes is kept until its backward.
 BlockMemory program_memory(const BlockProgram& block, const BlockSetting& setting, const Segments& segments);
 
+/// As a plan's setting has them.
+ProgramMeaning::Ranks ranks_of(const BlockSetting& setting);
+
 /// Samples of a microbatch, of which segments say the rows.
 int64_t samples_of(const BlockProgram& block, const Segments& segments);
 

@@ -19,7 +19,7 @@ double busiest_bytes(const ProgramExchange& exchange) {
 
 ProgramTime program_time(const BlockProgram& block, const BlockSetting& setting, const Cluster& cluster,
                          const Segments& segments) {
-  const ProgramMeaning meaning(block, setting.tp, reduces_first(setting.precision));
+  const ProgramMeaning meaning(block, ranks_of(setting));
   const RunLengths lengths = meaning.lengths(samples_of(block, segments));
   Program sized = block.program;
   for (size_t dim = 0; dim < sized.dims.size(); ++dim) {
@@ -32,7 +32,9 @@ ProgramTime program_time(const BlockProgram& block, const BlockSetting& setting,
                             .attention = setting.attention};
   ProgramTime total;
   for (size_t op = 0; op < sized.operators.size(); ++op)
-    total.compute += price_operator(sized, sized.operators[op], meaning.flow().choices[op], shared).time;
+    total.compute += price_operator(sized, sized.operators[op], meaning.flow().choices[op], shared,
+                                    block.is_layer() ? &segments : nullptr)
+                         .time;
   total.time.forward.compute_ms = total.compute.forward_ms;
   total.time.backward_input.compute_ms = total.compute.input_gradient_ms;
   total.time.backward_weight.compute_ms = total.compute.weight_gradient_ms;

@@ -17,7 +17,8 @@ WalkContext at(const WalkedBlock& block, const std::string& name, const WalkCont
 
 CountedTensor walk_program_block(const WalkedBlock& block, const CountedTensor& x, const WalkContext& context) {
   const BlockProgram& own = *block.block.program;
-  const ProgramMeaning meaning(own, context.share.tp, context.element_bytes < 4);
+  const ProgramMeaning meaning(
+      own, {.tp = context.share.tp, .divides_rows = context.divides_rows, .reduces_first = context.element_bytes < 4});
   const RunLengths lengths = meaning.lengths(meaning.samples_of(context.whole_rows));
   const std::vector<OperatorElements> elements = elements_of(meaning, lengths, context.share.tp_rank);
   CountedTensor last = x;

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "weft/meaning/check.h"
+#include "weft/meaning/plan_strategy.h"
 #include "weft/program/name_weights.h"
 
 namespace weft {
@@ -42,6 +43,9 @@ std::string smallest_weight(const Model& model) {
 
 Result<Plan> prediction_plan(const Plan& trained, Precision precision) {
   Plan plan = trained;
+  // Texts grow by keys and values that are kept, which layers with strategies do not.
+  WEFT_TRY(plan.model, usual_model(trained));
+  for (ModulePlan& module : plan.modules) module.strategy = {};
   plan.precision = {.compute = precision, .master = precision, .reduce = precision};
   plan.balance = Balance::kNone;
   plan.offload = {};

@@ -38,6 +38,10 @@ Result<std::vector<ExportedFile>> export_plan(const Plan& plan, Target target) {
     return Error{.field = "model",
                  .problem = fmt::format("is the program {}, which no other system reads", printable(plan.model.name)),
                  .advice = "Train it with weft train, or plan a model of a known family."};
+  if (!plan.llm().strategy.is_empty())
+    return Error{.field = "modules.llm.strategy",
+                 .problem = "says what single operators do, which no other system is told",
+                 .advice = "Leave it out, or plan for the system: weft plan --for SYSTEM."};
   switch (target) {
     case Target::kMegatron:
       return export_megatron(plan);

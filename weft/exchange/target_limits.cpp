@@ -117,7 +117,7 @@ const TargetLimits& limits_for(const Plan& plan, Target target) {
 }
 
 bool can_express(const Plan& plan, Target target) {
-  if (plan.model.numbers.program) return false;
+  if (plan.model.numbers.program || !plan.llm().strategy.is_empty()) return false;
   switch (target) {
     case Target::kMegatron:
       return export_megatron(plan).ok();

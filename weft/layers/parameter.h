@@ -18,6 +18,7 @@ enum class CutUnit : uint8_t {
   kElements,    ///< between any two elements, or between groups of them
   kQueryHeads,  ///< between heads, as attention deals them out
   kKeyHeads,    ///< between key or value heads; where there are fewer than ranks, they are copied
+  kShares,      ///< a piece is one of several shares, each of which one rank has whole
 };
 
 /// How tensor parallelism may divide a weight: data for whoever spreads a model; the layers do not read it.
@@ -26,6 +27,8 @@ struct WeightCut {
   size_t dim = 0;
   HeadCounts heads = {};     ///< of the whole model, where heads are what is dealt out
   int64_t num_together = 1;  ///< elements that stay together, of kElements
+  int64_t share = 0;         ///< of kShares: which of how many the piece is
+  int64_t num_shares = 1;
 };
 /// A projection's outputs are divided, or its inputs.
 inline constexpr WeightCut kCutOutputs{.unit = CutUnit::kElements, .dim = 0};
@@ -81,6 +84,8 @@ struct ParameterSpec {
   /// Works on what tensor parallelism divides (heads), or its results weigh that (a router's), so that the gradient of
   /// a whole copy is a summand of all ranks'.
   bool sees_divided = false;
+  /// What computes it sums the gradient of a whole copy over tensor-parallel ranks itself.
+  bool has_whole_gradient = false;
 };
 
 struct Adapter;

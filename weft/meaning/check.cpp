@@ -291,6 +291,7 @@ class Checker {
       add_here("placement", "must be base: the llm is what encoders are placed against");
     if (module_->recompute_logits && spec() != nullptr) check_logits();
     if (plan_.model.numbers.program) check_program();
+    if (!plan_.model.numbers.program && !module_->strategy.is_empty()) check_recomputed_attention("with a strategy");
   }
 
   /// What a user's own program cannot do yet, or does not say how to.
@@ -306,10 +307,15 @@ class Checker {
     if (m.sequence_parallel)
       add_here("sequence_parallel", "is on, but rows between blocks of a program are whole; use false");
     if (m.recompute_logits) add_here("recompute_logits", "is on, but a program keeps what its exit makes; use false");
-    for (const auto& row : m.recompute) {
+    check_recomputed_attention("of a program");
+  }
+
+  void check_recomputed_attention(const char* which) {
+    for (const auto& row : module_->recompute) {
       for (const Recompute& chunk : row) {
         if (chunk.count(BlockRecompute::kAttention) == 0) continue;
-        return add_here("recompute", "has layers that recompute attention alone; layers of a program do so whole");
+        return add_here("recompute",
+                        fmt::format("has layers that recompute attention alone; layers {} do so whole", which));
       }
     }
   }

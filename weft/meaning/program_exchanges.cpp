@@ -102,7 +102,7 @@ class ExchangeList {
   std::vector<ProgramExchange> list_;
 };
 
-ProgramFlow make_flow(const BlockProgram& block, int64_t tp, bool reduces_first,
+ProgramFlow make_flow(const BlockProgram& block, const ProgramMeaning::Ranks& ranks,
                       const std::vector<bool>& wants_gradient) {
   const Program& program = block.program;
   std::vector<bool> wants(program.values.size());
@@ -111,16 +111,16 @@ ProgramFlow make_flow(const BlockProgram& block, int64_t tp, bool reduces_first,
     wants[value] = role == ProgramValue::Role::kInput ||
                    (is_weight(program, value) && (wants_gradient.empty() || wants_gradient[value]));
   }
-  auto flow = flow_of(program, run_strategy(block), *AxisGrid::create({{"tp", tp}}), wants, reduces_first);
+  auto flow = flow_of(program, run_strategy(block, ranks.divides_rows), *AxisGrid::create({{"tp", ranks.tp}}), wants,
+                      ranks.reduces_first);
   WEFT_CHECK(flow.ok(), "{}", flow.error().message());
   return *std::move(flow);
 }
 
 }  // namespace
 
-ProgramMeaning::ProgramMeaning(const BlockProgram& block, int64_t tp, bool reduces_first,
-                               const std::vector<bool>& wants_gradient)
-    : block_(&block), flow_(make_flow(block, tp, reduces_first, wants_gradient)) {}
+ProgramMeaning::ProgramMeaning(const BlockProgram& block, const Ranks& ranks, const std::vector<bool>& wants_gradient)
+    : block_(&block), flow_(make_flow(block, ranks, wants_gradient)) {}
 
 RunLengths ProgramMeaning::lengths(int64_t samples) const {
   const Program& program = block_->program;

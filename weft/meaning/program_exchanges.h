@@ -11,7 +11,7 @@
 
 namespace weft {
 
-/// What tensor-parallel ranks do with each other at one point of a block of a user's own program.
+/// What tensor-parallel ranks do with each other at one point of a block that a program computes.
 struct ProgramExchange {
   BlockPass pass = BlockPass::kForward;
   std::optional<Step> step;  ///< a value changes its layout, or its gradient does
@@ -23,10 +23,17 @@ struct ProgramExchange {
 /// here: what one run takes, what a rank has of a value, what is communicated.
 class ProgramMeaning {
  public:
-  /// The block must outlive it. `wants_gradient`: by value, whether a weight is trained; empty: all are.
-  ProgramMeaning(const BlockProgram& block, int64_t tp, bool reduces_first,
-                 const std::vector<bool>& wants_gradient = {});
+  /// How ranks run it.
+  struct Ranks {
+    int64_t tp = 1;
+    bool divides_rows = false;  ///< between blocks
+    bool reduces_first = false;
+  };
 
+  /// The block must outlive it. `wants_gradient`: by value, whether a weight is trained; empty: all are.
+  ProgramMeaning(const BlockProgram& block, const Ranks& ranks, const std::vector<bool>& wants_gradient = {});
+
+  const BlockProgram& block() const { return *block_; }
   const ProgramFlow& flow() const { return flow_; }
   /// Of a run with so many samples.
   RunLengths lengths(int64_t samples) const;

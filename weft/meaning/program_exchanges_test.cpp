@@ -25,7 +25,7 @@ Module two_products() {
 using Listed = std::map<std::tuple<BlockPass, StepKind, int64_t, int64_t>, int>;
 
 Listed listed(const Module& module, int64_t samples) {
-  const ProgramMeaning meaning(*module.distinct_layers.front().program, 2, /*reduces_first=*/true);
+  const ProgramMeaning meaning(*module.distinct_layers.front().program, {.tp = 2, .reduces_first = true});
   Listed list;
   for (const ProgramExchange& each : meaning.exchanges(meaning.lengths(samples), 2))
     ++list[{each.pass, each.step->kind, each.step->before.num_elements(), each.element_bytes}];
@@ -57,7 +57,7 @@ TEST(ProgramExchanges, WhatAllRanksDoAlikeMovesNothing) {
 TEST(ProgramExchanges, RanksHaveTheirPartsOfValues) {
   const Module module = two_products();
   const BlockProgram& block = *module.distinct_layers.front().program;
-  const ProgramMeaning meaning(block, 4, false);
+  const ProgramMeaning meaning(block, {.tp = 4});
   const RunLengths lengths = meaning.lengths(3);
   const size_t up = *block.program.find_value("up"), x = *block.program.find_value("x");
   // Ten features on four ranks.

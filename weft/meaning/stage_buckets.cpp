@@ -56,7 +56,7 @@ void StageContent::add_op(const Op& op, const ModulePlan& module, bool is_alone)
                         .block = blocks_.size(),
                         .is_of_table = !module.is_encoder() && is_divided_table(op),
                         .is_alone = is_alone,
-                        .has_divided_rows = divides_rows(module),
+                        .has_divided_rows = divides_rows(module) && !op.held,
                         .is_shared_out = weight.is_expert && module.ep > 1,
                         .is_counted = !weight.is_whole || tp_rank_ == 0 || module.tp == 1,
                         .module = static_cast<int32_t>(&module - plan_->modules.data())});

@@ -114,7 +114,10 @@ StageCalls::Item StageCalls::block_item(const ModulePlace& place, const RankPort
             .gradients = trainable_.gradients_of(kind, at, first < at),
             .has_gradient = first <= at};
   if (item.block->program) {
-    const ProgramMeaning meaning(*item.block->program, place.plan->tp, reduces_first(plan_.precision.compute),
+    const ProgramMeaning meaning(*item.block->program,
+                                 {.tp = place.plan->tp,
+                                  .divides_rows = place.divides_rows(),
+                                  .reduces_first = reduces_first(plan_.precision.compute)},
                                  trained_values(*item.block, item.gradients));
     item.of_program = meaning.exchanges(meaning.lengths(meaning.samples_of(item.rows->inside)), bytes_);
     return item;

@@ -14,6 +14,7 @@
 #include "weft/models/text/decoder.h"
 #include "weft/models/vision/image_tower.h"
 #include "weft/models/vision/vision_encoder.h"
+#include "weft/program/block_program.h"
 #include "weft/program/name_weights.h"
 #include "weft/program/program_module.h"
 
@@ -42,10 +43,8 @@ constexpr std::array kNetworks = {
                  [](const Module& module, const ModelNumbers&, const BlockRange& blocks, ParameterMaker& maker)
                      -> NetworkPtr { return std::make_shared<AudioEncoder>(module, blocks, maker); }},
     KnownNetwork{kProgramNetwork,
-                 [](const Module& module, const ModelNumbers& numbers, const BlockRange& blocks,
-                    ParameterMaker& maker) -> NetworkPtr {
-                   return std::make_shared<ProgramNetwork>(module, *numbers.program, blocks, maker);
-                 }},
+                 [](const Module& module, const ModelNumbers&, const BlockRange& blocks, ParameterMaker& maker)
+                     -> NetworkPtr { return std::make_shared<ProgramNetwork>(module, blocks, maker); }},
 };
 
 const KnownNetwork* find_network(std::string_view name) {
@@ -58,6 +57,30 @@ std::shared_ptr<const OwnLayer> make_own_layer(const std::string& name, const Op
   const auto kind = find_layer(name);
   WEFT_CHECK(kind.ok(), "{}", kind.error().message());
   return (*kind)->make(make, number);
+}
+
+/// Where the operators of a layer's program drop, as the layer's own code names the places.
+std::vector<DropoutSite> dropout_sites(const Program& program) {
+  std::vector<DropoutSite> sites;
+  for (const Operator& op : program.operators) {
+    const bool is_sum = op.kind == OperatorKind::kDropout, is_of_mlp = op.name.starts_with("mlp.");
+    sites.push_back(!is_sum     ? DropoutSite::kAttention
+                    : is_of_mlp ? DropoutSite::kMlpSum
+                                : DropoutSite::kAttentionSum);
+  }
+  return sites;
+}
+
+at::Tensor run_program(const ProgramBlock& program, int64_t number, const at::Tensor& x, const LayerPass& pass,
+                       const RunContext& context) {
+  WEFT_CHECK(pass.cache == nullptr && pass.shared == nullptr, "layer {} has a strategy, and rows elsewhere", number);
+  BlockData data{.tensors = pass.tables, .length = pass.segments.num_rows(), .segments = pass.segments};
+  if (const DropoutDraws* dropout = context.dropout) {
+    data.draws = {.seed = dropout->seed, .step = dropout->step};
+    data.draws.layer = {
+        .number = number, .rows = dropout->of_all(), .sites = dropout_sites(program.program().program)};
+  }
+  return program.run(x, data, context);
 }
 
 }  // namespace
@@ -81,6 +104,8 @@ at::Tensor AddedRows::from(int64_t layer) const {
 at::Tensor ModuleNetwork::run_layer(int64_t index, const at::Tensor& x, const LayerPass& pass,
                                     const RunContext& context) const {
   const auto place = static_cast<size_t>(index);
+  if (const ProgramBlock* program = programs_[place].get())
+    return run_program(*program, layers_[place].number, x, pass, context);
   const AttentionCall call{.segments = is_windowed_[place] ? pass.windows : pass.segments,
                            .rotary = pass.rotary,
                            .cache = pass.cache,
@@ -88,6 +113,18 @@ at::Tensor ModuleNetwork::run_layer(int64_t index, const at::Tensor& x, const La
                            .context = pass.shared.get()};
   if (const OwnLayer* own = own_layers_[place].get()) return own->forward(layers_[place], x, call, context);
   return layers_[place].forward(x, call, context);
+}
+
+void ModuleNetwork::place(const MeshGroups& tensor_parallel, at::ScalarType type, bool divides_rows) {
+  for (const std::shared_ptr<ProgramBlock>& program : programs_) {
+    if (program) program->place(tensor_parallel, type, divides_rows);
+  }
+}
+
+void ModuleNetwork::add_rotary_rows(LayerPass& pass) const {
+  const bool has_programs = std::any_of(programs_.begin(), programs_.end(), [](const auto& each) { return each; });
+  if (has_programs && pass.rotary.is_defined())
+    pass.tables[kRotaryTable] = at::cat({pass.rotary.cos, pass.rotary.sin}, 1).unsqueeze(0);
 }
 
 ModuleNetwork::ModuleEnds ModuleNetwork::ends_of(const Module& module, ParameterMaker& maker) {
@@ -106,10 +143,24 @@ void ModuleNetwork::make_layers(const Module& module, const BlockRange& blocks, 
     maker.next_block();
     const Block& block = block_at(module, index + 1);
     const OpParameterMaker make(block, path_of_block(module, index + 1), module.deviation, maker);
+    programs_.push_back(block.program ? std::make_shared<ProgramBlock>(make) : nullptr);
+    if (block.program) {
+      layers_.emplace_back().number = index;
+      own_layers_.push_back(nullptr);
+      is_windowed_.push_back(false);
+      continue;
+    }
     layers_.push_back(make_transformer_layer(make, index, normalizes_expert_weights));
     own_layers_.push_back(block.layer.empty() ? nullptr : make_own_layer(block.layer, make, index));
     is_windowed_.push_back(std::get<Attention>(op_named(block, "attention.core").shape).mask == Mask::kWindowed);
   }
+}
+
+bool has_layer_programs(const Model& model) {
+  return std::any_of(model.modules.begin(), model.modules.end(), [](const Module& module) {
+    return std::any_of(module.distinct_layers.begin(), module.distinct_layers.end(),
+                       [&](const Block& kind) { return kind.program && !module.entry.program; });
+  });
 }
 
 std::shared_ptr<ModuleNetwork> make_network(const Module& module, const ModelNumbers& numbers, const BlockRange& blocks,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -49,7 +50,10 @@ struct LayerPass {
   std::shared_ptr<const ContextRows> shared = nullptr;  ///< how rows lie on ranks; null where all are here
   KvCache* cache = nullptr;
   std::shared_ptr<const NamedInputs> named = nullptr;  ///< of a user's own program
+  std::map<std::string, at::Tensor> tables = {};       ///< what programs of layers read, by their names for it
 };
+
+class ProgramBlock;
 
 /// A module that computes, whole or the blocks of a pipeline stage. Stages and pipelines know no more of a module than
 /// this.
@@ -85,9 +89,9 @@ class ModuleNetwork {
   virtual ParameterPtr table() const { return {}; }
   /// Whether the exit's matrix is that table.
   virtual bool is_tied() const { return false; }
-  /// Once it is known what is trained: the ranks of tensor parallelism, for a network that communicates itself, and the
-  /// type of its rows.
-  virtual void place(const MeshGroups& /*tensor_parallel*/, at::ScalarType /*type*/) {}
+  /// Once it is known what is trained: the ranks of tensor parallelism, for blocks that communicate themselves, the
+  /// type of rows, and whether these ranks divide them between blocks.
+  virtual void place(const MeshGroups& tensor_parallel, at::ScalarType type, bool divides_rows);
 
  protected:
   /// Makers for the blocks at both ends of a module.
@@ -99,12 +103,18 @@ class ModuleNetwork {
   static int64_t head_dim_of(const Module& module);
   void make_layers(const Module& module, const BlockRange& blocks, bool normalizes_expert_weights,
                    ParameterMaker& maker);
+  /// Adds what programs of layers need to turn heads.
+  void add_rotary_rows(LayerPass& pass) const;
 
  private:
   std::vector<TransformerLayer> layers_;
   std::vector<std::shared_ptr<const OwnLayer>> own_layers_;  ///< of each; nothing where it is a transformer layer
+  std::vector<std::shared_ptr<ProgramBlock>> programs_;      ///< of each that has a strategy; nothing where it has none
   std::vector<bool> is_windowed_;
 };
+
+/// Whether a plan's strategy has programs compute layers of a family.
+bool has_layer_programs(const Model& model);
 
 /// The network that a module names, with the blocks that somebody holds. There must be one.
 std::shared_ptr<ModuleNetwork> make_network(const Module& module, const ModelNumbers& numbers, const BlockRange& blocks,

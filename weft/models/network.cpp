@@ -16,6 +16,11 @@ Result<Network> Network::create(const Model& model, ParameterMaker& maker) {
                  .field = "model_type",
                  .problem = "is a program of its user, which has no form beside its checkpoints",
                  .advice = "weft train and weft eval go on from them, by any plan."};
+  if (has_layer_programs(model))
+    return Error{.source = "model " + model.name,
+                 .field = "strategy",
+                 .problem = "is given for its layers, which are then spread over ranks",
+                 .advice = "Run it by a plan, or without a strategy."};
   Network network;
   WEFT_TRY(network.numbers_, numbers_to_run(model));
   for (const Module& module : model.modules) {

@@ -31,9 +31,20 @@ WeightCut cut_of(const std::optional<HeldCut>& held) {
   return {.unit = CutUnit::kElements, .dim = held->dim, .num_together = held->unit};
 }
 
+/// Rows of the weights that lie in one: queries, keys and values, or a gate and what it opens.
+std::vector<int64_t> packed_rows(const Matmul& m) {
+  if (m.kv_heads == 0) return std::vector<int64_t>(static_cast<size_t>(m.packed), m.out / m.packed);
+  return {m.heads * m.head_dim, m.kv_heads * m.head_dim, m.kv_heads * m.head_dim};
+}
+
 /// The parts along the output of a product that each have a cut of their own.
 std::vector<PieceRows> output_parts(const Op& op, const Matmul& m) {
-  if (op.held) return {{m.out, cut_of(op.held->weight)}};
+  if (op.held && op.held->shares == 0) return {{m.out, cut_of(op.held->weight)}};
+  if (op.held) {
+    std::vector<PieceRows> parts;
+    for (const int64_t rows : packed_rows(m)) parts.push_back({rows, cut_of(op.held->weight)});
+    return parts;
+  }
   if (op.split() != TensorSplit::kColumn) return {{m.out, {}}};
   if (m.head_dim == 0)
     return std::vector<PieceRows>(static_cast<size_t>(m.packed),
@@ -83,6 +94,26 @@ std::vector<WeightPiece> pieces_of(const std::vector<std::string>& names, const 
   return pieces;
 }
 
+/// The same pieces in the order of a program: the first share of each before the second ones.
+std::vector<WeightPiece> in_shares(const std::vector<WeightPiece>& pieces, int64_t shares) {
+  if (shares == 0) return pieces;
+  std::vector<WeightPiece> ordered;
+  for (int64_t share = 0; share < shares; ++share) {
+    for (const WeightPiece& whole : pieces) {
+      WeightPiece& piece = ordered.emplace_back(whole);
+      piece.num_rows = whole.num_rows / shares;
+      piece.first_row = whole.first_row + share * piece.num_rows;
+      if (piece.name.empty()) {
+        piece.first_row = 0;
+        piece.shape.front() = piece.num_rows;
+      }
+      if (piece.cut.unit == CutUnit::kElements && piece.cut.dim == 0)
+        piece.cut = {.unit = CutUnit::kShares, .share = share, .num_shares = shares};
+    }
+  }
+  return ordered;
+}
+
 std::vector<std::string> full_names(const std::vector<std::string>& names, const std::string& path, const char* ending,
                                     int64_t copy = 0) {
   std::vector<std::string> full;
@@ -126,7 +157,8 @@ OpParameters OpParameterMaker::make(const Op& op) const {
   if (const auto* pointwise = std::get_if<Pointwise>(&op.shape)) {
     made.weight = maker_.make({.pieces = pieces_of(weight, {{pointwise->scales, cut_of(held_by(op).weight)}}, {}),
                                .shape = {pointwise->scales},
-                               .init = Initialization::constant(pointwise->fresh_scale)});
+                               .init = Initialization::constant(pointwise->fresh_scale),
+                               .has_whole_gradient = op.held.has_value()});
     return made;
   }
   if (const auto* table = std::get_if<Lookup>(&op.shape)) {
@@ -142,12 +174,14 @@ OpParameters OpParameterMaker::make(const Op& op) const {
   made.weight = maker_.make({.pieces = pieces_of(weight, {{norm.width, cut_of(held_by(op).weight)}}, {}),
                              .shape = {norm.width},
                              .init = Initialization::ones(),
-                             .sees_divided = sees_divided(op)});
+                             .sees_divided = sees_divided(op),
+                             .has_whole_gradient = op.held.has_value()});
   if (norm.has_bias) {
     made.bias = maker_.make({.pieces = pieces_of(bias_names(*op.weights), {{norm.width, cut_of(held_by(op).bias)}}, {}),
                              .shape = {norm.width},
                              .init = Initialization::zeros(),
-                             .sees_divided = sees_divided(op)});
+                             .sees_divided = sees_divided(op),
+                             .has_whole_gradient = op.held.has_value()});
   }
   return made;
 }
@@ -161,7 +195,7 @@ OpParameters OpParameterMaker::make_matmul(const Op& op, const Matmul& m) const 
   const OpWeights& weights = *op.weights;
   std::vector<PieceRows> parts = output_parts(op, m), bias_parts = parts;
   if (op.held) {
-    bias_parts.front().cut = cut_of(op.held->bias);
+    for (PieceRows& part : bias_parts) part.cut = cut_of(op.held->bias);
   } else if (op.split() == TensorSplit::kRow) {
     parts.front().cut = input_cut(op, m);
   }
@@ -169,14 +203,18 @@ OpParameters OpParameterMaker::make_matmul(const Op& op, const Matmul& m) const 
   std::vector<WeightPiece> pieces =
       pieces_of(full_names(weights.names, path_, weights.are_bare ? "" : ".weight"), parts, row_dims);
   for (WeightPiece& piece : pieces) piece.is_transposed = weights.is_transposed;
+  const int64_t shares = op.held ? op.held->shares : 0;
   OpParameters made;
-  made.weight = maker_.make({.pieces = std::move(pieces),
+  made.weight = maker_.make({.pieces = in_shares(pieces, shares),
                              .shape = {m.out, m.in},
                              .init = is_adapter(op) ? Initialization::zeros() : Initialization::normal(deviation_),
-                             .sees_divided = sees_divided_product(op)});
+                             .sees_divided = sees_divided_product(op),
+                             .has_whole_gradient = op.held.has_value()});
   if (m.bias_elements > 0) {
-    made.bias = maker_.make(
-        {.pieces = pieces_of(bias_names(weights), bias_parts, {}), .shape = {m.out}, .init = Initialization::zeros()});
+    made.bias = maker_.make({.pieces = in_shares(pieces_of(bias_names(weights), bias_parts, {}), shares),
+                             .shape = {m.out},
+                             .init = Initialization::zeros(),
+                             .has_whole_gradient = op.held.has_value()});
   }
   if (!is_adapter(op)) made.weight->adapter = make_adapter(op);
   return made;

@@ -8,8 +8,8 @@ namespace weft {
 
 Result<WeightList> list_weights(const Model& model) {
   WholeParameters maker(at::TensorOptions().device(at::kMeta));  // which have no memory
-  if (model.numbers.program) {
-    make_network(model.modules.back(), model.numbers, BlockRange{}, maker);
+  if (model.numbers.program || has_layer_programs(model)) {
+    for (const Module& module : model.modules) make_network(module, model.numbers, BlockRange{}, maker);
     return list_weights(maker.all(), model.numbers.files);
   }
   WEFT_TRY(const Network network, Network::create(model, maker));

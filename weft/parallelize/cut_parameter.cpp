@@ -16,10 +16,25 @@ Range cut_range(const WeightCut& cut, int64_t length, const TensorShare& share) 
     const Range groups = Split(length / cut.num_together, {share.num_ranks}).part(share.rank);
     return {groups.begin * cut.num_together, groups.end * cut.num_together};
   }
+  if (cut.unit == CutUnit::kShares) {
+    const Range own = Split(cut.num_shares, {share.num_ranks}).part(share.rank);
+    return {0, cut.share >= own.begin && cut.share < own.end ? length : 0};
+  }
   const HeadShare heads = share_of_heads(cut.heads, share.num_ranks, share.rank);
   const int64_t dim = cut.heads.head_dim;
   if (cut.unit == CutUnit::kQueryHeads) return {heads.first_head * dim, (heads.first_head + heads.num_heads) * dim};
   return {heads.first_kv_head * dim, (heads.first_kv_head + heads.num_kv_heads) * dim};
+}
+
+/// Shares that other ranks have. One piece stays, so that a rank without any knows what it has nothing of.
+void drop_other_shares(std::vector<WeightPiece>& pieces) {
+  const auto is_elsewhere = [](const WeightPiece& piece) {
+    return piece.cut.unit == CutUnit::kShares && piece.num_rows == 0;
+  };
+  const auto named = std::find_if(pieces.begin(), pieces.end(), [](const auto& piece) { return !piece.name.empty(); });
+  const std::vector<WeightPiece> first(named, named == pieces.end() ? named : named + 1);
+  std::erase_if(pieces, is_elsewhere);
+  if (pieces.empty()) pieces = first;
 }
 
 }  // namespace
@@ -56,6 +71,7 @@ ParameterSpec cut_parameter(const ParameterSpec& whole, const TensorShare& share
     }
     rows += piece.num_rows;
   }
+  drop_other_shares(part.pieces);
   switch (part.shape.size()) {
     case 1:
       part.shape = {rows};

@@ -17,6 +17,7 @@ namespace {
 
 void deal_heads(std::vector<TransformerLayer>& layers, const TensorShare& share) {
   for (TransformerLayer& layer : layers) {
+    if (!layer.attention.qkv) continue;  // its program deals them out
     const HeadShare heads = share_of_heads(layer.attention.heads, share.num_ranks, share.rank);
     layer.attention.first_head = heads.first_head;
     layer.attention.heads.heads = heads.num_heads;
@@ -118,7 +119,8 @@ StageModel::StageModel(const Settings& settings, const TensorParallels& tensor_p
       const Parameter& parameter = *maker.all()[i];
       if (!trainable.is_trained(route.kind, first_name(parameter))) parameter.value.set_requires_grad(false);
     }
-    model.network->place(route.tensor_parallel->groups(), c10::typeMetaToScalarType(settings.options.dtype()));
+    model.network->place(route.tensor_parallel->groups(), c10::typeMetaToScalarType(settings.options.dtype()),
+                         route.tensor_parallel->divides_rows());
     list_blocks(model, trainable, num_blocks(module) - 1, maker, first_parameter, first_begin);
     has_divided_rows_.resize(maker.all().size(), route.tensor_parallel->divides_rows());
     parts_.push_back(std::move(model));

@@ -27,7 +27,8 @@ std::vector<CopiedGradients> find_copies_of(const StageBlock& block, const Stage
   std::vector<std::pair<ParameterPtr, ElementRange>> keys;
   for (const ParameterPtr& parameter : block.parameters) {
     if (!parameter->is_trainable()) continue;
-    const bool sees_part_of_rows = parameter->spec.sees_divided || stage.has_divided_rows(parameter);
+    const bool sees_part_of_rows =
+        !parameter->spec.has_whole_gradient && (parameter->spec.sees_divided || stage.has_divided_rows(parameter));
     each_piece(*parameter, [&](const WeightPiece& piece, ElementRange elements) {
       if (piece.cut.unit == CutUnit::kNone) {
         CopiedGradients& own = groups.experts && piece.is_expert ? of_experts : whole;

@@ -16,7 +16,7 @@ TrainingExample plain_example() {
 
 void expect_strategy_trains(const TrainingExample& example, const std::string& text, BlockEntries blocks) {
   const Model model = program_example_model(text);
-  const Plan plan = with_program_strategy(example_training_plan(example, model), std::move(blocks));
+  const Plan plan = with_llm_strategy(example_training_plan(example, model), std::move(blocks));
   SCOPED_TRACE(to_json(plan.llm().strategy).dump());
   for (const Violation& violation : check_plan(plan)) ADD_FAILURE() << violation.field << " " << violation.message;
   if (testing::Test::HasFailure()) return;
@@ -66,7 +66,7 @@ TEST(ProgramStrategies, WhatIsDroppedDependsOnNoStrategy) {
     TrainingExample form = plain_example();
     form.tp = seed % 2 == 0 ? 2 : 4;
     const Plan plan =
-        with_program_strategy(example_training_plan(form, model), random_strategy(model.modules.back(), random));
+        with_llm_strategy(example_training_plan(form, model), random_strategy(model.modules.back(), random));
     expect_same_training(train_program(form, plan), expected);
   }
 }

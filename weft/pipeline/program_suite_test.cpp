@@ -18,7 +18,7 @@ TEST_P(ProgramsOnRanks, TrainWithAnyStrategyAsOneRankDoes) {
     // With one sample at a time, whoever divides samples has ranks without any.
     TrainingExample example{.tp = tp, .mbs = 1 + static_cast<int64_t>(seed % 2), .epsilon = 1e-5};
     const Plan plan =
-        with_program_strategy(example_training_plan(example, model), random_strategy(model.modules.back(), random));
+        with_llm_strategy(example_training_plan(example, model), random_strategy(model.modules.back(), random));
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + to_json(plan.llm().strategy).dump());
     std::optional<TrainingOutcome> found = train_program_on(plan_ranks(), example, plan);
     if (!found) GTEST_SKIP() << "on another number of processes";

@@ -35,9 +35,14 @@ std::optional<Error> apply(const ModulePlan& module, Model& model) {
   const auto spec = std::find_if(model.modules.begin(), model.modules.end(),
                                  [&](const Module& each) { return each.kind == module.kind; });
   if (spec == model.modules.end()) return std::nullopt;  // the check says so
-  if (!spec->entry.program)
-    return Error{.problem = fmt::format("is given, but {} is no program of your own", printable(model.name)),
-                 .advice = "Leave it out: blocks of other models have one strategy, the usual one."};
+  if (!spec->entry.program && module.kind != ModuleKind::kLlm)
+    return Error{.problem = "is given for an encoder, whose layers have one strategy, the usual one",
+                 .advice = "Leave it out: strategies are for layers of the llm, and for programs of your own."};
+  if (!spec->entry.program && module.cp > 1)
+    return Error{.problem = fmt::format("is given, but cp is {}, and layers with a strategy have all rows of their "
+                                        "sequences on their tensor-parallel ranks",
+                                        module.cp),
+                 .advice = "Leave it out, or use cp 1: a strategy may cut rows ('cut s') on the axis tp."};
   if (auto error = find_wrong_mesh(module)) return error;
   if (module.tp == 1 && !module.strategy.blocks.empty())
     return Error{.problem = "is given, but tp is 1, so that there is nothing to divide", .advice = "Leave it out."};

@@ -94,10 +94,56 @@ TEST(ModuleStrategy, WhatIsNotForThePlanIsRefusedByField) {
   Json alone = encoder_plan(layer({{"up", "b"}}));
   alone["modules"]["llm"]["tp"] = 1;
   EXPECT_NE(read(alone).error().message().find("modules.llm.strategy: is given, but tp is 1"), std::string::npos);
-  Json other = read_document((source_tree() / ("scenarios/plans/" + kTp + ".json")).string())->root;
-  other["modules"]["llm"]["strategy"] = layer({{"up", "b"}});
-  EXPECT_NE(read(other).error().message().find("modules.llm.strategy: is given, but llama3-8b is no program"),
-            std::string::npos);
+}
+
+/// A shipped plan with a strategy for a module.
+Json family_plan(const std::string& plan, const Json& strategy, const std::string& module = "llm") {
+  Json json = read_document((source_tree() / ("scenarios/plans/" + plan + ".json")).string())->root;
+  json["modules"][module]["strategy"] = strategy;
+  return json;
+}
+
+TEST(ModuleStrategy, LayersOfFamiliesHaveOne) {
+  const Json strategy = {{"blocks", {{"layer", {{"mlp.down", {{"tp", "cut s"}}}, {"attention.qkv", {{"tp", "same"}}}}}}}};
+  const Result<Plan> plan = read(family_plan(kTp, strategy));
+  ASSERT_TRUE(plan.ok()) << plan.error().message();
+  // Queries, keys and values lie in groups of heads, a gate beside what it opens on each rank.
+  EXPECT_EQ(op_of(*plan, "attention.qkv").held, (HeldWeights{.shares = 8}));
+  EXPECT_EQ(op_of(*plan, "attention.out").held, (HeldWeights{.weight = HeldCut{.dim = 1, .unit = 512}}));
+  EXPECT_EQ(op_of(*plan, "mlp.gate_up").held, (HeldWeights{.weight = HeldCut{.dim = 0, .unit = 14336}, .shares = 2}));
+  EXPECT_EQ(op_of(*plan, "mlp.down").held, HeldWeights{});
+  EXPECT_EQ(op_of(*plan, "mlp.norm").held, HeldWeights{});
+  const Module& llm = plan->model.modules.back();
+  EXPECT_EQ(llm.entry.program, nullptr);
+  EXPECT_FALSE(llm.entry.ops.front().held.has_value());
+  EXPECT_EQ(to_json(plan->llm().strategy), strategy);
+  // A kind without entries runs as a program, with the usual choices.
+  const Result<Plan> usual = read(family_plan(kTp, {{"blocks", {{"layer", Json::object()}}}}));
+  ASSERT_TRUE(usual.ok()) << usual.error().message();
+  EXPECT_EQ(op_of(*usual, "attention.qkv").held, (HeldWeights{.weight = HeldCut{.dim = 0, .unit = 768}, .shares = 8}));
+}
+
+TEST(ModuleStrategy, WhatFamiliesCannotDoIsRefusedByField) {
+  const auto expect = [](const Json& json, const std::string& says) {
+    const Result<Plan> plan = read(json);
+    const std::string message = plan ? "" : plan.error().message();
+    EXPECT_NE(message.find("plan.json: modules." + says), std::string::npos) << message;
+  };
+  const auto entries = [](const std::string& kind, const Json& words) { return Json{{"blocks", {{kind, words}}}}; };
+  expect(family_plan(kTp, entries("layer", {{"up", "b"}})), "llm.strategy.blocks.layer.up: no operator of layer fits");
+  expect(family_plan(kTp, entries("entry", {{"*", "b"}})),
+         "llm.strategy.blocks.entry: is an end of the module, and only its layers have strategies. Known are layer");
+  expect(family_plan(kTp, entries("layre", {{"*", "b"}})), "llm.strategy.blocks.layre: is no kind of block");
+  expect(family_plan(kTp, entries("layer", {{"mlp.down", "k"}})), "llm.strategy.blocks.layer.mlp.down: ");
+  expect(family_plan(kTp, {{"mesh", {{"tp", 4}}}}), "llm.strategy.mesh: is tp=4, but the module has tp 2");
+  Json spread = family_plan(kTp, entries("layer", {{"mlp.down", "s"}}));
+  spread["modules"]["llm"]["cp"] = 2;
+  expect(spread, "llm.strategy: is given, but cp is 2");
+  Json experts = family_plan("qwen3-30b-a3b_zb_h1_ep8", entries("moe layer", {{"mlp.down", "s"}}));
+  experts["modules"]["llm"]["tp"] = 2;
+  expect(experts, "llm.strategy.blocks.moe layer: has experts, which strategies do not divide yet");
+  expect(family_plan("qwen2-vl-7b_inline", entries("layer", {{"mlp.down", "s"}}), "vision"),
+         "vision.strategy: is given for an encoder");
 }
 
 }  // namespace

@@ -181,7 +181,8 @@ class BlockWriter {
       next.last = next.last_dim = dim_of("v", m.out, 1);
     } else if (op.out == Features::kInner) {
       next.last = "f";
-      next.last_dim = dim_of(m.packed > 1 ? "p" : "f", m.out, m.packed);
+      const int64_t unit = m.packed > 1 && sizes_.gate_shares > 0 ? m.out / sizes_.gate_shares : m.packed;
+      next.last_dim = dim_of(m.packed > 1 ? "p" : "f", m.out, unit);
     } else {
       next.last = next.last_dim = dim_of("h", m.out, 1);
       if (next.last == flow_.last) next.last = "o";
@@ -294,7 +295,7 @@ class BlockWriter {
                                  .inside = {},
                                  .linear = {{0}},
                                  .attention = heads_,
-                                 .calculation = {.calls = "rotary"}});
+                                 .calculation = {.calls = sizes_.has_rotary_tables ? "rotary_table" : "rotary"}});
     } else {
       return refuse(
           op, fmt::format("makes {} elements of {} after rows of {}", p.elements_out, p.elements_in, flow_.width));
@@ -302,11 +303,13 @@ class BlockWriter {
     flow_ = next;
   }
 
-  /// By how much the heads of every row turn, one angle for two elements.
+  /// By how much the heads of every row turn: one angle for two elements, or its cosine and, behind all of these, its
+  /// sine.
   size_t angles(const std::string& prefix) {
-    const std::string name = prefix + "angles";
+    const std::string name = prefix + (sizes_.has_rotary_tables ? kRotaryTable : "angles");
     if (const auto known = code_.program().find_value(name)) return *known;
-    return code_.data(name, flow_.row_dims + " " + dim_of("a", heads_.head_dim / 2, 1));
+    const int64_t numbers = sizes_.has_rotary_tables ? heads_.head_dim : heads_.head_dim / 2;
+    return code_.data(name, flow_.row_dims + " " + dim_of("a", numbers, 1));
   }
 
   void dispatch(const Op& op, const std::string& name) {
@@ -428,6 +431,13 @@ Result<Program> program_of_layers(const Module& module, size_t kind, const Progr
   writer.begin_with_rows();
   const int64_t count = std::count(module.layers.begin(), module.layers.end(), kind);
   writer.repeat(module.distinct_layers[kind], "", std::max<int64_t>(1, count));
+  return writer.finish();
+}
+
+Result<Program> program_of_layer(const Module& module, size_t kind, const ProgramSizes& sizes, std::string name) {
+  BlockWriter writer(std::move(name), module, sizes);
+  writer.begin_with_rows();
+  writer.write(module.distinct_layers[kind], "", false);
   return writer.finish();
 }
 

@@ -5,11 +5,17 @@
 
 namespace weft {
 
+/// The data that has cosines and sines of every row.
+inline constexpr const char* kRotaryTable = "rotary";
+
 /// What goes through a module at once.
 struct ProgramSizes {
   int64_t samples = 1;              ///< dim b: sequences, or images
   int64_t rows = 1;                 ///< dim s: tokens of each, in the module's own
   bool normalizes_experts = false;  ///< the weights of a row's experts sum to 1
+  /// Shares of a packed product into which a gate and what it opens are divided, side by side; 0: every element is one.
+  int64_t gate_shares = 0;
+  bool has_rotary_tables = false;  ///< heads turn by cosines and sines that are given, not by angles
 };
 
 /// The program that a module's blocks declare: entry, layers as repeats, exit. Dims are b and s (rows), h (a row
@@ -20,5 +26,8 @@ Result<Program> program_of(const Module& module, const ProgramSizes& sizes, std:
 
 /// Only the layers of one kind, as many as the module has.
 Result<Program> program_of_layers(const Module& module, size_t kind, const ProgramSizes& sizes, std::string name);
+
+/// One layer of a kind, without a repeat: it reads "x".
+Result<Program> program_of_layer(const Module& module, size_t kind, const ProgramSizes& sizes, std::string name);
 
 }  // namespace weft

@@ -142,6 +142,9 @@ struct HeldCut {
 struct HeldWeights {
   std::optional<HeldCut> weight;
   std::optional<HeldCut> bias;
+  /// Of weights that are packed: each is divided into so many shares, and the first share of all of them lies before
+  /// the second ones. 0: nothing is packed.
+  int64_t shares = 0;
 
   bool operator==(const HeldWeights&) const = default;
 };
@@ -183,6 +186,7 @@ inline bool is_router(const Op& op) {
 /// Whether a norm has the gradients of divided features alone, its own or those of the product behind it: then a whole
 /// copy of its weight has a summand of the gradient.
 inline bool sees_divided(const Op& norm) {
+  if (norm.held) return false;  // a program sums gradients itself
   return norm.split() == TensorSplit::kInside || norm.has_whole_rows;
 }
 

@@ -30,9 +30,15 @@ bool is_whole(const BlockProgram& block, size_t value) {
 /// otherwise, one more reads it so.
 void make_whole(BlockProgram& block) {
   if (!block.carried_out || block.num_own < block.program.operators.size()) return;
+  const size_t made = *block.carried_out;
+  if (!block.program.readers_of(made).empty() || !is_whole(block, made)) append_end(block);
+}
+
+}  // namespace
+
+void append_end(BlockProgram& block) {
   Program& program = block.program;
   const size_t made = *block.carried_out;
-  if (program.readers_of(made).empty() && is_whole(block, made)) return;
   ProgramValue whole = program.values[made];
   whole.name += ".whole";
   std::string term;
@@ -49,6 +55,8 @@ void make_whole(BlockProgram& block) {
   block.carried_out = program.values.size();
   program.values.push_back(std::move(whole));
 }
+
+namespace {
 
 /// Operators begin ... end - 1 of a program by themselves.
 class BlockCutter {
@@ -196,13 +204,19 @@ BlockProgram with_choices(BlockProgram block, std::vector<Choice> choices) {
   return block;
 }
 
-RunStrategy run_strategy(const BlockProgram& block) {
+RunStrategy run_strategy(const BlockProgram& block, bool divides_rows) {
   const Program& program = block.program;
+  WEFT_CHECK(!divides_rows || !block.divided.empty(), "rows between blocks of {} are divided", program.name);
   RunStrategy strategy{.operators = {}, .sources = std::vector<std::vector<AxisState>>(program.values.size())};
-  for (const Choice choice : block.choices) strategy.operators.push_back({choice});
+  for (const Choice choice : divides_rows ? block.divided : block.choices) strategy.operators.push_back({choice});
   for (size_t value = 0; value < program.values.size(); ++value) {
     if (program.values[value].role == Role::kResult) continue;
     strategy.sources[value] = {is_weight(program, value) ? block.held[value] : AxisState::replicated()};
+  }
+  if (divides_rows) {
+    const std::vector<size_t>& dims = program.values[*block.carried_in].dims;
+    const auto rows = std::find(dims.begin(), dims.end(), block.rows.sample_dim);
+    strategy.sources[*block.carried_in] = {AxisState::shard(static_cast<size_t>(rows - dims.begin()))};
   }
   return strategy;
 }

@@ -9,15 +9,21 @@
 
 namespace weft {
 
-/// The operators of one block of a program, as a program of their own without repeats.
+/// The operators of one block of a program, as a program of their own without repeats, or those of a family's layer
+/// (layer_program.h).
 struct BlockProgram {
   Program program;
   std::optional<size_t> carried_in;   ///< the input that comes from the block before; nothing: it begins with data
   std::optional<size_t> carried_out;  ///< the value that goes to the next block, or the loss; nothing: there is none
   std::vector<Choice> choices;        ///< by operator: what it does on the tensor-parallel axis
+  /// The same where rows between blocks are divided over that axis; empty: they never are.
+  std::vector<Choice> divided = {};
   std::vector<AxisState> held;        ///< by value: how tensor-parallel ranks hold a weight; of others nothing is said
   size_t num_own = 0;                 ///< operators of the program; one more may make rows whole for the next block
   ProgramRows rows;
+
+  /// Whether it is a layer of a family, whose rows are packed sequences, and not a user's own.
+  bool is_layer() const { return !divided.empty(); }
 };
 
 /// A program as a chain of blocks: the operators before its first repeat, each time of its repeats, the operators
@@ -37,7 +43,11 @@ Result<ProgramBlocks> blocks_of(const Program& program);
 /// The block with other choices for its own operators. What it gives the next block is whole in any case.
 BlockProgram with_choices(BlockProgram block, std::vector<Choice> choices);
 
-/// How a block runs on tensor-parallel ranks: as its choices say, with whole rows in and out. The mesh has one axis.
-RunStrategy run_strategy(const BlockProgram& block);
+/// Gives a block one more operator behind its own, which brings its rows into the layout that the next block takes.
+void append_end(BlockProgram& block);
+
+/// How a block runs on tensor-parallel ranks: as its choices say, with rows in and out that are whole or, along the dim
+/// of samples (ProgramRows), divided. The mesh has one axis.
+RunStrategy run_strategy(const BlockProgram& block, bool divides_rows = false);
 
 }  // namespace weft

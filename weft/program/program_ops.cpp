@@ -318,6 +318,20 @@ Result<std::vector<Op>> ops_of(const BlockProgram& block, const ProgramFeatures&
   return OpWriter(block, features, rows, std::move(tied)).write();
 }
 
+namespace {
+
+/// Programs of families' layers call weights by their operators.
+std::optional<OpWeightPlace> place_in_layer(const std::string& name, const std::vector<Op>& ops) {
+  for (size_t op = 0; op < ops.size(); ++op) {
+    if (name == ops[op].name + ".weight") return OpWeightPlace{.op = op};
+    if (name == ops[op].name + ".bias" || name == ops[op].name + ".bias.weight")
+      return OpWeightPlace{.op = op, .is_bias = true};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::vector<std::optional<OpWeightPlace>> weight_places(const Program& program, const std::vector<Op>& ops) {
   std::vector<std::optional<OpWeightPlace>> places(program.values.size());
   for (size_t value = 0; value < program.values.size(); ++value) {
@@ -330,6 +344,7 @@ std::vector<std::optional<OpWeightPlace>> weight_places(const Program& program, 
       if (!weights.bias_names.empty() && weights.bias_names.front() == name)
         places[value] = {.op = op, .is_bias = true};
     }
+    if (!places[value]) places[value] = place_in_layer(program.values[value].name, ops);
   }
   return places;
 }

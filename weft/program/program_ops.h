@@ -17,7 +17,7 @@ Result<std::vector<Op>> ops_of(const BlockProgram& block, const ProgramFeatures&
 struct OpWeightPlace {
   size_t op = 0;
   bool is_bias = false;
-  bool is_transposed = false;  ///< the operator has its dims in the other order
+  bool is_transposed = false;  ///< of a user's own program: the operator has its dims in the other order
 };
 std::vector<std::optional<OpWeightPlace>> weight_places(const Program& program, const std::vector<Op>& ops);
 

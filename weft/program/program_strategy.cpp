@@ -6,6 +6,7 @@
 
 #include "weft/base/check.h"
 #include "weft/base/text.h"
+#include "weft/program/layer_program.h"
 #include "weft/program/program_ops.h"
 
 namespace weft {
@@ -33,6 +34,13 @@ std::vector<AxisState> held_states(const BlockProgram& block) {
   return held;
 }
 
+/// Whether several weights lie in its one: queries, keys and values, or a gate and what it opens.
+bool is_packed(const Op& op) {
+  const auto* matmul = std::get_if<Matmul>(&op.shape);
+  if (matmul == nullptr) return false;
+  return matmul->packed > 1 || (matmul->kv_heads > 0 && op.out == Features::kHeads);
+}
+
 /// The weights of a block's operators, as its program holds them.
 void describe_held(Block& block) {
   const Program& program = block.program->program;
@@ -41,10 +49,13 @@ void describe_held(Block& block) {
   }
   const std::vector<std::optional<OpWeightPlace>> places = weight_places(program, block.ops);
   for (size_t value = 0; value < places.size(); ++value) {
-    const AxisState state = block.program->held[value];
-    if (!places[value] || !state.is_shard()) continue;
-    const ProgramDim& dim = program.dims[program.values[value].dims[state.dim]];
+    if (!places[value]) continue;
+    const Op& op = block.ops[places[value]->op];
     HeldWeights& held = *block.ops[places[value]->op].held;
+    if (is_packed(op)) held.shares = program.dims[program.values[value].dims.front()].num_units();
+    const AxisState state = block.program->held[value];
+    if (!state.is_shard()) continue;
+    const ProgramDim& dim = program.dims[program.values[value].dims[state.dim]];
     (places[value]->is_bias ? held.bias : held.weight) =
         HeldCut{.dim = places[value]->is_transposed ? 1 - state.dim : state.dim, .unit = dim.unit};
   }
@@ -52,6 +63,7 @@ void describe_held(Block& block) {
 
 /// The weight of the entry that the exit reads, too.
 std::optional<std::string> tied_name(const Module& module) {
+  if (!module.exit.program) return std::nullopt;
   for (const Op& op : module.exit.ops) {
     const auto* matmul = std::get_if<Matmul>(&op.shape);
     if (matmul != nullptr && matmul->is_tied) return op.weights->names.front();
@@ -65,6 +77,7 @@ void hold_weights(Module& module) {
   const std::optional<std::string> tied = tied_name(module);
   AxisState table = AxisState::replicated();
   each_block(module, [&](Block& block) {
+    if (!block.program) return;
     BlockProgram own = *block.program;
     own.held = held_states(own);
     if (const auto value = tied ? own.program.find_value(*tied) : std::nullopt) {
@@ -76,6 +89,29 @@ void hold_weights(Module& module) {
   });
 }
 
+namespace {
+
+/// Only layers of a family's module have strategies; its ends run as they are.
+std::optional<Error> find_wrong_kind(const Module& module, const BlockEntries& blocks) {
+  const bool is_program = module.entry.program != nullptr;
+  std::vector<std::string> known;
+  for (const Block* kind : kinds_of_blocks(module)) {
+    const bool is_end = kind == &module.entry || kind == &module.exit;
+    if (is_program || !is_end) known.push_back(kind->name);
+  }
+  for (const auto& [name, entries] : blocks) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    const bool is_end = name == module.entry.name || name == module.exit.name || name == "entry" || name == "exit";
+    return Error{.field = printable(name),
+                 .problem = is_end && !is_program ? "is an end of the module, and only its layers have strategies"
+                                                  : "is no kind of block of the module",
+                 .advice = fmt::format("Known are {}.{}", joined_or(known), did_you_mean(name, known))};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::vector<const Block*> kinds_of_blocks(const Module& module) {
   std::vector<const Block*> kinds{&module.entry};
   for (const Block& kind : module.distinct_layers) kinds.push_back(&kind);
@@ -84,16 +120,15 @@ std::vector<const Block*> kinds_of_blocks(const Module& module) {
 }
 
 Result<Module> with_strategy(const Module& module, const BlockEntries& blocks, int64_t tp) {
-  std::vector<std::string> known;
-  for (const Block* kind : kinds_of_blocks(module)) known.push_back(kind->name);
-  for (const auto& [name, entries] : blocks) {
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    return Error{.field = printable(name),
-                 .problem = "is no kind of block of the module",
-                 .advice = fmt::format("Known are {}.{}", joined_or(known), did_you_mean(name, known))};
-  }
+  if (auto error = find_wrong_kind(module, blocks)) return *std::move(error);
   const AxisGrid grid = *AxisGrid::create({{"tp", tp}});
   Module made = module;
+  for (size_t kind = 0; kind < made.distinct_layers.size(); ++kind) {
+    Block& layer = made.distinct_layers[kind];
+    if (layer.program || !blocks.contains(layer.name)) continue;
+    WEFT_TRY(BlockProgram program, layer_program(module, kind, tp));
+    layer.program = std::make_shared<const BlockProgram>(std::move(program));
+  }
   std::optional<Error> wrong;
   each_block(made, [&](Block& block) {
     const auto entries = blocks.find(block.name);
@@ -105,10 +140,15 @@ Result<Module> with_strategy(const Module& module, const BlockEntries& blocks, i
       wrong->field = block.name + "." + wrong->field;
       return;
     }
-    std::vector<Choice> choices(block.program->choices.begin(),
-                                block.program->choices.begin() + static_cast<std::ptrdiff_t>(num_own));
-    for (size_t i = 0; i < num_own; ++i) choices[i] = pins->choices[i][0].value_or(choices[i]);
-    block.program = std::make_shared<const BlockProgram>(with_choices(*block.program, std::move(choices)));
+    BlockProgram own = *block.program;
+    for (size_t i = 0; i < num_own; ++i) {
+      const std::optional<Choice>& pin = pins->choices[i][0];
+      if (pin && !own.divided.empty()) own.divided[i] = *pin;
+      if (pin) own.choices[i] = *pin;
+    }
+    own.choices.resize(num_own);
+    std::vector<Choice> choices = own.choices;
+    block.program = std::make_shared<const BlockProgram>(with_choices(std::move(own), std::move(choices)));
   });
   if (wrong) return *wrong;
   hold_weights(made);

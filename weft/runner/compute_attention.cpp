@@ -3,12 +3,14 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/zeros.h>
 
 #include "weft/base/check.h"
+#include "weft/layers/attention_core.h"
 #include "weft/runner/local_operator.h"
 
 namespace weft {
@@ -100,6 +102,7 @@ at::Tensor LocalOperator::compute_attention(const at::Tensor& x, const Call& cal
     q = parts[0], k = parts[1], v = parts[2];
   }
   if (x.numel() == 0) return at::zeros(call.place.result_shape, x.options());
+  if (call.segments != nullptr) return attend_segments(q, k, v, own, call).reshape(call.place.result_shape);
   if (a.dropout > 0 && call.draws.drops) {
     const at::Tensor samples = numbers_of(rows_dim, call);
     const auto numbers = [&](Range rows) {
@@ -118,6 +121,53 @@ at::Tensor LocalOperator::compute_attention(const at::Tensor& x, const Call& cal
       attend(a, batch_of(q, is_of_samples), batch_of(k, is_of_samples), batch_of(v, is_of_samples), own, all);
   if (is_of_samples) return mixed.transpose(1, 2).reshape(call.place.result_shape);
   return mixed.unflatten(0, {-1, q.size(-3)}).permute({0, 3, 1, 2, 4}).reshape(call.place.result_shape);
+}
+
+at::Tensor LocalOperator::attend_segments(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Range own,
+                                          const Call& call) const {
+  const Attention& a = op().attention;
+  const int64_t rows_dim = q.dim() - 4, num_queries = q.size(-2), groups = q.size(-3);
+  const bool drops = a.dropout > 0 && call.draws.drops && call.draws.layer;
+  const DropoutKey key = drops ? dropout_key_of(call.draws) : DropoutKey{};
+  const int64_t first_head =
+      call.place.operands[0].back().begin / ((num_queries + 2) * a.head_dim) * num_queries;
+  if (!keys_) {
+    // As layers have them: all queries, then keys, then values. The copy is the layers' own to use up.
+    const int64_t rows = q.size(rows_dim);
+    const at::Tensor packed = at::cat({q.reshape({rows, -1}), k.reshape({rows, -1}), v.reshape({rows, -1})}, 1);
+    const AttentionMask mask{.is_causal = a.mask != Mask::kFull, .window = a.mask == Mask::kSliding ? a.window : 0};
+    std::optional<AttentionDropout> dropout;
+    if (drops)
+      dropout = {.probability = a.dropout, .key = key, .rows = call.draws.layer->rows, .first_head = first_head};
+    return attention_core(packed, {.heads = groups * num_queries, .kv_heads = groups, .head_dim = a.head_dim}, {},
+                          *call.segments, mask, AttentionKeeps::kResults, dropout);
+  }
+  std::vector<at::Tensor> results;
+  for (const SegmentRun& run : call.segments->runs()) {
+    for (int64_t i = 0; i < run.count; ++i) {
+      const int64_t begin = run.begin + i * run.length, end = begin + run.length;
+      const Range mine{std::max(begin, own.begin), std::min(end, own.end)};
+      if (mine.begin >= mine.end) continue;
+      const at::Tensor queries = q.narrow(rows_dim, mine.begin - own.begin, mine.size());
+      const at::Tensor keys = k.narrow(rows_dim, begin, run.length), values = v.narrow(rows_dim, begin, run.length);
+      const Range in_segment{mine.begin - begin, mine.end - begin}, all{0, run.length};
+      at::Tensor mixed;
+      if (drops) {
+        const at::Tensor& numbers = call.draws.layer->rows;
+        const BlockDropout dropout{.probability = a.dropout,
+                                   .key = key,
+                                   .queries = numbers.narrow(0, mine.begin, mine.size()),
+                                   .keys = numbers.narrow(0, begin, run.length),
+                                   .first_head = first_head};
+        mixed = attend_with_dropout(a, dropout, queries, keys, values, in_segment, all);
+      } else {
+        mixed = attend(a, batch_of(queries, false), batch_of(keys, false), batch_of(values, false), in_segment, all);
+        mixed = mixed.permute({2, 0, 1, 3});
+      }
+      results.push_back(mixed.reshape({mine.size(), groups * num_queries * a.head_dim}));
+    }
+  }
+  return at::cat(results);
 }
 
 }  // namespace weft

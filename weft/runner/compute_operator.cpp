@@ -249,11 +249,17 @@ at::Tensor LocalOperator::compute_custom(const std::vector<at::Tensor>& x, const
 
 DropoutKey LocalOperator::dropout_key_of(const RunDraws& draws) const {
   const DropoutDraws all{.seed = draws.seed, .step = draws.step, .rows = {}, .all_rows = {}};
+  if (draws.layer) return dropout_key(all, draws.layer->number, draws.layer->sites[index_]);
   return dropout_key(all, draws.first_operator + static_cast<int64_t>(index_), DropoutSite::kProgram);
 }
 
 at::Tensor LocalOperator::numbers_of(size_t num_dims, const Call& call) const {
   const Box& own = call.place.operands[0];
+  if (call.draws.layer) {
+    // Rows of one sample, before their features.
+    const Range rows = own[own.size() - 2];
+    return call.draws.layer->rows.narrow(0, rows.begin, own[0].empty() ? 0 : rows.size());
+  }
   const std::vector<size_t>& dims = program_->values[op().operands[0]].dims;
   at::Tensor numbers = at::zeros({1}, at::kLong);
   for (size_t dim = 0; dim < num_dims; ++dim) {

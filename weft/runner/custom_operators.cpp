@@ -43,14 +43,28 @@ struct TurnFunction : torch::autograd::Function<TurnFunction> {
   }
 };
 
-/// Element i of a head turns with element i + head_dim / 2; queries and keys turn, values stay.
-at::Tensor rotary(const std::vector<at::Tensor>& x, const CustomCall& call) {
+/// Element i of a head turns with element i + head_dim / 2; queries and keys turn, values stay. `tables` are the
+/// cosines and sines of every row.
+at::Tensor turned(const at::Tensor& packed, const RotaryTable& tables, const CustomCall& call) {
   const Attention& heads = call.op.attention;
   const int64_t count = heads.heads / heads.kv_heads + 1;
-  const int64_t groups = x[0].size(-1) / ((count + 1) * heads.head_dim);
+  const int64_t groups = packed.size(-1) / ((count + 1) * heads.head_dim);
+  const auto of_groups = [&](const at::Tensor& rows) {
+    return groups == 1 ? rows.contiguous() : rows.repeat_interleave(groups, 0);
+  };
+  return TurnFunction::apply(packed, of_groups(tables.cos), of_groups(tables.sin), count);
+}
+
+at::Tensor rotary(const std::vector<at::Tensor>& x, const CustomCall& call) {
   const at::ScalarType type = x[0].scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor angles = x[1].to(type).flatten(0, -2).repeat_interleave(groups, 0);
-  return TurnFunction::apply(x[0], angles.cos(), angles.sin(), count);
+  const at::Tensor angles = x[1].to(type).flatten(0, -2);
+  return turned(x[0], {angles.cos(), angles.sin()}, call);
+}
+
+/// The same by cosines and, behind them, sines.
+at::Tensor rotary_table(const std::vector<at::Tensor>& x, const CustomCall& call) {
+  const std::vector<at::Tensor> halves = x[1].flatten(0, -2).chunk(2, 1);
+  return turned(x[0], {halves[0], halves[1]}, call);
 }
 
 /// Which heads of a group are normed.
@@ -90,6 +104,7 @@ at::Tensor norm_of_heads(const std::vector<at::Tensor>& x, const CustomCall& cal
 CustomOperators CustomOperators::built_in() {
   CustomOperators all;
   all.functions_["rotary"] = rotary;
+  all.functions_["rotary_table"] = rotary_table;
   all.functions_["merge_rows"] = [](const std::vector<at::Tensor>& x, const CustomCall& call) {
     return x[0].reshape({call.result_shape.data(), call.result_shape.size()});
   };

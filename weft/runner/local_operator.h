@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "weft/layers/dropout.h"
+#include "weft/mesh/segments.h"
 #include "weft/program/program_flow.h"
 #include "weft/runner/custom_operators.h"
 #include "weft/runner/local_graph.h"
@@ -47,6 +48,7 @@ class LocalOperator {
     const RunDraws& draws;
     LocalGraph& graph;                      ///< where joins and gradients of weights go
     std::span<const ParameterPtr> weights;  ///< by operand: of one that is a weight as it is given; nothing for others
+    const PackedSegments* segments = nullptr;  ///< of the rows of attention; nothing: samples
   };
   /// In the graph, if gradients are on.
   at::Tensor compute(const std::vector<at::Tensor>& operands, const Call& call) const;
@@ -65,6 +67,10 @@ class LocalOperator {
   at::Tensor compute_loss(const at::Tensor& x, const at::Tensor& targets, const Call& call) const;
   at::Tensor compute_lookup(const at::Tensor& ids, const at::Tensor& table, const Call& call) const;
   at::Tensor compute_attention(const at::Tensor& x, const Call& call) const;
+  /// Of heads [..., rows, groups, heads, head_dim], of one sample whose rows are segments; `own` are those of queries,
+  /// and keys are of all rows or, where these are here, of the same.
+  at::Tensor attend_segments(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Range own,
+                             const Call& call) const;
   at::Tensor compute_dropout(const at::Tensor& x, const Call& call) const;
   at::Tensor compute_dispatch(const std::vector<at::Tensor>& x, const Call& call) const;
   at::Tensor compute_custom(const std::vector<at::Tensor>& x, const Call& call) const;

@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "weft/mesh/segments.h"
 #include "weft/runner/lowered_program.h"
 #include "weft/runner/recent.h"
 #include "weft/runner/runner_tape.h"
@@ -23,6 +24,9 @@ struct RunnerOptions {
 struct RunCall {
   RunDraws draws = {};
   RunLengths lengths = {};
+  /// Sequences that lie behind each other in the rows of attention and do not see each other; nothing: every sample is
+  /// one.
+  std::optional<PackedSegments> segments = std::nullopt;
 };
 
 /// A program on one rank of a mesh: every operator on this rank's parts, a redistribution on every edge whose layouts

@@ -4,7 +4,17 @@
 #include <optional>
 #include <vector>
 
+#include "weft/layers/dropout.h"
+
 namespace weft {
+
+/// Where a program is a layer of a model, what decides instead: the layer's number, the operators' sites and numbers of
+/// rows, so that it drops what the layer's own code drops.
+struct LayerDraws {
+  int64_t number = 0;
+  at::Tensor rows;                 ///< of all rows of the run, as row_number gives them
+  std::vector<DropoutSite> sites;  ///< by operator
+};
 
 /// What decides which elements a program's dropouts drop, besides the operator and the element's place in the whole
 /// tensor: every strategy, and every division of a batch or of a program, drops the same.
@@ -17,6 +27,7 @@ struct RunDraws {
   /// the place of 0, 1, ... in tensors that begin with this dim.
   std::optional<size_t> sample_dim = std::nullopt;
   std::vector<int64_t> samples = {};
+  std::optional<LayerDraws> layer = std::nullopt;
 };
 
 }  // namespace weft

@@ -88,6 +88,42 @@ TEST(ProgramStrategySearch, NeverMakesAPlanSlower) {
   }
 }
 
+PlanProblem family_problem(const char* model, const char* cluster, int64_t tp) {
+  PlanProblem problem{.model = *kScenarios.model(model), .cluster = {}, .workload = {}, .space = {}};
+  problem.cluster = *kScenarios.cluster(cluster, 1);
+  problem.workload = *kScenarios.workload("text_4k");
+  problem.workload.global_batch_samples = 64;
+  problem.space.tp = {.values = {tp}};
+  problem.space.cp = {.values = {1}};
+  problem.space.mbs = {.values = {1, 4}};
+  return problem;
+}
+
+TEST(ProgramStrategySearch, NeverMakesAPlanOfAFamilySlower) {
+  int64_t num_gains = 0;
+  for (const char* cluster : {"dgx_h100", "dgx_a100_80g"}) {
+    for (const int64_t tp : {1, 2, 8}) {
+      SCOPED_TRACE(fmt::format("{} tp {}", cluster, tp));
+      PlanProblem problem = family_problem("llama3-8b", cluster, tp);
+      PlanSearchResult result = searched(problem);
+      if (result.best.empty()) continue;
+      const double usual_ms = result.best.front().step_time_ms;
+      const auto gain = improve_by_strategies(problem, {}, result);
+      ASSERT_TRUE(gain.ok()) << gain.error().message();
+      EXPECT_LE(result.best.front().step_time_ms, usual_ms);
+      const Plan& plan = result.best.front().plan;
+      EXPECT_EQ(gain->has_value(), !plan.llm().strategy.is_empty());
+      num_gains += gain->has_value() ? 1 : 0;
+      // The plan stands alone: read back, it is legal and takes as long as was said.
+      const Result<Plan> read = read_plan({.source = "plan.json", .root = plan_to_json(plan)});
+      ASSERT_TRUE(read.ok()) << read.error().message();
+      EXPECT_TRUE(check_plan(*read).empty());
+      EXPECT_NEAR(simulate_plan(*read, {})->step_time_ms, result.best.front().step_time_ms, 1e-9 * usual_ms);
+    }
+  }
+  EXPECT_GT(num_gains, 0);
+}
+
 TEST(ProgramStrategySearch, OffersStrategiesThatRulesAllow) {
   const Model model = program_model(*read_file(source_tree() / "docs/manual/encoder.txt", 1 << 20));
   const Cluster cluster = *kScenarios.cluster("dgx_h100", 1);

@@ -138,8 +138,8 @@ void StageWalk::run_layers(Passage& passage, WalkedFlow& flow, const std::vector
   const ModuleRows& rows = passage.rows;
   const Module& spec = passage.spec;
   CountedTensor& rotary = passage.rotary;
-  // A program's operators say all that it computes.
-  const bool is_program = spec.distinct_layers.front().program != nullptr;
+  // A user's own program says all that it computes.
+  const bool is_program = spec.entry.program != nullptr;
   if (!is_program) {
     const auto& first_core = std::get<Attention>(op_named(spec.distinct_layers.front(), "attention.core").shape);
     const bool turns = find_op(spec.distinct_layers.front(), "attention.rotary") != nullptr;

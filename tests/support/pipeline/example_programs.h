@@ -130,14 +130,6 @@ inline Model program_example_model(const std::string& text) {
   return *std::move(model);
 }
 
-/// The plan with a strategy for its program.
-inline Plan with_program_strategy(Plan plan, BlockEntries blocks) {
-  plan.modules.back().strategy = {.mesh = {{"tp", plan.llm().tp}}, .blocks = std::move(blocks)};
-  const auto wrong = apply_strategies(plan);
-  WEFT_CHECK(!wrong, "{}", wrong->message());
-  return plan;
-}
-
 /// Numbers of a step's samples, by sample and input.
 inline std::vector<std::vector<std::vector<double>>> program_batch(const ProgramNumbers& numbers, int64_t step,
                                                                    int64_t batch) {

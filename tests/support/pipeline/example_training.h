@@ -726,4 +726,12 @@ inline void expect_same_training(const TrainingOutcome& found, const TrainingOut
   }
 }
 
+/// The plan with a strategy for its llm.
+inline Plan with_llm_strategy(Plan plan, BlockEntries blocks) {
+  plan.modules.back().strategy = {.mesh = {{"tp", plan.llm().tp}}, .blocks = std::move(blocks)};
+  const auto wrong = apply_strategies(plan);
+  WEFT_CHECK(!wrong, "{}", wrong->message());
+  return plan;
+}
+
 }  // namespace weft

@@ -25,21 +25,31 @@ inline constexpr TinyModel kTinyOmni = {
 /// Without rotation a bias of keys has no gradient but rounding, of which AdamW makes steps: these have none.
 inline constexpr TinyModel kTinyTiles = {"Tiles", "internvl", R"({"vision_config": {"attention_bias": false}})"};
 
+inline constexpr TinyModel kTinyWindows = {
+    "Windows", "qwen2_5_vl", R"({"text_config": {"hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2},
+                                 "vision_config": {"num_heads": 8, "hidden_size": 32, "out_hidden_size": 64}})"};
+/// Layers of the vision encoder whose rows enter layers of the llm.
+inline constexpr TinyModel kTinyBranches = {
+    "Branches", "qwen3_vl_untied",
+    R"({"text_config": {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2},
+        "vision_config": {"out_hidden_size": 32, "depth": 4, "deepstack_visual_indexes": [2, 0, 1]}})"};
+inline constexpr TinyModel kTinyVision = {"Vision", "qwen2_vl_untied",
+                                          R"({"vision_config": {"num_heads": 4, "embed_dim": 16}})"};
+inline constexpr TinyModel kTinyText = {"Text", "llama_tied", "{}"};
+inline constexpr TinyModel kTinyDropout = {
+    "Dropout", "gpt2",
+    R"({"n_embd": 32, "n_head": 8, "embd_pdrop": 0.2, "attn_pdrop": 0.3, "resid_pdrop": 0.1})"};
+
 inline auto tiny_models() {
-  return testing::Values(
-      kTinyOmni,
-      TinyModel{"Windows", "qwen2_5_vl",
-                R"({"text_config": {"hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 2},
-                    "vision_config": {"num_heads": 8, "hidden_size": 32, "out_hidden_size": 64}})"},
-      // Layers of the vision encoder whose rows enter layers of the llm.
-      TinyModel{"Branches", "qwen3_vl_untied",
-                R"({"text_config": {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 8,
-                                    "num_key_value_heads": 2},
-                    "vision_config": {"out_hidden_size": 32, "depth": 4, "deepstack_visual_indexes": [2, 0, 1]}})"},
-      TinyModel{"Vision", "qwen2_vl_untied", R"({"vision_config": {"num_heads": 4, "embed_dim": 16}})"}, kTinyTiles,
-      TinyModel{"Experts", "qwen3_moe_norm", "{}"}, TinyModel{"Text", "llama_tied", "{}"},
-      TinyModel{"Dropout", "gpt2",
-                R"({"n_embd": 32, "n_head": 8, "embd_pdrop": 0.2, "attn_pdrop": 0.3, "resid_pdrop": 0.1})"});
+  return testing::Values(kTinyOmni, kTinyWindows, kTinyBranches, kTinyVision, kTinyTiles,
+                         TinyModel{"Experts", "qwen3_moe_norm", "{}"}, kTinyText, kTinyDropout);
+}
+
+/// Of every family one whose llm has no experts.
+inline auto dense_models() {
+  return testing::Values(kTinyText, TinyModel{"Biases", "llama_bias", R"({"num_hidden_layers": 4})"},
+                         TinyModel{"KeyBiases", "qwen2_tied", "{}"}, TinyModel{"HeadNorms", "qwen3", "{}"},
+                         kTinyDropout, kTinyVision, kTinyWindows, kTinyBranches, kTinyTiles, kTinyOmni);
 }
 
 }  // namespace weft

@@ -7,10 +7,12 @@
 
 namespace weft {
 
-/// Any choices that the rules of a program's operators allow, good or bad: for most operators of every kind of block.
+/// Any choices that the rules of a program's operators allow, good or bad: for most operators of every kind of block
+/// that has one.
 inline BlockEntries random_strategy(const Module& module, std::mt19937_64& random) {
   BlockEntries blocks;
   for (const Block* kind : kinds_of_blocks(module)) {
+    if (!kind->program) continue;
     const BlockProgram& block = *kind->program;
     for (size_t i = 0; i < block.num_own; ++i) {
       if (random() % 5 == 0) continue;
@@ -20,6 +22,17 @@ inline BlockEntries random_strategy(const Module& module, std::mt19937_64& rando
       blocks[kind->name].push_back({.pattern = op.name, .words = {{"tp", text_of(op.rule, choice)}}});
     }
   }
+  return blocks;
+}
+
+/// The same for all kinds of a family's layers, or some where it has several.
+inline BlockEntries random_layer_strategy(const Module& module, int64_t tp, std::mt19937_64& random) {
+  BlockEntries all;
+  for (const Block& kind : module.distinct_layers) {
+    if (module.distinct_layers.size() == 1 || random() % 3 != 0) all[kind.name] = {};
+  }
+  BlockEntries blocks = random_strategy(*with_strategy(module, all, tp), random);
+  blocks.merge(all);
   return blocks;
 }
 

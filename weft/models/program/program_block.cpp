@@ -54,9 +54,7 @@ struct ProgramBlock::BlockFunction : torch::autograd::Function<BlockFunction> {
   }
 };
 
-ProgramBlock::ProgramBlock(const OpParameterMaker& make, const ProgramRows& rows, int64_t first_operator,
-                           ParameterPtr tied)
-    : block_(make.block().program), rows_(rows), first_operator_(first_operator) {
+ProgramBlock::ProgramBlock(const OpParameterMaker& make, ParameterPtr tied) : block_(make.block().program) {
   const std::vector<Op>& ops = make.block().ops;
   std::vector<OpParameters> made(ops.size());
   for (size_t i = 0; i < ops.size(); ++i) {
@@ -88,7 +86,7 @@ std::unique_ptr<ProgramBlock::Running> ProgramBlock::make_running(Program progra
   return running;
 }
 
-void ProgramBlock::place(const MeshGroups& groups, at::ScalarType type) {
+void ProgramBlock::place(const MeshGroups& groups, at::ScalarType type, bool divides_rows) {
   const Program& program = block_->program;
   if (program.operators.empty()) return;
   RunnerOptions options{.reduces_first = at::elementSize(type) < at::elementSize(at::kFloat)};
@@ -97,8 +95,8 @@ void ProgramBlock::place(const MeshGroups& groups, at::ScalarType type) {
     const bool is_frozen = parameters_[value] && !parameters_[value]->is_trainable();
     options.wants_gradient.push_back(!is_frozen && program.has_gradient(value));
   }
-  for (const Operator& op : program.operators) drops |= op.calculation.dropout > 0;
-  const RunStrategy strategy = run_strategy(*block_);
+  for (const Operator& op : program.operators) drops |= op.calculation.dropout > 0 || op.attention.dropout > 0;
+  const RunStrategy strategy = run_strategy(*block_, divides_rows);
   training_ = make_running(program, strategy, groups, options);
   for (size_t value = 0; value < program.values.size(); ++value) {
     if (!parameters_[value]) continue;
@@ -109,11 +107,11 @@ void ProgramBlock::place(const MeshGroups& groups, at::ScalarType type) {
   }
   if (!drops) return;
   Program plain = program;
-  for (Operator& op : plain.operators) op.calculation.dropout = 0;
+  for (Operator& op : plain.operators) op.calculation.dropout = op.attention.dropout = 0;
   evaluating_ = make_running(std::move(plain), strategy, groups, options);
 }
 
-std::vector<at::Tensor> ProgramBlock::given(const at::Tensor& x, const NamedInputs& inputs) const {
+std::vector<at::Tensor> ProgramBlock::given(const at::Tensor& x, const BlockData& data) const {
   const Program& program = block_->program;
   std::vector<at::Tensor> given(program.values.size());
   for (size_t value = 0; value < given.size(); ++value) {
@@ -122,29 +120,25 @@ std::vector<at::Tensor> ProgramBlock::given(const at::Tensor& x, const NamedInpu
       given[value] = parameters_[value]->value.detach();
       if (is_transposed_[value]) given[value] = given[value].t();
     } else if (value == block_->carried_in) {
-      std::vector<int64_t> shape = {inputs.num_samples};
-      for (size_t place = 1; place < own.dims.size(); ++place) shape.push_back(program.dims[own.dims[place]].length);
+      // As many as came: all, or this rank's.
+      std::vector<int64_t> shape;
+      for (const size_t dim : own.dims)
+        shape.push_back(dim == block_->rows.sample_dim ? x.size(0) / block_->rows.rows_per_sample
+                                                       : program.dims[dim].length);
       given[value] = x.detach().view(shape);
     } else if (own.role == Role::kData) {
-      given[value] = inputs.tensors.at(own.name);
+      given[value] = data.tensors.at(own.name);
     }
   }
   return given;
 }
 
-RunCall ProgramBlock::call_of(const NamedInputs& inputs, const RunContext& context) const {
+RunCall ProgramBlock::call_of(const BlockData& data) const {
   const Program& program = block_->program;
-  RunCall call;
-  if (context.dropout != nullptr) {
-    call.draws = {.seed = context.dropout->seed,
-                  .step = context.dropout->step,
-                  .first_operator = first_operator_,
-                  .sample_dim = rows_.sample_dim,
-                  .samples = inputs.samples};
-  }
-  const ProgramDim& samples = program.dims[rows_.sample_dim];
-  if (samples.length != inputs.num_samples) {
-    auto lengths = changed_lengths(program, {{samples.name, inputs.num_samples}});
+  RunCall call{.draws = data.draws, .lengths = {}, .segments = data.segments};
+  const ProgramDim& samples = program.dims[block_->rows.sample_dim];
+  if (samples.length != data.length) {
+    auto lengths = changed_lengths(program, {{samples.name, data.length}});
     WEFT_CHECK(lengths.ok(), "{}", lengths.error().message());
     call.lengths = *std::move(lengths);
   }
@@ -159,12 +153,12 @@ void ProgramBlock::add_gradients(const std::vector<at::Tensor>& gradients) const
   }
 }
 
-at::Tensor ProgramBlock::run(const at::Tensor& x, const NamedInputs& inputs, const RunContext& context) const {
+at::Tensor ProgramBlock::run(const at::Tensor& x, const BlockData& data, const RunContext& context) const {
   const Program& program = block_->program;
   if (program.operators.empty()) {
-    if (!block_->carried_out) return at::empty({inputs.num_samples * inputs.rows_per_sample, 0});
-    const at::Tensor& data = inputs.tensors.at(program.values[*block_->carried_out].name);
-    return data.reshape({-1, data.size(-1)});
+    if (!block_->carried_out) return at::empty({data.length * block_->rows.rows_per_sample, 0});
+    const at::Tensor& rows = data.tensors.at(program.values[*block_->carried_out].name);
+    return rows.reshape({-1, rows.size(-1)});
   }
   const bool has_input_gradient = x.defined() && x.requires_grad();
   at::Tensor anchor;
@@ -176,15 +170,15 @@ at::Tensor ProgramBlock::run(const at::Tensor& x, const NamedInputs& inputs, con
   if (keeps) {
     auto call = c10::make_intrusive<Call>();
     call->block = shared_from_this();
-    call->given = given(x, inputs);
-    call->run = call_of(inputs, context);
+    call->given = given(x, data);
+    call->run = call_of(data);
     call->deferred = context.deferred;
     made = BlockFunction::apply(x.defined() ? x : anchor.detach(), anchor.defined() ? anchor : x, call);
   } else {
     const bool drops = context.dropout != nullptr;
     const Running& running = drops || !evaluating_ ? *training_ : *evaluating_;
     const at::NoGradGuard no_graph;
-    made = running.runner->forward(given(x, inputs), call_of(inputs, context)).front();
+    made = running.runner->forward(given(x, data), call_of(data)).front();
   }
   const bool is_rows = program.values[*block_->carried_out].dims.size() > 1;
   return is_rows ? made.reshape({-1, made.size(-1)}) : made;

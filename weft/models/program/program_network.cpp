@@ -22,14 +22,14 @@ int64_t num_operators(const Block& block) {
 
 }  // namespace
 
-ProgramNetwork::ProgramNetwork(const Module& module, const ProgramNumbers& numbers, const BlockRange& blocks,
+ProgramNetwork::ProgramNetwork(const Module& module, const BlockRange& blocks,
                                ParameterMaker& maker) {
   const ModuleEnds ends = ends_of(module, maker);
   const Op* tied = tied_product(module.exit);
   is_tied_ = tied != nullptr && blocks.has_exit;
   if (blocks.has_entry) {
-    entry_ = std::make_shared<ProgramBlock>(ends.entry, numbers.rows, 0, ParameterPtr());
-    if (tied != nullptr) table_ = entry_->parameter(tied->weights->names.front());
+    entry_ = {.block = std::make_shared<ProgramBlock>(ends.entry)};
+    if (tied != nullptr) table_ = entry_.block->parameter(tied->weights->names.front());
   } else if (is_tied_) {
     // A copy of the table alone.
     for (const Op& op : module.entry.ops) {
@@ -44,24 +44,37 @@ ProgramNetwork::ProgramNetwork(const Module& module, const ProgramNumbers& numbe
     if (index >= blocks.first_layer && index < end) {
       maker.next_block();
       const OpParameterMaker make(block, path_of_block(module, index + 1), module.deviation, maker);
-      layers_.push_back(std::make_shared<ProgramBlock>(make, numbers.rows, first_operator, ParameterPtr()));
+      layers_.push_back({.block = std::make_shared<ProgramBlock>(make), .first_operator = first_operator});
     }
     first_operator += num_operators(block);
   }
   if (!blocks.has_exit) return;
   maker.next_block();
-  exit_ = std::make_shared<ProgramBlock>(ends.exit, numbers.rows, first_operator, table_);
+  exit_ = {.block = std::make_shared<ProgramBlock>(ends.exit, table_), .first_operator = first_operator};
 }
 
-void ProgramNetwork::place(const MeshGroups& tensor_parallel, at::ScalarType type) {
-  if (entry_) entry_->place(tensor_parallel, type);
-  for (const auto& layer : layers_) layer->place(tensor_parallel, type);
-  if (exit_) exit_->place(tensor_parallel, type);
+at::Tensor ProgramNetwork::OwnBlock::run(const at::Tensor& x, const NamedInputs& inputs,
+                                         const RunContext& context) const {
+  BlockData data{.tensors = inputs.tensors, .length = inputs.num_samples};
+  if (context.dropout != nullptr) {
+    data.draws = {.seed = context.dropout->seed,
+                  .step = context.dropout->step,
+                  .first_operator = first_operator,
+                  .sample_dim = block->program().rows.sample_dim,
+                  .samples = inputs.samples};
+  }
+  return block->run(x, data, context);
+}
+
+void ProgramNetwork::place(const MeshGroups& tensor_parallel, at::ScalarType type, bool divides_rows) {
+  if (entry_.block) entry_.block->place(tensor_parallel, type, divides_rows);
+  for (const OwnBlock& layer : layers_) layer.block->place(tensor_parallel, type, divides_rows);
+  if (exit_.block) exit_.block->place(tensor_parallel, type, divides_rows);
 }
 
 at::Tensor ProgramNetwork::enter(const Inputs& inputs, const std::vector<MediaRows>& /*media*/,
                                  const RunContext& context) const {
-  return entry_->run(at::Tensor(), *inputs.named, context);
+  return entry_.run(at::Tensor(), *inputs.named, context);
 }
 
 LayerPass ProgramNetwork::begin(const Inputs& inputs, at::ScalarType /*type*/) const {
@@ -72,12 +85,12 @@ LayerPass ProgramNetwork::begin(const Inputs& inputs, at::ScalarType /*type*/) c
 
 at::Tensor ProgramNetwork::run_layer(int64_t index, const at::Tensor& x, const LayerPass& pass,
                                      const RunContext& context) const {
-  return layers_[static_cast<size_t>(index)]->run(x, *pass.named, context);
+  return layers_[static_cast<size_t>(index)].run(x, *pass.named, context);
 }
 
 at::Tensor ProgramNetwork::leave(const LayerRows& rows, const Inputs& inputs, const RunContext& context,
                                  const RunContext& /*outside*/) const {
-  const at::Tensor terms = exit_->run(rows.last, *inputs.named, context);
+  const at::Tensor terms = exit_.run(rows.last, *inputs.named, context);
   return terms.scalar_type() == at::kDouble ? terms.sum() : terms.sum(at::kFloat);
 }
 

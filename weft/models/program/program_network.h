@@ -1,6 +1,7 @@
 #pragma once
 
 #include "weft/models/module_network.h"
+#include "weft/models/named_inputs.h"
 #include "weft/models/program/program_block.h"
 
 namespace weft {
@@ -8,7 +9,7 @@ namespace weft {
 /// A user's own program as a module: an entry, layers and an exit that each compute a part of it.
 class ProgramNetwork : public ModuleNetwork {
  public:
-  ProgramNetwork(const Module& module, const ProgramNumbers& numbers, const BlockRange& blocks, ParameterMaker& maker);
+  ProgramNetwork(const Module& module, const BlockRange& blocks, ParameterMaker& maker);
 
   at::Tensor enter(const Inputs& inputs, const std::vector<MediaRows>& media, const RunContext& context) const override;
   LayerPass begin(const Inputs& inputs, at::ScalarType type) const override;
@@ -19,12 +20,19 @@ class ProgramNetwork : public ModuleNetwork {
                    const RunContext& outside) const override;
   ParameterPtr table() const override { return table_; }
   bool is_tied() const override { return is_tied_; }
-  void place(const MeshGroups& tensor_parallel, at::ScalarType type) override;
+  void place(const MeshGroups& tensor_parallel, at::ScalarType type, bool divides_rows) override;
 
  private:
-  std::shared_ptr<ProgramBlock> entry_;
-  std::vector<std::shared_ptr<ProgramBlock>> layers_;
-  std::shared_ptr<ProgramBlock> exit_;
+  struct OwnBlock {
+    std::shared_ptr<ProgramBlock> block;
+    int64_t first_operator = 0;  ///< operators of the blocks before it
+
+    at::Tensor run(const at::Tensor& x, const NamedInputs& inputs, const RunContext& context) const;
+  };
+
+  OwnBlock entry_;
+  std::vector<OwnBlock> layers_;
+  OwnBlock exit_;
   ParameterPtr table_;  ///< of the entry, where the exit reads it, too
   bool is_tied_ = false;
 };

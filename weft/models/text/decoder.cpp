@@ -59,9 +59,11 @@ at::Tensor Decoder::enter(const Inputs& inputs, const std::vector<MediaRows>& me
 }
 
 LayerPass Decoder::begin(const Inputs& inputs, at::ScalarType type) const {
-  return {.segments = inputs.samples,
-          .windows = {},
-          .rotary = turns_ ? rope_table(numbers_.rope, head_dim_, inputs.positions, type) : RotaryTable{}};
+  LayerPass pass{.segments = inputs.samples,
+                 .windows = {},
+                 .rotary = turns_ ? rope_table(numbers_.rope, head_dim_, inputs.positions, type) : RotaryTable{}};
+  add_rotary_rows(pass);
+  return pass;
 }
 
 at::Tensor Decoder::leave(const LayerRows& rows, const Inputs& inputs, const RunContext& context,

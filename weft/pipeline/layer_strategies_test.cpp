@@ -1,0 +1,79 @@
+// Families' models with strategies for the operators of their layers, trained and compared with one rank.
+#include "tests/support/draws.h"
+#include "tests/support/first_seed.h"
+#include "tests/support/pipeline/random_strategy_plan.h"
+#include "tests/support/pipeline/tiny_models.h"
+#include "weft/meaning/check.h"
+
+namespace weft::layer_strategies_test {
+namespace {
+
+/// Gradients that are rounding alone are not blown up by the update.
+constexpr double kEpsilon = 1e-5;
+
+void expect_strategy_trains(const TrainingExample& example, const Model& model, const Plan& plan) {
+  SCOPED_TRACE(to_json(plan.llm().strategy).dump());
+  for (const Violation& violation : check_plan(plan)) ADD_FAILURE() << violation.field << " " << violation.message;
+  if (testing::Test::HasFailure()) return;
+  expect_same_training(train_plan(example, plan), train_by_hand(example, model));
+}
+
+BlockEntries all_layers(const Model& model, const std::vector<StrategyEntry>& entries) {
+  BlockEntries blocks;
+  for (const Block& kind : model.modules.back().distinct_layers) blocks[kind.name] = entries;
+  return blocks;
+}
+
+TEST(LayerStrategies, TheUsualChoicesTrainThroughPrograms) {
+  for (const bool divides_rows : {false, true}) {
+    for (const char* fixture : {"llama_tied", "qwen3", "gpt2", "llama_bias"}) {
+      TrainingExample example{
+          .fixture = fixture, .tp = 2, .sequence_parallel = divides_rows, .mbs = 2, .epsilon = kEpsilon};
+      SCOPED_TRACE(example.name());
+      const Model model = example_model(example);
+      expect_strategy_trains(example, model,
+                             with_llm_strategy(example_training_plan(example, model), all_layers(model, {})));
+    }
+  }
+}
+
+TEST(LayerStrategies, RowsAreCutEverywhere) {
+  // More ranks than some sequences have rows, and as many heads of keys as do not divide.
+  for (const int64_t tp : {2, 4}) {
+    for (const bool divides_rows : {false, true}) {
+      TrainingExample example{
+          .fixture = "llama_tied", .tp = tp, .sequence_parallel = divides_rows, .mbs = 2, .epsilon = kEpsilon};
+      example.has_short_sample = true;
+      SCOPED_TRACE(example.name());
+      const Model model = example_model(example);
+      expect_strategy_trains(example, model,
+                             with_llm_strategy(example_training_plan(example, model),
+                                               all_layers(model, {{.pattern = "*", .words = {{"tp", "s"}}}})));
+    }
+  }
+}
+
+/// Of all forms that plans have but context parallelism.
+class RandomLayerStrategies : public testing::TestWithParam<TinyModel> {};
+
+TEST_P(RandomLayerStrategies, EqualOneRank) {
+  TrainingExample example{.fixture = GetParam().fixture, .sizes = GetParam().sizes, .steps = 3, .epsilon = kEpsilon};
+  const Model model = example_model(example);
+  uint64_t seed = first_seed(1);
+  for (uint64_t i = 0; i < draws(uint64_t{8}) && !HasFailure(); ++i, ++seed) {
+    Plan plan = random_strategy_plan(model, seed);
+    SCOPED_TRACE("seed " + std::to_string(seed) + ": " + settings_text(plan));
+    plan.precision = example.precision;
+    example.mbs = plan.workload.global_batch_samples;
+    example.microbatches = 1;
+    example.frozen = plan.workload.frozen;
+    example.trainable = plan.trainable;
+    expect_strategy_trains(example, model, plan);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, RandomLayerStrategies, dense_models(),
+                         [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace weft::layer_strategies_test

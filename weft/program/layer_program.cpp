@@ -1,0 +1,85 @@
+#include "weft/program/layer_program.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "weft/program/adapter_ops.h"
+#include "weft/program/block_program.h"
+#include "weft/program/dropping_ops.h"
+
+namespace weft {
+namespace {
+
+std::optional<Error> find_unsupported(const Block& block) {
+  const auto refused = [&](std::string problem, std::string advice) {
+    return Error{.field = block.name, .problem = std::move(problem), .advice = std::move(advice)};
+  };
+  if (!block.layer.empty())
+    return refused("is computed by a library's own layer, whose operators have no strategies", "Leave it out.");
+  if (std::any_of(block.ops.begin(), block.ops.end(), is_router))
+    return refused("has experts, which strategies do not divide yet",
+                   "Leave it out: 'ep' and 'experts_over_tp' of the plan divide experts.");
+  if (has_adapters(block))
+    return refused("has adapters, which strategies do not divide yet",
+                   "Leave the strategy out, or train without adapters.");
+  for (const Op& op : block.ops) {
+    const auto* attention = std::get_if<Attention>(&op.shape);
+    const bool is_windowed = attention != nullptr && attention->mask == Mask::kWindowed;
+    const auto* pointwise = std::get_if<Pointwise>(&op.shape);
+    const bool drops_inside = pointwise != nullptr && !pointwise->is_sum && dropout_of(op) > 0;
+    if (is_windowed || drops_inside)
+      return refused(fmt::format("has {}, which {}", op.name,
+                                 is_windowed ? "attends inside of windows" : "drops elements inside of its MLP"),
+                     "Leave it out: strategies do not divide such layers yet.");
+  }
+  return std::nullopt;
+}
+
+/// Elements of a gate and what it opens lie in as many parts as there are ranks, so that each has its part of both in
+/// one piece; one by one where that does not go.
+int64_t gate_shares(const Block& block, int64_t tp) {
+  for (const Op& op : block.ops) {
+    const auto* matmul = std::get_if<Matmul>(&op.shape);
+    if (matmul == nullptr || matmul->packed == 1) continue;
+    const int64_t width = matmul->out / matmul->packed;
+    return width % tp == 0 ? tp : width;
+  }
+  return 0;
+}
+
+/// Whatever is done on whole rows is done on each rank's own, where these are divided.
+std::vector<Choice> on_divided_rows(const Program& program, std::vector<Choice> choices, size_t rows_dim) {
+  for (size_t i = 0; i < choices.size(); ++i) {
+    if (choices[i] != Choice::same()) continue;
+    const Operator& op = program.operators[i];
+    const std::vector<size_t>& dims = program.values[op.result].dims;
+    const auto place = static_cast<size_t>(std::find(dims.begin(), dims.end(), rows_dim) - dims.begin());
+    if (place < dims.size()) choices[i] = Choice::cut(op.rule.result[place].front());
+  }
+  return choices;
+}
+
+}  // namespace
+
+Result<BlockProgram> layer_program(const Module& module, size_t kind, int64_t tp) {
+  const Block& layer = module.distinct_layers[kind];
+  if (auto error = find_unsupported(layer)) return *std::move(error);
+  const ProgramSizes sizes{
+      .samples = 1, .rows = tp, .gate_shares = gate_shares(layer, tp), .has_rotary_tables = true};
+  BlockProgram block;
+  WEFT_TRY(block.program, program_of_layer(module, kind, sizes, layer.name));
+  const Program& program = block.program;
+  block.num_own = program.operators.size();
+  block.rows = {.sample_dim = *program.find_dim("s"), .rows_per_sample = 1};
+  block.carried_in = *program.find_value("x");
+  block.carried_out = program.operators.back().result;
+  const ProgramFeatures features = features_of(program, {*program.find_dim("h")});
+  for (const std::optional<size_t>& cut : features.tensor_cuts)
+    block.choices.push_back(cut ? Choice::cut(*cut) : Choice::same());
+  append_end(block);
+  block.divided = on_divided_rows(program, block.choices, block.rows.sample_dim);
+  return block;
+}
+
+}  // namespace weft
