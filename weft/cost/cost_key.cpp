@@ -2,7 +2,6 @@
 
 #include "weft/base/check.h"
 #include "weft/base/hash.h"
-#include "weft/cost/block_setting.h"
 
 namespace weft {
 namespace {
@@ -57,6 +56,21 @@ size_t CostKey::Hash::operator()(const CostKey& key) const {
        {int64_t{key.rank_list}, key.first_rank, key.num_ranks, key.tp, key.cp, key.cp_ulysses, key.ep, key.pp, key.dp})
     hasher.add(part);
   hasher.add(key.samples);
+  hasher.add(key.taken);
+  return hasher.value();
+}
+
+size_t BlocksKey::Hash::operator()(const BlocksKey& key) const {
+  const BlockSetting& setting = key.setting;
+  Hasher hasher;
+  hasher.add(key.kind);
+  hasher.add(static_cast<int64_t>(setting.sequence_parallel) << 2 | static_cast<int64_t>(setting.experts_over_tp) << 1 |
+             static_cast<int64_t>(setting.places_whole_rows));
+  for (const int64_t part : {setting.tp, setting.cp, setting.cp_ulysses, setting.ep}) hasher.add(part);
+  for (const GroupLink* link : {&setting.tp_link, &setting.ulysses_link, &setting.ring_link, &setting.ep_link})
+    hasher.add(link->ring_bytes_per_ms);
+  hasher.add(key.samples);
+  hasher.add(key.taken);
   return hasher.value();
 }
 
@@ -76,7 +90,7 @@ int32_t CostKeys::number_of(const std::vector<int64_t>& ranks) {
   return lists_.emplace(ranks, next).first->second;
 }
 
-CostKey CostKeys::key_of(const Plan& plan, const ModulePlan& module, double samples) {
+CostKey CostKeys::key_of(const Plan& plan, const ModulePlan& module, double samples, double taken) {
   return {.kind = module.kind,
           .precision = plan.precision.compute,
           .sequence_parallel = module.sequence_parallel,
@@ -95,7 +109,8 @@ CostKey CostKeys::key_of(const Plan& plan, const ModulePlan& module, double samp
           .ep = module.ep,
           .pp = module.pp,
           .dp = module.dp,
-          .samples = samples};
+          .samples = samples,
+          .taken = taken};
 }
 
 }  // namespace weft

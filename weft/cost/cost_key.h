@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "weft/cost/block_setting.h"
 #include "weft/plan/plan.h"
 
 namespace weft {
@@ -24,7 +25,8 @@ struct CostKey {
   int64_t first_rank = 0;
   int64_t num_ranks = 0;
   int64_t tp = 1, cp = 1, cp_ulysses = 1, ep = 1, pp = 1, dp = 1;
-  double samples = 0;
+  double samples = 0;  ///< at once, which memory has to do for
+  double taken = 0;    ///< the same, which times are of
 
   bool operator==(const CostKey&) const = default;
   /// Of all this only what says where the module's groups lie.
@@ -32,6 +34,21 @@ struct CostKey {
 
   struct Hash {
     size_t operator()(const CostKey& key) const;
+  };
+};
+
+/// What the costs of a module's blocks depend on, links aside that no block uses: modules that lie elsewhere, or are
+/// copied more often, often agree in it.
+struct BlocksKey {
+  ModuleKind kind = ModuleKind::kLlm;
+  BlockSetting setting;
+  double samples = 0;  ///< CostKey's
+  double taken = 0;
+
+  bool operator==(const BlocksKey&) const = default;
+
+  struct Hash {
+    size_t operator()(const BlocksKey& key) const;
   };
 };
 
@@ -44,7 +61,7 @@ class CostKeys {
   void assume_ascending() { ascend_ = true; }
 
   /// The plan is legal. The module takes so many samples at once.
-  CostKey key_of(const Plan& plan, const ModulePlan& module, double samples);
+  CostKey key_of(const Plan& plan, const ModulePlan& module, double samples, double taken);
 
  private:
   struct ListHash {

@@ -45,9 +45,10 @@ std::vector<std::vector<std::string>> axis_orders() {
 /// Makes the key of every meaning twice; the first of a meaning must be new, the second must not.
 class Keys {
  public:
-  void expect_new(const Plan& plan, const ModulePlan& module, double samples) {
-    EXPECT_TRUE(seen_.insert(keys_.key_of(plan, module, samples)).second) << text(module) << ", samples " << samples;
-    EXPECT_FALSE(seen_.insert(keys_.key_of(plan, module, samples)).second) << text(module);
+  void expect_new(const Plan& plan, const ModulePlan& module, double samples, double taken) {
+    EXPECT_TRUE(seen_.insert(keys_.key_of(plan, module, samples, taken)).second)
+        << text(module) << ", samples " << samples << ", of which times are " << taken;
+    EXPECT_FALSE(seen_.insert(keys_.key_of(plan, module, samples, taken)).second) << text(module);
   }
   size_t size() const { return seen_.size(); }
 
@@ -77,7 +78,7 @@ TEST(CostKey, EveryListOfRanksInEveryOrderOfAxesHasItsOwn) {
       for (const int64_t tp : {1, 2, 4}) {
         ModulePlan module{.ranks = ranks, .axis_order = order};
         module.tp = tp;
-        keys.expect_new(plan, module, 1);
+        keys.expect_new(plan, module, 1, 1);
       }
     }
   }
@@ -109,8 +110,10 @@ TEST(CostKey, EverySettingHasItsOwn) {
             module.experts_over_tp = (switches & 4) != 0;
             plan.overlap_tp = (switches & 2) != 0;
             plan.precision.compute = precision;
-            keys.expect_new(plan, module, samples);
-            ++num_meanings;
+            for (const double taken : {samples, 2 * samples}) {
+              keys.expect_new(plan, module, samples, taken);
+              ++num_meanings;
+            }
           }
         }
       }
@@ -131,8 +134,8 @@ TEST(CostKey, WhereListsAscendTheirEndsSayAsMuch) {
       if ((set >> rank & 1) != 0) ranks.push_back(rank);
     }
     const ModulePlan module{.ranks = ranks, .axis_order = {"tp", "cp", "dp"}};
-    const CostKey key = trusting.key_of(plan, module, 1);
-    EXPECT_EQ(key, looking.key_of(plan, module, 1)) << set;
+    const CostKey key = trusting.key_of(plan, module, 1, 1);
+    EXPECT_EQ(key, looking.key_of(plan, module, 1, 1)) << set;
     num_consecutive += key.rank_list == 0 ? 1 : 0;
   }
   EXPECT_EQ(num_consecutive, 8 * 9 / 2);
@@ -143,10 +146,10 @@ TEST(CostKey, LongListsThatDifferInOnePlaceDiffer) {
   std::iota(ranks.begin(), ranks.end(), 0);
   const Plan plan;
   Keys keys;
-  keys.expect_new(plan, {.ranks = ranks, .axis_order = {"tp", "cp", "dp"}}, 1);
+  keys.expect_new(plan, {.ranks = ranks, .axis_order = {"tp", "cp", "dp"}}, 1, 1);
   for (size_t i = 0; i + 1 < ranks.size(); i += 5) {
     std::swap(ranks[i], ranks[i + 1]);
-    keys.expect_new(plan, {.ranks = ranks, .axis_order = {"tp", "cp", "dp"}}, 1);
+    keys.expect_new(plan, {.ranks = ranks, .axis_order = {"tp", "cp", "dp"}}, 1, 1);
     std::swap(ranks[i], ranks[i + 1]);
   }
 }

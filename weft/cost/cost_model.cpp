@@ -143,20 +143,46 @@ std::array<double, 3> CostModel::media_rows_per_token() const {
   return rows;
 }
 
-const ModuleCosts& CostModel::module_costs(const Plan& plan, const ModulePlan& module, double samples) {
+CostKey CostModel::key_of(const Plan& plan, const ModulePlan& module, double samples) {
   const double taken = assumed_ ? samples * assumed_->factor(plan, module) : samples;
-  const CostKey key = keys_.key_of(plan, module, taken);
+  return keys_.key_of(plan, module, samples, taken);
+}
+
+const ModuleCosts& CostModel::module_costs(const Plan& plan, const ModulePlan& module, double samples) {
+  const CostKey key = key_of(plan, module, samples);
   if (const auto found = cache_.find(key); found != cache_.end()) return found->second;
+  Placed& placed = placements_of(plan, module, key);
+  if (!placed.has_all) place_copies_and_stages(plan.cluster, module, placed.placements);
+  placed.has_all = true;
+  ModuleCosts costs = blocks_of(plan, module, key, placed.placements);
+  set_links(plan.cluster, module, placed.placements, costs);
+  return cache_.emplace(key, std::move(costs)).first->second;
+}
+
+const ModuleCosts& CostModel::block_costs(const Plan& plan, const ModulePlan& module, double samples) {
+  const CostKey key = key_of(plan, module, samples);
+  return blocks_of(plan, module, key, placements_of(plan, module, key).placements);
+}
+
+const ModuleCosts& CostModel::blocks_of(const Plan& plan, const ModulePlan& module, const CostKey& key,
+                                        const ModulePlacements& placements) {
+  const BlocksKey blocks{
+      .kind = module.kind, .setting = setting_of(plan, module, placements), .samples = key.samples, .taken = key.taken};
+  if (const auto found = blocks_.find(blocks); found != blocks_.end()) return found->second;
+  return blocks_.emplace(blocks, price_anew(plan, module, blocks)).first->second;
+}
+
+ModuleCosts CostModel::price_anew(const Plan& plan, const ModulePlan& module, const BlocksKey& key) const {
   const double share = assumed_ ? assumed_->share[static_cast<size_t>(module.kind)] : 1;
-  const Segments segments = scaled((assumed_ ? assumed_->sample : given_->average).of(module.kind), taken / share);
-  ModuleCosts costs = price_module(plan, module, placements_of(plan, module, key), *times_, segments);
+  const Segments segments = scaled((assumed_ ? assumed_->sample : given_->average).of(module.kind), key.taken / share);
+  ModuleCosts costs = price_blocks(plan, module, key.setting, *times_, segments);
   if (module.kind == ModuleKind::kLlm) costs.media_rows_per_token = media_rows_per_token();
   if (share < 1) count_by_share(share, costs);
   // Memory has to do for the largest microbatches too.
   const TokenSpread& spread = given_->spreads[static_cast<size_t>(module.kind)];
   const double tokens = num_tokens(segments);
   if (tokens > 0 && spread.deviation > 0) {
-    const Segments high = high_load(module.kind, samples);
+    const Segments high = high_load(module.kind, key.samples);
     const Module& spec = *given_->model.find(module.kind);
     costs.entry.memory = times_->memory_of(spec, spec.entry, costs.setting, high);
     for (size_t i = 0; i < costs.distinct_layers.size(); ++i)
@@ -164,7 +190,7 @@ const ModuleCosts& CostModel::module_costs(const Plan& plan, const ModulePlan& m
     costs.exit.memory = times_->memory_of(spec, spec.exit, costs.setting, high);
     costs.output_memory_bytes *= num_tokens(high) / tokens;
   }
-  return cache_.emplace(key, std::move(costs)).first->second;
+  return costs;
 }
 
 ModuleCosts CostModel::module_costs(const Plan& plan, const ModulePlan& module, const Segments& segments) const {
@@ -182,10 +208,10 @@ void CostModel::price_load(const Plan& plan, const ModulePlan& module, const Seg
   }
 }
 
-const ModulePlacements& CostModel::placements_of(const Plan& plan, const ModulePlan& module, const CostKey& key) {
+CostModel::Placed& CostModel::placements_of(const Plan& plan, const ModulePlan& module, const CostKey& key) {
   const CostKey where = key.of_placement();
   if (const auto found = placements_.find(where); found != placements_.end()) return found->second;
-  return placements_.emplace(where, place_module(plan.cluster, module)).first->second;
+  return placements_.emplace(where, Placed{.placements = place_blocks(plan.cluster, module)}).first->second;
 }
 
 void CostModel::price(const Plan& plan, PlanCosts& costs) {

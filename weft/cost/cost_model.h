@@ -57,6 +57,8 @@ class CostModel {
 
   /// Blocks of a module that takes so many mean samples at once. Memory is that of a high load, not of the mean one.
   const ModuleCosts& module_costs(const Plan& plan, const ModulePlan& module, double samples);
+  /// The same without links between stages and copies, which take long to find: for times of blocks.
+  const ModuleCosts& block_costs(const Plan& plan, const ModulePlan& module, double samples);
   /// The same for a given load, priced anew.
   ModuleCosts module_costs(const Plan& plan, const ModulePlan& module, const Segments& segments) const;
   /// The same into costs of the module that were priced for another load. Memory is that load's, unless the plan
@@ -85,7 +87,17 @@ class CostModel {
   };
   CostModel() = default;
   static Result<CostModel> without_times(const Plan& plan);
-  const ModulePlacements& placements_of(const Plan& plan, const ModulePlan& module, const CostKey& key);
+  struct Placed {
+    ModulePlacements placements;
+    bool has_all = false;  ///< not only those of blocks
+  };
+
+  CostKey key_of(const Plan& plan, const ModulePlan& module, double samples);
+  /// Without links between stages and copies.
+  const ModuleCosts& blocks_of(const Plan& plan, const ModulePlan& module, const CostKey& key,
+                               const ModulePlacements& placements);
+  ModuleCosts price_anew(const Plan& plan, const ModulePlan& module, const BlocksKey& key) const;
+  Placed& placements_of(const Plan& plan, const ModulePlan& module, const CostKey& key);
   std::array<double, 3> media_rows_per_token() const;
   /// What so many samples together hardly ever exceed.
   Segments high_load(ModuleKind kind, double samples) const;
@@ -96,7 +108,8 @@ class CostModel {
   const MeasuredTimes* measured_ = nullptr;  ///< times_, where there is a profile
   CostKeys keys_;
   std::unordered_map<CostKey, ModuleCosts, CostKey::Hash> cache_;
-  std::unordered_map<CostKey, ModulePlacements, CostKey::Hash> placements_;  // by CostKey::of_placement
+  std::unordered_map<BlocksKey, ModuleCosts, BlocksKey::Hash> blocks_;
+  std::unordered_map<CostKey, Placed, CostKey::Hash> placements_;  // by CostKey::of_placement
 };
 
 }  // namespace weft

@@ -100,7 +100,11 @@ TEST(CostModel, WhatIsKeptFromEarlierPlansChangesNothing) {
   }
   for (int round = 0; round < 2; ++round) {
     for (const Plan& variant : variants) {
+      // Blocks alone are priced first by searches.
+      const ModuleCosts& blocks = kept.block_costs(variant, variant.llm(), static_cast<double>(variant.schedule.mbs));
       kept.price(variant, costs);
+      EXPECT_EQ(blocks.setting, costs.modules.back()->setting);
+      EXPECT_EQ(blocks.exit.time.forward.total_ms(), costs.modules.back()->exit.time.forward.total_ms());
       EXPECT_EQ(all_numbers(costs), all_numbers(price(variant)));
     }
   }

@@ -67,8 +67,15 @@ GroupLink pipeline_link(const Cluster& cluster, const ModulePlan& module, const 
 
 ModuleCosts price_module(const Plan& plan, const ModulePlan& m, const ModulePlacements& placements,
                          const BlockTimes& times, const Segments& segments) {
+  ModuleCosts costs = price_blocks(plan, m, setting_of(plan, m, placements), times, segments);
+  set_links(plan.cluster, m, placements, costs);
+  return costs;
+}
+
+ModuleCosts price_blocks(const Plan& plan, const ModulePlan& m, const BlockSetting& setting, const BlockTimes& times,
+                         const Segments& segments) {
   const Module& module = *plan.model.find(m.kind);
-  ModuleCosts costs{.setting = setting_of(plan, m, placements)};
+  ModuleCosts costs{.setting = setting};
   costs.entry = price_block(module, module.entry, costs.setting, times, segments);
   for (const Block& kind : module.distinct_layers)
     costs.distinct_layers.push_back(price_block(module, kind, costs.setting, times, segments));
@@ -77,15 +84,19 @@ ModuleCosts price_module(const Plan& plan, const ModulePlan& m, const ModulePlac
   for (const Op& op : module.entry.ops) {
     if (is_divided_table(op)) costs.table_elements += local_parameters(op, costs.setting.share()).dense;
   }
-  if (placements.gradients.num_ranks > 1) costs.gradient_link = link_of(plan.cluster, placements.gradients);
-  if (placements.expert_gradients.num_ranks > 1)
-    costs.expert_gradient_link = link_of(plan.cluster, placements.expert_gradients);
-  costs.pipeline_link = pipeline_link(plan.cluster, m, placements);
   set_bytes(module, m, segments, costs);
   costs.output_memory_bytes = num_tokens(segments) / static_cast<double>(m.cp) /
                               static_cast<double>(costs.setting.row_share()) * module.output_rows.value() *
                               static_cast<double>(module.output_width) * num_bytes(costs.setting.precision);
   return costs;
+}
+
+void set_links(const Cluster& cluster, const ModulePlan& module, const ModulePlacements& placements,
+               ModuleCosts& costs) {
+  if (placements.gradients.num_ranks > 1) costs.gradient_link = link_of(cluster, placements.gradients);
+  if (placements.expert_gradients.num_ranks > 1)
+    costs.expert_gradient_link = link_of(cluster, placements.expert_gradients);
+  costs.pipeline_link = pipeline_link(cluster, module, placements);
 }
 
 void price_load(const Plan& plan, const ModulePlan& m, const BlockTimes& times, const Segments& segments,

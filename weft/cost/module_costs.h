@@ -43,6 +43,12 @@ struct ModuleCosts {
 ModuleCosts price_module(const Plan& plan, const ModulePlan& module, const ModulePlacements& placements,
                          const BlockTimes& times, const Segments& segments);
 
+/// The same in two parts. Blocks depend on their setting and load alone, links on where the module lies.
+ModuleCosts price_blocks(const Plan& plan, const ModulePlan& module, const BlockSetting& setting,
+                         const BlockTimes& times, const Segments& segments);
+void set_links(const Cluster& cluster, const ModulePlan& module, const ModulePlacements& placements,
+               ModuleCosts& costs);
+
 /// Puts the times of another load into costs of the same module and setting, and what it passes on. Memory stays.
 void price_load(const Plan& plan, const ModulePlan& module, const BlockTimes& times, const Segments& segments,
                 ModuleCosts& costs);

@@ -7,6 +7,12 @@
 namespace weft {
 
 ModulePlacements place_module(const Cluster& cluster, const ModulePlan& module) {
+  ModulePlacements placements = place_blocks(cluster, module);
+  place_copies_and_stages(cluster, module, placements);
+  return placements;
+}
+
+ModulePlacements place_blocks(const Cluster& cluster, const ModulePlan& module) {
   ModulePlacements placements;
   if (module.tp > 1) placements.tp = placement_along(cluster, module, {"tp"});
   if (module.cp > 1) placements.cp = placement_along(cluster, module, {"cp"});
@@ -14,6 +20,10 @@ ModulePlacements place_module(const Cluster& cluster, const ModulePlan& module) 
   if (const auto axes = routing_axes(module.experts_over_tp); axes.size() > 1 && module.tp > 1)
     placements.balance = placement_along(cluster, module, {axes.begin(), axes.end()});
   if (module.ep > 1) placements.ep = expert_placement(cluster, module, "ep");
+  return placements;
+}
+
+void place_copies_and_stages(const Cluster& cluster, const ModulePlan& module, ModulePlacements& placements) {
   if (module.pp > 1) placements.next_stage = placement_along(cluster, module, {"pp"});
   if (num_weight_copies(module) > 1) {
     placements.gradients = placement_along(cluster, module, {"cp", "dp"});
@@ -21,7 +31,6 @@ ModulePlacements place_module(const Cluster& cluster, const ModulePlan& module) 
   }
   if (module.ep > 1 && num_expert_ranks(module) > 1)
     placements.expert_gradients = expert_placement(cluster, module, "edp");
-  return placements;
 }
 
 }  // namespace weft

@@ -16,4 +16,8 @@ struct ModulePlacements {
 
 ModulePlacements place_module(const Cluster& cluster, const ModulePlan& module);
 
+/// The same in two parts: groups that blocks communicate in, which is all that setting_of asks for, and the others.
+ModulePlacements place_blocks(const Cluster& cluster, const ModulePlan& module);
+void place_copies_and_stages(const Cluster& cluster, const ModulePlan& module, ModulePlacements& placements);
+
 }  // namespace weft

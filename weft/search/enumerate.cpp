@@ -124,6 +124,14 @@ class FrameLister {
   std::vector<Candidate> found_;
 };
 
+std::vector<int64_t> values_up_to(int64_t most, const Allowed& allowed) {
+  std::vector<int64_t> found;
+  for (int64_t value = 1; value <= most; ++value) {
+    if (allowed.contains(value)) found.push_back(value);
+  }
+  return found;
+}
+
 /// Those that are allowed.
 std::vector<int64_t> divisors_of(int64_t number, const Allowed& allowed) {
   std::vector<int64_t> found = allowed.values.empty() ? divisors(number) : allowed.values;
@@ -143,7 +151,13 @@ class EncoderLister {
   /// `allows_full`: layers may be recomputed whole.
   EncoderLister(const Candidate& frame, const Module& module, bool is_frozen, const EncoderSpace& space,
                 bool allows_full)
-      : frame_(frame), module_(module), is_frozen_(is_frozen), space_(space), allows_full_(allows_full) {}
+      : frame_(frame),
+        module_(module),
+        is_frozen_(is_frozen),
+        space_(space),
+        allows_full_(allows_full),
+        most_tp_(head_limit(module).most_tp()),
+        scales_(values_up_to(kMostScale, space.mbs_scale)) {}
 
   std::vector<EncoderChoice> list(const EncoderChoice& given) {
     if (given.placement == ModulePlacement::kDisjoint) {
@@ -187,7 +201,7 @@ class EncoderLister {
 
   void add_degrees(EncoderChoice choice, int64_t ranks) {
     for (const int64_t tp : divisors(ranks)) {
-      if (!space_.tp.contains(tp) || tp > head_limit(module_).most_tp()) continue;
+      if (!space_.tp.contains(tp) || tp > most_tp_) continue;
       choice.tp = tp;
       for (const int64_t cp : divisors_of(context_room(frame_, choice) / tp, space_.cp)) {
         choice.cp = cp;
@@ -213,8 +227,7 @@ class EncoderLister {
   }
 
   void add_macro_batches(EncoderChoice choice) {
-    for (int64_t scale = 1; scale <= kMostScale; ++scale) {
-      if (!space_.mbs_scale.contains(scale)) continue;
+    for (const int64_t scale : scales_) {
       choice.mbs_scale = scale;
       for (const int64_t parts : divisors_of(frame_.mbs * scale, space_.mbs_parts)) {
         if (std::gcd(parts, scale) > 1) continue;
@@ -229,6 +242,8 @@ class EncoderLister {
   bool is_frozen_;
   const EncoderSpace& space_;
   bool allows_full_;
+  int64_t most_tp_;
+  std::vector<int64_t> scales_;
   std::vector<EncoderChoice> choices_;
 };
 

@@ -33,11 +33,11 @@ double FrameBounds::work_ms(const Candidate& degrees) {
   std::optional<double> llm_alone_ms;
   if (degrees.sequence_parallel && bench_.num_encoders() > 0) {
     bench_.fill(with_inline(degrees, 0));
-    llm_alone_ms = module_ms(bench_.plan(), bench_.plan().llm(), *bench_.pipeline_costs().back());
+    llm_alone_ms = module_ms(bench_.plan(), bench_.plan().llm(), *bench_.pipeline_blocks().back());
   }
   bench_.fill(with_inline(degrees, all_encoders()));
   const Plan& plan = bench_.plan();
-  const ModuleCostsOf& costs = bench_.pipeline_costs();
+  const ModuleCostsOf& costs = bench_.pipeline_blocks();
   const auto microbatches = static_cast<double>(plan.schedule.microbatches);
   const double samples_a_row = static_cast<double>(plan.workload.global_batch_samples * degrees.pp) /
                                static_cast<double>(plan.llm().ranks.size());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <queue>
 #include <tuple>
@@ -68,52 +69,54 @@ Frame* FrameQueue::least_with(int64_t pp, double limit_ms, FrameBounds& bounds, 
   return nullptr;
 }
 
-std::vector<const Frame*> FrameQueue::likely_to_fit(size_t most, double memory_gib, FrameBounds& bounds) {
-  constexpr size_t kMostUnknown = 256, kMostLookedAt = 512;
-  std::vector<Frame*> known, unknown;
+/// One of those that differ in what a rank's memory hardly depends on: the smallest micro-batch, of equals the least
+/// bound that is known.
+std::vector<Frame*> FrameQueue::one_of_each() {
+  const auto key = [](const Candidate& c) {
+    return std::tuple(c.tp, c.cp, c.pp, c.ep, c.sequence_parallel, c.experts_over_tp, c.encoders[0].ranks,
+                      c.encoders[1].ranks);
+  };
+  static_assert(kMostEncoders == 2);
+  const auto is_better = [](const Frame& a, const Frame& b) {
+    const auto order = [](const Frame& frame) {
+      return std::tuple(frame.degrees.mbs, frame.bound_ms == 0, frame.bound_ms);
+    };
+    return order(a) < order(b);
+  };
+  std::map<decltype(key(Candidate{})), Frame*> best;
   for (Frame& frame : frames_) {
-    if (frame.bound_ms < kInfinity) (frame.bound_ms > 0 ? known : unknown).push_back(&frame);
+    if (frame.bound_ms == kInfinity) continue;
+    Frame*& known = best[key(frame.degrees)];
+    if (known == nullptr || is_better(frame, *known)) known = &frame;
   }
-  const size_t stride = (unknown.size() + kMostUnknown - 1) / kMostUnknown;
-  for (size_t i = 0; i < unknown.size(); i += stride) {
-    unknown[i]->bound_ms = bounds.work_ms(unknown[i]->degrees);
-    known.push_back(unknown[i]);
-  }
-  std::stable_sort(known.begin(), known.end(),
-                   [](const Frame* a, const Frame* b) { return a->bound_ms < b->bound_ms; });
+  std::vector<Frame*> found;
+  for (const auto& [ignored, frame] : best) found.push_back(frame);
+  return found;
+}
+
+std::vector<const Frame*> FrameQueue::likely_to_fit(size_t most, double memory_gib, FrameBounds& bounds) {
+  constexpr size_t kMostLookedAt = 8192;
+  const std::vector<Frame*> all = one_of_each();
+  const size_t stride = all.size() / kMostLookedAt + 1;
   std::vector<const Frame*> found;
   std::vector<std::pair<double, const Frame*>> others;
-  size_t num_others = 0;
-  for (size_t i = 0; i < std::min(kMostLookedAt, known.size()) && found.size() < most; ++i) {
-    const double gib = bounds.least_held_gib(known[i]->degrees);
+  for (size_t i = 0; i < all.size(); i += stride) {
+    Frame& frame = *all[i];
+    if (frame.bound_ms == 0) frame.bound_ms = bounds.work_ms(frame.degrees);
+    const double gib = bounds.least_held_gib(frame.degrees);
     if (gib <= memory_gib) {
-      found.push_back(known[i]);
+      found.push_back(&frame);
     } else {
-      others.emplace_back(gib, known[i]);
+      others.emplace_back(gib, &frame);
     }
   }
-  // Where memory is short, those fit that divide most among ranks, whatever their bounds.
-  std::vector<const Frame*> divided;
-  for (const Frame& frame : frames_) {
-    if (frame.bound_ms < kInfinity) divided.push_back(&frame);
-  }
-  const size_t num_divided = std::min(kMostLookedAt, divided.size());
-  std::partial_sort(divided.begin(), divided.begin() + static_cast<std::ptrdiff_t>(num_divided), divided.end(),
-                    [](const Frame* a, const Frame* b) {
-                      const auto key = [](const Frame* frame) {
-                        const Candidate& c = frame->degrees;
-                        return std::tuple(c.mbs, -c.tp * c.cp * c.pp, -c.tp * c.cp, -c.ep, !c.sequence_parallel, frame);
-                      };
-                      return key(a) < key(b);
-                    });
-  for (size_t i = 0; i < num_divided; ++i) others.emplace_back(bounds.least_held_gib(divided[i]->degrees), divided[i]);
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Frame* a, const Frame* b) { return a->bound_ms < b->bound_ms; });
+  for (size_t i = most; i < found.size(); ++i) others.emplace_back(bounds.least_held_gib(found[i]->degrees), found[i]);
+  if (found.size() > most) found.resize(most);
   std::stable_sort(others.begin(), others.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (const auto& [gib, frame] : others) {
-    if (num_others == most) break;
-    if (std::find(found.begin(), found.end(), frame) != found.end()) continue;
-    found.push_back(frame);
-    ++num_others;
-  }
+  if (others.size() > most) others.resize(most);
+  for (const auto& [gib, frame] : others) found.push_back(frame);
   return found;
 }
 

@@ -40,11 +40,12 @@ class FrameQueue {
   void sort();
 
   /// At most so many frames that are likely to fit (FrameBounds::least_held_gib), the least bounds first, then as many
-  /// of those whose ranks hold least. Looks at some hundreds; of those without bounds at some from all over the list.
+  /// of those whose ranks hold least. Of frames that hold about as much it looks at one.
   std::vector<const Frame*> likely_to_fit(size_t most, double memory_gib, FrameBounds& bounds);
 
  private:
   static void refine(Frame& frame, double limit_ms, FrameBounds& bounds);
+  std::vector<Frame*> one_of_each();
 
   std::vector<Frame> frames_;
   std::vector<uint32_t> order_;  // places in frames_

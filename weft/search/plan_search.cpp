@@ -14,6 +14,7 @@
 #include "weft/search/evaluate_candidate.h"
 #include "weft/search/frame_queue.h"
 #include "weft/search/improve_plan.h"
+#include "weft/search/least_states.h"
 #include "weft/search/neighbours.h"
 #include "weft/search/plan_bounds.h"
 #include "weft/search/plan_pricer.h"
@@ -79,11 +80,14 @@ class Searcher {
   bool is_over() const { return (options_.first_only && best_.fastest() != nullptr) || deadline_.is_over(); }
 
   FrameQueue bounded_frames() {
+    const bool nothing_fits = options_.bounds.work && exceeds_all_devices(bench_.plan());
+    // Nobody asks for counts where any plan will do.
+    if (nothing_fits && options_.first_only) return FrameQueue({});
     std::vector<Frame> frames = list_frames(bench_.plan(), bench_.space());
     for (Frame& frame : frames) {
       counts_.considered += frame.size;
       // Without time, nothing is known of a frame.
-      if (!is_over()) frame.bound_ms = frame_bounds_.work_ms(frame.degrees);
+      if (nothing_fits || !is_over()) frame.bound_ms = nothing_fits ? kInfinity : frame_bounds_.work_ms(frame.degrees);
     }
     return FrameQueue(std::move(frames));
   }

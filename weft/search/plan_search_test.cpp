@@ -148,6 +148,14 @@ TEST(PlanSearch, WithoutTimeTheAnswerIsAPlanThatFits) {
   EXPECT_GE(num_short, 1) << "with time, better plans are found";
 }
 
+// Of 90,000 groups of candidates some dozens fit, and those with the least bounds do not.
+TEST(PlanSearch, WithoutTimeAPlanIsFoundWhereFewGroupsFit) {
+  const Problem problem = real_problem("qwen3-vl-30b-a3b", "local_cpu", 128, "vl_long", 4096);
+  const PlanSearchResult any = search(problem, {.time_limit_s = 0, .memory_margin = 0.08});
+  ASSERT_FALSE(any.best.empty());
+  EXPECT_GT(any.counts.left, 0);
+}
+
 TEST(PlanSearch, WithAProfileFindsWhatBruteForceFindsWithIt) {
   int num_feasible = 0, num_other = 0;
   for (const int64_t devices : {1, 2, 4}) {

@@ -38,6 +38,8 @@ class Workbench {
   /// Costs of the plan's modules that lie in its pipeline, by module; nothing for the others. Valid until the next
   /// call.
   const ModuleCostsOf& pipeline_costs();
+  /// CostModel::block_costs of the same.
+  const ModuleCostsOf& pipeline_blocks();
 
   size_t num_encoders() const { return plan_.modules.size() - 1; }
   EncoderSet inline_encoders(const Candidate& c) const { return weft::inline_encoders(c, num_encoders()); }
