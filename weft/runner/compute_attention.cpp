@@ -9,6 +9,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "weft/base/check.h"
+#include "weft/runner/group_attention.h"
 #include "weft/runner/local_operator.h"
 
 namespace weft {
@@ -113,6 +114,8 @@ at::Tensor LocalOperator::compute_attention(const at::Tensor& x, const Call& cal
         .first_head = call.place.operands[0].back().begin / ((num_queries + 2) * a.head_dim) * num_queries};
     return attend_with_dropout(a, dropout, q, k, v, own, all).reshape(call.place.result_shape);
   }
+  if (!keys_ && own == Range{0, call.place.shapes[0][rows_dim]} && has_group_attention(x, a))
+    return group_attention(x, a).view(call.place.result_shape);
   const bool is_of_samples = num_queries == 1;
   const at::Tensor mixed =
       attend(a, batch_of(q, is_of_samples), batch_of(k, is_of_samples), batch_of(v, is_of_samples), own, all);

@@ -22,6 +22,8 @@ struct CustomCall {
   /// Sums over the ranks that share a dim which is cut inside, one number for each row of the first operand. A
   /// function whose rule has such a dim calls it once on every rank, whether its part is empty or not.
   std::function<at::Tensor(const at::Tensor&)> sum_inside;
+  /// Nobody else reads the first operand, now or going back: a function may make its result of that memory.
+  bool owns_first = false;
 };
 
 /// Computes this rank's part of a result from its parts of the operands, with LibTorch's functions: gradients are
