@@ -1,8 +1,8 @@
 // Megatron's tensor parallelism of a transformer layer on two thread ranks, as a strategy of the layer's program that
 // the runner executes, against today's layers with their own places of communication: forward and backward of one
-// layer, in turn, in one run.
+// layer, in turn, in one run. With the argument "edges" or "layers" one of them alone runs, for profilers.
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
@@ -11,6 +11,8 @@
 #include <fmt/format.h>
 
 #include "bench/must.h"
+#include "weft/base/clock.h"
+#include "weft/base/median.h"
 #include "weft/comm/threads/run_threads.h"
 #include "weft/layers/transformer_layer.h"
 #include "weft/parallelize/tensor_parallel.h"
@@ -25,7 +27,7 @@ using namespace weft;
 
 constexpr int64_t kRanks = 2, kSamples = 2, kRows = 128, kWidth = 512, kHeads = 8, kKeyHeads = 4, kHeadDim = 64,
                   kInner = 1408;
-constexpr int kTurns = 41;
+constexpr int kTurns = 61;
 
 Program layer_program() {
   const TransformerBlockShape shape{
@@ -78,16 +80,29 @@ TransformerLayer half_layer() {
   return layer;
 }
 
-double ms_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+/// Milliseconds of turns: by the clock, and of the rank's own processor, which others on the machine hardly move.
+struct Turns {
+  std::vector<double> wall_ms, own_ms;
+
+  static double own_now_ms() {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) * 1e-6;
+  }
+  template <typename Run>
+  void add(Run run) {
+    const double wall = now_ms(), own = own_now_ms();
+    run();
+    own_ms.push_back(own_now_ms() - own);
+    wall_ms.push_back(now_ms() - wall);
+  }
+};
+
+double least(const std::vector<double>& times) {
+  return *std::min_element(times.begin(), times.end());
 }
 
-double median(std::vector<double> times) {
-  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
-  return times[times.size() / 2];
-}
-
-void run_rank(World& world) {
+void run_rank(World& world, const std::string& only) {
   at::set_num_threads(1);
   const Mesh mesh = *Mesh::contiguous({{"tp", kRanks}});
   const MeshGroups groups = must(MeshGroups::create(world, mesh));
@@ -110,33 +125,49 @@ void run_rank(World& world) {
   const at::Tensor x = at::randn({kSamples * kRows, kWidth}).set_requires_grad(true);
   const at::Tensor flat_slope = slope.flatten(0, 1);
 
-  std::vector<double> by_edges, by_layers;
+  Turns by_edges, by_layers;
   for (int turn = 0; turn < kTurns; ++turn) {
-    world.all().barrier().wait();
-    auto begin = std::chrono::steady_clock::now();
-    RunnerTape tape;
-    runner.forward(given, {}, tape);
-    runner.backward({slope}, tape);
-    by_edges.push_back(ms_since(begin));
-    world.all().barrier().wait();
-    begin = std::chrono::steady_clock::now();
-    for (const ParameterPtr& one : {layer.attention_norm.weight, layer.attention.qkv, layer.attention.out,
-                                    layer.mlp_norm.weight, layer.mlp.up, layer.mlp.down})
-      one->gradient.reset();
-    x.mutable_grad().reset();
-    layer.forward(x, {.segments = segments, .rotary = rotary}, context).backward(flat_slope);
-    by_layers.push_back(ms_since(begin));
+    const auto run_edges = [&] {
+      world.all().barrier().wait();
+      by_edges.add([&] {
+        RunnerTape tape;
+        runner.forward(given, {}, tape);
+        runner.backward({slope}, tape);
+      });
+    };
+    const auto run_layers = [&] {
+      world.all().barrier().wait();
+      by_layers.add([&] {
+        for (const ParameterPtr& one : {layer.attention_norm.weight, layer.attention.qkv, layer.attention.out,
+                                        layer.mlp_norm.weight, layer.mlp.up, layer.mlp.down})
+          one->gradient.reset();
+        x.mutable_grad().reset();
+        layer.forward(x, {.segments = segments, .rotary = rotary}, context).backward(flat_slope);
+      });
+    };
+    const bool is_even = turn % 2 == 0;
+    if (only != "layers" && is_even) run_edges();
+    if (only != "edges") run_layers();
+    if (only != "layers" && !is_even) run_edges();
   }
-  if (world.rank() == 0)
-    fmt::print("a layer of width {} on {} ranks, {} rows: {:.2f} ms through edges, {:.2f} ms by layers: {:.3f} times\n",
-               kWidth, kRanks, kSamples * kRows, median(by_edges), median(by_layers),
-               median(by_edges) / median(by_layers));
+  if (world.rank() != 0 || !only.empty()) return;
+  fmt::print("a layer of width {} on {} ranks, {} rows, through edges and by layers\n", kWidth, kRanks,
+             kSamples * kRows);
+  const auto show = [](const char* what, double edges, double layers) {
+    fmt::print("  {:<32} {:8.2f} {:8.2f} ms: {:.3f} times\n", what, edges, layers, edges / layers);
+  };
+  show("median by the clock", median_of(by_edges.wall_ms), median_of(by_layers.wall_ms));
+  show("least by the clock", least(by_edges.wall_ms), least(by_layers.wall_ms));
+  show("median of processor time", median_of(by_edges.own_ms), median_of(by_layers.own_ms));
+  show("least of processor time", least(by_edges.own_ms), least(by_layers.own_ms));
 }
 
 }  // namespace
 
-int main() {
+int main(int count, char** words) {
   at::set_num_threads(1);
-  if (const auto error = run_thread_ranks(kRanks, {}, run_rank)) fmt::print(stderr, "{}\n", error->message());
+  const std::string only = count > 1 ? words[1] : "";
+  if (const auto error = run_thread_ranks(kRanks, {}, [&](World& world) { run_rank(world, only); }))
+    fmt::print(stderr, "{}\n", error->message());
   return 0;
 }

@@ -24,6 +24,7 @@
 #include "weft/cli/terminal_line.h"
 #include "weft/cli/verbs.h"
 #include "weft/comm/launch.h"
+#include "weft/simulate/wanted_operators.h"
 #include "weft/spec/cluster_yaml.h"
 
 namespace weft {
@@ -119,6 +120,18 @@ std::vector<BlockShape> missing_shapes(const Profile& profile, const std::vector
   return missing;
 }
 
+/// The same of operators of a user's own program.
+std::vector<OperatorCase> missing_operators(const Profile& profile, std::vector<OperatorCase> wanted) {
+  const auto is_known = [&](const OperatorCase& op) {
+    return std::any_of(profile.operators.begin(), profile.operators.end(), [&](const OperatorMeasurement& known) {
+      return known.part == op.part && known.busy_ranks == op.busy_ranks &&
+             known.sureness.spread_percent <= kSettledPercent;
+    });
+  };
+  std::erase_if(wanted, is_known);
+  return wanted;
+}
+
 /// Bandwidth and latency as collectives of this machine showed them.
 void put_links(const Profile& profile, Cluster& cluster) {
   for (const bool is_between : {false, true}) {
@@ -156,6 +169,7 @@ struct Spreads {
 Spreads spreads_of(const Profile& profile) {
   std::vector<double> all;
   for (const BlockMeasurement& block : profile.blocks) all.push_back(block.sureness.spread_percent);
+  for (const OperatorMeasurement& op : profile.operators) all.push_back(op.sureness.spread_percent);
   if (all.empty()) return {};
   std::sort(all.begin(), all.end());
   return {.median_percent = all[all.size() / 2],
@@ -171,7 +185,8 @@ std::vector<std::string> notes_of(const ProfileReport& report, const ProfileOpti
         fmt::format("{} of {} medians did not settle within {} % (the worst: {:.1f} %): something else uses this "
                     "machine; end it and "
                     "run the same command again, which measures just these",
-                    spreads.unsettled, report.profile.blocks.size(), kSettledPercent, spreads.worst_percent));
+                    spreads.unsettled, report.profile.blocks.size() + report.profile.operators.size(), kSettledPercent,
+                    spreads.worst_percent));
   }
   if (constexpr double kSteady = 0.95; report.profile.lowest_clock_mhz < kSteady * report.profile.clock_mhz) {
     notes.push_back(fmt::format(
@@ -195,6 +210,7 @@ Json to_json(const ProfileReport& report, const ProfileOptions& options, double 
           {"software", report.profile.software},
           {"precision", name_of(report.profile.precision)},
           {"blocks", report.profile.blocks.size()},
+          {"operators", report.profile.operators.size()},
           {"updates", report.profile.updates.size()},
           {"links", report.profile.links.size()},
           {"left", report.num_left},
@@ -212,8 +228,9 @@ std::string to_text(const ProfileReport& report, const ProfileOptions& options, 
   const Profile& profile = report.profile;
   const Spreads spreads = spreads_of(profile);
   std::string text = fmt::format("device    {}, {}\n", profile.device, name_of(profile.precision));
-  text += fmt::format("blocks    {} shapes, medians within {:.1f} % (half of them), {:.1f} % (the worst)\n",
-                      profile.blocks.size(), spreads.median_percent, spreads.worst_percent);
+  text += fmt::format("{} {} shapes, medians within {:.1f} % (half of them), {:.1f} % (the worst)\n",
+                      profile.operators.empty() ? "blocks   " : "operators",
+                      profile.blocks.size() + profile.operators.size(), spreads.median_percent, spreads.worst_percent);
   if (report.num_runs > 0)
     text += fmt::format("runs      {}, {} of them outliers\n", report.num_runs, report.num_outliers);
   text += fmt::format("besides   {}, {}, {:.3f} ms around an action, {:.3f} ms around a step\n",
@@ -316,7 +333,11 @@ Result<std::string> run_profile(const ProfileOptions& options) {
                          .stop = &stop,
                          .say = say,
                          .show = show_progress};
-  request.shapes = missing_shapes(request.profile, wanted);
+  if (problem.model.numbers.program) {
+    request.operators = missing_operators(request.profile, wanted_operators(problem.model, wanted));
+  } else {
+    request.shapes = missing_shapes(request.profile, wanted);
+  }
   request.show_block = [](const std::string& what, std::optional<double> left_s) {
     show_progress(left_s ? fmt::format("{}; {} left", what, duration_text(*left_s)) : what);
   };

@@ -259,7 +259,7 @@ BlockTime AnalyticTimes::time_of(const Module& module, const Block& block, const
   if (tokens <= 0) return total;
   OpTime sum;
   if (block.program) {
-    ProgramTime program = program_time(*block.program, setting, *cluster_, segments);
+    ProgramTime program = program_time(*block.program, setting, *cluster_, segments, measured_);
     total = program.time;
     sum = program.compute;
     for (PassTime* pass : {&total.forward, &total.backward_input, &total.backward_weight})

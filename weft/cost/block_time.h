@@ -67,13 +67,17 @@ struct ComputeRatios {
   double attention = 1;
 };
 
-/// From the cluster's rates and efficiency alone.
+class OperatorTimes;
+
+/// From the cluster's rates and efficiency alone, but for operators of programs that were measured.
 class AnalyticTimes final : public BlockTimes {
  public:
-  /// The cluster must outlive it.
-  explicit AnalyticTimes(const Cluster& cluster) : cluster_(&cluster) {}
+  /// Both must outlive it.
+  explicit AnalyticTimes(const Cluster& cluster, const OperatorTimes* measured = nullptr)
+      : cluster_(&cluster), measured_(measured) {}
   BlockTime time_of(const Module& module, const Block& block, const BlockSetting& setting,
                     const Segments& segments) const override;
+  const Cluster& cluster() const { return *cluster_; }
 
   /// Compute as it was measured on a device by itself, whose host does not get ahead while it communicates.
   BlockTime time_of(const Module& module, const Block& block, const BlockSetting& setting, const Segments& segments,
@@ -81,6 +85,7 @@ class AnalyticTimes final : public BlockTimes {
 
  private:
   const Cluster* cluster_;
+  const OperatorTimes* measured_;
 };
 
 }  // namespace weft

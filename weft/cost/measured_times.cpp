@@ -10,6 +10,7 @@
 #include "weft/base/as_double.h"
 #include "weft/base/hash.h"
 #include "weft/cost/measured_shape.h"
+#include "weft/cost/program_time.h"
 
 namespace weft {
 namespace {
@@ -174,7 +175,9 @@ size_t MeasuredTimes::Key::Hash::operator()(const Key& key) const {
 }
 
 MeasuredTimes::MeasuredTimes(const Cluster& cluster, const Model& model, const Profile& profile, int64_t busy_ranks)
-    : analytic_(cluster), precision_(profile.precision) {
+    : operators_(std::make_unique<const OperatorTimes>(profile, busy_ranks)),
+      analytic_(cluster, operators_.get()),
+      precision_(profile.precision) {
   // A block on one device knows nothing of the cluster's size.
   Cluster one_node = cluster;
   one_node.nodes = 1;
@@ -271,7 +274,7 @@ MeasuredTimes::Answer& MeasuredTimes::answer_of(const Module& module, const Bloc
   if (is_new) {
     answer.asked = without_load(shape_of(module.kind, block, setting, 0, 0));
     answer.has_attention = has_attention(block);
-    if (setting.precision == precision_) answer.table = nearest(answer.asked);
+    if (setting.precision == precision_ && !block.program) answer.table = nearest(answer.asked);
   }
   return answer;
 }
@@ -299,6 +302,12 @@ BlockTime MeasuredTimes::time_of(const Module& module, const Block& block, const
   const Load load = load_of(segments);
   if (load.tokens <= 0 || block.ops.empty()) return {};
   Answer& answer = answer_of(module, block, setting);
+  if (block.program && answer.num_operators == 0) {
+    const ProgramTime time = program_time(*block.program, setting, analytic_.cluster(), segments, operators_.get());
+    answer.num_operators = time.num_measured;
+    answer.was_between = time.num_scaled > 0;
+    answer.was_outside = time.num_measured < std::ssize(block.program->program.operators);
+  }
   if (answer.table == nullptr) return analytic_.time_of(module, block, setting, segments);
   const ScatteredTable::Values ratios = ratios_at(answer, setting, load);
   return analytic_.time_of(module, block, setting, segments,
@@ -338,6 +347,13 @@ std::vector<BlockSource> MeasuredTimes::sources() const {
                     : answer.was_outside                         ? BlockSource::Kind::kExtrapolated
                     : answer.was_between                         ? BlockSource::Kind::kInterpolated
                                                                  : BlockSource::Kind::kMeasured;
+    }
+    if (answer.num_operators > 0) {
+      source.taken_from = answer.asked;
+      source.points = answer.num_operators;
+      source.kind = answer.was_outside   ? BlockSource::Kind::kExtrapolated
+                    : answer.was_between ? BlockSource::Kind::kInterpolated
+                                         : BlockSource::Kind::kMeasured;
     }
     // Settings that the block does not feel are one.
     const auto [found, is_new] = all.try_emplace(answer.asked, source);

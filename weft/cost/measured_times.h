@@ -8,6 +8,7 @@
 
 #include "weft/cost/block_time.h"
 #include "weft/cost/measured_shape.h"
+#include "weft/cost/operator_times.h"
 #include "weft/cost/scattered_table.h"
 #include "weft/profile/profile.h"
 
@@ -32,7 +33,7 @@ struct BlockSource {
   Kind kind = Kind::kFormula;
   BlockShape asked;                   ///< the setting; tokens say nothing
   BlockShape taken_from;              ///< the setting that was measured, where it is another
-  int64_t points = 0;                 ///< that were measured in that setting
+  int64_t points = 0;                 ///< that were measured in that setting; operators of a program's block
   std::optional<LeftOutError> error;  ///< nothing where there are too few points
   double spread_percent = 0;          ///< the largest of the points'
   bool has_memory = false;            ///< bytes were measured, too
@@ -87,6 +88,7 @@ class MeasuredTimes final : public BlockTimes {
     bool has_attention = false;
     bool was_between = false;
     bool was_outside = false;
+    int64_t num_operators = 0;  ///< of a program's block, that were measured
     BlockShape asked;
   };
 
@@ -96,6 +98,7 @@ class MeasuredTimes final : public BlockTimes {
   const Table* nearest(const BlockShape& asked) const;
   ScatteredTable::Values ratios_at(Answer& answer, const BlockSetting& setting, const Load& load) const;
 
+  std::unique_ptr<const OperatorTimes> operators_;
   AnalyticTimes analytic_;
   Precision precision_;
   std::vector<std::unique_ptr<Table>> tables_;

@@ -4,6 +4,7 @@
 
 #include "weft/cost/axis_links.h"
 #include "weft/cost/op_time.h"
+#include "weft/cost/operator_times.h"
 #include "weft/cost/transition_prices.h"
 #include "weft/meaning/strategy.h"
 #include "weft/program/program.h"
@@ -16,7 +17,8 @@ struct ShardSetting {
   AxisLinks links;
   Precision precision = Precision::kBf16;
   AttentionKernel attention = AttentionKernel::kFused;
-  int64_t microbatches = 1;  ///< that the program runs through between two updates
+  int64_t microbatches = 1;                 ///< that the program runs through between two updates
+  const OperatorTimes* measured = nullptr;  ///< in place of formulas, where it has an operator
 
   DeviceRates rates() const { return rates_of(cluster, precision); }
 };
@@ -26,8 +28,10 @@ using Choices = std::vector<Choice>;
 
 /// One microbatch's time of an operator on the busiest rank, without what its operands need.
 struct OperatorPrice {
-  OpTime time;           ///< computing
-  double inside_ms = 0;  ///< communication of its own that nothing hides
+  OpTime time;               ///< computing
+  double inside_ms = 0;      ///< communication of its own that nothing hides, where `time` is without it
+  bool is_measured = false;  ///< `time` is, with that communication
+  bool is_scaled = false;    ///< from a measurement of another part of the operator
   double forward_ms() const { return time.forward_ms; }
   double backward_ms() const { return time.input_gradient_ms + time.weight_gradient_ms; }
   double compute_ms() const { return forward_ms() + backward_ms(); }

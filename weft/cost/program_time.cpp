@@ -18,27 +18,30 @@ double busiest_bytes(const ProgramExchange& exchange) {
 }  // namespace
 
 ProgramTime program_time(const BlockProgram& block, const BlockSetting& setting, const Cluster& cluster,
-                         const Segments& segments) {
+                         const Segments& segments, const OperatorTimes* measured) {
   const ProgramMeaning meaning(block, ranks_of(setting));
   const RunLengths lengths = meaning.lengths(samples_of(block, segments));
-  Program sized = block.program;
-  for (size_t dim = 0; dim < sized.dims.size(); ++dim) {
-    sized.dims[dim].length = lengths[dim].length;
-    sized.dims[dim].unit = lengths[dim].unit;
-  }
+  const Program sized = sized_program(block, samples_of(block, segments));
   const ShardSetting shared{.cluster = cluster,
                             .links = AxisLinks::of_one({"tp", setting.tp}, setting.tp_link),
                             .precision = setting.precision,
-                            .attention = setting.attention};
+                            .attention = setting.attention,
+                            .measured = measured};
   ProgramTime total;
-  for (size_t op = 0; op < sized.operators.size(); ++op)
-    total.compute += price_operator(sized, sized.operators[op], meaning.flow().choices[op], shared,
-                                    block.is_layer() ? &segments : nullptr)
-                         .time;
+  std::vector<bool> has_inside(sized.operators.size());  // what it communicates itself is in its time
+  for (size_t op = 0; op < sized.operators.size(); ++op) {
+    const OperatorPrice price = price_operator(sized, sized.operators[op], meaning.flow().choices[op], shared,
+                                               block.is_layer() ? &segments : nullptr);
+    total.compute += price.time;
+    has_inside[op] = price.is_measured;
+    total.num_measured += price.is_measured ? 1 : 0;
+    total.num_scaled += price.is_scaled ? 1 : 0;
+  }
   total.time.forward.compute_ms = total.compute.forward_ms;
   total.time.backward_input.compute_ms = total.compute.input_gradient_ms;
   total.time.backward_weight.compute_ms = total.compute.weight_gradient_ms;
   for (const ProgramExchange& each : meaning.exchanges(lengths, static_cast<int64_t>(num_bytes(setting.precision)))) {
+    if (each.inside_of && has_inside[*each.inside_of]) continue;
     PassTime& pass = each.pass == BlockPass::kForward         ? total.time.forward
                      : each.pass == BlockPass::kBackwardInput ? total.time.backward_input
                                                               : total.time.backward_weight;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "weft/cost/block_time.h"
+#include "weft/cost/operator_times.h"
 #include "weft/program/program_blocks.h"
 
 namespace weft {
@@ -9,9 +10,12 @@ namespace weft {
 /// strategies are searched by, and what its exchanges take. Without a host that is late.
 struct ProgramTime {
   BlockTime time;
-  OpTime compute;  ///< of all operators
+  OpTime compute;            ///< of all operators
+  int64_t num_measured = 0;  ///< operators whose times a profile has, exactly or from another part of the operator
+  int64_t num_scaled = 0;    ///< of these, the latter
 };
+/// `measured` takes the place of formulas where it has an operator.
 ProgramTime program_time(const BlockProgram& block, const BlockSetting& setting, const Cluster& cluster,
-                         const Segments& segments);
+                         const Segments& segments, const OperatorTimes* measured = nullptr);
 
 }  // namespace weft

@@ -16,7 +16,7 @@ constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 }  // namespace
 
 double largest_part(const ProgramDim& dim, int64_t parts) {
-  return as_double((dim.num_units() + parts - 1) / parts * dim.unit);
+  return as_double(dim.largest_part(parts));
 }
 
 TransitionPrices::TransitionPrices(const AxisLinks& links, const std::vector<ProgramDim>& dims,

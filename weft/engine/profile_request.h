@@ -33,10 +33,11 @@ struct MachineReport {
 struct ProfileRequest {
   Model model;
   std::string device = "cpu";
-  int64_t ranks = 1;               ///< whose links are measured; of processes, those that there are
-  Profile profile;                 ///< with device, model and precision, and what was measured before
-  std::vector<BlockShape> shapes;  ///< that it lacks, the most important first
-  double copy_bytes_per_ms = 1e9;  ///< MachineReport's
+  int64_t ranks = 1;                    ///< whose links are measured; of processes, those that there are
+  Profile profile;                      ///< with device, model and precision, and what was measured before
+  std::vector<BlockShape> shapes;       ///< that it lacks, the most important first; of a user's own program, none
+  std::vector<OperatorCase> operators;  ///< of a user's own program, what it lacks of these
+  double copy_bytes_per_ms = 1e9;       ///< MachineReport's
   double time_limit_s = 180;
   const std::atomic<bool>* stop = nullptr;   ///< once true, what was measured is handed back
   std::function<void(const Profile&)> keep;  ///< called now and then with what is there

@@ -18,6 +18,7 @@
 #include "weft/engine/tensor_options.h"
 #include "weft/measure/machine.h"
 #include "weft/measure/measure_links.h"
+#include "weft/measure/measure_operator.h"
 #include "weft/measure/measure_step.h"
 #include "weft/measure/measure_update.h"
 #include "weft/measure/middle_of_turns.h"
@@ -51,7 +52,7 @@ class Profiling {
                   .stop = request.stop},
         start_ms_(now_ms()) {
     report_.profile = request.profile;
-    report_.num_left = std::ssize(request.shapes);
+    report_.num_left = std::ssize(request.shapes) + std::ssize(request.operators);
   }
 
   ProfileReport& report() { return report_; }
@@ -60,7 +61,6 @@ class Profiling {
   /// A processor's speed moves within minutes, so its shapes take turns: what is slow for a while is slow for all of
   /// them, and prices of plans that ask for different shapes can be compared.
   std::optional<Error> measure_blocks() {
-    constexpr int64_t kTurnsOfProcessors = 3;
     const int64_t num_turns = settings_.device.is_cpu() ? kTurnsOfProcessors : 1;
     // All turns together are then as sure as one would have to be.
     settings_.rule.spread_percent = StopRule().spread_percent * std::sqrt(static_cast<double>(num_turns));
@@ -71,14 +71,50 @@ class Profiling {
     return std::nullopt;
   }
 
+  /// The same of operators of a user's own program.
+  std::optional<Error> measure_operators() {
+    std::vector<std::vector<OperatorMeasurement>> turns(request_.operators.size());
+    const auto count = std::ssize(request_.operators);
+    settings_.rule.spread_percent = StopRule().spread_percent * std::sqrt(static_cast<double>(kTurnsOfProcessors));
+    for (int64_t i = 0; i < kTurnsOfProcessors * count; ++i) {
+      if (is_over()) return std::nullopt;
+      const int64_t turn = i / count;
+      const OperatorCase& op = request_.operators[static_cast<size_t>(i % count)];
+      std::vector<OperatorMeasurement>& own = turns[static_cast<size_t>(i % count)];
+      if (turn > 0 && own.empty()) continue;  // impossible
+      show_progress(i, kTurnsOfProcessors * count,
+                    fmt::format("operator {} of {}, turn {} of {}: {}", i % count + 1, count, turn + 1,
+                                kTurnsOfProcessors, op.program.name));
+      const double share_ms = left_ms() / static_cast<double>(kTurnsOfProcessors * count - i);
+      constexpr auto kTurns = static_cast<double>(kTurnsOfProcessors);
+      settings_.rule.time_limit_ms = std::clamp(1.5 * share_ms, 20.0 / kTurns, 2000.0 / kTurns);
+      auto measured = measured_or_error([&] { return measure_operator(op, settings_); }, op.program.name);
+      if (turn == 0 && (!measured || *measured)) --report_.num_left;
+      if (!measured) {
+        if (measured.error().kind == ErrorKind::kJob) return measured.error();
+        if (turn == 0) report_.impossible.push_back(measured.error().message());
+        continue;
+      }
+      if (!*measured) continue;  // stopped
+      own.push_back((*measured)->measurement);
+      add(middle_of_turns(own));
+      report_.num_outliers += (*measured)->outliers;
+      report_.num_runs += (*measured)->measurement.sureness.runs;
+    }
+    return std::nullopt;
+  }
+
   /// Updates of few and many layers, as far as they fit.
   std::optional<Error> measure_updates() {
-    if (request_.shapes.empty() && !report_.profile.updates.empty()) return std::nullopt;
+    if (request_.shapes.empty() && request_.operators.empty() && !report_.profile.updates.empty()) return std::nullopt;
     const auto& updates = report_.profile.updates;
     const auto layers_of_model = std::ssize(request_.model.modules.back().layers);
     std::vector<int64_t> busy = {1};
-    for (const BlockShape& shape : request_.shapes)
-      if (std::find(busy.begin(), busy.end(), shape.busy_ranks) == busy.end()) busy.push_back(shape.busy_ranks);
+    const auto add_busy = [&](int64_t ranks) {
+      if (std::find(busy.begin(), busy.end(), ranks) == busy.end()) busy.push_back(ranks);
+    };
+    for (const BlockShape& shape : request_.shapes) add_busy(shape.busy_ranks);
+    for (const OperatorCase& op : request_.operators) add_busy(op.busy_ranks);
     for (const int64_t ranks : busy) {
       if (std::any_of(updates.begin(), updates.end(),
                       [&](const UpdateMeasurement& update) { return update.busy_ranks == ranks; }))
@@ -100,6 +136,7 @@ class Profiling {
 
   std::optional<Error> measure_overhead() {
     if (is_over() || report_.profile.action_ms > 0 || report_.profile.step_ms > 0) return std::nullopt;
+    if (request_.model.numbers.program) return std::nullopt;  // its inputs are no tokens
     const Module& llm = request_.model.modules.back();
     const double ends_bytes = 20 * static_cast<double>(num_parameters(llm.entry) + num_parameters(llm.exit));
     if (3 * (ends_bytes + bytes_of_layer()) > memory_left()) return std::nullopt;
@@ -140,6 +177,8 @@ class Profiling {
   }
 
  private:
+  static constexpr int64_t kTurnsOfProcessors = 3;
+
   /// Every shape once, as far as time goes.
   std::optional<Error> measure_turn(int64_t turn, int64_t num_turns,
                                     std::vector<std::vector<BlockMeasurement>>& turns) {
@@ -226,13 +265,20 @@ class Profiling {
   }
 
   void add(const BlockMeasurement& measured) {
-    auto& blocks = report_.profile.blocks;
-    const auto same = std::find_if(blocks.begin(), blocks.end(),
-                                   [&](const BlockMeasurement& block) { return block.shape == measured.shape; });
-    if (same != blocks.end()) {
+    put(measured, report_.profile.blocks, [&](const BlockMeasurement& other) { return other.shape == measured.shape; });
+  }
+  void add(const OperatorMeasurement& measured) {
+    put(measured, report_.profile.operators, [&](const OperatorMeasurement& other) {
+      return other.part == measured.part && other.busy_ranks == measured.busy_ranks;
+    });
+  }
+  template <typename Measurement, typename IsSame>
+  static void put(const Measurement& measured, std::vector<Measurement>& all, IsSame is_same) {
+    const auto same = std::find_if(all.begin(), all.end(), is_same);
+    if (same != all.end()) {
       *same = measured;
     } else {
-      blocks.push_back(measured);
+      all.push_back(measured);
     }
   }
 
@@ -258,17 +304,19 @@ class Profiling {
 std::optional<Error> measure_alone(Profiling& profiling) {
   if (auto error = profiling.measure_updates()) return error;
   if (auto error = profiling.measure_overhead()) return error;
+  if (auto error = profiling.measure_operators()) return error;
   return profiling.measure_blocks();
 }
 
 }  // namespace
 
 Result<std::optional<ProfileReport>> measure_profile(const ProfileRequest& request) {
-  if (request.model.numbers.program)
-    return Error{.source = "--model",
-                 .problem = fmt::format("{} is a program of its user, whose blocks are not measured yet",
-                                        printable(request.model.name)),
-                 .advice = "Plans of programs are priced by the cluster's rates: leave --profile out."};
+  if (request.model.numbers.program && request.device != "cpu")
+    return Error{.source = "--device",
+                 .problem = fmt::format("is {}, but {} is a program of its user, whose operators are measured on "
+                                        "processors alone",
+                                        request.device, printable(request.model.name)),
+                 .advice = "Plans of programs for GPUs are priced by the cluster's rates: leave --profile out."};
   const Launch launch = detect_launch();
   const bool has_threads = launch.kind == Launch::Kind::kThreads;
   std::optional<ProfileReport> report;

@@ -70,6 +70,33 @@ struct SwigluFunction : torch::autograd::Function<SwigluFunction> {
   }
 };
 
+/// The gates of units. Functions of elements are slow on numbers that lie apart, and a copy is not.
+at::Tensor gates_of(const at::Tensor& units) {
+  const at::Tensor gates = units.select(-2, 0);
+  constexpr int64_t kLongStretch = 16;
+  return units.size(-1) < kLongStretch ? gates.contiguous() : gates;
+}
+
+struct GatedFunction : torch::autograd::Function<GatedFunction> {
+  static at::Tensor forward(AutogradContext* saved, const at::Tensor& units, int64_t activation) {
+    saved->save_for_backward({units});
+    saved->saved_data["activation"] = activation;
+    return activate(gates_of(units), static_cast<Activation>(activation)).mul_(units.select(-2, 1));
+  }
+
+  static variable_list backward(AutogradContext* saved, const variable_list& gradients) {
+    const at::Tensor units = saved->get_saved_variables()[0];
+    const MlpActivation activation{.activation = static_cast<Activation>(saved->saved_data["activation"].toInt())};
+    const auto [dgates, again] =
+        activation_gradient(activation, at::mul(gradients[0], units.select(-2, 1)), gates_of(units));
+    at::Tensor result = at::empty_like(units, at::MemoryFormat::Contiguous);
+    result.select(-2, 0).copy_(dgates);
+    at::Tensor dup = result.select(-2, 1);
+    at::mul_out(dup, gradients[0], again);
+    return {result, at::Tensor()};
+  }
+};
+
 }  // namespace
 
 at::Tensor activate(const at::Tensor& x, Activation activation) {
@@ -132,6 +159,11 @@ bool makes_activation_again(const at::Tensor& wide, bool is_gated) {
 
 at::Tensor swiglu(const at::Tensor& gate_up) {
   return SwigluFunction::apply(gate_up);
+}
+
+at::Tensor gated(const at::Tensor& units, Activation activation) {
+  if (units.size(-3) == 1 && activation == Activation::kSilu) return swiglu(units.flatten(-3)).unsqueeze(-2);
+  return GatedFunction::apply(units, static_cast<int64_t>(activation));
 }
 
 }  // namespace weft

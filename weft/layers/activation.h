@@ -29,4 +29,8 @@ ActivationGradient activation_gradient(const MlpActivation& activation, const at
 /// silu(gate) · up of rows that hold gate and up side by side. Keeps only its input for the backward.
 at::Tensor swiglu(const at::Tensor& gate_up);
 
+/// activation(gate) · up of [..., units, 2, unit], where each unit holds a gate and what it lets through. Gives
+/// [..., units, unit] and keeps only its input for the backward.
+at::Tensor gated(const at::Tensor& units, Activation activation);
+
 }  // namespace weft

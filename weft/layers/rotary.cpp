@@ -14,9 +14,9 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 void rotate_same_type(const at::Tensor& heads, const at::Tensor& cos, const at::Tensor& sin, double sign) {
-  const int64_t half = heads.size(2) / 2;
-  const at::Tensor first = heads.narrow(2, 0, half);
-  const at::Tensor second = heads.narrow(2, half, half);
+  const int64_t half = heads.size(-1) / 2;
+  const at::Tensor first = heads.narrow(-1, 0, half);
+  const at::Tensor second = heads.narrow(-1, half, half);
   const at::Tensor turned = at::mul(first, cos).addcmul_(second, sin, -sign);
   second.mul_(cos).addcmul_(first, sin, sign);
   first.copy_(turned);
@@ -43,11 +43,16 @@ struct RotaryFunction : torch::autograd::Function<RotaryFunction> {
 
 void rotate_(const at::Tensor& heads, const RotaryTable& table, bool back) {
   const at::NoGradGuard no_graph;
-  const bool is_packed = heads.stride(2) == 1 && heads.stride(1) == heads.size(2) && heads.stride(0) % 8 == 0;
+  const bool is_packed =
+      heads.dim() == 3 && heads.stride(2) == 1 && heads.stride(1) == heads.size(2) && heads.stride(0) % 8 == 0;
   if (has_own_kernels(heads) && is_packed && table.cos.scalar_type() == at::kFloat)
     return turn_heads_(heads, table.cos, table.sin, back);
-  const at::Tensor cos = table.cos.unsqueeze(1);
-  const at::Tensor sin = table.sin.unsqueeze(1);
+  if (has_own_kernels(heads) && heads.dim() == 4) {
+    for (int64_t group = 0; group < heads.size(1); ++group) rotate_(heads.select(1, group), table, back);
+    return;
+  }
+  at::Tensor cos = table.cos, sin = table.sin;
+  for (int64_t dim = 2; dim < heads.dim(); ++dim) cos = cos.unsqueeze(1), sin = sin.unsqueeze(1);
   const double sign = back ? -1 : 1;
   if (heads.scalar_type() == cos.scalar_type()) return rotate_same_type(heads, cos, sin, sign);
   const at::Tensor exact = heads.to(cos.scalar_type());

@@ -18,7 +18,7 @@ struct RotaryTable {
   }
 };
 
-/// Turns heads [rows, heads, head_dim] in place, or back.
+/// Turns heads [rows, heads, head_dim] in place, or back; heads may have several dims, such as groups.
 void rotate_(const at::Tensor& heads, const RotaryTable& table, bool back = false);
 
 /// The same for autograd, not in place.

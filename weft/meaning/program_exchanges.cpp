@@ -52,10 +52,12 @@ class ExchangeList {
   }
 
  private:
-  void add(std::vector<Step> steps, BlockPass pass, int64_t element_bytes) {
+  void add(std::vector<Step> steps, BlockPass pass, int64_t element_bytes,
+           std::optional<size_t> inside_of = std::nullopt) {
     for (Step& step : steps) {
       if (is_collective(step.kind))
-        list_.push_back({.pass = pass, .step = std::move(step), .element_bytes = element_bytes});
+        list_.push_back(
+            {.pass = pass, .step = std::move(step), .element_bytes = element_bytes, .inside_of = inside_of});
     }
   }
 
@@ -84,7 +86,7 @@ class ExchangeList {
       const auto layout_of = [&](const std::vector<AxisState>& states) {
         return keys_layout(*flow_.program, member.op, flow_.grid, lengths_, states);
       };
-      return add(goes_back ? form.adjoint(layout_of) : form.forward(layout_of), pass, bytes);
+      return add(goes_back ? form.adjoint(layout_of) : form.forward(layout_of), pass, bytes, member.op);
     }
     // On one axis, the rows of what is cut inside are on all ranks.
     const Layout rows = *value_layout(*flow_.program, lengths_, flow_.grid, op.operands[0],
@@ -93,7 +95,11 @@ class ExchangeList {
     for (size_t dim = 0; dim + 1 < rows.num_dims(); ++dim) num_rows *= rows.shape()[dim];
     const InsideSums sums = inside_sums(op);
     for (const int64_t numbers : goes_back ? sums.backward : sums.forward)
-      list_.push_back({.pass = pass, .step = {}, .summed = numbers * num_rows, .element_bytes = sum_bytes(bytes)});
+      list_.push_back({.pass = pass,
+                       .step = {},
+                       .summed = numbers * num_rows,
+                       .element_bytes = sum_bytes(bytes),
+                       .inside_of = member.op});
   }
 
   const ProgramFlow& flow_;
@@ -118,6 +124,16 @@ ProgramFlow make_flow(const BlockProgram& block, const ProgramMeaning::Ranks& ra
 }
 
 }  // namespace
+
+Program sized_program(const BlockProgram& block, int64_t samples) {
+  const RunLengths lengths = ProgramMeaning(block, {}).lengths(samples);
+  Program program = block.program;
+  for (size_t dim = 0; dim < program.dims.size(); ++dim) {
+    program.dims[dim].length = lengths[dim].length;
+    program.dims[dim].unit = lengths[dim].unit;
+  }
+  return program;
+}
 
 ProgramMeaning::ProgramMeaning(const BlockProgram& block, const Ranks& ranks, const std::vector<bool>& wants_gradient)
     : block_(&block), flow_(make_flow(block, ranks, wants_gradient)) {}

@@ -17,6 +17,7 @@ struct ProgramExchange {
   std::optional<Step> step;  ///< a value changes its layout, or its gradient does
   int64_t summed = 0;        ///< elsewhere: elements that are summed inside of an operator
   int64_t element_bytes = 0;
+  std::optional<size_t> inside_of = std::nullopt;  ///< the operator that does it by itself
 };
 
 /// A block of a program on its tensor-parallel ranks. Everybody who needs to know what its strategy makes of it asks
@@ -55,6 +56,9 @@ class ProgramMeaning {
   const BlockProgram* block_;
   ProgramFlow flow_;
 };
+
+/// The block's program with the lengths that dims have in a run of so many samples.
+Program sized_program(const BlockProgram& block, int64_t samples);
 
 /// Whether operators that are to read summands read sums instead: below fp32 each summand would be rounded by itself.
 inline bool reduces_first(Precision compute) {

@@ -7,22 +7,21 @@
 #include "weft/base/median.h"
 
 namespace weft {
+namespace {
 
-BlockMeasurement middle_of_turns(const std::vector<BlockMeasurement>& turns) {
+template <typename Measurement>
+Measurement middle_of(const std::vector<Measurement>& turns, const std::vector<double Measurement::*>& times) {
   WEFT_CHECK(!turns.empty(), "the middle of no turns");
   // Bytes are counted, and the same in every turn.
-  BlockMeasurement middle = turns.front();
-  const auto median_of_field = [&](double BlockMeasurement::*field) {
+  Measurement middle = turns.front();
+  for (const auto field : times) {
     std::vector<double> values;
-    for (const BlockMeasurement& turn : turns) values.push_back(turn.*field);
-    return median_of(std::move(values));
-  };
-  for (const auto field : {&BlockMeasurement::forward_ms, &BlockMeasurement::backward_input_ms,
-                           &BlockMeasurement::backward_weight_ms, &BlockMeasurement::attention_ms})
-    middle.*field = median_of_field(field);
+    for (const Measurement& turn : turns) values.push_back(turn.*field);
+    middle.*field = median_of(std::move(values));
+  }
   std::vector<double> sums, spreads;
   middle.sureness.runs = 0;
-  for (const BlockMeasurement& turn : turns) {
+  for (const Measurement& turn : turns) {
     sums.push_back(turn.forward_ms + turn.backward_input_ms + turn.backward_weight_ms);
     spreads.push_back(turn.sureness.spread_percent);
     middle.sureness.runs += turn.sureness.runs;
@@ -32,6 +31,19 @@ BlockMeasurement middle_of_turns(const std::vector<BlockMeasurement>& turns) {
   for (const double own : sums) distances.push_back(sum > 0 ? 100 * std::abs(own - sum) / sum : 0);
   middle.sureness.spread_percent = std::max(median_of(std::move(spreads)), median_of(std::move(distances)));
   return middle;
+}
+
+}  // namespace
+
+BlockMeasurement middle_of_turns(const std::vector<BlockMeasurement>& turns) {
+  using Block = BlockMeasurement;
+  return middle_of(turns,
+                   {&Block::forward_ms, &Block::backward_input_ms, &Block::backward_weight_ms, &Block::attention_ms});
+}
+
+OperatorMeasurement middle_of_turns(const std::vector<OperatorMeasurement>& turns) {
+  using Op = OperatorMeasurement;
+  return middle_of(turns, {&Op::forward_ms, &Op::backward_input_ms, &Op::backward_weight_ms});
 }
 
 }  // namespace weft

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "weft/base/text.h"
 #include "weft/program/module_kinds.h"
 
 namespace weft {
@@ -63,6 +64,22 @@ BlockMeasurement read_block(Fields& fields) {
   block.backward_peak_bytes = fields.number_or("backward_peak_bytes", 0, kBytesRange);
   block.sureness = read_sureness(fields);
   return block;
+}
+
+OperatorMeasurement read_operator(Fields& fields) {
+  OperatorMeasurement op;
+  op.part.op = fields.text("operator");
+  op.part.parts = fields.text("parts");
+  if (!op.part.parts.empty() && !lengths_in(op.part.parts))
+    fields.complain("parts", fmt::format("is {}, lengths are written like '2x128x512, 704x512 -> 2x128x704'",
+                                         in_quotes(op.part.parts)));
+  op.part.inside = fields.text_or("inside", "");
+  op.busy_ranks = fields.integer_or("busy_ranks", 1, kDegreeRange);
+  op.forward_ms = fields.number("forward_ms", kMeasuredMsRange);
+  op.backward_input_ms = fields.number("backward_input_ms", kMsRange);
+  op.backward_weight_ms = fields.number("backward_weight_ms", kMsRange);
+  op.sureness = read_sureness(fields);
+  return op;
 }
 
 UpdateMeasurement read_update(Fields& fields) {

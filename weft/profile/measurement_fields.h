@@ -8,6 +8,7 @@ namespace weft {
 // One measurement of a profile, in a document or in a row of a table. Findings say what is wrong.
 
 BlockMeasurement read_block(Fields& fields);
+OperatorMeasurement read_operator(Fields& fields);
 UpdateMeasurement read_update(Fields& fields);
 LinkMeasurement read_link(Fields& fields);
 

@@ -9,7 +9,7 @@
 namespace weft {
 namespace {
 
-constexpr int64_t kVersion = 2;  // 1 had fewer fields
+constexpr int64_t kVersion = 3;  // those before had fewer fields
 
 /// A list of objects, each read by `read`.
 template <typename T, typename Read>
@@ -58,6 +58,7 @@ Result<Profile> read_profile(const Document& document) {
   profile.clock_mhz = fields.number_or("clock_mhz", 0, {0, 1e6});
   profile.lowest_clock_mhz = fields.number_or("lowest_clock_mhz", 0, {0, 1e6});
   profile.blocks = read_list<BlockMeasurement>(fields, "blocks", read_block);
+  profile.operators = read_list<OperatorMeasurement>(fields, "operators", read_operator);
   profile.updates = read_list<UpdateMeasurement>(fields, "updates", read_update);
   profile.links = read_list<LinkMeasurement>(fields, "links", read_link);
   fields.reject_unknown();
@@ -105,6 +106,17 @@ Json to_json(const BlockMeasurement& block) {
   return json;
 }
 
+Json to_json(const OperatorMeasurement& op) {
+  Json json = {{"operator", op.part.op}, {"parts", op.part.parts}};
+  if (!op.part.inside.empty()) json["inside"] = op.part.inside;
+  if (op.busy_ranks > 1) json["busy_ranks"] = op.busy_ranks;
+  json["forward_ms"] = op.forward_ms;
+  json["backward_input_ms"] = op.backward_input_ms;
+  json["backward_weight_ms"] = op.backward_weight_ms;
+  add_sureness(op.sureness, json);
+  return json;
+}
+
 Json to_json(const UpdateMeasurement& update) {
   Json json = Json::object();
   if (update.busy_ranks > 1) json["busy_ranks"] = update.busy_ranks;
@@ -147,6 +159,7 @@ Json to_json(const Profile& profile) {
   add_positive("clock_mhz", profile.clock_mhz, json);
   add_positive("lowest_clock_mhz", profile.lowest_clock_mhz, json);
   json["blocks"] = to_list(profile.blocks);
+  if (!profile.operators.empty()) json["operators"] = to_list(profile.operators);
   if (!profile.updates.empty()) json["updates"] = to_list(profile.updates);
   json["links"] = to_list(profile.links);
   return json;

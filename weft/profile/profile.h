@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "weft/base/document.h"
+#include "weft/program/operator_part.h"
 #include "weft/spec/cluster.h"
 #include "weft/spec/model.h"
 #include "weft/spec/workload.h"
@@ -70,6 +71,17 @@ struct LinkMeasurement {
   Sureness sureness;
 };
 
+/// How long a part of an operator of a user's own program took on one rank: what it communicates inside counts, what
+/// brings its operands does not.
+struct OperatorMeasurement {
+  OperatorPart part;
+  int64_t busy_ranks = 1;
+  double forward_ms = 0;
+  double backward_input_ms = 0;
+  double backward_weight_ms = 0;
+  Sureness sureness;  ///< of the sum of its passes
+};
+
 /// The table of measured blocks and links of one model on one kind of device.
 struct Profile {
   std::string source;    ///< the file, for messages
@@ -85,6 +97,7 @@ struct Profile {
   double clock_mhz = 0;         ///< of the device while blocks ran, the median; 0 where it is not known
   double lowest_clock_mhz = 0;  ///< the same, the lowest
   std::vector<BlockMeasurement> blocks;
+  std::vector<OperatorMeasurement> operators;  ///< of a user's own program, in place of blocks
   std::vector<UpdateMeasurement> updates;
   std::vector<LinkMeasurement> links;
 };

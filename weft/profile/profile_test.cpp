@@ -9,12 +9,15 @@ namespace {
 
 Json example() {
   return Json::parse(
-      R"({"weft_profile": 2, "device": "A100", "software": "weft", "date": "2026-01-02", "model": "m", "model_hash": "ab", "precision": "fp16",
+      R"({"weft_profile": 3, "device": "A100", "software": "weft", "date": "2026-01-02", "model": "m", "model_hash": "ab", "precision": "fp16",
     "action_ms": 0.25, "step_ms": 3, "reserved_bytes": 5e8,
     "blocks": [{"module": "vision", "block": "layer", "tp": 2, "ep": 1, "cp": 4, "cp_ulysses": 2, "sequence_parallel": true,
                 "experts_over_tp": true, "attention": "unfused", "busy_ranks": 2, "tokens": 1024, "sequence_tokens": 256,
                 "forward_ms": 1.5, "backward_input_ms": 2, "backward_weight_ms": 0, "attention_ms": 0.5, "kept_bytes": 1e6,
                 "forward_peak_bytes": 2e6, "backward_peak_bytes": 3e6, "runs": 9, "spread_percent": 1.5}],
+    "operators": [{"operator": "norm(rows, weight) : b h, h -> b h", "parts": "8x16, 16 -> 8x16", "inside": "h 2",
+                   "busy_ranks": 2, "forward_ms": 0.5, "backward_input_ms": 1, "backward_weight_ms": 0, "runs": 7,
+                   "spread_percent": 1}],
     "updates": [{"busy_ranks": 2, "elements": 1e6, "ms": 0.5, "runs": 9, "spread_percent": 0.5}],
     "links": [{"link": "between_nodes", "collective": "all_gather", "ranks": 4, "ranks_per_node": 1, "bytes": 1e9, "ms": 30,
                "runs": 5, "spread_percent": 2}]})");
@@ -49,7 +52,8 @@ TEST(Profile, ListsMayBeLeftOutAndDefaultsHold) {
 TEST(Profile, VersionOneIsRead) {
   Json json = example();
   json["weft_profile"] = 1;
-  for (const char* key : {"software", "date", "action_ms", "step_ms", "reserved_bytes", "updates"}) json.erase(key);
+  for (const char* key : {"software", "date", "action_ms", "step_ms", "reserved_bytes", "updates", "operators"})
+    json.erase(key);
   json["blocks"][0].erase("busy_ranks");
   const Result<Profile> profile = read_profile({.source = "p.json", .root = json});
   ASSERT_TRUE(profile.ok()) << profile.error().message();
@@ -66,7 +70,7 @@ TEST(Profile, MistakesNameTheMeasurementAndItsField) {
   const auto expect_start = [](const std::string& text, const std::string& start) {
     EXPECT_EQ(text.substr(0, start.size()), start);
   };
-  expect_start(changed([](Json& j) { j["weft_profile"] = 3; }), "p.json: weft_profile: is 3");
+  expect_start(changed([](Json& j) { j["weft_profile"] = 4; }), "p.json: weft_profile: is 4");
   expect_start(changed([](Json& j) { j.erase("device"); }), "p.json: device: is missing");
   expect_start(changed([](Json& j) { j["blocks"] = 3; }), "p.json: blocks: must be a list of measurements");
   expect_start(changed([](Json& j) { j["blocks"][0]["module"] = "text"; }),
@@ -76,6 +80,9 @@ TEST(Profile, MistakesNameTheMeasurementAndItsField) {
                "p.json: blocks[0].sequence_tokens: is 2048, but there are only 1024 tokens");
   expect_start(changed([](Json& j) { j["blocks"][0]["cp_ulysses"] = 3; }),
                "p.json: blocks[0].cp_ulysses: is 3, which does not divide cp 4");
+  expect_start(changed([](Json& j) { j["operators"][0]["parts"] = "8x16 16"; }),
+               "p.json: operators[0].parts: is '8x16 16', lengths are written like '2x128x512, 704x512 -> 2x128x704'");
+  expect_start(changed([](Json& j) { j["operators"][0]["forward_ms"] = 0; }), "p.json: operators[0].forward_ms: is ");
   expect_start(changed([](Json& j) { j["updates"][0]["elements"] = 0; }), "p.json: updates[0].elements: is ");
   expect_start(changed([](Json& j) { j["blocks"][0]["tokns"] = 1; }), "p.json: blocks[0].tokns: ");
   expect_start(changed([](Json& j) { j["blocks"][0] = 7; }), "p.json: blocks[0]");

@@ -20,6 +20,8 @@ struct ProgramDim {
   int64_t unit = 1;
 
   int64_t num_units() const { return length / unit; }
+  /// Elements that the rank with most of them has where it is cut.
+  int64_t largest_part(int64_t parts) const { return (num_units() + parts - 1) / parts * unit; }
   bool operator==(const ProgramDim&) const = default;
 };
 

@@ -263,15 +263,9 @@ std::string dims_text(const Program& program, const std::vector<size_t>& dims) {
   return text;
 }
 
-std::string operator_text(const Program& program, const Operator& op) {
-  std::string operands;
-  for (const size_t value : op.operands) operands += (operands.empty() ? "" : ", ") + program.values[value].name;
-  std::string text = fmt::format("{} = {}({}) : {}", op.name, name_of(op.kind), operands, op.rule.text());
-  std::string named;
-  for (const std::vector<size_t>& parts : op.rule.result)
-    named += (named.empty() ? "" : " ") + (parts.size() == 1 ? op.rule.dims[parts[0]].name : "");
-  const std::string dims = dims_text(program, program.values[op.result].dims);
-  if (dims != named) text += " ; as " + dims;
+/// What an operator says besides its rule.
+std::string options_text(const Operator& op) {
+  std::string text;
   const Result<Rule> usual = complete_rule(op.kind, *parse_rule(op.rule.text()));
   for (size_t dim = 0; dim < op.rule.dims.size(); ++dim) {
     const DimKind kind = op.rule.dims[dim].kind;
@@ -298,6 +292,19 @@ std::string operator_text(const Program& program, const Operator& op) {
   if (does.epsilon != plain.epsilon) text += fmt::format(" ; epsilon {}", does.epsilon);
   if (does.top != 0) text += fmt::format(" ; top {}{}", does.top, does.is_normalized ? " normalized" : "");
   if (!does.calls.empty()) text += " ; calls " + does.calls;
+  return text;
+}
+
+std::string operator_text(const Program& program, const Operator& op) {
+  std::string operands;
+  for (const size_t value : op.operands) operands += (operands.empty() ? "" : ", ") + program.values[value].name;
+  std::string text = fmt::format("{} = {}({}) : {}", op.name, name_of(op.kind), operands, op.rule.text());
+  std::string named;
+  for (const std::vector<size_t>& parts : op.rule.result)
+    named += (named.empty() ? "" : " ") + (parts.size() == 1 ? op.rule.dims[parts[0]].name : "");
+  const std::string dims = dims_text(program, program.values[op.result].dims);
+  if (dims != named) text += " ; as " + dims;
+  text += options_text(op);
   if (op.is_fused) text += " ; fused";
   return text;
 }
@@ -316,6 +323,10 @@ Result<Program> parse_program(std::string_view text, const std::string& source) 
 Result<Program> read_program_file(const std::filesystem::path& path) {
   WEFT_TRY(const std::string text, read_file(path, kMostBytes + 1));
   return parse_program(text, path.string());
+}
+
+std::string nameless_text(const Operator& op, const std::string& operands) {
+  return fmt::format("{}({}) : {}{}", name_of(op.kind), operands, op.rule.text(), options_text(op));
 }
 
 std::string program_text(const Program& program) {

@@ -25,4 +25,8 @@ Result<Program> read_program_file(const std::filesystem::path& path);
 /// Reading it gives the program back.
 std::string program_text(const Program& program);
 
+/// What an operator does, with words in place of its operands and without names: "einsum(rows, weight) : b h, f h -> b
+/// f".
+std::string nameless_text(const Operator& op, const std::string& operands);
+
 }  // namespace weft

@@ -11,6 +11,7 @@
 
 #include "weft/base/check.h"
 #include "weft/layers/attention_core.h"
+#include "weft/runner/group_attention.h"
 #include "weft/runner/local_operator.h"
 
 namespace weft {
@@ -116,6 +117,8 @@ at::Tensor LocalOperator::compute_attention(const at::Tensor& x, const Call& cal
         .first_head = call.place.operands[0].back().begin / ((num_queries + 2) * a.head_dim) * num_queries};
     return attend_with_dropout(a, dropout, q, k, v, own, all).reshape(call.place.result_shape);
   }
+  if (!keys_ && own == Range{0, call.place.shapes[0][rows_dim]} && has_group_attention(x, a))
+    return group_attention(x, a).view(call.place.result_shape);
   const bool is_of_samples = num_queries == 1;
   const at::Tensor mixed =
       attend(a, batch_of(q, is_of_samples), batch_of(k, is_of_samples), batch_of(v, is_of_samples), own, all);
@@ -129,8 +132,7 @@ at::Tensor LocalOperator::attend_segments(const at::Tensor& q, const at::Tensor&
   const int64_t rows_dim = q.dim() - 4, num_queries = q.size(-2), groups = q.size(-3);
   const bool drops = a.dropout > 0 && call.draws.drops && call.draws.layer;
   const DropoutKey key = drops ? dropout_key_of(call.draws) : DropoutKey{};
-  const int64_t first_head =
-      call.place.operands[0].back().begin / ((num_queries + 2) * a.head_dim) * num_queries;
+  const int64_t first_head = call.place.operands[0].back().begin / ((num_queries + 2) * a.head_dim) * num_queries;
   if (!keys_) {
     // As layers have them: all queries, then keys, then values. The copy is the layers' own to use up.
     const int64_t rows = q.size(rows_dim);

@@ -120,6 +120,10 @@ at::Tensor LocalOperator::compute_function(const std::vector<at::Tensor>& x, con
     const ProgramDim& to = program_->dims[made.dims[place]];
     if (from.length != 2 * to.length) continue;
     const auto dim = static_cast<int64_t>(place);
+    if (place + 1 == op().rule.result.size()) {
+      y = gated(first.unflatten(dim, {-1, 2, to.unit}), function).flatten(dim);
+      continue;
+    }
     const std::vector<at::Tensor> halves = first.unflatten(dim, {-1, 2, to.unit}).unbind(dim + 1);
     y = activate(halves[0], function) * halves[1];
     y = y.flatten(dim, dim + 1);
@@ -241,7 +245,8 @@ at::Tensor LocalOperator::compute_custom(const std::vector<at::Tensor>& x, const
                                         .parts = call.place.operands,
                                         .shapes = call.place.shapes,
                                         .result_shape = call.place.result_shape,
-                                        .sum_inside = sum_inside});
+                                        .sum_inside = sum_inside,
+                                        .owns_first = owns_first_});
   WEFT_CHECK(result.sizes() == at::IntArrayRef(call.place.result_shape), "{} made {}, its rule says {}", op().name,
              shape_text({result.sizes().data(), result.sizes().size()}), shape_text(call.place.result_shape));
   return result;

@@ -2,12 +2,12 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/repeat_interleave.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "weft/base/check.h"
 #include "weft/layers/rotary.h"
+#include "weft/runner/graph_walk.h"
 
 namespace weft {
 namespace {
@@ -19,16 +19,18 @@ at::Tensor groups_of(const at::Tensor& packed, const Attention& heads) {
 
 /// Turns queries and keys of packed groups, which lie before each value.
 struct TurnFunction : torch::autograd::Function<TurnFunction> {
-  /// [rows · groups, queries + 1, head_dim] of packed rows, as a view.
+  /// [rows, groups, queries + 1, head_dim] of packed rows, as a view.
   static at::Tensor turning(const at::Tensor& packed, int64_t count, int64_t head_dim) {
-    return packed.view({packed.numel() / ((count + 1) * head_dim), count + 1, head_dim}).narrow(1, 0, count);
+    const int64_t groups = packed.size(-1) / ((count + 1) * head_dim);
+    return packed.view({packed.numel() / packed.size(-1), groups, count + 1, head_dim}).narrow(2, 0, count);
   }
 
   static at::Tensor forward(torch::autograd::AutogradContext* saved, const at::Tensor& packed,
-                            const at::Tensor& cosines, const at::Tensor& sines, int64_t count) {
+                            const at::Tensor& cosines, const at::Tensor& sines, int64_t count, bool in_place) {
     saved->save_for_backward({cosines, sines});
     saved->saved_data["count"] = count;
-    const at::Tensor result = packed.clone(at::MemoryFormat::Contiguous);
+    const at::Tensor result =
+        in_place && packed.is_contiguous() ? packed.detach() : packed.clone(at::MemoryFormat::Contiguous);
     rotate_(turning(result, count, 2 * cosines.size(-1)), {cosines, sines});
     return result;
   }
@@ -36,10 +38,10 @@ struct TurnFunction : torch::autograd::Function<TurnFunction> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* saved,
                                                  const torch::autograd::variable_list& gradients) {
     const auto tensors = saved->get_saved_variables();
-    const at::Tensor result = gradients[0].clone(at::MemoryFormat::Contiguous);
+    const at::Tensor result = is_own(gradients[0]) ? gradients[0] : gradients[0].clone(at::MemoryFormat::Contiguous);
     const int64_t count = saved->saved_data["count"].toInt();
     rotate_(turning(result, count, 2 * tensors[0].size(-1)), {tensors[0], tensors[1]}, /*back=*/true);
-    return {result, at::Tensor(), at::Tensor(), at::Tensor()};
+    return {result, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -48,11 +50,8 @@ struct TurnFunction : torch::autograd::Function<TurnFunction> {
 at::Tensor turned(const at::Tensor& packed, const RotaryTable& tables, const CustomCall& call) {
   const Attention& heads = call.op.attention;
   const int64_t count = heads.heads / heads.kv_heads + 1;
-  const int64_t groups = packed.size(-1) / ((count + 1) * heads.head_dim);
-  const auto of_groups = [&](const at::Tensor& rows) {
-    return groups == 1 ? rows.contiguous() : rows.repeat_interleave(groups, 0);
-  };
-  return TurnFunction::apply(packed, of_groups(tables.cos), of_groups(tables.sin), count);
+  if (packed.numel() == 0) return packed.clone();
+  return TurnFunction::apply(packed, tables.cos, tables.sin, count, call.owns_first);
 }
 
 at::Tensor rotary(const std::vector<at::Tensor>& x, const CustomCall& call) {

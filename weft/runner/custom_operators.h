@@ -22,6 +22,8 @@ struct CustomCall {
   /// Sums over the ranks that share a dim which is cut inside, one number for each row of the first operand. A
   /// function whose rule has such a dim calls it once on every rank, whether its part is empty or not.
   std::function<at::Tensor(const at::Tensor&)> sum_inside;
+  /// Nobody else reads the first operand, now or going back: a function may make its result of that memory.
+  bool owns_first = false;
 };
 
 /// Computes this rank's part of a result from its parts of the operands, with LibTorch's functions: gradients are
@@ -31,9 +33,9 @@ using CustomFunction = std::function<at::Tensor(const std::vector<at::Tensor>& o
 /// What custom operators compute, by the names that programs call them by. A value.
 class CustomOperators {
  public:
-  /// Those that programs of models call: "rotary", which turns the heads of packed queries and keys by angles ("rotary_table": by their cosines and sines), and
-  /// "norm_queries" and "norm_keys", root-mean-square norms of every head, or of all heads of a row together, and
-  /// "merge_rows", which makes one long row of several.
+  /// Those that programs of models call: "rotary", which turns the heads of packed queries and keys by angles
+  /// ("rotary_table": by their cosines and sines), and "norm_queries" and "norm_keys", root-mean-square norms of every
+  /// head, or of all heads of a row together, and "merge_rows", which makes one long row of several.
   static CustomOperators built_in();
 
   /// Fails for a name that is taken.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
@@ -15,10 +16,6 @@ namespace {
 using torch::autograd::Edge;
 using torch::autograd::Node;
 using torch::autograd::variable_list;
-
-void accumulate(at::Tensor& sum, at::Tensor more) {
-  sum = sum.defined() ? sum + more : std::move(more);
-}
 
 /// Nodes that gradients have reached.
 class GraphWalk {
@@ -91,6 +88,21 @@ void walk_with_engine(const std::vector<at::Tensor>& ends, const std::vector<at:
 }
 
 }  // namespace
+
+bool is_own(const at::Tensor& x) {
+  return x.use_count() == 1 && x.storage().use_count() == 1 && x.is_contiguous();
+}
+
+void accumulate(at::Tensor& sum, at::Tensor more) {
+  if (!sum.defined()) {
+    sum = std::move(more);
+  } else if (!at::GradMode::is_enabled() && is_own(sum) && sum.sizes() == more.sizes() &&
+             sum.scalar_type() == more.scalar_type()) {
+    sum.add_(more);
+  } else {
+    sum = sum + more;
+  }
+}
 
 void walk_graph(const std::vector<at::Tensor>& ends, const std::vector<at::Tensor>& slopes,
                 const std::vector<at::Tensor>& leaves, bool keeps_graph, std::vector<at::Tensor>& found) {

@@ -91,6 +91,26 @@ std::optional<std::string> what_is_missing(const Program& program, const Operato
   return std::nullopt;
 }
 
+/// Whether the first operand is the operator's alone: made in its segment by one that keeps only what it reads.
+bool owns_first(const ProgramFlow& flow, size_t op) {
+  const Program& program = *flow.program;
+  for (const FlowSegment& segment : flow.segments) {
+    for (const FlowSegment::Member& member : segment.members) {
+      if (member.op != op) continue;
+      if (member.reads.empty() || member.reads[0].is_leaf) return false;
+      const size_t value = member.reads[0].index;
+      const auto maker = std::find_if(program.operators.begin(), program.operators.end(),
+                                      [&](const Operator& other) { return other.result == value; });
+      const auto& operands = program.operators[op].operands;
+      const bool keeps_result = (maker->kind != OperatorKind::kEinsum && maker->kind != OperatorKind::kAdd) ||
+                                maker->operands.size() < 2;  // one operand may just be looked at otherwise
+      return !keeps_result && program.readers_of(value).size() == 1 &&
+             std::count(operands.begin(), operands.end(), value) == 1;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 Result<LocalOperator> LocalOperator::create(const ProgramFlow& flow, size_t op, const MeshGroups& groups,
@@ -103,7 +123,10 @@ Result<LocalOperator> LocalOperator::create(const ProgramFlow& flow, size_t op, 
   LocalOperator local(program, op, flow.choices[op], groups);
   local.equation_ = equation_of(described.rule);
   local.is_linear_ = described.kind == OperatorKind::kEinsum && is_linear_rule(described.rule);
-  if (described.kind == OperatorKind::kCustom) local.custom_ = *custom.find(described);
+  if (described.kind == OperatorKind::kCustom) {
+    local.custom_ = *custom.find(described);
+    local.owns_first_ = owns_first(flow, op);
+  }
   local.inside_axes_ = flow.inside_axes(op);
   if (local.inside_axes_.empty()) return local;
   if (described.kind == OperatorKind::kAttention) {

@@ -101,6 +101,7 @@ class LocalOperator {
   std::string equation_;    ///< of a product
   bool is_linear_ = false;  ///< rows times a weight's rows
   CustomFunction custom_;
+  bool owns_first_ = false;  ///< nobody else reads the first operand, nor does its maker keep it
 };
 
 }  // namespace weft

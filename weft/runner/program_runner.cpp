@@ -5,6 +5,7 @@
 
 #include "weft/base/check.h"
 #include "weft/program/value_layout.h"
+#include "weft/runner/graph_walk.h"
 
 namespace weft {
 namespace {
@@ -17,10 +18,6 @@ RunLengths lengths_of(const std::vector<size_t>& dims, const RunLengths& lengths
   found.reserve(dims.size());
   for (const size_t dim : dims) found.push_back(lengths[dim]);
   return found;
-}
-
-void add_to(at::Tensor& sum, const at::Tensor& more) {
-  sum = sum.defined() ? sum + more : more;
 }
 
 }  // namespace
@@ -127,12 +124,12 @@ std::vector<at::Tensor> ProgramRunner::run(const std::vector<at::Tensor>& given,
         operands.push_back(read.is_leaf ? graph.leaves[read.index] : made[read.index]);
         weights.push_back(read.is_leaf ? graph.parameters[read.index] : ParameterPtr());
       }
-      made[program.operators[member.op].result] = lowered_->operators[member.op].compute(
-          operands, {.place = *plan->places[member.op],
-                     .draws = call.draws,
-                     .graph = graph,
-                     .weights = weights,
-                     .segments = call.segments ? &*call.segments : nullptr});
+      made[program.operators[member.op].result] =
+          lowered_->operators[member.op].compute(operands, {.place = *plan->places[member.op],
+                                                            .draws = call.draws,
+                                                            .graph = graph,
+                                                            .weights = weights,
+                                                            .segments = call.segments ? &*call.segments : nullptr});
     }
     for (const size_t end : segment.ends) {
       graph.ends.push_back(made[end]);
@@ -152,7 +149,7 @@ void ProgramRunner::collect_weights(size_t segment, LocalGraph& graph, std::vect
   graph.deferred->run();
   for (size_t i = leaves.size(); i-- > 0;) {
     const Arrival& arrival = lowered_->arrivals[leaves[i]];
-    if (arrival.is_weight && arrival.needs_gradient) add_to(of_arrivals[leaves[i]], graph.weight_gradient(i));
+    if (arrival.is_weight && arrival.needs_gradient) accumulate(of_arrivals[leaves[i]], graph.weight_gradient(i));
   }
 }
 
@@ -162,7 +159,7 @@ void ProgramRunner::return_arrivals(size_t segment, const ShapePlan& plan, bool 
   for (size_t i = begins.size(); i-- > 0;) {
     const Arrival& arrival = lowered_->arrivals[begins[i]];
     if (!arrival.needs_gradient || arrival.is_weight != are_weights) continue;
-    add_to(gradients[arrival.value], plan.arrivals[begins[i]]->adjoint.run(of_arrivals[begins[i]].contiguous()));
+    accumulate(gradients[arrival.value], plan.arrivals[begins[i]]->adjoint.run(of_arrivals[begins[i]].contiguous()));
     of_arrivals[begins[i]].reset();
   }
 }
@@ -180,7 +177,7 @@ std::vector<at::Tensor> ProgramRunner::go_back(const std::vector<at::Tensor>& ou
     for (const size_t end : segment.ends) slopes.push_back(std::exchange(gradients[end], {}));
     const std::vector<at::Tensor> found = graph.backward(slopes);
     for (size_t i = 0; i < found.size(); ++i) {
-      if (found[i].defined()) add_to(of_arrivals[segment.leaves[i]], found[i]);
+      if (found[i].defined()) accumulate(of_arrivals[segment.leaves[i]], found[i]);
     }
     return_arrivals(number, *tape.plan_, false, of_arrivals, gradients);
     if (!with_weights) continue;

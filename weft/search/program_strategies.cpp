@@ -9,6 +9,7 @@
 #include "weft/base/divisors.h"
 #include "weft/cost/block_setting.h"
 #include "weft/cost/block_time.h"
+#include "weft/cost/measured_links.h"
 #include "weft/cost/program_memory.h"
 #include "weft/meaning/plan_strategy.h"
 #include "weft/program/program_blocks.h"
@@ -32,18 +33,6 @@ Result<AxisLinks> tensor_links(const Cluster& cluster, int64_t tp) {
     return Error{.field = "tp", .problem = "does not divide the devices", .advice = "Use a divisor."};
   WEFT_TRY(const AxisLinks links, AxisLinks::create({{"tp", tp}, {"others", cluster.num_devices() / tp}}, cluster));
   return AxisLinks::of_one({"tp", tp}, links.along(1));
-}
-
-/// The block's program with the lengths of one run.
-Program sized(const BlockProgram& block, int64_t samples) {
-  const ProgramMeaning meaning(block, {});
-  const RunLengths lengths = meaning.lengths(samples);
-  Program program = block.program;
-  for (size_t dim = 0; dim < program.dims.size(); ++dim) {
-    program.dims[dim].length = lengths[dim].length;
-    program.dims[dim].unit = lengths[dim].unit;
-  }
-  return program;
 }
 
 /// Rows come and leave as they lie between blocks, and weights lie as operators read them.
@@ -77,7 +66,7 @@ Result<std::vector<std::vector<Choice>>> choices_of_block(const BlockProgram& gi
   std::vector<std::vector<Choice>> found;
   if (given.num_own == 0) return found;
   const BlockProgram block = with_whole_end(given);
-  const Program program = sized(block, samples);
+  const Program program = sized_program(block, samples);
   WEFT_TRY(const ShardProblem problem,
            ShardProblem::create(program, setting, limits_of_block(block, program, divides_rows)));
   ShardSearchOptions options;
@@ -228,10 +217,20 @@ Result<std::optional<ModuleStrategy>> faster_layers(const Plan& plan) {
 }
 
 Result<std::vector<ModuleStrategy>> offered_strategies(const Model& model, const Cluster& cluster, Precision precision,
-                                                       AttentionKernel attention, int64_t tp, int64_t samples) {
-  WEFT_TRY(AxisLinks links, tensor_links(cluster, tp));
-  const ShardSetting setting{
-      .cluster = cluster, .links = std::move(links), .precision = precision, .attention = attention};
+                                                       AttentionKernel attention, int64_t tp, int64_t samples,
+                                                       const Profile* profile) {
+  Cluster priced = cluster;
+  std::optional<OperatorTimes> measured;
+  if (profile != nullptr) {
+    apply_links(*profile, priced);
+    measured.emplace(*profile, cluster.devices_per_node);
+  }
+  WEFT_TRY(AxisLinks links, tensor_links(priced, tp));
+  const ShardSetting setting{.cluster = priced,
+                             .links = std::move(links),
+                             .precision = precision,
+                             .attention = attention,
+                             .measured = measured ? &*measured : nullptr};
   const std::vector<const Block*> kinds = kinds_of_blocks(*model.find(ModuleKind::kLlm));
   std::vector<std::vector<BlockEntries>> by_kind;
   size_t most = 0;
@@ -319,7 +318,7 @@ Result<std::optional<StrategyGain>> improve_by_strategies(const PlanProblem& pro
   for (const auto& [tp, mbs] : degrees) {
     const Result<std::vector<ModuleStrategy>> offered =
         offered_strategies(problem.model, problem.cluster, result.best.front().plan.precision.compute,
-                           problem.workload.attention, tp, mbs);
+                           problem.workload.attention, tp, mbs, options.profile);
     if (!offered) continue;  // too large to search: the usual strategy stays
     for (const ModuleStrategy& strategy : *offered) {
       const bool is_stopped = options.stop != nullptr && options.stop->load();

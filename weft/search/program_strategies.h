@@ -9,9 +9,10 @@ namespace weft {
 
 /// Strategies of one program for one degree of tensor parallelism, besides the usual one: for every kind of block a few
 /// of which none is better than another in both time and memory, found operator by operator (weft/shard), and joined.
-/// `samples` run at once.
+/// `samples` run at once. A profile takes the place of formulas where it has an operator.
 Result<std::vector<ModuleStrategy>> offered_strategies(const Model& model, const Cluster& cluster, Precision precision,
-                                                       AttentionKernel attention, int64_t tp, int64_t samples);
+                                                       AttentionKernel attention, int64_t tp, int64_t samples,
+                                                       const Profile* profile = nullptr);
 
 /// What a strategy gained.
 struct StrategyGain {
