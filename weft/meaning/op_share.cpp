@@ -26,6 +26,10 @@ HeadShare heads_of(const HeadCounts& heads, int64_t num_ranks, int64_t rank) {
   return share_of_heads(heads, most, std::min(rank, most - 1));
 }
 
+bool one_divides_other(int64_t a, int64_t b) {
+  return a % b == 0 || b % a == 0;
+}
+
 /// The first rank never has less than another.
 int64_t cut_anywhere(int64_t size, const OpShare& share) {
   return balanced_part({0, size}, share.tp, share.tp_rank.value_or(0)).size();
@@ -144,10 +148,13 @@ LocalHeads local_heads(const Attention& a, const OpShare& share) {
 
 LocalHeads heads_after_ulysses(const Attention& a, const OpShare& share, int64_t ulysses) {
   LocalHeads most;
-  for (int64_t rank = 0; rank < share.tp; ++rank) {
-    if (share.tp_rank && *share.tp_rank != rank) continue;
+  // Where heads divide evenly all ranks have as many: this is asked for every load that is priced.
+  const bool is_even = a.heads % (share.tp * ulysses) == 0 && one_divides_other(a.kv_heads, share.tp) &&
+                       one_divides_other(std::max<int64_t>(1, a.kv_heads / share.tp), ulysses);
+  for (int64_t rank = 0; rank < (is_even ? 1 : share.tp); ++rank) {
+    if (!is_even && share.tp_rank && *share.tp_rank != rank) continue;
     const HeadShare here = heads_of({a.heads, a.kv_heads, a.head_dim}, share.tp, rank);
-    for (int64_t place = 0; place < ulysses; ++place) {
+    for (int64_t place = 0; place < (is_even ? 1 : ulysses); ++place) {
       const HeadShare own = heads_of({here.num_heads, here.num_kv_heads, a.head_dim}, ulysses, place);
       most.queries = std::max(most.queries, own.num_heads);
       most.keys = std::max(most.keys, own.num_kv_heads);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/source_tree.h"
+#include "weft/mesh/head_share.h"
 #include "weft/spec/scenario.h"
 #include "weft/spec/work.h"
 
@@ -24,6 +25,34 @@ TEST(OpShare, KeyAndValueHeadsAreCopiedWhereRanksOutnumberThem) {
   const Attention core{.heads = 28, .kv_heads = 4, .head_dim = 128};
   EXPECT_EQ(local_heads(core, {.tp = 8}).keys, 1);
   EXPECT_EQ(heads_after_ulysses(core, {.tp = 4}, 2).queries, 4) << "of seven the busier has four";
+}
+
+TEST(OpShare, HeadsAfterUlyssesAreThoseOfTheBusiestRank) {
+  int num_uneven = 0, num_even = 0;
+  for (const auto& [heads, kv_heads] : {std::pair{28, 4}, {32, 8}, {24, 24}, {12, 2}, {40, 8}, {16, 1}}) {
+    for (const int64_t tp : {1, 2, 3, 4, 7, 8}) {
+      for (const int64_t ulysses : {1, 2, 3, 4}) {
+        const Attention attention{.heads = heads, .kv_heads = kv_heads, .head_dim = 8};
+        int64_t queries = 0, keys = 0, fewest = heads;
+        for (int64_t rank = 0; rank < tp && tp <= heads; ++rank) {
+          const HeadShare here = share_of_heads({heads, kv_heads, 8}, tp, rank);
+          fewest = std::min(fewest, here.num_heads);
+          for (int64_t place = 0; place < ulysses && ulysses <= here.num_heads; ++place) {
+            const HeadShare own = share_of_heads({here.num_heads, here.num_kv_heads, 8}, ulysses, place);
+            queries = std::max(queries, own.num_heads);
+            keys = std::max(keys, own.num_kv_heads);
+          }
+        }
+        if (tp > heads || ulysses > fewest) continue;
+        const LocalHeads most = heads_after_ulysses(attention, {.tp = tp}, ulysses);
+        EXPECT_EQ(most.queries, queries) << heads << " " << kv_heads << " tp " << tp << " ulysses " << ulysses;
+        EXPECT_EQ(most.keys, keys) << heads << " " << kv_heads << " tp " << tp << " ulysses " << ulysses;
+        ++(queries * tp * ulysses == heads ? num_even : num_uneven);
+      }
+    }
+  }
+  EXPECT_GE(num_even, 20);
+  EXPECT_GE(num_uneven, 20);
 }
 
 TEST(OpShare, EveryRanksSharesAddUpToTheModel) {

@@ -277,7 +277,7 @@ std::vector<Candidate> enumerate_frames(const Plan& problem, const PlanSpace& sp
   return frames;
 }
 
-FrameChoices choices_of(const Candidate& frame, const Plan& problem, const PlanSpace& space) {
+FrameChoices llm_choices_of(const Candidate& frame, const Plan& problem, const PlanSpace& space) {
   FrameChoices choices;
   const auto layers = static_cast<int64_t>(problem.model.find(ModuleKind::kLlm)->layers.size());
   const int64_t most_chunks =
@@ -301,6 +301,11 @@ FrameChoices choices_of(const Candidate& frame, const Plan& problem, const PlanS
   }
   // Where nothing is shared, all stages are one.
   if (choices.zeros.empty() && num_weight_copies(frame) == 1) choices.zeros.push_back({});
+  return choices;
+}
+
+FrameChoices choices_of(const Candidate& frame, const Plan& problem, const PlanSpace& space) {
+  FrameChoices choices = llm_choices_of(frame, problem, space);
   const std::vector<const Module*> encoders = encoders_of(problem);
   for (size_t e = 0; e < kMostEncoders; ++e) {
     if (e >= encoders.size()) {

@@ -58,6 +58,8 @@ struct FrameChoices {
   }
 };
 FrameChoices choices_of(const Candidate& frame, const Plan& problem, const PlanSpace& space);
+/// Of the llm alone, without encoders' choices.
+FrameChoices llm_choices_of(const Candidate& frame, const Plan& problem, const PlanSpace& space);
 
 /// Every combination of the encoders' choices, the last encoder's changing fastest.
 std::vector<EncoderIndices> encoder_combinations(const FrameChoices& choices);

@@ -76,7 +76,7 @@ double FrameBounds::least_encoder_of(const Candidate& degrees, size_t encoder) {
 double FrameBounds::llm_ms(const Candidate& degrees, double limit_ms) {
   const DrawnLoads::Even even(bench_.loads());
   Candidate c = with_inline(degrees, 0);
-  const FrameChoices choices = choices_of(degrees, bench_.plan(), bench_.space());
+  const FrameChoices choices = llm_choices_of(degrees, bench_.plan(), bench_.space());
   const std::vector<Placement> placements = choices.placements();
   const auto microbatches = static_cast<double>(bench_.microbatches(degrees));
   std::vector<std::vector<FluidChain>> fluids;  // by ZeRO stage and placement

@@ -42,6 +42,17 @@ double seconds_left(const Deadline& deadline) {
   return std::max(0.0, std::chrono::duration<double>(deadline.left()).count());
 }
 
+/// Without schedules that hold more than 1F1B does, where the space has it: their ranks have as many layers, and no
+/// fewer microbatches of them in flight.
+PlanSpace plain_schedules(PlanSpace space) {
+  std::vector<ScheduleName>& names = space.schedules;
+  if (std::find(names.begin(), names.end(), ScheduleName::k1f1b) == names.end() || !space.vpp.contains(1)) return space;
+  std::erase_if(names, [](ScheduleName name) {
+    return name == ScheduleName::kInterleaved1f1b || name == ScheduleName::kZbH1 || name == ScheduleName::kGpipe;
+  });
+  return space;
+}
+
 std::optional<FoundPlan> any_plan(const PlanProblem& problem, const PlanSearchOptions& options, double time_limit_s) {
   PlanSearchOptions how = options;
   how.first_only = true;
@@ -49,7 +60,8 @@ std::optional<FoundPlan> any_plan(const PlanProblem& problem, const PlanSearchOp
   how.within = 0;
   how.time_limit_s = time_limit_s;
   how.progress = {};
-  Result<PlanSearchResult> found = search_plans(problem.model, problem.cluster, problem.workload, problem.space, how);
+  Result<PlanSearchResult> found =
+      search_plans(problem.model, problem.cluster, problem.workload, plain_schedules(problem.space), how);
   if (!found || found->best.empty()) return std::nullopt;
   return std::move(found->best.front());
 }

@@ -1,6 +1,7 @@
 #include "weft/simulate/drawn_batch.h"
 
 #include <algorithm>
+#include <map>
 
 #include "weft/meaning/plan_batch.h"
 
@@ -9,6 +10,23 @@ namespace {
 
 /// Replicas that are played: the step ends with the slowest, and what samples cost tells it nearly always.
 constexpr size_t kMostPlayed = 3;
+
+/// Loads that were met before: where few lengths occur, most microbatches are like others, and pricing takes long.
+class MetLoads {
+ public:
+  /// The first place with these loads, by module; `place` itself where they are new.
+  size_t first_with(const std::vector<Segments>& loads, size_t place) {
+    std::vector<double> key;
+    for (const Segments& load : loads) {
+      key.push_back(static_cast<double>(load.size()));
+      for (const Segment& segment : load) key.insert(key.end(), {segment.length, segment.count});
+    }
+    return places_.try_emplace(std::move(key), place).first->second;
+  }
+
+ private:
+  std::map<std::vector<double>, size_t> places_;
+};
 
 }  // namespace
 
@@ -96,11 +114,26 @@ void DrawnBatch::apply(const Turns& turns, const Schedule& schedule, const PlanC
     modules[m] = &own[m];
   }
   std::vector<StageCost> stages;
+  MetLoads met;
+  std::vector<Segments> loads(plan_.modules.size()), priced(plan_.modules.size());
   for (int32_t microbatch = 0; microbatch < microbatches; ++microbatch) {
     const std::vector<int64_t>& samples = turns[static_cast<size_t>(microbatch)];
     for (size_t m = 0; m < plan_.modules.size(); ++m) {
-      if (!plan_.modules[m].is_in_pipeline()) continue;
-      model_.price_load(plan_, plan_.modules[m], joined(samples, plan_.modules[m].kind), own[m]);
+      if (plan_.modules[m].is_in_pipeline()) loads[m] = joined(samples, plan_.modules[m].kind);
+    }
+    const size_t like = met.first_with(loads, static_cast<size_t>(microbatch));
+    if (like != static_cast<size_t>(microbatch)) {
+      for (auto* values : {&forward, &input, &weight, &latency, &busy, &back_latency, &back_busy}) {
+        for (size_t row = 0; row < num_cells; row += static_cast<size_t>(microbatches))
+          (*values)[row + static_cast<size_t>(microbatch)] = (*values)[row + like];
+      }
+      continue;
+    }
+    for (size_t m = 0; m < plan_.modules.size(); ++m) {
+      // Sequences of one length are the same load in every microbatch, whatever its pictures.
+      if (!plan_.modules[m].is_in_pipeline() || (microbatch > 0 && loads[m] == priced[m])) continue;
+      model_.price_load(plan_, plan_.modules[m], loads[m], own[m]);
+      priced[m] = loads[m];
     }
     price_stages(plan_, mean.parts, modules, stages);
     share_with_bridges(plan_, mean.parts, *modules.back(), mean.bridges, stages);
@@ -153,8 +186,17 @@ void DrawnBatch::apply_encoder(const PlanCosts& mean, size_t index, const Schedu
   const size_t num_cells = num_groups * num_macros;
   std::vector<double> forward(num_cells), backward(num_cells), busy(num_cells), latency(num_cells);
   std::vector<StageCost> stages;
+  MetLoads met;
   for (size_t macro = 0; macro < num_macros; ++macro) {
-    model_.price_load(plan_, encoder, macro_load(encoder, static_cast<int32_t>(macro)), costs);
+    const std::vector<Segments> load = {macro_load(encoder, static_cast<int32_t>(macro))};
+    const size_t like = met.first_with(load, macro);
+    if (like != macro) {
+      for (auto* values : {&forward, &backward, &busy, &latency}) {
+        for (size_t row = 0; row < num_cells; row += num_macros) (*values)[row + macro] = (*values)[row + like];
+      }
+      continue;
+    }
+    model_.price_load(plan_, encoder, load.front(), costs);
     price_encoder(plan_, module, costs, stages);
     for (size_t group = 0; group < num_groups; ++group) {
       const StageCost& stage = stages[group % static_cast<size_t>(rows.num_stages)];
